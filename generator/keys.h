@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+
+#include "generator/attention_problem.h"
+#include "generator/kernel_config.h"
+
+namespace attune {
+
+/// What the source depends on: pass, dtype, D, mask kind, alignment, config. Batch, heads, lengths, strides, scale and mask offset
+/// are arguments of the kernel, so that one cubin serves many shapes.
+std::string kernel_class(const AttentionProblem& problem, const KernelConfig& config);
+
+/// What a call looks up: everything of the problem but exact lengths, which are bucketed (powers of two and their halves), and the
+/// scale. Whether both lengths are multiples of 256 is part of it, so that a config for whole tiles can be chosen.
+struct DispatchClass {
+  AttentionProblem representative;  ///< the problem with lengths replaced by their bucket's upper end
+  friend bool operator==(const DispatchClass&, const DispatchClass&) = default;
+};
+DispatchClass dispatch_class(const AttentionProblem& problem);
+std::string canonical_text(const DispatchClass& key);
+
+}  // namespace attune

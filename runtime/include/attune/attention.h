@@ -1,0 +1,88 @@
+#pragma once
+
+// Attune's C++ interface: attention on raw device pointers.
+//
+//   attune::AttentionProblem problem = attune::make_problem(attune::DataType::bf16, batch, heads, seq, head_dim,
+//                                                           attune::MaskKind::causal);
+//   attune::ForwardTensors tensors = ...;                                    // pointers and strides
+//   std::size_t bytes = attune::attention_workspace_bytes(problem);          // 0 for most problems
+//   attune::attention_forward(problem, tensors, workspace, bytes, stream);   // asynchronous on the stream
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "generator/attention_problem.h"
+#include "generator/kernel_plan.h"
+#include "runtime/config_source.h"
+#include "runtime/device.h"
+
+namespace attune {
+
+/// A tensor (B, H, S, D) in device memory. Strides are in elements, 64-bit, of any sign and size; D is contiguous.
+struct TensorView {
+  const void* data = nullptr;
+  std::int64_t stride_batch = 0;
+  std::int64_t stride_head = 0;
+  std::int64_t stride_row = 0;
+};
+
+/// What a forward call reads and writes. `o` is written; `lse` is (B, Hq, Sq) fp32, natural logarithm, contiguous, or null.
+struct ForwardTensors {
+  TensorView q, k, v, o;
+  float* lse = nullptr;
+};
+
+/// Strides of a packed tensor in problem.layout, `data` null.
+TensorView packed_view(const AttentionProblem& problem, Operand operand);
+
+/// 16 if every row of the four tensors starts at a multiple of 16 bytes, else 2.
+int alignment_of(const ForwardTensors& tensors, const AttentionProblem& problem);
+
+/// A plan with its kernels loaded: what a repeated call launches.
+struct PreparedAttention {
+  KernelPlan plan;
+  ConfigChoice choice;
+  std::vector<std::shared_ptr<const CompiledKernel>> kernels;  // one per launch of the plan
+};
+
+/// Answers attention calls on one device. Thread-safe. Keeps launchable plans in a map by dispatch class; a hit costs about a
+/// microsecond above the bare launches. The config comes from `source`, or is the default config.
+class AttentionRuntime {
+ public:
+  explicit AttentionRuntime(std::shared_ptr<Device> device, std::shared_ptr<ConfigSource> source = nullptr,
+                            const TemplateSet& templates = TemplateSet::embedded());
+  ~AttentionRuntime();
+
+  /// O and LSE of `problem` (its layout is ignored, its alignment is found from the tensors). Asynchronous on `stream`; a first call of
+  /// a dispatch class compiles. The workspace holds at least workspace_bytes(problem) bytes. Throws Error.
+  void forward(const AttentionProblem& problem, const ForwardTensors& tensors, void* workspace, std::size_t workspace_bytes,
+               Stream stream);
+  std::size_t workspace_bytes(const AttentionProblem& problem);
+
+  /// What forward() would launch, compiled and loaded; with `config`, that one instead of the picked one.
+  std::shared_ptr<const PreparedAttention> prepare(const AttentionProblem& problem,
+                                                   const std::optional<KernelConfig>& config = std::nullopt);
+  /// Launches a prepared plan on any problem of its kernel class.
+  void launch(const PreparedAttention& prepared, const AttentionProblem& problem, const ForwardTensors& tensors, void* workspace,
+              std::size_t workspace_bytes, Stream stream);
+
+  const std::shared_ptr<Device>& device() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// The runtime of the calling thread's current CUDA context, made at the first call, with the process-wide config source.
+AttentionRuntime& current_runtime();
+/// Sets the config source of runtimes made from now on.
+void set_default_config_source(std::shared_ptr<ConfigSource> source);
+
+void attention_forward(const AttentionProblem& problem, const ForwardTensors& tensors, void* workspace, std::size_t workspace_bytes,
+                       Stream stream);
+std::size_t attention_workspace_bytes(const AttentionProblem& problem);
+
+}  // namespace attune
