@@ -1,0 +1,1 @@
+#include "attune/attention.h"

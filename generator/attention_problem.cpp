@@ -1,0 +1,1 @@
+#include "generator/attention_problem.h"

@@ -1,0 +1,1 @@
+#include "runtime/cuda/cuda_device.h"

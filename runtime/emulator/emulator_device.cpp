@@ -1,0 +1,1 @@
+#include "runtime/emulator/emulator_device.h"

@@ -1,0 +1,1 @@
+#include "tuner/tuning_database.h"
