@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "attune/attention.h"
+#include "runtime/oracle/reference_attention.h"
 #include "tuner/measurement.h"
 
 namespace attune {
