@@ -46,3 +46,5 @@ __device__ __forceinline__ double ld_shared_f64(u32 from) {
 
 // All threads of the CTA.
 __device__ __forceinline__ void bar_sync() { asm volatile("bar.sync 0;" ::: "memory"); }
+// All lanes of the warp; orders their accesses to shared memory.
+__device__ __forceinline__ void bar_warp_sync() { __syncwarp(); }

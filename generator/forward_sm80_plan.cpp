@@ -1,0 +1,109 @@
+#include "generator/forward_sm80_plan.h"
+
+#include <string>
+
+#include "generator/forward_sm80_shape.h"
+#include "generator/keys.h"
+
+namespace attune {
+namespace {
+
+constexpr const char* kEntry = "attune_forward";
+
+ArgumentLayout argument_layout() {
+  using A = KernelArgument;
+  return ArgumentLayout::of({A::q, A::k, A::v, A::o, A::lse,
+                             A::q_stride_batch, A::q_stride_head, A::q_stride_row,
+                             A::k_stride_batch, A::k_stride_head, A::k_stride_row,
+                             A::v_stride_batch, A::v_stride_head, A::v_stride_row,
+                             A::o_stride_batch, A::o_stride_head, A::o_stride_row,
+                             A::batch, A::heads_q, A::group_size, A::seq_q, A::seq_kv, A::query_tiles, A::mask_offset,
+                             A::softmax_scale, A::softmax_scale_log2});
+}
+
+std::string tile_order_partial(TileOrder order) {
+  switch (order) {
+    case TileOrder::rows: return "rows";
+    case TileOrder::rows_reversed: return "rows_reversed";
+    case TileOrder::heads: return "heads";
+    case TileOrder::heads_reversed: return "heads_reversed";
+  }
+  return {};
+}
+
+std::map<std::string, std::string> shared_buffer(std::size_t offset, const std::string& picture) {
+  std::string number = std::to_string(offset);
+  number.insert(0, number.size() < 6 ? 6 - number.size() : 0, ' ');
+  return {{"offset", number}, {"picture", picture}};
+}
+
+}  // namespace
+
+TemplateBindings forward_sm80_bindings(const AttentionProblem& problem, const KernelConfig& config, const TemplateSet& templates,
+                                       KernelTarget target) {
+  const ForwardSm80Shape shape = forward_sm80_shape(problem, config);
+  const ArgumentLayout arguments = argument_layout();
+  const bool whole = config.whole_tiles;
+
+  TemplateBindings bindings;
+  bindings.set("kernel_class", kernel_class(problem, config));
+  bindings.set("templates_hash", templates.hash());
+  bindings.set("entry", kEntry);
+  bindings.set("target", target == KernelTarget::cuda ? "cuda" : "emulator");
+
+  bindings.set("block_q", config.block_q);
+  bindings.set("block_kv", config.block_kv);
+  bindings.set("head_dim", problem.head_dim);
+  bindings.set("warps", config.warps);
+  bindings.set("stages", config.stages);
+  bindings.set("whole_tiles", whole ? "true" : "false");
+  bindings.set("partial_blocks", whole && problem.mask == MaskKind::none ? "false" : "true");
+  bindings.set("rescale_threshold", config.rescale_threshold);
+  bindings.set("ctas_per_sm", config.ctas_per_sm);
+  bindings.set("row_bytes", shape.row_bytes);
+  bindings.set("swizzle_mask", shape.swizzle_mask);
+  bindings.set("swizzle_shift", shape.swizzle_shift);
+  bindings.set("q_offset", static_cast<std::int64_t>(shape.q_offset));
+  bindings.set("k_offset", static_cast<std::int64_t>(shape.k_offset));
+  bindings.set("v_offset", static_cast<std::int64_t>(shape.v_offset));
+  bindings.set("kv_tile_bytes", static_cast<std::int64_t>(shape.kv_tile_bytes));
+  bindings.set("argument_bytes", static_cast<std::int64_t>(arguments.bytes));
+
+  bindings.set("dtype", problem.dtype == DataType::bf16 ? "bf16" : "f16");
+  bindings.set("chunk_access", problem.alignment >= 16 ? "chunk_async" : "chunk_elementwise");
+  bindings.set("mask", problem.mask == MaskKind::causal ? "causal" : "none");
+  bindings.set("tile_order", tile_order_partial(config.tile_order));
+  bindings.set("kv_ring", config.stages == 1 ? "kv_ring_single" : "kv_ring");
+  bindings.set("query_operand", config.q_in_registers ? "query_registers" : "query_shared");
+
+  auto& fields = bindings.lists["argument_fields"];
+  for (const KernelArgument field : arguments.fields)
+    fields.push_back({{"type", std::string(type_text(field))}, {"name", std::string(to_string(field))}});
+
+  auto& buffers = bindings.lists["shared_buffers"];
+  const std::string d = std::to_string(problem.head_dim), kv = std::to_string(config.block_kv), st = std::to_string(config.stages);
+  buffers.push_back(shared_buffer(shape.q_offset, "Q  [" + std::to_string(config.block_q) + "][" + d + "]   later O"));
+  buffers.push_back(shared_buffer(shape.k_offset, "K  [" + st + "][" + kv + "][" + d + "]"));
+  buffers.push_back(shared_buffer(shape.v_offset, "V  [" + st + "][" + kv + "][" + d + "]"));
+  buffers.push_back(shared_buffer(shape.shared_bytes, "end"));
+  return bindings;
+}
+
+KernelLaunch forward_sm80_launch(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
+                                 const TemplateSet& templates, KernelTarget target) {
+  const ForwardSm80Shape shape = forward_sm80_shape(problem, config);
+  RenderedText rendered = render(templates, "kernels/forward_sm80", forward_sm80_bindings(problem, config, templates, target));
+  KernelLaunch launch;
+  launch.source = std::move(rendered.text);
+  launch.lines = std::move(rendered.lines);
+  launch.entry = kEntry;
+  launch.arch = arch_name(device);
+  launch.target = target;
+  launch.threads = shape.threads;
+  launch.shared_bytes = shape.shared_bytes;
+  launch.rows_per_tile = config.block_q;
+  launch.arguments = argument_layout();
+  return launch;
+}
+
+}  // namespace attune

@@ -1,0 +1,20 @@
+#pragma once
+
+#include "generator/attention_problem.h"
+#include "generator/device_spec.h"
+#include "generator/kernel_config.h"
+#include "generator/kernel_plan.h"
+#include "generator/renderer.h"
+#include "generator/template_set.h"
+
+namespace attune {
+
+/// What templates/kernels/forward_sm80 names, for a feasible config.
+TemplateBindings forward_sm80_bindings(const AttentionProblem& problem, const KernelConfig& config, const TemplateSet& templates,
+                                       KernelTarget target);
+
+/// The one launch of a forward plan of the sm80 family.
+KernelLaunch forward_sm80_launch(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
+                                 const TemplateSet& templates, KernelTarget target);
+
+}  // namespace attune

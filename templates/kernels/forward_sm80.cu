@@ -1,0 +1,224 @@
+// attune ${kernel_class} · templates ${templates_hash}
+//
+// Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
+//
+//   for each block of keys:   S = Q Kᵀ, masked          m' = max(m, rowmax S)
+//                             P = exp2(c S - c m')      l = l·exp2(c m - c m') + rowsum P
+//                             O = O·exp2(c m - c m') + P V
+//   O = O / l,   LSE = scale·m + ln l,   c = scale·log2(e)
+//
+// Each warp owns kWarpRows queries and all keys of a block: S, P and O stay in its registers.
+//
+// shared memory, bytes:
+//% for shared_buffers
+//   ${shared_buffers.offset}  ${shared_buffers.picture}
+//% end
+//% include primitives/prelude/${target}
+//% include primitives/memory/${target}
+//% include primitives/math/${target}
+//% include primitives/sm80/${target}
+
+struct Arguments {
+//% for argument_fields
+  ${argument_fields.type} ${argument_fields.name};
+//% end
+};
+constexpr u32 kArgumentBytes = ${argument_bytes};
+
+constexpr i32 kBlockQ = ${block_q}, kBlockKv = ${block_kv}, kHeadDim = ${head_dim}, kWarps = ${warps}, kStages = ${stages};
+constexpr bool kWholeTiles = ${whole_tiles};     // lengths are multiples of the tiles
+constexpr float kRescaleThreshold = ${rescale_threshold};  // in powers of two; 0: rescale at every block
+constexpr bool kPartialBlocks = ${partial_blocks};  // whether any block can need a mask
+constexpr i32 kCtasPerSm = ${ctas_per_sm};
+
+constexpr i32 kThreads = kWarps * kWarpSize;
+constexpr i32 kWarpRows = kBlockQ / kWarps;
+constexpr i32 kRowTiles = kWarpRows / 16;        // m16 tiles of a warp
+constexpr i32 kKeyTiles = kBlockKv / 8;          // n8 tiles of S
+constexpr i32 kChunks = kHeadDim / 8;            // n8 tiles of O; 16-byte chunks of a row
+constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of Q Kᵀ
+constexpr bool kDimTail = kHeadDim % 16 != 0;    // and a k8 step
+constexpr u32 kRowBytes = ${row_bytes}, kSwizzleMask = ${swizzle_mask}, kSwizzleShift = ${swizzle_shift};
+constexpr i32 kPrefetchGroups = kStages > 1 ? kStages - 1 : 1;  // cp.async groups of the ring's prefetch
+constexpr u32 kQOffset = ${q_offset}, kKOffset = ${k_offset}, kVOffset = ${v_offset}, kKvTileBytes = ${kv_tile_bytes};
+static_assert(kBlockQ % (16 * kWarps) == 0 && kBlockKv % 16 == 0 && kHeadDim % 8 == 0);
+static_assert(kRowBytes == 2 * kHeadDim && kKvTileBytes == kBlockKv * kRowBytes);
+static_assert(kKOffset >= kQOffset + kBlockQ * kRowBytes && kVOffset >= kKOffset + kStages * kKvTileBytes);
+
+using ScoreFragments = float[kRowTiles][kKeyTiles][4];
+using OutputFragments = float[kRowTiles][kChunks][4];
+
+//% include tile/swizzle
+//% include tile/chunk_index
+//% include tile/${chunk_access}
+//% include tile/copy_tile
+//% include tile/mma_operands
+//% include masks/${mask}
+
+// The tile of queries that a CTA works on.
+struct TileIndex {
+  i32 tile, batch_head;
+};
+//% include tile/tile_order_${tile_order}
+
+struct QueryTile {
+  i32 batch, head, head_kv;
+  i32 first_row, rows;  // rows that exist
+
+  __device__ __forceinline__ explicit QueryTile(const Arguments& args) {
+    const TileIndex index = tile_index(args, block_index());
+    batch = index.batch_head / args.heads_q;
+    head = index.batch_head - batch * args.heads_q;
+    head_kv = head / args.group_size;
+    first_row = index.tile * kBlockQ;
+    rows = kWholeTiles || args.seq_q - first_row > kBlockQ ? kBlockQ : args.seq_q - first_row;
+  }
+};
+
+// The blocks of keys that a tile attends to: [0, masked_from) as a whole, [masked_from, end) in part. May be empty.
+struct KvRange {
+  i32 masked_from, end;
+
+  __device__ __forceinline__ KvRange(const Arguments& args, const QueryTile& tile) {
+    masked_from = (last_key(args, tile.first_row) + 1) / kBlockKv;
+    end = (last_key(args, tile.first_row + tile.rows - 1) + kBlockKv) / kBlockKv;
+  }
+};
+
+__device__ __forceinline__ const char* head_pointer(const void* tensor, i64 batch_offset, i64 head_offset) {
+  return static_cast<const char*>(tensor) + 2 * (batch_offset + head_offset);
+}
+
+// K and V of one head in global memory, copied block by block by all threads.
+struct KvBlocks {
+  const char *k, *v;
+  i64 k_row_bytes, v_row_bytes;
+  i32 seq_kv;
+
+  __device__ __forceinline__ KvBlocks(const Arguments& args, const QueryTile& tile)
+      : k(head_pointer(args.k, tile.batch * args.k_stride_batch, tile.head_kv * args.k_stride_head)),
+        v(head_pointer(args.v, tile.batch * args.v_stride_batch, tile.head_kv * args.v_stride_head)),
+        k_row_bytes(2 * args.k_stride_row),
+        v_row_bytes(2 * args.v_stride_row),
+        seq_kv(args.seq_kv) {}
+
+  __device__ __forceinline__ void load_k(u32 to, i32 block) const { load(to, k, k_row_bytes, block); }
+  __device__ __forceinline__ void load_v(u32 to, i32 block) const { load(to, v, v_row_bytes, block); }
+
+ private:
+  __device__ __forceinline__ void load(u32 to, const char* from, i64 row_bytes, i32 block) const {
+    const i32 first = block * kBlockKv, existing = seq_kv - first;
+    from += first * row_bytes;
+    if (kWholeTiles || existing >= kBlockKv) {
+      load_tile<kBlockKv, true, kThreads>(to, from, row_bytes, kBlockKv, thread_index());
+    } else {
+      load_tile<kBlockKv, false, kThreads>(to, from, row_bytes, existing, thread_index());
+    }
+  }
+};
+//% include steps/${kv_ring}
+
+//% include steps/load_query
+//% include steps/${query_operand}
+//% include steps/gemm_qk
+//% include steps/gemm_pv
+//% include steps/online_softmax
+
+// Scores of keys beyond the last one of their row become -inf.
+__device__ __forceinline__ void mask_scores(ScoreFragments& s, const i32 (&last)[kRowTiles][2], i32 block) {
+  const i32 first_key = block * kBlockKv + lane_index() % 4 * 2;
+#pragma unroll
+  for (i32 t = 0; t < kRowTiles; ++t) {
+#pragma unroll
+    for (i32 n = 0; n < kKeyTiles; ++n) {
+#pragma unroll
+      for (i32 e = 0; e < 4; ++e)
+        if (first_key + 8 * n + e % 2 > last[t][e / 2]) s[t][n][e] = negative_infinity();
+    }
+  }
+}
+
+template <bool kMasked>
+__device__ __forceinline__ void kv_step(i32 block, KvRing& ring, const QueryFragments& q, const i32 (&last)[kRowTiles][2],
+                                        OnlineSoftmax& softmax, OutputFragments& acc_o) {
+  ScoreFragments acc_s = {};
+  ring.acquire_k(block);
+  gemm_qk(acc_s, q, ring.k_tile());
+  ring.acquire_v(block);
+  if (kMasked) mask_scores(acc_s, last, block);
+  softmax.update<kMasked>(acc_s, acc_o);
+  gemm_pv(acc_o, acc_s, ring.v_tile());
+  ring.release();
+}
+
+// O leaves through the warp's own rows of Q's tile, so that global stores are whole chunks of a row.
+__device__ __forceinline__ void store_output(const Arguments& args, const QueryTile& tile, u32 q_tile, i32 warp_row,
+                                             const OutputFragments& acc_o) {
+  const u32 lane = lane_index();
+  bar_warp_sync();
+#pragma unroll
+  for (i32 t = 0; t < kRowTiles; ++t) {
+#pragma unroll
+    for (i32 n = 0; n < kChunks; ++n) {
+#pragma unroll
+      for (i32 half = 0; half < 2; ++half)
+        st_shared_b32(q_tile + tile_offset(warp_row + 16 * t + 8 * half + lane / 4, n) + lane % 4 * 4,
+                      pack_elements(acc_o[t][n][2 * half], acc_o[t][n][2 * half + 1]));
+    }
+  }
+  bar_warp_sync();
+  const i64 row_bytes = 2 * args.o_stride_row;
+  char* o = const_cast<char*>(head_pointer(args.o, tile.batch * args.o_stride_batch, tile.head * args.o_stride_head));
+  store_tile<kWarpRows, kWholeTiles, kWarpSize>(o + (tile.first_row + warp_row) * row_bytes, q_tile + warp_row * kRowBytes, row_bytes,
+                                                tile.rows - warp_row, lane);
+}
+
+// LSE is packed (B, Hq, Sq); one lane of a quad writes each row.
+__device__ __forceinline__ void store_lse(const Arguments& args, const QueryTile& tile, i32 warp_row, const OnlineSoftmax& softmax) {
+  const u32 lane = lane_index();
+  if (args.lse == nullptr || lane % 4 != 0) return;
+  float* lse = args.lse + (static_cast<i64>(tile.batch) * args.heads_q + tile.head) * args.seq_q + tile.first_row;
+#pragma unroll
+  for (i32 t = 0; t < kRowTiles; ++t) {
+#pragma unroll
+    for (i32 half = 0; half < 2; ++half) {
+      const i32 row = warp_row + 16 * t + 8 * half + lane / 4;
+      if (row < tile.rows) st_global_f32(lse + row, softmax.lse(args.softmax_scale, t, half));
+    }
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(const __grid_constant__ Arguments args) {
+  const QueryTile tile(args);
+  const KvRange range(args, tile);
+  const i32 warp_row = warp_index() * kWarpRows;  // the warp's first row in the tile
+  const u32 shared = shared_base(), q_tile = shared + kQOffset;
+
+  const i64 q_row_bytes = 2 * args.q_stride_row;
+  const char* q_rows = head_pointer(args.q, tile.batch * args.q_stride_batch, tile.head * args.q_stride_head) + tile.first_row * q_row_bytes;
+  load_tile<kBlockQ, kWholeTiles, kThreads>(q_tile, q_rows, q_row_bytes, tile.rows, thread_index());
+  cp_async_commit_group();
+  KvRing ring{KvBlocks(args, tile), range.end, shared};
+  ring.prefetch(0);
+
+  i32 last[kRowTiles][2];  // last key of each of this thread's rows
+#pragma unroll
+  for (i32 i = 0; i < 2 * kRowTiles; ++i) last[i / 2][i % 2] = last_key(args, tile.first_row + warp_row + 8 * i + lane_index() / 4);
+
+  cp_async_wait_group<kPrefetchGroups>();
+  bar_sync();
+  QueryFragments q;
+  q.load(q_tile, warp_row);
+  OnlineSoftmax softmax(args.softmax_scale_log2);
+  OutputFragments acc_o = {};
+
+  i32 block = 0;
+  for (; block < range.masked_from; ++block) kv_step<false>(block, ring, q, last, softmax, acc_o);
+  if (kPartialBlocks)
+    for (; block < range.end; ++block) kv_step<true>(block, ring, q, last, softmax, acc_o);
+
+  softmax.normalize(acc_o);
+  store_output(args, tile, q_tile, warp_row, acc_o);
+  store_lse(args, tile, warp_row, softmax);
+}
+//% include primitives/entry/${target}

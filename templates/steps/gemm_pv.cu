@@ -1,0 +1,30 @@
+// O += P V. Two neighbouring accumulators of S, packed, are one A fragment; V's rows are the rows of the B operand: transposed loads.
+__device__ __forceinline__ void gemm_pv(OutputFragments& acc_o, const ScoreFragments& p, u32 v_tile) {
+  const u32 lane = lane_index();
+  const u32 key = lane % 16, half = lane / 16;
+#pragma unroll
+  for (i32 k = 0; k < kKeyTiles / 2; ++k) {
+    u32 a[kRowTiles][4];
+#pragma unroll
+    for (i32 t = 0; t < kRowTiles; ++t) {
+#pragma unroll
+      for (i32 i = 0; i < 4; ++i) a[t][i] = pack_elements(p[t][2 * k + i / 2][2 * (i % 2)], p[t][2 * k + i / 2][2 * (i % 2) + 1]);
+    }
+#pragma unroll
+    for (i32 n = 0; n + 1 < kChunks; n += 2) {
+      u32 b[4];
+      ldmatrix_x4_trans(b, v_tile + tile_offset(16 * k + key, n + half));
+#pragma unroll
+      for (i32 t = 0; t < kRowTiles; ++t) {
+        mma_k16(acc_o[t][n], a[t], b[0], b[1]);
+        mma_k16(acc_o[t][n + 1], a[t], b[2], b[3]);
+      }
+    }
+    if (kDimTail) {
+      u32 b[2];
+      ldmatrix_x2_trans(b, v_tile + tile_offset(16 * k + key, kChunks - 1));
+#pragma unroll
+      for (i32 t = 0; t < kRowTiles; ++t) mma_k16(acc_o[t][kChunks - 1], a[t], b[0], b[1]);
+    }
+  }
+}
