@@ -1,0 +1,152 @@
+#include "generator/kernel_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "generator/error.h"
+
+namespace attune {
+namespace {
+struct ArgumentFact {
+  std::string_view name;
+  std::string_view type;
+  std::size_t bytes;
+};
+
+ArgumentFact fact(KernelArgument argument) {
+  switch (argument) {
+    case KernelArgument::q:
+      return {"q", "const void*", 8};
+    case KernelArgument::k:
+      return {"k", "const void*", 8};
+    case KernelArgument::v:
+      return {"v", "const void*", 8};
+    case KernelArgument::o:
+      return {"o", "void*", 8};
+    case KernelArgument::lse:
+      return {"lse", "float*", 8};
+    case KernelArgument::q_stride_batch:
+      return {"q_stride_batch", "i64", 8};
+    case KernelArgument::q_stride_head:
+      return {"q_stride_head", "i64", 8};
+    case KernelArgument::q_stride_row:
+      return {"q_stride_row", "i64", 8};
+    case KernelArgument::k_stride_batch:
+      return {"k_stride_batch", "i64", 8};
+    case KernelArgument::k_stride_head:
+      return {"k_stride_head", "i64", 8};
+    case KernelArgument::k_stride_row:
+      return {"k_stride_row", "i64", 8};
+    case KernelArgument::v_stride_batch:
+      return {"v_stride_batch", "i64", 8};
+    case KernelArgument::v_stride_head:
+      return {"v_stride_head", "i64", 8};
+    case KernelArgument::v_stride_row:
+      return {"v_stride_row", "i64", 8};
+    case KernelArgument::o_stride_batch:
+      return {"o_stride_batch", "i64", 8};
+    case KernelArgument::o_stride_head:
+      return {"o_stride_head", "i64", 8};
+    case KernelArgument::o_stride_row:
+      return {"o_stride_row", "i64", 8};
+    case KernelArgument::o_fp64:
+      return {"o_fp64", "double*", 8};
+    case KernelArgument::lse_fp64:
+      return {"lse_fp64", "double*", 8};
+    case KernelArgument::weight_fp64:
+      return {"weight_fp64", "double*", 8};
+    case KernelArgument::batch:
+      return {"batch", "i32", 4};
+    case KernelArgument::heads_q:
+      return {"heads_q", "i32", 4};
+    case KernelArgument::heads_kv:
+      return {"heads_kv", "i32", 4};
+    case KernelArgument::group_size:
+      return {"group_size", "i32", 4};
+    case KernelArgument::seq_q:
+      return {"seq_q", "i32", 4};
+    case KernelArgument::seq_kv:
+      return {"seq_kv", "i32", 4};
+    case KernelArgument::query_tiles:
+      return {"query_tiles", "i32", 4};
+    case KernelArgument::mask_offset:
+      return {"mask_offset", "i32", 4};
+    case KernelArgument::softmax_scale:
+      return {"softmax_scale", "float", 4};
+    case KernelArgument::softmax_scale_log2:
+      return {"softmax_scale_log2", "float", 4};
+  }
+  throw Error(ErrorCode::internal, fmt::format("kernel argument {} is unknown", static_cast<int>(argument)));
+}
+
+std::size_t round_up(std::size_t value, std::size_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+}  // namespace
+
+std::string_view to_string(Operand operand) {
+  switch (operand) {
+    case Operand::q:
+      return "q";
+    case Operand::k:
+      return "k";
+    case Operand::v:
+      return "v";
+    case Operand::o:
+      return "o";
+    case Operand::lse:
+      return "lse";
+  }
+  return "";
+}
+
+std::string_view to_string(KernelArgument argument) { return fact(argument).name; }
+std::string_view type_text(KernelArgument argument) { return fact(argument).type; }
+std::size_t size_of(KernelArgument argument) { return fact(argument).bytes; }
+
+ArgumentLayout ArgumentLayout::of(std::vector<KernelArgument> fields) {
+  ArgumentLayout layout;
+  std::set<KernelArgument> seen;
+  std::size_t alignment = 1;
+  for (const KernelArgument field : fields) {
+    if (!seen.insert(field).second) {
+      throw Error(ErrorCode::internal, fmt::format("kernel argument {} appears twice in a layout", to_string(field)));
+    }
+    const std::size_t bytes = size_of(field);  // each of these types is aligned to its size
+    layout.offsets.push_back(round_up(layout.bytes, bytes));
+    layout.bytes = layout.offsets.back() + bytes;
+    alignment = std::max(alignment, bytes);
+  }
+  layout.bytes = round_up(layout.bytes, alignment);
+  layout.fields = std::move(fields);
+  return layout;
+}
+
+std::string ArgumentLayout::declarations() const {
+  std::string text;
+  for (const KernelArgument field : fields) {
+    if (!text.empty()) text += '\n';
+    text += fmt::format("{} {};", type_text(field), to_string(field));
+  }
+  return text;
+}
+
+std::int32_t KernelLaunch::query_tiles(const AttentionProblem& problem) const {
+  return static_cast<std::int32_t>((problem.seq_q + rows_per_tile - 1) / rows_per_tile);
+}
+
+std::uint32_t KernelLaunch::grid_x(const AttentionProblem& problem) const {
+  constexpr std::int64_t kMaxGrid = std::numeric_limits<std::int32_t>::max();
+  const std::int64_t heads = problem.batch * problem.heads_q;
+  const std::int64_t tiles = query_tiles(problem);
+  if (heads > kMaxGrid || tiles > kMaxGrid / heads) {
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("{} tiles of {} queries times {} heads are more than the {} CTAs of a launch; split the batch",
+                    tiles, rows_per_tile, heads, kMaxGrid));
+  }
+  return static_cast<std::uint32_t>(tiles * heads);
+}
+
+}  // namespace attune
