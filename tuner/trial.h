@@ -2,37 +2,64 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "attune/attention.h"
+#include "generator/error.h"
 #include "runtime/oracle/reference_attention.h"
 #include "tuner/measurement.h"
 
 namespace attune {
 
 struct TrialOptions {
-  std::uint64_t seed = 1;
   double sample_seconds = 0.1;  ///< time spent on timing samples
   int min_samples = 5;
-  bool check = true;            ///< against the oracle before timing
+  bool check = true;               ///< against the oracle before timing
+  int spill_allowance_bytes = 64;  ///< of spill stores and loads per thread; a kernel that spills more is not run
+  int cuda_ordinal = 0;            ///< of the device, for its clock
 };
 
-/// Inputs, outputs and reference of one problem on a device, made once and shared by the trials of its configs.
+/// The sizes that decide how much a bench asks of the machine.
+inline constexpr double kCpuOracleFlops = 2e9;    ///< beyond, the reference comes from the device if it is a GPU
+inline constexpr std::size_t kGuardBytes = 4096;  ///< on each side of every output
+inline constexpr double kBatchMicroseconds = 50;  ///< shorter kernels are timed several launches to a sample
+
+/// Inputs, outputs and reference of one problem on a device, made once and shared by the trials of its configs. Not
+/// thread-safe.
+///
+/// Inputs are random normal numbers, the unused bytes around them NaN, so that a kernel that reads beyond its tensor
+/// shows it. For a problem with an alignment of 2 all tensors start 2 bytes off a multiple of 16.
 class TrialBench {
  public:
+  /// Never throws for want of memory: run() then reports out_of_memory.
   TrialBench(std::shared_ptr<Device> device, const AttentionProblem& problem, std::uint64_t seed);
   ~TrialBench();
 
-  /// Compile, poison the outputs (guard bands too), run once, compare with the oracle, check that inputs are untouched, then time (where the
-  /// device can): cold L2 by reading a large buffer, clocks recorded. Expected failures are the status; it throws only for what poisons
-  /// the process (a sticky CUDA error).
-  Measurement run(const KernelConfig& config, const TrialOptions& options);
+  /// Compile, poison the outputs (guard bands too), run once, compare with the oracle, check that inputs and guards are
+  /// untouched, then time (where the device can): inputs and outputs rotate over copies that exceed twice the L2, the
+  /// queue is kept full so that host latency stays out, the SM clock is recorded, samples under thermal or hardware
+  /// slowdown are discarded. Expected failures are the status; it throws only what is no property of the config:
+  /// Error(invalid_argument), Error(nvrtc_unavailable), and Error(driver) for a CUDA error that sticks to the process.
+  Measurement run(const KernelConfig& config, const TrialOptions& options = {});
 
-  /// A checked run without timing, for `check`: errors of each output.
+  /// A checked run without timing, for `check`: errors of each output; broken guards and changed inputs are entries
+  /// named "guards" and "inputs". Throws Error if the kernel does not run.
   ForwardErrors check(const PreparedAttention& prepared);
+
+  /// Compiled and loaded for this bench's problem, as run() does it.
+  std::shared_ptr<const PreparedAttention> prepare(const KernelConfig& config);
+
+  /// "cpu fp64 oracle" or "fp64 kernel on the device".
+  const std::string& reference_name() const;
 
  private:
   struct State;
   std::unique_ptr<State> state_;
 };
+
+/// What an exception says about a config: its status; nothing if it says nothing about the config (the environment is
+/// at fault).
+std::optional<MeasurementStatus> status_of(const Error& error);
 
 }  // namespace attune

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <iosfwd>
+#include <memory>
+#include <string>
+
+#include "runtime/device.h"
+
+namespace attune {
+
+/// The device that a name asks for: "cuda:N", "cuda" (cuda:0), or "emulator" standing for `spec`. Throws
+/// Error(invalid_argument) for another name, Error(no_device).
+std::shared_ptr<Device> open_device(const std::string& name, const DeviceSpec& spec);
+
+/// N of "cuda:N"; 0 for other devices.
+int cuda_ordinal(const std::string& device_name);
+
+/// The whole of `attune worker`: dies with its parent, keeps standard output for answers (whatever else prints goes to
+/// standard error), serves requests from standard input until it ends. Returns the exit status.
+int worker_main();
+
+/// The worker's loop: one JSON object a line in, one a line out, in order.
+///
+///   request   {"op": "prepare" | "compile" | "trial", "device": "cuda:0", "spec": {...}, "problem": "forward ...",
+///   "seed": 1,
+///              "config": "sm80 ...", "options": {...}}
+///   answer    prepare  {"device_name": ..., "sm_count": ..., "compiler": ..., "driver": ..., "templates_hash": ...,
+///   "can_time": ...}
+///             compile  {"status": "ok" | "infeasible" | "compile_failed", "reason": ...}
+///             trial    {"measurement": {...}}, and "last": true if the process is of no use any more (a sticky CUDA
+///             error) any      {"error": "...", "code": N} if the environment, not the config, is at fault
+/// Returns 0 at the end of input, 1 after an answer with "last".
+int run_worker(std::istream& requests, std::ostream& answers);
+
+}  // namespace attune
