@@ -71,6 +71,9 @@ class Device {
   virtual void launch(const CompiledKernel& kernel, std::uint32_t grid_x, const void* arguments, std::size_t bytes, Stream stream) = 0;
   virtual void synchronize(Stream stream) = 0;
 
+  /// Whether the stream is being captured into a graph: then nothing may be compiled, loaded or allocated.
+  virtual bool is_capturing(Stream) const { return false; }
+
   /// Whether times of this device mean anything. The emulator's do not.
   virtual bool can_time() const = 0;
 };

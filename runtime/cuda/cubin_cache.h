@@ -7,12 +7,13 @@
 
 namespace attune {
 
-/// Cubins on disk, each with its compile log and resources beside it. Key: source, flags, NVRTC's build, arch. An entry is a folder that
-/// is written under a temporary name, synced, and renamed, so that readers see a whole one or none; a damaged one is rebuilt.
-/// Safe under concurrent processes. A cache that cannot be written is used without storing.
+/// Cubins on disk, each with its compile log and resources beside it. Key: source, flags, NVRTC's build, arch. An entry
+/// is a folder that is written under a temporary name, synced, and renamed, so that readers see a whole one or none; a
+/// damaged one is rebuilt. Safe under concurrent processes. A cache that cannot be written is used without storing.
 class CubinCache {
  public:
-  /// $ATTUNE_CACHE_DIR, else $XDG_CACHE_HOME/attune/cubins, else ~/.cache/attune/cubins, else a folder in the temporary directory.
+  /// $ATTUNE_CACHE_DIR, else $XDG_CACHE_HOME/attune/cubins, else ~/.cache/attune/cubins, else a folder in the temporary
+  /// directory.
   static std::filesystem::path default_folder();
 
   explicit CubinCache(std::filesystem::path folder = default_folder());

@@ -1,1 +1,345 @@
 #include "runtime/cuda/cuda_device.h"
+
+#include <map>
+#include <mutex>
+#include <typeinfo>
+#include <utility>
+
+#include "generator/error.h"
+#include "runtime/cuda/cubin_cache.h"
+#include "runtime/cuda/cuda_driver.h"
+#include "runtime/cuda/nvrtc_compiler.h"
+
+namespace attune {
+namespace {
+
+// Above this many bytes a kernel must ask for its dynamic shared memory.
+constexpr std::size_t kSharedBytesWithoutOptIn = 48 * 1024;
+
+int attribute_of(const CudaDriver& driver, CUdevice device, CUdevice_attribute attribute) {
+  int value = 0;
+  driver.check(driver.cuDeviceGetAttribute(&value, attribute, device), "cuDeviceGetAttribute");
+  return value;
+}
+
+// Known facts of the model, or those of its architecture; what the driver tells about this very GPU goes before both.
+DeviceSpec spec_of(const CudaDriver& driver, CUdevice device) {
+  const auto attribute = [&](CUdevice_attribute which) { return attribute_of(driver, device, which); };
+  char name[256] = {};
+  driver.check(driver.cuDeviceGetName(name, sizeof(name), device), "cuDeviceGetName");
+  const int major = attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+  const int minor = attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+  const auto known = find_device_by_name(name);
+  DeviceSpec spec = known ? *known : generic_device(major, minor);
+  spec.name = name;
+  spec.compute_major = major;
+  spec.compute_minor = minor;
+  spec.sm_count = attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+  spec.shared_bytes_per_block = attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
+  spec.shared_bytes_per_sm = attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR);
+  spec.shared_bytes_reserved = attribute(CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK);
+  spec.registers_per_sm = attribute(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR);
+  spec.threads_per_sm = attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
+  spec.ctas_per_sm = attribute(CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR);
+  spec.l2_bytes = attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
+  if (!known) {
+    spec.clock_mhz = attribute(CU_DEVICE_ATTRIBUTE_CLOCK_RATE) / 1000;
+    // Two transfers per clock of the memory bus: kHz * bits / 8 * 2, in 1e9 bytes per second.
+    spec.memory_gbps = attribute(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE) * 1e3 *
+                       attribute(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH) / 8 * 2 / 1e9;
+  }
+  return spec;
+}
+
+// Makes a context current for a scope. Nothing is pushed where it is current already, which is the common case.
+class ContextScope {
+ public:
+  ContextScope(const CudaDriver& driver, CUcontext context) : driver_(driver) {
+    CUcontext current = nullptr;
+    driver.check(driver.cuCtxGetCurrent(&current), "cuCtxGetCurrent");
+    if (current == context) return;
+    driver.check(driver.cuCtxPushCurrent(context), "cuCtxPushCurrent");
+    pushed_ = true;
+  }
+  ~ContextScope() {
+    CUcontext popped = nullptr;
+    if (pushed_) driver_.cuCtxPopCurrent(&popped);
+  }
+  ContextScope(const ContextScope&) = delete;
+  ContextScope& operator=(const ContextScope&) = delete;
+
+ private:
+  const CudaDriver& driver_;
+  bool pushed_ = false;
+};
+
+// A primary context, retained until the process ends: code and memory of other libraries live in it too.
+class CudaDevice final : public Device, public std::enable_shared_from_this<CudaDevice> {
+ public:
+  CudaDevice(const CudaDriver& driver, int ordinal) : driver_(driver), ordinal_(ordinal) {
+    driver_.check(driver_.cuDeviceGet(&device_, ordinal), "cuDeviceGet");
+    driver_.check(driver_.cuDevicePrimaryCtxRetain(&context_, device_), "cuDevicePrimaryCtxRetain");
+    spec_ = spec_of(driver_, device_);
+  }
+
+  const DeviceSpec& spec() const override { return spec_; }
+  KernelTarget target() const override { return KernelTarget::cuda; }
+  std::string description() const override { return "cuda:" + std::to_string(ordinal_) + " " + spec_.name; }
+  Toolchain toolchain() const override { return {nvrtc_identity(), "CUDA " + cuda_version_text(driver_.version)}; }
+
+  std::shared_ptr<const CompiledKernel> compile(const KernelLaunch& launch) override;
+
+  DevicePointer allocate(std::size_t bytes) override {
+    const ContextScope scope = enter();
+    CUdeviceptr pointer = 0;
+    const CUresult result = driver_.cuMemAlloc(&pointer, bytes);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+      throw Error(ErrorCode::driver, "out of memory on " + description() + ": " + std::to_string(bytes) +
+                                         " bytes were asked for, " + std::to_string(free_bytes()) + " are free; " +
+                                         driver_.describe(result, "cuMemAlloc"));
+    }
+    driver_.check(result, "cuMemAlloc");
+    return pointer;
+  }
+  void free(DevicePointer pointer) noexcept override {
+    try {
+      const ContextScope scope = enter();
+      driver_.cuMemFree(pointer);
+    } catch (const Error&) {
+      // The context is gone, and the memory with it.
+    }
+  }
+  std::size_t free_bytes() const override {
+    const ContextScope scope = enter();
+    std::size_t free = 0, total = 0;
+    driver_.check(driver_.cuMemGetInfo(&free, &total), "cuMemGetInfo");
+    return free;
+  }
+  void copy_to_device(DevicePointer to, const void* from, std::size_t bytes) override {
+    const ContextScope scope = enter();
+    driver_.check(driver_.cuMemcpyHtoD(to, from, bytes), "cuMemcpyHtoD");
+    // A copy from pageable memory returns when the source was read, possibly before it arrived.
+    driver_.check(driver_.cuStreamSynchronize(nullptr), "cuStreamSynchronize after cuMemcpyHtoD");
+  }
+  void copy_from_device(void* to, DevicePointer from, std::size_t bytes) override {
+    const ContextScope scope = enter();
+    driver_.check(driver_.cuMemcpyDtoH(to, from, bytes), "cuMemcpyDtoH");
+  }
+  void fill(DevicePointer to, std::uint8_t value, std::size_t bytes, Stream stream) override {
+    const ContextScope scope = enter();
+    driver_.check(driver_.cuMemsetD8Async(to, value, bytes, static_cast<CUstream>(stream)), "cuMemsetD8Async");
+  }
+
+  void launch(const CompiledKernel& kernel, std::uint32_t grid_x, const void* arguments, std::size_t bytes,
+              Stream stream) override;
+
+  void synchronize(Stream stream) override {
+    const ContextScope scope = enter();
+    driver_.check(driver_.cuStreamSynchronize(static_cast<CUstream>(stream)), "cuStreamSynchronize");
+  }
+  bool is_capturing(Stream stream) const override {
+    const ContextScope scope = enter();
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    const CUresult result = driver_.cuStreamIsCapturing(static_cast<CUstream>(stream), &status);
+    // The legacy default stream must not even be asked while another stream captures in the global mode.
+    if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) return true;
+    driver_.check(result, "cuStreamIsCapturing");
+    return status != CU_STREAM_CAPTURE_STATUS_NONE;
+  }
+  bool can_time() const override { return true; }
+
+  ContextScope enter() const { return ContextScope(driver_, context_); }
+  const CudaDriver& driver() const { return driver_; }
+
+ private:
+  const CudaDriver& driver_;
+  int ordinal_;
+  CUdevice device_ = 0;
+  CUcontext context_ = nullptr;
+  DeviceSpec spec_;
+  CubinCache cache_;
+};
+
+class CudaKernel final : public CompiledKernel {
+ public:
+  CudaKernel(std::shared_ptr<CudaDevice> device, CUmodule module, const KernelLaunch& launch, KernelResources resources)
+      : device_(std::move(device)),
+        module_(module),
+        threads_(static_cast<unsigned>(launch.threads)),
+        shared_bytes_(static_cast<unsigned>(launch.shared_bytes)),
+        argument_bytes_(launch.arguments.bytes) {
+    resources_ = std::move(resources);
+  }
+  ~CudaKernel() override {
+    try {
+      const ContextScope scope = device_->enter();
+      device_->driver().cuModuleUnload(module_);
+    } catch (const Error&) {
+      // The context is gone, and the module with it.
+    }
+  }
+
+  // Finds the entry and asks for its shared memory; the context is current.
+  void prepare(const CudaDriver& driver, const std::string& entry) {
+    driver.check(driver.cuModuleGetFunction(&function_, module_, entry.c_str()), "cuModuleGetFunction");
+    if (shared_bytes_ > kSharedBytesWithoutOptIn) {
+      driver.check(driver.cuFuncSetAttribute(function_, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                             static_cast<int>(shared_bytes_)),
+                   "cuFuncSetAttribute(MAX_DYNAMIC_SHARED_SIZE_BYTES)");
+    }
+  }
+
+  bool belongs_to(const CudaDevice& device) const { return device_.get() == &device; }
+  CUfunction function() const { return function_; }
+  unsigned threads() const { return threads_; }
+  unsigned shared_bytes() const { return shared_bytes_; }
+  std::size_t argument_bytes() const { return argument_bytes_; }
+
+ private:
+  std::shared_ptr<CudaDevice> device_;
+  CUmodule module_;
+  CUfunction function_ = nullptr;
+  unsigned threads_, shared_bytes_;
+  std::size_t argument_bytes_;
+};
+
+// Whether loading anew code can help: the image itself was refused, not the memory or the context.
+bool refuses_image(CUresult result) {
+  return result == CUDA_ERROR_INVALID_IMAGE || result == CUDA_ERROR_INVALID_SOURCE ||
+         result == CUDA_ERROR_NO_BINARY_FOR_GPU || result == CUDA_ERROR_UNSUPPORTED_PTX_VERSION ||
+         result == CUDA_ERROR_NOT_FOUND || result == CUDA_ERROR_INVALID_VALUE;
+}
+
+std::shared_ptr<const CompiledKernel> CudaDevice::compile(const KernelLaunch& launch) {
+  CompiledText compiled = cache_.get(launch);
+  const ContextScope scope = enter();
+  CUmodule module = nullptr;
+  CUresult result = driver_.cuModuleLoadData(&module, compiled.image.data());
+  if (refuses_image(result) && compiled.resources.from_cache) {
+    compiled = cache_.rebuild(launch);
+    result = driver_.cuModuleLoadData(&module, compiled.image.data());
+  }
+  if (result != CUDA_SUCCESS) {
+    throw Error(ErrorCode::driver, "kernel " + launch.entry + " for " + launch.arch + " does not load on " +
+                                       description() + ": " + driver_.describe(result, "cuModuleLoadData"));
+  }
+  auto kernel = std::make_shared<CudaKernel>(shared_from_this(), module, launch, std::move(compiled.resources));
+  kernel->prepare(driver_, launch.entry);
+  return kernel;
+}
+
+void CudaDevice::launch(const CompiledKernel& compiled, std::uint32_t grid_x, const void* arguments, std::size_t bytes,
+                        Stream stream) {
+  if (typeid(compiled) != typeid(CudaKernel) || !static_cast<const CudaKernel&>(compiled).belongs_to(*this)) {
+    throw Error(ErrorCode::internal, "a kernel that another device compiled was given to " + description());
+  }
+  const auto& kernel = static_cast<const CudaKernel&>(compiled);
+  if (bytes != kernel.argument_bytes()) {
+    throw Error(ErrorCode::internal, "a kernel was given " + std::to_string(bytes) + " bytes of arguments, it takes " +
+                                         std::to_string(kernel.argument_bytes()));
+  }
+  const ContextScope scope = enter();
+  void* parameters[] = {const_cast<void*>(arguments)};
+  driver_.check(driver_.cuLaunchKernel(kernel.function(), grid_x, 1, 1, kernel.threads(), 1, 1, kernel.shared_bytes(),
+                                       static_cast<CUstream>(stream), parameters, nullptr),
+                "cuLaunchKernel");
+}
+
+}  // namespace
+
+std::vector<CudaDeviceInfo> list_cuda_devices(std::string* why_none) {
+  std::vector<CudaDeviceInfo> devices;
+  const CudaDriver* driver = CudaDriver::find(why_none);
+  if (driver == nullptr) return devices;
+  int count = 0;
+  driver->check(driver->cuDeviceGetCount(&count), "cuDeviceGetCount");
+  for (int ordinal = 0; ordinal < count; ++ordinal) {
+    CUdevice device = 0;
+    driver->check(driver->cuDeviceGet(&device, ordinal), "cuDeviceGet");
+    CudaDeviceInfo info;
+    info.ordinal = ordinal;
+    info.spec = spec_of(*driver, device);
+    driver->check(driver->cuDeviceTotalMem(&info.memory_bytes, device), "cuDeviceTotalMem");
+    devices.push_back(std::move(info));
+  }
+  if (devices.empty() && why_none != nullptr) *why_none = "the NVIDIA driver sees no GPU; check CUDA_VISIBLE_DEVICES";
+  return devices;
+}
+
+std::shared_ptr<Device> open_cuda_device(int ordinal) {
+  const CudaDriver& driver = CudaDriver::get();
+  int count = 0;
+  driver.check(driver.cuDeviceGetCount(&count), "cuDeviceGetCount");
+  if (ordinal < 0 || ordinal >= count) {
+    throw Error(ErrorCode::no_device, "there is no GPU cuda:" + std::to_string(ordinal) + "; the driver sees " +
+                                          std::to_string(count) + " (cuda:0 to cuda:" + std::to_string(count - 1) +
+                                          ")");
+  }
+  // Never destroyed: a primary context outlives every static object that may still hold its memory.
+  static std::mutex& mutex = *new std::mutex;
+  static auto& devices = *new std::map<int, std::shared_ptr<CudaDevice>>;
+  const std::lock_guard lock(mutex);
+  std::shared_ptr<CudaDevice>& device = devices[ordinal];
+  if (device == nullptr) device = std::make_shared<CudaDevice>(driver, ordinal);
+  return device;
+}
+
+int current_cuda_ordinal() {
+  const CudaDriver& driver = CudaDriver::get();
+  CUdevice device = 0;
+  const CUresult result = driver.cuCtxGetDevice(&device);
+  if (result == CUDA_ERROR_INVALID_CONTEXT) return 0;
+  driver.check(result, "cuCtxGetDevice");
+  return device;
+}
+
+std::shared_ptr<Device> current_cuda_device() { return open_cuda_device(current_cuda_ordinal()); }
+
+struct CudaTimer::State {
+  std::shared_ptr<CudaDevice> device;
+  CUstream stream = nullptr;
+  CUevent begin = nullptr, end = nullptr;
+};
+
+CudaTimer::CudaTimer(std::shared_ptr<Device> device, Stream stream) : state_(std::make_unique<State>()) {
+  state_->device = std::dynamic_pointer_cast<CudaDevice>(device);
+  if (state_->device == nullptr)
+    throw Error(ErrorCode::internal, "CudaTimer needs a CUDA device, not " + device->description());
+  state_->stream = static_cast<CUstream>(stream);
+  const CudaDriver& driver = state_->device->driver();
+  const ContextScope scope = state_->device->enter();
+  driver.check(driver.cuEventCreate(&state_->begin, CU_EVENT_DEFAULT), "cuEventCreate");
+  driver.check(driver.cuEventCreate(&state_->end, CU_EVENT_DEFAULT), "cuEventCreate");
+}
+
+CudaTimer::~CudaTimer() {
+  try {
+    const ContextScope scope = state_->device->enter();
+    state_->device->driver().cuEventDestroy(state_->begin);
+    state_->device->driver().cuEventDestroy(state_->end);
+  } catch (const Error&) {
+    // The context is gone, and the events with it.
+  }
+}
+
+void CudaTimer::start() {
+  const ContextScope scope = state_->device->enter();
+  state_->device->driver().check(state_->device->driver().cuEventRecord(state_->begin, state_->stream),
+                                 "cuEventRecord");
+}
+
+void CudaTimer::stop() {
+  const ContextScope scope = state_->device->enter();
+  state_->device->driver().check(state_->device->driver().cuEventRecord(state_->end, state_->stream), "cuEventRecord");
+}
+
+double CudaTimer::microseconds() {
+  const CudaDriver& driver = state_->device->driver();
+  const ContextScope scope = state_->device->enter();
+  driver.check(driver.cuEventSynchronize(state_->end), "cuEventSynchronize");
+  float milliseconds = 0;
+  driver.check(driver.cuEventElapsedTime(&milliseconds, state_->begin, state_->end), "cuEventElapsedTime");
+  return 1e3 * milliseconds;
+}
+
+}  // namespace attune

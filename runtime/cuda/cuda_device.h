@@ -15,14 +15,20 @@ struct CudaDeviceInfo {
   std::size_t memory_bytes = 0;
 };
 
-/// All visible GPUs; empty, with the reason in *why_none, where there is no driver or no GPU. Never throws for a missing GPU.
+/// All visible GPUs; empty, with the reason in *why_none, where there is no driver or no GPU. Never throws for a
+/// missing GPU.
 std::vector<CudaDeviceInfo> list_cuda_devices(std::string* why_none = nullptr);
 
-/// The GPU's primary context. Throws Error(no_device) that says what is missing. One object per ordinal is shared by the process.
+/// The GPU's primary context. Throws Error(no_device) that says what is missing. One object per ordinal is shared by
+/// the process.
 std::shared_ptr<Device> open_cuda_device(int ordinal);
 
-/// The device of the calling thread's current context (ordinal 0's primary context if there is none).
+/// The device of the calling thread's current context (ordinal 0 if there is none), by its primary context: the one
+/// that the CUDA runtime and PyTorch use. Streams and pointers of other contexts are refused by the driver.
 std::shared_ptr<Device> current_cuda_device();
+
+/// The ordinal of that device; quick. Throws Error(no_device).
+int current_cuda_ordinal();
 
 /// Kernel times on the GPU by events, in one stream. Only for a device of open_cuda_device.
 class CudaTimer {
@@ -38,7 +44,8 @@ class CudaTimer {
   std::unique_ptr<State> state_;
 };
 
-/// The SM clock now, in MHz, and why it is throttled ("", "power cap", "thermal", "hardware slowdown"), by NVML; 0 where NVML is missing.
+/// The SM clock now, in MHz, and why it is throttled ("", "power cap", "thermal", "hardware slowdown"), by NVML; 0
+/// where NVML is missing.
 struct ClockSample {
   int sm_mhz = 0;
   std::string throttle;

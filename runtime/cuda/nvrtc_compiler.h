@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "runtime/device.h"
 
@@ -14,9 +15,14 @@ struct CompiledText {
 
 enum class CompileOutput { cubin, ptx };
 
-/// Compiles with NVRTC (opened at run time: libnvrtc.so.13, then .12; ATTUNE_NVRTC names another). Needs no GPU. Thread-safe.
-/// Throws Error(nvrtc_unavailable) that says how to install it, Error(compile_failed) with the log, whose lines name templates.
+/// Compiles with NVRTC (opened at run time: libnvrtc.so.13, then .12; ATTUNE_NVRTC names another). Needs no GPU.
+/// Thread-safe. Throws Error(nvrtc_unavailable) that says how to install it, Error(compile_failed) with the log, whose
+/// lines name templates.
 CompiledText compile_with_nvrtc(const KernelLaunch& launch, CompileOutput output = CompileOutput::cubin);
+
+/// The flags that decide what the compiler makes of a launch: part of the cubin cache's key. Approximations are spelled
+/// by the templates, so no flag allows any.
+std::vector<std::string> nvrtc_flags(const KernelLaunch& launch);
 
 /// "NVRTC 13.0", with the build id of the library file that was opened: part of the cubin cache's key.
 std::string nvrtc_identity();

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cuda.h>
+
+#include <source_location>
+#include <string>
+
+namespace attune {
+
+/// The CUDA driver's functions that Attune calls, found in libcuda.so.1 at run time so that a program starts without
+/// it. Names are the driver's, without the suffix of their version.
+struct CudaDriver {
+  decltype(&::cuInit) cuInit;
+  decltype(&::cuDriverGetVersion) cuDriverGetVersion;
+  decltype(&::cuGetErrorName) cuGetErrorName;
+  decltype(&::cuGetErrorString) cuGetErrorString;
+  decltype(&::cuDeviceGet) cuDeviceGet;
+  decltype(&::cuDeviceGetCount) cuDeviceGetCount;
+  decltype(&::cuDeviceGetName) cuDeviceGetName;
+  decltype(&::cuDeviceGetAttribute) cuDeviceGetAttribute;
+  decltype(&::cuDeviceGetPCIBusId) cuDeviceGetPCIBusId;
+  decltype(&::cuDeviceTotalMem) cuDeviceTotalMem;
+  decltype(&::cuDevicePrimaryCtxRetain) cuDevicePrimaryCtxRetain;
+  decltype(&::cuCtxGetCurrent) cuCtxGetCurrent;
+  decltype(&::cuCtxPushCurrent) cuCtxPushCurrent;
+  decltype(&::cuCtxPopCurrent) cuCtxPopCurrent;
+  decltype(&::cuCtxGetDevice) cuCtxGetDevice;
+  decltype(&::cuModuleLoadData) cuModuleLoadData;
+  decltype(&::cuModuleUnload) cuModuleUnload;
+  decltype(&::cuModuleGetFunction) cuModuleGetFunction;
+  decltype(&::cuFuncSetAttribute) cuFuncSetAttribute;
+  decltype(&::cuFuncGetAttribute) cuFuncGetAttribute;
+  decltype(&::cuMemAlloc) cuMemAlloc;
+  decltype(&::cuMemFree) cuMemFree;
+  decltype(&::cuMemGetInfo) cuMemGetInfo;
+  decltype(&::cuMemcpyHtoD) cuMemcpyHtoD;
+  decltype(&::cuMemcpyDtoH) cuMemcpyDtoH;
+  decltype(&::cuMemsetD8Async) cuMemsetD8Async;
+  decltype(&::cuLaunchKernel) cuLaunchKernel;
+  decltype(&::cuStreamSynchronize) cuStreamSynchronize;
+  decltype(&::cuStreamIsCapturing) cuStreamIsCapturing;
+  decltype(&::cuEventCreate) cuEventCreate;
+  decltype(&::cuEventDestroy) cuEventDestroy;
+  decltype(&::cuEventRecord) cuEventRecord;
+  decltype(&::cuEventSynchronize) cuEventSynchronize;
+  decltype(&::cuEventElapsedTime) cuEventElapsedTime;
+
+  int version = 0;  ///< of CUDA that the driver supports: 1000 * major + 10 * minor
+
+  /// The driver, initialised; nullptr, with the reason in *why_none, where there is none or it refuses to start.
+  /// Thread-safe.
+  static const CudaDriver* find(std::string* why_none = nullptr);
+  /// The same; throws Error(no_device) with the reason.
+  static const CudaDriver& get();
+
+  /// Throws Error(driver) with call, code, file and line unless result is CUDA_SUCCESS.
+  void check(CUresult result, const char* call,
+             const std::source_location& where = std::source_location::current()) const;
+  /// The text of check()'s exception.
+  std::string describe(CUresult result, const char* call,
+                       const std::source_location& where = std::source_location::current()) const;
+};
+
+/// "12.8" of 12080.
+std::string cuda_version_text(int version);
+
+/// CUDA major version that the installed driver supports; 0 where there is no driver. Starts no GPU.
+int cuda_driver_major();
+
+}  // namespace attune
