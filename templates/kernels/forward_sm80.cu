@@ -49,7 +49,6 @@ using ScoreFragments = float[kRowTiles][kKeyTiles][4];
 using OutputFragments = float[kRowTiles][kChunks][4];
 
 //% include tile/swizzle
-//% include tile/chunk_index
 //% include tile/${chunk_access}
 //% include tile/copy_tile
 //% include tile/mma_operands
@@ -124,28 +123,29 @@ struct KvBlocks {
 //% include steps/gemm_pv
 //% include steps/online_softmax
 
-// Scores of keys beyond the last one of their row become -inf.
-__device__ __forceinline__ void mask_scores(ScoreFragments& s, const i32 (&last)[kRowTiles][2], i32 block) {
+// Scores of keys beyond the last one of their row become -inf. first_row: the warp's, in the sequence.
+__device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& args, i32 first_row, i32 block) {
   const i32 first_key = block * kBlockKv + lane_index() % 4 * 2;
 #pragma unroll
-  for (i32 t = 0; t < kRowTiles; ++t) {
+  for (i32 i = 0; i < 2 * kRowTiles; ++i) {
+    const i32 keys = last_key(args, first_row + 8 * i + lane_index() / 4) - first_key;  // the last visible one, seen from first_key
 #pragma unroll
     for (i32 n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
-      for (i32 e = 0; e < 4; ++e)
-        if (first_key + 8 * n + e % 2 > last[t][e / 2]) s[t][n][e] = negative_infinity();
+      for (i32 e = 0; e < 2; ++e)
+        if (8 * n + e > keys) s[i / 2][n][i % 2 * 2 + e] = negative_infinity();
     }
   }
 }
 
 template <bool kMasked>
-__device__ __forceinline__ void kv_step(i32 block, KvRing& ring, const QueryFragments& q, const i32 (&last)[kRowTiles][2],
+__device__ __forceinline__ void kv_step(const Arguments& args, i32 block, i32 first_row, KvRing& ring, const QueryFragments& q,
                                         OnlineSoftmax& softmax, OutputFragments& acc_o) {
   ScoreFragments acc_s = {};
   ring.acquire_k(block);
   gemm_qk(acc_s, q, ring.k_tile());
   ring.acquire_v(block);
-  if (kMasked) mask_scores(acc_s, last, block);
+  if (kMasked) mask_scores(acc_s, args, first_row, block);
   softmax.update<kMasked>(acc_s, acc_o);
   gemm_pv(acc_o, acc_s, ring.v_tile());
   ring.release();
@@ -201,21 +201,17 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
   KvRing ring{KvBlocks(args, tile), range.end, shared};
   ring.prefetch(0);
 
-  i32 last[kRowTiles][2];  // last key of each of this thread's rows
-#pragma unroll
-  for (i32 i = 0; i < 2 * kRowTiles; ++i) last[i / 2][i % 2] = last_key(args, tile.first_row + warp_row + 8 * i + lane_index() / 4);
-
   cp_async_wait_group<kPrefetchGroups>();
   bar_sync();
-  QueryFragments q;
-  q.load(q_tile, warp_row);
+  const QueryFragments q(q_tile, warp_row);
   OnlineSoftmax softmax(args.softmax_scale_log2);
   OutputFragments acc_o = {};
 
+  const i32 first_row = tile.first_row + warp_row;
   i32 block = 0;
-  for (; block < range.masked_from; ++block) kv_step<false>(block, ring, q, last, softmax, acc_o);
+  for (; block < range.masked_from; ++block) kv_step<false>(args, block, first_row, ring, q, softmax, acc_o);
   if (kPartialBlocks)
-    for (; block < range.end; ++block) kv_step<true>(block, ring, q, last, softmax, acc_o);
+    for (; block < range.end; ++block) kv_step<true>(args, block, first_row, ring, q, softmax, acc_o);
 
   softmax.normalize(acc_o);
   store_output(args, tile, q_tile, warp_row, acc_o);

@@ -1,7 +1,7 @@
 // O += P V. Two neighbouring accumulators of S, packed, are one A fragment; V's rows are the rows of the B operand: transposed loads.
 __device__ __forceinline__ void gemm_pv(OutputFragments& acc_o, const ScoreFragments& p, u32 v_tile) {
   const u32 lane = lane_index();
-  const u32 key = lane % 16, half = lane / 16;
+  const TileCursor keys(v_tile, lane % 16, lane / 16);
 #pragma unroll
   for (i32 k = 0; k < kKeyTiles / 2; ++k) {
     u32 a[kRowTiles][4];
@@ -13,7 +13,7 @@ __device__ __forceinline__ void gemm_pv(OutputFragments& acc_o, const ScoreFragm
 #pragma unroll
     for (i32 n = 0; n + 1 < kChunks; n += 2) {
       u32 b[4];
-      ldmatrix_x4_trans(b, v_tile + tile_offset(16 * k + key, n + half));
+      ldmatrix_x4_trans(b, keys.at(16 * k, n));
 #pragma unroll
       for (i32 t = 0; t < kRowTiles; ++t) {
         mma_k16(acc_o[t][n], a[t], b[0], b[1]);
@@ -22,7 +22,7 @@ __device__ __forceinline__ void gemm_pv(OutputFragments& acc_o, const ScoreFragm
     }
     if (kDimTail) {
       u32 b[2];
-      ldmatrix_x2_trans(b, v_tile + tile_offset(16 * k + key, kChunks - 1));
+      ldmatrix_x2_trans(b, v_tile + tile_offset(16 * k + lane % 16, kChunks - 1));
 #pragma unroll
       for (i32 t = 0; t < kRowTiles; ++t) mma_k16(acc_o[t][kChunks - 1], a[t], b[0], b[1]);
     }

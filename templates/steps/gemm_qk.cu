@@ -1,7 +1,7 @@
 // S = Q Kᵀ for the warp's rows and the keys of a block. K's rows are the columns of the B operand: no transposition.
 __device__ __forceinline__ void gemm_qk(ScoreFragments& acc_s, const QueryFragments& q, u32 k_tile) {
   const u32 lane = lane_index();
-  const u32 key = lane / 16 * 8 + lane % 8, half = lane / 8 % 2;
+  const TileCursor keys(k_tile, lane / 16 * 8 + lane % 8, lane / 8 % 2);
 #pragma unroll
   for (i32 k = 0; k < kDimSteps; ++k) {
     u32 a[kRowTiles][4];
@@ -10,7 +10,7 @@ __device__ __forceinline__ void gemm_qk(ScoreFragments& acc_s, const QueryFragme
 #pragma unroll
     for (i32 n = 0; n < kKeyTiles; n += 2) {
       u32 b[4];
-      ldmatrix_x4(b, k_tile + tile_offset(8 * n + key, 2 * k + half));
+      ldmatrix_x4(b, keys.at(8 * n, 2 * k));
 #pragma unroll
       for (i32 t = 0; t < kRowTiles; ++t) {
         mma_k16(acc_s[t][n], a[t], b[0], b[1]);

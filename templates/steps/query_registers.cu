@@ -3,11 +3,13 @@ struct QueryFragments {
   u32 steps[kRowTiles][kDimSteps > 0 ? kDimSteps : 1][4];
   u32 tail[kRowTiles][2];
 
-  __device__ __forceinline__ void load(u32 tile, u32 first_row) {
+  // first_row: the warp's first row in the tile.
+  __device__ __forceinline__ QueryFragments(u32 tile, u32 first_row) {
+    const TileCursor queries(tile, first_row + lane_index() % 16, lane_index() / 16);
 #pragma unroll
     for (i32 t = 0; t < kRowTiles; ++t) {
 #pragma unroll
-      for (i32 k = 0; k < kDimSteps; ++k) load_query_step(steps[t][k], tile, first_row + 16 * t, k);
+      for (i32 k = 0; k < kDimSteps; ++k) load_query_step(steps[t][k], queries, 16 * t, k);
       if (kDimTail) load_query_tail(tail[t], tile, first_row + 16 * t);
     }
   }

@@ -1,25 +1,45 @@
+// How the threads of a copy share the chunks of a tile: consecutive threads take consecutive chunks of a row. Where a row's chunks divide the
+// number of threads, each thread keeps its column and walks down the rows.
+template <i32 kRows, i32 kWorkers>
+struct TileWalk {
+  static constexpr bool kColumns = kWorkers % kChunks == 0;
+  static constexpr i32 kSteps = (kRows * kChunks + kWorkers - 1) / kWorkers;
+  static constexpr bool kExact = kRows * kChunks % kWorkers == 0;
+  static constexpr i32 kRowsPerStep = kWorkers / kChunks;
+  i32 worker;
+
+  __device__ __forceinline__ i32 row(i32 i) const {
+    return kColumns ? worker / kChunks + i * kRowsPerStep : (worker + i * kWorkers) / kChunks;
+  }
+  __device__ __forceinline__ i32 chunk(i32 i) const { return kColumns ? worker % kChunks : (worker + i * kWorkers) % kChunks; }
+};
+
 // Copies kRows rows of a tensor, row_bytes apart, into a tile of shared memory by kWorkers threads, of which this is `worker`.
 // Rows from `existing` on are filled with zeros (0 * NaN is NaN: what lies beyond a tensor must not reach a product).
 template <i32 kRows, bool kAllExist, i32 kWorkers>
 __device__ __forceinline__ void load_tile(u32 to, const char* from, i64 row_bytes, i32 existing, i32 worker) {
-  constexpr i32 kCopies = (kRows * kChunks + kWorkers - 1) / kWorkers;
+  using Walk = TileWalk<kRows, kWorkers>;
+  const Walk walk{worker};
+  const char* at = from + walk.row(0) * row_bytes + walk.chunk(0) * 16;
 #pragma unroll
-  for (i32 i = 0; i < kCopies; ++i) {
-    const ChunkIndex at = chunk_index<kWorkers>(worker, i);
-    if (kRows * kChunks % kWorkers != 0 && at.row >= kRows) break;
-    load_chunk(to + tile_offset(at.row, at.chunk), from + at.row * row_bytes + at.chunk * 16, kAllExist || at.row < existing);
+  for (i32 i = 0; i < Walk::kSteps; ++i) {
+    const i32 row = walk.row(i), chunk = walk.chunk(i);
+    if (!Walk::kExact && row >= kRows) break;
+    if (!Walk::kColumns) at = from + row * row_bytes + chunk * 16;
+    load_chunk(to + tile_offset(row, chunk), at, kAllExist || row < existing);
+    if (Walk::kColumns) at += Walk::kRowsPerStep * row_bytes;
   }
 }
 
 // The other way: the first `existing` rows of a tile of shared memory to global memory.
 template <i32 kRows, bool kAllExist, i32 kWorkers>
 __device__ __forceinline__ void store_tile(char* to, u32 from, i64 row_bytes, i32 existing, i32 worker) {
-  constexpr i32 kCopies = (kRows * kChunks + kWorkers - 1) / kWorkers;
+  using Walk = TileWalk<kRows, kWorkers>;
+  const Walk walk{worker};
 #pragma unroll
-  for (i32 i = 0; i < kCopies; ++i) {
-    const ChunkIndex at = chunk_index<kWorkers>(worker, i);
-    if (kRows * kChunks % kWorkers != 0 && at.row >= kRows) break;
-    if (kAllExist || at.row < existing)
-      store_chunk(to + at.row * row_bytes + at.chunk * 16, ld_shared_v4_b32(from + tile_offset(at.row, at.chunk)));
+  for (i32 i = 0; i < Walk::kSteps; ++i) {
+    const i32 row = walk.row(i), chunk = walk.chunk(i);
+    if (!Walk::kExact && row >= kRows) break;
+    if (kAllExist || row < existing) store_chunk(to + row * row_bytes + chunk * 16, ld_shared_v4_b32(from + tile_offset(row, chunk)));
   }
 }
