@@ -18,6 +18,7 @@
 #include "generator/kernel_plan.h"
 #include "runtime/config_source.h"
 #include "runtime/device.h"
+#include "runtime/template_folder.h"
 
 namespace attune {
 
@@ -29,7 +30,8 @@ struct TensorView {
   std::int64_t stride_row = 0;
 };
 
-/// What a forward call reads and writes. `o` is written; `lse` is (B, Hq, Sq) fp32, natural logarithm, contiguous, or null.
+/// What a forward call reads and writes. `o` is written; `lse` is (B, Hq, Sq) fp32, natural logarithm, contiguous, or
+/// null.
 struct ForwardTensors {
   TensorView q, k, v, o;
   float* lse = nullptr;
@@ -48,26 +50,31 @@ struct PreparedAttention {
   std::vector<std::shared_ptr<const CompiledKernel>> kernels;  // one per launch of the plan
 };
 
-/// Answers attention calls on one device. Thread-safe. Keeps launchable plans in a map by dispatch class; a hit costs about a
-/// microsecond above the bare launches. The config comes from `source`, or is the default config.
+/// Answers attention calls on one device. Thread-safe. Keeps launchable plans in a map by dispatch class; a hit costs
+/// about a microsecond above the bare launches. The config comes from `source`, or is the default config.
 class AttentionRuntime {
  public:
+  /// `templates` are copied.
   explicit AttentionRuntime(std::shared_ptr<Device> device, std::shared_ptr<ConfigSource> source = nullptr,
-                            const TemplateSet& templates = TemplateSet::embedded());
+                            const TemplateSet& templates = runtime_templates());
   ~AttentionRuntime();
 
-  /// O and LSE of `problem` (its layout is ignored, its alignment is found from the tensors). Asynchronous on `stream`; a first call of
-  /// a dispatch class compiles. The workspace holds at least workspace_bytes(problem) bytes. Throws Error.
-  void forward(const AttentionProblem& problem, const ForwardTensors& tensors, void* workspace, std::size_t workspace_bytes,
-               Stream stream);
+  /// O and LSE of `problem` (its layout is ignored, its alignment is found from the tensors). Asynchronous on `stream`;
+  /// a first call of a dispatch class compiles, so that it must not come while `stream` is being captured: prepare()
+  /// before. The workspace holds at least workspace_bytes(problem) bytes. Throws Error.
+  void forward(const AttentionProblem& problem, const ForwardTensors& tensors, void* workspace,
+               std::size_t workspace_bytes, Stream stream);
+  /// As forward() will need it for tensors of problem.alignment.
   std::size_t workspace_bytes(const AttentionProblem& problem);
 
   /// What forward() would launch, compiled and loaded; with `config`, that one instead of the picked one.
   std::shared_ptr<const PreparedAttention> prepare(const AttentionProblem& problem,
                                                    const std::optional<KernelConfig>& config = std::nullopt);
-  /// Launches a prepared plan on any problem of its kernel class.
-  void launch(const PreparedAttention& prepared, const AttentionProblem& problem, const ForwardTensors& tensors, void* workspace,
-              std::size_t workspace_bytes, Stream stream);
+  /// Launches a prepared plan on any problem of its kernel class. Throws Error(infeasible_config) if the plan's config
+  /// does not fit this problem (lengths that are no multiples of a config for whole tiles), Error(invalid_argument) if
+  /// its tensors are not as aligned as the plan expects.
+  void launch(const PreparedAttention& prepared, const AttentionProblem& problem, const ForwardTensors& tensors,
+              void* workspace, std::size_t workspace_bytes, Stream stream);
 
   const std::shared_ptr<Device>& device() const;
 
@@ -76,13 +83,16 @@ class AttentionRuntime {
   std::unique_ptr<State> state_;
 };
 
-/// The runtime of the calling thread's current CUDA context, made at the first call, with the process-wide config source.
+/// The runtime of the calling thread's current CUDA device (ordinal 0 if it has none), made at the first call, with the
+/// process-wide config source. It lives until the process ends.
 AttentionRuntime& current_runtime();
+/// The same for a GPU by its ordinal. Throws Error(no_device).
+AttentionRuntime& runtime_of(int ordinal);
 /// Sets the config source of runtimes made from now on.
 void set_default_config_source(std::shared_ptr<ConfigSource> source);
 
-void attention_forward(const AttentionProblem& problem, const ForwardTensors& tensors, void* workspace, std::size_t workspace_bytes,
-                       Stream stream);
+void attention_forward(const AttentionProblem& problem, const ForwardTensors& tensors, void* workspace,
+                       std::size_t workspace_bytes, Stream stream);
 std::size_t attention_workspace_bytes(const AttentionProblem& problem);
 
 }  // namespace attune

@@ -1,0 +1,124 @@
+#include "runtime/argument_packer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <string>
+
+#include "generator/error.h"
+
+namespace attune {
+namespace {
+
+constexpr float kLog2E = 1.44269504088896340736f;
+
+// Lengths have 31 bits, so that an offset beyond them hides all keys or none, as its nearest 32-bit value does.
+std::int64_t clamped_offset(std::int64_t offset) {
+  using Limits = std::numeric_limits<std::int32_t>;
+  return std::clamp<std::int64_t>(offset, Limits::min(), Limits::max());
+}
+
+class Packer {
+ public:
+  Packer(const KernelLaunch& launch, const AttentionProblem& problem, const ForwardTensors& tensors,
+         const ReferencePointers& reference, std::byte* data)
+      : launch_(launch), problem_(problem), tensors_(tensors), reference_(reference), data_(data) {}
+
+  void pack() {
+    const ArgumentLayout& layout = launch_.arguments;
+    for (std::size_t i = 0; i < layout.fields.size(); ++i) pack_field(layout.fields[i], data_ + layout.offsets[i]);
+  }
+
+ private:
+  template <typename Value>
+  static void put(std::byte* to, Value value) {
+    std::memcpy(to, &value, sizeof(value));
+  }
+  static void put_int32(std::byte* to, std::int64_t value) { put(to, static_cast<std::int32_t>(value)); }
+
+  void pack_field(KernelArgument field, std::byte* to) const {
+    switch (field) {
+      case KernelArgument::q:
+        return put(to, tensors_.q.data);
+      case KernelArgument::k:
+        return put(to, tensors_.k.data);
+      case KernelArgument::v:
+        return put(to, tensors_.v.data);
+      case KernelArgument::o:
+        return put(to, tensors_.o.data);
+      case KernelArgument::lse:
+        return put(to, tensors_.lse);
+      case KernelArgument::q_stride_batch:
+        return put(to, tensors_.q.stride_batch);
+      case KernelArgument::q_stride_head:
+        return put(to, tensors_.q.stride_head);
+      case KernelArgument::q_stride_row:
+        return put(to, tensors_.q.stride_row);
+      case KernelArgument::k_stride_batch:
+        return put(to, tensors_.k.stride_batch);
+      case KernelArgument::k_stride_head:
+        return put(to, tensors_.k.stride_head);
+      case KernelArgument::k_stride_row:
+        return put(to, tensors_.k.stride_row);
+      case KernelArgument::v_stride_batch:
+        return put(to, tensors_.v.stride_batch);
+      case KernelArgument::v_stride_head:
+        return put(to, tensors_.v.stride_head);
+      case KernelArgument::v_stride_row:
+        return put(to, tensors_.v.stride_row);
+      case KernelArgument::o_stride_batch:
+        return put(to, tensors_.o.stride_batch);
+      case KernelArgument::o_stride_head:
+        return put(to, tensors_.o.stride_head);
+      case KernelArgument::o_stride_row:
+        return put(to, tensors_.o.stride_row);
+      case KernelArgument::o_fp64:
+        return put(to, reference_.o);
+      case KernelArgument::lse_fp64:
+        return put(to, reference_.lse);
+      case KernelArgument::weight_fp64:
+        return put(to, reference_.weight);
+      case KernelArgument::batch:
+        return put_int32(to, problem_.batch);
+      case KernelArgument::heads_q:
+        return put_int32(to, problem_.heads_q);
+      case KernelArgument::heads_kv:
+        return put_int32(to, problem_.heads_kv);
+      case KernelArgument::group_size:
+        return put_int32(to, problem_.heads_q / problem_.heads_kv);
+      case KernelArgument::seq_q:
+        return put_int32(to, problem_.seq_q);
+      case KernelArgument::seq_kv:
+        return put_int32(to, problem_.seq_kv);
+      case KernelArgument::query_tiles:
+        return put_int32(to, launch_.query_tiles(problem_));
+      case KernelArgument::mask_offset:
+        return put_int32(to, clamped_offset(problem_.mask_offset));
+      case KernelArgument::softmax_scale:
+        return put(to, problem_.softmax_scale);
+      case KernelArgument::softmax_scale_log2:
+        return put(to, problem_.softmax_scale * kLog2E);
+    }
+  }
+
+  const KernelLaunch& launch_;
+  const AttentionProblem& problem_;
+  const ForwardTensors& tensors_;
+  const ReferencePointers& reference_;
+  std::byte* data_;
+};
+
+}  // namespace
+
+void pack_arguments(const KernelLaunch& launch, const AttentionProblem& problem, const ForwardTensors& tensors,
+                    const ReferencePointers& reference, PackedArguments& packed) {
+  packed.bytes = launch.arguments.bytes;
+  if (packed.bytes > PackedArguments::kCapacity) {
+    throw Error(ErrorCode::internal, "kernel " + launch.entry + " takes " + std::to_string(packed.bytes) +
+                                         " bytes of arguments; PackedArguments holds " +
+                                         std::to_string(PackedArguments::kCapacity));
+  }
+  Packer(launch, problem, tensors, reference, packed.data.data()).pack();
+}
+
+}  // namespace attune

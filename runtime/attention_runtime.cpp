@@ -1,0 +1,321 @@
+#include <array>
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "attune/attention.h"
+#include "generator/error.h"
+#include "generator/generate.h"
+#include "generator/keys.h"
+#include "runtime/argument_packer.h"
+#include "runtime/cuda/cuda_device.h"
+
+namespace attune {
+namespace {
+
+constexpr int kWholeAlignment = 16, kElementAlignment = 2;  // bytes
+
+bool is_multiple(std::int64_t value, std::int64_t of) { return value % of == 0; }
+
+// Strides of dimensions of extent 1 are never used, whatever they say.
+bool rows_aligned(const TensorView& view, std::int64_t batch, std::int64_t heads, std::int64_t rows, int bytes,
+                  int element_bytes) {
+  const std::int64_t elements = bytes / element_bytes;
+  return reinterpret_cast<std::uintptr_t>(view.data) % static_cast<std::uintptr_t>(bytes) == 0 &&
+         (batch == 1 || is_multiple(view.stride_batch, elements)) &&
+         (heads == 1 || is_multiple(view.stride_head, elements)) &&
+         (rows == 1 || is_multiple(view.stride_row, elements));
+}
+
+void require_pointer(const TensorView& view, const char* name) {
+  if (view.data == nullptr)
+    throw Error(ErrorCode::invalid_argument, std::string("tensor ") + name + " is a null pointer");
+  if (reinterpret_cast<std::uintptr_t>(view.data) % kElementAlignment != 0) {
+    throw Error(ErrorCode::invalid_argument,
+                std::string("tensor ") + name + " starts at an odd address; its elements have 2 bytes");
+  }
+}
+
+void require_tensors(const ForwardTensors& tensors) {
+  require_pointer(tensors.q, "q");
+  require_pointer(tensors.k, "k");
+  require_pointer(tensors.v, "v");
+  require_pointer(tensors.o, "o");
+  if (reinterpret_cast<std::uintptr_t>(tensors.lse) % alignof(float) != 0) {
+    throw Error(ErrorCode::invalid_argument, "lse starts at an address that is no multiple of 4");
+  }
+}
+
+void require_workspace(const KernelPlan& plan, const void* workspace, std::size_t bytes) {
+  if (plan.workspace_bytes == 0) return;
+  if (workspace == nullptr || bytes < plan.workspace_bytes) {
+    throw Error(ErrorCode::invalid_argument, "the workspace holds " + std::to_string(workspace == nullptr ? 0 : bytes) +
+                                                 " bytes, " + std::to_string(plan.workspace_bytes) +
+                                                 " are needed; ask workspace_bytes() for the size");
+  }
+}
+
+std::string joined(const std::vector<std::string>& reasons) {
+  std::string text;
+  for (const std::string& reason : reasons) text += (text.empty() ? "" : "; ") + reason;
+  return text;
+}
+
+// Whether the same source serves both: all that a kernel class depends on beside the config.
+bool same_kernel_class(const AttentionProblem& a, const AttentionProblem& b) {
+  return a.pass == b.pass && a.dtype == b.dtype && a.head_dim == b.head_dim && a.mask == b.mask &&
+         a.alignment == b.alignment;
+}
+
+}  // namespace
+
+TensorView packed_view(const AttentionProblem& problem, Operand operand) {
+  const bool of_queries = operand == Operand::q || operand == Operand::o;
+  const std::int64_t heads = of_queries ? problem.heads_q : problem.heads_kv;
+  const std::int64_t rows = of_queries ? problem.seq_q : problem.seq_kv;
+  const std::int64_t columns = problem.head_dim;
+  if (operand == Operand::lse) throw Error(ErrorCode::internal, "LSE has one layout, (B, Hq, Sq), and no strides");
+  TensorView view;
+  view.stride_batch = heads * rows * columns;
+  view.stride_head = problem.layout == Layout::bshd ? columns : rows * columns;
+  view.stride_row = problem.layout == Layout::bshd ? heads * columns : columns;
+  return view;
+}
+
+int alignment_of(const ForwardTensors& tensors, const AttentionProblem& problem) {
+  const auto aligned = [&](const TensorView& view, std::int64_t heads, std::int64_t rows) {
+    return rows_aligned(view, problem.batch, heads, rows, kWholeAlignment, size_of(problem.dtype));
+  };
+  const bool whole =
+      aligned(tensors.q, problem.heads_q, problem.seq_q) && aligned(tensors.k, problem.heads_kv, problem.seq_kv) &&
+      aligned(tensors.v, problem.heads_kv, problem.seq_kv) && aligned(tensors.o, problem.heads_q, problem.seq_q);
+  return whole ? kWholeAlignment : kElementAlignment;
+}
+
+struct AttentionRuntime::State {
+  using Prepared = std::shared_ptr<const PreparedAttention>;
+
+  std::shared_ptr<Device> device;
+  std::shared_ptr<ConfigSource> source;
+  TemplateSet templates;
+  std::uint64_t id;  // never used twice: a thread's last hit may outlive the runtime that it came from
+
+  // Plans of each dispatch class, hardly ever more than one: a second where a config of the first does not fit a
+  // problem of the same class. Plans are added, never removed.
+  std::shared_mutex plans_mutex;
+  std::unordered_map<AttentionProblem, std::vector<Prepared>, AttentionProblemHash> plans;
+
+  // Compiling is one thread's work at a time. Loaded code is shared by all plans of a kernel class.
+  std::mutex compile_mutex;
+  std::map<std::string, std::weak_ptr<const CompiledKernel>> kernels;
+
+  State(std::shared_ptr<Device> device, std::shared_ptr<ConfigSource> source, const TemplateSet& templates)
+      : device(std::move(device)), source(std::move(source)), templates(templates), id(next_id()) {}
+
+  static std::uint64_t next_id() {
+    static std::atomic<std::uint64_t> count{0};
+    return ++count;
+  }
+
+  bool fits(const KernelConfig& config, const AttentionProblem& problem) const {
+    return infeasibility(problem, config, device->spec()).empty();
+  }
+
+  // A plan that was prepared for the class and fits this very problem; nullptr if there is none.
+  Prepared find(const AttentionProblem& problem, const AttentionProblem& representative) {
+    const std::shared_lock lock(plans_mutex);
+    const auto found = plans.find(representative);
+    if (found == plans.end()) return nullptr;
+    for (const Prepared& prepared : found->second) {
+      if (prepared->plan.problem == problem || fits(prepared->plan.config, problem)) return prepared;
+    }
+    return nullptr;
+  }
+
+  // A choice of the source is used only where it fits: a row of a database may come from another build or another GPU.
+  ConfigChoice choose(const AttentionProblem& problem) const {
+    if (source != nullptr) {
+      std::optional<ConfigChoice> choice = source->find(problem, device->spec());
+      if (choice && fits(choice->config, problem)) return std::move(*choice);
+    }
+    return {default_config(problem, device->spec()), ConfigOrigin::default_config, ""};
+  }
+
+  // compile_mutex is held.
+  Prepared compile(const AttentionProblem& problem, ConfigChoice choice) {
+    auto prepared = std::make_shared<PreparedAttention>();
+    prepared->plan = generate(problem, choice.config, device->spec(), templates, device->target());
+    prepared->choice = std::move(choice);
+    for (const KernelLaunch& launch : prepared->plan.launches) {
+      std::weak_ptr<const CompiledKernel>& loaded = kernels[prepared->plan.kernel_class + " " + launch.entry];
+      std::shared_ptr<const CompiledKernel> kernel = loaded.lock();
+      if (kernel == nullptr) loaded = kernel = device->compile(launch);
+      prepared->kernels.push_back(std::move(kernel));
+    }
+    return prepared;
+  }
+
+  Prepared find_or_compile(const AttentionProblem& problem) {
+    const AttentionProblem representative = dispatch_class(problem).representative;
+    if (Prepared prepared = find(problem, representative)) return prepared;
+    const std::lock_guard compiling(compile_mutex);
+    if (Prepared prepared = find(problem, representative)) return prepared;  // another thread was first
+    Prepared prepared = compile(problem, choose(problem));
+    const std::unique_lock lock(plans_mutex);
+    plans[representative].push_back(prepared);
+    return prepared;
+  }
+
+  // Everything has been checked.
+  void launch_checked(const PreparedAttention& prepared, const AttentionProblem& problem, const ForwardTensors& tensors,
+                      void* workspace, Stream stream) {
+    const KernelPlan& plan = prepared.plan;
+    if (plan.workspace_zeroed && plan.workspace_bytes != 0) {
+      device->fill(reinterpret_cast<DevicePointer>(workspace), 0, plan.workspace_bytes, stream);
+    }
+    PackedArguments arguments;
+    for (std::size_t i = 0; i < plan.launches.size(); ++i) {
+      pack_arguments(plan.launches[i], problem, tensors, {}, arguments);
+      device->launch(*prepared.kernels[i], plan.launches[i].grid_x(problem), arguments.data.data(), arguments.bytes,
+                     stream);
+    }
+  }
+};
+
+namespace {
+
+// A thread's last call: the same problem again needs no lookup and no validation. Plans live as long as their runtime.
+struct LastHit {
+  std::uint64_t runtime = 0;
+  AttentionProblem problem;
+  const PreparedAttention* prepared = nullptr;
+};
+thread_local LastHit last_hit;
+
+}  // namespace
+
+AttentionRuntime::AttentionRuntime(std::shared_ptr<Device> device, std::shared_ptr<ConfigSource> source,
+                                   const TemplateSet& templates)
+    : state_(std::make_unique<State>(std::move(device), std::move(source), templates)) {}
+
+AttentionRuntime::~AttentionRuntime() = default;
+
+void AttentionRuntime::forward(const AttentionProblem& asked, const ForwardTensors& tensors, void* workspace,
+                               std::size_t workspace_bytes, Stream stream) {
+  require_tensors(tensors);
+  AttentionProblem problem = asked;
+  problem.alignment = alignment_of(tensors, problem);
+  if (last_hit.runtime != state_->id || !(last_hit.problem == problem)) {
+    validate(problem);
+    std::shared_ptr<const PreparedAttention> prepared = state_->find(problem, dispatch_class(problem).representative);
+    if (prepared == nullptr) {
+      if (state_->device->is_capturing(stream)) {
+        throw Error(ErrorCode::unsupported, "the stream is being captured, and no kernel is prepared for " +
+                                                canonical_text(problem) +
+                                                ": run this problem once, or prepare it, before the capture begins");
+      }
+      prepared = state_->find_or_compile(problem);
+    }
+    last_hit = {state_->id, problem, prepared.get()};
+  }
+  const PreparedAttention& prepared = *last_hit.prepared;
+  require_workspace(prepared.plan, workspace, workspace_bytes);
+  state_->launch_checked(prepared, problem, tensors, workspace, stream);
+}
+
+std::size_t AttentionRuntime::workspace_bytes(const AttentionProblem& problem) {
+  return prepare(problem)->plan.workspace_bytes;
+}
+
+std::shared_ptr<const PreparedAttention> AttentionRuntime::prepare(const AttentionProblem& problem,
+                                                                   const std::optional<KernelConfig>& config) {
+  validate(problem);
+  if (!config) return state_->find_or_compile(problem);
+  const std::lock_guard compiling(state_->compile_mutex);
+  return state_->compile(problem, {*config, ConfigOrigin::given, ""});
+}
+
+void AttentionRuntime::launch(const PreparedAttention& prepared, const AttentionProblem& asked,
+                              const ForwardTensors& tensors, void* workspace, std::size_t workspace_bytes,
+                              Stream stream) {
+  require_tensors(tensors);
+  const KernelPlan& plan = prepared.plan;
+  AttentionProblem problem = asked;
+  problem.alignment = plan.problem.alignment;
+  if (!(problem == plan.problem)) {
+    validate(problem);
+    if (!same_kernel_class(problem, plan.problem)) {
+      throw Error(ErrorCode::invalid_argument,
+                  "the kernel was prepared for " + plan.kernel_class + " and cannot run " + canonical_text(problem));
+    }
+    const std::vector<std::string> reasons = infeasibility(problem, plan.config, state_->device->spec());
+    if (!reasons.empty()) {
+      throw Error(ErrorCode::infeasible_config,
+                  canonical_text(plan.config) + " does not fit " + canonical_text(problem) + ": " + joined(reasons));
+    }
+  }
+  if (alignment_of(tensors, problem) < plan.problem.alignment) {
+    throw Error(ErrorCode::invalid_argument, "the kernel was prepared for rows that start at multiples of " +
+                                                 std::to_string(plan.problem.alignment) +
+                                                 " bytes; these tensors have others, prepare it with alignment 2");
+  }
+  require_workspace(plan, workspace, workspace_bytes);
+  state_->launch_checked(prepared, problem, tensors, workspace, stream);
+}
+
+const std::shared_ptr<Device>& AttentionRuntime::device() const { return state_->device; }
+
+namespace {
+
+constexpr int kMaxOrdinals = 64;
+
+// Made at the first call for each GPU and never destroyed: other threads and static objects may still use them when the
+// process ends.
+struct ProcessRuntimes {
+  std::mutex mutex;
+  std::shared_ptr<ConfigSource> source;
+  std::array<std::atomic<AttentionRuntime*>, kMaxOrdinals> by_ordinal{};
+};
+
+ProcessRuntimes& process_runtimes() {
+  static ProcessRuntimes& runtimes = *new ProcessRuntimes;
+  return runtimes;
+}
+
+}  // namespace
+
+AttentionRuntime& runtime_of(int ordinal) {
+  ProcessRuntimes& runtimes = process_runtimes();
+  if (ordinal < 0 || ordinal >= kMaxOrdinals) {
+    throw Error(ErrorCode::no_device, "there is no GPU cuda:" + std::to_string(ordinal));
+  }
+  std::atomic<AttentionRuntime*>& runtime = runtimes.by_ordinal[static_cast<std::size_t>(ordinal)];
+  if (AttentionRuntime* made = runtime.load(std::memory_order_acquire)) return *made;
+  const std::lock_guard lock(runtimes.mutex);
+  if (runtime.load() == nullptr) runtime.store(new AttentionRuntime(open_cuda_device(ordinal), runtimes.source));
+  return *runtime.load();
+}
+
+AttentionRuntime& current_runtime() { return runtime_of(current_cuda_ordinal()); }
+
+void set_default_config_source(std::shared_ptr<ConfigSource> source) {
+  ProcessRuntimes& runtimes = process_runtimes();
+  const std::lock_guard lock(runtimes.mutex);
+  runtimes.source = std::move(source);
+}
+
+void attention_forward(const AttentionProblem& problem, const ForwardTensors& tensors, void* workspace,
+                       std::size_t workspace_bytes, Stream stream) {
+  current_runtime().forward(problem, tensors, workspace, workspace_bytes, stream);
+}
+
+std::size_t attention_workspace_bytes(const AttentionProblem& problem) {
+  return current_runtime().workspace_bytes(problem);
+}
+
+}  // namespace attune

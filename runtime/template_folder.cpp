@@ -1,0 +1,39 @@
+#include "runtime/template_folder.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "generator/error.h"
+
+namespace attune {
+
+TemplateSet load_template_folder(const std::filesystem::path& folder) {
+  namespace fs = std::filesystem;
+  std::map<std::string, std::string> texts;
+  std::error_code error;
+  for (fs::recursive_directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    if (entry->path().extension() != ".cu") continue;
+    std::ifstream file(entry->path(), std::ios::binary);
+    std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    if (!file) throw Error(ErrorCode::io, "template " + entry->path().string() + " cannot be read");
+    texts[entry->path().lexically_relative(folder).replace_extension().generic_string()] = std::move(text);
+  }
+  if (error) throw Error(ErrorCode::io, "template folder " + folder.string() + " cannot be read: " + error.message());
+  if (texts.empty()) throw Error(ErrorCode::io, "template folder " + folder.string() + " holds no *.cu files");
+  return TemplateSet(std::move(texts));
+}
+
+const TemplateSet& runtime_templates() {
+  static const std::optional<TemplateSet> from_folder = []() -> std::optional<TemplateSet> {
+    const char* folder = std::getenv("ATTUNE_TEMPLATE_DIR");
+    if (folder == nullptr || *folder == 0) return std::nullopt;
+    return load_template_folder(folder);
+  }();
+  return from_folder ? *from_folder : TemplateSet::embedded();
+}
+
+}  // namespace attune
