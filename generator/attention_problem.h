@@ -45,18 +45,19 @@ float default_softmax_scale(int head_dim);
 AttentionProblem make_problem(DataType dtype, std::int64_t batch, std::int64_t heads, std::int64_t seq, int head_dim,
                               MaskKind mask = MaskKind::none);
 
-/// Canonical text, for example "forward bf16 b4 hq16 hkv4 sq4096 skv4096 d128 causal". Order of the words is fixed; words that
+/// Canonical text, for example "forward bf16 b4 hq16 hkv4 sq4096 d128 causal". Order of the words is fixed; words that
 /// equal their default are left out: hkv (= hq), skv (= sq), mask (none), scale (1/sqrt(d)), layout (bshd), align (16).
 /// Masks: "causal" (bottom right), "causal-top-left" (where that differs), "causal@OFFSET". Scale: "scale0.1", shortest text that
 /// round-trips.
 std::string canonical_text(const AttentionProblem& problem);
 
-/// The inverse of canonical_text; words may come in any order. Throws Error(invalid_argument) that names the word.
+/// The inverse of canonical_text; words may come in any order, omitted ones have their default (bf16, b1, hq1, sq1, d64). Throws
+/// Error(invalid_argument) that names the word. Does not judge the values: that is validate().
 AttentionProblem parse_problem(std::string_view text);
 
 /// Throws Error(invalid_argument) that names the first field that is out of range and says what it may be: head_dim a multiple of 8
 /// in [8, 256], positive sizes, heads_q divisible by heads_kv, lengths below 2^31 - 1024, batch * heads_q below 2^31, scale positive
-/// and finite, alignment 2 or 16.
+/// and finite, alignment 2 or 16, a mask offset that keeps query + offset within 32 bits (0 without a mask).
 void validate(const AttentionProblem& problem);
 
 /// Counted work: 4 * D FLOP per attended (query, key) pair and query head.

@@ -30,13 +30,13 @@ struct DeviceSpec {
   friend bool operator==(const DeviceSpec&, const DeviceSpec&) = default;
 };
 
-/// "sm_80", "sm_90a", "sm_120": the architecture that NVRTC compiles for. 9.0 and 10.0 name their architecture-specific variant.
+/// "sm_80", "sm_90a", "sm_120": the architecture that NVRTC compiles for. 9.x to 11.x name their architecture-specific variant.
 std::string arch_name(const DeviceSpec& device);
 
 /// Device models whose facts are known here, ordered by key, and one generic entry per architecture.
 const std::vector<DeviceSpec>& known_devices();
 
-/// A known device by key ("h200", "sm_90a", case-insensitive) or by the driver's name ("NVIDIA H200").
+/// A known device by key ("h200", "sm_90a" or "sm_90", case-insensitive) or by the driver's name ("NVIDIA H200").
 /// Throws Error(invalid_argument) that lists the known keys.
 const DeviceSpec& find_device(std::string_view key_or_name);
 
@@ -44,6 +44,7 @@ const DeviceSpec& find_device(std::string_view key_or_name);
 std::optional<DeviceSpec> find_device_by_name(std::string_view name);
 
 /// The generic device that stands for an unknown GPU of this compute capability (the nearest architecture at or below it).
+/// Throws Error(unsupported) below 8.0.
 DeviceSpec generic_device(int compute_major, int compute_minor);
 
 }  // namespace attune

@@ -23,7 +23,7 @@ enum class TileOrder {
 /// in the database, the name in logs, the argument of --config.
 struct KernelConfig {
   KernelFamily family = KernelFamily::sm80;
-  int block_q = 128;               ///< queries of a CTA; each warp owns block_q / warps of them (16, 32 or 48)
+  int block_q = 128;               ///< queries of a CTA; each warp owns block_q / warps of them (16, 32, 48 or 64)
   int block_kv = 64;               ///< keys of one step
   int warps = 4;
   int stages = 2;                  ///< tiles of K, and of V, held in shared memory

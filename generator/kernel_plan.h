@@ -33,7 +33,7 @@ enum class KernelArgument {
   softmax_scale, softmax_scale_log2,                    // float: scale and scale * log2(e)
 };
 std::string_view to_string(KernelArgument argument);
-std::string_view type_text(KernelArgument argument);    ///< "const void*", "int64_t", "int32_t", "float", ...
+std::string_view type_text(KernelArgument argument);    ///< in templates: "const void*", "i64", "i32", "float", ...
 std::size_t size_of(KernelArgument argument);
 
 /// The argument struct of a kernel: its fields in order, aligned as C++ aligns them.
@@ -43,7 +43,7 @@ struct ArgumentLayout {
   std::size_t bytes = 0;             ///< size of the struct
 
   static ArgumentLayout of(std::vector<KernelArgument> fields);
-  /// The fields as C++ declarations, one per line, for the template.
+  /// The fields as C++ declarations, one per line, no newline at the end.
   std::string declarations() const;
 };
 

@@ -32,7 +32,8 @@ struct RenderedText {
 
 /// Renders templates.texts()[root].
 ///
-///   ${name}              the value; also inside a directive's argument: //% include masks/${mask}
+///   ${name}              the value; also inside a directive's argument: //% include masks/${mask}. A value of several lines continues
+///                        below the column where it began; in a line comment, as a comment.
 ///   //% include NAME     another template, indented whole by the indentation of the directive. A partial included a second time in
 ///                        one rendering is an error.
 ///   //% if NAME, //% if !NAME, //% else, //% end
@@ -40,7 +41,8 @@ struct RenderedText {
 ///   //% -- text          a comment for readers of the template, not rendered
 /// A directive is alone on its line. Throws Error(template_error) with file and line for: an undeclared name, a missing partial, a
 /// malformed or unknown directive, an include of itself, a missing or stray end; and, after rendering, for a value, condition or list
-/// that nothing used (names used only in a branch that was not taken count as used).
+/// that nothing used (names used only in a branch that was not taken count as used, and must be
+/// declared like any other).
 RenderedText render(const TemplateSet& templates, const std::string& root, const TemplateBindings& bindings);
 
 }  // namespace attune

@@ -1,0 +1,101 @@
+#include "generator/config_space.h"
+
+#include <algorithm>
+
+#include "generator/generate.h"
+#include "generator/register_limit.h"
+
+namespace attune {
+namespace {
+constexpr int kWarps[] = {1, 2, 4, 8};
+constexpr int kRowsPerWarp[] = {16, 32, 48, 64};
+constexpr int kBlockKv[] = {16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 256};
+constexpr int kStages[] = {1, 2, 3};
+constexpr int kRescaleThresholds[] = {0, 8};
+constexpr int kMaxBlockQ = 256;
+constexpr int kMaxCtasPerSm = 4;
+constexpr std::int64_t kWholeLength = 256;  // a dispatch class knows whether lengths are multiples of this
+
+std::vector<TileOrder> tile_orders(const AttentionProblem& problem) {
+  if (problem.mask == MaskKind::none) return {TileOrder::rows, TileOrder::heads};  // all tiles take equally long
+  return {TileOrder::rows, TileOrder::rows_reversed, TileOrder::heads, TileOrder::heads_reversed};
+}
+
+// A plan for whole tiles serves a whole dispatch class, so its tiles must divide the lengths of all its members.
+std::vector<bool> whole_choices(const AttentionProblem& problem, int block_q, int block_kv) {
+  const bool lengths = problem.seq_q % kWholeLength == 0 && problem.seq_kv % kWholeLength == 0;
+  if (lengths && kWholeLength % block_q == 0 && kWholeLength % block_kv == 0) return {false, true};
+  return {false};
+}
+
+// Numbers of CTAs that limit the registers of a thread differently: the others would give the same code.
+std::vector<int> ctas_choices(int warps, const DeviceSpec& device) {
+  std::vector<int> choices = {1};
+  for (int ctas = 2; ctas <= kMaxCtasPerSm; ++ctas) {
+    if (register_limit(32 * warps, ctas, device) != register_limit(32 * warps, choices.back(), device)) {
+      choices.push_back(ctas);
+    }
+  }
+  return choices;
+}
+
+std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const DeviceSpec& device) {
+  std::vector<KernelConfig> configs;
+  KernelConfig config;
+  for (const int warps : kWarps) {
+    config.warps = warps;
+    for (const int rows : kRowsPerWarp) {
+      config.block_q = rows * warps;
+      if (config.block_q > kMaxBlockQ) continue;
+      for (const int block_kv : kBlockKv) {
+        config.block_kv = block_kv;
+        for (const int stages : kStages) {
+          config.stages = stages;
+          for (const bool q_in_registers : {true, false}) {
+            config.q_in_registers = q_in_registers;
+            for (const TileOrder order : tile_orders(problem)) {
+              config.tile_order = order;
+              for (const int threshold : kRescaleThresholds) {
+                config.rescale_threshold = threshold;
+                for (const bool whole : whole_choices(problem, config.block_q, block_kv)) {
+                  config.whole_tiles = whole;
+                  for (const int ctas : ctas_choices(warps, device)) {
+                    config.ctas_per_sm = ctas;
+                    configs.push_back(config);
+                  }
+                }
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  return configs;
+}
+}  // namespace
+
+std::vector<Candidate> config_space(const AttentionProblem& problem, const DeviceSpec& device) {
+  validate(problem);
+  struct Named {
+    Candidate candidate;
+    std::string text;
+  };
+  std::vector<Named> named;
+  for (const KernelConfig& config : all_configs(problem, device)) {
+    Named entry{{config, infeasibility(problem, config, device), {}}, canonical_text(config)};
+    if (entry.candidate.feasible()) entry.candidate.cost = estimate_cost(problem, config, device);
+    named.push_back(std::move(entry));
+  }
+  std::sort(named.begin(), named.end(), [](const Named& a, const Named& b) {
+    if (a.candidate.feasible() != b.candidate.feasible()) return a.candidate.feasible();
+    const double a_cost = a.candidate.cost.microseconds, b_cost = b.candidate.cost.microseconds;
+    return a_cost != b_cost ? a_cost < b_cost : a.text < b.text;
+  });
+  std::vector<Candidate> candidates;
+  candidates.reserve(named.size());
+  for (Named& entry : named) candidates.push_back(std::move(entry.candidate));
+  return candidates;
+}
+
+}  // namespace attune

@@ -1,0 +1,102 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "generator/error.h"
+#include "generator/forward_sm80_shape.h"
+#include "generator/generate.h"
+
+namespace attune {
+namespace {
+// The numbers to retune. Tiles for long sequences, by the largest head dim that they serve.
+struct Tile {
+  int max_head_dim;
+  int block_q, block_kv, warps, stages;
+};
+constexpr Tile kTilesLargeShared[] = {{128, 128, 64, 4, 2}, {256, 128, 64, 8, 2}};
+// Where an SM has about 100 KiB (GeForce and its like), so that two CTAs fit up to a head dim of 128.
+constexpr Tile kTilesSmallShared[] = {{64, 128, 64, 4, 2}, {128, 128, 32, 4, 1}, {256, 128, 32, 8, 1}};
+constexpr int kLargeSharedBytes = 128 << 10;
+// Beyond this estimate Q is read from shared memory at each step instead of being held in registers.
+constexpr int kMaxEstimateWithQ = 240;
+
+Tile tile_for(const AttentionProblem& problem, const DeviceSpec& device) {
+  const auto pick = [&](const Tile* begin, const Tile* end) {
+    return *std::find_if(begin, end - 1, [&](const Tile& tile) { return problem.head_dim <= tile.max_head_dim; });
+  };
+  if (device.shared_bytes_per_block >= kLargeSharedBytes) {
+    return pick(std::begin(kTilesLargeShared), std::end(kTilesLargeShared));
+  }
+  return pick(std::begin(kTilesSmallShared), std::end(kTilesSmallShared));
+}
+
+// Bounds are powers of two, as those of the dispatch classes, so that all lengths of a class have one default.
+void shrink_to_lengths(const AttentionProblem& problem, const DeviceSpec& device, KernelConfig* config) {
+  const std::int64_t heads = problem.batch * problem.heads_q;
+  const auto tiles = [&] { return (problem.seq_q + config->block_q - 1) / config->block_q * heads; };
+  const bool too_few_tiles = tiles() < device.sm_count;
+  if (problem.seq_q <= 64 || too_few_tiles) {
+    config->block_q = 64;
+    config->warps = 4;
+  }
+  while (config->warps > 1 && problem.seq_q <= config->block_q / 2) {
+    config->block_q /= 2;
+    config->warps /= 2;
+  }
+  while (config->block_kv > 16 && problem.seq_kv <= config->block_kv / 2) config->block_kv /= 2;
+}
+
+TileOrder order_for(const AttentionProblem& problem, const DeviceSpec& device) {
+  if (problem.mask == MaskKind::none) return TileOrder::rows;
+  // Longest tiles of all heads first, as long as the K and V of all heads stay in L2 beside everything else.
+  const double kv_bytes = 2.0 * static_cast<double>(problem.batch * problem.heads_kv) *
+                          static_cast<double>(problem.seq_kv) * problem.head_dim * size_of(problem.dtype);
+  return kv_bytes <= 0.5 * static_cast<double>(device.l2_bytes) ? TileOrder::heads_reversed : TileOrder::rows_reversed;
+}
+
+// One step towards fewer resources; false if there is none left.
+bool shrink(KernelConfig* config) {
+  if (config->q_in_registers) {
+    config->q_in_registers = false;
+  } else if (config->stages > 1) {
+    --config->stages;
+  } else if (config->block_kv > 16) {
+    config->block_kv = std::max(16, config->block_kv / 32 * 16);
+  } else if (config->block_q / config->warps > 16) {
+    config->block_q -= 16 * config->warps;
+  } else if (config->warps > 1) {
+    config->warps /= 2;
+    config->block_q = 16 * config->warps;
+  } else {
+    return false;
+  }
+  return true;
+}
+}  // namespace
+
+KernelConfig default_config(const AttentionProblem& problem, const DeviceSpec& device) {
+  validate(problem);
+  if (device.compute_major < 8) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("{} has compute capability {}.{}; kernels need 8.0 (Ampere) or newer", device.name,
+                            device.compute_major, device.compute_minor));
+  }
+  const Tile tile = tile_for(problem, device);
+  KernelConfig config;
+  config.block_q = tile.block_q;
+  config.block_kv = tile.block_kv;
+  config.warps = tile.warps;
+  config.stages = tile.stages;
+  config.tile_order = order_for(problem, device);
+  shrink_to_lengths(problem, device, &config);
+  config.q_in_registers = true;
+  config.q_in_registers = forward_sm80_shape(problem, config).registers_estimate <= kMaxEstimateWithQ;
+  while (!infeasibility(problem, config, device).empty()) {
+    if (shrink(&config)) continue;
+    throw Error(ErrorCode::unsupported, fmt::format("no config of head dim {} fits {}: {}", problem.head_dim,
+                                                    device.name, infeasibility(problem, config, device).front()));
+  }
+  return config;
+}
+
+}  // namespace attune

@@ -1,0 +1,113 @@
+#include "generator/generate.h"
+
+#include <fmt/format.h>
+
+#include "generator/error.h"
+#include "generator/forward_sm80_plan.h"
+#include "generator/keys.h"
+
+namespace attune {
+namespace {
+constexpr const char* kReferenceTemplate = "kernels/reference_forward";
+constexpr const char* kReferenceEntry = "attune_reference_forward";
+constexpr int kReferenceThreads = 128;
+
+const char* target_text(KernelTarget target) { return target == KernelTarget::cuda ? "cuda" : "emulator"; }
+
+ArgumentLayout reference_arguments() {
+  using A = KernelArgument;
+  return ArgumentLayout::of({A::q,
+                             A::k,
+                             A::v,
+                             A::q_stride_batch,
+                             A::q_stride_head,
+                             A::q_stride_row,
+                             A::k_stride_batch,
+                             A::k_stride_head,
+                             A::k_stride_row,
+                             A::v_stride_batch,
+                             A::v_stride_head,
+                             A::v_stride_row,
+                             A::o_fp64,
+                             A::lse_fp64,
+                             A::weight_fp64,
+                             A::heads_q,
+                             A::group_size,
+                             A::seq_q,
+                             A::seq_kv,
+                             A::mask_offset,
+                             A::softmax_scale});
+}
+
+std::string reference_class(const AttentionProblem& problem) {
+  return fmt::format("reference {} {} d{}{}", to_string(problem.pass), to_string(problem.dtype), problem.head_dim,
+                     problem.mask == MaskKind::causal ? " causal" : "");
+}
+
+KernelPlan plan_of(const AttentionProblem& problem) {
+  KernelPlan plan;
+  plan.problem = problem;
+  plan.flops = count_flops(problem);
+  plan.bytes = count_bytes(problem);
+  return plan;
+}
+}  // namespace
+
+KernelPlan generate(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
+                    const TemplateSet& templates, KernelTarget target) {
+  validate(problem);
+  const std::vector<std::string> reasons = infeasibility(problem, config, device);
+  if (!reasons.empty()) {
+    std::string message = fmt::format("config '{}' does not fit '{}' on {}", canonical_text(config),
+                                      canonical_text(problem), device.name);
+    for (const std::string& reason : reasons) message += (&reason == &reasons.front() ? ": " : "; ") + reason;
+    throw Error(ErrorCode::infeasible_config, message);
+  }
+  KernelPlan plan = plan_of(problem);
+  plan.config = config;
+  plan.kernel_class = kernel_class(problem, config);
+  plan.launches.push_back(forward_sm80_launch(problem, config, device, templates, target));
+  plan.ordered_outputs = {Operand::o, Operand::lse};
+  return plan;
+}
+
+KernelPlan generate_reference(const AttentionProblem& problem, const DeviceSpec& device, const TemplateSet& templates,
+                              KernelTarget target) {
+  validate(problem);
+  const ArgumentLayout arguments = reference_arguments();
+  // Scores of as many keys as there are threads, as much again for reductions, and the query.
+  const std::size_t shared_bytes = sizeof(double) * static_cast<std::size_t>(2 * kReferenceThreads + problem.head_dim);
+
+  TemplateBindings bindings;
+  bindings.set("kernel_class", reference_class(problem));
+  bindings.set("templates_hash", templates.hash());
+  bindings.set("entry", kReferenceEntry);
+  bindings.set("target", target_text(target));
+  bindings.set("dtype", problem.dtype == DataType::bf16 ? "bf16" : "f16");
+  bindings.set("mask", problem.mask == MaskKind::causal ? "causal" : "none");
+  bindings.set("head_dim", problem.head_dim);
+  bindings.set("threads", kReferenceThreads);
+  bindings.set("shared_bytes", static_cast<std::int64_t>(shared_bytes));
+  bindings.set("argument_bytes", static_cast<std::int64_t>(arguments.bytes));
+  bindings.set("argument_fields", arguments.declarations());
+  RenderedText rendered = render(templates, kReferenceTemplate, bindings);
+
+  KernelLaunch launch;
+  launch.source = std::move(rendered.text);
+  launch.lines = std::move(rendered.lines);
+  launch.entry = kReferenceEntry;
+  launch.arch = arch_name(device);
+  launch.target = target;
+  launch.threads = kReferenceThreads;
+  launch.shared_bytes = shared_bytes;
+  launch.rows_per_tile = 1;
+  launch.arguments = arguments;
+
+  KernelPlan plan = plan_of(problem);
+  plan.kernel_class = reference_class(problem);
+  plan.launches.push_back(std::move(launch));
+  plan.ordered_outputs = {Operand::o, Operand::lse};
+  return plan;
+}
+
+}  // namespace attune

@@ -1,0 +1,111 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "generator/forward_sm80_shape.h"
+#include "generator/generate.h"
+#include "generator/register_limit.h"
+
+namespace attune {
+namespace {
+constexpr int kMaxWarps = 16;
+constexpr int kMaxStages = 4;
+constexpr int kMaxRescaleThreshold = 32;  // P may reach 2^threshold, and sums of it must stay within fp32
+
+// Fields that make no kernel, whatever the problem and the device. The other checks compute with them.
+std::vector<std::string> malformed(const KernelConfig& config) {
+  std::vector<std::string> reasons;
+  if (config.warps < 1 || config.warps > kMaxWarps) {
+    reasons.push_back(fmt::format("w{}: a CTA has 1 to {} warps", config.warps, kMaxWarps));
+  } else {
+    const int rows = config.block_q / config.warps;
+    if (config.block_q % config.warps != 0 || (rows != 16 && rows != 32 && rows != 48 && rows != 64)) {
+      reasons.push_back(fmt::format("q{} w{}: each warp owns 16, 32, 48 or 64 queries, so q must be {}, {}, {} or {}",
+                                    config.block_q, config.warps, 16 * config.warps, 32 * config.warps,
+                                    48 * config.warps, 64 * config.warps));
+    }
+  }
+  if (config.block_kv < 16 || config.block_kv > 256 || config.block_kv % 16 != 0) {
+    reasons.push_back(fmt::format("kv{}: must be a multiple of 16 from 16 to 256", config.block_kv));
+  }
+  if (config.stages < 1 || config.stages > kMaxStages) {
+    reasons.push_back(fmt::format("st{}: must be 1 to {}", config.stages, kMaxStages));
+  }
+  if (config.rescale_threshold < 0 || config.rescale_threshold > kMaxRescaleThreshold) {
+    reasons.push_back(fmt::format("rescale{}: must be 0 to {}", config.rescale_threshold, kMaxRescaleThreshold));
+  }
+  if (config.ctas_per_sm < 1) reasons.push_back(fmt::format("cta{}: must be at least 1", config.ctas_per_sm));
+  return reasons;
+}
+
+void check_whole_tiles(const AttentionProblem& problem, const KernelConfig& config, std::vector<std::string>* reasons) {
+  if (!config.whole_tiles) return;
+  if (problem.seq_q % config.block_q != 0) {
+    reasons->push_back(
+        fmt::format("whole: the query length {} is not a multiple of q{}", problem.seq_q, config.block_q));
+  }
+  if (problem.seq_kv % config.block_kv != 0) {
+    reasons->push_back(
+        fmt::format("whole: the key length {} is not a multiple of kv{}", problem.seq_kv, config.block_kv));
+  }
+}
+
+void check_shared_memory(const ForwardSm80Shape& shape, const KernelConfig& config, const DeviceSpec& device,
+                         std::vector<std::string>* reasons) {
+  const auto available = static_cast<std::size_t>(device.shared_bytes_per_block);
+  if (shape.shared_bytes > available) {
+    reasons->push_back(fmt::format(
+        "shared memory: Q takes {} bytes and {} stages of K and V take {}, together {}; a CTA of {} may have {}",
+        shape.q_bytes, config.stages, 2 * config.stages * shape.kv_tile_bytes, shape.shared_bytes, device.name,
+        available));
+    return;
+  }
+  const std::size_t ctas = static_cast<std::size_t>(config.ctas_per_sm);
+  const std::size_t of_each = shape.shared_bytes + static_cast<std::size_t>(device.shared_bytes_reserved);
+  if (ctas > 1 && ctas * of_each > static_cast<std::size_t>(device.shared_bytes_per_sm)) {
+    reasons->push_back(fmt::format("shared memory: {} CTAs of {} bytes and {} reserved are {}; an SM of {} has {}",
+                                   ctas, shape.shared_bytes, device.shared_bytes_reserved, ctas * of_each, device.name,
+                                   device.shared_bytes_per_sm));
+  }
+}
+
+void check_registers(const ForwardSm80Shape& shape, const KernelConfig& config, const DeviceSpec& device,
+                     std::vector<std::string>* reasons) {
+  const int threads = config.ctas_per_sm * shape.threads;
+  if (config.ctas_per_sm > device.ctas_per_sm || threads > device.threads_per_sm) {
+    reasons->push_back(fmt::format(
+        "cta{}: {} CTAs of {} threads do not fit an SM of {}, which takes {} CTAs and {} threads", config.ctas_per_sm,
+        config.ctas_per_sm, shape.threads, device.name, device.ctas_per_sm, device.threads_per_sm));
+    return;
+  }
+  const int limit = register_limit(shape.threads, config.ctas_per_sm, device);
+  if (shape.accumulator_registers > limit - kWorkingRegisters) {
+    reasons->push_back(
+        fmt::format("registers: {} rows of O (head dim {}), of S (kv{}){} take {} registers of a thread beside at "
+                    "least {} others; it "
+                    "may have {} with {} CTAs of {} threads on an SM",
+                    shape.rows_per_warp, 8 * shape.chunks, config.block_kv, config.q_in_registers ? " and of Q" : "",
+                    shape.accumulator_registers, kWorkingRegisters, limit, config.ctas_per_sm, shape.threads));
+  }
+}
+}  // namespace
+
+std::vector<std::string> infeasibility(const AttentionProblem& problem, const KernelConfig& config,
+                                       const DeviceSpec& device) {
+  std::vector<std::string> reasons;
+  if (device.compute_major < 8) {
+    reasons.push_back(fmt::format("{} has compute capability {}.{}; family {} needs 8.0 or newer", device.name,
+                                  device.compute_major, device.compute_minor, to_string(config.family)));
+  }
+  const std::vector<std::string> fields = malformed(config);
+  reasons.insert(reasons.end(), fields.begin(), fields.end());
+  if (!reasons.empty()) return reasons;
+
+  const ForwardSm80Shape shape = forward_sm80_shape(problem, config);
+  check_whole_tiles(problem, config, &reasons);
+  check_shared_memory(shape, config, device, &reasons);
+  check_registers(shape, config, device, &reasons);
+  return reasons;
+}
+
+}  // namespace attune
