@@ -151,9 +151,7 @@ bool open_nvrtc(const std::string& path, Nvrtc& nvrtc, std::string& tried) {
 std::vector<std::string> candidate_paths() {
   if (const char* given = std::getenv("ATTUNE_NVRTC"); given != nullptr && *given != 0) return {given};
   std::vector<std::string> folders;
-#ifdef ATTUNE_NVRTC_HINT
-  if (*ATTUNE_NVRTC_HINT != 0) folders.emplace_back(ATTUNE_NVRTC_HINT);
-#endif
+  if (*ATTUNE_NVRTC_HINT != 0) folders.emplace_back(ATTUNE_NVRTC_HINT);  // where the build found one; may be empty
   for (const char* name : {"CUDA_HOME", "CUDA_PATH"}) {
     if (const char* root = std::getenv(name); root != nullptr && *root != 0)
       folders.push_back(std::string(root) + "/lib64");

@@ -12,8 +12,8 @@
 
 namespace attune {
 
-/// What a forward kernel should have computed, in double precision from the same rounded inputs. Packed (B, Hq, Sq, D) and (B, Hq, Sq),
-/// always in this order whatever the problem's layout.
+/// What a forward kernel should have computed, in double precision from the same rounded inputs. Packed (B, Hq, Sq, D)
+/// and (B, Hq, Sq), always in this order whatever the problem's layout.
 struct ReferenceForward {
   std::vector<double> o;
   std::vector<double> lse;
@@ -30,14 +30,14 @@ ReferenceForward reference_forward_on_device(const std::shared_ptr<Device>& devi
 
 /// Errors of one output against the reference.
 struct OutputErrors {
-  std::string name;         ///< "o", "lse"
-  double relative = 0;      ///< ||x - ref|| / ||ref|| (0 / 0 = 0)
+  std::string name;     ///< "o", "lse"
+  double relative = 0;  ///< ||x - ref|| / ||ref|| (0 / 0 = 0)
   double max_abs = 0;
-  double worst_ratio = 0;   ///< largest elementwise |x - ref| / bound
+  double worst_ratio = 0;  ///< largest elementwise |x - ref| / bound
   std::int64_t worst_index = -1;
   double relative_bound = 0;
   bool within = false;
-  std::string complaint;    ///< a sentence if not within: which bound, which element, both values
+  std::string complaint;  ///< a sentence if not within: which bound, which element, both values
 };
 
 struct ForwardErrors {
@@ -49,8 +49,8 @@ struct ForwardErrors {
 ///   ||o - ref|| / ||ref|| <= 3e-3 (bf16), 4e-4 (fp16);   |o - ref| <= 2u sum(p|v|) + u |ref| elementwise;
 ///   |lse - ref| <= 1e-5 + 1e-6 |ref|, and -inf exactly where the reference has it. NaN is never within.
 /// `o` is packed in problem.layout, lse (B, Hq, Sq); an empty lse is not compared.
-ForwardErrors compare_forward(const AttentionProblem& problem, const ReferenceForward& reference, std::span<const std::uint16_t> o,
-                              std::span<const float> lse);
+ForwardErrors compare_forward(const AttentionProblem& problem, const ReferenceForward& reference,
+                              std::span<const std::uint16_t> o, std::span<const float> lse);
 
 /// Conversions between storage and double, round to nearest even; NaN and infinities kept.
 double to_double(DataType dtype, std::uint16_t bits);

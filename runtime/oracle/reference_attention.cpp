@@ -1,0 +1,148 @@
+#include "runtime/oracle/reference_attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "generator/error.h"
+#include "generator/generate.h"
+#include "runtime/argument_packer.h"
+#include "runtime/oracle/parallel_for.h"
+
+namespace attune {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr std::int64_t kRowsPerTask = 16;
+
+void require_size(std::size_t size, std::int64_t heads, std::int64_t rows, const AttentionProblem& problem,
+                  const char* name) {
+  const std::int64_t wanted = problem.batch * heads * rows * problem.head_dim;
+  if (static_cast<std::int64_t>(size) != wanted) {
+    throw Error(ErrorCode::invalid_argument, std::string(name) + " holds " + std::to_string(size) + " elements, " +
+                                                 canonical_text(problem) + " has " + std::to_string(wanted));
+  }
+}
+
+// Values of one kind of row per (batch, head), as floats, which hold every 16-bit value exactly.
+// keys_last: (D, rows) per head, so that sums over columns run over neighbouring keys; otherwise (rows, D).
+std::vector<float> unpack(const AttentionProblem& problem, std::span<const std::uint16_t> packed, Operand operand,
+                          bool keys_last) {
+  const TensorView view = packed_view(problem, operand);
+  const std::int64_t rows = problem.seq_kv, columns = problem.head_dim, heads = problem.heads_kv;
+  std::vector<float> values(packed.size());
+  parallel_for(static_cast<std::size_t>(problem.batch * heads), [&](std::size_t index) {
+    const auto batch = static_cast<std::int64_t>(index) / heads, head = static_cast<std::int64_t>(index) % heads;
+    const std::uint16_t* from = packed.data() + batch * view.stride_batch + head * view.stride_head;
+    float* to = values.data() + static_cast<std::int64_t>(index) * rows * columns;
+    for (std::int64_t row = 0; row < rows; ++row) {
+      for (std::int64_t column = 0; column < columns; ++column) {
+        const double value = to_double(problem.dtype, from[row * view.stride_row + column]);
+        to[keys_last ? column * rows + row : row * columns + column] = static_cast<float>(value);
+      }
+    }
+  });
+  return values;
+}
+
+// Keys [0, count) are attended to by query `row`.
+std::int64_t attended_keys(const AttentionProblem& problem, std::int64_t row) {
+  if (problem.mask == MaskKind::none) return problem.seq_kv;
+  return std::clamp<std::int64_t>(row + problem.mask_offset + 1, 0, problem.seq_kv);
+}
+
+// One query. `k` is (D, Skv), `v` is (Skv, D), both of the query's head; p is scratch for Skv values. Writes o and
+// weight (D each).
+double attend(const AttentionProblem& problem, const double* q, const float* k, const float* v, std::int64_t keys,
+              std::vector<double>& p, double* o, double* weight) {
+  const std::int64_t columns = problem.head_dim;
+  std::fill_n(o, columns, 0.0);
+  std::fill_n(weight, columns, 0.0);
+  if (keys == 0) return -kInfinity;
+  std::fill_n(p.begin(), keys, 0.0);
+  for (std::int64_t d = 0; d < columns; ++d) {
+    const float* key = k + d * problem.seq_kv;
+    for (std::int64_t j = 0; j < keys; ++j) p[j] += q[d] * key[j];
+  }
+  const double scale = problem.softmax_scale;
+  double maximum = -kInfinity;
+  for (std::int64_t j = 0; j < keys; ++j) maximum = std::max(maximum, p[j] *= scale);
+  double sum = 0;
+  for (std::int64_t j = 0; j < keys; ++j) sum += p[j] = std::exp(p[j] - maximum);
+  for (std::int64_t j = 0; j < keys; ++j) {
+    const float* value = v + j * columns;
+    for (std::int64_t d = 0; d < columns; ++d) {
+      o[d] += p[j] * value[d];
+      weight[d] += p[j] * std::abs(value[d]);
+    }
+  }
+  for (std::int64_t d = 0; d < columns; ++d) {
+    o[d] /= sum;
+    weight[d] /= sum;
+  }
+  return maximum + std::log(sum);
+}
+
+ReferenceForward allocate_reference(const AttentionProblem& problem) {
+  const auto rows = static_cast<std::size_t>(problem.batch * problem.heads_q * problem.seq_q);
+  const std::size_t elements = rows * static_cast<std::size_t>(problem.head_dim);
+  return {std::vector<double>(elements), std::vector<double>(rows), std::vector<double>(elements)};
+}
+
+}  // namespace
+
+ReferenceForward reference_forward(const AttentionProblem& problem, std::span<const std::uint16_t> q,
+                                   std::span<const std::uint16_t> k, std::span<const std::uint16_t> v) {
+  validate(problem);
+  require_size(q.size(), problem.heads_q, problem.seq_q, problem, "q");
+  require_size(k.size(), problem.heads_kv, problem.seq_kv, problem, "k");
+  require_size(v.size(), problem.heads_kv, problem.seq_kv, problem, "v");
+  const std::vector<float> keys = unpack(problem, k, Operand::k, true), values = unpack(problem, v, Operand::v, false);
+  const TensorView q_view = packed_view(problem, Operand::q);
+  const std::int64_t columns = problem.head_dim, group = problem.heads_q / problem.heads_kv;
+  const std::int64_t tasks_per_head = (problem.seq_q + kRowsPerTask - 1) / kRowsPerTask;
+  ReferenceForward reference = allocate_reference(problem);
+
+  parallel_for(static_cast<std::size_t>(problem.batch * problem.heads_q * tasks_per_head), [&](std::size_t task) {
+    const auto batch_head = static_cast<std::int64_t>(task) / tasks_per_head,
+               first = static_cast<std::int64_t>(task) % tasks_per_head * kRowsPerTask;
+    const std::int64_t batch = batch_head / problem.heads_q, head = batch_head % problem.heads_q;
+    const std::int64_t head_kv = (batch * problem.heads_kv + head / group) * problem.seq_kv * columns;
+    std::vector<double> query(static_cast<std::size_t>(columns)), p(static_cast<std::size_t>(problem.seq_kv));
+    for (std::int64_t row = first; row < std::min(first + kRowsPerTask, problem.seq_q); ++row) {
+      const std::uint16_t* from =
+          q.data() + batch * q_view.stride_batch + head * q_view.stride_head + row * q_view.stride_row;
+      std::transform(from, from + columns, query.begin(),
+                     [&](std::uint16_t bits) { return to_double(problem.dtype, bits); });
+      const std::int64_t at = batch_head * problem.seq_q + row;
+      reference.lse[at] =
+          attend(problem, query.data(), keys.data() + head_kv, values.data() + head_kv, attended_keys(problem, row), p,
+                 reference.o.data() + at * columns, reference.weight.data() + at * columns);
+    }
+  });
+  return reference;
+}
+
+ReferenceForward reference_forward_on_device(const std::shared_ptr<Device>& device, const AttentionProblem& problem,
+                                             const ForwardTensors& tensors) {
+  const KernelPlan plan = generate_reference(problem, device->spec(), runtime_templates(), device->target());
+  ReferenceForward reference = allocate_reference(problem);
+  const auto bytes_of = [](const std::vector<double>& values) { return values.size() * sizeof(double); };
+  const DeviceBuffer o(device, bytes_of(reference.o)), lse(device, bytes_of(reference.lse)),
+      weight(device, bytes_of(reference.weight));
+  const ReferencePointers outputs{o.pointer(), lse.pointer(), weight.pointer()};
+  for (const KernelLaunch& launch : plan.launches) {
+    const auto kernel = device->compile(launch);
+    PackedArguments arguments;
+    pack_arguments(launch, problem, tensors, outputs, arguments);
+    device->launch(*kernel, launch.grid_x(problem), arguments.data.data(), arguments.bytes, nullptr);
+    device->synchronize(nullptr);
+  }
+  device->copy_from_device(reference.o.data(), o.pointer(), o.bytes());
+  device->copy_from_device(reference.lse.data(), lse.pointer(), lse.bytes());
+  device->copy_from_device(reference.weight.data(), weight.pointer(), weight.bytes());
+  return reference;
+}
+
+}  // namespace attune
