@@ -88,33 +88,7 @@ __device__ __forceinline__ const char* head_pointer(const void* tensor, i64 batc
   return static_cast<const char*>(tensor) + 2 * (batch_offset + head_offset);
 }
 
-// K and V of one head in global memory, copied block by block by all threads.
-struct KvBlocks {
-  const char *k, *v;
-  i64 k_row_bytes, v_row_bytes;
-  i32 seq_kv;
-
-  __device__ __forceinline__ KvBlocks(const Arguments& args, const QueryTile& tile)
-      : k(head_pointer(args.k, tile.batch * args.k_stride_batch, tile.head_kv * args.k_stride_head)),
-        v(head_pointer(args.v, tile.batch * args.v_stride_batch, tile.head_kv * args.v_stride_head)),
-        k_row_bytes(2 * args.k_stride_row),
-        v_row_bytes(2 * args.v_stride_row),
-        seq_kv(args.seq_kv) {}
-
-  __device__ __forceinline__ void load_k(u32 to, i32 block) const { load(to, k, k_row_bytes, block); }
-  __device__ __forceinline__ void load_v(u32 to, i32 block) const { load(to, v, v_row_bytes, block); }
-
- private:
-  __device__ __forceinline__ void load(u32 to, const char* from, i64 row_bytes, i32 block) const {
-    const i32 first = block * kBlockKv, existing = seq_kv - first;
-    from += first * row_bytes;
-    if (kWholeTiles || existing >= kBlockKv) {
-      load_tile<kBlockKv, true, kThreads>(to, from, row_bytes, kBlockKv, thread_index());
-    } else {
-      load_tile<kBlockKv, false, kThreads>(to, from, row_bytes, existing, thread_index());
-    }
-  }
-};
+using KvStream = TileStream<kBlockKv, kWholeTiles, kThreads>;
 //% include steps/${kv_ring}
 
 //% include steps/load_query
@@ -142,9 +116,9 @@ template <bool kMasked>
 __device__ __forceinline__ void kv_step(const Arguments& args, i32 block, i32 first_row, KvRing& ring, const QueryFragments& q,
                                         OnlineSoftmax& softmax, OutputFragments& acc_o) {
   ScoreFragments acc_s = {};
-  ring.acquire_k(block);
+  ring.acquire_k();
   gemm_qk(acc_s, q, ring.k_tile());
-  ring.acquire_v(block);
+  ring.acquire_v();
   if (kMasked) mask_scores(acc_s, args, first_row, block);
   softmax.update<kMasked>(acc_s, acc_o);
   gemm_pv(acc_o, acc_s, ring.v_tile());
@@ -196,10 +170,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
 
   const i64 q_row_bytes = 2 * args.q_stride_row;
   const char* q_rows = head_pointer(args.q, tile.batch * args.q_stride_batch, tile.head * args.q_stride_head) + tile.first_row * q_row_bytes;
-  load_tile<kBlockQ, kWholeTiles, kThreads>(q_tile, q_rows, q_row_bytes, tile.rows, thread_index());
+  TileStream<kBlockQ, kWholeTiles, kThreads>(q_rows, q_row_bytes, tile.rows, thread_index()).load_next(q_tile);
   cp_async_commit_group();
-  KvRing ring{KvBlocks(args, tile), range.end, shared};
-  ring.prefetch(0);
+  const char* k = head_pointer(args.k, tile.batch * args.k_stride_batch, tile.head_kv * args.k_stride_head);
+  const char* v = head_pointer(args.v, tile.batch * args.v_stride_batch, tile.head_kv * args.v_stride_head);
+  KvRing ring{KvStream(k, 2 * args.k_stride_row, args.seq_kv, thread_index()), KvStream(v, 2 * args.v_stride_row, args.seq_kv, thread_index()),
+              range.end, shared};
+  ring.prefetch();
 
   cp_async_wait_group<kPrefetchGroups>();
   bar_sync();

@@ -1,25 +1,25 @@
 // One tile of K and one of V. V of a block is copied while its S is computed, K of the next block during softmax and P V: each
 // of the two barriers of a step says that a tile has landed and that the other one is no longer read.
 struct KvRing {
-  KvBlocks blocks;
-  i32 end;
+  KvStream k, v;
+  i32 blocks;  // of K that are still to be copied
   u32 shared;
 
-  __device__ __forceinline__ void prefetch(i32 first) {
-    if (first < end) blocks.load_k(shared + kKOffset, first);
+  __device__ __forceinline__ void load_k() {
+    if (blocks-- > 0) k.load_next(k_tile());
     cp_async_commit_group();
   }
-  __device__ __forceinline__ void acquire_k(i32 block) {
+  __device__ __forceinline__ void prefetch() { load_k(); }
+  __device__ __forceinline__ void acquire_k() {
     cp_async_wait_group<0>();
     bar_sync();
-    blocks.load_v(shared + kVOffset, block);
+    v.load_next(v_tile());
     cp_async_commit_group();
   }
-  __device__ __forceinline__ void acquire_v(i32 block) {
+  __device__ __forceinline__ void acquire_v() {
     cp_async_wait_group<0>();
     bar_sync();
-    if (block + 1 < end) blocks.load_k(shared + kKOffset, block + 1);
-    cp_async_commit_group();
+    load_k();
   }
   __device__ __forceinline__ void release() {}
   __device__ __forceinline__ u32 k_tile() const { return shared + kKOffset; }

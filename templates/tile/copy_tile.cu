@@ -14,22 +14,34 @@ struct TileWalk {
   __device__ __forceinline__ i32 chunk(i32 i) const { return kColumns ? worker % kChunks : (worker + i * kWorkers) % kChunks; }
 };
 
-// Copies kRows rows of a tensor, row_bytes apart, into a tile of shared memory by kWorkers threads, of which this is `worker`.
+// Copies tile after tile of kRows rows of a tensor, row_bytes apart, into shared memory, by kWorkers threads of which this is `worker`.
 // Rows from `existing` on are filled with zeros (0 * NaN is NaN: what lies beyond a tensor must not reach a product).
 template <i32 kRows, bool kAllExist, i32 kWorkers>
-__device__ __forceinline__ void load_tile(u32 to, const char* from, i64 row_bytes, i32 existing, i32 worker) {
+struct TileStream {
   using Walk = TileWalk<kRows, kWorkers>;
-  const Walk walk{worker};
-  const char* at = from + walk.row(0) * row_bytes + walk.chunk(0) * 16;
+  Walk walk;
+  const char* next;  // of this thread's first chunk where it keeps its column, else of the tile
+  i64 row_bytes;
+  i32 existing;      // rows from the next tile on
+
+  __device__ __forceinline__ TileStream(const char* first, i64 row_bytes, i32 existing, i32 worker)
+      : walk{worker}, next(Walk::kColumns ? first + walk.row(0) * row_bytes + walk.chunk(0) * 16 : first), row_bytes(row_bytes),
+        existing(existing) {}
+
+  __device__ __forceinline__ void load_next(u32 to) {
+    const char* at = next;
 #pragma unroll
-  for (i32 i = 0; i < Walk::kSteps; ++i) {
-    const i32 row = walk.row(i), chunk = walk.chunk(i);
-    if (!Walk::kExact && row >= kRows) break;
-    if (!Walk::kColumns) at = from + row * row_bytes + chunk * 16;
-    load_chunk(to + tile_offset(row, chunk), at, kAllExist || row < existing);
-    if (Walk::kColumns) at += Walk::kRowsPerStep * row_bytes;
+    for (i32 i = 0; i < Walk::kSteps; ++i) {
+      const i32 row = walk.row(i), chunk = walk.chunk(i);
+      if (!Walk::kExact && row >= kRows) break;
+      if (!Walk::kColumns) at = next + row * row_bytes + chunk * 16;
+      load_chunk(to + tile_offset(row, chunk), at, kAllExist || row < existing);
+      if (Walk::kColumns) at += Walk::kRowsPerStep * row_bytes;
+    }
+    next += kRows * row_bytes;
+    existing -= kRows;
   }
-}
+};
 
 // The other way: the first `existing` rows of a tile of shared memory to global memory.
 template <i32 kRows, bool kAllExist, i32 kWorkers>
