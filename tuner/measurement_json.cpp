@@ -1,0 +1,201 @@
+#include "tuner/measurement_json.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "generator/error.h"
+
+namespace attune {
+namespace {
+
+using nlohmann::json;
+
+json number(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  return value;
+}
+
+// Reads object[key] into a field, whose value stays if the key is missing.
+class Reader {
+ public:
+  Reader(const json& object, const char* what) : object_(object), what_(what) {
+    if (!object.is_object()) throw Error(ErrorCode::invalid_argument, fmt::format("{}: not a JSON object", what));
+  }
+
+  void read(const char* key, double& field) const {
+    const auto found = object_.find(key);
+    if (found == object_.end()) return;
+    if (found->is_number()) {
+      field = found->get<double>();
+    } else if (*found == "nan") {
+      field = std::numeric_limits<double>::quiet_NaN();
+    } else if (*found == "inf" || *found == "-inf") {
+      field = (*found == "inf" ? 1 : -1) * std::numeric_limits<double>::infinity();
+    } else {
+      complain(key, *found, "a number");
+    }
+  }
+
+  template <typename T>
+  void read(const char* key, T& field) const {
+    const auto found = object_.find(key);
+    if (found == object_.end()) return;
+    try {
+      field = found->get<T>();
+    } catch (const json::exception&) {
+      complain(key, *found, "a value of another type");
+    }
+  }
+
+  // A text that `parse` turns into an optional value.
+  template <typename Enum, typename Parse>
+  void read_name(const char* key, Enum& field, Parse parse) const {
+    std::string text;
+    read(key, text);
+    if (text.empty()) return;
+    const auto value = parse(text);
+    if (!value) complain(key, text, "one of the known words");
+    field = *value;
+  }
+
+ private:
+  [[noreturn]] void complain(const char* key, const json& value, const char* expected) const {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{}: field \"{}\" is {}, expected {}", what_, key, value.dump(), expected));
+  }
+  const json& object_;
+  const char* what_;
+};
+
+}  // namespace
+
+json measurement_to_json(const Measurement& m) {
+  return {{"problem", canonical_text(m.problem)},
+          {"config", canonical_text(m.config)},
+          {"device", m.device},
+          {"sm_count", m.sm_count},
+          {"status", to_string(m.status)},
+          {"reason", m.reason},
+          {"rigor", to_string(m.rigor)},
+          {"samples_us", m.samples_us},
+          {"clocks_mhz", m.clocks_mhz},
+          {"median_us", number(m.median_us)},
+          {"p20_us", number(m.p20_us)},
+          {"p80_us", number(m.p80_us)},
+          {"tflops", number(m.tflops())},
+          {"predicted_us", number(m.predicted_us)},
+          {"sm_clock_mhz", m.sm_clock_mhz},
+          {"error_o", number(m.error_o)},
+          {"error_lse", number(m.error_lse)},
+          {"registers", m.registers},
+          {"spill_bytes", m.spill_bytes},
+          {"shared_bytes", m.shared_bytes},
+          {"compile_ms", number(m.compile_ms)},
+          {"templates_hash", m.templates_hash},
+          {"compiler", m.compiler},
+          {"driver", m.driver},
+          {"protocol", m.protocol},
+          {"attune_version", m.attune_version},
+          {"created_at", m.created_at}};
+}
+
+Measurement measurement_from_json(const json& object) {
+  const Reader reader(object, "measurement");
+  Measurement m;
+  std::string problem, config;
+  reader.read("problem", problem);
+  reader.read("config", config);
+  if (!problem.empty()) m.problem = parse_problem(problem);
+  if (!config.empty()) m.config = parse_config(config);
+  reader.read("device", m.device);
+  reader.read("sm_count", m.sm_count);
+  reader.read_name("status", m.status, parse_measurement_status);
+  reader.read("reason", m.reason);
+  reader.read_name("rigor", m.rigor, parse_rigor);
+  reader.read("samples_us", m.samples_us);
+  reader.read("clocks_mhz", m.clocks_mhz);
+  reader.read("median_us", m.median_us);
+  reader.read("p20_us", m.p20_us);
+  reader.read("p80_us", m.p80_us);
+  reader.read("predicted_us", m.predicted_us);
+  reader.read("sm_clock_mhz", m.sm_clock_mhz);
+  reader.read("error_o", m.error_o);
+  reader.read("error_lse", m.error_lse);
+  reader.read("registers", m.registers);
+  reader.read("spill_bytes", m.spill_bytes);
+  reader.read("shared_bytes", m.shared_bytes);
+  reader.read("compile_ms", m.compile_ms);
+  reader.read("templates_hash", m.templates_hash);
+  reader.read("compiler", m.compiler);
+  reader.read("driver", m.driver);
+  reader.read("protocol", m.protocol);
+  reader.read("attune_version", m.attune_version);
+  reader.read("created_at", m.created_at);
+  return m;
+}
+
+json device_spec_to_json(const DeviceSpec& s) {
+  return {{"key", s.key},
+          {"name", s.name},
+          {"compute_major", s.compute_major},
+          {"compute_minor", s.compute_minor},
+          {"sm_count", s.sm_count},
+          {"shared_bytes_per_block", s.shared_bytes_per_block},
+          {"shared_bytes_per_sm", s.shared_bytes_per_sm},
+          {"shared_bytes_reserved", s.shared_bytes_reserved},
+          {"registers_per_sm", s.registers_per_sm},
+          {"threads_per_sm", s.threads_per_sm},
+          {"ctas_per_sm", s.ctas_per_sm},
+          {"l2_bytes", s.l2_bytes},
+          {"clock_mhz", s.clock_mhz},
+          {"memory_gbps", s.memory_gbps},
+          {"mma_flops_per_clock", s.mma_flops_per_clock},
+          {"exp2_per_clock", s.exp2_per_clock}};
+}
+
+DeviceSpec device_spec_from_json(const json& object) {
+  const Reader reader(object, "device spec");
+  DeviceSpec s;
+  reader.read("key", s.key);
+  reader.read("name", s.name);
+  reader.read("compute_major", s.compute_major);
+  reader.read("compute_minor", s.compute_minor);
+  reader.read("sm_count", s.sm_count);
+  reader.read("shared_bytes_per_block", s.shared_bytes_per_block);
+  reader.read("shared_bytes_per_sm", s.shared_bytes_per_sm);
+  reader.read("shared_bytes_reserved", s.shared_bytes_reserved);
+  reader.read("registers_per_sm", s.registers_per_sm);
+  reader.read("threads_per_sm", s.threads_per_sm);
+  reader.read("ctas_per_sm", s.ctas_per_sm);
+  reader.read("l2_bytes", s.l2_bytes);
+  reader.read("clock_mhz", s.clock_mhz);
+  reader.read("memory_gbps", s.memory_gbps);
+  reader.read("mma_flops_per_clock", s.mma_flops_per_clock);
+  reader.read("exp2_per_clock", s.exp2_per_clock);
+  return s;
+}
+
+json trial_options_to_json(const TrialOptions& options) {
+  return {{"sample_seconds", options.sample_seconds},
+          {"min_samples", options.min_samples},
+          {"check", options.check},
+          {"spill_allowance_bytes", options.spill_allowance_bytes},
+          {"cuda_ordinal", options.cuda_ordinal}};
+}
+
+TrialOptions trial_options_from_json(const json& object) {
+  const Reader reader(object, "trial options");
+  TrialOptions options;
+  reader.read("sample_seconds", options.sample_seconds);
+  reader.read("min_samples", options.min_samples);
+  reader.read("check", options.check);
+  reader.read("spill_allowance_bytes", options.spill_allowance_bytes);
+  reader.read("cuda_ordinal", options.cuda_ordinal);
+  return options;
+}
+
+}  // namespace attune

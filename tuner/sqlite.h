@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
+
+struct sqlite3;
+struct sqlite3_stmt;
+
+namespace attune::sqlite {
+
+/// What SQLite said, with its extended result code. Never leaves the database's code: it becomes an Error or a note
+/// there.
+struct Failure {
+  int code = 0;  ///< extended
+  std::string message;
+  int primary() const { return code & 0xff; }
+};
+
+/// One connection. Not thread-safe. Throws Failure.
+class Connection {
+ public:
+  Connection(const std::string& path_or_uri, int flags);
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  void execute(const char* sql);
+  std::int64_t integer(const char* sql);  ///< first column of the first row; 0 without rows
+  std::string text(const char* sql);
+  bool read_only() const;
+  sqlite3* handle() const { return handle_; }
+
+ private:
+  sqlite3* handle_ = nullptr;
+};
+
+/// A prepared statement with bound parameters, numbered from 1 in the order of bind(). Throws Failure.
+class Statement {
+ public:
+  Statement(const Connection& connection, std::string_view sql);
+  ~Statement();
+  Statement(const Statement&) = delete;
+  Statement& operator=(const Statement&) = delete;
+
+  Statement& bind(std::int64_t value);
+  Statement& bind(int value) { return bind(static_cast<std::int64_t>(value)); }
+  Statement& bind(double value);  ///< NaN becomes NULL
+  Statement& bind(std::string_view value);
+  Statement& bind_blob(const void* data, std::size_t bytes);
+
+  bool step();  ///< whether there is a row
+
+  std::int64_t integer(int column) const;
+  double real(int column) const;  ///< NULL becomes NaN
+  std::string text(int column) const;
+  /// Whole elements of a blob of numbers, in the machine's byte order.
+  template <typename T>
+  std::vector<T> numbers(int column) const {
+    const std::string_view bytes = blob(column);
+    std::vector<T> values(bytes.size() / sizeof(T));
+    if (!values.empty()) std::memcpy(values.data(), bytes.data(), values.size() * sizeof(T));
+    return values;
+  }
+
+ private:
+  std::string_view blob(int column) const;
+  void check(int code) const;
+
+  sqlite3* connection_ = nullptr;
+  sqlite3_stmt* statement_ = nullptr;
+  int next_parameter_ = 1;
+};
+
+/// BEGIN IMMEDIATE … COMMIT; rolled back if it is not committed.
+class Transaction {
+ public:
+  explicit Transaction(Connection& connection);
+  ~Transaction();
+  void commit();
+
+ private:
+  Connection& connection_;
+  bool open_ = true;
+};
+
+}  // namespace attune::sqlite
