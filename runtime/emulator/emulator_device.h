@@ -15,15 +15,16 @@ enum class ScheduleMode { round_robin, random };
 struct EmulatorOptions {
   AsyncMode async = AsyncMode::eager;
   ScheduleMode schedule = ScheduleMode::round_robin;
-  std::uint64_t seed = 0;        ///< of the random schedule
-  int concurrent_ctas = 4;       ///< CTAs alive at once, interleaved
-  int threads = 0;               ///< host threads that run groups of CTAs; 0: one per core
+  std::uint64_t seed = 0;   ///< of the random schedule
+  int concurrent_ctas = 4;  ///< CTAs alive at once, interleaved
+  int threads = 0;          ///< host threads that run groups of CTAs; 0: one per core
 };
 
-/// A GPU for machines that have none: compiles the very same kernel text with the host compiler ($ATTUNE_HOST_COMPILER, else c++) and
-/// runs it on the CPU, one fiber per CUDA thread. Checks what a GPU lets pass: misaligned and out-of-bounds accesses, collectives that
-/// not all lanes reach, deadlocks, reads of memory that an asynchronous copy has not filled. A broken rule is Error(emulator) with a
-/// sentence that names the threads. Says nothing about speed. Compiled kernels are cached on disk like cubins.
+/// A GPU for machines that have none: compiles the very same kernel text with the host compiler ($ATTUNE_HOST_COMPILER,
+/// else c++) and runs it on the CPU, one fiber per CUDA thread. Checks what a GPU lets pass: misaligned and
+/// out-of-bounds accesses, collectives that not all lanes reach, deadlocks, reads of memory that an asynchronous copy
+/// has not filled. A broken rule is Error(emulator) with a sentence that names the threads. Says nothing about speed.
+/// Compiled kernels are cached on disk like cubins.
 std::shared_ptr<Device> make_emulator_device(const DeviceSpec& spec, const EmulatorOptions& options = {});
 
 /// "async=lazy schedule=random(7)": for logs and error messages.

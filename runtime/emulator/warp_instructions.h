@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstdint>
+
+namespace attune {
+
+constexpr std::uint32_t kWarpLanes = 32;
+
+/// mma.sync.m16n8k{8,16} of a whole warp, 16-bit inputs, fp32 accumulation. d[lane], a[lane], b[lane] point to that
+/// lane's registers (PTX's fragments). Each element is the accumulator plus the products in ascending k, summed in
+/// double precision (products of 16-bit numbers are exact there) and rounded once to fp32: the same bits on every host.
+void warp_multiply_add(float* const* d, const std::uint32_t* const* a, const std::uint32_t* const* b, std::uint32_t k,
+                       bool bf16);
+
+/// ldmatrix of `count` 8x8 matrices of 16-bit elements: rows[8 i + j] is row j of matrix i (16 bytes), r[lane] that
+/// lane's registers.
+void warp_load_matrices(std::uint32_t* const* r, const std::uint8_t* const* rows, std::uint32_t count, bool transpose);
+
+}  // namespace attune
