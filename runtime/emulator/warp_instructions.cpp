@@ -15,30 +15,39 @@ float f16_to_float(std::uint32_t bits) {
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) | (bits & 0x8000u) << 16);
 }
 
-typedef double Columns __attribute__((vector_size(8 * sizeof(double))));  // one row of d, or of b
+typedef double HalfRow __attribute__((vector_size(4 * sizeof(double))));  // four columns of d, or of b
 
 // Compiled twice on x86; both give the same bits, as the products are exact and each element has its own sum.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 __attribute__((target_clones("avx2", "default")))
 #endif
-void multiply_add_tiles(double (*d)[8], const double (*a)[16], const double (*b)[8], std::uint32_t k) {
-  for (int row = 0; row < 16; ++row) {
-    Columns sum;
-    std::memcpy(&sum, d[row], sizeof sum);
+void multiply_add_tiles(HalfRow (*d)[2], const double (*a)[16], const HalfRow (*b)[2], std::uint32_t k) {
+  for (int row = 0; row < 16; row += 2) {  // two rows at once: four independent sums
+    HalfRow sum00 = d[row][0], sum01 = d[row][1], sum10 = d[row + 1][0], sum11 = d[row + 1][1];
     for (std::uint32_t i = 0; i < k; ++i) {
-      Columns column;
-      std::memcpy(&column, b[i], sizeof column);
-      sum += a[row][i] * column;
+      const HalfRow left = b[i][0], right = b[i][1];
+      sum00 += a[row][i] * left;
+      sum01 += a[row][i] * right;
+      sum10 += a[row + 1][i] * left;
+      sum11 += a[row + 1][i] * right;
     }
-    std::memcpy(d[row], &sum, sizeof sum);
+    d[row][0] = sum00;
+    d[row][1] = sum01;
+    d[row + 1][0] = sum10;
+    d[row + 1][1] = sum11;
   }
 }
 
 template <float (*kConvert)(std::uint32_t)>
 void multiply_add(float* const* d, const std::uint32_t* const* a, const std::uint32_t* const* b, std::uint32_t k) {
-  alignas(64) double d_tile[16][8];
-  alignas(64) double a_tile[16][16];
-  alignas(64) double b_tile[16][8];
+  union Tile {
+    HalfRow halves[16][2];
+    double elements[16][8];
+  };
+  Tile d_rows, b_rows;
+  auto& d_tile = d_rows.elements;
+  auto& b_tile = b_rows.elements;
+  double a_tile[16][16];
   const auto unpack = [](std::uint32_t pair, double& low, double& high) {
     low = kConvert(pair & 0xffffu);
     high = kConvert(pair >> 16);
@@ -57,7 +66,7 @@ void multiply_add(float* const* d, const std::uint32_t* const* a, const std::uin
     d_tile[row + 8][column] = d[lane][2];
     d_tile[row + 8][column + 1] = d[lane][3];
   }
-  multiply_add_tiles(d_tile, a_tile, b_tile, k);
+  multiply_add_tiles(d_rows.halves, a_tile, b_rows.halves, k);
   for (std::uint32_t lane = 0; lane < kWarpLanes; ++lane) {
     const std::uint32_t row = lane / 4;
     const std::uint32_t column = 2 * (lane % 4);
