@@ -139,9 +139,9 @@ std::string cuda_version_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
-int cuda_driver_major() {
+int cuda_driver_version() {
   const LoadedDriver& driver = opened_driver();
-  return driver.opened ? driver.functions.version / 1000 : 0;
+  return driver.opened ? driver.functions.version : 0;
 }
 
 }  // namespace attune

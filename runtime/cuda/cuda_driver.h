@@ -64,7 +64,8 @@ struct CudaDriver {
 /// "12.8" of 12080.
 std::string cuda_version_text(int version);
 
-/// CUDA major version that the installed driver supports; 0 where there is no driver. Starts no GPU.
-int cuda_driver_major();
+/// The CUDA version that the installed driver supports, 1000 * major + 10 * minor; 0 where there is no driver. Starts
+/// no GPU.
+int cuda_driver_version();
 
 }  // namespace attune

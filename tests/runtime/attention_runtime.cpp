@@ -1,0 +1,261 @@
+#include <cstring>
+#include <set>
+#include <thread>
+
+#include "attune/attention.h"
+#include "generator/error.h"
+#include "generator/generate.h"
+#include "generator/keys.h"
+#include "tests/catch.h"
+#include "tests/runtime/fake_device.h"
+
+using namespace attune;
+using attune::testing::FakeDevice;
+
+namespace {
+
+alignas(256) std::byte memory[256];
+
+// Tensors that are never read: a fake device runs nothing.
+ForwardTensors packed_tensors(const AttentionProblem& problem) {
+  ForwardTensors tensors;
+  tensors.q = packed_view(problem, Operand::q);
+  tensors.k = packed_view(problem, Operand::k);
+  tensors.v = packed_view(problem, Operand::v);
+  tensors.o = packed_view(problem, Operand::o);
+  tensors.q.data = tensors.k.data = tensors.v.data = tensors.o.data = memory;
+  return tensors;
+}
+
+std::int32_t argument(const FakeDevice& device, KernelArgument field) {
+  const ArgumentLayout& layout = device.compiled.back().arguments;
+  for (std::size_t i = 0; i < layout.fields.size(); ++i) {
+    if (layout.fields[i] != field) continue;
+    std::int32_t value;
+    std::memcpy(&value, device.launched.back().arguments.data() + layout.offsets[i], sizeof(value));
+    return value;
+  }
+  FAIL("no such argument");
+  return 0;
+}
+
+struct FixedSource : ConfigSource {
+  std::string config;
+  int asked = 0;
+  explicit FixedSource(std::string text) : config(std::move(text)) {}
+  std::optional<ConfigChoice> find(const AttentionProblem&, const DeviceSpec&) override {
+    ++asked;
+    return ConfigChoice{parse_config(config), ConfigOrigin::exact, "a test"};
+  }
+};
+
+template <typename Call>
+std::string error_of(ErrorCode code, const Call& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    CHECK(error.code() == code);
+    return error.what();
+  }
+  FAIL("nothing was thrown");
+  return {};
+}
+
+const DeviceSpec& h200() { return find_device("h200"); }
+
+}  // namespace
+
+TEST_CASE("packed views follow the layout", "[nogpu]") {
+  AttentionProblem problem = make_problem(DataType::bf16, 2, 6, 10, 64);
+  problem.heads_kv = 3;
+  problem.seq_kv = 20;
+  problem.layout = Layout::bshd;
+  const TensorView q = packed_view(problem, Operand::q), k = packed_view(problem, Operand::k);
+  CHECK((q.stride_batch == 10 * 6 * 64 && q.stride_row == 6 * 64 && q.stride_head == 64));
+  CHECK((k.stride_batch == 20 * 3 * 64 && k.stride_row == 3 * 64 && k.stride_head == 64));
+  problem.layout = Layout::bhsd;
+  const TensorView v = packed_view(problem, Operand::v), o = packed_view(problem, Operand::o);
+  CHECK((v.stride_batch == 20 * 3 * 64 && v.stride_head == 20 * 64 && v.stride_row == 64));
+  CHECK((o.stride_batch == 10 * 6 * 64 && o.stride_head == 10 * 64 && o.stride_row == 64));
+}
+
+TEST_CASE("alignment comes from pointers and from the strides that are used", "[nogpu]") {
+  const AttentionProblem problem = make_problem(DataType::bf16, 1, 2, 8, 64);
+  ForwardTensors tensors = packed_tensors(problem);
+  CHECK(alignment_of(tensors, problem) == 16);
+  tensors.k.data = memory + 8;
+  CHECK(alignment_of(tensors, problem) == 2);
+  tensors.k.data = memory + 32;
+  CHECK(alignment_of(tensors, problem) == 16);
+  tensors.v.stride_row = 65;
+  CHECK(alignment_of(tensors, problem) == 2);
+  tensors = packed_tensors(problem);
+  tensors.o.stride_batch = 3;  // of the only batch entry: never used
+  CHECK(alignment_of(tensors, problem) == 16);
+  tensors.o.stride_head = -64;
+  CHECK(alignment_of(tensors, problem) == 16);
+}
+
+TEST_CASE("a kernel is compiled once for its dispatch class and launched at every call", "[nogpu]") {
+  auto device = std::make_shared<FakeDevice>(h200());
+  AttentionRuntime runtime(device);
+  AttentionProblem problem = make_problem(DataType::bf16, 2, 4, 1000, 64, MaskKind::causal);
+  for (int call = 0; call < 3; ++call) runtime.forward(problem, packed_tensors(problem), nullptr, 0, nullptr);
+  CHECK(device->compiled.size() == 1);
+  CHECK(device->launched.size() == 3);
+  CHECK(argument(*device, KernelArgument::seq_kv) == 1000);
+
+  // Decoding: the keys grow within a bucket.
+  for (std::int64_t keys = 900; keys < 1000; ++keys) {
+    problem.seq_kv = keys;
+    problem.mask_offset = problem.seq_kv - problem.seq_q;
+    runtime.forward(problem, packed_tensors(problem), nullptr, 0, nullptr);
+    REQUIRE(argument(*device, KernelArgument::seq_kv) == keys);
+  }
+  CHECK(device->compiled.size() == 1);
+
+  // Another scale is an argument, another dtype another kernel.
+  problem.softmax_scale = 0.3f;
+  runtime.forward(problem, packed_tensors(problem), nullptr, 0, nullptr);
+  CHECK(device->compiled.size() == 1);
+  problem.dtype = DataType::fp16;
+  runtime.forward(problem, packed_tensors(problem), nullptr, 0, nullptr);
+  CHECK(device->compiled.size() == 2);
+}
+
+TEST_CASE("the element-wise loader serves tensors of lesser alignment", "[nogpu]") {
+  auto device = std::make_shared<FakeDevice>(h200());
+  AttentionRuntime runtime(device);
+  const AttentionProblem problem = make_problem(DataType::bf16, 1, 1, 300, 64);
+  ForwardTensors tensors = packed_tensors(problem);
+  runtime.forward(problem, tensors, nullptr, 0, nullptr);
+  tensors.v.data = memory + 2;
+  runtime.forward(problem, tensors, nullptr, 0, nullptr);
+  REQUIRE(device->compiled.size() == 2);
+  CHECK(device->compiled[0].source != device->compiled[1].source);
+}
+
+TEST_CASE("a config that does not fit the very problem is never launched", "[nogpu]") {
+  auto device = std::make_shared<FakeDevice>(h200());
+  const std::string whole = "sm80 q128 kv48 w4 st2 whole";
+  auto source = std::make_shared<FixedSource>(whole);
+  AttentionRuntime runtime(device, source);
+  const AttentionProblem fits = make_problem(DataType::bf16, 1, 4, 1536, 64);    // 32 * 48 keys
+  const AttentionProblem misfit = make_problem(DataType::bf16, 1, 4, 1280, 64);  // 26.7 * 48
+  REQUIRE(dispatch_class(fits) == dispatch_class(misfit));
+
+  CHECK(canonical_text(runtime.prepare(fits)->choice.config) == canonical_text(parse_config(whole)));
+  CHECK(runtime.prepare(fits)->choice.origin == ConfigOrigin::exact);
+  const auto other = runtime.prepare(misfit);
+  CHECK_FALSE(other->choice.config.whole_tiles);
+  CHECK(other->choice.origin == ConfigOrigin::default_config);
+
+  runtime.forward(fits, packed_tensors(fits), nullptr, 0, nullptr);
+  runtime.forward(misfit, packed_tensors(misfit), nullptr, 0, nullptr);
+  runtime.forward(fits, packed_tensors(fits), nullptr, 0, nullptr);
+  REQUIRE(device->compiled.size() == 2);
+  REQUIRE(device->launched.size() == 3);
+  CHECK(device->launched[0].entry == device->compiled[0].entry);
+  CHECK(device->launched[0].grid_x == device->compiled[0].grid_x(fits));
+  CHECK(device->launched[1].grid_x == device->compiled[1].grid_x(misfit));
+  CHECK(source->asked == 2);
+
+  const auto prepared = runtime.prepare(fits);
+  CHECK_THAT(error_of(ErrorCode::infeasible_config,
+                      [&] { runtime.launch(*prepared, misfit, packed_tensors(misfit), nullptr, 0, nullptr); }),
+             ContainsSubstring("1280"));
+}
+
+TEST_CASE("a given config is used, or refused with the reasons", "[nogpu]") {
+  auto device = std::make_shared<FakeDevice>(h200());
+  AttentionRuntime runtime(device);
+  const AttentionProblem problem = make_problem(DataType::bf16, 1, 4, 1000, 128);
+  const KernelConfig config = parse_config("sm80 q64 kv32 w4 st2");
+  const auto prepared = runtime.prepare(problem, config);
+  CHECK(prepared->choice.config == config);
+  CHECK(prepared->choice.origin == ConfigOrigin::given);
+  runtime.launch(*prepared, problem, packed_tensors(problem), nullptr, 0, nullptr);
+  CHECK(device->launched.size() == 1);
+  CHECK_THAT(error_of(ErrorCode::infeasible_config,
+                      [&] { runtime.prepare(problem, parse_config("sm80 q64 kv32 w4 st2 whole")); }),
+             ContainsSubstring("1000"));
+  AttentionProblem other = problem;
+  other.mask = MaskKind::causal;
+  CHECK_THAT(error_of(ErrorCode::invalid_argument,
+                      [&] { runtime.launch(*prepared, other, packed_tensors(other), nullptr, 0, nullptr); }),
+             ContainsSubstring("causal"));
+  ForwardTensors tensors = packed_tensors(problem);
+  tensors.q.data = memory + 2;
+  CHECK_THAT(
+      error_of(ErrorCode::invalid_argument, [&] { runtime.launch(*prepared, problem, tensors, nullptr, 0, nullptr); }),
+      ContainsSubstring("alignment 2"));
+  CHECK(device->launched.size() == 1);
+}
+
+TEST_CASE("bad calls are refused and name what is wrong", "[nogpu]") {
+  auto device = std::make_shared<FakeDevice>(h200());
+  AttentionRuntime runtime(device);
+  AttentionProblem problem = make_problem(DataType::bf16, 1, 4, 100, 64);
+  ForwardTensors tensors = packed_tensors(problem);
+  const auto complaint = [&] {
+    return error_of(ErrorCode::invalid_argument, [&] { runtime.forward(problem, tensors, nullptr, 0, nullptr); });
+  };
+  tensors.v.data = nullptr;
+  CHECK_THAT(complaint(), ContainsSubstring("tensor v is a null pointer"));
+  tensors = packed_tensors(problem);
+  tensors.o.data = memory + 1;
+  CHECK_THAT(complaint(), ContainsSubstring("tensor o starts at an odd address"));
+  tensors = packed_tensors(problem);
+  tensors.lse = reinterpret_cast<float*>(memory + 2);
+  CHECK_THAT(complaint(), ContainsSubstring("lse"));
+  tensors = packed_tensors(problem);
+  problem.head_dim = 65;
+  CHECK_THAT(complaint(), ContainsSubstring("65"));
+  problem.head_dim = 64;
+  problem.heads_kv = 3;
+  CHECK_THAT(complaint(), ContainsSubstring("3"));
+  CHECK(device->launched.empty());
+}
+
+TEST_CASE("nothing is compiled while the stream is captured", "[nogpu]") {
+  auto device = std::make_shared<FakeDevice>(h200());
+  AttentionRuntime runtime(device);
+  const AttentionProblem problem = make_problem(DataType::bf16, 1, 4, 100, 64);
+  device->capturing = true;
+  CHECK_THAT(
+      error_of(ErrorCode::unsupported, [&] { runtime.forward(problem, packed_tensors(problem), nullptr, 0, nullptr); }),
+      ContainsSubstring("captured"));
+  CHECK(device->compiled.empty());
+  runtime.prepare(problem);
+  runtime.forward(problem, packed_tensors(problem), nullptr, 0, nullptr);
+  CHECK(device->launched.size() == 1);
+}
+
+TEST_CASE("many threads share one kernel; runtimes share nothing", "[nogpu]") {
+  const AttentionProblem problem = make_problem(DataType::bf16, 1, 4, 100, 64);
+  auto device = std::make_shared<FakeDevice>(h200());
+  AttentionRuntime runtime(device);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) threads.emplace_back([&] { runtime.prepare(problem); });
+  for (std::thread& thread : threads) thread.join();
+  CHECK(device->compiled.size() == 1);
+
+  // A runtime that takes a dead one's place in memory must not inherit the thread's last hit.
+  for (int i = 0; i < 3; ++i) {
+    auto next = std::make_shared<FakeDevice>(h200());
+    AttentionRuntime another(next);
+    another.forward(problem, packed_tensors(problem), nullptr, 0, nullptr);
+    CHECK(next->compiled.size() == 1);
+    CHECK(next->launched.size() == 1);
+  }
+}
+
+TEST_CASE("plans that share a kernel class share its code", "[nogpu]") {
+  auto device = std::make_shared<FakeDevice>(h200());
+  AttentionRuntime runtime(device);
+  const KernelConfig config = parse_config("sm80 q64 kv32 w4 st2");
+  const auto first = runtime.prepare(make_problem(DataType::bf16, 1, 4, 1000, 64), config);
+  const auto second = runtime.prepare(make_problem(DataType::bf16, 3, 8, 5000, 64), config);
+  CHECK(device->compiled.size() == 1);
+  CHECK(first->kernels[0] == second->kernels[0]);
+}
