@@ -1,0 +1,599 @@
+#include "tuner/tuning_database.h"
+
+#include <fcntl.h>
+#include <sqlite3.h>
+#include <sys/fsuid.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <limits>
+#include <set>
+#include <thread>
+
+#include "generator/error.h"
+#include "generator/generate.h"
+#include "tests/catch.h"
+#include "tests/tuner/test_files.h"
+
+using namespace attune;
+using attune::test::example_measurement;
+using attune::test::TemporaryFolder;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kDevice = "NVIDIA H200";
+constexpr int kSms = 132;
+
+void require_equal(const Measurement& a, const Measurement& b) {
+  REQUIRE(a.problem == b.problem);
+  REQUIRE(a.config == b.config);
+  REQUIRE(a.device == b.device);
+  REQUIRE(a.sm_count == b.sm_count);
+  REQUIRE(a.status == b.status);
+  REQUIRE(a.reason == b.reason);
+  REQUIRE(a.rigor == b.rigor);
+  REQUIRE(a.samples_us == b.samples_us);
+  REQUIRE(a.clocks_mhz == b.clocks_mhz);
+  REQUIRE(a.median_us == b.median_us);
+  REQUIRE(a.p20_us == b.p20_us);
+  REQUIRE(a.p80_us == b.p80_us);
+  REQUIRE(a.predicted_us == b.predicted_us);
+  REQUIRE(a.sm_clock_mhz == b.sm_clock_mhz);
+  REQUIRE((a.error_o == b.error_o || (std::isnan(a.error_o) && std::isnan(b.error_o))));
+  REQUIRE((a.error_lse == b.error_lse || (std::isnan(a.error_lse) && std::isnan(b.error_lse))));
+  REQUIRE(a.registers == b.registers);
+  REQUIRE(a.spill_bytes == b.spill_bytes);
+  REQUIRE(a.shared_bytes == b.shared_bytes);
+  REQUIRE(a.compile_ms == b.compile_ms);
+  REQUIRE(a.templates_hash == b.templates_hash);
+  REQUIRE(a.compiler == b.compiler);
+  REQUIRE(a.driver == b.driver);
+  REQUIRE(a.protocol == b.protocol);
+  REQUIRE(a.attune_version == b.attune_version);
+  REQUIRE(a.created_at == b.created_at);
+}
+
+// Statements on a file, by SQLite itself and not by the code under test.
+void run_sql(const fs::path& path, const std::string& sql) {
+  sqlite3* connection = nullptr;
+  REQUIRE(sqlite3_open(path.c_str(), &connection) == SQLITE_OK);
+  char* complaint = nullptr;
+  const int code = sqlite3_exec(connection, sql.c_str(), nullptr, nullptr, &complaint);
+  INFO(sql << ": " << (complaint ? complaint : ""));
+  sqlite3_free(complaint);
+  sqlite3_close(connection);
+  REQUIRE(code == SQLITE_OK);
+}
+
+std::int64_t ask_sql(const fs::path& path, const std::string& sql) {
+  sqlite3* connection = nullptr;
+  sqlite3_stmt* statement = nullptr;
+  REQUIRE(sqlite3_open(path.c_str(), &connection) == SQLITE_OK);
+  REQUIRE(sqlite3_prepare_v2(connection, sql.c_str(), -1, &statement, nullptr) == SQLITE_OK);
+  REQUIRE(sqlite3_step(statement) == SQLITE_ROW);
+  const std::int64_t value = sqlite3_column_int64(statement, 0);
+  sqlite3_finalize(statement);
+  sqlite3_close(connection);
+  return value;
+}
+
+std::vector<fs::path> kept_aside(const TemporaryFolder& folder) {
+  std::vector<fs::path> found;
+  for (const auto& entry : fs::directory_iterator(folder.path())) {
+    if (entry.path().filename().string().starts_with("tuning.db.corrupt-")) found.push_back(entry.path());
+  }
+  return found;
+}
+
+// Permission bits say nothing to root: as another user for file system checks of this thread.
+class AsNobody {
+ public:
+  AsNobody() : user_(::setfsuid(65534)) {}
+  ~AsNobody() { ::setfsuid(static_cast<uid_t>(user_)); }
+
+ private:
+  int user_;
+};
+
+std::string failure_of(TuningDatabase& database, const Measurement& row) {
+  try {
+    database.append(row);
+  } catch (const Error& error) {
+    REQUIRE(error.code() == ErrorCode::database);
+    return error.what();
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("a row comes back as it was stored", "[nogpu]") {
+  const TemporaryFolder folder;
+  const Measurement row = example_measurement();
+  Measurement failed = example_measurement();
+  failed.status = MeasurementStatus::wrong_result;
+  failed.reason = "o: element 17 is NaN; 'quoted' -- and, \"twice\"";
+  failed.samples_us.clear();
+  failed.clocks_mhz.clear();
+  failed.summarize();
+  failed.error_o = std::numeric_limits<double>::quiet_NaN();
+  failed.error_lse = std::numeric_limits<double>::infinity();
+  failed.created_at = "2025-01-31T12:00:01.000000Z";
+  {
+    TuningDatabase database(folder / "sub/folder/tuning.db");
+    REQUIRE_FALSE(database.read_only());
+    REQUIRE(database.notes().empty());
+    database.append(row);
+    database.append(failed);
+  }
+  TuningDatabase database(folder / "sub/folder/tuning.db");
+  const auto rows = database.find_all(row.problem, kDevice, kSms);
+  REQUIRE(rows.size() == 2);
+  require_equal(rows[0], row);
+  require_equal(rows[1], failed);
+  REQUIRE(database.find_all(row.problem, kDevice, kSms - 1).empty());
+  REQUIRE(database.find_all(row.problem, "NVIDIA A100", kSms).empty());
+  REQUIRE(database.latest(row.problem, kDevice, kSms).size() == 1);
+  require_equal(database.latest(row.problem, kDevice, kSms)[0], failed);
+  REQUIRE_FALSE(database.best(row.problem, kDevice, kSms));
+
+  const auto entries = database.list();
+  REQUIRE(entries.size() == 1);
+  REQUIRE(entries[0].problem == row.problem);
+  REQUIRE(entries[0].rows == 2);
+  REQUIRE(entries[0].ok == 1);
+
+  const fs::path file = folder / "sub/folder/tuning.db";
+  REQUIRE(ask_sql(file, "PRAGMA user_version") == 1);
+  REQUIRE(ask_sql(file, "PRAGMA application_id") == 0x4174746e);
+  REQUIRE(ask_sql(file,
+                  "SELECT count(*) FROM pragma_table_list WHERE schema = 'main' AND type = 'table' AND strict = 0 AND "
+                  "name NOT LIKE 'sqlite%'") == 0);
+}
+
+TEST_CASE("an equal row is stored once, an empty date becomes the present", "[nogpu]") {
+  const TemporaryFolder folder;
+  TuningDatabase database(folder / "tuning.db");
+  Measurement row = example_measurement();
+  database.append(row);
+  database.append(row);
+  REQUIRE(database.find_all(row.problem, kDevice, kSms).size() == 1);
+  row.samples_us[1] = std::nextafter(row.samples_us[1], 1e9);
+  database.append(row);
+  REQUIRE(database.find_all(row.problem, kDevice, kSms).size() == 2);
+  row.created_at.clear();
+  database.append(row);
+  const auto rows = database.find_all(row.problem, kDevice, kSms);
+  REQUIRE(rows.size() == 3);
+  REQUIRE(rows[2].created_at > "2025-06-01");
+  REQUIRE(rows[2].created_at.size() == rows[0].created_at.size());
+}
+
+TEST_CASE("best: the newest row of each config, the highest rigor, the fastest, ties by text", "[nogpu]") {
+  const TemporaryFolder folder;
+  TuningDatabase database(folder / "tuning.db");
+  const std::string problem = "forward fp16 b1 hq4 sq512 d128";
+  const auto add = [&](const std::string& config, double us, Rigor rigor = Rigor::measure,
+                       MeasurementStatus status = MeasurementStatus::ok) {
+    Measurement row = example_measurement(problem, config, us);
+    row.rigor = rigor;
+    row.status = status;
+    if (rigor == Rigor::estimate) {
+      row.samples_us.clear();
+      row.summarize();
+      row.predicted_us = us;
+    }
+    row.created_at.clear();
+    database.append(row);
+  };
+  const auto best = [&]() -> std::string {
+    const auto row = database.best(parse_problem(problem), kDevice, kSms);
+    return row ? canonical_text(row->config) : "nothing";
+  };
+  const std::string a = "sm80 q64 kv64 w4 st2", b = "sm80 q128 kv64 w4 st2", c = "sm80 q128 kv128 w8 st2";
+  REQUIRE(best() == "nothing");
+  add(a, 1, Rigor::estimate);
+  add(b, 2, Rigor::estimate);
+  REQUIRE(best() == a);
+  add(b, 90);  // measured beats any estimate
+  REQUIRE(best() == b);
+  add(c, 80);
+  REQUIRE(best() == c);
+  add(c, 95);  // the newest row of a config counts
+  REQUIRE(best() == b);
+  add(c, 90);  // a tie: the smaller canonical text
+  REQUIRE(best() == std::min(b, c));
+  add(a, 10, Rigor::measure, MeasurementStatus::wrong_result);
+  REQUIRE(best() == std::min(b, c));
+  add(c, 300, Rigor::patient);
+  REQUIRE(best() == c);
+  // A config whose measurement failed is not chosen for an estimate that is newer.
+  add(c, 300, Rigor::patient, MeasurementStatus::crashed);
+  add(b, 90, Rigor::measure, MeasurementStatus::crashed);
+  add(a, 1, Rigor::estimate);
+  REQUIRE(best() == "nothing");
+}
+
+TEST_CASE("find: exact, then the nearest shape that is feasible, measured before estimated", "[nogpu]") {
+  const TemporaryFolder folder;
+  TuningDatabase database(folder / "tuning.db");
+  DeviceSpec h200 = find_device("h200");
+  REQUIRE(h200.name == kDevice);
+  const auto add = [&](const std::string& problem, const std::string& config, double us, Rigor rigor = Rigor::measure) {
+    Measurement row = example_measurement(problem, config, us);
+    row.sm_count = h200.sm_count;
+    row.rigor = rigor;
+    row.predicted_us = us;
+    database.append(row);
+  };
+  const auto find = [&](const std::string& problem) { return database.find(parse_problem(problem), h200); };
+
+  REQUIRE_FALSE(find("forward bf16 b1 hq8 sq2048 d64"));
+  add("forward bf16 b1 hq8 sq4096 d64", "sm80 q128 kv64 w4 st2 whole", 50);
+  add("forward bf16 b1 hq8 sq4096 d64", "sm80 q64 kv64 w4 st2", 70);
+  add("forward bf16 b1 hq8 sq16384 d64", "sm80 q128 kv128 w8 st2", 900);
+
+  auto choice = find("forward bf16 b1 hq8 sq4096 d64");
+  REQUIRE(choice);
+  REQUIRE(choice->origin == ConfigOrigin::exact);
+  REQUIRE(canonical_text(choice->config) == "sm80 q128 kv64 w4 st2 whole");
+
+  SECTION("scale and layout do not make another problem") {
+    choice = find("forward bf16 b1 hq8 sq4096 d64 scale0.3 bhsd");
+    REQUIRE(choice);
+    REQUIRE(choice->origin == ConfigOrigin::exact);
+  }
+  SECTION("nearest, whole tiles where they fit") {
+    choice = find("forward bf16 b1 hq8 sq2048 d64");
+    REQUIRE(choice);
+    REQUIRE(choice->origin == ConfigOrigin::nearest_shape);
+    REQUIRE(canonical_text(choice->config) == "sm80 q128 kv64 w4 st2 whole");
+    // Two lengths, a factor of two each.
+    REQUIRE_THAT(choice->detail, ContainsSubstring("sq4096") && ContainsSubstring("distance 2.00"));
+    choice = find("forward bf16 b1 hq8 sq12000 d64");
+    REQUIRE(choice);
+    REQUIRE_THAT(choice->detail, ContainsSubstring("sq16384"));
+  }
+  SECTION("a config that does not fit the asked problem is passed over") {
+    choice = find("forward bf16 b1 hq8 sq4001 d64");
+    REQUIRE(choice);
+    REQUIRE(canonical_text(choice->config) == "sm80 q64 kv64 w4 st2");
+  }
+  SECTION("batch times heads and the group size count") {
+    add("forward bf16 b8 hq8 sq2048 d64", "sm80 q64 kv32 w4 st2", 100);
+    choice = find("forward bf16 b4 hq8 sq2048 d64");  // 1 from this, 2 + 2 from the other
+    REQUIRE(choice);
+    REQUIRE_THAT(choice->detail, ContainsSubstring("b8") && ContainsSubstring("distance 1.00"));
+    choice = find("forward bf16 b8 hq8 hkv1 sq2048 d64");
+    REQUIRE(choice);
+    REQUIRE_THAT(choice->detail, ContainsSubstring("distance 3.00"));
+  }
+  SECTION("another kernel class or device is no neighbour") {
+    REQUIRE_FALSE(find("forward fp16 b1 hq8 sq4096 d64"));
+    REQUIRE_FALSE(find("forward bf16 b1 hq8 sq4096 d128"));
+    REQUIRE_FALSE(find("forward bf16 b1 hq8 sq4096 d64 causal"));
+    REQUIRE_FALSE(find("forward bf16 b1 hq8 sq4096 d64 align2"));
+    h200.sm_count -= 1;
+    REQUIRE_FALSE(find("forward bf16 b1 hq8 sq4096 d64"));
+  }
+  SECTION("estimates answer only if nothing was measured") {
+    add("forward fp16 b1 hq8 sq64 d64", "sm80 q64 kv64 w4 st2", 3, Rigor::estimate);
+    choice = find("forward fp16 b1 hq8 sq64 d64");
+    REQUIRE(choice);
+    REQUIRE(choice->origin == ConfigOrigin::exact);
+    REQUIRE_THAT(choice->detail, ContainsSubstring("by the cost model"));
+    add("forward fp16 b1 hq8 sq128 d64", "sm80 q128 kv64 w4 st2", 3);
+    choice = find("forward fp16 b1 hq8 sq64 d64");  // appending made it forget the answer
+    REQUIRE(choice);
+    REQUIRE(choice->origin == ConfigOrigin::nearest_shape);
+    REQUIRE_THAT(choice->detail, !ContainsSubstring("by the cost model"));
+  }
+  SECTION("answers are remembered, and rows that this version cannot read are misses") {
+    run_sql(folder / "tuning.db", "UPDATE measurement SET config = 'sm999 nonsense'");
+    REQUIRE(find("forward bf16 b1 hq8 sq4096 d64"));
+    TuningDatabase fresh(folder / "tuning.db");
+    REQUIRE_FALSE(fresh.find(parse_problem("forward bf16 b1 hq8 sq4096 d64"), h200));
+    REQUIRE_FALSE(fresh.best(parse_problem("forward bf16 b1 hq8 sq4096 d64"), kDevice, h200.sm_count));
+  }
+}
+
+TEST_CASE("a file that is no database, or a damaged one, is kept aside", "[nogpu]") {
+  const TemporaryFolder folder;
+  const fs::path file = folder / "tuning.db";
+  std::string damaged;
+  SECTION("text") {
+    damaged = "this is no database at all, but somebody's notes of last summer\n" + std::string(5000, 'x');
+  }
+  SECTION("a damaged page") {
+    {
+      TuningDatabase database(file);
+      for (int i = 0; i < 50; ++i) {
+        Measurement row = example_measurement();
+        row.created_at.clear();
+        database.append(row);
+      }
+    }
+    std::ifstream input(file, std::ios::binary);
+    damaged.assign(std::istreambuf_iterator<char>(input), {});
+    REQUIRE(damaged.size() > 20000);
+    for (std::size_t i = 4096; i < 12288; ++i) damaged[i] = static_cast<char>(i * 37);
+  }
+  std::ofstream(file, std::ios::binary | std::ios::trunc) << damaged;
+
+  TuningDatabase database(file);
+  REQUIRE_FALSE(database.read_only());
+  const auto aside = kept_aside(folder);
+  REQUIRE(aside.size() == 1);
+  REQUIRE(database.notes().size() == 1);
+  REQUIRE_THAT(database.notes()[0], ContainsSubstring(aside[0].string()) && ContainsSubstring("corrupt"));
+  std::ifstream kept(aside[0], std::ios::binary);
+  REQUIRE(std::string(std::istreambuf_iterator<char>(kept), {}) == damaged);
+  REQUIRE(database.list().empty());
+  database.append(example_measurement());
+  REQUIRE(TuningDatabase(file).list().size() == 1);
+  REQUIRE(TuningDatabase(file).notes().empty());
+}
+
+TEST_CASE("an empty file is begun", "[nogpu]") {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "tuning.db").flush();
+  TuningDatabase database(folder / "tuning.db");
+  REQUIRE(database.notes().empty());
+  database.append(example_measurement());
+  REQUIRE(database.list().size() == 1);
+}
+
+TEST_CASE("a newer schema is read and never written", "[nogpu]") {
+  const TemporaryFolder folder;
+  const fs::path file = folder / "tuning.db";
+  TuningDatabase(file).append(example_measurement());
+  run_sql(file, "PRAGMA user_version = 99; ALTER TABLE measurement ADD COLUMN novelty TEXT");
+  TuningDatabase database(file);
+  REQUIRE(database.read_only());
+  REQUIRE(database.notes().size() == 1);
+  REQUIRE_THAT(database.notes()[0],
+               ContainsSubstring("newer") && ContainsSubstring("99") && ContainsSubstring(file.string()));
+  REQUIRE(database.best(example_measurement().problem, kDevice, kSms));
+  REQUIRE_THAT(failure_of(database, example_measurement()),
+               ContainsSubstring(file.string()) && ContainsSubstring("newer"));
+  REQUIRE(ask_sql(file, "PRAGMA user_version") == 99);
+  REQUIRE(kept_aside(folder).empty());
+}
+
+TEST_CASE("another program's database is left alone", "[nogpu]") {
+  const TemporaryFolder folder;
+  const fs::path file = folder / "tuning.db";
+  run_sql(file, "CREATE TABLE recipes (name TEXT); INSERT INTO recipes VALUES ('soup')");
+  TuningDatabase database(file);
+  REQUIRE(database.read_only());
+  REQUIRE_THAT(database.notes().at(0), ContainsSubstring("another program"));
+  REQUIRE_THAT(failure_of(database, example_measurement()), ContainsSubstring(file.string()));
+  REQUIRE_FALSE(database.find(example_measurement().problem, find_device("h200")));
+  REQUIRE(ask_sql(file, "SELECT count(*) FROM sqlite_schema") == 1);
+  REQUIRE(kept_aside(folder).empty());
+}
+
+TEST_CASE("read-only files and folders are read, and writing says so", "[nogpu]") {
+  const TemporaryFolder folder;
+  ::chmod(folder.path().c_str(), 0755);
+  const fs::path file = folder / "tuning.db";
+  TuningDatabase(file).append(example_measurement());
+  if (::geteuid() == 0) ::chmod(file.c_str(), 0644);
+  SECTION("file") { ::chmod(file.c_str(), 0444); }
+  SECTION("folder") { ::chmod(folder.path().c_str(), 0555); }
+  {
+    const AsNobody nobody;
+    TuningDatabase database(file);
+    REQUIRE(database.read_only());
+    REQUIRE(database.notes().size() == 1);
+    REQUIRE_THAT(database.notes()[0], ContainsSubstring("read-only") && ContainsSubstring(file.string()));
+    const auto best = database.best(example_measurement().problem, kDevice, kSms);
+    REQUIRE(best);
+    require_equal(*best, example_measurement());
+    REQUIRE_THAT(failure_of(database, example_measurement()),
+                 ContainsSubstring("read-only") && ContainsSubstring(file.string()));
+  }
+  ::chmod(folder.path().c_str(), 0755);
+  REQUIRE(kept_aside(folder).empty());
+}
+
+TEST_CASE("without a place for it the database is empty and says why", "[nogpu]") {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "file").flush();
+  fs::path path;
+  std::string expected;
+  SECTION("no home") { expected = "ATTUNE_DATABASE"; }
+  SECTION("the folder would have to be inside a file") {
+    path = folder / "file/attune/tuning.db";
+    expected = path.parent_path().string();
+  }
+  SECTION("the path is a folder") {
+    path = folder / "folder";
+    fs::create_directory(path);
+    expected = path.string();
+  }
+  TuningDatabase database(path);
+  REQUIRE(database.read_only());
+  REQUIRE(database.notes().size() == 1);
+  REQUIRE_THAT(database.notes()[0], ContainsSubstring(expected));
+  REQUIRE(database.list().empty());
+  REQUIRE_FALSE(database.find(example_measurement().problem, find_device("h200")));
+  REQUIRE_THAT(failure_of(database, example_measurement()), ContainsSubstring(expected));
+}
+
+TEST_CASE("the default path follows the environment", "[nogpu]") {
+  struct Restore {
+    std::string name, value;
+    bool set;
+    explicit Restore(const char* n)
+        : name(n), value(std::getenv(n) ? std::getenv(n) : ""), set(std::getenv(n) != nullptr) {}
+    ~Restore() { set ? ::setenv(name.c_str(), value.c_str(), 1) : ::unsetenv(name.c_str()); }
+  } database("ATTUNE_DATABASE"), data("XDG_DATA_HOME"), home("HOME");
+  ::setenv("HOME", "/home/someone", 1);
+  ::setenv("XDG_DATA_HOME", "/data", 1);
+  ::setenv("ATTUNE_DATABASE", "/elsewhere/t.db", 1);
+  REQUIRE(TuningDatabase::default_path() == "/elsewhere/t.db");
+  ::unsetenv("ATTUNE_DATABASE");
+  REQUIRE(TuningDatabase::default_path() == "/data/attune/tuning.db");
+  ::setenv("XDG_DATA_HOME", "", 1);
+  REQUIRE(TuningDatabase::default_path() == "/home/someone/.local/share/attune/tuning.db");
+  ::unsetenv("HOME");
+  REQUIRE(TuningDatabase::default_path().empty());
+}
+
+TEST_CASE("a full disk is named, and what was stored stays", "[nogpu]") {
+  const TemporaryFolder folder;
+  const fs::path mount_point = folder / "small";
+  fs::create_directory(mount_point);
+  if (::mount("tmpfs", mount_point.c_str(), "tmpfs", 0, "size=512k") != 0) {
+    WARN("not seen: a file system of 512 KiB cannot be mounted here");
+    return;
+  }
+  const fs::path file = mount_point / "tuning.db";
+  std::size_t stored = 0, counted = 0;
+  std::string complaint;
+  {
+    TuningDatabase database(file);
+    Measurement row = example_measurement();
+    row.samples_us.assign(500, 1.0);
+    while (complaint.empty() && stored < 1000) {
+      row.samples_us[0] = static_cast<double>(stored);
+      complaint = failure_of(database, row);
+      if (complaint.empty()) ++stored;
+    }
+    counted = database.find_all(row.problem, kDevice, kSms).size();
+  }
+  std::size_t reopened = 0;
+  {
+    TuningDatabase database(file);
+    reopened = database.find_all(example_measurement().problem, kDevice, kSms).size();
+  }
+  ::umount2(mount_point.c_str(), MNT_DETACH);
+  REQUIRE_THAT(complaint, ContainsSubstring("full") && ContainsSubstring(file.string()));
+  REQUIRE(stored > 10);
+  REQUIRE(counted == stored);
+  REQUIRE(reopened == stored);
+}
+
+TEST_CASE("four processes begin and fill one database at the same time", "[nogpu]") {
+  const TemporaryFolder folder;
+  const fs::path file = folder / "tuning.db";
+  constexpr int kProcesses = 4, kRows = 50;
+  std::vector<pid_t> children;
+  for (int process = 0; process < kProcesses; ++process) {
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      int status = 0;
+      try {
+        TuningDatabase database(file);
+        for (int i = 0; i < kRows; ++i) {
+          Measurement row = example_measurement();
+          row.samples_us = {1.0 + process, 2.0 + i};
+          database.append(row);
+        }
+        status = database.notes().empty() ? 0 : 2;
+      } catch (...) {
+        status = 1;
+      }
+      ::_exit(status);
+    }
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = -1;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    REQUIRE(status == 0);
+  }
+  TuningDatabase database(file);
+  std::set<std::vector<double>> distinct;
+  for (const Measurement& row : database.find_all(example_measurement().problem, kDevice, kSms))
+    distinct.insert(row.samples_us);
+  REQUIRE(distinct.size() == kProcesses * kRows);
+}
+
+TEST_CASE("four processes meet one corrupt file: it is kept aside once", "[nogpu]") {
+  const TemporaryFolder folder;
+  const fs::path file = folder / "tuning.db";
+  std::ofstream(file) << std::string(9000, '?');
+  constexpr int kProcesses = 4;
+  std::vector<pid_t> children;
+  for (int process = 0; process < kProcesses; ++process) {
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      int status = 1;
+      try {
+        TuningDatabase database(file);
+        Measurement row = example_measurement();
+        row.samples_us = {1.0 + process};
+        database.append(row);
+        status = 0;
+      } catch (...) {
+      }
+      ::_exit(status);
+    }
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = -1;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    REQUIRE(status == 0);
+  }
+  REQUIRE(kept_aside(folder).size() == 1);
+  REQUIRE(TuningDatabase(file).find_all(example_measurement().problem, kDevice, kSms).size() == kProcesses);
+}
+
+TEST_CASE("threads share one database object", "[nogpu]") {
+  const TemporaryFolder folder;
+  TuningDatabase database(folder / "tuning.db");
+  const DeviceSpec h200 = find_device("h200");
+  std::vector<std::thread> threads;
+  std::atomic<int> failures{0};
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 20; ++i) {
+        try {
+          Measurement row = example_measurement();
+          row.samples_us = {1.0 + t, 2.0 + i};
+          database.append(row);
+          if (!database.find(row.problem, h200)) ++failures;
+        } catch (const Error&) {
+          ++failures;
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  REQUIRE(failures == 0);
+  REQUIRE(database.list().at(0).rows == 80);
+}
+
+TEST_CASE("a forked child does not use its parent's connection", "[nogpu]") {
+  const TemporaryFolder folder;
+  TuningDatabase database(folder / "tuning.db");
+  database.append(example_measurement());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    int status = 1;
+    try {
+      Measurement row = example_measurement();
+      row.samples_us = {7};
+      database.append(row);
+      status = 0;
+    } catch (...) {
+    }
+    ::_exit(status);
+  }
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(status == 0);
+  Measurement row = example_measurement();
+  row.samples_us = {8};
+  database.append(row);
+  REQUIRE(database.find_all(row.problem, kDevice, kSms).size() == 3);
+}
