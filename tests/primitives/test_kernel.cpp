@@ -1,0 +1,98 @@
+#include "tests/primitives/test_kernel.h"
+
+#include "generator/renderer.h"
+#include "generator/template_set.h"
+
+namespace attune::tests {
+namespace {
+
+constexpr const char* kFrame = R"(//% include primitives/prelude/${target}
+//% include primitives/memory/${target}
+//% include primitives/math/${target}
+//% include primitives/sm80/${target}
+
+struct Arguments {
+  const void* in;
+  void* out;
+};
+constexpr u32 kArgumentBytes = ${argument_bytes};
+
+union Single {
+  u32 bits;
+  float number;
+};
+union Double {
+  u64 bits;
+  double number;
+};
+__device__ __forceinline__ const char* in_bytes(const Arguments& args, u32 at) { return static_cast<const char*>(args.in) + at; }
+__device__ __forceinline__ char* out_bytes(const Arguments& args, u32 at) { return static_cast<char*>(args.out) + at; }
+__device__ __forceinline__ u32 in_u32(const Arguments& args, u32 i) {
+  return ld_global_b16(in_bytes(args, 4 * i)) | static_cast<u32>(ld_global_b16(in_bytes(args, 4 * i + 2))) << 16;
+}
+__device__ __forceinline__ float in_f32(const Arguments& args, u32 i) {
+  Single x;
+  x.bits = in_u32(args, i);
+  return x.number;
+}
+__device__ __forceinline__ double in_f64(const Arguments& args, u32 i) {
+  Double x;
+  x.bits = in_u32(args, 2 * i) | static_cast<u64>(in_u32(args, 2 * i + 1)) << 32;
+  return x.number;
+}
+__device__ __forceinline__ void out_f32(const Arguments& args, u32 i, float x) { st_global_f32(out_bytes(args, 4 * i), x); }
+__device__ __forceinline__ void out_u32(const Arguments& args, u32 i, u32 bits) {
+  Single x;
+  x.bits = bits;
+  out_f32(args, i, x.number);
+}
+
+extern "C" __global__ void __launch_bounds__(${threads}) ${entry}(const __grid_constant__ Arguments args) {
+  const u32 thread = thread_index();
+  //% include tests/body
+}
+//% include primitives/entry/${target}
+)";
+
+}  // namespace
+
+KernelLaunch launch_of(const TestKernel& kernel, KernelTarget target, const std::string& arch) {
+  std::map<std::string, std::string> texts = TemplateSet::embedded().texts();
+  texts["tests/frame"] = kFrame;
+  texts["tests/body"] = kernel.body;
+
+  KernelLaunch launch;
+  launch.arguments = ArgumentLayout::of({KernelArgument::q, KernelArgument::o});  // two pointers
+  launch.entry = "primitive_test";
+  launch.arch = arch;
+  launch.target = target;
+  launch.threads = kernel.threads;
+  launch.shared_bytes = kernel.shared_bytes;
+  launch.rows_per_tile = 1;
+  TemplateBindings bindings;
+  bindings.set("target", target == KernelTarget::cuda ? "cuda" : "emulator");
+  bindings.set("argument_bytes", static_cast<std::int64_t>(launch.arguments.bytes));
+  bindings.set("threads", kernel.threads);
+  bindings.set("entry", launch.entry);
+  RenderedText rendered = render(TemplateSet(std::move(texts)), "tests/frame", bindings);
+  launch.source = std::move(rendered.text);
+  launch.lines = std::move(rendered.lines);
+  return launch;
+}
+
+std::vector<std::uint8_t> run_kernel(const std::shared_ptr<Device>& device, const TestKernel& kernel,
+                                     const std::vector<std::uint8_t>& input, std::size_t output_bytes) {
+  const auto compiled = device->compile(launch_of(kernel, device->target(), arch_name(device->spec())));
+  const DeviceBuffer in(device, input.size());
+  const DeviceBuffer out(device, output_bytes);
+  if (!input.empty()) device->copy_to_device(in.pointer(), input.data(), input.size());
+  device->fill(out.pointer(), 0xff, output_bytes);
+  const DevicePointer arguments[2] = {in.pointer(), out.pointer()};
+  device->launch(*compiled, kernel.grid, arguments, sizeof arguments, nullptr);
+  device->synchronize(nullptr);
+  std::vector<std::uint8_t> output(output_bytes);
+  device->copy_from_device(output.data(), out.pointer(), output_bytes);
+  return output;
+}
+
+}  // namespace attune::tests
