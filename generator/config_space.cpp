@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "generator/forward_sm80_shape.h"
 #include "generator/generate.h"
 #include "generator/register_limit.h"
 
@@ -14,6 +15,7 @@ constexpr int kStages[] = {1, 2, 3};
 constexpr int kRescaleThresholds[] = {0, 8};
 constexpr int kMaxBlockQ = 256;
 constexpr int kMaxCtasPerSm = 4;
+constexpr int kEstimateMargin = 16;         // registers by which a kernel may exceed its estimate
 constexpr std::int64_t kWholeLength = 256;  // a dispatch class knows whether lengths are multiples of this
 
 std::vector<TileOrder> tile_orders(const AttentionProblem& problem) {
@@ -28,13 +30,14 @@ std::vector<bool> whole_choices(const AttentionProblem& problem, int block_q, in
   return {false};
 }
 
-// Numbers of CTAs that limit the registers of a thread differently: the others would give the same code.
-std::vector<int> ctas_choices(int warps, const DeviceSpec& device) {
+// Numbers of CTAs that limit the registers of a thread, each differently: the others would give the same code.
+std::vector<int> ctas_choices(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
+  const ForwardSm80Shape shape = forward_sm80_shape(problem, config);
   std::vector<int> choices = {1};
   for (int ctas = 2; ctas <= kMaxCtasPerSm; ++ctas) {
-    if (register_limit(32 * warps, ctas, device) != register_limit(32 * warps, choices.back(), device)) {
-      choices.push_back(ctas);
-    }
+    const int limit = register_limit(shape.threads, ctas, device);
+    const bool limits = limit < shape.registers_estimate + kEstimateMargin;
+    if (limits && limit != register_limit(shape.threads, choices.back(), device)) choices.push_back(ctas);
   }
   return choices;
 }
@@ -53,13 +56,14 @@ std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const Dev
           config.stages = stages;
           for (const bool q_in_registers : {true, false}) {
             config.q_in_registers = q_in_registers;
+            const std::vector<int> ctas_choice = ctas_choices(problem, config, device);
             for (const TileOrder order : tile_orders(problem)) {
               config.tile_order = order;
               for (const int threshold : kRescaleThresholds) {
                 config.rescale_threshold = threshold;
                 for (const bool whole : whole_choices(problem, config.block_q, block_kv)) {
                   config.whole_tiles = whole;
-                  for (const int ctas : ctas_choices(warps, device)) {
+                  for (const int ctas : ctas_choice) {
                     config.ctas_per_sm = ctas;
                     configs.push_back(config);
                   }

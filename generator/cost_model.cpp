@@ -6,18 +6,23 @@
 #include "generator/forward_sm80_shape.h"
 #include "generator/register_limit.h"
 
-// Clocks of one SM, per CTA and per step (one block of keys), from counted work over the rates of the units:
+// Clocks of one SM for one step (a block of keys) of one CTA: counted work over the rates of the units.
+// D16 is D rounded up to 16 (what Q K^T pays for a tail of 8), w the warps that share the SM.
 //
-//   matrix      = 2 q kv (D16 + D) / mma rate               D16: D rounded up to 16, what Q K^T pays for a tail of 8
-//   exponential = q kv / e(w) + masked steps: 2 q kv / 126 + rescale: q D / 126       e(w): below, w: warps on the SM
-//   shared      = (warps * 4 kv D + [Q from shared memory] 2 q D + 4 kv D) / 128      each warp reads all of K and V
-//   once l2          = 4 kv D / 27 step        = max(m, x) + (1 - o(w)) min(m, x) + exposed latency,   m = max(matrix,
-//   shared) + 0.3 min(matrix, shared)
+//   matrix      = 2 q kv (D16 + D) / mma rate
+//   exponential = q kv / e(w) + 0.4 q + rescale: q D / 126 + masked steps: 2 q kv / 126
+//   shared      = (warps * 4 kv D + 4 kv D + Q from shared memory: 2 q D) / 128
+//                 since each warp reads all of K and V, which are written once
+//   l2          = 4 kv D / 27
 //
-// Steps of a CTA are counted to its last attended key. CTAs that share an SM overlap; the kernel's time is
-// the sum of all CTAs' work over the SMs plus what the last wave leaves idle, and never less than the memory needs.
+//   m    = max(matrix, shared) + 0.3 min(matrix, shared)
+//   t    = max(m, exponential) + (1 - overlap(w)) min(m, exponential) + exposed latency + barriers
+//   step = max(t, l2) + 0.2 min(t, l2)
 //
-// Rates of the units were measured on an H200; per clock and SM they differ little between architectures.
+// Steps of a CTA are counted to its last attended key. The kernel takes the sum of all CTAs' work over the SMs, plus
+// what its last wave leaves idle, and never less than device memory needs.
+//
+// The rates were measured on an H200; per clock and SM they differ little between architectures.
 namespace attune {
 namespace {
 constexpr double kAluPerClock = 126;  // FFMA, FADD, FMUL
@@ -26,6 +31,7 @@ constexpr double kL2BytesPerClock = 27;           // of an SM while all SMs read
 constexpr double kElementwiseLoadsPerClock = 32;  // 16-bit loads where rows are not aligned
 constexpr double kL2Latency = 900;
 constexpr double kBarrierClocks = 60;
+constexpr double kRowClocks = 0.4;          // of a row's maximum at each step: shuffles among four lanes, comparisons
 constexpr double kPrologueClocks = 2500;    // first loads from device memory, last stores; other CTAs hide it
 constexpr double kSpillCost = 0.02;         // of a step, for each register that does not fit
 constexpr double kBoundsCheckCost = 0.015;  // of a step, unless lengths are multiples of the tiles
@@ -90,6 +96,7 @@ StepClocks step_clocks(const AttentionProblem& problem, const KernelConfig& conf
   clocks.matrix = 2 * q * kv * (padded + d) / device.mma_flops_per_clock;
   clocks.exponential =
       q * kv / elements_per_clock(warps, device.exp2_per_clock) + masked_share * 2 * q * kv / kAluPerClock;
+  clocks.exponential += q * kRowClocks;
   if (config.rescale_threshold == 0) clocks.exponential += q * d / kAluPerClock;
   const double q_bytes = config.q_in_registers ? 0 : 2 * q * d;
   clocks.shared = (config.warps * kv_bytes + q_bytes + kv_bytes) / kSharedBytesPerClock;
@@ -105,7 +112,8 @@ StepClocks step_clocks(const AttentionProblem& problem, const KernelConfig& conf
   const double ahead = config.stages == 1 ? 0.5 : config.stages - 1;
   const double exposed = std::max(0.0, kL2Latency - ahead * work * ctas) / ctas;
   const double barriers = (config.stages == 1 ? 2 : 1) * kBarrierClocks / ctas;
-  clocks.total = std::max(work + exposed + barriers, clocks.l2);
+  const double busy = work + exposed + barriers;
+  clocks.total = std::max(busy, clocks.l2) + 0.2 * std::min(busy, clocks.l2);
   return clocks;
 }
 
@@ -124,7 +132,8 @@ double device_memory_bytes(const AttentionProblem& problem, const KernelConfig& 
 
 // What the end of the kernel leaves idle, as a share of the longest CTA's time.
 double tail_share(const AttentionProblem& problem, TileOrder order) {
-  if (problem.mask == MaskKind::none) return 0.1;
+  // Without a mask all tiles take equally long; by heads, a CTA's neighbours share less in the caches near it.
+  if (problem.mask == MaskKind::none) return order == TileOrder::rows || order == TileOrder::rows_reversed ? 0.1 : 0.11;
   switch (order) {
     case TileOrder::rows:
       return 0.5;
@@ -185,7 +194,7 @@ CostEstimate estimate_cost(const AttentionProblem& problem, const KernelConfig& 
   cost.shared_microseconds = step.shared * per_sm;
   const double device_memory = device_memory_bytes(problem, config, device, tiles, slots) / (device.memory_gbps * 1e3);
   cost.memory_microseconds = std::max(step.l2 * per_sm, device_memory);
-  cost.microseconds = std::max(clocks / clocks_per_microsecond, device_memory);
+  cost.microseconds = std::max(clocks / clocks_per_microsecond, device_memory) + 0.1 * device_memory;
   return cost;
 }
 

@@ -8,34 +8,32 @@
 
 namespace attune {
 namespace {
-// The numbers to retune. Tiles for long sequences, by the largest head dim that they serve.
+// The numbers to retune. Tiles for long sequences: of a device, the first row that its shared memory and the head dim
+// allow. Two CTAs share an SM up to a head dim of 128.
 struct Tile {
+  int min_shared_kib;  // of an SM
   int max_head_dim;
   int block_q, block_kv, warps, stages;
 };
-constexpr Tile kTilesLargeShared[] = {{128, 128, 64, 4, 2}, {256, 128, 64, 8, 2}};
-// Where an SM has about 100 KiB (GeForce and its like), so that two CTAs fit up to a head dim of 128.
-constexpr Tile kTilesSmallShared[] = {{64, 128, 64, 4, 2}, {128, 128, 32, 4, 1}, {256, 128, 32, 8, 1}};
-constexpr int kLargeSharedBytes = 128 << 10;
+constexpr Tile kTiles[] = {
+    {200, 128, 128, 64, 4, 2}, {200, 256, 128, 64, 8, 2},                             // 228 KiB: Hopper
+    {128, 64, 128, 64, 4, 2},  {128, 128, 128, 64, 4, 1}, {128, 256, 128, 64, 8, 1},  // 164 KiB: A100
+    {0, 64, 128, 64, 4, 2},    {0, 128, 128, 32, 4, 1},   {0, 256, 128, 32, 8, 1},    // 100 KiB: GeForce and its like
+};
 // Beyond this estimate Q is read from shared memory at each step instead of being held in registers.
 constexpr int kMaxEstimateWithQ = 240;
 
-Tile tile_for(const AttentionProblem& problem, const DeviceSpec& device) {
-  const auto pick = [&](const Tile* begin, const Tile* end) {
-    return *std::find_if(begin, end - 1, [&](const Tile& tile) { return problem.head_dim <= tile.max_head_dim; });
-  };
-  if (device.shared_bytes_per_block >= kLargeSharedBytes) {
-    return pick(std::begin(kTilesLargeShared), std::end(kTilesLargeShared));
-  }
-  return pick(std::begin(kTilesSmallShared), std::end(kTilesSmallShared));
+const Tile& tile_for(const AttentionProblem& problem, const DeviceSpec& device) {
+  return *std::find_if(std::begin(kTiles), std::end(kTiles), [&](const Tile& tile) {
+    return device.shared_bytes_per_sm >= tile.min_shared_kib * 1024 && problem.head_dim <= tile.max_head_dim;
+  });
 }
 
-// Bounds are powers of two, as those of the dispatch classes, so that all lengths of a class have one default.
+// Short sequences, and too few tiles for all SMs, take smaller tiles; lengths need not be multiples of anything.
 void shrink_to_lengths(const AttentionProblem& problem, const DeviceSpec& device, KernelConfig* config) {
   const std::int64_t heads = problem.batch * problem.heads_q;
-  const auto tiles = [&] { return (problem.seq_q + config->block_q - 1) / config->block_q * heads; };
-  const bool too_few_tiles = tiles() < device.sm_count;
-  if (problem.seq_q <= 64 || too_few_tiles) {
+  const std::int64_t tiles = (problem.seq_q + config->block_q - 1) / config->block_q * heads;
+  if (problem.seq_q <= 64 || tiles < device.sm_count) {
     config->block_q = 64;
     config->warps = 4;
   }
@@ -81,7 +79,7 @@ KernelConfig default_config(const AttentionProblem& problem, const DeviceSpec& d
                 fmt::format("{} has compute capability {}.{}; kernels need 8.0 (Ampere) or newer", device.name,
                             device.compute_major, device.compute_minor));
   }
-  const Tile tile = tile_for(problem, device);
+  const Tile& tile = tile_for(problem, device);
   KernelConfig config;
   config.block_q = tile.block_q;
   config.block_kv = tile.block_kv;
@@ -89,7 +87,6 @@ KernelConfig default_config(const AttentionProblem& problem, const DeviceSpec& d
   config.stages = tile.stages;
   config.tile_order = order_for(problem, device);
   shrink_to_lengths(problem, device, &config);
-  config.q_in_registers = true;
   config.q_in_registers = forward_sm80_shape(problem, config).registers_estimate <= kMaxEstimateWithQ;
   while (!infeasibility(problem, config, device).empty()) {
     if (shrink(&config)) continue;

@@ -1,0 +1,93 @@
+#include "generator/config_space.h"
+
+#include <algorithm>
+#include <set>
+
+#include "generator/generate.h"
+#include "tests/catch.h"
+
+using namespace attune;
+
+TEST_CASE("at least 100 feasible candidates for D = 64 and 128 on an A100 and an H200", "[nogpu]") {
+  for (const char* device : {"a100", "h200"}) {
+    for (const int head_dim : {64, 128}) {
+      for (const MaskKind mask : {MaskKind::none, MaskKind::causal}) {
+        const AttentionProblem problem = make_problem(DataType::bf16, 4, 16, 4095, head_dim, mask);
+        const std::vector<Candidate> space = config_space(problem, find_device(device));
+        const auto feasible =
+            std::count_if(space.begin(), space.end(), [](const Candidate& c) { return c.feasible(); });
+        INFO(device << " " << canonical_text(problem));
+        CHECK(feasible >= 100);
+        CHECK(static_cast<std::size_t>(feasible) < space.size());
+      }
+    }
+  }
+}
+
+TEST_CASE("the space is ordered, distinct and says why", "[nogpu]") {
+  const AttentionProblem problem = make_problem(DataType::bf16, 2, 8, 1024, 128, MaskKind::causal);
+  const DeviceSpec& device = find_device("a100");
+  const std::vector<Candidate> space = config_space(problem, device);
+  std::set<std::string> texts;
+  for (std::size_t i = 0; i < space.size(); ++i) {
+    const Candidate& candidate = space[i];
+    const std::string text = canonical_text(candidate.config);
+    REQUIRE(texts.insert(text).second);
+    REQUIRE(candidate.reasons == infeasibility(problem, candidate.config, device));
+    if (candidate.feasible()) REQUIRE(candidate.cost.microseconds > 0);
+    if (i == 0) continue;
+    const Candidate& before = space[i - 1];
+    REQUIRE(before.feasible() >= candidate.feasible());
+    if (candidate.feasible()) {
+      REQUIRE(before.cost.microseconds <= candidate.cost.microseconds);
+    } else if (!before.feasible()) {
+      REQUIRE(canonical_text(before.config) < text);
+    }
+  }
+  CHECK(space.front().feasible());
+  CHECK_FALSE(space.back().feasible());
+}
+
+TEST_CASE("whole tiles are candidates only where every length of the dispatch class allows them", "[nogpu]") {
+  const auto whole = [](std::int64_t seq_q, std::int64_t seq_kv) {
+    AttentionProblem problem = make_problem(DataType::bf16, 1, 8, seq_q, 64);
+    problem.seq_kv = seq_kv;
+    std::vector<KernelConfig> configs;
+    for (const Candidate& candidate : config_space(problem, find_device("a100"))) {
+      if (candidate.config.whole_tiles) configs.push_back(candidate.config);
+    }
+    return configs;
+  };
+  CHECK(whole(1000, 1024).empty());
+  CHECK(whole(384, 384).empty());
+  const std::vector<KernelConfig> configs = whole(1280, 1536);
+  CHECK_FALSE(configs.empty());
+  for (const KernelConfig& config : configs) REQUIRE((256 % config.block_q == 0 && 256 % config.block_kv == 0));
+}
+
+TEST_CASE("tile orders by mask", "[nogpu]") {
+  const auto orders = [](MaskKind mask) {
+    std::set<TileOrder> found;
+    for (const Candidate& candidate :
+         config_space(make_problem(DataType::bf16, 1, 8, 512, 64, mask), find_device("h200"))) {
+      found.insert(candidate.config.tile_order);
+    }
+    return found;
+  };
+  CHECK(orders(MaskKind::causal).size() == 4);
+  CHECK(orders(MaskKind::none) == std::set<TileOrder>{TileOrder::rows, TileOrder::heads});
+}
+
+TEST_CASE("every head dim has a space on every device", "[nogpu]") {
+  for (const DeviceSpec& device : known_devices()) {
+    for (const int head_dim : {8, 40, 72, 256}) {
+      const std::vector<Candidate> space = config_space(make_problem(DataType::fp16, 1, 2, 100, head_dim), device);
+      INFO(device.key << " d" << head_dim);
+      REQUIRE(space.front().feasible());
+    }
+  }
+}
+
+TEST_CASE("an invalid problem has no space", "[nogpu]") {
+  CHECK_THROWS(config_space(make_problem(DataType::fp16, 1, 2, 100, 12), find_device("a100")));
+}

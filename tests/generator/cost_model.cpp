@@ -1,0 +1,70 @@
+#include "generator/cost_model.h"
+
+#include <cmath>
+
+#include "generator/generate.h"
+#include "tests/catch.h"
+
+using namespace attune;
+
+namespace {
+double cost(const AttentionProblem& problem, const std::string& config, const char* device = "a100") {
+  return estimate_cost(problem, parse_config(config), find_device(device)).microseconds;
+}
+}  // namespace
+
+TEST_CASE("an estimate lies above what the units allow and within reach of it", "[nogpu]") {
+  for (const char* key : {"a100", "h200", "rtx4090"}) {
+    const DeviceSpec& device = find_device(key);
+    for (const int head_dim : {64, 128, 256}) {
+      const AttentionProblem problem = make_problem(DataType::bf16, 4, 2048 / head_dim, 4096, head_dim);
+      const CostEstimate estimate = estimate_cost(problem, default_config(problem, device), device);
+      const double peak = count_flops(problem) / (device.mma_flops_per_clock * device.sm_count * device.clock_mhz);
+      INFO(key << " " << canonical_text(problem));
+      CHECK(estimate.matrix_microseconds == Approx(peak).epsilon(0.01));
+      CHECK(estimate.microseconds > peak);
+      CHECK(estimate.microseconds < 4 * peak);
+      CHECK(estimate.ctas_per_sm >= 1);
+      CHECK(estimate.registers <= 255);
+    }
+  }
+}
+
+TEST_CASE("what must cost more does", "[nogpu]") {
+  const AttentionProblem full = make_problem(DataType::bf16, 4, 16, 4096, 128);
+  const AttentionProblem causal = make_problem(DataType::bf16, 4, 16, 4096, 128, MaskKind::causal);
+  const std::string base = "sm80 q128 kv64 w8 st2";
+  CHECK(cost(full, base) > 1.5 * cost(causal, base + " order=rows-reversed"));
+  CHECK(cost(causal, base) > cost(causal, base + " order=rows-reversed"));
+  CHECK(cost(full, base) > cost(full, base + " rescale8"));
+  CHECK(cost(full, base) > cost(full, base + " whole"));
+  CHECK(cost(full, "sm80 q16 kv64 w1 st2") > cost(full, base));
+  CHECK(cost(full, base, "a100") > cost(full, base, "h200"));
+  AttentionProblem unaligned = full;
+  unaligned.alignment = 2;
+  CHECK(cost(unaligned, base) > cost(full, base));
+}
+
+TEST_CASE("the last wave counts", "[nogpu]") {
+  // 108 SMs: 108 and 216 CTAs fill them, one more does not.
+  AttentionProblem problem = make_problem(DataType::bf16, 1, 108, 128, 128);
+  problem.seq_kv = 8192;
+  const std::string config = "sm80 q128 kv64 w8 st2";
+  REQUIRE(estimate_cost(problem, parse_config(config), find_device("a100")).ctas_per_sm == 1);
+  const double one_wave = cost(problem, config);
+  problem.heads_q = problem.heads_kv = 109;
+  CHECK(cost(problem, config) > 1.7 * one_wave);
+  problem.heads_q = problem.heads_kv = 216;
+  CHECK(cost(problem, config) < 2.2 * one_wave);
+}
+
+TEST_CASE("estimates are finite for odd shapes", "[nogpu]") {
+  for (const char* text : {"sq1 d8", "sq1 skv100000 hq32 hkv8 d128 causal", "sq100 skv3 d40 causal",
+                           "sq5 skv900 d72 causal@-900", "sq2147482623 d64 causal", "b1000 hq64 sq17 d256 align2"}) {
+    const AttentionProblem problem = parse_problem(text);
+    const CostEstimate estimate = estimate_cost(problem, default_config(problem, find_device("l4")), find_device("l4"));
+    INFO(text);
+    CHECK(std::isfinite(estimate.microseconds));
+    CHECK(estimate.microseconds > 0);
+  }
+}

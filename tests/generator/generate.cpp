@@ -1,0 +1,169 @@
+#include "generator/generate.h"
+
+#include <algorithm>
+#include <set>
+
+#include "generator/error.h"
+#include "generator/keys.h"
+#include "tests/catch.h"
+#include "tests/generator/random_values.h"
+
+using namespace attune;
+
+namespace {
+KernelPlan plan_of(const std::string& problem, const std::string& config, const char* device = "a100") {
+  return generate(parse_problem(problem), parse_config(config), find_device(device));
+}
+std::string source_of(const std::string& problem, const std::string& config) {
+  return plan_of(problem, config).launches.at(0).source;
+}
+}  // namespace
+
+TEST_CASE("a forward plan", "[nogpu]") {
+  const AttentionProblem problem = parse_problem("b2 hq6 hkv3 sq1000 skv700 d64 causal");
+  const KernelConfig config = parse_config("sm80 q64 kv32 w4 st3");
+  const KernelPlan plan = generate(problem, config, find_device("h200"));
+  CHECK(plan.problem == problem);
+  CHECK(plan.config == config);
+  CHECK(plan.kernel_class == kernel_class(problem, config));
+  CHECK(plan.flops == count_flops(problem));
+  CHECK(plan.bytes == count_bytes(problem));
+  CHECK(plan.workspace_bytes == 0);
+  CHECK(plan.ordered_outputs == std::vector<Operand>{Operand::o, Operand::lse});
+  REQUIRE(plan.launches.size() == 1);
+  const KernelLaunch& launch = plan.launches[0];
+  CHECK(launch.arch == "sm_90a");
+  CHECK(launch.threads == 128);
+  CHECK(launch.rows_per_tile == 64);
+  CHECK(launch.grid_x(problem) == 16u * 12u);
+  CHECK(launch.shared_bytes == 2u * 64 * 64 + 2u * 3 * 2 * 32 * 64);
+  CHECK(launch.target == KernelTarget::cuda);
+  CHECK_THAT(launch.source, ContainsSubstring(launch.entry));
+  const auto lines = std::count(launch.source.begin(), launch.source.end(), '\n');
+  CHECK(launch.lines.size() == static_cast<std::size_t>(lines));
+  for (const TemplateLine& line : launch.lines) REQUIRE(TemplateSet::embedded().find(line.file) != nullptr);
+}
+
+TEST_CASE("generating twice gives the same bytes", "[nogpu]") {
+  RandomValues random(6);
+  int feasible = 0;
+  for (int i = 0; i < 1000; ++i) {
+    const AttentionProblem problem = random.problem();
+    const KernelConfig config = random.config();
+    const DeviceSpec& device = known_devices()[static_cast<std::size_t>(random.between(0, 10))];
+    if (!infeasibility(problem, config, device).empty()) continue;
+    ++feasible;
+    const KernelPlan a = generate(problem, config, device), b = generate(problem, config, device);
+    REQUIRE(a.launches.size() == b.launches.size());
+    REQUIRE(a.launches[0].source == b.launches[0].source);
+    REQUIRE(a.launches[0].arguments.offsets == b.launches[0].arguments.offsets);
+  }
+  CHECK(feasible > 10);
+}
+
+TEST_CASE("one source for a kernel class: lengths, heads, scale and offset are not in it", "[nogpu]") {
+  const std::string config = "sm80 q64 kv64 w4 st2";
+  const std::string source = source_of("b3 hq14 hkv7 sq7919 skv6841 d64 causal scale0.717171", config);
+  for (const char* other : {"b1 hq1 sq1 d64 causal", "b999 hq8 hkv2 sq100 skv31337 d64 causal-top-left",
+                            "sq1024 skv5 d64 causal@77777 bhsd"}) {
+    CHECK(source_of(other, config) == source);
+  }
+  for (const char* number : {"7919", "6841", "0.7171"}) CHECK(source.find(number) == std::string::npos);
+}
+
+TEST_CASE("another kernel class is another source", "[nogpu]") {
+  const std::string config = "sm80 q64 kv64 w4 st2";
+  std::set<std::string> sources;
+  for (const char* problem : {"sq256 d64", "sq256 d64 fp16", "sq256 d72", "sq256 d64 causal", "sq256 d64 align2"}) {
+    CHECK(sources.insert(source_of(problem, config)).second);
+  }
+  for (const char* other :
+       {"sm80 q32 kv64 w2 st2", "sm80 q64 kv32 w4 st2", "sm80 q64 kv64 w2 st2", "sm80 q64 kv64 w4 st1",
+        "sm80 q64 kv64 w4 st3", "sm80 q64 kv64 w4 st2 qsmem", "sm80 q64 kv64 w4 st2 order=heads",
+        "sm80 q64 kv64 w4 st2 rescale8", "sm80 q64 kv64 w4 st2 whole", "sm80 q64 kv64 w4 st2 cta3"}) {
+    CHECK(sources.insert(source_of("sq256 d64", other)).second);
+  }
+}
+
+TEST_CASE("a source stands alone", "[nogpu]") {
+  for (const char* problem : {"sq256 d64", "sq256 d72 causal align2"}) {
+    const std::string source = source_of(problem, "sm80 q64 kv64 w4 st1 qsmem");
+    CHECK(source.find("#include") == std::string::npos);
+    CHECK(source.find("${") == std::string::npos);
+    CHECK(source.find("//%") == std::string::npos);
+    CHECK(source.substr(0, source.find('\n')).starts_with("// attune forward bf16 d"));
+    CHECK_THAT(source.substr(0, source.find('\n')), ContainsSubstring(TemplateSet::embedded().hash()));
+  }
+}
+
+TEST_CASE("every template of the sm80 family renders for every partial that a config can choose", "[nogpu]") {
+  for (const char* problem : {"sq256 d64", "sq256 d64 fp16 causal", "sq256 d8 align2", "sq256 d200 causal"}) {
+    for (const char* config :
+         {"sm80 q32 kv16 w2 st1", "sm80 q32 kv16 w2 st2 qsmem", "sm80 q32 kv16 w2 st4 order=heads",
+          "sm80 q32 kv16 w2 st2 order=heads-reversed", "sm80 q32 kv16 w2 st2 order=rows-reversed rescale3 whole"}) {
+      for (const KernelTarget target : {KernelTarget::cuda, KernelTarget::emulator}) {
+        REQUIRE_NOTHROW(
+            generate(parse_problem(problem), parse_config(config), find_device("l4"), TemplateSet::embedded(), target));
+      }
+    }
+  }
+}
+
+TEST_CASE("what cannot be generated", "[nogpu]") {
+  const auto error_of = [](const std::string& problem, const std::string& config) {
+    try {
+      plan_of(problem, config);
+    } catch (const Error& error) {
+      return std::make_pair(error.code(), std::string(error.what()));
+    }
+    return std::make_pair(ErrorCode::internal, std::string("no error"));
+  };
+  CHECK(error_of("sq100 d12", "sm80").first == ErrorCode::invalid_argument);
+  const auto [code, message] = error_of("sq100 d128", "sm80 q128 kv256 w8 st4 cta2");
+  CHECK(code == ErrorCode::infeasible_config);
+  CHECK_THAT(message,
+             ContainsSubstring("config 'sm80 q128 kv256 w8 st4 cta2' does not fit 'forward bf16 b1 hq1 sq100 d128'") &&
+                 ContainsSubstring("shared memory") && ContainsSubstring("; registers"));
+  CHECK_THROWS_AS(generate(parse_problem("sq100 d64"), KernelConfig(), find_device("a100"),
+                           TemplateSet(std::map<std::string, std::string>{{"other", ""}})),
+                  Error);
+}
+
+TEST_CASE("a template that a person has edited wrongly", "[nogpu]") {
+  const auto error_of = [](const std::string& name, const std::string& text) {
+    std::map<std::string, std::string> texts = TemplateSet::embedded().texts();
+    texts[name] = text;
+    try {
+      generate(parse_problem("sq100 d64 causal"), KernelConfig(), find_device("a100"), TemplateSet(texts));
+    } catch (const Error& error) {
+      CHECK(error.code() == ErrorCode::template_error);
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  const std::string mask = *TemplateSet::embedded().find("masks/causal");
+  CHECK_THAT(
+      error_of("masks/causal", "int x = ${block_qq};\n" + mask),
+      ContainsSubstring("masks/causal:1: the value 'block_qq' is not declared (included from kernels/forward_sm80:"));
+  CHECK_THAT(error_of("masks/causal", mask + "//% include masks/diagonal\n"),
+             ContainsSubstring("there is no template 'masks/diagonal'"));
+  CHECK_THAT(error_of("kernels/forward_sm80", "// nothing\n"), ContainsSubstring("is bound, but neither"));
+}
+
+TEST_CASE("the reference plan", "[nogpu]") {
+  for (const char* text : {"b2 hq6 hkv3 sq100 skv70 d72 causal", "sq5 d256 fp16", "sq5 d8 align2"}) {
+    const AttentionProblem problem = parse_problem(text);
+    for (const KernelTarget target : {KernelTarget::cuda, KernelTarget::emulator}) {
+      const KernelPlan plan = generate_reference(problem, find_device("a100"), TemplateSet::embedded(), target);
+      REQUIRE(plan.launches.size() == 1);
+      const KernelLaunch& launch = plan.launches[0];
+      CHECK(launch.grid_x(problem) == static_cast<std::uint32_t>(problem.batch * problem.heads_q * problem.seq_q));
+      CHECK(launch.threads == 128);
+      CHECK(launch.arch == "sm_80");
+      CHECK(launch.target == target);
+      CHECK(launch.shared_bytes == sizeof(double) * (256u + static_cast<unsigned>(problem.head_dim)));
+      CHECK(launch.arguments.bytes == 8u * 15 + 4u * 6);
+      CHECK_THAT(launch.source, ContainsSubstring("attune_reference_forward"));
+    }
+  }
+}

@@ -1,0 +1,90 @@
+// The kernels in tests/golden/ are what the templates render to: a change of a template shows as a change of CUDA in
+// review. ATTUNE_UPDATE_GOLDEN=1 test_generator "golden*" writes them anew.
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "generator/generate.h"
+#include "tests/catch.h"
+
+using namespace attune;
+
+namespace {
+struct Golden {
+  const char* file;
+  const char* problem;
+  const char* config;
+  const char* device;
+};
+constexpr Golden kGoldens[] = {
+    {"forward_bf16_d64", "sq4096 d64", "sm80 q128 kv64 w4 st2", "a100"},
+    {"forward_bf16_d128_causal", "sq4096 d128 causal", "sm80 q128 kv64 w4 st2 qsmem order=rows-reversed rescale8",
+     "h200"},
+    {"forward_bf16_d128_whole", "sq4096 d128", "sm80 q128 kv64 w8 st2 whole", "a100"},
+    {"forward_fp16_d64_single_stage", "fp16 sq4096 d64 causal", "sm80 q64 kv64 w4 st1 order=heads-reversed", "rtx4090"},
+    {"forward_fp16_d72_unaligned", "fp16 sq1000 d72 align2", "sm80 q64 kv48 w4 st2", "a100"},
+    {"forward_bf16_d256", "sq4096 d256", "sm80 q128 kv32 w8 st1 qsmem order=heads", "rtx4090"},
+    {"forward_bf16_d8_three_stages", "sq100 d8 causal", "sm80 q16 kv16 w1 st3", "l4"},
+    {"reference_fp16_d40_causal", "fp16 sq100 d40 causal", nullptr, "a100"},
+};
+
+std::filesystem::path folder() { return std::filesystem::path(ATTUNE_SOURCE_DIR) / "tests" / "golden"; }
+
+// The templates' hash changes with any template, used here or not: a golden holds a mark in its place.
+std::string rendered(const Golden& golden) {
+  const AttentionProblem problem = parse_problem(golden.problem);
+  const DeviceSpec& device = find_device(golden.device);
+  const KernelPlan plan = golden.config != nullptr ? generate(problem, parse_config(golden.config), device)
+                                                   : generate_reference(problem, device);
+  std::string source = plan.launches.at(0).source;
+  const std::string& hash = TemplateSet::embedded().hash();
+  const std::size_t at = source.find(hash);
+  REQUIRE(at != std::string::npos);
+  source.replace(at, hash.size(), "HASH");
+  return source;
+}
+
+std::string read(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+// The number of the first line that differs, from 1.
+std::size_t first_difference(const std::string& a, const std::string& b) {
+  std::istringstream a_stream(a), b_stream(b);
+  std::string a_line, b_line;
+  for (std::size_t line = 1;; ++line) {
+    const bool a_good = static_cast<bool>(std::getline(a_stream, a_line));
+    const bool b_good = static_cast<bool>(std::getline(b_stream, b_line));
+    if (a_good != b_good || a_line != b_line || !a_good) return line;
+  }
+}
+}  // namespace
+
+TEST_CASE("golden renderings", "[nogpu]") {
+  const char* update = std::getenv("ATTUNE_UPDATE_GOLDEN");
+  for (const Golden& golden : kGoldens) {
+    const std::filesystem::path path = folder() / (std::string(golden.file) + ".cu");
+    const std::string source = rendered(golden);
+    if (update != nullptr && std::string(update) == "1") std::ofstream(path, std::ios::binary) << source;
+    const std::string expected = read(path);
+    INFO(path.string()
+         << " differs from what its template renders to, first in line " << first_difference(source, expected)
+         << ". If the change is meant: ATTUNE_UPDATE_GOLDEN=1 test_generator 'golden*', and review the diff.");
+    CHECK((source == expected));
+  }
+}
+
+TEST_CASE("golden folder holds nothing else", "[nogpu]") {
+  std::set<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder())) {
+    if (entry.path().extension() == ".cu") files.insert(entry.path().stem().string());
+  }
+  std::set<std::string> expected;
+  for (const Golden& golden : kGoldens) expected.insert(golden.file);
+  CHECK(files == expected);
+}

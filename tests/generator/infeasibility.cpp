@@ -1,0 +1,97 @@
+#include "generator/generate.h"
+#include "tests/catch.h"
+
+using namespace attune;
+
+namespace {
+AttentionProblem problem_of(int head_dim) { return make_problem(DataType::bf16, 1, 8, 1024, head_dim); }
+
+// All reasons, one per line.
+std::string reasons(const std::string& config, int head_dim = 64, const char* device = "a100") {
+  std::string text;
+  for (const std::string& reason : infeasibility(problem_of(head_dim), parse_config(config), find_device(device))) {
+    text += reason + "\n";
+  }
+  return text;
+}
+}  // namespace
+
+TEST_CASE("usual configs are feasible", "[nogpu]") {
+  CHECK(reasons("sm80 q128 kv64 w4 st2").empty());
+  CHECK(reasons("sm80 q64 kv128 w4 st2", 128).empty());
+  CHECK(reasons("sm80 q128 kv32 w8 st1 qsmem", 256, "rtx4090").empty());
+  CHECK(reasons("sm80 q48 kv48 w1 st1").empty());
+  CHECK(reasons("sm80 q128 kv64 w4 st2 whole").empty());
+}
+
+TEST_CASE("each reason names its numbers", "[nogpu]") {
+  CHECK_THAT(reasons("sm80 q128 kv64 w0 st2"), ContainsSubstring("w0: a CTA has 1 to 16 warps"));
+  CHECK_THAT(reasons("sm80 q272 kv64 w17 st2"), ContainsSubstring("w17"));
+  CHECK_THAT(reasons("sm80 q100 kv64 w4 st2"),
+             ContainsSubstring("q100 w4: each warp owns 16, 32, 48 or 64 queries, so q must be 64, 128, 192 or 256"));
+  CHECK_THAT(reasons("sm80 q80 kv64 w1 st2"), ContainsSubstring("q80 w1"));
+  CHECK_THAT(reasons("sm80 q0 kv64 w4 st2"), ContainsSubstring("q0 w4"));
+  CHECK_THAT(reasons("sm80 kv0"), ContainsSubstring("kv0: must be a multiple of 16 from 16 to 256"));
+  CHECK_THAT(reasons("sm80 kv40"), ContainsSubstring("kv40"));
+  CHECK_THAT(reasons("sm80 kv272"), ContainsSubstring("kv272"));
+  CHECK_THAT(reasons("sm80 st0"), ContainsSubstring("st0: must be 1 to 4"));
+  CHECK_THAT(reasons("sm80 st5"), ContainsSubstring("st5"));
+  CHECK_THAT(reasons("sm80 rescale33"), ContainsSubstring("rescale33: must be 0 to 32"));
+  CHECK_THAT(reasons("sm80 cta0"), ContainsSubstring("cta0"));
+  // Several at once.
+  CHECK_THAT(reasons("sm80 q100 kv40 st9"),
+             ContainsSubstring("q100") && ContainsSubstring("kv40") && ContainsSubstring("st9"));
+}
+
+TEST_CASE("shared memory", "[nogpu]") {
+  // Q 128 x 128 x 2 = 32768, K and V 2 x 2 x 128 x 256 = 131072.
+  CHECK_THAT(reasons("sm80 q128 kv128 w8 st2 qsmem", 128, "rtx4090"),
+             ContainsSubstring("Q takes 32768 bytes and 2 stages of K and V take 131072, together 163840; a CTA of "
+                               "NVIDIA GeForce RTX 4090 may have 101376"));
+  CHECK(reasons("sm80 q128 kv128 w8 st2 qsmem", 128, "a100").empty());
+  // Two CTAs of 98304 + 1024 bytes: an A100's SM has 167936, an H200's 233472.
+  CHECK_THAT(reasons("sm80 q128 kv64 w4 st2 qsmem cta2", 128),
+             ContainsSubstring("2 CTAs of 98304 bytes and 1024 reserved are 198656") && ContainsSubstring("167936"));
+  CHECK(reasons("sm80 q128 kv64 w4 st2 qsmem cta2", 128, "h200").empty());
+}
+
+TEST_CASE("registers and threads", "[nogpu]") {
+  // 64 rows of O at D = 128 are 256 registers already.
+  CHECK_THAT(reasons("sm80 q256 kv64 w4 st1", 128),
+             ContainsSubstring("registers: 64 rows of O (head dim 128), of S (kv64) and of Q take 512"));
+  CHECK_THAT(reasons("sm80 q128 kv64 w4 st2", 128), ContainsSubstring("take 256 registers"));
+  CHECK(reasons("sm80 q128 kv64 w4 st2 qsmem", 128).empty());
+  // Two CTAs of 256 threads leave 128 registers a thread.
+  CHECK_THAT(reasons("sm80 q256 kv64 w8 st1 cta2"), ContainsSubstring("it may have 128 with 2 CTAs of 256 threads"));
+  CHECK_THAT(
+      reasons("sm80 q256 kv16 w16 st1 cta4", 64, "rtx4090"),
+      ContainsSubstring(
+          "4 CTAs of 512 threads do not fit an SM of NVIDIA GeForce RTX 4090, which takes 24 CTAs and 1536 threads"));
+  CHECK_THAT(reasons("sm80 q16 kv16 w1 st1 cta33"), ContainsSubstring("cta33"));
+}
+
+TEST_CASE("whole tiles need lengths that are multiples of them", "[nogpu]") {
+  AttentionProblem problem = problem_of(64);
+  const KernelConfig config = parse_config("sm80 q128 kv64 w4 st2 whole");
+  problem.seq_q = 1000;
+  problem.seq_kv = 1030;
+  const std::vector<std::string> found = infeasibility(problem, config, find_device("a100"));
+  REQUIRE(found.size() == 2);
+  CHECK(found[0] == "whole: the query length 1000 is not a multiple of q128");
+  CHECK(found[1] == "whole: the key length 1030 is not a multiple of kv64");
+  problem.seq_q = 128;
+  problem.seq_kv = 192;
+  CHECK(infeasibility(problem, config, find_device("a100")).empty());
+  problem.alignment = 2;
+  CHECK(infeasibility(problem, config, find_device("a100")).empty());
+}
+
+TEST_CASE("a GPU older than Ampere", "[nogpu]") {
+  DeviceSpec turing = find_device("sm_80");
+  turing.name = "NVIDIA T4";
+  turing.compute_major = 7;
+  turing.compute_minor = 5;
+  const std::vector<std::string> found = infeasibility(problem_of(64), KernelConfig(), turing);
+  REQUIRE(found.size() == 1);
+  CHECK(found[0] == "NVIDIA T4 has compute capability 7.5; family sm80 needs 8.0 or newer");
+}

@@ -1,0 +1,67 @@
+#include "generator/kernel_config.h"
+
+#include "generator/error.h"
+#include "tests/catch.h"
+#include "tests/generator/random_values.h"
+
+using namespace attune;
+
+namespace {
+void check_parse_error(const std::string& text, const std::string& expected) {
+  INFO(text);
+  try {
+    parse_config(text);
+    FAIL("no error");
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::invalid_argument);
+    CHECK_THAT(error.what(), ContainsSubstring(expected));
+  }
+}
+}  // namespace
+
+TEST_CASE("canonical text of a config", "[nogpu]") {
+  KernelConfig config;
+  CHECK(canonical_text(config) == "sm80 q128 kv64 w4 st2");
+  config.q_in_registers = false;
+  config.tile_order = TileOrder::heads_reversed;
+  config.rescale_threshold = 8;
+  config.whole_tiles = true;
+  config.ctas_per_sm = 2;
+  CHECK(canonical_text(config) == "sm80 q128 kv64 w4 st2 qsmem order=heads-reversed rescale8 whole cta2");
+}
+
+TEST_CASE("a config's text round-trips, in any order of words after the family", "[nogpu]") {
+  RandomValues random(3);
+  for (int i = 0; i < 2000; ++i) {
+    const KernelConfig config = random.config();
+    const std::string text = canonical_text(config);
+    INFO(text);
+    REQUIRE(parse_config(text) == config);
+    REQUIRE(parse_config(random.shuffled_words(text, 1)) == config);
+  }
+}
+
+TEST_CASE("omitted words of a config have their default", "[nogpu]") {
+  CHECK(parse_config("sm80") == KernelConfig());
+  CHECK(parse_config(" sm80  kv32 order=rows rescale0 cta1").block_kv == 32);
+}
+
+TEST_CASE("what a config's text may not say", "[nogpu]") {
+  check_parse_error("", "empty");
+  check_parse_error("q128 kv64", "begins with 'q128'");
+  check_parse_error("sm90 q128", "known families: sm80");
+  check_parse_error("sm80 sm80", "'sm80'");
+  check_parse_error("sm80 x9", "does not understand 'x9'");
+  check_parse_error("sm80 x9", "qsmem");
+  check_parse_error("sm80 q", "'q'");
+  check_parse_error("sm80 q-128", "'q-128'");
+  check_parse_error("sm80 q128k", "'q128k'");
+  check_parse_error("sm80 q99999999999", "'q99999999999'");
+  check_parse_error("sm80 kv", "'kv'");
+  check_parse_error("sm80 order=diagonal", "'order=diagonal' is no tile order");
+  check_parse_error("sm80 order=", "is no tile order");
+  check_parse_error("sm80 q64 q128", "a second time");
+  check_parse_error("sm80 whole whole", "a second time");
+  check_parse_error("sm80 qsmem qsmem", "a second time");
+  check_parse_error("sm80 order=rows order=heads", "a second time");
+}

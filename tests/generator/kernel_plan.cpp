@@ -1,0 +1,122 @@
+#include "generator/kernel_plan.h"
+
+#include <cstddef>
+#include <set>
+
+#include "generator/error.h"
+#include "tests/catch.h"
+
+using namespace attune;
+
+namespace {
+const KernelArgument kAllArguments[] = {KernelArgument::q,
+                                        KernelArgument::k,
+                                        KernelArgument::v,
+                                        KernelArgument::o,
+                                        KernelArgument::lse,
+                                        KernelArgument::q_stride_batch,
+                                        KernelArgument::q_stride_head,
+                                        KernelArgument::q_stride_row,
+                                        KernelArgument::k_stride_batch,
+                                        KernelArgument::k_stride_head,
+                                        KernelArgument::k_stride_row,
+                                        KernelArgument::v_stride_batch,
+                                        KernelArgument::v_stride_head,
+                                        KernelArgument::v_stride_row,
+                                        KernelArgument::o_stride_batch,
+                                        KernelArgument::o_stride_head,
+                                        KernelArgument::o_stride_row,
+                                        KernelArgument::o_fp64,
+                                        KernelArgument::lse_fp64,
+                                        KernelArgument::weight_fp64,
+                                        KernelArgument::batch,
+                                        KernelArgument::heads_q,
+                                        KernelArgument::heads_kv,
+                                        KernelArgument::group_size,
+                                        KernelArgument::seq_q,
+                                        KernelArgument::seq_kv,
+                                        KernelArgument::query_tiles,
+                                        KernelArgument::mask_offset,
+                                        KernelArgument::softmax_scale,
+                                        KernelArgument::softmax_scale_log2};
+}  // namespace
+
+TEST_CASE("fields are laid out as C++ lays them out", "[nogpu]") {
+  struct Mixed {
+    std::int32_t batch;
+    const void* q;
+    std::int32_t heads_q;
+    float softmax_scale;
+    std::int32_t seq_q;
+    std::int64_t q_stride_row;
+    float* lse;
+    std::int32_t seq_kv;
+  };
+  using A = KernelArgument;
+  const ArgumentLayout layout =
+      ArgumentLayout::of({A::batch, A::q, A::heads_q, A::softmax_scale, A::seq_q, A::q_stride_row, A::lse, A::seq_kv});
+  const std::vector<std::size_t> expected = {offsetof(Mixed, batch),   offsetof(Mixed, q),
+                                             offsetof(Mixed, heads_q), offsetof(Mixed, softmax_scale),
+                                             offsetof(Mixed, seq_q),   offsetof(Mixed, q_stride_row),
+                                             offsetof(Mixed, lse),     offsetof(Mixed, seq_kv)};
+  CHECK(layout.offsets == expected);
+  CHECK(layout.bytes == sizeof(Mixed));
+
+  const ArgumentLayout words = ArgumentLayout::of({A::batch, A::softmax_scale, A::seq_q});
+  CHECK(words.bytes == 12);
+  CHECK(ArgumentLayout::of({}).bytes == 0);
+}
+
+TEST_CASE("declarations of fields", "[nogpu]") {
+  using A = KernelArgument;
+  CHECK(ArgumentLayout::of({A::q, A::o, A::lse, A::k_stride_head, A::seq_q, A::softmax_scale, A::o_fp64})
+            .declarations() ==
+        "const void* q;\nvoid* o;\nfloat* lse;\ni64 k_stride_head;\ni32 seq_q;\nfloat softmax_scale;\ndouble* o_fp64;");
+}
+
+TEST_CASE("a field appears once", "[nogpu]") {
+  CHECK_THROWS_AS(ArgumentLayout::of({KernelArgument::q, KernelArgument::q}), Error);
+}
+
+TEST_CASE("every argument has a name of its own, a type and its size", "[nogpu]") {
+  std::set<std::string_view> names;
+  for (const KernelArgument argument : kAllArguments) {
+    CHECK(names.insert(to_string(argument)).second);
+    const std::string_view type = type_text(argument);
+    const bool small = type == "i32" || type == "float";
+    CHECK((small || type == "i64" || type.ends_with('*')));
+    CHECK(size_of(argument) == (small ? 4u : 8u));
+  }
+}
+
+TEST_CASE("CTAs of a launch", "[nogpu]") {
+  KernelLaunch launch;
+  launch.rows_per_tile = 128;
+  AttentionProblem problem = make_problem(DataType::bf16, 3, 5, 1, 64);
+  for (const auto& [seq, tiles] :
+       std::initializer_list<std::pair<std::int64_t, int>>{{1, 1}, {128, 1}, {129, 2}, {1000, 8}}) {
+    problem.seq_q = seq;
+    CHECK(launch.query_tiles(problem) == tiles);
+    CHECK(launch.grid_x(problem) == static_cast<std::uint32_t>(15 * tiles));
+  }
+}
+
+TEST_CASE("more CTAs than a grid holds", "[nogpu]") {
+  KernelLaunch launch;
+  launch.rows_per_tile = 16;
+  AttentionProblem problem = make_problem(DataType::bf16, 1 << 15, 1 << 15, 16, 64);
+  CHECK(launch.grid_x(problem) == 1u << 30);
+  problem.seq_q = 32;
+  try {
+    launch.grid_x(problem);
+    FAIL("no error");
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::unsupported);
+    CHECK_THAT(error.what(), ContainsSubstring("split the batch"));
+  }
+}
+
+TEST_CASE("operands have names", "[nogpu]") {
+  CHECK(to_string(Operand::q) == "q");
+  CHECK(to_string(Operand::lse) == "lse");
+}
