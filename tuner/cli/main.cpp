@@ -1,1 +1,98 @@
-int main() { return 0; }
+#include <fmt/core.h>
+
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <new>
+
+#include "generator/error.h"
+#include "tuner/cli/exit_status.h"
+#include "tuner/cli/output.h"
+#include "tuner/cli/verb.h"
+#include "tuner/measurement.h"
+
+namespace attune::cli {
+
+CLI::App* add_verb(CLI::App& parent, const std::string& name, const std::string& description,
+                   const std::string& examples) {
+  CLI::App* verb = parent.add_subcommand(name, description);
+  std::string footer = "Example:\n  ";
+  for (const char letter : examples) footer += letter == '\n' ? std::string("\n  ") : std::string(1, letter);
+  verb->footer(footer);
+  return verb;
+}
+
+namespace {
+
+/// Whether a document is wanted even if the arguments cannot be parsed.
+bool wants_json(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--json") == 0) return true;
+  }
+  return false;
+}
+
+int report_error(std::string_view code, const std::string& message, bool json, ExitStatus status) {
+  warn(message);
+  if (json) print_json({{"status", "error"}, {"code", code}, {"message", message}});
+  return status;
+}
+
+const CLI::App& innermost(const CLI::App& app) {
+  const std::vector<const CLI::App*> parsed = app.get_subcommands([](const CLI::App* verb) { return verb->parsed(); });
+  return parsed.empty() ? app : innermost(*parsed.back());
+}
+
+std::string full_name(const CLI::App& app) {
+  return app.get_parent() ? fmt::format("{} {}", full_name(*app.get_parent()), app.get_name()) : app.get_name();
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Generates, proves and tunes FlashAttention kernels.", "attune");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", std::string(attune_version()));
+  app.footer(
+      "Example:\n  attune check --heads 4 --seq 300 --head-dim 64 --causal\n`attune VERB --help` describes a verb. "
+      "Exit status: 0 ok, 1 a check failed or nothing was found, 2 bad input, 3 another error.");
+  std::vector<Verb> verbs = {make_run(app),   make_check(app), make_show(app),    make_tune(app),
+                             make_bench(app), make_input(app), make_devices(app), make_worker(app)};
+  for (Verb& verb : make_db(app)) verbs.push_back(std::move(verb));
+
+  const bool json = wants_json(argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& asked) {
+    return app.exit(asked);
+  } catch (const CLI::ParseError& error) {
+    const std::string message =
+        fmt::format("{}; `{} --help` lists what it takes", error.what(), full_name(innermost(app)));
+    return report_error("invalid_argument", message, json, kBadInput);
+  }
+  for (const Verb& verb : verbs) {
+    if (!verb.app->parsed()) continue;
+    try {
+      return verb.execute();
+    } catch (const Error& error) {
+      return report_error(to_string(error.code()), error.what(), json, exit_status(error.code()));
+    } catch (const std::bad_alloc&) {
+      return report_error("out_of_memory", "not enough host memory for this problem: make it smaller", json,
+                          kInternalError);
+    } catch (const std::exception& error) {
+      return report_error("internal", error.what(), json, kInternalError);
+    }
+  }
+  return kBadInput;
+}
+
+}  // namespace
+}  // namespace attune::cli
+
+int main(int argc, char** argv) {
+  const int status = attune::cli::run(argc, argv);
+  // A full disk or a closed pipe shows here; a document that was cut off is no success.
+  if (std::fflush(stdout) != 0 || std::ferror(stdout)) {
+    attune::cli::warn("standard output could not be written");
+    return attune::cli::kBadInput;
+  }
+  return status;
+}

@@ -1,0 +1,89 @@
+#include <fmt/core.h>
+
+#include <cmath>
+
+#include "generator/error.h"
+#include "tuner/cli/config_options.h"
+#include "tuner/cli/device_options.h"
+#include "tuner/cli/exit_status.h"
+#include "tuner/cli/output.h"
+#include "tuner/cli/problem_options.h"
+#include "tuner/cli/report.h"
+#include "tuner/cli/verb.h"
+#include "tuner/trial.h"
+
+namespace attune::cli {
+namespace {
+
+struct BenchOptions {
+  OutputOptions output;
+  ProblemOptions problem;
+  DeviceOptions device;
+  ConfigOptions config;
+  double seconds = 1;
+};
+
+int run(const BenchOptions& options) {
+  if (!std::isfinite(options.seconds) || options.seconds <= 0) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("--seconds {}: must be a positive number", options.seconds));
+  }
+  const AttentionProblem problem = options.problem.problem();
+  for (const Operand operand : {Operand::q, Operand::k}) element_count(problem, operand);
+  const ChosenDevice chosen = options.device.choose();
+  if (!chosen.why.empty()) warn(chosen.why);
+  const std::shared_ptr<TuningDatabase> database = options.config.open_existing_database(options.output);
+  const ConfigChoice choice = options.config.pick(problem, chosen.spec, database.get());
+  const std::shared_ptr<Device> device = options.device.open(chosen);
+  if (!device->can_time()) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("{} cannot time: its speed says nothing about a GPU's. Use --device cuda:N where there is a GPU; "
+                    "`attune show space` ranks configs by the cost model, `attune check` proves one",
+                    device->description()));
+  }
+  TrialOptions trial;
+  trial.sample_seconds = options.seconds;
+  trial.cuda_ordinal = std::max(chosen.ordinal, 0);
+  TrialBench bench(device, problem, options.problem.seed());
+  const Measurement measurement = bench.run(choice.config, trial);
+  if (options.output.json) {
+    Json document = to_json(measurement);
+    document["device"] = device->description();
+    add_choice(document, choice);
+    print_json(document);
+  } else {
+    print_field("problem", canonical_text(problem));
+    print_field("device", device->description());
+    print_field("config", canonical_text(choice.config));
+    print_field("origin", describe_origin(choice));
+    if (measurement.status == MeasurementStatus::ok) {
+      print_field("median", fmt::format("{:.2f} us ({} samples, p20 {:.2f}, p80 {:.2f})", measurement.median_us,
+                                        measurement.samples_us.size(), measurement.p20_us, measurement.p80_us));
+      print_field("speed", fmt::format("{:.1f} TFLOP/s", measurement.tflops()));
+      print_field("SM clock",
+                  measurement.sm_clock_mhz ? fmt::format("{} MHz", measurement.sm_clock_mhz) : "unknown (no NVML)");
+    } else {
+      print_field("status", fmt::format("{}: {}", to_string(measurement.status), measurement.reason));
+    }
+  }
+  return measurement.status == MeasurementStatus::ok ? kOk : kCheckFailed;
+}
+
+}  // namespace
+
+Verb make_bench(CLI::App& command) {
+  auto options = std::make_shared<BenchOptions>();
+  CLI::App* verb = add_verb(
+      command, "bench", "time one config on a GPU, after checking it",
+      "attune bench --batch 4 --heads 16 --seq 4096 --head-dim 128 --causal --device cuda:0\n"
+      "attune bench --problem \"forward bf16 b1 hq16 sq16384 d128\" --config \"sm80 q128 kv64 w4 st2\" --json");
+  verb->add_option("--seconds", options->seconds, "time spent on samples (default 1)");
+  options->problem.add_to(*verb);
+  options->device.add_to(*verb);
+  options->config.add_config_to(*verb);
+  options->config.add_database_to(*verb);
+  options->output.add_to(*verb);
+  return {verb, [options] { return run(*options); }};
+}
+
+}  // namespace attune::cli

@@ -1,0 +1,104 @@
+#include <fmt/core.h>
+
+#include "attune/attention.h"
+#include "generator/error.h"
+#include "tuner/cli/config_options.h"
+#include "tuner/cli/device_options.h"
+#include "tuner/cli/exit_status.h"
+#include "tuner/cli/output.h"
+#include "tuner/cli/problem_options.h"
+#include "tuner/cli/report.h"
+#include "tuner/cli/verb.h"
+#include "tuner/trial.h"
+
+namespace attune::cli {
+namespace {
+
+struct CheckOptions {
+  OutputOptions output;
+  ProblemOptions problem;
+  DeviceOptions device;
+  ConfigOptions config;
+};
+
+struct CheckOutcome {
+  std::string status, reason;
+  ForwardErrors errors;
+};
+
+CheckOutcome check(AttentionRuntime& runtime, const AttentionProblem& problem, const ConfigChoice& choice,
+                   std::uint64_t seed, const OutputOptions& output) {
+  const auto prepared = runtime.prepare(problem, choice.config);
+  for (const auto& kernel : prepared->kernels) {
+    const KernelResources& resources = kernel->resources();
+    output.say(fmt::format(
+        "kernel: {} registers, {} bytes spilled, {} bytes shared, {}", resources.registers, resources.spill_bytes,
+        resources.shared_bytes,
+        resources.from_cache ? "from the cache" : fmt::format("compiled in {:.0f} ms", resources.compile_ms)));
+  }
+  try {
+    TrialBench bench(runtime.device(), problem, seed);
+    CheckOutcome outcome{"ok", "", bench.check(*prepared)};
+    if (!outcome.errors.within()) {
+      outcome.status = "wrong_result";
+      for (const OutputErrors& wrong : outcome.errors.outputs) {
+        if (!wrong.within) outcome.reason += (outcome.reason.empty() ? "" : "; ") + wrong.complaint;
+      }
+    }
+    return outcome;
+  } catch (const Error& error) {
+    // A kernel that breaks a rule of the machine has failed its check; anything else is not about the kernel.
+    if (error.code() != ErrorCode::emulator) throw;
+    return {"rule_broken", error.what(), {}};
+  }
+}
+
+int run(const CheckOptions& options) {
+  const AttentionProblem problem = options.problem.problem();
+  for (const Operand operand : {Operand::q, Operand::k}) element_count(problem, operand);
+  const ChosenDevice chosen = options.device.choose();
+  if (!chosen.why.empty()) warn(chosen.why);
+  const std::shared_ptr<TuningDatabase> database = options.config.open_existing_database(options.output);
+  const ConfigChoice choice = options.config.pick(problem, chosen.spec, database.get());
+
+  AttentionRuntime runtime(options.device.open(chosen), database);
+  const CheckOutcome outcome = check(runtime, problem, choice, options.problem.seed(), options.output);
+  if (options.output.json) {
+    Json document = {
+        {"status", outcome.status}, {"problem", canonical_text(problem)}, {"device", runtime.device()->description()}};
+    add_choice(document, choice);
+    document["seed"] = options.problem.seed();
+    document["outputs"] = to_json(outcome.errors);
+    if (!outcome.reason.empty()) document["reason"] = outcome.reason;
+    print_json(document);
+  } else {
+    print_field("problem", canonical_text(problem));
+    print_field("device", runtime.device()->description());
+    print_field("config", canonical_text(choice.config));
+    print_field("origin", describe_origin(choice));
+    print_errors(outcome.errors);
+    print_field("status",
+                outcome.reason.empty() ? outcome.status : fmt::format("{}: {}", outcome.status, outcome.reason));
+  }
+  return outcome.status == "ok" ? kOk : kCheckFailed;
+}
+
+}  // namespace
+
+Verb make_check(CLI::App& command) {
+  auto options = std::make_shared<CheckOptions>();
+  CLI::App* verb =
+      add_verb(command, "check",
+               "one problem with one config against the double-precision oracle; exit status 0 only within the bounds",
+               "attune check --batch 2 --heads 8 --kv-heads 2 --seq 127 --kv-seq 1000 --head-dim 72 --causal\n"
+               "attune check --problem \"forward fp16 b1 hq3 sq17 d64\" --device emulator --async lazy --schedule "
+               "random --json");
+  options->problem.add_to(*verb);
+  options->device.add_to(*verb);
+  options->config.add_config_to(*verb);
+  options->config.add_database_to(*verb);
+  options->output.add_to(*verb);
+  return {verb, [options] { return run(*options); }};
+}
+
+}  // namespace attune::cli

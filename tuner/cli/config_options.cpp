@@ -1,0 +1,78 @@
+#include "tuner/cli/config_options.h"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <filesystem>
+#include <vector>
+
+#include "generator/error.h"
+#include "generator/generate.h"
+
+namespace attune::cli {
+
+void ConfigOptions::add_config_to(CLI::App& verb) {
+  verb.add_option("--config", config_,
+                  "this config instead of the picked one: \"sm80 q128 kv64 w4 st2\"; see `attune show space`")
+      ->check(not_empty())
+      ->check(not_empty())
+      ->group("Config");
+}
+
+void ConfigOptions::add_database_to(CLI::App& verb) {
+  verb.add_option("--database", database_,
+                  "tuning database (default: $ATTUNE_DATABASE, else ~/.local/share/attune/tuning.db)")
+      ->check(not_empty())
+      ->check(not_empty())
+      ->group("Config");
+}
+
+std::filesystem::path ConfigOptions::database_path() const {
+  return database_.empty() ? TuningDatabase::default_path() : std::filesystem::path(database_);
+}
+
+std::shared_ptr<TuningDatabase> ConfigOptions::open_database(const OutputOptions& output) const {
+  auto database = std::make_shared<TuningDatabase>(database_path());
+  for (const std::string& note : database->notes()) warn(note);
+  output.say(fmt::format("database {}{}", database->path().string(), database->read_only() ? " (read-only)" : ""));
+  return database;
+}
+
+std::shared_ptr<TuningDatabase> ConfigOptions::open_existing_database(const OutputOptions& output) const {
+  std::error_code ignored;
+  if (!std::filesystem::exists(database_path(), ignored)) {
+    output.say(fmt::format("database {} does not exist yet", database_path().string()));
+    return nullptr;
+  }
+  return open_database(output);
+}
+
+std::optional<KernelConfig> ConfigOptions::given() const {
+  if (config_.empty()) return std::nullopt;
+  return parse_config(config_);
+}
+
+ConfigChoice ConfigOptions::pick(const AttentionProblem& problem, const DeviceSpec& device,
+                                 ConfigSource* source) const {
+  if (const std::optional<KernelConfig> config = given()) {
+    const std::vector<std::string> reasons = infeasibility(problem, *config, device);
+    if (!reasons.empty()) {
+      throw Error(
+          ErrorCode::infeasible_config,
+          fmt::format("--config \"{}\" does not fit \"{}\" on {}: {}. `attune show space` lists configs that fit",
+                      canonical_text(*config), canonical_text(problem), device.key, fmt::join(reasons, "; ")));
+    }
+    return {*config, ConfigOrigin::given, ""};
+  }
+  if (source) {
+    if (const std::optional<ConfigChoice> found = source->find(problem, device)) return *found;
+  }
+  return {default_config(problem, device), ConfigOrigin::default_config, ""};
+}
+
+std::string describe_origin(const ConfigChoice& choice) {
+  return choice.detail.empty() ? std::string(to_string(choice.origin))
+                               : fmt::format("{} ({})", to_string(choice.origin), choice.detail);
+}
+
+}  // namespace attune::cli

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "generator/attention_problem.h"
+#include "generator/device_spec.h"
+#include "generator/kernel_config.h"
+#include "runtime/config_source.h"
+#include "tuner/cli/output.h"
+#include "tuner/tuning_database.h"
+
+namespace attune::cli {
+
+/// --config and --database: where a config comes from.
+class ConfigOptions {
+ public:
+  void add_config_to(CLI::App& verb);
+  void add_database_to(CLI::App& verb);
+
+  std::filesystem::path database_path() const;
+  /// Opens the database, creating it if need be, and shows its notes on stderr.
+  std::shared_ptr<TuningDatabase> open_database(const OutputOptions& output) const;
+  /// The database if its file is there, else null: looking up a config leaves no file behind.
+  std::shared_ptr<TuningDatabase> open_existing_database(const OutputOptions& output) const;
+
+  /// The config of --config, if there is one. Throws Error(invalid_argument).
+  std::optional<KernelConfig> given() const;
+
+  /// What a call would use: the given config, else the database's, else the default. Throws Error(infeasible_config)
+  /// with the reasons for a given config that does not fit.
+  ConfigChoice pick(const AttentionProblem& problem, const DeviceSpec& device, ConfigSource* source) const;
+
+ private:
+  std::string config_, database_;
+};
+
+/// "default", or "nearest shape (forward bf16 ...)".
+std::string describe_origin(const ConfigChoice& choice);
+
+}  // namespace attune::cli

@@ -1,0 +1,110 @@
+#include <fmt/core.h>
+
+#include "generator/error.h"
+#include "tuner/cli/config_options.h"
+#include "tuner/cli/device_options.h"
+#include "tuner/cli/exit_status.h"
+#include "tuner/cli/output.h"
+#include "tuner/cli/problem_options.h"
+#include "tuner/cli/report.h"
+#include "tuner/cli/verb.h"
+
+namespace attune::cli {
+namespace {
+
+struct DatabaseOptions {
+  OutputOptions output;
+  ProblemOptions problem;
+  DeviceOptions device;
+  ConfigOptions config;
+};
+
+int list(const DatabaseOptions& options) {
+  const std::shared_ptr<TuningDatabase> database = options.config.open_existing_database(options.output);
+  const std::vector<TuningDatabase::Entry> entries = database ? database->list() : std::vector<TuningDatabase::Entry>{};
+  if (options.output.json) {
+    Json document = {{"database", options.config.database_path().string()}, {"entries", Json::array()}};
+    for (const TuningDatabase::Entry& entry : entries) {
+      document["entries"].push_back({{"problem", canonical_text(entry.problem)},
+                                     {"device", entry.device},
+                                     {"sm_count", entry.sm_count},
+                                     {"rows", entry.rows},
+                                     {"ok", entry.ok}});
+    }
+    print_json(document);
+    return kOk;
+  }
+  if (entries.empty())
+    print(fmt::format("{} holds no results; `attune tune` makes some\n", options.config.database_path().string()));
+  for (const TuningDatabase::Entry& entry : entries) {
+    print(fmt::format("{:<56} {} ({} SMs): {} results, {} ok\n", canonical_text(entry.problem), entry.device,
+                      entry.sm_count, entry.rows, entry.ok));
+  }
+  return kOk;
+}
+
+/// The best row of the problem that the flags name on the chosen device; without problem flags, of every problem and
+/// device.
+std::vector<Measurement> find_best(const DatabaseOptions& options, const TuningDatabase& database) {
+  std::vector<Measurement> found;
+  if (options.problem.any_given()) {
+    const AttentionProblem problem = options.problem.problem();
+    const ChosenDevice chosen = options.device.choose();
+    if (!chosen.why.empty()) warn(chosen.why);
+    if (auto best = database.best(problem, chosen.spec.name, chosen.spec.sm_count)) found.push_back(std::move(*best));
+    return found;
+  }
+  for (const TuningDatabase::Entry& entry : database.list()) {
+    if (auto best = database.best(entry.problem, entry.device, entry.sm_count)) found.push_back(std::move(*best));
+  }
+  return found;
+}
+
+int best(const DatabaseOptions& options) {
+  if (options.problem.any_given()) options.problem.problem();
+  const std::shared_ptr<TuningDatabase> database = options.config.open_existing_database(options.output);
+  const std::vector<Measurement> rows = database ? find_best(options, *database) : std::vector<Measurement>{};
+  if (options.output.json) {
+    Json document = {{"status", rows.empty() ? "nothing_found" : "ok"},
+                     {"database", options.config.database_path().string()},
+                     {"best", Json::array()}};
+    for (const Measurement& row : rows) document["best"].push_back(to_json(row));
+    print_json(document);
+  } else {
+    for (const Measurement& row : rows) {
+      print_field("problem", canonical_text(row.problem));
+      print_field("device", fmt::format("{} ({} SMs)", row.device, row.sm_count));
+      print_field("best", fmt::format("{}  [{}, {}]", describe(row), to_string(row.rigor), row.created_at));
+    }
+    if (rows.empty())
+      print(fmt::format("nothing found in {}; `attune tune` with the same flags would find it\n",
+                        options.config.database_path().string()));
+  }
+  return rows.empty() ? kCheckFailed : kOk;
+}
+
+}  // namespace
+
+std::vector<Verb> make_db(CLI::App& command) {
+  CLI::App* db = add_verb(command, "db", "what the tuning database knows",
+                          "attune db list\nattune db best --heads 16 --seq 4096 --head-dim 128 --target h200 --json");
+  db->require_subcommand(1);
+
+  auto list_options = std::make_shared<DatabaseOptions>();
+  CLI::App* list_verb = add_verb(*db, "list", "every problem and device with a result", "attune db list --json");
+  list_options->config.add_database_to(*list_verb);
+  list_options->output.add_to(*list_verb);
+
+  auto best_options = std::make_shared<DatabaseOptions>();
+  CLI::App* best_verb =
+      add_verb(*db, "best", "the best result of a problem on a device, or of every one; exit status 1 if there is none",
+               "attune db best\nattune db best --heads 16 --seq 4096 --head-dim 128 --target h200");
+  best_options->problem.add_to(*best_verb);
+  best_options->device.add_target_to(*best_verb);
+  best_options->config.add_database_to(*best_verb);
+  best_options->output.add_to(*best_verb);
+  return {{list_verb, [list_options] { return list(*list_options); }},
+          {best_verb, [best_options] { return best(*best_options); }}};
+}
+
+}  // namespace attune::cli

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "generator/device_spec.h"
+#include "runtime/device.h"
+#include "runtime/emulator/emulator_device.h"
+
+namespace attune::cli {
+
+/// A device that was decided on, not opened yet.
+struct ChosenDevice {
+  std::string name;  ///< "cuda:0" or "emulator"
+  int ordinal = -1;  ///< of the GPU; -1 for the emulator
+  DeviceSpec spec;   ///< the GPU's, or the one that the emulator stands for
+  std::string why;   ///< a sentence if the choice was not asked for; empty otherwise
+  bool is_cuda() const { return ordinal >= 0; }
+};
+
+/// --device, --target and the emulator's options.
+class DeviceOptions {
+ public:
+  /// For a verb that runs kernels.
+  void add_to(CLI::App& verb);
+  /// For a verb that only generates for a device, or looks one up.
+  void add_target_to(CLI::App& verb);
+
+  /// The device that was asked for; else the emulator of --target; else cuda:0 if there is a GPU, else the emulator of
+  /// an H200. Throws Error(no_device) for a GPU that is not there, Error(invalid_argument) for flags that contradict
+  /// each other.
+  ChosenDevice choose() const;
+  /// Opens the chosen device.
+  std::shared_ptr<Device> open(const ChosenDevice& chosen) const;
+
+ private:
+  EmulatorOptions emulator_options() const;
+
+  std::string device_, target_, async_, schedule_;
+  std::optional<std::uint64_t> emulator_seed_;
+};
+
+}  // namespace attune::cli

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string_view>
+
+#include "generator/error.h"
+
+namespace attune::cli {
+
+/// What the command returns to the shell.
+enum ExitStatus {
+  kOk = 0,
+  kCheckFailed = 1,    ///< a check failed, or nothing was found
+  kBadInput = 2,       ///< the message names what is wrong and what to do
+  kInternalError = 3,  ///< a driver call, the compiler or Attune itself failed
+};
+
+ExitStatus exit_status(ErrorCode code);
+
+/// "invalid_argument", "no_device", ...: the `code` of an error's JSON document.
+std::string_view to_string(ErrorCode code);
+
+}  // namespace attune::cli

@@ -1,0 +1,46 @@
+#include <fmt/core.h>
+
+#include "tuner/cli/exit_status.h"
+#include "tuner/cli/output.h"
+#include "tuner/cli/problem_options.h"
+#include "tuner/cli/qkv_file.h"
+#include "tuner/cli/verb.h"
+
+namespace attune::cli {
+namespace {
+
+struct InputOptions {
+  OutputOptions output;
+  ProblemOptions problem;
+  std::string path;
+};
+
+int run(const InputOptions& options) {
+  const AttentionProblem problem = options.problem.problem();
+  write_random_qkv(options.path, problem, options.problem.seed());
+  if (options.output.json) {
+    print_json({{"status", "ok"},
+                {"output", options.path},
+                {"problem", canonical_text(problem)},
+                {"seed", options.problem.seed()}});
+  } else {
+    print_field("written", fmt::format("{} (q, k, v: random normal, seed {})", options.path, options.problem.seed()));
+    print_field("problem", canonical_text(problem));
+  }
+  return kOk;
+}
+
+}  // namespace
+
+Verb make_input(CLI::App& command) {
+  auto options = std::make_shared<InputOptions>();
+  CLI::App* verb =
+      add_verb(command, "input", "a safetensors file with random normal q, k and v of a problem, for `attune run`",
+               "attune input --output qkv.safetensors --dtype fp16 --batch 2 --heads 8 --seq 1024 --head-dim 128");
+  verb->add_option("--output", options->path, "safetensors to write")->check(not_empty())->required();
+  options->problem.add_to(*verb);
+  options->output.add_to(*verb);
+  return {verb, [options] { return run(*options); }};
+}
+
+}  // namespace attune::cli

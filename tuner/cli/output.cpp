@@ -1,0 +1,33 @@
+#include "tuner/cli/output.h"
+
+#include <fmt/core.h>
+
+#include <cstdio>
+
+namespace attune::cli {
+
+void OutputOptions::add_to(CLI::App& verb) {
+  verb.add_flag("--json", json, "print one JSON document on stdout");
+  verb.add_flag("--verbose", verbose, "say more on stderr: database, caches, compiler");
+}
+
+void OutputOptions::say(const std::string& message) const {
+  if (verbose) fmt::print(stderr, "{}\n", message);
+}
+
+void warn(const std::string& message) { fmt::print(stderr, "attune: {}\n", message); }
+
+void print_json(const Json& document) {
+  fmt::print("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
+}
+
+void print(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
+void print_field(std::string_view name, std::string_view value) { fmt::print("{:<14} {}\n", name, value); }
+
+CLI::Validator not_empty() {
+  return CLI::Validator(
+      [](std::string& text) { return text.empty() ? std::string("must not be empty") : std::string(); }, "");
+}
+
+}  // namespace attune::cli

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+namespace attune::cli {
+
+using Json = nlohmann::ordered_json;
+
+/// --json and --verbose of a verb. Results go to stdout: text for people, or with --json exactly one document. Messages
+/// go to stderr.
+struct OutputOptions {
+  bool json = false;
+  bool verbose = false;
+
+  void add_to(CLI::App& verb);
+  /// A message on stderr, with --verbose only.
+  void say(const std::string& message) const;
+};
+
+/// A message on stderr that is always shown.
+void warn(const std::string& message);
+
+void print_json(const Json& document);
+void print(std::string_view text);
+/// "config      sm80 q128 kv64 w4 st2": one line of a human report.
+void print_field(std::string_view name, std::string_view value);
+
+/// Checks that an option's text is not empty: `--config "$UNSET"` is a mistake, not an omission.
+CLI::Validator not_empty();
+
+}  // namespace attune::cli

@@ -1,0 +1,213 @@
+#include "tuner/cli/problem_options.h"
+
+#include <fmt/core.h>
+
+#include <charconv>
+#include <cmath>
+
+#include "generator/error.h"
+#include "tuner/cli/output.h"
+
+namespace attune::cli {
+namespace {
+
+[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
+
+DataType parse_dtype(const std::string& text) {
+  if (text == "bf16") return DataType::bf16;
+  if (text == "fp16") return DataType::fp16;
+  refuse(fmt::format("--dtype {}: expected bf16 or fp16", text));
+}
+
+Layout parse_layout(const std::string& text) {
+  if (text == "bshd") return Layout::bshd;
+  if (text == "bhsd") return Layout::bhsd;
+  refuse(fmt::format("--layout {}: expected bshd (batch, seq, head, dim) or bhsd (batch, head, seq, dim)", text));
+}
+
+std::int64_t parse_offset(const std::string& mask) {
+  const std::string digits = mask.substr(mask.find('@') + 1);
+  std::int64_t offset = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), offset);
+  if (error != std::errc{} || end != digits.data() + digits.size()) {
+    refuse(fmt::format("--mask {}: the offset after '@' must be a whole number", mask));
+  }
+  return offset;
+}
+
+void must_agree(const char* flag, const std::optional<std::int64_t>& given, std::int64_t found, const char* where) {
+  if (given && *given != found) {
+    refuse(fmt::format("{} {} does not agree with the input file: {} is {}; leave the flag out, or give the right file",
+                       flag, *given, where, found));
+  }
+}
+
+}  // namespace
+
+void ProblemOptions::add_to(CLI::App& verb) {
+  const char* group = "Problem";
+  verb.add_option("--problem", text_, "the whole problem as text: \"forward bf16 b4 hq16 sq4096 d128 causal\"")
+      ->check(not_empty())
+      ->check(not_empty())
+      ->group(group);
+  verb.add_option("--pass", pass_, "forward (default)")->check(not_empty())->check(not_empty())->group(group);
+  verb.add_option("--dtype", dtype_, "bf16 (default) or fp16")->check(not_empty())->check(not_empty())->group(group);
+  verb.add_option("--batch", batch_, "batch entries (default 1)")->group(group);
+  verb.add_option("--heads", heads_, "query heads (default 1)")->group(group);
+  verb.add_option("--kv-heads", kv_heads_, "key/value heads, a divisor of --heads (default: --heads)")->group(group);
+  verb.add_option("--seq", seq_, "queries")->group(group);
+  verb.add_option("--kv-seq", kv_seq_, "keys (default: --seq)")->group(group);
+  verb.add_option("--head-dim", head_dim_, "multiple of 8, at most 256")->group(group);
+  verb.add_option("--mask", mask_,
+                  "none (default), causal (the last query sees all keys), causal-top-left (query i sees keys 0..i), or "
+                  "causal@OFFSET")
+      ->check(not_empty())
+      ->check(not_empty())
+      ->group(group);
+  verb.add_flag("--causal", causal_, "short for --mask causal")->group(group);
+  verb.add_option("--scale", scale_, "multiplies the scores (default 1/sqrt(head_dim))")->group(group);
+  verb.add_option("--layout", layout_, "of packed tensors: bshd (default) or bhsd")
+      ->check(not_empty())
+      ->check(not_empty())
+      ->group(group);
+  verb.add_option("--seed", seed_, "of random inputs (default 1)")->group(group);
+}
+
+bool ProblemOptions::any_given() const {
+  return !text_.empty() || !pass_.empty() || !dtype_.empty() || !mask_.empty() || !layout_.empty() || batch_ ||
+         heads_ || kv_heads_ || seq_ || kv_seq_ || head_dim_ || scale_ || causal_;
+}
+
+void ProblemOptions::refuse_conflicts() const {
+  if (!text_.empty()) {
+    const std::pair<bool, const char*> others[] = {
+        {!pass_.empty(), "--pass"},
+        {!dtype_.empty(), "--dtype"},
+        {batch_.has_value(), "--batch"},
+        {heads_.has_value(), "--heads"},
+        {kv_heads_.has_value(), "--kv-heads"},
+        {seq_.has_value(), "--seq"},
+        {kv_seq_.has_value(), "--kv-seq"},
+        {head_dim_.has_value(), "--head-dim"},
+        {!mask_.empty(), "--mask"},
+        {causal_, "--causal"},
+        {scale_.has_value(), "--scale"},
+        {!layout_.empty(), "--layout"},
+    };
+    for (const auto& [given, flag] : others) {
+      if (given)
+        refuse(fmt::format("--problem already names the whole problem: leave out {}, or put it into the text", flag));
+    }
+  }
+  if (causal_ && !mask_.empty() && mask_ != "causal") {
+    refuse(fmt::format("--causal is short for --mask causal and contradicts --mask {}: give one of them", mask_));
+  }
+  if (!pass_.empty() && pass_ != "forward") refuse(fmt::format("--pass {}: only forward exists", pass_));
+}
+
+void ProblemOptions::apply_mask_and_scale(AttentionProblem& problem) const {
+  const std::string mask = causal_ ? "causal" : mask_;
+  if (!mask.empty() && mask != "none") {
+    problem.mask = MaskKind::causal;
+    if (mask == "causal") {
+      problem.mask_offset = problem.seq_kv - problem.seq_q;
+    } else if (mask == "causal-top-left") {
+      problem.mask_offset = 0;
+    } else if (mask.starts_with("causal@")) {
+      problem.mask_offset = parse_offset(mask);
+    } else {
+      refuse(fmt::format("--mask {}: expected none, causal, causal-top-left or causal@OFFSET", mask));
+    }
+  }
+  if (scale_) {
+    problem.softmax_scale = static_cast<float>(*scale_);
+    if (!std::isfinite(problem.softmax_scale) || problem.softmax_scale <= 0) {
+      refuse(fmt::format("--scale {}: must be positive and finite as a float; leave it out for 1/sqrt(head_dim)",
+                         *scale_));
+    }
+  } else if (problem.head_dim > 0) {
+    problem.softmax_scale = default_softmax_scale(problem.head_dim);
+  }
+}
+
+AttentionProblem ProblemOptions::problem() const {
+  refuse_conflicts();
+  AttentionProblem problem;
+  if (!text_.empty()) {
+    problem = parse_problem(text_);
+  } else {
+    if (!seq_) refuse("the problem needs --seq (queries), or the whole problem as --problem TEXT");
+    if (!head_dim_) refuse("the problem needs --head-dim, or the whole problem as --problem TEXT");
+    if (!dtype_.empty()) problem.dtype = parse_dtype(dtype_);
+    problem.layout = layout();
+    problem.batch = batch_.value_or(1);
+    problem.heads_q = heads_.value_or(1);
+    problem.heads_kv = kv_heads_.value_or(problem.heads_q);
+    problem.seq_q = *seq_;
+    problem.seq_kv = kv_seq_.value_or(*seq_);
+    problem.head_dim = *head_dim_;
+    // The sizes first: the mask's offset is a difference of lengths, and the default scale a function of the head
+    // dimension.
+    validate(problem);
+    apply_mask_and_scale(problem);
+  }
+  validate(problem);
+  return problem;
+}
+
+Layout ProblemOptions::layout() const {
+  if (!text_.empty()) return parse_problem(text_).layout;
+  return layout_.empty() ? Layout::bshd : parse_layout(layout_);
+}
+
+AttentionProblem ProblemOptions::problem_of(const AttentionProblem& tensors) const {
+  refuse_conflicts();
+  AttentionProblem found = tensors;
+  if (!text_.empty()) {
+    const AttentionProblem named = parse_problem(text_);
+    found.mask = named.mask;
+    found.mask_offset = named.mask_offset;
+    found.softmax_scale = named.softmax_scale;
+    found.alignment = named.alignment;
+    if (!(found == named)) {
+      refuse(fmt::format("--problem \"{}\" does not agree with the input file, whose tensors are \"{}\"",
+                         canonical_text(named), canonical_text(found)));
+    }
+    validate(found);
+    return found;
+  }
+  if (!dtype_.empty() && parse_dtype(dtype_) != found.dtype) {
+    refuse(fmt::format("--dtype {} does not agree with the input file, whose tensors are {}", dtype_,
+                       to_string(found.dtype)));
+  }
+  must_agree("--batch", batch_, found.batch, "the batch of q");
+  must_agree("--heads", heads_, found.heads_q, "the number of heads of q");
+  must_agree("--kv-heads", kv_heads_, found.heads_kv, "the number of heads of k");
+  must_agree("--seq", seq_, found.seq_q, "the length of q");
+  must_agree("--kv-seq", kv_seq_, found.seq_kv, "the length of k");
+  must_agree("--head-dim", head_dim_, found.head_dim, "the last dimension of q");
+  validate(found);
+  apply_mask_and_scale(found);
+  validate(found);
+  return found;
+}
+
+std::size_t element_count(const AttentionProblem& problem, Operand operand) {
+  constexpr std::size_t kMost = std::size_t{1} << 45;
+  const bool of_queries = operand == Operand::q || operand == Operand::o || operand == Operand::lse;
+  const std::int64_t factors[] = {problem.batch, of_queries ? problem.heads_q : problem.heads_kv,
+                                  of_queries ? problem.seq_q : problem.seq_kv,
+                                  operand == Operand::lse ? 1 : problem.head_dim};
+  std::size_t count = 1;
+  for (const std::int64_t factor : factors) {
+    const auto size = static_cast<std::size_t>(factor);
+    if (size > kMost / count) {
+      refuse(fmt::format("\"{}\" is too large: tensor {} would have more than 2^45 elements", canonical_text(problem),
+                         to_string(operand)));
+    }
+    count *= size;
+  }
+  return count;
+}
+
+}  // namespace attune::cli

@@ -1,0 +1,143 @@
+#include "tuner/cli/qkv_file.h"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <limits>
+
+#include "generator/error.h"
+#include "runtime/oracle/reference_attention.h"
+#include "tuner/cli/problem_options.h"
+#include "tuner/cli/safetensors.h"
+
+namespace attune::cli {
+namespace {
+
+struct Shape {
+  std::int64_t batch, heads, seq, dim;
+};
+
+[[noreturn]] void refuse(const std::filesystem::path& path, const std::string& what) {
+  throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}", path.string(), what));
+}
+
+Shape shape_of(const std::filesystem::path& path, const std::string& name, const TensorInfo& tensor, Layout layout) {
+  const char* order = layout == Layout::bshd ? "(batch, seq, head, dim)" : "(batch, head, seq, dim)";
+  if (tensor.shape.size() != 4) {
+    refuse(path, fmt::format("tensor '{}' has shape [{}]: expected 4 dimensions, {}", name,
+                             fmt::join(tensor.shape, ", "), order));
+  }
+  for (const std::uint64_t size : tensor.shape) {
+    if (size == 0 || size > std::numeric_limits<std::int32_t>::max()) {
+      refuse(path, fmt::format("tensor '{}' has shape [{}]: every dimension must be at least 1 and below 2^31", name,
+                               fmt::join(tensor.shape, ", ")));
+    }
+  }
+  const auto at = [&](int index) { return static_cast<std::int64_t>(tensor.shape[index]); };
+  return layout == Layout::bshd ? Shape{at(0), at(2), at(1), at(3)} : Shape{at(0), at(1), at(2), at(3)};
+}
+
+DataType dtype_of(const std::filesystem::path& path, const std::string& name, const TensorInfo& tensor) {
+  if (tensor.dtype == "BF16") return DataType::bf16;
+  if (tensor.dtype == "F16") return DataType::fp16;
+  refuse(path, fmt::format("tensor '{}' is {}: expected F16 or BF16; convert it first", name, tensor.dtype));
+}
+
+const char* safetensors_name(DataType dtype) { return dtype == DataType::bf16 ? "BF16" : "F16"; }
+
+std::vector<std::uint64_t> shape_in(const AttentionProblem& problem, Operand operand) {
+  const bool of_queries = operand == Operand::q || operand == Operand::o;
+  const auto batch = static_cast<std::uint64_t>(problem.batch);
+  const auto heads = static_cast<std::uint64_t>(of_queries ? problem.heads_q : problem.heads_kv);
+  const auto seq = static_cast<std::uint64_t>(of_queries ? problem.seq_q : problem.seq_kv);
+  const auto dim = static_cast<std::uint64_t>(problem.head_dim);
+  if (problem.layout == Layout::bshd) return {batch, seq, heads, dim};
+  return {batch, heads, seq, dim};
+}
+
+std::map<std::string, std::string> metadata_of(const AttentionProblem& problem) {
+  return {
+      {"format", "attune"}, {"layout", std::string(to_string(problem.layout))}, {"problem", canonical_text(problem)}};
+}
+
+}  // namespace
+
+QkvFile read_qkv(const std::filesystem::path& path, Layout layout) {
+  SafetensorsReader file(path);
+  const TensorInfo &q = file.find("q"), &k = file.find("k"), &v = file.find("v");
+  const Shape shape_q = shape_of(path, "q", q, layout);
+  const Shape shape_k = shape_of(path, "k", k, layout);
+  shape_of(path, "v", v, layout);
+  const DataType dtype = dtype_of(path, "q", q);
+  for (const auto& [name, tensor] : {std::pair("k", &k), std::pair("v", &v)}) {
+    if (dtype_of(path, name, *tensor) != dtype) {
+      refuse(path, fmt::format("tensor '{}' is {} but 'q' is {}: all three must have one dtype", name, tensor->dtype,
+                               q.dtype));
+    }
+  }
+  if (v.shape != k.shape) {
+    refuse(path, fmt::format("tensor 'v' has shape [{}] but 'k' has [{}]: they must be equal", fmt::join(v.shape, ", "),
+                             fmt::join(k.shape, ", ")));
+  }
+  const auto must_match = [&](const char* what, std::int64_t of_q, std::int64_t of_k) {
+    if (of_q != of_k) {
+      refuse(path,
+             fmt::format(
+                 "'q' has {} {} but 'k' has {}: they must be equal (dimensions are read as {}; --layout changes that)",
+                 what, of_q, of_k, to_string(layout)));
+    }
+  };
+  must_match("batch", shape_q.batch, shape_k.batch);
+  must_match("head dimension", shape_q.dim, shape_k.dim);
+
+  QkvFile result;
+  AttentionProblem& problem = result.problem;
+  problem.dtype = dtype;
+  problem.layout = layout;
+  problem.batch = shape_q.batch;
+  problem.heads_q = shape_q.heads;
+  problem.heads_kv = shape_k.heads;
+  problem.seq_q = shape_q.seq;
+  problem.seq_kv = shape_k.seq;
+  problem.head_dim = static_cast<int>(shape_q.dim);
+  problem.softmax_scale = default_softmax_scale(problem.head_dim);
+  try {
+    validate(problem);
+  } catch (const Error& error) {
+    refuse(path, fmt::format("{} (dimensions are read as {}; --layout changes that)", error.what(), to_string(layout)));
+  }
+  result.q = file.read_u16("q");
+  result.k = file.read_u16("k");
+  result.v = file.read_u16("v");
+  return result;
+}
+
+void write_random_qkv(const std::filesystem::path& path, const AttentionProblem& problem, std::uint64_t seed) {
+  require_writable_folder(path);
+  std::vector<std::vector<std::uint16_t>> values;
+  std::vector<NamedTensor> tensors;
+  for (const Operand operand : {Operand::q, Operand::k, Operand::v}) {
+    values.push_back(random_normal(problem.dtype, element_count(problem, operand), seed * 3 + values.size()));
+    tensors.push_back({std::string(to_string(operand)), safetensors_name(problem.dtype), shape_in(problem, operand),
+                       std::as_bytes(std::span(values.back()))});
+  }
+  std::map<std::string, std::string> metadata = metadata_of(problem);
+  metadata["seed"] = std::to_string(seed);
+  write_safetensors(path, tensors, metadata);
+}
+
+void write_output(const std::filesystem::path& path, const AttentionProblem& problem,
+                  const std::vector<std::uint16_t>& o, const std::vector<float>& lse, const std::string& config) {
+  const NamedTensor tensors[] = {
+      {"o", safetensors_name(problem.dtype), shape_in(problem, Operand::o), std::as_bytes(std::span(o))},
+      {"lse",
+       "F32",
+       {static_cast<std::uint64_t>(problem.batch), static_cast<std::uint64_t>(problem.heads_q),
+        static_cast<std::uint64_t>(problem.seq_q)},
+       std::as_bytes(std::span(lse))}};
+  std::map<std::string, std::string> metadata = metadata_of(problem);
+  metadata["config"] = config;
+  write_safetensors(path, tensors, metadata);
+}
+
+}  // namespace attune::cli

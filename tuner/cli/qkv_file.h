@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+#include "generator/attention_problem.h"
+
+namespace attune::cli {
+
+/// The tensors `q`, `k`, `v` of a safetensors file: 4-D, all F16 or all BF16, dimensions in the order of the layout,
+/// bshd (batch, seq, head, dim) unless said otherwise. k and v have one shape; batch and dim are those of q.
+struct QkvFile {
+  AttentionProblem problem;  ///< dtype, sizes and layout; mask none
+  std::vector<std::uint16_t> q, k, v;
+};
+
+/// Throws Error(invalid_argument) or Error(io) that names the file, the tensor and what is wrong.
+QkvFile read_qkv(const std::filesystem::path& path, Layout layout);
+
+/// Writes random normal q, k and v of a problem.
+void write_random_qkv(const std::filesystem::path& path, const AttentionProblem& problem, std::uint64_t seed);
+
+/// Writes `o` (dtype and order of q) and `lse` (F32: batch, head, seq).
+void write_output(const std::filesystem::path& path, const AttentionProblem& problem,
+                  const std::vector<std::uint16_t>& o, const std::vector<float>& lse, const std::string& config);
+
+}  // namespace attune::cli

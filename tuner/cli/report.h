@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+
+#include "runtime/config_source.h"
+#include "runtime/oracle/reference_attention.h"
+#include "tuner/cli/output.h"
+#include "tuner/measurement.h"
+
+namespace attune::cli {
+
+/// What `run --check` and `check` say about the outputs: {"o": {"relative", "max_abs", ...}, "lse": {...}}.
+Json to_json(const ForwardErrors& errors);
+void print_errors(const ForwardErrors& errors);
+
+Json to_json(const Measurement& measurement);
+/// "512.3 us  430.1 TFLOP/s  sm80 q128 ...", or the status and the reason.
+std::string describe(const Measurement& measurement);
+
+/// Adds config, origin and, where there is one, origin_detail.
+void add_choice(Json& document, const ConfigChoice& choice);
+
+}  // namespace attune::cli

@@ -1,0 +1,150 @@
+#include <fmt/core.h>
+
+#include "attune/attention.h"
+#include "generator/error.h"
+#include "runtime/oracle/reference_attention.h"
+#include "tuner/cli/config_options.h"
+#include "tuner/cli/device_options.h"
+#include "tuner/cli/exit_status.h"
+#include "tuner/cli/output.h"
+#include "tuner/cli/problem_options.h"
+#include "tuner/cli/qkv_file.h"
+#include "tuner/cli/report.h"
+#include "tuner/cli/safetensors.h"
+#include "tuner/cli/verb.h"
+#include "tuner/trial.h"
+
+namespace attune::cli {
+namespace {
+
+struct RunOptions {
+  OutputOptions output;
+  ProblemOptions problem;
+  DeviceOptions device;
+  ConfigOptions config;
+  std::string input_path, output_path;
+  bool check = false;
+};
+
+DeviceBuffer upload(const std::shared_ptr<Device>& device, const std::vector<std::uint16_t>& values) {
+  DeviceBuffer buffer(device, values.size() * sizeof(std::uint16_t));
+  device->copy_to_device(buffer.pointer(), values.data(), buffer.bytes());
+  return buffer;
+}
+
+TensorView view_of(const AttentionProblem& problem, Operand operand, const DeviceBuffer& buffer) {
+  TensorView view = packed_view(problem, operand);
+  view.data = reinterpret_cast<const void*>(buffer.pointer());
+  return view;
+}
+
+struct Outputs {
+  std::vector<std::uint16_t> o;
+  std::vector<float> lse;
+};
+
+Outputs forward(AttentionRuntime& runtime, const PreparedAttention& prepared, const AttentionProblem& problem,
+                const QkvFile& input) {
+  const std::shared_ptr<Device>& device = runtime.device();
+  Outputs outputs{std::vector<std::uint16_t>(element_count(problem, Operand::o)),
+                  std::vector<float>(element_count(problem, Operand::lse))};
+  const DeviceBuffer q = upload(device, input.q), k = upload(device, input.k), v = upload(device, input.v);
+  const DeviceBuffer o(device, outputs.o.size() * sizeof(std::uint16_t)),
+      lse(device, outputs.lse.size() * sizeof(float));
+  // 0xff bytes are NaN in every type: an element that the kernel leaves out shows.
+  device->fill(o.pointer(), 0xff, o.bytes());
+  device->fill(lse.pointer(), 0xff, lse.bytes());
+  const DeviceBuffer workspace(device, prepared.plan.workspace_bytes);
+  ForwardTensors tensors;
+  tensors.q = view_of(problem, Operand::q, q);
+  tensors.k = view_of(problem, Operand::k, k);
+  tensors.v = view_of(problem, Operand::v, v);
+  tensors.o = view_of(problem, Operand::o, o);
+  tensors.lse = reinterpret_cast<float*>(lse.pointer());
+  runtime.launch(prepared, problem, tensors, reinterpret_cast<void*>(workspace.pointer()), workspace.bytes(), nullptr);
+  device->synchronize(nullptr);
+  device->copy_from_device(outputs.o.data(), o.pointer(), o.bytes());
+  device->copy_from_device(outputs.lse.data(), lse.pointer(), lse.bytes());
+  return outputs;
+}
+
+/// By the CPU, unless that would take long and there is a GPU: then by the fp64 kernel.
+ReferenceForward reference_of(AttentionRuntime& runtime, const AttentionProblem& problem, const QkvFile& input) {
+  const std::shared_ptr<Device>& device = runtime.device();
+  if (!device->can_time() || count_flops(problem) <= kCpuOracleFlops) {
+    return reference_forward(problem, input.q, input.k, input.v);
+  }
+  const DeviceBuffer q = upload(device, input.q), k = upload(device, input.k), v = upload(device, input.v);
+  ForwardTensors tensors;
+  tensors.q = view_of(problem, Operand::q, q);
+  tensors.k = view_of(problem, Operand::k, k);
+  tensors.v = view_of(problem, Operand::v, v);
+  return reference_forward_on_device(device, problem, tensors);
+}
+
+int run(const RunOptions& options) {
+  const QkvFile input = read_qkv(options.input_path, options.problem.layout());
+  const AttentionProblem problem = options.problem.problem_of(input.problem);
+  const ChosenDevice chosen = options.device.choose();
+  if (!chosen.why.empty()) warn(chosen.why);
+  const std::shared_ptr<TuningDatabase> database = options.config.open_existing_database(options.output);
+  // Before the work: a config that does not fit, a folder that cannot be written.
+  const ConfigChoice choice = options.config.pick(problem, chosen.spec, database.get());
+  require_writable_folder(options.output_path);
+
+  AttentionRuntime runtime(options.device.open(chosen), database);
+  const auto prepared = runtime.prepare(problem, choice.config);
+  const Outputs outputs = forward(runtime, *prepared, problem, input);
+  write_output(options.output_path, problem, outputs.o, outputs.lse, canonical_text(choice.config));
+
+  ForwardErrors errors;
+  if (options.check) {
+    errors = compare_forward(problem, reference_of(runtime, problem, input), outputs.o, outputs.lse);
+  }
+  const bool within = !options.check || errors.within();
+  if (options.output.json) {
+    Json document = {{"status", within ? "ok" : "wrong_result"},
+                     {"problem", canonical_text(problem)},
+                     {"device", runtime.device()->description()}};
+    add_choice(document, choice);
+    document["input"] = options.input_path;
+    document["output"] = options.output_path;
+    if (options.check) document["outputs"] = to_json(errors);
+    print_json(document);
+  } else {
+    print_field("problem", canonical_text(problem));
+    print_field("device", runtime.device()->description());
+    print_field("config", canonical_text(choice.config));
+    print_field("origin", describe_origin(choice));
+    print_field("written", fmt::format("{} (o, lse)", options.output_path));
+    if (options.check) print_errors(errors);
+  }
+  return within ? kOk : kCheckFailed;
+}
+
+}  // namespace
+
+Verb make_run(CLI::App& command) {
+  auto options = std::make_shared<RunOptions>();
+  CLI::App* verb =
+      add_verb(command, "run", "attention of real tensors: q, k, v of a safetensors file to o and lse of another",
+               "attune input --output qkv.safetensors --heads 4 --seq 256 --head-dim 64\n"
+               "attune run --input qkv.safetensors --output o.safetensors --causal");
+  verb->add_option(
+          "--input", options->input_path,
+          "safetensors with q, k and v (F16 or BF16), 4-D in the order of --layout: (batch, seq, head, dim) for bshd")
+      ->check(not_empty())
+      ->required();
+  verb->add_option("--output", options->output_path, "safetensors to write: o as q is, lse as F32 (batch, head, seq)")
+      ->check(not_empty())
+      ->required();
+  verb->add_flag("--check", options->check, "compare with the oracle too; exit status 1 if an error is out of bounds");
+  options->problem.add_to(*verb);
+  options->device.add_to(*verb);
+  options->config.add_config_to(*verb);
+  options->config.add_database_to(*verb);
+  options->output.add_to(*verb);
+  return {verb, [options] { return run(*options); }};
+}
+
+}  // namespace attune::cli

@@ -1,0 +1,261 @@
+#include "tuner/cli/safetensors.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "generator/error.h"
+
+static_assert(std::endian::native == std::endian::little, "safetensors data is read and written as it lies in memory");
+
+namespace attune::cli {
+namespace {
+
+/// The format's own limit on the header.
+constexpr std::uint64_t kMostHeaderBytes = 100'000'000;
+
+std::optional<std::uint64_t> element_bytes(std::string_view dtype) {
+  static const std::map<std::string_view, std::uint64_t> sizes = {
+      {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"U16", 2}, {"I16", 2}, {"F16", 2},
+      {"BF16", 2}, {"U32", 4}, {"I32", 4}, {"F32", 4},     {"U64", 8},     {"I64", 8}, {"F64", 8}};
+  const auto found = sizes.find(dtype);
+  return found == sizes.end() ? std::nullopt : std::optional(found->second);
+}
+
+[[noreturn]] void refuse(const std::filesystem::path& path, const std::string& what) {
+  throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}", path.string(), what));
+}
+
+[[noreturn]] void fail(const std::filesystem::path& path, const std::string& what) {
+  throw Error(ErrorCode::io, fmt::format("{}: {}", path.string(), what));
+}
+
+nlohmann::json parse_header(const std::filesystem::path& path, const std::string& text) {
+  // The parser keeps the last of two equal keys; a tensor named twice is an error here.
+  std::set<std::string> names;
+  const auto note_names = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& value) {
+    if (depth == 1 && event == nlohmann::json::parse_event_t::key && !names.insert(value.get<std::string>()).second) {
+      refuse(path, fmt::format("the header names tensor '{}' twice", value.get<std::string>()));
+    }
+    return true;
+  };
+  try {
+    nlohmann::json header = nlohmann::json::parse(text, note_names);
+    if (!header.is_object()) refuse(path, "not a safetensors file: its header is not a JSON object");
+    return header;
+  } catch (const nlohmann::json::exception& error) {
+    refuse(path, fmt::format("not a safetensors file, or a damaged one: the header is not JSON ({})", error.what()));
+  }
+}
+
+std::uint64_t whole_number(const std::filesystem::path& path, const std::string& name, const nlohmann::json& value,
+                           const char* what) {
+  if (!value.is_number_unsigned()) {
+    refuse(path,
+           fmt::format("tensor '{}': {} must hold whole numbers of at least 0, not {}", name, what, value.dump()));
+  }
+  return value.get<std::uint64_t>();
+}
+
+TensorInfo parse_tensor(const std::filesystem::path& path, const std::string& name, const nlohmann::json& entry,
+                        std::uint64_t data_bytes) {
+  if (!entry.is_object() || !entry.contains("dtype") || !entry.contains("shape") || !entry.contains("data_offsets")) {
+    refuse(path, fmt::format("tensor '{}': its header entry must have dtype, shape and data_offsets", name));
+  }
+  TensorInfo tensor;
+  if (!entry["dtype"].is_string()) refuse(path, fmt::format("tensor '{}': dtype must be a string", name));
+  tensor.dtype = entry["dtype"].get<std::string>();
+  const std::optional<std::uint64_t> element = element_bytes(tensor.dtype);
+  if (!element) refuse(path, fmt::format("tensor '{}': unknown dtype '{}'", name, tensor.dtype));
+
+  if (!entry["shape"].is_array()) refuse(path, fmt::format("tensor '{}': shape must be an array", name));
+  std::uint64_t bytes = *element;
+  for (const nlohmann::json& size : entry["shape"]) {
+    const std::uint64_t factor = whole_number(path, name, size, "shape");
+    tensor.shape.push_back(factor);
+    if (__builtin_mul_overflow(bytes, factor, &bytes))
+      refuse(path, fmt::format("tensor '{}': its shape overflows 64 bits", name));
+  }
+
+  const nlohmann::json& offsets = entry["data_offsets"];
+  if (!offsets.is_array() || offsets.size() != 2)
+    refuse(path, fmt::format("tensor '{}': data_offsets must be [begin, end]", name));
+  tensor.begin = whole_number(path, name, offsets[0], "data_offsets");
+  tensor.end = whole_number(path, name, offsets[1], "data_offsets");
+  if (tensor.begin > tensor.end || tensor.end > data_bytes) {
+    refuse(
+        path,
+        fmt::format(
+            "tensor '{}': data_offsets [{}, {}] lie outside the {} bytes of data in the file; the file is truncated or "
+            "damaged, write it again",
+            name, tensor.begin, tensor.end, data_bytes));
+  }
+  if (tensor.end - tensor.begin != bytes) {
+    refuse(path, fmt::format("tensor '{}': shape [{}] of {} takes {} bytes, but data_offsets hold {}", name,
+                             fmt::join(tensor.shape, ", "), tensor.dtype, bytes, tensor.end - tensor.begin));
+  }
+  return tensor;
+}
+
+void require_contiguous(const std::filesystem::path& path, const std::map<std::string, TensorInfo>& tensors,
+                        std::uint64_t data_bytes) {
+  std::vector<const std::pair<const std::string, TensorInfo>*> order;
+  for (const auto& tensor : tensors) order.push_back(&tensor);
+  std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
+    return std::pair(a->second.begin, a->second.end) < std::pair(b->second.begin, b->second.end);
+  });
+  std::uint64_t at = 0;
+  for (const auto* tensor : order) {
+    if (tensor->second.begin != at) {
+      refuse(path, fmt::format("tensor '{}' begins at byte {} of the data, but the one before it ends at {}: {}",
+                               tensor->first, tensor->second.begin, at,
+                               tensor->second.begin < at ? "they overlap" : "there is a gap"));
+    }
+    at = tensor->second.end;
+  }
+  if (at != data_bytes)
+    refuse(path,
+           fmt::format("{} bytes follow the last tensor: the header does not belong to this data", data_bytes - at));
+}
+
+}  // namespace
+
+SafetensorsReader::SafetensorsReader(std::filesystem::path path) : path_(std::move(path)) {
+  std::error_code error;
+  const bool regular = std::filesystem::is_regular_file(path_, error);
+  if (error) fail(path_, fmt::format("cannot be read: {}", error.message()));
+  if (!regular) fail(path_, "is not a regular file");
+  const std::uint64_t file_bytes = std::filesystem::file_size(path_, error);
+  file_.open(path_, std::ios::binary);
+  if (error || !file_) fail(path_, fmt::format("cannot be opened: {}", std::strerror(errno)));
+
+  std::uint64_t header_bytes = 0;
+  if (file_bytes < sizeof(header_bytes)) {
+    refuse(path_,
+           fmt::format(
+               "has {} bytes: too short for a safetensors file, which begins with the 8 bytes of its header's length",
+               file_bytes));
+  }
+  file_.read(reinterpret_cast<char*>(&header_bytes), sizeof(header_bytes));
+  if (!file_) fail(path_, "reading the header's length failed");
+  data_at_ = sizeof(header_bytes) + header_bytes;
+  if (header_bytes > kMostHeaderBytes || header_bytes > file_bytes - sizeof(header_bytes)) {
+    refuse(path_,
+           fmt::format(
+               "its first 8 bytes say that the header has {} bytes, but the file has {}: truncated, or not safetensors",
+               header_bytes, file_bytes));
+  }
+  std::string text(header_bytes, '\0');
+  file_.read(text.data(), static_cast<std::streamsize>(header_bytes));
+  if (!file_) fail(path_, "reading the header failed");
+
+  const std::uint64_t data_bytes = file_bytes - data_at_;
+  const nlohmann::json header = parse_header(path_, text);
+  for (const auto& [name, entry] : header.items()) {
+    if (name != "__metadata__") tensors_[name] = parse_tensor(path_, name, entry, data_bytes);
+  }
+  require_contiguous(path_, tensors_, data_bytes);
+}
+
+const TensorInfo& SafetensorsReader::find(const std::string& name) const {
+  const auto found = tensors_.find(name);
+  if (found != tensors_.end()) return found->second;
+  std::vector<std::string> names;
+  for (const auto& [other, info] : tensors_) names.push_back(other);
+  refuse(path_, fmt::format("has no tensor '{}' (lower case); it holds: {}", name,
+                            names.empty() ? "nothing" : fmt::format("{}", fmt::join(names, ", "))));
+}
+
+std::vector<std::uint16_t> SafetensorsReader::read_u16(const std::string& name) {
+  const TensorInfo& tensor = find(name);
+  const std::uint64_t bytes = tensor.end - tensor.begin;
+  std::vector<std::uint16_t> values(bytes / sizeof(std::uint16_t));
+  file_.clear();
+  file_.seekg(static_cast<std::streamoff>(data_at_ + tensor.begin));
+  file_.read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(bytes));
+  if (!file_) fail(path_, fmt::format("reading tensor '{}' failed: the file changed or is truncated", name));
+  return values;
+}
+
+namespace {
+
+/// A file that disappears unless it is renamed into place.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::filesystem::path& final_path)
+      : final_path_(final_path), path_(fmt::format("{}.{}.tmp", final_path.string(), ::getpid())) {
+    descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (descriptor_ < 0) fail(final_path_, fmt::format("cannot be written: {}", std::strerror(errno)));
+  }
+  ~TemporaryFile() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+    if (!renamed_) ::unlink(path_.c_str());
+  }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+
+  void write(const void* data, std::size_t bytes) {
+    const char* at = static_cast<const char*>(data);
+    while (bytes > 0) {
+      const ssize_t written = ::write(descriptor_, at, bytes);
+      if (written < 0 && errno == EINTR) continue;
+      if (written <= 0) fail(final_path_, fmt::format("cannot be written: {}", std::strerror(errno)));
+      at += written;
+      bytes -= static_cast<std::size_t>(written);
+    }
+  }
+  void rename_into_place() {
+    const int descriptor = std::exchange(descriptor_, -1);
+    const bool synced = ::fsync(descriptor) == 0 || errno == EINVAL;
+    if (::close(descriptor) != 0 || !synced || ::rename(path_.c_str(), final_path_.c_str()) != 0) {
+      fail(final_path_, fmt::format("cannot be written: {}", std::strerror(errno)));
+    }
+    renamed_ = true;
+  }
+
+ private:
+  std::filesystem::path final_path_, path_;
+  int descriptor_ = -1;
+  bool renamed_ = false;
+};
+
+}  // namespace
+
+void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
+                       const std::map<std::string, std::string>& metadata) {
+  nlohmann::ordered_json header;
+  if (!metadata.empty()) header["__metadata__"] = metadata;
+  std::uint64_t at = 0;
+  for (const NamedTensor& tensor : tensors) {
+    header[tensor.name] = {
+        {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {at, at + tensor.data.size()}}};
+    at += tensor.data.size();
+  }
+  std::string text = header.dump();
+  // Spaces after the JSON, so that the data begins at a multiple of 8 bytes in the file.
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  const std::uint64_t header_bytes = text.size();
+
+  TemporaryFile file(path);
+  file.write(&header_bytes, sizeof(header_bytes));
+  file.write(text.data(), text.size());
+  for (const NamedTensor& tensor : tensors) file.write(tensor.data.data(), tensor.data.size());
+  file.rename_into_place();
+}
+
+void require_writable_folder(const std::filesystem::path& path) {
+  if (std::filesystem::is_directory(path)) fail(path, "is a folder: name a file to be written");
+  TemporaryFile probe(path);
+}
+
+}  // namespace attune::cli

@@ -1,0 +1,257 @@
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "generator/config_space.h"
+#include "generator/error.h"
+#include "generator/generate.h"
+#include "runtime/cuda/cubin_cache.h"
+#include "runtime/cuda/nvrtc_compiler.h"
+#include "tuner/cli/config_options.h"
+#include "tuner/cli/device_options.h"
+#include "tuner/cli/exit_status.h"
+#include "tuner/cli/output.h"
+#include "tuner/cli/problem_options.h"
+#include "tuner/cli/subprocess.h"
+#include "tuner/cli/verb.h"
+
+namespace attune::cli {
+namespace {
+
+struct ShowOptions {
+  OutputOptions output;
+  ProblemOptions problem;
+  DeviceOptions device;
+  ConfigOptions config;
+  std::string what;
+  std::size_t limit = 20;
+};
+
+/// A plan and where its config came from.
+struct ShownPlan {
+  KernelPlan plan;
+  ConfigChoice choice;
+  DeviceSpec device;
+};
+
+Json head_of(const ShownPlan& shown) {
+  Json document = {{"problem", canonical_text(shown.plan.problem)}, {"target", shown.device.key}};
+  document["config"] = canonical_text(shown.choice.config);
+  document["origin"] = to_string(shown.choice.origin);
+  if (!shown.choice.detail.empty()) document["origin_detail"] = shown.choice.detail;
+  document["kernel_class"] = shown.plan.kernel_class;
+  return document;
+}
+
+/// Text of each launch, alone on stdout, or in a document as launches[i][key].
+template <typename TextOfLaunch>
+int show_text(const ShownPlan& shown, const OutputOptions& output, const char* key, TextOfLaunch text_of) {
+  Json document = head_of(shown);
+  document["launches"] = Json::array();
+  for (const KernelLaunch& launch : shown.plan.launches) {
+    const std::string text = text_of(launch);
+    if (output.json) {
+      document["launches"].push_back({{"entry", launch.entry}, {"arch", launch.arch}, {key, text}});
+    } else {
+      print(text);
+      if (!text.empty() && text.back() != '\n') print("\n");
+    }
+  }
+  if (output.json) print_json(document);
+  return kOk;
+}
+
+int show_resources(const ShownPlan& shown, const OutputOptions& output) {
+  Json document = head_of(shown);
+  document["compiler"] = nvrtc_identity();
+  document["launches"] = Json::array();
+  CubinCache cache;
+  output.say(fmt::format("cubin cache {}", cache.folder().string()));
+  for (const KernelLaunch& launch : shown.plan.launches) {
+    const CompiledText compiled = cache.get(launch);
+    const KernelResources& resources = compiled.resources;
+    output.say(resources.log);
+    if (output.json) {
+      document["launches"].push_back({{"entry", launch.entry},
+                                      {"arch", launch.arch},
+                                      {"registers", resources.registers},
+                                      {"spill_bytes", resources.spill_bytes},
+                                      {"stack_bytes", resources.stack_bytes},
+                                      {"shared_bytes", launch.shared_bytes},
+                                      {"cubin_bytes", compiled.image.size()},
+                                      {"compile_ms", resources.compile_ms},
+                                      {"from_cache", resources.from_cache},
+                                      {"advisories", resources.advisories}});
+      continue;
+    }
+    print_field("kernel", fmt::format("{} ({})", launch.entry, launch.arch));
+    print_field("config", fmt::format("{} ({})", canonical_text(shown.choice.config), describe_origin(shown.choice)));
+    print_field("registers", fmt::format("{} per thread", resources.registers));
+    print_field("spilled", fmt::format("{} bytes per thread", resources.spill_bytes));
+    print_field("stack", fmt::format("{} bytes per thread", resources.stack_bytes));
+    print_field("shared", fmt::format("{} bytes per CTA, dynamic", launch.shared_bytes));
+    print_field("cubin", fmt::format("{} bytes", compiled.image.size()));
+    print_field("compiled", fmt::format("in {:.0f} ms by {}{}", resources.compile_ms, nvrtc_identity(),
+                                        resources.from_cache ? " (now from the cache)" : ""));
+    for (const std::string& advisory : resources.advisories) print_field("advisory", advisory);
+  }
+  if (output.json) print_json(document);
+  return kOk;
+}
+
+int show_plan(const ShownPlan& shown, const OutputOptions& output) {
+  const KernelPlan& plan = shown.plan;
+  Json document = head_of(shown);
+  document["flops"] = plan.flops;
+  document["bytes"] = plan.bytes;
+  document["workspace_bytes"] = plan.workspace_bytes;
+  document["workspace_zeroed"] = plan.workspace_zeroed;
+  document["ordered_outputs"] = Json::array();
+  for (const Operand operand : plan.ordered_outputs) document["ordered_outputs"].push_back(to_string(operand));
+  document["launches"] = Json::array();
+  for (const KernelLaunch& launch : plan.launches) {
+    Json arguments = Json::array();
+    for (std::size_t i = 0; i < launch.arguments.fields.size(); ++i) {
+      const KernelArgument field = launch.arguments.fields[i];
+      arguments.push_back(
+          {{"name", to_string(field)}, {"type", type_text(field)}, {"offset", launch.arguments.offsets[i]}});
+    }
+    document["launches"].push_back({{"entry", launch.entry},
+                                    {"arch", launch.arch},
+                                    {"grid_x", launch.grid_x(plan.problem)},
+                                    {"threads", launch.threads},
+                                    {"shared_bytes", launch.shared_bytes},
+                                    {"rows_per_tile", launch.rows_per_tile},
+                                    {"query_tiles", launch.query_tiles(plan.problem)},
+                                    {"source_lines", launch.lines.size()},
+                                    {"argument_bytes", launch.arguments.bytes},
+                                    {"arguments", std::move(arguments)}});
+  }
+  if (output.json) {
+    print_json(document);
+    return kOk;
+  }
+  print_field("problem", canonical_text(plan.problem));
+  print_field("target", fmt::format("{} ({})", shown.device.key, shown.device.name));
+  print_field("config", canonical_text(shown.choice.config));
+  print_field("origin", describe_origin(shown.choice));
+  print_field("kernel class", plan.kernel_class);
+  print_field("work", fmt::format("{:.4g} FLOP, at least {:.4g} bytes of device memory", plan.flops, plan.bytes));
+  print_field("workspace", fmt::format("{} bytes{}", plan.workspace_bytes, plan.workspace_zeroed ? ", zeroed" : ""));
+  for (const KernelLaunch& launch : plan.launches) {
+    print_field("launch", fmt::format("{} for {}", launch.entry, launch.arch));
+    print_field("  grid",
+                fmt::format("{} CTAs: {} tiles of {} queries, for each head and batch entry",
+                            launch.grid_x(plan.problem), launch.query_tiles(plan.problem), launch.rows_per_tile));
+    print_field("  CTA", fmt::format("{} threads, {} bytes of shared memory", launch.threads, launch.shared_bytes));
+    print_field("  source", fmt::format("{} lines", launch.lines.size()));
+    print_field("  arguments", fmt::format("{} bytes", launch.arguments.bytes));
+    for (std::size_t i = 0; i < launch.arguments.fields.size(); ++i) {
+      const KernelArgument field = launch.arguments.fields[i];
+      print_field("", fmt::format("{:4} {} {}", launch.arguments.offsets[i], type_text(field), to_string(field)));
+    }
+  }
+  return kOk;
+}
+
+int show_space(const AttentionProblem& problem, const DeviceSpec& device, std::size_t limit,
+               const OutputOptions& output) {
+  const std::vector<Candidate> space = config_space(problem, device);
+  const auto first_rejected =
+      std::find_if(space.begin(), space.end(), [](const Candidate& candidate) { return !candidate.feasible(); });
+  const auto feasible = static_cast<std::size_t>(first_rejected - space.begin());
+  const std::size_t rejected = space.size() - feasible;
+  const std::size_t most = limit == 0 ? space.size() : limit;
+  const std::size_t shown_feasible = std::min(most, feasible), shown_rejected = std::min(most, rejected);
+
+  Json document = {
+      {"problem", canonical_text(problem)}, {"target", device.key}, {"feasible", feasible}, {"rejected", rejected}};
+  document["candidates"] = Json::array();
+  document["rejections"] = Json::array();
+  if (!output.json) {
+    print_field("problem", canonical_text(problem));
+    print_field("target", fmt::format("{} ({})", device.key, device.name));
+    print_field("feasible",
+                fmt::format("{}, in the cost model's order (estimates for ranking, not measurements)", feasible));
+  }
+  for (std::size_t i = 0; i < shown_feasible; ++i) {
+    const CostEstimate& cost = space[i].cost;
+    document["candidates"].push_back({{"config", canonical_text(space[i].config)},
+                                      {"estimated_us", cost.microseconds},
+                                      {"matrix_us", cost.matrix_microseconds},
+                                      {"exponential_us", cost.exponential_microseconds},
+                                      {"shared_us", cost.shared_microseconds},
+                                      {"memory_us", cost.memory_microseconds},
+                                      {"registers", cost.registers},
+                                      {"ctas_per_sm", cost.ctas_per_sm},
+                                      {"waves", cost.waves}});
+    if (!output.json) {
+      print(fmt::format("{:>6}  {:<48} {:>10.1f} us  {} CTAs/SM  {:.2f} waves\n", i + 1,
+                        canonical_text(space[i].config), cost.microseconds, cost.ctas_per_sm, cost.waves));
+    }
+  }
+  if (!output.json && shown_feasible < feasible)
+    print(fmt::format("        ... and {} more (--limit 0 lists all)\n", feasible - shown_feasible));
+  if (!output.json) print_field("rejected", std::to_string(rejected));
+  for (std::size_t i = feasible; i < feasible + shown_rejected; ++i) {
+    document["rejections"].push_back({{"config", canonical_text(space[i].config)}, {"reasons", space[i].reasons}});
+    if (!output.json)
+      print(fmt::format("        {:<48} {}\n", canonical_text(space[i].config), fmt::join(space[i].reasons, "; ")));
+  }
+  if (!output.json && shown_rejected < rejected)
+    print(fmt::format("        ... and {} more (--limit 0 lists all)\n", rejected - shown_rejected));
+  if (output.json) print_json(document);
+  return kOk;
+}
+
+int run(const ShowOptions& options) {
+  const AttentionProblem problem = options.problem.problem();
+  const ChosenDevice chosen = options.device.choose();
+  if (!chosen.why.empty()) warn(fmt::format("generating for {} ({})", chosen.spec.key, chosen.why));
+  if (options.what == "space") return show_space(problem, chosen.spec, options.limit, options.output);
+
+  const std::shared_ptr<TuningDatabase> database = options.config.open_existing_database(options.output);
+  const ConfigChoice choice = options.config.pick(problem, chosen.spec, database.get());
+  const ShownPlan shown{generate(problem, choice.config, chosen.spec), choice, chosen.spec};
+  options.output.say(fmt::format("config {} ({})", canonical_text(choice.config), describe_origin(choice)));
+  if (options.what == "source")
+    return show_text(shown, options.output, "source", [](const KernelLaunch& launch) { return launch.source; });
+  if (options.what == "ptx") {
+    return show_text(shown, options.output, "ptx",
+                     [](const KernelLaunch& launch) { return compile_with_nvrtc(launch, CompileOutput::ptx).image; });
+  }
+  if (options.what == "sass") {
+    return show_text(shown, options.output, "sass",
+                     [](const KernelLaunch& launch) { return disassemble(CubinCache().get(launch).image); });
+  }
+  if (options.what == "resources") return show_resources(shown, options.output);
+  return show_plan(shown, options.output);
+}
+
+}  // namespace
+
+Verb make_show(CLI::App& command) {
+  auto options = std::make_shared<ShowOptions>();
+  CLI::App* verb = add_verb(command, "show", "what is generated for a problem, without a GPU",
+                            "attune show source --target a100 --seq 4096 --head-dim 128 --causal | nvcc -x cu "
+                            "-arch=sm_80 -cubin -o k.cubin -\n"
+                            "attune show space --target h200 --heads 16 --seq 4096 --head-dim 64 --limit 5");
+  verb->add_option("what", options->what,
+                   "source (CUDA, alone on stdout), ptx, resources (registers, spills), plan (launches, arguments), "
+                   "space (candidates, "
+                   "and why others are rejected), sass (where nvdisasm is found)")
+      ->required()
+      ->check(CLI::IsMember(std::set<std::string>{"source", "ptx", "resources", "plan", "space", "sass"}));
+  verb->add_option("--limit", options->limit,
+                   "space: list at most so many candidates and rejections, 0 for all (default 20)");
+  options->problem.add_to(*verb);
+  options->device.add_target_to(*verb);
+  options->config.add_config_to(*verb);
+  options->config.add_database_to(*verb);
+  options->output.add_to(*verb);
+  return {verb, [options] { return run(*options); }};
+}
+
+}  // namespace attune::cli
