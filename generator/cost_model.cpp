@@ -136,11 +136,11 @@ double tail_share(const AttentionProblem& problem, TileOrder order) {
   if (problem.mask == MaskKind::none) return order == TileOrder::rows || order == TileOrder::rows_reversed ? 0.1 : 0.11;
   switch (order) {
     case TileOrder::rows:
-      return 0.5;
+      return 1.2;
     case TileOrder::rows_reversed:
-      return 0.25;
+      return 1.0;
     case TileOrder::heads:
-      return 0.7;
+      return 1.5;
     case TileOrder::heads_reversed:
       return 0.05;
   }

@@ -9,19 +9,32 @@
 namespace attune {
 namespace {
 // The numbers to retune. Tiles for long sequences: of a device, the first row that its shared memory and the head dim
-// allow. Two CTAs share an SM up to a head dim of 128.
+// allow. At least two CTAs share an SM up to a head dim of 128.
 struct Tile {
   int min_shared_kib;  // of an SM
   int max_head_dim;
   int block_q, block_kv, warps, stages;
 };
 constexpr Tile kTiles[] = {
-    {200, 128, 128, 64, 4, 2}, {200, 256, 128, 64, 8, 2},                             // 228 KiB: Hopper
-    {128, 64, 128, 64, 4, 2},  {128, 128, 128, 64, 4, 1}, {128, 256, 128, 64, 8, 1},  // 164 KiB: A100
-    {0, 64, 128, 64, 4, 2},    {0, 128, 128, 32, 4, 1},   {0, 256, 128, 32, 8, 1},    // 100 KiB: GeForce and its like
+    // 228 KiB: Hopper; measured on an H200
+    {200, 32, 64, 64, 4, 3},
+    {200, 64, 128, 64, 4, 3},
+    {200, 128, 128, 64, 4, 1},
+    {200, 256, 128, 64, 8, 2},
+    // 164 KiB: A100
+    {128, 32, 64, 64, 4, 3},
+    {128, 64, 128, 64, 4, 2},
+    {128, 128, 128, 64, 4, 1},
+    {128, 256, 128, 64, 8, 1},
+    // 100 KiB: GeForce and its like
+    {0, 32, 64, 64, 4, 3},
+    {0, 64, 128, 64, 4, 2},
+    {0, 128, 128, 32, 4, 1},
+    {0, 256, 128, 32, 8, 1},
 };
 // Beyond this estimate Q is read from shared memory at each step instead of being held in registers.
-constexpr int kMaxEstimateWithQ = 240;
+constexpr int kMaxEstimateWithQ = 230;
+constexpr int kRescaleThreshold = 8;
 
 const Tile& tile_for(const AttentionProblem& problem, const DeviceSpec& device) {
   return *std::find_if(std::begin(kTiles), std::end(kTiles), [&](const Tile& tile) {
@@ -42,14 +55,6 @@ void shrink_to_lengths(const AttentionProblem& problem, const DeviceSpec& device
     config->warps /= 2;
   }
   while (config->block_kv > 16 && problem.seq_kv <= config->block_kv / 2) config->block_kv /= 2;
-}
-
-TileOrder order_for(const AttentionProblem& problem, const DeviceSpec& device) {
-  if (problem.mask == MaskKind::none) return TileOrder::rows;
-  // Longest tiles of all heads first, as long as the K and V of all heads stay in L2 beside everything else.
-  const double kv_bytes = 2.0 * static_cast<double>(problem.batch * problem.heads_kv) *
-                          static_cast<double>(problem.seq_kv) * problem.head_dim * size_of(problem.dtype);
-  return kv_bytes <= 0.5 * static_cast<double>(device.l2_bytes) ? TileOrder::heads_reversed : TileOrder::rows_reversed;
 }
 
 // One step towards fewer resources; false if there is none left.
@@ -85,7 +90,10 @@ KernelConfig default_config(const AttentionProblem& problem, const DeviceSpec& d
   config.block_kv = tile.block_kv;
   config.warps = tile.warps;
   config.stages = tile.stages;
-  config.tile_order = order_for(problem, device);
+  // Under a causal mask the longest tiles of all heads first: the last wave is short, and heads that walk in step share
+  // L2.
+  config.tile_order = problem.mask == MaskKind::causal ? TileOrder::heads_reversed : TileOrder::rows;
+  config.rescale_threshold = kRescaleThreshold;
   shrink_to_lengths(problem, device, &config);
   config.q_in_registers = forward_sm80_shape(problem, config).registers_estimate <= kMaxEstimateWithQ;
   while (!infeasibility(problem, config, device).empty()) {
