@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Which CUDA toolkits scripts/install-deps takes: judged by their versions, not by their being there. Toolkits are made up here: headers
+# that name a version, and a library that reports one.
+set -uo pipefail
+source_dir=$1
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+failed=0
+
+# make_toolkit NAME HEADER_VERSION LIBRARY_MAJOR LIBRARY_MINOR
+make_toolkit() {
+  mkdir -p "$folder/$1/include" "$folder/$1/lib64"
+  printf '#ifndef CUDA_H\n#define CUDA_VERSION %s\n#endif\n' "$2" >"$folder/$1/include/cuda.h"
+  touch "$folder/$1/include/nvrtc.h"
+  printf 'int nvrtcVersion(int* major, int* minor) { *major = %s; *minor = %s; return 0; }\n' "$3" "$4" |
+    cc -x c -shared -fPIC -o "$folder/$1/lib64/libnvrtc.so.$3" -
+}
+
+# expect NAME STATUS TEXT: what --check-toolkit says of it
+expect() {
+  local said status
+  said=$("$source_dir/scripts/install-deps" --check-toolkit "$folder/$1" 2>&1)
+  status=$?
+  if [ $status != "$2" ] || [[ $said != *"$3"* ]]; then
+    echo "$1: expected status $2 and \"$3\", got status $status and \"$said\""
+    failed=1
+  fi
+}
+
+make_toolkit oldest 12040 12 4;    expect oldest 0 12.4
+make_toolkit newer 13000 13 0;     expect newer 0 13.0
+make_toolkit too_old 12030 12 3;   expect too_old 1 "headers are CUDA 12.3"
+make_toolkit ancient 11080 12 9;   expect ancient 1 "headers are CUDA 11.8"
+make_toolkit mixed 12060 12 0;     expect mixed 1 "NVRTC is 12.0"
+make_toolkit no_header 12060 12 6; rm "$folder/no_header/include/cuda.h";          expect no_header 1 "no cuda.h"
+make_toolkit no_nvrtc 12060 12 6;  rm "$folder/no_nvrtc/lib64/libnvrtc.so.12";     expect no_nvrtc 1 "no libnvrtc"
+make_toolkit broken 12060 12 6;    echo x >"$folder/broken/lib64/libnvrtc.so.12";  expect broken 1 "does not load"
+make_toolkit nameless "" 12 6;     expect nameless 1 "names no CUDA_VERSION"
+expect missing 1 "no cuda.h"
+exit $failed
