@@ -1,1 +1,264 @@
+#include "attune.h"
+
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string>
+#include <type_traits>
+#include <utility>
+
 #include "attune/attention.h"
+#include "generator/error.h"
+#include "tuner/measurement.h"
+#include "tuner/tuning_database.h"
+
+using attune::AttentionProblem;
+using attune::AttentionRuntime;
+using attune::Error;
+using attune::ErrorCode;
+
+struct attune_prepared {
+  AttentionRuntime* runtime;  // lives until the process ends
+  std::shared_ptr<const attune::PreparedAttention> kernels;
+};
+
+namespace {
+
+static_assert(-static_cast<int>(ErrorCode::internal) == ATTUNE_ERROR_INTERNAL &&
+                  -static_cast<int>(ErrorCode::invalid_argument) == ATTUNE_ERROR_INVALID_ARGUMENT,
+              "statuses are the negated error codes");
+
+// Sizes of the structs of version 0.1: no header ever had smaller ones.
+constexpr std::size_t kFirstProblemSize = 80, kFirstTensorsSize = 144;
+static_assert(sizeof(attune_problem) == kFirstProblemSize && sizeof(attune_tensors) == kFirstTensorsSize);
+
+constexpr int kMaxDevice = 1 << 16;
+
+// The text of the thread's last error. Emptied memory must not hide an error: then there is only a constant.
+struct LastError {
+  std::string text;
+  bool lost = false;
+};
+thread_local LastError last_error;
+
+void keep_error(const char* text) noexcept {
+  try {
+    last_error.text = text;
+    last_error.lost = false;
+  } catch (...) {
+    last_error.lost = true;
+  }
+}
+
+// Runs a call; no exception leaves it.
+template <typename Call>
+attune_status guarded(const Call& call) noexcept {
+  try {
+    call();
+    return ATTUNE_OK;
+  } catch (const Error& error) {
+    keep_error(error.what());
+    return static_cast<attune_status>(-static_cast<int>(error.code()));
+  } catch (const std::bad_alloc&) {
+    keep_error("no memory is left on the host");
+  } catch (const std::exception& error) {
+    keep_error(error.what());
+  } catch (...) {
+    keep_error("an exception of unknown type");
+  }
+  return ATTUNE_ERROR_INTERNAL;
+}
+
+[[noreturn]] void refuse(const std::string& text) { throw Error(ErrorCode::invalid_argument, text); }
+
+void require(const void* pointer, const char* name) {
+  if (pointer == nullptr) refuse(std::string(name) + " is a null pointer");
+}
+
+// A struct of the caller's header, older or newer than this one: fields that it lacks are 0, fields unknown here must
+// be 0.
+template <typename Struct>
+Struct read_struct(const Struct* from, std::size_t first_size, const char* name) {
+  static_assert(std::is_trivially_copyable_v<Struct>);
+  require(from, name);
+  const std::size_t size = from->struct_size;
+  if (size < first_size) {
+    refuse(std::string(name) + ".struct_size is " + std::to_string(size) + ": set it to sizeof(attune_" + name +
+           "), which is " + std::to_string(sizeof(Struct)));
+  }
+  const auto* bytes = reinterpret_cast<const unsigned char*>(from);
+  for (std::size_t i = sizeof(Struct); i < size; ++i) {
+    if (bytes[i] != 0) {
+      throw Error(ErrorCode::unsupported, std::string(name) + " uses a field that libattune " +
+                                              std::string(attune::attune_version()) +
+                                              " does not know; update the library");
+    }
+  }
+  Struct read{};
+  std::memcpy(&read, from, size < sizeof(Struct) ? size : sizeof(Struct));
+  return read;
+}
+
+attune::DataType dtype_of(std::int32_t dtype) {
+  switch (dtype) {
+    case ATTUNE_FP16:
+      return attune::DataType::fp16;
+    case ATTUNE_BF16:
+      return attune::DataType::bf16;
+  }
+  refuse("dtype " + std::to_string(dtype) + " is unknown: ATTUNE_FP16 or ATTUNE_BF16");
+}
+
+attune::Layout layout_of(std::int32_t layout) {
+  switch (layout) {
+    case ATTUNE_LAYOUT_BSHD:
+      return attune::Layout::bshd;
+    case ATTUNE_LAYOUT_BHSD:
+      return attune::Layout::bhsd;
+  }
+  refuse("layout " + std::to_string(layout) + " is unknown: ATTUNE_LAYOUT_BSHD or ATTUNE_LAYOUT_BHSD");
+}
+
+std::int64_t mask_offset_of(const attune_problem& problem, std::int64_t seq_kv) {
+  switch (problem.mask) {
+    case ATTUNE_MASK_NONE:
+      return 0;
+    case ATTUNE_MASK_CAUSAL:
+      return seq_kv - problem.seq_q;
+    case ATTUNE_MASK_CAUSAL_TOP_LEFT:
+      return 0;
+    case ATTUNE_MASK_CAUSAL_OFFSET:
+      return problem.mask_offset;
+  }
+  refuse("mask " + std::to_string(problem.mask) +
+         " is unknown: one of ATTUNE_MASK_NONE, _CAUSAL, _CAUSAL_TOP_LEFT, _CAUSAL_OFFSET");
+}
+
+// The caller's problem and the device that it names. The runtime validates its numbers.
+struct Request {
+  AttentionProblem problem;
+  int device;
+
+  explicit Request(const attune_problem* given) {
+    const attune_problem from = read_struct(given, kFirstProblemSize, "problem");
+    problem.dtype = dtype_of(from.dtype);
+    problem.batch = from.batch;
+    problem.heads_q = from.heads_q;
+    problem.heads_kv = from.heads_kv == 0 ? from.heads_q : from.heads_kv;
+    problem.seq_q = from.seq_q;
+    problem.seq_kv = from.seq_kv == 0 ? from.seq_q : from.seq_kv;
+    problem.head_dim = from.head_dim;
+    problem.mask = from.mask == ATTUNE_MASK_NONE ? attune::MaskKind::none : attune::MaskKind::causal;
+    problem.mask_offset = mask_offset_of(from, problem.seq_kv);
+    problem.softmax_scale = from.softmax_scale == 0 && from.head_dim > 0 ? attune::default_softmax_scale(from.head_dim)
+                                                                         : from.softmax_scale;
+    problem.layout = layout_of(from.layout);
+    problem.alignment = from.alignment == 0 ? 16 : from.alignment;
+    if (from.device < 0 || from.device > kMaxDevice) {
+      refuse("device " + std::to_string(from.device) + ": 0 for the current one, or an ordinal plus 1");
+    }
+    device = from.device;
+  }
+};
+
+// Tuned configs come from the database, if there is one: a library call creates no file in a home folder.
+void use_database_once() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    const std::filesystem::path path = attune::TuningDatabase::default_path();
+    std::error_code error;
+    if (path.empty() || !std::filesystem::exists(path, error)) return;
+    attune::set_default_config_source(std::make_shared<attune::TuningDatabase>(path));
+  });
+}
+
+AttentionRuntime& runtime_for(const Request& request) {
+  // A problem that cannot be answered anywhere is refused for what it is, also where there is no GPU.
+  attune::validate(request.problem);
+  use_database_once();
+  return request.device == 0 ? attune::current_runtime() : attune::runtime_of(request.device - 1);
+}
+
+attune::TensorView view_of(const attune_tensor& tensor) {
+  return {tensor.data, tensor.stride_batch, tensor.stride_head, tensor.stride_row};
+}
+
+attune::ForwardTensors tensors_of(const attune_tensors* given) {
+  const attune_tensors from = read_struct(given, kFirstTensorsSize, "tensors");
+  if (from.reserved != 0) refuse("tensors.reserved must be 0");
+  return {view_of(from.q), view_of(from.k), view_of(from.v), view_of(from.o), from.lse};
+}
+
+}  // namespace
+
+const char* attune_version(void) {
+  static const std::string version(attune::attune_version());
+  return version.c_str();
+}
+
+const char* attune_last_error(void) {
+  return last_error.lost ? "an error whose text could not be kept: no memory is left on the host"
+                         : last_error.text.c_str();
+}
+
+attune_status attune_forward(const attune_problem* problem, const attune_tensors* tensors, void* workspace,
+                             size_t workspace_bytes, void* stream) {
+  return guarded([&] {
+    const Request request(problem);
+    const attune::ForwardTensors views = tensors_of(tensors);
+    runtime_for(request).forward(request.problem, views, workspace, workspace_bytes, stream);
+  });
+}
+
+attune_status attune_workspace_bytes(const attune_problem* problem, size_t* bytes) {
+  return guarded([&] {
+    require(bytes, "bytes");
+    const Request request(problem);
+    *bytes = runtime_for(request).workspace_bytes(request.problem);
+  });
+}
+
+attune_status attune_describe(const attune_problem* problem, char* text, size_t capacity, size_t* bytes) {
+  return guarded([&] {
+    if (text == nullptr && capacity != 0) refuse("text is a null pointer, but capacity is " + std::to_string(capacity));
+    const Request request(problem);
+    const auto prepared = runtime_for(request).prepare(request.problem);
+    const attune::ConfigChoice& choice = prepared->choice;
+    const std::string whole =
+        canonical_text(choice.config) + "\n" + std::string(to_string(choice.origin)) + "\n" + choice.detail;
+    if (bytes != nullptr) *bytes = whole.size() + 1;
+    if (capacity == 0) return;
+    const std::size_t written = whole.size() < capacity ? whole.size() : capacity - 1;
+    std::memcpy(text, whole.data(), written);
+    text[written] = 0;
+  });
+}
+
+attune_status attune_prepare(const attune_problem* problem, const char* config, attune_prepared** prepared) {
+  return guarded([&] {
+    require(prepared, "prepared");
+    *prepared = nullptr;
+    const Request request(problem);
+    std::optional<attune::KernelConfig> given;
+    if (config != nullptr) given = attune::parse_config(config);
+    AttentionRuntime& runtime = runtime_for(request);
+    *prepared = new attune_prepared{&runtime, runtime.prepare(request.problem, given)};
+  });
+}
+
+attune_status attune_launch(const attune_prepared* prepared, const attune_problem* problem,
+                            const attune_tensors* tensors, void* workspace, size_t workspace_bytes, void* stream) {
+  return guarded([&] {
+    require(prepared, "prepared");
+    const Request request(problem);
+    const attune::ForwardTensors views = tensors_of(tensors);
+    prepared->runtime->launch(*prepared->kernels, request.problem, views, workspace, workspace_bytes, stream);
+  });
+}
+
+void attune_release(attune_prepared* prepared) {
+  guarded([&] { delete prepared; });
+}
