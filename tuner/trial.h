@@ -50,8 +50,8 @@ class TrialBench {
   /// Compiled and loaded for this bench's problem, as run() does it.
   std::shared_ptr<const PreparedAttention> prepare(const KernelConfig& config);
 
-  /// "cpu fp64 oracle" or "fp64 kernel on the device".
-  const std::string& reference_name() const;
+  /// Makes the reference now; otherwise the first check does. Throws Error.
+  void make_reference();
 
  private:
   struct State;

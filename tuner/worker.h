@@ -21,14 +21,15 @@ int worker_main();
 
 /// The worker's loop: one JSON object a line in, one a line out, in order.
 ///
-///   request   {"op": "prepare" | "compile" | "trial", "device": "cuda:0", "spec": {...}, "problem": "forward ...",
-///   "seed": 1,
-///              "config": "sm80 ...", "options": {...}}
-///   answer    prepare  {"device_name": ..., "sm_count": ..., "compiler": ..., "driver": ..., "templates_hash": ...,
-///   "can_time": ...}
-///             compile  {"status": "ok" | "infeasible" | "compile_failed", "reason": ...}
-///             trial    {"measurement": {...}}, and "last": true if the process is of no use any more (a sticky CUDA
-///             error) any      {"error": "...", "code": N} if the environment, not the config, is at fault
+///   request  {"op": "prepare" | "compile" | "trial", "device": "cuda:0", "spec": {...}, "problem": "forward ...",
+///             "seed": 1, "config": "sm80 ...", "options": {...}}
+///   answers
+///    prepare {"device_name": ..., "sm_count": ..., "compiler": ..., "driver": ..., "templates_hash": ...,
+///             "can_time": ...}
+///    compile {"status": "ok" | "infeasible" | "compile_failed", "reason": ...}
+///    trial   {"measurement": {...}}, or {"failed": "launch_failed", "reason": ...} for a CUDA error
+///    any     {"error": ..., "code": N} if the environment, not the config, is at fault;
+///            "last": true beside the rest if the process is of no use any more
 /// Returns 0 at the end of input, 1 after an answer with "last".
 int run_worker(std::istream& requests, std::ostream& answers);
 

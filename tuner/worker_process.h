@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <string>
 
 namespace attune {
@@ -27,15 +28,17 @@ class WorkerProcess {
 
   static constexpr double kFarewellSeconds = 2;
 
-  /// Sends one line and waits for one. After anything but an answer the child is dead: make a new WorkerProcess.
-  WorkerAnswer ask(const std::string& request, double timeout_seconds);
+  /// Sends one line and waits for one. After anything but an answer the child is dead: make a new WorkerProcess. Once
+  /// *cancel is true the child has a few seconds left.
+  WorkerAnswer ask(const std::string& request, double timeout_seconds, const std::atomic<bool>* cancel = nullptr);
 
   /// False once the child has ended.
   bool alive();
   pid_t pid() const { return pid_; }
 
  private:
-  std::string describe_end();
+  WorkerAnswer ended();
+  std::string last_words() const;
   void kill_and_reap();
 
   pid_t pid_ = -1;
@@ -46,9 +49,8 @@ class WorkerProcess {
   std::string received_;
 };
 
-/// $ATTUNE_COMMAND, else the executable or library that this code is in: the executable itself, or `attune` beside a
-/// library (or in
-/// ../bin). Throws Error(io) that says how to name one.
+/// $ATTUNE_COMMAND, else the executable that this code is in, if its name is attune; else `attune` in the folder of the
+/// executable or library that this code is in, or in ../bin of it. Throws Error(io) that says how to name one.
 std::string find_attune_command();
 
 }  // namespace attune

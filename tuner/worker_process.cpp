@@ -1,0 +1,215 @@
+#include "tuner/worker_process.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <thread>
+
+#include "generator/error.h"
+
+extern char** environ;
+
+namespace attune {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t kLastWordsBytes = 600;
+constexpr std::size_t kMaxAnswerBytes = 64u << 20;
+constexpr int kPollMilliseconds = 50;
+constexpr double kPatienceAfterCancel = 3;
+
+Clock::time_point after(double seconds) {
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+void close_if_open(int& descriptor) {
+  if (descriptor >= 0) ::close(descriptor);
+  descriptor = -1;
+}
+
+std::string signal_name(int signal) {
+  const char* name = ::sigabbrev_np(signal);
+  return name ? fmt::format("SIG{}", name) : fmt::format("signal {}", signal);
+}
+
+}  // namespace
+
+WorkerProcess::WorkerProcess(const std::string& command) {
+  int ends[2] = {-1, -1};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    throw Error(ErrorCode::io, fmt::format("no channel to a worker can be made: {}", std::strerror(errno)));
+  }
+  channel_ = ends[0];
+  last_words_ = ::memfd_create("attune-worker-stderr", MFD_CLOEXEC);
+
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDIN_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+  if (last_words_ >= 0) posix_spawn_file_actions_adddup2(&actions, last_words_, STDERR_FILENO);
+  std::string program = command, verb = "worker";
+  char* arguments[] = {program.data(), verb.data(), nullptr};
+  const int failure = ::posix_spawn(&pid_, program.c_str(), &actions, nullptr, arguments, environ);
+  posix_spawn_file_actions_destroy(&actions);
+  ::close(ends[1]);
+  if (failure != 0) {
+    close_if_open(channel_);
+    close_if_open(last_words_);
+    throw Error(ErrorCode::io,
+                fmt::format("the worker {} cannot be run: {}; name the attune command with ATTUNE_COMMAND", command,
+                            std::strerror(failure)));
+  }
+}
+
+WorkerProcess::~WorkerProcess() {
+  close_if_open(channel_);
+  const auto deadline = after(kFarewellSeconds);
+  while (alive() && Clock::now() < deadline) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  kill_and_reap();
+  close_if_open(last_words_);
+}
+
+bool WorkerProcess::alive() {
+  if (!reaped_ && ::waitpid(pid_, &wait_status_, WNOHANG) == pid_) reaped_ = true;
+  return !reaped_;
+}
+
+void WorkerProcess::kill_and_reap() {
+  if (!alive()) return;
+  ::kill(pid_, SIGKILL);
+  while (::waitpid(pid_, &wait_status_, 0) < 0 && errno == EINTR) {
+  }
+  reaped_ = true;
+}
+
+std::string WorkerProcess::last_words() const {
+  struct stat facts {};
+  if (last_words_ < 0 || ::fstat(last_words_, &facts) != 0 || facts.st_size == 0) return {};
+  const auto size = static_cast<std::size_t>(facts.st_size);
+  std::string words(std::min(size, kLastWordsBytes), '\0');
+  const ssize_t got = ::pread(last_words_, words.data(), words.size(), static_cast<off_t>(size - words.size()));
+  words.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+  while (!words.empty() && words.back() == '\n') words.pop_back();
+  return words;
+}
+
+// The child has closed its channel: it has ended, or is about to.
+WorkerAnswer WorkerProcess::ended() {
+  const auto deadline = after(kFarewellSeconds);
+  while (alive() && Clock::now() < deadline) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  std::string text;
+  if (alive()) {
+    kill_and_reap();
+    text = "the worker closed its channel without an answer, and was killed";
+  } else if (WIFSIGNALED(wait_status_)) {
+    text = fmt::format("the worker died of {} ({})", signal_name(WTERMSIG(wait_status_)),
+                       ::strsignal(WTERMSIG(wait_status_)));
+  } else {
+    text = fmt::format("the worker ended with exit status {} and no answer", WEXITSTATUS(wait_status_));
+  }
+  const std::string words = last_words();
+  if (!words.empty()) text += "; its last words: " + words;
+  return {WorkerAnswer::Kind::crashed, text};
+}
+
+WorkerAnswer WorkerProcess::ask(const std::string& request, double timeout_seconds, const std::atomic<bool>* cancel) {
+  auto deadline = after(timeout_seconds);
+  bool cancelled = false;
+  const std::string line = request + "\n";
+  std::size_t sent = 0;
+  while (true) {
+    if (cancel && *cancel && !cancelled) {
+      cancelled = true;
+      deadline = std::min(deadline, after(kPatienceAfterCancel));
+    }
+    const std::size_t end = received_.find('\n');
+    if (end != std::string::npos) {
+      WorkerAnswer answer{WorkerAnswer::Kind::answered, received_.substr(0, end)};
+      received_.erase(0, end + 1);
+      return answer;
+    }
+    if (received_.size() > kMaxAnswerBytes) {
+      kill_and_reap();
+      return {WorkerAnswer::Kind::crashed, "the worker answered without end, and was killed"};
+    }
+    if (Clock::now() >= deadline) {
+      kill_and_reap();
+      return {WorkerAnswer::Kind::timed_out,
+              fmt::format("no answer within {:g} s; the worker was killed", timeout_seconds)};
+    }
+    pollfd channel{channel_, static_cast<short>(POLLIN | (sent < line.size() ? POLLOUT : 0)), 0};
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count() + 1;
+    if (::poll(&channel, 1, static_cast<int>(std::min<std::int64_t>(left, kPollMilliseconds))) <= 0) continue;
+    if (channel.revents & (POLLIN | POLLHUP | POLLERR)) {
+      char bytes[1 << 14];
+      const ssize_t got = ::recv(channel_, bytes, sizeof(bytes), MSG_DONTWAIT);
+      if (got > 0) {
+        received_.append(bytes, static_cast<std::size_t>(got));
+        continue;
+      }
+      if (got == 0 || (errno != EAGAIN && errno != EINTR)) return ended();
+    }
+    if (sent < line.size() && (channel.revents & POLLOUT)) {
+      const ssize_t put = ::send(channel_, line.data() + sent, line.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (put > 0) {
+        sent += static_cast<std::size_t>(put);
+      } else if (errno != EAGAIN && errno != EINTR) {
+        return ended();
+      }
+    }
+  }
+}
+
+std::string find_attune_command() {
+  namespace fs = std::filesystem;
+  if (const char* named = std::getenv("ATTUNE_COMMAND"); named && *named) return named;
+  const auto is_program = [](const fs::path& path) {
+    std::error_code error;
+    return fs::is_regular_file(path, error) && ::access(path.c_str(), X_OK) == 0;
+  };
+  Dl_info place{};
+  std::string file;
+  if (::dladdr(reinterpret_cast<void*>(&find_attune_command), &place) != 0 && place.dli_fname) file = place.dli_fname;
+  // For an executable the loader knows the name that it was started by: without a slash it was found in PATH.
+  if (!file.empty() && file.find('/') == std::string::npos) {
+    const char* path = std::getenv("PATH");
+    std::string folders = path ? path : "";
+    for (std::size_t begin = 0; begin <= folders.size();) {
+      const std::size_t end = std::min(folders.find(':', begin), folders.size());
+      const fs::path candidate = fs::path(folders.substr(begin, end - begin)) / file;
+      if (is_program(candidate)) {
+        file = fs::absolute(candidate).string();
+        break;
+      }
+      begin = end + 1;
+    }
+  }
+  if (!file.empty()) {
+    const fs::path self = fs::absolute(file), folder = self.parent_path();
+    if (self.filename() == "attune" && is_program(self)) return self.string();
+    for (const fs::path& candidate : {folder / "attune", folder / ".." / "bin" / "attune"}) {
+      if (is_program(candidate)) return candidate.lexically_normal().string();
+    }
+  }
+  throw Error(ErrorCode::io,
+              "the attune command, which runs candidates in a process of their own, was not found; name it with "
+              "ATTUNE_COMMAND");
+}
+
+}  // namespace attune
