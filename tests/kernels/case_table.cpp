@@ -1,0 +1,111 @@
+#include "tests/kernels/case_table.h"
+
+#include <iterator>
+
+#include "generator/generate.h"
+
+namespace attune::tests {
+namespace {
+
+constexpr std::int64_t kLengths[] = {1, 3, 17, 127, 129, 1000};
+constexpr int kHeadDims[] = {8, 16, 40, 64, 72, 128, 256};
+constexpr int kGroups[] = {1, 3, 8};  // Hq / Hkv
+struct Rows {
+  int block_q, warps;
+};
+constexpr Rows kRows[] = {{16, 1}, {64, 4}, {128, 8}, {64, 2}, {128, 4}, {192, 4}, {96, 2}, {256, 4}};
+constexpr int kBlockKv[] = {16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 256};
+
+enum Factor {
+  kDtype,
+  kHeadDim,
+  kSeqQ,
+  kSeqKv,
+  kGroup,
+  kHeadsKv,
+  kBatch,
+  kMask,
+  kAlignment,
+  kLayout,
+  kPlacement,
+  kLse,
+  kRowsFactor,
+  kBlockKvFactor,
+  kStages,
+  kQueryPlace,
+  kTileOrder,
+  kRescale,
+  kCtas,
+  kFactors
+};
+enum MaskChoice { kNone, kBottomRight, kTopLeft, kBelow, kMasks };  // kBelow: some first queries see no key
+
+std::vector<int> factor_sizes() {
+  std::vector<int> sizes(kFactors, 2);
+  sizes[kHeadDim] = std::size(kHeadDims);
+  sizes[kSeqQ] = sizes[kSeqKv] = std::size(kLengths);
+  sizes[kGroup] = std::size(kGroups);
+  sizes[kMask] = kMasks;
+  sizes[kPlacement] = 3;
+  sizes[kRowsFactor] = std::size(kRows);
+  sizes[kBlockKvFactor] = std::size(kBlockKv);
+  sizes[kStages] = sizes[kTileOrder] = 4;
+  return sizes;
+}
+
+ForwardCase case_of(const FactorChoice& row) {
+  ForwardCase test;
+  AttentionProblem& problem = test.problem;
+  problem = make_problem(row[kDtype] ? DataType::fp16 : DataType::bf16, 1 + row[kBatch], 1, kLengths[row[kSeqQ]],
+                         kHeadDims[row[kHeadDim]]);
+  problem.seq_kv = kLengths[row[kSeqKv]];
+  problem.heads_kv = 1 + row[kHeadsKv];
+  problem.heads_q = problem.heads_kv * kGroups[row[kGroup]];
+  problem.alignment = row[kAlignment] ? 2 : 16;
+  problem.layout = row[kLayout] ? Layout::bhsd : Layout::bshd;
+  if (row[kMask] != kNone) {
+    problem.mask = MaskKind::causal;
+    problem.mask_offset = row[kMask] == kBottomRight ? problem.seq_kv - problem.seq_q
+                          : row[kMask] == kTopLeft   ? 0
+                                                     : -(problem.seq_q + 1) / 2;
+  }
+  test.placement = static_cast<Placement>(row[kPlacement]);
+  test.with_lse = row[kLse] == 0;
+  KernelConfig& config = test.config;
+  config.block_q = kRows[row[kRowsFactor]].block_q;
+  config.warps = kRows[row[kRowsFactor]].warps;
+  config.block_kv = kBlockKv[row[kBlockKvFactor]];
+  config.stages = 1 + row[kStages];
+  config.q_in_registers = row[kQueryPlace] == 0;
+  config.tile_order = static_cast<TileOrder>(row[kTileOrder]);
+  config.rescale_threshold = row[kRescale] ? 8 : 0;
+  config.ctas_per_sm = 1 + row[kCtas];
+  return test;
+}
+
+double work_of(const ForwardCase& test) {
+  const auto padded = [](std::int64_t length, int block) {
+    return static_cast<double>((length + block - 1) / block * block);
+  };
+  return padded(test.problem.seq_q, test.config.block_q) * padded(test.problem.seq_kv, test.config.block_kv) *
+         test.problem.head_dim * static_cast<double>(test.problem.batch * test.problem.heads_q);
+}
+
+}  // namespace
+
+CaseTable pairwise_cases(const DeviceSpec& device, double max_work, std::uint32_t seed) {
+  const auto allowed = [&](const FactorChoice& row) {
+    const ForwardCase test = case_of(row);
+    return work_of(test) <= max_work && infeasibility(test.problem, test.config, device).empty();
+  };
+  const PairwiseTable table = pairwise(factor_sizes(), allowed, seed);
+  CaseTable cases;
+  cases.impossible = table.impossible;
+  for (const FactorChoice& row : table.rows) {
+    cases.cases.push_back(case_of(row));
+    cases.cases.back().seed = static_cast<std::uint32_t>(cases.cases.size());
+  }
+  return cases;
+}
+
+}  // namespace attune::tests

@@ -1,0 +1,293 @@
+#include "tests/kernels/forward_case.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <sstream>
+
+#include "tests/primitives/number_formats.h"
+
+namespace attune::tests {
+namespace {
+
+constexpr std::uint16_t kPoison = 0x7fa5;             // NaN in both formats
+constexpr std::uint32_t kPoisonSingle = 0x7fa5a5a5u;  // NaN
+constexpr std::int64_t kMargin = 64;                  // elements before and after a tensor
+
+double decode_as(DataType dtype, std::uint16_t bits) {
+  return dtype == DataType::bf16 ? decode_bf16(bits) : decode_f16(bits);
+}
+std::uint16_t encode_as(DataType dtype, double x) { return dtype == DataType::bf16 ? encode_bf16(x) : encode_f16(x); }
+
+enum class Role { q, k, v, o };
+
+TensorImage make_image(const ForwardCase& test, Role role) {
+  const AttentionProblem& problem = test.problem;
+  const bool of_queries = role == Role::q || role == Role::o;
+  const std::int64_t batch = problem.batch, heads = of_queries ? problem.heads_q : problem.heads_kv;
+  const std::int64_t rows = of_queries ? problem.seq_q : problem.seq_kv, dim = problem.head_dim;
+  const bool aligned = problem.alignment >= 16;
+  const bool gaps = test.placement != Placement::packed;
+  const std::int64_t gap = gaps ? (aligned ? 8 : 3) : 0;
+
+  TensorImage image;
+  TensorView& strides = image.strides;
+  const std::int64_t pitch = dim + gap;
+  if (problem.layout == Layout::bshd) {
+    strides.stride_head = pitch;
+    strides.stride_row = heads * pitch + gap;
+    strides.stride_batch = rows * strides.stride_row + 3 * gap;
+  } else {
+    strides.stride_row = pitch;
+    strides.stride_head = rows * pitch + gap;
+    strides.stride_batch = heads * strides.stride_head + 3 * gap;
+  }
+  std::int64_t extent = batch * strides.stride_batch;
+  if (test.placement == Placement::reversed) {
+    if (role == Role::v) strides.stride_batch = 0;
+    image.origin += (rows - 1) * strides.stride_row;
+    strides.stride_row = -strides.stride_row;
+    if (role == Role::k) {
+      image.origin += (heads - 1) * strides.stride_head;
+      strides.stride_head = -strides.stride_head;
+    }
+  }
+  // An element further, so that no row is aligned to more than asked for.
+  const std::int64_t lead = kMargin + (aligned ? 8 : 1);
+  image.origin += lead;
+  extent += lead + kMargin;
+  if (test.placement == Placement::padded) {
+    if (rows == 1) strides.stride_row = 12345;
+    if (heads == 1) strides.stride_head = -777;
+    if (batch == 1) strides.stride_batch = 1;
+  }
+
+  image.memory.assign(static_cast<std::size_t>(extent), kPoison);
+  image.used.assign(static_cast<std::size_t>(extent), false);
+  std::mt19937 random(test.seed * 4 + static_cast<std::uint32_t>(role));
+  std::normal_distribution<double> normal(0, role == Role::q ? test.q_deviation : 1);
+  for (std::int64_t b = 0; b < batch; ++b) {
+    for (std::int64_t h = 0; h < heads; ++h) {
+      for (std::int64_t s = 0; s < rows; ++s) {
+        const auto at = static_cast<std::size_t>(image.index(b, h, s));
+        for (std::size_t d = 0; d < static_cast<std::size_t>(dim); ++d) {
+          image.used[at + d] = true;
+          if (role != Role::o) image.memory[at + d] = encode_as(problem.dtype, normal(random));
+        }
+      }
+    }
+  }
+  return image;
+}
+
+bool attends(const AttentionProblem& problem, std::int64_t query, std::int64_t key) {
+  return problem.mask == MaskKind::none || key <= query + problem.mask_offset;
+}
+
+template <typename T>
+DeviceBuffer upload(const std::shared_ptr<Device>& device, const std::vector<T>& values) {
+  DeviceBuffer buffer(device, values.size() * sizeof(T));
+  device->copy_to_device(buffer.pointer(), values.data(), buffer.bytes());
+  return buffer;
+}
+
+template <typename T>
+std::vector<T> download(const std::shared_ptr<Device>& device, const DeviceBuffer& buffer) {
+  std::vector<T> values(buffer.bytes() / sizeof(T));
+  device->copy_from_device(values.data(), buffer.pointer(), buffer.bytes());
+  return values;
+}
+
+TensorView view_of(const DeviceBuffer& buffer, const TensorImage& image) {
+  TensorView view = image.strides;
+  view.data = reinterpret_cast<const void*>(buffer.pointer() + 2 * static_cast<std::uint64_t>(image.origin));
+  return view;
+}
+
+template <typename T>
+bool equal_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
+std::string place(std::int64_t b, std::int64_t h, std::int64_t s) {
+  return "(b " + std::to_string(b) + ", h " + std::to_string(h) + ", row " + std::to_string(s) + ")";
+}
+
+std::string compared(double actual, double expected, double bound) {
+  std::ostringstream text;
+  text.precision(9);
+  text << " is " << actual << ", expected " << expected << " within " << bound;
+  return text.str();
+}
+
+std::string output_complaint(const ForwardCase& test, const ForwardData& data, const Expected& expected,
+                             const ForwardResult& result) {
+  const AttentionProblem& problem = test.problem;
+  const bool bf16 = problem.dtype == DataType::bf16;
+  const double unit = bf16 ? 0x1p-8 : 0x1p-11;
+  const double relative_bound = bf16 ? 3e-3 : 4e-4;
+  double error_squares = 0, squares = 0;
+  std::size_t i = 0;
+  for (std::int64_t b = 0; b < problem.batch; ++b) {
+    for (std::int64_t h = 0; h < problem.heads_q; ++h) {
+      for (std::int64_t s = 0; s < problem.seq_q; ++s) {
+        const auto at = static_cast<std::size_t>(data.o.index(b, h, s));
+        for (int d = 0; d < problem.head_dim; ++d, ++i) {
+          const std::uint16_t bits = result.o[at + static_cast<std::size_t>(d)];
+          if (bits == kPoison) return "O was not written at " + place(b, h, s) + " element " + std::to_string(d);
+          const double actual = decode_as(problem.dtype, bits), wanted = expected.o[i];
+          const double bound = 2 * unit * expected.weight[i] + unit * std::fabs(wanted);
+          if (!(std::fabs(actual - wanted) <= bound)) {
+            return "O at " + place(b, h, s) + " element " + std::to_string(d) + compared(actual, wanted, bound);
+          }
+          error_squares += (actual - wanted) * (actual - wanted);
+          squares += wanted * wanted;
+        }
+      }
+    }
+  }
+  const double relative = squares > 0 ? std::sqrt(error_squares / squares) : 0;
+  if (!(relative <= relative_bound)) return "O as a whole: relative error" + compared(relative, 0, relative_bound);
+  return {};
+}
+
+std::string lse_complaint(const ForwardCase& test, const Expected& expected, const ForwardResult& result) {
+  const AttentionProblem& problem = test.problem;
+  std::uint32_t bits = 0;
+  for (std::size_t i = 0; i < result.lse.size(); ++i) {
+    std::memcpy(&bits, &result.lse[i], 4);
+    const bool guard = i < kLseGuard || i >= result.lse.size() - kLseGuard || !test.with_lse;
+    if (guard && bits != kPoisonSingle) return "LSE was written outside its rows, at element " + std::to_string(i);
+    if (guard) continue;
+    const std::size_t row = i - kLseGuard;
+    const double wanted = expected.lse[row], bound = std::isinf(wanted) ? 0 : 1e-5 + 1e-6 * std::fabs(wanted);
+    const double actual = result.lse[i];
+    if (bits == kPoisonSingle) return "LSE was not written at element " + std::to_string(row);
+    if (actual == wanted) continue;  // also -inf
+    if (!(std::fabs(actual - wanted) <= bound)) {
+      const auto rows = static_cast<std::size_t>(problem.seq_q);
+      return "LSE of row " + std::to_string(row % rows) + " of head " + std::to_string(row / rows) +
+             compared(actual, wanted, bound);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string to_string(const ForwardCase& test) {
+  const char* placements[] = {"packed", "padded", "reversed"};
+  std::ostringstream text;
+  text << canonical_text(test.problem) << " | " << canonical_text(test.config) << " | "
+       << placements[static_cast<int>(test.placement)] << (test.with_lse ? "" : " no-lse") << " q*" << test.q_deviation;
+  return text.str();
+}
+
+ForwardData make_data(const ForwardCase& test) {
+  return {make_image(test, Role::q), make_image(test, Role::k), make_image(test, Role::v), make_image(test, Role::o)};
+}
+
+Expected expected_forward(const ForwardCase& test, const ForwardData& data) {
+  const AttentionProblem& problem = test.problem;
+  const auto dim = static_cast<std::size_t>(problem.head_dim), keys = static_cast<std::size_t>(problem.seq_kv);
+  const std::int64_t group = problem.heads_q / problem.heads_kv;
+  std::vector<double> table(65536);
+  for (std::uint32_t bits = 0; bits < 65536; ++bits)
+    table[bits] = decode_as(problem.dtype, static_cast<std::uint16_t>(bits));
+
+  Expected expected;
+  std::vector<double> k(keys * dim), v(keys * dim), q(dim), scores(keys), o(dim), weight(dim);
+  for (std::int64_t b = 0; b < problem.batch; ++b) {
+    for (std::int64_t h = 0; h < problem.heads_q; ++h) {
+      for (std::size_t j = 0; j < keys; ++j) {
+        const auto k_at = static_cast<std::size_t>(data.k.index(b, h / group, static_cast<std::int64_t>(j)));
+        const auto v_at = static_cast<std::size_t>(data.v.index(b, h / group, static_cast<std::int64_t>(j)));
+        for (std::size_t d = 0; d < dim; ++d) {
+          k[j * dim + d] = table[data.k.memory[k_at + d]];
+          v[j * dim + d] = table[data.v.memory[v_at + d]];
+        }
+      }
+      for (std::int64_t i = 0; i < problem.seq_q; ++i) {
+        const auto q_at = static_cast<std::size_t>(data.q.index(b, h, i));
+        for (std::size_t d = 0; d < dim; ++d) q[d] = table[data.q.memory[q_at + d]];
+        std::size_t visible = 0;
+        double largest = -HUGE_VAL;
+        for (; visible < keys && attends(problem, i, static_cast<std::int64_t>(visible)); ++visible) {
+          double dot = 0;
+          for (std::size_t d = 0; d < dim; ++d) dot += q[d] * k[visible * dim + d];
+          scores[visible] = problem.softmax_scale * dot;
+          largest = std::max(largest, scores[visible]);
+        }
+        std::fill(o.begin(), o.end(), 0);
+        std::fill(weight.begin(), weight.end(), 0);
+        double sum = 0;
+        for (std::size_t j = 0; j < visible; ++j) {
+          const double p = std::exp(scores[j] - largest);
+          sum += p;
+          for (std::size_t d = 0; d < dim; ++d) {
+            o[d] += p * v[j * dim + d];
+            weight[d] += p * std::fabs(v[j * dim + d]);
+          }
+        }
+        for (std::size_t d = 0; d < dim; ++d) {
+          expected.o.push_back(visible ? o[d] / sum : 0);
+          expected.weight.push_back(visible ? weight[d] / sum : 0);
+        }
+        expected.lse.push_back(visible ? largest + std::log(sum) : -HUGE_VAL);
+      }
+    }
+  }
+  return expected;
+}
+
+ForwardResult run_forward(AttentionRuntime& runtime, const ForwardCase& test, const ForwardData& data) {
+  const std::shared_ptr<Device>& device = runtime.device();
+  const auto lse_count =
+      static_cast<std::size_t>(test.problem.batch * test.problem.heads_q * test.problem.seq_q) + 2 * kLseGuard;
+  float poison = 0;
+  std::memcpy(&poison, &kPoisonSingle, 4);
+  const DeviceBuffer q = upload(device, data.q.memory), k = upload(device, data.k.memory),
+                     v = upload(device, data.v.memory);
+  const DeviceBuffer o = upload(device, data.o.memory), lse = upload(device, std::vector<float>(lse_count, poison));
+
+  ForwardTensors tensors;
+  tensors.q = view_of(q, data.q);
+  tensors.k = view_of(k, data.k);
+  tensors.v = view_of(v, data.v);
+  tensors.o = view_of(o, data.o);
+  if (test.with_lse) tensors.lse = reinterpret_cast<float*>(lse.pointer()) + kLseGuard;
+  const auto prepared = runtime.prepare(test.problem, test.config);
+  const DeviceBuffer workspace(device, prepared->plan.workspace_bytes);
+  runtime.launch(*prepared, test.problem, tensors, reinterpret_cast<void*>(workspace.pointer()), workspace.bytes(),
+                 nullptr);
+  device->synchronize(nullptr);
+
+  ForwardResult result;
+  result.q = download<std::uint16_t>(device, q);
+  result.k = download<std::uint16_t>(device, k);
+  result.v = download<std::uint16_t>(device, v);
+  result.o = download<std::uint16_t>(device, o);
+  result.lse = download<float>(device, lse);
+  return result;
+}
+
+std::string complaint(const ForwardCase& test, const ForwardData& data, const Expected& expected,
+                      const ForwardResult& result) {
+  if (!equal_bits(result.q, data.q.memory)) return "Q was overwritten";
+  if (!equal_bits(result.k, data.k.memory)) return "K was overwritten";
+  if (!equal_bits(result.v, data.v.memory)) return "V was overwritten";
+  for (std::size_t i = 0; i < result.o.size(); ++i) {
+    if (!data.o.used[i] && result.o[i] != kPoison)
+      return "memory between or beside the rows of O was overwritten, at element " + std::to_string(i);
+  }
+  const std::string about_lse = lse_complaint(test, expected, result);
+  return about_lse.empty() ? output_complaint(test, data, expected, result) : about_lse;
+}
+
+bool same_bits(const ForwardResult& a, const ForwardResult& b) {
+  return equal_bits(a.o, b.o) && equal_bits(a.lse, b.lse);
+}
+
+}  // namespace attune::tests

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "attune/attention.h"
+
+namespace attune::tests {
+
+/// How the four tensors lie in memory.
+enum class Placement {
+  packed,    ///< in problem.layout
+  padded,    ///< gaps after each row, head and batch entry; absurd strides for dimensions of extent 1
+  reversed,  ///< rows from the last to the first; heads of K too; V is the same for all batch entries
+};
+
+/// One call of the forward kernel, with everything that can vary about it.
+struct ForwardCase {
+  AttentionProblem problem;
+  KernelConfig config;
+  Placement placement = Placement::packed;
+  bool with_lse = true;
+  double q_deviation = 1;  ///< standard deviation of Q; K and V have 1
+  std::uint32_t seed = 1;
+};
+std::string to_string(const ForwardCase& test);
+
+/// A tensor's memory on the host and how to find an element in it.
+struct TensorImage {
+  std::vector<std::uint16_t> memory;  ///< elements of no row are NaN
+  std::int64_t origin = 0;            ///< of element (0, 0, 0, 0)
+  TensorView strides;
+  std::vector<bool> used;  ///< whether an element belongs to a row
+
+  std::int64_t index(std::int64_t b, std::int64_t h, std::int64_t s) const {
+    return origin + b * strides.stride_batch + h * strides.stride_head + s * strides.stride_row;
+  }
+};
+
+struct ForwardData {
+  TensorImage q, k, v, o;
+};
+ForwardData make_data(const ForwardCase& test);
+
+/// Scalar attention in double precision on the rounded inputs. Packed (B, Hq, Sq, D) and (B, Hq, Sq).
+struct Expected {
+  std::vector<double> o, weight, lse;  ///< weight: sum of p |v|
+};
+Expected expected_forward(const ForwardCase& test, const ForwardData& data);
+
+/// What a call left in memory, guards included.
+struct ForwardResult {
+  std::vector<std::uint16_t> q, k, v, o;  ///< whole images
+  std::vector<float> lse;                 ///< with kLseGuard elements before and after
+};
+constexpr std::size_t kLseGuard = 16;
+
+ForwardResult run_forward(AttentionRuntime& runtime, const ForwardCase& test, const ForwardData& data);
+
+/// Empty if the result is right: every output element written and within its bound, nothing else touched.
+std::string complaint(const ForwardCase& test, const ForwardData& data, const Expected& expected,
+                      const ForwardResult& result);
+
+/// Whether two results agree in every bit.
+bool same_bits(const ForwardResult& a, const ForwardResult& b);
+
+}  // namespace attune::tests

@@ -1,0 +1,319 @@
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "generator/config_space.h"
+#include "generator/error.h"
+#include "generator/generate.h"
+#include "runtime/cuda/cuda_device.h"
+#include "runtime/cuda/nvrtc_compiler.h"
+#include "runtime/emulator/emulator_device.h"
+#include "tests/catch.h"
+#include "tests/kernels/case_table.h"
+#include "tests/kernels/forward_case.h"
+
+namespace attune::tests {
+namespace {
+
+// Work of one case: about 0.3 s on one core of the emulator.
+constexpr double kEmulatorWork = 6e7;
+
+// The devices that must agree bit for bit: the emulator in all modes, or the same GPU twice.
+struct Devices {
+  std::vector<std::unique_ptr<AttentionRuntime>> runtimes;
+  std::vector<std::string> names;
+
+  static Devices emulators() {
+    Devices devices;
+    for (const AsyncMode async : {AsyncMode::eager, AsyncMode::lazy}) {
+      for (const ScheduleMode schedule : {ScheduleMode::round_robin, ScheduleMode::random}) {
+        const EmulatorOptions options{async, schedule, 40 + devices.names.size()};
+        devices.runtimes.push_back(
+            std::make_unique<AttentionRuntime>(make_emulator_device(find_device("h200"), options)));
+        devices.names.push_back(to_string(options));
+      }
+    }
+    return devices;
+  }
+  static Devices gpu() {
+    Devices devices;
+    for (const char* name : {"first run", "second run"}) {
+      devices.runtimes.push_back(std::make_unique<AttentionRuntime>(open_cuda_device(0)));
+      devices.names.push_back(name);
+    }
+    return devices;
+  }
+  const DeviceSpec& spec() const { return runtimes.front()->device()->spec(); }
+};
+
+// Right on the first device, and the same bits on the others.
+void check_case(Devices& devices, const ForwardCase& test) {
+  INFO(to_string(test));
+  const ForwardData data = make_data(test);
+  const Expected expected = expected_forward(test, data);
+  ForwardResult first;
+  for (std::size_t i = 0; i < devices.runtimes.size(); ++i) {
+    INFO(devices.names[i]);
+    ForwardResult result;
+    try {
+      result = run_forward(*devices.runtimes[i], test, data);
+    } catch (const Error& error) {
+      FAIL_CHECK(error.what());
+      return;
+    }
+    if (i == 0) {
+      CHECK(complaint(test, data, expected, result) == "");
+      first = std::move(result);
+    } else {
+      CHECK(same_bits(first, result));
+    }
+  }
+}
+
+ForwardCase case_from(const std::string& problem, const std::string& config) {
+  ForwardCase test;
+  test.problem = parse_problem(problem);
+  test.config = parse_config(config);
+  return test;
+}
+
+void check_pairwise(Devices& devices, double max_work) {
+  const CaseTable table = pairwise_cases(devices.spec(), max_work, 1);
+  for (const ForwardCase& test : table.cases) check_case(devices, test);
+}
+
+// Lengths that are multiples of the tiles, and configs that rely on it.
+void check_whole_tiles(Devices& devices) {
+  for (const char* config :
+       {"sm80 q64 kv64 w4 st2 whole", "sm80 q64 kv32 w4 st1 whole qsmem", "sm80 q128 kv64 w4 st3 rescale8 whole"}) {
+    for (const char* mask : {"", " causal", " causal-top-left", " causal@-70"}) {
+      check_case(devices, case_from(std::string("forward bf16 b1 hq2 hkv1 sq128 skv256 d40") + mask, config));
+      check_case(devices, case_from(std::string("forward fp16 b2 hq1 sq256 skv64 d64") + mask, config));
+    }
+  }
+}
+
+// One compiled kernel for all lengths: batch, heads, lengths and strides are arguments.
+void check_one_kernel_for_many_lengths(Devices& devices) {
+  for (const char* config : {"sm80 q64 kv48 w4 st2", "sm80 q64 kv64 w4 st1 qsmem rescale8"}) {
+    for (const std::int64_t seq_q : {1, 3, 17, 127, 129}) {
+      for (const std::int64_t seq_kv : {1, 3, 17, 127, 129}) {
+        ForwardCase test = case_from("forward bf16 b1 hq1 sq1 d16 causal", config);
+        test.problem.seq_q = seq_q;
+        test.problem.seq_kv = seq_kv;
+        for (const std::int64_t offset :
+             {seq_kv - seq_q, std::int64_t{0}, seq_kv - seq_q - 40, -seq_q, std::int64_t{2147480000}}) {
+          test.problem.mask_offset = offset;
+          check_case(devices, test);
+        }
+      }
+    }
+  }
+}
+
+// Scores to +-1e4: exponentials of differences of large numbers.
+void check_large_magnitudes(Devices& devices) {
+  for (const char* dtype : {"bf16", "fp16"}) {
+    for (const char* config : {"sm80 q64 kv64 w4 st2", "sm80 q64 kv64 w4 st2 rescale8"}) {
+      for (const char* mask : {"", " causal"}) {
+        ForwardCase test = case_from(std::string("forward ") + dtype + " b1 hq2 sq129 skv200 d64" + mask, config);
+        test.q_deviation = 2500;  // scale * q k has this deviation: the largest of 26000 scores lie near +-1e4
+        check_case(devices, test);
+        test.q_deviation = 30;
+        check_case(devices, test);
+      }
+    }
+  }
+}
+
+// Rows that attend to nothing, at each end of what a tile can hold of them.
+void check_rows_that_see_nothing(Devices& devices) {
+  for (const char* config :
+       {"sm80 q64 kv64 w4 st1", "sm80 q64 kv64 w4 st3 rescale8", "sm80 q128 kv32 w4 st2 qsmem order=rows-reversed"}) {
+    for (const char* lengths : {"sq300 skv17", "sq129 skv64", "sq65 skv1"}) {
+      for (const char* offset : {"causal", "causal@-1", "causal@-64", "causal@-1000", "causal@-2147480000"}) {
+        check_case(devices, case_from(std::string("forward fp16 b1 hq2 ") + lengths + " d40 " + offset, config));
+      }
+    }
+  }
+}
+
+// The default config of each head dim and mask on a length that a person would use.
+void check_defaults(Devices& devices, std::int64_t seq, std::int64_t heads) {
+  for (const int head_dim : {8, 16, 40, 64, 72, 128, 256}) {
+    for (const MaskKind mask : {MaskKind::none, MaskKind::causal}) {
+      ForwardCase test;
+      test.problem = make_problem(head_dim % 16 ? DataType::fp16 : DataType::bf16, 1, heads, seq, head_dim, mask);
+      test.config = default_config(test.problem, devices.spec());
+      check_case(devices, test);
+    }
+  }
+}
+
+// Rows more than 2^31 elements apart: every offset must be computed in 64 bits. Only a few rows of the memory are
+// touched.
+void check_far_rows(const std::shared_ptr<Device>& device, bool far_rows) {
+  const std::int64_t far = (std::int64_t{1} << 31) + 4096;
+  ForwardCase test = case_from("forward bf16 b2 hq2 hkv1 sq70 skv70 d64 causal", "sm80 q64 kv64 w4 st2");
+  if (far_rows) test = case_from("forward bf16 b1 hq1 sq2 skv2 d64", "sm80 q64 kv64 w4 st2");
+  INFO(to_string(test) << (far_rows ? ", rows" : ", batch entries") << " 2^31 elements apart");
+  const ForwardData data = make_data(test);
+  const Expected expected = expected_forward(test, data);
+  const std::size_t bytes = 2 * static_cast<std::size_t>(far) + (1 << 20);
+
+  AttentionRuntime runtime(device);
+  // One tensor at a time lies far apart: a GPU need not hold four such tensors.
+  for (const Operand operand : {Operand::q, Operand::k, Operand::v, Operand::o}) {
+    INFO("tensor " << to_string(operand));
+    const TensorImage* images[] = {&data.q, &data.k, &data.v, &data.o};
+    TensorView views[4];
+    std::vector<DeviceBuffer> buffers;
+    for (int i = 0; i < 4; ++i) {
+      const TensorImage& image = *images[i];
+      views[i] = image.strides;
+      if (static_cast<int>(operand) != i) {
+        buffers.emplace_back(device, 2 * image.memory.size());
+        device->copy_to_device(buffers[i].pointer(), image.memory.data(), buffers[i].bytes());
+        views[i].data =
+            reinterpret_cast<const void*>(buffers[i].pointer() + 2 * static_cast<std::uint64_t>(image.origin));
+        continue;
+      }
+      buffers.emplace_back(device, bytes);
+      (far_rows ? views[i].stride_row : views[i].stride_batch) = far;
+      views[i].data = reinterpret_cast<const void*>(buffers[i].pointer());
+      const std::int64_t heads = i == 0 || i == 3 ? test.problem.heads_q : test.problem.heads_kv;
+      for (std::int64_t b = 0; b < test.problem.batch; ++b) {
+        for (std::int64_t h = 0; h < heads; ++h) {
+          for (std::int64_t s = 0; s < test.problem.seq_q; ++s) {
+            const std::int64_t to = b * views[i].stride_batch + h * views[i].stride_head + s * views[i].stride_row;
+            device->copy_to_device(buffers[i].pointer() + 2 * static_cast<std::uint64_t>(to),
+                                   &image.memory[static_cast<std::size_t>(image.index(b, h, s))],
+                                   2 * static_cast<std::size_t>(test.problem.head_dim));
+          }
+        }
+      }
+    }
+    ForwardTensors tensors;
+    tensors.q = views[0];
+    tensors.k = views[1];
+    tensors.v = views[2];
+    tensors.o = views[3];
+    const auto prepared = runtime.prepare(test.problem, test.config);
+    runtime.launch(*prepared, test.problem, tensors, nullptr, 0, nullptr);
+    device->synchronize(nullptr);
+
+    // O is brought back into its small image, and judged there.
+    ForwardResult result{data.q.memory, data.k.memory, data.v.memory, data.o.memory, {}};
+    for (std::int64_t b = 0; b < test.problem.batch; ++b) {
+      for (std::int64_t h = 0; h < test.problem.heads_q; ++h) {
+        for (std::int64_t s = 0; s < test.problem.seq_q; ++s) {
+          const char* from = static_cast<const char*>(views[3].data) +
+                             2 * (b * views[3].stride_batch + h * views[3].stride_head + s * views[3].stride_row);
+          device->copy_from_device(&result.o[static_cast<std::size_t>(data.o.index(b, h, s))],
+                                   reinterpret_cast<DevicePointer>(from),
+                                   2 * static_cast<std::size_t>(test.problem.head_dim));
+        }
+      }
+    }
+    CHECK(complaint(test, data, expected, result) == "");
+  }
+}
+
+}  // namespace
+
+TEST_CASE("the pairwise table holds every pair of problem factors", "[nogpu]") {
+  const CaseTable table = pairwise_cases(find_device("h200"), kEmulatorWork, 1);
+  INFO(table.cases.size() << " cases");
+  CHECK(table.cases.size() < 150);
+  // Shared memory and registers rule out large tiles with large head dims, or with many stages, and nothing else.
+  CHECK(table.impossible.size() < 60);
+  std::set<std::string> pairs;
+  for (const ForwardCase& test : table.cases) {
+    pairs.insert(std::to_string(test.problem.seq_q) + " " + std::to_string(test.problem.seq_kv));
+    pairs.insert("d" + std::to_string(test.problem.head_dim) + " q" + std::to_string(test.problem.seq_q));
+    pairs.insert("d" + std::to_string(test.problem.head_dim) + " k" + std::to_string(test.problem.seq_kv));
+    pairs.insert("g" + std::to_string(test.problem.heads_q / test.problem.heads_kv) + " d" +
+                 std::to_string(test.problem.head_dim));
+  }
+  for (const std::string& pair : pairs) UNSCOPED_INFO(pair);
+  CHECK(pairs.size() == 36 + 42 + 42 + 21);
+}
+
+TEST_CASE("forward is right in all modes of the emulator: pairwise over problems and configs", "[emulator]") {
+  Devices devices = Devices::emulators();
+  check_pairwise(devices, kEmulatorWork);
+}
+
+TEST_CASE("forward is right in all modes of the emulator: whole tiles", "[emulator]") {
+  Devices devices = Devices::emulators();
+  check_whole_tiles(devices);
+}
+
+TEST_CASE("forward is right in all modes of the emulator: one kernel for many lengths and offsets", "[emulator]") {
+  Devices devices = Devices::emulators();
+  check_one_kernel_for_many_lengths(devices);
+}
+
+TEST_CASE("forward is right in all modes of the emulator: large magnitudes", "[emulator]") {
+  Devices devices = Devices::emulators();
+  check_large_magnitudes(devices);
+}
+
+TEST_CASE("forward is right in all modes of the emulator: rows that see nothing", "[emulator]") {
+  Devices devices = Devices::emulators();
+  check_rows_that_see_nothing(devices);
+}
+
+TEST_CASE("forward is right in all modes of the emulator: default configs", "[emulator]") {
+  Devices devices = Devices::emulators();
+  check_defaults(devices, 200, 1);
+}
+
+TEST_CASE("forward is right on the emulator at length 1000 and head dim 256", "[emulator]") {
+  Devices devices = Devices::emulators();
+  devices.runtimes.resize(1);
+  check_case(devices, case_from("forward bf16 b1 hq1 sq1000 d256 causal", "sm80 q64 kv64 w4 st2 qsmem"));
+}
+
+TEST_CASE("forward reaches rows beyond 2^31 elements on the emulator", "[emulator]") {
+  const auto device = make_emulator_device(find_device("h200"));
+  check_far_rows(device, false);
+  check_far_rows(device, true);
+}
+
+TEST_CASE("forward is right on the GPU: pairwise over problems and configs", "[gpu]") {
+  Devices devices = Devices::gpu();
+  check_pairwise(devices, kEmulatorWork);
+}
+
+TEST_CASE("forward is right on the GPU: whole tiles", "[gpu]") {
+  Devices devices = Devices::gpu();
+  check_whole_tiles(devices);
+}
+
+TEST_CASE("forward is right on the GPU: one kernel for many lengths and offsets", "[gpu]") {
+  Devices devices = Devices::gpu();
+  check_one_kernel_for_many_lengths(devices);
+}
+
+TEST_CASE("forward is right on the GPU: large magnitudes", "[gpu]") {
+  Devices devices = Devices::gpu();
+  check_large_magnitudes(devices);
+}
+
+TEST_CASE("forward is right on the GPU: rows that see nothing", "[gpu]") {
+  Devices devices = Devices::gpu();
+  check_rows_that_see_nothing(devices);
+}
+
+TEST_CASE("forward is right on the GPU: default configs", "[gpu]") {
+  Devices devices = Devices::gpu();
+  check_defaults(devices, 1000, 2);
+}
+
+TEST_CASE("forward reaches rows beyond 2^31 elements on the GPU", "[gpu]") {
+  check_far_rows(open_cuda_device(0), false);
+  check_far_rows(open_cuda_device(0), true);
+}
+
+}  // namespace attune::tests
