@@ -1,0 +1,121 @@
+"""libattune.so through ctypes: the structs and functions of attune.h. Knows nothing of torch."""
+
+import ctypes
+import functools
+import importlib.util
+import os
+import pathlib
+from ctypes import POINTER, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32, c_void_p
+
+FP16, BF16 = 0, 1
+LAYOUT_BSHD, LAYOUT_BHSD = 0, 1
+MASK_NONE, MASK_CAUSAL, MASK_CAUSAL_TOP_LEFT, MASK_CAUSAL_OFFSET = 0, 1, 2, 3
+
+
+class Problem(ctypes.Structure):
+    """attune_problem"""
+
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("dtype", c_int32),
+        ("batch", c_int64),
+        ("heads_q", c_int64),
+        ("heads_kv", c_int64),
+        ("seq_q", c_int64),
+        ("seq_kv", c_int64),
+        ("head_dim", c_int32),
+        ("mask", c_int32),
+        ("mask_offset", c_int64),
+        ("softmax_scale", c_float),
+        ("layout", c_int32),
+        ("device", c_int32),
+        ("alignment", c_int32),
+    ]
+
+
+class Tensor(ctypes.Structure):
+    """attune_tensor"""
+
+    _fields_ = [("data", c_void_p), ("stride_batch", c_int64), ("stride_head", c_int64), ("stride_row", c_int64)]
+
+
+class Tensors(ctypes.Structure):
+    """attune_tensors"""
+
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("reserved", c_uint32),
+        ("q", Tensor),
+        ("k", Tensor),
+        ("v", Tensor),
+        ("o", Tensor),
+        ("lse", c_void_p),
+    ]
+
+
+_SIGNATURES = {
+    "attune_forward": [POINTER(Problem), POINTER(Tensors), c_void_p, c_size_t, c_void_p],
+    "attune_workspace_bytes": [POINTER(Problem), POINTER(c_size_t)],
+    "attune_describe": [POINTER(Problem), c_void_p, c_size_t, POINTER(c_size_t)],
+    "attune_prepare": [POINTER(Problem), c_char_p, POINTER(c_void_p)],
+    "attune_launch": [c_void_p, POINTER(Problem), POINTER(Tensors), c_void_p, c_size_t, c_void_p],
+}
+
+
+class AttuneError(RuntimeError):
+    """What libattune answered; .status is the number of attune.h."""
+
+    def __init__(self, status, text):
+        super().__init__(text)
+        self.status = status
+
+
+def check(status):
+    """Raises AttuneError with the library's sentence unless status is ATTUNE_OK."""
+    if status != 0:
+        raise AttuneError(status, load().attune_last_error().decode(errors="replace"))
+
+
+def candidates():
+    """Where libattune.so may be, in the order in which it is looked for."""
+    given = os.environ.get("ATTUNE_LIBRARY")
+    if given:
+        return [given]
+    root = pathlib.Path(__file__).resolve().parents[3]
+    found = [root / "lib" / "libattune.so"] + [path / "lib" / "libattune.so" for path in sorted(root.glob("build*"))]
+    return [str(path) for path in found if path.exists()] + ["libattune.so.0"]
+
+
+@functools.lru_cache(maxsize=None)
+def load():
+    """The library, opened once. Raises OSError that says where it was looked for."""
+    _offer_nvrtc()
+    tried = []
+    for path in candidates():
+        try:
+            library = ctypes.CDLL(path)
+        except OSError as error:
+            tried.append(f"{path}: {error}")
+            continue
+        for name, arguments in _SIGNATURES.items():
+            function = getattr(library, name)
+            function.argtypes, function.restype = arguments, c_int
+        library.attune_release.argtypes, library.attune_release.restype = [c_void_p], None
+        library.attune_last_error.restype = c_char_p
+        library.attune_version.restype = c_char_p
+        return library
+    raise OSError("libattune.so was not found; build it with scripts/build, or set ATTUNE_LIBRARY to its path; tried:\n  "
+                  + "\n  ".join(tried))
+
+
+def _offer_nvrtc():
+    """Where no toolkit is installed, PyTorch's wheels hold an NVRTC: libattune finds it once it is loaded into the process."""
+    package = importlib.util.find_spec("nvidia")
+    if os.environ.get("ATTUNE_NVRTC") or package is None or not package.submodule_search_locations:
+        return
+    for folder in map(pathlib.Path, package.submodule_search_locations):
+        for path in sorted(folder.glob("*/lib/libnvrtc.so.1[23]")):
+            try:
+                ctypes.CDLL(str(path))
+            except OSError:
+                continue

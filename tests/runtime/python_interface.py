@@ -1,0 +1,181 @@
+"""The Python binding without a GPU and without PyTorch: structs, the library's errors, the checks of tensors, files of shapes.
+
+usage: python_interface.py REPOSITORY LIBATTUNE
+"""
+
+import ctypes
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import types
+import unittest
+
+REPOSITORY, LIBRARY = pathlib.Path(sys.argv.pop(1)), sys.argv.pop(1)
+os.environ.update(ATTUNE_LIBRARY=LIBRARY, CUDA_VISIBLE_DEVICES="")  # pointers here are made up: no GPU may see them
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(REPOSITORY / "bindings" / "python"))
+
+
+class Tensor:
+    """What the binding asks of a torch.Tensor."""
+
+    def __init__(self, shape, dtype="bf16", device="cuda:0", strides=None, address=0x1000, requires_grad=False):
+        self.shape, self.dtype, self.address, self.requires_grad = tuple(shape), dtype, address, requires_grad
+        kind, _, index = device.partition(":")
+        self.device = types.SimpleNamespace(type=kind, index=int(index) if index else None)
+        if strides is None:
+            strides = [1]
+            for size in reversed(self.shape[1:]):
+                strides.insert(0, strides[0] * size)
+        self.strides = tuple(strides)
+
+    def dim(self):
+        return len(self.shape)
+
+    def stride(self, axis=None):
+        return self.strides if axis is None else self.strides[axis]
+
+    def data_ptr(self):
+        return self.address
+
+    def element_size(self):
+        return 2
+
+    def numel(self):
+        product = 1
+        for size in self.shape:
+            product *= size
+        return product
+
+
+def install_torch():
+    torch = types.ModuleType("torch")
+    torch.float16, torch.bfloat16, torch.float32, torch.uint8 = "fp16", "bf16", "fp32", "u8"
+    torch.Tensor = Tensor
+    torch.is_grad_enabled = lambda: True
+    torch.empty = lambda shape, dtype, device: Tensor(shape if isinstance(shape, tuple) else (shape,), dtype)
+    torch.empty_like = lambda tensor: Tensor(tensor.shape, tensor.dtype, strides=tensor.strides)
+    torch.cuda = types.SimpleNamespace(current_stream=lambda device: types.SimpleNamespace(cuda_stream=0))
+    sys.modules["torch"] = torch
+
+
+install_torch()
+import attune  # noqa: E402
+import compare_with_torch  # noqa: E402
+from attune import _library  # noqa: E402
+
+NO_DEVICE = -4
+
+
+def tensors(**options):
+    return [Tensor((2, 4, 100, 64), **options) for _ in range(3)]
+
+
+class Structs(unittest.TestCase):
+    def test_they_have_the_sizes_of_the_header(self):
+        self.assertEqual(ctypes.sizeof(_library.Problem), 80)
+        self.assertEqual(ctypes.sizeof(_library.Tensors), 144)
+
+    def test_the_library_reads_their_fields(self):
+        cases = [({"dtype": 9}, "dtype 9"), ({"mask": 7}, "mask 7"), ({"layout": 5}, "layout 5"), ({"device": -3}, "device -3"),
+                 ({"head_dim": 60}, "60"), ({"batch": -2}, "-2"), ({"heads_kv": 3}, "3"), ({"alignment": 4}, "4"),
+                 ({"softmax_scale": -0.5}, "-0.5")]
+        for fields, words in cases:
+            problem = _library.Problem(struct_size=80, dtype=1, batch=1, heads_q=4, seq_q=8, head_dim=64)
+            for name, value in fields.items():
+                setattr(problem, name, value)
+            with self.subTest(fields=fields), self.assertRaisesRegex(attune.AttuneError, words) as caught:
+                _library.check(_library.load().attune_forward(problem, _library.Tensors(struct_size=144), None, 0, None))
+            self.assertEqual(caught.exception.status, -1)
+
+
+class Attention(unittest.TestCase):
+    def refused(self, error, words, *arguments, **options):
+        with self.assertRaisesRegex(error, words):
+            attune.attention(*arguments, **options)
+
+    def test_a_valid_call_reaches_the_library(self):
+        for options in ({}, {"causal": True, "top_left": True, "return_lse": True}, {"layout": "bshd", "scale": 0.5}):
+            with self.assertRaises(attune.AttuneError) as caught:
+                attune.attention(*tensors(), **options)
+            self.assertEqual(caught.exception.status, NO_DEVICE)
+        with self.assertRaises(attune.AttuneError) as caught:
+            attune.prepare(*tensors(), config="sm80 q128 nonsense7")
+        self.assertIn("nonsense7", str(caught.exception))
+
+    def test_tensors_are_checked(self):
+        q, k, v = tensors()
+        self.refused(TypeError, "q is a int", 1, k, v)
+        self.refused(ValueError, "k is on", q, Tensor(k.shape, device="cpu"), v)
+        self.refused(TypeError, "torch.float16 or torch.bfloat16", *tensors(dtype="fp32"))
+        self.refused(TypeError, "v is fp16 and q bf16", q, k, Tensor(v.shape, dtype="fp16"))
+        self.refused(ValueError, "3 dimensions", Tensor((2, 4, 64)), k, v)
+        self.refused(ValueError, "may be empty", q, Tensor((2, 4, 0, 64)), v)
+        self.refused(ValueError, "they must be equal", q, k, Tensor((2, 4, 99, 64)))
+        self.refused(ValueError, "batch and head_dim", q, Tensor((1, 4, 9, 64)), Tensor((1, 4, 9, 64)))
+        self.refused(ValueError, r"call k.contiguous\(\)", q, Tensor(k.shape, strides=(25600, 6400, 1, 100)), v)
+        self.refused(NotImplementedError, "no backward", Tensor(q.shape, requires_grad=True), k, v)
+        self.refused(ValueError, "out has shape", q, k, v, out=Tensor((2, 4, 100, 32)))
+
+    def test_options_are_checked(self):
+        self.refused(ValueError, "layout is 'sbhd'", *tensors(), layout="sbhd")
+        self.refused(ValueError, "needs causal=True", *tensors(), top_left=True)
+        self.refused(ValueError, "scale is -1", *tensors(), scale=-1)
+        self.refused(ValueError, "scale is nan", *tensors(), scale=float("nan"))
+
+    def test_problem_and_views_follow_the_layout(self):
+        q, k = Tensor((2, 100, 8, 64), address=0x1008), Tensor((2, 300, 4, 64))
+        call = attune._Call(q, k, k, True, None, "bshd", False)
+        problem = call.problem
+        self.assertEqual((problem.batch, problem.heads_q, problem.heads_kv, problem.seq_q, problem.seq_kv), (2, 8, 4, 100, 300))
+        self.assertEqual((problem.mask, problem.alignment, problem.device), (_library.MASK_CAUSAL, 2, 1))
+        views = call.tensors(*call.outputs(None, True))
+        self.assertEqual((views.q.stride_batch, views.q.stride_head, views.q.stride_row), (51200, 64, 512))
+        self.assertEqual((views.k.stride_batch, views.k.stride_head, views.k.stride_row), (76800, 64, 256))
+
+
+class Shapes(unittest.TestCase):
+    def read(self, name, text):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / name
+            path.write_text(text)
+            return compare_with_torch.read_shapes(path)
+
+    def test_headline_shapes(self):
+        shapes = compare_with_torch.read_shapes(REPOSITORY / "bindings/python/shapes/forward_headline.json")
+        self.assertEqual(len(shapes), 12)
+        for shape in shapes:
+            self.assertEqual(shape["batch"] * shape["seq"], 16384)
+            self.assertEqual(shape["heads"] * shape["head_dim"], 2048)
+
+    def test_csv_and_json_say_the_same(self):
+        row = {"batch": 2, "heads": 8, "kv_heads": 2, "seq": 30, "head_dim": 64, "causal": True, "dtype": "fp16"}
+        table = "batch,heads,kv_heads,seq,kv_seq,head_dim,causal,dtype\n2,8,2,30,,64,true,fp16\n"
+        self.assertEqual(self.read("a.csv", table), self.read("a.json", json.dumps([row])))
+
+    def test_bad_files_are_named(self):
+        good = '{"batch": 1, "heads": 1, "seq": 1, "head_dim": 8'
+        for name, text, words in [("a.json", "{", "cannot be read"), ("a.json", "[]", "no shapes"), ("a.json", "[5]", "object"),
+                                  ("a.json", '[{"batch": 1}]', "heads is missing"), ("a.json", f'[{good}, "typo": 1}}]', "typo"),
+                                  ("a.json", f'[{good}, "dtype": "fp8"}}]', "fp8"), ("a.csv", "batch,heads\n0,1\n", "must be positive"),
+                                  ("a.csv", "batch\nmany\n", "many")]:
+            with self.subTest(text=text), self.assertRaisesRegex(compare_with_torch.BadInput, words):
+                self.read(name, text)
+
+    def test_work_is_counted_exactly(self):
+        for seq, kv_seq in [(5, 5), (3, 7), (7, 3), (1, 1)]:
+            for causal in (False, True):
+                counted = compare_with_torch.attended_pairs({"seq": seq, "kv_seq": kv_seq, "causal": causal})
+                self.assertEqual(counted, sum(not causal or j <= i for i in range(seq) for j in range(kv_seq)))
+
+    def test_the_command_ends_with_status_2(self):
+        script = REPOSITORY / "bindings/python/compare_with_torch.py"
+        ended = subprocess.run([sys.executable, str(script), "--shapes", "/nonexistent.json"], capture_output=True, text=True)
+        self.assertEqual(ended.returncode, 2)
+        self.assertIn("/nonexistent.json", ended.stderr)
+
+
+unittest.main()
