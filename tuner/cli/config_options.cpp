@@ -8,6 +8,7 @@
 
 #include "generator/error.h"
 #include "generator/generate.h"
+#include "tuner/cli/validators.h"
 
 namespace attune::cli {
 

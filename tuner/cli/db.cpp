@@ -43,15 +43,25 @@ int list(const DatabaseOptions& options) {
   return kOk;
 }
 
-/// The best row of the problem that the flags name on the chosen device; without problem flags, of every problem and
-/// device.
-std::vector<Measurement> find_best(const DatabaseOptions& options, const TuningDatabase& database) {
+/// What `db best` looks for: one problem on one device, or everything.
+struct Wanted {
+  AttentionProblem problem;
+  DeviceSpec device;
+};
+
+std::optional<Wanted> wanted(const DatabaseOptions& options) {
+  if (!options.problem.any_given()) return std::nullopt;
+  const AttentionProblem problem = options.problem.problem();
+  const ChosenDevice chosen = options.device.choose();
+  if (!chosen.why.empty()) warn(fmt::format("no --target given: looking for results of {}", chosen.spec.name));
+  return Wanted{problem, chosen.spec};
+}
+
+std::vector<Measurement> find_best(const std::optional<Wanted>& wanted, const TuningDatabase& database) {
   std::vector<Measurement> found;
-  if (options.problem.any_given()) {
-    const AttentionProblem problem = options.problem.problem();
-    const ChosenDevice chosen = options.device.choose();
-    if (!chosen.why.empty()) warn(chosen.why);
-    if (auto best = database.best(problem, chosen.spec.name, chosen.spec.sm_count)) found.push_back(std::move(*best));
+  if (wanted) {
+    auto best = database.best(wanted->problem, wanted->device.name, wanted->device.sm_count);
+    if (best) found.push_back(std::move(*best));
     return found;
   }
   for (const TuningDatabase::Entry& entry : database.list()) {
@@ -61,9 +71,9 @@ std::vector<Measurement> find_best(const DatabaseOptions& options, const TuningD
 }
 
 int best(const DatabaseOptions& options) {
-  if (options.problem.any_given()) options.problem.problem();
+  const std::optional<Wanted> asked = wanted(options);
   const std::shared_ptr<TuningDatabase> database = options.config.open_existing_database(options.output);
-  const std::vector<Measurement> rows = database ? find_best(options, *database) : std::vector<Measurement>{};
+  const std::vector<Measurement> rows = database ? find_best(asked, *database) : std::vector<Measurement>{};
   if (options.output.json) {
     Json document = {{"status", rows.empty() ? "nothing_found" : "ok"},
                      {"database", options.config.database_path().string()},

@@ -7,7 +7,7 @@
 
 #include "generator/error.h"
 #include "runtime/cuda/cuda_device.h"
-#include "tuner/cli/output.h"
+#include "tuner/cli/validators.h"
 
 namespace attune::cli {
 namespace {
@@ -70,7 +70,9 @@ void DeviceOptions::add_to(CLI::App& verb) {
       ->check(not_empty())
       ->check(not_empty())
       ->group(group);
-  verb.add_option("--emulator-seed", emulator_seed_, "emulator: seed of the random schedule")->group(group);
+  verb.add_option("--emulator-seed", emulator_seed_, "emulator: seed of the random schedule")
+      ->transform(whole_number<std::uint64_t>())
+      ->group(group);
 }
 
 ChosenDevice DeviceOptions::choose() const {
@@ -94,7 +96,9 @@ ChosenDevice DeviceOptions::choose() const {
     const std::vector<CudaDeviceInfo> gpus = list_cuda_devices(&why);
     if (gpus.empty()) {
       chosen.spec = find_device(kDefaultTarget);
-      chosen.why = fmt::format("no GPU here ({}): using the emulator of an {}", why, kDefaultTarget);
+      // The reason without the advice that follows it: the advice has just been taken.
+      chosen.why =
+          fmt::format("no GPU here ({}): using the emulator of an {}", why.substr(0, why.find(';')), kDefaultTarget);
     } else {
       chosen.ordinal = gpus.front().ordinal;
       chosen.spec = gpus.front().spec;

@@ -4,6 +4,7 @@
 #include "tuner/cli/output.h"
 #include "tuner/cli/problem_options.h"
 #include "tuner/cli/qkv_file.h"
+#include "tuner/cli/validators.h"
 #include "tuner/cli/verb.h"
 
 namespace attune::cli {

@@ -47,6 +47,15 @@ std::string full_name(const CLI::App& app) {
   return app.get_parent() ? fmt::format("{} {}", full_name(*app.get_parent()), app.get_name()) : app.get_name();
 }
 
+/// What CLI11 says, but that a missing verb is told from a mistyped one.
+std::string describe(const CLI::ParseError& error, const CLI::App& where) {
+  if (where.get_require_subcommand_min() == 0) return error.what();
+  for (const std::string& word : where.remaining()) {
+    if (!word.starts_with('-')) return fmt::format("there is no verb '{}'", word);
+  }
+  return "a verb is missing";
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Generates, proves and tunes FlashAttention kernels.", "attune");
   app.require_subcommand(1);
@@ -65,7 +74,7 @@ int run(int argc, char** argv) {
     return app.exit(asked);
   } catch (const CLI::ParseError& error) {
     const std::string message =
-        fmt::format("{}; `{} --help` lists what it takes", error.what(), full_name(innermost(app)));
+        fmt::format("{}; `{} --help` lists what it takes", describe(error, innermost(app)), full_name(innermost(app)));
     return report_error("invalid_argument", message, json, kBadInput);
   }
   for (const Verb& verb : verbs) {

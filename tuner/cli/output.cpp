@@ -25,9 +25,4 @@ void print(std::string_view text) { std::fwrite(text.data(), 1, text.size(), std
 
 void print_field(std::string_view name, std::string_view value) { fmt::print("{:<14} {}\n", name, value); }
 
-CLI::Validator not_empty() {
-  return CLI::Validator(
-      [](std::string& text) { return text.empty() ? std::string("must not be empty") : std::string(); }, "");
-}
-
 }  // namespace attune::cli

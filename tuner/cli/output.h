@@ -28,7 +28,4 @@ void print(std::string_view text);
 /// "config      sm80 q128 kv64 w4 st2": one line of a human report.
 void print_field(std::string_view name, std::string_view value);
 
-/// Checks that an option's text is not empty: `--config "$UNSET"` is a mistake, not an omission.
-CLI::Validator not_empty();
-
 }  // namespace attune::cli

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "generator/error.h"
-#include "tuner/cli/output.h"
+#include "tuner/cli/validators.h"
 
 namespace attune::cli {
 namespace {
@@ -52,12 +52,16 @@ void ProblemOptions::add_to(CLI::App& verb) {
       ->group(group);
   verb.add_option("--pass", pass_, "forward (default)")->check(not_empty())->check(not_empty())->group(group);
   verb.add_option("--dtype", dtype_, "bf16 (default) or fp16")->check(not_empty())->check(not_empty())->group(group);
-  verb.add_option("--batch", batch_, "batch entries (default 1)")->group(group);
-  verb.add_option("--heads", heads_, "query heads (default 1)")->group(group);
-  verb.add_option("--kv-heads", kv_heads_, "key/value heads, a divisor of --heads (default: --heads)")->group(group);
-  verb.add_option("--seq", seq_, "queries")->group(group);
-  verb.add_option("--kv-seq", kv_seq_, "keys (default: --seq)")->group(group);
-  verb.add_option("--head-dim", head_dim_, "multiple of 8, at most 256")->group(group);
+  verb.add_option("--batch", batch_, "batch entries (default 1)")
+      ->transform(whole_number<std::int64_t>())
+      ->group(group);
+  verb.add_option("--heads", heads_, "query heads (default 1)")->transform(whole_number<std::int64_t>())->group(group);
+  verb.add_option("--kv-heads", kv_heads_, "key/value heads, a divisor of --heads (default: --heads)")
+      ->transform(whole_number<std::int64_t>())
+      ->group(group);
+  verb.add_option("--seq", seq_, "queries")->transform(whole_number<std::int64_t>())->group(group);
+  verb.add_option("--kv-seq", kv_seq_, "keys (default: --seq)")->transform(whole_number<std::int64_t>())->group(group);
+  verb.add_option("--head-dim", head_dim_, "multiple of 8, at most 256")->transform(whole_number<int>())->group(group);
   verb.add_option("--mask", mask_,
                   "none (default), causal (the last query sees all keys), causal-top-left (query i sees keys 0..i), or "
                   "causal@OFFSET")
@@ -70,7 +74,9 @@ void ProblemOptions::add_to(CLI::App& verb) {
       ->check(not_empty())
       ->check(not_empty())
       ->group(group);
-  verb.add_option("--seed", seed_, "of random inputs (default 1)")->group(group);
+  verb.add_option("--seed", seed_, "of random inputs (default 1)")
+      ->transform(whole_number<std::uint64_t>())
+      ->group(group);
 }
 
 bool ProblemOptions::any_given() const {

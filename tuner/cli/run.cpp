@@ -11,6 +11,7 @@
 #include "tuner/cli/qkv_file.h"
 #include "tuner/cli/report.h"
 #include "tuner/cli/safetensors.h"
+#include "tuner/cli/validators.h"
 #include "tuner/cli/verb.h"
 #include "tuner/trial.h"
 

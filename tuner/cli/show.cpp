@@ -9,12 +9,14 @@
 #include "generator/generate.h"
 #include "runtime/cuda/cubin_cache.h"
 #include "runtime/cuda/nvrtc_compiler.h"
+#include "runtime/template_folder.h"
 #include "tuner/cli/config_options.h"
 #include "tuner/cli/device_options.h"
 #include "tuner/cli/exit_status.h"
 #include "tuner/cli/output.h"
 #include "tuner/cli/problem_options.h"
 #include "tuner/cli/subprocess.h"
+#include "tuner/cli/validators.h"
 #include "tuner/cli/verb.h"
 
 namespace attune::cli {
@@ -209,12 +211,12 @@ int show_space(const AttentionProblem& problem, const DeviceSpec& device, std::s
 int run(const ShowOptions& options) {
   const AttentionProblem problem = options.problem.problem();
   const ChosenDevice chosen = options.device.choose();
-  if (!chosen.why.empty()) warn(fmt::format("generating for {} ({})", chosen.spec.key, chosen.why));
+  if (!chosen.why.empty()) warn(fmt::format("no --target given: generating for {}", chosen.spec.name));
   if (options.what == "space") return show_space(problem, chosen.spec, options.limit, options.output);
 
   const std::shared_ptr<TuningDatabase> database = options.config.open_existing_database(options.output);
   const ConfigChoice choice = options.config.pick(problem, chosen.spec, database.get());
-  const ShownPlan shown{generate(problem, choice.config, chosen.spec), choice, chosen.spec};
+  const ShownPlan shown{generate(problem, choice.config, chosen.spec, runtime_templates()), choice, chosen.spec};
   options.output.say(fmt::format("config {} ({})", canonical_text(choice.config), describe_origin(choice)));
   if (options.what == "source")
     return show_text(shown, options.output, "source", [](const KernelLaunch& launch) { return launch.source; });
@@ -245,7 +247,8 @@ Verb make_show(CLI::App& command) {
       ->required()
       ->check(CLI::IsMember(std::set<std::string>{"source", "ptx", "resources", "plan", "space", "sass"}));
   verb->add_option("--limit", options->limit,
-                   "space: list at most so many candidates and rejections, 0 for all (default 20)");
+                   "space: list at most so many candidates and rejections, 0 for all (default 20)")
+      ->transform(whole_number<std::size_t>());
   options->problem.add_to(*verb);
   options->device.add_target_to(*verb);
   options->config.add_config_to(*verb);

@@ -10,6 +10,7 @@
 #include "tuner/cli/output.h"
 #include "tuner/cli/problem_options.h"
 #include "tuner/cli/report.h"
+#include "tuner/cli/validators.h"
 #include "tuner/cli/verb.h"
 #include "tuner/sweep.h"
 
@@ -175,7 +176,8 @@ Verb make_tune(CLI::App& command) {
       "attune tune --heads 2 --seq 256 --head-dim 64 --device emulator --target a100 --max-candidates 5 --json");
   verb->add_option("--budget", options->budget, "seconds after which no new trial begins (default 60)");
   verb->add_option("--max-candidates", options->max_candidates,
-                   "try at most so many configs, the default included (0: no limit)");
+                   "try at most so many configs, the default included (0: no limit)")
+      ->transform(whole_number<int>());
   verb->add_option("--trial-timeout", options->trial_timeout, "seconds after which a trial is ended (default 60)");
   options->problem.add_to(*verb);
   options->device.add_target_to(*verb);

@@ -1,0 +1,163 @@
+// Bad input gets exit status 2 and a message that names what is wrong; with --json the same message in the one document
+// on stdout.
+#include "tests/catch.h"
+#include "tests/cli/command.h"
+#include "tests/cli/temporary_folder.h"
+
+using namespace attune::testing;
+
+namespace {
+
+struct BadCase {
+  std::string line;
+  std::vector<std::string> message;  // what stderr must name
+};
+
+void require_refused(const std::vector<std::string>& arguments, const std::vector<std::string>& message) {
+  const CommandResult result = run_attune(arguments, kNoGpu);
+  INFO("stderr: " << result.err << "\nstdout: " << result.out);
+  CHECK(result.status == 2);
+  CHECK(result.out.empty());
+  for (const std::string& part : message) CHECK_THAT(result.err, ContainsSubstring(part));
+
+  std::vector<std::string> with_json = arguments;
+  with_json.push_back("--json");
+  const CommandResult as_json = run_attune(with_json, kNoGpu);
+  CHECK(as_json.status == 2);
+  const nlohmann::json document = as_json.json();
+  CHECK(document.at("status") == "error");
+  for (const std::string& part : message)
+    CHECK_THAT(document.at("message").get<std::string>(), ContainsSubstring(part));
+}
+
+}  // namespace
+
+TEST_CASE("a problem out of range is refused by every verb that takes one", "[nogpu]") {
+  const std::string verb = GENERATE("check", "show plan", "tune", "bench", "db best", "input --output /nonexistent/x");
+  const BadCase bad = GENERATE(values<BadCase>({
+      {"--seq 16 --head-dim 12", {"head dim 12", "multiple of 8"}},
+      {"--seq 16 --head-dim 264", {"head dim 264", "256"}},
+      {"--seq 16 --head-dim 0", {"head dim 0"}},
+      {"--seq 16 --head-dim -8", {"head dim -8"}},
+      {"--seq 0 --head-dim 64", {"query length 0", "at least 1"}},
+      {"--seq -3 --head-dim 64", {"query length -3"}},
+      {"--seq 16 --kv-seq 0 --head-dim 64", {"length 0"}},
+      {"--seq 16 --head-dim 64 --batch 0", {"batch 0"}},
+      {"--seq 16 --head-dim 64 --heads -2", {"heads -2"}},
+      {"--seq 16 --head-dim 64 --heads 3 --kv-heads 2", {"3", "divisible", "2"}},
+  }));
+  DYNAMIC_SECTION(verb << " " << bad.line) { require_refused(words(verb + " " + bad.line), bad.message); }
+}
+
+TEST_CASE("flags with bad values are named", "[nogpu]") {
+  const BadCase bad = GENERATE(values<BadCase>({
+      {"check --seq 16 --head-dim 64 --scale 0", {"--scale 0", "positive"}},
+      {"check --seq 16 --head-dim 64 --scale -0.5", {"--scale -0.5", "positive"}},
+      {"check --seq 16 --head-dim 64 --scale nan", {"--scale nan", "finite"}},
+      {"check --seq 16 --head-dim 64 --scale inf", {"--scale inf", "finite"}},
+      {"check --seq 16 --head-dim 64 --scale 1e39", {"--scale 1e+39", "finite"}},
+      {"check --seq 16 --head-dim 64 --scale 1e-60", {"--scale 1e-60", "positive"}},
+      {"check --seq 16 --head-dim 64 --dtype fp8", {"--dtype fp8", "bf16"}},
+      {"check --seq 16 --head-dim 64 --mask diagonal", {"--mask diagonal", "causal-top-left"}},
+      {"check --seq 16 --head-dim 64 --mask causal@", {"--mask causal@", "whole number"}},
+      {"check --seq 16 --head-dim 64 --mask causal@7x", {"--mask causal@7x", "whole number"}},
+      {"check --seq 16 --head-dim 64 --layout sbhd", {"--layout sbhd", "bshd"}},
+      {"check --seq 16 --head-dim 64 --pass backward", {"--pass backward", "forward"}},
+      {"check --seq sixteen --head-dim 64", {"--seq", "sixteen"}},
+      {"check --seq 16 --head-dim 64.5", {"--head-dim", "64.5"}},
+      {"check --seq 16 --head-dim 64 --seed -1", {"--seed", "-1"}},
+      {"check --seq 99999999999999999999 --head-dim 64", {"--seq", "99999999999999999999", "too large"}},
+      {"check --seq 16 --head-dim 4294967360", {"--head-dim", "4294967360", "too large"}},
+      {"check --seq 0x10 --head-dim 64", {"--seq", "0x10"}},
+      {"check --head-dim 64", {"needs --seq"}},
+      {"check --seq 16", {"needs --head-dim"}},
+      {"check --seq 16 --head-dim 64 --causal --mask none", {"--causal", "--mask none"}},
+      {"check --seq 16 --seq 17 --head-dim 64", {"--seq"}},
+      {"check --batch 3000000000 --seq 16 --head-dim 64", {"3000000000"}},
+      {"check --batch 1000000 --heads 1000 --seq 2000000000 --head-dim 256", {"too large"}},
+      {"check --seq 3000000000 --head-dim 64", {"3000000000"}},
+      {"check --seq 16 --head-dim 64 --device gpu", {"--device gpu", "cuda:N or emulator"}},
+      {"check --seq 16 --head-dim 64 --device cuda:-1", {"--device cuda:-1", "cuda:N or emulator"}},
+      {"check --seq 16 --head-dim 64 --device cuda:1x", {"--device cuda:1x"}},
+      {"check --seq 16 --head-dim 64 --device cuda:0 --target a100", {"--target a100", "leave one of them out"}},
+      {"check --seq 16 --head-dim 64 --device cuda:0 --async lazy", {"--async", "emulator"}},
+      {"check --seq 16 --head-dim 64 --device emulator --async late", {"--async late", "eager or lazy"}},
+      {"check --seq 16 --head-dim 64 --device emulator --schedule fifo", {"--schedule fifo", "round-robin or random"}},
+      {"check --seq 16 --head-dim 64 --device emulator --emulator-seed 3", {"--emulator-seed", "--schedule random"}},
+      {"check --seq 16 --head-dim 64 --target v100", {"v100", "a100", "h200"}},
+      {"show source --seq 16 --head-dim 64 --target sm_70", {"sm_70", "sm_80"}},
+      {"show everything --seq 16 --head-dim 64", {"everything", "source"}},
+      {"show plan --seq 16 --head-dim 64 --limit -1", {"--limit"}},
+      {"tune --seq 16 --head-dim 64 --budget 0", {"--budget 0"}},
+      {"tune --seq 16 --head-dim 64 --budget nan", {"--budget nan"}},
+      {"tune --seq 16 --head-dim 64 --max-candidates -1", {"--max-candidates -1"}},
+      {"tune --seq 16 --head-dim 64 --trial-timeout -1", {"--trial-timeout -1"}},
+      {"bench --seq 16 --head-dim 64 --seconds 0", {"--seconds 0"}},
+      {"run --output o.safetensors", {"--input"}},
+      {"input --seq 16 --head-dim 64", {"--output"}},
+      {"check --seq 16 --head-dim 64 --frobnicate", {"--frobnicate", "attune check --help"}},
+      {"frobnicate", {"frobnicate"}},
+      {"db", {"verb is missing", "attune db --help"}},
+      {"db forget", {"forget"}},
+  }));
+  DYNAMIC_SECTION(bad.line) { require_refused(words(bad.line), bad.message); }
+}
+
+TEST_CASE("no arguments at all: exit status 2 and a hint", "[nogpu]") {
+  const CommandResult result = run_attune({});
+  CHECK(result.status == 2);
+  CHECK_THAT(result.err, ContainsSubstring("attune --help"));
+}
+
+TEST_CASE("--problem takes the whole problem, and nothing beside it", "[nogpu]") {
+  require_refused({"check", "--problem", "forward bf16 b1 hq1 sq16 d64", "--seq", "16"}, {"--problem", "--seq"});
+  require_refused({"check", "--problem", "forward bf16 b1 hq1 sq16 d64", "--causal"}, {"--problem", "--causal"});
+  require_refused({"check", "--problem", "forward bf16 b1 hq1 sq16 d64 sideways"}, {"sideways"});
+  require_refused({"check", "--problem", "forward bf16 b1 hq1 sq16 d20"}, {"head dim 20"});
+  require_refused({"check", "--problem", ""}, {"--problem", "empty"});
+}
+
+TEST_CASE("a config that does not parse names the word; one that does not fit names the numbers", "[nogpu]") {
+  const std::vector<std::string> check = words("check --seq 16 --head-dim 64 --target a100 --config");
+  const auto with = [&](const std::string& config) {
+    std::vector<std::string> arguments = check;
+    arguments.push_back(config);
+    return arguments;
+  };
+  require_refused(with("fancy"), {"fancy", "sm80"});
+  require_refused(with("sm80 q128 zz9"), {"zz9"});
+  require_refused(with("sm80 q99999999999999999999"), {"q99999999999999999999"});
+  require_refused(with(""), {"--config", "empty"});
+  require_refused(with("sm80 q128 kv64 w3 st2"), {"does not fit", "q128", "w3", "attune show space"});
+  require_refused(with("sm80 q128 kv64 w0 st2"), {"does not fit", "w0"});
+  require_refused(with("sm80 q64 kv256 w4 st4 qsmem"), {"does not fit", "shared memory", "166912"});
+  require_refused(with("sm80 q64 kv64 w4 st2 whole"), {"does not fit", "16"});
+}
+
+TEST_CASE("cuda without a GPU says what is missing and what runs without one", "[nogpu]") {
+  for (const std::string verb : {"check", "bench", "tune", "show plan", "db best"}) {
+    const std::string device = GENERATE("cuda", "cuda:0", "cuda:5");
+    require_refused(words(verb + " --seq 16 --head-dim 64 --device " + device),
+                    {"--device cuda:", "GPU", "--device emulator"});
+  }
+}
+
+TEST_CASE("a missing NVRTC is named with what to do, and show source needs none", "[nogpu]") {
+  const TemporaryFolder folder;
+  std::map<std::string, std::string> environment = kNoGpu;
+  environment["ATTUNE_NVRTC"] = folder / "libnvrtc.so.13";
+  environment["ATTUNE_CACHE_DIR"] = folder / "cache";
+  const CommandResult ptx = run_attune(words("show ptx --seq 16 --head-dim 64 --target a100 --json"), environment);
+  CHECK(ptx.status == 2);
+  CHECK(ptx.json().at("code") == "nvrtc_unavailable");
+  CHECK_THAT(ptx.err, ContainsSubstring("NVRTC"));
+  CHECK(run_attune(words("show source --seq 16 --head-dim 64 --target a100"), environment).status == 0);
+  const CommandResult devices = run_attune(words("devices --json"), environment);
+  CHECK(devices.status == 0);
+  CHECK(devices.json().at("nvrtc").contains("missing"));
+}
+
+TEST_CASE("bench refuses a device whose times mean nothing", "[nogpu]") {
+  require_refused(words("bench --seq 16 --head-dim 64 --device emulator"),
+                  {"emulator", "cannot time", "--device cuda:N"});
+}

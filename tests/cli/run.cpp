@@ -1,0 +1,213 @@
+// Real tensors through `run`, and `check`, against an oracle of the tests' own; and both must be able to fail.
+#include <cmath>
+#include <filesystem>
+
+#include "tests/catch.h"
+#include "tests/cli/command.h"
+#include "tests/cli/oracle.h"
+#include "tests/cli/safetensors_file.h"
+#include "tests/cli/temporary_folder.h"
+
+using namespace attune::testing;
+
+namespace {
+
+struct RunCase {
+  bool bf16, bhsd, causal;
+  int batch, heads_q, heads_kv, seq_q, seq_kv, dim;
+};
+
+std::string shape_flags(const RunCase& c) {
+  return std::string("--dtype ") + (c.bf16 ? "bf16" : "fp16") + " --layout " + (c.bhsd ? "bhsd" : "bshd") +
+         " --batch " + std::to_string(c.batch) + " --heads " + std::to_string(c.heads_q) + " --kv-heads " +
+         std::to_string(c.heads_kv) + " --seq " + std::to_string(c.seq_q) + " --kv-seq " + std::to_string(c.seq_kv) +
+         " --head-dim " + std::to_string(c.dim);
+}
+
+void run_and_compare(const RunCase& c, const std::string& device) {
+  const TemporaryFolder folder;
+  std::vector<std::string> make = words("input " + shape_flags(c));
+  make.insert(make.end(), {"--output", folder / "qkv.safetensors"});
+  REQUIRE(run_attune(make).status == 0);
+  std::vector<std::string> run = words(std::string("run --check --json --layout ") + (c.bhsd ? "bhsd " : "bshd ") +
+                                       device + (c.causal ? " --causal" : ""));
+  run.insert(run.end(), {"--input", folder / "qkv.safetensors", "--output", folder / "o.safetensors"});
+  const CommandResult result = run_attune(run);
+  INFO(result.err << result.out);
+  REQUIRE(result.status == 0);
+  CHECK(result.json().at("status") == "ok");
+  CHECK(result.json().at("origin") == "default");
+  CHECK(result.json().at("outputs").at("o").at("within") == true);
+
+  const ParsedFile in(read_file(folder / "qkv.safetensors")), out(read_file(folder / "o.safetensors"));
+  CHECK(out.shape("o") == in.shape("q"));
+  CHECK(out.shape("lse") == std::vector<std::uint64_t>{static_cast<std::uint64_t>(c.batch),
+                                                       static_cast<std::uint64_t>(c.heads_q),
+                                                       static_cast<std::uint64_t>(c.seq_q)});
+  CHECK(out.header.at("lse").at("dtype") == "F32");
+  const auto q = in.values<std::uint16_t>("q"), k = in.values<std::uint16_t>("k"), v = in.values<std::uint16_t>("v"),
+             o = out.values<std::uint16_t>("o");
+  const auto lse = out.values<float>("lse");
+  const auto index = [&](int heads, int seq, int b, int h, int row, int d) {
+    return c.bhsd ? ((b * heads + h) * seq + row) * c.dim + d : ((b * seq + row) * heads + h) * c.dim + d;
+  };
+  const auto q_at = [&](int b, int h, int row, int d) {
+    return value_of(c.bf16, q[index(c.heads_q, c.seq_q, b, h, row, d)]);
+  };
+  const auto k_at = [&](int b, int h, int row, int d) {
+    return value_of(c.bf16, k[index(c.heads_kv, c.seq_kv, b, h, row, d)]);
+  };
+  const auto v_at = [&](int b, int h, int row, int d) {
+    return value_of(c.bf16, v[index(c.heads_kv, c.seq_kv, b, h, row, d)]);
+  };
+  const Reference reference = plain_attention(c.batch, c.heads_q, c.heads_kv, c.seq_q, c.seq_kv, c.dim, c.causal,
+                                              1 / std::sqrt(c.dim), q_at, k_at, v_at);
+  double difference = 0, norm = 0;
+  std::size_t at = 0;
+  for (int b = 0; b < c.batch; ++b) {
+    for (int h = 0; h < c.heads_q; ++h) {
+      for (int row = 0; row < c.seq_q; ++row) {
+        for (int d = 0; d < c.dim; ++d, ++at) {
+          const double x = value_of(c.bf16, o[index(c.heads_q, c.seq_q, b, h, row, d)]);
+          difference += (x - reference.o[at]) * (x - reference.o[at]);
+          norm += reference.o[at] * reference.o[at];
+        }
+      }
+    }
+  }
+  CHECK(std::sqrt(difference / norm) <= (c.bf16 ? 3e-3 : 4e-4));
+  REQUIRE(lse.size() == reference.lse.size());
+  double worst = 0;
+  for (std::size_t i = 0; i < lse.size(); ++i) {
+    if (std::isinf(reference.lse[i])) {
+      CHECK(static_cast<double>(lse[i]) == reference.lse[i]);
+    } else {
+      worst = std::max(worst, std::abs(lse[i] - reference.lse[i]) - 1e-6 * std::abs(reference.lse[i]));
+    }
+  }
+  CHECK(worst <= 1e-5);
+}
+
+constexpr RunCase kCases[] = {
+    {true, false, true, 2, 6, 2, 50, 70, 64},
+    {false, true, true, 1, 4, 4, 70, 33, 40},
+    {true, true, false, 1, 2, 1, 17, 129, 128},
+};
+
+}  // namespace
+
+TEST_CASE("run: a file in, a file out, as the textbook has it", "[emulator]") {
+  const RunCase c = GENERATE(from_range(std::begin(kCases), std::end(kCases)));
+  DYNAMIC_SECTION(shape_flags(c)) { run_and_compare(c, "--device emulator --target a100"); }
+}
+
+TEST_CASE("run on the GPU", "[gpu]") {
+  const RunCase c = GENERATE(from_range(std::begin(kCases), std::end(kCases)));
+  DYNAMIC_SECTION(shape_flags(c)) { run_and_compare(c, "--device cuda:0"); }
+}
+
+TEST_CASE("check: JSON with status, config, origin and the errors of each output", "[emulator]") {
+  const std::string options = GENERATE("", " --async lazy", " --schedule random --emulator-seed 7 --async lazy");
+  const CommandResult result =
+      run_attune(words("check --dtype fp16 --heads 2 --seq 40 --kv-seq 65 --head-dim 72 --causal --device emulator "
+                       "--target h200 --json" +
+                       options));
+  INFO(result.err);
+  REQUIRE(result.status == 0);
+  const nlohmann::json document = result.json();
+  CHECK(document.at("status") == "ok");
+  CHECK(document.at("origin") == "default");
+  CHECK_FALSE(document.at("config").get<std::string>().empty());
+  CHECK_THAT(document.at("device").get<std::string>(), ContainsSubstring("emulator"));
+  for (const std::string output : {"o", "lse"}) {
+    CHECK(document.at("outputs").at(output).at("relative").get<double>() > 0);
+    CHECK(document.at("outputs").at(output).at("relative").get<double>() < 1e-3);
+    CHECK(document.at("outputs").at(output).at("max_abs").get<double>() > 0);
+  }
+}
+
+TEST_CASE("check with a given config says so, in text too", "[emulator]") {
+  std::vector<std::string> arguments = words("check --seq 33 --head-dim 64 --device emulator --target a100 --config");
+  arguments.push_back("sm80 q64 kv32 w4 st1 qsmem");
+  const CommandResult result = run_attune(arguments);
+  INFO(result.err);
+  CHECK(result.status == 0);
+  CHECK_THAT(result.out, ContainsSubstring("sm80 q64 kv32 w4 st1 qsmem"));
+  CHECK_THAT(result.out, ContainsSubstring("given"));
+  CHECK_THAT(result.out, ContainsSubstring("relative"));
+}
+
+TEST_CASE("without a GPU and without --device the emulator runs, and it says so", "[emulator]") {
+  const CommandResult result = run_attune(words("check --seq 16 --head-dim 64"), kNoGpu);
+  CHECK(result.status == 0);
+  CHECK_THAT(result.err, ContainsSubstring("no GPU here"));
+  CHECK_THAT(result.err, ContainsSubstring("emulator"));
+}
+
+TEST_CASE("check on the GPU", "[gpu]") {
+  const CommandResult result =
+      run_attune(words("check --batch 2 --heads 8 --kv-heads 2 --seq 1000 --kv-seq 1500 --head-dim 128 --causal "
+                       "--device cuda:0 --json"));
+  INFO(result.err);
+  CHECK(result.status == 0);
+  CHECK(result.json().at("status") == "ok");
+}
+
+TEST_CASE("check and run --check fail a kernel that computes something else", "[emulator]") {
+  const TemporaryFolder folder;
+  const std::string templates = folder / "templates";
+  std::filesystem::copy(ATTUNE_SOURCE_DIR "/templates", templates, std::filesystem::copy_options::recursive);
+  const std::string step = templates + "/steps/online_softmax.cu";
+  std::string text = read_file(step);
+  const std::string right = "kLn2 = 0.693147";
+  REQUIRE(text.find(right) != std::string::npos);
+  write_file(step, text.replace(text.find(right), right.size(), "kLn2 = 0.693347"));
+
+  const std::map<std::string, std::string> environment = {{"ATTUNE_TEMPLATE_DIR", templates}};
+  const CommandResult check =
+      run_attune(words("check --seq 40 --head-dim 64 --device emulator --target a100 --json"), environment);
+  INFO(check.err);
+  CHECK(check.status == 1);
+  CHECK(check.json().at("status") == "wrong_result");
+  CHECK(check.json().at("outputs").at("lse").at("within") == false);
+  CHECK(check.json().at("outputs").at("o").at("within") == true);
+
+  REQUIRE(run_attune({"input", "--seq", "40", "--head-dim", "64", "--output", folder / "qkv.safetensors"}).status == 0);
+  const std::vector<std::string> run = {"run",
+                                        "--input",
+                                        folder / "qkv.safetensors",
+                                        "--output",
+                                        folder / "o.safetensors",
+                                        "--device",
+                                        "emulator",
+                                        "--target",
+                                        "a100",
+                                        "--check"};
+  const CommandResult wrong = run_attune(run, environment);
+  CHECK(wrong.status == 1);
+  CHECK_THAT(wrong.out, ContainsSubstring("NOT WITHIN"));
+  CHECK(run_attune(run).status == 0);
+}
+
+TEST_CASE("check names the rule that a kernel breaks on the emulator", "[emulator]") {
+  const TemporaryFolder folder;
+  const std::string templates = folder / "templates";
+  std::filesystem::copy(ATTUNE_SOURCE_DIR "/templates", templates, std::filesystem::copy_options::recursive);
+  const std::string ring = templates + "/steps/kv_ring.cu";
+  std::string text = read_file(ring);
+  // Without waiting for its copies, a CTA reads what has not arrived.
+  std::size_t removed = 0;
+  for (std::size_t at = text.find("cp_async_wait"); at != std::string::npos; at = text.find("cp_async_wait", at)) {
+    const std::size_t end = text.find(';', at);
+    text.replace(at, end - at, "");
+    ++removed;
+  }
+  REQUIRE(removed > 0);
+  write_file(ring, text);
+  const CommandResult check =
+      run_attune(words("check --seq 200 --head-dim 64 --device emulator --target a100 --async lazy --json"),
+                 {{"ATTUNE_TEMPLATE_DIR", templates}});
+  INFO(check.err << check.out);
+  CHECK(check.status == 1);
+  CHECK_FALSE(check.json().at("reason").get<std::string>().empty());
+}

@@ -1,0 +1,147 @@
+// `tune`, `db` and `bench`: what is stored, what is picked afterwards, and what happens to a database that cannot be
+// used.
+#include <filesystem>
+
+#include "tests/catch.h"
+#include "tests/cli/command.h"
+#include "tests/cli/temporary_folder.h"
+
+using namespace attune::testing;
+
+namespace {
+const std::string kShape = " --heads 2 --seq 48 --head-dim 64 --causal";
+const std::string kEmulator = " --device emulator --target a100";
+}  // namespace
+
+TEST_CASE("tune on the emulator: correct, ranked by the cost model, stored, picked", "[emulator]") {
+  const TemporaryFolder folder;
+  const std::map<std::string, std::string> environment = {{"ATTUNE_DATABASE", folder / "new/tuning.db"}};
+  const CommandResult tuned =
+      run_attune(words("tune --max-candidates 3 --budget 100 --json" + kShape + kEmulator), environment);
+  INFO(tuned.err);
+  REQUIRE(tuned.status == 0);
+  const nlohmann::json document = tuned.json();
+  CHECK(document.at("status") == "ok");
+  CHECK(document.at("timed") == false);
+  CHECK_THAT(document.at("basis").get<std::string>(), ContainsSubstring("cost model"));
+  CHECK_THAT(document.at("basis").get<std::string>(), ContainsSubstring("emulator"));
+  CHECK(document.at("tried") == 3);
+  CHECK(document.at("counts").at("ok") == 3);
+  CHECK(document.at("best").at("rigor") == "estimate");
+  CHECK(document.at("default").at("status") == "ok");
+  // A line for each trial where stderr is no terminal.
+  CHECK_THAT(tuned.err, ContainsSubstring("3/3"));
+
+  SECTION("db list and db best find it") {
+    const nlohmann::json list = run_attune(words("db list --json"), environment).json();
+    REQUIRE(list.at("entries").size() == 1);
+    CHECK(list.at("entries").at(0).at("problem") == "forward bf16 b1 hq2 sq48 d64 causal");
+    CHECK(list.at("entries").at(0).at("rows") == 3);
+    const CommandResult best = run_attune(words("db best --target a100 --json" + kShape), environment);
+    CHECK(best.status == 0);
+    CHECK(best.json().at("best").at(0).at("config") == document.at("best").at("config"));
+    CHECK(run_attune(words("db best --json"), environment).json().at("best").size() == 1);
+    CHECK(run_attune(words("db best --target h200 --json" + kShape), environment).status == 1);
+    CHECK(run_attune(words("db best --target a100 --heads 2 --seq 49 --head-dim 64"), environment).status == 1);
+  }
+  SECTION("check and show pick it: exact, and for another length the nearest shape") {
+    const nlohmann::json check = run_attune(words("check --json" + kShape + kEmulator), environment).json();
+    CHECK(check.at("origin") == "exact");
+    CHECK(check.at("config") == document.at("best").at("config"));
+    const nlohmann::json plan =
+        run_attune(words("show plan --target a100 --heads 2 --seq 60 --head-dim 64 --causal --json"), environment)
+            .json();
+    CHECK(plan.at("origin") == "nearest shape");
+    CHECK(run_attune(words("show plan --target a100 --heads 2 --seq 60 --head-dim 128 --json"), environment)
+              .json()
+              .at("origin") == "default");
+  }
+  SECTION("a second run tries nothing again") {
+    const nlohmann::json again =
+        run_attune(words("tune --max-candidates 3 --budget 100 --json" + kShape + kEmulator), environment).json();
+    CHECK(again.at("tried") == 0);
+    CHECK(again.at("reused") == 3);
+    CHECK(again.at("best").at("config") == document.at("best").at("config"));
+  }
+}
+
+TEST_CASE("tune in text says what its ranking rests on", "[emulator]") {
+  const TemporaryFolder folder;
+  std::vector<std::string> arguments = words("tune --max-candidates 1" + kShape + kEmulator);
+  arguments.insert(arguments.end(), {"--database", folder / "tuning.db"});
+  const CommandResult result = run_attune(arguments);
+  INFO(result.err);
+  CHECK(result.status == 0);
+  CHECK_THAT(result.out, ContainsSubstring("ranked by the cost model, proven on the emulator"));
+  CHECK_THAT(result.out, ContainsSubstring("best"));
+  CHECK(std::filesystem::exists(folder / "tuning.db"));
+}
+
+TEST_CASE("tune and bench on the GPU", "[gpu]") {
+  const TemporaryFolder folder;
+  const std::map<std::string, std::string> environment = {{"ATTUNE_DATABASE", folder / "tuning.db"}};
+  const std::string problem = " --batch 2 --heads 4 --seq 1024 --head-dim 64 --device cuda:0 --json";
+  const CommandResult tuned = run_attune(words("tune --max-candidates 4 --budget 60" + problem), environment);
+  INFO(tuned.err);
+  REQUIRE(tuned.status == 0);
+  CHECK(tuned.json().at("timed") == true);
+  CHECK(tuned.json().at("best").at("median_us").get<double>() > 0);
+  CHECK(tuned.json().at("best").at("median_us").get<double>() <=
+        tuned.json().at("default").at("median_us").get<double>());
+
+  const CommandResult bench = run_attune(words("bench --seconds 0.2" + problem), environment);
+  INFO(bench.err);
+  REQUIRE(bench.status == 0);
+  const nlohmann::json document = bench.json();
+  CHECK(document.at("origin") == "exact");
+  CHECK(document.at("config") == tuned.json().at("best").at("config"));
+  CHECK(document.at("p20_us").get<double>() <= document.at("median_us").get<double>());
+  CHECK(document.at("median_us").get<double>() <= document.at("p80_us").get<double>());
+  CHECK(document.at("tflops").get<double>() > 0);
+  CHECK(document.contains("sm_clock_mhz"));
+}
+
+TEST_CASE("looking things up leaves no database behind", "[nogpu]") {
+  const TemporaryFolder folder;
+  const std::map<std::string, std::string> environment = {{"ATTUNE_DATABASE", folder / "tuning.db"}};
+  CHECK(run_attune(words("show plan --seq 16 --head-dim 64 --target a100"), environment).status == 0);
+  CHECK(run_attune(words("db list"), environment).status == 0);
+  CHECK(run_attune(words("db list --json"), environment).json().at("entries").empty());
+  CHECK(run_attune(words("db best"), environment).status == 1);
+  const CommandResult best = run_attune(words("db best --seq 16 --head-dim 64 --target a100 --json"), environment);
+  CHECK(best.status == 1);
+  CHECK(best.json().at("status") == "nothing_found");
+  CHECK_FALSE(std::filesystem::exists(folder / "tuning.db"));
+}
+
+TEST_CASE("a corrupt database is kept aside, named, and work goes on", "[nogpu]") {
+  const TemporaryFolder folder;
+  const std::string garbage = "this was never SQLite" + std::string(5000, 'x');
+  write_file(folder / "tuning.db", garbage);
+  const CommandResult result = run_attune(words("show plan --seq 16 --head-dim 64 --target a100 --json"),
+                                          {{"ATTUNE_DATABASE", folder / "tuning.db"}});
+  CHECK(result.status == 0);
+  CHECK(result.json().at("origin") == "default");
+  CHECK_THAT(result.err, ContainsSubstring("tuning.db.corrupt-"));
+  int kept = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+    if (entry.path().filename().string().rfind("tuning.db.corrupt-", 0) != 0) continue;
+    ++kept;
+    CHECK(read_file(entry.path().string()) == garbage);
+  }
+  CHECK(kept == 1);
+}
+
+TEST_CASE("a database that cannot take results is refused before tuning, and kept", "[nogpu]") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "folder.db";
+  std::filesystem::create_directory(path);
+  std::vector<std::string> tune = words("tune --max-candidates 1 --json" + kShape + kEmulator);
+  tune.insert(tune.end(), {"--database", path});
+  const CommandResult result = run_attune(tune);
+  INFO(result.err);
+  CHECK(result.status == 2);
+  CHECK(result.json().at("code") == "database");
+  CHECK_THAT(result.err, ContainsSubstring("folder.db"));
+  CHECK(std::filesystem::is_directory(path));
+}
