@@ -18,6 +18,10 @@ std::int64_t clamped_offset(std::int64_t offset) {
   return std::clamp<std::int64_t>(offset, Limits::min(), Limits::max());
 }
 
+// A tile's rows beyond the only row of a tensor have addresses too, which are aligned only if no stride of its own
+// moves them.
+std::int64_t row_stride(const TensorView& view, std::int64_t rows) { return rows > 1 ? view.stride_row : 0; }
+
 class Packer {
  public:
   Packer(const KernelLaunch& launch, const AttentionProblem& problem, const ForwardTensors& tensors,
@@ -53,25 +57,25 @@ class Packer {
       case KernelArgument::q_stride_head:
         return put(to, tensors_.q.stride_head);
       case KernelArgument::q_stride_row:
-        return put(to, tensors_.q.stride_row);
+        return put(to, row_stride(tensors_.q, problem_.seq_q));
       case KernelArgument::k_stride_batch:
         return put(to, tensors_.k.stride_batch);
       case KernelArgument::k_stride_head:
         return put(to, tensors_.k.stride_head);
       case KernelArgument::k_stride_row:
-        return put(to, tensors_.k.stride_row);
+        return put(to, row_stride(tensors_.k, problem_.seq_kv));
       case KernelArgument::v_stride_batch:
         return put(to, tensors_.v.stride_batch);
       case KernelArgument::v_stride_head:
         return put(to, tensors_.v.stride_head);
       case KernelArgument::v_stride_row:
-        return put(to, tensors_.v.stride_row);
+        return put(to, row_stride(tensors_.v, problem_.seq_kv));
       case KernelArgument::o_stride_batch:
         return put(to, tensors_.o.stride_batch);
       case KernelArgument::o_stride_head:
         return put(to, tensors_.o.stride_head);
       case KernelArgument::o_stride_row:
-        return put(to, tensors_.o.stride_row);
+        return put(to, row_stride(tensors_.o, problem_.seq_q));
       case KernelArgument::o_fp64:
         return put(to, reference_.o);
       case KernelArgument::lse_fp64:
