@@ -20,7 +20,8 @@ struct ConfigChoice {
   std::string detail;  ///< for people: the problem or device that it was tuned for
 };
 
-/// What the runtime asks for a config. find() is quick, never launches, never throws for a missing entry, and is thread-safe.
+/// What the runtime asks for a config. find() is quick, never launches, never throws for a missing entry, and is
+/// thread-safe.
 class ConfigSource {
  public:
   virtual ~ConfigSource() = default;

@@ -19,17 +19,18 @@ using Stream = void*;
 
 /// What the compiler and the loader said about a kernel.
 struct KernelResources {
-  int registers = 0;         ///< per thread
-  int spill_bytes = 0;       ///< spill stores + loads per thread
+  int registers = 0;    ///< per thread
+  int spill_bytes = 0;  ///< spill stores + loads per thread
   int stack_bytes = 0;
-  std::size_t shared_bytes = 0;  ///< dynamic
+  std::size_t shared_bytes = 0;         ///< dynamic
   std::vector<std::string> advisories;  ///< lines of the log about serialized or ignored instructions
-  std::string log;           ///< the whole compile log
-  double compile_ms = 0;     ///< as measured when it was compiled
+  std::string log;                      ///< the whole compile log
+  double compile_ms = 0;                ///< as measured when it was compiled
   bool from_cache = false;
 };
 
-/// Loaded code, ready to launch on the device that compiled it. Immutable, shared between threads; holds the device alive.
+/// Loaded code, ready to launch on the device that compiled it. Immutable, shared between threads; holds the device
+/// alive.
 class CompiledKernel {
  public:
   virtual ~CompiledKernel() = default;
@@ -45,8 +46,8 @@ struct Toolchain {
   std::string driver;    ///< driver's CUDA version, or "emulator"
 };
 
-/// Where plans run. Two implementations: CudaDevice, EmulatorDevice. All functions are safe to call from several threads and throw
-/// Error; none ends the process. Pointers are only meaningful to the device that allocated them.
+/// Where plans run. Two implementations: CudaDevice, EmulatorDevice. All functions are safe to call from several
+/// threads and throw Error; none ends the process. Pointers are only meaningful to the device that allocated them.
 class Device {
  public:
   virtual ~Device() = default;
@@ -56,19 +57,22 @@ class Device {
   virtual std::string description() const = 0;  ///< for people: "cuda:0 NVIDIA H200", "emulator of h200"
   virtual Toolchain toolchain() const = 0;
 
-  /// Compiles (or takes from the cubin cache) and loads. Throws Error(compile_failed) with the log, Error(nvrtc_unavailable).
+  /// Compiles (or takes from the cubin cache) and loads. Throws Error(compile_failed) with the log,
+  /// Error(nvrtc_unavailable).
   virtual std::shared_ptr<const CompiledKernel> compile(const KernelLaunch& launch) = 0;
 
   /// At least 256-byte aligned. Throws Error(driver) when memory runs out, naming the bytes asked for and those free.
   virtual DevicePointer allocate(std::size_t bytes) = 0;
   virtual void free(DevicePointer pointer) noexcept = 0;
   virtual std::size_t free_bytes() const = 0;
-  virtual void copy_to_device(DevicePointer to, const void* from, std::size_t bytes) = 0;    ///< synchronous
-  virtual void copy_from_device(void* to, DevicePointer from, std::size_t bytes) = 0;        ///< synchronous
+  virtual void copy_to_device(DevicePointer to, const void* from, std::size_t bytes) = 0;  ///< synchronous
+  virtual void copy_from_device(void* to, DevicePointer from, std::size_t bytes) = 0;      ///< synchronous
   virtual void fill(DevicePointer to, std::uint8_t value, std::size_t bytes, Stream stream = nullptr) = 0;
 
-  /// `arguments` holds the kernel's argument struct. Asynchronous on CUDA; on the emulator it returns when the kernel has ended.
-  virtual void launch(const CompiledKernel& kernel, std::uint32_t grid_x, const void* arguments, std::size_t bytes, Stream stream) = 0;
+  /// `arguments` holds the kernel's argument struct. Asynchronous on CUDA; on the emulator it returns when the kernel
+  /// has ended.
+  virtual void launch(const CompiledKernel& kernel, std::uint32_t grid_x, const void* arguments, std::size_t bytes,
+                      Stream stream) = 0;
   virtual void synchronize(Stream stream) = 0;
 
   /// Whether the stream is being captured into a graph: then nothing may be compiled, loaded or allocated.
@@ -85,8 +89,13 @@ class DeviceBuffer {
   DeviceBuffer(std::shared_ptr<Device> device, std::size_t bytes)
       : device_(std::move(device)), bytes_(bytes), pointer_(bytes ? device_->allocate(bytes) : 0) {}
   DeviceBuffer(DeviceBuffer&& other) noexcept { swap(other); }
-  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept { swap(other); return *this; }
-  ~DeviceBuffer() { if (pointer_) device_->free(pointer_); }
+  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~DeviceBuffer() {
+    if (pointer_) device_->free(pointer_);
+  }
 
   DevicePointer pointer() const { return pointer_; }
   std::size_t bytes() const { return bytes_; }
