@@ -16,7 +16,9 @@ struct TrialOptions {
   double sample_seconds = 0.1;  ///< time spent on timing samples
   int min_samples = 5;
   bool check = true;               ///< against the oracle before timing
-  int spill_allowance_bytes = 64;  ///< of spill stores and loads per thread; a kernel that spills more is not run
+  /// Spill stores and loads per thread; a kernel that spills more is not run. mma.sync kernels may spill a little: on an H200 the fastest
+  /// config at D = 112 spills 324 bytes, most of them outside the inner loop.
+  int spill_allowance_bytes = 512;
   int cuda_ordinal = 0;            ///< of the device, for its clock
 };
 
