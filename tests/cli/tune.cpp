@@ -65,6 +65,29 @@ TEST_CASE("tune on the emulator: correct, ranked by the cost model, stored, pick
   }
 }
 
+TEST_CASE("a database of a newer version is read, never written, and tune says so", "[emulator]") {
+  const TemporaryFolder folder;
+  const std::map<std::string, std::string> environment = {{"ATTUNE_DATABASE", folder / "tuning.db"}};
+  const std::string tune = "tune --max-candidates 1 --json" + kShape + kEmulator;
+  REQUIRE(run_attune(words(tune), environment).status == 0);
+  std::string bytes = read_file(folder / "tuning.db");
+  // The user version of an SQLite file: four bytes from offset 60, the highest first.
+  REQUIRE(bytes.size() > 100);
+  bytes[62] = 1;
+  write_file(folder / "tuning.db", bytes);
+
+  const CommandResult refused = run_attune(words(tune), environment);
+  INFO(refused.err);
+  CHECK(refused.status == 2);
+  CHECK(refused.json().at("code") == "database");
+  CHECK_THAT(refused.err, ContainsSubstring("tuning.db"));
+  CHECK_THAT(refused.err, ContainsSubstring("newer"));
+  const CommandResult check = run_attune(words("check --json" + kShape + kEmulator), environment);
+  CHECK(check.status == 0);
+  CHECK_THAT(check.err, ContainsSubstring("newer"));
+  CHECK(read_file(folder / "tuning.db") == bytes);
+}
+
 TEST_CASE("tune in text says what its ranking rests on", "[emulator]") {
   const TemporaryFolder folder;
   std::vector<std::string> arguments = words("tune --max-candidates 1" + kShape + kEmulator);

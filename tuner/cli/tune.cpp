@@ -1,4 +1,5 @@
 #include <fmt/core.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -27,6 +28,12 @@ struct TuneOptions {
   double trial_timeout = 60;
 };
 
+/// A longer line would wrap, and then not be rewritten as a whole.
+std::size_t terminal_columns() {
+  winsize size{};
+  return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col : 80;
+}
+
 /// On a terminal one line that is rewritten, elsewhere a line for each trial; always on stderr.
 class ProgressPrinter {
  public:
@@ -35,17 +42,19 @@ class ProgressPrinter {
   void operator()(const SweepProgress& progress) {
     std::string best = "none yet";
     if (progress.best) {
-      best = describe(*progress.best);
+      best = canonical_text(progress.best->config);
       if (progress.default_measurement) best += compare_with_default(*progress.best, *progress.default_measurement);
     }
-    const std::string line =
-        fmt::format("{}/{}  {:.0f}/{:.0f} s  best: {}", progress.done, progress.total, progress.seconds, budget_, best);
+    const std::string count =
+        fmt::format("{}/{}  {:.0f}/{:.0f} s", progress.done, progress.total, progress.seconds, budget_);
     if (terminal_) {
-      fmt::print(stderr, "\r\x1b[K{}", line);
+      const std::string line = fmt::format("{}  best: {}", count, best);
+      fmt::print(stderr, "\r\x1b[K{}", line.substr(0, terminal_columns() - 1));
       std::fflush(stderr);
       open_line_ = true;
     } else {
-      fmt::print(stderr, "{}  | {}{}\n", line, describe(progress.last), progress.reused ? " (stored earlier)" : "");
+      fmt::print(stderr, "{}  {}{}; best: {}\n", count, describe(progress.last),
+                 progress.reused ? " (stored earlier)" : "", best);
     }
   }
   void finish() {
@@ -56,7 +65,7 @@ class ProgressPrinter {
   static std::string compare_with_default(const Measurement& best, const Measurement& default_measurement) {
     const double mine = best.ranking_us(), other = default_measurement.ranking_us();
     if (default_measurement.status != MeasurementStatus::ok || mine <= 0 || other <= 0) return "";
-    return fmt::format(", {:.2f}x the default's speed", other / mine);
+    return fmt::format(", {:.2f}x the default{}", other / mine, best.median_us > 0 ? "'s speed" : " by the cost model");
   }
 
  private:
@@ -80,9 +89,8 @@ Json report(const AttentionProblem& problem, const ChosenDevice& device, const S
                    {"database", database.path().string()}};
   if (result.best) document["best"] = to_json(*result.best);
   if (result.default_measurement) document["default"] = to_json(*result.default_measurement);
-  if (result.best && result.default_measurement && result.best->ranking_us() > 0 &&
-      result.default_measurement->ranking_us() > 0) {
-    document["speed_over_default"] = result.default_measurement->ranking_us() / result.best->ranking_us();
+  if (result.timed && result.best && result.default_measurement && result.default_measurement->median_us > 0) {
+    document["speed_over_default"] = result.default_measurement->median_us / result.best->median_us;
   }
   Json counts = Json::object();
   for (const Measurement& row : result.rows) {
