@@ -146,10 +146,14 @@ struct AttentionRuntime::State {
     return {default_config(problem, device->spec()), ConfigOrigin::default_config, ""};
   }
 
+  KernelPlan plan(const AttentionProblem& problem, const ConfigChoice& choice) const {
+    return generate(problem, choice.config, device->spec(), templates, device->target());
+  }
+
   // compile_mutex is held.
   Prepared compile(const AttentionProblem& problem, ConfigChoice choice) {
     auto prepared = std::make_shared<PreparedAttention>();
-    prepared->plan = generate(problem, choice.config, device->spec(), templates, device->target());
+    prepared->plan = plan(problem, choice);
     prepared->choice = std::move(choice);
     for (const KernelLaunch& launch : prepared->plan.launches) {
       std::weak_ptr<const CompiledKernel>& loaded = kernels[prepared->plan.kernel_class + " " + launch.entry];
@@ -229,7 +233,10 @@ void AttentionRuntime::forward(const AttentionProblem& asked, const ForwardTenso
 }
 
 std::size_t AttentionRuntime::workspace_bytes(const AttentionProblem& problem) {
-  return prepare(problem)->plan.workspace_bytes;
+  validate(problem);
+  const auto prepared = state_->find(problem, dispatch_class(problem).representative);
+  return prepared != nullptr ? prepared->plan.workspace_bytes
+                             : state_->plan(problem, state_->choose(problem)).workspace_bytes;
 }
 
 std::shared_ptr<const PreparedAttention> AttentionRuntime::prepare(const AttentionProblem& problem,

@@ -222,6 +222,7 @@ TEST_CASE("nothing is compiled while the stream is captured", "[nogpu]") {
   AttentionRuntime runtime(device);
   const AttentionProblem problem = make_problem(DataType::bf16, 1, 4, 100, 64);
   device->capturing = true;
+  CHECK(runtime.workspace_bytes(problem) == 0);
   CHECK_THAT(
       error_of(ErrorCode::unsupported, [&] { runtime.forward(problem, packed_tensors(problem), nullptr, 0, nullptr); }),
       ContainsSubstring("captured"));

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <thread>
 
 #include "generator/error.h"
@@ -17,6 +18,8 @@ using attune::testing::ForwardCase;
 namespace fs = std::filesystem;
 
 namespace {
+
+constexpr int kCallsOfBatch = 200;
 
 KernelLaunch counting_launch(int number, const std::string& arch) {
   KernelLaunch launch;
@@ -52,20 +55,27 @@ std::string error_of(ErrorCode code, const Call& call) {
   return {};
 }
 
-// Host microseconds of one call: the median over batches that stay far below the depth of the launch queue.
-template <typename Call>
-double host_microseconds(const std::shared_ptr<Device>& device, const Call& call) {
-  constexpr int kCalls = 200, kBatches = 101;
-  std::vector<double> samples;
+// Host microseconds of one call of each kind: medians over batches, taken in turn, that stay far below the depth of the
+// launch queue.
+std::vector<double> host_microseconds(const std::shared_ptr<Device>& device,
+                                      const std::vector<std::function<void(int)>>& batches_of) {
+  constexpr int kBatches = 101;
+  std::vector<std::vector<double>> samples(batches_of.size());
   for (int batch = 0; batch < kBatches; ++batch) {
-    const auto begin = std::chrono::steady_clock::now();
-    for (int i = 0; i < kCalls; ++i) call(i);
-    const auto end = std::chrono::steady_clock::now();
-    device->synchronize(nullptr);
-    samples.push_back(std::chrono::duration<double, std::micro>(end - begin).count() / kCalls);
+    for (std::size_t kind = 0; kind < batches_of.size(); ++kind) {
+      const auto begin = std::chrono::steady_clock::now();
+      batches_of[kind](kCallsOfBatch);
+      const auto end = std::chrono::steady_clock::now();
+      device->synchronize(nullptr);
+      samples[kind].push_back(std::chrono::duration<double, std::micro>(end - begin).count() / kCallsOfBatch);
+    }
   }
-  std::nth_element(samples.begin(), samples.begin() + kBatches / 2, samples.end());
-  return samples[kBatches / 2];
+  std::vector<double> medians;
+  for (std::vector<double>& of_kind : samples) {
+    std::nth_element(of_kind.begin(), of_kind.begin() + kBatches / 2, of_kind.end());
+    medians.push_back(of_kind[kBatches / 2]);
+  }
+  return medians;
 }
 
 }  // namespace
@@ -229,21 +239,27 @@ TEST_CASE("a repeated call costs at most 1.5 us above the bare launch", "[gpu]")
   pack_arguments(launch, problem, data.tensors, {}, arguments);
   const std::uint32_t grid = launch.grid_x(problem);
 
-  const auto bare = [&](int) {
-    device->launch(*prepared->kernels[0], grid, arguments.data.data(), arguments.bytes, nullptr);
+  const auto bare = [&](int calls) {
+    for (int i = 0; i < calls; ++i) {
+      device->launch(*prepared->kernels[0], grid, arguments.data.data(), arguments.bytes, nullptr);
+    }
   };
-  const auto same = [&](int) { runtime.forward(problem, data.tensors, nullptr, 0, nullptr); };
+  const auto same = [&](int calls) {
+    for (int i = 0; i < calls; ++i) runtime.forward(problem, data.tensors, nullptr, 0, nullptr);
+  };
   // As in decoding: another length at each call, within one class.
-  const auto growing = [&](int i) {
+  const auto growing = [&](int calls) {
     AttentionProblem shorter = problem;
-    shorter.seq_kv = 97 + i % 4;
-    shorter.mask_offset = shorter.seq_kv - shorter.seq_q;
-    runtime.forward(shorter, data.tensors, nullptr, 0, nullptr);
+    for (int i = 0; i < calls; ++i) {
+      shorter.seq_kv = 97 + i % 4;
+      shorter.mask_offset = shorter.seq_kv - shorter.seq_q;
+      runtime.forward(shorter, data.tensors, nullptr, 0, nullptr);
+    }
   };
-  for (int i = 0; i < 200; ++i) growing(i);
+  growing(kCallsOfBatch);
   device->synchronize(nullptr);
-  const double bare_us = host_microseconds(device, bare), same_us = host_microseconds(device, same),
-               growing_us = host_microseconds(device, growing);
+  const std::vector<double> medians = host_microseconds(device, {bare, same, growing});
+  const double bare_us = medians[0], same_us = medians[1], growing_us = medians[2];
   std::printf(
       "host time of a call: bare launch %.2f us, the same problem %.2f us (+%.2f), a growing one %.2f us (+%.2f)\n",
       bare_us, same_us, same_us - bare_us, growing_us, growing_us - bare_us);

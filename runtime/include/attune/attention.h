@@ -64,7 +64,7 @@ class AttentionRuntime {
   /// before. The workspace holds at least workspace_bytes(problem) bytes. Throws Error.
   void forward(const AttentionProblem& problem, const ForwardTensors& tensors, void* workspace,
                std::size_t workspace_bytes, Stream stream);
-  /// As forward() will need it for tensors of problem.alignment.
+  /// As forward() will need it for tensors of problem.alignment. Compiles nothing.
   std::size_t workspace_bytes(const AttentionProblem& problem);
 
   /// What forward() would launch, compiled and loaded; with `config`, that one instead of the picked one.
