@@ -23,10 +23,10 @@ void parallel_for(std::size_t count, const std::function<void(std::size_t)>& bod
     }
   };
   const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
-  std::vector<std::thread> helpers;
-  for (std::size_t i = 1; i < std::min(cores, count); ++i) helpers.emplace_back(work);
+  std::vector<std::thread> workers;
+  for (std::size_t i = 1; i < std::min(cores, count); ++i) workers.emplace_back(work);
   work();
-  for (std::thread& helper : helpers) helper.join();
+  for (std::thread& worker : workers) worker.join();
   if (failure != nullptr) std::rethrow_exception(failure);
 }
 
