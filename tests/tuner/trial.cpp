@@ -250,7 +250,7 @@ TEST_CASE("expected failures are a status", "[nogpu]") {
   SECTION("spilled") {
     f.device->resources.spill_bytes = TrialOptions{}.spill_allowance_bytes + 1;
     expected = MeasurementStatus::spilled;
-    reason = "65";
+    reason = std::to_string(TrialOptions{}.spill_allowance_bytes + 1);
   }
   SECTION("serialized") {
     f.device->resources.advisories = {"wgmma is serialized"};
