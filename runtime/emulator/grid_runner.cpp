@@ -294,7 +294,7 @@ void CtaGroup::exit_lane() {
     switch_to(&host_);
   }
   block();
-  std::abort();  // an exited lane is in no set, so nothing resumes it
+  __builtin_unreachable();  // an exited lane is in no set, so nothing resumes it
 }
 
 void CtaGroup::fail(const std::string& what) {
@@ -305,7 +305,7 @@ void CtaGroup::fail(const std::string& what) {
                             to_string(launch_.options)));
   }
   switch_to(&host_);
-  std::abort();  // the host thread abandons all fibers after a failure
+  __builtin_unreachable();  // the host thread abandons all fibers after a failure
 }
 
 void CtaGroup::check_deadlock(const Cta& cta) {
@@ -608,7 +608,11 @@ void run_grid(const GridLaunch& launch, const MemoryMap& memory) {
                                                      : std::max(1u, std::thread::hardware_concurrency());
   threads = std::min(threads, launch.grid);
   std::vector<std::thread> helpers;
-  for (std::uint32_t i = 1; i < threads; ++i) helpers.emplace_back(run_group, std::ref(state), i, threads);
+  try {
+    for (std::uint32_t i = 1; i < threads; ++i) helpers.emplace_back(run_group, std::ref(state), i, threads);
+  } catch (const std::exception& error) {
+    state.fail(fmt::format("emulator: cannot start {} host threads: {}", threads, error.what()));
+  }
   run_group(state, 0, threads);
   for (std::thread& helper : helpers) helper.join();
   if (state.failed) throw Error(ErrorCode::emulator, state.error);

@@ -311,6 +311,36 @@ TEST_CASE("forward is right on the GPU: default configs", "[gpu]") {
   check_defaults(devices, 1000, 2);
 }
 
+TEST_CASE("forward is right on the GPU: long sequences, and more CTAs than 65535", "[gpu]") {
+  Devices devices = Devices::gpu();
+  for (const char* problem :
+       {"forward bf16 b1 hq1 sq4096 d128 causal", "forward fp16 b1 hq1 sq5001 skv3007 d64",
+        "forward bf16 b1 hq1 sq1 skv20000 d128", "forward fp16 b4099 hq17 hkv1 sq2 skv5 d8 causal"}) {
+    ForwardCase test;
+    test.problem = parse_problem(problem);
+    test.config = default_config(test.problem, devices.spec());
+    check_case(devices, test);
+  }
+}
+
+TEST_CASE("NVRTC compiles default configs of all head dims without a spill", "[nvrtc]") {
+  for (const char* device : {"a100", "h200"}) {
+    for (const int head_dim : {8, 16, 40, 64, 72, 128, 256}) {
+      for (const MaskKind mask : {MaskKind::none, MaskKind::causal}) {
+        AttentionProblem problem =
+            make_problem(mask == MaskKind::none ? DataType::fp16 : DataType::bf16, 1, 1, 1000, head_dim, mask);
+        problem.alignment = head_dim == 72 ? 2 : 16;
+        const KernelConfig config = default_config(problem, find_device(device));
+        const KernelPlan plan = generate(problem, config, find_device(device));
+        INFO(device << ": " << canonical_text(problem) << " | " << canonical_text(config));
+        const KernelResources resources = compile_with_nvrtc(plan.launches.front()).resources;
+        CHECK(resources.spill_bytes == 0);
+        CHECK(resources.registers > 0);
+      }
+    }
+  }
+}
+
 TEST_CASE("forward reaches rows beyond 2^31 elements on the GPU", "[gpu]") {
   check_far_rows(open_cuda_device(0), false);
   check_far_rows(open_cuda_device(0), true);

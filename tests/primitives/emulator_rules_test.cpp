@@ -1,9 +1,11 @@
 // What the emulator says when a kernel, or its caller, breaks a rule.
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <thread>
 
 #include "generator/error.h"
 #include "runtime/emulator/emulator_device.h"
@@ -249,6 +251,24 @@ TEST_CASE("every CTA of a grid runs once, whatever the number of host threads", 
       }
     }
   }
+}
+
+TEST_CASE("several threads may compile, launch and allocate at once", "[emulator]") {
+  const auto device = emulator();
+  std::vector<std::thread> threads;
+  std::atomic<int> right{0};
+  for (std::uint32_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 10; ++i) {
+        const TestKernel kernel{
+            "out_u32(args, 64 * block_index() + thread, " + std::to_string(t % 2) + " + thread);\nbar_sync();\n", 64, 0,
+            20};
+        right += values_of<std::uint32_t>(run_kernel(device, kernel, {}, 64 * 20 * 4)).back() == t % 2 + 63;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(right == 40);
 }
 
 TEST_CASE("a device goes on after a kernel has failed", "[emulator]") {
