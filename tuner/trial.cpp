@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <span>
 
 #include "runtime/template_folder.h"
 #include "tuner/cold_timing.h"
@@ -22,7 +23,7 @@ constexpr double kEvictingFactor = 2;       // copies of the inputs exceed the L
 constexpr double kSelfEvictingFactor = 4;   // inputs this much larger than the L2 need no copies
 constexpr std::size_t kMaxCopies = 4096;
 constexpr std::size_t kWholeHashBytes = 256u << 20;  // larger inputs are compared by samples
-constexpr std::size_t kHashSampleBytes = 1u << 20, kHashSamples = 64;
+constexpr std::size_t kHashPieceBytes = 4u << 20, kHashSamples = 32;
 constexpr std::size_t kMemoryReserve = 256u << 20;  // left to the driver, local memory and other programs
 
 std::size_t element_count(const AttentionProblem& p, Operand operand) {
@@ -62,17 +63,18 @@ class TensorCopies {
   DeviceBuffer buffer_;
 };
 
-// Of the first copy's region: all of it, or evenly spread samples of a large one.
-std::uint64_t hash_first_copy(Device& device, const TensorCopies& tensor) {
+// Of the first copy's region: all of it, or evenly spread samples of a large one. `staging` is scratch that keeps its
+// memory.
+std::uint64_t hash_first_copy(Device& device, const TensorCopies& tensor, std::vector<std::uint8_t>& staging) {
   const std::size_t bytes = tensor.region_bytes();
-  const std::size_t pieces = bytes <= kWholeHashBytes ? 1 : kHashSamples;
-  const std::size_t piece_bytes = pieces == 1 ? bytes : kHashSampleBytes;
-  std::vector<std::uint8_t> piece(piece_bytes);
+  const std::size_t pieces = bytes <= kWholeHashBytes ? (bytes + kHashPieceBytes - 1) / kHashPieceBytes : kHashSamples;
+  const std::size_t step = bytes <= kWholeHashBytes ? kHashPieceBytes : (bytes - kHashPieceBytes) / (kHashSamples - 1);
+  staging.resize(kHashPieceBytes);
   std::uint64_t hash = 0;
   for (std::size_t i = 0; i < pieces; ++i) {
-    const std::size_t offset = pieces == 1 ? 0 : (bytes - piece_bytes) / (pieces - 1) * i;
-    device.copy_from_device(piece.data(), tensor.region(0) + offset, piece_bytes);
-    hash = XXH3_64bits_withSeed(piece.data(), piece_bytes, hash);
+    const std::size_t piece_bytes = std::min(kHashPieceBytes, bytes - i * step);
+    device.copy_from_device(staging.data(), tensor.region(0) + i * step, piece_bytes);
+    hash = XXH3_64bits_withSeed(staging.data(), piece_bytes, hash);
   }
   return hash;
 }
@@ -124,6 +126,10 @@ struct TrialBench::State {
   std::uint64_t input_hash = 0;
   std::optional<ReferenceForward> reference;
   std::string no_memory;  // why there are no tensors
+  // Scratch that is kept from trial to trial: fresh memory costs more than what is done with it.
+  std::vector<std::uint8_t> staging;
+  std::vector<std::uint16_t> o_region;
+  std::vector<float> lse_region;
 
   State(std::shared_ptr<Device> on, const AttentionProblem& asked, std::uint64_t with_seed)
       : device(std::move(on)), problem(asked), seed(with_seed), runtime(device, nullptr, runtime_templates()) {
@@ -198,8 +204,9 @@ struct TrialBench::State {
   }
 
   std::uint64_t hash_inputs() {
-    const std::array<std::uint64_t, 3> hashes = {hash_first_copy(*device, q), hash_first_copy(*device, k),
-                                                 hash_first_copy(*device, v)};
+    const std::array<std::uint64_t, 3> hashes = {hash_first_copy(*device, q, staging),
+                                                 hash_first_copy(*device, k, staging),
+                                                 hash_first_copy(*device, v, staging)};
     return XXH3_64bits(hashes.data(), sizeof(hashes));
   }
 
@@ -239,24 +246,26 @@ struct TrialBench::State {
     device.fill(tensor.tensor(0), kNotANumber, tensor.bytes());
   }
 
-  // The first copy's region; its guards are compared, with complaints appended to `errors`.
-  std::vector<std::uint8_t> read_back(const TensorCopies& tensor, const char* name, std::vector<OutputErrors>& errors) {
-    std::vector<std::uint8_t> region(tensor.region_bytes());
-    device->copy_from_device(region.data(), tensor.region(0), region.size());
+  // The first copy, of elements T, by way of `region`; its guards are compared, with complaints appended to `errors`.
+  template <typename T>
+  std::span<const T> read_back(const TensorCopies& tensor, std::vector<T>& region, const char* name,
+                               std::vector<OutputErrors>& errors) {
+    region.resize(tensor.region_bytes() / sizeof(T));
+    device->copy_from_device(region.data(), tensor.region(0), tensor.region_bytes());
+    const auto* const bytes = reinterpret_cast<const std::uint8_t*>(region.data());
+    const std::uint8_t *const begin = bytes + tensor.tensor_offset(), *const end = begin + tensor.bytes();
     const auto changed = [](std::uint8_t byte) { return byte != kGuardPattern; };
-    const auto begin = region.begin() + static_cast<std::ptrdiff_t>(tensor.tensor_offset());
-    const auto end = begin + static_cast<std::ptrdiff_t>(tensor.bytes());
-    const auto before = std::find_if(std::make_reverse_iterator(begin), region.rend(), changed);
-    const auto after = std::find_if(end, region.end(), changed);
-    if (before != region.rend()) {
-      errors.push_back(broken("guards", fmt::format("the kernel wrote {} bytes before the first element of {}",
-                                                    before - std::make_reverse_iterator(begin) + 1, name)));
+    const auto before = std::find_if(bytes, begin, changed);
+    const auto after = std::find_if(end, bytes + tensor.region_bytes(), changed);
+    if (before != begin) {
+      errors.push_back(broken(
+          "guards", fmt::format("the kernel wrote {} bytes before the first element of {}", begin - before, name)));
     }
-    if (after != region.end()) {
+    if (after != bytes + tensor.region_bytes()) {
       errors.push_back(broken(
           "guards", fmt::format("the kernel wrote {} bytes beyond the last element of {}", after - end + 1, name)));
     }
-    return {begin, end};
+    return std::span<const T>(region).subspan(tensor.tensor_offset() / sizeof(T), tensor.bytes() / sizeof(T));
   }
 
   DeviceBuffer make_workspace(const PreparedAttention& prepared) {
@@ -278,11 +287,8 @@ struct TrialBench::State {
     device->synchronize(nullptr);
 
     std::vector<OutputErrors> also;
-    const std::vector<std::uint8_t> o_bytes = read_back(o, "o", also), lse_bytes = read_back(lse, "lse", also);
-    std::vector<std::uint16_t> o_values(o_bytes.size() / sizeof(std::uint16_t));
-    std::vector<float> lse_values(lse_bytes.size() / sizeof(float));
-    std::memcpy(o_values.data(), o_bytes.data(), o_bytes.size());
-    std::memcpy(lse_values.data(), lse_bytes.data(), lse_bytes.size());
+    const auto o_values = read_back(o, o_region, "o", also);
+    const auto lse_values = read_back(lse, lse_region, "lse", also);
     ForwardErrors errors = compare_forward(problem, *reference, o_values, lse_values);
     if (hash_inputs() != input_hash) {
       also.push_back(broken("inputs", "the kernel wrote to its inputs q, k or v"));

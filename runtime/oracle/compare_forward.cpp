@@ -1,9 +1,13 @@
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <sstream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "generator/error.h"
+#include "runtime/oracle/parallel_for.h"
 #include "runtime/oracle/reference_attention.h"
 
 namespace attune {
@@ -47,6 +51,20 @@ class ErrorSummary {
     if (std::isfinite(reference)) reference_squares_ += reference * reference;
   }
 
+  // Takes up what another one collected further on.
+  void merge(const ErrorSummary& later) {
+    errors_.max_abs = std::max(errors_.max_abs, later.errors_.max_abs);
+    if (later.errors_.worst_ratio > errors_.worst_ratio) {
+      errors_.worst_ratio = later.errors_.worst_ratio;
+      errors_.worst_index = later.errors_.worst_index;
+      worst_value_ = later.worst_value_;
+      worst_reference_ = later.worst_reference_;
+      worst_bound_ = later.worst_bound_;
+    }
+    error_squares_ += later.error_squares_;
+    reference_squares_ += later.reference_squares_;
+  }
+
   // `locate` turns an index into words such as "batch 0, head 1, row 2, column 3".
   template <typename Locate>
   OutputErrors finish(const Locate& locate) {
@@ -84,22 +102,28 @@ OutputErrors compare_o(const AttentionProblem& problem, const ReferenceForward& 
   const Bounds bounds = bounds_of(problem.dtype);
   const TensorView view = packed_view(problem, Operand::o);
   const std::int64_t columns = problem.head_dim;
-  ErrorSummary summary("o", bounds.relative);
-  std::int64_t index = 0;
-  for (std::int64_t batch = 0; batch < problem.batch; ++batch) {
-    for (std::int64_t head = 0; head < problem.heads_q; ++head) {
-      for (std::int64_t row = 0; row < problem.seq_q; ++row) {
-        const std::uint16_t* line =
-            o.data() + batch * view.stride_batch + head * view.stride_head + row * view.stride_row;
-        for (std::int64_t column = 0; column < columns; ++column, ++index) {
-          const double ref = reference.o[index];
-          const double bound = 2 * bounds.unit_roundoff * reference.weight[index] +
-                               bounds.unit_roundoff * std::abs(ref) + bounds.smallest_step;
-          summary.add(index, to_double(problem.dtype, line[column]), ref, bound);
-        }
+  // One summary for each head, so that the sums do not depend on the number of threads.
+  const std::int64_t rows = problem.seq_q, parts = problem.batch * problem.heads_q;
+  std::vector<ErrorSummary> summaries(static_cast<std::size_t>(parts), ErrorSummary("o", bounds.relative));
+  parallel_for(static_cast<std::size_t>(parts), [&](std::size_t part) {
+    const auto batch = static_cast<std::int64_t>(part) / problem.heads_q;
+    const auto head = static_cast<std::int64_t>(part) % problem.heads_q;
+    ErrorSummary mine("o", bounds.relative);
+    std::int64_t index = static_cast<std::int64_t>(part) * rows * columns;
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const std::uint16_t* line =
+          o.data() + batch * view.stride_batch + head * view.stride_head + row * view.stride_row;
+      for (std::int64_t column = 0; column < columns; ++column, ++index) {
+        const double ref = reference.o[index];
+        const double bound = 2 * bounds.unit_roundoff * reference.weight[index] + bounds.unit_roundoff * std::abs(ref) +
+                             bounds.smallest_step;
+        mine.add(index, to_double(problem.dtype, line[column]), ref, bound);
       }
     }
-  }
+    summaries[part] = std::move(mine);
+  });
+  ErrorSummary summary("o", bounds.relative);
+  for (const ErrorSummary& part : summaries) summary.merge(part);
   return summary.finish(
       [&](std::int64_t at) { return locate_row(problem, at / columns) + ", column " + std::to_string(at % columns); });
 }
