@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstdlib>
 #include <map>
@@ -100,6 +101,7 @@ CREATE INDEX measurement_by_question ON measurement (problem_id, device_id, conf
 )sql"};
 constexpr int kSchemaVersion = static_cast<int>(kMigrations.size());
 
+static_assert(std::endian::native == std::endian::little, "the schema stores little-endian numbers");
 static_assert(std::is_same_v<decltype(Measurement::clocks_mhz)::value_type, std::int32_t>, "the schema stores 32 bits");
 
 constexpr const char* kRowColumns =
@@ -155,12 +157,14 @@ std::optional<Measurement> read_row(const Statement& row) {
 
 // All fields of a row, so that equal rows (and only they) have equal hashes on any machine.
 std::string content_hash(const Measurement& m) {
+  // A NaN loses its sign in the database, and prints with it.
+  const auto without_sign = [](double value) { return std::isnan(value) ? std::nan("") : value; };
   std::string bytes = fmt::format(
       "{}\n{}\n{}\n{}\n{}\n{}\n{}\n{:a} {:a} {:a} {:a}\n{}\n{:a} {:a}\n{} {} {}\n{:a}\n{}\n{}\n{}\n{}\n{}\n{}\n",
       canonical_text(m.problem), canonical_text(m.config), m.device, m.sm_count, to_string(m.status), m.reason,
-      to_string(m.rigor), m.median_us, m.p20_us, m.p80_us, m.predicted_us, m.sm_clock_mhz, m.error_o, m.error_lse,
-      m.registers, m.spill_bytes, m.shared_bytes, m.compile_ms, m.templates_hash, m.compiler, m.driver, m.protocol,
-      m.attune_version, m.created_at);
+      to_string(m.rigor), m.median_us, m.p20_us, m.p80_us, m.predicted_us, m.sm_clock_mhz, without_sign(m.error_o),
+      without_sign(m.error_lse), m.registers, m.spill_bytes, m.shared_bytes, m.compile_ms, m.templates_hash, m.compiler,
+      m.driver, m.protocol, m.attune_version, m.created_at);
   for (const double sample : m.samples_us) bytes += fmt::format("{:a} ", sample);
   for (const int clock : m.clocks_mhz) bytes += fmt::format("{} ", clock);
   const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
