@@ -1,4 +1,7 @@
 // `attune show`, `devices` and --help: what is answered without a GPU.
+#include <algorithm>
+#include <filesystem>
+
 #include "tests/catch.h"
 #include "tests/cli/command.h"
 #include "tests/cli/temporary_folder.h"

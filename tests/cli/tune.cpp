@@ -1,5 +1,7 @@
 // `tune`, `db` and `bench`: what is stored, what is picked afterwards, and what happens to a database that cannot be
 // used.
+#include <sys/mount.h>
+
 #include <filesystem>
 
 #include "tests/catch.h"
@@ -86,6 +88,32 @@ TEST_CASE("a database of a newer version is read, never written, and tune says s
   CHECK(check.status == 0);
   CHECK_THAT(check.err, ContainsSubstring("newer"));
   CHECK(read_file(folder / "tuning.db") == bytes);
+}
+
+TEST_CASE("on a full disk tune says so before it works, and what was stored stays", "[emulator]") {
+  const TemporaryFolder folder;
+  const std::string mount_point = folder / "small";
+  std::filesystem::create_directory(mount_point);
+  if (::mount("tmpfs", mount_point.c_str(), "tmpfs", 0, "size=512k") != 0) {
+    WARN("not seen: a file system of 512 KiB cannot be mounted here");
+    return;
+  }
+  const std::map<std::string, std::string> environment = {{"ATTUNE_DATABASE", mount_point + "/tuning.db"}};
+  const std::string tune = "tune --json" + kShape + kEmulator + " --max-candidates ";
+  const CommandResult first = run_attune(words(tune + "1"), environment);
+  write_file(mount_point + "/filler", std::string(512 << 10, 'x'));
+  const CommandResult full = run_attune(words(tune + "2"), environment);
+  std::filesystem::remove(mount_point + "/filler");
+  const CommandResult list = run_attune(words("db list --json"), environment);
+  ::umount2(mount_point.c_str(), MNT_DETACH);
+
+  CHECK(first.status == 0);
+  INFO(full.err);
+  CHECK(full.status == 2);
+  CHECK_THAT(full.err, ContainsSubstring("tuning.db") && ContainsSubstring("full"));
+  CHECK(full.json().at("code") == "database");
+  CHECK(list.status == 0);
+  CHECK(list.json().at("entries").at(0).at("rows") == 1);
 }
 
 TEST_CASE("tune in text says what its ranking rests on", "[emulator]") {

@@ -11,6 +11,14 @@
 #include "tuner/cli/validators.h"
 
 namespace attune::cli {
+namespace {
+
+void say_notes(const TuningDatabase& database, const OutputOptions& output) {
+  for (const std::string& note : database.notes()) warn(note);
+  output.say(fmt::format("database {}{}", database.path().string(), database.read_only() ? " (read-only)" : ""));
+}
+
+}  // namespace
 
 void ConfigOptions::add_config_to(CLI::App& verb) {
   verb.add_option("--config", config_,
@@ -32,10 +40,15 @@ std::filesystem::path ConfigOptions::database_path() const {
   return database_.empty() ? TuningDatabase::default_path() : std::filesystem::path(database_);
 }
 
-std::shared_ptr<TuningDatabase> ConfigOptions::open_database(const OutputOptions& output) const {
+std::shared_ptr<TuningDatabase> ConfigOptions::open_writable_database(const OutputOptions& output) const {
   auto database = std::make_shared<TuningDatabase>(database_path());
-  for (const std::string& note : database->notes()) warn(note);
-  output.say(fmt::format("database {}{}", database->path().string(), database->read_only() ? " (read-only)" : ""));
+  if (database->read_only()) {
+    const std::string why =
+        database->notes().empty() ? "it is read-only" : fmt::format("{}", fmt::join(database->notes(), "; "));
+    throw Error(ErrorCode::database, fmt::format("results cannot be stored in {}: {}. --database PATH names another",
+                                                 database_path().string(), why));
+  }
+  say_notes(*database, output);
   return database;
 }
 
@@ -45,7 +58,9 @@ std::shared_ptr<TuningDatabase> ConfigOptions::open_existing_database(const Outp
     output.say(fmt::format("database {} does not exist yet", database_path().string()));
     return nullptr;
   }
-  return open_database(output);
+  auto database = std::make_shared<TuningDatabase>(database_path());
+  say_notes(*database, output);
+  return database;
 }
 
 std::optional<KernelConfig> ConfigOptions::given() const {

@@ -21,8 +21,9 @@ class ConfigOptions {
   void add_database_to(CLI::App& verb);
 
   std::filesystem::path database_path() const;
-  /// Opens the database, creating it if need be, and shows its notes on stderr.
-  std::shared_ptr<TuningDatabase> open_database(const OutputOptions& output) const;
+  /// Opens the database, creating it if need be, and shows its notes on stderr. Throws Error(database) if it cannot
+  /// take results.
+  std::shared_ptr<TuningDatabase> open_writable_database(const OutputOptions& output) const;
   /// The database if its file is there, else null: looking up a config leaves no file behind.
   std::shared_ptr<TuningDatabase> open_existing_database(const OutputOptions& output) const;
 

@@ -74,9 +74,17 @@ class ProgressPrinter {
   bool open_line_ = false;
 };
 
+/// Results that could not be stored (a full disk) make the run a failure, although they are shown.
+ExitStatus status_of(const SweepResult& result) {
+  if (!result.notes.empty()) return kBadInput;
+  return result.best ? kOk : kCheckFailed;
+}
+
 Json report(const AttentionProblem& problem, const ChosenDevice& device, const SweepResult& result,
             const TuningDatabase& database) {
-  Json document = {{"status", result.best ? "ok" : "nothing_found"},
+  Json document = {{"status", !result.notes.empty() ? "not_stored"
+                              : result.best         ? "ok"
+                                                    : "nothing_found"},
                    {"problem", canonical_text(problem)},
                    {"device", device.name},
                    {"target", device.spec.key},
@@ -145,13 +153,7 @@ int run(const TuneOptions& options) {
   for (const Operand operand : {Operand::q, Operand::k}) element_count(problem, operand);
   const ChosenDevice chosen = options.device.choose();
   if (!chosen.why.empty()) warn(chosen.why);
-  const std::shared_ptr<TuningDatabase> database = options.config.open_database(options.output);
-  if (database->read_only()) {
-    throw Error(
-        ErrorCode::database,
-        fmt::format("results cannot be stored: {} is read-only; name another with --database PATH, or make it writable",
-                    database->path().string()));
-  }
+  const std::shared_ptr<TuningDatabase> database = options.config.open_writable_database(options.output);
 
   SweepOptions sweep_options;
   sweep_options.device = chosen.name;
@@ -171,7 +173,7 @@ int run(const TuneOptions& options) {
   } else {
     print_report(problem, chosen, result, *database);
   }
-  return result.best ? kOk : kCheckFailed;
+  return status_of(result);
 }
 
 }  // namespace
