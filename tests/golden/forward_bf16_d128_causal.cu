@@ -502,7 +502,7 @@ struct OnlineSoftmax {
     for (i32 i = 0; i < 2 * kRowTiles; ++i) exponentiate<kMasked>(s, i / 2, i % 2);
   }
 
-  // Sums over the quads; O = O / l. A row that has seen no key keeps its zeros.
+  // Sums over the quads; O = O / l. A row that has seen no key keeps its zeros; a NaN stays one.
   __device__ __forceinline__ void normalize(OutputFragments& acc_o) {
 #pragma unroll
     for (i32 i = 0; i < 2 * kRowTiles; ++i) {
@@ -510,7 +510,7 @@ struct OnlineSoftmax {
       float& sum = row_sum[t][half];
       sum += shfl_sync_bfly_f32<1>(sum);
       sum += shfl_sync_bfly_f32<2>(sum);
-      const float inverse = sum > 0 ? rcp_approx_ftz_f32(sum) : 0;
+      const float inverse = sum != 0 ? rcp_approx_ftz_f32(sum) : 0;
 #pragma unroll
       for (i32 n = 0; n < kChunks; ++n) {
         acc_o[t][n][2 * half] *= inverse;
@@ -523,7 +523,7 @@ struct OnlineSoftmax {
   __device__ __forceinline__ float lse(float softmax_scale, i32 t, i32 half) const {
     constexpr float kLn2 = 0.693147180559945309f;
     const float sum = row_sum[t][half];
-    return sum > 0 ? fma_rn_f32(row_max[t][half], softmax_scale, lg2_approx_ftz_f32(sum) * kLn2) : negative_infinity();
+    return sum != 0 ? fma_rn_f32(row_max[t][half], softmax_scale, lg2_approx_ftz_f32(sum) * kLn2) : negative_infinity();
   }
 
  private:
