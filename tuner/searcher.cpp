@@ -1,0 +1,146 @@
+#include "tuner/searcher.h"
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+namespace attune {
+namespace {
+
+constexpr double kSmallStep = 1.5;  // a field of which one value is at most so many times the other
+
+auto tile(const KernelConfig& config) { return std::tuple(config.block_q, config.block_kv, config.warps); }
+
+bool is_small_step(const KernelConfig& a, const KernelConfig& b) {
+  const auto near = [](int x, int y) { return std::max(x, y) <= kSmallStep * std::min(x, y); };
+  return near(a.block_q, b.block_q) && near(a.block_kv, b.block_kv) && near(a.warps, b.warps);
+}
+
+std::vector<std::size_t> diverse_top(const std::vector<Candidate>& space, int count) {
+  std::set<std::tuple<int, int, int, double>> seen;
+  std::vector<std::size_t> top;
+  for (std::size_t i = 0; i < space.size() && static_cast<int>(top.size()) < count; ++i) {
+    if (seen.insert(std::tuple_cat(tile(space[i].config), std::tuple(space[i].cost.microseconds))).second)
+      top.push_back(i);
+  }
+  return top;
+}
+
+struct PublishedTile {
+  int max_head_dim, block_q, block_kv, warps;
+};
+// The largest head dim that each serves, for compute capabilities 8.0 and 8.6.
+constexpr PublishedTile kPublishedTiles[] = {
+    {64, 128, 128, 4}, {64, 128, 64, 4},  {96, 128, 64, 4},  {96, 64, 64, 4},  {128, 128, 64, 4},
+    {128, 128, 32, 4}, {128, 64, 64, 4},  {160, 128, 32, 4}, {160, 64, 64, 4}, {192, 128, 64, 8},
+    {192, 64, 64, 4},  {256, 128, 64, 8}, {256, 64, 64, 4},
+};
+
+}  // namespace
+
+bool one_move_apart(const KernelConfig& a, const KernelConfig& b) {
+  int moves = a.family != b.family;
+  const bool same_rows_per_warp = a.block_q * b.warps == b.block_q * a.warps;
+  moves += a.warps != b.warps && same_rows_per_warp ? 1 : (a.block_q != b.block_q) + (a.warps != b.warps);
+  moves += a.block_kv != b.block_kv;
+  moves += a.stages != b.stages;
+  moves += a.q_in_registers != b.q_in_registers;
+  moves += a.tile_order != b.tile_order;
+  moves += a.rescale_threshold != b.rescale_threshold;
+  moves += a.whole_tiles != b.whole_tiles;
+  moves += a.ctas_per_sm != b.ctas_per_sm;
+  return moves == 1;
+}
+
+std::vector<KernelConfig> published_seeds(const AttentionProblem& problem, const std::vector<Candidate>& space) {
+  int serving = 0;
+  for (const PublishedTile& published : kPublishedTiles) {
+    if (published.max_head_dim >= problem.head_dim && (serving == 0 || published.max_head_dim < serving))
+      serving = published.max_head_dim;
+  }
+  std::vector<KernelConfig> seeds;
+  for (const PublishedTile& published : kPublishedTiles) {
+    if (published.max_head_dim != serving) continue;
+    const auto found = std::find_if(space.begin(), space.end(), [&](const Candidate& candidate) {
+      return tile(candidate.config) == std::tuple(published.block_q, published.block_kv, published.warps);
+    });
+    if (found != space.end()) seeds.push_back(found->config);
+  }
+  return seeds;
+}
+
+Searcher::Searcher(std::vector<Candidate> space, const std::vector<KernelConfig>& seeds, const SearchLimits& limits)
+    : space_(std::make_shared<const std::vector<Candidate>>(std::move(space))), limits_(limits) {
+  proposed_.resize(space_->size());
+  std::vector<bool> listed(space_->size());
+  const auto list = [&](std::size_t index) {
+    if (!listed[index]) opening_.push_back(index);
+    listed[index] = true;
+  };
+  for (const KernelConfig& seed : seeds) {
+    const auto found = std::find_if(space_->begin(), space_->end(),
+                                    [&](const Candidate& candidate) { return candidate.config == seed; });
+    if (found != space_->end()) list(static_cast<std::size_t>(found - space_->begin()));
+  }
+  for (const std::size_t index : diverse_top(*space_, limits_.model_top)) list(index);
+}
+
+std::optional<std::size_t> Searcher::move_from(std::size_t from) const {
+  std::optional<std::size_t> far;
+  for (std::size_t i = 0; i < space_->size(); ++i) {
+    if (proposed_[i] || !one_move_apart((*space_)[from].config, (*space_)[i].config)) continue;
+    if (is_small_step((*space_)[from].config, (*space_)[i].config)) return i;
+    if (!far) far = i;
+  }
+  return far;
+}
+
+std::optional<std::size_t> Searcher::propose() {
+  const auto take = [&](std::size_t index) {
+    proposed_[index] = true;
+    return index;
+  };
+  for (const std::size_t index : opening_) {
+    if (!proposed_[index]) return take(index);
+  }
+  for (const auto& [time, index] : times_) {
+    if (time > kReach * times_.front().first) break;
+    if (const auto move = move_from(index)) return take(*move);
+  }
+  const auto rest = std::find(proposed_.begin(), proposed_.end(), false);
+  if (rest == proposed_.end()) return std::nullopt;
+  return take(static_cast<std::size_t>(rest - proposed_.begin()));
+}
+
+std::optional<std::size_t> Searcher::next() {
+  if (!ended_by_.empty()) return std::nullopt;
+  if (limits_.patience > 0 && without_improvement_ >= limits_.patience) {
+    ended_by_ = "patience";
+    return std::nullopt;
+  }
+  const auto proposal = propose();
+  if (!proposal) ended_by_ = "space exhausted";
+  return proposal;
+}
+
+void Searcher::tell(std::size_t index, double time) {
+  ++told_;
+  const bool in_opening = told_ <= static_cast<int>(opening_.size());
+  const bool improves = time > 0 && (mark_ <= 0 || time < kImprovement * mark_);
+  if (improves) mark_ = time;
+  without_improvement_ = improves || in_opening ? 0 : without_improvement_ + 1;
+  if (time > 0) times_.insert(std::lower_bound(times_.begin(), times_.end(), std::pair(time, index)), {time, index});
+}
+
+std::vector<std::size_t> Searcher::upcoming(std::size_t count) const {
+  Searcher ahead = *this;
+  std::vector<std::size_t> proposals;
+  while (proposals.size() < count) {
+    const auto proposal = ahead.propose();
+    if (!proposal) break;
+    proposals.push_back(*proposal);
+  }
+  return proposals;
+}
+
+}  // namespace attune
