@@ -42,6 +42,8 @@ std::string Connection::text(const char* sql) {
 
 bool Connection::read_only() const { return sqlite3_db_readonly(handle_, "main") == 1; }
 
+std::int64_t Connection::changes() const { return sqlite3_changes64(handle_); }
+
 Statement::Statement(const Connection& connection, std::string_view sql) : connection_(connection.handle()) {
   check(sqlite3_prepare_v2(connection_, sql.data(), static_cast<int>(sql.size()), &statement_, nullptr));
 }

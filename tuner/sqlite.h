@@ -31,6 +31,7 @@ class Connection {
   std::int64_t integer(const char* sql);  ///< first column of the first row; 0 without rows
   std::string text(const char* sql);
   bool read_only() const;
+  std::int64_t changes() const;  ///< rows that the last INSERT, UPDATE or DELETE changed
   sqlite3* handle() const { return handle_; }
 
  private:

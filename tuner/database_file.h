@@ -1,0 +1,57 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tuner/sqlite.h"
+
+namespace attune {
+
+/// The file of a tuning database, opened as TuningDatabase promises: always to something that answers, with a sentence
+/// in notes() for whatever was found amiss. Not thread-safe.
+class DatabaseFile {
+ public:
+  explicit DatabaseFile(std::filesystem::path path);
+  DatabaseFile(const DatabaseFile&) = delete;
+  DatabaseFile& operator=(const DatabaseFile&) = delete;
+
+  /// No connection crosses a fork: the child opens its own. Throws sqlite::Failure.
+  sqlite::Connection& connection();
+
+  const std::filesystem::path& path() const { return path_; }
+  const std::vector<std::string>& notes() const { return notes_; }
+  bool read_only() const { return read_only_; }
+  const std::string& read_only_because() const { return read_only_because_; }
+
+  /// What to tell a person about a failed query or write.
+  std::string explain(const sqlite::Failure& failure) const;
+
+ private:
+  void open();
+  void open_file();
+  /// Throws Failure for a corrupt file. False if this program must not write to it; then something else has been
+  /// opened.
+  bool inspect();
+  void choose_journal();
+  void open_read_only(const std::string& note);
+  void stand_empty(const std::string& note);
+  void be_read_only(const std::string& note);
+  void replace_corrupt_file(const std::string& cause);
+  std::filesystem::path keep_aside(std::error_code& error) const;
+
+  const std::filesystem::path path_;
+  std::vector<std::string> notes_;
+  bool read_only_ = false;
+  std::string read_only_because_;
+  std::unique_ptr<sqlite::Connection> connection_;
+  pid_t owner_;
+};
+
+/// A connection that changes nothing, from a read-only folder too. Throws sqlite::Failure.
+std::unique_ptr<sqlite::Connection> connect_for_reading(const std::filesystem::path& path);
+
+}  // namespace attune

@@ -1,0 +1,147 @@
+#include "tuner/database_rows.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <cmath>
+
+#include "generator/error.h"
+
+namespace attune {
+
+std::string_view mask_text(MaskKind mask) { return mask == MaskKind::none ? "none" : "causal"; }
+
+std::optional<Measurement> read_row(const sqlite::Statement& row) {
+  try {
+    Measurement m;
+    int column = 0;
+    m.problem = parse_problem(row.text(column++));
+    m.device = row.text(column++);
+    m.sm_count = static_cast<int>(row.integer(column++));
+    m.config = parse_config(row.text(column++));
+    const auto status = parse_measurement_status(row.text(column++));
+    if (!status) return std::nullopt;
+    m.status = *status;
+    m.reason = row.text(column++);
+    const std::int64_t rigor = row.integer(column++);
+    if (rigor < 0 || rigor > static_cast<int>(Rigor::exhaustive)) return std::nullopt;
+    m.rigor = static_cast<Rigor>(rigor);
+    m.samples_us = row.numbers<double>(column++);
+    m.clocks_mhz = row.numbers<std::int32_t>(column++);
+    m.median_us = row.real(column++);
+    m.p20_us = row.real(column++);
+    m.p80_us = row.real(column++);
+    m.predicted_us = row.real(column++);
+    m.sm_clock_mhz = static_cast<int>(row.integer(column++));
+    m.error_o = row.real(column++);
+    m.error_lse = row.real(column++);
+    m.registers = static_cast<int>(row.integer(column++));
+    m.spill_bytes = static_cast<int>(row.integer(column++));
+    m.shared_bytes = static_cast<std::size_t>(row.integer(column++));
+    m.compile_ms = row.real(column++);
+    m.templates_hash = row.text(column++);
+    m.compiler = row.text(column++);
+    m.driver = row.text(column++);
+    m.protocol = row.text(column++);
+    m.attune_version = row.text(column++);
+    m.created_at = row.text(column++);
+    return m;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+std::string content_hash(const Measurement& m) {
+  // A NaN loses its sign in the database, and prints with it.
+  const auto without_sign = [](double value) { return std::isnan(value) ? std::nan("") : value; };
+  std::string bytes = fmt::format(
+      "{}\n{}\n{}\n{}\n{}\n{}\n{}\n{:a} {:a} {:a} {:a}\n{}\n{:a} {:a}\n{} {} {}\n{:a}\n{}\n{}\n{}\n{}\n{}\n{}\n",
+      canonical_text(m.problem), canonical_text(m.config), m.device, m.sm_count, to_string(m.status), m.reason,
+      to_string(m.rigor), m.median_us, m.p20_us, m.p80_us, m.predicted_us, m.sm_clock_mhz, without_sign(m.error_o),
+      without_sign(m.error_lse), m.registers, m.spill_bytes, m.shared_bytes, m.compile_ms, m.templates_hash, m.compiler,
+      m.driver, m.protocol, m.attune_version, m.created_at);
+  for (const double sample : m.samples_us) bytes += fmt::format("{:a} ", sample);
+  for (const int clock : m.clocks_mhz) bytes += fmt::format("{} ", clock);
+  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+bool insert_row(sqlite::Connection& db, const Measurement& m) {
+  const AttentionProblem& p = m.problem;
+  const std::string text = canonical_text(p);
+  sqlite::Statement(db,
+                    "INSERT INTO problem (text, pass, dtype, batch, heads_q, heads_kv, seq_q, seq_kv, head_dim, mask, "
+                    "mask_offset, scale, "
+                    "layout, alignment) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING")
+      .bind(text)
+      .bind(to_string(p.pass))
+      .bind(to_string(p.dtype))
+      .bind(p.batch)
+      .bind(p.heads_q)
+      .bind(p.heads_kv)
+      .bind(p.seq_q)
+      .bind(p.seq_kv)
+      .bind(p.head_dim)
+      .bind(mask_text(p.mask))
+      .bind(p.mask_offset)
+      .bind(static_cast<double>(p.softmax_scale))
+      .bind(to_string(p.layout))
+      .bind(p.alignment)
+      .step();
+  sqlite::Statement(db, "INSERT INTO device (name, sm_count) VALUES (?, ?) ON CONFLICT DO NOTHING")
+      .bind(m.device)
+      .bind(m.sm_count)
+      .step();
+  sqlite::Statement(
+      db,
+      "INSERT INTO provenance (templates_hash, compiler, driver, protocol, attune_version) VALUES (?, ?, ?, ?, ?) "
+      "ON CONFLICT DO NOTHING")
+      .bind(m.templates_hash)
+      .bind(m.compiler)
+      .bind(m.driver)
+      .bind(m.protocol)
+      .bind(m.attune_version)
+      .step();
+  sqlite::Statement(
+      db,
+      "INSERT INTO measurement (problem_id, device_id, provenance_id, content_hash, config, status, reason, rigor, "
+      "samples_us, "
+      "clocks_mhz, median_us, p20_us, p80_us, predicted_us, sm_clock_mhz, error_o, error_lse, registers, "
+      "spill_bytes, "
+      "shared_bytes, compile_ms, created_at) VALUES ("
+      "(SELECT id FROM problem WHERE text = ?), (SELECT id FROM device WHERE name = ? AND sm_count = ?), "
+      "(SELECT id FROM provenance WHERE templates_hash = ? AND compiler = ? AND driver = ? AND protocol = ? AND "
+      "attune_version = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (content_hash) DO "
+      "NOTHING")
+      .bind(text)
+      .bind(m.device)
+      .bind(m.sm_count)
+      .bind(m.templates_hash)
+      .bind(m.compiler)
+      .bind(m.driver)
+      .bind(m.protocol)
+      .bind(m.attune_version)
+      .bind(content_hash(m))
+      .bind(canonical_text(m.config))
+      .bind(to_string(m.status))
+      .bind(m.reason)
+      .bind(static_cast<int>(m.rigor))
+      .bind_blob(m.samples_us.data(), m.samples_us.size() * sizeof(double))
+      .bind_blob(m.clocks_mhz.data(), m.clocks_mhz.size() * sizeof(std::int32_t))
+      .bind(m.median_us)
+      .bind(m.p20_us)
+      .bind(m.p80_us)
+      .bind(m.predicted_us)
+      .bind(m.sm_clock_mhz)
+      .bind(m.error_o)
+      .bind(m.error_lse)
+      .bind(m.registers)
+      .bind(m.spill_bytes)
+      .bind(static_cast<std::int64_t>(m.shared_bytes))
+      .bind(m.compile_ms)
+      .bind(m.created_at)
+      .step();
+  return db.changes() > 0;
+}
+
+}  // namespace attune
