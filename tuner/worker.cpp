@@ -127,22 +127,21 @@ class Worker {
 
   // Fills the cache on disk. For a GPU this needs no GPU: many processes do it at once.
   json compile() {
+    bool from_cache = true;
     try {
       const KernelTarget target = is_emulator() ? KernelTarget::emulator : KernelTarget::cuda;
       const KernelPlan plan = generate(problem_, config_, spec_, runtime_templates(), target);
       for (const KernelLaunch& launch : plan.launches) {
-        if (is_emulator()) {
-          device()->compile(launch);
-        } else {
-          cubins_.get(launch);
-        }
+        from_cache = (is_emulator() ? device()->compile(launch)->resources().from_cache
+                                    : cubins_.get(launch).resources.from_cache) &&
+                     from_cache;
       }
     } catch (const Error& error) {
       const auto status = status_of(error);
       if (!status) throw;
       return {{"status", to_string(*status)}, {"reason", error.what()}};
     }
-    return {{"status", to_string(MeasurementStatus::ok)}, {"reason", ""}};
+    return {{"status", to_string(MeasurementStatus::ok)}, {"reason", ""}, {"from_cache", from_cache}};
   }
 
   json trial(const json& request, bool& last) {

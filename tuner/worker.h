@@ -26,7 +26,7 @@ int worker_main();
 ///   answers
 ///    prepare {"device_name": ..., "sm_count": ..., "compiler": ..., "driver": ..., "templates_hash": ...,
 ///             "can_time": ...}
-///    compile {"status": "ok" | "infeasible" | "compile_failed", "reason": ...}
+///    compile {"status": "ok" | "infeasible" | "compile_failed", "reason": ..., "from_cache": true | false}
 ///    trial   {"measurement": {...}}, or {"failed": "launch_failed", "reason": ...} for a CUDA error
 ///    any     {"error": ..., "code": N} if the environment, not the config, is at fault;
 ///            "last": true beside the rest if the process is of no use any more
