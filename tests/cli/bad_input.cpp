@@ -96,9 +96,9 @@ TEST_CASE("flags with bad values are named", "[nogpu]") {
       {"run --output o.safetensors", {"--input"}},
       {"input --seq 16 --head-dim 64", {"--output"}},
       {"check --seq 16 --head-dim 64 --frobnicate", {"--frobnicate", "attune check --help"}},
-      {"frobnicate", {"frobnicate"}},
+      {"frobnicate", {"unknown verb 'frobnicate'; verbs: run, check", "tune", "attune --help"}},
       {"db", {"verb is missing", "attune db --help"}},
-      {"db forget", {"forget"}},
+      {"db forget", {"unknown verb 'forget'; verbs: list", "attune db --help"}},
   }));
   DYNAMIC_SECTION(bad.line) { require_refused(words(bad.line), bad.message); }
 }

@@ -47,11 +47,19 @@ std::string full_name(const CLI::App& app) {
   return app.get_parent() ? fmt::format("{} {}", full_name(*app.get_parent()), app.get_name()) : app.get_name();
 }
 
+/// "run, check, show, ...", without hidden ones.
+std::string verbs_of(const CLI::App& app) {
+  std::string names;
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App* verb) { return !verb->get_group().empty(); }))
+    names += (names.empty() ? "" : ", ") + verb->get_name();
+  return names;
+}
+
 /// What CLI11 says, but that a missing verb is told from a mistyped one.
 std::string describe(const CLI::ParseError& error, const CLI::App& where) {
   if (where.get_require_subcommand_min() == 0) return error.what();
   for (const std::string& word : where.remaining()) {
-    if (!word.starts_with('-')) return fmt::format("there is no verb '{}'", word);
+    if (!word.starts_with('-')) return fmt::format("unknown verb '{}'; verbs: {}", word, verbs_of(where));
   }
   return "a verb is missing";
 }
@@ -63,8 +71,9 @@ int run(int argc, char** argv) {
   app.footer(
       "Example:\n  attune check --heads 4 --seq 300 --head-dim 64 --causal\n`attune VERB --help` describes a verb. "
       "Exit status: 0 ok, 1 a check failed or nothing was found, 2 bad input, 3 another error.");
-  std::vector<Verb> verbs = {make_run(app),   make_check(app), make_show(app),    make_tune(app),
-                             make_bench(app), make_input(app), make_devices(app), make_worker(app)};
+  std::vector<Verb> verbs = {make_run(app),   make_check(app),   make_show(app),    make_tune(app),
+                             make_bench(app), make_explain(app), make_compare(app), make_compile(app),
+                             make_input(app), make_devices(app), make_worker(app)};
   for (Verb& verb : make_db(app)) verbs.push_back(std::move(verb));
 
   const bool json = wants_json(argc, argv);

@@ -1,0 +1,157 @@
+// `compare` on rows with known answers: two configs of one database, and two databases.
+#include "tests/catch.h"
+#include "tests/cli/command.h"
+#include "tests/tuner/test_files.h"
+#include "tuner/tuning_database.h"
+
+using namespace attune::testing;
+using attune::Measurement;
+using attune::TuningDatabase;
+
+namespace {
+
+const std::string kProblem = "forward bf16 b2 hq8 sq1024 d64 causal", kOther = "forward bf16 b2 hq8 sq2048 d64 causal";
+const std::string kA = "sm80 q128 kv64 w4 st2", kB = "sm80 q64 kv64 w4 st2";
+
+/// Samples spread evenly by `spread` about the median.
+Measurement row_of(const std::string& problem, const std::string& config, double median_us, double spread = 0.002,
+                   int samples = 40) {
+  Measurement row = attune::test::example_measurement(problem, config);
+  row.samples_us.clear();
+  for (int i = 0; i < samples; ++i) row.samples_us.push_back(median_us * (1 + spread * ((i + 0.5) / samples - 0.5)));
+  row.summarize();
+  return row;
+}
+
+CommandResult compare(const std::string& a, const std::string& b, const std::string& database,
+                      const std::vector<std::string>& more = {}) {
+  std::vector<std::string> arguments = {"compare", a, b};
+  if (!database.empty()) arguments.insert(arguments.end(), {"--database", database});
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return run_attune(arguments, kNoGpu);
+}
+
+}  // namespace
+
+TEST_CASE("compare two configs: every verdict, with its interval", "[nogpu]") {
+  struct Case {
+    double a, b, spread;
+    int samples;
+    std::string verdict;
+  };
+  const Case known = GENERATE(values<Case>({{95, 100, 0.002, 40, "faster"},
+                                            {100, 95, 0.002, 40, "slower"},
+                                            {100, 100.01, 0.002, 40, "same"},
+                                            {100, 101, 0.2, 40, "not decidable"},
+                                            {50, 100, 0.002, 5, "not decidable"}}));
+  const attune::test::TemporaryFolder folder;
+  const std::string path = (folder / "tuning.db").string();
+  {
+    TuningDatabase database(path);
+    database.append(row_of(kProblem, kA, known.a, known.spread, known.samples));
+    database.append(row_of(kProblem, kB, known.b, known.spread, known.samples));
+  }
+  const CommandResult result = compare(kA, kB, path, {"--problem", kProblem, "--target", "h200", "--json"});
+  INFO(result.err);
+  CHECK(result.status == 0);
+  const nlohmann::json comparison = result.json().at("comparisons").at(0);
+  CHECK(comparison.at("verdict") == known.verdict);
+  CHECK(comparison.at("time_ratio").get<double>() == Approx(known.a / known.b).epsilon(1e-9));
+  CHECK(result.json().at("counts").at(known.verdict) == 1);
+  if (known.samples < 7) {
+    CHECK_FALSE(comparison.contains("interval"));
+    CHECK_THAT(comparison.at("reason").get<std::string>(), ContainsSubstring("too few samples"));
+  } else {
+    CHECK(comparison.at("interval").at(0).get<double>() < known.a / known.b);
+    CHECK(comparison.at("interval").at(1).get<double>() > known.a / known.b);
+  }
+  const CommandResult text = compare(kA, kB, path);
+  CHECK(text.status == 0);
+  CHECK_THAT(text.out, ContainsSubstring(known.verdict));
+}
+
+TEST_CASE("compare: the margin is a choice, and other circumstances are told", "[nogpu]") {
+  const attune::test::TemporaryFolder folder;
+  const std::string path = (folder / "tuning.db").string();
+  {
+    TuningDatabase database(path);
+    Measurement other = row_of(kProblem, kB, 102);
+    other.driver = "12.9";
+    other.sm_clock_mhz = 1980;
+    other.clocks_mhz.assign(other.samples_us.size(), 1980);
+    database.append(row_of(kProblem, kA, 100));
+    database.append(other);
+  }
+  const nlohmann::json strict = compare(kA, kB, path, {"--json"}).json().at("comparisons").at(0);
+  CHECK(strict.at("verdict") == "faster");
+  REQUIRE(strict.at("caveats").size() == 2);
+  CHECK_THAT(strict.at("caveats").at(0).get<std::string>(), ContainsSubstring("drivers") && ContainsSubstring("12.9"));
+  CHECK_THAT(strict.at("caveats").at(1).get<std::string>(), ContainsSubstring("1980"));
+  CHECK(compare(kA, kB, path, {"--json", "--margin", "5"}).json().at("comparisons").at(0).at("verdict") == "same");
+}
+
+TEST_CASE("compare two databases: the best of each problem, and what only one has", "[nogpu]") {
+  const attune::test::TemporaryFolder folder;
+  const std::string before = (folder / "before.db").string(), after = (folder / "after.db").string();
+  {
+    TuningDatabase a(before), b(after);
+    a.append(row_of(kProblem, kA, 100));
+    a.append(row_of(kProblem, kB, 150));
+    a.append(row_of(kOther, kA, 400));
+    b.append(row_of(kProblem, kA, 100));
+    b.append(row_of(kProblem, kB, 80));
+  }
+  const CommandResult result = compare(before, after, "", {"--json"});
+  INFO(result.err);
+  CHECK(result.status == 0);
+  const nlohmann::json document = result.json();
+  REQUIRE(document.at("comparisons").size() == 1);
+  const nlohmann::json& comparison = document.at("comparisons").at(0);
+  CHECK(comparison.at("problem") == kProblem);
+  CHECK(comparison.at("verdict") == "slower");
+  CHECK(comparison.at("a").at("config") == kA);
+  CHECK(comparison.at("b").at("config") == kB);
+  REQUIRE(document.at("missing").size() == 1);
+  CHECK_THAT(document.at("missing").at(0).get<std::string>(), ContainsSubstring(kOther) && ContainsSubstring(after));
+  CHECK(compare(before, after, "", {"--problem", kOther, "--target", "h200"}).status == 1);
+}
+
+TEST_CASE("compare with nothing to compare: exit status 1, and why", "[nogpu]") {
+  const attune::test::TemporaryFolder folder;
+  const std::string path = (folder / "tuning.db").string();
+  const CommandResult none = compare(kA, kB, path, {"--json"});
+  CHECK(none.status == 1);
+  CHECK(none.json().at("status") == "nothing_to_compare");
+  CHECK_FALSE(std::filesystem::exists(path));
+  {
+    TuningDatabase database(path);
+    Measurement failed = row_of(kProblem, kB, 0, 0, 0);
+    failed.status = attune::MeasurementStatus::crashed;
+    failed.reason = "signal 11";
+    database.append(row_of(kProblem, kA, 100));
+    database.append(failed);
+  }
+  const CommandResult result = compare(kA, kB, path);
+  CHECK(result.status == 1);
+  CHECK_THAT(result.out, ContainsSubstring("crashed: signal 11") && ContainsSubstring("nothing to compare"));
+  CHECK_THAT(compare(kA, "sm80 q32 kv64 w2 st2", path).out, ContainsSubstring("not tried"));
+}
+
+TEST_CASE("compare refuses what it cannot compare, and leaves foreign files alone", "[nogpu]") {
+  const attune::test::TemporaryFolder folder;
+  const std::string path = (folder / "tuning.db").string(), foreign = (folder / "notes.txt").string();
+  TuningDatabase(path).append(row_of(kProblem, kA, 100));
+  write_file(foreign, "no database at all");
+  const auto refused = [](const CommandResult& result, const std::string& part) {
+    INFO(result.err);
+    CHECK(result.status == 2);
+    CHECK_THAT(result.err, ContainsSubstring(part));
+  };
+  refused(compare(kA, path, path), "two configs or two database files");
+  refused(compare(path, (folder / "gone.db").string(), ""), "gone.db: no such file");
+  refused(compare(path, foreign, ""), "notes.txt is not a tuning database");
+  CHECK(read_file(foreign) == "no database at all");
+  refused(compare(kA, "sm80 q64 zz9", path), "zz9");
+  refused(compare(kA, kB, path, {"--margin", "-1"}), "--margin -1");
+  refused(run_attune({"compare", kA}, kNoGpu), "B");
+}

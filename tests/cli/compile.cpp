@@ -1,0 +1,100 @@
+// `compile`: the cubin cache is filled without a GPU, once, and shards share the work.
+#include <filesystem>
+
+#include "tests/catch.h"
+#include "tests/cli/command.h"
+#include "tests/cli/temporary_folder.h"
+
+using namespace attune::testing;
+
+namespace {
+
+std::map<std::string, std::string> with_cache(const std::string& folder) {
+  std::map<std::string, std::string> environment = kNoGpu;
+  environment["ATTUNE_CACHE_DIR"] = folder;
+  return environment;
+}
+
+std::size_t cubins(const std::string& folder) {
+  std::size_t count = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder))
+    count += entry.path().extension() == ".cubin";
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("compile fills the cache in shards; a second run compiles nothing", "[nvrtc]") {
+  const TemporaryFolder folder;
+  const std::string cache = folder / "cache", shapes = folder / "shapes.csv";
+  // Two lengths of one kernel class: their kernels are the same where both candidates are.
+  write_file(shapes, "heads,seq,head-dim\n4,512,64\n4,500,64\n");
+  const std::string compile = "compile --target a100 --max-candidates 2 --json --shapes " + shapes;
+  std::size_t compiled = 0, kernels = 0;
+  for (const std::string shard : {"1/2", "2/2"}) {
+    const CommandResult result = run_attune(words(compile + " --shard " + shard), with_cache(cache));
+    INFO(result.err);
+    REQUIRE(result.status == 0);
+    const nlohmann::json document = result.json();
+    CHECK(document.at("problems") == 2);
+    CHECK(document.at("candidates") == 4);
+    CHECK(document.at("failed") == 0);
+    CHECK(document.at("from_cache") == 0);
+    CHECK(document.at("compiled") == document.at("kernels_of_shard"));
+    compiled += document.at("compiled").get<std::size_t>();
+    kernels = document.at("kernels");
+    CHECK_THAT(result.err, ContainsSubstring("1/" + document.at("kernels_of_shard").dump()));
+  }
+  CHECK(compiled == kernels);
+  CHECK(cubins(cache) == kernels);
+
+  const nlohmann::json again = run_attune(words(compile), with_cache(cache)).json();
+  CHECK(again.at("from_cache") == kernels);
+  CHECK(again.at("compiled") == 0);
+}
+
+TEST_CASE("a kernel that is too slow to compile is a failure with its reason", "[nvrtc]") {
+  const TemporaryFolder folder;
+  const CommandResult result = run_attune(words("compile --target a100 --max-candidates 1 --compile-timeout 0.001 "
+                                                "--seq 512 --head-dim 128 --json"),
+                                          with_cache(folder / "cache"));
+  INFO(result.err);
+  CHECK(result.status == 1);
+  const nlohmann::json document = result.json();
+  CHECK(document.at("status") == "some_failed");
+  REQUIRE(document.at("failures").size() == 1);
+  CHECK(document.at("failures").at(0).at("status") == "compile_timed_out");
+  CHECK(document.at("failures").at(0).at("problem") == "forward bf16 b1 hq1 sq512 d128");
+}
+
+TEST_CASE("compile refuses bad lists, shards and numbers before it compiles", "[nogpu]") {
+  const TemporaryFolder folder;
+  const std::string shapes = folder / "shapes.json";
+  write_file(shapes, R"([{"seq": 512, "head-dim": 64}, {"seq": 512, "head-dim": 20}])");
+  const auto refused = [&](const std::string& line, const std::string& part) {
+    const CommandResult result = run_attune(words("compile --target a100 " + line), with_cache(folder / "cache"));
+    INFO(result.err);
+    CHECK(result.status == 2);
+    CHECK_THAT(result.err, ContainsSubstring(part));
+  };
+  refused("--shapes " + shapes, "shapes.json, row 2");
+  refused("--shapes " + shapes + " --seq 16", "--shapes already names the problems");
+  refused("--shapes " + (folder / "none.csv"), "none.csv cannot be read");
+  refused("", "--seq");
+  refused("--seq 16 --head-dim 64 --shard 3/2", "\"3/2\"");
+  refused("--seq 16 --head-dim 64 --max-candidates -1", "--max-candidates -1");
+  refused("--seq 16 --head-dim 64 --workers -1", "--workers -1");
+  refused("--seq 16 --head-dim 64 --compile-timeout 0", "--compile-timeout 0");
+  CHECK_FALSE(std::filesystem::exists(folder / "cache"));
+
+  const CommandResult unwritable =
+      run_attune(words("compile --target a100 --seq 16 --head-dim 64"), with_cache(shapes + "/cache"));
+  CHECK(unwritable.status == 2);
+  CHECK_THAT(unwritable.err, ContainsSubstring("shapes.json/cache") && ContainsSubstring("ATTUNE_CACHE_DIR"));
+
+  std::map<std::string, std::string> environment = with_cache(folder / "cache");
+  environment["ATTUNE_NVRTC"] = folder / "libnvrtc.so.13";
+  const CommandResult result = run_attune(words("compile --target a100 --seq 16 --head-dim 64 --json"), environment);
+  CHECK(result.status == 2);
+  CHECK(result.json().at("code") == "nvrtc_unavailable");
+}

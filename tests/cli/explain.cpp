@@ -1,0 +1,137 @@
+// `explain` on databases whose rows are known, and without any.
+#include "tests/catch.h"
+#include "tests/cli/command.h"
+#include "tests/tuner/test_files.h"
+#include "tuner/tuning_database.h"
+
+using namespace attune::testing;
+using attune::Measurement;
+using attune::MeasurementStatus;
+
+namespace {
+
+const std::string kProblem = "forward bf16 b2 hq8 sq1024 d64 causal";
+
+Measurement row_of(const std::string& config, double median_us, int samples = 20) {
+  Measurement row = attune::test::example_measurement(kProblem, config);
+  row.samples_us.clear();
+  for (int i = 0; i < samples; ++i) row.samples_us.push_back(median_us * (1 + 0.0001 * (i - samples / 2)));
+  row.summarize();
+  return row;
+}
+
+Measurement failed_row(const std::string& config) {
+  Measurement row = row_of(config, 0, 0);
+  row.status = MeasurementStatus::wrong_result;
+  row.reason = "o differs by 3";
+  return row;
+}
+
+nlohmann::json explain(const std::string& database, const std::string& problem, const std::string& more = "") {
+  std::vector<std::string> arguments = {"explain", "--problem", problem, "--target", "h200", "--json"};
+  arguments.insert(arguments.end(), {"--database", database});
+  for (const std::string& word : words(more)) arguments.push_back(word);
+  const CommandResult result = run_attune(arguments, kNoGpu);
+  INFO(result.err);
+  REQUIRE(result.status == 0);
+  return result.json();
+}
+
+}  // namespace
+
+TEST_CASE("explain: the pick, the runner-up's defeat, a tie and a failure", "[nogpu]") {
+  const attune::test::TemporaryFolder folder;
+  const std::string path = (folder / "tuning.db").string();
+  {
+    attune::TuningDatabase database(path);
+    database.append(row_of("sm80 q128 kv64 w8 st2", 200));
+    database.append(row_of("sm80 q128 kv64 w4 st2", 100));
+    database.append(row_of("sm80 q64 kv64 w4 st2", 100.01));
+    database.append(row_of("sm80 q64 kv32 w4 st2", 101, 3));
+    database.append(failed_row("sm80 q64 kv128 w4 st2"));
+  }
+  const nlohmann::json document = explain(path, kProblem);
+  CHECK(document.at("config") == "sm80 q128 kv64 w4 st2");
+  CHECK(document.at("origin") == "exact");
+  CHECK(document.at("measured") == true);
+  CHECK_FALSE(document.contains("tune_command"));
+  const nlohmann::json& candidates = document.at("candidates");
+  REQUIRE(candidates.size() == 5);
+  CHECK(candidates[0].at("picked") == true);
+  CHECK(candidates[0].at("median_us").get<double>() == Approx(100).epsilon(0.001));
+  CHECK_FALSE(candidates[0].contains("why_not"));
+  CHECK(candidates[0].at("model_over_measured").get<double>() ==
+        Approx(candidates[0].at("predicted_us").get<double>() / candidates[0].at("median_us").get<double>()));
+  // 168 registers of 128 threads: 4 warps of 5376, three times into 65536; 64 KiB and 1 KiB of 228 KiB: three times.
+  CHECK(candidates[0].at("registers") == 168);
+  CHECK(candidates[0].at("registers_from") == "compiler");
+  CHECK(candidates[0].at("ctas_per_sm") == 3);
+  // 8 tiles of 16 heads over 3 CTAs on each of 132 SMs.
+  CHECK(candidates[0].at("waves").get<double>() == Approx(128.0 / 396));
+  CHECK_THAT(candidates[1].at("why_not").get<std::string>(), ContainsSubstring("within noise"));
+  CHECK_THAT(candidates[2].at("why_not").get<std::string>(), ContainsSubstring("too few samples"));
+  CHECK_THAT(candidates[3].at("why_not").get<std::string>(), ContainsSubstring("slower by 100.0 %"));
+  CHECK(candidates[4].at("status") == "wrong_result");
+  CHECK_THAT(candidates[4].at("why_not").get<std::string>(), ContainsSubstring("wrong_result: o differs by 3"));
+
+  // 4 D FLOP for each of 1024 * 1025 / 2 pairs of 16 heads.
+  const nlohmann::json& roofline = document.at("roofline");
+  CHECK(roofline.at("flops").get<double>() == 4.0 * 64 * (1024 * 1025 / 2) * 16);
+  CHECK(roofline.at("reached").get<double>() ==
+        Approx(roofline.at("bound_us").get<double>() / candidates[0].at("median_us").get<double>()));
+  CHECK(explain(path, kProblem, "--limit 2").at("not_shown") == 3);
+
+  const CommandResult text =
+      run_attune({"explain", "--problem", kProblem, "--target", "h200", "--database", path}, kNoGpu);
+  CHECK(text.status == 0);
+  CHECK_THAT(text.out, ContainsSubstring("* sm80 q128 kv64 w4 st2") && ContainsSubstring("slower by 100.0 %") &&
+                           ContainsSubstring("of the roofline"));
+}
+
+TEST_CASE("explain: a problem of another scale is answered by the same rows, another length by the nearest",
+          "[nogpu]") {
+  const attune::test::TemporaryFolder folder;
+  const std::string path = (folder / "tuning.db").string();
+  attune::TuningDatabase(path).append(row_of("sm80 q128 kv64 w4 st2", 100));
+  const nlohmann::json scaled = explain(path, kProblem + " scale0.5");
+  CHECK(scaled.at("origin") == "exact");
+  CHECK(scaled.at("rows") == 1);
+
+  const nlohmann::json nearest = explain(path, "forward bf16 b2 hq8 sq2048 d64 causal");
+  CHECK(nearest.at("origin") == "nearest shape");
+  CHECK(nearest.at("measured") == false);
+  CHECK(nearest.at("candidates").at(0).at("config") == "sm80 q128 kv64 w4 st2");
+  CHECK(nearest.at("candidates").at(0).at("status") == "not_tried");
+  CHECK_THAT(nearest.at("tune_command").get<std::string>(),
+             ContainsSubstring("attune tune --problem \"forward bf16 b2 hq8 sq2048 d64 causal\""));
+}
+
+TEST_CASE("explain without rows says so and shows the model's ranking", "[nogpu]") {
+  const attune::test::TemporaryFolder folder;
+  const std::string path = (folder / "tuning.db").string();
+  const nlohmann::json document = explain(path, kProblem, "--limit 4");
+  CHECK(document.at("origin") == "default");
+  CHECK(document.at("measured") == false);
+  CHECK(document.at("rows") == 0);
+  const nlohmann::json& candidates = document.at("candidates");
+  REQUIRE(candidates.size() == 4);
+  for (std::size_t i = 2; i < candidates.size(); ++i)
+    CHECK(candidates[i - 1].at("predicted_us").get<double>() <= candidates[i].at("predicted_us").get<double>());
+  CHECK(candidates[1].at("registers_from") == "model");
+  CHECK_FALSE(std::filesystem::exists(path));
+
+  const CommandResult text =
+      run_attune({"explain", "--problem", kProblem, "--target", "h200", "--database", path}, kNoGpu);
+  CHECK_THAT(text.out, ContainsSubstring("nothing was measured") && ContainsSubstring("attune tune --problem"));
+}
+
+TEST_CASE("explain names what bounds a problem", "[nogpu]") {
+  const attune::test::TemporaryFolder folder;
+  const std::string none = (folder / "none.db").string();
+  const auto bound = [&](const std::string& problem) {
+    return explain(none, problem, "--limit 1").at("roofline").at("bound_by").get<std::string>();
+  };
+  CHECK(bound("forward bf16 b4 hq16 sq8192 d256") == "matrix products");
+  CHECK(bound("forward bf16 b4 hq16 sq8192 d16") == "exponentials");
+  CHECK(bound("forward bf16 b64 hq16 sq1 skv4096 d128") == "device memory");
+}

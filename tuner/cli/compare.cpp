@@ -1,0 +1,280 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <utility>
+
+#include "generator/error.h"
+#include "tuner/cli/config_options.h"
+#include "tuner/cli/device_options.h"
+#include "tuner/cli/exit_status.h"
+#include "tuner/cli/output.h"
+#include "tuner/cli/problem_options.h"
+#include "tuner/cli/report.h"
+#include "tuner/cli/validators.h"
+#include "tuner/cli/verb.h"
+#include "tuner/comparison.h"
+
+namespace attune::cli {
+namespace {
+
+struct CompareOptions {
+  OutputOptions output;
+  ProblemOptions problem;
+  DeviceOptions device;
+  ConfigOptions config;
+  std::string a, b;
+  double margin_percent = 0.5;
+};
+
+[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
+
+/// A config begins with its family; what else could a word without a space be but a file?
+bool names_file(const std::string& argument) { return argument.find(' ') == std::string::npos; }
+
+/// Opens a database that must be there and be one: opening anything else as a database would move it away.
+std::shared_ptr<TuningDatabase> open_compared(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) refuse(fmt::format("{}: no such file, and no config either (\"sm80 q128 kv64 w4 st2\")", path));
+  constexpr std::string_view kMagic("SQLite format 3\0", 16);
+  std::string head(kMagic.size(), ' ');
+  file.read(head.data(), static_cast<std::streamsize>(head.size()));
+  if (!file || head != kMagic) refuse(fmt::format("{} is not a tuning database (not an SQLite file)", path));
+  file.close();
+  auto database = std::make_shared<TuningDatabase>(path);
+  for (const std::string& note : database->notes()) warn(note);
+  return database;
+}
+
+/// Two rows of one problem on one device.
+struct Pair {
+  Measurement a, b;
+  Comparison comparison;
+  std::vector<std::string> caveats;  ///< what else differs between the measurements
+};
+
+Pair make_pair_of(Measurement a, Measurement b, const CompareOptions& options) {
+  ComparisonOptions how;
+  how.margin = options.margin_percent / 100;
+  Pair pair{std::move(a), std::move(b), {}, {}};
+  pair.comparison = compare_times(pair.a.samples_us, pair.b.samples_us, how);
+  const auto note = [&](const char* what, const std::string& of_a, const std::string& of_b) {
+    if (of_a != of_b) pair.caveats.push_back(fmt::format("{} differ: {} and {}", what, of_a, of_b));
+  };
+  note("templates", pair.a.templates_hash, pair.b.templates_hash);
+  note("compilers", pair.a.compiler, pair.b.compiler);
+  note("drivers", pair.a.driver, pair.b.driver);
+  note("protocols", pair.a.protocol, pair.b.protocol);
+  constexpr double kSameClock = 0.02;
+  const int of_a = pair.a.sm_clock_mhz, of_b = pair.b.sm_clock_mhz;
+  if (of_a > 0 && of_b > 0 && std::abs(of_a - of_b) > kSameClock * std::max(of_a, of_b))
+    pair.caveats.push_back(fmt::format("SM clocks differ: {} and {} MHz", of_a, of_b));
+  return pair;
+}
+
+/// Everything that was compared, and what could not be.
+struct Compared {
+  std::vector<Pair> pairs;
+  std::vector<std::string> missing;  ///< sentences
+};
+
+using Entry = TuningDatabase::Entry;
+
+/// The entries that the problem flags ask for; without flags all of them.
+class Filter {
+ public:
+  explicit Filter(const CompareOptions& options) {
+    if (!options.problem.any_given()) return;
+    problem_ = canonical_text(options.problem.problem());
+    const ChosenDevice chosen = options.device.choose();
+    if (!chosen.why.empty()) warn(fmt::format("no --target given: looking for results of {}", chosen.spec.name));
+    device_ = chosen.spec;
+  }
+  bool takes(const Entry& entry) const {
+    return problem_.empty() || (canonical_text(entry.problem) == problem_ && entry.device == device_.name &&
+                                entry.sm_count == device_.sm_count);
+  }
+  std::string describe() const {
+    return problem_.empty() ? "" : fmt::format(" of \"{}\" on {}", problem_, device_.name);
+  }
+
+ private:
+  std::string problem_;
+  DeviceSpec device_;
+};
+
+std::string name_of(const Entry& entry) {
+  return fmt::format("\"{}\" on {} ({} SMs)", canonical_text(entry.problem), entry.device, entry.sm_count);
+}
+
+/// The newest timed row of the highest rigor; else the newest row of any kind.
+std::optional<Measurement> row_of(const KernelConfig& config, const std::vector<Measurement>& rows) {
+  const auto timed = [](const Measurement& row) { return row.status == MeasurementStatus::ok && row.median_us > 0; };
+  std::optional<Measurement> found;
+  for (const Measurement& row : rows) {
+    if (!(row.config == config)) continue;
+    if (!found || timed(row) > timed(*found) || (timed(row) == timed(*found) && row.rigor >= found->rigor)) found = row;
+  }
+  return found;
+}
+
+Compared compare_configs(const CompareOptions& options, const Filter& filter) {
+  const KernelConfig a = parse_config(options.a), b = parse_config(options.b);
+  Compared compared;
+  const std::shared_ptr<TuningDatabase> database = options.config.open_existing_database(options.output);
+  if (!database) return compared;
+  for (const Entry& entry : database->list()) {
+    if (!filter.takes(entry)) continue;
+    const std::vector<Measurement> rows = database->find_all(entry.problem, entry.device, entry.sm_count);
+    std::optional<Measurement> of_a = row_of(a, rows), of_b = row_of(b, rows);
+    bool both = true;
+    for (const auto& [config, row] : {std::pair(a, &of_a), std::pair(b, &of_b)}) {
+      if (*row && (*row)->status == MeasurementStatus::ok && (*row)->median_us > 0) continue;
+      both = false;
+      compared.missing.push_back(fmt::format(
+          "{}: {}", name_of(entry), *row ? describe(**row) : fmt::format("{}  not tried", canonical_text(config))));
+    }
+    if (both) compared.pairs.push_back(make_pair_of(std::move(*of_a), std::move(*of_b), options));
+  }
+  return compared;
+}
+
+Compared compare_databases(const CompareOptions& options, const Filter& filter) {
+  const std::shared_ptr<TuningDatabase> databases[] = {open_compared(options.a), open_compared(options.b)};
+  const auto best = [&](int which, const Entry& entry) {
+    return databases[which]->best(entry.problem, entry.device, entry.sm_count);
+  };
+  const std::string* names[] = {&options.a, &options.b};
+  Compared compared;
+  for (int which : {0, 1}) {
+    for (const Entry& entry : databases[which]->list()) {
+      if (!filter.takes(entry)) continue;
+      auto mine = best(which, entry), other = best(1 - which, entry);
+      if (mine && other) {
+        if (which == 0) compared.pairs.push_back(make_pair_of(std::move(*mine), std::move(*other), options));
+        continue;
+      }
+      // A problem that neither has a result of is told once.
+      if (which == 1 && !mine && databases[0]->find_all(entry.problem, entry.device, entry.sm_count).size() > 0)
+        continue;
+      compared.missing.push_back(fmt::format("{}: no result in {}", name_of(entry),
+                                             mine    ? *names[1 - which]
+                                             : other ? *names[which]
+                                                     : "either"));
+    }
+  }
+  return compared;
+}
+
+/// "A is faster by 4.8 % (A takes 0.9491 to 0.9557 of B's time at 95 %)".
+std::string describe_verdict(const Comparison& comparison) {
+  const std::string interval = comparison.interval ? fmt::format("A takes {:.4f} to {:.4f} of B's time at 95 %",
+                                                                 comparison.interval->low, comparison.interval->high)
+                                                   : "";
+  switch (comparison.verdict) {
+    case Verdict::faster:
+      return fmt::format("A is faster: {:.1f} % less time ({})", (1 - comparison.ratio) * 100, interval);
+    case Verdict::slower:
+      return fmt::format("A is slower: {:.1f} % more time ({})", (comparison.ratio - 1) * 100, interval);
+    case Verdict::same:
+      return fmt::format("the same ({})", interval);
+    case Verdict::undecidable:
+      break;
+  }
+  return fmt::format("not decidable: {}{}", comparison.reason, interval.empty() ? "" : " (" + interval + ")");
+}
+
+Json to_json(const Pair& pair) {
+  Json entry = {{"problem", canonical_text(pair.a.problem)},
+                {"device", pair.a.device},
+                {"sm_count", pair.a.sm_count},
+                {"verdict", to_string(pair.comparison.verdict)}};
+  if (pair.comparison.ratio > 0) entry["time_ratio"] = pair.comparison.ratio;
+  if (pair.comparison.interval) entry["interval"] = {pair.comparison.interval->low, pair.comparison.interval->high};
+  if (!pair.comparison.reason.empty()) entry["reason"] = pair.comparison.reason;
+  for (const auto& [name, row] : {std::pair("a", &pair.a), std::pair("b", &pair.b)}) {
+    entry[name] = {{"config", canonical_text(row->config)},
+                   {"rigor", to_string(row->rigor)},
+                   {"median_us", row->median_us},
+                   {"samples", row->samples_us.size()},
+                   {"created_at", row->created_at}};
+  }
+  if (!pair.caveats.empty()) entry["caveats"] = pair.caveats;
+  return entry;
+}
+
+int run(const CompareOptions& options) {
+  if (!std::isfinite(options.margin_percent) || options.margin_percent < 0 || options.margin_percent >= 100)
+    refuse(fmt::format("--margin {}: must be a percentage from 0 to below 100", options.margin_percent));
+  const bool files = names_file(options.a);
+  if (files != names_file(options.b)) {
+    refuse(fmt::format("\"{}\" and \"{}\" cannot be compared: give two configs or two database files", options.a,
+                       options.b));
+  }
+  const Filter filter(options);
+  const Compared compared = files ? compare_databases(options, filter) : compare_configs(options, filter);
+
+  std::map<Verdict, int> counts;
+  for (const Pair& pair : compared.pairs) ++counts[pair.comparison.verdict];
+  if (options.output.json) {
+    Json document = {{"status", compared.pairs.empty() ? "nothing_to_compare" : "ok"},
+                     {"a", options.a},
+                     {"b", options.b},
+                     {"verdicts_of", "a against b"},
+                     {"confidence", ComparisonOptions().confidence},
+                     {"margin", options.margin_percent / 100}};
+    for (const Verdict verdict : {Verdict::faster, Verdict::slower, Verdict::same, Verdict::undecidable})
+      document["counts"][std::string(to_string(verdict))] = counts[verdict];
+    document["comparisons"] = Json::array();
+    for (const Pair& pair : compared.pairs) document["comparisons"].push_back(to_json(pair));
+    document["missing"] = compared.missing;
+    print_json(document);
+  } else {
+    for (const Pair& pair : compared.pairs) {
+      print_field("problem", fmt::format("{} on {}", canonical_text(pair.a.problem), pair.a.device));
+      print_field("A", fmt::format("{}  ({} samples)", describe(pair.a), pair.a.samples_us.size()));
+      print_field("B", fmt::format("{}  ({} samples)", describe(pair.b), pair.b.samples_us.size()));
+      print_field("verdict", describe_verdict(pair.comparison));
+      for (const std::string& caveat : pair.caveats) print_field("but", caveat);
+    }
+    for (const std::string& sentence : compared.missing) print_field("missing", sentence);
+    if (compared.pairs.empty()) {
+      print(fmt::format(
+          "nothing to compare: no measured results of both{} in {}\n", filter.describe(),
+          files ? fmt::format("{} and {}", options.a, options.b) : options.config.database_path().string()));
+    } else if (compared.pairs.size() > 1) {
+      print_field("in all", fmt::format("A faster {}, slower {}, same {}, not decidable {}", counts[Verdict::faster],
+                                        counts[Verdict::slower], counts[Verdict::same], counts[Verdict::undecidable]));
+    }
+  }
+  return compared.pairs.empty() ? kCheckFailed : kOk;
+}
+
+}  // namespace
+
+Verb make_compare(CLI::App& command) {
+  auto options = std::make_shared<CompareOptions>();
+  CLI::App* verb = add_verb(
+      command, "compare",
+      "two configs, or the best of two databases, by their stored times: is A faster, slower, the same, or is that not "
+      "decidable; exit status 1 if there is nothing to compare",
+      "attune compare \"sm80 q128 kv64 w4 st2\" \"sm80 q64 kv64 w4 st2\" --heads 16 --seq 4096 --head-dim 128 "
+      "--target h200\n"
+      "attune compare before.db after.db --json");
+  verb->add_option("A", options->a, "a config in quotation marks, or a database file")->required()->check(not_empty());
+  verb->add_option("B", options->b, "what it is compared with: likewise")->required()->check(not_empty());
+  verb->add_option(
+      "--margin", options->margin_percent,
+      "percent: times closer than this are the same (default 0.5). Intervals hold the ratio of the medians "
+      "with 95 % confidence, from order statistics");
+  options->problem.add_to(*verb);
+  options->device.add_target_to(*verb);
+  options->config.add_database_to(*verb);
+  options->output.add_to(*verb);
+  return {verb, [options] { return run(*options); }};
+}
+
+}  // namespace attune::cli

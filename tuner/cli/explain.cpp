@@ -1,0 +1,377 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "generator/config_space.h"
+#include "generator/forward_sm80_shape.h"
+#include "generator/generate.h"
+#include "tuner/cli/config_options.h"
+#include "tuner/cli/device_options.h"
+#include "tuner/cli/exit_status.h"
+#include "tuner/cli/output.h"
+#include "tuner/cli/problem_options.h"
+#include "tuner/cli/report.h"
+#include "tuner/cli/validators.h"
+#include "tuner/cli/verb.h"
+#include "tuner/comparison.h"
+
+namespace attune::cli {
+namespace {
+
+struct ExplainOptions {
+  OutputOptions output;
+  ProblemOptions problem;
+  DeviceOptions device;
+  ConfigOptions config;
+  std::size_t limit = 10;
+};
+
+/// What the units of a device need for the counted work, at its nominal clock: no kernel is faster.
+struct Roofline {
+  double matrix_us = 0, exponential_us = 0, memory_us = 0;
+  double bound_us = 0;
+  std::string bound_by;
+};
+
+Roofline roofline_of(const AttentionProblem& problem, const DeviceSpec& device) {
+  const double clocks_per_us = static_cast<double>(device.clock_mhz) * device.sm_count;
+  const double exponentials = static_cast<double>(count_attended_pairs(problem)) * static_cast<double>(problem.batch) *
+                              static_cast<double>(problem.heads_q);
+  Roofline roofline;
+  roofline.matrix_us = count_flops(problem) / (device.mma_flops_per_clock * clocks_per_us);
+  roofline.exponential_us = exponentials / (device.exp2_per_clock * clocks_per_us);
+  roofline.memory_us = count_bytes(problem) / (device.memory_gbps * 1e3);
+  const std::array<std::pair<double, const char*>, 3> bounds = {{{roofline.matrix_us, "matrix products"},
+                                                                 {roofline.exponential_us, "exponentials"},
+                                                                 {roofline.memory_us, "device memory"}}};
+  const auto highest = std::max_element(bounds.begin(), bounds.end());
+  roofline.bound_us = highest->first;
+  roofline.bound_by = highest->second;
+  return roofline;
+}
+
+/// How a kernel fills the device.
+struct Occupancy {
+  int ctas_per_sm = 0;
+  double waves = 0;
+};
+
+/// From what the compiler used: registers go to warps in units of 256, each CTA takes some shared memory for itself.
+Occupancy occupancy_of(const AttentionProblem& problem, const KernelConfig& config, int registers,
+                       std::size_t shared_bytes, const DeviceSpec& device) {
+  constexpr int kLanes = 32, kRegisterUnit = 256;
+  const int registers_per_warp = (registers * kLanes + kRegisterUnit - 1) / kRegisterUnit * kRegisterUnit;
+  const auto shared = static_cast<std::int64_t>(shared_bytes) + device.shared_bytes_reserved;
+  Occupancy result;
+  result.ctas_per_sm = static_cast<int>(std::min<std::int64_t>(
+      {device.ctas_per_sm, device.threads_per_sm / (config.warps * kLanes), device.shared_bytes_per_sm / shared,
+       device.registers_per_sm / std::max(registers_per_warp * config.warps, 1)}));
+  const std::int64_t tiles = (problem.seq_q + config.block_q - 1) / config.block_q;
+  const double ctas = static_cast<double>(tiles) * static_cast<double>(problem.heads_q * problem.batch);
+  if (result.ctas_per_sm > 0) result.waves = ctas / (static_cast<double>(result.ctas_per_sm) * device.sm_count);
+  return result;
+}
+
+/// One line of the explanation: a config with what was measured of it, if anything was.
+struct Explained {
+  KernelConfig config;
+  std::optional<Measurement> row;
+  bool feasible = false;
+  CostEstimate cost;  // of a feasible one
+  int registers = 0;  // as compiled, else as estimated
+  bool registers_compiled = false;
+  Occupancy occupancy;
+  bool picked = false;
+  std::string why_not;  // a sentence; empty for the pick
+
+  bool timed() const { return row && row->status == MeasurementStatus::ok && row->median_us > 0; }
+};
+
+Explained explain_config(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
+                         std::optional<Measurement> row) {
+  Explained result;
+  result.config = config;
+  result.feasible = infeasibility(problem, config, device).empty();
+  if (result.feasible) {
+    result.cost = estimate_cost(problem, config, device);
+    result.registers = result.cost.registers;
+    std::size_t shared_bytes = forward_sm80_shape(problem, config).shared_bytes;
+    if (row && row->registers > 0) {
+      result.registers = row->registers;
+      result.registers_compiled = true;
+      if (row->shared_bytes > 0) shared_bytes = row->shared_bytes;
+    }
+    result.occupancy = occupancy_of(problem, config, result.registers, shared_bytes, device);
+  }
+  result.row = std::move(row);
+  return result;
+}
+
+/// Equal but for what the kernel takes as an argument at each call: the database answers for both.
+bool shares_answers(AttentionProblem a, const AttentionProblem& b) {
+  a.softmax_scale = b.softmax_scale;
+  a.layout = b.layout;
+  return a == b;
+}
+
+/// Each config by the newest row of its highest rigor; the best first, failures last.
+std::vector<Measurement> rows_of(const AttentionProblem& problem, const DeviceSpec& device,
+                                 const TuningDatabase& database) {
+  std::vector<Measurement> rows;
+  for (const TuningDatabase::Entry& entry : database.list()) {
+    if (entry.device != device.name || entry.sm_count != device.sm_count || !shares_answers(entry.problem, problem))
+      continue;
+    for (Measurement& row : database.find_all(entry.problem, entry.device, entry.sm_count)) {
+      const auto same =
+          std::find_if(rows.begin(), rows.end(), [&](const Measurement& other) { return other.config == row.config; });
+      if (same == rows.end()) {
+        rows.push_back(std::move(row));
+      } else if (row.rigor >= same->rigor) {
+        *same = std::move(row);
+      }
+    }
+  }
+  std::sort(rows.begin(), rows.end(), [](const Measurement& a, const Measurement& b) {
+    const bool a_ok = a.status == MeasurementStatus::ok, b_ok = b.status == MeasurementStatus::ok;
+    if (a_ok != b_ok) return a_ok;
+    return a_ok ? ranks_before(a, b) : canonical_text(a.config) < canonical_text(b.config);
+  });
+  return rows;
+}
+
+std::string percent(double ratio) { return fmt::format("{:.1f} %", (ratio - 1) * 100); }
+
+/// Why a config was not picked, beside the one that was.
+std::string why_not_picked(const Explained& other, const Explained& pick) {
+  if (!other.row) {
+    return fmt::format("not tried; by the cost model its time differs from the pick's by {:+.1f} %",
+                       (other.cost.microseconds / pick.cost.microseconds - 1) * 100);
+  }
+  const Measurement& row = *other.row;
+  if (row.status != MeasurementStatus::ok) {
+    return fmt::format("failed: {}{}{}", to_string(row.status), row.reason.empty() ? "" : ": ", row.reason);
+  }
+  if (!other.feasible) return "does not fit this problem";
+  if (!pick.row || pick.row->status != MeasurementStatus::ok)
+    return "stored, but the pick did not come from these rows";
+  if (row.rigor != pick.row->rigor) {
+    return fmt::format("its rigor is {}, the pick's {}", to_string(row.rigor), to_string(pick.row->rigor));
+  }
+  if (!other.timed() || !pick.timed()) {
+    const double mine = row.ranking_us(), best = pick.row->ranking_us();
+    if (mine <= 0 || best <= 0) return "has no time";
+    return mine > best ? fmt::format("slower by {} by the cost model", percent(mine / best))
+                       : "as fast by the cost model, and later in the fixed order";
+  }
+  const Comparison compared = compare_times(row.samples_us, pick.row->samples_us);
+  const std::string interval = compared.interval ? fmt::format(" ({:.4f} to {:.4f} times the pick's time at 95 %)",
+                                                               compared.interval->low, compared.interval->high)
+                                                 : fmt::format(" ({})", compared.reason);
+  if (compared.verdict == Verdict::slower) return fmt::format("slower by {}{}", percent(compared.ratio), interval);
+  if (compared.verdict == Verdict::faster) return fmt::format("faster in these samples, yet not picked{}", interval);
+  const std::string difference = compared.ratio == 1
+                                     ? "its median is the same: later in the fixed order"
+                                     : fmt::format("its median differs by {:+.2f} %", (compared.ratio - 1) * 100);
+  return compared.interval ? fmt::format("within noise of the pick{}; {}", interval, difference)
+                           : fmt::format("{}{}", difference, interval);
+}
+
+/// What would find a measured answer.
+std::string tune_command(const AttentionProblem& problem, const ChosenDevice& device) {
+  return fmt::format("attune tune --problem \"{}\" --device {}", canonical_text(problem),
+                     device.is_cuda() ? device.name : "cuda:0");
+}
+
+struct Explanation {
+  AttentionProblem problem;
+  ChosenDevice device;
+  ConfigChoice choice;
+  Roofline roofline;
+  bool measured = false;  // whether there is a timed row
+  std::size_t rows = 0, not_shown = 0;
+  std::vector<Explained> candidates;  // the pick first
+  std::string tune;                   // the command; empty if the pick is exact and timed
+};
+
+Explanation explain(const ExplainOptions& options) {
+  Explanation result;
+  result.problem = options.problem.problem();
+  result.device = options.device.choose();
+  if (!result.device.why.empty()) warn(fmt::format("no --target given: explaining for {}", result.device.spec.name));
+  const DeviceSpec& device = result.device.spec;
+  const std::shared_ptr<TuningDatabase> database = options.config.open_existing_database(options.output);
+  result.choice = options.config.pick(result.problem, device, database.get());
+  result.roofline = roofline_of(result.problem, device);
+
+  std::vector<Measurement> rows;
+  if (database) rows = rows_of(result.problem, device, *database);
+  result.rows = rows.size();
+  for (Measurement& row : rows) {
+    const KernelConfig config = row.config;
+    result.candidates.push_back(explain_config(result.problem, config, device, std::move(row)));
+    result.measured = result.measured || result.candidates.back().timed();
+  }
+  if (rows.empty()) {
+    for (const Candidate& candidate : config_space(result.problem, device)) {
+      if (!candidate.feasible()) break;
+      result.candidates.push_back(explain_config(result.problem, candidate.config, device, std::nullopt));
+    }
+  }
+  const auto is_pick = [&](const Explained& candidate) { return candidate.config == result.choice.config; };
+  auto pick = std::find_if(result.candidates.begin(), result.candidates.end(), is_pick);
+  if (pick == result.candidates.end()) {
+    result.candidates.push_back(explain_config(result.problem, result.choice.config, device, std::nullopt));
+    pick = result.candidates.end() - 1;
+  }
+  std::rotate(result.candidates.begin(), pick, pick + 1);
+  result.candidates.front().picked = true;
+  if (options.limit > 0 && result.candidates.size() > options.limit) {
+    result.not_shown = result.candidates.size() - options.limit;
+    result.candidates.resize(options.limit);
+  }
+  for (std::size_t i = 1; i < result.candidates.size(); ++i)
+    result.candidates[i].why_not = why_not_picked(result.candidates[i], result.candidates.front());
+  if (result.choice.origin != ConfigOrigin::exact || !result.candidates.front().timed())
+    result.tune = tune_command(result.problem, result.device);
+  return result;
+}
+
+Json to_json(const Explained& candidate) {
+  Json entry = {{"config", canonical_text(candidate.config)}, {"picked", candidate.picked}};
+  entry["status"] = candidate.row ? to_string(candidate.row->status) : "not_tried";
+  if (candidate.row) {
+    if (!candidate.row->reason.empty()) entry["reason"] = candidate.row->reason;
+    entry["rigor"] = to_string(candidate.row->rigor);
+    entry["created_at"] = candidate.row->created_at;
+  }
+  if (candidate.timed()) {
+    entry["median_us"] = candidate.row->median_us;
+    entry["p20_us"] = candidate.row->p20_us;
+    entry["p80_us"] = candidate.row->p80_us;
+    entry["tflops"] = candidate.row->tflops();
+    if (candidate.feasible) entry["model_over_measured"] = candidate.cost.microseconds / candidate.row->median_us;
+  }
+  if (candidate.feasible) {
+    entry["predicted_us"] = candidate.cost.microseconds;
+    entry["registers"] = candidate.registers;
+    entry["registers_from"] = candidate.registers_compiled ? "compiler" : "model";
+    entry["ctas_per_sm"] = candidate.occupancy.ctas_per_sm;
+    entry["waves"] = candidate.occupancy.waves;
+  }
+  if (!candidate.why_not.empty()) entry["why_not"] = candidate.why_not;
+  return entry;
+}
+
+Json to_json(const Explanation& explanation) {
+  const Roofline& roofline = explanation.roofline;
+  Json document = {{"problem", canonical_text(explanation.problem)},
+                   {"device", explanation.device.spec.name},
+                   {"target", explanation.device.spec.key}};
+  add_choice(document, explanation.choice);
+  document["measured"] = explanation.measured;
+  document["rows"] = explanation.rows;
+  if (!explanation.tune.empty()) document["tune_command"] = explanation.tune;
+  document["roofline"] = {{"flops", count_flops(explanation.problem)},
+                          {"bytes", count_bytes(explanation.problem)},
+                          {"matrix_us", roofline.matrix_us},
+                          {"exponential_us", roofline.exponential_us},
+                          {"memory_us", roofline.memory_us},
+                          {"bound_us", roofline.bound_us},
+                          {"bound_by", roofline.bound_by}};
+  if (explanation.candidates.front().timed())
+    document["roofline"]["reached"] = roofline.bound_us / explanation.candidates.front().row->median_us;
+  document["candidates"] = Json::array();
+  for (const Explained& candidate : explanation.candidates) document["candidates"].push_back(to_json(candidate));
+  document["not_shown"] = explanation.not_shown;
+  return document;
+}
+
+/// Two lines: what it is and how fast; of a tried one, why it was not picked.
+void print_candidate(const Explained& candidate, std::size_t width) {
+  std::string time = candidate.row ? std::string(to_string(candidate.row->status)) : "not tried";
+  if (candidate.timed()) {
+    time = fmt::format("{:.1f} us ({:.1f} to {:.1f})", candidate.row->median_us, candidate.row->p20_us,
+                       candidate.row->p80_us);
+  } else if (candidate.row && candidate.row->status == MeasurementStatus::ok) {
+    time = "correct, not timed";
+  }
+  std::string line =
+      fmt::format("{} {:<{}} {}", candidate.picked ? '*' : ' ', canonical_text(candidate.config), width, time);
+  if (candidate.feasible) {
+    line += fmt::format("; model {:.1f} us", candidate.cost.microseconds);
+    if (candidate.timed())
+      line += fmt::format(" ({:+.0f} %)", (candidate.cost.microseconds / candidate.row->median_us - 1) * 100);
+    line += fmt::format("; {}{} registers, {} CTAs/SM, {:.2f} waves", candidate.registers_compiled ? "" : "about ",
+                        candidate.registers, candidate.occupancy.ctas_per_sm, candidate.occupancy.waves);
+  }
+  print(line + "\n");
+  if (candidate.row && !candidate.why_not.empty()) print(fmt::format("      {}\n", candidate.why_not));
+}
+
+void print_explanation(const Explanation& explanation) {
+  const Roofline& roofline = explanation.roofline;
+  print_field("problem", canonical_text(explanation.problem));
+  print_field("device", explanation.device.is_cuda()
+                            ? fmt::format("{} {}", explanation.device.name, explanation.device.spec.name)
+                            : fmt::format("{} ({})", explanation.device.spec.key, explanation.device.spec.name));
+  print_field("pick", canonical_text(explanation.choice.config));
+  print_field("origin", describe_origin(explanation.choice));
+  if (!explanation.measured)
+    print_field("measured", "nothing was measured for this problem on this device: what follows is the cost model's");
+  if (!explanation.tune.empty()) {
+    print_field("to tune it",
+                explanation.tune +
+                    (explanation.device.is_cuda() ? "" : fmt::format("   (with an {})", explanation.device.spec.name)));
+  }
+  print_field("work", fmt::format("{:.4g} FLOP, at least {:.4g} bytes of device memory",
+                                  count_flops(explanation.problem), count_bytes(explanation.problem)));
+  print_field("roofline", fmt::format("{:.1f} us, bound by {} (matrix products {:.1f}, exponentials {:.1f}, device "
+                                      "memory {:.1f} us at {} MHz)",
+                                      roofline.bound_us, roofline.bound_by, roofline.matrix_us, roofline.exponential_us,
+                                      roofline.memory_us, explanation.device.spec.clock_mhz));
+  const Explained& pick = explanation.candidates.front();
+  if (pick.timed()) {
+    print_field("reached", fmt::format("{:.0f} % of the roofline, {:.1f} TFLOP/s",
+                                       roofline.bound_us / pick.row->median_us * 100, pick.row->tflops()));
+  }
+  print_field("candidates", explanation.measured   ? "the pick first, then by measured time"
+                            : explanation.rows > 0 ? "the pick first, then by the stored ranking"
+                                                   : "the pick first, then in the cost model's order");
+  std::size_t width = 0;
+  for (const Explained& candidate : explanation.candidates)
+    width = std::max(width, canonical_text(candidate.config).size());
+  for (const Explained& candidate : explanation.candidates) print_candidate(candidate, width);
+  if (explanation.not_shown > 0) print(fmt::format("  ... and {} more (--limit 0 lists all)\n", explanation.not_shown));
+}
+
+int run(const ExplainOptions& options) {
+  const Explanation explanation = explain(options);
+  if (options.output.json) {
+    print_json(to_json(explanation));
+  } else {
+    print_explanation(explanation);
+  }
+  return kOk;
+}
+
+}  // namespace
+
+Verb make_explain(CLI::App& command) {
+  auto options = std::make_shared<ExplainOptions>();
+  CLI::App* verb = add_verb(command, "explain",
+                            "why a config is picked for a problem: its origin, the candidates beside it with their "
+                            "times, the cost model, occupancy and roofline; needs no GPU",
+                            "attune explain --target h200 --batch 4 --heads 16 --seq 4096 --head-dim 128 --causal\n"
+                            "attune explain --problem \"forward bf16 b4 hq16 sq4096 d72\" --device cuda:0 --json");
+  verb->add_option("--limit", options->limit, "list at most so many candidates, 0 for all (default 10)")
+      ->transform(whole_number<std::size_t>());
+  options->problem.add_to(*verb);
+  options->device.add_target_to(*verb);
+  options->config.add_database_to(*verb);
+  options->output.add_to(*verb);
+  return {verb, [options] { return run(*options); }};
+}
+
+}  // namespace attune::cli

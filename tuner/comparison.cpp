@@ -1,0 +1,73 @@
+#include "tuner/comparison.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tuner/measurement.h"
+
+namespace attune {
+namespace {
+
+/// P(Binomial(n, 1/2) = i).
+double fair_binomial(std::size_t n, std::size_t i) {
+  const auto real_n = static_cast<double>(n), real_i = static_cast<double>(i);
+  return std::exp(std::lgamma(real_n + 1) - std::lgamma(real_i + 1) - std::lgamma(real_n - real_i + 1) -
+                  real_n * std::log(2.0));
+}
+
+}  // namespace
+
+std::optional<Interval> median_interval(std::vector<double> sample, double confidence) {
+  const std::size_t n = sample.size();
+  std::size_t k = 0;
+  double below = 0;  // P(Binomial(n, 1/2) <= k)
+  for (; 2 * k < n; ++k) {
+    below += fair_binomial(n, k);
+    if (2 * below > 1 - confidence) break;
+  }
+  if (k == 0) return std::nullopt;
+  std::sort(sample.begin(), sample.end());
+  return Interval{sample[k - 1], sample[n - k]};
+}
+
+std::string_view to_string(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::faster:
+      return "faster";
+    case Verdict::slower:
+      return "slower";
+    case Verdict::same:
+      return "same";
+    case Verdict::undecidable:
+      break;
+  }
+  return "not decidable";
+}
+
+Comparison compare_times(const std::vector<double>& a, const std::vector<double>& b, const ComparisonOptions& options) {
+  Comparison result;
+  if (!a.empty() && !b.empty()) result.ratio = quantile(a, 0.5) / quantile(b, 0.5);
+  const double each = 1 - (1 - options.confidence) / 2;
+  const auto of_a = median_interval(a, each), of_b = median_interval(b, each);
+  if (!of_a || !of_b) {
+    result.reason =
+        fmt::format("too few samples for {:g} % confidence: {} and {}", options.confidence * 100, a.size(), b.size());
+    return result;
+  }
+  result.interval = Interval{of_a->low / of_b->high, of_a->high / of_b->low};
+  const auto [low, high] = *result.interval;
+  if (low >= 1 - options.margin && high <= 1 + options.margin) {
+    result.verdict = Verdict::same;
+  } else if (high < 1) {
+    result.verdict = Verdict::faster;
+  } else if (low > 1) {
+    result.verdict = Verdict::slower;
+  } else {
+    result.reason = "the difference is within the noise of the samples";
+  }
+  return result;
+}
+
+}  // namespace attune
