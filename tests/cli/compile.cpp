@@ -28,7 +28,7 @@ TEST_CASE("compile fills the cache in shards; a second run compiles nothing", "[
   const TemporaryFolder folder;
   const std::string cache = folder / "cache", shapes = folder / "shapes.csv";
   // Two lengths of one kernel class: their kernels are the same where both candidates are.
-  write_file(shapes, "heads,seq,head-dim\n4,512,64\n4,500,64\n");
+  write_file(shapes, "heads,seq,head-dim\n4,512,16\n4,500,16\n");
   const std::string compile = "compile --target a100 --max-candidates 2 --json --shapes " + shapes;
   std::size_t compiled = 0, kernels = 0;
   for (const std::string shard : {"1/2", "2/2"}) {
