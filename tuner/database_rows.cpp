@@ -9,62 +9,92 @@
 
 namespace attune {
 
-std::string_view mask_text(MaskKind mask) { return mask == MaskKind::none ? "none" : "causal"; }
+namespace {
 
-std::optional<Measurement> read_row(const sqlite::Statement& row) {
-  try {
-    Measurement m;
-    int column = 0;
-    m.problem = parse_problem(row.text(column++));
-    m.device = row.text(column++);
-    m.sm_count = static_cast<int>(row.integer(column++));
-    m.config = parse_config(row.text(column++));
-    const auto status = parse_measurement_status(row.text(column++));
-    if (!status) return std::nullopt;
-    m.status = *status;
-    m.reason = row.text(column++);
-    const std::int64_t rigor = row.integer(column++);
-    if (rigor < 0 || rigor > static_cast<int>(Rigor::exhaustive)) return std::nullopt;
-    m.rigor = static_cast<Rigor>(rigor);
-    m.samples_us = row.numbers<double>(column++);
-    m.clocks_mhz = row.numbers<std::int32_t>(column++);
-    m.median_us = row.real(column++);
-    m.p20_us = row.real(column++);
-    m.p80_us = row.real(column++);
-    m.predicted_us = row.real(column++);
-    m.sm_clock_mhz = static_cast<int>(row.integer(column++));
-    m.error_o = row.real(column++);
-    m.error_lse = row.real(column++);
-    m.registers = static_cast<int>(row.integer(column++));
-    m.spill_bytes = static_cast<int>(row.integer(column++));
-    m.shared_bytes = static_cast<std::size_t>(row.integer(column++));
-    m.compile_ms = row.real(column++);
-    m.templates_hash = row.text(column++);
-    m.compiler = row.text(column++);
-    m.driver = row.text(column++);
-    m.protocol = row.text(column++);
-    m.attune_version = row.text(column++);
-    m.created_at = row.text(column++);
-    return m;
-  } catch (const Error&) {
-    return std::nullopt;
-  }
+// A row as it is stored: texts that this version may not know, and what it reads of any version.
+struct StoredRow {
+  std::string problem, config, status, rigor;
+  Measurement fields;  // without those four
+};
+
+StoredRow read_stored(const sqlite::Statement& row) {
+  StoredRow stored;
+  Measurement& m = stored.fields;
+  int column = 0;
+  stored.problem = row.text(column++);
+  m.device = row.text(column++);
+  m.sm_count = static_cast<int>(row.integer(column++));
+  stored.config = row.text(column++);
+  stored.status = row.text(column++);
+  m.reason = row.text(column++);
+  const std::int64_t rigor = row.integer(column++);
+  if (rigor >= 0 && rigor <= static_cast<int>(Rigor::exhaustive)) stored.rigor = to_string(static_cast<Rigor>(rigor));
+  m.samples_us = row.numbers<double>(column++);
+  m.clocks_mhz = row.numbers<std::int32_t>(column++);
+  m.median_us = row.real(column++);
+  m.p20_us = row.real(column++);
+  m.p80_us = row.real(column++);
+  m.predicted_us = row.real(column++);
+  m.sm_clock_mhz = static_cast<int>(row.integer(column++));
+  m.error_o = row.real(column++);
+  m.error_lse = row.real(column++);
+  m.registers = static_cast<int>(row.integer(column++));
+  m.spill_bytes = static_cast<int>(row.integer(column++));
+  m.shared_bytes = static_cast<std::size_t>(row.integer(column++));
+  m.compile_ms = row.real(column++);
+  m.templates_hash = row.text(column++);
+  m.compiler = row.text(column++);
+  m.driver = row.text(column++);
+  m.protocol = row.text(column++);
+  m.attune_version = row.text(column++);
+  m.created_at = row.text(column++);
+  return stored;
 }
 
-std::string content_hash(const Measurement& m) {
+std::string hash_of(std::string_view problem, std::string_view config, std::string_view status, std::string_view rigor,
+                    const Measurement& m) {
   // A NaN loses its sign in the database, and prints with it.
   const auto without_sign = [](double value) { return std::isnan(value) ? std::nan("") : value; };
   std::string bytes = fmt::format(
       "{}\n{}\n{}\n{}\n{}\n{}\n{}\n{:a} {:a} {:a} {:a}\n{}\n{:a} {:a}\n{} {} {}\n{:a}\n{}\n{}\n{}\n{}\n{}\n{}\n",
-      canonical_text(m.problem), canonical_text(m.config), m.device, m.sm_count, to_string(m.status), m.reason,
-      to_string(m.rigor), m.median_us, m.p20_us, m.p80_us, m.predicted_us, m.sm_clock_mhz, without_sign(m.error_o),
-      without_sign(m.error_lse), m.registers, m.spill_bytes, m.shared_bytes, m.compile_ms, m.templates_hash, m.compiler,
-      m.driver, m.protocol, m.attune_version, m.created_at);
+      problem, config, m.device, m.sm_count, status, m.reason, rigor, m.median_us, m.p20_us, m.p80_us, m.predicted_us,
+      m.sm_clock_mhz, without_sign(m.error_o), without_sign(m.error_lse), m.registers, m.spill_bytes, m.shared_bytes,
+      m.compile_ms, m.templates_hash, m.compiler, m.driver, m.protocol, m.attune_version, m.created_at);
   for (const double sample : m.samples_us) bytes += fmt::format("{:a} ", sample);
   for (const int clock : m.clocks_mhz) bytes += fmt::format("{} ", clock);
   const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
+
+}  // namespace
+
+std::optional<Measurement> read_row(const sqlite::Statement& row) {
+  StoredRow stored = read_stored(row);
+  Measurement& m = stored.fields;
+  const auto status = parse_measurement_status(stored.status);
+  const auto rigor = parse_rigor(stored.rigor);
+  if (!status || !rigor) return std::nullopt;
+  m.status = *status;
+  m.rigor = *rigor;
+  try {
+    m.problem = parse_problem(stored.problem);
+    m.config = parse_config(stored.config);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+  return std::move(m);
+}
+
+std::string content_hash(const Measurement& m) {
+  return hash_of(canonical_text(m.problem), canonical_text(m.config), to_string(m.status), to_string(m.rigor), m);
+}
+
+std::string stored_content_hash(const sqlite::Statement& row) {
+  const StoredRow stored = read_stored(row);
+  return hash_of(stored.problem, stored.config, stored.status, stored.rigor, stored.fields);
+}
+
+std::string_view mask_text(MaskKind mask) { return mask == MaskKind::none ? "none" : "causal"; }
 
 bool insert_row(sqlite::Connection& db, const Measurement& m) {
   const AttentionProblem& p = m.problem;

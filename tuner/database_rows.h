@@ -20,12 +20,22 @@ inline constexpr const char* kRowTables =
     " measurement m JOIN problem p ON p.id = m.problem_id JOIN device d ON d.id = m.device_id"
     " JOIN provenance v ON v.id = m.provenance_id ";
 
+constexpr int kRowColumnCount = 26;
+
+/// The same rows, the same order, whatever the order of storing: for export, diff and pruning.
+inline constexpr const char* kRowOrder =
+    " ORDER BY p.text, d.name, d.sm_count, m.config, m.created_at, m.content_hash ";
+
 /// The row that a query of kRowColumns stands at. None for a row whose problem or config this version cannot read, or
 /// that names an unknown status or rigor: a miss, never an error.
 std::optional<Measurement> read_row(const sqlite::Statement& row);
 
 /// Over all fields of a row, so that equal rows (and only they) have equal hashes on any machine.
 std::string content_hash(const Measurement& measurement);
+
+/// The hash of the row that a query of kRowColumns stands at, whether or not this version can read it. It differs from
+/// the stored one exactly if the row was changed after it was stored.
+std::string stored_content_hash(const sqlite::Statement& row);
 
 /// Stores a row with its problem, device and provenance; false if it is there already. Inside a transaction of the
 /// caller's. Throws sqlite::Failure.

@@ -66,8 +66,9 @@ struct TuningDatabase::State {
                                 const std::string& device, int sm_count) {
     return ask([&](Connection& db) {
       Statement query(
-          db, fmt::format("SELECT {} FROM {} WHERE p.text = ? AND d.name = ? AND d.sm_count = ? {} ORDER BY m.id",
-                          kRowColumns, kRowTables, from_measurements));
+          db, fmt::format(
+                  "SELECT {} FROM {} WHERE p.text = ? AND d.name = ? AND d.sm_count = ? {} ORDER BY m.created_at, m.id",
+                  kRowColumns, kRowTables, from_measurements));
       query.bind(canonical_text(problem)).bind(device).bind(sm_count);
       std::vector<Measurement> found;
       while (query.step()) {
@@ -84,7 +85,7 @@ struct TuningDatabase::State {
     static const std::string kQuery = fmt::format(
         R"sql(
 WITH standing AS (   -- each config by the newest row of its highest rigor
-  SELECT m.id, row_number() OVER (PARTITION BY m.config ORDER BY m.rigor DESC, m.id DESC) AS place
+  SELECT m.id, row_number() OVER (PARTITION BY m.config ORDER BY m.rigor DESC, m.created_at DESC, m.id DESC) AS place
   FROM measurement m JOIN problem p ON p.id = m.problem_id JOIN device d ON d.id = m.device_id
   WHERE p.text = ? AND d.name = ? AND d.sm_count = ?
 ), chosen AS (
@@ -184,24 +185,33 @@ TuningDatabase::TuningDatabase(fs::path path) : state_(std::make_unique<State>(s
 TuningDatabase::~TuningDatabase() = default;
 
 void TuningDatabase::append(const Measurement& measurement) {
+  Measurement dated = measurement;
+  if (dated.created_at.empty()) dated.created_at = utc_now();
+  append_all({std::move(dated)});
+}
+
+TuningDatabase::Appended TuningDatabase::append_all(const std::vector<Measurement>& measurements) {
   const std::lock_guard lock(state_->mutex);
   const auto refuse = [&](const std::string& cause) {
-    return Error(ErrorCode::database, fmt::format("cannot store a measurement in the tuning database {}: {}",
+    return Error(ErrorCode::database, fmt::format("cannot store {} in the tuning database {}: {}",
+                                                  measurements.size() == 1 ? "a measurement" : "measurements",
                                                   state_->file.path().string(), cause));
   };
   try {
     Connection& db = state_->file.connection();
     if (state_->file.read_only()) throw refuse(state_->file.read_only_because());
+    Appended appended;
     Transaction transaction(db);
-    if (measurement.created_at.empty()) {
-      Measurement dated = measurement;
-      dated.created_at = utc_now();
-      insert_row(db, dated);
-    } else {
-      insert_row(db, measurement);
+    for (const Measurement& measurement : measurements) {
+      if (insert_row(db, measurement)) {
+        ++appended.added;
+      } else {
+        ++appended.known;
+      }
     }
     transaction.commit();
     state_->answers.clear();
+    return appended;
   } catch (const Failure& failure) {
     throw refuse(state_->file.explain(failure));
   }
@@ -215,9 +225,8 @@ std::vector<Measurement> TuningDatabase::find_all(const AttentionProblem& proble
 std::vector<Measurement> TuningDatabase::latest(const AttentionProblem& problem, const std::string& device,
                                                 int sm_count) const {
   return state_->rows(
-      "AND m.id = (SELECT max(n.id) FROM measurement n WHERE n.problem_id = m.problem_id AND n.device_id = m.device_id "
-      "AND "
-      "n.config = m.config)",
+      "AND m.id = (SELECT n.id FROM measurement n WHERE n.problem_id = m.problem_id AND n.device_id = m.device_id "
+      "AND n.config = m.config ORDER BY n.created_at DESC, n.id DESC LIMIT 1)",
       problem, device, sm_count);
 }
 

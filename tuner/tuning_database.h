@@ -34,7 +34,14 @@ class TuningDatabase : public ConfigSource {
   /// the file and the cause; what was stored before stays.
   void append(const Measurement& measurement);
 
-  /// All rows of a problem and device, oldest first.
+  struct Appended {
+    std::int64_t added = 0, known = 0;
+  };
+  /// All of them or, if it throws, none: one transaction. Each has its created_at already. Throws as append().
+  Appended append_all(const std::vector<Measurement>& measurements);
+
+  /// All rows of a problem and device, oldest first. Age is created_at, then the order of storing: a row that was
+  /// merged from another machine is as old as it was there.
   std::vector<Measurement> find_all(const AttentionProblem& problem, const std::string& device, int sm_count) const;
   /// The newest row of each config, any status.
   std::vector<Measurement> latest(const AttentionProblem& problem, const std::string& device, int sm_count) const;

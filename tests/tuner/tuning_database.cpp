@@ -1,7 +1,6 @@
 #include "tuner/tuning_database.h"
 
 #include <fcntl.h>
-#include <sqlite3.h>
 #include <sys/fsuid.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -16,10 +15,14 @@
 #include "generator/error.h"
 #include "generator/generate.h"
 #include "tests/catch.h"
+#include "tests/tuner/database_files.h"
 #include "tests/tuner/test_files.h"
 
 using namespace attune;
+using attune::test::ask_sql;
 using attune::test::example_measurement;
+using attune::test::require_equal;
+using attune::test::run_sql;
 using attune::test::TemporaryFolder;
 namespace fs = std::filesystem;
 
@@ -27,59 +30,6 @@ namespace {
 
 constexpr const char* kDevice = "NVIDIA H200";
 constexpr int kSms = 132;
-
-void require_equal(const Measurement& a, const Measurement& b) {
-  REQUIRE(a.problem == b.problem);
-  REQUIRE(a.config == b.config);
-  REQUIRE(a.device == b.device);
-  REQUIRE(a.sm_count == b.sm_count);
-  REQUIRE(a.status == b.status);
-  REQUIRE(a.reason == b.reason);
-  REQUIRE(a.rigor == b.rigor);
-  REQUIRE(a.samples_us == b.samples_us);
-  REQUIRE(a.clocks_mhz == b.clocks_mhz);
-  REQUIRE(a.median_us == b.median_us);
-  REQUIRE(a.p20_us == b.p20_us);
-  REQUIRE(a.p80_us == b.p80_us);
-  REQUIRE(a.predicted_us == b.predicted_us);
-  REQUIRE(a.sm_clock_mhz == b.sm_clock_mhz);
-  REQUIRE((a.error_o == b.error_o || (std::isnan(a.error_o) && std::isnan(b.error_o))));
-  REQUIRE((a.error_lse == b.error_lse || (std::isnan(a.error_lse) && std::isnan(b.error_lse))));
-  REQUIRE(a.registers == b.registers);
-  REQUIRE(a.spill_bytes == b.spill_bytes);
-  REQUIRE(a.shared_bytes == b.shared_bytes);
-  REQUIRE(a.compile_ms == b.compile_ms);
-  REQUIRE(a.templates_hash == b.templates_hash);
-  REQUIRE(a.compiler == b.compiler);
-  REQUIRE(a.driver == b.driver);
-  REQUIRE(a.protocol == b.protocol);
-  REQUIRE(a.attune_version == b.attune_version);
-  REQUIRE(a.created_at == b.created_at);
-}
-
-// Statements on a file, by SQLite itself and not by the code under test.
-void run_sql(const fs::path& path, const std::string& sql) {
-  sqlite3* connection = nullptr;
-  REQUIRE(sqlite3_open(path.c_str(), &connection) == SQLITE_OK);
-  char* complaint = nullptr;
-  const int code = sqlite3_exec(connection, sql.c_str(), nullptr, nullptr, &complaint);
-  INFO(sql << ": " << (complaint ? complaint : ""));
-  sqlite3_free(complaint);
-  sqlite3_close(connection);
-  REQUIRE(code == SQLITE_OK);
-}
-
-std::int64_t ask_sql(const fs::path& path, const std::string& sql) {
-  sqlite3* connection = nullptr;
-  sqlite3_stmt* statement = nullptr;
-  REQUIRE(sqlite3_open(path.c_str(), &connection) == SQLITE_OK);
-  REQUIRE(sqlite3_prepare_v2(connection, sql.c_str(), -1, &statement, nullptr) == SQLITE_OK);
-  REQUIRE(sqlite3_step(statement) == SQLITE_ROW);
-  const std::int64_t value = sqlite3_column_int64(statement, 0);
-  sqlite3_finalize(statement);
-  sqlite3_close(connection);
-  return value;
-}
 
 std::vector<fs::path> kept_aside(const TemporaryFolder& folder) {
   std::vector<fs::path> found;

@@ -1,0 +1,184 @@
+#include "tuner/database_doctor.h"
+
+#include <fmt/format.h>
+#include <sqlite3.h>
+
+#include <map>
+
+#include "generator/error.h"
+#include "tuner/database_file.h"
+#include "tuner/database_rows.h"
+#include "tuner/database_schema.h"
+#include "tuner/sqlite.h"
+
+namespace attune {
+namespace {
+
+namespace fs = std::filesystem;
+using sqlite::Connection;
+using sqlite::Failure;
+using sqlite::Statement;
+
+constexpr int kMostComplaints = 20;  // of SQLite's own check
+
+class Doctor {
+ public:
+  explicit Doctor(const fs::path& path) : path_(path.string()) {}
+
+  DatabaseDiagnosis examine() {
+    std::error_code ignored;
+    if (!fs::exists(path_, ignored)) {
+      find("file", "there is no such file", "name another with --database, or run `attune tune`, which begins one");
+      return diagnosis_;
+    }
+    try {
+      connection_ = connect_for_reading(path_);
+      check_integrity();
+      if (!check_schema()) return diagnosis_;
+      check_references();
+      check_orphans();
+      check_problems();
+      check_hashes();
+    } catch (const Failure& failure) {
+      find("file", fmt::format("it cannot be read: {}", failure.message), kReplace);
+    }
+    return diagnosis_;
+  }
+
+ private:
+  static constexpr const char* kReplace =
+      "save what can be read with `attune db export --output saved.json`; the next `attune tune` keeps the file aside "
+      "and begins a fresh one, into which `attune db import saved.json` brings the rows back";
+
+  void find(std::string check, std::string what, std::string advice) {
+    diagnosis_.findings.push_back({std::move(check), std::move(what), std::move(advice)});
+  }
+
+  std::string delete_with(const std::string& sql) const {
+    return fmt::format("remove it with: sqlite3 '{}' \"{}\"", path_, sql);
+  }
+
+  void check_integrity() {
+    Statement query(*connection_, fmt::format("PRAGMA integrity_check({})", kMostComplaints));
+    while (query.step()) {
+      if (const std::string verdict = query.text(0); verdict != "ok") find("integrity", verdict, kReplace);
+    }
+  }
+
+  // False if the tables are not ones to look into.
+  bool check_schema() {
+    if (connection_->integer("PRAGMA application_id") != kApplicationId) {
+      find("schema", "it is not a tuning database but another program's", "name another file with --database");
+      return false;
+    }
+    const std::int64_t version = connection_->integer("PRAGMA user_version");
+    if (version > schema_version()) {
+      find("schema",
+           fmt::format("its schema is {}, newer than {}, which this program knows", version, schema_version()),
+           "use the Attune that wrote it");
+      return false;
+    }
+    if (version < schema_version()) {
+      find("schema", fmt::format("its schema is {}, older than {}", version, schema_version()),
+           "`attune db info` brings it up to date");
+      return false;
+    }
+    Connection fresh(":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
+    migrate(fresh);
+    const auto expected = objects(fresh), present = objects(*connection_);
+    bool usable = true;
+    for (const auto& [name, sql] : expected) {
+      const auto found = present.find(name);
+      if (found == present.end() || found->second != sql) {
+        find("schema", fmt::format("{} {}", name, found == present.end() ? "is missing" : "is not what Attune made"),
+             kReplace);
+        usable = false;
+      }
+    }
+    for (const auto& [name, sql] : present) {
+      if (!expected.contains(name))
+        find("schema", fmt::format("{} is not Attune's", name), "move it to a database of its own");
+    }
+    return usable;
+  }
+
+  // "table measurement" and the statement that made it.
+  static std::map<std::string, std::string> objects(Connection& db) {
+    std::map<std::string, std::string> found;
+    Statement query(db,
+                    "SELECT type || ' ' || name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite~_%' ESCAPE '~'");
+    while (query.step()) found.emplace(query.text(0), query.text(1));
+    return found;
+  }
+
+  void check_references() {
+    Statement query(*connection_, "PRAGMA foreign_key_check");
+    while (query.step()) {
+      find("foreign_keys",
+           fmt::format("row {} of {} refers to a {} that does not exist", query.integer(1), query.text(0),
+                       query.text(2)),
+           delete_with(fmt::format("DELETE FROM {} WHERE id = {}", query.text(0), query.integer(1))));
+    }
+  }
+
+  void check_orphans() {
+    for (const std::string table : {"problem", "device", "provenance"}) {
+      const std::string orphans = fmt::format("id NOT IN (SELECT {}_id FROM measurement)", table);
+      Statement query(*connection_, fmt::format("SELECT id FROM {} WHERE {}", table, orphans));
+      while (query.step()) {
+        find("orphans", fmt::format("row {} of {} has no measurement", query.integer(0), table),
+             delete_with(fmt::format("DELETE FROM {} WHERE {}", table, orphans)));
+      }
+    }
+  }
+
+  void check_problems() {
+    Statement query(*connection_,
+                    "SELECT id, text, pass, dtype, batch, heads_q, heads_kv, seq_q, seq_kv, head_dim, mask, "
+                    "mask_offset, scale, layout, alignment FROM problem");
+    while (query.step()) {
+      AttentionProblem p;
+      try {
+        p = parse_problem(query.text(1));
+      } catch (const Error&) {
+        continue;  // of a newer version
+      }
+      const bool agrees =
+          query.text(2) == to_string(p.pass) && query.text(3) == to_string(p.dtype) && query.integer(4) == p.batch &&
+          query.integer(5) == p.heads_q && query.integer(6) == p.heads_kv && query.integer(7) == p.seq_q &&
+          query.integer(8) == p.seq_kv && query.integer(9) == p.head_dim && query.text(10) == mask_text(p.mask) &&
+          query.integer(11) == p.mask_offset && query.real(12) == static_cast<double>(p.softmax_scale) &&
+          query.text(13) == to_string(p.layout) && query.integer(14) == p.alignment;
+      if (!agrees) {
+        find("problem",
+             fmt::format("the columns of problem {} contradict its text \"{}\"", query.integer(0), query.text(1)),
+             "its rows would be found for the wrong shapes: " + std::string(kReplace));
+      }
+    }
+  }
+
+  void check_hashes() {
+    Statement query(*connection_,
+                    fmt::format("SELECT {}, m.id, m.content_hash FROM {} ORDER BY m.id", kRowColumns, kRowTables));
+    while (query.step()) {
+      ++diagnosis_.rows;
+      if (!read_row(query)) ++diagnosis_.unreadable;
+      if (stored_content_hash(query) == query.text(kRowColumnCount + 1)) continue;
+      const std::int64_t id = query.integer(kRowColumnCount);
+      find("content_hash",
+           fmt::format("measurement {} (\"{}\" of \"{}\") was changed after it was stored", id, query.text(3),
+                       query.text(0)),
+           delete_with(fmt::format("DELETE FROM measurement WHERE id = {}", id)) + ", and tune that problem again");
+    }
+  }
+
+  const std::string path_;
+  std::unique_ptr<Connection> connection_;
+  DatabaseDiagnosis diagnosis_;
+};
+
+}  // namespace
+
+DatabaseDiagnosis examine_database(const fs::path& path) { return Doctor(path).examine(); }
+
+}  // namespace attune
