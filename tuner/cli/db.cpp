@@ -2,6 +2,7 @@
 
 #include "generator/error.h"
 #include "tuner/cli/config_options.h"
+#include "tuner/cli/db_maintenance.h"
 #include "tuner/cli/device_options.h"
 #include "tuner/cli/exit_status.h"
 #include "tuner/cli/output.h"
@@ -96,7 +97,7 @@ int best(const DatabaseOptions& options) {
 }  // namespace
 
 std::vector<Verb> make_db(CLI::App& command) {
-  CLI::App* db = add_verb(command, "db", "what the tuning database knows",
+  CLI::App* db = add_verb(command, "db", "what the tuning database knows, and its care",
                           "attune db list\nattune db best --heads 16 --seq 4096 --head-dim 128 --target h200 --json");
   db->require_subcommand(1);
 
@@ -113,8 +114,10 @@ std::vector<Verb> make_db(CLI::App& command) {
   best_options->device.add_target_to(*best_verb);
   best_options->config.add_database_to(*best_verb);
   best_options->output.add_to(*best_verb);
-  return {{list_verb, [list_options] { return list(*list_options); }},
-          {best_verb, [best_options] { return best(*best_options); }}};
+  std::vector<Verb> verbs = {{list_verb, [list_options] { return list(*list_options); }},
+                             {best_verb, [best_options] { return best(*best_options); }}};
+  for (Verb& verb : make_db_maintenance(*db)) verbs.push_back(std::move(verb));
+  return verbs;
 }
 
 }  // namespace attune::cli

@@ -25,7 +25,7 @@ Verb make_compile(CLI::App& command);
 Verb make_input(CLI::App& command);
 Verb make_devices(CLI::App& command);
 Verb make_worker(CLI::App& command);
-/// `db list` and `db best`.
+/// `db list`, `db best` and those of db_maintenance.h.
 std::vector<Verb> make_db(CLI::App& command);
 
 /// A verb with its description and an example at the end of --help.

@@ -1,0 +1,127 @@
+#include <sqlite3.h>
+
+#include <filesystem>
+
+#include "tests/catch.h"
+#include "tests/cli/command.h"
+#include "tests/cli/temporary_folder.h"
+#include "tuner/tuning_database.h"
+
+using namespace attune;
+using namespace attune::testing;
+
+namespace {
+
+Measurement row(const std::string& config, int day, MeasurementStatus status = MeasurementStatus::ok) {
+  Measurement m;
+  m.problem = parse_problem("forward bf16 b2 hq8 sq1024 d64 causal");
+  m.config = parse_config(config);
+  m.device = "NVIDIA H200";
+  m.sm_count = 132;
+  m.status = status;
+  m.samples_us = {90.5, 91.25, 92};
+  m.summarize();
+  m.protocol = "by hand";
+  m.created_at = "2025-03-0" + std::to_string(day) + "T00:00:00.000000Z";
+  return m;
+}
+
+void tamper(const std::string& path) {
+  sqlite3* connection = nullptr;
+  REQUIRE(sqlite3_open(path.c_str(), &connection) == SQLITE_OK);
+  REQUIRE(sqlite3_exec(connection, "UPDATE measurement SET median_us = 1 WHERE id = 1", nullptr, nullptr, nullptr) ==
+          SQLITE_OK);
+  sqlite3_close(connection);
+}
+
+}  // namespace
+
+TEST_CASE("db: export, import, merge, prune, info, doctor and vacuum", "[nogpu]") {
+  const TemporaryFolder folder;
+  const std::string file = folder / "tuning.db", other = folder / "other.db", exported = folder / "rows.json";
+  {
+    TuningDatabase database(file);
+    for (const int day : {3, 1, 2}) database.append(row("sm80 q64 kv64 w4 st2", day));
+    database.append(row("sm80 q128 kv64 w4 st2", 1, MeasurementStatus::crashed));
+  }
+  const std::map<std::string, std::string> environment = {{"ATTUNE_DATABASE", file}};
+
+  SECTION("export to a file or to stdout, import into another, which exports the same") {
+    const CommandResult to_file = run_attune({"db", "export", "--output", exported, "--json"}, environment);
+    CHECK(to_file.status == 0);
+    CHECK(to_file.json().at("rows") == 4);
+    CHECK(run_attune({"db", "export"}, environment).out == read_file(exported));
+    for (const int expected : {4, 0}) {
+      const CommandResult imported = run_attune({"db", "import", exported, "--database", other, "--json"});
+      CHECK(imported.status == 0);
+      CHECK(imported.json().at("new") == expected);
+      CHECK(imported.json().at("known") == 4 - expected);
+    }
+    CHECK(run_attune({"db", "export", "--database", other}).out == read_file(exported));
+    CHECK_THAT(run_attune({"db", "import", exported, "--database", other}).out, ContainsSubstring("0 new, 4 known"));
+    CHECK(run_attune({"db", "export", "--output", folder / "no/such/folder.json"}, environment).status == 2);
+  }
+  SECTION("a malformed entry is named, and nothing is imported") {
+    run_attune({"db", "export", "--output", exported}, environment);
+    std::string text = read_file(exported);
+    text.replace(text.rfind("\"sm80"), 5, "\"vax");
+    write_file(exported, text);
+    const CommandResult refused = run_attune({"db", "import", exported, "--database", other, "--json"});
+    CHECK(refused.status == 2);
+    CHECK(refused.json().at("code") == "invalid_argument");
+    CHECK_THAT(refused.err, ContainsSubstring(exported) && ContainsSubstring("entry 4") && ContainsSubstring("vax"));
+    CHECK_FALSE(std::filesystem::exists(other));
+    CHECK(run_attune({"db", "import", folder / "none.json", "--database", other}).status == 2);
+    CHECK(run_attune({"db", "import", folder.path().string(), "--database", other}).status == 2);
+  }
+  SECTION("merge") {
+    TuningDatabase(other).append(row("sm80 q128 kv128 w8 st2", 5));
+    for (const int expected : {1, 0}) {
+      const CommandResult merged = run_attune({"db", "merge", other, "--json"}, environment);
+      CHECK(merged.status == 0);
+      CHECK(merged.json().at("new") == expected);
+    }
+    CHECK(run_attune({"db", "merge", folder / "none.db"}, environment).status == 2);
+    CHECK_FALSE(std::filesystem::exists(folder / "none.db"));
+  }
+  SECTION("prune says what goes, and --dry-run leaves it") {
+    const std::vector<std::string> prune = {"db", "prune", "--keep-latest", "1", "--failed-older-than", "30"};
+    std::vector<std::string> dry = prune;
+    dry.push_back("--dry-run");
+    CHECK_THAT(run_attune(dry, environment).out, ContainsSubstring("3 rows would be removed, 1 kept") &&
+                                                     ContainsSubstring("crashed") && ContainsSubstring("2025-03-02"));
+    CHECK(run_attune(words("db info --json"), environment).json().at("rows") == 4);
+    std::vector<std::string> json = prune;
+    json.push_back("--json");
+    CHECK(run_attune(json, environment).json().at("removed").size() == 3);
+    CHECK(run_attune(words("db info --json"), environment).json().at("rows") == 1);
+    CHECK(run_attune(words("db vacuum --json"), environment).json().at("status") == "ok");
+    for (const std::string wrong :
+         {"db prune", "db prune --keep-latest 0", "db prune --keep-latest -3", "db prune --failed-older-than soon"})
+      CHECK(run_attune(words(wrong), environment).status == 2);
+  }
+  SECTION("info and doctor, before and after a row was changed") {
+    const nlohmann::json info = run_attune(words("db info --json"), environment).json();
+    CHECK(info.at("rows_by_status") == nlohmann::json{{"crashed", 1}, {"ok", 3}});
+    CHECK(info.at("database") == file);
+    CHECK_THAT(run_attune(words("db info"), environment).out, ContainsSubstring("4 (problems: 1, devices: 1)"));
+    const CommandResult healthy = run_attune(words("db doctor --json"), environment);
+    CHECK(healthy.status == 0);
+    CHECK(healthy.json().at("findings").empty());
+    tamper(file);
+    const CommandResult wrong = run_attune(words("db doctor --json"), environment);
+    CHECK(wrong.status == 1);
+    CHECK(wrong.json().at("findings").at(0).at("check") == "content_hash");
+    CHECK_THAT(run_attune(words("db doctor"), environment).out, ContainsSubstring("measurement 1") &&
+                                                                    ContainsSubstring("DELETE") &&
+                                                                    ContainsSubstring("1 thing is wrong"));
+  }
+  SECTION("a database that is not there is not made") {
+    for (const std::string verb : {"info", "export", "prune --keep-latest 1", "vacuum"}) {
+      CHECK(run_attune(words("db " + verb + " --database " + other)).status == 2);
+      CHECK_FALSE(std::filesystem::exists(other));
+    }
+    CHECK(run_attune(words("db doctor --database " + other)).status == 1);
+    CHECK_FALSE(std::filesystem::exists(other));
+  }
+}

@@ -1,0 +1,276 @@
+#include "tuner/cli/db_maintenance.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "generator/error.h"
+#include "tuner/cli/config_options.h"
+#include "tuner/cli/exit_status.h"
+#include "tuner/cli/output.h"
+#include "tuner/cli/validators.h"
+#include "tuner/database_doctor.h"
+#include "tuner/database_json.h"
+#include "tuner/database_maintenance.h"
+
+namespace attune::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct MaintenanceOptions {
+  OutputOptions output;
+  ConfigOptions config;
+  std::string file;  // the other file of export, import and merge
+  PruneRules rules;
+  bool dry_run = false;
+};
+
+std::string read_text(const std::string& path) {
+  std::error_code ignored;
+  std::ifstream file(path, std::ios::binary);
+  // A folder opens, and throws when it is read.
+  if (!file || fs::is_directory(path, ignored)) throw Error(ErrorCode::io, fmt::format("{} cannot be read", path));
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// Whole or not at all; through an existing device or pipe as it comes.
+void write_text(const std::string& path, const std::string& text) {
+  std::error_code error;
+  const bool replace = !fs::exists(path, error) || fs::is_regular_file(path, error);
+  const std::string written = replace ? fmt::format("{}.{}.partial", path, ::getpid()) : path;
+  std::ofstream file(written, std::ios::binary);
+  file << text;
+  file.close();
+  if (file && replace) fs::rename(written, path, error);
+  if (!file || error) {
+    if (replace) fs::remove(written, error);
+    throw Error(ErrorCode::io,
+                fmt::format("{} cannot be written: is its folder there and writable, and the disk not full?", path));
+  }
+}
+
+int info(const MaintenanceOptions& options) {
+  const DatabaseInfo info = describe_database(options.config.database_path());
+  if (options.output.json) {
+    print_json({{"status", "ok"},
+                {"database", info.path.string()},
+                {"read_only", info.read_only},
+                {"schema", info.schema},
+                {"known_schema", info.known_schema},
+                {"rows", info.rows},
+                {"rows_by_status", info.rows_by_status},
+                {"rows_by_rigor", info.rows_by_rigor},
+                {"problems", info.problems},
+                {"devices", info.devices},
+                {"oldest", info.oldest},
+                {"newest", info.newest},
+                {"file_bytes", info.file_bytes},
+                {"log_bytes", info.log_bytes},
+                {"reclaimable_bytes", info.reclaimable_bytes},
+                {"journal_mode", info.journal_mode},
+                {"file_system", info.file_system},
+                {"network_file_system", info.network_file_system},
+                {"notes", info.notes}});
+    return kOk;
+  }
+  const auto counts = [](const std::map<std::string, std::int64_t>& by_name) {
+    std::string text;
+    for (const auto& [name, count] : by_name) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, name);
+    return text;
+  };
+  print_field("database", fmt::format("{}{}", info.path.string(), info.read_only ? " (read-only)" : ""));
+  print_field("schema", info.schema == info.known_schema
+                            ? fmt::format("{}", info.schema)
+                            : fmt::format("{} (this program knows {})", info.schema, info.known_schema));
+  print_field("rows", fmt::format("{} (problems: {}, devices: {})", info.rows, info.problems, info.devices));
+  if (info.rows > 0) {
+    print_field("by status", counts(info.rows_by_status));
+    print_field("by rigor", counts(info.rows_by_rigor));
+    print_field("from, to", fmt::format("{}, {}", info.oldest, info.newest));
+  }
+  print_field("bytes", fmt::format("{} in the file, {} in its log, {} reclaimable", info.file_bytes, info.log_bytes,
+                                   info.reclaimable_bytes));
+  print_field("journal", info.journal_mode);
+  print_field("file system", info.file_system + (info.network_file_system ? " (network)" : ""));
+  for (const std::string& note : info.notes) print_field("note", note);
+  return kOk;
+}
+
+int export_rows(const MaintenanceOptions& options) {
+  const DatabaseContents contents = read_database(options.config.database_path());
+  if (contents.unreadable > 0) warn(fmt::format("{} rows are of a newer Attune and are left out", contents.unreadable));
+  const std::string text = export_measurements(contents.rows);
+  if (options.file.empty()) {
+    print(text);
+    return kOk;
+  }
+  write_text(options.file, text);
+  if (options.output.json) {
+    print_json({{"status", "ok"},
+                {"database", options.config.database_path().string()},
+                {"output", options.file},
+                {"rows", contents.rows.size()},
+                {"left_out", contents.unreadable}});
+  } else {
+    print_field("written", fmt::format("{} ({} rows)", options.file, contents.rows.size()));
+  }
+  return kOk;
+}
+
+/// Stores rows that came from elsewhere and says how many were new.
+int store(const MaintenanceOptions& options, const std::vector<Measurement>& rows, std::int64_t left_out) {
+  const std::shared_ptr<TuningDatabase> database = options.config.open_writable_database(options.output);
+  const TuningDatabase::Appended appended = database->append_all(rows);
+  if (options.output.json) {
+    print_json({{"status", "ok"},
+                {"database", database->path().string()},
+                {"from", options.file},
+                {"new", appended.added},
+                {"known", appended.known},
+                {"left_out", left_out}});
+  } else {
+    print_field("database", database->path().string());
+    print_field("from", options.file);
+    print_field("rows", fmt::format("{} new, {} known", appended.added, appended.known));
+  }
+  return kOk;
+}
+
+int import_rows(const MaintenanceOptions& options) {
+  return store(options, import_measurements(read_text(options.file), options.file), 0);
+}
+
+int merge(const MaintenanceOptions& options) {
+  const DatabaseContents other = read_database(options.file);
+  if (other.unreadable > 0) warn(fmt::format("{} rows are of a newer Attune and are left out", other.unreadable));
+  return store(options, other.rows, other.unreadable);
+}
+
+int prune(const MaintenanceOptions& options) {
+  const PruneResult result = prune_database(options.config.database_path(), options.rules, options.dry_run);
+  if (options.output.json) {
+    Json document = {{"status", "ok"},
+                     {"database", options.config.database_path().string()},
+                     {"dry_run", options.dry_run},
+                     {"kept", result.kept},
+                     {"removed", Json::array()}};
+    for (const PrunedRow& row : result.removed) {
+      document["removed"].push_back({{"problem", row.problem},
+                                     {"device", row.device},
+                                     {"sm_count", row.sm_count},
+                                     {"config", row.config},
+                                     {"status", row.status},
+                                     {"created_at", row.created_at}});
+    }
+    print_json(document);
+    return kOk;
+  }
+  for (const PrunedRow& row : result.removed) {
+    print(fmt::format("{}: {} on {} ({} SMs), {}, of {}\n", row.problem, row.config, row.device, row.sm_count,
+                      row.status, row.created_at));
+  }
+  print(fmt::format("{} rows {}, {} kept\n", result.removed.size(), options.dry_run ? "would be removed" : "removed",
+                    result.kept));
+  return kOk;
+}
+
+int doctor(const MaintenanceOptions& options) {
+  const fs::path path = options.config.database_path();
+  const DatabaseDiagnosis diagnosis = examine_database(path);
+  const bool healthy = diagnosis.findings.empty();
+  if (options.output.json) {
+    Json document = {{"status", healthy ? "ok" : "wrong"},
+                     {"database", path.string()},
+                     {"rows", diagnosis.rows},
+                     {"unreadable", diagnosis.unreadable},
+                     {"findings", Json::array()}};
+    for (const DatabaseFinding& finding : diagnosis.findings)
+      document["findings"].push_back({{"check", finding.check}, {"what", finding.what}, {"advice", finding.advice}});
+    print_json(document);
+  } else {
+    print_field("database", path.string());
+    for (const DatabaseFinding& finding : diagnosis.findings) {
+      print_field(finding.check, finding.what);
+      print_field("", finding.advice);
+    }
+    print_field("rows",
+                fmt::format("{} examined{}", diagnosis.rows,
+                            diagnosis.unreadable > 0 ? fmt::format(", {} of a newer Attune, which this one passes over",
+                                                                   diagnosis.unreadable)
+                                                     : ""));
+    print_field("verdict", healthy ? "nothing is wrong"
+                                   : fmt::format("{} {} wrong", diagnosis.findings.size(),
+                                                 diagnosis.findings.size() == 1 ? "thing is" : "things are"));
+  }
+  return healthy ? kOk : kCheckFailed;
+}
+
+int vacuum(const MaintenanceOptions& options) {
+  const VacuumResult result = vacuum_database(options.config.database_path());
+  if (options.output.json) {
+    print_json({{"status", "ok"},
+                {"database", options.config.database_path().string()},
+                {"bytes_before", result.bytes_before},
+                {"bytes_after", result.bytes_after}});
+  } else {
+    print_field("database", options.config.database_path().string());
+    print_field("bytes", fmt::format("{} before, {} after", result.bytes_before, result.bytes_after));
+  }
+  return kOk;
+}
+
+}  // namespace
+
+std::vector<Verb> make_db_maintenance(CLI::App& db) {
+  std::vector<Verb> verbs;
+  const auto add = [&](const std::string& name, const std::string& description, const std::string& examples,
+                       int (*execute)(const MaintenanceOptions&)) {
+    auto options = std::make_shared<MaintenanceOptions>();
+    CLI::App* verb = add_verb(db, name, description, examples);
+    options->config.add_database_to(*verb);
+    options->output.add_to(*verb);
+    verbs.push_back({verb, [options, execute] { return execute(*options); }});
+    return std::pair(verb, options);
+  };
+
+  add("info", "path, schema, rows, sizes, journal, file system and notes of the database", "attune db info --json",
+      info);
+
+  const auto [export_verb, export_options] =
+      add("export", "all rows as JSON to read, to compare and to import, on stdout or in a file",
+          "attune db export --output h200.json\nattune db export | diff h200.json -", export_rows);
+  export_verb->add_option("--output", export_options->file, "file to write (default: stdout)")->check(not_empty());
+
+  const auto [import_verb, import_options] = add(
+      "import", "stores the rows of an export, all or (if an entry is malformed) none; known rows are not stored twice",
+      "attune db import h200.json", import_rows);
+  import_verb->add_option("file", import_options->file, "what `attune db export` wrote")
+      ->check(not_empty())
+      ->required();
+
+  const auto [merge_verb, merge_options] = add(
+      "merge", "stores the rows of another database; known rows are not stored twice, the other file is not changed",
+      "attune db merge node17.db --database all.db", merge);
+  merge_verb->add_option("other", merge_options->file, "another tuning database")->check(not_empty())->required();
+
+  const auto [prune_verb, prune_options] =
+      add("prune", "removes old rows; never one that the choice of a config rests on",
+          "attune db prune --keep-latest 3 --dry-run\nattune db prune --failed-older-than 30", prune);
+  prune_verb
+      ->add_option("--keep-latest", prune_options->rules.keep_latest, "rows to keep per problem, device and config")
+      ->transform(whole_number<std::int64_t>());
+  prune_verb->add_option("--failed-older-than", prune_options->rules.failed_older_than, "days after which failures go")
+      ->transform(whole_number<std::int64_t>());
+  prune_verb->add_flag("--dry-run", prune_options->dry_run, "say what would be removed, remove nothing");
+
+  add("doctor", "examines the file without changing it and says what to do; exit status 1 if anything is wrong",
+      "attune db doctor --json", doctor);
+  add("vacuum", "gives unused space of the file back", "attune db vacuum", vacuum);
+  return verbs;
+}
+
+}  // namespace attune::cli

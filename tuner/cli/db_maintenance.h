@@ -1,0 +1,13 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <vector>
+
+#include "tuner/cli/verb.h"
+
+namespace attune::cli {
+
+/// `db info`, `export`, `import`, `merge`, `prune`, `doctor` and `vacuum`.
+std::vector<Verb> make_db_maintenance(CLI::App& db);
+
+}  // namespace attune::cli
