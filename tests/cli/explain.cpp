@@ -81,6 +81,12 @@ TEST_CASE("explain: the pick, the runner-up's defeat, a tie and a failure", "[no
         Approx(roofline.at("bound_us").get<double>() / candidates[0].at("median_us").get<double>()));
   CHECK(explain(path, kProblem, "--limit 2").at("not_shown") == 3);
 
+  // A result of a kernel that could not run today is told with the reason.
+  attune::TuningDatabase(path).append(row_of("sm80 q128 kv64 w3 st2", 50));
+  const nlohmann::json with_unfit = explain(path, kProblem);
+  CHECK(with_unfit.at("config") == "sm80 q128 kv64 w4 st2");
+  CHECK_THAT(with_unfit.at("candidates").at(1).at("why_not").get<std::string>(), ContainsSubstring("does not fit: "));
+
   const CommandResult text =
       run_attune({"explain", "--problem", kProblem, "--target", "h200", "--database", path}, kNoGpu);
   CHECK(text.status == 0);

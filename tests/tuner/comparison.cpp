@@ -85,7 +85,10 @@ TEST_CASE("verdicts on samples that are apart, equal, noisy, or few", "[nogpu]")
   CHECK_FALSE(few.interval);
   CHECK(few.ratio == Approx(0.5).margin(0.01));
   CHECK_THAT(few.reason, ContainsSubstring("too few samples") && ContainsSubstring("6 and 40"));
-  CHECK(compare_times({}, slow).ratio == 0);
+  const Comparison untimed = compare_times({}, slow);
+  CHECK(untimed.verdict == Verdict::undecidable);
+  CHECK(untimed.ratio == 0);
+  CHECK_THAT(untimed.reason, ContainsSubstring("never timed"));
 }
 
 TEST_CASE("the margin decides what counts as the same", "[nogpu]") {

@@ -1,4 +1,5 @@
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -78,14 +79,15 @@ Occupancy occupancy_of(const AttentionProblem& problem, const KernelConfig& conf
 struct Explained {
   KernelConfig config;
   std::optional<Measurement> row;
-  bool feasible = false;
-  CostEstimate cost;  // of a feasible one
-  int registers = 0;  // as compiled, else as estimated
+  std::vector<std::string> infeasible;  // why it does not fit the problem; empty if it does
+  CostEstimate cost;                    // of a feasible one
+  int registers = 0;                    // as compiled, else as estimated
   bool registers_compiled = false;
   Occupancy occupancy;
   bool picked = false;
   std::string why_not;  // a sentence; empty for the pick
 
+  bool feasible() const { return infeasible.empty(); }
   bool timed() const { return row && row->status == MeasurementStatus::ok && row->median_us > 0; }
 };
 
@@ -93,8 +95,8 @@ Explained explain_config(const AttentionProblem& problem, const KernelConfig& co
                          std::optional<Measurement> row) {
   Explained result;
   result.config = config;
-  result.feasible = infeasibility(problem, config, device).empty();
-  if (result.feasible) {
+  result.infeasible = infeasibility(problem, config, device);
+  if (result.feasible()) {
     result.cost = estimate_cost(problem, config, device);
     result.registers = result.cost.registers;
     std::size_t shared_bytes = forward_sm80_shape(problem, config).shared_bytes;
@@ -153,7 +155,7 @@ std::string why_not_picked(const Explained& other, const Explained& pick) {
   if (row.status != MeasurementStatus::ok) {
     return fmt::format("failed: {}{}{}", to_string(row.status), row.reason.empty() ? "" : ": ", row.reason);
   }
-  if (!other.feasible) return "does not fit this problem";
+  if (!other.feasible()) return fmt::format("does not fit: {}", fmt::join(other.infeasible, "; "));
   if (!pick.row || pick.row->status != MeasurementStatus::ok)
     return "stored, but the pick did not come from these rows";
   if (row.rigor != pick.row->rigor) {
@@ -251,9 +253,9 @@ Json to_json(const Explained& candidate) {
     entry["p20_us"] = candidate.row->p20_us;
     entry["p80_us"] = candidate.row->p80_us;
     entry["tflops"] = candidate.row->tflops();
-    if (candidate.feasible) entry["model_over_measured"] = candidate.cost.microseconds / candidate.row->median_us;
+    if (candidate.feasible()) entry["model_over_measured"] = candidate.cost.microseconds / candidate.row->median_us;
   }
-  if (candidate.feasible) {
+  if (candidate.feasible()) {
     entry["predicted_us"] = candidate.cost.microseconds;
     entry["registers"] = candidate.registers;
     entry["registers_from"] = candidate.registers_compiled ? "compiler" : "model";
@@ -299,7 +301,7 @@ void print_candidate(const Explained& candidate, std::size_t width) {
   }
   std::string line =
       fmt::format("{} {:<{}} {}", candidate.picked ? '*' : ' ', canonical_text(candidate.config), width, time);
-  if (candidate.feasible) {
+  if (candidate.feasible()) {
     line += fmt::format("; model {:.1f} us", candidate.cost.microseconds);
     if (candidate.timed())
       line += fmt::format(" ({:+.0f} %)", (candidate.cost.microseconds / candidate.row->median_us - 1) * 100);
@@ -327,8 +329,8 @@ void print_explanation(const Explanation& explanation) {
   }
   print_field("work", fmt::format("{:.4g} FLOP, at least {:.4g} bytes of device memory",
                                   count_flops(explanation.problem), count_bytes(explanation.problem)));
-  print_field("roofline", fmt::format("{:.1f} us, bound by {} (matrix products {:.1f}, exponentials {:.1f}, device "
-                                      "memory {:.1f} us at {} MHz)",
+  print_field("roofline", fmt::format("{:.4g} us, bound by {} (matrix products {:.4g}, exponentials {:.4g}, device "
+                                      "memory {:.4g} us at {} MHz)",
                                       roofline.bound_us, roofline.bound_by, roofline.matrix_us, roofline.exponential_us,
                                       roofline.memory_us, explanation.device.spec.clock_mhz));
   const Explained& pick = explanation.candidates.front();
