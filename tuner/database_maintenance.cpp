@@ -102,9 +102,11 @@ DatabaseContents read_database(const fs::path& path) {
                                  version, schema_version(), path.string()));
     }
     DatabaseContents contents;
-    Statement query(*db, fmt::format("SELECT {} FROM {} {}", kRowColumns, kRowTables, kRowOrder));
+    Statement query(*db, fmt::format("SELECT {}, m.content_hash FROM {} {}", kRowColumns, kRowTables, kRowOrder));
     while (query.step()) {
-      if (auto row = read_row(query)) {
+      if (stored_content_hash(query) != query.text(kRowColumnCount)) {
+        ++contents.changed;
+      } else if (auto row = read_row(query)) {
         contents.rows.push_back(std::move(*row));
       } else {
         ++contents.unreadable;

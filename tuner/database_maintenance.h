@@ -15,6 +15,7 @@ namespace attune {
 struct DatabaseContents {
   std::vector<Measurement> rows;  ///< by problem, device, config, then from old to new: the same rows, the same order
   std::int64_t unreadable = 0;    ///< rows of a newer version, left out
+  std::int64_t changed = 0;  ///< rows that were changed after they were stored, left out: examine_database() names them
 };
 /// Changes nothing and creates nothing. Throws Error(database) that names the file if it is not there, damaged, of
 /// another program, or of an older schema than can be read.

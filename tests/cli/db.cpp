@@ -112,6 +112,10 @@ TEST_CASE("db: export, import, merge, prune, info, doctor and vacuum", "[nogpu]"
     const CommandResult wrong = run_attune(words("db doctor --json"), environment);
     CHECK(wrong.status == 1);
     CHECK(wrong.json().at("findings").at(0).at("check") == "content_hash");
+    const CommandResult merged = run_attune({"db", "merge", file, "--database", other, "--json"});
+    CHECK(merged.json().at("new") == 3);
+    CHECK(merged.json().at("left_out") == 1);
+    CHECK_THAT(merged.err, ContainsSubstring("1 rows were changed") && ContainsSubstring("doctor"));
     CHECK_THAT(run_attune(words("db doctor"), environment).out, ContainsSubstring("measurement 1") &&
                                                                     ContainsSubstring("DELETE") &&
                                                                     ContainsSubstring("1 thing is wrong"));

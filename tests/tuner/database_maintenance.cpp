@@ -118,9 +118,13 @@ TEST_CASE("reading a file for export or merge changes nothing and refuses what i
   REQUIRE_THAT(complaint_of([&] { read_database(folder / "notes.txt"); }), ContainsSubstring("notes.txt"));
   run_sql(folder / "soup.db", "CREATE TABLE recipes (name TEXT)");
   REQUIRE_THAT(complaint_of([&] { read_database(folder / "soup.db"); }), ContainsSubstring("not a tuning database"));
-  TuningDatabase(folder / "newer.db").append(row(kA, 90, 1));
-  run_sql(folder / "newer.db", "UPDATE measurement SET config = 'sm999 nonsense'");
-  REQUIRE(read_database(folder / "newer.db").unreadable == 1);
+  TuningDatabase(folder / "changed.db").append_all({row(kA, 90, 1), row(kA, 90, 2)});
+  run_sql(folder / "changed.db", "UPDATE measurement SET median_us = 1 WHERE id = 1");
+  const DatabaseContents contents = read_database(folder / "changed.db");
+  REQUIRE(contents.changed == 1);
+  REQUIRE(contents.unreadable == 0);
+  REQUIRE(contents.rows.size() == 1);
+  REQUIRE(contents.rows[0].created_at.starts_with("2025-03-02"));
   std::size_t files = 0;
   for (const auto& entry : fs::directory_iterator(folder.path()))
     files += entry.path().string().find("corrupt") != std::string::npos;

@@ -100,9 +100,23 @@ int info(const MaintenanceOptions& options) {
   return kOk;
 }
 
-int export_rows(const MaintenanceOptions& options) {
-  const DatabaseContents contents = read_database(options.config.database_path());
+/// The rows of a file, with a warning for each kind that is left out.
+DatabaseContents read(const fs::path& path) {
+  DatabaseContents contents = read_database(path);
   if (contents.unreadable > 0) warn(fmt::format("{} rows are of a newer Attune and are left out", contents.unreadable));
+  if (contents.changed > 0) {
+    warn(
+        fmt::format("{} rows were changed after they were stored and are left out; `attune db doctor --database {}` "
+                    "names them",
+                    contents.changed, path.string()));
+  }
+  return contents;
+}
+
+std::int64_t left_out(const DatabaseContents& contents) { return contents.unreadable + contents.changed; }
+
+int export_rows(const MaintenanceOptions& options) {
+  const DatabaseContents contents = read(options.config.database_path());
   const std::string text = export_measurements(contents.rows);
   if (options.file.empty()) {
     print(text);
@@ -114,7 +128,7 @@ int export_rows(const MaintenanceOptions& options) {
                 {"database", options.config.database_path().string()},
                 {"output", options.file},
                 {"rows", contents.rows.size()},
-                {"left_out", contents.unreadable}});
+                {"left_out", left_out(contents)}});
   } else {
     print_field("written", fmt::format("{} ({} rows)", options.file, contents.rows.size()));
   }
@@ -122,7 +136,7 @@ int export_rows(const MaintenanceOptions& options) {
 }
 
 /// Stores rows that came from elsewhere and says how many were new.
-int store(const MaintenanceOptions& options, const std::vector<Measurement>& rows, std::int64_t left_out) {
+int store(const MaintenanceOptions& options, const std::vector<Measurement>& rows, std::int64_t omitted) {
   const std::shared_ptr<TuningDatabase> database = options.config.open_writable_database(options.output);
   const TuningDatabase::Appended appended = database->append_all(rows);
   if (options.output.json) {
@@ -131,7 +145,7 @@ int store(const MaintenanceOptions& options, const std::vector<Measurement>& row
                 {"from", options.file},
                 {"new", appended.added},
                 {"known", appended.known},
-                {"left_out", left_out}});
+                {"left_out", omitted}});
   } else {
     print_field("database", database->path().string());
     print_field("from", options.file);
@@ -145,9 +159,8 @@ int import_rows(const MaintenanceOptions& options) {
 }
 
 int merge(const MaintenanceOptions& options) {
-  const DatabaseContents other = read_database(options.file);
-  if (other.unreadable > 0) warn(fmt::format("{} rows are of a newer Attune and are left out", other.unreadable));
-  return store(options, other.rows, other.unreadable);
+  const DatabaseContents other = read(options.file);
+  return store(options, other.rows, left_out(other));
 }
 
 int prune(const MaintenanceOptions& options) {
