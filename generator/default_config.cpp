@@ -9,32 +9,44 @@
 namespace attune {
 namespace {
 // The numbers to retune. Tiles for long sequences: of a device, the first row that its shared memory and the head dim
-// allow. At least two CTAs share an SM up to a head dim of 128.
+// allow.
 struct Tile {
   int min_shared_kib;  // of an SM
   int max_head_dim;
   int block_q, block_kv, warps, stages;
+  bool q_in_registers;
+  int ctas_per_sm;
 };
 constexpr Tile kTiles[] = {
-    // 228 KiB: Hopper; measured on an H200
-    {200, 32, 64, 64, 4, 3},
-    {200, 64, 128, 64, 4, 3},
-    {200, 128, 128, 64, 4, 1},
-    {200, 256, 128, 64, 8, 2},
+    // 228 KiB: Hopper; measured on an H200 (causal, S = 4096; templates/NOTES.md)
+    {200, 16, 64, 64, 4, 3, true, 1},
+    {200, 32, 128, 64, 4, 3, false, 3},
+    {200, 64, 128, 64, 4, 3, true, 1},
+    {200, 80, 128, 64, 4, 2, true, 1},
+    {200, 104, 128, 64, 4, 1, false, 1},
+    {200, 112, 128, 64, 4, 2, false, 1},
+    {200, 120, 128, 48, 4, 2, false, 1},
+    {200, 128, 128, 64, 4, 1, false, 1},
+    {200, 160, 128, 32, 4, 2, false, 1},
+    {200, 192, 128, 64, 8, 2, true, 1},
+    {200, 256, 128, 64, 8, 2, false, 1},
     // 164 KiB: A100
-    {128, 32, 64, 64, 4, 3},
-    {128, 64, 128, 64, 4, 2},
-    {128, 128, 128, 64, 4, 1},
-    {128, 256, 128, 64, 8, 1},
+    {128, 32, 64, 64, 4, 3, true, 1},
+    {128, 64, 128, 64, 4, 2, true, 1},
+    {128, 128, 128, 64, 4, 1, false, 1},
+    {128, 256, 128, 64, 8, 1, false, 1},
     // 100 KiB: GeForce and its like
-    {0, 32, 64, 64, 4, 3},
-    {0, 64, 128, 64, 4, 2},
-    {0, 128, 128, 32, 4, 1},
-    {0, 256, 128, 32, 8, 1},
+    {0, 32, 64, 64, 4, 3, true, 1},
+    {0, 64, 128, 64, 4, 2, true, 1},
+    {0, 128, 128, 32, 4, 1, false, 1},
+    {0, 256, 128, 32, 8, 1, false, 1},
 };
-// Beyond this estimate Q is read from shared memory at each step instead of being held in registers.
-constexpr int kMaxEstimateWithQ = 230;
+// Warps of 16 rows hold Q in registers up to this estimate.
+constexpr int kMaxEstimateWithQ = 250;
 constexpr int kRescaleThreshold = 8;
+// Up to these lengths tiles of 64 queries win: under a causal mask a tile of 128 spends much of its work on masked
+// scores.
+constexpr int kShortSequence = 64, kShortCausalSequence = 512;
 
 const Tile& tile_for(const AttentionProblem& problem, const DeviceSpec& device) {
   return *std::find_if(std::begin(kTiles), std::end(kTiles), [&](const Tile& tile) {
@@ -42,24 +54,35 @@ const Tile& tile_for(const AttentionProblem& problem, const DeviceSpec& device) 
   });
 }
 
-// Short sequences, and too few tiles for all SMs, take smaller tiles; lengths need not be multiples of anything.
+// Short sequences, and too few tiles for all SMs, take smaller tiles; lengths need not be multiples of anything. Bounds
+// are powers of two, as those of the dispatch classes, so that all lengths of a class have one default.
 void shrink_to_lengths(const AttentionProblem& problem, const DeviceSpec& device, KernelConfig* config) {
   const std::int64_t heads = problem.batch * problem.heads_q;
   const std::int64_t tiles = (problem.seq_q + config->block_q - 1) / config->block_q * heads;
-  if (problem.seq_q <= 64 || tiles < device.sm_count) {
+  const bool too_few = tiles < device.sm_count;
+  if (problem.seq_q <= (problem.mask == MaskKind::causal ? kShortCausalSequence : kShortSequence) || too_few) {
     config->block_q = 64;
     config->warps = 4;
+    config->stages = 2;
+    config->ctas_per_sm = 1;
+    // With few CTAs on an SM nothing hides a barrier but a longer step.
+    if (problem.head_dim <= 128) config->block_kv = too_few ? 128 : 64;
+    config->q_in_registers = forward_sm80_shape(problem, *config).registers_estimate <= kMaxEstimateWithQ;
   }
   while (config->warps > 1 && problem.seq_q <= config->block_q / 2) {
     config->block_q /= 2;
     config->warps /= 2;
   }
-  while (config->block_kv > 16 && problem.seq_kv <= config->block_kv / 2) config->block_kv /= 2;
+  while (config->block_kv > 16 && problem.seq_kv <= config->block_kv / 2) {
+    config->block_kv = std::max(16, config->block_kv / 32 * 16);
+  }
 }
 
 // One step towards fewer resources; false if there is none left.
 bool shrink(KernelConfig* config) {
-  if (config->q_in_registers) {
+  if (config->ctas_per_sm > 1) {
+    --config->ctas_per_sm;
+  } else if (config->q_in_registers) {
     config->q_in_registers = false;
   } else if (config->stages > 1) {
     --config->stages;
@@ -90,12 +113,13 @@ KernelConfig default_config(const AttentionProblem& problem, const DeviceSpec& d
   config.block_kv = tile.block_kv;
   config.warps = tile.warps;
   config.stages = tile.stages;
+  config.q_in_registers = tile.q_in_registers;
+  config.ctas_per_sm = tile.ctas_per_sm;
   // Under a causal mask the longest tiles of all heads first: the last wave is short, and heads that walk in step share
   // L2.
   config.tile_order = problem.mask == MaskKind::causal ? TileOrder::heads_reversed : TileOrder::rows;
   config.rescale_threshold = kRescaleThreshold;
   shrink_to_lengths(problem, device, &config);
-  config.q_in_registers = forward_sm80_shape(problem, config).registers_estimate <= kMaxEstimateWithQ;
   while (!infeasibility(problem, config, device).empty()) {
     if (shrink(&config)) continue;
     throw Error(ErrorCode::unsupported, fmt::format("no config of head dim {} fits {}: {}", problem.head_dim,

@@ -39,6 +39,11 @@ TEST_CASE("short sequences take small tiles", "[nogpu]") {
   CHECK(default_config(make_problem(DataType::bf16, 64, 16, 1, 64), device).block_q == 16);
   CHECK(default_config(make_problem(DataType::bf16, 1, 1, 1024, 64), device).block_q == 64);
   CHECK(default_config(make_problem(DataType::bf16, 1, 1, 5, 64), device).block_kv == 16);
+  CHECK(default_config(make_problem(DataType::bf16, 64, 16, 512, 64, MaskKind::causal), device).block_q == 64);
+  CHECK(default_config(make_problem(DataType::bf16, 64, 16, 512, 64), device).block_q == 128);
+  CHECK(
+      default_config(make_problem(DataType::bf16, 1, 16, 1000, 128, MaskKind::causal), find_device("h200")).block_kv ==
+      128);
 }
 
 TEST_CASE("under a causal mask the longest tiles come first", "[nogpu]") {
