@@ -67,6 +67,7 @@ void shrink_to_lengths(const AttentionProblem& problem, const DeviceSpec& device
     config->ctas_per_sm = 1;
     // With few CTAs on an SM nothing hides a barrier but a longer step.
     if (problem.head_dim <= 128) config->block_kv = too_few ? 128 : 64;
+    config->q_in_registers = true;
     config->q_in_registers = forward_sm80_shape(problem, *config).registers_estimate <= kMaxEstimateWithQ;
   }
   while (config->warps > 1 && problem.seq_q <= config->block_q / 2) {
