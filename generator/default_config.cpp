@@ -66,7 +66,8 @@ void shrink_to_lengths(const AttentionProblem& problem, const DeviceSpec& device
     config->stages = 2;
     config->ctas_per_sm = 1;
     // With few CTAs on an SM nothing hides a barrier but a longer step.
-    if (problem.head_dim <= 128) config->block_kv = too_few ? 128 : 64;
+    // Wide heads spill with more than 32 keys, by up to a kilobyte.
+    config->block_kv = problem.head_dim > 160 ? 32 : too_few && problem.head_dim <= 128 ? 128 : 64;
     config->q_in_registers = true;
     config->q_in_registers = forward_sm80_shape(problem, *config).registers_estimate <= kMaxEstimateWithQ;
   }
