@@ -42,7 +42,7 @@ constexpr Tile kTiles[] = {
     {0, 256, 128, 32, 8, 1, false, 1},
 };
 // Warps of 16 rows hold Q in registers up to this estimate.
-constexpr int kMaxEstimateWithQ = 250;
+constexpr int kMaxEstimateWithQ = 230;
 constexpr int kRescaleThreshold = 8;
 // Up to these lengths tiles of 64 queries win: under a causal mask a tile of 128 spends much of its work on masked
 // scores.
