@@ -1,5 +1,5 @@
-// What fmt leaves to a library, compiled once from its headers: the functions of format-inl.h and the templates that its headers only
-// declare. See attune_fmt in dependencies.cmake.
+// What fmt leaves to a library, compiled once from its headers: the functions of format-inl.h and the templates that
+// its headers only declare. See attune_fmt in dependencies.cmake.
 #include <fmt/format-inl.h>
 
 #include <locale>
