@@ -66,6 +66,8 @@ void shrink_to_lengths(const AttentionProblem& problem, const DeviceSpec& device
     config->stages = 2;
     config->ctas_per_sm = 1;
     // With few CTAs on an SM nothing hides a barrier but a longer step.
+    // Small tiles read K and V more often: of short sequences a head's stay in L2 while its tiles follow each other.
+    if (problem.mask == MaskKind::causal && !too_few) config->tile_order = TileOrder::rows_reversed;
     // Wide heads spill with more than 32 keys, by up to a kilobyte.
     config->block_kv = problem.head_dim > 160 ? 32 : too_few && problem.head_dim <= 128 ? 128 : 64;
     config->q_in_registers = true;

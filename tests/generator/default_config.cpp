@@ -50,6 +50,8 @@ TEST_CASE("under a causal mask the longest tiles come first", "[nogpu]") {
   const DeviceSpec& device = find_device("h200");
   CHECK(default_config(make_problem(DataType::bf16, 1, 4, 1024, 64, MaskKind::causal), device).tile_order ==
         TileOrder::heads_reversed);
+  CHECK(default_config(make_problem(DataType::bf16, 32, 16, 512, 64, MaskKind::causal), device).tile_order ==
+        TileOrder::rows_reversed);
   CHECK(default_config(make_problem(DataType::bf16, 1, 4, 1024, 64), device).tile_order == TileOrder::rows);
 }
 
