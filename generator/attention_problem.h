@@ -14,8 +14,8 @@ enum class MaskKind { none, causal };
 /// Order of the dimensions of packed tensors: (batch, seq, head, dim) or (batch, head, seq, dim).
 enum class Layout { bshd, bhsd };
 
-/// The question that a kernel answers. A plain value: comparable, hashable, with a canonical text form that round-trips.
-/// It holds no tuning choice and no fact about a device.
+/// The question that a kernel answers. A plain value: comparable, hashable, with a canonical text form that
+/// round-trips. It holds no tuning choice and no fact about a device.
 ///
 ///   O = softmax(scale * Q K^T + mask) V,   LSE = ln(sum(exp(scale * Q K^T + mask)))
 ///   Q: (B, Hq, Sq, D)   K, V: (B, Hkv, Skv, D)   O: (B, Hq, Sq, D)   LSE: (B, Hq, Sq) fp32
@@ -33,7 +33,8 @@ struct AttentionProblem {
   std::int64_t mask_offset = 0;  ///< causal only (0 otherwise): seq_kv - seq_q aligns bottom right, 0 aligns top left
   float softmax_scale = 0.125f;  ///< multiplies the scores; positive and finite
   Layout layout = Layout::bshd;  ///< of packed tensors; a call with strides of its own ignores it
-  int alignment = 16;            ///< bytes that every row of Q, K, V and O starts at a multiple of: 16, or 2 (element-wise loader)
+  int alignment =
+      16;  ///< bytes that every row of Q, K, V and O starts at a multiple of: 16, or 2 (element-wise loader)
 
   friend bool operator==(const AttentionProblem&, const AttentionProblem&) = default;
 };
@@ -47,23 +48,25 @@ AttentionProblem make_problem(DataType dtype, std::int64_t batch, std::int64_t h
 
 /// Canonical text, for example "forward bf16 b4 hq16 hkv4 sq4096 d128 causal". Order of the words is fixed; words that
 /// equal their default are left out: hkv (= hq), skv (= sq), mask (none), scale (1/sqrt(d)), layout (bshd), align (16).
-/// Masks: "causal" (bottom right), "causal-top-left" (where that differs), "causal@OFFSET". Scale: "scale0.1", shortest text that
-/// round-trips.
+/// Masks: "causal" (bottom right), "causal-top-left" (where that differs), "causal@OFFSET". Scale: "scale0.1", shortest
+/// text that round-trips.
 std::string canonical_text(const AttentionProblem& problem);
 
-/// The inverse of canonical_text; words may come in any order, omitted ones have their default (bf16, b1, hq1, sq1, d64). Throws
-/// Error(invalid_argument) that names the word. Does not judge the values: that is validate().
+/// The inverse of canonical_text; words may come in any order, omitted ones have their default (bf16, b1, hq1, sq1,
+/// d64). Throws Error(invalid_argument) that names the word. Does not judge the values: that is validate().
 AttentionProblem parse_problem(std::string_view text);
 
-/// Throws Error(invalid_argument) that names the first field that is out of range and says what it may be: head_dim a multiple of 8
-/// in [8, 256], positive sizes, heads_q divisible by heads_kv, lengths below 2^31 - 1024, batch * heads_q below 2^31, scale positive
-/// and finite, alignment 2 or 16, a mask offset that keeps query + offset within 32 bits (0 without a mask).
+/// Throws Error(invalid_argument) that names the first field that is out of range and says what it may be: head_dim a
+/// multiple of 8 in [8, 256], positive sizes, heads_q divisible by heads_kv, lengths below 2^31 - 1024, batch * heads_q
+/// below 2^31, scale positive and finite, alignment 2 or 16, a mask offset that keeps query + offset within 32 bits (0
+/// without a mask).
 void validate(const AttentionProblem& problem);
 
 /// Counted work: 4 * D FLOP per attended (query, key) pair and query head.
 double count_flops(const AttentionProblem& problem);
 
-/// The fewest bytes of device memory the problem must move: each input read once, each output written once (LSE included).
+/// The fewest bytes of device memory the problem must move: each input read once, each output written once (LSE
+/// included).
 double count_bytes(const AttentionProblem& problem);
 
 /// Attended (query, key) pairs of one head; exact.

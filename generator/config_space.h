@@ -18,8 +18,9 @@ struct Candidate {
   bool feasible() const { return reasons.empty(); }
 };
 
-/// Every combination of the tunable fields for this problem and device, rejected ones included: feasible candidates first, in the
-/// cost model's order (ties by canonical text), then rejected ones by canonical text. At least 100 feasible ones for D = 64 and 128.
+/// Every combination of the tunable fields for this problem and device, rejected ones included: feasible candidates
+/// first, in the cost model's order (ties by canonical text), then rejected ones by canonical text. At least 100
+/// feasible ones for D = 64 and 128.
 std::vector<Candidate> config_space(const AttentionProblem& problem, const DeviceSpec& device);
 
 }  // namespace attune

@@ -6,7 +6,8 @@
 
 namespace attune {
 
-/// What the cost model expects of a config, and the terms that it comes from. Times are for ranking, never shown as measurements.
+/// What the cost model expects of a config, and the terms that it comes from. Times are for ranking, never shown as
+/// measurements.
 struct CostEstimate {
   double microseconds = 0;
   double matrix_microseconds = 0;       ///< counted mma work over the unit's rate, padding included

@@ -23,14 +23,15 @@ struct DeviceSpec {
   int ctas_per_sm = 32;
   std::int64_t l2_bytes = 40 << 20;
   int clock_mhz = 1410;
-  double memory_gbps = 1555;             ///< device memory, 1e9 bytes per second
-  double mma_flops_per_clock = 2048;     ///< fp16/bf16 mma.sync with fp32 accumulation, dense, per SM
-  double exp2_per_clock = 16;            ///< ex2.approx.f32, per SM
+  double memory_gbps = 1555;          ///< device memory, 1e9 bytes per second
+  double mma_flops_per_clock = 2048;  ///< fp16/bf16 mma.sync with fp32 accumulation, dense, per SM
+  double exp2_per_clock = 16;         ///< ex2.approx.f32, per SM
 
   friend bool operator==(const DeviceSpec&, const DeviceSpec&) = default;
 };
 
-/// "sm_80", "sm_90a", "sm_120": the architecture that NVRTC compiles for. 9.x to 11.x name their architecture-specific variant.
+/// "sm_80", "sm_90a", "sm_120": the architecture that NVRTC compiles for. 9.x to 11.x name their architecture-specific
+/// variant.
 std::string arch_name(const DeviceSpec& device);
 
 /// Device models whose facts are known here, ordered by key, and one generic entry per architecture.
@@ -43,8 +44,8 @@ const DeviceSpec& find_device(std::string_view key_or_name);
 /// The known device of the driver's name, if there is one.
 std::optional<DeviceSpec> find_device_by_name(std::string_view name);
 
-/// The generic device that stands for an unknown GPU of this compute capability (the nearest architecture at or below it).
-/// Throws Error(unsupported) below 8.0.
+/// The generic device that stands for an unknown GPU of this compute capability (the nearest architecture at or below
+/// it). Throws Error(unsupported) below 8.0.
 DeviceSpec generic_device(int compute_major, int compute_minor);
 
 }  // namespace attune

@@ -5,7 +5,8 @@
 
 namespace attune {
 
-/// What kind of thing went wrong. The C interface returns these numbers (negated); the command maps them to exit statuses.
+/// What kind of thing went wrong. The C interface returns these numbers (negated); the command maps them to exit
+/// statuses.
 enum class ErrorCode {
   invalid_argument = 1,  ///< the caller's input; the message says what is wrong and what to do
   unsupported,           ///< a valid request that this build or device cannot serve

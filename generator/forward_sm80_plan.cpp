@@ -12,21 +12,44 @@ constexpr const char* kEntry = "attune_forward";
 
 ArgumentLayout argument_layout() {
   using A = KernelArgument;
-  return ArgumentLayout::of({A::q, A::k, A::v, A::o, A::lse,
-                             A::q_stride_batch, A::q_stride_head, A::q_stride_row,
-                             A::k_stride_batch, A::k_stride_head, A::k_stride_row,
-                             A::v_stride_batch, A::v_stride_head, A::v_stride_row,
-                             A::o_stride_batch, A::o_stride_head, A::o_stride_row,
-                             A::batch, A::heads_q, A::group_size, A::seq_q, A::seq_kv, A::query_tiles, A::mask_offset,
-                             A::softmax_scale, A::softmax_scale_log2});
+  return ArgumentLayout::of({A::q,
+                             A::k,
+                             A::v,
+                             A::o,
+                             A::lse,
+                             A::q_stride_batch,
+                             A::q_stride_head,
+                             A::q_stride_row,
+                             A::k_stride_batch,
+                             A::k_stride_head,
+                             A::k_stride_row,
+                             A::v_stride_batch,
+                             A::v_stride_head,
+                             A::v_stride_row,
+                             A::o_stride_batch,
+                             A::o_stride_head,
+                             A::o_stride_row,
+                             A::batch,
+                             A::heads_q,
+                             A::group_size,
+                             A::seq_q,
+                             A::seq_kv,
+                             A::query_tiles,
+                             A::mask_offset,
+                             A::softmax_scale,
+                             A::softmax_scale_log2});
 }
 
 std::string tile_order_partial(TileOrder order) {
   switch (order) {
-    case TileOrder::rows: return "rows";
-    case TileOrder::rows_reversed: return "rows_reversed";
-    case TileOrder::heads: return "heads";
-    case TileOrder::heads_reversed: return "heads_reversed";
+    case TileOrder::rows:
+      return "rows";
+    case TileOrder::rows_reversed:
+      return "rows_reversed";
+    case TileOrder::heads:
+      return "heads";
+    case TileOrder::heads_reversed:
+      return "heads_reversed";
   }
   return {};
 }
@@ -39,8 +62,8 @@ std::map<std::string, std::string> shared_buffer(std::size_t offset, const std::
 
 }  // namespace
 
-TemplateBindings forward_sm80_bindings(const AttentionProblem& problem, const KernelConfig& config, const TemplateSet& templates,
-                                       KernelTarget target) {
+TemplateBindings forward_sm80_bindings(const AttentionProblem& problem, const KernelConfig& config,
+                                       const TemplateSet& templates, KernelTarget target) {
   const ForwardSm80Shape shape = forward_sm80_shape(problem, config);
   const ArgumentLayout arguments = argument_layout();
   const bool whole = config.whole_tiles;
@@ -81,7 +104,8 @@ TemplateBindings forward_sm80_bindings(const AttentionProblem& problem, const Ke
     fields.push_back({{"type", std::string(type_text(field))}, {"name", std::string(to_string(field))}});
 
   auto& buffers = bindings.lists["shared_buffers"];
-  const std::string d = std::to_string(problem.head_dim), kv = std::to_string(config.block_kv), st = std::to_string(config.stages);
+  const std::string d = std::to_string(problem.head_dim), kv = std::to_string(config.block_kv),
+                    st = std::to_string(config.stages);
   buffers.push_back(shared_buffer(shape.q_offset, "Q  [" + std::to_string(config.block_q) + "][" + d + "]   later O"));
   buffers.push_back(shared_buffer(shape.k_offset, "K  [" + st + "][" + kv + "][" + d + "]"));
   buffers.push_back(shared_buffer(shape.v_offset, "V  [" + st + "][" + kv + "][" + d + "]"));
@@ -92,7 +116,8 @@ TemplateBindings forward_sm80_bindings(const AttentionProblem& problem, const Ke
 KernelLaunch forward_sm80_launch(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                                  const TemplateSet& templates, KernelTarget target) {
   const ForwardSm80Shape shape = forward_sm80_shape(problem, config);
-  RenderedText rendered = render(templates, "kernels/forward_sm80", forward_sm80_bindings(problem, config, templates, target));
+  RenderedText rendered =
+      render(templates, "kernels/forward_sm80", forward_sm80_bindings(problem, config, templates, target));
   KernelLaunch launch;
   launch.source = std::move(rendered.text);
   launch.lines = std::move(rendered.lines);

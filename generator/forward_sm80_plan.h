@@ -10,8 +10,8 @@
 namespace attune {
 
 /// What templates/kernels/forward_sm80 names, for a feasible config.
-TemplateBindings forward_sm80_bindings(const AttentionProblem& problem, const KernelConfig& config, const TemplateSet& templates,
-                                       KernelTarget target);
+TemplateBindings forward_sm80_bindings(const AttentionProblem& problem, const KernelConfig& config,
+                                       const TemplateSet& templates, KernelTarget target);
 
 /// The one launch of a forward plan of the sm80 family.
 KernelLaunch forward_sm80_launch(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,

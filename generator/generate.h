@@ -12,19 +12,22 @@
 namespace attune {
 
 /// Why a config cannot serve a problem on a device, one sentence per reason, each naming the numbers; empty if it can.
-std::vector<std::string> infeasibility(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device);
+std::vector<std::string> infeasibility(const AttentionProblem& problem, const KernelConfig& config,
+                                       const DeviceSpec& device);
 
 /// The plan of a feasible config. Pure: the same values give the same bytes on any machine.
-/// Throws Error(invalid_argument) for an invalid problem, Error(infeasible_config) with the reasons, Error(template_error).
+/// Throws Error(invalid_argument) for an invalid problem, Error(infeasible_config) with the reasons,
+/// Error(template_error).
 KernelPlan generate(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                     const TemplateSet& templates = TemplateSet::embedded(), KernelTarget target = KernelTarget::cuda);
 
 /// The naive kernel in double precision that large shapes are checked against (O, LSE and sum(p |v|), each as double).
 KernelPlan generate_reference(const AttentionProblem& problem, const DeviceSpec& device,
-                              const TemplateSet& templates = TemplateSet::embedded(), KernelTarget target = KernelTarget::cuda);
+                              const TemplateSet& templates = TemplateSet::embedded(),
+                              KernelTarget target = KernelTarget::cuda);
 
-/// A feasible config that is good without any measurement. Never fails for a valid problem on a device of capability 8.0 or newer;
-/// throws Error(unsupported) for an older one.
+/// A feasible config that is good without any measurement. Never fails for a valid problem on a device of
+/// capability 8.0 or newer; throws Error(unsupported) for an older one.
 KernelConfig default_config(const AttentionProblem& problem, const DeviceSpec& device);
 
 }  // namespace attune

@@ -22,18 +22,39 @@ std::string_view to_string(Operand operand);
 
 /// A field of a kernel's argument struct: where its value comes from at each call.
 enum class KernelArgument {
-  q, k, v, o, lse,                                      // pointers (lse may be null)
-  q_stride_batch, q_stride_head, q_stride_row,          // int64, in elements
-  k_stride_batch, k_stride_head, k_stride_row,
-  v_stride_batch, v_stride_head, v_stride_row,
-  o_stride_batch, o_stride_head, o_stride_row,
-  o_fp64, lse_fp64, weight_fp64,                        // pointers to double: outputs of the reference kernel
-  batch, heads_q, heads_kv, group_size,                 // int32; group_size = heads_q / heads_kv
-  seq_q, seq_kv, query_tiles, mask_offset,              // int32; query_tiles = ceil(seq_q / rows_per_tile)
-  softmax_scale, softmax_scale_log2,                    // float: scale and scale * log2(e)
+  q,
+  k,
+  v,
+  o,
+  lse,  // pointers (lse may be null)
+  q_stride_batch,
+  q_stride_head,
+  q_stride_row,  // int64, in elements
+  k_stride_batch,
+  k_stride_head,
+  k_stride_row,
+  v_stride_batch,
+  v_stride_head,
+  v_stride_row,
+  o_stride_batch,
+  o_stride_head,
+  o_stride_row,
+  o_fp64,
+  lse_fp64,
+  weight_fp64,  // pointers to double: outputs of the reference kernel
+  batch,
+  heads_q,
+  heads_kv,
+  group_size,  // int32; group_size = heads_q / heads_kv
+  seq_q,
+  seq_kv,
+  query_tiles,
+  mask_offset,  // int32; query_tiles = ceil(seq_q / rows_per_tile)
+  softmax_scale,
+  softmax_scale_log2,  // float: scale and scale * log2(e)
 };
 std::string_view to_string(KernelArgument argument);
-std::string_view type_text(KernelArgument argument);    ///< in templates: "const void*", "i64", "i32", "float", ...
+std::string_view type_text(KernelArgument argument);  ///< in templates: "const void*", "i64", "i32", "float", ...
 std::size_t size_of(KernelArgument argument);
 
 /// The argument struct of a kernel: its fields in order, aligned as C++ aligns them.
@@ -54,9 +75,9 @@ struct KernelLaunch {
   std::string entry;                ///< extern "C" name
   std::string arch;                 ///< "sm_90a"
   KernelTarget target = KernelTarget::cuda;
-  int threads = 0;                  ///< of a CTA, in x
-  std::size_t shared_bytes = 0;     ///< dynamic
-  int rows_per_tile = 0;            ///< queries of a CTA
+  int threads = 0;               ///< of a CTA, in x
+  std::size_t shared_bytes = 0;  ///< dynamic
+  int rows_per_tile = 0;         ///< queries of a CTA
   ArgumentLayout arguments;
 
   /// CTAs in x: one per tile of queries, query head and batch entry. Throws Error(unsupported) beyond 2^31 - 1.
@@ -64,17 +85,18 @@ struct KernelLaunch {
   std::int32_t query_tiles(const AttentionProblem& problem) const;
 };
 
-/// An ordered list of launches that answers a problem. Free of any device; a pure function of problem, config, device spec, templates.
+/// An ordered list of launches that answers a problem. Free of any device; a pure function of problem, config, device
+/// spec, templates.
 struct KernelPlan {
-  AttentionProblem problem;         ///< the one it was generated for; any other of its kernel class may run it
+  AttentionProblem problem;  ///< the one it was generated for; any other of its kernel class may run it
   KernelConfig config;
   std::string kernel_class;
   std::vector<KernelLaunch> launches;
   std::size_t workspace_bytes = 0;
-  bool workspace_zeroed = false;    ///< whether the workspace must hold zeros before the first launch
+  bool workspace_zeroed = false;         ///< whether the workspace must hold zeros before the first launch
   std::vector<Operand> ordered_outputs;  ///< outputs whose bits do not depend on scheduling
-  double flops = 0;                 ///< counted, of `problem`
-  double bytes = 0;                 ///< fewest bytes of device memory, of `problem`
+  double flops = 0;                      ///< counted, of `problem`
+  double bytes = 0;                      ///< fewest bytes of device memory, of `problem`
 };
 
 }  // namespace attune

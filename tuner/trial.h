@@ -15,11 +15,11 @@ namespace attune {
 struct TrialOptions {
   double sample_seconds = 0.1;  ///< time spent on timing samples
   int min_samples = 5;
-  bool check = true;               ///< against the oracle before timing
-  /// Spill stores and loads per thread; a kernel that spills more is not run. mma.sync kernels may spill a little, their time decides: on
-  /// an H200 the fastest of eight configs at D = 112 (causal, S = 4096) spilled 324 bytes.
+  bool check = true;  ///< against the oracle before timing
+  /// Spill stores and loads per thread; a kernel that spills more is not run. mma.sync kernels may spill a little,
+  /// their time decides: on an H200 the fastest of eight configs at D = 112 (causal, S = 4096) spilled 324 bytes.
   int spill_allowance_bytes = 512;
-  int cuda_ordinal = 0;            ///< of the device, for its clock
+  int cuda_ordinal = 0;  ///< of the device, for its clock
 };
 
 /// The sizes that decide how much a bench asks of the machine.

@@ -5,16 +5,15 @@
  *
  *   attune_problem problem = {sizeof problem};
  *   problem.dtype = ATTUNE_BF16;
- *   problem.batch = 2; problem.heads_q = problem.heads_kv = 16; problem.seq_q = problem.seq_kv = 4096; problem.head_dim = 128;
- *   problem.mask = ATTUNE_MASK_CAUSAL;
- *   attune_tensors tensors = {sizeof tensors};          // pointers and strides
+ *   problem.batch = 2; problem.heads_q = problem.heads_kv = 16; problem.seq_q = problem.seq_kv = 4096; problem.head_dim
+ * = 128; problem.mask = ATTUNE_MASK_CAUSAL; attune_tensors tensors = {sizeof tensors};          // pointers and strides
  *   size_t bytes;
  *   attune_workspace_bytes(&problem, &bytes);           // 0 for most problems
  *   if (attune_forward(&problem, &tensors, workspace, bytes, stream) != ATTUNE_OK) puts(attune_last_error());
  *
- * Every function returns a status and leaves a sentence for attune_last_error(). Nothing prints, throws or ends the process. All
- * functions may be called from any thread. Structs begin with their size, so that a program that was compiled with an older header goes
- * on working; a field that is 0 has its default. */
+ * Every function returns a status and leaves a sentence for attune_last_error(). Nothing prints, throws or ends the
+ * process. All functions may be called from any thread. Structs begin with their size, so that a program that was
+ * compiled with an older header goes on working; a field that is 0 has its default. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -31,18 +30,18 @@ extern "C" {
 
 typedef enum attune_status {
   ATTUNE_OK = 0,
-  ATTUNE_ERROR_INVALID_ARGUMENT = -1,   /* the caller's input */
-  ATTUNE_ERROR_UNSUPPORTED = -2,        /* a valid request that this build or device cannot serve */
-  ATTUNE_ERROR_INFEASIBLE_CONFIG = -3,  /* a config that does not fit the problem or the device */
-  ATTUNE_ERROR_NO_DEVICE = -4,          /* no GPU, or no such device */
-  ATTUNE_ERROR_NVRTC_UNAVAILABLE = -5,  /* NVRTC is missing, or newer than the driver allows */
+  ATTUNE_ERROR_INVALID_ARGUMENT = -1,  /* the caller's input */
+  ATTUNE_ERROR_UNSUPPORTED = -2,       /* a valid request that this build or device cannot serve */
+  ATTUNE_ERROR_INFEASIBLE_CONFIG = -3, /* a config that does not fit the problem or the device */
+  ATTUNE_ERROR_NO_DEVICE = -4,         /* no GPU, or no such device */
+  ATTUNE_ERROR_NVRTC_UNAVAILABLE = -5, /* NVRTC is missing, or newer than the driver allows */
   ATTUNE_ERROR_COMPILE_FAILED = -6,
-  ATTUNE_ERROR_DRIVER = -7,             /* a CUDA driver call failed */
+  ATTUNE_ERROR_DRIVER = -7, /* a CUDA driver call failed */
   ATTUNE_ERROR_IO = -8,
   ATTUNE_ERROR_DATABASE = -9,
   ATTUNE_ERROR_EMULATOR = -10,
   ATTUNE_ERROR_TEMPLATE = -11,
-  ATTUNE_ERROR_INTERNAL = -12           /* a fault of Attune, or no memory left on the host */
+  ATTUNE_ERROR_INTERNAL = -12 /* a fault of Attune, or no memory left on the host */
 } attune_status;
 
 enum { ATTUNE_FP16 = 0, ATTUNE_BF16 = 1 };
@@ -57,25 +56,27 @@ enum {
 /* O = softmax(softmax_scale * Q K^T + mask) V,   LSE = ln(sum(exp(softmax_scale * Q K^T + mask)))
  * Query head h reads key/value head h / (heads_q / heads_kv). */
 typedef struct attune_problem {
-  uint32_t struct_size;  /* sizeof(attune_problem) */
-  int32_t dtype;         /* of Q, K, V and O */
+  uint32_t struct_size; /* sizeof(attune_problem) */
+  int32_t dtype;        /* of Q, K, V and O */
   int64_t batch;
   int64_t heads_q;
-  int64_t heads_kv;      /* divides heads_q; 0: heads_q */
+  int64_t heads_kv; /* divides heads_q; 0: heads_q */
   int64_t seq_q;
-  int64_t seq_kv;        /* 0: seq_q */
-  int32_t head_dim;      /* a multiple of 8 from 8 to 256 */
+  int64_t seq_kv;   /* 0: seq_q */
+  int32_t head_dim; /* a multiple of 8 from 8 to 256 */
   int32_t mask;
-  int64_t mask_offset;   /* for ATTUNE_MASK_CAUSAL_OFFSET */
-  float softmax_scale;   /* 0: 1/sqrt(head_dim) */
-  int32_t layout;        /* order of packed tensors: for choosing a config only, strides tell where elements are */
-  int32_t device;        /* 0: the GPU of the calling thread's current CUDA context (the first, if it has none); n: ordinal n - 1 */
-  int32_t alignment;     /* bytes that every row of Q, K, V and O starts at a multiple of: 16 (0: 16), or 2. attune_forward finds it
-                            from the tensors; attune_workspace_bytes, attune_describe and attune_prepare go by this field */
+  int64_t mask_offset; /* for ATTUNE_MASK_CAUSAL_OFFSET */
+  float softmax_scale; /* 0: 1/sqrt(head_dim) */
+  int32_t layout;      /* order of packed tensors: for choosing a config only, strides tell where elements are */
+  int32_t device; /* 0: the GPU of the calling thread's current CUDA context (the first, if it has none); n: ordinal n -
+                     1 */
+  int32_t alignment; /* bytes that every row of Q, K, V and O starts at a multiple of: 16 (0: 16), or 2. attune_forward
+                        finds it from the tensors; attune_workspace_bytes, attune_describe and attune_prepare go by this
+                        field */
 } attune_problem;
 
-/* (batch, heads, seq, head_dim) in device memory. Strides are in elements and may have any sign and size; the last dimension is
- * contiguous. */
+/* (batch, heads, seq, head_dim) in device memory. Strides are in elements and may have any sign and size; the last
+ * dimension is contiguous. */
 typedef struct attune_tensor {
   void* data;
   int64_t stride_batch;
@@ -87,8 +88,8 @@ typedef struct attune_tensors {
   uint32_t struct_size; /* sizeof(attune_tensors) */
   uint32_t reserved;    /* 0 */
   attune_tensor q, k, v;
-  attune_tensor o;      /* written */
-  float* lse;           /* written: (batch, heads_q, seq_q), contiguous, natural logarithm; null: not wanted */
+  attune_tensor o; /* written */
+  float* lse;      /* written: (batch, heads_q, seq_q), contiguous, natural logarithm; null: not wanted */
 } attune_tensors;
 
 /* "0.1.0" */
@@ -97,28 +98,31 @@ ATTUNE_API const char* attune_version(void);
 /* What went wrong in the calling thread's last call that failed; valid until its next call. Never null. */
 ATTUNE_API const char* attune_last_error(void);
 
-/* Attention, asynchronous on `stream` (a CUstream or cudaStream_t; null: the default stream). The first call of a kind of problem picks a
- * config and compiles, later ones only launch. `workspace` holds attune_workspace_bytes() bytes of device memory. */
+/* Attention, asynchronous on `stream` (a CUstream or cudaStream_t; null: the default stream). The first call of a kind
+ * of problem picks a config and compiles, later ones only launch. `workspace` holds attune_workspace_bytes() bytes of
+ * device memory. */
 ATTUNE_API attune_status attune_forward(const attune_problem* problem, const attune_tensors* tensors, void* workspace,
                                         size_t workspace_bytes, void* stream);
 
 ATTUNE_API attune_status attune_workspace_bytes(const attune_problem* problem, size_t* bytes);
 
-/* What attune_forward would launch, in three lines: config, where it came from ("exact", "nearest shape", "nearest device", "default"),
- * what that was tuned for (may be empty). Compiles. Writes at most `capacity` bytes, terminating 0 included, and to *bytes (if not null)
- * how many the whole text needs. */
+/* What attune_forward would launch, in three lines: config, where it came from ("exact", "nearest shape", "nearest
+ * device", "default"), what that was tuned for (may be empty). Compiles. Writes at most `capacity` bytes, terminating 0
+ * included, and to *bytes (if not null) how many the whole text needs. */
 ATTUNE_API attune_status attune_describe(const attune_problem* problem, char* text, size_t capacity, size_t* bytes);
 
 /* A compiled kernel for problems of one kind. */
 typedef struct attune_prepared attune_prepared;
 
-/* Compiles ahead of the first call: with `config` (such as "sm80 q128 kv64 w4 st2") that one, with null the picked one. Needed before a
- * stream is captured into a graph. */
+/* Compiles ahead of the first call: with `config` (such as "sm80 q128 kv64 w4 st2") that one, with null the picked one.
+ * Needed before a stream is captured into a graph. */
 ATTUNE_API attune_status attune_prepare(const attune_problem* problem, const char* config, attune_prepared** prepared);
 
-/* Launches it on a problem that differs from the prepared one at most in batch, heads, lengths, scale, offset and layout. */
-ATTUNE_API attune_status attune_launch(const attune_prepared* prepared, const attune_problem* problem, const attune_tensors* tensors,
-                                       void* workspace, size_t workspace_bytes, void* stream);
+/* Launches it on a problem that differs from the prepared one at most in batch, heads, lengths, scale, offset and
+ * layout. */
+ATTUNE_API attune_status attune_launch(const attune_prepared* prepared, const attune_problem* problem,
+                                       const attune_tensors* tensors, void* workspace, size_t workspace_bytes,
+                                       void* stream);
 
 /* No launch of it may be under way. Null is allowed. */
 ATTUNE_API void attune_release(attune_prepared* prepared);

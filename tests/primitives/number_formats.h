@@ -6,7 +6,8 @@
 
 namespace attune::tests {
 
-// The 16-bit storage formats by their definition, written out here so that the tests share nothing with what they check.
+// The 16-bit storage formats by their definition, written out here so that the tests share nothing with what they
+// check.
 inline double decode(std::uint16_t bits, int exponent_bits, int fraction_bits) {
   const int bias = (1 << (exponent_bits - 1)) - 1;
   const int exponent = bits >> fraction_bits & ((1 << exponent_bits) - 1);
