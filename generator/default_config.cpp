@@ -18,7 +18,7 @@ struct Tile {
   int ctas_per_sm;
 };
 constexpr Tile kTiles[] = {
-    // 228 KiB: Hopper; measured on an H200 (causal, S = 4096; templates/NOTES.md)
+    // 228 KiB: Hopper; by measurements on an H200 (which, and which head dims: templates/NOTES.md)
     {200, 16, 64, 64, 4, 3, true, 1},
     {200, 32, 128, 64, 4, 3, false, 3},
     {200, 64, 128, 64, 4, 3, true, 1},
@@ -65,12 +65,11 @@ void shrink_to_lengths(const AttentionProblem& problem, const DeviceSpec& device
     config->warps = 4;
     config->stages = 2;
     config->ctas_per_sm = 1;
-    // With few CTAs on an SM nothing hides a barrier but a longer step.
     // Small tiles read K and V more often: of short sequences a head's stay in L2 while its tiles follow each other.
     if (problem.mask == MaskKind::causal && !too_few) config->tile_order = TileOrder::rows_reversed;
     // Wide heads spill with more than 32 keys, by up to a kilobyte.
     config->block_kv = problem.head_dim > 160 ? 32 : too_few && problem.head_dim <= 128 ? 128 : 64;
-    config->q_in_registers = true;
+    config->q_in_registers = true;  // the estimate counts Q only where it is held
     config->q_in_registers = forward_sm80_shape(problem, *config).registers_estimate <= kMaxEstimateWithQ;
   }
   while (config->warps > 1 && problem.seq_q <= config->block_q / 2) {

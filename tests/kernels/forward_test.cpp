@@ -323,7 +323,7 @@ TEST_CASE("forward is right on the GPU: long sequences, and more CTAs than 65535
   }
 }
 
-TEST_CASE("NVRTC compiles default configs of all head dims, none of which spills more than a trial allows", "[nvrtc]") {
+TEST_CASE("NVRTC compiles default configs of all head dims with hardly a spill", "[nvrtc]") {
   for (const char* device : {"a100", "h200"}) {
     for (const int head_dim : {8, 16, 40, 64, 72, 112, 128, 240, 256}) {
       for (const MaskKind mask : {MaskKind::none, MaskKind::causal}) {
@@ -334,7 +334,10 @@ TEST_CASE("NVRTC compiles default configs of all head dims, none of which spills
         const KernelPlan plan = generate(problem, config, find_device(device));
         INFO(device << ": " << canonical_text(problem) << " | " << canonical_text(config));
         const KernelResources resources = compile_with_nvrtc(plan.launches.front()).resources;
-        CHECK(resources.spill_bytes <= 512);  // TrialOptions::spill_allowance_bytes: the default must be measurable
+        // A few registers around the loop cost nothing. Rows of 14 or 30 chunks keep more addresses alive; even so a
+        // trial must run them.
+        const bool many_addresses = head_dim == 112 || head_dim == 240;
+        CHECK(resources.spill_bytes <= (many_addresses ? 512 : 64));
         CHECK(resources.registers > 0);
       }
     }
