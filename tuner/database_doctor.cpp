@@ -39,6 +39,7 @@ class Doctor {
       check_orphans();
       check_problems();
       check_hashes();
+      check_races();
     } catch (const Failure& failure) {
       find("file", fmt::format("it cannot be read: {}", failure.message), kReplace);
     }
@@ -169,6 +170,27 @@ class Doctor {
            fmt::format("measurement {} (\"{}\" of \"{}\") was changed after it was stored", id, query.text(3),
                        query.text(0)),
            delete_with(fmt::format("DELETE FROM measurement WHERE id = {}", id)) + ", and tune that problem again");
+    }
+  }
+
+  // A place belongs to a race, and in a race one config has it.
+  void check_races() {
+    Statement halves(*connection_, "SELECT id, race, place FROM measurement WHERE (place > 0) <> (race <> '')");
+    while (halves.step()) {
+      find("race",
+           fmt::format("measurement {} has place {} in the race \"{}\": a raced row has both, any other neither",
+                       halves.integer(0), halves.integer(2), halves.text(1)),
+           delete_with(fmt::format("DELETE FROM measurement WHERE id = {}", halves.integer(0))));
+    }
+    Statement shared(*connection_,
+                     "SELECT m.race, m.place, p.text, count(*), min(m.id), max(m.id) FROM measurement m "
+                     "JOIN problem p ON p.id = m.problem_id "
+                     "WHERE m.place > 0 GROUP BY m.problem_id, m.device_id, m.race, m.place HAVING count(*) > 1");
+    while (shared.step()) {
+      find("race",
+           fmt::format("{} measurements ({} to {}) share place {} in the race \"{}\" of \"{}\"", shared.integer(3),
+                       shared.integer(4), shared.integer(5), shared.integer(1), shared.text(0), shared.text(2)),
+           "tune that problem again: the newest race decides");
     }
   }
 

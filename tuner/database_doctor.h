@@ -9,7 +9,7 @@ namespace attune {
 
 /// Something that is wrong with a database, as a person should read it.
 struct DatabaseFinding {
-  std::string check;   ///< "file", "schema", "integrity", "foreign_keys", "content_hash", "orphans", "problem"
+  std::string check;   ///< "file", "schema", "integrity", "foreign_keys", "content_hash", "orphans", "problem", "race"
   std::string what;    ///< names the row or the object
   std::string advice;  ///< what to do
 };
@@ -22,7 +22,7 @@ struct DatabaseDiagnosis {
 
 /// Looks at a file without changing, creating or replacing anything: SQLite's own check of pages, indices and types,
 /// application id and schema, references, rows that nothing refers to, problems whose columns contradict their text,
-/// and the content hash of every row. Never throws for what is in the file.
+/// the content hash of every row, and places in races. Never throws for what is in the file.
 DatabaseDiagnosis examine_database(const std::filesystem::path& path);
 
 }  // namespace attune

@@ -210,6 +210,7 @@ void DatabaseFile::open_read_only(const std::string& note) {
     stand_empty(fmt::format("{} is not a tuning database and cannot be written", path_.string()));
     return;
   }
+  read_as_newest(*connection_);
   be_read_only(note);
 }
 

@@ -21,10 +21,10 @@ constexpr int kVersion = 1;
 constexpr std::size_t kMostComplaints = 10;
 
 // The order of an entry's fields: question, answer, circumstances. Any other field follows.
-constexpr std::array kFieldOrder = {"problem",   "device",       "sm_count",     "config",    "status",
-                                    "reason",    "rigor",        "median_us",    "p20_us",    "p80_us",
-                                    "tflops",    "predicted_us", "sm_clock_mhz", "error_o",   "error_lse",
-                                    "registers", "spill_bytes",  "shared_bytes", "compile_ms"};
+constexpr std::array kFieldOrder = {
+    "problem",      "device",  "sm_count",  "config",    "status",      "reason",       "rigor",
+    "race",         "place",   "median_us", "p20_us",    "p80_us",      "tflops",       "predicted_us",
+    "sm_clock_mhz", "error_o", "error_lse", "registers", "spill_bytes", "shared_bytes", "compile_ms"};
 // Without these a row has no identity or no provenance.
 constexpr std::array kRequired = {"problem",        "device",   "sm_count", "config",   "status",         "rigor",
                                   "templates_hash", "compiler", "driver",   "protocol", "attune_version", "created_at"};
@@ -41,6 +41,7 @@ std::string entry_text(const Measurement& row) {
   std::string text = "    {";
   const char* separator = "\n";
   const auto put = [&](const std::string& key) {
+    if (!fields.contains(key)) return;  // as the race of a row that had none
     text += fmt::format("{}      {}: {}", separator, json(key).dump(), fields.at(key).dump());
     separator = ",\n";
   };
@@ -92,12 +93,22 @@ void require_sound(const Measurement& m) {
   if (!m.clocks_mhz.empty() && m.clocks_mhz.size() != m.samples_us.size())
     malformed(fmt::format("field \"clocks_mhz\" has {} elements, \"samples_us\" {}", m.clocks_mhz.size(),
                           m.samples_us.size()));
+  if (!m.race.empty() && !is_utc(m.race))
+    malformed(fmt::format("field \"race\" is \"{}\", expected UTC as \"2025-01-31T12:00:00Z\"", m.race));
+  if (m.race.empty() != (m.place == 0))
+    malformed(fmt::format("field \"place\" is {} and \"race\" is \"{}\": a raced row has both, any other neither",
+                          m.place, m.race));
   if (!is_utc(m.created_at))
     malformed(fmt::format("field \"created_at\" is \"{}\", expected UTC as \"2025-01-31T12:00:00Z\"", m.created_at));
 }
 
 Measurement read_entry(const json& entry) {
-  static const json kExample = measurement_to_json(Measurement{});
+  static const json kExample = [] {
+    json example = measurement_to_json(Measurement{});
+    example["race"] = Measurement{}.race;  // what a row that was not raced omits
+    example["place"] = Measurement{}.place;
+    return example;
+  }();
   if (!entry.is_object()) malformed("it is not an object");
   for (const char* key : kRequired) {
     if (!entry.contains(key)) malformed(fmt::format("field \"{}\" is missing", key));
@@ -107,7 +118,8 @@ Measurement read_entry(const json& entry) {
     require_type(key, value, kExample.at(key));
   }
   const Measurement row = measurement_from_json(entry);
-  const json stored = measurement_to_json(row);
+  json stored = kExample;
+  stored.update(measurement_to_json(row));
   for (const auto& [key, value] : entry.items()) {
     if (!contains(kNotCompared, key) && stored.at(key) != value)
       malformed(

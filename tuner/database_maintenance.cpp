@@ -96,11 +96,7 @@ DatabaseContents read_database(const fs::path& path) {
   try {
     const auto db = connect_for_reading(path);
     if (db->integer("PRAGMA application_id") != kApplicationId) throw unusable(path, "it is not a tuning database");
-    if (const std::int64_t version = db->integer("PRAGMA user_version"); version < schema_version()) {
-      throw unusable(path,
-                     fmt::format("its schema is {}, older than {}; `attune db info --database {}` brings it up to date",
-                                 version, schema_version(), path.string()));
-    }
+    read_as_newest(*db);
     DatabaseContents contents;
     Statement query(*db, fmt::format("SELECT {}, m.content_hash FROM {} {}", kRowColumns, kRowTables, kRowOrder));
     while (query.step()) {

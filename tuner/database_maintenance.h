@@ -17,8 +17,8 @@ struct DatabaseContents {
   std::int64_t unreadable = 0;    ///< rows of a newer version, left out
   std::int64_t changed = 0;  ///< rows that were changed after they were stored, left out: examine_database() names them
 };
-/// Changes nothing and creates nothing. Throws Error(database) that names the file if it is not there, damaged, of
-/// another program, or of an older schema than can be read.
+/// Changes nothing and creates nothing. Throws Error(database) that names the file if it is not there, damaged, or
+/// of another program.
 DatabaseContents read_database(const std::filesystem::path& path);
 
 struct DatabaseInfo {

@@ -48,6 +48,8 @@ StoredRow read_stored(const sqlite::Statement& row) {
   m.protocol = row.text(column++);
   m.attune_version = row.text(column++);
   m.created_at = row.text(column++);
+  m.race = row.text(column++);
+  m.place = static_cast<int>(row.integer(column++));
   return stored;
 }
 
@@ -62,6 +64,7 @@ std::string hash_of(std::string_view problem, std::string_view config, std::stri
       m.compile_ms, m.templates_hash, m.compiler, m.driver, m.protocol, m.attune_version, m.created_at);
   for (const double sample : m.samples_us) bytes += fmt::format("{:a} ", sample);
   for (const int clock : m.clocks_mhz) bytes += fmt::format("{} ", clock);
+  if (!m.race.empty() || m.place != 0) bytes += fmt::format("\n{}\n{}\n", m.race, m.place);
   const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
@@ -138,10 +141,11 @@ bool insert_row(sqlite::Connection& db, const Measurement& m) {
       "samples_us, "
       "clocks_mhz, median_us, p20_us, p80_us, predicted_us, sm_clock_mhz, error_o, error_lse, registers, "
       "spill_bytes, "
-      "shared_bytes, compile_ms, created_at) VALUES ("
+      "shared_bytes, compile_ms, created_at, race, place) VALUES ("
       "(SELECT id FROM problem WHERE text = ?), (SELECT id FROM device WHERE name = ? AND sm_count = ?), "
       "(SELECT id FROM provenance WHERE templates_hash = ? AND compiler = ? AND driver = ? AND protocol = ? AND "
-      "attune_version = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (content_hash) DO "
+      "attune_version = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (content_hash) "
+      "DO "
       "NOTHING")
       .bind(text)
       .bind(m.device)
@@ -170,6 +174,8 @@ bool insert_row(sqlite::Connection& db, const Measurement& m) {
       .bind(static_cast<std::int64_t>(m.shared_bytes))
       .bind(m.compile_ms)
       .bind(m.created_at)
+      .bind(m.race)
+      .bind(m.place)
       .step();
   return db.changes() > 0;
 }

@@ -15,12 +15,12 @@ inline constexpr const char* kRowColumns =
     " p.text, d.name, d.sm_count, m.config, m.status, m.reason, m.rigor, m.samples_us, m.clocks_mhz, m.median_us, "
     "m.p20_us, m.p80_us,"
     " m.predicted_us, m.sm_clock_mhz, m.error_o, m.error_lse, m.registers, m.spill_bytes, m.shared_bytes, m.compile_ms,"
-    " v.templates_hash, v.compiler, v.driver, v.protocol, v.attune_version, m.created_at ";
+    " v.templates_hash, v.compiler, v.driver, v.protocol, v.attune_version, m.created_at, m.race, m.place ";
 inline constexpr const char* kRowTables =
     " measurement m JOIN problem p ON p.id = m.problem_id JOIN device d ON d.id = m.device_id"
     " JOIN provenance v ON v.id = m.provenance_id ";
 
-constexpr int kRowColumnCount = 26;
+constexpr int kRowColumnCount = 28;
 
 /// The same rows, the same order, whatever the order of storing: for export, diff and pruning.
 inline constexpr const char* kRowOrder =
@@ -30,7 +30,8 @@ inline constexpr const char* kRowOrder =
 /// that names an unknown status or rigor: a miss, never an error.
 std::optional<Measurement> read_row(const sqlite::Statement& row);
 
-/// Over all fields of a row, so that equal rows (and only they) have equal hashes on any machine.
+/// Over all fields of a row, so that equal rows (and only they) have equal hashes on any machine. A row that was not
+/// raced has the hash that the first schema gave it.
 std::string content_hash(const Measurement& measurement);
 
 /// The hash of the row that a query of kRowColumns stands at, whether or not this version can read it. It differs from

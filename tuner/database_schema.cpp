@@ -12,7 +12,7 @@ namespace attune {
 namespace {
 
 // The schema of version i + 1 from that of version i. A migration that has shipped never changes.
-constexpr std::array<const char*, 1> kMigrations = {R"sql(
+constexpr std::array<const char*, 2> kMigrations = {R"sql(
 CREATE TABLE problem (
   id          INTEGER PRIMARY KEY,
   text        TEXT    NOT NULL UNIQUE,  -- canonical; the other columns repeat it for queries
@@ -75,7 +75,16 @@ CREATE TABLE measurement (
 ) STRICT;
 
 CREATE INDEX measurement_by_question ON measurement (problem_id, device_id, config, rigor, id);
+)sql",
+                                                    R"sql(
+ALTER TABLE measurement ADD COLUMN race TEXT NOT NULL DEFAULT '';      -- UTC, when it began; '': not raced
+ALTER TABLE measurement ADD COLUMN place INTEGER NOT NULL DEFAULT 0;   -- in the race, from 1; 0: not raced
 )sql"};
+
+// What a connection that cannot migrate lays over the tables of version i + 1, so that they are read as those of the
+// newest: a temporary view hides the table of its name.
+constexpr std::array<const char*, kMigrations.size() - 1> kReadings = {
+    "CREATE TEMP VIEW measurement AS SELECT *, '' AS race, 0 AS place FROM main.measurement"};
 
 static_assert(std::endian::native == std::endian::little, "the schema stores little-endian numbers");
 static_assert(std::is_same_v<decltype(Measurement::clocks_mhz)::value_type, std::int32_t>, "the schema stores 32 bits");
@@ -95,6 +104,13 @@ void migrate(sqlite::Connection& connection) {
         fmt::format("PRAGMA application_id = {}; PRAGMA user_version = {}", kApplicationId, version + 1).c_str());
     transaction.commit();
   }
+}
+
+void read_as_newest(sqlite::Connection& connection) {
+  const std::int64_t version = connection.integer("PRAGMA user_version");
+  if (version < 1 || version >= schema_version()) return;
+  connection.execute("PRAGMA temp_store = MEMORY");
+  connection.execute(kReadings[static_cast<std::size_t>(version - 1)]);
 }
 
 }  // namespace attune

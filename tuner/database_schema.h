@@ -15,4 +15,8 @@ int schema_version();
 /// processes. Throws sqlite::Failure; the steps that were done stay.
 void migrate(sqlite::Connection& connection);
 
+/// Makes a file of an older schema, which this connection cannot migrate, answer the queries of the newest one: what
+/// was added since has its default. The file stays as it is. Throws sqlite::Failure.
+void read_as_newest(sqlite::Connection& connection);
+
 }  // namespace attune

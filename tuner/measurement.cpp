@@ -60,6 +60,8 @@ bool ranks_before(const Measurement& a, const Measurement& b) {
   const bool a_timed = a.ranking_us() > 0, b_timed = b.ranking_us() > 0;
   if (a_timed != b_timed) return a_timed;
   if (a.rigor != b.rigor) return a.rigor > b.rigor;
+  if (a.race != b.race) return a.race > b.race;  // the empty text of a probe is the smallest
+  if (a.place != b.place) return a.place < b.place;
   if (a.ranking_us() != b.ranking_us()) return a.ranking_us() < b.ranking_us();
   return canonical_text(a.config) < canonical_text(b.config);
 }

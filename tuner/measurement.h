@@ -44,6 +44,8 @@ struct Measurement {
   MeasurementStatus status = MeasurementStatus::ok;
   std::string reason;  ///< a sentence, if the status is not ok
   Rigor rigor = Rigor::measure;
+  std::string race;                ///< UTC time at which the final race began that it comes from; empty: a probe
+  int place = 0;                   ///< in that race: 1 is its winner, then 2, 3 ...; 0 if there was none
   std::vector<double> samples_us;  ///< kernel times in microseconds, in order
   double median_us = 0, p20_us = 0, p80_us = 0;
   double predicted_us = 0;            ///< the cost model's
@@ -63,8 +65,9 @@ struct Measurement {
   double ranking_us() const;
 };
 
-/// Whether `a` is to be chosen before `b` (both ok): the higher rigor, then the smaller ranking_us, then the canonical
-/// config text, so that two runs agree. A row without a ranking time comes last.
+/// Whether `a` is to be chosen before `b` (both ok): the higher rigor; then one that was raced before one that was not;
+/// the newer race, and in a race the place in it, which may be decided by a fixed order where times tie; then the
+/// smaller ranking_us, then the canonical config text, so that two runs agree. A row without a ranking time comes last.
 bool ranks_before(const Measurement& a, const Measurement& b);
 
 /// The quantile of an unsorted sample, interpolated linearly between order statistics; 0 if it is empty.

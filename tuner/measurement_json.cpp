@@ -74,33 +74,36 @@ class Reader {
 }  // namespace
 
 json measurement_to_json(const Measurement& m) {
-  return {{"problem", canonical_text(m.problem)},
-          {"config", canonical_text(m.config)},
-          {"device", m.device},
-          {"sm_count", m.sm_count},
-          {"status", to_string(m.status)},
-          {"reason", m.reason},
-          {"rigor", to_string(m.rigor)},
-          {"samples_us", m.samples_us},
-          {"clocks_mhz", m.clocks_mhz},
-          {"median_us", number(m.median_us)},
-          {"p20_us", number(m.p20_us)},
-          {"p80_us", number(m.p80_us)},
-          {"tflops", number(m.tflops())},
-          {"predicted_us", number(m.predicted_us)},
-          {"sm_clock_mhz", m.sm_clock_mhz},
-          {"error_o", number(m.error_o)},
-          {"error_lse", number(m.error_lse)},
-          {"registers", m.registers},
-          {"spill_bytes", m.spill_bytes},
-          {"shared_bytes", m.shared_bytes},
-          {"compile_ms", number(m.compile_ms)},
-          {"templates_hash", m.templates_hash},
-          {"compiler", m.compiler},
-          {"driver", m.driver},
-          {"protocol", m.protocol},
-          {"attune_version", m.attune_version},
-          {"created_at", m.created_at}};
+  json object = {{"problem", canonical_text(m.problem)},
+                 {"config", canonical_text(m.config)},
+                 {"device", m.device},
+                 {"sm_count", m.sm_count},
+                 {"status", to_string(m.status)},
+                 {"reason", m.reason},
+                 {"rigor", to_string(m.rigor)},
+                 {"samples_us", m.samples_us},
+                 {"clocks_mhz", m.clocks_mhz},
+                 {"median_us", number(m.median_us)},
+                 {"p20_us", number(m.p20_us)},
+                 {"p80_us", number(m.p80_us)},
+                 {"tflops", number(m.tflops())},
+                 {"predicted_us", number(m.predicted_us)},
+                 {"sm_clock_mhz", m.sm_clock_mhz},
+                 {"error_o", number(m.error_o)},
+                 {"error_lse", number(m.error_lse)},
+                 {"registers", m.registers},
+                 {"spill_bytes", m.spill_bytes},
+                 {"shared_bytes", m.shared_bytes},
+                 {"compile_ms", number(m.compile_ms)},
+                 {"templates_hash", m.templates_hash},
+                 {"compiler", m.compiler},
+                 {"driver", m.driver},
+                 {"protocol", m.protocol},
+                 {"attune_version", m.attune_version},
+                 {"created_at", m.created_at}};
+  if (!m.race.empty()) object["race"] = m.race;
+  if (m.place != 0) object["place"] = m.place;
+  return object;
 }
 
 Measurement measurement_from_json(const json& object) {
@@ -116,6 +119,8 @@ Measurement measurement_from_json(const json& object) {
   reader.read_name("status", m.status, parse_measurement_status);
   reader.read("reason", m.reason);
   reader.read_name("rigor", m.rigor, parse_rigor);
+  reader.read("race", m.race);
+  reader.read("place", m.place);
   reader.read("samples_us", m.samples_us);
   reader.read("clocks_mhz", m.clocks_mhz);
   reader.read("median_us", m.median_us);

@@ -85,18 +85,18 @@ struct TuningDatabase::State {
     static const std::string kQuery = fmt::format(
         R"sql(
 WITH standing AS (   -- each config by the newest row of its highest rigor
-  SELECT m.id, row_number() OVER (PARTITION BY m.config ORDER BY m.rigor DESC, m.created_at DESC, m.id DESC) AS place
+  SELECT m.id, row_number() OVER (PARTITION BY m.config ORDER BY m.rigor DESC, m.created_at DESC, m.id DESC) AS standing
   FROM measurement m JOIN problem p ON p.id = m.problem_id JOIN device d ON d.id = m.device_id
   WHERE p.text = ? AND d.name = ? AND d.sm_count = ?
 ), chosen AS (
   SELECT m.*, CASE m.rigor WHEN 0 THEN m.predicted_us ELSE m.median_us END AS ranking_us
   FROM measurement m JOIN standing s ON s.id = m.id
-  WHERE s.place = 1 AND m.status = 'ok'
+  WHERE s.standing = 1 AND m.status = 'ok'
 )
 SELECT {} FROM chosen m JOIN problem p ON p.id = m.problem_id JOIN device d ON d.id = m.device_id
   JOIN provenance v ON v.id = m.provenance_id
 WHERE m.ranking_us > 0
-ORDER BY m.rigor DESC, m.ranking_us, m.config
+ORDER BY m.rigor DESC, m.race DESC, m.place, m.ranking_us, m.config
 )sql",
         kRowColumns);
     Statement query(db, kQuery);
@@ -114,7 +114,8 @@ ORDER BY m.rigor DESC, m.ranking_us, m.config
     double distance = 0;
   };
 
-  static std::vector<Neighbour> neighbours(Connection& db, const AttentionProblem& problem, const DeviceSpec& device) {
+  static std::vector<Neighbour> neighbours(Connection& db, const AttentionProblem& problem, const std::string& device,
+                                           int sm_count) {
     Statement query(
         db,
         "SELECT p.text FROM problem p WHERE p.pass = ? AND p.dtype = ? AND p.head_dim = ? AND p.mask = ? AND "
@@ -125,8 +126,8 @@ ORDER BY m.rigor DESC, m.ranking_us, m.config
         .bind(problem.head_dim)
         .bind(mask_text(problem.mask))
         .bind(problem.alignment)
-        .bind(device.name)
-        .bind(device.sm_count);
+        .bind(device)
+        .bind(sm_count);
     std::vector<Neighbour> found;
     while (query.step()) {
       Neighbour neighbour;
@@ -150,7 +151,7 @@ ORDER BY m.rigor DESC, m.ranking_us, m.config
 
   static std::optional<ConfigChoice> look_up(Connection& db, const AttentionProblem& problem,
                                              const DeviceSpec& device) {
-    const std::vector<Neighbour> candidates = neighbours(db, problem, device);
+    const std::vector<Neighbour> candidates = neighbours(db, problem, device.name, device.sm_count);
     for (const bool estimates : {false, true}) {
       for (const Neighbour& neighbour : candidates) {
         std::optional<ConfigChoice> choice;
@@ -239,6 +240,23 @@ std::optional<Measurement> TuningDatabase::best(const AttentionProblem& problem,
       return true;
     });
     return first;
+  });
+}
+
+std::vector<KernelConfig> TuningDatabase::winners_of_neighbours(const AttentionProblem& problem,
+                                                                const std::string& device, int sm_count,
+                                                                int count) const {
+  return state_->ask([&](Connection& db) {
+    std::vector<KernelConfig> winners;
+    for (const State::Neighbour& neighbour : State::neighbours(db, problem, device, sm_count)) {
+      if (static_cast<int>(winners.size()) >= count) break;
+      if (neighbour.exact) continue;
+      State::each_ranked(db, neighbour.text, device, sm_count, [&](const Measurement& row) {
+        if (std::find(winners.begin(), winners.end(), row.config) == winners.end()) winners.push_back(row.config);
+        return true;
+      });
+    }
+    return winners;
   });
 }
 

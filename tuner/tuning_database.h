@@ -46,9 +46,14 @@ class TuningDatabase : public ConfigSource {
   /// The newest row of each config, any status.
   std::vector<Measurement> latest(const AttentionProblem& problem, const std::string& device, int sm_count) const;
   /// Each config stands for itself by the newest row of its highest rigor; of those that are `ok` and have a time, the
-  /// first by ranks_before(): highest rigor, then fastest, then canonical config text. Estimates are ranked by the
-  /// prediction.
+  /// first by ranks_before(): highest rigor, then the newest race and the place in it, then fastest, then canonical
+  /// config text. Estimates are ranked by the prediction.
   std::optional<Measurement> best(const AttentionProblem& problem, const std::string& device, int sm_count) const;
+
+  /// What best() says of the nearest other shapes that were tuned on this device, at the distance of find(), nearest
+  /// first: each config once, at most `count`. Whether they fit this problem is not looked into.
+  std::vector<KernelConfig> winners_of_neighbours(const AttentionProblem& problem, const std::string& device,
+                                                  int sm_count, int count) const;
 
   struct Entry {
     AttentionProblem problem;

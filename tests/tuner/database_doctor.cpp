@@ -65,6 +65,7 @@ TEST_CASE("the doctor names what is wrong and what to do", "[nogpu]") {
                Harm{"DELETE FROM measurement WHERE id = 4", "orphans", "row 2 of problem"},
                Harm{"DROP INDEX measurement_by_question", "schema", "measurement_by_question is missing"},
                Harm{"ALTER TABLE measurement ADD COLUMN novelty TEXT", "schema", "table measurement"},
+               Harm{"UPDATE measurement SET place = 1 WHERE id = 1", "content_hash", "measurement 1"},
                Harm{"CREATE TABLE recipes (name TEXT)", "schema", "recipes"},
                Harm{"PRAGMA user_version = 99", "schema", "newer"},
                Harm{"PRAGMA application_id = 7", "schema", "another program"});
@@ -75,6 +76,38 @@ TEST_CASE("the doctor names what is wrong and what to do", "[nogpu]") {
   REQUIRE(diagnosis.findings[0].check == harm.check);
   REQUIRE_THAT(diagnosis.findings[0].what, ContainsSubstring(harm.what));
   REQUIRE_FALSE(diagnosis.findings[0].advice.empty());
+}
+
+TEST_CASE("the doctor knows what a race is", "[nogpu]") {
+  const TemporaryFolder folder;
+  const fs::path file = folder / "tuning.db";
+  TuningDatabase database(file);
+  const auto add = [&](const std::string& config, const std::string& race, int place) {
+    Measurement row = example_measurement("forward bf16 b2 hq8 sq1024 d64 causal", config);
+    row.race = race;
+    row.place = place;
+    database.append(row);
+  };
+  const std::string race = "2025-01-31T12:00:00.000000Z";
+  add("sm80 q128 kv64 w4 st2", race, 1);
+  add("sm80 q64 kv64 w4 st2", race, 2);
+  add("sm80 q128 kv64 w4 st2", "2025-02-01T12:00:00.000000Z", 1);
+  REQUIRE(examine_database(file).findings.empty());
+  SECTION("two share a place") {
+    add("sm80 q64 kv128 w4 st2", race, 2);
+    const auto findings = examine_database(file).findings;
+    REQUIRE(findings.size() == 1);
+    REQUIRE(findings[0].check == "race");
+    REQUIRE_THAT(findings[0].what, ContainsSubstring("2 measurements (2 to 4)") && ContainsSubstring(race));
+  }
+  SECTION("a place in no race") {
+    add("sm80 q64 kv128 w4 st2", "", 1);
+    REQUIRE(examine_database(file).findings.at(0).check == "race");
+  }
+  SECTION("a race without a place") {
+    add("sm80 q64 kv128 w4 st2", race, 0);
+    REQUIRE(examine_database(file).findings.at(0).check == "race");
+  }
 }
 
 TEST_CASE("a row of a newer Attune is not wrong by itself, and not exported by this one", "[nogpu]") {

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 #include "tests/catch.h"
@@ -20,6 +22,8 @@ inline void require_equal(const Measurement& a, const Measurement& b) {
   REQUIRE(a.status == b.status);
   REQUIRE(a.reason == b.reason);
   REQUIRE(a.rigor == b.rigor);
+  REQUIRE(a.race == b.race);
+  REQUIRE(a.place == b.place);
   REQUIRE(a.samples_us == b.samples_us);
   REQUIRE(a.clocks_mhz == b.clocks_mhz);
   REQUIRE(a.median_us == b.median_us);
@@ -63,6 +67,27 @@ inline std::int64_t ask_sql(const std::filesystem::path& path, const std::string
   sqlite3_finalize(statement);
   sqlite3_close(connection);
   return value;
+}
+
+inline std::string ask_sql_text(const std::filesystem::path& path, const std::string& sql) {
+  sqlite3* connection = nullptr;
+  sqlite3_stmt* statement = nullptr;
+  REQUIRE(sqlite3_open(path.c_str(), &connection) == SQLITE_OK);
+  REQUIRE(sqlite3_prepare_v2(connection, sql.c_str(), -1, &statement, nullptr) == SQLITE_OK);
+  REQUIRE(sqlite3_step(statement) == SQLITE_ROW);
+  const std::string value = reinterpret_cast<const char*>(sqlite3_column_text(statement, 0));
+  sqlite3_finalize(statement);
+  sqlite3_close(connection);
+  return value;
+}
+
+/// A file as a version of Attune wrote it whose newest schema was this one; see tests/tuner/schemas.
+inline void begin_old_file(const std::filesystem::path& path, int schema) {
+  const std::string name = ATTUNE_SOURCE_DIR "/tests/tuner/schemas/v" + std::to_string(schema) + ".sql";
+  std::ifstream file(name);
+  INFO(name);
+  REQUIRE(file);
+  run_sql(path, std::string(std::istreambuf_iterator<char>(file), {}));
 }
 
 }  // namespace attune::test

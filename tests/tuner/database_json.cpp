@@ -26,6 +26,8 @@ std::vector<Measurement> two_rows() {
   Measurement row = example_measurement();
   row.samples_us = {1.0 / 3, 1e-9, 123456.789};
   row.summarize();
+  row.race = "2025-01-31T11:59:00.000000Z";
+  row.place = 2;
   return {row, failed};
 }
 
@@ -55,6 +57,14 @@ TEST_CASE("an export comes back equal in every field, and reads as lines", "[nog
   REQUIRE(text.find("\"problem\"") < text.find("\"config\""));
   REQUIRE(nlohmann::json::parse(text).at("measurements").size() == 2);
   REQUIRE(import_measurements(export_measurements({}), "empty.json").empty());
+  // A probe says nothing of races; one that says so in so many words is the same.
+  const auto document = nlohmann::json::parse(text);
+  REQUIRE(document.at("measurements").at(0).at("place") == 2);
+  nlohmann::json probe = document;
+  REQUIRE_FALSE(probe["measurements"][1].contains("race"));
+  probe["measurements"][1]["race"] = "";
+  probe["measurements"][1]["place"] = 0;
+  require_equal(import_measurements(probe.dump(), "file.json").at(1), rows[1]);
 }
 
 TEST_CASE("what is malformed is named with its position, and nothing comes of the file", "[nogpu]") {
@@ -97,6 +107,11 @@ TEST_CASE("what is malformed is named with its position, and nothing comes of th
       {"created_at", "yesterday", "yesterday"},
       {"created_at", "2025-01-31T12:00:00.Z", "created_at"},
       {"medain_us", 3, "medain_us"},
+      {"race", "2025-01-31T12:00:00Z", "\"place\" is 0"},
+      {"place", 1, "\"race\" is \"\""},
+      {"place", -1, "place"},
+      {"place", 1.5, "place"},
+      {"race", "today", "today"},
   };
   for (const Wrong& wrong : wrongs) {
     const std::string complaint = with(wrong.key, wrong.value);

@@ -38,6 +38,20 @@ TEST_CASE("quantiles, TFLOP/s and ranking", "[nogpu]") {
   REQUIRE_FALSE(ranks_before(slower, m));
   REQUIRE(ranks_before(slower, estimate));
   REQUIRE(ranks_before(estimate, nothing));
+  Measurement winner = slower, second = m, later = slower, lucky = m;
+  winner.race = second.race = "2025-01-31T12:00:00.000000Z";
+  winner.place = 1;
+  second.place = 2;
+  later.race = "2025-01-31T13:00:00.000000Z";
+  later.place = 2;
+  lucky.median_us = 1;
+  REQUIRE(ranks_before(winner, second));
+  REQUIRE_FALSE(ranks_before(second, winner));
+  REQUIRE(ranks_before(second, lucky));
+  REQUIRE_FALSE(ranks_before(lucky, second));
+  REQUIRE(ranks_before(later, winner));
+  lucky.rigor = Rigor::patient;
+  REQUIRE(ranks_before(lucky, winner));
   Measurement twin = m;
   twin.config.block_q = 64;
   REQUIRE(ranks_before(m, twin) == (canonical_text(m.config) < canonical_text(twin.config)));
@@ -72,6 +86,12 @@ TEST_CASE("a measurement survives JSON", "[nogpu]") {
   REQUIRE(back.error_lse == m.error_lse);
   REQUIRE(back.shared_bytes == m.shared_bytes);
   REQUIRE(back.created_at == m.created_at);
+  REQUIRE_FALSE(measurement_to_json(m).contains("race"));
+  REQUIRE_FALSE(measurement_to_json(m).contains("place"));
+  m.race = "2025-01-31T12:00:00.000000Z";
+  m.place = 3;
+  REQUIRE(measurement_from_json(measurement_to_json(m)).race == m.race);
+  REQUIRE(measurement_from_json(measurement_to_json(m)).place == 3);
   m.error_o = std::numeric_limits<double>::quiet_NaN();
   REQUIRE(std::isnan(measurement_from_json(measurement_to_json(m)).error_o));
 

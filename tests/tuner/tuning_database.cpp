@@ -1,6 +1,7 @@
 #include "tuner/tuning_database.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/fsuid.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -98,7 +99,7 @@ TEST_CASE("a row comes back as it was stored", "[nogpu]") {
   REQUIRE(entries[0].ok == 1);
 
   const fs::path file = folder / "sub/folder/tuning.db";
-  REQUIRE(ask_sql(file, "PRAGMA user_version") == 1);
+  REQUIRE(ask_sql(file, "PRAGMA user_version") == 2);
   REQUIRE(ask_sql(file, "PRAGMA application_id") == 0x4174746e);
   REQUIRE(ask_sql(file,
                   "SELECT count(*) FROM pragma_table_list WHERE schema = 'main' AND type = 'table' AND strict = 0 AND "
@@ -166,6 +167,64 @@ TEST_CASE("best: the newest row of each config, the highest rigor, the fastest, 
   add(b, 90, Rigor::measure, MeasurementStatus::crashed);
   add(a, 1, Rigor::estimate);
   REQUIRE(best() == "nothing");
+}
+
+TEST_CASE("best: a race decides among rows of one rigor, the newest race, then the place in it", "[nogpu]") {
+  const TemporaryFolder folder;
+  TuningDatabase database(folder / "tuning.db");
+  const std::string problem = "forward fp16 b1 hq4 sq512 d128";
+  const std::string a = "sm80 q64 kv64 w4 st2", b = "sm80 q128 kv64 w4 st2", c = "sm80 q128 kv128 w8 st2";
+  const std::string first_race = "2025-01-31T12:00:00.000000Z", second_race = "2025-02-01T12:00:00.000000Z";
+  const auto add = [&](const std::string& config, double us, const std::string& race = "", int place = 0,
+                       Rigor rigor = Rigor::measure) {
+    Measurement row = example_measurement(problem, config, us);
+    row.race = race;
+    row.place = place;
+    row.rigor = rigor;
+    row.created_at.clear();
+    database.append(row);
+  };
+  const auto best = [&] {
+    const auto row = database.best(parse_problem(problem), kDevice, kSms);
+    return row ? canonical_text(row->config) : "nothing";
+  };
+  add(c, 10);
+  REQUIRE(best() == c);
+  add(a, 90, first_race, 2);
+  add(b, 90.1, first_race, 1);
+  REQUIRE(best() == b);  // neither the median of the second nor a lucky probe beats the winner
+  REQUIRE(database.best(parse_problem(problem), kDevice, kSms)->place == 1);
+  REQUIRE(database.best(parse_problem(problem), kDevice, kSms)->race == first_race);
+  SECTION("a newer race, whatever its times") {
+    add(a, 120, second_race, 1);
+    REQUIRE(best() == a);
+  }
+  SECTION("an older race that is stored later") {
+    add(c, 5, "2025-01-01T12:00:00.000000Z", 1);
+    REQUIRE(best() == b);
+  }
+  SECTION("a higher rigor, raced or not") {
+    add(c, 500, "", 0, Rigor::patient);
+    REQUIRE(best() == c);
+  }
+  SECTION("a config stands for itself by its newest row: a failed one takes the winner out") {
+    Measurement failed = example_measurement(problem, b, 1);
+    failed.status = MeasurementStatus::crashed;
+    failed.created_at.clear();
+    database.append(failed);
+    REQUIRE(best() == a);
+  }
+  SECTION("what the query says is what ranks_before() says") {
+    add("sm80 q64 kv32 w4 st2", 80, first_race, 3);
+    add("sm80 q64 kv128 w4 st2", 80, second_race, 2);
+    add("sm80 q128 kv32 w4 st2", 80, second_race, 1);
+    add("sm80 q128 kv32 w8 st2", 8);
+    auto rows = database.latest(parse_problem(problem), kDevice, kSms);
+    std::sort(rows.begin(), rows.end(), ranks_before);
+    REQUIRE(rows.size() == 7);
+    REQUIRE(best() == canonical_text(rows.front().config));
+    REQUIRE(best() == "sm80 q128 kv32 w4 st2");
+  }
 }
 
 TEST_CASE("find: exact, then the nearest shape that is feasible, measured before estimated", "[nogpu]") {
@@ -249,6 +308,40 @@ TEST_CASE("find: exact, then the nearest shape that is feasible, measured before
     REQUIRE_FALSE(fresh.find(parse_problem("forward bf16 b1 hq8 sq4096 d64"), h200));
     REQUIRE_FALSE(fresh.best(parse_problem("forward bf16 b1 hq8 sq4096 d64"), kDevice, h200.sm_count));
   }
+}
+
+TEST_CASE("winners of neighbours: the best of each other shape, nearest first, each config once", "[nogpu]") {
+  const TemporaryFolder folder;
+  TuningDatabase database(folder / "tuning.db");
+  const auto add = [&](int seq, const std::string& config, double us, const std::string& device = kDevice) {
+    Measurement row = example_measurement(fmt::format("forward bf16 b1 hq8 sq{} d64", seq), config, us);
+    row.device = device;
+    database.append(row);
+  };
+  const std::string a = "sm80 q64 kv64 w4 st2", b = "sm80 q128 kv64 w4 st2", c = "sm80 q128 kv128 w8 st2",
+                    d = "sm80 q64 kv128 w4 st2";
+  const auto winners = [&](const std::string& problem, int count) {
+    std::vector<std::string> texts;
+    for (const KernelConfig& config : database.winners_of_neighbours(parse_problem(problem), kDevice, kSms, count))
+      texts.push_back(canonical_text(config));
+    return texts;
+  };
+  const std::string asked = "forward bf16 b1 hq8 sq1024 d64";
+  REQUIRE(winners(asked, 3).empty());
+  add(1024, d, 1);    // the asked shape itself is none of its neighbours
+  add(16384, c, 50);  // far
+  add(2048, a, 50);
+  add(2048, c, 60);  // not the best there
+  add(512, b, 50);
+  add(4096, a, 50);                          // the config of a nearer one
+  add(1536, d, 1, "NVIDIA A100-SXM4-80GB");  // of another device
+  // 512 and 2048 are as near: by their texts.
+  REQUIRE(winners(asked, 9) == std::vector<std::string>{a, b, c});
+  REQUIRE(winners(asked, 2).size() == 2);
+  REQUIRE(winners(asked, 1) == std::vector<std::string>{winners(asked, 9)[0]});
+  REQUIRE(winners(asked, 0).empty());
+  REQUIRE(winners("forward bf16 b1 hq8 sq1024 d64 scale0.3", 9) == winners(asked, 9));
+  REQUIRE(winners("forward bf16 b1 hq8 sq1024 d128", 9).empty());
 }
 
 TEST_CASE("a file that is no database, or a damaged one, is kept aside", "[nogpu]") {
