@@ -1,0 +1,1 @@
+static_assert(!behaves("does_not_compile"), "this candidate does not compile");
