@@ -1,16 +1,14 @@
 #include "tuner/cli/db_maintenance.h"
 
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "generator/error.h"
 #include "tuner/cli/config_options.h"
 #include "tuner/cli/exit_status.h"
 #include "tuner/cli/output.h"
+#include "tuner/cli/text_file.h"
 #include "tuner/cli/validators.h"
 #include "tuner/database_doctor.h"
 #include "tuner/database_json.h"
@@ -28,30 +26,6 @@ struct MaintenanceOptions {
   PruneRules rules;
   bool dry_run = false;
 };
-
-std::string read_text(const std::string& path) {
-  std::error_code ignored;
-  std::ifstream file(path, std::ios::binary);
-  // A folder opens, and throws when it is read.
-  if (!file || fs::is_directory(path, ignored)) throw Error(ErrorCode::io, fmt::format("{} cannot be read", path));
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-/// Whole or not at all; through an existing device or pipe as it comes.
-void write_text(const std::string& path, const std::string& text) {
-  std::error_code error;
-  const bool replace = !fs::exists(path, error) || fs::is_regular_file(path, error);
-  const std::string written = replace ? fmt::format("{}.{}.partial", path, ::getpid()) : path;
-  std::ofstream file(written, std::ios::binary);
-  file << text;
-  file.close();
-  if (file && replace) fs::rename(written, path, error);
-  if (!file || error) {
-    if (replace) fs::remove(written, error);
-    throw Error(ErrorCode::io,
-                fmt::format("{} cannot be written: is its folder there and writable, and the disk not full?", path));
-  }
-}
 
 int info(const MaintenanceOptions& options) {
   const DatabaseInfo info = describe_database(options.config.database_path());

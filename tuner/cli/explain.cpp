@@ -2,7 +2,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "generator/config_space.h"
@@ -17,6 +16,7 @@
 #include "tuner/cli/validators.h"
 #include "tuner/cli/verb.h"
 #include "tuner/comparison.h"
+#include "tuner/roofline.h"
 
 namespace attune::cli {
 namespace {
@@ -28,30 +28,6 @@ struct ExplainOptions {
   ConfigOptions config;
   std::size_t limit = 10;
 };
-
-/// What the units of a device need for the counted work, at its nominal clock: no kernel is faster.
-struct Roofline {
-  double matrix_us = 0, exponential_us = 0, memory_us = 0;
-  double bound_us = 0;
-  std::string bound_by;
-};
-
-Roofline roofline_of(const AttentionProblem& problem, const DeviceSpec& device) {
-  const double clocks_per_us = static_cast<double>(device.clock_mhz) * device.sm_count;
-  const double exponentials = static_cast<double>(count_attended_pairs(problem)) * static_cast<double>(problem.batch) *
-                              static_cast<double>(problem.heads_q);
-  Roofline roofline;
-  roofline.matrix_us = count_flops(problem) / (device.mma_flops_per_clock * clocks_per_us);
-  roofline.exponential_us = exponentials / (device.exp2_per_clock * clocks_per_us);
-  roofline.memory_us = count_bytes(problem) / (device.memory_gbps * 1e3);
-  const std::array<std::pair<double, const char*>, 3> bounds = {{{roofline.matrix_us, "matrix products"},
-                                                                 {roofline.exponential_us, "exponentials"},
-                                                                 {roofline.memory_us, "device memory"}}};
-  const auto highest = std::max_element(bounds.begin(), bounds.end());
-  roofline.bound_us = highest->first;
-  roofline.bound_by = highest->second;
-  return roofline;
-}
 
 /// How a kernel fills the device.
 struct Occupancy {
