@@ -1,6 +1,7 @@
 #include "generator/config_space.h"
 
 #include <algorithm>
+#include <initializer_list>
 
 #include "generator/forward_sm80_shape.h"
 #include "generator/generate.h"
@@ -17,6 +18,18 @@ constexpr int kMaxBlockQ = 256;
 constexpr int kMaxCtasPerSm = 4;
 constexpr int kEstimateMargin = 16;         // registers by which a kernel may exceed its estimate
 constexpr std::int64_t kWholeLength = 256;  // a dispatch class knows whether lengths are multiples of this
+
+bool is_of_reduced_space(const KernelConfig& config, const AttentionProblem& problem) {
+  const auto in = [](int value, std::initializer_list<int> values) {
+    return std::find(values.begin(), values.end(), value) != values.end();
+  };
+  const bool tiles =
+      config.warps > 1 && in(config.block_q / config.warps, {16, 32, 64}) && in(config.block_kv, {32, 48, 64, 96, 128});
+  const bool longest_first =
+      config.tile_order == TileOrder::rows_reversed || config.tile_order == TileOrder::heads_reversed;
+  return tiles && longest_first == (problem.mask == MaskKind::causal) && config.rescale_threshold > 0 &&
+         !config.whole_tiles && config.ctas_per_sm == 1;
+}
 
 std::vector<TileOrder> tile_orders(const AttentionProblem& problem) {
   if (problem.mask == MaskKind::none) return {TileOrder::rows, TileOrder::heads};  // all tiles take equally long
@@ -79,7 +92,16 @@ std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const Dev
 }
 }  // namespace
 
-std::vector<Candidate> config_space(const AttentionProblem& problem, const DeviceSpec& device) {
+std::string_view to_string(SpaceExtent extent) { return extent == SpaceExtent::whole ? "whole" : "reduced"; }
+
+std::optional<SpaceExtent> parse_space_extent(std::string_view text) {
+  for (const SpaceExtent extent : {SpaceExtent::whole, SpaceExtent::reduced}) {
+    if (text == to_string(extent)) return extent;
+  }
+  return std::nullopt;
+}
+
+std::vector<Candidate> config_space(const AttentionProblem& problem, const DeviceSpec& device, SpaceExtent extent) {
   validate(problem);
   struct Named {
     Candidate candidate;
@@ -87,6 +109,7 @@ std::vector<Candidate> config_space(const AttentionProblem& problem, const Devic
   };
   std::vector<Named> named;
   for (const KernelConfig& config : all_configs(problem, device)) {
+    if (extent == SpaceExtent::reduced && !is_of_reduced_space(config, problem)) continue;
     Named entry{{config, infeasibility(problem, config, device), {}}, canonical_text(config)};
     if (entry.candidate.feasible()) entry.candidate.cost = estimate_cost(problem, config, device);
     named.push_back(std::move(entry));

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "generator/attention_problem.h"
@@ -18,9 +20,20 @@ struct Candidate {
   bool feasible() const { return reasons.empty(); }
 };
 
+/// How much of the space is meant.
+enum class SpaceExtent {
+  whole,
+  /// A few hundred configs that cover the range of tiles, warps, stages, places of Q and orders of tiles in coarser
+  /// steps, the other fields at the value that serves most: small enough to be searched exhaustively.
+  reduced,
+};
+std::string_view to_string(SpaceExtent extent);  ///< "whole", "reduced"
+std::optional<SpaceExtent> parse_space_extent(std::string_view text);
+
 /// Every combination of the tunable fields for this problem and device, rejected ones included: feasible candidates
 /// first, in the cost model's order (ties by canonical text), then rejected ones by canonical text. At least 100
-/// feasible ones for D = 64 and 128.
-std::vector<Candidate> config_space(const AttentionProblem& problem, const DeviceSpec& device);
+/// feasible ones of the whole space for D = 64 and 128. The reduced space is a part of the whole one.
+std::vector<Candidate> config_space(const AttentionProblem& problem, const DeviceSpec& device,
+                                    SpaceExtent extent = SpaceExtent::whole);
 
 }  // namespace attune

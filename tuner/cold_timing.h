@@ -38,4 +38,18 @@ struct Timing {
 /// power cap (the normal state of a loaded GPU) are not. Throws Error(driver).
 Timing time_cold(const std::shared_ptr<Device>& device, const TimedWork& work, const TimingPlan& plan);
 
+struct TurnsPlan {
+  double seconds = 0.5;  ///< of GPU time for all works together
+  int min_rounds = 15, max_rounds = 200;
+  double batch_microseconds = 50;
+  int cuda_ordinal = 0;
+};
+
+/// Times several works in turns (A B C, B C A, ...), one sample of each in a round, so that a drift of clocks or heat
+/// meets all of them alike. The i-th samples of all works belong to one round; a round under thermal or hardware
+/// slowdown is discarded whole. One Timing per work, in their order; all complain if there is no round. Throws
+/// Error(driver).
+std::vector<Timing> time_in_turns(const std::shared_ptr<Device>& device, const std::vector<TimedWork>& works,
+                                  const TurnsPlan& plan);
+
 }  // namespace attune

@@ -17,6 +17,20 @@ double fair_binomial(std::size_t n, std::size_t i) {
                   real_n * std::log(2.0));
 }
 
+void judge(Comparison& comparison, const Interval& interval, const ComparisonOptions& options) {
+  comparison.interval = interval;
+  const auto [low, high] = interval;
+  if (low >= 1 - options.margin && high <= 1 + options.margin) {
+    comparison.verdict = Verdict::same;
+  } else if (high < 1) {
+    comparison.verdict = Verdict::faster;
+  } else if (low > 1) {
+    comparison.verdict = Verdict::slower;
+  } else {
+    comparison.reason = "the difference is within the noise of the samples";
+  }
+}
+
 }  // namespace
 
 std::optional<Interval> median_interval(std::vector<double> sample, double confidence) {
@@ -57,17 +71,22 @@ Comparison compare_times(const std::vector<double>& a, const std::vector<double>
                                                          options.confidence * 100, a.size(), b.size());
     return result;
   }
-  result.interval = Interval{of_a->low / of_b->high, of_a->high / of_b->low};
-  const auto [low, high] = *result.interval;
-  if (low >= 1 - options.margin && high <= 1 + options.margin) {
-    result.verdict = Verdict::same;
-  } else if (high < 1) {
-    result.verdict = Verdict::faster;
-  } else if (low > 1) {
-    result.verdict = Verdict::slower;
-  } else {
-    result.reason = "the difference is within the noise of the samples";
+  judge(result, {of_a->low / of_b->high, of_a->high / of_b->low}, options);
+  return result;
+}
+
+Comparison compare_rounds(const std::vector<double>& a, const std::vector<double>& b,
+                          const ComparisonOptions& options) {
+  Comparison result;
+  std::vector<double> ratios;
+  for (std::size_t round = 0; round < std::min(a.size(), b.size()); ++round) ratios.push_back(a[round] / b[round]);
+  if (!ratios.empty()) result.ratio = quantile(ratios, 0.5);
+  const auto interval = median_interval(ratios, options.confidence);
+  if (!interval) {
+    result.reason = fmt::format("too few rounds for {:g} % confidence: {}", options.confidence * 100, ratios.size());
+    return result;
   }
+  judge(result, *interval, options);
   return result;
 }
 

@@ -20,33 +20,40 @@ struct CompileOutcome {
 };
 
 /// Worker processes that compile the candidates of a sweep before their turn, into the cache on disk. A candidate is
-/// compiled by one process only: by one of these, or by the caller that came first.
+/// compiled by one process only: by one of these, or by the caller that came first. Thread-safe.
 class CompileAhead {
  public:
   /// Compiles candidate `index`.
   using Compile = std::function<CompileOutcome(std::size_t index, const std::atomic<bool>& cancel)>;
 
   /// `make_compile` is called once in each of `workers` threads. Throwing there, or in the Compile, ends that thread:
-  /// its candidates are left to the caller. `wanted`: which candidates are to be compiled at all.
-  CompileAhead(std::vector<bool> wanted, int workers, std::function<Compile()> make_compile);
+  /// its candidates are left to the callers. `candidates`: how many there are.
+  CompileAhead(std::size_t candidates, int workers, std::function<Compile()> make_compile);
   /// Gives the compilations under way a few seconds.
   ~CompileAhead();
   CompileAhead(const CompileAhead&) = delete;
   CompileAhead& operator=(const CompileAhead&) = delete;
 
+  /// What is worth compiling from now on, the most urgent first, in place of what was asked for before. What is under
+  /// way goes on; what is done or a caller's is left out.
+  void want(std::vector<std::size_t> candidates);
+
   /// The candidate's outcome, waiting for it if it is under way; nothing if nobody has begun: then it is the caller's.
   std::optional<CompileOutcome> take(std::size_t index);
+
+  /// How many are wanted and not done yet.
+  std::size_t pending() const;
 
  private:
   enum class State { idle, under_way, done, callers };
   void work(const std::function<Compile()>& make_compile);
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<State> states_;
   std::vector<CompileOutcome> outcomes_;
-  std::size_t reached_ = 0;  // the caller's place: no thread goes further ahead of it than horizon_
-  std::size_t horizon_;
+  std::vector<std::size_t> wanted_;
+  std::size_t under_way_ = 0;
   std::atomic<bool> stop_{false};
   std::vector<std::thread> threads_;
 };

@@ -188,6 +188,7 @@ json trial_options_to_json(const TrialOptions& options) {
   return {{"sample_seconds", options.sample_seconds},
           {"min_samples", options.min_samples},
           {"check", options.check},
+          {"time", options.time},
           {"spill_allowance_bytes", options.spill_allowance_bytes},
           {"cuda_ordinal", options.cuda_ordinal}};
 }
@@ -198,7 +199,21 @@ TrialOptions trial_options_from_json(const json& object) {
   reader.read("sample_seconds", options.sample_seconds);
   reader.read("min_samples", options.min_samples);
   reader.read("check", options.check);
+  reader.read("time", options.time);
   reader.read("spill_allowance_bytes", options.spill_allowance_bytes);
+  reader.read("cuda_ordinal", options.cuda_ordinal);
+  return options;
+}
+
+json race_options_to_json(const RaceOptions& options) {
+  return {{"seconds", options.seconds}, {"min_rounds", options.min_rounds}, {"cuda_ordinal", options.cuda_ordinal}};
+}
+
+RaceOptions race_options_from_json(const json& object) {
+  const Reader reader(object, "race options");
+  RaceOptions options;
+  reader.read("seconds", options.seconds);
+  reader.read("min_rounds", options.min_rounds);
   reader.read("cuda_ordinal", options.cuda_ordinal);
   return options;
 }

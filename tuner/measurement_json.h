@@ -21,4 +21,7 @@ DeviceSpec device_spec_from_json(const nlohmann::json& json);
 nlohmann::json trial_options_to_json(const TrialOptions& options);
 TrialOptions trial_options_from_json(const nlohmann::json& json);
 
+nlohmann::json race_options_to_json(const RaceOptions& options);
+RaceOptions race_options_from_json(const nlohmann::json& json);
+
 }  // namespace attune

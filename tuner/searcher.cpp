@@ -132,6 +132,13 @@ void Searcher::tell(std::size_t index, double time) {
   if (time > 0) times_.insert(std::lower_bound(times_.begin(), times_.end(), std::pair(time, index)), {time, index});
 }
 
+std::size_t Searcher::planned() const {
+  if (limits_.patience <= 0) return space_->size();
+  const std::size_t told = static_cast<std::size_t>(told_);
+  const std::size_t begun = std::max(told, opening_.size());
+  return std::min(space_->size(), begun + static_cast<std::size_t>(limits_.patience - without_improvement_));
+}
+
 std::vector<std::size_t> Searcher::upcoming(std::size_t count) const {
   Searcher ahead = *this;
   std::vector<std::size_t> proposals;

@@ -46,6 +46,9 @@ class Searcher {
   /// compiling.
   std::vector<std::size_t> upcoming(std::size_t count) const;
 
+  /// How many trials the search will have taken if none of those to come improves on the best.
+  std::size_t planned() const;
+
   /// Why the search has ended, "space exhausted" or "patience"; empty before.
   std::string_view ended_by() const { return ended_by_; }
   const std::vector<Candidate>& space() const { return *space_; }

@@ -4,16 +4,20 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 
-#include "generator/config_space.h"
 #include "generator/error.h"
 #include "generator/generate.h"
 #include "tuner/compile_ahead.h"
 #include "tuner/measurement_json.h"
+#include "tuner/race.h"
+#include "tuner/searcher.h"
 #include "tuner/worker.h"
 #include "tuner/worker_process.h"
 
@@ -25,6 +29,7 @@ using nlohmann::json;
 constexpr double kEmulatorFlopsPerSecond = 0.3e9;
 constexpr double kEmulatorSeconds = 1;  // of a check; larger problems are reduced
 constexpr std::int64_t kReducedQueryTiles = 2, kReducedKeyTiles = 3;
+constexpr int kNeighbours = 3;  // whose winners are seeds
 
 // What a worker says about itself: the identity and provenance of its rows.
 struct WorkerFacts {
@@ -58,107 +63,140 @@ void throw_if_error(const json& answer) {
   throw Error(known ? static_cast<ErrorCode>(number) : ErrorCode::internal, error);
 }
 
+// What ends a sweep that was asked to stop; never leaves this file.
+struct Interrupted {};
+
+// A child that tries candidates on one device.
+struct Lane {
+  std::string device;
+  int ordinal = 0;
+  std::unique_ptr<WorkerProcess> worker;  // none after one that had to be killed
+};
+
+std::string shortened(const std::string& text) {
+  constexpr std::size_t kShown = 200;
+  return text.size() <= kShown ? text : text.substr(0, kShown) + "...";
+}
+
 class Sweep {
  public:
   Sweep(const AttentionProblem& problem, const SweepOptions& options, TuningDatabase& database,
         const std::function<void(const SweepProgress&)>& on_progress)
       : problem_(problem), options_(options), database_(database), on_progress_(on_progress) {
     validate(problem_);
-    options_.trial.cuda_ordinal = cuda_ordinal(options_.device);
+    for (const std::string& device : device_names(options_.device))
+      lanes_.push_back({device, cuda_ordinal(device), {}});
     if (options_.command.empty()) options_.command = find_attune_command();
   }
 
   SweepResult run() {
-    start_worker();
-    result_.timed = facts_.can_time;
+    facts_ = start_worker(lanes_.front());
+    settle_effort();
     list_candidates();
     find_rows_of_earlier_runs();
     begin_compiling_ahead();
-    result_.ended_by = end_of_list_;
-    for (std::size_t i = 0; i < candidates_.size(); ++i) {
-      const auto earlier = earlier_rows_.find(canonical_text(candidates_[i].config));
-      if (earlier != earlier_rows_.end()) {
-        ++result_.reused;
-        take(earlier->second, i, true);
-        continue;
-      }
-      if (i > 0 && seconds() >= options_.budget_seconds) {
-        result_.ended_by = "budget";
-        break;
-      }
-      Measurement row = try_candidate(i);
-      store(row);
-      take(std::move(row), i, false);
-    }
+    try_candidates();
     ahead_.reset();
+    if (result_.ended_by != "interrupted") race();
     result_.seconds = seconds();
     return std::move(result_);
   }
 
  private:
   double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count(); }
+  bool stop_asked() const { return options_.stop && *options_.stop; }
 
-  json request(const char* op) const {
+  json request(const char* op, const Lane& lane) const {
     return {{"op", op},
-            {"device", options_.device},
+            {"device", lane.device},
             {"spec", device_spec_to_json(options_.spec)},
             {"problem", canonical_text(problem_)},
             {"seed", options_.seed}};
   }
 
   // A child that has opened the device and holds inputs and reference. Throws Error in the child's own words.
-  void start_worker() {
-    worker_ = std::make_unique<WorkerProcess>(options_.command);
-    const WorkerAnswer answer = worker_->ask(request("prepare").dump(), options_.prepare_timeout_seconds);
+  WorkerFacts start_worker(Lane& lane) const {
+    lane.worker = std::make_unique<WorkerProcess>(options_.command);
+    const WorkerAnswer answer =
+        lane.worker->ask(request("prepare", lane).dump(), options_.prepare_timeout_seconds, options_.stop);
     if (answer.kind != WorkerAnswer::Kind::answered) {
       throw Error(ErrorCode::driver, fmt::format("no worker could prepare {} on {}: {}", canonical_text(problem_),
-                                                 options_.device, answer.text));
+                                                 lane.device, answer.text));
     }
-    const json facts = parse_answer(answer.text);
+    const json said = parse_answer(answer.text);
+    WorkerFacts facts;
     try {
-      throw_if_error(facts);
-      facts_.device = facts.at("device_name");
-      facts_.sm_count = facts.at("sm_count");
-      facts_.toolchain.compiler = facts.at("compiler");
-      facts_.toolchain.driver = facts.at("driver");
-      facts_.templates_hash = facts.at("templates_hash");
-      facts_.can_time = facts.at("can_time");
+      throw_if_error(said);
+      facts.device = said.at("device_name");
+      facts.sm_count = said.at("sm_count");
+      facts.toolchain.compiler = said.at("compiler");
+      facts.toolchain.driver = said.at("driver");
+      facts.templates_hash = said.at("templates_hash");
+      facts.can_time = said.at("can_time");
     } catch (const json::exception&) {
       throw Error(ErrorCode::io, fmt::format("{} is no worker of this version: it answered {}", options_.command,
                                              shortened(answer.text)));
     }
+    return facts;
   }
 
-  static std::string shortened(const std::string& text) {
-    constexpr std::size_t kShown = 200;
-    return text.size() <= kShown ? text : text.substr(0, kShown) + "...";
+  // Times of different models are not to be mixed.
+  void start_further_worker(Lane& lane) const {
+    const WorkerFacts facts = start_worker(lane);
+    if (facts.device != facts_.device || facts.sm_count != facts_.sm_count) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("{} is an {} with {} SMs, {} an {} with {}: one sweep needs GPUs of one model",
+                              lanes_.front().device, facts_.device, facts_.sm_count, lane.device, facts.device,
+                              facts.sm_count));
+    }
   }
 
-  // The default first, then the space in the cost model's order.
+  void settle_effort() {
+    rigor_ = facts_.can_time ? options_.rigor : Rigor::estimate;
+    effort_ = effort_of(rigor_);
+    if (options_.patience) effort_.patience = *options_.patience;
+    if (options_.budget_seconds) effort_.budget_seconds = *options_.budget_seconds;
+    options_.trial.sample_seconds = effort_.sample_seconds;
+    options_.trial.time = rigor_ != Rigor::estimate;
+    result_.timed = options_.trial.time;
+    result_.rigor = rigor_;
+  }
+
   void list_candidates() {
-    Candidate first;
-    first.config = default_config(problem_, options_.spec);
-    first.cost = estimate_cost(problem_, first.config, options_.spec);
-    candidates_.push_back(first);
-    for (Candidate& candidate : config_space(problem_, options_.spec)) {
-      if (candidate.feasible() && !(candidate.config == first.config)) candidates_.push_back(std::move(candidate));
+    std::vector<Candidate> space;
+    for (Candidate& candidate : config_space(problem_, options_.spec, options_.extent)) {
+      if (candidate.feasible()) space.push_back(std::move(candidate));
     }
-    end_of_list_ = "space exhausted";
-    const auto limit = static_cast<std::size_t>(std::max(options_.max_candidates, 0));
-    if (limit > 0 && candidates_.size() > limit) {
-      candidates_.resize(limit);
-      end_of_list_ = "max candidates";
+    default_ = default_config(problem_, options_.spec);
+    const auto is_default = [&](const Candidate& candidate) { return candidate.config == default_; };
+    if (std::none_of(space.begin(), space.end(), is_default)) {
+      Candidate first;
+      first.config = default_;
+      first.cost = estimate_cost(problem_, first.config, options_.spec);
+      const auto dearer = [&](const Candidate& candidate) {
+        return candidate.cost.microseconds > first.cost.microseconds;
+      };
+      space.insert(std::find_if(space.begin(), space.end(), dearer), first);
     }
+    result_.space_size = space.size();
+    std::vector<KernelConfig> seeds = {default_};
+    if (const auto earlier = database_.best(problem_, facts_.device, facts_.sm_count)) seeds.push_back(earlier->config);
+    for (const KernelConfig& config :
+         database_.winners_of_neighbours(problem_, facts_.device, facts_.sm_count, kNeighbours)) {
+      seeds.push_back(config);
+    }
+    for (const KernelConfig& config : published_seeds(problem_, space)) seeds.push_back(config);
+    searcher_ = std::make_unique<Searcher>(std::move(space), seeds,
+                                           SearchLimits{.model_top = effort_.model_top, .patience = effort_.patience});
   }
 
-  Rigor rigor() const { return facts_.can_time ? Rigor::measure : Rigor::estimate; }
-
-  // A config that was tried with the same templates, compiler, driver and rigor would give the same again. What lay in
-  // the machine's state that day, and not in the config, is tried again.
+  // A config that was tried with the same templates, compiler, driver and at least this rigor would give the same
+  // again. What lay in the machine's state that day, and not in the config, is tried again.
   void find_rows_of_earlier_runs() {
     for (Measurement& row : database_.find_all(problem_, facts_.device, facts_.sm_count)) {
-      if (row.rigor != rigor() || row.templates_hash != facts_.templates_hash ||
-          row.compiler != facts_.toolchain.compiler || row.driver != facts_.toolchain.driver) {
+      if (row.rigor < rigor_ || (row.rigor == Rigor::estimate) != (rigor_ == Rigor::estimate) ||
+          row.templates_hash != facts_.templates_hash || row.compiler != facts_.toolchain.compiler ||
+          row.driver != facts_.toolchain.driver) {
         continue;
       }
       const std::string config = canonical_text(row.config);
@@ -176,14 +214,9 @@ class Sweep {
     const auto cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
     // The emulator needs the cores itself.
     int workers = options_.compile_workers >= 0 ? options_.compile_workers : facts_.can_time ? cores : cores - 1;
-    std::vector<bool> wanted;
-    for (const Candidate& candidate : candidates_)
-      wanted.push_back(!earlier_rows_.contains(canonical_text(candidate.config)));
-    workers = std::min(workers, std::max(0, static_cast<int>(std::count(wanted.begin(), wanted.end(), true)) - 1));
-    // The first one is the caller's: it is needed at once.
-    const auto first = std::find(wanted.begin(), wanted.end(), true);
-    if (first != wanted.end()) *first = false;
-    ahead_ = std::make_unique<CompileAhead>(std::move(wanted), workers, [this] {
+    if (options_.max_candidates > 0) workers = std::min(workers, options_.max_candidates - 1);
+    compile_workers_ = static_cast<std::size_t>(workers);
+    ahead_ = std::make_unique<CompileAhead>(searcher_->space().size(), workers, [this] {
       auto worker = std::make_shared<std::unique_ptr<WorkerProcess>>(std::make_unique<WorkerProcess>(options_.command));
       return [this, worker](std::size_t index, const std::atomic<bool>& cancel) {
         return compile(index, *worker, &cancel);
@@ -191,11 +224,25 @@ class Sweep {
     });
   }
 
+  // Enough to keep every process busy; what lies beyond may never be reached.
+  void feed_compilers() {
+    if (compile_workers_ == 0) return;
+    constexpr std::size_t kAheadPerWorker = 3;
+    std::size_t ahead = kAheadPerWorker * compile_workers_;
+    const auto limit = static_cast<std::size_t>(std::max(options_.max_candidates, 0));
+    if (limit > 0) ahead = std::min(ahead, limit - std::min(limit, claimed_));
+    std::vector<std::size_t> wanted;
+    for (const std::size_t index : searcher_->upcoming(ahead)) {
+      if (!earlier_rows_.contains(canonical_text(searcher_->space()[index].config))) wanted.push_back(index);
+    }
+    ahead_->want(std::move(wanted));
+  }
+
   CompileOutcome compile(std::size_t index, std::unique_ptr<WorkerProcess>& worker,
                          const std::atomic<bool>* cancel) const {
-    json asked = request("compile");
+    json asked = request("compile", lanes_.front());
     asked["problem"] = canonical_text(trial_problem(index));
-    asked["config"] = canonical_text(candidates_[index].config);
+    asked["config"] = canonical_text(searcher_->space()[index].config);
     if (!worker) worker = std::make_unique<WorkerProcess>(options_.command);
     const WorkerAnswer answer = worker->ask(asked.dump(), options_.compile_timeout_seconds, cancel);
     if (answer.kind != WorkerAnswer::Kind::answered) {
@@ -217,50 +264,125 @@ class Sweep {
   // What is run to see whether a candidate is correct: the problem, or for the emulator one that it can run in a
   // second.
   AttentionProblem trial_problem(std::size_t index) const {
-    return facts_.can_time ? problem_ : reduced_problem(problem_, candidates_[index].config);
+    return facts_.can_time ? problem_ : reduced_problem(problem_, searcher_->space()[index].config);
   }
 
-  Measurement try_candidate(std::size_t index) {
-    if (!worker_) start_worker();
+  // The first lane stays in this thread: a worker ends with the thread that made it, and the race needs one.
+  void try_candidates() {
+    {
+      const std::lock_guard lock(mutex_);
+      feed_compilers();
+    }
+    std::vector<std::thread> threads;
+    for (std::size_t i = 1; i < lanes_.size(); ++i) {
+      threads.emplace_back([this, i] {
+        work(lanes_[i]);
+        lanes_[i].worker.reset();
+      });
+    }
+    work(lanes_.front());
+    for (std::thread& thread : threads) thread.join();
+    if (trouble_) std::rethrow_exception(trouble_);
+  }
+
+  void work(Lane& lane) {
+    try {
+      if (!lane.worker) start_further_worker(lane);
+      while (const auto index = claim()) {
+        Measurement row = try_candidate(lane, *index);
+        const std::lock_guard lock(mutex_);
+        store(row);
+        take(std::move(row), *index, false);
+        feed_compilers();
+      }
+    } catch (const Interrupted&) {
+      const std::lock_guard lock(mutex_);
+      result_.ended_by = "interrupted";
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      // A worker that could not start because the sweep was asked to stop is no trouble.
+      if (stop_asked()) {
+        result_.ended_by = "interrupted";
+      } else if (!trouble_) {
+        trouble_ = std::current_exception();
+      }
+    }
+  }
+
+  // The next candidate of a lane; those with a row of an earlier run are taken on the way.
+  std::optional<std::size_t> claim() {
+    const std::lock_guard lock(mutex_);
+    while (!trouble_) {
+      const bool begun = claimed_ > 0;
+      const auto end = [&](const char* by) {
+        if (result_.ended_by.empty()) result_.ended_by = by;
+        return std::nullopt;
+      };
+      if (stop_asked()) return end("interrupted");
+      if (options_.max_candidates > 0 && claimed_ >= static_cast<std::size_t>(options_.max_candidates))
+        return end("max candidates");
+      const auto index = searcher_->next();
+      if (!index) return end(searcher_->ended_by().data());
+      const auto earlier = earlier_rows_.find(canonical_text(searcher_->space()[*index].config));
+      if (earlier == earlier_rows_.end()) {
+        if (begun && effort_.budget_seconds > 0 && seconds() >= effort_.budget_seconds) return end("budget");
+        ++claimed_;
+        return index;
+      }
+      ++claimed_;
+      ++result_.reused;
+      take(earlier->second, *index, true);
+    }
+    return std::nullopt;
+  }
+
+  Measurement try_candidate(Lane& lane, std::size_t index) {
+    if (!lane.worker) start_worker(lane);
     auto compiled = ahead_->take(index);
-    if (!compiled) compiled = compile(index, worker_, nullptr);
+    if (!compiled) compiled = compile(index, lane.worker, options_.stop);
+    if (stop_asked() && compiled->status != MeasurementStatus::ok) throw Interrupted();
     Measurement row;
     if (compiled->status == MeasurementStatus::ok) {
-      if (!worker_) start_worker();
-      row = ask_for_trial(index);
+      if (!lane.worker) start_worker(lane);
+      row = ask_for_trial(lane, index);
     } else {
       row.status = compiled->status;
       row.reason = compiled->reason;
     }
+    const Candidate& candidate = searcher_->space()[index];
     const AttentionProblem tried = trial_problem(index);
     row.problem = problem_;
-    row.config = candidates_[index].config;
+    row.config = candidate.config;
     row.device = facts_.device;
     row.sm_count = facts_.sm_count;
-    row.rigor = rigor();
-    row.predicted_us = candidates_[index].cost.microseconds;
+    row.rigor = rigor_;
+    row.predicted_us = candidate.cost.microseconds;
     row.templates_hash = facts_.templates_hash;
     row.compiler = facts_.toolchain.compiler;
     row.driver = facts_.toolchain.driver;
     row.attune_version = attune_version();
     row.created_at = utc_now();
-    if (!facts_.can_time) {
-      row.protocol = "ranked by the cost model; checked on the emulator";
+    if (rigor_ == Rigor::estimate) {
+      row.protocol = fmt::format("ranked by the cost model; checked on the {}", facts_.can_time ? "GPU" : "emulator");
       if (!(tried == problem_)) row.protocol += " by " + canonical_text(tried);
     }
     return row;
   }
 
-  Measurement ask_for_trial(std::size_t index) {
+  Measurement ask_for_trial(Lane& lane, std::size_t index) {
+    const KernelConfig& config = searcher_->space()[index].config;
     const AttentionProblem tried = trial_problem(index);
-    json asked = request("trial");
+    TrialOptions trial = options_.trial;
+    trial.cuda_ordinal = lane.ordinal;
+    json asked = request("trial", lane);
     asked["problem"] = canonical_text(tried);
-    asked["config"] = canonical_text(candidates_[index].config);
-    asked["options"] = trial_options_to_json(options_.trial);
-    const WorkerAnswer answer = worker_->ask(asked.dump(), options_.trial_timeout_seconds);
+    asked["config"] = canonical_text(config);
+    asked["options"] = trial_options_to_json(trial);
+    const WorkerAnswer answer = lane.worker->ask(asked.dump(), options_.trial_timeout_seconds, options_.stop);
     Measurement row;
     if (answer.kind != WorkerAnswer::Kind::answered) {
-      worker_.reset();
+      lane.worker.reset();
+      if (stop_asked()) throw Interrupted();
       row.status =
           answer.kind == WorkerAnswer::Kind::timed_out ? MeasurementStatus::timed_out : MeasurementStatus::crashed;
       row.reason = answer.text;
@@ -268,7 +390,7 @@ class Sweep {
     }
     const json object = parse_answer(answer.text);
     throw_if_error(object);
-    if (object.contains("last")) worker_.reset();
+    if (object.contains("last")) lane.worker.reset();
     if (const auto failed = parse_measurement_status(text_of(object, "failed"));
         failed && *failed != MeasurementStatus::ok) {
       row.status = *failed;
@@ -278,13 +400,13 @@ class Sweep {
     try {
       if (object.contains("measurement")) {
         row = measurement_from_json(object["measurement"]);
-        if (row.problem == tried && row.config == candidates_[index].config) return row;
+        if (row.problem == tried && row.config == config) return row;
       }
     } catch (const Error&) {
       // Told below, with what it answered.
     }
     // Nothing else that it says can be trusted.
-    worker_.reset();
+    lane.worker.reset();
     row = Measurement();
     row.status = MeasurementStatus::crashed;
     row.reason = "the worker answered something that is no measurement of this config: " + shortened(answer.text);
@@ -293,34 +415,140 @@ class Sweep {
 
   // The first row that cannot be stored is noted; the others after it are kept in the result alone, too.
   void store(const Measurement& row) {
-    if (store_failed_) return;
+    if (result_.not_stored) return;
     try {
       database_.append(row);
     } catch (const Error& error) {
-      store_failed_ = true;
+      result_.not_stored = true;
       result_.notes.push_back(
           fmt::format("results are not stored from {} on: {}", canonical_text(row.config), error.what()));
     }
   }
 
+  // What candidates are compared by before the race.
+  double time_of(const Measurement& row) const {
+    return rigor_ == Rigor::estimate ? row.predicted_us : row.median_at_clock(options_.spec.clock_mhz);
+  }
+
   void take(Measurement row, std::size_t index, bool reused) {
-    if (index == 0) result_.default_measurement = row;
-    if (row.status == MeasurementStatus::ok && row.ranking_us() > 0 &&
-        (!result_.best || ranks_before(row, *result_.best))) {
-      result_.best = row;
+    const double time = row.status == MeasurementStatus::ok ? time_of(row) : 0;
+    searcher_->tell(index, time);
+    if (row.config == default_) result_.default_measurement = row;
+    if (time > 0 && (!result_.best || time < time_of(*result_.best))) result_.best = row;
+    result_.rows.push_back(row);
+    if (on_progress_) on_progress_(progress(std::move(row), reused));
+  }
+
+  SweepProgress progress(Measurement row, bool reused) const {
+    SweepProgress progress;
+    progress.done = static_cast<int>(result_.rows.size());
+    progress.total = static_cast<int>(searcher_->planned());
+    if (options_.max_candidates > 0) progress.total = std::min(progress.total, options_.max_candidates);
+    progress.last = std::move(row);
+    progress.reused = reused;
+    progress.best = result_.best;
+    progress.default_measurement = result_.default_measurement;
+    progress.seconds = seconds();
+    if (const int tried = progress.done - result_.reused; tried > 0) {
+      progress.seconds_left = progress.seconds / tried * (progress.total - progress.done);
+      if (effort_.budget_seconds > 0) {
+        progress.seconds_left =
+            std::min(*progress.seconds_left, std::max(0.0, effort_.budget_seconds - progress.seconds));
+      }
     }
-    if (on_progress_) {
-      SweepProgress progress;
-      progress.done = static_cast<int>(index) + 1;
-      progress.total = static_cast<int>(candidates_.size());
-      progress.last = row;
-      progress.reused = reused;
-      progress.best = result_.best;
-      progress.default_measurement = result_.default_measurement;
-      progress.seconds = seconds();
-      on_progress_(progress);
+    progress.compile_queue = ahead_->pending();
+    return progress;
+  }
+
+  // The race between these rows took place already, in an earlier run.
+  static bool raced_together(const std::vector<Measurement>& rows) {
+    std::set<int> places;
+    for (const Measurement& row : rows) {
+      if (row.race.empty() || row.race != rows.front().race) return false;
+      places.insert(row.place);
     }
-    result_.rows.push_back(std::move(row));
+    return places.size() == rows.size() && *places.begin() == 1;
+  }
+
+  void race() {
+    if (rigor_ == Rigor::estimate) return;
+    std::vector<Measurement> rows;
+    const RaceRules rules{.clock_mhz = options_.spec.clock_mhz};
+    for (const std::size_t i : finalists(result_.rows, default_, rules)) rows.push_back(result_.rows[i]);
+    if (rows.empty()) return;
+    result_.race_reused = raced_together(rows);
+    if (!result_.race_reused && !run_race(rows)) return;
+    std::sort(rows.begin(), rows.end(), [](const Measurement& a, const Measurement& b) { return a.place < b.place; });
+    result_.best = rows.front();
+    for (const Measurement& row : rows) {
+      if (row.config == default_) result_.default_measurement = row;
+    }
+    result_.finalists = std::move(rows);
+  }
+
+  // Gives the rows the samples and places of a race and stores them. False, with a note, if the race failed: then the
+  // trials alone decide.
+  bool run_race(std::vector<Measurement>& rows) {
+    Lane& lane = lanes_.front();
+    std::vector<KernelConfig> configs;
+    json texts = json::array();
+    for (const Measurement& row : rows) {
+      configs.push_back(row.config);
+      texts.push_back(canonical_text(row.config));
+    }
+    json asked = request("race", lane);
+    asked["configs"] = texts;
+    RaceOptions race;
+    race.seconds = effort_.race_seconds;
+    race.cuda_ordinal = lane.ordinal;
+    asked["options"] = race_options_to_json(race);
+    const std::string begun = utc_now();
+    try {
+      if (!lane.worker) start_worker(lane);
+      const WorkerAnswer answer = lane.worker->ask(
+          asked.dump(), options_.trial_timeout_seconds * static_cast<double>(rows.size()), options_.stop);
+      if (answer.kind != WorkerAnswer::Kind::answered) {
+        lane.worker.reset();
+        return no_race(stop_asked() ? "interrupted" : answer.text);
+      }
+      const json object = parse_answer(answer.text);
+      throw_if_error(object);
+      if (object.contains("last")) lane.worker.reset();
+      if (!object.contains("race")) return no_race(text_of(object, "reason"));
+      const json& times = object["race"];
+      std::vector<std::vector<double>> samples = times.at("samples_us");
+      std::vector<std::vector<int>> clocks = times.at("clocks_mhz");
+      const auto complete = [&](const auto& lists) {
+        return lists.size() == rows.size() && std::all_of(lists.begin(), lists.end(), [&](const auto& list) {
+                 return !list.empty() && list.size() == samples.front().size();
+               });
+      };
+      if (!complete(samples) || !complete(clocks)) return no_race("the worker answered with times of another race");
+      const std::vector<std::size_t> order = places(configs, samples, default_);
+      for (std::size_t place = 0; place < order.size(); ++place) {
+        Measurement& row = rows[order[place]];
+        row.race = begun;
+        row.place = static_cast<int>(place) + 1;
+        row.rigor = rigor_;
+        row.samples_us = std::move(samples[order[place]]);
+        row.clocks_mhz = std::move(clocks[order[place]]);
+        row.protocol = text_of(times, "protocol");
+        row.created_at = utc_now();
+        row.summarize();
+      }
+    } catch (const json::exception&) {
+      lane.worker.reset();
+      return no_race("the worker answered something that is no race");
+    } catch (const Error& error) {
+      return no_race(error.what());
+    }
+    for (const Measurement& row : rows) store(row);
+    return true;
+  }
+
+  bool no_race(const std::string& why) {
+    result_.notes.push_back("the final race did not take place, the best is that of the trials: " + why);
+    return false;
   }
 
   const AttentionProblem& problem_;
@@ -328,13 +556,19 @@ class Sweep {
   TuningDatabase& database_;
   const std::function<void(const SweepProgress&)>& on_progress_;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-  std::unique_ptr<WorkerProcess> worker_;  // none after one that had to be killed
+  std::vector<Lane> lanes_;
   WorkerFacts facts_;
-  std::vector<Candidate> candidates_;
-  std::string end_of_list_;
+  Rigor rigor_ = Rigor::estimate;
+  SweepEffort effort_;
+  KernelConfig default_;
   std::map<std::string, Measurement> earlier_rows_;  // by config
   std::unique_ptr<CompileAhead> ahead_;
-  bool store_failed_ = false;
+  std::size_t compile_workers_ = 0;
+
+  std::mutex mutex_;  // guards what the lanes share: the rest
+  std::unique_ptr<Searcher> searcher_;
+  std::size_t claimed_ = 0;
+  std::exception_ptr trouble_;
   SweepResult result_;
 };
 
@@ -366,6 +600,20 @@ AttentionProblem reduced_problem(const AttentionProblem& problem, const KernelCo
     reduced.heads_q = reduced.heads_kv * group;
   }
   return reduced;
+}
+
+SweepEffort effort_of(Rigor rigor) {
+  switch (rigor) {
+    case Rigor::estimate:
+      return {.model_top = 10, .patience = 10, .sample_seconds = 0, .race_seconds = 0, .budget_seconds = 60};
+    case Rigor::measure:
+      return {};
+    case Rigor::patient:
+      return {.model_top = 30, .patience = 150, .sample_seconds = 0.1, .race_seconds = 2, .budget_seconds = 600};
+    case Rigor::exhaustive:
+      return {.model_top = 30, .patience = 0, .sample_seconds = 0.03, .race_seconds = 2, .budget_seconds = 0};
+  }
+  return {};
 }
 
 SweepResult sweep(const AttentionProblem& problem, const SweepOptions& options, TuningDatabase& database,

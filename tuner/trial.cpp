@@ -299,15 +299,15 @@ struct TrialBench::State {
     return errors;
   }
 
-  void time(const PreparedAttention& prepared, const TrialOptions& options, Measurement& m) {
-    const DeviceBuffer workspace = make_workspace(prepared);
-    const auto launch = [&](const AttentionProblem& asked, const ForwardTensors& with) {
+  // `prepared` and `workspace` outlive the work.
+  TimedWork timed_work(const PreparedAttention& prepared, const DeviceBuffer& workspace) {
+    const auto launch = [this, &prepared, &workspace](const AttentionProblem& asked, const ForwardTensors& with) {
       runtime.launch(prepared, asked, with, reinterpret_cast<void*>(workspace.pointer()), workspace.bytes(), nullptr);
     };
     TimedWork work;
-    work.launch = [&](std::uint64_t index) { launch(problem, tensors(index % q.copies())); };
+    work.launch = [this, launch](std::uint64_t index) { launch(problem, tensors(index % q.copies())); };
     // The same inputs and outputs for every entry of a large batch: long, and small in the L2.
-    work.occupy = [&](std::int64_t factor) {
+    work.occupy = [this, launch](std::int64_t factor) {
       AttentionProblem long_problem = problem;
       long_problem.batch *= factor;
       ForwardTensors repeated = tensors(0);
@@ -317,19 +317,52 @@ struct TrialBench::State {
     };
     const std::int64_t tiles = std::max<std::int64_t>(1, prepared.plan.launches.front().query_tiles(problem));
     work.max_factor = std::max<std::int64_t>(1, (std::int64_t{1} << 30) / (problem.batch * problem.heads_q * tiles));
+    return work;
+  }
 
+  std::string protocol() const {
+    return q.copies() == 1 ? "cold by size: inputs exceed 4 L2; full queue, events"
+                           : fmt::format("cold by rotation: {} copies, 2 L2; full queue, events", q.copies());
+  }
+
+  void time(const PreparedAttention& prepared, const TrialOptions& options, Measurement& m) {
+    const DeviceBuffer workspace = make_workspace(prepared);
     TimingPlan plan;
     plan.sample_seconds = options.sample_seconds;
     plan.min_samples = options.min_samples;
     plan.batch_microseconds = kBatchMicroseconds;
     plan.cuda_ordinal = options.cuda_ordinal;
-    const Timing timing = time_cold(device, work, plan);
+    const Timing timing = time_cold(device, timed_work(prepared, workspace), plan);
     m.samples_us = timing.samples_us;
     m.clocks_mhz = timing.clocks_mhz;
     m.reason = timing.complaint;
     m.summarize();
-    m.protocol = q.copies() == 1 ? "cold by size: inputs exceed 4 L2; full queue, events"
-                                 : fmt::format("cold by rotation: {} copies, 2 L2; full queue, events", q.copies());
+    m.protocol = protocol();
+  }
+
+  RaceTimes race(const std::vector<KernelConfig>& configs, const RaceOptions& options) {
+    require_tensors();
+    std::vector<std::shared_ptr<const PreparedAttention>> prepared;
+    std::vector<DeviceBuffer> workspaces;
+    for (const KernelConfig& config : configs) {
+      prepared.push_back(runtime.prepare(problem, config));
+      workspaces.push_back(make_workspace(*prepared.back()));
+    }
+    std::vector<TimedWork> works;
+    for (std::size_t i = 0; i < configs.size(); ++i) works.push_back(timed_work(*prepared[i], workspaces[i]));
+    TurnsPlan plan;
+    plan.seconds = options.seconds;
+    plan.min_rounds = options.min_rounds;
+    plan.batch_microseconds = kBatchMicroseconds;
+    plan.cuda_ordinal = options.cuda_ordinal;
+    RaceTimes times;
+    for (Timing& timing : time_in_turns(device, works, plan)) {
+      times.samples_us.push_back(std::move(timing.samples_us));
+      times.clocks_mhz.push_back(std::move(timing.clocks_mhz));
+      times.complaint = timing.complaint;
+    }
+    times.protocol = fmt::format("{}; {} configs in turns", protocol(), configs.size());
+    return times;
   }
 
   // Whether the process can still use the device after a driver's error.
@@ -380,7 +413,7 @@ struct TrialBench::State {
         return;
       }
     }
-    if (device->can_time()) time(*prepared, options, m);
+    if (options.time && device->can_time()) time(*prepared, options, m);
   }
 };
 
@@ -394,7 +427,7 @@ Measurement TrialBench::run(const KernelConfig& config, const TrialOptions& opti
   m.config = config;
   m.device = state_->device->spec().name;
   m.sm_count = state_->device->spec().sm_count;
-  m.rigor = state_->device->can_time() ? Rigor::measure : Rigor::estimate;
+  m.rigor = options.time && state_->device->can_time() ? Rigor::measure : Rigor::estimate;
   m.templates_hash = runtime_templates().hash();
   const Toolchain toolchain = state_->device->toolchain();
   m.compiler = toolchain.compiler;
@@ -415,6 +448,12 @@ Measurement TrialBench::run(const KernelConfig& config, const TrialOptions& opti
     m.reason = error.what();
   }
   return m;
+}
+
+RaceTimes TrialBench::race(const std::vector<KernelConfig>& configs, const RaceOptions& options) {
+  if (!state_->device->can_time())
+    throw Error(ErrorCode::unsupported, state_->device->description() + " cannot time: there is nothing to race");
+  return state_->race(configs, options);
 }
 
 ForwardErrors TrialBench::check(const PreparedAttention& prepared) { return state_->check(prepared); }

@@ -16,10 +16,25 @@ struct TrialOptions {
   double sample_seconds = 0.1;  ///< time spent on timing samples
   int min_samples = 5;
   bool check = true;  ///< against the oracle before timing
+  bool time = true;   ///< where the device can
   /// Spill stores and loads per thread; a kernel that spills more is not run. mma.sync kernels may spill a little,
   /// their time decides: on an H200 the fastest of eight configs at D = 112 (causal, S = 4096) spilled 324 bytes.
   int spill_allowance_bytes = 512;
   int cuda_ordinal = 0;  ///< of the device, for its clock
+};
+
+struct RaceOptions {
+  double seconds = 0.5;  ///< of GPU time, for all configs together
+  int min_rounds = 15;
+  int cuda_ordinal = 0;
+};
+
+/// Times of several configs that were taken in turns.
+struct RaceTimes {
+  std::vector<std::vector<double>> samples_us;  ///< of each config, in their order; the i-th of all are of one round
+  std::vector<std::vector<int>> clocks_mhz;
+  std::string complaint;  ///< why there are none
+  std::string protocol;
 };
 
 /// The sizes that decide how much a bench asks of the machine.
@@ -44,6 +59,10 @@ class TrialBench {
   /// slowdown are discarded. Expected failures are the status; it throws only what is no property of the config:
   /// Error(invalid_argument), Error(nvrtc_unavailable), and Error(driver) for a CUDA error that sticks to the process.
   Measurement run(const KernelConfig& config, const TrialOptions& options = {});
+
+  /// Times configs that passed their trials in turns, as run() does otherwise. Only where the device can time. Throws
+  /// Error.
+  RaceTimes race(const std::vector<KernelConfig>& configs, const RaceOptions& options = {});
 
   /// A checked run without timing, for `check`: errors of each output; broken guards and changed inputs are entries
   /// named "guards" and "inputs". Throws Error if the kernel does not run.

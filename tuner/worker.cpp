@@ -5,6 +5,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <csignal>
@@ -76,6 +77,7 @@ class Worker {
     spec_ = device_spec_from_json(request.at("spec"));
     if (op == "prepare") return prepare(request);
     problem_ = parse_problem(request.at("problem").get<std::string>());
+    if (op == "race") return race(request, last);
     config_ = parse_config(request.at("config").get<std::string>());
     if (op == "compile") return compile();
     if (op == "trial") return trial(request, last);
@@ -155,6 +157,24 @@ class Worker {
     }
   }
 
+  json race(const json& request, bool& last) {
+    const RaceOptions options = race_options_from_json(request.at("options"));
+    std::vector<KernelConfig> configs;
+    for (const json& config : request.at("configs")) configs.push_back(parse_config(config.get<std::string>()));
+    try {
+      const RaceTimes times = bench(request.at("seed")).race(configs, options);
+      if (!times.complaint.empty())
+        return {{"failed", to_string(MeasurementStatus::launch_failed)}, {"reason", times.complaint}};
+      return {
+          {"race", {{"samples_us", times.samples_us}, {"clocks_mhz", times.clocks_mhz}, {"protocol", times.protocol}}}};
+    } catch (const Error& error) {
+      const auto status = status_of(error);
+      if (!status) throw;
+      last = !device_works(*device());
+      return {{"failed", to_string(*status)}, {"reason", error.what()}};
+    }
+  }
+
   std::string device_name_, opened_name_;
   DeviceSpec spec_;
   AttentionProblem problem_, bench_problem_;
@@ -188,6 +208,27 @@ int cuda_ordinal(const std::string& name) {
   return ordinal;
 }
 
+std::vector<std::string> device_names(const std::string& list) {
+  const std::size_t colon = list.find(':');
+  std::vector<std::string> names;
+  if (list.find(',') == std::string::npos || colon == std::string::npos) {
+    names.push_back(list);
+  } else {
+    const std::string family = list.substr(0, colon + 1);
+    for (std::size_t begin = colon + 1; begin <= list.size();) {
+      const std::size_t end = std::min(list.find(',', begin), list.size());
+      names.push_back(family + list.substr(begin, end - begin));
+      begin = end + 1;
+    }
+  }
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    cuda_ordinal(names[i]);  // throws
+    if (std::count(names.begin(), names.end(), names[i]) > 1)
+      throw Error(ErrorCode::invalid_argument, fmt::format("\"{}\" names {} twice", list, names[i]));
+  }
+  return names;
+}
+
 int run_worker(std::istream& requests, std::ostream& answers) {
   Worker worker;
   for (std::string line; std::getline(requests, line);) {
@@ -212,6 +253,8 @@ int run_worker(std::istream& requests, std::ostream& answers) {
 
 int worker_main() {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // Ctrl-C on a terminal reaches the whole process group; the parent decides what becomes of a trial under way.
+  std::signal(SIGINT, SIG_IGN);
   // Libraries and compilers may print: that must not look like an answer.
   const int channel = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
   if (channel < 0 || ::dup2(STDERR_FILENO, STDOUT_FILENO) < 0) {

@@ -3,6 +3,7 @@
 #include <iosfwd>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "runtime/device.h"
 
@@ -15,19 +16,26 @@ std::shared_ptr<Device> open_device(const std::string& name, const DeviceSpec& s
 /// N of "cuda:N"; 0 for other devices.
 int cuda_ordinal(const std::string& device_name);
 
+/// The devices that a list names, each once: "cuda:0,2" is cuda:0 and cuda:2, any other name itself. Throws
+/// Error(invalid_argument) for what is no device.
+std::vector<std::string> device_names(const std::string& list);
+
 /// The whole of `attune worker`: dies with its parent, keeps standard output for answers (whatever else prints goes to
 /// standard error), serves requests from standard input until it ends. Returns the exit status.
 int worker_main();
 
 /// The worker's loop: one JSON object a line in, one a line out, in order.
 ///
-///   request  {"op": "prepare" | "compile" | "trial", "device": "cuda:0", "spec": {...}, "problem": "forward ...",
-///             "seed": 1, "config": "sm80 ...", "options": {...}}
+///   request  {"op": "prepare" | "compile" | "trial" | "race", "device": "cuda:0", "spec": {...}, "problem": "forward
+///   ...",
+///             "seed": 1, "config": "sm80 ...", "options": {...}}; a race has "configs": [...] in place of the config
 ///   answers
 ///    prepare {"device_name": ..., "sm_count": ..., "compiler": ..., "driver": ..., "templates_hash": ...,
 ///             "can_time": ...}
 ///    compile {"status": "ok" | "infeasible" | "compile_failed", "reason": ..., "from_cache": true | false}
 ///    trial   {"measurement": {...}}, or {"failed": "launch_failed", "reason": ...} for a CUDA error
+///    race    {"race": {"samples_us": [[...], ...], "clocks_mhz": [[...], ...], "protocol": ...}}, or {"failed": ...,
+///             "reason": ...}
 ///    any     {"error": ..., "code": N} if the environment, not the config, is at fault;
 ///            "last": true beside the rest if the process is of no use any more
 /// Returns 0 at the end of input, 1 after an answer with "last".

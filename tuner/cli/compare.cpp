@@ -17,6 +17,7 @@
 #include "tuner/cli/validators.h"
 #include "tuner/cli/verb.h"
 #include "tuner/comparison.h"
+#include "tuner/trial.h"
 
 namespace attune::cli {
 namespace {
@@ -28,6 +29,8 @@ struct CompareOptions {
   ConfigOptions config;
   std::string a, b;
   double margin_percent = 0.5;
+  bool now = false;
+  double seconds = 1;
 };
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
@@ -56,9 +59,14 @@ struct Pair {
   std::vector<std::string> caveats;  ///< what else differs between the measurements
 };
 
-Pair make_pair_of(Measurement a, Measurement b, const CompareOptions& options) {
+ComparisonOptions comparison_options(const CompareOptions& options) {
   ComparisonOptions how;
   how.margin = options.margin_percent / 100;
+  return how;
+}
+
+Pair make_pair_of(Measurement a, Measurement b, const CompareOptions& options) {
+  const ComparisonOptions how = comparison_options(options);
   Pair pair{std::move(a), std::move(b), {}, {}};
   pair.comparison = compare_times(pair.a.samples_us, pair.b.samples_us, how);
   const auto note = [&](const char* what, const std::string& of_a, const std::string& of_b) {
@@ -206,6 +214,88 @@ Json to_json(const Pair& pair) {
   return entry;
 }
 
+/// Times pairs in turns on the GPU at hand: their samples are replaced by those of this minute.
+class Racer {
+ public:
+  explicit Racer(const CompareOptions& options) : options_(options), chosen_(options.device.choose()) {
+    if (!chosen_.is_cuda())
+      refuse("--now times on a GPU: name one with --device cuda:N, or leave --now out to compare stored times");
+    device_ = options.device.open(chosen_);
+  }
+  const DeviceSpec& spec() const { return chosen_.spec; }
+
+  void race(Pair& pair) {
+    pair.caveats.clear();
+    if (pair.a.config == pair.b.config) {
+      pair.comparison = {Verdict::same, 1, Interval{1, 1}, ""};
+      return;
+    }
+    TrialBench bench(device_, pair.a.problem, options_.problem.seed());
+    RaceOptions race;
+    race.seconds = options_.seconds;
+    race.cuda_ordinal = chosen_.ordinal;
+    RaceTimes times;
+    try {
+      times = bench.race({pair.a.config, pair.b.config}, race);
+    } catch (const Error& error) {
+      times.complaint = error.what();
+    }
+    if (!times.complaint.empty()) {
+      pair.comparison = {};
+      pair.comparison.reason = times.complaint;
+      return;
+    }
+    for (std::size_t i = 0; i < 2; ++i) {
+      Measurement& row = i == 0 ? pair.a : pair.b;
+      row.samples_us = times.samples_us[i];
+      row.clocks_mhz = times.clocks_mhz[i];
+      row.protocol = times.protocol;
+      row.created_at = utc_now();
+      row.summarize();
+    }
+    pair.comparison = compare_rounds(pair.a.samples_us, pair.b.samples_us, comparison_options(options_));
+  }
+
+ private:
+  const CompareOptions& options_;
+  ChosenDevice chosen_;
+  std::shared_ptr<Device> device_;
+};
+
+/// Two configs need no stored times if they are timed now.
+Compared pair_configs(const CompareOptions& options, const DeviceSpec& spec) {
+  Measurement a;
+  a.problem = options.problem.problem();
+  a.device = spec.name;
+  a.sm_count = spec.sm_count;
+  Measurement b = a;
+  a.config = parse_config(options.a);
+  b.config = parse_config(options.b);
+  Compared compared;
+  compared.pairs.push_back({std::move(a), std::move(b), {}, {}});
+  return compared;
+}
+
+Compared compare_now(const CompareOptions& options, bool files) {
+  if (!std::isfinite(options.seconds) || options.seconds <= 0)
+    refuse(fmt::format("--seconds {}: must be a positive number", options.seconds));
+  Racer racer(options);
+  Compared compared = files ? compare_databases(options, Filter(options)) : pair_configs(options, racer.spec());
+  std::vector<Pair> here;
+  for (Pair& pair : compared.pairs) {
+    if (pair.a.device != racer.spec().name || pair.a.sm_count != racer.spec().sm_count) {
+      compared.missing.push_back(fmt::format("\"{}\": its results are of {} ({} SMs), the GPU here is {} ({} SMs)",
+                                             canonical_text(pair.a.problem), pair.a.device, pair.a.sm_count,
+                                             racer.spec().name, racer.spec().sm_count));
+      continue;
+    }
+    racer.race(pair);
+    here.push_back(std::move(pair));
+  }
+  compared.pairs = std::move(here);
+  return compared;
+}
+
 int run(const CompareOptions& options) {
   if (!std::isfinite(options.margin_percent) || options.margin_percent < 0 || options.margin_percent >= 100)
     refuse(fmt::format("--margin {}: must be a percentage from 0 to below 100", options.margin_percent));
@@ -215,7 +305,9 @@ int run(const CompareOptions& options) {
                        options.b));
   }
   const Filter filter(options);
-  const Compared compared = files ? compare_databases(options, filter) : compare_configs(options, filter);
+  const Compared compared = options.now ? compare_now(options, files)
+                            : files     ? compare_databases(options, filter)
+                                        : compare_configs(options, filter);
 
   std::map<Verdict, int> counts;
   for (const Pair& pair : compared.pairs) ++counts[pair.comparison.verdict];
@@ -224,6 +316,7 @@ int run(const CompareOptions& options) {
                      {"a", options.a},
                      {"b", options.b},
                      {"verdicts_of", "a against b"},
+                     {"timed", options.now ? "now, in turns" : "when they were stored"},
                      {"confidence", ComparisonOptions().confidence},
                      {"margin", options.margin_percent / 100}};
     for (const Verdict verdict : {Verdict::faster, Verdict::slower, Verdict::same, Verdict::undecidable})
@@ -263,13 +356,17 @@ Verb make_compare(CLI::App& command) {
       "decidable; exit status 1 if there is nothing to compare",
       "attune compare \"sm80 q128 kv64 w4 st2\" \"sm80 q64 kv64 w4 st2\" --heads 16 --seq 4096 --head-dim 128 "
       "--target h200\n"
-      "attune compare before.db after.db --json");
+      "attune compare before.db after.db --json\n"
+      "attune compare before.db after.db --now --device cuda:0");
   verb->add_option("A", options->a, "a config in quotation marks, or a database file")->required()->check(not_empty());
   verb->add_option("B", options->b, "what it is compared with: likewise")->required()->check(not_empty());
   verb->add_option(
       "--margin", options->margin_percent,
       "percent: times closer than this are the same (default 0.5). Intervals hold the ratio of the medians "
       "with 95 % confidence, from order statistics");
+  verb->add_flag("--now", options->now,
+                 "time both in turns on this GPU instead of comparing stored times; drift then meets both alike");
+  verb->add_option("--seconds", options->seconds, "with --now: of GPU time for each pair (default 1)");
   options->problem.add_to(*verb);
   options->device.add_target_to(*verb);
   options->config.add_database_to(*verb);

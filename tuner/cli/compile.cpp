@@ -1,3 +1,5 @@
+#include "tuner/cli/compile.h"
+
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -14,10 +16,10 @@
 #include "tuner/cli/exit_status.h"
 #include "tuner/cli/output.h"
 #include "tuner/cli/problem_options.h"
+#include "tuner/cli/shapes_options.h"
 #include "tuner/cli/validators.h"
 #include "tuner/cli/verb.h"
 #include "tuner/precompile.h"
-#include "tuner/shapes_file.h"
 
 namespace attune::cli {
 namespace {
@@ -25,21 +27,10 @@ namespace {
 struct CompileOptions {
   OutputOptions output;
   ProblemOptions problem;
+  ShapesOptions shapes;
   DeviceOptions device;
-  std::string shapes, shard;
-  int max_candidates = 10;
-  int workers = 0;
-  double timeout = 60;
+  CompileJobs jobs;
 };
-
-std::vector<AttentionProblem> problems_of(const CompileOptions& options) {
-  if (options.shapes.empty()) return {options.problem.problem()};
-  if (options.problem.any_given()) {
-    throw Error(ErrorCode::invalid_argument,
-                "--shapes already names the problems: leave out the problem flags, or put them into the file");
-  }
-  return read_shapes(options.shapes);
-}
 
 /// Where the cubins go. A cache that cannot be written would be used without storing: here that is an error.
 std::string writable_cache() {
@@ -91,30 +82,38 @@ class ProgressLine {
 };
 
 int run(const CompileOptions& options) {
-  if (!std::isfinite(options.timeout) || options.timeout <= 0) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("--compile-timeout {}: must be a positive number of seconds", options.timeout));
-  }
-  if (options.max_candidates < 0 || options.workers < 0) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("{}: must be at least 1, or 0 for {}",
-                            options.workers < 0 ? fmt::format("--workers {}", options.workers)
-                                                : fmt::format("--max-candidates {}", options.max_candidates),
-                            options.workers < 0 ? "all cores" : "no limit"));
-  }
-  const Shard shard = options.shard.empty() ? Shard() : parse_shard(options.shard);
-  const std::vector<AttentionProblem> problems = problems_of(options);
+  CompileJobs jobs = options.jobs;
+  jobs.shard = options.shapes.shard();
+  jobs.problems = options.shapes.problems(options.problem);
   const ChosenDevice chosen = options.device.choose();
   if (!chosen.why.empty()) warn(fmt::format("no --target given: compiling for {}", chosen.spec.name));
+  return compile_kernels(jobs, chosen, options.output);
+}
+
+}  // namespace
+
+ExitStatus compile_kernels(const CompileJobs& asked, const ChosenDevice& chosen, const OutputOptions& output) {
+  if (!std::isfinite(asked.timeout_seconds) || asked.timeout_seconds <= 0) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("--compile-timeout {}: must be a positive number of seconds", asked.timeout_seconds));
+  }
+  if (asked.max_candidates < 0 || asked.workers < 0) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{}: must be at least 1, or 0 for {}",
+                            asked.workers < 0 ? fmt::format("--workers {}", asked.workers)
+                                              : fmt::format("--max-candidates {}", asked.max_candidates),
+                            asked.workers < 0 ? "all cores" : "no limit"));
+  }
   const std::string compiler = nvrtc_identity(), cache = writable_cache();
   std::size_t considered = 0;
-  const std::vector<PrecompileJob> all = precompile_jobs(problems, chosen.spec, options.max_candidates, &considered);
-  const std::vector<PrecompileJob> jobs = select(all, shard);
+  const std::vector<PrecompileJob> all =
+      precompile_jobs(asked.problems, chosen.spec, asked.max_candidates, &considered);
+  const std::vector<PrecompileJob> jobs = select(all, asked.shard);
 
   PrecompileOptions how;
   how.spec = chosen.spec;
-  how.workers = options.workers;
-  how.timeout_seconds = options.timeout;
+  how.workers = asked.workers;
+  how.timeout_seconds = asked.timeout_seconds;
   const auto begin = std::chrono::steady_clock::now();
   std::vector<PrecompileOutcome> outcomes;
   {
@@ -137,14 +136,14 @@ int run(const CompileOptions& options) {
     }
   }
   const std::size_t failed = failures.size();
-  if (options.output.json) {
+  if (output.json) {
     print_json({{"status", failed == 0 ? "ok" : "some_failed"},
                 {"target", chosen.spec.key},
-                {"problems", problems.size()},
+                {"problems", asked.problems.size()},
                 {"candidates", considered},
                 {"kernels", all.size()},
                 {"kernels_of_shard", jobs.size()},
-                {"shard", fmt::format("{}/{}", shard.index, shard.count)},
+                {"shard", fmt::format("{}/{}", asked.shard.index, asked.shard.count)},
                 {"compiled", compiled},
                 {"from_cache", from_cache},
                 {"failed", failed},
@@ -154,9 +153,10 @@ int run(const CompileOptions& options) {
                 {"cache", cache}});
   } else {
     print_field("target", fmt::format("{} ({})", chosen.spec.key, chosen.spec.name));
-    print_field("problems",
-                fmt::format("{}, with {} candidates of {} different kernels", problems.size(), considered, all.size()));
-    if (shard.count > 1) print_field("shard", fmt::format("{}/{}: {} kernels", shard.index, shard.count, jobs.size()));
+    print_field("problems", fmt::format("{}, with {} candidates of {} different kernels", asked.problems.size(),
+                                        considered, all.size()));
+    if (asked.shard.count > 1)
+      print_field("shard", fmt::format("{}/{}: {} kernels", asked.shard.index, asked.shard.count, jobs.size()));
     print_field("compiled", fmt::format("{} in {:.1f} s, {} more were in the cache", compiled, seconds, from_cache));
     for (const Json& failure : failures) {
       print_field("failed", fmt::format("{} for \"{}\": {}: {}", failure["config"].get<std::string>(),
@@ -168,8 +168,6 @@ int run(const CompileOptions& options) {
   return failed == 0 ? kOk : kCheckFailed;
 }
 
-}  // namespace
-
 Verb make_compile(CLI::App& command) {
   auto options = std::make_shared<CompileOptions>();
   CLI::App* verb =
@@ -179,18 +177,14 @@ Verb make_compile(CLI::App& command) {
                "a kernel failed",
                "attune compile --target h200 --heads 16 --seq 4096 --head-dim 128 --causal --max-candidates 20\n"
                "attune compile --target a100 --shapes shapes.csv --shard 1/4 --json");
-  verb->add_option("--shapes", options->shapes,
-                   "FILE.json (array of canonical texts, or of objects with the flags' names) or FILE.csv (header of "
-                   "the flags' names), in place of the problem flags")
-      ->check(not_empty());
-  verb->add_option("--shard", options->shard, "I/N: every N-th kernel from the I-th on, for job arrays")
-      ->check(not_empty());
-  verb->add_option("--max-candidates", options->max_candidates,
+  options->shapes.add_to(*verb, "kernel");
+  verb->add_option("--max-candidates", options->jobs.max_candidates,
                    "of each problem, the default included, in the cost model's order (default 10, 0: all)")
       ->transform(whole_number<int>());
-  verb->add_option("--workers", options->workers, "processes (default 0: as many as there are cores)")
+  verb->add_option("--workers", options->jobs.workers, "processes (default 0: as many as there are cores)")
       ->transform(whole_number<int>());
-  verb->add_option("--compile-timeout", options->timeout, "seconds after which a compilation is ended (default 60)");
+  verb->add_option("--compile-timeout", options->jobs.timeout_seconds,
+                   "seconds after which a compilation is ended (default 60)");
   options->problem.add_to(*verb);
   options->device.add_target_to(*verb);
   options->output.add_to(*verb);

@@ -8,6 +8,7 @@
 #include "generator/error.h"
 #include "runtime/cuda/cuda_device.h"
 #include "tuner/cli/validators.h"
+#include "tuner/worker.h"
 
 namespace attune::cli {
 namespace {
@@ -47,13 +48,20 @@ CudaDeviceInfo find_gpu(int ordinal) {
 }  // namespace
 
 void DeviceOptions::add_target_to(CLI::App& verb) {
+  add_to_group(verb, "cuda:N or emulator (default: cuda:0 if there is a GPU, else emulator)");
+}
+
+void DeviceOptions::add_several_to(CLI::App& verb) {
+  add_to_group(
+      verb,
+      "cuda:N, several GPUs of one model as cuda:0,1,3 or all, or emulator (default: cuda:0 if there is a GPU, "
+      "else emulator)");
+}
+
+void DeviceOptions::add_to_group(CLI::App& verb, const std::string& device_help) {
   const char* group = "Device";
-  verb.add_option("--device", device_, "cuda:N or emulator (default: cuda:0 if there is a GPU, else emulator)")
-      ->check(not_empty())
-      ->check(not_empty())
-      ->group(group);
+  verb.add_option("--device", device_, device_help)->check(not_empty())->group(group);
   verb.add_option("--target", target_, "a GPU that is not here: h200, a100, rtx4090, sm_90a, ...; see `attune devices`")
-      ->check(not_empty())
       ->check(not_empty())
       ->group(group);
 }
@@ -64,10 +72,8 @@ void DeviceOptions::add_to(CLI::App& verb) {
   verb.add_option("--async", async_,
                   "emulator: asynchronous copies land at issue (eager, default) or as late as allowed (lazy)")
       ->check(not_empty())
-      ->check(not_empty())
       ->group(group);
   verb.add_option("--schedule", schedule_, "emulator: order of warps and CTAs, round-robin (default) or random")
-      ->check(not_empty())
       ->check(not_empty())
       ->group(group);
   verb.add_option("--emulator-seed", emulator_seed_, "emulator: seed of the random schedule")
@@ -75,20 +81,49 @@ void DeviceOptions::add_to(CLI::App& verb) {
       ->group(group);
 }
 
-ChosenDevice DeviceOptions::choose() const {
+ChosenDevice DeviceOptions::choose() const { return choose(device_); }
+
+std::vector<ChosenDevice> DeviceOptions::choose_several() const {
+  std::vector<std::string> names;
+  if (device_ == "all" || device_ == "cuda:all") {
+    std::string why;
+    for (const CudaDeviceInfo& gpu : list_cuda_devices(&why)) names.push_back(fmt::format("cuda:{}", gpu.ordinal));
+    if (names.empty()) {
+      throw Error(ErrorCode::no_device, fmt::format("--device {} needs a GPU, and none can be used here: {}. --device "
+                                                    "emulator runs without one",
+                                                    device_, why));
+    }
+  } else if (device_.find(',') != std::string::npos) {
+    names = device_names(device_);
+  } else {
+    return {choose()};
+  }
+  std::vector<ChosenDevice> chosen;
+  for (const std::string& name : names) {
+    chosen.push_back(choose(name));
+    const DeviceSpec &first = chosen.front().spec, &spec = chosen.back().spec;
+    if (spec.name != first.name || spec.sm_count != first.sm_count) {
+      refuse(fmt::format("--device {}: {} is an {} with {} SMs, {} an {} with {}; choose GPUs of one model", device_,
+                         chosen.front().name, first.name, first.sm_count, name, spec.name, spec.sm_count));
+    }
+  }
+  return chosen;
+}
+
+ChosenDevice DeviceOptions::choose(const std::string& device) const {
   ChosenDevice chosen;
   const bool any_emulator_option = !async_.empty() || !schedule_.empty() || emulator_seed_.has_value();
-  if (!device_.empty() && device_ != "emulator") {
-    const int ordinal = parse_ordinal(device_);
+  if (!device.empty() && device != "emulator") {
+    const int ordinal = parse_ordinal(device);
     if (!target_.empty()) {
-      refuse(fmt::format("--device {} runs on that GPU, so --target {} has no meaning: leave one of them out", device_,
+      refuse(fmt::format("--device {} runs on that GPU, so --target {} has no meaning: leave one of them out", device,
                          target_));
     }
     if (any_emulator_option)
-      refuse(fmt::format("--async, --schedule and --emulator-seed belong to the emulator, not to {}", device_));
+      refuse(fmt::format("--async, --schedule and --emulator-seed belong to the emulator, not to {}", device));
     chosen.ordinal = ordinal;
     chosen.spec = find_gpu(ordinal).spec;
-  } else if (device_ == "emulator" || !target_.empty() || any_emulator_option) {
+  } else if (device == "emulator" || !target_.empty() || any_emulator_option) {
     chosen.spec = find_device(target_.empty() ? kDefaultTarget : target_);
     if (target_.empty()) chosen.why = fmt::format("no --target given: the emulator stands for an {}", kDefaultTarget);
   } else {

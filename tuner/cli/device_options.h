@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "generator/device_spec.h"
 #include "runtime/device.h"
@@ -27,15 +28,22 @@ class DeviceOptions {
   void add_to(CLI::App& verb);
   /// For a verb that only generates for a device, or looks one up.
   void add_target_to(CLI::App& verb);
+  /// For a verb that can use several GPUs at once.
+  void add_several_to(CLI::App& verb);
 
   /// The device that was asked for; else the emulator of --target; else cuda:0 if there is a GPU, else the emulator of
   /// an H200. Throws Error(no_device) for a GPU that is not there, Error(invalid_argument) for flags that contradict
   /// each other.
   ChosenDevice choose() const;
+  /// The same where --device may also name several GPUs, "cuda:0,2" or "all"; one element otherwise. Throws
+  /// Error(invalid_argument) if they are not of one model.
+  std::vector<ChosenDevice> choose_several() const;
   /// Opens the chosen device.
   std::shared_ptr<Device> open(const ChosenDevice& chosen) const;
 
  private:
+  void add_to_group(CLI::App& verb, const std::string& device_help);
+  ChosenDevice choose(const std::string& device) const;
   EmulatorOptions emulator_options() const;
 
   std::string device_, target_, async_, schedule_;

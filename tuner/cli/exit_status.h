@@ -12,6 +12,7 @@ enum ExitStatus {
   kCheckFailed = 1,    ///< a check failed, or nothing was found
   kBadInput = 2,       ///< the message names what is wrong and what to do
   kInternalError = 3,  ///< a driver call, the compiler or Attune itself failed
+  kInterrupted = 130,  ///< ended by Ctrl-C; what was done is kept
 };
 
 ExitStatus exit_status(ErrorCode code);

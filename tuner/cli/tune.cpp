@@ -1,16 +1,22 @@
 #include <fmt/core.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
+#include <exception>
+#include <mutex>
+#include <thread>
 
 #include "generator/error.h"
+#include "tuner/cli/compile.h"
 #include "tuner/cli/config_options.h"
 #include "tuner/cli/device_options.h"
 #include "tuner/cli/exit_status.h"
+#include "tuner/cli/interruption.h"
 #include "tuner/cli/output.h"
 #include "tuner/cli/problem_options.h"
 #include "tuner/cli/report.h"
+#include "tuner/cli/shapes_options.h"
+#include "tuner/cli/sweep_progress.h"
 #include "tuner/cli/validators.h"
 #include "tuner/cli/verb.h"
 #include "tuner/sweep.h"
@@ -21,85 +27,196 @@ namespace {
 struct TuneOptions {
   OutputOptions output;
   ProblemOptions problem;
+  ShapesOptions shapes;
   DeviceOptions device;
   ConfigOptions config;
-  double budget = 60;
-  int max_candidates = 0;
+  std::string rigor = "measure", space = "whole", progress = "auto";
+  std::optional<double> budget;
+  std::optional<int> patience, max_candidates;
   double trial_timeout = 60;
+  int compile_workers = -1;
+  bool compile_only = false;
 };
 
-/// A longer line would wrap, and then not be rewritten as a whole.
-std::size_t terminal_columns() {
-  winsize size{};
-  return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col : 80;
+[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
+
+/// What became of one problem: a result, or the error that kept it from having one.
+struct Tuned {
+  AttentionProblem problem;
+  std::optional<SweepResult> result;
+  std::string error;
+};
+
+SweepOptions sweep_options(const TuneOptions& options) {
+  SweepOptions sweep;
+  const auto rigor = parse_rigor(options.rigor);
+  if (!rigor) refuse(fmt::format("--rigor {}: expected estimate, measure, patient or exhaustive", options.rigor));
+  sweep.rigor = *rigor;
+  const auto extent = parse_space_extent(options.space);
+  if (!extent) refuse(fmt::format("--space {}: expected whole or reduced", options.space));
+  sweep.extent = *extent;
+  if (options.budget && (!std::isfinite(*options.budget) || *options.budget <= 0))
+    refuse(fmt::format("--budget {}: must be a positive number of seconds", *options.budget));
+  sweep.budget_seconds = options.budget;
+  if (options.patience && *options.patience < 0)
+    refuse(fmt::format("--patience {}: must be at least 1, or 0 to try the whole space", *options.patience));
+  sweep.patience = options.patience;
+  sweep.max_candidates = options.max_candidates.value_or(0);
+  if (sweep.max_candidates < 0)
+    refuse(fmt::format("--max-candidates {}: must be at least 1, or 0 for no limit", sweep.max_candidates));
+  if (!std::isfinite(options.trial_timeout) || options.trial_timeout <= 0)
+    refuse(fmt::format("--trial-timeout {}: must be a positive number of seconds", options.trial_timeout));
+  sweep.trial_timeout_seconds = options.trial_timeout;
+  if (options.compile_workers < -1)
+    refuse(fmt::format("--compile-workers {}: must be at least 0, or -1 for all cores", options.compile_workers));
+  sweep.compile_workers = options.compile_workers;
+  sweep.seed = options.problem.seed();
+  return sweep;
 }
 
-/// On a terminal one line that is rewritten, elsewhere a line for each trial; always on stderr.
-class ProgressPrinter {
+/// What lies in the machine and not in a problem ends the whole run.
+bool concerns_all_problems(const Error& error) {
+  switch (error.code()) {
+    case ErrorCode::no_device:
+    case ErrorCode::nvrtc_unavailable:
+    case ErrorCode::io:
+    case ErrorCode::database:
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// Sweeps of a list of problems. One problem has all GPUs; of several each GPU takes the next.
+class Run {
  public:
-  explicit ProgressPrinter(double budget) : budget_(budget), terminal_(::isatty(STDERR_FILENO) == 1) {}
-
-  void operator()(const SweepProgress& progress) {
-    std::string best = "none yet";
-    if (progress.best) {
-      best = canonical_text(progress.best->config);
-      if (progress.default_measurement) best += compare_with_default(*progress.best, *progress.default_measurement);
-    }
-    const std::string count =
-        fmt::format("{}/{}  {:.0f}/{:.0f} s", progress.done, progress.total, progress.seconds, budget_);
-    if (terminal_) {
-      const std::string line = fmt::format("{}  best: {}", count, best);
-      fmt::print(stderr, "\r\x1b[K{}", line.substr(0, terminal_columns() - 1));
-      std::fflush(stderr);
-      open_line_ = true;
+  Run(std::vector<AttentionProblem> problems, const std::vector<ChosenDevice>& devices, SweepOptions options,
+      TuningDatabase& database, ProgressStyle style)
+      : options_(std::move(options)), database_(database), progress_(style, problems.size()) {
+    for (AttentionProblem& problem : problems) tuned_.push_back({std::move(problem), std::nullopt, ""});
+    options_.spec = devices.front().spec;
+    options_.stop = &interruption_.asked();
+    if (tuned_.size() == 1) {
+      std::string all = devices.front().name;
+      for (std::size_t i = 1; i < devices.size(); ++i) all += fmt::format(",{}", devices[i].ordinal);
+      places_ = {all};
     } else {
-      fmt::print(stderr, "{}  {}{}; best: {}\n", count, describe(progress.last),
-                 progress.reused ? " (stored earlier)" : "", best);
+      for (const ChosenDevice& device : devices) places_.push_back(device.name);
+      places_.resize(std::min(places_.size(), tuned_.size()));
+    }
+    if (options_.compile_workers < 0 && places_.size() > 1) {
+      const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
+      options_.compile_workers = static_cast<int>(std::max<std::size_t>(1, cores / places_.size()));
     }
   }
-  void finish() {
-    if (open_line_) fmt::print(stderr, "\n");
-    open_line_ = false;
+
+  std::vector<Tuned> tune() {
+    std::vector<std::thread> threads;
+    for (std::size_t i = 1; i < places_.size(); ++i) threads.emplace_back([this, i] { work(places_[i]); });
+    work(places_.front());
+    for (std::thread& thread : threads) thread.join();
+    progress_.finish();
+    if (trouble_) std::rethrow_exception(trouble_);
+    return std::move(tuned_);
   }
 
-  static std::string compare_with_default(const Measurement& best, const Measurement& default_measurement) {
-    const double mine = best.ranking_us(), other = default_measurement.ranking_us();
-    if (default_measurement.status != MeasurementStatus::ok || mine <= 0 || other <= 0) return "";
-    return fmt::format(", {:.2f}x the default{}", other / mine, best.median_us > 0 ? "'s speed" : " by the cost model");
-  }
+  bool interrupted() const { return interruption_.asked(); }
 
  private:
-  double budget_;
-  bool terminal_;
-  bool open_line_ = false;
+  void work(const std::string& device) {
+    SweepOptions options = options_;
+    options.device = device;
+    for (auto index = take(); index && !interrupted(); index = take()) {
+      Tuned& tuned = tuned_[*index];
+      try {
+        progress_.begin(*index, tuned.problem);
+        tuned.result = sweep(tuned.problem, options, database_,
+                             [&](const SweepProgress& state) { progress_.show(*index, tuned.problem, state); });
+        progress_.end(*index, tuned.problem, *tuned.result);
+      } catch (const Error& error) {
+        if (interrupted()) return;
+        if (tuned_.size() == 1 || concerns_all_problems(error)) return give_up();
+        tuned.error = error.what();
+        progress_.fail(*index, tuned.problem, tuned.error);
+      } catch (...) {
+        return give_up();
+      }
+    }
+  }
+
+  std::optional<std::size_t> take() {
+    const std::lock_guard lock(mutex_);
+    if (trouble_ || next_ == tuned_.size()) return std::nullopt;
+    return next_++;
+  }
+
+  void give_up() {
+    const std::lock_guard lock(mutex_);
+    if (!trouble_) trouble_ = std::current_exception();
+  }
+
+  const Interruption interruption_;
+  SweepOptions options_;
+  TuningDatabase& database_;
+  ProgressPrinter progress_;
+  std::vector<std::string> places_;  // each a device, or a list of them, that sweeps at the same time as the others
+  std::vector<Tuned> tuned_;         // each touched by the one thread that took it
+  std::mutex mutex_;                 // guards what follows
+  std::size_t next_ = 0;
+  std::exception_ptr trouble_;
 };
 
-/// Results that could not be stored (a full disk) make the run a failure, although they are shown.
-ExitStatus status_of(const SweepResult& result) {
-  if (!result.notes.empty()) return kBadInput;
-  return result.best ? kOk : kCheckFailed;
+std::string status_of(const Tuned& tuned) {
+  if (!tuned.error.empty()) return "error";
+  if (!tuned.result) return "not_begun";
+  if (tuned.result->ended_by == "interrupted") return "interrupted";
+  if (tuned.result->not_stored) return "not_stored";
+  return tuned.result->best ? "ok" : "nothing_found";
 }
 
-Json report(const AttentionProblem& problem, const ChosenDevice& device, const SweepResult& result,
-            const TuningDatabase& database) {
-  Json document = {{"status", !result.notes.empty() ? "not_stored"
-                              : result.best         ? "ok"
-                                                    : "nothing_found"},
-                   {"problem", canonical_text(problem)},
+/// Results that could not be stored (a full disk) make the run a failure, although they are shown.
+ExitStatus exit_status_of(const std::vector<Tuned>& all, bool interrupted) {
+  if (interrupted) return kInterrupted;
+  ExitStatus worst = kOk;
+  for (const Tuned& tuned : all) {
+    const std::string status = status_of(tuned);
+    if (status == "not_stored") return kBadInput;
+    if (status != "ok") worst = kCheckFailed;
+  }
+  return worst;
+}
+
+std::string basis_of(const SweepResult& result, const ChosenDevice& device) {
+  if (result.timed) return "timed on the GPU";
+  return fmt::format("ranked by the cost model, proven on the {}", device.is_cuda() ? "GPU" : "emulator");
+}
+
+Json to_json(const Tuned& tuned, const ChosenDevice& device, const TuningDatabase& database) {
+  Json document = {{"status", status_of(tuned)},
+                   {"problem", canonical_text(tuned.problem)},
                    {"device", device.name},
-                   {"target", device.spec.key},
-                   {"timed", result.timed},
-                   {"basis", result.timed ? "timed on the GPU" : "ranked by the cost model, proven on the emulator"},
-                   {"ended_by", result.ended_by},
-                   {"seconds", result.seconds},
-                   {"tried", result.rows.size() - static_cast<std::size_t>(result.reused)},
-                   {"reused", result.reused},
-                   {"database", database.path().string()}};
-  if (result.best) document["best"] = to_json(*result.best);
-  if (result.default_measurement) document["default"] = to_json(*result.default_measurement);
+                   {"target", device.spec.key}};
+  if (!tuned.error.empty()) document["message"] = tuned.error;
+  if (!tuned.result) return document;
+  const SweepResult& result = *tuned.result;
+  document["timed"] = result.timed;
+  document["basis"] = basis_of(result, device);
+  document["rigor"] = to_string(result.rigor);
+  document["ended_by"] = result.ended_by;
+  document["seconds"] = result.seconds;
+  document["space"] = result.space_size;
+  document["tried"] = result.rows.size() - static_cast<std::size_t>(result.reused);
+  document["reused"] = result.reused;
+  document["database"] = database.path().string();
+  if (result.best) document["best"] = cli::to_json(*result.best);
+  if (result.default_measurement) document["default"] = cli::to_json(*result.default_measurement);
   if (result.timed && result.best && result.default_measurement && result.default_measurement->median_us > 0) {
     document["speed_over_default"] = result.default_measurement->median_us / result.best->median_us;
   }
+  Json race = Json::array();
+  for (const Measurement& row : result.finalists)
+    race.push_back({{"place", row.place}, {"config", canonical_text(row.config)}, {"median_us", row.median_us}});
+  if (!race.empty()) document["race"] = std::move(race);
   Json counts = Json::object();
   for (const Measurement& row : result.rows) {
     const std::string status(to_string(row.status));
@@ -110,70 +227,91 @@ Json report(const AttentionProblem& problem, const ChosenDevice& device, const S
   return document;
 }
 
-void print_report(const AttentionProblem& problem, const ChosenDevice& device, const SweepResult& result,
-                  const TuningDatabase& database) {
-  print_field("problem", canonical_text(problem));
+void print_tuned(const Tuned& tuned, const ChosenDevice& device) {
+  print_field("problem", canonical_text(tuned.problem));
+  if (!tuned.error.empty()) print_field("error", tuned.error);
+  if (!tuned.result) return;
+  const SweepResult& result = *tuned.result;
   print_field("device", device.is_cuda() ? fmt::format("{} {}", device.name, device.spec.name)
                                          : fmt::format("emulator of {}", device.spec.key));
-  print_field("basis", result.timed ? "timed on the GPU"
-                                    : "ranked by the cost model, proven on the emulator: times are estimates");
-  print_field("tried", fmt::format("{} candidates in {:.1f} s, {} more from earlier runs; ended by: {}",
-                                   result.rows.size() - static_cast<std::size_t>(result.reused), result.seconds,
-                                   result.reused, result.ended_by));
+  print_field("basis", basis_of(result, device) + (result.timed ? "" : ": times are estimates"));
+  print_field("tried", fmt::format("{} candidates of {} in {:.1f} s, {} more from earlier runs; ended by: {}",
+                                   result.rows.size() - static_cast<std::size_t>(result.reused), result.space_size,
+                                   result.seconds, result.reused, result.ended_by));
   for (const Measurement& row : result.rows) {
     if (row.status != MeasurementStatus::ok && row.status != MeasurementStatus::infeasible)
       print_field("failed", describe(row));
   }
+  for (const Measurement& row : result.finalists)
+    print_field(row.place == 1 ? "race" : "", fmt::format("{}. {}", row.place, describe(row)));
   if (result.default_measurement) print_field("default", describe(*result.default_measurement));
   if (result.best) {
-    const std::string compared = result.default_measurement
-                                     ? ProgressPrinter::compare_with_default(*result.best, *result.default_measurement)
-                                     : "";
-    print_field("best", describe(*result.best) + compared);
+    print_field("best", describe(*result.best) + (result.default_measurement
+                                                      ? compare_with_default(*result.best, *result.default_measurement)
+                                                      : ""));
   } else {
     print_field("best", "none: no candidate was correct");
+  }
+}
+
+void print_all(const std::vector<Tuned>& all, const ChosenDevice& device, const TuningDatabase& database) {
+  for (const Tuned& tuned : all) {
+    print_tuned(tuned, device);
+    if (all.size() > 1) print("\n");
   }
   print_field("database", database.path().string());
 }
 
-int run(const TuneOptions& options) {
-  if (!std::isfinite(options.budget) || options.budget <= 0) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("--budget {}: must be a positive number of seconds", options.budget));
-  }
-  if (options.max_candidates < 0) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("--max-candidates {}: must be at least 1, or 0 for no limit", options.max_candidates));
-  }
-  if (!std::isfinite(options.trial_timeout) || options.trial_timeout <= 0) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("--trial-timeout {}: must be a positive number of seconds", options.trial_timeout));
-  }
-  const AttentionProblem problem = options.problem.problem();
-  for (const Operand operand : {Operand::q, Operand::k}) element_count(problem, operand);
-  const ChosenDevice chosen = options.device.choose();
-  if (!chosen.why.empty()) warn(chosen.why);
-  const std::shared_ptr<TuningDatabase> database = options.config.open_writable_database(options.output);
+ExitStatus compile_only(const TuneOptions& options, const std::vector<AttentionProblem>& problems) {
+  CompileJobs jobs;
+  jobs.problems = problems;
+  jobs.max_candidates = options.max_candidates.value_or(jobs.max_candidates);
+  jobs.workers = std::max(0, options.compile_workers);
+  return compile_kernels(jobs, options.device.choose_several().front(), options.output);
+}
 
-  SweepOptions sweep_options;
-  sweep_options.device = chosen.name;
-  sweep_options.spec = chosen.spec;
-  sweep_options.budget_seconds = options.budget;
-  sweep_options.max_candidates = options.max_candidates;
-  sweep_options.trial_timeout_seconds = options.trial_timeout;
-  sweep_options.seed = options.problem.seed();
-  sweep_options.trial.cuda_ordinal = std::max(chosen.ordinal, 0);
-  ProgressPrinter progress(options.budget);
-  const SweepResult result =
-      sweep(problem, sweep_options, *database, [&](const SweepProgress& state) { progress(state); });
-  progress.finish();
-  for (const std::string& note : result.notes) warn(note);
-  if (options.output.json) {
-    print_json(report(problem, chosen, result, *database));
-  } else {
-    print_report(problem, chosen, result, *database);
+int run(const TuneOptions& options) {
+  const SweepOptions sweep = sweep_options(options);
+  const ProgressStyle style = parse_progress_style(options.progress);
+  const std::vector<AttentionProblem> problems =
+      select(options.shapes.problems(options.problem), options.shapes.shard());
+  for (const AttentionProblem& problem : problems) {
+    for (const Operand operand : {Operand::q, Operand::k}) element_count(problem, operand);
   }
-  return status_of(result);
+  if (options.compile_only) return compile_only(options, problems);
+  const std::vector<ChosenDevice> devices = options.device.choose_several();
+  if (!devices.front().why.empty()) warn(devices.front().why);
+  const std::shared_ptr<TuningDatabase> database = options.config.open_writable_database(options.output);
+  if (problems.empty()) {
+    warn("this shard has no problem: there are fewer problems than shards");
+    if (options.output.json) print_json({{"status", "ok"}, {"results", Json::array()}});
+    return kOk;
+  }
+
+  Run work(problems, devices, sweep, *database, style);
+  const std::vector<Tuned> all = work.tune();
+  for (const Tuned& tuned : all) {
+    if (!tuned.result) continue;
+    for (const std::string& note : tuned.result->notes) warn(note);
+  }
+  if (!options.output.json) {
+    print_all(all, devices.front(), *database);
+  } else if (!options.shapes.given()) {
+    print_json(to_json(all.front(), devices.front(), *database));
+  } else {
+    Json document = {{"status", "ok"}, {"database", database->path().string()}, {"results", Json::array()}};
+    for (const Tuned& tuned : all) {
+      Json entry = to_json(tuned, devices.front(), *database);
+      if (entry["status"] != "ok" && document["status"] == "ok") document["status"] = entry["status"];
+      document["results"].push_back(std::move(entry));
+    }
+    print_json(document);
+  }
+  if (work.interrupted()) {
+    warn(fmt::format("interrupted; what was measured is kept in {}: the same command goes on from there",
+                     database->path().string()));
+  }
+  return exit_status_of(all, work.interrupted());
 }
 
 }  // namespace
@@ -181,16 +319,43 @@ int run(const TuneOptions& options) {
 Verb make_tune(CLI::App& command) {
   auto options = std::make_shared<TuneOptions>();
   CLI::App* verb = add_verb(
-      command, "tune", "try configs of a problem, correct before timed, and store every result",
-      "attune tune --batch 4 --heads 16 --seq 4096 --head-dim 128 --causal --budget 120\n"
+      command, "tune",
+      "search the configs of a problem, or of a list, for the fastest: correct before timed, the finalists raced, "
+      "every "
+      "result stored. Exit status 130 after Ctrl-C",
+      "attune tune --batch 4 --heads 16 --seq 4096 --head-dim 128 --causal\n"
+      "attune tune --shapes shapes.csv --shard 1/4 --rigor patient --device all\n"
       "attune tune --heads 2 --seq 256 --head-dim 64 --device emulator --target a100 --max-candidates 5 --json");
-  verb->add_option("--budget", options->budget, "seconds after which no new trial begins (default 60)");
+  options->shapes.add_to(*verb, "problem");
+  verb->add_option("--rigor", options->rigor,
+                   "how much is done: estimate (proven, not timed, ranked by the cost model), measure (default), "
+                   "patient (five times the trials), exhaustive (the whole space)")
+      ->check(not_empty());
+  verb->add_option("--budget", options->budget,
+                   "seconds for each problem after which no new trial begins (default 60, patient 600, exhaustive no "
+                   "limit)");
+  verb->add_option(
+          "--patience", options->patience,
+          "trials without an improvement that end the search (default 30, patient 150, exhaustive none; 0: try "
+          "the whole space)")
+      ->transform(whole_number<int>());
   verb->add_option("--max-candidates", options->max_candidates,
                    "try at most so many configs, the default included (0: no limit)")
       ->transform(whole_number<int>());
+  verb->add_option("--space", options->space,
+                   "whole (default), or reduced: a few hundred configs that can be searched exhaustively")
+      ->check(not_empty());
   verb->add_option("--trial-timeout", options->trial_timeout, "seconds after which a trial is ended (default 60)");
+  verb->add_option("--compile-workers", options->compile_workers,
+                   "processes that compile ahead (default: as many as there are cores)")
+      ->transform(whole_number<int>());
+  verb->add_flag("--compile-only", options->compile_only,
+                 "only fill the cubin cache with what would be tried first, as `attune compile`; needs no GPU");
+  verb->add_option("--progress", options->progress,
+                   "on stderr: auto (default), line, plain, json (an event a line) or none")
+      ->check(not_empty());
   options->problem.add_to(*verb);
-  options->device.add_target_to(*verb);
+  options->device.add_several_to(*verb);
   options->config.add_database_to(*verb);
   options->output.add_to(*verb);
   return {verb, [options] { return run(*options); }};

@@ -1,0 +1,31 @@
+#include "tuner/cli/shapes_options.h"
+
+#include <fmt/core.h>
+
+#include "generator/error.h"
+#include "tuner/cli/validators.h"
+
+namespace attune::cli {
+
+void ShapesOptions::add_to(CLI::App& verb, const std::string& shard_of) {
+  verb.add_option("--shapes", file_,
+                  "FILE.json (array of canonical texts, or of objects with the flags' names) or FILE.csv (header of "
+                  "the flags' names), in place of the problem flags")
+      ->check(not_empty());
+  verb.add_option("--shard", shard_,
+                  fmt::format("I/N: every N-th {} from the I-th on, for the jobs of an array", shard_of))
+      ->check(not_empty());
+}
+
+std::vector<AttentionProblem> ShapesOptions::problems(const ProblemOptions& one) const {
+  if (!given()) return {one.problem()};
+  if (one.any_given()) {
+    throw Error(ErrorCode::invalid_argument,
+                "--shapes already names the problems: leave out the problem flags, or put them into the file");
+  }
+  return read_shapes(file_);
+}
+
+Shard ShapesOptions::shard() const { return shard_.empty() ? Shard() : parse_shard(shard_); }
+
+}  // namespace attune::cli

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "generator/attention_problem.h"
+#include "tuner/cli/problem_options.h"
+#include "tuner/shapes_file.h"
+
+namespace attune::cli {
+
+/// --shapes and --shard: many problems in place of the one that the problem flags name.
+class ShapesOptions {
+ public:
+  /// `shard_of`: what a shard is a part of, such as "kernel".
+  void add_to(CLI::App& verb, const std::string& shard_of);
+
+  bool given() const { return !file_.empty(); }
+  /// The problems of the file, else the one of the flags. Throws Error(io), Error(invalid_argument) that names the
+  /// flag.
+  std::vector<AttentionProblem> problems(const ProblemOptions& one) const;
+  /// 1 of 1 if none was asked for. Throws Error(invalid_argument).
+  Shard shard() const;
+
+ private:
+  std::string file_, shard_;
+};
+
+}  // namespace attune::cli

@@ -1,0 +1,153 @@
+#include "tuner/cli/sweep_progress.h"
+
+#include <fmt/core.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cmath>
+
+#include "generator/error.h"
+#include "tuner/cli/output.h"
+#include "tuner/cli/report.h"
+
+namespace attune::cli {
+namespace {
+
+/// A longer line would wrap, and then not be rewritten as a whole.
+std::size_t terminal_columns() {
+  winsize size{};
+  return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col : 80;
+}
+
+Json trial_event(const SweepProgress& progress) {
+  Json event = {{"event", "trial"},
+                {"done", progress.done},
+                {"total", progress.total},
+                {"seconds", progress.seconds},
+                {"compile_queue", progress.compile_queue},
+                {"reused", progress.reused},
+                {"config", canonical_text(progress.last.config)},
+                {"status", to_string(progress.last.status)}};
+  if (progress.seconds_left) event["seconds_left"] = *progress.seconds_left;
+  if (progress.last.median_us > 0) event["median_us"] = progress.last.median_us;
+  if (progress.last.predicted_us > 0) event["predicted_us"] = progress.last.predicted_us;
+  if (!progress.last.reason.empty()) event["reason"] = progress.last.reason;
+  if (progress.best) {
+    event["best"] = {{"config", canonical_text(progress.best->config)}, {"ranking_us", progress.best->ranking_us()}};
+    if (progress.default_measurement && progress.default_measurement->ranking_us() > 0)
+      event["default_over_best"] = progress.default_measurement->ranking_us() / progress.best->ranking_us();
+  }
+  return event;
+}
+
+}  // namespace
+
+ProgressStyle parse_progress_style(const std::string& text) {
+  if (text == "auto") return ::isatty(STDERR_FILENO) == 1 ? ProgressStyle::line : ProgressStyle::plain;
+  if (text == "line") return ProgressStyle::line;
+  if (text == "plain") return ProgressStyle::plain;
+  if (text == "json") return ProgressStyle::json;
+  if (text == "none") return ProgressStyle::none;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("--progress {}: expected auto, line, plain, json or none", text));
+}
+
+std::string compare_with_default(const Measurement& best, const Measurement& default_measurement) {
+  const double mine = best.ranking_us(), other = default_measurement.ranking_us();
+  if (default_measurement.status != MeasurementStatus::ok || mine <= 0 || other <= 0) return "";
+  if (best.config == default_measurement.config) return ", the default";
+  return fmt::format(", {:.2f}x the default{}", other / mine, best.median_us > 0 ? "'s speed" : " by the cost model");
+}
+
+std::string describe_seconds(double seconds) {
+  const auto whole = static_cast<long>(std::lround(seconds));
+  if (whole < 60) return fmt::format("{} s", whole);
+  if (whole < 3600) return fmt::format("{} min {} s", whole / 60, whole % 60);
+  return fmt::format("{} h {} min", whole / 3600, whole % 3600 / 60);
+}
+
+std::string ProgressPrinter::place(std::size_t index) const {
+  return problems_ > 1 ? fmt::format("[{}/{}] ", index + 1, problems_) : "";
+}
+
+void ProgressPrinter::print(const std::string& line) {
+  if (style_ == ProgressStyle::line) {
+    fmt::print(stderr, "\r\x1b[K{}", line.substr(0, terminal_columns() - 1));
+    std::fflush(stderr);
+    open_line_ = true;
+  } else {
+    fmt::print(stderr, "{}\n", line);
+  }
+}
+
+void ProgressPrinter::begin(std::size_t index, const AttentionProblem& problem) {
+  const std::lock_guard lock(mutex_);
+  if (style_ == ProgressStyle::json) {
+    print(Json{{"event", "begin"}, {"problem", canonical_text(problem)}, {"index", index}, {"problems", problems_}}
+              .dump());
+  } else if (style_ != ProgressStyle::none) {
+    print(fmt::format("{}{}", place(index), canonical_text(problem)));
+  }
+}
+
+void ProgressPrinter::show(std::size_t index, const AttentionProblem& problem, const SweepProgress& progress) {
+  const std::lock_guard lock(mutex_);
+  if (style_ == ProgressStyle::none) return;
+  if (style_ == ProgressStyle::json) {
+    Json event = trial_event(progress);
+    event["problem"] = canonical_text(problem);
+    print(event.dump(-1, ' ', false, Json::error_handler_t::replace));
+    return;
+  }
+  std::string best = "none yet";
+  if (progress.best) {
+    best = canonical_text(progress.best->config);
+    if (progress.default_measurement) best += compare_with_default(*progress.best, *progress.default_measurement);
+  }
+  std::string state =
+      fmt::format("{}{}/{}  {}", place(index), progress.done, progress.total, describe_seconds(progress.seconds));
+  if (progress.seconds_left) state += fmt::format(", about {} left", describe_seconds(*progress.seconds_left));
+  if (style_ == ProgressStyle::line) {
+    print(fmt::format("{}, {} to compile  best: {}", state, progress.compile_queue, best));
+  } else {
+    print(fmt::format("{}  {}{}; best: {}", state, describe(progress.last), progress.reused ? " (stored earlier)" : "",
+                      best));
+  }
+}
+
+void ProgressPrinter::end(std::size_t index, const AttentionProblem& problem, const SweepResult& result) {
+  const std::lock_guard lock(mutex_);
+  ++ended_;
+  if (style_ == ProgressStyle::json) {
+    Json event = {{"event", "end"},
+                  {"problem", canonical_text(problem)},
+                  {"ended_by", result.ended_by},
+                  {"seconds", result.seconds},
+                  {"problems_done", ended_}};
+    if (result.best) event["best"] = canonical_text(result.best->config);
+    print(event.dump());
+  } else if (style_ == ProgressStyle::plain && !result.finalists.empty()) {
+    print(fmt::format("{}race of {}: {}", place(index), result.finalists.size(), describe(result.finalists.front())));
+  }
+}
+
+void ProgressPrinter::fail(std::size_t index, const AttentionProblem& problem, const std::string& error) {
+  const std::lock_guard lock(mutex_);
+  ++ended_;
+  if (style_ == ProgressStyle::json) {
+    print(Json{{"event", "error"}, {"problem", canonical_text(problem)}, {"message", error}}.dump(
+        -1, ' ', false, Json::error_handler_t::replace));
+  } else {
+    if (open_line_) fmt::print(stderr, "\n");
+    open_line_ = false;
+    fmt::print(stderr, "attune: {}{}: {}\n", place(index), canonical_text(problem), error);
+  }
+}
+
+void ProgressPrinter::finish() {
+  const std::lock_guard lock(mutex_);
+  if (open_line_) fmt::print(stderr, "\n");
+  open_line_ = false;
+}
+
+}  // namespace attune::cli
