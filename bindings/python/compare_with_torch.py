@@ -13,6 +13,8 @@ A shapes file is JSON ({"shapes": [{...}]}, or the list alone) or CSV with a hea
 kv_heads (heads), kv_seq (seq), causal (false), dtype (bf16; or fp16), layout (bhsd; or bshd: then q, k, v are views with heads inside).
 Causal masks of unequal lengths are aligned top left, as PyTorch has them.
 
+`attune report --peers FILE` shows what --json wrote beside the results of the tuning database.
+
 Exit status: 0, or 1 if an output of Attune is wrong, or 2 for bad input.
 """
 
@@ -36,6 +38,12 @@ RELATIVE_BOUND = {"fp16": 4e-4, "bf16": 3e-3}
 UNIT_ROUNDOFF = {"fp16": 2.0**-11, "bf16": 2.0**-8}
 FIELDS = {"dtype": "bf16", "batch": None, "heads": None, "kv_heads": 0, "seq": None, "kv_seq": 0, "head_dim": None, "causal": False,
           "layout": "bhsd"}
+
+
+# Of what --json writes.
+FORMAT, FORMAT_VERSION = "attune comparison", 1
+PROTOCOL = ("One process, one launch of each in turn, the order rotating; L2 flushed before each by reading 1 GiB; GPU events around the "
+            "launch; random normal inputs.")
 
 
 class BadInput(Exception):
@@ -97,6 +105,20 @@ def shape_text(shape):
     if shape["kv_seq"] != shape["seq"]:
         text += f"/{shape['kv_seq']}"
     return text + f" d{shape['head_dim']} {'causal' if shape['causal'] else 'full'}"
+
+
+def problem_text(shape):
+    """The problem in Attune's words: those that equal their default are left out."""
+    text = f"forward {shape['dtype']} b{shape['batch']} hq{shape['heads']}"
+    if shape["kv_heads"] != shape["heads"]:
+        text += f" hkv{shape['kv_heads']}"
+    text += f" sq{shape['seq']}"
+    if shape["kv_seq"] != shape["seq"]:
+        text += f" skv{shape['kv_seq']}"
+    text += f" d{shape['head_dim']}"
+    if shape["causal"]:
+        text += " causal" if shape["seq"] == shape["kv_seq"] else " causal-top-left"
+    return text + (" bhsd" if shape["layout"] == "bhsd" else "")
 
 
 def attended_pairs(shape):
@@ -212,7 +234,8 @@ def measure(torch, attune, shape, options, flush):
     scale = shape["head_dim"] ** -0.5
     reference = Reference(torch, shape, q, k, v, scale, options.seed)
     prepared, functions = contenders(torch, attune, shape, q, k, v, scale, options.config)
-    row = {"shape": shape, "config": prepared.config, "origin": prepared.origin, "tuned_for": prepared.detail, "contenders": {}}
+    row = {"problem": problem_text(shape), "shape": shape, "config": prepared.config, "origin": prepared.origin,
+           "tuned_for": prepared.detail, "contenders": {}}
 
     _, lse = prepared(q, k, v, return_lse=True)
     for name in list(functions):
@@ -282,7 +305,8 @@ def main():
     sys.path.insert(0, str(FOLDER))
     import attune
 
-    machine = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "cuda": torch.version.cuda,
+    sm_count = torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
+    machine = {"gpu": torch.cuda.get_device_name(), "sm_count": sm_count, "torch": torch.__version__, "cuda": torch.version.cuda,
                "cudnn": torch.backends.cudnn.version(), "attune": attune.version()}
     print("  ".join(f"{name} {value}" for name, value in machine.items()))
     print(f"{'':34} {'TFLOP/s':>23}   {'ratio to':>11}   error")
@@ -298,7 +322,9 @@ def main():
             rows.append(row)
             print_row(row)
     if options.json:
-        options.json.write_text(json.dumps({"machine": machine, "seed": options.seed, "rows": rows}, indent=1) + "\n")
+        document = {"format": FORMAT, "version": FORMAT_VERSION, "protocol": PROTOCOL, "machine": machine, "seed": options.seed,
+                    "rows": rows}
+        options.json.write_text(json.dumps(document, indent=1) + "\n")
     return 0 if all(row["contenders"]["attune"]["within"] for row in rows) else 1
 
 

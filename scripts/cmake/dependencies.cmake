@@ -37,6 +37,16 @@ add_library(attune_xxhash INTERFACE)
 target_include_directories(attune_xxhash INTERFACE ${XXHASH_INCLUDE_DIR})
 target_compile_definitions(attune_xxhash INTERFACE XXH_INLINE_ALL)
 
+# D3 draws the pictures of `attune report`; its script and its licence become part of the page.
+set(ATTUNE_D3_SCRIPT /usr/share/javascript/d3/d3.min.js CACHE FILEPATH "d3.min.js of D3 3.5: libjs-d3's")
+set(ATTUNE_D3_LICENCE /usr/share/doc/libjs-d3/copyright CACHE FILEPATH "D3's copyright and licence: libjs-d3's")
+foreach(file ATTUNE_D3_SCRIPT ATTUNE_D3_LICENCE)
+  if(NOT EXISTS ${${file}})
+    message(FATAL_ERROR "${${file}} was not found. Run scripts/install-deps (package libjs-d3), or name the file of another "
+      "installation of D3 3.5 with -D${file}=...")
+  endif()
+endforeach()
+
 # CUDA: headers only; libcuda and libnvrtc are opened at run time. scripts/install-deps leaves what it found in deps.cmake.
 include(${CMAKE_BINARY_DIR}/deps.cmake OPTIONAL)
 set(ATTUNE_CUDA_ROOT "" CACHE PATH "CUDA toolkit to take cuda.h and nvrtc.h from; empty: what scripts/install-deps found, else a search")

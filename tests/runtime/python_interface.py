@@ -165,6 +165,14 @@ class Shapes(unittest.TestCase):
             with self.subTest(text=text), self.assertRaisesRegex(compare_with_torch.BadInput, words):
                 self.read(name, text)
 
+    def test_problems_in_the_words_of_attune(self):
+        for text, problem in [("batch,heads,seq,head_dim\n4,16,512,128\n", "forward bf16 b4 hq16 sq512 d128 bhsd"),
+                              ("batch,heads,kv_heads,seq,kv_seq,head_dim,causal,dtype,layout\n1,8,2,30,40,64,true,fp16,bshd\n",
+                               "forward fp16 b1 hq8 hkv2 sq30 skv40 d64 causal-top-left"),
+                              ("batch,heads,seq,head_dim,causal\n1,1,7,8,1\n", "forward bf16 b1 hq1 sq7 d8 causal bhsd")]:
+            (shape,) = self.read("a.csv", text)
+            self.assertEqual(compare_with_torch.problem_text(shape), problem)
+
     def test_work_is_counted_exactly(self):
         for seq, kv_seq in [(5, 5), (3, 7), (7, 3), (1, 1)]:
             for causal in (False, True):

@@ -71,9 +71,9 @@ int run(int argc, char** argv) {
   app.footer(
       "Example:\n  attune check --heads 4 --seq 300 --head-dim 64 --causal\n`attune VERB --help` describes a verb. "
       "Exit status: 0 ok, 1 a check failed or nothing was found, 2 bad input, 3 another error.");
-  std::vector<Verb> verbs = {make_run(app),   make_check(app),   make_show(app),    make_tune(app),
-                             make_bench(app), make_explain(app), make_compare(app), make_compile(app),
-                             make_input(app), make_devices(app), make_worker(app)};
+  std::vector<Verb> verbs = {make_run(app),    make_check(app),   make_show(app),    make_tune(app),
+                             make_bench(app),  make_explain(app), make_compare(app), make_compile(app),
+                             make_report(app), make_input(app),   make_devices(app), make_worker(app)};
   for (Verb& verb : make_db(app)) verbs.push_back(std::move(verb));
 
   const bool json = wants_json(argc, argv);

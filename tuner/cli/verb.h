@@ -22,6 +22,7 @@ Verb make_bench(CLI::App& command);
 Verb make_explain(CLI::App& command);
 Verb make_compare(CLI::App& command);
 Verb make_compile(CLI::App& command);
+Verb make_report(CLI::App& command);
 Verb make_input(CLI::App& command);
 Verb make_devices(CLI::App& command);
 Verb make_worker(CLI::App& command);

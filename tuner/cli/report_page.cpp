@@ -1,0 +1,172 @@
+#include "tuner/report_page.h"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
+#include <set>
+
+#include "generator/error.h"
+#include "tuner/cli/config_options.h"
+#include "tuner/cli/exit_status.h"
+#include "tuner/cli/output.h"
+#include "tuner/cli/problem_options.h"
+#include "tuner/cli/text_file.h"
+#include "tuner/cli/validators.h"
+#include "tuner/cli/verb.h"
+#include "tuner/report_data.h"
+
+namespace attune::cli {
+namespace {
+
+using Entries = std::vector<TuningDatabase::Entry>;
+
+struct ReportOptions {
+  OutputOptions output;
+  ProblemOptions problem;
+  ConfigOptions config;
+  std::string page, target;
+  std::vector<std::string> peers;
+  std::size_t max_rows = ReportRequest{}.max_rows;
+};
+
+/// Those of one device: named as the rows name it, else as `attune devices` does.
+Entries of_target(const Entries& entries, const std::string& target) {
+  const auto named = [&](const std::string& name) {
+    Entries found;
+    std::copy_if(entries.begin(), entries.end(), std::back_inserter(found),
+                 [&](const TuningDatabase::Entry& entry) { return entry.device == name; });
+    return found;
+  };
+  Entries found = named(target);
+  return found.empty() ? named(find_device(target).name) : found;
+}
+
+int nothing_found(const ReportOptions& options, const std::string& message) {
+  if (options.output.json) {
+    print_json(
+        {{"status", "nothing_found"}, {"database", options.config.database_path().string()}, {"message", message}});
+  } else {
+    print(fmt::format("{}; {} was not written\n", message, options.page));
+  }
+  return kCheckFailed;
+}
+
+std::vector<PeerFile> read_peers(const std::vector<std::string>& paths) {
+  std::vector<PeerFile> files;
+  for (const std::string& path : paths) {
+    files.push_back(parse_peers(read_text(path), path));
+    files.back().name = std::filesystem::path(path).filename().string();
+  }
+  return files;
+}
+
+/// What a person should know of the page: rows that are not on it, times that are none.
+std::vector<std::string> remarks(const Json& data) {
+  std::vector<std::string> said;
+  std::int64_t unreadable = 0, left_out = 0;
+  bool measured = false;
+  for (const Json& problem : data.at("problems")) {
+    unreadable += problem.at("unreadable").get<std::int64_t>();
+    if (problem.at("trials").is_null()) left_out += problem.at("rows").get<std::int64_t>();
+    for (const auto& [rigor, rows] : problem.at("rigors").items()) measured = measured || rigor != "estimate";
+  }
+  if (!measured) said.push_back("nothing was measured: its times are the cost model's estimates");
+  if (unreadable > 0)
+    said.push_back(fmt::format("{} rows are of a newer version of Attune and are not shown", unreadable));
+  if (left_out > 0)
+    said.push_back(fmt::format("{} rows are left out of the pictures of single searches; --rows takes more", left_out));
+  for (const Json& file : data.at("peer_files")) {
+    const auto rows = file.at("rows").get<std::int64_t>(), shown = file.at("shown").get<std::int64_t>();
+    if (shown < rows) {
+      said.push_back(fmt::format("{} of {} rows of {} ({}) are of problems or devices without results, and not shown",
+                                 rows - shown, rows, file.at("file").get<std::string>(),
+                                 file.at("gpu").get<std::string>()));
+    }
+  }
+  return said;
+}
+
+int run(const ReportOptions& options) {
+  const std::shared_ptr<TuningDatabase> database = options.config.open_existing_database(options.output);
+  Entries entries = database ? database->list() : Entries{};
+  const std::string path = options.config.database_path().string();
+  if (entries.empty()) return nothing_found(options, path + " holds no results: `attune tune` makes some");
+  if (!options.target.empty()) {
+    std::set<std::string> devices;
+    for (const TuningDatabase::Entry& entry : entries) devices.insert(entry.device);
+    entries = of_target(entries, options.target);
+    if (entries.empty()) {
+      return nothing_found(options, fmt::format("{} holds no results of {}; it has those of {}", path, options.target,
+                                                fmt::join(devices, ", ")));
+    }
+  }
+  ReportRequest request;
+  std::optional<AttentionProblem> problem;
+  if (options.problem.any_given()) problem = options.problem.problem();
+  const std::optional<std::size_t> selected = most_rows(entries, problem);
+  if (!selected) {
+    const std::string text = canonical_text(*problem);
+    return nothing_found(
+        options,
+        fmt::format("{} holds no results of \"{}\": `attune tune --problem \"{}\"` makes some", path, text, text));
+  }
+  request.peers = read_peers(options.peers);
+  request.entries = std::move(entries);
+  request.selected = *selected;
+  request.max_rows = options.max_rows;
+
+  const Json data = report_data(*database, request);
+  const std::string page = report_page(data);
+  write_text(options.page, page);
+  const std::vector<std::string> said = remarks(data);
+  std::int64_t rows = 0;
+  for (const TuningDatabase::Entry& entry : request.entries) rows += entry.rows;
+  if (options.output.json) {
+    print_json({{"status", "ok"},
+                {"report", options.page},
+                {"bytes", page.size()},
+                {"problems", request.entries.size()},
+                {"rows", rows},
+                {"opened_at", canonical_text(request.entries[request.selected].problem)},
+                {"remarks", said}});
+    return kOk;
+  }
+  print_field("report", fmt::format("{} ({} KiB)", options.page, (page.size() + 1023) / 1024));
+  print_field("shows", fmt::format("{} problems, {} rows; opens at {}", request.entries.size(), rows,
+                                   canonical_text(request.entries[request.selected].problem)));
+  for (const std::string& remark : said) print_field("remark", remark);
+  return kOk;
+}
+
+}  // namespace
+
+Verb make_report(CLI::App& command) {
+  auto options = std::make_shared<ReportOptions>();
+  CLI::App* verb =
+      add_verb(command, "report",
+               "one page to read and print from the tuning database: the best of each shape, a search as a "
+               "picture, roofline, model against measurement; needs no GPU and no network; exit status 1 "
+               "if there are no results",
+               "attune report --output report.html\n"
+               "attune report --output report.html --peers comparison.json --target h200 --problem "
+               "\"forward bf16 b4 hq16 sq4096 d128 causal\"");
+  verb->add_option("--output", options->page, "the page: replaced whole or not at all")->required()->check(not_empty());
+  verb->add_option("--peers", options->peers,
+                   "times of other libraries, shown beside: what compare_with_torch.py --json wrote; may be repeated")
+      ->check(not_empty());
+  verb->add_option("--target", options->target, "only results of this device: h200, a100, \"NVIDIA H200\", ...")
+      ->check(not_empty())
+      ->group("Device");
+  verb->add_option("--rows", options->max_rows,
+                   "add the single results of further problems, those with most first, up to so many (default 10000)")
+      ->transform(whole_number<std::size_t>());
+  options->problem.add_to(*verb);
+  options->config.add_database_to(*verb);
+  options->output.add_to(*verb);
+  return {verb, [options] { return run(*options); }};
+}
+
+}  // namespace attune::cli

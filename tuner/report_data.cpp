@@ -1,0 +1,447 @@
+#include "tuner/report_data.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <string_view>
+#include <tuple>
+
+#include "generator/generate.h"
+#include "tuner/roofline.h"
+
+namespace attune {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Entry = TuningDatabase::Entry;
+
+Json number(double value) {
+  if (std::isfinite(value)) return value;
+  return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+}
+
+bool same_but_scale_and_layout(AttentionProblem a, const AttentionProblem& b) {
+  a.softmax_scale = b.softmax_scale;
+  a.layout = b.layout;
+  return a == b;
+}
+
+/// What a reader calls the fields of a config, in the order of field_values().
+struct ConfigField {
+  const char* key;
+  const char* title;
+};
+constexpr ConfigField kConfigFields[] = {
+    {"family", "kernel family"},         {"block_q", "queries of a CTA (q)"},
+    {"block_kv", "keys of a step (kv)"}, {"warps", "warps (w)"},
+    {"stages", "stages (st)"},           {"q_in_registers", "Q fragments in"},
+    {"tile_order", "order of tiles"},    {"rescale_threshold", "rescale threshold, powers of two"},
+    {"whole_tiles", "lengths"},          {"ctas_per_sm", "CTAs that must fit on an SM"},
+};
+
+Json field_values(const KernelConfig& config) {
+  // A new field of a config does not compile here until the page knows it.
+  const auto& [family, block_q, block_kv, warps, stages, q_in_registers, tile_order, rescale_threshold, whole_tiles,
+               ctas_per_sm] = config;
+  Json values = {to_string(family),
+                 block_q,
+                 block_kv,
+                 warps,
+                 stages,
+                 q_in_registers ? "registers" : "shared memory",
+                 to_string(tile_order),
+                 rescale_threshold,
+                 whole_tiles ? "whole tiles" : "any",
+                 ctas_per_sm};
+  return values;
+}
+
+constexpr const char* kColumns[] = {
+    "config",    "fields",    "status",      "reason",       "rigor",        "race",       "place",      "median_us",
+    "p20_us",    "p80_us",    "samples",     "predicted_us", "sm_clock_mhz", "clock_low",  "clock_high", "error_o",
+    "error_lse", "registers", "spill_bytes", "shared_bytes", "compile_ms",   "provenance", "created_at"};
+
+/// Provenance is the same for many rows: rows hold its number.
+class Provenances {
+ public:
+  std::size_t number_of(const Measurement& row) {
+    const Key key(row.templates_hash, row.compiler, row.driver, row.protocol, row.attune_version);
+    const auto [found, added] = numbers_.emplace(key, numbers_.size());
+    if (added) {
+      list_.push_back({{"templates_hash", row.templates_hash},
+                       {"compiler", row.compiler},
+                       {"driver", row.driver},
+                       {"protocol", row.protocol},
+                       {"attune_version", row.attune_version}});
+    }
+    return found->second;
+  }
+  const Json& list() const { return list_; }
+
+ private:
+  using Key = std::tuple<std::string, std::string, std::string, std::string, std::string>;
+  std::map<Key, std::size_t> numbers_;
+  Json list_ = Json::array();
+};
+
+Json row_values(const Measurement& row, Provenances& provenances) {
+  std::vector<int> clocks;
+  for (const int clock : row.clocks_mhz) {
+    if (clock > 0) clocks.push_back(clock);
+  }
+  const auto [low, high] = std::minmax_element(clocks.begin(), clocks.end());
+  Json values = {canonical_text(row.config),
+                 field_values(row.config),
+                 to_string(row.status),
+                 row.reason,
+                 to_string(row.rigor),
+                 row.race,
+                 row.place,
+                 number(row.median_us),
+                 number(row.p20_us),
+                 number(row.p80_us),
+                 row.samples_us.size(),
+                 number(row.predicted_us),
+                 row.sm_clock_mhz,
+                 clocks.empty() ? 0 : *low,
+                 clocks.empty() ? 0 : *high,
+                 number(row.error_o),
+                 number(row.error_lse),
+                 row.registers,
+                 row.spill_bytes,
+                 row.shared_bytes,
+                 number(row.compile_ms),
+                 provenances.number_of(row),
+                 row.created_at};
+  return values;
+}
+
+/// Each config by the newest row of its highest rigor, in the order of their first rows; `rows` are oldest first.
+std::vector<const Measurement*> standing_rows(const std::vector<Measurement>& rows) {
+  std::vector<const Measurement*> standing;
+  std::map<std::string, std::size_t> places;
+  for (const Measurement& row : rows) {
+    const auto [found, added] = places.emplace(canonical_text(row.config), standing.size());
+    if (added) {
+      standing.push_back(&row);
+    } else if (row.rigor >= standing[found->second]->rigor) {
+      standing[found->second] = &row;
+    }
+  }
+  return standing;
+}
+
+/// The default's row that stands beside the best one: of the same race if there is one, else as any config stands.
+const Measurement* row_of_default(const std::vector<Measurement>& rows, const KernelConfig& config,
+                                  const std::optional<Measurement>& best) {
+  if (best && !best->race.empty()) {
+    for (const Measurement& row : rows) {
+      if (row.config == config && row.race == best->race) return &row;
+    }
+  }
+  for (const Measurement* row : standing_rows(rows)) {
+    if (row->config == config) return row;
+  }
+  return nullptr;
+}
+
+/// The known device of this name, with as many SMs as the rows name: it may have been a part of that GPU.
+std::optional<DeviceSpec> spec_of(const Entry& entry) {
+  std::optional<DeviceSpec> spec = find_device_by_name(entry.device);
+  if (!spec) {
+    for (const DeviceSpec& known : known_devices()) {
+      if (known.name == entry.device) spec = known;
+    }
+  }
+  if (spec) spec->sm_count = entry.sm_count;
+  return spec;
+}
+
+Json device_json(const Entry& entry) {
+  Json device = {{"name", entry.device}, {"sm_count", entry.sm_count}};
+  const std::optional<DeviceSpec> spec = spec_of(entry);
+  device["known"] = spec.has_value();
+  if (!spec) return device;
+  const double clocks_per_us = static_cast<double>(spec->clock_mhz) * spec->sm_count;
+  device["key"] = spec->key;
+  device["clock_mhz"] = spec->clock_mhz;
+  device["memory_gbps"] = spec->memory_gbps;
+  device["mma_tflops"] = spec->mma_flops_per_clock * clocks_per_us / 1e6;
+  device["exponentials_per_us"] = spec->exp2_per_clock * clocks_per_us;
+  return device;
+}
+
+/// "bf16 B4 H16 S4096 D128 causal": what a reader scans for.
+std::string short_name(const AttentionProblem& p) {
+  std::string name = fmt::format("{} B{} H{}", to_string(p.dtype), p.batch, p.heads_q);
+  if (p.heads_kv != p.heads_q) name += fmt::format("/{}", p.heads_kv);
+  name += fmt::format(" S{}", p.seq_q);
+  if (p.seq_kv != p.seq_q) name += fmt::format("/{}", p.seq_kv);
+  name += fmt::format(" D{}", p.head_dim);
+  // What else is not at its default, in the words of the canonical text.
+  const std::string text = canonical_text(p);
+  const std::size_t dim = text.find(fmt::format(" d{}", p.head_dim));
+  const std::size_t rest = text.find(' ', dim + 1);
+  if (p.mask == MaskKind::none) name += " full";
+  if (rest != std::string::npos) name += text.substr(rest);
+  return name;
+}
+
+Json model_json(const ModelQuality& quality) {
+  Json json = {{"compared", quality.compared},
+               {"rank_correlation", nullptr},
+               {"first", quality.first},
+               {"first_near_best", quality.first_near_best},
+               {"first_over_best", quality.first_over_best}};
+  if (quality.rank_correlation) json["rank_correlation"] = *quality.rank_correlation;
+  return json;
+}
+
+Json peer_json(const PeerRow& row, const PeerTime& time, std::size_t file) {
+  Json json = {{"peer", time.peer}, {"title", peer_title(time.peer)}, {"file", file}, {"within", time.within}};
+  if (!time.error.empty()) {
+    json["error"] = time.error;
+    return json;
+  }
+  json["median_us"] = time.median_us;
+  json["p20_us"] = time.p20_us;
+  json["p80_us"] = time.p80_us;
+  json["samples"] = time.samples;
+  if (row.attune_us > 0) {
+    json["attune_us"] = row.attune_us;
+    json["attune_p20_us"] = row.attune_p20_us;
+    json["attune_p80_us"] = row.attune_p80_us;
+    json["attune_config"] = row.config;
+  }
+  return json;
+}
+
+/// The peers of one problem, each by the last file that names it; counts in `matched` the rows that were used.
+Json peers_of(const Entry& entry, const std::vector<PeerFile>& files, std::vector<std::vector<bool>>& matched) {
+  std::map<std::string, Json> by_name;
+  for (std::size_t f = 0; f < files.size(); ++f) {
+    const PeerFile& file = files[f];
+    if (file.gpu != entry.device || (file.sm_count != 0 && file.sm_count != entry.sm_count)) continue;
+    for (std::size_t r = 0; r < file.rows.size(); ++r) {
+      if (!same_but_scale_and_layout(file.rows[r].problem, entry.problem)) continue;
+      matched[f][r] = true;
+      for (const PeerTime& time : file.rows[r].peers) by_name[time.peer] = peer_json(file.rows[r], time, f);
+    }
+  }
+  Json peers = Json::array();
+  for (auto& [name, peer] : by_name) peers.push_back(std::move(peer));
+  return peers;
+}
+
+Json peer_file_json(const PeerFile& file, const std::vector<bool>& matched) {
+  Json json = {{"file", file.name},         {"gpu", file.gpu},
+               {"protocol", file.protocol}, {"versions", Json::object()},
+               {"rows", file.rows.size()},  {"shown", std::count(matched.begin(), matched.end(), true)}};
+  for (const auto& [what, version] : file.versions) json["versions"][what] = version;
+  return json;
+}
+
+/// Which problems bring all their rows.
+std::vector<bool> with_trials(const ReportRequest& request) {
+  std::vector<std::size_t> order(request.entries.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    if ((a == request.selected) != (b == request.selected)) return a == request.selected;
+    return request.entries[a].rows > request.entries[b].rows;
+  });
+  std::vector<bool> included(request.entries.size());
+  std::int64_t left = static_cast<std::int64_t>(request.max_rows);
+  for (const std::size_t i : order) {
+    const std::int64_t rows = request.entries[i].rows;
+    included[i] = i == request.selected || rows <= left;
+    if (included[i]) left -= rows;
+  }
+  return included;
+}
+
+Json problem_json(const TuningDatabase& database, const Entry& entry, bool trials, Provenances& provenances) {
+  const AttentionProblem& problem = entry.problem;
+  const std::vector<Measurement> rows = database.find_all(problem, entry.device, entry.sm_count);
+  const std::optional<Measurement> best = database.best(problem, entry.device, entry.sm_count);
+  const std::optional<DeviceSpec> spec = spec_of(entry);
+
+  Json json = {{"problem", canonical_text(problem)},
+               {"name", short_name(problem)},
+               {"head_dim", problem.head_dim},
+               {"flops", count_flops(problem)},
+               {"bytes", count_bytes(problem)},
+               {"rows", entry.rows},
+               // A sweep that runs meanwhile may have added rows since the entry was counted.
+               {"unreadable", std::max<std::int64_t>(0, entry.rows - static_cast<std::int64_t>(rows.size()))},
+               {"statuses", Json::object()},
+               {"rigors", Json::object()},
+               {"ceilings", nullptr},
+               {"best", nullptr},
+               {"default", nullptr},
+               {"default_config", nullptr},
+               {"model", nullptr},
+               {"trials", nullptr}};
+  const auto count = [](Json& counts, std::string_view name) {
+    const std::string key(name);
+    counts[key] = counts.value(key, 0) + 1;
+  };
+  for (const Measurement& row : rows) {
+    count(json["statuses"], to_string(row.status));
+    count(json["rigors"], to_string(row.rigor));
+  }
+  if (spec) {
+    const Roofline roofline = roofline_of(problem, *spec);
+    json["ceilings"] = {{"matrix_us", roofline.matrix_us},
+                        {"exponential_us", roofline.exponential_us},
+                        {"memory_us", roofline.memory_us},
+                        {"bound_us", roofline.bound_us},
+                        {"bound_by", roofline.bound_by}};
+    const KernelConfig config = default_config(problem, *spec);
+    json["default_config"] = canonical_text(config);
+    if (const Measurement* row = row_of_default(rows, config, best)) json["default"] = row_values(*row, provenances);
+  }
+  if (best) {
+    json["best"] = row_values(*best, provenances);
+    if (best->rigor > Rigor::estimate) json["model"] = model_json(model_quality(rows, best->median_us));
+  }
+  if (trials) {
+    json["trials"] = Json::array();
+    for (const Measurement& row : rows) json["trials"].push_back(row_values(row, provenances));
+  }
+  return json;
+}
+
+std::vector<double> ranks(const std::vector<double>& values) {
+  std::vector<std::size_t> order(values.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return values[a] < values[b]; });
+  std::vector<double> result(values.size());
+  for (std::size_t begin = 0; begin < order.size();) {
+    std::size_t end = begin;
+    while (end < order.size() && values[order[end]] == values[order[begin]]) ++end;
+    for (std::size_t i = begin; i < end; ++i) result[order[i]] = static_cast<double>(begin + end - 1) / 2;
+    begin = end;
+  }
+  return result;
+}
+
+}  // namespace
+
+std::optional<double> rank_correlation(const std::vector<double>& a, const std::vector<double>& b) {
+  if (a.size() < 3) return std::nullopt;
+  const std::vector<double> x = ranks(a), y = ranks(b);
+  const double mean = static_cast<double>(a.size() - 1) / 2;
+  double xy = 0, xx = 0, yy = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    xy += (x[i] - mean) * (y[i] - mean);
+    xx += (x[i] - mean) * (x[i] - mean);
+    yy += (y[i] - mean) * (y[i] - mean);
+  }
+  if (xx == 0 || yy == 0) return std::nullopt;
+  return xy / std::sqrt(xx * yy);
+}
+
+ModelQuality model_quality(const std::vector<Measurement>& rows, double best_us) {
+  std::vector<Measurement> in_order = rows;
+  std::stable_sort(in_order.begin(), in_order.end(),
+                   [](const Measurement& a, const Measurement& b) { return a.created_at < b.created_at; });
+  std::vector<const Measurement*> standing;
+  for (const Measurement* row : standing_rows(in_order)) {
+    if (row->rigor > Rigor::estimate && row->predicted_us > 0) standing.push_back(row);
+  }
+  std::sort(standing.begin(), standing.end(), [](const Measurement* a, const Measurement* b) {
+    return a->predicted_us != b->predicted_us ? a->predicted_us < b->predicted_us
+                                              : canonical_text(a->config) < canonical_text(b->config);
+  });
+  const auto timed = [](const Measurement& row) { return row.status == MeasurementStatus::ok && row.median_us > 0; };
+
+  ModelQuality quality;
+  std::vector<double> predicted, measured;
+  double fastest_of_first = 0;
+  for (const Measurement* row : standing) {
+    const bool first = quality.first < kModelFirst;
+    if (first) ++quality.first;
+    if (!timed(*row)) continue;
+    predicted.push_back(row->predicted_us);
+    measured.push_back(row->median_us);
+    if (!first) continue;
+    if (row->median_us <= kNearBest * best_us) ++quality.first_near_best;
+    if (fastest_of_first == 0 || row->median_us < fastest_of_first) fastest_of_first = row->median_us;
+  }
+  quality.compared = static_cast<int>(measured.size());
+  quality.rank_correlation = rank_correlation(predicted, measured);
+  if (best_us > 0) quality.first_over_best = fastest_of_first / best_us;
+  return quality;
+}
+
+std::optional<std::size_t> most_rows(const std::vector<Entry>& entries,
+                                     const std::optional<AttentionProblem>& problem) {
+  const auto most = [&](auto matches) {
+    std::optional<std::size_t> found;
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      if (matches(entries[i]) && (!found || entries[i].rows > entries[*found].rows)) found = i;
+    }
+    return found;
+  };
+  if (!problem) return most([](const Entry&) { return true; });
+  const std::optional<std::size_t> same = most([&](const Entry& entry) { return entry.problem == *problem; });
+  if (same) return same;
+  return most([&](const Entry& entry) { return same_but_scale_and_layout(entry.problem, *problem); });
+}
+
+Json report_data(const TuningDatabase& database, const ReportRequest& request) {
+  std::vector<std::vector<bool>> matched;
+  for (const PeerFile& file : request.peers) matched.emplace_back(file.rows.size(), false);
+  const std::vector<bool> included = with_trials(request);
+  Provenances provenances;
+
+  // Shapes that a reader compares stand together.
+  std::vector<std::size_t> order(request.entries.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto key = [&](std::size_t i) {
+    const Entry& entry = request.entries[i];
+    const AttentionProblem& p = entry.problem;
+    return std::tuple(std::string_view(entry.device), entry.sm_count, p.head_dim, p.dtype, p.seq_q, p.seq_kv, p.mask,
+                      p.batch * p.heads_q, i);
+  };
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return key(a) < key(b); });
+
+  Json devices = Json::array(), problems = Json::array();
+  std::map<std::pair<std::string, int>, std::size_t> device_numbers;
+  std::size_t selected = 0;
+  for (const std::size_t i : order) {
+    const Entry& entry = request.entries[i];
+    const auto [device, added] = device_numbers.emplace(std::pair(entry.device, entry.sm_count), devices.size());
+    if (added) devices.push_back(device_json(entry));
+    if (i == request.selected) selected = problems.size();
+    Json problem = problem_json(database, entry, included[i], provenances);
+    problem["device"] = device->second;
+    problem["peers"] = peers_of(entry, request.peers, matched);
+    problems.push_back(std::move(problem));
+  }
+
+  Json fields = Json::array(), peer_files = Json::array();
+  for (const ConfigField& field : kConfigFields) fields.push_back({{"key", field.key}, {"title", field.title}});
+  for (std::size_t f = 0; f < request.peers.size(); ++f)
+    peer_files.push_back(peer_file_json(request.peers[f], matched[f]));
+  return {{"format", "attune report"},
+          {"version", 1},
+          {"made_at", utc_now()},
+          {"attune_version", attune_version()},
+          {"database", database.path().filename().string()},
+          {"near_best", kNearBest},
+          {"devices", std::move(devices)},
+          {"fields", std::move(fields)},
+          {"columns", kColumns},
+          {"provenance", provenances.list()},
+          {"peer_files", std::move(peer_files)},
+          {"selected", selected},
+          {"problems", std::move(problems)}};
+}
+
+}  // namespace attune
