@@ -1,11 +1,10 @@
-// Sweeps over candidates that hang, fault, compute nonsense, write where they must not or do not compile:
-// tests/hostile.
-#include <fmt/format.h>
+// Sweeps over candidates that misbehave, those of tests/hostile.
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
