@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <set>
 #include <shared_mutex>
 #include <string>
 #include <unordered_map>
@@ -19,6 +21,8 @@ namespace attune {
 namespace {
 
 constexpr int kWholeAlignment = 16, kElementAlignment = 2;  // bytes
+constexpr std::size_t kMostPassedOver = 16;  // picks that do not fit or compile, until the default is taken
+constexpr int kMostCompileFailures = 3;      // each may take seconds
 
 bool is_multiple(std::int64_t value, std::int64_t of) { return value % of == 0; }
 
@@ -114,6 +118,10 @@ struct AttentionRuntime::State {
   std::mutex compile_mutex;
   std::map<std::string, std::weak_ptr<const CompiledKernel>> kernels;
 
+  // Kernel classes of picks that the compiler refused: they are not tried again.
+  mutable std::mutex refused_mutex;
+  std::set<std::string> refused;
+
   State(std::shared_ptr<Device> device, std::shared_ptr<ConfigSource> source, const TemplateSet& templates)
       : device(std::move(device)), source(std::move(source)), templates(templates), id(next_id()) {}
 
@@ -137,13 +145,30 @@ struct AttentionRuntime::State {
     return nullptr;
   }
 
-  // A choice of the source is used only where it fits: a row of a database may come from another build or another GPU.
-  ConfigChoice choose(const AttentionProblem& problem) const {
-    if (source != nullptr) {
-      std::optional<ConfigChoice> choice = source->find(problem, device->spec());
-      if (choice && fits(choice->config, problem)) return std::move(*choice);
+  bool is_refused(const KernelConfig& config, const AttentionProblem& problem) const {
+    const std::lock_guard lock(refused_mutex);
+    return !refused.empty() && refused.count(kernel_class(problem, config)) > 0;
+  }
+
+  // A choice of the source is used only where it fits and compiles: a row of a database may come from another build,
+  // another compiler or another GPU. What did not compile is told.
+  ConfigChoice choose(const AttentionProblem& problem, bool only_default = false) const {
+    std::vector<KernelConfig> passed_over;
+    std::string not_compiled;
+    const auto told = [&](ConfigChoice choice) {
+      if (!not_compiled.empty())
+        choice.detail += (choice.detail.empty() ? "" : "; ") + not_compiled + " did not compile";
+      return choice;
+    };
+    while (source != nullptr && passed_over.size() < kMostPassedOver) {
+      std::optional<ConfigChoice> choice = source->find(problem, device->spec(), passed_over);
+      if (!choice || std::find(passed_over.begin(), passed_over.end(), choice->config) != passed_over.end()) break;
+      const bool compiles = !is_refused(choice->config, problem);
+      if (!compiles) not_compiled += (not_compiled.empty() ? "" : ", ") + canonical_text(choice->config);
+      if (!only_default && compiles && fits(choice->config, problem)) return told(std::move(*choice));
+      passed_over.push_back(choice->config);
     }
-    return {default_config(problem, device->spec()), ConfigOrigin::default_config, ""};
+    return told({default_config(problem, device->spec()), ConfigOrigin::default_config, "", tune_command(problem)});
   }
 
   KernelPlan plan(const AttentionProblem& problem, const ConfigChoice& choice) const {
@@ -164,12 +189,26 @@ struct AttentionRuntime::State {
     return prepared;
   }
 
+  // The first pick that compiles; the default config must. compile_mutex is held.
+  Prepared compile_choice(const AttentionProblem& problem) {
+    for (int failures = 0;; ++failures) {
+      const ConfigChoice choice = choose(problem, failures == kMostCompileFailures);
+      try {
+        return compile(problem, choice);
+      } catch (const Error& error) {
+        if (choice.origin == ConfigOrigin::default_config || error.code() != ErrorCode::compile_failed) throw;
+      }
+      const std::lock_guard lock(refused_mutex);
+      refused.insert(kernel_class(problem, choice.config));
+    }
+  }
+
   Prepared find_or_compile(const AttentionProblem& problem) {
     const AttentionProblem representative = dispatch_class(problem).representative;
     if (Prepared prepared = find(problem, representative)) return prepared;
     const std::lock_guard compiling(compile_mutex);
     if (Prepared prepared = find(problem, representative)) return prepared;  // another thread was first
-    Prepared prepared = compile(problem, choose(problem));
+    Prepared prepared = compile_choice(problem);
     const std::unique_lock lock(plans_mutex);
     plans[representative].push_back(prepared);
     return prepared;
@@ -244,7 +283,7 @@ std::shared_ptr<const PreparedAttention> AttentionRuntime::prepare(const Attenti
   validate(problem);
   if (!config) return state_->find_or_compile(problem);
   const std::lock_guard compiling(state_->compile_mutex);
-  return state_->compile(problem, {*config, ConfigOrigin::given, ""});
+  return state_->compile(problem, {*config, ConfigOrigin::given, "", ""});
 }
 
 void AttentionRuntime::launch(const PreparedAttention& prepared, const AttentionProblem& asked,

@@ -18,4 +18,8 @@ std::string_view to_string(ConfigOrigin origin) {
   return "unknown";
 }
 
+std::string tune_command(const AttentionProblem& problem) {
+  return "attune tune --problem \"" + canonical_text(problem) + "\"";
+}
+
 }  // namespace attune

@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "generator/attention_problem.h"
 #include "generator/device_spec.h"
@@ -17,15 +18,22 @@ std::string_view to_string(ConfigOrigin origin);  ///< "given", "exact", "neares
 struct ConfigChoice {
   KernelConfig config;
   ConfigOrigin origin = ConfigOrigin::default_config;
-  std::string detail;  ///< for people: the problem or device that it was tuned for
+  std::string detail;        ///< for people: the problem or device that it was tuned for, and what did not compile
+  std::string tune_command;  ///< what would measure configs for this very problem; empty if that was done, or if given
 };
 
-/// What the runtime asks for a config. find() is quick, never launches, never throws for a missing entry, and is
-/// thread-safe.
+/// The command that measures configs for a problem: attune tune --problem "forward bf16 ...".
+std::string tune_command(const AttentionProblem& problem);
+
+/// What the runtime asks for a config. find() is quick, never launches or compiles, never throws for a missing entry,
+/// and is thread-safe.
 class ConfigSource {
  public:
   virtual ~ConfigSource() = default;
-  virtual std::optional<ConfigChoice> find(const AttentionProblem& problem, const DeviceSpec& device) = 0;
+  /// The best choice that is none of `passed_over`: configs that an earlier answer named and that turned out not to
+  /// work here.
+  virtual std::optional<ConfigChoice> find(const AttentionProblem& problem, const DeviceSpec& device,
+                                           const std::vector<KernelConfig>& passed_over = {}) = 0;
 };
 
 }  // namespace attune

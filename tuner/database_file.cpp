@@ -54,6 +54,11 @@ std::string uri_of(const fs::path& path, const char* query) {
   return uri + "?" + query;
 }
 
+std::unique_ptr<Connection> connect_immutable(const fs::path& path) {
+  return std::make_unique<Connection>(uri_of(path, "mode=ro&immutable=1"),
+                                      SQLITE_OPEN_READONLY | SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX);
+}
+
 void check_integrity(Connection& connection) {
   const std::string verdict = connection.text("PRAGMA quick_check(1)");
   if (verdict != "ok") throw Failure{SQLITE_CORRUPT, verdict};
@@ -74,12 +79,11 @@ std::unique_ptr<Connection> connect_for_reading(const fs::path& path) {
     const auto log_bytes = fs::file_size(path.string() + "-wal", error);
     if (!error && log_bytes > 0)
       throw Failure{failure.code, "its write-ahead log is not merged and its folder is read-only"};
-    return std::make_unique<Connection>(uri_of(path, "mode=ro&immutable=1"),
-                                        SQLITE_OPEN_READONLY | SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX);
+    return connect_immutable(path);
   }
 }
 
-DatabaseFile::DatabaseFile(fs::path path) : path_(std::move(path)), owner_(::getpid()) { open(); }
+DatabaseFile::DatabaseFile(fs::path path, Use use) : path_(std::move(path)), use_(use), owner_(::getpid()) { open(); }
 
 Connection& DatabaseFile::connection() {
   // The child of a fork leaves its parent's connection untouched, which closing it would not.
@@ -103,6 +107,10 @@ std::string DatabaseFile::explain(const Failure& failure) const {
 }
 
 void DatabaseFile::open() {
+  if (use_ == Use::shipped) {
+    open_shipped();
+    return;
+  }
   if (path_.empty()) {
     stand_empty("there is no place for the tuning database: set HOME, XDG_DATA_HOME or ATTUNE_DATABASE");
     return;
@@ -121,6 +129,23 @@ void DatabaseFile::open() {
     } else {
       stand_empty(fmt::format("{} cannot be opened: {}", path_.string(), explain(failure)));
     }
+  }
+}
+
+void DatabaseFile::open_shipped() {
+  try {
+    connection_ = connect_immutable(path_);
+    check_integrity(*connection_);
+    if (connection_->integer("PRAGMA application_id") != kApplicationId) {
+      stand_empty(fmt::format("the system database {} is not a tuning database; it is not used", path_.string()));
+      return;
+    }
+    read_as_newest(*connection_);
+    read_only_ = true;
+    read_only_because_ = "it is the system database, which is only read";
+  } catch (const Failure& failure) {
+    stand_empty(
+        fmt::format("the system database {} cannot be read ({}); it is not used", path_.string(), failure.message));
   }
 }
 

@@ -15,7 +15,11 @@ namespace attune {
 /// in notes() for whatever was found amiss. Not thread-safe.
 class DatabaseFile {
  public:
-  explicit DatabaseFile(std::filesystem::path path);
+  enum class Use {
+    own,      ///< of this user: created, migrated, written
+    shipped,  ///< a system's: opened immutable, so that not even a lock is taken
+  };
+  explicit DatabaseFile(std::filesystem::path path, Use use = Use::own);
   DatabaseFile(const DatabaseFile&) = delete;
   DatabaseFile& operator=(const DatabaseFile&) = delete;
 
@@ -33,6 +37,7 @@ class DatabaseFile {
  private:
   void open();
   void open_file();
+  void open_shipped();
   /// Throws Failure for a corrupt file. False if this program must not write to it; then something else has been
   /// opened.
   bool inspect();
@@ -44,6 +49,7 @@ class DatabaseFile {
   std::filesystem::path keep_aside(std::error_code& error) const;
 
   const std::filesystem::path path_;
+  const Use use_;
   std::vector<std::string> notes_;
   bool read_only_ = false;
   std::string read_only_because_;

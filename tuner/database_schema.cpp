@@ -79,6 +79,8 @@ CREATE INDEX measurement_by_question ON measurement (problem_id, device_id, conf
                                                     R"sql(
 ALTER TABLE measurement ADD COLUMN race TEXT NOT NULL DEFAULT '';      -- UTC, when it began; '': not raced
 ALTER TABLE measurement ADD COLUMN place INTEGER NOT NULL DEFAULT 0;   -- in the race, from 1; 0: not raced
+
+CREATE INDEX problem_by_class ON problem (pass, dtype, head_dim, mask, alignment);
 )sql"};
 
 // What a connection that cannot migrate lays over the tables of version i + 1, so that they are read as those of the

@@ -3,14 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
-#include <map>
 #include <mutex>
 #include <tuple>
 
 #include "generator/error.h"
-#include "generator/generate.h"
 #include "tuner/database_file.h"
 #include "tuner/database_rows.h"
 #include "tuner/sqlite.h"
@@ -28,27 +27,25 @@ double log2_distance(std::int64_t a, std::int64_t b) {
   return std::abs(std::log2(static_cast<double>(a)) - std::log2(static_cast<double>(b)));
 }
 
-double shape_distance(const AttentionProblem& a, const AttentionProblem& b) {
+struct Shape {
+  std::int64_t batch, heads_q, heads_kv, seq_q, seq_kv, mask_offset;
+  friend bool operator==(const Shape&, const Shape&) = default;
+};
+
+double distance(const Shape& a, const Shape& b) {
   return log2_distance(a.seq_q, b.seq_q) + log2_distance(a.seq_kv, b.seq_kv) +
          log2_distance(a.batch * a.heads_q, b.batch * b.heads_q) +
          log2_distance(a.heads_q / a.heads_kv, b.heads_q / b.heads_kv);
 }
 
-// Scale and layout change neither the work nor the kernel.
-bool same_but_scale_and_layout(AttentionProblem a, const AttentionProblem& b) {
-  a.softmax_scale = b.softmax_scale;
-  a.layout = b.layout;
-  return a == b;
-}
-
 }  // namespace
 
 struct TuningDatabase::State {
-  explicit State(fs::path path) : file(std::move(path)) {}
+  State(fs::path path, DatabaseFile::Use use) : file(std::move(path), use) {}
 
   mutable std::mutex mutex;  // guards what follows
   DatabaseFile file;
-  std::map<std::tuple<std::string, std::string, int>, std::optional<ConfigChoice>> answers;
+  std::atomic<std::uint64_t> generation{0};
 
   // Runs a query of rows; a failure becomes an Error.
   template <typename Query>
@@ -107,67 +104,35 @@ ORDER BY m.rigor DESC, m.race DESC, m.place, m.ranking_us, m.config
     }
   }
 
-  struct Neighbour {
-    std::string text;
-    AttentionProblem problem;
-    bool exact = false;
-    double distance = 0;
-  };
-
-  static std::vector<Neighbour> neighbours(Connection& db, const AttentionProblem& problem, const std::string& device,
-                                           int sm_count) {
-    Statement query(
-        db,
-        "SELECT p.text FROM problem p WHERE p.pass = ? AND p.dtype = ? AND p.head_dim = ? AND p.mask = ? AND "
-        "p.alignment = ? AND EXISTS (SELECT 1 FROM measurement m JOIN device d ON d.id = m.device_id "
-        "WHERE m.problem_id = p.id AND d.name = ? AND d.sm_count = ?)");
+  // From the columns alone: parsing every text would cost more than the query.
+  static std::vector<TunedShape> near(Connection& db, const AttentionProblem& problem) {
+    Statement query(db,
+                    "SELECT p.text, d.name, d.sm_count, p.batch, p.heads_q, p.heads_kv, p.seq_q, p.seq_kv, "
+                    "p.mask_offset FROM problem p JOIN device d "
+                    "WHERE p.pass = ? AND p.dtype = ? AND p.head_dim = ? AND p.mask = ? AND p.alignment = ? AND "
+                    "EXISTS (SELECT 1 FROM measurement m WHERE m.problem_id = p.id AND m.device_id = d.id)");
     query.bind(to_string(problem.pass))
         .bind(to_string(problem.dtype))
         .bind(problem.head_dim)
         .bind(mask_text(problem.mask))
-        .bind(problem.alignment)
-        .bind(device)
-        .bind(sm_count);
-    std::vector<Neighbour> found;
+        .bind(problem.alignment);
+    const Shape asked{problem.batch, problem.heads_q, problem.heads_kv,
+                      problem.seq_q, problem.seq_kv,  problem.mask_offset};
+    std::vector<TunedShape> found;
     while (query.step()) {
-      Neighbour neighbour;
-      neighbour.text = query.text(0);
-      try {
-        neighbour.problem = parse_problem(neighbour.text);
-      } catch (const Error&) {
-        continue;
-      }
-      neighbour.exact = same_but_scale_and_layout(neighbour.problem, problem);
-      neighbour.distance = shape_distance(neighbour.problem, problem);
-      found.push_back(std::move(neighbour));
+      const Shape shape{query.integer(3), query.integer(4), query.integer(5),
+                        query.integer(6), query.integer(7), query.integer(8)};
+      found.push_back(
+          {query.text(0), query.text(1), static_cast<int>(query.integer(2)), shape == asked, distance(shape, asked)});
     }
-    const std::string asked = canonical_text(problem);
-    std::sort(found.begin(), found.end(), [&](const Neighbour& a, const Neighbour& b) {
-      return std::tuple(!a.exact, a.distance, a.text != asked, std::string_view(a.text)) <
-             std::tuple(!b.exact, b.distance, b.text != asked, std::string_view(b.text));
+    const std::string asked_text = canonical_text(problem);
+    std::sort(found.begin(), found.end(), [&](const TunedShape& a, const TunedShape& b) {
+      return std::tuple(!a.same_problem, a.distance, a.problem != asked_text, std::string_view(a.problem),
+                        std::string_view(a.device),
+                        a.sm_count) < std::tuple(!b.same_problem, b.distance, b.problem != asked_text,
+                                                 std::string_view(b.problem), std::string_view(b.device), b.sm_count);
     });
     return found;
-  }
-
-  static std::optional<ConfigChoice> look_up(Connection& db, const AttentionProblem& problem,
-                                             const DeviceSpec& device) {
-    const std::vector<Neighbour> candidates = neighbours(db, problem, device.name, device.sm_count);
-    for (const bool estimates : {false, true}) {
-      for (const Neighbour& neighbour : candidates) {
-        std::optional<ConfigChoice> choice;
-        each_ranked(db, neighbour.text, device.name, device.sm_count, [&](const Measurement& row) {
-          if ((row.rigor == Rigor::estimate) != estimates) return false;
-          if (!infeasibility(problem, row.config, device).empty()) return false;
-          choice = ConfigChoice{row.config, neighbour.exact ? ConfigOrigin::exact : ConfigOrigin::nearest_shape,
-                                neighbour.text};
-          if (!neighbour.exact) choice->detail += fmt::format(", at distance {:.2f}", neighbour.distance);
-          choice->detail += estimates ? ", by the cost model" : fmt::format(", {:.1f} us", row.median_us);
-          return true;
-        });
-        if (choice) return choice;
-      }
-    }
-    return std::nullopt;
   }
 };
 
@@ -182,7 +147,15 @@ fs::path TuningDatabase::default_path() {
   return {};
 }
 
-TuningDatabase::TuningDatabase(fs::path path) : state_(std::make_unique<State>(std::move(path))) {}
+TuningDatabase::TuningDatabase(fs::path path)
+    : state_(std::make_unique<State>(std::move(path), DatabaseFile::Use::own)) {}
+TuningDatabase::TuningDatabase(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+std::shared_ptr<TuningDatabase> TuningDatabase::open_shipped(fs::path path) {
+  auto state = std::make_unique<State>(std::move(path), DatabaseFile::Use::shipped);
+  return std::shared_ptr<TuningDatabase>(new TuningDatabase(std::move(state)));
+}
+
 TuningDatabase::~TuningDatabase() = default;
 
 void TuningDatabase::append(const Measurement& measurement) {
@@ -211,7 +184,7 @@ TuningDatabase::Appended TuningDatabase::append_all(const std::vector<Measuremen
       }
     }
     transaction.commit();
-    state_->answers.clear();
+    ++state_->generation;
     return appended;
   } catch (const Failure& failure) {
     throw refuse(state_->file.explain(failure));
@@ -243,15 +216,31 @@ std::optional<Measurement> TuningDatabase::best(const AttentionProblem& problem,
   });
 }
 
+std::vector<TuningDatabase::TunedShape> TuningDatabase::near(const AttentionProblem& problem) const {
+  return state_->ask([&](Connection& db) { return State::near(db, problem); });
+}
+
+std::vector<Measurement> TuningDatabase::ranked(const std::string& problem_text, const std::string& device,
+                                                int sm_count) const {
+  return state_->ask([&](Connection& db) {
+    std::vector<Measurement> rows;
+    State::each_ranked(db, problem_text, device, sm_count, [&](const Measurement& row) {
+      rows.push_back(row);
+      return false;
+    });
+    return rows;
+  });
+}
+
 std::vector<KernelConfig> TuningDatabase::winners_of_neighbours(const AttentionProblem& problem,
                                                                 const std::string& device, int sm_count,
                                                                 int count) const {
   return state_->ask([&](Connection& db) {
     std::vector<KernelConfig> winners;
-    for (const State::Neighbour& neighbour : State::neighbours(db, problem, device, sm_count)) {
+    for (const TunedShape& shape : State::near(db, problem)) {
       if (static_cast<int>(winners.size()) >= count) break;
-      if (neighbour.exact) continue;
-      State::each_ranked(db, neighbour.text, device, sm_count, [&](const Measurement& row) {
+      if (shape.same_problem || shape.device != device || shape.sm_count != sm_count) continue;
+      State::each_ranked(db, shape.problem, device, sm_count, [&](const Measurement& row) {
         if (std::find(winners.begin(), winners.end(), row.config) == winners.end()) winners.push_back(row.config);
         return true;
       });
@@ -280,21 +269,7 @@ std::vector<TuningDatabase::Entry> TuningDatabase::list() const {
   });
 }
 
-std::optional<ConfigChoice> TuningDatabase::find(const AttentionProblem& problem, const DeviceSpec& device) {
-  const std::lock_guard lock(state_->mutex);
-  try {
-    const std::tuple key(canonical_text(problem), device.name, device.sm_count);
-    const auto known = state_->answers.find(key);
-    if (known != state_->answers.end()) return known->second;
-    const auto answer = State::look_up(state_->file.connection(), problem, device);
-    state_->answers.emplace(key, answer);
-    return answer;
-  } catch (const Failure&) {
-    return std::nullopt;  // locked, or damaged meanwhile: a miss, and the next call asks again
-  } catch (const Error&) {
-    return std::nullopt;
-  }
-}
+std::uint64_t TuningDatabase::generation() const { return state_->generation; }
 
 bool TuningDatabase::read_only() const { return state_->file.read_only(); }
 const fs::path& TuningDatabase::path() const { return state_->file.path(); }

@@ -7,27 +7,28 @@
 #include <string>
 #include <vector>
 
-#include "runtime/config_source.h"
 #include "tuner/measurement.h"
 
 namespace attune {
 
 /// Append-only measurements in SQLite; "best" is a query. Safe under several processes (WAL where the file system
-/// allows it, busy timeout, BEGIN IMMEDIATE). As a ConfigSource it answers from memory after the first look at a
-/// problem.
+/// allows it, busy timeout, BEGIN IMMEDIATE). Thread-safe. TunedConfigs picks from one or two of them.
 ///
 /// Opening never throws: a missing file is created (its folder too); a corrupt one is renamed to NAME.corrupt-TIMESTAMP
 /// and a fresh one is begun; one with a newer schema, or that cannot be written, opens read-only; one that cannot be
 /// opened at all, or that belongs to another program, is left alone and stands as an empty read-only database. Each of
 /// these leaves a sentence in notes().
-class TuningDatabase : public ConfigSource {
+class TuningDatabase {
  public:
   /// $ATTUNE_DATABASE, else $XDG_DATA_HOME/attune/tuning.db, else $HOME/.local/share/attune/tuning.db; empty if none of
   /// them is set.
   static std::filesystem::path default_path();
 
   explicit TuningDatabase(std::filesystem::path path = default_path());
-  ~TuningDatabase() override;
+  /// A database that was shipped (see system_database.h): opened immutable, never written, replaced or migrated. One
+  /// that cannot be read stands as an empty one and leaves a sentence in notes().
+  static std::shared_ptr<TuningDatabase> open_shipped(std::filesystem::path path);
+  ~TuningDatabase();
 
   /// Durable when it returns; an empty created_at becomes the time of the call. A row that is stored already (equal in
   /// every field) is not stored twice. Throws Error(database) if nothing can be written (read-only, disk full), naming
@@ -50,7 +51,22 @@ class TuningDatabase : public ConfigSource {
   /// config text. Estimates are ranked by the prediction.
   std::optional<Measurement> best(const AttentionProblem& problem, const std::string& device, int sm_count) const;
 
-  /// What best() says of the nearest other shapes that were tuned on this device, at the distance of find(), nearest
+  /// A problem that a database has rows of, beside one that is asked for.
+  struct TunedShape {
+    std::string problem;  ///< its canonical text; one of a newer version may have features that this one cannot read
+    std::string device;
+    int sm_count = 0;
+    bool same_problem = false;  ///< the asked one, its scale and layout aside
+    double distance = 0;        ///< as near() says; 0 also between problems that differ in a mask's offset
+  };
+  /// Every shape with the same pass, dtype, head_dim, mask kind and alignment, on any device, at the distance
+  ///   |log2(Sq/Sq')| + |log2(Skv/Skv')| + |log2(B Hq / B' Hq')| + |log2(group/group')|.
+  /// The same problem comes first, then the nearest, ties by canonical text (the asked one's own first) and device.
+  std::vector<TunedShape> near(const AttentionProblem& problem) const;
+  /// Rows that can be chosen, the first of them best()'s, in its order.
+  std::vector<Measurement> ranked(const std::string& problem_text, const std::string& device, int sm_count) const;
+
+  /// What best() says of the nearest other shapes that were tuned on this device, as near() has them, nearest
   /// first: each config once, at most `count`. Whether they fit this problem is not looked into.
   std::vector<KernelConfig> winners_of_neighbours(const AttentionProblem& problem, const std::string& device,
                                                   int sm_count, int count) const;
@@ -63,13 +79,8 @@ class TuningDatabase : public ConfigSource {
   };
   std::vector<Entry> list() const;  ///< every problem and device with a row, by canonical text
 
-  /// The best row of this problem (its scale and layout aside) on this device; else of the nearest tuned shape with the
-  /// same pass, dtype, head_dim, mask kind and alignment, at the distance
-  ///   |log2(Sq/Sq')| + |log2(Skv/Skv')| + |log2(B Hq / B' Hq')| + |log2(group/group')|,
-  /// ties by canonical text. Only configs that are feasible for the asked problem count. Measured rows come before
-  /// estimates whatever the distance; the detail of an answer from estimates says "by the cost model". A device is
-  /// known by name and number of SMs.
-  std::optional<ConfigChoice> find(const AttentionProblem& problem, const DeviceSpec& device) override;
+  /// How often this object has stored rows: answers that were derived from an earlier count may be old.
+  std::uint64_t generation() const;
 
   bool read_only() const;
   const std::filesystem::path& path() const;
@@ -77,6 +88,7 @@ class TuningDatabase : public ConfigSource {
 
  private:
   struct State;
+  explicit TuningDatabase(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
 

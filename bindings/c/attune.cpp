@@ -2,7 +2,6 @@
 
 #include <cstring>
 #include <exception>
-#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -13,7 +12,7 @@
 #include "attune/attention.h"
 #include "generator/error.h"
 #include "tuner/measurement.h"
-#include "tuner/tuning_database.h"
+#include "tuner/tuned_configs.h"
 
 using attune::AttentionProblem;
 using attune::AttentionRuntime;
@@ -164,21 +163,16 @@ struct Request {
   }
 };
 
-// Tuned configs come from the database, if there is one: a library call creates no file in a home folder.
-void use_database_once() {
+// Tuned configs come from the databases, if there are any: a library call creates no file in a home folder.
+void use_databases_once() {
   static std::once_flag once;
-  std::call_once(once, [] {
-    const std::filesystem::path path = attune::TuningDatabase::default_path();
-    std::error_code error;
-    if (path.empty() || !std::filesystem::exists(path, error)) return;
-    attune::set_default_config_source(std::make_shared<attune::TuningDatabase>(path));
-  });
+  std::call_once(once, attune::use_tuned_configs);
 }
 
 AttentionRuntime& runtime_for(const Request& request) {
   // A problem that cannot be answered anywhere is refused for what it is, also where there is no GPU.
   attune::validate(request.problem);
-  use_database_once();
+  use_databases_once();
   return request.device == 0 ? attune::current_runtime() : attune::runtime_of(request.device - 1);
 }
 
@@ -227,8 +221,8 @@ attune_status attune_describe(const attune_problem* problem, char* text, size_t 
     const Request request(problem);
     const auto prepared = runtime_for(request).prepare(request.problem);
     const attune::ConfigChoice& choice = prepared->choice;
-    const std::string whole =
-        canonical_text(choice.config) + "\n" + std::string(to_string(choice.origin)) + "\n" + choice.detail;
+    const std::string whole = canonical_text(choice.config) + "\n" + std::string(to_string(choice.origin)) + "\n" +
+                              choice.detail + "\n" + choice.tune_command;
     if (bytes != nullptr) *bytes = whole.size() + 1;
     if (capacity == 0) return;
     const std::size_t written = whole.size() < capacity ? whole.size() : capacity - 1;

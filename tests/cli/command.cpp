@@ -63,6 +63,7 @@ CommandResult run_attune_to(const std::string& stdout_path, const std::vector<st
   command.insert(command.end(), arguments.begin(), arguments.end());
   std::map<std::string, std::string> changes = environment;
   changes.try_emplace("ATTUNE_DATABASE", folder / "none.db");
+  changes.try_emplace("ATTUNE_SYSTEM_DATABASE", "");
   std::vector<std::string> variables = environment_with(changes);
 
   posix_spawn_file_actions_t actions;

@@ -74,6 +74,31 @@ TEST_CASE("db: export, import, merge, prune, info, doctor and vacuum", "[nogpu]"
     CHECK(run_attune({"db", "import", folder / "none.json", "--database", other}).status == 2);
     CHECK(run_attune({"db", "import", folder.path().string(), "--database", other}).status == 2);
   }
+  SECTION("a preset and the system database that is made of it") {
+    Measurement winner = row("sm80 q64 kv64 w4 st2", 4);
+    winner.race = "2025-03-04T00:00:00.000000Z";
+    winner.place = 1;
+    TuningDatabase(file).append(winner);
+    const std::string preset = folder / "preset.json", system = folder / "share/attune/system.db";
+    const CommandResult best = run_attune({"db", "export", "--best", "--output", preset, "--json"}, environment);
+    CHECK(best.status == 0);
+    CHECK(best.json().at("rows") == 1);
+    const nlohmann::json entry = nlohmann::json::parse(read_file(preset)).at("measurements").at(0);
+    CHECK(entry.at("samples_us").empty());
+    CHECK(entry.at("median_us") == 91.25);
+    CHECK(entry.at("place") == 1);
+    const CommandResult shipped = run_attune({"db", "ship", preset, "--output", system, "--json"});
+    CHECK(shipped.status == 0);
+    CHECK(shipped.json().at("rows") == 1);
+    CHECK(run_attune({"db", "ship", preset, preset, "--output", folder / "twice.db"}).status == 0);
+    CHECK(read_file(folder / "twice.db") == read_file(system));
+    CHECK(run_attune({"db", "ship", "--output", folder / "empty.db"}).status == 0);
+    CHECK(run_attune({"db", "ship", file, "--output", system}).status == 2);  // not an export
+    CHECK(run_attune({"db", "ship", preset}).status == 2);
+    const CommandResult listed = run_attune({"db", "best", "--database", folder / "twice.db"});
+    CHECK_THAT(listed.out, ContainsSubstring("place 1 in the race of 2025-03-04"));
+    CHECK(run_attune({"db", "doctor", "--database", system}).status == 0);
+  }
   SECTION("merge") {
     TuningDatabase(other).append(row("sm80 q128 kv128 w8 st2", 5));
     for (const int expected : {1, 0}) {

@@ -2,6 +2,7 @@
 #include "tests/catch.h"
 #include "tests/cli/command.h"
 #include "tests/tuner/test_files.h"
+#include "tuner/system_database.h"
 #include "tuner/tuning_database.h"
 
 using namespace attune::testing;
@@ -110,6 +111,68 @@ TEST_CASE("explain: a problem of another scale is answered by the same rows, ano
   CHECK(nearest.at("candidates").at(0).at("status") == "not_tried");
   CHECK_THAT(nearest.at("tune_command").get<std::string>(),
              ContainsSubstring("attune tune --problem \"forward bf16 b2 hq8 sq2048 d64 causal\""));
+}
+
+TEST_CASE("explain: a user's rows over the system's, origins, and what would tune the problem", "[nogpu]") {
+  const attune::test::TemporaryFolder folder;
+  const std::string user = (folder / "tuning.db").string(), system = (folder / "system.db").string();
+  const std::string other = "forward bf16 b2 hq8 sq2048 d64 causal";
+  Measurement elsewhere = row_of("sm80 q64 kv32 w4 st2", 300);
+  elsewhere.device = "NVIDIA H100 80GB HBM3";
+  elsewhere.problem = attune::parse_problem("forward fp16 b2 hq8 sq1024 d64 causal");
+  attune::write_system_database(system, {row_of("sm80 q64 kv64 w4 st2", 100), elsewhere});
+  std::map<std::string, std::string> environment = kNoGpu;
+  environment["ATTUNE_DATABASE"] = user;
+  environment["ATTUNE_SYSTEM_DATABASE"] = system;
+  const auto ask = [&](const std::string& problem, const std::string& target = "h200") {
+    const CommandResult result =
+        run_attune({"explain", "--problem", problem, "--target", target, "--json"}, environment);
+    INFO(result.err);
+    REQUIRE(result.status == 0);
+    return result.json();
+  };
+
+  nlohmann::json document = ask(kProblem);
+  CHECK(document.at("origin") == "exact");
+  CHECK_THAT(document.at("origin_detail").get<std::string>(), ContainsSubstring("system database"));
+  CHECK(document.at("candidates").at(0).at("database") == "system");
+  CHECK_FALSE(document.contains("tune_command"));
+  CHECK_FALSE(std::filesystem::exists(user));
+
+  Measurement mine = row_of("sm80 q128 kv64 w4 st2", 120);
+  mine.race = "2025-03-04T00:00:00.000000Z";
+  mine.place = 1;
+  attune::TuningDatabase(user).append(mine);
+  document = ask(kProblem);
+  CHECK(document.at("config") == "sm80 q128 kv64 w4 st2");
+  CHECK_THAT(document.at("origin_detail").get<std::string>(), ContainsSubstring("user database"));
+  CHECK(document.at("candidates").at(0).at("place") == 1);
+  CHECK_THAT(document.at("candidates").at(1).at("why_not").get<std::string>(), ContainsSubstring("system database"));
+
+  document = ask(other);
+  CHECK(document.at("origin") == "nearest shape");
+  CHECK_THAT(document.at("tune_command").get<std::string>(), ContainsSubstring("attune tune --problem \"" + other));
+  document = ask("forward fp16 b2 hq8 sq1024 d64 causal");
+  CHECK(document.at("origin") == "nearest device");
+  CHECK_THAT(document.at("origin_detail").get<std::string>(), ContainsSubstring("NVIDIA H100 80GB HBM3 with 132 SMs"));
+  CHECK(document.contains("tune_command"));
+  document = ask(kProblem, "a100");
+  CHECK(document.at("origin") == "default");
+  CHECK(document.contains("tune_command"));
+
+  const CommandResult text = run_attune({"explain", "--problem", other, "--target", "h200"}, environment);
+  CHECK_THAT(text.out, ContainsSubstring("nearest shape (" + kProblem) && ContainsSubstring("user database") &&
+                           ContainsSubstring("attune tune --problem"));
+
+  // One that is damaged is told of, and the user's answers.
+  write_file(system, "no database");
+  const CommandResult damaged =
+      run_attune({"explain", "--problem", kProblem, "--target", "h200", "--json"}, environment);
+  CHECK(damaged.status == 0);
+  CHECK(damaged.json().at("config") == "sm80 q128 kv64 w4 st2");
+  CHECK_THAT(damaged.err, ContainsSubstring(system));
+  environment["ATTUNE_SYSTEM_DATABASE"] = "";
+  CHECK(run_attune({"explain", "--problem", kProblem, "--target", "h200", "--json"}, environment).err.empty());
 }
 
 TEST_CASE("explain without rows says so and shows the model's ranking", "[nogpu]") {

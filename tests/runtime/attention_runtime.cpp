@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 #include <set>
 #include <thread>
@@ -43,9 +44,25 @@ struct FixedSource : ConfigSource {
   std::string config;
   int asked = 0;
   explicit FixedSource(std::string text) : config(std::move(text)) {}
-  std::optional<ConfigChoice> find(const AttentionProblem&, const DeviceSpec&) override {
-    ++asked;
-    return ConfigChoice{parse_config(config), ConfigOrigin::exact, "a test"};
+  std::optional<ConfigChoice> find(const AttentionProblem&, const DeviceSpec&,
+                                   const std::vector<KernelConfig>& passed_over) override {
+    if (passed_over.empty()) ++asked;
+    return ConfigChoice{parse_config(config), ConfigOrigin::exact, "a test", ""};
+  }
+};
+
+// The first of a list that was not passed over.
+struct ListSource : ConfigSource {
+  std::vector<std::string> configs;
+  explicit ListSource(std::vector<std::string> texts) : configs(std::move(texts)) {}
+  std::optional<ConfigChoice> find(const AttentionProblem&, const DeviceSpec&,
+                                   const std::vector<KernelConfig>& passed_over) override {
+    for (const std::string& text : configs) {
+      const KernelConfig config = parse_config(text);
+      if (std::find(passed_over.begin(), passed_over.end(), config) == passed_over.end())
+        return ConfigChoice{config, ConfigOrigin::exact, "row of " + text, ""};
+    }
+    return std::nullopt;
   }
 };
 
@@ -164,6 +181,54 @@ TEST_CASE("a config that does not fit the very problem is never launched", "[nog
   CHECK_THAT(error_of(ErrorCode::infeasible_config,
                       [&] { runtime.launch(*prepared, misfit, packed_tensors(misfit), nullptr, 0, nullptr); }),
              ContainsSubstring("1280"));
+}
+
+TEST_CASE("a pick that does not fit or compile gives way to the next, at last to the default, and it is told",
+          "[nogpu]") {
+  auto device = std::make_shared<FakeDevice>(h200());
+  const std::string a = "sm80 q64 kv32 w4 st2", b = "sm80 q64 kv64 w4 st2", c = "sm80 q128 kv32 w4 st2",
+                    d = "sm80 q128 kv48 w4 st2", misfit = "sm80 q64 kv32 w4 st2 whole";
+  const AttentionProblem problem = make_problem(DataType::bf16, 1, 4, 1000, 64);
+  AttentionRuntime runtime(device, std::make_shared<ListSource>(std::vector<std::string>{misfit, a, b, c, d}));
+  const std::string standard = canonical_text(default_config(problem, h200()));
+  REQUIRE((standard != a && standard != b && standard != c && standard != d));
+
+  SECTION("the next one") {
+    device->refused = {a};
+    const auto prepared = runtime.prepare(problem);
+    CHECK(canonical_text(prepared->choice.config) == b);
+    CHECK(prepared->choice.origin == ConfigOrigin::exact);
+    CHECK(prepared->choice.detail == "row of " + b + "; " + a + " did not compile");
+    CHECK(device->compiled.size() == 1);
+    runtime.forward(problem, packed_tensors(problem), nullptr, 0, nullptr);
+    CHECK(device->launched.size() == 1);
+    // It is not tried again, for another length neither, though it would compile by now.
+    device->refused.clear();
+    CHECK(canonical_text(runtime.prepare(make_problem(DataType::bf16, 1, 4, 3000, 64))->choice.config) == b);
+    CHECK(canonical_text(runtime.prepare(make_problem(DataType::fp16, 1, 4, 1000, 64))->choice.config) == a);
+  }
+  SECTION("the default after three") {
+    device->refused = {a, b, c};
+    const auto prepared = runtime.prepare(problem);
+    CHECK(canonical_text(prepared->choice.config) == standard);
+    CHECK(prepared->choice.origin == ConfigOrigin::default_config);
+    CHECK_THAT(prepared->choice.detail, ContainsSubstring(a + ", " + b + ", " + c + " did not compile"));
+    CHECK_THAT(prepared->choice.tune_command, ContainsSubstring("attune tune --problem \"" + canonical_text(problem)));
+  }
+  SECTION("a default that does not compile is an error") {
+    device->refused = {"sm80"};
+    CHECK_THAT(error_of(ErrorCode::compile_failed, [&] { runtime.prepare(problem); }), ContainsSubstring("refused"));
+  }
+  SECTION("so is anything that is not about the kernel") {
+    device->refused = {a};
+    device->refusal = ErrorCode::nvrtc_unavailable;
+    error_of(ErrorCode::nvrtc_unavailable, [&] { runtime.prepare(problem); });
+  }
+  SECTION("a source that insists is not asked for ever") {
+    device->refused = {a};
+    AttentionRuntime stubborn(device, std::make_shared<FixedSource>(a));
+    CHECK(stubborn.prepare(problem)->choice.origin == ConfigOrigin::default_config);
+  }
 }
 
 TEST_CASE("a given config is used, or refused with the reasons", "[nogpu]") {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "generator/error.h"
 #include "runtime/device.h"
 
 namespace attune::testing {
@@ -28,12 +29,17 @@ class FakeDevice final : public Device {
   std::vector<KernelLaunch> compiled;
   std::vector<Launch> launched;
   bool capturing = false;
+  std::vector<std::string> refused;               // kernels whose source holds one of these texts do not compile
+  ErrorCode refusal = ErrorCode::compile_failed;  // of those
 
   const DeviceSpec& spec() const override { return spec_; }
   KernelTarget target() const override { return KernelTarget::cuda; }
   std::string description() const override { return "fake"; }
   Toolchain toolchain() const override { return {"none", "none"}; }
   std::shared_ptr<const CompiledKernel> compile(const KernelLaunch& launch) override {
+    for (const std::string& text : refused) {
+      if (launch.source.find(text) != std::string::npos) throw Error(refusal, "refused: " + text);
+    }
     compiled.push_back(launch);
     auto kernel = std::make_shared<Kernel>();
     kernel->entry = launch.entry;

@@ -227,89 +227,6 @@ TEST_CASE("best: a race decides among rows of one rigor, the newest race, then t
   }
 }
 
-TEST_CASE("find: exact, then the nearest shape that is feasible, measured before estimated", "[nogpu]") {
-  const TemporaryFolder folder;
-  TuningDatabase database(folder / "tuning.db");
-  DeviceSpec h200 = find_device("h200");
-  REQUIRE(h200.name == kDevice);
-  const auto add = [&](const std::string& problem, const std::string& config, double us, Rigor rigor = Rigor::measure) {
-    Measurement row = example_measurement(problem, config, us);
-    row.sm_count = h200.sm_count;
-    row.rigor = rigor;
-    row.predicted_us = us;
-    database.append(row);
-  };
-  const auto find = [&](const std::string& problem) { return database.find(parse_problem(problem), h200); };
-
-  REQUIRE_FALSE(find("forward bf16 b1 hq8 sq2048 d64"));
-  add("forward bf16 b1 hq8 sq4096 d64", "sm80 q128 kv64 w4 st2 whole", 50);
-  add("forward bf16 b1 hq8 sq4096 d64", "sm80 q64 kv64 w4 st2", 70);
-  add("forward bf16 b1 hq8 sq16384 d64", "sm80 q128 kv128 w8 st2", 900);
-
-  auto choice = find("forward bf16 b1 hq8 sq4096 d64");
-  REQUIRE(choice);
-  REQUIRE(choice->origin == ConfigOrigin::exact);
-  REQUIRE(canonical_text(choice->config) == "sm80 q128 kv64 w4 st2 whole");
-
-  SECTION("scale and layout do not make another problem") {
-    choice = find("forward bf16 b1 hq8 sq4096 d64 scale0.3 bhsd");
-    REQUIRE(choice);
-    REQUIRE(choice->origin == ConfigOrigin::exact);
-  }
-  SECTION("nearest, whole tiles where they fit") {
-    choice = find("forward bf16 b1 hq8 sq2048 d64");
-    REQUIRE(choice);
-    REQUIRE(choice->origin == ConfigOrigin::nearest_shape);
-    REQUIRE(canonical_text(choice->config) == "sm80 q128 kv64 w4 st2 whole");
-    // Two lengths, a factor of two each.
-    REQUIRE_THAT(choice->detail, ContainsSubstring("sq4096") && ContainsSubstring("distance 2.00"));
-    choice = find("forward bf16 b1 hq8 sq12000 d64");
-    REQUIRE(choice);
-    REQUIRE_THAT(choice->detail, ContainsSubstring("sq16384"));
-  }
-  SECTION("a config that does not fit the asked problem is passed over") {
-    choice = find("forward bf16 b1 hq8 sq4001 d64");
-    REQUIRE(choice);
-    REQUIRE(canonical_text(choice->config) == "sm80 q64 kv64 w4 st2");
-  }
-  SECTION("batch times heads and the group size count") {
-    add("forward bf16 b8 hq8 sq2048 d64", "sm80 q64 kv32 w4 st2", 100);
-    choice = find("forward bf16 b4 hq8 sq2048 d64");  // 1 from this, 2 + 2 from the other
-    REQUIRE(choice);
-    REQUIRE_THAT(choice->detail, ContainsSubstring("b8") && ContainsSubstring("distance 1.00"));
-    choice = find("forward bf16 b8 hq8 hkv1 sq2048 d64");
-    REQUIRE(choice);
-    REQUIRE_THAT(choice->detail, ContainsSubstring("distance 3.00"));
-  }
-  SECTION("another kernel class or device is no neighbour") {
-    REQUIRE_FALSE(find("forward fp16 b1 hq8 sq4096 d64"));
-    REQUIRE_FALSE(find("forward bf16 b1 hq8 sq4096 d128"));
-    REQUIRE_FALSE(find("forward bf16 b1 hq8 sq4096 d64 causal"));
-    REQUIRE_FALSE(find("forward bf16 b1 hq8 sq4096 d64 align2"));
-    h200.sm_count -= 1;
-    REQUIRE_FALSE(find("forward bf16 b1 hq8 sq4096 d64"));
-  }
-  SECTION("estimates answer only if nothing was measured") {
-    add("forward fp16 b1 hq8 sq64 d64", "sm80 q64 kv64 w4 st2", 3, Rigor::estimate);
-    choice = find("forward fp16 b1 hq8 sq64 d64");
-    REQUIRE(choice);
-    REQUIRE(choice->origin == ConfigOrigin::exact);
-    REQUIRE_THAT(choice->detail, ContainsSubstring("by the cost model"));
-    add("forward fp16 b1 hq8 sq128 d64", "sm80 q128 kv64 w4 st2", 3);
-    choice = find("forward fp16 b1 hq8 sq64 d64");  // appending made it forget the answer
-    REQUIRE(choice);
-    REQUIRE(choice->origin == ConfigOrigin::nearest_shape);
-    REQUIRE_THAT(choice->detail, !ContainsSubstring("by the cost model"));
-  }
-  SECTION("answers are remembered, and rows that this version cannot read are misses") {
-    run_sql(folder / "tuning.db", "UPDATE measurement SET config = 'sm999 nonsense'");
-    REQUIRE(find("forward bf16 b1 hq8 sq4096 d64"));
-    TuningDatabase fresh(folder / "tuning.db");
-    REQUIRE_FALSE(fresh.find(parse_problem("forward bf16 b1 hq8 sq4096 d64"), h200));
-    REQUIRE_FALSE(fresh.best(parse_problem("forward bf16 b1 hq8 sq4096 d64"), kDevice, h200.sm_count));
-  }
-}
-
 TEST_CASE("winners of neighbours: the best of each other shape, nearest first, each config once", "[nogpu]") {
   const TemporaryFolder folder;
   TuningDatabase database(folder / "tuning.db");
@@ -415,7 +332,7 @@ TEST_CASE("another program's database is left alone", "[nogpu]") {
   REQUIRE(database.read_only());
   REQUIRE_THAT(database.notes().at(0), ContainsSubstring("another program"));
   REQUIRE_THAT(failure_of(database, example_measurement()), ContainsSubstring(file.string()));
-  REQUIRE_FALSE(database.find(example_measurement().problem, find_device("h200")));
+  REQUIRE_FALSE(database.best(example_measurement().problem, kDevice, kSms));
   REQUIRE(ask_sql(file, "SELECT count(*) FROM sqlite_schema") == 1);
   REQUIRE(kept_aside(folder).empty());
 }
@@ -464,7 +381,7 @@ TEST_CASE("without a place for it the database is empty and says why", "[nogpu]"
   REQUIRE(database.notes().size() == 1);
   REQUIRE_THAT(database.notes()[0], ContainsSubstring(expected));
   REQUIRE(database.list().empty());
-  REQUIRE_FALSE(database.find(example_measurement().problem, find_device("h200")));
+  REQUIRE_FALSE(database.best(example_measurement().problem, kDevice, kSms));
   REQUIRE_THAT(failure_of(database, example_measurement()), ContainsSubstring(expected));
 }
 
@@ -594,7 +511,6 @@ TEST_CASE("four processes meet one corrupt file: it is kept aside once", "[nogpu
 TEST_CASE("threads share one database object", "[nogpu]") {
   const TemporaryFolder folder;
   TuningDatabase database(folder / "tuning.db");
-  const DeviceSpec h200 = find_device("h200");
   std::vector<std::thread> threads;
   std::atomic<int> failures{0};
   for (int t = 0; t < 4; ++t) {
@@ -604,7 +520,7 @@ TEST_CASE("threads share one database object", "[nogpu]") {
           Measurement row = example_measurement();
           row.samples_us = {1.0 + t, 2.0 + i};
           database.append(row);
-          if (!database.find(row.problem, h200)) ++failures;
+          if (!database.best(row.problem, kDevice, kSms)) ++failures;
         } catch (const Error&) {
           ++failures;
         }

@@ -31,8 +31,8 @@ int run(const BenchOptions& options) {
   for (const Operand operand : {Operand::q, Operand::k}) element_count(problem, operand);
   const ChosenDevice chosen = options.device.choose();
   if (!chosen.why.empty()) warn(chosen.why);
-  const std::shared_ptr<TuningDatabase> database = options.config.open_existing_database(options.output);
-  const ConfigChoice choice = options.config.pick(problem, chosen.spec, database.get());
+  const std::shared_ptr<TunedConfigs> tuned = options.config.open_tuned_configs(options.output);
+  const ConfigChoice choice = options.config.pick(problem, chosen.spec, tuned.get());
   const std::shared_ptr<Device> device = options.device.open(chosen);
   if (!device->can_time()) {
     throw Error(
@@ -55,7 +55,7 @@ int run(const BenchOptions& options) {
     print_field("problem", canonical_text(problem));
     print_field("device", device->description());
     print_field("config", canonical_text(choice.config));
-    print_field("origin", describe_origin(choice));
+    print_origin(choice);
     if (measurement.status == MeasurementStatus::ok) {
       print_field("median", fmt::format("{:.2f} us ({} samples, p20 {:.2f}, p80 {:.2f})", measurement.median_us,
                                         measurement.samples_us.size(), measurement.p20_us, measurement.p80_us));

@@ -58,10 +58,10 @@ int run(const CheckOptions& options) {
   for (const Operand operand : {Operand::q, Operand::k}) element_count(problem, operand);
   const ChosenDevice chosen = options.device.choose();
   if (!chosen.why.empty()) warn(chosen.why);
-  const std::shared_ptr<TuningDatabase> database = options.config.open_existing_database(options.output);
-  const ConfigChoice choice = options.config.pick(problem, chosen.spec, database.get());
+  const std::shared_ptr<TunedConfigs> tuned = options.config.open_tuned_configs(options.output);
+  const ConfigChoice choice = options.config.pick(problem, chosen.spec, tuned.get());
 
-  AttentionRuntime runtime(options.device.open(chosen), database);
+  AttentionRuntime runtime(options.device.open(chosen), tuned);
   const CheckOutcome outcome = check(runtime, problem, choice, options.problem.seed(), options.output);
   if (options.output.json) {
     Json document = {
@@ -75,7 +75,7 @@ int run(const CheckOptions& options) {
     print_field("problem", canonical_text(problem));
     print_field("device", runtime.device()->description());
     print_field("config", canonical_text(choice.config));
-    print_field("origin", describe_origin(choice));
+    print_origin(choice);
     print_errors(outcome.errors);
     print_field("status",
                 outcome.reason.empty() ? outcome.status : fmt::format("{}: {}", outcome.status, outcome.reason));

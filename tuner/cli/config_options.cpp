@@ -9,6 +9,7 @@
 #include "generator/error.h"
 #include "generator/generate.h"
 #include "tuner/cli/validators.h"
+#include "tuner/system_database.h"
 
 namespace attune::cli {
 namespace {
@@ -63,6 +64,15 @@ std::shared_ptr<TuningDatabase> ConfigOptions::open_existing_database(const Outp
   return database;
 }
 
+std::shared_ptr<TunedConfigs> ConfigOptions::open_tuned_configs(const OutputOptions& output) const {
+  std::shared_ptr<TuningDatabase> user = open_existing_database(output), system = open_system_database();
+  if (system) {
+    for (const std::string& note : system->notes()) warn(note);
+    output.say(fmt::format("system database {}", system->path().string()));
+  }
+  return std::make_shared<TunedConfigs>(std::move(user), std::move(system));
+}
+
 std::optional<KernelConfig> ConfigOptions::given() const {
   if (config_.empty()) return std::nullopt;
   return parse_config(config_);
@@ -78,17 +88,22 @@ ConfigChoice ConfigOptions::pick(const AttentionProblem& problem, const DeviceSp
           fmt::format("--config \"{}\" does not fit \"{}\" on {}: {}. `attune show space` lists configs that fit",
                       canonical_text(*config), canonical_text(problem), device.key, fmt::join(reasons, "; ")));
     }
-    return {*config, ConfigOrigin::given, ""};
+    return {*config, ConfigOrigin::given, "", ""};
   }
   if (source) {
     if (const std::optional<ConfigChoice> found = source->find(problem, device)) return *found;
   }
-  return {default_config(problem, device), ConfigOrigin::default_config, ""};
+  return {default_config(problem, device), ConfigOrigin::default_config, "", tune_command(problem)};
 }
 
 std::string describe_origin(const ConfigChoice& choice) {
   return choice.detail.empty() ? std::string(to_string(choice.origin))
                                : fmt::format("{} ({})", to_string(choice.origin), choice.detail);
+}
+
+void print_origin(const ConfigChoice& choice) {
+  print_field("origin", describe_origin(choice));
+  if (!choice.tune_command.empty()) print_field("to tune it", choice.tune_command);
 }
 
 }  // namespace attune::cli

@@ -10,6 +10,7 @@
 #include "generator/kernel_config.h"
 #include "runtime/config_source.h"
 #include "tuner/cli/output.h"
+#include "tuner/tuned_configs.h"
 #include "tuner/tuning_database.h"
 
 namespace attune::cli {
@@ -27,11 +28,14 @@ class ConfigOptions {
   /// The database if its file is there, else null: looking up a config leaves no file behind.
   std::shared_ptr<TuningDatabase> open_existing_database(const OutputOptions& output) const;
 
+  /// What picks a config: that database, if its file is there, over the system's. Shows the notes of both on stderr.
+  std::shared_ptr<TunedConfigs> open_tuned_configs(const OutputOptions& output) const;
+
   /// The config of --config, if there is one. Throws Error(invalid_argument).
   std::optional<KernelConfig> given() const;
 
-  /// What a call would use: the given config, else the database's, else the default. Throws Error(infeasible_config)
-  /// with the reasons for a given config that does not fit.
+  /// What a call would use: the given config, else what the source picks, else the default. Throws
+  /// Error(infeasible_config) with the reasons for a given config that does not fit.
   ConfigChoice pick(const AttentionProblem& problem, const DeviceSpec& device, ConfigSource* source) const;
 
  private:
@@ -40,5 +44,8 @@ class ConfigOptions {
 
 /// "default", or "nearest shape (forward bf16 ...)".
 std::string describe_origin(const ConfigChoice& choice);
+
+/// Two lines of a report: the origin and, if there is one, the command that would tune the problem.
+void print_origin(const ConfigChoice& choice);
 
 }  // namespace attune::cli

@@ -85,7 +85,9 @@ int best(const DatabaseOptions& options) {
     for (const Measurement& row : rows) {
       print_field("problem", canonical_text(row.problem));
       print_field("device", fmt::format("{} ({} SMs)", row.device, row.sm_count));
-      print_field("best", fmt::format("{}  [{}, {}]", describe(row), to_string(row.rigor), row.created_at));
+      print_field("best",
+                  fmt::format("{}  [{}, {}{}]", describe(row), to_string(row.rigor), row.created_at,
+                              row.place > 0 ? fmt::format(", place {} in the race of {}", row.place, row.race) : ""));
     }
     if (rows.empty())
       print(fmt::format("nothing found in {}; `attune tune` with the same flags would find it\n",

@@ -13,6 +13,7 @@
 #include "tuner/database_doctor.h"
 #include "tuner/database_json.h"
 #include "tuner/database_maintenance.h"
+#include "tuner/system_database.h"
 
 namespace attune::cli {
 namespace {
@@ -22,7 +23,9 @@ namespace fs = std::filesystem;
 struct MaintenanceOptions {
   OutputOptions output;
   ConfigOptions config;
-  std::string file;  // the other file of export, import and merge
+  std::string file;                // the other file of export, import, merge and ship
+  std::vector<std::string> files;  // the exports of ship
+  bool best = false;
   PruneRules rules;
   bool dry_run = false;
 };
@@ -91,7 +94,8 @@ std::int64_t left_out(const DatabaseContents& contents) { return contents.unread
 
 int export_rows(const MaintenanceOptions& options) {
   const DatabaseContents contents = read(options.config.database_path());
-  const std::string text = export_measurements(contents.rows);
+  const std::vector<Measurement> rows = options.best ? rows_to_ship(contents.rows) : contents.rows;
+  const std::string text = export_measurements(rows);
   if (options.file.empty()) {
     print(text);
     return kOk;
@@ -101,10 +105,10 @@ int export_rows(const MaintenanceOptions& options) {
     print_json({{"status", "ok"},
                 {"database", options.config.database_path().string()},
                 {"output", options.file},
-                {"rows", contents.rows.size()},
+                {"rows", rows.size()},
                 {"left_out", left_out(contents)}});
   } else {
-    print_field("written", fmt::format("{} ({} rows)", options.file, contents.rows.size()));
+    print_field("written", fmt::format("{} ({} rows)", options.file, rows.size()));
   }
   return kOk;
 }
@@ -130,6 +134,20 @@ int store(const MaintenanceOptions& options, const std::vector<Measurement>& row
 
 int import_rows(const MaintenanceOptions& options) {
   return store(options, import_measurements(read_text(options.file), options.file), 0);
+}
+
+int ship(const MaintenanceOptions& options) {
+  std::vector<Measurement> rows;
+  for (const std::string& file : options.files) {
+    for (Measurement& row : import_measurements(read_text(file), file)) rows.push_back(std::move(row));
+  }
+  write_system_database(options.file, rows);
+  if (options.output.json) {
+    print_json({{"status", "ok"}, {"output", options.file}, {"from", options.files}, {"rows", rows.size()}});
+  } else {
+    print_field("written", fmt::format("{} ({} rows)", options.file, rows.size()));
+  }
+  return kOk;
 }
 
 int merge(const MaintenanceOptions& options) {
@@ -227,10 +245,13 @@ std::vector<Verb> make_db_maintenance(CLI::App& db) {
   add("info", "path, schema, rows, sizes, journal, file system and notes of the database", "attune db info --json",
       info);
 
-  const auto [export_verb, export_options] =
-      add("export", "all rows as JSON to read, to compare and to import, on stdout or in a file",
-          "attune db export --output h200.json\nattune db export | diff h200.json -", export_rows);
+  const auto [export_verb, export_options] = add(
+      "export", "all rows as JSON to read, to compare and to import, on stdout or in a file",
+      "attune db export --output h200.json\nattune db export | diff h200.json -\nattune db export --best", export_rows);
   export_verb->add_option("--output", export_options->file, "file to write (default: stdout)")->check(not_empty());
+  export_verb->add_flag("--best", export_options->best,
+                        "of each problem and device only the best row and the default config's, without their "
+                        "samples: what a preset holds");
 
   const auto [import_verb, import_options] = add(
       "import", "stores the rows of an export, all or (if an entry is malformed) none; known rows are not stored twice",
@@ -253,6 +274,17 @@ std::vector<Verb> make_db_maintenance(CLI::App& db) {
   prune_verb->add_option("--failed-older-than", prune_options->rules.failed_older_than, "days after which failures go")
       ->transform(whole_number<std::int64_t>());
   prune_verb->add_flag("--dry-run", prune_options->dry_run, "say what would be removed, remove nothing");
+
+  // It has no database of its own to look at.
+  auto ship_options = std::make_shared<MaintenanceOptions>();
+  CLI::App* ship_verb =
+      add_verb(db, "ship", "makes a system database of exports: read-only, to be picked from under a user's own",
+               "attune db ship h200.json l40s.json --output share/attune/system.db\n"
+               "ATTUNE_SYSTEM_DATABASE=/opt/attune/system.db attune explain --seq 4096 --head-dim 128");
+  ship_verb->add_option("files", ship_options->files, "what `attune db export` wrote; none: an empty database");
+  ship_verb->add_option("--output", ship_options->file, "the file to write")->check(not_empty())->required();
+  ship_options->output.add_to(*ship_verb);
+  verbs.push_back({ship_verb, [ship_options] { return ship(*ship_options); }});
 
   add("doctor", "examines the file without changing it and says what to do; exit status 1 if anything is wrong",
       "attune db doctor --json", doctor);

@@ -7,7 +7,7 @@
 
 namespace attune::cli {
 
-/// `db info`, `export`, `import`, `merge`, `prune`, `doctor` and `vacuum`.
+/// `db info`, `export`, `import`, `merge`, `ship`, `prune`, `doctor` and `vacuum`.
 std::vector<Verb> make_db_maintenance(CLI::App& db);
 
 }  // namespace attune::cli

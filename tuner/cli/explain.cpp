@@ -55,6 +55,7 @@ Occupancy occupancy_of(const AttentionProblem& problem, const KernelConfig& conf
 struct Explained {
   KernelConfig config;
   std::optional<Measurement> row;
+  bool of_system = false;               // whether the row is the system database's
   std::vector<std::string> infeasible;  // why it does not fit the problem; empty if it does
   CostEstimate cost;                    // of a feasible one
   int registers = 0;                    // as compiled, else as estimated
@@ -94,7 +95,7 @@ bool shares_answers(AttentionProblem a, const AttentionProblem& b) {
   return a == b;
 }
 
-/// Each config by the newest row of its highest rigor; the best first, failures last.
+/// Each config by the newest row of its highest rigor.
 std::vector<Measurement> rows_of(const AttentionProblem& problem, const DeviceSpec& device,
                                  const TuningDatabase& database) {
   std::vector<Measurement> rows;
@@ -111,12 +112,29 @@ std::vector<Measurement> rows_of(const AttentionProblem& problem, const DeviceSp
       }
     }
   }
-  std::sort(rows.begin(), rows.end(), [](const Measurement& a, const Measurement& b) {
-    const bool a_ok = a.status == MeasurementStatus::ok, b_ok = b.status == MeasurementStatus::ok;
-    if (a_ok != b_ok) return a_ok;
-    return a_ok ? ranks_before(a, b) : canonical_text(a.config) < canonical_text(b.config);
-  });
   return rows;
+}
+
+/// The configs that have a row, a user's own before the system's; the best first, failures last.
+std::vector<Explained> tried_configs(const AttentionProblem& problem, const DeviceSpec& device,
+                                     const TunedConfigs& tuned) {
+  std::vector<Explained> tried;
+  for (const TuningDatabase* database : {tuned.user().get(), tuned.system().get()}) {
+    if (database == nullptr) continue;
+    for (Measurement& row : rows_of(problem, device, *database)) {
+      const KernelConfig config = row.config;
+      if (std::any_of(tried.begin(), tried.end(), [&](const Explained& other) { return other.config == config; }))
+        continue;
+      tried.push_back(explain_config(problem, config, device, std::move(row)));
+      tried.back().of_system = database == tuned.system().get();
+    }
+  }
+  std::sort(tried.begin(), tried.end(), [](const Explained& a, const Explained& b) {
+    const bool a_ok = a.row->status == MeasurementStatus::ok, b_ok = b.row->status == MeasurementStatus::ok;
+    if (a_ok != b_ok) return a_ok;
+    return a_ok ? ranks_before(*a.row, *b.row) : canonical_text(a.config) < canonical_text(b.config);
+  });
+  return tried;
 }
 
 std::string percent(double ratio) { return fmt::format("{:.1f} %", (ratio - 1) * 100); }
@@ -134,6 +152,7 @@ std::string why_not_picked(const Explained& other, const Explained& pick) {
   if (!other.feasible()) return fmt::format("does not fit: {}", fmt::join(other.infeasible, "; "));
   if (!pick.row || pick.row->status != MeasurementStatus::ok)
     return "stored, but the pick did not come from these rows";
+  if (other.of_system && !pick.of_system) return "of the system database, over which a user's own rows win";
   if (row.rigor != pick.row->rigor) {
     return fmt::format("its rigor is {}, the pick's {}", to_string(row.rigor), to_string(pick.row->rigor));
   }
@@ -143,6 +162,8 @@ std::string why_not_picked(const Explained& other, const Explained& pick) {
     return mine > best ? fmt::format("slower by {} by the cost model", percent(mine / best))
                        : "as fast by the cost model, and later in the fixed order";
   }
+  if (row.race != pick.row->race && !pick.row->race.empty())
+    return row.race.empty() ? "was not in the final race: its time is a probe's" : "was in an older race";
   const Comparison compared = compare_times(row.samples_us, pick.row->samples_us);
   const std::string interval = compared.interval ? fmt::format(" ({:.4f} to {:.4f} times the pick's time at 95 %)",
                                                                compared.interval->low, compared.interval->high)
@@ -179,19 +200,15 @@ Explanation explain(const ExplainOptions& options) {
   result.device = options.device.choose();
   if (!result.device.why.empty()) warn(fmt::format("no --target given: explaining for {}", result.device.spec.name));
   const DeviceSpec& device = result.device.spec;
-  const std::shared_ptr<TuningDatabase> database = options.config.open_existing_database(options.output);
-  result.choice = options.config.pick(result.problem, device, database.get());
+  const std::shared_ptr<TunedConfigs> tuned = options.config.open_tuned_configs(options.output);
+  result.choice = options.config.pick(result.problem, device, tuned.get());
   result.roofline = roofline_of(result.problem, device);
 
-  std::vector<Measurement> rows;
-  if (database) rows = rows_of(result.problem, device, *database);
-  result.rows = rows.size();
-  for (Measurement& row : rows) {
-    const KernelConfig config = row.config;
-    result.candidates.push_back(explain_config(result.problem, config, device, std::move(row)));
-    result.measured = result.measured || result.candidates.back().timed();
-  }
-  if (rows.empty()) {
+  result.candidates = tried_configs(result.problem, device, *tuned);
+  result.rows = result.candidates.size();
+  result.measured = std::any_of(result.candidates.begin(), result.candidates.end(),
+                                [](const Explained& candidate) { return candidate.timed(); });
+  if (result.rows == 0) {
     for (const Candidate& candidate : config_space(result.problem, device)) {
       if (!candidate.feasible()) break;
       result.candidates.push_back(explain_config(result.problem, candidate.config, device, std::nullopt));
@@ -222,7 +239,12 @@ Json to_json(const Explained& candidate) {
   if (candidate.row) {
     if (!candidate.row->reason.empty()) entry["reason"] = candidate.row->reason;
     entry["rigor"] = to_string(candidate.row->rigor);
+    if (candidate.row->place > 0) {
+      entry["race"] = candidate.row->race;
+      entry["place"] = candidate.row->place;
+    }
     entry["created_at"] = candidate.row->created_at;
+    entry["database"] = candidate.of_system ? "system" : "user";
   }
   if (candidate.timed()) {
     entry["median_us"] = candidate.row->median_us;
@@ -272,6 +294,7 @@ void print_candidate(const Explained& candidate, std::size_t width) {
   if (candidate.timed()) {
     time = fmt::format("{:.1f} us ({:.1f} to {:.1f})", candidate.row->median_us, candidate.row->p20_us,
                        candidate.row->p80_us);
+    if (candidate.row->place > 0) time += fmt::format(", place {} in its race", candidate.row->place);
   } else if (candidate.row && candidate.row->status == MeasurementStatus::ok) {
     time = "correct, not timed";
   }

@@ -50,6 +50,7 @@ void add_choice(Json& document, const ConfigChoice& choice) {
   document["config"] = canonical_text(choice.config);
   document["origin"] = to_string(choice.origin);
   if (!choice.detail.empty()) document["origin_detail"] = choice.detail;
+  if (!choice.tune_command.empty()) document["tune_command"] = choice.tune_command;
 }
 
 }  // namespace attune::cli

@@ -88,13 +88,14 @@ int run(const RunOptions& options) {
   const AttentionProblem problem = options.problem.problem_of(input.problem);
   const ChosenDevice chosen = options.device.choose();
   if (!chosen.why.empty()) warn(chosen.why);
-  const std::shared_ptr<TuningDatabase> database = options.config.open_existing_database(options.output);
+  const std::shared_ptr<TunedConfigs> tuned = options.config.open_tuned_configs(options.output);
   // Before the work: a config that does not fit, a folder that cannot be written.
-  const ConfigChoice choice = options.config.pick(problem, chosen.spec, database.get());
+  options.config.pick(problem, chosen.spec, tuned.get());
   require_writable_folder(options.output_path);
 
-  AttentionRuntime runtime(options.device.open(chosen), database);
-  const auto prepared = runtime.prepare(problem, choice.config);
+  AttentionRuntime runtime(options.device.open(chosen), tuned);
+  const auto prepared = runtime.prepare(problem, options.config.given());
+  const ConfigChoice& choice = prepared->choice;
   const Outputs outputs = forward(runtime, *prepared, problem, input);
   write_output(options.output_path, problem, outputs.o, outputs.lse, canonical_text(choice.config));
 
@@ -116,7 +117,7 @@ int run(const RunOptions& options) {
     print_field("problem", canonical_text(problem));
     print_field("device", runtime.device()->description());
     print_field("config", canonical_text(choice.config));
-    print_field("origin", describe_origin(choice));
+    print_origin(choice);
     print_field("written", fmt::format("{} (o, lse)", options.output_path));
     if (options.check) print_errors(errors);
   }

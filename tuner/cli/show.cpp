@@ -214,8 +214,8 @@ int run(const ShowOptions& options) {
   if (!chosen.why.empty()) warn(fmt::format("no --target given: generating for {}", chosen.spec.name));
   if (options.what == "space") return show_space(problem, chosen.spec, options.limit, options.output);
 
-  const std::shared_ptr<TuningDatabase> database = options.config.open_existing_database(options.output);
-  const ConfigChoice choice = options.config.pick(problem, chosen.spec, database.get());
+  const std::shared_ptr<TunedConfigs> tuned = options.config.open_tuned_configs(options.output);
+  const ConfigChoice choice = options.config.pick(problem, chosen.spec, tuned.get());
   const ShownPlan shown{generate(problem, choice.config, chosen.spec, runtime_templates()), choice, chosen.spec};
   options.output.say(fmt::format("config {} ({})", canonical_text(choice.config), describe_origin(choice)));
   if (options.what == "source")

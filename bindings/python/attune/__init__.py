@@ -63,9 +63,9 @@ class Prepared:
         text = None if config is None else config.encode()
         _library.check(self._library.attune_prepare(call.problem, text, ctypes.byref(self._handle)))
         if config is None:
-            self.config, self.origin, self.detail = _describe(call)
+            self.config, self.origin, self.detail, self.tune_command = _describe(call)
         else:
-            self.config, self.origin, self.detail = config, "given", ""
+            self.config, self.origin, self.detail, self.tune_command = config, "given", "", ""
 
     def __call__(self, q, k, v, *, out=None, return_lse=False):
         call = _Call(q, k, v, *self._options)
@@ -89,8 +89,8 @@ def _describe(call):
     _library.check(call.library.attune_describe(call.problem, None, 0, ctypes.byref(needed)))
     text = ctypes.create_string_buffer(needed.value)
     _library.check(call.library.attune_describe(call.problem, text, needed, None))
-    config, origin, detail = text.value.decode().split("\n", 2)
-    return config, origin, detail
+    config, origin, detail, tune_command = text.value.decode().split("\n")
+    return config, origin, detail, tune_command
 
 
 class _Call:

@@ -51,7 +51,8 @@ struct PreparedAttention {
 };
 
 /// Answers attention calls on one device. Thread-safe. Keeps launchable plans in a map by dispatch class; a hit costs
-/// about a microsecond above the bare launches. The config comes from `source`, or is the default config.
+/// about a microsecond above the bare launches. The config comes from `source`, whose picks that do not fit or compile
+/// are passed over, or is the default config; PreparedAttention::choice tells.
 class AttentionRuntime {
  public:
   /// `templates` are copied.

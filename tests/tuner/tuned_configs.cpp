@@ -1,0 +1,369 @@
+#include "tuner/tuned_configs.h"
+
+#include <sys/fsuid.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+
+#include "generator/error.h"
+#include "generator/generate.h"
+#include "tests/catch.h"
+#include "tests/tuner/database_files.h"
+#include "tests/tuner/test_files.h"
+#include "tuner/system_database.h"
+
+using namespace attune;
+using attune::test::example_measurement;
+using attune::test::run_sql;
+using attune::test::TemporaryFolder;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kA = "sm80 q64 kv64 w4 st2";
+constexpr const char* kB = "sm80 q128 kv64 w4 st2";
+constexpr const char* kC = "sm80 q128 kv128 w8 st2";
+constexpr const char* kWhole = "sm80 q128 kv64 w4 st2 whole";
+constexpr const char* kProblem = "forward bf16 b1 hq8 sq4096 d64";
+
+const DeviceSpec& h200() { return find_device("h200"); }
+
+Measurement row_of(const std::string& problem, const std::string& config, double us, const DeviceSpec& device = h200(),
+                   Rigor rigor = Rigor::measure) {
+  Measurement row = example_measurement(problem, config, us);
+  row.device = device.name;
+  row.sm_count = device.sm_count;
+  row.rigor = rigor;
+  row.predicted_us = us;
+  return row;
+}
+
+// A user's database and a system's, as they are on a disk.
+struct Databases {
+  TemporaryFolder folder;
+  std::shared_ptr<TuningDatabase> user = std::make_shared<TuningDatabase>(folder / "tuning.db");
+
+  std::shared_ptr<TunedConfigs> over(const std::vector<Measurement>& system) {
+    write_system_database(folder / "system.db", system);
+    return std::make_shared<TunedConfigs>(user, TuningDatabase::open_shipped(folder / "system.db"));
+  }
+};
+
+std::string config_of(const std::optional<ConfigChoice>& choice) {
+  return choice ? canonical_text(choice->config) : "nothing";
+}
+
+ConfigChoice found(TunedConfigs& tuned, const std::string& problem, const DeviceSpec& device = h200()) {
+  const auto choice = tuned.find(parse_problem(problem), device);
+  INFO(problem << " on " << device.name);
+  REQUIRE(choice);
+  return *choice;
+}
+
+}  // namespace
+
+TEST_CASE("picks: exact, then the nearest shape that is feasible, measured before estimated", "[nogpu]") {
+  const TemporaryFolder folder;
+  const auto database = std::make_shared<TuningDatabase>(folder / "tuning.db");
+  TunedConfigs tuned(database, nullptr);
+  DeviceSpec device = h200();
+  const auto add = [&](const std::string& problem, const std::string& config, double us, Rigor rigor = Rigor::measure) {
+    database->append(row_of(problem, config, us, h200(), rigor));
+  };
+  const auto find = [&](const std::string& problem) { return tuned.find(parse_problem(problem), device); };
+
+  REQUIRE_FALSE(find("forward bf16 b1 hq8 sq2048 d64"));
+  add(kProblem, kWhole, 50);
+  add(kProblem, kA, 70);
+  add("forward bf16 b1 hq8 sq16384 d64", kC, 900);
+
+  auto choice = find(kProblem);
+  REQUIRE(config_of(choice) == kWhole);
+  REQUIRE(choice->origin == ConfigOrigin::exact);
+  REQUIRE(choice->tune_command.empty());
+  REQUIRE(choice->detail == std::string(kProblem) + ", 50.0 us, user database");
+
+  SECTION("scale and layout do not make another problem") {
+    choice = find("forward bf16 b1 hq8 sq4096 d64 scale0.3 bhsd");
+    REQUIRE(choice);
+    REQUIRE(choice->origin == ConfigOrigin::exact);
+  }
+  SECTION("nearest, whole tiles where they fit") {
+    choice = find("forward bf16 b1 hq8 sq2048 d64");
+    REQUIRE(config_of(choice) == kWhole);
+    REQUIRE(choice->origin == ConfigOrigin::nearest_shape);
+    REQUIRE(choice->tune_command == "attune tune --problem \"forward bf16 b1 hq8 sq2048 d64\"");
+    // Two lengths, a factor of two each.
+    REQUIRE_THAT(choice->detail, ContainsSubstring("sq4096") && ContainsSubstring("distance 2.00"));
+    choice = find("forward bf16 b1 hq8 sq12000 d64");
+    REQUIRE(choice);
+    REQUIRE_THAT(choice->detail, ContainsSubstring("sq16384"));
+  }
+  SECTION("a config that does not fit the asked problem, or was passed over, is not picked") {
+    REQUIRE(config_of(find("forward bf16 b1 hq8 sq4001 d64")) == kA);
+    REQUIRE(config_of(tuned.find(parse_problem(kProblem), device, {parse_config(kWhole)})) == kA);
+    choice = tuned.find(parse_problem(kProblem), device, {parse_config(kWhole), parse_config(kA)});
+    REQUIRE(config_of(choice) == kC);
+    REQUIRE(choice->origin == ConfigOrigin::nearest_shape);
+    REQUIRE_FALSE(
+        tuned.find(parse_problem(kProblem), device, {parse_config(kWhole), parse_config(kA), parse_config(kC)}));
+    REQUIRE(config_of(find(kProblem)) == kWhole);
+  }
+  SECTION("batch times heads and the group size count") {
+    add("forward bf16 b8 hq8 sq2048 d64", "sm80 q64 kv32 w4 st2", 100);
+    choice = find("forward bf16 b4 hq8 sq2048 d64");  // 1 from this, 2 + 2 from the other
+    REQUIRE(choice);
+    REQUIRE_THAT(choice->detail, ContainsSubstring("b8") && ContainsSubstring("distance 1.00"));
+    choice = find("forward bf16 b8 hq8 hkv1 sq2048 d64");
+    REQUIRE(choice);
+    REQUIRE_THAT(choice->detail, ContainsSubstring("distance 3.00"));
+  }
+  SECTION("another kernel class or family of devices is no neighbour") {
+    REQUIRE_FALSE(find("forward fp16 b1 hq8 sq4096 d64"));
+    REQUIRE_FALSE(find("forward bf16 b1 hq8 sq4096 d128"));
+    REQUIRE_FALSE(find("forward bf16 b1 hq8 sq4096 d64 causal"));
+    REQUIRE_FALSE(find("forward bf16 b1 hq8 sq4096 d64 align2"));
+    device = find_device("a100");
+    REQUIRE_FALSE(find(kProblem));
+  }
+  SECTION("estimates answer only if nothing was measured") {
+    add("forward fp16 b1 hq8 sq64 d64", kA, 3, Rigor::estimate);
+    choice = find("forward fp16 b1 hq8 sq64 d64");
+    REQUIRE(choice);
+    REQUIRE(choice->origin == ConfigOrigin::exact);
+    REQUIRE_THAT(choice->detail, ContainsSubstring("by the cost model"));
+    REQUIRE_FALSE(choice->tune_command.empty());
+    add("forward fp16 b1 hq8 sq128 d64", kB, 3);
+    choice = find("forward fp16 b1 hq8 sq64 d64");  // appending made it forget the answer
+    REQUIRE(choice);
+    REQUIRE(choice->origin == ConfigOrigin::nearest_shape);
+    REQUIRE_THAT(choice->detail, !ContainsSubstring("by the cost model"));
+  }
+  SECTION("answers are remembered, and rows that this version cannot read are misses") {
+    run_sql(folder / "tuning.db", "UPDATE measurement SET config = 'sm999 nonsense'");
+    REQUIRE(find(kProblem));
+    TunedConfigs fresh(std::make_shared<TuningDatabase>(folder / "tuning.db"), nullptr);
+    REQUIRE_FALSE(fresh.find(parse_problem(kProblem), h200()));
+  }
+  SECTION("a problem that this version cannot read is a miss, whatever its columns say") {
+    run_sql(folder / "tuning.db", "UPDATE problem SET text = text || ' softcap30'");
+    TunedConfigs fresh(std::make_shared<TuningDatabase>(folder / "tuning.db"), nullptr);
+    REQUIRE_FALSE(fresh.find(parse_problem(kProblem), h200()));
+  }
+}
+
+TEST_CASE("picks: a user's own database wins over the system's on each level", "[nogpu]") {
+  Databases databases;
+  const std::string other = "forward bf16 b1 hq8 sq8192 d64", asked = "forward bf16 b1 hq8 sq2048 d64";
+  const DeviceSpec& h100 = find_device("h100");
+  SECTION("exact: the slower one of the user's") {
+    const auto tuned = databases.over({row_of(kProblem, kA, 10)});
+    REQUIRE_THAT(found(*tuned, kProblem).detail, ContainsSubstring("10.0 us, system database"));
+    databases.user->append(row_of(kProblem, kB, 90));
+    const ConfigChoice choice = found(*tuned, kProblem);
+    REQUIRE(canonical_text(choice.config) == kB);
+    REQUIRE(choice.origin == ConfigOrigin::exact);
+    REQUIRE_THAT(choice.detail, ContainsSubstring("90.0 us, user database"));
+  }
+  SECTION("exact of the system's before the user's nearest shape") {
+    const auto tuned = databases.over({row_of(kProblem, kA, 10)});
+    databases.user->append(row_of(other, kB, 90));
+    const ConfigChoice choice = found(*tuned, kProblem);
+    REQUIRE(canonical_text(choice.config) == kA);
+    REQUIRE(choice.origin == ConfigOrigin::exact);
+  }
+  SECTION("nearest shape: the farther one of the user's") {
+    const auto tuned = databases.over({row_of(kProblem, kA, 10)});
+    REQUIRE(found(*tuned, asked).origin == ConfigOrigin::nearest_shape);
+    databases.user->append(row_of(other, kB, 90));
+    const ConfigChoice choice = found(*tuned, asked);
+    REQUIRE(canonical_text(choice.config) == kB);
+    REQUIRE(choice.origin == ConfigOrigin::nearest_shape);
+    REQUIRE_THAT(choice.detail, ContainsSubstring("user database"));
+  }
+  SECTION("nearest shape of the system's before the user's nearest device") {
+    const auto tuned = databases.over({row_of(other, kA, 10)});
+    databases.user->append(row_of(asked, kB, 90, h100));
+    REQUIRE(canonical_text(found(*tuned, asked).config) == kA);
+  }
+  SECTION("nearest device") {
+    const auto tuned = databases.over({row_of(asked, kA, 10, h100)});
+    ConfigChoice choice = found(*tuned, asked);
+    REQUIRE(choice.origin == ConfigOrigin::nearest_device);
+    REQUIRE_THAT(choice.detail, ContainsSubstring("NVIDIA H100 80GB HBM3 with 132 SMs: " + asked) &&
+                                    ContainsSubstring("system database"));
+    REQUIRE_FALSE(choice.tune_command.empty());
+    databases.user->append(row_of(asked, kB, 90, find_device("h100-pcie")));
+    choice = found(*tuned, asked);
+    REQUIRE(canonical_text(choice.config) == kB);
+    REQUIRE_THAT(choice.detail,
+                 ContainsSubstring("NVIDIA H100 PCIe with 114 SMs") && ContainsSubstring("user database"));
+  }
+  SECTION("what was measured before what the user's cost model says") {
+    const auto tuned = databases.over({row_of(other, kA, 10)});
+    databases.user->append(row_of(asked, kB, 1, h200(), Rigor::estimate));
+    REQUIRE(canonical_text(found(*tuned, asked).config) == kA);
+    REQUIRE(config_of(tuned->find(parse_problem(asked), h200(), {parse_config(kA)})) == kB);
+  }
+  SECTION("what does not fit is passed over, from one database into the other") {
+    const auto tuned = databases.over({row_of("forward bf16 b1 hq8 sq4001 d64", kA, 10)});
+    databases.user->append(row_of(kProblem, kWhole, 5));
+    const ConfigChoice choice = found(*tuned, "forward bf16 b1 hq8 sq4003 d64");
+    REQUIRE(canonical_text(choice.config) == kA);
+    REQUIRE_THAT(choice.detail, ContainsSubstring("system database"));
+  }
+}
+
+TEST_CASE("picks: the nearest device has the compute capability, then the SMs, then the clock", "[nogpu]") {
+  Databases databases;
+  const auto tuned = databases.over({});
+  DeviceSpec mine = h200();
+  const auto device_of = [&] { return tuned->find(parse_problem(kProblem), mine).value_or(ConfigChoice{}).detail; };
+  databases.user->append(row_of(kProblem, kA, 1, find_device("a100")));
+  REQUIRE(device_of().empty());
+
+  databases.user->append(row_of(kProblem, kB, 2, find_device("h100-pcie")));
+  REQUIRE_THAT(device_of(), ContainsSubstring("H100 PCIe"));
+  databases.user->append(row_of("forward bf16 b1 hq8 sq1024 d64", kC, 3, find_device("h100")));
+  REQUIRE_THAT(device_of(), ContainsSubstring("H100 80GB HBM3") && ContainsSubstring("distance 4.00"));
+  // Of one device the exact problem comes first.
+  databases.user->append(row_of(kProblem, kA, 9, find_device("h100")));
+  REQUIRE_THAT(device_of(), ContainsSubstring("H100 80GB HBM3") && !ContainsSubstring("distance"));
+
+  // A GPU that is not in the table, or a part of one, has a family by its own facts.
+  mine.name = "NVIDIA H200 MIG 3g.71gb";
+  mine.sm_count = 60;
+  REQUIRE_THAT(device_of(), ContainsSubstring("H100 PCIe"));
+  Measurement slice = row_of(kProblem, kC, 4, mine);
+  slice.sm_count = 48;
+  databases.user->append(slice);
+  REQUIRE_THAT(device_of(), ContainsSubstring("MIG 3g.71gb with 48 SMs"));
+
+  // As many SMs, another clock: two GPUs of the table that differ in nothing else.
+  mine = find_device("h100");
+  mine.name = "NVIDIA H100 of a kind";
+  mine.clock_mhz = 1900;
+  mine.sm_count = 123;                                             // 9 from both
+  REQUIRE_THAT(device_of(), ContainsSubstring("H100 80GB HBM3"));  // 1980 is nearer than 1755
+  mine.clock_mhz = 1700;
+  REQUIRE_THAT(device_of(), ContainsSubstring("H100 PCIe"));
+}
+
+TEST_CASE("picks: what is missing, read-only or damaged never stops an answer", "[nogpu]") {
+  Databases databases;
+  const fs::path system = databases.folder / "system.db";
+  REQUIRE_FALSE(TunedConfigs(nullptr, nullptr).find(parse_problem(kProblem), h200()));
+  databases.over({row_of(kProblem, kA, 10)});
+
+  SECTION("a read-only folder gets nothing beside the file, and the file stays as it is") {
+    ::chmod(databases.folder.path().c_str(), 0755);
+    fs::remove(databases.folder / "tuning.db");
+    for (const char* suffix : {"-wal", "-shm"}) fs::remove((databases.folder / "tuning.db").string() + suffix);
+    ::chmod(system.c_str(), 0444);
+    ::chmod(databases.folder.path().c_str(), 0555);
+    const auto written = fs::last_write_time(system);
+    std::string detail;
+    {
+      const int user = ::setfsuid(65534);  // permission bits say nothing to root
+      const auto shipped = TuningDatabase::open_shipped(system);
+      TunedConfigs tuned(nullptr, shipped);
+      detail = tuned.find(parse_problem(kProblem), h200()).value_or(ConfigChoice{}).detail;
+      ::setfsuid(static_cast<uid_t>(user));
+      REQUIRE(shipped->notes().empty());
+      REQUIRE(shipped->read_only());
+      REQUIRE_THROWS_AS(shipped->append(row_of(kProblem, kB, 5)), Error);
+      REQUIRE(std::distance(fs::directory_iterator(databases.folder.path()), {}) == 1);
+    }
+    ::chmod(databases.folder.path().c_str(), 0755);
+    REQUIRE_THAT(detail, ContainsSubstring("system database"));
+    REQUIRE(fs::last_write_time(system) == written);
+  }
+  SECTION("a damaged system file is left alone and noted; the user's still answers") {
+    std::string bytes;
+    SECTION("text") { bytes = std::string(9000, '?'); }
+    SECTION("empty") {}
+    SECTION("another program's") {
+      fs::remove(system);
+      run_sql(system, "CREATE TABLE recipes (name TEXT)");
+      std::ifstream input(system, std::ios::binary);
+      bytes.assign(std::istreambuf_iterator<char>(input), {});
+    }
+    SECTION("pages") {
+      std::ifstream input(system, std::ios::binary);
+      bytes.assign(std::istreambuf_iterator<char>(input), {});
+      REQUIRE(bytes.size() > 20000);
+      for (std::size_t i = 4096; i < 20000; ++i) bytes[i] = static_cast<char>(i * 37);
+    }
+    std::ofstream(system, std::ios::binary | std::ios::trunc) << bytes;
+    databases.user->append(row_of(kProblem, kB, 90));
+    const auto shipped = TuningDatabase::open_shipped(system);
+    REQUIRE(shipped->notes().size() == 1);
+    REQUIRE_THAT(shipped->notes()[0], ContainsSubstring(system.string()));
+    TunedConfigs tuned(databases.user, shipped);
+    REQUIRE(canonical_text(found(tuned, kProblem).config) == kB);
+    std::ifstream input(system, std::ios::binary);
+    REQUIRE(std::string(std::istreambuf_iterator<char>(input), {}) == bytes);
+    for (const auto& entry : fs::directory_iterator(databases.folder.path()))
+      REQUIRE_THAT(entry.path().filename().string(), !ContainsSubstring("corrupt"));
+  }
+}
+
+TEST_CASE("picks are quick: a miss among many shapes, and every answer after the first", "[nogpu]") {
+  Databases databases;
+  std::vector<Measurement> system, user;
+  for (int batch = 1; batch <= 16; ++batch) {
+    for (int step = 1; step <= 32; ++step) {
+      const std::string problem =
+          "forward bf16 b" + std::to_string(batch) + " hq16 sq" + std::to_string(step * 512) + " d128";
+      system.push_back(row_of(problem, kA, 100));
+      user.push_back(row_of(problem + " causal", kB, 100));
+      user.push_back(row_of(problem + " causal", kA, 120));
+    }
+  }
+  databases.user->append_all(user);
+  const auto tuned = databases.over(system);
+  found(*tuned, "forward bf16 b3 hq16 sq777 d128 causal");  // warm: files read, statements known to the cache of pages
+  using Clock = std::chrono::steady_clock;
+  const auto microseconds = [&](const std::vector<std::string>& problems) {
+    std::vector<double> times;
+    for (const std::string& text : problems) {
+      const AttentionProblem problem = parse_problem(text);
+      const auto begin = Clock::now();
+      tuned->find(problem, h200());
+      times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
+    }
+    return quantile(times, 0.5);
+  };
+  std::vector<std::string> unknown, near;
+  for (int i = 0; i < 50; ++i) {
+    unknown.push_back("forward fp16 b1 hq16 sq" + std::to_string(100 + i) + " d64");
+    near.push_back("forward bf16 b1 hq16 sq" + std::to_string(100 + i) + " d128 causal");
+  }
+  const double miss = microseconds(unknown), neighbour = microseconds(near), again = microseconds(near);
+  INFO("a miss " << miss << " us, a neighbour among 512 shapes " << neighbour << " us, again " << again << " us");
+  CHECK(miss < 500);
+  CHECK(neighbour < 10'000);
+  CHECK(again < 20);
+}
+
+TEST_CASE("threads share picks while rows are stored", "[nogpu]") {
+  Databases databases;
+  const auto tuned = databases.over({row_of(kProblem, kA, 10)});
+  std::atomic<int> failures{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 20; ++i) {
+        Measurement row = row_of(kProblem, kB, 90);
+        row.samples_us = {1.0 + t, 2.0 + i};
+        if (t == 0) databases.user->append(row);
+        if (!tuned->find(row.problem, h200())) ++failures;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  REQUIRE(failures == 0);
+  REQUIRE(canonical_text(found(*tuned, kProblem).config) == kB);
+}
