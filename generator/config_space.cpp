@@ -107,9 +107,13 @@ std::vector<Candidate> config_space(const AttentionProblem& problem, const Devic
     Candidate candidate;
     std::string text;
   };
+  std::vector<KernelConfig> configs = all_configs(problem, device);
+  if (extent == SpaceExtent::reduced)
+    std::erase_if(configs, [&](const KernelConfig& config) { return !is_of_reduced_space(config, problem); });
+  const KernelConfig default_choice = default_config(problem, device);
+  if (std::find(configs.begin(), configs.end(), default_choice) == configs.end()) configs.push_back(default_choice);
   std::vector<Named> named;
-  for (const KernelConfig& config : all_configs(problem, device)) {
-    if (extent == SpaceExtent::reduced && !is_of_reduced_space(config, problem)) continue;
+  for (const KernelConfig& config : configs) {
     Named entry{{config, infeasibility(problem, config, device), {}}, canonical_text(config)};
     if (entry.candidate.feasible()) entry.candidate.cost = estimate_cost(problem, config, device);
     named.push_back(std::move(entry));

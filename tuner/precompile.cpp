@@ -16,6 +16,7 @@
 #include "generator/generate.h"
 #include "generator/keys.h"
 #include "tuner/measurement_json.h"
+#include "tuner/searcher.h"
 #include "tuner/worker_process.h"
 
 namespace attune {
@@ -64,7 +65,10 @@ class Pool {
     try {
       std::unique_ptr<WorkerProcess> worker;
       for (std::size_t i = next_++; i < jobs_.size() && !stop_; i = next_++) {
-        if (!worker) worker = std::make_unique<WorkerProcess>(options_.command);
+        if (!worker) {
+          worker = std::make_unique<WorkerProcess>(options_.command);
+          worker->limit_memory(WorkerProcess::kCompilerBytes);
+        }
         const json request = {{"op", "compile"},
                               {"device", "cuda:0"},
                               {"spec", device_spec_to_json(options_.spec)},
@@ -103,18 +107,20 @@ std::vector<PrecompileJob> precompile_jobs(const std::vector<AttentionProblem>& 
   std::unordered_set<std::string> sources;
   std::size_t total = 0;
   for (const AttentionProblem& problem : problems) {
-    std::size_t of_problem = 0;
-    const auto add = [&](const KernelConfig& config) {
-      ++of_problem;
-      if (sources.insert(kernel_class(problem, config)).second) jobs.push_back({problem, config});
-    };
-    const KernelConfig first = default_config(problem, device);
-    add(first);
-    for (const Candidate& candidate : config_space(problem, device)) {
-      if (!candidate.feasible() || (limit > 0 && of_problem >= limit)) break;
-      if (!(candidate.config == first)) add(candidate.config);
+    std::vector<Candidate> space;
+    for (Candidate& candidate : config_space(problem, device)) {
+      if (candidate.feasible()) space.push_back(std::move(candidate));
     }
-    total += of_problem;
+    std::vector<KernelConfig> seeds = {default_config(problem, device)};
+    for (const KernelConfig& seed : published_seeds(problem, space)) seeds.push_back(seed);
+    const std::size_t wanted = limit > 0 ? std::min(limit, space.size()) : space.size();
+    const SearchLimits limits{.model_top = static_cast<int>(wanted)};
+    const Searcher searcher(std::move(space), seeds, limits);
+    for (const std::size_t index : searcher.upcoming(wanted)) {
+      const KernelConfig& config = searcher.space()[index].config;
+      if (sources.insert(kernel_class(problem, config)).second) jobs.push_back({problem, config});
+    }
+    total += wanted;
   }
   if (considered) *considered = total;
   return jobs;

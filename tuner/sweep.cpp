@@ -168,16 +168,6 @@ class Sweep {
       if (candidate.feasible()) space.push_back(std::move(candidate));
     }
     default_ = default_config(problem_, options_.spec);
-    const auto is_default = [&](const Candidate& candidate) { return candidate.config == default_; };
-    if (std::none_of(space.begin(), space.end(), is_default)) {
-      Candidate first;
-      first.config = default_;
-      first.cost = estimate_cost(problem_, first.config, options_.spec);
-      const auto dearer = [&](const Candidate& candidate) {
-        return candidate.cost.microseconds > first.cost.microseconds;
-      };
-      space.insert(std::find_if(space.begin(), space.end(), dearer), first);
-    }
     result_.space_size = space.size();
     std::vector<KernelConfig> seeds = {default_};
     if (const auto earlier = database_.best(problem_, facts_.device, facts_.sm_count)) seeds.push_back(earlier->config);
@@ -217,8 +207,12 @@ class Sweep {
     if (options_.max_candidates > 0) workers = std::min(workers, options_.max_candidates - 1);
     compile_workers_ = static_cast<std::size_t>(workers);
     ahead_ = std::make_unique<CompileAhead>(searcher_->space().size(), workers, [this] {
-      auto worker = std::make_shared<std::unique_ptr<WorkerProcess>>(std::make_unique<WorkerProcess>(options_.command));
+      const auto worker = std::make_shared<std::unique_ptr<WorkerProcess>>();
       return [this, worker](std::size_t index, const std::atomic<bool>& cancel) {
+        if (!*worker) {
+          *worker = std::make_unique<WorkerProcess>(options_.command);
+          (*worker)->limit_memory(WorkerProcess::kCompilerBytes);
+        }
         return compile(index, *worker, &cancel);
       };
     });
@@ -243,7 +237,6 @@ class Sweep {
     json asked = request("compile", lanes_.front());
     asked["problem"] = canonical_text(trial_problem(index));
     asked["config"] = canonical_text(searcher_->space()[index].config);
-    if (!worker) worker = std::make_unique<WorkerProcess>(options_.command);
     const WorkerAnswer answer = worker->ask(asked.dump(), options_.compile_timeout_seconds, cancel);
     if (answer.kind != WorkerAnswer::Kind::answered) {
       worker.reset();

@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <span>
 
@@ -256,14 +257,15 @@ struct TrialBench::State {
     const std::uint8_t *const begin = bytes + tensor.tensor_offset(), *const end = begin + tensor.bytes();
     const auto changed = [](std::uint8_t byte) { return byte != kGuardPattern; };
     const auto before = std::find_if(bytes, begin, changed);
-    const auto after = std::find_if(end, bytes + tensor.region_bytes(), changed);
+    const auto after = std::find_if(std::make_reverse_iterator(bytes + tensor.region_bytes()),
+                                    std::make_reverse_iterator(end), changed);
     if (before != begin) {
-      errors.push_back(broken(
-          "guards", fmt::format("the kernel wrote {} bytes before the first element of {}", begin - before, name)));
+      errors.push_back(broken("guards", fmt::format("the kernel wrote up to {} bytes before the first element of {}",
+                                                    begin - before, name)));
     }
-    if (after != bytes + tensor.region_bytes()) {
-      errors.push_back(broken(
-          "guards", fmt::format("the kernel wrote {} bytes beyond the last element of {}", after - end + 1, name)));
+    if (after != std::make_reverse_iterator(end)) {
+      errors.push_back(broken("guards", fmt::format("the kernel wrote up to {} bytes beyond the last element of {}",
+                                                    after.base() - end, name)));
     }
     return std::span<const T>(region).subspan(tensor.tensor_offset() / sizeof(T), tensor.bytes() / sizeof(T));
   }

@@ -253,8 +253,6 @@ int run_worker(std::istream& requests, std::ostream& answers) {
 
 int worker_main() {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // Ctrl-C on a terminal reaches the whole process group; the parent decides what becomes of a trial under way.
-  std::signal(SIGINT, SIG_IGN);
   // Libraries and compilers may print: that must not look like an answer.
   const int channel = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
   if (channel < 0 || ::dup2(STDERR_FILENO, STDOUT_FILENO) < 0) {

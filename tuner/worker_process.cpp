@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <spawn.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -63,9 +64,15 @@ WorkerProcess::WorkerProcess(const std::string& command) {
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDIN_FILENO);
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
   if (last_words_ >= 0) posix_spawn_file_actions_adddup2(&actions, last_words_, STDERR_FILENO);
+  // A process group of its own: the compilers that it starts die with it, and Ctrl-C on a terminal is its parent's.
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+  posix_spawnattr_setpgroup(&attributes, 0);
   std::string program = command, verb = "worker";
   char* arguments[] = {program.data(), verb.data(), nullptr};
-  const int failure = ::posix_spawn(&pid_, program.c_str(), &actions, nullptr, arguments, environ);
+  const int failure = ::posix_spawn(&pid_, program.c_str(), &actions, &attributes, arguments, environ);
+  posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   ::close(ends[1]);
   if (failure != 0) {
@@ -85,17 +92,29 @@ WorkerProcess::~WorkerProcess() {
   close_if_open(last_words_);
 }
 
+void WorkerProcess::limit_memory(std::size_t bytes) {
+  const rlimit limit{bytes, bytes};
+  ::prlimit(pid_, RLIMIT_AS, &limit, nullptr);
+}
+
 bool WorkerProcess::alive() {
-  if (!reaped_ && ::waitpid(pid_, &wait_status_, WNOHANG) == pid_) reaped_ = true;
+  if (!reaped_ && ::waitpid(pid_, &wait_status_, WNOHANG) == pid_) reaped();
   return !reaped_;
+}
+
+// Whatever it has started goes with it.
+void WorkerProcess::reaped() {
+  reaped_ = true;
+  ::kill(-pid_, SIGKILL);
 }
 
 void WorkerProcess::kill_and_reap() {
   if (!alive()) return;
+  ::kill(-pid_, SIGKILL);
   ::kill(pid_, SIGKILL);
   while (::waitpid(pid_, &wait_status_, 0) < 0 && errno == EINTR) {
   }
-  reaped_ = true;
+  reaped();
 }
 
 std::string WorkerProcess::last_words() const {

@@ -3,6 +3,7 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <cstddef>
 #include <string>
 
 namespace attune {
@@ -16,7 +17,8 @@ struct WorkerAnswer {
 };
 
 /// A child process that runs candidates (`command worker`), so that what they poison or hang dies with it. Spawned
-/// (exec, never a bare fork) by the constructor's thread, whose end also ends the child. Not thread-safe.
+/// (exec, never a bare fork) by the constructor's thread, whose end also ends the child; what the child has started
+/// itself (compilers) is killed with it. Not thread-safe.
 class WorkerProcess {
  public:
   /// Throws Error(io) that names the command if it cannot be run.
@@ -27,6 +29,12 @@ class WorkerProcess {
   WorkerProcess& operator=(const WorkerProcess&) = delete;
 
   static constexpr double kFarewellSeconds = 2;
+  /// For children that only compile: a runaway compiler fails instead of taking the machine's memory.
+  static constexpr std::size_t kCompilerBytes = std::size_t{8} << 30;
+
+  /// Of address space, for the child and what it starts from now on. Not for one that opens a CUDA device, which
+  /// reserves more than there is.
+  void limit_memory(std::size_t bytes);
 
   /// Sends one line and waits for one. After anything but an answer the child is dead: make a new WorkerProcess. Once
   /// *cancel is true the child has a few seconds left.
@@ -39,6 +47,7 @@ class WorkerProcess {
  private:
   WorkerAnswer ended();
   std::string last_words() const;
+  void reaped();
   void kill_and_reap();
 
   pid_t pid_ = -1;

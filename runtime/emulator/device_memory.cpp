@@ -89,7 +89,7 @@ std::uint64_t DeviceMemory::allocate(std::size_t bytes) {
   if (!block.base) {
     throw Error(
         ErrorCode::driver,
-        fmt::format("the emulator cannot allocate {} bytes of host memory; {} bytes are free", bytes, free_bytes()));
+        fmt::format("out of memory: the emulator cannot allocate {} bytes on the host, {} are free", bytes, free_bytes()));
   }
   const std::lock_guard lock(mutex_);
   blocks_.emplace(pointer, block);

@@ -2,7 +2,9 @@
 // used.
 #include <sys/mount.h>
 
+#include <cstdlib>
 #include <filesystem>
+#include <sstream>
 
 #include "tests/catch.h"
 #include "tests/cli/command.h"
@@ -195,4 +197,124 @@ TEST_CASE("a database that cannot take results is refused before tuning, and kep
   CHECK(result.json().at("code") == "database");
   CHECK_THAT(result.err, ContainsSubstring("folder.db"));
   CHECK(std::filesystem::is_directory(path));
+}
+
+TEST_CASE("tune of a list: every problem, shards of it, events as JSON", "[emulator]") {
+  const TemporaryFolder folder;
+  const std::map<std::string, std::string> environment = {{"ATTUNE_DATABASE", folder / "tuning.db"}};
+  const std::string shapes = folder / "shapes.csv";
+  write_file(shapes, "heads,seq,head-dim,causal\n2,48,64,true\n2,33,32,false\n1,40,16,true\n");
+  const std::string tune = "tune --max-candidates 1 --json --progress json" + kEmulator + " --shapes " + shapes;
+  const CommandResult first = run_attune(words(tune + " --shard 1/2"), environment);
+  INFO(first.err);
+  REQUIRE(first.status == 0);
+  CHECK(first.json().at("status") == "ok");
+  REQUIRE(first.json().at("results").size() == 2);
+  CHECK(first.json().at("results").at(0).at("problem") == "forward bf16 b1 hq2 sq48 d64 causal");
+  CHECK(first.json().at("results").at(1).at("problem") == "forward bf16 b1 hq1 sq40 d16 causal");
+
+  // Every line of stderr is an event.
+  std::map<std::string, int> events;
+  std::istringstream lines(first.err);
+  for (std::string line; std::getline(lines, line);) {
+    INFO(line);
+    const nlohmann::json event = nlohmann::json::parse(line);
+    ++events[event.at("event")];
+    if (event.at("event") != "trial") continue;
+    CHECK(event.at("status") == "ok");
+    CHECK(event.at("done") == 1);
+    CHECK(event.at("total") == 1);
+    CHECK(event.at("seconds").get<double>() > 0);
+    CHECK(event.at("seconds_left").get<double>() == 0);
+    CHECK(event.contains("compile_queue"));
+    CHECK(event.at("best").at("config") == event.at("config"));
+  }
+  CHECK(events == std::map<std::string, int>{{"begin", 2}, {"trial", 2}, {"end", 2}});
+
+  const nlohmann::json rest = run_attune(words(tune + " --shard 2/2"), environment).json();
+  REQUIRE(rest.at("results").size() == 1);
+  CHECK(rest.at("results").at(0).at("problem") == "forward bf16 b1 hq2 sq33 d32");
+  const nlohmann::json list = run_attune(words("db list --json"), environment).json();
+  CHECK(list.at("entries").size() == 3);
+
+  // More shards than problems: nothing to do is no failure.
+  const CommandResult empty = run_attune(words(tune + " --shard 4/4"), environment);
+  CHECK(empty.status == 0);
+  CHECK(empty.json().at("results").empty());
+}
+
+TEST_CASE("Ctrl-C: what was measured is kept, and the same command goes on", "[emulator]") {
+  const TemporaryFolder folder;
+  const std::string log = folder / "log";
+  const std::string tune = (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "attune").string() +
+                           " tune --device emulator --target a100 --heads 2 --seq 48 "
+                           "--head-dim 64 --causal --json --progress plain --database " +
+                           (folder / "tuning.db");
+  // As a terminal does it: to the whole process group, once the second trial has been told.
+  const std::string script = "set -m\n" + tune + " >" + (folder / "out") + " 2>" + log +
+                             " &\n"
+                             "child=$!\n"
+                             "for i in $(seq 600); do [ $(grep -c 'best:' " +
+                             log +
+                             ") -ge 2 ] && break; sleep 0.1; done\n"
+                             "kill -INT -$child\nwait $child\necho $? >" +
+                             (folder / "status") + "\n";
+  write_file(folder / "script", script);
+  REQUIRE(std::system(("bash " + (folder / "script")).c_str()) == 0);
+  INFO(read_file(log));
+  CHECK(read_file(folder / "status") == "130\n");
+  CHECK_THAT(read_file(log), ContainsSubstring("interrupted") && ContainsSubstring("the same command goes on"));
+  const nlohmann::json document = nlohmann::json::parse(read_file(folder / "out"));
+  CHECK(document.at("status") == "interrupted");
+  const int tried = document.at("tried");
+  CHECK(tried >= 2);
+  const CommandResult again = run_attune(words("tune --json --max-candidates " + std::to_string(tried + 1) + kShape +
+                                               kEmulator + " --database " + (folder / "tuning.db")));
+  CHECK(again.status == 0);
+  CHECK(again.json().at("reused") == tried);
+  CHECK(again.json().at("tried") == 1);
+}
+
+TEST_CASE("tune refuses what it does not understand before it begins", "[nogpu]") {
+  const TemporaryFolder folder;
+  const auto refused = [&](const std::string& line, const std::string& part) {
+    const CommandResult result = run_attune(words("tune " + line + kShape + kEmulator), kNoGpu);
+    INFO(line << ": " << result.err);
+    CHECK(result.status == 2);
+    CHECK_THAT(result.err, ContainsSubstring(part));
+  };
+  refused("--rigor thorough", "estimate, measure, patient or exhaustive");
+  refused("--space half", "whole or reduced");
+  refused("--progress loud", "auto, line, plain, json or none");
+  refused("--budget 0", "--budget 0");
+  refused("--budget nan", "--budget nan");
+  refused("--patience -1", "--patience -1");
+  refused("--max-candidates -2", "--max-candidates -2");
+  refused("--trial-timeout 0", "--trial-timeout 0");
+  refused("--compile-workers -2", "--compile-workers -2");
+  refused("--shard 3/2", "\"3/2\"");
+  refused("--shapes " + (folder / "none.json"), "--shapes already names the problems");
+  const auto device_refused = [&](const std::string& device, const std::string& part) {
+    const CommandResult result = run_attune(words("tune" + kShape + " --device " + device), kNoGpu);
+    INFO(device << ": " << result.err);
+    CHECK(result.status == 2);
+    CHECK_THAT(result.err, ContainsSubstring(part));
+  };
+  device_refused("all", "--device all needs a GPU");
+  device_refused("cuda:0,1", "needs a GPU");
+  device_refused("cuda:0,0", "twice");
+  device_refused("cuda:0,x", "cuda:N");
+}
+
+TEST_CASE("tune --compile-only fills the cubin cache and times nothing", "[nvrtc]") {
+  const TemporaryFolder folder;
+  std::map<std::string, std::string> environment = kNoGpu;
+  environment["ATTUNE_CACHE_DIR"] = folder / "cache";
+  environment["ATTUNE_DATABASE"] = folder / "tuning.db";
+  const CommandResult result =
+      run_attune(words("tune --compile-only --max-candidates 2 --target a100 --json" + kShape), environment);
+  INFO(result.err);
+  CHECK(result.status == 0);
+  CHECK(result.json().at("compiled") == 2);
+  CHECK_FALSE(std::filesystem::exists(folder / "tuning.db"));
 }
