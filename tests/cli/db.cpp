@@ -98,6 +98,11 @@ TEST_CASE("db: export, import, merge, prune, info, doctor and vacuum", "[nogpu]"
     const CommandResult listed = run_attune({"db", "best", "--database", folder / "twice.db"});
     CHECK_THAT(listed.out, ContainsSubstring("place 1 in the race of 2025-03-04"));
     CHECK(run_attune({"db", "doctor", "--database", system}).status == 0);
+    const std::string bytes = read_file(system);
+    const CommandResult looked =
+        run_attune({"db", "best", "--json", "--database", system}, {{"ATTUNE_SYSTEM_DATABASE", system}});
+    CHECK(looked.json().at("best").size() == 1);
+    CHECK(read_file(system) == bytes);
   }
   SECTION("merge") {
     TuningDatabase(other).append(row("sm80 q128 kv128 w8 st2", 5));

@@ -59,7 +59,10 @@ std::shared_ptr<TuningDatabase> ConfigOptions::open_existing_database(const Outp
     output.say(fmt::format("database {} does not exist yet", database_path().string()));
     return nullptr;
   }
-  auto database = std::make_shared<TuningDatabase>(database_path());
+  // The system's is looked at, too, without being opened for writing.
+  const bool shipped = std::filesystem::equivalent(database_path(), system_database_path(), ignored);
+  auto database =
+      shipped ? TuningDatabase::open_shipped(database_path()) : std::make_shared<TuningDatabase>(database_path());
   say_notes(*database, output);
   return database;
 }

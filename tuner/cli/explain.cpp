@@ -337,7 +337,7 @@ void print_explanation(const Explanation& explanation) {
     print_field("reached", fmt::format("{:.0f} % of the roofline, {:.1f} TFLOP/s",
                                        roofline.bound_us / pick.row->median_us * 100, pick.row->tflops()));
   }
-  print_field("candidates", explanation.measured   ? "the pick first, then by measured time"
+  print_field("candidates", explanation.measured   ? "the pick first, then as they rank"
                             : explanation.rows > 0 ? "the pick first, then by the stored ranking"
                                                    : "the pick first, then in the cost model's order");
   std::size_t width = 0;
