@@ -155,3 +155,66 @@ TEST_CASE("compare refuses what it cannot compare, and leaves foreign files alon
   refused(compare(kA, kB, path, {"--margin", "-1"}), "--margin -1");
   refused(run_attune({"compare", kA}, kNoGpu), "B");
 }
+
+TEST_CASE("rows of one race are compared round by round", "[nogpu]") {
+  const attune::test::TemporaryFolder folder;
+  const std::string path = (folder / "tuning.db").string();
+  const bool raced = GENERATE(true, false);
+  {
+    TuningDatabase database(path);
+    for (const bool first : {true, false}) {
+      Measurement row = attune::test::example_measurement(kProblem, first ? kA : kB);
+      row.samples_us.clear();
+      for (int round = 0; round < 40; ++round) row.samples_us.push_back((first ? 100 : 101) * (1 + 0.3 * round / 40));
+      row.summarize();
+      if (raced) {
+        row.race = "2026-01-31T12:00:00.000000Z";
+        row.place = first ? 1 : 2;
+      }
+      database.append(row);
+    }
+  }
+  const CommandResult result = compare(kA, kB, path, {"--json"});
+  INFO(result.err);
+  CHECK(result.json().at("comparisons").at(0).at("verdict") == (raced ? "faster" : "not decidable"));
+}
+
+TEST_CASE("compare --now needs a GPU, and says so", "[nogpu]") {
+  const CommandResult hidden = compare(kA, kB, "", {"--now", "--problem", kProblem, "--device", "cuda:0"});
+  CHECK(hidden.status == 2);
+  CHECK_THAT(hidden.err, ContainsSubstring("needs a GPU"));
+  const CommandResult emulator = compare(kA, kB, "", {"--now", "--problem", kProblem, "--device", "emulator"});
+  CHECK(emulator.status == 2);
+  CHECK_THAT(emulator.err, ContainsSubstring("--device cuda:N"));
+  const CommandResult seconds = compare(kA, kB, "", {"--now", "--problem", kProblem, "--seconds", "0"});
+  CHECK(seconds.status == 2);
+  CHECK_THAT(seconds.err, ContainsSubstring("--seconds 0"));
+}
+
+TEST_CASE("compare --now times two configs, and the bests of two databases, in turns", "[gpu]") {
+  const std::string problem = "forward bf16 b2 hq8 sq2048 d64";
+  const auto now = [&](const std::string& a, const std::string& b) {
+    const CommandResult result = run_attune(
+        {"compare", a, b, "--now", "--seconds", "0.3", "--device", "cuda:0", "--problem", problem, "--json"});
+    INFO(result.err);
+    REQUIRE(result.status == 0);
+    return result.json();
+  };
+  // One warp of 16 rows reads K and V eight times as often.
+  const nlohmann::json configs = now("sm80 q128 kv64 w4 st2", "sm80 q16 kv16 w1 st1 qsmem");
+  CHECK(configs.at("timed") == "now, in turns");
+  CHECK(configs.at("comparisons").at(0).at("verdict") == "faster");
+  CHECK(configs.at("comparisons").at(0).at("time_ratio").get<double>() < 0.8);
+  CHECK(configs.at("comparisons").at(0).at("a").at("samples").get<int>() >= 15);
+
+  const attune::test::TemporaryFolder folder;
+  for (const char* name : {"a.db", "b.db"}) {
+    const CommandResult tuned = run_attune({"tune", "--max-candidates", "2", "--device", "cuda:0", "--problem", problem,
+                                            "--database", (folder / name).string()});
+    INFO(tuned.err);
+    REQUIRE(tuned.status == 0);
+  }
+  const nlohmann::json databases = now((folder / "a.db").string(), (folder / "b.db").string());
+  REQUIRE(databases.at("comparisons").size() == 1);
+  CHECK(databases.at("comparisons").at(0).at("time_ratio").get<double>() == Approx(1).margin(0.1));
+}

@@ -97,3 +97,29 @@ TEST_CASE("the margin decides what counts as the same", "[nogpu]") {
   CHECK(compare_times(a, b, {0.95, 0}).verdict == Verdict::faster);
   CHECK(compare_times(a, a, {0.95, 0}).verdict == Verdict::undecidable);
 }
+
+TEST_CASE("rounds taken in turns: what both share is no noise", "[nogpu]") {
+  // A drift of 30 % in both, B 1 % slower than A; apart from each other nothing can be said.
+  std::vector<double> a, b;
+  for (int round = 0; round < 40; ++round) {
+    const double drift = 1 + 0.3 * round / 40, wobble = 1 + 0.001 * (round % 3 - 1);
+    a.push_back(100 * drift);
+    b.push_back(101 * drift * wobble);
+  }
+  CHECK(compare_times(a, b).verdict == Verdict::undecidable);
+  const Comparison in_turns = compare_rounds(a, b);
+  CHECK(in_turns.verdict == Verdict::faster);
+  CHECK(in_turns.ratio > 0.989);
+  CHECK(in_turns.ratio < 0.991);
+  REQUIRE(in_turns.interval);
+  CHECK(in_turns.interval->low <= in_turns.ratio);
+  CHECK(in_turns.interval->high >= in_turns.ratio);
+  CHECK(compare_rounds(b, a).verdict == Verdict::slower);
+  CHECK(compare_rounds(a, a).verdict == Verdict::same);
+
+  const Comparison few = compare_rounds({1, 1, 1}, {2, 2, 2});
+  CHECK(few.verdict == Verdict::undecidable);
+  CHECK(few.ratio == 0.5);
+  CHECK(few.reason.find("too few rounds") != std::string::npos);
+  CHECK(compare_rounds({}, {}).ratio == 0);
+}

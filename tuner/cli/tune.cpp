@@ -19,6 +19,7 @@
 #include "tuner/cli/sweep_progress.h"
 #include "tuner/cli/validators.h"
 #include "tuner/cli/verb.h"
+#include "tuner/comparison.h"
 #include "tuner/sweep.h"
 
 namespace attune::cli {
@@ -214,8 +215,13 @@ Json to_json(const Tuned& tuned, const ChosenDevice& device, const TuningDatabas
     document["speed_over_default"] = result.default_measurement->median_us / result.best->median_us;
   }
   Json race = Json::array();
-  for (const Measurement& row : result.finalists)
+  for (const Measurement& row : result.finalists) {
     race.push_back({{"place", row.place}, {"config", canonical_text(row.config)}, {"median_us", row.median_us}});
+    const Comparison behind = compare_rounds(row.samples_us, result.finalists.front().samples_us);
+    if (behind.interval)
+      race.back().update(
+          Json{{"time_ratio", behind.ratio}, {"interval", {behind.interval->low, behind.interval->high}}});
+  }
   if (!race.empty()) document["race"] = std::move(race);
   Json counts = Json::object();
   for (const Measurement& row : result.rows) {
@@ -242,8 +248,17 @@ void print_tuned(const Tuned& tuned, const ChosenDevice& device) {
     if (row.status != MeasurementStatus::ok && row.status != MeasurementStatus::infeasible)
       print_field("failed", describe(row));
   }
-  for (const Measurement& row : result.finalists)
-    print_field(row.place == 1 ? "race" : "", fmt::format("{}. {}", row.place, describe(row)));
+  for (const Measurement& row : result.finalists) {
+    std::string behind;
+    if (row.place > 1) {
+      const Comparison by = compare_rounds(row.samples_us, result.finalists.front().samples_us);
+      if (by.interval) {
+        behind = fmt::format("  takes {:.4f} of the first's time (95 %: {:.4f} to {:.4f})", by.ratio, by.interval->low,
+                             by.interval->high);
+      }
+    }
+    print_field(row.place == 1 ? "race" : "", fmt::format("{}. {}{}", row.place, describe(row), behind));
+  }
   if (result.default_measurement) print_field("default", describe(*result.default_measurement));
   if (result.best) {
     print_field("best", describe(*result.best) + (result.default_measurement
