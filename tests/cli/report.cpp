@@ -124,6 +124,8 @@ TEST_CASE("report: one page of a database", "[nogpu]") {
     CHECK_FALSE(std::filesystem::exists(none));
     attune::TuningDatabase{none};
     CHECK(run_attune({"report", "--output", page, "--database", none}).status == 1);
+    CHECK_THAT(run_attune({"report", "--output", page, "--database", none}, {{"ATTUNE_SYSTEM_DATABASE", database}}).out,
+               ContainsSubstring("--database " + database));
     CHECK(read_file(page) == "before");
   }
   SECTION("no place for the page") {

@@ -17,6 +17,7 @@
 #include "tuner/cli/validators.h"
 #include "tuner/cli/verb.h"
 #include "tuner/report_data.h"
+#include "tuner/system_database.h"
 
 namespace attune::cli {
 namespace {
@@ -89,11 +90,21 @@ std::vector<std::string> remarks(const Json& data) {
   return said;
 }
 
+/// Where else there may be results: the system's database is a database like any other.
+std::string hint_of_system() {
+  const std::filesystem::path path = system_database_path();
+  std::error_code ignored;
+  if (path.empty() || !std::filesystem::exists(path, ignored)) return "";
+  return fmt::format(", and --database {} shows those that are shipped", path.string());
+}
+
 int run(const ReportOptions& options) {
   const std::shared_ptr<TuningDatabase> database = options.config.open_existing_database(options.output);
   Entries entries = database ? database->list() : Entries{};
   const std::string path = options.config.database_path().string();
-  if (entries.empty()) return nothing_found(options, path + " holds no results: `attune tune` makes some");
+  if (entries.empty())
+    return nothing_found(options,
+                         fmt::format("{} holds no results: `attune tune` makes some{}", path, hint_of_system()));
   if (!options.target.empty()) {
     std::set<std::string> devices;
     for (const TuningDatabase::Entry& entry : entries) devices.insert(entry.device);

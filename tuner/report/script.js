@@ -124,11 +124,10 @@
   }
 
   const tooltip = byId("tooltip");
-  function showTooltip(lines) {
+  function showTooltip(event, lines) {
     clear(tooltip);
     lines.filter((line) => line).forEach((line, i) => tooltip.appendChild(element("div", i === 0 ? "head" : "", line)));
     tooltip.hidden = false;
-    const event = d3.event;
     const box = tooltip.getBoundingClientRect();
     const space = document.documentElement.clientWidth;
     const left = Math.min(Math.max(event.clientX + 14, 8), space - box.width - 8);
@@ -136,20 +135,18 @@
     tooltip.style.left = left + window.scrollX + "px";
     tooltip.style.top = (above ? event.clientY - box.height - 12 : event.clientY + 18) + window.scrollY + "px";
   }
-  const hideTooltip = () => (tooltip.hidden = true);
   /// Shows lines(datum) beside the pointer while it is over a mark, or after a tap.
   function explain(selection, lines) {
-    selection
-      .classed("mark", true)
-      .on("mouseover", (datum) => showTooltip(lines(datum)))
-      .on("mousemove", (datum) => showTooltip(lines(datum)))
-      .on("mouseout", hideTooltip)
-      .on("click", (datum) => {
-        d3.event.stopPropagation();
-        showTooltip(lines(datum));
-      });
+    selection.classed("mark", true).each(function (datum) {
+      this.lines = () => lines(datum);
+    });
   }
-  document.addEventListener("click", hideTooltip);
+  // One listener for all marks: there may be tens of thousands.
+  ["mouseover", "mousemove", "click"].forEach((kind) =>
+    document.addEventListener(kind, (event) => {
+      if (event.target.lines) showTooltip(event, event.target.lines());
+      else tooltip.hidden = true;
+    }));
 
   const rowLines = (p) => (row) => [
     row.config,
@@ -287,7 +284,7 @@
     const shown = ofDevice().filter((p) => p.best);
     const measured = shown.filter((p) => !p.best.estimate);
     tile(fixed(0)(ofDevice().length), (ofDevice().length === 1 ? "shape" : "shapes") + " with results, " + fixed(0)(measured.length) + " of them measured");
-    const overDefault = shown.filter(comparableDefault).map((p) => p.default.time / p.best.time);
+    const overDefault = (measured.length ? measured : shown).filter(comparableDefault).map((p) => p.default.time / p.best.time);
     if (overDefault.length) {
       tile(ratio(geometricMean(overDefault)), "the default's speed, geometric mean of " + plural(overDefault.length, "shape") +
         (measured.length ? "" : ", by the cost model"));
@@ -596,8 +593,10 @@
 
     const groups = new Map();
     rows.filter((row) => row.status !== "ok").forEach((row) => {
-      const key = row.status + "\n" + row.reason;
-      if (!groups.has(key)) groups.set(key, { status: row.status, reason: row.reason, configs: [] });
+      // Reasons that differ in their numbers alone are one.
+      const key = row.status + "\n" + row.reason.replace(/[0-9][0-9.,e+-]*/g, "#");
+      if (!groups.has(key)) groups.set(key, { status: row.status, reasons: new Set(), configs: [] });
+      groups.get(key).reasons.add(row.reason);
       groups.get(key).configs.push(row.config);
     });
     const failed = Array.from(groups.values()).sort((a, b) => b.configs.length - a.configs.length || text(a.status, b.status));
@@ -613,7 +612,10 @@
     table(byId("failures-table"), [
       { title: "configs", value: (group) => fixed(0)(group.configs.length), number: true },
       { title: "status", value: (group) => words(group.status), className: "nowrap" },
-      { title: "reason", value: (group) => folded(group.reason, 240), className: "text" },
+      { title: "reason", value: (group) => {
+        const [reason] = group.reasons;
+        return folded(reason + (group.reasons.size > 1 ? " (or other numbers)" : ""), 240);
+      }, className: "text" },
       { title: "which", value: (group) => folded(group.configs.join(", "), 60), className: "mono text" },
     ], failed, { first: 25 });
   }
