@@ -197,7 +197,8 @@
         svg.append("line").attr({ x1: 0, x2: 26, y1: 7, y2: 7 }).attr("class", entry.dashed ? "dashed" : "")
           .style({ stroke: entry.color, "stroke-width": "2px" });
       } else {
-        draw(svg.append("g").attr("transform", "translate(7,7)" + turn(entry.shape)), entry.shape, 64, entry.color, entry.hollow);
+        draw(svg.append("g").attr("transform", "translate(7,7)" + turn(entry.shape)), entry.shape, 64, entry.color, entry.hollow)
+          .style("opacity", entry.opacity || 1);
       }
       item.appendChild(document.createTextNode(entry.title));
     });
@@ -254,7 +255,7 @@
   /// "heads-reversed" on two lines.
   function breakLabels(labels) {
     labels.style("font-size", "11px").each(function (value) {
-      const parts = String(value).split(/(?<=-)| /);
+      const parts = String(value).replace(/-/g, "- ").split(" ");
       const label = d3.select(this).text(null);
       parts.forEach((part, i) => label.append("tspan").attr({ x: 0, dy: i ? "1.1em" : "0.71em" }).text(part));
     });
@@ -489,8 +490,9 @@
           .style({ fill: "none", stroke: "var(--best)", "stroke-width": "2px" });
       }
       const size = rows.length > 400 ? 18 : rows.length > 120 ? 30 : 46;
-      rows.forEach((row, i) => {
-        if (!row.ok) return;
+      const marks = rows.map((row, i) => ({ row, i })).filter((mark) => mark.row.ok);
+      marks.sort((a, b) => (a.row.place === 1) - (b.row.place === 1) || a.i - b.i);  // winners on top
+      marks.forEach(({ row, i }) => {
         const g = f.g.append("g").attr("transform", "translate(" + x(i + 1) + "," + y(row.time) + ")");
         const color = row.race ? "var(--accent)" : row.estimate ? "var(--default)" : "var(--best)";
         const mark = draw(g, "circle", row.race ? size * 1.7 : size, color, (row.race !== "" && row.place !== 1) || row.estimate).style("fill-opacity", 0.75);
@@ -779,7 +781,7 @@
         { shape: "circle", color: "var(--accent)", hollow: true, title: "the model's first " + (quality ? quality.first : 0) + " of it" },
         ...(others.length ? [{ shape: "circle", color: "var(--faint)", title: "other problems of this device" }] : []),
         { line: true, color: "var(--soft)", dashed: true, title: "left: measured as predicted" },
-        ...(chosen.length ? [{ shape: "square", color: "color-mix(in srgb, var(--best) 15%, var(--paper))", title: "right: within " + fixed(0)((data.near_best - 1) * 100) + "\u00a0% of the best" }] : []),
+        ...(chosen.length ? [{ shape: "square", color: "var(--best)", opacity: 0.2, title: "right: within " + fixed(0)((data.near_best - 1) * 100) + "\u00a0% of the best" }] : []),
       ]);
       const f = frame(node, { height: Math.min(520, Math.max(300, node.clientWidth * 0.86)), margin: { left: 62, right: 14, top: 28, bottom: 46 }, label: "Predicted against measured time" });
       const all = chosen.concat(others.map((other) => other.row));
