@@ -178,8 +178,12 @@ void DatabaseFile::open_file() {
 // Throws Failure for a corrupt file. False if this program must not write to it; then something else has been opened.
 bool DatabaseFile::inspect() {
   check_integrity(*connection_);
-  const std::int64_t application = connection_->integer("PRAGMA application_id");
+  // As of one moment: another process may be beginning the file.
+  connection_->execute("BEGIN");
   const std::int64_t tables = connection_->integer("SELECT count(*) FROM sqlite_schema");
+  const std::int64_t application = connection_->integer("PRAGMA application_id");
+  const std::int64_t version = connection_->integer("PRAGMA user_version");
+  connection_->execute("COMMIT");
   if (application != kApplicationId && (application != 0 || tables > 0)) {
     stand_empty(
         fmt::format("{} is not a tuning database but another program's; it is left alone. Name another file with "
@@ -187,7 +191,6 @@ bool DatabaseFile::inspect() {
                     path_.string()));
     return false;
   }
-  const std::int64_t version = connection_->integer("PRAGMA user_version");
   if (version > schema_version()) {
     open_read_only(
         fmt::format("{} was written by a newer Attune (schema {}, this program knows {}); it is read, results are not "
