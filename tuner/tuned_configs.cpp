@@ -26,12 +26,13 @@ struct Place {
   ConfigOrigin origin = ConfigOrigin::exact;
   int sm_difference = 0, clock_difference = 0;  // of another device
 
-  bool operator<(const Place& other) const {
-    const auto key = [](const Place& place) {
-      return std::tuple(place.origin, place.layer, place.sm_difference, place.clock_difference,
-                        std::string_view(place.origin == ConfigOrigin::nearest_device ? place.shape.device : ""));
-    };
-    return key(*this) < key(other);
+  bool operator<(const Place& other) const { return key() < other.key(); }
+
+ private:
+  std::tuple<ConfigOrigin, int, int, int, std::string_view> key() const {
+    std::string_view other_device;
+    if (origin == ConfigOrigin::nearest_device) other_device = shape.device;
+    return {origin, layer, sm_difference, clock_difference, other_device};
   }
 };
 
