@@ -61,12 +61,14 @@ std::vector<Measurement> rows_to_ship(const std::vector<Measurement>& rows) {
     const auto age = [](const Measurement& m) { return std::tuple(m.rigor, std::string_view(m.created_at)); };
     if (chosen == nullptr || age(*chosen) <= age(row)) chosen = &row;
   }
+  const auto is_result = [](const Measurement& row) {
+    return row.status == MeasurementStatus::ok && row.ranking_us() > 0;
+  };
   std::vector<const Measurement*> kept;
   for (const auto& [question, configs] : standing) {
     const Measurement* best = nullptr;
     for (const auto& [text, row] : configs) {
-      if (row->status != MeasurementStatus::ok || row->ranking_us() <= 0) continue;
-      if (best == nullptr || ranks_before(*row, *best)) best = row;
+      if (is_result(*row) && (best == nullptr || ranks_before(*row, *best))) best = row;
     }
     if (best == nullptr) continue;
     kept.push_back(best);
@@ -75,7 +77,7 @@ std::vector<Measurement> rows_to_ship(const std::vector<Measurement>& rows) {
     if (!device) continue;
     device->sm_count = best->sm_count;
     const auto found = configs.find(canonical_text(default_config(best->problem, *device)));
-    if (found != configs.end() && found->second != best) kept.push_back(found->second);
+    if (found != configs.end() && found->second != best && is_result(*found->second)) kept.push_back(found->second);
   }
   std::vector<Measurement> shipped;
   for (const Measurement& row : rows) {

@@ -18,8 +18,8 @@ std::filesystem::path system_database_path();
 std::shared_ptr<TuningDatabase> open_system_database();
 
 /// Of each problem and device what a system database needs: the row that best() would choose and, where another config
-/// is the default there, the row that stands for it, so that what tuning gained can be seen. Their samples and clocks
-/// are left out; the quantiles stay. Estimates are no results and are left out whole. Keeps the order.
+/// is the default there and is right, the row that stands for it, so that what tuning gained can be seen. Their samples
+/// and clocks are left out; the quantiles stay. Estimates are no results and are left out whole. Keeps the order.
 std::vector<Measurement> rows_to_ship(const std::vector<Measurement>& rows);
 
 /// Writes a system database of these rows: whole or not at all, one file without a log, the same bytes for the same

@@ -251,16 +251,16 @@ std::vector<KernelConfig> TuningDatabase::winners_of_neighbours(const AttentionP
 
 std::vector<TuningDatabase::Entry> TuningDatabase::list() const {
   return state_->ask([&](Connection& db) {
-    Statement query(
-        db,
-        "SELECT p.text, d.name, d.sm_count, count(*), count(*) FILTER (WHERE m.status = 'ok') FROM measurement m "
-        "JOIN problem p ON p.id = m.problem_id JOIN device d ON d.id = m.device_id GROUP BY p.id, d.id "
-        "ORDER BY p.text, d.name, d.sm_count");
+    Statement query(db,
+                    "SELECT p.text, d.name, d.sm_count, count(*), count(*) FILTER (WHERE m.status = 'ok'), "
+                    "count(*) FILTER (WHERE m.place > 0) FROM measurement m "
+                    "JOIN problem p ON p.id = m.problem_id JOIN device d ON d.id = m.device_id GROUP BY p.id, d.id "
+                    "ORDER BY p.text, d.name, d.sm_count");
     std::vector<Entry> entries;
     while (query.step()) {
       try {
         entries.push_back({parse_problem(query.text(0)), query.text(1), static_cast<int>(query.integer(2)),
-                           query.integer(3), query.integer(4)});
+                           query.integer(3), query.integer(4), query.integer(5)});
       } catch (const Error&) {
         // A problem of a newer version: not for this one to show.
       }

@@ -76,6 +76,7 @@ class TuningDatabase {
     std::string device;
     int sm_count = 0;
     std::int64_t rows = 0, ok = 0;
+    std::int64_t raced = 0;  ///< rows that come from a final race
   };
   std::vector<Entry> list() const;  ///< every problem and device with a row, by canonical text
 

@@ -97,6 +97,8 @@ TEST_CASE("db: export, import, merge, prune, info, doctor and vacuum", "[nogpu]"
     CHECK(run_attune({"db", "ship", preset}).status == 2);
     const CommandResult listed = run_attune({"db", "best", "--database", folder / "twice.db"});
     CHECK_THAT(listed.out, ContainsSubstring("place 1 in the race of 2025-03-04"));
+    CHECK(run_attune(words("db list --json"), environment).json().at("entries").at(0).at("raced") == 1);
+    CHECK_THAT(run_attune(words("db list"), environment).out, ContainsSubstring("4 ok, 1 from a race"));
     CHECK(run_attune({"db", "doctor", "--database", system}).status == 0);
     const std::string bytes = read_file(system);
     const CommandResult looked =

@@ -150,6 +150,9 @@ TEST_CASE("what is shipped of many rows: the best and the default of each proble
   REQUIRE(rows_to_ship(back).size() == 3);
   REQUIRE(rows_to_ship({failed, estimate}).empty());
   REQUIRE(rows_to_ship({winner, row(a, 80)}).size() == 1);  // the newest row stands for its config
+  Measurement crashed = row(standard, 0);
+  crashed.status = MeasurementStatus::crashed;
+  REQUIRE(rows_to_ship({second_place, winner, crashed}).size() == 1);
 }
 
 TEST_CASE("every preset can be read, and says where it comes from", "[nogpu]") {

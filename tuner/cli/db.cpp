@@ -30,7 +30,8 @@ int list(const DatabaseOptions& options) {
                                      {"device", entry.device},
                                      {"sm_count", entry.sm_count},
                                      {"rows", entry.rows},
-                                     {"ok", entry.ok}});
+                                     {"ok", entry.ok},
+                                     {"raced", entry.raced}});
     }
     print_json(document);
     return kOk;
@@ -38,8 +39,9 @@ int list(const DatabaseOptions& options) {
   if (entries.empty())
     print(fmt::format("{} holds no results; `attune tune` makes some\n", options.config.database_path().string()));
   for (const TuningDatabase::Entry& entry : entries) {
-    print(fmt::format("{:<56} {} ({} SMs): {} results, {} ok\n", canonical_text(entry.problem), entry.device,
-                      entry.sm_count, entry.rows, entry.ok));
+    print(fmt::format("{:<56} {} ({} SMs): {} results, {} ok{}\n", canonical_text(entry.problem), entry.device,
+                      entry.sm_count, entry.rows, entry.ok,
+                      entry.raced > 0 ? fmt::format(", {} from a race", entry.raced) : ""));
   }
   return kOk;
 }
