@@ -16,8 +16,8 @@ struct CommandResult {
   nlohmann::json json() const;
 };
 
-/// Runs `attune` with these arguments. The environment is this process's, but for `environment`, for a database that does
-/// not exist and no system database unless they are named.
+/// Runs `attune` with these arguments. The environment is this process's, but for `environment`, for a database that
+/// does not exist and no system database unless they are named.
 CommandResult run_attune(const std::vector<std::string>& arguments,
                          const std::map<std::string, std::string>& environment = {});
 
