@@ -15,6 +15,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kLseAbsolute = 1e-5, kLseRelative = 1e-6;
+constexpr std::int64_t kPartRows = 256;  // of a head, compared by one thread
 
 struct Bounds {
   double relative;  // of the norm of the error to the norm of the reference
@@ -38,10 +39,9 @@ class ErrorSummary {
     double error = std::abs(value - reference);
     if (value == reference) error = 0;  // infinities of the same sign
     if (std::isnan(error)) error = kInfinity;
-    const double ratio = error == 0 ? 0 : error / bound;
     errors_.max_abs = std::max(errors_.max_abs, error);
-    if (ratio > errors_.worst_ratio) {
-      errors_.worst_ratio = ratio;
+    if (error > errors_.worst_ratio * bound) {
+      errors_.worst_ratio = error / bound;
       errors_.worst_index = index;
       worst_value_ = value;
       worst_reference_ = reference;
@@ -102,15 +102,17 @@ OutputErrors compare_o(const AttentionProblem& problem, const ReferenceForward& 
   const Bounds bounds = bounds_of(problem.dtype);
   const TensorView view = packed_view(problem, Operand::o);
   const std::int64_t columns = problem.head_dim;
-  // One summary for each head, so that the sums do not depend on the number of threads.
-  const std::int64_t rows = problem.seq_q, parts = problem.batch * problem.heads_q;
+  // One summary for each part of a head, so that the sums do not depend on the number of threads.
+  const std::int64_t rows = problem.seq_q, parts_of_head = (rows + kPartRows - 1) / kPartRows;
+  const std::int64_t parts = problem.batch * problem.heads_q * parts_of_head;
   std::vector<ErrorSummary> summaries(static_cast<std::size_t>(parts), ErrorSummary("o", bounds.relative));
   parallel_for(static_cast<std::size_t>(parts), [&](std::size_t part) {
-    const auto batch = static_cast<std::int64_t>(part) / problem.heads_q;
-    const auto head = static_cast<std::int64_t>(part) % problem.heads_q;
+    const auto of_batch = static_cast<std::int64_t>(part) / parts_of_head;
+    const std::int64_t batch = of_batch / problem.heads_q, head = of_batch % problem.heads_q;
+    const std::int64_t first = static_cast<std::int64_t>(part) % parts_of_head * kPartRows;
     ErrorSummary mine("o", bounds.relative);
-    std::int64_t index = static_cast<std::int64_t>(part) * rows * columns;
-    for (std::int64_t row = 0; row < rows; ++row) {
+    std::int64_t index = (of_batch * rows + first) * columns;
+    for (std::int64_t row = first; row < std::min(first + kPartRows, rows); ++row) {
       const std::uint16_t* line =
           o.data() + batch * view.stride_batch + head * view.stride_head + row * view.stride_row;
       for (std::int64_t column = 0; column < columns; ++column, ++index) {

@@ -1,3 +1,4 @@
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -20,17 +21,21 @@ const Format& format_of(DataType dtype) { return dtype == DataType::fp16 ? kHalf
 
 }  // namespace
 
+// Placed into the fields of a double the bits name the same number but for a power of two, subnormal ones too: the
+// product with that power is exact.
 double to_double(DataType dtype, std::uint16_t bits) {
   const Format& format = format_of(dtype);
-  const int exponent = (bits & 0x7fff) >> format.mantissa_bits;
-  const int mantissa = bits & ((1 << format.mantissa_bits) - 1);
+  constexpr int kMantissaBits = 52, kExponentBias = 1023;
   const double sign = (bits & 0x8000) != 0 ? -1.0 : 1.0;
-  if (exponent == format.infinite_exponent) {
-    return mantissa != 0 ? std::numeric_limits<double>::quiet_NaN() : sign * std::numeric_limits<double>::infinity();
+  const int magnitude = bits & 0x7fff;
+  if (magnitude >> format.mantissa_bits == format.infinite_exponent) {
+    const bool is_nan = (magnitude & ((1 << format.mantissa_bits) - 1)) != 0;
+    return is_nan ? std::numeric_limits<double>::quiet_NaN() : sign * std::numeric_limits<double>::infinity();
   }
-  const int hidden = exponent == 0 ? 0 : 1 << format.mantissa_bits;
-  return sign *
-         std::ldexp(hidden + mantissa, (exponent == 0 ? 1 : exponent) - format.exponent_bias - format.mantissa_bits);
+  const double scaled =
+      std::bit_cast<double>(static_cast<std::uint64_t>(magnitude) << (kMantissaBits - format.mantissa_bits));
+  const auto power = static_cast<std::uint64_t>(2 * kExponentBias - format.exponent_bias) << kMantissaBits;
+  return sign * scaled * std::bit_cast<double>(power);
 }
 
 std::uint16_t from_double(DataType dtype, double value) {
