@@ -170,10 +170,17 @@ class Sweep {
     default_ = default_config(problem_, options_.spec);
     result_.space_size = space.size();
     std::vector<KernelConfig> seeds = {default_};
-    if (const auto earlier = database_.best(problem_, facts_.device, facts_.sm_count)) seeds.push_back(earlier->config);
-    for (const KernelConfig& config :
-         database_.winners_of_neighbours(problem_, facts_.device, facts_.sm_count, kNeighbours)) {
-      seeds.push_back(config);
+    const TuningDatabase* const known[] = {&database_, options_.presets.get()};
+    for (const TuningDatabase* from : known) {
+      if (!from) continue;
+      if (const auto best = from->best(problem_, facts_.device, facts_.sm_count)) seeds.push_back(best->config);
+    }
+    for (const TuningDatabase* from : known) {
+      if (!from) continue;
+      for (const KernelConfig& config :
+           from->winners_of_neighbours(problem_, facts_.device, facts_.sm_count, kNeighbours)) {
+        seeds.push_back(config);
+      }
     }
     for (const KernelConfig& config : published_seeds(problem_, space)) seeds.push_back(config);
     searcher_ = std::make_unique<Searcher>(std::move(space), seeds,
@@ -555,7 +562,6 @@ class Sweep {
   SweepEffort effort_;
   KernelConfig default_;
   std::map<std::string, Measurement> earlier_rows_;  // by config
-  std::unique_ptr<CompileAhead> ahead_;
   std::size_t compile_workers_ = 0;
 
   std::mutex mutex_;  // guards what the lanes share: the rest
@@ -563,6 +569,8 @@ class Sweep {
   std::size_t claimed_ = 0;
   std::exception_ptr trouble_;
   SweepResult result_;
+
+  std::unique_ptr<CompileAhead> ahead_;  // the last, and so the first to end: its threads look at what is above
 };
 
 }  // namespace

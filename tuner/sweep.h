@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -40,7 +41,8 @@ struct SweepOptions {
   int compile_workers = -1;
   std::string command;  ///< the attune executable, run as `command worker`; empty: find_attune_command()
   TrialOptions trial;   ///< its sample_seconds and time are those of the rigor
-  const std::atomic<bool>* stop = nullptr;  ///< once true the sweep ends within seconds, and keeps what it has
+  std::shared_ptr<const TuningDatabase> presets;  ///< whose winners are seeds, too; may be null
+  const std::atomic<bool>* stop = nullptr;        ///< once true the sweep ends within seconds, and keeps what it has
 };
 
 struct SweepProgress {
@@ -73,8 +75,8 @@ struct SweepResult {
 /// Searches the feasible space for the fastest config. Each candidate is tried in a child process (`attune worker`, one
 /// for each GPU), correct before timed, and its result stored at once, failures too.
 ///
-///   order    what a Searcher proposes; its seeds are the default config, this problem's best of earlier runs, the
-///            winners of its nearest tuned neighbours and the tiles that FlashAttention-2 ships
+///   order    what a Searcher proposes; its seeds are the default config, this problem's best of earlier runs and of
+///            the presets, the winners of its nearest tuned neighbours and the tiles that FlashAttention-2 ships
 ///   race     those within reach of the fastest, the default always among them, are timed again in turns, which
 ///            decides (tuner/race.h): their rows carry the race and their place in it
 ///   again    configs already measured at this rigor or a higher one with the same templates, compiler and driver are

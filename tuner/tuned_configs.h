@@ -13,12 +13,14 @@
 namespace attune {
 
 /// Picks from what was tuned: a user's own database over the system's, which was shipped. Either may be null. In order:
-///   exact            this problem (its scale and layout aside) on this GPU: a device is known by name and number of
-///   SMs nearest shape    the nearest tuned one on this GPU, at the distance of TuningDatabase::near() nearest device
-///   the same on another GPU of the same compute capability: the one whose number of SMs differs least,
-///                    then whose nominal clock does, then by name; the exact problem before other shapes. A GPU whose
-///                    name find_device_by_name() does not know has no known capability, unless it is the asked one's
-///                    name with another number of SMs
+///
+///   1. exact: this problem (its scale and layout aside) on this GPU; a device is known by name and number of SMs.
+///   2. nearest shape: the nearest tuned one on this GPU, at the distance of TuningDatabase::near().
+///   3. nearest device: the same on another GPU of the same compute capability, the one whose number of SMs differs
+///      least, then whose nominal clock does, then by name; the exact problem before other shapes. A GPU whose name
+///      find_device_by_name() does not know has no known capability, unless it is the asked one's name with another
+///      number of SMs.
+///
 /// On each level the user's rows come before the system's, and all of this for measured rows before any estimate. Only
 /// configs that are feasible for the asked problem on the asked device count. The detail of an answer names the problem
 /// (and device) that it was tuned for, its time or "by the cost model", and whose database it came from.

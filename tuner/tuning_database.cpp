@@ -32,6 +32,8 @@ struct Shape {
   friend bool operator==(const Shape&, const Shape&) = default;
 };
 
+constexpr double kOtherDtype = 0.5;  // both have 16 bits and the same rate: what is fast in one is in the other
+
 double distance(const Shape& a, const Shape& b) {
   return log2_distance(a.seq_q, b.seq_q) + log2_distance(a.seq_kv, b.seq_kv) +
          log2_distance(a.batch * a.heads_q, b.batch * b.heads_q) +
@@ -108,11 +110,11 @@ ORDER BY m.rigor DESC, m.race DESC, m.place, m.ranking_us, m.config
   static std::vector<TunedShape> near(Connection& db, const AttentionProblem& problem) {
     Statement query(db,
                     "SELECT p.text, d.name, d.sm_count, p.batch, p.heads_q, p.heads_kv, p.seq_q, p.seq_kv, "
-                    "p.mask_offset FROM problem p JOIN device d "
-                    "WHERE p.pass = ? AND p.dtype = ? AND p.head_dim = ? AND p.mask = ? AND p.alignment = ? AND "
+                    "p.mask_offset, p.dtype = ? FROM problem p JOIN device d "
+                    "WHERE p.pass = ? AND p.head_dim = ? AND p.mask = ? AND p.alignment = ? AND "
                     "EXISTS (SELECT 1 FROM measurement m WHERE m.problem_id = p.id AND m.device_id = d.id)");
-    query.bind(to_string(problem.pass))
-        .bind(to_string(problem.dtype))
+    query.bind(to_string(problem.dtype))
+        .bind(to_string(problem.pass))
         .bind(problem.head_dim)
         .bind(mask_text(problem.mask))
         .bind(problem.alignment);
@@ -122,8 +124,9 @@ ORDER BY m.rigor DESC, m.race DESC, m.place, m.ranking_us, m.config
     while (query.step()) {
       const Shape shape{query.integer(3), query.integer(4), query.integer(5),
                         query.integer(6), query.integer(7), query.integer(8)};
-      found.push_back(
-          {query.text(0), query.text(1), static_cast<int>(query.integer(2)), shape == asked, distance(shape, asked)});
+      const bool same_dtype = query.integer(9) != 0;
+      found.push_back({query.text(0), query.text(1), static_cast<int>(query.integer(2)), same_dtype && shape == asked,
+                       distance(shape, asked) + (same_dtype ? 0 : kOtherDtype)});
     }
     const std::string asked_text = canonical_text(problem);
     std::sort(found.begin(), found.end(), [&](const TunedShape& a, const TunedShape& b) {

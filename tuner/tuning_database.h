@@ -59,8 +59,9 @@ class TuningDatabase {
     bool same_problem = false;  ///< the asked one, its scale and layout aside
     double distance = 0;        ///< as near() says; 0 also between problems that differ in a mask's offset
   };
-  /// Every shape with the same pass, dtype, head_dim, mask kind and alignment, on any device, at the distance
-  ///   |log2(Sq/Sq')| + |log2(Skv/Skv')| + |log2(B Hq / B' Hq')| + |log2(group/group')|.
+  /// Every shape with the same pass, head_dim, mask kind and alignment, on any device, at the distance
+  ///   |log2(Sq/Sq')| + |log2(Skv/Skv')| + |log2(B Hq / B' Hq')| + |log2(group/group')| + (0.5 if the dtype is
+  ///   another).
   /// The same problem comes first, then the nearest, ties by canonical text (the asked one's own first) and device.
   std::vector<TunedShape> near(const AttentionProblem& problem) const;
   /// Rows that can be chosen, the first of them best()'s, in its order.

@@ -462,6 +462,15 @@ TEST_CASE("a search starts from what is known: this problem's best, the neighbou
   REQUIRE(result.rows[0].config == default_config(problem, find_device("h200")));
   REQUIRE(canonical_text(result.rows[1].config) == "sm80 q64 kv48 w2 st2 rescale8");
   REQUIRE(canonical_text(result.rows[2].config) == "sm80 q64 kv112 w4 st2 rescale8");
+
+  SECTION("and from what the presets know") {
+    const auto presets = std::make_shared<TuningDatabase>(folder / "presets.db");
+    presets->append(row(problem, "sm80 q128 kv112 w8 st1 rescale8", "T0"));
+    SweepOptions options = options_for(command, 4);
+    options.presets = presets;
+    const SweepResult seeded = sweep(problem, options, database);
+    REQUIRE(canonical_text(seeded.rows[1].config) == "sm80 q128 kv112 w8 st1 rescale8");
+  }
 }
 
 TEST_CASE("several GPUs share the candidates of a problem, each its own worker", "[nogpu]") {

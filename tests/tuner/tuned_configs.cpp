@@ -120,8 +120,16 @@ TEST_CASE("picks: exact, then the nearest shape that is feasible, measured befor
     REQUIRE(choice);
     REQUIRE_THAT(choice->detail, ContainsSubstring("distance 3.00"));
   }
+  SECTION("the other dtype is a neighbour, a little further off than its own") {
+    choice = find("forward fp16 b1 hq8 sq4096 d64");
+    REQUIRE(config_of(choice) == kWhole);
+    REQUIRE(choice->origin == ConfigOrigin::nearest_shape);
+    REQUIRE_THAT(choice->detail, ContainsSubstring("bf16") && ContainsSubstring("distance 0.50"));
+    add("forward fp16 b1 hq8 sq4200 d64", kC, 50);
+    choice = find("forward fp16 b1 hq8 sq4096 d64");
+    REQUIRE_THAT(choice->detail, ContainsSubstring("fp16") && ContainsSubstring("distance 0.07"));
+  }
   SECTION("another kernel class or family of devices is no neighbour") {
-    REQUIRE_FALSE(find("forward fp16 b1 hq8 sq4096 d64"));
     REQUIRE_FALSE(find("forward bf16 b1 hq8 sq4096 d128"));
     REQUIRE_FALSE(find("forward bf16 b1 hq8 sq4096 d64 causal"));
     REQUIRE_FALSE(find("forward bf16 b1 hq8 sq4096 d64 align2"));
@@ -129,14 +137,14 @@ TEST_CASE("picks: exact, then the nearest shape that is feasible, measured befor
     REQUIRE_FALSE(find(kProblem));
   }
   SECTION("estimates answer only if nothing was measured") {
-    add("forward fp16 b1 hq8 sq64 d64", kA, 3, Rigor::estimate);
-    choice = find("forward fp16 b1 hq8 sq64 d64");
+    add("forward bf16 b1 hq8 sq64 d72", kA, 3, Rigor::estimate);
+    choice = find("forward bf16 b1 hq8 sq64 d72");
     REQUIRE(choice);
     REQUIRE(choice->origin == ConfigOrigin::exact);
     REQUIRE_THAT(choice->detail, ContainsSubstring("by the cost model"));
     REQUIRE_FALSE(choice->tune_command.empty());
-    add("forward fp16 b1 hq8 sq128 d64", kB, 3);
-    choice = find("forward fp16 b1 hq8 sq64 d64");  // appending made it forget the answer
+    add("forward bf16 b1 hq8 sq128 d72", kB, 3);
+    choice = find("forward bf16 b1 hq8 sq64 d72");  // appending made it forget the answer
     REQUIRE(choice);
     REQUIRE(choice->origin == ConfigOrigin::nearest_shape);
     REQUIRE_THAT(choice->detail, !ContainsSubstring("by the cost model"));

@@ -21,6 +21,7 @@
 #include "tuner/cli/verb.h"
 #include "tuner/comparison.h"
 #include "tuner/sweep.h"
+#include "tuner/system_database.h"
 
 namespace attune::cli {
 namespace {
@@ -97,6 +98,7 @@ class Run {
     for (AttentionProblem& problem : problems) tuned_.push_back({std::move(problem), std::nullopt, ""});
     options_.spec = devices.front().spec;
     options_.stop = &interruption_.asked();
+    options_.presets = open_system_database();
     if (tuned_.size() == 1) {
       std::string all = devices.front().name;
       for (std::size_t i = 1; i < devices.size(); ++i) all += fmt::format(",{}", devices[i].ordinal);
