@@ -119,7 +119,7 @@ TEST_CASE("explain: a user's rows over the system's, origins, and what would tun
   const std::string other = "forward bf16 b2 hq8 sq2048 d64 causal";
   Measurement elsewhere = row_of("sm80 q64 kv32 w4 st2", 300);
   elsewhere.device = "NVIDIA H100 80GB HBM3";
-  elsewhere.problem = attune::parse_problem("forward fp16 b2 hq8 sq1024 d64 causal");
+  elsewhere.problem = attune::parse_problem("forward bf16 b2 hq8 sq1024 d72 causal");
   attune::write_system_database(system, {row_of("sm80 q64 kv64 w4 st2", 100), elsewhere});
   std::map<std::string, std::string> environment = kNoGpu;
   environment["ATTUNE_DATABASE"] = user;
@@ -152,7 +152,7 @@ TEST_CASE("explain: a user's rows over the system's, origins, and what would tun
   document = ask(other);
   CHECK(document.at("origin") == "nearest shape");
   CHECK_THAT(document.at("tune_command").get<std::string>(), ContainsSubstring("attune tune --problem \"" + other));
-  document = ask("forward fp16 b2 hq8 sq1024 d64 causal");
+  document = ask("forward bf16 b2 hq8 sq1024 d72 causal");
   CHECK(document.at("origin") == "nearest device");
   CHECK_THAT(document.at("origin_detail").get<std::string>(), ContainsSubstring("NVIDIA H100 80GB HBM3 with 132 SMs"));
   CHECK(document.contains("tune_command"));
