@@ -66,7 +66,7 @@ Comparison compare_times(const std::vector<double>& a, const std::vector<double>
   const double each = 1 - (1 - options.confidence) / 2;
   const auto of_a = median_interval(a, each), of_b = median_interval(b, each);
   if (!of_a || !of_b) {
-    result.reason = a.empty() || b.empty() ? "one of them, or both, were never timed"
+    result.reason = a.empty() || b.empty() ? "no samples are stored of one of them, or of both"
                                            : fmt::format("too few samples for {:g} % confidence: {} and {}",
                                                          options.confidence * 100, a.size(), b.size());
     return result;

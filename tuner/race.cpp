@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <string>
 
-#include "tuner/comparison.h"
-
 namespace attune {
 namespace {
 
@@ -69,6 +67,12 @@ std::vector<std::size_t> places(const std::vector<KernelConfig>& configs,
   }
   std::rotate(order.begin(), winner, winner + 1);
   return order;
+}
+
+Comparison compare_rows(const Measurement& a, const Measurement& b, const ComparisonOptions& options) {
+  const bool in_turns = !a.race.empty() && a.race == b.race;
+  return in_turns ? compare_rounds(a.samples_us, b.samples_us, options)
+                  : compare_times(a.samples_us, b.samples_us, options);
 }
 
 }  // namespace attune

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "tuner/comparison.h"
 #include "tuner/measurement.h"
 
 namespace attune {
@@ -33,5 +34,8 @@ std::vector<std::size_t> finalists(const std::vector<Measurement>& rows, const K
 std::vector<std::size_t> places(const std::vector<KernelConfig>& configs,
                                 const std::vector<std::vector<double>>& samples_us, const KernelConfig& default_config,
                                 const RaceRules& rules = {});
+
+/// Two rows of one problem and device: round by round if they are of one race, else by all of their samples.
+Comparison compare_rows(const Measurement& a, const Measurement& b, const ComparisonOptions& options = {});
 
 }  // namespace attune

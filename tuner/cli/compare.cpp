@@ -16,7 +16,7 @@
 #include "tuner/cli/report.h"
 #include "tuner/cli/validators.h"
 #include "tuner/cli/verb.h"
-#include "tuner/comparison.h"
+#include "tuner/race.h"
 #include "tuner/trial.h"
 
 namespace attune::cli {
@@ -66,11 +66,8 @@ ComparisonOptions comparison_options(const CompareOptions& options) {
 }
 
 Pair make_pair_of(Measurement a, Measurement b, const CompareOptions& options) {
-  const ComparisonOptions how = comparison_options(options);
   Pair pair{std::move(a), std::move(b), {}, {}};
-  const bool in_turns = !pair.a.race.empty() && pair.a.race == pair.b.race;
-  pair.comparison = in_turns ? compare_rounds(pair.a.samples_us, pair.b.samples_us, how)
-                             : compare_times(pair.a.samples_us, pair.b.samples_us, how);
+  pair.comparison = compare_rows(pair.a, pair.b, comparison_options(options));
   const auto note = [&](const char* what, const std::string& of_a, const std::string& of_b) {
     if (of_a != of_b) pair.caveats.push_back(fmt::format("{} differ: {} and {}", what, of_a, of_b));
   };

@@ -15,7 +15,7 @@
 #include "tuner/cli/report.h"
 #include "tuner/cli/validators.h"
 #include "tuner/cli/verb.h"
-#include "tuner/comparison.h"
+#include "tuner/race.h"
 #include "tuner/roofline.h"
 
 namespace attune::cli {
@@ -164,7 +164,7 @@ std::string why_not_picked(const Explained& other, const Explained& pick) {
   }
   if (row.race != pick.row->race && !pick.row->race.empty())
     return row.race.empty() ? "was not in the final race: its time is a probe's" : "was in an older race";
-  const Comparison compared = compare_times(row.samples_us, pick.row->samples_us);
+  const Comparison compared = compare_rows(row, *pick.row);
   const std::string interval = compared.interval ? fmt::format(" ({:.4f} to {:.4f} times the pick's time at 95 %)",
                                                                compared.interval->low, compared.interval->high)
                                                  : fmt::format(" ({})", compared.reason);

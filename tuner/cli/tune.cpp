@@ -19,7 +19,7 @@
 #include "tuner/cli/sweep_progress.h"
 #include "tuner/cli/validators.h"
 #include "tuner/cli/verb.h"
-#include "tuner/comparison.h"
+#include "tuner/race.h"
 #include "tuner/sweep.h"
 #include "tuner/system_database.h"
 
@@ -219,7 +219,7 @@ Json to_json(const Tuned& tuned, const ChosenDevice& device, const TuningDatabas
   Json race = Json::array();
   for (const Measurement& row : result.finalists) {
     race.push_back({{"place", row.place}, {"config", canonical_text(row.config)}, {"median_us", row.median_us}});
-    const Comparison behind = compare_rounds(row.samples_us, result.finalists.front().samples_us);
+    const Comparison behind = compare_rows(row, result.finalists.front());
     if (behind.interval)
       race.back().update(
           Json{{"time_ratio", behind.ratio}, {"interval", {behind.interval->low, behind.interval->high}}});
@@ -253,7 +253,7 @@ void print_tuned(const Tuned& tuned, const ChosenDevice& device) {
   for (const Measurement& row : result.finalists) {
     std::string behind;
     if (row.place > 1) {
-      const Comparison by = compare_rounds(row.samples_us, result.finalists.front().samples_us);
+      const Comparison by = compare_rows(row, result.finalists.front());
       if (by.interval) {
         behind = fmt::format("  takes {:.4f} of the first's time (95 %: {:.4f} to {:.4f})", by.ratio, by.interval->low,
                              by.interval->high);
