@@ -1,54 +1,88 @@
 #include "generator/cost_model.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "generator/forward_sm80_shape.h"
 #include "generator/register_limit.h"
 
 // Clocks of one SM for one step (a block of keys) of one CTA: counted work over the rates of the units.
-// D16 is D rounded up to 16 (what Q K^T pays for a tail of 8), w the warps that share the SM.
+// D16 is D rounded up to 16 (what Q K^T pays for a tail of 8), w the warps of the CTA.
 //
 //   matrix      = 2 q kv (D16 + D) / mma rate
-//   exponential = q kv / e(w) + 0.4 q + rescale: q D / 126 + masked steps: 2 q kv / 126
-//   shared      = (warps * 4 kv D + 4 kv D + Q from shared memory: 2 q D) / 128
+//   shared      = (w * 4 kv D + 4 kv D + Q from shared memory: 2 q D) / 128 + spilled registers * w * 2
 //                 since each warp reads all of K and V, which are written once
-//   l2          = 4 kv D / 27
+//   exponential = q kv (1 / 16 + 3.2 / 126) + 0.4 q + rescale: q D / 126 + masked steps: 7 q kv / 126 + copies
+//   l2          = 4 kv D / 48
 //
-//   m    = max(matrix, shared) + 0.3 min(matrix, shared)
-//   t    = max(m, exponential) + (1 - overlap(w)) min(m, exponential) + exposed latency + barriers
-//   step = max(t, l2) + 0.2 min(t, l2)
+// A warp does its products, then its exponentials; the warps of a scheduler share its tensor core and its ALUs. So a
+// step's time is that of a closed network of two stations, products and exponentials, and a delay, the barriers, with
+// as many customers as a scheduler has warps: the more there are, the more of the shorter work is done beside the
+// longer one.
+//
+//   products = max(matrix / 0.8, shared) + 0.17 min(matrix / 0.8, shared)
+//   step     = max(network(products, exponential, barriers + exposed latency of loads), l2)
 //
 // Steps of a CTA are counted to its last attended key. The kernel takes the sum of all CTAs' work over the SMs, plus
 // what its last wave leaves idle, and never less than device memory needs.
 //
-// The rates were measured on an H200; per clock and SM they differ little between architectures.
+// Rates are those measured on an H200 one by one; per clock and SM they differ little between architectures. What no
+// single measurement gives (marked "fitted") comes from 6568 kernels timed on an H200; templates/NOTES.md tells how
+// well it fits.
 namespace attune {
 namespace {
 constexpr double kAluPerClock = 126;  // FFMA, FADD, FMUL
 constexpr double kSharedBytesPerClock = 128;
-constexpr double kL2BytesPerClock = 27;           // of an SM while all SMs read
+constexpr double kL2BytesPerClock = 48;           // of an SM while all SMs read; kernels were seen to read 41
 constexpr double kElementwiseLoadsPerClock = 32;  // 16-bit loads where rows are not aligned
-constexpr double kL2Latency = 900;
-constexpr double kBarrierClocks = 60;
-constexpr double kRowClocks = 0.4;          // of a row's maximum at each step: shuffles among four lanes, comparisons
-constexpr double kPrologueClocks = 2500;    // first loads from device memory, last stores; other CTAs hide it
-constexpr double kSpillCost = 0.02;         // of a step, for each register that does not fit
-constexpr double kBoundsCheckCost = 0.015;  // of a step, unless lengths are multiples of the tiles
+constexpr double kL2Latency = 950;                // clocks, under load
+
+constexpr double kMatrixShare = 0.8;    // fitted: of the mma rate, which only independent products reach
+constexpr double kOperandShare = 0.17;  // fitted: of the shorter of mma and ldmatrix that the other does not hide
+constexpr double kAluPerElement = 3.2;  // fitted: issue slots beside ex2 (FFMA, max, FADD and half a conversion)
+constexpr double kRowClocks = 0.4;      // of a row's maximum at each step: shuffles among four lanes, comparisons
+// Fitted: instructions for an element of a masked step: comparison, selection, the check for rows without a key, and
+// code that runs once per CTA and so comes from far.
+constexpr double kMaskPerElement = 7;
+// Fitted: clocks that a warp waits at the barrier of a step, for each warp that it waits for.
+constexpr double kBarrierClocksPerWarp = 26;
+// Fitted: with one stage K is loaded beside the softmax and V beside Q K^T: how much of a step loads are ahead.
+constexpr double kAheadWithOneStage = 0.3;
+// Fitted: a chunk's row and column are divisions where rows hold no power of two of chunks: instructions for a chunk.
+constexpr double kInstructionsPerIrregularChunk = 46;
+// Fitted: a copy in which some threads have no chunk branches: instructions of a warp.
+constexpr double kInstructionsPerPartialCopy = 22;
+// A spilled register is stored and loaded once a step, by the pipe of shared memory: clocks of a warp for each.
+constexpr double kClocksPerSpill = 2;
+// Fitted: copies keep addresses, so that a kernel that spills does so by a fifth more for each chunk that a thread
+// copies.
+constexpr double kSpillPerChunk = 0.22;
+// Fitted: registers that addresses take beside the estimate where rows hold no power of two of chunks.
+constexpr int kIrregularRegisters = 16;
+constexpr double kPrologueClocks = 1900;    // fitted: first loads from device memory; other CTAs hide it
+constexpr double kBoundsCheckCost = 0.015;  // of a step, which lengths that are multiples of the tiles save
+constexpr double kMemoryShare = 0.06;       // fitted: of device memory's time that is not hidden
 constexpr int kSampledTiles = 64;
+constexpr int kSchedulers = 4;  // of an SM
 
-// Elementwise work per clock (one FFMA, one max, one ex2, one FADD and half a conversion per element): 12.6 with 4
-// warps on an SM, 15.3 with 8, 15.6 with 16, where the exponentials alone allow 16.
-double elements_per_clock(double warps, double exp2_per_clock) {
-  const double share = warps < 4 ? 0.79 * warps / 4 : warps < 8 ? 0.79 + 0.17 * (warps - 4) / 4 : 0.96;
-  return exp2_per_clock * share;
-}
-
-// How much of the shorter of two kinds of work is done beside the longer one: a warp does one after the other, so that
-// it takes several on each of the four schedulers.
-double overlap(double warps) {
-  const double per_scheduler = warps / 4;
-  return std::clamp(0.15 + 0.45 * (per_scheduler - 1), 0.05, 0.85);
+// Mean value analysis (Reiser and Lavenberg 1980) of a closed network of two stations, `products` and `exponentials`
+// clocks a visit, and a delay: clocks in which each of `warps` customers has made one round. Between whole numbers the
+// rate is interpolated.
+double round_clocks(double warps, double products, double exponentials, double delay) {
+  const int most = static_cast<int>(std::ceil(warps - 1e-9));
+  const double highest_rate = 1 / std::max(products, exponentials);
+  double rate = 0, rate_of_fewer = 0;
+  double waiting_for_products = 0, waiting_for_exponentials = 0;  // customers at the stations
+  for (int customers = 1; customers <= most; ++customers) {
+    const double at_products = products * (1 + waiting_for_products);
+    const double at_exponentials = exponentials * (1 + waiting_for_exponentials);
+    rate_of_fewer = rate;
+    rate = std::min(customers / (delay + at_products + at_exponentials), highest_rate);
+    waiting_for_products = rate * at_products;
+    waiting_for_exponentials = rate * at_exponentials;
+  }
+  return warps / (rate_of_fewer + (rate - rate_of_fewer) * (warps - (most - 1)));
 }
 
 // Steps over all tiles of a head, sampled where there are many.
@@ -85,35 +119,51 @@ struct StepClocks {
   double total = 0;  // of one CTA's step, while `ctas` share the SM: each of them takes ctas * total
 };
 
+// Whether addresses of a row's chunks need divisions, and are not constants apart.
+bool is_irregular(const ForwardSm80Shape& shape) { return !std::has_single_bit(static_cast<unsigned>(shape.chunks)); }
+
+// Instructions of a CTA's threads that copy one block of K and V, beyond the plain ones, which other work hides.
+double copy_clocks(const ForwardSm80Shape& shape, const KernelConfig& config) {
+  const int chunks = config.block_kv * shape.chunks;
+  double instructions = 0;
+  if (is_irregular(shape)) instructions += kInstructionsPerIrregularChunk * 2 * chunks / 32;
+  if (chunks % shape.threads != 0) instructions += kInstructionsPerPartialCopy * config.warps;
+  return instructions / kSchedulers;
+}
+
 StepClocks step_clocks(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
-                       double masked_share, double ctas, int spilled) {
+                       const ForwardSm80Shape& shape, double masked_share, double ctas, double spilled) {
   const double q = config.block_q, kv = config.block_kv, d = problem.head_dim;
   const double padded = (problem.head_dim + 15) / 16 * 16;
-  const double warps = config.warps * ctas;
   const double kv_bytes = 4 * kv * d;
 
   StepClocks clocks;
   clocks.matrix = 2 * q * kv * (padded + d) / device.mma_flops_per_clock;
-  clocks.exponential =
-      q * kv / elements_per_clock(warps, device.exp2_per_clock) + masked_share * 2 * q * kv / kAluPerClock;
-  clocks.exponential += q * kRowClocks;
+  clocks.exponential = q * kv * (1 / device.exp2_per_clock + kAluPerElement / kAluPerClock) + q * kRowClocks;
+  clocks.exponential += masked_share * q * kv * kMaskPerElement / kAluPerClock;
+  clocks.exponential += copy_clocks(shape, config);
   if (config.rescale_threshold == 0) clocks.exponential += q * d / kAluPerClock;
+  if (problem.alignment < 16) clocks.exponential += kv_bytes / 2 / kElementwiseLoadsPerClock;
   const double q_bytes = config.q_in_registers ? 0 : 2 * q * d;
   clocks.shared = (config.warps * kv_bytes + q_bytes + kv_bytes) / kSharedBytesPerClock;
+  clocks.shared += spilled * config.warps * kClocksPerSpill;
   clocks.l2 = kv_bytes / kL2BytesPerClock;
-  if (problem.alignment < 16) clocks.l2 += kv_bytes / 2 / kElementwiseLoadsPerClock;
 
-  const double matrix = std::max(clocks.matrix, clocks.shared) + 0.3 * std::min(clocks.matrix, clocks.shared);
-  const double longer = std::max(matrix, clocks.exponential), shorter = std::min(matrix, clocks.exponential);
-  double work = longer + (1 - overlap(warps)) * shorter;
-  work *= 1 + kSpillCost * spilled + (config.whole_tiles ? 0 : kBoundsCheckCost);
-  // Loads are issued stages - 1 steps ahead (with one stage: part of a step); what they take longer is hidden only by
-  // other CTAs.
-  const double ahead = config.stages == 1 ? 0.5 : config.stages - 1;
-  const double exposed = std::max(0.0, kL2Latency - ahead * work * ctas) / ctas;
-  const double barriers = (config.stages == 1 ? 2 : 1) * kBarrierClocks / ctas;
-  const double busy = work + exposed + barriers;
-  clocks.total = std::max(busy, clocks.l2) + 0.2 * std::min(busy, clocks.l2);
+  const double reached = clocks.matrix / kMatrixShare;
+  const double products = std::max(reached, clocks.shared) + kOperandShare * std::min(reached, clocks.shared);
+  // A warp has the tensor core and the ALUs of its scheduler only.
+  const double of_warp = (config.whole_tiles ? 1 - kBoundsCheckCost : 1) * kSchedulers / config.warps;
+  const double barriers = (config.stages == 1 ? 2 : 1) * kBarrierClocksPerWarp * config.warps;
+  const double warps = config.warps * ctas;
+  const auto round = [&](double exposed) {
+    return round_clocks(warps / std::min<double>(kSchedulers, warps), products * of_warp, clocks.exponential * of_warp,
+                        barriers + exposed);
+  };
+  // Loads are issued stages - 1 steps ahead; what they take longer is hidden only by other warps.
+  const double ahead = config.stages == 1 ? kAheadWithOneStage : config.stages - 1;
+  double busy = round(0);
+  if (const double exposed = kL2Latency - ahead * busy; exposed > 0) busy = round(exposed);
+  clocks.total = std::max(busy / ctas, clocks.l2);
   return clocks;
 }
 
@@ -130,19 +180,19 @@ double device_memory_bytes(const AttentionProblem& problem, const KernelConfig& 
   return least + kv_bytes * (passes - 1) * (problem.mask == MaskKind::causal ? 0.5 : 1.0);
 }
 
-// What the end of the kernel leaves idle, as a share of the longest CTA's time.
-double tail_share(const AttentionProblem& problem, TileOrder order) {
-  // Without a mask all tiles take equally long; by heads, a CTA's neighbours share less in the caches near it.
-  if (problem.mask == MaskKind::none) return order == TileOrder::rows || order == TileOrder::rows_reversed ? 0.1 : 0.11;
+// What the end of the kernel leaves idle, as a share of the longest CTA's time alone on its SM.
+double tail_share(const AttentionProblem& problem, TileOrder order, double waves) {
+  // Fitted: without a mask all tiles take equally long, but wave by wave the CTAs drift apart.
+  if (problem.mask == MaskKind::none) return 0.8 * std::clamp((waves - 1) / 4, 0.0, 1.0);
   switch (order) {
     case TileOrder::rows:
-      return 1.2;
+      return 1.2;  // not in the fitted space, like `heads`: a little worse than reversed
     case TileOrder::rows_reversed:
-      return 1.0;
+      return 0.9;  // fitted: the last head begins with its longest tile
     case TileOrder::heads:
       return 1.5;
     case TileOrder::heads_reversed:
-      return 0.05;
+      return 0.25;  // fitted: the shortest tiles come last
   }
   return 0;
 }
@@ -152,12 +202,15 @@ CostEstimate estimate_cost(const AttentionProblem& problem, const KernelConfig& 
   const ForwardSm80Shape shape = forward_sm80_shape(problem, config);
   CostEstimate cost;
   const int limit = register_limit(shape.threads, config.ctas_per_sm, device);
-  cost.registers = std::min(limit, (shape.registers_estimate + 7) / 8 * 8);
-  const int spilled = std::max(0, shape.registers_estimate - limit);
+  // ptxas rather gives up fragments loaded ahead than the next step of eight registers.
+  cost.registers = std::min(limit, shape.registers_likely / 8 * 8);
+  const double chunks_of_thread = static_cast<double>(config.block_kv) * shape.chunks / shape.threads;
+  const int needed = shape.registers_estimate + (is_irregular(shape) ? kIrregularRegisters : 0);
+  const double spilled = std::max(0, needed - limit) * (1 + kSpillPerChunk * chunks_of_thread);
   const auto shared = static_cast<int>(shape.shared_bytes) + device.shared_bytes_reserved;
-  cost.ctas_per_sm = std::max(
-      1, std::min({device.registers_per_sm / (cost.registers * shape.threads), device.shared_bytes_per_sm / shared,
-                   device.threads_per_sm / shape.threads, device.ctas_per_sm}));
+  const int allocated = (cost.registers + 7) / 8 * 8 * shape.threads;
+  cost.ctas_per_sm = std::max(1, std::min({device.registers_per_sm / allocated, device.shared_bytes_per_sm / shared,
+                                           device.threads_per_sm / shape.threads, device.ctas_per_sm}));
 
   const double tiles = static_cast<double>((problem.seq_q + config.block_q - 1) / config.block_q);
   const double ctas = tiles * static_cast<double>(problem.batch * problem.heads_q);
@@ -166,10 +219,12 @@ CostEstimate estimate_cost(const AttentionProblem& problem, const KernelConfig& 
 
   const Steps steps = count_steps(problem, config);
   const double masked_share = steps.mean > 0 ? steps.masked / steps.mean : 0;
+  const double memory_bytes_per_clock = device.memory_gbps * 1e3 / device.clock_mhz / device.sm_count;
+  const double ends = 4.0 * config.block_q * problem.head_dim / memory_bytes_per_clock;  // Q and O of a CTA
   // Clocks that an SM spends per CTA while `together` of them share it.
   const auto clocks_of = [&](double together, double count) {
-    return count * step_clocks(problem, config, device, masked_share, together, spilled).total +
-           kPrologueClocks / together;
+    return count * step_clocks(problem, config, device, shape, masked_share, together, spilled).total +
+           kPrologueClocks / together + ends;
   };
 
   const double full_waves = std::floor(cost.waves);
@@ -184,17 +239,17 @@ CostEstimate estimate_cost(const AttentionProblem& problem, const KernelConfig& 
     clocks = ctas / device.sm_count * clocks_of(resident, steps.mean);
     clocks = std::max(clocks, resident * clocks_of(resident, steps.longest));
   }
-  clocks += tail_share(problem, config.tile_order) * clocks_of(1, steps.longest) / std::max(1.0, resident);
+  clocks += tail_share(problem, config.tile_order, cost.waves) * clocks_of(1, steps.longest) / std::max(1.0, resident);
 
   const double clocks_per_microsecond = device.clock_mhz;
   const double per_sm = ctas * steps.mean / device.sm_count / clocks_per_microsecond;
-  const StepClocks step = step_clocks(problem, config, device, masked_share, resident, spilled);
+  const StepClocks step = step_clocks(problem, config, device, shape, masked_share, resident, spilled);
   cost.matrix_microseconds = step.matrix * per_sm;
   cost.exponential_microseconds = step.exponential * per_sm;
   cost.shared_microseconds = step.shared * per_sm;
   const double device_memory = device_memory_bytes(problem, config, device, tiles, slots) / (device.memory_gbps * 1e3);
   cost.memory_microseconds = std::max(step.l2 * per_sm, device_memory);
-  cost.microseconds = std::max(clocks / clocks_per_microsecond, device_memory) + 0.1 * device_memory;
+  cost.microseconds = std::max(clocks / clocks_per_microsecond, device_memory) + kMemoryShare * device_memory;
   return cost;
 }
 

@@ -20,7 +20,8 @@ struct ForwardSm80Shape {
   std::size_t q_offset = 0, k_offset = 0, v_offset = 0;  ///< in shared memory
   std::size_t q_bytes = 0, kv_tile_bytes = 0, shared_bytes = 0;
   int accumulator_registers = 0;  ///< O, S and, if held, Q: what cannot live elsewhere
-  int registers_estimate = 0;     ///< with addresses, packed P and B fragments
+  int registers_estimate = 0;     ///< with addresses, packed P and B fragments: with fewer the kernel spills
+  int registers_likely = 0;       ///< what ptxas takes where nothing limits it: it loads fragments ahead of their use
 };
 
 ForwardSm80Shape forward_sm80_shape(const AttentionProblem& problem, const KernelConfig& config);

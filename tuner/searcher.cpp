@@ -17,11 +17,10 @@ bool is_small_step(const KernelConfig& a, const KernelConfig& b) {
 }
 
 std::vector<std::size_t> diverse_top(const std::vector<Candidate>& space, int count) {
-  std::set<std::tuple<int, int, int, double>> seen;
+  std::set<std::tuple<int, int, int, int>> seen;
   std::vector<std::size_t> top;
   for (std::size_t i = 0; i < space.size() && static_cast<int>(top.size()) < count; ++i) {
-    if (seen.insert(std::tuple_cat(tile(space[i].config), std::tuple(space[i].cost.microseconds))).second)
-      top.push_back(i);
+    if (seen.insert(std::tuple_cat(tile(space[i].config), std::tuple(space[i].config.stages))).second) top.push_back(i);
   }
   return top;
 }

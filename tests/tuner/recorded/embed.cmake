@@ -1,0 +1,11 @@
+# Sets `embedded_recordings` to a C++ file, made anew at each change of tests/tuner/recorded/*.tsv, that holds them.
+file(GLOB recordings CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*.tsv)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${recordings})
+set(text "#include \"tests/tuner/recorded/embedded.h\"\n\nnamespace attune::test {\n\nconst char* const kRecordings[] = {\n")
+foreach(file IN LISTS recordings)
+  file(READ ${file} body)
+  string(APPEND text "    R\"recording(${body})recording\",\n")
+endforeach()
+string(APPEND text "};\nconst std::size_t kRecordingCount = sizeof(kRecordings) / sizeof(kRecordings[0]);\n\n}  // namespace attune::test\n")
+set(embedded_recordings ${CMAKE_CURRENT_BINARY_DIR}/recordings.cpp)
+file(CONFIGURE OUTPUT ${embedded_recordings} CONTENT "${text}" @ONLY)

@@ -1,0 +1,194 @@
+// Searches replayed on every config of 20 problems as they were timed on an H200; the model and the defaults judged by
+// the same times.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "generator/config_space.h"
+#include "generator/forward_sm80_shape.h"
+#include "generator/generate.h"
+#include "tests/catch.h"
+#include "tests/tuner/recorded/embedded.h"
+#include "tuner/searcher.h"
+
+using namespace attune;
+using attune::test::kRecordingCount;
+using attune::test::kRecordings;
+
+namespace {
+
+// Those of a sweep that measures.
+constexpr SearchLimits kMeasure = {.model_top = 10, .patience = 15};
+
+struct Row {
+  double microseconds = 0;  // 0: failed
+  int registers = 0;
+  int spilled_bytes = 0;
+};
+
+struct Recording {
+  AttentionProblem problem;
+  std::map<std::string, Row> rows;  // by the config's canonical text
+  std::vector<Candidate> space;     // feasible, in the model's order
+  double best = 0;
+
+  const Row& row(const KernelConfig& config) const { return rows.at(canonical_text(config)); }
+  // How many times the best time a config takes; 0 if it failed.
+  double ratio(const KernelConfig& config) const { return row(config).microseconds / best; }
+};
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  std::istringstream stream(text);
+  for (std::string part; std::getline(stream, part, separator);) parts.push_back(part);
+  return parts;
+}
+
+Recording parse_recording(const char* text) {
+  Recording made;
+  const std::vector<std::string> lines = split(text, '\n');
+  made.problem = parse_problem(lines.at(0));
+  const std::vector<std::string> orders = split(lines.at(1), '\t');
+  for (std::size_t i = 2; i < lines.size(); ++i) {
+    const std::vector<std::string> cells = split(lines[i], '\t');
+    for (std::size_t j = 1; j < orders.size(); ++j) {
+      Row row;
+      std::istringstream(cells.at(j)) >> row.microseconds >> row.registers >> row.spilled_bytes;
+      made.rows[canonical_text(parse_config("sm80 " + cells[0] + " " + orders[j] + " rescale8"))] = row;
+      if (row.microseconds > 0 && (made.best == 0 || row.microseconds < made.best)) made.best = row.microseconds;
+    }
+  }
+  for (Candidate& candidate : config_space(made.problem, find_device("h200"), SpaceExtent::reduced)) {
+    if (candidate.feasible()) made.space.push_back(std::move(candidate));
+  }
+  return made;
+}
+
+const std::vector<Recording>& recordings() {
+  static const std::vector<Recording> all = [] {
+    std::vector<Recording> parsed;
+    for (std::size_t i = 0; i < kRecordingCount; ++i) parsed.push_back(parse_recording(kRecordings[i]));
+    return parsed;
+  }();
+  return all;
+}
+
+// The best of some configs, over the best of all.
+double best_ratio(const Recording& of, const std::vector<std::size_t>& indices) {
+  double best = 0;
+  for (const std::size_t index : indices) {
+    const double ratio = of.ratio(of.space[index].config);
+    if (ratio > 0 && (best == 0 || ratio < best)) best = ratio;
+  }
+  return best;
+}
+
+struct Mean {
+  double sum = 0, squares = 0;
+  int count = 0;
+  void add(double value) {
+    sum += value;
+    squares += value * value;
+    ++count;
+  }
+  double mean() const { return sum / count; }
+  double deviation() const { return std::sqrt(std::max(0.0, squares / count - mean() * mean())); }
+};
+
+}  // namespace
+
+TEST_CASE("recordings hold the reduced space of their problems", "[nogpu]") {
+  REQUIRE(recordings().size() == 20);
+  std::size_t rows = 0;
+  for (const Recording& of : recordings()) {
+    INFO(canonical_text(of.problem));
+    REQUIRE(of.best > 0);
+    rows += of.rows.size();
+    CHECK(of.rows.size() == of.space.size());
+    for (const Candidate& candidate : of.space) {
+      INFO(canonical_text(candidate.config) << " was not recorded: see tests/tuner/recorded/README.md");
+      REQUIRE(of.rows.count(canonical_text(candidate.config)) == 1);
+    }
+  }
+  CHECK(rows == 6568);
+}
+
+TEST_CASE("recorded: a search comes within 1 % of the best in a tenth of the trials", "[nogpu]") {
+  Mean log_regret;
+  double worst = 1;
+  std::size_t trials = 0, configs = 0;
+  std::ostringstream table;
+  for (const Recording& of : recordings()) {
+    std::vector<KernelConfig> seeds = {default_config(of.problem, find_device("h200"))};
+    for (const KernelConfig& seed : published_seeds(of.problem, of.space)) seeds.push_back(seed);
+    Searcher searcher(of.space, seeds, kMeasure);
+    std::vector<std::size_t> tried;
+    while (const auto index = searcher.next()) {
+      searcher.tell(*index, of.row(of.space[*index].config).microseconds);
+      tried.push_back(*index);
+    }
+    const double regret = best_ratio(of, tried);
+    table << canonical_text(of.problem) << ": " << regret << " after " << tried.size() << " of " << of.space.size()
+          << "\n";
+    REQUIRE(regret >= 1);
+    log_regret.add(std::log(regret));
+    worst = std::max(worst, regret);
+    trials += tried.size();
+    configs += of.space.size();
+  }
+  INFO(table.str());
+  CHECK(std::exp(log_regret.mean()) <= 1.01);
+  CHECK(worst <= 1.03);
+  CHECK(trials * 10 <= configs);
+}
+
+TEST_CASE("recorded: the model's first ten hold a config within 3 % of the best", "[nogpu]") {
+  int held = 0;
+  std::ostringstream table;
+  for (const Recording& of : recordings()) {
+    const double ratio = best_ratio(of, Searcher(of.space, {}, {10, 1}).upcoming(10));
+    table << canonical_text(of.problem) << ": " << ratio << "\n";
+    held += ratio > 0 && ratio <= 1.03;
+  }
+  INFO(table.str());
+  CHECK(held * 10 >= 9 * static_cast<int>(recordings().size()));
+}
+
+TEST_CASE("recorded: the model's times lie near the measured ones", "[nogpu]") {
+  for (const Recording& of : recordings()) {
+    Mean log_error;
+    for (const Candidate& candidate : of.space) {
+      const Row& row = of.row(candidate.config);
+      if (row.microseconds > 0 && row.microseconds <= 1.3 * of.best)
+        log_error.add(std::log(candidate.cost.microseconds / row.microseconds));
+    }
+    INFO(canonical_text(of.problem) << ": " << log_error.mean() << " with deviation " << log_error.deviation());
+    CHECK(std::abs(log_error.mean()) <= 0.12);
+    CHECK(log_error.deviation() <= 0.1);
+  }
+}
+
+TEST_CASE("recorded: kernels take the registers that the model counts on", "[nogpu]") {
+  Mean error;
+  int spilled = 0, foreseen = 0;
+  for (const Recording& of : recordings()) {
+    for (const Candidate& candidate : of.space) {
+      const Row& row = of.row(candidate.config);
+      if (row.spilled_bytes == 0 && row.registers < 250)
+        error.add(row.registers - forward_sm80_shape(of.problem, candidate.config).registers_likely);
+      // Less than that, and the compiler's choice of instructions decides.
+      if (row.spilled_bytes < 200) continue;
+      ++spilled;
+      foreseen += forward_sm80_shape(of.problem, candidate.config).registers_estimate > 225;
+    }
+  }
+  INFO(error.count << " kernels");
+  CHECK(std::abs(error.mean()) <= 5);
+  CHECK(error.deviation() <= 15);
+  INFO(foreseen << " of " << spilled);
+  CHECK(foreseen * 20 >= spilled * 19);
+}
