@@ -11,6 +11,7 @@
 #include <limits>
 #include <span>
 
+#include "runtime/oracle/parallel_for.h"
 #include "runtime/template_folder.h"
 #include "tuner/cold_timing.h"
 
@@ -24,7 +25,7 @@ constexpr double kEvictingFactor = 2;       // copies of the inputs exceed the L
 constexpr double kSelfEvictingFactor = 4;   // inputs this much larger than the L2 need no copies
 constexpr std::size_t kMaxCopies = 4096;
 constexpr std::size_t kWholeHashBytes = 256u << 20;  // larger inputs are compared by samples
-constexpr std::size_t kHashPieceBytes = 4u << 20, kHashSamples = 32;
+constexpr std::size_t kPieceBytes = 1u << 20, kHashSamples = 128;
 constexpr std::size_t kMemoryReserve = 256u << 20;  // left to the driver, local memory and other programs
 
 std::size_t element_count(const AttentionProblem& p, Operand operand) {
@@ -64,20 +65,37 @@ class TensorCopies {
   DeviceBuffer buffer_;
 };
 
-// Of the first copy's region: all of it, or evenly spread samples of a large one. `staging` is scratch that keeps its
-// memory.
-std::uint64_t hash_first_copy(Device& device, const TensorCopies& tensor, std::vector<std::uint8_t>& staging) {
-  const std::size_t bytes = tensor.region_bytes();
-  const std::size_t pieces = bytes <= kWholeHashBytes ? (bytes + kHashPieceBytes - 1) / kHashPieceBytes : kHashSamples;
-  const std::size_t step = bytes <= kWholeHashBytes ? kHashPieceBytes : (bytes - kHashPieceBytes) / (kHashSamples - 1);
-  staging.resize(kHashPieceBytes);
-  std::uint64_t hash = 0;
-  for (std::size_t i = 0; i < pieces; ++i) {
-    const std::size_t piece_bytes = std::min(kHashPieceBytes, bytes - i * step);
-    device.copy_from_device(staging.data(), tensor.region(0) + i * step, piece_bytes);
-    hash = XXH3_64bits_withSeed(staging.data(), piece_bytes, hash);
+// By all cores: one thread moves pageable memory at a fraction of the bus.
+void copy_from_device(Device& device, void* to, DevicePointer from, std::size_t bytes) {
+  const std::size_t pieces = (bytes + kPieceBytes - 1) / kPieceBytes;
+  parallel_for(pieces, [&](std::size_t i) {
+    device.copy_from_device(static_cast<std::uint8_t*>(to) + i * kPieceBytes, from + i * kPieceBytes,
+                            std::min(kPieceBytes, bytes - i * kPieceBytes));
+  });
+}
+
+// Of the first copies' regions: all of them, or evenly spread samples of a large one.
+std::uint64_t hash_first_copies(Device& device, const std::vector<const TensorCopies*>& tensors) {
+  struct Piece {
+    DevicePointer from;
+    std::size_t bytes;
+  };
+  std::vector<Piece> pieces;
+  for (const TensorCopies* tensor : tensors) {
+    const std::size_t bytes = tensor->region_bytes();
+    const bool whole = bytes <= kWholeHashBytes;
+    const std::size_t count = whole ? (bytes + kPieceBytes - 1) / kPieceBytes : kHashSamples;
+    const std::size_t step = whole ? kPieceBytes : (bytes - kPieceBytes) / (kHashSamples - 1);
+    for (std::size_t i = 0; i < count; ++i)
+      pieces.push_back({tensor->region(0) + i * step, std::min(kPieceBytes, bytes - i * step)});
   }
-  return hash;
+  std::vector<std::uint64_t> hashes(pieces.size());
+  parallel_for(pieces.size(), [&](std::size_t i) {
+    thread_local std::vector<std::uint8_t> staging(kPieceBytes);
+    device.copy_from_device(staging.data(), pieces[i].from, pieces[i].bytes);
+    hashes[i] = XXH3_64bits(staging.data(), pieces[i].bytes);
+  });
+  return XXH3_64bits(hashes.data(), hashes.size() * sizeof(hashes[0]));
 }
 
 OutputErrors broken(const std::string& name, std::string complaint) {
@@ -128,7 +146,6 @@ struct TrialBench::State {
   std::optional<ReferenceForward> reference;
   std::string no_memory;  // why there are no tensors
   // Scratch that is kept from trial to trial: fresh memory costs more than what is done with it.
-  std::vector<std::uint8_t> staging;
   std::vector<std::uint16_t> o_region;
   std::vector<float> lse_region;
 
@@ -204,12 +221,7 @@ struct TrialBench::State {
     device->copy_to_device(tensor.buffer(), image.data(), image.size());
   }
 
-  std::uint64_t hash_inputs() {
-    const std::array<std::uint64_t, 3> hashes = {hash_first_copy(*device, q, staging),
-                                                 hash_first_copy(*device, k, staging),
-                                                 hash_first_copy(*device, v, staging)};
-    return XXH3_64bits(hashes.data(), sizeof(hashes));
-  }
+  std::uint64_t hash_inputs() { return hash_first_copies(*device, {&q, &k, &v}); }
 
   ForwardTensors tensors(std::size_t copy) const {
     ForwardTensors result;
@@ -252,7 +264,7 @@ struct TrialBench::State {
   std::span<const T> read_back(const TensorCopies& tensor, std::vector<T>& region, const char* name,
                                std::vector<OutputErrors>& errors) {
     region.resize(tensor.region_bytes() / sizeof(T));
-    device->copy_from_device(region.data(), tensor.region(0), tensor.region_bytes());
+    copy_from_device(*device, region.data(), tensor.region(0), tensor.region_bytes());
     const auto* const bytes = reinterpret_cast<const std::uint8_t*>(region.data());
     const std::uint8_t *const begin = bytes + tensor.tensor_offset(), *const end = begin + tensor.bytes();
     const auto changed = [](std::uint8_t byte) { return byte != kGuardPattern; };
