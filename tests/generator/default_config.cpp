@@ -55,6 +55,29 @@ TEST_CASE("under a causal mask the longest tiles come first", "[nogpu]") {
   CHECK(default_config(make_problem(DataType::bf16, 1, 4, 1024, 64), device).tile_order == TileOrder::rows);
 }
 
+TEST_CASE("defaults that were found by timing every tile hold for their head dim, mask and lengths", "[nogpu]") {
+  const auto text = [](std::int64_t batch, std::int64_t seq, int head_dim, MaskKind mask, const char* device = "h200") {
+    return canonical_text(
+        default_config(make_problem(DataType::bf16, batch, 16, seq, head_dim, mask), find_device(device)));
+  };
+  const MaskKind causal = MaskKind::causal;
+  CHECK(text(32, 512, 128, causal) == "sm80 q128 kv64 w4 st2 qsmem order=heads-reversed rescale8");
+  CHECK(text(32, 257, 128, causal) == text(32, 512, 128, causal));
+  CHECK(text(64, 256, 128, causal) == "sm80 q64 kv64 w4 st2 order=rows-reversed rescale8");
+  CHECK(text(32, 513, 128, causal) == "sm80 q128 kv64 w4 st1 qsmem order=heads-reversed rescale8");
+  CHECK(text(32, 512, 120, causal) == "sm80 q64 kv64 w4 st2 order=rows-reversed rescale8");
+  CHECK(text(32, 512, 128, causal, "a100") == "sm80 q64 kv64 w4 st2 order=rows-reversed rescale8");
+  CHECK(text(1, 512, 128, causal) == "sm80 q64 kv128 w4 st2 order=heads-reversed rescale8");  // too few tiles
+  CHECK(text(32, 512, 72, causal) == "sm80 q128 kv32 w4 st3 order=heads-reversed rescale8");
+  CHECK(text(32, 512, 16, causal) == "sm80 q64 kv32 w2 st3 order=heads-reversed rescale8");
+  CHECK(text(32, 4096, 72, MaskKind::none) == "sm80 q128 kv64 w4 st3 rescale8");
+  CHECK(text(32, 4096, 72, causal) == "sm80 q128 kv64 w4 st2 order=heads-reversed rescale8");
+  CHECK(text(64, 60, 72, MaskKind::none) == "sm80 q64 kv64 w4 st2 rescale8");
+  CHECK(text(32, 4096, 256, causal) == "sm80 q128 kv96 w8 st1 qsmem order=heads-reversed rescale8");
+  CHECK(text(32, 512, 256, MaskKind::none) == "sm80 q128 kv64 w8 st1 qsmem rescale8");
+  CHECK(text(32, 4096, 248, causal) == "sm80 q128 kv64 w8 st2 qsmem order=heads-reversed rescale8");
+}
+
 TEST_CASE("what has no default", "[nogpu]") {
   DeviceSpec turing = find_device("sm_80");
   turing.compute_major = 7;

@@ -158,6 +158,20 @@ TEST_CASE("recorded: the model's first ten hold a config within 3 % of the best"
   CHECK(held * 10 >= 9 * static_cast<int>(recordings().size()));
 }
 
+TEST_CASE("recorded: defaults lie near the best", "[nogpu]") {
+  Mean log_ratio;
+  for (const Recording& of : recordings()) {
+    const KernelConfig config = default_config(of.problem, find_device("h200"));
+    INFO(canonical_text(of.problem) << ": " << canonical_text(config) << " takes " << of.ratio(config)
+                                    << " times the best");
+    REQUIRE(of.rows.count(canonical_text(config)) == 1);
+    CHECK(of.ratio(config) >= 1);
+    CHECK(of.ratio(config) <= 1.03);
+    log_ratio.add(std::log(of.ratio(config)));
+  }
+  CHECK(std::exp(log_ratio.mean()) <= 1.01);
+}
+
 TEST_CASE("recorded: the model's times lie near the measured ones", "[nogpu]") {
   for (const Recording& of : recordings()) {
     Mean log_error;
