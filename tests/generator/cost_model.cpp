@@ -45,6 +45,36 @@ TEST_CASE("what must cost more does", "[nogpu]") {
   CHECK(cost(unaligned, base) > cost(full, base));
 }
 
+TEST_CASE("what the compiler makes of a config counts", "[nogpu]") {
+  const auto problem = [](int head_dim) { return make_problem(DataType::bf16, 4, 16, 4096, head_dim); };
+  // 32 rows of D = 128 with Q in registers spill by the kilobyte.
+  CHECK(cost(problem(128), "sm80 q128 kv64 w4 st2", "h200") >
+        1.2 * cost(problem(128), "sm80 q128 kv64 w4 st2 qsmem", "h200"));
+  // Fewer threads copy more chunks each, so that the same excess spills more.
+  CHECK(cost(problem(128), "sm80 q64 kv96 w2 st1 qsmem", "h200") >
+        1.2 * cost(problem(128), "sm80 q256 kv96 w8 st1 qsmem", "h200"));
+  // Rows of nine chunks: more than the padding to 80 columns tells.
+  CHECK(cost(problem(72), "sm80 q128 kv64 w4 st2", "h200") >
+        1.05 * 152 / 128 * cost(problem(64), "sm80 q128 kv64 w4 st2", "h200"));
+  // 48 keys of two chunks are no whole number of copies by 128 threads.
+  CHECK(cost(problem(16), "sm80 q64 kv48 w4 st2", "h200") > cost(problem(16), "sm80 q64 kv64 w4 st2", "h200"));
+}
+
+TEST_CASE("warps that share a scheduler hide each other's work", "[nogpu]") {
+  // The same CTAs, alone on an SM and four together: alone a warp's products and exponentials follow one another.
+  const std::string alone = "sm80 q64 kv64 w4 st2";
+  AttentionProblem problem = make_problem(DataType::bf16, 1, 108, 64, 64);
+  problem.seq_kv = 16384;
+  problem.heads_kv = 1;  // device memory has nothing to say
+  const CostEstimate one = estimate_cost(problem, parse_config(alone), find_device("a100"));
+  REQUIRE(one.ctas_per_sm >= 3);
+  CHECK(one.microseconds > one.matrix_microseconds + one.exponential_microseconds);
+  problem.heads_q = 3 * 108;
+  const double three = cost(problem, alone);
+  CHECK(three > one.microseconds);
+  CHECK(three < 0.75 * 3 * one.microseconds);
+}
+
 TEST_CASE("the last wave counts", "[nogpu]") {
   // 108 SMs: 108 and 216 CTAs fill them, one more does not.
   AttentionProblem problem = make_problem(DataType::bf16, 1, 108, 128, 128);
