@@ -37,8 +37,9 @@ ForwardSm80Shape forward_sm80_shape(const AttentionProblem& problem, const Kerne
   const int fragments = shape.rows_per_warp / 16 * 4 + 16;
   shape.registers_estimate = shape.accumulator_registers + row_state + fragments + 28;
 
-  // Fitted to the registers of 6568 kernels (head dims 16 to 256, CUDA 13.0): fragments loaded ahead grow with the row
-  // and with the scores; where a row's chunks are no power of two, addresses are not constants apart.
+  // Fitted to 3841 kernels that neither spill nor reach the limit (head dims 16 to 256, CUDA 13.0): fragments loaded
+  // ahead grow with the row and with the scores; where a row's chunks are no power of two, addresses are not constants
+  // apart.
   const int addresses = std::has_single_bit(static_cast<unsigned>(shape.chunks)) ? 0 : 20;
   shape.registers_likely =
       std::max(32, shape.registers_estimate - 21 + scores * 9 / 20 + std::min(head_dim, 90) * 2 / 3 + addresses);
