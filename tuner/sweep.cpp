@@ -91,8 +91,9 @@ class Sweep {
 
   SweepResult run() {
     facts_ = start_worker(lanes_.front());
-    settle_effort();
-    list_candidates();
+    std::vector<Candidate> space = feasible_space();
+    settle_effort(space.size());
+    begin_search(std::move(space));
     find_rows_of_earlier_runs();
     begin_compiling_ahead();
     try_candidates();
@@ -151,24 +152,28 @@ class Sweep {
     }
   }
 
-  void settle_effort() {
+  void settle_effort(std::size_t space_size) {
     rigor_ = facts_.can_time ? options_.rigor : Rigor::estimate;
-    effort_ = effort_of(rigor_);
+    effort_ = effort_of(rigor_, space_size);
     if (options_.patience) effort_.patience = *options_.patience;
     if (options_.budget_seconds) effort_.budget_seconds = *options_.budget_seconds;
     options_.trial.sample_seconds = effort_.sample_seconds;
     options_.trial.time = rigor_ != Rigor::estimate;
     result_.timed = options_.trial.time;
     result_.rigor = rigor_;
+    result_.space_size = space_size;
   }
 
-  void list_candidates() {
+  std::vector<Candidate> feasible_space() const {
     std::vector<Candidate> space;
     for (Candidate& candidate : config_space(problem_, options_.spec, options_.extent)) {
       if (candidate.feasible()) space.push_back(std::move(candidate));
     }
+    return space;
+  }
+
+  void begin_search(std::vector<Candidate> space) {
     default_ = default_config(problem_, options_.spec);
-    result_.space_size = space.size();
     std::vector<KernelConfig> seeds = {default_};
     const TuningDatabase* const known[] = {&database_, options_.presets.get()};
     for (const TuningDatabase* from : known) {
@@ -603,14 +608,19 @@ AttentionProblem reduced_problem(const AttentionProblem& problem, const KernelCo
   return reduced;
 }
 
-SweepEffort effort_of(Rigor rigor) {
+SweepEffort effort_of(Rigor rigor, std::size_t space_size) {
+  const int size = static_cast<int>(space_size);
   switch (rigor) {
     case Rigor::estimate:
       return {.model_top = 10, .patience = 10, .sample_seconds = 0, .race_seconds = 0, .budget_seconds = 60};
     case Rigor::measure:
-      return {};
+      return {.patience = std::clamp(size / 25, 15, 40)};
     case Rigor::patient:
-      return {.model_top = 30, .patience = 150, .sample_seconds = 0.1, .race_seconds = 2, .budget_seconds = 600};
+      return {.model_top = 30,
+              .patience = std::clamp(size / 5, 75, 200),
+              .sample_seconds = 0.1,
+              .race_seconds = 2,
+              .budget_seconds = 600};
     case Rigor::exhaustive:
       return {.model_top = 30, .patience = 0, .sample_seconds = 0.03, .race_seconds = 2, .budget_seconds = 0};
   }

@@ -16,21 +16,22 @@ namespace attune {
 /// How far a sweep goes at each rigor, unless the options say otherwise.
 struct SweepEffort {
   int model_top = 10;            ///< of the cost model's order, tried before anything is learnt
-  int patience = 30;             ///< trials without an improvement that end the search; 0: the whole space
+  int patience = 40;             ///< trials without an improvement that end the search; 0: the whole space
   double sample_seconds = 0.05;  ///< of GPU time for the samples of a trial
   double race_seconds = 0.5;     ///< of GPU time for the final race
   double budget_seconds = 60;    ///< no trial begins later; 0: no limit
 };
-/// estimate: the model's first ones, proven and not timed. measure: enough for most problems. patient: five times the
-/// trials and samples. exhaustive: every config of the space.
-SweepEffort effort_of(Rigor rigor);
+/// estimate: the model's first ones, proven and not timed. measure: enough for most problems, with a patience of a 25th
+/// of the space, from 15 to 40 trials. patient: a fifth of the space, from 75 to 200, and longer samples. exhaustive:
+/// every config of the space.
+SweepEffort effort_of(Rigor rigor, std::size_t space_size);
 
 struct SweepOptions {
   std::string device;            ///< "cuda:0", several GPUs of one model "cuda:0,1,3", or "emulator"
   DeviceSpec spec;               ///< of that device, or the target that the emulator stands for
   Rigor rigor = Rigor::measure;  ///< a device that cannot time knows but estimate
   SpaceExtent extent = SpaceExtent::whole;
-  std::optional<double> budget_seconds;  ///< of effort_of(rigor) if not given; the default config is tried regardless
+  std::optional<double> budget_seconds;  ///< effort_of()'s if not given; the default config is tried regardless
   std::optional<int> patience;           ///< likewise
   int max_candidates = 0;                ///< the first so many that the search asks for; 0: no limit
   double trial_timeout_seconds = 60;     ///< the child is killed and the row says timed_out

@@ -14,15 +14,13 @@
 #include "tests/catch.h"
 #include "tests/tuner/recorded/embedded.h"
 #include "tuner/searcher.h"
+#include "tuner/sweep.h"
 
 using namespace attune;
 using attune::test::kRecordingCount;
 using attune::test::kRecordings;
 
 namespace {
-
-// Those of a sweep that measures.
-constexpr SearchLimits kMeasure = {.model_top = 10, .patience = 15};
 
 struct Row {
   double microseconds = 0;  // 0: failed
@@ -125,7 +123,8 @@ TEST_CASE("recorded: a search comes within 1 % of the best in a tenth of the tri
   for (const Recording& of : recordings()) {
     std::vector<KernelConfig> seeds = {default_config(of.problem, find_device("h200"))};
     for (const KernelConfig& seed : published_seeds(of.problem, of.space)) seeds.push_back(seed);
-    Searcher searcher(of.space, seeds, kMeasure);
+    const SweepEffort effort = effort_of(Rigor::measure, of.space.size());
+    Searcher searcher(of.space, seeds, {.model_top = effort.model_top, .patience = effort.patience});
     std::vector<std::size_t> tried;
     while (const auto index = searcher.next()) {
       searcher.tell(*index, of.row(of.space[*index].config).microseconds);
@@ -167,6 +166,7 @@ TEST_CASE("recorded: defaults lie near the best", "[nogpu]") {
     REQUIRE(of.rows.count(canonical_text(config)) == 1);
     CHECK(of.ratio(config) >= 1);
     CHECK(of.ratio(config) <= 1.03);
+    CHECK(of.row(config).spilled_bytes <= 64);
     log_ratio.add(std::log(of.ratio(config)));
   }
   CHECK(std::exp(log_ratio.mean()) <= 1.01);

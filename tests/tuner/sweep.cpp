@@ -111,7 +111,8 @@ std::vector<std::string> expected_order(std::size_t count, SpaceExtent extent = 
   }
   std::vector<KernelConfig> seeds = {default_config(problem, h200)};
   for (const KernelConfig& seed : published_seeds(problem, space)) seeds.push_back(seed);
-  const Searcher searcher(space, seeds, {.model_top = effort_of(Rigor::measure).model_top, .patience = 1});
+  const Searcher searcher(space, seeds,
+                          {.model_top = effort_of(Rigor::measure, space.size()).model_top, .patience = 1});
   std::vector<std::string> configs;
   for (const std::size_t index : searcher.upcoming(count)) configs.push_back(canonical_text(space[index].config));
   return configs;
@@ -435,6 +436,15 @@ TEST_CASE("how far a sweep goes: rigor, patience, extent", "[nogpu]") {
     REQUIRE(result.rows.size() == result.space_size);
     REQUIRE(result.space_size > 50);
   }
+}
+
+TEST_CASE("patience grows with the space, within bounds", "[nogpu]") {
+  for (const auto& [size, patience] : {std::pair(10, 15), {375, 15}, {500, 20}, {900, 36}, {11000, 40}}) {
+    INFO(size);
+    CHECK(effort_of(Rigor::measure, static_cast<std::size_t>(size)).patience == patience);
+  }
+  CHECK(effort_of(Rigor::patient, 500).patience == 100);
+  CHECK(effort_of(Rigor::exhaustive, 500).patience == 0);
 }
 
 TEST_CASE("a search starts from what is known: this problem's best, the neighbours' winners", "[nogpu]") {

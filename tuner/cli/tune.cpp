@@ -346,15 +346,15 @@ Verb make_tune(CLI::App& command) {
   options->shapes.add_to(*verb, "problem");
   verb->add_option("--rigor", options->rigor,
                    "how much is done: estimate (proven, not timed, ranked by the cost model), measure (default), "
-                   "patient (five times the trials), exhaustive (the whole space)")
+                   "patient (many more trials), exhaustive (the whole space)")
       ->check(not_empty());
   verb->add_option("--budget", options->budget,
                    "seconds for each problem after which no new trial begins (default 60, patient 600, exhaustive no "
                    "limit)");
   verb->add_option(
           "--patience", options->patience,
-          "trials without an improvement that end the search (default 30, patient 150, exhaustive none; 0: try "
-          "the whole space)")
+          "trials without an improvement that end the search (default 15 to 40 by the size of the space, patient "
+          "75 to 200, exhaustive none; 0: try the whole space)")
       ->transform(whole_number<int>());
   verb->add_option("--max-candidates", options->max_candidates,
                    "try at most so many configs, the default included (0: no limit)")
