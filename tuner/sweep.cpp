@@ -71,6 +71,7 @@ struct Lane {
   std::string device;
   int ordinal = 0;
   std::unique_ptr<WorkerProcess> worker;  // none after one that had to be killed
+  bool prepared = false;                  // the worker holds inputs and reference
 };
 
 std::string shortened(const std::string& text) {
@@ -115,19 +116,13 @@ class Sweep {
             {"seed", options_.seed}};
   }
 
-  // A child that has opened the device and holds inputs and reference. Throws Error in the child's own words.
+  // A child that has opened the device. Throws Error in the child's own words.
   WorkerFacts start_worker(Lane& lane) const {
     lane.worker = std::make_unique<WorkerProcess>(options_.command);
-    const WorkerAnswer answer =
-        lane.worker->ask(request("prepare", lane).dump(), options_.prepare_timeout_seconds, options_.stop);
-    if (answer.kind != WorkerAnswer::Kind::answered) {
-      throw Error(ErrorCode::driver, fmt::format("no worker could prepare {} on {}: {}", canonical_text(problem_),
-                                                 lane.device, answer.text));
-    }
-    const json said = parse_answer(answer.text);
+    lane.prepared = false;
+    const json said = ask_once(lane, "identify");
     WorkerFacts facts;
     try {
-      throw_if_error(said);
       facts.device = said.at("device_name");
       facts.sm_count = said.at("sm_count");
       facts.toolchain.compiler = said.at("compiler");
@@ -136,9 +131,33 @@ class Sweep {
       facts.can_time = said.at("can_time");
     } catch (const json::exception&) {
       throw Error(ErrorCode::io, fmt::format("{} is no worker of this version: it answered {}", options_.command,
-                                             shortened(answer.text)));
+                                             shortened(said.dump())));
     }
     return facts;
+  }
+
+  // A worker that holds inputs and reference, which takes longer than a trial may.
+  void prepare_worker(Lane& lane) const {
+    if (!lane.worker) start_worker(lane);
+    if (!lane.prepared) ask_once(lane, "prepare");
+    lane.prepared = true;
+  }
+
+  // For what every worker must be able to do.
+  json ask_once(Lane& lane, const char* op) const {
+    const WorkerAnswer answer =
+        lane.worker->ask(request(op, lane).dump(), options_.prepare_timeout_seconds, options_.stop);
+    if (answer.kind != WorkerAnswer::Kind::answered) {
+      throw Error(ErrorCode::driver, fmt::format("no worker could prepare {} on {}: {}", canonical_text(problem_),
+                                                 lane.device, answer.text));
+    }
+    const json said = parse_answer(answer.text);
+    throw_if_error(said);
+    if (!said.is_object()) {
+      throw Error(ErrorCode::io, fmt::format("{} is no worker of this version: it answered {}", options_.command,
+                                             shortened(answer.text)));
+    }
+    return said;
   }
 
   // Times of different models are not to be mixed.
@@ -342,13 +361,13 @@ class Sweep {
   }
 
   Measurement try_candidate(Lane& lane, std::size_t index) {
-    if (!lane.worker) start_worker(lane);
+    prepare_worker(lane);
     auto compiled = ahead_->take(index);
     if (!compiled) compiled = compile(index, lane.worker, options_.stop);
     if (stop_asked() && compiled->status != MeasurementStatus::ok) throw Interrupted();
     Measurement row;
     if (compiled->status == MeasurementStatus::ok) {
-      if (!lane.worker) start_worker(lane);
+      prepare_worker(lane);
       row = ask_for_trial(lane, index);
     } else {
       row.status = compiled->status;
@@ -509,7 +528,7 @@ class Sweep {
     asked["options"] = race_options_to_json(race);
     const std::string begun = utc_now();
     try {
-      if (!lane.worker) start_worker(lane);
+      prepare_worker(lane);
       const WorkerAnswer answer = lane.worker->ask(
           asked.dump(), options_.trial_timeout_seconds * static_cast<double>(rows.size()), options_.stop);
       if (answer.kind != WorkerAnswer::Kind::answered) {

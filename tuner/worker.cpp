@@ -75,6 +75,7 @@ class Worker {
     const std::string op = request.at("op");
     device_name_ = request.at("device");
     spec_ = device_spec_from_json(request.at("spec"));
+    if (op == "identify") return identify();
     if (op == "prepare") return prepare(request);
     problem_ = parse_problem(request.at("problem").get<std::string>());
     if (op == "race") return race(request, last);
@@ -107,24 +108,27 @@ class Worker {
     return *bench_;
   }
 
-  json prepare(const json& request) {
+  json identify() {
     const std::shared_ptr<Device>& on = device();
     const Toolchain toolchain = on->toolchain();
-    if (on->can_time()) {
-      problem_ = parse_problem(request.at("problem").get<std::string>());
-      try {
-        bench(request.at("seed")).make_reference();
-      } catch (const Error& error) {
-        // Too little memory is what the trials will say.
-        if (status_of(error) != MeasurementStatus::out_of_memory) throw;
-      }
-    }
     return {{"device_name", on->spec().name},
             {"sm_count", on->spec().sm_count},
             {"compiler", toolchain.compiler},
             {"driver", toolchain.driver},
             {"templates_hash", runtime_templates().hash()},
             {"can_time", on->can_time()}};
+  }
+
+  json prepare(const json& request) {
+    if (!device()->can_time()) return {{"prepared", false}};  // each trial there has a problem of its own
+    problem_ = parse_problem(request.at("problem").get<std::string>());
+    try {
+      bench(request.at("seed")).make_reference();
+    } catch (const Error& error) {
+      // Too little memory is what the trials will say.
+      if (status_of(error) != MeasurementStatus::out_of_memory) throw;
+    }
+    return {{"prepared", true}};
   }
 
   // Fills the cache on disk. For a GPU this needs no GPU: many processes do it at once.

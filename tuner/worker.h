@@ -26,12 +26,14 @@ int worker_main();
 
 /// The worker's loop: one JSON object a line in, one a line out, in order.
 ///
-///   request  {"op": "prepare" | "compile" | "trial" | "race", "device": "cuda:0", "spec": {...}, "problem": "forward
+///   request  {"op": "identify" | "prepare" | "compile" | "trial" | "race", "device": "cuda:0", "spec": {...},
+///   "problem": "forward
 ///   ...",
 ///             "seed": 1, "config": "sm80 ...", "options": {...}}; a race has "configs": [...] in place of the config
 ///   answers
-///    prepare {"device_name": ..., "sm_count": ..., "compiler": ..., "driver": ..., "templates_hash": ...,
+///    identify {"device_name": ..., "sm_count": ..., "compiler": ..., "driver": ..., "templates_hash": ...,
 ///             "can_time": ...}
+///    prepare {"prepared": true} once inputs and reference are there; false where each trial makes its own
 ///    compile {"status": "ok" | "infeasible" | "compile_failed", "reason": ..., "from_cache": true | false}
 ///    trial   {"measurement": {...}}, or {"failed": "launch_failed", "reason": ...} for a CUDA error
 ///    race    {"race": {"samples_us": [[...], ...], "clocks_mhz": [[...], ...], "protocol": ...}}, or {"failed": ...,
