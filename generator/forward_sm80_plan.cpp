@@ -8,6 +8,7 @@
 namespace attune {
 namespace {
 
+constexpr const char* kTemplate = "kernels/forward_sm80";
 constexpr const char* kEntry = "attune_forward";
 
 ArgumentLayout argument_layout() {
@@ -62,6 +63,10 @@ std::map<std::string, std::string> shared_buffer(std::size_t offset, const std::
 
 }  // namespace
 
+std::string forward_sm80_templates_hash(const TemplateSet& templates, KernelTarget target) {
+  return templates.hash_of(kTemplate, {{"target", std::string(to_string(target))}});
+}
+
 TemplateBindings forward_sm80_bindings(const AttentionProblem& problem, const KernelConfig& config,
                                        const TemplateSet& templates, KernelTarget target) {
   const ForwardSm80Shape shape = forward_sm80_shape(problem, config);
@@ -70,9 +75,9 @@ TemplateBindings forward_sm80_bindings(const AttentionProblem& problem, const Ke
 
   TemplateBindings bindings;
   bindings.set("kernel_class", kernel_class(problem, config));
-  bindings.set("templates_hash", templates.hash());
+  bindings.set("templates_hash", forward_sm80_templates_hash(templates, target));
   bindings.set("entry", kEntry);
-  bindings.set("target", target == KernelTarget::cuda ? "cuda" : "emulator");
+  bindings.set("target", std::string(to_string(target)));
 
   bindings.set("block_q", config.block_q);
   bindings.set("block_kv", config.block_kv);
@@ -116,8 +121,7 @@ TemplateBindings forward_sm80_bindings(const AttentionProblem& problem, const Ke
 KernelLaunch forward_sm80_launch(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                                  const TemplateSet& templates, KernelTarget target) {
   const ForwardSm80Shape shape = forward_sm80_shape(problem, config);
-  RenderedText rendered =
-      render(templates, "kernels/forward_sm80", forward_sm80_bindings(problem, config, templates, target));
+  RenderedText rendered = render(templates, kTemplate, forward_sm80_bindings(problem, config, templates, target));
   KernelLaunch launch;
   launch.source = std::move(rendered.text);
   launch.lines = std::move(rendered.lines);

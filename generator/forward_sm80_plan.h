@@ -13,6 +13,9 @@ namespace attune {
 TemplateBindings forward_sm80_bindings(const AttentionProblem& problem, const KernelConfig& config,
                                        const TemplateSet& templates, KernelTarget target);
 
+/// Of all the texts that kernels of this family are made of.
+std::string forward_sm80_templates_hash(const TemplateSet& templates, KernelTarget target);
+
 /// The one launch of a forward plan of the sm80 family.
 KernelLaunch forward_sm80_launch(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                                  const TemplateSet& templates, KernelTarget target);

@@ -12,8 +12,6 @@ constexpr const char* kReferenceTemplate = "kernels/reference_forward";
 constexpr const char* kReferenceEntry = "attune_reference_forward";
 constexpr int kReferenceThreads = 128;
 
-const char* target_text(KernelTarget target) { return target == KernelTarget::cuda ? "cuda" : "emulator"; }
-
 ArgumentLayout reference_arguments() {
   using A = KernelArgument;
   return ArgumentLayout::of({A::q,
@@ -71,6 +69,14 @@ KernelPlan generate(const AttentionProblem& problem, const KernelConfig& config,
   return plan;
 }
 
+std::string templates_hash(KernelFamily family, const TemplateSet& templates, KernelTarget target) {
+  switch (family) {
+    case KernelFamily::sm80:
+      return forward_sm80_templates_hash(templates, target);
+  }
+  return {};
+}
+
 KernelPlan generate_reference(const AttentionProblem& problem, const DeviceSpec& device, const TemplateSet& templates,
                               KernelTarget target) {
   validate(problem);
@@ -80,9 +86,9 @@ KernelPlan generate_reference(const AttentionProblem& problem, const DeviceSpec&
 
   TemplateBindings bindings;
   bindings.set("kernel_class", reference_class(problem));
-  bindings.set("templates_hash", templates.hash());
+  bindings.set("templates_hash", templates.hash_of(kReferenceTemplate, {{"target", std::string(to_string(target))}}));
   bindings.set("entry", kReferenceEntry);
-  bindings.set("target", target_text(target));
+  bindings.set("target", std::string(to_string(target)));
   bindings.set("dtype", problem.dtype == DataType::bf16 ? "bf16" : "f16");
   bindings.set("mask", problem.mask == MaskKind::causal ? "causal" : "none");
   bindings.set("head_dim", problem.head_dim);

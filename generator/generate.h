@@ -21,6 +21,10 @@ std::vector<std::string> infeasibility(const AttentionProblem& problem, const Ke
 KernelPlan generate(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                     const TemplateSet& templates = TemplateSet::embedded(), KernelTarget target = KernelTarget::cuda);
 
+/// Of all the texts that kernels of a family are made of: a time measured with another hash is stale.
+std::string templates_hash(KernelFamily family, const TemplateSet& templates = TemplateSet::embedded(),
+                           KernelTarget target = KernelTarget::cuda);
+
 /// The naive kernel in double precision that large shapes are checked against (O, LSE and sum(p |v|), each as double).
 KernelPlan generate_reference(const AttentionProblem& problem, const DeviceSpec& device,
                               const TemplateSet& templates = TemplateSet::embedded(),

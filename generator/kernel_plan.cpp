@@ -149,4 +149,6 @@ std::uint32_t KernelLaunch::grid_x(const AttentionProblem& problem) const {
   return static_cast<std::uint32_t>(tiles * heads);
 }
 
+std::string_view to_string(KernelTarget target) { return target == KernelTarget::cuda ? "cuda" : "emulator"; }
+
 }  // namespace attune

@@ -15,6 +15,7 @@ namespace attune {
 
 /// For whom the source is rendered; only templates/primitives/ differ between them.
 enum class KernelTarget { cuda, emulator };
+std::string_view to_string(KernelTarget target);  ///< "cuda", "emulator": as templates name their parts
 
 /// A tensor that a kernel reads or writes.
 enum class Operand { q, k, v, o, lse };

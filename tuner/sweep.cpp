@@ -36,7 +36,7 @@ struct WorkerFacts {
   std::string device;
   int sm_count = 0;
   Toolchain toolchain;
-  std::string templates_hash;
+  std::map<std::string, std::string> templates_hash;  // by family
   bool can_time = false;
 };
 
@@ -127,7 +127,7 @@ class Sweep {
       facts.sm_count = said.at("sm_count");
       facts.toolchain.compiler = said.at("compiler");
       facts.toolchain.driver = said.at("driver");
-      facts.templates_hash = said.at("templates_hash");
+      facts.templates_hash = said.at("templates_hash").get<std::map<std::string, std::string>>();
       facts.can_time = said.at("can_time");
     } catch (const json::exception&) {
       throw Error(ErrorCode::io, fmt::format("{} is no worker of this version: it answered {}", options_.command,
@@ -211,12 +211,17 @@ class Sweep {
                                            SearchLimits{.model_top = effort_.model_top, .patience = effort_.patience});
   }
 
+  std::string templates_hash_of(const KernelConfig& config) const {
+    const auto found = facts_.templates_hash.find(std::string(to_string(config.family)));
+    return found != facts_.templates_hash.end() ? found->second : std::string();
+  }
+
   // A config that was tried with the same templates, compiler, driver and at least this rigor would give the same
   // again. What lay in the machine's state that day, and not in the config, is tried again.
   void find_rows_of_earlier_runs() {
     for (Measurement& row : database_.find_all(problem_, facts_.device, facts_.sm_count)) {
       if (row.rigor < rigor_ || (row.rigor == Rigor::estimate) != (rigor_ == Rigor::estimate) ||
-          row.templates_hash != facts_.templates_hash || row.compiler != facts_.toolchain.compiler ||
+          row.templates_hash != templates_hash_of(row.config) || row.compiler != facts_.toolchain.compiler ||
           row.driver != facts_.toolchain.driver) {
         continue;
       }
@@ -381,7 +386,7 @@ class Sweep {
     row.sm_count = facts_.sm_count;
     row.rigor = rigor_;
     row.predicted_us = candidate.cost.microseconds;
-    row.templates_hash = facts_.templates_hash;
+    row.templates_hash = templates_hash_of(row.config);
     row.compiler = facts_.toolchain.compiler;
     row.driver = facts_.toolchain.driver;
     row.attune_version = attune_version();

@@ -11,6 +11,7 @@
 #include <limits>
 #include <span>
 
+#include "generator/generate.h"
 #include "runtime/oracle/parallel_for.h"
 #include "runtime/template_folder.h"
 #include "tuner/cold_timing.h"
@@ -442,7 +443,7 @@ Measurement TrialBench::run(const KernelConfig& config, const TrialOptions& opti
   m.device = state_->device->spec().name;
   m.sm_count = state_->device->spec().sm_count;
   m.rigor = options.time && state_->device->can_time() ? Rigor::measure : Rigor::estimate;
-  m.templates_hash = runtime_templates().hash();
+  m.templates_hash = templates_hash(config.family, runtime_templates(), state_->device->target());
   const Toolchain toolchain = state_->device->toolchain();
   m.compiler = toolchain.compiler;
   m.driver = toolchain.driver;

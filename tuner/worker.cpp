@@ -111,12 +111,11 @@ class Worker {
   json identify() {
     const std::shared_ptr<Device>& on = device();
     const Toolchain toolchain = on->toolchain();
-    return {{"device_name", on->spec().name},
-            {"sm_count", on->spec().sm_count},
-            {"compiler", toolchain.compiler},
-            {"driver", toolchain.driver},
-            {"templates_hash", runtime_templates().hash()},
-            {"can_time", on->can_time()}};
+    json hashes = json::object();
+    for (const KernelFamily family : {KernelFamily::sm80})
+      hashes[to_string(family)] = templates_hash(family, runtime_templates(), on->target());
+    return {{"device_name", on->spec().name}, {"sm_count", on->spec().sm_count}, {"compiler", toolchain.compiler},
+            {"driver", toolchain.driver},     {"templates_hash", hashes},        {"can_time", on->can_time()}};
   }
 
   json prepare(const json& request) {

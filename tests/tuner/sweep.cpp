@@ -71,7 +71,7 @@ while read -r line; do
   echo "$op $device" >> {0}/devices
   case $op in
     prepare) echo '{{"prepared":true}}' ;;
-    identify) echo '{{"device_name":"{5}","sm_count":132,"compiler":"{4}","driver":"D1","templates_hash":"T1","can_time":true}}' ;;
+    identify) echo '{{"device_name":"{5}","sm_count":132,"compiler":"{4}","driver":"D1","templates_hash":{{"sm80":"T1"}},"can_time":true}}' ;;
     compile) {2} echo '{{"status":"ok","reason":""}}' ;;
     trial) on_trial ;;
     race) {3} ;;
@@ -508,7 +508,7 @@ TEST_CASE("several GPUs share the candidates of a problem, each its own worker",
 read -r line
 case "$line" in
   *cuda:2*) echo '{"error":"there is no GPU cuda:2","code":4}' ;;
-  *) echo '{"device_name":"NVIDIA H200","sm_count":132,"compiler":"C2","driver":"D1","templates_hash":"T1","can_time":true}'
+  *) echo '{"device_name":"NVIDIA H200","sm_count":132,"compiler":"C2","driver":"D1","templates_hash":{"sm80":"T1"},"can_time":true}'
      while read -r line; do sleep 0.05; echo '{"status":"ok","reason":"","failed":"launch_failed"}'; done ;;
 esac)sh");
     options.command = command;
@@ -518,7 +518,7 @@ esac)sh");
     options.command = write_script(folder / "attune", R"sh(
 read -r line
 case "$line" in *cuda:2*) name="NVIDIA A100" ;; *) name="NVIDIA H200" ;; esac
-echo "{\"device_name\":\"$name\",\"sm_count\":132,\"compiler\":\"C2\",\"driver\":\"D1\",\"templates_hash\":\"T1\",\"can_time\":true}"
+echo "{\"device_name\":\"$name\",\"sm_count\":132,\"compiler\":\"C2\",\"driver\":\"D1\",\"templates_hash\":{\"sm80\":\"T1\"},\"can_time\":true}"
 while read -r line; do echo '{"status":"ok","reason":"","failed":"launch_failed"}'; done)sh");
     REQUIRE_THROWS_WITH(sweep(parse_problem(kProblem), options, database),
                         ContainsSubstring("one model") && ContainsSubstring("NVIDIA A100"));
