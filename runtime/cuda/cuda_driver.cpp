@@ -88,9 +88,9 @@ LoadedDriver& opened_driver() {
 }
 
 const LoadedDriver& started_driver() {
-  static const LoadedDriver& driver = [&]() -> LoadedDriver& {
+  static const LoadedDriver* const driver = [] {
     LoadedDriver& opened = opened_driver();
-    if (!opened.opened) return opened;
+    if (!opened.opened) return &opened;
     const CUresult result = opened.functions.cuInit(0);
     opened.started = result == CUDA_SUCCESS;
     if (result == CUDA_ERROR_NO_DEVICE) {
@@ -99,9 +99,9 @@ const LoadedDriver& started_driver() {
     } else if (!opened.started) {
       opened.why_none = "the NVIDIA driver does not start: " + opened.functions.describe(result, "cuInit");
     }
-    return opened;
+    return &opened;
   }();
-  return driver;
+  return *driver;
 }
 
 }  // namespace

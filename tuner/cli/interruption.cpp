@@ -1,6 +1,7 @@
 #include "tuner/cli/interruption.h"
 
 #include <csignal>
+#include <initializer_list>
 
 namespace attune::cli {
 namespace {
