@@ -6,11 +6,7 @@
 #include <chrono>
 #include <fstream>
 #include <map>
-#include <mutex>
-#include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
-#include <thread>
 
 #include "generator/config_space.h"
 #include "generator/error.h"
@@ -18,10 +14,8 @@
 #include "runtime/cuda/cuda_device.h"
 #include "tests/catch.h"
 #include "tests/tuner/test_files.h"
-#include "tuner/compile_ahead.h"
 #include "tuner/measurement_json.h"
 #include "tuner/searcher.h"
-#include "tuner/worker.h"
 
 using namespace attune;
 using attune::test::sibling_program;
@@ -571,93 +565,6 @@ TEST_CASE("progress says what is to come", "[nogpu]") {
   }
   REQUIRE(*seen.back().seconds_left == 0);
   REQUIRE(seen.front().compile_queue > 0);
-}
-
-TEST_CASE("compiling ahead: once each, what is wanted, never what a caller took", "[nogpu]") {
-  std::mutex mutex;
-  std::vector<std::size_t> compiled;
-  constexpr std::size_t kCandidates = 20;
-  {
-    CompileAhead ahead(kCandidates, 3, [&] {
-      return [&](std::size_t index, const std::atomic<bool>&) {
-        const std::lock_guard lock(mutex);
-        compiled.push_back(index);
-        return CompileOutcome{MeasurementStatus::ok, std::to_string(index)};
-      };
-    });
-    ahead.want({5, 4, 5, 9});
-    for (std::size_t i = 0; i < kCandidates; ++i) {
-      const auto outcome = ahead.take(i);
-      if (i != 4 && i != 5 && i != 9) REQUIRE_FALSE(outcome);
-      const std::lock_guard lock(mutex);
-      if (outcome) {
-        REQUIRE(outcome->reason == std::to_string(i));
-      } else {
-        compiled.push_back(i);  // as its caller does
-      }
-    }
-    REQUIRE(ahead.pending() == 0);
-  }
-  REQUIRE(compiled.size() == kCandidates);
-  REQUIRE(std::set<std::size_t>(compiled.begin(), compiled.end()).size() == kCandidates);
-
-  SECTION("what is wanted no more is not begun") {
-    std::atomic<int> begun = 0;
-    CompileAhead slow(10, 1, [&] {
-      return [&](std::size_t, const std::atomic<bool>& cancel) {
-        ++begun;
-        while (!cancel) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        return CompileOutcome{};
-      };
-    });
-    slow.want({1, 2, 3});
-    while (begun == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    REQUIRE(slow.pending() == 3);
-    slow.want({});
-    REQUIRE(slow.pending() == 1);
-    REQUIRE_FALSE(slow.take(2));
-  }
-  SECTION("a thread that fails leaves its candidates to the caller") {
-    CompileAhead failing(3, 2, []() -> CompileAhead::Compile {
-      return [](std::size_t, const std::atomic<bool>&) -> CompileOutcome { throw Error(ErrorCode::io, "no worker"); };
-    });
-    failing.want({0, 1, 2});
-    for (std::size_t i = 0; i < 3; ++i) REQUIRE_FALSE(failing.take(i));
-  }
-}
-
-TEST_CASE("a worker refuses what is no request and goes on", "[nogpu]") {
-  std::istringstream input(
-      "nonsense\n{}\n{\"op\":\"dance\",\"device\":\"emulator\",\"spec\":{},\"problem\":\"forward bf16 b1 hq1 sq1 d64\","
-      "\"config\":\"sm80\"}\n{\"op\":\"prepare\",\"device\":\"abacus\",\"spec\":{}}\n");
-  std::ostringstream output;
-  REQUIRE(run_worker(input, output) == 0);
-  std::istringstream lines(output.str());
-  int count = 0;
-  for (std::string line; std::getline(lines, line); ++count) {
-    INFO(line);
-    const nlohmann::json answer = nlohmann::json::parse(line);
-    REQUIRE(answer.at("code") == static_cast<int>(ErrorCode::invalid_argument));
-    if (count == 3) REQUIRE_THAT(answer.at("error").get<std::string>(), ContainsSubstring("abacus"));
-  }
-  REQUIRE(count == 4);
-}
-
-TEST_CASE("devices by name", "[nogpu]") {
-  REQUIRE(cuda_ordinal("cuda") == 0);
-  REQUIRE(cuda_ordinal("cuda:3") == 3);
-  for (const char* bad : {"", "cuda:", "cuda:-1", "cuda:x", "cuda:1x", "gpu"}) {
-    INFO(bad);
-    REQUIRE_THROWS_AS(cuda_ordinal(bad), Error);
-  }
-  using Names = std::vector<std::string>;
-  REQUIRE(device_names("cuda:0,2") == Names{"cuda:0", "cuda:2"});
-  REQUIRE(device_names("cuda:1") == Names{"cuda:1"});
-  REQUIRE(device_names("emulator") == Names{"emulator"});
-  for (const char* bad : {"cuda:0,", "cuda:,1", "cuda:0,0", "cuda:0,x", "emulator,cuda:0", "0,1", "emulator:0,1"}) {
-    INFO(bad);
-    REQUIRE_THROWS_AS(device_names(bad), Error);
-  }
 }
 
 TEST_CASE("a sweep on the emulator proves candidates and ranks them by the cost model", "[emulator]") {
