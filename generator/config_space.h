@@ -32,8 +32,8 @@ std::optional<SpaceExtent> parse_space_extent(std::string_view text);
 
 /// Every combination of the tunable fields for this problem and device, rejected ones included: feasible candidates
 /// first, in the cost model's order (ties by canonical text), then rejected ones by canonical text. At least 100
-/// feasible ones of the whole space for D = 64 and 128. The reduced space is a part of the whole one; the default config is
-/// in both.
+/// feasible ones of the whole space for D = 64 and 128. The reduced space is a part of the whole one; the default
+/// config is in both.
 std::vector<Candidate> config_space(const AttentionProblem& problem, const DeviceSpec& device,
                                     SpaceExtent extent = SpaceExtent::whole);
 

@@ -18,8 +18,9 @@ struct PrecompileJob {
 };
 
 /// What a sweep of these problems tries first if it knows nothing of them yet: of each problem the default config, the
-/// published tiles, then the cost model's order as a Searcher takes it, at most `max_candidates` (0: no limit). Kernels of the same source are listed once. The
-/// order depends on the arguments alone. `considered`: how many candidates there were before.
+/// published tiles, then the cost model's order as a Searcher takes it, at most `max_candidates` (0: no limit). Kernels
+/// of the same source are listed once. The order depends on the arguments alone. `considered`: how many candidates
+/// there were before.
 std::vector<PrecompileJob> precompile_jobs(const std::vector<AttentionProblem>& problems, const DeviceSpec& device,
                                            int max_candidates, std::size_t* considered = nullptr);
 

@@ -87,9 +87,9 @@ std::uint64_t DeviceMemory::allocate(std::size_t bytes) {
     }
   }
   if (!block.base) {
-    throw Error(
-        ErrorCode::driver,
-        fmt::format("out of memory: the emulator cannot allocate {} bytes on the host, {} are free", bytes, free_bytes()));
+    throw Error(ErrorCode::driver,
+                fmt::format("out of memory: the emulator cannot allocate {} bytes on the host, {} are free", bytes,
+                            free_bytes()));
   }
   const std::lock_guard lock(mutex_);
   blocks_.emplace(pointer, block);
