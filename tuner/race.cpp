@@ -57,13 +57,15 @@ std::vector<std::size_t> places(const std::vector<KernelConfig>& configs,
     const auto interval = median_interval(ratios(samples_us[i], samples_us[fastest]), rules.confidence);
     return !interval || interval->low < rules.margin;
   };
+  const auto is_default = [&](std::size_t i) { return configs[i] == default_config; };
   const auto goes_first = [&](std::size_t a, std::size_t b) {
-    const bool a_default = configs[a] == default_config, b_default = configs[b] == default_config;
-    return a_default != b_default ? a_default : texts[a] < texts[b];
+    return is_default(a) != is_default(b) ? is_default(a) : texts[a] < texts[b];
   };
   auto winner = order.begin();
   for (auto each = order.begin(); each != order.end(); ++each) {
-    if (ties(*each) && goes_first(*each, *winner)) winner = each;
+    const bool tie = ties(*each);
+    if (tie && goes_first(*each, *winner)) winner = each;
+    if (!tie && is_default(*each)) break;  // whatever follows is slower than the default
   }
   std::rotate(order.begin(), winner, winner + 1);
   return order;

@@ -29,8 +29,8 @@ std::vector<std::size_t> finalists(const std::vector<Measurement>& rows, const K
 ///
 /// Those that cannot be told from the fastest are ties: the interval of the median of their time over the fastest's,
 /// round by round, reaches below `margin`. Of the ties the default config wins if it is one, else the first by
-/// canonical text, so that two runs agree and no choice loses to the default by noise. The others follow by their
-/// median.
+/// canonical text, so that two runs agree and no choice loses to the default by noise. What is slower than the default
+/// never wins, however noisy. The others follow by their median.
 std::vector<std::size_t> places(const std::vector<KernelConfig>& configs,
                                 const std::vector<std::vector<double>>& samples_us, const KernelConfig& default_config,
                                 const RaceRules& rules = {});

@@ -1,6 +1,7 @@
 // Who goes into a final race, and who wins it.
 #include "tuner/race.h"
 
+#include <algorithm>
 #include <random>
 
 #include "tests/catch.h"
@@ -84,6 +85,13 @@ TEST_CASE("places: ties go to the default, else to the first by canonical text",
   // A difference that is certain and too small to matter is a tie, too.
   CHECK(places({b, kDefault}, rounds({100, 100.3}, 200, 0, 0.0001), kDefault) == Indices{1, 0});
   CHECK(places({b, kDefault}, rounds({100, 100.8}, 200, 0, 0.0001), kDefault) == Indices{0, 1});
+  // What cannot be told from the fastest but is slower than the default does not win by its text.
+  const KernelConfig slow = parse_config("sm80 q128 kv128 w4 st2");
+  REQUIRE(canonical_text(slow) < canonical_text(b));
+  std::vector<std::vector<double>> noisy = rounds({100, 101, 101.5}, 40, 0, 0.0001);
+  std::fill_n(noisy[2].begin(), 16, 99);  // of 40: its median stays, the interval of it reaches down to here
+  CHECK(places({b, slow}, {noisy[0], noisy[2]}, kDefault) == Indices{1, 0});
+  CHECK(places({b, kDefault, slow}, noisy, kDefault) == Indices{0, 1, 2});
   // Too few rounds decide nothing.
   CHECK(places({b, kDefault}, rounds({100, 120}, 4, 0, 0), kDefault) == Indices{1, 0});
   CHECK(places({b}, {{1, 1, 1}}, kDefault) == Indices{0});
