@@ -16,6 +16,8 @@ struct ArgumentFact {
   std::size_t bytes;
 };
 
+constexpr std::size_t kTensorMapBytes = 128, kTensorMapAlignment = 64;
+
 ArgumentFact fact(KernelArgument argument) {
   switch (argument) {
     case KernelArgument::q:
@@ -78,6 +80,18 @@ ArgumentFact fact(KernelArgument argument) {
       return {"softmax_scale", "float", 4};
     case KernelArgument::softmax_scale_log2:
       return {"softmax_scale_log2", "float", 4};
+    case KernelArgument::tiles:
+      return {"tiles", "i32", 4};
+    case KernelArgument::tile_counter:
+      return {"tile_counter", "u32*", 8};
+    case KernelArgument::q_map:
+      return {"q_map", "TensorMap", kTensorMapBytes};
+    case KernelArgument::k_map:
+      return {"k_map", "TensorMap", kTensorMapBytes};
+    case KernelArgument::v_map:
+      return {"v_map", "TensorMap", kTensorMapBytes};
+    case KernelArgument::o_map:
+      return {"o_map", "TensorMap", kTensorMapBytes};
   }
   throw Error(ErrorCode::internal, fmt::format("kernel argument {} is unknown", static_cast<int>(argument)));
 }
@@ -108,17 +122,17 @@ std::size_t size_of(KernelArgument argument) { return fact(argument).bytes; }
 ArgumentLayout ArgumentLayout::of(std::vector<KernelArgument> fields) {
   ArgumentLayout layout;
   std::set<KernelArgument> seen;
-  std::size_t alignment = 1;
   for (const KernelArgument field : fields) {
     if (!seen.insert(field).second) {
       throw Error(ErrorCode::internal, fmt::format("kernel argument {} appears twice in a layout", to_string(field)));
     }
-    const std::size_t bytes = size_of(field);  // each of these types is aligned to its size
-    layout.offsets.push_back(round_up(layout.bytes, bytes));
+    const std::size_t bytes = size_of(field);
+    const std::size_t alignment = std::min(bytes, kTensorMapAlignment);  // others are aligned to their size
+    layout.offsets.push_back(round_up(layout.bytes, alignment));
     layout.bytes = layout.offsets.back() + bytes;
-    alignment = std::max(alignment, bytes);
+    layout.alignment = std::max(layout.alignment, alignment);
   }
-  layout.bytes = round_up(layout.bytes, alignment);
+  layout.bytes = round_up(layout.bytes, layout.alignment);
   layout.fields = std::move(fields);
   return layout;
 }
@@ -137,6 +151,11 @@ std::int32_t KernelLaunch::query_tiles(const AttentionProblem& problem) const {
 }
 
 std::uint32_t KernelLaunch::grid_x(const AttentionProblem& problem) const {
+  const std::uint32_t all = tiles(problem);
+  return max_ctas > 0 ? std::min(all, static_cast<std::uint32_t>(max_ctas)) : all;
+}
+
+std::uint32_t KernelLaunch::tiles(const AttentionProblem& problem) const {
   constexpr std::int64_t kMaxGrid = std::numeric_limits<std::int32_t>::max();
   const std::int64_t heads = problem.batch * problem.heads_q;
   const std::int64_t tiles = query_tiles(problem);

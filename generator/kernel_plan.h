@@ -53,16 +53,32 @@ enum class KernelArgument {
   mask_offset,  // int32; query_tiles = ceil(seq_q / rows_per_tile)
   softmax_scale,
   softmax_scale_log2,  // float: scale and scale * log2(e)
+  tiles,               // int32: query_tiles * batch * heads_q
+  tile_counter,        // pointer to the launch's workspace: uint32, zero at the start
+  q_map,
+  k_map,
+  v_map,
+  o_map,  // tensor maps of 128 bytes, as KernelLaunch::tensor_maps says
 };
 std::string_view to_string(KernelArgument argument);
 std::string_view type_text(KernelArgument argument);  ///< in templates: "const void*", "i64", "i32", "float", ...
 std::size_t size_of(KernelArgument argument);
+
+/// How TMA copies tiles of an operand (batch, heads, rows, head_dim): boxes of `box_rows` rows by `box_columns` elements
+/// of one head; what lies outside of the tensor is zero.
+struct TensorMapSpec {
+  Operand operand = Operand::q;
+  int box_columns = 64;
+  int box_rows = 64;
+  int swizzle_bytes = 128;  ///< 128, 64 or 32: a row of the box has as many bytes
+};
 
 /// The argument struct of a kernel: its fields in order, aligned as C++ aligns them.
 struct ArgumentLayout {
   std::vector<KernelArgument> fields;
   std::vector<std::size_t> offsets;  ///< of each field, in bytes
   std::size_t bytes = 0;             ///< size of the struct
+  std::size_t alignment = 1;
 
   static ArgumentLayout of(std::vector<KernelArgument> fields);
   /// The fields as C++ declarations, one per line, no newline at the end.
@@ -78,12 +94,17 @@ struct KernelLaunch {
   KernelTarget target = KernelTarget::cuda;
   int threads = 0;               ///< of a CTA, in x
   std::size_t shared_bytes = 0;  ///< dynamic
-  int rows_per_tile = 0;         ///< queries of a CTA
+  int rows_per_tile = 0;         ///< queries of a tile
+  int cluster = 1;               ///< CTAs of a cluster
+  int max_ctas = 0;              ///< of the grid: persistent CTAs take several tiles; 0: a CTA for each tile
   ArgumentLayout arguments;
+  std::vector<TensorMapSpec> tensor_maps;  ///< of the arguments q_map, ...
 
-  /// CTAs in x: one per tile of queries, query head and batch entry. Throws Error(unsupported) beyond 2^31 - 1.
+  /// CTAs in x: one per tile of queries, query head and batch entry, or max_ctas. Throws Error(unsupported) for more
+  /// than 2^31 - 1 tiles.
   std::uint32_t grid_x(const AttentionProblem& problem) const;
   std::int32_t query_tiles(const AttentionProblem& problem) const;
+  std::uint32_t tiles(const AttentionProblem& problem) const;  ///< of all heads and batch entries; throws as grid_x()
 };
 
 /// An ordered list of launches that answers a problem. Free of any device; a pure function of problem, config, device
