@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 
+#include "generator/cost_model_sm90.h"
 #include "generator/forward_sm80_shape.h"
 #include "generator/register_limit.h"
 
@@ -199,6 +200,7 @@ double tail_share(const AttentionProblem& problem, TileOrder order, double waves
 }  // namespace
 
 CostEstimate estimate_cost(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
+  if (config.family == KernelFamily::sm90) return estimate_cost_sm90(problem, config, device);
   const ForwardSm80Shape shape = forward_sm80_shape(problem, config);
   CostEstimate cost;
   const int limit = register_limit(shape.threads, config.ctas_per_sm, device);

@@ -2,8 +2,8 @@
 
 #include <string>
 
+#include "generator/forward_bindings.h"
 #include "generator/forward_sm80_shape.h"
-#include "generator/keys.h"
 
 namespace attune {
 namespace {
@@ -41,26 +41,6 @@ ArgumentLayout argument_layout() {
                              A::softmax_scale_log2});
 }
 
-std::string tile_order_partial(TileOrder order) {
-  switch (order) {
-    case TileOrder::rows:
-      return "rows";
-    case TileOrder::rows_reversed:
-      return "rows_reversed";
-    case TileOrder::heads:
-      return "heads";
-    case TileOrder::heads_reversed:
-      return "heads_reversed";
-  }
-  return {};
-}
-
-std::map<std::string, std::string> shared_buffer(std::size_t offset, const std::string& picture) {
-  std::string number = std::to_string(offset);
-  number.insert(0, number.size() < 6 ? 6 - number.size() : 0, ' ');
-  return {{"offset", number}, {"picture", picture}};
-}
-
 }  // namespace
 
 std::string forward_sm80_templates_hash(const TemplateSet& templates, KernelTarget target) {
@@ -74,10 +54,7 @@ TemplateBindings forward_sm80_bindings(const AttentionProblem& problem, const Ke
   const bool whole = config.whole_tiles;
 
   TemplateBindings bindings;
-  bindings.set("kernel_class", kernel_class(problem, config));
-  bindings.set("templates_hash", forward_sm80_templates_hash(templates, target));
-  bindings.set("entry", kEntry);
-  bindings.set("target", std::string(to_string(target)));
+  bind_forward(problem, config, arguments, forward_sm80_templates_hash(templates, target), kEntry, target, &bindings);
 
   bindings.set("block_q", config.block_q);
   bindings.set("block_kv", config.block_kv);
@@ -95,26 +72,17 @@ TemplateBindings forward_sm80_bindings(const AttentionProblem& problem, const Ke
   bindings.set("k_offset", static_cast<std::int64_t>(shape.k_offset));
   bindings.set("v_offset", static_cast<std::int64_t>(shape.v_offset));
   bindings.set("kv_tile_bytes", static_cast<std::int64_t>(shape.kv_tile_bytes));
-  bindings.set("argument_bytes", static_cast<std::int64_t>(arguments.bytes));
 
-  bindings.set("dtype", problem.dtype == DataType::bf16 ? "bf16" : "f16");
   bindings.set("chunk_access", problem.alignment >= 16 ? "chunk_async" : "chunk_elementwise");
-  bindings.set("mask", problem.mask == MaskKind::causal ? "causal" : "none");
-  bindings.set("tile_order", tile_order_partial(config.tile_order));
   bindings.set("kv_ring", config.stages == 1 ? "kv_ring_single" : "kv_ring");
   bindings.set("query_operand", config.q_in_registers ? "query_registers" : "query_shared");
 
-  auto& fields = bindings.lists["argument_fields"];
-  for (const KernelArgument field : arguments.fields)
-    fields.push_back({{"type", std::string(type_text(field))}, {"name", std::string(to_string(field))}});
-
-  auto& buffers = bindings.lists["shared_buffers"];
   const std::string d = std::to_string(problem.head_dim), kv = std::to_string(config.block_kv),
                     st = std::to_string(config.stages);
-  buffers.push_back(shared_buffer(shape.q_offset, "Q  [" + std::to_string(config.block_q) + "][" + d + "]   later O"));
-  buffers.push_back(shared_buffer(shape.k_offset, "K  [" + st + "][" + kv + "][" + d + "]"));
-  buffers.push_back(shared_buffer(shape.v_offset, "V  [" + st + "][" + kv + "][" + d + "]"));
-  buffers.push_back(shared_buffer(shape.shared_bytes, "end"));
+  bind_shared_buffer(shape.q_offset, "Q  [" + std::to_string(config.block_q) + "][" + d + "]   later O", &bindings);
+  bind_shared_buffer(shape.k_offset, "K  [" + st + "][" + kv + "][" + d + "]", &bindings);
+  bind_shared_buffer(shape.v_offset, "V  [" + st + "][" + kv + "][" + d + "]", &bindings);
+  bind_shared_buffer(shape.shared_bytes, "end", &bindings);
   return bindings;
 }
 

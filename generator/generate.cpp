@@ -4,6 +4,7 @@
 
 #include "generator/error.h"
 #include "generator/forward_sm80_plan.h"
+#include "generator/forward_sm90_plan.h"
 #include "generator/keys.h"
 
 namespace attune {
@@ -64,7 +65,16 @@ KernelPlan generate(const AttentionProblem& problem, const KernelConfig& config,
   KernelPlan plan = plan_of(problem);
   plan.config = config;
   plan.kernel_class = kernel_class(problem, config);
-  plan.launches.push_back(forward_sm80_launch(problem, config, device, templates, target));
+  switch (config.family) {
+    case KernelFamily::sm80:
+      plan.launches.push_back(forward_sm80_launch(problem, config, device, templates, target));
+      break;
+    case KernelFamily::sm90:
+      plan.launches.push_back(forward_sm90_launch(problem, config, device, templates, target));
+      plan.workspace_bytes = forward_sm90_workspace_bytes(config);
+      plan.workspace_zeroed = true;
+      break;
+  }
   plan.ordered_outputs = {Operand::o, Operand::lse};
   return plan;
 }
@@ -73,6 +83,8 @@ std::string templates_hash(KernelFamily family, const TemplateSet& templates, Ke
   switch (family) {
     case KernelFamily::sm80:
       return forward_sm80_templates_hash(templates, target);
+    case KernelFamily::sm90:
+      return forward_sm90_templates_hash(templates, target);
   }
   return {};
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "generator/forward_sm80_shape.h"
+#include "generator/forward_sm90_shape.h"
 #include "generator/generate.h"
 #include "generator/register_limit.h"
 
@@ -10,32 +11,45 @@ namespace attune {
 namespace {
 constexpr int kMaxWarps = 16;
 constexpr int kMaxStages = 4;
+constexpr int kMaxConsumers = 3;  // warpgroups of an sm90 kernel that compute
+constexpr int kMaxQStages = 2;
 constexpr int kMaxRescaleThreshold = 32;  // P may reach 2^threshold, and sums of it must stay within fp32
 
 // Fields that make no kernel, whatever the problem and the device. The other checks compute with them.
-std::vector<std::string> malformed(const KernelConfig& config) {
-  std::vector<std::string> reasons;
+void check_tile(const KernelConfig& config, std::vector<std::string>* reasons) {
+  if (config.block_kv < 16 || config.block_kv > 256 || config.block_kv % 16 != 0)
+    reasons->push_back(fmt::format("kv{}: must be a multiple of 16 from 16 to 256", config.block_kv));
+  if (config.stages < 1 || config.stages > kMaxStages)
+    reasons->push_back(fmt::format("st{}: must be 1 to {}", config.stages, kMaxStages));
+  if (config.rescale_threshold < 0 || config.rescale_threshold > kMaxRescaleThreshold)
+    reasons->push_back(fmt::format("rescale{}: must be 0 to {}", config.rescale_threshold, kMaxRescaleThreshold));
+  if (config.ctas_per_sm < 1) reasons->push_back(fmt::format("cta{}: must be at least 1", config.ctas_per_sm));
+}
+
+void check_warps(const KernelConfig& config, std::vector<std::string>* reasons) {
   if (config.warps < 1 || config.warps > kMaxWarps) {
-    reasons.push_back(fmt::format("w{}: a CTA has 1 to {} warps", config.warps, kMaxWarps));
-  } else {
-    const int rows = config.block_q / config.warps;
-    if (config.block_q % config.warps != 0 || (rows != 16 && rows != 32 && rows != 48 && rows != 64)) {
-      reasons.push_back(fmt::format("q{} w{}: each warp owns 16, 32, 48 or 64 queries, so q must be {}, {}, {} or {}",
-                                    config.block_q, config.warps, 16 * config.warps, 32 * config.warps,
-                                    48 * config.warps, 64 * config.warps));
-    }
+    reasons->push_back(fmt::format("w{}: a CTA has 1 to {} warps", config.warps, kMaxWarps));
+    return;
   }
-  if (config.block_kv < 16 || config.block_kv > 256 || config.block_kv % 16 != 0) {
-    reasons.push_back(fmt::format("kv{}: must be a multiple of 16 from 16 to 256", config.block_kv));
+  const int rows = config.block_q / config.warps;
+  if (config.block_q % config.warps != 0 || (rows != 16 && rows != 32 && rows != 48 && rows != 64)) {
+    reasons->push_back(fmt::format("q{} w{}: each warp owns 16, 32, 48 or 64 queries, so q must be {}, {}, {} or {}",
+                                   config.block_q, config.warps, 16 * config.warps, 32 * config.warps,
+                                   48 * config.warps, 64 * config.warps));
   }
-  if (config.stages < 1 || config.stages > kMaxStages) {
-    reasons.push_back(fmt::format("st{}: must be 1 to {}", config.stages, kMaxStages));
+}
+
+void check_warpgroups(const KernelConfig& config, std::vector<std::string>* reasons) {
+  if (config.block_q < 64 || config.block_q > 64 * kMaxConsumers || config.block_q % 64 != 0) {
+    reasons->push_back(fmt::format("q{}: each consumer warpgroup owns 64 queries, and there are 1 to {}: q must be a "
+                                   "multiple of 64 up to {}",
+                                   config.block_q, kMaxConsumers, 64 * kMaxConsumers));
   }
-  if (config.rescale_threshold < 0 || config.rescale_threshold > kMaxRescaleThreshold) {
-    reasons.push_back(fmt::format("rescale{}: must be 0 to {}", config.rescale_threshold, kMaxRescaleThreshold));
-  }
-  if (config.ctas_per_sm < 1) reasons.push_back(fmt::format("cta{}: must be at least 1", config.ctas_per_sm));
-  return reasons;
+  if (config.q_stages < 1 || config.q_stages > kMaxQStages)
+    reasons->push_back(fmt::format("qst{}: must be 1 to {}", config.q_stages, kMaxQStages));
+  if (config.q_stages > 1 && config.persistence == Persistence::none)
+    reasons->push_back(fmt::format("qst{}: a CTA of a single tile has no use for a second one of Q", config.q_stages));
+  if (config.take_turns && config.block_q == 64) reasons->push_back("turns: there is but one consumer warpgroup");
 }
 
 void check_whole_tiles(const AttentionProblem& problem, const KernelConfig& config, std::vector<std::string>* reasons) {
@@ -50,34 +64,37 @@ void check_whole_tiles(const AttentionProblem& problem, const KernelConfig& conf
   }
 }
 
-void check_shared_memory(const ForwardSm80Shape& shape, const KernelConfig& config, const DeviceSpec& device,
-                         std::vector<std::string>* reasons) {
+void check_shared_memory(std::size_t q_bytes, std::size_t kv_tile_bytes, std::size_t shared_bytes,
+                         const KernelConfig& config, const DeviceSpec& device, std::vector<std::string>* reasons) {
   const auto available = static_cast<std::size_t>(device.shared_bytes_per_block);
-  if (shape.shared_bytes > available) {
+  if (shared_bytes > available) {
     reasons->push_back(fmt::format(
         "shared memory: Q takes {} bytes and {} stages of K and V take {}, together {}; a CTA of {} may have {}",
-        shape.q_bytes, config.stages, 2 * config.stages * shape.kv_tile_bytes, shape.shared_bytes, device.name,
+        q_bytes, config.stages, 2 * static_cast<std::size_t>(config.stages) * kv_tile_bytes, shared_bytes, device.name,
         available));
     return;
   }
   const std::size_t ctas = static_cast<std::size_t>(config.ctas_per_sm);
-  const std::size_t of_each = shape.shared_bytes + static_cast<std::size_t>(device.shared_bytes_reserved);
+  const std::size_t of_each = shared_bytes + static_cast<std::size_t>(device.shared_bytes_reserved);
   if (ctas > 1 && ctas * of_each > static_cast<std::size_t>(device.shared_bytes_per_sm)) {
     reasons->push_back(fmt::format("shared memory: {} CTAs of {} bytes and {} reserved are {}; an SM of {} has {}",
-                                   ctas, shape.shared_bytes, device.shared_bytes_reserved, ctas * of_each, device.name,
+                                   ctas, shared_bytes, device.shared_bytes_reserved, ctas * of_each, device.name,
                                    device.shared_bytes_per_sm));
   }
 }
 
+bool threads_fit(int threads, const KernelConfig& config, const DeviceSpec& device,
+                 std::vector<std::string>* reasons) {
+  if (config.ctas_per_sm <= device.ctas_per_sm && config.ctas_per_sm * threads <= device.threads_per_sm) return true;
+  reasons->push_back(fmt::format(
+      "cta{}: {} CTAs of {} threads do not fit an SM of {}, which takes {} CTAs and {} threads", config.ctas_per_sm,
+      config.ctas_per_sm, threads, device.name, device.ctas_per_sm, device.threads_per_sm));
+  return false;
+}
+
 void check_registers(const ForwardSm80Shape& shape, const KernelConfig& config, const DeviceSpec& device,
                      std::vector<std::string>* reasons) {
-  const int threads = config.ctas_per_sm * shape.threads;
-  if (config.ctas_per_sm > device.ctas_per_sm || threads > device.threads_per_sm) {
-    reasons->push_back(fmt::format(
-        "cta{}: {} CTAs of {} threads do not fit an SM of {}, which takes {} CTAs and {} threads", config.ctas_per_sm,
-        config.ctas_per_sm, shape.threads, device.name, device.ctas_per_sm, device.threads_per_sm));
-    return;
-  }
+  if (!threads_fit(shape.threads, config, device, reasons)) return;
   const int limit = register_limit(shape.threads, config.ctas_per_sm, device);
   if (shape.accumulator_registers > limit - kWorkingRegisters) {
     reasons->push_back(
@@ -88,24 +105,66 @@ void check_registers(const ForwardSm80Shape& shape, const KernelConfig& config, 
                     shape.accumulator_registers, kWorkingRegisters, limit, config.ctas_per_sm, shape.threads));
   }
 }
-}  // namespace
 
-std::vector<std::string> infeasibility(const AttentionProblem& problem, const KernelConfig& config,
-                                       const DeviceSpec& device) {
+void check_registers(const ForwardSm90Shape& shape, const KernelConfig& config, const DeviceSpec& device,
+                     std::vector<std::string>* reasons) {
+  if (!threads_fit(shape.threads, config, device, reasons)) return;
+  const int limit = shape.consumer_registers > 0 ? shape.consumer_registers : shape.launch_registers;
+  if (shape.accumulator_registers > limit - kWorkingRegisters) {
+    reasons->push_back(fmt::format(
+        "registers: 64 rows of O, S and P (kv{}){} take {} registers of a thread beside at least {} others; a consumer "
+        "may have {} with {} CTAs of {} threads on an SM",
+        config.block_kv, config.q_in_registers ? " and of Q" : "", shape.accumulator_registers, kWorkingRegisters, limit,
+        config.ctas_per_sm, shape.threads));
+  }
+}
+
+std::vector<std::string> infeasibility_sm80(const AttentionProblem& problem, const KernelConfig& config,
+                                            const DeviceSpec& device) {
   std::vector<std::string> reasons;
   if (device.compute_major < 8) {
     reasons.push_back(fmt::format("{} has compute capability {}.{}; family {} needs 8.0 or newer", device.name,
                                   device.compute_major, device.compute_minor, to_string(config.family)));
   }
-  const std::vector<std::string> fields = malformed(config);
-  reasons.insert(reasons.end(), fields.begin(), fields.end());
+  check_warps(config, &reasons);
+  check_tile(config, &reasons);
   if (!reasons.empty()) return reasons;
 
   const ForwardSm80Shape shape = forward_sm80_shape(problem, config);
   check_whole_tiles(problem, config, &reasons);
-  check_shared_memory(shape, config, device, &reasons);
+  check_shared_memory(shape.q_bytes, shape.kv_tile_bytes, shape.shared_bytes, config, device, &reasons);
   check_registers(shape, config, device, &reasons);
   return reasons;
+}
+
+std::vector<std::string> infeasibility_sm90(const AttentionProblem& problem, const KernelConfig& config,
+                                            const DeviceSpec& device) {
+  std::vector<std::string> reasons;
+  if (device.compute_major != 9 || device.compute_minor != 0) {
+    reasons.push_back(fmt::format("{} has compute capability {}.{}; family {} needs 9.0", device.name,
+                                  device.compute_major, device.compute_minor, to_string(config.family)));
+  }
+  if (problem.alignment < 16) {
+    reasons.push_back(fmt::format("align{}: TMA copies rows that start at multiples of 16 bytes; family sm80 takes others",
+                                  problem.alignment));
+  }
+  check_warpgroups(config, &reasons);
+  check_tile(config, &reasons);
+  if (!reasons.empty()) return reasons;
+
+  const ForwardSm90Shape shape = forward_sm90_shape(problem, config, device);
+  check_whole_tiles(problem, config, &reasons);
+  check_shared_memory(static_cast<std::size_t>(config.q_stages) * shape.q_tile_bytes, shape.kv_tile_bytes,
+                      shape.shared_bytes, config, device, &reasons);
+  check_registers(shape, config, device, &reasons);
+  return reasons;
+}
+}  // namespace
+
+std::vector<std::string> infeasibility(const AttentionProblem& problem, const KernelConfig& config,
+                                       const DeviceSpec& device) {
+  return config.family == KernelFamily::sm80 ? infeasibility_sm80(problem, config, device)
+                                             : infeasibility_sm90(problem, config, device);
 }
 
 }  // namespace attune

@@ -6,19 +6,25 @@
 #include <charconv>
 #include <optional>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "generator/error.h"
 
 namespace attune {
 namespace {
-constexpr std::string_view kKnownWords =
-    "qN (queries of a CTA), kvN (keys of a step), wN (warps), stN (stages), qsmem (Q read from shared memory), "
-    "order=rows|rows-reversed|heads|heads-reversed, rescaleN (threshold in powers of two), whole (lengths are "
-    "multiples "
-    "of the tiles), ctaN (CTAs per SM)";
+constexpr std::string_view kCommonWords =
+    "qN (queries of a tile), kvN (keys of a step), stN (stages), order=rows|rows-reversed|heads|heads-reversed, "
+    "rescaleN (threshold in powers of two), whole (lengths are multiples of the tiles), ctaN (CTAs per SM)";
+constexpr std::string_view kSm80Words = "wN (warps), qsmem (Q read from shared memory)";
+constexpr std::string_view kSm90Words =
+    "qreg (Q in registers), qstN (stages of Q), turns (warpgroups issue products in turns), overlap=none|within, "
+    "persist=none|fixed|on-demand";
+constexpr KernelFamily kFamilies[] = {KernelFamily::sm80, KernelFamily::sm90};
 constexpr TileOrder kTileOrders[] = {TileOrder::rows, TileOrder::rows_reversed, TileOrder::heads,
                                      TileOrder::heads_reversed};
+constexpr Overlap kOverlaps[] = {Overlap::none, Overlap::within};
+constexpr Persistence kPersistences[] = {Persistence::none, Persistence::fixed, Persistence::on_demand};
 
 [[noreturn]] void invalid(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
 
@@ -31,94 +37,145 @@ std::optional<int> parse_digits(std::string_view text) {
   return value;
 }
 
-std::optional<TileOrder> parse_tile_order(std::string_view text) {
-  const auto found = std::find_if(std::begin(kTileOrders), std::end(kTileOrders),
-                                  [&](TileOrder order) { return to_string(order) == text; });
-  if (found == std::end(kTileOrders)) return std::nullopt;
+// The value of a list whose name is `text`.
+template <typename Value, std::size_t kCount>
+std::optional<Value> named(const Value (&values)[kCount], std::string_view text) {
+  const auto found =
+      std::find_if(std::begin(values), std::end(values), [&](Value value) { return to_string(value) == text; });
+  if (found == std::end(values)) return std::nullopt;
   return *found;
+}
+
+template <typename Value, std::size_t kCount>
+std::string names_of(const Value (&values)[kCount]) {
+  std::string names;
+  for (const Value value : values) names += (names.empty() ? "" : ", ") + std::string(to_string(value));
+  return names;
 }
 }  // namespace
 
+KernelConfig default_fields(KernelFamily family) {
+  KernelConfig config;
+  config.family = family;
+  if (family == KernelFamily::sm90) config.q_in_registers = false;
+  return config;
+}
+
 std::string canonical_text(const KernelConfig& config) {
-  const KernelConfig defaults;
-  std::string text = fmt::format("{} q{} kv{} w{} st{}", to_string(config.family), config.block_q, config.block_kv,
-                                 config.warps, config.stages);
-  if (config.q_in_registers != defaults.q_in_registers) text += " qsmem";
+  const KernelConfig defaults = default_fields(config.family);
+  const bool sm80 = config.family == KernelFamily::sm80;
+  std::string text = fmt::format("{} q{} kv{}", to_string(config.family), config.block_q, config.block_kv);
+  if (sm80) text += fmt::format(" w{}", config.warps);
+  text += fmt::format(" st{}", config.stages);
+  if (config.q_in_registers != defaults.q_in_registers) text += sm80 ? " qsmem" : " qreg";
   if (config.tile_order != defaults.tile_order) text += fmt::format(" order={}", to_string(config.tile_order));
   if (config.rescale_threshold != defaults.rescale_threshold)
     text += fmt::format(" rescale{}", config.rescale_threshold);
   if (config.whole_tiles != defaults.whole_tiles) text += " whole";
   if (config.ctas_per_sm != defaults.ctas_per_sm) text += fmt::format(" cta{}", config.ctas_per_sm);
+  if (config.q_stages != defaults.q_stages) text += fmt::format(" qst{}", config.q_stages);
+  if (config.take_turns != defaults.take_turns) text += " turns";
+  if (config.overlap != defaults.overlap) text += fmt::format(" overlap={}", to_string(config.overlap));
+  if (config.persistence != defaults.persistence) text += fmt::format(" persist={}", to_string(config.persistence));
   return text;
 }
 
 KernelConfig parse_config(std::string_view text) {
-  KernelConfig config;
+  constexpr std::string_view kSpace = " \t\r\n";
+  std::vector<std::string_view> words;
+  for (std::size_t begin = text.find_first_not_of(kSpace); begin != std::string_view::npos;) {
+    const std::size_t end = std::min(text.find_first_of(kSpace, begin), text.size());
+    words.push_back(text.substr(begin, end - begin));
+    begin = text.find_first_not_of(kSpace, end);
+  }
+  if (words.empty()) invalid("an empty config text; write for example 'sm80 q128 kv64 w4 st2'");
+  const std::optional<KernelFamily> family = named(kFamilies, words.front());
+  if (!family) {
+    invalid(fmt::format("config '{}': begins with '{}' instead of a kernel family; known families: {}", text,
+                        words.front(), names_of(kFamilies)));
+  }
+  KernelConfig config = default_fields(*family);
+  const bool sm80 = *family == KernelFamily::sm80;
+
   struct NumberWord {
     std::string_view prefix;
     int* value;
   };
-  const NumberWord number_words[] = {{"q", &config.block_q},
-                                     {"kv", &config.block_kv},
-                                     {"w", &config.warps},
-                                     {"st", &config.stages},
-                                     {"rescale", &config.rescale_threshold},
-                                     {"cta", &config.ctas_per_sm}};
+  std::vector<NumberWord> number_words = {{"q", &config.block_q},
+                                          {"kv", &config.block_kv},
+                                          {"st", &config.stages},
+                                          {"rescale", &config.rescale_threshold},
+                                          {"cta", &config.ctas_per_sm}};
+  struct FlagWord {
+    std::string_view word;
+    bool* value;
+    bool sets;
+  };
+  std::vector<FlagWord> flag_words = {{"whole", &config.whole_tiles, true}};
+  if (sm80) {
+    number_words.push_back({"w", &config.warps});
+    flag_words.push_back({"qsmem", &config.q_in_registers, false});
+  } else {
+    number_words.push_back({"qst", &config.q_stages});
+    flag_words.push_back({"qreg", &config.q_in_registers, true});
+    flag_words.push_back({"turns", &config.take_turns, true});
+  }
+
   std::set<std::string_view> seen;
   const auto once = [&](std::string_view field, std::string_view word) {
     if (!seen.insert(field).second) {
       invalid(fmt::format("config '{}': '{}' sets '{}' a second time; leave one of the two words", text, word, field));
     }
   };
-
-  constexpr std::string_view kSpace = " \t\r\n";
-  bool first = true;
-  for (std::size_t begin = text.find_first_not_of(kSpace); begin != std::string_view::npos;) {
-    const std::size_t end = std::min(text.find_first_of(kSpace, begin), text.size());
-    const std::string_view word = text.substr(begin, end - begin);
-    begin = text.find_first_not_of(kSpace, end);
-    if (first) {
-      if (word != to_string(KernelFamily::sm80)) {
-        invalid(
-            fmt::format("config '{}': begins with '{}' instead of a kernel family; known families: sm80", text, word));
-      }
-      first = false;
+  // Whether the word is prefix=NAME; NAME must be one of the values.
+  const auto takes_name = [&](std::string_view word, std::string_view field, const auto& values, auto* value,
+                              std::string_view what) {
+    if (!word.starts_with(field) || word.substr(field.size()).substr(0, 1) != "=") return false;
+    once(field, word);
+    const auto found = named(values, word.substr(field.size() + 1));
+    if (!found) invalid(fmt::format("config '{}': '{}' is no {}; known: {}", text, word, what, names_of(values)));
+    *value = *found;
+    return true;
+  };
+  for (const std::string_view word : std::span(words).subspan(1)) {
+    if (takes_name(word, "order", kTileOrders, &config.tile_order, "tile order")) continue;
+    if (!sm80 && takes_name(word, "overlap", kOverlaps, &config.overlap, "overlap")) continue;
+    if (!sm80 && takes_name(word, "persist", kPersistences, &config.persistence, "persistence")) continue;
+    const auto flag = std::find_if(flag_words.begin(), flag_words.end(),
+                                   [&](const FlagWord& candidate) { return word == candidate.word; });
+    if (flag != flag_words.end()) {
+      once(flag->word, word);
+      *flag->value = flag->sets;
       continue;
     }
-    if (word == "qsmem") {
-      once("qsmem", word);
-      config.q_in_registers = false;
-      continue;
-    }
-    if (word == "whole") {
-      once("whole", word);
-      config.whole_tiles = true;
-      continue;
-    }
-    if (word.starts_with("order=")) {
-      once("order", word);
-      const std::optional<TileOrder> order = parse_tile_order(word.substr(6));
-      if (!order) {
-        invalid(fmt::format("config '{}': '{}' is no tile order; known: rows, rows-reversed, heads, heads-reversed",
-                            text, word));
-      }
-      config.tile_order = *order;
-      continue;
-    }
-    const auto known = std::find_if(std::begin(number_words), std::end(number_words), [&](const NumberWord& candidate) {
+    const auto number = std::find_if(number_words.begin(), number_words.end(), [&](const NumberWord& candidate) {
       return word.starts_with(candidate.prefix) && parse_digits(word.substr(candidate.prefix.size()));
     });
-    if (known == std::end(number_words)) {
-      invalid(fmt::format("config '{}': does not understand '{}'; known words: {}", text, word, kKnownWords));
+    if (number == number_words.end()) {
+      invalid(fmt::format("config '{}': does not understand '{}'; known words of {}: {}, {}", text, word,
+                          to_string(*family), kCommonWords, sm80 ? kSm80Words : kSm90Words));
     }
-    once(known->prefix, word);
-    *known->value = *parse_digits(word.substr(known->prefix.size()));
+    once(number->prefix, word);
+    *number->value = *parse_digits(word.substr(number->prefix.size()));
   }
-  if (first) invalid("an empty config text; write for example 'sm80 q128 kv64 w4 st2'");
   return config;
 }
 
-std::string_view to_string(KernelFamily) { return "sm80"; }
+std::string_view to_string(KernelFamily family) { return family == KernelFamily::sm80 ? "sm80" : "sm90"; }
+
+std::string_view to_string(Overlap overlap) { return overlap == Overlap::none ? "none" : "within"; }
+
+std::string_view to_string(Persistence persistence) {
+  switch (persistence) {
+    case Persistence::none:
+      return "none";
+    case Persistence::fixed:
+      return "fixed";
+    case Persistence::on_demand:
+      return "on-demand";
+  }
+  return "";
+}
 
 std::string_view to_string(TileOrder order) {
   switch (order) {

@@ -9,6 +9,7 @@ namespace attune {
 /// A kernel template together with the instructions it is written for.
 enum class KernelFamily {
   sm80,  ///< mma.sync, ldmatrix, cp.async: compute capability 8.0 and newer
+  sm90,  ///< wgmma, TMA, mbarriers: compute capability 9.0
 };
 
 /// In which order consecutive CTAs take tiles of queries.
@@ -19,27 +20,51 @@ enum class TileOrder {
   heads_reversed,  ///< as heads, from the last tile to the first
 };
 
+/// sm90: what runs beside the products of a warpgroup, apart from other warpgroups.
+enum class Overlap {
+  none,    ///< nothing: a block's scores, their softmax and the product with V follow each other
+  within,  ///< the softmax of a block runs beside the product of the block before it
+};
+
+/// sm90: how CTAs come by their tiles.
+enum class Persistence {
+  none,       ///< a CTA for each tile
+  fixed,      ///< as many CTAs as fit; each takes its tiles at even distances, every second round backwards
+  on_demand,  ///< as many CTAs as fit; each takes the next tile when it needs one
+};
+
 /// Every choice that can be tuned and nothing that can be derived. A plain value with a canonical text form that
 /// round-trips: the key in the database, the name in logs, the argument of --config.
 struct KernelConfig {
   KernelFamily family = KernelFamily::sm80;
-  int block_q = 128;  ///< queries of a CTA; each warp owns block_q / warps of them (16, 32, 48 or 64)
+  /// Queries of a tile. sm80: each warp owns block_q / warps of them (16, 32, 48 or 64); sm90: each consumer warpgroup
+  /// owns 64.
+  int block_q = 128;
   int block_kv = 64;  ///< keys of one step
-  int warps = 4;
-  int stages = 2;  ///< tiles of K, and of V, held in shared memory
-  bool q_in_registers =
-      true;  ///< Q fragments stay in registers; otherwise they are read from shared memory at each step
+  int warps = 4;      ///< sm80 only
+  int stages = 2;     ///< tiles of K, and of V, held in shared memory
+  /// Q fragments stay in registers; otherwise they are read from shared memory at each step. sm90's default is false.
+  bool q_in_registers = true;
   TileOrder tile_order = TileOrder::rows;
   int rescale_threshold =
       0;  ///< O is rescaled when the row maximum grew by more than this many powers of two (0: always)
   bool whole_tiles = false;  ///< lengths must be multiples of the tiles: no bounds checks
   int ctas_per_sm = 1;       ///< CTAs that must fit on an SM together: limits the registers of a thread
+  // sm90 only, from here
+  int q_stages = 1;         ///< tiles of Q held in shared memory: with 2 a persistent CTA loads the next one's ahead
+  bool take_turns = false;  ///< warpgroups issue their products in turns instead of as they come
+  Overlap overlap = Overlap::none;
+  Persistence persistence = Persistence::none;
 
   friend bool operator==(const KernelConfig&, const KernelConfig&) = default;
 };
 
-/// Canonical text: "sm80 q128 kv64 w4 st2", then the words that differ from their default, in this order:
-/// "qsmem", "order=rows-reversed|heads|heads-reversed", "rescale8", "whole", "cta2".
+/// A family's fields where a text omits them.
+KernelConfig default_fields(KernelFamily family);
+
+/// Canonical text: "sm80 q128 kv64 w4 st2" or "sm90 q128 kv64 st2", then the words that differ from their default, in
+/// this order: "qsmem" (sm80), "qreg" (sm90), "order=rows-reversed|heads|heads-reversed", "rescale8", "whole", "cta2";
+/// of sm90 "qst2", "turns", "overlap=within", "persist=fixed|on-demand".
 std::string canonical_text(const KernelConfig& config);
 
 /// The inverse of canonical_text; the family comes first, other words in any order, omitted ones have their default.
@@ -48,5 +73,7 @@ KernelConfig parse_config(std::string_view text);
 
 std::string_view to_string(KernelFamily family);
 std::string_view to_string(TileOrder order);
+std::string_view to_string(Overlap overlap);
+std::string_view to_string(Persistence persistence);
 
 }  // namespace attune

@@ -11,6 +11,7 @@ namespace attune {
 namespace {
 
 constexpr float kLog2E = 1.44269504088896340736f;
+constexpr std::int64_t kMapAlignment = 16;  // bytes that strides of a tensor map are multiples of
 
 // Lengths have 31 bits, so that an offset beyond them hides all keys or none, as its nearest 32-bit value does.
 std::int64_t clamped_offset(std::int64_t offset) {
@@ -25,8 +26,8 @@ std::int64_t row_stride(const TensorView& view, std::int64_t rows) { return rows
 class Packer {
  public:
   Packer(const KernelLaunch& launch, const AttentionProblem& problem, const ForwardTensors& tensors,
-         const ReferencePointers& reference, std::byte* data)
-      : launch_(launch), problem_(problem), tensors_(tensors), reference_(reference), data_(data) {}
+         const ArgumentPointers& pointers, const Device& device, std::byte* data)
+      : launch_(launch), problem_(problem), tensors_(tensors), pointers_(pointers), device_(device), data_(data) {}
 
   void pack() {
     const ArgumentLayout& layout = launch_.arguments;
@@ -77,11 +78,11 @@ class Packer {
       case KernelArgument::o_stride_row:
         return put(to, row_stride(tensors_.o, problem_.seq_q));
       case KernelArgument::o_fp64:
-        return put(to, reference_.o);
+        return put(to, pointers_.o_fp64);
       case KernelArgument::lse_fp64:
-        return put(to, reference_.lse);
+        return put(to, pointers_.lse_fp64);
       case KernelArgument::weight_fp64:
-        return put(to, reference_.weight);
+        return put(to, pointers_.weight_fp64);
       case KernelArgument::batch:
         return put_int32(to, problem_.batch);
       case KernelArgument::heads_q:
@@ -102,27 +103,60 @@ class Packer {
         return put(to, problem_.softmax_scale);
       case KernelArgument::softmax_scale_log2:
         return put(to, problem_.softmax_scale * kLog2E);
+      case KernelArgument::tiles:
+        return put_int32(to, launch_.tiles(problem_));
+      case KernelArgument::tile_counter:
+        return put(to, pointers_.workspace);
+      case KernelArgument::q_map:
+        return put_map(to, Operand::q, tensors_.q, problem_.heads_q, problem_.seq_q);
+      case KernelArgument::k_map:
+        return put_map(to, Operand::k, tensors_.k, problem_.heads_kv, problem_.seq_kv);
+      case KernelArgument::v_map:
+        return put_map(to, Operand::v, tensors_.v, problem_.heads_kv, problem_.seq_kv);
+      case KernelArgument::o_map:
+        return put_map(to, Operand::o, tensors_.o, problem_.heads_q, problem_.seq_q);
     }
+  }
+
+  void put_map(std::byte* to, Operand operand, const TensorView& view, std::int64_t heads, std::int64_t rows) const {
+    const auto spec = std::find_if(launch_.tensor_maps.begin(), launch_.tensor_maps.end(),
+                                   [&](const TensorMapSpec& map) { return map.operand == operand; });
+    if (spec == launch_.tensor_maps.end())
+      throw Error(ErrorCode::internal, "no tensor map of " + std::string(to_string(operand)) + " is described");
+    // The stride of a dimension of extent 1 says nothing and may be odd.
+    const auto stride_bytes = [&](std::int64_t stride, std::int64_t extent) {
+      return static_cast<std::uint64_t>(extent > 1 ? stride * size_of(problem_.dtype) : kMapAlignment);
+    };
+    TensorMapRequest request;
+    request.address = reinterpret_cast<DevicePointer>(view.data);
+    request.dims = {static_cast<std::uint64_t>(problem_.head_dim), static_cast<std::uint64_t>(heads),
+                    static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(problem_.batch)};
+    request.strides_bytes = {stride_bytes(view.stride_head, heads), stride_bytes(view.stride_row, rows),
+                             stride_bytes(view.stride_batch, problem_.batch)};
+    request.box = {static_cast<std::uint32_t>(spec->box_columns), 1, static_cast<std::uint32_t>(spec->box_rows), 1};
+    request.swizzle_bytes = spec->swizzle_bytes;
+    device_.encode_tensor_map(request, to);
   }
 
   const KernelLaunch& launch_;
   const AttentionProblem& problem_;
   const ForwardTensors& tensors_;
-  const ReferencePointers& reference_;
+  const ArgumentPointers& pointers_;
+  const Device& device_;
   std::byte* data_;
 };
 
 }  // namespace
 
 void pack_arguments(const KernelLaunch& launch, const AttentionProblem& problem, const ForwardTensors& tensors,
-                    const ReferencePointers& reference, PackedArguments& packed) {
+                    const ArgumentPointers& pointers, const Device& device, PackedArguments& packed) {
   packed.bytes = launch.arguments.bytes;
   if (packed.bytes > PackedArguments::kCapacity) {
     throw Error(ErrorCode::internal, "kernel " + launch.entry + " takes " + std::to_string(packed.bytes) +
                                          " bytes of arguments; PackedArguments holds " +
                                          std::to_string(PackedArguments::kCapacity));
   }
-  Packer(launch, problem, tensors, reference, packed.data.data()).pack();
+  Packer(launch, problem, tensors, pointers, device, packed.data.data()).pack();
 }
 
 }  // namespace attune

@@ -8,20 +8,22 @@
 
 namespace attune {
 
-/// Where the reference kernel writes.
-struct ReferencePointers {
-  DevicePointer o = 0, lse = 0, weight = 0;  ///< doubles
+/// Pointers beside a call's tensors.
+struct ArgumentPointers {
+  DevicePointer workspace = 0;
+  DevicePointer o_fp64 = 0, lse_fp64 = 0, weight_fp64 = 0;  ///< where the reference kernel writes doubles
 };
 
 /// The argument struct of one launch, by value: packing allocates nothing.
 struct PackedArguments {
-  static constexpr std::size_t kCapacity = 512;
-  alignas(16) std::array<std::byte, kCapacity> data;
+  static constexpr std::size_t kCapacity = 1024;
+  alignas(64) std::array<std::byte, kCapacity> data;
   std::size_t bytes = 0;
 };
 
-/// Fills the argument struct that launch.arguments describes. Throws Error(internal) if it has more bytes than fit.
+/// Fills the argument struct that launch.arguments describes; tensor maps are those of `device`. Throws Error(internal)
+/// if it has more bytes than fit, and what encode_tensor_map() throws.
 void pack_arguments(const KernelLaunch& launch, const AttentionProblem& problem, const ForwardTensors& tensors,
-                    const ReferencePointers& reference, PackedArguments& packed);
+                    const ArgumentPointers& pointers, const Device& device, PackedArguments& packed);
 
 }  // namespace attune

@@ -222,8 +222,9 @@ struct AttentionRuntime::State {
       device->fill(reinterpret_cast<DevicePointer>(workspace), 0, plan.workspace_bytes, stream);
     }
     PackedArguments arguments;
+    const ArgumentPointers pointers{.workspace = reinterpret_cast<DevicePointer>(workspace)};
     for (std::size_t i = 0; i < plan.launches.size(); ++i) {
-      pack_arguments(plan.launches[i], problem, tensors, {}, arguments);
+      pack_arguments(plan.launches[i], problem, tensors, pointers, *device, arguments);
       device->launch(*prepared.kernels[i], plan.launches[i].grid_x(problem), arguments.data.data(), arguments.bytes,
                      stream);
     }

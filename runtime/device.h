@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "generator/device_spec.h"
+#include "generator/error.h"
 #include "generator/kernel_plan.h"
 
 namespace attune {
@@ -46,6 +48,17 @@ struct Toolchain {
   std::string driver;    ///< driver's CUDA version, or "emulator"
 };
 
+/// A tensor of 16-bit elements (dim, head, row, batch), dim contiguous, for the tensor memory accelerator, and the box
+/// of it that one copy moves.
+struct TensorMapRequest {
+  DevicePointer address = 0;  ///< of element (0, 0, 0, 0); a multiple of 16
+  std::array<std::uint64_t, 4> dims{};
+  std::array<std::uint64_t, 3> strides_bytes{};  ///< of head, row, batch; multiples of 16
+  std::array<std::uint32_t, 4> box{};            ///< in elements, at most 256 along each dim
+  int swizzle_bytes = 0;                         ///< 0, 32, 64, 128
+};
+constexpr std::size_t kTensorMapBytes = 128;
+
 /// Where plans run. Two implementations: CudaDevice, EmulatorDevice. All functions are safe to call from several
 /// threads and throw Error; none ends the process. Pointers are only meaningful to the device that allocated them.
 class Device {
@@ -74,6 +87,12 @@ class Device {
   virtual void launch(const CompiledKernel& kernel, std::uint32_t grid_x, const void* arguments, std::size_t bytes,
                       Stream stream) = 0;
   virtual void synchronize(Stream stream) = 0;
+
+  /// Writes the kTensorMapBytes bytes that a kernel takes as TensorMap. Throws Error(invalid_argument) for what the
+  /// accelerator cannot do, Error(unsupported) on a device without one.
+  virtual void encode_tensor_map(const TensorMapRequest&, void* /*to*/) const {
+    throw Error(ErrorCode::unsupported, description() + " has no tensor memory accelerator");
+  }
 
   /// Whether the stream is being captured into a graph: then nothing may be compiled, loaded or allocated.
   virtual bool is_capturing(Stream) const { return false; }

@@ -1,5 +1,7 @@
 #include "runtime/cuda/cuda_device.h"
 
+#include <algorithm>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <typeinfo>
@@ -133,6 +135,8 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   void launch(const CompiledKernel& kernel, std::uint32_t grid_x, const void* arguments, std::size_t bytes,
               Stream stream) override;
 
+  void encode_tensor_map(const TensorMapRequest& request, void* to) const override;
+
   void synchronize(Stream stream) override {
     const ContextScope scope = enter();
     driver_.check(driver_.cuStreamSynchronize(static_cast<CUstream>(stream)), "cuStreamSynchronize");
@@ -167,6 +171,7 @@ class CudaKernel final : public CompiledKernel {
         module_(module),
         threads_(static_cast<unsigned>(launch.threads)),
         shared_bytes_(static_cast<unsigned>(launch.shared_bytes)),
+        cluster_(static_cast<unsigned>(launch.cluster)),
         argument_bytes_(launch.arguments.bytes) {
     resources_ = std::move(resources);
   }
@@ -193,13 +198,14 @@ class CudaKernel final : public CompiledKernel {
   CUfunction function() const { return function_; }
   unsigned threads() const { return threads_; }
   unsigned shared_bytes() const { return shared_bytes_; }
+  unsigned cluster() const { return cluster_; }
   std::size_t argument_bytes() const { return argument_bytes_; }
 
  private:
   std::shared_ptr<CudaDevice> device_;
   CUmodule module_;
   CUfunction function_ = nullptr;
-  unsigned threads_, shared_bytes_;
+  unsigned threads_, shared_bytes_, cluster_;
   std::size_t argument_bytes_;
 };
 
@@ -240,9 +246,59 @@ void CudaDevice::launch(const CompiledKernel& compiled, std::uint32_t grid_x, co
   }
   const ContextScope scope = enter();
   void* parameters[] = {const_cast<void*>(arguments)};
+  if (kernel.cluster() > 1) {
+    CUlaunchAttribute cluster = {};
+    cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+    cluster.value.clusterDim = {kernel.cluster(), 1, 1};
+    CUlaunchConfig config = {};
+    config.gridDimX = grid_x;
+    config.gridDimY = config.gridDimZ = 1;
+    config.blockDimX = kernel.threads();
+    config.blockDimY = config.blockDimZ = 1;
+    config.sharedMemBytes = kernel.shared_bytes();
+    config.hStream = static_cast<CUstream>(stream);
+    config.attrs = &cluster;
+    config.numAttrs = 1;
+    driver_.check(driver_.cuLaunchKernelEx(&config, kernel.function(), parameters, nullptr), "cuLaunchKernelEx");
+    return;
+  }
   driver_.check(driver_.cuLaunchKernel(kernel.function(), grid_x, 1, 1, kernel.threads(), 1, 1, kernel.shared_bytes(),
                                        static_cast<CUstream>(stream), parameters, nullptr),
                 "cuLaunchKernel");
+}
+
+void CudaDevice::encode_tensor_map(const TensorMapRequest& request, void* to) const {
+  if (driver_.cuTensorMapEncodeTiled == nullptr) {
+    throw Error(ErrorCode::unsupported, "the NVIDIA driver supports CUDA " + cuda_version_text(driver_.version) +
+                                            " and cannot make tensor maps, which need 12.0: update it");
+  }
+  static_assert(sizeof(CUtensorMap) == kTensorMapBytes);
+  alignas(64) CUtensorMap map;  // the driver wants 64-byte alignment; an argument struct on the host may have less
+  constexpr cuuint32_t kEveryElement[4] = {1, 1, 1, 1};
+  cuuint64_t dims[4], strides[3];
+  std::copy(request.dims.begin(), request.dims.end(), dims);
+  std::copy(request.strides_bytes.begin(), request.strides_bytes.end(), strides);
+  const CUtensorMapSwizzle swizzle = request.swizzle_bytes == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
+                                     : request.swizzle_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
+                                     : request.swizzle_bytes == 32 ? CU_TENSOR_MAP_SWIZZLE_32B
+                                                                   : CU_TENSOR_MAP_SWIZZLE_NONE;
+  // Both 16-bit types are copied bit for bit, and zero is zero in both.
+  const CUresult result = driver_.cuTensorMapEncodeTiled(
+      &map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, reinterpret_cast<void*>(request.address), dims, strides,
+      request.box.data(), kEveryElement, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS) {
+    const auto list = [](const auto& values) {
+      std::string text;
+      for (const auto value : values) text += (text.empty() ? "" : ", ") + std::to_string(value);
+      return text;
+    };
+    throw Error(result == CUDA_ERROR_INVALID_VALUE ? ErrorCode::invalid_argument : ErrorCode::driver,
+                "no tensor map of a tensor of (" + list(request.dims) + ") elements with strides of (" +
+                    list(request.strides_bytes) + ") bytes in boxes of (" + list(request.box) + "): " +
+                    driver_.describe(result, "cuTensorMapEncodeTiled"));
+  }
+  std::memcpy(to, &map, sizeof(map));
 }
 
 }  // namespace

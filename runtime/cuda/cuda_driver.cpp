@@ -61,6 +61,13 @@ bool resolve_all(void* library, CudaDriver& f, std::string& why) {
          resolve(library, "cuEventElapsedTime", f.cuEventElapsedTime, why);
 }
 
+// What only GPUs need that came later.
+void resolve_newer(void* library, CudaDriver& f) {
+  std::string why_not;
+  resolve(library, "cuLaunchKernelEx", f.cuLaunchKernelEx, why_not);
+  resolve(library, "cuTensorMapEncodeTiled", f.cuTensorMapEncodeTiled, why_not);
+}
+
 void open_library(LoadedDriver& driver) {
   void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr) {
@@ -69,6 +76,7 @@ void open_library(LoadedDriver& driver) {
     return;
   }
   if (!resolve_all(library, driver.functions, driver.why_none)) return;
+  resolve_newer(library, driver.functions);
   if (driver.functions.cuDriverGetVersion(&driver.functions.version) != CUDA_SUCCESS) {
     driver.why_none =
         "the NVIDIA driver does not tell its version (a stub of libcuda.so.1?); install the driver of your GPU";

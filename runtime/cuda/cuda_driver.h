@@ -37,6 +37,8 @@ struct CudaDriver {
   decltype(&::cuMemcpyDtoH) cuMemcpyDtoH;
   decltype(&::cuMemsetD8Async) cuMemsetD8Async;
   decltype(&::cuLaunchKernel) cuLaunchKernel;
+  decltype(&::cuLaunchKernelEx) cuLaunchKernelEx;              ///< nullptr in a driver older than CUDA 11.8
+  decltype(&::cuTensorMapEncodeTiled) cuTensorMapEncodeTiled;  ///< nullptr in a driver older than CUDA 12
   decltype(&::cuStreamSynchronize) cuStreamSynchronize;
   decltype(&::cuStreamIsCapturing) cuStreamIsCapturing;
   decltype(&::cuEventCreate) cuEventCreate;

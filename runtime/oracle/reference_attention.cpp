@@ -131,11 +131,11 @@ ReferenceForward reference_forward_on_device(const std::shared_ptr<Device>& devi
   const auto bytes_of = [](const std::vector<double>& values) { return values.size() * sizeof(double); };
   const DeviceBuffer o(device, bytes_of(reference.o)), lse(device, bytes_of(reference.lse)),
       weight(device, bytes_of(reference.weight));
-  const ReferencePointers outputs{o.pointer(), lse.pointer(), weight.pointer()};
+  const ArgumentPointers outputs{.o_fp64 = o.pointer(), .lse_fp64 = lse.pointer(), .weight_fp64 = weight.pointer()};
   for (const KernelLaunch& launch : plan.launches) {
     const auto kernel = device->compile(launch);
     PackedArguments arguments;
-    pack_arguments(launch, problem, tensors, outputs, arguments);
+    pack_arguments(launch, problem, tensors, outputs, *device, arguments);
     device->launch(*kernel, launch.grid_x(problem), arguments.data.data(), arguments.bytes, nullptr);
     device->synchronize(nullptr);
   }

@@ -4,6 +4,7 @@
 
 #include "generator/error.h"
 #include "tests/catch.h"
+#include "tests/runtime/fake_device.h"
 
 using namespace attune;
 
@@ -77,7 +78,8 @@ TEST_CASE("each field of an argument struct holds its value", "[nogpu]") {
   tensors.lse = static_cast<float*>(address(0x500));
 
   PackedArguments packed;
-  pack_arguments(launch, problem, tensors, {0x600, 0x700, 0x800}, packed);
+  const testing::FakeDevice device(find_device("h200"));
+  pack_arguments(launch, problem, tensors, {0, 0x600, 0x700, 0x800}, device, packed);
   CHECK(packed.bytes == launch.arguments.bytes);
   const auto pointer = [&](A field) { return read_field<std::uint64_t>(packed, launch.arguments, field); };
   const auto wide = [&](A field) { return read_field<std::int64_t>(packed, launch.arguments, field); };
@@ -119,12 +121,13 @@ TEST_CASE("a mask offset beyond 32 bits keeps its meaning", "[nogpu]") {
   const KernelLaunch launch = launch_with({KernelArgument::mask_offset});
   AttentionProblem problem = make_problem(DataType::bf16, 1, 1, 16, 64, MaskKind::causal);
   PackedArguments packed;
+  const testing::FakeDevice device(find_device("h200"));
   problem.mask_offset = std::int64_t{1} << 40;
-  pack_arguments(launch, problem, {}, {}, packed);
+  pack_arguments(launch, problem, {}, {}, device, packed);
   CHECK(read_field<std::int32_t>(packed, launch.arguments, KernelArgument::mask_offset) ==
         std::numeric_limits<std::int32_t>::max());
   problem.mask_offset = -(std::int64_t{1} << 40);
-  pack_arguments(launch, problem, {}, {}, packed);
+  pack_arguments(launch, problem, {}, {}, device, packed);
   CHECK(read_field<std::int32_t>(packed, launch.arguments, KernelArgument::mask_offset) ==
         std::numeric_limits<std::int32_t>::min());
 }
@@ -133,5 +136,6 @@ TEST_CASE("an argument struct that does not fit is refused", "[nogpu]") {
   KernelLaunch launch = launch_with({KernelArgument::q});
   launch.arguments.bytes = PackedArguments::kCapacity + 8;
   PackedArguments packed;
-  CHECK_THROWS_AS(pack_arguments(launch, {}, {}, {}, packed), Error);
+  const testing::FakeDevice device(find_device("h200"));
+  CHECK_THROWS_AS(pack_arguments(launch, {}, {}, {}, device, packed), Error);
 }

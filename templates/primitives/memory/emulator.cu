@@ -26,11 +26,13 @@ inline u32 shared_base() { return emulator.shared_base(); }
 
 inline u16 ld_global_b16(const void* from) { return load_global<u16>("ld_global_b16", from); }
 inline void st_global_b16(void* to, u16 x) { store_global("st_global_b16", to, x); }
+inline void st_global_b32(void* to, u32 x) { store_global("st_global_b32", to, x); }
 inline void st_global_f32(void* to, float x) { store_global("st_global_f32", to, x); }
 inline void st_global_f64(void* to, double x) { store_global("st_global_f64", to, x); }
 inline void st_global_v4_b32(void* to, Vec4 x) { store_global("st_global_v4_b32", to, x); }
 
 inline void st_shared_b32(u32 to, u32 x) { store_shared("st_shared_b32", to, x); }
+inline u32 ld_shared_b32(u32 from) { return load_shared<u32>("ld_shared_b32", from); }
 inline void st_shared_v4_b32(u32 to, Vec4 x) { store_shared("st_shared_v4_b32", to, x); }
 inline Vec4 ld_shared_v4_b32(u32 from) { return load_shared<Vec4>("ld_shared_v4_b32", from); }
 inline void st_shared_f64(u32 to, double x) { store_shared("st_shared_f64", to, x); }

@@ -52,5 +52,11 @@ __device__ __forceinline__ float shfl_sync_bfly_f32(float x) {
   asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=f"(r) : "f"(x), "n"(kMask));
   return r;
 }
+template <int kMask>
+__device__ __forceinline__ u32 shfl_sync_bfly_b32(u32 x) {
+  u32 r;
+  asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(r) : "r"(x), "n"(kMask));
+  return r;
+}
 // Whether x holds in any lane of the warp.
 __device__ __forceinline__ bool vote_sync_any(bool x) { return __any_sync(kAllLanes, x); }

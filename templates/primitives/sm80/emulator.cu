@@ -36,5 +36,9 @@ template <int kMask>
 inline float shfl_sync_bfly_f32(float x) {
   return bits_to_f32(emulator.shuffle_xor("shfl_sync_bfly_f32", f32_to_bits(x), kMask));
 }
+template <int kMask>
+inline u32 shfl_sync_bfly_b32(u32 x) {
+  return emulator.shuffle_xor("shfl_sync_bfly_b32", x, kMask);
+}
 // Whether x holds in any lane of the warp.
 inline bool vote_sync_any(bool x) { return emulator.vote_any("vote_sync_any", x); }

@@ -1,0 +1,112 @@
+#include "generator/cost_model_sm90.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "generator/forward_sm90_shape.h"
+
+// Clocks of one SM for one step (a block of keys) of one CTA, by the unit rates of an H200 (templates/NOTES.md):
+//
+//   matrix      M = 2 q kv (D16 + D) / 4096
+//   elementwise E = q kv / 15 beside an idle tensor core; a fully busy one takes 6 of the 15 elements a clock, so that
+//               both together take (q kv + 6 M) / 15
+//   l2          = 4 kv Dp / 27, by TMA; Dp counts whole panels
+//
+// A warpgroup alone does one after the other; with `overlap`, or with several warpgroups, part of the shorter runs
+// beside the longer one.
+namespace attune {
+namespace {
+constexpr double kMatrixFlopsPerClock = 4096;
+constexpr double kElementsPerClock = 15, kElementsTakenByMatrix = 6;
+constexpr double kL2BytesPerClock = 27;
+constexpr double kAluPerClock = 126;
+constexpr double kMaskPerElement = 7;   // instructions; as measured of the sm80 family
+constexpr double kRowClocks = 0.4;      // of a row's maximum: shuffles, comparisons
+constexpr double kStepClocks = 120;     // waits at barriers, issue, drain: what neither unit works in
+constexpr double kTileClocks = 2500;    // of a CTA: first loads from device memory, last stores
+constexpr double kNextTileClocks = 1200;  // of a persistent CTA's next tile
+constexpr double kHiddenWithin = 0.92;  // guess: of the shorter of both, what overlap hides with several warpgroups
+constexpr double kHiddenBetween = 0.6;  // guess: what free-running warpgroups hide of each other
+constexpr int kSampledTiles = 64;
+
+struct Steps {
+  double mean = 0, longest = 0, masked = 0;
+};
+
+Steps count_steps(const AttentionProblem& problem, const KernelConfig& config) {
+  const std::int64_t tiles = (problem.seq_q + config.block_q - 1) / config.block_q;
+  const std::int64_t samples = std::min<std::int64_t>(tiles, kSampledTiles);
+  const auto keys_until = [&](std::int64_t row) {
+    if (problem.mask == MaskKind::none) return problem.seq_kv;
+    return std::clamp<std::int64_t>(row + problem.mask_offset + 1, 0, problem.seq_kv);
+  };
+  Steps steps;
+  for (std::int64_t i = 0; i < samples; ++i) {
+    const std::int64_t first = (samples == 1 ? 0 : i * (tiles - 1) / (samples - 1)) * config.block_q;
+    const std::int64_t last = std::min(first + config.block_q, problem.seq_q) - 1;
+    const auto all = static_cast<double>((keys_until(last) + config.block_kv - 1) / config.block_kv);
+    steps.mean += all / static_cast<double>(samples);
+    steps.masked += (all - static_cast<double>(keys_until(first) / config.block_kv)) / static_cast<double>(samples);
+    steps.longest = std::max(steps.longest, all);
+  }
+  return steps;
+}
+
+double hidden_share(const KernelConfig& config, int consumers) {
+  if (config.overlap == Overlap::within) return consumers > 1 ? kHiddenWithin : kHiddenBetween;
+  return consumers > 1 || config.ctas_per_sm > 1 ? kHiddenBetween : 0;
+}
+}  // namespace
+
+CostEstimate estimate_cost_sm90(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
+  const ForwardSm90Shape shape = forward_sm90_shape(problem, config, device);
+  const double q = config.block_q, kv = config.block_kv, d = problem.head_dim;
+  const double padded = (problem.head_dim + 15) / 16 * 16;
+  const double elements = q * kv;
+  const Steps steps = count_steps(problem, config);
+  const double masked_share = steps.mean > 0 ? steps.masked / steps.mean : 0;
+
+  const double matrix = 2 * elements * (padded + d) / kMatrixFlopsPerClock;
+  double elementwise = elements / kElementsPerClock + q * kRowClocks + masked_share * elements * kMaskPerElement / kAluPerClock;
+  if (config.rescale_threshold == 0) elementwise += q * d / kAluPerClock;
+  const double together = std::max(matrix, elementwise + kElementsTakenByMatrix / kElementsPerClock * matrix);
+  const double apart = matrix + elementwise;
+  const double hidden = hidden_share(config, shape.consumers);
+  const double busy = hidden * together + (1 - hidden) * apart;
+  const double l2 = 4 * kv * shape.panels * shape.panel_columns / kL2BytesPerClock;
+  const double exposed = kStepClocks / (shape.consumers * config.ctas_per_sm);
+  const double step = std::max(busy + exposed, l2);
+
+  CostEstimate cost;
+  cost.registers = shape.launch_registers;
+  cost.ctas_per_sm = config.ctas_per_sm;
+  const double tiles = static_cast<double>((problem.seq_q + config.block_q - 1) / config.block_q);
+  const double all = tiles * static_cast<double>(problem.batch * problem.heads_q);
+  const double slots = static_cast<double>(device.sm_count) * config.ctas_per_sm;
+  cost.waves = all / slots;
+
+  const bool persistent = config.persistence != Persistence::none;
+  const double ends = persistent ? kNextTileClocks / config.q_stages : kTileClocks / config.ctas_per_sm;
+  const double mean = steps.mean * step + ends, longest = steps.longest * step + ends;
+  double clocks = 0;
+  if (problem.mask == MaskKind::none || config.persistence == Persistence::fixed) {
+    clocks = std::ceil(cost.waves) * config.ctas_per_sm * mean;
+  } else {
+    clocks = std::max(cost.waves * config.ctas_per_sm * mean, longest);
+    const bool longest_first =
+        config.tile_order == TileOrder::heads_reversed || config.tile_order == TileOrder::rows_reversed;
+    clocks += (config.tile_order == TileOrder::heads_reversed ? 0.25 : longest_first ? 0.9 : 1.2) * longest;
+  }
+  clocks += kTileClocks;
+
+  const double per_sm = all * steps.mean / device.sm_count / device.clock_mhz;
+  cost.matrix_microseconds = matrix * per_sm;
+  cost.exponential_microseconds = elementwise * per_sm;
+  cost.shared_microseconds = 0;  // wgmma reads its operands beside everything else
+  const double device_memory = count_bytes(problem) / (device.memory_gbps * 1e3);
+  cost.memory_microseconds = std::max(l2 * per_sm, device_memory);
+  cost.microseconds = std::max(clocks / device.clock_mhz, device_memory);
+  return cost;
+}
+
+}  // namespace attune

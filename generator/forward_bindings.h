@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "generator/attention_problem.h"
+#include "generator/kernel_config.h"
+#include "generator/kernel_plan.h"
+#include "generator/renderer.h"
+
+namespace attune {
+
+/// What the templates of every forward kernel name: class, hash and entry; target, dtype, mask, order of tiles; the
+/// fields of the argument struct.
+void bind_forward(const AttentionProblem& problem, const KernelConfig& config, const ArgumentLayout& arguments,
+                  const std::string& templates_hash, const std::string& entry, KernelTarget target,
+                  TemplateBindings* bindings);
+
+/// A line of the picture of shared memory in a kernel's head (list shared_buffers).
+void bind_shared_buffer(std::size_t offset, const std::string& picture, TemplateBindings* bindings);
+
+}  // namespace attune

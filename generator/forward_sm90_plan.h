@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+
+#include "generator/attention_problem.h"
+#include "generator/device_spec.h"
+#include "generator/kernel_config.h"
+#include "generator/kernel_plan.h"
+#include "generator/renderer.h"
+#include "generator/template_set.h"
+
+namespace attune {
+
+/// What kernels/forward_sm90 is rendered with. The config is feasible for the problem.
+TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const KernelConfig& config,
+                                       const DeviceSpec& device, const TemplateSet& templates, KernelTarget target);
+
+/// The plan's only launch, and the bytes of workspace that it takes, zeroed.
+KernelLaunch forward_sm90_launch(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
+                                 const TemplateSet& templates, KernelTarget target);
+std::size_t forward_sm90_workspace_bytes(const KernelConfig& config);
+
+/// Of the templates that kernels of this family are made of.
+std::string forward_sm90_templates_hash(const TemplateSet& templates, KernelTarget target);
+
+}  // namespace attune

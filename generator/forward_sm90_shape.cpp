@@ -1,0 +1,51 @@
+#include "generator/forward_sm90_shape.h"
+
+#include <algorithm>
+
+#include "generator/register_limit.h"
+
+namespace attune {
+namespace {
+constexpr int kWarpgroupThreads = 128;
+constexpr int kWarpgroupRows = 64;
+constexpr int kMaxPanelColumns = 64;  // 128 bytes, the widest swizzle
+constexpr std::size_t kTileAlignment = 1024;  // of the 128-byte swizzle's pattern
+constexpr int kMostRegisters = 240;           // that setmaxnreg is asked for: with 255 ptxas leaves none to work with
+
+std::size_t round_up(std::size_t value, std::size_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+}  // namespace
+
+ForwardSm90Shape forward_sm90_shape(const AttentionProblem& problem, const KernelConfig& config,
+                                    const DeviceSpec& device) {
+  ForwardSm90Shape shape;
+  const int d = problem.head_dim;
+  shape.consumers = config.block_q / kWarpgroupRows;
+  shape.threads = (shape.consumers + 1) * kWarpgroupThreads;
+  shape.panel_columns = d <= 16 ? 16 : d <= 32 ? 32 : kMaxPanelColumns;
+  shape.panels = (d + shape.panel_columns - 1) / shape.panel_columns;
+
+  const std::size_t row_bytes = 2 * static_cast<std::size_t>(shape.panels * shape.panel_columns);
+  shape.q_tile_bytes = row_bytes * static_cast<std::size_t>(config.block_q);
+  shape.kv_tile_bytes = row_bytes * static_cast<std::size_t>(config.block_kv);
+  shape.k_offset = round_up(static_cast<std::size_t>(config.q_stages) * shape.q_tile_bytes, kTileAlignment);
+  const std::size_t ring_bytes = static_cast<std::size_t>(config.stages) * shape.kv_tile_bytes;
+  shape.v_offset = round_up(shape.k_offset + ring_bytes, kTileAlignment);
+  shape.barrier_offset = round_up(shape.v_offset + ring_bytes, 8);
+  // Full and empty barriers of Q, K and V, and the number of each tile of Q.
+  shape.shared_bytes =
+      shape.barrier_offset + static_cast<std::size_t>(8 * (2 * config.q_stages + 4 * config.stages) + 4 * config.q_stages);
+
+  shape.accumulator_registers = d / 2 + config.block_kv / 2 + config.block_kv / 4;
+  if (config.q_in_registers) shape.accumulator_registers += (d + 15) / 16 * 4;
+  shape.launch_registers = register_limit(shape.threads, config.ctas_per_sm, device) / 8 * 8;
+  // A single consumer with an SM to itself has all that a thread can have. Otherwise the producer gives up most of its
+  // registers; together they hold what the launch took.
+  if (shape.consumers > 1 || config.ctas_per_sm > 1) {
+    shape.producer_registers = shape.consumers == 3 ? 32 : 24;
+    const int pool = shape.launch_registers * (shape.consumers + 1) - shape.producer_registers;
+    shape.consumer_registers = std::min(kMostRegisters, pool / shape.consumers / 8 * 8);
+  }
+  return shape;
+}
+
+}  // namespace attune

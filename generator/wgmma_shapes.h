@@ -1,0 +1,15 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace attune {
+
+/// Items of the list wgmma_shapes of templates/primitives/sm90: the instructions m64nNk16 that a kernel uses, each N
+/// once, ascending. Keys: n, registers (of d, n / 2), operands (asm's numbers of them), outputs (asm's constraints of
+/// them), operand0 to operand6 (asm's numbers of what follows them). Throws Error(invalid_argument) for an N that is no
+/// multiple of 8 from 8 to 256.
+std::vector<std::map<std::string, std::string>> wgmma_shapes(std::vector<int> ns);
+
+}  // namespace attune

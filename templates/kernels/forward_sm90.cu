@@ -1,0 +1,137 @@
+// attune ${kernel_class} · templates ${templates_hash}
+//
+// Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
+//
+//   for each block of keys, from the last one down:   S = Q Kᵀ, masked        m' = max(m, rowmax S)
+//                                                     P = exp2(c S - c m')    l = l·exp2(c m - c m') + rowsum P
+//                                                     O = O·exp2(c m - c m') + P V
+//   O = O / l,   LSE = scale·m + ln l,   c = scale·log2(e)
+//
+// Warpgroup 0 is the producer: one thread of it copies tiles of Q, K and V by TMA. Each of the others owns 64 queries of the tile; their S, P
+// and O stay in registers.
+//
+// shared memory, bytes; a panel holds kPanelColumns columns of all rows of its tile:
+//% for shared_buffers
+//   ${shared_buffers.offset}  ${shared_buffers.picture}
+//% end
+//% include primitives/prelude/${target}
+//% include primitives/memory/${target}
+//% include primitives/math/${target}
+//% include primitives/sm80/${target}
+//% include primitives/sm90/${target}
+
+struct Arguments {
+//% for argument_fields
+  ${argument_fields.type} ${argument_fields.name};
+//% end
+};
+constexpr u32 kArgumentBytes = ${argument_bytes};
+
+constexpr i32 kBlockQ = ${block_q}, kBlockKv = ${block_kv}, kHeadDim = ${head_dim}, kConsumers = ${consumers};
+constexpr i32 kStages = ${stages}, kQStages = ${q_stages};  // tiles of K, and of V; tiles of Q
+constexpr bool kWholeTiles = ${whole_tiles};      // lengths are multiples of the tiles
+constexpr bool kPartialBlocks = ${partial_blocks};   // whether any block can need a mask
+constexpr bool kTakeTurns = ${take_turns};       // whether warpgroups issue their products in turns
+constexpr float kRescaleThreshold = ${rescale_threshold};   // in powers of two; 0: rescale at every block
+constexpr i32 kProducerRegisters = ${producer_registers}, kConsumerRegisters = ${consumer_registers};  // 0: as they are at launch
+constexpr i32 kCtasPerSm = ${ctas_per_sm};
+
+constexpr i32 kWarpgroup = 128;                  // threads
+constexpr i32 kThreads = (kConsumers + 1) * kWarpgroup;
+constexpr i32 kPanelColumns = ${panel_columns}, kPanels = ${panels};
+constexpr u32 kPanelBytes = 2 * kPanelColumns;   // of a row
+constexpr u32 kQPanelStride = kBlockQ * kPanelBytes, kKvPanelStride = kBlockKv * kPanelBytes;
+constexpr u32 kQTileBytes = kPanels * kQPanelStride, kKvTileBytes = kPanels * kKvPanelStride;
+constexpr u32 kQOffset = ${q_offset}, kKOffset = ${k_offset}, kVOffset = ${v_offset}, kBarrierOffset = ${barrier_offset};
+constexpr i32 kDimSteps = (kHeadDim + 15) / 16;  // k16 steps of Q Kᵀ; columns beyond the head dim are zeros
+constexpr i32 kKeySteps = kBlockKv / 16;         // k16 steps of P V
+static_assert(kBlockQ == 64 * kConsumers && kBlockKv % 16 == 0 && kHeadDim % 8 == 0 && kPanels * kPanelColumns >= 16 * kDimSteps);
+static_assert(kKOffset >= kQOffset + kQStages * kQTileBytes && kVOffset >= kKOffset + kStages * kKvTileBytes);
+static_assert(kBarrierOffset >= kVOffset + kStages * kKvTileBytes);
+
+// Of a thread: element 4 n + i is row lane / 4 + 8 (i / 2) of its warp's 16, column 8 n + 2 (lane % 4) + i % 2.
+using ScoreFragments = float[kBlockKv / 2];
+using OutputFragments = float[kHeadDim / 2];
+// P in 16 bits: the A operand of P V. The elements of S lie as wgmma wants them of A.
+using ProbabilityFragments = u32[kBlockKv / 4];
+
+//% include tile/matrix_descriptor
+//% include tile/pack_elements
+//% include tile/transpose_in_quad
+//% include masks/${mask}
+
+struct TileIndex {
+  i32 tile, batch_head;
+};
+//% include tile/tile_order_${tile_order}
+
+struct QueryTile {
+  i32 batch, head, head_kv;
+  i32 first_row, rows;  // rows that exist
+  i32 blocks;           // of keys that any of its rows attends to
+
+  __device__ __forceinline__ QueryTile(const Arguments& args, i32 number) {
+    const TileIndex index = tile_index(args, number);
+    batch = index.batch_head / args.heads_q;
+    head = index.batch_head - batch * args.heads_q;
+    head_kv = head / args.group_size;
+    first_row = index.tile * kBlockQ;
+    rows = kWholeTiles || args.seq_q - first_row > kBlockQ ? kBlockQ : args.seq_q - first_row;
+    blocks = blocks_of(args, first_row + rows - 1);
+  }
+  // Blocks of keys up to the last one that a row attends to, and those of them that it attends to as a whole.
+  __device__ __forceinline__ static i32 blocks_of(const Arguments& args, i32 row) { return (last_key(args, row) + kBlockKv) / kBlockKv; }
+  __device__ __forceinline__ static i32 whole_blocks_of(const Arguments& args, i32 row) { return (last_key(args, row) + 1) / kBlockKv; }
+};
+
+// Where the barriers lie: full ones complete when TMA has filled a buffer, empty ones when every consumer warp has left it.
+struct Barriers {
+  u32 base;
+  __device__ __forceinline__ u32 q_full(i32 stage) const { return base + 8 * stage; }
+  __device__ __forceinline__ u32 q_empty(i32 stage) const { return base + 8 * (kQStages + stage); }
+  __device__ __forceinline__ u32 k_full(i32 stage) const { return base + 8 * (2 * kQStages + stage); }
+  __device__ __forceinline__ u32 k_empty(i32 stage) const { return base + 8 * (2 * kQStages + kStages + stage); }
+  __device__ __forceinline__ u32 v_full(i32 stage) const { return base + 8 * (2 * kQStages + 2 * kStages + stage); }
+  __device__ __forceinline__ u32 v_empty(i32 stage) const { return base + 8 * (2 * kQStages + 3 * kStages + stage); }
+  __device__ __forceinline__ u32 tile_of(i32 q_stage) const { return base + 8 * (2 * kQStages + 4 * kStages) + 4 * q_stage; }
+
+  __device__ __forceinline__ void init() const {
+    constexpr u32 kConsumerWarps = 4 * kConsumers;
+    for (i32 i = 0; i < kQStages; ++i) {
+      mbarrier_init(q_full(i), 1);
+      mbarrier_init(q_empty(i), kConsumerWarps);
+    }
+    for (i32 i = 0; i < kStages; ++i) {
+      mbarrier_init(k_full(i), 1);
+      mbarrier_init(k_empty(i), kConsumerWarps);
+      mbarrier_init(v_full(i), 1);
+      mbarrier_init(v_empty(i), kConsumerWarps);
+    }
+    fence_mbarrier_init();
+  }
+};
+
+//% include steps/pipeline_slot
+//% include steps/tiles_${tiles}
+//% include steps/producer
+//% include steps/warpgroup_softmax
+//% include steps/reference_${reference}
+//% include steps/warpgroup_${query_operand}
+//% include steps/consumer
+//% include steps/walk_${walk}
+
+extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(const __grid_constant__ Arguments args) {
+  const u32 shared = shared_base();
+  const Barriers barriers{shared + kBarrierOffset};
+  const u32 warp = warp_index();
+  if (thread_index() == 0) barriers.init();
+  bar_sync();
+  if (warp < 4) {
+    if (kProducerRegisters != 0) setmaxnreg_dec<kProducerRegisters>();
+    if (thread_index() == 0) produce(args, barriers, shared);
+  } else {
+    if (kConsumerRegisters != 0) setmaxnreg_inc<kConsumerRegisters>();
+    consume(args, barriers, shared, static_cast<i32>(warp / 4 - 1));
+  }
+}
+//% include primitives/entry/${target}

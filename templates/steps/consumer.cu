@@ -1,0 +1,138 @@
+// The part of a warpgroup in a tile: 64 rows, and the blocks of keys that they attend to.
+struct RowsOfWarpgroup {
+  i32 first_row;     // in the sequence, of this thread's first row
+  i32 blocks;        // [0, whole_blocks) without a mask, [whole_blocks, blocks) with one
+  i32 whole_blocks;
+  i32 unused_blocks;  // of the tile, beyond this warpgroup's
+
+  __device__ __forceinline__ RowsOfWarpgroup(const Arguments& args, const QueryTile& tile, i32 consumer) {
+    const i32 first = 64 * consumer, last = (kWholeTiles || tile.rows > first + 64 ? first + 64 : tile.rows) - 1;
+    first_row = tile.first_row + first + static_cast<i32>(warp_index() % 4 * 16 + lane_index() / 4);
+    blocks = first < tile.rows ? QueryTile::blocks_of(args, tile.first_row + last) : 0;
+    whole_blocks = QueryTile::whole_blocks_of(args, tile.first_row + first);
+    unused_blocks = tile.blocks - blocks;
+  }
+};
+
+// Scores of keys beyond the last one of their row become -inf. row: this thread's first, in the sequence.
+__device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& args, i32 row, i32 block) {
+  const i32 first_key = block * kBlockKv + static_cast<i32>(lane_index() % 4 * 2);
+#pragma unroll
+  for (i32 half = 0; half < 2; ++half) {
+    const i32 keys = last_key(args, row + 8 * half) - first_key;  // the last visible one, seen from first_key
+#pragma unroll
+    for (i32 n = 0; n < kBlockKv / 8; ++n) {
+#pragma unroll
+      for (i32 e = 0; e < 2; ++e)
+        if (8 * n + e > keys) s[4 * n + 2 * half + e] = negative_infinity();
+    }
+  }
+}
+
+__device__ __forceinline__ void pack_scores(const ScoreFragments& s, ProbabilityFragments& p) {
+#pragma unroll
+  for (i32 i = 0; i < kBlockKv / 4; ++i) p[i] = pack_elements(s[2 * i], s[2 * i + 1]);
+}
+
+// Where a warpgroup stands in the rings, and its products.
+struct Consumer {
+  Barriers barriers;
+  u32 shared;
+  i32 index;  // of the warpgroup among the consumers
+  PipelineSlot<kQStages> q;
+  PipelineSlot<kStages> k, v;
+  QueryOperand query;
+
+  __device__ __forceinline__ void wait_q() const { mbarrier_wait_parity(barriers.q_full(q.stage), q.parity); }
+  __device__ __forceinline__ void wait_k() const { mbarrier_wait_parity(barriers.k_full(k.stage), k.parity); }
+  __device__ __forceinline__ void wait_v() const { mbarrier_wait_parity(barriers.v_full(v.stage), v.parity); }
+  __device__ __forceinline__ void release_q() {
+    if (lane_index() == 0) mbarrier_arrive(barriers.q_empty(q.stage));
+    q.advance();
+  }
+  __device__ __forceinline__ void release_k() {
+    if (lane_index() == 0) mbarrier_arrive(barriers.k_empty(k.stage));
+    k.advance();
+  }
+  __device__ __forceinline__ void release_v() {
+    if (lane_index() == 0) mbarrier_arrive(barriers.v_empty(v.stage));
+    v.advance();
+  }
+
+  // Turns: named barrier 1 + i is warpgroup i's permission, which its predecessor gives.
+  __device__ __forceinline__ void wait_turn() const {
+    if (kTakeTurns) bar_sync_named(1 + index, 2 * kWarpgroup);
+  }
+  __device__ __forceinline__ void pass_turn() const {
+    if (kTakeTurns) bar_arrive_named(1 + (index + 1 == kConsumers ? 0 : index + 1), 2 * kWarpgroup);
+  }
+
+  __device__ __forceinline__ void load_query() { query.load(shared + kQOffset + q.stage * kQTileBytes + index * 64 * kPanelBytes); }
+  // S = Q Kᵀ
+  __device__ __forceinline__ void issue_qk(ScoreFragments& s) const {
+    const u64 keys = matrix_descriptor(shared + kKOffset + k.stage * kKvTileBytes, kKvPanelStride);
+    wgmma_fence();
+    query.multiply<false>(s, 0, keys);
+#pragma unroll
+    for (i32 step = 1; step < kDimSteps; ++step) query.multiply<true>(s, step, keys + column_step(step, kKvPanelStride));
+    wgmma_commit_group();
+  }
+  // O += P V
+  __device__ __forceinline__ void issue_pv(OutputFragments& o, const ProbabilityFragments& p) const {
+    const u64 values = matrix_descriptor(shared + kVOffset + v.stage * kKvTileBytes, kKvPanelStride);
+    wgmma_fence();
+#pragma unroll
+    for (i32 step = 0; step < kKeySteps; ++step) wgmma_rs<true, true>(o, p, step, values + row_step(step));
+    wgmma_commit_group();
+  }
+};
+
+// Blocks that other warpgroups need and this one does not: it waits for them only to give them back, and lets its turns pass.
+__device__ __forceinline__ void skip_blocks(Consumer& consumer, i32 count) {
+  for (i32 i = 0; i < count; ++i) {
+    consumer.wait_k();
+    consumer.release_k();
+    consumer.wait_turn();
+    consumer.pass_turn();
+    consumer.wait_v();
+    consumer.release_v();
+  }
+}
+
+__device__ __forceinline__ void clear(OutputFragments& o) {
+#pragma unroll
+  for (i32 i = 0; i < kHeadDim / 2; ++i) o[i] = 0;
+}
+
+// O / l and LSE of this thread's two rows. row: the first of them, in the sequence. Words of four fragments are exchanged in a quad, so that
+// each lane stores 16 bytes of a row.
+__device__ __forceinline__ void store_rows(const Arguments& args, const QueryTile& tile, i32 row, OutputFragments& o, Softmax& softmax) {
+  constexpr float kLn2 = 0.693147180559945309f;
+  const u32 quad = lane_index() % 4;
+#pragma unroll
+  for (i32 half = 0; half < 2; ++half) {
+    float sum = softmax.row_sum[half];
+    sum += shfl_sync_bfly_f32<1>(sum);
+    sum += shfl_sync_bfly_f32<2>(sum);
+    const float inverse = sum != 0 ? rcp_approx_ftz_f32(sum) : 0;  // a row that has seen no key keeps its zeros; a NaN stays one
+    const i32 i = row + 8 * half;
+    const bool exists = kWholeTiles || i < tile.first_row + tile.rows;
+    if (args.lse != nullptr && quad == 0 && exists) {
+      const float lse = sum != 0 ? fma_rn_f32(softmax.row_max[half], args.softmax_scale, lg2_approx_ftz_f32(sum) * kLn2) : negative_infinity();
+      st_global_f32(args.lse + (static_cast<i64>(tile.batch) * args.heads_q + tile.head) * args.seq_q + i, lse);
+    }
+    char* const to = static_cast<char*>(args.o) + 2 * (tile.batch * args.o_stride_batch + tile.head * args.o_stride_head + i * args.o_stride_row);
+#pragma unroll
+    for (i32 group = 0; group < kHeadDim / 32; ++group) {
+      u32 words[4];
+#pragma unroll
+      for (i32 n = 0; n < 4; ++n)
+        words[n] = pack_elements(o[16 * group + 4 * n + 2 * half] * inverse, o[16 * group + 4 * n + 2 * half + 1] * inverse);
+      transpose_in_quad(words);
+      if (exists) st_global_v4_b32(to + 64 * group + 16 * quad, {words[0], words[1], words[2], words[3]});
+    }
+#pragma unroll
+    for (i32 n = kHeadDim / 32 * 4; n < kHeadDim / 8; ++n)
+      if (exists) st_global_b32(to + 16 * n + 4 * quad, pack_elements(o[4 * n + 2 * half] * inverse, o[4 * n + 2 * half + 1] * inverse));
+  }
+}

@@ -1,0 +1,59 @@
+// A block of keys at a time: S, its softmax, P V. Only other warpgroups keep the tensor core busy meanwhile.
+struct Walk {
+  const Arguments& args;
+  Consumer consumer;
+  Softmax softmax;
+  ScoreFragments s;
+  ProbabilityFragments p;
+  OutputFragments o;
+
+  template <bool kFirst, bool kMasked>
+  __device__ __forceinline__ void step(i32 row, i32 block) {
+    consumer.wait_k();
+    consumer.wait_turn();
+    consumer.issue_qk(s);
+    wgmma_wait_group<0>();
+    wgmma_landed(s);
+    consumer.pass_turn();
+    consumer.release_k();
+    if (kMasked) mask_scores(s, args, row, block);
+    if (kFirst)
+      softmax.first<kMasked>(s);
+    else
+      softmax.update<kMasked>(s);
+    pack_scores(s, p);
+    if (!kFirst) softmax.rescale(o);
+    consumer.wait_v();
+    consumer.issue_pv(o, p);
+    wgmma_wait_group<0>();
+    wgmma_landed(o);
+    consumer.release_v();
+  }
+};
+
+__device__ __forceinline__ void consume(const Arguments& args, const Barriers& barriers, u32 shared, i32 index) {
+  Walk walk{args, {barriers, shared, index}, {{args.softmax_scale_log2}}};
+  Consumer& consumer = walk.consumer;
+  ConsumerTiles tiles;
+  if (index == kConsumers - 1) consumer.pass_turn();
+  for (i32 number; (number = tiles.next(args, barriers, consumer.q)) >= 0;) {
+    const QueryTile tile(args, number);
+    const RowsOfWarpgroup rows(args, tile, index);
+    consumer.wait_q();
+    consumer.load_query();
+    skip_blocks(consumer, rows.unused_blocks);
+    clear(walk.o);
+    if (rows.blocks > 0) {
+      i32 block = rows.blocks - 1;
+      walk.step<true, kPartialBlocks>(rows.first_row, block--);
+      if (kPartialBlocks)
+        for (; block >= rows.whole_blocks; --block) walk.step<false, true>(rows.first_row, block);
+      for (; block >= 0; --block) walk.step<false, false>(rows.first_row, block);
+    } else {
+      walk.softmax.row_sum[0] = walk.softmax.row_sum[1] = 0;
+    }
+    consumer.release_q();
+    store_rows(args, tile, rows.first_row, walk.o, walk.softmax);
+  }
+  if (index == 0) consumer.wait_turn();
+}

@@ -1,0 +1,63 @@
+// Online softmax of a warpgroup's rows; a thread holds two, 8 apart, and shares each with the other lanes of its quad. P = exp2(c s - c m) with
+// the row's reference m. What O must be multiplied by when m moves is kept until the product that is under way has landed.
+struct OnlineSoftmax {
+  float scale_log2;  // c
+  float row_max[2];  // m; -inf only while a row has seen no key
+  float row_sum[2];  // this thread's share
+  float scale[2];    // of O, if must_scale
+  bool must_scale;
+
+  // P in place of S, and this thread's sums of it.
+  template <bool kMasked>
+  __device__ __forceinline__ void exponentiate(ScoreFragments& s, float (&sum)[2]) const {
+    float negative_max[2], sums[4] = {};  // two sums of a row: shorter chains
+#pragma unroll
+    for (i32 half = 0; half < 2; ++half) negative_max[half] = -finite_reference<kMasked>(row_max[half]) * scale_log2;
+#pragma unroll
+    for (i32 i = 0; i < kBlockKv / 2; ++i) {
+      const i32 half = i / 2 % 2;
+      s[i] = ex2_approx_ftz_f32(fma_rn_f32(s[i], scale_log2, negative_max[half]));
+      sums[half + 2 * (i % 2)] += s[i];
+    }
+    sum[0] = sums[0] + sums[2];
+    sum[1] = sums[1] + sums[3];
+  }
+
+  // Of the scores of each row, over the quad.
+  __device__ __forceinline__ static void largest_scores(const ScoreFragments& s, float (&largest)[2]) {
+    float m[4] = {s[0], s[2], s[1], s[3]};
+#pragma unroll
+    for (i32 i = 4; i < kBlockKv / 2; ++i) m[i / 2 % 2 + 2 * (i % 2)] = max_f32(m[i / 2 % 2 + 2 * (i % 2)], s[i]);
+#pragma unroll
+    for (i32 half = 0; half < 2; ++half) {
+      largest[half] = max_f32(m[half], m[half + 2]);
+      largest[half] = max_f32(largest[half], shfl_sync_bfly_f32<1>(largest[half]));
+      largest[half] = max_f32(largest[half], shfl_sync_bfly_f32<2>(largest[half]));
+    }
+  }
+
+  // References become at least `to`; sums follow, and O is to.
+  template <bool kMasked>
+  __device__ __forceinline__ void raise_reference(const float (&to)[2]) {
+#pragma unroll
+    for (i32 half = 0; half < 2; ++half) {
+      const float old = row_max[half];
+      row_max[half] = max_f32(old, to[half]);
+      scale[half] = ex2_approx_ftz_f32((old - finite_reference<kMasked>(row_max[half])) * scale_log2);
+      row_sum[half] *= scale[half];
+    }
+    must_scale = true;
+  }
+
+  __device__ __forceinline__ void rescale(OutputFragments& o) const {
+    if (!must_scale) return;
+#pragma unroll
+    for (i32 i = 0; i < kHeadDim / 2; ++i) o[i] *= scale[i / 2 % 2];
+  }
+
+  // A row that has seen no key yet has only scores of -inf: any finite reference makes their P zero.
+  template <bool kMasked>
+  __device__ __forceinline__ static float finite_reference(float m) {
+    return kMasked && m == negative_infinity() ? 0 : m;
+  }
+};
