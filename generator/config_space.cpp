@@ -19,10 +19,29 @@ constexpr int kMaxCtasPerSm = 4;
 constexpr int kEstimateMargin = 16;         // registers by which a kernel may exceed its estimate
 constexpr std::int64_t kWholeLength = 256;  // a dispatch class knows whether lengths are multiples of this
 
+// Only those that were seen to win: all tiles take equally long without a mask; with one the longest come first.
+std::vector<TileOrder> tile_orders_sm90(const AttentionProblem& problem) {
+  if (problem.mask == MaskKind::none) return {TileOrder::rows, TileOrder::heads};
+  return {TileOrder::heads_reversed, TileOrder::rows_reversed};
+}
+
+// The sm90 family's values.
+constexpr int kConsumers[] = {1, 2, 3};
+constexpr int kMinBlockKvSm90 = 32, kMaxBlockKv = 256;
+constexpr int kStagesSm90[] = {1, 2, 3, 4};
+constexpr int kMaxHeadDimWithQ = 128;  // beyond, fragments of Q leave no registers for anything else
+
 bool is_of_reduced_space(const KernelConfig& config, const AttentionProblem& problem) {
   const auto in = [](int value, std::initializer_list<int> values) {
     return std::find(values.begin(), values.end(), value) != values.end();
   };
+  if (config.family == KernelFamily::sm90) {
+    const bool tiles = in(config.block_kv, {64, 80, 96, 128, 160, 192}) && in(config.stages, {2, 3});
+    const bool persistent = config.persistence == Persistence::on_demand && config.q_stages == 2;
+    return tiles && config.overlap == Overlap::within && config.rescale_threshold > 0 && !config.whole_tiles &&
+           config.ctas_per_sm == 1 && !config.q_in_registers &&
+           config.tile_order == tile_orders_sm90(problem).front() && (persistent || config.persistence == Persistence::none);
+  }
   const bool tiles =
       config.warps > 1 && in(config.block_q / config.warps, {16, 32, 64}) && in(config.block_kv, {32, 48, 64, 96, 128});
   const bool longest_first =
@@ -55,7 +74,66 @@ std::vector<int> ctas_choices(const AttentionProblem& problem, const KernelConfi
   return choices;
 }
 
-std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const DeviceSpec& device) {
+// Ways in which CTAs come by tiles, with the stages of Q that each may have. At even distances only where all tiles
+// take equally long.
+struct TileSource {
+  Persistence persistence;
+  int q_stages;
+};
+std::vector<TileSource> tile_sources(const AttentionProblem& problem) {
+  std::vector<TileSource> sources = {
+      {Persistence::none, 1}, {Persistence::on_demand, 1}, {Persistence::on_demand, 2}};
+  if (problem.mask == MaskKind::none) {
+    sources.push_back({Persistence::fixed, 1});
+    sources.push_back({Persistence::fixed, 2});
+  }
+  return sources;
+}
+
+std::vector<KernelConfig> all_sm90_configs(const AttentionProblem& problem) {
+  std::vector<KernelConfig> configs;
+  KernelConfig config = default_fields(KernelFamily::sm90);
+  for (const int consumers : kConsumers) {
+    config.block_q = 64 * consumers;
+    for (config.block_kv = kMinBlockKvSm90; config.block_kv <= kMaxBlockKv; config.block_kv += 16) {
+      for (const int stages : kStagesSm90) {
+        config.stages = stages;
+        for (const bool q_in_registers : {false, true}) {
+          if (q_in_registers && problem.head_dim > kMaxHeadDimWithQ) continue;
+          config.q_in_registers = q_in_registers;
+          for (const TileOrder order : tile_orders_sm90(problem)) {
+            config.tile_order = order;
+            for (const int threshold : kRescaleThresholds) {
+              config.rescale_threshold = threshold;
+              for (const bool whole : whole_choices(problem, config.block_q, config.block_kv)) {
+                config.whole_tiles = whole;
+                for (const TileSource& source : tile_sources(problem)) {
+                  config.persistence = source.persistence;
+                  config.q_stages = source.q_stages;
+                  for (const Overlap overlap : {Overlap::none, Overlap::within}) {
+                    config.overlap = overlap;
+                    for (const bool turns : {false, true}) {
+                      if (turns && consumers == 1) continue;
+                      config.take_turns = turns;
+                      for (const int ctas : {1, 2}) {
+                        if (ctas > 1 && consumers > 1) continue;
+                        config.ctas_per_sm = ctas;
+                        configs.push_back(config);
+                      }
+                    }
+                  }
+                }
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  return configs;
+}
+
+std::vector<KernelConfig> all_sm80_configs(const AttentionProblem& problem, const DeviceSpec& device) {
   std::vector<KernelConfig> configs;
   KernelConfig config;
   for (const int warps : kWarps) {
@@ -107,7 +185,11 @@ std::vector<Candidate> config_space(const AttentionProblem& problem, const Devic
     Candidate candidate;
     std::string text;
   };
-  std::vector<KernelConfig> configs = all_configs(problem, device);
+  std::vector<KernelConfig> configs = all_sm80_configs(problem, device);
+  if (device.compute_major == 9 && problem.alignment >= 16) {
+    const std::vector<KernelConfig> more = all_sm90_configs(problem);
+    configs.insert(configs.end(), more.begin(), more.end());
+  }
   if (extent == SpaceExtent::reduced)
     std::erase_if(configs, [&](const KernelConfig& config) { return !is_of_reduced_space(config, problem); });
   const KernelConfig default_choice = default_config(problem, device);

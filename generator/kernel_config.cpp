@@ -54,6 +54,11 @@ std::string names_of(const Value (&values)[kCount]) {
 }
 }  // namespace
 
+int cta_threads(const KernelConfig& config) {
+  constexpr int kWarp = 32, kWarpgroup = 128, kWarpgroupRows = 64;
+  return config.family == KernelFamily::sm80 ? kWarp * config.warps : kWarpgroup * (config.block_q / kWarpgroupRows + 1);
+}
+
 KernelConfig default_fields(KernelFamily family) {
   KernelConfig config;
   config.family = family;

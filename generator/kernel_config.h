@@ -59,6 +59,9 @@ struct KernelConfig {
   friend bool operator==(const KernelConfig&, const KernelConfig&) = default;
 };
 
+/// Threads of a CTA.
+int cta_threads(const KernelConfig& config);
+
 /// A family's fields where a text omits them.
 KernelConfig default_fields(KernelFamily family);
 

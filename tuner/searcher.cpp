@@ -48,6 +48,10 @@ bool one_move_apart(const KernelConfig& a, const KernelConfig& b) {
   moves += a.rescale_threshold != b.rescale_threshold;
   moves += a.whole_tiles != b.whole_tiles;
   moves += a.ctas_per_sm != b.ctas_per_sm;
+  moves += a.q_stages != b.q_stages;
+  moves += a.take_turns != b.take_turns;
+  moves += a.overlap != b.overlap;
+  moves += a.persistence != b.persistence;
   return moves == 1;
 }
 

@@ -112,7 +112,7 @@ class Worker {
     const std::shared_ptr<Device>& on = device();
     const Toolchain toolchain = on->toolchain();
     json hashes = json::object();
-    for (const KernelFamily family : {KernelFamily::sm80})
+    for (const KernelFamily family : {KernelFamily::sm80, KernelFamily::sm90})
       hashes[to_string(family)] = templates_hash(family, runtime_templates(), on->target());
     return {{"device_name", on->spec().name}, {"sm_count", on->spec().sm_count}, {"compiler", toolchain.compiler},
             {"driver", toolchain.driver},     {"templates_hash", hashes},        {"can_time", on->can_time()}};

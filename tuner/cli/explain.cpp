@@ -39,12 +39,13 @@ struct Occupancy {
 Occupancy occupancy_of(const AttentionProblem& problem, const KernelConfig& config, int registers,
                        std::size_t shared_bytes, const DeviceSpec& device) {
   constexpr int kLanes = 32, kRegisterUnit = 256;
+  const int threads = cta_threads(config);
   const int registers_per_warp = (registers * kLanes + kRegisterUnit - 1) / kRegisterUnit * kRegisterUnit;
   const auto shared = static_cast<std::int64_t>(shared_bytes) + device.shared_bytes_reserved;
   Occupancy result;
   result.ctas_per_sm = static_cast<int>(std::min<std::int64_t>(
-      {device.ctas_per_sm, device.threads_per_sm / (config.warps * kLanes), device.shared_bytes_per_sm / shared,
-       device.registers_per_sm / std::max(registers_per_warp * config.warps, 1)}));
+      {device.ctas_per_sm, device.threads_per_sm / threads, device.shared_bytes_per_sm / shared,
+       device.registers_per_sm / std::max(registers_per_warp * threads / kLanes, 1)}));
   const std::int64_t tiles = (problem.seq_q + config.block_q - 1) / config.block_q;
   const double ctas = static_cast<double>(tiles) * static_cast<double>(problem.heads_q * problem.batch);
   if (result.ctas_per_sm > 0) result.waves = ctas / (static_cast<double>(result.ctas_per_sm) * device.sm_count);
