@@ -8,7 +8,7 @@
 
 namespace attune {
 
-std::vector<std::map<std::string, std::string>> wgmma_shapes(std::vector<int> ns) {
+std::vector<std::map<std::string, std::string>> wgmma_shapes(std::vector<int> ns, KernelTarget target) {
   constexpr int kFurtherOperands = 7;
   std::sort(ns.begin(), ns.end());
   ns.erase(std::unique(ns.begin(), ns.end()), ns.end());
@@ -20,12 +20,13 @@ std::vector<std::map<std::string, std::string>> wgmma_shapes(std::vector<int> ns
     }
     const int registers = n / 2;
     std::map<std::string, std::string> shape = {{"n", std::to_string(n)}, {"registers", std::to_string(registers)}};
-    for (int i = 0; i < registers; ++i) {
+    for (int i = 0; target == KernelTarget::cuda && i < registers; ++i) {
       const char* comma = i ? ", " : "";
       shape["operands"] += fmt::format("{}%{}", comma, i);
       shape["outputs"] += fmt::format("{}\"+f\"(d[{}])", comma, i);
     }
-    for (int i = 0; i < kFurtherOperands; ++i) shape[fmt::format("operand{}", i)] = std::to_string(registers + i);
+    for (int i = 0; target == KernelTarget::cuda && i < kFurtherOperands; ++i)
+      shape[fmt::format("operand{}", i)] = std::to_string(registers + i);
     shapes.push_back(std::move(shape));
   }
   return shapes;

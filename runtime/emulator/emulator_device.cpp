@@ -3,18 +3,24 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <cstddef>
 #include <cstring>
+#include <memory>
+#include <vector>
 
 #include "generator/error.h"
 #include "runtime/emulator/device_memory.h"
 #include "runtime/emulator/grid_runner.h"
 #include "runtime/emulator/host_compiler.h"
 #include "runtime/emulator/kernel_services.h"
+#include "runtime/emulator/tensor_map.h"
 
 namespace attune {
 namespace {
 
 constexpr int kMaxThreads = 1024;
+constexpr int kMaxCluster = 8;          // what every GPU with clusters takes
+constexpr std::size_t kAlignment = 64;  // of tensor maps in arguments
 
 class EmulatedKernel final : public CompiledKernel {
  public:
@@ -25,6 +31,7 @@ class EmulatedKernel final : public CompiledKernel {
       : device_(std::move(device)),
         name_(launch.entry),
         threads_(launch.threads),
+        cluster_(launch.cluster),
         argument_bytes_(launch.arguments.bytes),
         handle_(dlopen(object.path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
     resources_.shared_bytes = launch.shared_bytes;
@@ -38,6 +45,7 @@ class EmulatedKernel final : public CompiledKernel {
     }
     const auto bind = reinterpret_cast<bool (*)(const KernelServices*)>(dlsym(handle_, "attune_emulator_bind"));
     entry_ = reinterpret_cast<Entry>(dlsym(handle_, "attune_emulator_entry"));
+    sm90_ = dlsym(handle_, "attune_emulator_sm90") != nullptr;
     if (!bind || !entry_) {
       why_not_ = "it does not export attune_emulator_bind and attune_emulator_entry";
       entry_ = nullptr;
@@ -53,6 +61,8 @@ class EmulatedKernel final : public CompiledKernel {
   const Device* device() const { return device_.get(); }
   const std::string& name() const { return name_; }
   int threads() const { return threads_; }
+  int cluster() const { return cluster_; }
+  bool sm90() const { return sm90_; }
   std::size_t argument_bytes() const { return argument_bytes_; }
   Entry entry() const { return entry_; }
   const std::string& why_not() const { return why_not_; }
@@ -61,6 +71,8 @@ class EmulatedKernel final : public CompiledKernel {
   std::shared_ptr<Device> device_;
   std::string name_;
   int threads_;
+  int cluster_;
+  bool sm90_ = false;  // rendered with Hopper's instructions
   std::size_t argument_bytes_;
   void* handle_;
   Entry entry_ = nullptr;
@@ -86,6 +98,10 @@ class EmulatorDevice final : public Device, public std::enable_shared_from_this<
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("kernel {} wants {} threads in a CTA; it must be a multiple of 32 up to {}", launch.entry,
                               launch.threads, kMaxThreads));
+    }
+    if (launch.cluster < 1 || launch.cluster > kMaxCluster) {
+      throw Error(ErrorCode::invalid_argument, fmt::format("kernel {} wants clusters of {} CTAs; they have 1 to {}",
+                                                           launch.entry, launch.cluster, kMaxCluster));
     }
     if (launch.shared_bytes > static_cast<std::size_t>(spec_.shared_bytes_per_block)) {
       throw Error(ErrorCode::unsupported,
@@ -135,13 +151,25 @@ class EmulatorDevice final : public Device, public std::enable_shared_from_this<
     }
     if (grid_x == 0)
       throw Error(ErrorCode::invalid_argument, fmt::format("kernel {} launched with an empty grid", mine->name()));
+    if (grid_x % static_cast<std::uint32_t>(mine->cluster()) != 0) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("kernel {} has clusters of {} CTAs; a grid of {} does not fit", mine->name(),
+                              mine->cluster(), grid_x));
+    }
     const std::shared_ptr<const MemoryMap> map = memory_.map();
+    std::vector<std::byte> aligned(bytes + kAlignment);
+    void* place = aligned.data();
+    std::size_t space = aligned.size();
+    std::align(kAlignment, bytes, place, space);
+    if (bytes) std::memcpy(place, arguments, bytes);
     run_grid({.entry = mine->entry(),
-              .arguments = arguments,
+              .arguments = place,
               .kernel = mine->name(),
               .grid = grid_x,
               .threads = mine->threads(),
               .shared_bytes = mine->resources().shared_bytes,
+              .cluster = mine->cluster(),
+              .sm90 = mine->sm90(),
               .options = options_},
              *map);
   }
@@ -149,6 +177,12 @@ class EmulatorDevice final : public Device, public std::enable_shared_from_this<
   void synchronize(Stream) override {
     const std::string complaint = memory_.take_complaint();
     if (!complaint.empty()) throw Error(ErrorCode::emulator, "emulator: " + complaint);
+  }
+
+  void encode_tensor_map(const TensorMapRequest& request, void* to) const override {
+    if (spec_.compute_major < 9) return Device::encode_tensor_map(request, to);
+    const EmulatedTensorMap map = encode_emulated_tensor_map(request);
+    std::memcpy(to, &map, sizeof map);
   }
 
   bool can_time() const override { return false; }

@@ -1,95 +1,17 @@
-#include "runtime/emulator/grid_runner.h"
-
-#include <fmt/format.h>
+#include "runtime/emulator/cta_group.h"
 
 #include <algorithm>
-#include <array>
-#include <atomic>
 #include <bit>
-#include <boost/context/detail/fcontext.hpp>
 #include <cstring>
-#include <memory>
-#include <mutex>
 #include <numeric>
 #include <thread>
-#include <vector>
 
 #include "generator/error.h"
-#include "runtime/emulator/fiber_stacks.h"
 #include "runtime/emulator/kernel_services.h"
-#include "runtime/emulator/warp_instructions.h"
 
 namespace attune {
-namespace {
 
-using boost::context::detail::fcontext_t;
-using boost::context::detail::transfer_t;
-
-constexpr std::uint32_t kAllLanes = 0xffffffffu;
-constexpr std::uint32_t kSharedBase = 0x400;  // not 0, so that 0 is never a valid shared address; aligned to 1024
-constexpr std::size_t kSharedAlignment = 1024;
-constexpr std::uint8_t kPoison = 0xff;    // all-ones bytes are NaN in fp16, bf16, fp32 and fp64
-constexpr int kCollectivesPerTurn = 16;   // round robin: a warp goes on for so many before the next warp has its turn
-constexpr std::uint64_t kRandomTurn = 4;  // random: one collective in so many ends the warp's turn
-
-struct Warp;
-
-struct AsyncCopy {
-  std::uint8_t* to = nullptr;
-  const void* from = nullptr;
-  std::uint32_t bytes = 0;  // read from `from`; the rest of the 16 is zero
-  std::uint64_t group = 0;
-};
-
-// One CUDA thread: a fiber, suspended in `context` unless it runs.
-struct Lane {
-  fcontext_t context = nullptr;
-  Warp* warp = nullptr;
-  std::uint32_t index = 0;        // in its warp
-  std::uint32_t thread = 0;       // in its CTA
-  std::vector<AsyncCopy> copies;  // lazy ones that have not taken effect, oldest first
-  std::uint64_t committed_groups = 0;
-};
-
-// What a lane brings to a collective.
-struct Contribution {
-  void* out = nullptr;
-  const void* a = nullptr;
-  const void* b = nullptr;
-  std::uint32_t x = 0;
-};
-
-struct Cta;
-
-struct Warp {
-  Cta* cta = nullptr;
-  std::uint32_t index = 0;  // in its CTA
-  std::size_t slot = 0;     // in the host thread's list of warps
-  Lane* lanes = nullptr;
-  // Lane sets. A live lane is in exactly one of ready, arrived, at_barrier, or it is the one that runs.
-  std::uint32_t ready = 0;
-  std::uint32_t arrived = 0;
-  std::uint32_t at_barrier = 0;
-  std::uint32_t exited = 0;
-  std::uint32_t last_lane = 0;       // that ran
-  const char* collective = nullptr;  // that `arrived` lanes wait in
-  std::uint64_t variant = 0;         // operands of it that must agree between lanes
-  std::array<Contribution, kWarpLanes> contributions;
-};
-
-struct Cta {
-  std::uint32_t block = 0;
-  bool alive = false;
-  std::uint32_t lanes_left = 0;
-  std::uint32_t lanes_at_barrier = 0;
-  const char* barrier = nullptr;
-  Warp* warps = nullptr;
-  std::uint8_t* shared = nullptr;
-};
-
-struct SharedFree {
-  void operator()(std::uint8_t* memory) const { std::free(memory); }
-};
+constinit thread_local CtaGroup* running_group = nullptr;
 
 std::string lane_set(std::uint32_t lanes) {
   std::string text;
@@ -107,108 +29,30 @@ std::string lane_set(std::uint32_t lanes) {
   return (std::has_single_bit(lanes) ? "lane " : "lanes ") + text;
 }
 
-// What all host threads of a launch share.
-struct LaunchState {
-  LaunchState(const GridLaunch& launch, const MemoryMap& memory) : launch(launch), memory(memory) {}
-
-  const GridLaunch& launch;
-  const MemoryMap& memory;
-  std::atomic<bool> failed{false};
-  std::mutex mutex;
-  std::string error;  // of the first failure
-
-  void fail(std::string message) {
-    const std::lock_guard lock(mutex);
-    if (!failed.exchange(true)) error = std::move(message);
-  }
-};
-
-// Runs every host_threads-th CTA of the grid on one host thread, a few of them alive at once. Fibers switch to one
-// another directly; the host thread's own context gets control only when a CTA ends, something fails, or nothing can
-// run.
-class CtaGroup {
- public:
-  CtaGroup(LaunchState& state, std::uint32_t first, std::uint32_t step);
-  void run();
-
-  // Services of the running fiber.
-  Lane& lane() { return *current_; }
-  void* global_memory(const char* name, const void* address, std::uint32_t bytes, bool write);
-  void* shared_memory(const char* name, std::uint32_t address, std::uint32_t bytes, bool write);
-  void barrier(const char* name);
-  void async_copy(const char* name, std::uint32_t to, const void* from, std::uint32_t bytes);
-  void async_wait(std::uint32_t pending_groups);
-  // Adds a lane to a collective and returns when it was executed: by the last lane to arrive, for all.
-  template <typename Execute>
-  void collective(const char* name, std::uint64_t variant, const Contribution& contribution, const Execute& execute);
-
- private:
-  static void lane_main(transfer_t from);
-  void start_cta(Cta& cta);
-  [[noreturn]] void exit_lane();
-  [[noreturn]] void fail(const std::string& what);
-  void check_deadlock(const Cta& cta);
-  std::string waiting(const Cta& cta) const;
-
-  void make_ready(Warp& warp, std::uint32_t lanes);
-  Lane* take_next();
-  void switch_to(Lane* next);
-  void block();        // the running lane waits: another one runs
-  void end_of_turn();  // the running lane could go on, but others may have their turn
-  std::uint32_t random() {
-    random_ ^= random_ << 13;
-    random_ ^= random_ >> 7;
-    random_ ^= random_ << 17;
-    return static_cast<std::uint32_t>(random_ >> 32);
-  }
-
-  LaunchState& state_;
-  const GridLaunch& launch_;
-  const MemoryMap& memory_;
-  const bool lazy_;
-  const bool random_schedule_;
-  std::uint64_t random_;
-  std::uint64_t order_scale_ = 1;  // block = (order_scale * i + order_offset) mod grid: a seeded order of CTAs
-  std::uint64_t order_offset_ = 0;
-  std::uint64_t next_cta_;
-  std::uint32_t step_;
-
-  std::vector<Cta> ctas_;
-  std::vector<Warp> warps_;
-  std::vector<Lane> lanes_;
-  std::vector<std::uint64_t> ready_warps_;  // one bit per warp with ready lanes
-  std::unique_ptr<FiberStacks> stacks_;
-  std::unique_ptr<std::uint8_t, SharedFree> shared_;
-
-  Lane host_;  // the host thread's own context
-  Lane* current_ = &host_;
-  std::size_t last_warp_ = 0;
-  int turn_ = kCollectivesPerTurn;
-  const MemoryMap::Range* last_range_ = nullptr;
-};
-
-thread_local CtaGroup* running_group = nullptr;
-
 CtaGroup::CtaGroup(LaunchState& state, std::uint32_t first, std::uint32_t step)
     : state_(state),
       launch_(state.launch),
       memory_(state.memory),
       lazy_(launch_.options.async == AsyncMode::lazy),
       random_schedule_(launch_.options.schedule == ScheduleMode::random),
-      next_cta_(first),
+      sm90_(launch_.sm90),
+      next_cluster_(first),
+      clusters_(launch_.grid / static_cast<std::uint32_t>(launch_.cluster)),
       step_(step) {
-  const std::uint32_t mine = (launch_.grid - first + step - 1) / step;
-  const std::uint32_t alive =
-      std::min<std::uint32_t>(mine, static_cast<std::uint32_t>(std::max(1, launch_.options.concurrent_ctas)));
+  const auto mine = static_cast<std::uint32_t>((clusters_ - first + step - 1) / step);
+  const auto cluster_ctas = static_cast<std::uint32_t>(launch_.cluster);
+  const std::uint32_t alive_clusters = std::min<std::uint32_t>(
+      mine, static_cast<std::uint32_t>(std::max(1, launch_.options.concurrent_ctas / launch_.cluster)));
+  const std::uint32_t alive = alive_clusters * cluster_ctas;
   const auto threads = static_cast<std::uint32_t>(launch_.threads);
   const std::uint32_t warps = threads / kWarpLanes;
   const std::size_t shared_stride = (launch_.shared_bytes + kSharedAlignment) / kSharedAlignment * kSharedAlignment;
 
   std::uint64_t mixed = (launch_.options.seed + 1) * 0x9e3779b97f4a7c15u;
   if (random_schedule_) {  // the same on every host thread
-    order_scale_ = mixed % launch_.grid | 1;
-    while (std::gcd(order_scale_, std::uint64_t{launch_.grid}) != 1) ++order_scale_;
-    order_offset_ = (mixed >> 32) % launch_.grid;
+    order_scale_ = mixed % clusters_ | 1;
+    while (std::gcd(order_scale_, clusters_) != 1) ++order_scale_;
+    order_offset_ = (mixed >> 32) % clusters_;
   }
   random_ = mixed ^ (first + 1) * 0xd1342543de82ef95u;
   if (random_ == 0) random_ = 1;
@@ -222,7 +66,14 @@ CtaGroup::CtaGroup(LaunchState& state, std::uint32_t first, std::uint32_t step)
   warps_.resize(std::size_t{alive} * warps);
   lanes_.resize(std::size_t{alive} * threads);
   ready_warps_.assign((warps_.size() + 63) / 64, 0);
+  running_clusters_.resize(alive_clusters);
+  for (std::uint32_t c = 0; c < alive_clusters; ++c) {
+    running_clusters_[c].ctas = &ctas_[std::size_t{c} * cluster_ctas];
+    running_clusters_[c].warps = &warps_[std::size_t{c} * cluster_ctas * warps];
+  }
   for (std::uint32_t c = 0; c < alive; ++c) {
+    ctas_[c].cluster = &running_clusters_[c / cluster_ctas];
+    ctas_[c].rank = c % cluster_ctas;
     ctas_[c].warps = &warps_[std::size_t{c} * warps];
     ctas_[c].shared = shared_.get() + c * shared_stride;
     for (std::uint32_t w = 0; w < warps; ++w) {
@@ -244,11 +95,11 @@ void CtaGroup::run() {
   running_group = this;
   while (!state_.failed) {
     bool alive = false;
-    for (Cta& cta : ctas_) {
-      if (!cta.alive && next_cta_ < launch_.grid) start_cta(cta);
-      if (!cta.alive) continue;
+    for (Cluster& cluster : running_clusters_) {
+      if (cluster.lanes_left == 0 && next_cluster_ < clusters_) start_cluster(cluster);
+      if (cluster.lanes_left == 0) continue;
       alive = true;
-      check_deadlock(cta);
+      check_deadlock(cluster);
     }
     if (!alive || state_.failed) break;
     switch_to(take_next());
@@ -256,16 +107,27 @@ void CtaGroup::run() {
   running_group = nullptr;
 }
 
+void CtaGroup::start_cluster(Cluster& cluster) {
+  const auto ctas = static_cast<std::uint32_t>(launch_.cluster);
+  const std::uint64_t number = (order_scale_ * next_cluster_ + order_offset_) % clusters_;
+  next_cluster_ += step_;
+  cluster.lanes_left = ctas * static_cast<std::uint32_t>(launch_.threads);
+  cluster.lanes_at_barrier = 0;
+  for (std::uint32_t rank = 0; rank < ctas; ++rank) {
+    cluster.ctas[rank].block = static_cast<std::uint32_t>(number * ctas + rank);
+    start_cta(cluster.ctas[rank]);
+  }
+}
+
 void CtaGroup::start_cta(Cta& cta) {
-  cta.block = static_cast<std::uint32_t>((order_scale_ * next_cta_ + order_offset_) % launch_.grid);
-  next_cta_ += step_;
   cta.alive = true;
   cta.lanes_left = static_cast<std::uint32_t>(launch_.threads);
   cta.lanes_at_barrier = 0;
   std::memset(cta.shared, kPoison, launch_.shared_bytes);
-  for (std::uint32_t w = 0; w < static_cast<std::uint32_t>(launch_.threads) / kWarpLanes; ++w) {
+  if (sm90_) reset_sm90(cta);
+  for (std::uint32_t w = 0; w < warps_of_cta(); ++w) {
     Warp& warp = cta.warps[w];
-    warp.arrived = warp.at_barrier = warp.exited = 0;
+    warp.arrived = warp.at_barrier = warp.waiting = warp.exited = 0;
     warp.last_lane = kWarpLanes - 1;
     for (std::uint32_t l = 0; l < kWarpLanes; ++l) {
       Lane& lane = warp.lanes[l];
@@ -288,8 +150,11 @@ void CtaGroup::lane_main(transfer_t from) {
 void CtaGroup::exit_lane() {
   Warp& warp = *current_->warp;
   Cta& cta = *warp.cta;
+  if (sm90_) exit_sm90();
   warp.exited |= 1u << current_->index;
+  --cta.cluster->lanes_left;
   if (--cta.lanes_left == 0) {
+    if (sm90_) exit_cta_sm90();
     cta.alive = false;
     switch_to(&host_);
   }
@@ -308,17 +173,27 @@ void CtaGroup::fail(const std::string& what) {
   __builtin_unreachable();  // the host thread abandons all fibers after a failure
 }
 
-void CtaGroup::check_deadlock(const Cta& cta) {
-  const std::uint32_t warps = static_cast<std::uint32_t>(launch_.threads) / kWarpLanes;
+bool CtaGroup::can_run(const Cluster& cluster) const {
+  const std::uint32_t warps = warps_of_cta() * static_cast<std::uint32_t>(launch_.cluster);
   for (std::uint32_t w = 0; w < warps; ++w) {
-    if (cta.warps[w].ready) return;
+    if (cluster.warps[w].ready) return true;
   }
-  state_.fail(fmt::format("emulator: kernel {}: deadlock in CTA {}: {} [{}]", launch_.kernel, cta.block, waiting(cta),
-                          to_string(launch_.options)));
+  return false;
+}
+
+void CtaGroup::check_deadlock(const Cluster& cluster) {
+  if (can_run(cluster)) return;
+  std::string sentence;
+  for (int rank = 0; rank < launch_.cluster; ++rank) {
+    const Cta& cta = cluster.ctas[rank];
+    sentence += fmt::format("{}CTA {}: {}", rank ? "; " : "", cta.block, waiting(cta));
+  }
+  state_.fail(
+      fmt::format("emulator: kernel {}: deadlock in {} [{}]", launch_.kernel, sentence, to_string(launch_.options)));
 }
 
 std::string CtaGroup::waiting(const Cta& cta) const {
-  const std::uint32_t warps = static_cast<std::uint32_t>(launch_.threads) / kWarpLanes;
+  const std::uint32_t warps = warps_of_cta();
   std::vector<std::string> states;
   for (std::uint32_t w = 0; w < warps; ++w) {
     const Warp& warp = cta.warps[w];
@@ -329,6 +204,7 @@ std::string CtaGroup::waiting(const Cta& cta) const {
     const auto wait = [](std::uint32_t lanes) { return std::has_single_bit(lanes) ? "waits in " : "wait in "; };
     add(warp.arrived, fmt::format("{}{}", wait(warp.arrived), warp.collective ? warp.collective : ""));
     add(warp.at_barrier, fmt::format("{}{}", wait(warp.at_barrier), cta.barrier ? cta.barrier : ""));
+    if (warp.waiting) text += (text.empty() ? "" : ", ") + waits_of_sm90(cta, warp);
     add(warp.exited, std::has_single_bit(warp.exited) ? "has exited" : "have exited");
     states.push_back(text);
   }
@@ -389,15 +265,10 @@ void CtaGroup::switch_to(Lane* next) {
 
 void CtaGroup::block() {
   Warp& warp = *current_->warp;
-  // A CTA in which nothing can run is a deadlock, even while other CTAs go on: the host thread looks at it.
-  if (!warp.ready) {
-    const std::uint32_t warps = static_cast<std::uint32_t>(launch_.threads) / kWarpLanes;
-    bool any = false;
-    for (std::uint32_t w = 0; w < warps && !any; ++w) any = warp.cta->warps[w].ready != 0;
-    if (!any) {
-      switch_to(&host_);
-      return;
-    }
+  // A cluster in which nothing can run is a deadlock, even while other CTAs go on: the host thread looks at it.
+  if (!warp.ready && !can_run(*warp.cta->cluster)) {
+    switch_to(&host_);
+    return;
   }
   switch_to(take_next());
 }
@@ -413,31 +284,6 @@ void CtaGroup::end_of_turn() {
   switch_to(take_next());
 }
 
-template <typename Execute>
-void CtaGroup::collective(const char* name, std::uint64_t variant, const Contribution& contribution,
-                          const Execute& execute) {
-  Lane& lane = *current_;
-  Warp& warp = *lane.warp;
-  if (warp.arrived == 0) {
-    warp.collective = name;
-    warp.variant = variant;
-  } else if (warp.collective != name || warp.variant != variant) {
-    fail(fmt::format(
-        "divergence: it calls {} while {} of its warp wait in {}{}; a collective wants all 32 lanes at the same call",
-        name, lane_set(warp.arrived), warp.collective, warp.collective == name ? " with another operand" : ""));
-  }
-  warp.contributions[lane.index] = contribution;
-  warp.arrived |= 1u << lane.index;
-  if (warp.arrived != kAllLanes) {
-    block();
-    return;
-  }
-  execute(warp);
-  warp.arrived = 0;
-  make_ready(warp, kAllLanes & ~(1u << lane.index));
-  end_of_turn();
-}
-
 void CtaGroup::barrier(const char* name) {
   Lane& lane = *current_;
   Cta& cta = *lane.warp->cta;
@@ -449,7 +295,7 @@ void CtaGroup::barrier(const char* name) {
   }
   cta.lanes_at_barrier = 0;
   lane.warp->at_barrier &= ~(1u << lane.index);
-  for (std::uint32_t w = 0; w < static_cast<std::uint32_t>(launch_.threads) / kWarpLanes; ++w) {
+  for (std::uint32_t w = 0; w < warps_of_cta(); ++w) {
     make_ready(cta.warps[w], cta.warps[w].at_barrier);
     cta.warps[w].at_barrier = 0;
   }
@@ -486,10 +332,11 @@ void* CtaGroup::shared_memory(const char* name, std::uint32_t address, std::uint
     fail(fmt::format("{} {} {} bytes of shared memory at {:#x}; the CTA has {} bytes at {:#x}", name, verb, bytes,
                      address, launch_.shared_bytes, kSharedBase));
   }
+  if (sm90_) check_ordinary_access(name, address, bytes, write);
   return current_->warp->cta->shared + (address - kSharedBase);
 }
 
-void take_effect(const AsyncCopy& copy) {
+static void take_effect(const AsyncCopy& copy) {
   std::memcpy(copy.to, copy.from, copy.bytes);
   std::memset(copy.to + copy.bytes, 0, 16 - copy.bytes);
 }
@@ -517,6 +364,8 @@ void CtaGroup::async_wait(std::uint32_t pending_groups) {
     take_effect(lane.copies[done++]);
   lane.copies.erase(lane.copies.begin(), lane.copies.begin() + static_cast<std::ptrdiff_t>(done));
 }
+
+namespace {
 
 void multiply_add_service(const char* name, float* d, const std::uint32_t* a, const std::uint32_t* b, std::uint32_t k,
                           bool bf16) {
@@ -598,6 +447,34 @@ const KernelServices& kernel_services() {
       .multiply_add = multiply_add_service,
       .shuffle_xor = shuffle_xor_service,
       .vote_any = vote_any_service,
+      .grid_size = [] { return running_group->grid(); },
+      .cluster_rank = [] { return running_group->lane().warp->cta->rank; },
+      .cluster_barrier = [](const char*) { running_group->cluster_barrier(); },
+      .mbarrier_init = [](const char* name, std::uint32_t barrier,
+                          std::uint32_t arrivals) { running_group->mbarrier_init(name, barrier, arrivals); },
+      .mbarrier_arrive = [](const char* name, std::uint32_t barrier, std::uint32_t cta,
+                            std::uint32_t bytes) { running_group->mbarrier_arrive(name, barrier, cta, bytes); },
+      .mbarrier_wait = [](const char* name, std::uint32_t barrier, std::uint32_t parity,
+                          bool block) { return running_group->mbarrier_wait(name, barrier, parity, block); },
+      .mbarrier_fence = [] { running_group->fence_mbarriers(); },
+      .named_barrier = [](const char* name, std::uint32_t index, std::uint32_t threads,
+                          bool wait) { running_group->named_barrier(name, index, threads, wait); },
+      .prefetch_tensor_map = [](const char* name, const void* map) { running_group->prefetch_tensor_map(name, map); },
+      .tensor_load = [](const char* name, std::uint32_t to, const void* map, std::uint32_t barrier, std::uint32_t ctas,
+                        const std::int32_t* at) { running_group->tensor_load(name, to, map, barrier, ctas, at); },
+      .tensor_store = [](const char* name, const void* map, std::uint32_t from,
+                         const std::int32_t* at) { running_group->tensor_store(name, map, from, at); },
+      .bulk_commit = [] { running_group->bulk_commit(); },
+      .bulk_wait_read = [](std::uint32_t pending_groups) { running_group->bulk_wait_read(pending_groups); },
+      .proxy_fence = [] { running_group->proxy_fence(); },
+      .set_registers = [](const char* name, std::uint32_t registers) { running_group->set_registers(name, registers); },
+      .wgmma = [](const char* name, float* d, std::uint32_t n, const std::uint32_t* a, std::uint64_t a_descriptor,
+                  std::uint64_t b_descriptor,
+                  std::uint32_t flags) { running_group->wgmma(name, d, n, a, a_descriptor, b_descriptor, flags); },
+      .wgmma_fence = [] { running_group->wgmma_fence(); },
+      .wgmma_commit = [] { running_group->wgmma_commit(); },
+      .wgmma_wait = [](const char* name,
+                       std::uint32_t pending_groups) { running_group->wgmma_wait(name, pending_groups); },
   };
   return services;
 }
@@ -606,7 +483,7 @@ void run_grid(const GridLaunch& launch, const MemoryMap& memory) {
   LaunchState state(launch, memory);
   std::uint32_t threads = launch.options.threads > 0 ? static_cast<std::uint32_t>(launch.options.threads)
                                                      : std::max(1u, std::thread::hardware_concurrency());
-  threads = std::min(threads, launch.grid);
+  threads = std::min(threads, launch.grid / static_cast<std::uint32_t>(launch.cluster));
   std::vector<std::thread> helpers;
   try {
     for (std::uint32_t i = 1; i < threads; ++i) helpers.emplace_back(run_group, std::ref(state), i, threads);

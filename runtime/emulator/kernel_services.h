@@ -23,7 +23,33 @@ struct KernelServices {
                        bool bf16);
   std::uint32_t (*shuffle_xor)(const char* name, std::uint32_t x, std::uint32_t mask);
   bool (*vote_any)(const char* name, bool x);
+  std::uint32_t (*grid_size)();
+  std::uint32_t (*cluster_rank)();
+  void (*cluster_barrier)(const char* name);
+  void (*mbarrier_init)(const char* name, std::uint32_t barrier, std::uint32_t arrivals);
+  void (*mbarrier_arrive)(const char* name, std::uint32_t barrier, std::uint32_t cta, std::uint32_t bytes);
+  bool (*mbarrier_wait)(const char* name, std::uint32_t barrier, std::uint32_t parity, bool block);
+  void (*mbarrier_fence)();
+  void (*named_barrier)(const char* name, std::uint32_t index, std::uint32_t threads, bool wait);
+  void (*prefetch_tensor_map)(const char* name, const void* map);
+  void (*tensor_load)(const char* name, std::uint32_t to, const void* map, std::uint32_t barrier, std::uint32_t ctas,
+                      const std::int32_t* at);
+  void (*tensor_store)(const char* name, const void* map, std::uint32_t from, const std::int32_t* at);
+  void (*bulk_commit)();
+  void (*bulk_wait_read)(std::uint32_t pending_groups);
+  void (*proxy_fence)();
+  void (*set_registers)(const char* name, std::uint32_t registers);
+  void (*wgmma)(const char* name, float* d, std::uint32_t n, const std::uint32_t* a, std::uint64_t a_descriptor,
+                std::uint64_t b_descriptor, std::uint32_t flags);
+  void (*wgmma_fence)();
+  void (*wgmma_commit)();
+  void (*wgmma_wait)(const char* name, std::uint32_t pending_groups);
 };
+
+/// For mbarrier_arrive and tensor_load: the CTA of the running thread.
+constexpr std::uint32_t kOwnCta = 0xffffffffu;
+/// Flags of wgmma.
+constexpr std::uint32_t kWgmmaAccumulate = 1, kWgmmaTransposed = 2, kWgmmaBf16 = 4;
 
 /// The services of this process; they serve the fiber that calls them.
 const KernelServices& kernel_services();

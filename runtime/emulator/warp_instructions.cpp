@@ -1,19 +1,11 @@
 #include "runtime/emulator/warp_instructions.h"
 
-#include <bit>
 #include <cstring>
+
+#include "runtime/emulator/number_formats.h"
 
 namespace attune {
 namespace {
-
-float bf16_to_float(std::uint32_t bits) { return std::bit_cast<float>(bits << 16); }
-
-float f16_to_float(std::uint32_t bits) {
-  const std::uint32_t magnitude = bits & 0x7fffu;
-  const float value = magnitude >= 0x7c00u ? std::bit_cast<float>(0x7f800000u | magnitude << 13)
-                                           : std::bit_cast<float>(magnitude << 13) * 0x1p112f;
-  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) | (bits & 0x8000u) << 16);
-}
 
 typedef double HalfRow __attribute__((vector_size(4 * sizeof(double))));  // four columns of d, or of b
 

@@ -8,6 +8,7 @@
 #include "tests/catch.h"
 #include "tests/primitives/emulator_modes.h"
 #include "tests/primitives/primitive_cases.h"
+#include "tests/primitives/sm90_cases.h"
 
 namespace attune::tests {
 namespace {
@@ -31,6 +32,16 @@ TEST_CASE("each primitive does on the emulator what its manual says", "[emulator
   for (const EmulatorOptions& mode : emulator_modes()) {
     const auto device = make_emulator_device(find_device("a100"), mode);
     for (const PrimitiveCase& test : primitive_cases()) {
+      INFO(test.name << " with " << to_string(mode));
+      check_on(device, test);
+    }
+  }
+}
+
+TEST_CASE("each primitive of Hopper does on the emulator what its manual says", "[emulator]") {
+  for (const EmulatorOptions& mode : emulator_modes()) {
+    const auto device = make_emulator_device(find_device("h200"), mode);
+    for (const PrimitiveCase& test : sm90_cases()) {
       INFO(test.name << " with " << to_string(mode));
       check_on(device, test);
     }

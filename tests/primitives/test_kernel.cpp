@@ -1,7 +1,10 @@
 #include "tests/primitives/test_kernel.h"
 
+#include <cstring>
+
 #include "generator/renderer.h"
 #include "generator/template_set.h"
+#include "generator/wgmma_shapes.h"
 
 namespace attune::tests {
 namespace {
@@ -10,10 +13,15 @@ constexpr const char* kFrame = R"(//% include primitives/prelude/${target}
 //% include primitives/memory/${target}
 //% include primitives/math/${target}
 //% include primitives/sm80/${target}
+//% include tests/further_primitives
 
 struct Arguments {
   const void* in;
   void* out;
+  //% if sm90
+  TensorMap in_map;
+  TensorMap out_map;
+  //% end
 };
 constexpr u32 kArgumentBytes = ${argument_bytes};
 
@@ -60,20 +68,30 @@ KernelLaunch launch_of(const TestKernel& kernel, KernelTarget target, const std:
   std::map<std::string, std::string> texts = TemplateSet::embedded().texts();
   texts["tests/frame"] = kFrame;
   texts["tests/body"] = kernel.body;
+  texts["tests/further_primitives"] =
+      kernel.sm90 ? "//% include primitives/sm90/${target}\n" : "// Of no other target.\n";
 
   KernelLaunch launch;
-  launch.arguments = ArgumentLayout::of({KernelArgument::q, KernelArgument::o});  // two pointers
+  std::vector<KernelArgument> fields = {KernelArgument::q, KernelArgument::o};  // two pointers
+  if (kernel.sm90) fields.insert(fields.end(), {KernelArgument::q_map, KernelArgument::o_map});
+  launch.arguments = ArgumentLayout::of(fields);
   launch.entry = "primitive_test";
   launch.arch = arch;
   launch.target = target;
   launch.threads = kernel.threads;
   launch.shared_bytes = kernel.shared_bytes;
   launch.rows_per_tile = 1;
+  launch.cluster = kernel.cluster;
   TemplateBindings bindings;
   bindings.set("target", target == KernelTarget::cuda ? "cuda" : "emulator");
   bindings.set("argument_bytes", static_cast<std::int64_t>(launch.arguments.bytes));
   bindings.set("threads", kernel.threads);
   bindings.set("entry", launch.entry);
+  bindings.conditions["sm90"] = kernel.sm90;
+  if (kernel.sm90) {
+    bindings.set("dtype", kernel.dtype);
+    bindings.lists["wgmma_shapes"] = wgmma_shapes(kernel.wgmma_ns, target);
+  }
   RenderedText rendered = render(TemplateSet(std::move(texts)), "tests/frame", bindings);
   launch.source = std::move(rendered.text);
   launch.lines = std::move(rendered.lines);
@@ -82,13 +100,23 @@ KernelLaunch launch_of(const TestKernel& kernel, KernelTarget target, const std:
 
 std::vector<std::uint8_t> run_kernel(const std::shared_ptr<Device>& device, const TestKernel& kernel,
                                      const std::vector<std::uint8_t>& input, std::size_t output_bytes) {
-  const auto compiled = device->compile(launch_of(kernel, device->target(), arch_name(device->spec())));
+  const KernelLaunch launch = launch_of(kernel, device->target(), arch_name(device->spec()));
+  const auto compiled = device->compile(launch);
   const DeviceBuffer in(device, input.size());
   const DeviceBuffer out(device, output_bytes);
   if (!input.empty()) device->copy_to_device(in.pointer(), input.data(), input.size());
   device->fill(out.pointer(), 0xff, output_bytes);
-  const DevicePointer arguments[2] = {in.pointer(), out.pointer()};
-  device->launch(*compiled, kernel.grid, arguments, sizeof arguments, nullptr);
+  std::vector<std::uint8_t> arguments(launch.arguments.bytes);
+  const auto put_map = [&](std::optional<TensorMapRequest> map, DevicePointer base, std::size_t field) {
+    if (!map) return;
+    map->address += base;
+    device->encode_tensor_map(*map, arguments.data() + launch.arguments.offsets[field]);
+  };
+  const DevicePointer pointers[2] = {in.pointer(), out.pointer()};
+  std::memcpy(arguments.data(), pointers, sizeof pointers);
+  put_map(kernel.in_map, in.pointer(), 2);
+  put_map(kernel.out_map, out.pointer(), 3);
+  device->launch(*compiled, kernel.grid, arguments.data(), arguments.size(), nullptr);
   device->synchronize(nullptr);
   std::vector<std::uint8_t> output(output_bytes);
   device->copy_from_device(output.data(), out.pointer(), output_bytes);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,11 +14,18 @@ namespace attune::tests {
 /// A kernel of a few lines around the primitives. Its body sees `args.in` and `args.out`, all primitives, and
 ///   in_u32(args, i), in_f32(args, i), in_f64(args, i)     the i-th 4 or 8 bytes of the input
 ///   out_u32(args, i, x), out_f32(args, i, x)              the i-th 4 bytes of the output
+/// With `sm90`, also Hopper's primitives and the tensor maps `args.in_map` and `args.out_map`.
 struct TestKernel {
   std::string body;
   int threads = 32;
   std::size_t shared_bytes = 0;
   std::uint32_t grid = 1;
+  bool sm90 = false;
+  int cluster = 1;
+  std::string dtype = "bf16";                    // of wgmma
+  std::vector<int> wgmma_ns = {8};               // the shapes that it uses
+  std::optional<TensorMapRequest> in_map = {};   // address: from the beginning of the input
+  std::optional<TensorMapRequest> out_map = {};  // and of the output
 };
 
 KernelLaunch launch_of(const TestKernel& kernel, KernelTarget target, const std::string& arch);

@@ -28,6 +28,25 @@ struct EmulatorServices {
   void (*multiply_add)(const char* name, float* d, const u32* a, const u32* b, u32 k, bool bf16);
   u32 (*shuffle_xor)(const char* name, u32 x, u32 mask);
   bool (*vote_any)(const char* name, bool x);
+  u32 (*grid_size)();
+  u32 (*cluster_rank)();
+  void (*cluster_barrier)(const char* name);
+  void (*mbarrier_init)(const char* name, u32 barrier, u32 arrivals);
+  void (*mbarrier_arrive)(const char* name, u32 barrier, u32 cta, u32 bytes);
+  bool (*mbarrier_wait)(const char* name, u32 barrier, u32 parity, bool block);
+  void (*mbarrier_fence)();
+  void (*named_barrier)(const char* name, u32 index, u32 threads, bool wait);
+  void (*prefetch_tensor_map)(const char* name, const void* map);
+  void (*tensor_load)(const char* name, u32 to, const void* map, u32 barrier, u32 ctas, const i32* at);
+  void (*tensor_store)(const char* name, const void* map, u32 from, const i32* at);
+  void (*bulk_commit)();
+  void (*bulk_wait_read)(u32 pending_groups);
+  void (*proxy_fence)();
+  void (*set_registers)(const char* name, u32 registers);
+  void (*wgmma)(const char* name, float* d, u32 n, const u32* a, u64 a_descriptor, u64 b_descriptor, u32 flags);
+  void (*wgmma_fence)();
+  void (*wgmma_commit)();
+  void (*wgmma_wait)(const char* name, u32 pending_groups);
 };
 static EmulatorServices emulator;
 
