@@ -273,6 +273,7 @@ void CudaDevice::encode_tensor_map(const TensorMapRequest& request, void* to) co
                                             " and cannot make tensor maps, which need 12.0: update it");
   }
   static_assert(sizeof(CUtensorMap) == kTensorMapBytes);
+  const ContextScope scope = enter();
   alignas(64) CUtensorMap map;  // the driver wants 64-byte alignment; an argument struct on the host may have less
   constexpr cuuint32_t kEveryElement[4] = {1, 1, 1, 1};
   cuuint64_t dims[4], strides[3];
