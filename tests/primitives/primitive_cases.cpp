@@ -133,6 +133,19 @@ for (u32 i = thread; i < 256; i += 64) st_global_b16(out_bytes(args, 2 * i), ld_
                      32,
                      exactly(floats)});
   }
+  cases.push_back({"st_global_b32 ld_shared_b32",
+                   {R"(
+st_shared_b32(shared_base() + 4 * thread, in_u32(args, thread));
+bar_sync();
+st_global_b32(out_bytes(args, 4 * thread), ld_shared_b32(shared_base() + 4 * (127 - thread)));
+)",
+                    128, 512},
+                   bytes_of(words),
+                   512,
+                   [&] {
+                     const std::vector<std::uint32_t> singles = values_of<std::uint32_t>(bytes_of(words));
+                     return exactly(std::vector<std::uint32_t>(singles.rbegin(), singles.rend()));
+                   }()});
   // Written by one thread, read by another of another warp.
   cases.push_back({"st_shared_b32 ld_shared_v4_b32 bar_sync",
                    {R"(
@@ -344,6 +357,13 @@ out_f32(args, 256 + thread, shfl_sync_bfly_f32<16>(x));
                    bytes_of(in),
                    5 * 256,
                    exactly(expected)});
+  std::vector<std::uint32_t> exchanged;
+  for (std::uint32_t i = 0; i < 64; ++i) exchanged.push_back(0xffffff00u + (i ^ 2));  // NaNs, as numbers
+  cases.push_back({"shfl_sync_bfly_b32",
+                   {"out_u32(args, thread, shfl_sync_bfly_b32<2>(0xffffff00u + thread));\n", 64},
+                   {},
+                   256,
+                   exactly(exchanged)});
   // Warp 0: lane 17 alone says yes; warp 1: nobody; warp 2: everybody.
   std::vector<std::uint32_t> votes(96);
   for (int i = 0; i < 96; ++i) votes[i] = i < 32 || i >= 64;

@@ -56,6 +56,25 @@ TEST_CASE("each primitive does on the GPU what its manual says", "[gpu]") {
   }
 }
 
+TEST_CASE("each primitive of Hopper does on the GPU what its manual says", "[gpu]") {
+  const auto device = open_cuda_device(0);
+  if (device->spec().compute_major != 9) {
+    WARN("skipped: the GPU is " << device->spec().name << "; these primitives are those of compute capability 9.0");
+    return;
+  }
+  for (const PrimitiveCase& test : sm90_cases()) {
+    INFO(test.name);
+    check_on(device, test);
+  }
+}
+
+TEST_CASE("NVRTC takes each primitive of Hopper", "[nvrtc]") {
+  for (const PrimitiveCase& test : sm90_cases()) {
+    INFO(test.name);
+    CHECK_NOTHROW(compile_with_nvrtc(launch_of(test.kernel, KernelTarget::cuda, "sm_90a")));
+  }
+}
+
 TEST_CASE("NVRTC takes each primitive for compute capability 8.0 and 9.0", "[nvrtc]") {
   for (const char* arch : {"sm_80", "sm_90a"}) {
     for (const PrimitiveCase& test : primitive_cases()) {
@@ -67,7 +86,9 @@ TEST_CASE("NVRTC takes each primitive for compute capability 8.0 and 9.0", "[nvr
 
 TEST_CASE("every primitive is in both targets and in a test", "[nogpu]") {
   std::string bodies;
-  for (const PrimitiveCase& test : primitive_cases()) bodies += test.kernel.body;
+  for (const auto* cases : {&primitive_cases(), &sm90_cases()}) {
+    for (const PrimitiveCase& test : *cases) bodies += test.kernel.body;
+  }
   std::size_t found = 0;
   for (const auto& [name, text] : TemplateSet::embedded().texts()) {
     if (!name.starts_with("primitives/") || !name.ends_with("/cuda")) continue;

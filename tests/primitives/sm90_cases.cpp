@@ -1,7 +1,8 @@
 #include "tests/primitives/sm90_cases.h"
 
-#include <cmath>
 #include <cstring>
+#include <iterator>
+#include <optional>
 #include <random>
 
 #include "tests/primitives/number_formats.h"
@@ -111,7 +112,7 @@ if (thread == 0) {
 bar_sync();
 )";
       Words expected;
-      u_int32_t phase = 0;
+      std::uint32_t phase = 0;
       for (const BoxAt& at : kBoxes) {
         body += "if (thread == 0) {\n  mbarrier_arrive_expect_tx(full, " + std::to_string(box_bytes) + ");\n" +
                 "  cp_async_bulk_tensor_4d_load(shared_base(), args.in_map, full, " + coordinates(at) + ");\n}\n" +
@@ -140,6 +141,273 @@ bar_sync();
       cases.push_back(test);
     }
   }
+}
+
+// Boxes of one size fill a ring of two stages, several loads to a barrier; three warps read each stage, then hand it
+// back.
+void add_pipeline(std::vector<PrimitiveCase>& cases) {
+  const Tensor tensor{64, 2, 80, 1, 64};
+  const Words words = random_words(tensor.elements(), 12);
+  Words expected;
+  for (int block = 0; block < 10; ++block) {
+    for (int head = 0; head < 2; ++head) {
+      Words box(64 * 8);
+      for (std::size_t row = 0; row < 8; ++row) {
+        for (std::size_t column = 0; column < 64; ++column)
+          box[swizzled_place(row, column, 128, 128) / 2] =
+              words[*element_of(tensor, {0, head, 8 * block, 0}, column, 0, row)];
+      }
+      expected.insert(expected.end(), box.begin(), box.end());
+    }
+  }
+  PrimitiveCase test{"mbarrier_arrive_expect_tx mbarrier_wait_parity mbarrier_arrive, a ring of two stages",
+                     sm90_kernel(R"(
+constexpr u32 kStage = 2048, kBlocks = 10;
+const u32 full = shared_base() + 2 * kStage, empty = full + 16;
+if (thread == 0) {
+  for (u32 i = 0; i < 2; ++i) {
+    mbarrier_init(full + 8 * i, 1);
+    mbarrier_init(empty + 8 * i, 3);
+  }
+  fence_mbarrier_init();
+}
+bar_sync();
+if (thread < 32) {
+  for (u32 block = 0; thread == 0 && block < kBlocks; ++block) {
+    const u32 stage = block % 2, to = shared_base() + stage * kStage;
+    mbarrier_wait_parity(empty + 8 * stage, (block / 2 & 1) ^ 1);
+    mbarrier_arrive_expect_tx(full + 8 * stage, kStage);
+    cp_async_bulk_tensor_4d_load(to, args.in_map, full + 8 * stage, 0, 0, 8 * block, 0);
+    cp_async_bulk_tensor_4d_load(to + 1024, args.in_map, full + 8 * stage, 0, 1, 8 * block, 0);
+  }
+} else {
+  for (u32 block = 0; block < kBlocks; ++block) {
+    const u32 stage = block % 2, from = shared_base() + stage * kStage;
+    mbarrier_wait_parity(full + 8 * stage, block / 2 & 1);
+    for (u32 i = thread - 32; i < kStage / 16; i += 96)
+      st_global_v4_b32(out_bytes(args, block * kStage + 16 * i), ld_shared_v4_b32(from + 16 * i));
+    bar_warp_sync();
+    if (lane_index() == 0) mbarrier_arrive(empty + 8 * stage);
+  }
+}
+)",
+                                 128, 4096 + 32),
+                     bytes_of(words), 2 * expected.size(), exactly(expected)};
+  test.kernel.in_map = tensor.map(64, 1, 8, 128);
+  cases.push_back(test);
+}
+
+void add_barriers(std::vector<PrimitiveCase>& cases) {
+  std::vector<std::uint32_t> expected;
+  for (std::uint32_t x = 0; x < 32; ++x) {
+    std::uint32_t y = x;
+    for (std::uint32_t round = 0; round < 6; ++round) y = 3 * (y + round) + 1;
+    expected.push_back(y);
+  }
+  cases.push_back({"mbarrier_init mbarrier_arrive mbarrier_try_wait_parity, between two warps",
+                   sm90_kernel(R"(
+const u32 ping = shared_base(), pong = ping + 8, cell = ping + 16 + 4 * (thread % 32);
+if (thread == 0) {
+  mbarrier_init(ping, 32);
+  mbarrier_init(pong, 32);
+}
+bar_sync();
+if (thread < 32) {
+  u32 x = thread;
+  for (u32 round = 0; round < 6; ++round) {
+    st_shared_b32(cell, x + round);
+    mbarrier_arrive(ping);
+    while (!mbarrier_try_wait_parity(pong, round & 1)) {
+    }
+    x = ld_shared_b32(cell);
+  }
+  out_u32(args, thread, x);
+} else {
+  for (u32 round = 0; round < 6; ++round) {
+    mbarrier_wait_parity(ping, round & 1);
+    st_shared_b32(cell, 3 * ld_shared_b32(cell) + 1);
+    mbarrier_arrive(pong);
+  }
+}
+)",
+                               64, 16 + 128),
+                   {},
+                   128,
+                   exactly(expected)});
+  // Warp 0 hands to warp 1, which hands to warp 2, each on a barrier of its own; warp 2 says when a round is over.
+  cases.push_back({"bar_sync_named bar_arrive_named",
+                   sm90_kernel(R"(
+const u32 first = shared_base() + 4 * (31 - lane_index()), second = first + 128;
+u32 x = lane_index();
+for (u32 round = 0; round < 6; ++round) {
+  if (warp_index() == 0) {
+    if (round > 0) bar_sync_named(15, 64);
+    st_shared_b32(first, round > 0 ? ld_shared_b32(second) + round : x);
+    bar_arrive_named(1, 64);
+  } else if (warp_index() == 1) {
+    bar_sync_named(1, 64);
+    const u32 y = 3 * ld_shared_b32(first);
+    if (round > 0) bar_sync_named(3, 64);
+    st_shared_b32(second, y);
+    bar_arrive_named(2, 64);
+  } else {
+    bar_sync_named(2, 64);
+    x = ld_shared_b32(second) + 1;
+    st_shared_b32(second, x);
+    if (round < 5) {
+      bar_arrive_named(15, 64);
+      bar_arrive_named(3, 64);
+    }
+  }
+}
+if (warp_index() == 2) out_u32(args, lane_index(), x);
+)",
+                               96, 256),
+                   {},
+                   128,
+                   exactly(expected)});
+}
+
+void add_tensor_store(std::vector<PrimitiveCase>& cases) {
+  for (const int swizzle : {0, 32, 64, 128}) {
+    const std::uint32_t columns = swizzle ? static_cast<std::uint32_t>(swizzle) / 2 : 24;
+    const std::size_t row_bytes = 2 * columns, box_bytes = row_bytes * kBoxRows;
+    // Boxes do not overlap: which of two stores comes later is not said.
+    const BoxAt boxes[] = {{0, 0, 0, 0}, {-8, 1, -3, 0}, {24, 2, 16, 1}, {0, 3, 0, 0}, {0, 2, 5, 0}, {16, 1, 13, 1}};
+    const std::size_t count = std::size(boxes);
+    const Words words = random_words(count * box_bytes / 2, 13);  // the boxes as they lie in shared memory
+    Words expected(kTensor.elements(), 0xffff);
+    std::string stores;
+    for (std::size_t box = 0; box < count; ++box) {
+      for (std::size_t row = 0; row < kBoxRows; ++row) {
+        for (std::size_t column = 0; column < columns; ++column) {
+          if (const auto to = element_of(kTensor, boxes[box], column, 0, row)) {
+            expected[*to] =
+                words[(box * box_bytes + swizzled_place(row, column, row_bytes, static_cast<std::size_t>(swizzle))) /
+                      2];
+          }
+        }
+      }
+      // Two buffers take turns: a buffer is written when all groups but the youngest have read theirs.
+      stores += "if (thread == 0) cp_async_bulk_wait_group_read<1>();\nbar_sync();\nput(" + std::to_string(box) +
+                ");\nfence_proxy_async();\nbar_sync();\nif (thread == 0) {\n" +
+                "  cp_async_bulk_tensor_4d_store(args.out_map, buffer(" + std::to_string(box) + "), " +
+                coordinates(boxes[box]) + ");\n  cp_async_bulk_commit_group();\n}\n";
+    }
+    const std::string box = std::to_string(box_bytes);
+    PrimitiveCase test{
+        "cp_async_bulk_tensor_4d_store, swizzle of " + std::to_string(swizzle) + " bytes",
+        sm90_kernel("const auto buffer = [](u32 box) { return shared_base() + box % 2 * 1024; };\n"
+                    "const auto put = [&](u32 box) {\n  for (u32 i = thread; i < " +
+                        box +
+                        " / 16; i += 64) {\n"
+                        "    const u32 from = box * " +
+                        box +
+                        " / 4 + 4 * i;\n"
+                        "    st_shared_v4_b32(buffer(box) + 16 * i, Vec4{in_u32(args, from), in_u32(args, from + 1), "
+                        "in_u32(args, from + 2), in_u32(args, from + 3)});\n  }\n};\n" +
+                        stores + "if (thread == 0) cp_async_bulk_wait_group_read<0>();\n",
+                    64, 2048),
+        bytes_of(words), 2 * expected.size(), exactly(expected)};
+    test.kernel.out_map = kTensor.map(columns, 1, kBoxRows, swizzle);
+    cases.push_back(test);
+  }
+}
+
+void add_clusters(std::vector<PrimitiveCase>& cases) {
+  {
+    // Each CTA says that it has come to the barrier of the next one of its cluster, and waits at its own.
+    PrimitiveCase test{"cluster_cta_rank barrier_cluster_sync mbarrier_arrive_cluster grid_size",
+                       sm90_kernel(R"(
+const u32 barrier = shared_base(), rank = cluster_cta_rank();
+if (thread == 0) {
+  mbarrier_init(barrier, 64);
+  fence_mbarrier_init();
+}
+barrier_cluster_sync();
+for (u32 round = 0; round < 3; ++round) {
+  mbarrier_arrive_cluster(barrier, rank ^ 1);
+  mbarrier_wait_parity(barrier, round & 1);
+  bar_sync();
+}
+st_global_v4_b32(out_bytes(args, 16 * (64 * block_index() + thread)), Vec4{rank, block_index(), grid_size(), thread});
+barrier_cluster_sync();
+)",
+                                   64, 8, 6),
+                       {},
+                       6 * 64 * 16,
+                       {}};
+    test.kernel.cluster = 2;
+    std::vector<std::uint32_t> expected;
+    for (std::uint32_t block = 0; block < 6; ++block) {
+      for (std::uint32_t thread = 0; thread < 64; ++thread)
+        expected.insert(expected.end(), {block % 2, block, 6, thread});
+    }
+    test.complaint = exactly(expected);
+    cases.push_back(test);
+  }
+  {
+    // Each CTA loads one half of a tile for both.
+    const Tensor tensor{64, 1, 48, 1, 64};
+    const Words words = random_words(tensor.elements(), 14);
+    Words expected;
+    for (std::size_t block = 0; block < 6; ++block) {
+      Words tile(64 * 16);
+      for (std::size_t row = 0; row < 16; ++row) {
+        for (std::size_t column = 0; column < 64; ++column)
+          tile[swizzled_place(row, column, 128, 128) / 2] = words[tensor.at(column, 0, block / 2 * 16 + row, 0)];
+      }
+      expected.insert(expected.end(), tile.begin(), tile.end());
+    }
+    PrimitiveCase test{"cp_async_bulk_tensor_4d_load_multicast",
+                       sm90_kernel(R"(
+const u32 full = shared_base() + 2048, rank = cluster_cta_rank();
+if (thread == 0) {
+  mbarrier_init(full, 1);
+  fence_mbarrier_init();
+}
+barrier_cluster_sync();
+if (thread == 0) {
+  mbarrier_arrive_expect_tx(full, 2048);
+  cp_async_bulk_tensor_4d_load_multicast(shared_base() + 1024 * rank, args.in_map, full, 3, 0, 0, 16 * (block_index() / 2) + 8 * rank, 0);
+}
+mbarrier_wait_parity(full, 0);
+for (u32 i = thread; i < 128; i += 32) st_global_v4_b32(out_bytes(args, 2048 * block_index() + 16 * i), ld_shared_v4_b32(shared_base() + 16 * i));
+barrier_cluster_sync();
+)",
+                                   32, 2048 + 8, 6),
+                       bytes_of(words), 2 * expected.size(), exactly(expected)};
+    test.kernel.cluster = 2;
+    test.kernel.in_map = tensor.map(64, 1, 8, 128);
+    cases.push_back(test);
+  }
+}
+
+void add_registers_and_atomics(std::vector<PrimitiveCase>& cases) {
+  std::vector<std::uint32_t> threads;
+  for (std::uint32_t i = 0; i < 384; ++i) threads.push_back(i);
+  cases.push_back({"setmaxnreg_dec setmaxnreg_inc",
+                   sm90_kernel(R"(
+if (thread < 128) setmaxnreg_dec<40>();
+else setmaxnreg_inc<232>();
+out_u32(args, thread, thread);
+)",
+                               384, 0),
+                   {},
+                   384 * 4,
+                   exactly(threads)});
+  // Everyone draws a number; the counter begins at -1, as the output does.
+  std::vector<std::uint32_t> drawn = {8 * 64 - 1};
+  for (std::uint32_t i = 0; i < 8 * 64; ++i) drawn.push_back(i);
+  cases.push_back({"atom_global_add_u32",
+                   sm90_kernel(R"(
+const u32 number = atom_global_add_u32(reinterpret_cast<u32*>(out_bytes(args, 0)), 1) + 1;
+st_global_b32(out_bytes(args, 4 + 4 * number), number);
+)",
+                               64, 0, 8),
+                   {},
+                   drawn.size() * 4,
+                   exactly(drawn)});
 }
 
 // A matrix of small integers.
@@ -273,7 +541,12 @@ void add_wgmmas(std::vector<PrimitiveCase>& cases) {
 const std::vector<PrimitiveCase>& sm90_cases() {
   static const std::vector<PrimitiveCase> cases = [] {
     std::vector<PrimitiveCase> made;
+    add_barriers(made);
     add_tensor_load(made);
+    add_pipeline(made);
+    add_tensor_store(made);
+    add_clusters(made);
+    add_registers_and_atomics(made);
     add_wgmmas(made);
     return made;
   }();
