@@ -328,7 +328,7 @@ barrier_cluster_sync();
 for (u32 round = 0; round < 3; ++round) {
   mbarrier_arrive_cluster(barrier, rank ^ 1);
   mbarrier_wait_parity(barrier, round & 1);
-  bar_sync();
+  barrier_cluster_sync();  // nobody is a round ahead of one who has yet to look at the barrier
 }
 st_global_v4_b32(out_bytes(args, 16 * (64 * block_index() + thread)), Vec4{rank, block_index(), grid_size(), thread});
 barrier_cluster_sync();
