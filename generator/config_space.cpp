@@ -38,8 +38,9 @@ bool is_of_reduced_space(const KernelConfig& config, const AttentionProblem& pro
   if (config.family == KernelFamily::sm90) {
     const bool tiles = in(config.block_kv, {64, 80, 96, 128, 160, 192}) && in(config.stages, {2, 3});
     const bool persistent = config.persistence == Persistence::on_demand && config.q_stages == 2;
-    return tiles && config.overlap == Overlap::within && config.rescale_threshold > 0 && !config.whole_tiles &&
-           config.ctas_per_sm == 1 && !config.q_in_registers &&
+    return tiles && config.overlap == Overlap::within && !config.whole_tiles && config.ctas_per_sm == 1 &&
+           !config.q_in_registers &&
+           (problem.dtype == DataType::bf16 ? config.without_maximum : config.rescale_threshold > 0) &&
            config.tile_order == tile_orders_sm90(problem).front() && (persistent || config.persistence == Persistence::none);
   }
   const bool tiles =
@@ -90,6 +91,16 @@ std::vector<TileSource> tile_sources(const AttentionProblem& problem) {
   return sources;
 }
 
+// How a row's reference follows its scores.
+struct Reference {
+  int rescale_threshold;
+  bool without_maximum;
+};
+std::vector<Reference> references(const AttentionProblem& problem) {
+  if (problem.dtype == DataType::bf16) return {{0, false}, {8, false}, {0, true}};
+  return {{0, false}, {8, false}};
+}
+
 std::vector<KernelConfig> all_sm90_configs(const AttentionProblem& problem) {
   std::vector<KernelConfig> configs;
   KernelConfig config = default_fields(KernelFamily::sm90);
@@ -103,8 +114,9 @@ std::vector<KernelConfig> all_sm90_configs(const AttentionProblem& problem) {
           config.q_in_registers = q_in_registers;
           for (const TileOrder order : tile_orders_sm90(problem)) {
             config.tile_order = order;
-            for (const int threshold : kRescaleThresholds) {
-              config.rescale_threshold = threshold;
+            for (const Reference reference : references(problem)) {
+              config.rescale_threshold = reference.rescale_threshold;
+              config.without_maximum = reference.without_maximum;
               for (const bool whole : whole_choices(problem, config.block_q, config.block_kv)) {
                 config.whole_tiles = whole;
                 for (const TileSource& source : tile_sources(problem)) {

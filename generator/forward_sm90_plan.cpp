@@ -11,12 +11,16 @@ namespace {
 
 constexpr const char* kTemplate = "kernels/forward_sm90";
 constexpr const char* kEntry = "attune_forward";
-constexpr std::size_t kCounterBytes = sizeof(std::uint32_t);
 
 ArgumentLayout argument_layout(const KernelConfig& config) {
   using A = KernelArgument;
   std::vector<A> fields = {A::q_map, A::k_map, A::v_map, A::o, A::lse, A::o_stride_batch, A::o_stride_head, A::o_stride_row};
   if (config.persistence == Persistence::on_demand) fields.push_back(A::tile_counter);
+  if (config.without_maximum) {
+    for (const A field : {A::q, A::k, A::q_stride_batch, A::q_stride_head, A::q_stride_row, A::k_stride_batch,
+                          A::k_stride_head, A::k_stride_row, A::recomputed_blocks})
+      fields.push_back(field);
+  }
   for (const A field : {A::batch, A::heads_q, A::group_size, A::seq_q, A::seq_kv, A::query_tiles, A::tiles, A::mask_offset,
                         A::softmax_scale, A::softmax_scale_log2})
     fields.push_back(field);
@@ -46,8 +50,11 @@ std::string forward_sm90_templates_hash(const TemplateSet& templates, KernelTarg
   return templates.hash_of(kTemplate, {{"target", std::string(to_string(target))}});
 }
 
-std::size_t forward_sm90_workspace_bytes(const KernelConfig& config) {
-  return config.persistence == Persistence::on_demand ? kCounterBytes : 0;
+void describe_forward_sm90_workspace(const KernelConfig& config, KernelPlan* plan) {
+  if (config.persistence != Persistence::on_demand && !config.without_maximum) return;
+  plan->workspace_bytes = kCounterBytes;
+  plan->workspace_zeroed = true;
+  if (config.without_maximum) plan->counters.push_back({"recomputed blocks", kRecomputedBlocksOffset});
 }
 
 TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const KernelConfig& config,
@@ -79,7 +86,9 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   bindings.set("barrier_offset", static_cast<std::int64_t>(shape.barrier_offset));
 
   bindings.set("tiles", tiles_partial(config.persistence));
-  bindings.set("reference", "maximum");
+  bindings.set("reference", config.without_maximum ? "free" : "maximum");
+  bindings.set("score_source", config.without_maximum ? "global" : "none");
+  bindings.set("anchor_keys", config.without_maximum ? 1 : 0);
   bindings.set("walk", config.overlap == Overlap::none ? "serial" : "overlapped");
   bindings.set("query_operand", config.q_in_registers ? "query_registers" : "query_shared");
   bindings.lists["wgmma_shapes"] = wgmma_shapes({config.block_kv, problem.head_dim});

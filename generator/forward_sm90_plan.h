@@ -15,10 +15,12 @@ namespace attune {
 TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const KernelConfig& config,
                                        const DeviceSpec& device, const TemplateSet& templates, KernelTarget target);
 
-/// The plan's only launch, and the bytes of workspace that it takes, zeroed.
+/// The one launch of a forward plan of the sm90 family.
 KernelLaunch forward_sm90_launch(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                                  const TemplateSet& templates, KernelTarget target);
-std::size_t forward_sm90_workspace_bytes(const KernelConfig& config);
+
+/// Its workspace: the number of the next tile, and counters.
+void describe_forward_sm90_workspace(const KernelConfig& config, KernelPlan* plan);
 
 /// Of the templates that kernels of this family are made of.
 std::string forward_sm90_templates_hash(const TemplateSet& templates, KernelTarget target);

@@ -71,8 +71,7 @@ KernelPlan generate(const AttentionProblem& problem, const KernelConfig& config,
       break;
     case KernelFamily::sm90:
       plan.launches.push_back(forward_sm90_launch(problem, config, device, templates, target));
-      plan.workspace_bytes = forward_sm90_workspace_bytes(config);
-      plan.workspace_zeroed = true;
+      describe_forward_sm90_workspace(config, &plan);
       break;
   }
   plan.ordered_outputs = {Operand::o, Operand::lse};

@@ -148,6 +148,10 @@ std::vector<std::string> infeasibility_sm90(const AttentionProblem& problem, con
     reasons.push_back(fmt::format("align{}: TMA copies rows that start at multiples of 16 bytes; family sm80 takes others",
                                   problem.alignment));
   }
+  if (config.without_maximum && problem.dtype != DataType::bf16)
+    reasons.push_back("nomax: P may reach 2^100, which only bf16 holds");
+  if (config.without_maximum && config.rescale_threshold != 0)
+    reasons.push_back(fmt::format("nomax rescale{}: nothing is compared with a threshold", config.rescale_threshold));
   check_warpgroups(config, &reasons);
   check_tile(config, &reasons);
   if (!reasons.empty()) return reasons;

@@ -18,7 +18,7 @@ constexpr std::string_view kCommonWords =
     "rescaleN (threshold in powers of two), whole (lengths are multiples of the tiles), ctaN (CTAs per SM)";
 constexpr std::string_view kSm80Words = "wN (warps), qsmem (Q read from shared memory)";
 constexpr std::string_view kSm90Words =
-    "qreg (Q in registers), qstN (stages of Q), turns (warpgroups issue products in turns), overlap=none|within, "
+    "qreg (Q in registers), qstN (stages of Q), nomax (no row maximum in unmasked blocks), turns (warpgroups issue products in turns), overlap=none|within, "
     "persist=none|fixed|on-demand";
 constexpr KernelFamily kFamilies[] = {KernelFamily::sm80, KernelFamily::sm90};
 constexpr TileOrder kTileOrders[] = {TileOrder::rows, TileOrder::rows_reversed, TileOrder::heads,
@@ -79,6 +79,7 @@ std::string canonical_text(const KernelConfig& config) {
   if (config.whole_tiles != defaults.whole_tiles) text += " whole";
   if (config.ctas_per_sm != defaults.ctas_per_sm) text += fmt::format(" cta{}", config.ctas_per_sm);
   if (config.q_stages != defaults.q_stages) text += fmt::format(" qst{}", config.q_stages);
+  if (config.without_maximum != defaults.without_maximum) text += " nomax";
   if (config.take_turns != defaults.take_turns) text += " turns";
   if (config.overlap != defaults.overlap) text += fmt::format(" overlap={}", to_string(config.overlap));
   if (config.persistence != defaults.persistence) text += fmt::format(" persist={}", to_string(config.persistence));
@@ -123,6 +124,7 @@ KernelConfig parse_config(std::string_view text) {
   } else {
     number_words.push_back({"qst", &config.q_stages});
     flag_words.push_back({"qreg", &config.q_in_registers, true});
+    flag_words.push_back({"nomax", &config.without_maximum, true});
     flag_words.push_back({"turns", &config.take_turns, true});
   }
 

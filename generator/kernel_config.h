@@ -52,6 +52,9 @@ struct KernelConfig {
   int ctas_per_sm = 1;       ///< CTAs that must fit on an SM together: limits the registers of a thread
   // sm90 only, from here
   int q_stages = 1;         ///< tiles of Q held in shared memory: with 2 a persistent CTA loads the next one's ahead
+  /// Unmasked blocks take no maximum: a reference that is good enough is kept. bf16 only, whose exponents reach as far as
+  /// fp32's; rescale_threshold has no meaning then and is 0.
+  bool without_maximum = false;
   bool take_turns = false;  ///< warpgroups issue their products in turns instead of as they come
   Overlap overlap = Overlap::none;
   Persistence persistence = Persistence::none;
@@ -67,7 +70,7 @@ KernelConfig default_fields(KernelFamily family);
 
 /// Canonical text: "sm80 q128 kv64 w4 st2" or "sm90 q128 kv64 st2", then the words that differ from their default, in
 /// this order: "qsmem" (sm80), "qreg" (sm90), "order=rows-reversed|heads|heads-reversed", "rescale8", "whole", "cta2";
-/// of sm90 "qst2", "turns", "overlap=within", "persist=fixed|on-demand".
+/// of sm90 "qst2", "nomax", "turns", "overlap=within", "persist=fixed|on-demand".
 std::string canonical_text(const KernelConfig& config);
 
 /// The inverse of canonical_text; the family comes first, other words in any order, omitted ones have their default.

@@ -84,6 +84,8 @@ ArgumentFact fact(KernelArgument argument) {
       return {"tiles", "i32", 4};
     case KernelArgument::tile_counter:
       return {"tile_counter", "u32*", 8};
+    case KernelArgument::recomputed_blocks:
+      return {"recomputed_blocks", "u32*", 8};
     case KernelArgument::q_map:
       return {"q_map", "TensorMap", kTensorMapBytes};
     case KernelArgument::k_map:

@@ -17,6 +17,9 @@ namespace attune {
 enum class KernelTarget { cuda, emulator };
 std::string_view to_string(KernelTarget target);  ///< "cuda", "emulator": as templates name their parts
 
+/// Where KernelArgument::tile_counter and recomputed_blocks point to in a workspace that holds them.
+constexpr std::size_t kTileCounterOffset = 0, kRecomputedBlocksOffset = 4, kCounterBytes = 8;
+
 /// A tensor that a kernel reads or writes.
 enum class Operand { q, k, v, o, lse };
 std::string_view to_string(Operand operand);
@@ -54,7 +57,8 @@ enum class KernelArgument {
   softmax_scale,
   softmax_scale_log2,  // float: scale and scale * log2(e)
   tiles,               // int32: query_tiles * batch * heads_q
-  tile_counter,        // pointer to the launch's workspace: uint32, zero at the start
+  tile_counter,        // pointers into the launch's workspace: uint32, zero at the start
+  recomputed_blocks,
   q_map,
   k_map,
   v_map,
@@ -107,6 +111,13 @@ struct KernelLaunch {
   std::uint32_t tiles(const AttentionProblem& problem) const;  ///< of all heads and batch entries; throws as grid_x()
 };
 
+/// A uint32 in the workspace that a plan's launches count in, zero before the first: for people who ask how often a rare
+/// path was taken.
+struct WorkspaceCounter {
+  std::string name;
+  std::size_t offset = 0;  ///< in bytes
+};
+
 /// An ordered list of launches that answers a problem. Free of any device; a pure function of problem, config, device
 /// spec, templates.
 struct KernelPlan {
@@ -116,6 +127,7 @@ struct KernelPlan {
   std::vector<KernelLaunch> launches;
   std::size_t workspace_bytes = 0;
   bool workspace_zeroed = false;         ///< whether the workspace must hold zeros before the first launch
+  std::vector<WorkspaceCounter> counters;
   std::vector<Operand> ordered_outputs;  ///< outputs whose bits do not depend on scheduling
   double flops = 0;                      ///< counted, of `problem`
   double bytes = 0;                      ///< fewest bytes of device memory, of `problem`

@@ -106,7 +106,9 @@ class Packer {
       case KernelArgument::tiles:
         return put_int32(to, launch_.tiles(problem_));
       case KernelArgument::tile_counter:
-        return put(to, pointers_.workspace);
+        return put(to, pointers_.workspace + kTileCounterOffset);
+      case KernelArgument::recomputed_blocks:
+        return put(to, pointers_.workspace + kRecomputedBlocksOffset);
       case KernelArgument::q_map:
         return put_map(to, Operand::q, tensors_.q, problem_.heads_q, problem_.seq_q);
       case KernelArgument::k_map:

@@ -42,14 +42,15 @@ constexpr ConfigField kConfigFields[] = {
     {"stages", "stages (st)"},           {"q_in_registers", "Q fragments in"},
     {"tile_order", "order of tiles"},    {"rescale_threshold", "rescale threshold, powers of two"},
     {"whole_tiles", "lengths"},          {"ctas_per_sm", "CTAs that must fit on an SM"},
-    {"q_stages", "stages of Q (qst)"},   {"take_turns", "products of warpgroups"},
+    {"q_stages", "stages of Q (qst)"},   {"without_maximum", "reference of unmasked blocks"},
+    {"take_turns", "products of warpgroups"},
     {"overlap", "overlap"},              {"persistence", "persistence"},
 };
 
 Json field_values(const KernelConfig& config) {
   // A new field of a config does not compile here until the page knows it.
   const auto& [family, block_q, block_kv, warps, stages, q_in_registers, tile_order, rescale_threshold, whole_tiles,
-               ctas_per_sm, q_stages, take_turns, overlap, persistence] = config;
+               ctas_per_sm, q_stages, without_maximum, take_turns, overlap, persistence] = config;
   Json values = {to_string(family),
                  block_q,
                  block_kv,
@@ -61,6 +62,7 @@ Json field_values(const KernelConfig& config) {
                  whole_tiles ? "whole tiles" : "any",
                  ctas_per_sm,
                  q_stages,
+                 without_maximum ? "kept" : "maximum",
                  take_turns ? "in turns" : "as they come",
                  to_string(overlap),
                  to_string(persistence)};

@@ -35,6 +35,7 @@ constexpr bool kTakeTurns = ${take_turns};       // whether warpgroups issue the
 constexpr float kRescaleThreshold = ${rescale_threshold};   // in powers of two; 0: rescale at every block
 constexpr i32 kProducerRegisters = ${producer_registers}, kConsumerRegisters = ${consumer_registers};  // 0: as they are at launch
 constexpr i32 kCtasPerSm = ${ctas_per_sm};
+constexpr i32 kAnchorKeys = ${anchor_keys};       // that each row with keys has seen when unmasked blocks begin
 
 constexpr i32 kWarpgroup = 128;                  // threads
 constexpr i32 kThreads = (kConsumers + 1) * kWarpgroup;
@@ -81,7 +82,7 @@ struct QueryTile {
   }
   // Blocks of keys up to the last one that a row attends to, and those of them that it attends to as a whole.
   __device__ __forceinline__ static i32 blocks_of(const Arguments& args, i32 row) { return (last_key(args, row) + kBlockKv) / kBlockKv; }
-  __device__ __forceinline__ static i32 whole_blocks_of(const Arguments& args, i32 row) { return (last_key(args, row) + 1) / kBlockKv; }
+  __device__ __forceinline__ static i32 whole_blocks_of(const Arguments& args, i32 row) { return (last_key(args, row) + 1 - kAnchorKeys) / kBlockKv; }
 };
 
 // Where the barriers lie: full ones complete when TMA has filled a buffer, empty ones when every consumer warp has left it.
@@ -115,6 +116,7 @@ struct Barriers {
 //% include steps/tiles_${tiles}
 //% include steps/producer
 //% include steps/warpgroup_softmax
+//% include steps/score_source_${score_source}
 //% include steps/reference_${reference}
 //% include steps/warpgroup_${query_operand}
 //% include steps/consumer

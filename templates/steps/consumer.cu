@@ -70,19 +70,19 @@ struct Consumer {
   __device__ __forceinline__ void load_query() { query.load(shared + kQOffset + q.stage * kQTileBytes + index * 64 * kPanelBytes); }
   // S = Q Kᵀ
   __device__ __forceinline__ void issue_qk(ScoreFragments& s) const {
-    const u64 keys = matrix_descriptor(shared + kKOffset + k.stage * kKvTileBytes, kKvPanelStride);
+    const u32 keys = tile_place(shared + kKOffset + k.stage * kKvTileBytes, kKvPanelStride);
     wgmma_fence();
-    query.multiply<false>(s, 0, keys);
+    query.multiply<false>(s, 0, matrix_descriptor(keys));
 #pragma unroll
-    for (i32 step = 1; step < kDimSteps; ++step) query.multiply<true>(s, step, keys + column_step(step, kKvPanelStride));
+    for (i32 step = 1; step < kDimSteps; ++step) query.multiply<true>(s, step, matrix_descriptor(keys + column_step(step, kKvPanelStride)));
     wgmma_commit_group();
   }
   // O += P V
   __device__ __forceinline__ void issue_pv(OutputFragments& o, const ProbabilityFragments& p) const {
-    const u64 values = matrix_descriptor(shared + kVOffset + v.stage * kKvTileBytes, kKvPanelStride);
+    const u32 values = tile_place(shared + kVOffset + v.stage * kKvTileBytes, kKvPanelStride);
     wgmma_fence();
 #pragma unroll
-    for (i32 step = 0; step < kKeySteps; ++step) wgmma_rs<true, true>(o, p, step, values + row_step(step));
+    for (i32 step = 0; step < kKeySteps; ++step) wgmma_rs<true, true>(o, p, step, matrix_descriptor(values + row_step(step)));
     wgmma_commit_group();
   }
 };

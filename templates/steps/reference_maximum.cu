@@ -7,7 +7,7 @@ struct Softmax : OnlineSoftmax {
   }
 
   template <bool kMasked>
-  __device__ __forceinline__ void update(ScoreFragments& s) {
+  __device__ __forceinline__ void update(ScoreFragments& s, const ScoreSource&) {
     float largest[2], sum[2];
     largest_scores(s, largest);
     must_scale = false;
@@ -16,6 +16,8 @@ struct Softmax : OnlineSoftmax {
     row_sum[0] += sum[0];
     row_sum[1] += sum[1];
   }
+
+  __device__ __forceinline__ void follow() {}
 
  private:
   // One answer for the warp. -inf - -inf is NaN and compares false.

@@ -8,16 +8,16 @@ struct Walk {
   OutputFragments o;
 
   template <bool kFirst, bool kMasked>
-  __device__ __forceinline__ void softmax_of(i32 row, i32 block) {
+  __device__ __forceinline__ void softmax_of(i32 tile_number, i32 row, i32 block) {
     if (kMasked) mask_scores(s, args, row, block);
     if (kFirst)
       softmax.first<kMasked>(s);
     else
-      softmax.update<kMasked>(s);
+      softmax.update<kMasked>(s, {args, tile_number, row, block});
   }
   // The tile's first block: there is no product to run beside it.
   template <bool kMasked>
-  __device__ __forceinline__ void begin(i32 row, i32 block) {
+  __device__ __forceinline__ void begin(i32 tile_number, i32 row, i32 block) {
     consumer.wait_k();
     consumer.wait_turn();
     consumer.issue_qk(s);
@@ -25,11 +25,11 @@ struct Walk {
     wgmma_wait_group<0>();
     wgmma_landed(s);
     consumer.release_k();
-    softmax_of<true, kMasked>(row, block);
+    softmax_of<true, kMasked>(tile_number, row, block);
     pack_scores(s, p);
   }
   template <bool kMasked>
-  __device__ __forceinline__ void step(i32 row, i32 block) {
+  __device__ __forceinline__ void step(i32 tile_number, i32 row, i32 block) {
     consumer.wait_k();
     consumer.wait_turn();
     consumer.issue_qk(s);
@@ -39,12 +39,13 @@ struct Walk {
     wgmma_wait_group<1>();
     wgmma_landed(s);
     consumer.release_k();
-    softmax_of<false, kMasked>(row, block);
+    softmax_of<false, kMasked>(tile_number, row, block);
     wgmma_wait_group<0>();
     wgmma_landed(o);
     consumer.release_v();
     pack_scores(s, p);
     softmax.rescale(o);
+    softmax.follow();
   }
   // The product of the tile's last block.
   __device__ __forceinline__ void end() {
@@ -70,16 +71,16 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
     clear(walk.o);
     if (rows.blocks > 0) {
       i32 block = rows.blocks - 1;
-      walk.begin<kPartialBlocks>(rows.first_row, block--);
+      walk.begin<kPartialBlocks>(number, rows.first_row, block--);
       if (kPartialBlocks)
-        for (; block >= rows.whole_blocks; --block) walk.step<true>(rows.first_row, block);
-      for (; block >= 0; --block) walk.step<false>(rows.first_row, block);
+        for (; block >= rows.whole_blocks; --block) walk.step<true>(number, rows.first_row, block);
+      for (; block >= 0; --block) walk.step<false>(number, rows.first_row, block);
       walk.end();
     } else {
       walk.softmax.row_sum[0] = walk.softmax.row_sum[1] = 0;
     }
     consumer.release_q();
-    store_rows(args, tile, rows.first_row, walk.o, walk.softmax);
+    store_rows(args, QueryTile(args, computed_anew(number)), rows.first_row, walk.o, walk.softmax);
   }
   if (index == 0) consumer.wait_turn();
 }

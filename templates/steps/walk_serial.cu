@@ -8,7 +8,7 @@ struct Walk {
   OutputFragments o;
 
   template <bool kFirst, bool kMasked>
-  __device__ __forceinline__ void step(i32 row, i32 block) {
+  __device__ __forceinline__ void step(i32 tile_number, i32 row, i32 block) {
     consumer.wait_k();
     consumer.wait_turn();
     consumer.issue_qk(s);
@@ -20,7 +20,7 @@ struct Walk {
     if (kFirst)
       softmax.first<kMasked>(s);
     else
-      softmax.update<kMasked>(s);
+      softmax.update<kMasked>(s, {args, tile_number, row, block});
     pack_scores(s, p);
     if (!kFirst) softmax.rescale(o);
     consumer.wait_v();
@@ -28,6 +28,7 @@ struct Walk {
     wgmma_wait_group<0>();
     wgmma_landed(o);
     consumer.release_v();
+    if (!kFirst) softmax.follow();
   }
 };
 
@@ -45,15 +46,15 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
     clear(walk.o);
     if (rows.blocks > 0) {
       i32 block = rows.blocks - 1;
-      walk.step<true, kPartialBlocks>(rows.first_row, block--);
+      walk.step<true, kPartialBlocks>(number, rows.first_row, block--);
       if (kPartialBlocks)
-        for (; block >= rows.whole_blocks; --block) walk.step<false, true>(rows.first_row, block);
-      for (; block >= 0; --block) walk.step<false, false>(rows.first_row, block);
+        for (; block >= rows.whole_blocks; --block) walk.step<false, true>(number, rows.first_row, block);
+      for (; block >= 0; --block) walk.step<false, false>(number, rows.first_row, block);
     } else {
       walk.softmax.row_sum[0] = walk.softmax.row_sum[1] = 0;
     }
     consumer.release_q();
-    store_rows(args, tile, rows.first_row, walk.o, walk.softmax);
+    store_rows(args, QueryTile(args, computed_anew(number)), rows.first_row, walk.o, walk.softmax);
   }
   if (index == 0) consumer.wait_turn();
 }

@@ -1,9 +1,9 @@
 // Q as the A operand of Q Kᵀ: read from shared memory at each step.
 struct QueryOperand {
-  u64 descriptor;
-  __device__ __forceinline__ void load(u32 tile) { descriptor = matrix_descriptor(tile, kQPanelStride); }
+  u32 place;
+  __device__ __forceinline__ void load(u32 tile) { place = tile_place(tile, kQPanelStride); }
   template <bool kAccumulate>
   __device__ __forceinline__ void multiply(ScoreFragments& s, i32 step, u64 keys) const {
-    wgmma_ss<kAccumulate, false>(s, descriptor + column_step(step, kQPanelStride), keys);
+    wgmma_ss<kAccumulate, false>(s, matrix_descriptor(place + column_step(step, kQPanelStride)), keys);
   }
 };

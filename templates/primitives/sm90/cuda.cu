@@ -98,6 +98,12 @@ __device__ __forceinline__ void barrier_cluster_sync() {
 __device__ __forceinline__ u32 grid_size() { return gridDim.x; }
 __device__ __forceinline__ u32 atom_global_add_u32(u32* to, u32 x) { return atomicAdd(to, x); }
 
+// x, hidden from the compiler: what is derived from it is computed anew instead of being kept in registers.
+__device__ __forceinline__ i32 computed_anew(i32 x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
 // wgmma: products of a warpgroup. It runs beside the threads that issue it: registers of d and a, and the shared memory that descriptors
 // name, are its own from the issue until a wait_group that covers it.
 // Orders accesses to registers before it with products after it.

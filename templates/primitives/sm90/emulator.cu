@@ -70,6 +70,8 @@ inline u32 atom_global_add_u32(u32* to, u32 x) {
   return __atomic_fetch_add(static_cast<u32*>(emulator.global_memory("atom_global_add_u32", to, sizeof(u32), true)), x, __ATOMIC_RELAXED);
 }
 
+inline i32 computed_anew(i32 x) { return x; }
+
 // wgmma: products of a warpgroup. It runs beside the threads that issue it: registers of d and a, and the shared memory that descriptors
 // name, are its own from the issue until a wait_group that covers it. The arrays of d and a must live until then.
 // Orders accesses to registers before it with products after it.
