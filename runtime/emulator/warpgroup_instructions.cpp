@@ -10,18 +10,63 @@
 namespace attune {
 namespace {
 
-typedef double Columns __attribute__((vector_size(4 * sizeof(double))));
-typedef float FloatColumns __attribute__((vector_size(4 * sizeof(float))));
+// Eight columns. Never passed by value: where they travel depends on the processor.
+typedef double Columns __attribute__((vector_size(8 * sizeof(double))));
+typedef float FloatColumns __attribute__((vector_size(8 * sizeof(float))));
 
-// By reference: a vector of this size is returned in another way where AVX is at hand.
-void load_columns(Columns& columns, const float* from) {
-  FloatColumns rounded;
-  std::memcpy(&rounded, from, sizeof rounded);
-  columns = __builtin_convertvector(rounded, Columns);
+// kRows rows at once are as many independent sums.
+template <std::uint32_t kRows>
+__attribute__((always_inline)) inline void multiply_add_rows(float* values, std::uint32_t n, bool accumulate,
+                                                             const WarpgroupOperands& operands) {
+  for (std::uint32_t column = 0; column < n; column += 8) {
+    for (std::uint32_t row = 0; row < 64; row += kRows) {
+      Columns sums[kRows] = {};
+      FloatColumns rounded;
+      float* d = values + row * n + column;
+      if (accumulate) {
+#pragma GCC unroll 8
+        for (std::uint32_t r = 0; r < kRows; ++r) {
+          std::memcpy(&rounded, d + r * n, sizeof rounded);
+          sums[r] = __builtin_convertvector(rounded, Columns);
+        }
+      }
+      for (std::uint32_t k = 0; k < 16; ++k) {
+        Columns b;
+        std::memcpy(&b, &operands.b[k][column], sizeof b);
+#pragma GCC unroll 8
+        for (std::uint32_t r = 0; r < kRows; ++r) sums[r] += operands.a[row + r][k] * b;
+      }
+#pragma GCC unroll 8
+      for (std::uint32_t r = 0; r < kRows; ++r) {
+        rounded = __builtin_convertvector(sums[r], FloatColumns);
+        std::memcpy(d + r * n, &rounded, sizeof rounded);
+      }
+    }
+  }
 }
-void store_columns(float* to, const Columns& columns) {
-  const FloatColumns rounded = __builtin_convertvector(columns, FloatColumns);
-  std::memcpy(to, &rounded, sizeof rounded);
+
+// For several processors. All give the same bits: the products are exact, so that a fused sum rounds as a separate one,
+// and each element has its own sum.
+using MultiplyAdd = void(float*, std::uint32_t, bool, const WarpgroupOperands&);
+void multiply_add_anywhere(float* values, std::uint32_t n, bool accumulate, const WarpgroupOperands& operands) {
+  multiply_add_rows<2>(values, n, accumulate, operands);
+}
+#if defined(__x86_64__)
+__attribute__((target("avx2,fma"))) void multiply_add_avx2(float* values, std::uint32_t n, bool accumulate,
+                                                           const WarpgroupOperands& operands) {
+  multiply_add_rows<4>(values, n, accumulate, operands);
+}
+__attribute__((target("avx512f"))) void multiply_add_avx512(float* values, std::uint32_t n, bool accumulate,
+                                                            const WarpgroupOperands& operands) {
+  multiply_add_rows<8>(values, n, accumulate, operands);
+}
+#endif
+MultiplyAdd* fastest_multiply_add() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f")) return multiply_add_avx512;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return multiply_add_avx2;
+#endif
+  return multiply_add_anywhere;
 }
 
 template <bool kBf16>
@@ -132,36 +177,9 @@ void unpack_a_fragments(const std::uint32_t* const* a, bool bf16, WarpgroupOpera
   (bf16 ? unpack_fragments<true> : unpack_fragments<false>)(a, to);
 }
 
-// Compiled for several processors; all give the same bits, as the products are exact and each element has its own sum.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-__attribute__((target_clones("arch=haswell", "default")))
-#endif
 void warpgroup_multiply_add(float* values, std::uint32_t n, bool accumulate, const WarpgroupOperands& operands) {
-  for (std::uint32_t column = 0; column < n; column += 8) {
-    for (std::uint32_t row = 0; row < 64; row += 4) {  // four rows at once: eight independent sums
-      Columns sums[4][2] = {};
-      float* d = values + row * n + column;
-      if (accumulate) {
-        for (std::uint32_t r = 0; r < 4; ++r) {
-          load_columns(sums[r][0], d + r * n);
-          load_columns(sums[r][1], d + r * n + 4);
-        }
-      }
-      for (std::uint32_t k = 0; k < 16; ++k) {
-        Columns left, right;
-        std::memcpy(&left, &operands.b[k][column], sizeof left);
-        std::memcpy(&right, &operands.b[k][column + 4], sizeof right);
-        for (std::uint32_t r = 0; r < 4; ++r) {
-          sums[r][0] += operands.a[row + r][k] * left;
-          sums[r][1] += operands.a[row + r][k] * right;
-        }
-      }
-      for (std::uint32_t r = 0; r < 4; ++r) {
-        store_columns(d + r * n, sums[r][0]);
-        store_columns(d + r * n + 4, sums[r][1]);
-      }
-    }
-  }
+  static MultiplyAdd* const multiply_add = fastest_multiply_add();
+  multiply_add(values, n, accumulate, operands);
 }
 
 void gather_registers(const float* const* d, std::uint32_t n, float* values) {
