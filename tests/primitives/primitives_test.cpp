@@ -1,7 +1,9 @@
+#include <map>
 #include <regex>
 #include <set>
 
 #include "generator/template_set.h"
+#include "generator/wgmma_shapes.h"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/nvrtc_compiler.h"
 #include "runtime/emulator/emulator_device.h"
@@ -102,6 +104,24 @@ TEST_CASE("every primitive is in both targets and in a test", "[nogpu]") {
     }
   }
   CHECK(found > 30);
+}
+
+TEST_CASE("items of wgmma_shapes are each N once, ascending", "[nogpu]") {
+  const auto shapes = wgmma_shapes({64, 8, 64});
+  REQUIRE(shapes.size() == 2);
+  CHECK(shapes[0].at("n") == "8");
+  CHECK(shapes[0].at("registers") == "4");
+  CHECK(shapes[0].at("operands") == "%0, %1, %2, %3");
+  CHECK(shapes[0].at("outputs") == "\"+f\"(d[0]), \"+f\"(d[1]), \"+f\"(d[2]), \"+f\"(d[3])");
+  CHECK(shapes[0].at("operand0") == "4");
+  CHECK(shapes[0].at("operand6") == "10");
+  CHECK(shapes[1].at("n") == "64");
+  CHECK(shapes[1].at("operand0") == "32");
+  CHECK(wgmma_shapes({80}, KernelTarget::emulator).front() ==
+        std::map<std::string, std::string>{{"n", "80"}, {"registers", "40"}});
+  for (const int n : {0, 12, 264, -8}) {
+    CHECK_THROWS_WITH(wgmma_shapes({8, n}), ContainsSubstring("wgmma has no shape m64n" + std::to_string(n) + "k16"));
+  }
 }
 
 }  // namespace attune::tests

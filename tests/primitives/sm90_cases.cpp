@@ -396,6 +396,12 @@ out_u32(args, thread, thread);
                    {},
                    384 * 4,
                    exactly(threads)});
+  cases.push_back(
+      {"computed_anew",
+       sm90_kernel("out_u32(args, thread, static_cast<u32>(computed_anew(static_cast<i32>(thread))));\n", 384, 0),
+       {},
+       384 * 4,
+       exactly(threads)});
   // Everyone draws a number; the counter begins at -1, as the output does.
   std::vector<std::uint32_t> drawn = {8 * 64 - 1};
   for (std::uint32_t i = 0; i < 8 * 64; ++i) drawn.push_back(i);
