@@ -33,7 +33,7 @@ template <typename F>
 void for_each_row(const TensorCopy& copy, const F& f) {
   const EmulatedTensorMap& map = copy.map;
   const auto inside = [&](std::size_t dim, std::int64_t at) {
-    return at >= 0 && static_cast<std::uint64_t>(at) < map.dims[dim];
+    return static_cast<std::uint64_t>(at) < map.dims[dim];  // what is negative is beyond any dim
   };
   const std::int64_t begin = std::max<std::int64_t>(copy.at[0], 0);
   const std::int64_t end =
@@ -490,6 +490,14 @@ void CtaGroup::tensor_load(const char* name, std::uint32_t to, const void* map, 
     Cta& cta = cta_of_cluster(name, static_cast<std::uint32_t>(std::countr_zero(left)));
     Mbarrier& full = find_mbarrier(name, cta, barrier, true);
     check_overwritten(name, cta, to, bytes);
+    for (const Mbarrier& other : cta.sm90.barriers) {
+      for (const TensorCopy& load : other.loads) {
+        if (to < load.shared + load.map.box_bytes() && load.shared < to + bytes) {
+          fail(fmt::format("{} to {}, where a {} of thread {} to {} is still under way", name, place(to), load.name,
+                           load.thread, place(load.shared)));
+        }
+      }
+    }
     for (std::uint32_t i = granule_of(to); i < granule_of(to) + granules; ++i) {
       Granule& granule = cta.sm90.granules[i];
       if (granule.barrier) {

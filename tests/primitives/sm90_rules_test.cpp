@@ -218,10 +218,45 @@ TEST_CASE("a load that nobody waits for is reported when its CTA exits", "[emula
                                "nobody has waited for it on the mbarrier at +0x3000"));
 }
 
+TEST_CASE("loads do not overtake one another", "[emulator]") {
+  CHECK_THAT(message_of({kFullBarrier + "if (thread == 0) {\nmbarrier_arrive_expect_tx(full, 2048);\n" + kLoad + kLoad +
+                         "}\nmbarrier_wait_parity(full, 0);\n"},
+                        kLazy),
+             ContainsSubstring("cp_async_bulk_tensor_4d_load to +0x0, where a cp_async_bulk_tensor_4d_load of thread 0 "
+                               "to +0x0 is still under way"));
+}
+
+TEST_CASE("every CTA of a grid of clusters runs once, whatever the number of host threads", "[emulator]") {
+  for (const EmulatorOptions& mode : emulator_modes()) {
+    for (const int threads : {1, 3, 64}) {
+      for (const int cluster : {1, 2, 8}) {
+        for (const std::uint32_t clusters : {1u, 5u, 40u}) {
+          EmulatorOptions options = mode;
+          options.threads = threads;
+          const std::uint32_t grid = clusters * static_cast<std::uint32_t>(cluster);
+          TestKernel kernel{
+              "barrier_cluster_sync();\nif (thread == 0) out_u32(args, block_index(), 8 * block_index() + "
+              "cluster_cta_rank());\nbarrier_cluster_sync();\n",
+              64, 0, grid};
+          kernel.sm90 = true;
+          kernel.cluster = cluster;
+          const auto written = values_of<std::uint32_t>(
+              run_kernel(make_emulator_device(find_device("h200"), options), kernel, {}, 4 * grid));
+          std::size_t right = 0;
+          for (std::uint32_t i = 0; i < grid; ++i)
+            right += written[i] == 8 * i + i % static_cast<std::uint32_t>(cluster);
+          CHECK(right == grid);
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("data that TMA has not landed is NaN in lazy mode", "[emulator]") {
   for (const bool waits : {false, true}) {
-    TestKernel kernel{kFullBarrier + "if (thread == 0) {\nmbarrier_arrive_expect_tx(full, 1024);\n" + kLoad +
-                          "}\nbar_sync();\n" + (waits ? "mbarrier_wait_parity(full, 0);\n" : "") +
+    TestKernel kernel{kFullBarrier + "st_shared_b32(shared_base() + 4 * thread, 7);\nbar_sync();\n" +
+                          "if (thread == 0) {\nmbarrier_arrive_expect_tx(full, 1024);\n" + kLoad + "}\nbar_sync();\n" +
+                          (waits ? "mbarrier_wait_parity(full, 0);\n" : "") +
                           "out_u32(args, thread, ld_shared_b32(shared_base() + 4 * thread));\nbar_sync();\n"
                           "mbarrier_wait_parity(full, 0);\n",
                       32, 16384};
