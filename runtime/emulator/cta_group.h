@@ -212,7 +212,8 @@ class CtaGroup {
   MatrixOperand operand(const char* name, const char* which, std::uint64_t descriptor, std::uint32_t rows,
                         bool mn_major);
   void issue(Warpgroup& warpgroup, Product product);
-  void complete(Warpgroup& warpgroup, const Product& product);
+  void complete(Warp& warp, std::uint64_t groups);
+  void complete_for_warp(Product& product, std::uint32_t warp);
   void multiply(const Product& product, float* values);
   void add_readers(const MatrixOperand& operand, int count);
 

@@ -12,7 +12,6 @@ namespace {
 constexpr std::uint32_t kMaxArrivals = (1u << 20) - 1;
 constexpr std::uint32_t kPollsBeforeBlocking = 1000;  // then a try_wait waits: a deadlock shows although threads spin
 constexpr std::uint32_t kTileAlignment = 128;
-constexpr std::uint32_t kWarpsOfWarpgroup = kWarpgroupThreads / kWarpLanes;
 
 std::uint32_t granule_of(std::uint32_t address) { return (address - kSharedBase) / kGranuleBytes; }
 
@@ -95,9 +94,9 @@ void CtaGroup::reset_sm90(Cta& cta) {
 void CtaGroup::exit_sm90() {
   Cta& cta = *current_->warp->cta;
   const Warpgroup& warpgroup = cta.sm90.warpgroups[current_->thread / kWarpgroupThreads];
-  if (!warpgroup.products.empty()) {
-    fail(fmt::format("it exits while {} of its warpgroup is under way: no wgmma_wait_group covers it",
-                     warpgroup.products.front().name));
+  for (const Product& product : warpgroup.products) {
+    if (product.waited >> current_->warp->index % kWarpsOfWarpgroup & 1) continue;
+    fail(fmt::format("it exits while {} of its warpgroup is under way: no wgmma_wait_group covers it", product.name));
   }
   store_now(sm90_lane().stores.size());
   Cluster& cluster = *cta.cluster;
@@ -649,6 +648,7 @@ void CtaGroup::wgmma(const char* name, float* d, std::uint32_t n, const std::uin
                            .a_descriptor = a_descriptor,
                            .b_descriptor = b_descriptor,
                            .group = lane.wgmma_groups,
+                           .waits = lane.wgmma_waits,
                            .operand = n << 8 | flags};
   warpgroup_collective(call, d, a, [&](Warpgroup& warpgroup) {
     Product product{.name = name,
@@ -671,9 +671,9 @@ void CtaGroup::issue(Warpgroup& warpgroup, Product product) {
   const std::size_t elements = std::size_t{64} * product.n;
   if (!lazy_) {
     values_.resize(elements);
-    if (product.accumulate) gather_registers(warpgroup.d.data(), product.n, values_.data());
+    if (product.accumulate) gather_registers(warpgroup.d.data(), kWarpsOfWarpgroup, product.n, values_.data());
     multiply(product, values_.data());
-    scatter_registers(values_.data(), product.n, warpgroup.d.data());
+    scatter_registers(values_.data(), kWarpsOfWarpgroup, product.n, warpgroup.d.data());
     warpgroup.products.push_back(std::move(product));
     return;
   }
@@ -685,11 +685,11 @@ void CtaGroup::issue(Warpgroup& warpgroup, Product product) {
     accumulator.d = warpgroup.d;
     accumulator.n = product.n;
     accumulator.values.resize(elements);
-    gather_registers(warpgroup.d.data(), product.n, accumulator.values.data());
+    gather_registers(warpgroup.d.data(), kWarpsOfWarpgroup, product.n, accumulator.values.data());
     for (float* d : warpgroup.d) std::memset(d, kPoison, product.n / 2 * sizeof(float));
     product.accumulator = &accumulator;
   }
-  ++product.accumulator->products;
+  for (std::uint32_t& products : product.accumulator->products) ++products;
   if (product.from_registers) {
     for (const std::uint32_t* a : product.a_fragments) product.a_at_issue.insert(product.a_at_issue.end(), a, a + 4);
   }
@@ -709,49 +709,65 @@ void CtaGroup::multiply(const Product& product, float* values) {
   warpgroup_multiply_add(values, product.n, product.accumulate, operands_);
 }
 
-void CtaGroup::complete(Warpgroup& warpgroup, const Product& product) {
-  if (lazy_) {
-    if (product.from_registers) {
-      for (std::uint32_t thread = 0; thread < kWarpgroupThreads; ++thread) {
-        if (std::memcmp(product.a_fragments[thread], &product.a_at_issue[4 * thread], 16) != 0) {
-          fail(
-              fmt::format("registers of a were touched between the issue of a {} and the wait for it, in thread {} of "
-                          "the warpgroup",
-                          product.name, thread));
-        }
-      }
-    }
-    Accumulator& accumulator = *product.accumulator;
-    multiply(product, accumulator.values.data());
-    if (--accumulator.products == 0) {
-      for (std::uint32_t thread = 0; thread < kWarpgroupThreads; ++thread) {
-        const auto* bytes = reinterpret_cast<const std::uint8_t*>(accumulator.d[thread]);
-        const std::size_t count = accumulator.n / 2 * sizeof(float);
-        if (std::all_of(bytes, bytes + count, [](std::uint8_t byte) { return byte == kPoison; })) continue;
+// As far as one warp can tell, a lazy product takes effect now. Nobody may have changed its operands until the last
+// warp has waited, so that it can be computed for all of them when the first one does.
+void CtaGroup::complete_for_warp(Product& product, std::uint32_t warp) {
+  const std::uint32_t first = warp * kWarpLanes;  // thread of the warpgroup
+  if (product.from_registers) {
+    for (std::uint32_t thread = first; thread < first + kWarpLanes; ++thread) {
+      if (std::memcmp(product.a_fragments[thread], &product.a_at_issue[4 * thread], 16) != 0) {
         fail(
-            fmt::format("the accumulator was touched between the issue of a {} and the wait for it, in thread {} of "
+            fmt::format("registers of a were touched between the issue of a {} and the wait for it, in thread {} of "
                         "the warpgroup",
                         product.name, thread));
       }
-      scatter_registers(accumulator.values.data(), accumulator.n, accumulator.d.data());
-      warpgroup.accumulators.remove_if([&](const Accumulator& other) { return &other == &accumulator; });
     }
   }
-  add_readers(product.a, -1);
-  add_readers(product.b, -1);
+  Accumulator& accumulator = *product.accumulator;
+  if (!product.computed) multiply(product, accumulator.values.data());
+  product.computed = true;
+  if (--accumulator.products[warp] != 0) return;
+  for (std::uint32_t thread = first; thread < first + kWarpLanes; ++thread) {
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(accumulator.d[thread]);
+    const std::size_t count = accumulator.n / 2 * sizeof(float);
+    if (std::all_of(bytes, bytes + count, [](std::uint8_t byte) { return byte == kPoison; })) continue;
+    fail(
+        fmt::format("the accumulator was touched between the issue of a {} and the wait for it, in thread {} of the "
+                    "warpgroup",
+                    product.name, thread));
+  }
+  scatter_registers(&accumulator.values[std::size_t{16} * warp * accumulator.n], 1, accumulator.n,
+                    &accumulator.d[first]);
+}
+
+// A warp has waited for the products of all groups before `groups`.
+void CtaGroup::complete(Warp& warp, std::uint64_t groups) {
+  Warpgroup& warpgroup = warp.cta->sm90.warpgroups[warp.index / kWarpsOfWarpgroup];
+  const std::uint32_t index = warp.index % kWarpsOfWarpgroup;
+  for (Product& product : warpgroup.products) {
+    if (product.group >= groups) break;
+    if (product.waited >> index & 1) continue;
+    if (lazy_) complete_for_warp(product, index);
+    product.waited |= 1u << index;
+  }
+  while (!warpgroup.products.empty() && warpgroup.products.front().waited == (1u << kWarpsOfWarpgroup) - 1) {
+    add_readers(warpgroup.products.front().a, -1);
+    add_readers(warpgroup.products.front().b, -1);
+    warpgroup.products.pop_front();
+  }
+  warpgroup.accumulators.remove_if([](const Accumulator& accumulator) {
+    return std::all_of(accumulator.products.begin(), accumulator.products.end(), [](auto n) { return n == 0; });
+  });
 }
 
 void CtaGroup::wgmma_wait(const char* name, std::uint32_t pending_groups) {
   Sm90Lane& lane = sm90_lane();
   lane.wgmma_fenced = false;
+  ++lane.wgmma_waits;
   const std::uint64_t groups = lane.wgmma_groups;
-  warpgroup_collective(
-      {.name = name, .group = groups, .operand = pending_groups}, nullptr, nullptr, [&](Warpgroup& warpgroup) {
-        while (!warpgroup.products.empty() && warpgroup.products.front().group + pending_groups < groups) {
-          complete(warpgroup, warpgroup.products.front());
-          warpgroup.products.pop_front();
-        }
-      });
+  collective(name, groups << 8 | pending_groups, {}, [&](Warp& warp) {
+    if (groups > pending_groups) complete(warp, groups - pending_groups);
+  });
 }
 
 }  // namespace attune

@@ -14,6 +14,7 @@ namespace attune {
 struct Lane;
 
 constexpr std::uint32_t kWarpgroupThreads = 128;
+constexpr std::uint32_t kWarpsOfWarpgroup = 4;
 constexpr std::uint32_t kGranuleBytes = 16;  // of shared memory: what accesses of both proxies are recorded by
 constexpr std::uint32_t kNamedBarriers = 16;
 constexpr std::uint32_t kMaxThreads = 1024;
@@ -61,6 +62,7 @@ struct WarpgroupCall {
   const char* name = nullptr;
   std::uint64_t a_descriptor = 0, b_descriptor = 0;
   std::uint64_t group = 0;    // wgmma groups committed before
+  std::uint64_t waits = 0;    // and waited for
   std::uint32_t operand = 0;  // N and flags, or the argument of another collective
   bool operator==(const WarpgroupCall&) const = default;
 };
@@ -72,11 +74,11 @@ using WarpgroupFragments = std::array<const std::uint32_t*, kWarpgroupThreads>;
 struct Accumulator {
   WarpgroupRegisters d{};
   std::uint32_t n = 0;
-  std::uint32_t products = 0;  // under way
+  std::array<std::uint32_t, kWarpsOfWarpgroup> products{};  // under way, as far as each warp has waited
   std::vector<float> values;
 };
 
-// A wgmma under way: issued, and covered by no wait_group yet.
+// A wgmma under way: issued, and not yet covered by a wait_group of every warp.
 struct Product {
   const char* name = nullptr;
   std::uint32_t n = 0;
@@ -84,7 +86,9 @@ struct Product {
   MatrixOperand a{}, b{};
   WarpgroupFragments a_fragments{};
   std::vector<std::uint32_t> a_at_issue{};  // 4 per thread; lazy
-  Accumulator* accumulator = nullptr;       // lazy
+  bool computed = false;
+  std::uint32_t waited = 0;            // warps (a bit each) that a wait_group of theirs covers it for
+  Accumulator* accumulator = nullptr;  // lazy
   std::uint64_t group = 0;
 };
 
@@ -107,6 +111,7 @@ struct Sm90Lane {
   std::uint32_t named_barrier = 0;
   std::uint32_t polls = 0;  // of one barrier that has not completed, in a row
   bool wgmma_fenced = false;
+  std::uint64_t wgmma_waits = 0;
   std::uint64_t wgmma_groups = 0;       // committed
   std::vector<TensorCopy> stores;       // whose shared memory is not known to have been read, oldest first
   std::uint64_t bulk_groups = 0;        // committed

@@ -182,8 +182,8 @@ void warpgroup_multiply_add(float* values, std::uint32_t n, bool accumulate, con
   multiply_add(values, n, accumulate, operands);
 }
 
-void gather_registers(const float* const* d, std::uint32_t n, float* values) {
-  for (std::size_t thread = 0; thread < 128; ++thread) {
+void gather_registers(const float* const* d, std::uint32_t warps, std::uint32_t n, float* values) {
+  for (std::size_t thread = 0; thread < 32 * warps; ++thread) {
     float* row = values + (thread / 32 * 16 + thread % 32 / 4) * n + 2 * (thread % 4);
     const float* from = d[thread];
     for (std::size_t i = 0; i < n / 8; ++i) {
@@ -193,8 +193,8 @@ void gather_registers(const float* const* d, std::uint32_t n, float* values) {
   }
 }
 
-void scatter_registers(const float* values, std::uint32_t n, float* const* d) {
-  for (std::size_t thread = 0; thread < 128; ++thread) {
+void scatter_registers(const float* values, std::uint32_t warps, std::uint32_t n, float* const* d) {
+  for (std::size_t thread = 0; thread < 32 * warps; ++thread) {
     const float* row = values + (thread / 32 * 16 + thread % 32 / 4) * n + 2 * (thread % 4);
     float* to = d[thread];
     for (std::size_t i = 0; i < n / 8; ++i) {

@@ -44,8 +44,8 @@ void unpack_a_fragments(const std::uint32_t* const* a, bool bf16, WarpgroupOpera
 /// double precision (products of 16-bit numbers are exact there) and rounded once to fp32.
 void warpgroup_multiply_add(float* values, std::uint32_t n, bool accumulate, const WarpgroupOperands& operands);
 
-/// Moves d between the registers of 128 threads (n / 2 each) and 64 rows of n.
-void gather_registers(const float* const* d, std::uint32_t n, float* values);
-void scatter_registers(const float* values, std::uint32_t n, float* const* d);
+/// Moves d between the registers of `warps` warps (n / 2 of each thread) and their 16 rows of n each.
+void gather_registers(const float* const* d, std::uint32_t warps, std::uint32_t n, float* values);
+void scatter_registers(const float* values, std::uint32_t warps, std::uint32_t n, float* const* d);
 
 }  // namespace attune

@@ -284,7 +284,7 @@ TEST_CASE("shared memory is not overwritten while TMA or wgmma reads it", "[emul
   check_in_all_modes({kProduct + "wgmma_wait_group<1>();\nst_shared_b32(shared_base(), 1);\n" + wait},
                      "st_shared_b32 overwrites shared memory at +0x0 while a wgmma_ss");
   for (const EmulatorOptions& mode : emulator_modes()) {
-    CHECK(message_of({kProduct + wait + "st_shared_b32(shared_base(), 1);\n"}, mode) == "no error");
+    CHECK(message_of({kProduct + wait + "bar_sync();\nst_shared_b32(shared_base(), 1);\n"}, mode) == "no error");
     // A k16 step reads 32 of the 128 bytes of a row; the others are free.
     CHECK(message_of({kProduct + "st_shared_b32(shared_base() + 32, 1);\n" + wait}, mode) == "no error");
   }
@@ -308,6 +308,30 @@ TEST_CASE("shared memory is not overwritten while TMA or wgmma reads it", "[emul
            wait,
        128, 16384, 2},
       "cp_async_bulk_tensor_4d_load_multicast overwrites shared memory at +0x0 of CTA 1 while a wgmma_ss");
+}
+
+TEST_CASE("warps of a warpgroup end their products apart", "[emulator]") {
+  // The stage is given back by one warp for all of them, or by each for itself.
+  bool seen = false;
+  for (const bool by_one : {true, false}) {
+    const std::string count = by_one ? "1" : "4", who = by_one ? "thread == 0" : "thread % 32 == 0";
+    const Rule rule{"const u32 empty = shared_base() + 12288;\nif (thread == 0) mbarrier_init(empty, " + count +
+                        ");\nbar_sync();\nif (thread < 128) {\n" + kProduct + "wgmma_wait_group<0>();\nif (" + who +
+                        ") mbarrier_arrive(empty);\n} else if (thread == 128) {\nmbarrier_wait_parity(empty, 0);\n"
+                        "st_shared_b32(shared_base(), 1);\n}\n",
+                    160};
+    for (std::uint64_t seed = 0; seed < 20; ++seed) {
+      const EmulatorOptions mode{seed % 2 ? AsyncMode::lazy : AsyncMode::eager, ScheduleMode::random, seed};
+      INFO(to_string(mode));
+      const std::string message = message_of(rule, mode);
+      if (by_one) {
+        seen |= message.find("while a wgmma_ss of warpgroup 0 still reads it") != std::string::npos;
+      } else {
+        CHECK(message == "no error");
+      }
+    }
+  }
+  CHECK(seen);
 }
 
 TEST_CASE("ordinary writes are fenced before wgmma and TMA read them", "[emulator]") {
