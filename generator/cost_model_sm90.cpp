@@ -18,6 +18,10 @@ namespace attune {
 namespace {
 constexpr double kMatrixFlopsPerClock = 4096;
 constexpr double kElementsPerClock = 15, kElementsTakenByMatrix = 6;
+constexpr double kElementsPerClockWithoutMaximum = 18;
+constexpr double kLoadLatency = 950;     // of TMA from L2, under load
+constexpr int kComfortableRegisters = 30;  // beside the accumulators: with fewer the kernel spills
+constexpr double kSpillCost = 0.2;         // guess: of a step
 constexpr double kL2BytesPerClock = 27;
 constexpr double kAluPerClock = 126;
 constexpr double kMaskPerElement = 7;   // instructions; as measured of the sm80 family
@@ -67,15 +71,20 @@ CostEstimate estimate_cost_sm90(const AttentionProblem& problem, const KernelCon
   const double masked_share = steps.mean > 0 ? steps.masked / steps.mean : 0;
 
   const double matrix = 2 * elements * (padded + d) / kMatrixFlopsPerClock;
-  double elementwise = elements / kElementsPerClock + q * kRowClocks + masked_share * elements * kMaskPerElement / kAluPerClock;
-  if (config.rescale_threshold == 0) elementwise += q * d / kAluPerClock;
-  const double together = std::max(matrix, elementwise + kElementsTakenByMatrix / kElementsPerClock * matrix);
+  const double per_clock = config.without_maximum ? kElementsPerClockWithoutMaximum : kElementsPerClock;
+  double elementwise = elements / per_clock + q * kRowClocks + masked_share * elements * kMaskPerElement / kAluPerClock;
+  if (config.rescale_threshold == 0 && !config.without_maximum) elementwise += q * d / kAluPerClock;
+  const double together = std::max(matrix, elementwise + kElementsTakenByMatrix / per_clock * matrix);
   const double apart = matrix + elementwise;
   const double hidden = hidden_share(config, shape.consumers);
   const double busy = hidden * together + (1 - hidden) * apart;
   const double l2 = 4 * kv * shape.panels * shape.panel_columns / kL2BytesPerClock;
   const double exposed = kStepClocks / (shape.consumers * config.ctas_per_sm);
-  const double step = std::max(busy + exposed, l2);
+  double step = std::max(busy + exposed, l2);
+  // A stage is filled while the others are worked on.
+  step += std::max(0.0, kLoadLatency - (config.stages - 0.5) * step * config.ctas_per_sm);
+  const int limit = shape.consumer_registers > 0 ? shape.consumer_registers : shape.launch_registers;
+  if (shape.accumulator_registers > limit - kComfortableRegisters) step *= 1 + kSpillCost;
 
   CostEstimate cost;
   cost.registers = shape.launch_registers;

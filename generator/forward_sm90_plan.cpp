@@ -91,7 +91,7 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   bindings.set("anchor_keys", config.without_maximum ? 1 : 0);
   bindings.set("walk", config.overlap == Overlap::none ? "serial" : "overlapped");
   bindings.set("query_operand", config.q_in_registers ? "query_registers" : "query_shared");
-  bindings.lists["wgmma_shapes"] = wgmma_shapes({config.block_kv, problem.head_dim});
+  bindings.lists["wgmma_shapes"] = wgmma_shapes({config.block_kv, problem.head_dim}, target);
 
   const auto picture = [&](const char* name, int stages, int rows) {
     return fmt::format("{}  [{}][{}][{}][{}]", name, stages, shape.panels, rows, shape.panel_columns);

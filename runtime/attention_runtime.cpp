@@ -21,19 +21,21 @@ namespace attune {
 namespace {
 
 constexpr int kWholeAlignment = 16, kElementAlignment = 2;  // bytes
+constexpr std::int64_t kMaxStrideBytes = std::int64_t{1} << 40;
 constexpr std::size_t kMostPassedOver = 16;  // picks that do not fit or compile, until the default is taken
 constexpr int kMostCompileFailures = 3;      // each may take seconds
 
 bool is_multiple(std::int64_t value, std::int64_t of) { return value % of == 0; }
 
-// Strides of dimensions of extent 1 are never used, whatever they say.
+// Strides of dimensions of extent 1 are never used, whatever they say. Tensor maps take no negative ones, nor longer ones.
 bool rows_aligned(const TensorView& view, std::int64_t batch, std::int64_t heads, std::int64_t rows, int bytes,
                   int element_bytes) {
   const std::int64_t elements = bytes / element_bytes;
+  const auto serves = [&](std::int64_t stride, std::int64_t extent) {
+    return extent == 1 || (is_multiple(stride, elements) && stride >= 0 && stride < kMaxStrideBytes / element_bytes);
+  };
   return reinterpret_cast<std::uintptr_t>(view.data) % static_cast<std::uintptr_t>(bytes) == 0 &&
-         (batch == 1 || is_multiple(view.stride_batch, elements)) &&
-         (heads == 1 || is_multiple(view.stride_head, elements)) &&
-         (rows == 1 || is_multiple(view.stride_row, elements));
+         serves(view.stride_batch, batch) && serves(view.stride_head, heads) && serves(view.stride_row, rows);
 }
 
 void require_pointer(const TensorView& view, const char* name) {

@@ -34,7 +34,7 @@ struct Softmax : OnlineSoftmax {
     row_sum[1] += block_sum[1];
   }
 
-  // After a block, when O has been rescaled: references for the blocks to come.
+  // After a block that others follow, when O has been rescaled: references for those.
   __device__ __forceinline__ void follow() {
     if (!high) return;
     high = false;

@@ -45,7 +45,7 @@ struct Walk {
     consumer.release_v();
     pack_scores(s, p);
     softmax.rescale(o);
-    softmax.follow();
+    if (block > 0) softmax.follow();
   }
   // The product of the tile's last block.
   __device__ __forceinline__ void end() {
@@ -78,6 +78,7 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
       walk.end();
     } else {
       walk.softmax.row_sum[0] = walk.softmax.row_sum[1] = 0;
+      bar_warp_sync();
     }
     consumer.release_q();
     store_rows(args, QueryTile(args, computed_anew(number)), rows.first_row, walk.o, walk.softmax);

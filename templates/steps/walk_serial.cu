@@ -28,7 +28,7 @@ struct Walk {
     wgmma_wait_group<0>();
     wgmma_landed(o);
     consumer.release_v();
-    if (!kFirst) softmax.follow();
+    if (!kFirst && block > 0) softmax.follow();
   }
 };
 
@@ -52,6 +52,7 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
       for (; block >= 0; --block) walk.step<false, false>(number, rows.first_row, block);
     } else {
       walk.softmax.row_sum[0] = walk.softmax.row_sum[1] = 0;
+      bar_warp_sync();
     }
     consumer.release_q();
     store_rows(args, QueryTile(args, computed_anew(number)), rows.first_row, walk.o, walk.softmax);

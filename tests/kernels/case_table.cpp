@@ -15,6 +15,13 @@ struct Rows {
 };
 constexpr Rows kRows[] = {{16, 1}, {64, 4}, {128, 8}, {64, 2}, {128, 4}, {192, 4}, {96, 2}, {256, 4}};
 constexpr int kBlockKv[] = {16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 256};
+constexpr int kConsumers[] = {1, 2, 3};  // warpgroups of 64 rows, sm90
+struct Reference {
+  int rescale_threshold;
+  bool without_maximum;
+};
+constexpr Reference kReferences[] = {{0, false}, {8, false}, {0, true}};
+constexpr Placement kPlacements[] = {Placement::packed, Placement::padded, Placement::reversed};
 
 enum Factor {
   kDtype,
@@ -34,13 +41,17 @@ enum Factor {
   kStages,
   kQueryPlace,
   kTileOrder,
-  kRescale,
+  kReference,
   kCtas,
+  kQStages,      // from here on sm90's
+  kTurns,
+  kOverlap,
+  kPersistence,
   kFactors
 };
 enum MaskChoice { kNone, kBottomRight, kTopLeft, kBelow, kMasks };  // kBelow: some first queries see no key
 
-std::vector<int> factor_sizes() {
+std::vector<int> factor_sizes(KernelFamily family) {
   std::vector<int> sizes(kFactors, 2);
   sizes[kHeadDim] = std::size(kHeadDims);
   sizes[kSeqQ] = sizes[kSeqKv] = std::size(kLengths);
@@ -50,10 +61,18 @@ std::vector<int> factor_sizes() {
   sizes[kRowsFactor] = std::size(kRows);
   sizes[kBlockKvFactor] = std::size(kBlockKv);
   sizes[kStages] = sizes[kTileOrder] = 4;
+  if (family == KernelFamily::sm80) {
+    sizes[kQStages] = sizes[kTurns] = sizes[kOverlap] = sizes[kPersistence] = 1;
+  } else {
+    sizes[kAlignment] = 1;  // others are not for TMA, nor are rows from the last to the first
+    sizes[kPlacement] = 2;
+    sizes[kRowsFactor] = std::size(kConsumers);
+    sizes[kReference] = sizes[kPersistence] = 3;
+  }
   return sizes;
 }
 
-ForwardCase case_of(const FactorChoice& row) {
+ForwardCase case_of(const FactorChoice& row, KernelFamily family) {
   ForwardCase test;
   AttentionProblem& problem = test.problem;
   problem = make_problem(row[kDtype] ? DataType::fp16 : DataType::bf16, 1 + row[kBatch], 1, kLengths[row[kSeqQ]],
@@ -69,17 +88,28 @@ ForwardCase case_of(const FactorChoice& row) {
                           : row[kMask] == kTopLeft   ? 0
                                                      : -(problem.seq_q + 1) / 2;
   }
-  test.placement = static_cast<Placement>(row[kPlacement]);
+  test.placement = kPlacements[row[kPlacement]];
+  if (test.placement == Placement::reversed) problem.alignment = 2;  // what TMA cannot copy counts as unaligned
   test.with_lse = row[kLse] == 0;
   if (test.placement == Placement::padded) problem.softmax_scale = 0.3f;
   KernelConfig& config = test.config;
-  config.block_q = kRows[row[kRowsFactor]].block_q;
-  config.warps = kRows[row[kRowsFactor]].warps;
+  config = default_fields(family);
+  if (family == KernelFamily::sm80) {
+    config.block_q = kRows[row[kRowsFactor]].block_q;
+    config.warps = kRows[row[kRowsFactor]].warps;
+  } else {
+    config.block_q = 64 * kConsumers[row[kRowsFactor]];
+    config.q_stages = 1 + row[kQStages];
+    config.take_turns = row[kTurns] != 0;
+    config.overlap = static_cast<Overlap>(row[kOverlap]);
+    config.persistence = static_cast<Persistence>(row[kPersistence]);
+  }
   config.block_kv = kBlockKv[row[kBlockKvFactor]];
   config.stages = 1 + row[kStages];
   config.q_in_registers = row[kQueryPlace] == 0;
   config.tile_order = static_cast<TileOrder>(row[kTileOrder]);
-  config.rescale_threshold = row[kRescale] ? 8 : 0;
+  config.rescale_threshold = kReferences[row[kReference]].rescale_threshold;
+  config.without_maximum = kReferences[row[kReference]].without_maximum;
   config.ctas_per_sm = 1 + row[kCtas];
   return test;
 }
@@ -94,16 +124,16 @@ double work_of(const ForwardCase& test) {
 
 }  // namespace
 
-CaseTable pairwise_cases(const DeviceSpec& device, double max_work, std::uint32_t seed) {
+CaseTable pairwise_cases(const DeviceSpec& device, KernelFamily family, double max_work, std::uint32_t seed) {
   const auto allowed = [&](const FactorChoice& row) {
-    const ForwardCase test = case_of(row);
+    const ForwardCase test = case_of(row, family);
     return work_of(test) <= max_work && infeasibility(test.problem, test.config, device).empty();
   };
-  const PairwiseTable table = pairwise(factor_sizes(), allowed, seed);
+  const PairwiseTable table = pairwise(factor_sizes(family), allowed, seed);
   CaseTable cases;
   cases.impossible = table.impossible;
   for (const FactorChoice& row : table.rows) {
-    cases.cases.push_back(case_of(row));
+    cases.cases.push_back(case_of(row, family));
     cases.cases.back().seed = static_cast<std::uint32_t>(cases.cases.size());
   }
   return cases;

@@ -74,7 +74,9 @@ TensorImage make_image(const ForwardCase& test, Role role) {
         const auto at = static_cast<std::size_t>(image.index(b, h, s));
         for (std::size_t d = 0; d < static_cast<std::size_t>(dim); ++d) {
           image.used[at + d] = true;
-          if (role != Role::o) image.memory[at + d] = encode_as(problem.dtype, normal(random));
+          if (role == Role::o) continue;
+          const double loudness = role == Role::k && s == test.loud_key ? test.loudness : 1;
+          image.memory[at + d] = encode_as(problem.dtype, loudness * normal(random));
         }
       }
     }
@@ -182,6 +184,7 @@ std::string to_string(const ForwardCase& test) {
   std::ostringstream text;
   text << canonical_text(test.problem) << " | " << canonical_text(test.config) << " | "
        << placements[static_cast<int>(test.placement)] << (test.with_lse ? "" : " no-lse") << " q*" << test.q_deviation;
+  if (test.loud_key >= 0) text << " key " << test.loud_key << " *" << test.loudness;
   return text.str();
 }
 
@@ -270,6 +273,12 @@ ForwardResult run_forward(AttentionRuntime& runtime, const ForwardCase& test, co
   result.v = download<std::uint16_t>(device, v);
   result.o = download<std::uint16_t>(device, o);
   result.lse = download<float>(device, lse);
+  const std::vector<std::uint8_t> workspace_bytes = download<std::uint8_t>(device, workspace);
+  for (const WorkspaceCounter& counter : prepared->plan.counters) {
+    std::uint32_t count = 0;
+    std::memcpy(&count, workspace_bytes.data() + counter.offset, sizeof(count));
+    result.counters.push_back(count);
+  }
   return result;
 }
 

@@ -23,6 +23,8 @@ struct ForwardCase {
   Placement placement = Placement::packed;
   bool with_lse = true;
   double q_deviation = 1;  ///< standard deviation of Q; K and V have 1
+  std::int64_t loud_key = -1;  ///< a key that is multiplied by loudness, in every head; -1: none
+  double loudness = 1;
   std::uint32_t seed = 1;
 };
 std::string to_string(const ForwardCase& test);
@@ -54,6 +56,7 @@ Expected expected_forward(const ForwardCase& test, const ForwardData& data);
 struct ForwardResult {
   std::vector<std::uint16_t> q, k, v, o;  ///< whole images
   std::vector<float> lse;                 ///< with kLseGuard elements before and after
+  std::vector<std::uint32_t> counters;    ///< of the plan, in its order
 };
 constexpr std::size_t kLseGuard = 16;
 

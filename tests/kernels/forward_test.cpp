@@ -77,25 +77,36 @@ ForwardCase case_from(const std::string& problem, const std::string& config) {
   return test;
 }
 
-void check_pairwise(Devices& devices, double max_work) {
-  const CaseTable table = pairwise_cases(devices.spec(), max_work, 1);
+void check_pairwise(Devices& devices, KernelFamily family, double max_work) {
+  const CaseTable table = pairwise_cases(devices.spec(), family, max_work, 1);
   for (const ForwardCase& test : table.cases) check_case(devices, test);
 }
 
+using Configs = std::vector<const char*>;
+
+// Whether a config is for bf16 alone.
+bool is_for_bf16(const char* config) { return parse_config(config).without_maximum; }
+
 // Lengths that are multiples of the tiles, and configs that rely on it.
-void check_whole_tiles(Devices& devices) {
-  for (const char* config :
-       {"sm80 q64 kv64 w4 st2 whole", "sm80 q64 kv32 w4 st1 whole qsmem", "sm80 q128 kv64 w4 st3 rescale8 whole"}) {
+const Configs kWholeTiles = {"sm80 q64 kv64 w4 st2 whole", "sm80 q64 kv32 w4 st1 whole qsmem",
+                             "sm80 q128 kv64 w4 st3 rescale8 whole"};
+const Configs kWholeTilesSm90 = {"sm90 q64 kv64 st2 whole", "sm90 q128 kv32 st1 whole turns overlap=within",
+                                 "sm90 q128 kv64 st2 whole nomax qst2 overlap=within persist=on-demand"};
+void check_whole_tiles(Devices& devices, const Configs& configs) {
+  for (const char* config : configs) {
     for (const char* mask : {"", " causal", " causal-top-left", " causal@-70"}) {
       check_case(devices, case_from(std::string("forward bf16 b1 hq2 hkv1 sq128 skv256 d40") + mask, config));
+      if (is_for_bf16(config)) continue;
       check_case(devices, case_from(std::string("forward fp16 b2 hq1 sq256 skv64 d64") + mask, config));
     }
   }
 }
 
 // One compiled kernel for all lengths: batch, heads, lengths and strides are arguments.
-void check_one_kernel_for_many_lengths(Devices& devices) {
-  for (const char* config : {"sm80 q64 kv48 w4 st2", "sm80 q64 kv64 w4 st1 qsmem rescale8"}) {
+const Configs kManyLengths = {"sm80 q64 kv48 w4 st2", "sm80 q64 kv64 w4 st1 qsmem rescale8"};
+const Configs kManyLengthsSm90 = {"sm90 q128 kv48 st2 qst2 nomax turns overlap=within persist=on-demand"};
+void check_one_kernel_for_many_lengths(Devices& devices, const Configs& configs) {
+  for (const char* config : configs) {
     for (const std::int64_t seq_q : {1, 3, 17, 127, 129}) {
       for (const std::int64_t seq_kv : {1, 3, 17, 127, 129}) {
         ForwardCase test = case_from("forward bf16 b1 hq1 sq1 d16 causal", config);
@@ -112,9 +123,13 @@ void check_one_kernel_for_many_lengths(Devices& devices) {
 }
 
 // Scores to +-1e4: exponentials of differences of large numbers.
-void check_large_magnitudes(Devices& devices) {
+const Configs kLargeMagnitudes = {"sm80 q64 kv64 w4 st2", "sm80 q64 kv64 w4 st2 rescale8"};
+const Configs kLargeMagnitudesSm90 = {"sm90 q64 kv64 st2", "sm90 q128 kv64 st2 rescale8 overlap=within",
+                                      "sm90 q128 kv64 st2 nomax overlap=within", "sm90 q64 kv32 st2 nomax"};
+void check_large_magnitudes(Devices& devices, const Configs& configs) {
   for (const char* dtype : {"bf16", "fp16"}) {
-    for (const char* config : {"sm80 q64 kv64 w4 st2", "sm80 q64 kv64 w4 st2 rescale8"}) {
+    for (const char* config : configs) {
+      if (dtype == std::string("fp16") && is_for_bf16(config)) continue;
       for (const char* mask : {"", " causal"}) {
         ForwardCase test = case_from(std::string("forward ") + dtype + " b1 hq2 sq129 skv200 d64" + mask, config);
         test.q_deviation = 2500;  // scale * q k has this deviation: the largest of 26000 scores lie near +-1e4
@@ -127,13 +142,48 @@ void check_large_magnitudes(Devices& devices) {
 }
 
 // Rows that attend to nothing, at each end of what a tile can hold of them.
-void check_rows_that_see_nothing(Devices& devices) {
-  for (const char* config :
-       {"sm80 q64 kv64 w4 st1", "sm80 q64 kv64 w4 st3 rescale8", "sm80 q128 kv32 w4 st2 qsmem order=rows-reversed"}) {
+const Configs kRowsThatSeeNothing = {"sm80 q64 kv64 w4 st1", "sm80 q64 kv64 w4 st3 rescale8",
+                                     "sm80 q128 kv32 w4 st2 qsmem order=rows-reversed"};
+const Configs kRowsThatSeeNothingSm90 = {
+    "sm90 q64 kv64 st1", "sm90 q192 kv48 st3 rescale8 qst2 turns overlap=within persist=on-demand",
+    "sm90 q128 kv32 st2 order=rows-reversed nomax overlap=within persist=fixed"};
+void check_rows_that_see_nothing(Devices& devices, const Configs& configs) {
+  for (const char* config : configs) {
     for (const char* lengths : {"sq300 skv17", "sq129 skv64", "sq65 skv1"}) {
       for (const char* offset : {"causal", "causal@-1", "causal@-64", "causal@-1000", "causal@-2147480000"}) {
-        check_case(devices, case_from(std::string("forward fp16 b1 hq2 ") + lengths + " d40 " + offset, config));
+        const std::string dtype = is_for_bf16(config) ? "bf16" : "fp16";
+        check_case(devices, case_from("forward " + dtype + " b1 hq2 " + lengths + " d40 " + offset, config));
       }
+    }
+  }
+}
+
+// One key whose scores leap far beyond the others', met early or late in the walk; and rows whose scores are all equal. Each
+// is right for every reference, and only a leap that unmasked blocks cannot bear is computed anew.
+struct Leap {
+  std::int64_t key;
+  double loudness;
+  bool recomputes;  // without a maximum
+};
+const Configs kLeapsSm90 = {"sm90 q64 kv32 st2 rescale8", "sm90 q64 kv32 st2 nomax",
+                            "sm90 q128 kv32 st2 nomax turns overlap=within persist=on-demand"};
+void check_leaps(Devices& devices, const Configs& configs) {
+  for (const char* config : configs) {
+    for (const char* mask : {"", " causal"}) {
+      // 150 keys: the walk begins with key 149. A loudness of 14 leaps by some 2^20 to 2^60, of 200 beyond 2^200.
+      for (const Leap& leap : {Leap{3, 14, false}, {3, 200, true}, {70, 200, true}, {149, 200, false}, {149, 14, false}}) {
+        ForwardCase test = case_from(std::string("forward bf16 b1 hq1 sq150 d64") + mask, config);
+        test.loud_key = leap.key;
+        test.loudness = leap.loudness;
+        check_case(devices, test);
+        if (!is_for_bf16(config)) continue;
+        INFO(to_string(test));
+        const std::uint32_t recomputed = run_forward(*devices.runtimes[0], test, make_data(test)).counters.at(0);
+        CHECK((recomputed > 0) == leap.recomputes);
+      }
+      ForwardCase equal = case_from(std::string("forward bf16 b1 hq1 sq150 d64") + mask, config);
+      equal.q_deviation = 0;
+      check_case(devices, equal);
     }
   }
 }
@@ -203,7 +253,7 @@ void check_far_rows(const std::shared_ptr<Device>& device, bool far_rows) {
     device->synchronize(nullptr);
 
     // O is brought back into its small image, and judged there.
-    ForwardResult result{data.q.memory, data.k.memory, data.v.memory, data.o.memory, {}};
+    ForwardResult result{data.q.memory, data.k.memory, data.v.memory, data.o.memory, {}, {}};
     for (std::int64_t b = 0; b < test.problem.batch; ++b) {
       for (std::int64_t h = 0; h < test.problem.heads_q; ++h) {
         for (std::int64_t s = 0; s < test.problem.seq_q; ++s) {
@@ -222,7 +272,7 @@ void check_far_rows(const std::shared_ptr<Device>& device, bool far_rows) {
 }  // namespace
 
 TEST_CASE("the pairwise table holds every pair of problem factors", "[nogpu]") {
-  const CaseTable table = pairwise_cases(find_device("h200"), kEmulatorWork, 1);
+  const CaseTable table = pairwise_cases(find_device("h200"), KernelFamily::sm80, kEmulatorWork, 1);
   INFO(table.cases.size() << " cases");
   CHECK(table.cases.size() < 150);
   // Shared memory and registers rule out large tiles with large head dims, or with many stages, and nothing else.
@@ -241,32 +291,50 @@ TEST_CASE("the pairwise table holds every pair of problem factors", "[nogpu]") {
 
 TEST_CASE("forward is right in all modes of the emulator: pairwise over problems and configs", "[emulator]") {
   Devices devices = Devices::emulators();
-  check_pairwise(devices, kEmulatorWork);
+  check_pairwise(devices, KernelFamily::sm80, kEmulatorWork);
 }
 
 TEST_CASE("forward is right in all modes of the emulator: whole tiles", "[emulator]") {
   Devices devices = Devices::emulators();
-  check_whole_tiles(devices);
+  check_whole_tiles(devices, kWholeTiles);
 }
 
 TEST_CASE("forward is right in all modes of the emulator: one kernel for many lengths and offsets", "[emulator]") {
   Devices devices = Devices::emulators();
-  check_one_kernel_for_many_lengths(devices);
+  check_one_kernel_for_many_lengths(devices, kManyLengths);
 }
 
 TEST_CASE("forward is right in all modes of the emulator: large magnitudes", "[emulator]") {
   Devices devices = Devices::emulators();
-  check_large_magnitudes(devices);
+  check_large_magnitudes(devices, kLargeMagnitudes);
 }
 
 TEST_CASE("forward is right in all modes of the emulator: rows that see nothing", "[emulator]") {
   Devices devices = Devices::emulators();
-  check_rows_that_see_nothing(devices);
+  check_rows_that_see_nothing(devices, kRowsThatSeeNothing);
 }
 
 TEST_CASE("forward is right in all modes of the emulator: default configs", "[emulator]") {
   Devices devices = Devices::emulators();
   check_defaults(devices, 200, 1);
+}
+
+TEST_CASE("sm90 forward is right in all modes of the emulator: pairwise over problems and configs", "[emulator]") {
+  Devices devices = Devices::emulators();
+  check_pairwise(devices, KernelFamily::sm90, kEmulatorWork);
+}
+
+TEST_CASE("sm90 forward is right in all modes of the emulator: whole tiles, many lengths", "[emulator]") {
+  Devices devices = Devices::emulators();
+  check_whole_tiles(devices, kWholeTilesSm90);
+  check_one_kernel_for_many_lengths(devices, kManyLengthsSm90);
+}
+
+TEST_CASE("sm90 forward is right in all modes of the emulator: large magnitudes, leaps, rows that see nothing", "[emulator]") {
+  Devices devices = Devices::emulators();
+  check_large_magnitudes(devices, kLargeMagnitudesSm90);
+  check_leaps(devices, kLeapsSm90);
+  check_rows_that_see_nothing(devices, kRowsThatSeeNothingSm90);
 }
 
 TEST_CASE("forward is right on the emulator at length 1000 and head dim 256", "[emulator]") {
@@ -283,32 +351,48 @@ TEST_CASE("forward reaches rows beyond 2^31 elements on the emulator", "[emulato
 
 TEST_CASE("forward is right on the GPU: pairwise over problems and configs", "[gpu]") {
   Devices devices = Devices::gpu();
-  check_pairwise(devices, kEmulatorWork);
+  check_pairwise(devices, KernelFamily::sm80, kEmulatorWork);
 }
 
 TEST_CASE("forward is right on the GPU: whole tiles", "[gpu]") {
   Devices devices = Devices::gpu();
-  check_whole_tiles(devices);
+  check_whole_tiles(devices, kWholeTiles);
 }
 
 TEST_CASE("forward is right on the GPU: one kernel for many lengths and offsets", "[gpu]") {
   Devices devices = Devices::gpu();
-  check_one_kernel_for_many_lengths(devices);
+  check_one_kernel_for_many_lengths(devices, kManyLengths);
 }
 
 TEST_CASE("forward is right on the GPU: large magnitudes", "[gpu]") {
   Devices devices = Devices::gpu();
-  check_large_magnitudes(devices);
+  check_large_magnitudes(devices, kLargeMagnitudes);
 }
 
 TEST_CASE("forward is right on the GPU: rows that see nothing", "[gpu]") {
   Devices devices = Devices::gpu();
-  check_rows_that_see_nothing(devices);
+  check_rows_that_see_nothing(devices, kRowsThatSeeNothing);
 }
 
 TEST_CASE("forward is right on the GPU: default configs", "[gpu]") {
   Devices devices = Devices::gpu();
   check_defaults(devices, 1000, 2);
+}
+
+TEST_CASE("sm90 forward is right on the GPU", "[gpu]") {
+  Devices devices = Devices::gpu();
+  if (devices.spec().compute_major != 9) {
+    WARN("skipped: " << devices.spec().name << " is no Hopper GPU");
+    return;
+  }
+  check_pairwise(devices, KernelFamily::sm90, kEmulatorWork);
+  check_whole_tiles(devices, kWholeTilesSm90);
+  check_one_kernel_for_many_lengths(devices, kManyLengthsSm90);
+  check_large_magnitudes(devices, kLargeMagnitudesSm90);
+  check_leaps(devices, kLeapsSm90);
+  check_rows_that_see_nothing(devices, kRowsThatSeeNothingSm90);
+  check_case(devices, case_from("forward bf16 b1 hq8 hkv2 sq5000 skv3007 d128 causal",
+                                "sm90 q192 kv80 st3 qst2 nomax turns overlap=within persist=on-demand"));
 }
 
 TEST_CASE("forward is right on the GPU: long sequences, and more CTAs than 65535", "[gpu]") {
@@ -339,6 +423,21 @@ TEST_CASE("NVRTC compiles default configs of all head dims with hardly a spill",
         const bool many_addresses = head_dim == 112 || head_dim == 240;
         CHECK(resources.spill_bytes <= (many_addresses ? 512 : 64));
         CHECK(resources.registers > 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("NVRTC compiles sm90 kernels of all head dims: no wgmma serialized, no spill", "[nvrtc]") {
+  for (const int head_dim : {8, 16, 40, 64, 72, 96, 128, 160, 192, 256}) {
+    for (const MaskKind mask : {MaskKind::none, MaskKind::causal}) {
+      const AttentionProblem problem = make_problem(DataType::bf16, 1, 1, 1000, head_dim, mask);
+      for (const char* config : {"sm90 q128 kv64 st2 nomax turns overlap=within persist=on-demand", "sm90 q128 kv64 st2"}) {
+        const KernelPlan plan = generate(problem, parse_config(config), find_device("h200"));
+        INFO(canonical_text(problem) << " | " << config);
+        const KernelResources resources = compile_with_nvrtc(plan.launches.front()).resources;
+        CHECK(resources.spill_bytes == 0);
+        CHECK(resources.advisories.empty());
       }
     }
   }

@@ -40,7 +40,8 @@ struct ForwardTensors {
 /// Strides of a packed tensor in problem.layout, `data` null.
 TensorView packed_view(const AttentionProblem& problem, Operand operand);
 
-/// 16 if every row of the four tensors starts at a multiple of 16 bytes, else 2.
+/// 16 if every row of the four tensors starts at a multiple of 16 bytes and no stride is negative or 2^40 bytes or more
+/// (TMA copies no others), else 2.
 int alignment_of(const ForwardTensors& tensors, const AttentionProblem& problem);
 
 /// A plan with its kernels loaded: what a repeated call launches.
