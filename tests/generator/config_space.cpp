@@ -78,6 +78,24 @@ TEST_CASE("tile orders by mask", "[nogpu]") {
   CHECK(orders(MaskKind::none) == std::set<TileOrder>{TileOrder::rows, TileOrder::heads});
 }
 
+TEST_CASE("Hopper's space joins both families, others' has but one", "[nogpu]") {
+  const auto families = [](const AttentionProblem& problem, const char* device, SpaceExtent extent) {
+    std::set<KernelFamily> found;
+    for (const Candidate& candidate : config_space(problem, find_device(device), extent)) {
+      if (candidate.feasible()) found.insert(candidate.config.family);
+    }
+    return found;
+  };
+  AttentionProblem problem = make_problem(DataType::bf16, 1, 8, 512, 72, MaskKind::causal);
+  for (const SpaceExtent extent : {SpaceExtent::whole, SpaceExtent::reduced}) {
+    CHECK(families(problem, "h200", extent) == std::set<KernelFamily>{KernelFamily::sm80, KernelFamily::sm90});
+    CHECK(families(problem, "a100", extent) == std::set<KernelFamily>{KernelFamily::sm80});
+    CHECK(families(problem, "sm_100", extent) == std::set<KernelFamily>{KernelFamily::sm80});
+  }
+  problem.alignment = 2;
+  CHECK(families(problem, "h200", SpaceExtent::whole) == std::set<KernelFamily>{KernelFamily::sm80});
+}
+
 TEST_CASE("every head dim has a space on every device", "[nogpu]") {
   for (const DeviceSpec& device : known_devices()) {
     for (const int head_dim : {8, 40, 72, 256}) {

@@ -27,6 +27,9 @@ constexpr Golden kGoldens[] = {
     {"forward_fp16_d72_unaligned", "fp16 sq1000 d72 align2", "sm80 q64 kv48 w4 st2", "a100"},
     {"forward_bf16_d256", "sq4096 d256", "sm80 q128 kv32 w8 st1 qsmem order=heads", "rtx4090"},
     {"forward_bf16_d8_three_stages", "sq100 d8 causal", "sm80 q16 kv16 w1 st3", "l4"},
+    {"forward_sm90_bf16_d128_causal", "sq4096 d128 causal",
+     "sm90 q192 kv80 st3 order=heads-reversed qst2 nomax turns overlap=within persist=on-demand", "h200"},
+    {"forward_sm90_fp16_d72", "fp16 sq1000 d72", "sm90 q128 kv64 st2 qreg rescale8", "h100"},
     {"reference_fp16_d40_causal", "fp16 sq100 d40 causal", nullptr, "a100"},
 };
 

@@ -86,6 +86,34 @@ TEST_CASE("whole tiles need lengths that are multiples of them", "[nogpu]") {
   CHECK(infeasibility(problem, config, find_device("a100")).empty());
 }
 
+TEST_CASE("what an sm90 config may be", "[nogpu]") {
+  const auto hopper = [](const std::string& config, int head_dim = 64) { return reasons(config, head_dim, "h200"); };
+  CHECK(hopper("sm90 q128 kv128 st2 overlap=within", 128).empty());
+  CHECK(hopper("sm90 q192 kv80 st3 qst2 nomax turns overlap=within persist=on-demand", 128).empty());
+  CHECK(hopper("sm90 q128 kv80 st2 overlap=within", 256).empty());
+  CHECK_THAT(reasons("sm90 q128 kv64 st2"), ContainsSubstring("compute capability 8.0; family sm90 needs 9.0"));
+  CHECK_THAT(reasons("sm90 q128 kv64 st2", 64, "sm_100"), ContainsSubstring("family sm90 needs 9.0"));
+  CHECK_THAT(hopper("sm90 q96"), ContainsSubstring("q96: each consumer warpgroup owns 64 queries"));
+  CHECK_THAT(hopper("sm90 q256"), ContainsSubstring("multiple of 64 up to 192"));
+  CHECK_THAT(hopper("sm90 q128 kv40"), ContainsSubstring("kv40"));
+  CHECK_THAT(hopper("sm90 q128 st5"), ContainsSubstring("st5"));
+  CHECK_THAT(hopper("sm90 q128 qst3 persist=fixed"), ContainsSubstring("qst3: must be 1 to 2"));
+  CHECK_THAT(hopper("sm90 q128 qst2"), ContainsSubstring("qst2: a CTA of a single tile"));
+  CHECK_THAT(hopper("sm90 q64 turns"), ContainsSubstring("turns: there is but one consumer warpgroup"));
+  CHECK_THAT(hopper("sm90 q128 nomax rescale8"), ContainsSubstring("nomax rescale8"));
+  CHECK_THAT(hopper("sm90 q192 kv64 st2", 256), ContainsSubstring("a consumer may have 160 with 1 CTAs of 512 threads"));
+  // Q 65536, K and V 3 x 2 x 81920.
+  CHECK_THAT(hopper("sm90 q128 kv160 st3", 256), ContainsSubstring("Q takes 65536 bytes and 3 stages of K and V take 491520"));
+  AttentionProblem problem = problem_of(64);
+  problem.dtype = DataType::fp16;
+  CHECK(infeasibility(problem, parse_config("sm90 nomax"), find_device("h200")) ==
+        std::vector<std::string>{"nomax: P may reach 2^100, which only bf16 holds"});
+  problem.alignment = 2;
+  const std::vector<std::string> found = infeasibility(problem, parse_config("sm90"), find_device("h200"));
+  REQUIRE(found.size() == 1);
+  CHECK_THAT(found[0], ContainsSubstring("align2: TMA copies rows that start at multiples of 16 bytes"));
+}
+
 TEST_CASE("a GPU older than Ampere", "[nogpu]") {
   DeviceSpec turing = find_device("sm_80");
   turing.name = "NVIDIA T4";

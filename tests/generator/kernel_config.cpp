@@ -30,6 +30,27 @@ TEST_CASE("canonical text of a config", "[nogpu]") {
   CHECK(canonical_text(config) == "sm80 q128 kv64 w4 st2 qsmem order=heads-reversed rescale8 whole cta2");
 }
 
+TEST_CASE("canonical text of an sm90 config", "[nogpu]") {
+  KernelConfig config = default_fields(KernelFamily::sm90);
+  config.block_q = 192;
+  CHECK(canonical_text(config) == "sm90 q192 kv64 st2");
+  config.q_in_registers = true;
+  config.tile_order = TileOrder::heads_reversed;
+  config.rescale_threshold = 8;
+  config.whole_tiles = true;
+  config.ctas_per_sm = 2;
+  config.q_stages = 2;
+  config.without_maximum = true;
+  config.take_turns = true;
+  config.overlap = Overlap::within;
+  config.persistence = Persistence::on_demand;
+  CHECK(canonical_text(config) ==
+        "sm90 q192 kv64 st2 qreg order=heads-reversed rescale8 whole cta2 qst2 nomax turns overlap=within "
+        "persist=on-demand");
+  CHECK(cta_threads(config) == 4 * 128);
+  CHECK(cta_threads(parse_config("sm80 q128 kv64 w8 st2")) == 8 * 32);
+}
+
 TEST_CASE("a config's text round-trips, in any order of words after the family", "[nogpu]") {
   RandomValues random(3);
   for (int i = 0; i < 2000; ++i) {
@@ -44,12 +65,20 @@ TEST_CASE("a config's text round-trips, in any order of words after the family",
 TEST_CASE("omitted words of a config have their default", "[nogpu]") {
   CHECK(parse_config("sm80") == KernelConfig());
   CHECK(parse_config(" sm80  kv32 order=rows rescale0 cta1").block_kv == 32);
+  CHECK(parse_config("sm90 overlap=none persist=none qst1") == default_fields(KernelFamily::sm90));
 }
 
 TEST_CASE("what a config's text may not say", "[nogpu]") {
   check_parse_error("", "empty");
   check_parse_error("q128 kv64", "begins with 'q128'");
-  check_parse_error("sm90 q128", "known families: sm80");
+  check_parse_error("sm70 q128", "known families: sm80, sm90");
+  check_parse_error("sm80 q128 qst2", "does not understand 'qst2'");
+  check_parse_error("sm80 nomax", "known words of sm80");
+  check_parse_error("sm90 w4", "known words of sm90");
+  check_parse_error("sm90 qsmem", "'qsmem'");
+  check_parse_error("sm90 overlap=across", "'overlap=across' is no overlap; known: none, within");
+  check_parse_error("sm90 persist=", "is no persistence; known: none, fixed, on-demand");
+  check_parse_error("sm90 turns turns", "a second time");
   check_parse_error("sm80 sm80", "'sm80'");
   check_parse_error("sm80 x9", "does not understand 'x9'");
   check_parse_error("sm80 x9", "qsmem");

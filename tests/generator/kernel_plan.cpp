@@ -38,7 +38,14 @@ const KernelArgument kAllArguments[] = {KernelArgument::q,
                                         KernelArgument::query_tiles,
                                         KernelArgument::mask_offset,
                                         KernelArgument::softmax_scale,
-                                        KernelArgument::softmax_scale_log2};
+                                        KernelArgument::softmax_scale_log2,
+                                        KernelArgument::tiles,
+                                        KernelArgument::tile_counter,
+                                        KernelArgument::recomputed_blocks,
+                                        KernelArgument::q_map,
+                                        KernelArgument::k_map,
+                                        KernelArgument::v_map,
+                                        KernelArgument::o_map};
 }  // namespace
 
 TEST_CASE("fields are laid out as C++ lays them out", "[nogpu]") {
@@ -65,6 +72,36 @@ TEST_CASE("fields are laid out as C++ lays them out", "[nogpu]") {
   const ArgumentLayout words = ArgumentLayout::of({A::batch, A::softmax_scale, A::seq_q});
   CHECK(words.bytes == 12);
   CHECK(ArgumentLayout::of({}).bytes == 0);
+}
+
+TEST_CASE("tensor maps are aligned to 64 bytes", "[nogpu]") {
+  struct alignas(64) Map {
+    std::uint64_t words[16];
+  };
+  struct WithMaps {
+    std::int32_t batch;
+    Map q_map, k_map;
+    float* lse;
+  };
+  using A = KernelArgument;
+  const ArgumentLayout layout = ArgumentLayout::of({A::batch, A::q_map, A::k_map, A::lse});
+  CHECK(layout.offsets == std::vector<std::size_t>{offsetof(WithMaps, batch), offsetof(WithMaps, q_map),
+                                                   offsetof(WithMaps, k_map), offsetof(WithMaps, lse)});
+  CHECK(layout.bytes == sizeof(WithMaps));
+  CHECK(layout.alignment == alignof(WithMaps));
+}
+
+TEST_CASE("persistent CTAs are as many as asked for, or as there are tiles", "[nogpu]") {
+  KernelLaunch launch;
+  launch.rows_per_tile = 128;
+  const AttentionProblem problem = make_problem(DataType::bf16, 2, 8, 1000, 64);
+  CHECK(launch.tiles(problem) == 128);
+  CHECK(launch.grid_x(problem) == 128);
+  launch.max_ctas = 100;
+  CHECK(launch.grid_x(problem) == 100);
+  CHECK(launch.tiles(problem) == 128);
+  launch.max_ctas = 132;
+  CHECK(launch.grid_x(problem) == 128);
 }
 
 TEST_CASE("declarations of fields", "[nogpu]") {

@@ -43,9 +43,19 @@ class RandomValues {
   }
 
   KernelConfig config() {
-    KernelConfig config;
-    config.warps = static_cast<int>(between(1, 16));
-    config.block_q = static_cast<int>(16 * config.warps * between(1, 4));
+    KernelConfig config = default_fields(coin() ? KernelFamily::sm80 : KernelFamily::sm90);
+    if (config.family == KernelFamily::sm80) {
+      config.warps = static_cast<int>(between(1, 16));
+      config.block_q = static_cast<int>(16 * config.warps * between(1, 4));
+    } else {
+      config.block_q = static_cast<int>(64 * between(1, 3));
+      config.q_stages = static_cast<int>(between(1, 2));
+      config.without_maximum = coin();
+      config.take_turns = coin();
+      config.overlap = coin() ? Overlap::none : Overlap::within;
+      const Persistence ways[] = {Persistence::none, Persistence::fixed, Persistence::on_demand};
+      config.persistence = ways[between(0, 2)];
+    }
     config.block_kv = static_cast<int>(16 * between(1, 16));
     config.stages = static_cast<int>(between(1, 4));
     config.q_in_registers = coin();

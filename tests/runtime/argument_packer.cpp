@@ -1,5 +1,6 @@
 #include "runtime/argument_packer.h"
 
+#include <array>
 #include <cstring>
 
 #include "generator/error.h"
@@ -130,6 +131,67 @@ TEST_CASE("a mask offset beyond 32 bits keeps its meaning", "[nogpu]") {
   pack_arguments(launch, problem, {}, {}, device, packed);
   CHECK(read_field<std::int32_t>(packed, launch.arguments, KernelArgument::mask_offset) ==
         std::numeric_limits<std::int32_t>::min());
+}
+
+namespace {
+// Writes down what it is asked for.
+class MapKeeper final : public Device {
+ public:
+  mutable std::vector<TensorMapRequest> requests;
+  void encode_tensor_map(const TensorMapRequest& request, void* to) const override {
+    requests.push_back(request);
+    std::memset(to, 0x5a, kTensorMapBytes);
+  }
+  const DeviceSpec& spec() const override { return fake_.spec(); }
+  KernelTarget target() const override { return KernelTarget::cuda; }
+  std::string description() const override { return "keeper"; }
+  Toolchain toolchain() const override { return {}; }
+  std::shared_ptr<const CompiledKernel> compile(const KernelLaunch&) override { return nullptr; }
+  DevicePointer allocate(std::size_t) override { return 0; }
+  void free(DevicePointer) noexcept override {}
+  std::size_t free_bytes() const override { return 0; }
+  void copy_to_device(DevicePointer, const void*, std::size_t) override {}
+  void copy_from_device(void*, DevicePointer, std::size_t) override {}
+  void fill(DevicePointer, std::uint8_t, std::size_t, Stream) override {}
+  void launch(const CompiledKernel&, std::uint32_t, const void*, std::size_t, Stream) override {}
+  void synchronize(Stream) override {}
+  bool can_time() const override { return false; }
+
+ private:
+  testing::FakeDevice fake_{find_device("h200")};
+};
+}  // namespace
+
+TEST_CASE("tensor maps are made by the device, with strides that say something", "[nogpu]") {
+  using A = KernelArgument;
+  KernelLaunch launch = launch_with({A::lse, A::k_map, A::tiles, A::tile_counter, A::recomputed_blocks});
+  launch.tensor_maps = {{Operand::k, 32, 80, 64}};
+  CHECK(launch.arguments.alignment == 64);
+  CHECK(launch.arguments.offsets[1] == 64);
+  CHECK(launch.arguments.bytes % 64 == 0);
+  AttentionProblem problem = make_problem(DataType::bf16, 3, 4, 130, 72);
+  problem.heads_kv = 1;
+  problem.seq_kv = 500;
+  ForwardTensors tensors;
+  tensors.k = {reinterpret_cast<void*>(0x1000), 40000, 7, 80};
+  PackedArguments packed;
+  const MapKeeper device;
+  pack_arguments(launch, problem, tensors, {.workspace = 0x900}, device, packed);
+  REQUIRE(device.requests.size() == 1);
+  const TensorMapRequest& request = device.requests[0];
+  CHECK(request.address == 0x1000);
+  CHECK(request.dims == std::array<std::uint64_t, 4>{72, 1, 500, 3});
+  CHECK(request.strides_bytes == std::array<std::uint64_t, 3>{16, 160, 80000});  // one head: its stride says nothing
+  CHECK(request.box == std::array<std::uint32_t, 4>{32, 1, 80, 1});
+  CHECK(request.swizzle_bytes == 64);
+  CHECK(packed.data[64] == std::byte{0x5a});
+  CHECK(packed.data[64 + kTensorMapBytes - 1] == std::byte{0x5a});
+  CHECK(read_field<std::int32_t>(packed, launch.arguments, A::tiles) == 3 * 3 * 4);
+  CHECK(read_field<std::uint64_t>(packed, launch.arguments, A::tile_counter) == 0x900 + kTileCounterOffset);
+  CHECK(read_field<std::uint64_t>(packed, launch.arguments, A::recomputed_blocks) == 0x900 + kRecomputedBlocksOffset);
+
+  launch.tensor_maps.clear();
+  CHECK_THROWS_AS(pack_arguments(launch, problem, tensors, {}, device, packed), Error);
 }
 
 TEST_CASE("an argument struct that does not fit is refused", "[nogpu]") {
