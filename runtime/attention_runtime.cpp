@@ -152,9 +152,14 @@ struct AttentionRuntime::State {
     return !refused.empty() && refused.count(kernel_class(problem, config)) > 0;
   }
 
+  struct Pick {
+    ConfigChoice choice;
+    bool last_resort = false;  // the default config, after all that the source has
+  };
+
   // A choice of the source is used only where it fits and compiles: a row of a database may come from another build,
   // another compiler or another GPU. What did not compile is told.
-  ConfigChoice choose(const AttentionProblem& problem, bool only_default = false) const {
+  Pick choose(const AttentionProblem& problem, bool only_default = false) const {
     std::vector<KernelConfig> passed_over;
     std::string not_compiled;
     const auto told = [&](ConfigChoice choice) {
@@ -167,10 +172,12 @@ struct AttentionRuntime::State {
       if (!choice || std::find(passed_over.begin(), passed_over.end(), choice->config) != passed_over.end()) break;
       const bool compiles = !is_refused(choice->config, problem);
       if (!compiles) not_compiled += (not_compiled.empty() ? "" : ", ") + canonical_text(choice->config);
-      if (!only_default && compiles && fits(choice->config, problem)) return told(std::move(*choice));
+      if (!only_default && compiles && fits(choice->config, problem)) return {told(std::move(*choice))};
       passed_over.push_back(choice->config);
     }
-    return told({default_config(problem, device->spec()), ConfigOrigin::default_config, "", tune_command(problem)});
+    ConfigChoice standard{default_config(problem, device->spec()), ConfigOrigin::default_config, "",
+                          tune_command(problem)};
+    return {told(std::move(standard)), true};
   }
 
   KernelPlan plan(const AttentionProblem& problem, const ConfigChoice& choice) const {
@@ -194,14 +201,14 @@ struct AttentionRuntime::State {
   // The first pick that compiles; the default config must. compile_mutex is held.
   Prepared compile_choice(const AttentionProblem& problem) {
     for (int failures = 0;; ++failures) {
-      const ConfigChoice choice = choose(problem, failures == kMostCompileFailures);
+      const Pick pick = choose(problem, failures == kMostCompileFailures);
       try {
-        return compile(problem, choice);
+        return compile(problem, pick.choice);
       } catch (const Error& error) {
-        if (choice.origin == ConfigOrigin::default_config || error.code() != ErrorCode::compile_failed) throw;
+        if (pick.last_resort || error.code() != ErrorCode::compile_failed) throw;
       }
       const std::lock_guard lock(refused_mutex);
-      refused.insert(kernel_class(problem, choice.config));
+      refused.insert(kernel_class(problem, pick.choice.config));
     }
   }
 
@@ -278,7 +285,7 @@ std::size_t AttentionRuntime::workspace_bytes(const AttentionProblem& problem) {
   validate(problem);
   const auto prepared = state_->find(problem, dispatch_class(problem).representative);
   return prepared != nullptr ? prepared->plan.workspace_bytes
-                             : state_->plan(problem, state_->choose(problem)).workspace_bytes;
+                             : state_->plan(problem, state_->choose(problem).choice).workspace_bytes;
 }
 
 std::shared_ptr<const PreparedAttention> AttentionRuntime::prepare(const AttentionProblem& problem,

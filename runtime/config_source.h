@@ -18,7 +18,8 @@ std::string_view to_string(ConfigOrigin origin);  ///< "given", "exact", "neares
 struct ConfigChoice {
   KernelConfig config;
   ConfigOrigin origin = ConfigOrigin::default_config;
-  std::string detail;        ///< for people: the problem or device that it was tuned for, and what did not compile
+  std::string detail;        ///< for people: the problem or device that it was tuned for, for a default what it was
+                             ///< preferred to (if to anything), and what did not compile
   std::string tune_command;  ///< what would measure configs for this very problem; empty if that was done, or if given
 };
 
@@ -31,7 +32,8 @@ class ConfigSource {
  public:
   virtual ~ConfigSource() = default;
   /// The best choice that is none of `passed_over`: configs that an earlier answer named and that turned out not to
-  /// work here.
+  /// work here. It may be the default config, by its origin too, where that is expected to be faster than what is known
+  /// of other problems.
   virtual std::optional<ConfigChoice> find(const AttentionProblem& problem, const DeviceSpec& device,
                                            const std::vector<KernelConfig>& passed_over = {}) = 0;
 };

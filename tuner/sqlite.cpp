@@ -83,6 +83,11 @@ bool Statement::step() {
   return code == SQLITE_ROW;
 }
 
+void Statement::reset() {
+  sqlite3_reset(statement_);  // says again what step() threw, if it did
+  next_parameter_ = 1;
+}
+
 std::int64_t Statement::integer(int column) const { return sqlite3_column_int64(statement_, column); }
 
 double Statement::real(int column) const {

@@ -52,7 +52,8 @@ class Statement {
   Statement& bind(std::string_view value);
   Statement& bind_blob(const void* data, std::size_t bytes);
 
-  bool step();  ///< whether there is a row
+  bool step();   ///< whether there is a row
+  void reset();  ///< to be bound and run once more; cheaper than preparing it again
 
   std::int64_t integer(int column) const;
   double real(int column) const;  ///< NULL becomes NaN

@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <tuple>
+#include <utility>
 
 #include "attune/attention.h"
+#include "generator/cost_model.h"
 #include "generator/error.h"
 #include "generator/generate.h"
 #include "tuner/system_database.h"
@@ -17,7 +20,13 @@ namespace {
 
 using TunedShape = TuningDatabase::TunedShape;
 
-// Where rows may be found, in the order of looking.
+// Fitted with near()'s distance: a candidate's predicted time counts as longer by a factor of e for each of so much.
+constexpr double kDoubtPerDistance = 0.05;
+constexpr double kDoubtOfDefault = 0.2;
+constexpr std::size_t kMostCandidates = 12;
+constexpr std::ptrdiff_t kMostShapes = 40;  // that are looked at; more only if these have nothing to offer
+
+// Where rows may be found.
 struct Place {
   const TuningDatabase* database = nullptr;
   const char* whose = "";
@@ -26,13 +35,15 @@ struct Place {
   ConfigOrigin origin = ConfigOrigin::exact;
   int sm_difference = 0, clock_difference = 0;  // of another device
 
-  bool operator<(const Place& other) const { return key() < other.key(); }
-
- private:
-  std::tuple<ConfigOrigin, int, int, int, std::string_view> key() const {
-    std::string_view other_device;
-    if (origin == ConfigOrigin::nearest_device) other_device = shape.device;
-    return {origin, layer, sm_difference, clock_difference, other_device};
+  // Places of one level answer together; the least level is looked at first.
+  using Level = std::tuple<ConfigOrigin, int, int, int, std::string_view, int, bool>;
+  Level level() const {
+    const bool both_databases = origin == ConfigOrigin::nearest_shape;
+    return {origin,         both_databases ? 0 : layer, sm_difference, clock_difference, shape.device,
+            shape.sm_count, !shape.same_problem};
+  }
+  bool operator<(const Place& other) const {
+    return std::tuple(level(), shape.distance, layer) < std::tuple(other.level(), other.shape.distance, other.layer);
   }
 };
 
@@ -61,14 +72,115 @@ std::optional<Place> place_of(TunedShape shape, const DeviceSpec& asked) {
   return place;
 }
 
-std::string describe(const Place& place, const Measurement& row) {
-  std::string text;
-  if (place.origin == ConfigOrigin::nearest_device)
-    text = fmt::format("{} with {} SMs: ", place.shape.device, place.shape.sm_count);
-  text += place.shape.problem;
-  if (!place.shape.same_problem) text += fmt::format(", at distance {:.2f}", place.shape.distance);
-  text += row.rigor == Rigor::estimate ? ", by the cost model" : fmt::format(", {:.1f} us", row.median_us);
-  return fmt::format("{}, {} database", text, place.whose);
+struct Asked {
+  const AttentionProblem& problem;
+  const DeviceSpec& device;
+  const std::vector<KernelConfig>& passed_over;
+
+  bool is_passed_over(const KernelConfig& config) const {
+    return std::find(passed_over.begin(), passed_over.end(), config) != passed_over.end();
+  }
+  bool fits(const KernelConfig& config) const { return infeasibility(problem, config, device).empty(); }
+};
+
+// What a place has to offer: its best row whose config can be taken.
+struct Offer {
+  const Place* place = nullptr;
+  Measurement row;
+  KernelConfig config;  // the row's, or the same without whole tiles
+};
+
+// A neighbour's config, without whole tiles where only they do not fit; of the same problem only as it was measured.
+std::optional<KernelConfig> taken_from(const KernelConfig& config, bool same_problem, const Asked& asked) {
+  if (asked.is_passed_over(config)) return std::nullopt;
+  if (asked.fits(config)) return config;
+  if (same_problem || !config.whole_tiles) return std::nullopt;
+  KernelConfig with_bounds = config;
+  with_bounds.whole_tiles = false;
+  if (asked.is_passed_over(with_bounds) || !asked.fits(with_bounds)) return std::nullopt;
+  return with_bounds;
+}
+
+// What each place has to offer, in their order; a place without an offer is left out.
+std::vector<Offer> offers_of(const Place* begin, const Place* end, const Asked& asked, bool estimates) {
+  std::vector<std::optional<Measurement>> rows(static_cast<std::size_t>(end - begin));
+  for (const Place* first = begin; first != end; ++first) {
+    const TuningDatabase* const database = first->database;
+    const auto is_its = [&](const Place& place) { return place.database == database; };
+    if (std::any_of(begin, first, is_its)) continue;  // asked already: a database is asked once
+    std::vector<TunedShape> shapes;
+    for (const Place* place = first; place != end; ++place)
+      if (is_its(*place)) shapes.push_back(place->shape);
+    auto found = database->first_of(shapes, [&](const Measurement& row) {
+      return (row.rigor == Rigor::estimate) == estimates &&
+             taken_from(row.config, first->shape.same_problem, asked).has_value();
+    });
+    auto row = found.begin();
+    for (const Place* place = first; place != end; ++place)
+      if (is_its(*place)) rows[static_cast<std::size_t>(place - begin)] = std::move(*row++);
+  }
+  std::vector<Offer> offers;
+  for (const Place* place = begin; place != end; ++place) {
+    std::optional<Measurement>& row = rows[static_cast<std::size_t>(place - begin)];
+    if (!row) continue;
+    const KernelConfig config = *taken_from(row->config, place->shape.same_problem, asked);
+    offers.push_back({place, std::move(*row), config});
+  }
+  return offers;
+}
+
+std::string describe(const Offer& offer) {
+  const Place& place = *offer.place;
+  const bool other_device = place.origin == ConfigOrigin::nearest_device;
+  return fmt::format(
+      "{}{}{}{}, {} database{}",
+      other_device ? fmt::format("{} with {} SMs: ", place.shape.device, place.shape.sm_count) : "",
+      place.shape.problem, place.shape.same_problem ? "" : fmt::format(", at distance {:.2f}", place.shape.distance),
+      offer.row.rigor == Rigor::estimate ? ", by the cost model" : fmt::format(", {:.1f} us", offer.row.median_us),
+      place.whose, offer.config == offer.row.config ? "" : ", without its whole tiles, which do not fit");
+}
+
+// The first offer.
+std::optional<ConfigChoice> same_problem(const Place* begin, const Place* end, const Asked& asked, bool estimates) {
+  const std::vector<Offer> offers = offers_of(begin, end, asked, estimates);
+  if (offers.empty()) return std::nullopt;
+  const bool measured_here = !estimates && begin->origin == ConfigOrigin::exact;
+  return ConfigChoice{offers[0].config, begin->origin, describe(offers[0]),
+                      measured_here ? "" : tune_command(asked.problem)};
+}
+
+// Of what the nearest shapes offer and the default config, the one that the cost model expects to be fastest, the
+// farther it comes from the less trusted. None if no shape offers anything.
+std::optional<ConfigChoice> from_neighbours(const Place* begin, const Place* end, const Asked& asked, bool estimates) {
+  std::vector<Offer> offers;
+  for (const Place* next = begin; next != end && offers.empty();) {
+    const Place* const from = std::exchange(next, next + std::min<std::ptrdiff_t>(end - next, kMostShapes));
+    for (Offer& offer : offers_of(from, next, asked, estimates)) {
+      const bool known =
+          std::any_of(offers.begin(), offers.end(), [&](const Offer& nearer) { return nearer.config == offer.config; });
+      if (!known && offers.size() < kMostCandidates) offers.push_back(std::move(offer));
+    }
+  }
+  if (offers.empty()) return std::nullopt;
+
+  const auto expected = [&](const KernelConfig& config, double doubt) {
+    return estimate_cost(asked.problem, config, asked.device).microseconds * std::exp(doubt);
+  };
+  const Offer* best = nullptr;
+  double least = 0;
+  for (const Offer& offer : offers) {
+    const double time = expected(offer.config, kDoubtPerDistance * offer.place->shape.distance);
+    if (best != nullptr && time >= least) continue;
+    best = &offer;
+    least = time;
+  }
+  const KernelConfig standard = default_config(asked.problem, asked.device);
+  if (!asked.is_passed_over(standard) && expected(standard, kDoubtOfDefault) < least) {
+    return ConfigChoice{standard, ConfigOrigin::default_config,
+                        "expected to be faster than what was tuned nearby: " + describe(offers.front()),
+                        tune_command(asked.problem)};
+  }
+  return ConfigChoice{best->config, best->place->origin, describe(*best), tune_command(asked.problem)};
 }
 
 }  // namespace
@@ -112,7 +224,7 @@ std::optional<ConfigChoice> TunedConfigs::look_up(const AttentionProblem& proble
   std::vector<Place> places;
   const auto look_at = [&](const TuningDatabase* database, int layer, const char* whose) {
     if (database == nullptr) return;
-    for (TunedShape& shape : database->near(problem)) {
+    for (TunedShape& shape : database->near(problem, device.sm_count)) {
       std::optional<Place> place = place_of(std::move(shape), device);
       if (!place) continue;
       place->database = database;
@@ -125,21 +237,18 @@ std::optional<ConfigChoice> TunedConfigs::look_up(const AttentionProblem& proble
   look_at(system_.get(), 1, "system");
   std::stable_sort(places.begin(), places.end());  // near() has sorted what is equal here
 
-  std::optional<ConfigChoice> estimate;
-  for (const Place& place : places) {
-    for (const Measurement& row :
-         place.database->ranked(place.shape.problem, place.shape.device, place.shape.sm_count)) {
-      const bool estimated = row.rigor == Rigor::estimate;
-      if (estimated && estimate) continue;
-      if (std::find(passed_over.begin(), passed_over.end(), row.config) != passed_over.end()) continue;
-      if (!infeasibility(problem, row.config, device).empty()) continue;
-      ConfigChoice choice{row.config, place.origin, describe(place, row), ""};
-      if (estimated || place.origin != ConfigOrigin::exact) choice.tune_command = tune_command(problem);
-      if (!estimated) return choice;
-      estimate = std::move(choice);
+  const Asked asked{problem, device, passed_over};
+  const Place* const all = places.data();
+  const Place* const none = all + places.size();
+  for (const bool estimates : {false, true}) {
+    for (const Place *begin = all, *end = all; begin != none; begin = end) {
+      while (end != none && end->level() == begin->level()) ++end;
+      std::optional<ConfigChoice> choice = begin->shape.same_problem ? same_problem(begin, end, asked, estimates)
+                                                                     : from_neighbours(begin, end, asked, estimates);
+      if (choice) return choice;
     }
   }
-  return estimate;
+  return std::nullopt;
 }
 
 void use_tuned_configs() { set_default_config_source(TunedConfigs::at_default_places()); }

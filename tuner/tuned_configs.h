@@ -14,16 +14,23 @@ namespace attune {
 
 /// Picks from what was tuned: a user's own database over the system's, which was shipped. Either may be null. In order:
 ///
-///   1. exact: this problem (its scale and layout aside) on this GPU; a device is known by name and number of SMs.
-///   2. nearest shape: the nearest tuned one on this GPU, at the distance of TuningDatabase::near().
+///   1. exact: this problem (its scale and layout aside) on this GPU; a device is known by name and number of SMs. The
+///      user's rows before the system's.
+///   2. nearest shape: of what the nearest tuned shapes on this GPU offer, the user's and the system's in one list by
+///      the distance of TuningDatabase::near(), the user's first where they are as near. A shape offers its best config
+///      that fits, without `whole` where only that does not; at most 12 different ones count, and the default config.
+///      The answer is that with the least
+///          time that the cost model expects * exp(0.05 distance)      (of the default config: * exp(0.2))
+///      for the model tells tiles apart but not every detail, and what is tuned nearby has the details right. Fitted
+///      with the distance. Where the default config wins, the origin says so.
 ///   3. nearest device: the same on another GPU of the same compute capability, the one whose number of SMs differs
-///      least, then whose nominal clock does, then by name; the exact problem before other shapes. A GPU whose name
-///      find_device_by_name() does not know has no known capability, unless it is the asked one's name with another
-///      number of SMs.
+///      least, then whose nominal clock does, then by name; the exact problem before other shapes, and any GPU of the
+///      user's rows before those of the system's. A GPU whose name find_device_by_name() does not know has no known
+///      capability, unless it is the asked one's name with another number of SMs.
 ///
-/// On each level the user's rows come before the system's, and all of this for measured rows before any estimate. Only
-/// configs that are feasible for the asked problem on the asked device count. The detail of an answer names the problem
-/// (and device) that it was tuned for, its time or "by the cost model", and whose database it came from.
+/// All of this for measured rows before any estimate. Only configs that are feasible for the asked problem on the asked
+/// device count. The detail of an answer names the problem (and device) that it was tuned for, its time or "by the cost
+/// model", and whose database it came from; of a default config, the nearest of what it won against.
 ///
 /// The first look at a problem reads the databases; the answer is kept until one of them stores rows through the object
 /// given here. Rows of other processes are seen by objects that are made later. A database that fails meanwhile is a

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
+#include <functional>
 #include <mutex>
 #include <tuple>
 
@@ -23,21 +24,37 @@ using sqlite::Failure;
 using sqlite::Statement;
 using sqlite::Transaction;
 
-double log2_distance(std::int64_t a, std::int64_t b) {
-  return std::abs(std::log2(static_cast<double>(a)) - std::log2(static_cast<double>(b)));
-}
-
 struct Shape {
-  std::int64_t batch, heads_q, heads_kv, seq_q, seq_kv, mask_offset;
+  std::int64_t batch, heads_q, heads_kv, seq_q, seq_kv, head_dim, mask_offset;
   friend bool operator==(const Shape&, const Shape&) = default;
 };
 
-constexpr double kOtherDtype = 0.5;  // both have 16 bits and the same rate: what is fast in one is in the other
+// The weights and ranges of near(), in its order.
+constexpr double kPerLengthFactor = 0.35, kShortest = 32, kLongest = 4096;
+constexpr double kPerFactorOfAnyLength = 0.025;
+constexpr double kPerWorkFactor = 1.5, kLeastWork = 0.1, kMostWork = 64, kQueriesOfTile = 128;
+constexpr double kPerChunkOfHeadDim = 0.4, kElementsOfChunk = 8;
+constexpr double kPerGroupFactor = 0.3;
+constexpr double kOtherDtype = 0.2;
 
-double distance(const Shape& a, const Shape& b) {
-  return log2_distance(a.seq_q, b.seq_q) + log2_distance(a.seq_kv, b.seq_kv) +
-         log2_distance(a.batch * a.heads_q, b.batch * b.heads_q) +
-         log2_distance(a.heads_q / a.heads_kv, b.heads_q / b.heads_kv);
+double log2_distance(double a, double b) { return std::abs(std::log2(a / b)); }
+double log2_distance(double a, double b, double least, double most) {
+  return log2_distance(std::clamp(a, least, most), std::clamp(b, least, most));
+}
+
+double distance(const Shape& a, const Shape& b, int sm_count) {
+  const auto real = [](std::int64_t value) { return static_cast<double>(value); };
+  const auto length = [&](std::int64_t mine, std::int64_t other) {
+    return kPerLengthFactor * log2_distance(real(mine), real(other), kShortest, kLongest) +
+           kPerFactorOfAnyLength * log2_distance(real(mine), real(other));
+  };
+  const auto tiles_per_sm = [&](const Shape& shape) {
+    return real(shape.batch) * real(shape.heads_q) * real(shape.seq_q) / (kQueriesOfTile * sm_count);
+  };
+  return length(a.seq_q, b.seq_q) + length(a.seq_kv, b.seq_kv) +
+         kPerWorkFactor * log2_distance(tiles_per_sm(a), tiles_per_sm(b), kLeastWork, kMostWork) +
+         kPerChunkOfHeadDim * std::abs(real(a.head_dim - b.head_dim)) / kElementsOfChunk +
+         kPerGroupFactor * log2_distance(real(a.heads_q) / real(a.heads_kv), real(b.heads_q) / real(b.heads_kv));
 }
 
 }  // namespace
@@ -77,12 +94,30 @@ struct TuningDatabase::State {
     });
   }
 
-  // The rows that can be chosen for a stored problem, the best first: what ranks_before() says, as a query.
-  template <typename Take>
-  static void each_ranked(Connection& db, std::string_view problem_text, const std::string& device, int sm_count,
-                          Take take) {
-    static const std::string kQuery = fmt::format(
-        R"sql(
+  // The rows that can be chosen for a stored problem, the best first: what ranks_before() says, as a query. Preparing
+  // it takes longer than running it.
+  class Ranking {
+   public:
+    explicit Ranking(Connection& db) : query_(db, text()) {}
+
+    // The first row that is wanted.
+    template <typename Wanted>
+    std::optional<Measurement> first(std::string_view problem_text, const std::string& device, int sm_count,
+                                     Wanted wanted) {
+      query_.bind(problem_text).bind(device).bind(sm_count);
+      std::optional<Measurement> found;
+      while (!found && query_.step()) {
+        found = read_row(query_);
+        if (found && !wanted(*found)) found.reset();
+      }
+      query_.reset();
+      return found;
+    }
+
+   private:
+    static const std::string& text() {
+      static const std::string kQuery = fmt::format(
+          R"sql(
 WITH standing AS (   -- each config by the newest row of its highest rigor
   SELECT m.id, row_number() OVER (PARTITION BY m.config ORDER BY m.rigor DESC, m.created_at DESC, m.id DESC) AS standing
   FROM measurement m JOIN problem p ON p.id = m.problem_id JOIN device d ON d.id = m.device_id
@@ -97,36 +132,35 @@ SELECT {} FROM chosen m JOIN problem p ON p.id = m.problem_id JOIN device d ON d
 WHERE m.ranking_us > 0
 ORDER BY m.rigor DESC, m.race DESC, m.place, m.ranking_us, m.config
 )sql",
-        kRowColumns);
-    Statement query(db, kQuery);
-    query.bind(problem_text).bind(device).bind(sm_count);
-    while (query.step()) {
-      const auto row = read_row(query);
-      if (row && take(*row)) return;
+          kRowColumns);
+      return kQuery;
     }
-  }
+
+    Statement query_;
+  };
 
   // From the columns alone: parsing every text would cost more than the query.
-  static std::vector<TunedShape> near(Connection& db, const AttentionProblem& problem) {
+  static std::vector<TunedShape> near(Connection& db, const AttentionProblem& problem, int sm_count) {
     Statement query(db,
                     "SELECT p.text, d.name, d.sm_count, p.batch, p.heads_q, p.heads_kv, p.seq_q, p.seq_kv, "
-                    "p.mask_offset, p.dtype = ? FROM problem p JOIN device d "
-                    "WHERE p.pass = ? AND p.head_dim = ? AND p.mask = ? AND p.alignment = ? AND "
+                    "p.head_dim, p.mask_offset, p.dtype = ? FROM problem p JOIN device d "
+                    "WHERE p.pass = ? AND p.mask = ? AND p.alignment = ? AND "
                     "EXISTS (SELECT 1 FROM measurement m WHERE m.problem_id = p.id AND m.device_id = d.id)");
     query.bind(to_string(problem.dtype))
         .bind(to_string(problem.pass))
-        .bind(problem.head_dim)
         .bind(mask_text(problem.mask))
         .bind(problem.alignment);
-    const Shape asked{problem.batch, problem.heads_q, problem.heads_kv,
-                      problem.seq_q, problem.seq_kv,  problem.mask_offset};
+    const Shape asked{problem.batch,  problem.heads_q,  problem.heads_kv,   problem.seq_q,
+                      problem.seq_kv, problem.head_dim, problem.mask_offset};
     std::vector<TunedShape> found;
     while (query.step()) {
-      const Shape shape{query.integer(3), query.integer(4), query.integer(5),
-                        query.integer(6), query.integer(7), query.integer(8)};
-      const bool same_dtype = query.integer(9) != 0;
-      found.push_back({query.text(0), query.text(1), static_cast<int>(query.integer(2)), same_dtype && shape == asked,
-                       distance(shape, asked) + (same_dtype ? 0 : kOtherDtype)});
+      const Shape shape{query.integer(3), query.integer(4), query.integer(5), query.integer(6),
+                        query.integer(7), query.integer(8), query.integer(9)};
+      const bool same_dtype = query.integer(10) != 0;
+      const double apart = distance(shape, asked, sm_count) + (same_dtype ? 0 : kOtherDtype);
+      if (!std::isfinite(apart)) continue;  // sizes that no problem has
+      found.push_back(
+          {query.text(0), query.text(1), static_cast<int>(query.integer(2)), same_dtype && shape == asked, apart});
     }
     const std::string asked_text = canonical_text(problem);
     std::sort(found.begin(), found.end(), [&](const TunedShape& a, const TunedShape& b) {
@@ -210,27 +244,21 @@ std::vector<Measurement> TuningDatabase::latest(const AttentionProblem& problem,
 std::optional<Measurement> TuningDatabase::best(const AttentionProblem& problem, const std::string& device,
                                                 int sm_count) const {
   return state_->ask([&](Connection& db) {
-    std::optional<Measurement> first;
-    State::each_ranked(db, canonical_text(problem), device, sm_count, [&](const Measurement& row) {
-      first = row;
-      return true;
-    });
-    return first;
+    return State::Ranking(db).first(canonical_text(problem), device, sm_count, [](const Measurement&) { return true; });
   });
 }
 
-std::vector<TuningDatabase::TunedShape> TuningDatabase::near(const AttentionProblem& problem) const {
-  return state_->ask([&](Connection& db) { return State::near(db, problem); });
+std::vector<TuningDatabase::TunedShape> TuningDatabase::near(const AttentionProblem& problem, int sm_count) const {
+  return state_->ask([&](Connection& db) { return State::near(db, problem, sm_count); });
 }
 
-std::vector<Measurement> TuningDatabase::ranked(const std::string& problem_text, const std::string& device,
-                                                int sm_count) const {
+std::vector<std::optional<Measurement>> TuningDatabase::first_of(
+    const std::vector<TunedShape>& shapes, const std::function<bool(const Measurement&)>& wanted) const {
   return state_->ask([&](Connection& db) {
-    std::vector<Measurement> rows;
-    State::each_ranked(db, problem_text, device, sm_count, [&](const Measurement& row) {
-      rows.push_back(row);
-      return false;
-    });
+    State::Ranking ranking(db);
+    std::vector<std::optional<Measurement>> rows;
+    for (const TunedShape& shape : shapes)
+      rows.push_back(ranking.first(shape.problem, shape.device, shape.sm_count, wanted));
     return rows;
   });
 }
@@ -239,14 +267,14 @@ std::vector<KernelConfig> TuningDatabase::winners_of_neighbours(const AttentionP
                                                                 const std::string& device, int sm_count,
                                                                 int count) const {
   return state_->ask([&](Connection& db) {
+    State::Ranking ranking(db);
     std::vector<KernelConfig> winners;
-    for (const TunedShape& shape : State::near(db, problem)) {
+    for (const TunedShape& shape : State::near(db, problem, sm_count)) {
       if (static_cast<int>(winners.size()) >= count) break;
       if (shape.same_problem || shape.device != device || shape.sm_count != sm_count) continue;
-      State::each_ranked(db, shape.problem, device, sm_count, [&](const Measurement& row) {
-        if (std::find(winners.begin(), winners.end(), row.config) == winners.end()) winners.push_back(row.config);
-        return true;
-      });
+      const auto best = ranking.first(shape.problem, device, sm_count, [](const Measurement&) { return true; });
+      if (best && std::find(winners.begin(), winners.end(), best->config) == winners.end())
+        winners.push_back(best->config);
     }
     return winners;
   });

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -57,15 +58,24 @@ class TuningDatabase {
     std::string device;
     int sm_count = 0;
     bool same_problem = false;  ///< the asked one, its scale and layout aside
-    double distance = 0;        ///< as near() says; 0 also between problems that differ in a mask's offset
+    double distance = 0;        ///< as near() says; 0 also between problems that differ in a mask's offset alone
   };
-  /// Every shape with the same pass, head_dim, mask kind and alignment, on any device, at the distance
-  ///   |log2(Sq/Sq')| + |log2(Skv/Skv')| + |log2(B Hq / B' Hq')| + |log2(group/group')| + (0.5 if the dtype is
-  ///   another).
+  /// Every shape with the same pass, mask kind and alignment, on any device, at the distance
+  ///   0.35  (|log2(sq / sq')| + |log2(skv / skv')|)    s: a length, at least 32 and at most 4096: what chooses a tile
+  ///   0.025 (|log2(Sq / Sq')| + |log2(Skv / Skv')|)    beyond that it matters little
+  ///   1.5   |log2(w / w')|                             w = B Hq Sq / (128 SMs): tiles of 128 queries for each SM, at
+  ///                                                    least 0.1 and at most 64
+  ///   0.4   |D - D'| / 8
+  ///   0.3   |log2(g / g')|                             g = Hq / Hkv
+  ///   0.2   if the dtype is another: both have 16 bits and the same rate
+  /// for `sm_count` SMs of the device that is asked for. Fitted on 300 shapes that were tuned on an H200, each left out
+  /// in turn, and 30 others, so that what won in the nearest ones is fast in the asked one (templates/NOTES.md).
   /// The same problem comes first, then the nearest, ties by canonical text (the asked one's own first) and device.
-  std::vector<TunedShape> near(const AttentionProblem& problem) const;
-  /// Rows that can be chosen, the first of them best()'s, in its order.
-  std::vector<Measurement> ranked(const std::string& problem_text, const std::string& device, int sm_count) const;
+  std::vector<TunedShape> near(const AttentionProblem& problem, int sm_count) const;
+  /// Of each shape the first row in the order of best() that is `wanted`; none where there is none. `wanted` must not
+  /// use this database.
+  std::vector<std::optional<Measurement>> first_of(const std::vector<TunedShape>& shapes,
+                                                   const std::function<bool(const Measurement&)>& wanted) const;
 
   /// What best() says of the nearest other shapes that were tuned on this device, as near() has them, nearest
   /// first: each config once, at most `count`. Whether they fit this problem is not looked into.

@@ -107,9 +107,9 @@ ATTUNE_API attune_status attune_forward(const attune_problem* problem, const att
 ATTUNE_API attune_status attune_workspace_bytes(const attune_problem* problem, size_t* bytes);
 
 /* What attune_forward would launch, in four lines: config, where it came from ("exact", "nearest shape", "nearest
- * device", "default"), what that was tuned for (may be empty), the command that would tune it for this problem (empty
- * if that was done). Compiles. Writes at most `capacity` bytes, terminating 0
- * included, and to *bytes (if not null) how many the whole text needs. */
+ * device", "default"), what that was tuned for or, of a default, what it was preferred to (may be empty), the command
+ * that would tune it for this problem (empty if that was done). Compiles. Writes at most `capacity` bytes, terminating
+ * 0 included, and to *bytes (if not null) how many the whole text needs. */
 ATTUNE_API attune_status attune_describe(const attune_problem* problem, char* text, size_t capacity, size_t* bytes);
 
 /* A compiled kernel for problems of one kind. */

@@ -95,11 +95,12 @@ TEST_CASE("explain: the pick, the runner-up's defeat, a tie and a failure", "[no
                            ContainsSubstring("of the roofline"));
 }
 
-TEST_CASE("explain: a problem of another scale is answered by the same rows, another length by the nearest",
-          "[nogpu]") {
+TEST_CASE(
+    "explain: a problem of another scale is answered by the same rows, another length by the nearest or the default",
+    "[nogpu]") {
   const attune::test::TemporaryFolder folder;
   const std::string path = (folder / "tuning.db").string();
-  attune::TuningDatabase(path).append(row_of("sm80 q128 kv64 w4 st2", 100));
+  attune::TuningDatabase(path).append(row_of("sm80 q64 kv64 w4 st2", 100));
   const nlohmann::json scaled = explain(path, kProblem + " scale0.5");
   CHECK(scaled.at("origin") == "exact");
   CHECK(scaled.at("rows") == 1);
@@ -107,10 +108,29 @@ TEST_CASE("explain: a problem of another scale is answered by the same rows, ano
   const nlohmann::json nearest = explain(path, "forward bf16 b2 hq8 sq2048 d64 causal");
   CHECK(nearest.at("origin") == "nearest shape");
   CHECK(nearest.at("measured") == false);
-  CHECK(nearest.at("candidates").at(0).at("config") == "sm80 q128 kv64 w4 st2");
+  CHECK(nearest.at("candidates").at(0).at("config") == "sm80 q64 kv64 w4 st2");
   CHECK(nearest.at("candidates").at(0).at("status") == "not_tried");
   CHECK_THAT(nearest.at("tune_command").get<std::string>(),
              ContainsSubstring("attune tune --problem \"forward bf16 b2 hq8 sq2048 d64 causal\""));
+
+  // Tiles for 1024 queries of 16 heads are not what 16384 of 128 want: the default, and why.
+  const std::string far = "forward bf16 b8 hq16 sq16384 d128 causal";
+  const nlohmann::json standard = explain(path, far);
+  CHECK(standard.at("origin") == "default");
+  CHECK_THAT(standard.at("origin_detail").get<std::string>(),
+             ContainsSubstring("expected to be faster than what was tuned nearby: " + kProblem + ", at distance ") &&
+                 ContainsSubstring("100.0 us, user database"));
+  CHECK(standard.at("measured") == false);
+  CHECK(standard.at("candidates").at(0).at("config") == standard.at("config"));
+  CHECK_THAT(standard.at("tune_command").get<std::string>(), ContainsSubstring("attune tune --problem \"" + far));
+  const CommandResult text = run_attune({"explain", "--problem", far, "--target", "h200", "--database", path}, kNoGpu);
+  CHECK_THAT(text.out, ContainsSubstring("default (expected to be faster than what was tuned nearby: " + kProblem) &&
+                           ContainsSubstring("attune tune --problem"));
+  const nlohmann::json plan =
+      run_attune({"show", "plan", "--problem", far, "--target", "h200", "--database", path, "--json"}, kNoGpu).json();
+  CHECK(plan.at("config") == standard.at("config"));
+  CHECK(plan.at("origin") == "default");
+  CHECK(plan.at("origin_detail") == standard.at("origin_detail"));
 }
 
 TEST_CASE("explain: a user's rows over the system's, origins, and what would tune the problem", "[nogpu]") {
@@ -119,7 +139,7 @@ TEST_CASE("explain: a user's rows over the system's, origins, and what would tun
   const std::string other = "forward bf16 b2 hq8 sq2048 d64 causal";
   Measurement elsewhere = row_of("sm80 q64 kv32 w4 st2", 300);
   elsewhere.device = "NVIDIA H100 80GB HBM3";
-  elsewhere.problem = attune::parse_problem("forward bf16 b2 hq8 sq1024 d72 causal");
+  elsewhere.problem = attune::parse_problem("forward bf16 b2 hq8 sq1024 d72");
   attune::write_system_database(system, {row_of("sm80 q64 kv64 w4 st2", 100), elsewhere});
   std::map<std::string, std::string> environment = kNoGpu;
   environment["ATTUNE_DATABASE"] = user;
@@ -139,12 +159,12 @@ TEST_CASE("explain: a user's rows over the system's, origins, and what would tun
   CHECK_FALSE(document.contains("tune_command"));
   CHECK_FALSE(std::filesystem::exists(user));
 
-  Measurement mine = row_of("sm80 q128 kv64 w4 st2", 120);
+  Measurement mine = row_of("sm80 q64 kv128 w4 st2 rescale8", 120);
   mine.race = "2025-03-04T00:00:00.000000Z";
   mine.place = 1;
   attune::TuningDatabase(user).append(mine);
   document = ask(kProblem);
-  CHECK(document.at("config") == "sm80 q128 kv64 w4 st2");
+  CHECK(document.at("config") == "sm80 q64 kv128 w4 st2 rescale8");
   CHECK_THAT(document.at("origin_detail").get<std::string>(), ContainsSubstring("user database"));
   CHECK(document.at("candidates").at(0).at("place") == 1);
   CHECK_THAT(document.at("candidates").at(1).at("why_not").get<std::string>(), ContainsSubstring("system database"));
@@ -152,7 +172,7 @@ TEST_CASE("explain: a user's rows over the system's, origins, and what would tun
   document = ask(other);
   CHECK(document.at("origin") == "nearest shape");
   CHECK_THAT(document.at("tune_command").get<std::string>(), ContainsSubstring("attune tune --problem \"" + other));
-  document = ask("forward bf16 b2 hq8 sq1024 d72 causal");
+  document = ask("forward bf16 b2 hq8 sq1024 d72");
   CHECK(document.at("origin") == "nearest device");
   CHECK_THAT(document.at("origin_detail").get<std::string>(), ContainsSubstring("NVIDIA H100 80GB HBM3 with 132 SMs"));
   CHECK(document.contains("tune_command"));
@@ -169,7 +189,7 @@ TEST_CASE("explain: a user's rows over the system's, origins, and what would tun
   const CommandResult damaged =
       run_attune({"explain", "--problem", kProblem, "--target", "h200", "--json"}, environment);
   CHECK(damaged.status == 0);
-  CHECK(damaged.json().at("config") == "sm80 q128 kv64 w4 st2");
+  CHECK(damaged.json().at("config") == "sm80 q64 kv128 w4 st2 rescale8");
   CHECK_THAT(damaged.err, ContainsSubstring(system));
   environment["ATTUNE_SYSTEM_DATABASE"] = "";
   CHECK(run_attune({"explain", "--problem", kProblem, "--target", "h200", "--json"}, environment).err.empty());

@@ -215,6 +215,35 @@ TEST_CASE("a pick that does not fit or compile gives way to the next, at last to
     CHECK_THAT(prepared->choice.detail, ContainsSubstring(a + ", " + b + ", " + c + " did not compile"));
     CHECK_THAT(prepared->choice.tune_command, ContainsSubstring("attune tune --problem \"" + canonical_text(problem)));
   }
+  SECTION("a default that a source prefers gives way as well, and is what is left at the end") {
+    struct PreferringSource : ListSource {
+      using ListSource::ListSource;
+      std::optional<ConfigChoice> find(const AttentionProblem& problem, const DeviceSpec& device,
+                                       const std::vector<KernelConfig>& passed_over) override {
+        const KernelConfig standard = default_config(problem, device);
+        if (std::find(passed_over.begin(), passed_over.end(), standard) == passed_over.end())
+          return ConfigChoice{standard, ConfigOrigin::default_config, "preferred", "tune it"};
+        return ListSource::find(problem, device, passed_over);
+      }
+    };
+    AttentionRuntime preferring(device, std::make_shared<PreferringSource>(std::vector<std::string>{a}));
+    auto prepared = preferring.prepare(problem);
+    CHECK(canonical_text(prepared->choice.config) == standard);
+    CHECK(prepared->choice.origin == ConfigOrigin::default_config);
+    CHECK(prepared->choice.detail == "preferred");
+    CHECK(prepared->choice.tune_command == "tune it");
+
+    AttentionRuntime refusing(device, std::make_shared<PreferringSource>(std::vector<std::string>{a}));
+    device->refused = {standard};
+    prepared = refusing.prepare(problem);
+    CHECK(canonical_text(prepared->choice.config) == a);
+    CHECK(prepared->choice.detail == "row of " + a + "; " + standard + " did not compile");
+
+    AttentionRuntime refusing_all(device, std::make_shared<PreferringSource>(std::vector<std::string>{a}));
+    device->refused = {"sm80"};
+    CHECK_THAT(error_of(ErrorCode::compile_failed, [&] { refusing_all.prepare(problem); }),
+               ContainsSubstring("refused"));
+  }
   SECTION("a default that does not compile is an error") {
     device->refused = {"sm80"};
     CHECK_THAT(error_of(ErrorCode::compile_failed, [&] { runtime.prepare(problem); }), ContainsSubstring("refused"));

@@ -130,7 +130,7 @@ TEST_CASE("a file of the first schema is read without being migrated: for export
     REQUIRE(rows.size() == 4);
     const auto expected = migrated.find_all(parse_problem(kProblem), kDevice, kSms);
     for (std::size_t i = 0; i < rows.size(); ++i) require_equal(rows[i], expected[i]);
-    REQUIRE(database.near(parse_problem(kProblem)).size() == 1);
+    REQUIRE(database.near(parse_problem(kProblem), kSms).size() == 1);
   }
   ::chmod(folder.path().c_str(), 0755);
   REQUIRE(ask_sql(file, "PRAGMA user_version") == 1);

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <thread>
 
+#include "generator/cost_model.h"
 #include "generator/error.h"
 #include "generator/generate.h"
 #include "tests/catch.h"
@@ -26,7 +27,10 @@ constexpr const char* kA = "sm80 q64 kv64 w4 st2";
 constexpr const char* kB = "sm80 q128 kv64 w4 st2";
 constexpr const char* kC = "sm80 q128 kv128 w8 st2";
 constexpr const char* kWhole = "sm80 q128 kv64 w4 st2 whole";
-constexpr const char* kProblem = "forward bf16 b1 hq8 sq4096 d64";
+constexpr const char* kUnfit = "sm80 q128 kv64 w3 st2";  // 128 queries are no multiple of 3 warps of 16
+// A problem that fills the device: tiles differ little there by the cost model, kA takes 1.11 times as long as the
+// default config, kB and kWhole 1.03 and 1.01, kC 1.19.
+constexpr const char* kProblem = "forward bf16 b4 hq8 sq4096 d64";
 
 const DeviceSpec& h200() { return find_device("h200"); }
 
@@ -62,9 +66,13 @@ ConfigChoice found(TunedConfigs& tuned, const std::string& problem, const Device
   return *choice;
 }
 
+double predicted(const std::string& problem, const std::string& config) {
+  return estimate_cost(parse_problem(problem), parse_config(config), h200()).microseconds;
+}
+
 }  // namespace
 
-TEST_CASE("picks: exact, then the nearest shape that is feasible, measured before estimated", "[nogpu]") {
+TEST_CASE("picks: exact, then what is tuned nearby or the default, measured before estimated", "[nogpu]") {
   const TemporaryFolder folder;
   const auto database = std::make_shared<TuningDatabase>(folder / "tuning.db");
   TunedConfigs tuned(database, nullptr);
@@ -74,10 +82,10 @@ TEST_CASE("picks: exact, then the nearest shape that is feasible, measured befor
   };
   const auto find = [&](const std::string& problem) { return tuned.find(parse_problem(problem), device); };
 
-  REQUIRE_FALSE(find("forward bf16 b1 hq8 sq2048 d64"));
+  REQUIRE_FALSE(find("forward bf16 b4 hq8 sq2048 d64"));
   add(kProblem, kWhole, 50);
   add(kProblem, kA, 70);
-  add("forward bf16 b1 hq8 sq16384 d64", kC, 900);
+  add("forward bf16 b4 hq8 sq16384 d64", kC, 900);
 
   auto choice = find(kProblem);
   REQUIRE(config_of(choice) == kWhole);
@@ -86,65 +94,131 @@ TEST_CASE("picks: exact, then the nearest shape that is feasible, measured befor
   REQUIRE(choice->detail == std::string(kProblem) + ", 50.0 us, user database");
 
   SECTION("scale and layout do not make another problem") {
-    choice = find("forward bf16 b1 hq8 sq4096 d64 scale0.3 bhsd");
+    choice = find("forward bf16 b4 hq8 sq4096 d64 scale0.3 bhsd");
     REQUIRE(choice);
     REQUIRE(choice->origin == ConfigOrigin::exact);
   }
   SECTION("nearest, whole tiles where they fit") {
-    choice = find("forward bf16 b1 hq8 sq2048 d64");
+    choice = find("forward bf16 b4 hq8 sq2048 d64");
     REQUIRE(config_of(choice) == kWhole);
     REQUIRE(choice->origin == ConfigOrigin::nearest_shape);
-    REQUIRE(choice->tune_command == "attune tune --problem \"forward bf16 b1 hq8 sq2048 d64\"");
-    // Two lengths, a factor of two each.
-    REQUIRE_THAT(choice->detail, ContainsSubstring("sq4096") && ContainsSubstring("distance 2.00"));
-    choice = find("forward bf16 b1 hq8 sq12000 d64");
-    REQUIRE(choice);
-    REQUIRE_THAT(choice->detail, ContainsSubstring("sq16384"));
+    REQUIRE(choice->tune_command == "attune tune --problem \"forward bf16 b4 hq8 sq2048 d64\"");
+    REQUIRE(choice->detail == std::string(kProblem) + ", at distance 2.25, 50.0 us, user database");
   }
-  SECTION("a config that does not fit the asked problem, or was passed over, is not picked") {
-    REQUIRE(config_of(find("forward bf16 b1 hq8 sq4001 d64")) == kA);
+  SECTION("whole tiles are dropped where only they do not fit, and that is told") {
+    add(kProblem, std::string(kUnfit) + " whole", 10);
+    REQUIRE(config_of(find(kProblem)) == kWhole);
+    choice = find("forward bf16 b4 hq8 sq4001 d64");
+    REQUIRE(config_of(choice) == kB);
+    REQUIRE(choice->origin == ConfigOrigin::nearest_shape);
+    REQUIRE_THAT(choice->detail, ContainsSubstring("50.0 us, user database, without its whole tiles"));
+    // Neither it nor what it comes from is offered once more.
+    const AttentionProblem odd = parse_problem("forward bf16 b4 hq8 sq4001 d64");
+    REQUIRE(config_of(tuned.find(odd, device, {parse_config(kB)})) == kA);
+    REQUIRE(config_of(tuned.find(odd, device, {parse_config(kWhole)})) == kA);
+  }
+  SECTION("of several neighbours the one that the cost model expects to be fastest, the nearer the likelier") {
+    const std::string asked = "forward bf16 b4 hq8 sq8192 d64";  // both are a factor of two away
+    REQUIRE(predicted(asked, kWhole) < predicted(asked, kC));
+    choice = find(asked);
+    REQUIRE(config_of(choice) == kWhole);
+    REQUIRE_THAT(choice->detail, ContainsSubstring("sq4096") && ContainsSubstring("distance 1.55"));
+    // A little slower by the model, and much nearer.
+    REQUIRE(predicted(asked, kA) > 1.05 * predicted(asked, kWhole));
+    REQUIRE(predicted(asked, kA) < 1.08 * predicted(asked, kWhole));
+    add("forward bf16 b4 hq8 sq8000 d64", kA, 300);
+    choice = find(asked);
+    REQUIRE(config_of(choice) == kA);
+    REQUIRE_THAT(choice->detail, ContainsSubstring("sq8000") && ContainsSubstring("distance 0.05"));
+    // Much slower by the model: nearness does not make up for it.
+    REQUIRE(predicted(asked, kC) > 1.12 * predicted(asked, kWhole));
+    add("forward bf16 b4 hq8 sq8000 d64", kC, 200);
+    REQUIRE(config_of(find(asked)) == kWhole);
+  }
+  SECTION("a neighbour of another head dim, as far as it fits") {
+    choice = find("forward bf16 b4 hq8 sq4096 d72");
+    REQUIRE(config_of(choice) == kWhole);
+    REQUIRE(choice->origin == ConfigOrigin::nearest_shape);
+    REQUIRE_THAT(choice->detail, ContainsSubstring("sq4096 d64, at distance 0.40"));
+    REQUIRE_FALSE(choice->tune_command.empty());
+    add("forward bf16 b4 hq8 sq4096 d80", kB, 60);
+    choice = find("forward bf16 b4 hq8 sq4096 d80 align16 scale1");
+    REQUIRE(choice->origin == ConfigOrigin::exact);
+  }
+  SECTION("the default config where the cost model expects it to be faster than what is tuned far away") {
+    const AttentionProblem far = parse_problem("forward bf16 b4 hq8 sq4096 d128");
+    const KernelConfig standard = default_config(far, device);
+    REQUIRE_FALSE(infeasibility(far, parse_config(kB), device).empty());
+    choice = tuned.find(far, device);
+    REQUIRE(config_of(choice) == canonical_text(standard));
+    REQUIRE(choice->origin == ConfigOrigin::default_config);
+    REQUIRE(choice->tune_command == tune_command(far));
+    REQUIRE(choice->detail == "expected to be faster than what was tuned nearby: " + std::string(kProblem) +
+                                  ", at distance 3.20, 70.0 us, user database");
+    choice = tuned.find(far, device, {standard});
+    REQUIRE(config_of(choice) == kA);
+    REQUIRE(choice->origin == ConfigOrigin::nearest_shape);
+    REQUIRE(config_of(tuned.find(far, device, {standard, parse_config(kA)})) == kC);
+    REQUIRE_FALSE(tuned.find(far, device, {standard, parse_config(kA), parse_config(kC)}));
+    // As it would be chosen far away, it is a neighbour's choice nearby.
+    add("forward bf16 b4 hq8 sq4000 d128", canonical_text(standard), 90);
+    choice = tuned.find(far, device);
+    REQUIRE(config_of(choice) == canonical_text(standard));
+    REQUIRE(choice->origin == ConfigOrigin::nearest_shape);
+  }
+  SECTION("a config that was passed over is not picked, the default neither") {
     REQUIRE(config_of(tuned.find(parse_problem(kProblem), device, {parse_config(kWhole)})) == kA);
-    choice = tuned.find(parse_problem(kProblem), device, {parse_config(kWhole), parse_config(kA)});
+    std::vector<KernelConfig> passed_over = {parse_config(kWhole), parse_config(kA)};
+    const KernelConfig standard = default_config(parse_problem(kProblem), device);
+    choice = tuned.find(parse_problem(kProblem), device, passed_over);
+    REQUIRE(config_of(choice) == canonical_text(standard));
+    REQUIRE(choice->origin == ConfigOrigin::default_config);
+    passed_over.push_back(standard);
+    choice = tuned.find(parse_problem(kProblem), device, passed_over);
     REQUIRE(config_of(choice) == kC);
     REQUIRE(choice->origin == ConfigOrigin::nearest_shape);
-    REQUIRE_FALSE(
-        tuned.find(parse_problem(kProblem), device, {parse_config(kWhole), parse_config(kA), parse_config(kC)}));
+    passed_over.push_back(parse_config(kC));
+    REQUIRE_FALSE(tuned.find(parse_problem(kProblem), device, passed_over));
     REQUIRE(config_of(find(kProblem)) == kWhole);
   }
-  SECTION("batch times heads and the group size count") {
-    add("forward bf16 b8 hq8 sq2048 d64", "sm80 q64 kv32 w4 st2", 100);
-    choice = find("forward bf16 b4 hq8 sq2048 d64");  // 1 from this, 2 + 2 from the other
+  SECTION("the work for each SM and the group size count") {
+    add("forward bf16 b8 hq8 sq2048 d64", kWhole, 100);
+    choice = find("forward bf16 b4 hq8 sq2048 d64");  // 1.5 from this, 2.25 from the other
     REQUIRE(choice);
-    REQUIRE_THAT(choice->detail, ContainsSubstring("b8") && ContainsSubstring("distance 1.00"));
+    REQUIRE_THAT(choice->detail, ContainsSubstring("b8") && ContainsSubstring("distance 1.50"));
     choice = find("forward bf16 b8 hq8 hkv1 sq2048 d64");
     REQUIRE(choice);
-    REQUIRE_THAT(choice->detail, ContainsSubstring("distance 3.00"));
+    REQUIRE_THAT(choice->detail, ContainsSubstring("b8") && ContainsSubstring("distance 0.90"));
   }
   SECTION("the other dtype is a neighbour, a little further off than its own") {
-    choice = find("forward fp16 b1 hq8 sq4096 d64");
+    choice = find("forward fp16 b4 hq8 sq4096 d64");
     REQUIRE(config_of(choice) == kWhole);
     REQUIRE(choice->origin == ConfigOrigin::nearest_shape);
-    REQUIRE_THAT(choice->detail, ContainsSubstring("bf16") && ContainsSubstring("distance 0.50"));
-    add("forward fp16 b1 hq8 sq4200 d64", kC, 50);
-    choice = find("forward fp16 b1 hq8 sq4096 d64");
+    REQUIRE_THAT(choice->detail, ContainsSubstring("bf16") && ContainsSubstring("distance 0.20"));
+    add("forward fp16 b4 hq8 sq4224 d64", kWhole, 50);
+    choice = find("forward fp16 b4 hq8 sq4096 d64");
     REQUIRE_THAT(choice->detail, ContainsSubstring("fp16") && ContainsSubstring("distance 0.07"));
   }
-  SECTION("another kernel class or family of devices is no neighbour") {
-    REQUIRE_FALSE(find("forward bf16 b1 hq8 sq4096 d128"));
-    REQUIRE_FALSE(find("forward bf16 b1 hq8 sq4096 d64 causal"));
-    REQUIRE_FALSE(find("forward bf16 b1 hq8 sq4096 d64 align2"));
+  SECTION("another mask, alignment or family of devices is no neighbour") {
+    REQUIRE_FALSE(find("forward bf16 b4 hq8 sq4096 d64 causal"));
+    REQUIRE_FALSE(find("forward bf16 b4 hq8 sq4096 d64 align2"));
     device = find_device("a100");
     REQUIRE_FALSE(find(kProblem));
   }
   SECTION("estimates answer only if nothing was measured") {
-    add("forward bf16 b1 hq8 sq64 d72", kA, 3, Rigor::estimate);
-    choice = find("forward bf16 b1 hq8 sq64 d72");
+    const std::string asked = "forward bf16 b4 hq8 sq4096 d72 causal";
+    add(asked, kB, 3, Rigor::estimate);
+    choice = find(asked);
     REQUIRE(choice);
     REQUIRE(choice->origin == ConfigOrigin::exact);
     REQUIRE_THAT(choice->detail, ContainsSubstring("by the cost model"));
     REQUIRE_FALSE(choice->tune_command.empty());
-    add("forward bf16 b1 hq8 sq128 d72", kB, 3);
-    choice = find("forward bf16 b1 hq8 sq64 d72");  // appending made it forget the answer
+    choice = find("forward bf16 b4 hq8 sq4000 d72 causal");
+    REQUIRE(choice);
+    REQUIRE(choice->origin == ConfigOrigin::nearest_shape);
+    REQUIRE_THAT(choice->detail, ContainsSubstring("by the cost model"));
+    add("forward bf16 b4 hq8 sq4000 d72 causal", kB, 3);
+    choice = find(asked);  // appending made it forget the answer
     REQUIRE(choice);
     REQUIRE(choice->origin == ConfigOrigin::nearest_shape);
     REQUIRE_THAT(choice->detail, !ContainsSubstring("by the cost model"));
@@ -164,7 +238,7 @@ TEST_CASE("picks: exact, then the nearest shape that is feasible, measured befor
 
 TEST_CASE("picks: a user's own database wins over the system's on each level", "[nogpu]") {
   Databases databases;
-  const std::string other = "forward bf16 b1 hq8 sq8192 d64", asked = "forward bf16 b1 hq8 sq2048 d64";
+  const std::string other = "forward bf16 b4 hq8 sq8192 d64", asked = "forward bf16 b4 hq8 sq2048 d64";
   const DeviceSpec& h100 = find_device("h100");
   SECTION("exact: the slower one of the user's") {
     const auto tuned = databases.over({row_of(kProblem, kA, 10)});
@@ -182,19 +256,24 @@ TEST_CASE("picks: a user's own database wins over the system's on each level", "
     REQUIRE(canonical_text(choice.config) == kA);
     REQUIRE(choice.origin == ConfigOrigin::exact);
   }
-  SECTION("nearest shape: the farther one of the user's") {
-    const auto tuned = databases.over({row_of(kProblem, kA, 10)});
+  SECTION("nearest shape: both in one list, of two as near the user's") {
+    const auto tuned = databases.over({row_of(kProblem, kB, 10)});
     REQUIRE(found(*tuned, asked).origin == ConfigOrigin::nearest_shape);
     databases.user->append(row_of(other, kB, 90));
-    const ConfigChoice choice = found(*tuned, asked);
+    ConfigChoice choice = found(*tuned, asked);
     REQUIRE(canonical_text(choice.config) == kB);
-    REQUIRE(choice.origin == ConfigOrigin::nearest_shape);
-    REQUIRE_THAT(choice.detail, ContainsSubstring("user database"));
+    REQUIRE(choice.detail == std::string(kProblem) + ", at distance 2.25, 10.0 us, system database");
+    databases.user->append(row_of(kProblem, kB, 80));
+    choice = found(*tuned, asked);
+    REQUIRE(choice.detail == std::string(kProblem) + ", at distance 2.25, 80.0 us, user database");
+    // The nearer one of the user's.
+    databases.user->append(row_of("forward bf16 b4 hq8 sq2000 d64", kB, 40));
+    REQUIRE_THAT(found(*tuned, asked).detail, ContainsSubstring("sq2000") && ContainsSubstring("user database"));
   }
   SECTION("nearest shape of the system's before the user's nearest device") {
-    const auto tuned = databases.over({row_of(other, kA, 10)});
-    databases.user->append(row_of(asked, kB, 90, h100));
-    REQUIRE(canonical_text(found(*tuned, asked).config) == kA);
+    const auto tuned = databases.over({row_of(kProblem, kB, 10)});
+    databases.user->append(row_of(asked, kC, 90, h100));
+    REQUIRE(canonical_text(found(*tuned, asked).config) == kB);
   }
   SECTION("nearest device") {
     const auto tuned = databases.over({row_of(asked, kA, 10, h100)});
@@ -210,15 +289,15 @@ TEST_CASE("picks: a user's own database wins over the system's on each level", "
                  ContainsSubstring("NVIDIA H100 PCIe with 114 SMs") && ContainsSubstring("user database"));
   }
   SECTION("what was measured before what the user's cost model says") {
-    const auto tuned = databases.over({row_of(other, kA, 10)});
-    databases.user->append(row_of(asked, kB, 1, h200(), Rigor::estimate));
-    REQUIRE(canonical_text(found(*tuned, asked).config) == kA);
-    REQUIRE(config_of(tuned->find(parse_problem(asked), h200(), {parse_config(kA)})) == kB);
+    const auto tuned = databases.over({row_of(kProblem, kB, 10)});
+    databases.user->append(row_of(asked, kA, 1, h200(), Rigor::estimate));
+    REQUIRE(canonical_text(found(*tuned, asked).config) == kB);
+    REQUIRE(config_of(tuned->find(parse_problem(asked), h200(), {parse_config(kB)})) == kA);
   }
   SECTION("what does not fit is passed over, from one database into the other") {
-    const auto tuned = databases.over({row_of("forward bf16 b1 hq8 sq4001 d64", kA, 10)});
-    databases.user->append(row_of(kProblem, kWhole, 5));
-    const ConfigChoice choice = found(*tuned, "forward bf16 b1 hq8 sq4003 d64");
+    const auto tuned = databases.over({row_of("forward bf16 b4 hq8 sq4001 d64", kA, 10)});
+    databases.user->append(row_of("forward bf16 b4 hq8 sq4002 d64", kUnfit, 5));
+    const ConfigChoice choice = found(*tuned, "forward bf16 b4 hq8 sq4003 d64");
     REQUIRE(canonical_text(choice.config) == kA);
     REQUIRE_THAT(choice.detail, ContainsSubstring("system database"));
   }
@@ -234,8 +313,13 @@ TEST_CASE("picks: the nearest device has the compute capability, then the SMs, t
 
   databases.user->append(row_of(kProblem, kB, 2, find_device("h100-pcie")));
   REQUIRE_THAT(device_of(), ContainsSubstring("H100 PCIe"));
-  databases.user->append(row_of("forward bf16 b1 hq8 sq1024 d64", kC, 3, find_device("h100")));
-  REQUIRE_THAT(device_of(), ContainsSubstring("H100 80GB HBM3") && ContainsSubstring("distance 4.00"));
+  databases.user->append(row_of("forward bf16 b4 hq8 sq2048 d64", kB, 3, find_device("h100")));
+  REQUIRE_THAT(device_of(), ContainsSubstring("H100 80GB HBM3") && ContainsSubstring("distance 2.25"));
+  // What is far there loses to the default, as on this device.
+  const auto far = tuned->find(parse_problem("forward bf16 b1 hq8 sq512 d64"), mine);
+  REQUIRE(far);
+  REQUIRE(far->origin == ConfigOrigin::default_config);
+  REQUIRE_THAT(far->detail, ContainsSubstring("tuned nearby: NVIDIA H100 "));
   // Of one device the exact problem comes first.
   databases.user->append(row_of(kProblem, kA, 9, find_device("h100")));
   REQUIRE_THAT(device_of(), ContainsSubstring("H100 80GB HBM3") && !ContainsSubstring("distance"));
@@ -344,15 +428,19 @@ TEST_CASE("picks are quick: a miss among many shapes, and every answer after the
     }
     return quantile(times, 0.5);
   };
-  std::vector<std::string> unknown, near;
+  std::vector<std::string> unknown, near, far;
   for (int i = 0; i < 50; ++i) {
-    unknown.push_back("forward fp16 b1 hq16 sq" + std::to_string(100 + i) + " d64");
+    unknown.push_back("forward fp16 b1 hq16 sq" + std::to_string(100 + i) + " d64 align2");
     near.push_back("forward bf16 b1 hq16 sq" + std::to_string(100 + i) + " d128 causal");
+    far.push_back("forward fp16 b1 hq16 sq" + std::to_string(100 + i) + " d64");
   }
-  const double miss = microseconds(unknown), neighbour = microseconds(near), again = microseconds(near);
-  INFO("a miss " << miss << " us, a neighbour among 512 shapes " << neighbour << " us, again " << again << " us");
+  const double miss = microseconds(unknown), neighbour = microseconds(near), of_other_head_dim = microseconds(far),
+               again = microseconds(near);
+  INFO("a miss " << miss << " us, a neighbour among 512 shapes " << neighbour << " us, of another head dim "
+                 << of_other_head_dim << " us, again " << again << " us");
   CHECK(miss < 500);
   CHECK(neighbour < 10'000);
+  CHECK(of_other_head_dim < 10'000);
   CHECK(again < 20);
 }
 

@@ -227,6 +227,59 @@ TEST_CASE("best: a race decides among rows of one rigor, the newest race, then t
   }
 }
 
+TEST_CASE("near: by lengths, work for each SM, head dim, group and dtype", "[nogpu]") {
+  const TemporaryFolder folder;
+  const fs::path file = folder / "tuning.db";
+  const auto distance = [&](const std::string& tuned, const std::string& asked, int sm_count = kSms) {
+    fs::remove(file);
+    TuningDatabase database(file);
+    database.append(example_measurement("forward " + tuned));
+    const auto near = database.near(parse_problem("forward " + asked), sm_count);
+    INFO(tuned << ", asked for " << asked);
+    REQUIRE(near.size() == 1);
+    CHECK(near[0].problem == canonical_text(parse_problem("forward " + tuned)));
+    CHECK(near[0].device == kDevice);
+    CHECK(near[0].same_problem == asked.starts_with(tuned));
+    return near[0].distance;
+  };
+  const auto about = [](double value) { return Approx(value).margin(1e-9); };
+  const std::string base = "bf16 b4 hq8 sq2048 d64";  // 3.9 tiles of 128 queries for each SM
+  CHECK(distance(base, base) == 0);
+  CHECK(distance(base, base + " scale0.3 bhsd") == 0);
+  // Twice the queries of as many sequences, with as many keys or twice as many; as many queries in all.
+  CHECK(distance(base, "bf16 b4 hq8 sq4096 skv2048 d64") == about(0.35 + 0.025 + 1.5));
+  CHECK(distance(base, "bf16 b4 hq8 sq2048 skv4096 d64") == about(0.35 + 0.025));
+  CHECK(distance(base, "bf16 b4 hq8 sq4096 d64") == about(2 * (0.35 + 0.025) + 1.5));
+  CHECK(distance("bf16 b4 hq8 sq4096 d64", base) == about(2 * (0.35 + 0.025) + 1.5));
+  CHECK(distance(base, "bf16 b2 hq8 sq4096 d64") == about(2 * (0.35 + 0.025)));
+  CHECK(distance(base, "bf16 b8 hq8 sq2048 d64") == about(1.5));
+  CHECK(distance(base, "bf16 b4 hq32 hkv32 sq2048 d64") == about(2 * 1.5));
+  // Beyond 4096, and below 32, lengths hardly matter by themselves.
+  CHECK(distance("bf16 b4 hq8 sq4096 d64", "bf16 b1 hq8 sq16384 d64") == about(4 * 0.025));
+  CHECK(distance("bf16 b512 hq8 sq32 d64", "bf16 b2048 hq8 sq8 d64") == about(4 * 0.025));
+  // Neither does work beyond 64 tiles for each SM, or below a tenth of one.
+  CHECK(distance("bf16 b512 hq8 sq2048 d64", "bf16 b128 hq8 sq2048 d64") == about(0));
+  CHECK(distance("bf16 b1 hq1 sq256 d64", "bf16 b1 hq2 sq256 d64") == about(0));
+  // 64 tiles a device of 64 SMs: one for each, a half for each of 128; clamped where there are more.
+  CHECK(distance("bf16 b1 hq8 sq1024 d64", "bf16 b2 hq8 sq1024 d64", 64) == about(1.5));
+  CHECK(distance("bf16 b1 hq8 sq1024 d64", "bf16 b2 hq8 sq1024 d64", 640) == about(1.5));
+  CHECK(distance("bf16 b1 hq8 sq1024 d64", "bf16 b2 hq8 sq1024 d64", 6400) == about(0));
+  CHECK(distance(base, "bf16 b4 hq8 sq2048 d72") == about(0.4));
+  CHECK(distance(base, "bf16 b4 hq8 sq2048 d8") == about(7 * 0.4));
+  CHECK(distance(base, "bf16 b4 hq8 hkv2 sq2048 d64") == about(2 * 0.3));
+  CHECK(distance(base, "fp16 b4 hq8 sq2048 d64") == about(0.2));
+  CHECK(distance(base, "fp16 b8 hq8 hkv4 sq2048 d56") == about(1.5 + 0.3 + 0.4 + 0.2));
+
+  // What no problem has is no neighbour.
+  TuningDatabase database(file);
+  for (const char* sizes : {"heads_kv = 0", "seq_q = -1", "batch = 0, heads_q = 0", "seq_kv = 0"}) {
+    INFO(sizes);
+    database.append(example_measurement("forward " + base));
+    run_sql(file, std::string("UPDATE problem SET ") + sizes);
+    CHECK(database.near(parse_problem("forward " + base), kSms).empty());
+  }
+}
+
 TEST_CASE("winners of neighbours: the best of each other shape, nearest first, each config once", "[nogpu]") {
   const TemporaryFolder folder;
   TuningDatabase database(folder / "tuning.db");
@@ -258,7 +311,10 @@ TEST_CASE("winners of neighbours: the best of each other shape, nearest first, e
   REQUIRE(winners(asked, 1) == std::vector<std::string>{winners(asked, 9)[0]});
   REQUIRE(winners(asked, 0).empty());
   REQUIRE(winners("forward bf16 b1 hq8 sq1024 d64 scale0.3", 9) == winners(asked, 9));
-  REQUIRE(winners("forward bf16 b1 hq8 sq1024 d128", 9).empty());
+  // Another head dim is a neighbour, and the asked shape of this one the nearest.
+  REQUIRE(winners("forward bf16 b1 hq8 sq1024 d128", 9) == std::vector<std::string>{d, a, b, c});
+  REQUIRE(winners("forward bf16 b1 hq8 sq1024 d64 causal", 9).empty());
+  REQUIRE(winners("forward bf16 b1 hq8 sq1024 d64 align2", 9).empty());
 }
 
 TEST_CASE("a file that is no database, or a damaged one, is kept aside", "[nogpu]") {
