@@ -41,7 +41,8 @@ bool is_of_reduced_space(const KernelConfig& config, const AttentionProblem& pro
     return tiles && config.overlap == Overlap::within && !config.whole_tiles && config.ctas_per_sm == 1 &&
            !config.q_in_registers &&
            (problem.dtype == DataType::bf16 ? config.without_maximum : config.rescale_threshold > 0) &&
-           config.tile_order == tile_orders_sm90(problem).front() && (persistent || config.persistence == Persistence::none);
+           config.tile_order == tile_orders_sm90(problem).front() &&
+           (persistent || config.persistence == Persistence::none);
   }
   const bool tiles =
       config.warps > 1 && in(config.block_q / config.warps, {16, 32, 64}) && in(config.block_kv, {32, 48, 64, 96, 128});
@@ -82,8 +83,7 @@ struct TileSource {
   int q_stages;
 };
 std::vector<TileSource> tile_sources(const AttentionProblem& problem) {
-  std::vector<TileSource> sources = {
-      {Persistence::none, 1}, {Persistence::on_demand, 1}, {Persistence::on_demand, 2}};
+  std::vector<TileSource> sources = {{Persistence::none, 1}, {Persistence::on_demand, 1}, {Persistence::on_demand, 2}};
   if (problem.mask == MaskKind::none) {
     sources.push_back({Persistence::fixed, 1});
     sources.push_back({Persistence::fixed, 2});

@@ -19,18 +19,18 @@ namespace {
 constexpr double kMatrixFlopsPerClock = 4096;
 constexpr double kElementsPerClock = 15, kElementsTakenByMatrix = 6;
 constexpr double kElementsPerClockWithoutMaximum = 18;
-constexpr double kLoadLatency = 950;     // of TMA from L2, under load
+constexpr double kLoadLatency = 950;       // of TMA from L2, under load
 constexpr int kComfortableRegisters = 30;  // beside the accumulators: with fewer the kernel spills
 constexpr double kSpillCost = 0.2;         // guess: of a step
 constexpr double kL2BytesPerClock = 27;
 constexpr double kAluPerClock = 126;
-constexpr double kMaskPerElement = 7;   // instructions; as measured of the sm80 family
-constexpr double kRowClocks = 0.4;      // of a row's maximum: shuffles, comparisons
-constexpr double kStepClocks = 120;     // waits at barriers, issue, drain: what neither unit works in
-constexpr double kTileClocks = 2500;    // of a CTA: first loads from device memory, last stores
+constexpr double kMaskPerElement = 7;     // instructions; as measured of the sm80 family
+constexpr double kRowClocks = 0.4;        // of a row's maximum: shuffles, comparisons
+constexpr double kStepClocks = 120;       // waits at barriers, issue, drain: what neither unit works in
+constexpr double kTileClocks = 2500;      // of a CTA: first loads from device memory, last stores
 constexpr double kNextTileClocks = 1200;  // of a persistent CTA's next tile
-constexpr double kHiddenWithin = 0.92;  // guess: of the shorter of both, what overlap hides with several warpgroups
-constexpr double kHiddenBetween = 0.6;  // guess: what free-running warpgroups hide of each other
+constexpr double kHiddenWithin = 0.92;    // guess: of the shorter of both, what overlap hides with several warpgroups
+constexpr double kHiddenBetween = 0.6;    // guess: what free-running warpgroups hide of each other
 constexpr int kSampledTiles = 64;
 
 struct Steps {

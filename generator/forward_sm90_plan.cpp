@@ -14,15 +14,16 @@ constexpr const char* kEntry = "attune_forward";
 
 ArgumentLayout argument_layout(const KernelConfig& config) {
   using A = KernelArgument;
-  std::vector<A> fields = {A::q_map, A::k_map, A::v_map, A::o, A::lse, A::o_stride_batch, A::o_stride_head, A::o_stride_row};
+  std::vector<A> fields = {A::q_map, A::k_map,          A::v_map,         A::o,
+                           A::lse,   A::o_stride_batch, A::o_stride_head, A::o_stride_row};
   if (config.persistence == Persistence::on_demand) fields.push_back(A::tile_counter);
   if (config.without_maximum) {
     for (const A field : {A::q, A::k, A::q_stride_batch, A::q_stride_head, A::q_stride_row, A::k_stride_batch,
                           A::k_stride_head, A::k_stride_row, A::recomputed_blocks})
       fields.push_back(field);
   }
-  for (const A field : {A::batch, A::heads_q, A::group_size, A::seq_q, A::seq_kv, A::query_tiles, A::tiles, A::mask_offset,
-                        A::softmax_scale, A::softmax_scale_log2})
+  for (const A field : {A::batch, A::heads_q, A::group_size, A::seq_q, A::seq_kv, A::query_tiles, A::tiles,
+                        A::mask_offset, A::softmax_scale, A::softmax_scale_log2})
     fields.push_back(field);
   return ArgumentLayout::of(std::move(fields));
 }
@@ -107,7 +108,8 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
 KernelLaunch forward_sm90_launch(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                                  const TemplateSet& templates, KernelTarget target) {
   const ForwardSm90Shape shape = forward_sm90_shape(problem, config, device);
-  RenderedText rendered = render(templates, kTemplate, forward_sm90_bindings(problem, config, device, templates, target));
+  RenderedText rendered =
+      render(templates, kTemplate, forward_sm90_bindings(problem, config, device, templates, target));
   KernelLaunch launch;
   launch.source = std::move(rendered.text);
   launch.lines = std::move(rendered.lines);

@@ -8,7 +8,7 @@ namespace attune {
 namespace {
 constexpr int kWarpgroupThreads = 128;
 constexpr int kWarpgroupRows = 64;
-constexpr int kMaxPanelColumns = 64;  // 128 bytes, the widest swizzle
+constexpr int kMaxPanelColumns = 64;          // 128 bytes, the widest swizzle
 constexpr std::size_t kTileAlignment = 1024;  // of the 128-byte swizzle's pattern
 constexpr int kMostRegisters = 240;           // that setmaxnreg is asked for: with 255 ptxas leaves none to work with
 
@@ -32,8 +32,8 @@ ForwardSm90Shape forward_sm90_shape(const AttentionProblem& problem, const Kerne
   shape.v_offset = round_up(shape.k_offset + ring_bytes, kTileAlignment);
   shape.barrier_offset = round_up(shape.v_offset + ring_bytes, 8);
   // Full and empty barriers of Q, K and V, and the number of each tile of Q.
-  shape.shared_bytes =
-      shape.barrier_offset + static_cast<std::size_t>(8 * (2 * config.q_stages + 4 * config.stages) + 4 * config.q_stages);
+  shape.shared_bytes = shape.barrier_offset +
+                       static_cast<std::size_t>(8 * (2 * config.q_stages + 4 * config.stages) + 4 * config.q_stages);
 
   shape.accumulator_registers = d / 2 + config.block_kv / 2 + config.block_kv / 4;
   if (config.q_in_registers) shape.accumulator_registers += (d + 15) / 16 * 4;

@@ -41,9 +41,10 @@ void check_warps(const KernelConfig& config, std::vector<std::string>* reasons) 
 
 void check_warpgroups(const KernelConfig& config, std::vector<std::string>* reasons) {
   if (config.block_q < 64 || config.block_q > 64 * kMaxConsumers || config.block_q % 64 != 0) {
-    reasons->push_back(fmt::format("q{}: each consumer warpgroup owns 64 queries, and there are 1 to {}: q must be a "
-                                   "multiple of 64 up to {}",
-                                   config.block_q, kMaxConsumers, 64 * kMaxConsumers));
+    reasons->push_back(
+        fmt::format("q{}: each consumer warpgroup owns 64 queries, and there are 1 to {}: q must be a "
+                    "multiple of 64 up to {}",
+                    config.block_q, kMaxConsumers, 64 * kMaxConsumers));
   }
   if (config.q_stages < 1 || config.q_stages > kMaxQStages)
     reasons->push_back(fmt::format("qst{}: must be 1 to {}", config.q_stages, kMaxQStages));
@@ -83,8 +84,7 @@ void check_shared_memory(std::size_t q_bytes, std::size_t kv_tile_bytes, std::si
   }
 }
 
-bool threads_fit(int threads, const KernelConfig& config, const DeviceSpec& device,
-                 std::vector<std::string>* reasons) {
+bool threads_fit(int threads, const KernelConfig& config, const DeviceSpec& device, std::vector<std::string>* reasons) {
   if (config.ctas_per_sm <= device.ctas_per_sm && config.ctas_per_sm * threads <= device.threads_per_sm) return true;
   reasons->push_back(fmt::format(
       "cta{}: {} CTAs of {} threads do not fit an SM of {}, which takes {} CTAs and {} threads", config.ctas_per_sm,
@@ -114,8 +114,8 @@ void check_registers(const ForwardSm90Shape& shape, const KernelConfig& config, 
     reasons->push_back(fmt::format(
         "registers: 64 rows of O, S and P (kv{}){} take {} registers of a thread beside at least {} others; a consumer "
         "may have {} with {} CTAs of {} threads on an SM",
-        config.block_kv, config.q_in_registers ? " and of Q" : "", shape.accumulator_registers, kWorkingRegisters, limit,
-        config.ctas_per_sm, shape.threads));
+        config.block_kv, config.q_in_registers ? " and of Q" : "", shape.accumulator_registers, kWorkingRegisters,
+        limit, config.ctas_per_sm, shape.threads));
   }
 }
 
@@ -145,8 +145,8 @@ std::vector<std::string> infeasibility_sm90(const AttentionProblem& problem, con
                                   device.compute_major, device.compute_minor, to_string(config.family)));
   }
   if (problem.alignment < 16) {
-    reasons.push_back(fmt::format("align{}: TMA copies rows that start at multiples of 16 bytes; family sm80 takes others",
-                                  problem.alignment));
+    reasons.push_back(fmt::format(
+        "align{}: TMA copies rows that start at multiples of 16 bytes; family sm80 takes others", problem.alignment));
   }
   if (config.without_maximum && problem.dtype != DataType::bf16)
     reasons.push_back("nomax: P may reach 2^100, which only bf16 holds");

@@ -18,7 +18,8 @@ constexpr std::string_view kCommonWords =
     "rescaleN (threshold in powers of two), whole (lengths are multiples of the tiles), ctaN (CTAs per SM)";
 constexpr std::string_view kSm80Words = "wN (warps), qsmem (Q read from shared memory)";
 constexpr std::string_view kSm90Words =
-    "qreg (Q in registers), qstN (stages of Q), nomax (no row maximum in unmasked blocks), turns (warpgroups issue products in turns), overlap=none|within, "
+    "qreg (Q in registers), qstN (stages of Q), nomax (no row maximum in unmasked blocks), turns (warpgroups issue "
+    "products in turns), overlap=none|within, "
     "persist=none|fixed|on-demand";
 constexpr KernelFamily kFamilies[] = {KernelFamily::sm80, KernelFamily::sm90};
 constexpr TileOrder kTileOrders[] = {TileOrder::rows, TileOrder::rows_reversed, TileOrder::heads,
@@ -56,7 +57,8 @@ std::string names_of(const Value (&values)[kCount]) {
 
 int cta_threads(const KernelConfig& config) {
   constexpr int kWarp = 32, kWarpgroup = 128, kWarpgroupRows = 64;
-  return config.family == KernelFamily::sm80 ? kWarp * config.warps : kWarpgroup * (config.block_q / kWarpgroupRows + 1);
+  return config.family == KernelFamily::sm80 ? kWarp * config.warps
+                                             : kWarpgroup * (config.block_q / kWarpgroupRows + 1);
 }
 
 KernelConfig default_fields(KernelFamily family) {

@@ -51,9 +51,9 @@ struct KernelConfig {
   bool whole_tiles = false;  ///< lengths must be multiples of the tiles: no bounds checks
   int ctas_per_sm = 1;       ///< CTAs that must fit on an SM together: limits the registers of a thread
   // sm90 only, from here
-  int q_stages = 1;         ///< tiles of Q held in shared memory: with 2 a persistent CTA loads the next one's ahead
-  /// Unmasked blocks take no maximum: a reference that is good enough is kept. bf16 only, whose exponents reach as far as
-  /// fp32's; rescale_threshold has no meaning then and is 0.
+  int q_stages = 1;  ///< tiles of Q held in shared memory: with 2 a persistent CTA loads the next one's ahead
+  /// Unmasked blocks take no maximum: a reference that is good enough is kept. bf16 only, whose exponents reach as far
+  /// as fp32's; rescale_threshold has no meaning then and is 0.
   bool without_maximum = false;
   bool take_turns = false;  ///< warpgroups issue their products in turns instead of as they come
   Overlap overlap = Overlap::none;

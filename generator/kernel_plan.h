@@ -68,8 +68,8 @@ std::string_view to_string(KernelArgument argument);
 std::string_view type_text(KernelArgument argument);  ///< in templates: "const void*", "i64", "i32", "float", ...
 std::size_t size_of(KernelArgument argument);
 
-/// How TMA copies tiles of an operand (batch, heads, rows, head_dim): boxes of `box_rows` rows by `box_columns` elements
-/// of one head; what lies outside of the tensor is zero.
+/// How TMA copies tiles of an operand (batch, heads, rows, head_dim): boxes of `box_rows` rows by `box_columns`
+/// elements of one head; what lies outside of the tensor is zero.
 struct TensorMapSpec {
   Operand operand = Operand::q;
   int box_columns = 64;
@@ -111,8 +111,8 @@ struct KernelLaunch {
   std::uint32_t tiles(const AttentionProblem& problem) const;  ///< of all heads and batch entries; throws as grid_x()
 };
 
-/// A uint32 in the workspace that a plan's launches count in, zero before the first: for people who ask how often a rare
-/// path was taken.
+/// A uint32 in the workspace that a plan's launches count in, zero before the first: for people who ask how often a
+/// rare path was taken.
 struct WorkspaceCounter {
   std::string name;
   std::size_t offset = 0;  ///< in bytes
@@ -126,7 +126,7 @@ struct KernelPlan {
   std::string kernel_class;
   std::vector<KernelLaunch> launches;
   std::size_t workspace_bytes = 0;
-  bool workspace_zeroed = false;         ///< whether the workspace must hold zeros before the first launch
+  bool workspace_zeroed = false;  ///< whether the workspace must hold zeros before the first launch
   std::vector<WorkspaceCounter> counters;
   std::vector<Operand> ordered_outputs;  ///< outputs whose bits do not depend on scheduling
   double flops = 0;                      ///< counted, of `problem`

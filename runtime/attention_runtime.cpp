@@ -27,7 +27,8 @@ constexpr int kMostCompileFailures = 3;      // each may take seconds
 
 bool is_multiple(std::int64_t value, std::int64_t of) { return value % of == 0; }
 
-// Strides of dimensions of extent 1 are never used, whatever they say. Tensor maps take no negative ones, nor longer ones.
+// Strides of dimensions of extent 1 are never used, whatever they say. Tensor maps take no negative ones, nor longer
+// ones.
 bool rows_aligned(const TensorView& view, std::int64_t batch, std::int64_t heads, std::int64_t rows, int bytes,
                   int element_bytes) {
   const std::int64_t elements = bytes / element_bytes;

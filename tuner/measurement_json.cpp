@@ -185,12 +185,13 @@ DeviceSpec device_spec_from_json(const json& object) {
 }
 
 json trial_options_to_json(const TrialOptions& options) {
-  return {{"sample_seconds", options.sample_seconds},
-          {"min_samples", options.min_samples},
-          {"check", options.check},
-          {"time", options.time},
-          {"spill_allowance_bytes", options.spill_allowance_bytes},
-          {"cuda_ordinal", options.cuda_ordinal}};
+  json object = {{"sample_seconds", options.sample_seconds},
+                 {"min_samples", options.min_samples},
+                 {"check", options.check},
+                 {"time", options.time},
+                 {"cuda_ordinal", options.cuda_ordinal}};
+  if (options.spill_allowance_bytes) object["spill_allowance_bytes"] = *options.spill_allowance_bytes;
+  return object;
 }
 
 TrialOptions trial_options_from_json(const json& object) {
@@ -200,7 +201,8 @@ TrialOptions trial_options_from_json(const json& object) {
   reader.read("min_samples", options.min_samples);
   reader.read("check", options.check);
   reader.read("time", options.time);
-  reader.read("spill_allowance_bytes", options.spill_allowance_bytes);
+  if (object.contains("spill_allowance_bytes"))
+    reader.read("spill_allowance_bytes", options.spill_allowance_bytes.emplace());
   reader.read("cuda_ordinal", options.cuda_ordinal);
   return options;
 }

@@ -37,14 +37,21 @@ struct ConfigField {
   const char* title;
 };
 constexpr ConfigField kConfigFields[] = {
-    {"family", "kernel family"},         {"block_q", "queries of a CTA (q)"},
-    {"block_kv", "keys of a step (kv)"}, {"warps", "warps (w)"},
-    {"stages", "stages (st)"},           {"q_in_registers", "Q fragments in"},
-    {"tile_order", "order of tiles"},    {"rescale_threshold", "rescale threshold, powers of two"},
-    {"whole_tiles", "lengths"},          {"ctas_per_sm", "CTAs that must fit on an SM"},
-    {"q_stages", "stages of Q (qst)"},   {"without_maximum", "reference of unmasked blocks"},
+    {"family", "kernel family"},
+    {"block_q", "queries of a CTA (q)"},
+    {"block_kv", "keys of a step (kv)"},
+    {"warps", "warps (w)"},
+    {"stages", "stages (st)"},
+    {"q_in_registers", "Q fragments in"},
+    {"tile_order", "order of tiles"},
+    {"rescale_threshold", "rescale threshold, powers of two"},
+    {"whole_tiles", "lengths"},
+    {"ctas_per_sm", "CTAs that must fit on an SM"},
+    {"q_stages", "stages of Q (qst)"},
+    {"without_maximum", "reference of unmasked blocks"},
     {"take_turns", "products of warpgroups"},
-    {"overlap", "overlap"},              {"persistence", "persistence"},
+    {"overlap", "overlap"},
+    {"persistence", "persistence"},
 };
 
 Json field_values(const KernelConfig& config) {

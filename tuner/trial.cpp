@@ -137,6 +137,8 @@ std::optional<MeasurementStatus> status_of(const Error& error) {
   return std::nullopt;
 }
 
+int default_spill_allowance(KernelFamily family) { return family == KernelFamily::sm80 ? 512 : 256; }
+
 struct TrialBench::State {
   std::shared_ptr<Device> device;
   AttentionProblem problem;
@@ -145,7 +147,8 @@ struct TrialBench::State {
   TensorCopies q, k, v, o, lse;
   std::uint64_t input_hash = 0;
   std::optional<ReferenceForward> reference;
-  std::string no_memory;  // why there are no tensors
+  std::string no_memory;                          // why there are no tensors
+  std::map<std::string, std::uint32_t> counters;  // of the last check
   // Scratch that is kept from trial to trial: fresh memory costs more than what is done with it.
   std::vector<std::uint16_t> o_region;
   std::vector<float> lse_region;
@@ -300,6 +303,9 @@ struct TrialBench::State {
     runtime.launch(prepared, problem, tensors(0), reinterpret_cast<void*>(workspace.pointer()), workspace.bytes(),
                    nullptr);
     device->synchronize(nullptr);
+    counters.clear();
+    for (const WorkspaceCounter& counter : prepared.plan.counters)
+      device->copy_from_device(&counters[counter.name], workspace.pointer() + counter.offset, sizeof(std::uint32_t));
 
     std::vector<OutputErrors> also;
     const auto o_values = read_back(o, o_region, "o", also);
@@ -402,10 +408,10 @@ struct TrialBench::State {
       m.compile_ms += resources.compile_ms;
       if (advisory.empty() && !resources.advisories.empty()) advisory = resources.advisories.front();
     }
-    if (m.spill_bytes > options.spill_allowance_bytes) {
+    const int allowance = options.spill_allowance_bytes.value_or(default_spill_allowance(m.config.family));
+    if (m.spill_bytes > allowance) {
       m.status = MeasurementStatus::spilled;
-      m.reason = fmt::format("{} bytes of registers are spilled per thread, {} are allowed", m.spill_bytes,
-                             options.spill_allowance_bytes);
+      m.reason = fmt::format("{} bytes of registers are spilled per thread, {} are allowed", m.spill_bytes, allowance);
     } else if (!advisory.empty()) {
       m.status = MeasurementStatus::serialized;
       m.reason = advisory;
@@ -476,6 +482,8 @@ ForwardErrors TrialBench::check(const PreparedAttention& prepared) { return stat
 std::shared_ptr<const PreparedAttention> TrialBench::prepare(const KernelConfig& config) {
   return state_->runtime.prepare(state_->problem, config);
 }
+
+const std::map<std::string, std::uint32_t>& TrialBench::counters() const { return state_->counters; }
 
 void TrialBench::make_reference() { state_->make_reference(); }
 

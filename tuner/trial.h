@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,11 +18,15 @@ struct TrialOptions {
   int min_samples = 5;
   bool check = true;  ///< against the oracle before timing
   bool time = true;   ///< where the device can
-  /// Spill stores and loads per thread; a kernel that spills more is not run. mma.sync kernels may spill a little,
-  /// their time decides: on an H200 the fastest of eight configs at D = 112 (causal, S = 4096) spilled 324 bytes.
-  int spill_allowance_bytes = 512;
+  /// Spill stores and loads per thread; a kernel that spills more is not run. Nothing: default_spill_allowance().
+  std::optional<int> spill_allowance_bytes;
   int cuda_ordinal = 0;  ///< of the device, for its clock
 };
+
+/// Kernels may spill a little, their time decides. On an H200 the fastest of eight sm80 configs at D = 112 (causal, S =
+/// 4096) spilled 324 bytes: 512 are allowed. The fastest sm90 kernel of 18 problems spilled up to 232, all outside the
+/// loop over unmasked blocks (masked blocks, scores computed anew): 256.
+int default_spill_allowance(KernelFamily family);
 
 struct RaceOptions {
   double seconds = 0.5;  ///< of GPU time, for all configs together
@@ -70,6 +75,9 @@ class TrialBench {
 
   /// Compiled and loaded for this bench's problem, as run() does it.
   std::shared_ptr<const PreparedAttention> prepare(const KernelConfig& config);
+
+  /// What the plan's counters held after the last check, by their names: how often rare paths were taken.
+  const std::map<std::string, std::uint32_t>& counters() const;
 
   /// Makes the reference now; otherwise the first check does. Throws Error.
   void make_reference();

@@ -296,8 +296,8 @@ void CudaDevice::encode_tensor_map(const TensorMapRequest& request, void* to) co
     };
     throw Error(result == CUDA_ERROR_INVALID_VALUE ? ErrorCode::invalid_argument : ErrorCode::driver,
                 "no tensor map of a tensor of (" + list(request.dims) + ") elements with strides of (" +
-                    list(request.strides_bytes) + ") bytes in boxes of (" + list(request.box) + "): " +
-                    driver_.describe(result, "cuTensorMapEncodeTiled"));
+                    list(request.strides_bytes) + ") bytes in boxes of (" + list(request.box) +
+                    "): " + driver_.describe(result, "cuTensorMapEncodeTiled"));
   }
   std::memcpy(to, &map, sizeof(map));
 }

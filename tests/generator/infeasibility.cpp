@@ -101,9 +101,11 @@ TEST_CASE("what an sm90 config may be", "[nogpu]") {
   CHECK_THAT(hopper("sm90 q128 qst2"), ContainsSubstring("qst2: a CTA of a single tile"));
   CHECK_THAT(hopper("sm90 q64 turns"), ContainsSubstring("turns: there is but one consumer warpgroup"));
   CHECK_THAT(hopper("sm90 q128 nomax rescale8"), ContainsSubstring("nomax rescale8"));
-  CHECK_THAT(hopper("sm90 q192 kv64 st2", 256), ContainsSubstring("a consumer may have 160 with 1 CTAs of 512 threads"));
+  CHECK_THAT(hopper("sm90 q192 kv64 st2", 256),
+             ContainsSubstring("a consumer may have 160 with 1 CTAs of 512 threads"));
   // Q 65536, K and V 3 x 2 x 81920.
-  CHECK_THAT(hopper("sm90 q128 kv160 st3", 256), ContainsSubstring("Q takes 65536 bytes and 3 stages of K and V take 491520"));
+  CHECK_THAT(hopper("sm90 q128 kv160 st3", 256),
+             ContainsSubstring("Q takes 65536 bytes and 3 stages of K and V take 491520"));
   AttentionProblem problem = problem_of(64);
   problem.dtype = DataType::fp16;
   CHECK(infeasibility(problem, parse_config("sm90 nomax"), find_device("h200")) ==

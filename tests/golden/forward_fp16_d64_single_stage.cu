@@ -45,6 +45,9 @@ __device__ __forceinline__ u16 ld_global_b16(const void* from) {
 __device__ __forceinline__ void st_global_b16(void* to, u16 x) {
   asm volatile("st.global.b16 [%0], %1;" ::"l"(to), "h"(x) : "memory");
 }
+__device__ __forceinline__ void st_global_b32(void* to, u32 x) {
+  asm volatile("st.global.b32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
+}
 __device__ __forceinline__ void st_global_f32(void* to, float x) {
   asm volatile("st.global.f32 [%0], %1;" ::"l"(to), "f"(x) : "memory");
 }
@@ -57,6 +60,11 @@ __device__ __forceinline__ void st_global_v4_b32(void* to, Vec4 x) {
 
 __device__ __forceinline__ void st_shared_b32(u32 to, u32 x) {
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(x) : "memory");
+}
+__device__ __forceinline__ u32 ld_shared_b32(u32 from) {
+  u32 r;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(r) : "r"(from) : "memory");
+  return r;
 }
 __device__ __forceinline__ void st_shared_v4_b32(u32 to, Vec4 x) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
@@ -170,6 +178,12 @@ template <int kMask>
 __device__ __forceinline__ float shfl_sync_bfly_f32(float x) {
   float r;
   asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=f"(r) : "f"(x), "n"(kMask));
+  return r;
+}
+template <int kMask>
+__device__ __forceinline__ u32 shfl_sync_bfly_b32(u32 x) {
+  u32 r;
+  asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(r) : "r"(x), "n"(kMask));
   return r;
 }
 // Whether x holds in any lane of the warp.

@@ -43,7 +43,7 @@ enum Factor {
   kTileOrder,
   kReference,
   kCtas,
-  kQStages,      // from here on sm90's
+  kQStages,  // from here on sm90's
   kTurns,
   kOverlap,
   kPersistence,

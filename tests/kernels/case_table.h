@@ -15,7 +15,8 @@ struct CaseTable {
   std::vector<std::string> impossible;  ///< pairs that no case shows
 };
 
-/// Cases of a kernel family feasible on `device`, each of at most `max_work` (padded queries * keys * head dim, over all heads).
+/// Cases of a kernel family feasible on `device`, each of at most `max_work` (padded queries * keys * head dim, over
+/// all heads).
 CaseTable pairwise_cases(const DeviceSpec& device, KernelFamily family, double max_work, std::uint32_t seed);
 
 }  // namespace attune::tests

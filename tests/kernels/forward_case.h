@@ -22,7 +22,7 @@ struct ForwardCase {
   KernelConfig config;
   Placement placement = Placement::packed;
   bool with_lse = true;
-  double q_deviation = 1;  ///< standard deviation of Q; K and V have 1
+  double q_deviation = 1;      ///< standard deviation of Q; K and V have 1
   std::int64_t loud_key = -1;  ///< a key that is multiplied by loudness, in every head; -1: none
   double loudness = 1;
   std::uint32_t seed = 1;

@@ -144,9 +144,9 @@ void check_large_magnitudes(Devices& devices, const Configs& configs) {
 // Rows that attend to nothing, at each end of what a tile can hold of them.
 const Configs kRowsThatSeeNothing = {"sm80 q64 kv64 w4 st1", "sm80 q64 kv64 w4 st3 rescale8",
                                      "sm80 q128 kv32 w4 st2 qsmem order=rows-reversed"};
-const Configs kRowsThatSeeNothingSm90 = {
-    "sm90 q64 kv64 st1", "sm90 q192 kv48 st3 rescale8 qst2 turns overlap=within persist=on-demand",
-    "sm90 q128 kv32 st2 order=rows-reversed nomax overlap=within persist=fixed"};
+const Configs kRowsThatSeeNothingSm90 = {"sm90 q64 kv64 st1",
+                                         "sm90 q192 kv48 st3 rescale8 qst2 turns overlap=within persist=on-demand",
+                                         "sm90 q128 kv32 st2 order=rows-reversed nomax overlap=within persist=fixed"};
 void check_rows_that_see_nothing(Devices& devices, const Configs& configs) {
   for (const char* config : configs) {
     for (const char* lengths : {"sq300 skv17", "sq129 skv64", "sq65 skv1"}) {
@@ -158,8 +158,8 @@ void check_rows_that_see_nothing(Devices& devices, const Configs& configs) {
   }
 }
 
-// One key whose scores leap far beyond the others', met early or late in the walk; and rows whose scores are all equal. Each
-// is right for every reference, and only a leap that unmasked blocks cannot bear is computed anew.
+// One key whose scores leap far beyond the others', met early or late in the walk; and rows whose scores are all equal.
+// Each is right for every reference, and only a leap that unmasked blocks cannot bear is computed anew.
 struct Leap {
   std::int64_t key;
   double loudness;
@@ -171,7 +171,8 @@ void check_leaps(Devices& devices, const Configs& configs) {
   for (const char* config : configs) {
     for (const char* mask : {"", " causal"}) {
       // 150 keys: the walk begins with key 149. A loudness of 14 leaps by some 2^20 to 2^60, of 200 beyond 2^200.
-      for (const Leap& leap : {Leap{3, 14, false}, {3, 200, true}, {70, 200, true}, {149, 200, false}, {149, 14, false}}) {
+      for (const Leap& leap :
+           {Leap{3, 14, false}, {3, 200, true}, {70, 200, true}, {149, 200, false}, {149, 14, false}}) {
         ForwardCase test = case_from(std::string("forward bf16 b1 hq1 sq150 d64") + mask, config);
         test.loud_key = leap.key;
         test.loudness = leap.loudness;
@@ -330,7 +331,8 @@ TEST_CASE("sm90 forward is right in all modes of the emulator: whole tiles, many
   check_one_kernel_for_many_lengths(devices, kManyLengthsSm90);
 }
 
-TEST_CASE("sm90 forward is right in all modes of the emulator: large magnitudes, leaps, rows that see nothing", "[emulator]") {
+TEST_CASE("sm90 forward is right in all modes of the emulator: large magnitudes, leaps, rows that see nothing",
+          "[emulator]") {
   Devices devices = Devices::emulators();
   check_large_magnitudes(devices, kLargeMagnitudesSm90);
   check_leaps(devices, kLeapsSm90);
@@ -432,7 +434,8 @@ TEST_CASE("NVRTC compiles sm90 kernels of all head dims: no wgmma serialized, no
   for (const int head_dim : {8, 16, 40, 64, 72, 96, 128, 160, 192, 256}) {
     for (const MaskKind mask : {MaskKind::none, MaskKind::causal}) {
       const AttentionProblem problem = make_problem(DataType::bf16, 1, 1, 1000, head_dim, mask);
-      for (const char* config : {"sm90 q128 kv64 st2 nomax turns overlap=within persist=on-demand", "sm90 q128 kv64 st2"}) {
+      for (const char* config :
+           {"sm90 q128 kv64 st2 nomax turns overlap=within persist=on-demand", "sm90 q128 kv64 st2"}) {
         const KernelPlan plan = generate(problem, parse_config(config), find_device("h200"));
         INFO(canonical_text(problem) << " | " << config);
         const KernelResources resources = compile_with_nvrtc(plan.launches.front()).resources;

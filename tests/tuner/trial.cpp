@@ -164,7 +164,7 @@ TEST_CASE("a correct kernel is ok, with its resources and provenance, untimed wh
   Fixture f;
   f.device->resources.registers = 77;
   f.device->resources.shared_bytes = 4242;
-  f.device->resources.spill_bytes = TrialOptions{}.spill_allowance_bytes;
+  f.device->resources.spill_bytes = default_spill_allowance(KernelFamily::sm80);
   const Measurement m = f.run();
   INFO(m.reason);
   REQUIRE(m.status == MeasurementStatus::ok);
@@ -248,9 +248,9 @@ TEST_CASE("expected failures are a status", "[nogpu]") {
     reason = "line 3";
   }
   SECTION("spilled") {
-    f.device->resources.spill_bytes = TrialOptions{}.spill_allowance_bytes + 1;
+    f.device->resources.spill_bytes = default_spill_allowance(KernelFamily::sm80) + 1;
     expected = MeasurementStatus::spilled;
-    reason = std::to_string(TrialOptions{}.spill_allowance_bytes + 1);
+    reason = std::to_string(default_spill_allowance(KernelFamily::sm80) + 1);
   }
   SECTION("serialized") {
     f.device->resources.advisories = {"wgmma is serialized"};

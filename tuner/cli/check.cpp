@@ -1,5 +1,7 @@
 #include <fmt/core.h>
 
+#include <map>
+
 #include "attune/attention.h"
 #include "generator/error.h"
 #include "tuner/cli/config_options.h"
@@ -24,6 +26,7 @@ struct CheckOptions {
 struct CheckOutcome {
   std::string status, reason;
   ForwardErrors errors;
+  std::map<std::string, std::uint32_t> counters;  // how often rare paths of the kernel were taken
 };
 
 CheckOutcome check(AttentionRuntime& runtime, const AttentionProblem& problem, const ConfigChoice& choice,
@@ -38,7 +41,8 @@ CheckOutcome check(AttentionRuntime& runtime, const AttentionProblem& problem, c
   }
   try {
     TrialBench bench(runtime.device(), problem, seed);
-    CheckOutcome outcome{"ok", "", bench.check(*prepared)};
+    CheckOutcome outcome{"ok", "", bench.check(*prepared), {}};
+    outcome.counters = bench.counters();
     if (!outcome.errors.within()) {
       outcome.status = "wrong_result";
       for (const OutputErrors& wrong : outcome.errors.outputs) {
@@ -49,7 +53,7 @@ CheckOutcome check(AttentionRuntime& runtime, const AttentionProblem& problem, c
   } catch (const Error& error) {
     // A kernel that breaks a rule of the machine has failed its check; anything else is not about the kernel.
     if (error.code() != ErrorCode::emulator) throw;
-    return {"rule_broken", error.what(), {}};
+    return {"rule_broken", error.what(), {}, {}};
   }
 }
 
@@ -69,6 +73,7 @@ int run(const CheckOptions& options) {
     add_choice(document, choice);
     document["seed"] = options.problem.seed();
     document["outputs"] = to_json(outcome.errors);
+    if (!outcome.counters.empty()) document["counters"] = outcome.counters;
     if (!outcome.reason.empty()) document["reason"] = outcome.reason;
     print_json(document);
   } else {
@@ -77,6 +82,7 @@ int run(const CheckOptions& options) {
     print_field("config", canonical_text(choice.config));
     print_origin(choice);
     print_errors(outcome.errors);
+    for (const auto& [name, count] : outcome.counters) print_field(name, fmt::format("{}", count));
     print_field("status",
                 outcome.reason.empty() ? outcome.status : fmt::format("{}: {}", outcome.status, outcome.reason));
   }

@@ -43,9 +43,9 @@ Occupancy occupancy_of(const AttentionProblem& problem, const KernelConfig& conf
   const int registers_per_warp = (registers * kLanes + kRegisterUnit - 1) / kRegisterUnit * kRegisterUnit;
   const auto shared = static_cast<std::int64_t>(shared_bytes) + device.shared_bytes_reserved;
   Occupancy result;
-  result.ctas_per_sm = static_cast<int>(std::min<std::int64_t>(
-      {device.ctas_per_sm, device.threads_per_sm / threads, device.shared_bytes_per_sm / shared,
-       device.registers_per_sm / std::max(registers_per_warp * threads / kLanes, 1)}));
+  result.ctas_per_sm = static_cast<int>(
+      std::min<std::int64_t>({device.ctas_per_sm, device.threads_per_sm / threads, device.shared_bytes_per_sm / shared,
+                              device.registers_per_sm / std::max(registers_per_warp * threads / kLanes, 1)}));
   const std::int64_t tiles = (problem.seq_q + config.block_q - 1) / config.block_q;
   const double ctas = static_cast<double>(tiles) * static_cast<double>(problem.heads_q * problem.batch);
   if (result.ctas_per_sm > 0) result.waves = ctas / (static_cast<double>(result.ctas_per_sm) * device.sm_count);
