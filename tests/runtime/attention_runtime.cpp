@@ -109,8 +109,13 @@ TEST_CASE("alignment comes from pointers and from the strides that are used", "[
   tensors = packed_tensors(problem);
   tensors.o.stride_batch = 3;  // of the only batch entry: never used
   CHECK(alignment_of(tensors, problem) == 16);
+  // TMA copies no tensor whose strides are negative or have 2^40 bytes.
   tensors.o.stride_head = -64;
+  CHECK(alignment_of(tensors, problem) == 2);
+  tensors.o.stride_head = (std::int64_t{1} << 39) - 64;
   CHECK(alignment_of(tensors, problem) == 16);
+  tensors.o.stride_head = std::int64_t{1} << 39;
+  CHECK(alignment_of(tensors, problem) == 2);
 }
 
 TEST_CASE("a kernel is compiled once for its dispatch class and launched at every call", "[nogpu]") {

@@ -60,8 +60,9 @@ Recording parse_recording(const char* text) {
       if (row.microseconds > 0 && (made.best == 0 || row.microseconds < made.best)) made.best = row.microseconds;
     }
   }
+  // Recorded when sm80 was the only family.
   for (Candidate& candidate : config_space(made.problem, find_device("h200"), SpaceExtent::reduced)) {
-    if (candidate.feasible()) made.space.push_back(std::move(candidate));
+    if (candidate.feasible() && candidate.config.family == KernelFamily::sm80) made.space.push_back(std::move(candidate));
   }
   return made;
 }
