@@ -7,6 +7,7 @@
 #include "generator/cost_model_sm90.h"
 #include "generator/forward_sm80_shape.h"
 #include "generator/register_limit.h"
+#include "generator/step_count.h"
 
 // Clocks of one SM for one step (a block of keys) of one CTA: counted work over the rates of the units.
 // D16 is D rounded up to 16 (what Q K^T pays for a tail of 8), w the warps of the CTA.
@@ -64,8 +65,7 @@ constexpr int kIrregularRegisters = 16;
 constexpr double kPrologueClocks = 1900;    // fitted: first loads from device memory; other CTAs hide it
 constexpr double kBoundsCheckCost = 0.015;  // of a step, which lengths that are multiples of the tiles save
 constexpr double kMemoryShare = 0.06;       // fitted: of device memory's time that is not hidden
-constexpr int kSampledTiles = 64;
-constexpr int kSchedulers = 4;  // of an SM
+constexpr int kSchedulers = 4;              // of an SM
 
 // Mean value analysis (Reiser and Lavenberg 1980) of a closed network of two stations, `products` and `exponentials`
 // clocks a visit, and a delay: clocks in which each of `warps` customers has made one round. Between whole numbers the
@@ -84,35 +84,6 @@ double round_clocks(double warps, double products, double exponentials, double d
     waiting_for_exponentials = rate * at_exponentials;
   }
   return warps / (rate_of_fewer + (rate - rate_of_fewer) * (warps - (most - 1)));
-}
-
-// Steps over all tiles of a head, sampled where there are many.
-struct Steps {
-  double mean = 0, longest = 0, shortest = 0;
-  double masked = 0;  // of the mean: those that need a predicate
-};
-
-Steps count_steps(const AttentionProblem& problem, const KernelConfig& config) {
-  const std::int64_t tiles = (problem.seq_q + config.block_q - 1) / config.block_q;
-  const std::int64_t samples = std::min<std::int64_t>(tiles, kSampledTiles);
-  const auto keys_until = [&](std::int64_t row) {
-    if (problem.mask == MaskKind::none) return problem.seq_kv;
-    return std::clamp<std::int64_t>(row + problem.mask_offset + 1, 0, problem.seq_kv);
-  };
-  Steps steps;
-  steps.shortest = static_cast<double>(problem.seq_kv);
-  for (std::int64_t i = 0; i < samples; ++i) {
-    const std::int64_t tile = samples == 1 ? 0 : i * (tiles - 1) / (samples - 1);
-    const std::int64_t first = tile * config.block_q;
-    const std::int64_t last = std::min(first + config.block_q, problem.seq_q) - 1;
-    const auto all = static_cast<double>((keys_until(last) + config.block_kv - 1) / config.block_kv);
-    const auto unmasked = static_cast<double>(keys_until(first) / config.block_kv);
-    steps.mean += all / static_cast<double>(samples);
-    steps.masked += (all - unmasked) / static_cast<double>(samples);
-    steps.longest = std::max(steps.longest, all);
-    steps.shortest = std::min(steps.shortest, all);
-  }
-  return steps;
 }
 
 struct StepClocks {
@@ -219,7 +190,7 @@ CostEstimate estimate_cost(const AttentionProblem& problem, const KernelConfig& 
   const double slots = static_cast<double>(device.sm_count) * cost.ctas_per_sm;
   cost.waves = ctas / slots;
 
-  const Steps steps = count_steps(problem, config);
+  const StepCount steps = count_steps(problem, config);
   const double masked_share = steps.mean > 0 ? steps.masked / steps.mean : 0;
   const double memory_bytes_per_clock = device.memory_gbps * 1e3 / device.clock_mhz / device.sm_count;
   const double ends = 4.0 * config.block_q * problem.head_dim / memory_bytes_per_clock;  // Q and O of a CTA

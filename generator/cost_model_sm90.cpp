@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "generator/forward_sm90_shape.h"
+#include "generator/step_count.h"
 
 // Clocks of one SM for one step (a block of keys) of one CTA, by the unit rates of an H200 (templates/NOTES.md):
 //
@@ -31,30 +32,6 @@ constexpr double kTileClocks = 2500;      // of a CTA: first loads from device m
 constexpr double kNextTileClocks = 1200;  // of a persistent CTA's next tile
 constexpr double kHiddenWithin = 0.92;    // guess: of the shorter of both, what overlap hides with several warpgroups
 constexpr double kHiddenBetween = 0.6;    // guess: what free-running warpgroups hide of each other
-constexpr int kSampledTiles = 64;
-
-struct Steps {
-  double mean = 0, longest = 0, masked = 0;
-};
-
-Steps count_steps(const AttentionProblem& problem, const KernelConfig& config) {
-  const std::int64_t tiles = (problem.seq_q + config.block_q - 1) / config.block_q;
-  const std::int64_t samples = std::min<std::int64_t>(tiles, kSampledTiles);
-  const auto keys_until = [&](std::int64_t row) {
-    if (problem.mask == MaskKind::none) return problem.seq_kv;
-    return std::clamp<std::int64_t>(row + problem.mask_offset + 1, 0, problem.seq_kv);
-  };
-  Steps steps;
-  for (std::int64_t i = 0; i < samples; ++i) {
-    const std::int64_t first = (samples == 1 ? 0 : i * (tiles - 1) / (samples - 1)) * config.block_q;
-    const std::int64_t last = std::min(first + config.block_q, problem.seq_q) - 1;
-    const auto all = static_cast<double>((keys_until(last) + config.block_kv - 1) / config.block_kv);
-    steps.mean += all / static_cast<double>(samples);
-    steps.masked += (all - static_cast<double>(keys_until(first) / config.block_kv)) / static_cast<double>(samples);
-    steps.longest = std::max(steps.longest, all);
-  }
-  return steps;
-}
 
 double hidden_share(const KernelConfig& config, int consumers) {
   if (config.overlap == Overlap::within) return consumers > 1 ? kHiddenWithin : kHiddenBetween;
@@ -67,7 +44,7 @@ CostEstimate estimate_cost_sm90(const AttentionProblem& problem, const KernelCon
   const double q = config.block_q, kv = config.block_kv, d = problem.head_dim;
   const double padded = (problem.head_dim + 15) / 16 * 16;
   const double elements = q * kv;
-  const Steps steps = count_steps(problem, config);
+  const StepCount steps = count_steps(problem, config);
   const double masked_share = steps.mean > 0 ? steps.masked / steps.mean : 0;
 
   const double matrix = 2 * elements * (padded + d) / kMatrixFlopsPerClock;

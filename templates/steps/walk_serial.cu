@@ -7,8 +7,20 @@ struct Walk {
   ProbabilityFragments p;
   OutputFragments o;
 
-  template <bool kFirst, bool kMasked>
+  // The tile's first block, walked to; each of the others; what is left after the last one.
+  template <bool kMasked>
+  __device__ __forceinline__ void begin(i32 tile_number, i32 row, i32 block) {
+    walk_block<true, kMasked>(tile_number, row, block);
+  }
+  template <bool kMasked>
   __device__ __forceinline__ void step(i32 tile_number, i32 row, i32 block) {
+    walk_block<false, kMasked>(tile_number, row, block);
+  }
+  __device__ __forceinline__ void end() {}
+
+ private:
+  template <bool kFirst, bool kMasked>
+  __device__ __forceinline__ void walk_block(i32 tile_number, i32 row, i32 block) {
     consumer.wait_k();
     consumer.wait_turn();
     consumer.issue_qk(s);
@@ -31,31 +43,3 @@ struct Walk {
     if (!kFirst && block > 0) softmax.follow();
   }
 };
-
-__device__ __forceinline__ void consume(const Arguments& args, const Barriers& barriers, u32 shared, i32 index) {
-  Walk walk{args, {barriers, shared, index}, {{args.softmax_scale_log2}}};
-  Consumer& consumer = walk.consumer;
-  ConsumerTiles tiles;
-  if (index == kConsumers - 1) consumer.pass_turn();
-  for (i32 number; (number = tiles.next(args, barriers, consumer.q)) >= 0;) {
-    const QueryTile tile(args, number);
-    const RowsOfWarpgroup rows(args, tile, index);
-    consumer.wait_q();
-    consumer.load_query();
-    skip_blocks(consumer, rows.unused_blocks);
-    clear(walk.o);
-    if (rows.blocks > 0) {
-      i32 block = rows.blocks - 1;
-      walk.step<true, kPartialBlocks>(number, rows.first_row, block--);
-      if (kPartialBlocks)
-        for (; block >= rows.whole_blocks; --block) walk.step<false, true>(number, rows.first_row, block);
-      for (; block >= 0; --block) walk.step<false, false>(number, rows.first_row, block);
-    } else {
-      walk.softmax.row_sum[0] = walk.softmax.row_sum[1] = 0;
-      bar_warp_sync();
-    }
-    consumer.release_q();
-    store_rows(args, QueryTile(args, computed_anew(number)), rows.first_row, walk.o, walk.softmax);
-  }
-  if (index == 0) consumer.wait_turn();
-}

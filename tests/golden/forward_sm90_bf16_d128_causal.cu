@@ -925,15 +925,7 @@ struct Walk {
   ProbabilityFragments p;
   OutputFragments o;
 
-  template <bool kFirst, bool kMasked>
-  __device__ __forceinline__ void softmax_of(i32 tile_number, i32 row, i32 block) {
-    if (kMasked) mask_scores(s, args, row, block);
-    if (kFirst)
-      softmax.first<kMasked>(s);
-    else
-      softmax.update<kMasked>(s, {args, tile_number, row, block});
-  }
-  // The tile's first block: there is no product to run beside it.
+  // The tile's first block, walked to: there is no product to run beside it.
   template <bool kMasked>
   __device__ __forceinline__ void begin(i32 tile_number, i32 row, i32 block) {
     consumer.wait_k();
@@ -973,8 +965,18 @@ struct Walk {
     wgmma_landed(o);
     consumer.release_v();
   }
-};
 
+ private:
+  template <bool kFirst, bool kMasked>
+  __device__ __forceinline__ void softmax_of(i32 tile_number, i32 row, i32 block) {
+    if (kMasked) mask_scores(s, args, row, block);
+    if (kFirst)
+      softmax.first<kMasked>(s);
+    else
+      softmax.update<kMasked>(s, {args, tile_number, row, block});
+  }
+};
+// What a consumer warpgroup does with each tile: the blocks of keys from the last one down, masked ones first.
 __device__ __forceinline__ void consume(const Arguments& args, const Barriers& barriers, u32 shared, i32 index) {
   Walk walk{args, {barriers, shared, index}, {{args.softmax_scale_log2}}};
   Consumer& consumer = walk.consumer;

@@ -862,8 +862,20 @@ struct Walk {
   ProbabilityFragments p;
   OutputFragments o;
 
-  template <bool kFirst, bool kMasked>
+  // The tile's first block, walked to; each of the others; what is left after the last one.
+  template <bool kMasked>
+  __device__ __forceinline__ void begin(i32 tile_number, i32 row, i32 block) {
+    walk_block<true, kMasked>(tile_number, row, block);
+  }
+  template <bool kMasked>
   __device__ __forceinline__ void step(i32 tile_number, i32 row, i32 block) {
+    walk_block<false, kMasked>(tile_number, row, block);
+  }
+  __device__ __forceinline__ void end() {}
+
+ private:
+  template <bool kFirst, bool kMasked>
+  __device__ __forceinline__ void walk_block(i32 tile_number, i32 row, i32 block) {
     consumer.wait_k();
     consumer.wait_turn();
     consumer.issue_qk(s);
@@ -886,7 +898,7 @@ struct Walk {
     if (!kFirst && block > 0) softmax.follow();
   }
 };
-
+// What a consumer warpgroup does with each tile: the blocks of keys from the last one down, masked ones first.
 __device__ __forceinline__ void consume(const Arguments& args, const Barriers& barriers, u32 shared, i32 index) {
   Walk walk{args, {barriers, shared, index}, {{args.softmax_scale_log2}}};
   Consumer& consumer = walk.consumer;
@@ -901,10 +913,11 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
     clear(walk.o);
     if (rows.blocks > 0) {
       i32 block = rows.blocks - 1;
-      walk.step<true, kPartialBlocks>(number, rows.first_row, block--);
+      walk.begin<kPartialBlocks>(number, rows.first_row, block--);
       if (kPartialBlocks)
-        for (; block >= rows.whole_blocks; --block) walk.step<false, true>(number, rows.first_row, block);
-      for (; block >= 0; --block) walk.step<false, false>(number, rows.first_row, block);
+        for (; block >= rows.whole_blocks; --block) walk.step<true>(number, rows.first_row, block);
+      for (; block >= 0; --block) walk.step<false>(number, rows.first_row, block);
+      walk.end();
     } else {
       walk.softmax.row_sum[0] = walk.softmax.row_sum[1] = 0;
       bar_warp_sync();

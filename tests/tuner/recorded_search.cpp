@@ -62,7 +62,8 @@ Recording parse_recording(const char* text) {
   }
   // Recorded when sm80 was the only family.
   for (Candidate& candidate : config_space(made.problem, find_device("h200"), SpaceExtent::reduced)) {
-    if (candidate.feasible() && candidate.config.family == KernelFamily::sm80) made.space.push_back(std::move(candidate));
+    if (candidate.feasible() && candidate.config.family == KernelFamily::sm80)
+      made.space.push_back(std::move(candidate));
   }
   return made;
 }

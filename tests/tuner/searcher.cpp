@@ -24,7 +24,8 @@ Recording recording(const char* text) {
   Recording made{parse_problem(text), {}, {}};
   // The cost function below is one of the sm80 family's fields.
   for (Candidate& candidate : config_space(made.problem, h200)) {
-    if (candidate.feasible() && candidate.config.family == KernelFamily::sm80) made.space.push_back(std::move(candidate));
+    if (candidate.feasible() && candidate.config.family == KernelFamily::sm80)
+      made.space.push_back(std::move(candidate));
   }
   made.default_choice = default_config(made.problem, h200);
   return made;
