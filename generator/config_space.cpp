@@ -38,8 +38,8 @@ bool is_of_reduced_space(const KernelConfig& config, const AttentionProblem& pro
   if (config.family == KernelFamily::sm90) {
     const bool tiles = in(config.block_kv, {64, 80, 96, 128, 160, 192}) && in(config.stages, {2, 3});
     const bool persistent = config.persistence == Persistence::on_demand && config.q_stages == 2;
-    return tiles && config.overlap == Overlap::within && !config.whole_tiles && config.ctas_per_sm == 1 &&
-           !config.q_in_registers &&
+    return tiles && (config.overlap == (persistent ? Overlap::across : Overlap::within)) && !config.whole_tiles &&
+           config.ctas_per_sm == 1 && !config.q_in_registers &&
            (problem.dtype == DataType::bf16 ? config.without_maximum : config.rescale_threshold > 0) &&
            config.tile_order == tile_orders_sm90(problem).front() &&
            (persistent || config.persistence == Persistence::none);
@@ -122,7 +122,8 @@ std::vector<KernelConfig> all_sm90_configs(const AttentionProblem& problem) {
                 for (const TileSource& source : tile_sources(problem)) {
                   config.persistence = source.persistence;
                   config.q_stages = source.q_stages;
-                  for (const Overlap overlap : {Overlap::none, Overlap::within}) {
+                  for (const Overlap overlap : {Overlap::none, Overlap::within, Overlap::across}) {
+                    if (overlap == Overlap::across && source.persistence == Persistence::none) continue;
                     config.overlap = overlap;
                     for (const bool turns : {false, true}) {
                       if (turns && consumers == 1) continue;

@@ -30,11 +30,13 @@ constexpr double kRowClocks = 0.4;        // of a row's maximum: shuffles, compa
 constexpr double kStepClocks = 120;       // waits at barriers, issue, drain: what neither unit works in
 constexpr double kTileClocks = 2500;      // of a CTA: first loads from device memory, last stores
 constexpr double kNextTileClocks = 1200;  // of a persistent CTA's next tile
-constexpr double kHiddenWithin = 0.92;    // guess: of the shorter of both, what overlap hides with several warpgroups
-constexpr double kHiddenBetween = 0.6;    // guess: what free-running warpgroups hide of each other
+constexpr double kJoinedTileClocks =
+    300;                                // guess: where its first block runs beside the last product of the one before
+constexpr double kHiddenWithin = 0.92;  // guess: of the shorter of both, what overlap hides with several warpgroups
+constexpr double kHiddenBetween = 0.6;  // guess: what free-running warpgroups hide of each other
 
 double hidden_share(const KernelConfig& config, int consumers) {
-  if (config.overlap == Overlap::within) return consumers > 1 ? kHiddenWithin : kHiddenBetween;
+  if (config.overlap != Overlap::none) return consumers > 1 ? kHiddenWithin : kHiddenBetween;
   return consumers > 1 || config.ctas_per_sm > 1 ? kHiddenBetween : 0;
 }
 }  // namespace
@@ -72,7 +74,9 @@ CostEstimate estimate_cost_sm90(const AttentionProblem& problem, const KernelCon
   cost.waves = all / slots;
 
   const bool persistent = config.persistence != Persistence::none;
-  const double ends = persistent ? kNextTileClocks / config.q_stages : kTileClocks / config.ctas_per_sm;
+  const double ends = config.overlap == Overlap::across ? kJoinedTileClocks
+                      : persistent                      ? kNextTileClocks / config.q_stages
+                                                        : kTileClocks / config.ctas_per_sm;
   const double mean = steps.mean * step + ends, longest = steps.longest * step + ends;
   double clocks = 0;
   if (problem.mask == MaskKind::none || config.persistence == Persistence::fixed) {

@@ -91,6 +91,7 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   bindings.set("score_source", config.without_maximum ? "global" : "none");
   bindings.set("anchor_keys", config.without_maximum ? 1 : 0);
   bindings.set("walk", config.overlap == Overlap::none ? "serial" : "overlapped");
+  bindings.set("consume", config.overlap == Overlap::across ? "consume_across" : "consume");
   bindings.set("query_operand", config.q_in_registers ? "query_registers" : "query_shared");
   bindings.lists["wgmma_shapes"] = wgmma_shapes({config.block_kv, problem.head_dim}, target);
 

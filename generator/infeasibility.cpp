@@ -50,6 +50,8 @@ void check_warpgroups(const KernelConfig& config, std::vector<std::string>* reas
     reasons->push_back(fmt::format("qst{}: must be 1 to {}", config.q_stages, kMaxQStages));
   if (config.q_stages > 1 && config.persistence == Persistence::none)
     reasons->push_back(fmt::format("qst{}: a CTA of a single tile has no use for a second one of Q", config.q_stages));
+  if (config.overlap == Overlap::across && config.persistence == Persistence::none)
+    reasons->push_back("overlap=across: a CTA of a single tile has no next one");
   if (config.take_turns && config.block_q == 64) reasons->push_back("turns: there is but one consumer warpgroup");
 }
 

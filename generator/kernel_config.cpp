@@ -19,12 +19,12 @@ constexpr std::string_view kCommonWords =
 constexpr std::string_view kSm80Words = "wN (warps), qsmem (Q read from shared memory)";
 constexpr std::string_view kSm90Words =
     "qreg (Q in registers), qstN (stages of Q), nomax (no row maximum in unmasked blocks), turns (warpgroups issue "
-    "products in turns), overlap=none|within, "
+    "products in turns), overlap=none|within|across, "
     "persist=none|fixed|on-demand";
 constexpr KernelFamily kFamilies[] = {KernelFamily::sm80, KernelFamily::sm90};
 constexpr TileOrder kTileOrders[] = {TileOrder::rows, TileOrder::rows_reversed, TileOrder::heads,
                                      TileOrder::heads_reversed};
-constexpr Overlap kOverlaps[] = {Overlap::none, Overlap::within};
+constexpr Overlap kOverlaps[] = {Overlap::none, Overlap::within, Overlap::across};
 constexpr Persistence kPersistences[] = {Persistence::none, Persistence::fixed, Persistence::on_demand};
 
 [[noreturn]] void invalid(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
@@ -172,7 +172,17 @@ KernelConfig parse_config(std::string_view text) {
 
 std::string_view to_string(KernelFamily family) { return family == KernelFamily::sm80 ? "sm80" : "sm90"; }
 
-std::string_view to_string(Overlap overlap) { return overlap == Overlap::none ? "none" : "within"; }
+std::string_view to_string(Overlap overlap) {
+  switch (overlap) {
+    case Overlap::none:
+      return "none";
+    case Overlap::within:
+      return "within";
+    case Overlap::across:
+      return "across";
+  }
+  return "";
+}
 
 std::string_view to_string(Persistence persistence) {
   switch (persistence) {

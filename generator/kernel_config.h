@@ -24,6 +24,7 @@ enum class TileOrder {
 enum class Overlap {
   none,    ///< nothing: a block's scores, their softmax and the product with V follow each other
   within,  ///< the softmax of a block runs beside the product of the block before it
+  across,  ///< as within, and that of a tile's first block beside the last product of the tile before it
 };
 
 /// sm90: how CTAs come by their tiles.
@@ -70,7 +71,7 @@ KernelConfig default_fields(KernelFamily family);
 
 /// Canonical text: "sm80 q128 kv64 w4 st2" or "sm90 q128 kv64 st2", then the words that differ from their default, in
 /// this order: "qsmem" (sm80), "qreg" (sm90), "order=rows-reversed|heads|heads-reversed", "rescale8", "whole", "cta2";
-/// of sm90 "qst2", "nomax", "turns", "overlap=within", "persist=fixed|on-demand".
+/// of sm90 "qst2", "nomax", "turns", "overlap=within|across", "persist=fixed|on-demand".
 std::string canonical_text(const KernelConfig& config);
 
 /// The inverse of canonical_text; the family comes first, other words in any order, omitted ones have their default.

@@ -121,7 +121,7 @@ struct Barriers {
 //% include steps/warpgroup_${query_operand}
 //% include steps/consumer
 //% include steps/walk_${walk}
-//% include steps/consume
+//% include steps/${consume}
 
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(const __grid_constant__ Arguments args) {
   const u32 shared = shared_base();

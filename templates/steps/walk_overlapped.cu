@@ -39,6 +39,26 @@ struct Walk {
     softmax.rescale(o);
     if (block > 0) softmax.follow();
   }
+  // The first block of a tile beside the last product of the tile before it, whose O is whole afterwards, with its maxima and sums in
+  // `earlier`.
+  template <bool kMasked>
+  __device__ __forceinline__ void join(i32 tile_number, i32 row, i32 block, Softmax& earlier) {
+    consumer.wait_k();
+    consumer.wait_turn();
+    consumer.issue_qk(s);
+    consumer.wait_v();
+    consumer.issue_pv(o, p);
+    consumer.pass_turn();
+    wgmma_wait_group<1>();
+    wgmma_landed(s);
+    consumer.release_k();
+    earlier = softmax;
+    softmax_of<true, kMasked>(tile_number, row, block);
+    wgmma_wait_group<0>();
+    wgmma_landed(o);
+    consumer.release_v();
+    pack_scores(s, p);
+  }
   // The product of the tile's last block.
   __device__ __forceinline__ void end() {
     consumer.wait_v();

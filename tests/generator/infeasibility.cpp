@@ -99,6 +99,7 @@ TEST_CASE("what an sm90 config may be", "[nogpu]") {
   CHECK_THAT(hopper("sm90 q128 st5"), ContainsSubstring("st5"));
   CHECK_THAT(hopper("sm90 q128 qst3 persist=fixed"), ContainsSubstring("qst3: must be 1 to 2"));
   CHECK_THAT(hopper("sm90 q128 qst2"), ContainsSubstring("qst2: a CTA of a single tile"));
+  CHECK_THAT(hopper("sm90 q128 overlap=across"), ContainsSubstring("overlap=across: a CTA of a single tile"));
   CHECK_THAT(hopper("sm90 q64 turns"), ContainsSubstring("turns: there is but one consumer warpgroup"));
   CHECK_THAT(hopper("sm90 q128 nomax rescale8"), ContainsSubstring("nomax rescale8"));
   CHECK_THAT(hopper("sm90 q192 kv64 st2", 256),

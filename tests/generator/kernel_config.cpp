@@ -76,7 +76,7 @@ TEST_CASE("what a config's text may not say", "[nogpu]") {
   check_parse_error("sm80 nomax", "known words of sm80");
   check_parse_error("sm90 w4", "known words of sm90");
   check_parse_error("sm90 qsmem", "'qsmem'");
-  check_parse_error("sm90 overlap=across", "'overlap=across' is no overlap; known: none, within");
+  check_parse_error("sm90 overlap=all", "'overlap=all' is no overlap; known: none, within, across");
   check_parse_error("sm90 persist=", "is no persistence; known: none, fixed, on-demand");
   check_parse_error("sm90 turns turns", "a second time");
   check_parse_error("sm80 sm80", "'sm80'");

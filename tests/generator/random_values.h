@@ -52,7 +52,8 @@ class RandomValues {
       config.q_stages = static_cast<int>(between(1, 2));
       config.without_maximum = coin();
       config.take_turns = coin();
-      config.overlap = coin() ? Overlap::none : Overlap::within;
+      const Overlap overlaps[] = {Overlap::none, Overlap::within, Overlap::across};
+      config.overlap = overlaps[between(0, 2)];
       const Persistence ways[] = {Persistence::none, Persistence::fixed, Persistence::on_demand};
       config.persistence = ways[between(0, 2)];
     }

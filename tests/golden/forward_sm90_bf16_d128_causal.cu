@@ -866,16 +866,28 @@ struct Consumer {
 
 // Blocks that other warpgroups need and this one does not: it waits for them only to give them back, and lets its turns pass. A buffer is
 // given back when every lane has seen it full: where no product holds the warp together, that is said.
+__device__ __forceinline__ void skip_key(Consumer& consumer) {
+  consumer.wait_k();
+  bar_warp_sync();
+  consumer.release_k();
+  consumer.wait_turn();
+  consumer.pass_turn();
+}
+__device__ __forceinline__ void skip_value(Consumer& consumer) {
+  consumer.wait_v();
+  bar_warp_sync();
+  consumer.release_v();
+}
+__device__ __forceinline__ void skip_keys(Consumer& consumer, i32 count) {
+  for (i32 i = 0; i < count; ++i) skip_key(consumer);
+}
+__device__ __forceinline__ void skip_values(Consumer& consumer, i32 count) {
+  for (i32 i = 0; i < count; ++i) skip_value(consumer);
+}
 __device__ __forceinline__ void skip_blocks(Consumer& consumer, i32 count) {
   for (i32 i = 0; i < count; ++i) {
-    consumer.wait_k();
-    bar_warp_sync();
-    consumer.release_k();
-    consumer.wait_turn();
-    consumer.pass_turn();
-    consumer.wait_v();
-    bar_warp_sync();
-    consumer.release_v();
+    skip_key(consumer);
+    skip_value(consumer);
   }
 }
 
@@ -956,6 +968,26 @@ struct Walk {
     pack_scores(s, p);
     softmax.rescale(o);
     if (block > 0) softmax.follow();
+  }
+  // The first block of a tile beside the last product of the tile before it, whose O is whole afterwards, with its maxima and sums in
+  // `earlier`.
+  template <bool kMasked>
+  __device__ __forceinline__ void join(i32 tile_number, i32 row, i32 block, Softmax& earlier) {
+    consumer.wait_k();
+    consumer.wait_turn();
+    consumer.issue_qk(s);
+    consumer.wait_v();
+    consumer.issue_pv(o, p);
+    consumer.pass_turn();
+    wgmma_wait_group<1>();
+    wgmma_landed(s);
+    consumer.release_k();
+    earlier = softmax;
+    softmax_of<true, kMasked>(tile_number, row, block);
+    wgmma_wait_group<0>();
+    wgmma_landed(o);
+    consumer.release_v();
+    pack_scores(s, p);
   }
   // The product of the tile's last block.
   __device__ __forceinline__ void end() {

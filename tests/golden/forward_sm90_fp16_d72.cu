@@ -803,16 +803,28 @@ struct Consumer {
 
 // Blocks that other warpgroups need and this one does not: it waits for them only to give them back, and lets its turns pass. A buffer is
 // given back when every lane has seen it full: where no product holds the warp together, that is said.
+__device__ __forceinline__ void skip_key(Consumer& consumer) {
+  consumer.wait_k();
+  bar_warp_sync();
+  consumer.release_k();
+  consumer.wait_turn();
+  consumer.pass_turn();
+}
+__device__ __forceinline__ void skip_value(Consumer& consumer) {
+  consumer.wait_v();
+  bar_warp_sync();
+  consumer.release_v();
+}
+__device__ __forceinline__ void skip_keys(Consumer& consumer, i32 count) {
+  for (i32 i = 0; i < count; ++i) skip_key(consumer);
+}
+__device__ __forceinline__ void skip_values(Consumer& consumer, i32 count) {
+  for (i32 i = 0; i < count; ++i) skip_value(consumer);
+}
 __device__ __forceinline__ void skip_blocks(Consumer& consumer, i32 count) {
   for (i32 i = 0; i < count; ++i) {
-    consumer.wait_k();
-    bar_warp_sync();
-    consumer.release_k();
-    consumer.wait_turn();
-    consumer.pass_turn();
-    consumer.wait_v();
-    bar_warp_sync();
-    consumer.release_v();
+    skip_key(consumer);
+    skip_value(consumer);
   }
 }
 

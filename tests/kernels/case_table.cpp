@@ -67,7 +67,7 @@ std::vector<int> factor_sizes(KernelFamily family) {
     sizes[kAlignment] = 1;  // others are not for TMA, nor are rows from the last to the first
     sizes[kPlacement] = 2;
     sizes[kRowsFactor] = std::size(kConsumers);
-    sizes[kReference] = sizes[kPersistence] = 3;
+    sizes[kReference] = sizes[kOverlap] = sizes[kPersistence] = 3;
   }
   return sizes;
 }

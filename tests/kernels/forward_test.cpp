@@ -91,7 +91,7 @@ bool is_for_bf16(const char* config) { return parse_config(config).without_maxim
 const Configs kWholeTiles = {"sm80 q64 kv64 w4 st2 whole", "sm80 q64 kv32 w4 st1 whole qsmem",
                              "sm80 q128 kv64 w4 st3 rescale8 whole"};
 const Configs kWholeTilesSm90 = {"sm90 q64 kv64 st2 whole", "sm90 q128 kv32 st1 whole turns overlap=within",
-                                 "sm90 q128 kv64 st2 whole nomax qst2 overlap=within persist=on-demand"};
+                                 "sm90 q128 kv64 st2 whole nomax qst2 overlap=across persist=on-demand"};
 void check_whole_tiles(Devices& devices, const Configs& configs) {
   for (const char* config : configs) {
     for (const char* mask : {"", " causal", " causal-top-left", " causal@-70"}) {
@@ -104,7 +104,7 @@ void check_whole_tiles(Devices& devices, const Configs& configs) {
 
 // One compiled kernel for all lengths: batch, heads, lengths and strides are arguments.
 const Configs kManyLengths = {"sm80 q64 kv48 w4 st2", "sm80 q64 kv64 w4 st1 qsmem rescale8"};
-const Configs kManyLengthsSm90 = {"sm90 q128 kv48 st2 qst2 nomax turns overlap=within persist=on-demand"};
+const Configs kManyLengthsSm90 = {"sm90 q128 kv48 st2 qst2 nomax turns overlap=across persist=on-demand"};
 void check_one_kernel_for_many_lengths(Devices& devices, const Configs& configs) {
   for (const char* config : configs) {
     for (const std::int64_t seq_q : {1, 3, 17, 127, 129}) {
@@ -145,7 +145,7 @@ void check_large_magnitudes(Devices& devices, const Configs& configs) {
 const Configs kRowsThatSeeNothing = {"sm80 q64 kv64 w4 st1", "sm80 q64 kv64 w4 st3 rescale8",
                                      "sm80 q128 kv32 w4 st2 qsmem order=rows-reversed"};
 const Configs kRowsThatSeeNothingSm90 = {"sm90 q64 kv64 st1",
-                                         "sm90 q192 kv48 st3 rescale8 qst2 turns overlap=within persist=on-demand",
+                                         "sm90 q192 kv48 st3 rescale8 qst2 turns overlap=across persist=on-demand",
                                          "sm90 q128 kv32 st2 order=rows-reversed nomax overlap=within persist=fixed"};
 void check_rows_that_see_nothing(Devices& devices, const Configs& configs) {
   for (const char* config : configs) {
@@ -435,7 +435,7 @@ TEST_CASE("NVRTC compiles sm90 kernels of all head dims: no wgmma serialized, no
     for (const MaskKind mask : {MaskKind::none, MaskKind::causal}) {
       const AttentionProblem problem = make_problem(DataType::bf16, 1, 1, 1000, head_dim, mask);
       for (const char* config :
-           {"sm90 q128 kv64 st2 nomax turns overlap=within persist=on-demand", "sm90 q128 kv64 st2"}) {
+           {"sm90 q128 kv64 st2 nomax turns overlap=across persist=on-demand", "sm90 q128 kv64 st2"}) {
         const KernelPlan plan = generate(problem, parse_config(config), find_device("h200"));
         INFO(canonical_text(problem) << " | " << config);
         const KernelResources resources = compile_with_nvrtc(plan.launches.front()).resources;
