@@ -31,11 +31,11 @@ ArgumentLayout argument_layout(const KernelConfig& config) {
 std::string tiles_partial(Persistence persistence) {
   switch (persistence) {
     case Persistence::none:
-      return "single";
+      return "none";
     case Persistence::fixed:
-      return "static";
+      return "fixed";
     case Persistence::on_demand:
-      return "dynamic";
+      return "on_demand";
   }
   return {};
 }
