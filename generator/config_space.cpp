@@ -125,9 +125,9 @@ std::vector<KernelConfig> all_sm90_configs(const AttentionProblem& problem) {
                   for (const Overlap overlap : {Overlap::none, Overlap::within, Overlap::across}) {
                     if (overlap == Overlap::across && source.persistence == Persistence::none) continue;
                     config.overlap = overlap;
-                    for (const bool turns : {false, true}) {
-                      if (turns && consumers == 1) continue;
-                      config.take_turns = turns;
+                    for (const WarpgroupOrder turns : {WarpgroupOrder::free, WarpgroupOrder::turns}) {
+                      if (turns != WarpgroupOrder::free && consumers == 1) continue;
+                      config.warpgroup_order = turns;
                       for (const int ctas : {1, 2}) {
                         if (ctas > 1 && consumers > 1) continue;
                         config.ctas_per_sm = ctas;

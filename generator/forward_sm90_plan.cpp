@@ -73,7 +73,7 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   bindings.set("q_stages", config.q_stages);
   bindings.set("whole_tiles", text_of(config.whole_tiles));
   bindings.set("partial_blocks", text_of(!config.whole_tiles || problem.mask != MaskKind::none));
-  bindings.set("take_turns", text_of(config.take_turns));
+  bindings.set("take_turns", text_of(config.warpgroup_order == WarpgroupOrder::turns));
   bindings.set("rescale_threshold", config.rescale_threshold);
   bindings.set("producer_registers", shape.producer_registers);
   bindings.set("consumer_registers", shape.consumer_registers);

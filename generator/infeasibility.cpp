@@ -52,7 +52,22 @@ void check_warpgroups(const KernelConfig& config, std::vector<std::string>* reas
     reasons->push_back(fmt::format("qst{}: a CTA of a single tile has no use for a second one of Q", config.q_stages));
   if (config.overlap == Overlap::across && config.persistence == Persistence::none)
     reasons->push_back("overlap=across: a CTA of a single tile has no next one");
-  if (config.take_turns && config.block_q == 64) reasons->push_back("turns: there is but one consumer warpgroup");
+  if (config.warpgroup_order != WarpgroupOrder::free && config.block_q == 64)
+    reasons->push_back(fmt::format("{}: there is but one consumer warpgroup", to_string(config.warpgroup_order)));
+}
+
+// Words of the sm90 family that no template answers to yet.
+void check_unwritten(const KernelConfig& config, std::vector<std::string>* reasons) {
+  const auto unwritten = [&](bool asked, std::string_view word) {
+    if (asked) reasons->push_back(fmt::format("{}: no template does that yet", word));
+  };
+  unwritten(config.v_stages != 0, "vst");
+  unwritten(config.p_in_shared, "psmem");
+  unwritten(config.warpgroup_order == WarpgroupOrder::ping_pong, "pingpong");
+  unwritten(config.cluster != 1, "cluster");
+  unwritten(config.packed_heads, "packed");
+  unwritten(config.emulated_exponentials != 0, "exp");
+  unwritten(config.producer_registers != 0, "preg");
 }
 
 void check_whole_tiles(const AttentionProblem& problem, const KernelConfig& config, std::vector<std::string>* reasons) {
@@ -155,6 +170,7 @@ std::vector<std::string> infeasibility_sm90(const AttentionProblem& problem, con
   if (config.without_maximum && config.rescale_threshold != 0)
     reasons.push_back(fmt::format("nomax rescale{}: nothing is compared with a threshold", config.rescale_threshold));
   check_warpgroups(config, &reasons);
+  check_unwritten(config, &reasons);
   check_tile(config, &reasons);
   if (!reasons.empty()) return reasons;
 

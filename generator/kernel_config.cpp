@@ -18,12 +18,16 @@ constexpr std::string_view kCommonWords =
     "rescaleN (threshold in powers of two), whole (lengths are multiples of the tiles), ctaN (CTAs per SM)";
 constexpr std::string_view kSm80Words = "wN (warps), qsmem (Q read from shared memory)";
 constexpr std::string_view kSm90Words =
-    "qreg (Q in registers), qstN (stages of Q), nomax (no row maximum in unmasked blocks), turns (warpgroups issue "
-    "products in turns), overlap=none|within|across, "
-    "persist=none|fixed|on-demand";
+    "qreg (Q in registers), qstN (stages of Q), nomax (no row maximum in unmasked blocks), free (warpgroups issue "
+    "products as they come), "
+    "turns (in turns), pingpong (one warpgroup at a time has the tensor cores), overlap=none|within|across, "
+    "persist=none|fixed|on-demand, vstN (stages of V), psmem (P through shared memory), clusterN (CTAs that share K "
+    "and V), packed (heads of a group in one tile), expN (exponentials of 16 by a polynomial), pregN (registers of the "
+    "producer)";
 constexpr KernelFamily kFamilies[] = {KernelFamily::sm80, KernelFamily::sm90};
 constexpr TileOrder kTileOrders[] = {TileOrder::rows, TileOrder::rows_reversed, TileOrder::heads,
                                      TileOrder::heads_reversed};
+constexpr WarpgroupOrder kWarpgroupOrders[] = {WarpgroupOrder::free, WarpgroupOrder::turns, WarpgroupOrder::ping_pong};
 constexpr Overlap kOverlaps[] = {Overlap::none, Overlap::within, Overlap::across};
 constexpr Persistence kPersistences[] = {Persistence::none, Persistence::fixed, Persistence::on_demand};
 
@@ -82,9 +86,17 @@ std::string canonical_text(const KernelConfig& config) {
   if (config.ctas_per_sm != defaults.ctas_per_sm) text += fmt::format(" cta{}", config.ctas_per_sm);
   if (config.q_stages != defaults.q_stages) text += fmt::format(" qst{}", config.q_stages);
   if (config.without_maximum != defaults.without_maximum) text += " nomax";
-  if (config.take_turns != defaults.take_turns) text += " turns";
+  if (config.warpgroup_order != defaults.warpgroup_order) text += fmt::format(" {}", to_string(config.warpgroup_order));
   if (config.overlap != defaults.overlap) text += fmt::format(" overlap={}", to_string(config.overlap));
   if (config.persistence != defaults.persistence) text += fmt::format(" persist={}", to_string(config.persistence));
+  if (config.v_stages != defaults.v_stages) text += fmt::format(" vst{}", config.v_stages);
+  if (config.p_in_shared != defaults.p_in_shared) text += " psmem";
+  if (config.cluster != defaults.cluster) text += fmt::format(" cluster{}", config.cluster);
+  if (config.packed_heads != defaults.packed_heads) text += " packed";
+  if (config.emulated_exponentials != defaults.emulated_exponentials)
+    text += fmt::format(" exp{}", config.emulated_exponentials);
+  if (config.producer_registers != defaults.producer_registers)
+    text += fmt::format(" preg{}", config.producer_registers);
   return text;
 }
 
@@ -127,7 +139,12 @@ KernelConfig parse_config(std::string_view text) {
     number_words.push_back({"qst", &config.q_stages});
     flag_words.push_back({"qreg", &config.q_in_registers, true});
     flag_words.push_back({"nomax", &config.without_maximum, true});
-    flag_words.push_back({"turns", &config.take_turns, true});
+    flag_words.push_back({"psmem", &config.p_in_shared, true});
+    flag_words.push_back({"packed", &config.packed_heads, true});
+    number_words.push_back({"vst", &config.v_stages});
+    number_words.push_back({"cluster", &config.cluster});
+    number_words.push_back({"exp", &config.emulated_exponentials});
+    number_words.push_back({"preg", &config.producer_registers});
   }
 
   std::set<std::string_view> seen;
@@ -150,6 +167,11 @@ KernelConfig parse_config(std::string_view text) {
     if (takes_name(word, "order", kTileOrders, &config.tile_order, "tile order")) continue;
     if (!sm80 && takes_name(word, "overlap", kOverlaps, &config.overlap, "overlap")) continue;
     if (!sm80 && takes_name(word, "persist", kPersistences, &config.persistence, "persistence")) continue;
+    if (const auto order = sm80 ? std::nullopt : named(kWarpgroupOrders, word)) {
+      once("order of warpgroups", word);
+      config.warpgroup_order = *order;
+      continue;
+    }
     const auto flag = std::find_if(flag_words.begin(), flag_words.end(),
                                    [&](const FlagWord& candidate) { return word == candidate.word; });
     if (flag != flag_words.end()) {
@@ -171,6 +193,18 @@ KernelConfig parse_config(std::string_view text) {
 }
 
 std::string_view to_string(KernelFamily family) { return family == KernelFamily::sm80 ? "sm80" : "sm90"; }
+
+std::string_view to_string(WarpgroupOrder order) {
+  switch (order) {
+    case WarpgroupOrder::free:
+      return "free";
+    case WarpgroupOrder::turns:
+      return "turns";
+    case WarpgroupOrder::ping_pong:
+      return "pingpong";
+  }
+  return "";
+}
 
 std::string_view to_string(Overlap overlap) {
   switch (overlap) {

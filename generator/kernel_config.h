@@ -34,6 +34,13 @@ enum class Persistence {
   on_demand,  ///< as many CTAs as fit; each takes the next tile when it needs one
 };
 
+/// sm90: how the consumer warpgroups of a CTA take the tensor cores.
+enum class WarpgroupOrder {
+  free,       ///< as they come
+  turns,      ///< they issue their products in turns
+  ping_pong,  ///< one has the tensor cores until its products are done, while the others work on their softmax
+};
+
 /// Every choice that can be tuned and nothing that can be derived. A plain value with a canonical text form that
 /// round-trips: the key in the database, the name in logs, the argument of --config.
 struct KernelConfig {
@@ -43,7 +50,7 @@ struct KernelConfig {
   int block_q = 128;
   int block_kv = 64;  ///< keys of one step
   int warps = 4;      ///< sm80 only
-  int stages = 2;     ///< tiles of K, and of V, held in shared memory
+  int stages = 2;     ///< tiles of K, and of V (but see v_stages), held in shared memory
   /// Q fragments stay in registers; otherwise they are read from shared memory at each step. sm90's default is false.
   bool q_in_registers = true;
   TileOrder tile_order = TileOrder::rows;
@@ -56,9 +63,15 @@ struct KernelConfig {
   /// Unmasked blocks take no maximum: a reference that is good enough is kept. bf16 only, whose exponents reach as far
   /// as fp32's; rescale_threshold has no meaning then and is 0.
   bool without_maximum = false;
-  bool take_turns = false;  ///< warpgroups issue their products in turns instead of as they come
+  WarpgroupOrder warpgroup_order = WarpgroupOrder::free;
   Overlap overlap = Overlap::none;
   Persistence persistence = Persistence::none;
+  int v_stages = 0;               ///< tiles of V, where they are not as many as of K; 0: as many
+  bool p_in_shared = false;       ///< P goes to the product with V through shared memory, not from registers
+  int cluster = 1;                ///< CTAs that take neighbouring tiles of one head and load each K and V once, for all
+  bool packed_heads = false;      ///< the query heads that share K and V lie in one tile, as its rows
+  int emulated_exponentials = 0;  ///< of 16, computed by a polynomial instead of the special function unit
+  int producer_registers = 0;  ///< of a thread of the producer; the consumers have the others. 0: the fewest it needs
 
   friend bool operator==(const KernelConfig&, const KernelConfig&) = default;
 };
@@ -71,7 +84,8 @@ KernelConfig default_fields(KernelFamily family);
 
 /// Canonical text: "sm80 q128 kv64 w4 st2" or "sm90 q128 kv64 st2", then the words that differ from their default, in
 /// this order: "qsmem" (sm80), "qreg" (sm90), "order=rows-reversed|heads|heads-reversed", "rescale8", "whole", "cta2";
-/// of sm90 "qst2", "nomax", "turns", "overlap=within|across", "persist=fixed|on-demand".
+/// of sm90 "qst2", "nomax", "turns|pingpong", "overlap=within|across", "persist=fixed|on-demand", "vst3", "psmem",
+/// "cluster2", "packed", "exp4", "preg40".
 std::string canonical_text(const KernelConfig& config);
 
 /// The inverse of canonical_text; the family comes first, other words in any order, omitted ones have their default.
@@ -80,6 +94,7 @@ KernelConfig parse_config(std::string_view text);
 
 std::string_view to_string(KernelFamily family);
 std::string_view to_string(TileOrder order);
+std::string_view to_string(WarpgroupOrder order);  ///< its word: "free", "turns", "pingpong"
 std::string_view to_string(Overlap overlap);
 std::string_view to_string(Persistence persistence);
 

@@ -49,15 +49,22 @@ constexpr ConfigField kConfigFields[] = {
     {"ctas_per_sm", "CTAs that must fit on an SM"},
     {"q_stages", "stages of Q (qst)"},
     {"without_maximum", "reference of unmasked blocks"},
-    {"take_turns", "products of warpgroups"},
+    {"warpgroup_order", "order of warpgroups"},
     {"overlap", "overlap"},
     {"persistence", "persistence"},
+    {"v_stages", "stages of V (vst)"},
+    {"p_in_shared", "P through"},
+    {"cluster", "CTAs of a cluster"},
+    {"packed_heads", "heads of a tile"},
+    {"emulated_exponentials", "exponentials by a polynomial, of 16"},
+    {"producer_registers", "registers of the producer"},
 };
 
 Json field_values(const KernelConfig& config) {
   // A new field of a config does not compile here until the page knows it.
   const auto& [family, block_q, block_kv, warps, stages, q_in_registers, tile_order, rescale_threshold, whole_tiles,
-               ctas_per_sm, q_stages, without_maximum, take_turns, overlap, persistence] = config;
+               ctas_per_sm, q_stages, without_maximum, warpgroup_order, overlap, persistence, v_stages, p_in_shared,
+               cluster, packed_heads, emulated_exponentials, producer_registers] = config;
   Json values = {to_string(family),
                  block_q,
                  block_kv,
@@ -70,9 +77,15 @@ Json field_values(const KernelConfig& config) {
                  ctas_per_sm,
                  q_stages,
                  without_maximum ? "kept" : "maximum",
-                 take_turns ? "in turns" : "as they come",
+                 to_string(warpgroup_order),
                  to_string(overlap),
-                 to_string(persistence)};
+                 to_string(persistence),
+                 v_stages == 0 ? stages : v_stages,
+                 p_in_shared ? "shared memory" : "registers",
+                 cluster,
+                 packed_heads ? "those of a group" : "one",
+                 emulated_exponentials,
+                 producer_registers == 0 ? Json("fewest") : Json(producer_registers)};
   return values;
 }
 

@@ -49,9 +49,15 @@ bool one_move_apart(const KernelConfig& a, const KernelConfig& b) {
   moves += a.whole_tiles != b.whole_tiles;
   moves += a.ctas_per_sm != b.ctas_per_sm;
   moves += a.q_stages != b.q_stages;
-  moves += a.take_turns != b.take_turns;
+  moves += a.warpgroup_order != b.warpgroup_order;
   moves += a.overlap != b.overlap;
   moves += a.persistence != b.persistence;
+  moves += a.v_stages != b.v_stages;
+  moves += a.p_in_shared != b.p_in_shared;
+  moves += a.cluster != b.cluster;
+  moves += a.packed_heads != b.packed_heads;
+  moves += a.emulated_exponentials != b.emulated_exponentials;
+  moves += a.producer_registers != b.producer_registers;
   return moves == 1;
 }
 

@@ -41,12 +41,18 @@ TEST_CASE("canonical text of an sm90 config", "[nogpu]") {
   config.ctas_per_sm = 2;
   config.q_stages = 2;
   config.without_maximum = true;
-  config.take_turns = true;
+  config.warpgroup_order = WarpgroupOrder::turns;
   config.overlap = Overlap::within;
   config.persistence = Persistence::on_demand;
+  config.v_stages = 3;
+  config.p_in_shared = true;
+  config.cluster = 2;
+  config.packed_heads = true;
+  config.emulated_exponentials = 4;
+  config.producer_registers = 40;
   CHECK(canonical_text(config) ==
         "sm90 q192 kv64 st2 qreg order=heads-reversed rescale8 whole cta2 qst2 nomax turns overlap=within "
-        "persist=on-demand");
+        "persist=on-demand vst3 psmem cluster2 packed exp4 preg40");
   CHECK(cta_threads(config) == 4 * 128);
   CHECK(cta_threads(parse_config("sm80 q128 kv64 w8 st2")) == 8 * 32);
 }
@@ -79,6 +85,7 @@ TEST_CASE("what a config's text may not say", "[nogpu]") {
   check_parse_error("sm90 overlap=all", "'overlap=all' is no overlap; known: none, within, across");
   check_parse_error("sm90 persist=", "is no persistence; known: none, fixed, on-demand");
   check_parse_error("sm90 turns turns", "a second time");
+  check_parse_error("sm90 turns pingpong", "'pingpong' sets 'order of warpgroups' a second time");
   check_parse_error("sm80 sm80", "'sm80'");
   check_parse_error("sm80 x9", "does not understand 'x9'");
   check_parse_error("sm80 x9", "qsmem");

@@ -51,11 +51,17 @@ class RandomValues {
       config.block_q = static_cast<int>(64 * between(1, 3));
       config.q_stages = static_cast<int>(between(1, 2));
       config.without_maximum = coin();
-      config.take_turns = coin();
+      config.warpgroup_order = static_cast<WarpgroupOrder>(between(0, 2));
       const Overlap overlaps[] = {Overlap::none, Overlap::within, Overlap::across};
       config.overlap = overlaps[between(0, 2)];
       const Persistence ways[] = {Persistence::none, Persistence::fixed, Persistence::on_demand};
       config.persistence = ways[between(0, 2)];
+      config.v_stages = static_cast<int>(between(0, 4));
+      config.p_in_shared = coin();
+      config.cluster = static_cast<int>(between(1, 2));
+      config.packed_heads = coin();
+      config.emulated_exponentials = static_cast<int>(between(0, 16));
+      config.producer_registers = coin() ? 0 : static_cast<int>(8 * between(3, 7));
     }
     config.block_kv = static_cast<int>(16 * between(1, 16));
     config.stages = static_cast<int>(between(1, 4));

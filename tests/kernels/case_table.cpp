@@ -67,7 +67,7 @@ std::vector<int> factor_sizes(KernelFamily family) {
     sizes[kAlignment] = 1;  // others are not for TMA, nor are rows from the last to the first
     sizes[kPlacement] = 2;
     sizes[kRowsFactor] = std::size(kConsumers);
-    sizes[kReference] = sizes[kOverlap] = sizes[kPersistence] = 3;
+    sizes[kReference] = sizes[kTurns] = sizes[kOverlap] = sizes[kPersistence] = 3;
   }
   return sizes;
 }
@@ -100,7 +100,7 @@ ForwardCase case_of(const FactorChoice& row, KernelFamily family) {
   } else {
     config.block_q = 64 * kConsumers[row[kRowsFactor]];
     config.q_stages = 1 + row[kQStages];
-    config.take_turns = row[kTurns] != 0;
+    config.warpgroup_order = static_cast<WarpgroupOrder>(row[kTurns]);
     config.overlap = static_cast<Overlap>(row[kOverlap]);
     config.persistence = static_cast<Persistence>(row[kPersistence]);
   }
