@@ -20,8 +20,8 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
   for (i32 number; (number = tiles.next(args, barriers, consumer.q)) >= 0;) {
     const QueryTile tile(args, number);
     const RowsOfWarpgroup rows(args, tile, index);
-    // The pending product holds a buffer of V: with more blocks to pass over than there are others, the producer would wait for it.
-    if (pending.number >= 0 && (rows.blocks == 0 || rows.unused_blocks > kStages)) finish(args, walk, pending);
+    // The pending product holds a buffer of V until this warpgroup's first own block. By then no other may need that buffer filled anew.
+    if (pending.number >= 0 && (rows.blocks == 0 || rows.unused_blocks >= kStages)) finish(args, walk, pending);
     consumer.wait_q();
     consumer.load_query();
     const bool joined = pending.number >= 0;

@@ -158,6 +158,23 @@ void check_rows_that_see_nothing(Devices& devices, const Configs& configs) {
   }
 }
 
+// CTAs that stay for several tiles, of which each warpgroup attends to another part: how far one may run ahead of
+// another.
+const Configs kSeveralTilesSm90 = {
+    "sm90 q192 kv80 st1 order=heads-reversed nomax turns overlap=across persist=on-demand",
+    "sm90 q192 kv32 st1 order=heads-reversed qst2 nomax overlap=across persist=on-demand",
+    "sm90 q192 kv32 st2 order=rows-reversed nomax turns overlap=across persist=on-demand",
+    "sm90 q192 kv48 st3 qreg order=heads-reversed rescale8 qst2 turns overlap=across persist=fixed",
+    "sm90 q128 kv32 st4 order=heads-reversed qst2 nomax turns overlap=within persist=on-demand",
+};
+void check_several_tiles(Devices& devices, const Configs& configs) {
+  for (const char* config : configs) {
+    for (const char* problem :
+         {"forward bf16 b1 hq48 sq500 d16 causal", "forward bf16 b1 hq67 sq200 skv350 d8 causal@0"})
+      check_case(devices, case_from(problem, config));
+  }
+}
+
 // One key whose scores leap far beyond the others', met early or late in the walk; and rows whose scores are all equal.
 // Each is right for every reference, and only a leap that unmasked blocks cannot bear is computed anew.
 struct Leap {
@@ -331,6 +348,11 @@ TEST_CASE("sm90 forward is right in all modes of the emulator: whole tiles, many
   check_one_kernel_for_many_lengths(devices, kManyLengthsSm90);
 }
 
+TEST_CASE("sm90 forward is right in all modes of the emulator: several tiles of a CTA", "[emulator]") {
+  Devices devices = Devices::emulators();
+  check_several_tiles(devices, kSeveralTilesSm90);
+}
+
 TEST_CASE("sm90 forward is right in all modes of the emulator: large magnitudes, leaps, rows that see nothing",
           "[emulator]") {
   Devices devices = Devices::emulators();
@@ -393,6 +415,7 @@ TEST_CASE("sm90 forward is right on the GPU", "[gpu]") {
   check_large_magnitudes(devices, kLargeMagnitudesSm90);
   check_leaps(devices, kLeapsSm90);
   check_rows_that_see_nothing(devices, kRowsThatSeeNothingSm90);
+  check_several_tiles(devices, kSeveralTilesSm90);
   check_case(devices, case_from("forward bf16 b1 hq8 hkv2 sq5000 skv3007 d128 causal",
                                 "sm90 q192 kv80 st3 qst2 nomax turns overlap=within persist=on-demand"));
 }
