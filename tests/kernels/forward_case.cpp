@@ -245,7 +245,7 @@ Expected expected_forward(const ForwardCase& test, const ForwardData& data) {
   return expected;
 }
 
-ForwardResult run_forward(AttentionRuntime& runtime, const ForwardCase& test, const ForwardData& data) {
+ForwardResult run_forward(AttentionRuntime& runtime, const ForwardCase& test, const ForwardData& data, Stream stream) {
   const std::shared_ptr<Device>& device = runtime.device();
   const auto lse_count =
       static_cast<std::size_t>(test.problem.batch * test.problem.heads_q * test.problem.seq_q) + 2 * kLseGuard;
@@ -264,8 +264,8 @@ ForwardResult run_forward(AttentionRuntime& runtime, const ForwardCase& test, co
   const auto prepared = runtime.prepare(test.problem, test.config);
   const DeviceBuffer workspace(device, prepared->plan.workspace_bytes);
   runtime.launch(*prepared, test.problem, tensors, reinterpret_cast<void*>(workspace.pointer()), workspace.bytes(),
-                 nullptr);
-  device->synchronize(nullptr);
+                 stream);
+  device->synchronize(stream);
 
   ForwardResult result;
   result.q = download<std::uint16_t>(device, q);

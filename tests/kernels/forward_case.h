@@ -60,7 +60,8 @@ struct ForwardResult {
 };
 constexpr std::size_t kLseGuard = 16;
 
-ForwardResult run_forward(AttentionRuntime& runtime, const ForwardCase& test, const ForwardData& data);
+ForwardResult run_forward(AttentionRuntime& runtime, const ForwardCase& test, const ForwardData& data,
+                          Stream stream = nullptr);
 
 /// Empty if the result is right: every output element written and within its bound, nothing else touched.
 std::string complaint(const ForwardCase& test, const ForwardData& data, const Expected& expected,

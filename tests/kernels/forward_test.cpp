@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <thread>
 
 #include "generator/config_space.h"
 #include "generator/error.h"
@@ -8,6 +9,7 @@
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/nvrtc_compiler.h"
 #include "runtime/emulator/emulator_device.h"
+#include "runtime/oracle/parallel_for.h"
 #include "tests/catch.h"
 #include "tests/kernels/case_table.h"
 #include "tests/kernels/forward_case.h"
@@ -79,6 +81,17 @@ ForwardCase case_from(const std::string& problem, const std::string& config) {
 
 void check_pairwise(Devices& devices, KernelFamily family, double max_work) {
   const CaseTable table = pairwise_cases(devices.spec(), family, max_work, 1);
+  // On all cores, into the cubin cache: a runtime compiles one kernel at a time. What fails here is reported below.
+  if (devices.runtimes.front()->device()->target() == KernelTarget::cuda) {
+    const std::shared_ptr<Device> device = devices.runtimes.front()->device();
+    parallel_for(table.cases.size(), [&](std::size_t i) {
+      const ForwardCase& test = table.cases[i];
+      try {
+        device->compile(generate(test.problem, test.config, device->spec()).launches.front());
+      } catch (const Error&) {
+      }
+    });
+  }
   for (const ForwardCase& test : table.cases) check_case(devices, test);
 }
 
@@ -418,6 +431,34 @@ TEST_CASE("sm90 forward is right on the GPU", "[gpu]") {
   check_several_tiles(devices, kSeveralTilesSm90);
   check_case(devices, case_from("forward bf16 b1 hq8 hkv2 sq5000 skv3007 d128 causal",
                                 "sm90 q192 kv80 st3 qst2 nomax turns overlap=within persist=on-demand"));
+}
+
+// The same bits at each of 200 launches, while another thread's kernels take SMs and shift who comes first.
+TEST_CASE("forward gives the same bits 200 times beside other load on the GPU", "[gpu]") {
+  constexpr int kRepetitions = 200;
+  const Stream own_stream = reinterpret_cast<Stream>(2);  // CU_STREAM_PER_THREAD
+  AttentionRuntime runtime(open_cuda_device(0));
+  ForwardCase load = case_from("forward bf16 b4 hq8 sq1500 d64", "sm80 q64 kv64 w4 st2");
+  const ForwardData load_data = make_data(load);
+  const std::jthread other([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) run_forward(runtime, load, load_data, own_stream);
+  });
+  std::vector<const char*> configs = {"sm80 q128 kv64 w4 st2 qsmem order=heads-reversed rescale8"};
+  if (runtime.device()->spec().compute_major == 9) {
+    configs.push_back("sm90 q192 kv64 st3 order=rows-reversed qst2 nomax turns overlap=within persist=on-demand");
+    configs.push_back("sm90 q128 kv80 st2 order=heads-reversed rescale8 qst2 turns overlap=across persist=on-demand");
+    configs.push_back("sm90 q64 kv64 st2 rescale8 cta2 overlap=within");
+  }
+  for (const char* config : configs) {
+    const ForwardCase test = case_from("forward bf16 b2 hq10 sq1900 d96 causal", config);
+    INFO(to_string(test));
+    const ForwardData data = make_data(test);
+    const ForwardResult first = run_forward(runtime, test, data, own_stream);
+    CHECK(complaint(test, data, expected_forward(test, data), first) == "");
+    int different = 0;
+    for (int i = 1; i < kRepetitions; ++i) different += !same_bits(first, run_forward(runtime, test, data, own_stream));
+    CHECK(different == 0);
+  }
 }
 
 TEST_CASE("forward is right on the GPU: long sequences, and more CTAs than 65535", "[gpu]") {
