@@ -26,6 +26,7 @@ std::vector<TileOrder> tile_orders_sm90(const AttentionProblem& problem) {
 }
 
 // The sm90 family's values.
+constexpr std::int64_t kShortSequence = 1024;
 constexpr int kConsumers[] = {1, 2, 3};
 constexpr int kMinBlockKvSm90 = 32, kMaxBlockKv = 256;
 constexpr int kStagesSm90[] = {1, 2, 3, 4};
@@ -76,15 +77,15 @@ std::vector<int> ctas_choices(const AttentionProblem& problem, const KernelConfi
   return choices;
 }
 
-// Ways in which CTAs come by tiles, with the stages of Q that each may have. At even distances only where all tiles
-// take equally long.
+// Ways in which CTAs come by tiles, with the stages of Q that each may have. At even distances tiles need no counter
+// that is zeroed before each launch: that counts where a launch takes microseconds, under a mask too.
 struct TileSource {
   Persistence persistence;
   int q_stages;
 };
 std::vector<TileSource> tile_sources(const AttentionProblem& problem) {
   std::vector<TileSource> sources = {{Persistence::none, 1}, {Persistence::on_demand, 1}, {Persistence::on_demand, 2}};
-  if (problem.mask == MaskKind::none) {
+  if (problem.mask == MaskKind::none || problem.seq_q <= kShortSequence) {
     sources.push_back({Persistence::fixed, 1});
     sources.push_back({Persistence::fixed, 2});
   }

@@ -6,38 +6,85 @@
 #include "generator/forward_sm90_shape.h"
 #include "generator/step_count.h"
 
-// Clocks of one SM for one step (a block of keys) of one CTA, by the unit rates of an H200 (templates/NOTES.md):
+// Clocks of one SM for one step (a block of keys) of one CTA, by the unit rates of an H200:
 //
 //   matrix      M = 2 q kv (D16 + D) / 4096
-//   elementwise E = q kv / 15 beside an idle tensor core; a fully busy one takes 6 of the 15 elements a clock, so that
-//               both together take (q kv + 6 M) / 15
-//   l2          = 4 kv Dp / 27, by TMA; Dp counts whole panels
+//   elementwise E = q kv / 16.3 beside an idle tensor core; a fully busy one takes 7.3 of the 16.3 elements a clock, so
+//   that
+//               both together take (q kv + 7.3 M) / 16.3
+//   l2          = 4 kv Dp / 34, by TMA; Dp counts whole panels
 //
-// A warpgroup alone does one after the other; with `overlap`, or with several warpgroups, part of the shorter runs
-// beside the longer one.
+// A warpgroup alone does one after the other; with `overlap`, or with several warpgroups, a share of the shorter runs
+// beside the longer one. What is marked "fitted" comes from 1419 timed configs of 34 shapes (templates/NOTES.md): each
+// shape's times are met within 5 to 10 %, and within 12 % on average over its configs.
 namespace attune {
 namespace {
-constexpr double kMatrixFlopsPerClock = 4096;
-constexpr double kElementsPerClock = 15, kElementsTakenByMatrix = 6;
-constexpr double kElementsPerClockWithoutMaximum = 18;
-constexpr double kLoadLatency = 950;       // of TMA from L2, under load
-constexpr int kComfortableRegisters = 30;  // beside the accumulators: with fewer the kernel spills
-constexpr double kSpillCost = 0.2;         // guess: of a step
-constexpr double kL2BytesPerClock = 27;
-constexpr double kAluPerClock = 126;
-constexpr double kMaskPerElement = 7;     // instructions; as measured of the sm80 family
-constexpr double kRowClocks = 0.4;        // of a row's maximum: shuffles, comparisons
-constexpr double kStepClocks = 120;       // waits at barriers, issue, drain: what neither unit works in
-constexpr double kTileClocks = 2500;      // of a CTA: first loads from device memory, last stores
-constexpr double kNextTileClocks = 1200;  // of a persistent CTA's next tile
-constexpr double kJoinedTileClocks =
-    300;                                // guess: where its first block runs beside the last product of the one before
-constexpr double kHiddenWithin = 0.92;  // guess: of the shorter of both, what overlap hides with several warpgroups
-constexpr double kHiddenBetween = 0.6;  // guess: what free-running warpgroups hide of each other
+constexpr double kMatrixFlopsPerClock = 4096 * 0.97;
+constexpr double kElementsPerClock = 15.6, kElementsPerClockWithoutMaximum = 16.3;  // fitted
+constexpr double kElementsTakenByMatrix = 7.3;                                      // fitted, a clock
+constexpr double kRowClocks = 0.64;                                                 // fitted: maxima, masks
+constexpr double kRescalesPerClock = 107;                                           // fitted: elements of O
+constexpr double kL2BytesPerClock = 34;                                             // fitted
+// Fitted: of TMA under load, with a share of the time that the copy takes; and how much of a stage's step hides none of
+// it.
+constexpr double kLoadLatency = 970, kLoadShare = 0.17, kStepUnderWay = 0.72;
+constexpr double kQueryInRegisters = 0.94;  // fitted: of a step, where the product reads no Q from shared memory
+constexpr double kStepClocks = 600;         // fitted: waits at barriers, issue, drain; shared by the warpgroups
+// Fitted: what overlap hides of the shorter of both, by consumers; and what free-running warpgroups hide without it.
+constexpr double kHiddenWithin[] = {1, 0.73, 0.96};
+constexpr double kHiddenBetween[] = {0, 0.37, 0.76};
+// Registers beside the accumulators with which nothing spills, as 1500 kernels show, and what each that lacks costs.
+constexpr int kComfortable = 16, kComfortableWithin = 40, kComfortableAcross = 56;
+constexpr double kSpillCost = 0.0045;  // fitted, of a step
+// Fitted, of a tile: loads from device memory before its first step; the same where it follows another tile of the CTA,
+// with its Q loaded ahead or not, or its first step joined to the last of the tile before; its stores, by elements.
+constexpr double kTileClocks = 3670, kNextTileClocks = 2350, kNextTileClocksAhead = 1430, kJoinedTileClocks = 3810;
+constexpr double kStoredPerClock = 126 / 30.2;
+// Fitted: the tail of a launch under a mask, as a share of the longest tile.
+constexpr double kTailOfFixed = 0.64, kTailOfHeads = 0.16, kTailOfRows = 0.29, kTailOfShortestFirst = 1.2;
+constexpr double kL2Megabytes = 40;    // fitted: of K and V, that stay in L2 from one round of heads to the next
+constexpr double kMemoryRate = 0.945;  // fitted: of the specified one
+constexpr double kMemoryShare = 0.16;  // fitted: of the shorter of computing and device memory, what is not hidden
+constexpr double kCounterMicroseconds = 2.3;  // fitted: to zero the counter of tiles before the launch
 
 double hidden_share(const KernelConfig& config, int consumers) {
-  if (config.overlap != Overlap::none) return consumers > 1 ? kHiddenWithin : kHiddenBetween;
-  return consumers > 1 || config.ctas_per_sm > 1 ? kHiddenBetween : 0;
+  if (config.overlap != Overlap::none) return kHiddenWithin[std::min(consumers, 3) - 1];
+  return kHiddenBetween[std::min(consumers * config.ctas_per_sm, 3) - 1];
+}
+
+int comfortable_registers(Overlap overlap) {
+  switch (overlap) {
+    case Overlap::none:
+      return kComfortable;
+    case Overlap::within:
+      return kComfortableWithin;
+    case Overlap::across:
+      return kComfortableAcross;
+  }
+  return kComfortable;
+}
+
+double tail_share(const KernelConfig& config) {
+  if (config.persistence == Persistence::fixed) return kTailOfFixed;
+  if (config.tile_order == TileOrder::heads_reversed) return kTailOfHeads;
+  return config.tile_order == TileOrder::rows_reversed ? kTailOfRows : kTailOfShortestFirst;
+}
+
+// Of K and V.
+double key_bytes(const AttentionProblem& problem) {
+  return 2.0 * size_of(problem.dtype) * static_cast<double>(problem.batch * problem.heads_kv * problem.seq_kv) *
+         problem.head_dim;
+}
+
+// How often K and V come from device memory. Tiles of one head follow each other while its keys are in L2; where all
+// heads take turns, the keys of the first are gone when its next tile comes.
+double key_passes(const AttentionProblem& problem, const KernelConfig& config, double tiles_of_head, double slots) {
+  const bool by_heads = config.tile_order == TileOrder::heads || config.tile_order == TileOrder::heads_reversed;
+  if (!by_heads || key_bytes(problem) <= kL2Megabytes * 1e6) return 1;
+  const double together =
+      std::max(1.0, slots / static_cast<double>(problem.batch * problem.heads_q));  // tiles of a head
+  const double share = problem.mask == MaskKind::causal ? (1 + 1 / tiles_of_head) / 2 : 1;
+  return std::max(1.0, tiles_of_head / together * share);
 }
 }  // namespace
 
@@ -47,23 +94,22 @@ CostEstimate estimate_cost_sm90(const AttentionProblem& problem, const KernelCon
   const double padded = (problem.head_dim + 15) / 16 * 16;
   const double elements = q * kv;
   const StepCount steps = count_steps(problem, config);
-  const double masked_share = steps.mean > 0 ? steps.masked / steps.mean : 0;
 
   const double matrix = 2 * elements * (padded + d) / kMatrixFlopsPerClock;
   const double per_clock = config.without_maximum ? kElementsPerClockWithoutMaximum : kElementsPerClock;
-  double elementwise = elements / per_clock + q * kRowClocks + masked_share * elements * kMaskPerElement / kAluPerClock;
-  if (config.rescale_threshold == 0 && !config.without_maximum) elementwise += q * d / kAluPerClock;
+  double elementwise = elements / per_clock + q * kRowClocks;
+  if (config.rescale_threshold == 0 && !config.without_maximum) elementwise += q * d / kRescalesPerClock;
   const double together = std::max(matrix, elementwise + kElementsTakenByMatrix / per_clock * matrix);
-  const double apart = matrix + elementwise;
   const double hidden = hidden_share(config, shape.consumers);
-  const double busy = hidden * together + (1 - hidden) * apart;
+  const double busy = hidden * together + (1 - hidden) * (matrix + elementwise);
   const double l2 = 4 * kv * shape.panels * shape.panel_columns / kL2BytesPerClock;
-  const double exposed = kStepClocks / (shape.consumers * config.ctas_per_sm);
-  double step = std::max(busy + exposed, l2);
+  double step = std::max(busy + kStepClocks / (shape.consumers * config.ctas_per_sm), l2);
   // A stage is filled while the others are worked on.
-  step += std::max(0.0, kLoadLatency - (config.stages - 0.5) * step * config.ctas_per_sm);
+  step += std::max(0.0, kLoadLatency + kLoadShare * l2 - (config.stages - kStepUnderWay) * step * config.ctas_per_sm);
   const int limit = shape.consumer_registers > 0 ? shape.consumer_registers : shape.launch_registers;
-  if (shape.accumulator_registers > limit - kComfortableRegisters) step *= 1 + kSpillCost;
+  const int lacking = comfortable_registers(config.overlap) - (limit - shape.accumulator_registers);
+  step *= 1 + kSpillCost * std::max(0, lacking);
+  if (config.q_in_registers) step *= kQueryInRegisters;
 
   CostEstimate cost;
   cost.registers = shape.launch_registers;
@@ -74,28 +120,28 @@ CostEstimate estimate_cost_sm90(const AttentionProblem& problem, const KernelCon
   cost.waves = all / slots;
 
   const bool persistent = config.persistence != Persistence::none;
-  const double ends = config.overlap == Overlap::across ? kJoinedTileClocks
-                      : persistent                      ? kNextTileClocks / config.q_stages
-                                                        : kTileClocks / config.ctas_per_sm;
+  const double begins = config.overlap == Overlap::across ? kJoinedTileClocks
+                        : persistent ? (config.q_stages > 1 ? kNextTileClocksAhead : kNextTileClocks)
+                                     : kTileClocks / config.ctas_per_sm;
+  const double ends = begins + q * d / kStoredPerClock / shape.consumers;
   const double mean = steps.mean * step + ends, longest = steps.longest * step + ends;
-  double clocks = 0;
-  if (problem.mask == MaskKind::none || config.persistence == Persistence::fixed) {
-    clocks = std::ceil(cost.waves) * config.ctas_per_sm * mean;
+  double clocks = kTileClocks;
+  if (problem.mask == MaskKind::none) {
+    clocks += std::ceil(cost.waves) * config.ctas_per_sm * mean;
   } else {
-    clocks = std::max(cost.waves * config.ctas_per_sm * mean, longest);
-    const bool longest_first =
-        config.tile_order == TileOrder::heads_reversed || config.tile_order == TileOrder::rows_reversed;
-    clocks += (config.tile_order == TileOrder::heads_reversed ? 0.25 : longest_first ? 0.9 : 1.2) * longest;
+    clocks += std::max(cost.waves * config.ctas_per_sm * mean, longest) + tail_share(config) * longest;
   }
-  clocks += kTileClocks;
 
   const double per_sm = all * steps.mean / device.sm_count / device.clock_mhz;
   cost.matrix_microseconds = matrix * per_sm;
   cost.exponential_microseconds = elementwise * per_sm;
   cost.shared_microseconds = 0;  // wgmma reads its operands beside everything else
-  const double device_memory = count_bytes(problem) / (device.memory_gbps * 1e3);
+  const double bytes = count_bytes(problem) + (key_passes(problem, config, tiles, slots) - 1) * key_bytes(problem);
+  const double device_memory = bytes / (kMemoryRate * device.memory_gbps * 1e3);
   cost.memory_microseconds = std::max(l2 * per_sm, device_memory);
-  cost.microseconds = std::max(clocks / device.clock_mhz, device_memory);
+  const double computing = clocks / device.clock_mhz;
+  cost.microseconds = std::max(computing, device_memory) + kMemoryShare * std::min(computing, device_memory);
+  if (config.persistence == Persistence::on_demand) cost.microseconds += kCounterMicroseconds;
   return cost;
 }
 

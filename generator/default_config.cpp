@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
+#include <string_view>
 
 #include "generator/error.h"
 #include "generator/forward_sm80_shape.h"
@@ -111,6 +113,77 @@ void shrink_to_lengths(const AttentionProblem& problem, const DeviceSpec& device
   }
 }
 
+// Of the sm90 family, by measurements on an H200 (templates/NOTES.md): of a mask, the first row that the head dim
+// allows. fp16 takes maxima in place of "nomax".
+struct HopperTile {
+  MaskKind mask;
+  int max_head_dim;
+  std::string_view config;
+};
+constexpr HopperTile kHopperTiles[] = {
+    {MaskKind::none, 16, "sm90 q192 kv128 st3 order=heads qst2 nomax turns overlap=within persist=fixed"},
+    {MaskKind::none, 32, "sm90 q192 kv128 st2 qst2 nomax turns overlap=within persist=on-demand"},
+    {MaskKind::none, 64, "sm90 q192 kv112 st2 qst2 nomax turns overlap=within persist=on-demand"},
+    {MaskKind::none, 80, "sm90 q192 kv80 st2 qreg qst2 nomax turns overlap=within persist=fixed"},
+    {MaskKind::none, 96, "sm90 q192 kv96 st2 order=heads qst2 nomax turns overlap=within persist=fixed"},
+    {MaskKind::none, 128, "sm90 q192 kv64 st2 qst2 nomax turns overlap=within persist=on-demand"},
+    {MaskKind::none, 160, "sm90 q192 kv48 st3 nomax turns overlap=within persist=on-demand"},
+    {MaskKind::none, 192, "sm90 q128 kv64 st3 nomax overlap=within persist=on-demand"},
+    {MaskKind::none, 256, "sm90 q128 kv64 st2 nomax overlap=within persist=on-demand"},
+    {MaskKind::causal, 32, "sm90 q192 kv128 st4 qreg order=heads-reversed qst2 nomax persist=on-demand"},
+    {MaskKind::causal, 64, "sm90 q128 kv128 st3 qreg order=rows-reversed qst2 nomax overlap=within persist=on-demand"},
+    {MaskKind::causal, 80, "sm90 q192 kv64 st4 qreg order=rows-reversed qst2 nomax overlap=within persist=on-demand"},
+    {MaskKind::causal, 96, "sm90 q192 kv64 st3 order=heads-reversed qst2 nomax turns overlap=within persist=on-demand"},
+    {MaskKind::causal, 128, "sm90 q192 kv64 st3 order=heads-reversed nomax turns overlap=within persist=on-demand"},
+    {MaskKind::causal, 160, "sm90 q192 kv48 st3 order=rows-reversed nomax turns overlap=within persist=on-demand"},
+    {MaskKind::causal, 192, "sm90 q128 kv64 st3 order=heads-reversed nomax overlap=within persist=on-demand"},
+    {MaskKind::causal, 256, "sm90 q128 kv64 st2 order=heads-reversed nomax overlap=within persist=on-demand"},
+};
+// Where tiles of 16 queries and more CTAs an SM win: the exponentials bind.
+constexpr int kMaxHeadDimOfSm80 = 16;
+
+// Tiles of fewer queries leave fewer SMs without work, and cost more for each query.
+int best_block_q(const AttentionProblem& problem, const DeviceSpec& device, int largest) {
+  constexpr double kCostOfQuery[] = {1.25, 1.05, 1};  // of 64, 128, 192 queries: a guess
+  int best = largest;
+  double least = 0;
+  for (int block_q = largest; block_q >= 64; block_q -= 64) {
+    const std::int64_t tiles = (problem.seq_q + block_q - 1) / block_q * problem.batch * problem.heads_q;
+    const std::int64_t rounds = (tiles + device.sm_count - 1) / device.sm_count;
+    const double cost = static_cast<double>(rounds * block_q) * kCostOfQuery[block_q / 64 - 1];
+    if (block_q < largest && cost >= least) continue;
+    best = block_q;
+    least = cost;
+  }
+  return best;
+}
+
+// The default of the sm90 family, or nothing where it cannot serve or is not the faster one.
+std::optional<KernelConfig> hopper_default(const AttentionProblem& problem, const DeviceSpec& device) {
+  const bool causal = problem.mask == MaskKind::causal;
+  if (device.compute_major != 9 || problem.alignment < 16 || (causal && problem.head_dim <= kMaxHeadDimOfSm80))
+    return std::nullopt;
+  const auto tile = std::find_if(std::begin(kHopperTiles), std::end(kHopperTiles), [&](const HopperTile& row) {
+    return row.mask == problem.mask && problem.head_dim <= row.max_head_dim;
+  });
+  KernelConfig config = parse_config(tile->config);
+  if (problem.dtype != DataType::bf16) {
+    config.without_maximum = false;
+    config.rescale_threshold = kRescaleThreshold;
+  }
+  config.block_q = best_block_q(problem, device, config.block_q);
+  if (config.block_q == 64) config.warpgroup_order = WarpgroupOrder::free;
+  const std::int64_t keys = std::max<std::int64_t>(32, (problem.seq_kv + 15) / 16 * 16);
+  config.block_kv = static_cast<int>(std::min<std::int64_t>(config.block_kv, keys));
+  const std::int64_t tiles = (problem.seq_q + config.block_q - 1) / config.block_q * problem.batch * problem.heads_q;
+  if (tiles <= device.sm_count) {  // each CTA has one tile
+    config.persistence = Persistence::none;
+    config.q_stages = 1;
+  }
+  if (!infeasibility(problem, config, device).empty()) return std::nullopt;
+  return config;
+}
+
 // One step towards fewer resources; false if there is none left.
 bool shrink(KernelConfig* config) {
   if (config->ctas_per_sm > 1) {
@@ -140,6 +213,7 @@ KernelConfig default_config(const AttentionProblem& problem, const DeviceSpec& d
                 fmt::format("{} has compute capability {}.{}; kernels need 8.0 (Ampere) or newer", device.name,
                             device.compute_major, device.compute_minor));
   }
+  if (const auto config = hopper_default(problem, device)) return *config;
   const Tile& tile = tile_for(problem, device);
   KernelConfig config;
   config.block_q = tile.block_q;

@@ -35,6 +35,7 @@ ForwardSm90Shape forward_sm90_shape(const AttentionProblem& problem, const Kerne
   shape.shared_bytes = shape.barrier_offset +
                        static_cast<std::size_t>(8 * (2 * config.q_stages + 4 * config.stages) + 4 * config.q_stages);
 
+  shape.product_columns = std::max(d, config.block_kv);
   shape.accumulator_registers = d / 2 + config.block_kv / 2 + config.block_kv / 4;
   if (config.q_in_registers) shape.accumulator_registers += (d + 15) / 16 * 4;
   shape.launch_registers = register_limit(shape.threads, config.ctas_per_sm, device) / 8 * 8;

@@ -17,6 +17,7 @@ struct ForwardSm90Shape {
   int panels = 0;         ///< that hold a row; what lies beyond the head dim is zero
   std::size_t q_offset = 0, k_offset = 0, v_offset = 0, barrier_offset = 0;  ///< in shared memory
   std::size_t q_tile_bytes = 0, kv_tile_bytes = 0, shared_bytes = 0;
+  int product_columns = 0;        ///< of the widest product: N of its wgmma
   int accumulator_registers = 0;  ///< of a consumer: O, S, P and, if held, Q
   int launch_registers = 0;       ///< of each thread as the launch takes them
   int producer_registers = 0;     ///< after setmaxnreg; 0: there is none, all keep what the launch took

@@ -126,6 +126,17 @@ void check_registers(const ForwardSm80Shape& shape, const KernelConfig& config, 
 void check_registers(const ForwardSm90Shape& shape, const KernelConfig& config, const DeviceSpec& device,
                      std::vector<std::string>* reasons) {
   if (!threads_fit(shape.threads, config, device, reasons)) return;
+  // ptxas compiles for the registers at launch, and takes no product whose result and operands alone exceed them.
+  constexpr int kOperandRegisters = 30;
+  const int product = shape.product_columns / 2 + kOperandRegisters;
+  if (product > shape.launch_registers) {
+    reasons->push_back(
+        fmt::format("registers: a product of {} columns takes {} registers of a thread and {} CTAs of {} threads leave "
+                    "it {} at launch; "
+                    "take fewer CTAs, consumers or keys",
+                    shape.product_columns, product, config.ctas_per_sm, shape.threads, shape.launch_registers));
+    return;
+  }
   const int limit = shape.consumer_registers > 0 ? shape.consumer_registers : shape.launch_registers;
   if (shape.accumulator_registers > limit - kWorkingRegisters) {
     reasons->push_back(fmt::format(

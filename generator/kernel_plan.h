@@ -18,7 +18,7 @@ enum class KernelTarget { cuda, emulator };
 std::string_view to_string(KernelTarget target);  ///< "cuda", "emulator": as templates name their parts
 
 /// Where KernelArgument::tile_counter and recomputed_blocks point to in a workspace that holds them.
-constexpr std::size_t kTileCounterOffset = 0, kRecomputedBlocksOffset = 4, kCounterBytes = 8;
+constexpr std::size_t kTileCounterOffset = 0, kRecomputedBlocksOffset = 4;
 
 /// A tensor that a kernel reads or writes.
 enum class Operand { q, k, v, o, lse };
@@ -58,7 +58,7 @@ enum class KernelArgument {
   softmax_scale_log2,  // float: scale and scale * log2(e)
   tiles,               // int32: query_tiles * batch * heads_q
   tile_counter,        // pointers into the launch's workspace: uint32, zero at the start
-  recomputed_blocks,
+  recomputed_blocks,   // null if the workspace has no room for counters
   q_map,
   k_map,
   v_map,
@@ -112,7 +112,8 @@ struct KernelLaunch {
 };
 
 /// A uint32 in the workspace that a plan's launches count in, zero before the first: for people who ask how often a
-/// rare path was taken.
+/// rare path was taken. They give a workspace of KernelPlan::counted_workspace_bytes; with a smaller one nothing is
+/// counted.
 struct WorkspaceCounter {
   std::string name;
   std::size_t offset = 0;  ///< in bytes
@@ -125,8 +126,9 @@ struct KernelPlan {
   KernelConfig config;
   std::string kernel_class;
   std::vector<KernelLaunch> launches;
-  std::size_t workspace_bytes = 0;
-  bool workspace_zeroed = false;  ///< whether the workspace must hold zeros before the first launch
+  std::size_t workspace_bytes = 0;          ///< that the launches need
+  std::size_t counted_workspace_bytes = 0;  ///< the same with room for `counters`
+  bool workspace_zeroed = false;            ///< whether the workspace must hold zeros before the first launch
   std::vector<WorkspaceCounter> counters;
   std::vector<Operand> ordered_outputs;  ///< outputs whose bits do not depend on scheduling
   double flops = 0;                      ///< counted, of `problem`

@@ -108,7 +108,7 @@ class Packer {
       case KernelArgument::tile_counter:
         return put(to, pointers_.workspace + kTileCounterOffset);
       case KernelArgument::recomputed_blocks:
-        return put(to, pointers_.workspace + kRecomputedBlocksOffset);
+        return put(to, pointers_.counters != 0 ? pointers_.counters + kRecomputedBlocksOffset : DevicePointer{0});
       case KernelArgument::q_map:
         return put_map(to, Operand::q, tensors_.q, problem_.heads_q, problem_.seq_q);
       case KernelArgument::k_map:

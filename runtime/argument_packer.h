@@ -11,6 +11,7 @@ namespace attune {
 /// Pointers beside a call's tensors.
 struct ArgumentPointers {
   DevicePointer workspace = 0;
+  DevicePointer counters = 0;                               ///< the same, if it has room for the plan's counters
   DevicePointer o_fp64 = 0, lse_fp64 = 0, weight_fp64 = 0;  ///< where the reference kernel writes doubles
 };
 

@@ -226,13 +226,14 @@ struct AttentionRuntime::State {
 
   // Everything has been checked.
   void launch_checked(const PreparedAttention& prepared, const AttentionProblem& problem, const ForwardTensors& tensors,
-                      void* workspace, Stream stream) {
+                      void* workspace, std::size_t workspace_bytes, Stream stream) {
     const KernelPlan& plan = prepared.plan;
-    if (plan.workspace_zeroed && plan.workspace_bytes != 0) {
-      device->fill(reinterpret_cast<DevicePointer>(workspace), 0, plan.workspace_bytes, stream);
-    }
+    const bool counted = !plan.counters.empty() && workspace_bytes >= plan.counted_workspace_bytes;
+    const std::size_t used_bytes = counted ? plan.counted_workspace_bytes : plan.workspace_bytes;
+    const auto used = reinterpret_cast<DevicePointer>(workspace);
+    if (plan.workspace_zeroed && used_bytes != 0) device->fill(used, 0, used_bytes, stream);
     PackedArguments arguments;
-    const ArgumentPointers pointers{.workspace = reinterpret_cast<DevicePointer>(workspace)};
+    const ArgumentPointers pointers{.workspace = used, .counters = counted ? used : 0};
     for (std::size_t i = 0; i < plan.launches.size(); ++i) {
       pack_arguments(plan.launches[i], problem, tensors, pointers, *device, arguments);
       device->launch(*prepared.kernels[i], plan.launches[i].grid_x(problem), arguments.data.data(), arguments.bytes,
@@ -279,7 +280,7 @@ void AttentionRuntime::forward(const AttentionProblem& asked, const ForwardTenso
   }
   const PreparedAttention& prepared = *last_hit.prepared;
   require_workspace(prepared.plan, workspace, workspace_bytes);
-  state_->launch_checked(prepared, problem, tensors, workspace, stream);
+  state_->launch_checked(prepared, problem, tensors, workspace, workspace_bytes, stream);
 }
 
 std::size_t AttentionRuntime::workspace_bytes(const AttentionProblem& problem) {
@@ -322,7 +323,7 @@ void AttentionRuntime::launch(const PreparedAttention& prepared, const Attention
                                                  " bytes; these tensors have others, prepare it with alignment 2");
   }
   require_workspace(plan, workspace, workspace_bytes);
-  state_->launch_checked(prepared, problem, tensors, workspace, stream);
+  state_->launch_checked(prepared, problem, tensors, workspace, workspace_bytes, stream);
 }
 
 const std::shared_ptr<Device>& AttentionRuntime::device() const { return state_->device; }

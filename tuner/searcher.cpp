@@ -26,14 +26,50 @@ std::vector<std::size_t> diverse_top(const std::vector<Candidate>& space, int co
 }
 
 struct PublishedTile {
-  int max_head_dim, block_q, block_kv, warps;
+  KernelFamily family;
+  int max_head_dim;  // the largest that it serves
+  int block_q, block_kv;
+  int warps;  // sm80
 };
-// The largest head dim that each serves, for compute capabilities 8.0 and 8.6.
+constexpr KernelFamily kMma = KernelFamily::sm80, kWgmma = KernelFamily::sm90;
 constexpr PublishedTile kPublishedTiles[] = {
-    {64, 128, 128, 4}, {64, 128, 64, 4},  {96, 128, 64, 4},  {96, 64, 64, 4},  {128, 128, 64, 4},
-    {128, 128, 32, 4}, {128, 64, 64, 4},  {160, 128, 32, 4}, {160, 64, 64, 4}, {192, 128, 64, 8},
-    {192, 64, 64, 4},  {256, 128, 64, 8}, {256, 64, 64, 4},
+    // FlashAttention-2, for compute capabilities 8.0 and 8.6
+    {kMma, 64, 128, 128, 4},
+    {kMma, 64, 128, 64, 4},
+    {kMma, 96, 128, 64, 4},
+    {kMma, 96, 64, 64, 4},
+    {kMma, 128, 128, 64, 4},
+    {kMma, 128, 128, 32, 4},
+    {kMma, 128, 64, 64, 4},
+    {kMma, 160, 128, 32, 4},
+    {kMma, 160, 64, 64, 4},
+    {kMma, 192, 128, 64, 8},
+    {kMma, 192, 64, 64, 4},
+    {kMma, 256, 128, 64, 8},
+    {kMma, 256, 64, 64, 4},
+    // FlashAttention-3
+    {kWgmma, 64, 192, 128, 0},
+    {kWgmma, 96, 192, 144, 0},
+    {kWgmma, 128, 128, 128, 0},
+    {kWgmma, 128, 128, 176, 0},
+    {kWgmma, 192, 128, 112, 0},
+    {kWgmma, 256, 128, 80, 0},
 };
+
+bool has_tile(const KernelConfig& config, const PublishedTile& published) {
+  return config.family == published.family && config.block_q == published.block_q &&
+         config.block_kv == published.block_kv && (config.family != kMma || config.warps == published.warps);
+}
+
+// The head dim of the rows that serve this one: the least that is large enough; 0 if none is.
+int serving_head_dim(KernelFamily family, int head_dim) {
+  int serving = 0;
+  for (const PublishedTile& published : kPublishedTiles) {
+    const bool serves = published.family == family && published.max_head_dim >= head_dim;
+    if (serves && (serving == 0 || published.max_head_dim < serving)) serving = published.max_head_dim;
+  }
+  return serving;
+}
 
 }  // namespace
 
@@ -62,17 +98,11 @@ bool one_move_apart(const KernelConfig& a, const KernelConfig& b) {
 }
 
 std::vector<KernelConfig> published_seeds(const AttentionProblem& problem, const std::vector<Candidate>& space) {
-  int serving = 0;
-  for (const PublishedTile& published : kPublishedTiles) {
-    if (published.max_head_dim >= problem.head_dim && (serving == 0 || published.max_head_dim < serving))
-      serving = published.max_head_dim;
-  }
   std::vector<KernelConfig> seeds;
   for (const PublishedTile& published : kPublishedTiles) {
-    if (published.max_head_dim != serving) continue;
-    const auto found = std::find_if(space.begin(), space.end(), [&](const Candidate& candidate) {
-      return tile(candidate.config) == std::tuple(published.block_q, published.block_kv, published.warps);
-    });
+    if (published.max_head_dim != serving_head_dim(published.family, problem.head_dim)) continue;
+    const auto found = std::find_if(space.begin(), space.end(),
+                                    [&](const Candidate& candidate) { return has_tile(candidate.config, published); });
     if (found != space.end()) seeds.push_back(found->config);
   }
   return seeds;
@@ -94,14 +124,24 @@ Searcher::Searcher(std::vector<Candidate> space, const std::vector<KernelConfig>
   for (const std::size_t index : diverse_top(*space_, limits_.model_top)) list(index);
 }
 
-std::optional<std::size_t> Searcher::move_from(std::size_t from) const {
-  std::optional<std::size_t> far;
+const std::vector<std::size_t>& Searcher::neighbours_of(std::size_t index) const {
+  const auto [found, is_new] = neighbours_->try_emplace(index);
+  std::vector<std::size_t>& neighbours = found->second;
+  if (!is_new) return neighbours;
+  const KernelConfig& from = (*space_)[index].config;
   for (std::size_t i = 0; i < space_->size(); ++i) {
-    if (proposed_[i] || !one_move_apart((*space_)[from].config, (*space_)[i].config)) continue;
-    if (is_small_step((*space_)[from].config, (*space_)[i].config)) return i;
-    if (!far) far = i;
+    if (one_move_apart(from, (*space_)[i].config)) neighbours.push_back(i);
   }
-  return far;
+  std::stable_partition(neighbours.begin(), neighbours.end(),
+                        [&](std::size_t i) { return is_small_step(from, (*space_)[i].config); });
+  return neighbours;
+}
+
+std::optional<std::size_t> Searcher::move_from(std::size_t from) const {
+  for (const std::size_t neighbour : neighbours_of(from)) {
+    if (!proposed_[neighbour]) return neighbour;
+  }
+  return std::nullopt;
 }
 
 std::optional<std::size_t> Searcher::propose() {

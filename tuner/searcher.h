@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -57,7 +58,13 @@ class Searcher {
   std::optional<std::size_t> propose();
   std::optional<std::size_t> move_from(std::size_t index) const;
 
-  std::shared_ptr<const std::vector<Candidate>> space_;  // shared by copies
+  // Of each config that moves were made from, those one move apart in the order in which they are proposed: found once,
+  // for a space may hold a hundred thousand.
+  using Neighbours = std::map<std::size_t, std::vector<std::size_t>>;
+  const std::vector<std::size_t>& neighbours_of(std::size_t index) const;
+
+  std::shared_ptr<const std::vector<Candidate>> space_;  // shared by copies, as are the neighbours
+  std::shared_ptr<Neighbours> neighbours_ = std::make_shared<Neighbours>();
   SearchLimits limits_;
   std::vector<std::size_t> opening_;
   std::vector<bool> proposed_;
@@ -70,8 +77,8 @@ class Searcher {
 /// Whether two configs differ in one choice: one field, or the number of warps at the same rows a warp.
 bool one_move_apart(const KernelConfig& a, const KernelConfig& b);
 
-/// For each tile that FlashAttention-2 ships for this head dim on mma.sync, the member of the space with this tile that
-/// the cost model likes best; none if the space has none.
+/// For each tile that FlashAttention-2 (mma.sync) and FlashAttention-3 (wgmma) ship for this head dim, the member of
+/// the space with this tile that the cost model likes best; none if the space has none.
 std::vector<KernelConfig> published_seeds(const AttentionProblem& problem, const std::vector<Candidate>& space);
 
 }  // namespace attune

@@ -286,8 +286,7 @@ struct TrialBench::State {
     return std::span<const T>(region).subspan(tensor.tensor_offset() / sizeof(T), tensor.bytes() / sizeof(T));
   }
 
-  DeviceBuffer make_workspace(const PreparedAttention& prepared) {
-    const std::size_t bytes = prepared.plan.workspace_bytes;
+  DeviceBuffer make_workspace(std::size_t bytes) {
     if (bytes == 0) return {};
     require_memory(bytes);
     DeviceBuffer workspace(device, bytes);
@@ -297,7 +296,7 @@ struct TrialBench::State {
 
   ForwardErrors check(const PreparedAttention& prepared) {
     make_reference();
-    const DeviceBuffer workspace = make_workspace(prepared);
+    const DeviceBuffer workspace = make_workspace(prepared.plan.counted_workspace_bytes);
     poison(*device, o);
     poison(*device, lse);
     runtime.launch(prepared, problem, tensors(0), reinterpret_cast<void*>(workspace.pointer()), workspace.bytes(),
@@ -347,7 +346,7 @@ struct TrialBench::State {
   }
 
   void time(const PreparedAttention& prepared, const TrialOptions& options, Measurement& m) {
-    const DeviceBuffer workspace = make_workspace(prepared);
+    const DeviceBuffer workspace = make_workspace(prepared.plan.workspace_bytes);
     TimingPlan plan;
     plan.sample_seconds = options.sample_seconds;
     plan.min_samples = options.min_samples;
@@ -367,7 +366,7 @@ struct TrialBench::State {
     std::vector<DeviceBuffer> workspaces;
     for (const KernelConfig& config : configs) {
       prepared.push_back(runtime.prepare(problem, config));
-      workspaces.push_back(make_workspace(*prepared.back()));
+      workspaces.push_back(make_workspace(prepared.back()->plan.workspace_bytes));
     }
     std::vector<TimedWork> works;
     for (std::size_t i = 0; i < configs.size(); ++i) works.push_back(timed_work(*prepared[i], workspaces[i]));

@@ -262,7 +262,7 @@ ForwardResult run_forward(AttentionRuntime& runtime, const ForwardCase& test, co
   tensors.o = view_of(o, data.o);
   if (test.with_lse) tensors.lse = reinterpret_cast<float*>(lse.pointer()) + kLseGuard;
   const auto prepared = runtime.prepare(test.problem, test.config);
-  const DeviceBuffer workspace(device, prepared->plan.workspace_bytes);
+  const DeviceBuffer workspace(device, prepared->plan.counted_workspace_bytes);
   runtime.launch(*prepared, test.problem, tensors, reinterpret_cast<void*>(workspace.pointer()), workspace.bytes(),
                  stream);
   device->synchronize(stream);

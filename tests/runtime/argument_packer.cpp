@@ -176,7 +176,7 @@ TEST_CASE("tensor maps are made by the device, with strides that say something",
   tensors.k = {reinterpret_cast<void*>(0x1000), 40000, 7, 80};
   PackedArguments packed;
   const MapKeeper device;
-  pack_arguments(launch, problem, tensors, {.workspace = 0x900}, device, packed);
+  pack_arguments(launch, problem, tensors, {.workspace = 0x900, .counters = 0x900}, device, packed);
   REQUIRE(device.requests.size() == 1);
   const TensorMapRequest& request = device.requests[0];
   CHECK(request.address == 0x1000);
@@ -189,6 +189,8 @@ TEST_CASE("tensor maps are made by the device, with strides that say something",
   CHECK(read_field<std::int32_t>(packed, launch.arguments, A::tiles) == 3 * 3 * 4);
   CHECK(read_field<std::uint64_t>(packed, launch.arguments, A::tile_counter) == 0x900 + kTileCounterOffset);
   CHECK(read_field<std::uint64_t>(packed, launch.arguments, A::recomputed_blocks) == 0x900 + kRecomputedBlocksOffset);
+  pack_arguments(launch, problem, tensors, {.workspace = 0x900}, device, packed);
+  CHECK(read_field<std::uint64_t>(packed, launch.arguments, A::recomputed_blocks) == 0);
 
   launch.tensor_maps.clear();
   CHECK_THROWS_AS(pack_arguments(launch, problem, tensors, {}, device, packed), Error);

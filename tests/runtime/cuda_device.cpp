@@ -215,7 +215,9 @@ TEST_CASE("forward on the GPU agrees with the oracle, aligned or not", "[gpu]") 
         problem.heads_kv = 2;
         problem.layout = shift == 1 ? Layout::bhsd : Layout::bshd;
         const ForwardCase data(device, problem, shift);
-        runtime.forward(problem, data.tensors, nullptr, 0, nullptr);
+        const DeviceBuffer workspace(device, runtime.workspace_bytes(problem));
+        runtime.forward(problem, data.tensors, reinterpret_cast<void*>(workspace.pointer()), workspace.bytes(),
+                        nullptr);
         device->synchronize(nullptr);
         const ForwardErrors errors = compare_forward(problem, reference_forward(problem, data.q, data.k, data.v),
                                                      data.read_o(), data.read_lse());

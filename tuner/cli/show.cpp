@@ -109,6 +109,7 @@ int show_plan(const ShownPlan& shown, const OutputOptions& output) {
   document["flops"] = plan.flops;
   document["bytes"] = plan.bytes;
   document["workspace_bytes"] = plan.workspace_bytes;
+  document["counted_workspace_bytes"] = plan.counted_workspace_bytes;
   document["workspace_zeroed"] = plan.workspace_zeroed;
   document["ordered_outputs"] = Json::array();
   for (const Operand operand : plan.ordered_outputs) document["ordered_outputs"].push_back(to_string(operand));
@@ -141,7 +142,8 @@ int show_plan(const ShownPlan& shown, const OutputOptions& output) {
   print_field("origin", describe_origin(shown.choice));
   print_field("kernel class", plan.kernel_class);
   print_field("work", fmt::format("{:.4g} FLOP, at least {:.4g} bytes of device memory", plan.flops, plan.bytes));
-  print_field("workspace", fmt::format("{} bytes{}", plan.workspace_bytes, plan.workspace_zeroed ? ", zeroed" : ""));
+  print_field("workspace", fmt::format("{} bytes{}", plan.workspace_bytes,
+                                       plan.workspace_zeroed && plan.workspace_bytes != 0 ? ", zeroed" : ""));
   for (const KernelLaunch& launch : plan.launches) {
     print_field("launch", fmt::format("{} for {}", launch.entry, launch.arch));
     print_field("  grid",
