@@ -11,7 +11,7 @@
 //   matrix      M = 2 q kv (D16 + D) / 4096
 //   elementwise E = q kv / 15 beside an idle tensor core; a fully busy one takes 6 of the 15 elements a clock, so that
 //               both together take (q kv + 6 M) / 15
-//   l2          = 4 kv Dp / 27, by TMA; Dp counts whole panels
+//   l2          = 4 kv Dp / 27, by TMA; Dp counts whole panels; in a cluster each CTA's share of it
 //
 // A warpgroup alone does one after the other; with `overlap`, or with several warpgroups, part of the shorter runs
 // beside the longer one.
@@ -57,11 +57,12 @@ CostEstimate estimate_cost_sm90(const AttentionProblem& problem, const KernelCon
   const double apart = matrix + elementwise;
   const double hidden = hidden_share(config, shape.consumers);
   const double busy = hidden * together + (1 - hidden) * apart;
-  const double l2 = 4 * kv * shape.panels * shape.panel_columns / kL2BytesPerClock;
+  const double l2 = 4.0 * shape.kv_box_rows * shape.panels * shape.panel_columns / kL2BytesPerClock;
   const double exposed = kStepClocks / (shape.consumers * config.ctas_per_sm);
   double step = std::max(busy + exposed, l2);
   // A stage is filled while the others are worked on.
-  step += std::max(0.0, kLoadLatency - (config.stages - 0.5) * step * config.ctas_per_sm);
+  const double stages = (config.stages + shape.v_stages) / 2.0;
+  step += std::max(0.0, kLoadLatency - (stages - 0.5) * step * config.ctas_per_sm);
   const int limit = shape.consumer_registers > 0 ? shape.consumer_registers : shape.launch_registers;
   if (shape.accumulator_registers > limit - kComfortableRegisters) step *= 1 + kSpillCost;
 
