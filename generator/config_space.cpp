@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <iterator>
 
 #include "generator/forward_sm80_shape.h"
+#include "generator/forward_sm90_shape.h"
 #include "generator/generate.h"
 #include "generator/register_limit.h"
 
@@ -40,7 +42,7 @@ bool is_of_reduced_space(const KernelConfig& config, const AttentionProblem& pro
     const bool tiles = in(config.block_kv, {64, 80, 96, 128, 160, 192}) && in(config.stages, {2, 3});
     const bool persistent = config.persistence == Persistence::on_demand && config.q_stages == 2;
     return tiles && (config.overlap == (persistent ? Overlap::across : Overlap::within)) && !config.whole_tiles &&
-           config.ctas_per_sm == 1 && !config.q_in_registers &&
+           config.ctas_per_sm == 1 && !config.q_in_registers && config.v_stages == 0 && config.cluster == 1 &&
            (problem.dtype == DataType::bf16 ? config.without_maximum : config.rescale_threshold > 0) &&
            config.tile_order == tile_orders_sm90(problem).front() &&
            (persistent || config.persistence == Persistence::none);
@@ -102,7 +104,50 @@ std::vector<Reference> references(const AttentionProblem& problem) {
   return {{0, false}, {8, false}};
 }
 
-std::vector<KernelConfig> all_sm90_configs(const AttentionProblem& problem) {
+// The rarer choices are tried with the commoner ones that win: few rescalings, Q in shared memory.
+bool is_usual(const KernelConfig& config) {
+  return (config.rescale_threshold > 0 || config.without_maximum) && !config.q_in_registers;
+}
+
+// Stages of V: another number than of K only where shared memory does not hold the larger one of both, for then the
+// ring that waits more may have what is left. Without overlap both wait alike.
+std::vector<int> v_stages_choices(const AttentionProblem& problem, const KernelConfig& config,
+                                  const DeviceSpec& device) {
+  std::vector<int> choices = {0};
+  if (!is_usual(config) || config.overlap == Overlap::none || config.ctas_per_sm > 1) return choices;
+  const auto fits = [&](int k_stages, int v_stages) {
+    KernelConfig other = config;
+    other.stages = k_stages;
+    other.v_stages = v_stages;
+    return forward_sm90_shape(problem, other, device).shared_bytes <=
+           static_cast<std::size_t>(device.shared_bytes_per_block);
+  };
+  for (const int v_stages : {config.stages - 1, config.stages + 1}) {
+    const int larger = std::max(config.stages, v_stages);
+    if (v_stages >= 1 && larger <= kStagesSm90[std::size(kStagesSm90) - 1] && fits(config.stages, v_stages) &&
+        !fits(larger, larger))
+      choices.push_back(v_stages);
+  }
+  return choices;
+}
+
+// Clusters, and registers of the producer. Two consumers with wide heads want more from L2 than it gives, and a third
+// one, which would ease that, has no registers for its O. The producer of a cluster that takes several tiles needs more
+// than 24 registers; elsewhere the default leaves the consumers all they can have.
+struct Sharing {
+  int cluster;
+  int producer_registers;
+};
+constexpr int kMinHeadDimOfCluster = 128;
+std::vector<Sharing> sharing_choices(const AttentionProblem& problem, const KernelConfig& config) {
+  if (!is_usual(config) || config.block_q != 128 || problem.head_dim < kMinHeadDimOfCluster ||
+      problem.seq_q <= config.block_q || config.overlap == Overlap::across)
+    return {{1, 0}};
+  if (config.persistence == Persistence::none) return {{1, 0}, {2, 0}};
+  return {{1, 0}, {2, 32}};
+}
+
+std::vector<KernelConfig> all_sm90_configs(const AttentionProblem& problem, const DeviceSpec& device) {
   std::vector<KernelConfig> configs;
   KernelConfig config = default_fields(KernelFamily::sm90);
   for (const int consumers : kConsumers) {
@@ -132,7 +177,17 @@ std::vector<KernelConfig> all_sm90_configs(const AttentionProblem& problem) {
                       for (const int ctas : {1, 2}) {
                         if (ctas > 1 && consumers > 1) continue;
                         config.ctas_per_sm = ctas;
-                        configs.push_back(config);
+                        for (const int v_stages : v_stages_choices(problem, config, device)) {
+                          config.v_stages = v_stages;
+                          for (const Sharing& sharing : sharing_choices(problem, config)) {
+                            config.cluster = sharing.cluster;
+                            config.producer_registers = sharing.producer_registers;
+                            configs.push_back(config);
+                          }
+                        }
+                        config.v_stages = 0;
+                        config.cluster = 1;
+                        config.producer_registers = 0;
                       }
                     }
                   }
@@ -201,7 +256,7 @@ std::vector<Candidate> config_space(const AttentionProblem& problem, const Devic
   };
   std::vector<KernelConfig> configs = all_sm80_configs(problem, device);
   if (device.compute_major == 9 && problem.alignment >= 16) {
-    const std::vector<KernelConfig> more = all_sm90_configs(problem);
+    const std::vector<KernelConfig> more = all_sm90_configs(problem, device);
     configs.insert(configs.end(), more.begin(), more.end());
   }
   if (extent == SpaceExtent::reduced)

@@ -10,9 +10,8 @@
 //
 //   matrix      M = 2 q kv (D16 + D) / 4096
 //   elementwise E = q kv / 16.3 beside an idle tensor core; a fully busy one takes 7.3 of the 16.3 elements a clock, so
-//   that
-//               both together take (q kv + 7.3 M) / 16.3
-//   l2          = 4 kv Dp / 34, by TMA; Dp counts whole panels
+//               that both together take (q kv + 7.3 M) / 16.3
+//   l2          = 4 kv Dp / 34, by TMA; Dp counts whole panels; in a cluster each CTA's share of it
 //
 // A warpgroup alone does one after the other; with `overlap`, or with several warpgroups, a share of the shorter runs
 // beside the longer one. What is marked "fitted" comes from 1419 timed configs of 34 shapes (templates/NOTES.md): each
@@ -102,10 +101,11 @@ CostEstimate estimate_cost_sm90(const AttentionProblem& problem, const KernelCon
   const double together = std::max(matrix, elementwise + kElementsTakenByMatrix / per_clock * matrix);
   const double hidden = hidden_share(config, shape.consumers);
   const double busy = hidden * together + (1 - hidden) * (matrix + elementwise);
-  const double l2 = 4 * kv * shape.panels * shape.panel_columns / kL2BytesPerClock;
+  const double l2 = 4.0 * shape.kv_box_rows * shape.panels * shape.panel_columns / kL2BytesPerClock;
   double step = std::max(busy + kStepClocks / (shape.consumers * config.ctas_per_sm), l2);
   // A stage is filled while the others are worked on.
-  step += std::max(0.0, kLoadLatency + kLoadShare * l2 - (config.stages - kStepUnderWay) * step * config.ctas_per_sm);
+  const double stages = (config.stages + shape.v_stages) / 2.0;
+  step += std::max(0.0, kLoadLatency + kLoadShare * l2 - (stages - kStepUnderWay) * step * config.ctas_per_sm);
   const int limit = shape.consumer_registers > 0 ? shape.consumer_registers : shape.launch_registers;
   const int lacking = comfortable_registers(config.overlap) - (limit - shape.accumulator_registers);
   step *= 1 + kSpillCost * std::max(0, lacking);

@@ -74,6 +74,7 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   bindings.set("head_dim", problem.head_dim);
   bindings.set("consumers", shape.consumers);
   bindings.set("stages", config.stages);
+  bindings.set("v_stages", shape.v_stages);
   bindings.set("q_stages", config.q_stages);
   bindings.set("whole_tiles", text_of(config.whole_tiles));
   bindings.set("partial_blocks", text_of(!config.whole_tiles || problem.mask != MaskKind::none));
@@ -82,6 +83,9 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   bindings.set("producer_registers", shape.producer_registers);
   bindings.set("consumer_registers", shape.consumer_registers);
   bindings.set("ctas_per_sm", config.ctas_per_sm);
+  bindings.set("cluster", config.cluster);
+  bindings.conditions["clustered"] = config.cluster > 1;
+  bindings.set("kv_loads", config.cluster > 1 ? "shared" : "alone");
   bindings.set("panel_columns", shape.panel_columns);
   bindings.set("panels", shape.panels);
   bindings.set("swizzle_mode", swizzle_mode(shape.panel_columns));
@@ -104,7 +108,7 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   };
   bind_shared_buffer(0, picture("Q", config.q_stages, config.block_q), &bindings);
   bind_shared_buffer(shape.k_offset, picture("K", config.stages, config.block_kv), &bindings);
-  bind_shared_buffer(shape.v_offset, picture("V", config.stages, config.block_kv), &bindings);
+  bind_shared_buffer(shape.v_offset, picture("V", shape.v_stages, config.block_kv), &bindings);
   bind_shared_buffer(shape.barrier_offset, "barriers, numbers of tiles", &bindings);
   bind_shared_buffer(shape.shared_bytes, "end", &bindings);
   return bindings;
@@ -123,13 +127,15 @@ KernelLaunch forward_sm90_launch(const AttentionProblem& problem, const KernelCo
   launch.target = target;
   launch.threads = shape.threads;
   launch.shared_bytes = shape.shared_bytes;
-  launch.rows_per_tile = config.block_q;
-  if (config.persistence != Persistence::none) launch.max_ctas = device.sm_count * config.ctas_per_sm;
+  launch.rows_per_tile = config.block_q * config.cluster;
+  launch.cluster = config.cluster;
+  if (config.persistence != Persistence::none)
+    launch.max_ctas = device.sm_count * config.ctas_per_sm / config.cluster * config.cluster;
   launch.arguments = argument_layout(config);
   const int swizzle_bytes = 2 * shape.panel_columns;
   launch.tensor_maps = {{Operand::q, shape.panel_columns, config.block_q, swizzle_bytes},
-                        {Operand::k, shape.panel_columns, config.block_kv, swizzle_bytes},
-                        {Operand::v, shape.panel_columns, config.block_kv, swizzle_bytes}};
+                        {Operand::k, shape.panel_columns, shape.kv_box_rows, swizzle_bytes},
+                        {Operand::v, shape.panel_columns, shape.kv_box_rows, swizzle_bytes}};
   return launch;
 }
 

@@ -28,12 +28,19 @@ ForwardSm90Shape forward_sm90_shape(const AttentionProblem& problem, const Kerne
   shape.q_tile_bytes = row_bytes * static_cast<std::size_t>(config.block_q);
   shape.kv_tile_bytes = row_bytes * static_cast<std::size_t>(config.block_kv);
   shape.k_offset = round_up(static_cast<std::size_t>(config.q_stages) * shape.q_tile_bytes, kTileAlignment);
-  const std::size_t ring_bytes = static_cast<std::size_t>(config.stages) * shape.kv_tile_bytes;
-  shape.v_offset = round_up(shape.k_offset + ring_bytes, kTileAlignment);
-  shape.barrier_offset = round_up(shape.v_offset + ring_bytes, 8);
-  // Full and empty barriers of Q, K and V, and the number of each tile of Q.
-  shape.shared_bytes = shape.barrier_offset +
-                       static_cast<std::size_t>(8 * (2 * config.q_stages + 4 * config.stages) + 4 * config.q_stages);
+  shape.kv_box_rows = config.block_kv / config.cluster;
+  shape.v_stages = config.v_stages > 0 ? config.v_stages : config.stages;
+  const auto ring_bytes = [&](int stages) { return static_cast<std::size_t>(stages) * shape.kv_tile_bytes; };
+  shape.v_offset = round_up(shape.k_offset + ring_bytes(config.stages), kTileAlignment);
+  shape.barrier_offset = round_up(shape.v_offset + ring_bytes(shape.v_stages), 8);
+  // Full and empty barriers of Q, K and V, and the number of each tile of Q. In a cluster, three barriers and a number
+  // between its CTAs.
+  int barriers = 2 * (config.q_stages + config.stages + shape.v_stages), numbers = config.q_stages;
+  if (config.cluster > 1) {
+    barriers += 3;
+    numbers += 1;
+  }
+  shape.shared_bytes = shape.barrier_offset + static_cast<std::size_t>(8 * barriers + 4 * numbers);
 
   shape.product_columns = std::max(d, config.block_kv);
   shape.accumulator_registers = d / 2 + config.block_kv / 2 + config.block_kv / 4;
@@ -42,7 +49,8 @@ ForwardSm90Shape forward_sm90_shape(const AttentionProblem& problem, const Kerne
   // A single consumer with an SM to itself has all that a thread can have. Otherwise the producer gives up most of its
   // registers; together they hold what the launch took.
   if (shape.consumers > 1 || config.ctas_per_sm > 1) {
-    shape.producer_registers = shape.consumers == 3 ? 32 : 24;
+    const int fewest = shape.consumers == 3 ? 32 : 24;
+    shape.producer_registers = config.producer_registers > 0 ? config.producer_registers : fewest;
     const int pool = shape.launch_registers * (shape.consumers + 1) - shape.producer_registers;
     shape.consumer_registers = std::min(kMostRegisters, pool / shape.consumers / 8 * 8);
   }

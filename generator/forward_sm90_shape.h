@@ -15,6 +15,8 @@ struct ForwardSm90Shape {
   int threads = 0;
   int panel_columns = 0;  ///< of a panel of shared memory: its rows have the bytes of the swizzle's span
   int panels = 0;         ///< that hold a row; what lies beyond the head dim is zero
+  int v_stages = 0;       ///< tiles of V in shared memory
+  int kv_box_rows = 0;    ///< that a CTA loads of a tile of K or V; others of its cluster load the rest
   std::size_t q_offset = 0, k_offset = 0, v_offset = 0, barrier_offset = 0;  ///< in shared memory
   std::size_t q_tile_bytes = 0, kv_tile_bytes = 0, shared_bytes = 0;
   int product_columns = 0;        ///< of the widest product: N of its wgmma

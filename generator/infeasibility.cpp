@@ -13,6 +13,8 @@ constexpr int kMaxWarps = 16;
 constexpr int kMaxStages = 4;
 constexpr int kMaxConsumers = 3;  // warpgroups of an sm90 kernel that compute
 constexpr int kMaxQStages = 2;
+constexpr int kMaxCluster = 2;
+constexpr int kMinProducerRegisters = 24, kMaxProducerRegisters = 56, kRegisterStep = 8;  // setmaxnreg takes multiples
 constexpr int kMaxRescaleThreshold = 32;  // P may reach 2^threshold, and sums of it must stay within fp32
 
 // Fields that make no kernel, whatever the problem and the device. The other checks compute with them.
@@ -54,6 +56,34 @@ void check_warpgroups(const KernelConfig& config, std::vector<std::string>* reas
     reasons->push_back("overlap=across: a CTA of a single tile has no next one");
   if (config.warpgroup_order != WarpgroupOrder::free && config.block_q == 64)
     reasons->push_back(fmt::format("{}: there is but one consumer warpgroup", to_string(config.warpgroup_order)));
+  if (config.v_stages < 0 || config.v_stages > kMaxStages)
+    reasons->push_back(fmt::format("vst{}: must be 1 to {}", config.v_stages, kMaxStages));
+  if (config.v_stages != 0 && config.v_stages == config.stages)
+    reasons->push_back(
+        fmt::format("vst{}: as many as st{} says of K already; leave the word out", config.v_stages, config.stages));
+  if (config.cluster < 1 || config.cluster > kMaxCluster)
+    reasons->push_back(fmt::format("cluster{}: must be 1 or {}", config.cluster, kMaxCluster));
+}
+
+// What the consumers have beside a producer of so many registers: other numbers of them must give another kernel.
+void check_producer_registers(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
+                              std::vector<std::string>* reasons) {
+  if (config.producer_registers == 0) return;
+  if (config.producer_registers < kMinProducerRegisters || config.producer_registers > kMaxProducerRegisters ||
+      config.producer_registers % kRegisterStep != 0) {
+    reasons->push_back(fmt::format("preg{}: must be a multiple of {} from {} to {}", config.producer_registers,
+                                   kRegisterStep, kMinProducerRegisters, kMaxProducerRegisters));
+    return;
+  }
+  KernelConfig without = config;
+  without.producer_registers = 0;
+  const int registers = forward_sm90_shape(problem, without, device).producer_registers;
+  if (registers == 0) {
+    reasons->push_back(fmt::format("preg{}: the one consumer of q{} has all that a thread can have; leave the word out",
+                                   config.producer_registers, config.block_q));
+  } else if (registers == config.producer_registers) {
+    reasons->push_back(fmt::format("preg{}: as many as without the word; leave it out", config.producer_registers));
+  }
 }
 
 // Words of the sm90 family that no template answers to yet.
@@ -61,20 +91,17 @@ void check_unwritten(const KernelConfig& config, std::vector<std::string>* reaso
   const auto unwritten = [&](bool asked, std::string_view word) {
     if (asked) reasons->push_back(fmt::format("{}: no template does that yet", word));
   };
-  unwritten(config.v_stages != 0, "vst");
   unwritten(config.p_in_shared, "psmem");
   unwritten(config.warpgroup_order == WarpgroupOrder::ping_pong, "pingpong");
-  unwritten(config.cluster != 1, "cluster");
   unwritten(config.packed_heads, "packed");
   unwritten(config.emulated_exponentials != 0, "exp");
-  unwritten(config.producer_registers != 0, "preg");
 }
 
 void check_whole_tiles(const AttentionProblem& problem, const KernelConfig& config, std::vector<std::string>* reasons) {
   if (!config.whole_tiles) return;
-  if (problem.seq_q % config.block_q != 0) {
-    reasons->push_back(
-        fmt::format("whole: the query length {} is not a multiple of q{}", problem.seq_q, config.block_q));
+  if (problem.seq_q % (config.block_q * config.cluster) != 0) {
+    reasons->push_back(fmt::format("whole: the query length {} is not a multiple of {}q{}", problem.seq_q,
+                                   config.cluster > 1 ? fmt::format("{} times ", config.cluster) : "", config.block_q));
   }
   if (problem.seq_kv % config.block_kv != 0) {
     reasons->push_back(
@@ -82,14 +109,14 @@ void check_whole_tiles(const AttentionProblem& problem, const KernelConfig& conf
   }
 }
 
-void check_shared_memory(std::size_t q_bytes, std::size_t kv_tile_bytes, std::size_t shared_bytes,
+// `stages`: of K and V, which take kv_bytes together.
+void check_shared_memory(std::size_t q_bytes, std::size_t kv_bytes, const std::string& stages, std::size_t shared_bytes,
                          const KernelConfig& config, const DeviceSpec& device, std::vector<std::string>* reasons) {
   const auto available = static_cast<std::size_t>(device.shared_bytes_per_block);
   if (shared_bytes > available) {
-    reasons->push_back(fmt::format(
-        "shared memory: Q takes {} bytes and {} stages of K and V take {}, together {}; a CTA of {} may have {}",
-        q_bytes, config.stages, 2 * static_cast<std::size_t>(config.stages) * kv_tile_bytes, shared_bytes, device.name,
-        available));
+    reasons->push_back(
+        fmt::format("shared memory: Q takes {} bytes and {} take {}, together {}; a CTA of {} may have {}", q_bytes,
+                    stages, kv_bytes, shared_bytes, device.name, available));
     return;
   }
   const std::size_t ctas = static_cast<std::size_t>(config.ctas_per_sm);
@@ -160,7 +187,8 @@ std::vector<std::string> infeasibility_sm80(const AttentionProblem& problem, con
 
   const ForwardSm80Shape shape = forward_sm80_shape(problem, config);
   check_whole_tiles(problem, config, &reasons);
-  check_shared_memory(shape.q_bytes, shape.kv_tile_bytes, shape.shared_bytes, config, device, &reasons);
+  check_shared_memory(shape.q_bytes, 2 * static_cast<std::size_t>(config.stages) * shape.kv_tile_bytes,
+                      fmt::format("{} stages of K and V", config.stages), shape.shared_bytes, config, device, &reasons);
   check_registers(shape, config, device, &reasons);
   return reasons;
 }
@@ -187,7 +215,11 @@ std::vector<std::string> infeasibility_sm90(const AttentionProblem& problem, con
 
   const ForwardSm90Shape shape = forward_sm90_shape(problem, config, device);
   check_whole_tiles(problem, config, &reasons);
-  check_shared_memory(static_cast<std::size_t>(config.q_stages) * shape.q_tile_bytes, shape.kv_tile_bytes,
+  check_producer_registers(problem, config, device, &reasons);
+  check_shared_memory(static_cast<std::size_t>(config.q_stages) * shape.q_tile_bytes,
+                      static_cast<std::size_t>(config.stages + shape.v_stages) * shape.kv_tile_bytes,
+                      config.v_stages == 0 ? fmt::format("{} stages of K and V", config.stages)
+                                           : fmt::format("{} stages of K and {} of V", config.stages, config.v_stages),
                       shape.shared_bytes, config, device, &reasons);
   check_registers(shape, config, device, &reasons);
   return reasons;

@@ -153,7 +153,7 @@ std::int32_t KernelLaunch::query_tiles(const AttentionProblem& problem) const {
 }
 
 std::uint32_t KernelLaunch::grid_x(const AttentionProblem& problem) const {
-  const std::uint32_t all = tiles(problem);
+  const std::uint32_t all = tiles(problem) * static_cast<std::uint32_t>(cluster);
   return max_ctas > 0 ? std::min(all, static_cast<std::uint32_t>(max_ctas)) : all;
 }
 
@@ -161,11 +161,10 @@ std::uint32_t KernelLaunch::tiles(const AttentionProblem& problem) const {
   constexpr std::int64_t kMaxGrid = std::numeric_limits<std::int32_t>::max();
   const std::int64_t heads = problem.batch * problem.heads_q;
   const std::int64_t tiles = query_tiles(problem);
-  if (heads > kMaxGrid || tiles > kMaxGrid / heads) {
-    throw Error(
-        ErrorCode::unsupported,
-        fmt::format("{} tiles of {} queries times {} heads are more than the {} CTAs of a launch; split the batch",
-                    tiles, rows_per_tile, heads, kMaxGrid));
+  if (heads > kMaxGrid || tiles > kMaxGrid / cluster / heads) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("{} tiles of {} queries times {} heads are more than the {} of a launch; split the batch",
+                            tiles, rows_per_tile, heads, kMaxGrid / cluster));
   }
   return static_cast<std::uint32_t>(tiles * heads);
 }

@@ -98,14 +98,14 @@ struct KernelLaunch {
   KernelTarget target = KernelTarget::cuda;
   int threads = 0;               ///< of a CTA, in x
   std::size_t shared_bytes = 0;  ///< dynamic
-  int rows_per_tile = 0;         ///< queries of a tile
+  int rows_per_tile = 0;         ///< queries of a tile; a cluster takes one as a whole
   int cluster = 1;               ///< CTAs of a cluster
   int max_ctas = 0;              ///< of the grid: persistent CTAs take several tiles; 0: a CTA for each tile
   ArgumentLayout arguments;
   std::vector<TensorMapSpec> tensor_maps;  ///< of the arguments q_map, ...
 
-  /// CTAs in x: one per tile of queries, query head and batch entry, or max_ctas. Throws Error(unsupported) for more
-  /// than 2^31 - 1 tiles.
+  /// CTAs in x: a cluster per tile of queries, query head and batch entry, or max_ctas. Throws Error(unsupported) for
+  /// more than 2^31 - 1 tiles.
   std::uint32_t grid_x(const AttentionProblem& problem) const;
   std::int32_t query_tiles(const AttentionProblem& problem) const;
   std::uint32_t tiles(const AttentionProblem& problem) const;  ///< of all heads and batch entries; throws as grid_x()

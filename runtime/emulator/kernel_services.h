@@ -28,6 +28,7 @@ struct KernelServices {
   void (*cluster_barrier)(const char* name);
   void (*mbarrier_init)(const char* name, std::uint32_t barrier, std::uint32_t arrivals);
   void (*mbarrier_arrive)(const char* name, std::uint32_t barrier, std::uint32_t cta, std::uint32_t bytes);
+  void (*store_async)(const char* name, std::uint32_t to, std::uint32_t x, std::uint32_t barrier, std::uint32_t cta);
   bool (*mbarrier_wait)(const char* name, std::uint32_t barrier, std::uint32_t parity, bool block);
   void (*mbarrier_fence)();
   void (*named_barrier)(const char* name, std::uint32_t index, std::uint32_t threads, bool wait);
@@ -46,7 +47,7 @@ struct KernelServices {
   void (*wgmma_wait)(const char* name, std::uint32_t pending_groups);
 };
 
-/// For mbarrier_arrive and tensor_load: the CTA of the running thread.
+/// For mbarrier_arrive, store_async and tensor_load: the CTA of the running thread.
 constexpr std::uint32_t kOwnCta = 0xffffffffu;
 /// Flags of wgmma.
 constexpr std::uint32_t kWgmmaAccumulate = 1, kWgmmaTransposed = 2, kWgmmaBf16 = 4;

@@ -366,6 +366,23 @@ void CtaGroup::mbarrier_arrive(const char* name, std::uint32_t address, std::uin
   end_of_turn();
 }
 
+// Takes effect at issue, whatever the mode.
+void CtaGroup::store_async(const char* name, std::uint32_t to, std::uint32_t x, std::uint32_t address,
+                           std::uint32_t rank) {
+  Cta& cta = cta_of_cluster(name, rank);
+  Mbarrier& barrier = find_mbarrier(name, cta, address, true);
+  if (to % sizeof x != 0) fail(fmt::format("{} to {}, which is not a multiple of {}", name, place(to), sizeof x));
+  if (to < kSharedBase || to - kSharedBase + std::uint64_t{sizeof x} > launch_.shared_bytes) {
+    fail(fmt::format("{} writes {} bytes of shared memory at {}; the CTA has {}", name, sizeof x, place(to),
+                     launch_.shared_bytes));
+  }
+  check_overwritten(name, cta, to, sizeof x);
+  std::memcpy(cta.shared + (to - kSharedBase), &x, sizeof x);
+  barrier.bytes -= sizeof x;
+  update(name, barrier);
+  end_of_turn();
+}
+
 bool CtaGroup::mbarrier_wait(const char* name, std::uint32_t address, std::uint32_t parity, bool block_until_done) {
   Cta& cta = *current_->warp->cta;
   Mbarrier& barrier = find_mbarrier(name, cta, address, false);

@@ -9,6 +9,10 @@
 //
 // Warpgroup 0 is the producer: one thread of it copies tiles of Q, K and V by TMA. Each of the others owns 64 queries of the tile; their S, P
 // and O stay in registers.
+//% if clustered
+//
+// The CTAs of a cluster take neighbouring tiles of one head. Each loads a part of the rows of every tile of K and V, for all of them.
+//% end
 //
 // shared memory, bytes; a panel holds kPanelColumns columns of all rows of its tile:
 //% for shared_buffers
@@ -28,13 +32,13 @@ struct Arguments {
 constexpr u32 kArgumentBytes = ${argument_bytes};
 
 constexpr i32 kBlockQ = ${block_q}, kBlockKv = ${block_kv}, kHeadDim = ${head_dim}, kConsumers = ${consumers};
-constexpr i32 kStages = ${stages}, kQStages = ${q_stages};  // tiles of K, and of V; tiles of Q
+constexpr i32 kStages = ${stages}, kVStages = ${v_stages}, kQStages = ${q_stages};  // tiles of K, of V, of Q
 constexpr bool kWholeTiles = ${whole_tiles};      // lengths are multiples of the tiles
 constexpr bool kPartialBlocks = ${partial_blocks};   // whether any block can need a mask
 constexpr bool kTakeTurns = ${take_turns};       // whether warpgroups issue their products in turns
 constexpr float kRescaleThreshold = ${rescale_threshold};   // in powers of two; 0: rescale at every block
 constexpr i32 kProducerRegisters = ${producer_registers}, kConsumerRegisters = ${consumer_registers};  // 0: as they are at launch
-constexpr i32 kCtasPerSm = ${ctas_per_sm};
+constexpr i32 kCtasPerSm = ${ctas_per_sm}, kCluster = ${cluster};  // CTAs
 constexpr i32 kAnchorKeys = ${anchor_keys};       // that each row with keys has seen when unmasked blocks begin
 
 constexpr i32 kWarpgroup = 128;                  // threads
@@ -48,7 +52,7 @@ constexpr i32 kDimSteps = (kHeadDim + 15) / 16;  // k16 steps of Q Kᵀ; columns
 constexpr i32 kKeySteps = kBlockKv / 16;         // k16 steps of P V
 static_assert(kBlockQ == 64 * kConsumers && kBlockKv % 16 == 0 && kHeadDim % 8 == 0 && kPanels * kPanelColumns >= 16 * kDimSteps);
 static_assert(kKOffset >= kQOffset + kQStages * kQTileBytes && kVOffset >= kKOffset + kStages * kKvTileBytes);
-static_assert(kBarrierOffset >= kVOffset + kStages * kKvTileBytes);
+static_assert(kBarrierOffset >= kVOffset + kVStages * kKvTileBytes);
 
 // Of a thread: element 4 n + i is row lane / 4 + 8 (i / 2) of its warp's 16, column 8 n + 2 (lane % 4) + i % 2.
 using ScoreFragments = float[kBlockKv / 2];
@@ -76,9 +80,18 @@ struct QueryTile {
     batch = index.batch_head / args.heads_q;
     head = index.batch_head - batch * args.heads_q;
     head_kv = head / args.group_size;
+//% if clustered
+    // Of a pair of tiles each CTA takes one, and walks the blocks of both. The second may have no rows.
+    const i32 first = index.tile * kCluster * kBlockQ, all = args.seq_q - first;
+    const i32 before = static_cast<i32>(cluster_cta_rank()) * kBlockQ;
+    first_row = first + before;
+    rows = kWholeTiles || all - before > kBlockQ ? kBlockQ : all - before;
+    blocks = blocks_of(args, first + (kWholeTiles || all > kCluster * kBlockQ ? kCluster * kBlockQ : all) - 1);
+//% else
     first_row = index.tile * kBlockQ;
     rows = kWholeTiles || args.seq_q - first_row > kBlockQ ? kBlockQ : args.seq_q - first_row;
     blocks = blocks_of(args, first_row + rows - 1);
+//% end
   }
   // Blocks of keys up to the last one that a row attends to, and those of them that it attends to as a whole.
   __device__ __forceinline__ static i32 blocks_of(const Arguments& args, i32 row) { return (last_key(args, row) + kBlockKv) / kBlockKv; }
@@ -93,8 +106,16 @@ struct Barriers {
   __device__ __forceinline__ u32 k_full(i32 stage) const { return base + 8 * (2 * kQStages + stage); }
   __device__ __forceinline__ u32 k_empty(i32 stage) const { return base + 8 * (2 * kQStages + kStages + stage); }
   __device__ __forceinline__ u32 v_full(i32 stage) const { return base + 8 * (2 * kQStages + 2 * kStages + stage); }
-  __device__ __forceinline__ u32 v_empty(i32 stage) const { return base + 8 * (2 * kQStages + 3 * kStages + stage); }
-  __device__ __forceinline__ u32 tile_of(i32 q_stage) const { return base + 8 * (2 * kQStages + 4 * kStages) + 4 * q_stage; }
+  __device__ __forceinline__ u32 v_empty(i32 stage) const { return base + 8 * (2 * kQStages + 2 * kStages + kVStages + stage); }
+//% if clustered
+  // Where the producers of the cluster meet, and where the first one's choice of a tile reaches the others.
+  __device__ __forceinline__ u32 meeting(i32 i) const { return base + 8 * (2 * kQStages + 2 * kStages + 2 * kVStages + i); }
+  __device__ __forceinline__ u32 passing() const { return meeting(2); }
+  __device__ __forceinline__ u32 tile_of(i32 q_stage) const { return meeting(3) + 4 * q_stage; }
+  __device__ __forceinline__ u32 passed_tile() const { return tile_of(kQStages); }
+//% else
+  __device__ __forceinline__ u32 tile_of(i32 q_stage) const { return base + 8 * (2 * kQStages + 2 * kStages + 2 * kVStages) + 4 * q_stage; }
+//% end
 
   __device__ __forceinline__ void init() const {
     constexpr u32 kConsumerWarps = 4 * kConsumers;
@@ -105,15 +126,23 @@ struct Barriers {
     for (i32 i = 0; i < kStages; ++i) {
       mbarrier_init(k_full(i), 1);
       mbarrier_init(k_empty(i), kConsumerWarps);
+    }
+    for (i32 i = 0; i < kVStages; ++i) {
       mbarrier_init(v_full(i), 1);
       mbarrier_init(v_empty(i), kConsumerWarps);
     }
+//% if clustered
+    for (i32 i = 0; i < 2; ++i) mbarrier_init(meeting(i), kCluster - 1);
+    mbarrier_init(passing(), 1);
+//% end
     fence_mbarrier_init();
   }
 };
 
 //% include steps/pipeline_slot
 //% include steps/tiles_${tiles}
+//% include steps/load_tile
+//% include steps/kv_loads_${kv_loads}
 //% include steps/producer
 //% include steps/warpgroup_softmax
 //% include steps/score_source_${score_source}
@@ -128,7 +157,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
   const Barriers barriers{shared + kBarrierOffset};
   const u32 warp = warp_index();
   if (thread_index() == 0) barriers.init();
+//% if clustered
+  barrier_cluster_sync();
+//% else
   bar_sync();
+//% end
   if (warp < 4) {
     if (kProducerRegisters != 0) setmaxnreg_dec<kProducerRegisters>();
     if (thread_index() == 0) produce(args, barriers, shared);
@@ -136,5 +169,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
     if (kConsumerRegisters != 0) setmaxnreg_inc<kConsumerRegisters>();
     consume(args, barriers, shared, static_cast<i32>(warp / 4 - 1));
   }
+//% if clustered
+  // What a CTA's producer has under way may be for another one.
+  bar_warp_sync();
+  barrier_cluster_sync();
+//% end
 }
 //% include primitives/entry/${target}

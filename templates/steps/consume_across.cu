@@ -21,7 +21,7 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
     const QueryTile tile(args, number);
     const RowsOfWarpgroup rows(args, tile, index);
     // The pending product holds a buffer of V until this warpgroup's first own block. By then no other may need that buffer filled anew.
-    if (pending.number >= 0 && (rows.blocks == 0 || rows.unused_blocks >= kStages)) finish(args, walk, pending);
+    if (pending.number >= 0 && (rows.blocks == 0 || rows.unused_blocks >= kVStages)) finish(args, walk, pending);
     consumer.wait_q();
     consumer.load_query();
     const bool joined = pending.number >= 0;

@@ -40,7 +40,8 @@ struct Consumer {
   u32 shared;
   i32 index;  // of the warpgroup among the consumers
   PipelineSlot<kQStages> q;
-  PipelineSlot<kStages> k, v;
+  PipelineSlot<kStages> k;
+  PipelineSlot<kVStages> v;
   QueryOperand query;
 
   __device__ __forceinline__ void wait_q() const { mbarrier_wait_parity(barriers.q_full(q.stage), q.parity); }

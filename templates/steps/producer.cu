@@ -1,30 +1,22 @@
 // Copies Q, K and V of the CTA's tiles, in the order in which the consumers want them: K before Q, whose buffer is free later.
-template <u32 kPanelStride>
-__device__ __forceinline__ void load_tile(u32 to, const TensorMap& map, u32 full, i32 head, i32 row, i32 batch) {
-  mbarrier_arrive_expect_tx(full, kPanels * kPanelStride);
-#pragma unroll
-  for (i32 panel = 0; panel < kPanels; ++panel)
-    cp_async_bulk_tensor_4d_load(to + panel * kPanelStride, map, full, panel * kPanelColumns, head, row, batch);
-}
-
 __device__ __forceinline__ void produce(const Arguments& args, const Barriers& barriers, u32 shared) {
   PipelineSlot<kQStages> q;
-  PipelineSlot<kStages> k, v;
+  PipelineSlot<kStages> k;
+  PipelineSlot<kVStages> v;
   ProducerTiles tiles;
+  KvLoads loads{barriers};
   const auto load_k = [&](const QueryTile& tile, i32 block) {
     mbarrier_wait_parity(barriers.k_empty(k.stage), k.parity ^ 1);
-    load_tile<kKvPanelStride>(shared + kKOffset + k.stage * kKvTileBytes, args.k_map, barriers.k_full(k.stage), tile.head_kv, block * kBlockKv,
-                              tile.batch);
+    loads.load(shared + kKOffset + k.stage * kKvTileBytes, args.k_map, barriers.k_full(k.stage), tile.head_kv, block * kBlockKv, tile.batch);
     k.advance();
   };
   const auto load_v = [&](const QueryTile& tile, i32 block) {
     mbarrier_wait_parity(barriers.v_empty(v.stage), v.parity ^ 1);
-    load_tile<kKvPanelStride>(shared + kVOffset + v.stage * kKvTileBytes, args.v_map, barriers.v_full(v.stage), tile.head_kv, block * kBlockKv,
-                              tile.batch);
+    loads.load(shared + kVOffset + v.stage * kKvTileBytes, args.v_map, barriers.v_full(v.stage), tile.head_kv, block * kBlockKv, tile.batch);
     v.advance();
   };
   i32 number;
-  while ((number = tiles.next(args)) >= 0) {
+  while ((number = tiles.next(args, barriers)) >= 0) {
     const QueryTile tile(args, number);
     i32 block = tile.blocks - 1;
     if (block >= 0) load_k(tile, block);

@@ -1,10 +1,11 @@
-// Persistent CTAs take every grid_size()-th tile; in every second round backwards, which evens out tiles that grow shorter.
+// Persistent CTAs, or clusters of them, take tiles as far apart as there are of them; in every second round backwards, which evens out tiles
+// that grow shorter.
 struct ProducerTiles {
   i32 round = 0;
 
-  __device__ __forceinline__ i32 next(const Arguments& args) {
-    const i32 ctas = static_cast<i32>(grid_size()), cta = static_cast<i32>(block_index());
-    const i32 tile = round * ctas + (round % 2 ? ctas - 1 - cta : cta);
+  __device__ __forceinline__ i32 next(const Arguments& args, const Barriers&) {
+    const i32 takers = static_cast<i32>(grid_size() / kCluster), taker = static_cast<i32>(block_index() / kCluster);
+    const i32 tile = round * takers + (round % 2 ? takers - 1 - taker : taker);
     ++round;
     return tile < args.tiles ? tile : -1;
   }
@@ -12,5 +13,7 @@ struct ProducerTiles {
 };
 
 struct ConsumerTiles : ProducerTiles {
-  __device__ __forceinline__ i32 next(const Arguments& args, const Barriers&, PipelineSlot<kQStages>) { return ProducerTiles::next(args); }
+  __device__ __forceinline__ i32 next(const Arguments& args, const Barriers& barriers, PipelineSlot<kQStages>) {
+    return ProducerTiles::next(args, barriers);
+  }
 };

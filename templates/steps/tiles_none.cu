@@ -1,9 +1,9 @@
-// One tile for each CTA.
+// One tile for each CTA; for each cluster, one of all its rows.
 struct ProducerTiles {
   bool taken = false;
 
-  __device__ __forceinline__ i32 next(const Arguments&) {
-    const i32 tile = taken ? -1 : static_cast<i32>(block_index());
+  __device__ __forceinline__ i32 next(const Arguments&, const Barriers&) {
+    const i32 tile = taken ? -1 : static_cast<i32>(block_index() / kCluster);
     taken = true;
     return tile;
   }
@@ -11,5 +11,7 @@ struct ProducerTiles {
 };
 
 struct ConsumerTiles : ProducerTiles {
-  __device__ __forceinline__ i32 next(const Arguments& args, const Barriers&, PipelineSlot<kQStages>) { return ProducerTiles::next(args); }
+  __device__ __forceinline__ i32 next(const Arguments& args, const Barriers& barriers, PipelineSlot<kQStages>) {
+    return ProducerTiles::next(args, barriers);
+  }
 };

@@ -1,9 +1,32 @@
 // Persistent CTAs take the next tile when they need one; the producer tells the consumers with the tile's queries.
 struct ProducerTiles {
-  __device__ __forceinline__ i32 next(const Arguments& args) {
+//% if clustered
+  u32 parity = 0;
+
+  // The first CTA of a cluster takes one for all its rows and passes it on when the one before has been read: its own barrier says so, that
+  // of the other that the tile has come.
+  __device__ __forceinline__ i32 next(const Arguments& args, const Barriers& barriers) {
+    i32 tile;
+    if (cluster_cta_rank() == 0) {
+      tile = static_cast<i32>(atom_global_add_u32(args.tile_counter, 1));
+      if (tile >= args.tiles) tile = -1;
+      mbarrier_wait_parity(barriers.passing(), parity ^ 1);
+      st_async_cluster_b32(barriers.passed_tile(), static_cast<u32>(tile), barriers.passing(), 1);
+    } else {
+      mbarrier_arrive_expect_tx(barriers.passing(), 4);
+      mbarrier_wait_parity(barriers.passing(), parity);
+      tile = static_cast<i32>(ld_shared_b32(barriers.passed_tile()));
+      mbarrier_arrive_cluster(barriers.passing(), 0);
+    }
+    parity ^= 1;
+    return tile;
+  }
+//% else
+  __device__ __forceinline__ i32 next(const Arguments& args, const Barriers&) {
     const i32 tile = static_cast<i32>(atom_global_add_u32(args.tile_counter, 1));
     return tile < args.tiles ? tile : -1;
   }
+//% end
   // Before the arrival on q_full that the consumers wait for.
   __device__ __forceinline__ void publish(i32 tile, const Barriers& barriers, PipelineSlot<kQStages> q) {
     st_shared_b32(barriers.tile_of(q.stage), static_cast<u32>(tile));

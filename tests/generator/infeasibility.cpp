@@ -100,6 +100,19 @@ TEST_CASE("what an sm90 config may be", "[nogpu]") {
   CHECK_THAT(hopper("sm90 q128 qst3 persist=fixed"), ContainsSubstring("qst3: must be 1 to 2"));
   CHECK_THAT(hopper("sm90 q128 qst2"), ContainsSubstring("qst2: a CTA of a single tile"));
   CHECK_THAT(hopper("sm90 q128 overlap=across"), ContainsSubstring("overlap=across: a CTA of a single tile"));
+  CHECK_THAT(hopper("sm90 q128 vst5"), ContainsSubstring("vst5: must be 1 to 4"));
+  CHECK_THAT(hopper("sm90 q128 st3 vst3"),
+             ContainsSubstring("vst3: as many as st3 says of K already; leave the word out"));
+  CHECK(hopper("sm90 q128 st3 vst2").empty());
+  CHECK_THAT(hopper("sm90 q128 cluster3"), ContainsSubstring("cluster3: must be 1 or 2"));
+  CHECK_THAT(hopper("sm90 q128 cluster0"), ContainsSubstring("cluster0: must be 1 or 2"));
+  CHECK(hopper("sm90 q128 cluster2 qst2 nomax turns overlap=across persist=on-demand preg32", 128).empty());
+  CHECK_THAT(hopper("sm90 q128 preg20"), ContainsSubstring("preg20: must be a multiple of 8 from 24 to 56"));
+  CHECK_THAT(hopper("sm90 q128 preg64"), ContainsSubstring("preg64: must be a multiple of 8"));
+  CHECK_THAT(hopper("sm90 q192 preg32"), ContainsSubstring("preg32: as many as without the word; leave it out"));
+  CHECK_THAT(hopper("sm90 q64 preg40"),
+             ContainsSubstring("preg40: the one consumer of q64 has all that a thread can have; leave the word out"));
+  CHECK(hopper("sm90 q64 cta2 preg40").empty());
   CHECK_THAT(hopper("sm90 q64 turns"), ContainsSubstring("turns: there is but one consumer warpgroup"));
   CHECK_THAT(hopper("sm90 q128 nomax rescale8"), ContainsSubstring("nomax rescale8"));
   CHECK_THAT(hopper("sm90 q192 kv64 st2", 256),
@@ -107,7 +120,14 @@ TEST_CASE("what an sm90 config may be", "[nogpu]") {
   // Q 65536, K and V 3 x 2 x 81920.
   CHECK_THAT(hopper("sm90 q128 kv160 st3", 256),
              ContainsSubstring("Q takes 65536 bytes and 3 stages of K and V take 491520"));
+  CHECK_THAT(hopper("sm90 q128 kv80 st2 vst3", 256),
+             ContainsSubstring("Q takes 65536 bytes and 2 stages of K and 3 of V take 204800"));
+  // Of two CTAs each, 64-row tiles end at multiples of 128 rows.
+  CHECK(reasons("sm90 q64 cluster2 whole", 64, "h200").empty());
   AttentionProblem problem = problem_of(64);
+  problem.seq_q = 192;
+  CHECK(infeasibility(problem, parse_config("sm90 q64 whole cluster2"), find_device("h200")) ==
+        std::vector<std::string>{"whole: the query length 192 is not a multiple of 2 times q64"});
   problem.dtype = DataType::fp16;
   CHECK(infeasibility(problem, parse_config("sm90 nomax"), find_device("h200")) ==
         std::vector<std::string>{"nomax: P may reach 2^100, which only bf16 holds"});

@@ -102,6 +102,12 @@ TEST_CASE("persistent CTAs are as many as asked for, or as there are tiles", "[n
   CHECK(launch.tiles(problem) == 128);
   launch.max_ctas = 132;
   CHECK(launch.grid_x(problem) == 128);
+  // A cluster takes one tile.
+  launch.cluster = 2;
+  CHECK(launch.tiles(problem) == 128);
+  CHECK(launch.grid_x(problem) == 132);
+  launch.max_ctas = 0;
+  CHECK(launch.grid_x(problem) == 256);
 }
 
 TEST_CASE("declarations of fields", "[nogpu]") {

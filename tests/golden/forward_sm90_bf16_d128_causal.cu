@@ -214,6 +214,16 @@ __device__ __forceinline__ void mbarrier_arrive_cluster(u32 barrier, u32 cta) {
 __device__ __forceinline__ void mbarrier_arrive_expect_tx(u32 barrier, u32 bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
+// Stores x in shared memory of CTA `cta` of the cluster; its 4 bytes complete on that CTA's barrier.
+__device__ __forceinline__ void st_async_cluster_b32(u32 to, u32 x, u32 barrier, u32 cta) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 remote, remote_barrier;\n"
+      "mapa.shared::cluster.u32 remote, %0, %3;\n"
+      "mapa.shared::cluster.u32 remote_barrier, %2, %3;\n"
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [remote], %1, [remote_barrier];\n"
+      "}" ::"r"(to), "r"(x), "r"(barrier), "r"(cta) : "memory");
+}
 // Whether the phase of this parity has completed; waits a while for it.
 __device__ __forceinline__ bool mbarrier_try_wait_parity(u32 barrier, u32 parity) {
   u32 done;
@@ -403,13 +413,13 @@ struct Arguments {
 constexpr u32 kArgumentBytes = 576;
 
 constexpr i32 kBlockQ = 192, kBlockKv = 80, kHeadDim = 128, kConsumers = 3;
-constexpr i32 kStages = 3, kQStages = 2;  // tiles of K, and of V; tiles of Q
+constexpr i32 kStages = 3, kVStages = 3, kQStages = 2;  // tiles of K, of V, of Q
 constexpr bool kWholeTiles = false;      // lengths are multiples of the tiles
 constexpr bool kPartialBlocks = true;   // whether any block can need a mask
 constexpr bool kTakeTurns = true;       // whether warpgroups issue their products in turns
 constexpr float kRescaleThreshold = 0;   // in powers of two; 0: rescale at every block
 constexpr i32 kProducerRegisters = 32, kConsumerRegisters = 160;  // 0: as they are at launch
-constexpr i32 kCtasPerSm = 1;
+constexpr i32 kCtasPerSm = 1, kCluster = 1;  // CTAs
 constexpr i32 kAnchorKeys = 1;       // that each row with keys has seen when unmasked blocks begin
 
 constexpr i32 kWarpgroup = 128;                  // threads
@@ -423,7 +433,7 @@ constexpr i32 kDimSteps = (kHeadDim + 15) / 16;  // k16 steps of Q Kᵀ; columns
 constexpr i32 kKeySteps = kBlockKv / 16;         // k16 steps of P V
 static_assert(kBlockQ == 64 * kConsumers && kBlockKv % 16 == 0 && kHeadDim % 8 == 0 && kPanels * kPanelColumns >= 16 * kDimSteps);
 static_assert(kKOffset >= kQOffset + kQStages * kQTileBytes && kVOffset >= kKOffset + kStages * kKvTileBytes);
-static_assert(kBarrierOffset >= kVOffset + kStages * kKvTileBytes);
+static_assert(kBarrierOffset >= kVOffset + kVStages * kKvTileBytes);
 
 // Of a thread: element 4 n + i is row lane / 4 + 8 (i / 2) of its warp's 16, column 8 n + 2 (lane % 4) + i % 2.
 using ScoreFragments = float[kBlockKv / 2];
@@ -512,8 +522,8 @@ struct Barriers {
   __device__ __forceinline__ u32 k_full(i32 stage) const { return base + 8 * (2 * kQStages + stage); }
   __device__ __forceinline__ u32 k_empty(i32 stage) const { return base + 8 * (2 * kQStages + kStages + stage); }
   __device__ __forceinline__ u32 v_full(i32 stage) const { return base + 8 * (2 * kQStages + 2 * kStages + stage); }
-  __device__ __forceinline__ u32 v_empty(i32 stage) const { return base + 8 * (2 * kQStages + 3 * kStages + stage); }
-  __device__ __forceinline__ u32 tile_of(i32 q_stage) const { return base + 8 * (2 * kQStages + 4 * kStages) + 4 * q_stage; }
+  __device__ __forceinline__ u32 v_empty(i32 stage) const { return base + 8 * (2 * kQStages + 2 * kStages + kVStages + stage); }
+  __device__ __forceinline__ u32 tile_of(i32 q_stage) const { return base + 8 * (2 * kQStages + 2 * kStages + 2 * kVStages) + 4 * q_stage; }
 
   __device__ __forceinline__ void init() const {
     constexpr u32 kConsumerWarps = 4 * kConsumers;
@@ -524,6 +534,8 @@ struct Barriers {
     for (i32 i = 0; i < kStages; ++i) {
       mbarrier_init(k_full(i), 1);
       mbarrier_init(k_empty(i), kConsumerWarps);
+    }
+    for (i32 i = 0; i < kVStages; ++i) {
       mbarrier_init(v_full(i), 1);
       mbarrier_init(v_empty(i), kConsumerWarps);
     }
@@ -547,7 +559,7 @@ struct PipelineSlot {
 };
 // Persistent CTAs take the next tile when they need one; the producer tells the consumers with the tile's queries.
 struct ProducerTiles {
-  __device__ __forceinline__ i32 next(const Arguments& args) {
+  __device__ __forceinline__ i32 next(const Arguments& args, const Barriers&) {
     const i32 tile = static_cast<i32>(atom_global_add_u32(args.tile_counter, 1));
     return tile < args.tiles ? tile : -1;
   }
@@ -564,7 +576,7 @@ struct ConsumerTiles {
     return static_cast<i32>(ld_shared_b32(barriers.tile_of(q.stage)));
   }
 };
-// Copies Q, K and V of the CTA's tiles, in the order in which the consumers want them: K before Q, whose buffer is free later.
+// Copies a tile panel by panel; all of it completes on `full`.
 template <u32 kPanelStride>
 __device__ __forceinline__ void load_tile(u32 to, const TensorMap& map, u32 full, i32 head, i32 row, i32 batch) {
   mbarrier_arrive_expect_tx(full, kPanels * kPanelStride);
@@ -572,25 +584,34 @@ __device__ __forceinline__ void load_tile(u32 to, const TensorMap& map, u32 full
   for (i32 panel = 0; panel < kPanels; ++panel)
     cp_async_bulk_tensor_4d_load(to + panel * kPanelStride, map, full, panel * kPanelColumns, head, row, batch);
 }
+// Each CTA loads the tiles of K and V that it needs.
+struct KvLoads {
+  Barriers barriers;
 
+  // Into a buffer that this CTA's consumers have left.
+  __device__ __forceinline__ void load(u32 to, const TensorMap& map, u32 full, i32 head, i32 row, i32 batch) {
+    load_tile<kKvPanelStride>(to, map, full, head, row, batch);
+  }
+};
+// Copies Q, K and V of the CTA's tiles, in the order in which the consumers want them: K before Q, whose buffer is free later.
 __device__ __forceinline__ void produce(const Arguments& args, const Barriers& barriers, u32 shared) {
   PipelineSlot<kQStages> q;
-  PipelineSlot<kStages> k, v;
+  PipelineSlot<kStages> k;
+  PipelineSlot<kVStages> v;
   ProducerTiles tiles;
+  KvLoads loads{barriers};
   const auto load_k = [&](const QueryTile& tile, i32 block) {
     mbarrier_wait_parity(barriers.k_empty(k.stage), k.parity ^ 1);
-    load_tile<kKvPanelStride>(shared + kKOffset + k.stage * kKvTileBytes, args.k_map, barriers.k_full(k.stage), tile.head_kv, block * kBlockKv,
-                              tile.batch);
+    loads.load(shared + kKOffset + k.stage * kKvTileBytes, args.k_map, barriers.k_full(k.stage), tile.head_kv, block * kBlockKv, tile.batch);
     k.advance();
   };
   const auto load_v = [&](const QueryTile& tile, i32 block) {
     mbarrier_wait_parity(barriers.v_empty(v.stage), v.parity ^ 1);
-    load_tile<kKvPanelStride>(shared + kVOffset + v.stage * kKvTileBytes, args.v_map, barriers.v_full(v.stage), tile.head_kv, block * kBlockKv,
-                              tile.batch);
+    loads.load(shared + kVOffset + v.stage * kKvTileBytes, args.v_map, barriers.v_full(v.stage), tile.head_kv, block * kBlockKv, tile.batch);
     v.advance();
   };
   i32 number;
-  while ((number = tiles.next(args)) >= 0) {
+  while ((number = tiles.next(args, barriers)) >= 0) {
     const QueryTile tile(args, number);
     i32 block = tile.blocks - 1;
     if (block >= 0) load_k(tile, block);
@@ -817,7 +838,8 @@ struct Consumer {
   u32 shared;
   i32 index;  // of the warpgroup among the consumers
   PipelineSlot<kQStages> q;
-  PipelineSlot<kStages> k, v;
+  PipelineSlot<kStages> k;
+  PipelineSlot<kVStages> v;
   QueryOperand query;
 
   __device__ __forceinline__ void wait_q() const { mbarrier_wait_parity(barriers.q_full(q.stage), q.parity); }

@@ -47,6 +47,9 @@ enum Factor {
   kTurns,
   kOverlap,
   kPersistence,
+  kVStages,
+  kCluster,
+  kProducerRegisters,
   kFactors
 };
 enum MaskChoice { kNone, kBottomRight, kTopLeft, kBelow, kMasks };  // kBelow: some first queries see no key
@@ -62,12 +65,12 @@ std::vector<int> factor_sizes(KernelFamily family) {
   sizes[kBlockKvFactor] = std::size(kBlockKv);
   sizes[kStages] = sizes[kTileOrder] = 4;
   if (family == KernelFamily::sm80) {
-    sizes[kQStages] = sizes[kTurns] = sizes[kOverlap] = sizes[kPersistence] = 1;
+    for (int factor = kQStages; factor < kFactors; ++factor) sizes[static_cast<std::size_t>(factor)] = 1;
   } else {
     sizes[kAlignment] = 1;  // others are not for TMA, nor are rows from the last to the first
     sizes[kPlacement] = 2;
     sizes[kRowsFactor] = std::size(kConsumers);
-    sizes[kReference] = sizes[kTurns] = sizes[kOverlap] = sizes[kPersistence] = 3;
+    sizes[kReference] = sizes[kTurns] = sizes[kOverlap] = sizes[kPersistence] = sizes[kVStages] = 3;
   }
   return sizes;
 }
@@ -103,9 +106,13 @@ ForwardCase case_of(const FactorChoice& row, KernelFamily family) {
     config.warpgroup_order = static_cast<WarpgroupOrder>(row[kTurns]);
     config.overlap = static_cast<Overlap>(row[kOverlap]);
     config.persistence = static_cast<Persistence>(row[kPersistence]);
+    config.cluster = 1 + row[kCluster];
+    config.producer_registers = 40 * row[kProducerRegisters];
   }
   config.block_kv = kBlockKv[row[kBlockKvFactor]];
   config.stages = 1 + row[kStages];
+  if (row[kVStages] != 0)
+    config.v_stages = 1 + (row[kStages] + row[kVStages]) % 4;  // one more or two, in a ring of 1 to 4
   config.q_in_registers = row[kQueryPlace] == 0;
   config.tile_order = static_cast<TileOrder>(row[kTileOrder]);
   config.rescale_threshold = kReferences[row[kReference]].rescale_threshold;

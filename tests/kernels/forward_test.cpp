@@ -104,7 +104,8 @@ bool is_for_bf16(const char* config) { return parse_config(config).without_maxim
 const Configs kWholeTiles = {"sm80 q64 kv64 w4 st2 whole", "sm80 q64 kv32 w4 st1 whole qsmem",
                              "sm80 q128 kv64 w4 st3 rescale8 whole"};
 const Configs kWholeTilesSm90 = {"sm90 q64 kv64 st2 whole", "sm90 q128 kv32 st1 whole turns overlap=within",
-                                 "sm90 q128 kv64 st2 whole nomax qst2 overlap=across persist=on-demand"};
+                                 "sm90 q128 kv64 st2 whole nomax qst2 overlap=across persist=on-demand",
+                                 "sm90 q64 kv32 st1 whole overlap=within vst3 cluster2"};
 void check_whole_tiles(Devices& devices, const Configs& configs) {
   for (const char* config : configs) {
     for (const char* mask : {"", " causal", " causal-top-left", " causal@-70"}) {
@@ -117,7 +118,8 @@ void check_whole_tiles(Devices& devices, const Configs& configs) {
 
 // One compiled kernel for all lengths: batch, heads, lengths and strides are arguments.
 const Configs kManyLengths = {"sm80 q64 kv48 w4 st2", "sm80 q64 kv64 w4 st1 qsmem rescale8"};
-const Configs kManyLengthsSm90 = {"sm90 q128 kv48 st2 qst2 nomax turns overlap=across persist=on-demand"};
+const Configs kManyLengthsSm90 = {"sm90 q128 kv48 st2 qst2 nomax turns overlap=across persist=on-demand",
+                                  "sm90 q64 kv48 st2 overlap=across persist=on-demand vst1 cluster2"};
 void check_one_kernel_for_many_lengths(Devices& devices, const Configs& configs) {
   for (const char* config : configs) {
     for (const std::int64_t seq_q : {1, 3, 17, 127, 129}) {
@@ -159,7 +161,9 @@ const Configs kRowsThatSeeNothing = {"sm80 q64 kv64 w4 st1", "sm80 q64 kv64 w4 s
                                      "sm80 q128 kv32 w4 st2 qsmem order=rows-reversed"};
 const Configs kRowsThatSeeNothingSm90 = {"sm90 q64 kv64 st1",
                                          "sm90 q192 kv48 st3 rescale8 qst2 turns overlap=across persist=on-demand",
-                                         "sm90 q128 kv32 st2 order=rows-reversed nomax overlap=within persist=fixed"};
+                                         "sm90 q128 kv32 st2 order=rows-reversed nomax overlap=within persist=fixed",
+                                         "sm90 q128 kv16 st2 nomax turns overlap=across persist=on-demand cluster2",
+                                         "sm90 q64 kv48 st1 order=rows-reversed rescale8 vst2 cluster2"};
 void check_rows_that_see_nothing(Devices& devices, const Configs& configs) {
   for (const char* config : configs) {
     for (const char* lengths : {"sq300 skv17", "sq129 skv64", "sq65 skv1"}) {
@@ -179,6 +183,12 @@ const Configs kSeveralTilesSm90 = {
     "sm90 q192 kv32 st2 order=rows-reversed nomax turns overlap=across persist=on-demand",
     "sm90 q192 kv48 st3 qreg order=heads-reversed rescale8 qst2 turns overlap=across persist=fixed",
     "sm90 q128 kv32 st4 order=heads-reversed qst2 nomax turns overlap=within persist=on-demand",
+    "sm90 q192 kv32 st3 order=heads-reversed nomax turns overlap=across persist=on-demand vst1 preg24",
+    "sm90 q192 kv48 st1 order=heads-reversed qst2 nomax overlap=across persist=on-demand vst4",
+    "sm90 q128 kv48 st2 order=heads-reversed qst2 nomax turns overlap=across persist=on-demand cluster2 preg32",
+    "sm90 q64 kv16 st1 order=rows-reversed nomax overlap=across persist=on-demand vst2 cluster2",
+    "sm90 q128 kv80 st1 order=heads-reversed rescale8 overlap=within persist=fixed cluster2",
+    "sm90 q192 kv32 st4 order=heads-reversed nomax turns overlap=across persist=fixed vst2 cluster2",
 };
 void check_several_tiles(Devices& devices, const Configs& configs) {
   for (const char* config : configs) {
@@ -499,13 +509,20 @@ TEST_CASE("NVRTC compiles sm90 kernels of all head dims: no wgmma serialized, no
     for (const MaskKind mask : {MaskKind::none, MaskKind::causal}) {
       const AttentionProblem problem = make_problem(DataType::bf16, 1, 1, 1000, head_dim, mask);
       // The most and the least that a kernel of this tile holds.
-      const char* config = mask == MaskKind::causal ? "sm90 q128 kv64 st2 nomax turns overlap=across persist=on-demand"
-                                                    : "sm90 q128 kv64 st2";
-      const KernelPlan plan = generate(problem, parse_config(config), find_device("h200"));
-      INFO(canonical_text(problem) << " | " << config);
-      const KernelResources resources = compile_with_nvrtc(plan.launches.front()).resources;
-      CHECK(resources.spill_bytes == 0);
-      CHECK(resources.advisories.empty());
+      Configs configs = {mask == MaskKind::causal ? "sm90 q128 kv64 st2 nomax turns overlap=across persist=on-demand"
+                                                  : "sm90 q128 kv64 st2"};
+      if (head_dim >= 128) {
+        configs.push_back(mask == MaskKind::causal
+                              ? "sm90 q128 kv64 st2 nomax overlap=within persist=on-demand cluster2 preg32"
+                              : "sm90 q128 kv64 st2 rescale8 overlap=within cluster2");
+      }
+      for (const char* config : configs) {
+        const KernelPlan plan = generate(problem, parse_config(config), find_device("h200"));
+        INFO(canonical_text(problem) << " | " << config);
+        const KernelResources resources = compile_with_nvrtc(plan.launches.front()).resources;
+        CHECK(resources.spill_bytes == 0);
+        CHECK(resources.advisories.empty());
+      }
     }
   }
 }

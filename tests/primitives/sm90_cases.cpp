@@ -347,6 +347,37 @@ barrier_cluster_sync();
     cases.push_back(test);
   }
   {
+    // Each CTA sends its number to the other one of its cluster.
+    PrimitiveCase test{"st_async_cluster_b32",
+                       sm90_kernel(R"(
+const u32 barrier = shared_base(), number = shared_base() + 12;
+if (thread == 0) {
+  mbarrier_init(barrier, 1);
+  fence_mbarrier_init();
+}
+barrier_cluster_sync();
+if (thread == 0) {
+  mbarrier_arrive_expect_tx(barrier, 4);
+  st_async_cluster_b32(number, 100 + block_index(), barrier, cluster_cta_rank() ^ 1);
+}
+mbarrier_wait_parity(barrier, 0);
+st_global_v4_b32(out_bytes(args, 16 * (32 * block_index() + thread)), Vec4{ld_shared_b32(number), block_index(), thread, 0});
+barrier_cluster_sync();
+)",
+                                   32, 16, 6),
+                       {},
+                       6 * 32 * 16,
+                       {}};
+    test.kernel.cluster = 2;
+    std::vector<std::uint32_t> expected;
+    for (std::uint32_t block = 0; block < 6; ++block) {
+      for (std::uint32_t thread = 0; thread < 32; ++thread)
+        expected.insert(expected.end(), {100 + (block ^ 1), block, thread, 0});
+    }
+    test.complaint = exactly(expected);
+    cases.push_back(test);
+  }
+  {
     // Each CTA loads one half of a tile for both.
     const Tensor tensor{64, 1, 48, 1, 64};
     const Words words = random_words(tensor.elements(), 14);

@@ -206,6 +206,12 @@ TEST_CASE("what TMA copies is checked", "[emulator]") {
   CHECK_THAT(message_of({kFullBarrier +
                          "cp_async_bulk_tensor_4d_load_multicast(shared_base(), args.in_map, full, 0, 0, 0, 0, 0);\n"}),
              ContainsSubstring("cp_async_bulk_tensor_4d_load_multicast to no CTA"));
+  CHECK_THAT(message_of({kFullBarrier + "st_async_cluster_b32(full + 10, 1, full, 0);\n"}),
+             ContainsSubstring("st_async_cluster_b32 to +0x300a, which is not a multiple of 4"));
+  CHECK_THAT(message_of({kFullBarrier + "st_async_cluster_b32(full + 4096, 1, full, 0);\n"}),
+             ContainsSubstring("st_async_cluster_b32 writes 4 bytes of shared memory at +0x4000; the CTA has "));
+  CHECK_THAT(message_of({kFullBarrier + "st_async_cluster_b32(full + 8, 1, full, 1);\n"}),
+             ContainsSubstring("st_async_cluster_b32 to CTA 1 of the cluster, which has 1"));
   CHECK_THAT(message_of({kFullBarrier +
                          "cp_async_bulk_tensor_4d_load_multicast(shared_base(), args.in_map, full, 2, 0, 0, 0, 0);\n"}),
              ContainsSubstring("to CTA 1 of the cluster, which has 1"));

@@ -22,6 +22,16 @@ __device__ __forceinline__ void mbarrier_arrive_cluster(u32 barrier, u32 cta) {
 __device__ __forceinline__ void mbarrier_arrive_expect_tx(u32 barrier, u32 bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
+// Stores x in shared memory of CTA `cta` of the cluster; its 4 bytes complete on that CTA's barrier.
+__device__ __forceinline__ void st_async_cluster_b32(u32 to, u32 x, u32 barrier, u32 cta) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 remote, remote_barrier;\n"
+      "mapa.shared::cluster.u32 remote, %0, %3;\n"
+      "mapa.shared::cluster.u32 remote_barrier, %2, %3;\n"
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [remote], %1, [remote_barrier];\n"
+      "}" ::"r"(to), "r"(x), "r"(barrier), "r"(cta) : "memory");
+}
 // Whether the phase of this parity has completed; waits a while for it.
 __device__ __forceinline__ bool mbarrier_try_wait_parity(u32 barrier, u32 parity) {
   u32 done;

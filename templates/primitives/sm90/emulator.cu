@@ -16,6 +16,10 @@ inline void mbarrier_arrive_cluster(u32 barrier, u32 cta) { emulator.mbarrier_ar
 inline void mbarrier_arrive_expect_tx(u32 barrier, u32 bytes) {
   emulator.mbarrier_arrive("mbarrier_arrive_expect_tx", barrier, kOwnCta, bytes);
 }
+// Stores x in shared memory of CTA `cta` of the cluster; its 4 bytes complete on that CTA's barrier.
+inline void st_async_cluster_b32(u32 to, u32 x, u32 barrier, u32 cta) {
+  emulator.store_async("st_async_cluster_b32", to, x, barrier, cta);
+}
 // Whether the phase of this parity has completed; waits a while for it.
 inline bool mbarrier_try_wait_parity(u32 barrier, u32 parity) {
   return emulator.mbarrier_wait("mbarrier_try_wait_parity", barrier, parity, false);

@@ -1,0 +1,1123 @@
+// attune forward bf16 d256 causal sm90 q128 kv80 st2 order=heads-reversed nomax overlap=within persist=on-demand vst1 cluster2 preg32 · templates HASH
+//
+// Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
+//
+//   for each block of keys, from the last one down:   S = Q Kᵀ, masked        m' = max(m, rowmax S)
+//                                                     P = exp2(c S - c m')    l = l·exp2(c m - c m') + rowsum P
+//                                                     O = O·exp2(c m - c m') + P V
+//   O = O / l,   LSE = scale·m + ln l,   c = scale·log2(e)
+//
+// Warpgroup 0 is the producer: one thread of it copies tiles of Q, K and V by TMA. Each of the others owns 64 queries of the tile; their S, P
+// and O stay in registers.
+//
+// The CTAs of a cluster take neighbouring tiles of one head. Each loads a part of the rows of every tile of K and V, for all of them.
+//
+// shared memory, bytes; a panel holds kPanelColumns columns of all rows of its tile:
+//        0  Q  [1][4][128][64]
+//    65536  K  [2][4][80][64]
+//   147456  V  [1][4][80][64]
+//   188416  barriers, numbers of tiles
+//   188512  end
+using i32 = int;
+using u16 = unsigned short;
+using u32 = unsigned int;
+using i64 = long long;
+using u64 = unsigned long long;
+
+constexpr u32 kWarpSize = 32;
+constexpr u32 kAllLanes = 0xffffffffu;
+
+__device__ __forceinline__ float negative_infinity() { return __int_as_float(0xff800000); }
+__device__ __forceinline__ u32 thread_index() { return threadIdx.x; }  // in the CTA
+__device__ __forceinline__ u32 lane_index() { return threadIdx.x % kWarpSize; }
+__device__ __forceinline__ u32 block_index() { return blockIdx.x; }    // of the CTA in the grid
+// The same in all lanes of a warp, and known to the compiler as such.
+__device__ __forceinline__ u32 warp_index() { return __shfl_sync(kAllLanes, threadIdx.x / kWarpSize, 0); }
+struct alignas(16) Vec4 { u32 x, y, z, w; };  // 16 bytes: eight 16-bit elements
+
+// Address of the CTA's dynamic shared memory in the shared window; all shared addresses are such 32-bit numbers.
+__device__ __forceinline__ u32 shared_base() {
+  extern __shared__ __align__(1024) unsigned char dynamic_shared[];
+  return static_cast<u32>(__cvta_generic_to_shared(dynamic_shared));
+}
+
+__device__ __forceinline__ u16 ld_global_b16(const void* from) {
+  u16 r;
+  asm volatile("ld.global.nc.b16 %0, [%1];" : "=h"(r) : "l"(from));
+  return r;
+}
+__device__ __forceinline__ void st_global_b16(void* to, u16 x) {
+  asm volatile("st.global.b16 [%0], %1;" ::"l"(to), "h"(x) : "memory");
+}
+__device__ __forceinline__ void st_global_b32(void* to, u32 x) {
+  asm volatile("st.global.b32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
+}
+__device__ __forceinline__ void st_global_f32(void* to, float x) {
+  asm volatile("st.global.f32 [%0], %1;" ::"l"(to), "f"(x) : "memory");
+}
+__device__ __forceinline__ void st_global_f64(void* to, double x) {
+  asm volatile("st.global.f64 [%0], %1;" ::"l"(to), "d"(x) : "memory");
+}
+__device__ __forceinline__ void st_global_v4_b32(void* to, Vec4 x) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
+}
+
+__device__ __forceinline__ void st_shared_b32(u32 to, u32 x) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(x) : "memory");
+}
+__device__ __forceinline__ u32 ld_shared_b32(u32 from) {
+  u32 r;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(r) : "r"(from) : "memory");
+  return r;
+}
+__device__ __forceinline__ void st_shared_v4_b32(u32 to, Vec4 x) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
+}
+__device__ __forceinline__ Vec4 ld_shared_v4_b32(u32 from) {
+  Vec4 r;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "r"(from) : "memory");
+  return r;
+}
+__device__ __forceinline__ void st_shared_f64(u32 to, double x) {
+  asm volatile("st.shared.f64 [%0], %1;" ::"r"(to), "d"(x) : "memory");
+}
+__device__ __forceinline__ double ld_shared_f64(u32 from) {
+  double r;
+  asm volatile("ld.shared.f64 %0, [%1];" : "=d"(r) : "r"(from) : "memory");
+  return r;
+}
+
+// All threads of the CTA.
+__device__ __forceinline__ void bar_sync() { asm volatile("bar.sync 0;" ::: "memory"); }
+// All lanes of the warp; orders their accesses to shared memory.
+__device__ __forceinline__ void bar_warp_sync() { __syncwarp(); }
+__device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+__device__ __forceinline__ float max_f32(float a, float b) { return fmaxf(a, b); }
+__device__ __forceinline__ float ex2_approx_ftz_f32(float x) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+__device__ __forceinline__ float lg2_approx_ftz_f32(float x) {
+  float r;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+__device__ __forceinline__ float rcp_approx_ftz_f32(float x) {
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+// Two floats rounded to 16 bits: `high` to the upper half (PTX's operand order).
+__device__ __forceinline__ u32 cvt_rn_bf16x2_f32(float high, float low) {
+  u32 r;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+}
+__device__ __forceinline__ u32 cvt_rn_f16x2_f32(float high, float low) {
+  u32 r;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+}
+__device__ __forceinline__ double cvt_f64_bf16(u16 x) { return static_cast<double>(__uint_as_float(static_cast<u32>(x) << 16)); }
+__device__ __forceinline__ double cvt_f64_f16(u16 x) {
+  float r;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x));
+  return static_cast<double>(r);
+}
+__device__ __forceinline__ double fma_rn_f64(double a, double b, double c) { return __fma_rn(a, b, c); }
+__device__ __forceinline__ double max_f64(double a, double b) { return fmax(a, b); }
+__device__ __forceinline__ double exp_f64(double x) { return exp(x); }
+__device__ __forceinline__ double log_f64(double x) { return log(x); }
+__device__ __forceinline__ double negative_infinity_f64() { return static_cast<double>(__int_as_float(0xff800000)); }
+// Copies 16 bytes from global to shared memory without registers; only the first `bytes` (0 or 16) are read, the rest is zero.
+__device__ __forceinline__ void cp_async_cg_16(u32 to, const void* from, u32 bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void cp_async_commit_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Waits until at most kPending of this thread's youngest groups are under way.
+template <int kPending>
+__device__ __forceinline__ void cp_async_wait_group() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+// 8x8 matrices of 16-bit elements: lanes 8 i .. 8 i + 7 give the row addresses of matrix i; lane l receives of each matrix the elements
+// (row l / 4, columns 2 (l % 4) and + 1), with trans those of the transposed matrix.
+__device__ __forceinline__ void ldmatrix_x4(u32 (&r)[4], u32 row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(row) : "memory");
+}
+__device__ __forceinline__ void ldmatrix_x4_trans(u32 (&r)[4], u32 row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(row) : "memory");
+}
+__device__ __forceinline__ void ldmatrix_x2(u32 (&r)[2], u32 row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(row) : "memory");
+}
+__device__ __forceinline__ void ldmatrix_x2_trans(u32 (&r)[2], u32 row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(row) : "memory");
+}
+
+// d += a b for a 16 x k (row-major) and b k x 8 (column-major), fp32 accumulation. Lane l holds of d the rows l / 4 and l / 4 + 8,
+// columns 2 (l % 4) and + 1; of a the same rows, of b the column l / 4.
+__device__ __forceinline__ void mma_m16n8k16_f32_bf16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+__device__ __forceinline__ void mma_m16n8k16_f32_f16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+__device__ __forceinline__ void mma_m16n8k8_f32_bf16(float (&d)[4], const u32 (&a)[2], u32 b0) {
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(b0));
+}
+__device__ __forceinline__ void mma_m16n8k8_f32_f16(float (&d)[4], const u32 (&a)[2], u32 b0) {
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(b0));
+}
+
+// x of the lane whose index differs in the bits of kMask.
+template <int kMask>
+__device__ __forceinline__ float shfl_sync_bfly_f32(float x) {
+  float r;
+  asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=f"(r) : "f"(x), "n"(kMask));
+  return r;
+}
+template <int kMask>
+__device__ __forceinline__ u32 shfl_sync_bfly_b32(u32 x) {
+  u32 r;
+  asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(r) : "r"(x), "n"(kMask));
+  return r;
+}
+// Whether x holds in any lane of the warp.
+__device__ __forceinline__ bool vote_sync_any(bool x) { return __any_sync(kAllLanes, x); }
+// What the tensor memory accelerator knows about a tensor: made by the host, passed by value in the kernel's arguments.
+struct alignas(64) TensorMap { u64 words[16]; };
+
+// mbarriers: 64-bit objects in shared memory that complete a phase when `arrivals` threads have arrived and all expected bytes have landed.
+__device__ __forceinline__ void mbarrier_init(u32 barrier, u32 arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+// Makes initialised barriers visible to the cluster and to TMA.
+__device__ __forceinline__ void fence_mbarrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+__device__ __forceinline__ void mbarrier_arrive(u32 barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+// The same barrier of CTA `cta` of the cluster.
+__device__ __forceinline__ void mbarrier_arrive_cluster(u32 barrier, u32 cta) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 remote;\n"
+      "mapa.shared::cluster.u32 remote, %0, %1;\n"
+      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
+      "}" ::"r"(barrier), "r"(cta) : "memory");
+}
+__device__ __forceinline__ void mbarrier_arrive_expect_tx(u32 barrier, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+// Stores x in shared memory of CTA `cta` of the cluster; its 4 bytes complete on that CTA's barrier.
+__device__ __forceinline__ void st_async_cluster_b32(u32 to, u32 x, u32 barrier, u32 cta) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 remote, remote_barrier;\n"
+      "mapa.shared::cluster.u32 remote, %0, %3;\n"
+      "mapa.shared::cluster.u32 remote_barrier, %2, %3;\n"
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [remote], %1, [remote_barrier];\n"
+      "}" ::"r"(to), "r"(x), "r"(barrier), "r"(cta) : "memory");
+}
+// Whether the phase of this parity has completed; waits a while for it.
+__device__ __forceinline__ bool mbarrier_try_wait_parity(u32 barrier, u32 parity) {
+  u32 done;
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+      "selp.b32 %0, 1, 0, p;\n"
+      "}" : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+  return done != 0;
+}
+__device__ __forceinline__ void mbarrier_wait_parity(u32 barrier, u32 parity) {
+  while (!mbarrier_try_wait_parity(barrier, parity)) {
+  }
+}
+
+// Named barriers of the CTA, 1 to 15 (0 is bar_sync's): `threads` of it arrive, those that sync also wait.
+__device__ __forceinline__ void bar_sync_named(u32 name, u32 threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory");
+}
+__device__ __forceinline__ void bar_arrive_named(u32 name, u32 threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(name), "r"(threads) : "memory");
+}
+
+// Copies a box of a tensor (dim, head, row, batch) to shared memory; elements outside of the tensor are zeros. Its bytes, those of the whole
+// box, complete on `barrier`. The addresses of map and barrier are read later: both stay.
+__device__ __forceinline__ void cp_async_bulk_tensor_4d_load(u32 to, const TensorMap& map, u32 barrier, i32 dim, i32 head, i32 row, i32 batch) {
+  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];"
+               ::"r"(to), "l"(&map), "r"(barrier), "r"(dim), "r"(head), "r"(row), "r"(batch) : "memory");
+}
+// The same to every CTA of `ctas` (a bit each) of the cluster, at the same address, completing on the same barrier of each.
+__device__ __forceinline__ void cp_async_bulk_tensor_4d_load_multicast(u32 to, const TensorMap& map, u32 barrier, u16 ctas, i32 dim, i32 head,
+                                                                       i32 row, i32 batch) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4, %5, %6}], [%2], %7;"
+      ::"r"(to), "l"(&map), "r"(barrier), "r"(dim), "r"(head), "r"(row), "r"(batch), "h"(ctas) : "memory");
+}
+// Copies a box from shared memory to a tensor; what lies outside of it is not written. Belongs to this thread's open bulk group.
+__device__ __forceinline__ void cp_async_bulk_tensor_4d_store(const TensorMap& map, u32 from, i32 dim, i32 head, i32 row, i32 batch) {
+  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];"
+               ::"l"(&map), "r"(from), "r"(dim), "r"(head), "r"(row), "r"(batch) : "memory");
+}
+__device__ __forceinline__ void cp_async_bulk_commit_group() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+// Waits until all but this thread's kPending youngest groups have read their shared memory.
+template <int kPending>
+__device__ __forceinline__ void cp_async_bulk_wait_group_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+}
+__device__ __forceinline__ void prefetch_tensormap(const TensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+// This thread's ordinary accesses to shared memory before it come before accesses by wgmma and TMA that are ordered after it.
+__device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// Registers of each thread of the warpgroup from here on. The launch must have taken as many for all of them together.
+template <int kRegisters>
+__device__ __forceinline__ void setmaxnreg_dec() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ __forceinline__ void setmaxnreg_inc() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+__device__ __forceinline__ u32 cluster_cta_rank() {
+  u32 r;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
+  return r;
+}
+// All threads of all CTAs of the cluster.
+__device__ __forceinline__ void barrier_cluster_sync() {
+  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
+__device__ __forceinline__ u32 grid_size() { return gridDim.x; }
+__device__ __forceinline__ u32 atom_global_add_u32(u32* to, u32 x) { return atomicAdd(to, x); }
+
+// x, hidden from the compiler: what is derived from it is computed anew instead of being kept in registers.
+__device__ __forceinline__ i32 computed_anew(i32 x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
+// wgmma: products of a warpgroup. It runs beside the threads that issue it: registers of d and a, and the shared memory that descriptors
+// name, are its own from the issue until a wait_group that covers it.
+// Orders accesses to registers before it with products after it.
+__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wgmma_commit_group() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+// Waits until at most kPending of the youngest groups are under way.
+template <int kPending>
+__device__ __forceinline__ void wgmma_wait_group() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
+// After a wait_group: the compiler sees no link between it and the registers that it completes; this is the link.
+template <i32 kRegisters>
+__device__ __forceinline__ void wgmma_landed(float (&d)[kRegisters]) {
+#pragma unroll
+  for (i32 i = 0; i < kRegisters; ++i) asm volatile("" : "+f"(d[i])::"memory");
+}
+
+// d = a b, or d += a b with kAccumulate: m64nNk16, N twice the registers of d. Warp w of the warpgroup holds of d the rows 16 w to 16 w + 15 as
+// fragments of m16n8: d[4 n + i] is row lane / 4 + 8 (i / 2), column 8 n + 2 (lane % 4) + i % 2. b is K-major, or MN-major (kTransposed).
+template <bool kAccumulate, bool kTransposed>
+__device__ __forceinline__ void wgmma_ss(float (&d)[40], u64 a_descriptor, u64 b_descriptor) {
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "setp.ne.b32 p, %42, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n80k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39}, "
+      "%40, %41, p, 1, 1, 0, %43;\n"
+      "}"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39])
+      : "l"(a_descriptor), "l"(b_descriptor), "n"(kAccumulate ? 1 : 0), "n"(kTransposed ? 1 : 0));
+}
+// The same with a from registers: its fragment is a[4 step], ... a[4 step + 3].
+template <bool kAccumulate, bool kTransposed, i32 kFragments>
+__device__ __forceinline__ void wgmma_rs(float (&d)[40], const u32 (&a)[kFragments], i32 step, u64 b_descriptor) {
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "setp.ne.b32 p, %45, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n80k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39}, "
+      "{%40, %41, %42, %43}, "
+      "%44, p, 1, 1, %46;\n"
+      "}"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39])
+      : "r"(a[4 * step]), "r"(a[4 * step + 1]), "r"(a[4 * step + 2]), "r"(a[4 * step + 3]), "l"(b_descriptor), "n"(kAccumulate ? 1 : 0),
+        "n"(kTransposed ? 1 : 0));
+}
+template <bool kAccumulate, bool kTransposed>
+__device__ __forceinline__ void wgmma_ss(float (&d)[128], u64 a_descriptor, u64 b_descriptor) {
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "setp.ne.b32 p, %130, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "
+      "%128, %129, p, 1, 1, 0, %131;\n"
+      "}"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95]), "+f"(d[96]), "+f"(d[97]), "+f"(d[98]), "+f"(d[99]), "+f"(d[100]), "+f"(d[101]), "+f"(d[102]), "+f"(d[103]), "+f"(d[104]), "+f"(d[105]), "+f"(d[106]), "+f"(d[107]), "+f"(d[108]), "+f"(d[109]), "+f"(d[110]), "+f"(d[111]), "+f"(d[112]), "+f"(d[113]), "+f"(d[114]), "+f"(d[115]), "+f"(d[116]), "+f"(d[117]), "+f"(d[118]), "+f"(d[119]), "+f"(d[120]), "+f"(d[121]), "+f"(d[122]), "+f"(d[123]), "+f"(d[124]), "+f"(d[125]), "+f"(d[126]), "+f"(d[127])
+      : "l"(a_descriptor), "l"(b_descriptor), "n"(kAccumulate ? 1 : 0), "n"(kTransposed ? 1 : 0));
+}
+// The same with a from registers: its fragment is a[4 step], ... a[4 step + 3].
+template <bool kAccumulate, bool kTransposed, i32 kFragments>
+__device__ __forceinline__ void wgmma_rs(float (&d)[128], const u32 (&a)[kFragments], i32 step, u64 b_descriptor) {
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "setp.ne.b32 p, %133, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "
+      "{%128, %129, %130, %131}, "
+      "%132, p, 1, 1, %134;\n"
+      "}"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95]), "+f"(d[96]), "+f"(d[97]), "+f"(d[98]), "+f"(d[99]), "+f"(d[100]), "+f"(d[101]), "+f"(d[102]), "+f"(d[103]), "+f"(d[104]), "+f"(d[105]), "+f"(d[106]), "+f"(d[107]), "+f"(d[108]), "+f"(d[109]), "+f"(d[110]), "+f"(d[111]), "+f"(d[112]), "+f"(d[113]), "+f"(d[114]), "+f"(d[115]), "+f"(d[116]), "+f"(d[117]), "+f"(d[118]), "+f"(d[119]), "+f"(d[120]), "+f"(d[121]), "+f"(d[122]), "+f"(d[123]), "+f"(d[124]), "+f"(d[125]), "+f"(d[126]), "+f"(d[127])
+      : "r"(a[4 * step]), "r"(a[4 * step + 1]), "r"(a[4 * step + 2]), "r"(a[4 * step + 3]), "l"(b_descriptor), "n"(kAccumulate ? 1 : 0),
+        "n"(kTransposed ? 1 : 0));
+}
+
+struct Arguments {
+  TensorMap q_map;
+  TensorMap k_map;
+  TensorMap v_map;
+  void* o;
+  float* lse;
+  i64 o_stride_batch;
+  i64 o_stride_head;
+  i64 o_stride_row;
+  u32* tile_counter;
+  const void* q;
+  const void* k;
+  i64 q_stride_batch;
+  i64 q_stride_head;
+  i64 q_stride_row;
+  i64 k_stride_batch;
+  i64 k_stride_head;
+  i64 k_stride_row;
+  u32* recomputed_blocks;
+  i32 batch;
+  i32 heads_q;
+  i32 group_size;
+  i32 seq_q;
+  i32 seq_kv;
+  i32 query_tiles;
+  i32 tiles;
+  i32 mask_offset;
+  float softmax_scale;
+  float softmax_scale_log2;
+};
+constexpr u32 kArgumentBytes = 576;
+
+constexpr i32 kBlockQ = 128, kBlockKv = 80, kHeadDim = 256, kConsumers = 2;
+constexpr i32 kStages = 2, kVStages = 1, kQStages = 1;  // tiles of K, of V, of Q
+constexpr bool kWholeTiles = false;      // lengths are multiples of the tiles
+constexpr bool kPartialBlocks = true;   // whether any block can need a mask
+constexpr bool kTakeTurns = false;       // whether warpgroups issue their products in turns
+constexpr float kRescaleThreshold = 0;   // in powers of two; 0: rescale at every block
+constexpr i32 kProducerRegisters = 32, kConsumerRegisters = 232;  // 0: as they are at launch
+constexpr i32 kCtasPerSm = 1, kCluster = 2;  // CTAs
+constexpr i32 kAnchorKeys = 1;       // that each row with keys has seen when unmasked blocks begin
+
+constexpr i32 kWarpgroup = 128;                  // threads
+constexpr i32 kThreads = (kConsumers + 1) * kWarpgroup;
+constexpr i32 kPanelColumns = 64, kPanels = 4;
+constexpr u32 kPanelBytes = 2 * kPanelColumns;   // of a row
+constexpr u32 kQPanelStride = kBlockQ * kPanelBytes, kKvPanelStride = kBlockKv * kPanelBytes;
+constexpr u32 kQTileBytes = kPanels * kQPanelStride, kKvTileBytes = kPanels * kKvPanelStride;
+constexpr u32 kQOffset = 0, kKOffset = 65536, kVOffset = 147456, kBarrierOffset = 188416;
+constexpr i32 kDimSteps = (kHeadDim + 15) / 16;  // k16 steps of Q Kᵀ; columns beyond the head dim are zeros
+constexpr i32 kKeySteps = kBlockKv / 16;         // k16 steps of P V
+static_assert(kBlockQ == 64 * kConsumers && kBlockKv % 16 == 0 && kHeadDim % 8 == 0 && kPanels * kPanelColumns >= 16 * kDimSteps);
+static_assert(kKOffset >= kQOffset + kQStages * kQTileBytes && kVOffset >= kKOffset + kStages * kKvTileBytes);
+static_assert(kBarrierOffset >= kVOffset + kVStages * kKvTileBytes);
+
+// Of a thread: element 4 n + i is row lane / 4 + 8 (i / 2) of its warp's 16, column 8 n + 2 (lane % 4) + i % 2.
+using ScoreFragments = float[kBlockKv / 2];
+using OutputFragments = float[kHeadDim / 2];
+// P in 16 bits: the A operand of P V. The elements of S lie as wgmma wants them of A.
+using ProbabilityFragments = u32[kBlockKv / 4];
+
+// Operands of wgmma in shared memory: tiles of kPanels panels, each of kPanelColumns columns (a row has kPanelBytes, the span of the swizzle)
+// and all rows of the tile. A place counts in units of 16 bytes and is the lower half of a descriptor; the upper half is the same for all.
+constexpr u32 kGroupBytes = 8 * kPanelBytes;  // of eight rows, the period of the swizzle
+
+__device__ __forceinline__ u32 tile_place(u32 address, u32 panel_stride) { return (address & 0x3ffff) >> 4 | panel_stride >> 4 << 16; }
+__device__ __forceinline__ u64 matrix_descriptor(u32 place) {
+  constexpr u64 kUpperHalf = static_cast<u64>(kGroupBytes >> 4) << 32 | static_cast<u64>(1) << 62;
+  return kUpperHalf | place;
+}
+// How far step k of 16 columns lies from the first one, for a tile whose panels are panel_stride bytes apart.
+__device__ __forceinline__ u32 column_step(i32 k, u32 panel_stride) {
+  constexpr i32 kStepsOfPanel = kPanelColumns / 16;
+  return (k / kStepsOfPanel * panel_stride + k % kStepsOfPanel * 32) >> 4;
+}
+// The same for 16 rows.
+__device__ __forceinline__ u32 row_step(i32 k) { return (k * 2 * kGroupBytes) >> 4; }
+// Two elements of the problem's type in a register.
+__device__ __forceinline__ u32 pack_elements(float low, float high) { return cvt_rn_bf16x2_f32(high, low); }
+// Word j of lane i of a quad goes to word i of lane j.
+__device__ __forceinline__ void transpose_in_quad(u32 (&words)[4]) {
+  const bool odd = lane_index() & 1, high = lane_index() & 2;
+  const u32 a = shfl_sync_bfly_b32<1>(odd ? words[0] : words[1]), b = shfl_sync_bfly_b32<1>(odd ? words[2] : words[3]);
+  if (odd) {
+    words[0] = a;
+    words[2] = b;
+  } else {
+    words[1] = a;
+    words[3] = b;
+  }
+  const u32 c = shfl_sync_bfly_b32<2>(high ? words[0] : words[2]), d = shfl_sync_bfly_b32<2>(high ? words[1] : words[3]);
+  if (high) {
+    words[0] = c;
+    words[1] = d;
+  } else {
+    words[2] = c;
+    words[3] = d;
+  }
+}
+// The last key that a query attends to; below 0 if it attends to none. Does not fall from one row to the next.
+__device__ __forceinline__ i32 last_key(const Arguments& args, i32 row) {
+  const i64 diagonal = static_cast<i64>(row) + args.mask_offset;  // may leave 32 bits
+  const i64 last = args.seq_kv - 1;
+  return static_cast<i32>(diagonal < -1 ? -1 : diagonal < last ? diagonal : last);
+}
+
+struct TileIndex {
+  i32 tile, batch_head;
+};
+// Consecutive CTAs take the same tile of every head, the last tile first: under a causal mask the longest of all heads first.
+__device__ __forceinline__ TileIndex tile_index(const Arguments& args, u32 cta) {
+  const u32 heads = args.batch * args.heads_q;
+  return {static_cast<i32>(args.query_tiles - 1 - cta / heads), static_cast<i32>(cta % heads)};
+}
+
+struct QueryTile {
+  i32 batch, head, head_kv;
+  i32 first_row, rows;  // rows that exist
+  i32 blocks;           // of keys that any of its rows attends to
+
+  __device__ __forceinline__ QueryTile(const Arguments& args, i32 number) {
+    const TileIndex index = tile_index(args, number);
+    batch = index.batch_head / args.heads_q;
+    head = index.batch_head - batch * args.heads_q;
+    head_kv = head / args.group_size;
+    // Of a pair of tiles each CTA takes one, and walks the blocks of both. The second may have no rows.
+    const i32 first = index.tile * kCluster * kBlockQ, all = args.seq_q - first;
+    const i32 before = static_cast<i32>(cluster_cta_rank()) * kBlockQ;
+    first_row = first + before;
+    rows = kWholeTiles || all - before > kBlockQ ? kBlockQ : all - before;
+    blocks = blocks_of(args, first + (kWholeTiles || all > kCluster * kBlockQ ? kCluster * kBlockQ : all) - 1);
+  }
+  // Blocks of keys up to the last one that a row attends to, and those of them that it attends to as a whole.
+  __device__ __forceinline__ static i32 blocks_of(const Arguments& args, i32 row) { return (last_key(args, row) + kBlockKv) / kBlockKv; }
+  __device__ __forceinline__ static i32 whole_blocks_of(const Arguments& args, i32 row) { return (last_key(args, row) + 1 - kAnchorKeys) / kBlockKv; }
+};
+
+// Where the barriers lie: full ones complete when TMA has filled a buffer, empty ones when every consumer warp has left it.
+struct Barriers {
+  u32 base;
+  __device__ __forceinline__ u32 q_full(i32 stage) const { return base + 8 * stage; }
+  __device__ __forceinline__ u32 q_empty(i32 stage) const { return base + 8 * (kQStages + stage); }
+  __device__ __forceinline__ u32 k_full(i32 stage) const { return base + 8 * (2 * kQStages + stage); }
+  __device__ __forceinline__ u32 k_empty(i32 stage) const { return base + 8 * (2 * kQStages + kStages + stage); }
+  __device__ __forceinline__ u32 v_full(i32 stage) const { return base + 8 * (2 * kQStages + 2 * kStages + stage); }
+  __device__ __forceinline__ u32 v_empty(i32 stage) const { return base + 8 * (2 * kQStages + 2 * kStages + kVStages + stage); }
+  // Where the producers of the cluster meet, and where the first one's choice of a tile reaches the others.
+  __device__ __forceinline__ u32 meeting(i32 i) const { return base + 8 * (2 * kQStages + 2 * kStages + 2 * kVStages + i); }
+  __device__ __forceinline__ u32 passing() const { return meeting(2); }
+  __device__ __forceinline__ u32 tile_of(i32 q_stage) const { return meeting(3) + 4 * q_stage; }
+  __device__ __forceinline__ u32 passed_tile() const { return tile_of(kQStages); }
+
+  __device__ __forceinline__ void init() const {
+    constexpr u32 kConsumerWarps = 4 * kConsumers;
+    for (i32 i = 0; i < kQStages; ++i) {
+      mbarrier_init(q_full(i), 1);
+      mbarrier_init(q_empty(i), kConsumerWarps);
+    }
+    for (i32 i = 0; i < kStages; ++i) {
+      mbarrier_init(k_full(i), 1);
+      mbarrier_init(k_empty(i), kConsumerWarps);
+    }
+    for (i32 i = 0; i < kVStages; ++i) {
+      mbarrier_init(v_full(i), 1);
+      mbarrier_init(v_empty(i), kConsumerWarps);
+    }
+    for (i32 i = 0; i < 2; ++i) mbarrier_init(meeting(i), kCluster - 1);
+    mbarrier_init(passing(), 1);
+    fence_mbarrier_init();
+  }
+};
+
+// A place in a ring of kCount buffers that producer and consumers walk in step, and the parity of its round: a buffer is full when the phase
+// of that parity of its full barrier has completed, and free for the round when that of the other parity of its empty barrier has.
+template <i32 kCount>
+struct PipelineSlot {
+  i32 stage = 0;
+  u32 parity = 0;
+
+  __device__ __forceinline__ void advance() {
+    if (++stage == kCount) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+// Persistent CTAs take the next tile when they need one; the producer tells the consumers with the tile's queries.
+struct ProducerTiles {
+  u32 parity = 0;
+
+  // The first CTA of a cluster takes one for all its rows and passes it on when the one before has been read: its own barrier says so, that
+  // of the other that the tile has come.
+  __device__ __forceinline__ i32 next(const Arguments& args, const Barriers& barriers) {
+    i32 tile;
+    if (cluster_cta_rank() == 0) {
+      tile = static_cast<i32>(atom_global_add_u32(args.tile_counter, 1));
+      if (tile >= args.tiles) tile = -1;
+      mbarrier_wait_parity(barriers.passing(), parity ^ 1);
+      st_async_cluster_b32(barriers.passed_tile(), static_cast<u32>(tile), barriers.passing(), 1);
+    } else {
+      mbarrier_arrive_expect_tx(barriers.passing(), 4);
+      mbarrier_wait_parity(barriers.passing(), parity);
+      tile = static_cast<i32>(ld_shared_b32(barriers.passed_tile()));
+      mbarrier_arrive_cluster(barriers.passing(), 0);
+    }
+    parity ^= 1;
+    return tile;
+  }
+  // Before the arrival on q_full that the consumers wait for.
+  __device__ __forceinline__ void publish(i32 tile, const Barriers& barriers, PipelineSlot<kQStages> q) {
+    st_shared_b32(barriers.tile_of(q.stage), static_cast<u32>(tile));
+    if (tile < 0) mbarrier_arrive(barriers.q_full(q.stage));
+  }
+};
+
+struct ConsumerTiles {
+  __device__ __forceinline__ i32 next(const Arguments&, const Barriers& barriers, PipelineSlot<kQStages> q) {
+    mbarrier_wait_parity(barriers.q_full(q.stage), q.parity);
+    return static_cast<i32>(ld_shared_b32(barriers.tile_of(q.stage)));
+  }
+};
+// Copies a tile panel by panel; all of it completes on `full`.
+template <u32 kPanelStride>
+__device__ __forceinline__ void load_tile(u32 to, const TensorMap& map, u32 full, i32 head, i32 row, i32 batch) {
+  mbarrier_arrive_expect_tx(full, kPanels * kPanelStride);
+#pragma unroll
+  for (i32 panel = 0; panel < kPanels; ++panel)
+    cp_async_bulk_tensor_4d_load(to + panel * kPanelStride, map, full, panel * kPanelColumns, head, row, batch);
+}
+// Each CTA of a cluster loads a part of the rows of every tile of K and V and sends it to all of them, to the same place. The full barrier of
+// each counts the bytes of all parts. A buffer must be free in every CTA: consumers arrive at the empty barrier of their own, and before each
+// load the producers meet, so that one thread sends one arrival to another SM for a tile. All CTAs load the same tiles in the same order,
+// hence none is more than a meeting ahead: two barriers in turns are enough.
+struct KvLoads {
+  static constexpr i32 kRows = kBlockKv / kCluster;
+  static constexpr u16 kAllCtas = (1 << kCluster) - 1;
+  static_assert(kCluster == 2 && kRows % 8 == 0);  // the swizzle's pattern repeats every 8 rows
+  Barriers barriers;
+  u32 meetings = 0;
+
+  // Into a buffer that this CTA's consumers have left.
+  __device__ __forceinline__ void load(u32 to, const TensorMap& map, u32 full, i32 head, i32 row, i32 batch) {
+    const u32 rank = cluster_cta_rank();
+    const u32 meeting = barriers.meeting(meetings % 2);
+    mbarrier_arrive_cluster(meeting, rank ^ 1);
+    mbarrier_wait_parity(meeting, meetings / 2);
+    ++meetings;
+    mbarrier_arrive_expect_tx(full, kKvTileBytes);
+#pragma unroll
+    for (i32 panel = 0; panel < kPanels; ++panel)
+      cp_async_bulk_tensor_4d_load_multicast(to + panel * kKvPanelStride + rank * kRows * kPanelBytes, map, full, kAllCtas, panel * kPanelColumns,
+                                             head, row + static_cast<i32>(rank) * kRows, batch);
+  }
+};
+// Copies Q, K and V of the CTA's tiles, in the order in which the consumers want them: K before Q, whose buffer is free later.
+__device__ __forceinline__ void produce(const Arguments& args, const Barriers& barriers, u32 shared) {
+  PipelineSlot<kQStages> q;
+  PipelineSlot<kStages> k;
+  PipelineSlot<kVStages> v;
+  ProducerTiles tiles;
+  KvLoads loads{barriers};
+  const auto load_k = [&](const QueryTile& tile, i32 block) {
+    mbarrier_wait_parity(barriers.k_empty(k.stage), k.parity ^ 1);
+    loads.load(shared + kKOffset + k.stage * kKvTileBytes, args.k_map, barriers.k_full(k.stage), tile.head_kv, block * kBlockKv, tile.batch);
+    k.advance();
+  };
+  const auto load_v = [&](const QueryTile& tile, i32 block) {
+    mbarrier_wait_parity(barriers.v_empty(v.stage), v.parity ^ 1);
+    loads.load(shared + kVOffset + v.stage * kKvTileBytes, args.v_map, barriers.v_full(v.stage), tile.head_kv, block * kBlockKv, tile.batch);
+    v.advance();
+  };
+  i32 number;
+  while ((number = tiles.next(args, barriers)) >= 0) {
+    const QueryTile tile(args, number);
+    i32 block = tile.blocks - 1;
+    if (block >= 0) load_k(tile, block);
+    mbarrier_wait_parity(barriers.q_empty(q.stage), q.parity ^ 1);
+    tiles.publish(number, barriers, q);
+    load_tile<kQPanelStride>(shared + kQOffset + q.stage * kQTileBytes, args.q_map, barriers.q_full(q.stage), tile.head, tile.first_row, tile.batch);
+    q.advance();
+    for (; block > 0; --block) {
+      load_k(tile, block - 1);
+      load_v(tile, block);
+    }
+    if (block == 0) load_v(tile, 0);
+  }
+  mbarrier_wait_parity(barriers.q_empty(q.stage), q.parity ^ 1);
+  tiles.publish(-1, barriers, q);
+}
+// Online softmax of a warpgroup's rows; a thread holds two, 8 apart, and shares each with the other lanes of its quad. P = exp2(c s - c m) with
+// the row's reference m. What O must be multiplied by when m moves is kept until the product that is under way has landed.
+struct OnlineSoftmax {
+  float scale_log2;  // c
+  float row_max[2];  // m; -inf only while a row has seen no key
+  float row_sum[2];  // this thread's share
+  float scale[2];    // of O, if must_scale
+  bool must_scale;
+
+  // P in place of S, and this thread's sums of it.
+  template <bool kMasked>
+  __device__ __forceinline__ void exponentiate(ScoreFragments& s, float (&sum)[2]) const {
+    float negative_max[2], sums[4] = {};  // two sums of a row: shorter chains
+#pragma unroll
+    for (i32 half = 0; half < 2; ++half) negative_max[half] = -finite_reference<kMasked>(row_max[half]) * scale_log2;
+#pragma unroll
+    for (i32 i = 0; i < kBlockKv / 2; ++i) {
+      const i32 half = i / 2 % 2;
+      s[i] = ex2_approx_ftz_f32(fma_rn_f32(s[i], scale_log2, negative_max[half]));
+      sums[half + 2 * (i % 2)] += s[i];
+    }
+    sum[0] = sums[0] + sums[2];
+    sum[1] = sums[1] + sums[3];
+  }
+
+  // Of the scores of each row, over the quad.
+  __device__ __forceinline__ static void largest_scores(const ScoreFragments& s, float (&largest)[2]) {
+    float m[4] = {s[0], s[2], s[1], s[3]};
+#pragma unroll
+    for (i32 i = 4; i < kBlockKv / 2; ++i) m[i / 2 % 2 + 2 * (i % 2)] = max_f32(m[i / 2 % 2 + 2 * (i % 2)], s[i]);
+#pragma unroll
+    for (i32 half = 0; half < 2; ++half) {
+      largest[half] = max_f32(m[half], m[half + 2]);
+      largest[half] = max_f32(largest[half], shfl_sync_bfly_f32<1>(largest[half]));
+      largest[half] = max_f32(largest[half], shfl_sync_bfly_f32<2>(largest[half]));
+    }
+  }
+
+  // References become at least `to`; sums follow, and O is to.
+  template <bool kMasked>
+  __device__ __forceinline__ void raise_reference(const float (&to)[2]) {
+#pragma unroll
+    for (i32 half = 0; half < 2; ++half) {
+      const float old = row_max[half];
+      row_max[half] = max_f32(old, to[half]);
+      scale[half] = ex2_approx_ftz_f32((old - finite_reference<kMasked>(row_max[half])) * scale_log2);
+      row_sum[half] *= scale[half];
+    }
+    must_scale = true;
+  }
+
+  __device__ __forceinline__ void rescale(OutputFragments& o) const {
+    if (!must_scale) return;
+#pragma unroll
+    for (i32 i = 0; i < kHeadDim / 2; ++i) o[i] *= scale[i / 2 % 2];
+  }
+
+  // A row that has seen no key yet has only scores of -inf: any finite reference makes their P zero.
+  template <bool kMasked>
+  __device__ __forceinline__ static float finite_reference(float m) {
+    return kMasked && m == negative_infinity() ? 0 : m;
+  }
+};
+// Scores of an unmasked block of keys for a warp's rows, from device memory: where those that wgmma computed have been overwritten. Keeps
+// nothing alive in its loops, for a rare path must not cost the common one registers.
+struct ScoreSource {
+  const Arguments& args;
+  i32 tile_number;
+  i32 row, block;  // this thread's first row, in the sequence
+
+  __device__ __forceinline__ void load(ScoreFragments& s) const {
+    const QueryTile tile(args, computed_anew(tile_number));
+    if (lane_index() == 0) atom_global_add_u32(args.recomputed_blocks, 1);
+#pragma unroll 1
+    for (i32 i = 0; i < kBlockKv / 2; ++i) {
+      const i32 query = row + i / 2 % 2 * 8, key = block * kBlockKv + i / 4 * 8 + static_cast<i32>(lane_index() % 4 * 2) + i % 2;
+      const i32 last = args.seq_q - 1;
+      const char* q = static_cast<const char*>(args.q) +
+                      2 * (tile.batch * args.q_stride_batch + tile.head * args.q_stride_head + (query < last ? query : last) * args.q_stride_row);
+      const char* k =
+          static_cast<const char*>(args.k) + 2 * (tile.batch * args.k_stride_batch + tile.head_kv * args.k_stride_head + key * args.k_stride_row);
+      double score = 0;
+#pragma unroll 1
+      for (i32 e = 0; e < kHeadDim; ++e)
+        score = fma_rn_f64(cvt_f64_bf16(ld_global_b16(q + 2 * e)), cvt_f64_bf16(ld_global_b16(k + 2 * e)), score);
+#pragma unroll
+      for (i32 e = 0; e < kBlockKv / 2; ++e)
+        if (e == i) s[e] = static_cast<float>(score);
+    }
+  }
+};
+// Unmasked blocks take no maximum: P in bf16 has the exponents of fp32, so any reference serves from which neither P nor its sums overflow. A
+// row's reference begins as its largest score of the masked blocks, of which it has seen at least one key; it is raised after a block whose
+// sums pass kHighSum. A block that leaps beyond kLeap before that is computed anew with its maximum: rare, slow, exact.
+struct Softmax : OnlineSoftmax {
+  static constexpr float kHighSum = 65536, kLeap = 0x1p100f;
+  float block_sum[2];  // of the last block, this thread's share
+  bool high;           // whether one of the warp passed kHighSum
+  bool raised;         // whether `scale` is due with the next block
+
+  template <bool kMasked>
+  __device__ __forceinline__ void first(ScoreFragments& s) {
+    raised = false;
+    largest_scores(s, row_max);
+    exponentiate<kMasked>(s, block_sum);
+    row_sum[0] = block_sum[0];
+    row_sum[1] = block_sum[1];
+    high = false;
+  }
+
+  template <bool kMasked>
+  __device__ __forceinline__ void update(ScoreFragments& s, const ScoreSource& source) {
+    must_scale = raised;
+    raised = false;
+    if (kMasked) {
+      float largest[2];
+      largest_scores(s, largest);
+      if (vote_sync_any(largest[0] > row_max[0] || largest[1] > row_max[1])) raise_reference<true>(largest);
+    }
+    exponentiate<kMasked>(s, block_sum);
+    high = vote_sync_any(block_sum[0] > kHighSum || block_sum[1] > kHighSum);
+    // NaN is no leap that a maximum could mend, but it must not pass for a small sum either.
+    if (!kMasked && high && vote_sync_any(!(block_sum[0] < kLeap) || !(block_sum[1] < kLeap))) recompute(s, source);
+    row_sum[0] += block_sum[0];
+    row_sum[1] += block_sum[1];
+  }
+
+  // After a block that others follow, when O has been rescaled: references for those.
+  __device__ __forceinline__ void follow() {
+    if (!high) return;
+    high = false;
+#pragma unroll
+    for (i32 half = 0; half < 2; ++half) {
+      float largest = max_f32(block_sum[half], 1);
+      largest = max_f32(largest, shfl_sync_bfly_f32<1>(largest));
+      const float powers = lg2_approx_ftz_f32(max_f32(largest, shfl_sync_bfly_f32<2>(largest)));
+      row_max[half] += powers / scale_log2;
+      scale[half] = ex2_approx_ftz_f32(-powers);
+      row_sum[half] *= scale[half];
+    }
+    raised = true;
+  }
+
+ private:
+  __device__ __forceinline__ void recompute(ScoreFragments& s, const ScoreSource& source) {
+    source.load(s);
+    float largest[2], earlier[2] = {1, 1};
+    if (must_scale) {
+      earlier[0] = scale[0];
+      earlier[1] = scale[1];
+    }
+    largest_scores(s, largest);
+    raise_reference<true>(largest);
+    scale[0] *= earlier[0];
+    scale[1] *= earlier[1];
+    exponentiate<true>(s, block_sum);
+    high = false;
+  }
+};
+// Q as the A operand of Q Kᵀ: read from shared memory at each step.
+struct QueryOperand {
+  u32 place;
+  __device__ __forceinline__ void load(u32 tile) { place = tile_place(tile, kQPanelStride); }
+  template <bool kAccumulate>
+  __device__ __forceinline__ void multiply(ScoreFragments& s, i32 step, u64 keys) const {
+    wgmma_ss<kAccumulate, false>(s, matrix_descriptor(place + column_step(step, kQPanelStride)), keys);
+  }
+};
+// The part of a warpgroup in a tile: 64 rows, and the blocks of keys that they attend to.
+struct RowsOfWarpgroup {
+  i32 first_row;     // in the sequence, of this thread's first row
+  i32 blocks;        // [0, whole_blocks) without a mask, [whole_blocks, blocks) with one
+  i32 whole_blocks;
+  i32 unused_blocks;  // of the tile, beyond this warpgroup's
+
+  __device__ __forceinline__ RowsOfWarpgroup(const Arguments& args, const QueryTile& tile, i32 consumer) {
+    const i32 first = 64 * consumer, last = (kWholeTiles || tile.rows > first + 64 ? first + 64 : tile.rows) - 1;
+    first_row = tile.first_row + first + static_cast<i32>(warp_index() % 4 * 16 + lane_index() / 4);
+    blocks = first < tile.rows ? QueryTile::blocks_of(args, tile.first_row + last) : 0;
+    whole_blocks = QueryTile::whole_blocks_of(args, tile.first_row + first);
+    unused_blocks = tile.blocks - blocks;
+  }
+};
+
+// Scores of keys beyond the last one of their row become -inf. row: this thread's first, in the sequence.
+__device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& args, i32 row, i32 block) {
+  const i32 first_key = block * kBlockKv + static_cast<i32>(lane_index() % 4 * 2);
+#pragma unroll
+  for (i32 half = 0; half < 2; ++half) {
+    const i32 keys = last_key(args, row + 8 * half) - first_key;  // the last visible one, seen from first_key
+#pragma unroll
+    for (i32 n = 0; n < kBlockKv / 8; ++n) {
+#pragma unroll
+      for (i32 e = 0; e < 2; ++e)
+        if (8 * n + e > keys) s[4 * n + 2 * half + e] = negative_infinity();
+    }
+  }
+}
+
+__device__ __forceinline__ void pack_scores(const ScoreFragments& s, ProbabilityFragments& p) {
+#pragma unroll
+  for (i32 i = 0; i < kBlockKv / 4; ++i) p[i] = pack_elements(s[2 * i], s[2 * i + 1]);
+}
+
+// Where a warpgroup stands in the rings, and its products.
+struct Consumer {
+  Barriers barriers;
+  u32 shared;
+  i32 index;  // of the warpgroup among the consumers
+  PipelineSlot<kQStages> q;
+  PipelineSlot<kStages> k;
+  PipelineSlot<kVStages> v;
+  QueryOperand query;
+
+  __device__ __forceinline__ void wait_q() const { mbarrier_wait_parity(barriers.q_full(q.stage), q.parity); }
+  __device__ __forceinline__ void wait_k() const { mbarrier_wait_parity(barriers.k_full(k.stage), k.parity); }
+  __device__ __forceinline__ void wait_v() const { mbarrier_wait_parity(barriers.v_full(v.stage), v.parity); }
+  __device__ __forceinline__ void release_q() {
+    if (lane_index() == 0) mbarrier_arrive(barriers.q_empty(q.stage));
+    q.advance();
+  }
+  __device__ __forceinline__ void release_k() {
+    if (lane_index() == 0) mbarrier_arrive(barriers.k_empty(k.stage));
+    k.advance();
+  }
+  __device__ __forceinline__ void release_v() {
+    if (lane_index() == 0) mbarrier_arrive(barriers.v_empty(v.stage));
+    v.advance();
+  }
+
+  // Turns: named barrier 1 + i is warpgroup i's permission, which its predecessor gives.
+  __device__ __forceinline__ void wait_turn() const {
+    if (kTakeTurns) bar_sync_named(1 + index, 2 * kWarpgroup);
+  }
+  __device__ __forceinline__ void pass_turn() const {
+    if (kTakeTurns) bar_arrive_named(1 + (index + 1 == kConsumers ? 0 : index + 1), 2 * kWarpgroup);
+  }
+
+  __device__ __forceinline__ void load_query() { query.load(shared + kQOffset + q.stage * kQTileBytes + index * 64 * kPanelBytes); }
+  // S = Q Kᵀ
+  __device__ __forceinline__ void issue_qk(ScoreFragments& s) const {
+    const u32 keys = tile_place(shared + kKOffset + k.stage * kKvTileBytes, kKvPanelStride);
+    wgmma_fence();
+    query.multiply<false>(s, 0, matrix_descriptor(keys));
+#pragma unroll
+    for (i32 step = 1; step < kDimSteps; ++step) query.multiply<true>(s, step, matrix_descriptor(keys + column_step(step, kKvPanelStride)));
+    wgmma_commit_group();
+  }
+  // O += P V
+  __device__ __forceinline__ void issue_pv(OutputFragments& o, const ProbabilityFragments& p) const {
+    const u32 values = tile_place(shared + kVOffset + v.stage * kKvTileBytes, kKvPanelStride);
+    wgmma_fence();
+#pragma unroll
+    for (i32 step = 0; step < kKeySteps; ++step) wgmma_rs<true, true>(o, p, step, matrix_descriptor(values + row_step(step)));
+    wgmma_commit_group();
+  }
+};
+
+// Blocks that other warpgroups need and this one does not: it waits for them only to give them back, and lets its turns pass. A buffer is
+// given back when every lane has seen it full: where no product holds the warp together, that is said.
+__device__ __forceinline__ void skip_key(Consumer& consumer) {
+  consumer.wait_k();
+  bar_warp_sync();
+  consumer.release_k();
+  consumer.wait_turn();
+  consumer.pass_turn();
+}
+__device__ __forceinline__ void skip_value(Consumer& consumer) {
+  consumer.wait_v();
+  bar_warp_sync();
+  consumer.release_v();
+}
+__device__ __forceinline__ void skip_keys(Consumer& consumer, i32 count) {
+  for (i32 i = 0; i < count; ++i) skip_key(consumer);
+}
+__device__ __forceinline__ void skip_values(Consumer& consumer, i32 count) {
+  for (i32 i = 0; i < count; ++i) skip_value(consumer);
+}
+__device__ __forceinline__ void skip_blocks(Consumer& consumer, i32 count) {
+  for (i32 i = 0; i < count; ++i) {
+    skip_key(consumer);
+    skip_value(consumer);
+  }
+}
+
+__device__ __forceinline__ void clear(OutputFragments& o) {
+#pragma unroll
+  for (i32 i = 0; i < kHeadDim / 2; ++i) o[i] = 0;
+}
+
+// O / l and LSE of this thread's two rows. row: the first of them, in the sequence. Words of four fragments are exchanged in a quad, so that
+// each lane stores 16 bytes of a row.
+__device__ __forceinline__ void store_rows(const Arguments& args, const QueryTile& tile, i32 row, OutputFragments& o, Softmax& softmax) {
+  constexpr float kLn2 = 0.693147180559945309f;
+  const u32 quad = lane_index() % 4;
+#pragma unroll
+  for (i32 half = 0; half < 2; ++half) {
+    float sum = softmax.row_sum[half];
+    sum += shfl_sync_bfly_f32<1>(sum);
+    sum += shfl_sync_bfly_f32<2>(sum);
+    const float inverse = sum != 0 ? rcp_approx_ftz_f32(sum) : 0;  // a row that has seen no key keeps its zeros; a NaN stays one
+    const i32 i = row + 8 * half;
+    const bool exists = kWholeTiles || i < tile.first_row + tile.rows;
+    if (args.lse != nullptr && quad == 0 && exists) {
+      const float lse = sum != 0 ? fma_rn_f32(softmax.row_max[half], args.softmax_scale, lg2_approx_ftz_f32(sum) * kLn2) : negative_infinity();
+      st_global_f32(args.lse + (static_cast<i64>(tile.batch) * args.heads_q + tile.head) * args.seq_q + i, lse);
+    }
+    char* const to = static_cast<char*>(args.o) + 2 * (tile.batch * args.o_stride_batch + tile.head * args.o_stride_head + i * args.o_stride_row);
+#pragma unroll
+    for (i32 group = 0; group < kHeadDim / 32; ++group) {
+      u32 words[4];
+#pragma unroll
+      for (i32 n = 0; n < 4; ++n)
+        words[n] = pack_elements(o[16 * group + 4 * n + 2 * half] * inverse, o[16 * group + 4 * n + 2 * half + 1] * inverse);
+      transpose_in_quad(words);
+      if (exists) st_global_v4_b32(to + 64 * group + 16 * quad, {words[0], words[1], words[2], words[3]});
+    }
+#pragma unroll
+    for (i32 n = kHeadDim / 32 * 4; n < kHeadDim / 8; ++n)
+      if (exists) st_global_b32(to + 16 * n + 4 * quad, pack_elements(o[4 * n + 2 * half] * inverse, o[4 * n + 2 * half + 1] * inverse));
+  }
+}
+// S of a block of keys is issued with P V of the block before it: the softmax of the one runs beside the product of the other.
+struct Walk {
+  const Arguments& args;
+  Consumer consumer;
+  Softmax softmax;
+  ScoreFragments s;
+  ProbabilityFragments p;
+  OutputFragments o;
+
+  // The tile's first block, walked to: there is no product to run beside it.
+  template <bool kMasked>
+  __device__ __forceinline__ void begin(i32 tile_number, i32 row, i32 block) {
+    consumer.wait_k();
+    consumer.wait_turn();
+    consumer.issue_qk(s);
+    consumer.pass_turn();
+    wgmma_wait_group<0>();
+    wgmma_landed(s);
+    consumer.release_k();
+    softmax_of<true, kMasked>(tile_number, row, block);
+    pack_scores(s, p);
+  }
+  template <bool kMasked>
+  __device__ __forceinline__ void step(i32 tile_number, i32 row, i32 block) {
+    consumer.wait_k();
+    consumer.wait_turn();
+    consumer.issue_qk(s);
+    consumer.wait_v();
+    consumer.issue_pv(o, p);
+    consumer.pass_turn();
+    wgmma_wait_group<1>();
+    wgmma_landed(s);
+    consumer.release_k();
+    softmax_of<false, kMasked>(tile_number, row, block);
+    wgmma_wait_group<0>();
+    wgmma_landed(o);
+    consumer.release_v();
+    pack_scores(s, p);
+    softmax.rescale(o);
+    if (block > 0) softmax.follow();
+  }
+  // The first block of a tile beside the last product of the tile before it, whose O is whole afterwards, with its maxima and sums in
+  // `earlier`.
+  template <bool kMasked>
+  __device__ __forceinline__ void join(i32 tile_number, i32 row, i32 block, Softmax& earlier) {
+    consumer.wait_k();
+    consumer.wait_turn();
+    consumer.issue_qk(s);
+    consumer.wait_v();
+    consumer.issue_pv(o, p);
+    consumer.pass_turn();
+    wgmma_wait_group<1>();
+    wgmma_landed(s);
+    consumer.release_k();
+    earlier = softmax;
+    softmax_of<true, kMasked>(tile_number, row, block);
+    wgmma_wait_group<0>();
+    wgmma_landed(o);
+    consumer.release_v();
+    pack_scores(s, p);
+  }
+  // The product of the tile's last block.
+  __device__ __forceinline__ void end() {
+    consumer.wait_v();
+    consumer.issue_pv(o, p);
+    wgmma_wait_group<0>();
+    wgmma_landed(o);
+    consumer.release_v();
+  }
+
+ private:
+  template <bool kFirst, bool kMasked>
+  __device__ __forceinline__ void softmax_of(i32 tile_number, i32 row, i32 block) {
+    if (kMasked) mask_scores(s, args, row, block);
+    if (kFirst)
+      softmax.first<kMasked>(s);
+    else
+      softmax.update<kMasked>(s, {args, tile_number, row, block});
+  }
+};
+// What a consumer warpgroup does with each tile: the blocks of keys from the last one down, masked ones first.
+__device__ __forceinline__ void consume(const Arguments& args, const Barriers& barriers, u32 shared, i32 index) {
+  Walk walk{args, {barriers, shared, index}, {{args.softmax_scale_log2}}};
+  Consumer& consumer = walk.consumer;
+  ConsumerTiles tiles;
+  if (index == kConsumers - 1) consumer.pass_turn();
+  for (i32 number; (number = tiles.next(args, barriers, consumer.q)) >= 0;) {
+    const QueryTile tile(args, number);
+    const RowsOfWarpgroup rows(args, tile, index);
+    consumer.wait_q();
+    consumer.load_query();
+    skip_blocks(consumer, rows.unused_blocks);
+    clear(walk.o);
+    if (rows.blocks > 0) {
+      i32 block = rows.blocks - 1;
+      walk.begin<kPartialBlocks>(number, rows.first_row, block--);
+      if (kPartialBlocks)
+        for (; block >= rows.whole_blocks; --block) walk.step<true>(number, rows.first_row, block);
+      for (; block >= 0; --block) walk.step<false>(number, rows.first_row, block);
+      walk.end();
+    } else {
+      walk.softmax.row_sum[0] = walk.softmax.row_sum[1] = 0;
+      bar_warp_sync();
+    }
+    consumer.release_q();
+    store_rows(args, QueryTile(args, computed_anew(number)), rows.first_row, walk.o, walk.softmax);
+  }
+  if (index == 0) consumer.wait_turn();
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forward(const __grid_constant__ Arguments args) {
+  const u32 shared = shared_base();
+  const Barriers barriers{shared + kBarrierOffset};
+  const u32 warp = warp_index();
+  if (thread_index() == 0) barriers.init();
+  barrier_cluster_sync();
+  if (warp < 4) {
+    if (kProducerRegisters != 0) setmaxnreg_dec<kProducerRegisters>();
+    if (thread_index() == 0) produce(args, barriers, shared);
+  } else {
+    if (kConsumerRegisters != 0) setmaxnreg_inc<kConsumerRegisters>();
+    consume(args, barriers, shared, static_cast<i32>(warp / 4 - 1));
+  }
+  // What a CTA's producer has under way may be for another one.
+  bar_warp_sync();
+  barrier_cluster_sync();
+}
+static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
