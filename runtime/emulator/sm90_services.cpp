@@ -385,6 +385,7 @@ void CtaGroup::store_async(const char* name, std::uint32_t to, std::uint32_t x, 
 
 bool CtaGroup::mbarrier_wait(const char* name, std::uint32_t address, std::uint32_t parity, bool block_until_done) {
   Cta& cta = *current_->warp->cta;
+  if (parity > 1) fail(fmt::format("{}: the parity {} is neither 0 nor 1", name, parity));
   Mbarrier& barrier = find_mbarrier(name, cta, address, false);
   Sm90Lane& lane = sm90_lane();
   for (bool yielded = false; !completed(barrier, parity);) {
