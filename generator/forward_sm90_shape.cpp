@@ -30,12 +30,18 @@ ForwardSm90Shape forward_sm90_shape(const AttentionProblem& problem, const Kerne
   shape.k_offset = round_up(static_cast<std::size_t>(config.q_stages) * shape.q_tile_bytes, kTileAlignment);
   const std::size_t ring_bytes = static_cast<std::size_t>(config.stages) * shape.kv_tile_bytes;
   shape.v_offset = round_up(shape.k_offset + ring_bytes, kTileAlignment);
-  shape.barrier_offset = round_up(shape.v_offset + ring_bytes, 8);
+  shape.p_offset = round_up(shape.v_offset + ring_bytes, kTileAlignment);
+  if (config.p_in_shared) {
+    shape.p_panels = (config.block_kv + shape.panel_columns - 1) / shape.panel_columns;
+    shape.p_bytes = 2 * static_cast<std::size_t>(config.block_q * shape.p_panels * shape.panel_columns);
+  }
+  shape.barrier_offset = config.p_in_shared ? shape.p_offset + shape.p_bytes : round_up(shape.v_offset + ring_bytes, 8);
   // Full and empty barriers of Q, K and V, and the number of each tile of Q.
   shape.shared_bytes = shape.barrier_offset +
                        static_cast<std::size_t>(8 * (2 * config.q_stages + 4 * config.stages) + 4 * config.q_stages);
 
-  shape.accumulator_registers = d / 2 + config.block_kv / 2 + config.block_kv / 4;
+  shape.accumulator_registers = d / 2 + config.block_kv / 2;
+  if (!config.p_in_shared) shape.accumulator_registers += config.block_kv / 4;
   if (config.q_in_registers) shape.accumulator_registers += (d + 15) / 16 * 4;
   shape.launch_registers = register_limit(shape.threads, config.ctas_per_sm, device) / 8 * 8;
   // A single consumer with an SM to itself has all that a thread can have. Otherwise the producer gives up most of its

@@ -21,6 +21,7 @@ struct Reference {
   bool without_maximum;
 };
 constexpr Reference kReferences[] = {{0, false}, {8, false}, {0, true}};
+constexpr int kEmulatedExponentials[] = {0, 2, 8};
 constexpr Placement kPlacements[] = {Placement::packed, Placement::padded, Placement::reversed};
 
 enum Factor {
@@ -47,6 +48,8 @@ enum Factor {
   kTurns,
   kOverlap,
   kPersistence,
+  kExponentials,
+  kProbabilityPlace,
   kFactors
 };
 enum MaskChoice { kNone, kBottomRight, kTopLeft, kBelow, kMasks };  // kBelow: some first queries see no key
@@ -62,12 +65,14 @@ std::vector<int> factor_sizes(KernelFamily family) {
   sizes[kBlockKvFactor] = std::size(kBlockKv);
   sizes[kStages] = sizes[kTileOrder] = 4;
   if (family == KernelFamily::sm80) {
-    sizes[kQStages] = sizes[kTurns] = sizes[kOverlap] = sizes[kPersistence] = 1;
+    sizes[kQStages] = sizes[kTurns] = sizes[kOverlap] = sizes[kPersistence] = sizes[kExponentials] =
+        sizes[kProbabilityPlace] = 1;
   } else {
     sizes[kAlignment] = 1;  // others are not for TMA, nor are rows from the last to the first
     sizes[kPlacement] = 2;
     sizes[kRowsFactor] = std::size(kConsumers);
     sizes[kReference] = sizes[kTurns] = sizes[kOverlap] = sizes[kPersistence] = 3;
+    sizes[kExponentials] = std::size(kEmulatedExponentials);
   }
   return sizes;
 }
@@ -103,6 +108,8 @@ ForwardCase case_of(const FactorChoice& row, KernelFamily family) {
     config.warpgroup_order = static_cast<WarpgroupOrder>(row[kTurns]);
     config.overlap = static_cast<Overlap>(row[kOverlap]);
     config.persistence = static_cast<Persistence>(row[kPersistence]);
+    config.p_in_shared = row[kProbabilityPlace] == 1;
+    config.emulated_exponentials = kEmulatedExponentials[row[kExponentials]];
   }
   config.block_kv = kBlockKv[row[kBlockKvFactor]];
   config.stages = 1 + row[kStages];
