@@ -34,17 +34,21 @@ constexpr int kMinBlockKvSm90 = 32, kMaxBlockKv = 256;
 constexpr int kStagesSm90[] = {1, 2, 3, 4};
 constexpr int kMaxHeadDimWithQ = 128;  // beyond, fragments of Q leave no registers for anything else
 
+bool has_rare_choice(const KernelConfig& config) {
+  return config.v_stages != 0 || config.cluster != 1 || config.p_in_shared || config.emulated_exponentials != 0 ||
+         config.warpgroup_order == WarpgroupOrder::ping_pong;
+}
+
 bool is_of_reduced_space(const KernelConfig& config, const AttentionProblem& problem) {
   const auto in = [](int value, std::initializer_list<int> values) {
     return std::find(values.begin(), values.end(), value) != values.end();
   };
   if (config.family == KernelFamily::sm90) {
-    const bool tiles = in(config.block_kv, {64, 80, 96, 128, 160, 192}) && in(config.stages, {2, 3});
+    const bool tiles = in(config.block_kv, {48, 64, 80, 96, 112, 128, 176}) && in(config.stages, {2, 3});
+    const bool few_rescalings = problem.dtype == DataType::bf16 ? config.without_maximum : config.rescale_threshold > 0;
     const bool persistent = config.persistence == Persistence::on_demand && config.q_stages == 2;
-    return tiles && (config.overlap == (persistent ? Overlap::across : Overlap::within)) && !config.whole_tiles &&
-           config.ctas_per_sm == 1 && !config.q_in_registers && config.v_stages == 0 && config.cluster == 1 &&
-           (problem.dtype == DataType::bf16 ? config.without_maximum : config.rescale_threshold > 0) &&
-           config.tile_order == tile_orders_sm90(problem).front() &&
+    return tiles && few_rescalings && config.overlap == Overlap::within && !config.whole_tiles &&
+           config.ctas_per_sm == 1 && !has_rare_choice(config) &&
            (persistent || config.persistence == Persistence::none);
   }
   const bool tiles =
@@ -104,47 +108,58 @@ std::vector<Reference> references(const AttentionProblem& problem) {
   return {{0, false}, {8, false}};
 }
 
-// The rarer choices are tried with the commoner ones that win: few rescalings, Q in shared memory.
-bool is_usual(const KernelConfig& config) {
-  return (config.rescale_threshold > 0 || config.without_maximum) && !config.q_in_registers;
-}
+// Choices that win rarely, if ever, each alone: together, and with every value of the commoner ones, they would make
+// the space several times as large.
+constexpr int kMinHeadDimOfCluster = 128;
+constexpr int kMaxHeadDimOfEmulation = 64;  // beyond, the special function unit has time to spare
+constexpr int kEmulatedExponentials[] = {2, 4};
+constexpr int kMinHeadDimOfSharedP = 40, kMaxHeadDimOfSharedP = 128, kMinBlockKvOfSharedP = 112;
 
 // Stages of V: another number than of K only where shared memory does not hold the larger one of both, for then the
 // ring that waits more may have what is left. Without overlap both wait alike.
-std::vector<int> v_stages_choices(const AttentionProblem& problem, const KernelConfig& config,
-                                  const DeviceSpec& device) {
-  std::vector<int> choices = {0};
-  if (!is_usual(config) || config.overlap == Overlap::none || config.ctas_per_sm > 1) return choices;
-  const auto fits = [&](int k_stages, int v_stages) {
-    KernelConfig other = config;
-    other.stages = k_stages;
-    other.v_stages = v_stages;
+void add_stages_of_v(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
+                     std::vector<KernelConfig>* configs) {
+  if (config.overlap == Overlap::none) return;
+  const auto fits = [&](const KernelConfig& other) {
     return forward_sm90_shape(problem, other, device).shared_bytes <=
            static_cast<std::size_t>(device.shared_bytes_per_block);
   };
   for (const int v_stages : {config.stages - 1, config.stages + 1}) {
-    const int larger = std::max(config.stages, v_stages);
-    if (v_stages >= 1 && larger <= kStagesSm90[std::size(kStagesSm90) - 1] && fits(config.stages, v_stages) &&
-        !fits(larger, larger))
-      choices.push_back(v_stages);
+    KernelConfig uneven = config, even = config;
+    uneven.v_stages = v_stages;
+    even.stages = std::max(config.stages, v_stages);
+    if (v_stages >= 1 && even.stages <= kStagesSm90[std::size(kStagesSm90) - 1] && fits(uneven) && !fits(even))
+      configs->push_back(uneven);
   }
-  return choices;
 }
 
-// Clusters, and registers of the producer. Two consumers with wide heads want more from L2 than it gives, and a third
-// one, which would ease that, has no registers for its O. The producer of a cluster that takes several tiles needs more
-// than 24 registers; elsewhere the default leaves the consumers all they can have.
-struct Sharing {
-  int cluster;
-  int producer_registers;
-};
-constexpr int kMinHeadDimOfCluster = 128;
-std::vector<Sharing> sharing_choices(const AttentionProblem& problem, const KernelConfig& config) {
-  if (!is_usual(config) || config.block_q != 128 || problem.head_dim < kMinHeadDimOfCluster ||
-      problem.seq_q <= config.block_q || config.overlap == Overlap::across)
-    return {{1, 0}};
-  if (config.persistence == Persistence::none) return {{1, 0}, {2, 0}};
-  return {{1, 0}, {2, 32}};
+// Two consumers with wide heads want more from L2 than it gives, and a third one, which would ease that, has no
+// registers for its O. The producer of a cluster that takes several tiles needs more than 24 registers.
+void add_cluster(const AttentionProblem& problem, const KernelConfig& config, std::vector<KernelConfig>* configs) {
+  if (config.block_q != 128 || problem.head_dim < kMinHeadDimOfCluster || problem.seq_q <= config.block_q ||
+      config.overlap == Overlap::across)
+    return;
+  KernelConfig& cluster = configs->emplace_back(config);
+  cluster.cluster = 2;
+  if (config.persistence != Persistence::none) cluster.producer_registers = 32;
+}
+
+void add_rarer_configs(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
+                       std::vector<KernelConfig>* configs) {
+  const bool few_rescalings = config.rescale_threshold > 0 || config.without_maximum;
+  if (!few_rescalings || config.ctas_per_sm > 1) return;
+  if (problem.head_dim <= kMaxHeadDimOfEmulation && config.overlap == Overlap::within) {
+    for (const int emulated : kEmulatedExponentials) configs->emplace_back(config).emulated_exponentials = emulated;
+  }
+  if (config.q_in_registers) return;
+  add_stages_of_v(problem, config, device, configs);
+  add_cluster(problem, config, configs);
+  if (config.block_q > 64 && config.overlap == Overlap::none && config.warpgroup_order == WarpgroupOrder::free)
+    configs->emplace_back(config).warpgroup_order = WarpgroupOrder::ping_pong;
+  // It frees registers: for wide steps of three consumers.
+  if (config.block_q == 192 && config.block_kv >= kMinBlockKvOfSharedP && problem.head_dim >= kMinHeadDimOfSharedP &&
+      problem.head_dim <= kMaxHeadDimOfSharedP && config.overlap != Overlap::none)
+    configs->emplace_back(config).p_in_shared = true;
 }
 
 std::vector<KernelConfig> all_sm90_configs(const AttentionProblem& problem, const DeviceSpec& device) {
@@ -177,17 +192,8 @@ std::vector<KernelConfig> all_sm90_configs(const AttentionProblem& problem, cons
                       for (const int ctas : {1, 2}) {
                         if (ctas > 1 && consumers > 1) continue;
                         config.ctas_per_sm = ctas;
-                        for (const int v_stages : v_stages_choices(problem, config, device)) {
-                          config.v_stages = v_stages;
-                          for (const Sharing& sharing : sharing_choices(problem, config)) {
-                            config.cluster = sharing.cluster;
-                            config.producer_registers = sharing.producer_registers;
-                            configs.push_back(config);
-                          }
-                        }
-                        config.v_stages = 0;
-                        config.cluster = 1;
-                        config.producer_registers = 0;
+                        configs.push_back(config);
+                        add_rarer_configs(problem, config, device, &configs);
                       }
                     }
                   }

@@ -27,6 +27,7 @@ constexpr double kL2BytesPerClock = 34;                                         
 // Fitted: of TMA under load, with a share of the time that the copy takes; and how much of a stage's step hides none of
 // it.
 constexpr double kLoadLatency = 970, kLoadShare = 0.17, kStepUnderWay = 0.72;
+constexpr double kMeetingClocks = 1450;     // of the producers of a cluster, before each load of K and of V
 constexpr double kQueryInRegisters = 0.94;  // fitted: of a step, where the product reads no Q from shared memory
 constexpr double kStepClocks = 600;         // fitted: waits at barriers, issue, drain; shared by the warpgroups
 // Fitted: what overlap hides of the shorter of both, by consumers; and what free-running warpgroups hide without it.
@@ -103,6 +104,7 @@ CostEstimate estimate_cost_sm90(const AttentionProblem& problem, const KernelCon
   const double busy = hidden * together + (1 - hidden) * (matrix + elementwise);
   const double l2 = 4.0 * shape.kv_box_rows * shape.panels * shape.panel_columns / kL2BytesPerClock;
   double step = std::max(busy + kStepClocks / (shape.consumers * config.ctas_per_sm), l2);
+  if (config.cluster > 1) step = std::max(step, 2 * kMeetingClocks) + kMeetingClocks / 2;
   // A stage is filled while the others are worked on.
   const double stages = (config.stages + shape.v_stages) / 2.0;
   step += std::max(0.0, kLoadLatency + kLoadShare * l2 - (stages - kStepUnderWay) * step * config.ctas_per_sm);

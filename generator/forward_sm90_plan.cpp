@@ -40,6 +40,11 @@ std::string tiles_partial(Persistence persistence) {
   return {};
 }
 
+std::string walk_partial(const KernelConfig& config) {
+  if (config.warpgroup_order == WarpgroupOrder::ping_pong) return "ping_pong";
+  return config.overlap == Overlap::none ? "serial" : "overlapped";
+}
+
 // As a matrix descriptor names the swizzle whose span a panel's row fills.
 int swizzle_mode(int panel_columns) { return panel_columns == 64 ? 1 : panel_columns == 32 ? 2 : 3; }
 
@@ -78,7 +83,7 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   bindings.set("q_stages", config.q_stages);
   bindings.set("whole_tiles", text_of(config.whole_tiles));
   bindings.set("partial_blocks", text_of(!config.whole_tiles || problem.mask != MaskKind::none));
-  bindings.set("take_turns", text_of(config.warpgroup_order == WarpgroupOrder::turns));
+  bindings.set("take_turns", text_of(config.warpgroup_order != WarpgroupOrder::free));
   bindings.set("rescale_threshold", config.rescale_threshold);
   bindings.set("producer_registers", shape.producer_registers);
   bindings.set("consumer_registers", shape.consumer_registers);
@@ -97,10 +102,17 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   bindings.set("tiles", tiles_partial(config.persistence));
   bindings.set("reference", config.without_maximum ? "free" : "maximum");
   bindings.set("score_source", config.without_maximum ? "global" : "none");
+  bindings.set("exponential", config.emulated_exponentials > 0 ? "shared" : "unit");
+  if (config.emulated_exponentials > 0) {
+    bindings.set("emulated_exponentials", config.emulated_exponentials);
+    bindings.set("scores_leap", text_of(config.without_maximum));
+  }
   bindings.set("anchor_keys", config.without_maximum ? 1 : 0);
-  bindings.set("walk", config.overlap == Overlap::none ? "serial" : "overlapped");
+  bindings.set("walk", walk_partial(config));
   bindings.set("consume", config.overlap == Overlap::across ? "consume_across" : "consume");
   bindings.set("query_operand", config.q_in_registers ? "query_registers" : "query_shared");
+  bindings.set("probability_operand", config.p_in_shared ? "probabilities_shared" : "probabilities_registers");
+  if (config.p_in_shared) bindings.set("p_offset", static_cast<std::int64_t>(shape.p_offset));
   bindings.lists["wgmma_shapes"] = wgmma_shapes({config.block_kv, problem.head_dim}, target);
 
   const auto picture = [&](const char* name, int stages, int rows) {
@@ -109,6 +121,11 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   bind_shared_buffer(0, picture("Q", config.q_stages, config.block_q), &bindings);
   bind_shared_buffer(shape.k_offset, picture("K", config.stages, config.block_kv), &bindings);
   bind_shared_buffer(shape.v_offset, picture("V", shape.v_stages, config.block_kv), &bindings);
+  if (config.p_in_shared) {
+    bind_shared_buffer(shape.p_offset,
+                       fmt::format("P  [{}][{}][64][{}]", shape.consumers, shape.p_panels, shape.panel_columns),
+                       &bindings);
+  }
   bind_shared_buffer(shape.barrier_offset, "barriers, numbers of tiles", &bindings);
   bind_shared_buffer(shape.shared_bytes, "end", &bindings);
   return bindings;

@@ -32,7 +32,13 @@ ForwardSm90Shape forward_sm90_shape(const AttentionProblem& problem, const Kerne
   shape.v_stages = config.v_stages > 0 ? config.v_stages : config.stages;
   const auto ring_bytes = [&](int stages) { return static_cast<std::size_t>(stages) * shape.kv_tile_bytes; };
   shape.v_offset = round_up(shape.k_offset + ring_bytes(config.stages), kTileAlignment);
-  shape.barrier_offset = round_up(shape.v_offset + ring_bytes(shape.v_stages), 8);
+  const std::size_t v_end = shape.v_offset + ring_bytes(shape.v_stages);
+  shape.p_offset = round_up(v_end, kTileAlignment);
+  if (config.p_in_shared) {
+    shape.p_panels = (config.block_kv + shape.panel_columns - 1) / shape.panel_columns;
+    shape.p_bytes = 2 * static_cast<std::size_t>(config.block_q * shape.p_panels * shape.panel_columns);
+  }
+  shape.barrier_offset = config.p_in_shared ? shape.p_offset + shape.p_bytes : round_up(v_end, 8);
   // Full and empty barriers of Q, K and V, and the number of each tile of Q. In a cluster, three barriers and a number
   // between its CTAs.
   int barriers = 2 * (config.q_stages + config.stages + shape.v_stages), numbers = config.q_stages;
@@ -43,7 +49,8 @@ ForwardSm90Shape forward_sm90_shape(const AttentionProblem& problem, const Kerne
   shape.shared_bytes = shape.barrier_offset + static_cast<std::size_t>(8 * barriers + 4 * numbers);
 
   shape.product_columns = std::max(d, config.block_kv);
-  shape.accumulator_registers = d / 2 + config.block_kv / 2 + config.block_kv / 4;
+  shape.accumulator_registers = d / 2 + config.block_kv / 2;
+  if (!config.p_in_shared) shape.accumulator_registers += config.block_kv / 4;
   if (config.q_in_registers) shape.accumulator_registers += (d + 15) / 16 * 4;
   shape.launch_registers = register_limit(shape.threads, config.ctas_per_sm, device) / 8 * 8;
   // A single consumer with an SM to itself has all that a thread can have. Otherwise the producer gives up most of its

@@ -15,6 +15,7 @@ constexpr int kMaxConsumers = 3;  // warpgroups of an sm90 kernel that compute
 constexpr int kMaxQStages = 2;
 constexpr int kMaxCluster = 2;
 constexpr int kMinProducerRegisters = 24, kMaxProducerRegisters = 56, kRegisterStep = 8;  // setmaxnreg takes multiples
+constexpr int kMaxEmulatedExponentials = 8;
 constexpr int kMaxRescaleThreshold = 32;  // P may reach 2^threshold, and sums of it must stay within fp32
 
 // Fields that make no kernel, whatever the problem and the device. The other checks compute with them.
@@ -63,6 +64,12 @@ void check_warpgroups(const KernelConfig& config, std::vector<std::string>* reas
         fmt::format("vst{}: as many as st{} says of K already; leave the word out", config.v_stages, config.stages));
   if (config.cluster < 1 || config.cluster > kMaxCluster)
     reasons->push_back(fmt::format("cluster{}: must be 1 or {}", config.cluster, kMaxCluster));
+  if (config.warpgroup_order == WarpgroupOrder::ping_pong && config.overlap != Overlap::none) {
+    reasons->push_back(
+        fmt::format("pingpong overlap={}: a warpgroup's products run beside the softmax of others, not "
+                    "its own; take turns, or no overlap",
+                    to_string(config.overlap)));
+  }
 }
 
 // What the consumers have beside a producer of so many registers: other numbers of them must give another kernel.
@@ -86,15 +93,20 @@ void check_producer_registers(const AttentionProblem& problem, const KernelConfi
   }
 }
 
+void check_exponentials(const KernelConfig& config, std::vector<std::string>* reasons) {
+  if (config.emulated_exponentials < 0 || config.emulated_exponentials > kMaxEmulatedExponentials) {
+    reasons->push_back(
+        fmt::format("exp{}: must be 0 to {} of 16: with more, polynomials take longer than what they save",
+                    config.emulated_exponentials, kMaxEmulatedExponentials));
+  }
+}
+
 // Words of the sm90 family that no template answers to yet.
 void check_unwritten(const KernelConfig& config, std::vector<std::string>* reasons) {
   const auto unwritten = [&](bool asked, std::string_view word) {
     if (asked) reasons->push_back(fmt::format("{}: no template does that yet", word));
   };
-  unwritten(config.p_in_shared, "psmem");
-  unwritten(config.warpgroup_order == WarpgroupOrder::ping_pong, "pingpong");
   unwritten(config.packed_heads, "packed");
-  unwritten(config.emulated_exponentials != 0, "exp");
 }
 
 void check_whole_tiles(const AttentionProblem& problem, const KernelConfig& config, std::vector<std::string>* reasons) {
@@ -110,13 +122,14 @@ void check_whole_tiles(const AttentionProblem& problem, const KernelConfig& conf
 }
 
 // `stages`: of K and V, which take kv_bytes together.
-void check_shared_memory(std::size_t q_bytes, std::size_t kv_bytes, const std::string& stages, std::size_t shared_bytes,
-                         const KernelConfig& config, const DeviceSpec& device, std::vector<std::string>* reasons) {
+void check_shared_memory(std::size_t q_bytes, std::size_t p_bytes, std::size_t kv_bytes, const std::string& stages,
+                         std::size_t shared_bytes, const KernelConfig& config, const DeviceSpec& device,
+                         std::vector<std::string>* reasons) {
   const auto available = static_cast<std::size_t>(device.shared_bytes_per_block);
   if (shared_bytes > available) {
-    reasons->push_back(
-        fmt::format("shared memory: Q takes {} bytes and {} take {}, together {}; a CTA of {} may have {}", q_bytes,
-                    stages, kv_bytes, shared_bytes, device.name, available));
+    reasons->push_back(fmt::format(
+        "shared memory: Q takes {} bytes{} and {} take {}, together {}; a CTA of {} may have {}", q_bytes,
+        p_bytes > 0 ? fmt::format(", P {}", p_bytes) : "", stages, kv_bytes, shared_bytes, device.name, available));
     return;
   }
   const std::size_t ctas = static_cast<std::size_t>(config.ctas_per_sm);
@@ -167,10 +180,10 @@ void check_registers(const ForwardSm90Shape& shape, const KernelConfig& config, 
   const int limit = shape.consumer_registers > 0 ? shape.consumer_registers : shape.launch_registers;
   if (shape.accumulator_registers > limit - kWorkingRegisters) {
     reasons->push_back(fmt::format(
-        "registers: 64 rows of O, S and P (kv{}){} take {} registers of a thread beside at least {} others; a consumer "
+        "registers: 64 rows of {} (kv{}){} take {} registers of a thread beside at least {} others; a consumer "
         "may have {} with {} CTAs of {} threads on an SM",
-        config.block_kv, config.q_in_registers ? " and of Q" : "", shape.accumulator_registers, kWorkingRegisters,
-        limit, config.ctas_per_sm, shape.threads));
+        config.p_in_shared ? "O and S" : "O, S and P", config.block_kv, config.q_in_registers ? " and of Q" : "",
+        shape.accumulator_registers, kWorkingRegisters, limit, config.ctas_per_sm, shape.threads));
   }
 }
 
@@ -187,7 +200,7 @@ std::vector<std::string> infeasibility_sm80(const AttentionProblem& problem, con
 
   const ForwardSm80Shape shape = forward_sm80_shape(problem, config);
   check_whole_tiles(problem, config, &reasons);
-  check_shared_memory(shape.q_bytes, 2 * static_cast<std::size_t>(config.stages) * shape.kv_tile_bytes,
+  check_shared_memory(shape.q_bytes, 0, 2 * static_cast<std::size_t>(config.stages) * shape.kv_tile_bytes,
                       fmt::format("{} stages of K and V", config.stages), shape.shared_bytes, config, device, &reasons);
   check_registers(shape, config, device, &reasons);
   return reasons;
@@ -209,6 +222,7 @@ std::vector<std::string> infeasibility_sm90(const AttentionProblem& problem, con
   if (config.without_maximum && config.rescale_threshold != 0)
     reasons.push_back(fmt::format("nomax rescale{}: nothing is compared with a threshold", config.rescale_threshold));
   check_warpgroups(config, &reasons);
+  check_exponentials(config, &reasons);
   check_unwritten(config, &reasons);
   check_tile(config, &reasons);
   if (!reasons.empty()) return reasons;
@@ -216,7 +230,7 @@ std::vector<std::string> infeasibility_sm90(const AttentionProblem& problem, con
   const ForwardSm90Shape shape = forward_sm90_shape(problem, config, device);
   check_whole_tiles(problem, config, &reasons);
   check_producer_registers(problem, config, device, &reasons);
-  check_shared_memory(static_cast<std::size_t>(config.q_stages) * shape.q_tile_bytes,
+  check_shared_memory(static_cast<std::size_t>(config.q_stages) * shape.q_tile_bytes, shape.p_bytes,
                       static_cast<std::size_t>(config.stages + shape.v_stages) * shape.kv_tile_bytes,
                       config.v_stages == 0 ? fmt::format("{} stages of K and V", config.stages)
                                            : fmt::format("{} stages of K and {} of V", config.stages, config.v_stages),

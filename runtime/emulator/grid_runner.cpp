@@ -398,6 +398,20 @@ void load_matrices_service(const char* name, std::uint32_t* r, std::uint32_t row
   });
 }
 
+void store_matrices_service(const char* name, const std::uint32_t* r, std::uint32_t row, std::uint32_t count) {
+  CtaGroup& group = *running_group;
+  void* memory = group.lane().index < 8 * count ? group.shared_memory(name, row, 16, true) : nullptr;
+  group.collective(name, 0, {memory, r, nullptr, 0}, [count](Warp& warp) {
+    std::uint8_t* rows[kWarpLanes];
+    const std::uint32_t* r_lanes[kWarpLanes];
+    for (std::uint32_t l = 0; l < kWarpLanes; ++l) {
+      rows[l] = static_cast<std::uint8_t*>(warp.contributions[l].out);
+      r_lanes[l] = static_cast<const std::uint32_t*>(warp.contributions[l].a);
+    }
+    warp_store_matrices(rows, r_lanes, count);
+  });
+}
+
 std::uint32_t shuffle_xor_service(const char* name, std::uint32_t x, std::uint32_t mask) {
   std::uint32_t result = 0;
   running_group->collective(name, mask, {&result, nullptr, nullptr, x}, [mask](Warp& warp) {
@@ -444,6 +458,7 @@ const KernelServices& kernel_services() {
       .async_commit = [] { ++running_group->lane().committed_groups; },
       .async_wait = [](std::uint32_t pending_groups) { running_group->async_wait(pending_groups); },
       .load_matrices = load_matrices_service,
+      .store_matrices = store_matrices_service,
       .multiply_add = multiply_add_service,
       .shuffle_xor = shuffle_xor_service,
       .vote_any = vote_any_service,

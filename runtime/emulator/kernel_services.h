@@ -19,6 +19,7 @@ struct KernelServices {
   void (*async_commit)();
   void (*async_wait)(std::uint32_t pending_groups);
   void (*load_matrices)(const char* name, std::uint32_t* r, std::uint32_t row, std::uint32_t count, bool transpose);
+  void (*store_matrices)(const char* name, const std::uint32_t* r, std::uint32_t row, std::uint32_t count);
   void (*multiply_add)(const char* name, float* d, const std::uint32_t* a, const std::uint32_t* b, std::uint32_t k,
                        bool bf16);
   std::uint32_t (*shuffle_xor)(const char* name, std::uint32_t x, std::uint32_t mask);

@@ -96,4 +96,11 @@ void warp_load_matrices(std::uint32_t* const* r, const std::uint8_t* const* rows
   }
 }
 
+void warp_store_matrices(std::uint8_t* const* rows, const std::uint32_t* const* r, std::uint32_t count) {
+  for (std::uint32_t matrix = 0; matrix < count; ++matrix) {
+    for (std::uint32_t lane = 0; lane < kWarpLanes; ++lane)
+      std::memcpy(rows[8 * matrix + lane / 4] + 4 * (lane % 4), &r[lane][matrix], 4);
+  }
+}
+
 }  // namespace attune

@@ -7,8 +7,8 @@
 //                                                     O = O·exp2(c m - c m') + P V
 //   O = O / l,   LSE = scale·m + ln l,   c = scale·log2(e)
 //
-// Warpgroup 0 is the producer: one thread of it copies tiles of Q, K and V by TMA. Each of the others owns 64 queries of the tile; their S, P
-// and O stay in registers.
+// Warpgroup 0 is the producer: one thread of it copies tiles of Q, K and V by TMA. Each of the others owns 64 queries of the tile; their S and
+// O stay in registers, P too or in shared memory.
 //% if clustered
 //
 // The CTAs of a cluster take neighbouring tiles of one head. Each loads a part of the rows of every tile of K and V, for all of them.
@@ -57,13 +57,14 @@ static_assert(kBarrierOffset >= kVOffset + kVStages * kKvTileBytes);
 // Of a thread: element 4 n + i is row lane / 4 + 8 (i / 2) of its warp's 16, column 8 n + 2 (lane % 4) + i % 2.
 using ScoreFragments = float[kBlockKv / 2];
 using OutputFragments = float[kHeadDim / 2];
-// P in 16 bits: the A operand of P V. The elements of S lie as wgmma wants them of A.
-using ProbabilityFragments = u32[kBlockKv / 4];
 
 //% include tile/matrix_descriptor
 //% include tile/pack_elements
 //% include tile/transpose_in_quad
 //% include masks/${mask}
+
+// Named barriers, one for each consumer warpgroup, from these on.
+constexpr u32 kTurn = 1, kProbabilities = kTurn + kConsumers;
 
 struct TileIndex {
   i32 tile, batch_head;
@@ -144,10 +145,12 @@ struct Barriers {
 //% include steps/load_tile
 //% include steps/kv_loads_${kv_loads}
 //% include steps/producer
+//% include steps/exponential_${exponential}
 //% include steps/warpgroup_softmax
 //% include steps/score_source_${score_source}
 //% include steps/reference_${reference}
 //% include steps/warpgroup_${query_operand}
+//% include steps/warpgroup_${probability_operand}
 //% include steps/consumer
 //% include steps/walk_${walk}
 //% include steps/${consume}

@@ -1,6 +1,6 @@
 // What a consumer warpgroup does with each tile: the blocks of keys from the last one down, masked ones first.
 __device__ __forceinline__ void consume(const Arguments& args, const Barriers& barriers, u32 shared, i32 index) {
-  Walk walk{args, {barriers, shared, index}, {{args.softmax_scale_log2}}};
+  Walk walk(args, barriers, shared, index);
   Consumer& consumer = walk.consumer;
   ConsumerTiles tiles;
   if (index == kConsumers - 1) consumer.pass_turn();

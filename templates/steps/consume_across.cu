@@ -12,7 +12,7 @@ __device__ __forceinline__ void finish(const Arguments& args, Walk& walk, Pendin
 }
 
 __device__ __forceinline__ void consume(const Arguments& args, const Barriers& barriers, u32 shared, i32 index) {
-  Walk walk{args, {barriers, shared, index}, {{args.softmax_scale_log2}}};
+  Walk walk(args, barriers, shared, index);
   Consumer& consumer = walk.consumer;
   ConsumerTiles tiles;
   PendingTile pending;

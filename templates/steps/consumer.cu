@@ -29,11 +29,6 @@ __device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& 
   }
 }
 
-__device__ __forceinline__ void pack_scores(const ScoreFragments& s, ProbabilityFragments& p) {
-#pragma unroll
-  for (i32 i = 0; i < kBlockKv / 4; ++i) p[i] = pack_elements(s[2 * i], s[2 * i + 1]);
-}
-
 // Where a warpgroup stands in the rings, and its products.
 struct Consumer {
   Barriers barriers;
@@ -43,6 +38,7 @@ struct Consumer {
   PipelineSlot<kStages> k;
   PipelineSlot<kVStages> v;
   QueryOperand query;
+  ProbabilityOperand probabilities;
 
   __device__ __forceinline__ void wait_q() const { mbarrier_wait_parity(barriers.q_full(q.stage), q.parity); }
   __device__ __forceinline__ void wait_k() const { mbarrier_wait_parity(barriers.k_full(k.stage), k.parity); }
@@ -60,12 +56,12 @@ struct Consumer {
     v.advance();
   }
 
-  // Turns: named barrier 1 + i is warpgroup i's permission, which its predecessor gives.
+  // A turn is a warpgroup's permission, which its predecessor gives.
   __device__ __forceinline__ void wait_turn() const {
-    if (kTakeTurns) bar_sync_named(1 + index, 2 * kWarpgroup);
+    if (kTakeTurns) bar_sync_named(kTurn + index, 2 * kWarpgroup);
   }
   __device__ __forceinline__ void pass_turn() const {
-    if (kTakeTurns) bar_arrive_named(1 + (index + 1 == kConsumers ? 0 : index + 1), 2 * kWarpgroup);
+    if (kTakeTurns) bar_arrive_named(kTurn + (index + 1 == kConsumers ? 0 : index + 1), 2 * kWarpgroup);
   }
 
   __device__ __forceinline__ void load_query() { query.load(shared + kQOffset + q.stage * kQTileBytes + index * 64 * kPanelBytes); }
@@ -78,12 +74,14 @@ struct Consumer {
     for (i32 step = 1; step < kDimSteps; ++step) query.multiply<true>(s, step, matrix_descriptor(keys + column_step(step, kKvPanelStride)));
     wgmma_commit_group();
   }
+  // P in 16 bits, for the next product with V.
+  __device__ __forceinline__ void put_probabilities(const ScoreFragments& s) { probabilities.put(s, shared, index); }
   // O += P V
-  __device__ __forceinline__ void issue_pv(OutputFragments& o, const ProbabilityFragments& p) const {
+  __device__ __forceinline__ void issue_pv(OutputFragments& o) const {
     const u32 values = tile_place(shared + kVOffset + v.stage * kKvTileBytes, kKvPanelStride);
     wgmma_fence();
 #pragma unroll
-    for (i32 step = 0; step < kKeySteps; ++step) wgmma_rs<true, true>(o, p, step, matrix_descriptor(values + row_step(step)));
+    for (i32 step = 0; step < kKeySteps; ++step) probabilities.multiply(o, step, matrix_descriptor(values + row_step(step)));
     wgmma_commit_group();
   }
 };

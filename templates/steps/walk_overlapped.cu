@@ -4,8 +4,11 @@ struct Walk {
   Consumer consumer;
   Softmax softmax;
   ScoreFragments s;
-  ProbabilityFragments p;
   OutputFragments o;
+
+  // Leaves the fragments as they are: what S begins with does not count, and to set it would touch registers of the first product.
+  __device__ __forceinline__ Walk(const Arguments& args, const Barriers& barriers, u32 shared, i32 index)
+      : args(args), consumer{barriers, shared, index}, softmax{{args.softmax_scale_log2}} {}
 
   // The tile's first block, walked to: there is no product to run beside it.
   template <bool kMasked>
@@ -18,7 +21,7 @@ struct Walk {
     wgmma_landed(s);
     consumer.release_k();
     softmax_of<true, kMasked>(tile_number, row, block);
-    pack_scores(s, p);
+    consumer.put_probabilities(s);
   }
   template <bool kMasked>
   __device__ __forceinline__ void step(i32 tile_number, i32 row, i32 block) {
@@ -26,7 +29,7 @@ struct Walk {
     consumer.wait_turn();
     consumer.issue_qk(s);
     consumer.wait_v();
-    consumer.issue_pv(o, p);
+    consumer.issue_pv(o);
     consumer.pass_turn();
     wgmma_wait_group<1>();
     wgmma_landed(s);
@@ -35,7 +38,7 @@ struct Walk {
     wgmma_wait_group<0>();
     wgmma_landed(o);
     consumer.release_v();
-    pack_scores(s, p);
+    consumer.put_probabilities(s);
     softmax.rescale(o);
     if (block > 0) softmax.follow();
   }
@@ -47,7 +50,7 @@ struct Walk {
     consumer.wait_turn();
     consumer.issue_qk(s);
     consumer.wait_v();
-    consumer.issue_pv(o, p);
+    consumer.issue_pv(o);
     consumer.pass_turn();
     wgmma_wait_group<1>();
     wgmma_landed(s);
@@ -57,12 +60,12 @@ struct Walk {
     wgmma_wait_group<0>();
     wgmma_landed(o);
     consumer.release_v();
-    pack_scores(s, p);
+    consumer.put_probabilities(s);
   }
   // The product of the tile's last block.
   __device__ __forceinline__ void end() {
     consumer.wait_v();
-    consumer.issue_pv(o, p);
+    consumer.issue_pv(o);
     wgmma_wait_group<0>();
     wgmma_landed(o);
     consumer.release_v();

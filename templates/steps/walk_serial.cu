@@ -4,8 +4,11 @@ struct Walk {
   Consumer consumer;
   Softmax softmax;
   ScoreFragments s;
-  ProbabilityFragments p;
   OutputFragments o;
+
+  // Leaves the fragments as they are: what S begins with does not count, and to set it would touch registers of the first product.
+  __device__ __forceinline__ Walk(const Arguments& args, const Barriers& barriers, u32 shared, i32 index)
+      : args(args), consumer{barriers, shared, index}, softmax{{args.softmax_scale_log2}} {}
 
   // The tile's first block, walked to; each of the others; what is left after the last one.
   template <bool kMasked>
@@ -33,10 +36,10 @@ struct Walk {
       softmax.first<kMasked>(s);
     else
       softmax.update<kMasked>(s, {args, tile_number, row, block});
-    pack_scores(s, p);
+    consumer.put_probabilities(s);
     if (!kFirst) softmax.rescale(o);
     consumer.wait_v();
-    consumer.issue_pv(o, p);
+    consumer.issue_pv(o);
     wgmma_wait_group<0>();
     wgmma_landed(o);
     consumer.release_v();

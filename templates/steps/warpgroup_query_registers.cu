@@ -19,8 +19,4 @@ struct QueryOperand {
   __device__ __forceinline__ void multiply(ScoreFragments& s, i32 step, u64 keys) const {
     wgmma_rs<kAccumulate, false>(s, fragments, step, keys);
   }
-
- private:
-  // As TMA writes a panel: the 16-byte chunk of a row is xored with bits of the row.
-  __device__ __forceinline__ static u32 swizzled(u32 address) { return address ^ (address >> 3 & (kPanelBytes - 16) & 0x70); }
 };

@@ -16,7 +16,7 @@ struct OnlineSoftmax {
 #pragma unroll
     for (i32 i = 0; i < kBlockKv / 2; ++i) {
       const i32 half = i / 2 % 2;
-      s[i] = ex2_approx_ftz_f32(fma_rn_f32(s[i], scale_log2, negative_max[half]));
+      s[i] = exponential(i, s[i], scale_log2, negative_max[half]);
       sums[half + 2 * (i % 2)] += s[i];
     }
     sum[0] = sums[0] + sums[2];

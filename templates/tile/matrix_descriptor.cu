@@ -14,3 +14,5 @@ __device__ __forceinline__ u32 column_step(i32 k, u32 panel_stride) {
 }
 // The same for 16 rows.
 __device__ __forceinline__ u32 row_step(i32 k) { return (k * 2 * kGroupBytes) >> 4; }
+// Where TMA and wgmma have the byte of a panel that begins at a multiple of its period: 16-byte chunks are xored with bits of the row.
+__device__ __forceinline__ u32 swizzled(u32 address) { return address ^ (address >> 3 & (kPanelBytes - 16) & 0x70); }

@@ -114,6 +114,18 @@ TEST_CASE("what an sm90 config may be", "[nogpu]") {
              ContainsSubstring("preg40: the one consumer of q64 has all that a thread can have; leave the word out"));
   CHECK(hopper("sm90 q64 cta2 preg40").empty());
   CHECK_THAT(hopper("sm90 q64 turns"), ContainsSubstring("turns: there is but one consumer warpgroup"));
+  CHECK(hopper("sm90 q128 pingpong").empty());
+  CHECK_THAT(hopper("sm90 q64 pingpong"), ContainsSubstring("pingpong: there is but one consumer warpgroup"));
+  CHECK_THAT(hopper("sm90 q128 pingpong overlap=within"), ContainsSubstring("take turns, or no overlap"));
+  CHECK_THAT(hopper("sm90 q192 kv192 st2"), ContainsSubstring("64 rows of O, S and P (kv192) take 176 registers"));
+  CHECK(hopper("sm90 q192 kv192 st2 psmem").empty());
+  CHECK(hopper("sm90 q192 kv144 st1 psmem", 96).empty());
+  CHECK_THAT(hopper("sm90 q192 kv256 st2 psmem"), ContainsSubstring("64 rows of O and S (kv256) take 160 registers"));
+  // 3 x 64 rows of three panels of 64 columns, the last one a quarter full.
+  CHECK_THAT(hopper("sm90 q192 kv144 st2 psmem", 128),
+             ContainsSubstring("Q takes 49152 bytes, P 73728 and 2 stages of K and V take 147456"));
+  CHECK(hopper("sm90 q128 exp4").empty());
+  CHECK_THAT(hopper("sm90 q128 exp12"), ContainsSubstring("exp12: must be 0 to 8 of 16"));
   CHECK_THAT(hopper("sm90 q128 nomax rescale8"), ContainsSubstring("nomax rescale8"));
   CHECK_THAT(hopper("sm90 q192 kv64 st2", 256),
              ContainsSubstring("a consumer may have 160 with 1 CTAs of 512 threads"));

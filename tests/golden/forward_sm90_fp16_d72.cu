@@ -7,8 +7,8 @@
 //                                                     O = O·exp2(c m - c m') + P V
 //   O = O / l,   LSE = scale·m + ln l,   c = scale·log2(e)
 //
-// Warpgroup 0 is the producer: one thread of it copies tiles of Q, K and V by TMA. Each of the others owns 64 queries of the tile; their S, P
-// and O stay in registers.
+// Warpgroup 0 is the producer: one thread of it copies tiles of Q, K and V by TMA. Each of the others owns 64 queries of the tile; their S and
+// O stay in registers, P too or in shared memory.
 //
 // shared memory, bytes; a panel holds kPanelColumns columns of all rows of its tile:
 //        0  Q  [1][2][128][64]
@@ -306,6 +306,27 @@ __device__ __forceinline__ i32 computed_anew(i32 x) {
   return x;
 }
 
+// 8x8 matrices of 16-bit elements: lanes 8 i .. 8 i + 7 give the row addresses of matrix i; lane l gives of each matrix the elements
+// (row l / 4, columns 2 (l % 4) and + 1).
+__device__ __forceinline__ void stmatrix_x4(u32 row, const u32 (&r)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+               ::"r"(row), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+}
+
+// NaN where one of the two is.
+__device__ __forceinline__ float max_nan_f32(float a, float b) {
+  float r;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+}
+__device__ __forceinline__ float min_nan_f32(float a, float b) {
+  float r;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+}
+__device__ __forceinline__ u32 f32_to_bits(float x) { return __float_as_uint(x); }
+__device__ __forceinline__ float bits_to_f32(u32 x) { return __uint_as_float(x); }
+
 // wgmma: products of a warpgroup. It runs beside the threads that issue it: registers of d and a, and the shared memory that descriptors
 // name, are its own from the issue until a wait_group that covers it.
 // Orders accesses to registers before it with products after it.
@@ -428,8 +449,6 @@ static_assert(kBarrierOffset >= kVOffset + kVStages * kKvTileBytes);
 // Of a thread: element 4 n + i is row lane / 4 + 8 (i / 2) of its warp's 16, column 8 n + 2 (lane % 4) + i % 2.
 using ScoreFragments = float[kBlockKv / 2];
 using OutputFragments = float[kHeadDim / 2];
-// P in 16 bits: the A operand of P V. The elements of S lie as wgmma wants them of A.
-using ProbabilityFragments = u32[kBlockKv / 4];
 
 // Operands of wgmma in shared memory: tiles of kPanels panels, each of kPanelColumns columns (a row has kPanelBytes, the span of the swizzle)
 // and all rows of the tile. A place counts in units of 16 bytes and is the lower half of a descriptor; the upper half is the same for all.
@@ -447,6 +466,8 @@ __device__ __forceinline__ u32 column_step(i32 k, u32 panel_stride) {
 }
 // The same for 16 rows.
 __device__ __forceinline__ u32 row_step(i32 k) { return (k * 2 * kGroupBytes) >> 4; }
+// Where TMA and wgmma have the byte of a panel that begins at a multiple of its period: 16-byte chunks are xored with bits of the row.
+__device__ __forceinline__ u32 swizzled(u32 address) { return address ^ (address >> 3 & (kPanelBytes - 16) & 0x70); }
 // Two elements of the problem's type in a register.
 __device__ __forceinline__ u32 pack_elements(float low, float high) { return cvt_rn_f16x2_f32(high, low); }
 // Word j of lane i of a quad goes to word i of lane j.
@@ -471,6 +492,9 @@ __device__ __forceinline__ void transpose_in_quad(u32 (&words)[4]) {
 }
 // The last key that a query attends to; below 0 if it attends to none. Does not fall from one row to the next.
 __device__ __forceinline__ i32 last_key(const Arguments& args, i32 /*row*/) { return args.seq_kv - 1; }
+
+// Named barriers, one for each consumer warpgroup, from these on.
+constexpr u32 kTurn = 1, kProbabilities = kTurn + kConsumers;
 
 struct TileIndex {
   i32 tile, batch_head;
@@ -612,6 +636,10 @@ __device__ __forceinline__ void produce(const Arguments& args, const Barriers& b
   mbarrier_wait_parity(barriers.q_empty(q.stage), q.parity ^ 1);
   tiles.publish(-1, barriers, q);
 }
+// exp2(score * scale + offset), by the special function unit whichever element it is.
+__device__ __forceinline__ float exponential(i32, float score, float scale, float offset) {
+  return ex2_approx_ftz_f32(fma_rn_f32(score, scale, offset));
+}
 // Online softmax of a warpgroup's rows; a thread holds two, 8 apart, and shares each with the other lanes of its quad. P = exp2(c s - c m) with
 // the row's reference m. What O must be multiplied by when m moves is kept until the product that is under way has landed.
 struct OnlineSoftmax {
@@ -630,7 +658,7 @@ struct OnlineSoftmax {
 #pragma unroll
     for (i32 i = 0; i < kBlockKv / 2; ++i) {
       const i32 half = i / 2 % 2;
-      s[i] = ex2_approx_ftz_f32(fma_rn_f32(s[i], scale_log2, negative_max[half]));
+      s[i] = exponential(i, s[i], scale_log2, negative_max[half]);
       sums[half + 2 * (i % 2)] += s[i];
     }
     sum[0] = sums[0] + sums[2];
@@ -730,10 +758,16 @@ struct QueryOperand {
   __device__ __forceinline__ void multiply(ScoreFragments& s, i32 step, u64 keys) const {
     wgmma_rs<kAccumulate, false>(s, fragments, step, keys);
   }
+};
+// P as the A operand of P V, in registers: the elements of S lie as wgmma wants them of A.
+struct ProbabilityOperand {
+  u32 fragments[kBlockKv / 4];
 
- private:
-  // As TMA writes a panel: the 16-byte chunk of a row is xored with bits of the row.
-  __device__ __forceinline__ static u32 swizzled(u32 address) { return address ^ (address >> 3 & (kPanelBytes - 16) & 0x70); }
+  __device__ __forceinline__ void put(const ScoreFragments& s, u32, i32) {
+#pragma unroll
+    for (i32 i = 0; i < kBlockKv / 4; ++i) fragments[i] = pack_elements(s[2 * i], s[2 * i + 1]);
+  }
+  __device__ __forceinline__ void multiply(OutputFragments& o, i32 step, u64 values) const { wgmma_rs<true, true>(o, fragments, step, values); }
 };
 // The part of a warpgroup in a tile: 64 rows, and the blocks of keys that they attend to.
 struct RowsOfWarpgroup {
@@ -766,11 +800,6 @@ __device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& 
   }
 }
 
-__device__ __forceinline__ void pack_scores(const ScoreFragments& s, ProbabilityFragments& p) {
-#pragma unroll
-  for (i32 i = 0; i < kBlockKv / 4; ++i) p[i] = pack_elements(s[2 * i], s[2 * i + 1]);
-}
-
 // Where a warpgroup stands in the rings, and its products.
 struct Consumer {
   Barriers barriers;
@@ -780,6 +809,7 @@ struct Consumer {
   PipelineSlot<kStages> k;
   PipelineSlot<kVStages> v;
   QueryOperand query;
+  ProbabilityOperand probabilities;
 
   __device__ __forceinline__ void wait_q() const { mbarrier_wait_parity(barriers.q_full(q.stage), q.parity); }
   __device__ __forceinline__ void wait_k() const { mbarrier_wait_parity(barriers.k_full(k.stage), k.parity); }
@@ -797,12 +827,12 @@ struct Consumer {
     v.advance();
   }
 
-  // Turns: named barrier 1 + i is warpgroup i's permission, which its predecessor gives.
+  // A turn is a warpgroup's permission, which its predecessor gives.
   __device__ __forceinline__ void wait_turn() const {
-    if (kTakeTurns) bar_sync_named(1 + index, 2 * kWarpgroup);
+    if (kTakeTurns) bar_sync_named(kTurn + index, 2 * kWarpgroup);
   }
   __device__ __forceinline__ void pass_turn() const {
-    if (kTakeTurns) bar_arrive_named(1 + (index + 1 == kConsumers ? 0 : index + 1), 2 * kWarpgroup);
+    if (kTakeTurns) bar_arrive_named(kTurn + (index + 1 == kConsumers ? 0 : index + 1), 2 * kWarpgroup);
   }
 
   __device__ __forceinline__ void load_query() { query.load(shared + kQOffset + q.stage * kQTileBytes + index * 64 * kPanelBytes); }
@@ -815,12 +845,14 @@ struct Consumer {
     for (i32 step = 1; step < kDimSteps; ++step) query.multiply<true>(s, step, matrix_descriptor(keys + column_step(step, kKvPanelStride)));
     wgmma_commit_group();
   }
+  // P in 16 bits, for the next product with V.
+  __device__ __forceinline__ void put_probabilities(const ScoreFragments& s) { probabilities.put(s, shared, index); }
   // O += P V
-  __device__ __forceinline__ void issue_pv(OutputFragments& o, const ProbabilityFragments& p) const {
+  __device__ __forceinline__ void issue_pv(OutputFragments& o) const {
     const u32 values = tile_place(shared + kVOffset + v.stage * kKvTileBytes, kKvPanelStride);
     wgmma_fence();
 #pragma unroll
-    for (i32 step = 0; step < kKeySteps; ++step) wgmma_rs<true, true>(o, p, step, matrix_descriptor(values + row_step(step)));
+    for (i32 step = 0; step < kKeySteps; ++step) probabilities.multiply(o, step, matrix_descriptor(values + row_step(step)));
     wgmma_commit_group();
   }
 };
@@ -895,8 +927,11 @@ struct Walk {
   Consumer consumer;
   Softmax softmax;
   ScoreFragments s;
-  ProbabilityFragments p;
   OutputFragments o;
+
+  // Leaves the fragments as they are: what S begins with does not count, and to set it would touch registers of the first product.
+  __device__ __forceinline__ Walk(const Arguments& args, const Barriers& barriers, u32 shared, i32 index)
+      : args(args), consumer{barriers, shared, index}, softmax{{args.softmax_scale_log2}} {}
 
   // The tile's first block, walked to; each of the others; what is left after the last one.
   template <bool kMasked>
@@ -924,10 +959,10 @@ struct Walk {
       softmax.first<kMasked>(s);
     else
       softmax.update<kMasked>(s, {args, tile_number, row, block});
-    pack_scores(s, p);
+    consumer.put_probabilities(s);
     if (!kFirst) softmax.rescale(o);
     consumer.wait_v();
-    consumer.issue_pv(o, p);
+    consumer.issue_pv(o);
     wgmma_wait_group<0>();
     wgmma_landed(o);
     consumer.release_v();
@@ -936,7 +971,7 @@ struct Walk {
 };
 // What a consumer warpgroup does with each tile: the blocks of keys from the last one down, masked ones first.
 __device__ __forceinline__ void consume(const Arguments& args, const Barriers& barriers, u32 shared, i32 index) {
-  Walk walk{args, {barriers, shared, index}, {{args.softmax_scale_log2}}};
+  Walk walk(args, barriers, shared, index);
   Consumer& consumer = walk.consumer;
   ConsumerTiles tiles;
   if (index == kConsumers - 1) consumer.pass_turn();

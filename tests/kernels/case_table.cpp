@@ -21,6 +21,7 @@ struct Reference {
   bool without_maximum;
 };
 constexpr Reference kReferences[] = {{0, false}, {8, false}, {0, true}};
+constexpr int kEmulatedExponentials[] = {0, 2, 8};
 constexpr Placement kPlacements[] = {Placement::packed, Placement::padded, Placement::reversed};
 
 enum Factor {
@@ -50,6 +51,8 @@ enum Factor {
   kVStages,
   kCluster,
   kProducerRegisters,
+  kExponentials,
+  kProbabilityPlace,
   kFactors
 };
 enum MaskChoice { kNone, kBottomRight, kTopLeft, kBelow, kMasks };  // kBelow: some first queries see no key
@@ -71,6 +74,7 @@ std::vector<int> factor_sizes(KernelFamily family) {
     sizes[kPlacement] = 2;
     sizes[kRowsFactor] = std::size(kConsumers);
     sizes[kReference] = sizes[kTurns] = sizes[kOverlap] = sizes[kPersistence] = sizes[kVStages] = 3;
+    sizes[kExponentials] = std::size(kEmulatedExponentials);
   }
   return sizes;
 }
@@ -108,6 +112,8 @@ ForwardCase case_of(const FactorChoice& row, KernelFamily family) {
     config.persistence = static_cast<Persistence>(row[kPersistence]);
     config.cluster = 1 + row[kCluster];
     config.producer_registers = 40 * row[kProducerRegisters];
+    config.p_in_shared = row[kProbabilityPlace] == 1;
+    config.emulated_exponentials = kEmulatedExponentials[row[kExponentials]];
   }
   config.block_kv = kBlockKv[row[kBlockKvFactor]];
   config.stages = 1 + row[kStages];

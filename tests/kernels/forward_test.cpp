@@ -103,9 +103,12 @@ bool is_for_bf16(const char* config) { return parse_config(config).without_maxim
 // Lengths that are multiples of the tiles, and configs that rely on it.
 const Configs kWholeTiles = {"sm80 q64 kv64 w4 st2 whole", "sm80 q64 kv32 w4 st1 whole qsmem",
                              "sm80 q128 kv64 w4 st3 rescale8 whole"};
-const Configs kWholeTilesSm90 = {"sm90 q64 kv64 st2 whole", "sm90 q128 kv32 st1 whole turns overlap=within",
+const Configs kWholeTilesSm90 = {"sm90 q64 kv64 st2 whole",
+                                 "sm90 q128 kv32 st1 whole turns overlap=within",
                                  "sm90 q128 kv64 st2 whole nomax qst2 overlap=across persist=on-demand",
-                                 "sm90 q64 kv32 st1 whole overlap=within vst3 cluster2"};
+                                 "sm90 q64 kv32 st1 whole overlap=within vst3 cluster2",
+                                 "sm90 q128 kv32 st2 whole pingpong",
+                                 "sm90 q128 kv64 st1 whole rescale8 overlap=within psmem"};
 void check_whole_tiles(Devices& devices, const Configs& configs) {
   for (const char* config : configs) {
     for (const char* mask : {"", " causal", " causal-top-left", " causal@-70"}) {
@@ -139,8 +142,12 @@ void check_one_kernel_for_many_lengths(Devices& devices, const Configs& configs)
 
 // Scores to +-1e4: exponentials of differences of large numbers.
 const Configs kLargeMagnitudes = {"sm80 q64 kv64 w4 st2", "sm80 q64 kv64 w4 st2 rescale8"};
-const Configs kLargeMagnitudesSm90 = {"sm90 q64 kv64 st2", "sm90 q128 kv64 st2 rescale8 overlap=within",
-                                      "sm90 q128 kv64 st2 nomax overlap=within", "sm90 q64 kv32 st2 nomax"};
+const Configs kLargeMagnitudesSm90 = {"sm90 q64 kv64 st2",
+                                      "sm90 q128 kv64 st2 rescale8 overlap=within",
+                                      "sm90 q128 kv64 st2 nomax overlap=within",
+                                      "sm90 q64 kv32 st2 nomax",
+                                      "sm90 q64 kv64 st2 exp4",
+                                      "sm90 q64 kv32 st2 nomax exp8"};
 void check_large_magnitudes(Devices& devices, const Configs& configs) {
   for (const char* dtype : {"bf16", "fp16"}) {
     for (const char* config : configs) {
@@ -163,7 +170,10 @@ const Configs kRowsThatSeeNothingSm90 = {"sm90 q64 kv64 st1",
                                          "sm90 q192 kv48 st3 rescale8 qst2 turns overlap=across persist=on-demand",
                                          "sm90 q128 kv32 st2 order=rows-reversed nomax overlap=within persist=fixed",
                                          "sm90 q128 kv16 st2 nomax turns overlap=across persist=on-demand cluster2",
-                                         "sm90 q64 kv48 st1 order=rows-reversed rescale8 vst2 cluster2"};
+                                         "sm90 q64 kv48 st1 order=rows-reversed rescale8 vst2 cluster2",
+                                         "sm90 q64 kv32 st2 exp8",
+                                         "sm90 q192 kv48 st2 pingpong",
+                                         "sm90 q192 kv144 st1 overlap=within psmem"};
 void check_rows_that_see_nothing(Devices& devices, const Configs& configs) {
   for (const char* config : configs) {
     for (const char* lengths : {"sq300 skv17", "sq129 skv64", "sq65 skv1"}) {
@@ -189,6 +199,10 @@ const Configs kSeveralTilesSm90 = {
     "sm90 q64 kv16 st1 order=rows-reversed nomax overlap=across persist=on-demand vst2 cluster2",
     "sm90 q128 kv80 st1 order=heads-reversed rescale8 overlap=within persist=fixed cluster2",
     "sm90 q192 kv32 st4 order=heads-reversed nomax turns overlap=across persist=fixed vst2 cluster2",
+    "sm90 q192 kv32 st1 order=heads-reversed qst2 nomax pingpong persist=on-demand",
+    "sm90 q192 kv48 st3 order=heads-reversed rescale8 pingpong persist=fixed",
+    "sm90 q192 kv80 st1 order=heads-reversed nomax turns overlap=across persist=on-demand psmem",
+    "sm90 q128 kv48 st2 order=heads-reversed qst2 pingpong persist=on-demand psmem",
 };
 void check_several_tiles(Devices& devices, const Configs& configs) {
   for (const char* config : configs) {
@@ -205,8 +219,12 @@ struct Leap {
   double loudness;
   bool recomputes;  // without a maximum
 };
-const Configs kLeapsSm90 = {"sm90 q64 kv32 st2 rescale8", "sm90 q64 kv32 st2 nomax",
-                            "sm90 q128 kv32 st2 nomax turns overlap=within persist=on-demand"};
+const Configs kLeapsSm90 = {"sm90 q64 kv32 st2 rescale8",
+                            "sm90 q64 kv32 st2 nomax",
+                            "sm90 q128 kv32 st2 nomax turns overlap=within persist=on-demand",
+                            "sm90 q64 kv32 st2 rescale8 exp8",
+                            "sm90 q64 kv32 st2 nomax exp4",
+                            "sm90 q128 kv32 st2 nomax overlap=within psmem"};
 void check_leaps(Devices& devices, const Configs& configs) {
   for (const char* config : configs) {
     for (const char* mask : {"", " causal"}) {
@@ -508,9 +526,11 @@ TEST_CASE("NVRTC compiles sm90 kernels of all head dims: no wgmma serialized, no
   for (const int head_dim : {8, 16, 40, 64, 72, 96, 128, 160, 192, 256}) {
     for (const MaskKind mask : {MaskKind::none, MaskKind::causal}) {
       const AttentionProblem problem = make_problem(DataType::bf16, 1, 1, 1000, head_dim, mask);
-      // The most and the least that a kernel of this tile holds.
-      Configs configs = {mask == MaskKind::causal ? "sm90 q128 kv64 st2 nomax turns overlap=across persist=on-demand"
-                                                  : "sm90 q128 kv64 st2"};
+      // The most and the least that a kernel of this tile holds, and the other walks.
+      Configs configs = mask == MaskKind::causal
+                            ? Configs{"sm90 q128 kv64 st2 nomax turns overlap=across persist=on-demand",
+                                      "sm90 q128 kv64 st1 nomax overlap=within psmem exp2"}
+                            : Configs{"sm90 q128 kv64 st2", "sm90 q128 kv64 st1 rescale8 pingpong exp4"};
       if (head_dim >= 128) {
         configs.push_back(mask == MaskKind::causal
                               ? "sm90 q128 kv64 st2 nomax overlap=within persist=on-demand cluster2 preg32"

@@ -1,7 +1,10 @@
 #include "tests/primitives/sm90_cases.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <iterator>
+#include <limits>
 #include <optional>
 #include <random>
 
@@ -266,6 +269,59 @@ if (warp_index() == 2) out_u32(args, lane_index(), x);
                    {},
                    128,
                    exactly(expected)});
+}
+
+// Rows of four matrices in an order of their own.
+void add_matrix_store(std::vector<PrimitiveCase>& cases) {
+  std::vector<std::uint32_t> in(128), expected(128);
+  for (std::uint32_t i = 0; i < 128; ++i) in[i] = 0x10000 * i + 7 * i;
+  for (std::uint32_t row = 0; row < 32; ++row) {
+    for (std::uint32_t word = 0; word < 4; ++word) {
+      const std::uint32_t matrix = row / 8, lane = row % 8 * 4 + word;
+      expected[4 * (row ^ 13) + word] = in[4 * lane + matrix];
+    }
+  }
+  cases.push_back({"stmatrix_x4",
+                   sm90_kernel(R"(
+const u32 r[4] = {in_u32(args, 4 * thread), in_u32(args, 4 * thread + 1), in_u32(args, 4 * thread + 2), in_u32(args, 4 * thread + 3)};
+stmatrix_x4(shared_base() + 16 * (thread ^ 13), r);
+bar_warp_sync();
+for (u32 i = 0; i < 4; ++i) out_u32(args, 4 * thread + i, ld_shared_b32(shared_base() + 16 * thread + 4 * i));
+)",
+                               32, 512),
+                   bytes_of(in), 4 * expected.size(), exactly(expected)});
+}
+
+// Each value with each other; the bits of a NaN are not said.
+void add_nan_extremes(std::vector<PrimitiveCase>& cases) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> values = {1, -1, 127, -127.5f, infinity, -infinity, std::nanf(""), 3e38f};
+  std::vector<float> in, largest, smallest;
+  for (const float a : values) {
+    for (const float b : values) {
+      in.insert(in.end(), {a, b});
+      const bool is_nan = std::isnan(a) || std::isnan(b);
+      largest.push_back(is_nan ? std::nanf("") : std::max(a, b));
+      smallest.push_back(is_nan ? std::nanf("") : std::min(a, b));
+    }
+  }
+  const auto numbers = [](std::vector<float> expected) {
+    return [expected](const Bytes& output) -> std::string {
+      const std::vector<float> actual = values_of<float>(output);
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        if (actual.at(i) != expected[i] && !(std::isnan(actual[i]) && std::isnan(expected[i])))
+          return "element " + std::to_string(i) + " is " + std::to_string(actual[i]);
+      }
+      return {};
+    };
+  };
+  const auto kernel = [](const std::string& call) {
+    return sm90_kernel("out_u32(args, thread, f32_to_bits(" + call +
+                           "(bits_to_f32(in_u32(args, 2 * thread)), bits_to_f32(in_u32(args, 2 * thread + 1)))));\n",
+                       64, 128);
+  };
+  cases.push_back({"max_nan_f32", kernel("max_nan_f32"), bytes_of(in), 4 * largest.size(), numbers(largest)});
+  cases.push_back({"min_nan_f32", kernel("min_nan_f32"), bytes_of(in), 4 * smallest.size(), numbers(smallest)});
 }
 
 void add_tensor_store(std::vector<PrimitiveCase>& cases) {
@@ -581,6 +637,8 @@ const std::vector<PrimitiveCase>& sm90_cases() {
     add_barriers(made);
     add_tensor_load(made);
     add_pipeline(made);
+    add_matrix_store(made);
+    add_nan_extremes(made);
     add_tensor_store(made);
     add_clusters(made);
     add_registers_and_atomics(made);

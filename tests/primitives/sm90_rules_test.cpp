@@ -79,8 +79,9 @@ TEST_CASE("mbarriers are initialised before they are used, and used as expected"
   check_in_all_modes({"mbarrier_arrive(shared_base() + 16);\n"},
                      "mbarrier_arrive on the mbarrier at +0x10, which nobody has initialised");
   check_in_all_modes({"mbarrier_wait_parity(shared_base(), 0);\n"}, "which nobody has initialised");
-  check_in_all_modes({"if (thread == 0) mbarrier_init(shared_base(), 1);\nbar_sync();\nmbarrier_wait_parity(shared_base(), 2);\n"},
-                     "mbarrier_wait_parity: the parity 2 is neither 0 nor 1");
+  check_in_all_modes(
+      {"if (thread == 0) mbarrier_init(shared_base(), 1);\nbar_sync();\nmbarrier_wait_parity(shared_base(), 2);\n"},
+      "mbarrier_wait_parity: the parity 2 is neither 0 nor 1");
   CHECK_THAT(message_of({"mbarrier_init(shared_base() + 4, 1);\n", 32}),
              ContainsSubstring("mbarrier_init at +0x4, which is not a multiple of 8"));
   CHECK_THAT(message_of({"mbarrier_init(shared_base() + 16384, 1);\n", 32}),

@@ -114,6 +114,27 @@ __device__ __forceinline__ i32 computed_anew(i32 x) {
   return x;
 }
 
+// 8x8 matrices of 16-bit elements: lanes 8 i .. 8 i + 7 give the row addresses of matrix i; lane l gives of each matrix the elements
+// (row l / 4, columns 2 (l % 4) and + 1).
+__device__ __forceinline__ void stmatrix_x4(u32 row, const u32 (&r)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+               ::"r"(row), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+}
+
+// NaN where one of the two is.
+__device__ __forceinline__ float max_nan_f32(float a, float b) {
+  float r;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+}
+__device__ __forceinline__ float min_nan_f32(float a, float b) {
+  float r;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+}
+__device__ __forceinline__ u32 f32_to_bits(float x) { return __float_as_uint(x); }
+__device__ __forceinline__ float bits_to_f32(u32 x) { return __uint_as_float(x); }
+
 // wgmma: products of a warpgroup. It runs beside the threads that issue it: registers of d and a, and the shared memory that descriptors
 // name, are its own from the issue until a wait_group that covers it.
 // Orders accesses to registers before it with products after it.

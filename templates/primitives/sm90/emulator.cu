@@ -76,6 +76,14 @@ inline u32 atom_global_add_u32(u32* to, u32 x) {
 
 inline i32 computed_anew(i32 x) { return x; }
 
+// 8x8 matrices of 16-bit elements: lanes 8 i .. 8 i + 7 give the row addresses of matrix i; lane l gives of each matrix the elements
+// (row l / 4, columns 2 (l % 4) and + 1).
+inline void stmatrix_x4(u32 row, const u32 (&r)[4]) { emulator.store_matrices("stmatrix_x4", r, row, 4); }
+
+// NaN where one of the two is.
+inline float max_nan_f32(float a, float b) { return a != a || b != b ? a + b : max_f32(a, b); }
+inline float min_nan_f32(float a, float b) { return a != a || b != b ? a + b : -max_f32(-a, -b); }
+
 // wgmma: products of a warpgroup. It runs beside the threads that issue it: registers of d and a, and the shared memory that descriptors
 // name, are its own from the issue until a wait_group that covers it. The arrays of d and a must live until then.
 // Orders accesses to registers before it with products after it.
