@@ -30,6 +30,9 @@ constexpr int kConsumers[] = {1, 2, 3};
 constexpr int kMinBlockKvSm90 = 32, kMaxBlockKv = 256;
 constexpr int kStagesSm90[] = {1, 2, 3, 4};
 constexpr int kMaxHeadDimWithQ = 128;  // beyond, fragments of Q leave no registers for anything else
+constexpr int kMaxHeadDimOfExponentials = 64;
+constexpr int kEmulatedExponentials[] = {2, 4};
+constexpr int kMinHeadDimOfSharedP = 40, kMaxHeadDimOfSharedP = 128, kMinBlockKvOfSharedP = 112;
 
 bool is_of_reduced_space(const KernelConfig& config, const AttentionProblem& problem) {
   const auto in = [](int value, std::initializer_list<int> values) {
@@ -39,7 +42,7 @@ bool is_of_reduced_space(const KernelConfig& config, const AttentionProblem& pro
     const bool tiles = in(config.block_kv, {64, 80, 96, 128, 160, 192}) && in(config.stages, {2, 3});
     const bool persistent = config.persistence == Persistence::on_demand && config.q_stages == 2;
     return tiles && (config.overlap == (persistent ? Overlap::across : Overlap::within)) && !config.whole_tiles &&
-           config.ctas_per_sm == 1 && !config.q_in_registers &&
+           config.ctas_per_sm == 1 && !config.q_in_registers && config.emulated_exponentials == 0 &&
            (problem.dtype == DataType::bf16 ? config.without_maximum : config.rescale_threshold > 0) &&
            config.tile_order == tile_orders_sm90(problem).front() &&
            (persistent || config.persistence == Persistence::none);
@@ -101,6 +104,35 @@ std::vector<Reference> references(const AttentionProblem& problem) {
   return {{0, false}, {8, false}};
 }
 
+// Features that can pay in few places, where each is tried alone:
+//
+//   exponentials by a polynomial: up to head dim 64, where the special function unit takes longer than the products,
+//   and
+//     with everything else that relieves it
+//   P in shared memory: with three consumers and so many keys that registers are short; below head dim 40 they never
+//     are, above 128 shared memory is
+//   ping-pong: what overlap does otherwise
+void add_variants(const AttentionProblem& problem, const KernelConfig& config, std::vector<KernelConfig>* configs) {
+  if (config.q_in_registers || config.whole_tiles || config.block_q == 64) return;
+  const bool fewest_operations = config.without_maximum || config.rescale_threshold > 0;
+  const bool three_consumers = config.block_q == 3 * 64;
+  if (problem.head_dim <= kMaxHeadDimOfExponentials && fewest_operations && config.overlap != Overlap::none) {
+    for (const int exponentials : kEmulatedExponentials) {
+      configs->push_back(config);
+      configs->back().emulated_exponentials = exponentials;
+    }
+  }
+  if (problem.head_dim >= kMinHeadDimOfSharedP && problem.head_dim <= kMaxHeadDimOfSharedP && three_consumers &&
+      config.block_kv >= kMinBlockKvOfSharedP) {
+    configs->push_back(config);
+    configs->back().p_in_shared = true;
+  }
+  if (config.overlap == Overlap::none && config.warpgroup_order == WarpgroupOrder::free) {
+    configs->push_back(config);
+    configs->back().warpgroup_order = WarpgroupOrder::ping_pong;
+  }
+}
+
 std::vector<KernelConfig> all_sm90_configs(const AttentionProblem& problem) {
   std::vector<KernelConfig> configs;
   KernelConfig config = default_fields(KernelFamily::sm90);
@@ -132,6 +164,7 @@ std::vector<KernelConfig> all_sm90_configs(const AttentionProblem& problem) {
                         if (ctas > 1 && consumers > 1) continue;
                         config.ctas_per_sm = ctas;
                         configs.push_back(config);
+                        add_variants(problem, config, &configs);
                       }
                     }
                   }

@@ -31,11 +31,14 @@ constexpr double kStepClocks = 120;       // waits at barriers, issue, drain: wh
 constexpr double kTileClocks = 2500;      // of a CTA: first loads from device memory, last stores
 constexpr double kNextTileClocks = 1200;  // of a persistent CTA's next tile
 constexpr double kJoinedTileClocks =
-    300;                                // guess: where its first block runs beside the last product of the one before
-constexpr double kHiddenWithin = 0.92;  // guess: of the shorter of both, what overlap hides with several warpgroups
-constexpr double kHiddenBetween = 0.6;  // guess: what free-running warpgroups hide of each other
+    300;                                 // guess: where its first block runs beside the last product of the one before
+constexpr double kHiddenWithin = 0.92;   // guess: of the shorter of both, what overlap hides with several warpgroups
+constexpr double kHiddenBetween = 0.6;   // guess: what free-running warpgroups hide of each other
+constexpr double kHiddenPingPong = 0.8;  // guess: the same where they take care
+constexpr double kStoreClocks = 300;     // guess: of a warpgroup's P to shared memory, with a fence and two barriers
 
 double hidden_share(const KernelConfig& config, int consumers) {
+  if (config.warpgroup_order == WarpgroupOrder::ping_pong) return kHiddenPingPong;
   if (config.overlap != Overlap::none) return consumers > 1 ? kHiddenWithin : kHiddenBetween;
   return consumers > 1 || config.ctas_per_sm > 1 ? kHiddenBetween : 0;
 }
@@ -58,7 +61,8 @@ CostEstimate estimate_cost_sm90(const AttentionProblem& problem, const KernelCon
   const double hidden = hidden_share(config, shape.consumers);
   const double busy = hidden * together + (1 - hidden) * apart;
   const double l2 = 4 * kv * shape.panels * shape.panel_columns / kL2BytesPerClock;
-  const double exposed = kStepClocks / (shape.consumers * config.ctas_per_sm);
+  const double exposed =
+      (kStepClocks + (config.p_in_shared ? kStoreClocks : 0)) / (shape.consumers * config.ctas_per_sm);
   double step = std::max(busy + exposed, l2);
   // A stage is filled while the others are worked on.
   step += std::max(0.0, kLoadLatency - (config.stages - 0.5) * step * config.ctas_per_sm);
