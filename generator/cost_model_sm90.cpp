@@ -18,7 +18,7 @@
 // shape's times are met within 5 to 10 %, and within 12 % on average over its configs.
 namespace attune {
 namespace {
-constexpr double kMatrixFlopsPerClock = 4096 * 0.97;
+constexpr double kMatrixFlopsPerClock = 4096, kMatrixEfficiency = 0.97;             // the latter fitted
 constexpr double kElementsPerClock = 15.6, kElementsPerClockWithoutMaximum = 16.3;  // fitted
 constexpr double kElementsTakenByMatrix = 7.3;                                      // fitted, a clock
 constexpr double kRowClocks = 0.64;                                                 // fitted: maxima, masks
@@ -28,6 +28,7 @@ constexpr double kL2BytesPerClock = 34;                                         
 // it.
 constexpr double kLoadLatency = 970, kLoadShare = 0.17, kStepUnderWay = 0.72;
 constexpr double kMeetingClocks = 1450;     // of the producers of a cluster, before each load of K and of V
+constexpr double kStoreClocks = 300;        // guess: of a warpgroup's P to shared memory, with a fence and two barriers
 constexpr double kQueryInRegisters = 0.94;  // fitted: of a step, where the product reads no Q from shared memory
 constexpr double kStepClocks = 600;         // fitted: waits at barriers, issue, drain; shared by the warpgroups
 // Fitted: what overlap hides of the shorter of both, by consumers; and what free-running warpgroups hide without it.
@@ -95,7 +96,8 @@ CostEstimate estimate_cost_sm90(const AttentionProblem& problem, const KernelCon
   const double elements = q * kv;
   const StepCount steps = count_steps(problem, config);
 
-  const double matrix = 2 * elements * (padded + d) / kMatrixFlopsPerClock;
+  const double matrix_peak = 2 * elements * (padded + d) / kMatrixFlopsPerClock;
+  const double matrix = matrix_peak / kMatrixEfficiency;
   const double per_clock = config.without_maximum ? kElementsPerClockWithoutMaximum : kElementsPerClock;
   double elementwise = elements / per_clock + q * kRowClocks;
   if (config.rescale_threshold == 0 && !config.without_maximum) elementwise += q * d / kRescalesPerClock;
@@ -103,7 +105,8 @@ CostEstimate estimate_cost_sm90(const AttentionProblem& problem, const KernelCon
   const double hidden = hidden_share(config, shape.consumers);
   const double busy = hidden * together + (1 - hidden) * (matrix + elementwise);
   const double l2 = 4.0 * shape.kv_box_rows * shape.panels * shape.panel_columns / kL2BytesPerClock;
-  double step = std::max(busy + kStepClocks / (shape.consumers * config.ctas_per_sm), l2);
+  const double exposed = kStepClocks + (config.p_in_shared ? kStoreClocks : 0);
+  double step = std::max(busy + exposed / (shape.consumers * config.ctas_per_sm), l2);
   if (config.cluster > 1) step = std::max(step, 2 * kMeetingClocks) + kMeetingClocks / 2;
   // A stage is filled while the others are worked on.
   const double stages = (config.stages + shape.v_stages) / 2.0;
@@ -135,7 +138,7 @@ CostEstimate estimate_cost_sm90(const AttentionProblem& problem, const KernelCon
   }
 
   const double per_sm = all * steps.mean / device.sm_count / device.clock_mhz;
-  cost.matrix_microseconds = matrix * per_sm;
+  cost.matrix_microseconds = matrix_peak * per_sm;
   cost.exponential_microseconds = elementwise * per_sm;
   cost.shared_microseconds = 0;  // wgmma reads its operands beside everything else
   const double bytes = count_bytes(problem) + (key_passes(problem, config, tiles, slots) - 1) * key_bytes(problem);

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string_view>
 
+#include "generator/cost_model.h"
 #include "generator/error.h"
 #include "generator/forward_sm80_shape.h"
 #include "generator/generate.h"
@@ -181,7 +182,12 @@ std::optional<KernelConfig> hopper_default(const AttentionProblem& problem, cons
     config.q_stages = 1;
   }
   if (!infeasibility(problem, config, device).empty()) return std::nullopt;
-  return config;
+  // By heads, keys that do not stay in L2 come from device memory again for each of a head's tiles.
+  KernelConfig by_rows = config;
+  by_rows.tile_order = causal ? TileOrder::rows_reversed : TileOrder::rows;
+  const bool rows_are_faster =
+      estimate_cost(problem, by_rows, device).microseconds < estimate_cost(problem, config, device).microseconds;
+  return rows_are_faster ? by_rows : config;
 }
 
 // One step towards fewer resources; false if there is none left.

@@ -102,7 +102,7 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   bindings.set("tiles", tiles_partial(config.persistence));
   bindings.set("reference", config.without_maximum ? "free" : "maximum");
   bindings.set("score_source", config.without_maximum ? "global" : "none");
-  bindings.set("exponential", config.emulated_exponentials > 0 ? "shared" : "unit");
+  bindings.set("exponential", config.emulated_exponentials > 0 ? "polynomial" : "unit");
   if (config.emulated_exponentials > 0) {
     bindings.set("emulated_exponentials", config.emulated_exponentials);
     bindings.set("scores_leap", text_of(config.without_maximum));

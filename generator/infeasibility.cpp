@@ -175,7 +175,6 @@ void check_registers(const ForwardSm90Shape& shape, const KernelConfig& config, 
                     "it {} at launch; "
                     "take fewer CTAs, consumers or keys",
                     shape.product_columns, product, config.ctas_per_sm, shape.threads, shape.launch_registers));
-    return;
   }
   const int limit = shape.consumer_registers > 0 ? shape.consumer_registers : shape.launch_registers;
   if (shape.accumulator_registers > limit - kWorkingRegisters) {

@@ -96,6 +96,28 @@ TEST_CASE("Hopper's space joins both families, others' has but one", "[nogpu]") 
   CHECK(families(problem, "h200", SpaceExtent::whole) == std::set<KernelFamily>{KernelFamily::sm80});
 }
 
+TEST_CASE("where features of the sm90 family are tried", "[nogpu]") {
+  struct Tried {
+    bool exponentials = false, p_in_shared = false, ping_pong = false;
+    bool operator==(const Tried&) const = default;
+  };
+  const auto tried = [](int head_dim) {
+    Tried found;
+    for (const Candidate& candidate :
+         config_space(make_problem(DataType::bf16, 1, 8, 512, head_dim), find_device("h200"))) {
+      if (!candidate.feasible()) continue;
+      found.exponentials |= candidate.config.emulated_exponentials > 0;
+      found.p_in_shared |= candidate.config.p_in_shared;
+      found.ping_pong |= candidate.config.warpgroup_order == WarpgroupOrder::ping_pong;
+    }
+    return found;
+  };
+  CHECK(tried(32) == Tried{true, false, true});
+  CHECK(tried(64) == Tried{true, true, true});
+  CHECK(tried(128) == Tried{false, true, true});
+  CHECK(tried(256) == Tried{false, false, true});
+}
+
 TEST_CASE("every head dim has a space on every device", "[nogpu]") {
   for (const DeviceSpec& device : known_devices()) {
     for (const int head_dim : {8, 40, 72, 256}) {

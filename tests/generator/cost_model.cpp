@@ -1,6 +1,7 @@
 #include "generator/cost_model.h"
 
 #include <cmath>
+#include <numeric>
 
 #include "generator/generate.h"
 #include "tests/catch.h"
@@ -17,9 +18,15 @@ TEST_CASE("an estimate lies above what the units allow and within reach of it", 
   for (const char* key : {"a100", "h200", "rtx4090"}) {
     const DeviceSpec& device = find_device(key);
     for (const int head_dim : {64, 128, 256}) {
-      const AttentionProblem problem = make_problem(DataType::bf16, 4, 2048 / head_dim, 4096, head_dim);
-      const CostEstimate estimate = estimate_cost(problem, default_config(problem, device), device);
-      const double peak = count_flops(problem) / (device.mma_flops_per_clock * device.sm_count * device.clock_mhz);
+      AttentionProblem problem = make_problem(DataType::bf16, 4, 2048 / head_dim, 4096, head_dim);
+      const KernelConfig config = default_config(problem, device);
+      // Lengths that the tiles divide: nothing is padded.
+      const int tiles = std::lcm(config.block_q, config.block_kv);
+      problem.seq_q = problem.seq_kv = (4096 + tiles - 1) / tiles * tiles;
+      const double wgmma_flops_per_clock = 4096;
+      const double rate = config.family == KernelFamily::sm90 ? wgmma_flops_per_clock : device.mma_flops_per_clock;
+      const CostEstimate estimate = estimate_cost(problem, config, device);
+      const double peak = count_flops(problem) / (rate * device.sm_count * device.clock_mhz);
       INFO(key << " " << canonical_text(problem));
       CHECK(estimate.matrix_microseconds == Approx(peak).epsilon(0.01));
       CHECK(estimate.microseconds > peak);

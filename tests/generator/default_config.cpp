@@ -41,24 +41,60 @@ TEST_CASE("short sequences take small tiles", "[nogpu]") {
   CHECK(default_config(make_problem(DataType::bf16, 1, 1, 5, 64), device).block_kv == 16);
   CHECK(default_config(make_problem(DataType::bf16, 64, 16, 512, 64, MaskKind::causal), device).block_q == 64);
   CHECK(default_config(make_problem(DataType::bf16, 64, 16, 512, 64), device).block_q == 128);
-  CHECK(
-      default_config(make_problem(DataType::bf16, 1, 16, 1000, 128, MaskKind::causal), find_device("h200")).block_kv ==
-      128);
+  AttentionProblem unaligned = make_problem(DataType::bf16, 1, 16, 1000, 128, MaskKind::causal);
+  unaligned.alignment = 2;
+  CHECK(default_config(unaligned, find_device("h200")).block_kv == 128);
 }
 
 TEST_CASE("under a causal mask the longest tiles come first", "[nogpu]") {
-  const DeviceSpec& device = find_device("h200");
-  CHECK(default_config(make_problem(DataType::bf16, 1, 4, 1024, 64, MaskKind::causal), device).tile_order ==
-        TileOrder::heads_reversed);
-  CHECK(default_config(make_problem(DataType::bf16, 32, 16, 512, 64, MaskKind::causal), device).tile_order ==
-        TileOrder::rows_reversed);
-  CHECK(default_config(make_problem(DataType::bf16, 1, 4, 1024, 64), device).tile_order == TileOrder::rows);
+  for (const char* key : {"a100", "h200"}) {
+    const DeviceSpec& device = find_device(key);
+    const auto order = [&](std::int64_t batch, std::int64_t heads, std::int64_t seq, int head_dim, MaskKind mask) {
+      return default_config(make_problem(DataType::bf16, batch, heads, seq, head_dim, mask), device).tile_order;
+    };
+    const TileOrder few = order(1, 4, 1024, 128, MaskKind::causal);
+    CHECK((few == TileOrder::heads_reversed || few == TileOrder::rows_reversed));
+    // Many heads whose keys do not stay in L2.
+    CHECK(order(64, 16, 512, 64, MaskKind::causal) == TileOrder::rows_reversed);
+    CHECK(order(1, 4, 1024, 64, MaskKind::none) == TileOrder::rows);
+  }
+}
+
+TEST_CASE("Hopper's defaults are of the sm90 family where it can serve", "[nogpu]") {
+  const auto of = [](DataType dtype, std::int64_t batch, std::int64_t seq, int head_dim, MaskKind mask,
+                     int alignment = 16) {
+    AttentionProblem problem = make_problem(dtype, batch, 16, seq, head_dim, mask);
+    problem.alignment = alignment;
+    return default_config(problem, find_device("h200"));
+  };
+  for (int head_dim = 8; head_dim <= 256; head_dim += 8) {
+    for (const MaskKind mask : {MaskKind::none, MaskKind::causal}) {
+      const bool exponentials_bind = mask == MaskKind::causal && head_dim <= 16;
+      INFO(head_dim << (mask == MaskKind::causal ? " causal" : ""));
+      const KernelConfig bf16 = of(DataType::bf16, 4, 4096, head_dim, mask),
+                         fp16 = of(DataType::fp16, 4, 4096, head_dim, mask);
+      CHECK((bf16.family == KernelFamily::sm80) == exponentials_bind);
+      CHECK((fp16.family == KernelFamily::sm80) == exponentials_bind);
+      CHECK(bf16.without_maximum == !exponentials_bind);
+      CHECK(fp16.rescale_threshold == 8);  // P in fp16 does not reach far
+      CHECK(of(DataType::bf16, 4, 4096, head_dim, mask, 2).family == KernelFamily::sm80);  // TMA cannot copy it
+    }
+  }
+  // Fewer queries a tile where there are few tiles; no more keys than there are; nothing that only a next tile needs.
+  const KernelConfig few = of(DataType::bf16, 1, 1000, 128, MaskKind::none);
+  CHECK(few.block_q == 128);
+  CHECK(few.persistence == Persistence::none);
+  CHECK(few.q_stages == 1);
+  CHECK(of(DataType::bf16, 64, 40, 128, MaskKind::none).block_q == 64);
+  CHECK(of(DataType::bf16, 64, 40, 128, MaskKind::none).block_kv == 48);
+  CHECK(of(DataType::bf16, 64, 1, 64, MaskKind::none).block_kv == 32);
 }
 
 TEST_CASE("defaults that were found by timing every tile hold for their head dim, mask and lengths", "[nogpu]") {
   const auto text = [](std::int64_t batch, std::int64_t seq, int head_dim, MaskKind mask, const char* device = "h200") {
-    return canonical_text(
-        default_config(make_problem(DataType::bf16, batch, 16, seq, head_dim, mask), find_device(device)));
+    AttentionProblem problem = make_problem(DataType::bf16, batch, 16, seq, head_dim, mask);
+    problem.alignment = 2;  // else Hopper has better ones
+    return canonical_text(default_config(problem, find_device(device)));
   };
   const MaskKind causal = MaskKind::causal;
   CHECK(text(32, 512, 128, causal) == "sm80 q128 kv64 w4 st2 qsmem order=heads-reversed rescale8");
