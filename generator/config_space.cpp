@@ -42,6 +42,7 @@ bool is_of_reduced_space(const KernelConfig& config, const AttentionProblem& pro
     const bool persistent = config.persistence == Persistence::on_demand && config.q_stages == 2;
     return tiles && (config.overlap == (persistent ? Overlap::across : Overlap::within)) && !config.whole_tiles &&
            config.ctas_per_sm == 1 && !config.q_in_registers && config.v_stages == 0 && config.cluster == 1 &&
+           !config.packed_heads &&
            (problem.dtype == DataType::bf16 ? config.without_maximum : config.rescale_threshold > 0) &&
            config.tile_order == tile_orders_sm90(problem).front() &&
            (persistent || config.persistence == Persistence::none);
@@ -130,20 +131,26 @@ std::vector<int> v_stages_choices(const AttentionProblem& problem, const KernelC
   return choices;
 }
 
-// Clusters, and registers of the producer. Two consumers with wide heads want more from L2 than it gives, and a third
-// one, which would ease that, has no registers for its O. The producer of a cluster that takes several tiles needs more
-// than 24 registers; elsewhere the default leaves the consumers all they can have.
+// What CTAs and heads share. Clusters: two consumers with wide heads want more from L2 than it gives, and a third one,
+// which would ease that, has no registers for its O; the producer of a cluster that takes several tiles needs more than
+// 24 registers. (Elsewhere the default leaves the consumers all they can have.) Packed heads: where tiles of one head
+// would be mostly empty, or mostly on the diagonal.
 struct Sharing {
   int cluster;
   int producer_registers;
+  bool packed_heads;
 };
 constexpr int kMinHeadDimOfCluster = 128;
+constexpr std::int64_t kMaxQueriesPacked = 1024;
 std::vector<Sharing> sharing_choices(const AttentionProblem& problem, const KernelConfig& config) {
-  if (!is_usual(config) || config.block_q != 128 || problem.head_dim < kMinHeadDimOfCluster ||
-      problem.seq_q <= config.block_q || config.overlap == Overlap::across)
-    return {{1, 0}};
-  if (config.persistence == Persistence::none) return {{1, 0}, {2, 0}};
-  return {{1, 0}, {2, 32}};
+  std::vector<Sharing> choices = {{1, 0, false}};
+  if (!is_usual(config)) return choices;
+  if (config.block_q == 128 && problem.head_dim >= kMinHeadDimOfCluster && problem.seq_q > config.block_q &&
+      config.overlap != Overlap::across)
+    choices.push_back({2, config.persistence == Persistence::none ? 0 : 32, false});
+  const std::int64_t group = problem.heads_q / problem.heads_kv;
+  if (group > 1 && config.block_q % group == 0 && problem.seq_q <= kMaxQueriesPacked) choices.push_back({1, 0, true});
+  return choices;
 }
 
 std::vector<KernelConfig> all_sm90_configs(const AttentionProblem& problem, const DeviceSpec& device) {
@@ -181,12 +188,14 @@ std::vector<KernelConfig> all_sm90_configs(const AttentionProblem& problem, cons
                           for (const Sharing& sharing : sharing_choices(problem, config)) {
                             config.cluster = sharing.cluster;
                             config.producer_registers = sharing.producer_registers;
+                            config.packed_heads = sharing.packed_heads;
                             configs.push_back(config);
                           }
                         }
                         config.v_stages = 0;
                         config.cluster = 1;
                         config.producer_registers = 0;
+                        config.packed_heads = false;
                       }
                     }
                   }

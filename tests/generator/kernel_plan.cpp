@@ -108,6 +108,12 @@ TEST_CASE("persistent CTAs are as many as asked for, or as there are tiles", "[n
   CHECK(launch.grid_x(problem) == 132);
   launch.max_ctas = 0;
   CHECK(launch.grid_x(problem) == 256);
+  // A tile of four heads.
+  launch.cluster = 1;
+  launch.rows_per_tile = 32;
+  launch.heads_per_tile = 4;
+  CHECK(launch.query_tiles(problem) == 32);
+  CHECK(launch.tiles(problem) == 128);
 }
 
 TEST_CASE("declarations of fields", "[nogpu]") {

@@ -50,6 +50,7 @@ enum Factor {
   kVStages,
   kCluster,
   kProducerRegisters,
+  kPackedHeads,
   kFactors
 };
 enum MaskChoice { kNone, kBottomRight, kTopLeft, kBelow, kMasks };  // kBelow: some first queries see no key
@@ -107,6 +108,7 @@ ForwardCase case_of(const FactorChoice& row, KernelFamily family) {
     config.overlap = static_cast<Overlap>(row[kOverlap]);
     config.persistence = static_cast<Persistence>(row[kPersistence]);
     config.cluster = 1 + row[kCluster];
+    config.packed_heads = row[kPackedHeads] == 1;
     config.producer_registers = 40 * row[kProducerRegisters];
   }
   config.block_kv = kBlockKv[row[kBlockKvFactor]];
