@@ -46,10 +46,12 @@ CostEstimate estimate_cost_sm90(const AttentionProblem& problem, const KernelCon
   const double q = config.block_q, kv = config.block_kv, d = problem.head_dim;
   const double padded = (problem.head_dim + 15) / 16 * 16;
   const double elements = q * kv;
-  KernelConfig positions = config;
-  positions.block_q = config.block_q / shape.group;
-  const StepCount steps = count_steps(problem, positions);
-  const double masked_share = steps.mean > 0 ? steps.masked / steps.mean : 0;
+  // The CTAs of a cluster walk the blocks of their last tile, and each masks its own.
+  KernelConfig tile = config, cluster = config;
+  tile.block_q = config.block_q / shape.group;
+  cluster.block_q = tile.block_q * config.cluster;
+  const StepCount steps = count_steps(problem, cluster);
+  const double masked_share = steps.mean > 0 ? count_steps(problem, tile).masked / steps.mean : 0;
 
   const double matrix = 2 * elements * (padded + d) / kMatrixFlopsPerClock;
   const double per_clock = config.without_maximum ? kElementsPerClockWithoutMaximum : kElementsPerClock;
@@ -71,7 +73,7 @@ CostEstimate estimate_cost_sm90(const AttentionProblem& problem, const KernelCon
   CostEstimate cost;
   cost.registers = shape.launch_registers;
   cost.ctas_per_sm = config.ctas_per_sm;
-  const double tiles = static_cast<double>((problem.seq_q + positions.block_q - 1) / positions.block_q);
+  const double tiles = static_cast<double>((problem.seq_q + cluster.block_q - 1) / cluster.block_q * config.cluster);
   const double all = tiles * static_cast<double>(problem.batch * problem.heads_q / shape.group);
   const double slots = static_cast<double>(device.sm_count) * config.ctas_per_sm;
   cost.waves = all / slots;

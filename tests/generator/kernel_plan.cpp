@@ -163,6 +163,18 @@ TEST_CASE("more CTAs than a grid holds", "[nogpu]") {
     CHECK(error.code() == ErrorCode::unsupported);
     CHECK_THAT(error.what(), ContainsSubstring("split the batch"));
   }
+  // Rows are counted over the heads of a tile.
+  launch.heads_per_tile = 4;
+  problem = make_problem(DataType::bf16, 1, 4, 1 << 28, 64);
+  CHECK(launch.grid_x(problem) == 1u << 24);
+  problem.seq_q = 1 << 29;
+  try {
+    launch.grid_x(problem);
+    FAIL("no error");
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::unsupported);
+    CHECK_THAT(error.what(), ContainsSubstring("take another config"));
+  }
 }
 
 TEST_CASE("operands have names", "[nogpu]") {
