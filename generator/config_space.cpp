@@ -36,7 +36,7 @@ constexpr int kMaxHeadDimWithQ = 128;  // beyond, fragments of Q leave no regist
 
 bool has_rare_choice(const KernelConfig& config) {
   return config.v_stages != 0 || config.cluster != 1 || config.p_in_shared || config.emulated_exponentials != 0 ||
-         config.warpgroup_order == WarpgroupOrder::ping_pong;
+         config.packed_heads || config.warpgroup_order == WarpgroupOrder::ping_pong;
 }
 
 bool is_of_reduced_space(const KernelConfig& config, const AttentionProblem& problem) {
@@ -111,6 +111,7 @@ std::vector<Reference> references(const AttentionProblem& problem) {
 // Choices that win rarely, if ever, each alone: together, and with every value of the commoner ones, they would make
 // the space several times as large.
 constexpr int kMinHeadDimOfCluster = 128;
+constexpr std::int64_t kMaxQueriesPacked = 1024;
 constexpr int kMaxHeadDimOfEmulation = 64;  // beyond, the special function unit has time to spare
 constexpr int kEmulatedExponentials[] = {2, 4};
 constexpr int kMinHeadDimOfSharedP = 40, kMaxHeadDimOfSharedP = 128, kMinBlockKvOfSharedP = 112;
@@ -154,6 +155,10 @@ void add_rarer_configs(const AttentionProblem& problem, const KernelConfig& conf
   if (config.q_in_registers) return;
   add_stages_of_v(problem, config, device, configs);
   add_cluster(problem, config, configs);
+  // Where tiles of one head would be mostly empty, or mostly on the diagonal.
+  const std::int64_t group = problem.heads_q / problem.heads_kv;
+  if (group > 1 && config.block_q % group == 0 && problem.seq_q <= kMaxQueriesPacked)
+    configs->emplace_back(config).packed_heads = true;
   if (config.block_q > 64 && config.overlap == Overlap::none && config.warpgroup_order == WarpgroupOrder::free)
     configs->emplace_back(config).warpgroup_order = WarpgroupOrder::ping_pong;
   // It frees registers: for wide steps of three consumers.

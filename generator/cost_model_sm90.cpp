@@ -94,7 +94,10 @@ CostEstimate estimate_cost_sm90(const AttentionProblem& problem, const KernelCon
   const double q = config.block_q, kv = config.block_kv, d = problem.head_dim;
   const double padded = (problem.head_dim + 15) / 16 * 16;
   const double elements = q * kv;
-  const StepCount steps = count_steps(problem, config);
+  // The CTAs of a cluster walk the blocks of their last tile.
+  KernelConfig cluster = config;
+  cluster.block_q = config.block_q / shape.group * config.cluster;
+  const StepCount steps = count_steps(problem, cluster);
 
   const double matrix_peak = 2 * elements * (padded + d) / kMatrixFlopsPerClock;
   const double matrix = matrix_peak / kMatrixEfficiency;
@@ -119,8 +122,8 @@ CostEstimate estimate_cost_sm90(const AttentionProblem& problem, const KernelCon
   CostEstimate cost;
   cost.registers = shape.launch_registers;
   cost.ctas_per_sm = config.ctas_per_sm;
-  const double tiles = static_cast<double>((problem.seq_q + config.block_q - 1) / config.block_q);
-  const double all = tiles * static_cast<double>(problem.batch * problem.heads_q);
+  const double tiles = static_cast<double>((problem.seq_q + cluster.block_q - 1) / cluster.block_q * config.cluster);
+  const double all = tiles * static_cast<double>(problem.batch * problem.heads_q / shape.group);
   const double slots = static_cast<double>(device.sm_count) * config.ctas_per_sm;
   cost.waves = all / slots;
 

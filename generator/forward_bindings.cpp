@@ -30,6 +30,8 @@ void bind_forward(const AttentionProblem& problem, const KernelConfig& config, c
   bindings->set("target", std::string(to_string(target)));
   bindings->set("dtype", problem.dtype == DataType::bf16 ? "bf16" : "f16");
   bindings->set("mask", problem.mask == MaskKind::causal ? "causal" : "none");
+  if (config.tile_order == TileOrder::heads || config.tile_order == TileOrder::heads_reversed)
+    bindings->set("tile_heads", config.packed_heads ? "heads_kv" : "heads_q");
   bindings->set("tile_order", tile_order_partial(config.tile_order));
   bindings->set("argument_bytes", static_cast<std::int64_t>(arguments.bytes));
   auto& fields = bindings->lists["argument_fields"];

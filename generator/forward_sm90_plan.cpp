@@ -22,8 +22,8 @@ ArgumentLayout argument_layout(const KernelConfig& config) {
                           A::k_stride_head, A::k_stride_row, A::recomputed_blocks})
       fields.push_back(field);
   }
-  for (const A field : {A::batch, A::heads_q, A::group_size, A::seq_q, A::seq_kv, A::query_tiles, A::tiles,
-                        A::mask_offset, A::softmax_scale, A::softmax_scale_log2})
+  for (const A field : {A::batch, A::heads_q, config.packed_heads ? A::heads_kv : A::group_size, A::seq_q, A::seq_kv,
+                        A::query_tiles, A::tiles, A::mask_offset, A::softmax_scale, A::softmax_scale_log2})
     fields.push_back(field);
   return ArgumentLayout::of(std::move(fields));
 }
@@ -89,6 +89,8 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   bindings.set("consumer_registers", shape.consumer_registers);
   bindings.set("ctas_per_sm", config.ctas_per_sm);
   bindings.set("cluster", config.cluster);
+  bindings.set("group", shape.group);
+  bindings.conditions["packed"] = config.packed_heads;
   bindings.conditions["clustered"] = config.cluster > 1;
   bindings.set("kv_loads", config.cluster > 1 ? "shared" : "alone");
   bindings.set("panel_columns", shape.panel_columns);
@@ -144,13 +146,14 @@ KernelLaunch forward_sm90_launch(const AttentionProblem& problem, const KernelCo
   launch.target = target;
   launch.threads = shape.threads;
   launch.shared_bytes = shape.shared_bytes;
-  launch.rows_per_tile = config.block_q * config.cluster;
+  launch.rows_per_tile = config.block_q / shape.group * config.cluster;
+  launch.heads_per_tile = shape.group;
   launch.cluster = config.cluster;
   if (config.persistence != Persistence::none)
     launch.max_ctas = device.sm_count * config.ctas_per_sm / config.cluster * config.cluster;
   launch.arguments = argument_layout(config);
   const int swizzle_bytes = 2 * shape.panel_columns;
-  launch.tensor_maps = {{Operand::q, shape.panel_columns, config.block_q, swizzle_bytes},
+  launch.tensor_maps = {{Operand::q, shape.panel_columns, config.block_q / shape.group, swizzle_bytes, shape.group},
                         {Operand::k, shape.panel_columns, shape.kv_box_rows, swizzle_bytes},
                         {Operand::v, shape.panel_columns, shape.kv_box_rows, swizzle_bytes}};
   return launch;

@@ -21,6 +21,7 @@ ForwardSm90Shape forward_sm90_shape(const AttentionProblem& problem, const Kerne
   const int d = problem.head_dim;
   shape.consumers = config.block_q / kWarpgroupRows;
   shape.threads = (shape.consumers + 1) * kWarpgroupThreads;
+  if (config.packed_heads) shape.group = static_cast<int>(problem.heads_q / problem.heads_kv);
   shape.panel_columns = d <= 16 ? 16 : d <= 32 ? 32 : kMaxPanelColumns;
   shape.panels = (d + shape.panel_columns - 1) / shape.panel_columns;
 

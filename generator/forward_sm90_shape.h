@@ -13,6 +13,7 @@ namespace attune {
 struct ForwardSm90Shape {
   int consumers = 0;  ///< warpgroups that compute; one more copies
   int threads = 0;
+  int group = 1;          ///< query heads whose rows lie in a tile
   int panel_columns = 0;  ///< of a panel of shared memory: its rows have the bytes of the swizzle's span
   int panels = 0;         ///< that hold a row; what lies beyond the head dim is zero
   int v_stages = 0;       ///< tiles of V in shared memory

@@ -72,6 +72,19 @@ void check_warpgroups(const KernelConfig& config, std::vector<std::string>* reas
   }
 }
 
+// Before forward_sm90_shape, which divides by what is checked here.
+void check_packed_heads(const AttentionProblem& problem, const KernelConfig& config,
+                        std::vector<std::string>* reasons) {
+  if (!config.packed_heads) return;
+  const std::int64_t group = problem.heads_q / problem.heads_kv;
+  if (group == 1) {
+    reasons->push_back("packed: every query head has keys of its own; leave the word out");
+  } else if (config.block_q % group != 0) {
+    reasons->push_back(
+        fmt::format("packed: {} query heads share K and V, and q{} is not a multiple of that", group, config.block_q));
+  }
+}
+
 // What the consumers have beside a producer of so many registers: other numbers of them must give another kernel.
 void check_producer_registers(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                               std::vector<std::string>* reasons) {
@@ -101,18 +114,12 @@ void check_exponentials(const KernelConfig& config, std::vector<std::string>* re
   }
 }
 
-// Words of the sm90 family that no template answers to yet.
-void check_unwritten(const KernelConfig& config, std::vector<std::string>* reasons) {
-  const auto unwritten = [&](bool asked, std::string_view word) {
-    if (asked) reasons->push_back(fmt::format("{}: no template does that yet", word));
-  };
-  unwritten(config.packed_heads, "packed");
-}
-
 void check_whole_tiles(const AttentionProblem& problem, const KernelConfig& config, std::vector<std::string>* reasons) {
   if (!config.whole_tiles) return;
-  if (problem.seq_q % (config.block_q * config.cluster) != 0) {
-    reasons->push_back(fmt::format("whole: the query length {} is not a multiple of {}q{}", problem.seq_q,
+  const std::int64_t rows = config.packed_heads ? problem.seq_q * problem.heads_q / problem.heads_kv : problem.seq_q;
+  if (rows % (config.block_q * config.cluster) != 0) {
+    reasons->push_back(fmt::format("whole: the query length {}{} is not a multiple of {}q{}", problem.seq_q,
+                                   config.packed_heads ? fmt::format(", {} rows with the packed heads,", rows) : "",
                                    config.cluster > 1 ? fmt::format("{} times ", config.cluster) : "", config.block_q));
   }
   if (problem.seq_kv % config.block_kv != 0) {
@@ -222,7 +229,7 @@ std::vector<std::string> infeasibility_sm90(const AttentionProblem& problem, con
     reasons.push_back(fmt::format("nomax rescale{}: nothing is compared with a threshold", config.rescale_threshold));
   check_warpgroups(config, &reasons);
   check_exponentials(config, &reasons);
-  check_unwritten(config, &reasons);
+  check_packed_heads(problem, config, &reasons);
   check_tile(config, &reasons);
   if (!reasons.empty()) return reasons;
 

@@ -159,8 +159,14 @@ std::uint32_t KernelLaunch::grid_x(const AttentionProblem& problem) const {
 
 std::uint32_t KernelLaunch::tiles(const AttentionProblem& problem) const {
   constexpr std::int64_t kMaxGrid = std::numeric_limits<std::int32_t>::max();
-  const std::int64_t heads = problem.batch * problem.heads_q;
+  const std::int64_t heads = problem.batch * problem.heads_q / heads_per_tile;
   const std::int64_t tiles = query_tiles(problem);
+  if (tiles > kMaxGrid / heads_per_tile / rows_per_tile && heads_per_tile > 1) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("{} queries of {} heads are more rows than a kernel that packs them "
+                            "can count; take another config",
+                            problem.seq_q, heads_per_tile));
+  }
   if (heads > kMaxGrid || tiles > kMaxGrid / cluster / heads) {
     throw Error(ErrorCode::unsupported,
                 fmt::format("{} tiles of {} queries times {} heads are more than the {} of a launch; split the batch",

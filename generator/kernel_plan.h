@@ -68,13 +68,14 @@ std::string_view to_string(KernelArgument argument);
 std::string_view type_text(KernelArgument argument);  ///< in templates: "const void*", "i64", "i32", "float", ...
 std::size_t size_of(KernelArgument argument);
 
-/// How TMA copies tiles of an operand (batch, heads, rows, head_dim): boxes of `box_rows` rows by `box_columns`
-/// elements of one head; what lies outside of the tensor is zero.
+/// How TMA copies tiles of an operand (batch, heads, rows, head_dim): boxes of `box_rows` rows of each of `box_heads`
+/// heads by `box_columns` elements, all heads of a row together; what lies outside of the tensor is zero.
 struct TensorMapSpec {
   Operand operand = Operand::q;
   int box_columns = 64;
   int box_rows = 64;
   int swizzle_bytes = 128;  ///< 128, 64 or 32: a row of the box has as many bytes
+  int box_heads = 1;
 };
 
 /// The argument struct of a kernel: its fields in order, aligned as C++ aligns them.
@@ -89,7 +90,8 @@ struct ArgumentLayout {
   std::string declarations() const;
 };
 
-/// One launch of a plan. Independent of lengths, batch, heads and strides: those are arguments.
+/// One launch of a plan. Independent of lengths, batch, heads and strides: those are arguments. Only a plan that packs
+/// heads knows how many share K and V.
 struct KernelLaunch {
   std::string source;               ///< complete; includes nothing
   std::vector<TemplateLine> lines;  ///< where each line of source comes from
@@ -99,13 +101,14 @@ struct KernelLaunch {
   int threads = 0;               ///< of a CTA, in x
   std::size_t shared_bytes = 0;  ///< dynamic
   int rows_per_tile = 0;         ///< queries of a tile; a cluster takes one as a whole
+  int heads_per_tile = 1;        ///< query heads whose rows a tile holds
   int cluster = 1;               ///< CTAs of a cluster
   int max_ctas = 0;              ///< of the grid: persistent CTAs take several tiles; 0: a CTA for each tile
   ArgumentLayout arguments;
   std::vector<TensorMapSpec> tensor_maps;  ///< of the arguments q_map, ...
 
-  /// CTAs in x: a cluster per tile of queries, query head and batch entry, or max_ctas. Throws Error(unsupported) for
-  /// more than 2^31 - 1 tiles.
+  /// CTAs in x: a cluster per tile of queries, query head (or heads_per_tile of them) and batch entry, or max_ctas.
+  /// Throws Error(unsupported) for more than 2^31 - 1 of them.
   std::uint32_t grid_x(const AttentionProblem& problem) const;
   std::int32_t query_tiles(const AttentionProblem& problem) const;
   std::uint32_t tiles(const AttentionProblem& problem) const;  ///< of all heads and batch entries; throws as grid_x()

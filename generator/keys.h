@@ -8,7 +8,8 @@
 namespace attune {
 
 /// What the source depends on: pass, dtype, D, mask kind, alignment, config. Batch, heads, lengths, strides, scale and
-/// mask offset are arguments of the kernel, so that one cubin serves many shapes.
+/// mask offset are arguments of the kernel, so that one cubin serves many shapes. Of heads, a config that packs them
+/// adds how many share K and V.
 std::string kernel_class(const AttentionProblem& problem, const KernelConfig& config);
 
 /// What a call looks up: everything of the problem but exact lengths, which are bucketed (powers of two and their

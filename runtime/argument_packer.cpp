@@ -135,7 +135,8 @@ class Packer {
                     static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(problem_.batch)};
     request.strides_bytes = {stride_bytes(view.stride_head, heads), stride_bytes(view.stride_row, rows),
                              stride_bytes(view.stride_batch, problem_.batch)};
-    request.box = {static_cast<std::uint32_t>(spec->box_columns), 1, static_cast<std::uint32_t>(spec->box_rows), 1};
+    request.box = {static_cast<std::uint32_t>(spec->box_columns), static_cast<std::uint32_t>(spec->box_heads),
+                   static_cast<std::uint32_t>(spec->box_rows), 1};
     request.swizzle_bytes = spec->swizzle_bytes;
     device_.encode_tensor_map(request, to);
   }

@@ -74,9 +74,11 @@ std::string joined(const std::vector<std::string>& reasons) {
 }
 
 // Whether the same source serves both: all that a kernel class depends on beside the config.
-bool same_kernel_class(const AttentionProblem& a, const AttentionProblem& b) {
+// As kernel_class() of both says, without its texts.
+bool same_kernel_class(const AttentionProblem& a, const AttentionProblem& b, const KernelConfig& config) {
+  const bool same_group = a.heads_q / a.heads_kv == b.heads_q / b.heads_kv;
   return a.pass == b.pass && a.dtype == b.dtype && a.head_dim == b.head_dim && a.mask == b.mask &&
-         a.alignment == b.alignment;
+         a.alignment == b.alignment && (same_group || !config.packed_heads);
 }
 
 }  // namespace
@@ -307,7 +309,7 @@ void AttentionRuntime::launch(const PreparedAttention& prepared, const Attention
   problem.alignment = plan.problem.alignment;
   if (!(problem == plan.problem)) {
     validate(problem);
-    if (!same_kernel_class(problem, plan.problem)) {
+    if (!same_kernel_class(problem, plan.problem, plan.config)) {
       throw Error(ErrorCode::invalid_argument,
                   "the kernel was prepared for " + plan.kernel_class + " and cannot run " + canonical_text(problem));
     }

@@ -9,6 +9,10 @@
 //
 // Warpgroup 0 is the producer: one thread of it copies tiles of Q, K and V by TMA. Each of the others owns 64 queries of the tile; their S and
 // O stay in registers, P too or in shared memory.
+//% if packed
+//
+// The ${group} query heads that share K and V lie in a tile together: row r of the tiles is position r / kGroup of head r % kGroup of them.
+//% end
 //% if clustered
 //
 // The CTAs of a cluster take neighbouring tiles of one head. Each loads a part of the rows of every tile of K and V, for all of them.
@@ -39,6 +43,7 @@ constexpr bool kTakeTurns = ${take_turns};       // whether warpgroups issue the
 constexpr float kRescaleThreshold = ${rescale_threshold};   // in powers of two; 0: rescale at every block
 constexpr i32 kProducerRegisters = ${producer_registers}, kConsumerRegisters = ${consumer_registers};  // 0: as they are at launch
 constexpr i32 kCtasPerSm = ${ctas_per_sm}, kCluster = ${cluster};  // CTAs
+constexpr i32 kGroup = ${group};                  // query heads in a tile: a position in the sequence has as many rows
 constexpr i32 kAnchorKeys = ${anchor_keys};       // that each row with keys has seen when unmasked blocks begin
 
 constexpr i32 kWarpgroup = 128;                  // threads
@@ -72,31 +77,42 @@ struct TileIndex {
 //% include tile/tile_order_${tile_order}
 
 struct QueryTile {
-  i32 batch, head, head_kv;
+  i32 batch, head, head_kv;  // its first query head
   i32 first_row, rows;  // rows that exist
   i32 blocks;           // of keys that any of its rows attends to
 
   __device__ __forceinline__ QueryTile(const Arguments& args, i32 number) {
     const TileIndex index = tile_index(args, number);
+//% if packed
+    batch = index.batch_head / args.heads_kv;
+    head_kv = index.batch_head - batch * args.heads_kv;
+    head = head_kv * kGroup;
+//% else
     batch = index.batch_head / args.heads_q;
     head = index.batch_head - batch * args.heads_q;
     head_kv = head / args.group_size;
+//% end
 //% if clustered
     // Of a pair of tiles each CTA takes one, and walks the blocks of both. The second may have no rows.
-    const i32 first = index.tile * kCluster * kBlockQ, all = args.seq_q - first;
+    const i32 first = index.tile * kCluster * kBlockQ, all = args.seq_q * kGroup - first;
     const i32 before = static_cast<i32>(cluster_cta_rank()) * kBlockQ;
     first_row = first + before;
     rows = kWholeTiles || all - before > kBlockQ ? kBlockQ : all - before;
     blocks = blocks_of(args, first + (kWholeTiles || all > kCluster * kBlockQ ? kCluster * kBlockQ : all) - 1);
 //% else
     first_row = index.tile * kBlockQ;
-    rows = kWholeTiles || args.seq_q - first_row > kBlockQ ? kBlockQ : args.seq_q - first_row;
+    rows = kWholeTiles || args.seq_q * kGroup - first_row > kBlockQ ? kBlockQ : args.seq_q * kGroup - first_row;
     blocks = blocks_of(args, first_row + rows - 1);
 //% end
   }
+  // Of a row: its place in the sequence, and its head.
+  __device__ __forceinline__ static i32 position_of(i32 row) { return static_cast<i32>(static_cast<u32>(row) / kGroup); }
+  __device__ __forceinline__ i32 head_of(i32 row) const { return head + static_cast<i32>(static_cast<u32>(row) % kGroup); }
   // Blocks of keys up to the last one that a row attends to, and those of them that it attends to as a whole.
-  __device__ __forceinline__ static i32 blocks_of(const Arguments& args, i32 row) { return (last_key(args, row) + kBlockKv) / kBlockKv; }
-  __device__ __forceinline__ static i32 whole_blocks_of(const Arguments& args, i32 row) { return (last_key(args, row) + 1 - kAnchorKeys) / kBlockKv; }
+  __device__ __forceinline__ static i32 blocks_of(const Arguments& args, i32 row) { return (last_key(args, position_of(row)) + kBlockKv) / kBlockKv; }
+  __device__ __forceinline__ static i32 whole_blocks_of(const Arguments& args, i32 row) {
+    return (last_key(args, position_of(row)) + 1 - kAnchorKeys) / kBlockKv;
+  }
 };
 
 // Where the barriers lie: full ones complete when TMA has filled a buffer, empty ones when every consumer warp has left it.

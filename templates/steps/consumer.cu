@@ -19,7 +19,7 @@ __device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& 
   const i32 first_key = block * kBlockKv + static_cast<i32>(lane_index() % 4 * 2);
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
-    const i32 keys = last_key(args, row + 8 * half) - first_key;  // the last visible one, seen from first_key
+    const i32 keys = last_key(args, QueryTile::position_of(row + 8 * half)) - first_key;  // the last visible one, seen from first_key
 #pragma unroll
     for (i32 n = 0; n < kBlockKv / 8; ++n) {
 #pragma unroll
@@ -131,11 +131,13 @@ __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTil
     const float inverse = sum != 0 ? rcp_approx_ftz_f32(sum) : 0;  // a row that has seen no key keeps its zeros; a NaN stays one
     const i32 i = row + 8 * half;
     const bool exists = kWholeTiles || i < tile.first_row + tile.rows;
+    const i32 head = tile.head_of(i), position = QueryTile::position_of(i);
     if (args.lse != nullptr && quad == 0 && exists) {
       const float lse = sum != 0 ? fma_rn_f32(softmax.row_max[half], args.softmax_scale, lg2_approx_ftz_f32(sum) * kLn2) : negative_infinity();
-      st_global_f32(args.lse + (static_cast<i64>(tile.batch) * args.heads_q + tile.head) * args.seq_q + i, lse);
+      st_global_f32(args.lse + (static_cast<i64>(tile.batch) * args.heads_q + head) * args.seq_q + position, lse);
     }
-    char* const to = static_cast<char*>(args.o) + 2 * (tile.batch * args.o_stride_batch + tile.head * args.o_stride_head + i * args.o_stride_row);
+    char* const to =
+        static_cast<char*>(args.o) + 2 * (tile.batch * args.o_stride_batch + head * args.o_stride_head + position * args.o_stride_row);
 #pragma unroll
     for (i32 group = 0; group < kHeadDim / 32; ++group) {
       u32 words[4];

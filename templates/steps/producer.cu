@@ -22,7 +22,8 @@ __device__ __forceinline__ void produce(const Arguments& args, const Barriers& b
     if (block >= 0) load_k(tile, block);
     mbarrier_wait_parity(barriers.q_empty(q.stage), q.parity ^ 1);
     tiles.publish(number, barriers, q);
-    load_tile<kQPanelStride>(shared + kQOffset + q.stage * kQTileBytes, args.q_map, barriers.q_full(q.stage), tile.head, tile.first_row, tile.batch);
+    load_tile<kQPanelStride>(shared + kQOffset + q.stage * kQTileBytes, args.q_map, barriers.q_full(q.stage), tile.head,
+                              QueryTile::position_of(tile.first_row), tile.batch);
     q.advance();
     for (; block > 0; --block) {
       load_k(tile, block - 1);

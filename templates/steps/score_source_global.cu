@@ -11,9 +11,10 @@ struct ScoreSource {
 #pragma unroll 1
     for (i32 i = 0; i < kBlockKv / 2; ++i) {
       const i32 query = row + i / 2 % 2 * 8, key = block * kBlockKv + i / 4 * 8 + static_cast<i32>(lane_index() % 4 * 2) + i % 2;
-      const i32 last = args.seq_q - 1;
-      const char* q = static_cast<const char*>(args.q) +
-                      2 * (tile.batch * args.q_stride_batch + tile.head * args.q_stride_head + (query < last ? query : last) * args.q_stride_row);
+      const i32 head = tile.head_of(query), last = args.seq_q - 1;
+      const i32 position = QueryTile::position_of(query) < last ? QueryTile::position_of(query) : last;
+      const char* q =
+          static_cast<const char*>(args.q) + 2 * (tile.batch * args.q_stride_batch + head * args.q_stride_head + position * args.q_stride_row);
       const char* k =
           static_cast<const char*>(args.k) + 2 * (tile.batch * args.k_stride_batch + tile.head_kv * args.k_stride_head + key * args.k_stride_row);
       double score = 0;

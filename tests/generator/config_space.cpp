@@ -118,6 +118,30 @@ TEST_CASE("where features of the sm90 family are tried", "[nogpu]") {
   CHECK(tried(256) == Tried{false, false, true});
 }
 
+TEST_CASE("Hopper's clusters, stages of V and packed heads are tried where they can win", "[nogpu]") {
+  struct Found {
+    bool clusters = false, v_stages = false, packed = false;
+    bool operator==(const Found&) const = default;
+  };
+  const auto found = [](std::int64_t seq, std::int64_t heads_kv, int head_dim) {
+    AttentionProblem problem = make_problem(DataType::bf16, 1, 8, seq, head_dim, MaskKind::causal);
+    problem.heads_kv = heads_kv;
+    Found found;
+    for (const Candidate& candidate : config_space(problem, find_device("h200"))) {
+      if (!candidate.feasible()) continue;
+      found.clusters |= candidate.config.cluster > 1;
+      found.v_stages |= candidate.config.v_stages != 0;
+      found.packed |= candidate.config.packed_heads;
+    }
+    return found;
+  };
+  CHECK(found(4096, 8, 16) == Found{false, false, false});
+  CHECK(found(4096, 8, 192) == Found{true, true, false});
+  CHECK(found(4096, 1, 192) == Found{true, true, false});
+  CHECK(found(100, 8, 192) == Found{false, true, false});
+  CHECK(found(100, 1, 16) == Found{false, false, true});
+}
+
 TEST_CASE("every head dim has a space on every device", "[nogpu]") {
   for (const DeviceSpec& device : known_devices()) {
     for (const int head_dim : {8, 40, 72, 256}) {

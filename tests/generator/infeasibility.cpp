@@ -136,7 +136,17 @@ TEST_CASE("what an sm90 config may be", "[nogpu]") {
              ContainsSubstring("Q takes 65536 bytes and 2 stages of K and 3 of V take 204800"));
   // Of two CTAs each, 64-row tiles end at multiples of 128 rows.
   CHECK(reasons("sm90 q64 cluster2 whole", 64, "h200").empty());
+  CHECK_THAT(hopper("sm90 q128 packed"), ContainsSubstring("packed: every query head has keys of its own"));
   AttentionProblem problem = problem_of(64);
+  problem.heads_q = 24;
+  CHECK(infeasibility(problem, parse_config("sm90 q128 packed"), find_device("h200")) ==
+        std::vector<std::string>{"packed: 3 query heads share K and V, and q128 is not a multiple of that"});
+  CHECK(infeasibility(problem, parse_config("sm90 q192 packed whole"), find_device("h200")).empty());
+  problem.seq_q = 160;
+  CHECK(infeasibility(problem, parse_config("sm90 q192 packed whole"), find_device("h200")) ==
+        std::vector<std::string>{
+            "whole: the query length 160, 480 rows with the packed heads, is not a multiple of q192"});
+  problem.heads_q = 8;
   problem.seq_q = 192;
   CHECK(infeasibility(problem, parse_config("sm90 q64 whole cluster2"), find_device("h200")) ==
         std::vector<std::string>{"whole: the query length 192 is not a multiple of 2 times q64"});

@@ -108,6 +108,12 @@ TEST_CASE("persistent CTAs are as many as asked for, or as there are tiles", "[n
   CHECK(launch.grid_x(problem) == 132);
   launch.max_ctas = 0;
   CHECK(launch.grid_x(problem) == 256);
+  // A tile of four heads.
+  launch.cluster = 1;
+  launch.rows_per_tile = 32;
+  launch.heads_per_tile = 4;
+  CHECK(launch.query_tiles(problem) == 32);
+  CHECK(launch.tiles(problem) == 128);
 }
 
 TEST_CASE("declarations of fields", "[nogpu]") {
@@ -156,6 +162,18 @@ TEST_CASE("more CTAs than a grid holds", "[nogpu]") {
   } catch (const Error& error) {
     CHECK(error.code() == ErrorCode::unsupported);
     CHECK_THAT(error.what(), ContainsSubstring("split the batch"));
+  }
+  // Rows are counted over the heads of a tile.
+  launch.heads_per_tile = 4;
+  problem = make_problem(DataType::bf16, 1, 4, 1 << 28, 64);
+  CHECK(launch.grid_x(problem) == 1u << 24);
+  problem.seq_q = 1 << 29;
+  try {
+    launch.grid_x(problem);
+    FAIL("no error");
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::unsupported);
+    CHECK_THAT(error.what(), ContainsSubstring("take another config"));
   }
 }
 

@@ -34,6 +34,17 @@ TEST_CASE("the kernel class forgets what the kernel takes as arguments", "[nogpu
   KernelConfig other = config;
   other.stages = 3;
   CHECK(kernel_class(problem, other) != name);
+
+  // Packed heads are the exception: how many share K and V is a constant of the kernel.
+  const KernelConfig packed = parse_config("sm90 packed");
+  problem.heads_kv = 4;
+  CHECK(kernel_class(problem, packed) == "forward bf16 d128 causal group4 sm90 q128 kv64 st2 packed");
+  same = problem;
+  same.heads_q = 8;
+  same.heads_kv = 2;
+  CHECK(kernel_class(same, packed) == kernel_class(problem, packed));
+  same.heads_kv = 4;
+  CHECK(kernel_class(same, packed) != kernel_class(problem, packed));
 }
 
 TEST_CASE("lengths of a dispatch class are bucketed", "[nogpu]") {

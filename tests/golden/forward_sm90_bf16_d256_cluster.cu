@@ -443,6 +443,7 @@ constexpr bool kTakeTurns = false;       // whether warpgroups issue their produ
 constexpr float kRescaleThreshold = 0;   // in powers of two; 0: rescale at every block
 constexpr i32 kProducerRegisters = 32, kConsumerRegisters = 232;  // 0: as they are at launch
 constexpr i32 kCtasPerSm = 1, kCluster = 2;  // CTAs
+constexpr i32 kGroup = 1;                  // query heads in a tile: a position in the sequence has as many rows
 constexpr i32 kAnchorKeys = 1;       // that each row with keys has seen when unmasked blocks begin
 
 constexpr i32 kWarpgroup = 128;                  // threads
@@ -522,7 +523,7 @@ __device__ __forceinline__ TileIndex tile_index(const Arguments& args, u32 cta) 
 }
 
 struct QueryTile {
-  i32 batch, head, head_kv;
+  i32 batch, head, head_kv;  // its first query head
   i32 first_row, rows;  // rows that exist
   i32 blocks;           // of keys that any of its rows attends to
 
@@ -532,15 +533,20 @@ struct QueryTile {
     head = index.batch_head - batch * args.heads_q;
     head_kv = head / args.group_size;
     // Of a pair of tiles each CTA takes one, and walks the blocks of both. The second may have no rows.
-    const i32 first = index.tile * kCluster * kBlockQ, all = args.seq_q - first;
+    const i32 first = index.tile * kCluster * kBlockQ, all = args.seq_q * kGroup - first;
     const i32 before = static_cast<i32>(cluster_cta_rank()) * kBlockQ;
     first_row = first + before;
     rows = kWholeTiles || all - before > kBlockQ ? kBlockQ : all - before;
     blocks = blocks_of(args, first + (kWholeTiles || all > kCluster * kBlockQ ? kCluster * kBlockQ : all) - 1);
   }
+  // Of a row: its place in the sequence, and its head.
+  __device__ __forceinline__ static i32 position_of(i32 row) { return static_cast<i32>(static_cast<u32>(row) / kGroup); }
+  __device__ __forceinline__ i32 head_of(i32 row) const { return head + static_cast<i32>(static_cast<u32>(row) % kGroup); }
   // Blocks of keys up to the last one that a row attends to, and those of them that it attends to as a whole.
-  __device__ __forceinline__ static i32 blocks_of(const Arguments& args, i32 row) { return (last_key(args, row) + kBlockKv) / kBlockKv; }
-  __device__ __forceinline__ static i32 whole_blocks_of(const Arguments& args, i32 row) { return (last_key(args, row) + 1 - kAnchorKeys) / kBlockKv; }
+  __device__ __forceinline__ static i32 blocks_of(const Arguments& args, i32 row) { return (last_key(args, position_of(row)) + kBlockKv) / kBlockKv; }
+  __device__ __forceinline__ static i32 whole_blocks_of(const Arguments& args, i32 row) {
+    return (last_key(args, position_of(row)) + 1 - kAnchorKeys) / kBlockKv;
+  }
 };
 
 // Where the barriers lie: full ones complete when TMA has filled a buffer, empty ones when every consumer warp has left it.
@@ -684,7 +690,8 @@ __device__ __forceinline__ void produce(const Arguments& args, const Barriers& b
     if (block >= 0) load_k(tile, block);
     mbarrier_wait_parity(barriers.q_empty(q.stage), q.parity ^ 1);
     tiles.publish(number, barriers, q);
-    load_tile<kQPanelStride>(shared + kQOffset + q.stage * kQTileBytes, args.q_map, barriers.q_full(q.stage), tile.head, tile.first_row, tile.batch);
+    load_tile<kQPanelStride>(shared + kQOffset + q.stage * kQTileBytes, args.q_map, barriers.q_full(q.stage), tile.head,
+                              QueryTile::position_of(tile.first_row), tile.batch);
     q.advance();
     for (; block > 0; --block) {
       load_k(tile, block - 1);
@@ -775,9 +782,10 @@ struct ScoreSource {
 #pragma unroll 1
     for (i32 i = 0; i < kBlockKv / 2; ++i) {
       const i32 query = row + i / 2 % 2 * 8, key = block * kBlockKv + i / 4 * 8 + static_cast<i32>(lane_index() % 4 * 2) + i % 2;
-      const i32 last = args.seq_q - 1;
-      const char* q = static_cast<const char*>(args.q) +
-                      2 * (tile.batch * args.q_stride_batch + tile.head * args.q_stride_head + (query < last ? query : last) * args.q_stride_row);
+      const i32 head = tile.head_of(query), last = args.seq_q - 1;
+      const i32 position = QueryTile::position_of(query) < last ? QueryTile::position_of(query) : last;
+      const char* q =
+          static_cast<const char*>(args.q) + 2 * (tile.batch * args.q_stride_batch + head * args.q_stride_head + position * args.q_stride_row);
       const char* k =
           static_cast<const char*>(args.k) + 2 * (tile.batch * args.k_stride_batch + tile.head_kv * args.k_stride_head + key * args.k_stride_row);
       double score = 0;
@@ -898,7 +906,7 @@ __device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& 
   const i32 first_key = block * kBlockKv + static_cast<i32>(lane_index() % 4 * 2);
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
-    const i32 keys = last_key(args, row + 8 * half) - first_key;  // the last visible one, seen from first_key
+    const i32 keys = last_key(args, QueryTile::position_of(row + 8 * half)) - first_key;  // the last visible one, seen from first_key
 #pragma unroll
     for (i32 n = 0; n < kBlockKv / 8; ++n) {
 #pragma unroll
@@ -1010,11 +1018,13 @@ __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTil
     const float inverse = sum != 0 ? rcp_approx_ftz_f32(sum) : 0;  // a row that has seen no key keeps its zeros; a NaN stays one
     const i32 i = row + 8 * half;
     const bool exists = kWholeTiles || i < tile.first_row + tile.rows;
+    const i32 head = tile.head_of(i), position = QueryTile::position_of(i);
     if (args.lse != nullptr && quad == 0 && exists) {
       const float lse = sum != 0 ? fma_rn_f32(softmax.row_max[half], args.softmax_scale, lg2_approx_ftz_f32(sum) * kLn2) : negative_infinity();
-      st_global_f32(args.lse + (static_cast<i64>(tile.batch) * args.heads_q + tile.head) * args.seq_q + i, lse);
+      st_global_f32(args.lse + (static_cast<i64>(tile.batch) * args.heads_q + head) * args.seq_q + position, lse);
     }
-    char* const to = static_cast<char*>(args.o) + 2 * (tile.batch * args.o_stride_batch + tile.head * args.o_stride_head + i * args.o_stride_row);
+    char* const to =
+        static_cast<char*>(args.o) + 2 * (tile.batch * args.o_stride_batch + head * args.o_stride_head + position * args.o_stride_row);
 #pragma unroll
     for (i32 group = 0; group < kHeadDim / 32; ++group) {
       u32 words[4];

@@ -431,6 +431,7 @@ constexpr bool kTakeTurns = false;       // whether warpgroups issue their produ
 constexpr float kRescaleThreshold = 8;   // in powers of two; 0: rescale at every block
 constexpr i32 kProducerRegisters = 24, kConsumerRegisters = 240;  // 0: as they are at launch
 constexpr i32 kCtasPerSm = 1, kCluster = 1;  // CTAs
+constexpr i32 kGroup = 1;                  // query heads in a tile: a position in the sequence has as many rows
 constexpr i32 kAnchorKeys = 0;       // that each row with keys has seen when unmasked blocks begin
 
 constexpr i32 kWarpgroup = 128;                  // threads
@@ -506,7 +507,7 @@ __device__ __forceinline__ TileIndex tile_index(const Arguments& args, u32 cta) 
 }
 
 struct QueryTile {
-  i32 batch, head, head_kv;
+  i32 batch, head, head_kv;  // its first query head
   i32 first_row, rows;  // rows that exist
   i32 blocks;           // of keys that any of its rows attends to
 
@@ -516,12 +517,17 @@ struct QueryTile {
     head = index.batch_head - batch * args.heads_q;
     head_kv = head / args.group_size;
     first_row = index.tile * kBlockQ;
-    rows = kWholeTiles || args.seq_q - first_row > kBlockQ ? kBlockQ : args.seq_q - first_row;
+    rows = kWholeTiles || args.seq_q * kGroup - first_row > kBlockQ ? kBlockQ : args.seq_q * kGroup - first_row;
     blocks = blocks_of(args, first_row + rows - 1);
   }
+  // Of a row: its place in the sequence, and its head.
+  __device__ __forceinline__ static i32 position_of(i32 row) { return static_cast<i32>(static_cast<u32>(row) / kGroup); }
+  __device__ __forceinline__ i32 head_of(i32 row) const { return head + static_cast<i32>(static_cast<u32>(row) % kGroup); }
   // Blocks of keys up to the last one that a row attends to, and those of them that it attends to as a whole.
-  __device__ __forceinline__ static i32 blocks_of(const Arguments& args, i32 row) { return (last_key(args, row) + kBlockKv) / kBlockKv; }
-  __device__ __forceinline__ static i32 whole_blocks_of(const Arguments& args, i32 row) { return (last_key(args, row) + 1 - kAnchorKeys) / kBlockKv; }
+  __device__ __forceinline__ static i32 blocks_of(const Arguments& args, i32 row) { return (last_key(args, position_of(row)) + kBlockKv) / kBlockKv; }
+  __device__ __forceinline__ static i32 whole_blocks_of(const Arguments& args, i32 row) {
+    return (last_key(args, position_of(row)) + 1 - kAnchorKeys) / kBlockKv;
+  }
 };
 
 // Where the barriers lie: full ones complete when TMA has filled a buffer, empty ones when every consumer warp has left it.
@@ -625,7 +631,8 @@ __device__ __forceinline__ void produce(const Arguments& args, const Barriers& b
     if (block >= 0) load_k(tile, block);
     mbarrier_wait_parity(barriers.q_empty(q.stage), q.parity ^ 1);
     tiles.publish(number, barriers, q);
-    load_tile<kQPanelStride>(shared + kQOffset + q.stage * kQTileBytes, args.q_map, barriers.q_full(q.stage), tile.head, tile.first_row, tile.batch);
+    load_tile<kQPanelStride>(shared + kQOffset + q.stage * kQTileBytes, args.q_map, barriers.q_full(q.stage), tile.head,
+                              QueryTile::position_of(tile.first_row), tile.batch);
     q.advance();
     for (; block > 0; --block) {
       load_k(tile, block - 1);
@@ -790,7 +797,7 @@ __device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& 
   const i32 first_key = block * kBlockKv + static_cast<i32>(lane_index() % 4 * 2);
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
-    const i32 keys = last_key(args, row + 8 * half) - first_key;  // the last visible one, seen from first_key
+    const i32 keys = last_key(args, QueryTile::position_of(row + 8 * half)) - first_key;  // the last visible one, seen from first_key
 #pragma unroll
     for (i32 n = 0; n < kBlockKv / 8; ++n) {
 #pragma unroll
@@ -902,11 +909,13 @@ __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTil
     const float inverse = sum != 0 ? rcp_approx_ftz_f32(sum) : 0;  // a row that has seen no key keeps its zeros; a NaN stays one
     const i32 i = row + 8 * half;
     const bool exists = kWholeTiles || i < tile.first_row + tile.rows;
+    const i32 head = tile.head_of(i), position = QueryTile::position_of(i);
     if (args.lse != nullptr && quad == 0 && exists) {
       const float lse = sum != 0 ? fma_rn_f32(softmax.row_max[half], args.softmax_scale, lg2_approx_ftz_f32(sum) * kLn2) : negative_infinity();
-      st_global_f32(args.lse + (static_cast<i64>(tile.batch) * args.heads_q + tile.head) * args.seq_q + i, lse);
+      st_global_f32(args.lse + (static_cast<i64>(tile.batch) * args.heads_q + head) * args.seq_q + position, lse);
     }
-    char* const to = static_cast<char*>(args.o) + 2 * (tile.batch * args.o_stride_batch + tile.head * args.o_stride_head + i * args.o_stride_row);
+    char* const to =
+        static_cast<char*>(args.o) + 2 * (tile.batch * args.o_stride_batch + head * args.o_stride_head + position * args.o_stride_row);
 #pragma unroll
     for (i32 group = 0; group < kHeadDim / 32; ++group) {
       u32 words[4];

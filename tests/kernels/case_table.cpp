@@ -53,6 +53,7 @@ enum Factor {
   kProducerRegisters,
   kExponentials,
   kProbabilityPlace,
+  kPackedHeads,
   kFactors
 };
 enum MaskChoice { kNone, kBottomRight, kTopLeft, kBelow, kMasks };  // kBelow: some first queries see no key
@@ -111,6 +112,7 @@ ForwardCase case_of(const FactorChoice& row, KernelFamily family) {
     config.overlap = static_cast<Overlap>(row[kOverlap]);
     config.persistence = static_cast<Persistence>(row[kPersistence]);
     config.cluster = 1 + row[kCluster];
+    config.packed_heads = row[kPackedHeads] == 1;
     config.producer_registers = 40 * row[kProducerRegisters];
     config.p_in_shared = row[kProbabilityPlace] == 1;
     config.emulated_exponentials = kEmulatedExponentials[row[kExponentials]];

@@ -212,6 +212,36 @@ void check_several_tiles(Devices& devices, const Configs& configs) {
   }
 }
 
+// Query heads that share K and V in one tile: few or many of them, positions that begin and end within a warp, tiles of
+// several CTAs, a key that leaps (whose scores are computed anew).
+const Configs kPackedSm90 = {
+    "sm90 q64 kv64 st1 qreg order=heads-reversed rescale8 overlap=within packed",
+    "sm90 q128 kv48 st2 order=heads nomax overlap=within persist=fixed packed",
+    "sm90 q192 kv32 st2 order=heads-reversed qst2 nomax turns overlap=across persist=on-demand packed",
+    "sm90 q128 kv32 st2 order=rows-reversed nomax overlap=across persist=on-demand vst1 cluster2 packed",
+};
+void check_packed_heads(Devices& devices, const Configs& configs) {
+  for (const char* config : configs) {
+    for (const int group : {2, 3, 8, 64}) {
+      if (parse_config(config).block_q % group != 0) continue;
+      for (const char* lengths : {"sq1 skv70", "sq67 skv129", "sq130 skv40"}) {
+        for (const char* mask : {"", " causal", " causal@-60"}) {
+          const std::string heads = "b2 hq" + std::to_string(2 * group) + " hkv2 ";
+          check_case(devices, case_from("forward bf16 " + heads + lengths + " d16" + mask, config));
+        }
+      }
+    }
+    check_case(devices, case_from("forward bf16 b1 hq96 hkv48 sq300 d8 causal", config));
+    ForwardCase leap = case_from("forward bf16 b1 hq4 hkv2 sq70 skv150 d64 causal", config);
+    leap.loud_key = 3;
+    leap.loudness = 200;
+    check_case(devices, leap);
+  }
+  for (const char* mask : {"", " causal"})
+    check_case(devices, case_from(std::string("forward fp16 b1 hq4 hkv2 sq96 skv128 d40") + mask,
+                                  "sm90 q64 kv64 st2 whole overlap=within packed"));
+}
+
 // One key whose scores leap far beyond the others', met early or late in the walk; and rows whose scores are all equal.
 // Each is right for every reference, and only a leap that unmasked blocks cannot bear is computed anew.
 struct Leap {
@@ -394,6 +424,11 @@ TEST_CASE("sm90 forward is right in all modes of the emulator: several tiles of 
   check_several_tiles(devices, kSeveralTilesSm90);
 }
 
+TEST_CASE("sm90 forward is right in all modes of the emulator: packed heads", "[emulator]") {
+  Devices devices = Devices::emulators();
+  check_packed_heads(devices, kPackedSm90);
+}
+
 TEST_CASE("sm90 forward is right in all modes of the emulator: large magnitudes, leaps, rows that see nothing",
           "[emulator]") {
   Devices devices = Devices::emulators();
@@ -457,6 +492,7 @@ TEST_CASE("sm90 forward is right on the GPU", "[gpu]") {
   check_leaps(devices, kLeapsSm90);
   check_rows_that_see_nothing(devices, kRowsThatSeeNothingSm90);
   check_several_tiles(devices, kSeveralTilesSm90);
+  check_packed_heads(devices, kPackedSm90);
   check_case(devices, case_from("forward bf16 b1 hq8 hkv2 sq5000 skv3007 d128 causal",
                                 "sm90 q192 kv80 st3 qst2 nomax turns overlap=within persist=on-demand"));
 }
@@ -525,7 +561,8 @@ TEST_CASE("NVRTC compiles default configs of all head dims with hardly a spill",
 TEST_CASE("NVRTC compiles sm90 kernels of all head dims: no wgmma serialized, no spill", "[nvrtc]") {
   for (const int head_dim : {8, 16, 40, 64, 72, 96, 128, 160, 192, 256}) {
     for (const MaskKind mask : {MaskKind::none, MaskKind::causal}) {
-      const AttentionProblem problem = make_problem(DataType::bf16, 1, 1, 1000, head_dim, mask);
+      AttentionProblem problem = make_problem(DataType::bf16, 1, 8, 1000, head_dim, mask);
+      problem.heads_kv = 1;
       // The most and the least that a kernel of this tile holds, and the other walks.
       Configs configs = mask == MaskKind::causal
                             ? Configs{"sm90 q128 kv64 st2 nomax turns overlap=across persist=on-demand",
@@ -536,6 +573,7 @@ TEST_CASE("NVRTC compiles sm90 kernels of all head dims: no wgmma serialized, no
                               ? "sm90 q128 kv64 st2 nomax overlap=within persist=on-demand cluster2 preg32"
                               : "sm90 q128 kv64 st2 rescale8 overlap=within cluster2");
       }
+      if (mask == MaskKind::causal) configs.push_back("sm90 q128 kv64 st2 rescale8 overlap=within packed");
       for (const char* config : configs) {
         const KernelPlan plan = generate(problem, parse_config(config), find_device("h200"));
         INFO(canonical_text(problem) << " | " << config);

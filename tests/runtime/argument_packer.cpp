@@ -165,7 +165,7 @@ class MapKeeper final : public Device {
 TEST_CASE("tensor maps are made by the device, with strides that say something", "[nogpu]") {
   using A = KernelArgument;
   KernelLaunch launch = launch_with({A::lse, A::k_map, A::tiles, A::tile_counter, A::recomputed_blocks});
-  launch.tensor_maps = {{Operand::k, 32, 80, 64}};
+  launch.tensor_maps = {{Operand::k, 32, 80, 64, 4}};
   CHECK(launch.arguments.alignment == 64);
   CHECK(launch.arguments.offsets[1] == 64);
   CHECK(launch.arguments.bytes % 64 == 0);
@@ -182,7 +182,7 @@ TEST_CASE("tensor maps are made by the device, with strides that say something",
   CHECK(request.address == 0x1000);
   CHECK(request.dims == std::array<std::uint64_t, 4>{72, 1, 500, 3});
   CHECK(request.strides_bytes == std::array<std::uint64_t, 3>{16, 160, 80000});  // one head: its stride says nothing
-  CHECK(request.box == std::array<std::uint32_t, 4>{32, 1, 80, 1});
+  CHECK(request.box == std::array<std::uint32_t, 4>{32, 4, 80, 1});
   CHECK(request.swizzle_bytes == 64);
   CHECK(packed.data[64] == std::byte{0x5a});
   CHECK(packed.data[64 + kTensorMapBytes - 1] == std::byte{0x5a});

@@ -188,6 +188,21 @@ TEST_CASE("a config that does not fit the very problem is never launched", "[nog
              ContainsSubstring("1280"));
 }
 
+TEST_CASE("a kernel that packs heads runs only groups of as many", "[nogpu]") {
+  auto device = std::make_shared<FakeDevice>(h200());
+  AttentionRuntime runtime(device);
+  const auto problem_of = [](std::int64_t heads_q, std::int64_t heads_kv) {
+    AttentionProblem problem = make_problem(DataType::bf16, 1, heads_q, 300, 64);
+    problem.heads_kv = heads_kv;
+    return problem;
+  };
+  const auto prepared = runtime.prepare(problem_of(8, 2), parse_config("sm90 q128 kv64 st2 packed"));
+  const AttentionProblem other = problem_of(8, 4);
+  CHECK_THAT(error_of(ErrorCode::invalid_argument,
+                      [&] { runtime.launch(*prepared, other, packed_tensors(other), nullptr, 0, nullptr); }),
+             ContainsSubstring("group4"));
+}
+
 TEST_CASE("a pick that does not fit or compile gives way to the next, at last to the default, and it is told",
           "[nogpu]") {
   auto device = std::make_shared<FakeDevice>(h200());
