@@ -132,24 +132,22 @@ std::vector<int> v_stages_choices(const AttentionProblem& problem, const KernelC
 }
 
 // What CTAs and heads share. Clusters: two consumers with wide heads want more from L2 than it gives, and a third one,
-// which would ease that, has no registers for its O; the producer of a cluster that takes several tiles needs more than
-// 24 registers. (Elsewhere the default leaves the consumers all they can have.) Packed heads: where tiles of one head
-// would be mostly empty, or mostly on the diagonal.
+// which would ease that, has no registers for its O. Packed heads: where tiles of one head would be mostly empty, or
+// mostly on the diagonal. (Registers of the producer are left alone: others leave the consumers fewer, or spill.)
 struct Sharing {
   int cluster;
-  int producer_registers;
   bool packed_heads;
 };
 constexpr int kMinHeadDimOfCluster = 128;
 constexpr std::int64_t kMaxQueriesPacked = 1024;
 std::vector<Sharing> sharing_choices(const AttentionProblem& problem, const KernelConfig& config) {
-  std::vector<Sharing> choices = {{1, 0, false}};
+  std::vector<Sharing> choices = {{1, false}};
   if (!is_usual(config)) return choices;
   if (config.block_q == 128 && problem.head_dim >= kMinHeadDimOfCluster && problem.seq_q > config.block_q &&
       config.overlap != Overlap::across)
-    choices.push_back({2, config.persistence == Persistence::none ? 0 : 32, false});
+    choices.push_back({2, false});
   const std::int64_t group = problem.heads_q / problem.heads_kv;
-  if (group > 1 && config.block_q % group == 0 && problem.seq_q <= kMaxQueriesPacked) choices.push_back({1, 0, true});
+  if (group > 1 && config.block_q % group == 0 && problem.seq_q <= kMaxQueriesPacked) choices.push_back({1, true});
   return choices;
 }
 
@@ -187,14 +185,12 @@ std::vector<KernelConfig> all_sm90_configs(const AttentionProblem& problem, cons
                           config.v_stages = v_stages;
                           for (const Sharing& sharing : sharing_choices(problem, config)) {
                             config.cluster = sharing.cluster;
-                            config.producer_registers = sharing.producer_registers;
                             config.packed_heads = sharing.packed_heads;
                             configs.push_back(config);
                           }
                         }
                         config.v_stages = 0;
                         config.cluster = 1;
-                        config.producer_registers = 0;
                         config.packed_heads = false;
                       }
                     }

@@ -28,6 +28,7 @@ constexpr double kAluPerClock = 126;
 constexpr double kMaskPerElement = 7;     // instructions; as measured of the sm80 family
 constexpr double kRowClocks = 0.4;        // of a row's maximum: shuffles, comparisons
 constexpr double kStepClocks = 120;       // waits at barriers, issue, drain: what neither unit works in
+constexpr double kMeetingClocks = 100;    // guess: of a step whose CTAs wait for each other
 constexpr double kTileClocks = 2500;      // of a CTA: first loads from device memory, last stores
 constexpr double kNextTileClocks = 1200;  // of a persistent CTA's next tile
 constexpr double kJoinedTileClocks =
@@ -64,6 +65,7 @@ CostEstimate estimate_cost_sm90(const AttentionProblem& problem, const KernelCon
   const double l2 = 4.0 * shape.kv_box_rows * shape.panels * shape.panel_columns / kL2BytesPerClock;
   const double exposed = kStepClocks / (shape.consumers * config.ctas_per_sm);
   double step = std::max(busy + exposed, l2);
+  if (config.cluster > 1) step += kMeetingClocks;
   // A stage is filled while the others are worked on.
   const double stages = (config.stages + shape.v_stages) / 2.0;
   step += std::max(0.0, kLoadLatency - (stages - 0.5) * step * config.ctas_per_sm);
