@@ -123,11 +123,13 @@ void check_whole_tiles(const AttentionProblem& problem, const KernelConfig& conf
   }
 }
 
-// `stages`: of K and V, which take kv_bytes together.
-void check_shared_memory(std::size_t q_bytes, std::size_t kv_bytes, const std::string& stages, std::size_t shared_bytes,
+void check_shared_memory(std::size_t q_bytes, std::size_t kv_bytes, std::size_t shared_bytes,
                          const KernelConfig& config, const DeviceSpec& device, std::vector<std::string>* reasons) {
   const auto available = static_cast<std::size_t>(device.shared_bytes_per_block);
   if (shared_bytes > available) {
+    const std::string stages = config.v_stages == 0
+                                   ? fmt::format("{} stages of K and V", config.stages)
+                                   : fmt::format("{} stages of K and {} of V", config.stages, config.v_stages);
     reasons->push_back(
         fmt::format("shared memory: Q takes {} bytes and {} take {}, together {}; a CTA of {} may have {}", q_bytes,
                     stages, kv_bytes, shared_bytes, device.name, available));
@@ -191,7 +193,7 @@ std::vector<std::string> infeasibility_sm80(const AttentionProblem& problem, con
   const ForwardSm80Shape shape = forward_sm80_shape(problem, config);
   check_whole_tiles(problem, config, &reasons);
   check_shared_memory(shape.q_bytes, 2 * static_cast<std::size_t>(config.stages) * shape.kv_tile_bytes,
-                      fmt::format("{} stages of K and V", config.stages), shape.shared_bytes, config, device, &reasons);
+                      shape.shared_bytes, config, device, &reasons);
   check_registers(shape, config, device, &reasons);
   return reasons;
 }
@@ -222,8 +224,6 @@ std::vector<std::string> infeasibility_sm90(const AttentionProblem& problem, con
   check_producer_registers(problem, config, device, &reasons);
   check_shared_memory(static_cast<std::size_t>(config.q_stages) * shape.q_tile_bytes,
                       static_cast<std::size_t>(config.stages + shape.v_stages) * shape.kv_tile_bytes,
-                      config.v_stages == 0 ? fmt::format("{} stages of K and V", config.stages)
-                                           : fmt::format("{} stages of K and {} of V", config.stages, config.v_stages),
                       shape.shared_bytes, config, device, &reasons);
   check_registers(shape, config, device, &reasons);
   return reasons;

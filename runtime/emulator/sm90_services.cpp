@@ -384,6 +384,7 @@ void CtaGroup::store_async(const char* name, std::uint32_t to, std::uint32_t x, 
 }
 
 bool CtaGroup::mbarrier_wait(const char* name, std::uint32_t address, std::uint32_t parity, bool block_until_done) {
+  if (parity > 1) fail(fmt::format("{} for parity {} of the mbarrier at {}", name, parity, place(address)));
   Cta& cta = *current_->warp->cta;
   Mbarrier& barrier = find_mbarrier(name, cta, address, false);
   Sm90Lane& lane = sm90_lane();

@@ -633,7 +633,7 @@ struct KvLoads {
     const u32 rank = cluster_cta_rank();
     const u32 meeting = barriers.meeting(meetings % 2);
     mbarrier_arrive_cluster(meeting, rank ^ 1);
-    mbarrier_wait_parity(meeting, meetings / 2);
+    mbarrier_wait_parity(meeting, meetings / 2 % 2);
     ++meetings;
     mbarrier_arrive_expect_tx(full, kKvTileBytes);
 #pragma unroll

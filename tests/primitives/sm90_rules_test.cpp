@@ -165,6 +165,11 @@ TEST_CASE("mbarriers are fenced before TMA and other CTAs use them", "[emulator]
                      "mbarrier_arrive_cluster on the mbarrier at +0x0 of CTA ");
 }
 
+TEST_CASE("a parity is 0 or 1", "[emulator]") {
+  check_in_all_modes({kFullBarrier + "mbarrier_wait_parity(full, 2);\n"},
+                     "mbarrier_wait_parity for parity 2 of the mbarrier at +0x3000");
+}
+
 TEST_CASE("an mbarrier is no place for data", "[emulator]") {
   check_in_all_modes({kFullBarrier + "st_shared_b32(full + 4, 1);\n"},
                      "st_shared_b32 writes 4 bytes of shared memory at +0x3004, where an mbarrier lies");
