@@ -135,14 +135,12 @@ void add_stages_of_v(const AttentionProblem& problem, const KernelConfig& config
 }
 
 // Two consumers with wide heads want more from L2 than it gives, and a third one, which would ease that, has no
-// registers for its O. The producer of a cluster that takes several tiles needs more than 24 registers.
+// registers for its O.
 void add_cluster(const AttentionProblem& problem, const KernelConfig& config, std::vector<KernelConfig>* configs) {
   if (config.block_q != 128 || problem.head_dim < kMinHeadDimOfCluster || problem.seq_q <= config.block_q ||
       config.overlap == Overlap::across)
     return;
-  KernelConfig& cluster = configs->emplace_back(config);
-  cluster.cluster = 2;
-  if (config.persistence != Persistence::none) cluster.producer_registers = 32;
+  configs->emplace_back(config).cluster = 2;
 }
 
 void add_rarer_configs(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,

@@ -57,7 +57,9 @@ ForwardSm90Shape forward_sm90_shape(const AttentionProblem& problem, const Kerne
   // A single consumer with an SM to itself has all that a thread can have. Otherwise the producer gives up most of its
   // registers; together they hold what the launch took.
   if (shape.consumers > 1 || config.ctas_per_sm > 1) {
-    const int fewest = shape.consumers == 3 ? 32 : 24;
+    // In a cluster a producer of several tiles spills with 24.
+    const bool many_tiles_shared = config.cluster > 1 && config.persistence != Persistence::none;
+    const int fewest = shape.consumers == 3 || many_tiles_shared ? 32 : 24;
     shape.producer_registers = config.producer_registers > 0 ? config.producer_registers : fewest;
     const int pool = shape.launch_registers * (shape.consumers + 1) - shape.producer_registers;
     shape.consumer_registers = std::min(kMostRegisters, pool / shape.consumers / 8 * 8);

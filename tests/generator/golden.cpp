@@ -30,7 +30,7 @@ constexpr Golden kGoldens[] = {
     {"forward_sm90_bf16_d128_causal", "sq4096 d128 causal",
      "sm90 q192 kv80 st3 order=heads-reversed qst2 nomax turns overlap=within persist=on-demand", "h200"},
     {"forward_sm90_bf16_d256_cluster", "sq4096 d256 causal",
-     "sm90 q128 kv80 st2 order=heads-reversed nomax overlap=within persist=on-demand vst1 cluster2 preg32", "h200"},
+     "sm90 q128 kv80 st2 order=heads-reversed nomax overlap=within persist=on-demand vst1 cluster2", "h200"},
     {"forward_sm90_fp16_d72", "fp16 sq1000 d72", "sm90 q128 kv64 st2 qreg rescale8", "h100"},
     {"reference_fp16_d40_causal", "fp16 sq100 d40 causal", nullptr, "a100"},
 };

@@ -106,7 +106,9 @@ TEST_CASE("what an sm90 config may be", "[nogpu]") {
   CHECK(hopper("sm90 q128 st3 vst2").empty());
   CHECK_THAT(hopper("sm90 q128 cluster3"), ContainsSubstring("cluster3: must be 1 or 2"));
   CHECK_THAT(hopper("sm90 q128 cluster0"), ContainsSubstring("cluster0: must be 1 or 2"));
-  CHECK(hopper("sm90 q128 cluster2 qst2 nomax turns overlap=across persist=on-demand preg32", 128).empty());
+  CHECK(hopper("sm90 q128 cluster2 qst2 nomax turns overlap=across persist=on-demand", 128).empty());
+  CHECK(hopper("sm90 q128 cluster2 persist=on-demand preg24", 128).empty());
+  CHECK_THAT(hopper("sm90 q128 cluster2 persist=on-demand preg32"), ContainsSubstring("preg32: as many as without"));
   CHECK_THAT(hopper("sm90 q128 preg20"), ContainsSubstring("preg20: must be a multiple of 8 from 24 to 56"));
   CHECK_THAT(hopper("sm90 q128 preg64"), ContainsSubstring("preg64: must be a multiple of 8"));
   CHECK_THAT(hopper("sm90 q192 preg32"), ContainsSubstring("preg32: as many as without the word; leave it out"));

@@ -195,7 +195,7 @@ const Configs kSeveralTilesSm90 = {
     "sm90 q128 kv32 st4 order=heads-reversed qst2 nomax turns overlap=within persist=on-demand",
     "sm90 q192 kv32 st3 order=heads-reversed nomax turns overlap=across persist=on-demand vst1 preg24",
     "sm90 q192 kv48 st1 order=heads-reversed qst2 nomax overlap=across persist=on-demand vst4",
-    "sm90 q128 kv48 st2 order=heads-reversed qst2 nomax turns overlap=across persist=on-demand cluster2 preg32",
+    "sm90 q128 kv48 st2 order=heads-reversed qst2 nomax turns overlap=across persist=on-demand cluster2",
     "sm90 q64 kv16 st1 order=rows-reversed nomax overlap=across persist=on-demand vst2 cluster2",
     "sm90 q128 kv80 st1 order=heads-reversed rescale8 overlap=within persist=fixed cluster2",
     "sm90 q192 kv32 st4 order=heads-reversed nomax turns overlap=across persist=fixed vst2 cluster2",
@@ -570,7 +570,7 @@ TEST_CASE("NVRTC compiles sm90 kernels of all head dims: no wgmma serialized, no
                             : Configs{"sm90 q128 kv64 st2", "sm90 q128 kv64 st1 rescale8 pingpong exp4"};
       if (head_dim >= 128) {
         configs.push_back(mask == MaskKind::causal
-                              ? "sm90 q128 kv64 st2 nomax overlap=within persist=on-demand cluster2 preg32"
+                              ? "sm90 q128 kv64 st2 nomax overlap=within persist=on-demand cluster2"
                               : "sm90 q128 kv64 st2 rescale8 overlap=within cluster2");
       }
       if (mask == MaskKind::causal) configs.push_back("sm90 q128 kv64 st2 rescale8 overlap=within packed");
