@@ -9,44 +9,46 @@
 // Clocks of one SM for one step (a block of keys) of one CTA, by the unit rates of an H200:
 //
 //   matrix      M = 2 q kv (D16 + D) / 4096
-//   elementwise E = q kv / 16.3 beside an idle tensor core; a fully busy one takes 7.3 of the 16.3 elements a clock, so
-//               that both together take (q kv + 7.3 M) / 16.3
+//   elementwise E = q kv / 15.5 beside an idle tensor core; a fully busy one takes 7.4 of the 15.5 elements a clock, so
+//               that both together take (q kv + 7.4 M) / 15.5
 //   l2          = 4 kv Dp / 34, by TMA; Dp counts whole panels; in a cluster each CTA's share of it
 //
 // A warpgroup alone does one after the other; with `overlap`, or with several warpgroups, a share of the shorter runs
-// beside the longer one. What is marked "fitted" comes from 1419 timed configs of 34 shapes (templates/NOTES.md): each
-// shape's times are met within 5 to 10 %, and within 12 % on average over its configs.
+// beside the longer one. What is marked "fitted" comes from 2906 timed configs of 65 shapes (templates/NOTES.md): each
+// shape's times are met within 5 to 10 %, and within 10 % on average over its configs.
 namespace attune {
 namespace {
-constexpr double kMatrixFlopsPerClock = 4096, kMatrixEfficiency = 0.97;             // the latter fitted
-constexpr double kElementsPerClock = 15.6, kElementsPerClockWithoutMaximum = 16.3;  // fitted
-constexpr double kElementsTakenByMatrix = 7.3;                                      // fitted, a clock
-constexpr double kRowClocks = 0.64;                                                 // fitted: maxima, masks
-constexpr double kRescalesPerClock = 107;                                           // fitted: elements of O
+constexpr double kMatrixFlopsPerClock = 4096, kMatrixEfficiency = 0.92;             // the latter fitted
+constexpr double kElementsPerClock = 14.8, kElementsPerClockWithoutMaximum = 15.5;  // fitted
+constexpr double kElementsTakenByMatrix = 7.4;                                      // fitted, a clock
+constexpr double kRowClocks = 0.48;                                                 // fitted: maxima
+constexpr double kMaskedPerClock = 126 / 1.4;                                       // fitted: elements
+constexpr double kRescalesPerClock = 166;                                           // fitted: elements of O
 constexpr double kL2BytesPerClock = 34;                                             // fitted
 // Fitted: of TMA under load, with a share of the time that the copy takes; and how much of a stage's step hides none of
 // it.
-constexpr double kLoadLatency = 970, kLoadShare = 0.17, kStepUnderWay = 0.72;
+constexpr double kLoadLatency = 700, kLoadShare = 0.18, kStepUnderWay = 0.82;
 constexpr double kMeetingClocks = 1450;     // of the producers of a cluster, before each load of K and of V
 constexpr double kStoreClocks = 300;        // guess: of a warpgroup's P to shared memory, with a fence and two barriers
-constexpr double kQueryInRegisters = 0.94;  // fitted: of a step, where the product reads no Q from shared memory
-constexpr double kStepClocks = 600;         // fitted: waits at barriers, issue, drain; shared by the warpgroups
+constexpr double kQueryInRegisters = 0.95;  // fitted: of a step, where the product reads no Q from shared memory
+constexpr double kStepClocks = 350;         // fitted: waits at barriers, issue, drain; shared by the warpgroups
 // Fitted: what overlap hides of the shorter of both, by consumers; and what free-running warpgroups hide without it.
-constexpr double kHiddenWithin[] = {1, 0.73, 0.96};
-constexpr double kHiddenBetween[] = {0, 0.37, 0.76};
+constexpr double kHiddenWithin[] = {0.2, 0.61, 0.89};
+constexpr double kHiddenBetween[] = {0, 0.29, 0.73};
 // Registers beside the accumulators with which nothing spills, as 1500 kernels show, and what each that lacks costs.
 constexpr int kComfortable = 16, kComfortableWithin = 40, kComfortableAcross = 56;
-constexpr double kSpillCost = 0.0045;  // fitted, of a step
+constexpr double kSpillCost = 0.002;  // fitted, of a step
 // Fitted, of a tile: loads from device memory before its first step; the same where it follows another tile of the CTA,
 // with its Q loaded ahead or not, or its first step joined to the last of the tile before; its stores, by elements.
-constexpr double kTileClocks = 3670, kNextTileClocks = 2350, kNextTileClocksAhead = 1430, kJoinedTileClocks = 3810;
-constexpr double kStoredPerClock = 126 / 30.2;
+constexpr double kTileClocks = 3500, kNextTileClocks = 2260, kNextTileClocksAhead = 1720, kJoinedTileClocks = 3960;
+constexpr double kStoredPerClock = 126 / 13.0;
 // Fitted: the tail of a launch under a mask, as a share of the longest tile.
-constexpr double kTailOfFixed = 0.64, kTailOfHeads = 0.16, kTailOfRows = 0.29, kTailOfShortestFirst = 1.2;
+constexpr double kTailOfFixed = 0.08, kTailOfHeads = 0.06, kTailOfRows = 0.37, kTailOfShortestFirst = 1.2;
 constexpr double kL2Megabytes = 40;    // fitted: of K and V, that stay in L2 from one round of heads to the next
-constexpr double kMemoryRate = 0.945;  // fitted: of the specified one
+constexpr double kMemoryRate = 0.955;  // fitted: of the specified one
 constexpr double kMemoryShare = 0.16;  // fitted: of the shorter of computing and device memory, what is not hidden
-constexpr double kCounterMicroseconds = 2.3;  // fitted: to zero the counter of tiles before the launch
+constexpr double kLaunchMicroseconds = 3.5;   // fitted
+constexpr double kCounterMicroseconds = 1.3;  // fitted: to zero the counter of tiles before the launch
 
 double hidden_share(const KernelConfig& config, int consumers) {
   if (config.overlap != Overlap::none) return kHiddenWithin[std::min(consumers, 3) - 1];
@@ -94,15 +96,17 @@ CostEstimate estimate_cost_sm90(const AttentionProblem& problem, const KernelCon
   const double q = config.block_q, kv = config.block_kv, d = problem.head_dim;
   const double padded = (problem.head_dim + 15) / 16 * 16;
   const double elements = q * kv;
-  // The CTAs of a cluster walk the blocks of their last tile.
-  KernelConfig cluster = config;
-  cluster.block_q = config.block_q / shape.group * config.cluster;
+  // The CTAs of a cluster walk the blocks of their last tile, and each masks its own.
+  KernelConfig tile = config, cluster = config;
+  tile.block_q = config.block_q / shape.group;
+  cluster.block_q = tile.block_q * config.cluster;
   const StepCount steps = count_steps(problem, cluster);
+  const double masked_share = steps.mean > 0 ? count_steps(problem, tile).masked / steps.mean : 0;
 
   const double matrix_peak = 2 * elements * (padded + d) / kMatrixFlopsPerClock;
   const double matrix = matrix_peak / kMatrixEfficiency;
   const double per_clock = config.without_maximum ? kElementsPerClockWithoutMaximum : kElementsPerClock;
-  double elementwise = elements / per_clock + q * kRowClocks;
+  double elementwise = elements / per_clock + masked_share * elements / kMaskedPerClock + q * kRowClocks;
   if (config.rescale_threshold == 0 && !config.without_maximum) elementwise += q * d / kRescalesPerClock;
   const double together = std::max(matrix, elementwise + kElementsTakenByMatrix / per_clock * matrix);
   const double hidden = hidden_share(config, shape.consumers);
@@ -148,7 +152,8 @@ CostEstimate estimate_cost_sm90(const AttentionProblem& problem, const KernelCon
   const double device_memory = bytes / (kMemoryRate * device.memory_gbps * 1e3);
   cost.memory_microseconds = std::max(l2 * per_sm, device_memory);
   const double computing = clocks / device.clock_mhz;
-  cost.microseconds = std::max(computing, device_memory) + kMemoryShare * std::min(computing, device_memory);
+  cost.microseconds =
+      std::max(computing, device_memory) + kMemoryShare * std::min(computing, device_memory) + kLaunchMicroseconds;
   if (config.persistence == Persistence::on_demand) cost.microseconds += kCounterMicroseconds;
   return cost;
 }
