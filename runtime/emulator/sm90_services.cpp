@@ -537,6 +537,11 @@ void CtaGroup::tensor_load(const char* name, std::uint32_t to, const void* map, 
 }
 
 void CtaGroup::tensor_store(const char* name, const void* map, std::uint32_t from, const std::int32_t* at) {
+  constexpr const char* kCoordinates[] = {"column", "head", "row", "batch entry"};
+  for (int i = 0; i < 4; ++i) {
+    if (at[i] < 0)
+      fail(fmt::format("{} at {} {}: a store may not begin before its tensor", name, kCoordinates[i], at[i]));
+  }
   TensorCopy copy{.map = tensor_map(name, map),
                   .at = {at[0], at[1], at[2], at[3]},
                   .shared = from,

@@ -329,7 +329,7 @@ void add_tensor_store(std::vector<PrimitiveCase>& cases) {
     const std::uint32_t columns = swizzle ? static_cast<std::uint32_t>(swizzle) / 2 : 24;
     const std::size_t row_bytes = 2 * columns, box_bytes = row_bytes * kBoxRows;
     // Boxes do not overlap: which of two stores comes later is not said.
-    const BoxAt boxes[] = {{0, 0, 0, 0}, {-8, 1, -3, 0}, {24, 2, 16, 1}, {0, 3, 0, 0}, {0, 2, 5, 0}, {16, 1, 13, 1}};
+    const BoxAt boxes[] = {{0, 0, 0, 0}, {32, 1, 18, 0}, {24, 2, 16, 1}, {0, 3, 0, 0}, {0, 2, 5, 0}, {16, 1, 13, 1}};
     const std::size_t count = std::size(boxes);
     const Words words = random_words(count * box_bytes / 2, 13);  // the boxes as they lie in shared memory
     Words expected(kTensor.elements(), 0xffff);

@@ -195,6 +195,8 @@ TEST_CASE("what TMA copies is checked", "[emulator]") {
   CHECK_THAT(message_of(plain), ContainsSubstring("at +0x40; with a swizzle of 0 bytes it must be a multiple of 128"));
   CHECK_THAT(message_of({load_from + "shared_base() + 16384, args.in_map, full, 0, 0, 0, 0);\n", 32}),
              ContainsSubstring("writes 1024 bytes of shared memory at +0x4000; the CTA has 16384"));
+  CHECK_THAT(message_of({"cp_async_bulk_tensor_4d_store(args.out_map, shared_base(), 0, 0, -3, 0);\n", 32}),
+             ContainsSubstring("cp_async_bulk_tensor_4d_store at row -3: a store may not begin before its tensor"));
   CHECK_THAT(message_of({"cp_async_bulk_tensor_4d_store(args.out_map, shared_base() + 128, 0, 0, 0, 0);\n", 32}),
              ContainsSubstring("cp_async_bulk_tensor_4d_store reads shared memory at +0x80"));
   // The tensor map says that there are 9 rows; the input holds 8.
