@@ -9,46 +9,46 @@
 // Clocks of one SM for one step (a block of keys) of one CTA, by the unit rates of an H200:
 //
 //   matrix      M = 2 q kv (D16 + D) / 4096
-//   elementwise E = q kv / 15.5 beside an idle tensor core; a fully busy one takes 7.4 of the 15.5 elements a clock, so
-//               that both together take (q kv + 7.4 M) / 15.5
-//   l2          = 4 kv Dp / 34, by TMA; Dp counts whole panels; in a cluster each CTA's share of it
+//   elementwise E = q kv / 15.4 beside an idle tensor core; a fully busy one takes 7.7 of the 15.4 elements a clock, so
+//               that both together take (q kv + 7.7 M) / 15.4
+//   l2          = 4 kv Dp / 24, by TMA; Dp counts whole panels; in a cluster each CTA's share of it
 //
 // A warpgroup alone does one after the other; with `overlap`, or with several warpgroups, a share of the shorter runs
-// beside the longer one. What is marked "fitted" comes from 2906 timed configs of 65 shapes (templates/NOTES.md): each
+// beside the longer one. What is marked "fitted" comes from 3660 timed configs of 106 shapes (templates/NOTES.md): each
 // shape's times are met within 5 to 10 %, and within 10 % on average over its configs.
 namespace attune {
 namespace {
 constexpr double kMatrixFlopsPerClock = 4096, kMatrixEfficiency = 0.92;             // the latter fitted
-constexpr double kElementsPerClock = 14.8, kElementsPerClockWithoutMaximum = 15.5;  // fitted
-constexpr double kElementsTakenByMatrix = 7.4;                                      // fitted, a clock
-constexpr double kRowClocks = 0.48;                                                 // fitted: maxima
-constexpr double kMaskedPerClock = 126 / 1.4;                                       // fitted: elements
-constexpr double kRescalesPerClock = 166;                                           // fitted: elements of O
-constexpr double kL2BytesPerClock = 34;                                             // fitted
+constexpr double kElementsPerClock = 14.6, kElementsPerClockWithoutMaximum = 15.4;  // fitted
+constexpr double kElementsTakenByMatrix = 7.7;                                      // fitted, a clock
+constexpr double kMaskedPerClock = 126 / 5.7;                                       // fitted: elements
+constexpr double kRescalesPerClock = 140;                                           // fitted: elements of O
+constexpr double kL2BytesPerClock = 24;                                             // fitted
 // Fitted: of TMA under load, with a share of the time that the copy takes; and how much of a stage's step hides none of
 // it.
-constexpr double kLoadLatency = 700, kLoadShare = 0.18, kStepUnderWay = 0.82;
-constexpr double kMeetingClocks = 1450;     // of the producers of a cluster, before each load of K and of V
-constexpr double kStoreClocks = 300;        // guess: of a warpgroup's P to shared memory, with a fence and two barriers
-constexpr double kQueryInRegisters = 0.95;  // fitted: of a step, where the product reads no Q from shared memory
-constexpr double kStepClocks = 350;         // fitted: waits at barriers, issue, drain; shared by the warpgroups
+constexpr double kLoadLatency = 730, kLoadShare = 0.1, kStepUnderWay = 0.84;
+constexpr double kMeetingClocks = 1450;  // of the producers of a cluster, before each load of K and of V
+constexpr double kStoreClocks = 300;     // guess: of a warpgroup's P to shared memory, with a fence and two barriers
+constexpr double kQueryInRegisters = 0.965;  // fitted: of a step, where the product reads no Q from shared memory
+// Fitted, of a step: waits at barriers, issue, drain, with 1, 2, 3 consumers, and with two CTAs of one.
+constexpr double kStepClocks[] = {630, 280, 210}, kStepClocksOfTwoCtas = 740;
 // Fitted: what overlap hides of the shorter of both, by consumers; and what free-running warpgroups hide without it.
-constexpr double kHiddenWithin[] = {0.2, 0.61, 0.89};
-constexpr double kHiddenBetween[] = {0, 0.29, 0.73};
+constexpr double kHiddenWithin[] = {1, 0.67, 0.98};
+constexpr double kHiddenBetween[] = {0, 0.19, 0.82};
 // Registers beside the accumulators with which nothing spills, as 1500 kernels show, and what each that lacks costs.
 constexpr int kComfortable = 16, kComfortableWithin = 40, kComfortableAcross = 56;
-constexpr double kSpillCost = 0.002;  // fitted, of a step
+constexpr double kSpillCost = 0.0015;  // fitted, of a step
 // Fitted, of a tile: loads from device memory before its first step; the same where it follows another tile of the CTA,
 // with its Q loaded ahead or not, or its first step joined to the last of the tile before; its stores, by elements.
-constexpr double kTileClocks = 3500, kNextTileClocks = 2260, kNextTileClocksAhead = 1720, kJoinedTileClocks = 3960;
-constexpr double kStoredPerClock = 126 / 13.0;
+constexpr double kTileClocks = 145, kNextTileClocks = 450, kNextTileClocksAhead = 180, kJoinedTileClocks = 1900;
+constexpr double kStoredPerClock = 126 / 30.0;
 // Fitted: the tail of a launch under a mask, as a share of the longest tile.
-constexpr double kTailOfFixed = 0.08, kTailOfHeads = 0.06, kTailOfRows = 0.37, kTailOfShortestFirst = 1.2;
-constexpr double kL2Megabytes = 40;    // fitted: of K and V, that stay in L2 from one round of heads to the next
-constexpr double kMemoryRate = 0.955;  // fitted: of the specified one
-constexpr double kMemoryShare = 0.16;  // fitted: of the shorter of computing and device memory, what is not hidden
-constexpr double kLaunchMicroseconds = 3.5;   // fitted
-constexpr double kCounterMicroseconds = 1.3;  // fitted: to zero the counter of tiles before the launch
+constexpr double kTailOfFixed = 0, kTailOfHeads = 0, kTailOfRows = 0.21, kTailOfShortestFirst = 1.2;
+constexpr double kL2Megabytes = 30;    // fitted: of K and V, that stay in L2 from one round of heads to the next
+constexpr double kMemoryRate = 0.958;  // fitted: of the specified one
+constexpr double kMemoryShare = 0.22;  // fitted: of the shorter of computing and device memory, what is not hidden
+constexpr double kLaunchMicroseconds = 4.9;   // fitted
+constexpr double kCounterMicroseconds = 2.3;  // fitted: to zero the counter of tiles before the launch
 
 double hidden_share(const KernelConfig& config, int consumers) {
   if (config.overlap != Overlap::none) return kHiddenWithin[std::min(consumers, 3) - 1];
@@ -106,14 +106,15 @@ CostEstimate estimate_cost_sm90(const AttentionProblem& problem, const KernelCon
   const double matrix_peak = 2 * elements * (padded + d) / kMatrixFlopsPerClock;
   const double matrix = matrix_peak / kMatrixEfficiency;
   const double per_clock = config.without_maximum ? kElementsPerClockWithoutMaximum : kElementsPerClock;
-  double elementwise = elements / per_clock + masked_share * elements / kMaskedPerClock + q * kRowClocks;
+  double elementwise = elements / per_clock + masked_share * elements / kMaskedPerClock;
   if (config.rescale_threshold == 0 && !config.without_maximum) elementwise += q * d / kRescalesPerClock;
   const double together = std::max(matrix, elementwise + kElementsTakenByMatrix / per_clock * matrix);
   const double hidden = hidden_share(config, shape.consumers);
   const double busy = hidden * together + (1 - hidden) * (matrix + elementwise);
   const double l2 = 4.0 * shape.kv_box_rows * shape.panels * shape.panel_columns / kL2BytesPerClock;
-  const double exposed = kStepClocks + (config.p_in_shared ? kStoreClocks : 0);
-  double step = std::max(busy + exposed / (shape.consumers * config.ctas_per_sm), l2);
+  const double waits = config.ctas_per_sm > 1 ? kStepClocksOfTwoCtas : kStepClocks[shape.consumers - 1];
+  const double stores = config.p_in_shared ? kStoreClocks / shape.consumers : 0;
+  double step = std::max(busy + waits + stores, l2);
   if (config.cluster > 1) step = std::max(step, 2 * kMeetingClocks) + kMeetingClocks / 2;
   // A stage is filled while the others are worked on.
   const double stages = (config.stages + shape.v_stages) / 2.0;

@@ -143,51 +143,53 @@ constexpr HopperTile kHopperTiles[] = {
 // Where tiles of 16 queries and more CTAs an SM win: the exponentials bind.
 constexpr int kMaxHeadDimOfSm80 = 16;
 
-// Tiles of fewer queries leave fewer SMs without work, and cost more for each query.
-int best_block_q(const AttentionProblem& problem, const DeviceSpec& device, int largest) {
-  constexpr double kCostOfQuery[] = {1.25, 1.05, 1};  // of 64, 128, 192 queries: a guess
-  int best = largest;
-  double least = 0;
-  for (int block_q = largest; block_q >= 64; block_q -= 64) {
-    const std::int64_t tiles = (problem.seq_q + block_q - 1) / block_q * problem.batch * problem.heads_q;
-    const std::int64_t rounds = (tiles + device.sm_count - 1) / device.sm_count;
-    const double cost = static_cast<double>(rounds * block_q) * kCostOfQuery[block_q / 64 - 1];
-    if (block_q < largest && cost >= least) continue;
-    best = block_q;
-    least = cost;
+// The row's config for so many queries a tile, without what they and the lengths make pointless.
+KernelConfig fitted_to(const AttentionProblem& problem, const DeviceSpec& device, KernelConfig config, int block_q) {
+  if (problem.dtype != DataType::bf16) {
+    config.without_maximum = false;
+    config.rescale_threshold = kRescaleThreshold;
   }
-  return best;
+  config.block_q = block_q;
+  if (block_q == 64) config.warpgroup_order = WarpgroupOrder::free;
+  const std::int64_t keys = std::max<std::int64_t>(32, (problem.seq_kv + 15) / 16 * 16);
+  config.block_kv = static_cast<int>(std::min<std::int64_t>(config.block_kv, keys));
+  const std::int64_t tiles = (problem.seq_q + block_q - 1) / block_q * problem.batch * problem.heads_q;
+  if (tiles <= device.sm_count) {  // each CTA has one tile
+    config.persistence = Persistence::none;
+    config.q_stages = 1;
+  }
+  return config;
 }
 
-// The default of the sm90 family, or nothing where it cannot serve or is not the faster one.
-std::optional<KernelConfig> hopper_default(const AttentionProblem& problem, const DeviceSpec& device) {
+// The default of the sm90 family, or nothing where it cannot serve. Tiles of fewer queries leave fewer SMs without
+// work; by heads, keys that do not stay in L2 come from device memory again for each of a head's tiles; a counter of
+// tiles takes a launch of its own: of these the cost model chooses.
+std::optional<KernelConfig> sm90_default(const AttentionProblem& problem, const DeviceSpec& device) {
   const bool causal = problem.mask == MaskKind::causal;
   if (device.compute_major != 9 || problem.alignment < 16 || (causal && problem.head_dim <= kMaxHeadDimOfSm80))
     return std::nullopt;
   const auto tile = std::find_if(std::begin(kHopperTiles), std::end(kHopperTiles), [&](const HopperTile& row) {
     return row.mask == problem.mask && problem.head_dim <= row.max_head_dim;
   });
-  KernelConfig config = parse_config(tile->config);
-  if (problem.dtype != DataType::bf16) {
-    config.without_maximum = false;
-    config.rescale_threshold = kRescaleThreshold;
+  const KernelConfig row = parse_config(tile->config);
+  std::optional<KernelConfig> best;
+  double least = 0;
+  for (int block_q = row.block_q; block_q >= 64; block_q -= 64) {
+    KernelConfig config = fitted_to(problem, device, row, block_q);
+    const Persistence persistence = config.persistence;
+    for (const TileOrder order : {row.tile_order, causal ? TileOrder::rows_reversed : TileOrder::rows}) {
+      config.tile_order = order;
+      for (const Persistence way : {persistence, persistence == Persistence::none ? persistence : Persistence::fixed}) {
+        config.persistence = way;
+        if (!infeasibility(problem, config, device).empty()) continue;
+        const double time = estimate_cost(problem, config, device).microseconds;
+        if (best && time >= least) continue;
+        best = config;
+        least = time;
+      }
+    }
   }
-  config.block_q = best_block_q(problem, device, config.block_q);
-  if (config.block_q == 64) config.warpgroup_order = WarpgroupOrder::free;
-  const std::int64_t keys = std::max<std::int64_t>(32, (problem.seq_kv + 15) / 16 * 16);
-  config.block_kv = static_cast<int>(std::min<std::int64_t>(config.block_kv, keys));
-  const std::int64_t tiles = (problem.seq_q + config.block_q - 1) / config.block_q * problem.batch * problem.heads_q;
-  if (tiles <= device.sm_count) {  // each CTA has one tile
-    config.persistence = Persistence::none;
-    config.q_stages = 1;
-  }
-  if (!infeasibility(problem, config, device).empty()) return std::nullopt;
-  // By heads, keys that do not stay in L2 come from device memory again for each of a head's tiles.
-  KernelConfig by_rows = config;
-  by_rows.tile_order = causal ? TileOrder::rows_reversed : TileOrder::rows;
-  const bool rows_are_faster =
-      estimate_cost(problem, by_rows, device).microseconds < estimate_cost(problem, config, device).microseconds;
-  return rows_are_faster ? by_rows : config;
+  return best;
 }
 
 // One step towards fewer resources; false if there is none left.
@@ -210,16 +212,8 @@ bool shrink(KernelConfig* config) {
   }
   return true;
 }
-}  // namespace
 
-KernelConfig default_config(const AttentionProblem& problem, const DeviceSpec& device) {
-  validate(problem);
-  if (device.compute_major < 8) {
-    throw Error(ErrorCode::unsupported,
-                fmt::format("{} has compute capability {}.{}; kernels need 8.0 (Ampere) or newer", device.name,
-                            device.compute_major, device.compute_minor));
-  }
-  if (const auto config = hopper_default(problem, device)) return *config;
+KernelConfig sm80_default(const AttentionProblem& problem, const DeviceSpec& device) {
   const Tile& tile = tile_for(problem, device);
   KernelConfig config;
   config.block_q = tile.block_q;
@@ -239,6 +233,21 @@ KernelConfig default_config(const AttentionProblem& problem, const DeviceSpec& d
                                                     device.name, infeasibility(problem, config, device).front()));
   }
   return config;
+}
+}  // namespace
+
+KernelConfig default_config(const AttentionProblem& problem, const DeviceSpec& device) {
+  validate(problem);
+  if (device.compute_major < 8) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("{} has compute capability {}.{}; kernels need 8.0 (Ampere) or newer", device.name,
+                            device.compute_major, device.compute_minor));
+  }
+  const KernelConfig sm80 = sm80_default(problem, device);
+  const std::optional<KernelConfig> sm90 = sm90_default(problem, device);
+  if (!sm90) return sm80;
+  const auto time = [&](const KernelConfig& config) { return estimate_cost(problem, config, device).microseconds; };
+  return time(sm80) < time(*sm90) ? sm80 : *sm90;
 }
 
 }  // namespace attune

@@ -87,7 +87,8 @@ TEST_CASE("Hopper's defaults are of the sm90 family where it can serve", "[nogpu
   CHECK(few.q_stages == 1);
   CHECK(of(DataType::bf16, 64, 40, 128, MaskKind::none).block_q == 64);
   CHECK(of(DataType::bf16, 64, 40, 128, MaskKind::none).block_kv == 48);
-  CHECK(of(DataType::bf16, 64, 1, 64, MaskKind::none).block_kv == 32);
+  // A step of 64 queries is a waste where there is one: mma.sync takes 16.
+  CHECK(of(DataType::bf16, 64, 1, 64, MaskKind::none).family == KernelFamily::sm80);
 }
 
 TEST_CASE("defaults that were found by timing every tile hold for their head dim, mask and lengths", "[nogpu]") {

@@ -261,7 +261,8 @@ __device__ __forceinline__ void cp_async_bulk_tensor_4d_load_multicast(u32 to, c
       "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4, %5, %6}], [%2], %7;"
       ::"r"(to), "l"(&map), "r"(barrier), "r"(dim), "r"(head), "r"(row), "r"(batch), "h"(ctas) : "memory");
 }
-// Copies a box from shared memory to a tensor; what lies outside of it is not written. Belongs to this thread's open bulk group.
+// Copies a box from shared memory to a tensor; what lies beyond its end is not written. Unlike loads, stores may not begin before the tensor:
+// that is an illegal instruction on an H200. Belongs to this thread's open bulk group.
 __device__ __forceinline__ void cp_async_bulk_tensor_4d_store(const TensorMap& map, u32 from, i32 dim, i32 head, i32 row, i32 batch) {
   asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];"
                ::"l"(&map), "r"(from), "r"(dim), "r"(head), "r"(row), "r"(batch) : "memory");
