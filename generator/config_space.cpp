@@ -28,7 +28,6 @@ std::vector<TileOrder> tile_orders_sm90(const AttentionProblem& problem) {
 }
 
 // The sm90 family's values.
-constexpr std::int64_t kShortSequence = 1024;
 constexpr int kConsumers[] = {1, 2, 3};
 constexpr int kMinBlockKvSm90 = 32, kMaxBlockKv = 256;
 constexpr int kStagesSm90[] = {1, 2, 3, 4};
@@ -91,7 +90,7 @@ struct TileSource {
 };
 std::vector<TileSource> tile_sources(const AttentionProblem& problem) {
   std::vector<TileSource> sources = {{Persistence::none, 1}, {Persistence::on_demand, 1}, {Persistence::on_demand, 2}};
-  if (problem.mask == MaskKind::none || problem.seq_q <= kShortSequence) {
+  if (fixed_tiles_may_win(problem)) {
     sources.push_back({Persistence::fixed, 1});
     sources.push_back({Persistence::fixed, 2});
   }
@@ -247,6 +246,11 @@ std::vector<KernelConfig> all_sm80_configs(const AttentionProblem& problem, cons
   return configs;
 }
 }  // namespace
+
+bool fixed_tiles_may_win(const AttentionProblem& problem) {
+  constexpr std::int64_t kShortSequence = 1024;
+  return problem.mask == MaskKind::none || problem.seq_q <= kShortSequence;
+}
 
 std::string_view to_string(SpaceExtent extent) { return extent == SpaceExtent::whole ? "whole" : "reduced"; }
 

@@ -37,4 +37,8 @@ std::optional<SpaceExtent> parse_space_extent(std::string_view text);
 std::vector<Candidate> config_space(const AttentionProblem& problem, const DeviceSpec& device,
                                     SpaceExtent extent = SpaceExtent::whole);
 
+/// Whether persistent CTAs that take tiles at even distances are worth trying: all tiles take equally long, or a launch
+/// is so short that zeroing a counter for it counts.
+bool fixed_tiles_may_win(const AttentionProblem& problem);
+
 }  // namespace attune

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string_view>
 
+#include "generator/config_space.h"
 #include "generator/cost_model.h"
 #include "generator/error.h"
 #include "generator/forward_sm80_shape.h"
@@ -177,9 +178,10 @@ std::optional<KernelConfig> sm90_default(const AttentionProblem& problem, const 
   for (int block_q = row.block_q; block_q >= 64; block_q -= 64) {
     KernelConfig config = fitted_to(problem, device, row, block_q);
     const Persistence persistence = config.persistence;
+    const bool may_be_fixed = persistence != Persistence::none && fixed_tiles_may_win(problem);
     for (const TileOrder order : {row.tile_order, causal ? TileOrder::rows_reversed : TileOrder::rows}) {
       config.tile_order = order;
-      for (const Persistence way : {persistence, persistence == Persistence::none ? persistence : Persistence::fixed}) {
+      for (const Persistence way : {persistence, may_be_fixed ? Persistence::fixed : persistence}) {
         config.persistence = way;
         if (!infeasibility(problem, config, device).empty()) continue;
         const double time = estimate_cost(problem, config, device).microseconds;
