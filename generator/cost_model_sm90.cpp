@@ -28,7 +28,9 @@ constexpr double kL2BytesPerClock = 24;                                         
 // it.
 constexpr double kLoadLatency = 730, kLoadShare = 0.1, kStepUnderWay = 0.84;
 constexpr double kMeetingClocks = 1450;  // of the producers of a cluster, before each load of K and of V
-constexpr double kStoreClocks = 300;     // guess: of a warpgroup's P to shared memory, with a fence and two barriers
+// Of a warpgroup's P to shared memory, with a fence and two barriers, and of an exponential of 16 by a polynomial, as a
+// share of a step: by pairs of trials (templates/NOTES.md).
+constexpr double kStoreClocks = 900, kEmulationCost = 0.03;
 constexpr double kQueryInRegisters = 0.965;  // fitted: of a step, where the product reads no Q from shared memory
 // Fitted, of a step: waits at barriers, issue, drain, with 1, 2, 3 consumers, and with two CTAs of one.
 constexpr double kStepClocks[] = {630, 280, 210}, kStepClocksOfTwoCtas = 740;
@@ -123,6 +125,7 @@ CostEstimate estimate_cost_sm90(const AttentionProblem& problem, const KernelCon
   const int lacking = comfortable_registers(config.overlap) - (limit - shape.accumulator_registers);
   step *= 1 + kSpillCost * std::max(0, lacking);
   if (config.q_in_registers) step *= kQueryInRegisters;
+  step *= 1 + kEmulationCost * config.emulated_exponentials;
 
   CostEstimate cost;
   cost.registers = shape.launch_registers;
