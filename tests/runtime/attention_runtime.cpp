@@ -260,12 +260,12 @@ TEST_CASE("a pick that does not fit or compile gives way to the next, at last to
     CHECK(prepared->choice.detail == "row of " + a + "; " + standard + " did not compile");
 
     AttentionRuntime refusing_all(device, std::make_shared<PreferringSource>(std::vector<std::string>{a}));
-    device->refused = {"sm80"};
+    device->refused = {"sm80", "sm90"};
     CHECK_THAT(error_of(ErrorCode::compile_failed, [&] { refusing_all.prepare(problem); }),
                ContainsSubstring("refused"));
   }
   SECTION("a default that does not compile is an error") {
-    device->refused = {"sm80"};
+    device->refused = {"sm80", "sm90"};
     CHECK_THAT(error_of(ErrorCode::compile_failed, [&] { runtime.prepare(problem); }), ContainsSubstring("refused"));
   }
   SECTION("so is anything that is not about the kernel") {
