@@ -57,13 +57,12 @@ std::string forward_sm90_templates_hash(const TemplateSet& templates, KernelTarg
 }
 
 void describe_forward_sm90_workspace(const KernelConfig& config, KernelPlan* plan) {
-  constexpr std::size_t kCounter = sizeof(std::uint32_t);
-  if (config.persistence == Persistence::on_demand) plan->workspace_bytes = kTileCounterOffset + kCounter;
+  if (config.persistence == Persistence::on_demand) plan->workspace_bytes = kForwardSm90WorkspaceBytes;
   plan->counted_workspace_bytes = plan->workspace_bytes;
   plan->workspace_zeroed = plan->workspace_bytes != 0;
   if (!config.without_maximum) return;
   plan->counters.push_back({"recomputed blocks", kRecomputedBlocksOffset});
-  plan->counted_workspace_bytes = kRecomputedBlocksOffset + kCounter;
+  plan->counted_workspace_bytes = kRecomputedBlocksOffset + sizeof(std::uint32_t);
   plan->workspace_zeroed = true;
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "generator/attention_problem.h"
@@ -18,6 +20,9 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
 /// The one launch of a forward plan of the sm90 family.
 KernelLaunch forward_sm90_launch(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                                  const TemplateSet& templates, KernelTarget target);
+
+/// The most that a kernel of this family needs: the number of the next tile.
+constexpr std::size_t kForwardSm90WorkspaceBytes = kTileCounterOffset + sizeof(std::uint32_t);
 
 /// Its workspace: the number of the next tile, and counters.
 void describe_forward_sm90_workspace(const KernelConfig& config, KernelPlan* plan);

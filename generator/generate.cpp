@@ -78,6 +78,11 @@ KernelPlan generate(const AttentionProblem& problem, const KernelConfig& config,
   return plan;
 }
 
+std::size_t most_workspace_bytes(const AttentionProblem& problem, const DeviceSpec& device) {
+  const bool may_be_sm90 = device.compute_major == 9 && problem.alignment >= 16;
+  return may_be_sm90 ? kForwardSm90WorkspaceBytes : 0;  // kernels of sm80 need none
+}
+
 std::string templates_hash(KernelFamily family, const TemplateSet& templates, KernelTarget target) {
   switch (family) {
     case KernelFamily::sm80:

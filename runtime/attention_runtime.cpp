@@ -287,9 +287,7 @@ void AttentionRuntime::forward(const AttentionProblem& asked, const ForwardTenso
 
 std::size_t AttentionRuntime::workspace_bytes(const AttentionProblem& problem) {
   validate(problem);
-  const auto prepared = state_->find(problem, dispatch_class(problem).representative);
-  return prepared != nullptr ? prepared->plan.workspace_bytes
-                             : state_->plan(problem, state_->choose(problem).choice).workspace_bytes;
+  return most_workspace_bytes(problem, state_->device->spec());
 }
 
 std::shared_ptr<const PreparedAttention> AttentionRuntime::prepare(const AttentionProblem& problem,

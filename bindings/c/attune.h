@@ -8,7 +8,7 @@
  *   problem.batch = 2; problem.heads_q = problem.heads_kv = 16; problem.seq_q = problem.seq_kv = 4096; problem.head_dim
  * = 128; problem.mask = ATTUNE_MASK_CAUSAL; attune_tensors tensors = {sizeof tensors};          // pointers and strides
  *   size_t bytes;
- *   attune_workspace_bytes(&problem, &bytes);           // 0 for most problems
+ *   attune_workspace_bytes(&problem, &bytes);           // a few, or none
  *   if (attune_forward(&problem, &tensors, workspace, bytes, stream) != ATTUNE_OK) puts(attune_last_error());
  *
  * Every function returns a status and leaves a sentence for attune_last_error(). Nothing prints, throws or ends the
@@ -104,6 +104,8 @@ ATTUNE_API const char* attune_last_error(void);
 ATTUNE_API attune_status attune_forward(const attune_problem* problem, const attune_tensors* tensors, void* workspace,
                                         size_t workspace_bytes, void* stream);
 
+/* What attune_forward and attune_launch need at most for a problem of this kind, whatever config is picked or given: a
+ * few bytes, and the same at each call. */
 ATTUNE_API attune_status attune_workspace_bytes(const attune_problem* problem, size_t* bytes);
 
 /* What attune_forward would launch, in four lines: config, where it came from ("exact", "nearest shape", "nearest

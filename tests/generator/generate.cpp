@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "generator/config_space.h"
 #include "generator/error.h"
 #include "generator/keys.h"
 #include "tests/catch.h"
@@ -57,8 +58,21 @@ TEST_CASE("generating twice gives the same bytes", "[nogpu]") {
     REQUIRE(a.launches.size() == b.launches.size());
     REQUIRE(a.launches[0].source == b.launches[0].source);
     REQUIRE(a.launches[0].arguments.offsets == b.launches[0].arguments.offsets);
+    REQUIRE(a.workspace_bytes <= most_workspace_bytes(problem, device));
   }
   CHECK(feasible > 10);
+}
+
+TEST_CASE("no config needs more workspace than is told for all", "[nogpu]") {
+  const AttentionProblem problem = parse_problem("b4 hq16 sq4096 d64 causal");
+  const DeviceSpec& h200 = find_device("h200");
+  const std::size_t most = most_workspace_bytes(problem, h200);
+  std::set<std::size_t> needed;
+  const std::vector<Candidate> space = config_space(problem, h200);
+  for (std::size_t i = 0; i < space.size(); i += 29) {
+    if (space[i].feasible()) needed.insert(generate(problem, space[i].config, h200).workspace_bytes);
+  }
+  CHECK(needed == std::set<std::size_t>{0, most});
 }
 
 TEST_CASE("one source for a kernel class: lengths, heads, scale and offset are not in it", "[nogpu]") {

@@ -80,7 +80,7 @@ TEST_CASE("each field of an argument struct holds its value", "[nogpu]") {
 
   PackedArguments packed;
   const testing::FakeDevice device(find_device("h200"));
-  pack_arguments(launch, problem, tensors, {0, 0x600, 0x700, 0x800}, device, packed);
+  pack_arguments(launch, problem, tensors, {.o_fp64 = 0x600, .lse_fp64 = 0x700, .weight_fp64 = 0x800}, device, packed);
   CHECK(packed.bytes == launch.arguments.bytes);
   const auto pointer = [&](A field) { return read_field<std::uint64_t>(packed, launch.arguments, field); };
   const auto wide = [&](A field) { return read_field<std::int64_t>(packed, launch.arguments, field); };

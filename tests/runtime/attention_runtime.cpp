@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <set>
 #include <thread>
@@ -28,11 +29,12 @@ ForwardTensors packed_tensors(const AttentionProblem& problem) {
   return tensors;
 }
 
-std::int32_t argument(const FakeDevice& device, KernelArgument field) {
+template <typename Value = std::int32_t>
+Value argument(const FakeDevice& device, KernelArgument field) {
   const ArgumentLayout& layout = device.compiled.back().arguments;
   for (std::size_t i = 0; i < layout.fields.size(); ++i) {
     if (layout.fields[i] != field) continue;
-    std::int32_t value;
+    Value value;
     std::memcpy(&value, device.launched.back().arguments.data() + layout.offsets[i], sizeof(value));
     return value;
   }
@@ -260,12 +262,12 @@ TEST_CASE("a pick that does not fit or compile gives way to the next, at last to
     CHECK(prepared->choice.detail == "row of " + a + "; " + standard + " did not compile");
 
     AttentionRuntime refusing_all(device, std::make_shared<PreferringSource>(std::vector<std::string>{a}));
-    device->refused = {"sm80"};
+    device->refused = {"sm80", "sm90"};
     CHECK_THAT(error_of(ErrorCode::compile_failed, [&] { refusing_all.prepare(problem); }),
                ContainsSubstring("refused"));
   }
   SECTION("a default that does not compile is an error") {
-    device->refused = {"sm80"};
+    device->refused = {"sm80", "sm90"};
     CHECK_THAT(error_of(ErrorCode::compile_failed, [&] { runtime.prepare(problem); }), ContainsSubstring("refused"));
   }
   SECTION("so is anything that is not about the kernel") {
@@ -331,12 +333,73 @@ TEST_CASE("bad calls are refused and name what is wrong", "[nogpu]") {
   CHECK(device->launched.empty());
 }
 
+TEST_CASE("a kernel that takes its tiles on demand counts them in the workspace", "[nogpu]") {
+  auto device = std::make_shared<FakeDevice>(h200());
+  AttentionRuntime runtime(device);
+  const AttentionProblem problem = make_problem(DataType::bf16, 4, 16, 4096, 128);
+  const ForwardTensors tensors = packed_tensors(problem);
+  std::array<std::uint8_t, 12> workspace;
+  const auto forward = [&](void* at, std::size_t bytes) {
+    workspace.fill(0xff);
+    runtime.forward(problem, tensors, at, bytes, nullptr);
+  };
+  const auto zeros = [&] { return std::count(workspace.begin(), workspace.end(), 0); };
+  const auto address = reinterpret_cast<std::uint64_t>(workspace.data());
+  using A = KernelArgument;
+  REQUIRE(runtime.prepare(problem)->plan.config.persistence == Persistence::on_demand);
+  REQUIRE(runtime.prepare(problem)->plan.counted_workspace_bytes == 8);
+  REQUIRE(runtime.workspace_bytes(problem) == 4);
+  for (const std::size_t bytes : {0, 3}) {
+    CHECK_THAT(error_of(ErrorCode::invalid_argument, [&] { forward(bytes == 0 ? nullptr : workspace.data(), bytes); }),
+               ContainsSubstring("the workspace holds " + std::to_string(bytes) + " bytes, 4 are needed"));
+  }
+  CHECK(device->launched.empty());
+  forward(workspace.data(), 4);
+  CHECK(zeros() == 4);
+  CHECK(argument<std::uint64_t>(*device, A::tile_counter) == address);
+  CHECK(argument<std::uint64_t>(*device, A::recomputed_blocks) == 0);
+  // Room for the counter of rare paths, too.
+  forward(workspace.data(), workspace.size());
+  CHECK(zeros() == 8);
+  CHECK(argument<std::uint64_t>(*device, A::tile_counter) == address);
+  CHECK(argument<std::uint64_t>(*device, A::recomputed_blocks) == address + 4);
+}
+
+TEST_CASE("the size of a workspace does not depend on what is prepared or given meanwhile", "[nogpu]") {
+  auto device = std::make_shared<FakeDevice>(h200());
+  AttentionRuntime runtime(device);
+  std::uint32_t workspace = 0;
+  // Of one dispatch class, yet only the second has more tiles than the device has SMs.
+  const AttentionProblem few = make_problem(DataType::bf16, 1, 20, 1026, 64),
+                         many = make_problem(DataType::bf16, 1, 20, 1530, 64);
+  REQUIRE(dispatch_class(few) == dispatch_class(many));
+  REQUIRE(default_config(few, h200()).persistence == Persistence::none);
+  REQUIRE(default_config(many, h200()).persistence == Persistence::on_demand);
+  const std::size_t bytes = runtime.workspace_bytes(few);
+  REQUIRE(bytes <= sizeof(workspace));
+  runtime.prepare(many);
+  runtime.forward(few, packed_tensors(few), &workspace, bytes, nullptr);
+  CHECK(device->launched.size() == 1);
+  CHECK(runtime.workspace_bytes(few) == bytes);
+
+  const AttentionProblem short_one = make_problem(DataType::bf16, 4, 16, 300, 64);
+  const auto given = runtime.prepare(short_one, parse_config("sm90 q128 kv64 st2 persist=on-demand"));
+  runtime.launch(*given, short_one, packed_tensors(short_one), &workspace, runtime.workspace_bytes(short_one), nullptr);
+  CHECK(device->launched.size() == 2);
+
+  // Kernels of sm80 need none.
+  AttentionProblem unaligned = many;
+  unaligned.alignment = 2;
+  CHECK(runtime.workspace_bytes(unaligned) == 0);
+  CHECK(AttentionRuntime(std::make_shared<FakeDevice>(find_device("a100"))).workspace_bytes(many) == 0);
+}
+
 TEST_CASE("nothing is compiled while the stream is captured", "[nogpu]") {
   auto device = std::make_shared<FakeDevice>(h200());
   AttentionRuntime runtime(device);
   const AttentionProblem problem = make_problem(DataType::bf16, 1, 4, 100, 64);
   device->capturing = true;
-  CHECK(runtime.workspace_bytes(problem) == 0);
+  CHECK(runtime.workspace_bytes(problem) == 4);
   CHECK_THAT(
       error_of(ErrorCode::unsupported, [&] { runtime.forward(problem, packed_tensors(problem), nullptr, 0, nullptr); }),
       ContainsSubstring("captured"));

@@ -146,7 +146,7 @@ class Shapes(unittest.TestCase):
 
     def test_headline_shapes(self):
         shapes = compare_with_torch.read_shapes(REPOSITORY / "bindings/python/shapes/forward_headline.json")
-        self.assertEqual(len(shapes), 12)
+        self.assertEqual(len(shapes), 18)
         for shape in shapes:
             self.assertEqual(shape["batch"] * shape["seq"], 16384)
             self.assertEqual(shape["heads"] * shape["head_dim"], 2048)

@@ -27,7 +27,9 @@ Recording recording(const char* text) {
     if (candidate.feasible() && candidate.config.family == KernelFamily::sm80)
       made.space.push_back(std::move(candidate));
   }
-  made.default_choice = default_config(made.problem, h200);
+  DeviceSpec without_sm90 = h200;  // the family's default: that of a device with as much, and no configs of sm90
+  without_sm90.compute_major = 10;
+  made.default_choice = default_config(made.problem, without_sm90);
   return made;
 }
 

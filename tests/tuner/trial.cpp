@@ -5,6 +5,7 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "generator/generate.h"
@@ -86,7 +87,7 @@ class FakeKernel : public CompiledKernel {
   KernelLaunch launch;
 };
 
-// Host memory and a kernel that is a C++ function.
+// Host memory and a kernel that is a C++ function, called as those of the sm80 family.
 class FakeDevice : public Device {
  public:
   std::function<void(const Call&)> kernel;
@@ -144,7 +145,7 @@ const char* const kProblem = "forward bf16 b2 hq4 hkv2 sq33 skv70 d16";
 struct Fixture {
   std::shared_ptr<FakeDevice> device = std::make_shared<FakeDevice>();
   AttentionProblem problem = parse_problem(kProblem);
-  KernelConfig config = default_config(problem, device->spec());
+  KernelConfig config = parse_config("sm80 q64 kv64 w4 st2 rescale8");
 
   Measurement run(const std::function<void(const Call&)>& afterwards = {}, const TrialOptions& options = {}) {
     device->kernel = [this, afterwards](const Call& call) {
@@ -306,11 +307,20 @@ TEST_CASE("an alignment of 2 is what the tensors have", "[nogpu]") {
 
 TEST_CASE("trial on the emulator", "[emulator]") {
   const auto device = make_emulator_device(find_device("h200"));
-  for (const char* text : {"forward bf16 b1 hq2 sq70 skv133 d64 causal", "forward fp16 b2 hq2 hkv1 sq17 d40 align2"}) {
-    const AttentionProblem problem = parse_problem(text);
+  const KernelConfig sm80 = parse_config("sm80 q64 kv64 w4 st2 rescale8");
+  struct Case {
+    const char* problem;
+    std::optional<KernelConfig> config;  // otherwise the default
+    KernelFamily family;
+  };
+  for (const Case& test : {Case{"forward bf16 b1 hq2 sq70 skv133 d64 causal", {}, KernelFamily::sm90},
+                           Case{"forward bf16 b1 hq2 sq70 skv133 d64 causal", sm80, KernelFamily::sm80},
+                           Case{"forward fp16 b2 hq2 hkv1 sq17 d40 align2", {}, KernelFamily::sm80}}) {
+    const AttentionProblem problem = parse_problem(test.problem);
     TrialBench bench(device, problem, 3);
-    const Measurement m = bench.run(default_config(problem, device->spec()));
-    INFO(text << ": " << m.reason);
+    const Measurement m = bench.run(test.config.value_or(default_config(problem, device->spec())));
+    INFO(test.problem << ", " << canonical_text(m.config) << ": " << m.reason);
+    REQUIRE(m.config.family == test.family);
     REQUIRE(m.status == MeasurementStatus::ok);
     REQUIRE(m.error_o > 0);
     REQUIRE(m.samples_us.empty());

@@ -5,7 +5,7 @@
 //   attune::AttentionProblem problem = attune::make_problem(attune::DataType::bf16, batch, heads, seq, head_dim,
 //                                                           attune::MaskKind::causal);
 //   attune::ForwardTensors tensors = ...;                                    // pointers and strides
-//   std::size_t bytes = attune::attention_workspace_bytes(problem);          // 0 for most problems
+//   std::size_t bytes = attune::attention_workspace_bytes(problem);          // a few, or none
 //   attune::attention_forward(problem, tensors, workspace, bytes, stream);   // asynchronous on the stream
 
 #include <cstddef>
@@ -68,7 +68,8 @@ class AttentionRuntime {
   /// Error.
   void forward(const AttentionProblem& problem, const ForwardTensors& tensors, void* workspace,
                std::size_t workspace_bytes, Stream stream);
-  /// As forward() will need it for tensors of problem.alignment. Compiles nothing.
+  /// What forward() and launch() need at most for tensors of problem.alignment, whatever is picked, prepared or given:
+  /// a few bytes, and the same at each call. Compiles nothing.
   std::size_t workspace_bytes(const AttentionProblem& problem);
 
   /// What forward() would launch, compiled and loaded; with `config`, that one instead of the picked one.

@@ -61,8 +61,8 @@ extern "C" __attribute__((visibility("default"))) bool attune_emulator_bind(cons
 constexpr u32 kWarpSize = 32;
 constexpr u32 kAllLanes = 0xffffffffu;
 
-inline float bits_to_f32(u32 x) { return __builtin_bit_cast(float, x); }
-inline u32 f32_to_bits(float x) { return __builtin_bit_cast(u32, x); }
+inline float float_of_bits(u32 x) { return __builtin_bit_cast(float, x); }
+inline u32 bits_of_float(float x) { return __builtin_bit_cast(u32, x); }
 
 inline float negative_infinity() { return -__builtin_inff(); }
 inline u32 thread_index() { return emulator.thread_index(); }  // in the CTA

@@ -34,7 +34,7 @@ inline void mma_m16n8k8_f32_f16(float (&d)[4], const u32 (&a)[2], u32 b0) {
 // x of the lane whose index differs in the bits of kMask.
 template <int kMask>
 inline float shfl_sync_bfly_f32(float x) {
-  return bits_to_f32(emulator.shuffle_xor("shfl_sync_bfly_f32", f32_to_bits(x), kMask));
+  return float_of_bits(emulator.shuffle_xor("shfl_sync_bfly_f32", bits_of_float(x), kMask));
 }
 template <int kMask>
 inline u32 shfl_sync_bfly_b32(u32 x) {

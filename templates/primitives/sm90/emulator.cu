@@ -83,6 +83,8 @@ inline void stmatrix_x4(u32 row, const u32 (&r)[4]) { emulator.store_matrices("s
 // NaN where one of the two is.
 inline float max_nan_f32(float a, float b) { return a != a || b != b ? a + b : max_f32(a, b); }
 inline float min_nan_f32(float a, float b) { return a != a || b != b ? a + b : -max_f32(-a, -b); }
+inline u32 f32_to_bits(float x) { return bits_of_float(x); }
+inline float bits_to_f32(u32 x) { return float_of_bits(x); }
 
 // wgmma: products of a warpgroup. It runs beside the threads that issue it: registers of d and a, and the shared memory that descriptors
 // name, are its own from the issue until a wait_group that covers it. The arrays of d and a must live until then.
