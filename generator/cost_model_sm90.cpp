@@ -37,9 +37,10 @@ constexpr double kStepClocks[] = {630, 280, 210}, kStepClocksOfTwoCtas = 740;
 // Fitted: what overlap hides of the shorter of both, by consumers; and what free-running warpgroups hide without it.
 constexpr double kHiddenWithin[] = {1, 0.67, 0.98};
 constexpr double kHiddenBetween[] = {0, 0.19, 0.82};
-// Registers beside the accumulators with which nothing spills, as 1500 kernels show, and what each that lacks costs.
-constexpr int kComfortable = 16, kComfortableWithin = 40, kComfortableAcross = 56;
-constexpr double kSpillCost = 0.0015;  // fitted, of a step
+// Registers beside the accumulators with which nothing spills, as 1500 kernels show; and what those that lack cost, by
+// their square, as a share of a step: a few spill outside of the loops, with 20 wgmma is serialized.
+constexpr int kComfortable = 16, kComfortableWithin = 36, kComfortableAcross = 40, kComfortableMask = 8;
+constexpr double kSpillCost = 0.0012;
 // Fitted, of a tile: loads from device memory before its first step; the same where it follows another tile of the CTA,
 // with its Q loaded ahead or not, or its first step joined to the last of the tile before; its stores, by elements.
 constexpr double kTileClocks = 145, kNextTileClocks = 450, kNextTileClocksAhead = 180, kJoinedTileClocks = 1900;
@@ -122,8 +123,10 @@ CostEstimate estimate_cost_sm90(const AttentionProblem& problem, const KernelCon
   const double stages = (config.stages + shape.v_stages) / 2.0;
   step += std::max(0.0, kLoadLatency + kLoadShare * l2 - (stages - kStepUnderWay) * step * config.ctas_per_sm);
   const int limit = shape.consumer_registers > 0 ? shape.consumer_registers : shape.launch_registers;
-  const int lacking = comfortable_registers(config.overlap) - (limit - shape.accumulator_registers);
-  step *= 1 + kSpillCost * std::max(0, lacking);
+  const int comfortable =
+      comfortable_registers(config.overlap) + (problem.mask == MaskKind::causal ? kComfortableMask : 0);
+  const int lacking = comfortable - (limit - shape.accumulator_registers);
+  if (lacking > 0) step *= 1 + kSpillCost * lacking * lacking;
   if (config.q_in_registers) step *= kQueryInRegisters;
   step *= 1 + kEmulationCost * config.emulated_exponentials;
 

@@ -336,7 +336,7 @@ TEST_CASE("bad calls are refused and name what is wrong", "[nogpu]") {
 TEST_CASE("a kernel that takes its tiles on demand counts them in the workspace", "[nogpu]") {
   auto device = std::make_shared<FakeDevice>(h200());
   AttentionRuntime runtime(device);
-  const AttentionProblem problem = make_problem(DataType::bf16, 4, 16, 4096, 128);
+  const AttentionProblem problem = make_problem(DataType::bf16, 4, 16, 4096, 128, MaskKind::causal);
   const ForwardTensors tensors = packed_tensors(problem);
   std::array<std::uint8_t, 12> workspace;
   const auto forward = [&](void* at, std::size_t bytes) {
@@ -370,8 +370,8 @@ TEST_CASE("the size of a workspace does not depend on what is prepared or given 
   AttentionRuntime runtime(device);
   std::uint32_t workspace = 0;
   // Of one dispatch class, yet only the second has more tiles than the device has SMs.
-  const AttentionProblem few = make_problem(DataType::bf16, 1, 20, 1026, 64),
-                         many = make_problem(DataType::bf16, 1, 20, 1530, 64);
+  const AttentionProblem few = make_problem(DataType::bf16, 1, 7, 1026, 64, MaskKind::causal),
+                         many = make_problem(DataType::bf16, 1, 7, 1530, 64, MaskKind::causal);
   REQUIRE(dispatch_class(few) == dispatch_class(many));
   REQUIRE(default_config(few, h200()).persistence == Persistence::none);
   REQUIRE(default_config(many, h200()).persistence == Persistence::on_demand);
