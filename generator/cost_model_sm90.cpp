@@ -14,8 +14,8 @@
 //   l2          = 4 kv Dp / 24, by TMA; Dp counts whole panels; in a cluster each CTA's share of it
 //
 // A warpgroup alone does one after the other; with `overlap`, or with several warpgroups, a share of the shorter runs
-// beside the longer one. What is marked "fitted" comes from 3660 timed configs of 106 shapes (templates/NOTES.md): each
-// shape's times are met within 5 to 10 %, and within 10 % on average over its configs.
+// beside the longer one. What is marked "fitted" comes from 3660 timed configs of 106 shapes, whose times scatter by 7
+// % about the model's (templates/NOTES.md).
 namespace attune {
 namespace {
 constexpr double kMatrixFlopsPerClock = 4096, kMatrixEfficiency = 0.92;             // the latter fitted
