@@ -335,8 +335,8 @@ TEST_CASE("bad calls are refused and name what is wrong", "[nogpu]") {
 
 TEST_CASE("a kernel that takes its tiles on demand counts them in the workspace", "[nogpu]") {
   auto device = std::make_shared<FakeDevice>(h200());
-  AttentionRuntime runtime(device);
-  const AttentionProblem problem = make_problem(DataType::bf16, 4, 16, 4096, 128, MaskKind::causal);
+  AttentionRuntime runtime(device, std::make_shared<FixedSource>("sm90 q128 kv64 st2 nomax persist=on-demand"));
+  const AttentionProblem problem = make_problem(DataType::bf16, 4, 16, 4096, 128);
   const ForwardTensors tensors = packed_tensors(problem);
   std::array<std::uint8_t, 12> workspace;
   const auto forward = [&](void* at, std::size_t bytes) {
@@ -346,7 +346,6 @@ TEST_CASE("a kernel that takes its tiles on demand counts them in the workspace"
   const auto zeros = [&] { return std::count(workspace.begin(), workspace.end(), 0); };
   const auto address = reinterpret_cast<std::uint64_t>(workspace.data());
   using A = KernelArgument;
-  REQUIRE(runtime.prepare(problem)->plan.config.persistence == Persistence::on_demand);
   REQUIRE(runtime.prepare(problem)->plan.counted_workspace_bytes == 8);
   REQUIRE(runtime.workspace_bytes(problem) == 4);
   for (const std::size_t bytes : {0, 3}) {
@@ -366,18 +365,23 @@ TEST_CASE("a kernel that takes its tiles on demand counts them in the workspace"
 }
 
 TEST_CASE("the size of a workspace does not depend on what is prepared or given meanwhile", "[nogpu]") {
+  // Tiles on demand for the longer ones of a class.
+  struct LengthSource : ConfigSource {
+    std::optional<ConfigChoice> find(const AttentionProblem& problem, const DeviceSpec&,
+                                     const std::vector<KernelConfig>&) override {
+      const char* const config = problem.seq_q > 1500 ? "sm90 q128 kv64 st2 persist=on-demand" : "sm90 q128 kv64 st2";
+      return ConfigChoice{parse_config(config), ConfigOrigin::exact, "a test", ""};
+    }
+  };
   auto device = std::make_shared<FakeDevice>(h200());
-  AttentionRuntime runtime(device);
+  AttentionRuntime runtime(device, std::make_shared<LengthSource>());
   std::uint32_t workspace = 0;
-  // Of one dispatch class, yet only the second has more tiles than the device has SMs.
-  const AttentionProblem few = make_problem(DataType::bf16, 1, 7, 1026, 64, MaskKind::causal),
-                         many = make_problem(DataType::bf16, 1, 7, 1530, 64, MaskKind::causal);
+  const AttentionProblem few = make_problem(DataType::bf16, 1, 20, 1026, 64),
+                         many = make_problem(DataType::bf16, 1, 20, 1530, 64);
   REQUIRE(dispatch_class(few) == dispatch_class(many));
-  REQUIRE(default_config(few, h200()).persistence == Persistence::none);
-  REQUIRE(default_config(many, h200()).persistence == Persistence::on_demand);
   const std::size_t bytes = runtime.workspace_bytes(few);
   REQUIRE(bytes <= sizeof(workspace));
-  runtime.prepare(many);
+  REQUIRE(runtime.prepare(many)->plan.workspace_bytes == 4);
   runtime.forward(few, packed_tensors(few), &workspace, bytes, nullptr);
   CHECK(device->launched.size() == 1);
   CHECK(runtime.workspace_bytes(few) == bytes);
