@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
-#include <string_view>
 
-#include "generator/config_space.h"
 #include "generator/cost_model.h"
+#include "generator/default_config_sm90.h"
 #include "generator/error.h"
 #include "generator/forward_sm80_shape.h"
 #include "generator/generate.h"
@@ -66,7 +65,6 @@ constexpr Exception kExceptions[] = {
 };
 // Warps of 16 rows hold Q in registers up to this estimate.
 constexpr int kMaxEstimateWithQ = 230;
-constexpr int kRescaleThreshold = 8;
 // Up to these lengths tiles of 64 queries win: under a causal mask a tile of 128 spends much of its work on masked
 // scores.
 constexpr int kShortSequence = 64, kShortCausalSequence = 512;
@@ -115,85 +113,6 @@ void shrink_to_lengths(const AttentionProblem& problem, const DeviceSpec& device
   }
 }
 
-// Of the sm90 family, by measurements on an H200 (templates/NOTES.md): of a mask, the first row that the head dim
-// allows. fp16 takes maxima in place of "nomax".
-struct HopperTile {
-  MaskKind mask;
-  int max_head_dim;
-  std::string_view config;
-};
-constexpr HopperTile kHopperTiles[] = {
-    {MaskKind::none, 16, "sm90 q192 kv128 st3 order=heads qst2 nomax turns overlap=within persist=fixed"},
-    {MaskKind::none, 32, "sm90 q192 kv128 st2 qst2 nomax turns overlap=within persist=on-demand"},
-    {MaskKind::none, 64, "sm90 q192 kv112 st2 qst2 nomax turns overlap=within persist=on-demand"},
-    {MaskKind::none, 80, "sm90 q192 kv80 st2 qreg qst2 nomax turns overlap=within persist=fixed"},
-    {MaskKind::none, 96, "sm90 q192 kv96 st2 order=heads qst2 nomax turns overlap=within persist=fixed"},
-    {MaskKind::none, 128, "sm90 q192 kv64 st2 qst2 nomax turns overlap=within persist=on-demand"},
-    {MaskKind::none, 160, "sm90 q192 kv48 st3 nomax turns overlap=within persist=on-demand"},
-    {MaskKind::none, 192, "sm90 q128 kv64 st3 nomax overlap=within persist=on-demand"},
-    {MaskKind::none, 256, "sm90 q128 kv64 st2 nomax overlap=within persist=on-demand"},
-    {MaskKind::causal, 32, "sm90 q192 kv128 st4 qreg order=heads-reversed qst2 nomax persist=on-demand"},
-    {MaskKind::causal, 64, "sm90 q128 kv128 st3 qreg order=rows-reversed qst2 nomax overlap=within persist=on-demand"},
-    {MaskKind::causal, 80, "sm90 q192 kv64 st4 qreg order=rows-reversed qst2 nomax overlap=within persist=on-demand"},
-    {MaskKind::causal, 96, "sm90 q192 kv64 st3 order=heads-reversed qst2 nomax turns overlap=within persist=on-demand"},
-    {MaskKind::causal, 128, "sm90 q192 kv64 st3 order=heads-reversed nomax turns overlap=within persist=on-demand"},
-    {MaskKind::causal, 160, "sm90 q192 kv48 st3 order=rows-reversed nomax turns overlap=within persist=on-demand"},
-    {MaskKind::causal, 192, "sm90 q128 kv64 st3 order=heads-reversed nomax overlap=within persist=on-demand"},
-    {MaskKind::causal, 256, "sm90 q128 kv64 st2 order=heads-reversed nomax overlap=within persist=on-demand"},
-};
-// Where tiles of 16 queries and more CTAs an SM win: the exponentials bind.
-constexpr int kMaxHeadDimOfSm80 = 16;
-
-// The row's config for so many queries a tile, without what they and the lengths make pointless.
-KernelConfig fitted_to(const AttentionProblem& problem, const DeviceSpec& device, KernelConfig config, int block_q) {
-  if (problem.dtype != DataType::bf16) {
-    config.without_maximum = false;
-    config.rescale_threshold = kRescaleThreshold;
-  }
-  config.block_q = block_q;
-  if (block_q == 64) config.warpgroup_order = WarpgroupOrder::free;
-  const std::int64_t keys = std::max<std::int64_t>(32, (problem.seq_kv + 15) / 16 * 16);
-  config.block_kv = static_cast<int>(std::min<std::int64_t>(config.block_kv, keys));
-  const std::int64_t tiles = (problem.seq_q + block_q - 1) / block_q * problem.batch * problem.heads_q;
-  if (tiles <= device.sm_count) {  // each CTA has one tile
-    config.persistence = Persistence::none;
-    config.q_stages = 1;
-  }
-  return config;
-}
-
-// The default of the sm90 family, or nothing where it cannot serve. Tiles of fewer queries leave fewer SMs without
-// work; by heads, keys that do not stay in L2 come from device memory again for each of a head's tiles; a counter of
-// tiles takes a launch of its own: of these the cost model chooses.
-std::optional<KernelConfig> sm90_default(const AttentionProblem& problem, const DeviceSpec& device) {
-  const bool causal = problem.mask == MaskKind::causal;
-  if (device.compute_major != 9 || problem.alignment < 16 || (causal && problem.head_dim <= kMaxHeadDimOfSm80))
-    return std::nullopt;
-  const auto tile = std::find_if(std::begin(kHopperTiles), std::end(kHopperTiles), [&](const HopperTile& row) {
-    return row.mask == problem.mask && problem.head_dim <= row.max_head_dim;
-  });
-  const KernelConfig row = parse_config(tile->config);
-  std::optional<KernelConfig> best;
-  double least = 0;
-  for (int block_q = row.block_q; block_q >= 64; block_q -= 64) {
-    KernelConfig config = fitted_to(problem, device, row, block_q);
-    const Persistence persistence = config.persistence;
-    const bool may_be_fixed = persistence != Persistence::none && fixed_tiles_may_win(problem);
-    for (const TileOrder order : {row.tile_order, causal ? TileOrder::rows_reversed : TileOrder::rows}) {
-      config.tile_order = order;
-      for (const Persistence way : {persistence, may_be_fixed ? Persistence::fixed : persistence}) {
-        config.persistence = way;
-        if (!infeasibility(problem, config, device).empty()) continue;
-        const double time = estimate_cost(problem, config, device).microseconds;
-        if (best && time >= least) continue;
-        best = config;
-        least = time;
-      }
-    }
-  }
-  return best;
-}
-
 // One step towards fewer resources; false if there is none left.
 bool shrink(KernelConfig* config) {
   if (config->ctas_per_sm > 1) {
@@ -227,7 +146,7 @@ KernelConfig sm80_default(const AttentionProblem& problem, const DeviceSpec& dev
   // Under a causal mask the longest tiles of all heads first: the last wave is short, and heads that walk in step share
   // L2.
   config.tile_order = problem.mask == MaskKind::causal ? TileOrder::heads_reversed : TileOrder::rows;
-  config.rescale_threshold = kRescaleThreshold;
+  config.rescale_threshold = kDefaultRescaleThreshold;
   shrink_to_lengths(problem, device, &config);
   while (!infeasibility(problem, config, device).empty()) {
     if (shrink(&config)) continue;
@@ -246,7 +165,7 @@ KernelConfig default_config(const AttentionProblem& problem, const DeviceSpec& d
                             device.compute_major, device.compute_minor));
   }
   const KernelConfig sm80 = sm80_default(problem, device);
-  const std::optional<KernelConfig> sm90 = sm90_default(problem, device);
+  const std::optional<KernelConfig> sm90 = default_config_sm90(problem, device);
   if (!sm90) return sm80;
   const auto time = [&](const KernelConfig& config) { return estimate_cost(problem, config, device).microseconds; };
   return time(sm80) < time(*sm90) ? sm80 : *sm90;
