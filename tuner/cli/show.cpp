@@ -147,8 +147,10 @@ int show_plan(const ShownPlan& shown, const OutputOptions& output) {
   for (const KernelLaunch& launch : plan.launches) {
     print_field("launch", fmt::format("{} for {}", launch.entry, launch.arch));
     print_field("  grid",
-                fmt::format("{} CTAs: {} tiles of {} queries, for each head and batch entry",
-                            launch.grid_x(plan.problem), launch.query_tiles(plan.problem), launch.rows_per_tile));
+                fmt::format("{} CTAs{}: {} tiles of {} queries, for each {} and batch entry", launch.grid_x(plan.problem),
+                            launch.cluster > 1 ? fmt::format(" in clusters of {}", launch.cluster) : "",
+                            launch.query_tiles(plan.problem), launch.rows_per_tile,
+                            launch.heads_per_tile > 1 ? fmt::format("{} heads", launch.heads_per_tile) : "head"));
     print_field("  CTA", fmt::format("{} threads, {} bytes of shared memory", launch.threads, launch.shared_bytes));
     print_field("  source", fmt::format("{} lines", launch.lines.size()));
     print_field("  arguments", fmt::format("{} bytes", launch.arguments.bytes));
