@@ -110,7 +110,6 @@ std::vector<Reference> references(const AttentionProblem& problem) {
 // Choices that win rarely, if ever, each alone: together, and with every value of the commoner ones, they would make
 // the space several times as large.
 constexpr int kMinHeadDimOfCluster = 128;
-constexpr std::int64_t kMaxQueriesPacked = 1024;
 constexpr int kMaxHeadDimOfEmulation = 64;  // beyond, the special function unit has time to spare
 constexpr int kEmulatedExponentials[] = {2, 4};
 constexpr int kMinHeadDimOfSharedP = 40, kMaxHeadDimOfSharedP = 128, kMinBlockKvOfSharedP = 112;
@@ -152,10 +151,7 @@ void add_rarer_configs(const AttentionProblem& problem, const KernelConfig& conf
   if (config.q_in_registers) return;
   add_stages_of_v(problem, config, device, configs);
   add_cluster(problem, config, configs);
-  // Where tiles of one head would be mostly empty, or mostly on the diagonal.
-  const std::int64_t group = problem.heads_q / problem.heads_kv;
-  if (group > 1 && config.block_q % group == 0 && problem.seq_q <= kMaxQueriesPacked)
-    configs->emplace_back(config).packed_heads = true;
+  if (packed_heads_may_win(problem, config.block_q)) configs->emplace_back(config).packed_heads = true;
   if (config.block_q > 64 && config.overlap == Overlap::none && config.warpgroup_order == WarpgroupOrder::free)
     configs->emplace_back(config).warpgroup_order = WarpgroupOrder::ping_pong;
   // It frees registers: for wide steps of three consumers.
@@ -250,6 +246,12 @@ std::vector<KernelConfig> all_sm80_configs(const AttentionProblem& problem, cons
 bool fixed_tiles_may_win(const AttentionProblem& problem) {
   constexpr std::int64_t kShortSequence = 1024;
   return problem.mask == MaskKind::none || problem.seq_q <= kShortSequence;
+}
+
+bool packed_heads_may_win(const AttentionProblem& problem, int block_q) {
+  constexpr std::int64_t kShortSequence = 1024;
+  const std::int64_t group = problem.heads_q / problem.heads_kv;
+  return group > 1 && block_q % group == 0 && problem.seq_q <= kShortSequence;
 }
 
 std::string_view to_string(SpaceExtent extent) { return extent == SpaceExtent::whole ? "whole" : "reduced"; }

@@ -41,4 +41,8 @@ std::vector<Candidate> config_space(const AttentionProblem& problem, const Devic
 /// is so short that zeroing a counter for it counts.
 bool fixed_tiles_may_win(const AttentionProblem& problem);
 
+/// Whether tiles of block_q rows that hold all query heads of a group are worth trying: tiles of one head would be
+/// mostly empty, or mostly on the diagonal.
+bool packed_heads_may_win(const AttentionProblem& problem, int block_q);
+
 }  // namespace attune

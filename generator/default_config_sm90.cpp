@@ -40,7 +40,8 @@ constexpr HopperTile kHopperTiles[] = {
 constexpr int kMaxHeadDimOfSm80 = 16;
 
 // The row's config for so many queries a tile, without what they and the lengths make pointless.
-KernelConfig fitted_to(const AttentionProblem& problem, const DeviceSpec& device, KernelConfig config, int block_q) {
+KernelConfig fitted_to(const AttentionProblem& problem, const DeviceSpec& device, KernelConfig config, int block_q,
+                       bool packed) {
   if (problem.dtype != DataType::bf16) {
     config.without_maximum = false;
     config.rescale_threshold = kDefaultRescaleThreshold;
@@ -49,7 +50,9 @@ KernelConfig fitted_to(const AttentionProblem& problem, const DeviceSpec& device
   if (block_q == 64) config.warpgroup_order = WarpgroupOrder::free;
   const std::int64_t keys = std::max<std::int64_t>(32, (problem.seq_kv + 15) / 16 * 16);
   config.block_kv = static_cast<int>(std::min<std::int64_t>(config.block_kv, keys));
-  const std::int64_t tiles = (problem.seq_q + block_q - 1) / block_q * problem.batch * problem.heads_q;
+  config.packed_heads = packed;
+  const std::int64_t group = packed ? problem.heads_q / problem.heads_kv : 1;
+  const std::int64_t tiles = (problem.seq_q * group + block_q - 1) / block_q * problem.batch * problem.heads_q / group;
   if (tiles <= device.sm_count) {  // each CTA has one tile
     config.persistence = Persistence::none;
     config.q_stages = 1;
@@ -59,8 +62,9 @@ KernelConfig fitted_to(const AttentionProblem& problem, const DeviceSpec& device
 
 }  // namespace
 
-// Tiles of fewer queries leave fewer SMs without work; by heads, keys that do not stay in L2 come from device memory
-// again for each of a head's tiles; a counter of tiles takes a launch of its own: of these the cost model chooses.
+// Tiles of fewer queries leave fewer SMs without work, and so may those that hold all heads of a group; by heads, keys
+// that do not stay in L2 come from device memory again for each of a head's tiles; a counter of tiles takes a launch of
+// its own: of these the cost model chooses.
 std::optional<KernelConfig> default_config_sm90(const AttentionProblem& problem, const DeviceSpec& device) {
   const bool causal = problem.mask == MaskKind::causal;
   if (device.compute_major != 9 || problem.alignment < 16 || (causal && problem.head_dim <= kMaxHeadDimOfSm80))
@@ -71,19 +75,23 @@ std::optional<KernelConfig> default_config_sm90(const AttentionProblem& problem,
   const KernelConfig row = parse_config(tile->config);
   std::optional<KernelConfig> best;
   double least = 0;
+  const auto consider = [&](const KernelConfig& config) {
+    if (!infeasibility(problem, config, device).empty()) return;
+    const double time = estimate_cost(problem, config, device).microseconds;
+    if (best && time >= least) return;
+    best = config;
+    least = time;
+  };
   for (int block_q = row.block_q; block_q >= 64; block_q -= 64) {
-    KernelConfig config = fitted_to(problem, device, row, block_q);
-    const Persistence persistence = config.persistence;
-    const bool may_be_fixed = persistence != Persistence::none && fixed_tiles_may_win(problem);
-    for (const TileOrder order : {row.tile_order, causal ? TileOrder::rows_reversed : TileOrder::rows}) {
-      config.tile_order = order;
-      for (const Persistence way : {persistence, may_be_fixed ? Persistence::fixed : persistence}) {
-        config.persistence = way;
-        if (!infeasibility(problem, config, device).empty()) continue;
-        const double time = estimate_cost(problem, config, device).microseconds;
-        if (best && time >= least) continue;
-        best = config;
-        least = time;
+    for (const bool packed : {false, true}) {
+      if (packed && !packed_heads_may_win(problem, block_q)) continue;
+      for (const TileOrder order : {row.tile_order, causal ? TileOrder::rows_reversed : TileOrder::rows}) {
+        KernelConfig config = fitted_to(problem, device, row, block_q, packed);
+        config.tile_order = order;
+        consider(config);
+        if (config.persistence == Persistence::none || !fixed_tiles_may_win(problem)) continue;
+        config.persistence = Persistence::fixed;
+        consider(config);
       }
     }
   }

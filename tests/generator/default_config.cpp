@@ -87,6 +87,12 @@ TEST_CASE("Hopper's defaults are of the sm90 family where it can serve", "[nogpu
   CHECK(few.q_stages == 1);
   CHECK(of(DataType::bf16, 64, 40, 128, MaskKind::none).block_q == 64);
   CHECK(of(DataType::bf16, 64, 40, 128, MaskKind::none).block_kv == 48);
+  // Heads that share K and V fill tiles that one of them would leave mostly empty.
+  AttentionProblem grouped = make_problem(DataType::bf16, 24, 64, 64, 128);
+  grouped.heads_kv = 16;
+  CHECK(default_config(grouped, find_device("h200")).packed_heads);
+  grouped.seq_q = grouped.seq_kv = 4096;
+  CHECK_FALSE(default_config(grouped, find_device("h200")).packed_heads);
   // A step of 64 queries is a waste where there is one: mma.sync takes 16.
   CHECK(of(DataType::bf16, 64, 1, 64, MaskKind::none).family == KernelFamily::sm80);
 }

@@ -146,11 +146,12 @@ int show_plan(const ShownPlan& shown, const OutputOptions& output) {
                                        plan.workspace_zeroed && plan.workspace_bytes != 0 ? ", zeroed" : ""));
   for (const KernelLaunch& launch : plan.launches) {
     print_field("launch", fmt::format("{} for {}", launch.entry, launch.arch));
-    print_field("  grid",
-                fmt::format("{} CTAs{}: {} tiles of {} queries, for each {} and batch entry", launch.grid_x(plan.problem),
-                            launch.cluster > 1 ? fmt::format(" in clusters of {}", launch.cluster) : "",
-                            launch.query_tiles(plan.problem), launch.rows_per_tile,
-                            launch.heads_per_tile > 1 ? fmt::format("{} heads", launch.heads_per_tile) : "head"));
+    print_field(
+        "  grid",
+        fmt::format("{} CTAs{}: {} tiles of {} queries, for each {} and batch entry", launch.grid_x(plan.problem),
+                    launch.cluster > 1 ? fmt::format(" in clusters of {}", launch.cluster) : "",
+                    launch.query_tiles(plan.problem), launch.rows_per_tile,
+                    launch.heads_per_tile > 1 ? fmt::format("{} heads", launch.heads_per_tile) : "head"));
     print_field("  CTA", fmt::format("{} threads, {} bytes of shared memory", launch.threads, launch.shared_bytes));
     print_field("  source", fmt::format("{} lines", launch.lines.size()));
     print_field("  arguments", fmt::format("{} bytes", launch.arguments.bytes));
