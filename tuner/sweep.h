@@ -77,7 +77,7 @@ struct SweepResult {
 /// for each GPU), correct before timed, and its result stored at once, failures too.
 ///
 ///   order    what a Searcher proposes; its seeds are the default config, this problem's best of earlier runs and of
-///            the presets, the winners of its nearest tuned neighbours and the tiles that FlashAttention-2 ships
+///            the presets, the winners of its nearest tuned neighbours and the tiles that FlashAttention-2 and 3 ship
 ///   race     those within reach of the fastest, the default always among them, are timed again in turns, which
 ///            decides (tuner/race.h): their rows carry the race and their place in it
 ///   again    configs already measured at this rigor or a higher one with the same templates, compiler and driver are
