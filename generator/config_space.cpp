@@ -29,6 +29,7 @@ std::vector<TileOrder> tile_orders_sm90(const AttentionProblem& problem) {
 
 // The sm90 family's values.
 constexpr int kConsumers[] = {1, 2, 3};
+constexpr std::int64_t kShortSequence = 1024;  // of queries, whose tiles and launches are small
 constexpr int kMinBlockKvSm90 = 32, kMaxBlockKv = 256;
 constexpr int kStagesSm90[] = {1, 2, 3, 4};
 constexpr int kMaxHeadDimWithQ = 128;  // beyond, fragments of Q leave no registers for anything else
@@ -244,12 +245,10 @@ std::vector<KernelConfig> all_sm80_configs(const AttentionProblem& problem, cons
 }  // namespace
 
 bool fixed_tiles_may_win(const AttentionProblem& problem) {
-  constexpr std::int64_t kShortSequence = 1024;
   return problem.mask == MaskKind::none || problem.seq_q <= kShortSequence;
 }
 
 bool packed_heads_may_win(const AttentionProblem& problem, int block_q) {
-  constexpr std::int64_t kShortSequence = 1024;
   const std::int64_t group = problem.heads_q / problem.heads_kv;
   return group > 1 && block_q % group == 0 && problem.seq_q <= kShortSequence;
 }

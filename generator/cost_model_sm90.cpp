@@ -14,7 +14,7 @@
 //   l2          = 4 kv Dp / 24, by TMA; Dp counts whole panels; in a cluster each CTA's share of it
 //
 // A warpgroup alone does one after the other; with `overlap`, or with several warpgroups, a share of the shorter runs
-// beside the longer one. What is marked "fitted" comes from 3660 timed configs of 106 shapes, whose times scatter by 7
+// beside the longer one. What is marked "fitted" comes from 3660 trials of 106 shapes, whose times scatter by 7
 // % about the model's (templates/NOTES.md).
 namespace attune {
 namespace {
@@ -27,7 +27,7 @@ constexpr double kL2BytesPerClock = 24;                                         
 // Fitted: of TMA under load, with a share of the time that the copy takes; and how much of a stage's step hides none of
 // it.
 constexpr double kLoadLatency = 730, kLoadShare = 0.1, kStepUnderWay = 0.84;
-constexpr double kMeetingClocks = 1450;  // of the producers of a cluster, before each load of K and of V
+constexpr double kClusterStepClocks = 3600;  // of a cluster a step takes no less, whatever it computes
 // Of a warpgroup's P to shared memory, with a fence and two barriers, and of an exponential of 16 by a polynomial, as a
 // share of a step: by pairs of trials (templates/NOTES.md).
 constexpr double kStoreClocks = 900, kEmulationCost = 0.03;
@@ -118,7 +118,7 @@ CostEstimate estimate_cost_sm90(const AttentionProblem& problem, const KernelCon
   const double waits = config.ctas_per_sm > 1 ? kStepClocksOfTwoCtas : kStepClocks[shape.consumers - 1];
   const double stores = config.p_in_shared ? kStoreClocks / shape.consumers : 0;
   double step = std::max(busy + waits + stores, l2);
-  if (config.cluster > 1) step = std::max(step, 2 * kMeetingClocks) + kMeetingClocks / 2;
+  if (config.cluster > 1) step = std::max(step, kClusterStepClocks);
   // A stage is filled while the others are worked on.
   const double stages = (config.stages + shape.v_stages) / 2.0;
   step += std::max(0.0, kLoadLatency + kLoadShare * l2 - (stages - kStepUnderWay) * step * config.ctas_per_sm);
