@@ -24,7 +24,7 @@ constexpr std::int64_t kWholeLength = 256;  // a dispatch class knows whether le
 // Only those that were seen to win: all tiles take equally long without a mask; with one the longest come first.
 std::vector<TileOrder> tile_orders_sm90(const AttentionProblem& problem) {
   if (problem.mask == MaskKind::none) return {TileOrder::rows, TileOrder::heads};
-  return {TileOrder::heads_reversed, TileOrder::rows_reversed};
+  return {TileOrder::sections_reversed, TileOrder::rows_reversed};
 }
 
 // The sm90 family's values.
@@ -61,7 +61,8 @@ bool is_of_reduced_space(const KernelConfig& config, const AttentionProblem& pro
 
 std::vector<TileOrder> tile_orders(const AttentionProblem& problem) {
   if (problem.mask == MaskKind::none) return {TileOrder::rows, TileOrder::heads};  // all tiles take equally long
-  return {TileOrder::rows, TileOrder::rows_reversed, TileOrder::heads, TileOrder::heads_reversed};
+  return {TileOrder::rows, TileOrder::rows_reversed, TileOrder::heads, TileOrder::heads_reversed,
+          TileOrder::sections_reversed};
 }
 
 // A plan for whole tiles serves a whole dispatch class, so its tiles must divide the lengths of all its members.
@@ -84,19 +85,16 @@ std::vector<int> ctas_choices(const AttentionProblem& problem, const KernelConfi
 }
 
 // Ways in which CTAs come by tiles, with the stages of Q that each may have. At even distances tiles need no counter
-// that is zeroed before each launch: that counts where a launch takes microseconds, under a mask too.
+// that is zeroed before each launch, and a CTA knows its next one early; long tiles under a mask may then be unlucky.
 struct TileSource {
   Persistence persistence;
   int q_stages;
 };
-std::vector<TileSource> tile_sources(const AttentionProblem& problem) {
-  std::vector<TileSource> sources = {{Persistence::none, 1}, {Persistence::on_demand, 1}, {Persistence::on_demand, 2}};
-  if (fixed_tiles_may_win(problem)) {
-    sources.push_back({Persistence::fixed, 1});
-    sources.push_back({Persistence::fixed, 2});
-  }
-  return sources;
-}
+constexpr TileSource kTileSources[] = {{Persistence::none, 1},
+                                       {Persistence::on_demand, 1},
+                                       {Persistence::on_demand, 2},
+                                       {Persistence::fixed, 1},
+                                       {Persistence::fixed, 2}};
 
 // How a row's reference follows its scores.
 struct Reference {
@@ -179,7 +177,7 @@ std::vector<KernelConfig> all_sm90_configs(const AttentionProblem& problem, cons
               config.without_maximum = reference.without_maximum;
               for (const bool whole : whole_choices(problem, config.block_q, config.block_kv)) {
                 config.whole_tiles = whole;
-                for (const TileSource& source : tile_sources(problem)) {
+                for (const TileSource& source : kTileSources) {
                   config.persistence = source.persistence;
                   config.q_stages = source.q_stages;
                   for (const Overlap overlap : {Overlap::none, Overlap::within, Overlap::across}) {
@@ -243,10 +241,6 @@ std::vector<KernelConfig> all_sm80_configs(const AttentionProblem& problem, cons
   return configs;
 }
 }  // namespace
-
-bool fixed_tiles_may_win(const AttentionProblem& problem) {
-  return problem.mask == MaskKind::none || problem.seq_q <= kShortSequence;
-}
 
 bool packed_heads_may_win(const AttentionProblem& problem, int block_q) {
   const std::int64_t group = problem.heads_q / problem.heads_kv;

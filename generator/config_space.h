@@ -37,10 +37,6 @@ std::optional<SpaceExtent> parse_space_extent(std::string_view text);
 std::vector<Candidate> config_space(const AttentionProblem& problem, const DeviceSpec& device,
                                     SpaceExtent extent = SpaceExtent::whole);
 
-/// Whether persistent CTAs that take tiles at even distances are worth trying: all tiles take equally long, or a launch
-/// is so short that zeroing a counter for it counts.
-bool fixed_tiles_may_win(const AttentionProblem& problem);
-
 /// Whether tiles of block_q rows that hold all query heads of a group are worth trying: tiles of one head would be
 /// mostly empty, or mostly on the diagonal.
 bool packed_heads_may_win(const AttentionProblem& problem, int block_q);

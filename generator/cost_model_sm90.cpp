@@ -47,6 +47,10 @@ constexpr double kTileClocks = 145, kNextTileClocks = 450, kNextTileClocksAhead 
 constexpr double kStoredPerClock = 126 / 30.0;
 // Fitted: the tail of a launch under a mask, as a share of the longest tile.
 constexpr double kTailOfFixed = 0, kTailOfHeads = 0, kTailOfRows = 0.21, kTailOfShortestFirst = 1.2;
+// By seven pairs of long sequences: 0.6 to 3 tiles, once none. Short ones have so many tiles that their lengths even
+// out.
+constexpr double kTailOfFixedLong = 1.2;
+constexpr std::int64_t kMostQueriesOfEvenTiles = 1024;
 constexpr double kL2Megabytes = 30;    // fitted: of K and V, that stay in L2 from one round of heads to the next
 constexpr double kMemoryRate = 0.958;  // fitted: of the specified one
 constexpr double kMemoryShare = 0.22;  // fitted: of the shorter of computing and device memory, what is not hidden
@@ -70,9 +74,11 @@ int comfortable_registers(Overlap overlap) {
   return kComfortable;
 }
 
-double tail_share(const KernelConfig& config) {
-  if (config.persistence == Persistence::fixed) return kTailOfFixed;
-  if (config.tile_order == TileOrder::heads_reversed) return kTailOfHeads;
+double tail_share(const AttentionProblem& problem, const KernelConfig& config) {
+  if (config.persistence == Persistence::fixed)
+    return problem.seq_q <= kMostQueriesOfEvenTiles ? kTailOfFixed : kTailOfFixedLong;
+  if (config.tile_order == TileOrder::heads_reversed || config.tile_order == TileOrder::sections_reversed)
+    return kTailOfHeads;
   return config.tile_order == TileOrder::rows_reversed ? kTailOfRows : kTailOfShortestFirst;
 }
 
@@ -148,7 +154,7 @@ CostEstimate estimate_cost_sm90(const AttentionProblem& problem, const KernelCon
   if (problem.mask == MaskKind::none) {
     clocks += std::ceil(cost.waves) * config.ctas_per_sm * mean;
   } else {
-    clocks += std::max(cost.waves * config.ctas_per_sm * mean, longest) + tail_share(config) * longest;
+    clocks += std::max(cost.waves * config.ctas_per_sm * mean, longest) + tail_share(problem, config) * longest;
   }
 
   const double per_sm = all * steps.mean / device.sm_count / device.clock_mhz;

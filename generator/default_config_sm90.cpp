@@ -27,14 +27,15 @@ constexpr HopperTile kHopperTiles[] = {
     {MaskKind::none, 160, "sm90 q192 kv48 st3 nomax turns overlap=within persist=on-demand"},
     {MaskKind::none, 192, "sm90 q128 kv64 st3 nomax overlap=within persist=on-demand"},
     {MaskKind::none, 256, "sm90 q128 kv64 st2 nomax overlap=within persist=on-demand"},
-    {MaskKind::causal, 32, "sm90 q192 kv128 st4 qreg order=heads-reversed qst2 nomax persist=on-demand"},
+    {MaskKind::causal, 32, "sm90 q192 kv128 st4 qreg order=sections-reversed qst2 nomax persist=on-demand"},
     {MaskKind::causal, 64, "sm90 q128 kv128 st3 qreg order=rows-reversed qst2 nomax overlap=within persist=on-demand"},
     {MaskKind::causal, 80, "sm90 q192 kv64 st4 qreg order=rows-reversed qst2 nomax overlap=within persist=on-demand"},
-    {MaskKind::causal, 96, "sm90 q192 kv64 st3 order=heads-reversed qst2 nomax turns overlap=within persist=on-demand"},
-    {MaskKind::causal, 128, "sm90 q192 kv64 st3 order=heads-reversed nomax turns overlap=within persist=on-demand"},
+    {MaskKind::causal, 96,
+     "sm90 q192 kv64 st3 order=sections-reversed qst2 nomax turns overlap=within persist=on-demand"},
+    {MaskKind::causal, 128, "sm90 q192 kv64 st3 order=sections-reversed nomax turns overlap=within persist=on-demand"},
     {MaskKind::causal, 160, "sm90 q192 kv48 st3 order=rows-reversed nomax turns overlap=within persist=on-demand"},
-    {MaskKind::causal, 192, "sm90 q128 kv64 st3 order=heads-reversed nomax overlap=within persist=on-demand"},
-    {MaskKind::causal, 256, "sm90 q128 kv64 st2 order=heads-reversed nomax overlap=within persist=on-demand"},
+    {MaskKind::causal, 192, "sm90 q128 kv64 st3 order=sections-reversed nomax overlap=within persist=on-demand"},
+    {MaskKind::causal, 256, "sm90 q128 kv64 st2 order=sections-reversed nomax overlap=within persist=on-demand"},
 };
 // Where tiles of 16 queries and more CTAs an SM win: the exponentials bind.
 constexpr int kMaxHeadDimOfSm80 = 16;
@@ -62,9 +63,9 @@ KernelConfig fitted_to(const AttentionProblem& problem, const DeviceSpec& device
 
 }  // namespace
 
-// Tiles of fewer queries leave fewer SMs without work, and so may those that hold all heads of a group; by heads, keys
-// that do not stay in L2 come from device memory again for each of a head's tiles; a counter of tiles takes a launch of
-// its own: of these the cost model chooses.
+// Tiles of fewer queries leave fewer SMs without work, and so may those that hold all heads of a group; whether
+// CTAs take one tile or several, and how they come by them, weighs differently by their number and length: of these the
+// cost model chooses.
 std::optional<KernelConfig> default_config_sm90(const AttentionProblem& problem, const DeviceSpec& device) {
   const bool causal = problem.mask == MaskKind::causal;
   if (device.compute_major != 9 || problem.alignment < 16 || (causal && problem.head_dim <= kMaxHeadDimOfSm80))
@@ -89,8 +90,11 @@ std::optional<KernelConfig> default_config_sm90(const AttentionProblem& problem,
         KernelConfig config = fitted_to(problem, device, row, block_q, packed);
         config.tile_order = order;
         consider(config);
-        if (config.persistence == Persistence::none || !fixed_tiles_may_win(problem)) continue;
+        if (config.persistence == Persistence::none) continue;
         config.persistence = Persistence::fixed;
+        consider(config);
+        config.persistence = Persistence::none;
+        config.q_stages = 1;
         consider(config);
       }
     }

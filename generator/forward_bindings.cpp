@@ -15,6 +15,8 @@ std::string tile_order_partial(TileOrder order) {
       return "heads";
     case TileOrder::heads_reversed:
       return "heads_reversed";
+    case TileOrder::sections_reversed:
+      return "sections_reversed";
   }
   return {};
 }
@@ -30,7 +32,7 @@ void bind_forward(const AttentionProblem& problem, const KernelConfig& config, c
   bindings->set("target", std::string(to_string(target)));
   bindings->set("dtype", problem.dtype == DataType::bf16 ? "bf16" : "f16");
   bindings->set("mask", problem.mask == MaskKind::causal ? "causal" : "none");
-  if (config.tile_order == TileOrder::heads || config.tile_order == TileOrder::heads_reversed)
+  if (config.tile_order != TileOrder::rows && config.tile_order != TileOrder::rows_reversed)
     bindings->set("tile_heads", config.packed_heads ? "heads_kv" : "heads_q");
   bindings->set("tile_order", tile_order_partial(config.tile_order));
   bindings->set("argument_bytes", static_cast<std::int64_t>(arguments.bytes));
@@ -38,6 +40,8 @@ void bind_forward(const AttentionProblem& problem, const KernelConfig& config, c
   for (const KernelArgument field : arguments.fields)
     fields.push_back({{"type", std::string(type_text(field))}, {"name", std::string(to_string(field))}});
 }
+
+std::size_t section_bytes(const DeviceSpec& device) { return static_cast<std::size_t>(device.l2_bytes) / 2; }
 
 void bind_shared_buffer(std::size_t offset, const std::string& picture, TemplateBindings* bindings) {
   std::string number = std::to_string(offset);

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "generator/attention_problem.h"
+#include "generator/device_spec.h"
 #include "generator/kernel_config.h"
 #include "generator/kernel_plan.h"
 #include "generator/renderer.h"
@@ -15,6 +16,10 @@ namespace attune {
 void bind_forward(const AttentionProblem& problem, const KernelConfig& config, const ArgumentLayout& arguments,
                   const std::string& templates_hash, const std::string& entry, KernelTarget target,
                   TemplateBindings* bindings);
+
+/// Bytes of K and V that TileOrder::sections_reversed counts on to stay in L2: half of it, for Q, O and keys of the
+/// next section pass through as well.
+std::size_t section_bytes(const DeviceSpec& device);
 
 /// A line of the picture of shared memory in a kernel's head (list shared_buffers).
 void bind_shared_buffer(std::size_t offset, const std::string& picture, TemplateBindings* bindings);

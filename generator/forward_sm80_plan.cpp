@@ -1,6 +1,8 @@
 #include "generator/forward_sm80_plan.h"
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "generator/forward_bindings.h"
 #include "generator/forward_sm80_shape.h"
@@ -11,34 +13,36 @@ namespace {
 constexpr const char* kTemplate = "kernels/forward_sm80";
 constexpr const char* kEntry = "attune_forward";
 
-ArgumentLayout argument_layout() {
+ArgumentLayout argument_layout(const KernelConfig& config) {
   using A = KernelArgument;
-  return ArgumentLayout::of({A::q,
-                             A::k,
-                             A::v,
-                             A::o,
-                             A::lse,
-                             A::q_stride_batch,
-                             A::q_stride_head,
-                             A::q_stride_row,
-                             A::k_stride_batch,
-                             A::k_stride_head,
-                             A::k_stride_row,
-                             A::v_stride_batch,
-                             A::v_stride_head,
-                             A::v_stride_row,
-                             A::o_stride_batch,
-                             A::o_stride_head,
-                             A::o_stride_row,
-                             A::batch,
-                             A::heads_q,
-                             A::group_size,
-                             A::seq_q,
-                             A::seq_kv,
-                             A::query_tiles,
-                             A::mask_offset,
-                             A::softmax_scale,
-                             A::softmax_scale_log2});
+  std::vector<A> fields = {A::q,
+                           A::k,
+                           A::v,
+                           A::o,
+                           A::lse,
+                           A::q_stride_batch,
+                           A::q_stride_head,
+                           A::q_stride_row,
+                           A::k_stride_batch,
+                           A::k_stride_head,
+                           A::k_stride_row,
+                           A::v_stride_batch,
+                           A::v_stride_head,
+                           A::v_stride_row,
+                           A::o_stride_batch,
+                           A::o_stride_head,
+                           A::o_stride_row,
+                           A::batch,
+                           A::heads_q,
+                           A::group_size,
+                           A::seq_q,
+                           A::seq_kv,
+                           A::query_tiles,
+                           A::mask_offset,
+                           A::softmax_scale,
+                           A::softmax_scale_log2};
+  if (config.tile_order == TileOrder::sections_reversed) fields.push_back(A::section_heads);
+  return ArgumentLayout::of(std::move(fields));
 }
 
 }  // namespace
@@ -50,7 +54,7 @@ std::string forward_sm80_templates_hash(const TemplateSet& templates, KernelTarg
 TemplateBindings forward_sm80_bindings(const AttentionProblem& problem, const KernelConfig& config,
                                        const TemplateSet& templates, KernelTarget target) {
   const ForwardSm80Shape shape = forward_sm80_shape(problem, config);
-  const ArgumentLayout arguments = argument_layout();
+  const ArgumentLayout arguments = argument_layout(config);
   const bool whole = config.whole_tiles;
 
   TemplateBindings bindings;
@@ -99,7 +103,8 @@ KernelLaunch forward_sm80_launch(const AttentionProblem& problem, const KernelCo
   launch.threads = shape.threads;
   launch.shared_bytes = shape.shared_bytes;
   launch.rows_per_tile = config.block_q;
-  launch.arguments = argument_layout();
+  launch.section_bytes = section_bytes(device);
+  launch.arguments = argument_layout(config);
   return launch;
 }
 

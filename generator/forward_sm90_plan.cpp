@@ -25,6 +25,7 @@ ArgumentLayout argument_layout(const KernelConfig& config) {
   for (const A field : {A::batch, A::heads_q, config.packed_heads ? A::heads_kv : A::group_size, A::seq_q, A::seq_kv,
                         A::query_tiles, A::tiles, A::mask_offset, A::softmax_scale, A::softmax_scale_log2})
     fields.push_back(field);
+  if (config.tile_order == TileOrder::sections_reversed) fields.push_back(A::section_heads);
   return ArgumentLayout::of(std::move(fields));
 }
 
@@ -147,6 +148,7 @@ KernelLaunch forward_sm90_launch(const AttentionProblem& problem, const KernelCo
   launch.shared_bytes = shape.shared_bytes;
   launch.rows_per_tile = config.block_q / shape.group * config.cluster;
   launch.heads_per_tile = shape.group;
+  launch.section_bytes = section_bytes(device);
   launch.cluster = config.cluster;
   if (config.persistence != Persistence::none)
     launch.max_ctas = device.sm_count * config.ctas_per_sm / config.cluster * config.cluster;

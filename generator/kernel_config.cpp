@@ -14,7 +14,8 @@
 namespace attune {
 namespace {
 constexpr std::string_view kCommonWords =
-    "qN (queries of a tile), kvN (keys of a step), stN (stages), order=rows|rows-reversed|heads|heads-reversed, "
+    "qN (queries of a tile), kvN (keys of a step), stN (stages), "
+    "order=rows|rows-reversed|heads|heads-reversed|sections-reversed, "
     "rescaleN (threshold in powers of two), whole (lengths are multiples of the tiles), ctaN (CTAs per SM)";
 constexpr std::string_view kSm80Words = "wN (warps), qsmem (Q read from shared memory)";
 constexpr std::string_view kSm90Words =
@@ -26,7 +27,7 @@ constexpr std::string_view kSm90Words =
     "producer)";
 constexpr KernelFamily kFamilies[] = {KernelFamily::sm80, KernelFamily::sm90};
 constexpr TileOrder kTileOrders[] = {TileOrder::rows, TileOrder::rows_reversed, TileOrder::heads,
-                                     TileOrder::heads_reversed};
+                                     TileOrder::heads_reversed, TileOrder::sections_reversed};
 constexpr WarpgroupOrder kWarpgroupOrders[] = {WarpgroupOrder::free, WarpgroupOrder::turns, WarpgroupOrder::ping_pong};
 constexpr Overlap kOverlaps[] = {Overlap::none, Overlap::within, Overlap::across};
 constexpr Persistence kPersistences[] = {Persistence::none, Persistence::fixed, Persistence::on_demand};
@@ -240,6 +241,8 @@ std::string_view to_string(TileOrder order) {
       return "heads";
     case TileOrder::heads_reversed:
       return "heads-reversed";
+    case TileOrder::sections_reversed:
+      return "sections-reversed";
   }
   return "";
 }

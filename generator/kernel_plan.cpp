@@ -74,6 +74,8 @@ ArgumentFact fact(KernelArgument argument) {
       return {"seq_kv", "i32", 4};
     case KernelArgument::query_tiles:
       return {"query_tiles", "i32", 4};
+    case KernelArgument::section_heads:
+      return {"section_heads", "i32", 4};
     case KernelArgument::mask_offset:
       return {"mask_offset", "i32", 4};
     case KernelArgument::softmax_scale:
@@ -150,6 +152,15 @@ std::string ArgumentLayout::declarations() const {
 
 std::int32_t KernelLaunch::query_tiles(const AttentionProblem& problem) const {
   return static_cast<std::int32_t>((problem.seq_q + rows_per_tile - 1) / rows_per_tile);
+}
+
+std::int32_t KernelLaunch::section_heads(const AttentionProblem& problem) const {
+  const std::int64_t heads_kv = problem.batch * problem.heads_kv;
+  const std::int64_t head_bytes = 2 * problem.seq_kv * problem.head_dim * size_of(problem.dtype);
+  const std::int64_t fit = std::max<std::int64_t>(1, static_cast<std::int64_t>(section_bytes) / head_bytes);
+  const std::int64_t sections = (heads_kv + fit - 1) / fit;
+  const std::int64_t heads_of_kv = problem.heads_q / problem.heads_kv / heads_per_tile;
+  return static_cast<std::int32_t>((heads_kv + sections - 1) / sections * heads_of_kv);
 }
 
 std::uint32_t KernelLaunch::grid_x(const AttentionProblem& problem) const {

@@ -53,7 +53,8 @@ enum class KernelArgument {
   seq_q,
   seq_kv,
   query_tiles,
-  mask_offset,  // int32; query_tiles = ceil(seq_q / rows_per_tile)
+  section_heads,
+  mask_offset,  // int32; query_tiles = ceil(seq_q / rows_per_tile); section_heads as KernelLaunch says
   softmax_scale,
   softmax_scale_log2,  // float: scale and scale * log2(e)
   tiles,               // int32: query_tiles * batch * heads_q
@@ -98,12 +99,13 @@ struct KernelLaunch {
   std::string entry;                ///< extern "C" name
   std::string arch;                 ///< "sm_90a"
   KernelTarget target = KernelTarget::cuda;
-  int threads = 0;               ///< of a CTA, in x
-  std::size_t shared_bytes = 0;  ///< dynamic
-  int rows_per_tile = 0;         ///< queries of a tile; a cluster takes one as a whole
-  int heads_per_tile = 1;        ///< query heads whose rows a tile holds
-  int cluster = 1;               ///< CTAs of a cluster
-  int max_ctas = 0;              ///< of the grid: persistent CTAs take several tiles; 0: a CTA for each tile
+  int threads = 0;                ///< of a CTA, in x
+  std::size_t shared_bytes = 0;   ///< dynamic
+  int rows_per_tile = 0;          ///< queries of a tile; a cluster takes one as a whole
+  int heads_per_tile = 1;         ///< query heads whose rows a tile holds
+  int cluster = 1;                ///< CTAs of a cluster
+  int max_ctas = 0;               ///< of the grid: persistent CTAs take several tiles; 0: a CTA for each tile
+  std::size_t section_bytes = 0;  ///< of K and V of a section, where TileOrder::sections_reversed orders the tiles
   ArgumentLayout arguments;
   std::vector<TensorMapSpec> tensor_maps;  ///< of the arguments q_map, ...
 
@@ -111,6 +113,9 @@ struct KernelLaunch {
   /// Throws Error(unsupported) for more than 2^31 - 1 of them.
   std::uint32_t grid_x(const AttentionProblem& problem) const;
   std::int32_t query_tiles(const AttentionProblem& problem) const;
+  /// Heads of a section, counted as tiles count them: sections of equal size whose K and V take at most section_bytes,
+  /// or one head's K and V each.
+  std::int32_t section_heads(const AttentionProblem& problem) const;
   std::uint32_t tiles(const AttentionProblem& problem) const;  ///< of all heads and batch entries; throws as grid_x()
 };
 

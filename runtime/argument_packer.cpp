@@ -97,6 +97,8 @@ class Packer {
         return put_int32(to, problem_.seq_kv);
       case KernelArgument::query_tiles:
         return put_int32(to, launch_.query_tiles(problem_));
+      case KernelArgument::section_heads:
+        return put_int32(to, launch_.section_heads(problem_));
       case KernelArgument::mask_offset:
         return put_int32(to, clamped_offset(problem_.mask_offset));
       case KernelArgument::softmax_scale:

@@ -74,7 +74,7 @@ TEST_CASE("tile orders by mask", "[nogpu]") {
     }
     return found;
   };
-  CHECK(orders(MaskKind::causal).size() == 4);
+  CHECK(orders(MaskKind::causal).size() == 5);
   CHECK(orders(MaskKind::none) == std::set<TileOrder>{TileOrder::rows, TileOrder::heads});
 }
 

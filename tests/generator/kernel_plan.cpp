@@ -36,6 +36,7 @@ const KernelArgument kAllArguments[] = {KernelArgument::q,
                                         KernelArgument::seq_q,
                                         KernelArgument::seq_kv,
                                         KernelArgument::query_tiles,
+                                        KernelArgument::section_heads,
                                         KernelArgument::mask_offset,
                                         KernelArgument::softmax_scale,
                                         KernelArgument::softmax_scale_log2,
@@ -180,4 +181,21 @@ TEST_CASE("more CTAs than a grid holds", "[nogpu]") {
 TEST_CASE("operands have names", "[nogpu]") {
   CHECK(to_string(Operand::q) == "q");
   CHECK(to_string(Operand::lse) == "lse");
+}
+
+TEST_CASE("a section holds heads whose keys and values fit", "[nogpu]") {
+  KernelLaunch launch;
+  launch.rows_per_tile = 128;
+  launch.section_bytes = 30 << 20;
+  const auto heads = [&](std::int64_t batch, std::int64_t heads_q, std::int64_t heads_kv, std::int64_t seq) {
+    AttentionProblem problem = make_problem(DataType::bf16, batch, heads_q, seq, 128, MaskKind::causal);
+    problem.heads_kv = heads_kv;
+    return launch.section_heads(problem);
+  };
+  CHECK(heads(1, 16, 16, 128) == 16);      // all in one
+  CHECK(heads(4, 16, 16, 4096) == 13);     // 2 MiB of each head: 15 fit, five sections of 64 heads
+  CHECK(heads(1, 64, 8, 16384) == 3 * 8);  // 8 MiB of each key head: three fit, with the queries' heads that share them
+  CHECK(heads(1, 4, 4, 1 << 20) == 1);     // not even one fits
+  launch.heads_per_tile = 8;
+  CHECK(heads(1, 64, 8, 16384) == 3);  // a tile holds all heads of a group
 }

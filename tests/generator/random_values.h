@@ -66,8 +66,9 @@ class RandomValues {
     config.block_kv = static_cast<int>(16 * between(1, 16));
     config.stages = static_cast<int>(between(1, 4));
     config.q_in_registers = coin();
-    const TileOrder orders[] = {TileOrder::rows, TileOrder::rows_reversed, TileOrder::heads, TileOrder::heads_reversed};
-    config.tile_order = orders[between(0, 3)];
+    const TileOrder orders[] = {TileOrder::rows, TileOrder::rows_reversed, TileOrder::heads, TileOrder::heads_reversed,
+                                TileOrder::sections_reversed};
+    config.tile_order = orders[between(0, 4)];
     config.rescale_threshold = coin() ? 0 : static_cast<int>(between(1, 32));
     config.whole_tiles = coin();
     config.ctas_per_sm = static_cast<int>(between(1, 4));

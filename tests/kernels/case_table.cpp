@@ -67,7 +67,8 @@ std::vector<int> factor_sizes(KernelFamily family) {
   sizes[kPlacement] = 3;
   sizes[kRowsFactor] = std::size(kRows);
   sizes[kBlockKvFactor] = std::size(kBlockKv);
-  sizes[kStages] = sizes[kTileOrder] = 4;
+  sizes[kStages] = 4;
+  sizes[kTileOrder] = 5;
   if (family == KernelFamily::sm80) {
     for (int factor = kQStages; factor < kFactors; ++factor) sizes[static_cast<std::size_t>(factor)] = 1;
   } else {

@@ -27,11 +27,12 @@ struct Devices {
 
   static Devices emulators() {
     Devices devices;
+    DeviceSpec spec = find_device("h200");
+    spec.l2_bytes = 64 << 10;  // holds K and V of a few heads: a section
     for (const AsyncMode async : {AsyncMode::eager, AsyncMode::lazy}) {
       for (const ScheduleMode schedule : {ScheduleMode::round_robin, ScheduleMode::random}) {
         const EmulatorOptions options{async, schedule, 40 + devices.names.size()};
-        devices.runtimes.push_back(
-            std::make_unique<AttentionRuntime>(make_emulator_device(find_device("h200"), options)));
+        devices.runtimes.push_back(std::make_unique<AttentionRuntime>(make_emulator_device(spec, options)));
         devices.names.push_back(to_string(options));
       }
     }
@@ -189,7 +190,7 @@ void check_rows_that_see_nothing(Devices& devices, const Configs& configs) {
 // another.
 const Configs kSeveralTilesSm90 = {
     "sm90 q192 kv80 st1 order=heads-reversed nomax turns overlap=across persist=on-demand",
-    "sm90 q192 kv32 st1 order=heads-reversed qst2 nomax overlap=across persist=on-demand",
+    "sm90 q192 kv32 st1 order=sections-reversed qst2 nomax overlap=across persist=on-demand",
     "sm90 q192 kv32 st2 order=rows-reversed nomax turns overlap=across persist=on-demand",
     "sm90 q192 kv48 st3 qreg order=heads-reversed rescale8 qst2 turns overlap=across persist=fixed",
     "sm90 q128 kv32 st4 order=heads-reversed qst2 nomax turns overlap=within persist=on-demand",
@@ -197,7 +198,7 @@ const Configs kSeveralTilesSm90 = {
     "sm90 q192 kv48 st1 order=heads-reversed qst2 nomax overlap=across persist=on-demand vst4",
     "sm90 q128 kv48 st2 order=heads-reversed qst2 nomax turns overlap=across persist=on-demand cluster2",
     "sm90 q64 kv16 st1 order=rows-reversed nomax overlap=across persist=on-demand vst2 cluster2",
-    "sm90 q128 kv80 st1 order=heads-reversed rescale8 overlap=within persist=fixed cluster2",
+    "sm90 q128 kv80 st1 order=sections-reversed rescale8 overlap=within persist=fixed cluster2",
     "sm90 q192 kv32 st4 order=heads-reversed nomax turns overlap=across persist=fixed vst2 cluster2",
     "sm90 q192 kv32 st1 order=heads-reversed qst2 nomax pingpong persist=on-demand",
     "sm90 q192 kv48 st3 order=heads-reversed rescale8 pingpong persist=fixed",
@@ -217,7 +218,7 @@ void check_several_tiles(Devices& devices, const Configs& configs) {
 const Configs kPackedSm90 = {
     "sm90 q64 kv64 st1 qreg order=heads-reversed rescale8 overlap=within packed",
     "sm90 q128 kv48 st2 order=heads nomax overlap=within persist=fixed packed",
-    "sm90 q192 kv32 st2 order=heads-reversed qst2 nomax turns overlap=across persist=on-demand packed",
+    "sm90 q192 kv32 st2 order=sections-reversed qst2 nomax turns overlap=across persist=on-demand packed",
     "sm90 q128 kv32 st2 order=rows-reversed nomax overlap=across persist=on-demand vst1 cluster2 packed",
 };
 void check_packed_heads(Devices& devices, const Configs& configs) {
