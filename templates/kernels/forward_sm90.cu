@@ -175,7 +175,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
   const u32 shared = shared_base();
   const Barriers barriers{shared + kBarrierOffset};
   const u32 warp = warp_index();
-  if (thread_index() == 0) barriers.init();
+  if (thread_index() == 0) {
+    prefetch_tensormap(args.q_map);
+    prefetch_tensormap(args.k_map);
+    prefetch_tensormap(args.v_map);
+    barriers.init();
+  }
 //% if clustered
   barrier_cluster_sync();
 //% else

@@ -15,8 +15,7 @@ __device__ __forceinline__ void produce(const Arguments& args, const Barriers& b
     loads.load(shared + kVOffset + v.stage * kKvTileBytes, args.v_map, barriers.v_full(v.stage), tile.head_kv, block * kBlockKv, tile.batch);
     v.advance();
   };
-  i32 number;
-  while ((number = tiles.next(args, barriers)) >= 0) {
+  for (i32 number = tiles.first(args, barriers); number >= 0; number = tiles.next(args, barriers)) {
     const QueryTile tile(args, number);
     i32 block = tile.blocks - 1;
     if (block >= 0) load_k(tile, block);

@@ -9,6 +9,7 @@ struct ProducerTiles {
     ++round;
     return tile < args.tiles ? tile : -1;
   }
+  __device__ __forceinline__ i32 first(const Arguments& args, const Barriers& barriers) { return next(args, barriers); }
   __device__ __forceinline__ void publish(i32, const Barriers&, PipelineSlot<kQStages>) {}
 };
 

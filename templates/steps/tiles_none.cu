@@ -7,6 +7,7 @@ struct ProducerTiles {
     taken = true;
     return tile;
   }
+  __device__ __forceinline__ i32 first(const Arguments& args, const Barriers& barriers) { return next(args, barriers); }
   __device__ __forceinline__ void publish(i32, const Barriers&, PipelineSlot<kQStages>) {}
 };
 

@@ -1,15 +1,18 @@
-// Persistent CTAs take the next tile when they need one; the producer tells the consumers with the tile's queries.
+// Persistent CTAs, or clusters of them, begin with the tile of their number, which costs no wait, and take the next one when they need it; the
+// producer tells the consumers with the tile's queries.
 struct ProducerTiles {
 //% if clustered
   u32 parity = 0;
+//% end
 
+  __device__ __forceinline__ i32 first(const Arguments&, const Barriers&) { return static_cast<i32>(block_index() / kCluster); }
+//% if clustered
   // The first CTA of a cluster takes one for all its rows and passes it on when the one before has been read: its own barrier says so, that
   // of the other that the tile has come.
   __device__ __forceinline__ i32 next(const Arguments& args, const Barriers& barriers) {
     i32 tile;
     if (cluster_cta_rank() == 0) {
-      tile = static_cast<i32>(atom_global_add_u32(args.tile_counter, 1));
-      if (tile >= args.tiles) tile = -1;
+      tile = take(args);
       mbarrier_wait_parity(barriers.passing(), parity ^ 1);
       st_async_cluster_b32(barriers.passed_tile(), static_cast<u32>(tile), barriers.passing(), 1);
     } else {
@@ -22,15 +25,18 @@ struct ProducerTiles {
     return tile;
   }
 //% else
-  __device__ __forceinline__ i32 next(const Arguments& args, const Barriers&) {
-    const i32 tile = static_cast<i32>(atom_global_add_u32(args.tile_counter, 1));
-    return tile < args.tiles ? tile : -1;
-  }
+  __device__ __forceinline__ i32 next(const Arguments& args, const Barriers&) { return take(args); }
 //% end
   // Before the arrival on q_full that the consumers wait for.
   __device__ __forceinline__ void publish(i32 tile, const Barriers& barriers, PipelineSlot<kQStages> q) {
     st_shared_b32(barriers.tile_of(q.stage), static_cast<u32>(tile));
     if (tile < 0) mbarrier_arrive(barriers.q_full(q.stage));
+  }
+
+ private:
+  __device__ __forceinline__ static i32 take(const Arguments& args) {
+    const i32 tile = static_cast<i32>(grid_size() / kCluster + atom_global_add_u32(args.tile_counter, 1));
+    return tile < args.tiles ? tile : -1;
   }
 };
 

@@ -599,17 +599,18 @@ struct PipelineSlot {
     }
   }
 };
-// Persistent CTAs take the next tile when they need one; the producer tells the consumers with the tile's queries.
+// Persistent CTAs, or clusters of them, begin with the tile of their number, which costs no wait, and take the next one when they need it; the
+// producer tells the consumers with the tile's queries.
 struct ProducerTiles {
   u32 parity = 0;
 
+  __device__ __forceinline__ i32 first(const Arguments&, const Barriers&) { return static_cast<i32>(block_index() / kCluster); }
   // The first CTA of a cluster takes one for all its rows and passes it on when the one before has been read: its own barrier says so, that
   // of the other that the tile has come.
   __device__ __forceinline__ i32 next(const Arguments& args, const Barriers& barriers) {
     i32 tile;
     if (cluster_cta_rank() == 0) {
-      tile = static_cast<i32>(atom_global_add_u32(args.tile_counter, 1));
-      if (tile >= args.tiles) tile = -1;
+      tile = take(args);
       mbarrier_wait_parity(barriers.passing(), parity ^ 1);
       st_async_cluster_b32(barriers.passed_tile(), static_cast<u32>(tile), barriers.passing(), 1);
     } else {
@@ -625,6 +626,12 @@ struct ProducerTiles {
   __device__ __forceinline__ void publish(i32 tile, const Barriers& barriers, PipelineSlot<kQStages> q) {
     st_shared_b32(barriers.tile_of(q.stage), static_cast<u32>(tile));
     if (tile < 0) mbarrier_arrive(barriers.q_full(q.stage));
+  }
+
+ private:
+  __device__ __forceinline__ static i32 take(const Arguments& args) {
+    const i32 tile = static_cast<i32>(grid_size() / kCluster + atom_global_add_u32(args.tile_counter, 1));
+    return tile < args.tiles ? tile : -1;
   }
 };
 
@@ -684,8 +691,7 @@ __device__ __forceinline__ void produce(const Arguments& args, const Barriers& b
     loads.load(shared + kVOffset + v.stage * kKvTileBytes, args.v_map, barriers.v_full(v.stage), tile.head_kv, block * kBlockKv, tile.batch);
     v.advance();
   };
-  i32 number;
-  while ((number = tiles.next(args, barriers)) >= 0) {
+  for (i32 number = tiles.first(args, barriers); number >= 0; number = tiles.next(args, barriers)) {
     const QueryTile tile(args, number);
     i32 block = tile.blocks - 1;
     if (block >= 0) load_k(tile, block);
@@ -1157,7 +1163,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
   const u32 shared = shared_base();
   const Barriers barriers{shared + kBarrierOffset};
   const u32 warp = warp_index();
-  if (thread_index() == 0) barriers.init();
+  if (thread_index() == 0) {
+    prefetch_tensormap(args.q_map);
+    prefetch_tensormap(args.k_map);
+    prefetch_tensormap(args.v_map);
+    barriers.init();
+  }
   barrier_cluster_sync();
   if (warp < 4) {
     if (kProducerRegisters != 0) setmaxnreg_dec<kProducerRegisters>();

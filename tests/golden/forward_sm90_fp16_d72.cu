@@ -583,6 +583,7 @@ struct ProducerTiles {
     taken = true;
     return tile;
   }
+  __device__ __forceinline__ i32 first(const Arguments& args, const Barriers& barriers) { return next(args, barriers); }
   __device__ __forceinline__ void publish(i32, const Barriers&, PipelineSlot<kQStages>) {}
 };
 
@@ -625,8 +626,7 @@ __device__ __forceinline__ void produce(const Arguments& args, const Barriers& b
     loads.load(shared + kVOffset + v.stage * kKvTileBytes, args.v_map, barriers.v_full(v.stage), tile.head_kv, block * kBlockKv, tile.batch);
     v.advance();
   };
-  i32 number;
-  while ((number = tiles.next(args, barriers)) >= 0) {
+  for (i32 number = tiles.first(args, barriers); number >= 0; number = tiles.next(args, barriers)) {
     const QueryTile tile(args, number);
     i32 block = tile.blocks - 1;
     if (block >= 0) load_k(tile, block);
@@ -1013,7 +1013,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
   const u32 shared = shared_base();
   const Barriers barriers{shared + kBarrierOffset};
   const u32 warp = warp_index();
-  if (thread_index() == 0) barriers.init();
+  if (thread_index() == 0) {
+    prefetch_tensormap(args.q_map);
+    prefetch_tensormap(args.k_map);
+    prefetch_tensormap(args.v_map);
+    barriers.init();
+  }
   bar_sync();
   if (warp < 4) {
     if (kProducerRegisters != 0) setmaxnreg_dec<kProducerRegisters>();
