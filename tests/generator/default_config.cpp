@@ -1,6 +1,6 @@
-#include "generator/error.h"
-
 #include <set>
+
+#include "generator/error.h"
 #include "generator/generate.h"
 #include "tests/catch.h"
 #include "tests/generator/random_values.h"
