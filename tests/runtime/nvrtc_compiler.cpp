@@ -152,6 +152,7 @@ TEST_CASE("the kernels of checks compile for every dtype and architecture", "[nv
     const KernelResources resources = compile_with_nvrtc(launch).resources;
     CHECK(resources.registers > 0);
     CHECK(resources.spill_bytes == 0);
+    CHECK(resources.stack_bytes == 0);
   };
   for (const char* target : {"sm_80", "h200"}) {
     const DeviceSpec& device = find_device(target);
@@ -161,5 +162,14 @@ TEST_CASE("the kernels of checks compile for every dtype and architecture", "[nv
       for (const int head_dim : {8, 136, 256})
         check(generate_comparison(make_problem(dtype, 1, 2, 33, head_dim), device));
     }
+  }
+}
+
+TEST_CASE("no operation of random numbers is contracted with another", "[nvrtc]") {
+  for (const DataType dtype : {DataType::fp16, DataType::bf16}) {
+    const KernelLaunch launch = generate_random_normal(dtype, find_device("h200"));
+    const std::string ptx = compile_with_nvrtc(launch, CompileOutput::ptx).image;
+    CHECK_THAT(ptx, ContainsSubstring("mul.rn.f64") && ContainsSubstring("sqrt.rn.f64"));
+    CHECK(ptx.find("fma") == std::string::npos);
   }
 }
