@@ -96,6 +96,22 @@ ArgumentFact fact(KernelArgument argument) {
       return {"v_map", "TensorMap", kTensorMapBytes};
     case KernelArgument::o_map:
       return {"o_map", "TensorMap", kTensorMapBytes};
+    case KernelArgument::unit_roundoff:
+      return {"unit_roundoff", "double", 8};
+    case KernelArgument::smallest_step:
+      return {"smallest_step", "double", 8};
+    case KernelArgument::partials:
+      return {"partials", "void*", 8};
+    case KernelArgument::elements:
+      return {"elements", "u16*", 8};
+    case KernelArgument::element_count:
+      return {"element_count", "i64", 8};
+    case KernelArgument::copies:
+      return {"copies", "i64", 8};
+    case KernelArgument::copy_stride:
+      return {"copy_stride", "i64", 8};
+    case KernelArgument::seed:
+      return {"seed", "u64", 8};
   }
   throw Error(ErrorCode::internal, fmt::format("kernel argument {} is unknown", static_cast<int>(argument)));
 }

@@ -64,6 +64,14 @@ enum class KernelArgument {
   k_map,
   v_map,
   o_map,  // tensor maps of 128 bytes, as KernelLaunch::tensor_maps says
+  unit_roundoff,
+  smallest_step,  // double: of the bounds that O is compared by
+  partials,       // pointer: where each CTA of a check leaves its part of the result
+  elements,       // pointer to 16-bit elements that are no operand: of a checksum, or random ones
+  element_count,
+  copies,
+  copy_stride,  // int64; copies lie copy_stride elements apart
+  seed,         // uint64
 };
 std::string_view to_string(KernelArgument argument);
 std::string_view type_text(KernelArgument argument);  ///< in templates: "const void*", "i64", "i32", "float", ...

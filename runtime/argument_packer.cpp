@@ -119,6 +119,22 @@ class Packer {
         return put_map(to, Operand::v, tensors_.v, problem_.heads_kv, problem_.seq_kv);
       case KernelArgument::o_map:
         return put_map(to, Operand::o, tensors_.o, problem_.heads_q, problem_.seq_q);
+      case KernelArgument::unit_roundoff:
+        return put(to, pointers_.unit_roundoff);
+      case KernelArgument::smallest_step:
+        return put(to, pointers_.smallest_step);
+      case KernelArgument::partials:
+        return put(to, pointers_.partials);
+      case KernelArgument::elements:
+        return put(to, pointers_.elements);
+      case KernelArgument::element_count:
+        return put(to, pointers_.element_count);
+      case KernelArgument::copies:
+        return put(to, pointers_.copies);
+      case KernelArgument::copy_stride:
+        return put(to, pointers_.copy_stride);
+      case KernelArgument::seed:
+        return put(to, pointers_.seed);
     }
   }
 

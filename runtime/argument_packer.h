@@ -8,11 +8,17 @@
 
 namespace attune {
 
-/// Pointers beside a call's tensors.
+/// What a launch takes beside the tensors of a call: pointers, and the numbers that checks need.
 struct ArgumentPointers {
   DevicePointer workspace = 0;
   DevicePointer counters = 0;                               ///< the same, if it has room for the plan's counters
   DevicePointer o_fp64 = 0, lse_fp64 = 0, weight_fp64 = 0;  ///< where the reference kernel writes doubles
+  double unit_roundoff = 0, smallest_step = 0;              ///< the bounds of O, as bounds_of() gives them
+  DevicePointer partials = 0;                               ///< what each CTA of a check leaves
+  DevicePointer elements = 0;                               ///< of 16 bits: what a checksum reads or randomness fills
+  std::int64_t element_count = 0;
+  std::int64_t copies = 1, copy_stride = 0;  ///< of the random elements; the distance in elements
+  std::uint64_t seed = 0;
 };
 
 /// The argument struct of one launch, by value: packing allocates nothing.

@@ -1,17 +1,18 @@
 #include "tuner/trial.h"
 
 #include <fmt/format.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <iterator>
 #include <limits>
-#include <span>
+#include <utility>
 
 #include "generator/generate.h"
+#include "runtime/oracle/checksum.h"
+#include "runtime/oracle/device_oracle.h"
+#include "runtime/oracle/error_summary.h"
 #include "runtime/oracle/parallel_for.h"
 #include "runtime/template_folder.h"
 #include "tuner/cold_timing.h"
@@ -25,8 +26,7 @@ constexpr std::size_t kInputMargin = 256;   // NaN on each side of an input
 constexpr double kEvictingFactor = 2;       // copies of the inputs exceed the L2 by this
 constexpr double kSelfEvictingFactor = 4;   // inputs this much larger than the L2 need no copies
 constexpr std::size_t kMaxCopies = 4096;
-constexpr std::size_t kWholeHashBytes = 256u << 20;  // larger inputs are compared by samples
-constexpr std::size_t kPieceBytes = 1u << 20, kHashSamples = 128;
+constexpr std::size_t kPieceBytes = 1u << 20;
 constexpr std::size_t kMemoryReserve = 256u << 20;  // left to the driver, local memory and other programs
 
 std::size_t element_count(const AttentionProblem& p, Operand operand) {
@@ -75,28 +75,11 @@ void copy_from_device(Device& device, void* to, DevicePointer from, std::size_t 
   });
 }
 
-// Of the first copies' regions: all of them, or evenly spread samples of a large one.
-std::uint64_t hash_first_copies(Device& device, const std::vector<const TensorCopies*>& tensors) {
-  struct Piece {
-    DevicePointer from;
-    std::size_t bytes;
-  };
-  std::vector<Piece> pieces;
-  for (const TensorCopies* tensor : tensors) {
-    const std::size_t bytes = tensor->region_bytes();
-    const bool whole = bytes <= kWholeHashBytes;
-    const std::size_t count = whole ? (bytes + kPieceBytes - 1) / kPieceBytes : kHashSamples;
-    const std::size_t step = whole ? kPieceBytes : (bytes - kPieceBytes) / (kHashSamples - 1);
-    for (std::size_t i = 0; i < count; ++i)
-      pieces.push_back({tensor->region(0) + i * step, std::min(kPieceBytes, bytes - i * step)});
-  }
-  std::vector<std::uint64_t> hashes(pieces.size());
-  parallel_for(pieces.size(), [&](std::size_t i) {
-    thread_local std::vector<std::uint8_t> staging(kPieceBytes);
-    device.copy_from_device(staging.data(), pieces[i].from, pieces[i].bytes);
-    hashes[i] = XXH3_64bits(staging.data(), pieces[i].bytes);
-  });
-  return XXH3_64bits(hashes.data(), hashes.size() * sizeof(hashes[0]));
+// Elements of 16 bits, all of them.
+std::vector<std::uint16_t> read_elements(Device& device, DevicePointer from, std::size_t bytes) {
+  std::vector<std::uint16_t> elements(bytes / sizeof(std::uint16_t));
+  copy_from_device(device, elements.data(), from, bytes);
+  return elements;
 }
 
 OutputErrors broken(const std::string& name, std::string complaint) {
@@ -145,21 +128,25 @@ struct TrialBench::State {
   std::uint64_t seed;
   AttentionRuntime runtime;
   TensorCopies q, k, v, o, lse;
-  std::uint64_t input_hash = 0;
+  std::array<std::uint64_t, 3> input_checksums{};
+  std::unique_ptr<DeviceOracle> device_oracle;  // on a GPU
   std::optional<ReferenceForward> reference;
+  std::optional<DeviceReference> device_reference;  // instead of `reference`
+  std::array<std::uint64_t, 2> reference_checksums{};
   std::string no_memory;                          // why there are no tensors
   std::map<std::string, std::uint32_t> counters;  // of the last check
   // Scratch that is kept from trial to trial: fresh memory costs more than what is done with it.
-  std::vector<std::uint16_t> o_region;
-  std::vector<float> lse_region;
+  std::vector<std::uint16_t> o_values;
+  std::vector<float> lse_values;
 
   State(std::shared_ptr<Device> on, const AttentionProblem& asked, std::uint64_t with_seed)
       : device(std::move(on)), problem(asked), seed(with_seed), runtime(device, nullptr, runtime_templates()) {
     validate(problem);
     lay_out();
     try {
-      no_memory = lacking_memory(0);
+      no_memory = lacking_memory(device->can_time() ? DeviceOracle::scratch_bytes() : 0);
       if (!no_memory.empty()) return;
+      if (device->can_time()) device_oracle = std::make_unique<DeviceOracle>(device, problem);
       for (TensorCopies* tensor : {&q, &k, &v, &o, &lse}) tensor->allocate(device);
     } catch (const Error& error) {
       if (status_of(error) != MeasurementStatus::out_of_memory) throw;
@@ -169,7 +156,7 @@ struct TrialBench::State {
     upload(q, Operand::q);
     upload(k, Operand::k);
     upload(v, Operand::v);
-    input_hash = hash_inputs();
+    input_checksums = checksums_of_inputs();
   }
 
   void lay_out() {
@@ -211,12 +198,20 @@ struct TrialBench::State {
     if (!reason.empty()) throw Error(ErrorCode::driver, "out of memory: " + reason);
   }
 
+  std::uint64_t seed_of(Operand operand) const { return 3 * seed + static_cast<std::uint64_t>(operand); }
+
   std::vector<std::uint16_t> values(Operand operand) const {
-    return random_normal(problem.dtype, element_count(problem, operand),
-                         3 * seed + static_cast<std::uint64_t>(operand));
+    return random_normal(problem.dtype, element_count(problem, operand), seed_of(operand));
   }
 
   void upload(const TensorCopies& tensor, Operand operand) {
+    if (device_oracle) {
+      device->fill(tensor.buffer(), kNotANumber, tensor.total_bytes());
+      device_oracle->fill_random_normal(tensor.tensor(0), static_cast<std::int64_t>(element_count(problem, operand)),
+                                        seed_of(operand), static_cast<std::int64_t>(tensor.copies()),
+                                        static_cast<std::int64_t>(tensor.stride() / sizeof(std::uint16_t)));
+      return;
+    }
     const std::vector<std::uint16_t> host = values(operand);
     std::vector<std::uint8_t> image(tensor.total_bytes(), kNotANumber);
     for (std::size_t copy = 0; copy < tensor.copies(); ++copy) {
@@ -225,7 +220,23 @@ struct TrialBench::State {
     device->copy_to_device(tensor.buffer(), image.data(), image.size());
   }
 
-  std::uint64_t hash_inputs() { return hash_first_copies(*device, {&q, &k, &v}); }
+  // Of the first copies of q, k and v, margins included.
+  std::array<std::uint64_t, 3> checksums_of_inputs() {
+    const auto sum = [&](const TensorCopies& tensor) {
+      const DevicePointer region = tensor.region(0);
+      const std::size_t bytes = tensor.region_bytes();
+      if (device_oracle) return device_oracle->checksum(region, static_cast<std::int64_t>(bytes / 2));
+      return checksum(read_elements(*device, region, bytes));
+    };
+    return {sum(q), sum(k), sum(v)};
+  }
+
+  std::array<std::uint64_t, 2> checksums_of_reference() {
+    const auto sum = [&](const DeviceBuffer& buffer) {
+      return device_oracle->checksum(buffer.pointer(), static_cast<std::int64_t>(buffer.bytes() / 2));
+    };
+    return {sum(device_reference->o), sum(device_reference->weight)};
+  }
 
   ForwardTensors tensors(std::size_t copy) const {
     ForwardTensors result;
@@ -247,15 +258,15 @@ struct TrialBench::State {
   }
 
   void make_reference() {
-    if (reference) return;
+    if (reference || device_reference) return;
     require_tensors();
     if (count_flops(problem) <= kCpuOracleFlops || !device->can_time()) {
       reference = reference_forward(problem, values(Operand::q), values(Operand::k), values(Operand::v));
       return;
     }
-    const std::size_t doubles = 2 * element_count(problem, Operand::o) + element_count(problem, Operand::lse);
-    require_memory(doubles * sizeof(double));
-    reference = reference_forward_on_device(device, problem, tensors(0));
+    require_memory(DeviceReference::bytes_of(problem));
+    device_reference = make_device_reference(device, problem, tensors(0));
+    reference_checksums = checksums_of_reference();
   }
 
   static void poison(Device& device, const TensorCopies& tensor) {
@@ -263,31 +274,51 @@ struct TrialBench::State {
     device.fill(tensor.tensor(0), kNotANumber, tensor.bytes());
   }
 
-  // The first copy, of elements T, by way of `region`; its guards are compared, with complaints appended to `errors`.
-  template <typename T>
-  std::span<const T> read_back(const TensorCopies& tensor, std::vector<T>& region, const char* name,
-                               std::vector<OutputErrors>& errors) {
-    region.resize(tensor.region_bytes() / sizeof(T));
-    copy_from_device(*device, region.data(), tensor.region(0), tensor.region_bytes());
-    const auto* const bytes = reinterpret_cast<const std::uint8_t*>(region.data());
-    const std::uint8_t *const begin = bytes + tensor.tensor_offset(), *const end = begin + tensor.bytes();
+  // The bands on both sides of the first copy; complaints are appended to `errors`.
+  void check_guards(const TensorCopies& tensor, const char* name, std::vector<OutputErrors>& errors) {
     const auto changed = [](std::uint8_t byte) { return byte != kGuardPattern; };
-    const auto before = std::find_if(bytes, begin, changed);
-    const auto after = std::find_if(std::make_reverse_iterator(bytes + tensor.region_bytes()),
-                                    std::make_reverse_iterator(end), changed);
-    if (before != begin) {
+    const DevicePointer end = tensor.tensor(0) + tensor.bytes();
+    std::vector<std::uint8_t> before(tensor.tensor_offset());
+    std::vector<std::uint8_t> after(tensor.region_bytes() - tensor.tensor_offset() - tensor.bytes());
+    device->copy_from_device(before.data(), tensor.region(0), before.size());
+    device->copy_from_device(after.data(), end, after.size());
+    const auto first = std::find_if(before.begin(), before.end(), changed);
+    const auto last = std::find_if(after.rbegin(), after.rend(), changed);
+    if (first != before.end()) {
       errors.push_back(broken("guards", fmt::format("the kernel wrote up to {} bytes before the first element of {}",
-                                                    begin - before, name)));
+                                                    before.end() - first, name)));
     }
-    if (after != std::make_reverse_iterator(end)) {
+    if (last != after.rend()) {
       errors.push_back(broken("guards", fmt::format("the kernel wrote up to {} bytes beyond the last element of {}",
-                                                    after.base() - end, name)));
+                                                    after.rend() - last, name)));
     }
-    return std::span<const T>(region).subspan(tensor.tensor_offset() / sizeof(T), tensor.bytes() / sizeof(T));
+  }
+
+  // The first copy, of elements T.
+  template <typename T>
+  void read_back(const TensorCopies& tensor, std::vector<T>& values) {
+    values.resize(tensor.bytes() / sizeof(T));
+    copy_from_device(*device, values.data(), tensor.tensor(0), tensor.bytes());
+  }
+
+  ForwardErrors compare_outputs() {
+    read_back(lse, lse_values);
+    if (!device_reference) {
+      read_back(o, o_values);
+      return compare_forward(problem, *reference, o_values, lse_values);
+    }
+    ForwardErrors errors;
+    errors.outputs.push_back(device_oracle->compare_o(*device_reference, tensors(0).o));
+    errors.outputs.push_back(compare_lse(problem, device_reference->lse, lse_values));
+    return errors;
   }
 
   DeviceBuffer make_workspace(std::size_t bytes) {
     if (bytes == 0) return {};
+    if (device_reference && !lacking_memory(bytes).empty()) {
+      reference = device_reference->to_host(*device);
+      device_reference.reset();
+    }
     require_memory(bytes);
     DeviceBuffer workspace(device, bytes);
     device->fill(workspace.pointer(), kNotANumber, bytes);
@@ -306,14 +337,19 @@ struct TrialBench::State {
     for (const WorkspaceCounter& counter : prepared.plan.counters)
       device->copy_from_device(&counters[counter.name], workspace.pointer() + counter.offset, sizeof(std::uint32_t));
 
+    ForwardErrors errors = compare_outputs();
     std::vector<OutputErrors> also;
-    const auto o_values = read_back(o, o_region, "o", also);
-    const auto lse_values = read_back(lse, lse_region, "lse", also);
-    ForwardErrors errors = compare_forward(problem, *reference, o_values, lse_values);
-    if (hash_inputs() != input_hash) {
+    check_guards(o, "o", also);
+    check_guards(lse, "lse", also);
+    if (checksums_of_inputs() != input_checksums) {
       also.push_back(broken("inputs", "the kernel wrote to its inputs q, k or v"));
       for (const auto& [tensor, operand] : {std::pair{&q, Operand::q}, {&k, Operand::k}, {&v, Operand::v}})
         upload(*tensor, operand);
+    }
+    // A wild write may reach what the next kernels are compared with.
+    if (device_reference && checksums_of_reference() != reference_checksums) {
+      also.push_back(broken("reference", "the kernel wrote to memory that is none of its tensors"));
+      device_reference.reset();
     }
     errors.outputs.insert(errors.outputs.end(), also.begin(), also.end());
     return errors;

@@ -54,7 +54,8 @@ inline constexpr double kBatchMicroseconds = 50;  ///< shorter kernels are timed
 /// shows it. For a problem with an alignment of 2 all tensors start 2 bytes off a multiple of 16.
 class TrialBench {
  public:
-  /// Never throws for want of memory: run() then reports out_of_memory.
+  /// On a GPU inputs are made and later checked by kernels of their own, which are compiled here. Never throws for want
+  /// of memory: run() then reports out_of_memory. Throws Error as run() does.
   TrialBench(std::shared_ptr<Device> device, const AttentionProblem& problem, std::uint64_t seed);
   ~TrialBench();
 
@@ -69,8 +70,9 @@ class TrialBench {
   /// Error.
   RaceTimes race(const std::vector<KernelConfig>& configs, const RaceOptions& options = {});
 
-  /// A checked run without timing, for `check`: errors of each output; broken guards and changed inputs are entries
-  /// named "guards" and "inputs". Throws Error if the kernel does not run.
+  /// A checked run without timing, for `check`: errors of each output; broken guards, changed inputs and a changed
+  /// reference in device memory are entries named "guards", "inputs" and "reference". Throws Error if the kernel does
+  /// not run.
   ForwardErrors check(const PreparedAttention& prepared);
 
   /// Compiled and loaded for this bench's problem, as run() does it.

@@ -1,23 +1,20 @@
 // Normal numbers from a counter, by arithmetic alone: additions, multiplications, divisions and square roots are the
 // same on every IEEE machine, logarithms of a library are not. This file is compiled without contraction into fused
-// operations.
+// operations. The device's twin is templates/kernels/random_normal.cu: what changes here changes there.
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
 
+#include "runtime/oracle/mix_bits.h"
 #include "runtime/oracle/parallel_for.h"
 #include "runtime/oracle/reference_attention.h"
 
 namespace attune {
 namespace {
 
-// SplitMix64's output function (Steele, Lea, Flood 2014) of the counter.
-std::uint64_t mix(std::uint64_t seed, std::uint64_t index) {
-  std::uint64_t z = seed * 0xd1342543de82ef95u + (index + 1) * 0x9e3779b97f4a7c15u;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
+std::uint64_t random_bits(std::uint64_t seed, std::uint64_t index) {
+  return mix_bits(seed * 0xd1342543de82ef95u + (index + 1) * kGoldenRatio);
 }
 
 // In (0, 1), never 0.5 exactly: odd multiples of 2^-53.
@@ -78,7 +75,7 @@ std::vector<std::uint16_t> random_normal(DataType dtype, std::size_t count, std:
   parallel_for((count + kChunk - 1) / kChunk, [&](std::size_t chunk) {
     const std::size_t end = std::min(count, (chunk + 1) * kChunk);
     for (std::size_t i = chunk * kChunk; i < end; ++i)
-      values[i] = from_double(dtype, normal_quantile(uniform(mix(seed, i))));
+      values[i] = from_double(dtype, normal_quantile(uniform(random_bits(seed, i))));
   });
   return values;
 }

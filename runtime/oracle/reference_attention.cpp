@@ -6,8 +6,7 @@
 #include <string>
 
 #include "generator/error.h"
-#include "generator/generate.h"
-#include "runtime/argument_packer.h"
+#include "runtime/oracle/device_oracle.h"
 #include "runtime/oracle/parallel_for.h"
 
 namespace attune {
@@ -126,23 +125,7 @@ ReferenceForward reference_forward(const AttentionProblem& problem, std::span<co
 
 ReferenceForward reference_forward_on_device(const std::shared_ptr<Device>& device, const AttentionProblem& problem,
                                              const ForwardTensors& tensors) {
-  const KernelPlan plan = generate_reference(problem, device->spec(), runtime_templates(), device->target());
-  ReferenceForward reference = allocate_reference(problem);
-  const auto bytes_of = [](const std::vector<double>& values) { return values.size() * sizeof(double); };
-  const DeviceBuffer o(device, bytes_of(reference.o)), lse(device, bytes_of(reference.lse)),
-      weight(device, bytes_of(reference.weight));
-  const ArgumentPointers outputs{.o_fp64 = o.pointer(), .lse_fp64 = lse.pointer(), .weight_fp64 = weight.pointer()};
-  for (const KernelLaunch& launch : plan.launches) {
-    const auto kernel = device->compile(launch);
-    PackedArguments arguments;
-    pack_arguments(launch, problem, tensors, outputs, *device, arguments);
-    device->launch(*kernel, launch.grid_x(problem), arguments.data.data(), arguments.bytes, nullptr);
-    device->synchronize(nullptr);
-  }
-  device->copy_from_device(reference.o.data(), o.pointer(), o.bytes());
-  device->copy_from_device(reference.lse.data(), lse.pointer(), lse.bytes());
-  device->copy_from_device(reference.weight.data(), weight.pointer(), weight.bytes());
-  return reference;
+  return make_device_reference(device, problem, tensors).to_host(*device);
 }
 
 }  // namespace attune

@@ -46,7 +46,15 @@ const KernelArgument kAllArguments[] = {KernelArgument::q,
                                         KernelArgument::q_map,
                                         KernelArgument::k_map,
                                         KernelArgument::v_map,
-                                        KernelArgument::o_map};
+                                        KernelArgument::o_map,
+                                        KernelArgument::unit_roundoff,
+                                        KernelArgument::smallest_step,
+                                        KernelArgument::partials,
+                                        KernelArgument::elements,
+                                        KernelArgument::element_count,
+                                        KernelArgument::copies,
+                                        KernelArgument::copy_stride,
+                                        KernelArgument::seed};
 }  // namespace
 
 TEST_CASE("fields are laid out as C++ lays them out", "[nogpu]") {
@@ -134,7 +142,7 @@ TEST_CASE("every argument has a name of its own, a type and its size", "[nogpu]"
     CHECK(names.insert(to_string(argument)).second);
     const std::string_view type = type_text(argument);
     const bool small = type == "i32" || type == "float", map = type == "TensorMap";
-    CHECK((small || map || type == "i64" || type.ends_with('*')));
+    CHECK((small || map || type == "i64" || type == "u64" || type == "double" || type.ends_with('*')));
     CHECK(size_of(argument) == (small ? 4u : map ? 128u : 8u));
   }
 }

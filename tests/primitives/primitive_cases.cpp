@@ -531,6 +531,54 @@ void add_math(std::vector<PrimitiveCase>& cases) {
   }
 }
 
+void add_wide(std::vector<PrimitiveCase>& cases) {
+  const std::vector<std::uint16_t> words = random_words(256, 2);
+  cases.push_back({"ld_global_v4_b32",
+                   {"st_global_v4_b32(out_bytes(args, 16 * thread), ld_global_v4_b32(in_bytes(args, 16 * thread)));\n"},
+                   bytes_of(words),
+                   512,
+                   exactly(words)});
+  const std::vector<std::uint64_t> wide = values_of<std::uint64_t>(bytes_of(words));
+  cases.push_back({"st_shared_b64 ld_shared_b64 st_global_b64 bits_of_f64 f64_of_bits",
+                   {R"(
+st_shared_b64(shared_base() + 8 * thread, bits_of_f64(in_f64(args, thread)));
+bar_sync();
+const u64 other = ld_shared_b64(shared_base() + 8 * (63 - thread));
+st_global_b64(out_bytes(args, 8 * thread), bits_of_f64(f64_of_bits(other)));
+)",
+                    64, 512},
+                   bytes_of(words),
+                   512,
+                   exactly(std::vector<std::uint64_t>(wide.rbegin(), wide.rend()))});
+
+  std::mt19937 random(6);
+  std::normal_distribution<double> normal;
+  std::vector<double> in, sums, products, quotients, roots, differences;
+  for (int i = 0; i < 256; ++i) {
+    const double a = normal(random), b = normal(random);
+    in.insert(in.end(), {a, b});
+    sums.push_back(a + b);
+    products.push_back(a * b);
+    quotients.push_back(a / b);
+    roots.push_back(std::sqrt(std::fabs(a)));
+    differences.push_back(0);
+  }
+  const auto add = [&](const std::string& name, const std::string& value, const std::vector<double>& expected) {
+    cases.push_back(elementwise<double, double>(
+        name,
+        "const double a = ld_global_f64(in_bytes(args, 16 * i)), b = ld_global_f64(in_bytes(args, 16 * i + 8)); "
+        "st_global_f64(out_bytes(args, 8 * i), " +
+            value + ");",
+        in, expected.size(), exactly(expected)));
+  };
+  add("ld_global_f64 add_rn_f64", "add_rn_f64(a, b)", sums);
+  add("mul_rn_f64", "mul_rn_f64(a, b)", products);
+  add("div_rn_f64", "div_rn_f64(a, b)", quotients);
+  add("sqrt_rn_f64", "sqrt_rn_f64(a < 0 ? -a : a)", roots);
+  // A contraction would leave the rounding error of the product.
+  add("mul_rn_f64 add_rn_f64", "add_rn_f64(mul_rn_f64(a, b), -mul_rn_f64(b, a))", differences);
+}
+
 }  // namespace
 
 const std::vector<PrimitiveCase>& primitive_cases() {
@@ -543,6 +591,7 @@ const std::vector<PrimitiveCase>& primitive_cases() {
     add_mma(made);
     add_lanes(made);
     add_math(made);
+    add_wide(made);
     return made;
   }();
   return cases;

@@ -12,6 +12,7 @@ namespace {
 constexpr const char* kFrame = R"(//% include primitives/prelude/${target}
 //% include primitives/memory/${target}
 //% include primitives/math/${target}
+//% include primitives/wide/${target}
 //% include primitives/sm80/${target}
 //% include tests/further_primitives
 

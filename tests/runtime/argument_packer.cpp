@@ -64,7 +64,15 @@ TEST_CASE("each field of an argument struct holds its value", "[nogpu]") {
                                            A::query_tiles,
                                            A::mask_offset,
                                            A::softmax_scale,
-                                           A::softmax_scale_log2});
+                                           A::softmax_scale_log2,
+                                           A::unit_roundoff,
+                                           A::smallest_step,
+                                           A::partials,
+                                           A::elements,
+                                           A::element_count,
+                                           A::copies,
+                                           A::copy_stride,
+                                           A::seed});
   AttentionProblem problem = make_problem(DataType::fp16, 5, 12, 130, 72, MaskKind::causal);
   problem.heads_kv = 4;
   problem.seq_kv = 999;
@@ -80,7 +88,18 @@ TEST_CASE("each field of an argument struct holds its value", "[nogpu]") {
 
   PackedArguments packed;
   const testing::FakeDevice device(find_device("h200"));
-  pack_arguments(launch, problem, tensors, {.o_fp64 = 0x600, .lse_fp64 = 0x700, .weight_fp64 = 0x800}, device, packed);
+  const ArgumentPointers pointers{.o_fp64 = 0x600,
+                                  .lse_fp64 = 0x700,
+                                  .weight_fp64 = 0x800,
+                                  .unit_roundoff = 0.5,
+                                  .smallest_step = 0.125,
+                                  .partials = 0x900,
+                                  .elements = 0xa00,
+                                  .element_count = std::int64_t{1} << 41,
+                                  .copies = 51,
+                                  .copy_stride = 52,
+                                  .seed = 53};
+  pack_arguments(launch, problem, tensors, pointers, device, packed);
   CHECK(packed.bytes == launch.arguments.bytes);
   const auto pointer = [&](A field) { return read_field<std::uint64_t>(packed, launch.arguments, field); };
   const auto wide = [&](A field) { return read_field<std::int64_t>(packed, launch.arguments, field); };
@@ -94,6 +113,14 @@ TEST_CASE("each field of an argument struct holds its value", "[nogpu]") {
   CHECK(pointer(A::o_fp64) == 0x600);
   CHECK(pointer(A::lse_fp64) == 0x700);
   CHECK(pointer(A::weight_fp64) == 0x800);
+  CHECK(read_field<double>(packed, launch.arguments, A::unit_roundoff) == 0.5);
+  CHECK(read_field<double>(packed, launch.arguments, A::smallest_step) == 0.125);
+  CHECK(pointer(A::partials) == 0x900);
+  CHECK(pointer(A::elements) == 0xa00);
+  CHECK(wide(A::element_count) == std::int64_t{1} << 41);
+  CHECK(wide(A::copies) == 51);
+  CHECK(wide(A::copy_stride) == 52);
+  CHECK(pointer(A::seed) == 53);
   CHECK(wide(A::q_stride_batch) == 11);
   CHECK(wide(A::q_stride_head) == 12);
   CHECK(wide(A::q_stride_row) == 13);

@@ -1,9 +1,13 @@
-// The generated fp64 kernel against the scalar oracle: on the emulator here, on a GPU where there is one.
+// The generated kernels of the oracle against its host code: on the emulator here, on a GPU where there is one.
+#include "runtime/oracle/device_oracle.h"
+
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/emulator/emulator_device.h"
+#include "runtime/oracle/checksum.h"
 #include "tests/catch.h"
 #include "tests/runtime/forward_case.h"
 
@@ -55,6 +59,159 @@ void compare_all(const std::shared_ptr<Device>& device, const std::vector<Shape>
   }
 }
 
+void require_same(const OutputErrors& actual, const OutputErrors& expected) {
+  CHECK(actual.name == expected.name);
+  CHECK(actual.within == expected.within);
+  // The text of a complaint names the relative error, which is a sum: nine digits of it.
+  CHECK(actual.complaint == expected.complaint);
+  CHECK(actual.max_abs == expected.max_abs);
+  CHECK(actual.worst_ratio == expected.worst_ratio);
+  CHECK(actual.worst_index == expected.worst_index);
+  CHECK(actual.relative_bound == expected.relative_bound);
+  const bool special = std::isinf(expected.relative) || std::isnan(expected.relative);
+  if (special) {
+    CHECK(std::isinf(actual.relative) == std::isinf(expected.relative));
+    CHECK(std::isnan(actual.relative) == std::isnan(expected.relative));
+  } else {
+    CHECK(std::abs(actual.relative - expected.relative) <= 1e-12 * expected.relative);
+  }
+}
+
+// The same doubles in device memory and on the host, and an O beside them: what both comparisons say of it.
+class Comparison {
+ public:
+  Comparison(const std::shared_ptr<Device>& device, const AttentionProblem& problem, std::int64_t shift)
+      : device_(device), problem_(problem), data_(device, problem, shift), oracle_(device, problem) {
+    expected_ = reference_forward(problem, data_.q, data_.k, data_.v);
+    o_.resize(expected_.o.size());
+    for (std::size_t i = 0; i < o_.size(); ++i) set(i, expected_.o[i]);
+  }
+
+  const ReferenceForward& reference() const { return expected_; }
+  std::size_t size() const { return o_.size(); }
+  void set(std::size_t index, double value) { set_bits(index, from_double(problem_.dtype, value)); }
+  void set_bits(std::size_t index, std::uint16_t bits) {
+    const TensorView view = packed_view(problem_, Operand::o);
+    o_[static_cast<std::size_t>(offset_of_element(problem_, view, static_cast<std::int64_t>(index)))] = bits;
+  }
+  void set_reference(std::size_t index, double value) { expected_.o[index] = value; }
+
+  OutputErrors check() {
+    INFO(canonical_text(problem_));
+    const auto upload = [&](const std::vector<double>& values) {
+      DeviceBuffer buffer(device_, values.size() * sizeof(double));
+      device_->copy_to_device(buffer.pointer(), values.data(), buffer.bytes());
+      return buffer;
+    };
+    const DeviceReference reference{upload(expected_.o), upload(expected_.weight), expected_.lse};
+    device_->copy_to_device(reinterpret_cast<DevicePointer>(data_.tensors.o.data), o_.data(), 2 * o_.size());
+    const OutputErrors actual = oracle_.compare_o(reference, data_.tensors.o);
+    require_same(actual, compare_forward(problem_, expected_, o_, {}).outputs.front());
+    return actual;
+  }
+
+ private:
+  std::shared_ptr<Device> device_;
+  AttentionProblem problem_;
+  ForwardCase data_;
+  DeviceOracle oracle_;
+  ReferenceForward expected_;
+  std::vector<std::uint16_t> o_;
+};
+
+// Right ones, and each kind of wrong one.
+void compare_comparisons(const std::shared_ptr<Device>& device, const std::vector<const char*>& problems) {
+  int number = 0;
+  for (const char* text : problems) {
+    for (const Layout layout : {Layout::bshd, Layout::bhsd}) {
+      AttentionProblem problem = parse_problem(text);
+      problem.layout = layout;
+      Comparison comparison(device, problem, number++ % 2);
+      CHECK(comparison.check().within);
+
+      const std::size_t last = comparison.size() - 1, middle = last / 2;
+      const double infinity = std::numeric_limits<double>::infinity();
+      const auto weight = [&](std::size_t index) { return comparison.reference().weight[index]; };
+      comparison.set(last, comparison.reference().o[last] + weight(last));
+      CHECK_FALSE(comparison.check().within);
+      CHECK(comparison.check().worst_index == static_cast<std::int64_t>(last));
+      // The same infinite ratio several times: the first is named.
+      comparison.set_bits(last, 0x7fff);
+      comparison.set_bits(middle, 0x7fff);
+      CHECK(comparison.check().worst_index == static_cast<std::int64_t>(middle));
+      comparison.set(middle, infinity);
+      CHECK(comparison.check().worst_index == static_cast<std::int64_t>(middle));
+      comparison.set(last, comparison.reference().o[last]);
+      // Infinities of the same sign are equal, those of different signs are not.
+      comparison.set_reference(middle, infinity);
+      CHECK(comparison.check().within);
+      comparison.set_reference(middle, -infinity);
+      CHECK_FALSE(comparison.check().within);
+      comparison.set_reference(middle, std::numeric_limits<double>::quiet_NaN());
+      CHECK_FALSE(comparison.check().within);
+    }
+  }
+}
+
+// Everywhere a little too large: only the norm shows it.
+void compare_norms(const std::shared_ptr<Device>& device) {
+  const AttentionProblem problem = parse_problem("fp16 sq40 d64");
+  Comparison comparison(device, problem, 0);
+  for (std::size_t i = 0; i < comparison.size(); ++i)
+    comparison.set(i, comparison.reference().o[i] + comparison.reference().weight[i] / 1500);
+  const OutputErrors errors = comparison.check();
+  CHECK(errors.worst_ratio <= 1);
+  CHECK_THAT(errors.complaint, ContainsSubstring("relative error"));
+}
+
+void compare_checksums(const std::shared_ptr<Device>& device, const std::vector<std::size_t>& counts) {
+  DeviceOracle oracle(device, parse_problem("sq5 d8"));
+  for (const std::size_t count : counts) {
+    for (const std::size_t shift : {0, 1, 4, 8}) {
+      INFO(count << " elements, " << shift << " off");
+      std::vector<std::uint16_t> elements = random_normal(DataType::bf16, count, count + shift);
+      const DeviceBuffer buffer(device, 2 * (count + shift) + 256);
+      device->fill(buffer.pointer(), 0x5a, buffer.bytes());  // what lies around takes no part
+      const DevicePointer at = buffer.pointer() + 2 * shift;
+      const auto on_device = [&] {
+        device->copy_to_device(at, elements.data(), 2 * count);
+        return oracle.checksum(at, static_cast<std::int64_t>(count));
+      };
+      const std::uint64_t before = on_device();
+      CHECK(before == checksum(elements));
+      for (const std::size_t place : {std::size_t{0}, count / 3, count - 1}) {
+        elements[place] ^= place % 2 == 0 ? 1 : 0x8000;
+        CHECK(on_device() != before);
+        CHECK(on_device() == checksum(elements));
+        elements[place] ^= place % 2 == 0 ? 1 : 0x8000;
+      }
+      if (count > 9) {
+        std::swap(elements[1], elements[9]);  // the same place of another word
+        CHECK((elements[1] == elements[9] || on_device() != before));
+      }
+    }
+  }
+}
+
+void compare_random_numbers(const std::shared_ptr<Device>& device, std::size_t count, std::uint64_t seeds) {
+  for (const DataType dtype : {DataType::fp16, DataType::bf16}) {
+    DeviceOracle oracle(device, make_problem(dtype, 1, 1, 5, 8));
+    for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+      const std::size_t stride = count + 3, copies = seed % 3 + 1;
+      const DeviceBuffer buffer(device, 2 * stride * copies);
+      device->fill(buffer.pointer(), 0xff, buffer.bytes());
+      oracle.fill_random_normal(buffer.pointer() + 2, static_cast<std::int64_t>(count), seed << 40 ^ seed,
+                                static_cast<std::int64_t>(copies), static_cast<std::int64_t>(stride));
+      const std::vector<std::uint16_t> values = random_normal(dtype, count, seed << 40 ^ seed);
+      std::vector<std::uint16_t> expected(stride * copies, 0xffff), actual(stride * copies);
+      for (std::size_t copy = 0; copy < copies; ++copy)
+        std::copy(values.begin(), values.end(), expected.begin() + static_cast<std::ptrdiff_t>(copy * stride + 1));
+      device->copy_from_device(actual.data(), buffer.pointer(), buffer.bytes());
+      CHECK((actual == expected));
+    }
+  }
+}
+
 }  // namespace
 
 TEST_CASE("the fp64 kernel agrees with the scalar oracle on the emulator", "[emulator]") {
@@ -68,4 +225,33 @@ TEST_CASE("the fp64 kernel agrees with the scalar oracle on the GPU", "[gpu]") {
                                     {1, 3, 3, 300, 77, 136},
                                     {1, 1, 1, 257, 129, 256},
                                     {3, 8, 1, 64, 64, 128}});
+}
+
+TEST_CASE("O is compared on the device as on the host, on the emulator", "[emulator]") {
+  const auto device = make_emulator_device(find_device("h200"));
+  compare_comparisons(device, {"fp16 b2 hq3 hkv1 sq67 skv9 d8", "bf16 b1 hq2 sq5 d72", "bf16 sq1 d256"});
+  compare_norms(device);
+}
+
+TEST_CASE("O is compared on the device as on the host, on the GPU", "[gpu]") {
+  const auto device = open_cuda_device(0);
+  compare_comparisons(device, {"fp16 b2 hq3 hkv1 sq67 skv9 d8", "bf16 b1 hq2 sq5 d72", "bf16 sq1 d256",
+                               "bf16 b3 hq16 sq1500 skv40 d128", "fp16 b70 hq32 sq40 skv3 d40"});
+  compare_norms(device);
+}
+
+TEST_CASE("checksums are the same on the device and on the host, on the emulator", "[emulator]") {
+  compare_checksums(make_emulator_device(find_device("h200")), {1, 4, 5, 8, 2047, 5001});
+}
+
+TEST_CASE("checksums are the same on the device and on the host, on the GPU", "[gpu]") {
+  compare_checksums(open_cuda_device(0), {1, 4, 5, 8, 2047, 5001, 2'500'003});
+}
+
+TEST_CASE("random numbers have the same bits on the device and on the host, on the emulator", "[emulator]") {
+  compare_random_numbers(make_emulator_device(find_device("h200")), 50'001, 3);
+}
+
+TEST_CASE("random numbers have the same bits on the device and on the host, on the GPU", "[gpu]") {
+  compare_random_numbers(open_cuda_device(0), 10'000'001, 6);
 }

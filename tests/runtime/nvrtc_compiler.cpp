@@ -5,6 +5,7 @@
 
 #include "generator/error.h"
 #include "generator/generate.h"
+#include "generator/oracle_kernels.h"
 #include "runtime/cuda/nvrtc_library.h"
 #include "tests/catch.h"
 
@@ -142,5 +143,33 @@ TEST_CASE("the reference kernel compiles for every dtype, mask and architecture"
         }
       }
     }
+  }
+}
+
+TEST_CASE("the kernels of checks compile for every dtype and architecture", "[nvrtc]") {
+  const auto check = [](const KernelLaunch& launch) {
+    INFO(launch.entry << " for " << launch.arch);
+    const KernelResources resources = compile_with_nvrtc(launch).resources;
+    CHECK(resources.registers > 0);
+    CHECK(resources.spill_bytes == 0);
+    CHECK(resources.stack_bytes == 0);
+  };
+  for (const char* target : {"sm_80", "h200"}) {
+    const DeviceSpec& device = find_device(target);
+    check(generate_checksum(device));
+    for (const DataType dtype : {DataType::fp16, DataType::bf16}) {
+      check(generate_random_normal(dtype, device));
+      for (const int head_dim : {8, 136, 256})
+        check(generate_comparison(make_problem(dtype, 1, 2, 33, head_dim), device));
+    }
+  }
+}
+
+TEST_CASE("no operation of random numbers is contracted with another", "[nvrtc]") {
+  for (const DataType dtype : {DataType::fp16, DataType::bf16}) {
+    const KernelLaunch launch = generate_random_normal(dtype, find_device("h200"));
+    const std::string ptx = compile_with_nvrtc(launch, CompileOutput::ptx).image;
+    CHECK_THAT(ptx, ContainsSubstring("mul.rn.f64") && ContainsSubstring("sqrt.rn.f64"));
+    CHECK(ptx.find("fma") == std::string::npos);
   }
 }

@@ -52,9 +52,8 @@ struct Stage {
     stage.verdicts["deadlocks"] = {Status::launch_failed, "lane 0 waits in bar_sync"};
     return stage;
   }
-  static Stage gpu() {
-    Stage stage{"cuda:0", open_cuda_device(0)->spec(), parse_problem("forward bf16 b1 hq4 sq300 d64 align2"), 15,
-                common_verdicts()};
+  static Stage gpu(const char* problem = "forward bf16 b1 hq4 sq300 d64 align2") {
+    Stage stage{"cuda:0", open_cuda_device(0)->spec(), parse_problem(problem), 15, common_verdicts()};
     stage.verdicts["faults"] = {Status::launch_failed, "ILLEGAL_ADDRESS"};
     return stage;
   }
@@ -258,6 +257,13 @@ TEST_CASE("a sweep survives candidates that misbehave, and says what each did", 
 TEST_CASE("a sweep survives candidates that misbehave on a GPU, and says what each did", "[gpu]") {
   meet_all(Stage::gpu(), {"honest", "hangs", "honest", "faults", "wrong", "out_of_bounds", "writes_inputs",
                           "leaves_gaps", "accumulates", "does_not_compile", "honest"});
+}
+
+TEST_CASE("a sweep survives candidates that misbehave where O is compared on the GPU", "[gpu]") {
+  const Stage stage = Stage::gpu("forward bf16 b1 hq8 sq2048 d64 align2");
+  REQUIRE(count_flops(stage.problem) > kCpuOracleFlops);
+  meet_all(stage, {"honest", "wrong", "out_of_bounds", "honest", "writes_inputs", "leaves_gaps", "accumulates",
+                   "faults", "honest"});
 }
 
 TEST_CASE("compilers that find no end are stopped", "[emulator]") { stop_compilers(Stage::emulator()); }

@@ -1,10 +1,13 @@
 #include "tuner/trial.h"
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -45,6 +48,21 @@ struct Call {
   }
   float* lse() const { return reinterpret_cast<float*>(values.at(KernelArgument::lse)); }
 };
+
+Call call_of(const ArgumentLayout& layout, const void* arguments) {
+  Call call;
+  for (std::size_t i = 0; i < layout.fields.size(); ++i) {
+    const char* from = static_cast<const char*>(arguments) + layout.offsets[i];
+    if (size_of(layout.fields[i]) == sizeof(std::int64_t)) {
+      std::memcpy(&call.values[layout.fields[i]], from, sizeof(std::int64_t));
+    } else {
+      std::int32_t value;
+      std::memcpy(&value, from, sizeof(value));
+      call.values[layout.fields[i]] = value;
+    }
+  }
+  return call;
+}
 
 // Attention in double precision on host memory, bf16 without a mask: what a correct kernel leaves.
 void attend(const Call& c, double scale, int head_dim) {
@@ -119,18 +137,7 @@ class FakeDevice : public Device {
     std::memset(reinterpret_cast<void*>(to), value, bytes);
   }
   void launch(const CompiledKernel& compiled, std::uint32_t, const void* arguments, std::size_t, Stream) override {
-    const ArgumentLayout& layout = dynamic_cast<const FakeKernel&>(compiled).launch.arguments;
-    Call call;
-    for (std::size_t i = 0; i < layout.fields.size(); ++i) {
-      const char* from = static_cast<const char*>(arguments) + layout.offsets[i];
-      if (size_of(layout.fields[i]) == sizeof(std::int64_t)) {
-        std::memcpy(&call.values[layout.fields[i]], from, sizeof(std::int64_t));
-      } else {
-        std::int32_t value;
-        std::memcpy(&value, from, sizeof(value));
-        call.values[layout.fields[i]] = value;
-      }
-    }
+    const Call call = call_of(dynamic_cast<const FakeKernel&>(compiled).launch.arguments, arguments);
     kernel(call);
   }
   void synchronize(Stream) override { on_synchronize(); }
@@ -326,6 +333,201 @@ TEST_CASE("trial on the emulator", "[emulator]") {
     REQUIRE(m.samples_us.empty());
     REQUIRE(bench.check(*bench.prepare(m.config)).within());
   }
+}
+
+namespace {
+
+// The emulator with all that a bench does on a GPU, but for the timing. `afterwards` follows the launches of kernels
+// that are no check.
+class CheckingEmulator : public Device {
+ public:
+  std::function<void(const Call&)> afterwards;
+
+  CheckingEmulator() {
+    // An L2 that few copies of the inputs exceed.
+    DeviceSpec spec = find_device("h200");
+    spec.l2_bytes = 16 << 10;
+    device_ = make_emulator_device(spec);
+  }
+  const DeviceSpec& spec() const override { return device_->spec(); }
+  KernelTarget target() const override { return device_->target(); }
+  std::string description() const override { return device_->description(); }
+  Toolchain toolchain() const override { return device_->toolchain(); }
+  std::shared_ptr<const CompiledKernel> compile(const KernelLaunch& launch) override {
+    auto kernel = device_->compile(launch);
+    launches_[kernel.get()] = launch;
+    return kernel;
+  }
+  DevicePointer allocate(std::size_t bytes) override {
+    const DevicePointer pointer = device_->allocate(bytes);
+    buffers_[pointer] = bytes;
+    return pointer;
+  }
+  void free(DevicePointer pointer) noexcept override {
+    buffers_.erase(pointer);
+    device_->free(pointer);
+  }
+  std::size_t free_bytes() const override { return capacity ? *capacity - allocated() : device_->free_bytes(); }
+  void copy_to_device(DevicePointer to, const void* from, std::size_t bytes) override {
+    device_->copy_to_device(to, from, bytes);
+  }
+  void copy_from_device(void* to, DevicePointer from, std::size_t bytes) override {
+    copied_bytes += bytes;
+    device_->copy_from_device(to, from, bytes);
+  }
+  void fill(DevicePointer to, std::uint8_t value, std::size_t bytes, Stream stream) override {
+    device_->fill(to, value, bytes, stream);
+  }
+  void launch(const CompiledKernel& kernel, std::uint32_t grid, const void* arguments, std::size_t bytes,
+              Stream stream) override {
+    device_->launch(kernel, grid, arguments, bytes, stream);
+    const KernelLaunch& launch = launches_.at(&kernel);
+    if (afterwards && has(launch.arguments, KernelArgument::lse)) afterwards(call_of(launch.arguments, arguments));
+  }
+  void synchronize(Stream stream) override { device_->synchronize(stream); }
+  void encode_tensor_map(const TensorMapRequest& request, void* to) const override {
+    device_->encode_tensor_map(request, to);
+  }
+  bool can_time() const override { return true; }
+
+  std::size_t allocated() const {
+    return std::accumulate(buffers_.begin(), buffers_.end(), std::size_t{0},
+                           [](std::size_t sum, const auto& buffer) { return sum + buffer.second; });
+  }
+  DevicePointer largest() const {
+    return std::max_element(buffers_.begin(), buffers_.end(),
+                            [](const auto& a, const auto& b) { return a.second < b.second; })
+        ->first;
+  }
+
+  std::optional<std::size_t> capacity;        // of memory; otherwise what the emulator says
+  std::atomic<std::size_t> copied_bytes = 0;  // to the host
+
+ private:
+  static bool has(const ArgumentLayout& layout, KernelArgument argument) {
+    return std::find(layout.fields.begin(), layout.fields.end(), argument) != layout.fields.end();
+  }
+
+  std::shared_ptr<Device> device_;
+  std::map<const CompiledKernel*, KernelLaunch> launches_;
+  std::map<DevicePointer, std::size_t> buffers_;
+};
+
+struct Mistake {
+  const char* reason;  // "" if there is none
+  std::function<void(const Call&)> make;
+};
+
+// What a trial on `problem` says of a kernel that makes each of them, in turns with one that makes none.
+void make_mistakes(const AttentionProblem& problem, const std::vector<Mistake>& mistakes) {
+  const auto device = std::make_shared<CheckingEmulator>();
+  TrialBench bench(device, problem, 3);
+  TrialOptions options;
+  options.time = false;
+  const KernelConfig config = parse_config("sm80 q64 kv64 w4 st1");
+  for (const Mistake& mistake : mistakes) {
+    device->afterwards = mistake.make;
+    const Measurement m = bench.run(config, options);
+    INFO(canonical_text(problem) << " expected: " << mistake.reason << ", is: " << m.reason);
+    CHECK(m.status == MeasurementStatus::wrong_result);
+    CHECK_THAT(m.reason, ContainsSubstring(mistake.reason));
+    device->afterwards = {};
+    const Measurement after = bench.run(config, options);
+    INFO(after.reason);
+    CHECK(after.status == MeasurementStatus::ok);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("what a kernel does wrong is seen by checks on the device", "[emulator]") {
+  using A = KernelArgument;
+  for (const char* text : {"forward bf16 b2 hq4 hkv2 sq33 skv70 d16", "forward fp16 b1 hq2 sq33 skv70 d24 align2"}) {
+    const AttentionProblem p = parse_problem(text);
+    const std::int64_t o = p.batch * p.heads_q * p.seq_q * p.head_dim, k = p.batch * p.heads_kv * p.seq_kv * p.head_dim;
+    make_mistakes(
+        p, {{"o: ", [&](const Call& c) { c.elements(A::o)[o - 1] = 0x5000; }},
+            {"nan", [&](const Call& c) { c.elements(A::o)[o / 2] = 0xffff; }},
+            {"lse: ", [&](const Call& c) { c.lse()[3] += 0.01f; }},
+            {"beyond the last element of o", [&](const Call& c) { c.elements(A::o)[o + 2047] = 0; }},
+            {"before the first element of o", [&](const Call& c) { c.elements(A::o)[-1] = 0; }},
+            {"beyond the last element of lse", [&](const Call& c) { c.lse()[p.batch * p.heads_q * p.seq_q] = 0; }},
+            {"before the first element of lse", [&](const Call& c) { c.lse()[-1] = 0; }},
+            {"inputs", [&](const Call& c) { c.elements(A::q)[0] ^= 1; }},
+            {"inputs", [&](const Call& c) { c.elements(A::k)[k - 1] ^= 0x8000; }},
+            {"inputs", [&](const Call& c) { c.elements(A::v)[-1] = 0; }},
+            {"inputs", [&](const Call& c) { c.elements(A::v)[k + 127] = 0; }}});
+  }
+}
+
+TEST_CASE("inputs made on the device are those of the host", "[emulator]") {
+  const AttentionProblem problem = parse_problem("forward bf16 b1 hq2 hkv1 sq20 skv30 d16");
+  const auto device = std::make_shared<CheckingEmulator>();
+  TrialBench bench(device, problem, 5);
+  TrialOptions options;
+  options.time = false;
+  std::map<KernelArgument, std::vector<std::uint16_t>> inputs;
+  device->afterwards = [&](const Call& c) {
+    for (const KernelArgument operand : {KernelArgument::q, KernelArgument::k}) {
+      const std::int64_t count = operand == KernelArgument::q ? 2 * 20 * 16 : 30 * 16;
+      // Margins on both sides, then the next copy with its own.
+      const std::uint16_t* tensor = c.elements(operand);
+      inputs[operand].assign(tensor, tensor + count);
+      for (std::int64_t i = 1; i <= 128; ++i) {
+        CHECK(tensor[-i] == 0xffff);
+        CHECK(tensor[count - 1 + i] == 0xffff);
+      }
+      const std::int64_t stride = (2 * 256 + 2 * count + 255) / 256 * 128;
+      CHECK(std::equal(tensor, tensor + count, tensor + stride));
+    }
+  };
+  const Measurement m = bench.run(parse_config("sm80 q64 kv64 w4 st1"), options);
+  INFO(m.reason);
+  CHECK(m.status == MeasurementStatus::ok);
+  CHECK(inputs[KernelArgument::q] == random_normal(DataType::bf16, 2 * 20 * 16, 15));
+  CHECK(inputs[KernelArgument::k] == random_normal(DataType::bf16, 30 * 16, 16));
+}
+
+TEST_CASE("a large problem is checked where it is", "[emulator][slow]") {
+  using A = KernelArgument;
+  const AttentionProblem problem = parse_problem("forward bf16 b1 hq31 sq256 d256");
+  REQUIRE(count_flops(problem) > kCpuOracleFlops);
+  const auto device = std::make_shared<CheckingEmulator>();
+  TrialBench bench(device, problem, 3);
+  TrialOptions options;
+  options.time = false;
+  const KernelConfig config = parse_config("sm80 q64 kv64 w4 st1");
+  const Measurement good = bench.run(config, options);
+  INFO(good.reason);
+  CHECK(good.status == MeasurementStatus::ok);
+  CHECK(good.error_o > 0);
+  device->copied_bytes = 0;
+  CHECK(bench.run(config, options).status == MeasurementStatus::ok);
+  const std::size_t o_bytes = 31u * 256 * 256 * 2;
+  CHECK(device->copied_bytes < o_bytes / 20);
+  device->afterwards = [](const Call& c) { c.elements(A::o)[31 * 256 * 200 + 77] = 0x4100; };
+  const Measurement wrong = bench.run(config, options);
+  CHECK(wrong.status == MeasurementStatus::wrong_result);
+  CHECK_THAT(wrong.reason, ContainsSubstring("o: o at batch 0, head 0, row 200, column 77 is 8,"));
+
+  // The largest buffers are the reference's: a write to one is found, and does not harm the next trial.
+  device->afterwards = [&](const Call&) { *reinterpret_cast<std::uint16_t*>(device->largest() + 4000) ^= 1; };
+  const Measurement wild = bench.run(config, options);
+  CHECK(wild.status == MeasurementStatus::wrong_result);
+  CHECK_THAT(wild.reason, ContainsSubstring("reference: the kernel wrote to memory"));
+  device->afterwards = {};
+  CHECK(bench.run(config, options).status == MeasurementStatus::ok);
+
+  // Where it takes the room of a workspace, the reference goes to the host.
+  constexpr std::size_t kReserve = 256u << 20;
+  const std::size_t reference_bytes = 2 * 8 * (o_bytes / 2);
+  device->capacity = device->allocated() + kReserve;
+  const Measurement crowded = bench.run(
+      parse_config("sm90 q128 kv80 st2 order=heads-reversed nomax overlap=within persist=on-demand vst1"), options);
+  INFO(crowded.reason);
+  CHECK(crowded.status == MeasurementStatus::ok);
+  CHECK(device->allocated() == *device->capacity - kReserve - reference_bytes);
+  CHECK(bench.run(config, options).status == MeasurementStatus::ok);
 }
 
 TEST_CASE("trial on a GPU", "[gpu]") {

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+
+#include "generator/attention_problem.h"
+#include "generator/device_spec.h"
+#include "generator/kernel_plan.h"
+#include "generator/template_set.h"
+
+namespace attune {
+
+/// CTAs of the kernels below at most: each leaves one partial result.
+constexpr int kMaxOracleCtas = 1024;
+
+/// Compares O with a reference in double precision, both in device memory: an error summary for each CTA. The grid is
+/// grid_x() of the problem.
+KernelLaunch generate_comparison(const AttentionProblem& problem, const DeviceSpec& device,
+                                 const TemplateSet& templates = TemplateSet::embedded(),
+                                 KernelTarget target = KernelTarget::cuda);
+
+/// A checksum of 16-bit elements: a sum of 64 bits for each CTA. The grid is grid_of_elements().
+KernelLaunch generate_checksum(const DeviceSpec& device, const TemplateSet& templates = TemplateSet::embedded(),
+                               KernelTarget target = KernelTarget::cuda);
+
+/// Random normal numbers, rounded to dtype, into any number of copies of a tensor. The grid is grid_of_elements().
+KernelLaunch generate_random_normal(DataType dtype, const DeviceSpec& device,
+                                    const TemplateSet& templates = TemplateSet::embedded(),
+                                    KernelTarget target = KernelTarget::cuda);
+
+/// CTAs of a checksum of so many elements, and of as many random ones.
+std::uint32_t grid_of_elements(std::int64_t count);
+
+}  // namespace attune

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "attune/attention.h"
+#include "generator/attention_problem.h"
+#include "runtime/device.h"
+#include "runtime/oracle/error_summary.h"
+#include "runtime/oracle/reference_attention.h"
+
+namespace attune {
+
+struct ArgumentPointers;
+
+/// A ReferenceForward whose large parts stay in device memory.
+struct DeviceReference {
+  DeviceBuffer o, weight;  ///< doubles, in ReferenceForward's order
+  std::vector<double> lse;
+
+  /// Of device memory that making it takes.
+  static std::size_t bytes_of(const AttentionProblem& problem);
+  ReferenceForward to_host(Device& device) const;
+};
+
+/// By the generated fp64 kernel. `tensors` need q, k and v.
+DeviceReference make_device_reference(const std::shared_ptr<Device>& device, const AttentionProblem& problem,
+                                      const ForwardTensors& tensors);
+
+/// Makes inputs and checks results where they are, so that only sums cross the bus. Kernels are compiled at their first
+/// use. Not thread-safe; all functions wait until the device is done, and throw Error.
+class DeviceOracle {
+ public:
+  /// Takes scratch_bytes() of device memory, and no more later.
+  DeviceOracle(std::shared_ptr<Device> device, const AttentionProblem& problem);
+  ~DeviceOracle();
+  static std::size_t scratch_bytes();
+
+  /// What compare_forward() says of O, but for the order of its sums. `o` has the strides of packed_view().
+  OutputErrors compare_o(const DeviceReference& reference, const TensorView& o);
+
+  /// checksum() of `count` elements from an even address.
+  std::uint64_t checksum(DevicePointer elements, std::int64_t count);
+
+  /// random_normal() of the problem's dtype into `copies` tensors of `count` elements that lie `copy_stride` elements
+  /// apart.
+  void fill_random_normal(DevicePointer elements, std::int64_t count, std::uint64_t seed, std::int64_t copies,
+                          std::int64_t copy_stride);
+
+ private:
+  struct Kernel;
+  void launch(const Kernel& kernel, const ForwardTensors& tensors, const ArgumentPointers& pointers,
+              std::uint32_t grid);
+  template <typename Partial>
+  std::vector<Partial> read_partials(std::uint32_t count);
+
+  std::shared_ptr<Device> device_;
+  AttentionProblem problem_;
+  DeviceBuffer partials_;
+  std::unique_ptr<Kernel> comparison_, checksum_, random_normal_;
+};
+
+}  // namespace attune
