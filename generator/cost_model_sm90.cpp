@@ -14,39 +14,46 @@
 //   l2          = 4 kv Dp / 24, by TMA; Dp counts whole panels; in a cluster each CTA's share of it
 //
 // A warpgroup alone does one after the other; with `overlap`, or with several warpgroups, a share of the shorter runs
-// beside the longer one. What is marked "fitted" comes from 3660 trials of 106 shapes, whose times scatter by 7
-// % about the model's (templates/NOTES.md).
+// beside the longer one. What is marked "fitted" comes from 4300 trials of 106 shapes, whose times scatter by 5 to 6 %
+// about the model's (templates/NOTES.md).
 namespace attune {
 namespace {
 constexpr double kMatrixFlopsPerClock = 4096, kMatrixEfficiency = 0.92;             // the latter fitted
 constexpr double kElementsPerClock = 14.6, kElementsPerClockWithoutMaximum = 15.4;  // fitted
 constexpr double kElementsTakenByMatrix = 7.7;                                      // fitted, a clock
-constexpr double kMaskedPerClock = 126 / 5.7;                                       // fitted: elements
+constexpr double kMaskedPerClock = 126 / 4.8;                                       // fitted: elements
 constexpr double kRescalesPerClock = 140;                                           // fitted: elements of O
 constexpr double kL2BytesPerClock = 24;                                             // fitted
 // Fitted: of TMA under load, with a share of the time that the copy takes; and how much of a stage's step hides none of
 // it.
-constexpr double kLoadLatency = 730, kLoadShare = 0.1, kStepUnderWay = 0.84;
+constexpr double kLoadLatency = 560, kLoadShare = 0.1, kStepUnderWay = 0.9;
 constexpr double kClusterStepClocks = 3600;  // of a cluster a step takes no less, whatever it computes
-// Of a warpgroup's P to shared memory, with a fence and two barriers, and of an exponential of 16 by a polynomial, as a
-// share of a step: by pairs of trials (templates/NOTES.md).
-constexpr double kStoreClocks = 900, kEmulationCost = 0.03;
-constexpr double kQueryInRegisters = 0.965;  // fitted: of a step, where the product reads no Q from shared memory
+// Of a warpgroup's P to shared memory, with a fence and two barriers (fitted), and of an exponential of 16 by a
+// polynomial, as a share of a step: by pairs of trials (templates/NOTES.md).
+constexpr double kStoreClocks = 1470, kEmulationCost = 0.03;
+constexpr double kQueryInRegisters = 0.95;  // fitted: of a step, where the product reads no Q from shared memory
+// Of a step, by a regression on what other terms leave: products in turns, and no checks of bounds.
+constexpr double kInTurns = 0.985, kWithoutBounds = 0.985;
+// Fitted: beyond so many keys a step is longer than its work, by this share for as many again.
+constexpr double kWideBlockKv = 128, kWideCost = 0.155;
 // Fitted, of a step: waits at barriers, issue, drain, with 1, 2, 3 consumers, and with two CTAs of one.
-constexpr double kStepClocks[] = {630, 280, 210}, kStepClocksOfTwoCtas = 740;
+constexpr double kStepClocks[] = {530, 400, 325}, kStepClocksOfTwoCtas = 890;
 // Fitted: what overlap hides of the shorter of both, by consumers; and what free-running warpgroups hide without it.
-constexpr double kHiddenWithin[] = {1, 0.67, 0.98};
-constexpr double kHiddenBetween[] = {0, 0.19, 0.82};
-// Registers beside the accumulators with which nothing spills, as 1500 kernels show; and what those that lack cost, by
-// their square, as a share of a step: a few spill outside of the loops, with 20 wgmma is serialized.
-constexpr int kComfortable = 16, kComfortableWithin = 36, kComfortableAcross = 40, kComfortableMask = 8;
-constexpr double kSpillCost = 0.0012;
+constexpr double kHiddenWithin[] = {1, 0.76, 0.94};
+constexpr double kHiddenBetween[] = {0, 0.13, 0.68};
+// Registers beside the accumulators with which kernels of three consumers were fit to be timed; fewer consumers need
+// some more, and so does a mask with wide heads where Q is loaded ahead. There is a cliff and no slope: with as many or
+// up to 15 more 1086 of 1113 kernels were, and lost nothing; with fewer 21 of 208, the others spilled hundreds of bytes
+// or ptxas serialized their products. How slow those are was not measured.
+constexpr int kComfortable = 16, kComfortableWithin = 28, kComfortableAcross = 36, kComfortableWithFewer = 4;
+constexpr int kComfortableAhead = 16, kWideHead = 128;
+constexpr double kSpillCost = 0.5;  // of a step
 // Fitted, of a tile: loads from device memory before its first step; the same where it follows another tile of the CTA,
 // with its Q loaded ahead or not, or its first step joined to the last of the tile before; its stores, by elements.
-constexpr double kTileClocks = 145, kNextTileClocks = 450, kNextTileClocksAhead = 180, kJoinedTileClocks = 1900;
-constexpr double kStoredPerClock = 126 / 30.0;
+constexpr double kTileClocks = 1300, kNextTileClocks = 1130, kNextTileClocksAhead = 510, kJoinedTileClocks = 2730;
+constexpr double kStoredPerClock = 6.9;
 // Fitted: the tail of a launch under a mask, as a share of the longest tile.
-constexpr double kTailOfFixed = 0, kTailOfHeads = 0, kTailOfRows = 0.21, kTailOfShortestFirst = 1.2;
+constexpr double kTailOfFixed = 0, kTailOfHeads = 0, kTailOfRows = 0.3, kTailOfShortestFirst = 0.7;
 // By seven pairs of long sequences: 0.6 to 3 tiles, once none. Short ones have so many tiles that their lengths even
 // out.
 constexpr double kTailOfFixedLong = 1.2;
@@ -54,8 +61,8 @@ constexpr std::int64_t kMostQueriesOfEvenTiles = 1024;
 constexpr double kL2Megabytes = 30;    // fitted: of K and V, that stay in L2 from one round of heads to the next
 constexpr double kMemoryRate = 0.958;  // fitted: of the specified one
 constexpr double kMemoryShare = 0.22;  // fitted: of the shorter of computing and device memory, what is not hidden
-constexpr double kLaunchMicroseconds = 4.9;   // fitted
-constexpr double kCounterMicroseconds = 2.3;  // fitted: to zero the counter of tiles before the launch
+constexpr double kLaunchMicroseconds = 4.4;    // fitted
+constexpr double kCounterMicroseconds = 2.15;  // fitted: to zero the counter of tiles before the launch
 
 double hidden_share(const KernelConfig& config, int consumers) {
   if (config.overlap != Overlap::none) return kHiddenWithin[std::min(consumers, 3) - 1];
@@ -125,15 +132,19 @@ CostEstimate estimate_cost_sm90(const AttentionProblem& problem, const KernelCon
   const double stores = config.p_in_shared ? kStoreClocks / shape.consumers : 0;
   double step = std::max(busy + waits + stores, l2);
   if (config.cluster > 1) step = std::max(step, kClusterStepClocks);
-  // A stage is filled while the others are worked on.
-  const double stages = (config.stages + shape.v_stages) / 2.0;
+  // A stage is filled while the others are worked on; a ring of one stage makes the other wait as well.
+  const int fewer_stages = std::min(config.stages, shape.v_stages);
+  const double stages = fewer_stages == 1 ? 1 : (config.stages + shape.v_stages) / 2.0;
   step += std::max(0.0, kLoadLatency + kLoadShare * l2 - (stages - kStepUnderWay) * step * config.ctas_per_sm);
   const int limit = shape.consumer_registers > 0 ? shape.consumer_registers : shape.launch_registers;
-  const int comfortable =
-      comfortable_registers(config.overlap) + (problem.mask == MaskKind::causal ? kComfortableMask : 0);
-  const int lacking = comfortable - (limit - shape.accumulator_registers);
-  if (lacking > 0) step *= 1 + kSpillCost * lacking * lacking;
+  int comfortable = comfortable_registers(config.overlap) + (shape.consumers < 3 ? kComfortableWithFewer : 0);
+  if (problem.mask == MaskKind::causal && config.q_stages > 1 && problem.head_dim > kWideHead)
+    comfortable += kComfortableAhead;
+  if (limit - shape.accumulator_registers < comfortable) step *= 1 + kSpillCost;
   if (config.q_in_registers) step *= kQueryInRegisters;
+  if (config.warpgroup_order == WarpgroupOrder::turns) step *= kInTurns;
+  if (config.whole_tiles) step *= kWithoutBounds;
+  step *= 1 + kWideCost * std::max(0.0, kv / kWideBlockKv - 1);
   step *= 1 + kEmulationCost * config.emulated_exponentials;
 
   CostEstimate cost;

@@ -11,6 +11,7 @@
 
 #include "attune/attention.h"
 #include "generator/cost_model.h"
+#include "generator/default_config_sm90.h"
 #include "generator/error.h"
 #include "generator/generate.h"
 #include "tuner/system_database.h"
@@ -20,10 +21,11 @@ namespace {
 
 using TunedShape = TuningDatabase::TunedShape;
 
-// Fitted with near()'s distance: a candidate's predicted time counts as longer by a factor of e for each of so much.
-constexpr double kDoubtPerDistance = 0.05;
-constexpr double kDoubtOfDefault = 0.2;
-constexpr std::size_t kMostCandidates = 12;
+// The logarithm by which the predicted time of a neighbour's config counts as longer, by near()'s distance; far away,
+// and for the default config, it is kDoubt. What won within kNearby of the asked shape is likely to win here too;
+// beyond that the model tells the candidates apart better than their distance does. Fitted by replay on 106 shapes that
+// were searched on an H200 (templates/NOTES.md); each may be halved or doubled for 0.3 % of speed.
+constexpr double kDoubt = 0.2, kNearby = 1;
 constexpr std::ptrdiff_t kMostShapes = 40;  // that are looked at; more only if these have nothing to offer
 
 // Where rows may be found.
@@ -87,18 +89,26 @@ struct Asked {
 struct Offer {
   const Place* place = nullptr;
   Measurement row;
-  KernelConfig config;  // the row's, or the same without whole tiles
+  KernelConfig config;  // the row's, or what of it fits
 };
 
-// A neighbour's config, without whole tiles where only they do not fit; of the same problem only as it was measured.
+// A neighbour's config as near to it as fits: fp16 takes maxima in place of "nomax", and lengths that are no multiples
+// of the tiles take checks of bounds. Of the same problem only as it was measured.
 std::optional<KernelConfig> taken_from(const KernelConfig& config, bool same_problem, const Asked& asked) {
   if (asked.is_passed_over(config)) return std::nullopt;
   if (asked.fits(config)) return config;
-  if (same_problem || !config.whole_tiles) return std::nullopt;
-  KernelConfig with_bounds = config;
+  if (same_problem) return std::nullopt;
+  KernelConfig with_maximum = config;
+  if (config.without_maximum && asked.problem.dtype != DataType::bf16) {
+    with_maximum.without_maximum = false;
+    with_maximum.rescale_threshold = kDefaultRescaleThreshold;
+  }
+  KernelConfig with_bounds = with_maximum;
   with_bounds.whole_tiles = false;
-  if (asked.is_passed_over(with_bounds) || !asked.fits(with_bounds)) return std::nullopt;
-  return with_bounds;
+  for (const KernelConfig& changed : {with_maximum, with_bounds}) {
+    if (asked.fits(changed) && !asked.is_passed_over(changed)) return changed;
+  }
+  return std::nullopt;
 }
 
 // What each place has to offer, in their order; a place without an offer is left out.
@@ -129,6 +139,15 @@ std::vector<Offer> offers_of(const Place* begin, const Place* end, const Asked& 
   return offers;
 }
 
+// What of the row's config does not fit here.
+std::string changes_of(const Offer& offer) {
+  std::string changes;
+  if (offer.config.without_maximum != offer.row.config.without_maximum) changes += ", with maxima, which fp16 needs";
+  if (offer.config.whole_tiles != offer.row.config.whole_tiles)
+    changes += ", without its whole tiles, which do not fit";
+  return changes;
+}
+
 std::string describe(const Offer& offer) {
   const Place& place = *offer.place;
   const bool other_device = place.origin == ConfigOrigin::nearest_device;
@@ -137,7 +156,7 @@ std::string describe(const Offer& offer) {
       other_device ? fmt::format("{} with {} SMs: ", place.shape.device, place.shape.sm_count) : "",
       place.shape.problem, place.shape.same_problem ? "" : fmt::format(", at distance {:.2f}", place.shape.distance),
       offer.row.rigor == Rigor::estimate ? ", by the cost model" : fmt::format(", {:.1f} us", offer.row.median_us),
-      place.whose, offer.config == offer.row.config ? "" : ", without its whole tiles, which do not fit");
+      place.whose, changes_of(offer));
 }
 
 // The first offer.
@@ -149,8 +168,8 @@ std::optional<ConfigChoice> same_problem(const Place* begin, const Place* end, c
                       measured_here ? "" : tune_command(asked.problem)};
 }
 
-// Of what the nearest shapes offer and the default config, the one that the cost model expects to be fastest, the
-// farther it comes from the less trusted. None if no shape offers anything.
+// Of what the nearest shapes offer and the default config, the one that the cost model expects to be fastest, those
+// from nearby more trusted. None if no shape offers anything.
 std::optional<ConfigChoice> from_neighbours(const Place* begin, const Place* end, const Asked& asked, bool estimates) {
   std::vector<Offer> offers;
   for (const Place* next = begin; next != end && offers.empty();) {
@@ -158,7 +177,7 @@ std::optional<ConfigChoice> from_neighbours(const Place* begin, const Place* end
     for (Offer& offer : offers_of(from, next, asked, estimates)) {
       const bool known =
           std::any_of(offers.begin(), offers.end(), [&](const Offer& nearer) { return nearer.config == offer.config; });
-      if (!known && offers.size() < kMostCandidates) offers.push_back(std::move(offer));
+      if (!known) offers.push_back(std::move(offer));
     }
   }
   if (offers.empty()) return std::nullopt;
@@ -169,13 +188,13 @@ std::optional<ConfigChoice> from_neighbours(const Place* begin, const Place* end
   const Offer* best = nullptr;
   double least = 0;
   for (const Offer& offer : offers) {
-    const double time = expected(offer.config, kDoubtPerDistance * offer.place->shape.distance);
+    const double time = expected(offer.config, kDoubt * (1 - std::exp(-offer.place->shape.distance / kNearby)));
     if (best != nullptr && time >= least) continue;
     best = &offer;
     least = time;
   }
   const KernelConfig standard = default_config(asked.problem, asked.device);
-  if (!asked.is_passed_over(standard) && expected(standard, kDoubtOfDefault) < least) {
+  if (!asked.is_passed_over(standard) && expected(standard, kDoubt) < least) {
     return ConfigChoice{standard, ConfigOrigin::default_config,
                         "expected to be faster than what was tuned nearby: " + describe(offers.front()),
                         tune_command(asked.problem)};

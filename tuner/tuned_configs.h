@@ -18,11 +18,11 @@ namespace attune {
 ///      user's rows before the system's.
 ///   2. nearest shape: of what the nearest tuned shapes on this GPU offer, the user's and the system's in one list by
 ///      the distance of TuningDatabase::near(), the user's first where they are as near. A shape offers its best config
-///      that fits, without `whole` where only that does not; at most 12 different ones count, and the default config.
-///      The answer is that with the least
-///          time that the cost model expects * exp(0.05 distance)      (of the default config: * exp(0.2))
-///      for the model tells tiles apart but not every detail, and what is tuned nearby has the details right. Fitted
-///      with the distance. Where the default config wins, the origin says so.
+///      that fits, without `whole` or "nomax" where only these do not; the nearest 40 shapes count, and the default
+///      config. The answer is that with the least
+///          time that the cost model expects * exp(0.2 (1 - exp(-distance)))      (of the default config: * exp(0.2))
+///      for the model tells tiles apart but not every detail, and what is tuned nearby has the details right. Where the
+///      default config wins, the origin says so.
 ///   3. nearest device: the same on another GPU of the same compute capability, the one whose number of SMs differs
 ///      least, then whose nominal clock does, then by name; the exact problem before other shapes, and any GPU of the
 ///      user's rows before those of the system's. A GPU whose name find_device_by_name() does not know has no known

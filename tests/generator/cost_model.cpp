@@ -105,3 +105,40 @@ TEST_CASE("estimates are finite for odd shapes", "[nogpu]") {
     CHECK(estimate.microseconds > 0);
   }
 }
+
+TEST_CASE("sm90: registers that are lacking cost much at once", "[nogpu]") {
+  // 160 registers of three consumers: O takes 64, S and P 3/4 of the keys; 28 must be left.
+  const AttentionProblem problem = make_problem(DataType::bf16, 4, 16, 4096, 128);
+  const auto of_keys = [&](const char* keys) {
+    return cost(problem, std::string("sm90 q192 kv") + keys + " st2 nomax overlap=within", "h200");
+  };
+  CHECK(of_keys("80") < 1.05 * of_keys("64"));
+  CHECK(of_keys("96") > 1.3 * of_keys("80"));
+  // Under a mask Q that is loaded ahead takes more, where heads are wide.
+  const std::string config = "sm90 q192 kv48 st2 order=heads-reversed nomax overlap=within persist=on-demand";
+  const auto ahead = [&](int head_dim) {
+    AttentionProblem causal = make_problem(DataType::bf16, 4, 16, 4096, head_dim);
+    causal.mask = MaskKind::causal;
+    return cost(causal, config + " qst2", "h200") / cost(causal, config, "h200");
+  };
+  CHECK(ahead(128) < 1);
+  CHECK(ahead(192) > 1.3);
+}
+
+TEST_CASE("sm90: a ring of one stage makes the other one wait", "[nogpu]") {
+  const AttentionProblem problem = make_problem(DataType::bf16, 4, 16, 4096, 128);
+  const std::string config = "sm90 q128 kv128 st", words = " nomax overlap=within";
+  const double one = cost(problem, config + "1" + words, "h200"), two = cost(problem, config + "2" + words, "h200");
+  CHECK(two < 0.98 * one);
+  CHECK(cost(problem, config + "2" + words + " vst1", "h200") == one);
+}
+
+TEST_CASE("sm90: turns and tiles without checks of bounds are a little faster", "[nogpu]") {
+  const AttentionProblem problem = make_problem(DataType::bf16, 4, 16, 4096, 64);
+  const std::string config = "sm90 q128 kv128 st2 nomax overlap=within";
+  for (const char* word : {" turns", " whole"}) {
+    const double share = cost(problem, config + word, "h200") / cost(problem, config, "h200");
+    CHECK(share < 0.995);
+    CHECK(share > 0.97);
+  }
+}

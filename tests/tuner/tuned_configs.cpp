@@ -1,5 +1,6 @@
 #include "tuner/tuned_configs.h"
 
+#include <fmt/format.h>
 #include <sys/fsuid.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -24,13 +25,13 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kA = "sm80 q64 kv64 w4 st2";
-constexpr const char* kB = "sm80 q128 kv64 w4 st2";
+constexpr const char* kB = "sm80 q128 kv64 w4 st2 rescale8";
 constexpr const char* kC = "sm80 q128 kv128 w8 st2";
-constexpr const char* kWhole = "sm80 q128 kv64 w4 st2 whole";
-constexpr const char* kUnfit = "sm80 q128 kv64 w3 st2";  // 128 queries are no multiple of 3 warps of 16
+constexpr const char* kWhole = "sm80 q128 kv64 w4 st2 rescale8 whole";
+constexpr const char* kUnfit = "sm80 q128 kv64 w3 st2 rescale8";  // 128 queries are no multiple of 3 warps of 16
 // A problem that fills the device: tiles differ little there by the cost model, kA takes 1.16 times as long as the
-// default config, kB and kWhole 1.03 and 1.01, kC 1.17. Rows that TMA cannot copy, here and below: the default is of
-// family sm80, too.
+// default config, kB as long, kWhole 0.99, kC 1.17. Rows that TMA cannot copy, here and below: the default is of family
+// sm80, too.
 constexpr const char* kProblem = "forward bf16 b4 hq8 sq4096 d64 align2";
 
 const DeviceSpec& h200() { return find_device("h200"); }
@@ -127,13 +128,13 @@ TEST_CASE("picks: exact, then what is tuned nearby or the default, measured befo
     // A little slower by the model, and much nearer.
     const std::string slower = "sm80 q128 kv48 w4 st2 qsmem order=heads", much_slower = "sm80 q64 kv128 w4 st2";
     REQUIRE(predicted(asked, slower) > 1.05 * predicted(asked, kWhole));
-    REQUIRE(predicted(asked, slower) < 1.08 * predicted(asked, kWhole));
+    REQUIRE(predicted(asked, slower) < 1.15 * predicted(asked, kWhole));
     add("forward bf16 b4 hq8 sq8000 d64 align2", slower, 300);
     choice = find(asked);
     REQUIRE(config_of(choice) == slower);
     REQUIRE_THAT(choice->detail, ContainsSubstring("sq8000") && ContainsSubstring("distance 0.05"));
     // Much slower by the model: nearness does not make up for it.
-    REQUIRE(predicted(asked, much_slower) > 1.12 * predicted(asked, kWhole));
+    REQUIRE(predicted(asked, much_slower) > 1.2 * predicted(asked, kWhole));
     add("forward bf16 b4 hq8 sq8000 d64 align2", much_slower, 200);
     REQUIRE(config_of(find(asked)) == kWhole);
   }
@@ -158,9 +159,9 @@ TEST_CASE("picks: exact, then what is tuned nearby or the default, measured befo
     REQUIRE(choice->detail == "expected to be faster than what was tuned nearby: " + std::string(kProblem) +
                                   ", at distance 3.20, 70.0 us, user database");
     choice = tuned.find(far, device, {standard});
-    REQUIRE(config_of(choice) == kA);
+    REQUIRE(config_of(choice) == kC);
     REQUIRE(choice->origin == ConfigOrigin::nearest_shape);
-    REQUIRE(config_of(tuned.find(far, device, {standard, parse_config(kA)})) == kC);
+    REQUIRE(config_of(tuned.find(far, device, {standard, parse_config(kC)})) == kA);
     REQUIRE_FALSE(tuned.find(far, device, {standard, parse_config(kA), parse_config(kC)}));
     // As it would be chosen far away, it is a neighbour's choice nearby.
     add("forward bf16 b4 hq8 sq4000 d128 align2", canonical_text(standard), 90);
@@ -255,13 +256,37 @@ TEST_CASE("picks on Hopper: what was tuned nearby of either family, or its defau
   // So they were for this problem: a measurement wins.
   REQUIRE(canonical_text(found(*tuned, nearby).config) == kA);
   // Tiles of sm90 win nearby, though they are not expected to be the fastest.
-  const std::string of_sm90 = "sm90 q128 kv96 st2 nomax";
+  const std::string of_sm90 = "sm90 q128 kv96 st2 nomax overlap=within";
   REQUIRE(predicted(asked, of_sm90) > predicted(asked, standard));
-  REQUIRE(predicted(asked, of_sm90) < 1.2 * predicted(asked, standard));
+  REQUIRE(predicted(asked, of_sm90) < 1.1 * predicted(asked, standard));
   databases.user->append(row_of(nearby, of_sm90, 40));
   choice = found(*tuned, asked);
   REQUIRE(canonical_text(choice.config) == of_sm90);
   REQUIRE(choice.origin == ConfigOrigin::nearest_shape);
+  // The other dtype has not the range to do without maxima; lengths and dtype may ask for a change each.
+  databases.user->append(row_of(nearby, of_sm90 + " whole", 30));
+  choice = found(*tuned, "forward fp16 b4 hq8 sq2048 d64");
+  REQUIRE(canonical_text(choice.config) == "sm90 q128 kv96 st2 rescale8 overlap=within");
+  REQUIRE(choice.origin == ConfigOrigin::nearest_shape);
+  REQUIRE_THAT(choice.detail, ContainsSubstring("with maxima, which fp16 needs, without its whole tiles"));
+}
+
+TEST_CASE("picks: far away all candidates are trusted alike, however many shapes are nearer", "[nogpu]") {
+  Databases databases;
+  const auto tuned = databases.over({});
+  const std::string asked = "forward bf16 b4 hq8 sq8192 d64 align2";
+  for (int queries = 16; queries <= 64; queries += 16) {
+    for (int stages = 1; stages <= 4; ++stages) {
+      const std::string slow = fmt::format("sm80 q{} kv16 w1 st{}", queries, stages);
+      REQUIRE(predicted(asked, slow) > 1.2 * predicted(asked, kWhole));
+      databases.user->append(
+          row_of(fmt::format("forward bf16 b4 hq8 sq{} d64 align2", 2000 + queries + stages), slow, 9));
+    }
+  }
+  databases.user->append(row_of("forward bf16 b4 hq8 sq1024 d64 align2", kWhole, 9));
+  const ConfigChoice choice = found(*tuned, asked);
+  REQUIRE(canonical_text(choice.config) == kWhole);
+  REQUIRE_THAT(choice.detail, ContainsSubstring("sq1024"));
 }
 
 TEST_CASE("picks: a user's own database wins over the system's on each level", "[nogpu]") {
