@@ -125,12 +125,21 @@ class SlowdownWatch {
   std::string seen_;
 };
 
+void keep_busy(const std::shared_ptr<Device>& device, const TimedWork& work, double seconds, std::uint64_t& index) {
+  constexpr int kLaunches = 8;
+  for (const auto begin = std::chrono::steady_clock::now(); seconds_since(begin) < seconds;) {
+    for (int i = 0; i < kLaunches; ++i) work.launch(index++);
+    device->synchronize(nullptr);
+  }
+}
+
 constexpr int kRoundsPerWanted = 4;  // rounds tried for each that is wanted, where some are discarded
 
 }  // namespace
 
 Timing time_cold(const std::shared_ptr<Device>& device, const TimedWork& work, const TimingPlan& plan) {
   std::uint64_t index = 0;
+  keep_busy(device, work, plan.warm_up_seconds, index);
   Runner runner(device, work, plan.batch_microseconds, index);
   const int samples = std::clamp(static_cast<int>(plan.sample_seconds * 1e6 / runner.sample_us()),
                                  std::max(plan.min_samples, 1), std::max(plan.min_samples, kMaxSamples));

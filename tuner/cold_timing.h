@@ -22,6 +22,7 @@ struct TimedWork {
 };
 
 struct TimingPlan {
+  double warm_up_seconds = 0;  ///< of launches before the first sample: a cool GPU runs at clocks that it cannot keep
   double sample_seconds = 0.1;
   int min_samples = 5;
   double batch_microseconds = 50;  ///< shorter kernels: as many launches to a sample as fill this

@@ -54,15 +54,6 @@ void Measurement::summarize() {
   sm_clock_mhz = static_cast<int>(std::lround(quantile(known, 0.5)));
 }
 
-double Measurement::median_at_clock(int clock_mhz) const {
-  const bool known = !samples_us.empty() && clocks_mhz.size() == samples_us.size() &&
-                     std::find(clocks_mhz.begin(), clocks_mhz.end(), 0) == clocks_mhz.end();
-  if (!known || clock_mhz <= 0) return median_us;
-  std::vector<double> scaled;
-  for (std::size_t i = 0; i < samples_us.size(); ++i) scaled.push_back(samples_us[i] * clocks_mhz[i] / clock_mhz);
-  return quantile(std::move(scaled), 0.5);
-}
-
 double Measurement::ranking_us() const { return rigor == Rigor::estimate ? predicted_us : median_us; }
 
 bool ranks_before(const Measurement& a, const Measurement& b) {

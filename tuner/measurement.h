@@ -61,10 +61,6 @@ struct Measurement {
 
   double tflops() const;  ///< counted FLOPs over the median; 0 without samples
   void summarize();       ///< median, p20, p80 and the clock's median from the samples
-  /// The median of the samples, each scaled from its SM clock to `clock_mhz`; the plain median where a clock is unknown
-  /// or clock_mhz is 0. Compares trials that were taken one after the other, at whatever clock the power cap left to
-  /// each.
-  double median_at_clock(int clock_mhz) const;
   /// What rows are ranked by: the median of the samples, for an estimate the prediction; 0 if there is neither.
   double ranking_us() const;
 };

@@ -21,7 +21,7 @@ std::vector<std::size_t> finalists(const std::vector<Measurement>& rows, const K
   std::vector<double> times;
   std::vector<std::size_t> timed;
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    times.push_back(rows[i].median_at_clock(rules.clock_mhz));
+    times.push_back(rows[i].median_us);
     const auto same = [&](std::size_t other) { return rows[other].config == rows[i].config; };
     timed.erase(std::remove_if(timed.begin(), timed.end(), same), timed.end());
     if (rows[i].status == MeasurementStatus::ok && times[i] > 0) timed.push_back(i);

@@ -13,7 +13,6 @@ namespace attune {
 struct RaceRules {
   double reach = 1.03;       ///< finalists' times lie within this of the fastest
   int max_finalists = 6;     ///< the default config may be one more
-  int clock_mhz = 0;         ///< to which the times of trials are scaled, see Measurement::median_at_clock
   double margin = 1.005;     ///< a time is only slower if it is so by more than this
   double confidence = 0.95;  ///< of the interval that says so
 };

@@ -455,9 +455,7 @@ class Sweep {
   }
 
   // What candidates are compared by before the race.
-  double time_of(const Measurement& row) const {
-    return rigor_ == Rigor::estimate ? row.predicted_us : row.median_at_clock(options_.spec.clock_mhz);
-  }
+  double time_of(const Measurement& row) const { return rigor_ == Rigor::estimate ? row.predicted_us : row.median_us; }
 
   void take(Measurement row, std::size_t index, bool reused) {
     const double time = row.status == MeasurementStatus::ok ? time_of(row) : 0;
@@ -502,8 +500,7 @@ class Sweep {
   void race() {
     if (rigor_ == Rigor::estimate) return;
     std::vector<Measurement> rows;
-    const RaceRules rules{.clock_mhz = options_.spec.clock_mhz};
-    for (const std::size_t i : finalists(result_.rows, default_, rules)) rows.push_back(result_.rows[i]);
+    for (const std::size_t i : finalists(result_.rows, default_)) rows.push_back(result_.rows[i]);
     if (rows.empty()) return;
     result_.race_reused = raced_together(rows);
     if (!result_.race_reused && !run_race(rows)) return;

@@ -56,15 +56,6 @@ TEST_CASE("finalists: within reach of the fastest, the default whatever its time
     again.push_back(row("sm80 q64 kv32 w4 st2", 0, MeasurementStatus::crashed));
     CHECK(finalists(again, kDefault) == Indices{3, 0});
   }
-  SECTION("a time under a lower clock counts at the common one") {
-    std::vector<Measurement> clocked = {row("sm80 q128 kv64 w4 st2", 120), row("sm80 q64 kv64 w4 st2", 100)};
-    clocked[0].samples_us = {120, 120, 120};
-    clocked[0].clocks_mhz = {1500, 1500, 1500};
-    clocked[1].samples_us = {100, 100, 100};
-    clocked[1].clocks_mhz = {2000, 2000, 2000};
-    CHECK(finalists(clocked, kDefault, {.clock_mhz = 1000}) == Indices{0});
-    CHECK(finalists(clocked, kDefault) == Indices{1, 0});
-  }
 }
 
 TEST_CASE("places: the fastest beyond doubt wins through drift that is larger than the difference", "[nogpu]") {
