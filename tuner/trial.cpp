@@ -23,9 +23,11 @@ namespace {
 constexpr std::uint8_t kGuardPattern = 0xa5;
 constexpr std::uint8_t kNotANumber = 0xff;  // repeated: NaN in fp16, bf16 and fp32
 constexpr std::size_t kInputMargin = 256;   // NaN on each side of an input
-constexpr double kWarmUpSeconds = 0.3;      // of the first timing, which would run at the clocks of a cool GPU
-constexpr double kEvictingFactor = 2;       // copies of the inputs exceed the L2 by this
-constexpr double kSelfEvictingFactor = 4;   // inputs this much larger than the L2 need no copies
+// Launches before each timing, which would otherwise run at the clocks of a GPU that has rested since the last one;
+// more before the first. The power cap takes hold after some 20 ms.
+constexpr double kFirstWarmUpSeconds = 0.3, kWarmUpSeconds = 0.05;
+constexpr double kEvictingFactor = 2;      // copies of the inputs exceed the L2 by this
+constexpr double kSelfEvictingFactor = 4;  // inputs this much larger than the L2 need no copies
 constexpr std::size_t kMaxCopies = 4096;
 constexpr std::size_t kPieceBytes = 1u << 20;
 constexpr std::size_t kMemoryReserve = 256u << 20;  // left to the driver, local memory and other programs
@@ -136,7 +138,7 @@ struct TrialBench::State {
   std::array<std::uint64_t, 2> reference_checksums{};
   std::string no_memory;                          // why there are no tensors
   std::map<std::string, std::uint32_t> counters;  // of the last check
-  double warm_up_seconds = kWarmUpSeconds;        // before the next timing
+  double warm_up_seconds = kFirstWarmUpSeconds;   // before the next timing
   // Scratch that is kept from trial to trial: fresh memory costs more than what is done with it.
   std::vector<std::uint16_t> o_values;
   std::vector<float> lse_values;
@@ -390,7 +392,7 @@ struct TrialBench::State {
     plan.min_samples = options.min_samples;
     plan.batch_microseconds = kBatchMicroseconds;
     plan.cuda_ordinal = options.cuda_ordinal;
-    plan.warm_up_seconds = std::exchange(warm_up_seconds, 0);
+    plan.warm_up_seconds = std::exchange(warm_up_seconds, kWarmUpSeconds);
     const Timing timing = time_cold(device, timed_work(prepared, workspace), plan);
     m.samples_us = timing.samples_us;
     m.clocks_mhz = timing.clocks_mhz;
