@@ -11,7 +11,8 @@
 //   matrix      M = 2 q kv (D16 + D) / 4096
 //   elementwise E = q kv / 15.4 beside an idle tensor core; a fully busy one takes 7.7 of the 15.4 elements a clock, so
 //               that both together take (q kv + 7.7 M) / 15.4
-//   l2          = 4 kv Dp / 24, by TMA; Dp counts whole panels; in a cluster each CTA's share of it
+//   l2          = 4 kv Dp / 24, by TMA; Dp counts whole panels; in a cluster each CTA's share of it; less where few SMs
+//                 share what L2 gives
 //
 // A warpgroup alone does one after the other; with `overlap`, or with several warpgroups, a share of the shorter runs
 // beside the longer one. What is marked "fitted" comes from 4300 trials of 106 shapes, whose times scatter by 5 to 6 %
@@ -23,11 +24,12 @@ constexpr double kElementsPerClock = 14.6, kElementsPerClockWithoutMaximum = 15.
 constexpr double kElementsTakenByMatrix = 7.7;                                      // fitted, a clock
 constexpr double kMaskedPerClock = 126 / 4.8;                                       // fitted: elements
 constexpr double kRescalesPerClock = 140;                                           // fitted: elements of O
-constexpr double kL2BytesPerClock = 24;                                             // fitted
+constexpr double kL2BytesPerClock = 24;  // fitted, of each SM while all of them load
+constexpr double kMostShareOfL2 = 2.2;   // times that, where fewer do: by two shapes of 78 and 95 tiles
 // Fitted: of TMA under load, with a share of the time that the copy takes; and how much of a stage's step hides none of
 // it.
 constexpr double kLoadLatency = 560, kLoadShare = 0.1, kStepUnderWay = 0.9;
-constexpr double kClusterStepClocks = 3600;  // of a cluster a step takes no less, whatever it computes
+constexpr double kClusterStepClocks = 3600, kClusterCost = 1.35;  // of a cluster a step takes no less, and longer
 // Of a warpgroup's P to shared memory, with a fence and two barriers (fitted), and of an exponential of 16 by a
 // polynomial, as a share of a step: by pairs of trials (templates/NOTES.md).
 constexpr double kStoreClocks = 1470, kEmulationCost = 0.03;
@@ -54,9 +56,9 @@ constexpr double kTileClocks = 1300, kNextTileClocks = 1130, kNextTileClocksAhea
 constexpr double kStoredPerClock = 6.9;
 // Fitted: the tail of a launch under a mask, as a share of the longest tile.
 constexpr double kTailOfFixed = 0, kTailOfHeads = 0, kTailOfRows = 0.3, kTailOfShortestFirst = 0.7;
-// By seven pairs of long sequences: 0.6 to 3 tiles, once none. Short ones have so many tiles that their lengths even
-// out.
-constexpr double kTailOfFixedLong = 1.2;
+// By pairs of trials. Short sequences have so many tiles that their lengths even out when those of one head follow each
+// other (50 pairs: 7 to 11 % over sections); of long ones it is luck (40 pairs, -10 to +56 % over one tile a CTA).
+constexpr double kTailOfFixedSections = 0.9, kTailOfFixedLong = 0.8;
 constexpr std::int64_t kMostQueriesOfEvenTiles = 1024;
 constexpr double kL2Megabytes = 30;    // fitted: of K and V, that stay in L2 from one round of heads to the next
 constexpr double kMemoryRate = 0.958;  // fitted: of the specified one
@@ -82,11 +84,13 @@ int comfortable_registers(Overlap overlap) {
 }
 
 double tail_share(const AttentionProblem& problem, const KernelConfig& config) {
-  if (config.persistence == Persistence::fixed)
-    return problem.seq_q <= kMostQueriesOfEvenTiles ? kTailOfFixed : kTailOfFixedLong;
-  if (config.tile_order == TileOrder::heads_reversed || config.tile_order == TileOrder::sections_reversed)
-    return kTailOfHeads;
-  return config.tile_order == TileOrder::rows_reversed ? kTailOfRows : kTailOfShortestFirst;
+  const bool by_rows = config.tile_order == TileOrder::rows_reversed || config.tile_order == TileOrder::rows;
+  if (config.persistence == Persistence::fixed) {
+    if (problem.seq_q > kMostQueriesOfEvenTiles) return kTailOfFixedLong;
+    return by_rows ? kTailOfFixed : kTailOfFixedSections;
+  }
+  if (config.tile_order == TileOrder::rows || config.tile_order == TileOrder::heads) return kTailOfShortestFirst;
+  return by_rows ? kTailOfRows : kTailOfHeads;
 }
 
 // Of K and V.
@@ -127,11 +131,19 @@ CostEstimate estimate_cost_sm90(const AttentionProblem& problem, const KernelCon
   const double together = std::max(matrix, elementwise + kElementsTakenByMatrix / per_clock * matrix);
   const double hidden = hidden_share(config, shape.consumers);
   const double busy = hidden * together + (1 - hidden) * (matrix + elementwise);
-  const double l2 = 4.0 * shape.kv_box_rows * shape.panels * shape.panel_columns / kL2BytesPerClock;
+  const double tiles = static_cast<double>((problem.seq_q + cluster.block_q - 1) / cluster.block_q * config.cluster);
+  const double all = tiles * static_cast<double>(problem.batch * problem.heads_q / shape.group);
+  const double sharing = std::max(device.sm_count / kMostShareOfL2, std::min<double>(device.sm_count, all));
+  const double l2 =
+      4.0 * shape.kv_box_rows * shape.panels * shape.panel_columns / (kL2BytesPerClock * device.sm_count / sharing);
   const double waits = config.ctas_per_sm > 1 ? kStepClocksOfTwoCtas : kStepClocks[shape.consumers - 1];
   const double stores = config.p_in_shared ? kStoreClocks / shape.consumers : 0;
-  double step = std::max(busy + waits + stores, l2);
-  if (config.cluster > 1) step = std::max(step, kClusterStepClocks);
+  // Warpgroups pass over blocks that none of their rows attends to.
+  KernelConfig warpgroup = config;
+  warpgroup.block_q = 64 / shape.group > 0 ? 64 / shape.group : 1;
+  const double attended = steps.mean > 0 ? count_steps(problem, warpgroup).mean / steps.mean : 1;
+  double step = std::max(busy * attended + waits + stores, l2);
+  if (config.cluster > 1) step = std::max(kClusterCost * step, kClusterStepClocks);
   // A stage is filled while the others are worked on; a ring of one stage makes the other wait as well.
   const int fewer_stages = std::min(config.stages, shape.v_stages);
   const double stages = fewer_stages == 1 ? 1 : (config.stages + shape.v_stages) / 2.0;
@@ -150,8 +162,6 @@ CostEstimate estimate_cost_sm90(const AttentionProblem& problem, const KernelCon
   CostEstimate cost;
   cost.registers = shape.launch_registers;
   cost.ctas_per_sm = config.ctas_per_sm;
-  const double tiles = static_cast<double>((problem.seq_q + cluster.block_q - 1) / cluster.block_q * config.cluster);
-  const double all = tiles * static_cast<double>(problem.batch * problem.heads_q / shape.group);
   const double slots = static_cast<double>(device.sm_count) * config.ctas_per_sm;
   cost.waves = all / slots;
 
