@@ -12,8 +12,8 @@
 
 namespace attune {
 namespace {
-// By measurements on an H200 (templates/NOTES.md): of a mask, the first row that the head dim
-// allows. fp16 takes maxima in place of "nomax".
+// By measurements on an H200 (templates/NOTES.md): of a mask, the rows of the smallest head dim that is large enough.
+// fp16 takes maxima in place of "nomax". Where persistent, CTAs may come by their tiles in each way.
 struct HopperTile {
   MaskKind mask;
   int max_head_dim;
@@ -21,23 +21,28 @@ struct HopperTile {
 };
 constexpr HopperTile kHopperTiles[] = {
     {MaskKind::none, 16, "sm90 q192 kv128 st3 order=heads qst2 nomax turns overlap=within persist=fixed"},
-    {MaskKind::none, 32, "sm90 q192 kv128 st2 qst2 nomax turns overlap=within persist=on-demand"},
-    {MaskKind::none, 64, "sm90 q192 kv112 st2 qst2 nomax turns overlap=within persist=on-demand"},
+    {MaskKind::none, 32, "sm90 q192 kv128 st2 qst2 nomax turns overlap=within persist=fixed"},
+    {MaskKind::none, 64, "sm90 q192 kv112 st2 qst2 nomax turns overlap=within persist=fixed"},
+    {MaskKind::none, 64, "sm90 q128 kv128 st2 qreg qst2 nomax overlap=within persist=fixed"},
     {MaskKind::none, 80, "sm90 q192 kv80 st2 qreg qst2 nomax turns overlap=within persist=fixed"},
     {MaskKind::none, 96, "sm90 q192 kv96 st2 order=heads qst2 nomax turns overlap=within persist=fixed"},
-    {MaskKind::none, 128, "sm90 q192 kv64 st2 qst2 nomax turns overlap=within persist=on-demand"},
-    {MaskKind::none, 160, "sm90 q192 kv48 st3 nomax turns overlap=within persist=on-demand"},
-    {MaskKind::none, 192, "sm90 q128 kv64 st3 nomax overlap=within persist=on-demand"},
-    {MaskKind::none, 256, "sm90 q128 kv64 st2 nomax overlap=within persist=on-demand"},
-    {MaskKind::causal, 32, "sm90 q192 kv128 st4 qreg order=sections-reversed qst2 nomax persist=on-demand"},
-    {MaskKind::causal, 64, "sm90 q128 kv128 st3 qreg order=rows-reversed qst2 nomax overlap=within persist=on-demand"},
-    {MaskKind::causal, 80, "sm90 q192 kv64 st4 qreg order=rows-reversed qst2 nomax overlap=within persist=on-demand"},
-    {MaskKind::causal, 96,
-     "sm90 q192 kv64 st3 order=sections-reversed qst2 nomax turns overlap=within persist=on-demand"},
-    {MaskKind::causal, 128, "sm90 q192 kv64 st3 order=sections-reversed nomax turns overlap=within persist=on-demand"},
-    {MaskKind::causal, 160, "sm90 q192 kv48 st3 order=rows-reversed nomax turns overlap=within persist=on-demand"},
-    {MaskKind::causal, 192, "sm90 q128 kv64 st3 order=sections-reversed nomax overlap=within persist=on-demand"},
-    {MaskKind::causal, 256, "sm90 q128 kv64 st2 order=sections-reversed nomax overlap=within persist=on-demand"},
+    {MaskKind::none, 128, "sm90 q192 kv64 st2 qst2 nomax turns overlap=within persist=fixed"},
+    {MaskKind::none, 128, "sm90 q128 kv128 st2 qst2 nomax overlap=within persist=fixed"},
+    {MaskKind::none, 160, "sm90 q192 kv48 st3 nomax turns overlap=within persist=fixed"},
+    {MaskKind::none, 192, "sm90 q128 kv64 st3 nomax overlap=within persist=fixed"},
+    {MaskKind::none, 256, "sm90 q128 kv64 st2 nomax overlap=within persist=fixed"},
+    {MaskKind::causal, 32, "sm90 q192 kv128 st4 qreg order=sections-reversed qst2 nomax persist=fixed"},
+    {MaskKind::causal, 64, "sm90 q192 kv112 st2 qreg order=sections-reversed qst2 nomax overlap=within persist=fixed"},
+    {MaskKind::causal, 64, "sm90 q128 kv128 st3 qreg order=sections-reversed qst2 nomax overlap=within persist=fixed"},
+    {MaskKind::causal, 64, "sm90 q192 kv64 st3 order=sections-reversed qst2 nomax overlap=within persist=fixed"},
+    {MaskKind::causal, 80, "sm90 q192 kv64 st4 qreg order=sections-reversed qst2 nomax overlap=within persist=fixed"},
+    {MaskKind::causal, 96, "sm90 q192 kv64 st3 order=sections-reversed qst2 nomax turns overlap=within persist=fixed"},
+    {MaskKind::causal, 128, "sm90 q192 kv64 st3 order=sections-reversed nomax turns overlap=within persist=fixed"},
+    {MaskKind::causal, 128, "sm90 q128 kv64 st4 order=sections-reversed qst2 nomax turns overlap=within persist=fixed"},
+    {MaskKind::causal, 160, "sm90 q192 kv48 st3 order=sections-reversed nomax turns overlap=within persist=fixed"},
+    {MaskKind::causal, 160, "sm90 q128 kv64 st2 order=sections-reversed nomax turns overlap=within persist=fixed"},
+    {MaskKind::causal, 192, "sm90 q128 kv64 st2 order=sections-reversed nomax turns overlap=within persist=fixed"},
+    {MaskKind::causal, 256, "sm90 q128 kv64 st2 order=sections-reversed nomax overlap=within persist=fixed"},
 };
 // Where tiles of 16 queries and more CTAs an SM win: the exponentials bind.
 constexpr int kMaxHeadDimOfSm80 = 16;
@@ -82,10 +87,6 @@ std::optional<KernelConfig> default_config_sm90(const AttentionProblem& problem,
   const bool causal = problem.mask == MaskKind::causal;
   if (device.compute_major != 9 || problem.alignment < 16 || (causal && problem.head_dim <= kMaxHeadDimOfSm80))
     return std::nullopt;
-  const auto tile = std::find_if(std::begin(kHopperTiles), std::end(kHopperTiles), [&](const HopperTile& row) {
-    return row.mask == problem.mask && problem.head_dim <= row.max_head_dim;
-  });
-  const KernelConfig row = parse_config(tile->config);
   std::optional<KernelConfig> best;
   double least = 0;
   const auto consider = [&](const KernelConfig& config) {
@@ -95,18 +96,26 @@ std::optional<KernelConfig> default_config_sm90(const AttentionProblem& problem,
     best = config;
     least = time;
   };
-  for (int block_q = row.block_q; block_q >= 64; block_q -= 64) {
-    for (const bool packed : {false, true}) {
-      if (packed && !packed_heads_may_win(problem, block_q)) continue;
-      for (const TileOrder order : {row.tile_order, causal ? TileOrder::rows_reversed : TileOrder::rows}) {
-        KernelConfig config = fitted_to(problem, device, row, block_q, packed);
-        config.tile_order = order;
-        for (const auto& [persistence, q_stages] : tile_sources(config)) {
-          config.persistence = persistence;
-          config.q_stages = q_stages;
-          consider(config);
-        }
+  const auto consider_tiles = [&](const KernelConfig& row, int block_q, bool packed) {
+    for (const TileOrder order : {row.tile_order, causal ? TileOrder::rows_reversed : TileOrder::rows}) {
+      KernelConfig config = fitted_to(problem, device, row, block_q, packed);
+      config.tile_order = order;
+      for (const auto& [persistence, q_stages] : tile_sources(config)) {
+        config.persistence = persistence;
+        config.q_stages = q_stages;
+        consider(config);
       }
+    }
+  };
+  int head_dim = 0;  // of the rows that serve
+  for (const HopperTile& tile : kHopperTiles) {
+    if (tile.mask != problem.mask || tile.max_head_dim < problem.head_dim) continue;
+    if (head_dim != 0 && tile.max_head_dim != head_dim) break;
+    head_dim = tile.max_head_dim;
+    const KernelConfig row = parse_config(tile.config);
+    for (int block_q = row.block_q; block_q >= 64; block_q -= 64) {
+      consider_tiles(row, block_q, false);
+      if (packed_heads_may_win(problem, block_q)) consider_tiles(row, block_q, true);
     }
   }
   return best;
