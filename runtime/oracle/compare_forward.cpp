@@ -10,6 +10,7 @@
 #include "runtime/oracle/error_summary.h"
 #include "runtime/oracle/parallel_for.h"
 #include "runtime/oracle/reference_attention.h"
+#include "runtime/oracle/unpacked.h"
 
 namespace attune {
 namespace {
@@ -18,8 +19,8 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kLseAbsolute = 1e-5, kLseRelative = 1e-6;
 constexpr std::int64_t kPartRows = 256;  // of a head, compared by one thread
 
-std::string locate_row(const AttentionProblem& problem, std::int64_t row) {
-  const std::int64_t heads = problem.heads_q, rows = problem.seq_q;
+std::string locate_row(const Extents& extents, std::int64_t row) {
+  const std::int64_t heads = extents.heads, rows = extents.rows;
   return "batch " + std::to_string(row / rows / heads) + ", head " + std::to_string(row / rows % heads) + ", row " +
          std::to_string(row % rows);
 }
@@ -49,41 +50,6 @@ OutputErrors finish(std::string name, double relative_bound, const ErrorSummary&
   }
   errors.complaint = text.str();
   return errors;
-}
-
-OutputErrors compare_o(const AttentionProblem& problem, const ReferenceForward& reference,
-                       std::span<const std::uint16_t> o) {
-  const OutputBounds bounds = bounds_of(problem.dtype);
-  const TensorView view = packed_view(problem, Operand::o);
-  const std::int64_t columns = problem.head_dim, rows = problem.seq_q;
-  const auto compared = [&](std::int64_t index, std::uint16_t bits) {
-    const double ref = reference.o[index];
-    return ComparedElement{to_double(problem.dtype, bits), ref, bounds.of_element(ref, reference.weight[index])};
-  };
-  // One summary for each part of a head, so that the sums do not depend on the number of threads.
-  const std::int64_t parts_of_head = (rows + kPartRows - 1) / kPartRows;
-  std::vector<ErrorSummary> summaries(static_cast<std::size_t>(problem.batch * problem.heads_q * parts_of_head));
-  parallel_for(summaries.size(), [&](std::size_t part) {
-    const auto of_batch = static_cast<std::int64_t>(part) / parts_of_head;
-    const std::int64_t batch = of_batch / problem.heads_q, head = of_batch % problem.heads_q;
-    const std::int64_t first = static_cast<std::int64_t>(part) % parts_of_head * kPartRows;
-    ErrorSummary mine;
-    std::int64_t index = (of_batch * rows + first) * columns;
-    for (std::int64_t row = first; row < std::min(first + kPartRows, rows); ++row) {
-      const std::uint16_t* line =
-          o.data() + batch * view.stride_batch + head * view.stride_head + row * view.stride_row;
-      for (std::int64_t column = 0; column < columns; ++column, ++index) {
-        const ComparedElement element = compared(index, line[column]);
-        mine.add(index, element.value, element.reference, element.bound);
-      }
-    }
-    summaries[part] = mine;
-  });
-  ErrorSummary summary;
-  for (const ErrorSummary& part : summaries) summary.merge(part);
-  return errors_of_o(problem, summary, [&](std::int64_t index) {
-    return compared(index, o[static_cast<std::size_t>(offset_of_element(problem, view, index))]);
-  });
 }
 
 void require_size(std::size_t size, std::size_t wanted, const char* name) {
@@ -127,6 +93,12 @@ void ErrorSummary::merge(const ErrorSummary& other) {
   reference_squares += other.reference_squares;
 }
 
+OutputBounds gradient_bounds_of(DataType dtype) {
+  OutputBounds bounds = bounds_of(dtype);
+  bounds.relative = dtype == DataType::fp16 ? 6e-4 : 4e-3;
+  return bounds;
+}
+
 std::int64_t offset_of_element(const AttentionProblem& problem, const TensorView& o, std::int64_t index) {
   const std::int64_t row = index / problem.head_dim, head = row / problem.seq_q;
   return head / problem.heads_q * o.stride_batch + head % problem.heads_q * o.stride_head +
@@ -137,8 +109,48 @@ OutputErrors errors_of_o(const AttentionProblem& problem, const ErrorSummary& su
                          const std::function<ComparedElement(std::int64_t index)>& element) {
   const std::int64_t columns = problem.head_dim;
   return finish("o", bounds_of(problem.dtype).relative, summary, element, [&](std::int64_t at) {
-    return locate_row(problem, at / columns) + ", column " + std::to_string(at % columns);
+    return locate_row({problem, Operand::o}, at / columns) + ", column " + std::to_string(at % columns);
   });
+}
+
+OutputErrors compare_tensor(const AttentionProblem& problem, const ComparedTensor& tensor) {
+  require_size(tensor.elements.size(), tensor.reference.size(), tensor.name.c_str());
+  const TensorView view = packed_view(problem, tensor.shape);
+  const Extents extents(problem, tensor.shape);
+  const std::int64_t columns = problem.head_dim, rows = extents.rows;
+  const auto line_of = [&](std::int64_t row) {  // of all heads
+    const std::int64_t head = row / rows;
+    return tensor.elements.data() + head / extents.heads * view.stride_batch + head % extents.heads * view.stride_head +
+           row % rows * view.stride_row;
+  };
+  const auto compared = [&](std::int64_t index, std::uint16_t bits) {
+    const double ref = tensor.reference[index];
+    return ComparedElement{to_double(problem.dtype, bits), ref, tensor.bounds.of_element(ref, tensor.weight[index])};
+  };
+  // One summary for each part of a head, so that the sums do not depend on the number of threads.
+  const std::int64_t parts_of_head = (rows + kPartRows - 1) / kPartRows;
+  std::vector<ErrorSummary> summaries(static_cast<std::size_t>(problem.batch * extents.heads * parts_of_head));
+  parallel_for(summaries.size(), [&](std::size_t part) {
+    const auto head = static_cast<std::int64_t>(part) / parts_of_head;
+    const std::int64_t first = static_cast<std::int64_t>(part) % parts_of_head * kPartRows;
+    ErrorSummary mine;
+    for (std::int64_t row = head * rows + first; row < head * rows + std::min(first + kPartRows, rows); ++row) {
+      const std::uint16_t* line = line_of(row);
+      for (std::int64_t column = 0; column < columns; ++column) {
+        const std::int64_t index = row * columns + column;
+        const ComparedElement element = compared(index, line[column]);
+        mine.add(index, element.value, element.reference, element.bound);
+      }
+    }
+    summaries[part] = mine;
+  });
+  ErrorSummary summary;
+  for (const ErrorSummary& part : summaries) summary.merge(part);
+  summary.reference_squares += tensor.noise_squares;
+  return finish(
+      tensor.name, tensor.bounds.relative, summary,
+      [&](std::int64_t index) { return compared(index, line_of(index / columns)[index % columns]); },
+      [&](std::int64_t at) { return locate_row(extents, at / columns) + ", column " + std::to_string(at % columns); });
 }
 
 OutputErrors compare_lse(const AttentionProblem& problem, std::span<const double> reference,
@@ -154,7 +166,7 @@ OutputErrors compare_lse(const AttentionProblem& problem, std::span<const double
     const ComparedElement element = compared(row);
     summary.add(row, element.value, element.reference, element.bound);
   }
-  return finish("lse", 0, summary, compared, [&](std::int64_t row) { return locate_row(problem, row); });
+  return finish("lse", 0, summary, compared, [&](std::int64_t row) { return locate_row({problem, Operand::o}, row); });
 }
 
 bool ForwardErrors::within() const {
@@ -166,9 +178,9 @@ bool ForwardErrors::within() const {
 
 ForwardErrors compare_forward(const AttentionProblem& problem, const ReferenceForward& reference,
                               std::span<const std::uint16_t> o, std::span<const float> lse) {
-  require_size(o.size(), reference.o.size(), "o");
   ForwardErrors errors;
-  errors.outputs.push_back(compare_o(problem, reference, o));
+  errors.outputs.push_back(
+      compare_tensor(problem, {"o", Operand::o, bounds_of(problem.dtype), reference.o, reference.weight, 0, o}));
   if (!lse.empty()) errors.outputs.push_back(compare_lse(problem, reference.lse, lse));
   return errors;
 }

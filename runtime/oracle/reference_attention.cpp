@@ -3,53 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <string>
 
-#include "generator/error.h"
 #include "runtime/oracle/device_oracle.h"
 #include "runtime/oracle/parallel_for.h"
+#include "runtime/oracle/unpacked.h"
 
 namespace attune {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr std::int64_t kRowsPerTask = 16;
-
-void require_size(std::size_t size, std::int64_t heads, std::int64_t rows, const AttentionProblem& problem,
-                  const char* name) {
-  const std::int64_t wanted = problem.batch * heads * rows * problem.head_dim;
-  if (static_cast<std::int64_t>(size) != wanted) {
-    throw Error(ErrorCode::invalid_argument, std::string(name) + " holds " + std::to_string(size) + " elements, " +
-                                                 canonical_text(problem) + " has " + std::to_string(wanted));
-  }
-}
-
-// Values of one kind of row per (batch, head), as floats, which hold every 16-bit value exactly.
-// keys_last: (D, rows) per head, so that sums over columns run over neighbouring keys; otherwise (rows, D).
-std::vector<float> unpack(const AttentionProblem& problem, std::span<const std::uint16_t> packed, Operand operand,
-                          bool keys_last) {
-  const TensorView view = packed_view(problem, operand);
-  const std::int64_t rows = problem.seq_kv, columns = problem.head_dim, heads = problem.heads_kv;
-  std::vector<float> values(packed.size());
-  parallel_for(static_cast<std::size_t>(problem.batch * heads), [&](std::size_t index) {
-    const auto batch = static_cast<std::int64_t>(index) / heads, head = static_cast<std::int64_t>(index) % heads;
-    const std::uint16_t* from = packed.data() + batch * view.stride_batch + head * view.stride_head;
-    float* to = values.data() + static_cast<std::int64_t>(index) * rows * columns;
-    for (std::int64_t row = 0; row < rows; ++row) {
-      for (std::int64_t column = 0; column < columns; ++column) {
-        const double value = to_double(problem.dtype, from[row * view.stride_row + column]);
-        to[keys_last ? column * rows + row : row * columns + column] = static_cast<float>(value);
-      }
-    }
-  });
-  return values;
-}
-
-// Keys [0, count) are attended to by query `row`.
-std::int64_t attended_keys(const AttentionProblem& problem, std::int64_t row) {
-  if (problem.mask == MaskKind::none) return problem.seq_kv;
-  return std::clamp<std::int64_t>(row + problem.mask_offset + 1, 0, problem.seq_kv);
-}
 
 // One query. `k` is (D, Skv), `v` is (Skv, D), both of the query's head; p is scratch for Skv values. Writes o and
 // weight (D each).
@@ -94,10 +57,11 @@ ReferenceForward allocate_reference(const AttentionProblem& problem) {
 ReferenceForward reference_forward(const AttentionProblem& problem, std::span<const std::uint16_t> q,
                                    std::span<const std::uint16_t> k, std::span<const std::uint16_t> v) {
   validate(problem);
-  require_size(q.size(), problem.heads_q, problem.seq_q, problem, "q");
-  require_size(k.size(), problem.heads_kv, problem.seq_kv, problem, "k");
-  require_size(v.size(), problem.heads_kv, problem.seq_kv, problem, "v");
-  const std::vector<float> keys = unpack(problem, k, Operand::k, true), values = unpack(problem, v, Operand::v, false);
+  require_packed(problem, q, Operand::q, "q");
+  require_packed(problem, k, Operand::k, "k");
+  require_packed(problem, v, Operand::v, "v");
+  const std::vector<float> keys = unpack<float>(problem, k, Operand::k, true),
+                           values = unpack<float>(problem, v, Operand::v, false);
   const TensorView q_view = packed_view(problem, Operand::q);
   const std::int64_t columns = problem.head_dim, group = problem.heads_q / problem.heads_kv;
   const std::int64_t tasks_per_head = (problem.seq_q + kRowsPerTask - 1) / kRowsPerTask;

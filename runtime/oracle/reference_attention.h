@@ -52,6 +52,58 @@ struct ForwardErrors {
 ForwardErrors compare_forward(const AttentionProblem& problem, const ReferenceForward& reference,
                               std::span<const std::uint16_t> o, std::span<const float> lse);
 
+/// What the gradients are taken of: the loss whose derivatives by O and LSE are d_o and d_lse.
+/// Packed tensors in problem.layout, d_o as O; d_lse is (B, Hq, Sq), or empty: the loss does not depend on LSE.
+struct BackwardInputs {
+  std::span<const std::uint16_t> q, k, v, d_o;
+  std::span<const float> d_lse;
+};
+
+/// One gradient in double precision, (B, H, S, D) in this order whatever the problem's layout.
+struct ReferenceGradient {
+  std::vector<double> value;
+  std::vector<double> weight;  ///< of each element: what its error bound is relative to
+  double noise_squares = 0;    ///< of all elements: the errors, squared, that remain where a gradient cancels
+};
+
+struct ReferenceBackward {
+  ReferenceGradient d_q, d_k, d_v;
+};
+
+/// Scalar code on the CPU, all cores, from the same rounded inputs as a kernel's, but with an O and LSE of its own in
+/// double:
+///   P = exp(scale Q K^T - LSE)   delta = rowsum(dO o O) - dLSE   dS = P o (dO V^T - delta)
+///   dV = P^T dO   dQ = scale dS K   dK = scale dS^T Q   (dK and dV summed over the query heads of a group)
+/// Queries that see nothing and keys that nobody sees have gradients of 0; dLSE of the former is not looked at.
+ReferenceBackward reference_backward(const AttentionProblem& problem, const BackwardInputs& inputs);
+
+struct BackwardErrors {
+  std::vector<OutputErrors> outputs;  ///< dq, dk, dv
+  bool within() const;
+};
+
+/// The bounds of a correct backward that rounds P and dS to the dtype before their products, is handed an O that was
+/// rounded to it, and sums in fp32. With u as in compare_forward(), h half of the dtype's smallest subnormal number:
+///
+/// Each element: |x - ref| <= 2u w + u |ref| + h. The last two are the rounding of the result. In w stands what the
+/// roundings before it cost at most, taken twice because fp32 sums, LSE and exponentials err too (by far less):
+///   dV: sum_i (P + h/u) |dO|. A rounded P is off by at most u P + h (P <= 1 is not scaled by its row's maximum, as
+///       forward's is: in long rows of fp16 it is subnormal).
+///   dQ: scale sum_j (|dS| + h/u + P e/2) |K|, dK: scale sum_i (|dS| + h/u + P e/2) |Q|. Delta, the same number for a
+///       whole row, is off by u e = sum_d |dO| (2u sum_j(p|v|) + u|o| + h) if O is as wrong as compare_forward()
+///       allows. It is subtracted from dP, which it may cancel: with one key dS is 0, and what is left is this.
+///
+/// All elements: ||x - ref||^2 <= r^2 ||ref||^2 + noise^2, r = 4e-3 (bf16), 6e-4 (fp16). Rounding errors are
+/// independent and spread evenly over a step, so that each rounding costs at most 0.41 u of the norm (u/sqrt 3,
+/// averaged over the places in a binade) and the two of P or dS and of the result 0.58 u: 2.3e-3 and 2.8e-4. The noise
+/// is of terms that do not shrink with the gradient: P times the likely error of delta, u sqrt(sum_d dO^2 (o^2 +
+/// sum_j(p^2 v^2))), and h for each rounded P or dS, added in squares. Fewer than 256 attended pairs are too few for
+/// such an average: then the elements' bounds alone count. NaN is never within. Throws Error(invalid_argument) for
+/// tensors of a wrong size.
+BackwardErrors compare_backward(const AttentionProblem& problem, const ReferenceBackward& reference,
+                                std::span<const std::uint16_t> d_q, std::span<const std::uint16_t> d_k,
+                                std::span<const std::uint16_t> d_v);
+
 /// Conversions between storage and double, round to nearest even; NaN and infinities kept.
 double to_double(DataType dtype, std::uint16_t bits);
 std::uint16_t from_double(DataType dtype, double value);

@@ -1,0 +1,200 @@
+// Two passes, as a kernel without races has them: over queries for dQ and what a row's keys share, over keys for dK and
+// dV.
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "generator/error.h"
+#include "runtime/oracle/error_summary.h"
+#include "runtime/oracle/parallel_for.h"
+#include "runtime/oracle/reference_attention.h"
+#include "runtime/oracle/unpacked.h"
+
+namespace attune {
+namespace {
+
+constexpr std::int64_t kRowsPerTask = 16;
+
+// a[i] += x b[i]
+void add_scaled(double* a, double x, const double* b, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) a[i] += x * b[i];
+}
+
+void add_scaled_abs(double* a, double x, const double* b, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) a[i] += x * std::abs(b[i]);
+}
+
+void add_scaled_squares(double* a, double x, const double* b, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) a[i] += x * b[i] * b[i];
+}
+
+double sum_of(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) sum += value;
+  return sum;
+}
+
+class Backward {
+ public:
+  Backward(const AttentionProblem& problem, const BackwardInputs& inputs)
+      : problem_(problem),
+        columns_(problem.head_dim),
+        group_(problem.heads_q / problem.heads_kv),
+        rows_(problem.batch * problem.heads_q * problem.seq_q),
+        unit_(gradient_bounds_of(problem.dtype).unit_roundoff),
+        step_(gradient_bounds_of(problem.dtype).smallest_step),
+        forward_(reference_forward(problem, inputs.q, inputs.k, inputs.v)),
+        q_(unpack<double>(problem, inputs.q, Operand::q, false)),
+        k_(unpack<double>(problem, inputs.k, Operand::k, false)),
+        v_(unpack<double>(problem, inputs.v, Operand::v, false)),
+        d_o_(unpack<double>(problem, inputs.d_o, Operand::o, false)),
+        delta_(static_cast<std::size_t>(rows_)),
+        delta_error_(delta_.size()),
+        delta_noise_(delta_.size()) {
+    const auto allocate = [](ReferenceGradient& gradient, std::size_t count) {
+      gradient.value.assign(count, 0.0);
+      gradient.weight.assign(count, 0.0);
+    };
+    allocate(result_.d_q, q_.size());
+    allocate(result_.d_k, k_.size());
+    allocate(result_.d_v, v_.size());
+    for (std::int64_t row = 0; row < rows_; ++row) {
+      const std::int64_t at = row * columns_;
+      double delta = 0, error = 0;
+      for (std::int64_t d = at; d < at + columns_; ++d) {
+        const double o = forward_.o[d];
+        delta += d_o_[d] * o;
+        error += std::abs(d_o_[d]) * (2 * forward_.weight[d] + std::abs(o) + step_ / unit_);
+      }
+      delta_[row] = delta - (inputs.d_lse.empty() ? 0.0 : inputs.d_lse[row]);
+      delta_error_[row] = error;
+    }
+  }
+
+  ReferenceBackward run() {
+    over_queries();
+    over_keys();
+    return std::move(result_);
+  }
+
+ private:
+  struct Pair {
+    double p, ds;
+  };
+
+  // Of a query (of all heads) and a key (of all heads) that it attends to.
+  Pair pair(std::int64_t query, std::int64_t key) const {
+    const double *q = &q_[query * columns_], *k = &k_[key * columns_], *v = &v_[key * columns_],
+                 *d_o = &d_o_[query * columns_];
+    double score = 0, dp = 0;
+    for (std::int64_t d = 0; d < columns_; ++d) {
+      score += q[d] * k[d];
+      dp += d_o[d] * v[d];
+    }
+    const double p = std::exp(problem_.softmax_scale * score - forward_.lse[query]);
+    return {p, p * (dp - delta_[query])};
+  }
+
+  double weight_of(const Pair& pair, std::int64_t query) const {
+    return std::abs(pair.ds) + step_ / unit_ + pair.p * delta_error_[query] / 2;
+  }
+
+  void over_queries() {
+    const double scale = problem_.softmax_scale;
+    const std::int64_t tasks = (rows_ + kRowsPerTask - 1) / kRowsPerTask;
+    std::vector<double> noise(static_cast<std::size_t>(tasks));
+    parallel_for(noise.size(), [&](std::size_t task) {
+      std::vector<double> p(static_cast<std::size_t>(problem_.seq_kv)), mean(static_cast<std::size_t>(columns_)),
+          squares(mean.size());
+      const std::int64_t first = static_cast<std::int64_t>(task) * kRowsPerTask;
+      for (std::int64_t query = first; query < std::min(first + kRowsPerTask, rows_); ++query) {
+        const std::int64_t head = query / problem_.seq_q, at = query * columns_;
+        const std::int64_t keys = attended_keys(problem_, query % problem_.seq_q);
+        // Of batch and head: heads of all batch entries follow each other, on both sides.
+        const std::int64_t first_key = head / group_ * problem_.seq_kv;
+        double *value = &result_.d_q.value[at], *weight = &result_.d_q.weight[at];
+        std::fill(mean.begin(), mean.end(), 0.0);
+        std::fill(squares.begin(), squares.end(), 0.0);
+        double k_squares = 0;
+        for (std::int64_t j = 0; j < keys; ++j) {
+          const double* k = &k_[(first_key + j) * columns_];
+          const Pair at_key = pair(query, first_key + j);
+          add_scaled(value, scale * at_key.ds, k, columns_);
+          add_scaled_abs(weight, scale * weight_of(at_key, query), k, columns_);
+          add_scaled(mean.data(), at_key.p, k, columns_);
+          add_scaled_squares(squares.data(), at_key.p * at_key.p, &v_[(first_key + j) * columns_], columns_);
+          add_squares(k, &k_squares);
+        }
+        double likely = 0, mean_squares = 0;
+        add_squares(mean.data(), &mean_squares);
+        for (std::int64_t d = 0; d < columns_; ++d) {
+          const double o = forward_.o[at + d], d_o = d_o_[at + d];
+          likely += d_o * d_o * (o * o + squares[d]);
+        }
+        delta_noise_[query] = unit_ * unit_ * likely;
+        noise[task] += scale * scale * (mean_squares * delta_noise_[query] + k_squares * step_ * step_);
+      }
+    });
+    result_.d_q.noise_squares = sum_of(noise);
+  }
+
+  void over_keys() {
+    const double scale = problem_.softmax_scale;
+    const std::int64_t all_keys = problem_.batch * problem_.heads_kv * problem_.seq_kv;
+    const std::int64_t tasks = (all_keys + kRowsPerTask - 1) / kRowsPerTask;
+    std::vector<double> noise_k(static_cast<std::size_t>(tasks)), noise_v(noise_k.size());
+    parallel_for(noise_k.size(), [&](std::size_t task) {
+      const std::int64_t first = static_cast<std::int64_t>(task) * kRowsPerTask;
+      for (std::int64_t key = first; key < std::min(first + kRowsPerTask, all_keys); ++key) {
+        const std::int64_t head_kv = key / problem_.seq_kv, at = key * columns_;
+        for (std::int64_t row = 0; row < group_ * problem_.seq_q; ++row) {
+          if (key % problem_.seq_kv >= attended_keys(problem_, row % problem_.seq_q)) continue;
+          const std::int64_t query = head_kv * group_ * problem_.seq_q + row;
+          const double *q = &q_[query * columns_], *d_o = &d_o_[query * columns_];
+          const Pair at_query = pair(query, key);
+          add_scaled(&result_.d_k.value[at], scale * at_query.ds, q, columns_);
+          add_scaled_abs(&result_.d_k.weight[at], scale * weight_of(at_query, query), q, columns_);
+          add_scaled(&result_.d_v.value[at], at_query.p, d_o, columns_);
+          add_scaled_abs(&result_.d_v.weight[at], at_query.p + step_ / unit_, d_o, columns_);
+          double q_squares = 0, d_o_squares = 0;
+          add_squares(q, &q_squares);
+          add_squares(d_o, &d_o_squares);
+          noise_k[task] += scale * scale * q_squares * (at_query.p * at_query.p * delta_noise_[query] + step_ * step_);
+          noise_v[task] += d_o_squares * step_ * step_;
+        }
+      }
+    });
+    result_.d_k.noise_squares = sum_of(noise_k);
+    result_.d_v.noise_squares = sum_of(noise_v);
+  }
+
+  void add_squares(const double* values, double* sum) const {
+    for (std::int64_t d = 0; d < columns_; ++d) *sum += values[d] * values[d];
+  }
+
+  const AttentionProblem problem_;
+  const std::int64_t columns_, group_, rows_;  // rows_: queries of all heads
+  const double unit_, step_;
+  const ReferenceForward forward_;
+  const std::vector<double> q_, k_, v_, d_o_;  // (B, H, S, D)
+  // Of each query: delta, its largest error over unit_, and its likely one, squared.
+  std::vector<double> delta_, delta_error_, delta_noise_;
+  ReferenceBackward result_;
+};
+
+}  // namespace
+
+ReferenceBackward reference_backward(const AttentionProblem& problem, const BackwardInputs& inputs) {
+  validate(problem);
+  require_packed(problem, inputs.d_o, Operand::o, "d_o");
+  const std::int64_t rows = problem.batch * problem.heads_q * problem.seq_q;
+  if (!inputs.d_lse.empty() && static_cast<std::int64_t>(inputs.d_lse.size()) != rows) {
+    throw Error(ErrorCode::invalid_argument, "d_lse holds " + std::to_string(inputs.d_lse.size()) + " elements, " +
+                                                 canonical_text(problem) + " has " + std::to_string(rows) + " rows");
+  }
+  return Backward(problem, inputs).run();
+}
+
+}  // namespace attune
