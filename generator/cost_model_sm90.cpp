@@ -49,6 +49,7 @@ constexpr double kHiddenBetween[] = {0, 0.13, 0.68};
 // or ptxas serialized their products. How slow those are was not measured.
 constexpr int kComfortable = 16, kComfortableWithin = 28, kComfortableAcross = 36, kComfortableWithFewer = 4;
 constexpr int kComfortableAhead = 16, kWideHead = 128;
+constexpr int kComfortableOdd = 4;  // of head dims that are no multiple of 16: one kernel of D = 168 spilled at 28
 constexpr double kSpillCost = 0.5;  // of a step
 // Fitted, of a tile: loads from device memory before its first step; the same where it follows another tile of the CTA,
 // with its Q loaded ahead or not, or its first step joined to the last of the tile before; its stores, by elements.
@@ -152,6 +153,7 @@ CostEstimate estimate_cost_sm90(const AttentionProblem& problem, const KernelCon
   int comfortable = comfortable_registers(config.overlap) + (shape.consumers < 3 ? kComfortableWithFewer : 0);
   if (problem.mask == MaskKind::causal && config.q_stages > 1 && problem.head_dim > kWideHead)
     comfortable += kComfortableAhead;
+  if (problem.head_dim % 16 != 0) comfortable += kComfortableOdd;
   if (limit - shape.accumulator_registers < comfortable) step *= 1 + kSpillCost;
   if (config.q_in_registers) step *= kQueryInRegisters;
   if (config.warpgroup_order == WarpgroupOrder::turns) step *= kInTurns;
