@@ -52,7 +52,7 @@ std::string mask_text(const AttentionProblem& problem) {
 }
 
 constexpr std::string_view kKnownWords =
-    "forward, fp16, bf16, bN (batch), hqN and hkvN (heads), sqN and skvN (lengths), dN (head dim), causal, "
+    "forward, backward, fp16, bf16, bN (batch), hqN and hkvN (heads), sqN and skvN (lengths), dN (head dim), causal, "
     "causal-top-left, causal@OFFSET, scaleX, bshd, bhsd, alignN";
 }  // namespace
 
@@ -124,9 +124,9 @@ AttentionProblem parse_problem(std::string_view text) {
   if (words.empty()) invalid("an empty problem text; write for example 'forward bf16 b2 hq16 sq4096 d128 causal'");
   bool bottom_right = false;
   for (const std::string_view word : words) {
-    if (word == "forward") {
+    if (word == "forward" || word == "backward") {
       once("pass", word);
-      problem.pass = Pass::forward;
+      problem.pass = word == "forward" ? Pass::forward : Pass::backward;
     } else if (word == "fp16" || word == "bf16") {
       once("dtype", word);
       problem.dtype = word == "fp16" ? DataType::fp16 : DataType::bf16;
@@ -221,7 +221,8 @@ std::int64_t count_attended_pairs(const AttentionProblem& problem) {
 }
 
 double count_flops(const AttentionProblem& problem) {
-  return 4.0 * problem.head_dim * static_cast<double>(count_attended_pairs(problem)) *
+  const double products = problem.pass == Pass::forward ? 2 : 5;  // of 2 * D FLOP
+  return 2.0 * products * problem.head_dim * static_cast<double>(count_attended_pairs(problem)) *
          static_cast<double>(problem.batch * problem.heads_q);
 }
 
@@ -229,10 +230,11 @@ double count_bytes(const AttentionProblem& problem) {
   const double rows_q = static_cast<double>(problem.batch * problem.heads_q) * static_cast<double>(problem.seq_q);
   const double rows_kv = static_cast<double>(problem.batch * problem.heads_kv) * static_cast<double>(problem.seq_kv);
   const double row_bytes = static_cast<double>(problem.head_dim) * size_of(problem.dtype);
-  return 2 * rows_q * row_bytes + 2 * rows_kv * row_bytes + rows_q * sizeof(float);
+  const double tensors = problem.pass == Pass::forward ? 2 : 4;  // Q, O, dQ, dO; as many of keys
+  return tensors * rows_q * row_bytes + tensors * rows_kv * row_bytes + rows_q * sizeof(float);
 }
 
-std::string_view to_string(Pass) { return "forward"; }
+std::string_view to_string(Pass pass) { return pass == Pass::forward ? "forward" : "backward"; }
 std::string_view to_string(DataType dtype) { return dtype == DataType::fp16 ? "fp16" : "bf16"; }
 std::string_view to_string(Layout layout) { return layout == Layout::bshd ? "bshd" : "bhsd"; }
 

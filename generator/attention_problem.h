@@ -7,7 +7,7 @@
 
 namespace attune {
 
-enum class Pass { forward };
+enum class Pass { forward, backward };
 enum class DataType { fp16, bf16 };
 /// none: every query attends to every key. causal: query i attends to key j iff j <= i + mask_offset.
 enum class MaskKind { none, causal };
@@ -19,10 +19,13 @@ enum class Layout { bshd, bhsd };
 ///
 ///   O = softmax(scale * Q K^T + mask) V,   LSE = ln(sum(exp(scale * Q K^T + mask)))
 ///   Q: (B, Hq, Sq, D)   K, V: (B, Hkv, Skv, D)   O: (B, Hq, Sq, D)   LSE: (B, Hq, Sq) fp32
+/// Backward, from the gradients dO and (optionally) dLSE of a loss and the forward's O and LSE:
+///   P = exp(scale * Q K^T - LSE)   delta = rowsum(dO o O) - dLSE   dS = P o (dO V^T - delta)
+///   dV = P^T dO   dQ = scale * dS K   dK = scale * dS^T Q   with shape and dtype of V, Q, K
 /// Query head h reads key/value head h / (Hq / Hkv).
 struct AttentionProblem {
   Pass pass = Pass::forward;
-  DataType dtype = DataType::bf16;  ///< of Q, K, V and O
+  DataType dtype = DataType::bf16;  ///< of Q, K, V and O, and of their gradients
   std::int64_t batch = 1;
   std::int64_t heads_q = 1;
   std::int64_t heads_kv = 1;
@@ -33,8 +36,7 @@ struct AttentionProblem {
   std::int64_t mask_offset = 0;  ///< causal only (0 otherwise): seq_kv - seq_q aligns bottom right, 0 aligns top left
   float softmax_scale = 0.125f;  ///< multiplies the scores; positive and finite
   Layout layout = Layout::bshd;  ///< of packed tensors; a call with strides of its own ignores it
-  int alignment =
-      16;  ///< bytes that every row of Q, K, V and O starts at a multiple of: 16, or 2 (element-wise loader)
+  int alignment = 16;  ///< bytes that every row of each tensor starts at a multiple of: 16, or 2 (element-wise loader)
 
   friend bool operator==(const AttentionProblem&, const AttentionProblem&) = default;
 };
@@ -62,7 +64,7 @@ AttentionProblem parse_problem(std::string_view text);
 /// without a mask).
 void validate(const AttentionProblem& problem);
 
-/// Counted work: 4 * D FLOP per attended (query, key) pair and query head.
+/// Counted work: 4 * D FLOP per attended (query, key) pair and query head, backward 10 * D.
 double count_flops(const AttentionProblem& problem);
 
 /// The fewest bytes of device memory the problem must move: each input read once, each output written once (LSE

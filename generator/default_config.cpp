@@ -4,6 +4,7 @@
 #include <limits>
 #include <optional>
 
+#include "generator/backward_sm80_plan.h"
 #include "generator/cost_model.h"
 #include "generator/default_config_sm90.h"
 #include "generator/error.h"
@@ -164,6 +165,7 @@ KernelConfig default_config(const AttentionProblem& problem, const DeviceSpec& d
                 fmt::format("{} has compute capability {}.{}; kernels need 8.0 (Ampere) or newer", device.name,
                             device.compute_major, device.compute_minor));
   }
+  if (problem.pass == Pass::backward) return backward_sm80_default(problem, device);
   const KernelConfig sm80 = sm80_default(problem, device);
   const std::optional<KernelConfig> sm90 = default_config_sm90(problem, device);
   if (!sm90) return sm80;

@@ -35,6 +35,10 @@ void bind_forward(const AttentionProblem& problem, const KernelConfig& config, c
   if (config.tile_order != TileOrder::rows && config.tile_order != TileOrder::rows_reversed)
     bindings->set("tile_heads", config.packed_heads ? "heads_kv" : "heads_q");
   bindings->set("tile_order", tile_order_partial(config.tile_order));
+  bind_arguments(arguments, bindings);
+}
+
+void bind_arguments(const ArgumentLayout& arguments, TemplateBindings* bindings) {
   bindings->set("argument_bytes", static_cast<std::int64_t>(arguments.bytes));
   auto& fields = bindings->lists["argument_fields"];
   for (const KernelArgument field : arguments.fields)

@@ -17,6 +17,9 @@ void bind_forward(const AttentionProblem& problem, const KernelConfig& config, c
                   const std::string& templates_hash, const std::string& entry, KernelTarget target,
                   TemplateBindings* bindings);
 
+/// The fields of the argument struct, and its size: what the templates of every kernel of attention name.
+void bind_arguments(const ArgumentLayout& arguments, TemplateBindings* bindings);
+
 /// Bytes of K and V that TileOrder::sections_reversed counts on to stay in L2: half of it, for Q, O and keys of the
 /// next section pass through as well.
 std::size_t section_bytes(const DeviceSpec& device);

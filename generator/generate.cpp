@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "generator/backward_sm80_plan.h"
 #include "generator/error.h"
 #include "generator/forward_sm80_plan.h"
 #include "generator/forward_sm90_plan.h"
@@ -65,6 +66,10 @@ KernelPlan generate(const AttentionProblem& problem, const KernelConfig& config,
   KernelPlan plan = plan_of(problem);
   plan.config = config;
   plan.kernel_class = kernel_class(problem, config);
+  if (problem.pass == Pass::backward) {
+    describe_backward_sm80(problem, config, device, templates, target, &plan);
+    return plan;
+  }
   switch (config.family) {
     case KernelFamily::sm80:
       plan.launches.push_back(forward_sm80_launch(problem, config, device, templates, target));
@@ -79,6 +84,8 @@ KernelPlan generate(const AttentionProblem& problem, const KernelConfig& config,
 }
 
 std::size_t most_workspace_bytes(const AttentionProblem& problem, const DeviceSpec& device) {
+  if (problem.pass == Pass::backward)
+    return sizeof(float) * static_cast<std::size_t>(problem.batch * problem.heads_q * problem.seq_q);
   const bool may_be_sm90 = device.compute_major == 9 && problem.alignment >= 16;
   return may_be_sm90 ? kForwardSm90WorkspaceBytes : 0;  // kernels of sm80 need none
 }

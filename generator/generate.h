@@ -22,7 +22,7 @@ std::vector<std::string> infeasibility(const AttentionProblem& problem, const Ke
 KernelPlan generate(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                     const TemplateSet& templates = TemplateSet::embedded(), KernelTarget target = KernelTarget::cuda);
 
-/// The most workspace that a plan of the problem needs on the device, whatever its config and lengths.
+/// The most workspace that a plan of the problem needs on the device, whatever its config and (forward) lengths.
 std::size_t most_workspace_bytes(const AttentionProblem& problem, const DeviceSpec& device);
 
 /// Of all the texts that kernels of a family are made of: a time measured with another hash is stale.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "generator/backward_sm80_plan.h"
 #include "generator/forward_sm80_shape.h"
 #include "generator/forward_sm90_shape.h"
 #include "generator/generate.h"
@@ -248,6 +249,11 @@ std::vector<std::string> infeasibility_sm90(const AttentionProblem& problem, con
 
 std::vector<std::string> infeasibility(const AttentionProblem& problem, const KernelConfig& config,
                                        const DeviceSpec& device) {
+  if (problem.pass == Pass::backward) {
+    if (config.family != KernelFamily::sm80)
+      return {fmt::format("backward kernels are of family sm80 only, not {}", to_string(config.family))};
+    return backward_sm80_infeasibility(problem, config, device);
+  }
   return config.family == KernelFamily::sm80 ? infeasibility_sm80(problem, config, device)
                                              : infeasibility_sm90(problem, config, device);
 }

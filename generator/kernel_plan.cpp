@@ -54,6 +54,42 @@ ArgumentFact fact(KernelArgument argument) {
       return {"o_stride_head", "i64", 8};
     case KernelArgument::o_stride_row:
       return {"o_stride_row", "i64", 8};
+    case KernelArgument::d_q:
+      return {"d_q", "void*", 8};
+    case KernelArgument::d_k:
+      return {"d_k", "void*", 8};
+    case KernelArgument::d_v:
+      return {"d_v", "void*", 8};
+    case KernelArgument::d_o:
+      return {"d_o", "const void*", 8};
+    case KernelArgument::d_lse:
+      return {"d_lse", "const float*", 8};
+    case KernelArgument::delta:
+      return {"delta", "float*", 8};
+    case KernelArgument::d_q_stride_batch:
+      return {"d_q_stride_batch", "i64", 8};
+    case KernelArgument::d_q_stride_head:
+      return {"d_q_stride_head", "i64", 8};
+    case KernelArgument::d_q_stride_row:
+      return {"d_q_stride_row", "i64", 8};
+    case KernelArgument::d_k_stride_batch:
+      return {"d_k_stride_batch", "i64", 8};
+    case KernelArgument::d_k_stride_head:
+      return {"d_k_stride_head", "i64", 8};
+    case KernelArgument::d_k_stride_row:
+      return {"d_k_stride_row", "i64", 8};
+    case KernelArgument::d_v_stride_batch:
+      return {"d_v_stride_batch", "i64", 8};
+    case KernelArgument::d_v_stride_head:
+      return {"d_v_stride_head", "i64", 8};
+    case KernelArgument::d_v_stride_row:
+      return {"d_v_stride_row", "i64", 8};
+    case KernelArgument::d_o_stride_batch:
+      return {"d_o_stride_batch", "i64", 8};
+    case KernelArgument::d_o_stride_head:
+      return {"d_o_stride_head", "i64", 8};
+    case KernelArgument::d_o_stride_row:
+      return {"d_o_stride_row", "i64", 8};
     case KernelArgument::o_fp64:
       return {"o_fp64", "double*", 8};
     case KernelArgument::lse_fp64:
@@ -74,6 +110,8 @@ ArgumentFact fact(KernelArgument argument) {
       return {"seq_kv", "i32", 4};
     case KernelArgument::query_tiles:
       return {"query_tiles", "i32", 4};
+    case KernelArgument::key_tiles:
+      return {"key_tiles", "i32", 4};
     case KernelArgument::section_heads:
       return {"section_heads", "i32", 4};
     case KernelArgument::mask_offset:
@@ -131,6 +169,14 @@ std::string_view to_string(Operand operand) {
       return "o";
     case Operand::lse:
       return "lse";
+    case Operand::d_q:
+      return "dq";
+    case Operand::d_k:
+      return "dk";
+    case Operand::d_v:
+      return "dv";
+    case Operand::d_o:
+      return "do";
   }
   return "";
 }
@@ -170,6 +216,10 @@ std::int32_t KernelLaunch::query_tiles(const AttentionProblem& problem) const {
   return static_cast<std::int32_t>((problem.seq_q + rows_per_tile - 1) / rows_per_tile);
 }
 
+std::int32_t KernelLaunch::key_tiles(const AttentionProblem& problem) const {
+  return static_cast<std::int32_t>((problem.seq_kv + rows_per_tile - 1) / rows_per_tile);
+}
+
 std::int32_t KernelLaunch::section_heads(const AttentionProblem& problem) const {
   const std::int64_t heads_kv = problem.batch * problem.heads_kv;
   const std::int64_t head_bytes = 2 * problem.seq_kv * problem.head_dim * size_of(problem.dtype);
@@ -186,8 +236,10 @@ std::uint32_t KernelLaunch::grid_x(const AttentionProblem& problem) const {
 
 std::uint32_t KernelLaunch::tiles(const AttentionProblem& problem) const {
   constexpr std::int64_t kMaxGrid = std::numeric_limits<std::int32_t>::max();
-  const std::int64_t heads = problem.batch * problem.heads_q / heads_per_tile;
-  const std::int64_t tiles = query_tiles(problem);
+  const bool of_keys = tile_rows == TileRows::keys;
+  const std::int64_t heads =
+      of_keys ? problem.batch * problem.heads_kv : problem.batch * problem.heads_q / heads_per_tile;
+  const std::int64_t tiles = of_keys ? key_tiles(problem) : query_tiles(problem);
   if (tiles > kMaxGrid / heads_per_tile / rows_per_tile && heads_per_tile > 1) {
     throw Error(ErrorCode::unsupported,
                 fmt::format("{} queries of {} heads are more rows than a kernel that packs them "
@@ -196,10 +248,15 @@ std::uint32_t KernelLaunch::tiles(const AttentionProblem& problem) const {
   }
   if (heads > kMaxGrid || tiles > kMaxGrid / cluster / heads) {
     throw Error(ErrorCode::unsupported,
-                fmt::format("{} tiles of {} queries times {} heads are more than the {} of a launch; split the batch",
-                            tiles, rows_per_tile, heads, kMaxGrid / cluster));
+                fmt::format("{} tiles of {} {} times {} heads are more than the {} of a launch; split the batch", tiles,
+                            rows_per_tile, of_keys ? "keys" : "queries", heads, kMaxGrid / cluster));
   }
   return static_cast<std::uint32_t>(tiles * heads);
+}
+
+std::size_t KernelPlan::workspace_bytes_of(const AttentionProblem& launched) const {
+  return workspace_bytes +
+         workspace_row_bytes * static_cast<std::size_t>(launched.batch * launched.heads_q * launched.seq_q);
 }
 
 std::string_view to_string(KernelTarget target) { return target == KernelTarget::cuda ? "cuda" : "emulator"; }

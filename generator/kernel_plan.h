@@ -21,7 +21,7 @@ std::string_view to_string(KernelTarget target);  ///< "cuda", "emulator": as te
 constexpr std::size_t kTileCounterOffset = 0, kRecomputedBlocksOffset = 4;
 
 /// A tensor that a kernel reads or writes.
-enum class Operand { q, k, v, o, lse };
+enum class Operand { q, k, v, o, lse, d_q, d_k, d_v, d_o };
 std::string_view to_string(Operand operand);
 
 /// A field of a kernel's argument struct: where its value comes from at each call.
@@ -30,7 +30,13 @@ enum class KernelArgument {
   k,
   v,
   o,
-  lse,  // pointers (lse may be null)
+  lse,  // pointers (lse may be null; backward reads it)
+  d_q,
+  d_k,
+  d_v,
+  d_o,
+  d_lse,  // pointers (d_lse may be null)
+  delta,  // pointer into the workspace: float, (B, Hq, Sq)
   q_stride_batch,
   q_stride_head,
   q_stride_row,  // int64, in elements
@@ -43,6 +49,18 @@ enum class KernelArgument {
   o_stride_batch,
   o_stride_head,
   o_stride_row,
+  d_q_stride_batch,
+  d_q_stride_head,
+  d_q_stride_row,
+  d_k_stride_batch,
+  d_k_stride_head,
+  d_k_stride_row,
+  d_v_stride_batch,
+  d_v_stride_head,
+  d_v_stride_row,
+  d_o_stride_batch,
+  d_o_stride_head,
+  d_o_stride_row,
   o_fp64,
   lse_fp64,
   weight_fp64,  // pointers to double: outputs of the reference kernel
@@ -53,8 +71,10 @@ enum class KernelArgument {
   seq_q,
   seq_kv,
   query_tiles,
+  key_tiles,
   section_heads,
-  mask_offset,  // int32; query_tiles = ceil(seq_q / rows_per_tile); section_heads as KernelLaunch says
+  mask_offset,  // int32; query_tiles = ceil(seq_q / rows_per_tile), key_tiles of seq_kv; section_heads as KernelLaunch
+                // says
   softmax_scale,
   softmax_scale_log2,  // float: scale and scale * log2(e)
   tiles,               // int32: query_tiles * batch * heads_q
@@ -99,6 +119,9 @@ struct ArgumentLayout {
   std::string declarations() const;
 };
 
+/// What a kernel's tiles are rows of: queries of a query head, or keys of a key/value head.
+enum class TileRows { queries, keys };
+
 /// One launch of a plan. Independent of lengths, batch, heads and strides: those are arguments. Only a plan that packs
 /// heads knows how many share K and V.
 struct KernelLaunch {
@@ -107,9 +130,10 @@ struct KernelLaunch {
   std::string entry;                ///< extern "C" name
   std::string arch;                 ///< "sm_90a"
   KernelTarget target = KernelTarget::cuda;
-  int threads = 0;                ///< of a CTA, in x
-  std::size_t shared_bytes = 0;   ///< dynamic
-  int rows_per_tile = 0;          ///< queries of a tile; a cluster takes one as a whole
+  int threads = 0;               ///< of a CTA, in x
+  std::size_t shared_bytes = 0;  ///< dynamic
+  TileRows tile_rows = TileRows::queries;
+  int rows_per_tile = 0;          ///< queries (or keys) of a tile; a cluster takes one as a whole
   int heads_per_tile = 1;         ///< query heads whose rows a tile holds
   int cluster = 1;                ///< CTAs of a cluster
   int max_ctas = 0;               ///< of the grid: persistent CTAs take several tiles; 0: a CTA for each tile
@@ -117,10 +141,12 @@ struct KernelLaunch {
   ArgumentLayout arguments;
   std::vector<TensorMapSpec> tensor_maps;  ///< of the arguments q_map, ...
 
-  /// CTAs in x: a cluster per tile of queries, query head (or heads_per_tile of them) and batch entry, or max_ctas.
+  /// CTAs in x: a cluster per tile of queries, query head (or heads_per_tile of them) and batch entry, or max_ctas;
+  /// or one per tile of keys, key/value head and batch entry.
   /// Throws Error(unsupported) for more than 2^31 - 1 of them.
   std::uint32_t grid_x(const AttentionProblem& problem) const;
   std::int32_t query_tiles(const AttentionProblem& problem) const;
+  std::int32_t key_tiles(const AttentionProblem& problem) const;
   /// Heads of a section, counted as tiles count them: sections of equal size whose K and V take at most section_bytes,
   /// or one head's K and V each.
   std::int32_t section_heads(const AttentionProblem& problem) const;
@@ -142,13 +168,17 @@ struct KernelPlan {
   KernelConfig config;
   std::string kernel_class;
   std::vector<KernelLaunch> launches;
-  std::size_t workspace_bytes = 0;          ///< that the launches need
+  std::size_t workspace_bytes = 0;          ///< that the launches need, whatever the lengths
   std::size_t counted_workspace_bytes = 0;  ///< the same with room for `counters`
+  std::size_t workspace_row_bytes = 0;      ///< that they need beside, for each query of each head and batch entry
   bool workspace_zeroed = false;            ///< whether the workspace must hold zeros before the first launch
   std::vector<WorkspaceCounter> counters;
   std::vector<Operand> ordered_outputs;  ///< outputs whose bits do not depend on scheduling
   double flops = 0;                      ///< counted, of `problem`
   double bytes = 0;                      ///< fewest bytes of device memory, of `problem`
+
+  /// Of a launch of any problem of the kernel class, without room for `counters`.
+  std::size_t workspace_bytes_of(const AttentionProblem& launched) const;
 };
 
 }  // namespace attune

@@ -77,6 +77,42 @@ class Packer {
         return put(to, tensors_.o.stride_head);
       case KernelArgument::o_stride_row:
         return put(to, row_stride(tensors_.o, problem_.seq_q));
+      case KernelArgument::d_q:
+        return put(to, pointers_.gradients->d_q.data);
+      case KernelArgument::d_k:
+        return put(to, pointers_.gradients->d_k.data);
+      case KernelArgument::d_v:
+        return put(to, pointers_.gradients->d_v.data);
+      case KernelArgument::d_o:
+        return put(to, pointers_.gradients->d_o.data);
+      case KernelArgument::d_lse:
+        return put(to, pointers_.gradients->d_lse);
+      case KernelArgument::delta:
+        return put(to, pointers_.workspace);
+      case KernelArgument::d_q_stride_batch:
+        return put(to, pointers_.gradients->d_q.stride_batch);
+      case KernelArgument::d_q_stride_head:
+        return put(to, pointers_.gradients->d_q.stride_head);
+      case KernelArgument::d_q_stride_row:
+        return put(to, row_stride(pointers_.gradients->d_q, problem_.seq_q));
+      case KernelArgument::d_k_stride_batch:
+        return put(to, pointers_.gradients->d_k.stride_batch);
+      case KernelArgument::d_k_stride_head:
+        return put(to, pointers_.gradients->d_k.stride_head);
+      case KernelArgument::d_k_stride_row:
+        return put(to, row_stride(pointers_.gradients->d_k, problem_.seq_kv));
+      case KernelArgument::d_v_stride_batch:
+        return put(to, pointers_.gradients->d_v.stride_batch);
+      case KernelArgument::d_v_stride_head:
+        return put(to, pointers_.gradients->d_v.stride_head);
+      case KernelArgument::d_v_stride_row:
+        return put(to, row_stride(pointers_.gradients->d_v, problem_.seq_kv));
+      case KernelArgument::d_o_stride_batch:
+        return put(to, pointers_.gradients->d_o.stride_batch);
+      case KernelArgument::d_o_stride_head:
+        return put(to, pointers_.gradients->d_o.stride_head);
+      case KernelArgument::d_o_stride_row:
+        return put(to, row_stride(pointers_.gradients->d_o, problem_.seq_q));
       case KernelArgument::o_fp64:
         return put(to, pointers_.o_fp64);
       case KernelArgument::lse_fp64:
@@ -97,6 +133,8 @@ class Packer {
         return put_int32(to, problem_.seq_kv);
       case KernelArgument::query_tiles:
         return put_int32(to, launch_.query_tiles(problem_));
+      case KernelArgument::key_tiles:
+        return put_int32(to, launch_.key_tiles(problem_));
       case KernelArgument::section_heads:
         return put_int32(to, launch_.section_heads(problem_));
       case KernelArgument::mask_offset:

@@ -10,6 +10,7 @@ namespace attune {
 
 /// What a launch takes beside the tensors of a call: pointers, and the numbers that checks need.
 struct ArgumentPointers {
+  const GradientTensors* gradients = nullptr;  ///< of a backward launch
   DevicePointer workspace = 0;
   DevicePointer counters = 0;                               ///< the same, if it has room for the plan's counters
   DevicePointer o_fp64 = 0, lse_fp64 = 0, weight_fp64 = 0;  ///< where the reference kernel writes doubles

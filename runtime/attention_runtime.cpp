@@ -58,11 +58,31 @@ void require_tensors(const ForwardTensors& tensors) {
   }
 }
 
-void require_workspace(const KernelPlan& plan, const void* workspace, std::size_t bytes) {
-  if (plan.workspace_bytes == 0) return;
-  if (workspace == nullptr || bytes < plan.workspace_bytes) {
+void require_gradients(const ForwardTensors& tensors, const GradientTensors& gradients) {
+  require_pointer(gradients.d_o, "dO");
+  require_pointer(gradients.d_q, "dQ");
+  require_pointer(gradients.d_k, "dK");
+  require_pointer(gradients.d_v, "dV");
+  if (tensors.lse == nullptr) throw Error(ErrorCode::invalid_argument, "backward reads lse, which is a null pointer");
+  if (reinterpret_cast<std::uintptr_t>(gradients.d_lse) % alignof(float) != 0) {
+    throw Error(ErrorCode::invalid_argument, "dLSE starts at an address that is no multiple of 4");
+  }
+}
+
+void require_pass(const AttentionProblem& problem, Pass pass) {
+  if (problem.pass != pass) {
+    throw Error(ErrorCode::invalid_argument,
+                "'" + canonical_text(problem) + "' is no " + std::string(to_string(pass)) + " problem");
+  }
+}
+
+void require_workspace(const KernelPlan& plan, const AttentionProblem& problem, const void* workspace,
+                       std::size_t bytes) {
+  const std::size_t needed = plan.workspace_bytes_of(problem);
+  if (needed == 0) return;
+  if (workspace == nullptr || bytes < needed) {
     throw Error(ErrorCode::invalid_argument, "the workspace holds " + std::to_string(workspace == nullptr ? 0 : bytes) +
-                                                 " bytes, " + std::to_string(plan.workspace_bytes) +
+                                                 " bytes, " + std::to_string(needed) +
                                                  " are needed; ask workspace_bytes() for the size");
   }
 }
@@ -84,7 +104,8 @@ bool same_kernel_class(const AttentionProblem& a, const AttentionProblem& b, con
 }  // namespace
 
 TensorView packed_view(const AttentionProblem& problem, Operand operand) {
-  const bool of_queries = operand == Operand::q || operand == Operand::o;
+  const bool of_queries =
+      operand == Operand::q || operand == Operand::o || operand == Operand::d_q || operand == Operand::d_o;
   const std::int64_t heads = of_queries ? problem.heads_q : problem.heads_kv;
   const std::int64_t rows = of_queries ? problem.seq_q : problem.seq_kv;
   const std::int64_t columns = problem.head_dim;
@@ -104,6 +125,11 @@ int alignment_of(const ForwardTensors& tensors, const AttentionProblem& problem)
       aligned(tensors.q, problem.heads_q, problem.seq_q) && aligned(tensors.k, problem.heads_kv, problem.seq_kv) &&
       aligned(tensors.v, problem.heads_kv, problem.seq_kv) && aligned(tensors.o, problem.heads_q, problem.seq_q);
   return whole ? kWholeAlignment : kElementAlignment;
+}
+
+int alignment_of(const ForwardTensors& tensors, const GradientTensors& gradients, const AttentionProblem& problem) {
+  const ForwardTensors of_gradients{gradients.d_q, gradients.d_k, gradients.d_v, gradients.d_o, nullptr};
+  return std::min(alignment_of(tensors, problem), alignment_of(of_gradients, problem));
 }
 
 struct AttentionRuntime::State {
@@ -215,6 +241,8 @@ struct AttentionRuntime::State {
     }
   }
 
+  const PreparedAttention& last_or_found(const AttentionProblem& problem, Pass pass, Stream stream);
+
   Prepared find_or_compile(const AttentionProblem& problem) {
     const AttentionProblem representative = dispatch_class(problem).representative;
     if (Prepared prepared = find(problem, representative)) return prepared;
@@ -226,16 +254,40 @@ struct AttentionRuntime::State {
     return prepared;
   }
 
-  // Everything has been checked.
+  // The problem as the plan runs it. Throws where it cannot.
+  AttentionProblem require_fit(const KernelPlan& plan, const AttentionProblem& asked, int alignment) const {
+    AttentionProblem problem = asked;
+    problem.alignment = plan.problem.alignment;
+    if (!(problem == plan.problem)) {
+      validate(problem);
+      if (!same_kernel_class(problem, plan.problem, plan.config)) {
+        throw Error(ErrorCode::invalid_argument,
+                    "the kernel was prepared for " + plan.kernel_class + " and cannot run " + canonical_text(problem));
+      }
+      const std::vector<std::string> reasons = infeasibility(problem, plan.config, device->spec());
+      if (!reasons.empty()) {
+        throw Error(ErrorCode::infeasible_config,
+                    canonical_text(plan.config) + " does not fit " + canonical_text(problem) + ": " + joined(reasons));
+      }
+    }
+    if (alignment < plan.problem.alignment) {
+      throw Error(ErrorCode::invalid_argument, "the kernel was prepared for rows that start at multiples of " +
+                                                   std::to_string(plan.problem.alignment) +
+                                                   " bytes; these tensors have others, prepare it with alignment 2");
+    }
+    return problem;
+  }
+
+  // Everything has been checked. `gradients` of a backward plan.
   void launch_checked(const PreparedAttention& prepared, const AttentionProblem& problem, const ForwardTensors& tensors,
-                      void* workspace, std::size_t workspace_bytes, Stream stream) {
+                      const GradientTensors* gradients, void* workspace, std::size_t workspace_bytes, Stream stream) {
     const KernelPlan& plan = prepared.plan;
     const bool counted = !plan.counters.empty() && workspace_bytes >= plan.counted_workspace_bytes;
     const std::size_t used_bytes = counted ? plan.counted_workspace_bytes : plan.workspace_bytes;
     const auto used = reinterpret_cast<DevicePointer>(workspace);
     if (plan.workspace_zeroed && used_bytes != 0) device->fill(used, 0, used_bytes, stream);
     PackedArguments arguments;
-    const ArgumentPointers pointers{.workspace = used, .counters = counted ? used : 0};
+    const ArgumentPointers pointers{.gradients = gradients, .workspace = used, .counters = counted ? used : 0};
     for (std::size_t i = 0; i < plan.launches.size(); ++i) {
       pack_arguments(plan.launches[i], problem, tensors, pointers, *device, arguments);
       device->launch(*prepared.kernels[i], plan.launches[i].grid_x(problem), arguments.data.data(), arguments.bytes,
@@ -256,6 +308,26 @@ thread_local LastHit last_hit;
 
 }  // namespace
 
+// What a call of the pass launches. Compiles it, where it is the first of its dispatch class.
+const PreparedAttention& AttentionRuntime::State::last_or_found(const AttentionProblem& problem, Pass pass,
+                                                                Stream stream) {
+  require_pass(problem, pass);
+  if (last_hit.runtime != id || !(last_hit.problem == problem)) {
+    validate(problem);
+    Prepared prepared = find(problem, dispatch_class(problem).representative);
+    if (prepared == nullptr) {
+      if (device->is_capturing(stream)) {
+        throw Error(ErrorCode::unsupported, "the stream is being captured, and no kernel is prepared for " +
+                                                canonical_text(problem) +
+                                                ": run this problem once, or prepare it, before the capture begins");
+      }
+      prepared = find_or_compile(problem);
+    }
+    last_hit = {id, problem, prepared.get()};
+  }
+  return *last_hit.prepared;
+}
+
 AttentionRuntime::AttentionRuntime(std::shared_ptr<Device> device, std::shared_ptr<ConfigSource> source,
                                    const TemplateSet& templates)
     : state_(std::make_unique<State>(std::move(device), std::move(source), templates)) {}
@@ -267,22 +339,21 @@ void AttentionRuntime::forward(const AttentionProblem& asked, const ForwardTenso
   require_tensors(tensors);
   AttentionProblem problem = asked;
   problem.alignment = alignment_of(tensors, problem);
-  if (last_hit.runtime != state_->id || !(last_hit.problem == problem)) {
-    validate(problem);
-    std::shared_ptr<const PreparedAttention> prepared = state_->find(problem, dispatch_class(problem).representative);
-    if (prepared == nullptr) {
-      if (state_->device->is_capturing(stream)) {
-        throw Error(ErrorCode::unsupported, "the stream is being captured, and no kernel is prepared for " +
-                                                canonical_text(problem) +
-                                                ": run this problem once, or prepare it, before the capture begins");
-      }
-      prepared = state_->find_or_compile(problem);
-    }
-    last_hit = {state_->id, problem, prepared.get()};
-  }
-  const PreparedAttention& prepared = *last_hit.prepared;
-  require_workspace(prepared.plan, workspace, workspace_bytes);
-  state_->launch_checked(prepared, problem, tensors, workspace, workspace_bytes, stream);
+  const PreparedAttention& prepared = state_->last_or_found(problem, Pass::forward, stream);
+  require_workspace(prepared.plan, problem, workspace, workspace_bytes);
+  state_->launch_checked(prepared, problem, tensors, nullptr, workspace, workspace_bytes, stream);
+}
+
+void AttentionRuntime::backward(const AttentionProblem& asked, const ForwardTensors& tensors,
+                                const GradientTensors& gradients, void* workspace, std::size_t workspace_bytes,
+                                Stream stream) {
+  require_tensors(tensors);
+  require_gradients(tensors, gradients);
+  AttentionProblem problem = asked;
+  problem.alignment = alignment_of(tensors, gradients, problem);
+  const PreparedAttention& prepared = state_->last_or_found(problem, Pass::backward, stream);
+  require_workspace(prepared.plan, problem, workspace, workspace_bytes);
+  state_->launch_checked(prepared, problem, tensors, &gradients, workspace, workspace_bytes, stream);
 }
 
 std::size_t AttentionRuntime::workspace_bytes(const AttentionProblem& problem) {
@@ -302,28 +373,21 @@ void AttentionRuntime::launch(const PreparedAttention& prepared, const Attention
                               const ForwardTensors& tensors, void* workspace, std::size_t workspace_bytes,
                               Stream stream) {
   require_tensors(tensors);
-  const KernelPlan& plan = prepared.plan;
-  AttentionProblem problem = asked;
-  problem.alignment = plan.problem.alignment;
-  if (!(problem == plan.problem)) {
-    validate(problem);
-    if (!same_kernel_class(problem, plan.problem, plan.config)) {
-      throw Error(ErrorCode::invalid_argument,
-                  "the kernel was prepared for " + plan.kernel_class + " and cannot run " + canonical_text(problem));
-    }
-    const std::vector<std::string> reasons = infeasibility(problem, plan.config, state_->device->spec());
-    if (!reasons.empty()) {
-      throw Error(ErrorCode::infeasible_config,
-                  canonical_text(plan.config) + " does not fit " + canonical_text(problem) + ": " + joined(reasons));
-    }
-  }
-  if (alignment_of(tensors, problem) < plan.problem.alignment) {
-    throw Error(ErrorCode::invalid_argument, "the kernel was prepared for rows that start at multiples of " +
-                                                 std::to_string(plan.problem.alignment) +
-                                                 " bytes; these tensors have others, prepare it with alignment 2");
-  }
-  require_workspace(plan, workspace, workspace_bytes);
-  state_->launch_checked(prepared, problem, tensors, workspace, workspace_bytes, stream);
+  require_pass(prepared.plan.problem, Pass::forward);
+  const AttentionProblem problem = state_->require_fit(prepared.plan, asked, alignment_of(tensors, asked));
+  require_workspace(prepared.plan, problem, workspace, workspace_bytes);
+  state_->launch_checked(prepared, problem, tensors, nullptr, workspace, workspace_bytes, stream);
+}
+
+void AttentionRuntime::launch(const PreparedAttention& prepared, const AttentionProblem& asked,
+                              const ForwardTensors& tensors, const GradientTensors& gradients, void* workspace,
+                              std::size_t workspace_bytes, Stream stream) {
+  require_tensors(tensors);
+  require_gradients(tensors, gradients);
+  require_pass(prepared.plan.problem, Pass::backward);
+  const AttentionProblem problem = state_->require_fit(prepared.plan, asked, alignment_of(tensors, gradients, asked));
+  require_workspace(prepared.plan, problem, workspace, workspace_bytes);
+  state_->launch_checked(prepared, problem, tensors, &gradients, workspace, workspace_bytes, stream);
 }
 
 const std::shared_ptr<Device>& AttentionRuntime::device() const { return state_->device; }
@@ -370,6 +434,11 @@ void set_default_config_source(std::shared_ptr<ConfigSource> source) {
 void attention_forward(const AttentionProblem& problem, const ForwardTensors& tensors, void* workspace,
                        std::size_t workspace_bytes, Stream stream) {
   current_runtime().forward(problem, tensors, workspace, workspace_bytes, stream);
+}
+
+void attention_backward(const AttentionProblem& problem, const ForwardTensors& tensors,
+                        const GradientTensors& gradients, void* workspace, std::size_t workspace_bytes, Stream stream) {
+  current_runtime().backward(problem, tensors, gradients, workspace, workspace_bytes, stream);
 }
 
 std::size_t attention_workspace_bytes(const AttentionProblem& problem) {

@@ -128,6 +128,7 @@ AttentionProblem problem_of(const Row& row) {
   try {
     const AttentionProblem problem = parse_problem(text);
     validate(problem);
+    if (problem.pass != Pass::forward) throw Error(ErrorCode::invalid_argument, "only forward problems are tuned");
     return problem;
   } catch (const Error& error) {
     if (whole) row.refuse_field("problem", error.what());

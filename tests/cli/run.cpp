@@ -126,6 +126,23 @@ TEST_CASE("check: JSON with status, config, origin and the errors of each output
   }
 }
 
+TEST_CASE("check of a backward problem compares the three gradients", "[emulator]") {
+  const CommandResult result = run_attune(words(
+      "check --pass backward --heads 4 --kv-heads 2 --seq 40 --kv-seq 65 --head-dim 72 --causal --device emulator "
+      "--target h200 --json"));
+  INFO(result.err);
+  REQUIRE(result.status == 0);
+  const nlohmann::json document = result.json();
+  CHECK(document.at("status") == "ok");
+  CHECK(document.at("problem") == "backward bf16 b1 hq4 hkv2 sq40 skv65 d72 causal");
+  CHECK(document.at("origin") == "default");
+  CHECK_FALSE(document.contains("tune_command"));
+  for (const std::string output : {"dq", "dk", "dv"}) {
+    CHECK(document.at("outputs").at(output).at("within") == true);
+    CHECK(document.at("outputs").at(output).at("relative").get<double>() > 0);
+  }
+}
+
 TEST_CASE("check with a given config says so, in text too", "[emulator]") {
   std::vector<std::string> arguments = words("check --seq 33 --head-dim 64 --device emulator --target a100 --config");
   arguments.push_back("sm80 q64 kv32 w4 st1 qsmem");

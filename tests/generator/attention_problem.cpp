@@ -88,7 +88,7 @@ TEST_CASE("what a problem's text may not say", "[nogpu]") {
   check_parse_error("", "empty");
   check_parse_error("  ", "empty");
   check_parse_error("forward sq100 window9", "'window9'");
-  check_parse_error("backward sq100", "'backward'");
+  check_parse_error("sideways sq100", "'sideways'");
   check_parse_error("sq", "'sq'");
   check_parse_error("sq12x", "'sq12x'");
   check_parse_error("sq 12", "'sq'");

@@ -132,6 +132,12 @@ for (u32 i = thread; i < 256; i += 64) st_global_b16(out_bytes(args, 2 * i), ld_
                      bytes_of(floats),
                      32,
                      exactly(floats)});
+    cases.push_back({"ld_global_f32",
+                     {"if (thread < 8) st_global_f32(out_bytes(args, 4 * thread), "
+                      "ld_global_f32(static_cast<const float*>(args.in) + thread));\n"},
+                     bytes_of(floats),
+                     32,
+                     exactly(floats)});
   }
   cases.push_back({"st_global_b32 ld_shared_b32",
                    {R"(

@@ -1,9 +1,11 @@
 #include <fmt/core.h>
 
 #include <map>
+#include <vector>
 
 #include "attune/attention.h"
 #include "generator/error.h"
+#include "tuner/backward_check.h"
 #include "tuner/cli/config_options.h"
 #include "tuner/cli/device_options.h"
 #include "tuner/cli/exit_status.h"
@@ -25,7 +27,7 @@ struct CheckOptions {
 
 struct CheckOutcome {
   std::string status, reason;
-  ForwardErrors errors;
+  std::vector<OutputErrors> outputs;
   std::map<std::string, std::uint32_t> counters;  // how often rare paths of the kernel were taken
 };
 
@@ -40,14 +42,18 @@ CheckOutcome check(AttentionRuntime& runtime, const AttentionProblem& problem, c
         resources.from_cache ? "from the cache" : fmt::format("compiled in {:.0f} ms", resources.compile_ms)));
   }
   try {
-    TrialBench bench(runtime.device(), problem, seed);
-    CheckOutcome outcome{"ok", "", bench.check(*prepared), {}};
-    outcome.counters = bench.counters();
-    if (!outcome.errors.within()) {
+    CheckOutcome outcome{"ok", "", {}, {}};
+    if (problem.pass == Pass::forward) {
+      TrialBench bench(runtime.device(), problem, seed);
+      outcome.outputs = bench.check(*prepared).outputs;
+      outcome.counters = bench.counters();
+    } else {
+      outcome.outputs = check_backward(runtime, *prepared, problem, seed);
+    }
+    for (const OutputErrors& output : outcome.outputs) {
+      if (output.within) continue;
       outcome.status = "wrong_result";
-      for (const OutputErrors& wrong : outcome.errors.outputs) {
-        if (!wrong.within) outcome.reason += (outcome.reason.empty() ? "" : "; ") + wrong.complaint;
-      }
+      outcome.reason += (outcome.reason.empty() ? "" : "; ") + output.complaint;
     }
     return outcome;
   } catch (const Error& error) {
@@ -72,7 +78,7 @@ int run(const CheckOptions& options) {
         {"status", outcome.status}, {"problem", canonical_text(problem)}, {"device", runtime.device()->description()}};
     add_choice(document, choice);
     document["seed"] = options.problem.seed();
-    document["outputs"] = to_json(outcome.errors);
+    document["outputs"] = to_json(outcome.outputs);
     if (!outcome.counters.empty()) document["counters"] = outcome.counters;
     if (!outcome.reason.empty()) document["reason"] = outcome.reason;
     print_json(document);
@@ -81,7 +87,7 @@ int run(const CheckOptions& options) {
     print_field("device", runtime.device()->description());
     print_field("config", canonical_text(choice.config));
     print_origin(choice);
-    print_errors(outcome.errors);
+    print_errors(outcome.outputs);
     for (const auto& [name, count] : outcome.counters) print_field(name, fmt::format("{}", count));
     print_field("status",
                 outcome.reason.empty() ? outcome.status : fmt::format("{}: {}", outcome.status, outcome.reason));
@@ -98,8 +104,9 @@ Verb make_check(CLI::App& command) {
                "one problem with one config against the double-precision oracle; exit status 0 only within the bounds",
                "attune check --batch 2 --heads 8 --kv-heads 2 --seq 127 --kv-seq 1000 --head-dim 72 --causal\n"
                "attune check --problem \"forward fp16 b1 hq3 sq17 d64\" --device emulator --async lazy --schedule "
-               "random --json");
-  options->problem.add_to(*verb);
+               "random --json\n"
+               "attune check --pass backward --heads 2 --seq 100 --head-dim 64 --causal --device emulator");
+  options->problem.add_to(*verb, Passes::all);
   options->device.add_to(*verb);
   options->config.add_config_to(*verb);
   options->config.add_database_to(*verb);

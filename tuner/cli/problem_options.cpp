@@ -25,6 +25,9 @@ Layout parse_layout(const std::string& text) {
   refuse(fmt::format("--layout {}: expected bshd (batch, seq, head, dim) or bhsd (batch, head, seq, dim)", text));
 }
 
+constexpr const char* kOnlyForward =
+    "this command is for forward problems; check and show know backward ones, all but show space";
+
 std::int64_t parse_offset(const std::string& mask) {
   const std::string digits = mask.substr(mask.find('@') + 1);
   std::int64_t offset = 0;
@@ -44,13 +47,17 @@ void must_agree(const char* flag, const std::optional<std::int64_t>& given, std:
 
 }  // namespace
 
-void ProblemOptions::add_to(CLI::App& verb) {
+void ProblemOptions::add_to(CLI::App& verb, Passes passes) {
+  passes_ = passes;
   const char* group = "Problem";
   verb.add_option("--problem", text_, "the whole problem as text: \"forward bf16 b4 hq16 sq4096 d128 causal\"")
       ->check(not_empty())
       ->check(not_empty())
       ->group(group);
-  verb.add_option("--pass", pass_, "forward (default)")->check(not_empty())->check(not_empty())->group(group);
+  verb.add_option("--pass", pass_, passes == Passes::all ? "forward (default) or backward" : "forward (default)")
+      ->check(not_empty())
+      ->check(not_empty())
+      ->group(group);
   verb.add_option("--dtype", dtype_, "bf16 (default) or fp16")->check(not_empty())->check(not_empty())->group(group);
   verb.add_option("--batch", batch_, "batch entries (default 1)")
       ->transform(whole_number<std::int64_t>())
@@ -108,7 +115,10 @@ void ProblemOptions::refuse_conflicts() const {
   if (causal_ && !mask_.empty() && mask_ != "causal") {
     refuse(fmt::format("--causal is short for --mask causal and contradicts --mask {}: give one of them", mask_));
   }
-  if (!pass_.empty() && pass_ != "forward") refuse(fmt::format("--pass {}: only forward exists", pass_));
+  const bool is_backward = pass_ == "backward";
+  if (!pass_.empty() && pass_ != "forward" && !is_backward)
+    refuse(fmt::format("--pass {}: expected forward or backward", pass_));
+  if (is_backward && passes_ == Passes::forward) refuse(fmt::format("--pass backward: {}", kOnlyForward));
 }
 
 void ProblemOptions::apply_mask_and_scale(AttentionProblem& problem) const {
@@ -141,10 +151,13 @@ AttentionProblem ProblemOptions::problem() const {
   AttentionProblem problem;
   if (!text_.empty()) {
     problem = parse_problem(text_);
+    if (problem.pass == Pass::backward && passes_ == Passes::forward)
+      refuse(fmt::format("--problem \"{}\": {}", text_, kOnlyForward));
   } else {
     if (!seq_) refuse("the problem needs --seq (queries), or the whole problem as --problem TEXT");
     if (!head_dim_) refuse("the problem needs --head-dim, or the whole problem as --problem TEXT");
     if (!dtype_.empty()) problem.dtype = parse_dtype(dtype_);
+    if (pass_ == "backward") problem.pass = Pass::backward;
     problem.layout = layout();
     problem.batch = batch_.value_or(1);
     problem.heads_q = heads_.value_or(1);

@@ -10,10 +10,13 @@
 
 namespace attune::cli {
 
+/// The passes that a verb takes problems of.
+enum class Passes { forward, all };
+
 /// The problem flags, the same in every verb: one flag per field, or --problem TEXT.
 class ProblemOptions {
  public:
-  void add_to(CLI::App& verb);
+  void add_to(CLI::App& verb, Passes passes = Passes::forward);
 
   bool any_given() const;
   std::uint64_t seed() const { return seed_; }
@@ -38,6 +41,7 @@ class ProblemOptions {
   std::optional<int> head_dim_;
   std::optional<double> scale_;
   bool causal_ = false;
+  Passes passes_ = Passes::forward;
   std::uint64_t seed_ = 1;
 };
 

@@ -9,22 +9,22 @@
 
 namespace attune::cli {
 
-Json to_json(const ForwardErrors& errors) {
-  Json outputs = Json::object();
-  for (const OutputErrors& output : errors.outputs) {
+Json to_json(const std::vector<OutputErrors>& outputs) {
+  Json document = Json::object();
+  for (const OutputErrors& output : outputs) {
     Json entry = {{"relative", output.relative},
                   {"relative_bound", output.relative_bound},
                   {"max_abs", output.max_abs},
                   {"worst_ratio_to_bound", output.worst_ratio},
                   {"within", output.within}};
     if (!output.within) entry["complaint"] = output.complaint;
-    outputs[output.name] = std::move(entry);
+    document[output.name] = std::move(entry);
   }
-  return outputs;
+  return document;
 }
 
-void print_errors(const ForwardErrors& errors) {
-  for (const OutputErrors& output : errors.outputs) {
+void print_errors(const std::vector<OutputErrors>& outputs) {
+  for (const OutputErrors& output : outputs) {
     const std::string bound = output.relative_bound > 0 ? fmt::format(" (bound {:.1e})", output.relative_bound) : "";
     print_field("error of " + output.name,
                 fmt::format("relative {:.3e}{}, largest {:.3e}, {:.0f} % of the elementwise bound{}", output.relative,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "runtime/config_source.h"
 #include "runtime/oracle/reference_attention.h"
@@ -9,9 +10,10 @@
 
 namespace attune::cli {
 
-/// What `run --check` and `check` say about the outputs: {"o": {"relative", "max_abs", ...}, "lse": {...}}.
-Json to_json(const ForwardErrors& errors);
-void print_errors(const ForwardErrors& errors);
+/// What `run --check` and `check` say about the outputs: {"o": {"relative", "max_abs", ...}, "lse": {...}},
+/// or of "dq", "dk" and "dv".
+Json to_json(const std::vector<OutputErrors>& outputs);
+void print_errors(const std::vector<OutputErrors>& outputs);
 
 Json to_json(const Measurement& measurement);
 /// "512.3 us  430.1 TFLOP/s  sm80 q128 ...", or the status and the reason.

@@ -111,7 +111,7 @@ int run(const RunOptions& options) {
     add_choice(document, choice);
     document["input"] = options.input_path;
     document["output"] = options.output_path;
-    if (options.check) document["outputs"] = to_json(errors);
+    if (options.check) document["outputs"] = to_json(errors.outputs);
     print_json(document);
   } else {
     print_field("problem", canonical_text(problem));
@@ -119,7 +119,7 @@ int run(const RunOptions& options) {
     print_field("config", canonical_text(choice.config));
     print_origin(choice);
     print_field("written", fmt::format("{} (o, lse)", options.output_path));
-    if (options.check) print_errors(errors);
+    if (options.check) print_errors(errors.outputs);
   }
   return within ? kOk : kCheckFailed;
 }

@@ -108,7 +108,7 @@ int show_plan(const ShownPlan& shown, const OutputOptions& output) {
   Json document = head_of(shown);
   document["flops"] = plan.flops;
   document["bytes"] = plan.bytes;
-  document["workspace_bytes"] = plan.workspace_bytes;
+  document["workspace_bytes"] = plan.workspace_bytes_of(plan.problem);
   document["counted_workspace_bytes"] = plan.counted_workspace_bytes;
   document["workspace_zeroed"] = plan.workspace_zeroed;
   document["ordered_outputs"] = Json::array();
@@ -121,16 +121,19 @@ int show_plan(const ShownPlan& shown, const OutputOptions& output) {
       arguments.push_back(
           {{"name", to_string(field)}, {"type", type_text(field)}, {"offset", launch.arguments.offsets[i]}});
     }
-    document["launches"].push_back({{"entry", launch.entry},
-                                    {"arch", launch.arch},
-                                    {"grid_x", launch.grid_x(plan.problem)},
-                                    {"threads", launch.threads},
-                                    {"shared_bytes", launch.shared_bytes},
-                                    {"rows_per_tile", launch.rows_per_tile},
-                                    {"query_tiles", launch.query_tiles(plan.problem)},
-                                    {"source_lines", launch.lines.size()},
-                                    {"argument_bytes", launch.arguments.bytes},
-                                    {"arguments", std::move(arguments)}});
+    document["launches"].push_back(
+        {{"entry", launch.entry},
+         {"arch", launch.arch},
+         {"grid_x", launch.grid_x(plan.problem)},
+         {"threads", launch.threads},
+         {"shared_bytes", launch.shared_bytes},
+         {"rows_per_tile", launch.rows_per_tile},
+         {"tile_rows", launch.tile_rows == TileRows::keys ? "keys" : "queries"},
+         {launch.tile_rows == TileRows::keys ? "key_tiles" : "query_tiles",
+          launch.tile_rows == TileRows::keys ? launch.key_tiles(plan.problem) : launch.query_tiles(plan.problem)},
+         {"source_lines", launch.lines.size()},
+         {"argument_bytes", launch.arguments.bytes},
+         {"arguments", std::move(arguments)}});
   }
   if (output.json) {
     print_json(document);
@@ -142,16 +145,19 @@ int show_plan(const ShownPlan& shown, const OutputOptions& output) {
   print_field("origin", describe_origin(shown.choice));
   print_field("kernel class", plan.kernel_class);
   print_field("work", fmt::format("{:.4g} FLOP, at least {:.4g} bytes of device memory", plan.flops, plan.bytes));
-  print_field("workspace", fmt::format("{} bytes{}", plan.workspace_bytes,
+  print_field("workspace", fmt::format("{} bytes{}", plan.workspace_bytes_of(plan.problem),
                                        plan.workspace_zeroed && plan.workspace_bytes != 0 ? ", zeroed" : ""));
   for (const KernelLaunch& launch : plan.launches) {
+    const bool of_keys = launch.tile_rows == TileRows::keys;
     print_field("launch", fmt::format("{} for {}", launch.entry, launch.arch));
-    print_field(
-        "  grid",
-        fmt::format("{} CTAs{}: {} tiles of {} queries, for each {} and batch entry", launch.grid_x(plan.problem),
-                    launch.cluster > 1 ? fmt::format(" in clusters of {}", launch.cluster) : "",
-                    launch.query_tiles(plan.problem), launch.rows_per_tile,
-                    launch.heads_per_tile > 1 ? fmt::format("{} heads", launch.heads_per_tile) : "head"));
+    print_field("  grid",
+                fmt::format("{} CTAs{}: {} tiles of {} {}, for each {} and batch entry", launch.grid_x(plan.problem),
+                            launch.cluster > 1 ? fmt::format(" in clusters of {}", launch.cluster) : "",
+                            of_keys ? launch.key_tiles(plan.problem) : launch.query_tiles(plan.problem),
+                            launch.rows_per_tile, of_keys ? "keys" : "queries",
+                            of_keys                     ? "key/value head"
+                            : launch.heads_per_tile > 1 ? fmt::format("{} heads", launch.heads_per_tile)
+                                                        : "head"));
     print_field("  CTA", fmt::format("{} threads, {} bytes of shared memory", launch.threads, launch.shared_bytes));
     print_field("  source", fmt::format("{} lines", launch.lines.size()));
     print_field("  arguments", fmt::format("{} bytes", launch.arguments.bytes));
@@ -217,6 +223,11 @@ int run(const ShowOptions& options) {
   const AttentionProblem problem = options.problem.problem();
   const ChosenDevice chosen = options.device.choose();
   if (!chosen.why.empty()) warn(fmt::format("no --target given: generating for {}", chosen.spec.name));
+  if (options.what == "space" && problem.pass == Pass::backward) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        "show space lists forward candidates; of a backward problem, show source, plan, ptx, resources or sass");
+  }
   if (options.what == "space") return show_space(problem, chosen.spec, options.limit, options.output);
 
   const std::shared_ptr<TunedConfigs> tuned = options.config.open_tuned_configs(options.output);
@@ -254,7 +265,7 @@ Verb make_show(CLI::App& command) {
   verb->add_option("--limit", options->limit,
                    "space: list at most so many candidates and rejections, 0 for all (default 20)")
       ->transform(whole_number<std::size_t>());
-  options->problem.add_to(*verb);
+  options->problem.add_to(*verb, Passes::all);
   options->device.add_target_to(*verb);
   options->config.add_config_to(*verb);
   options->config.add_database_to(*verb);

@@ -37,12 +37,23 @@ struct ForwardTensors {
   float* lse = nullptr;
 };
 
+/// What a backward call takes beside the tensors of the forward call, whose O and LSE it reads (LSE must not be null).
+/// d_q, d_k and d_v are written, every element, with 0 where a query sees nothing or nobody sees a key. d_lse is as
+/// LSE is, or null: the loss does not depend on LSE.
+struct GradientTensors {
+  TensorView d_o;
+  const float* d_lse = nullptr;
+  TensorView d_q, d_k, d_v;
+};
+
 /// Strides of a packed tensor in problem.layout, `data` null.
 TensorView packed_view(const AttentionProblem& problem, Operand operand);
 
 /// 16 if every row of the four tensors starts at a multiple of 16 bytes and no stride is negative or 2^40 bytes or more
 /// (TMA copies no others), else 2.
 int alignment_of(const ForwardTensors& tensors, const AttentionProblem& problem);
+/// The same of all eight tensors of a backward call.
+int alignment_of(const ForwardTensors& tensors, const GradientTensors& gradients, const AttentionProblem& problem);
 
 /// A plan with its kernels loaded: what a repeated call launches.
 struct PreparedAttention {
@@ -68,8 +79,12 @@ class AttentionRuntime {
   /// Error.
   void forward(const AttentionProblem& problem, const ForwardTensors& tensors, void* workspace,
                std::size_t workspace_bytes, Stream stream);
-  /// What forward() and launch() need at most for tensors of problem.alignment, whatever is picked, prepared or given:
-  /// a few bytes, and the same at each call. Compiles nothing.
+  /// dQ, dK and dV of `problem`, whose pass is backward; otherwise as forward(). Allocates nothing: delta lies in the
+  /// workspace, which is 4 bytes for each query of each head.
+  void backward(const AttentionProblem& problem, const ForwardTensors& tensors, const GradientTensors& gradients,
+                void* workspace, std::size_t workspace_bytes, Stream stream);
+  /// What forward(), backward() and launch() need at most for tensors of problem.alignment, whatever is picked,
+  /// prepared or given: a few bytes (backward: that many of each query), and the same at each call. Compiles nothing.
   std::size_t workspace_bytes(const AttentionProblem& problem);
 
   /// What forward() would launch, compiled and loaded; with `config`, that one instead of the picked one.
@@ -80,6 +95,9 @@ class AttentionRuntime {
   /// its tensors are not as aligned as the plan expects.
   void launch(const PreparedAttention& prepared, const AttentionProblem& problem, const ForwardTensors& tensors,
               void* workspace, std::size_t workspace_bytes, Stream stream);
+  /// The same for a prepared backward plan.
+  void launch(const PreparedAttention& prepared, const AttentionProblem& problem, const ForwardTensors& tensors,
+              const GradientTensors& gradients, void* workspace, std::size_t workspace_bytes, Stream stream);
 
   const std::shared_ptr<Device>& device() const;
 
@@ -98,6 +116,8 @@ void set_default_config_source(std::shared_ptr<ConfigSource> source);
 
 void attention_forward(const AttentionProblem& problem, const ForwardTensors& tensors, void* workspace,
                        std::size_t workspace_bytes, Stream stream);
+void attention_backward(const AttentionProblem& problem, const ForwardTensors& tensors,
+                        const GradientTensors& gradients, void* workspace, std::size_t workspace_bytes, Stream stream);
 std::size_t attention_workspace_bytes(const AttentionProblem& problem);
 
 }  // namespace attune

@@ -1,0 +1,50 @@
+// D += A B for kPartChunks chunks of B's columns, from first_chunk on. Two neighbouring accumulators of P or dS, packed, are one A fragment;
+// the tile's rows are the rows of the B operand: transposed loads.
+using GradientFragments = float[kRowTiles][kPartChunks][4];
+
+__device__ __forceinline__ void gemm_columns(GradientFragments& acc, const ScoreFragments& p, u32 tile, i32 first_chunk) {
+  const u32 lane = lane_index();
+  const TileCursor rows(tile, lane % 16, lane / 16);
+#pragma unroll
+  for (i32 k = 0; k < kKeyTiles / 2; ++k) {
+    u32 a[kRowTiles][4];
+#pragma unroll
+    for (i32 t = 0; t < kRowTiles; ++t) {
+#pragma unroll
+      for (i32 i = 0; i < 4; ++i) a[t][i] = pack_elements(p[t][2 * k + i / 2][2 * (i % 2)], p[t][2 * k + i / 2][2 * (i % 2) + 1]);
+    }
+#pragma unroll
+    for (i32 n = 0; n + 1 < kPartChunks; n += 2) {
+      u32 b[4];
+      ldmatrix_x4_trans(b, rows.at(16 * k, first_chunk + n));
+#pragma unroll
+      for (i32 t = 0; t < kRowTiles; ++t) {
+        mma_k16(acc[t][n], a[t], b[0], b[1]);
+        mma_k16(acc[t][n + 1], a[t], b[2], b[3]);
+      }
+    }
+    if (kPartChunks % 2 != 0) {
+      u32 b[2];
+      ldmatrix_x2_trans(b, tile + tile_offset(16 * k + lane % 16, first_chunk + kPartChunks - 1));
+#pragma unroll
+      for (i32 t = 0; t < kRowTiles; ++t) mma_k16(acc[t][kPartChunks - 1], a[t], b[0], b[1]);
+    }
+  }
+}
+
+// Into a warp's rows of a tile of shared memory, from chunk `first_stored` on: those before it are another warp's.
+__device__ __forceinline__ void put_gradient(u32 tile, i32 warp_row, i32 first_chunk, i32 first_stored, float scale,
+                                             const GradientFragments& acc) {
+  const u32 lane = lane_index();
+#pragma unroll
+  for (i32 t = 0; t < kRowTiles; ++t) {
+#pragma unroll
+    for (i32 n = 0; n < kPartChunks; ++n) {
+#pragma unroll
+      for (i32 half = 0; half < 2; ++half)
+        if (first_chunk + n >= first_stored)
+          st_shared_b32(tile + tile_offset(warp_row + 16 * t + 8 * half + lane / 4, first_chunk + n) + lane % 4 * 4,
+                        pack_elements(scale * acc[t][n][2 * half], scale * acc[t][n][2 * half + 1]));
+    }
+  }
+}

@@ -1,0 +1,140 @@
+// attune ${kernel_class} · templates ${templates_hash}
+//
+// dQ of one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
+//
+//   for each block of keys:   S = Q Kᵀ           P = exp2(c S - LSE·log2(e)), masked
+//                             dP = dO Vᵀ         dS = P ∘ (dP - delta)
+//                             dQ = dQ + dS K
+//   dQ = scale·dQ,   c = scale·log2(e)
+//
+// Each warp owns 16 queries and all keys of a block: S, dP, dS and dQ stay in its registers.
+//
+// shared memory, bytes:
+//% for shared_buffers
+//   ${shared_buffers.offset}  ${shared_buffers.picture}
+//% end
+//% include primitives/prelude/${target}
+//% include primitives/memory/${target}
+//% include primitives/math/${target}
+//% include primitives/sm80/${target}
+//% include primitives/single/${target}
+
+struct Arguments {
+//% for argument_fields
+  ${argument_fields.type} ${argument_fields.name};
+//% end
+};
+constexpr u32 kArgumentBytes = ${argument_bytes};
+
+constexpr i32 kBlockQ = ${block_q}, kBlockKv = ${block_kv}, kHeadDim = ${head_dim}, kThreads = ${threads}, kStages = ${stages};
+constexpr i32 kCtasPerSm = ${ctas_per_sm};
+
+constexpr i32 kWarpRows = 16, kRowTiles = 1;     // queries of a warp, in m16 tiles
+constexpr i32 kKeyTiles = kBlockKv / 8;          // n8 tiles of S
+constexpr i32 kChunks = kHeadDim / 8;            // 16-byte chunks of a row
+constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of a product over the head dim
+constexpr bool kDimTail = kHeadDim % 16 != 0;    // and a k8 step
+constexpr u32 kRowBytes = ${row_bytes}, kSwizzleMask = ${swizzle_mask}, kSwizzleShift = ${swizzle_shift};
+constexpr float kLog2E = 1.44269504088896340736f;
+constexpr i32 kPartChunks = kChunks;             // of dQ that a warp computes: all
+constexpr u32 kQOffset = ${resident_first_offset}, kDoOffset = ${resident_second_offset};
+constexpr u32 kFirstOffset = ${streamed_first_offset}, kSecondOffset = ${streamed_second_offset}, kStreamedTileBytes = ${streamed_tile_bytes};
+static_assert(kThreads * kWarpRows == kBlockQ * kWarpSize && kBlockKv % 16 == 0 && kHeadDim % 8 == 0);
+static_assert(kRowBytes == 2 * kHeadDim && kStreamedTileBytes == kBlockKv * kRowBytes);
+
+using ScoreFragments = float[kRowTiles][kKeyTiles][4];
+
+//% include tile/swizzle
+//% include tile/${chunk_access}
+//% include tile/copy_tile
+//% include tile/mma_operands
+//% include masks/${mask}
+
+using StreamedRows = TileStream<kBlockKv, false, kThreads>;  // of K and V
+//% include backward/tile_pair_ring
+//% include steps/load_query
+//% include steps/query_shared
+//% include steps/gemm_qk
+//% include backward/gradient_columns
+//% include backward/query_statistics
+
+__device__ __forceinline__ const char* row_pointer(const void* tensor, i64 batch_offset, i64 head_offset, i64 row_offset) {
+  return static_cast<const char*>(tensor) + 2 * (batch_offset + head_offset + row_offset);
+}
+
+// S and dP become P (not kept) and dS. first_row: the warp's, in the sequence.
+template <bool kMasked>
+__device__ __forceinline__ void differentiate(ScoreFragments& s, ScoreFragments& ds, const Arguments& args,
+                                              const QueryStatistics (&queries)[2], i32 first_row, i32 block) {
+  const i32 first_key = block * kBlockKv + lane_index() % 4 * 2;
+#pragma unroll
+  for (i32 half = 0; half < 2; ++half) {
+    const i32 keys = last_key(args, first_row + 8 * half + lane_index() / 4) - first_key;  // the last visible one, seen from first_key
+#pragma unroll
+    for (i32 n = 0; n < kKeyTiles; ++n) {
+#pragma unroll
+      for (i32 e = 0; e < 2; ++e) {
+        const float p = queries[half].probability(s[0][n][2 * half + e], args.softmax_scale_log2);
+        const bool visible = !kMasked || 8 * n + e <= keys;
+        ds[0][n][2 * half + e] = visible ? p * (ds[0][n][2 * half + e] - queries[half].delta) : 0.0f;
+      }
+    }
+  }
+}
+
+template <bool kMasked>
+__device__ __forceinline__ void kv_step(const Arguments& args, i32 block, i32 first_row, TilePairRing& ring, const QueryFragments& q,
+                                        const QueryFragments& d_o, const QueryStatistics (&queries)[2], GradientFragments& acc_dq) {
+  ScoreFragments acc_s = {}, acc_ds = {};
+  ring.acquire();
+  gemm_qk(acc_s, q, ring.first_tile());
+  gemm_qk(acc_ds, d_o, ring.second_tile());
+  differentiate<kMasked>(acc_s, acc_ds, args, queries, first_row, block);
+  gemm_columns(acc_dq, acc_ds, ring.first_tile(), 0);
+  ring.release();
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(const __grid_constant__ Arguments args) {
+  const i32 tile = static_cast<i32>(block_index() % static_cast<u32>(args.query_tiles)),
+            batch_head = static_cast<i32>(block_index() / static_cast<u32>(args.query_tiles));
+  const i32 batch = batch_head / args.heads_q, head = batch_head - batch * args.heads_q, head_kv = head / args.group_size;
+  const i32 tile_row = tile * kBlockQ, rows = args.seq_q - tile_row < kBlockQ ? args.seq_q - tile_row : kBlockQ;
+  const i32 warp_row = warp_index() * kWarpRows, first_row = tile_row + warp_row;
+  const u32 shared = shared_base();
+
+  // Blocks of keys that the tile attends to: [0, masked_from) as a whole, [masked_from, end) in part. May be empty.
+  const i32 masked_from = (last_key(args, tile_row) + 1) / kBlockKv, end = (last_key(args, tile_row + rows - 1) + kBlockKv) / kBlockKv;
+
+  using TileRows = TileStream<kBlockQ, false, kThreads>;
+  TileRows(row_pointer(args.q, batch * args.q_stride_batch, head * args.q_stride_head, tile_row * args.q_stride_row), 2 * args.q_stride_row,
+           rows, thread_index())
+      .load_next(shared + kQOffset);
+  TileRows(row_pointer(args.d_o, batch * args.d_o_stride_batch, head * args.d_o_stride_head, tile_row * args.d_o_stride_row),
+           2 * args.d_o_stride_row, rows, thread_index())
+      .load_next(shared + kDoOffset);
+  cp_async_commit_group();
+  const char* k = row_pointer(args.k, batch * args.k_stride_batch, head_kv * args.k_stride_head, 0);
+  const char* v = row_pointer(args.v, batch * args.v_stride_batch, head_kv * args.v_stride_head, 0);
+  TilePairRing ring{StreamedRows(k, 2 * args.k_stride_row, args.seq_kv, thread_index()),
+                    StreamedRows(v, 2 * args.v_stride_row, args.seq_kv, thread_index()), end, shared};
+  ring.prefetch();
+
+  const QueryFragments q(shared + kQOffset, warp_row), d_o(shared + kDoOffset, warp_row);
+  const i32 first_query = first_row + static_cast<i32>(lane_index() / 4);
+  const QueryStatistics queries[2] = {QueryStatistics::load(args, batch_head, first_query), QueryStatistics::load(args, batch_head, first_query + 8)};
+  GradientFragments acc_dq = {};
+  i32 block = 0;
+  for (; block < masked_from; ++block) kv_step<false>(args, block, first_row, ring, q, d_o, queries, acc_dq);
+  for (; block < end; ++block) kv_step<true>(args, block, first_row, ring, q, d_o, queries, acc_dq);
+
+  // dQ leaves through the warp's own rows of Q's tile, so that global stores are whole chunks of a row.
+  cp_async_wait_group<0>();
+  bar_sync();
+  put_gradient(shared + kQOffset, warp_row, 0, 0, args.softmax_scale, acc_dq);
+  bar_warp_sync();
+  const i64 row_bytes = 2 * args.d_q_stride_row;
+  char* d_q = const_cast<char*>(row_pointer(args.d_q, batch * args.d_q_stride_batch, head * args.d_q_stride_head, 0));
+  store_tile<kWarpRows, false, kWarpSize>(d_q + first_row * row_bytes, shared + kQOffset + warp_row * kRowBytes, row_bytes, rows - warp_row,
+                                          lane_index());
+}
+//% include primitives/entry/${target}

@@ -1,0 +1,602 @@
+// attune backward bf16 d72 causal sm80 q64 kv64 w4 st2 · templates HASH
+//
+// dK and dV of one tile of keys of one key/value head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products:
+//
+//   for each query head of the group, for each block of queries:
+//     Sᵀ = K Qᵀ        Pᵀ = exp2(c Sᵀ - LSE·log2(e)), masked     dV = dV + Pᵀ dO
+//     dPᵀ = V dOᵀ      dSᵀ = Pᵀ ∘ (dPᵀ - delta)                  dK = dK + dSᵀ Q
+//   dK = scale·dK,   c = scale·log2(e)
+//
+// Each warp owns kWarpRows keys and all queries of a block: Sᵀ, dPᵀ, dK and dV stay in its registers. Where these are too few for all columns
+// of dK and dV, kColumnParts warps own the same keys and a part of the columns each.
+//
+// shared memory, bytes:
+//        0  K  [64][72]   later dK
+//     9216  V  [64][72]   later dV
+//    18432  Q  [2][64][72]
+//    36864  dO  [2][64][72]
+//    55296  end
+using i32 = int;
+using u16 = unsigned short;
+using u32 = unsigned int;
+using i64 = long long;
+using u64 = unsigned long long;
+
+constexpr u32 kWarpSize = 32;
+constexpr u32 kAllLanes = 0xffffffffu;
+
+__device__ __forceinline__ float negative_infinity() { return __int_as_float(0xff800000); }
+__device__ __forceinline__ u32 thread_index() { return threadIdx.x; }  // in the CTA
+__device__ __forceinline__ u32 lane_index() { return threadIdx.x % kWarpSize; }
+__device__ __forceinline__ u32 block_index() { return blockIdx.x; }    // of the CTA in the grid
+// The same in all lanes of a warp, and known to the compiler as such.
+__device__ __forceinline__ u32 warp_index() { return __shfl_sync(kAllLanes, threadIdx.x / kWarpSize, 0); }
+struct alignas(16) Vec4 { u32 x, y, z, w; };  // 16 bytes: eight 16-bit elements
+
+// Address of the CTA's dynamic shared memory in the shared window; all shared addresses are such 32-bit numbers.
+__device__ __forceinline__ u32 shared_base() {
+  extern __shared__ __align__(1024) unsigned char dynamic_shared[];
+  return static_cast<u32>(__cvta_generic_to_shared(dynamic_shared));
+}
+
+__device__ __forceinline__ u16 ld_global_b16(const void* from) {
+  u16 r;
+  asm volatile("ld.global.nc.b16 %0, [%1];" : "=h"(r) : "l"(from));
+  return r;
+}
+__device__ __forceinline__ void st_global_b16(void* to, u16 x) {
+  asm volatile("st.global.b16 [%0], %1;" ::"l"(to), "h"(x) : "memory");
+}
+__device__ __forceinline__ void st_global_b32(void* to, u32 x) {
+  asm volatile("st.global.b32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
+}
+__device__ __forceinline__ void st_global_f32(void* to, float x) {
+  asm volatile("st.global.f32 [%0], %1;" ::"l"(to), "f"(x) : "memory");
+}
+__device__ __forceinline__ void st_global_f64(void* to, double x) {
+  asm volatile("st.global.f64 [%0], %1;" ::"l"(to), "d"(x) : "memory");
+}
+__device__ __forceinline__ void st_global_v4_b32(void* to, Vec4 x) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
+}
+
+__device__ __forceinline__ void st_shared_b32(u32 to, u32 x) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(x) : "memory");
+}
+__device__ __forceinline__ u32 ld_shared_b32(u32 from) {
+  u32 r;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(r) : "r"(from) : "memory");
+  return r;
+}
+__device__ __forceinline__ void st_shared_v4_b32(u32 to, Vec4 x) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
+}
+__device__ __forceinline__ Vec4 ld_shared_v4_b32(u32 from) {
+  Vec4 r;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "r"(from) : "memory");
+  return r;
+}
+__device__ __forceinline__ void st_shared_f64(u32 to, double x) {
+  asm volatile("st.shared.f64 [%0], %1;" ::"r"(to), "d"(x) : "memory");
+}
+__device__ __forceinline__ double ld_shared_f64(u32 from) {
+  double r;
+  asm volatile("ld.shared.f64 %0, [%1];" : "=d"(r) : "r"(from) : "memory");
+  return r;
+}
+
+// All threads of the CTA.
+__device__ __forceinline__ void bar_sync() { asm volatile("bar.sync 0;" ::: "memory"); }
+// All lanes of the warp; orders their accesses to shared memory.
+__device__ __forceinline__ void bar_warp_sync() { __syncwarp(); }
+__device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+__device__ __forceinline__ float max_f32(float a, float b) { return fmaxf(a, b); }
+__device__ __forceinline__ float ex2_approx_ftz_f32(float x) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+__device__ __forceinline__ float lg2_approx_ftz_f32(float x) {
+  float r;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+__device__ __forceinline__ float rcp_approx_ftz_f32(float x) {
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+// Two floats rounded to 16 bits: `high` to the upper half (PTX's operand order).
+__device__ __forceinline__ u32 cvt_rn_bf16x2_f32(float high, float low) {
+  u32 r;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+}
+__device__ __forceinline__ u32 cvt_rn_f16x2_f32(float high, float low) {
+  u32 r;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+}
+__device__ __forceinline__ double cvt_f64_bf16(u16 x) { return static_cast<double>(__uint_as_float(static_cast<u32>(x) << 16)); }
+__device__ __forceinline__ double cvt_f64_f16(u16 x) {
+  float r;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x));
+  return static_cast<double>(r);
+}
+__device__ __forceinline__ double fma_rn_f64(double a, double b, double c) { return __fma_rn(a, b, c); }
+__device__ __forceinline__ double max_f64(double a, double b) { return fmax(a, b); }
+__device__ __forceinline__ double exp_f64(double x) { return exp(x); }
+__device__ __forceinline__ double log_f64(double x) { return log(x); }
+__device__ __forceinline__ double negative_infinity_f64() { return static_cast<double>(__int_as_float(0xff800000)); }
+// Copies 16 bytes from global to shared memory without registers; only the first `bytes` (0 or 16) are read, the rest is zero.
+__device__ __forceinline__ void cp_async_cg_16(u32 to, const void* from, u32 bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void cp_async_commit_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Waits until at most kPending of this thread's youngest groups are under way.
+template <int kPending>
+__device__ __forceinline__ void cp_async_wait_group() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+// 8x8 matrices of 16-bit elements: lanes 8 i .. 8 i + 7 give the row addresses of matrix i; lane l receives of each matrix the elements
+// (row l / 4, columns 2 (l % 4) and + 1), with trans those of the transposed matrix.
+__device__ __forceinline__ void ldmatrix_x4(u32 (&r)[4], u32 row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(row) : "memory");
+}
+__device__ __forceinline__ void ldmatrix_x4_trans(u32 (&r)[4], u32 row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(row) : "memory");
+}
+__device__ __forceinline__ void ldmatrix_x2(u32 (&r)[2], u32 row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(row) : "memory");
+}
+__device__ __forceinline__ void ldmatrix_x2_trans(u32 (&r)[2], u32 row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(row) : "memory");
+}
+
+// d += a b for a 16 x k (row-major) and b k x 8 (column-major), fp32 accumulation. Lane l holds of d the rows l / 4 and l / 4 + 8,
+// columns 2 (l % 4) and + 1; of a the same rows, of b the column l / 4.
+__device__ __forceinline__ void mma_m16n8k16_f32_bf16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+__device__ __forceinline__ void mma_m16n8k16_f32_f16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+__device__ __forceinline__ void mma_m16n8k8_f32_bf16(float (&d)[4], const u32 (&a)[2], u32 b0) {
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(b0));
+}
+__device__ __forceinline__ void mma_m16n8k8_f32_f16(float (&d)[4], const u32 (&a)[2], u32 b0) {
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(b0));
+}
+
+// x of the lane whose index differs in the bits of kMask.
+template <int kMask>
+__device__ __forceinline__ float shfl_sync_bfly_f32(float x) {
+  float r;
+  asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=f"(r) : "f"(x), "n"(kMask));
+  return r;
+}
+template <int kMask>
+__device__ __forceinline__ u32 shfl_sync_bfly_b32(u32 x) {
+  u32 r;
+  asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(r) : "r"(x), "n"(kMask));
+  return r;
+}
+// Whether x holds in any lane of the warp.
+__device__ __forceinline__ bool vote_sync_any(bool x) { return __any_sync(kAllLanes, x); }
+__device__ __forceinline__ float ld_global_f32(const float* from) {
+  float r;
+  asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(r) : "l"(from));
+  return r;
+}
+
+struct Arguments {
+  const void* q;
+  const void* k;
+  const void* v;
+  const void* d_o;
+  float* lse;
+  float* delta;
+  void* d_k;
+  void* d_v;
+  i64 q_stride_batch;
+  i64 q_stride_head;
+  i64 q_stride_row;
+  i64 k_stride_batch;
+  i64 k_stride_head;
+  i64 k_stride_row;
+  i64 v_stride_batch;
+  i64 v_stride_head;
+  i64 v_stride_row;
+  i64 d_o_stride_batch;
+  i64 d_o_stride_head;
+  i64 d_o_stride_row;
+  i64 d_k_stride_batch;
+  i64 d_k_stride_head;
+  i64 d_k_stride_row;
+  i64 d_v_stride_batch;
+  i64 d_v_stride_head;
+  i64 d_v_stride_row;
+  i32 heads_q;
+  i32 group_size;
+  i32 seq_q;
+  i32 seq_kv;
+  i32 key_tiles;
+  i32 mask_offset;
+  float softmax_scale;
+  float softmax_scale_log2;
+};
+constexpr u32 kArgumentBytes = 240;
+
+constexpr i32 kBlockQ = 64, kBlockKv = 64, kHeadDim = 72, kWarps = 4, kStages = 2;
+constexpr i32 kColumnParts = 1, kCtasPerSm = 1;
+
+constexpr i32 kThreads = kWarps * kColumnParts * kWarpSize;
+constexpr i32 kWarpRows = kBlockKv / kWarps;
+constexpr i32 kRowTiles = kWarpRows / 16;        // m16 tiles of a warp
+constexpr i32 kKeyTiles = kBlockQ / 8;           // n8 tiles of Sᵀ
+constexpr i32 kChunks = kHeadDim / 8;            // 16-byte chunks of a row
+constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of a product over the head dim
+constexpr bool kDimTail = kHeadDim % 16 != 0;    // and a k8 step
+constexpr u32 kRowBytes = 144, kSwizzleMask = 0, kSwizzleShift = 3;
+constexpr float kLog2E = 1.44269504088896340736f;
+constexpr i32 kPartChunks = (kChunks + kColumnParts - 1) / kColumnParts;  // of dK and dV that a warp computes
+constexpr u32 kKOffset = 0, kVOffset = 9216;
+constexpr u32 kFirstOffset = 18432, kSecondOffset = 36864, kStreamedTileBytes = 9216;
+static_assert(kBlockKv % (16 * kWarps) == 0 && kBlockQ % 16 == 0 && kHeadDim % 8 == 0);
+static_assert(kRowBytes == 2 * kHeadDim && kStreamedTileBytes == kBlockQ * kRowBytes);
+
+using ScoreFragments = float[kRowTiles][kKeyTiles][4];
+
+// A tile in shared memory: rows of kChunks chunks of 16 bytes (eight elements). ldmatrix reads one chunk of eight consecutive rows at
+// once; the chunk's place in its row is permuted so that these eight lie in different banks. Rows of an odd number of chunks need no
+// permutation (kSwizzleMask is 0).
+__device__ __forceinline__ u32 tile_offset(u32 row, u32 chunk) {
+  return row * kRowBytes + ((chunk ^ ((row >> kSwizzleShift) & kSwizzleMask)) << 4);
+}
+
+// A lane's place in a tile (row below 16, chunk 0 or 1), and the places that lie whole multiples of 8 rows and 2 chunks further: their
+// permutation is the lane's own. Where rows are a power of two long, the step to another chunk is one xor on the whole address.
+struct TileCursor {
+  static constexpr bool kXor = (kRowBytes & (kRowBytes - 1)) == 0 && kSwizzleMask != 0;
+  u32 tile, row, chunk, address;
+
+  __device__ __forceinline__ TileCursor(u32 tile, u32 row, u32 chunk)
+      : tile(tile), row(row), chunk(chunk), address(tile + tile_offset(row, chunk)) {}
+  __device__ __forceinline__ u32 at(u32 rows, u32 chunks) const {
+    return kXor ? (address ^ (chunks << 4)) + rows * kRowBytes : tile + tile_offset(row + rows, chunk + chunks);
+  }
+};
+// Rows start at multiples of 16 bytes: a chunk is copied without registers and arrives with its cp.async group.
+__device__ __forceinline__ void load_chunk(u32 to, const char* from, bool exists) { cp_async_cg_16(to, from, exists ? 16 : 0); }
+__device__ __forceinline__ void store_chunk(char* to, Vec4 chunk) { st_global_v4_b32(to, chunk); }
+// How the threads of a copy share the chunks of a tile: consecutive threads take consecutive chunks of a row. Where a row's chunks divide the
+// number of threads, each thread keeps its column and walks down the rows.
+template <i32 kRows, i32 kWorkers>
+struct TileWalk {
+  static constexpr bool kColumns = kWorkers % kChunks == 0;
+  static constexpr i32 kSteps = (kRows * kChunks + kWorkers - 1) / kWorkers;
+  static constexpr bool kExact = kRows * kChunks % kWorkers == 0;
+  static constexpr i32 kRowsPerStep = kWorkers / kChunks;
+  i32 worker;
+
+  __device__ __forceinline__ i32 row(i32 i) const {
+    return kColumns ? worker / kChunks + i * kRowsPerStep : (worker + i * kWorkers) / kChunks;
+  }
+  __device__ __forceinline__ i32 chunk(i32 i) const { return kColumns ? worker % kChunks : (worker + i * kWorkers) % kChunks; }
+};
+
+// Copies tile after tile of kRows rows of a tensor, row_bytes apart, into shared memory, by kWorkers threads of which this is `worker`.
+// Rows from `existing` on are filled with zeros (0 * NaN is NaN: what lies beyond a tensor must not reach a product).
+template <i32 kRows, bool kAllExist, i32 kWorkers>
+struct TileStream {
+  using Walk = TileWalk<kRows, kWorkers>;
+  Walk walk;
+  const char* next;  // of this thread's first chunk where it keeps its column, else of the tile
+  i64 row_bytes;
+  i32 existing;      // rows from the next tile on
+
+  __device__ __forceinline__ TileStream(const char* first, i64 row_bytes, i32 existing, i32 worker)
+      : walk{worker}, next(Walk::kColumns ? first + walk.row(0) * row_bytes + walk.chunk(0) * 16 : first), row_bytes(row_bytes),
+        existing(existing) {}
+
+  __device__ __forceinline__ void load_next(u32 to) {
+    const char* at = next;
+#pragma unroll
+    for (i32 i = 0; i < Walk::kSteps; ++i) {
+      const i32 row = walk.row(i), chunk = walk.chunk(i);
+      if (!Walk::kExact && row >= kRows) break;
+      if (!Walk::kColumns) at = next + row * row_bytes + chunk * 16;
+      load_chunk(to + tile_offset(row, chunk), at, kAllExist || row < existing);
+      if (Walk::kColumns) at += Walk::kRowsPerStep * row_bytes;
+    }
+    next += kRows * row_bytes;
+    existing -= kRows;
+  }
+};
+
+// The other way: the first `existing` rows of a tile of shared memory to global memory.
+template <i32 kRows, bool kAllExist, i32 kWorkers>
+__device__ __forceinline__ void store_tile(char* to, u32 from, i64 row_bytes, i32 existing, i32 worker) {
+  using Walk = TileWalk<kRows, kWorkers>;
+  const Walk walk{worker};
+#pragma unroll
+  for (i32 i = 0; i < Walk::kSteps; ++i) {
+    const i32 row = walk.row(i), chunk = walk.chunk(i);
+    if (!Walk::kExact && row >= kRows) break;
+    if (kAllExist || row < existing) store_chunk(to + row * row_bytes + chunk * 16, ld_shared_v4_b32(from + tile_offset(row, chunk)));
+  }
+}
+// The element type's instructions under one name.
+__device__ __forceinline__ void mma_k16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) { mma_m16n8k16_f32_bf16(d, a, b0, b1); }
+__device__ __forceinline__ void mma_k8(float (&d)[4], const u32 (&a)[2], u32 b0) { mma_m16n8k8_f32_bf16(d, a, b0); }
+__device__ __forceinline__ u32 pack_elements(float low, float high) { return cvt_rn_bf16x2_f32(high, low); }
+// The last key that a query attends to; below 0 if it attends to none. Does not fall from one row to the next.
+__device__ __forceinline__ i32 last_key(const Arguments& args, i32 row) {
+  const i64 diagonal = static_cast<i64>(row) + args.mask_offset;  // may leave 32 bits
+  const i64 last = args.seq_kv - 1;
+  return static_cast<i32>(diagonal < -1 ? -1 : diagonal < last ? diagonal : last);
+}
+// The first query that attends to a key; seq_q if none does.
+__device__ __forceinline__ i32 first_query(const Arguments& args, i32 key) {
+  const i64 first = static_cast<i64>(key) - args.mask_offset;  // may leave 32 bits
+  return static_cast<i32>(first < 0 ? 0 : first < args.seq_q ? first : args.seq_q);
+}
+
+using StreamedRows = TileStream<kBlockQ, false, kThreads>;  // of Q and dO
+// kStages pairs of tiles: of two tensors that are walked in step. The first barrier of a step says that its pair has landed for all threads,
+// the second that all have read it: its place is filled next.
+struct TilePairRing {
+  StreamedRows first, second;
+  i32 pairs;  // that are still to be copied
+  u32 shared;
+  i32 stage = 0;  // of the pair that is read
+
+  __device__ __forceinline__ void load(i32 into) {
+    if (pairs-- > 0) {
+      first.load_next(shared + kFirstOffset + into * kStreamedTileBytes);
+      second.load_next(shared + kSecondOffset + into * kStreamedTileBytes);
+    }
+    cp_async_commit_group();  // also where nothing is left to load: waiting counts groups
+  }
+  __device__ __forceinline__ void prefetch() {
+#pragma unroll
+    for (i32 i = 0; i < kStages; ++i) load(i);
+  }
+  __device__ __forceinline__ void acquire() {
+    cp_async_wait_group<kStages - 1>();
+    bar_sync();
+  }
+  __device__ __forceinline__ void release() {
+    bar_sync();
+    load(stage);
+    stage = stage == kStages - 1 ? 0 : stage + 1;
+  }
+  __device__ __forceinline__ u32 first_tile() const { return shared + kFirstOffset + stage * kStreamedTileBytes; }
+  __device__ __forceinline__ u32 second_tile() const { return shared + kSecondOffset + stage * kStreamedTileBytes; }
+};
+// A fragment of 16 queries, from row `row` of the warp on, and 16 (or, as the last step of an odd number of chunks, 8) elements of the
+// head dimension. `queries` is a cursor at row l % 16 and chunk l / 16 of the warp's rows.
+__device__ __forceinline__ void load_query_step(u32 (&a)[4], const TileCursor& queries, u32 row, u32 k) {
+  ldmatrix_x4(a, queries.at(row, 2 * k));
+}
+__device__ __forceinline__ void load_query_tail(u32 (&a)[2], u32 tile, u32 row) {
+  ldmatrix_x2(a, tile + tile_offset(row + lane_index() % 16, kChunks - 1));
+}
+// The warp's queries, read from shared memory as A fragments at each step.
+struct QueryFragments {
+  u32 tile, first_row;
+  TileCursor queries;
+
+  // first_row: the warp's first row in the tile.
+  __device__ __forceinline__ QueryFragments(u32 tile, u32 first_row)
+      : tile(tile), first_row(first_row), queries(tile, first_row + lane_index() % 16, lane_index() / 16) {}
+  __device__ __forceinline__ void step(u32 (&a)[4], i32 t, i32 k) const { load_query_step(a, queries, 16 * t, k); }
+  __device__ __forceinline__ void last(u32 (&a)[2], i32 t) const { load_query_tail(a, tile, first_row + 16 * t); }
+};
+// S = Q Kᵀ for the warp's rows and the keys of a block. K's rows are the columns of the B operand: no transposition.
+__device__ __forceinline__ void gemm_qk(ScoreFragments& acc_s, const QueryFragments& q, u32 k_tile) {
+  const u32 lane = lane_index();
+  const TileCursor keys(k_tile, lane / 16 * 8 + lane % 8, lane / 8 % 2);
+#pragma unroll
+  for (i32 k = 0; k < kDimSteps; ++k) {
+    u32 a[kRowTiles][4];
+#pragma unroll
+    for (i32 t = 0; t < kRowTiles; ++t) q.step(a[t], t, k);
+#pragma unroll
+    for (i32 n = 0; n < kKeyTiles; n += 2) {
+      u32 b[4];
+      ldmatrix_x4(b, keys.at(8 * n, 2 * k));
+#pragma unroll
+      for (i32 t = 0; t < kRowTiles; ++t) {
+        mma_k16(acc_s[t][n], a[t], b[0], b[1]);
+        mma_k16(acc_s[t][n + 1], a[t], b[2], b[3]);
+      }
+    }
+  }
+  if (kDimTail) {
+    u32 a[kRowTiles][2];
+#pragma unroll
+    for (i32 t = 0; t < kRowTiles; ++t) q.last(a[t], t);
+#pragma unroll
+    for (i32 n = 0; n < kKeyTiles; n += 2) {
+      u32 b[2];
+      ldmatrix_x2(b, k_tile + tile_offset(8 * n + lane % 16, kChunks - 1));
+#pragma unroll
+      for (i32 t = 0; t < kRowTiles; ++t) {
+        mma_k8(acc_s[t][n], a[t], b[0]);
+        mma_k8(acc_s[t][n + 1], a[t], b[1]);
+      }
+    }
+  }
+}
+// D += A B for kPartChunks chunks of B's columns, from first_chunk on. Two neighbouring accumulators of P or dS, packed, are one A fragment;
+// the tile's rows are the rows of the B operand: transposed loads.
+using GradientFragments = float[kRowTiles][kPartChunks][4];
+
+__device__ __forceinline__ void gemm_columns(GradientFragments& acc, const ScoreFragments& p, u32 tile, i32 first_chunk) {
+  const u32 lane = lane_index();
+  const TileCursor rows(tile, lane % 16, lane / 16);
+#pragma unroll
+  for (i32 k = 0; k < kKeyTiles / 2; ++k) {
+    u32 a[kRowTiles][4];
+#pragma unroll
+    for (i32 t = 0; t < kRowTiles; ++t) {
+#pragma unroll
+      for (i32 i = 0; i < 4; ++i) a[t][i] = pack_elements(p[t][2 * k + i / 2][2 * (i % 2)], p[t][2 * k + i / 2][2 * (i % 2) + 1]);
+    }
+#pragma unroll
+    for (i32 n = 0; n + 1 < kPartChunks; n += 2) {
+      u32 b[4];
+      ldmatrix_x4_trans(b, rows.at(16 * k, first_chunk + n));
+#pragma unroll
+      for (i32 t = 0; t < kRowTiles; ++t) {
+        mma_k16(acc[t][n], a[t], b[0], b[1]);
+        mma_k16(acc[t][n + 1], a[t], b[2], b[3]);
+      }
+    }
+    if (kPartChunks % 2 != 0) {
+      u32 b[2];
+      ldmatrix_x2_trans(b, tile + tile_offset(16 * k + lane % 16, first_chunk + kPartChunks - 1));
+#pragma unroll
+      for (i32 t = 0; t < kRowTiles; ++t) mma_k16(acc[t][kPartChunks - 1], a[t], b[0], b[1]);
+    }
+  }
+}
+
+// Into a warp's rows of a tile of shared memory, from chunk `first_stored` on: those before it are another warp's.
+__device__ __forceinline__ void put_gradient(u32 tile, i32 warp_row, i32 first_chunk, i32 first_stored, float scale,
+                                             const GradientFragments& acc) {
+  const u32 lane = lane_index();
+#pragma unroll
+  for (i32 t = 0; t < kRowTiles; ++t) {
+#pragma unroll
+    for (i32 n = 0; n < kPartChunks; ++n) {
+#pragma unroll
+      for (i32 half = 0; half < 2; ++half)
+        if (first_chunk + n >= first_stored)
+          st_shared_b32(tile + tile_offset(warp_row + 16 * t + 8 * half + lane / 4, first_chunk + n) + lane % 4 * 4,
+                        pack_elements(scale * acc[t][n][2 * half], scale * acc[t][n][2 * half + 1]));
+    }
+  }
+}
+// What a query's keys share: P = exp2(c s - lse_log2), dS = P (dP - delta). A query that sees nothing, or does not exist, has an LSE of
+// +inf here: its P is 0.
+struct QueryStatistics {
+  float lse_log2, delta;
+
+  // head: of the query, in all batch entries.
+  __device__ __forceinline__ static QueryStatistics load(const Arguments& args, i64 head, i32 query) {
+    const i64 row = head * args.seq_q + query;
+    const float lse = query < args.seq_q ? ld_global_f32(args.lse + row) : negative_infinity();
+    if (lse == negative_infinity()) return {-negative_infinity(), 0.0f};
+    return {lse * kLog2E, ld_global_f32(args.delta + row)};
+  }
+  __device__ __forceinline__ float probability(float score, float scale_log2) const {
+    return ex2_approx_ftz_f32(fma_rn_f32(score, scale_log2, -lse_log2));
+  }
+};
+
+__device__ __forceinline__ const char* row_pointer(const void* tensor, i64 batch_offset, i64 head_offset, i64 row_offset) {
+  return static_cast<const char*>(tensor) + 2 * (batch_offset + head_offset + row_offset);
+}
+
+// Sᵀ and dPᵀ become Pᵀ and dSᵀ. head: of the queries, in all batch entries; first_key: the warp's, in the sequence.
+template <bool kMasked>
+__device__ __forceinline__ void differentiate(ScoreFragments& p, ScoreFragments& ds, const Arguments& args, i64 head, i32 first_key, i32 block) {
+#pragma unroll
+  for (i32 n = 0; n < kKeyTiles; ++n) {
+#pragma unroll
+    for (i32 e = 0; e < 2; ++e) {
+      const i32 query = block * kBlockQ + 8 * n + static_cast<i32>(lane_index() % 4 * 2) + e;
+      const QueryStatistics statistics = QueryStatistics::load(args, head, query);
+      const i32 keys = last_key(args, query) - first_key - static_cast<i32>(lane_index() / 4);  // the last visible one, seen from this thread's first
+#pragma unroll
+      for (i32 i = 0; i < 2 * kRowTiles; ++i) {
+        float& probability = p[i / 2][n][i % 2 * 2 + e];
+        float& gradient = ds[i / 2][n][i % 2 * 2 + e];
+        probability = statistics.probability(probability, args.softmax_scale_log2);
+        if (kMasked && 8 * i > keys) probability = 0;
+        gradient = probability * (gradient - statistics.delta);
+      }
+    }
+  }
+}
+
+struct KeyGradients {
+  GradientFragments dk, dv;
+};
+
+template <bool kMasked>
+__device__ __forceinline__ void query_step(const Arguments& args, i64 head, i32 block, i32 first_key, i32 first_chunk, TilePairRing& ring,
+                                           const QueryFragments& k, const QueryFragments& v, KeyGradients& acc) {
+  ScoreFragments acc_p = {}, acc_ds = {};
+  ring.acquire();
+  gemm_qk(acc_p, k, ring.first_tile());
+  gemm_qk(acc_ds, v, ring.second_tile());
+  differentiate<kMasked>(acc_p, acc_ds, args, head, first_key, block);
+  gemm_columns(acc.dv, acc_p, ring.second_tile(), first_chunk);
+  gemm_columns(acc.dk, acc_ds, ring.first_tile(), first_chunk);
+  ring.release();
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backward_dkdv_sm80(const __grid_constant__ Arguments args) {
+  const i32 tile = static_cast<i32>(block_index() % static_cast<u32>(args.key_tiles)),
+            batch_head = static_cast<i32>(block_index() / static_cast<u32>(args.key_tiles));
+  const i32 heads_kv = args.heads_q / args.group_size, batch = batch_head / heads_kv, head_kv = batch_head - batch * heads_kv;
+  const i32 tile_key = tile * kBlockKv, keys = args.seq_kv - tile_key < kBlockKv ? args.seq_kv - tile_key : kBlockKv;
+  // The last part begins early enough to be as wide as the others; what it shares with the one before, that one stores.
+  const i32 part = warp_index() / kWarps, first_stored = part * kPartChunks;
+  const i32 first_chunk = first_stored < kChunks - kPartChunks ? first_stored : kChunks - kPartChunks;
+  const i32 warp_row = warp_index() % kWarps * kWarpRows, first_key = tile_key + warp_row;
+  const u32 shared = shared_base();
+
+  // Blocks of queries that attend to the tile: [first, whole_from) in part, [whole_from, end) to all of it. May be empty.
+  const i32 first = first_query(args, tile_key) / kBlockQ, end = (args.seq_q + kBlockQ - 1) / kBlockQ;
+  const i32 whole_from = (first_query(args, tile_key + keys - 1) + kBlockQ - 1) / kBlockQ;
+
+  using TileRows = TileStream<kBlockKv, false, kThreads>;
+  TileRows(row_pointer(args.k, batch * args.k_stride_batch, head_kv * args.k_stride_head, tile_key * args.k_stride_row), 2 * args.k_stride_row,
+           keys, thread_index())
+      .load_next(shared + kKOffset);
+  TileRows(row_pointer(args.v, batch * args.v_stride_batch, head_kv * args.v_stride_head, tile_key * args.v_stride_row), 2 * args.v_stride_row,
+           keys, thread_index())
+      .load_next(shared + kVOffset);
+  cp_async_commit_group();
+
+  const QueryFragments k(shared + kKOffset, warp_row), v(shared + kVOffset, warp_row);
+  KeyGradients acc = {};
+  for (i32 member = 0; member < args.group_size; ++member) {
+    const i32 head = head_kv * args.group_size + member;
+    const i64 first_row = static_cast<i64>(first) * kBlockQ;
+    const char* q = row_pointer(args.q, batch * args.q_stride_batch, head * args.q_stride_head, first_row * args.q_stride_row);
+    const char* d_o = row_pointer(args.d_o, batch * args.d_o_stride_batch, head * args.d_o_stride_head, first_row * args.d_o_stride_row);
+    const i32 rows = args.seq_q - static_cast<i32>(first_row);
+    TilePairRing ring{StreamedRows(q, 2 * args.q_stride_row, rows, thread_index()),
+                      StreamedRows(d_o, 2 * args.d_o_stride_row, rows, thread_index()), end - first, shared};
+    ring.prefetch();
+    const i64 row_head = static_cast<i64>(batch) * args.heads_q + head;
+    i32 block = first;
+    for (; block < whole_from && block < end; ++block) query_step<true>(args, row_head, block, first_key, first_chunk, ring, k, v, acc);
+    for (; block < end; ++block) query_step<false>(args, row_head, block, first_key, first_chunk, ring, k, v, acc);
+  }
+
+  // dK and dV leave through the tiles of K and V, so that global stores are whole chunks of a row.
+  cp_async_wait_group<0>();
+  bar_sync();
+  put_gradient(shared + kKOffset, warp_row, first_chunk, first_stored, args.softmax_scale, acc.dk);
+  put_gradient(shared + kVOffset, warp_row, first_chunk, first_stored, 1.0f, acc.dv);
+  bar_sync();
+  const i64 dk_row_bytes = 2 * args.d_k_stride_row, dv_row_bytes = 2 * args.d_v_stride_row;
+  char* d_k = const_cast<char*>(row_pointer(args.d_k, batch * args.d_k_stride_batch, head_kv * args.d_k_stride_head, 0));
+  char* d_v = const_cast<char*>(row_pointer(args.d_v, batch * args.d_v_stride_batch, head_kv * args.d_v_stride_head, 0));
+  store_tile<kBlockKv, false, kThreads>(d_k + tile_key * dk_row_bytes, shared + kKOffset, dk_row_bytes, keys, thread_index());
+  store_tile<kBlockKv, false, kThreads>(d_v + tile_key * dv_row_bytes, shared + kVOffset, dv_row_bytes, keys, thread_index());
+}
+static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");

@@ -1,0 +1,414 @@
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <limits>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "generator/error.h"
+#include "generator/generate.h"
+#include "runtime/cuda/cuda_device.h"
+#include "runtime/cuda/nvrtc_compiler.h"
+#include "runtime/emulator/emulator_device.h"
+#include "runtime/oracle/reference_attention.h"
+#include "tests/catch.h"
+#include "tests/kernels/forward_case.h"
+#include "tests/kernels/pairwise.h"
+
+namespace attune::tests {
+namespace {
+
+constexpr std::uint16_t kPoison = 0x7fa5;  // NaN in both formats
+constexpr std::int64_t kMargin = 64;       // elements before and after a tensor
+
+struct BackwardCase {
+  AttentionProblem problem;
+  KernelConfig config;
+  Placement placement = Placement::packed;
+  bool with_lse = false;
+  std::uint64_t seed = 1;
+};
+
+BackwardCase case_from(const std::string& problem, const std::string& config) {
+  return {parse_problem(problem), parse_config(config)};
+}
+
+std::string to_string(const BackwardCase& test) {
+  const char* placements[] = {"packed", "padded", "reversed"};
+  std::ostringstream text;
+  text << canonical_text(test.problem) << " | " << canonical_text(test.config) << " | "
+       << placements[static_cast<int>(test.placement)] << (test.with_lse ? " gradient of LSE" : "");
+  return text.str();
+}
+
+// A tensor on the device, placed as the case asks, and its packed image.
+class Tensor {
+ public:
+  // packed: in problem.layout, or empty for an output, which is poisoned.
+  Tensor(const std::shared_ptr<Device>& device, const BackwardCase& test, Operand operand,
+         const std::vector<std::uint16_t>& packed)
+      : device_(device), packed_(packed_view(test.problem, operand)) {
+    const AttentionProblem& problem = test.problem;
+    const bool of_keys =
+        operand == Operand::k || operand == Operand::v || operand == Operand::d_k || operand == Operand::d_v;
+    batch_ = problem.batch;
+    heads_ = of_keys ? problem.heads_kv : problem.heads_q;
+    rows_ = of_keys ? problem.seq_kv : problem.seq_q;
+    columns_ = problem.head_dim;
+    const bool aligned = problem.alignment >= 16;
+    const std::int64_t gap = test.placement == Placement::packed ? 0 : aligned ? 8 : 3, pitch = columns_ + gap;
+    if (problem.layout == Layout::bshd) {
+      strides_.stride_head = pitch;
+      strides_.stride_row = heads_ * pitch + gap;
+      strides_.stride_batch = rows_ * strides_.stride_row + gap;
+    } else {
+      strides_.stride_row = pitch;
+      strides_.stride_head = rows_ * pitch + gap;
+      strides_.stride_batch = heads_ * strides_.stride_head + gap;
+    }
+    origin_ = kMargin + (aligned ? 8 : 1);
+    image_.assign(static_cast<std::size_t>(origin_ + batch_ * strides_.stride_batch + kMargin), kPoison);
+    if (test.placement == Placement::reversed) {
+      origin_ += (rows_ - 1) * strides_.stride_row;
+      strides_.stride_row = -strides_.stride_row;
+    }
+    used_.assign(image_.size(), false);
+    for_rows([&](std::int64_t placed, std::int64_t from) {
+      for (std::int64_t d = 0; d < columns_; ++d) {
+        used_[static_cast<std::size_t>(placed + d)] = true;
+        if (!packed.empty()) image_[static_cast<std::size_t>(placed + d)] = packed[static_cast<std::size_t>(from + d)];
+      }
+    });
+    buffer_ = DeviceBuffer(device, 2 * image_.size());
+    device->copy_to_device(buffer_.pointer(), image_.data(), buffer_.bytes());
+    view_ = strides_;
+    view_.data = reinterpret_cast<const void*>(buffer_.pointer() + 2 * static_cast<std::uint64_t>(origin_));
+    if (test.placement == Placement::padded) {  // absurd strides for dimensions of extent 1
+      if (rows_ == 1) view_.stride_row = 12345;
+      if (heads_ == 1) view_.stride_head = -777;
+      if (batch_ == 1) view_.stride_batch = 1;
+    }
+  }
+
+  const TensorView& view() const { return view_; }
+
+  // Its elements now, packed. Complains about memory beside the rows that has changed.
+  std::vector<std::uint16_t> read(std::string* complaint) const {
+    std::vector<std::uint16_t> now(image_.size());
+    device_->copy_from_device(now.data(), buffer_.pointer(), buffer_.bytes());
+    for (std::size_t i = 0; i < now.size(); ++i) {
+      if (!used_[i] && now[i] != image_[i]) *complaint = "memory between or beside rows was overwritten";
+    }
+    std::vector<std::uint16_t> packed(static_cast<std::size_t>(batch_ * heads_ * rows_ * columns_));
+    for_rows([&](std::int64_t placed, std::int64_t to) {
+      std::copy_n(now.begin() + placed, columns_, packed.begin() + to);
+    });
+    return packed;
+  }
+
+ private:
+  template <typename Body>
+  void for_rows(const Body& body) const {
+    for (std::int64_t b = 0; b < batch_; ++b) {
+      for (std::int64_t h = 0; h < heads_; ++h) {
+        for (std::int64_t s = 0; s < rows_; ++s) {
+          body(origin_ + b * strides_.stride_batch + h * strides_.stride_head + s * strides_.stride_row,
+               b * packed_.stride_batch + h * packed_.stride_head + s * packed_.stride_row);
+        }
+      }
+    }
+  }
+
+  std::shared_ptr<Device> device_;
+  TensorView packed_, strides_, view_;
+  std::int64_t batch_ = 0, heads_ = 0, rows_ = 0, columns_ = 0, origin_ = 0;
+  std::vector<std::uint16_t> image_;
+  std::vector<bool> used_;
+  DeviceBuffer buffer_;
+};
+
+// Inputs in problem.layout, O and LSE as a forward would leave them, and what the gradients should be.
+struct BackwardData {
+  std::vector<std::uint16_t> q, k, v, o, d_o;
+  std::vector<float> lse, d_lse;
+  ReferenceBackward reference;
+
+  explicit BackwardData(const BackwardCase& test) {
+    const AttentionProblem& problem = test.problem;
+    const auto rows = static_cast<std::size_t>(problem.batch * problem.heads_q * problem.seq_q);
+    const auto keys = static_cast<std::size_t>(problem.batch * problem.heads_kv * problem.seq_kv);
+    const auto columns = static_cast<std::size_t>(problem.head_dim);
+    q = random_normal(problem.dtype, rows * columns, 8 * test.seed);
+    k = random_normal(problem.dtype, keys * columns, 8 * test.seed + 1);
+    v = random_normal(problem.dtype, keys * columns, 8 * test.seed + 2);
+    d_o = random_normal(problem.dtype, rows * columns, 8 * test.seed + 3);
+    if (test.with_lse) {
+      for (const std::uint16_t bits : random_normal(problem.dtype, rows, 8 * test.seed + 4))
+        d_lse.push_back(static_cast<float>(to_double(problem.dtype, bits)));
+    }
+    const ReferenceForward forward = reference_forward(problem, q, k, v);
+    for (std::size_t row = 0; row < rows; ++row) {
+      lse.push_back(static_cast<float>(forward.lse[row]));
+      // The loss does not depend on an LSE of -inf: what a framework leaves there must not be looked at.
+      if (test.with_lse && std::isinf(lse.back())) d_lse[row] = std::numeric_limits<float>::quiet_NaN();
+    }
+    const TensorView view = packed_view(problem, Operand::o);
+    o.resize(q.size());
+    for (std::size_t i = 0; i < o.size(); ++i) {
+      const auto row = static_cast<std::int64_t>(i / columns), head = row / problem.seq_q;
+      const std::int64_t at = head / problem.heads_q * view.stride_batch + head % problem.heads_q * view.stride_head +
+                              row % problem.seq_q * view.stride_row + static_cast<std::int64_t>(i % columns);
+      o[static_cast<std::size_t>(at)] = from_double(problem.dtype, forward.o[i]);
+    }
+    reference = reference_backward(problem, {q, k, v, d_o, d_lse});
+  }
+};
+
+struct BackwardResult {
+  std::vector<std::uint16_t> d_q, d_k, d_v;
+  std::string complaint;  // about memory that should not have changed
+  friend bool operator==(const BackwardResult&, const BackwardResult&) = default;
+};
+
+BackwardResult run_backward(AttentionRuntime& runtime, const BackwardCase& test, const BackwardData& data) {
+  const std::shared_ptr<Device>& device = runtime.device();
+  const Tensor q(device, test, Operand::q, data.q), k(device, test, Operand::k, data.k),
+      v(device, test, Operand::v, data.v), o(device, test, Operand::o, data.o),
+      d_o(device, test, Operand::d_o, data.d_o);
+  const Tensor d_q(device, test, Operand::d_q, {}), d_k(device, test, Operand::d_k, {}),
+      d_v(device, test, Operand::d_v, {});
+  const auto upload = [&](const std::vector<float>& values) {
+    DeviceBuffer buffer(device, std::max<std::size_t>(1, values.size()) * sizeof(float));
+    if (!values.empty()) device->copy_to_device(buffer.pointer(), values.data(), buffer.bytes());
+    return buffer;
+  };
+  const DeviceBuffer lse = upload(data.lse), d_lse = upload(data.d_lse);
+  const ForwardTensors tensors{q.view(), k.view(), v.view(), o.view(), reinterpret_cast<float*>(lse.pointer())};
+  GradientTensors gradients{d_o.view(), nullptr, d_q.view(), d_k.view(), d_v.view()};
+  if (test.with_lse) gradients.d_lse = reinterpret_cast<const float*>(d_lse.pointer());
+
+  const auto prepared = runtime.prepare(test.problem, test.config);
+  const DeviceBuffer workspace(device, prepared->plan.workspace_bytes_of(test.problem));
+  device->fill(workspace.pointer(), 0xff, workspace.bytes());
+  runtime.launch(*prepared, test.problem, tensors, gradients, reinterpret_cast<void*>(workspace.pointer()),
+                 workspace.bytes(), nullptr);
+  device->synchronize(nullptr);
+
+  BackwardResult result;
+  result.d_q = d_q.read(&result.complaint);
+  result.d_k = d_k.read(&result.complaint);
+  result.d_v = d_v.read(&result.complaint);
+  const std::pair<const Tensor*, const std::vector<std::uint16_t>*> inputs[] = {
+      {&q, &data.q}, {&k, &data.k}, {&v, &data.v}, {&o, &data.o}, {&d_o, &data.d_o}};
+  for (const auto& [tensor, values] : inputs) {
+    if (tensor->read(&result.complaint) != *values) result.complaint = "an input was overwritten";
+  }
+  std::vector<float> lse_after(data.lse.size());
+  device->copy_from_device(lse_after.data(), lse.pointer(), lse.bytes());
+  if (std::memcmp(lse_after.data(), data.lse.data(), lse.bytes()) != 0) result.complaint = "LSE was overwritten";
+  return result;
+}
+
+struct Devices {
+  std::vector<std::unique_ptr<AttentionRuntime>> runtimes;
+  std::vector<std::string> names;
+
+  static Devices emulators() {
+    Devices devices;
+    for (const AsyncMode async : {AsyncMode::eager, AsyncMode::lazy}) {
+      for (const ScheduleMode schedule : {ScheduleMode::round_robin, ScheduleMode::random}) {
+        const EmulatorOptions options{async, schedule, 40 + devices.names.size()};
+        devices.runtimes.push_back(
+            std::make_unique<AttentionRuntime>(make_emulator_device(find_device("h200"), options)));
+        devices.names.push_back(attune::to_string(options));
+      }
+    }
+    return devices;
+  }
+  static Devices gpu() {
+    Devices devices;
+    for (const char* name : {"first run", "second run"}) {
+      devices.runtimes.push_back(std::make_unique<AttentionRuntime>(open_cuda_device(0)));
+      devices.names.push_back(name);
+    }
+    return devices;
+  }
+  const DeviceSpec& spec() const { return runtimes.front()->device()->spec(); }
+};
+
+// Right on the first device, and the same bits on the others.
+void check_case(Devices& devices, const BackwardCase& test) {
+  INFO(to_string(test));
+  const BackwardData data(test);
+  BackwardResult first;
+  for (std::size_t i = 0; i < devices.runtimes.size(); ++i) {
+    INFO(devices.names[i]);
+    BackwardResult result;
+    try {
+      result = run_backward(*devices.runtimes[i], test, data);
+    } catch (const Error& error) {
+      FAIL_CHECK(error.what());
+      return;
+    }
+    if (i == 0) {
+      CHECK(result.complaint == "");
+      for (const OutputErrors& output :
+           compare_backward(test.problem, data.reference, result.d_q, result.d_k, result.d_v).outputs)
+        CHECK(output.complaint == "");
+      first = std::move(result);
+    } else {
+      CHECK(first == result);
+    }
+  }
+}
+
+constexpr std::int64_t kLengths[] = {1, 3, 17, 65, 130};
+constexpr int kHeadDims[] = {8, 16, 40, 64, 72, 128, 136, 256};
+constexpr int kGroups[] = {1, 3};
+struct Keys {
+  int block_kv, warps;
+};
+constexpr Keys kKeys[] = {{16, 1}, {32, 2}, {64, 4}, {64, 2}, {32, 1}};
+constexpr int kBlockQ[] = {16, 32, 64, 128};
+constexpr Placement kPlacements[] = {Placement::packed, Placement::padded, Placement::reversed};
+enum Factor {
+  kDtype,
+  kHeadDim,
+  kSeqQ,
+  kSeqKv,
+  kGroup,
+  kHeadsKv,
+  kBatch,
+  kMask,
+  kAlignment,
+  kLayout,
+  kPlacement,
+  kLse,
+  kKeysFactor,
+  kBlockQFactor,
+  kStages,
+  kCtas,
+  kFactors
+};
+
+BackwardCase case_of(const FactorChoice& row) {
+  BackwardCase test;
+  AttentionProblem& problem = test.problem;
+  problem = make_problem(row[kDtype] ? DataType::fp16 : DataType::bf16, 1 + row[kBatch], 1, kLengths[row[kSeqQ]],
+                         kHeadDims[row[kHeadDim]]);
+  problem.pass = Pass::backward;
+  problem.seq_kv = kLengths[row[kSeqKv]];
+  problem.heads_kv = 1 + row[kHeadsKv];
+  problem.heads_q = problem.heads_kv * kGroups[row[kGroup]];
+  problem.alignment = row[kAlignment] ? 2 : 16;
+  problem.layout = row[kLayout] ? Layout::bhsd : Layout::bshd;
+  if (row[kMask] != 0) {
+    problem.mask = MaskKind::causal;
+    problem.mask_offset = row[kMask] == 1   ? problem.seq_kv - problem.seq_q
+                          : row[kMask] == 2 ? 0
+                                            : -(problem.seq_q + 1) / 2;  // some first queries see no key
+  }
+  test.placement = kPlacements[row[kPlacement]];
+  if (test.placement == Placement::reversed) problem.alignment = 2;  // what TMA cannot copy counts as unaligned
+  test.with_lse = row[kLse] == 1;
+  test.config.block_q = kBlockQ[row[kBlockQFactor]];
+  test.config.block_kv = kKeys[row[kKeysFactor]].block_kv;
+  test.config.warps = kKeys[row[kKeysFactor]].warps;
+  test.config.stages = 1 + row[kStages];
+  test.config.ctas_per_sm = 1 + row[kCtas];
+  return test;
+}
+
+void check_pairwise(Devices& devices) {
+  std::vector<int> sizes(kFactors, 2);
+  sizes[kHeadDim] = std::size(kHeadDims);
+  sizes[kSeqQ] = sizes[kSeqKv] = std::size(kLengths);
+  sizes[kMask] = 4;
+  sizes[kPlacement] = 3;
+  sizes[kKeysFactor] = std::size(kKeys);
+  sizes[kBlockQFactor] = std::size(kBlockQ);
+  sizes[kStages] = 3;
+  const auto allowed = [&](const FactorChoice& row) {
+    const BackwardCase test = case_of(row);
+    return infeasibility(test.problem, test.config, devices.spec()).empty();
+  };
+  std::uint64_t seed = 0;
+  for (const FactorChoice& row : pairwise(sizes, allowed, 1).rows) {
+    BackwardCase test = case_of(row);
+    test.seed = ++seed;
+    check_case(devices, test);
+  }
+}
+
+void check_rows_that_see_nothing(Devices& devices) {
+  for (const char* lengths : {"sq70 skv17", "sq33 skv64", "sq17 skv1", "sq20 skv90"}) {
+    for (const char* offset :
+         {"causal", "causal-top-left", "causal@-1", "causal@-1000", "causal@-2147480000", "causal@2147480000"}) {
+      for (const bool with_lse : {false, true}) {
+        BackwardCase test =
+            case_from(std::string("backward fp16 b1 hq2 hkv1 ") + lengths + " d40 " + offset, "sm80 q32 kv32 w2 st2");
+        test.with_lse = with_lse;
+        check_case(devices, test);
+      }
+    }
+  }
+}
+
+void check_defaults(Devices& devices) {
+  for (const int head_dim : {8, 64, 128, 192, 256}) {
+    BackwardCase test;
+    test.problem = make_problem(DataType::bf16, 1, 2, 150, head_dim, MaskKind::causal);
+    test.problem.pass = Pass::backward;
+    test.problem.heads_kv = 1;
+    test.config = default_config(test.problem, devices.spec());
+    check_case(devices, test);
+  }
+}
+
+TEST_CASE("backward is right in all modes of the emulator: pairwise over problems and configs", "[emulator]") {
+  Devices devices = Devices::emulators();
+  check_pairwise(devices);
+}
+
+TEST_CASE("backward is right in all modes of the emulator: rows that see nothing, keys that nobody sees",
+          "[emulator]") {
+  Devices devices = Devices::emulators();
+  check_rows_that_see_nothing(devices);
+}
+
+TEST_CASE("backward is right in all modes of the emulator: default configs", "[emulator]") {
+  Devices devices = Devices::emulators();
+  check_defaults(devices);
+}
+
+TEST_CASE("backward is right on the GPU", "[gpu]") {
+  Devices devices = Devices::gpu();
+  check_pairwise(devices);
+  check_rows_that_see_nothing(devices);
+  check_defaults(devices);
+  check_case(devices, case_from("backward bf16 b2 hq6 hkv2 sq700 skv1000 d128 causal", "sm80 q64 kv64 w4 st2"));
+}
+
+TEST_CASE("NVRTC compiles default backward configs of all head dims with hardly a spill", "[nvrtc]") {
+  for (const char* device : {"a100", "h200"}) {
+    for (const int head_dim : {8, 64, 72, 128, 136, 256}) {
+      AttentionProblem problem = make_problem(head_dim == 64 ? DataType::fp16 : DataType::bf16, 1, 1, 1000, head_dim,
+                                              head_dim == 64 ? MaskKind::none : MaskKind::causal);
+      problem.pass = Pass::backward;
+      problem.alignment = head_dim == 72 ? 2 : 16;
+      const KernelPlan plan = generate(problem, default_config(problem, find_device(device)), find_device(device));
+      REQUIRE(plan.launches.size() == 3);
+      for (const KernelLaunch& launch : plan.launches) {
+        INFO(device << ": " << canonical_text(problem) << " | " << canonical_text(plan.config) << " " << launch.entry);
+        const KernelResources resources = compile_with_nvrtc(launch).resources;
+        CHECK(resources.spill_bytes <= 128);  // a few registers around the loop cost nothing
+        CHECK(resources.registers > 0);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace attune::tests

@@ -1,0 +1,104 @@
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "attune/attention.h"
+#include "generator/error.h"
+#include "tests/catch.h"
+#include "tests/runtime/fake_device.h"
+
+using namespace attune;
+using attune::testing::FakeDevice;
+
+namespace {
+
+alignas(256) std::byte memory[256];
+
+// Tensors that are never read: a fake device runs nothing.
+struct Call {
+  AttentionProblem problem = parse_problem("backward b2 hq4 hkv2 sq100 skv70 d64 causal");
+  ForwardTensors tensors;
+  GradientTensors gradients;
+
+  Call() {
+    const auto view = [&](Operand operand) {
+      TensorView packed = packed_view(problem, operand);
+      packed.data = memory;
+      return packed;
+    };
+    tensors = {view(Operand::q), view(Operand::k), view(Operand::v), view(Operand::o),
+               reinterpret_cast<float*>(memory)};
+    gradients = {view(Operand::d_o), nullptr, view(Operand::d_q), view(Operand::d_k), view(Operand::d_v)};
+  }
+};
+
+std::string error_of(ErrorCode code, AttentionRuntime& runtime, const Call& call, std::size_t workspace_bytes) {
+  try {
+    runtime.backward(call.problem, call.tensors, call.gradients, memory, workspace_bytes, nullptr);
+  } catch (const Error& error) {
+    CHECK(error.code() == code);
+    return error.what();
+  }
+  FAIL("nothing was thrown");
+  return {};
+}
+
+constexpr std::size_t kDeltaBytes = 2 * 4 * 100 * sizeof(float);
+
+}  // namespace
+
+TEST_CASE("gradients are shaped as what they are gradients of", "[nogpu]") {
+  const Call call;
+  CHECK(call.gradients.d_q.stride_batch == call.tensors.q.stride_batch);
+  CHECK(call.gradients.d_o.stride_row == call.tensors.o.stride_row);
+  CHECK(call.gradients.d_k.stride_batch == call.tensors.k.stride_batch);
+  CHECK(call.gradients.d_v.stride_row == call.tensors.v.stride_row);
+}
+
+TEST_CASE("one backward call launches its plan in order, compiled once", "[nogpu]") {
+  auto device = std::make_shared<FakeDevice>(find_device("h200"));
+  AttentionRuntime runtime(device);
+  const Call call;
+  CHECK(runtime.workspace_bytes(call.problem) == kDeltaBytes);
+  for (int i = 0; i < 2; ++i)
+    runtime.backward(call.problem, call.tensors, call.gradients, memory, kDeltaBytes, nullptr);
+  CHECK(device->compiled.size() == 3);
+  REQUIRE(device->launched.size() == 6);
+  CHECK(device->launched[3].entry == "attune_backward_delta");
+  CHECK(device->launched[4].entry == "attune_backward_dkdv_sm80");
+  CHECK(device->launched[5].entry == "attune_backward_dq_sm80");
+  CHECK(device->launched[4].grid_x == device->compiled[1].grid_x(call.problem));
+  CHECK(runtime.prepare(call.problem)->choice.tune_command.empty());
+}
+
+TEST_CASE("a gradient that is not aligned takes the element-wise loader", "[nogpu]") {
+  Call call;
+  CHECK(alignment_of(call.tensors, call.gradients, call.problem) == 16);
+  call.gradients.d_k.data = memory + 2;
+  CHECK(alignment_of(call.tensors, call.gradients, call.problem) == 2);
+}
+
+TEST_CASE("backward calls that cannot be answered are refused", "[nogpu]") {
+  AttentionRuntime runtime(std::make_shared<FakeDevice>(find_device("h200")));
+  Call call;
+  CHECK_THAT(error_of(ErrorCode::invalid_argument, runtime, call, kDeltaBytes - 1), ContainsSubstring("workspace"));
+  SECTION("no LSE") {
+    call.tensors.lse = nullptr;
+    CHECK_THAT(error_of(ErrorCode::invalid_argument, runtime, call, kDeltaBytes), ContainsSubstring("lse"));
+  }
+  SECTION("no dK") {
+    call.gradients.d_k.data = nullptr;
+    CHECK_THAT(error_of(ErrorCode::invalid_argument, runtime, call, kDeltaBytes), ContainsSubstring("dK"));
+  }
+  SECTION("an LSE gradient at an odd address") {
+    call.gradients.d_lse = reinterpret_cast<const float*>(memory + 2);
+    CHECK_THAT(error_of(ErrorCode::invalid_argument, runtime, call, kDeltaBytes), ContainsSubstring("dLSE"));
+  }
+  SECTION("a forward problem, and the other way round") {
+    CHECK_THROWS_AS(runtime.forward(call.problem, call.tensors, memory, kDeltaBytes, nullptr), Error);
+    const auto prepared = runtime.prepare(call.problem);
+    CHECK_THROWS_AS(runtime.launch(*prepared, call.problem, call.tensors, memory, kDeltaBytes, nullptr), Error);
+    call.problem.pass = Pass::forward;
+    CHECK_THAT(error_of(ErrorCode::invalid_argument, runtime, call, kDeltaBytes), ContainsSubstring("no backward"));
+  }
+}
