@@ -26,8 +26,8 @@ std::int64_t row_stride(const TensorView& view, std::int64_t rows) { return rows
 class Packer {
  public:
   Packer(const KernelLaunch& launch, const AttentionProblem& problem, const ForwardTensors& tensors,
-         const ArgumentPointers& pointers, const Device& device, std::byte* data)
-      : launch_(launch), problem_(problem), tensors_(tensors), pointers_(pointers), device_(device), data_(data) {}
+         const ArgumentValues& values, const Device& device, std::byte* data)
+      : launch_(launch), problem_(problem), tensors_(tensors), values_(values), device_(device), data_(data) {}
 
   void pack() {
     const ArgumentLayout& layout = launch_.arguments;
@@ -78,47 +78,47 @@ class Packer {
       case KernelArgument::o_stride_row:
         return put(to, row_stride(tensors_.o, problem_.seq_q));
       case KernelArgument::d_q:
-        return put(to, pointers_.gradients->d_q.data);
+        return put(to, values_.gradients->d_q.data);
       case KernelArgument::d_k:
-        return put(to, pointers_.gradients->d_k.data);
+        return put(to, values_.gradients->d_k.data);
       case KernelArgument::d_v:
-        return put(to, pointers_.gradients->d_v.data);
+        return put(to, values_.gradients->d_v.data);
       case KernelArgument::d_o:
-        return put(to, pointers_.gradients->d_o.data);
+        return put(to, values_.gradients->d_o.data);
       case KernelArgument::d_lse:
-        return put(to, pointers_.gradients->d_lse);
+        return put(to, values_.gradients->d_lse);
       case KernelArgument::delta:
-        return put(to, pointers_.workspace);
+        return put(to, values_.workspace);
       case KernelArgument::d_q_stride_batch:
-        return put(to, pointers_.gradients->d_q.stride_batch);
+        return put(to, values_.gradients->d_q.stride_batch);
       case KernelArgument::d_q_stride_head:
-        return put(to, pointers_.gradients->d_q.stride_head);
+        return put(to, values_.gradients->d_q.stride_head);
       case KernelArgument::d_q_stride_row:
-        return put(to, row_stride(pointers_.gradients->d_q, problem_.seq_q));
+        return put(to, row_stride(values_.gradients->d_q, problem_.seq_q));
       case KernelArgument::d_k_stride_batch:
-        return put(to, pointers_.gradients->d_k.stride_batch);
+        return put(to, values_.gradients->d_k.stride_batch);
       case KernelArgument::d_k_stride_head:
-        return put(to, pointers_.gradients->d_k.stride_head);
+        return put(to, values_.gradients->d_k.stride_head);
       case KernelArgument::d_k_stride_row:
-        return put(to, row_stride(pointers_.gradients->d_k, problem_.seq_kv));
+        return put(to, row_stride(values_.gradients->d_k, problem_.seq_kv));
       case KernelArgument::d_v_stride_batch:
-        return put(to, pointers_.gradients->d_v.stride_batch);
+        return put(to, values_.gradients->d_v.stride_batch);
       case KernelArgument::d_v_stride_head:
-        return put(to, pointers_.gradients->d_v.stride_head);
+        return put(to, values_.gradients->d_v.stride_head);
       case KernelArgument::d_v_stride_row:
-        return put(to, row_stride(pointers_.gradients->d_v, problem_.seq_kv));
+        return put(to, row_stride(values_.gradients->d_v, problem_.seq_kv));
       case KernelArgument::d_o_stride_batch:
-        return put(to, pointers_.gradients->d_o.stride_batch);
+        return put(to, values_.gradients->d_o.stride_batch);
       case KernelArgument::d_o_stride_head:
-        return put(to, pointers_.gradients->d_o.stride_head);
+        return put(to, values_.gradients->d_o.stride_head);
       case KernelArgument::d_o_stride_row:
-        return put(to, row_stride(pointers_.gradients->d_o, problem_.seq_q));
+        return put(to, row_stride(values_.gradients->d_o, problem_.seq_q));
       case KernelArgument::o_fp64:
-        return put(to, pointers_.o_fp64);
+        return put(to, values_.o_fp64);
       case KernelArgument::lse_fp64:
-        return put(to, pointers_.lse_fp64);
+        return put(to, values_.lse_fp64);
       case KernelArgument::weight_fp64:
-        return put(to, pointers_.weight_fp64);
+        return put(to, values_.weight_fp64);
       case KernelArgument::batch:
         return put_int32(to, problem_.batch);
       case KernelArgument::heads_q:
@@ -146,9 +146,9 @@ class Packer {
       case KernelArgument::tiles:
         return put_int32(to, launch_.tiles(problem_));
       case KernelArgument::tile_counter:
-        return put(to, pointers_.workspace + kTileCounterOffset);
+        return put(to, values_.workspace + kTileCounterOffset);
       case KernelArgument::recomputed_blocks:
-        return put(to, pointers_.counters != 0 ? pointers_.counters + kRecomputedBlocksOffset : DevicePointer{0});
+        return put(to, values_.counters != 0 ? values_.counters + kRecomputedBlocksOffset : DevicePointer{0});
       case KernelArgument::q_map:
         return put_map(to, Operand::q, tensors_.q, problem_.heads_q, problem_.seq_q);
       case KernelArgument::k_map:
@@ -158,21 +158,21 @@ class Packer {
       case KernelArgument::o_map:
         return put_map(to, Operand::o, tensors_.o, problem_.heads_q, problem_.seq_q);
       case KernelArgument::unit_roundoff:
-        return put(to, pointers_.unit_roundoff);
+        return put(to, values_.unit_roundoff);
       case KernelArgument::smallest_step:
-        return put(to, pointers_.smallest_step);
+        return put(to, values_.smallest_step);
       case KernelArgument::partials:
-        return put(to, pointers_.partials);
+        return put(to, values_.partials);
       case KernelArgument::elements:
-        return put(to, pointers_.elements);
+        return put(to, values_.elements);
       case KernelArgument::element_count:
-        return put(to, pointers_.element_count);
+        return put(to, values_.element_count);
       case KernelArgument::copies:
-        return put(to, pointers_.copies);
+        return put(to, values_.copies);
       case KernelArgument::copy_stride:
-        return put(to, pointers_.copy_stride);
+        return put(to, values_.copy_stride);
       case KernelArgument::seed:
-        return put(to, pointers_.seed);
+        return put(to, values_.seed);
     }
   }
 
@@ -200,7 +200,7 @@ class Packer {
   const KernelLaunch& launch_;
   const AttentionProblem& problem_;
   const ForwardTensors& tensors_;
-  const ArgumentPointers& pointers_;
+  const ArgumentValues& values_;
   const Device& device_;
   std::byte* data_;
 };
@@ -208,14 +208,14 @@ class Packer {
 }  // namespace
 
 void pack_arguments(const KernelLaunch& launch, const AttentionProblem& problem, const ForwardTensors& tensors,
-                    const ArgumentPointers& pointers, const Device& device, PackedArguments& packed) {
+                    const ArgumentValues& values, const Device& device, PackedArguments& packed) {
   packed.bytes = launch.arguments.bytes;
   if (packed.bytes > PackedArguments::kCapacity) {
     throw Error(ErrorCode::internal, "kernel " + launch.entry + " takes " + std::to_string(packed.bytes) +
                                          " bytes of arguments; PackedArguments holds " +
                                          std::to_string(PackedArguments::kCapacity));
   }
-  Packer(launch, problem, tensors, pointers, device, packed.data.data()).pack();
+  Packer(launch, problem, tensors, values, device, packed.data.data()).pack();
 }
 
 }  // namespace attune

@@ -9,7 +9,7 @@
 namespace attune {
 
 /// What a launch takes beside the tensors of a call: pointers, and the numbers that checks need.
-struct ArgumentPointers {
+struct ArgumentValues {
   const GradientTensors* gradients = nullptr;  ///< of a backward launch
   DevicePointer workspace = 0;
   DevicePointer counters = 0;                               ///< the same, if it has room for the plan's counters
@@ -32,6 +32,6 @@ struct PackedArguments {
 /// Fills the argument struct that launch.arguments describes; tensor maps are those of `device`. Throws Error(internal)
 /// if it has more bytes than fit, and what encode_tensor_map() throws.
 void pack_arguments(const KernelLaunch& launch, const AttentionProblem& problem, const ForwardTensors& tensors,
-                    const ArgumentPointers& pointers, const Device& device, PackedArguments& packed);
+                    const ArgumentValues& values, const Device& device, PackedArguments& packed);
 
 }  // namespace attune

@@ -287,9 +287,9 @@ struct AttentionRuntime::State {
     const auto used = reinterpret_cast<DevicePointer>(workspace);
     if (plan.workspace_zeroed && used_bytes != 0) device->fill(used, 0, used_bytes, stream);
     PackedArguments arguments;
-    const ArgumentPointers pointers{.gradients = gradients, .workspace = used, .counters = counted ? used : 0};
+    const ArgumentValues values{.gradients = gradients, .workspace = used, .counters = counted ? used : 0};
     for (std::size_t i = 0; i < plan.launches.size(); ++i) {
-      pack_arguments(plan.launches[i], problem, tensors, pointers, *device, arguments);
+      pack_arguments(plan.launches[i], problem, tensors, values, *device, arguments);
       device->launch(*prepared.kernels[i], plan.launches[i].grid_x(problem), arguments.data.data(), arguments.bytes,
                      stream);
     }

@@ -47,7 +47,7 @@ DeviceReference make_device_reference(const std::shared_ptr<Device>& device, con
   const std::size_t bytes = element_count(problem) * sizeof(double);
   DeviceReference reference{DeviceBuffer(device, bytes), DeviceBuffer(device, bytes), {}};
   const DeviceBuffer lse(device, row_count(problem) * sizeof(double));
-  ArgumentPointers outputs;
+  ArgumentValues outputs;
   outputs.o_fp64 = reference.o.pointer();
   outputs.lse_fp64 = lse.pointer();
   outputs.weight_fp64 = reference.weight.pointer();
@@ -75,10 +75,10 @@ DeviceOracle::DeviceOracle(std::shared_ptr<Device> device, const AttentionProble
     : device_(std::move(device)), problem_(problem), partials_(device_, scratch_bytes()) {}
 DeviceOracle::~DeviceOracle() = default;
 
-void DeviceOracle::launch(const Kernel& kernel, const ForwardTensors& tensors, const ArgumentPointers& pointers,
+void DeviceOracle::launch(const Kernel& kernel, const ForwardTensors& tensors, const ArgumentValues& values,
                           std::uint32_t grid) {
   PackedArguments arguments;
-  pack_arguments(kernel.launch, problem_, tensors, pointers, *device_, arguments);
+  pack_arguments(kernel.launch, problem_, tensors, values, *device_, arguments);
   device_->launch(*kernel.compiled, grid, arguments.data.data(), arguments.bytes, nullptr);
   device_->synchronize(nullptr);
 }
@@ -96,16 +96,16 @@ OutputErrors DeviceOracle::compare_o(const DeviceReference& reference, const Ten
         *device_, generate_comparison(problem_, device_->spec(), runtime_templates(), device_->target()));
   }
   const OutputBounds bounds = bounds_of(problem_.dtype);
-  ArgumentPointers pointers;
-  pointers.o_fp64 = reference.o.pointer();
-  pointers.weight_fp64 = reference.weight.pointer();
-  pointers.unit_roundoff = bounds.unit_roundoff;
-  pointers.smallest_step = bounds.smallest_step;
-  pointers.partials = partials_.pointer();
+  ArgumentValues values;
+  values.o_fp64 = reference.o.pointer();
+  values.weight_fp64 = reference.weight.pointer();
+  values.unit_roundoff = bounds.unit_roundoff;
+  values.smallest_step = bounds.smallest_step;
+  values.partials = partials_.pointer();
   ForwardTensors tensors;
   tensors.o = o;
   const std::uint32_t grid = comparison_->launch.grid_x(problem_);
-  launch(*comparison_, tensors, pointers, grid);
+  launch(*comparison_, tensors, values, grid);
 
   ErrorSummary summary;
   for (const ErrorSummary& partial : read_partials<ErrorSummary>(grid)) summary.merge(partial);
@@ -124,12 +124,12 @@ std::uint64_t DeviceOracle::checksum(DevicePointer elements, std::int64_t count)
     checksum_ =
         std::make_unique<Kernel>(*device_, generate_checksum(device_->spec(), runtime_templates(), device_->target()));
   }
-  ArgumentPointers pointers;
-  pointers.elements = elements;
-  pointers.element_count = count;
-  pointers.partials = partials_.pointer();
+  ArgumentValues values;
+  values.elements = elements;
+  values.element_count = count;
+  values.partials = partials_.pointer();
   const std::uint32_t grid = grid_of_elements(count);
-  launch(*checksum_, {}, pointers, grid);
+  launch(*checksum_, {}, values, grid);
   std::uint64_t sum = 0;
   for (const std::uint64_t partial : read_partials<std::uint64_t>(grid)) sum += partial;
   return sum;
@@ -141,13 +141,13 @@ void DeviceOracle::fill_random_normal(DevicePointer elements, std::int64_t count
     random_normal_ = std::make_unique<Kernel>(
         *device_, generate_random_normal(problem_.dtype, device_->spec(), runtime_templates(), device_->target()));
   }
-  ArgumentPointers pointers;
-  pointers.elements = elements;
-  pointers.element_count = count;
-  pointers.seed = seed;
-  pointers.copies = copies;
-  pointers.copy_stride = copy_stride;
-  launch(*random_normal_, {}, pointers, grid_of_elements(count));
+  ArgumentValues values;
+  values.elements = elements;
+  values.element_count = count;
+  values.seed = seed;
+  values.copies = copies;
+  values.copy_stride = copy_stride;
+  launch(*random_normal_, {}, values, grid_of_elements(count));
 }
 
 }  // namespace attune

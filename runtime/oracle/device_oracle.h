@@ -12,7 +12,7 @@
 
 namespace attune {
 
-struct ArgumentPointers;
+struct ArgumentValues;
 
 /// A ReferenceForward whose large parts stay in device memory.
 struct DeviceReference {
@@ -50,8 +50,7 @@ class DeviceOracle {
 
  private:
   struct Kernel;
-  void launch(const Kernel& kernel, const ForwardTensors& tensors, const ArgumentPointers& pointers,
-              std::uint32_t grid);
+  void launch(const Kernel& kernel, const ForwardTensors& tensors, const ArgumentValues& values, std::uint32_t grid);
   template <typename Partial>
   std::vector<Partial> read_partials(std::uint32_t count);
 

@@ -88,18 +88,18 @@ TEST_CASE("each field of an argument struct holds its value", "[nogpu]") {
 
   PackedArguments packed;
   const testing::FakeDevice device(find_device("h200"));
-  const ArgumentPointers pointers{.o_fp64 = 0x600,
-                                  .lse_fp64 = 0x700,
-                                  .weight_fp64 = 0x800,
-                                  .unit_roundoff = 0.5,
-                                  .smallest_step = 0.125,
-                                  .partials = 0x900,
-                                  .elements = 0xa00,
-                                  .element_count = std::int64_t{1} << 41,
-                                  .copies = 51,
-                                  .copy_stride = 52,
-                                  .seed = 53};
-  pack_arguments(launch, problem, tensors, pointers, device, packed);
+  const ArgumentValues values{.o_fp64 = 0x600,
+                              .lse_fp64 = 0x700,
+                              .weight_fp64 = 0x800,
+                              .unit_roundoff = 0.5,
+                              .smallest_step = 0.125,
+                              .partials = 0x900,
+                              .elements = 0xa00,
+                              .element_count = std::int64_t{1} << 41,
+                              .copies = 51,
+                              .copy_stride = 52,
+                              .seed = 53};
+  pack_arguments(launch, problem, tensors, values, device, packed);
   CHECK(packed.bytes == launch.arguments.bytes);
   const auto pointer = [&](A field) { return read_field<std::uint64_t>(packed, launch.arguments, field); };
   const auto wide = [&](A field) { return read_field<std::int64_t>(packed, launch.arguments, field); };
