@@ -1,6 +1,7 @@
 // Trains one attention layer to look things up, forward and backward through Attune.
 //
-//   q = x Wq   k = x Wk   v = x Wv   o = softmax(q k^T / sqrt(D)) v, for each head   y = o Wo   loss = mean (y - target)^2
+//   q = x Wq   k = x Wk   v = x Wv   o = softmax(q k^T / sqrt(D)) v, for each head
+//   y = o Wo   loss = mean (y - target)^2
 //
 // A token x holds a key (random signs), a value (normal), and the key of another token of its sequence, whose value is
 // its target. Nothing tells the layer which of its inputs is what: it has to find out that q is the key asked for, k
@@ -103,11 +104,12 @@ class Attention {
         backward_(forward_),
         lse_(device, sizeof(float) * kTokens * kHeads) {
     backward_.pass = attune::Pass::backward;
+    backward_.deterministic = true;  // a second run shows the same losses
     for (attune::DeviceBuffer& buffer : buffers_) {
       buffer = attune::DeviceBuffer(device, sizeof(std::uint16_t) * kTokens * kInnerSize);
     }
-    workspace_ = attune::DeviceBuffer(
-        device, std::max(runtime_.workspace_bytes(forward_), runtime_.workspace_bytes(backward_)));
+    workspace_ =
+        attune::DeviceBuffer(device, std::max(runtime_.workspace_bytes(forward_), runtime_.workspace_bytes(backward_)));
   }
 
   Matrix forward(const Matrix& q, const Matrix& k, const Matrix& v) {
@@ -152,9 +154,8 @@ class Attention {
     std::vector<std::uint16_t> rounded(kTokens * kInnerSize);
     device_->copy_from_device(rounded.data(), buffers_[from].pointer(), buffers_[from].bytes());
     Matrix matrix(kTokens, kInnerSize);
-    std::transform(rounded.begin(), rounded.end(), matrix.values.begin(), [&](std::uint16_t bits) {
-      return static_cast<float>(attune::to_double(forward_.dtype, bits));
-    });
+    std::transform(rounded.begin(), rounded.end(), matrix.values.begin(),
+                   [&](std::uint16_t bits) { return static_cast<float>(attune::to_double(forward_.dtype, bits)); });
     return matrix;
   }
 
@@ -196,8 +197,7 @@ class Layer {
   // One step of gradient descent. Returns the loss before it.
   double learn(const Examples& examples) {
     const Matrix& x = examples.tokens;
-    const Matrix o =
-        attention_.forward(product(x, w_q_.value()), product(x, w_k_.value()), product(x, w_v_.value()));
+    const Matrix o = attention_.forward(product(x, w_q_.value()), product(x, w_k_.value()), product(x, w_v_.value()));
     Matrix d_y = product(o, w_o_.value());
 
     double loss = 0;
@@ -225,8 +225,7 @@ class Layer {
 std::string device_name(int count, char** arguments) {
   if (count == 1) return attune::list_cuda_devices().empty() ? "emulator" : "cuda:0";
   if (count == 3 && arguments[1] == std::string("--device")) return arguments[2];
-  throw attune::Error(attune::ErrorCode::invalid_argument,
-                      "usage: example_train_attention [--device cuda:N|emulator]");
+  throw attune::Error(attune::ErrorCode::invalid_argument, "usage: example_train_attention [--device cuda:N|emulator]");
 }
 
 }  // namespace

@@ -157,7 +157,6 @@ struct Request {
 
   explicit Request(const attune_problem* given, std::optional<attune::Pass> launched = std::nullopt) {
     const attune_problem from = read_struct(given, kFirstProblemSize, "problem");
-    if (from.reserved != 0) refuse("problem.reserved must be 0");
     problem.pass = launched.value_or(pass_of(from.pass));
     problem.dtype = dtype_of(from.dtype);
     problem.batch = from.batch;
@@ -172,6 +171,10 @@ struct Request {
                                                                          : from.softmax_scale;
     problem.layout = layout_of(from.layout);
     problem.alignment = from.alignment == 0 ? 16 : from.alignment;
+    if (from.deterministic != 0 && from.deterministic != 1) {
+      refuse("deterministic " + std::to_string(from.deterministic) + ": it must be 0 or 1");
+    }
+    problem.deterministic = problem.pass == attune::Pass::backward && from.deterministic == 1;
     if (from.device < 0 || from.device > kMaxDevice) {
       refuse("device " + std::to_string(from.device) + ": 0 for the current one, or an ordinal plus 1");
     }

@@ -86,7 +86,8 @@ typedef struct attune_problem {
                         attune_describe and attune_prepare go by this field */
   int32_t pass;      /* what attune_workspace_bytes, attune_describe and attune_prepare are asked about; the functions
                         that launch know theirs */
-  int32_t reserved;  /* 0 */
+  int32_t deterministic; /* 1: backward gives the same bits each time it is given the same inputs (forward always does);
+                            0: it may add in any order, which can be faster */
 } attune_problem;
 
 /* (batch, heads, seq, head_dim) in device memory. Strides are in elements and may have any sign and size; the last
@@ -127,13 +128,14 @@ ATTUNE_API const char* attune_last_error(void);
 ATTUNE_API attune_status attune_forward(const attune_problem* problem, const attune_tensors* tensors, void* workspace,
                                         size_t workspace_bytes, void* stream);
 
-/* dQ, dK and dV, otherwise as attune_forward: allocates nothing, keeps nothing of Sq x Skv elements. */
+/* dQ, dK and dV, otherwise as attune_forward. Allocates nothing; its workspace starts at a multiple of 256 bytes, as
+ * what cudaMalloc returns does. */
 ATTUNE_API attune_status attune_backward(const attune_problem* problem, const attune_tensors* tensors,
                                          const attune_gradients* gradients, void* workspace, size_t workspace_bytes,
                                          void* stream);
 
 /* What problem->pass needs at most for a problem of this kind, launched in whatever way, whatever config is picked or
- * given: the same at each call. Forward: a few bytes, or none. */
+ * given: the same at each call. Forward: a few bytes, or none; backward: dQ in fp32 and a few bytes of each query. */
 ATTUNE_API attune_status attune_workspace_bytes(const attune_problem* problem, size_t* bytes);
 
 /* What attune_forward or, by problem->pass, attune_backward would launch, in four lines: config, where it came from

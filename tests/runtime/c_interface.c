@@ -99,8 +99,8 @@ static void refuses_bad_problems(void) {
   problem.pass = 2;
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "pass 2");
   problem = valid_problem();
-  problem.reserved = 1;
-  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "problem.reserved");
+  problem.deterministic = 2;
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "deterministic 2");
 }
 
 static void refuses_bad_gradients(void) {
@@ -128,7 +128,7 @@ static void refuses_bad_gradients(void) {
 static void reads_older_structs(void) {
   attune_problem problem = valid_problem();
   problem.struct_size = offsetof(attune_problem, pass);
-  problem.pass = problem.reserved = 99; /* not the caller's */
+  problem.pass = problem.deterministic = 99; /* not the caller's */
   problem.head_dim = 60;
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "60");
 }
@@ -173,7 +173,8 @@ static void ends_at_what_is_missing(void) {
   EXPECT(strlen(attune_last_error()) > 20);
   EXPECT(backward(problem) == status);
   problem.pass = ATTUNE_BACKWARD;
-  EXPECT(forward(problem) == status); /* one problem serves both passes */
+  problem.deterministic = 1;
+  EXPECT(forward(problem) == status && backward(problem) == status); /* one problem serves both passes */
   if (status == ATTUNE_ERROR_NO_DEVICE) {
     EXPECT(attune_workspace_bytes(&problem, &bytes) == ATTUNE_ERROR_NO_DEVICE);
     EXPECT(attune_describe(&problem, NULL, 0, &bytes) == ATTUNE_ERROR_NO_DEVICE);

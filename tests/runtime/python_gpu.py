@@ -139,11 +139,11 @@ class Values(OnGpu):
     def test_outputs_and_gradients(self):
         for dtype, *sizes, options in CASES:
             q, k, v, grad_out, grad_lse = inputs(dtype, *sizes, options.get("layout", "bhsd"))
-            for given in (None, grad_lse):
-                with self.subTest(dtype=dtype, sizes=sizes, of_lse=given is not None, **options):
+            for given, deterministic in ((None, False), (grad_lse, False), (grad_lse, True)):
+                with self.subTest(dtype=dtype, sizes=sizes, of_lse=given is not None, deterministic=deterministic, **options):
                     (exact_out, exact_lse), exact = reference_gradients(q, k, v, grad_out, given, **options)
                     leaves = with_gradients(q, k, v)
-                    out, lse = attune.attention(*leaves, return_lse=True, **options)
+                    out, lse = attune.attention(*leaves, return_lse=True, deterministic=deterministic, **options)
                     self.assert_close("O", out, exact_out, OUTPUT_BOUND[dtype])
                     self.assertTrue(torch.equal(lse.isinf(), exact_lse.isinf()))
                     self.assertLess((lse - exact_lse).masked_fill(lse.isinf(), 0).abs().max().item(), LSE_BOUND)
@@ -187,7 +187,7 @@ class Strides(OnGpu):
     def test_gradients_of_any_strides(self):
         q, k, v, grad_out, grad_lse = inputs(BF16, 2, 4, 4, 60, 60, 64)
         leaves = with_gradients(q, k, v)
-        out, lse = attune.attention(*leaves, return_lse=True)
+        out, lse = attune.attention(*leaves, return_lse=True, deterministic=True)
         expected = torch.autograd.grad((out, lse), leaves, (grad_out, grad_lse), retain_graph=True)
         turned = grad_out.transpose(2, 3).contiguous().transpose(2, 3), grad_lse.transpose(1, 2).contiguous().transpose(1, 2)
         self.assert_same(torch.autograd.grad((out, lse), leaves, turned, retain_graph=True), expected)
@@ -201,11 +201,11 @@ class Autograd(OnGpu):
 
     def test_only_some_inputs_require_a_gradient(self):
         leaves = with_gradients(self.q, self.k, self.v)
-        expected = torch.autograd.grad(attune.attention(*leaves), leaves, self.grad_out)
+        expected = torch.autograd.grad(attune.attention(*leaves, deterministic=True), leaves, self.grad_out)
         for i in range(3):
             tensors = [self.q, self.k, self.v]
             tensors[i] = tensors[i].clone().requires_grad_()
-            attune.attention(*tensors).backward(self.grad_out)
+            attune.attention(*tensors, deterministic=True).backward(self.grad_out)
             self.assert_same([tensors[i].grad], [expected[i]])
             self.assertTrue(all(tensor.grad is None for j, tensor in enumerate(tensors) if j != i))
 
@@ -243,19 +243,20 @@ class Autograd(OnGpu):
 
 class RawBackward(OnGpu):
     def setUp(self):
+        self.options = {"causal": True, "deterministic": True}
         self.q, self.k, self.v, self.grad_out, self.grad_lse = inputs(FP16, 2, 4, 2, 90, 110, 96)
         leaves = with_gradients(self.q, self.k, self.v)
-        out, lse = attune.attention(*leaves, return_lse=True, causal=True)
+        out, lse = attune.attention(*leaves, return_lse=True, **self.options)
         self.expected = torch.autograd.grad((out, lse), leaves, (self.grad_out, self.grad_lse))
         self.tensors = (self.grad_out, self.q, self.k, self.v, out.detach(), lse.detach())
 
     def test_it_is_what_autograd_runs(self):
-        self.assert_same(attune.backward(*self.tensors, grad_lse=self.grad_lse, causal=True), self.expected)
+        self.assert_same(attune.backward(*self.tensors, grad_lse=self.grad_lse, **self.options), self.expected)
 
     def test_prepared(self):
-        prepared = attune.prepare_backward(self.q, self.k, self.v, causal=True)
+        prepared = attune.prepare_backward(self.q, self.k, self.v, **self.options)
         self.assert_same(prepared(*self.tensors, grad_lse=self.grad_lse), self.expected)
-        again = attune.prepare_backward(self.q, self.k, self.v, causal=True, config=prepared.config)
+        again = attune.prepare_backward(self.q, self.k, self.v, config=prepared.config, **self.options)
         self.assertEqual((again.config, again.origin), (prepared.config, "given"))
         self.assert_same(again(*self.tensors, grad_lse=self.grad_lse), self.expected)
         with self.assertRaisesRegex(attune.AttuneError, "no forward problem"):
@@ -264,17 +265,29 @@ class RawBackward(OnGpu):
     def test_gradients_into_given_tensors(self):
         spaces = [torch.full((*tensor.shape[:3], 98), torch.nan, dtype=FP16, device=DEVICE) for tensor in (self.q, self.k, self.v)]
         given = tuple(space[..., 1:97] for space in spaces)  # rows that are not aligned
-        returned = attune.backward(*self.tensors, grad_lse=self.grad_lse, causal=True, grads=given)
+        returned = attune.backward(*self.tensors, grad_lse=self.grad_lse, grads=given, **self.options)
         for one, other, expected, space in zip(returned, given, self.expected, spaces):
             self.assertIs(one, other)
             self.assert_close("gradient", one, expected.double(), GRADIENT_BOUND[FP16])
             self.assertTrue(space[..., [0, 97]].isnan().all(), "written beside the gradient")
+
+    def test_deterministic_gradients_have_the_same_bits_on_each_run(self):
+        *tensors, grad_out, _ = inputs(BF16, 1, 8, 2, 1500, 1500, 64)
+        with torch.no_grad():
+            out, lse = attune.attention(*tensors, return_lse=True, causal=True)
+        first, *others = (attune.backward(grad_out, *tensors, out, lse, **self.options) for _ in range(8))
+        for other in others:
+            self.assert_same(other, first)
 
 
 class Streams(OnGpu):
     def step(self, q, k, v, grad_out):
         out = attune.attention(q, k, v, causal=True)
         return out, *torch.autograd.grad(out, (q, k, v), grad_out)
+
+    def assert_agree(self, results, expected):
+        for result, other in zip(results, expected):
+            self.assert_close("result", result.detach(), other.detach().double(), GRADIENT_BOUND[BF16])
 
     def test_the_current_stream_is_used(self):
         *tensors, grad_out, _ = inputs(BF16, 2, 4, 4, 512, 512, 64)
@@ -288,7 +301,7 @@ class Streams(OnGpu):
             late.copy_(grad_out)
             results = self.step(*leaves, late)
         stream.synchronize()
-        self.assert_same(results, expected)
+        self.assert_agree(results, expected)
 
     def test_a_training_step_in_a_graph(self):
         *tensors, grad_out, _ = inputs(BF16, 2, 4, 4, 256, 256, 64)
@@ -301,9 +314,10 @@ class Streams(OnGpu):
         with torch.cuda.graph(graph):
             results = self.step(*leaves, given)
         given.copy_(grad_out)
-        graph.replay()
+        for _ in range(2):
+            graph.replay()
         torch.cuda.synchronize()
-        self.assert_same(results, expected)
+        self.assert_agree(results, expected)
 
 
 result = unittest.main(exit=False).result

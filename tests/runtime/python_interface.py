@@ -12,6 +12,7 @@ import sys
 import tempfile
 import types
 import unittest
+import unittest.mock
 
 REPOSITORY, LIBRARY = pathlib.Path(sys.argv.pop(1)), sys.argv.pop(1)
 os.environ.update(ATTUNE_LIBRARY=LIBRARY, CUDA_VISIBLE_DEVICES="")  # pointers here are made up: no GPU may see them
@@ -67,6 +68,7 @@ def install_torch():
     torch.float16, torch.bfloat16, torch.float32, torch.uint8 = "fp16", "bf16", "fp32", "u8"
     torch.Tensor = Tensor
     torch.is_grad_enabled = lambda: True
+    torch.are_deterministic_algorithms_enabled = lambda: False
     torch.autograd = types.ModuleType("torch.autograd")
     torch.autograd.function = types.ModuleType("torch.autograd.function")
     torch.autograd.Function = Function
@@ -99,7 +101,7 @@ class Structs(unittest.TestCase):
     def test_the_library_reads_their_fields(self):
         cases = [({"dtype": 9}, "dtype 9"), ({"mask": 7}, "mask 7"), ({"layout": 5}, "layout 5"), ({"device": -3}, "device -3"),
                  ({"head_dim": 60}, "60"), ({"batch": -2}, "-2"), ({"heads_kv": 3}, "3"), ({"alignment": 4}, "4"),
-                 ({"softmax_scale": -0.5}, "-0.5"), ({"pass_": 2}, "pass 2"), ({"reserved": 1}, "problem.reserved")]
+                 ({"softmax_scale": -0.5}, "-0.5"), ({"pass_": 2}, "pass 2"), ({"deterministic": 2}, "deterministic 2")]
         for fields, words in cases:
             problem = _library.Problem(struct_size=88, dtype=1, batch=1, heads_q=4, seq_q=8, head_dim=64)
             for name, value in fields.items():
@@ -144,7 +146,7 @@ class Attention(unittest.TestCase):
 
     def test_problem_and_views_follow_the_layout(self):
         q, k = Tensor((2, 100, 8, 64), address=0x1008), Tensor((2, 300, 4, 64))
-        call = attune._Call(q, k, k, (True, None, "bshd", False))
+        call = attune._Call(q, k, k, (True, None, "bshd", False, None))
         problem = call.problem
         self.assertEqual((problem.batch, problem.heads_q, problem.heads_kv, problem.seq_q, problem.seq_kv), (2, 8, 4, 100, 300))
         self.assertEqual((problem.mask, problem.alignment, problem.device), (_library.MASK_CAUSAL, 2, 1))
@@ -196,8 +198,17 @@ class Backward(unittest.TestCase):
         self.refused(ValueError, r"grads\[2\] has shape", grads=(self.q, self.k, self.q))
         self.refused(ValueError, "cannot be differentiated", Tensor(self.q.shape, requires_grad=True))
 
+    def test_deterministic_is_as_pytorch_says_unless_the_call_does(self):
+        def asked(deterministic):
+            options = (False, None, "bhsd", False, deterministic)
+            return attune._Call(self.q, self.k, self.v, options, pass_=_library.BACKWARD).problem.deterministic
+
+        self.assertEqual([asked(None), asked(False), asked(True)], [0, 0, 1])
+        with unittest.mock.patch.object(sys.modules["torch"], "are_deterministic_algorithms_enabled", lambda: True):
+            self.assertEqual([asked(None), asked(False), asked(True)], [1, 0, 1])
+
     def test_views_and_alignment(self):
-        call = attune._Call(self.q, self.k, self.v, (False, None, "bhsd", False), pass_=_library.BACKWARD)
+        call = attune._Call(self.q, self.k, self.v, (False, None, "bhsd", False, None), pass_=_library.BACKWARD)
         self.assertEqual((call.problem.pass_, call.problem.alignment), (1, 16))
         grads = (Tensor(self.q.shape, address=1 << 8), Tensor(self.k.shape, address=2 << 8), Tensor(self.v.shape, address=3 << 8))
         views = call.gradients(Tensor(self.q.shape, address=4 << 8), Tensor((2, 4, 100), "fp32", address=5 << 8), grads)

@@ -27,7 +27,9 @@ def version():
     return _library.load().attune_version().decode()
 
 
-def attention(q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, return_lse=False, out=None):
+def attention(
+    q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, return_lse=False, out=None, deterministic=None
+):
     """softmax(scale * q k^T + mask) v, differentiable once with respect to q, k and v.
 
     q, out: (batch, heads, seq, head_dim) or, with layout="bshd", (batch, seq, heads, head_dim); k, v: the same with their own heads (a
@@ -36,9 +38,11 @@ def attention(q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=Fals
     PyTorch's is_causal has it (the same where lengths are equal). scale: 1/sqrt(head_dim) if None.
     Returns out, or (out, lse): lse is (batch, heads, seq) float32, natural logarithm, -inf where a query attends to nothing; a loss may
     depend on both. A tensor given as out takes the result; then nothing may require a gradient.
+    deterministic: gradients have the same bits on each run (out and lse always have), which may be slower; None: if
+    torch.are_deterministic_algorithms_enabled() in the backward pass.
     Runs on the device's current stream. Raises ValueError, TypeError or AttuneError.
     """
-    options = (causal, scale, layout, top_left)
+    options = (causal, scale, layout, top_left, deterministic)
     if _needs_grad(q, k, v, out):
         if out is not None:
             raise ValueError("a result in out cannot be differentiated: leave out away, or call under torch.no_grad()")
@@ -75,7 +79,20 @@ class _Attention(torch.autograd.Function):
 
 
 def backward(
-    grad_out, q, k, v, out, lse, *, grad_lse=None, causal=False, scale=None, layout="bhsd", top_left=False, grads=None
+    grad_out,
+    q,
+    k,
+    v,
+    out,
+    lse,
+    *,
+    grad_lse=None,
+    causal=False,
+    scale=None,
+    layout="bhsd",
+    top_left=False,
+    grads=None,
+    deterministic=None,
 ):
     """Gradients of a loss with respect to q, k and v, from those with respect to out and lse. attention() needs no such call: autograd
     makes it.
@@ -84,7 +101,7 @@ def backward(
     None if the loss does not depend on it. Tensors given as grads, like q, k and v, take the result.
     Returns (grad_q, grad_k, grad_v). Runs on the device's current stream. Raises ValueError, TypeError or AttuneError.
     """
-    call = _Call(q, k, v, (causal, scale, layout, top_left), pass_=_library.BACKWARD)
+    call = _Call(q, k, v, (causal, scale, layout, top_left, deterministic), pass_=_library.BACKWARD)
     return call.backward(grad_out, out, lse, grad_lse, grads)
 
 
@@ -93,12 +110,15 @@ def prepare(q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False,
 
     config: the text of one, such as "sm80 q128 kv64 w4 st2", instead of the one that attention() would pick.
     """
-    return Prepared(_Call(q, k, v, (causal, scale, layout, top_left)), config)
+    return Prepared(_Call(q, k, v, (causal, scale, layout, top_left, None)), config)
 
 
-def prepare_backward(q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, config=None):
+def prepare_backward(
+    q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, config=None, deterministic=None
+):
     """The same for backward(), which attention() too runs in its backward pass."""
-    return PreparedBackward(_Call(q, k, v, (causal, scale, layout, top_left), pass_=_library.BACKWARD), config)
+    options = (causal, scale, layout, top_left, deterministic)
+    return PreparedBackward(_Call(q, k, v, options, pass_=_library.BACKWARD), config)
 
 
 class _PreparedPass:
@@ -152,7 +172,9 @@ class _Call:
 
     def __init__(self, q, k, v, options, pass_=_library.FORWARD):
         self.options = options
-        causal, scale, layout, top_left = options
+        causal, scale, layout, top_left, deterministic = options
+        if deterministic is None:
+            deterministic = torch.are_deterministic_algorithms_enabled()
         if layout not in _LAYOUTS:
             raise ValueError(f"layout is {layout!r}: it must be 'bhsd' or 'bshd'")
         if top_left and not causal:
@@ -183,6 +205,7 @@ class _Call:
             layout=_LAYOUTS[layout],
             device=q.device.index + 1,
             pass_=pass_,
+            deterministic=bool(deterministic),
         )
         self._note_alignment(q, k, v)
 

@@ -32,7 +32,7 @@ class Problem(ctypes.Structure):
         ("device", c_int32),
         ("alignment", c_int32),
         ("pass_", c_int32),
-        ("reserved", c_int32),
+        ("deterministic", c_int32),
     ]
 
 
