@@ -5,15 +5,19 @@
  *
  *   attune_problem problem = {sizeof problem};
  *   problem.dtype = ATTUNE_BF16;
- *   problem.batch = 2; problem.heads_q = problem.heads_kv = 16; problem.seq_q = problem.seq_kv = 4096; problem.head_dim
- * = 128; problem.mask = ATTUNE_MASK_CAUSAL; attune_tensors tensors = {sizeof tensors};          // pointers and strides
+ *   problem.batch = 2;
+ *   problem.heads_q = problem.heads_kv = 16;
+ *   problem.seq_q = problem.seq_kv = 4096;
+ *   problem.head_dim = 128;
+ *   problem.mask = ATTUNE_MASK_CAUSAL;
+ *   attune_tensors tensors = {sizeof tensors};          // pointers and strides
  *   size_t bytes;
  *   attune_workspace_bytes(&problem, &bytes);           // a few, or none
  *   if (attune_forward(&problem, &tensors, workspace, bytes, stream) != ATTUNE_OK) puts(attune_last_error());
  *
  * Backward takes the same problem and tensors (O and LSE as forward wrote them) and the gradients:
  *
- *   attune_gradients gradients = {sizeof gradients};
+ *   attune_gradients gradients = {sizeof gradients};    // pointers and strides
  *   problem.pass = ATTUNE_BACKWARD;                     // whose workspace is asked for
  *   attune_workspace_bytes(&problem, &bytes);
  *   attune_backward(&problem, &tensors, &gradients, workspace, bytes, stream);
