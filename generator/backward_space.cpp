@@ -9,8 +9,8 @@
 namespace attune {
 namespace {
 
-// Queries of a block: few leave registers to dK and dV, which stand beside S and dP of a block; many mean fewer barriers
-// a product, less waste on a copy's latency, and in the kernel of dQ more warps that share K and V.
+// Queries of a block: few leave registers to dK and dV, which stand beside S and dP of a block; many mean fewer
+// barriers a product, less waste on a copy's latency, and in the kernel of dQ more warps that share K and V.
 constexpr int kBlockQ[] = {16, 32, 48, 64, 80, 96, 128};
 // Warps of the kernel of dK and dV, and keys of each: more keys of a CTA read Q and dO less often from L2; 32 keys a
 // warp read them less often from shared memory too, but double the accumulators. One warp is for very short keys.

@@ -55,8 +55,10 @@ Steps count_steps(const AttentionProblem& problem, bool of_keys, std::int64_t re
     if (problem.mask == MaskKind::causal) {
       // Query i attends to key j iff j <= i + offset: the first row meets others from `from` on, the last to `to`.
       const auto clamped = [&](std::int64_t row) { return std::clamp<std::int64_t>(row, 0, others); };
-      const std::int64_t some = of_keys ? clamped(first - problem.mask_offset) : clamped(last + problem.mask_offset + 1);
-      const std::int64_t whole = of_keys ? clamped(last - problem.mask_offset) : clamped(first + problem.mask_offset + 1);
+      const std::int64_t some =
+          of_keys ? clamped(first - problem.mask_offset) : clamped(last + problem.mask_offset + 1);
+      const std::int64_t whole =
+          of_keys ? clamped(last - problem.mask_offset) : clamped(first + problem.mask_offset + 1);
       all = of_keys ? blocks(some, others) : blocks(0, some);
       masked = std::min(all, of_keys ? blocks(some, whole) : blocks(whole, some));
     }
@@ -83,24 +85,24 @@ void add_kernel(const AttentionProblem& problem, const KernelConfig& config, con
   const int needed = kernel.accumulators + kernel.beside;
   const int registers = std::min(limit, (needed + kHoarded) / 8 * 8);
   const auto shared_bytes = static_cast<int>(kernel.shared_bytes) + device.shared_bytes_reserved;
-  const int ctas_per_sm =
-      std::max(1, std::min({device.registers_per_sm / (registers * kernel.threads),
-                            device.shared_bytes_per_sm / shared_bytes, device.threads_per_sm / kernel.threads,
-                            device.ctas_per_sm}));
+  const int ctas_per_sm = std::max(
+      1, std::min({device.registers_per_sm / (registers * kernel.threads), device.shared_bytes_per_sm / shared_bytes,
+                   device.threads_per_sm / kernel.threads, device.ctas_per_sm}));
 
-  const double r = kernel.resident, t = kernel.streamed, d = problem.head_dim, padded = (problem.head_dim + 15) / 16 * 16;
+  const double r = kernel.resident, t = kernel.streamed, d = problem.head_dim,
+               padded = (problem.head_dim + 15) / 16 * 16;
   const double warps = kernel.threads / 32.0, p = kernel.sharing, g = kernel.gradients;
-  const Steps steps = count_steps(problem, kernel.of_keys, static_cast<std::int64_t>(r), static_cast<std::int64_t>(t)) ;
+  const Steps steps = count_steps(problem, kernel.of_keys, static_cast<std::int64_t>(r), static_cast<std::int64_t>(t));
   const double group = kernel.of_keys ? static_cast<double>(problem.heads_q / problem.heads_kv) : 1;
   const double pair_bytes = 4 * t * d, masked_share = steps.mean > 0 ? steps.masked / steps.mean : 0;
 
   const double matrix = 2 * r * t * (2 * p * padded + g * d) / device.mma_flops_per_clock;
   const double spilled_bytes = 8.0 * std::max(0, needed - limit) * kernel.threads;  // stored and loaded
-  const double shared =
-      (warps * (2 + g / p) * 2 * t * d + 4 * p * r * d + pair_bytes) / kSharedBytesPerClock +
-      spilled_bytes / kBytesPerClockOfSpill;
+  const double shared = (warps * (2 + g / p) * 2 * t * d + 4 * p * r * d + pair_bytes) / kSharedBytesPerClock +
+                        spilled_bytes / kBytesPerClockOfSpill;
   const double elements = p * r * t;
-  double exponential = elements * (1 / device.exp2_per_clock + (kAluPerElement + masked_share * kMaskPerElement) / kAluPerClock);
+  double exponential =
+      elements * (1 / device.exp2_per_clock + (kAluPerElement + masked_share * kMaskPerElement) / kAluPerClock);
   if (problem.alignment < 16) exponential += pair_bytes / 2 / kElementwiseLoadsPerClock;
   const double l2 = pair_bytes / kL2BytesPerClock;
 

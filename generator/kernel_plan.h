@@ -21,7 +21,7 @@ std::string_view to_string(KernelTarget target);  ///< "cuda", "emulator": as te
 constexpr std::size_t kTileCounterOffset = 0, kRecomputedBlocksOffset = 4;
 
 /// A tensor that a kernel reads or writes.
-enum class Operand { q, k, v, o, lse, d_q, d_k, d_v, d_o };
+enum class Operand { q, k, v, o, lse, d_q, d_k, d_v, d_o, d_lse };
 std::string_view to_string(Operand operand);
 
 /// A field of a kernel's argument struct: where its value comes from at each call.
@@ -64,6 +64,10 @@ enum class KernelArgument {
   o_fp64,
   lse_fp64,
   weight_fp64,  // pointers to double: outputs of the reference kernel
+  d_q_fp64,
+  d_k_fp64,
+  d_v_fp64,        // pointers to double: outputs of the gradients' reference kernels, all values, then all weights
+  row_statistics,  // pointer to double: what these kernels leave of each query
   batch,
   heads_q,
   heads_kv,
