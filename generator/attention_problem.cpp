@@ -53,7 +53,7 @@ std::string mask_text(const AttentionProblem& problem) {
 
 constexpr std::string_view kKnownWords =
     "forward, backward, fp16, bf16, bN (batch), hqN and hkvN (heads), sqN and skvN (lengths), dN (head dim), causal, "
-    "causal-top-left, causal@OFFSET, scaleX, bshd, bhsd, alignN";
+    "causal-top-left, causal@OFFSET, scaleX, bshd, bhsd, alignN, deterministic";
 }  // namespace
 
 float default_softmax_scale(int head_dim) { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim))); }
@@ -84,6 +84,7 @@ std::string canonical_text(const AttentionProblem& problem) {
   }
   if (problem.layout != Layout::bshd) text += fmt::format(" {}", to_string(problem.layout));
   if (problem.alignment != 16) text += fmt::format(" align{}", problem.alignment);
+  if (problem.deterministic) text += " deterministic";
   return text;
 }
 
@@ -133,6 +134,9 @@ AttentionProblem parse_problem(std::string_view text) {
     } else if (word == "bshd" || word == "bhsd") {
       once("layout", word);
       problem.layout = word == "bshd" ? Layout::bshd : Layout::bhsd;
+    } else if (word == "deterministic") {
+      once("determinism", word);
+      problem.deterministic = true;
     } else if (word == "causal" || word == "causal-top-left") {
       once("mask", word);
       problem.mask = MaskKind::causal;
@@ -198,6 +202,9 @@ void validate(const AttentionProblem& problem) {
   if (problem.alignment != 2 && problem.alignment != 16) {
     invalid(fmt::format("alignment {}: must be 16, or 2 for rows that start anywhere", problem.alignment));
   }
+  if (problem.deterministic && problem.pass == Pass::forward) {
+    invalid("deterministic: every forward kernel is, so only a backward problem takes the word; leave it out");
+  }
   if (problem.mask == MaskKind::none && problem.mask_offset != 0) {
     invalid(fmt::format("mask offset {} without a mask: must be 0, or ask for a causal mask", problem.mask_offset));
   }
@@ -246,7 +253,7 @@ std::size_t AttentionProblemHash::operator()(const AttentionProblem& problem) co
   };
   mix(static_cast<std::uint64_t>(problem.pass) | static_cast<std::uint64_t>(problem.dtype) << 8 |
       static_cast<std::uint64_t>(problem.mask) << 16 | static_cast<std::uint64_t>(problem.layout) << 24 |
-      static_cast<std::uint64_t>(problem.alignment) << 32);
+      static_cast<std::uint64_t>(problem.alignment) << 32 | static_cast<std::uint64_t>(problem.deterministic) << 48);
   mix(static_cast<std::uint64_t>(problem.head_dim));
   mix(static_cast<std::uint64_t>(problem.batch));
   mix(static_cast<std::uint64_t>(problem.heads_q));

@@ -37,6 +37,7 @@ struct AttentionProblem {
   float softmax_scale = 0.125f;  ///< multiplies the scores; positive and finite
   Layout layout = Layout::bshd;  ///< of packed tensors; a call with strides of its own ignores it
   int alignment = 16;  ///< bytes that every row of each tensor starts at a multiple of: 16, or 2 (element-wise loader)
+  bool deterministic = false;  ///< backward only: the same inputs give the same bits of every gradient
 
   friend bool operator==(const AttentionProblem&, const AttentionProblem&) = default;
 };
@@ -49,9 +50,9 @@ AttentionProblem make_problem(DataType dtype, std::int64_t batch, std::int64_t h
                               MaskKind mask = MaskKind::none);
 
 /// Canonical text, for example "forward bf16 b4 hq16 hkv4 sq4096 d128 causal". Order of the words is fixed; words that
-/// equal their default are left out: hkv (= hq), skv (= sq), mask (none), scale (1/sqrt(d)), layout (bshd), align (16).
-/// Masks: "causal" (bottom right), "causal-top-left" (where that differs), "causal@OFFSET". Scale: "scale0.1", shortest
-/// text that round-trips.
+/// equal their default are left out: hkv (= hq), skv (= sq), mask (none), scale (1/sqrt(d)), layout (bshd), align (16),
+/// "deterministic". Masks: "causal" (bottom right), "causal-top-left" (where that differs), "causal@OFFSET". Scale:
+/// "scale0.1", shortest text that round-trips.
 std::string canonical_text(const AttentionProblem& problem);
 
 /// The inverse of canonical_text; words may come in any order, omitted ones have their default (bf16, b1, hq1, sq1,
@@ -61,7 +62,7 @@ AttentionProblem parse_problem(std::string_view text);
 /// Throws Error(invalid_argument) that names the first field that is out of range and says what it may be: head_dim a
 /// multiple of 8 in [8, 256], positive sizes, heads_q divisible by heads_kv, lengths below 2^31 - 1024, batch * heads_q
 /// below 2^31, scale positive and finite, alignment 2 or 16, a mask offset that keeps query + offset within 32 bits (0
-/// without a mask).
+/// without a mask), deterministic only of a backward problem.
 void validate(const AttentionProblem& problem);
 
 /// Counted work: 4 * D FLOP per attended (query, key) pair and query head, backward 10 * D.

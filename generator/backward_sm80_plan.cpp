@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "generator/error.h"
@@ -15,8 +16,9 @@ namespace {
 
 constexpr int kMaxBlock = 128;
 constexpr int kMaxWarps = 8, kMaxStages = 4;
-constexpr int kMaxColumnsOfWarp = 128;  // of dK and dV: 128 accumulators of a thread for 16 keys
-constexpr int kDeltaThreads = 128, kDeltaRows = 32;
+constexpr int kMaxThreads = 128;                             // of delta and of the conversion of dQ
+constexpr int kMmaRows = 16;                                 // of an instruction's result
+constexpr std::size_t kStatisticsBytes = 2 * sizeof(float);  // of a query
 
 using Arguments = std::vector<KernelArgument>;
 
@@ -27,15 +29,24 @@ void add_strides(Arguments* fields, KernelArgument batch) {
 
 Arguments delta_arguments() {
   using A = KernelArgument;
-  Arguments fields = {A::o, A::d_o, A::lse, A::d_lse, A::delta};
+  Arguments fields = {A::o, A::d_o, A::lse, A::d_lse, A::statistics};
   for (const A strides : {A::o_stride_batch, A::d_o_stride_batch}) add_strides(&fields, strides);
   fields.insert(fields.end(), {A::heads_q, A::seq_q, A::query_tiles});
   return fields;
 }
 
-Arguments main_arguments(bool of_keys) {
+Arguments convert_arguments() {
   using A = KernelArgument;
-  Arguments fields = {A::q, A::k, A::v, A::d_o, A::lse, A::delta};
+  Arguments fields = {A::d_q_sums, A::d_q};
+  add_strides(&fields, A::d_q_stride_batch);
+  fields.insert(fields.end(), {A::heads_q, A::seq_q, A::query_tiles, A::softmax_scale});
+  return fields;
+}
+
+Arguments main_arguments(bool of_keys, QueryGradient dq) {
+  using A = KernelArgument;
+  Arguments fields = {A::q, A::k, A::v, A::d_o, A::statistics};
+  if (of_keys && dq != QueryGradient::own) fields.push_back(A::d_q_sums);
   std::vector<A> strides = {A::q_stride_batch, A::k_stride_batch, A::v_stride_batch, A::d_o_stride_batch};
   if (of_keys) {
     fields.insert(fields.end(), {A::d_k, A::d_v});
@@ -64,12 +75,18 @@ class Launches {
 
   void add_delta() {
     KernelLaunch launch;
-    launch.threads = kDeltaThreads;
-    launch.rows_per_tile = kDeltaRows;
+    // Lanes that share a row: two at least, so that a warp's rows divide any block.
+    const int row_lanes =
+        std::max<int>(2, static_cast<int>(std::bit_ceil(static_cast<unsigned>(problem_.head_dim / 8))));
+    launch.threads = kMaxThreads;
+    while (config_.block_q % (launch.threads / row_lanes) != 0) launch.threads /= 2;
+    launch.rows_per_tile = config_.block_q;
     launch.arguments = ArgumentLayout::of(delta_arguments());
     TemplateBindings bindings;
-    bindings.set("threads", kDeltaThreads);
-    bindings.set("rows_per_tile", kDeltaRows);
+    bindings.set("threads", launch.threads);
+    bindings.set("rows_per_tile", launch.rows_per_tile);
+    bindings.set("row_lanes", row_lanes);
+    bindings.set("row_access", problem_.alignment >= 16 ? "whole" : "elements");
     add("backward_delta", std::move(launch), std::move(bindings));
   }
 
@@ -79,12 +96,33 @@ class Launches {
     launch.threads = shape_.dkdv_threads;
     launch.rows_per_tile = config_.block_kv;
     launch.shared_bytes = shape_.dkdv_shared_bytes;
-    launch.arguments = ArgumentLayout::of(main_arguments(true));
-    TemplateBindings bindings =
-        main_bindings(shape_.kv_tile_bytes, shape_.q_tile_bytes, shape_.dkdv_shared_bytes, {"K", "V"}, {"Q", "dO"},
-                      config_.block_kv, config_.block_q, "   later dV");
+    launch.arguments = ArgumentLayout::of(main_arguments(true, config_.dq));
+    TemplateBindings bindings = main_bindings(shape_.kv_tile_bytes, shape_.q_tile_bytes, {"K", "V"}, {"Q", "dO"},
+                                              config_.block_kv, config_.block_q, "   later dV");
+    const bool adds = config_.dq != QueryGradient::own;
     bindings.set("warps", config_.warps);
-    bindings.set("column_parts", shape_.column_parts);
+    bindings.set("split", config_.split);
+    bindings.set("dq", std::string(to_string(config_.dq)));
+    bindings.set("query_gradient_formula",
+                 adds ? "dQ = dQ + dS K, in fp32, to be scaled by another kernel" : "dQ is another kernel's");
+    bindings.set("scores", shape_.p_shared ? "shared" : shape_.ds_shared ? "published" : "registers");
+    bindings.set("statistics_offset", static_cast<std::int64_t>(shape_.statistics_offset));
+    bind_shared_buffer(shape_.statistics_offset,
+                       fmt::format("LSE and delta  [{}][{}][2], fp32", config_.stages, config_.block_q), &bindings);
+    bindings.conditions["scores_shared"] = shape_.ds_shared;
+    bindings.conditions["query_sums"] = adds;
+    const ForwardSm80Shape rows = forward_sm80_shape(rows_of_scores(), config_);
+    bindings.set("score_swizzle_mask", rows.swizzle_mask);
+    bindings.set("score_swizzle_shift", rows.swizzle_shift);
+    bindings.set("p_offset", static_cast<std::int64_t>(shape_.p_offset));
+    bindings.set("ds_offset", static_cast<std::int64_t>(shape_.ds_offset));
+    const std::string tile = fmt::format("[{}][{}], transposed", config_.block_kv, config_.block_q);
+    if (shape_.p_shared) bind_shared_buffer(shape_.p_offset, "P   " + tile, &bindings);
+    if (shape_.ds_shared) bind_shared_buffer(shape_.ds_offset, "dS  " + tile, &bindings);
+    bind_shared_buffer(shape_.dkdv_shared_bytes, "end", &bindings);
+    bindings.set("dq_rows", shape_.dq_rows);
+    bindings.set("dq_column_parts", shape_.dq_column_parts);
+    if (adds) bindings.set("sums_order", sums_order());
     add("backward_dkdv_sm80", std::move(launch), std::move(bindings));
   }
 
@@ -93,20 +131,33 @@ class Launches {
     launch.threads = shape_.dq_threads;
     launch.rows_per_tile = config_.block_q;
     launch.shared_bytes = shape_.dq_shared_bytes;
-    launch.arguments = ArgumentLayout::of(main_arguments(false));
-    TemplateBindings bindings = main_bindings(shape_.q_tile_bytes, shape_.kv_tile_bytes, shape_.dq_shared_bytes,
-                                              {"Q", "dO"}, {"K", "V"}, config_.block_q, config_.block_kv, "");
+    launch.arguments = ArgumentLayout::of(main_arguments(false, config_.dq));
+    TemplateBindings bindings = main_bindings(shape_.q_tile_bytes, shape_.kv_tile_bytes, {"Q", "dO"}, {"K", "V"},
+                                              config_.block_q, config_.block_kv, "");
+    bind_shared_buffer(shape_.dq_shared_bytes, "end", &bindings);
     bindings.set("threads", shape_.dq_threads);
     add("backward_dq_sm80", std::move(launch), std::move(bindings));
+  }
+
+  void add_convert() {
+    KernelLaunch launch;
+    launch.threads = kMaxThreads;
+    launch.rows_per_tile = config_.block_q;
+    launch.arguments = ArgumentLayout::of(convert_arguments());
+    TemplateBindings bindings;
+    bindings.set("threads", launch.threads);
+    bindings.set("block_q", config_.block_q);
+    bindings.set("chunk_access", chunk_access());
+    bindings.set("sums_order", sums_order());
+    add("backward_convert", std::move(launch), std::move(bindings));
   }
 
  private:
   using Names = std::pair<const char*, const char*>;
 
   // Two tiles that stay for the whole kernel, and a ring of pairs that stream past them.
-  TemplateBindings main_bindings(std::size_t resident_bytes, std::size_t streamed_bytes, std::size_t shared_bytes,
-                                 Names resident, Names streamed, int resident_rows, int streamed_rows,
-                                 const char* second_later) const {
+  TemplateBindings main_bindings(std::size_t resident_bytes, std::size_t streamed_bytes, Names resident, Names streamed,
+                                 int resident_rows, int streamed_rows, const char* second_later) const {
     const ForwardSm80Shape rows = forward_sm80_shape(problem_, config_);  // of all tiles: the swizzle
     const std::size_t ring_bytes = static_cast<std::size_t>(config_.stages) * streamed_bytes;
     TemplateBindings bindings;
@@ -118,7 +169,8 @@ class Launches {
     bindings.set("row_bytes", rows.row_bytes);
     bindings.set("swizzle_mask", rows.swizzle_mask);
     bindings.set("swizzle_shift", rows.swizzle_shift);
-    bindings.set("chunk_access", problem_.alignment >= 16 ? "chunk_async" : "chunk_elementwise");
+    bindings.set("chunk_access", chunk_access());
+    bindings.set("ring", config_.stages == 1 ? "tile_pair_ring_single" : "tile_pair_ring");
     bindings.set("streamed_tile_bytes", static_cast<std::int64_t>(streamed_bytes));
     const struct {
       const char* offset_name;
@@ -138,8 +190,17 @@ class Launches {
       bindings.set(buffer.offset_name, static_cast<std::int64_t>(buffer.offset));
       bind_shared_buffer(buffer.offset, buffer.picture, &bindings);
     }
-    bind_shared_buffer(shared_bytes, "end", &bindings);
     return bindings;
+  }
+
+  std::string chunk_access() const { return problem_.alignment >= 16 ? "chunk_async" : "chunk_elementwise"; }
+  std::string sums_order() const { return device_.compute_major >= 9 ? "vector" : "scalar"; }
+
+  // Rows of the tiles of P and dS are as long as a block has queries: as if that were the head dim.
+  AttentionProblem rows_of_scores() const {
+    AttentionProblem rows = problem_;
+    rows.head_dim = config_.block_q;
+    return rows;
   }
 
   void add(const std::string& name, KernelLaunch launch, TemplateBindings bindings) {
@@ -176,20 +237,29 @@ void check_fields(const KernelConfig& config, std::vector<std::string>* reasons)
   known.warps = config.warps;
   known.stages = config.stages;
   known.ctas_per_sm = config.ctas_per_sm;
+  known.split = config.split;
+  known.dq = config.dq;
   if (!(known == config))
-    reasons->push_back("backward knows only q, kv, w, st and cta of a config; leave other words out");
-  if (config.block_q < 16 || config.block_q > kMaxBlock || config.block_q % 16 != 0) {
-    reasons->push_back(
-        fmt::format("q{}: each warp of the kernel of dQ owns 16 queries, so q must be a multiple of 16 "
-                    "from 16 to {}",
-                    config.block_q, kMaxBlock));
+    reasons->push_back("backward knows only q, kv, w, st, split, dq and cta of a config; leave other words out");
+  if (config.block_q < kMmaRows || config.block_q > kMaxBlock || config.block_q % kMmaRows != 0) {
+    reasons->push_back(fmt::format("q{}: products come in 16 queries, so q must be a multiple of 16 from 16 to {}",
+                                   config.block_q, kMaxBlock));
   }
-  const bool warps_fit = config.warps >= 1 && config.warps <= kMaxWarps;
-  if (!warps_fit)
-    reasons->push_back(fmt::format("w{}: 1 to {} warps share the keys of a tile", config.warps, kMaxWarps));
-  if (warps_fit && config.block_kv != 16 * config.warps && config.block_kv != 32 * config.warps) {
-    reasons->push_back(fmt::format("kv{} w{}: each warp owns 16 or 32 keys, so kv must be {} or {}", config.block_kv,
-                                   config.warps, 16 * config.warps, 32 * config.warps));
+  if (config.warps < 1 || config.warps > kMaxWarps) {
+    reasons->push_back(fmt::format("w{}: a CTA of the kernel of key tiles has 1 to {} warps", config.warps, kMaxWarps));
+  } else if (config.split < 1 || config.warps % config.split != 0) {
+    reasons->push_back(fmt::format("split{}: must divide the {} warps", config.split, config.warps));
+  } else {
+    const int key_warps = config.warps / config.split;
+    if (config.block_kv != 16 * key_warps && config.block_kv != 32 * key_warps) {
+      reasons->push_back(
+          fmt::format("kv{} w{}{}: each warp owns 16 or 32 keys, so kv must be {} or {}", config.block_kv, config.warps,
+                      config.split > 1 ? fmt::format(" split{}", config.split) : "", 16 * key_warps, 32 * key_warps));
+    }
+    if (config.block_q % (kMmaRows * config.split) != 0) {
+      reasons->push_back(fmt::format("q{} split{}: warps that share keys take 16 queries each or a multiple of that",
+                                     config.block_q, config.split));
+    }
   }
   if (config.stages < 1 || config.stages > kMaxStages)
     reasons->push_back(fmt::format("st{}: must be 1 to {}", config.stages, kMaxStages));
@@ -229,21 +299,43 @@ void check_kernel(const char* name, int threads, std::size_t shared_bytes, int r
 BackwardSm80Shape backward_sm80_shape(const AttentionProblem& problem, const KernelConfig& config) {
   BackwardSm80Shape shape;
   const int head_dim = problem.head_dim, chunks = head_dim / 8;
-  const int rows = config.block_kv / config.warps;
-  while (rows / 16 * head_dim > kMaxColumnsOfWarp * shape.column_parts) shape.column_parts *= 2;
-  shape.dq_threads = 32 * (config.block_q / 16);
-  shape.dkdv_threads = 32 * config.warps * shape.column_parts;
+  const int rows = config.block_kv / (config.warps / config.split);
+  shape.dq_threads = 32 * (config.block_q / kMmaRows);
+  shape.dkdv_threads = 32 * config.warps;
+  const bool adds = config.dq != QueryGradient::own;
+  shape.p_shared = config.split > 1;
+  shape.ds_shared = shape.p_shared || adds;
 
   const auto row_bytes = static_cast<std::size_t>(2 * head_dim), stages = static_cast<std::size_t>(config.stages);
   shape.q_tile_bytes = static_cast<std::size_t>(config.block_q) * row_bytes;
   shape.kv_tile_bytes = static_cast<std::size_t>(config.block_kv) * row_bytes;
   shape.dq_shared_bytes = 2 * (shape.q_tile_bytes + stages * shape.kv_tile_bytes);
-  shape.dkdv_shared_bytes = 2 * (shape.kv_tile_bytes + stages * shape.q_tile_bytes);
+  shape.score_tile_bytes = static_cast<std::size_t>(2 * config.block_kv * config.block_q);
+  shape.statistics_offset = 2 * (shape.kv_tile_bytes + stages * shape.q_tile_bytes);
+  shape.p_offset = shape.statistics_offset + stages * kStatisticsBytes * static_cast<std::size_t>(config.block_q);
+  shape.ds_offset = shape.p_offset + (shape.p_shared ? shape.score_tile_bytes : 0);
+  shape.dkdv_shared_bytes = shape.ds_offset + (shape.ds_shared ? shape.score_tile_bytes : 0);
 
   // fp32 accumulators spread over 32 lanes: S, dP, and the columns of the gradients.
-  const int part_columns = 8 * ((chunks + shape.column_parts - 1) / shape.column_parts);
-  shape.dq_registers = 16 * (head_dim + 2 * config.block_kv) / 32;
-  shape.dkdv_registers = rows * (2 * part_columns + 2 * config.block_q) / 32;
+  const auto part_columns = [&](int parts) { return 8 * ((chunks + parts - 1) / parts); };
+  shape.dq_registers = kMmaRows * (head_dim + 2 * config.block_kv) / 32;
+  const int key_gradients = 2 * rows * part_columns(config.split) / 32;
+  const int scores = 2 * rows * (config.block_q / config.split) / 32;
+  shape.dkdv_registers = key_gradients + scores;
+  if (adds) {
+    // A warp's part of dQ is as square as may be: a product reads its rows and its columns from shared memory.
+    for (int row_parts = 1; row_parts <= config.warps; ++row_parts) {
+      if (config.warps % row_parts != 0 || config.block_q % (kMmaRows * row_parts) != 0) continue;
+      const int dq_rows = config.block_q / row_parts, column_parts = config.warps / row_parts;
+      if (shape.dq_rows != 0 &&
+          dq_rows + part_columns(column_parts) >= shape.dq_rows + part_columns(shape.dq_column_parts))
+        continue;
+      shape.dq_rows = dq_rows;
+      shape.dq_column_parts = column_parts;
+    }
+    const int dq = shape.dq_rows * part_columns(shape.dq_column_parts) / 32;
+    shape.dkdv_registers = key_gradients + std::max(scores, dq);
+  }
   return shape;
 }
 
@@ -256,8 +348,14 @@ std::vector<std::string> backward_sm80_infeasibility(const AttentionProblem& pro
   }
   check_fields(config, &reasons);
   if (!reasons.empty()) return reasons;
+  if (config.dq == QueryGradient::ordered)
+    reasons.push_back("dq=ordered: no kernel of family sm80 adds in turns; take dq=atomic, or leave the word out");
+  if (problem.deterministic && config.dq == QueryGradient::atomic) {
+    reasons.push_back("dq=atomic deterministic: adds as they come give other bits at each run; leave the word out");
+  }
   const BackwardSm80Shape shape = backward_sm80_shape(problem, config);
-  check_kernel("dQ", shape.dq_threads, shape.dq_shared_bytes, shape.dq_registers, config, device, &reasons);
+  if (config.dq == QueryGradient::own)
+    check_kernel("dQ", shape.dq_threads, shape.dq_shared_bytes, shape.dq_registers, config, device, &reasons);
   check_kernel("dK and dV", shape.dkdv_threads, shape.dkdv_shared_bytes, shape.dkdv_registers, config, device,
                &reasons);
   return reasons;
@@ -265,13 +363,15 @@ std::vector<std::string> backward_sm80_infeasibility(const AttentionProblem& pro
 
 KernelConfig backward_sm80_default(const AttentionProblem& problem, const DeviceSpec& device) {
   KernelConfig config = default_fields(KernelFamily::sm80);
+  config.dq = problem.deterministic ? QueryGradient::own : QueryGradient::atomic;
   config.block_q = problem.head_dim > 64 ? 32 : 64;  // with more, S and dP spill
   config.block_kv = 64;
-  config.warps = 4;
+  config.warps = problem.head_dim > 128 ? 8 : 4;
+  config.split = problem.head_dim > 128 ? 2 : 1;
   config.stages = 2;
   const auto fits = [&] { return backward_sm80_infeasibility(problem, config, device).empty(); };
   if (!fits()) config.stages = 1;
-  while (!fits() && config.warps > 1) {
+  while (!fits() && config.warps > config.split) {
     config.block_kv /= 2;
     config.warps /= 2;
   }
@@ -288,9 +388,27 @@ void describe_backward_sm80(const AttentionProblem& problem, const KernelConfig&
   Launches launches(problem, config, device, templates, target, plan);
   launches.add_delta();
   launches.add_dkdv();
-  launches.add_dq();
-  plan->workspace_row_bytes = sizeof(float);  // delta
-  plan->ordered_outputs = {Operand::d_q, Operand::d_k, Operand::d_v};
+  const auto rows = static_cast<std::size_t>(config.block_q);
+  plan->ordered_outputs = {Operand::d_k, Operand::d_v};
+  if (config.dq == QueryGradient::own) {
+    launches.add_dq();
+  } else {
+    launches.add_convert();
+    const std::size_t bytes = sizeof(float) * rows * static_cast<std::size_t>(problem.head_dim);
+    plan->buffers.push_back({KernelArgument::d_q_sums, bytes, config.block_q, true});
+  }
+  if (config.dq != QueryGradient::atomic) plan->ordered_outputs.push_back(Operand::d_q);
+  plan->buffers.push_back({KernelArgument::statistics, kStatisticsBytes * rows, config.block_q, false});
+}
+
+std::size_t backward_sm80_most_workspace_bytes(const AttentionProblem& problem) {
+  KernelPlan plan;
+  const auto columns = static_cast<std::size_t>(problem.head_dim);
+  AttentionProblem padded = problem;
+  padded.seq_q += kMaxBlock - 1;  // rounded up to any block
+  plan.buffers = {{KernelArgument::d_q_sums, sizeof(float) * columns, 1, true},
+                  {KernelArgument::statistics, kStatisticsBytes, 1, false}};
+  return plan.workspace_bytes_of(padded);
 }
 
 }  // namespace attune

@@ -13,12 +13,16 @@
 namespace attune {
 
 /// What follows from a config and a head dim for the kernels of a backward plan of the sm80 family. Pure arithmetic.
-/// Of a config they know block_q (dQ: each warp owns 16), block_kv (dK and dV: each of `warps` owns block_kv / warps),
-/// stages and ctas_per_sm. Assumes fields that pass the first checks of backward_sm80_infeasibility().
+/// Of a config they know block_q, block_kv, warps and split (of the kernel of key tiles: `split` warps own the same
+/// split * block_kv / warps keys), stages, ctas_per_sm and dq. A kernel of its own for dQ has a warp for each 16 of
+/// block_q. Assumes fields that pass the first checks of backward_sm80_infeasibility().
 struct BackwardSm80Shape {
   int dq_threads = 0, dkdv_threads = 0;
-  int column_parts = 1;  ///< of dK and dV: warps that own the same keys
   std::size_t q_tile_bytes = 0, kv_tile_bytes = 0;
+  std::size_t score_tile_bytes = 0;  ///< of P or dS of a block
+  bool p_shared = false, ds_shared = false;
+  int dq_rows = 0, dq_column_parts = 0;  ///< of a block's dQ in the kernel of key tiles: a warp's queries; parts of D
+  std::size_t statistics_offset = 0, p_offset = 0, ds_offset = 0;  ///< of the kernel of key tiles
   std::size_t dq_shared_bytes = 0, dkdv_shared_bytes = 0;
   int dq_registers = 0, dkdv_registers = 0;  ///< of a thread: accumulators, which cannot live elsewhere
 };
@@ -31,9 +35,12 @@ std::vector<std::string> backward_sm80_infeasibility(const AttentionProblem& pro
 /// A config that fits, for any head dim.
 KernelConfig backward_sm80_default(const AttentionProblem& problem, const DeviceSpec& device);
 
-/// Launches, workspace and ordered outputs: delta, then dK and dV by tiles of keys, then dQ by tiles of queries. All
-/// are ordered: no two CTAs add to the same element.
+/// Launches, workspace and ordered outputs: delta; dK and dV by tiles of keys; dQ by tiles of queries, or its sums by
+/// the kernel before, and their conversion. dQ is ordered but where tiles of keys add as they come.
 void describe_backward_sm80(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                             const TemplateSet& templates, KernelTarget target, KernelPlan* plan);
+
+/// workspace_bytes_of() of any plan of the problem, at most.
+std::size_t backward_sm80_most_workspace_bytes(const AttentionProblem& problem);
 
 }  // namespace attune

@@ -9,16 +9,22 @@
 #include "generator/register_limit.h"
 
 // As forward's model (cost_model.cpp): clocks of an SM for one step of a CTA, counted work over the rates of the units.
-// A kernel keeps one tile resident and streams pairs of tiles past it. Of the kernel of dK and dV, keys are resident
-// and blocks of queries stream; of that of dQ, queries are and blocks of keys do. With r resident and t streamed rows,
-// w warps of which p share the same resident rows, D16 the head dim rounded up to 16, and g gradients (2, or 1):
+// A kernel keeps one tile resident and streams pairs of tiles past it: the kernel of key tiles blocks of queries past
+// its keys, that of dQ blocks of keys past its queries. With q and kv of the config, w warps of which s share the same
+// keys (w / s = n), D16 the head dim rounded up to 16, and a = 1 where the kernel of key tiles adds to dQ, else 0:
 //
-//   matrix      = 2 r t (2 p D16 + g D) / mma rate                          S and dP, then the gradients
-//   shared      = (w (2 + g / p) 2 t D + 2 p 2 r D + 2 * 2 t D) / 128       B operands of each warp, A operands, copies
-//   exponential = p r t (1 / 16 + 6 / 126) + masked steps: 7 p r t / 126
-//   l2          = 2 * 2 t D / 48
+//   key tiles:  matrix      = 2 q kv (2 D16 + (2 + a) D) / mma rate
+//               shared      = (4 D (2 n q + s kv) + scores + dQ's operands + copies 4 q D) / 128
+//                             scores that go through shared memory: 2 q kv each when written, s times that when read
+//                             dQ: 2 w kv (rows of a warp + columns of a warp)
+//               l2          = 4 q D / 48 + a 4 q D / add rate
+//   dQ:         matrix      = 2 q kv (2 D16 + D) / mma rate
+//               shared      = (6 D kv q / 16 + 4 q D + copies 4 kv D) / 128
+//               l2          = 4 kv D / 48
+//   both:       exponential = q kv (1 / 16 + 6 / 126) + masked steps: 7 q kv / 126
 //
-// Nothing here is fitted yet; what forward's model has from measurements of its kernels is taken over.
+// Delta, the zeros of dQ's sums and their conversion take device memory's time. Nothing here is fitted yet; what
+// forward's model has from measurements of its kernels is taken over.
 namespace attune {
 namespace {
 constexpr double kAluPerClock = 126, kSharedBytesPerClock = 128, kL2BytesPerClock = 48;
@@ -29,10 +35,13 @@ constexpr double kAluPerElement = 6;  // scale, LSE, delta, product, half a conv
 constexpr double kMaskPerElement = 7;
 constexpr double kBarrierClocksPerWarp = 26;
 constexpr double kBytesPerClockOfSpill = 64;  // a thread's spills are stored and loaded once a step, beside ldmatrix
+// Of fp32 adds into L2, bytes of an SM while all SMs add: four floats an instruction, or one in the accumulators'
+// order.
+constexpr double kVectorAddsPerClock = 12, kScalarAddsPerClock = 4.7;
 constexpr double kLaunchMicroseconds = 3.6;
 constexpr int kSchedulers = 4;  // of an SM
 // Registers beside the accumulators: what a kernel needs lest it spill, and what ptxas takes where nothing limits it.
-constexpr int kNeededBesideKeyGradients = 115, kNeededBesideQueryGradients = 70, kHoarded = 35;
+constexpr int kNeededBesideKeyGradients = 65, kNeededBesideQueryGradients = 65, kHoarded = 45;
 constexpr int kSampledTiles = 64;
 
 struct Steps {
@@ -69,68 +78,122 @@ Steps count_steps(const AttentionProblem& problem, bool of_keys, std::int64_t re
   return steps;
 }
 
+// Clocks of a step of a CTA, apart from what hides what.
+struct Step {
+  double matrix = 0, shared = 0, exponential = 0, l2 = 0;
+  int barriers = 2;
+};
+
 struct MainKernel {
   bool of_keys = false;
-  double resident = 0, streamed = 0;  // rows
-  int threads = 0, sharing = 1, gradients = 1;
+  int resident = 0, streamed = 0;  // rows
+  int threads = 0;
   int accumulators = 0, beside = 0;  // registers
   std::size_t shared_bytes = 0;
-  double ctas = 0;
+  Step step;
 };
+
+double products_of(const AttentionProblem& problem, const KernelConfig& config, int gradients) {
+  const double padded = (problem.head_dim + 15) / 16 * 16, d = problem.head_dim;
+  return 2.0 * config.block_q * config.block_kv * (2 * padded + gradients * d);
+}
+
+// The kernel of dK and dV, and of dQ's sums.
+MainKernel key_tiles(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
+  const BackwardSm80Shape shape = backward_sm80_shape(problem, config);
+  const bool adds = config.dq != QueryGradient::own;
+  const double q = config.block_q, kv = config.block_kv, d = problem.head_dim, scores = 2 * q * kv;
+  MainKernel kernel;
+  kernel.of_keys = true;
+  kernel.resident = config.block_kv;
+  kernel.streamed = config.block_q;
+  kernel.threads = shape.dkdv_threads;
+  kernel.accumulators = shape.dkdv_registers;
+  kernel.beside = kNeededBesideKeyGradients;
+  kernel.shared_bytes = shape.dkdv_shared_bytes;
+
+  double bytes = 4 * d * (2 * config.warps / config.split * q + config.split * kv) + 4 * q * d;
+  if (shape.p_shared) bytes += 2 * scores * (1 + config.split);
+  if (adds) {
+    if (!shape.p_shared) bytes += scores;
+    bytes += 2 * config.warps * kv * (shape.dq_rows + d / shape.dq_column_parts);
+  }
+  kernel.step.matrix = products_of(problem, config, adds ? 3 : 2) / device.mma_flops_per_clock;
+  kernel.step.shared = bytes / kSharedBytesPerClock;
+  kernel.step.l2 = 4 * q * d / kL2BytesPerClock;
+  if (adds) kernel.step.l2 += 4 * q * d / (device.compute_major >= 9 ? kVectorAddsPerClock : kScalarAddsPerClock);
+  kernel.step.barriers += shape.ds_shared ? 1 : 0;
+  return kernel;
+}
+
+// The kernel of its own for dQ.
+MainKernel query_tiles(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
+  constexpr int kWarpRows = 16;
+  const BackwardSm80Shape shape = backward_sm80_shape(problem, config);
+  const double q = config.block_q, kv = config.block_kv, d = problem.head_dim;
+  MainKernel kernel;
+  kernel.resident = config.block_q;
+  kernel.streamed = config.block_kv;
+  kernel.threads = shape.dq_threads;
+  kernel.accumulators = shape.dq_registers;
+  kernel.beside = kNeededBesideQueryGradients;
+  kernel.shared_bytes = shape.dq_shared_bytes;
+  kernel.step.matrix = products_of(problem, config, 1) / device.mma_flops_per_clock;
+  kernel.step.shared = (6 * d * kv * q / kWarpRows + 4 * q * d + 4 * kv * d) / kSharedBytesPerClock;
+  kernel.step.l2 = 4 * kv * d / kL2BytesPerClock;
+  return kernel;
+}
 
 // Adds a kernel's part to the estimate.
 void add_kernel(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
-                const MainKernel& kernel, CostEstimate* cost) {
+                MainKernel kernel, CostEstimate* cost) {
+  const std::int64_t rows = kernel.of_keys ? problem.seq_kv : problem.seq_q;
+  const std::int64_t heads = problem.batch * (kernel.of_keys ? problem.heads_kv : problem.heads_q);
+  const auto ctas = static_cast<double>((rows + kernel.resident - 1) / kernel.resident * heads);
+  const double group = kernel.of_keys ? static_cast<double>(problem.heads_q / problem.heads_kv) : 1;
+
   const int limit = register_limit(kernel.threads, config.ctas_per_sm, device);
-  const int needed = kernel.accumulators + kernel.beside;
-  const int registers = std::min(limit, (needed + kHoarded) / 8 * 8);
+  const int needed = kernel.accumulators + kernel.beside, registers = std::min(limit, (needed + kHoarded) / 8 * 8);
   const auto shared_bytes = static_cast<int>(kernel.shared_bytes) + device.shared_bytes_reserved;
   const int ctas_per_sm = std::max(
       1, std::min({device.registers_per_sm / (registers * kernel.threads), device.shared_bytes_per_sm / shared_bytes,
                    device.threads_per_sm / kernel.threads, device.ctas_per_sm}));
+  const double together = std::max(1.0, std::min<double>(ctas_per_sm, std::ceil(ctas / device.sm_count)));
+  const double waves = ctas / (static_cast<double>(device.sm_count) * ctas_per_sm);
 
-  const double r = kernel.resident, t = kernel.streamed, d = problem.head_dim,
-               padded = (problem.head_dim + 15) / 16 * 16;
-  const double warps = kernel.threads / 32.0, p = kernel.sharing, g = kernel.gradients;
-  const Steps steps = count_steps(problem, kernel.of_keys, static_cast<std::int64_t>(r), static_cast<std::int64_t>(t));
-  const double group = kernel.of_keys ? static_cast<double>(problem.heads_q / problem.heads_kv) : 1;
-  const double pair_bytes = 4 * t * d, masked_share = steps.mean > 0 ? steps.masked / steps.mean : 0;
-
-  const double matrix = 2 * r * t * (2 * p * padded + g * d) / device.mma_flops_per_clock;
-  const double spilled_bytes = 8.0 * std::max(0, needed - limit) * kernel.threads;  // stored and loaded
-  const double shared = (warps * (2 + g / p) * 2 * t * d + 4 * p * r * d + pair_bytes) / kSharedBytesPerClock +
-                        spilled_bytes / kBytesPerClockOfSpill;
-  const double elements = p * r * t;
-  double exponential =
+  Step& step = kernel.step;
+  const Steps steps = count_steps(problem, kernel.of_keys, kernel.resident, kernel.streamed);
+  const double masked_share = steps.mean > 0 ? steps.masked / steps.mean : 0;
+  const double elements = static_cast<double>(kernel.resident) * kernel.streamed;
+  step.exponential =
       elements * (1 / device.exp2_per_clock + (kAluPerElement + masked_share * kMaskPerElement) / kAluPerClock);
-  if (problem.alignment < 16) exponential += pair_bytes / 2 / kElementwiseLoadsPerClock;
-  const double l2 = pair_bytes / kL2BytesPerClock;
+  if (problem.alignment < 16) step.exponential += 2.0 * kernel.streamed * problem.head_dim / kElementwiseLoadsPerClock;
+  const double spilled_bytes = 8.0 * std::max(0, needed - limit) * kernel.threads;  // stored and loaded
+  step.shared += spilled_bytes / kBytesPerClockOfSpill;
 
-  const double slots = static_cast<double>(device.sm_count) * ctas_per_sm, waves = kernel.ctas / slots;
-  const double together = std::max(1.0, std::min<double>(ctas_per_sm, std::ceil(kernel.ctas / device.sm_count)));
-  const double reached = matrix / kMatrixShare;
-  const double products = std::max(reached, shared) + kOperandShare * std::min(reached, shared);
-  const double of_warp = kSchedulers / warps, all_warps = warps * together;
-  const double barriers = 2 * kBarrierClocksPerWarp * warps;
+  const double warps = kernel.threads / 32.0, of_warp = kSchedulers / warps, all_warps = warps * together;
+  const double reached = step.matrix / kMatrixShare;
+  const double products = std::max(reached, step.shared) + kOperandShare * std::min(reached, step.shared);
+  const double barriers = step.barriers * kBarrierClocksPerWarp * warps;
   const auto round = [&](double exposed) {
-    return round_clocks(all_warps / std::min<double>(kSchedulers, all_warps), products * of_warp, exponential * of_warp,
-                        barriers + exposed);
+    return round_clocks(all_warps / std::min<double>(kSchedulers, all_warps), products * of_warp,
+                        step.exponential * of_warp, barriers + exposed);
   };
   // A pair is copied stages - 1 steps before it is read, counted from the end of the step that frees its place.
   double busy = round(0);
   if (const double exposed = kL2Latency - (config.stages - 1) * busy; exposed > 0) busy = round(exposed);
-  const double step = std::max(busy / together, l2);  // a CTA's, while `together` share the SM: each takes as often
+  const double step_clocks = std::max(busy / together, step.l2);  // of an SM, for each of `together` CTAs
 
-  const auto clocks_of = [&](double count) { return group * count * step + kPrologueClocks / together; };
-  double clocks = kernel.ctas / device.sm_count * clocks_of(steps.mean);
+  const auto clocks_of = [&](double count) { return group * count * step_clocks + kPrologueClocks / together; };
+  double clocks = ctas / device.sm_count * clocks_of(steps.mean);
   if (problem.mask == MaskKind::none) clocks = std::ceil(waves) * together * clocks_of(steps.mean);
   clocks = std::max(clocks, together * clocks_of(steps.longest));
 
-  const double per_sm = kernel.ctas * group * steps.mean / device.sm_count / device.clock_mhz;
-  cost->matrix_microseconds += matrix * per_sm;
-  cost->exponential_microseconds += exponential * per_sm;
-  cost->shared_microseconds += shared * per_sm;
-  cost->memory_microseconds += l2 * per_sm;
+  const double per_sm = ctas * group * steps.mean / device.sm_count / device.clock_mhz;
+  cost->matrix_microseconds += step.matrix * per_sm;
+  cost->exponential_microseconds += step.exponential * per_sm;
+  cost->shared_microseconds += step.shared * per_sm;
+  cost->memory_microseconds += step.l2 * per_sm;
   cost->microseconds += clocks / device.clock_mhz + kLaunchMicroseconds;
   cost->registers = std::max(cost->registers, registers);
   if (kernel.of_keys) {
@@ -139,44 +202,20 @@ void add_kernel(const AttentionProblem& problem, const KernelConfig& config, con
   }
 }
 
-double tiles_of(std::int64_t rows, int block, std::int64_t heads) {
-  return static_cast<double>((rows + block - 1) / block * heads);
-}
-
 }  // namespace
 
 CostEstimate estimate_cost_backward(const AttentionProblem& problem, const KernelConfig& config,
                                     const DeviceSpec& device) {
-  const BackwardSm80Shape shape = backward_sm80_shape(problem, config);
+  const double elements =
+      static_cast<double>(problem.batch * problem.heads_q) * static_cast<double>(problem.seq_q) * problem.head_dim;
+  const double delta_bytes = 4 * elements;           // O and dO
+  const double sums_bytes = (4 + 4 + 2) * elements;  // zeros, then read and rounded
+  const bool adds = config.dq != QueryGradient::own;
   CostEstimate cost;
-  // Delta reads O and dO once.
-  const double o_bytes = 2.0 * static_cast<double>(problem.batch * problem.heads_q) *
-                         static_cast<double>(problem.seq_q) * problem.head_dim;
-  cost.memory_microseconds = 2 * o_bytes / (device.memory_gbps * 1e3);
-  cost.microseconds = cost.memory_microseconds + kLaunchMicroseconds;
-
-  MainKernel dkdv;
-  dkdv.of_keys = true;
-  dkdv.resident = config.block_kv;
-  dkdv.streamed = config.block_q;
-  dkdv.threads = shape.dkdv_threads;
-  dkdv.sharing = shape.column_parts;
-  dkdv.gradients = 2;
-  dkdv.accumulators = shape.dkdv_registers;
-  dkdv.beside = kNeededBesideKeyGradients;
-  dkdv.shared_bytes = shape.dkdv_shared_bytes;
-  dkdv.ctas = tiles_of(problem.seq_kv, config.block_kv, problem.batch * problem.heads_kv);
-  add_kernel(problem, config, device, dkdv, &cost);
-
-  MainKernel dq;
-  dq.resident = config.block_q;
-  dq.streamed = config.block_kv;
-  dq.threads = shape.dq_threads;
-  dq.accumulators = shape.dq_registers;
-  dq.beside = kNeededBesideQueryGradients;
-  dq.shared_bytes = shape.dq_shared_bytes;
-  dq.ctas = tiles_of(problem.seq_q, config.block_q, problem.batch * problem.heads_q);
-  add_kernel(problem, config, device, dq, &cost);
+  cost.memory_microseconds = (delta_bytes + (adds ? sums_bytes : 0)) / (device.memory_gbps * 1e3);
+  cost.microseconds = cost.memory_microseconds + (adds ? 3 : 1) * kLaunchMicroseconds;
+  add_kernel(problem, config, device, key_tiles(problem, config, device), &cost);
+  if (!adds) add_kernel(problem, config, device, query_tiles(problem, config, device), &cost);
   return cost;
 }
 

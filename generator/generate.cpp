@@ -84,8 +84,7 @@ KernelPlan generate(const AttentionProblem& problem, const KernelConfig& config,
 }
 
 std::size_t most_workspace_bytes(const AttentionProblem& problem, const DeviceSpec& device) {
-  if (problem.pass == Pass::backward)
-    return sizeof(float) * static_cast<std::size_t>(problem.batch * problem.heads_q * problem.seq_q);
+  if (problem.pass == Pass::backward) return backward_sm80_most_workspace_bytes(problem);
   const bool may_be_sm90 = device.compute_major == 9 && problem.alignment >= 16;
   return may_be_sm90 ? kForwardSm90WorkspaceBytes : 0;  // kernels of sm80 need none
 }

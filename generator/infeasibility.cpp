@@ -254,6 +254,12 @@ std::vector<std::string> infeasibility(const AttentionProblem& problem, const Ke
       return {fmt::format("backward kernels are of family sm80 only, not {}", to_string(config.family))};
     return backward_sm80_infeasibility(problem, config, device);
   }
+  std::vector<std::string> reasons;
+  if (config.dq != QueryGradient::own)
+    reasons.push_back(fmt::format("dq={}: a forward pass has no dQ; leave the word out", to_string(config.dq)));
+  if (config.split != 1)
+    reasons.push_back(fmt::format("split{}: only backward's warps share keys; leave the word out", config.split));
+  if (!reasons.empty()) return reasons;
   return config.family == KernelFamily::sm80 ? infeasibility_sm80(problem, config, device)
                                              : infeasibility_sm90(problem, config, device);
 }

@@ -16,8 +16,11 @@ namespace {
 constexpr std::string_view kCommonWords =
     "qN (queries of a tile), kvN (keys of a step), stN (stages), "
     "order=rows|rows-reversed|heads|heads-reversed|sections-reversed, "
-    "rescaleN (threshold in powers of two), whole (lengths are multiples of the tiles), ctaN (CTAs per SM)";
-constexpr std::string_view kSm80Words = "wN (warps), qsmem (Q read from shared memory)";
+    "rescaleN (threshold in powers of two), whole (lengths are multiples of the tiles), ctaN (CTAs per SM); of "
+    "backward "
+    "dq=own|atomic|ordered (dQ by a kernel of its own, by adds as they come, by adds in turns)";
+constexpr std::string_view kSm80Words =
+    "wN (warps), qsmem (Q read from shared memory); of backward splitN (warps that share keys)";
 constexpr std::string_view kSm90Words =
     "qreg (Q in registers), qstN (stages of Q), nomax (no row maximum in unmasked blocks), free (warpgroups issue "
     "products as they come), "
@@ -26,6 +29,7 @@ constexpr std::string_view kSm90Words =
     "and V), packed (heads of a group in one tile), expN (exponentials of 16 by a polynomial), pregN (registers of the "
     "producer)";
 constexpr KernelFamily kFamilies[] = {KernelFamily::sm80, KernelFamily::sm90};
+constexpr QueryGradient kQueryGradients[] = {QueryGradient::own, QueryGradient::atomic, QueryGradient::ordered};
 constexpr TileOrder kTileOrders[] = {TileOrder::rows, TileOrder::rows_reversed, TileOrder::heads,
                                      TileOrder::heads_reversed, TileOrder::sections_reversed};
 constexpr WarpgroupOrder kWarpgroupOrders[] = {WarpgroupOrder::free, WarpgroupOrder::turns, WarpgroupOrder::ping_pong};
@@ -98,6 +102,8 @@ std::string canonical_text(const KernelConfig& config) {
     text += fmt::format(" exp{}", config.emulated_exponentials);
   if (config.producer_registers != defaults.producer_registers)
     text += fmt::format(" preg{}", config.producer_registers);
+  if (config.split != defaults.split) text += fmt::format(" split{}", config.split);
+  if (config.dq != defaults.dq) text += fmt::format(" dq={}", to_string(config.dq));
   return text;
 }
 
@@ -135,6 +141,7 @@ KernelConfig parse_config(std::string_view text) {
   std::vector<FlagWord> flag_words = {{"whole", &config.whole_tiles, true}};
   if (sm80) {
     number_words.push_back({"w", &config.warps});
+    number_words.push_back({"split", &config.split});
     flag_words.push_back({"qsmem", &config.q_in_registers, false});
   } else {
     number_words.push_back({"qst", &config.q_stages});
@@ -166,6 +173,7 @@ KernelConfig parse_config(std::string_view text) {
   };
   for (const std::string_view word : std::span(words).subspan(1)) {
     if (takes_name(word, "order", kTileOrders, &config.tile_order, "tile order")) continue;
+    if (takes_name(word, "dq", kQueryGradients, &config.dq, "way to dQ")) continue;
     if (!sm80 && takes_name(word, "overlap", kOverlaps, &config.overlap, "overlap")) continue;
     if (!sm80 && takes_name(word, "persist", kPersistences, &config.persistence, "persistence")) continue;
     if (const auto order = sm80 ? std::nullopt : named(kWarpgroupOrders, word)) {
@@ -194,6 +202,18 @@ KernelConfig parse_config(std::string_view text) {
 }
 
 std::string_view to_string(KernelFamily family) { return family == KernelFamily::sm80 ? "sm80" : "sm90"; }
+
+std::string_view to_string(QueryGradient dq) {
+  switch (dq) {
+    case QueryGradient::own:
+      return "own";
+    case QueryGradient::atomic:
+      return "atomic";
+    case QueryGradient::ordered:
+      return "ordered";
+  }
+  return "";
+}
 
 std::string_view to_string(WarpgroupOrder order) {
   switch (order) {

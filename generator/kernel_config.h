@@ -42,6 +42,13 @@ enum class WarpgroupOrder {
   ping_pong,  ///< one has the tensor cores until its products are done, while the others work on their softmax
 };
 
+/// Backward: how dQ, to which all tiles of keys contribute, is summed.
+enum class QueryGradient {
+  own,      ///< by a kernel of its own over tiles of queries, which computes S and dP again
+  atomic,   ///< the kernel of key tiles adds its parts in fp32 as they come: unordered
+  ordered,  ///< as atomic, but the tiles that see a block of queries take turns
+};
+
 /// Every choice that can be tuned and nothing that can be derived. A plain value with a canonical text form that
 /// round-trips: the key in the database, the name in logs, the argument of --config.
 struct KernelConfig {
@@ -73,6 +80,11 @@ struct KernelConfig {
   bool packed_heads = false;      ///< the query heads that share K and V lie in one tile, as its rows
   int emulated_exponentials = 0;  ///< of 16, computed by a polynomial instead of the special function unit
   int producer_registers = 0;  ///< of a thread of the producer; the consumers have the others. 0: the fewest it needs
+  // backward only, from here
+  /// sm80: warps that share the same keys of a tile. Each computes S and dP of a part of the queries, and dK and dV of
+  /// a part of the columns.
+  int split = 1;
+  QueryGradient dq = QueryGradient::own;
 
   friend bool operator==(const KernelConfig&, const KernelConfig&) = default;
 };
@@ -86,7 +98,7 @@ KernelConfig default_fields(KernelFamily family);
 /// Canonical text: "sm80 q128 kv64 w4 st2" or "sm90 q128 kv64 st2", then the words that differ from their default, in
 /// this order: "qsmem" (sm80), "qreg" (sm90), "order=rows-reversed|heads|heads-reversed", "rescale8", "whole", "cta2";
 /// of sm90 "qst2", "nomax", "turns|pingpong", "overlap=within|across", "persist=fixed|on-demand", "vst3", "psmem",
-/// "cluster2", "packed", "exp4", "preg40".
+/// "cluster2", "packed", "exp4", "preg40"; of backward "split2" (sm80), "dq=atomic|ordered".
 std::string canonical_text(const KernelConfig& config);
 
 /// The inverse of canonical_text; the family comes first, other words in any order, omitted ones have their default.
@@ -94,6 +106,7 @@ std::string canonical_text(const KernelConfig& config);
 KernelConfig parse_config(std::string_view text);
 
 std::string_view to_string(KernelFamily family);
+std::string_view to_string(QueryGradient dq);
 std::string_view to_string(TileOrder order);
 std::string_view to_string(WarpgroupOrder order);  ///< its word: "free", "turns", "pingpong"
 std::string_view to_string(Overlap overlap);

@@ -64,8 +64,12 @@ ArgumentFact fact(KernelArgument argument) {
       return {"d_o", "const void*", 8};
     case KernelArgument::d_lse:
       return {"d_lse", "const float*", 8};
-    case KernelArgument::delta:
-      return {"delta", "float*", 8};
+    case KernelArgument::statistics:
+      return {"statistics", "float*", 8};
+    case KernelArgument::d_q_sums:
+      return {"d_q_sums", "float*", 8};
+    case KernelArgument::turns:
+      return {"turns", "u32*", 8};
     case KernelArgument::d_q_stride_batch:
       return {"d_q_stride_batch", "i64", 8};
     case KernelArgument::d_q_stride_head:
@@ -264,9 +268,33 @@ std::uint32_t KernelLaunch::tiles(const AttentionProblem& problem) const {
   return static_cast<std::uint32_t>(tiles * heads);
 }
 
+std::size_t WorkspaceBuffer::bytes_of(const AttentionProblem& problem) const {
+  const std::int64_t parts = problem.batch * problem.heads_q * ((problem.seq_q + rows - 1) / rows);
+  return bytes * static_cast<std::size_t>(parts);
+}
+
 std::size_t KernelPlan::workspace_bytes_of(const AttentionProblem& launched) const {
-  return workspace_bytes +
-         workspace_row_bytes * static_cast<std::size_t>(launched.batch * launched.heads_q * launched.seq_q);
+  std::size_t end = workspace_bytes;
+  for (const WorkspaceBuffer& buffer : buffers) end = round_up(end, kWorkspaceAlignment) + buffer.bytes_of(launched);
+  return end;
+}
+
+std::size_t KernelPlan::zeroed_bytes_of(const AttentionProblem& launched) const {
+  std::size_t zeroed = workspace_zeroed ? workspace_bytes : 0;
+  for (const WorkspaceBuffer& buffer : buffers) {
+    if (buffer.zeroed) zeroed = buffer_offset(buffer.argument, launched) + buffer.bytes_of(launched);
+  }
+  return zeroed;
+}
+
+std::size_t KernelPlan::buffer_offset(KernelArgument argument, const AttentionProblem& launched) const {
+  std::size_t end = workspace_bytes;
+  for (const WorkspaceBuffer& buffer : buffers) {
+    const std::size_t begin = round_up(end, kWorkspaceAlignment);
+    if (buffer.argument == argument) return begin;
+    end = begin + buffer.bytes_of(launched);
+  }
+  throw Error(ErrorCode::internal, fmt::format("the plan has no workspace for {}", to_string(argument)));
 }
 
 std::string_view to_string(KernelTarget target) { return target == KernelTarget::cuda ? "cuda" : "emulator"; }

@@ -20,6 +20,9 @@ std::string_view to_string(KernelTarget target);  ///< "cuda", "emulator": as te
 /// Where KernelArgument::tile_counter and recomputed_blocks point to in a workspace that holds them.
 constexpr std::size_t kTileCounterOffset = 0, kRecomputedBlocksOffset = 4;
 
+/// Where WorkspaceBuffers begin.
+constexpr std::size_t kWorkspaceAlignment = 256;
+
 /// A tensor that a kernel reads or writes.
 enum class Operand { q, k, v, o, lse, d_q, d_k, d_v, d_o, d_lse };
 std::string_view to_string(Operand operand);
@@ -35,8 +38,10 @@ enum class KernelArgument {
   d_k,
   d_v,
   d_o,
-  d_lse,  // pointers (d_lse may be null)
-  delta,  // pointer into the workspace: float, (B, Hq, Sq)
+  d_lse,       // pointers (d_lse may be null)
+  statistics,  // pointers into the workspace, of WorkspaceBuffers. Two floats of each query: LSE * log2(e) and delta
+  d_q_sums,    // float: dQ / scale, in the order of elements that backward/query_sums_* define
+  turns,       // uint32: tiles of keys that have added to a block of queries
   q_stride_batch,
   q_stride_head,
   q_stride_row,  // int64, in elements
@@ -157,6 +162,17 @@ struct KernelLaunch {
   std::uint32_t tiles(const AttentionProblem& problem) const;  ///< of all heads and batch entries; throws as grid_x()
 };
 
+/// A part of a workspace whose size grows with the problem: `bytes` for each `rows` queries (or what is left of them)
+/// of each query head and batch entry.
+struct WorkspaceBuffer {
+  KernelArgument argument;  ///< that points to it
+  std::size_t bytes = 0;
+  int rows = 1;
+  bool zeroed = false;  ///< must hold zeros before the first launch; such buffers come first
+
+  std::size_t bytes_of(const AttentionProblem& problem) const;
+};
+
 /// A uint32 in the workspace that a plan's launches count in, zero before the first: for people who ask how often a
 /// rare path was taken. They give a workspace of KernelPlan::counted_workspace_bytes; with a smaller one nothing is
 /// counted.
@@ -174,8 +190,8 @@ struct KernelPlan {
   std::vector<KernelLaunch> launches;
   std::size_t workspace_bytes = 0;          ///< that the launches need, whatever the lengths
   std::size_t counted_workspace_bytes = 0;  ///< the same with room for `counters`
-  std::size_t workspace_row_bytes = 0;      ///< that they need beside, for each query of each head and batch entry
-  bool workspace_zeroed = false;            ///< whether the workspace must hold zeros before the first launch
+  bool workspace_zeroed = false;            ///< whether these bytes must hold zeros before the first launch
+  std::vector<WorkspaceBuffer> buffers;     ///< after them, each at a multiple of kWorkspaceAlignment
   std::vector<WorkspaceCounter> counters;
   std::vector<Operand> ordered_outputs;  ///< outputs whose bits do not depend on scheduling
   double flops = 0;                      ///< counted, of `problem`
@@ -183,6 +199,10 @@ struct KernelPlan {
 
   /// Of a launch of any problem of the kernel class, without room for `counters`.
   std::size_t workspace_bytes_of(const AttentionProblem& launched) const;
+  /// So many bytes from its start must hold zeros before the first launch.
+  std::size_t zeroed_bytes_of(const AttentionProblem& launched) const;
+  /// Where the buffer of an argument begins, in bytes. Throws Error(internal) if the plan has none.
+  std::size_t buffer_offset(KernelArgument argument, const AttentionProblem& launched) const;
 };
 
 }  // namespace attune

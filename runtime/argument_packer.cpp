@@ -87,8 +87,12 @@ class Packer {
         return put(to, values_.gradients->d_o.data);
       case KernelArgument::d_lse:
         return put(to, values_.gradients->d_lse);
-      case KernelArgument::delta:
-        return put(to, values_.workspace);
+      case KernelArgument::statistics:
+        return put(to, values_.statistics);
+      case KernelArgument::d_q_sums:
+        return put(to, values_.d_q_sums);
+      case KernelArgument::turns:
+        return put(to, values_.turns);
       case KernelArgument::d_q_stride_batch:
         return put(to, values_.gradients->d_q.stride_batch);
       case KernelArgument::d_q_stride_head:

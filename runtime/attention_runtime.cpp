@@ -85,6 +85,10 @@ void require_workspace(const KernelPlan& plan, const AttentionProblem& problem, 
                                                  " bytes, " + std::to_string(needed) +
                                                  " are needed; ask workspace_bytes() for the size");
   }
+  if (!plan.buffers.empty() && reinterpret_cast<std::uintptr_t>(workspace) % kWorkspaceAlignment != 0) {
+    throw Error(ErrorCode::invalid_argument, "the workspace starts at an address that is no multiple of " +
+                                                 std::to_string(kWorkspaceAlignment) + "; backward needs one that is");
+  }
 }
 
 std::string joined(const std::vector<std::string>& reasons) {
@@ -283,11 +287,17 @@ struct AttentionRuntime::State {
                       const GradientTensors* gradients, void* workspace, std::size_t workspace_bytes, Stream stream) {
     const KernelPlan& plan = prepared.plan;
     const bool counted = !plan.counters.empty() && workspace_bytes >= plan.counted_workspace_bytes;
-    const std::size_t used_bytes = counted ? plan.counted_workspace_bytes : plan.workspace_bytes;
+    const std::size_t zeroed_bytes = counted ? plan.counted_workspace_bytes : plan.zeroed_bytes_of(problem);
     const auto used = reinterpret_cast<DevicePointer>(workspace);
-    if (plan.workspace_zeroed && used_bytes != 0) device->fill(used, 0, used_bytes, stream);
+    if (zeroed_bytes != 0) device->fill(used, 0, zeroed_bytes, stream);
     PackedArguments arguments;
-    const ArgumentValues values{.gradients = gradients, .workspace = used, .counters = counted ? used : 0};
+    ArgumentValues values{.gradients = gradients, .workspace = used, .counters = counted ? used : 0};
+    for (const WorkspaceBuffer& buffer : plan.buffers) {
+      const DevicePointer begin = used + plan.buffer_offset(buffer.argument, problem);
+      if (buffer.argument == KernelArgument::statistics) values.statistics = begin;
+      if (buffer.argument == KernelArgument::d_q_sums) values.d_q_sums = begin;
+      if (buffer.argument == KernelArgument::turns) values.turns = begin;
+    }
     for (std::size_t i = 0; i < plan.launches.size(); ++i) {
       pack_arguments(plan.launches[i], problem, tensors, values, *device, arguments);
       device->launch(*prepared.kernels[i], plan.launches[i].grid_x(problem), arguments.data.data(), arguments.bytes,

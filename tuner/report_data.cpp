@@ -58,13 +58,15 @@ constexpr ConfigField kConfigFields[] = {
     {"packed_heads", "heads of a tile"},
     {"emulated_exponentials", "exponentials by a polynomial, of 16"},
     {"producer_registers", "registers of the producer"},
+    {"split", "warps that share keys (split)"},
+    {"dq", "dQ"},
 };
 
 Json field_values(const KernelConfig& config) {
   // A new field of a config does not compile here until the page knows it.
   const auto& [family, block_q, block_kv, warps, stages, q_in_registers, tile_order, rescale_threshold, whole_tiles,
                ctas_per_sm, q_stages, without_maximum, warpgroup_order, overlap, persistence, v_stages, p_in_shared,
-               cluster, packed_heads, emulated_exponentials, producer_registers] = config;
+               cluster, packed_heads, emulated_exponentials, producer_registers, split, dq] = config;
   Json values = {to_string(family),
                  block_q,
                  block_kv,
@@ -85,7 +87,9 @@ Json field_values(const KernelConfig& config) {
                  cluster,
                  packed_heads ? "those of a group" : "one",
                  emulated_exponentials,
-                 producer_registers == 0 ? Json("fewest") : Json(producer_registers)};
+                 producer_registers == 0 ? Json("fewest") : Json(producer_registers),
+                 split,
+                 to_string(dq)};
   return values;
 }
 

@@ -2,14 +2,16 @@
 //
 // Of each query, what its keys' gradients have in common:
 //
-//   delta = rowsum(dO ∘ O) - dLSE,   0 for a query that sees nothing
+//   delta = rowsum(dO ∘ O) - dLSE,   and LSE·log2(e)
 //
-// A warp takes kRows / kWarps rows of a tile, one after the other; sums are in fp32.
+// both 0 and +inf for a query that sees nothing and for rows that pad a block of queries: P and dS are 0 there. kRowLanes lanes share a row;
+// sums are in fp32.
 //% include primitives/prelude/${target}
 //% include primitives/memory/${target}
 //% include primitives/math/${target}
 //% include primitives/sm80/${target}
 //% include primitives/single/${target}
+//% include primitives/wide/${target}
 
 struct Arguments {
 //% for argument_fields
@@ -18,33 +20,53 @@ struct Arguments {
 };
 constexpr u32 kArgumentBytes = ${argument_bytes};
 
-constexpr i32 kHeadDim = ${head_dim}, kRows = ${rows_per_tile}, kThreads = ${threads};
-constexpr i32 kWarps = kThreads / kWarpSize;
-static_assert(kRows % kWarps == 0);
+constexpr i32 kHeadDim = ${head_dim}, kRows = ${rows_per_tile}, kThreads = ${threads}, kRowLanes = ${row_lanes};
+constexpr i32 kChunks = kHeadDim / 8, kRowsAtOnce = kThreads / kRowLanes;
+constexpr float kLog2E = 1.44269504088896340736f;
+static_assert(kRows % kRowsAtOnce == 0 && kChunks <= kRowLanes);
 
-__device__ __forceinline__ float element(const void* tensor, i64 index) {
-  return static_cast<float>(cvt_f64_${dtype}(ld_global_b16(static_cast<const char*>(tensor) + 2 * index)));
+//% include backward/read_chunk_${row_access}
+
+__device__ __forceinline__ float low_element(u32 pair) { return static_cast<float>(cvt_f64_${dtype}(static_cast<u16>(pair))); }
+__device__ __forceinline__ float high_element(u32 pair) { return static_cast<float>(cvt_f64_${dtype}(static_cast<u16>(pair >> 16))); }
+
+__device__ __forceinline__ float dot_of_chunks(Vec4 a, Vec4 b) {
+  const u32 a_pairs[4] = {a.x, a.y, a.z, a.w}, b_pairs[4] = {b.x, b.y, b.z, b.w};
+  float sum = 0;
+#pragma unroll
+  for (i32 i = 0; i < 4; ++i) {
+    sum = fma_rn_f32(low_element(a_pairs[i]), low_element(b_pairs[i]), sum);
+    sum = fma_rn_f32(high_element(a_pairs[i]), high_element(b_pairs[i]), sum);
+  }
+  return sum;
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_constant__ Arguments args) {
   const i32 tiles = args.query_tiles, tile = static_cast<i32>(block_index()) % tiles, batch_head = static_cast<i32>(block_index()) / tiles;
   const i32 batch = batch_head / args.heads_q, head = batch_head - batch * args.heads_q;
-  for (i32 i = warp_index(); i < kRows; i += kWarps) {
-    const i32 query = tile * kRows + i;
-    if (query >= args.seq_q) break;
-    const i64 o = batch * args.o_stride_batch + head * args.o_stride_head + query * args.o_stride_row;
-    const i64 d_o = batch * args.d_o_stride_batch + head * args.d_o_stride_head + query * args.d_o_stride_row;
+  const char* o = static_cast<const char*>(args.o) + 2 * (batch * args.o_stride_batch + head * args.o_stride_head);
+  const char* d_o = static_cast<const char*>(args.d_o) + 2 * (batch * args.d_o_stride_batch + head * args.d_o_stride_head);
+  const i32 chunk = static_cast<i32>(thread_index()) % kRowLanes;
+#pragma unroll
+  for (i32 i = 0; i < kRows / kRowsAtOnce; ++i) {
+    const i32 query = tile * kRows + i * kRowsAtOnce + static_cast<i32>(thread_index()) / kRowLanes;
+    const bool exists = query < args.seq_q;
     float sum = 0;
-    for (i32 d = lane_index(); d < kHeadDim; d += kWarpSize) sum = fma_rn_f32(element(args.d_o, d_o + d), element(args.o, o + d), sum);
-    sum += shfl_sync_bfly_f32<16>(sum);
-    sum += shfl_sync_bfly_f32<8>(sum);
-    sum += shfl_sync_bfly_f32<4>(sum);
-    sum += shfl_sync_bfly_f32<2>(sum);
-    sum += shfl_sync_bfly_f32<1>(sum);
-    if (lane_index() != 0) continue;
+    if (exists && chunk < kChunks)
+      sum = dot_of_chunks(read_chunk(o + query * args.o_stride_row * 2 + 16 * chunk), read_chunk(d_o + query * args.d_o_stride_row * 2 + 16 * chunk));
+    if (kRowLanes > 16) sum += shfl_sync_bfly_f32<16>(sum);
+    if (kRowLanes > 8) sum += shfl_sync_bfly_f32<8>(sum);
+    if (kRowLanes > 4) sum += shfl_sync_bfly_f32<4>(sum);
+    if (kRowLanes > 2) sum += shfl_sync_bfly_f32<2>(sum);
+    if (kRowLanes > 1) sum += shfl_sync_bfly_f32<1>(sum);
+    if (chunk != 0) continue;
     const i64 row = static_cast<i64>(batch_head) * args.seq_q + query;
-    const float d_lse = args.d_lse == nullptr ? 0.0f : ld_global_f32(args.d_lse + row);
-    st_global_f32(args.delta + row, ld_global_f32(args.lse + row) == negative_infinity() ? 0.0f : sum - d_lse);
+    const float lse = exists ? ld_global_f32(args.lse + row) : negative_infinity();
+    const bool sees = lse != negative_infinity();
+    const float d_lse = sees && args.d_lse != nullptr ? ld_global_f32(args.d_lse + row) : 0.0f;
+    float* statistics = args.statistics + 2 * ((static_cast<i64>(batch_head) * tiles + tile) * kRows + query - tile * kRows);
+    st_global_f32(statistics, sees ? lse * kLog2E : -negative_infinity());
+    st_global_f32(statistics + 1, sees ? sum - d_lse : 0.0f);
   }
 }
 //% include primitives/entry/${target}

@@ -35,7 +35,6 @@ constexpr i32 kChunks = kHeadDim / 8;            // 16-byte chunks of a row
 constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of a product over the head dim
 constexpr bool kDimTail = kHeadDim % 16 != 0;    // and a k8 step
 constexpr u32 kRowBytes = ${row_bytes}, kSwizzleMask = ${swizzle_mask}, kSwizzleShift = ${swizzle_shift};
-constexpr float kLog2E = 1.44269504088896340736f;
 constexpr i32 kPartChunks = kChunks;             // of dQ that a warp computes: all
 constexpr u32 kQOffset = ${resident_first_offset}, kDoOffset = ${resident_second_offset};
 constexpr u32 kFirstOffset = ${streamed_first_offset}, kSecondOffset = ${streamed_second_offset}, kStreamedTileBytes = ${streamed_tile_bytes};
@@ -51,7 +50,11 @@ using ScoreFragments = float[kRowTiles][kKeyTiles][4];
 //% include masks/${mask}
 
 using StreamedRows = TileStream<kBlockKv, false, kThreads>;  // of K and V
-//% include backward/tile_pair_ring
+// Each thread has the statistics of its queries.
+struct StreamedBeside {
+  __device__ __forceinline__ void load_next(u32 /*shared*/, i32 /*into*/) {}
+};
+//% include backward/${ring}
 //% include steps/load_query
 //% include steps/query_shared
 //% include steps/gemm_qk
@@ -90,7 +93,7 @@ __device__ __forceinline__ void kv_step(const Arguments& args, i32 block, i32 fi
   gemm_qk(acc_s, q, ring.first_tile());
   gemm_qk(acc_ds, d_o, ring.second_tile());
   differentiate<kMasked>(acc_s, acc_ds, args, queries, first_row, block);
-  gemm_columns(acc_dq, acc_ds, ring.first_tile(), 0);
+  gemm_columns<kBlockKv / 16>(acc_dq, PackedScores{acc_ds}, ring.first_tile(), 0);
   ring.release();
 }
 
@@ -116,12 +119,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
   const char* k = row_pointer(args.k, batch * args.k_stride_batch, head_kv * args.k_stride_head, 0);
   const char* v = row_pointer(args.v, batch * args.v_stride_batch, head_kv * args.v_stride_head, 0);
   TilePairRing ring{StreamedRows(k, 2 * args.k_stride_row, args.seq_kv, thread_index()),
-                    StreamedRows(v, 2 * args.v_stride_row, args.seq_kv, thread_index()), end, shared};
+                    StreamedRows(v, 2 * args.v_stride_row, args.seq_kv, thread_index()), StreamedBeside{}, end, shared};
   ring.prefetch();
 
   const QueryFragments q(shared + kQOffset, warp_row), d_o(shared + kDoOffset, warp_row);
-  const i32 first_query = first_row + static_cast<i32>(lane_index() / 4);
-  const QueryStatistics queries[2] = {QueryStatistics::load(args, batch_head, first_query), QueryStatistics::load(args, batch_head, first_query + 8)};
+  const float* statistics = args.statistics + 2 * (static_cast<i64>(batch_head) * args.query_tiles * kBlockQ + first_row + lane_index() / 4);
+  const QueryStatistics queries[2] = {{ld_global_f32(statistics), ld_global_f32(statistics + 1)},
+                                      {ld_global_f32(statistics + 16), ld_global_f32(statistics + 17)}};
   GradientFragments acc_dq = {};
   i32 block = 0;
   for (; block < masked_from; ++block) kv_step<false>(args, block, first_row, ring, q, d_o, queries, acc_dq);

@@ -102,16 +102,20 @@ TEST_CASE("show plan of a backward problem names its launches and its workspace"
           words("show plan --pass backward --batch 2 --heads 6 --kv-heads 2 --seq 100 --kv-seq 300 --head-dim 64 "
                 "--target a100 --json"))
           .json();
-  CHECK(document.at("workspace_bytes") == 2 * 6 * 100 * 4);
-  CHECK(document.at("workspace_zeroed") == false);
-  CHECK(document.at("ordered_outputs") == nlohmann::json({"dq", "dk", "dv"}));
+  const int rows = 2 * 6 * 128;  // in blocks of 64 queries
+  CHECK(document.at("zeroed_bytes") == rows * 64 * 4);
+  CHECK(document.at("workspace_bytes") == rows * (64 * 4 + 2 * 4));
+  CHECK(document.at("workspace_buffers") ==
+        nlohmann::json({{{"name", "d_q_sums"}, {"offset", 0}, {"bytes", rows * 64 * 4}, {"zeroed", true}},
+                        {{"name", "statistics"}, {"offset", rows * 64 * 4}, {"bytes", rows * 8}, {"zeroed", false}}}));
+  CHECK(document.at("ordered_outputs") == nlohmann::json({"dk", "dv"}));
   const nlohmann::json& launches = document.at("launches");
   REQUIRE(launches.size() == 3);
   CHECK(launches.at(0).at("entry") == "attune_backward_delta");
   CHECK(launches.at(1).at("entry") == "attune_backward_dkdv_sm80");
   CHECK(launches.at(1).at("key_tiles") == 5);
   CHECK(launches.at(1).at("grid_x") == 5 * 2 * 2);
-  CHECK(launches.at(2).at("entry") == "attune_backward_dq_sm80");
+  CHECK(launches.at(2).at("entry") == "attune_backward_convert");
   CHECK(launches.at(2).at("grid_x") == 2 * 6 * 2);
   CHECK(document.at("flops") == 10.0 * 64 * 100 * 300 * 12);
 }

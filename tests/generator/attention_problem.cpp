@@ -128,6 +128,8 @@ TEST_CASE("validation names the field and what it may be", "[nogpu]") {
                ContainsSubstring("positive and finite"));
   }
   CHECK_THAT(complaint_about([](AttentionProblem& p) { p.alignment = 4; }), ContainsSubstring("alignment 4"));
+  CHECK_THAT(complaint_about([](AttentionProblem& p) { p.deterministic = true; }),
+             ContainsSubstring("only a backward problem takes the word"));
   CHECK_THAT(complaint_about([](AttentionProblem& p) { p.mask = MaskKind::none, p.mask_offset = 1; }),
              ContainsSubstring("without a mask"));
   CHECK_THAT(complaint_about([](AttentionProblem& p) { p.mask_offset = 1ll << 31; }), ContainsSubstring("mask offset"));

@@ -6,6 +6,7 @@
 
 #include "generator/error.h"
 #include "generator/generate.h"
+#include "generator/keys.h"
 #include "tests/catch.h"
 
 using namespace attune;
@@ -33,7 +34,27 @@ TEST_CASE("a backward problem's text round-trips, and its work is two and a half
   CHECK(AttentionProblemHash{}(problem) != AttentionProblemHash{}(forward));
 }
 
-TEST_CASE("a backward plan: three launches, a row of delta for each query, all outputs ordered", "[nogpu]") {
+TEST_CASE("a deterministic problem is another one, and not every backward config answers it", "[nogpu]") {
+  const AttentionProblem problem = parse_problem("deterministic backward b2 hq6 sq100 d64");
+  CHECK(canonical_text(problem) == "backward bf16 b2 hq6 sq100 d64 deterministic");
+  AttentionProblem free = problem;
+  free.deterministic = false;
+  CHECK(AttentionProblemHash{}(problem) != AttentionProblemHash{}(free));
+  CHECK(dispatch_class(problem).representative.deterministic);
+  for (const char* config : {"sm80 q64 kv64 w4 st2", "sm80 q64 kv64 w4 st2 dq=atomic"})
+    CHECK(kernel_class(problem, parse_config(config)) == kernel_class(free, parse_config(config)));
+  CHECK(reasons_of("backward sq100 d64", "sm80 q64 kv64 w4 st2 dq=atomic").empty());
+  CHECK_THAT(reasons_of("backward sq100 d64 deterministic", "sm80 q64 kv64 w4 st2 dq=atomic"),
+             ContainsSubstring("dq=atomic deterministic: adds as they come"));
+  for (int head_dim = 8; head_dim <= 256; head_dim += 8) {
+    AttentionProblem each = problem;
+    each.head_dim = head_dim;
+    const KernelPlan plan = generate(each, default_config(each, find_device("h200")), find_device("h200"));
+    CHECK(plan.ordered_outputs.size() == 3);
+  }
+}
+
+TEST_CASE("a backward plan with a kernel of its own for dQ: all outputs ordered, nothing zeroed", "[nogpu]") {
   const AttentionProblem problem = parse_problem("backward b2 hq6 hkv2 sq100 skv300 d64 causal");
   const KernelPlan plan = generate(problem, parse_config("sm80 q32 kv64 w4 st2"), find_device("a100"));
   REQUIRE(plan.launches.size() == 3);
@@ -44,10 +65,38 @@ TEST_CASE("a backward plan: three launches, a row of delta for each query, all o
   CHECK(plan.launches[2].grid_x(problem) == 2 * 6 * 4);
   CHECK(plan.launches[2].threads == 64);
   CHECK(plan.workspace_bytes == 0);
-  CHECK(plan.workspace_bytes_of(problem) == 2 * 6 * 100 * sizeof(float));
-  CHECK(most_workspace_bytes(problem, find_device("a100")) == plan.workspace_bytes_of(problem));
-  CHECK_FALSE(plan.workspace_zeroed);
-  CHECK(plan.ordered_outputs == std::vector<Operand>{Operand::d_q, Operand::d_k, Operand::d_v});
+  CHECK(plan.workspace_bytes_of(problem) == 2 * 6 * 128 * 2 * sizeof(float));  // in blocks of 32 queries
+  CHECK(plan.zeroed_bytes_of(problem) == 0);
+  CHECK(plan.ordered_outputs == std::vector<Operand>{Operand::d_k, Operand::d_v, Operand::d_q});
+}
+
+TEST_CASE("a backward plan with sums of dQ: they are zeroed, and dQ is not ordered", "[nogpu]") {
+  const AttentionProblem problem = parse_problem("backward b2 hq6 hkv2 sq100 skv300 d72 causal");
+  const KernelPlan plan = generate(problem, parse_config("sm80 q32 kv64 w4 st2 dq=atomic"), find_device("a100"));
+  REQUIRE(plan.launches.size() == 3);
+  CHECK(plan.launches[2].entry == "attune_backward_convert");
+  CHECK(plan.launches[2].grid_x(problem) == 2 * 6 * 4);
+  const std::size_t rows = 2 * 6 * 128;
+  CHECK(plan.buffer_offset(KernelArgument::d_q_sums, problem) == 0);
+  CHECK(plan.zeroed_bytes_of(problem) == rows * 72 * sizeof(float));
+  CHECK(plan.buffer_offset(KernelArgument::statistics, problem) % kWorkspaceAlignment == 0);
+  CHECK(plan.workspace_bytes_of(problem) == rows * (72 + 2) * sizeof(float));
+  CHECK_THROWS_AS(plan.buffer_offset(KernelArgument::turns, problem), Error);
+  CHECK(plan.ordered_outputs == std::vector<Operand>{Operand::d_k, Operand::d_v});
+}
+
+TEST_CASE("most_workspace_bytes() of a backward problem is enough for every block of queries", "[nogpu]") {
+  for (const char* text : {"backward b2 hq6 hkv2 sq1 d8", "backward hq3 sq129 d64", "backward hq2 sq4096 d64"}) {
+    const AttentionProblem problem = parse_problem(text);
+    for (int block_q = 16; block_q <= 128; block_q += 16) {
+      for (const char* dq : {"own", "atomic"}) {
+        const KernelConfig config =
+            parse_config("sm80 q" + std::to_string(block_q) + " kv32 w2 st1 dq=" + std::string(dq));
+        const KernelPlan plan = generate(problem, config, find_device("a100"));
+        CHECK(plan.workspace_bytes_of(problem) <= most_workspace_bytes(problem, find_device("a100")));
+      }
+    }
+  }
 }
 
 TEST_CASE("one backward kernel serves all lengths, batches, heads and offsets", "[nogpu]") {
@@ -75,9 +124,15 @@ TEST_CASE("each head dim has a default backward config on each device", "[nogpu]
 TEST_CASE("configs that no backward kernel serves are refused with reasons", "[nogpu]") {
   CHECK(reasons_of("backward sq100 d64", "sm80 q64 kv64 w4 st2").empty());
   const std::vector<std::pair<const char*, const char*>> refused = {
-      {"sm90 q64 kv64 st2", "family sm80 only"},       {"sm80 q64 kv64 w4 st2 qsmem", "leave other words out"},
-      {"sm80 q64 kv64 w4 st2 whole", "leave other"},   {"sm80 q40 kv64 w4 st2", "multiple of 16"},
-      {"sm80 q64 kv64 w3 st2", "kv must be 48 or 96"}, {"sm80 q64 kv64 w4 st9", "st9"},
+      {"sm90 q64 kv64 st2", "family sm80 only"},
+      {"sm80 q64 kv64 w4 st2 qsmem", "leave other words out"},
+      {"sm80 q64 kv64 w4 st2 whole", "leave other"},
+      {"sm80 q40 kv64 w4 st2", "multiple of 16"},
+      {"sm80 q64 kv64 w3 st2", "kv must be 48 or 96"},
+      {"sm80 q64 kv64 w4 st9", "st9"},
+      {"sm80 q64 kv64 w4 split3 st2", "split3: must divide the 4 warps"},
+      {"sm80 q48 kv64 w4 split2 st2", "q48 split2: warps that share keys take 16 queries each"},
+      {"sm80 q64 kv64 w8 split8 st2", "kv must be 16 or 32"},
       {"sm80 q64 kv64 w4 st2 cta99", "cta99"},
   };
   for (const auto& [config, reason] : refused)
@@ -91,11 +146,11 @@ TEST_CASE("backward's templates are no part of what forward times are valid by",
   std::size_t erased = 0;
   for (auto it = texts.begin(); it != texts.end();) {
     const bool of_backward = it->first.starts_with("backward/") || it->first.starts_with("kernels/backward") ||
-                             it->first.starts_with("primitives/single");
+                             it->first.starts_with("primitives/single") || it->first.starts_with("primitives/add");
     erased += of_backward;
     it = of_backward ? texts.erase(it) : std::next(it);
   }
-  CHECK(erased == 10);
+  CHECK(erased == 27);
   const TemplateSet without(texts);
   for (const KernelFamily family : {KernelFamily::sm80, KernelFamily::sm90})
     CHECK(templates_hash(family, without) == templates_hash(family));

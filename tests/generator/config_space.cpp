@@ -176,18 +176,33 @@ TEST_CASE("backward has a space of its own: every field varies, the reduced one 
       CHECK(reduced.size() >= (head_dim > 128 ? 15 : 35));
       CHECK(reduced.size() <= 200);
       CHECK(whole.size() >= 3 * reduced.size() / 2);
-      std::set<int> block_q, block_kv, warps, stages, ctas;
+      std::set<int> block_q, block_kv, warps, stages, ctas, split;
+      std::set<QueryGradient> dq;
       for (const KernelConfig& config : whole) {
         block_q.insert(config.block_q);
         block_kv.insert(config.block_kv);
         warps.insert(config.warps);
         stages.insert(config.stages);
         ctas.insert(config.ctas_per_sm);
+        split.insert(config.split);
+        dq.insert(config.dq);
       }
-      for (const std::set<int>& values : {block_q, block_kv, warps, stages, ctas}) CHECK(values.size() >= 2);
+      for (const std::set<int>& values : {block_q, block_kv, warps, stages, split}) CHECK(values.size() >= 2);
+      CHECK((ctas.size() >= 2 || head_dim > 128));
+      CHECK(dq.contains(QueryGradient::own));
+      CHECK(dq.contains(QueryGradient::atomic));
       for (const KernelConfig& config : reduced) CHECK(std::find(whole.begin(), whole.end(), config) != whole.end());
       const KernelConfig standard = default_config(problem, find_device(device));
       CHECK(std::find(reduced.begin(), reduced.end(), standard) != reduced.end());
     }
+  }
+}
+
+TEST_CASE("a deterministic problem's space holds only what gives the same bits", "[nogpu]") {
+  AttentionProblem problem = parse_problem("backward b4 hq16 sq4096 d64 causal deterministic");
+  const std::vector<Candidate> space = config_space(problem, find_device("h200"));
+  REQUIRE(space.front().feasible());
+  for (const Candidate& candidate : space) {
+    if (candidate.feasible()) REQUIRE(candidate.config.dq != QueryGradient::atomic);
   }
 }

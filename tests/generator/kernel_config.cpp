@@ -27,7 +27,10 @@ TEST_CASE("canonical text of a config", "[nogpu]") {
   config.rescale_threshold = 8;
   config.whole_tiles = true;
   config.ctas_per_sm = 2;
-  CHECK(canonical_text(config) == "sm80 q128 kv64 w4 st2 qsmem order=heads-reversed rescale8 whole cta2");
+  config.split = 2;
+  config.dq = QueryGradient::atomic;
+  CHECK(canonical_text(config) ==
+        "sm80 q128 kv64 w4 st2 qsmem order=heads-reversed rescale8 whole cta2 split2 dq=atomic");
 }
 
 TEST_CASE("canonical text of an sm90 config", "[nogpu]") {
@@ -60,7 +63,9 @@ TEST_CASE("canonical text of an sm90 config", "[nogpu]") {
 TEST_CASE("a config's text round-trips, in any order of words after the family", "[nogpu]") {
   RandomValues random(3);
   for (int i = 0; i < 2000; ++i) {
-    const KernelConfig config = random.config();
+    KernelConfig config = random.config();
+    config.dq = static_cast<QueryGradient>(random.between(0, 2));
+    if (config.family == KernelFamily::sm80) config.split = static_cast<int>(random.between(1, 4));
     const std::string text = canonical_text(config);
     INFO(text);
     REQUIRE(parse_config(text) == config);
@@ -98,6 +103,9 @@ TEST_CASE("what a config's text may not say", "[nogpu]") {
   check_parse_error("sm80 order=", "is no tile order");
   check_parse_error("sm80 q64 q128", "a second time");
   check_parse_error("sm80 whole whole", "a second time");
+  check_parse_error("sm80 dq=sorted", "'dq=sorted' is no way to dQ; known: own, atomic, ordered");
+  check_parse_error("sm80 dq=atomic dq=own", "a second time");
+  check_parse_error("sm90 split2", "does not understand 'split2'");
   check_parse_error("sm80 qsmem qsmem", "a second time");
   check_parse_error("sm80 order=rows order=heads", "a second time");
 }

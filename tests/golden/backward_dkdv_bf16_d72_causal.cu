@@ -1,21 +1,24 @@
 // attune backward bf16 d72 causal sm80 q64 kv64 w4 st2 · templates HASH
 //
-// dK and dV of one tile of keys of one key/value head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products:
+// dK and dV of one tile of keys of one key/value head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
+// but dQ's:
 //
 //   for each query head of the group, for each block of queries:
 //     Sᵀ = K Qᵀ        Pᵀ = exp2(c Sᵀ - LSE·log2(e)), masked     dV = dV + Pᵀ dO
 //     dPᵀ = V dOᵀ      dSᵀ = Pᵀ ∘ (dPᵀ - delta)                  dK = dK + dSᵀ Q
+//     dQ is another kernel's
 //   dK = scale·dK,   c = scale·log2(e)
 //
-// Each warp owns kWarpRows keys and all queries of a block: Sᵀ, dPᵀ, dK and dV stay in its registers. Where these are too few for all columns
-// of dK and dV, kColumnParts warps own the same keys and a part of the columns each.
+// A warp owns kWarpRows keys. kSplit warps own the same: each computes Sᵀ and dPᵀ of kWarpQueries queries of a block, and kPartChunks chunks of
+// the columns of dK and dV from all of them.
 //
 // shared memory, bytes:
 //        0  K  [64][72]   later dK
 //     9216  V  [64][72]   later dV
 //    18432  Q  [2][64][72]
 //    36864  dO  [2][64][72]
-//    55296  end
+//    55296  LSE and delta  [2][64][2], fp32
+//    56320  end
 using i32 = int;
 using u16 = unsigned short;
 using u32 = unsigned int;
@@ -190,10 +193,30 @@ __device__ __forceinline__ u32 shfl_sync_bfly_b32(u32 x) {
 }
 // Whether x holds in any lane of the warp.
 __device__ __forceinline__ bool vote_sync_any(bool x) { return __any_sync(kAllLanes, x); }
+struct alignas(16) Vec4F32 { float x, y, z, w; };
+
 __device__ __forceinline__ float ld_global_f32(const float* from) {
   float r;
   asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(r) : "l"(from));
   return r;
+}
+__device__ __forceinline__ Vec4F32 ld_global_v4_f32(const float* from) {
+  Vec4F32 r;
+  asm volatile("ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(r.x), "=f"(r.y), "=f"(r.z), "=f"(r.w) : "l"(from));
+  return r;
+}
+__device__ __forceinline__ Vec4F32 ld_shared_v4_f32(u32 from) {
+  Vec4F32 r;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(r.x), "=f"(r.y), "=f"(r.z), "=f"(r.w) : "r"(from) : "memory");
+  return r;
+}
+// Adds to memory that other CTAs add to as well; an element is added to whole, four of them in no order.
+__device__ __forceinline__ void red_global_add_f32(float* to, float x) {
+  asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" ::"l"(to), "f"(x) : "memory");
+}
+// Compute capability 9.0 and newer; `to` is a multiple of 16 bytes.
+__device__ __forceinline__ void red_global_add_v4_f32(float* to, Vec4F32 x) {
+  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w) : "memory");
 }
 
 struct Arguments {
@@ -201,8 +224,7 @@ struct Arguments {
   const void* k;
   const void* v;
   const void* d_o;
-  float* lse;
-  float* delta;
+  float* statistics;
   void* d_k;
   void* d_v;
   i64 q_stride_batch;
@@ -232,24 +254,24 @@ struct Arguments {
   float softmax_scale;
   float softmax_scale_log2;
 };
-constexpr u32 kArgumentBytes = 240;
+constexpr u32 kArgumentBytes = 232;
 
-constexpr i32 kBlockQ = 64, kBlockKv = 64, kHeadDim = 72, kWarps = 4, kStages = 2;
-constexpr i32 kColumnParts = 1, kCtasPerSm = 1;
+constexpr i32 kBlockQ = 64, kBlockKv = 64, kHeadDim = 72, kWarps = 4, kSplit = 1, kStages = 2;
+constexpr i32 kCtasPerSm = 1;
 
-constexpr i32 kThreads = kWarps * kColumnParts * kWarpSize;
-constexpr i32 kWarpRows = kBlockKv / kWarps;
+constexpr i32 kThreads = kWarps * kWarpSize;
+constexpr i32 kWarpRows = kBlockKv / (kWarps / kSplit), kWarpQueries = kBlockQ / kSplit;
 constexpr i32 kRowTiles = kWarpRows / 16;        // m16 tiles of a warp
-constexpr i32 kKeyTiles = kBlockQ / 8;           // n8 tiles of Sᵀ
+constexpr i32 kKeyTiles = kWarpQueries / 8;      // n8 tiles of Sᵀ
 constexpr i32 kChunks = kHeadDim / 8;            // 16-byte chunks of a row
 constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of a product over the head dim
 constexpr bool kDimTail = kHeadDim % 16 != 0;    // and a k8 step
 constexpr u32 kRowBytes = 144, kSwizzleMask = 0, kSwizzleShift = 3;
-constexpr float kLog2E = 1.44269504088896340736f;
-constexpr i32 kPartChunks = (kChunks + kColumnParts - 1) / kColumnParts;  // of dK and dV that a warp computes
+constexpr i32 kPartChunks = (kChunks + kSplit - 1) / kSplit;  // of dK and dV that a warp computes
 constexpr u32 kKOffset = 0, kVOffset = 9216;
 constexpr u32 kFirstOffset = 18432, kSecondOffset = 36864, kStreamedTileBytes = 9216;
-static_assert(kBlockKv % (16 * kWarps) == 0 && kBlockQ % 16 == 0 && kHeadDim % 8 == 0);
+constexpr u32 kStatisticsOffset = 55296;
+static_assert(kBlockKv % (16 * (kWarps / kSplit)) == 0 && kBlockQ % (16 * kSplit) == 0 && kHeadDim % 8 == 0);
 static_assert(kRowBytes == 2 * kHeadDim && kStreamedTileBytes == kBlockQ * kRowBytes);
 
 using ScoreFragments = float[kRowTiles][kKeyTiles][4];
@@ -350,10 +372,42 @@ __device__ __forceinline__ i32 first_query(const Arguments& args, i32 key) {
 }
 
 using StreamedRows = TileStream<kBlockQ, false, kThreads>;  // of Q and dO
-// kStages pairs of tiles: of two tensors that are walked in step. The first barrier of a step says that its pair has landed for all threads,
-// the second that all have read it: its place is filled next.
+// What a query's keys share: P = exp2(c s - lse_log2), dS = P (dP - delta). A query that sees nothing, or does not exist, has an LSE of
+// +inf: its P is 0.
+struct QueryStatistics {
+  float lse_log2, delta;
+
+  __device__ __forceinline__ float probability(float score, float scale_log2) const {
+    return ex2_approx_ftz_f32(fma_rn_f32(score, scale_log2, -lse_log2));
+  }
+};
+// LSE·log2(e) and delta of a block's queries, beside its Q and dO.
+struct StreamedBeside {
+  static constexpr u32 kBytes = 8 * kBlockQ, kChunks16 = kBytes / 16;
+  const char* next;
+
+  // first_row: in the workspace, of all heads.
+  __device__ __forceinline__ StreamedBeside(const Arguments& args, i64 first_row)
+      : next(reinterpret_cast<const char*>(args.statistics) + 8 * first_row + 16 * thread_index()) {}
+  __device__ __forceinline__ void load_next(u32 shared, i32 into) {
+    for (u32 i = thread_index(); i < kChunks16; i += kThreads)
+      cp_async_cg_16(shared + kStatisticsOffset + into * kBytes + 16 * i, next + 16 * (i - thread_index()), 16);
+    next += kBytes;
+  }
+};
+
+// Of two neighbouring queries of the block, the first of them even.
+__device__ __forceinline__ void load_statistics(QueryStatistics (&two)[2], u32 shared, i32 stage, i32 query) {
+  const Vec4F32 read = ld_shared_v4_f32(shared + kStatisticsOffset + stage * StreamedBeside::kBytes + 8 * query);
+  two[0] = {read.x, read.y};
+  two[1] = {read.z, read.w};
+}
+// kStages pairs of tiles, of two tensors that are walked in step, and what comes beside them; a pair is copied kStages - 1 steps before it is
+// read. The one barrier of a step says that its pair has landed for all threads, and that all have finished with the pair before it, whose
+// place is filled next.
 struct TilePairRing {
   StreamedRows first, second;
+  StreamedBeside beside;
   i32 pairs;  // that are still to be copied
   u32 shared;
   i32 stage = 0;  // of the pair that is read
@@ -362,22 +416,20 @@ struct TilePairRing {
     if (pairs-- > 0) {
       first.load_next(shared + kFirstOffset + into * kStreamedTileBytes);
       second.load_next(shared + kSecondOffset + into * kStreamedTileBytes);
+      beside.load_next(shared, into);
     }
     cp_async_commit_group();  // also where nothing is left to load: waiting counts groups
   }
   __device__ __forceinline__ void prefetch() {
 #pragma unroll
-    for (i32 i = 0; i < kStages; ++i) load(i);
+    for (i32 i = 0; i < kStages - 1; ++i) load(i);
   }
   __device__ __forceinline__ void acquire() {
-    cp_async_wait_group<kStages - 1>();
+    cp_async_wait_group<kStages - 2>();
     bar_sync();
+    load(stage == 0 ? kStages - 1 : stage - 1);
   }
-  __device__ __forceinline__ void release() {
-    bar_sync();
-    load(stage);
-    stage = stage == kStages - 1 ? 0 : stage + 1;
-  }
+  __device__ __forceinline__ void release() { stage = stage == kStages - 1 ? 0 : stage + 1; }
   __device__ __forceinline__ u32 first_tile() const { return shared + kFirstOffset + stage * kStreamedTileBytes; }
   __device__ __forceinline__ u32 second_tile() const { return shared + kSecondOffset + stage * kStreamedTileBytes; }
 };
@@ -436,39 +488,47 @@ __device__ __forceinline__ void gemm_qk(ScoreFragments& acc_s, const QueryFragme
     }
   }
 }
-// D += A B for kPartChunks chunks of B's columns, from first_chunk on. Two neighbouring accumulators of P or dS, packed, are one A fragment;
-// the tile's rows are the rows of the B operand: transposed loads.
-using GradientFragments = float[kRowTiles][kPartChunks][4];
-
-__device__ __forceinline__ void gemm_columns(GradientFragments& acc, const ScoreFragments& p, u32 tile, i32 first_chunk) {
+// D += A B for kSteps · 16 rows of B, a tile of shared memory, and kColumns chunks of its columns, from first_chunk on. A comes as fragments of
+// 16 rows and 16 columns; the tile's rows are the rows of the B operand: transposed loads.
+template <i32 kSteps, i32 kTiles, i32 kColumns, class Operand>
+__device__ __forceinline__ void gemm_columns(float (&acc)[kTiles][kColumns][4], const Operand& operand, u32 tile, i32 first_chunk) {
   const u32 lane = lane_index();
   const TileCursor rows(tile, lane % 16, lane / 16);
 #pragma unroll
-  for (i32 k = 0; k < kKeyTiles / 2; ++k) {
-    u32 a[kRowTiles][4];
+  for (i32 k = 0; k < kSteps; ++k) {
+    u32 a[kTiles][4];
 #pragma unroll
-    for (i32 t = 0; t < kRowTiles; ++t) {
+    for (i32 t = 0; t < kTiles; ++t) operand.step(a[t], t, k);
 #pragma unroll
-      for (i32 i = 0; i < 4; ++i) a[t][i] = pack_elements(p[t][2 * k + i / 2][2 * (i % 2)], p[t][2 * k + i / 2][2 * (i % 2) + 1]);
-    }
-#pragma unroll
-    for (i32 n = 0; n + 1 < kPartChunks; n += 2) {
+    for (i32 n = 0; n + 1 < kColumns; n += 2) {
       u32 b[4];
       ldmatrix_x4_trans(b, rows.at(16 * k, first_chunk + n));
 #pragma unroll
-      for (i32 t = 0; t < kRowTiles; ++t) {
+      for (i32 t = 0; t < kTiles; ++t) {
         mma_k16(acc[t][n], a[t], b[0], b[1]);
         mma_k16(acc[t][n + 1], a[t], b[2], b[3]);
       }
     }
-    if (kPartChunks % 2 != 0) {
+    if (kColumns % 2 != 0) {
       u32 b[2];
-      ldmatrix_x2_trans(b, tile + tile_offset(16 * k + lane % 16, first_chunk + kPartChunks - 1));
+      ldmatrix_x2_trans(b, tile + tile_offset(16 * k + lane % 16, first_chunk + kColumns - 1));
 #pragma unroll
-      for (i32 t = 0; t < kRowTiles; ++t) mma_k16(acc[t][kPartChunks - 1], a[t], b[0], b[1]);
+      for (i32 t = 0; t < kTiles; ++t) mma_k16(acc[t][kColumns - 1], a[t], b[0], b[1]);
     }
   }
 }
+
+// A from registers: two neighbouring accumulators of P or dS, packed, are one fragment.
+struct PackedScores {
+  const ScoreFragments& scores;
+  __device__ __forceinline__ void step(u32 (&a)[4], i32 t, i32 k) const {
+#pragma unroll
+    for (i32 i = 0; i < 4; ++i)
+      a[i] = pack_elements(scores[t][2 * k + i / 2][2 * (i % 2)], scores[t][2 * k + i / 2][2 * (i % 2) + 1]);
+  }
+};
+
+using GradientFragments = float[kRowTiles][kPartChunks][4];
 
 // Into a warp's rows of a tile of shared memory, from chunk `first_stored` on: those before it are another warp's.
 __device__ __forceinline__ void put_gradient(u32 tile, i32 warp_row, i32 first_chunk, i32 first_stored, float scale,
@@ -486,63 +546,78 @@ __device__ __forceinline__ void put_gradient(u32 tile, i32 warp_row, i32 first_c
     }
   }
 }
-// What a query's keys share: P = exp2(c s - lse_log2), dS = P (dP - delta). A query that sees nothing, or does not exist, has an LSE of
-// +inf here: its P is 0.
-struct QueryStatistics {
-  float lse_log2, delta;
 
-  // head: of the query, in all batch entries.
-  __device__ __forceinline__ static QueryStatistics load(const Arguments& args, i64 head, i32 query) {
-    const i64 row = head * args.seq_q + query;
-    const float lse = query < args.seq_q ? ld_global_f32(args.lse + row) : negative_infinity();
-    if (lse == negative_infinity()) return {-negative_infinity(), 0.0f};
-    return {lse * kLog2E, ld_global_f32(args.delta + row)};
+struct KeyGradients {
+  GradientFragments dk, dv;
+};
+
+// What is a warp's of a tile: its first key and, in each block, its first query; its columns of dK and dV.
+struct WarpPart {
+  i32 row, query, first_chunk, first_stored;
+
+  __device__ __forceinline__ WarpPart() {
+    const i32 part = warp_index() % kSplit;
+    row = warp_index() / kSplit * kWarpRows;
+    query = part * kWarpQueries;
+    // The last part begins early enough to be as wide as the others; what it shares with the one before, that one stores.
+    first_stored = part * kPartChunks;
+    first_chunk = first_stored < kChunks - kPartChunks ? first_stored : kChunks - kPartChunks;
   }
-  __device__ __forceinline__ float probability(float score, float scale_log2) const {
-    return ex2_approx_ftz_f32(fma_rn_f32(score, scale_log2, -lse_log2));
-  }
+};
+
+// A warp has all queries of its keys: Pᵀ and dSᵀ are A operands from registers, and nobody else needs them.
+__device__ __forceinline__ void add_key_gradients(KeyGradients& acc, const ScoreFragments& p, const ScoreFragments& ds, const WarpPart& part,
+                                                  const TilePairRing& ring, u32 /*shared*/) {
+  gemm_columns<kBlockQ / 16>(acc.dv, PackedScores{p}, ring.second_tile(), part.first_chunk);
+  gemm_columns<kBlockQ / 16>(acc.dk, PackedScores{ds}, ring.first_tile(), part.first_chunk);
+}
+// dQ is another kernel's.
+struct QueryGradient {
+  static constexpr bool kAdded = false;
+
+  __device__ __forceinline__ QueryGradient(const Arguments&, i64 /*head*/, u32 /*shared*/) {}
+  __device__ __forceinline__ void add(i32 /*block*/) {}
 };
 
 __device__ __forceinline__ const char* row_pointer(const void* tensor, i64 batch_offset, i64 head_offset, i64 row_offset) {
   return static_cast<const char*>(tensor) + 2 * (batch_offset + head_offset + row_offset);
 }
 
-// Sᵀ and dPᵀ become Pᵀ and dSᵀ. head: of the queries, in all batch entries; first_key: the warp's, in the sequence.
+// Sᵀ and dPᵀ become Pᵀ and dSᵀ. first_key: the warp's, in the sequence; query: its first in the block.
 template <bool kMasked>
-__device__ __forceinline__ void differentiate(ScoreFragments& p, ScoreFragments& ds, const Arguments& args, i64 head, i32 first_key, i32 block) {
+__device__ __forceinline__ void differentiate(ScoreFragments& p, ScoreFragments& ds, const Arguments& args, i32 first_key, i32 block, i32 query,
+                                              u32 shared, i32 stage) {
 #pragma unroll
   for (i32 n = 0; n < kKeyTiles; ++n) {
+    const i32 first = query + 8 * n + static_cast<i32>(lane_index() % 4 * 2);
+    QueryStatistics two[2];
+    load_statistics(two, shared, stage, first);
 #pragma unroll
     for (i32 e = 0; e < 2; ++e) {
-      const i32 query = block * kBlockQ + 8 * n + static_cast<i32>(lane_index() % 4 * 2) + e;
-      const QueryStatistics statistics = QueryStatistics::load(args, head, query);
-      const i32 keys = last_key(args, query) - first_key - static_cast<i32>(lane_index() / 4);  // the last visible one, seen from this thread's first
+      // The last visible key, seen from this thread's first.
+      const i32 keys = kMasked ? last_key(args, block * kBlockQ + first + e) - first_key - static_cast<i32>(lane_index() / 4) : 0;
 #pragma unroll
       for (i32 i = 0; i < 2 * kRowTiles; ++i) {
         float& probability = p[i / 2][n][i % 2 * 2 + e];
         float& gradient = ds[i / 2][n][i % 2 * 2 + e];
-        probability = statistics.probability(probability, args.softmax_scale_log2);
+        probability = two[e].probability(probability, args.softmax_scale_log2);
         if (kMasked && 8 * i > keys) probability = 0;
-        gradient = probability * (gradient - statistics.delta);
+        gradient = probability * (gradient - two[e].delta);
       }
     }
   }
 }
 
-struct KeyGradients {
-  GradientFragments dk, dv;
-};
-
 template <bool kMasked>
-__device__ __forceinline__ void query_step(const Arguments& args, i64 head, i32 block, i32 first_key, i32 first_chunk, TilePairRing& ring,
-                                           const QueryFragments& k, const QueryFragments& v, KeyGradients& acc) {
+__device__ __forceinline__ void query_step(const Arguments& args, i32 block, i32 tile_key, const WarpPart& part, TilePairRing& ring,
+                                           const QueryFragments& k, const QueryFragments& v, KeyGradients& acc, QueryGradient& dq, u32 shared) {
   ScoreFragments acc_p = {}, acc_ds = {};
   ring.acquire();
-  gemm_qk(acc_p, k, ring.first_tile());
-  gemm_qk(acc_ds, v, ring.second_tile());
-  differentiate<kMasked>(acc_p, acc_ds, args, head, first_key, block);
-  gemm_columns(acc.dv, acc_p, ring.second_tile(), first_chunk);
-  gemm_columns(acc.dk, acc_ds, ring.first_tile(), first_chunk);
+  gemm_qk(acc_p, k, ring.first_tile() + part.query * kRowBytes);
+  gemm_qk(acc_ds, v, ring.second_tile() + part.query * kRowBytes);
+  differentiate<kMasked>(acc_p, acc_ds, args, tile_key + part.row, block, part.query, shared, ring.stage);
+  add_key_gradients(acc, acc_p, acc_ds, part, ring, shared);
+  dq.add(block);
   ring.release();
 }
 
@@ -551,15 +626,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
             batch_head = static_cast<i32>(block_index() / static_cast<u32>(args.key_tiles));
   const i32 heads_kv = args.heads_q / args.group_size, batch = batch_head / heads_kv, head_kv = batch_head - batch * heads_kv;
   const i32 tile_key = tile * kBlockKv, keys = args.seq_kv - tile_key < kBlockKv ? args.seq_kv - tile_key : kBlockKv;
-  // The last part begins early enough to be as wide as the others; what it shares with the one before, that one stores.
-  const i32 part = warp_index() / kWarps, first_stored = part * kPartChunks;
-  const i32 first_chunk = first_stored < kChunks - kPartChunks ? first_stored : kChunks - kPartChunks;
-  const i32 warp_row = warp_index() % kWarps * kWarpRows, first_key = tile_key + warp_row;
+  const WarpPart part;
   const u32 shared = shared_base();
 
   // Blocks of queries that attend to the tile: [first, whole_from) in part, [whole_from, end) to all of it. May be empty.
   const i32 first = first_query(args, tile_key) / kBlockQ, end = (args.seq_q + kBlockQ - 1) / kBlockQ;
-  const i32 whole_from = (first_query(args, tile_key + keys - 1) + kBlockQ - 1) / kBlockQ;
+  // Keys beyond the last would have a P that is not 0, or no number: their dS must not reach dQ.
+  const bool ragged = QueryGradient::kAdded && keys < kBlockKv;
+  const i32 whole_from = ragged ? end : (first_query(args, tile_key + keys - 1) + kBlockQ - 1) / kBlockQ;
 
   using TileRows = TileStream<kBlockKv, false, kThreads>;
   TileRows(row_pointer(args.k, batch * args.k_stride_batch, head_kv * args.k_stride_head, tile_key * args.k_stride_row), 2 * args.k_stride_row,
@@ -570,28 +644,30 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
       .load_next(shared + kVOffset);
   cp_async_commit_group();
 
-  const QueryFragments k(shared + kKOffset, warp_row), v(shared + kVOffset, warp_row);
+  const QueryFragments k(shared + kKOffset, part.row), v(shared + kVOffset, part.row);
   KeyGradients acc = {};
   for (i32 member = 0; member < args.group_size; ++member) {
     const i32 head = head_kv * args.group_size + member;
-    const i64 first_row = static_cast<i64>(first) * kBlockQ;
+    const i64 first_row = static_cast<i64>(first) * kBlockQ, row_head = static_cast<i64>(batch) * args.heads_q + head;
     const char* q = row_pointer(args.q, batch * args.q_stride_batch, head * args.q_stride_head, first_row * args.q_stride_row);
     const char* d_o = row_pointer(args.d_o, batch * args.d_o_stride_batch, head * args.d_o_stride_head, first_row * args.d_o_stride_row);
     const i32 rows = args.seq_q - static_cast<i32>(first_row);
     TilePairRing ring{StreamedRows(q, 2 * args.q_stride_row, rows, thread_index()),
-                      StreamedRows(d_o, 2 * args.d_o_stride_row, rows, thread_index()), end - first, shared};
+                      StreamedRows(d_o, 2 * args.d_o_stride_row, rows, thread_index()),
+                      StreamedBeside(args, row_head * end * kBlockQ + first_row), end - first, shared};
+    if (member > 0) bar_sync();  // all have read the last block of the head before
     ring.prefetch();
-    const i64 row_head = static_cast<i64>(batch) * args.heads_q + head;
+    QueryGradient dq(args, row_head, shared);
     i32 block = first;
-    for (; block < whole_from && block < end; ++block) query_step<true>(args, row_head, block, first_key, first_chunk, ring, k, v, acc);
-    for (; block < end; ++block) query_step<false>(args, row_head, block, first_key, first_chunk, ring, k, v, acc);
+    for (; block < whole_from && block < end; ++block) query_step<true>(args, block, tile_key, part, ring, k, v, acc, dq, shared);
+    for (; block < end; ++block) query_step<false>(args, block, tile_key, part, ring, k, v, acc, dq, shared);
   }
 
   // dK and dV leave through the tiles of K and V, so that global stores are whole chunks of a row.
   cp_async_wait_group<0>();
   bar_sync();
-  put_gradient(shared + kKOffset, warp_row, first_chunk, first_stored, args.softmax_scale, acc.dk);
-  put_gradient(shared + kVOffset, warp_row, first_chunk, first_stored, 1.0f, acc.dv);
+  put_gradient(shared + kKOffset, part.row, part.first_chunk, part.first_stored, args.softmax_scale, acc.dk);
+  put_gradient(shared + kVOffset, part.row, part.first_chunk, part.first_stored, 1.0f, acc.dv);
   bar_sync();
   const i64 dk_row_bytes = 2 * args.d_k_stride_row, dv_row_bytes = 2 * args.d_v_stride_row;
   char* d_k = const_cast<char*>(row_pointer(args.d_k, batch * args.d_k_stride_batch, head_kv * args.d_k_stride_head, 0));

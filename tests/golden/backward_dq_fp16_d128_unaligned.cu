@@ -189,9 +189,21 @@ __device__ __forceinline__ u32 shfl_sync_bfly_b32(u32 x) {
 }
 // Whether x holds in any lane of the warp.
 __device__ __forceinline__ bool vote_sync_any(bool x) { return __any_sync(kAllLanes, x); }
+struct alignas(16) Vec4F32 { float x, y, z, w; };
+
 __device__ __forceinline__ float ld_global_f32(const float* from) {
   float r;
   asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(r) : "l"(from));
+  return r;
+}
+__device__ __forceinline__ Vec4F32 ld_global_v4_f32(const float* from) {
+  Vec4F32 r;
+  asm volatile("ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(r.x), "=f"(r.y), "=f"(r.z), "=f"(r.w) : "l"(from));
+  return r;
+}
+__device__ __forceinline__ Vec4F32 ld_shared_v4_f32(u32 from) {
+  Vec4F32 r;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(r.x), "=f"(r.y), "=f"(r.z), "=f"(r.w) : "r"(from) : "memory");
   return r;
 }
 
@@ -200,8 +212,7 @@ struct Arguments {
   const void* k;
   const void* v;
   const void* d_o;
-  float* lse;
-  float* delta;
+  float* statistics;
   void* d_q;
   i64 q_stride_batch;
   i64 q_stride_head;
@@ -227,7 +238,7 @@ struct Arguments {
   float softmax_scale;
   float softmax_scale_log2;
 };
-constexpr u32 kArgumentBytes = 208;
+constexpr u32 kArgumentBytes = 200;
 
 constexpr i32 kBlockQ = 64, kBlockKv = 64, kHeadDim = 128, kThreads = 128, kStages = 1;
 constexpr i32 kCtasPerSm = 1;
@@ -238,7 +249,6 @@ constexpr i32 kChunks = kHeadDim / 8;            // 16-byte chunks of a row
 constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of a product over the head dim
 constexpr bool kDimTail = kHeadDim % 16 != 0;    // and a k8 step
 constexpr u32 kRowBytes = 256, kSwizzleMask = 7, kSwizzleShift = 0;
-constexpr float kLog2E = 1.44269504088896340736f;
 constexpr i32 kPartChunks = kChunks;             // of dQ that a warp computes: all
 constexpr u32 kQOffset = 0, kDoOffset = 16384;
 constexpr u32 kFirstOffset = 32768, kSecondOffset = 49152, kStreamedTileBytes = 16384;
@@ -351,36 +361,37 @@ __device__ __forceinline__ u32 pack_elements(float low, float high) { return cvt
 __device__ __forceinline__ i32 last_key(const Arguments& args, i32 /*row*/) { return args.seq_kv - 1; }
 
 using StreamedRows = TileStream<kBlockKv, false, kThreads>;  // of K and V
-// kStages pairs of tiles: of two tensors that are walked in step. The first barrier of a step says that its pair has landed for all threads,
-// the second that all have read it: its place is filled next.
+// Each thread has the statistics of its queries.
+struct StreamedBeside {
+  __device__ __forceinline__ void load_next(u32 /*shared*/, i32 /*into*/) {}
+};
+// One pair of tiles, of two tensors that are walked in step, and what comes beside them. The first barrier of a step says that the pair has
+// landed for all threads, the second that all have read it: the next one takes its place.
 struct TilePairRing {
+  static constexpr i32 stage = 0;
   StreamedRows first, second;
+  StreamedBeside beside;
   i32 pairs;  // that are still to be copied
   u32 shared;
-  i32 stage = 0;  // of the pair that is read
 
-  __device__ __forceinline__ void load(i32 into) {
-    if (pairs-- > 0) {
-      first.load_next(shared + kFirstOffset + into * kStreamedTileBytes);
-      second.load_next(shared + kSecondOffset + into * kStreamedTileBytes);
-    }
-    cp_async_commit_group();  // also where nothing is left to load: waiting counts groups
-  }
   __device__ __forceinline__ void prefetch() {
-#pragma unroll
-    for (i32 i = 0; i < kStages; ++i) load(i);
+    if (pairs-- > 0) {
+      first.load_next(shared + kFirstOffset);
+      second.load_next(shared + kSecondOffset);
+      beside.load_next(shared, 0);
+    }
+    cp_async_commit_group();
   }
   __device__ __forceinline__ void acquire() {
-    cp_async_wait_group<kStages - 1>();
+    cp_async_wait_group<0>();
     bar_sync();
   }
   __device__ __forceinline__ void release() {
     bar_sync();
-    load(stage);
-    stage = stage == kStages - 1 ? 0 : stage + 1;
+    prefetch();
   }
-  __device__ __forceinline__ u32 first_tile() const { return shared + kFirstOffset + stage * kStreamedTileBytes; }
-  __device__ __forceinline__ u32 second_tile() const { return shared + kSecondOffset + stage * kStreamedTileBytes; }
+  __device__ __forceinline__ u32 first_tile() const { return shared + kFirstOffset; }
+  __device__ __forceinline__ u32 second_tile() const { return shared + kSecondOffset; }
 };
 // A fragment of 16 queries, from row `row` of the warp on, and 16 (or, as the last step of an odd number of chunks, 8) elements of the
 // head dimension. `queries` is a cursor at row l % 16 and chunk l / 16 of the warp's rows.
@@ -437,39 +448,47 @@ __device__ __forceinline__ void gemm_qk(ScoreFragments& acc_s, const QueryFragme
     }
   }
 }
-// D += A B for kPartChunks chunks of B's columns, from first_chunk on. Two neighbouring accumulators of P or dS, packed, are one A fragment;
-// the tile's rows are the rows of the B operand: transposed loads.
-using GradientFragments = float[kRowTiles][kPartChunks][4];
-
-__device__ __forceinline__ void gemm_columns(GradientFragments& acc, const ScoreFragments& p, u32 tile, i32 first_chunk) {
+// D += A B for kSteps · 16 rows of B, a tile of shared memory, and kColumns chunks of its columns, from first_chunk on. A comes as fragments of
+// 16 rows and 16 columns; the tile's rows are the rows of the B operand: transposed loads.
+template <i32 kSteps, i32 kTiles, i32 kColumns, class Operand>
+__device__ __forceinline__ void gemm_columns(float (&acc)[kTiles][kColumns][4], const Operand& operand, u32 tile, i32 first_chunk) {
   const u32 lane = lane_index();
   const TileCursor rows(tile, lane % 16, lane / 16);
 #pragma unroll
-  for (i32 k = 0; k < kKeyTiles / 2; ++k) {
-    u32 a[kRowTiles][4];
+  for (i32 k = 0; k < kSteps; ++k) {
+    u32 a[kTiles][4];
 #pragma unroll
-    for (i32 t = 0; t < kRowTiles; ++t) {
+    for (i32 t = 0; t < kTiles; ++t) operand.step(a[t], t, k);
 #pragma unroll
-      for (i32 i = 0; i < 4; ++i) a[t][i] = pack_elements(p[t][2 * k + i / 2][2 * (i % 2)], p[t][2 * k + i / 2][2 * (i % 2) + 1]);
-    }
-#pragma unroll
-    for (i32 n = 0; n + 1 < kPartChunks; n += 2) {
+    for (i32 n = 0; n + 1 < kColumns; n += 2) {
       u32 b[4];
       ldmatrix_x4_trans(b, rows.at(16 * k, first_chunk + n));
 #pragma unroll
-      for (i32 t = 0; t < kRowTiles; ++t) {
+      for (i32 t = 0; t < kTiles; ++t) {
         mma_k16(acc[t][n], a[t], b[0], b[1]);
         mma_k16(acc[t][n + 1], a[t], b[2], b[3]);
       }
     }
-    if (kPartChunks % 2 != 0) {
+    if (kColumns % 2 != 0) {
       u32 b[2];
-      ldmatrix_x2_trans(b, tile + tile_offset(16 * k + lane % 16, first_chunk + kPartChunks - 1));
+      ldmatrix_x2_trans(b, tile + tile_offset(16 * k + lane % 16, first_chunk + kColumns - 1));
 #pragma unroll
-      for (i32 t = 0; t < kRowTiles; ++t) mma_k16(acc[t][kPartChunks - 1], a[t], b[0], b[1]);
+      for (i32 t = 0; t < kTiles; ++t) mma_k16(acc[t][kColumns - 1], a[t], b[0], b[1]);
     }
   }
 }
+
+// A from registers: two neighbouring accumulators of P or dS, packed, are one fragment.
+struct PackedScores {
+  const ScoreFragments& scores;
+  __device__ __forceinline__ void step(u32 (&a)[4], i32 t, i32 k) const {
+#pragma unroll
+    for (i32 i = 0; i < 4; ++i)
+      a[i] = pack_elements(scores[t][2 * k + i / 2][2 * (i % 2)], scores[t][2 * k + i / 2][2 * (i % 2) + 1]);
+  }
+};
+
+using GradientFragments = float[kRowTiles][kPartChunks][4];
 
 // Into a warp's rows of a tile of shared memory, from chunk `first_stored` on: those before it are another warp's.
 __device__ __forceinline__ void put_gradient(u32 tile, i32 warp_row, i32 first_chunk, i32 first_stored, float scale,
@@ -488,17 +507,10 @@ __device__ __forceinline__ void put_gradient(u32 tile, i32 warp_row, i32 first_c
   }
 }
 // What a query's keys share: P = exp2(c s - lse_log2), dS = P (dP - delta). A query that sees nothing, or does not exist, has an LSE of
-// +inf here: its P is 0.
+// +inf: its P is 0.
 struct QueryStatistics {
   float lse_log2, delta;
 
-  // head: of the query, in all batch entries.
-  __device__ __forceinline__ static QueryStatistics load(const Arguments& args, i64 head, i32 query) {
-    const i64 row = head * args.seq_q + query;
-    const float lse = query < args.seq_q ? ld_global_f32(args.lse + row) : negative_infinity();
-    if (lse == negative_infinity()) return {-negative_infinity(), 0.0f};
-    return {lse * kLog2E, ld_global_f32(args.delta + row)};
-  }
   __device__ __forceinline__ float probability(float score, float scale_log2) const {
     return ex2_approx_ftz_f32(fma_rn_f32(score, scale_log2, -lse_log2));
   }
@@ -536,7 +548,7 @@ __device__ __forceinline__ void kv_step(const Arguments& args, i32 block, i32 fi
   gemm_qk(acc_s, q, ring.first_tile());
   gemm_qk(acc_ds, d_o, ring.second_tile());
   differentiate<kMasked>(acc_s, acc_ds, args, queries, first_row, block);
-  gemm_columns(acc_dq, acc_ds, ring.first_tile(), 0);
+  gemm_columns<kBlockKv / 16>(acc_dq, PackedScores{acc_ds}, ring.first_tile(), 0);
   ring.release();
 }
 
@@ -562,12 +574,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
   const char* k = row_pointer(args.k, batch * args.k_stride_batch, head_kv * args.k_stride_head, 0);
   const char* v = row_pointer(args.v, batch * args.v_stride_batch, head_kv * args.v_stride_head, 0);
   TilePairRing ring{StreamedRows(k, 2 * args.k_stride_row, args.seq_kv, thread_index()),
-                    StreamedRows(v, 2 * args.v_stride_row, args.seq_kv, thread_index()), end, shared};
+                    StreamedRows(v, 2 * args.v_stride_row, args.seq_kv, thread_index()), StreamedBeside{}, end, shared};
   ring.prefetch();
 
   const QueryFragments q(shared + kQOffset, warp_row), d_o(shared + kDoOffset, warp_row);
-  const i32 first_query = first_row + static_cast<i32>(lane_index() / 4);
-  const QueryStatistics queries[2] = {QueryStatistics::load(args, batch_head, first_query), QueryStatistics::load(args, batch_head, first_query + 8)};
+  const float* statistics = args.statistics + 2 * (static_cast<i64>(batch_head) * args.query_tiles * kBlockQ + first_row + lane_index() / 4);
+  const QueryStatistics queries[2] = {{ld_global_f32(statistics), ld_global_f32(statistics + 1)},
+                                      {ld_global_f32(statistics + 16), ld_global_f32(statistics + 17)}};
   GradientFragments acc_dq = {};
   i32 block = 0;
   for (; block < masked_from; ++block) kv_step<false>(args, block, first_row, ring, q, d_o, queries, acc_dq);

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <cstring>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,7 +15,7 @@ using attune::testing::FakeDevice;
 
 namespace {
 
-alignas(256) std::byte memory[256];
+alignas(256) std::byte memory[256], workspace[1 << 19];
 
 // Tensors that are never read: a fake device runs nothing.
 struct Call {
@@ -32,9 +35,10 @@ struct Call {
   }
 };
 
-std::string error_of(ErrorCode code, AttentionRuntime& runtime, const Call& call, std::size_t workspace_bytes) {
+std::string error_of(ErrorCode code, AttentionRuntime& runtime, const Call& call, std::size_t workspace_bytes,
+                     void* used = workspace) {
   try {
-    runtime.backward(call.problem, call.tensors, call.gradients, memory, workspace_bytes, nullptr);
+    runtime.backward(call.problem, call.tensors, call.gradients, used, workspace_bytes, nullptr);
   } catch (const Error& error) {
     CHECK(error.code() == code);
     return error.what();
@@ -43,7 +47,8 @@ std::string error_of(ErrorCode code, AttentionRuntime& runtime, const Call& call
   return {};
 }
 
-constexpr std::size_t kDeltaBytes = 2 * 4 * 100 * sizeof(float);
+constexpr std::size_t kRows = 2 * 4 * 128;  // in blocks of 64 queries
+constexpr std::size_t kSumsBytes = kRows * 64 * sizeof(float), kWorkspaceBytes = kSumsBytes + kRows * 2 * sizeof(float);
 
 }  // namespace
 
@@ -59,14 +64,20 @@ TEST_CASE("one backward call launches its plan in order, compiled once", "[nogpu
   auto device = std::make_shared<FakeDevice>(find_device("h200"));
   AttentionRuntime runtime(device);
   const Call call;
-  CHECK(runtime.workspace_bytes(call.problem) == kDeltaBytes);
+  CHECK(runtime.workspace_bytes(call.problem) >= kWorkspaceBytes);
+  CHECK(runtime.workspace_bytes(call.problem) <= sizeof(workspace));
+  std::memset(workspace, 1, sizeof(workspace));
   for (int i = 0; i < 2; ++i)
-    runtime.backward(call.problem, call.tensors, call.gradients, memory, kDeltaBytes, nullptr);
+    runtime.backward(call.problem, call.tensors, call.gradients, workspace, kWorkspaceBytes, nullptr);
+  // The sums of dQ are zeroed in stream, and nothing else is.
+  const auto value = [](std::byte wanted) { return [wanted](std::byte each) { return each == wanted; }; };
+  CHECK(std::all_of(workspace, workspace + kSumsBytes, value(std::byte{0})));
+  CHECK(std::all_of(workspace + kSumsBytes, std::end(workspace), value(std::byte{1})));
   CHECK(device->compiled.size() == 3);
   REQUIRE(device->launched.size() == 6);
   CHECK(device->launched[3].entry == "attune_backward_delta");
   CHECK(device->launched[4].entry == "attune_backward_dkdv_sm80");
-  CHECK(device->launched[5].entry == "attune_backward_dq_sm80");
+  CHECK(device->launched[5].entry == "attune_backward_convert");
   CHECK(device->launched[4].grid_x == device->compiled[1].grid_x(call.problem));
   CHECK(runtime.prepare(call.problem)->choice.tune_command.empty());
 }
@@ -81,24 +92,28 @@ TEST_CASE("a gradient that is not aligned takes the element-wise loader", "[nogp
 TEST_CASE("backward calls that cannot be answered are refused", "[nogpu]") {
   AttentionRuntime runtime(std::make_shared<FakeDevice>(find_device("h200")));
   Call call;
-  CHECK_THAT(error_of(ErrorCode::invalid_argument, runtime, call, kDeltaBytes - 1), ContainsSubstring("workspace"));
+  CHECK_THAT(error_of(ErrorCode::invalid_argument, runtime, call, kWorkspaceBytes - 1), ContainsSubstring("workspace"));
+  SECTION("a workspace at an odd address") {
+    CHECK_THAT(error_of(ErrorCode::invalid_argument, runtime, call, kWorkspaceBytes, workspace + 16),
+               ContainsSubstring("no multiple of 256"));
+  }
   SECTION("no LSE") {
     call.tensors.lse = nullptr;
-    CHECK_THAT(error_of(ErrorCode::invalid_argument, runtime, call, kDeltaBytes), ContainsSubstring("lse"));
+    CHECK_THAT(error_of(ErrorCode::invalid_argument, runtime, call, kWorkspaceBytes), ContainsSubstring("lse"));
   }
   SECTION("no dK") {
     call.gradients.d_k.data = nullptr;
-    CHECK_THAT(error_of(ErrorCode::invalid_argument, runtime, call, kDeltaBytes), ContainsSubstring("dK"));
+    CHECK_THAT(error_of(ErrorCode::invalid_argument, runtime, call, kWorkspaceBytes), ContainsSubstring("dK"));
   }
   SECTION("an LSE gradient at an odd address") {
     call.gradients.d_lse = reinterpret_cast<const float*>(memory + 2);
-    CHECK_THAT(error_of(ErrorCode::invalid_argument, runtime, call, kDeltaBytes), ContainsSubstring("dLSE"));
+    CHECK_THAT(error_of(ErrorCode::invalid_argument, runtime, call, kWorkspaceBytes), ContainsSubstring("dLSE"));
   }
   SECTION("a forward problem, and the other way round") {
-    CHECK_THROWS_AS(runtime.forward(call.problem, call.tensors, memory, kDeltaBytes, nullptr), Error);
+    CHECK_THROWS_AS(runtime.forward(call.problem, call.tensors, memory, kWorkspaceBytes, nullptr), Error);
     const auto prepared = runtime.prepare(call.problem);
-    CHECK_THROWS_AS(runtime.launch(*prepared, call.problem, call.tensors, memory, kDeltaBytes, nullptr), Error);
+    CHECK_THROWS_AS(runtime.launch(*prepared, call.problem, call.tensors, memory, kWorkspaceBytes, nullptr), Error);
     call.problem.pass = Pass::forward;
-    CHECK_THAT(error_of(ErrorCode::invalid_argument, runtime, call, kDeltaBytes), ContainsSubstring("no backward"));
+    CHECK_THAT(error_of(ErrorCode::invalid_argument, runtime, call, kWorkspaceBytes), ContainsSubstring("no backward"));
   }
 }

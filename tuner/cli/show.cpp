@@ -110,7 +110,14 @@ int show_plan(const ShownPlan& shown, const OutputOptions& output) {
   document["bytes"] = plan.bytes;
   document["workspace_bytes"] = plan.workspace_bytes_of(plan.problem);
   document["counted_workspace_bytes"] = plan.counted_workspace_bytes;
-  document["workspace_zeroed"] = plan.workspace_zeroed;
+  document["zeroed_bytes"] = plan.zeroed_bytes_of(plan.problem);
+  document["workspace_buffers"] = Json::array();
+  for (const WorkspaceBuffer& buffer : plan.buffers) {
+    document["workspace_buffers"].push_back({{"name", to_string(buffer.argument)},
+                                             {"offset", plan.buffer_offset(buffer.argument, plan.problem)},
+                                             {"bytes", buffer.bytes_of(plan.problem)},
+                                             {"zeroed", buffer.zeroed}});
+  }
   document["ordered_outputs"] = Json::array();
   for (const Operand operand : plan.ordered_outputs) document["ordered_outputs"].push_back(to_string(operand));
   document["launches"] = Json::array();
@@ -145,8 +152,14 @@ int show_plan(const ShownPlan& shown, const OutputOptions& output) {
   print_field("origin", describe_origin(shown.choice));
   print_field("kernel class", plan.kernel_class);
   print_field("work", fmt::format("{:.4g} FLOP, at least {:.4g} bytes of device memory", plan.flops, plan.bytes));
+  const std::size_t zeroed = plan.zeroed_bytes_of(plan.problem);
   print_field("workspace", fmt::format("{} bytes{}", plan.workspace_bytes_of(plan.problem),
-                                       plan.workspace_zeroed && plan.workspace_bytes != 0 ? ", zeroed" : ""));
+                                       zeroed != 0 ? fmt::format(", the first {} zeroed before", zeroed) : ""));
+  for (const WorkspaceBuffer& buffer : plan.buffers) {
+    print_field(fmt::format("  {}", to_string(buffer.argument)),
+                fmt::format("{} bytes at {}", buffer.bytes_of(plan.problem),
+                            plan.buffer_offset(buffer.argument, plan.problem)));
+  }
   for (const KernelLaunch& launch : plan.launches) {
     const bool of_keys = launch.tile_rows == TileRows::keys;
     print_field("launch", fmt::format("{} for {}", launch.entry, launch.arch));

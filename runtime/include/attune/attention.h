@@ -80,11 +80,12 @@ class AttentionRuntime {
   void forward(const AttentionProblem& problem, const ForwardTensors& tensors, void* workspace,
                std::size_t workspace_bytes, Stream stream);
   /// dQ, dK and dV of `problem`, whose pass is backward; otherwise as forward(). Allocates nothing: delta lies in the
-  /// workspace, which is 4 bytes for each query of each head.
+  /// workspace, which starts at a multiple of 256 bytes.
   void backward(const AttentionProblem& problem, const ForwardTensors& tensors, const GradientTensors& gradients,
                 void* workspace, std::size_t workspace_bytes, Stream stream);
   /// What forward(), backward() and launch() need at most for tensors of problem.alignment, whatever is picked,
-  /// prepared or given: a few bytes (backward: that many of each query), and the same at each call. Compiles nothing.
+  /// prepared or given: a few bytes (backward: an fp32 dQ and a few bytes of each query), and the same at each call.
+  /// Compiles nothing.
   std::size_t workspace_bytes(const AttentionProblem& problem);
 
   /// What forward() would launch, compiled and loaded; with `config`, that one instead of the picked one.

@@ -1,0 +1,14 @@
+//% include backward/query_sums_${sums_order}
+//% include backward/query_sums_place
+//% include backward/query_product
+
+// dQ's sums grow as tiles of keys come by: in no order.
+struct QueryGradient {
+  static constexpr bool kAdded = true;
+  const Arguments& args;
+  i64 head;  // of the queries, in all batch entries
+  u32 shared;
+
+  __device__ __forceinline__ QueryGradient(const Arguments& args, i64 head, u32 shared) : args(args), head(head), shared(shared) {}
+  __device__ __forceinline__ void add(i32 block) { add_query_gradient(args, head, block, shared); }
+};

@@ -1,0 +1,21 @@
+// LSE·log2(e) and delta of a block's queries, beside its Q and dO.
+struct StreamedBeside {
+  static constexpr u32 kBytes = 8 * kBlockQ, kChunks16 = kBytes / 16;
+  const char* next;
+
+  // first_row: in the workspace, of all heads.
+  __device__ __forceinline__ StreamedBeside(const Arguments& args, i64 first_row)
+      : next(reinterpret_cast<const char*>(args.statistics) + 8 * first_row + 16 * thread_index()) {}
+  __device__ __forceinline__ void load_next(u32 shared, i32 into) {
+    for (u32 i = thread_index(); i < kChunks16; i += kThreads)
+      cp_async_cg_16(shared + kStatisticsOffset + into * kBytes + 16 * i, next + 16 * (i - thread_index()), 16);
+    next += kBytes;
+  }
+};
+
+// Of two neighbouring queries of the block, the first of them even.
+__device__ __forceinline__ void load_statistics(QueryStatistics (&two)[2], u32 shared, i32 stage, i32 query) {
+  const Vec4F32 read = ld_shared_v4_f32(shared + kStatisticsOffset + stage * StreamedBeside::kBytes + 8 * query);
+  two[0] = {read.x, read.y};
+  two[1] = {read.z, read.w};
+}
