@@ -63,5 +63,5 @@ TEST_CASE("kernels of checks leave the hashes of the forward families as they ar
     texts[name] += "// another text\n";
   }
   for (const KernelFamily family : {KernelFamily::sm80, KernelFamily::sm90})
-    CHECK(templates_hash(family, TemplateSet(texts)) == templates_hash(family));
+    CHECK(templates_hash(Pass::forward, family, TemplateSet(texts)) == templates_hash(Pass::forward, family));
 }
