@@ -1,4 +1,4 @@
-"""One attention call on torch tensors, beside PyTorch's own. Run from anywhere after scripts/build."""
+"""One attention call on torch tensors and its gradients, beside PyTorch's own. Run from anywhere after scripts/build."""
 
 import pathlib
 import sys
@@ -8,9 +8,15 @@ import torch
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "bindings" / "python"))
 import attune  # noqa: E402
 
-q, k, v = (torch.randn(2, 8, 1000, 128, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+q, k, v = (torch.randn(2, 8, 1000, 128, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
 o, lse = attune.attention(q, k, v, causal=True, return_lse=True)
+loss_gradient = torch.randn_like(o)
+gradients = torch.autograd.grad(o, (q, k, v), loss_gradient)
 
-expected = torch.nn.functional.scaled_dot_product_attention(q.double(), k.double(), v.double(), is_causal=True)
-print(f"relative error {((o.double() - expected).norm() / expected.norm()).item():.2e}, lse {tuple(lse.shape)}")
-print("config:", attune.prepare(q, k, v, causal=True).config)
+doubles = [tensor.detach().double().requires_grad_() for tensor in (q, k, v)]
+expected = torch.nn.functional.scaled_dot_product_attention(*doubles, is_causal=True)
+expected_gradients = torch.autograd.grad(expected, doubles, loss_gradient.double())
+for name, tensor, exact in zip(("o", "dq", "dk", "dv"), (o, *gradients), (expected, *expected_gradients)):
+    print(f"relative error of {name} {((tensor.double() - exact).norm() / exact.norm()).item():.2e}")
+print(f"lse {tuple(lse.shape)}")
+print("configs:", attune.prepare(q, k, v, causal=True).config, "|", attune.prepare_backward(q, k, v, causal=True).config)

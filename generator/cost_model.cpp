@@ -64,9 +64,9 @@ constexpr double kClocksPerSpill = 2;
 constexpr double kSpillPerChunk = 0.22;
 // Fitted: registers that addresses take beside the estimate where rows hold no power of two of chunks.
 constexpr int kIrregularRegisters = 16;
-constexpr double kPrologueClocks = 1900;     // fitted: first loads from device memory; other CTAs hide it
+constexpr double kStartClocks = 530;         // fitted: of a CTA, that the others on its SM do not hide
 constexpr double kBoundsCheckCost = 0.015;   // of a step, which lengths that are multiples of the tiles save
-constexpr double kLaunchMicroseconds = 3.6;  // fitted on 223 launches of less than 60 us
+constexpr double kLaunchMicroseconds = 3.3;  // fitted, as is kStartClocks, on 40 shapes of less than 60 us
 constexpr double kMemoryShare = 0.06;        // fitted: of device memory's time that is not hidden
 constexpr int kSchedulers = 4;               // of an SM
 
@@ -182,8 +182,8 @@ CostEstimate estimate_cost(const AttentionProblem& problem, const KernelConfig& 
   const double ends = 4.0 * config.block_q * problem.head_dim / memory_bytes_per_clock;  // Q and O of a CTA
   // Clocks that an SM spends per CTA while `together` of them share it.
   const auto clocks_of = [&](double together, double count) {
-    return count * step_clocks(problem, config, device, shape, masked_share, together, spilled).total +
-           kPrologueClocks / together + ends;
+    return count * step_clocks(problem, config, device, shape, masked_share, together, spilled).total + kStartClocks +
+           ends;
   };
 
   const double full_waves = std::floor(cost.waves);

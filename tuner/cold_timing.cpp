@@ -134,19 +134,13 @@ void keep_busy(const std::shared_ptr<Device>& device, const TimedWork& work, dou
 }
 
 constexpr int kRoundsPerWanted = 4;  // rounds tried for each that is wanted, where some are discarded
+constexpr int kGlanceSamples = 3;
 
-}  // namespace
-
-Timing time_cold(const std::shared_ptr<Device>& device, const TimedWork& work, const TimingPlan& plan) {
-  std::uint64_t index = 0;
-  keep_busy(device, work, plan.warm_up_seconds, index);
-  Runner runner(device, work, plan.batch_microseconds, index);
-  const int samples = std::clamp(static_cast<int>(plan.sample_seconds * 1e6 / runner.sample_us()),
-                                 std::max(plan.min_samples, 1), std::max(plan.min_samples, kMaxSamples));
+Timing take_samples(const std::shared_ptr<Device>& device, Runner& runner, int samples, int cuda_ordinal) {
   const int per_round = std::min({samples, kSamplesInFlight, std::max(1, kLaunchesInFlight / runner.per_sample())});
   const int rounds = (samples + per_round - 1) / per_round;
   const Timers timers = make_timers(device, static_cast<std::size_t>(per_round));
-  SlowdownWatch watch(plan.cuda_ordinal);
+  SlowdownWatch watch(cuda_ordinal);
   Timing timing;
   for (int round = 0; round < kRoundsPerWanted * rounds && static_cast<int>(timing.samples_us.size()) < samples;
        ++round) {
@@ -162,6 +156,23 @@ Timing time_cold(const std::shared_ptr<Device>& device, const TimedWork& work, c
   }
   if (timing.samples_us.empty()) timing.complaint = watch.complaint();
   return timing;
+}
+
+}  // namespace
+
+Timing time_cold(const std::shared_ptr<Device>& device, const TimedWork& work, const TimingPlan& plan) {
+  std::uint64_t index = 0;
+  if (plan.hopeless_us > 0) {
+    Runner runner(device, work, plan.batch_microseconds, index);
+    Timing glance = take_samples(device, runner, kGlanceSamples, plan.cuda_ordinal);
+    const std::vector<double>& us = glance.samples_us;
+    if (!us.empty() && *std::min_element(us.begin(), us.end()) > plan.hopeless_us) return glance;
+  }
+  keep_busy(device, work, plan.warm_up_seconds, index);
+  Runner runner(device, work, plan.batch_microseconds, index);
+  const int samples = std::clamp(static_cast<int>(plan.sample_seconds * 1e6 / runner.sample_us()),
+                                 std::max(plan.min_samples, 1), std::max(plan.min_samples, kMaxSamples));
+  return take_samples(device, runner, samples, plan.cuda_ordinal);
 }
 
 std::vector<Timing> time_in_turns(const std::shared_ptr<Device>& device, const std::vector<TimedWork>& works,

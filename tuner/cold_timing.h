@@ -27,6 +27,9 @@ struct TimingPlan {
   int min_samples = 5;
   double batch_microseconds = 50;  ///< shorter kernels: as many launches to a sample as fill this
   int cuda_ordinal = 0;            ///< whose clock is recorded
+  /// If all of the first few samples, taken before the warm-up, are above this, they are all there will be: a GPU that
+  /// is not warm yet is rather faster than later. 0: never.
+  double hopeless_us = 0;
 };
 
 struct Timing {

@@ -187,6 +187,7 @@ DeviceSpec device_spec_from_json(const json& object) {
 json trial_options_to_json(const TrialOptions& options) {
   json object = {{"sample_seconds", options.sample_seconds},
                  {"min_samples", options.min_samples},
+                 {"hopeless_us", options.hopeless_us},
                  {"check", options.check},
                  {"time", options.time},
                  {"cuda_ordinal", options.cuda_ordinal}};
@@ -199,6 +200,7 @@ TrialOptions trial_options_from_json(const json& object) {
   TrialOptions options;
   reader.read("sample_seconds", options.sample_seconds);
   reader.read("min_samples", options.min_samples);
+  reader.read("hopeless_us", options.hopeless_us);
   reader.read("check", options.check);
   reader.read("time", options.time);
   if (object.contains("spill_allowance_bytes"))

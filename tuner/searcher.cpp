@@ -9,19 +9,20 @@ namespace {
 
 constexpr double kSmallStep = 1.5;  // a field of which one value is at most so many times the other
 
-auto tile(const KernelConfig& config) { return std::tuple(config.block_q, config.block_kv, config.warps); }
-
 bool is_small_step(const KernelConfig& a, const KernelConfig& b) {
   const auto near = [](int x, int y) { return std::max(x, y) <= kSmallStep * std::min(x, y); };
   return near(a.block_q, b.block_q) && near(a.block_kv, b.block_kv) && near(a.warps, b.warps);
 }
 
 std::vector<std::size_t> diverse_top(const std::vector<Candidate>& space, int count) {
-  std::set<std::tuple<int, int, int, int, QueryGradient>> seen;
+  using Kind = std::tuple<int, int, int, int, Persistence, QueryGradient>;
+  std::set<Kind> seen;
   std::vector<std::size_t> top;
   for (std::size_t i = 0; i < space.size() && static_cast<int>(top.size()) < count; ++i) {
     const KernelConfig& config = space[i].config;
-    if (seen.insert(std::tuple_cat(tile(config), std::tuple(config.stages, config.dq))).second) top.push_back(i);
+    if (seen.insert(Kind(config.block_q, config.block_kv, config.warps, config.stages, config.persistence, config.dq))
+            .second)
+      top.push_back(i);
   }
   return top;
 }
@@ -105,10 +106,10 @@ bool one_move_apart(const KernelConfig& a, const KernelConfig& b) {
   moves += a.rescale_threshold != b.rescale_threshold || a.without_maximum != b.without_maximum;
   moves += a.whole_tiles != b.whole_tiles;
   moves += a.ctas_per_sm != b.ctas_per_sm;
-  moves += a.q_stages != b.q_stages;
   moves += a.warpgroup_order != b.warpgroup_order;
   moves += a.overlap != b.overlap;
-  moves += a.persistence != b.persistence;
+  // Only CTAs that take several tiles have a second stage of Q.
+  moves += a.persistence != b.persistence || a.q_stages != b.q_stages;
   moves += a.v_stages != b.v_stages;
   moves += a.p_in_shared != b.p_in_shared;
   moves += a.cluster != b.cluster;

@@ -21,8 +21,8 @@ struct SearchLimits {
 /// same proposals.
 ///
 ///   1. the opening: the seeds in their order (the default config first), then the first of the cost model's order.
-///      Of configs with the same tile, warps and stages only the first takes a place there: measured, they lie close
-///      together, and the moves find the others;
+///      Of configs with the same tile, warps, stages and persistence only the first takes a place there: measured, they
+///      lie close together, and the moves find the others;
 ///   2. moves of one field from the fastest, then from others within kReach of it: small steps first, then in the cost
 ///      model's order;
 ///   3. the rest in the cost model's order.

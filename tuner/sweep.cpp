@@ -30,6 +30,8 @@ constexpr double kEmulatorFlopsPerSecond = 0.3e9;
 constexpr double kEmulatorSeconds = 1;  // of a check; larger problems are reduced
 constexpr std::int64_t kReducedQueryTiles = 2, kReducedKeyTiles = 3;
 constexpr int kNeighbours = 3;  // whose winners are seeds
+// Trials scatter by 2 to 6 % against the race: what begins so much slower than the best does not win it.
+constexpr double kHopelessRatio = 1.2;
 
 // What a worker says about itself: the identity and provenance of its rows.
 struct WorkerFacts {
@@ -403,6 +405,7 @@ class Sweep {
     const AttentionProblem tried = trial_problem(index);
     TrialOptions trial = options_.trial;
     trial.cuda_ordinal = lane.ordinal;
+    trial.hopeless_us = hopeless_us();
     json asked = request("trial", lane);
     asked["problem"] = canonical_text(tried);
     asked["config"] = canonical_text(config);
@@ -440,6 +443,11 @@ class Sweep {
     row.status = MeasurementStatus::crashed;
     row.reason = "the worker answered something that is no measurement of this config: " + shortened(answer.text);
     return row;
+  }
+
+  double hopeless_us() {
+    const std::lock_guard lock(mutex_);
+    return rigor_ != Rigor::estimate && result_.best ? kHopelessRatio * time_of(*result_.best) : 0;
   }
 
   // The first row that cannot be stored is noted; the others after it are kept in the result alone, too.

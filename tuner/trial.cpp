@@ -274,6 +274,7 @@ struct TrialBench::State {
     TimingPlan plan;
     plan.sample_seconds = options.sample_seconds;
     plan.min_samples = options.min_samples;
+    plan.hopeless_us = options.hopeless_us;
     plan.batch_microseconds = kBatchMicroseconds;
     plan.cuda_ordinal = options.cuda_ordinal;
     plan.warm_up_seconds = std::exchange(warm_up_seconds, kWarmUpSeconds);

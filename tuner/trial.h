@@ -17,6 +17,8 @@ namespace attune {
 struct TrialOptions {
   double sample_seconds = 0.1;  ///< time spent on timing samples
   int min_samples = 5;
+  double hopeless_us =
+      0;              ///< a config whose first samples are all above it is timed no further; 0: all are timed whole
   bool check = true;  ///< against the oracle before timing
   bool time = true;   ///< where the device can
   /// Spill stores and loads per thread; a kernel that spills more is not run. Nothing: default_spill_allowance().

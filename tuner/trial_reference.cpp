@@ -100,8 +100,7 @@ std::unique_ptr<TrialReference> make_host_reference(const AttentionProblem& prob
     return elements;
   };
   const std::vector<std::uint16_t> q = values(Operand::q), k = values(Operand::k), v = values(Operand::v);
-  if (problem.pass == Pass::forward)
-    return std::make_unique<HostForward>(problem, reference_forward(problem, q, k, v));
+  if (problem.pass == Pass::forward) return std::make_unique<HostForward>(problem, reference_forward(problem, q, k, v));
   const std::vector<std::uint16_t> d_o = values(Operand::d_o);
   std::vector<float> d_lse;
   tensors.read_back(Operand::d_lse, d_lse);

@@ -66,8 +66,8 @@ TrialTensors::TrialTensors(std::shared_ptr<Device> device, const AttentionProble
   const auto l2 = static_cast<double>(device_->spec().l2_bytes);
   std::size_t copies = 1;
   if (device_->can_time() && static_cast<double>(input_bytes) < kSelfEvictingFactor * l2) {
-    copies = std::min(
-        kMaxCopies, static_cast<std::size_t>(std::ceil(kEvictingFactor * l2 / static_cast<double>(input_bytes))) + 1);
+    copies = std::min(kMaxCopies,
+                      static_cast<std::size_t>(std::ceil(kEvictingFactor * l2 / static_cast<double>(input_bytes))) + 1);
   }
   // The emulator reports any access outside an allocation: there the margin would only hide it.
   const std::size_t margin = device_->can_time() ? kInputMargin : 0;

@@ -1,10 +1,12 @@
 #include "attune.h"
 
+#include <cstddef>
 #include <cstring>
 #include <exception>
 #include <memory>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -30,9 +32,10 @@ static_assert(-static_cast<int>(ErrorCode::internal) == ATTUNE_ERROR_INTERNAL &&
                   -static_cast<int>(ErrorCode::invalid_argument) == ATTUNE_ERROR_INVALID_ARGUMENT,
               "statuses are the negated error codes");
 
-// Sizes of the structs of version 0.1: no header ever had smaller ones.
-constexpr std::size_t kFirstProblemSize = 80, kFirstTensorsSize = 144;
-static_assert(sizeof(attune_problem) == kFirstProblemSize && sizeof(attune_tensors) == kFirstTensorsSize);
+// Sizes of the structs of the first headers that had them: none is smaller.
+constexpr std::size_t kFirstProblemSize = 80, kFirstTensorsSize = 144, kFirstGradientsSize = 144;
+static_assert(offsetof(attune_problem, pass) == kFirstProblemSize && sizeof(attune_problem) == 88);
+static_assert(sizeof(attune_tensors) == kFirstTensorsSize && sizeof(attune_gradients) == kFirstGradientsSize);
 
 constexpr int kMaxDevice = 1 << 16;
 
@@ -111,6 +114,16 @@ attune::DataType dtype_of(std::int32_t dtype) {
   refuse("dtype " + std::to_string(dtype) + " is unknown: ATTUNE_FP16 or ATTUNE_BF16");
 }
 
+attune::Pass pass_of(std::int32_t pass) {
+  switch (pass) {
+    case ATTUNE_FORWARD:
+      return attune::Pass::forward;
+    case ATTUNE_BACKWARD:
+      return attune::Pass::backward;
+  }
+  refuse("pass " + std::to_string(pass) + " is unknown: ATTUNE_FORWARD or ATTUNE_BACKWARD");
+}
+
 attune::Layout layout_of(std::int32_t layout) {
   switch (layout) {
     case ATTUNE_LAYOUT_BSHD:
@@ -136,13 +149,15 @@ std::int64_t mask_offset_of(const attune_problem& problem, std::int64_t seq_kv) 
          " is unknown: one of ATTUNE_MASK_NONE, _CAUSAL, _CAUSAL_TOP_LEFT, _CAUSAL_OFFSET");
 }
 
-// The caller's problem and the device that it names. The runtime validates its numbers.
+// The caller's problem and the device that it names. The runtime validates its numbers. `launched` is the pass of a
+// function that launches; the others ask about the problem's.
 struct Request {
   AttentionProblem problem;
   int device;
 
-  explicit Request(const attune_problem* given) {
+  explicit Request(const attune_problem* given, std::optional<attune::Pass> launched = std::nullopt) {
     const attune_problem from = read_struct(given, kFirstProblemSize, "problem");
+    problem.pass = launched.value_or(pass_of(from.pass));
     problem.dtype = dtype_of(from.dtype);
     problem.batch = from.batch;
     problem.heads_q = from.heads_q;
@@ -156,6 +171,10 @@ struct Request {
                                                                          : from.softmax_scale;
     problem.layout = layout_of(from.layout);
     problem.alignment = from.alignment == 0 ? 16 : from.alignment;
+    if (from.deterministic != 0 && from.deterministic != 1) {
+      refuse("deterministic " + std::to_string(from.deterministic) + ": it must be 0 or 1");
+    }
+    problem.deterministic = problem.pass == attune::Pass::backward && from.deterministic == 1;
     if (from.device < 0 || from.device > kMaxDevice) {
       refuse("device " + std::to_string(from.device) + ": 0 for the current one, or an ordinal plus 1");
     }
@@ -186,6 +205,12 @@ attune::ForwardTensors tensors_of(const attune_tensors* given) {
   return {view_of(from.q), view_of(from.k), view_of(from.v), view_of(from.o), from.lse};
 }
 
+attune::GradientTensors gradients_of(const attune_gradients* given) {
+  const attune_gradients from = read_struct(given, kFirstGradientsSize, "gradients");
+  if (from.reserved != 0) refuse("gradients.reserved must be 0");
+  return {view_of(from.d_o), from.d_lse, view_of(from.d_q), view_of(from.d_k), view_of(from.d_v)};
+}
+
 }  // namespace
 
 const char* attune_version(void) {
@@ -201,9 +226,20 @@ const char* attune_last_error(void) {
 attune_status attune_forward(const attune_problem* problem, const attune_tensors* tensors, void* workspace,
                              size_t workspace_bytes, void* stream) {
   return guarded([&] {
-    const Request request(problem);
+    const Request request(problem, attune::Pass::forward);
     const attune::ForwardTensors views = tensors_of(tensors);
     runtime_for(request).forward(request.problem, views, workspace, workspace_bytes, stream);
+  });
+}
+
+attune_status attune_backward(const attune_problem* problem, const attune_tensors* tensors,
+                              const attune_gradients* gradients, void* workspace, size_t workspace_bytes,
+                              void* stream) {
+  return guarded([&] {
+    const Request request(problem, attune::Pass::backward);
+    const attune::ForwardTensors views = tensors_of(tensors);
+    const attune::GradientTensors gradient_views = gradients_of(gradients);
+    runtime_for(request).backward(request.problem, views, gradient_views, workspace, workspace_bytes, stream);
   });
 }
 
@@ -247,9 +283,22 @@ attune_status attune_launch(const attune_prepared* prepared, const attune_proble
                             const attune_tensors* tensors, void* workspace, size_t workspace_bytes, void* stream) {
   return guarded([&] {
     require(prepared, "prepared");
-    const Request request(problem);
+    const Request request(problem, attune::Pass::forward);
     const attune::ForwardTensors views = tensors_of(tensors);
     prepared->runtime->launch(*prepared->kernels, request.problem, views, workspace, workspace_bytes, stream);
+  });
+}
+
+attune_status attune_launch_backward(const attune_prepared* prepared, const attune_problem* problem,
+                                     const attune_tensors* tensors, const attune_gradients* gradients, void* workspace,
+                                     size_t workspace_bytes, void* stream) {
+  return guarded([&] {
+    require(prepared, "prepared");
+    const Request request(problem, attune::Pass::backward);
+    const attune::ForwardTensors views = tensors_of(tensors);
+    const attune::GradientTensors gradient_views = gradients_of(gradients);
+    prepared->runtime->launch(*prepared->kernels, request.problem, views, gradient_views, workspace, workspace_bytes,
+                              stream);
   });
 }
 

@@ -5,11 +5,22 @@
  *
  *   attune_problem problem = {sizeof problem};
  *   problem.dtype = ATTUNE_BF16;
- *   problem.batch = 2; problem.heads_q = problem.heads_kv = 16; problem.seq_q = problem.seq_kv = 4096; problem.head_dim
- * = 128; problem.mask = ATTUNE_MASK_CAUSAL; attune_tensors tensors = {sizeof tensors};          // pointers and strides
+ *   problem.batch = 2;
+ *   problem.heads_q = problem.heads_kv = 16;
+ *   problem.seq_q = problem.seq_kv = 4096;
+ *   problem.head_dim = 128;
+ *   problem.mask = ATTUNE_MASK_CAUSAL;
+ *   attune_tensors tensors = {sizeof tensors};          // pointers and strides
  *   size_t bytes;
  *   attune_workspace_bytes(&problem, &bytes);           // a few, or none
  *   if (attune_forward(&problem, &tensors, workspace, bytes, stream) != ATTUNE_OK) puts(attune_last_error());
+ *
+ * Backward takes the same problem and tensors (O and LSE as forward wrote them) and the gradients:
+ *
+ *   attune_gradients gradients = {sizeof gradients};    // pointers and strides
+ *   problem.pass = ATTUNE_BACKWARD;                     // whose workspace is asked for
+ *   attune_workspace_bytes(&problem, &bytes);
+ *   attune_backward(&problem, &tensors, &gradients, workspace, bytes, stream);
  *
  * Every function returns a status and leaves a sentence for attune_last_error(). Nothing prints, throws or ends the
  * process. All functions may be called from any thread. Structs begin with their size, so that a program that was
@@ -45,6 +56,7 @@ typedef enum attune_status {
 } attune_status;
 
 enum { ATTUNE_FP16 = 0, ATTUNE_BF16 = 1 };
+enum { ATTUNE_FORWARD = 0, ATTUNE_BACKWARD = 1 };
 enum { ATTUNE_LAYOUT_BSHD = 0, ATTUNE_LAYOUT_BHSD = 1 };
 enum {
   ATTUNE_MASK_NONE = 0,
@@ -54,10 +66,13 @@ enum {
 };
 
 /* O = softmax(softmax_scale * Q K^T + mask) V,   LSE = ln(sum(exp(softmax_scale * Q K^T + mask)))
+ * Backward, of a loss whose gradients with respect to O and LSE are dO and dLSE:
+ *   P = exp(softmax_scale * Q K^T + mask - LSE)   dS = P o (dO V^T - rowsum(dO o O) + dLSE)
+ *   dV = P^T dO   dQ = softmax_scale * dS K   dK = softmax_scale * dS^T Q
  * Query head h reads key/value head h / (heads_q / heads_kv). */
 typedef struct attune_problem {
   uint32_t struct_size; /* sizeof(attune_problem) */
-  int32_t dtype;        /* of Q, K, V and O */
+  int32_t dtype;        /* of Q, K, V and O, and of their gradients */
   int64_t batch;
   int64_t heads_q;
   int64_t heads_kv; /* divides heads_q; 0: heads_q */
@@ -70,9 +85,13 @@ typedef struct attune_problem {
   int32_t layout;      /* order of packed tensors: for choosing a config only, strides tell where elements are */
   int32_t device; /* 0: the GPU of the calling thread's current CUDA context (the first, if it has none); n: ordinal n -
                      1 */
-  int32_t alignment; /* bytes that every row of Q, K, V and O starts at a multiple of: 16 (0: 16), or 2. attune_forward
-                        finds it from the tensors; attune_workspace_bytes, attune_describe and attune_prepare go by this
-                        field */
+  int32_t alignment; /* bytes that every row of Q, K, V, O and of their gradients starts at a multiple of: 16 (0: 16),
+                        or 2. attune_forward and attune_backward find it from the tensors; attune_workspace_bytes,
+                        attune_describe and attune_prepare go by this field */
+  int32_t pass;      /* what attune_workspace_bytes, attune_describe and attune_prepare are asked about; the functions
+                        that launch know theirs */
+  int32_t deterministic; /* 1: backward gives the same bits each time it is given the same inputs (forward always does);
+                            0: it may add in any order, which can be faster */
 } attune_problem;
 
 /* (batch, heads, seq, head_dim) in device memory. Strides are in elements and may have any sign and size; the last
@@ -88,9 +107,18 @@ typedef struct attune_tensors {
   uint32_t struct_size; /* sizeof(attune_tensors) */
   uint32_t reserved;    /* 0 */
   attune_tensor q, k, v;
-  attune_tensor o; /* written */
-  float* lse;      /* written: (batch, heads_q, seq_q), contiguous, natural logarithm; null: not wanted */
+  attune_tensor o; /* written by forward, read by backward */
+  float* lse; /* the same: (batch, heads_q, seq_q), contiguous, natural logarithm; null: not wanted (forward only) */
 } attune_tensors;
+
+/* Gradients of a loss: each with the shape and dtype of what it is the gradient of, and strides of its own. */
+typedef struct attune_gradients {
+  uint32_t struct_size;        /* sizeof(attune_gradients) */
+  uint32_t reserved;           /* 0 */
+  attune_tensor d_o;           /* read */
+  attune_tensor d_q, d_k, d_v; /* written, every element: 0 where a query sees nothing or nobody sees a key */
+  const float* d_lse;          /* read: contiguous, as lse is; null: the loss does not depend on LSE */
+} attune_gradients;
 
 /* "0.1.0" */
 ATTUNE_API const char* attune_version(void);
@@ -104,28 +132,40 @@ ATTUNE_API const char* attune_last_error(void);
 ATTUNE_API attune_status attune_forward(const attune_problem* problem, const attune_tensors* tensors, void* workspace,
                                         size_t workspace_bytes, void* stream);
 
-/* What attune_forward and attune_launch need at most for a problem of this kind, whatever config is picked or given: a
- * few bytes, and the same at each call. */
+/* dQ, dK and dV, otherwise as attune_forward. Allocates nothing; its workspace starts at a multiple of 256 bytes, as
+ * what cudaMalloc returns does. */
+ATTUNE_API attune_status attune_backward(const attune_problem* problem, const attune_tensors* tensors,
+                                         const attune_gradients* gradients, void* workspace, size_t workspace_bytes,
+                                         void* stream);
+
+/* What problem->pass needs at most for a problem of this kind, launched in whatever way, whatever config is picked or
+ * given: the same at each call. Forward: a few bytes, or none; backward: dQ in fp32 and a few bytes of each query. */
 ATTUNE_API attune_status attune_workspace_bytes(const attune_problem* problem, size_t* bytes);
 
-/* What attune_forward would launch, in four lines: config, where it came from ("exact", "nearest shape", "nearest
- * device", "default"), what that was tuned for or, of a default, what it was preferred to (may be empty), the command
- * that would tune it for this problem (empty if that was done). Compiles. Writes at most `capacity` bytes, terminating
- * 0 included, and to *bytes (if not null) how many the whole text needs. */
+/* What attune_forward or, by problem->pass, attune_backward would launch, in four lines: config, where it came from
+ * ("exact", "nearest shape", "nearest device", "default"), what that was tuned for or, of a default, what it was
+ * preferred to (may be empty), the command that would tune it for this problem (empty if that was done). Compiles.
+ * Writes at most `capacity` bytes, terminating 0 included, and to *bytes (if not null) how many the whole text needs.
+ */
 ATTUNE_API attune_status attune_describe(const attune_problem* problem, char* text, size_t capacity, size_t* bytes);
 
-/* A compiled kernel for problems of one kind. */
+/* The compiled kernels of one pass for problems of one kind. */
 typedef struct attune_prepared attune_prepared;
 
 /* Compiles ahead of the first call: with `config` (such as "sm80 q128 kv64 w4 st2") that one, with null the picked one.
  * Needed before a stream is captured into a graph. */
 ATTUNE_API attune_status attune_prepare(const attune_problem* problem, const char* config, attune_prepared** prepared);
 
-/* Launches it on a problem that differs from the prepared one at most in batch, heads, lengths, scale, offset and
- * layout. */
+/* Launches it, prepared for ATTUNE_FORWARD, on a problem that differs from the prepared one at most in batch, heads,
+ * lengths, scale, offset and layout. */
 ATTUNE_API attune_status attune_launch(const attune_prepared* prepared, const attune_problem* problem,
                                        const attune_tensors* tensors, void* workspace, size_t workspace_bytes,
                                        void* stream);
+
+/* The same, prepared for ATTUNE_BACKWARD. */
+ATTUNE_API attune_status attune_launch_backward(const attune_prepared* prepared, const attune_problem* problem,
+                                                const attune_tensors* tensors, const attune_gradients* gradients,
+                                                void* workspace, size_t workspace_bytes, void* stream);
 
 /* No launch of it may be under way. Null is allowed. */
 ATTUNE_API void attune_release(attune_prepared* prepared);

@@ -40,6 +40,18 @@ static attune_status forward(attune_problem problem) {
   return attune_forward(&problem, &tensors, NULL, 0, NULL);
 }
 
+static attune_gradients null_gradients(void) {
+  attune_gradients gradients = {0};
+  gradients.struct_size = sizeof(gradients);
+  return gradients;
+}
+
+static attune_status backward(attune_problem problem) {
+  attune_tensors tensors = null_tensors();
+  attune_gradients gradients = null_gradients();
+  return attune_backward(&problem, &tensors, &gradients, NULL, 0, NULL);
+}
+
 static void refuses_bad_problems(void) {
   attune_problem problem = valid_problem();
   attune_tensors tensors = null_tensors();
@@ -83,6 +95,42 @@ static void refuses_bad_problems(void) {
   problem = valid_problem();
   problem.alignment = 4;
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "4");
+  problem = valid_problem();
+  problem.pass = 2;
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "pass 2");
+  problem = valid_problem();
+  problem.deterministic = 2;
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "deterministic 2");
+}
+
+static void refuses_bad_gradients(void) {
+  attune_problem problem = valid_problem();
+  attune_tensors tensors = null_tensors();
+  attune_gradients gradients = null_gradients();
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_backward(NULL, &tensors, &gradients, NULL, 0, NULL),
+               "problem is a null pointer");
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_backward(&problem, NULL, &gradients, NULL, 0, NULL),
+               "tensors is a null pointer");
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_backward(&problem, &tensors, NULL, NULL, 0, NULL),
+               "gradients is a null pointer");
+  gradients.struct_size = 8;
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_backward(&problem, &tensors, &gradients, NULL, 0, NULL),
+               "sizeof(attune_gradients)");
+  gradients = null_gradients();
+  gradients.reserved = 1;
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_backward(&problem, &tensors, &gradients, NULL, 0, NULL),
+               "gradients.reserved");
+  problem.head_dim = 60;
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, backward(problem), "head dim 60");
+}
+
+/* A caller with the first header, whose problem ended where its pass is now. */
+static void reads_older_structs(void) {
+  attune_problem problem = valid_problem();
+  problem.struct_size = offsetof(attune_problem, pass);
+  problem.pass = problem.deterministic = 99; /* not the caller's */
+  problem.head_dim = 60;
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "60");
 }
 
 /* A caller with a newer header: extra fields that are 0 are ignored, others are refused. */
@@ -111,6 +159,8 @@ static void refuses_null_results(void) {
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_prepare(&problem, "sm80 q128 nonsense7", &prepared), "nonsense7");
   EXPECT(prepared == NULL);
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_launch(NULL, &problem, NULL, NULL, 0, NULL), "prepared is a null pointer");
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_launch_backward(NULL, &problem, NULL, NULL, NULL, 0, NULL),
+               "prepared is a null pointer");
   attune_release(NULL);
 }
 
@@ -121,6 +171,10 @@ static void ends_at_what_is_missing(void) {
   const attune_status status = forward(problem);
   EXPECT(status == ATTUNE_ERROR_NO_DEVICE || status == ATTUNE_ERROR_INVALID_ARGUMENT);
   EXPECT(strlen(attune_last_error()) > 20);
+  EXPECT(backward(problem) == status);
+  problem.pass = ATTUNE_BACKWARD;
+  problem.deterministic = 1;
+  EXPECT(forward(problem) == status && backward(problem) == status); /* one problem serves both passes */
   if (status == ATTUNE_ERROR_NO_DEVICE) {
     EXPECT(attune_workspace_bytes(&problem, &bytes) == ATTUNE_ERROR_NO_DEVICE);
     EXPECT(attune_describe(&problem, NULL, 0, &bytes) == ATTUNE_ERROR_NO_DEVICE);
@@ -133,7 +187,9 @@ int main(void) {
   EXPECT(strcmp(attune_last_error(), "") == 0);
   EXPECT(strlen(attune_version()) >= 5);
   refuses_bad_problems();
+  refuses_bad_gradients();
   reads_newer_structs();
+  reads_older_structs();
   refuses_null_results();
   ends_at_what_is_missing();
   printf("%d failures\n", failures);

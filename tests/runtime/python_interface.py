@@ -12,6 +12,7 @@ import sys
 import tempfile
 import types
 import unittest
+import unittest.mock
 
 REPOSITORY, LIBRARY = pathlib.Path(sys.argv.pop(1)), sys.argv.pop(1)
 os.environ.update(ATTUNE_LIBRARY=LIBRARY, CUDA_VISIBLE_DEVICES="")  # pointers here are made up: no GPU may see them
@@ -44,6 +45,9 @@ class Tensor:
     def element_size(self):
         return 2
 
+    def is_contiguous(self):
+        return self.strides == Tensor(self.shape).strides
+
     def numel(self):
         product = 1
         for size in self.shape:
@@ -51,15 +55,29 @@ class Tensor:
         return product
 
 
+class Function:
+    """torch.autograd.Function, as far as forward."""
+
+    @classmethod
+    def apply(cls, *arguments):
+        return cls.forward(types.SimpleNamespace(), *arguments)
+
+
 def install_torch():
     torch = types.ModuleType("torch")
     torch.float16, torch.bfloat16, torch.float32, torch.uint8 = "fp16", "bf16", "fp32", "u8"
     torch.Tensor = Tensor
     torch.is_grad_enabled = lambda: True
+    torch.are_deterministic_algorithms_enabled = lambda: False
+    torch.autograd = types.ModuleType("torch.autograd")
+    torch.autograd.function = types.ModuleType("torch.autograd.function")
+    torch.autograd.Function = Function
+    torch.autograd.function.once_differentiable = lambda backward: backward
     torch.empty = lambda shape, dtype, device: Tensor(shape if isinstance(shape, tuple) else (shape,), dtype)
     torch.empty_like = lambda tensor: Tensor(tensor.shape, tensor.dtype, strides=tensor.strides)
     torch.cuda = types.SimpleNamespace(current_stream=lambda device: types.SimpleNamespace(cuda_stream=0))
-    sys.modules["torch"] = torch
+    for module in (torch, torch.autograd, torch.autograd.function):
+        sys.modules[module.__name__] = module
 
 
 install_torch()
@@ -76,15 +94,16 @@ def tensors(**options):
 
 class Structs(unittest.TestCase):
     def test_they_have_the_sizes_of_the_header(self):
-        self.assertEqual(ctypes.sizeof(_library.Problem), 80)
+        self.assertEqual(ctypes.sizeof(_library.Problem), 88)
         self.assertEqual(ctypes.sizeof(_library.Tensors), 144)
+        self.assertEqual(ctypes.sizeof(_library.Gradients), 144)
 
     def test_the_library_reads_their_fields(self):
         cases = [({"dtype": 9}, "dtype 9"), ({"mask": 7}, "mask 7"), ({"layout": 5}, "layout 5"), ({"device": -3}, "device -3"),
                  ({"head_dim": 60}, "60"), ({"batch": -2}, "-2"), ({"heads_kv": 3}, "3"), ({"alignment": 4}, "4"),
-                 ({"softmax_scale": -0.5}, "-0.5")]
+                 ({"softmax_scale": -0.5}, "-0.5"), ({"pass_": 2}, "pass 2"), ({"deterministic": 2}, "deterministic 2")]
         for fields, words in cases:
-            problem = _library.Problem(struct_size=80, dtype=1, batch=1, heads_q=4, seq_q=8, head_dim=64)
+            problem = _library.Problem(struct_size=88, dtype=1, batch=1, heads_q=4, seq_q=8, head_dim=64)
             for name, value in fields.items():
                 setattr(problem, name, value)
             with self.subTest(fields=fields), self.assertRaisesRegex(attune.AttuneError, words) as caught:
@@ -117,7 +136,6 @@ class Attention(unittest.TestCase):
         self.refused(ValueError, "they must be equal", q, k, Tensor((2, 4, 99, 64)))
         self.refused(ValueError, "batch and head_dim", q, Tensor((1, 4, 9, 64)), Tensor((1, 4, 9, 64)))
         self.refused(ValueError, r"call k.contiguous\(\)", q, Tensor(k.shape, strides=(25600, 6400, 1, 100)), v)
-        self.refused(NotImplementedError, "no backward", Tensor(q.shape, requires_grad=True), k, v)
         self.refused(ValueError, "out has shape", q, k, v, out=Tensor((2, 4, 100, 32)))
 
     def test_options_are_checked(self):
@@ -128,13 +146,77 @@ class Attention(unittest.TestCase):
 
     def test_problem_and_views_follow_the_layout(self):
         q, k = Tensor((2, 100, 8, 64), address=0x1008), Tensor((2, 300, 4, 64))
-        call = attune._Call(q, k, k, True, None, "bshd", False)
+        call = attune._Call(q, k, k, (True, None, "bshd", False, None))
         problem = call.problem
         self.assertEqual((problem.batch, problem.heads_q, problem.heads_kv, problem.seq_q, problem.seq_kv), (2, 8, 4, 100, 300))
         self.assertEqual((problem.mask, problem.alignment, problem.device), (_library.MASK_CAUSAL, 2, 1))
-        views = call.tensors(*call.outputs(None, True))
+        views = call.tensors(q, None)
         self.assertEqual((views.q.stride_batch, views.q.stride_head, views.q.stride_row), (51200, 64, 512))
         self.assertEqual((views.k.stride_batch, views.k.stride_head, views.k.stride_row), (76800, 64, 256))
+
+    def test_a_gradient_is_asked_of_the_library(self):
+        q, k, v = tensors()
+        with self.assertRaises(attune.AttuneError) as caught:
+            attune.attention(q, Tensor(k.shape, requires_grad=True), v)
+        self.assertEqual(caught.exception.status, NO_DEVICE)
+        self.refused(ValueError, "leave out away", q, k, Tensor(v.shape, requires_grad=True), out=q)
+        self.refused(ValueError, "leave out away", q, k, v, out=Tensor(q.shape, requires_grad=True))
+
+
+class Backward(unittest.TestCase):
+    def setUp(self):
+        self.q, self.k, self.v = Tensor((2, 4, 100, 64)), Tensor((2, 2, 70, 64)), Tensor((2, 2, 70, 64))
+        self.lse = Tensor((2, 4, 100), "fp32")
+
+    def backward(self, grad_out=None, out=None, lse=None, **options):
+        return attune.backward(grad_out or self.q, self.q, self.k, self.v, out or self.q, lse or self.lse, **options)
+
+    def refused(self, error, words, *arguments, **options):
+        with self.assertRaisesRegex(error, words):
+            self.backward(*arguments, **options)
+
+    def test_a_valid_call_reaches_the_library(self):
+        for options in ({}, {"causal": True, "top_left": True, "grad_lse": self.lse}, {"scale": 0.5, "grads": (self.q, self.k, self.v)}):
+            with self.assertRaises(attune.AttuneError) as caught:
+                self.backward(**options)
+            self.assertEqual(caught.exception.status, NO_DEVICE)
+        with self.assertRaises(attune.AttuneError) as caught:
+            attune.prepare_backward(self.q, self.k, self.v, config="sm80 q128 nonsense7")
+        self.assertIn("nonsense7", str(caught.exception))
+
+    def test_tensors_are_checked(self):
+        self.refused(ValueError, "grad_out has shape", Tensor((2, 4, 99, 64)))
+        self.refused(TypeError, "grad_out is fp16", Tensor(self.q.shape, "fp16"))
+        self.refused(ValueError, r"call grad_out.contiguous\(\)", Tensor(self.q.shape, strides=(25600, 6400, 1, 100)))
+        self.refused(ValueError, "out has shape", out=Tensor((2, 4, 100, 32)))
+        self.refused(TypeError, "lse is a str", lse="none")
+        self.refused(ValueError, "lse has shape", lse=Tensor((2, 100, 4), "fp32"))
+        self.refused(TypeError, "lse is bf16", lse=Tensor((2, 4, 100)))
+        self.refused(ValueError, "lse is on", lse=Tensor((2, 4, 100), "fp32", device="cuda:1"))
+        self.refused(ValueError, r"call grad_lse.contiguous\(\)", grad_lse=Tensor((2, 4, 100), "fp32", strides=(400, 1, 4)))
+        self.refused(ValueError, "grads has 2", grads=(self.q, self.k))
+        self.refused(ValueError, r"grads\[2\] has shape", grads=(self.q, self.k, self.q))
+        self.refused(ValueError, "cannot be differentiated", Tensor(self.q.shape, requires_grad=True))
+
+    def test_deterministic_is_as_pytorch_says_unless_the_call_does(self):
+        def asked(deterministic):
+            options = (False, None, "bhsd", False, deterministic)
+            return attune._Call(self.q, self.k, self.v, options, pass_=_library.BACKWARD).problem.deterministic
+
+        self.assertEqual([asked(None), asked(False), asked(True)], [0, 0, 1])
+        with unittest.mock.patch.object(sys.modules["torch"], "are_deterministic_algorithms_enabled", lambda: True):
+            self.assertEqual([asked(None), asked(False), asked(True)], [1, 0, 1])
+
+    def test_views_and_alignment(self):
+        call = attune._Call(self.q, self.k, self.v, (False, None, "bhsd", False, None), pass_=_library.BACKWARD)
+        self.assertEqual((call.problem.pass_, call.problem.alignment), (1, 16))
+        grads = (Tensor(self.q.shape, address=1 << 8), Tensor(self.k.shape, address=2 << 8), Tensor(self.v.shape, address=3 << 8))
+        views = call.gradients(Tensor(self.q.shape, address=4 << 8), Tensor((2, 4, 100), "fp32", address=5 << 8), grads)
+        self.assertEqual([view.data for view in (views.d_q, views.d_k, views.d_v, views.d_o)], [1 << 8, 2 << 8, 3 << 8, 4 << 8])
+        self.assertEqual((views.d_lse, views.d_q.stride_head, views.d_k.stride_head), (5 << 8, 6400, 4480))
+        self.assertEqual(call.problem.alignment, 16)
+        call.gradients(self.q, None, (self.q, Tensor(self.k.shape, address=0x1008), self.v))
+        self.assertEqual(call.problem.alignment, 2)
 
 
 class Shapes(unittest.TestCase):

@@ -171,6 +171,27 @@ TEST_CASE("a sweep tries the default first, then what the searcher proposes, and
   }
 }
 
+TEST_CASE("a trial is told from which time on its config has no chance", "[nogpu]") {
+  const TemporaryFolder folder;
+  const std::string list = (folder / "limits").string();
+  const std::string command =
+      fake_worker(folder, {fmt::format(R"sh(printf '%s\n' "$line" | sed -n 's/.*"hopeless_us":\([0-9.]*\).*/\1/p' >> {0}
+  measured $((100 - 10 * $(wc -l < {0}))))sh",
+                                       list)});
+  TuningDatabase database(folder / "tuning.db");
+  SweepOptions options = options_for(command, 3);
+  REQUIRE(sweep(parse_problem(kProblem), options, database).rows.size() == 3);
+  std::vector<double> limits;
+  std::ifstream file(list);
+  for (double limit = 0; file >> limit;) limits.push_back(limit);
+  REQUIRE(limits.size() >= 3);  // the fake's race asks its trials again
+  REQUIRE(limits[0] == 0);
+  REQUIRE(limits[1] > 90);
+  REQUIRE(limits[1] < 2 * 90);
+  REQUIRE(limits[2] < limits[1]);
+  REQUIRE(limits[2] > 80);
+}
+
 TEST_CASE("a sweep survives workers that crash, hang, lie and fail", "[nogpu]") {
   const TemporaryFolder folder;
   const auto order = expected_order(9);

@@ -616,6 +616,26 @@ TEST_CASE("trial on a GPU", "[gpu]") {
   }
 }
 
+TEST_CASE("a config without a chance is timed at a glance", "[gpu]") {
+  const auto device = open_cuda_device(0);
+  for (const char* text : {"forward bf16 b1 hq1 sq100 d64", "forward bf16 b4 hq16 sq4096 d64"}) {
+    const AttentionProblem problem = parse_problem(text);
+    TrialBench bench(device, problem, 3);
+    const KernelConfig config = default_config(problem, device->spec());
+    const Measurement whole = bench.run(config);
+    TrialOptions options;
+    options.hopeless_us = whole.median_us / 2;
+    const Measurement glance = bench.run(config, options);
+    INFO(text << ": " << whole.median_us << " us, at a glance " << glance.median_us);
+    REQUIRE(glance.status == MeasurementStatus::ok);
+    REQUIRE(glance.samples_us.size() < 5);
+    REQUIRE(glance.samples_us.size() < whole.samples_us.size());
+    REQUIRE(glance.median_us > options.hopeless_us);
+    options.hopeless_us = whole.median_us * 2;
+    REQUIRE(bench.run(config, options).samples_us.size() >= 5);
+  }
+}
+
 TEST_CASE("a short kernel takes as long in a batch as its work, not as its launch", "[gpu]") {
   const auto device = open_cuda_device(0);
   const AttentionProblem one = parse_problem("forward bf16 b1 hq1 sq64 d64"),

@@ -4,17 +4,19 @@
     o = attune.attention(q, k, v, causal=True)                       # (batch, heads, seq, head_dim)
     o, lse = attune.attention(q, k, v, layout="bshd", return_lse=True)
 
-Forward only. libattune.so is taken from $ATTUNE_LIBRARY, else from the folders that a build leaves it in, else from the loader's path.
+Gradients flow to q, k and v. libattune.so is taken from $ATTUNE_LIBRARY, else from the folders that a build leaves it in, else from the
+loader's path.
 """
 
 import ctypes
 
 import torch
+from torch.autograd.function import once_differentiable
 
 from . import _library
 from ._library import AttuneError
 
-__all__ = ["AttuneError", "Prepared", "attention", "prepare", "version"]
+__all__ = ["AttuneError", "Prepared", "PreparedBackward", "attention", "backward", "prepare", "prepare_backward", "version"]
 
 _DTYPES = {torch.float16: _library.FP16, torch.bfloat16: _library.BF16}
 _LAYOUTS = {"bhsd": _library.LAYOUT_BHSD, "bshd": _library.LAYOUT_BSHD}
@@ -25,24 +27,82 @@ def version():
     return _library.load().attune_version().decode()
 
 
-def attention(q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, return_lse=False, out=None):
-    """softmax(scale * q k^T + mask) v.
+def attention(
+    q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, return_lse=False, out=None, deterministic=None
+):
+    """softmax(scale * q k^T + mask) v, differentiable once with respect to q, k and v.
 
     q, out: (batch, heads, seq, head_dim) or, with layout="bshd", (batch, seq, heads, head_dim); k, v: the same with their own heads (a
     divisor of q's) and length. float16 or bfloat16 on one CUDA device; any strides, the last dimension contiguous.
     causal: a query attends to keys up to its own position, the last query to all of them; with top_left, the first query to one key, as
     PyTorch's is_causal has it (the same where lengths are equal). scale: 1/sqrt(head_dim) if None.
-    Returns out, or (out, lse): lse is (batch, heads, seq) float32, natural logarithm, -inf where a query attends to nothing.
+    Returns out, or (out, lse): lse is (batch, heads, seq) float32, natural logarithm, -inf where a query attends to nothing; a loss may
+    depend on both. A tensor given as out takes the result; then nothing may require a gradient.
+    deterministic: gradients have the same bits on each run (out and lse always have), which may be slower; None: if
+    torch.are_deterministic_algorithms_enabled() in the backward pass.
     Runs on the device's current stream. Raises ValueError, TypeError or AttuneError.
     """
-    call = _Call(q, k, v, causal, scale, layout, top_left)
-    out, lse = call.outputs(out, return_lse)
-    tensors = call.tensors(out, lse)
-    workspace = call.workspace()
-    _library.check(
-        call.library.attune_forward(call.problem, tensors, _pointer(workspace), _bytes(workspace), call.stream())
-    )
+    options = (causal, scale, layout, top_left, deterministic)
+    if _needs_grad(q, k, v, out):
+        if out is not None:
+            raise ValueError("a result in out cannot be differentiated: leave out away, or call under torch.no_grad()")
+        out, lse = _Attention.apply(q, k, v, options)
+    else:
+        out, lse = _Call(q, k, v, options).forward(out, return_lse)
     return (out, lse) if return_lse else out
+
+
+class _Attention(torch.autograd.Function):
+    """attention() of which a gradient is wanted: keeps out and lse, from which backward finds the probabilities again."""
+
+    @staticmethod
+    def forward(ctx, q, k, v, options):
+        out, lse = _Call(q, k, v, options).forward(None, True)
+        ctx.save_for_backward(q, k, v, out, lse)
+        ctx.set_materialize_grads(False)
+        ctx.options = options
+        return out, lse
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_out, grad_lse):
+        q, k, v, out, lse = ctx.saved_tensors
+        if grad_out is None:
+            grad_out = torch.zeros_like(out)
+        elif grad_out.stride(3) != 1:
+            grad_out = grad_out.contiguous()
+        if grad_lse is not None:
+            grad_lse = grad_lse.contiguous()
+        call = _Call(q, k, v, ctx.options, pass_=_library.BACKWARD)
+        grads = call.backward(grad_out, out, lse, grad_lse, None)
+        return (*(grad if needed else None for grad, needed in zip(grads, ctx.needs_input_grad)), None)
+
+
+def backward(
+    grad_out,
+    q,
+    k,
+    v,
+    out,
+    lse,
+    *,
+    grad_lse=None,
+    causal=False,
+    scale=None,
+    layout="bhsd",
+    top_left=False,
+    grads=None,
+    deterministic=None,
+):
+    """Gradients of a loss with respect to q, k and v, from those with respect to out and lse. attention() needs no such call: autograd
+    makes it.
+
+    q, k, v and the options are those of the call of attention() that returned out and lse. grad_out is like out; grad_lse like lse, or
+    None if the loss does not depend on it. Tensors given as grads, like q, k and v, take the result.
+    Returns (grad_q, grad_k, grad_v). Runs on the device's current stream. Raises ValueError, TypeError or AttuneError.
+    """
+    call = _Call(q, k, v, (causal, scale, layout, top_left, deterministic), pass_=_library.BACKWARD)
+    return call.backward(grad_out, out, lse, grad_lse, grads)
 
 
 def prepare(q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, config=None):
@@ -50,12 +110,18 @@ def prepare(q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False,
 
     config: the text of one, such as "sm80 q128 kv64 w4 st2", instead of the one that attention() would pick.
     """
-    return Prepared(_Call(q, k, v, causal, scale, layout, top_left), config)
+    return Prepared(_Call(q, k, v, (causal, scale, layout, top_left, None)), config)
 
 
-class Prepared:
-    """A compiled kernel. Calling it launches it, on tensors that differ from the prepared ones at most in batch, heads and lengths."""
+def prepare_backward(
+    q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, config=None, deterministic=None
+):
+    """The same for backward(), which attention() too runs in its backward pass."""
+    options = (causal, scale, layout, top_left, deterministic)
+    return PreparedBackward(_Call(q, k, v, options, pass_=_library.BACKWARD), config)
 
+
+class _PreparedPass:
     def __init__(self, call, config):
         self._library = call.library
         self._handle = ctypes.c_void_p()
@@ -67,21 +133,29 @@ class Prepared:
         else:
             self.config, self.origin, self.detail, self.tune_command = config, "given", "", ""
 
-    def __call__(self, q, k, v, *, out=None, return_lse=False):
-        call = _Call(q, k, v, *self._options)
-        out, lse = call.outputs(out, return_lse)
-        tensors = call.tensors(out, lse)
-        workspace = call.workspace()
-        _library.check(
-            self._library.attune_launch(
-                self._handle, call.problem, tensors, _pointer(workspace), _bytes(workspace), call.stream()
-            )
-        )
-        return (out, lse) if return_lse else out
-
     def __del__(self):
         if getattr(self, "_handle", None):
             self._library.attune_release(self._handle)
+
+
+class Prepared(_PreparedPass):
+    """A compiled kernel. Calling it launches it, on tensors that differ from the prepared ones at most in batch, heads and lengths. Its
+    result cannot be differentiated."""
+
+    def __call__(self, q, k, v, *, out=None, return_lse=False):
+        if _needs_grad(q, k, v, out):
+            raise ValueError("a prepared call cannot be differentiated: use attention(), or call under torch.no_grad()")
+        out, lse = _Call(q, k, v, self._options).forward(out, return_lse, self._handle)
+        return (out, lse) if return_lse else out
+
+
+class PreparedBackward(_PreparedPass):
+    """The compiled kernels of a backward pass; called as backward() is, on tensors that differ from the prepared ones at most in batch,
+    heads and lengths."""
+
+    def __call__(self, grad_out, q, k, v, out, lse, *, grad_lse=None, grads=None):
+        call = _Call(q, k, v, self._options, pass_=_library.BACKWARD)
+        return call.backward(grad_out, out, lse, grad_lse, grads, self._handle)
 
 
 def _describe(call):
@@ -96,8 +170,11 @@ def _describe(call):
 class _Call:
     """Arguments that were checked, as the C interface takes them."""
 
-    def __init__(self, q, k, v, causal, scale, layout, top_left):
-        self.options = (causal, scale, layout, top_left)
+    def __init__(self, q, k, v, options, pass_=_library.FORWARD):
+        self.options = options
+        causal, scale, layout, top_left, deterministic = options
+        if deterministic is None:
+            deterministic = torch.are_deterministic_algorithms_enabled()
         if layout not in _LAYOUTS:
             raise ValueError(f"layout is {layout!r}: it must be 'bhsd' or 'bshd'")
         if top_left and not causal:
@@ -127,26 +204,53 @@ class _Call:
             softmax_scale=0.0 if scale is None else scale,
             layout=_LAYOUTS[layout],
             device=q.device.index + 1,
-            alignment=16 if all(_is_aligned(t) for t in (q, k, v)) else 2,
+            pass_=pass_,
+            deterministic=bool(deterministic),
         )
+        self._note_alignment(q, k, v)
 
-    def outputs(self, out, return_lse):
-        q = self.q
+    def forward(self, out, return_lse, prepared=None):
+        """Launches forward, the prepared one if there is one. Returns out, allocated if it is None, and lse or None."""
         if out is None:
-            out = torch.empty_like(q)  # keeps the strides of a dense q
-            if out.stride(3) != 1:
-                out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+            out = _empty_like(self.q)
         else:
-            _check_tensor("out", out, q)
-            if out.shape != q.shape:
-                raise ValueError(f"out has shape {tuple(out.shape)}: it must have q's, {tuple(q.shape)}")
+            _check_like("out", out, "q", self.q)
         lse = None
         if return_lse:
-            shape = (q.shape[0], q.shape[self.head_axis], q.shape[self.seq_axis])
-            lse = torch.empty(shape, dtype=torch.float32, device=q.device)
+            lse = torch.empty(self._lse_shape(), dtype=torch.float32, device=self.q.device)
+        tensors = self.tensors(out, lse)
+        if prepared is None:
+            self._launch(self.library.attune_forward, self.problem, tensors)
+        else:
+            self._launch(self.library.attune_launch, prepared, self.problem, tensors)
         return out, lse
 
+    def backward(self, grad_out, out, lse, grad_lse, grads, prepared=None):
+        """Launches backward, the prepared one if there is one. Returns the gradients of q, k and v, allocated if grads is None."""
+        _check_like("grad_out", grad_out, "q", self.q)
+        _check_like("out", out, "q", self.q)
+        self._check_lse("lse", lse)
+        if grad_lse is not None:
+            self._check_lse("grad_lse", grad_lse)
+        if grads is None:
+            grads = tuple(_empty_like(tensor) for tensor in (self.q, self.k, self.v))
+        else:
+            if len(grads) != 3:
+                raise ValueError(f"grads has {len(grads)} elements: it must have 3, the gradients of q, k and v")
+            _check_like("grads[0]", grads[0], "q", self.q)
+            _check_like("grads[1]", grads[1], "k", self.k)
+            _check_like("grads[2]", grads[2], "v", self.v)
+        if _needs_grad(grad_out, self.q, self.k, self.v, out, lse, grad_lse, *grads):
+            raise ValueError("backward() cannot be differentiated: call it under torch.no_grad(), or use attention()")
+        tensors, gradients = self.tensors(out, lse), self.gradients(grad_out, grad_lse, grads)
+        if prepared is None:
+            self._launch(self.library.attune_backward, self.problem, tensors, gradients)
+        else:
+            self._launch(self.library.attune_launch_backward, prepared, self.problem, tensors, gradients)
+        return grads
+
     def tensors(self, out, lse):
+        self._note_alignment(out)
         return _library.Tensors(
             struct_size=ctypes.sizeof(_library.Tensors),
             q=self._view(self.q),
@@ -156,18 +260,63 @@ class _Call:
             lse=_pointer(lse),
         )
 
-    def workspace(self):
+    def gradients(self, grad_out, grad_lse, grads):
+        self._note_alignment(grad_out, *grads)
+        d_q, d_k, d_v = map(self._view, grads)
+        return _library.Gradients(
+            struct_size=ctypes.sizeof(_library.Gradients),
+            d_o=self._view(grad_out),
+            d_q=d_q,
+            d_k=d_k,
+            d_v=d_v,
+            d_lse=_pointer(grad_lse),
+        )
+
+    def _launch(self, function, *arguments):
         needed = ctypes.c_size_t()
         _library.check(self.library.attune_workspace_bytes(self.problem, ctypes.byref(needed)))
-        return torch.empty(needed.value, dtype=torch.uint8, device=self.q.device) if needed.value else None
+        workspace = torch.empty(needed.value, dtype=torch.uint8, device=self.q.device) if needed.value else None
+        stream = ctypes.c_void_p(torch.cuda.current_stream(self.q.device).cuda_stream)
+        _library.check(function(*arguments, _pointer(workspace), needed, stream))
 
-    def stream(self):
-        return ctypes.c_void_p(torch.cuda.current_stream(self.q.device).cuda_stream)
+    def _note_alignment(self, *tensors):
+        aligned = self.problem.alignment != 2 and all(map(_is_aligned, tensors))
+        self.problem.alignment = 16 if aligned else 2
+
+    def _lse_shape(self):
+        return self.q.shape[0], self.q.shape[self.head_axis], self.q.shape[self.seq_axis]
+
+    def _check_lse(self, name, tensor):
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{name} is a {type(tensor).__name__}: it must be a torch.Tensor, as attention(return_lse=True) returns it")
+        if tensor.device != self.q.device:
+            raise ValueError(f"{name} is on {tensor.device} and q on {self.q.device}: they must be on one device")
+        if tensor.dtype != torch.float32:
+            raise TypeError(f"{name} is {tensor.dtype}: it must be torch.float32")
+        if tuple(tensor.shape) != self._lse_shape():
+            raise ValueError(f"{name} has shape {tuple(tensor.shape)}: it must have {self._lse_shape()}, (batch, heads, seq)")
+        if not tensor.is_contiguous():
+            raise ValueError(f"{name} is not contiguous: call {name}.contiguous()")
 
     def _view(self, tensor):
         return _library.Tensor(
             tensor.data_ptr(), tensor.stride(0), tensor.stride(self.head_axis), tensor.stride(self.seq_axis)
         )
+
+
+def _needs_grad(*tensors):
+    return torch.is_grad_enabled() and any(getattr(tensor, "requires_grad", False) for tensor in tensors)
+
+
+def _empty_like(tensor):
+    empty = torch.empty_like(tensor)  # keeps the strides of a dense tensor
+    return empty if empty.stride(3) == 1 else torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+
+
+def _check_like(name, tensor, other_name, other):
+    _check_tensor(name, tensor, other)
+    if tensor.shape != other.shape:
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}: it must have that of {other_name}, {tuple(other.shape)}")
 
 
 def _check_tensor(name, tensor, q):
@@ -187,8 +336,6 @@ def _check_tensor(name, tensor, q):
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}: no dimension may be empty")
     if tensor.stride(3) != 1 and tensor.shape[3] != 1:
         raise ValueError(f"the last dimension of {name} is not contiguous: call {name}.contiguous()")
-    if tensor.requires_grad and torch.is_grad_enabled():
-        raise NotImplementedError(f"{name} requires a gradient, and there is no backward yet: call under torch.no_grad()")
 
 
 def _mask(causal, top_left):
@@ -206,7 +353,3 @@ def _is_aligned(tensor):
 
 def _pointer(tensor):
     return None if tensor is None else tensor.data_ptr()
-
-
-def _bytes(tensor):
-    return 0 if tensor is None else tensor.numel()

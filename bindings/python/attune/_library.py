@@ -9,6 +9,7 @@ from ctypes import POINTER, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t
 
 FP16, BF16 = 0, 1
 LAYOUT_BSHD, LAYOUT_BHSD = 0, 1
+FORWARD, BACKWARD = 0, 1
 MASK_NONE, MASK_CAUSAL, MASK_CAUSAL_TOP_LEFT, MASK_CAUSAL_OFFSET = 0, 1, 2, 3
 
 
@@ -30,6 +31,8 @@ class Problem(ctypes.Structure):
         ("layout", c_int32),
         ("device", c_int32),
         ("alignment", c_int32),
+        ("pass_", c_int32),
+        ("deterministic", c_int32),
     ]
 
 
@@ -53,12 +56,30 @@ class Tensors(ctypes.Structure):
     ]
 
 
+class Gradients(ctypes.Structure):
+    """attune_gradients"""
+
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("reserved", c_uint32),
+        ("d_o", Tensor),
+        ("d_q", Tensor),
+        ("d_k", Tensor),
+        ("d_v", Tensor),
+        ("d_lse", c_void_p),
+    ]
+
+
 _SIGNATURES = {
     "attune_forward": [POINTER(Problem), POINTER(Tensors), c_void_p, c_size_t, c_void_p],
+    "attune_backward": [POINTER(Problem), POINTER(Tensors), POINTER(Gradients), c_void_p, c_size_t, c_void_p],
     "attune_workspace_bytes": [POINTER(Problem), POINTER(c_size_t)],
     "attune_describe": [POINTER(Problem), c_void_p, c_size_t, POINTER(c_size_t)],
     "attune_prepare": [POINTER(Problem), c_char_p, POINTER(c_void_p)],
     "attune_launch": [c_void_p, POINTER(Problem), POINTER(Tensors), c_void_p, c_size_t, c_void_p],
+    "attune_launch_backward": [
+        c_void_p, POINTER(Problem), POINTER(Tensors), POINTER(Gradients), c_void_p, c_size_t, c_void_p
+    ],
 }
 
 

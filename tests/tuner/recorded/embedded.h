@@ -1,11 +1,10 @@
 #pragma once
 
-#include <cstddef>
+#include <vector>
 
 namespace attune::test {
 
-/// The texts of the *.tsv files of tests/tuner/recorded, embedded when the tests are built.
-extern const char* const kRecordings[];
-extern const std::size_t kRecordingCount;
+/// The texts of the *.tsv files of tests/tuner/recorded and of its folder `joint`, embedded when the tests are built.
+extern const std::vector<const char*> kRecordings, kJointRecordings;
 
 }  // namespace attune::test
