@@ -17,7 +17,8 @@ namespace attune {
 enum class KernelTarget { cuda, emulator };
 std::string_view to_string(KernelTarget target);  ///< "cuda", "emulator": as templates name their parts
 
-/// Where KernelArgument::tile_counter and recomputed_blocks point to in a workspace that holds them.
+/// Where KernelArgument::tile_counter and recomputed_blocks point to in a workspace that holds them. Backward counts
+/// tiles of keys.
 constexpr std::size_t kTileCounterOffset = 0, kRecomputedBlocksOffset = 4;
 
 /// Where WorkspaceBuffers begin.
