@@ -47,6 +47,7 @@ Arguments main_arguments(bool of_keys, QueryGradient dq) {
   using A = KernelArgument;
   Arguments fields = {A::q, A::k, A::v, A::d_o, A::statistics};
   if (of_keys && dq != QueryGradient::own) fields.push_back(A::d_q_sums);
+  if (of_keys && dq == QueryGradient::ordered) fields.insert(fields.end(), {A::turns, A::tile_counter});
   std::vector<A> strides = {A::q_stride_batch, A::k_stride_batch, A::v_stride_batch, A::d_o_stride_batch};
   if (of_keys) {
     fields.insert(fields.end(), {A::d_k, A::d_v});
@@ -103,6 +104,7 @@ class Launches {
     bindings.set("warps", config_.warps);
     bindings.set("split", config_.split);
     bindings.set("dq", std::string(to_string(config_.dq)));
+    bindings.set("key_tiles", config_.dq == QueryGradient::ordered ? "in_turn" : "in_grid");
     bindings.set("query_gradient_formula",
                  adds ? "dQ = dQ + dS K, in fp32, to be scaled by another kernel" : "dQ is another kernel's");
     bindings.set("scores", shape_.p_shared ? "shared" : shape_.ds_shared ? "published" : "registers");
@@ -348,10 +350,10 @@ std::vector<std::string> backward_sm80_infeasibility(const AttentionProblem& pro
   }
   check_fields(config, &reasons);
   if (!reasons.empty()) return reasons;
-  if (config.dq == QueryGradient::ordered)
-    reasons.push_back("dq=ordered: no kernel of family sm80 adds in turns; take dq=atomic, or leave the word out");
   if (problem.deterministic && config.dq == QueryGradient::atomic) {
-    reasons.push_back("dq=atomic deterministic: adds as they come give other bits at each run; leave the word out");
+    reasons.push_back(
+        "dq=atomic deterministic: adds as they come give other bits at each run; take dq=ordered, or leave the word "
+        "out");
   }
   const BackwardSm80Shape shape = backward_sm80_shape(problem, config);
   if (config.dq == QueryGradient::own)
@@ -363,7 +365,7 @@ std::vector<std::string> backward_sm80_infeasibility(const AttentionProblem& pro
 
 KernelConfig backward_sm80_default(const AttentionProblem& problem, const DeviceSpec& device) {
   KernelConfig config = default_fields(KernelFamily::sm80);
-  config.dq = problem.deterministic ? QueryGradient::own : QueryGradient::atomic;
+  config.dq = problem.deterministic ? QueryGradient::ordered : QueryGradient::atomic;
   config.block_q = problem.head_dim > 64 ? 32 : 64;  // with more, S and dP spill
   config.block_kv = 64;
   config.warps = problem.head_dim > 128 ? 8 : 4;
@@ -397,8 +399,19 @@ void describe_backward_sm80(const AttentionProblem& problem, const KernelConfig&
     const std::size_t bytes = sizeof(float) * rows * static_cast<std::size_t>(problem.head_dim);
     plan->buffers.push_back({KernelArgument::d_q_sums, bytes, config.block_q, true});
   }
+  if (config.dq == QueryGradient::ordered) {
+    plan->buffers.push_back({KernelArgument::turns, sizeof(std::uint32_t), config.block_q, true});
+    plan->workspace_bytes = kTileCounterOffset + sizeof(std::uint32_t);
+    plan->workspace_zeroed = true;
+  }
   if (config.dq != QueryGradient::atomic) plan->ordered_outputs.push_back(Operand::d_q);
   plan->buffers.push_back({KernelArgument::statistics, kStatisticsBytes * rows, config.block_q, false});
+}
+
+std::string backward_sm80_templates_hash(const TemplateSet& templates, KernelTarget target) {
+  return templates.hash_of_all(
+      {"kernels/backward_delta", "kernels/backward_dkdv_sm80", "kernels/backward_dq_sm80", "kernels/backward_convert"},
+      {{"target", std::string(to_string(target))}});
 }
 
 std::size_t backward_sm80_most_workspace_bytes(const AttentionProblem& problem) {
@@ -406,7 +419,9 @@ std::size_t backward_sm80_most_workspace_bytes(const AttentionProblem& problem) 
   const auto columns = static_cast<std::size_t>(problem.head_dim);
   AttentionProblem padded = problem;
   padded.seq_q += kMaxBlock - 1;  // rounded up to any block
+  plan.workspace_bytes = kTileCounterOffset + sizeof(std::uint32_t);
   plan.buffers = {{KernelArgument::d_q_sums, sizeof(float) * columns, 1, true},
+                  {KernelArgument::turns, sizeof(std::uint32_t), kMmaRows, true},
                   {KernelArgument::statistics, kStatisticsBytes, 1, false}};
   return plan.workspace_bytes_of(padded);
 }

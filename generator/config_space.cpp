@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <iterator>
 
+#include "generator/backward_space.h"
 #include "generator/forward_sm80_shape.h"
 #include "generator/forward_sm90_shape.h"
 #include "generator/generate.h"
@@ -252,6 +253,23 @@ std::vector<KernelConfig> all_sm80_configs(const AttentionProblem& problem, cons
   }
   return configs;
 }
+
+std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const DeviceSpec& device, SpaceExtent extent) {
+  if (problem.pass == Pass::backward) {
+    std::vector<KernelConfig> configs = backward_configs(problem, device);
+    if (extent == SpaceExtent::reduced)
+      std::erase_if(configs, [](const KernelConfig& config) { return !is_of_reduced_backward_space(config); });
+    return configs;
+  }
+  std::vector<KernelConfig> configs = all_sm80_configs(problem, device);
+  if (device.compute_major == 9 && problem.alignment >= 16) {
+    const std::vector<KernelConfig> more = all_sm90_configs(problem, device);
+    configs.insert(configs.end(), more.begin(), more.end());
+  }
+  if (extent == SpaceExtent::reduced)
+    std::erase_if(configs, [&](const KernelConfig& config) { return !is_of_reduced_space(config, problem); });
+  return configs;
+}
 }  // namespace
 
 bool packed_heads_may_win(const AttentionProblem& problem, int block_q) {
@@ -274,13 +292,7 @@ std::vector<Candidate> config_space(const AttentionProblem& problem, const Devic
     Candidate candidate;
     std::string text;
   };
-  std::vector<KernelConfig> configs = all_sm80_configs(problem, device);
-  if (device.compute_major == 9 && problem.alignment >= 16) {
-    const std::vector<KernelConfig> more = all_sm90_configs(problem, device);
-    configs.insert(configs.end(), more.begin(), more.end());
-  }
-  if (extent == SpaceExtent::reduced)
-    std::erase_if(configs, [&](const KernelConfig& config) { return !is_of_reduced_space(config, problem); });
+  std::vector<KernelConfig> configs = all_configs(problem, device, extent);
   const KernelConfig default_choice = default_config(problem, device);
   if (std::find(configs.begin(), configs.end(), default_choice) == configs.end()) configs.push_back(default_choice);
   std::vector<Named> named;

@@ -23,8 +23,9 @@ struct Candidate {
 /// How much of the space is meant.
 enum class SpaceExtent {
   whole,
-  /// A few hundred configs that cover the range of tiles, warps, stages, places of Q and orders of tiles in coarser
-  /// steps, the other fields at the value that serves most: small enough to be searched exhaustively.
+  /// A few hundred configs (of a backward problem up to a hundred) that cover the range of tiles, warps, stages, places
+  /// of Q and orders of tiles in coarser steps, the other fields at the value that serves most: small enough to be
+  /// searched exhaustively.
   reduced,
 };
 std::string_view to_string(SpaceExtent extent);  ///< "whole", "reduced"
@@ -32,8 +33,8 @@ std::optional<SpaceExtent> parse_space_extent(std::string_view text);
 
 /// Every combination of the tunable fields for this problem and device, rejected ones included: feasible candidates
 /// first, in the cost model's order (ties by canonical text), then rejected ones by canonical text. At least 100
-/// feasible ones of the whole space for D = 64 and 128. The reduced space is a part of the whole one; the default
-/// config is in both.
+/// feasible ones of the whole space of a forward problem for D = 64 and 128. The reduced space is a part of the whole
+/// one; the default config is in both.
 std::vector<Candidate> config_space(const AttentionProblem& problem, const DeviceSpec& device,
                                     SpaceExtent extent = SpaceExtent::whole);
 

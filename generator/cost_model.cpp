@@ -4,6 +4,8 @@
 #include <bit>
 #include <cmath>
 
+#include "generator/closed_network.h"
+#include "generator/cost_model_backward.h"
 #include "generator/cost_model_sm90.h"
 #include "generator/forward_sm80_shape.h"
 #include "generator/register_limit.h"
@@ -67,25 +69,6 @@ constexpr double kBoundsCheckCost = 0.015;   // of a step, which lengths that ar
 constexpr double kLaunchMicroseconds = 3.3;  // fitted, as is kStartClocks, on 40 shapes of less than 60 us
 constexpr double kMemoryShare = 0.06;        // fitted: of device memory's time that is not hidden
 constexpr int kSchedulers = 4;               // of an SM
-
-// Mean value analysis (Reiser and Lavenberg 1980) of a closed network of two stations, `products` and `exponentials`
-// clocks a visit, and a delay: clocks in which each of `warps` customers has made one round. Between whole numbers the
-// rate is interpolated.
-double round_clocks(double warps, double products, double exponentials, double delay) {
-  const int most = static_cast<int>(std::ceil(warps - 1e-9));
-  const double highest_rate = 1 / std::max(products, exponentials);
-  double rate = 0, rate_of_fewer = 0;
-  double waiting_for_products = 0, waiting_for_exponentials = 0;  // customers at the stations
-  for (int customers = 1; customers <= most; ++customers) {
-    const double at_products = products * (1 + waiting_for_products);
-    const double at_exponentials = exponentials * (1 + waiting_for_exponentials);
-    rate_of_fewer = rate;
-    rate = std::min(customers / (delay + at_products + at_exponentials), highest_rate);
-    waiting_for_products = rate * at_products;
-    waiting_for_exponentials = rate * at_exponentials;
-  }
-  return warps / (rate_of_fewer + (rate - rate_of_fewer) * (warps - (most - 1)));
-}
 
 struct StepClocks {
   double matrix = 0, exponential = 0, shared = 0, l2 = 0;
@@ -173,6 +156,7 @@ double tail_share(const AttentionProblem& problem, TileOrder order, double waves
 }  // namespace
 
 CostEstimate estimate_cost(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
+  if (problem.pass == Pass::backward) return estimate_cost_backward(problem, config, device);
   if (config.family == KernelFamily::sm90) return estimate_cost_sm90(problem, config, device);
   const ForwardSm80Shape shape = forward_sm80_shape(problem, config);
   CostEstimate cost;

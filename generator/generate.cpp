@@ -89,7 +89,8 @@ std::size_t most_workspace_bytes(const AttentionProblem& problem, const DeviceSp
   return may_be_sm90 ? kForwardSm90WorkspaceBytes : 0;  // kernels of sm80 need none
 }
 
-std::string templates_hash(KernelFamily family, const TemplateSet& templates, KernelTarget target) {
+std::string templates_hash(Pass pass, KernelFamily family, const TemplateSet& templates, KernelTarget target) {
+  if (pass == Pass::backward) return backward_sm80_templates_hash(templates, target);
   switch (family) {
     case KernelFamily::sm80:
       return forward_sm80_templates_hash(templates, target);

@@ -100,6 +100,14 @@ ArgumentFact fact(KernelArgument argument) {
       return {"lse_fp64", "double*", 8};
     case KernelArgument::weight_fp64:
       return {"weight_fp64", "double*", 8};
+    case KernelArgument::d_q_fp64:
+      return {"d_q_fp64", "double*", 8};
+    case KernelArgument::d_k_fp64:
+      return {"d_k_fp64", "double*", 8};
+    case KernelArgument::d_v_fp64:
+      return {"d_v_fp64", "double*", 8};
+    case KernelArgument::row_statistics:
+      return {"row_statistics", "double*", 8};
     case KernelArgument::batch:
       return {"batch", "i32", 4};
     case KernelArgument::heads_q:
@@ -181,6 +189,8 @@ std::string_view to_string(Operand operand) {
       return "dv";
     case Operand::d_o:
       return "do";
+    case Operand::d_lse:
+      return "dlse";
   }
   return "";
 }

@@ -17,14 +17,15 @@ namespace attune {
 enum class KernelTarget { cuda, emulator };
 std::string_view to_string(KernelTarget target);  ///< "cuda", "emulator": as templates name their parts
 
-/// Where KernelArgument::tile_counter and recomputed_blocks point to in a workspace that holds them.
+/// Where KernelArgument::tile_counter and recomputed_blocks point to in a workspace that holds them. Backward counts
+/// tiles of keys.
 constexpr std::size_t kTileCounterOffset = 0, kRecomputedBlocksOffset = 4;
 
 /// Where WorkspaceBuffers begin.
 constexpr std::size_t kWorkspaceAlignment = 256;
 
 /// A tensor that a kernel reads or writes.
-enum class Operand { q, k, v, o, lse, d_q, d_k, d_v, d_o };
+enum class Operand { q, k, v, o, lse, d_q, d_k, d_v, d_o, d_lse };
 std::string_view to_string(Operand operand);
 
 /// A field of a kernel's argument struct: where its value comes from at each call.
@@ -69,6 +70,10 @@ enum class KernelArgument {
   o_fp64,
   lse_fp64,
   weight_fp64,  // pointers to double: outputs of the reference kernel
+  d_q_fp64,
+  d_k_fp64,
+  d_v_fp64,        // pointers to double: outputs of the gradients' reference kernels, all values, then all weights
+  row_statistics,  // pointer to double: what these kernels leave of each query
   batch,
   heads_q,
   heads_kv,

@@ -14,6 +14,7 @@ constexpr int kElementsPerTile = 8 * kThreads;
 constexpr int kComparedRows = 64;  // of a tile of the comparison
 constexpr int kSummaryFields = 5;  // of 8 bytes
 constexpr std::size_t kFieldBytes = 8;
+constexpr int kGradientTiles[] = {16, 8};  // rows of a tile of the gradients' reference: the first that fits
 
 std::string dtype_name(DataType dtype) { return dtype == DataType::bf16 ? "bf16" : "f16"; }
 
@@ -27,8 +28,6 @@ KernelLaunch oracle_launch(const std::string& name, std::vector<KernelArgument> 
   launch.target = target;
   launch.threads = kThreads;
   launch.shared_bytes = shared_bytes;
-  launch.rows_per_tile = kComparedRows;
-  launch.max_ctas = kMaxOracleCtas;
   launch.arguments = ArgumentLayout::of(std::move(arguments));
 
   const std::string root = "kernels/" + name, target_name(to_string(target));
@@ -36,13 +35,38 @@ KernelLaunch oracle_launch(const std::string& name, std::vector<KernelArgument> 
   bindings.set("entry", launch.entry);
   bindings.set("target", target_name);
   bindings.set("threads", kThreads);
-  bindings.set("max_ctas", kMaxOracleCtas);
   bindings.set("argument_bytes", static_cast<std::int64_t>(launch.arguments.bytes));
   bindings.set("argument_fields", launch.arguments.declarations());
   RenderedText rendered = render(templates, root, bindings);
   launch.source = std::move(rendered.text);
   launch.lines = std::move(rendered.lines);
   return launch;
+}
+
+// A kernel of checks: its grid is limited, each CTA leaves a partial result.
+KernelLaunch check_launch(const std::string& name, std::vector<KernelArgument> arguments, std::size_t shared_bytes,
+                          TemplateBindings bindings, const DeviceSpec& device, const TemplateSet& templates,
+                          KernelTarget target) {
+  bindings.set("max_ctas", kMaxOracleCtas);
+  KernelLaunch launch =
+      oracle_launch(name, std::move(arguments), shared_bytes, std::move(bindings), device, templates, target);
+  launch.rows_per_tile = kComparedRows;
+  launch.max_ctas = kMaxOracleCtas;
+  return launch;
+}
+
+// Tiles of q, dO, k and v, in rows of one double more, and `pair_values` numbers of each pair of a query and a key.
+std::size_t gradient_shared_bytes(const AttentionProblem& problem, int tile, int pair_values) {
+  const std::size_t doubles = static_cast<std::size_t>(4 * tile * (problem.head_dim + 1) + pair_values * tile * tile);
+  return sizeof(double) * doubles;
+}
+
+int gradient_tile(const AttentionProblem& problem, const DeviceSpec& device, int pair_values) {
+  for (const int tile : kGradientTiles) {
+    if (gradient_shared_bytes(problem, tile, pair_values) <= static_cast<std::size_t>(device.shared_bytes_per_block))
+      return tile;
+  }
+  return kGradientTiles[1];
 }
 
 }  // namespace
@@ -59,11 +83,65 @@ KernelLaunch generate_comparison(const AttentionProblem& problem, const DeviceSp
   bindings.set("rows_per_tile", kComparedRows);
   bindings.set("shared_bytes", static_cast<std::int64_t>(shared_bytes));
   using A = KernelArgument;
-  return oracle_launch(
-      "compare_forward",
-      {A::o, A::o_stride_batch, A::o_stride_head, A::o_stride_row, A::o_fp64, A::weight_fp64, A::partials,
-       A::unit_roundoff, A::smallest_step, A::heads_q, A::seq_q, A::query_tiles, A::tiles},
-      shared_bytes, std::move(bindings), device, templates, target);
+  return check_launch("compare_forward",
+                      {A::o, A::o_stride_batch, A::o_stride_head, A::o_stride_row, A::o_fp64, A::weight_fp64,
+                       A::partials, A::unit_roundoff, A::smallest_step, A::heads_q, A::seq_q, A::query_tiles, A::tiles},
+                      shared_bytes, std::move(bindings), device, templates, target);
+}
+
+std::vector<KernelLaunch> generate_backward_reference(const AttentionProblem& problem, const DeviceSpec& device,
+                                                      const TemplateSet& templates, KernelTarget target) {
+  validate(problem);
+  using A = KernelArgument;
+  const auto launch = [&](const char* name, TileRows rows, int pair_values, std::vector<A> more) {
+    const int tile = gradient_tile(problem, device, pair_values);
+    const std::size_t shared_bytes = gradient_shared_bytes(problem, tile, pair_values);
+    TemplateBindings bindings;
+    bindings.set("kernel_class", fmt::format("reference {} d{}{}", to_string(problem.dtype), problem.head_dim,
+                                             problem.mask == MaskKind::causal ? " causal" : ""));
+    bindings.set("dtype", dtype_name(problem.dtype));
+    bindings.set("mask", problem.mask == MaskKind::causal ? "causal" : "none");
+    bindings.set("head_dim", problem.head_dim);
+    bindings.set("rows_per_tile", tile);
+    bindings.set("shared_bytes", static_cast<std::int64_t>(shared_bytes));
+    std::vector<A> arguments = {A::q,
+                                A::k,
+                                A::v,
+                                A::d_o,
+                                A::q_stride_batch,
+                                A::q_stride_head,
+                                A::q_stride_row,
+                                A::k_stride_batch,
+                                A::k_stride_head,
+                                A::k_stride_row,
+                                A::v_stride_batch,
+                                A::v_stride_head,
+                                A::v_stride_row,
+                                A::d_o_stride_batch,
+                                A::d_o_stride_head,
+                                A::d_o_stride_row,
+                                A::lse_fp64,
+                                A::row_statistics,
+                                A::partials,
+                                A::unit_roundoff,
+                                A::smallest_step,
+                                A::batch,
+                                A::heads_q,
+                                A::group_size,
+                                A::seq_q,
+                                A::seq_kv,
+                                A::mask_offset,
+                                A::softmax_scale};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    KernelLaunch made =
+        oracle_launch(name, std::move(arguments), shared_bytes, std::move(bindings), device, templates, target);
+    made.tile_rows = rows;
+    made.rows_per_tile = tile;
+    return made;
+  };
+  return {launch("reference_backward_queries", TileRows::queries, 3,
+                 {A::d_lse, A::o_fp64, A::weight_fp64, A::d_q_fp64, A::query_tiles}),
+          launch("reference_backward_keys", TileRows::keys, 4, {A::d_k_fp64, A::d_v_fp64, A::key_tiles})};
 }
 
 KernelLaunch generate_checksum(const DeviceSpec& device, const TemplateSet& templates, KernelTarget target) {
@@ -71,8 +149,8 @@ KernelLaunch generate_checksum(const DeviceSpec& device, const TemplateSet& temp
   TemplateBindings bindings;
   bindings.set("elements_per_tile", kElementsPerTile);
   bindings.set("shared_bytes", static_cast<std::int64_t>(shared_bytes));
-  return oracle_launch("checksum", {KernelArgument::elements, KernelArgument::element_count, KernelArgument::partials},
-                       shared_bytes, std::move(bindings), device, templates, target);
+  return check_launch("checksum", {KernelArgument::elements, KernelArgument::element_count, KernelArgument::partials},
+                      shared_bytes, std::move(bindings), device, templates, target);
 }
 
 KernelLaunch generate_random_normal(DataType dtype, const DeviceSpec& device, const TemplateSet& templates,
@@ -84,8 +162,8 @@ KernelLaunch generate_random_normal(DataType dtype, const DeviceSpec& device, co
   bindings.set("exponent_bias", is_bf16 ? 127 : 15);
   bindings.set("elements_per_tile", kElementsPerTile);
   using A = KernelArgument;
-  return oracle_launch("random_normal", {A::elements, A::element_count, A::copies, A::copy_stride, A::seed}, 0,
-                       std::move(bindings), device, templates, target);
+  return check_launch("random_normal", {A::elements, A::element_count, A::copies, A::copy_stride, A::seed}, 0,
+                      std::move(bindings), device, templates, target);
 }
 
 std::uint32_t grid_of_elements(std::int64_t count) {

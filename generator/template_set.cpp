@@ -67,8 +67,13 @@ bool matches(std::string_view name, const std::vector<std::string>& parts, std::
 }  // namespace
 
 std::string TemplateSet::hash_of(const std::string& root, const std::map<std::string, std::string>& known) const {
-  std::set<std::string> reached = {root};
-  std::vector<std::string> waiting = {root};
+  return hash_of_all({root}, known);
+}
+
+std::string TemplateSet::hash_of_all(const std::set<std::string>& roots,
+                                     const std::map<std::string, std::string>& known) const {
+  std::set<std::string> reached = roots;
+  std::vector<std::string> waiting(roots.begin(), roots.end());
   while (!waiting.empty()) {
     const std::string* text = find(waiting.back());
     waiting.pop_back();

@@ -123,6 +123,14 @@ class Packer {
         return put(to, values_.lse_fp64);
       case KernelArgument::weight_fp64:
         return put(to, values_.weight_fp64);
+      case KernelArgument::d_q_fp64:
+        return put(to, values_.d_q_fp64);
+      case KernelArgument::d_k_fp64:
+        return put(to, values_.d_k_fp64);
+      case KernelArgument::d_v_fp64:
+        return put(to, values_.d_v_fp64);
+      case KernelArgument::row_statistics:
+        return put(to, values_.row_statistics);
       case KernelArgument::batch:
         return put_int32(to, problem_.batch);
       case KernelArgument::heads_q:

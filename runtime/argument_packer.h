@@ -15,6 +15,8 @@ struct ArgumentValues {
   DevicePointer statistics = 0, d_q_sums = 0, turns = 0;    ///< in the workspace, of a backward launch
   DevicePointer counters = 0;                               ///< the same, if it has room for the plan's counters
   DevicePointer o_fp64 = 0, lse_fp64 = 0, weight_fp64 = 0;  ///< where the reference kernel writes doubles
+  DevicePointer d_q_fp64 = 0, d_k_fp64 = 0, d_v_fp64 = 0;   ///< and those of the gradients, which read them
+  DevicePointer row_statistics = 0;                         ///< between these
   double unit_roundoff = 0, smallest_step = 0;              ///< the bounds of O, as bounds_of() gives them
   DevicePointer partials = 0;                               ///< what each CTA of a check leaves
   DevicePointer elements = 0;                               ///< of 16 bits: what a checksum reads or randomness fills

@@ -51,7 +51,8 @@ struct Measurement {
   double predicted_us = 0;            ///< the cost model's
   std::vector<int> clocks_mhz;        ///< SM clock of each sample, 0 where unknown; empty if none was recorded
   int sm_clock_mhz = 0;               ///< their median; 0 if unknown
-  double error_o = 0, error_lse = 0;  ///< relative error of O; max abs error of LSE; NaN where an output held NaN
+  double error_o = 0, error_lse = 0;  ///< relative error of O, backward the largest of dQ, dK and dV; max abs
+                                      ///< error of LSE; NaN where an output held NaN
   int registers = 0, spill_bytes = 0;
   std::size_t shared_bytes = 0;
   double compile_ms = 0;

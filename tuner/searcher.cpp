@@ -15,18 +15,20 @@ bool is_small_step(const KernelConfig& a, const KernelConfig& b) {
 }
 
 std::vector<std::size_t> diverse_top(const std::vector<Candidate>& space, int count) {
-  using Kind = std::tuple<int, int, int, int, Persistence>;
+  using Kind = std::tuple<int, int, int, int, Persistence, QueryGradient>;
   std::set<Kind> seen;
   std::vector<std::size_t> top;
   for (std::size_t i = 0; i < space.size() && static_cast<int>(top.size()) < count; ++i) {
     const KernelConfig& config = space[i].config;
-    if (seen.insert(Kind(config.block_q, config.block_kv, config.warps, config.stages, config.persistence)).second)
+    if (seen.insert(Kind(config.block_q, config.block_kv, config.warps, config.stages, config.persistence, config.dq))
+            .second)
       top.push_back(i);
   }
   return top;
 }
 
 struct PublishedTile {
+  Pass pass;
   KernelFamily family;
   int max_head_dim;  // the largest that it serves
   int block_q, block_kv;
@@ -35,26 +37,30 @@ struct PublishedTile {
 constexpr KernelFamily kMma = KernelFamily::sm80, kWgmma = KernelFamily::sm90;
 constexpr PublishedTile kPublishedTiles[] = {
     // FlashAttention-2, for compute capabilities 8.0 and 8.6
-    {kMma, 64, 128, 128, 4},
-    {kMma, 64, 128, 64, 4},
-    {kMma, 96, 128, 64, 4},
-    {kMma, 96, 64, 64, 4},
-    {kMma, 128, 128, 64, 4},
-    {kMma, 128, 128, 32, 4},
-    {kMma, 128, 64, 64, 4},
-    {kMma, 160, 128, 32, 4},
-    {kMma, 160, 64, 64, 4},
-    {kMma, 192, 128, 64, 8},
-    {kMma, 192, 64, 64, 4},
-    {kMma, 256, 128, 64, 8},
-    {kMma, 256, 64, 64, 4},
+    {Pass::forward, kMma, 64, 128, 128, 4},
+    {Pass::forward, kMma, 64, 128, 64, 4},
+    {Pass::forward, kMma, 96, 128, 64, 4},
+    {Pass::forward, kMma, 96, 64, 64, 4},
+    {Pass::forward, kMma, 128, 128, 64, 4},
+    {Pass::forward, kMma, 128, 128, 32, 4},
+    {Pass::forward, kMma, 128, 64, 64, 4},
+    {Pass::forward, kMma, 160, 128, 32, 4},
+    {Pass::forward, kMma, 160, 64, 64, 4},
+    {Pass::forward, kMma, 192, 128, 64, 8},
+    {Pass::forward, kMma, 192, 64, 64, 4},
+    {Pass::forward, kMma, 256, 128, 64, 8},
+    {Pass::forward, kMma, 256, 64, 64, 4},
     // FlashAttention-3
-    {kWgmma, 64, 192, 128, 0},
-    {kWgmma, 96, 192, 144, 0},
-    {kWgmma, 128, 128, 128, 0},
-    {kWgmma, 128, 128, 176, 0},
-    {kWgmma, 192, 128, 112, 0},
-    {kWgmma, 256, 128, 80, 0},
+    {Pass::forward, kWgmma, 64, 192, 128, 0},
+    {Pass::forward, kWgmma, 96, 192, 144, 0},
+    {Pass::forward, kWgmma, 128, 128, 128, 0},
+    {Pass::forward, kWgmma, 128, 128, 176, 0},
+    {Pass::forward, kWgmma, 192, 128, 112, 0},
+    {Pass::forward, kWgmma, 256, 128, 80, 0},
+    // FlashAttention-2, backward
+    {Pass::backward, kMma, 64, 128, 128, 8},
+    {Pass::backward, kMma, 128, 64, 128, 8},
+    {Pass::backward, kMma, 256, 64, 64, 8},
 };
 
 bool has_tile(const KernelConfig& config, const PublishedTile& published) {
@@ -63,10 +69,11 @@ bool has_tile(const KernelConfig& config, const PublishedTile& published) {
 }
 
 // The head dim of the rows that serve this one: the least that is large enough; 0 if none is.
-int serving_head_dim(KernelFamily family, int head_dim) {
+int serving_head_dim(const AttentionProblem& problem, KernelFamily family) {
   int serving = 0;
   for (const PublishedTile& published : kPublishedTiles) {
-    const bool serves = published.family == family && published.max_head_dim >= head_dim;
+    const bool serves =
+        published.pass == problem.pass && published.family == family && published.max_head_dim >= problem.head_dim;
     if (serves && (serving == 0 || published.max_head_dim < serving)) serving = published.max_head_dim;
   }
   return serving;
@@ -74,11 +81,25 @@ int serving_head_dim(KernelFamily family, int head_dim) {
 
 }  // namespace
 
+namespace {
+
+// Of queries, keys and warps.
+int tile_moves(const KernelConfig& a, const KernelConfig& b) {
+  const int warps = a.warps != b.warps, queries = a.block_q != b.block_q, keys = a.block_kv != b.block_kv;
+  if (a.split != b.split) {
+    // With a warp's keys kept, either the warps or the tile's keys follow.
+    const bool same_keys_of_warp = a.block_kv * a.split * b.warps == b.block_kv * b.split * a.warps;
+    return queries + (same_keys_of_warp && warps + keys == 1 ? 1 : 1 + warps + keys);
+  }
+  const bool same_rows_of_warp = a.block_q * b.warps == b.block_q * a.warps;
+  return (warps && same_rows_of_warp ? 1 : queries + warps) + keys;
+}
+
+}  // namespace
+
 bool one_move_apart(const KernelConfig& a, const KernelConfig& b) {
   int moves = a.family != b.family;
-  const bool same_rows_per_warp = a.block_q * b.warps == b.block_q * a.warps;
-  moves += a.warps != b.warps && same_rows_per_warp ? 1 : (a.block_q != b.block_q) + (a.warps != b.warps);
-  moves += a.block_kv != b.block_kv;
+  moves += tile_moves(a, b);
   moves += a.stages != b.stages;
   moves += a.q_in_registers != b.q_in_registers;
   moves += a.tile_order != b.tile_order || a.l2_parts != b.l2_parts;
@@ -95,13 +116,15 @@ bool one_move_apart(const KernelConfig& a, const KernelConfig& b) {
   moves += a.packed_heads != b.packed_heads;
   moves += a.emulated_exponentials != b.emulated_exponentials;
   moves += a.producer_registers != b.producer_registers;
+  moves += a.dq != b.dq;
   return moves == 1;
 }
 
 std::vector<KernelConfig> published_seeds(const AttentionProblem& problem, const std::vector<Candidate>& space) {
   std::vector<KernelConfig> seeds;
   for (const PublishedTile& published : kPublishedTiles) {
-    if (published.max_head_dim != serving_head_dim(published.family, problem.head_dim)) continue;
+    if (published.pass != problem.pass || published.max_head_dim != serving_head_dim(problem, published.family))
+      continue;
     const auto found = std::find_if(space.begin(), space.end(),
                                     [&](const Candidate& candidate) { return has_tile(candidate.config, published); });
     if (found != space.end()) seeds.push_back(found->config);

@@ -74,11 +74,12 @@ class Searcher {
   std::string_view ended_by_;
 };
 
-/// Whether two configs differ in one choice: one field, or the number of warps at the same rows a warp.
+/// Whether two configs differ in one choice: one field, the number of warps at the same rows a warp, or how many warps
+/// share keys at the same keys a warp.
 bool one_move_apart(const KernelConfig& a, const KernelConfig& b);
 
-/// For each tile that FlashAttention-2 (mma.sync) and FlashAttention-3 (wgmma) ship for this head dim, the member of
-/// the space with this tile that the cost model likes best; none if the space has none.
+/// For each tile that FlashAttention-2 (mma.sync) and FlashAttention-3 (wgmma) ship for this pass and head dim, the
+/// member of the space with this tile that the cost model likes best; none if the space has none.
 std::vector<KernelConfig> published_seeds(const AttentionProblem& problem, const std::vector<Candidate>& space);
 
 }  // namespace attune

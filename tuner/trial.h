@@ -10,6 +10,7 @@
 #include "generator/error.h"
 #include "runtime/oracle/reference_attention.h"
 #include "tuner/measurement.h"
+#include "tuner/trial_tensors.h"
 
 namespace attune {
 
@@ -46,11 +47,10 @@ struct RaceTimes {
 
 /// The sizes that decide how much a bench asks of the machine.
 inline constexpr double kCpuOracleFlops = 2e9;    ///< beyond, the reference comes from the device if it is a GPU
-inline constexpr std::size_t kGuardBytes = 4096;  ///< on each side of every output
 inline constexpr double kBatchMicroseconds = 50;  ///< shorter kernels are timed several launches to a sample
 
-/// Inputs, outputs and reference of one problem on a device, made once and shared by the trials of its configs. Not
-/// thread-safe.
+/// Inputs, outputs and reference of one problem on a device, made once and shared by the trials of its configs. A
+/// backward problem's O and LSE are a forward kernel's, its loss depends on LSE. Not thread-safe.
 ///
 /// Inputs are random normal numbers, the unused bytes around them NaN, so that a kernel that reads beyond its tensor
 /// shows it. For a problem with an alignment of 2 all tensors start 2 bytes off a multiple of 16.
@@ -63,19 +63,20 @@ class TrialBench {
 
   /// Compile, poison the outputs (guard bands too), run once, compare with the oracle, check that inputs and guards are
   /// untouched, then time (where the device can): inputs and outputs rotate over copies that exceed twice the L2, the
-  /// queue is kept full so that host latency stays out, the SM clock is recorded, samples under thermal or hardware
-  /// slowdown are discarded. Expected failures are the status; it throws only what is no property of the config:
-  /// Error(invalid_argument), Error(nvrtc_unavailable), and Error(driver) for a CUDA error that sticks to the process.
+  /// queue is kept full so that host latency stays out, all launches of a plan and the zeroing of its workspace are
+  /// timed together, the SM clock is recorded, samples under thermal or hardware slowdown are discarded. Expected
+  /// failures are the status; it throws only what is no property of the config: Error(invalid_argument),
+  /// Error(nvrtc_unavailable), and Error(driver) for a CUDA error that sticks to the process.
   Measurement run(const KernelConfig& config, const TrialOptions& options = {});
 
   /// Times configs that passed their trials in turns, as run() does otherwise. Only where the device can time. Throws
   /// Error.
   RaceTimes race(const std::vector<KernelConfig>& configs, const RaceOptions& options = {});
 
-  /// A checked run without timing, for `check`: errors of each output; broken guards, changed inputs and a changed
-  /// reference in device memory are entries named "guards", "inputs" and "reference". Throws Error if the kernel does
-  /// not run.
-  ForwardErrors check(const PreparedAttention& prepared);
+  /// A checked run without timing, for `check`: errors of each output (o and lse, or dq, dk and dv); broken guards,
+  /// changed inputs and a changed reference in device memory are entries named "guards", "inputs" and "reference".
+  /// Throws Error if the kernel does not run.
+  std::vector<OutputErrors> check(const PreparedAttention& prepared);
 
   /// Compiled and loaded for this bench's problem, as run() does it.
   std::shared_ptr<const PreparedAttention> prepare(const KernelConfig& config);

@@ -322,6 +322,28 @@ void* CtaGroup::global_memory(const char* name, const void* address, std::uint32
   return const_cast<void*>(address);
 }
 
+// Whoever writes the value may run on another host thread, so that no deadlock shows here: only that nothing changes.
+void CtaGroup::wait_global(const char* name, const std::uint32_t* address, std::uint32_t value) {
+  using Clock = std::chrono::steady_clock;
+  const auto* memory = static_cast<const std::uint32_t*>(global_memory(name, address, sizeof(value), false));
+  std::uint32_t seen = __atomic_load_n(memory, __ATOMIC_ACQUIRE);
+  for (Clock::time_point since = Clock::now(); seen != value;) {
+    if (state_.failed) switch_to(&host_);  // which abandons this lane
+    turn_ = 0;
+    make_ready(*current_->warp, 1u << current_->index);
+    if (Lane* next = take_next(); next == current_) {
+      std::this_thread::yield();
+    } else {
+      switch_to(next);
+    }
+    const std::uint32_t now = __atomic_load_n(memory, __ATOMIC_ACQUIRE);
+    if (now != seen) since = Clock::now();
+    seen = now;
+    if (Clock::now() - since > kGlobalPatience)
+      fail(fmt::format("deadlock: {} waits for {} at {}, which stays {}", name, value, fmt::ptr(memory), seen));
+  }
+}
+
 void* CtaGroup::shared_memory(const char* name, std::uint32_t address, std::uint32_t bytes, bool write) {
   const char* verb = write ? "writes" : "reads";
   if (address % bytes != 0) {
@@ -492,6 +514,8 @@ const KernelServices& kernel_services() {
       .wgmma_commit = [] { running_group->wgmma_commit(); },
       .wgmma_wait = [](const char* name,
                        std::uint32_t pending_groups) { running_group->wgmma_wait(name, pending_groups); },
+      .wait_global = [](const char* name, const std::uint32_t* address,
+                        std::uint32_t value) { running_group->wait_global(name, address, value); },
   };
   return services;
 }

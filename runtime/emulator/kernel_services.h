@@ -46,6 +46,7 @@ struct KernelServices {
   void (*wgmma_fence)();
   void (*wgmma_commit)();
   void (*wgmma_wait)(const char* name, std::uint32_t pending_groups);
+  void (*wait_global)(const char* name, const std::uint32_t* address, std::uint32_t value);
 };
 
 /// For mbarrier_arrive, store_async and tensor_load: the CTA of the running thread.

@@ -99,24 +99,28 @@ OutputBounds gradient_bounds_of(DataType dtype) {
   return bounds;
 }
 
-std::int64_t offset_of_element(const AttentionProblem& problem, const TensorView& o, std::int64_t index) {
+std::int64_t offset_of_element(const AttentionProblem& problem, const TensorView& tensor, std::int64_t index) {
   const std::int64_t row = index / problem.head_dim, head = row / problem.seq_q;
-  return head / problem.heads_q * o.stride_batch + head % problem.heads_q * o.stride_head +
-         row % problem.seq_q * o.stride_row + index % problem.head_dim;
+  return head / problem.heads_q * tensor.stride_batch + head % problem.heads_q * tensor.stride_head +
+         row % problem.seq_q * tensor.stride_row + index % problem.head_dim;
 }
 
-OutputErrors errors_of_o(const AttentionProblem& problem, const ErrorSummary& summary,
-                         const std::function<ComparedElement(std::int64_t index)>& element) {
+ComparedOutput compared_o(const AttentionProblem& problem) { return {"o", Operand::o, bounds_of(problem.dtype), 0}; }
+
+OutputErrors errors_of(const AttentionProblem& problem, const ComparedOutput& output, ErrorSummary summary,
+                       const std::function<ComparedElement(std::int64_t index)>& element) {
   const std::int64_t columns = problem.head_dim;
-  return finish("o", bounds_of(problem.dtype).relative, summary, element, [&](std::int64_t at) {
-    return locate_row({problem, Operand::o}, at / columns) + ", column " + std::to_string(at % columns);
+  summary.reference_squares += output.noise_squares;
+  return finish(output.name, output.bounds.relative, summary, element, [&](std::int64_t at) {
+    return locate_row({problem, output.shape}, at / columns) + ", column " + std::to_string(at % columns);
   });
 }
 
 OutputErrors compare_tensor(const AttentionProblem& problem, const ComparedTensor& tensor) {
-  require_size(tensor.elements.size(), tensor.reference.size(), tensor.name.c_str());
-  const TensorView view = packed_view(problem, tensor.shape);
-  const Extents extents(problem, tensor.shape);
+  const ComparedOutput& output = tensor.output;
+  require_size(tensor.elements.size(), tensor.reference.size(), output.name.c_str());
+  const TensorView view = packed_view(problem, output.shape);
+  const Extents extents(problem, output.shape);
   const std::int64_t columns = problem.head_dim, rows = extents.rows;
   const auto line_of = [&](std::int64_t row) {  // of all heads
     const std::int64_t head = row / rows;
@@ -125,7 +129,7 @@ OutputErrors compare_tensor(const AttentionProblem& problem, const ComparedTenso
   };
   const auto compared = [&](std::int64_t index, std::uint16_t bits) {
     const double ref = tensor.reference[index];
-    return ComparedElement{to_double(problem.dtype, bits), ref, tensor.bounds.of_element(ref, tensor.weight[index])};
+    return ComparedElement{to_double(problem.dtype, bits), ref, output.bounds.of_element(ref, tensor.weight[index])};
   };
   // One summary for each part of a head, so that the sums do not depend on the number of threads.
   const std::int64_t parts_of_head = (rows + kPartRows - 1) / kPartRows;
@@ -146,11 +150,8 @@ OutputErrors compare_tensor(const AttentionProblem& problem, const ComparedTenso
   });
   ErrorSummary summary;
   for (const ErrorSummary& part : summaries) summary.merge(part);
-  summary.reference_squares += tensor.noise_squares;
-  return finish(
-      tensor.name, tensor.bounds.relative, summary,
-      [&](std::int64_t index) { return compared(index, line_of(index / columns)[index % columns]); },
-      [&](std::int64_t at) { return locate_row(extents, at / columns) + ", column " + std::to_string(at % columns); });
+  return errors_of(problem, output, summary,
+                   [&](std::int64_t index) { return compared(index, line_of(index / columns)[index % columns]); });
 }
 
 OutputErrors compare_lse(const AttentionProblem& problem, std::span<const double> reference,
@@ -179,8 +180,7 @@ bool ForwardErrors::within() const {
 ForwardErrors compare_forward(const AttentionProblem& problem, const ReferenceForward& reference,
                               std::span<const std::uint16_t> o, std::span<const float> lse) {
   ForwardErrors errors;
-  errors.outputs.push_back(
-      compare_tensor(problem, {"o", Operand::o, bounds_of(problem.dtype), reference.o, reference.weight, 0, o}));
+  errors.outputs.push_back(compare_tensor(problem, {compared_o(problem), reference.o, reference.weight, o}));
   if (!lse.empty()) errors.outputs.push_back(compare_lse(problem, reference.lse, lse));
   return errors;
 }

@@ -31,6 +31,52 @@ std::vector<double> read_doubles(Device& device, const DeviceBuffer& buffer) {
   return values;
 }
 
+// Where the reference kernel of forward leaves its results.
+struct ForwardResults {
+  DeviceBuffer o, weight, lse;
+
+  ForwardResults(const std::shared_ptr<Device>& device, const AttentionProblem& problem)
+      : o(device, element_count(problem) * sizeof(double)),
+        weight(device, o.bytes()),
+        lse(device, row_count(problem) * sizeof(double)) {}
+  ArgumentValues values() const {
+    ArgumentValues values;
+    values.o_fp64 = o.pointer();
+    values.lse_fp64 = lse.pointer();
+    values.weight_fp64 = weight.pointer();
+    return values;
+  }
+};
+
+void run(Device& device, const KernelLaunch& launch, const AttentionProblem& problem, const ForwardTensors& tensors,
+         const ArgumentValues& values) {
+  const auto kernel = device.compile(launch);
+  PackedArguments arguments;
+  pack_arguments(launch, problem, tensors, values, device, arguments);
+  device.launch(*kernel, launch.grid_x(problem), arguments.data.data(), arguments.bytes, nullptr);
+  device.synchronize(nullptr);
+}
+
+ForwardResults run_reference(const std::shared_ptr<Device>& device, const AttentionProblem& problem,
+                             const ForwardTensors& tensors) {
+  AttentionProblem forward = problem;
+  forward.pass = Pass::forward;
+  ForwardResults results(device, forward);
+  const KernelPlan plan = generate_reference(forward, device->spec(), runtime_templates(), device->target());
+  for (const KernelLaunch& launch : plan.launches) run(*device, launch, forward, tensors, results.values());
+  return results;
+}
+
+// A problem whose queries have the heads and rows of the shape.
+AttentionProblem with_rows_of(const AttentionProblem& problem, Operand shape) {
+  AttentionProblem changed = problem;
+  if (shape == Operand::k) {
+    changed.heads_q = problem.heads_kv;
+    changed.seq_q = problem.seq_kv;
+  }
+  return changed;
+}
+
 }  // namespace
 
 std::size_t DeviceReference::bytes_of(const AttentionProblem& problem) {
@@ -43,23 +89,59 @@ ReferenceForward DeviceReference::to_host(Device& device) const {
 
 DeviceReference make_device_reference(const std::shared_ptr<Device>& device, const AttentionProblem& problem,
                                       const ForwardTensors& tensors) {
-  const KernelPlan plan = generate_reference(problem, device->spec(), runtime_templates(), device->target());
-  const std::size_t bytes = element_count(problem) * sizeof(double);
-  DeviceReference reference{DeviceBuffer(device, bytes), DeviceBuffer(device, bytes), {}};
-  const DeviceBuffer lse(device, row_count(problem) * sizeof(double));
-  ArgumentValues outputs;
-  outputs.o_fp64 = reference.o.pointer();
-  outputs.lse_fp64 = lse.pointer();
-  outputs.weight_fp64 = reference.weight.pointer();
-  for (const KernelLaunch& launch : plan.launches) {
-    const auto kernel = device->compile(launch);
-    PackedArguments arguments;
-    pack_arguments(launch, problem, tensors, outputs, *device, arguments);
-    device->launch(*kernel, launch.grid_x(problem), arguments.data.data(), arguments.bytes, nullptr);
-    device->synchronize(nullptr);
+  ForwardResults results = run_reference(device, problem, tensors);
+  std::vector<double> lse = read_doubles(*device, results.lse);
+  return {std::move(results.o), std::move(results.weight), std::move(lse)};
+}
+
+ReferenceGradient DeviceGradient::to_host(Device& device) const {
+  const std::vector<double> both = read_doubles(device, buffer);
+  const auto middle = both.begin() + static_cast<std::ptrdiff_t>(both.size() / 2);
+  return {{both.begin(), middle}, {middle, both.end()}, noise_squares};
+}
+
+std::size_t DeviceGradients::bytes_of(const AttentionProblem& problem) {
+  const AttentionProblem of_keys = with_rows_of(problem, Operand::k);
+  const std::size_t gradients = 2 * element_count(problem) + 4 * element_count(of_keys);
+  return DeviceReference::bytes_of(problem) +
+         sizeof(double) * (gradients + (kRowStatistics + 1) * row_count(problem) + 2 * row_count(of_keys));
+}
+
+ReferenceBackward DeviceGradients::to_host(Device& device) const {
+  return {d_q.to_host(device), d_k.to_host(device), d_v.to_host(device)};
+}
+
+DeviceGradients make_device_gradients(const std::shared_ptr<Device>& device, const AttentionProblem& problem,
+                                      const ForwardTensors& tensors, const GradientTensors& gradients) {
+  const AttentionProblem of_keys = with_rows_of(problem, Operand::k);
+  const ForwardResults forward = run_reference(device, problem, tensors);
+  const auto doubles = [&](std::size_t count) { return DeviceBuffer(device, count * sizeof(double)); };
+  const DeviceBuffer statistics = doubles(kRowStatistics * row_count(problem)),
+                     noise_of_queries = doubles(row_count(problem)), noise_of_keys = doubles(2 * row_count(of_keys));
+  DeviceGradients result{{doubles(2 * element_count(problem))},
+                         {doubles(2 * element_count(of_keys))},
+                         {doubles(2 * element_count(of_keys))}};
+  const OutputBounds bounds = gradient_bounds_of(problem.dtype);
+  ArgumentValues values = forward.values();
+  values.gradients = &gradients;
+  values.row_statistics = statistics.pointer();
+  values.d_q_fp64 = result.d_q.values();
+  values.d_k_fp64 = result.d_k.values();
+  values.d_v_fp64 = result.d_v.values();
+  values.unit_roundoff = bounds.unit_roundoff;
+  values.smallest_step = bounds.smallest_step;
+  for (const KernelLaunch& launch :
+       generate_backward_reference(problem, device->spec(), runtime_templates(), device->target())) {
+    values.partials = (launch.tile_rows == TileRows::queries ? noise_of_queries : noise_of_keys).pointer();
+    run(*device, launch, problem, tensors, values);
   }
-  reference.lse = read_doubles(*device, lse);
-  return reference;
+  for (const double noise : read_doubles(*device, noise_of_queries)) result.d_q.noise_squares += noise;
+  const std::vector<double> of_both = read_doubles(*device, noise_of_keys);
+  for (std::size_t key = 0; key < row_count(of_keys); ++key) {
+    result.d_k.noise_squares += of_both[2 * key];
+    result.d_v.noise_squares += of_both[2 * key + 1];
+  }
+  return result;
 }
 
 struct DeviceOracle::Kernel {
@@ -75,10 +157,10 @@ DeviceOracle::DeviceOracle(std::shared_ptr<Device> device, const AttentionProble
     : device_(std::move(device)), problem_(problem), partials_(device_, scratch_bytes()) {}
 DeviceOracle::~DeviceOracle() = default;
 
-void DeviceOracle::launch(const Kernel& kernel, const ForwardTensors& tensors, const ArgumentValues& values,
-                          std::uint32_t grid) {
+void DeviceOracle::launch(const Kernel& kernel, const AttentionProblem& problem, const ForwardTensors& tensors,
+                          const ArgumentValues& values, std::uint32_t grid) {
   PackedArguments arguments;
-  pack_arguments(kernel.launch, problem_, tensors, values, *device_, arguments);
+  pack_arguments(kernel.launch, problem, tensors, values, *device_, arguments);
   device_->launch(*kernel.compiled, grid, arguments.data.data(), arguments.bytes, nullptr);
   device_->synchronize(nullptr);
 }
@@ -90,33 +172,47 @@ std::vector<Partial> DeviceOracle::read_partials(std::uint32_t count) {
   return partials;
 }
 
-OutputErrors DeviceOracle::compare_o(const DeviceReference& reference, const TensorView& o) {
+OutputErrors DeviceOracle::compare(const ComparedOutput& output, const TensorView& tensor, DevicePointer reference,
+                                   DevicePointer weight) {
   if (!comparison_) {
     comparison_ = std::make_unique<Kernel>(
         *device_, generate_comparison(problem_, device_->spec(), runtime_templates(), device_->target()));
   }
-  const OutputBounds bounds = bounds_of(problem_.dtype);
+  const AttentionProblem problem = with_rows_of(problem_, output.shape);
   ArgumentValues values;
-  values.o_fp64 = reference.o.pointer();
-  values.weight_fp64 = reference.weight.pointer();
-  values.unit_roundoff = bounds.unit_roundoff;
-  values.smallest_step = bounds.smallest_step;
+  values.o_fp64 = reference;
+  values.weight_fp64 = weight;
+  values.unit_roundoff = output.bounds.unit_roundoff;
+  values.smallest_step = output.bounds.smallest_step;
   values.partials = partials_.pointer();
   ForwardTensors tensors;
-  tensors.o = o;
-  const std::uint32_t grid = comparison_->launch.grid_x(problem_);
-  launch(*comparison_, tensors, values, grid);
+  tensors.o = tensor;
+  const std::uint32_t grid = comparison_->launch.grid_x(problem);
+  launch(*comparison_, problem, tensors, values, grid);
 
   ErrorSummary summary;
   for (const ErrorSummary& partial : read_partials<ErrorSummary>(grid)) summary.merge(partial);
-  return errors_of_o(problem_, summary, [&](std::int64_t index) {
+  return errors_of(problem_, output, summary, [&](std::int64_t index) {
     const auto at = static_cast<std::uint64_t>(index) * sizeof(double);
-    const auto offset = static_cast<std::uint64_t>(offset_of_element(problem_, o, index)) * sizeof(std::uint16_t);
-    const auto bits = read<std::uint16_t>(*device_, reinterpret_cast<DevicePointer>(o.data) + offset);
-    const auto ref = read<double>(*device_, reference.o.pointer() + at);
-    const auto weight = read<double>(*device_, reference.weight.pointer() + at);
-    return ComparedElement{to_double(problem_.dtype, bits), ref, bounds.of_element(ref, weight)};
+    const auto offset = static_cast<std::uint64_t>(offset_of_element(problem, tensor, index)) * sizeof(std::uint16_t);
+    const auto bits = read<std::uint16_t>(*device_, reinterpret_cast<DevicePointer>(tensor.data) + offset);
+    const auto ref = read<double>(*device_, reference + at), relative_to = read<double>(*device_, weight + at);
+    return ComparedElement{to_double(problem_.dtype, bits), ref, output.bounds.of_element(ref, relative_to)};
   });
+}
+
+OutputErrors DeviceOracle::compare_o(const DeviceReference& reference, const TensorView& o) {
+  return compare(compared_o(problem_), o, reference.o.pointer(), reference.weight.pointer());
+}
+
+std::vector<OutputErrors> DeviceOracle::compare_gradients(const DeviceGradients& reference,
+                                                          const GradientTensors& gradients) {
+  const auto of = [&](const char* name, Operand shape, const DeviceGradient& gradient, const TensorView& tensor) {
+    return compare(compared_gradient(problem_, name, shape, gradient.noise_squares), tensor, gradient.values(),
+                   gradient.weights());
+  };
+  return {of("dq", Operand::o, reference.d_q, gradients.d_q), of("dk", Operand::k, reference.d_k, gradients.d_k),
+          of("dv", Operand::k, reference.d_v, gradients.d_v)};
 }
 
 std::uint64_t DeviceOracle::checksum(DevicePointer elements, std::int64_t count) {
@@ -129,7 +225,7 @@ std::uint64_t DeviceOracle::checksum(DevicePointer elements, std::int64_t count)
   values.element_count = count;
   values.partials = partials_.pointer();
   const std::uint32_t grid = grid_of_elements(count);
-  launch(*checksum_, {}, values, grid);
+  launch(*checksum_, problem_, {}, values, grid);
   std::uint64_t sum = 0;
   for (const std::uint64_t partial : read_partials<std::uint64_t>(grid)) sum += partial;
   return sum;
@@ -147,7 +243,7 @@ void DeviceOracle::fill_random_normal(DevicePointer elements, std::int64_t count
   values.seed = seed;
   values.copies = copies;
   values.copy_stride = copy_stride;
-  launch(*random_normal_, {}, values, grid_of_elements(count));
+  launch(*random_normal_, problem_, {}, values, grid_of_elements(count));
 }
 
 }  // namespace attune

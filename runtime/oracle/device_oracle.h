@@ -28,6 +28,29 @@ struct DeviceReference {
 DeviceReference make_device_reference(const std::shared_ptr<Device>& device, const AttentionProblem& problem,
                                       const ForwardTensors& tensors);
 
+/// A ReferenceGradient in device memory.
+struct DeviceGradient {
+  DeviceBuffer buffer;  ///< doubles, in ReferenceGradient's order: all values, then all weights
+  double noise_squares = 0;
+
+  DevicePointer values() const { return buffer.pointer(); }
+  DevicePointer weights() const { return buffer.pointer() + buffer.bytes() / 2; }
+  ReferenceGradient to_host(Device& device) const;
+};
+
+/// A ReferenceBackward that stays in device memory.
+struct DeviceGradients {
+  DeviceGradient d_q, d_k, d_v;
+
+  static std::size_t bytes_of(const AttentionProblem& problem);
+  ReferenceBackward to_host(Device& device) const;
+};
+
+/// By the generated fp64 kernels. `tensors` need q, k and v, `gradients` d_o and may have d_lse. As
+/// reference_backward(), from an O and LSE of its own.
+DeviceGradients make_device_gradients(const std::shared_ptr<Device>& device, const AttentionProblem& problem,
+                                      const ForwardTensors& tensors, const GradientTensors& gradients);
+
 /// Makes inputs and checks results where they are, so that only sums cross the bus. Kernels are compiled at their first
 /// use. Not thread-safe; all functions wait until the device is done, and throw Error.
 class DeviceOracle {
@@ -40,6 +63,10 @@ class DeviceOracle {
   /// What compare_forward() says of O, but for the order of its sums. `o` has the strides of packed_view().
   OutputErrors compare_o(const DeviceReference& reference, const TensorView& o);
 
+  /// What compare_backward() says of dQ, dK and dV, but for the order of its sums. They have the strides of
+  /// packed_view().
+  std::vector<OutputErrors> compare_gradients(const DeviceGradients& reference, const GradientTensors& gradients);
+
   /// checksum() of `count` elements from an even address.
   std::uint64_t checksum(DevicePointer elements, std::int64_t count);
 
@@ -50,7 +77,10 @@ class DeviceOracle {
 
  private:
   struct Kernel;
-  void launch(const Kernel& kernel, const ForwardTensors& tensors, const ArgumentValues& values, std::uint32_t grid);
+  void launch(const Kernel& kernel, const AttentionProblem& problem, const ForwardTensors& tensors,
+              const ArgumentValues& values, std::uint32_t grid);
+  OutputErrors compare(const ComparedOutput& output, const TensorView& tensor, DevicePointer reference,
+                       DevicePointer weight);
   template <typename Partial>
   std::vector<Partial> read_partials(std::uint32_t count);
 

@@ -38,21 +38,30 @@ struct ComparedElement {
   double value, reference, bound;
 };
 
-/// Where element `index` of ReferenceForward::o is in O, in elements.
-std::int64_t offset_of_element(const AttentionProblem& problem, const TensorView& o, std::int64_t index);
+/// Where element `index` of (B, Hq, Sq, D) is in a tensor, in elements.
+std::int64_t offset_of_element(const AttentionProblem& problem, const TensorView& tensor, std::int64_t index);
 
-/// What the summary of all elements of O says. `element` is asked for the worst one, if a complaint names it; indices
-/// are those of ReferenceForward::o.
-OutputErrors errors_of_o(const AttentionProblem& problem, const ErrorSummary& summary,
-                         const std::function<ComparedElement(std::int64_t index)>& element);
+/// An output as comparisons know it.
+struct ComparedOutput {
+  std::string name;
+  Operand shape = Operand::o;  ///< the operand that has its heads and rows: o or k
+  OutputBounds bounds{};
+  double noise_squares = 0;  ///< what counts as part of the reference's squares beside its own
+};
+ComparedOutput compared_o(const AttentionProblem& problem);
+/// Of a gradient: dq (shape o), dk or dv (shape k), as compare_backward() documents it.
+ComparedOutput compared_gradient(const AttentionProblem& problem, std::string name, Operand shape,
+                                 double noise_squares);
+
+/// What the summary of all elements says. `element` is asked for the worst one, if a complaint names it; indices are
+/// those of (B, H, S, D).
+OutputErrors errors_of(const AttentionProblem& problem, const ComparedOutput& output, ErrorSummary summary,
+                       const std::function<ComparedElement(std::int64_t index)>& element);
 
 /// A packed output and what it should be.
 struct ComparedTensor {
-  std::string name;
-  Operand shape;  ///< the operand that has its heads and rows: o, k or v
-  OutputBounds bounds;
+  ComparedOutput output;
   std::span<const double> reference, weight;  ///< (B, H, S, D)
-  double noise_squares = 0;                   ///< what counts as part of the reference's squares beside its own
   std::span<const std::uint16_t> elements;    ///< in problem.layout
 };
 

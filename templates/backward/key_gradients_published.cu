@@ -1,11 +1,10 @@
-//% include backward/score_tiles
-
 // A warp has all queries of its keys: Pᵀ and dSᵀ are A operands from registers. dSᵀ goes to shared memory as well, for dQ; it is there for all
 // threads at the end.
 __device__ __forceinline__ void add_key_gradients(KeyGradients& acc, const ScoreFragments& p, const ScoreFragments& ds, const WarpPart& part,
-                                                  const TilePairRing& ring, u32 shared) {
+                                                  const TilePairRing& ring, const QueryGradient& dq, i32 block, u32 shared) {
   put_scores(shared + kDsOffset, part.row, part.query, ds);
   gemm_columns<kBlockQ / 16>(acc.dv, PackedScores{p}, ring.second_tile(), part.first_chunk);
   gemm_columns<kBlockQ / 16>(acc.dk, PackedScores{ds}, ring.first_tile(), part.first_chunk);
+  dq.await_turn(block);
   bar_sync();
 }

@@ -1,11 +1,10 @@
-//% include backward/score_tiles
-
 // Warps that share keys have a part of the queries each, and compute a part of the columns of dV and dK from all of them: Pᵀ and dSᵀ go
 // through shared memory.
 __device__ __forceinline__ void add_key_gradients(KeyGradients& acc, const ScoreFragments& p, const ScoreFragments& ds, const WarpPart& part,
-                                                  const TilePairRing& ring, u32 shared) {
+                                                  const TilePairRing& ring, const QueryGradient& dq, i32 block, u32 shared) {
   put_scores(shared + kPOffset, part.row, part.query, p);
   put_scores(shared + kDsOffset, part.row, part.query, ds);
+  dq.await_turn(block);
   bar_sync();
   gemm_columns<kBlockQ / 16>(acc.dv, ScoresOfKeys{shared + kPOffset, part.row}, ring.second_tile(), part.first_chunk);
   gemm_columns<kBlockQ / 16>(acc.dk, ScoresOfKeys{shared + kDsOffset, part.row}, ring.first_tile(), part.first_chunk);

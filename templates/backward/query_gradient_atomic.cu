@@ -9,6 +9,9 @@ struct QueryGradient {
   i64 head;  // of the queries, in all batch entries
   u32 shared;
 
-  __device__ __forceinline__ QueryGradient(const Arguments& args, i64 head, u32 shared) : args(args), head(head), shared(shared) {}
+  __device__ __forceinline__ QueryGradient(const Arguments& args, i64 head, i32 /*tile*/, u32 shared) : args(args), head(head), shared(shared) {}
+  __device__ __forceinline__ void await_turn(i32 /*block*/) const {}
   __device__ __forceinline__ void add(i32 block) { add_query_gradient(args, head, block, shared); }
+  __device__ __forceinline__ void pass_turn() const {}
+  __device__ __forceinline__ void finish() const {}
 };

@@ -22,6 +22,7 @@
 //% include primitives/sm80/${target}
 //% include primitives/single/${target}
 //% include primitives/add/${target}
+//% include primitives/turns/${target}
 
 struct Arguments {
 //% for argument_fields
@@ -93,8 +94,12 @@ struct WarpPart {
   }
 };
 
-//% include backward/key_gradients_${scores}
+//% if scores_shared
+//% include backward/score_tiles
+//% end
 //% include backward/query_gradient_${dq}
+//% include backward/key_gradients_${scores}
+//% include backward/key_tiles_${key_tiles}
 
 __device__ __forceinline__ const char* row_pointer(const void* tensor, i64 batch_offset, i64 head_offset, i64 row_offset) {
   return static_cast<const char*>(tensor) + 2 * (batch_offset + head_offset + row_offset);
@@ -130,24 +135,25 @@ __device__ __forceinline__ void query_step(const Arguments& args, i32 block, i32
                                            const QueryFragments& k, const QueryFragments& v, KeyGradients& acc, QueryGradient& dq, u32 shared) {
   ScoreFragments acc_p = {}, acc_ds = {};
   ring.acquire();
+  dq.pass_turn();
   gemm_qk(acc_p, k, ring.first_tile() + part.query * kRowBytes);
   gemm_qk(acc_ds, v, ring.second_tile() + part.query * kRowBytes);
   differentiate<kMasked>(acc_p, acc_ds, args, tile_key + part.row, block, part.query, shared, ring.stage);
-  add_key_gradients(acc, acc_p, acc_ds, part, ring, shared);
+  add_key_gradients(acc, acc_p, acc_ds, part, ring, dq, block, shared);
   dq.add(block);
   ring.release();
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(const __grid_constant__ Arguments args) {
-  const i32 tile = static_cast<i32>(block_index() % static_cast<u32>(args.key_tiles)),
-            batch_head = static_cast<i32>(block_index() / static_cast<u32>(args.key_tiles));
-  const i32 heads_kv = args.heads_q / args.group_size, batch = batch_head / heads_kv, head_kv = batch_head - batch * heads_kv;
-  const i32 tile_key = tile * kBlockKv, keys = args.seq_kv - tile_key < kBlockKv ? args.seq_kv - tile_key : kBlockKv;
-  const WarpPart part;
   const u32 shared = shared_base();
+  const KeyTile taken(args, shared);
+  const i32 heads_kv = args.heads_q / args.group_size, batch = taken.batch_head / heads_kv, head_kv = taken.batch_head - batch * heads_kv;
+  const i32 tile_key = taken.tile * kBlockKv, keys = args.seq_kv - tile_key < kBlockKv ? args.seq_kv - tile_key : kBlockKv;
+  const WarpPart part;
 
   // Blocks of queries that attend to the tile: [first, whole_from) in part, [whole_from, end) to all of it. May be empty.
-  const i32 first = first_query(args, tile_key) / kBlockQ, end = (args.seq_q + kBlockQ - 1) / kBlockQ;
+  const i32 first_row_seen = first_query(args, tile_key), end = (args.seq_q + kBlockQ - 1) / kBlockQ;
+  const i32 first = first_row_seen < args.seq_q ? first_row_seen / kBlockQ : end;
   // Keys beyond the last would have a P that is not 0, or no number: their dS must not reach dQ.
   const bool ragged = QueryGradient::kAdded && keys < kBlockKv;
   const i32 whole_from = ragged ? end : (first_query(args, tile_key + keys - 1) + kBlockQ - 1) / kBlockQ;
@@ -174,10 +180,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
                       StreamedBeside(args, row_head * end * kBlockQ + first_row), end - first, shared};
     if (member > 0) bar_sync();  // all have read the last block of the head before
     ring.prefetch();
-    QueryGradient dq(args, row_head, shared);
+    QueryGradient dq(args, row_head, taken.tile, shared);
     i32 block = first;
     for (; block < whole_from && block < end; ++block) query_step<true>(args, block, tile_key, part, ring, k, v, acc, dq, shared);
     for (; block < end; ++block) query_step<false>(args, block, tile_key, part, ring, k, v, acc, dq, shared);
+    dq.finish();
   }
 
   // dK and dV leave through the tiles of K and V, so that global stores are whole chunks of a row.

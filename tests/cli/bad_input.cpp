@@ -65,7 +65,6 @@ TEST_CASE("flags with bad values are named", "[nogpu]") {
       {"check --seq 16 --head-dim 64 --pass sideways", {"--pass sideways", "backward"}},
       {"tune --seq 16 --head-dim 64 --pass backward", {"--pass backward", "forward"}},
       {"explain --problem backward", {"backward", "forward"}},
-      {"show space --seq 16 --head-dim 64 --pass backward", {"show space", "forward"}},
       {"check --seq sixteen --head-dim 64", {"--seq", "sixteen"}},
       {"check --seq 16 --head-dim 64.5", {"--head-dim", "64.5"}},
       {"check --seq 16 --head-dim 64 --seed -1", {"--seed", "-1"}},

@@ -137,6 +137,15 @@ TEST_CASE("show space lists at least 100 candidates, and why others are rejected
   for (const nlohmann::json& rejection : document.at("rejections")) CHECK_FALSE(rejection.at("reasons").empty());
 }
 
+TEST_CASE("show space of a backward problem", "[nogpu]") {
+  const nlohmann::json document =
+      run_attune(words("show space --pass backward --heads 16 --seq 4096 --head-dim 72 --causal --target h200 --json"))
+          .json();
+  CHECK(document.at("feasible").get<int>() >= 100);
+  CHECK(document.at("rejected").get<int>() > 0);
+  CHECK(document.at("candidates").at(0).at("estimated_us").get<double>() > 0);
+}
+
 TEST_CASE("show ptx and resources through NVRTC", "[nvrtc]") {
   const TemporaryFolder folder;
   const std::map<std::string, std::string> environment = {{"CUDA_VISIBLE_DEVICES", "-1"},

@@ -85,11 +85,22 @@ TEST_CASE("a backward plan with sums of dQ: they are zeroed, and dQ is not order
   CHECK(plan.ordered_outputs == std::vector<Operand>{Operand::d_k, Operand::d_v});
 }
 
+TEST_CASE("a backward plan with sums of dQ in turns: turns and the number of tiles taken are zeroed too", "[nogpu]") {
+  const AttentionProblem problem = parse_problem("backward b2 hq6 hkv2 sq100 skv300 d72 causal");
+  const KernelPlan plan = generate(problem, parse_config("sm80 q32 kv64 w4 st2 dq=ordered"), find_device("a100"));
+  const std::size_t rows = 2 * 6 * 128, turns = plan.buffer_offset(KernelArgument::turns, problem);
+  CHECK(plan.buffer_offset(KernelArgument::d_q_sums, problem) > kTileCounterOffset);
+  CHECK(turns >= plan.buffer_offset(KernelArgument::d_q_sums, problem) + rows * 72 * sizeof(float));
+  CHECK(plan.zeroed_bytes_of(problem) == turns + rows / 32 * sizeof(std::uint32_t));
+  CHECK(plan.buffer_offset(KernelArgument::statistics, problem) >= plan.zeroed_bytes_of(problem));
+  CHECK(plan.ordered_outputs == std::vector<Operand>{Operand::d_k, Operand::d_v, Operand::d_q});
+}
+
 TEST_CASE("most_workspace_bytes() of a backward problem is enough for every block of queries", "[nogpu]") {
   for (const char* text : {"backward b2 hq6 hkv2 sq1 d8", "backward hq3 sq129 d64", "backward hq2 sq4096 d64"}) {
     const AttentionProblem problem = parse_problem(text);
     for (int block_q = 16; block_q <= 128; block_q += 16) {
-      for (const char* dq : {"own", "atomic"}) {
+      for (const char* dq : {"own", "atomic", "ordered"}) {
         const KernelConfig config =
             parse_config("sm80 q" + std::to_string(block_q) + " kv32 w2 st1 dq=" + std::string(dq));
         const KernelPlan plan = generate(problem, config, find_device("a100"));
@@ -146,12 +157,31 @@ TEST_CASE("backward's templates are no part of what forward times are valid by",
   std::size_t erased = 0;
   for (auto it = texts.begin(); it != texts.end();) {
     const bool of_backward = it->first.starts_with("backward/") || it->first.starts_with("kernels/backward") ||
-                             it->first.starts_with("primitives/single") || it->first.starts_with("primitives/add");
+                             it->first.starts_with("primitives/single") || it->first.starts_with("primitives/add") ||
+                             it->first.starts_with("primitives/turns");
     erased += of_backward;
     it = of_backward ? texts.erase(it) : std::next(it);
   }
-  CHECK(erased == 27);
+  CHECK(erased == 32);
   const TemplateSet without(texts);
   for (const KernelFamily family : {KernelFamily::sm80, KernelFamily::sm90})
-    CHECK(templates_hash(family, without) == templates_hash(family));
+    CHECK(templates_hash(Pass::forward, family, without) == templates_hash(Pass::forward, family));
+}
+
+TEST_CASE("what backward times are valid by is backward's own", "[nogpu]") {
+  const std::string hash = templates_hash(Pass::backward, KernelFamily::sm80);
+  CHECK(hash.size() == 16);
+  CHECK(hash != templates_hash(Pass::forward, KernelFamily::sm80));
+  CHECK(hash != templates_hash(Pass::backward, KernelFamily::sm80, TemplateSet::embedded(), KernelTarget::emulator));
+  const auto changed = [&](const char* name) {
+    std::map<std::string, std::string> texts = TemplateSet::embedded().texts();
+    REQUIRE(texts.contains(name));
+    texts[name] += "// another text\n";
+    return templates_hash(Pass::backward, KernelFamily::sm80, TemplateSet(texts)) != hash;
+  };
+  for (const char* name : {"kernels/backward_delta", "kernels/backward_dq_sm80", "kernels/backward_convert",
+                           "backward/tile_pair_ring", "primitives/sm80/cuda"})
+    CHECK(changed(name));
+  for (const char* name : {"kernels/forward_sm80", "kernels/reference_backward_keys", "primitives/sm80/emulator"})
+    CHECK_FALSE(changed(name));
 }

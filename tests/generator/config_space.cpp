@@ -156,3 +156,54 @@ TEST_CASE("every head dim has a space on every device", "[nogpu]") {
 TEST_CASE("an invalid problem has no space", "[nogpu]") {
   CHECK_THROWS(config_space(make_problem(DataType::fp16, 1, 2, 100, 12), find_device("a100")));
 }
+
+TEST_CASE("backward has a space of its own: every field varies, the reduced one can be searched whole", "[nogpu]") {
+  const auto feasible = [](const AttentionProblem& problem, const char* device, SpaceExtent extent) {
+    std::vector<KernelConfig> configs;
+    for (const Candidate& candidate : config_space(problem, find_device(device), extent)) {
+      if (!candidate.feasible()) break;
+      REQUIRE(candidate.cost.microseconds > 0);
+      configs.push_back(candidate.config);
+    }
+    return configs;
+  };
+  for (const char* device : {"a100", "h200"}) {
+    for (const int head_dim : {16, 64, 72, 128, 256}) {
+      AttentionProblem problem = make_problem(DataType::bf16, 4, 16, 4095, head_dim, MaskKind::causal);
+      problem.pass = Pass::backward;
+      const std::vector<KernelConfig> whole = feasible(problem, device, SpaceExtent::whole),
+                                      reduced = feasible(problem, device, SpaceExtent::reduced);
+      INFO(device << " d" << head_dim << ": " << whole.size() << " and " << reduced.size());
+      CHECK(reduced.size() >= (head_dim > 128 ? 15 : 35));
+      CHECK(reduced.size() <= 200);
+      CHECK(whole.size() >= 3 * reduced.size() / 2);
+      std::set<int> block_q, block_kv, warps, stages, ctas, split;
+      std::set<QueryGradient> dq;
+      for (const KernelConfig& config : whole) {
+        block_q.insert(config.block_q);
+        block_kv.insert(config.block_kv);
+        warps.insert(config.warps);
+        stages.insert(config.stages);
+        ctas.insert(config.ctas_per_sm);
+        split.insert(config.split);
+        dq.insert(config.dq);
+      }
+      for (const std::set<int>& values : {block_q, block_kv, warps, stages, split}) CHECK(values.size() >= 2);
+      CHECK((ctas.size() >= 2 || head_dim > 128));
+      CHECK(dq.contains(QueryGradient::own));
+      CHECK(dq.contains(QueryGradient::atomic));
+      for (const KernelConfig& config : reduced) CHECK(std::find(whole.begin(), whole.end(), config) != whole.end());
+      const KernelConfig standard = default_config(problem, find_device(device));
+      CHECK(std::find(reduced.begin(), reduced.end(), standard) != reduced.end());
+    }
+  }
+}
+
+TEST_CASE("a deterministic problem's space holds only what gives the same bits", "[nogpu]") {
+  AttentionProblem problem = parse_problem("backward b4 hq16 sq4096 d64 causal deterministic");
+  const std::vector<Candidate> space = config_space(problem, find_device("h200"));
+  REQUIRE(space.front().feasible());
+  for (const Candidate& candidate : space) {
+    if (candidate.feasible()) REQUIRE(candidate.config.dq != QueryGradient::atomic);
+  }
+}

@@ -142,3 +142,62 @@ TEST_CASE("sm90: turns and tiles without checks of bounds are a little faster", 
     CHECK(share > 0.97);
   }
 }
+
+namespace {
+AttentionProblem backward(AttentionProblem problem) {
+  problem.pass = Pass::backward;
+  return problem;
+}
+}  // namespace
+
+TEST_CASE("backward: an estimate lies above the units' rates, and what must cost more does", "[nogpu]") {
+  const DeviceSpec& device = find_device("h200");
+  const std::string base = "sm80 q64 kv64 w4 st2";
+  for (const int head_dim : {64, 128}) {
+    const AttentionProblem problem = backward(make_problem(DataType::bf16, 4, 16, 4096, head_dim));
+    const CostEstimate estimate = estimate_cost(problem, parse_config(base), device);
+    // S and dP are computed twice: seven products, not five.
+    const double peak =
+        7.0 / 5 * count_flops(problem) / (device.mma_flops_per_clock * device.sm_count * device.clock_mhz);
+    INFO(canonical_text(problem));
+    CHECK(estimate.matrix_microseconds == Approx(peak).epsilon(0.01));
+    CHECK(estimate.microseconds > peak);
+    CHECK(estimate.microseconds < 5 * peak);
+    CHECK(estimate.registers <= 255);
+    CHECK(estimate.ctas_per_sm >= 1);
+    // A scheduler with a single warp hides nothing.
+    CHECK(cost(problem, "sm80 q16 kv16 w1 st1", "h200") > 1.5 * cost(problem, base, "h200"));
+    CHECK(cost(problem, base, "a100") > cost(problem, base, "h200"));
+  }
+  const AttentionProblem full = backward(make_problem(DataType::bf16, 4, 16, 4096, 128));
+  CHECK(cost(full, base) >
+        1.5 * cost(backward(make_problem(DataType::bf16, 4, 16, 4096, 128, MaskKind::causal)), base));
+  AttentionProblem unaligned = full;
+  unaligned.alignment = 2;
+  CHECK(cost(unaligned, base) > cost(full, base));
+  // Adding to dQ saves two of seven products, and costs adds.
+  CHECK(cost(full, base + " dq=atomic", "h200") < cost(full, base, "h200"));
+  CHECK(cost(full, base + " dq=atomic", "h200") > 0.6 * cost(full, base, "h200"));
+  // Accumulators that fill the registers spill where more CTAs are to fit.
+  CHECK(cost(full, base + " cta3", "h200") > 1.1 * cost(full, base, "h200"));
+  // Each query head of a group streams past the keys.
+  AttentionProblem grouped = full;
+  grouped.heads_kv = 2;
+  CHECK(cost(grouped, base) > 0.8 * cost(full, base));
+  CHECK(cost(grouped, base) < 1.3 * cost(full, base));
+}
+
+TEST_CASE("backward: estimates are finite for odd shapes", "[nogpu]") {
+  for (const char* text : {"backward sq1 d8", "backward sq1 skv100000 hq32 hkv8 d128 causal",
+                           "backward sq100 skv3 d40 causal", "backward sq5 skv900 d72 causal@-900",
+                           "backward sq2147482623 d64 causal", "backward b1000 hq64 sq17 d256 align2"}) {
+    const AttentionProblem problem = parse_problem(text);
+    INFO(text);
+    for (const char* key : {"l4", "h200"}) {
+      const CostEstimate estimate = estimate_cost(problem, default_config(problem, find_device(key)), find_device(key));
+      CHECK(std::isfinite(estimate.microseconds));
+      CHECK(estimate.microseconds > 0);
+      CHECK(estimate.waves > 0);
+    }
+  }
+}

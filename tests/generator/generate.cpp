@@ -106,7 +106,8 @@ TEST_CASE("a source stands alone", "[nogpu]") {
     CHECK(source.find("${") == std::string::npos);
     CHECK(source.find("//%") == std::string::npos);
     CHECK(source.substr(0, source.find('\n')).starts_with("// attune forward bf16 d"));
-    CHECK_THAT(source.substr(0, source.find('\n')), ContainsSubstring(templates_hash(KernelFamily::sm80)));
+    CHECK_THAT(source.substr(0, source.find('\n')),
+               ContainsSubstring(templates_hash(Pass::forward, KernelFamily::sm80)));
   }
 }
 

@@ -36,6 +36,7 @@ constexpr Golden kGoldens[] = {
     {"backward_delta_bf16_d72", "backward sq1000 d72", "sm80 q64 kv64 w4 st2", "a100", 0},
     {"backward_dkdv_bf16_d72_causal", "backward sq1000 d72 causal", "sm80 q64 kv64 w4 st2", "a100", 1},
     {"backward_dkdv_bf16_d128_atomic", "backward sq4096 d128", "sm80 q64 kv128 w8 st2 split2 dq=atomic", "h200", 1},
+    {"backward_dkdv_fp16_d64_ordered", "backward fp16 sq4096 d64 causal", "sm80 q64 kv64 w4 st1 dq=ordered", "a100", 1},
     {"backward_convert_fp16_d72", "backward fp16 sq1000 d72", "sm80 q64 kv64 w4 st1 dq=atomic", "a100", 2},
     {"backward_dq_fp16_d128_unaligned", "backward fp16 sq1000 d128 align2", "sm80 q64 kv64 w4 st1", "rtx4090", 2},
     {"reference_fp16_d40_causal", "fp16 sq100 d40 causal", nullptr, "a100"},

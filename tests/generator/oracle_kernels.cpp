@@ -23,6 +23,24 @@ TEST_CASE("kernels of checks are rendered for both targets", "[nogpu]") {
   }
 }
 
+TEST_CASE("the gradients' reference: queries, then keys, in tiles that fit the device", "[nogpu]") {
+  for (const char* key : {"h200", "l4"}) {
+    for (const int head_dim : {8, 72, 256}) {
+      AttentionProblem problem = parse_problem("backward fp16 b2 hq6 hkv3 sq100 skv70 d64 causal");
+      problem.head_dim = head_dim;
+      const DeviceSpec& device = find_device(key);
+      const std::vector<KernelLaunch> launches = generate_backward_reference(problem, device);
+      INFO(key << " d" << head_dim);
+      REQUIRE(launches.size() == 2);
+      const int tile = head_dim == 256 && device.key == "l4" ? 8 : 16;
+      CHECK(launches[0].grid_x(problem) == static_cast<std::uint32_t>(2 * 6 * ((100 + tile - 1) / tile)));
+      CHECK(launches[1].grid_x(problem) == static_cast<std::uint32_t>(2 * 3 * ((70 + tile - 1) / tile)));
+      for (const KernelLaunch& launch : launches)
+        CHECK(launch.shared_bytes <= static_cast<std::size_t>(device.shared_bytes_per_block));
+    }
+  }
+}
+
 TEST_CASE("no problem needs more partial results than the oracle has room for", "[nogpu]") {
   AttentionProblem problem = parse_problem("b2 hq6 sq65 d72");
   const KernelLaunch launch = generate_comparison(problem, find_device("h200"));
@@ -37,12 +55,13 @@ TEST_CASE("no problem needs more partial results than the oracle has room for", 
 
 TEST_CASE("kernels of checks leave the hashes of the forward families as they are", "[nogpu]") {
   std::map<std::string, std::string> texts = TemplateSet::embedded().texts();
-  for (const char* name : {"kernels/compare_forward", "kernels/checksum", "kernels/random_normal",
-                           "primitives/wide/cuda", "oracle/mix_bits"}) {
+  for (const char* name :
+       {"kernels/compare_forward", "kernels/checksum", "kernels/random_normal", "kernels/reference_backward_queries",
+        "kernels/reference_backward_keys", "primitives/wide/cuda", "oracle/mix_bits", "oracle/backward_pairs"}) {
     INFO(name);
     REQUIRE(texts.contains(name));
     texts[name] += "// another text\n";
   }
   for (const KernelFamily family : {KernelFamily::sm80, KernelFamily::sm90})
-    CHECK(templates_hash(family, TemplateSet(texts)) == templates_hash(family));
+    CHECK(templates_hash(Pass::forward, family, TemplateSet(texts)) == templates_hash(Pass::forward, family));
 }

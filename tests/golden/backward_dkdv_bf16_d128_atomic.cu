@@ -220,6 +220,22 @@ __device__ __forceinline__ void red_global_add_f32(float* to, float x) {
 __device__ __forceinline__ void red_global_add_v4_f32(float* to, Vec4F32 x) {
   asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w) : "memory");
 }
+__device__ __forceinline__ u32 atom_relaxed_gpu_global_add_u32(u32* to, u32 x) {
+  u32 before;
+  asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(to), "r"(x) : "memory");
+  return before;
+}
+// What this thread's CTA has written, as far as a barrier told this thread, comes before x for those who see it by an acquire.
+__device__ __forceinline__ void st_release_gpu_global_u32(u32* to, u32 x) {
+  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
+}
+// Returns when *from is x.
+__device__ __forceinline__ void wait_acquire_gpu_global_u32(const u32* from, u32 x) {
+  u32 seen;
+  do {
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(from) : "memory");
+  } while (seen != x);
+}
 
 struct Arguments {
   const void* q;
@@ -605,17 +621,6 @@ struct ScoresOfQueries {
     ldmatrix_x4_trans(a, tile + score_offset(16 * k + lane / 16 * 8 + lane % 8, first_query / 8 + 2 * t + lane / 8 % 2));
   }
 };
-
-// Warps that share keys have a part of the queries each, and compute a part of the columns of dV and dK from all of them: Pᵀ and dSᵀ go
-// through shared memory.
-__device__ __forceinline__ void add_key_gradients(KeyGradients& acc, const ScoreFragments& p, const ScoreFragments& ds, const WarpPart& part,
-                                                  const TilePairRing& ring, u32 shared) {
-  put_scores(shared + kPOffset, part.row, part.query, p);
-  put_scores(shared + kDsOffset, part.row, part.query, ds);
-  bar_sync();
-  gemm_columns<kBlockQ / 16>(acc.dv, ScoresOfKeys{shared + kPOffset, part.row}, ring.second_tile(), part.first_chunk);
-  gemm_columns<kBlockQ / 16>(acc.dk, ScoresOfKeys{shared + kDsOffset, part.row}, ring.first_tile(), part.first_chunk);
-}
 // dQ / scale of 16 queries and 8 columns, as the accumulators of a warp hold it: the four of a lane lie together, for one add of 16 bytes.
 __device__ __forceinline__ void add_query_sums(float* sums, const float (&acc)[4]) {
   red_global_add_v4_f32(sums + 4 * lane_index(), Vec4F32{acc[0], acc[1], acc[2], acc[3]});
@@ -654,8 +659,29 @@ struct QueryGradient {
   i64 head;  // of the queries, in all batch entries
   u32 shared;
 
-  __device__ __forceinline__ QueryGradient(const Arguments& args, i64 head, u32 shared) : args(args), head(head), shared(shared) {}
+  __device__ __forceinline__ QueryGradient(const Arguments& args, i64 head, i32 /*tile*/, u32 shared) : args(args), head(head), shared(shared) {}
+  __device__ __forceinline__ void await_turn(i32 /*block*/) const {}
   __device__ __forceinline__ void add(i32 block) { add_query_gradient(args, head, block, shared); }
+  __device__ __forceinline__ void pass_turn() const {}
+  __device__ __forceinline__ void finish() const {}
+};
+// Warps that share keys have a part of the queries each, and compute a part of the columns of dV and dK from all of them: Pᵀ and dSᵀ go
+// through shared memory.
+__device__ __forceinline__ void add_key_gradients(KeyGradients& acc, const ScoreFragments& p, const ScoreFragments& ds, const WarpPart& part,
+                                                  const TilePairRing& ring, const QueryGradient& dq, i32 block, u32 shared) {
+  put_scores(shared + kPOffset, part.row, part.query, p);
+  put_scores(shared + kDsOffset, part.row, part.query, ds);
+  dq.await_turn(block);
+  bar_sync();
+  gemm_columns<kBlockQ / 16>(acc.dv, ScoresOfKeys{shared + kPOffset, part.row}, ring.second_tile(), part.first_chunk);
+  gemm_columns<kBlockQ / 16>(acc.dk, ScoresOfKeys{shared + kDsOffset, part.row}, ring.first_tile(), part.first_chunk);
+}
+// A CTA's number among all tiles of keys, tile after tile of a head.
+struct KeyTile {
+  i32 tile, batch_head;  // batch_head: of the keys
+  __device__ __forceinline__ KeyTile(const Arguments& args, u32 /*shared*/)
+      : tile(static_cast<i32>(block_index() % static_cast<u32>(args.key_tiles))),
+        batch_head(static_cast<i32>(block_index() / static_cast<u32>(args.key_tiles))) {}
 };
 
 __device__ __forceinline__ const char* row_pointer(const void* tensor, i64 batch_offset, i64 head_offset, i64 row_offset) {
@@ -692,24 +718,25 @@ __device__ __forceinline__ void query_step(const Arguments& args, i32 block, i32
                                            const QueryFragments& k, const QueryFragments& v, KeyGradients& acc, QueryGradient& dq, u32 shared) {
   ScoreFragments acc_p = {}, acc_ds = {};
   ring.acquire();
+  dq.pass_turn();
   gemm_qk(acc_p, k, ring.first_tile() + part.query * kRowBytes);
   gemm_qk(acc_ds, v, ring.second_tile() + part.query * kRowBytes);
   differentiate<kMasked>(acc_p, acc_ds, args, tile_key + part.row, block, part.query, shared, ring.stage);
-  add_key_gradients(acc, acc_p, acc_ds, part, ring, shared);
+  add_key_gradients(acc, acc_p, acc_ds, part, ring, dq, block, shared);
   dq.add(block);
   ring.release();
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backward_dkdv_sm80(const __grid_constant__ Arguments args) {
-  const i32 tile = static_cast<i32>(block_index() % static_cast<u32>(args.key_tiles)),
-            batch_head = static_cast<i32>(block_index() / static_cast<u32>(args.key_tiles));
-  const i32 heads_kv = args.heads_q / args.group_size, batch = batch_head / heads_kv, head_kv = batch_head - batch * heads_kv;
-  const i32 tile_key = tile * kBlockKv, keys = args.seq_kv - tile_key < kBlockKv ? args.seq_kv - tile_key : kBlockKv;
-  const WarpPart part;
   const u32 shared = shared_base();
+  const KeyTile taken(args, shared);
+  const i32 heads_kv = args.heads_q / args.group_size, batch = taken.batch_head / heads_kv, head_kv = taken.batch_head - batch * heads_kv;
+  const i32 tile_key = taken.tile * kBlockKv, keys = args.seq_kv - tile_key < kBlockKv ? args.seq_kv - tile_key : kBlockKv;
+  const WarpPart part;
 
   // Blocks of queries that attend to the tile: [first, whole_from) in part, [whole_from, end) to all of it. May be empty.
-  const i32 first = first_query(args, tile_key) / kBlockQ, end = (args.seq_q + kBlockQ - 1) / kBlockQ;
+  const i32 first_row_seen = first_query(args, tile_key), end = (args.seq_q + kBlockQ - 1) / kBlockQ;
+  const i32 first = first_row_seen < args.seq_q ? first_row_seen / kBlockQ : end;
   // Keys beyond the last would have a P that is not 0, or no number: their dS must not reach dQ.
   const bool ragged = QueryGradient::kAdded && keys < kBlockKv;
   const i32 whole_from = ragged ? end : (first_query(args, tile_key + keys - 1) + kBlockQ - 1) / kBlockQ;
@@ -736,10 +763,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
                       StreamedBeside(args, row_head * end * kBlockQ + first_row), end - first, shared};
     if (member > 0) bar_sync();  // all have read the last block of the head before
     ring.prefetch();
-    QueryGradient dq(args, row_head, shared);
+    QueryGradient dq(args, row_head, taken.tile, shared);
     i32 block = first;
     for (; block < whole_from && block < end; ++block) query_step<true>(args, block, tile_key, part, ring, k, v, acc, dq, shared);
     for (; block < end; ++block) query_step<false>(args, block, tile_key, part, ring, k, v, acc, dq, shared);
+    dq.finish();
   }
 
   // dK and dV leave through the tiles of K and V, so that global stores are whole chunks of a row.

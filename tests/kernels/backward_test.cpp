@@ -28,6 +28,7 @@ struct BackwardCase {
   KernelConfig config;
   Placement placement = Placement::packed;
   bool with_lse = false;
+  double loudness = 0;  // Q and K are random around it and around 1, or around 0 where it is 0
   std::uint64_t seed = 1;
 };
 
@@ -142,6 +143,13 @@ struct BackwardData {
     const auto columns = static_cast<std::size_t>(problem.head_dim);
     q = random_normal(problem.dtype, rows * columns, 8 * test.seed);
     k = random_normal(problem.dtype, keys * columns, 8 * test.seed + 1);
+    if (test.loudness != 0) {
+      const auto move = [&](std::vector<std::uint16_t>& values, double by) {
+        for (std::uint16_t& bits : values) bits = from_double(problem.dtype, to_double(problem.dtype, bits) / 8 + by);
+      };
+      move(q, test.loudness);
+      move(k, 1);
+    }
     v = random_normal(problem.dtype, keys * columns, 8 * test.seed + 2);
     d_o = random_normal(problem.dtype, rows * columns, 8 * test.seed + 3);
     if (test.with_lse) {
@@ -278,7 +286,7 @@ struct Keys {
 constexpr Keys kKeys[] = {{16, 1, 1}, {32, 2, 1}, {64, 4, 1}, {64, 2, 1},  {32, 1, 1},
                           {32, 2, 2}, {64, 4, 2}, {64, 8, 2}, {128, 8, 2}, {64, 8, 4}};
 constexpr int kBlockQ[] = {16, 32, 64, 96, 128};
-constexpr QueryGradient kWaysToDq[] = {QueryGradient::own, QueryGradient::atomic};
+constexpr QueryGradient kWaysToDq[] = {QueryGradient::own, QueryGradient::atomic, QueryGradient::ordered};
 constexpr Placement kPlacements[] = {Placement::packed, Placement::padded, Placement::reversed};
 enum Factor {
   kDtype,
@@ -359,24 +367,36 @@ void check_rows_that_see_nothing(Devices& devices) {
   for (const char* lengths : {"sq70 skv17", "sq33 skv64", "sq17 skv1", "sq20 skv90"}) {
     for (const char* offset :
          {"causal", "causal-top-left", "causal@-1", "causal@-1000", "causal@-2147480000", "causal@2147480000"}) {
-      for (const bool with_lse : {false, true}) {
-        BackwardCase test =
-            case_from(std::string("backward fp16 b1 hq2 hkv1 ") + lengths + " d40 " + offset, "sm80 q32 kv32 w2 st2");
-        test.with_lse = with_lse;
+      for (const char* dq : {"own", "atomic", "ordered"}) {
+        BackwardCase test = case_from(std::string("backward fp16 b1 hq2 hkv1 ") + lengths + " d40 " + offset,
+                                      std::string("sm80 q32 kv32 w2 st2 dq=") + dq);
+        test.with_lse = test.config.dq != QueryGradient::ordered;
         check_case(devices, test);
       }
     }
   }
 }
 
+// Keys whose scores would be 0 beside queries whose scores are far below that: exp(0 - LSE) overflows.
+void check_keys_beyond_the_last(Devices& devices) {
+  for (const char* dq : {"atomic", "ordered"}) {
+    BackwardCase test = case_from("backward bf16 hq1 sq40 skv33 d16", std::string("sm80 q16 kv32 w2 st2 dq=") + dq);
+    test.loudness = -40;
+    check_case(devices, test);
+  }
+}
+
 void check_defaults(Devices& devices) {
   for (const int head_dim : {8, 64, 128, 192, 256}) {
-    BackwardCase test;
-    test.problem = make_problem(DataType::bf16, 1, 2, 150, head_dim, MaskKind::causal);
-    test.problem.pass = Pass::backward;
-    test.problem.heads_kv = 1;
-    test.config = default_config(test.problem, devices.spec());
-    check_case(devices, test);
+    for (const bool deterministic : {false, true}) {
+      BackwardCase test;
+      test.problem = make_problem(DataType::bf16, 1, 2, 150, head_dim, MaskKind::causal);
+      test.problem.pass = Pass::backward;
+      test.problem.heads_kv = 1;
+      test.problem.deterministic = deterministic;
+      test.config = default_config(test.problem, devices.spec());
+      check_case(devices, test);
+    }
   }
 }
 
@@ -391,6 +411,18 @@ TEST_CASE("backward is right in all modes of the emulator: rows that see nothing
   check_rows_that_see_nothing(devices);
 }
 
+TEST_CASE("backward is right in all modes of the emulator: keys beyond the last", "[emulator]") {
+  Devices devices = Devices::emulators();
+  check_keys_beyond_the_last(devices);
+}
+
+TEST_CASE("backward is right in all modes of the emulator: tiles of keys in turns, far more than run at once",
+          "[emulator]") {
+  Devices devices = Devices::emulators();
+  check_case(devices, case_from("backward bf16 hq3 hkv1 sq90 skv700 d8", "sm80 q16 kv16 w1 st2 dq=ordered"));
+  check_case(devices, case_from("backward bf16 b2 hq2 sq400 skv500 d8 causal", "sm80 q16 kv16 w1 st1 dq=ordered"));
+}
+
 TEST_CASE("backward is right in all modes of the emulator: default configs", "[emulator]") {
   Devices devices = Devices::emulators();
   check_defaults(devices);
@@ -400,8 +432,13 @@ TEST_CASE("backward is right on the GPU", "[gpu]") {
   Devices devices = Devices::gpu();
   check_pairwise(devices);
   check_rows_that_see_nothing(devices);
+  check_keys_beyond_the_last(devices);
   check_defaults(devices);
-  check_case(devices, case_from("backward bf16 b2 hq6 hkv2 sq700 skv1000 d128 causal", "sm80 q64 kv64 w4 st2"));
+  for (const char* dq : {"own", "atomic", "ordered"}) {
+    check_case(devices, case_from("backward bf16 b2 hq6 hkv2 sq700 skv1000 d128 causal",
+                                  std::string("sm80 q64 kv128 w8 st2 split2 dq=") + dq));
+    check_case(devices, case_from("backward bf16 b8 hq16 sq700 d64", std::string("sm80 q64 kv64 w4 st2 dq=") + dq));
+  }
 }
 
 TEST_CASE("NVRTC compiles default backward configs of all head dims with hardly a spill", "[nvrtc]") {

@@ -585,6 +585,71 @@ st_global_b64(out_bytes(args, 8 * thread), bits_of_f64(f64_of_bits(other)));
   add("mul_rn_f64 add_rn_f64", "add_rn_f64(mul_rn_f64(a, b), -mul_rn_f64(b, a))", differences);
 }
 
+void add_sums(std::vector<PrimitiveCase>& cases) {
+  std::vector<float> floats, reversed;
+  for (int i = 0; i < 128; ++i) floats.push_back(static_cast<float>(i) - 40.5f);
+  for (std::size_t i = 0; i < 128; ++i) reversed.push_back(floats[(31 - i / 4) * 4 + i % 4]);
+  cases.push_back({"ld_global_v4_f32 ld_shared_v4_f32",
+                   {R"(
+const Vec4F32 x = ld_global_v4_f32(static_cast<const float*>(args.in) + 4 * thread);
+st_global_f32(out_bytes(args, 16 * thread), x.x + x.w);
+st_global_f32(out_bytes(args, 16 * thread + 4), x.y - x.z);
+for (u32 i = 0; i < 4; ++i) st_shared_b32(shared_base() + 16 * thread + 4 * i, in_u32(args, 4 * thread + i));
+bar_sync();
+const Vec4F32 y = ld_shared_v4_f32(shared_base() + 16 * (31 - thread));
+st_global_f32(out_bytes(args, 16 * thread + 8), y.x + y.w);
+st_global_f32(out_bytes(args, 16 * thread + 12), y.y - y.z);
+)",
+                    32, 512},
+                   bytes_of(floats),
+                   512,
+                   [&] {
+                     std::vector<float> expected;
+                     for (std::size_t i = 0; i < 32; ++i) {
+                       for (const auto* from : {&floats, &reversed}) {
+                         const float* four = from->data() + 4 * i;
+                         expected.insert(expected.end(), {four[0] + four[3], four[1] - four[2]});
+                       }
+                     }
+                     return exactly(expected);
+                   }()});
+  // Small integers: their sums are exact, whatever the order.
+  cases.push_back({"red_global_add_f32",
+                   {R"(
+if (thread < 4) st_global_f32(out_bytes(args, 4 * thread), 0.5f);
+bar_sync();
+red_global_add_f32(reinterpret_cast<float*>(out_bytes(args, 4 * (thread % 4))), in_f32(args, thread));
+)",
+                    64},
+                   bytes_of(std::vector<float>(floats.begin(), floats.begin() + 64)),
+                   16,
+                   [&] {
+                     std::vector<float> sums(4, 0.5f);
+                     for (std::size_t i = 0; i < 64; ++i) sums[i % 4] += floats[i];
+                     return exactly(sums);
+                   }()});
+  // 2^30 + 1 - 2^30 is 0 in this order and 1 in others; the CTA of the first number clears the sum.
+  const std::vector<float> terms = {0.0f, 0x1p30f, 1.0f, -0x1p30f, 5.0f, 0x1p30f, 3.0f, -0x1p30f};
+  std::vector<float> numbers_and_terms(4, 0.0f);
+  numbers_and_terms.insert(numbers_and_terms.end(), terms.begin(), terms.end());
+  PrimitiveCase turns{"atom_relaxed_gpu_global_add_u32 wait_acquire_gpu_global_u32 st_release_gpu_global_u32",
+                      {R"(
+u32* numbers = static_cast<u32*>(const_cast<void*>(args.in));
+if (thread == 0) {
+  const u32 mine = atom_relaxed_gpu_global_add_u32(numbers, 1);
+  wait_acquire_gpu_global_u32(numbers + 1, mine);
+  if (mine == 0) st_global_f32(out_bytes(args, 0), 0.0f);
+  red_global_add_f32(reinterpret_cast<float*>(out_bytes(args, 0)), in_f32(args, 4 + mine));
+  st_release_gpu_global_u32(numbers + 1, mine + 1);
+}
+)"},
+                      bytes_of(numbers_and_terms),
+                      4,
+                      exactly(std::vector<float>{0.0f})};
+  turns.kernel.grid = 8;
+  cases.push_back(turns);
+}
+
 }  // namespace
 
 const std::vector<PrimitiveCase>& primitive_cases() {
@@ -598,6 +663,7 @@ const std::vector<PrimitiveCase>& primitive_cases() {
     add_lanes(made);
     add_math(made);
     add_wide(made);
+    add_sums(made);
     return made;
   }();
   return cases;

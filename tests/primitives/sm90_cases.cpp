@@ -501,6 +501,19 @@ st_global_b32(out_bytes(args, 4 + 4 * number), number);
                    {},
                    drawn.size() * 4,
                    exactly(drawn)});
+  std::vector<float> terms;  // small integers: their sums are exact, whatever the order
+  std::vector<float> sums(8, 0.5f);
+  for (int i = 0; i < 256; ++i) terms.push_back(static_cast<float>(i % 41) - 17.0f);
+  for (std::size_t i = 0; i < 256; ++i) sums[i % 8] += terms[i];
+  cases.push_back({"red_global_add_v4_f32",
+                   sm90_kernel(R"(
+if (thread < 8) st_global_f32(out_bytes(args, 4 * thread), 0.5f);
+bar_sync();
+red_global_add_v4_f32(reinterpret_cast<float*>(out_bytes(args, 16 * (thread % 2))),
+                      ld_global_v4_f32(static_cast<const float*>(args.in) + 4 * thread));
+)",
+                               64, 0),
+                   bytes_of(terms), 32, exactly(sums)});
 }
 
 // A matrix of small integers.

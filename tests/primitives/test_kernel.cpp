@@ -14,6 +14,8 @@ constexpr const char* kFrame = R"(//% include primitives/prelude/${target}
 //% include primitives/math/${target}
 //% include primitives/wide/${target}
 //% include primitives/single/${target}
+//% include primitives/add/${target}
+//% include primitives/turns/${target}
 //% include primitives/sm80/${target}
 //% include tests/further_primitives
 

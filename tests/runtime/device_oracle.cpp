@@ -164,6 +164,101 @@ void compare_norms(const std::shared_ptr<Device>& device) {
   CHECK_THAT(errors.complaint, ContainsSubstring("relative error"));
 }
 
+// Inputs of a backward call in device memory, with dO in O's place, and gradients to compare.
+struct BackwardCase {
+  ForwardCase data;
+  std::vector<std::uint16_t> d_o;
+  std::vector<float> d_lse;
+  DeviceBuffer d_o_buffer, d_lse_buffer, d_q_buffer, d_k_buffer, d_v_buffer;
+  GradientTensors gradients;
+
+  BackwardCase(const std::shared_ptr<Device>& device, const AttentionProblem& problem, std::int64_t shift,
+               bool with_lse)
+      : data(device, problem, shift), d_o(random_normal(problem.dtype, data.q.size(), 4)) {
+    gradients.d_o = place(d_o_buffer, Operand::d_o, d_o);
+    gradients.d_q = place(d_q_buffer, Operand::d_q, data.q);
+    gradients.d_k = place(d_k_buffer, Operand::d_k, data.k);
+    gradients.d_v = place(d_v_buffer, Operand::d_v, data.v);
+    if (!with_lse) return;
+    for (const std::uint16_t bits :
+         random_normal(problem.dtype, data.q.size() / static_cast<std::size_t>(problem.head_dim), 5))
+      d_lse.push_back(static_cast<float>(to_double(problem.dtype, bits)));
+    d_lse_buffer = DeviceBuffer(device, d_lse.size() * sizeof(float));
+    device->copy_to_device(d_lse_buffer.pointer(), d_lse.data(), d_lse_buffer.bytes());
+    gradients.d_lse = reinterpret_cast<const float*>(d_lse_buffer.pointer());
+  }
+  ReferenceBackward expected() const { return reference_backward(data.problem, {data.q, data.k, data.v, d_o, d_lse}); }
+
+ private:
+  TensorView place(DeviceBuffer& buffer, Operand operand, const std::vector<std::uint16_t>& values) const {
+    buffer = DeviceBuffer(data.device, 2 * values.size());
+    data.device->copy_to_device(buffer.pointer(), values.data(), buffer.bytes());
+    TensorView view = packed_view(data.problem, operand);
+    view.data = reinterpret_cast<const void*>(buffer.pointer());
+    return view;
+  }
+};
+
+void require_same_gradient(const ReferenceGradient& actual, const ReferenceGradient& expected) {
+  REQUIRE(actual.value.size() == expected.value.size());
+  for (std::size_t i = 0; i < expected.value.size(); ++i) {
+    check_close(actual.value[i], expected.value[i], expected.weight[i]);
+    check_close(actual.weight[i], expected.weight[i], expected.weight[i]);
+  }
+  CHECK(std::abs(actual.noise_squares - expected.noise_squares) <= 1e-12 * expected.noise_squares);
+}
+
+// The generated kernels against the host's scalar code: references, and what both comparisons say of gradients.
+void compare_backward_oracles(const std::shared_ptr<Device>& device, const std::vector<const char*>& problems) {
+  int number = 0;
+  for (const char* text : problems) {
+    AttentionProblem problem = parse_problem(text);
+    problem.layout = number % 2 == 0 ? Layout::bshd : Layout::bhsd;
+    INFO(canonical_text(problem));
+    const BackwardCase with(device, problem, number % 3, number % 2 == 0);
+    ++number;
+    const ReferenceBackward expected = with.expected();
+    const DeviceGradients actual = make_device_gradients(device, problem, with.data.tensors, with.gradients);
+    const ReferenceBackward on_host = actual.to_host(*device);
+    require_same_gradient(on_host.d_q, expected.d_q);
+    require_same_gradient(on_host.d_k, expected.d_k);
+    require_same_gradient(on_host.d_v, expected.d_v);
+
+    // Right gradients; then a wrong last element of each.
+    DeviceOracle oracle(device, problem);
+    const auto rounded = [&](const ReferenceGradient& gradient, Operand shape) {
+      AttentionProblem of = problem;
+      if (shape != Operand::q) {
+        of.heads_q = problem.heads_kv;
+        of.seq_q = problem.seq_kv;
+      }
+      std::vector<std::uint16_t> elements(gradient.value.size());
+      for (std::size_t i = 0; i < elements.size(); ++i) {
+        const std::int64_t at = offset_of_element(of, packed_view(problem, shape), static_cast<std::int64_t>(i));
+        elements[static_cast<std::size_t>(at)] = from_double(problem.dtype, gradient.value[i]);
+      }
+      return elements;
+    };
+    std::vector<std::uint16_t> d_q = rounded(on_host.d_q, Operand::q), d_k = rounded(on_host.d_k, Operand::k),
+                               d_v = rounded(on_host.d_v, Operand::v);
+    const auto check = [&] {
+      device->copy_to_device(with.d_q_buffer.pointer(), d_q.data(), 2 * d_q.size());
+      device->copy_to_device(with.d_k_buffer.pointer(), d_k.data(), 2 * d_k.size());
+      device->copy_to_device(with.d_v_buffer.pointer(), d_v.data(), 2 * d_v.size());
+      const std::vector<OutputErrors> errors = oracle.compare_gradients(actual, with.gradients);
+      const std::vector<OutputErrors> of_host = compare_backward(problem, on_host, d_q, d_k, d_v).outputs;
+      REQUIRE(errors.size() == 3);
+      for (std::size_t i = 0; i < 3; ++i) require_same(errors[i], of_host[i]);
+      return errors;
+    };
+    for (const OutputErrors& errors : check()) CHECK(errors.within);
+    for (std::vector<std::uint16_t>* gradient : {&d_q, &d_k, &d_v}) gradient->back() = from_double(problem.dtype, 1000);
+    for (const OutputErrors& errors : check()) CHECK_FALSE(errors.within);
+    for (std::vector<std::uint16_t>* gradient : {&d_q, &d_k, &d_v}) gradient->back() = 0x7fff;
+    for (const OutputErrors& errors : check()) CHECK_FALSE(errors.within);
+  }
+}
+
 void compare_checksums(const std::shared_ptr<Device>& device, const std::vector<std::size_t>& counts) {
   DeviceOracle oracle(device, parse_problem("sq5 d8"));
   for (const std::size_t count : counts) {
@@ -238,6 +333,22 @@ TEST_CASE("O is compared on the device as on the host, on the GPU", "[gpu]") {
   compare_comparisons(device, {"fp16 b2 hq3 hkv1 sq67 skv9 d8", "bf16 b1 hq2 sq5 d72", "bf16 sq1 d256",
                                "bf16 b3 hq16 sq1500 skv40 d128", "fp16 b70 hq32 sq40 skv3 d40"});
   compare_norms(device);
+}
+
+TEST_CASE("the gradients' fp64 kernels agree with the scalar oracle, on the emulator", "[emulator]") {
+  compare_backward_oracles(
+      make_emulator_device(find_device("h200")),
+      {"backward fp16 hq2 sq33 skv20 d8 causal@-3", "backward bf16 b2 hq3 hkv1 sq18 skv35 d72 causal",
+       "backward bf16 sq1 skv17 d256", "backward fp16 hq4 hkv2 sq40 d40 causal"});
+  // Tiles of eight rows, where shared memory holds no larger ones.
+  compare_backward_oracles(make_emulator_device(find_device("l4")), {"backward bf16 hq2 hkv1 sq19 skv12 d256 causal"});
+}
+
+TEST_CASE("the gradients' fp64 kernels agree with the scalar oracle, on the GPU", "[gpu]") {
+  compare_backward_oracles(
+      open_cuda_device(0),
+      {"backward fp16 hq2 sq33 skv20 d8 causal@-3", "backward bf16 b2 hq6 hkv2 sq300 skv500 d72 causal",
+       "backward bf16 b3 sq65 skv170 d256", "backward fp16 hq8 sq256 d128 causal"});
 }
 
 TEST_CASE("checksums are the same on the device and on the host, on the emulator", "[emulator]") {

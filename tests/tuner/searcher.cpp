@@ -171,15 +171,22 @@ TEST_CASE("one move", "[nogpu]") {
   CHECK(apart("sm80 q128 kv64 w4 st2", "sm80 q64 kv64 w2 st2"));
   CHECK(apart("sm80 q128 kv64 w4 st2", "sm80 q128 kv64 w8 st2"));
   CHECK(apart("sm80 q128 kv64 w4 st2", "sm80 q128 kv64 w4 st2 rescale8"));
+  CHECK(apart("sm80 q64 kv64 w4 st2", "sm80 q64 kv64 w4 st2 dq=atomic"));
+  CHECK(apart("sm80 q64 kv64 w4 st2", "sm80 q64 kv64 w8 st2 split2"));
+  CHECK(apart("sm80 q64 kv128 w8 st2", "sm80 q64 kv64 w8 st2 split2"));
+  CHECK(apart("sm80 q64 kv64 w4 st2", "sm80 q64 kv64 w4 st2 split2"));
+  CHECK_FALSE(apart("sm80 q64 kv64 w4 st2", "sm80 q64 kv64 w8 st2 split2 dq=atomic"));
+  CHECK_FALSE(apart("sm80 q64 kv64 w4 st2", "sm80 q64 kv128 w16 st2 split2"));
   CHECK_FALSE(apart("sm80 q128 kv64 w4 st2", "sm80 q128 kv64 w4 st2"));
   CHECK_FALSE(apart("sm80 q128 kv64 w4 st2", "sm80 q64 kv80 w2 st2"));
   CHECK_FALSE(apart("sm80 q128 kv64 w4 st2", "sm80 q64 kv64 w8 st2"));
 }
 
 TEST_CASE("published tiles stand for their cheapest member", "[nogpu]") {
+  const std::string pass = GENERATE("forward", "backward");
   for (const int head_dim : {16, 64, 72, 128, 256}) {
-    INFO(head_dim);
-    const Recording of = recording(("forward bf16 b1 hq8 sq1024 d" + std::to_string(head_dim)).c_str());
+    INFO(pass << " d" << head_dim);
+    const Recording of = recording((pass + " bf16 b1 hq8 sq1024 d" + std::to_string(head_dim)).c_str());
     const auto seeds = published_seeds(of.problem, of.space);
     REQUIRE_FALSE(seeds.empty());
     for (const KernelConfig& seed : seeds) {

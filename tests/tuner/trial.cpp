@@ -42,6 +42,7 @@ std::uint16_t to_bf16(double value) {
 // What a kernel was called with, by the layout of its own arguments.
 struct Call {
   std::map<KernelArgument, std::int64_t> values;
+  bool has(KernelArgument argument) const { return values.contains(argument); }
   std::int64_t operator[](KernelArgument argument) const { return values.at(argument); }
   std::uint16_t* elements(KernelArgument argument) const {
     return reinterpret_cast<std::uint16_t*>(values.at(argument));
@@ -322,7 +323,9 @@ TEST_CASE("trial on the emulator", "[emulator]") {
   };
   for (const Case& test : {Case{"forward bf16 b1 hq2 sq70 skv133 d64 causal", {}, KernelFamily::sm90},
                            Case{"forward bf16 b1 hq2 sq70 skv133 d64 causal", sm80, KernelFamily::sm80},
-                           Case{"forward fp16 b2 hq2 hkv1 sq17 d40 align2", {}, KernelFamily::sm80}}) {
+                           Case{"forward fp16 b2 hq2 hkv1 sq17 d40 align2", {}, KernelFamily::sm80},
+                           Case{"backward bf16 b1 hq2 hkv1 sq70 skv133 d64 causal", {}, KernelFamily::sm80},
+                           Case{"backward fp16 b2 hq2 sq17 d40 align2 deterministic", {}, KernelFamily::sm80}}) {
     const AttentionProblem problem = parse_problem(test.problem);
     TrialBench bench(device, problem, 3);
     const Measurement m = bench.run(test.config.value_or(default_config(problem, device->spec())));
@@ -331,14 +334,16 @@ TEST_CASE("trial on the emulator", "[emulator]") {
     REQUIRE(m.status == MeasurementStatus::ok);
     REQUIRE(m.error_o > 0);
     REQUIRE(m.samples_us.empty());
-    REQUIRE(bench.check(*bench.prepare(m.config)).within());
+    const std::vector<OutputErrors> errors = bench.check(*bench.prepare(m.config));
+    REQUIRE(errors.size() == (problem.pass == Pass::forward ? 2 : 3));
+    for (const OutputErrors& output : errors) REQUIRE(output.within);
   }
 }
 
 namespace {
 
 // The emulator with all that a bench does on a GPU, but for the timing. `afterwards` follows the launches of kernels
-// that are no check.
+// that are no check, and those of backward's that leave a gradient.
 class CheckingEmulator : public Device {
  public:
   std::function<void(const Call&)> afterwards;
@@ -382,7 +387,12 @@ class CheckingEmulator : public Device {
               Stream stream) override {
     device_->launch(kernel, grid, arguments, bytes, stream);
     const KernelLaunch& launch = launches_.at(&kernel);
-    if (afterwards && has(launch.arguments, KernelArgument::lse)) afterwards(call_of(launch.arguments, arguments));
+    const auto has = [&](KernelArgument argument) {
+      const std::vector<KernelArgument>& fields = launch.arguments.fields;
+      return std::find(fields.begin(), fields.end(), argument) != fields.end();
+    };
+    if (afterwards && (has(KernelArgument::lse) || has(KernelArgument::d_q) || has(KernelArgument::d_k)))
+      afterwards(call_of(launch.arguments, arguments));
   }
   void synchronize(Stream stream) override { device_->synchronize(stream); }
   void encode_tensor_map(const TensorMapRequest& request, void* to) const override {
@@ -404,10 +414,6 @@ class CheckingEmulator : public Device {
   std::atomic<std::size_t> copied_bytes = 0;  // to the host
 
  private:
-  static bool has(const ArgumentLayout& layout, KernelArgument argument) {
-    return std::find(layout.fields.begin(), layout.fields.end(), argument) != layout.fields.end();
-  }
-
   std::shared_ptr<Device> device_;
   std::map<const CompiledKernel*, KernelLaunch> launches_;
   std::map<DevicePointer, std::size_t> buffers_;
@@ -458,6 +464,63 @@ TEST_CASE("what a kernel does wrong is seen by checks on the device", "[emulator
             {"inputs", [&](const Call& c) { c.elements(A::v)[-1] = 0; }},
             {"inputs", [&](const Call& c) { c.elements(A::v)[k + 127] = 0; }}});
   }
+}
+
+TEST_CASE("what a backward kernel does wrong is seen by checks on the device", "[emulator]") {
+  using A = KernelArgument;
+  for (const char* text :
+       {"backward bf16 b2 hq4 hkv2 sq33 skv70 d16 causal", "backward fp16 b1 hq2 sq33 skv70 d24 align2"}) {
+    const AttentionProblem p = parse_problem(text);
+    const std::int64_t q = p.batch * p.heads_q * p.seq_q * p.head_dim, k = p.batch * p.heads_kv * p.seq_kv * p.head_dim;
+    // After the kernel of a gradient: dQ's is the last.
+    const auto after = [](A gradient, A argument, std::int64_t index, std::uint16_t value) {
+      return [=](const Call& c) {
+        if (c.has(gradient)) c.elements(argument)[index] = value;
+      };
+    };
+    make_mistakes(p, {{"dq: ", after(A::d_q, A::d_q, q - 1, 0x5000)},
+                      {"dk: ", after(A::d_k, A::d_k, 0, 0x5000)},
+                      {"dv: ", after(A::d_k, A::d_v, k / 2, 0x5000)},
+                      {"nan", after(A::d_k, A::d_k, k - 1, 0xffff)},
+                      {"beyond the last element of dq", after(A::d_q, A::d_q, q + 2047, 0)},
+                      {"before the first element of dk", after(A::d_k, A::d_k, -1, 0)},
+                      {"beyond the last element of dv", after(A::d_k, A::d_v, k, 0)},
+                      {"inputs q, k, v, o, lse, do or dlse", after(A::d_q, A::q, 0, 0x1234)},
+                      {"inputs", after(A::d_q, A::d_o, q - 1, 0x1234)}});
+  }
+}
+
+TEST_CASE("a large backward problem is checked where it is", "[emulator][slow]") {
+  using A = KernelArgument;
+  const AttentionProblem problem = parse_problem("backward bf16 b1 hq12 sq256 d256");
+  REQUIRE(count_flops(problem) > kCpuOracleFlops);
+  const auto device = std::make_shared<CheckingEmulator>();
+  TrialBench bench(device, problem, 3);
+  TrialOptions options;
+  options.time = false;
+  const KernelConfig config = default_config(problem, device->spec());
+  const Measurement good = bench.run(config, options);
+  INFO(good.reason);
+  CHECK(good.status == MeasurementStatus::ok);
+  CHECK(good.error_o > 0);
+  CHECK(good.error_o < 4e-3);
+  device->copied_bytes = 0;
+  CHECK(bench.run(config, options).status == MeasurementStatus::ok);
+  CHECK(device->copied_bytes < 12u * 256 * 256 * 2 / 10);
+  device->afterwards = [](const Call& c) {
+    if (c.has(A::d_k)) c.elements(A::d_k)[12 * 256 * 200 + 77] = 0x4100;
+  };
+  const Measurement wrong = bench.run(config, options);
+  CHECK(wrong.status == MeasurementStatus::wrong_result);
+  CHECK_THAT(wrong.reason, ContainsSubstring("dk: dk at batch 0, head 0, row 200, column 77 is 8,"));
+
+  // The largest buffers are the reference's: a write to one is found, and does not harm the next trial.
+  device->afterwards = [&](const Call& c) {
+    if (c.has(A::d_k)) *reinterpret_cast<std::uint16_t*>(device->largest() + 4000) ^= 1;
+  };
+  const Measurement wild = bench.run(config, options);
+  CHECK(wild.status == MeasurementStatus::wrong_result);
+  CHECK_THAT(wild.reason, ContainsSubstring("reference: the kernel wrote to memory"));
 }
 
 TEST_CASE("inputs made on the device are those of the host", "[emulator]") {
@@ -532,8 +595,9 @@ TEST_CASE("a large problem is checked where it is", "[emulator][slow]") {
 
 TEST_CASE("trial on a GPU", "[gpu]") {
   const auto device = open_cuda_device(0);
-  for (const char* text :
-       {"forward bf16 b2 hq8 sq2048 d128 causal", "forward fp16 b1 hq1 sq100 d64", "forward bf16 b4 hq16 sq4096 d64"}) {
+  for (const char* text : {"forward bf16 b2 hq8 sq2048 d128 causal", "forward fp16 b1 hq1 sq100 d64",
+                           "forward bf16 b4 hq16 sq4096 d64", "backward bf16 b2 hq8 sq2048 d128 causal",
+                           "backward fp16 b1 hq1 sq100 d64", "backward bf16 b4 hq16 hkv4 sq4096 d64 deterministic"}) {
     const AttentionProblem problem = parse_problem(text);
     TrialBench bench(device, problem, 3);
     const Measurement m = bench.run(default_config(problem, device->spec()));

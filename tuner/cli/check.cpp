@@ -5,7 +5,6 @@
 
 #include "attune/attention.h"
 #include "generator/error.h"
-#include "tuner/backward_check.h"
 #include "tuner/cli/config_options.h"
 #include "tuner/cli/device_options.h"
 #include "tuner/cli/exit_status.h"
@@ -43,13 +42,9 @@ CheckOutcome check(AttentionRuntime& runtime, const AttentionProblem& problem, c
   }
   try {
     CheckOutcome outcome{"ok", "", {}, {}};
-    if (problem.pass == Pass::forward) {
-      TrialBench bench(runtime.device(), problem, seed);
-      outcome.outputs = bench.check(*prepared).outputs;
-      outcome.counters = bench.counters();
-    } else {
-      outcome.outputs = check_backward(runtime, *prepared, problem, seed);
-    }
+    TrialBench bench(runtime.device(), problem, seed);
+    outcome.outputs = bench.check(*prepared);
+    outcome.counters = bench.counters();
     for (const OutputErrors& output : outcome.outputs) {
       if (output.within) continue;
       outcome.status = "wrong_result";

@@ -25,8 +25,7 @@ Layout parse_layout(const std::string& text) {
   refuse(fmt::format("--layout {}: expected bshd (batch, seq, head, dim) or bhsd (batch, head, seq, dim)", text));
 }
 
-constexpr const char* kOnlyForward =
-    "this command is for forward problems; check and show know backward ones, all but show space";
+constexpr const char* kOnlyForward = "this command is for forward problems; check and show know backward ones";
 
 std::int64_t parse_offset(const std::string& mask) {
   const std::string digits = mask.substr(mask.find('@') + 1);

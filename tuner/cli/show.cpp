@@ -236,11 +236,6 @@ int run(const ShowOptions& options) {
   const AttentionProblem problem = options.problem.problem();
   const ChosenDevice chosen = options.device.choose();
   if (!chosen.why.empty()) warn(fmt::format("no --target given: generating for {}", chosen.spec.name));
-  if (options.what == "space" && problem.pass == Pass::backward) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        "show space lists forward candidates; of a backward problem, show source, plan, ptx, resources or sass");
-  }
   if (options.what == "space") return show_space(problem, chosen.spec, options.limit, options.output);
 
   const std::shared_ptr<TunedConfigs> tuned = options.config.open_tuned_configs(options.output);

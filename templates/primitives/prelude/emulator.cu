@@ -49,6 +49,7 @@ struct EmulatorServices {
   void (*wgmma_fence)();
   void (*wgmma_commit)();
   void (*wgmma_wait)(const char* name, u32 pending_groups);
+  void (*wait_global)(const char* name, const u32* address, u32 value);
 };
 static EmulatorServices emulator;
 

@@ -1,0 +1,40 @@
+//% include backward/query_sums_${sums_order}
+//% include backward/query_sums_place
+//% include backward/query_product
+
+// dQ's sums grow in turns: of the tiles that see a block of queries the last begins, and each passes the turn to the one before it. A CTA
+// passes a turn one step after its adds, when a barrier has come by anyway.
+struct QueryGradient {
+  static constexpr bool kAdded = true;
+  const Arguments& args;
+  i64 head;  // of the queries, in all batch entries
+  i32 tile;
+  u32 shared;
+  u32* turns;      // of the head's blocks: how many tiles have added
+  i32 added = -1;  // the block whose turn is to be passed
+
+  __device__ __forceinline__ QueryGradient(const Arguments& args, i64 head, i32 tile, u32 shared)
+      : args(args), head(head), tile(tile), shared(shared), turns(args.turns + head * (padded_rows(args) / kBlockQ)) {}
+
+  // Tiles that add to a block before this one.
+  __device__ __forceinline__ u32 turn_of(i32 block) const {
+    const i32 behind = (block + 1) * kBlockQ, last_query = (behind < args.seq_q ? behind : args.seq_q) - 1;
+    return static_cast<u32>(last_key(args, last_query) / kBlockKv - tile);
+  }
+  // Before a barrier of all threads that comes before add().
+  __device__ __forceinline__ void await_turn(i32 block) const {
+    if (thread_index() == 0) wait_acquire_gpu_global_u32(turns + block, turn_of(block));
+  }
+  __device__ __forceinline__ void add(i32 block) {
+    add_query_gradient(args, head, block, shared);
+    added = block;
+  }
+  // After a barrier of all threads that comes after add(). The last warp does it: the first one waits for turns.
+  __device__ __forceinline__ void pass_turn() const {
+    if (added >= 0 && thread_index() == kThreads - kWarpSize) st_release_gpu_global_u32(turns + added, turn_of(added) + 1);
+  }
+  __device__ __forceinline__ void finish() const {
+    bar_sync();
+    pass_turn();
+  }
+};

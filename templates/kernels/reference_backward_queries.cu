@@ -1,0 +1,151 @@
+// attune reference of dQ · ${kernel_class} · templates ${templates_hash}
+//
+// In double precision, for a tile of queries of one head, from the O, weight (Σ p |v|) and LSE of the forward's reference. u is the unit
+// roundoff of ${dtype}, h half of its smallest number:
+//
+//   delta = Σ dO o - dLSE           error = Σ |dO| (2 weight + |o| + h/u)       noise = u² Σ dO² (o² + Σ_j p² v²)
+//   p = exp(scale q·k - LSE)        ds = p (dO·v - delta)                       w = |ds| + h/u + p error / 2
+//   dQ = scale Σ_j ds k             weight of dQ = scale Σ_j w |k|
+//   partial = scale² (noise |Σ_j p k|² + h² Σ_j |k|²)
+//
+// delta, error and noise of each query are left for the kernel of the keys.
+//
+// shared memory:   q, dO, k, v [kTile][kHeadDim + 1] each   ds, w, p [kTile][kTile] each     doubles, ${shared_bytes} bytes in all
+//% include primitives/prelude/${target}
+//% include primitives/memory/${target}
+//% include primitives/math/${target}
+//% include primitives/wide/${target}
+//% include primitives/single/${target}
+
+struct Arguments {
+  ${argument_fields}
+};
+constexpr u32 kArgumentBytes = ${argument_bytes};
+
+enum class Mask { none, causal };
+constexpr Mask kMask = Mask::${mask};
+constexpr i32 kHeadDim = ${head_dim}, kThreads = ${threads}, kTile = ${rows_per_tile};
+constexpr i32 kPairValues = 3;  // ds, w, p
+//% include oracle/backward_pairs
+
+struct QueryTile {
+  i64 batch, first_index;  // first_index: of the tile's first row, all heads' rows counted
+  i32 head, first, count;
+
+  __device__ __forceinline__ explicit QueryTile(const Arguments& args) {
+    const i32 batch_head = block_index() / args.query_tiles;
+    first = block_index() % args.query_tiles * kTile;
+    count = args.seq_q - first < kTile ? args.seq_q - first : kTile;
+    head = batch_head % args.heads_q;
+    batch = batch_head / args.heads_q;
+    first_index = static_cast<i64>(batch_head) * args.seq_q + first;
+  }
+};
+
+// By the thread of a row.
+__device__ __forceinline__ void store_delta(const Arguments& args, u32 shared, i64 row, i32 i) {
+  double delta = 0, error = 0;
+  for (i32 d = 0; d < kHeadDim; ++d) {
+    const double d_o = at(shared + kGradientOffset, i, d), o = ld_global_f64(args.o_fp64 + row * kHeadDim + d);
+    delta = fma_rn_f64(d_o, o, delta);
+    const double weight = ld_global_f64(args.weight_fp64 + row * kHeadDim + d);
+    error += absolute(d_o) * (2 * weight + absolute(o) + args.smallest_step / args.unit_roundoff);
+  }
+  if (args.d_lse != nullptr) delta -= static_cast<double>(ld_global_f32(args.d_lse + row));
+  st_global_f64(args.row_statistics + RowStatistics::kStored * row, delta);
+  st_global_f64(args.row_statistics + RowStatistics::kStored * row + 1, error);
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_constant__ Arguments args) {
+  const QueryTile tile(args);
+  const i32 head_kv = tile.head / args.group_size, thread = thread_index();
+  const u32 shared = shared_base();
+  load_rows(shared + kQueryOffset, args.q, tile.batch * args.q_stride_batch + tile.head * args.q_stride_head + tile.first * args.q_stride_row,
+            args.q_stride_row, tile.count);
+  load_rows(shared + kGradientOffset, args.d_o,
+            tile.batch * args.d_o_stride_batch + tile.head * args.d_o_stride_head + tile.first * args.d_o_stride_row, args.d_o_stride_row,
+            tile.count);
+  bar_sync();
+  if (thread < tile.count) store_delta(args, shared, tile.first_index + thread, thread);
+  bar_sync();
+
+  const Column mine;
+  double value[kRowsOfThread] = {}, weight[kRowsOfThread] = {}, mean[kRowsOfThread] = {}, squares[kRowsOfThread] = {};
+  // This thread's pair: a row of the tile, and in each block one key.
+  const i32 query = thread / kTile, key = thread % kTile;
+  const bool has_row = query < tile.count;
+  const i64 row = tile.first_index + query;
+  const RowStatistics statistics =
+      has_row ? RowStatistics{ld_global_f64(args.lse_fp64 + row), ld_global_f64(args.row_statistics + RowStatistics::kStored * row),
+                              ld_global_f64(args.row_statistics + RowStatistics::kStored * row + 1), 0}
+              : RowStatistics{};
+  const i32 row_keys = has_row ? attended_keys(args, tile.first + query) : 0;
+  const i32 keys = attended_keys(args, tile.first + tile.count - 1);
+  double k_squares = 0;  // of the keys that the row attends to and this thread had
+
+  for (i32 first = 0; first < keys; first += kTile) {
+    const i32 count = args.seq_kv - first < kTile ? args.seq_kv - first : kTile;
+    load_rows(shared + kKeyOffset, args.k, tile.batch * args.k_stride_batch + head_kv * args.k_stride_head + first * args.k_stride_row,
+              args.k_stride_row, count);
+    load_rows(shared + kValueOffset, args.v, tile.batch * args.v_stride_batch + head_kv * args.v_stride_head + first * args.v_stride_row,
+              args.v_stride_row, count);
+    bar_sync();
+    if (query < kTile) {
+      double values[kPairValues] = {};
+      if (first + key < row_keys) {
+        const Pair pair(args, shared, query, key, statistics);
+        values[0] = pair.ds;
+        values[1] = pair.weight;
+        values[2] = pair.p;
+        k_squares += pair.k_squares;
+      }
+#pragma unroll
+      for (i32 i = 0; i < kPairValues; ++i) st_shared_f64(pair_at(shared, i, query, key), values[i]);
+    }
+    bar_sync();
+    for (i32 j = 0; j < count; ++j) {
+      const double k = at(shared + kKeyOffset, j, mine.column), v = at(shared + kValueOffset, j, mine.column);
+#pragma unroll
+      for (i32 r = 0; r < kRowsOfThread; ++r) {
+        if (!mine.owns(r)) continue;
+        const i32 i = mine.first_row + r;
+        const double p = ld_shared_f64(pair_at(shared, 2, i, j));
+        value[r] = fma_rn_f64(ld_shared_f64(pair_at(shared, 0, i, j)), k, value[r]);
+        weight[r] = fma_rn_f64(ld_shared_f64(pair_at(shared, 1, i, j)), absolute(k), weight[r]);
+        mean[r] = fma_rn_f64(p, k, mean[r]);
+        squares[r] = fma_rn_f64(p * v, p * v, squares[r]);
+      }
+    }
+    bar_sync();
+  }
+
+  // What a row's columns add to its noise lies in the tiles of K and V, its keys' squares beside them.
+  const i64 elements = static_cast<i64>(args.batch) * args.heads_q * args.seq_q * kHeadDim;
+  const double scale = args.softmax_scale;
+#pragma unroll
+  for (i32 r = 0; r < kRowsOfThread; ++r) {
+    const i32 i = mine.first_row + r;
+    if (i >= tile.count) continue;
+    const i64 index = (tile.first_index + i) * kHeadDim + mine.column;
+    const double d_o = at(shared + kGradientOffset, i, mine.column), o = ld_global_f64(args.o_fp64 + index);
+    st_global_f64(args.d_q_fp64 + index, scale * value[r]);
+    st_global_f64(args.d_q_fp64 + elements + index, scale * weight[r]);
+    st_shared_f64(shared + kKeyOffset + i * kRowStride + mine.column * kDouble, d_o * d_o * (o * o + squares[r]));
+    st_shared_f64(shared + kValueOffset + i * kRowStride + mine.column * kDouble, mean[r] * mean[r]);
+  }
+  if (query < kTile) st_shared_f64(pair_at(shared, 0, query, key), k_squares);
+  bar_sync();
+  if (thread < tile.count) {
+    double likely = 0, mean_squares = 0, squares_of_keys = 0;
+    for (i32 d = 0; d < kHeadDim; ++d) {
+      likely += at(shared + kKeyOffset, thread, d);
+      mean_squares += at(shared + kValueOffset, thread, d);
+    }
+    for (i32 j = 0; j < kTile; ++j) squares_of_keys += ld_shared_f64(pair_at(shared, 0, thread, j));
+    const double noise = args.unit_roundoff * args.unit_roundoff * likely;
+    st_global_f64(args.row_statistics + RowStatistics::kStored * (tile.first_index + thread) + 2, noise);
+    st_global_f64(static_cast<double*>(args.partials) + tile.first_index + thread,
+                  scale * scale * (mean_squares * noise + squares_of_keys * args.smallest_step * args.smallest_step));
+  }
+}
+//% include primitives/entry/${target}

@@ -1,0 +1,824 @@
+// attune backward fp16 d64 causal sm80 q64 kv64 w4 st1 dq=ordered · templates HASH
+//
+// dK and dV of one tile of keys of one key/value head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
+// but dQ's:
+//
+//   for each query head of the group, for each block of queries:
+//     Sᵀ = K Qᵀ        Pᵀ = exp2(c Sᵀ - LSE·log2(e)), masked     dV = dV + Pᵀ dO
+//     dPᵀ = V dOᵀ      dSᵀ = Pᵀ ∘ (dPᵀ - delta)                  dK = dK + dSᵀ Q
+//     dQ = dQ + dS K, in fp32, to be scaled by another kernel
+//   dK = scale·dK,   c = scale·log2(e)
+//
+// A warp owns kWarpRows keys. kSplit warps own the same: each computes Sᵀ and dPᵀ of kWarpQueries queries of a block, and kPartChunks chunks of
+// the columns of dK and dV from all of them.
+//
+// shared memory, bytes:
+//        0  K  [64][64]   later dK
+//     8192  V  [64][64]   later dV
+//    16384  Q  [1][64][64]
+//    24576  dO  [1][64][64]
+//    32768  LSE and delta  [1][64][2], fp32
+//    33280  dS  [64][64], transposed
+//    41472  end
+using i32 = int;
+using u16 = unsigned short;
+using u32 = unsigned int;
+using i64 = long long;
+using u64 = unsigned long long;
+
+constexpr u32 kWarpSize = 32;
+constexpr u32 kAllLanes = 0xffffffffu;
+
+__device__ __forceinline__ float negative_infinity() { return __int_as_float(0xff800000); }
+__device__ __forceinline__ u32 thread_index() { return threadIdx.x; }  // in the CTA
+__device__ __forceinline__ u32 lane_index() { return threadIdx.x % kWarpSize; }
+__device__ __forceinline__ u32 block_index() { return blockIdx.x; }    // of the CTA in the grid
+// The same in all lanes of a warp, and known to the compiler as such.
+__device__ __forceinline__ u32 warp_index() { return __shfl_sync(kAllLanes, threadIdx.x / kWarpSize, 0); }
+struct alignas(16) Vec4 { u32 x, y, z, w; };  // 16 bytes: eight 16-bit elements
+
+// Address of the CTA's dynamic shared memory in the shared window; all shared addresses are such 32-bit numbers.
+__device__ __forceinline__ u32 shared_base() {
+  extern __shared__ __align__(1024) unsigned char dynamic_shared[];
+  return static_cast<u32>(__cvta_generic_to_shared(dynamic_shared));
+}
+
+__device__ __forceinline__ u16 ld_global_b16(const void* from) {
+  u16 r;
+  asm volatile("ld.global.nc.b16 %0, [%1];" : "=h"(r) : "l"(from));
+  return r;
+}
+__device__ __forceinline__ void st_global_b16(void* to, u16 x) {
+  asm volatile("st.global.b16 [%0], %1;" ::"l"(to), "h"(x) : "memory");
+}
+__device__ __forceinline__ void st_global_b32(void* to, u32 x) {
+  asm volatile("st.global.b32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
+}
+__device__ __forceinline__ void st_global_f32(void* to, float x) {
+  asm volatile("st.global.f32 [%0], %1;" ::"l"(to), "f"(x) : "memory");
+}
+__device__ __forceinline__ void st_global_f64(void* to, double x) {
+  asm volatile("st.global.f64 [%0], %1;" ::"l"(to), "d"(x) : "memory");
+}
+__device__ __forceinline__ void st_global_v4_b32(void* to, Vec4 x) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
+}
+
+__device__ __forceinline__ void st_shared_b32(u32 to, u32 x) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(x) : "memory");
+}
+__device__ __forceinline__ u32 ld_shared_b32(u32 from) {
+  u32 r;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(r) : "r"(from) : "memory");
+  return r;
+}
+__device__ __forceinline__ void st_shared_v4_b32(u32 to, Vec4 x) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
+}
+__device__ __forceinline__ Vec4 ld_shared_v4_b32(u32 from) {
+  Vec4 r;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "r"(from) : "memory");
+  return r;
+}
+__device__ __forceinline__ void st_shared_f64(u32 to, double x) {
+  asm volatile("st.shared.f64 [%0], %1;" ::"r"(to), "d"(x) : "memory");
+}
+__device__ __forceinline__ double ld_shared_f64(u32 from) {
+  double r;
+  asm volatile("ld.shared.f64 %0, [%1];" : "=d"(r) : "r"(from) : "memory");
+  return r;
+}
+
+// All threads of the CTA.
+__device__ __forceinline__ void bar_sync() { asm volatile("bar.sync 0;" ::: "memory"); }
+// All lanes of the warp; orders their accesses to shared memory.
+__device__ __forceinline__ void bar_warp_sync() { __syncwarp(); }
+__device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+__device__ __forceinline__ float max_f32(float a, float b) { return fmaxf(a, b); }
+__device__ __forceinline__ float ex2_approx_ftz_f32(float x) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+__device__ __forceinline__ float lg2_approx_ftz_f32(float x) {
+  float r;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+__device__ __forceinline__ float rcp_approx_ftz_f32(float x) {
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+// Two floats rounded to 16 bits: `high` to the upper half (PTX's operand order).
+__device__ __forceinline__ u32 cvt_rn_bf16x2_f32(float high, float low) {
+  u32 r;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+}
+__device__ __forceinline__ u32 cvt_rn_f16x2_f32(float high, float low) {
+  u32 r;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+}
+__device__ __forceinline__ double cvt_f64_bf16(u16 x) { return static_cast<double>(__uint_as_float(static_cast<u32>(x) << 16)); }
+__device__ __forceinline__ double cvt_f64_f16(u16 x) {
+  float r;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x));
+  return static_cast<double>(r);
+}
+__device__ __forceinline__ double fma_rn_f64(double a, double b, double c) { return __fma_rn(a, b, c); }
+__device__ __forceinline__ double max_f64(double a, double b) { return fmax(a, b); }
+__device__ __forceinline__ double exp_f64(double x) { return exp(x); }
+__device__ __forceinline__ double log_f64(double x) { return log(x); }
+__device__ __forceinline__ double negative_infinity_f64() { return static_cast<double>(__int_as_float(0xff800000)); }
+// Copies 16 bytes from global to shared memory without registers; only the first `bytes` (0 or 16) are read, the rest is zero.
+__device__ __forceinline__ void cp_async_cg_16(u32 to, const void* from, u32 bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void cp_async_commit_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Waits until at most kPending of this thread's youngest groups are under way.
+template <int kPending>
+__device__ __forceinline__ void cp_async_wait_group() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+// 8x8 matrices of 16-bit elements: lanes 8 i .. 8 i + 7 give the row addresses of matrix i; lane l receives of each matrix the elements
+// (row l / 4, columns 2 (l % 4) and + 1), with trans those of the transposed matrix.
+__device__ __forceinline__ void ldmatrix_x4(u32 (&r)[4], u32 row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(row) : "memory");
+}
+__device__ __forceinline__ void ldmatrix_x4_trans(u32 (&r)[4], u32 row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(row) : "memory");
+}
+__device__ __forceinline__ void ldmatrix_x2(u32 (&r)[2], u32 row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(row) : "memory");
+}
+__device__ __forceinline__ void ldmatrix_x2_trans(u32 (&r)[2], u32 row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(row) : "memory");
+}
+
+// d += a b for a 16 x k (row-major) and b k x 8 (column-major), fp32 accumulation. Lane l holds of d the rows l / 4 and l / 4 + 8,
+// columns 2 (l % 4) and + 1; of a the same rows, of b the column l / 4.
+__device__ __forceinline__ void mma_m16n8k16_f32_bf16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+__device__ __forceinline__ void mma_m16n8k16_f32_f16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+__device__ __forceinline__ void mma_m16n8k8_f32_bf16(float (&d)[4], const u32 (&a)[2], u32 b0) {
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(b0));
+}
+__device__ __forceinline__ void mma_m16n8k8_f32_f16(float (&d)[4], const u32 (&a)[2], u32 b0) {
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(b0));
+}
+
+// x of the lane whose index differs in the bits of kMask.
+template <int kMask>
+__device__ __forceinline__ float shfl_sync_bfly_f32(float x) {
+  float r;
+  asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=f"(r) : "f"(x), "n"(kMask));
+  return r;
+}
+template <int kMask>
+__device__ __forceinline__ u32 shfl_sync_bfly_b32(u32 x) {
+  u32 r;
+  asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(r) : "r"(x), "n"(kMask));
+  return r;
+}
+// Whether x holds in any lane of the warp.
+__device__ __forceinline__ bool vote_sync_any(bool x) { return __any_sync(kAllLanes, x); }
+struct alignas(16) Vec4F32 { float x, y, z, w; };
+
+__device__ __forceinline__ float ld_global_f32(const float* from) {
+  float r;
+  asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(r) : "l"(from));
+  return r;
+}
+__device__ __forceinline__ Vec4F32 ld_global_v4_f32(const float* from) {
+  Vec4F32 r;
+  asm volatile("ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(r.x), "=f"(r.y), "=f"(r.z), "=f"(r.w) : "l"(from));
+  return r;
+}
+__device__ __forceinline__ Vec4F32 ld_shared_v4_f32(u32 from) {
+  Vec4F32 r;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(r.x), "=f"(r.y), "=f"(r.z), "=f"(r.w) : "r"(from) : "memory");
+  return r;
+}
+// Adds to memory that other CTAs add to as well; an element is added to whole, four of them in no order.
+__device__ __forceinline__ void red_global_add_f32(float* to, float x) {
+  asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" ::"l"(to), "f"(x) : "memory");
+}
+// Compute capability 9.0 and newer; `to` is a multiple of 16 bytes.
+__device__ __forceinline__ void red_global_add_v4_f32(float* to, Vec4F32 x) {
+  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w) : "memory");
+}
+__device__ __forceinline__ u32 atom_relaxed_gpu_global_add_u32(u32* to, u32 x) {
+  u32 before;
+  asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(to), "r"(x) : "memory");
+  return before;
+}
+// What this thread's CTA has written, as far as a barrier told this thread, comes before x for those who see it by an acquire.
+__device__ __forceinline__ void st_release_gpu_global_u32(u32* to, u32 x) {
+  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
+}
+// Returns when *from is x.
+__device__ __forceinline__ void wait_acquire_gpu_global_u32(const u32* from, u32 x) {
+  u32 seen;
+  do {
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(from) : "memory");
+  } while (seen != x);
+}
+
+struct Arguments {
+  const void* q;
+  const void* k;
+  const void* v;
+  const void* d_o;
+  float* statistics;
+  float* d_q_sums;
+  u32* turns;
+  u32* tile_counter;
+  void* d_k;
+  void* d_v;
+  i64 q_stride_batch;
+  i64 q_stride_head;
+  i64 q_stride_row;
+  i64 k_stride_batch;
+  i64 k_stride_head;
+  i64 k_stride_row;
+  i64 v_stride_batch;
+  i64 v_stride_head;
+  i64 v_stride_row;
+  i64 d_o_stride_batch;
+  i64 d_o_stride_head;
+  i64 d_o_stride_row;
+  i64 d_k_stride_batch;
+  i64 d_k_stride_head;
+  i64 d_k_stride_row;
+  i64 d_v_stride_batch;
+  i64 d_v_stride_head;
+  i64 d_v_stride_row;
+  i32 heads_q;
+  i32 group_size;
+  i32 seq_q;
+  i32 seq_kv;
+  i32 key_tiles;
+  i32 mask_offset;
+  float softmax_scale;
+  float softmax_scale_log2;
+};
+constexpr u32 kArgumentBytes = 256;
+
+constexpr i32 kBlockQ = 64, kBlockKv = 64, kHeadDim = 64, kWarps = 4, kSplit = 1, kStages = 1;
+constexpr i32 kCtasPerSm = 1;
+
+constexpr i32 kThreads = kWarps * kWarpSize;
+constexpr i32 kWarpRows = kBlockKv / (kWarps / kSplit), kWarpQueries = kBlockQ / kSplit;
+constexpr i32 kRowTiles = kWarpRows / 16;        // m16 tiles of a warp
+constexpr i32 kKeyTiles = kWarpQueries / 8;      // n8 tiles of Sᵀ
+constexpr i32 kChunks = kHeadDim / 8;            // 16-byte chunks of a row
+constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of a product over the head dim
+constexpr bool kDimTail = kHeadDim % 16 != 0;    // and a k8 step
+constexpr u32 kRowBytes = 128, kSwizzleMask = 7, kSwizzleShift = 0;
+constexpr i32 kPartChunks = (kChunks + kSplit - 1) / kSplit;  // of dK and dV that a warp computes
+constexpr u32 kKOffset = 0, kVOffset = 8192;
+constexpr u32 kFirstOffset = 16384, kSecondOffset = 24576, kStreamedTileBytes = 8192;
+constexpr u32 kStatisticsOffset = 32768;
+constexpr u32 kPOffset = 33280, kDsOffset = 33280;
+constexpr u32 kScoreRowBytes = 2 * kBlockQ, kScoreSwizzleMask = 7, kScoreSwizzleShift = 0;
+constexpr i32 kDqRows = 32, kDqColumnParts = 2;  // of dQ's block that a warp computes
+constexpr i32 kDqChunks = (kChunks + kDqColumnParts - 1) / kDqColumnParts;
+static_assert(kBlockQ / kDqRows * kDqColumnParts == kWarps);
+static_assert(kBlockKv % (16 * (kWarps / kSplit)) == 0 && kBlockQ % (16 * kSplit) == 0 && kHeadDim % 8 == 0);
+static_assert(kRowBytes == 2 * kHeadDim && kStreamedTileBytes == kBlockQ * kRowBytes);
+
+using ScoreFragments = float[kRowTiles][kKeyTiles][4];
+
+// A tile in shared memory: rows of kChunks chunks of 16 bytes (eight elements). ldmatrix reads one chunk of eight consecutive rows at
+// once; the chunk's place in its row is permuted so that these eight lie in different banks. Rows of an odd number of chunks need no
+// permutation (kSwizzleMask is 0).
+__device__ __forceinline__ u32 tile_offset(u32 row, u32 chunk) {
+  return row * kRowBytes + ((chunk ^ ((row >> kSwizzleShift) & kSwizzleMask)) << 4);
+}
+
+// A lane's place in a tile (row below 16, chunk 0 or 1), and the places that lie whole multiples of 8 rows and 2 chunks further: their
+// permutation is the lane's own. Where rows are a power of two long, the step to another chunk is one xor on the whole address.
+struct TileCursor {
+  static constexpr bool kXor = (kRowBytes & (kRowBytes - 1)) == 0 && kSwizzleMask != 0;
+  u32 tile, row, chunk, address;
+
+  __device__ __forceinline__ TileCursor(u32 tile, u32 row, u32 chunk)
+      : tile(tile), row(row), chunk(chunk), address(tile + tile_offset(row, chunk)) {}
+  __device__ __forceinline__ u32 at(u32 rows, u32 chunks) const {
+    return kXor ? (address ^ (chunks << 4)) + rows * kRowBytes : tile + tile_offset(row + rows, chunk + chunks);
+  }
+};
+// Rows start at multiples of 16 bytes: a chunk is copied without registers and arrives with its cp.async group.
+__device__ __forceinline__ void load_chunk(u32 to, const char* from, bool exists) { cp_async_cg_16(to, from, exists ? 16 : 0); }
+__device__ __forceinline__ void store_chunk(char* to, Vec4 chunk) { st_global_v4_b32(to, chunk); }
+// How the threads of a copy share the chunks of a tile: consecutive threads take consecutive chunks of a row. Where a row's chunks divide the
+// number of threads, each thread keeps its column and walks down the rows.
+template <i32 kRows, i32 kWorkers>
+struct TileWalk {
+  static constexpr bool kColumns = kWorkers % kChunks == 0;
+  static constexpr i32 kSteps = (kRows * kChunks + kWorkers - 1) / kWorkers;
+  static constexpr bool kExact = kRows * kChunks % kWorkers == 0;
+  static constexpr i32 kRowsPerStep = kWorkers / kChunks;
+  i32 worker;
+
+  __device__ __forceinline__ i32 row(i32 i) const {
+    return kColumns ? worker / kChunks + i * kRowsPerStep : (worker + i * kWorkers) / kChunks;
+  }
+  __device__ __forceinline__ i32 chunk(i32 i) const { return kColumns ? worker % kChunks : (worker + i * kWorkers) % kChunks; }
+};
+
+// Copies tile after tile of kRows rows of a tensor, row_bytes apart, into shared memory, by kWorkers threads of which this is `worker`.
+// Rows from `existing` on are filled with zeros (0 * NaN is NaN: what lies beyond a tensor must not reach a product).
+template <i32 kRows, bool kAllExist, i32 kWorkers>
+struct TileStream {
+  using Walk = TileWalk<kRows, kWorkers>;
+  Walk walk;
+  const char* next;  // of this thread's first chunk where it keeps its column, else of the tile
+  i64 row_bytes;
+  i32 existing;      // rows from the next tile on
+
+  __device__ __forceinline__ TileStream(const char* first, i64 row_bytes, i32 existing, i32 worker)
+      : walk{worker}, next(Walk::kColumns ? first + walk.row(0) * row_bytes + walk.chunk(0) * 16 : first), row_bytes(row_bytes),
+        existing(existing) {}
+
+  __device__ __forceinline__ void load_next(u32 to) {
+    const char* at = next;
+#pragma unroll
+    for (i32 i = 0; i < Walk::kSteps; ++i) {
+      const i32 row = walk.row(i), chunk = walk.chunk(i);
+      if (!Walk::kExact && row >= kRows) break;
+      if (!Walk::kColumns) at = next + row * row_bytes + chunk * 16;
+      load_chunk(to + tile_offset(row, chunk), at, kAllExist || row < existing);
+      if (Walk::kColumns) at += Walk::kRowsPerStep * row_bytes;
+    }
+    next += kRows * row_bytes;
+    existing -= kRows;
+  }
+};
+
+// The other way: the first `existing` rows of a tile of shared memory to global memory.
+template <i32 kRows, bool kAllExist, i32 kWorkers>
+__device__ __forceinline__ void store_tile(char* to, u32 from, i64 row_bytes, i32 existing, i32 worker) {
+  using Walk = TileWalk<kRows, kWorkers>;
+  const Walk walk{worker};
+#pragma unroll
+  for (i32 i = 0; i < Walk::kSteps; ++i) {
+    const i32 row = walk.row(i), chunk = walk.chunk(i);
+    if (!Walk::kExact && row >= kRows) break;
+    if (kAllExist || row < existing) store_chunk(to + row * row_bytes + chunk * 16, ld_shared_v4_b32(from + tile_offset(row, chunk)));
+  }
+}
+// The element type's instructions under one name.
+__device__ __forceinline__ void mma_k16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) { mma_m16n8k16_f32_f16(d, a, b0, b1); }
+__device__ __forceinline__ void mma_k8(float (&d)[4], const u32 (&a)[2], u32 b0) { mma_m16n8k8_f32_f16(d, a, b0); }
+__device__ __forceinline__ u32 pack_elements(float low, float high) { return cvt_rn_f16x2_f32(high, low); }
+// The last key that a query attends to; below 0 if it attends to none. Does not fall from one row to the next.
+__device__ __forceinline__ i32 last_key(const Arguments& args, i32 row) {
+  const i64 diagonal = static_cast<i64>(row) + args.mask_offset;  // may leave 32 bits
+  const i64 last = args.seq_kv - 1;
+  return static_cast<i32>(diagonal < -1 ? -1 : diagonal < last ? diagonal : last);
+}
+// The first query that attends to a key; seq_q if none does.
+__device__ __forceinline__ i32 first_query(const Arguments& args, i32 key) {
+  const i64 first = static_cast<i64>(key) - args.mask_offset;  // may leave 32 bits
+  return static_cast<i32>(first < 0 ? 0 : first < args.seq_q ? first : args.seq_q);
+}
+
+using StreamedRows = TileStream<kBlockQ, false, kThreads>;  // of Q and dO
+// What a query's keys share: P = exp2(c s - lse_log2), dS = P (dP - delta). A query that sees nothing, or does not exist, has an LSE of
+// +inf: its P is 0.
+struct QueryStatistics {
+  float lse_log2, delta;
+
+  __device__ __forceinline__ float probability(float score, float scale_log2) const {
+    return ex2_approx_ftz_f32(fma_rn_f32(score, scale_log2, -lse_log2));
+  }
+};
+// LSE·log2(e) and delta of a block's queries, beside its Q and dO.
+struct StreamedBeside {
+  static constexpr u32 kBytes = 8 * kBlockQ, kChunks16 = kBytes / 16;
+  const char* next;
+
+  // first_row: in the workspace, of all heads.
+  __device__ __forceinline__ StreamedBeside(const Arguments& args, i64 first_row)
+      : next(reinterpret_cast<const char*>(args.statistics) + 8 * first_row + 16 * thread_index()) {}
+  __device__ __forceinline__ void load_next(u32 shared, i32 into) {
+    for (u32 i = thread_index(); i < kChunks16; i += kThreads)
+      cp_async_cg_16(shared + kStatisticsOffset + into * kBytes + 16 * i, next + 16 * (i - thread_index()), 16);
+    next += kBytes;
+  }
+};
+
+// Of two neighbouring queries of the block, the first of them even.
+__device__ __forceinline__ void load_statistics(QueryStatistics (&two)[2], u32 shared, i32 stage, i32 query) {
+  const Vec4F32 read = ld_shared_v4_f32(shared + kStatisticsOffset + stage * StreamedBeside::kBytes + 8 * query);
+  two[0] = {read.x, read.y};
+  two[1] = {read.z, read.w};
+}
+// One pair of tiles, of two tensors that are walked in step, and what comes beside them. The first barrier of a step says that the pair has
+// landed for all threads, the second that all have read it: the next one takes its place.
+struct TilePairRing {
+  static constexpr i32 stage = 0;
+  StreamedRows first, second;
+  StreamedBeside beside;
+  i32 pairs;  // that are still to be copied
+  u32 shared;
+
+  __device__ __forceinline__ void prefetch() {
+    if (pairs-- > 0) {
+      first.load_next(shared + kFirstOffset);
+      second.load_next(shared + kSecondOffset);
+      beside.load_next(shared, 0);
+    }
+    cp_async_commit_group();
+  }
+  __device__ __forceinline__ void acquire() {
+    cp_async_wait_group<0>();
+    bar_sync();
+  }
+  __device__ __forceinline__ void release() {
+    bar_sync();
+    prefetch();
+  }
+  __device__ __forceinline__ u32 first_tile() const { return shared + kFirstOffset; }
+  __device__ __forceinline__ u32 second_tile() const { return shared + kSecondOffset; }
+};
+// A fragment of 16 queries, from row `row` of the warp on, and 16 (or, as the last step of an odd number of chunks, 8) elements of the
+// head dimension. `queries` is a cursor at row l % 16 and chunk l / 16 of the warp's rows.
+__device__ __forceinline__ void load_query_step(u32 (&a)[4], const TileCursor& queries, u32 row, u32 k) {
+  ldmatrix_x4(a, queries.at(row, 2 * k));
+}
+__device__ __forceinline__ void load_query_tail(u32 (&a)[2], u32 tile, u32 row) {
+  ldmatrix_x2(a, tile + tile_offset(row + lane_index() % 16, kChunks - 1));
+}
+// The warp's queries, read from shared memory as A fragments at each step.
+struct QueryFragments {
+  u32 tile, first_row;
+  TileCursor queries;
+
+  // first_row: the warp's first row in the tile.
+  __device__ __forceinline__ QueryFragments(u32 tile, u32 first_row)
+      : tile(tile), first_row(first_row), queries(tile, first_row + lane_index() % 16, lane_index() / 16) {}
+  __device__ __forceinline__ void step(u32 (&a)[4], i32 t, i32 k) const { load_query_step(a, queries, 16 * t, k); }
+  __device__ __forceinline__ void last(u32 (&a)[2], i32 t) const { load_query_tail(a, tile, first_row + 16 * t); }
+};
+// S = Q Kᵀ for the warp's rows and the keys of a block. K's rows are the columns of the B operand: no transposition.
+__device__ __forceinline__ void gemm_qk(ScoreFragments& acc_s, const QueryFragments& q, u32 k_tile) {
+  const u32 lane = lane_index();
+  const TileCursor keys(k_tile, lane / 16 * 8 + lane % 8, lane / 8 % 2);
+#pragma unroll
+  for (i32 k = 0; k < kDimSteps; ++k) {
+    u32 a[kRowTiles][4];
+#pragma unroll
+    for (i32 t = 0; t < kRowTiles; ++t) q.step(a[t], t, k);
+#pragma unroll
+    for (i32 n = 0; n < kKeyTiles; n += 2) {
+      u32 b[4];
+      ldmatrix_x4(b, keys.at(8 * n, 2 * k));
+#pragma unroll
+      for (i32 t = 0; t < kRowTiles; ++t) {
+        mma_k16(acc_s[t][n], a[t], b[0], b[1]);
+        mma_k16(acc_s[t][n + 1], a[t], b[2], b[3]);
+      }
+    }
+  }
+  if (kDimTail) {
+    u32 a[kRowTiles][2];
+#pragma unroll
+    for (i32 t = 0; t < kRowTiles; ++t) q.last(a[t], t);
+#pragma unroll
+    for (i32 n = 0; n < kKeyTiles; n += 2) {
+      u32 b[2];
+      ldmatrix_x2(b, k_tile + tile_offset(8 * n + lane % 16, kChunks - 1));
+#pragma unroll
+      for (i32 t = 0; t < kRowTiles; ++t) {
+        mma_k8(acc_s[t][n], a[t], b[0]);
+        mma_k8(acc_s[t][n + 1], a[t], b[1]);
+      }
+    }
+  }
+}
+// D += A B for kSteps · 16 rows of B, a tile of shared memory, and kColumns chunks of its columns, from first_chunk on. A comes as fragments of
+// 16 rows and 16 columns; the tile's rows are the rows of the B operand: transposed loads.
+template <i32 kSteps, i32 kTiles, i32 kColumns, class Operand>
+__device__ __forceinline__ void gemm_columns(float (&acc)[kTiles][kColumns][4], const Operand& operand, u32 tile, i32 first_chunk) {
+  const u32 lane = lane_index();
+  const TileCursor rows(tile, lane % 16, lane / 16);
+#pragma unroll
+  for (i32 k = 0; k < kSteps; ++k) {
+    u32 a[kTiles][4];
+#pragma unroll
+    for (i32 t = 0; t < kTiles; ++t) operand.step(a[t], t, k);
+#pragma unroll
+    for (i32 n = 0; n + 1 < kColumns; n += 2) {
+      u32 b[4];
+      ldmatrix_x4_trans(b, rows.at(16 * k, first_chunk + n));
+#pragma unroll
+      for (i32 t = 0; t < kTiles; ++t) {
+        mma_k16(acc[t][n], a[t], b[0], b[1]);
+        mma_k16(acc[t][n + 1], a[t], b[2], b[3]);
+      }
+    }
+    if (kColumns % 2 != 0) {
+      u32 b[2];
+      ldmatrix_x2_trans(b, tile + tile_offset(16 * k + lane % 16, first_chunk + kColumns - 1));
+#pragma unroll
+      for (i32 t = 0; t < kTiles; ++t) mma_k16(acc[t][kColumns - 1], a[t], b[0], b[1]);
+    }
+  }
+}
+
+// A from registers: two neighbouring accumulators of P or dS, packed, are one fragment.
+struct PackedScores {
+  const ScoreFragments& scores;
+  __device__ __forceinline__ void step(u32 (&a)[4], i32 t, i32 k) const {
+#pragma unroll
+    for (i32 i = 0; i < 4; ++i)
+      a[i] = pack_elements(scores[t][2 * k + i / 2][2 * (i % 2)], scores[t][2 * k + i / 2][2 * (i % 2) + 1]);
+  }
+};
+
+using GradientFragments = float[kRowTiles][kPartChunks][4];
+
+// Into a warp's rows of a tile of shared memory, from chunk `first_stored` on: those before it are another warp's.
+__device__ __forceinline__ void put_gradient(u32 tile, i32 warp_row, i32 first_chunk, i32 first_stored, float scale,
+                                             const GradientFragments& acc) {
+  const u32 lane = lane_index();
+#pragma unroll
+  for (i32 t = 0; t < kRowTiles; ++t) {
+#pragma unroll
+    for (i32 n = 0; n < kPartChunks; ++n) {
+#pragma unroll
+      for (i32 half = 0; half < 2; ++half)
+        if (first_chunk + n >= first_stored)
+          st_shared_b32(tile + tile_offset(warp_row + 16 * t + 8 * half + lane / 4, first_chunk + n) + lane % 4 * 4,
+                        pack_elements(scale * acc[t][n][2 * half], scale * acc[t][n][2 * half + 1]));
+    }
+  }
+}
+
+struct KeyGradients {
+  GradientFragments dk, dv;
+};
+
+// What is a warp's of a tile: its first key and, in each block, its first query; its columns of dK and dV.
+struct WarpPart {
+  i32 row, query, first_chunk, first_stored;
+
+  __device__ __forceinline__ WarpPart() {
+    const i32 part = warp_index() % kSplit;
+    row = warp_index() / kSplit * kWarpRows;
+    query = part * kWarpQueries;
+    // The last part begins early enough to be as wide as the others; what it shares with the one before, that one stores.
+    first_stored = part * kPartChunks;
+    first_chunk = first_stored < kChunks - kPartChunks ? first_stored : kChunks - kPartChunks;
+  }
+};
+
+// Pᵀ and dSᵀ of a block in shared memory, where warps need what others have computed: rows are keys, kBlockQ queries long. Chunks are permuted
+// as in tile/swizzle.
+__device__ __forceinline__ u32 score_offset(u32 row, u32 chunk) {
+  return row * kScoreRowBytes + ((chunk ^ ((row >> kScoreSwizzleShift) & kScoreSwizzleMask)) << 4);
+}
+
+// first_key, first_query: the warp's, in the tile.
+__device__ __forceinline__ void put_scores(u32 tile, i32 first_key, i32 first_query, const ScoreFragments& scores) {
+  const u32 lane = lane_index();
+#pragma unroll
+  for (i32 t = 0; t < kRowTiles; ++t) {
+#pragma unroll
+    for (i32 n = 0; n < kKeyTiles; ++n) {
+#pragma unroll
+      for (i32 half = 0; half < 2; ++half)
+        st_shared_b32(tile + score_offset(first_key + 16 * t + 8 * half + lane / 4, first_query / 8 + n) + lane % 4 * 4,
+                      pack_elements(scores[t][n][2 * half], scores[t][n][2 * half + 1]));
+    }
+  }
+}
+
+// As A operand of dV and dK: keys are its rows.
+struct ScoresOfKeys {
+  u32 tile;
+  i32 first_key;
+  __device__ __forceinline__ void step(u32 (&a)[4], i32 t, i32 k) const {
+    ldmatrix_x4(a, tile + score_offset(first_key + 16 * t + lane_index() % 16, 2 * k + lane_index() / 16));
+  }
+};
+
+// As A operand of dQ: queries are its rows.
+struct ScoresOfQueries {
+  u32 tile;
+  i32 first_query;
+  __device__ __forceinline__ void step(u32 (&a)[4], i32 t, i32 k) const {
+    const u32 lane = lane_index();
+    ldmatrix_x4_trans(a, tile + score_offset(16 * k + lane / 16 * 8 + lane % 8, first_query / 8 + 2 * t + lane / 8 % 2));
+  }
+};
+// dQ / scale of 16 queries and 8 columns, as the accumulators of a warp hold it: those of all lanes lie together, so that each of four adds
+// touches 128 bytes in a row.
+__device__ __forceinline__ void add_query_sums(float* sums, const float (&acc)[4]) {
+#pragma unroll
+  for (i32 i = 0; i < 4; ++i) red_global_add_f32(sums + 32 * i + lane_index(), acc[i]);
+}
+__device__ __forceinline__ Vec4F32 load_query_sums(const float* sums) {
+  const float* lanes = sums + lane_index();
+  return {ld_global_f32(lanes), ld_global_f32(lanes + 32), ld_global_f32(lanes + 64), ld_global_f32(lanes + 96)};
+}
+constexpr i32 kSumsOfFragment = 16 * 8;  // floats
+
+// Rows of a head in the workspace: its queries, padded to whole blocks.
+__device__ __forceinline__ i32 padded_rows(const Arguments& args) { return (args.seq_q + kBlockQ - 1) / kBlockQ * kBlockQ; }
+
+// Where a fragment of 16 queries, from `row` on, and the columns of a chunk has its sums. head: of the queries, in all batch entries.
+__device__ __forceinline__ i64 query_sums_place(const Arguments& args, i64 head, i32 row, i32 chunk) {
+  return ((head * padded_rows(args) + row) / 16 * kChunks + chunk) * kSumsOfFragment;
+}
+// dS K of a block: a warp computes kDqRows queries and kDqChunks chunks of columns over all keys of the tile and adds them to the sums.
+__device__ __forceinline__ void add_query_gradient(const Arguments& args, i64 head, i32 block, u32 shared) {
+  const i32 first_query = warp_index() / kDqColumnParts * kDqRows;
+  // The last part begins early enough to be as wide as the others; what it shares with the one before, that one adds.
+  const i32 first_added = static_cast<i32>(warp_index() % kDqColumnParts) * kDqChunks;
+  const i32 first_chunk = first_added < kChunks - kDqChunks ? first_added : kChunks - kDqChunks;
+  float acc[kDqRows / 16][kDqChunks][4] = {};
+  gemm_columns<kBlockKv / 16>(acc, ScoresOfQueries{shared + kDsOffset, first_query}, shared + kKOffset, first_chunk);
+  float* sums = args.d_q_sums + query_sums_place(args, head, block * kBlockQ + first_query, first_chunk);
+#pragma unroll
+  for (i32 t = 0; t < kDqRows / 16; ++t) {
+#pragma unroll
+    for (i32 n = 0; n < kDqChunks; ++n)
+      if (first_chunk + n >= first_added) add_query_sums(sums + (t * kChunks + n) * kSumsOfFragment, acc[t][n]);
+  }
+}
+
+// dQ's sums grow in turns: of the tiles that see a block of queries the last begins, and each passes the turn to the one before it. A CTA
+// passes a turn one step after its adds, when a barrier has come by anyway.
+struct QueryGradient {
+  static constexpr bool kAdded = true;
+  const Arguments& args;
+  i64 head;  // of the queries, in all batch entries
+  i32 tile;
+  u32 shared;
+  u32* turns;      // of the head's blocks: how many tiles have added
+  i32 added = -1;  // the block whose turn is to be passed
+
+  __device__ __forceinline__ QueryGradient(const Arguments& args, i64 head, i32 tile, u32 shared)
+      : args(args), head(head), tile(tile), shared(shared), turns(args.turns + head * (padded_rows(args) / kBlockQ)) {}
+
+  // Tiles that add to a block before this one.
+  __device__ __forceinline__ u32 turn_of(i32 block) const {
+    const i32 behind = (block + 1) * kBlockQ, last_query = (behind < args.seq_q ? behind : args.seq_q) - 1;
+    return static_cast<u32>(last_key(args, last_query) / kBlockKv - tile);
+  }
+  // Before a barrier of all threads that comes before add().
+  __device__ __forceinline__ void await_turn(i32 block) const {
+    if (thread_index() == 0) wait_acquire_gpu_global_u32(turns + block, turn_of(block));
+  }
+  __device__ __forceinline__ void add(i32 block) {
+    add_query_gradient(args, head, block, shared);
+    added = block;
+  }
+  // After a barrier of all threads that comes after add(). The last warp does it: the first one waits for turns.
+  __device__ __forceinline__ void pass_turn() const {
+    if (added >= 0 && thread_index() == kThreads - kWarpSize) st_release_gpu_global_u32(turns + added, turn_of(added) + 1);
+  }
+  __device__ __forceinline__ void finish() const {
+    bar_sync();
+    pass_turn();
+  }
+};
+// A warp has all queries of its keys: Pᵀ and dSᵀ are A operands from registers. dSᵀ goes to shared memory as well, for dQ; it is there for all
+// threads at the end.
+__device__ __forceinline__ void add_key_gradients(KeyGradients& acc, const ScoreFragments& p, const ScoreFragments& ds, const WarpPart& part,
+                                                  const TilePairRing& ring, const QueryGradient& dq, i32 block, u32 shared) {
+  put_scores(shared + kDsOffset, part.row, part.query, ds);
+  gemm_columns<kBlockQ / 16>(acc.dv, PackedScores{p}, ring.second_tile(), part.first_chunk);
+  gemm_columns<kBlockQ / 16>(acc.dk, PackedScores{ds}, ring.first_tile(), part.first_chunk);
+  dq.await_turn(block);
+  bar_sync();
+}
+// CTAs take tiles in the order in which they begin to run, whatever order the hardware starts them in, and wait only for CTAs that have taken
+// theirs before: of those that run, the one whose tile came first waits for nobody, so that some CTA always goes on.
+// Of a head the last tile comes first: under a causal mask it sees the fewest queries and adds to each block before the tiles that meet the
+// block later.
+struct KeyTile {
+  i32 tile, batch_head;  // batch_head: of the keys
+  __device__ __forceinline__ KeyTile(const Arguments& args, u32 shared) {
+    if (thread_index() == 0) st_shared_b32(shared + kDsOffset, atom_relaxed_gpu_global_add_u32(args.tile_counter, 1));
+    bar_sync();
+    const u32 taken = ld_shared_b32(shared + kDsOffset), tiles = static_cast<u32>(args.key_tiles);
+    tile = static_cast<i32>(tiles - 1 - taken % tiles);
+    batch_head = static_cast<i32>(taken / tiles);
+  }
+};
+
+__device__ __forceinline__ const char* row_pointer(const void* tensor, i64 batch_offset, i64 head_offset, i64 row_offset) {
+  return static_cast<const char*>(tensor) + 2 * (batch_offset + head_offset + row_offset);
+}
+
+// Sᵀ and dPᵀ become Pᵀ and dSᵀ. first_key: the warp's, in the sequence; query: its first in the block.
+template <bool kMasked>
+__device__ __forceinline__ void differentiate(ScoreFragments& p, ScoreFragments& ds, const Arguments& args, i32 first_key, i32 block, i32 query,
+                                              u32 shared, i32 stage) {
+#pragma unroll
+  for (i32 n = 0; n < kKeyTiles; ++n) {
+    const i32 first = query + 8 * n + static_cast<i32>(lane_index() % 4 * 2);
+    QueryStatistics two[2];
+    load_statistics(two, shared, stage, first);
+#pragma unroll
+    for (i32 e = 0; e < 2; ++e) {
+      // The last visible key, seen from this thread's first.
+      const i32 keys = kMasked ? last_key(args, block * kBlockQ + first + e) - first_key - static_cast<i32>(lane_index() / 4) : 0;
+#pragma unroll
+      for (i32 i = 0; i < 2 * kRowTiles; ++i) {
+        float& probability = p[i / 2][n][i % 2 * 2 + e];
+        float& gradient = ds[i / 2][n][i % 2 * 2 + e];
+        probability = two[e].probability(probability, args.softmax_scale_log2);
+        if (kMasked && 8 * i > keys) probability = 0;
+        gradient = probability * (gradient - two[e].delta);
+      }
+    }
+  }
+}
+
+template <bool kMasked>
+__device__ __forceinline__ void query_step(const Arguments& args, i32 block, i32 tile_key, const WarpPart& part, TilePairRing& ring,
+                                           const QueryFragments& k, const QueryFragments& v, KeyGradients& acc, QueryGradient& dq, u32 shared) {
+  ScoreFragments acc_p = {}, acc_ds = {};
+  ring.acquire();
+  dq.pass_turn();
+  gemm_qk(acc_p, k, ring.first_tile() + part.query * kRowBytes);
+  gemm_qk(acc_ds, v, ring.second_tile() + part.query * kRowBytes);
+  differentiate<kMasked>(acc_p, acc_ds, args, tile_key + part.row, block, part.query, shared, ring.stage);
+  add_key_gradients(acc, acc_p, acc_ds, part, ring, dq, block, shared);
+  dq.add(block);
+  ring.release();
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backward_dkdv_sm80(const __grid_constant__ Arguments args) {
+  const u32 shared = shared_base();
+  const KeyTile taken(args, shared);
+  const i32 heads_kv = args.heads_q / args.group_size, batch = taken.batch_head / heads_kv, head_kv = taken.batch_head - batch * heads_kv;
+  const i32 tile_key = taken.tile * kBlockKv, keys = args.seq_kv - tile_key < kBlockKv ? args.seq_kv - tile_key : kBlockKv;
+  const WarpPart part;
+
+  // Blocks of queries that attend to the tile: [first, whole_from) in part, [whole_from, end) to all of it. May be empty.
+  const i32 first_row_seen = first_query(args, tile_key), end = (args.seq_q + kBlockQ - 1) / kBlockQ;
+  const i32 first = first_row_seen < args.seq_q ? first_row_seen / kBlockQ : end;
+  // Keys beyond the last would have a P that is not 0, or no number: their dS must not reach dQ.
+  const bool ragged = QueryGradient::kAdded && keys < kBlockKv;
+  const i32 whole_from = ragged ? end : (first_query(args, tile_key + keys - 1) + kBlockQ - 1) / kBlockQ;
+
+  using TileRows = TileStream<kBlockKv, false, kThreads>;
+  TileRows(row_pointer(args.k, batch * args.k_stride_batch, head_kv * args.k_stride_head, tile_key * args.k_stride_row), 2 * args.k_stride_row,
+           keys, thread_index())
+      .load_next(shared + kKOffset);
+  TileRows(row_pointer(args.v, batch * args.v_stride_batch, head_kv * args.v_stride_head, tile_key * args.v_stride_row), 2 * args.v_stride_row,
+           keys, thread_index())
+      .load_next(shared + kVOffset);
+  cp_async_commit_group();
+
+  const QueryFragments k(shared + kKOffset, part.row), v(shared + kVOffset, part.row);
+  KeyGradients acc = {};
+  for (i32 member = 0; member < args.group_size; ++member) {
+    const i32 head = head_kv * args.group_size + member;
+    const i64 first_row = static_cast<i64>(first) * kBlockQ, row_head = static_cast<i64>(batch) * args.heads_q + head;
+    const char* q = row_pointer(args.q, batch * args.q_stride_batch, head * args.q_stride_head, first_row * args.q_stride_row);
+    const char* d_o = row_pointer(args.d_o, batch * args.d_o_stride_batch, head * args.d_o_stride_head, first_row * args.d_o_stride_row);
+    const i32 rows = args.seq_q - static_cast<i32>(first_row);
+    TilePairRing ring{StreamedRows(q, 2 * args.q_stride_row, rows, thread_index()),
+                      StreamedRows(d_o, 2 * args.d_o_stride_row, rows, thread_index()),
+                      StreamedBeside(args, row_head * end * kBlockQ + first_row), end - first, shared};
+    if (member > 0) bar_sync();  // all have read the last block of the head before
+    ring.prefetch();
+    QueryGradient dq(args, row_head, taken.tile, shared);
+    i32 block = first;
+    for (; block < whole_from && block < end; ++block) query_step<true>(args, block, tile_key, part, ring, k, v, acc, dq, shared);
+    for (; block < end; ++block) query_step<false>(args, block, tile_key, part, ring, k, v, acc, dq, shared);
+    dq.finish();
+  }
+
+  // dK and dV leave through the tiles of K and V, so that global stores are whole chunks of a row.
+  cp_async_wait_group<0>();
+  bar_sync();
+  put_gradient(shared + kKOffset, part.row, part.first_chunk, part.first_stored, args.softmax_scale, acc.dk);
+  put_gradient(shared + kVOffset, part.row, part.first_chunk, part.first_stored, 1.0f, acc.dv);
+  bar_sync();
+  const i64 dk_row_bytes = 2 * args.d_k_stride_row, dv_row_bytes = 2 * args.d_v_stride_row;
+  char* d_k = const_cast<char*>(row_pointer(args.d_k, batch * args.d_k_stride_batch, head_kv * args.d_k_stride_head, 0));
+  char* d_v = const_cast<char*>(row_pointer(args.d_v, batch * args.d_v_stride_batch, head_kv * args.d_v_stride_head, 0));
+  store_tile<kBlockKv, false, kThreads>(d_k + tile_key * dk_row_bytes, shared + kKOffset, dk_row_bytes, keys, thread_index());
+  store_tile<kBlockKv, false, kThreads>(d_v + tile_key * dv_row_bytes, shared + kVOffset, dv_row_bytes, keys, thread_index());
+}
+static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
