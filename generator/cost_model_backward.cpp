@@ -38,6 +38,7 @@ constexpr double kBytesPerClockOfSpill = 64;  // a thread's spills are stored an
 // Of fp32 adds into L2, bytes of an SM while all SMs add: four floats an instruction, or one in the accumulators'
 // order.
 constexpr double kVectorAddsPerClock = 12, kScalarAddsPerClock = 4.7;
+constexpr double kTurnClocks = 800;  // of a step: an atomic of the tile before, seen through L2
 constexpr double kLaunchMicroseconds = 3.6;
 constexpr int kSchedulers = 4;  // of an SM
 // Registers beside the accumulators: what a kernel needs lest it spill, and what ptxas takes where nothing limits it.
@@ -80,7 +81,7 @@ Steps count_steps(const AttentionProblem& problem, bool of_keys, std::int64_t re
 
 // Clocks of a step of a CTA, apart from what hides what.
 struct Step {
-  double matrix = 0, shared = 0, exponential = 0, l2 = 0;
+  double matrix = 0, shared = 0, exponential = 0, l2 = 0, turn = 0;
   int barriers = 2;
 };
 
@@ -123,6 +124,7 @@ MainKernel key_tiles(const AttentionProblem& problem, const KernelConfig& config
   kernel.step.l2 = 4 * q * d / kL2BytesPerClock;
   if (adds) kernel.step.l2 += 4 * q * d / (device.compute_major >= 9 ? kVectorAddsPerClock : kScalarAddsPerClock);
   kernel.step.barriers += shape.ds_shared ? 1 : 0;
+  if (config.dq == QueryGradient::ordered) kernel.step.turn = kTurnClocks;
   return kernel;
 }
 
@@ -174,7 +176,7 @@ void add_kernel(const AttentionProblem& problem, const KernelConfig& config, con
   const double warps = kernel.threads / 32.0, of_warp = kSchedulers / warps, all_warps = warps * together;
   const double reached = step.matrix / kMatrixShare;
   const double products = std::max(reached, step.shared) + kOperandShare * std::min(reached, step.shared);
-  const double barriers = step.barriers * kBarrierClocksPerWarp * warps;
+  const double barriers = step.barriers * kBarrierClocksPerWarp * warps + step.turn;
   const auto round = [&](double exposed) {
     return round_clocks(all_warps / std::min<double>(kSchedulers, all_warps), products * of_warp,
                         step.exponential * of_warp, barriers + exposed);

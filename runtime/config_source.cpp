@@ -19,7 +19,6 @@ std::string_view to_string(ConfigOrigin origin) {
 }
 
 std::string tune_command(const AttentionProblem& problem) {
-  if (problem.pass == Pass::backward) return "";  // not tuned
   return "attune tune --problem \"" + canonical_text(problem) + "\"";
 }
 

@@ -19,9 +19,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::array<std::string_view, 13> kFields = {"problem",  "pass",  "dtype",  "batch",    "heads",
-                                                      "kv-heads", "seq",   "kv-seq", "head-dim", "mask",
-                                                      "causal",   "scale", "layout"};
+constexpr std::array<std::string_view, 14> kFields = {"problem",  "pass",  "dtype",  "batch",        "heads",
+                                                      "kv-heads", "seq",   "kv-seq", "head-dim",     "mask",
+                                                      "causal",   "scale", "layout", "deterministic"};
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
 
@@ -62,7 +62,7 @@ bool is_number(std::string_view text) {
 class CanonicalText {
  public:
   explicit CanonicalText(const Row& row) : row_(row) {
-    choice("pass", {"forward"});
+    choice("pass", {"forward", "backward"});
     choice("dtype", {"bf16", "fp16"});
     number("batch", "b");
     number("heads", "hq");
@@ -76,6 +76,11 @@ class CanonicalText {
       text_ += " scale" + *scale;
     }
     choice("layout", {"bshd", "bhsd"});
+    if (const std::string* deterministic = row_.find("deterministic")) {
+      if (*deterministic != "true" && *deterministic != "false")
+        row_.refuse_field("deterministic", fmt::format("'{}' is neither true nor false", *deterministic));
+      if (*deterministic == "true") text_ += " deterministic";
+    }
     for (const char* needed : {"seq", "head-dim"}) {
       if (!row_.find(needed)) row_.refuse_field(needed, "is missing");
     }
@@ -128,7 +133,6 @@ AttentionProblem problem_of(const Row& row) {
   try {
     const AttentionProblem problem = parse_problem(text);
     validate(problem);
-    if (problem.pass != Pass::forward) throw Error(ErrorCode::invalid_argument, "only forward problems are tuned");
     return problem;
   } catch (const Error& error) {
     if (whole) row.refuse_field("problem", error.what());

@@ -36,6 +36,7 @@ constexpr double kPerWorkFactor = 1.5, kLeastWork = 0.1, kMostWork = 64, kQuerie
 constexpr double kPerChunkOfHeadDim = 0.4, kElementsOfChunk = 8;
 constexpr double kPerGroupFactor = 0.3;
 constexpr double kOtherDtype = 0.2;
+constexpr double kOtherDeterminism = 0.5;  // the fastest way to dQ is another one
 
 double log2_distance(double a, double b) { return std::abs(std::log2(a / b)); }
 double log2_distance(double a, double b, double least, double most) {
@@ -143,10 +144,12 @@ ORDER BY m.rigor DESC, m.race DESC, m.place, m.ranking_us, m.config
   static std::vector<TunedShape> near(Connection& db, const AttentionProblem& problem, int sm_count) {
     Statement query(db,
                     "SELECT p.text, d.name, d.sm_count, p.batch, p.heads_q, p.heads_kv, p.seq_q, p.seq_kv, "
-                    "p.head_dim, p.mask_offset, p.dtype = ? FROM problem p JOIN device d "
+                    "p.head_dim, p.mask_offset, p.dtype = ?, (p.text LIKE '% deterministic%') = ? "
+                    "FROM problem p JOIN device d "
                     "WHERE p.pass = ? AND p.mask = ? AND p.alignment = ? AND "
                     "EXISTS (SELECT 1 FROM measurement m WHERE m.problem_id = p.id AND m.device_id = d.id)");
     query.bind(to_string(problem.dtype))
+        .bind(problem.deterministic ? 1 : 0)
         .bind(to_string(problem.pass))
         .bind(mask_text(problem.mask))
         .bind(problem.alignment);
@@ -156,11 +159,12 @@ ORDER BY m.rigor DESC, m.race DESC, m.place, m.ranking_us, m.config
     while (query.step()) {
       const Shape shape{query.integer(3), query.integer(4), query.integer(5), query.integer(6),
                         query.integer(7), query.integer(8), query.integer(9)};
-      const bool same_dtype = query.integer(10) != 0;
-      const double apart = distance(shape, asked, sm_count) + (same_dtype ? 0 : kOtherDtype);
+      const bool same_dtype = query.integer(10) != 0, same_determinism = query.integer(11) != 0;
+      const double apart = distance(shape, asked, sm_count) + (same_dtype ? 0 : kOtherDtype) +
+                           (same_determinism ? 0 : kOtherDeterminism);
       if (!std::isfinite(apart)) continue;  // sizes that no problem has
-      found.push_back(
-          {query.text(0), query.text(1), static_cast<int>(query.integer(2)), same_dtype && shape == asked, apart});
+      found.push_back({query.text(0), query.text(1), static_cast<int>(query.integer(2)),
+                       same_dtype && same_determinism && shape == asked, apart});
     }
     const std::string asked_text = canonical_text(problem);
     std::sort(found.begin(), found.end(), [&](const TunedShape& a, const TunedShape& b) {

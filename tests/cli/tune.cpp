@@ -69,6 +69,36 @@ TEST_CASE("tune on the emulator: correct, ranked by the cost model, stored, pick
   }
 }
 
+TEST_CASE("tune a backward problem on the emulator: proven, stored, picked, taken elsewhere", "[emulator]") {
+  const TemporaryFolder folder;
+  const std::map<std::string, std::string> environment = {{"ATTUNE_DATABASE", folder / "tuning.db"}};
+  const std::string shape = " --pass backward --heads 2 --seq 40 --head-dim 16 --causal";
+  const CommandResult tuned = run_attune(
+      words("tune --max-candidates 3 --budget 100 --json" + shape + kEmulator + " --deterministic"), environment);
+  INFO(tuned.err);
+  REQUIRE(tuned.status == 0);
+  const nlohmann::json document = tuned.json();
+  CHECK(document.at("problem") == "backward bf16 b1 hq2 sq40 d16 causal deterministic");
+  CHECK(document.at("counts").at("ok") == 3);
+  CHECK(document.at("best").at("error_o").get<double>() > 0);
+
+  const auto origin = [&](const std::string& problem) {
+    return run_attune(words("explain --json --target a100" + problem), environment).json().at("origin");
+  };
+  CHECK(origin(shape + " --deterministic") == "exact");
+  CHECK(origin(" --heads 2 --seq 40 --head-dim 16 --causal") == "default");
+  const nlohmann::json check =
+      run_attune(words("check --json" + shape + kEmulator + " --deterministic"), environment).json();
+  CHECK(check.at("config") == document.at("best").at("config"));
+  CHECK(check.at("outputs").size() == 3);
+
+  REQUIRE(run_attune(words("db export --output " + (folder / "rows.json")), environment).status == 0);
+  const std::map<std::string, std::string> elsewhere = {{"ATTUNE_DATABASE", folder / "other.db"}};
+  REQUIRE(run_attune(words("db import " + (folder / "rows.json")), elsewhere).status == 0);
+  const CommandResult best = run_attune(words("db best --target a100 --json --deterministic" + shape), elsewhere);
+  CHECK(best.json().at("best").at(0).at("config") == document.at("best").at("config"));
+}
+
 TEST_CASE("a database of a newer version is read, never written, and tune says so", "[emulator]") {
   const TemporaryFolder folder;
   const std::map<std::string, std::string> environment = {{"ATTUNE_DATABASE", folder / "tuning.db"}};
@@ -311,8 +341,9 @@ TEST_CASE("tune --compile-only fills the cubin cache and times nothing", "[nvrtc
   std::map<std::string, std::string> environment = kNoGpu;
   environment["ATTUNE_CACHE_DIR"] = folder / "cache";
   environment["ATTUNE_DATABASE"] = folder / "tuning.db";
-  const CommandResult result =
-      run_attune(words("tune --compile-only --max-candidates 2 --target a100 --json" + kShape), environment);
+  const CommandResult result = run_attune(
+      words("tune --compile-only --max-candidates 2 --target a100 --json" + kShape + GENERATE("", " --pass backward")),
+      environment);
   INFO(result.err);
   CHECK(result.status == 0);
   CHECK(result.json().at("compiled") == 2);

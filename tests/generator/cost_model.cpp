@@ -178,6 +178,7 @@ TEST_CASE("backward: an estimate lies above the units' rates, and what must cost
   // Adding to dQ saves two of seven products, and costs adds.
   CHECK(cost(full, base + " dq=atomic", "h200") < cost(full, base, "h200"));
   CHECK(cost(full, base + " dq=atomic", "h200") > 0.6 * cost(full, base, "h200"));
+  CHECK(cost(full, base + " dq=ordered", "h200") > cost(full, base + " dq=atomic", "h200"));
   // Accumulators that fill the registers spill where more CTAs are to fit.
   CHECK(cost(full, base + " cta3", "h200") > 1.1 * cost(full, base, "h200"));
   // Each query head of a group streams past the keys.

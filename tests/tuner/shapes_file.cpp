@@ -46,13 +46,16 @@ TEST_CASE("problems from JSON: texts and objects, defaults as on the command lin
       {"seq": 100, "kv-seq": 300, "head-dim": 64, "mask": "causal-top-left"},
       {"seq": 100, "head-dim": 64, "mask": "causal@-3"},
       {"seq": 100, "head-dim": 64, "mask": "none", "causal": false, "scale": null},
-      {"head-dim": 72, "seq": "128"}])",
+      {"head-dim": 72, "seq": "128"},
+      {"pass": "backward", "seq": 128, "head-dim": 72, "deterministic": true},
+      {"pass": "backward", "seq": 128, "head-dim": 72, "deterministic": false}])",
                                           "list.json");
   CHECK(texts(problems) ==
         std::vector<std::string>{"forward fp16 b2 hq8 sq512 d64 causal", "forward bf16 b1 hq1 sq128 d72",
                                  "forward fp16 b4 hq16 hkv4 sq1 skv4096 d128 causal scale0.5 bhsd",
                                  "forward bf16 b1 hq1 sq100 skv300 d64 causal-top-left",
-                                 "forward bf16 b1 hq1 sq100 d64 causal@-3", "forward bf16 b1 hq1 sq100 d64"});
+                                 "forward bf16 b1 hq1 sq100 d64 causal@-3", "forward bf16 b1 hq1 sq100 d64",
+                                 "backward bf16 b1 hq1 sq128 d72 deterministic", "backward bf16 b1 hq1 sq128 d72"});
 }
 
 TEST_CASE("problems from CSV: header, empty cells, quotes, line ends", "[nogpu]") {
@@ -90,6 +93,8 @@ TEST_CASE("a mistake in JSON is named by file, row and field", "[nogpu]") {
       {R"([{"seq": 16, "head-dim": 64, "causal": true, "mask": "none"}])", {"field causal", "contradicts", "'none'"}},
       {R"([{"seq": 16, "head-dim": 64, "scale": "big"}])", {"field scale", "'big'"}},
       {R"([{"seq": 16, "head-dim": 64, "scale": -1}])", {"row 1", "scale"}},
+      {R"([{"seq": 16, "head-dim": 64, "deterministic": true}])", {"row 1", "deterministic", "backward"}},
+      {R"([{"pass": "backward", "seq": 16, "head-dim": 64, "deterministic": 1}])", {"field deterministic", "'1'"}},
       {R"([{"problem": "forward bf16 sq16 d64", "seq": 16}])", {"field seq", "whole problem"}},
       {R"([{"head_dim": 64, "head-dim": 64, "seq": 16}])", {"field head-dim", "twice"}},
   }));

@@ -305,9 +305,10 @@ TEST_CASE("what is at fault outside the configs ends the sweep, in the worker's 
 }
 
 TEST_CASE("reduced problems are of the same kernel class, small, with the same tails", "[nogpu]") {
-  for (const char* text :
-       {"forward bf16 b4 hq16 hkv4 sq4096 d128 causal", "forward fp16 b1 hq1 sq100000 skv77 d256",
-        "forward bf16 b64 hq32 sq5 skv70001 d8 causal-top-left", "forward bf16 b1 hq64 hkv1 sq16384 d72 causal@-100"}) {
+  for (const char* text : {"forward bf16 b4 hq16 hkv4 sq4096 d128 causal", "forward fp16 b1 hq1 sq100000 skv77 d256",
+                           "forward bf16 b64 hq32 sq5 skv70001 d8 causal-top-left",
+                           "backward bf16 b4 hq16 hkv4 sq4096 d128 causal deterministic",
+                           "forward bf16 b1 hq64 hkv1 sq16384 d72 causal@-100"}) {
     INFO(text);
     const AttentionProblem problem = parse_problem(text);
     for (const char* config_text : {"sm80 q128 kv64 w4 st2", "sm80 q192 kv176 w4 st2", "sm80 q64 kv32 w4 st3"}) {

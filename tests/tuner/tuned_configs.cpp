@@ -516,3 +516,38 @@ TEST_CASE("threads share picks while rows are stored", "[nogpu]") {
   REQUIRE(failures == 0);
   REQUIRE(canonical_text(found(*tuned, kProblem).config) == kB);
 }
+
+TEST_CASE("backward picks: exact, what is tuned nearby, never another pass's", "[nogpu]") {
+  constexpr const char *kBackward = "backward bf16 b4 hq16 sq4096 d64", *kAtomic = "sm80 q64 kv64 w4 st2 dq=atomic",
+                       *kOwn = "sm80 q64 kv64 w4 st2";
+  Databases databases;
+  const auto tuned = databases.over({row_of("forward bf16 b4 hq16 sq4096 d64", kB, 40)});
+  CHECK_FALSE(tuned->find(parse_problem(kBackward), h200()));
+  databases.user->append(row_of(kBackward, kAtomic, 50));
+  databases.user->append(row_of(kBackward, kOwn, 70));
+
+  const ConfigChoice exact = found(*tuned, kBackward);
+  CHECK(canonical_text(exact.config) == kAtomic);
+  CHECK(exact.origin == ConfigOrigin::exact);
+  CHECK(exact.tune_command.empty());
+
+  const ConfigChoice near = found(*tuned, "backward bf16 b4 hq16 sq4000 d64");
+  CHECK(canonical_text(near.config) == kAtomic);
+  CHECK(near.origin == ConfigOrigin::nearest_shape);
+  CHECK(near.tune_command == "attune tune --problem \"backward bf16 b4 hq16 sq4000 d64\"");
+
+  // Adds as they come are no answer to a problem that wants the same bits, although they are faster.
+  const std::string deterministic = std::string(kBackward) + " deterministic";
+  const ConfigChoice same_bits = found(*tuned, deterministic);
+  CHECK(same_bits.config.dq != QueryGradient::atomic);
+  CHECK(same_bits.origin != ConfigOrigin::exact);
+  databases.user->append(row_of(deterministic, kOwn, 65));
+  const ConfigChoice then = found(*tuned, deterministic);
+  CHECK(canonical_text(then.config) == kOwn);
+  CHECK(then.origin == ConfigOrigin::exact);
+  CHECK(canonical_text(found(*tuned, kBackward).config) == kAtomic);
+
+  DeviceSpec h100 = find_device("h100");
+  const ConfigChoice other_device = found(*tuned, kBackward, h100);
+  CHECK(other_device.origin == ConfigOrigin::nearest_device);
+}

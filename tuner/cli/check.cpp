@@ -101,7 +101,7 @@ Verb make_check(CLI::App& command) {
                "attune check --problem \"forward fp16 b1 hq3 sq17 d64\" --device emulator --async lazy --schedule "
                "random --json\n"
                "attune check --pass backward --heads 2 --seq 100 --head-dim 64 --causal --device emulator");
-  options->problem.add_to(*verb, Passes::all);
+  options->problem.add_to(*verb);
   options->device.add_to(*verb);
   options->config.add_config_to(*verb);
   options->config.add_database_to(*verb);

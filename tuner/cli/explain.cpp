@@ -29,7 +29,7 @@ struct ExplainOptions {
   std::size_t limit = 10;
 };
 
-/// How a kernel fills the device.
+/// How a kernel fills the device; of backward, as the cost model expects it of the one of key tiles.
 struct Occupancy {
   int ctas_per_sm = 0;
   double waves = 0;
@@ -77,13 +77,19 @@ Explained explain_config(const AttentionProblem& problem, const KernelConfig& co
   if (result.feasible()) {
     result.cost = estimate_cost(problem, config, device);
     result.registers = result.cost.registers;
-    std::size_t shared_bytes = forward_sm80_shape(problem, config).shared_bytes;
-    if (row && row->registers > 0) {
+    const bool compiled = row && row->registers > 0;
+    if (compiled) {
       result.registers = row->registers;
       result.registers_compiled = true;
-      if (row->shared_bytes > 0) shared_bytes = row->shared_bytes;
     }
-    result.occupancy = occupancy_of(problem, config, result.registers, shared_bytes, device);
+    if (problem.pass == Pass::backward) {
+      // A row has the most that any of the plan's kernels takes: not one kernel's.
+      result.occupancy = {result.cost.ctas_per_sm, result.cost.waves};
+    } else {
+      std::size_t shared_bytes = forward_sm80_shape(problem, config).shared_bytes;
+      if (compiled && row->shared_bytes > 0) shared_bytes = row->shared_bytes;
+      result.occupancy = occupancy_of(problem, config, result.registers, shared_bytes, device);
+    }
   }
   result.row = std::move(row);
   return result;

@@ -39,7 +39,7 @@ Verb make_input(CLI::App& command) {
       add_verb(command, "input", "a safetensors file with random normal q, k and v of a problem, for `attune run`",
                "attune input --output qkv.safetensors --dtype fp16 --batch 2 --heads 8 --seq 1024 --head-dim 128");
   verb->add_option("--output", options->path, "safetensors to write")->check(not_empty())->required();
-  options->problem.add_to(*verb);
+  options->problem.add_to(*verb, Passes::forward);
   options->output.add_to(*verb);
   return {verb, [options] { return run(*options); }};
 }

@@ -25,7 +25,9 @@ Layout parse_layout(const std::string& text) {
   refuse(fmt::format("--layout {}: expected bshd (batch, seq, head, dim) or bhsd (batch, head, seq, dim)", text));
 }
 
-constexpr const char* kOnlyForward = "this command is for forward problems; check and show know backward ones";
+constexpr const char* kOnlyForward =
+    "this command's files hold the tensors of forward problems only; check, bench and tune make those of a backward "
+    "problem themselves";
 
 std::int64_t parse_offset(const std::string& mask) {
   const std::string digits = mask.substr(mask.find('@') + 1);
@@ -75,6 +77,10 @@ void ProblemOptions::add_to(CLI::App& verb, Passes passes) {
       ->check(not_empty())
       ->group(group);
   verb.add_flag("--causal", causal_, "short for --mask causal")->group(group);
+  if (passes == Passes::all) {
+    verb.add_flag("--deterministic", deterministic_, "backward: the same inputs give the same bits of every gradient")
+        ->group(group);
+  }
   verb.add_option("--scale", scale_, "multiplies the scores (default 1/sqrt(head_dim))")->group(group);
   verb.add_option("--layout", layout_, "of packed tensors: bshd (default) or bhsd")
       ->check(not_empty())
@@ -87,7 +93,7 @@ void ProblemOptions::add_to(CLI::App& verb, Passes passes) {
 
 bool ProblemOptions::any_given() const {
   return !text_.empty() || !pass_.empty() || !dtype_.empty() || !mask_.empty() || !layout_.empty() || batch_ ||
-         heads_ || kv_heads_ || seq_ || kv_seq_ || head_dim_ || scale_ || causal_;
+         heads_ || kv_heads_ || seq_ || kv_seq_ || head_dim_ || scale_ || causal_ || deterministic_;
 }
 
 void ProblemOptions::refuse_conflicts() const {
@@ -103,6 +109,7 @@ void ProblemOptions::refuse_conflicts() const {
         {head_dim_.has_value(), "--head-dim"},
         {!mask_.empty(), "--mask"},
         {causal_, "--causal"},
+        {deterministic_, "--deterministic"},
         {scale_.has_value(), "--scale"},
         {!layout_.empty(), "--layout"},
     };
@@ -157,6 +164,7 @@ AttentionProblem ProblemOptions::problem() const {
     if (!head_dim_) refuse("the problem needs --head-dim, or the whole problem as --problem TEXT");
     if (!dtype_.empty()) problem.dtype = parse_dtype(dtype_);
     if (pass_ == "backward") problem.pass = Pass::backward;
+    problem.deterministic = deterministic_;
     problem.layout = layout();
     problem.batch = batch_.value_or(1);
     problem.heads_q = heads_.value_or(1);

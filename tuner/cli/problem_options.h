@@ -10,13 +10,13 @@
 
 namespace attune::cli {
 
-/// The passes that a verb takes problems of.
+/// The passes that a verb takes problems of: `run` and `input` know the tensors of forward only.
 enum class Passes { forward, all };
 
 /// The problem flags, the same in every verb: one flag per field, or --problem TEXT.
 class ProblemOptions {
  public:
-  void add_to(CLI::App& verb, Passes passes = Passes::forward);
+  void add_to(CLI::App& verb, Passes passes = Passes::all);
 
   bool any_given() const;
   std::uint64_t seed() const { return seed_; }
@@ -40,8 +40,8 @@ class ProblemOptions {
   std::optional<std::int64_t> batch_, heads_, kv_heads_, seq_, kv_seq_;
   std::optional<int> head_dim_;
   std::optional<double> scale_;
-  bool causal_ = false;
-  Passes passes_ = Passes::forward;
+  bool causal_ = false, deterministic_ = false;
+  Passes passes_ = Passes::all;
   std::uint64_t seed_ = 1;
 };
 

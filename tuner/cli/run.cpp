@@ -141,7 +141,7 @@ Verb make_run(CLI::App& command) {
       ->check(not_empty())
       ->required();
   verb->add_flag("--check", options->check, "compare with the oracle too; exit status 1 if an error is out of bounds");
-  options->problem.add_to(*verb);
+  options->problem.add_to(*verb, Passes::forward);
   options->device.add_to(*verb);
   options->config.add_config_to(*verb);
   options->config.add_database_to(*verb);

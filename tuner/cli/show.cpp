@@ -273,7 +273,7 @@ Verb make_show(CLI::App& command) {
   verb->add_option("--limit", options->limit,
                    "space: list at most so many candidates and rejections, 0 for all (default 20)")
       ->transform(whole_number<std::size_t>());
-  options->problem.add_to(*verb, Passes::all);
+  options->problem.add_to(*verb);
   options->device.add_target_to(*verb);
   options->config.add_config_to(*verb);
   options->config.add_database_to(*verb);
