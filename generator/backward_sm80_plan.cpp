@@ -20,6 +20,18 @@ constexpr int kMaxThreads = 128;                             // of delta and of 
 constexpr int kMmaRows = 16;                                 // of an instruction's result
 constexpr std::size_t kStatisticsBytes = 2 * sizeof(float);  // of a query
 
+// Head dims and the tiles they take, the first that fit a device. By counting (templates/NOTES.md): 32 keys a warp, as
+// many queries a step as registers hold beside dK and dV, two CTAs an SM where P need not go through shared memory.
+struct Tiles {
+  int least_head_dim, most_head_dim;
+  int block_q, block_kv, warps, split, stages;
+};
+constexpr Tiles kDefaults[] = {
+    {8, 16, 64, 128, 4, 1, 2},   {24, 48, 32, 128, 4, 1, 2},  {56, 64, 128, 128, 8, 2, 2}, {72, 96, 96, 128, 8, 2, 2},
+    {56, 128, 64, 128, 8, 2, 2}, {56, 128, 64, 128, 8, 2, 1}, {56, 128, 64, 64, 4, 2, 1},  {136, 256, 64, 64, 8, 4, 2},
+    {136, 256, 64, 64, 8, 4, 1}, {136, 256, 64, 32, 4, 4, 1}, {136, 256, 32, 32, 4, 2, 1},
+};
+
 using Arguments = std::vector<KernelArgument>;
 
 void add_strides(Arguments* fields, KernelArgument batch) {
@@ -76,17 +88,15 @@ class Launches {
 
   void add_delta() {
     KernelLaunch launch;
-    // Lanes that share a row: two at least, so that a warp's rows divide any block.
-    const int row_lanes =
-        std::max<int>(2, static_cast<int>(std::bit_ceil(static_cast<unsigned>(problem_.head_dim / 8))));
+    const int lanes = std::max(2, row_lanes());  // so that a warp's rows divide any block
     launch.threads = kMaxThreads;
-    while (config_.block_q % (launch.threads / row_lanes) != 0) launch.threads /= 2;
+    while (config_.block_q % (launch.threads / lanes) != 0) launch.threads /= 2;
     launch.rows_per_tile = config_.block_q;
     launch.arguments = ArgumentLayout::of(delta_arguments());
     TemplateBindings bindings;
     bindings.set("threads", launch.threads);
     bindings.set("rows_per_tile", launch.rows_per_tile);
-    bindings.set("row_lanes", row_lanes);
+    bindings.set("row_lanes", lanes);
     bindings.set("row_access", problem_.alignment >= 16 ? "whole" : "elements");
     add("backward_delta", std::move(launch), std::move(bindings));
   }
@@ -172,6 +182,7 @@ class Launches {
     bindings.set("swizzle_mask", rows.swizzle_mask);
     bindings.set("swizzle_shift", rows.swizzle_shift);
     bindings.set("chunk_access", chunk_access());
+    bindings.set("row_lanes", row_lanes());
     bindings.set("ring", config_.stages == 1 ? "tile_pair_ring_single" : "tile_pair_ring");
     bindings.set("streamed_tile_bytes", static_cast<std::int64_t>(streamed_bytes));
     const struct {
@@ -195,6 +206,8 @@ class Launches {
     return bindings;
   }
 
+  // Threads that share a row, a chunk each.
+  int row_lanes() const { return static_cast<int>(std::bit_ceil(static_cast<unsigned>(problem_.head_dim / 8))); }
   std::string chunk_access() const { return problem_.alignment >= 16 ? "chunk_async" : "chunk_elementwise"; }
   std::string sums_order() const { return device_.compute_major >= 9 ? "vector" : "scalar"; }
 
@@ -366,23 +379,18 @@ std::vector<std::string> backward_sm80_infeasibility(const AttentionProblem& pro
 KernelConfig backward_sm80_default(const AttentionProblem& problem, const DeviceSpec& device) {
   KernelConfig config = default_fields(KernelFamily::sm80);
   config.dq = problem.deterministic ? QueryGradient::ordered : QueryGradient::atomic;
-  config.block_q = problem.head_dim > 64 ? 32 : 64;  // with more, S and dP spill
-  config.block_kv = 64;
-  config.warps = problem.head_dim > 128 ? 8 : 4;
-  config.split = problem.head_dim > 128 ? 2 : 1;
-  config.stages = 2;
-  const auto fits = [&] { return backward_sm80_infeasibility(problem, config, device).empty(); };
-  if (!fits()) config.stages = 1;
-  while (!fits() && config.warps > config.split) {
-    config.block_kv /= 2;
-    config.warps /= 2;
+  for (const Tiles& tiles : kDefaults) {
+    if (problem.head_dim < tiles.least_head_dim || problem.head_dim > tiles.most_head_dim) continue;
+    config.block_q = tiles.block_q;
+    config.block_kv = tiles.block_kv;
+    config.warps = tiles.warps;
+    config.split = tiles.split;
+    config.stages = tiles.stages;
+    if (backward_sm80_infeasibility(problem, config, device).empty()) return config;
   }
-  if (!fits()) {
-    throw Error(ErrorCode::unsupported,
-                fmt::format("no backward config of head dim {} fits {}: {}", problem.head_dim, device.name,
-                            backward_sm80_infeasibility(problem, config, device).front()));
-  }
-  return config;
+  throw Error(ErrorCode::unsupported,
+              fmt::format("no backward config of head dim {} fits {}: {}", problem.head_dim, device.name,
+                          backward_sm80_infeasibility(problem, config, device).front()));
 }
 
 void describe_backward_sm80(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,

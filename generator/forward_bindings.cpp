@@ -45,7 +45,9 @@ void bind_arguments(const ArgumentLayout& arguments, TemplateBindings* bindings)
     fields.push_back({{"type", std::string(type_text(field))}, {"name", std::string(to_string(field))}});
 }
 
-std::size_t section_bytes(const DeviceSpec& device) { return static_cast<std::size_t>(device.l2_bytes) / 2; }
+std::size_t section_bytes(const KernelConfig& config, const DeviceSpec& device) {
+  return static_cast<std::size_t>(device.l2_bytes / config.l2_parts);
+}
 
 void bind_shared_buffer(std::size_t offset, const std::string& picture, TemplateBindings* bindings) {
   std::string number = std::to_string(offset);

@@ -20,9 +20,8 @@ void bind_forward(const AttentionProblem& problem, const KernelConfig& config, c
 /// The fields of the argument struct, and its size: what the templates of every kernel of attention name.
 void bind_arguments(const ArgumentLayout& arguments, TemplateBindings* bindings);
 
-/// Bytes of K and V that TileOrder::sections_reversed counts on to stay in L2: half of it, for Q, O and keys of the
-/// next section pass through as well.
-std::size_t section_bytes(const DeviceSpec& device);
+/// Bytes of K and V that TileOrder::sections_reversed counts on to stay in L2.
+std::size_t section_bytes(const KernelConfig& config, const DeviceSpec& device);
 
 /// A line of the picture of shared memory in a kernel's head (list shared_buffers).
 void bind_shared_buffer(std::size_t offset, const std::string& picture, TemplateBindings* bindings);

@@ -103,7 +103,7 @@ KernelLaunch forward_sm80_launch(const AttentionProblem& problem, const KernelCo
   launch.threads = shape.threads;
   launch.shared_bytes = shape.shared_bytes;
   launch.rows_per_tile = config.block_q;
-  launch.section_bytes = section_bytes(device);
+  launch.section_bytes = section_bytes(config, device);
   launch.arguments = argument_layout(config);
   return launch;
 }

@@ -148,7 +148,7 @@ KernelLaunch forward_sm90_launch(const AttentionProblem& problem, const KernelCo
   launch.shared_bytes = shape.shared_bytes;
   launch.rows_per_tile = config.block_q / shape.group * config.cluster;
   launch.heads_per_tile = shape.group;
-  launch.section_bytes = section_bytes(device);
+  launch.section_bytes = section_bytes(config, device);
   launch.cluster = config.cluster;
   if (config.persistence != Persistence::none)
     launch.max_ctas = device.sm_count * config.ctas_per_sm / config.cluster * config.cluster;

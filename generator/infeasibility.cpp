@@ -17,6 +17,7 @@ constexpr int kMaxQStages = 2;
 constexpr int kMaxCluster = 2;
 constexpr int kMinProducerRegisters = 24, kMaxProducerRegisters = 56, kRegisterStep = 8;  // setmaxnreg takes multiples
 constexpr int kMaxEmulatedExponentials = 8;
+constexpr int kMaxL2Parts = 16;
 constexpr int kMaxRescaleThreshold = 32;  // P may reach 2^threshold, and sums of it must stay within fp32
 
 // Fields that make no kernel, whatever the problem and the device. The other checks compute with them.
@@ -104,6 +105,15 @@ void check_producer_registers(const AttentionProblem& problem, const KernelConfi
                                    config.producer_registers, config.block_q));
   } else if (registers == config.producer_registers) {
     reasons->push_back(fmt::format("preg{}: as many as without the word; leave it out", config.producer_registers));
+  }
+}
+
+void check_sections(const KernelConfig& config, std::vector<std::string>* reasons) {
+  if (config.l2_parts < 1 || config.l2_parts > kMaxL2Parts)
+    reasons->push_back(fmt::format("l2parts{}: must be 1 to {}", config.l2_parts, kMaxL2Parts));
+  if (config.l2_parts != KernelConfig().l2_parts && config.tile_order != TileOrder::sections_reversed) {
+    reasons->push_back(
+        fmt::format("l2parts{}: only order=sections-reversed has sections; leave the word out", config.l2_parts));
   }
 }
 
@@ -206,6 +216,7 @@ std::vector<std::string> infeasibility_sm80(const AttentionProblem& problem, con
   if (!reasons.empty()) return reasons;
 
   const ForwardSm80Shape shape = forward_sm80_shape(problem, config);
+  check_sections(config, &reasons);
   check_whole_tiles(problem, config, &reasons);
   check_shared_memory(shape.q_bytes, 0, 2 * static_cast<std::size_t>(config.stages) * shape.kv_tile_bytes,
                       fmt::format("{} stages of K and V", config.stages), shape.shared_bytes, config, device, &reasons);
@@ -235,6 +246,7 @@ std::vector<std::string> infeasibility_sm90(const AttentionProblem& problem, con
   if (!reasons.empty()) return reasons;
 
   const ForwardSm90Shape shape = forward_sm90_shape(problem, config, device);
+  check_sections(config, &reasons);
   check_whole_tiles(problem, config, &reasons);
   check_producer_registers(problem, config, device, &reasons);
   check_shared_memory(static_cast<std::size_t>(config.q_stages) * shape.q_tile_bytes, shape.p_bytes,

@@ -15,7 +15,7 @@ namespace attune {
 namespace {
 constexpr std::string_view kCommonWords =
     "qN (queries of a tile), kvN (keys of a step), stN (stages), "
-    "order=rows|rows-reversed|heads|heads-reversed|sections-reversed, "
+    "order=rows|rows-reversed|heads|heads-reversed|sections-reversed, l2partsN (K and V of a section fill 1/N of L2), "
     "rescaleN (threshold in powers of two), whole (lengths are multiples of the tiles), ctaN (CTAs per SM); of "
     "backward "
     "dq=own|atomic|ordered (dQ by a kernel of its own, by adds as they come, by adds in turns)";
@@ -85,6 +85,7 @@ std::string canonical_text(const KernelConfig& config) {
   text += fmt::format(" st{}", config.stages);
   if (config.q_in_registers != defaults.q_in_registers) text += sm80 ? " qsmem" : " qreg";
   if (config.tile_order != defaults.tile_order) text += fmt::format(" order={}", to_string(config.tile_order));
+  if (config.l2_parts != defaults.l2_parts) text += fmt::format(" l2parts{}", config.l2_parts);
   if (config.rescale_threshold != defaults.rescale_threshold)
     text += fmt::format(" rescale{}", config.rescale_threshold);
   if (config.whole_tiles != defaults.whole_tiles) text += " whole";
@@ -131,6 +132,7 @@ KernelConfig parse_config(std::string_view text) {
   std::vector<NumberWord> number_words = {{"q", &config.block_q},
                                           {"kv", &config.block_kv},
                                           {"st", &config.stages},
+                                          {"l2parts", &config.l2_parts},
                                           {"rescale", &config.rescale_threshold},
                                           {"cta", &config.ctas_per_sm}};
   struct FlagWord {

@@ -18,7 +18,7 @@ enum class TileOrder {
   rows_reversed,      ///< the same from the last tile to the first: under a causal mask the longest first
   heads,              ///< the same tile of every head, then the next tile
   heads_reversed,     ///< as heads, from the last tile to the first
-  sections_reversed,  ///< as heads_reversed, but section by section: heads whose K and V stay in L2 together
+  sections_reversed,  ///< as heads_reversed, but section by section: heads whose K and V stay in L2 (see l2_parts)
 };
 
 /// sm90: what runs beside the products of a warpgroup, apart from other warpgroups.
@@ -62,6 +62,9 @@ struct KernelConfig {
   /// Q fragments stay in registers; otherwise they are read from shared memory at each step. sm90's default is false.
   bool q_in_registers = true;
   TileOrder tile_order = TileOrder::rows;
+  /// sections_reversed: K and V of a section fill one of so many parts of the L2; Q, O and keys of the next section
+  /// pass through the others.
+  int l2_parts = 2;
   int rescale_threshold =
       0;  ///< O is rescaled when the row maximum grew by more than this many powers of two (0: always)
   bool whole_tiles = false;  ///< lengths must be multiples of the tiles: no bounds checks
@@ -96,9 +99,10 @@ int cta_threads(const KernelConfig& config);
 KernelConfig default_fields(KernelFamily family);
 
 /// Canonical text: "sm80 q128 kv64 w4 st2" or "sm90 q128 kv64 st2", then the words that differ from their default, in
-/// this order: "qsmem" (sm80), "qreg" (sm90), "order=rows-reversed|heads|heads-reversed", "rescale8", "whole", "cta2";
-/// of sm90 "qst2", "nomax", "turns|pingpong", "overlap=within|across", "persist=fixed|on-demand", "vst3", "psmem",
-/// "cluster2", "packed", "exp4", "preg40"; of backward "split2" (sm80), "dq=atomic|ordered".
+/// this order: "qsmem" (sm80), "qreg" (sm90), "order=rows-reversed|heads|heads-reversed|sections-reversed", "l2parts4",
+/// "rescale8", "whole", "cta2"; of sm90 "qst2", "nomax", "turns|pingpong", "overlap=within|across",
+/// "persist=fixed|on-demand", "vst3", "psmem", "cluster2", "packed", "exp4", "preg40"; of backward "split2" (sm80),
+/// "dq=atomic|ordered".
 std::string canonical_text(const KernelConfig& config);
 
 /// The inverse of canonical_text; the family comes first, other words in any order, omitted ones have their default.

@@ -44,6 +44,7 @@ constexpr ConfigField kConfigFields[] = {
     {"stages", "stages (st)"},
     {"q_in_registers", "Q fragments in"},
     {"tile_order", "order of tiles"},
+    {"l2_parts", "parts of L2, of which a section fills one (l2parts)"},
     {"rescale_threshold", "rescale threshold, powers of two"},
     {"whole_tiles", "lengths"},
     {"ctas_per_sm", "CTAs that must fit on an SM"},
@@ -64,9 +65,9 @@ constexpr ConfigField kConfigFields[] = {
 
 Json field_values(const KernelConfig& config) {
   // A new field of a config does not compile here until the page knows it.
-  const auto& [family, block_q, block_kv, warps, stages, q_in_registers, tile_order, rescale_threshold, whole_tiles,
-               ctas_per_sm, q_stages, without_maximum, warpgroup_order, overlap, persistence, v_stages, p_in_shared,
-               cluster, packed_heads, emulated_exponentials, producer_registers, split, dq] = config;
+  const auto& [family, block_q, block_kv, warps, stages, q_in_registers, tile_order, l2_parts, rescale_threshold,
+               whole_tiles, ctas_per_sm, q_stages, without_maximum, warpgroup_order, overlap, persistence, v_stages,
+               p_in_shared, cluster, packed_heads, emulated_exponentials, producer_registers, split, dq] = config;
   Json values = {to_string(family),
                  block_q,
                  block_kv,
@@ -74,6 +75,7 @@ Json field_values(const KernelConfig& config) {
                  stages,
                  q_in_registers ? "registers" : "shared memory",
                  to_string(tile_order),
+                 l2_parts,
                  rescale_threshold,
                  whole_tiles ? "whole tiles" : "any",
                  ctas_per_sm,

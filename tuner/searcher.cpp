@@ -102,7 +102,7 @@ bool one_move_apart(const KernelConfig& a, const KernelConfig& b) {
   moves += tile_moves(a, b);
   moves += a.stages != b.stages;
   moves += a.q_in_registers != b.q_in_registers;
-  moves += a.tile_order != b.tile_order;
+  moves += a.tile_order != b.tile_order || a.l2_parts != b.l2_parts;
   moves += a.rescale_threshold != b.rescale_threshold || a.without_maximum != b.without_maximum;
   moves += a.whole_tiles != b.whole_tiles;
   moves += a.ctas_per_sm != b.ctas_per_sm;

@@ -3,7 +3,9 @@
 template <i32 kSteps, i32 kTiles, i32 kColumns, class Operand>
 __device__ __forceinline__ void gemm_columns(float (&acc)[kTiles][kColumns][4], const Operand& operand, u32 tile, i32 first_chunk) {
   const u32 lane = lane_index();
-  const TileCursor rows(tile, lane % 16, lane / 16);
+  constexpr bool kReached = kChunks % kColumns == 0 && TileRowsLayout::kReached<kColumns>;
+  const TileCursor rows(tile, lane % 16, first_chunk + lane / 16);
+  const TileCursor last(tile, lane % 16, first_chunk);
 #pragma unroll
   for (i32 k = 0; k < kSteps; ++k) {
     u32 a[kTiles][4];
@@ -12,7 +14,7 @@ __device__ __forceinline__ void gemm_columns(float (&acc)[kTiles][kColumns][4], 
 #pragma unroll
     for (i32 n = 0; n + 1 < kColumns; n += 2) {
       u32 b[4];
-      ldmatrix_x4_trans(b, rows.at(16 * k, first_chunk + n));
+      ldmatrix_x4_trans(b, rows.at_reached<kReached>(16 * k, n));
 #pragma unroll
       for (i32 t = 0; t < kTiles; ++t) {
         mma_k16(acc[t][n], a[t], b[0], b[1]);
@@ -21,7 +23,7 @@ __device__ __forceinline__ void gemm_columns(float (&acc)[kTiles][kColumns][4], 
     }
     if (kColumns % 2 != 0) {
       u32 b[2];
-      ldmatrix_x2_trans(b, tile + tile_offset(16 * k + lane % 16, first_chunk + kColumns - 1));
+      ldmatrix_x2_trans(b, last.at_any(16 * k, kColumns - 1));
 #pragma unroll
       for (i32 t = 0; t < kTiles; ++t) mma_k16(acc[t][kColumns - 1], a[t], b[0], b[1]);
     }

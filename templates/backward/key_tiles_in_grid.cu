@@ -1,7 +1,4 @@
-// A CTA's number among all tiles of keys, tile after tile of a head.
-struct KeyTile {
-  i32 tile, batch_head;  // batch_head: of the keys
-  __device__ __forceinline__ KeyTile(const Arguments& args, u32 /*shared*/)
-      : tile(static_cast<i32>(block_index() % static_cast<u32>(args.key_tiles))),
-        batch_head(static_cast<i32>(block_index() / static_cast<u32>(args.key_tiles))) {}
-};
+// The number of a CTA's tile among those of all heads: the CTA's own.
+__device__ __forceinline__ i32 take_key_tile(const Arguments&, u32 /*shared*/) { return static_cast<i32>(block_index()); }
+
+__device__ __forceinline__ i32 tile_in_head(i32 number, i32 tiles) { return number % tiles; }

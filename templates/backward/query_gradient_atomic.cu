@@ -5,13 +5,12 @@
 // dQ's sums grow as tiles of keys come by: in no order.
 struct QueryGradient {
   static constexpr bool kAdded = true;
-  const Arguments& args;
-  i64 head;  // of the queries, in all batch entries
-  u32 shared;
+  QueryProduct product;
 
-  __device__ __forceinline__ QueryGradient(const Arguments& args, i64 head, i32 /*tile*/, u32 shared) : args(args), head(head), shared(shared) {}
+  // head: of the queries, in all batch entries.
+  __device__ __forceinline__ QueryGradient(const Arguments& args, i64 head, i32 /*tile*/, i32 warp, u32 shared) : product(args, head, warp, shared) {}
   __device__ __forceinline__ void await_turn(i32 /*block*/) const {}
-  __device__ __forceinline__ void add(i32 block) { add_query_gradient(args, head, block, shared); }
+  __device__ __forceinline__ void add(i32 block) { product.add(block); }
   __device__ __forceinline__ void pass_turn() const {}
   __device__ __forceinline__ void finish() const {}
 };

@@ -7,14 +7,14 @@
 struct QueryGradient {
   static constexpr bool kAdded = true;
   const Arguments& args;
-  i64 head;  // of the queries, in all batch entries
+  QueryProduct product;
   i32 tile;
-  u32 shared;
   u32* turns;      // of the head's blocks: how many tiles have added
   i32 added = -1;  // the block whose turn is to be passed
 
-  __device__ __forceinline__ QueryGradient(const Arguments& args, i64 head, i32 tile, u32 shared)
-      : args(args), head(head), tile(tile), shared(shared), turns(args.turns + head * (padded_rows(args) / kBlockQ)) {}
+  // head: of the queries, in all batch entries.
+  __device__ __forceinline__ QueryGradient(const Arguments& args, i64 head, i32 tile, i32 warp, u32 shared)
+      : args(args), product(args, head, warp, shared), tile(tile), turns(args.turns + head * (padded_rows(args) / kBlockQ)) {}
 
   // Tiles that add to a block before this one.
   __device__ __forceinline__ u32 turn_of(i32 block) const {
@@ -26,7 +26,7 @@ struct QueryGradient {
     if (thread_index() == 0) wait_acquire_gpu_global_u32(turns + block, turn_of(block));
   }
   __device__ __forceinline__ void add(i32 block) {
-    add_query_gradient(args, head, block, shared);
+    product.add(block);
     added = block;
   }
   // After a barrier of all threads that comes after add(). The last warp does it: the first one waits for turns.

@@ -2,7 +2,7 @@
 struct QueryGradient {
   static constexpr bool kAdded = false;
 
-  __device__ __forceinline__ QueryGradient(const Arguments&, i64 /*head*/, i32 /*tile*/, u32 /*shared*/) {}
+  __device__ __forceinline__ QueryGradient(const Arguments&, i64 /*head*/, i32 /*tile*/, i32 /*warp*/, u32 /*shared*/) {}
   __device__ __forceinline__ void await_turn(i32 /*block*/) const {}
   __device__ __forceinline__ void add(i32 /*block*/) {}
   __device__ __forceinline__ void pass_turn() const {}

@@ -7,8 +7,11 @@ struct StreamedBeside {
   __device__ __forceinline__ StreamedBeside(const Arguments& args, i64 first_row)
       : next(reinterpret_cast<const char*>(args.statistics) + 8 * first_row + 16 * thread_index()) {}
   __device__ __forceinline__ void load_next(u32 shared, i32 into) {
-    for (u32 i = thread_index(); i < kChunks16; i += kThreads)
-      cp_async_cg_16(shared + kStatisticsOffset + into * kBytes + 16 * i, next + 16 * (i - thread_index()), 16);
+#pragma unroll
+    for (u32 i = 0; i < kChunks16; i += kThreads) {
+      if (kChunks16 % kThreads == 0 || i + thread_index() < kChunks16)
+        cp_async_cg_16(shared + kStatisticsOffset + into * kBytes + 16 * (i + thread_index()), next + 16 * i, 16);
+    }
     next += kBytes;
   }
 };

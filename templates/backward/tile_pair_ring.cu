@@ -2,7 +2,7 @@
 // read. The one barrier of a step says that its pair has landed for all threads, and that all have finished with the pair before it, whose
 // place is filled next.
 struct TilePairRing {
-  StreamedRows first, second;
+  StreamedRows rows;
   StreamedBeside beside;
   i32 pairs;  // that are still to be copied
   u32 shared;
@@ -10,8 +10,7 @@ struct TilePairRing {
 
   __device__ __forceinline__ void load(i32 into) {
     if (pairs-- > 0) {
-      first.load_next(shared + kFirstOffset + into * kStreamedTileBytes);
-      second.load_next(shared + kSecondOffset + into * kStreamedTileBytes);
+      rows.load_next(shared + kFirstOffset + into * kStreamedTileBytes, shared + kSecondOffset + into * kStreamedTileBytes);
       beside.load_next(shared, into);
     }
     cp_async_commit_group();  // also where nothing is left to load: waiting counts groups

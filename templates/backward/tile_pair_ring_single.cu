@@ -2,15 +2,14 @@
 // landed for all threads, the second that all have read it: the next one takes its place.
 struct TilePairRing {
   static constexpr i32 stage = 0;
-  StreamedRows first, second;
+  StreamedRows rows;
   StreamedBeside beside;
   i32 pairs;  // that are still to be copied
   u32 shared;
 
   __device__ __forceinline__ void prefetch() {
     if (pairs-- > 0) {
-      first.load_next(shared + kFirstOffset);
-      second.load_next(shared + kSecondOffset);
+      rows.load_next(shared + kFirstOffset, shared + kSecondOffset);
       beside.load_next(shared, 0);
     }
     cp_async_commit_group();

@@ -39,6 +39,7 @@ constexpr i32 kWarpRows = kBlockKv / (kWarps / kSplit), kWarpQueries = kBlockQ /
 constexpr i32 kRowTiles = kWarpRows / 16;        // m16 tiles of a warp
 constexpr i32 kKeyTiles = kWarpQueries / 8;      // n8 tiles of Sᵀ
 constexpr i32 kChunks = kHeadDim / 8;            // 16-byte chunks of a row
+constexpr i32 kRowLanes = ${row_lanes};
 constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of a product over the head dim
 constexpr bool kDimTail = kHeadDim % 16 != 0;    // and a k8 step
 constexpr u32 kRowBytes = ${row_bytes}, kSwizzleMask = ${swizzle_mask}, kSwizzleShift = ${swizzle_shift};
@@ -48,7 +49,7 @@ constexpr u32 kFirstOffset = ${streamed_first_offset}, kSecondOffset = ${streame
 constexpr u32 kStatisticsOffset = ${statistics_offset};
 //% if scores_shared
 constexpr u32 kPOffset = ${p_offset}, kDsOffset = ${ds_offset};
-constexpr u32 kScoreRowBytes = 2 * kBlockQ, kScoreSwizzleMask = ${score_swizzle_mask}, kScoreSwizzleShift = ${score_swizzle_shift};
+constexpr u32 kScoreSwizzleMask = ${score_swizzle_mask}, kScoreSwizzleShift = ${score_swizzle_shift};
 //% end
 //% if query_sums
 constexpr i32 kDqRows = ${dq_rows}, kDqColumnParts = ${dq_column_parts};  // of dQ's block that a warp computes
@@ -60,14 +61,15 @@ static_assert(kRowBytes == 2 * kHeadDim && kStreamedTileBytes == kBlockQ * kRowB
 
 using ScoreFragments = float[kRowTiles][kKeyTiles][4];
 
-//% include tile/swizzle
+//% include backward/swizzle
 //% include tile/${chunk_access}
 //% include tile/copy_tile
 //% include tile/mma_operands
 //% include masks/${mask}
 //% include backward/first_query_${mask}
 
-using StreamedRows = TileStream<kBlockQ, false, kThreads>;  // of Q and dO
+//% include backward/tile_pair_stream
+using StreamedRows = TilePairStream<kBlockQ>;  // of Q and dO
 //% include backward/query_statistics
 //% include backward/streamed_statistics
 //% include backward/${ring}
@@ -84,9 +86,9 @@ struct KeyGradients {
 struct WarpPart {
   i32 row, query, first_chunk, first_stored;
 
-  __device__ __forceinline__ WarpPart() {
-    const i32 part = warp_index() % kSplit;
-    row = warp_index() / kSplit * kWarpRows;
+  __device__ __forceinline__ WarpPart(i32 warp) {
+    const i32 part = warp % kSplit;
+    row = warp / kSplit * kWarpRows;
     query = part * kWarpQueries;
     // The last part begins early enough to be as wide as the others; what it shares with the one before, that one stores.
     first_stored = part * kPartChunks;
@@ -101,102 +103,147 @@ struct WarpPart {
 //% include backward/key_gradients_${scores}
 //% include backward/key_tiles_${key_tiles}
 
+struct KeyTile {
+  i32 tile, batch, head, first_key, keys;  // head: of the keys
+
+  // number: among the tiles of all heads.
+  __device__ __forceinline__ KeyTile(const Arguments& args, i32 number) {
+    const i32 tiles = args.key_tiles, batch_head = number / tiles, heads_kv = args.heads_q / args.group_size;
+    tile = tile_in_head(number, tiles);
+    batch = batch_head / heads_kv;
+    head = batch_head - batch * heads_kv;
+    first_key = tile * kBlockKv;
+    keys = args.seq_kv - first_key < kBlockKv ? args.seq_kv - first_key : kBlockKv;
+  }
+};
+
 __device__ __forceinline__ const char* row_pointer(const void* tensor, i64 batch_offset, i64 head_offset, i64 row_offset) {
   return static_cast<const char*>(tensor) + 2 * (batch_offset + head_offset + row_offset);
 }
 
-// Sᵀ and dPᵀ become Pᵀ and dSᵀ. first_key: the warp's, in the sequence; query: its first in the block.
-template <bool kMasked>
-__device__ __forceinline__ void differentiate(ScoreFragments& p, ScoreFragments& ds, const Arguments& args, i32 first_key, i32 block, i32 query,
-                                              u32 shared, i32 stage) {
+// Sᵀ becomes Pᵀ. query: the warp's first in the block.
+__device__ __forceinline__ void exponentiate(ScoreFragments& p, const Arguments& args, i32 query, u32 shared, i32 stage) {
 #pragma unroll
   for (i32 n = 0; n < kKeyTiles; ++n) {
-    const i32 first = query + 8 * n + static_cast<i32>(lane_index() % 4 * 2);
     QueryStatistics two[2];
-    load_statistics(two, shared, stage, first);
+    load_statistics(two, shared, stage, query + 8 * n + static_cast<i32>(lane_index() % 4 * 2));
 #pragma unroll
-    for (i32 e = 0; e < 2; ++e) {
-      // The last visible key, seen from this thread's first.
-      const i32 keys = kMasked ? last_key(args, block * kBlockQ + first + e) - first_key - static_cast<i32>(lane_index() / 4) : 0;
-#pragma unroll
-      for (i32 i = 0; i < 2 * kRowTiles; ++i) {
-        float& probability = p[i / 2][n][i % 2 * 2 + e];
-        float& gradient = ds[i / 2][n][i % 2 * 2 + e];
-        probability = two[e].probability(probability, args.softmax_scale_log2);
-        if (kMasked && 8 * i > keys) probability = 0;
-        gradient = probability * (gradient - two[e].delta);
-      }
+    for (i32 i = 0; i < 4 * kRowTiles; ++i) {
+      float& probability = p[i / 4][n][i % 4];
+      probability = two[i % 2].probability(probability, args.softmax_scale_log2);
     }
   }
 }
 
-template <bool kMasked>
-__device__ __forceinline__ void query_step(const Arguments& args, i32 block, i32 tile_key, const WarpPart& part, TilePairRing& ring,
+// Pᵀ is 0 where a query does not attend to a key. first_query, first_key: the warp's, in the sequence.
+__device__ __forceinline__ void hide(ScoreFragments& p, const Arguments& args, i32 first_query, i32 first_key) {
+#pragma unroll
+  for (i32 n = 0; n < kKeyTiles; ++n) {
+#pragma unroll
+    for (i32 e = 0; e < 2; ++e) {
+      const i32 query = first_query + 8 * n + static_cast<i32>(lane_index() % 4 * 2) + e;
+      const i32 keys = last_key(args, query) - first_key - static_cast<i32>(lane_index() / 4);  // the last visible one, seen from this thread's first
+#pragma unroll
+      for (i32 i = 0; i < 2 * kRowTiles; ++i)
+        if (8 * i > keys) p[i / 2][n][i % 2 * 2 + e] = 0;
+    }
+  }
+}
+
+// dPᵀ becomes dSᵀ.
+__device__ __forceinline__ void differentiate(ScoreFragments& ds, const ScoreFragments& p, i32 query, u32 shared, i32 stage) {
+#pragma unroll
+  for (i32 n = 0; n < kKeyTiles; ++n) {
+    QueryStatistics two[2];
+    load_statistics(two, shared, stage, query + 8 * n + static_cast<i32>(lane_index() % 4 * 2));
+#pragma unroll
+    for (i32 i = 0; i < 4 * kRowTiles; ++i) {
+      float& gradient = ds[i / 4][n][i % 4];
+      gradient = p[i / 4][n][i % 4] * (gradient - two[i % 2].delta);
+    }
+  }
+}
+
+// The exponentials come before the product dPᵀ, beside which they run, and the mask after it.
+__device__ __forceinline__ void query_step(const Arguments& args, bool masked, i32 block, i32 tile_key, const WarpPart& part, TilePairRing& ring,
                                            const QueryFragments& k, const QueryFragments& v, KeyGradients& acc, QueryGradient& dq, u32 shared) {
   ScoreFragments acc_p = {}, acc_ds = {};
   ring.acquire();
   dq.pass_turn();
   gemm_qk(acc_p, k, ring.first_tile() + part.query * kRowBytes);
+  exponentiate(acc_p, args, part.query, shared, ring.stage);
   gemm_qk(acc_ds, v, ring.second_tile() + part.query * kRowBytes);
-  differentiate<kMasked>(acc_p, acc_ds, args, tile_key + part.row, block, part.query, shared, ring.stage);
+  if (masked) hide(acc_p, args, block * kBlockQ + part.query, tile_key + part.row);
+  differentiate(acc_ds, acc_p, part.query, shared, ring.stage);
   add_key_gradients(acc, acc_p, acc_ds, part, ring, dq, block, shared);
   dq.add(block);
   ring.release();
 }
 
+// Blocks of queries that attend to a tile: [first, whole_from) in part, [whole_from, end) to all of it. May be empty.
+struct QueryBlocks {
+  i32 first, whole_from, end;
+
+  __device__ __forceinline__ QueryBlocks(const Arguments& args, const KeyTile& tile) : end((args.seq_q + kBlockQ - 1) / kBlockQ) {
+    const i32 first_row = first_query(args, tile.first_key), first_whole = first_query(args, tile.first_key + tile.keys - 1);
+    first = first_row < args.seq_q ? first_row / kBlockQ : end;
+    // Keys beyond the last would have a P that is not 0, or no number: their dS must not reach dQ.
+    const bool ragged = QueryGradient::kAdded && tile.keys < kBlockKv;
+    whole_from = ragged ? end : (first_whole + kBlockQ - 1) / kBlockQ;
+  }
+};
+
+__device__ __forceinline__ void load_keys(const Arguments& args, const KeyTile& tile, u32 shared) {
+  const i64 row = tile.first_key;
+  const char* k = row_pointer(args.k, tile.batch * args.k_stride_batch, tile.head * args.k_stride_head, row * args.k_stride_row);
+  const char* v = row_pointer(args.v, tile.batch * args.v_stride_batch, tile.head * args.v_stride_head, row * args.v_stride_row);
+  TilePairStream<kBlockKv>(k, 2 * args.k_stride_row, v, 2 * args.v_stride_row, tile.keys).load_next(shared + kKOffset, shared + kVOffset);
+  cp_async_commit_group();
+}
+
+// dK and dV leave through the tiles of K and V, which all have read, so that global stores are whole chunks of a row.
+__device__ __forceinline__ void store_key_gradients(const Arguments& args, const KeyTile& tile, const WarpPart& part, const KeyGradients& acc) {
+  const u32 shared = shared_base();
+  put_gradient(shared + kKOffset, part.row, part.first_chunk, part.first_stored, args.softmax_scale, acc.dk);
+  put_gradient(shared + kVOffset, part.row, part.first_chunk, part.first_stored, 1.0f, acc.dv);
+  bar_sync();
+  const i32 worker = anew_i32(thread_index());
+  const i64 dk_row_bytes = 2 * args.d_k_stride_row, dv_row_bytes = 2 * args.d_v_stride_row;
+  char* d_k = const_cast<char*>(row_pointer(args.d_k, tile.batch * args.d_k_stride_batch, tile.head * args.d_k_stride_head, 0));
+  char* d_v = const_cast<char*>(row_pointer(args.d_v, tile.batch * args.d_v_stride_batch, tile.head * args.d_v_stride_head, 0));
+  store_tile<kBlockKv, false, kThreads>(d_k + tile.first_key * dk_row_bytes, shared + kKOffset, dk_row_bytes, tile.keys, worker);
+  store_tile<kBlockKv, false, kThreads>(d_v + tile.first_key * dv_row_bytes, shared + kVOffset, dv_row_bytes, tile.keys, worker);
+}
+
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(const __grid_constant__ Arguments args) {
   const u32 shared = shared_base();
-  const KeyTile taken(args, shared);
-  const i32 heads_kv = args.heads_q / args.group_size, batch = taken.batch_head / heads_kv, head_kv = taken.batch_head - batch * heads_kv;
-  const i32 tile_key = taken.tile * kBlockKv, keys = args.seq_kv - tile_key < kBlockKv ? args.seq_kv - tile_key : kBlockKv;
-  const WarpPart part;
-
-  // Blocks of queries that attend to the tile: [first, whole_from) in part, [whole_from, end) to all of it. May be empty.
-  const i32 first_row_seen = first_query(args, tile_key), end = (args.seq_q + kBlockQ - 1) / kBlockQ;
-  const i32 first = first_row_seen < args.seq_q ? first_row_seen / kBlockQ : end;
-  // Keys beyond the last would have a P that is not 0, or no number: their dS must not reach dQ.
-  const bool ragged = QueryGradient::kAdded && keys < kBlockKv;
-  const i32 whole_from = ragged ? end : (first_query(args, tile_key + keys - 1) + kBlockQ - 1) / kBlockQ;
-
-  using TileRows = TileStream<kBlockKv, false, kThreads>;
-  TileRows(row_pointer(args.k, batch * args.k_stride_batch, head_kv * args.k_stride_head, tile_key * args.k_stride_row), 2 * args.k_stride_row,
-           keys, thread_index())
-      .load_next(shared + kKOffset);
-  TileRows(row_pointer(args.v, batch * args.v_stride_batch, head_kv * args.v_stride_head, tile_key * args.v_stride_row), 2 * args.v_stride_row,
-           keys, thread_index())
-      .load_next(shared + kVOffset);
-  cp_async_commit_group();
+  const i32 number = take_key_tile(args, shared);
+  const i32 warp = warp_index();
+  const WarpPart part(warp);
+  load_keys(args, KeyTile(args, number), shared);
 
   const QueryFragments k(shared + kKOffset, part.row), v(shared + kVOffset, part.row);
   KeyGradients acc = {};
   for (i32 member = 0; member < args.group_size; ++member) {
-    const i32 head = head_kv * args.group_size + member;
-    const i64 first_row = static_cast<i64>(first) * kBlockQ, row_head = static_cast<i64>(batch) * args.heads_q + head;
-    const char* q = row_pointer(args.q, batch * args.q_stride_batch, head * args.q_stride_head, first_row * args.q_stride_row);
-    const char* d_o = row_pointer(args.d_o, batch * args.d_o_stride_batch, head * args.d_o_stride_head, first_row * args.d_o_stride_row);
-    const i32 rows = args.seq_q - static_cast<i32>(first_row);
-    TilePairRing ring{StreamedRows(q, 2 * args.q_stride_row, rows, thread_index()),
-                      StreamedRows(d_o, 2 * args.d_o_stride_row, rows, thread_index()),
-                      StreamedBeside(args, row_head * end * kBlockQ + first_row), end - first, shared};
+    // Of the tile, too, all is computed for each head: registers are short in the steps.
+    const KeyTile tile(args, anew_i32(number));
+    const QueryBlocks blocks(args, tile);
+    const i32 head = tile.head * args.group_size + member;
+    const i64 first_row = static_cast<i64>(blocks.first) * kBlockQ, row_head = static_cast<i64>(tile.batch) * args.heads_q + head;
+    const char* q = row_pointer(args.q, tile.batch * args.q_stride_batch, head * args.q_stride_head, first_row * args.q_stride_row);
+    const char* d_o = row_pointer(args.d_o, tile.batch * args.d_o_stride_batch, head * args.d_o_stride_head, first_row * args.d_o_stride_row);
+    TilePairRing ring{StreamedRows(q, 2 * args.q_stride_row, d_o, 2 * args.d_o_stride_row, args.seq_q - static_cast<i32>(first_row)),
+                      StreamedBeside(args, row_head * blocks.end * kBlockQ + first_row), blocks.end - blocks.first, shared};
     if (member > 0) bar_sync();  // all have read the last block of the head before
     ring.prefetch();
-    QueryGradient dq(args, row_head, taken.tile, shared);
-    i32 block = first;
-    for (; block < whole_from && block < end; ++block) query_step<true>(args, block, tile_key, part, ring, k, v, acc, dq, shared);
-    for (; block < end; ++block) query_step<false>(args, block, tile_key, part, ring, k, v, acc, dq, shared);
+    QueryGradient dq(args, row_head, tile.tile, warp, shared);
+    for (i32 block = blocks.first; block < blocks.end; ++block)
+      query_step(args, block < blocks.whole_from, block, tile.first_key, part, ring, k, v, acc, dq, shared);
     dq.finish();
   }
 
-  // dK and dV leave through the tiles of K and V, so that global stores are whole chunks of a row.
   cp_async_wait_group<0>();
   bar_sync();
-  put_gradient(shared + kKOffset, part.row, part.first_chunk, part.first_stored, args.softmax_scale, acc.dk);
-  put_gradient(shared + kVOffset, part.row, part.first_chunk, part.first_stored, 1.0f, acc.dv);
-  bar_sync();
-  const i64 dk_row_bytes = 2 * args.d_k_stride_row, dv_row_bytes = 2 * args.d_v_stride_row;
-  char* d_k = const_cast<char*>(row_pointer(args.d_k, batch * args.d_k_stride_batch, head_kv * args.d_k_stride_head, 0));
-  char* d_v = const_cast<char*>(row_pointer(args.d_v, batch * args.d_v_stride_batch, head_kv * args.d_v_stride_head, 0));
-  store_tile<kBlockKv, false, kThreads>(d_k + tile_key * dk_row_bytes, shared + kKOffset, dk_row_bytes, keys, thread_index());
-  store_tile<kBlockKv, false, kThreads>(d_v + tile_key * dv_row_bytes, shared + kVOffset, dv_row_bytes, keys, thread_index());
+  store_key_gradients(args, KeyTile(args, anew_i32(number)), WarpPart(anew_i32(warp)), acc);
 }
 //% include primitives/entry/${target}

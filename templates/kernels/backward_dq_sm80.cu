@@ -32,6 +32,7 @@ constexpr i32 kCtasPerSm = ${ctas_per_sm};
 constexpr i32 kWarpRows = 16, kRowTiles = 1;     // queries of a warp, in m16 tiles
 constexpr i32 kKeyTiles = kBlockKv / 8;          // n8 tiles of S
 constexpr i32 kChunks = kHeadDim / 8;            // 16-byte chunks of a row
+constexpr i32 kRowLanes = ${row_lanes};
 constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of a product over the head dim
 constexpr bool kDimTail = kHeadDim % 16 != 0;    // and a k8 step
 constexpr u32 kRowBytes = ${row_bytes}, kSwizzleMask = ${swizzle_mask}, kSwizzleShift = ${swizzle_shift};
@@ -43,13 +44,14 @@ static_assert(kRowBytes == 2 * kHeadDim && kStreamedTileBytes == kBlockKv * kRow
 
 using ScoreFragments = float[kRowTiles][kKeyTiles][4];
 
-//% include tile/swizzle
+//% include backward/swizzle
 //% include tile/${chunk_access}
 //% include tile/copy_tile
 //% include tile/mma_operands
 //% include masks/${mask}
 
-using StreamedRows = TileStream<kBlockKv, false, kThreads>;  // of K and V
+//% include backward/tile_pair_stream
+using StreamedRows = TilePairStream<kBlockKv>;  // of K and V
 // Each thread has the statistics of its queries.
 struct StreamedBeside {
   __device__ __forceinline__ void load_next(u32 /*shared*/, i32 /*into*/) {}
@@ -108,18 +110,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
   // Blocks of keys that the tile attends to: [0, masked_from) as a whole, [masked_from, end) in part. May be empty.
   const i32 masked_from = (last_key(args, tile_row) + 1) / kBlockKv, end = (last_key(args, tile_row + rows - 1) + kBlockKv) / kBlockKv;
 
-  using TileRows = TileStream<kBlockQ, false, kThreads>;
-  TileRows(row_pointer(args.q, batch * args.q_stride_batch, head * args.q_stride_head, tile_row * args.q_stride_row), 2 * args.q_stride_row,
-           rows, thread_index())
-      .load_next(shared + kQOffset);
-  TileRows(row_pointer(args.d_o, batch * args.d_o_stride_batch, head * args.d_o_stride_head, tile_row * args.d_o_stride_row),
-           2 * args.d_o_stride_row, rows, thread_index())
-      .load_next(shared + kDoOffset);
+  TilePairStream<kBlockQ>(row_pointer(args.q, batch * args.q_stride_batch, head * args.q_stride_head, tile_row * args.q_stride_row),
+                          2 * args.q_stride_row,
+                          row_pointer(args.d_o, batch * args.d_o_stride_batch, head * args.d_o_stride_head, tile_row * args.d_o_stride_row),
+                          2 * args.d_o_stride_row, rows)
+      .load_next(shared + kQOffset, shared + kDoOffset);
   cp_async_commit_group();
   const char* k = row_pointer(args.k, batch * args.k_stride_batch, head_kv * args.k_stride_head, 0);
   const char* v = row_pointer(args.v, batch * args.v_stride_batch, head_kv * args.v_stride_head, 0);
-  TilePairRing ring{StreamedRows(k, 2 * args.k_stride_row, args.seq_kv, thread_index()),
-                    StreamedRows(v, 2 * args.v_stride_row, args.seq_kv, thread_index()), StreamedBeside{}, end, shared};
+  TilePairRing ring{StreamedRows(k, 2 * args.k_stride_row, v, 2 * args.v_stride_row, args.seq_kv), StreamedBeside{}, end, shared};
   ring.prefetch();
 
   const QueryFragments q(shared + kQOffset, warp_row), d_o(shared + kDoOffset, warp_row);

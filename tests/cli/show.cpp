@@ -97,11 +97,11 @@ TEST_CASE("show plan names launches, arguments and work", "[nogpu]") {
 }
 
 TEST_CASE("show plan of a backward problem names its launches and its workspace", "[nogpu]") {
-  const nlohmann::json document =
-      run_attune(
-          words("show plan --pass backward --batch 2 --heads 6 --kv-heads 2 --seq 100 --kv-seq 300 --head-dim 64 "
-                "--target a100 --json"))
-          .json();
+  std::vector<std::string> asked = words(
+      "show plan --pass backward --batch 2 --heads 6 --kv-heads 2 --seq 100 --kv-seq 300 --head-dim 64 --target a100 "
+      "--json --config");
+  asked.push_back("sm80 q64 kv64 w4 st2 dq=atomic");
+  const nlohmann::json document = run_attune(asked).json();
   const int rows = 2 * 6 * 128;  // in blocks of 64 queries
   CHECK(document.at("zeroed_bytes") == rows * 64 * 4);
   CHECK(document.at("workspace_bytes") == rows * (64 * 4 + 2 * 4));

@@ -118,9 +118,9 @@ TEST_CASE("where features of the sm90 family are tried", "[nogpu]") {
   CHECK(tried(256) == Tried{false, false, true});
 }
 
-TEST_CASE("Hopper's clusters, stages of V and packed heads are tried where they can win", "[nogpu]") {
+TEST_CASE("Hopper's clusters, stages of V, packed heads and smaller sections are tried where they can win", "[nogpu]") {
   struct Found {
-    bool clusters = false, v_stages = false, packed = false;
+    bool clusters = false, v_stages = false, packed = false, sections = false;
     bool operator==(const Found&) const = default;
   };
   const auto found = [](std::int64_t seq, std::int64_t heads_kv, int head_dim) {
@@ -132,14 +132,15 @@ TEST_CASE("Hopper's clusters, stages of V and packed heads are tried where they 
       found.clusters |= candidate.config.cluster > 1;
       found.v_stages |= candidate.config.v_stages != 0;
       found.packed |= candidate.config.packed_heads;
+      found.sections |= candidate.config.l2_parts != 2;
     }
     return found;
   };
-  CHECK(found(4096, 8, 16) == Found{false, false, false});
-  CHECK(found(4096, 8, 192) == Found{true, true, false});
-  CHECK(found(4096, 1, 192) == Found{true, true, false});
-  CHECK(found(100, 8, 192) == Found{false, true, false});
-  CHECK(found(100, 1, 16) == Found{false, false, true});
+  CHECK(found(4096, 8, 16) == Found{false, false, false, false});
+  CHECK(found(4096, 8, 192) == Found{true, true, false, true});
+  CHECK(found(4096, 1, 192) == Found{true, true, false, false});
+  CHECK(found(100, 8, 192) == Found{false, true, false, false});
+  CHECK(found(100, 1, 16) == Found{false, false, true, false});
 }
 
 TEST_CASE("every head dim has a space on every device", "[nogpu]") {

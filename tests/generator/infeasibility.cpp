@@ -130,6 +130,9 @@ TEST_CASE("what an sm90 config may be", "[nogpu]") {
              ContainsSubstring("Q takes 49152 bytes, P 73728 and 2 stages of K and V take 147456"));
   CHECK(hopper("sm90 q128 exp4").empty());
   CHECK_THAT(hopper("sm90 q128 exp12"), ContainsSubstring("exp12: must be 0 to 8 of 16"));
+  CHECK(hopper("sm90 q128 order=sections-reversed l2parts4").empty());
+  CHECK_THAT(hopper("sm90 q128 order=rows l2parts4"), ContainsSubstring("only order=sections-reversed has sections"));
+  CHECK_THAT(hopper("sm90 q128 order=sections-reversed l2parts0"), ContainsSubstring("l2parts0: must be 1 to 16"));
   CHECK_THAT(hopper("sm90 q128 nomax rescale8"), ContainsSubstring("nomax rescale8"));
   CHECK_THAT(hopper("sm90 q192 kv64 st2", 256),
              ContainsSubstring("a consumer may have 160 with 1 CTAs of 512 threads"));

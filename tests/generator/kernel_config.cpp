@@ -47,6 +47,7 @@ TEST_CASE("canonical text of an sm90 config", "[nogpu]") {
   config.warpgroup_order = WarpgroupOrder::turns;
   config.overlap = Overlap::within;
   config.persistence = Persistence::on_demand;
+  config.l2_parts = 4;
   config.v_stages = 3;
   config.p_in_shared = true;
   config.cluster = 2;
@@ -54,8 +55,8 @@ TEST_CASE("canonical text of an sm90 config", "[nogpu]") {
   config.emulated_exponentials = 4;
   config.producer_registers = 40;
   CHECK(canonical_text(config) ==
-        "sm90 q192 kv64 st2 qreg order=heads-reversed rescale8 whole cta2 qst2 nomax turns overlap=within "
-        "persist=on-demand vst3 psmem cluster2 packed exp4 preg40");
+        "sm90 q192 kv64 st2 qreg order=heads-reversed l2parts4 rescale8 whole cta2 qst2 nomax turns "
+        "overlap=within persist=on-demand vst3 psmem cluster2 packed exp4 preg40");
   CHECK(cta_threads(config) == 4 * 128);
   CHECK(cta_threads(parse_config("sm80 q128 kv64 w8 st2")) == 8 * 32);
 }

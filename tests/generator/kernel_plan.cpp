@@ -3,7 +3,9 @@
 #include <cstddef>
 #include <set>
 
+#include "generator/device_spec.h"
 #include "generator/error.h"
+#include "generator/generate.h"
 #include "tests/catch.h"
 
 using namespace attune;
@@ -207,6 +209,15 @@ TEST_CASE("a section holds heads whose keys and values fit", "[nogpu]") {
   CHECK(heads(4, 16, 16, 4096) == 13);     // 2 MiB of each head: 15 fit, five sections of 64 heads
   CHECK(heads(1, 64, 8, 16384) == 3 * 8);  // 8 MiB of each key head: three fit, with the queries' heads that share them
   CHECK(heads(1, 4, 4, 1 << 20) == 1);     // not even one fits
+  const DeviceSpec& h200 = find_device("h200");
+  const auto of_config = [&](const char* config) {
+    return generate(make_problem(DataType::bf16, 1, 4, 4096, 128, MaskKind::causal), parse_config(config), h200)
+        .launches.front()
+        .section_bytes;
+  };
+  CHECK(of_config("sm90 q128 kv64 st2 order=sections-reversed") == static_cast<std::size_t>(h200.l2_bytes) / 2);
+  CHECK(of_config("sm90 q128 kv64 st2 order=sections-reversed l2parts4") ==
+        static_cast<std::size_t>(h200.l2_bytes) / 4);
   launch.heads_per_tile = 8;
   CHECK(heads(1, 64, 8, 16384) == 3);  // a tile holds all heads of a group
 }

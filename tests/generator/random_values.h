@@ -69,6 +69,7 @@ class RandomValues {
     const TileOrder orders[] = {TileOrder::rows, TileOrder::rows_reversed, TileOrder::heads, TileOrder::heads_reversed,
                                 TileOrder::sections_reversed};
     config.tile_order = orders[between(0, 4)];
+    if (config.tile_order == TileOrder::sections_reversed) config.l2_parts = static_cast<int>(between(1, 16));
     config.rescale_threshold = coin() ? 0 : static_cast<int>(between(1, 32));
     config.whole_tiles = coin();
     config.ctas_per_sm = static_cast<int>(between(1, 4));

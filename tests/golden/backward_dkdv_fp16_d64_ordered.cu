@@ -194,6 +194,12 @@ __device__ __forceinline__ u32 shfl_sync_bfly_b32(u32 x) {
 }
 // Whether x holds in any lane of the warp.
 __device__ __forceinline__ bool vote_sync_any(bool x) { return __any_sync(kAllLanes, x); }
+// x, of which the compiler knows nothing: what is computed from it is computed here, not kept in registers since an earlier place.
+__device__ __forceinline__ i32 anew_i32(i32 x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
 struct alignas(16) Vec4F32 { float x, y, z, w; };
 
 __device__ __forceinline__ float ld_global_f32(const float* from) {
@@ -284,6 +290,7 @@ constexpr i32 kWarpRows = kBlockKv / (kWarps / kSplit), kWarpQueries = kBlockQ /
 constexpr i32 kRowTiles = kWarpRows / 16;        // m16 tiles of a warp
 constexpr i32 kKeyTiles = kWarpQueries / 8;      // n8 tiles of Sᵀ
 constexpr i32 kChunks = kHeadDim / 8;            // 16-byte chunks of a row
+constexpr i32 kRowLanes = 8;
 constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of a product over the head dim
 constexpr bool kDimTail = kHeadDim % 16 != 0;    // and a k8 step
 constexpr u32 kRowBytes = 128, kSwizzleMask = 7, kSwizzleShift = 0;
@@ -292,7 +299,7 @@ constexpr u32 kKOffset = 0, kVOffset = 8192;
 constexpr u32 kFirstOffset = 16384, kSecondOffset = 24576, kStreamedTileBytes = 8192;
 constexpr u32 kStatisticsOffset = 32768;
 constexpr u32 kPOffset = 33280, kDsOffset = 33280;
-constexpr u32 kScoreRowBytes = 2 * kBlockQ, kScoreSwizzleMask = 7, kScoreSwizzleShift = 0;
+constexpr u32 kScoreSwizzleMask = 7, kScoreSwizzleShift = 0;
 constexpr i32 kDqRows = 32, kDqColumnParts = 2;  // of dQ's block that a warp computes
 constexpr i32 kDqChunks = (kChunks + kDqColumnParts - 1) / kDqColumnParts;
 static_assert(kBlockQ / kDqRows * kDqColumnParts == kWarps);
@@ -301,25 +308,40 @@ static_assert(kRowBytes == 2 * kHeadDim && kStreamedTileBytes == kBlockQ * kRowB
 
 using ScoreFragments = float[kRowTiles][kKeyTiles][4];
 
-// A tile in shared memory: rows of kChunks chunks of 16 bytes (eight elements). ldmatrix reads one chunk of eight consecutive rows at
-// once; the chunk's place in its row is permuted so that these eight lie in different banks. Rows of an odd number of chunks need no
-// permutation (kSwizzleMask is 0).
-__device__ __forceinline__ u32 tile_offset(u32 row, u32 chunk) {
-  return row * kRowBytes + ((chunk ^ ((row >> kSwizzleShift) & kSwizzleMask)) << 4);
-}
+// A tile in shared memory: rows of chunks of 16 bytes (eight elements). ldmatrix reads one chunk of eight consecutive rows at once; the
+// chunk's place in its row is permuted so that these eight lie in different banks. The permutation repeats after eight rows, and changes
+// kMask + 1 neighbouring chunks, to a multiple of whose size all tiles are aligned.
+template <u32 kBytes, u32 kMask, u32 kShift>
+struct SwizzledRows {
+  __device__ __forceinline__ static u32 offset(u32 row, u32 chunk) { return row * kBytes + ((chunk ^ ((row >> kShift) & kMask)) << 4); }
 
-// A lane's place in a tile (row below 16, chunk 0 or 1), and the places that lie whole multiples of 8 rows and 2 chunks further: their
-// permutation is the lane's own. Where rows are a power of two long, the step to another chunk is one xor on the whole address.
-struct TileCursor {
-  static constexpr bool kXor = (kRowBytes & (kRowBytes - 1)) == 0 && kSwizzleMask != 0;
-  u32 tile, row, chunk, address;
+  // Whether places that begin at a multiple of kChunksApart chunks, fewer than so many chunks further, are reached without a carry.
+  template <u32 kChunksApart>
+  static constexpr bool kReached = kChunksApart % (kMask + 1) == 0 || (kChunksApart & (kChunksApart - 1)) == 0;
 
-  __device__ __forceinline__ TileCursor(u32 tile, u32 row, u32 chunk)
-      : tile(tile), row(row), chunk(chunk), address(tile + tile_offset(row, chunk)) {}
-  __device__ __forceinline__ u32 at(u32 rows, u32 chunks) const {
-    return kXor ? (address ^ (chunks << 4)) + rows * kRowBytes : tile + tile_offset(row + rows, chunk + chunks);
-  }
+  // A lane's place in a tile, and the places that lie constant numbers of rows (a multiple of 8) and of chunks further.
+  struct Cursor {
+    u32 start, chunk, swizzle, address;  // start: of the row
+
+    __device__ __forceinline__ Cursor(u32 tile, u32 row, u32 chunk)
+        : start(tile + row * kBytes), chunk(chunk), swizzle((row >> kShift) & kMask), address(start + ((chunk ^ swizzle) << 4)) {}
+    // The sum of both numbers of chunks carries nothing among the permuted ones: an even number to 0 or 1, or as kReached says.
+    __device__ __forceinline__ u32 at(u32 rows, u32 chunks) const {
+      return (address ^ (chunks & kMask) << 4) + (chunks & ~kMask) * 16 + rows * kBytes;
+    }
+    __device__ __forceinline__ u32 at_any(u32 rows, u32 chunks) const {
+      return start + (((chunk + (chunks & kMask)) ^ swizzle) << 4) + (chunks & ~kMask) * 16 + rows * kBytes;
+    }
+    template <bool kReached>
+    __device__ __forceinline__ u32 at_reached(u32 rows, u32 chunks) const {
+      return kReached ? at(rows, chunks) : at_any(rows, chunks);
+    }
+  };
 };
+
+using TileRowsLayout = SwizzledRows<kRowBytes, kSwizzleMask, kSwizzleShift>;
+using TileCursor = TileRowsLayout::Cursor;
+__device__ __forceinline__ u32 tile_offset(u32 row, u32 chunk) { return TileRowsLayout::offset(row, chunk); }
 // Rows start at multiples of 16 bytes: a chunk is copied without registers and arrives with its cp.async group.
 __device__ __forceinline__ void load_chunk(u32 to, const char* from, bool exists) { cp_async_cg_16(to, from, exists ? 16 : 0); }
 __device__ __forceinline__ void store_chunk(char* to, Vec4 chunk) { st_global_v4_b32(to, chunk); }
@@ -396,7 +418,39 @@ __device__ __forceinline__ i32 first_query(const Arguments& args, i32 key) {
   return static_cast<i32>(first < 0 ? 0 : first < args.seq_q ? first : args.seq_q);
 }
 
-using StreamedRows = TileStream<kBlockQ, false, kThreads>;  // of Q and dO
+// Copies tile after tile of two tensors that are walked in step, kBlock rows of each, by all threads. kRowLanes neighbouring threads share a
+// row, a power of two, so that each keeps its column and walks down the rows; where a row has fewer chunks, some have nothing to do. Rows
+// beyond the last are filled with zeros, as TileStream does.
+template <i32 kBlock>
+struct TilePairStream {
+  static constexpr i32 kRowsAtOnce = kThreads / kRowLanes, kSteps = (kBlock + kRowsAtOnce - 1) / kRowsAtOnce;
+  i32 row, chunk;              // of this thread's first chunk in a tile
+  const char *first, *second;  // that chunk
+  i64 first_row_bytes, second_row_bytes;
+  i32 existing;                // rows from this thread's first one on
+
+  __device__ __forceinline__ TilePairStream(const char* first_tensor, i64 first_row_bytes, const char* second_tensor, i64 second_row_bytes, i32 rows)
+      : row(static_cast<i32>(thread_index()) / kRowLanes), chunk(static_cast<i32>(thread_index()) % kRowLanes),
+        first(first_tensor + row * first_row_bytes + chunk * 16), second(second_tensor + row * second_row_bytes + chunk * 16),
+        first_row_bytes(first_row_bytes), second_row_bytes(second_row_bytes), existing(rows - row) {}
+
+  __device__ __forceinline__ void load_next(u32 first_tile, u32 second_tile) {
+    if (kChunks == kRowLanes || chunk < kChunks) {
+#pragma unroll
+      for (i32 i = 0; i < kSteps; ++i) {
+        const i32 further = i * kRowsAtOnce;
+        if (kBlock % kRowsAtOnce != 0 && row + further >= kBlock) break;
+        const bool exists = further < existing;
+        load_chunk(first_tile + tile_offset(row + further, chunk), first + further * first_row_bytes, exists);
+        load_chunk(second_tile + tile_offset(row + further, chunk), second + further * second_row_bytes, exists);
+      }
+    }
+    first += kBlock * first_row_bytes;
+    second += kBlock * second_row_bytes;
+    existing -= kBlock;
+  }
+};
+using StreamedRows = TilePairStream<kBlockQ>;  // of Q and dO
 // What a query's keys share: P = exp2(c s - lse_log2), dS = P (dP - delta). A query that sees nothing, or does not exist, has an LSE of
 // +inf: its P is 0.
 struct QueryStatistics {
@@ -415,8 +469,11 @@ struct StreamedBeside {
   __device__ __forceinline__ StreamedBeside(const Arguments& args, i64 first_row)
       : next(reinterpret_cast<const char*>(args.statistics) + 8 * first_row + 16 * thread_index()) {}
   __device__ __forceinline__ void load_next(u32 shared, i32 into) {
-    for (u32 i = thread_index(); i < kChunks16; i += kThreads)
-      cp_async_cg_16(shared + kStatisticsOffset + into * kBytes + 16 * i, next + 16 * (i - thread_index()), 16);
+#pragma unroll
+    for (u32 i = 0; i < kChunks16; i += kThreads) {
+      if (kChunks16 % kThreads == 0 || i + thread_index() < kChunks16)
+        cp_async_cg_16(shared + kStatisticsOffset + into * kBytes + 16 * (i + thread_index()), next + 16 * i, 16);
+    }
     next += kBytes;
   }
 };
@@ -431,15 +488,14 @@ __device__ __forceinline__ void load_statistics(QueryStatistics (&two)[2], u32 s
 // landed for all threads, the second that all have read it: the next one takes its place.
 struct TilePairRing {
   static constexpr i32 stage = 0;
-  StreamedRows first, second;
+  StreamedRows rows;
   StreamedBeside beside;
   i32 pairs;  // that are still to be copied
   u32 shared;
 
   __device__ __forceinline__ void prefetch() {
     if (pairs-- > 0) {
-      first.load_next(shared + kFirstOffset);
-      second.load_next(shared + kSecondOffset);
+      rows.load_next(shared + kFirstOffset, shared + kSecondOffset);
       beside.load_next(shared, 0);
     }
     cp_async_commit_group();
@@ -515,7 +571,9 @@ __device__ __forceinline__ void gemm_qk(ScoreFragments& acc_s, const QueryFragme
 template <i32 kSteps, i32 kTiles, i32 kColumns, class Operand>
 __device__ __forceinline__ void gemm_columns(float (&acc)[kTiles][kColumns][4], const Operand& operand, u32 tile, i32 first_chunk) {
   const u32 lane = lane_index();
-  const TileCursor rows(tile, lane % 16, lane / 16);
+  constexpr bool kReached = kChunks % kColumns == 0 && TileRowsLayout::kReached<kColumns>;
+  const TileCursor rows(tile, lane % 16, first_chunk + lane / 16);
+  const TileCursor last(tile, lane % 16, first_chunk);
 #pragma unroll
   for (i32 k = 0; k < kSteps; ++k) {
     u32 a[kTiles][4];
@@ -524,7 +582,7 @@ __device__ __forceinline__ void gemm_columns(float (&acc)[kTiles][kColumns][4], 
 #pragma unroll
     for (i32 n = 0; n + 1 < kColumns; n += 2) {
       u32 b[4];
-      ldmatrix_x4_trans(b, rows.at(16 * k, first_chunk + n));
+      ldmatrix_x4_trans(b, rows.at_reached<kReached>(16 * k, n));
 #pragma unroll
       for (i32 t = 0; t < kTiles; ++t) {
         mma_k16(acc[t][n], a[t], b[0], b[1]);
@@ -533,7 +591,7 @@ __device__ __forceinline__ void gemm_columns(float (&acc)[kTiles][kColumns][4], 
     }
     if (kColumns % 2 != 0) {
       u32 b[2];
-      ldmatrix_x2_trans(b, tile + tile_offset(16 * k + lane % 16, first_chunk + kColumns - 1));
+      ldmatrix_x2_trans(b, last.at_any(16 * k, kColumns - 1));
 #pragma unroll
       for (i32 t = 0; t < kTiles; ++t) mma_k16(acc[t][kColumns - 1], a[t], b[0], b[1]);
     }
@@ -577,9 +635,9 @@ struct KeyGradients {
 struct WarpPart {
   i32 row, query, first_chunk, first_stored;
 
-  __device__ __forceinline__ WarpPart() {
-    const i32 part = warp_index() % kSplit;
-    row = warp_index() / kSplit * kWarpRows;
+  __device__ __forceinline__ WarpPart(i32 warp) {
+    const i32 part = warp % kSplit;
+    row = warp / kSplit * kWarpRows;
     query = part * kWarpQueries;
     // The last part begins early enough to be as wide as the others; what it shares with the one before, that one stores.
     first_stored = part * kPartChunks;
@@ -587,22 +645,20 @@ struct WarpPart {
   }
 };
 
-// Pᵀ and dSᵀ of a block in shared memory, where warps need what others have computed: rows are keys, kBlockQ queries long. Chunks are permuted
-// as in tile/swizzle.
-__device__ __forceinline__ u32 score_offset(u32 row, u32 chunk) {
-  return row * kScoreRowBytes + ((chunk ^ ((row >> kScoreSwizzleShift) & kScoreSwizzleMask)) << 4);
-}
+// Pᵀ and dSᵀ of a block in shared memory, where warps need what others have computed: rows are keys, kBlockQ queries long.
+using ScoreRows = SwizzledRows<2 * kBlockQ, kScoreSwizzleMask, kScoreSwizzleShift>;
 
 // first_key, first_query: the warp's, in the tile.
 __device__ __forceinline__ void put_scores(u32 tile, i32 first_key, i32 first_query, const ScoreFragments& scores) {
   const u32 lane = lane_index();
+  const ScoreRows::Cursor place(tile + lane % 4 * 4, first_key + lane / 4, first_query / 8);
 #pragma unroll
   for (i32 t = 0; t < kRowTiles; ++t) {
 #pragma unroll
     for (i32 n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
       for (i32 half = 0; half < 2; ++half)
-        st_shared_b32(tile + score_offset(first_key + 16 * t + 8 * half + lane / 4, first_query / 8 + n) + lane % 4 * 4,
+        st_shared_b32(place.at_reached<ScoreRows::kReached<kKeyTiles>>(16 * t + 8 * half, n),
                       pack_elements(scores[t][n][2 * half], scores[t][n][2 * half + 1]));
     }
   }
@@ -610,20 +666,18 @@ __device__ __forceinline__ void put_scores(u32 tile, i32 first_key, i32 first_qu
 
 // As A operand of dV and dK: keys are its rows.
 struct ScoresOfKeys {
-  u32 tile;
-  i32 first_key;
-  __device__ __forceinline__ void step(u32 (&a)[4], i32 t, i32 k) const {
-    ldmatrix_x4(a, tile + score_offset(first_key + 16 * t + lane_index() % 16, 2 * k + lane_index() / 16));
-  }
+  ScoreRows::Cursor place;
+  __device__ __forceinline__ ScoresOfKeys(u32 tile, i32 first_key) : place(tile, first_key + lane_index() % 16, lane_index() / 16) {}
+  __device__ __forceinline__ void step(u32 (&a)[4], i32 t, i32 k) const { ldmatrix_x4(a, place.at(16 * t, 2 * k)); }
 };
 
 // As A operand of dQ: queries are its rows.
 struct ScoresOfQueries {
-  u32 tile;
-  i32 first_query;
+  ScoreRows::Cursor place;
+  __device__ __forceinline__ ScoresOfQueries(u32 tile, i32 first_query)
+      : place(tile, lane_index() / 16 * 8 + lane_index() % 8, first_query / 8 + lane_index() / 8 % 2) {}
   __device__ __forceinline__ void step(u32 (&a)[4], i32 t, i32 k) const {
-    const u32 lane = lane_index();
-    ldmatrix_x4_trans(a, tile + score_offset(16 * k + lane / 16 * 8 + lane % 8, first_query / 8 + 2 * t + lane / 8 % 2));
+    ldmatrix_x4_trans(a, place.at_reached<ScoreRows::kReached<kDqRows / 8>>(16 * k, 2 * t));
   }
 };
 // dQ / scale of 16 queries and 8 columns, as the accumulators of a warp hold it: those of all lanes lie together, so that each of four adds
@@ -646,35 +700,46 @@ __device__ __forceinline__ i64 query_sums_place(const Arguments& args, i64 head,
   return ((head * padded_rows(args) + row) / 16 * kChunks + chunk) * kSumsOfFragment;
 }
 // dS K of a block: a warp computes kDqRows queries and kDqChunks chunks of columns over all keys of the tile and adds them to the sums.
-__device__ __forceinline__ void add_query_gradient(const Arguments& args, i64 head, i32 block, u32 shared) {
-  const i32 first_query = warp_index() / kDqColumnParts * kDqRows;
-  // The last part begins early enough to be as wide as the others; what it shares with the one before, that one adds.
-  const i32 first_added = static_cast<i32>(warp_index() % kDqColumnParts) * kDqChunks;
-  const i32 first_chunk = first_added < kChunks - kDqChunks ? first_added : kChunks - kDqChunks;
-  float acc[kDqRows / 16][kDqChunks][4] = {};
-  gemm_columns<kBlockKv / 16>(acc, ScoresOfQueries{shared + kDsOffset, first_query}, shared + kKOffset, first_chunk);
-  float* sums = args.d_q_sums + query_sums_place(args, head, block * kBlockQ + first_query, first_chunk);
-#pragma unroll
-  for (i32 t = 0; t < kDqRows / 16; ++t) {
-#pragma unroll
-    for (i32 n = 0; n < kDqChunks; ++n)
-      if (first_chunk + n >= first_added) add_query_sums(sums + (t * kChunks + n) * kSumsOfFragment, acc[t][n]);
+struct QueryProduct {
+  i32 first_query, first_chunk, first_added;
+  float* sums;  // of the head's first block
+  u32 shared;
+
+  __device__ __forceinline__ QueryProduct(const Arguments& args, i64 head, i32 warp, u32 shared) : shared(shared) {
+    first_query = warp / kDqColumnParts * kDqRows;
+    // The last part begins early enough to be as wide as the others; what it shares with the one before, that one adds.
+    first_added = warp % kDqColumnParts * kDqChunks;
+    first_chunk = first_added < kChunks - kDqChunks ? first_added : kChunks - kDqChunks;
+    sums = args.d_q_sums + query_sums_place(args, head, first_query, first_chunk);
   }
-}
+
+  __device__ __forceinline__ void add(i32 block) const {
+    float acc[kDqRows / 16][kDqChunks][4] = {};
+    gemm_columns<kBlockKv / 16>(acc, ScoresOfQueries(shared + kDsOffset, first_query), shared + kKOffset, first_chunk);
+    float* block_sums = sums + static_cast<i64>(block) * (kBlockQ / 16 * kChunks * kSumsOfFragment);
+#pragma unroll
+    for (i32 t = 0; t < kDqRows / 16; ++t) {
+#pragma unroll
+      for (i32 n = 0; n < kDqChunks; ++n)
+        if (kChunks % kDqColumnParts == 0 || first_chunk + n >= first_added)
+          add_query_sums(block_sums + (t * kChunks + n) * kSumsOfFragment, acc[t][n]);
+    }
+  }
+};
 
 // dQ's sums grow in turns: of the tiles that see a block of queries the last begins, and each passes the turn to the one before it. A CTA
 // passes a turn one step after its adds, when a barrier has come by anyway.
 struct QueryGradient {
   static constexpr bool kAdded = true;
   const Arguments& args;
-  i64 head;  // of the queries, in all batch entries
+  QueryProduct product;
   i32 tile;
-  u32 shared;
   u32* turns;      // of the head's blocks: how many tiles have added
   i32 added = -1;  // the block whose turn is to be passed
 
-  __device__ __forceinline__ QueryGradient(const Arguments& args, i64 head, i32 tile, u32 shared)
-      : args(args), head(head), tile(tile), shared(shared), turns(args.turns + head * (padded_rows(args) / kBlockQ)) {}
+  // head: of the queries, in all batch entries.
+  __device__ __forceinline__ QueryGradient(const Arguments& args, i64 head, i32 tile, i32 warp, u32 shared)
+      : args(args), product(args, head, warp, shared), tile(tile), turns(args.turns + head * (padded_rows(args) / kBlockQ)) {}
 
   // Tiles that add to a block before this one.
   __device__ __forceinline__ u32 turn_of(i32 block) const {
@@ -686,7 +751,7 @@ struct QueryGradient {
     if (thread_index() == 0) wait_acquire_gpu_global_u32(turns + block, turn_of(block));
   }
   __device__ __forceinline__ void add(i32 block) {
-    add_query_gradient(args, head, block, shared);
+    product.add(block);
     added = block;
   }
   // After a barrier of all threads that comes after add(). The last warp does it: the first one waits for turns.
@@ -708,18 +773,30 @@ __device__ __forceinline__ void add_key_gradients(KeyGradients& acc, const Score
   dq.await_turn(block);
   bar_sync();
 }
-// CTAs take tiles in the order in which they begin to run, whatever order the hardware starts them in, and wait only for CTAs that have taken
-// theirs before: of those that run, the one whose tile came first waits for nobody, so that some CTA always goes on.
-// Of a head the last tile comes first: under a causal mask it sees the fewest queries and adds to each block before the tiles that meet the
+// The number of a CTA's tile among those of all heads. CTAs take numbers in the order in which they begin to run, whatever order the hardware
+// starts them in, and wait only for CTAs that have taken smaller ones: of those that run, the one with the smallest waits for nobody, so that
+// some CTA always goes on.
+__device__ __forceinline__ i32 take_key_tile(const Arguments& args, u32 shared) {
+  if (thread_index() == 0) st_shared_b32(shared + kDsOffset, atom_relaxed_gpu_global_add_u32(args.tile_counter, 1));
+  bar_sync();
+  return static_cast<i32>(ld_shared_b32(shared + kDsOffset));
+}
+
+// Of a head the last tile comes first: under a causal mask it sees the fewest queries, and adds to each block before the tiles that meet the
 // block later.
+__device__ __forceinline__ i32 tile_in_head(i32 number, i32 tiles) { return tiles - 1 - number % tiles; }
+
 struct KeyTile {
-  i32 tile, batch_head;  // batch_head: of the keys
-  __device__ __forceinline__ KeyTile(const Arguments& args, u32 shared) {
-    if (thread_index() == 0) st_shared_b32(shared + kDsOffset, atom_relaxed_gpu_global_add_u32(args.tile_counter, 1));
-    bar_sync();
-    const u32 taken = ld_shared_b32(shared + kDsOffset), tiles = static_cast<u32>(args.key_tiles);
-    tile = static_cast<i32>(tiles - 1 - taken % tiles);
-    batch_head = static_cast<i32>(taken / tiles);
+  i32 tile, batch, head, first_key, keys;  // head: of the keys
+
+  // number: among the tiles of all heads.
+  __device__ __forceinline__ KeyTile(const Arguments& args, i32 number) {
+    const i32 tiles = args.key_tiles, batch_head = number / tiles, heads_kv = args.heads_q / args.group_size;
+    tile = tile_in_head(number, tiles);
+    batch = batch_head / heads_kv;
+    head = batch_head - batch * heads_kv;
+    first_key = tile * kBlockKv;
+    keys = args.seq_kv - first_key < kBlockKv ? args.seq_kv - first_key : kBlockKv;
   }
 };
 
@@ -727,98 +804,129 @@ __device__ __forceinline__ const char* row_pointer(const void* tensor, i64 batch
   return static_cast<const char*>(tensor) + 2 * (batch_offset + head_offset + row_offset);
 }
 
-// Sᵀ and dPᵀ become Pᵀ and dSᵀ. first_key: the warp's, in the sequence; query: its first in the block.
-template <bool kMasked>
-__device__ __forceinline__ void differentiate(ScoreFragments& p, ScoreFragments& ds, const Arguments& args, i32 first_key, i32 block, i32 query,
-                                              u32 shared, i32 stage) {
+// Sᵀ becomes Pᵀ. query: the warp's first in the block.
+__device__ __forceinline__ void exponentiate(ScoreFragments& p, const Arguments& args, i32 query, u32 shared, i32 stage) {
 #pragma unroll
   for (i32 n = 0; n < kKeyTiles; ++n) {
-    const i32 first = query + 8 * n + static_cast<i32>(lane_index() % 4 * 2);
     QueryStatistics two[2];
-    load_statistics(two, shared, stage, first);
+    load_statistics(two, shared, stage, query + 8 * n + static_cast<i32>(lane_index() % 4 * 2));
 #pragma unroll
-    for (i32 e = 0; e < 2; ++e) {
-      // The last visible key, seen from this thread's first.
-      const i32 keys = kMasked ? last_key(args, block * kBlockQ + first + e) - first_key - static_cast<i32>(lane_index() / 4) : 0;
-#pragma unroll
-      for (i32 i = 0; i < 2 * kRowTiles; ++i) {
-        float& probability = p[i / 2][n][i % 2 * 2 + e];
-        float& gradient = ds[i / 2][n][i % 2 * 2 + e];
-        probability = two[e].probability(probability, args.softmax_scale_log2);
-        if (kMasked && 8 * i > keys) probability = 0;
-        gradient = probability * (gradient - two[e].delta);
-      }
+    for (i32 i = 0; i < 4 * kRowTiles; ++i) {
+      float& probability = p[i / 4][n][i % 4];
+      probability = two[i % 2].probability(probability, args.softmax_scale_log2);
     }
   }
 }
 
-template <bool kMasked>
-__device__ __forceinline__ void query_step(const Arguments& args, i32 block, i32 tile_key, const WarpPart& part, TilePairRing& ring,
+// Pᵀ is 0 where a query does not attend to a key. first_query, first_key: the warp's, in the sequence.
+__device__ __forceinline__ void hide(ScoreFragments& p, const Arguments& args, i32 first_query, i32 first_key) {
+#pragma unroll
+  for (i32 n = 0; n < kKeyTiles; ++n) {
+#pragma unroll
+    for (i32 e = 0; e < 2; ++e) {
+      const i32 query = first_query + 8 * n + static_cast<i32>(lane_index() % 4 * 2) + e;
+      const i32 keys = last_key(args, query) - first_key - static_cast<i32>(lane_index() / 4);  // the last visible one, seen from this thread's first
+#pragma unroll
+      for (i32 i = 0; i < 2 * kRowTiles; ++i)
+        if (8 * i > keys) p[i / 2][n][i % 2 * 2 + e] = 0;
+    }
+  }
+}
+
+// dPᵀ becomes dSᵀ.
+__device__ __forceinline__ void differentiate(ScoreFragments& ds, const ScoreFragments& p, i32 query, u32 shared, i32 stage) {
+#pragma unroll
+  for (i32 n = 0; n < kKeyTiles; ++n) {
+    QueryStatistics two[2];
+    load_statistics(two, shared, stage, query + 8 * n + static_cast<i32>(lane_index() % 4 * 2));
+#pragma unroll
+    for (i32 i = 0; i < 4 * kRowTiles; ++i) {
+      float& gradient = ds[i / 4][n][i % 4];
+      gradient = p[i / 4][n][i % 4] * (gradient - two[i % 2].delta);
+    }
+  }
+}
+
+// The exponentials come before the product dPᵀ, beside which they run, and the mask after it.
+__device__ __forceinline__ void query_step(const Arguments& args, bool masked, i32 block, i32 tile_key, const WarpPart& part, TilePairRing& ring,
                                            const QueryFragments& k, const QueryFragments& v, KeyGradients& acc, QueryGradient& dq, u32 shared) {
   ScoreFragments acc_p = {}, acc_ds = {};
   ring.acquire();
   dq.pass_turn();
   gemm_qk(acc_p, k, ring.first_tile() + part.query * kRowBytes);
+  exponentiate(acc_p, args, part.query, shared, ring.stage);
   gemm_qk(acc_ds, v, ring.second_tile() + part.query * kRowBytes);
-  differentiate<kMasked>(acc_p, acc_ds, args, tile_key + part.row, block, part.query, shared, ring.stage);
+  if (masked) hide(acc_p, args, block * kBlockQ + part.query, tile_key + part.row);
+  differentiate(acc_ds, acc_p, part.query, shared, ring.stage);
   add_key_gradients(acc, acc_p, acc_ds, part, ring, dq, block, shared);
   dq.add(block);
   ring.release();
 }
 
+// Blocks of queries that attend to a tile: [first, whole_from) in part, [whole_from, end) to all of it. May be empty.
+struct QueryBlocks {
+  i32 first, whole_from, end;
+
+  __device__ __forceinline__ QueryBlocks(const Arguments& args, const KeyTile& tile) : end((args.seq_q + kBlockQ - 1) / kBlockQ) {
+    const i32 first_row = first_query(args, tile.first_key), first_whole = first_query(args, tile.first_key + tile.keys - 1);
+    first = first_row < args.seq_q ? first_row / kBlockQ : end;
+    // Keys beyond the last would have a P that is not 0, or no number: their dS must not reach dQ.
+    const bool ragged = QueryGradient::kAdded && tile.keys < kBlockKv;
+    whole_from = ragged ? end : (first_whole + kBlockQ - 1) / kBlockQ;
+  }
+};
+
+__device__ __forceinline__ void load_keys(const Arguments& args, const KeyTile& tile, u32 shared) {
+  const i64 row = tile.first_key;
+  const char* k = row_pointer(args.k, tile.batch * args.k_stride_batch, tile.head * args.k_stride_head, row * args.k_stride_row);
+  const char* v = row_pointer(args.v, tile.batch * args.v_stride_batch, tile.head * args.v_stride_head, row * args.v_stride_row);
+  TilePairStream<kBlockKv>(k, 2 * args.k_stride_row, v, 2 * args.v_stride_row, tile.keys).load_next(shared + kKOffset, shared + kVOffset);
+  cp_async_commit_group();
+}
+
+// dK and dV leave through the tiles of K and V, which all have read, so that global stores are whole chunks of a row.
+__device__ __forceinline__ void store_key_gradients(const Arguments& args, const KeyTile& tile, const WarpPart& part, const KeyGradients& acc) {
+  const u32 shared = shared_base();
+  put_gradient(shared + kKOffset, part.row, part.first_chunk, part.first_stored, args.softmax_scale, acc.dk);
+  put_gradient(shared + kVOffset, part.row, part.first_chunk, part.first_stored, 1.0f, acc.dv);
+  bar_sync();
+  const i32 worker = anew_i32(thread_index());
+  const i64 dk_row_bytes = 2 * args.d_k_stride_row, dv_row_bytes = 2 * args.d_v_stride_row;
+  char* d_k = const_cast<char*>(row_pointer(args.d_k, tile.batch * args.d_k_stride_batch, tile.head * args.d_k_stride_head, 0));
+  char* d_v = const_cast<char*>(row_pointer(args.d_v, tile.batch * args.d_v_stride_batch, tile.head * args.d_v_stride_head, 0));
+  store_tile<kBlockKv, false, kThreads>(d_k + tile.first_key * dk_row_bytes, shared + kKOffset, dk_row_bytes, tile.keys, worker);
+  store_tile<kBlockKv, false, kThreads>(d_v + tile.first_key * dv_row_bytes, shared + kVOffset, dv_row_bytes, tile.keys, worker);
+}
+
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backward_dkdv_sm80(const __grid_constant__ Arguments args) {
   const u32 shared = shared_base();
-  const KeyTile taken(args, shared);
-  const i32 heads_kv = args.heads_q / args.group_size, batch = taken.batch_head / heads_kv, head_kv = taken.batch_head - batch * heads_kv;
-  const i32 tile_key = taken.tile * kBlockKv, keys = args.seq_kv - tile_key < kBlockKv ? args.seq_kv - tile_key : kBlockKv;
-  const WarpPart part;
-
-  // Blocks of queries that attend to the tile: [first, whole_from) in part, [whole_from, end) to all of it. May be empty.
-  const i32 first_row_seen = first_query(args, tile_key), end = (args.seq_q + kBlockQ - 1) / kBlockQ;
-  const i32 first = first_row_seen < args.seq_q ? first_row_seen / kBlockQ : end;
-  // Keys beyond the last would have a P that is not 0, or no number: their dS must not reach dQ.
-  const bool ragged = QueryGradient::kAdded && keys < kBlockKv;
-  const i32 whole_from = ragged ? end : (first_query(args, tile_key + keys - 1) + kBlockQ - 1) / kBlockQ;
-
-  using TileRows = TileStream<kBlockKv, false, kThreads>;
-  TileRows(row_pointer(args.k, batch * args.k_stride_batch, head_kv * args.k_stride_head, tile_key * args.k_stride_row), 2 * args.k_stride_row,
-           keys, thread_index())
-      .load_next(shared + kKOffset);
-  TileRows(row_pointer(args.v, batch * args.v_stride_batch, head_kv * args.v_stride_head, tile_key * args.v_stride_row), 2 * args.v_stride_row,
-           keys, thread_index())
-      .load_next(shared + kVOffset);
-  cp_async_commit_group();
+  const i32 number = take_key_tile(args, shared);
+  const i32 warp = warp_index();
+  const WarpPart part(warp);
+  load_keys(args, KeyTile(args, number), shared);
 
   const QueryFragments k(shared + kKOffset, part.row), v(shared + kVOffset, part.row);
   KeyGradients acc = {};
   for (i32 member = 0; member < args.group_size; ++member) {
-    const i32 head = head_kv * args.group_size + member;
-    const i64 first_row = static_cast<i64>(first) * kBlockQ, row_head = static_cast<i64>(batch) * args.heads_q + head;
-    const char* q = row_pointer(args.q, batch * args.q_stride_batch, head * args.q_stride_head, first_row * args.q_stride_row);
-    const char* d_o = row_pointer(args.d_o, batch * args.d_o_stride_batch, head * args.d_o_stride_head, first_row * args.d_o_stride_row);
-    const i32 rows = args.seq_q - static_cast<i32>(first_row);
-    TilePairRing ring{StreamedRows(q, 2 * args.q_stride_row, rows, thread_index()),
-                      StreamedRows(d_o, 2 * args.d_o_stride_row, rows, thread_index()),
-                      StreamedBeside(args, row_head * end * kBlockQ + first_row), end - first, shared};
+    // Of the tile, too, all is computed for each head: registers are short in the steps.
+    const KeyTile tile(args, anew_i32(number));
+    const QueryBlocks blocks(args, tile);
+    const i32 head = tile.head * args.group_size + member;
+    const i64 first_row = static_cast<i64>(blocks.first) * kBlockQ, row_head = static_cast<i64>(tile.batch) * args.heads_q + head;
+    const char* q = row_pointer(args.q, tile.batch * args.q_stride_batch, head * args.q_stride_head, first_row * args.q_stride_row);
+    const char* d_o = row_pointer(args.d_o, tile.batch * args.d_o_stride_batch, head * args.d_o_stride_head, first_row * args.d_o_stride_row);
+    TilePairRing ring{StreamedRows(q, 2 * args.q_stride_row, d_o, 2 * args.d_o_stride_row, args.seq_q - static_cast<i32>(first_row)),
+                      StreamedBeside(args, row_head * blocks.end * kBlockQ + first_row), blocks.end - blocks.first, shared};
     if (member > 0) bar_sync();  // all have read the last block of the head before
     ring.prefetch();
-    QueryGradient dq(args, row_head, taken.tile, shared);
-    i32 block = first;
-    for (; block < whole_from && block < end; ++block) query_step<true>(args, block, tile_key, part, ring, k, v, acc, dq, shared);
-    for (; block < end; ++block) query_step<false>(args, block, tile_key, part, ring, k, v, acc, dq, shared);
+    QueryGradient dq(args, row_head, tile.tile, warp, shared);
+    for (i32 block = blocks.first; block < blocks.end; ++block)
+      query_step(args, block < blocks.whole_from, block, tile.first_key, part, ring, k, v, acc, dq, shared);
     dq.finish();
   }
 
-  // dK and dV leave through the tiles of K and V, so that global stores are whole chunks of a row.
   cp_async_wait_group<0>();
   bar_sync();
-  put_gradient(shared + kKOffset, part.row, part.first_chunk, part.first_stored, args.softmax_scale, acc.dk);
-  put_gradient(shared + kVOffset, part.row, part.first_chunk, part.first_stored, 1.0f, acc.dv);
-  bar_sync();
-  const i64 dk_row_bytes = 2 * args.d_k_stride_row, dv_row_bytes = 2 * args.d_v_stride_row;
-  char* d_k = const_cast<char*>(row_pointer(args.d_k, batch * args.d_k_stride_batch, head_kv * args.d_k_stride_head, 0));
-  char* d_v = const_cast<char*>(row_pointer(args.d_v, batch * args.d_v_stride_batch, head_kv * args.d_v_stride_head, 0));
-  store_tile<kBlockKv, false, kThreads>(d_k + tile_key * dk_row_bytes, shared + kKOffset, dk_row_bytes, keys, thread_index());
-  store_tile<kBlockKv, false, kThreads>(d_v + tile_key * dv_row_bytes, shared + kVOffset, dv_row_bytes, keys, thread_index());
+  store_key_gradients(args, KeyTile(args, anew_i32(number)), WarpPart(anew_i32(warp)), acc);
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");

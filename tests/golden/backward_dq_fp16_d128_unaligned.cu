@@ -189,6 +189,12 @@ __device__ __forceinline__ u32 shfl_sync_bfly_b32(u32 x) {
 }
 // Whether x holds in any lane of the warp.
 __device__ __forceinline__ bool vote_sync_any(bool x) { return __any_sync(kAllLanes, x); }
+// x, of which the compiler knows nothing: what is computed from it is computed here, not kept in registers since an earlier place.
+__device__ __forceinline__ i32 anew_i32(i32 x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
 struct alignas(16) Vec4F32 { float x, y, z, w; };
 
 __device__ __forceinline__ float ld_global_f32(const float* from) {
@@ -246,6 +252,7 @@ constexpr i32 kCtasPerSm = 1;
 constexpr i32 kWarpRows = 16, kRowTiles = 1;     // queries of a warp, in m16 tiles
 constexpr i32 kKeyTiles = kBlockKv / 8;          // n8 tiles of S
 constexpr i32 kChunks = kHeadDim / 8;            // 16-byte chunks of a row
+constexpr i32 kRowLanes = 16;
 constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of a product over the head dim
 constexpr bool kDimTail = kHeadDim % 16 != 0;    // and a k8 step
 constexpr u32 kRowBytes = 256, kSwizzleMask = 7, kSwizzleShift = 0;
@@ -257,25 +264,40 @@ static_assert(kRowBytes == 2 * kHeadDim && kStreamedTileBytes == kBlockKv * kRow
 
 using ScoreFragments = float[kRowTiles][kKeyTiles][4];
 
-// A tile in shared memory: rows of kChunks chunks of 16 bytes (eight elements). ldmatrix reads one chunk of eight consecutive rows at
-// once; the chunk's place in its row is permuted so that these eight lie in different banks. Rows of an odd number of chunks need no
-// permutation (kSwizzleMask is 0).
-__device__ __forceinline__ u32 tile_offset(u32 row, u32 chunk) {
-  return row * kRowBytes + ((chunk ^ ((row >> kSwizzleShift) & kSwizzleMask)) << 4);
-}
+// A tile in shared memory: rows of chunks of 16 bytes (eight elements). ldmatrix reads one chunk of eight consecutive rows at once; the
+// chunk's place in its row is permuted so that these eight lie in different banks. The permutation repeats after eight rows, and changes
+// kMask + 1 neighbouring chunks, to a multiple of whose size all tiles are aligned.
+template <u32 kBytes, u32 kMask, u32 kShift>
+struct SwizzledRows {
+  __device__ __forceinline__ static u32 offset(u32 row, u32 chunk) { return row * kBytes + ((chunk ^ ((row >> kShift) & kMask)) << 4); }
 
-// A lane's place in a tile (row below 16, chunk 0 or 1), and the places that lie whole multiples of 8 rows and 2 chunks further: their
-// permutation is the lane's own. Where rows are a power of two long, the step to another chunk is one xor on the whole address.
-struct TileCursor {
-  static constexpr bool kXor = (kRowBytes & (kRowBytes - 1)) == 0 && kSwizzleMask != 0;
-  u32 tile, row, chunk, address;
+  // Whether places that begin at a multiple of kChunksApart chunks, fewer than so many chunks further, are reached without a carry.
+  template <u32 kChunksApart>
+  static constexpr bool kReached = kChunksApart % (kMask + 1) == 0 || (kChunksApart & (kChunksApart - 1)) == 0;
 
-  __device__ __forceinline__ TileCursor(u32 tile, u32 row, u32 chunk)
-      : tile(tile), row(row), chunk(chunk), address(tile + tile_offset(row, chunk)) {}
-  __device__ __forceinline__ u32 at(u32 rows, u32 chunks) const {
-    return kXor ? (address ^ (chunks << 4)) + rows * kRowBytes : tile + tile_offset(row + rows, chunk + chunks);
-  }
+  // A lane's place in a tile, and the places that lie constant numbers of rows (a multiple of 8) and of chunks further.
+  struct Cursor {
+    u32 start, chunk, swizzle, address;  // start: of the row
+
+    __device__ __forceinline__ Cursor(u32 tile, u32 row, u32 chunk)
+        : start(tile + row * kBytes), chunk(chunk), swizzle((row >> kShift) & kMask), address(start + ((chunk ^ swizzle) << 4)) {}
+    // The sum of both numbers of chunks carries nothing among the permuted ones: an even number to 0 or 1, or as kReached says.
+    __device__ __forceinline__ u32 at(u32 rows, u32 chunks) const {
+      return (address ^ (chunks & kMask) << 4) + (chunks & ~kMask) * 16 + rows * kBytes;
+    }
+    __device__ __forceinline__ u32 at_any(u32 rows, u32 chunks) const {
+      return start + (((chunk + (chunks & kMask)) ^ swizzle) << 4) + (chunks & ~kMask) * 16 + rows * kBytes;
+    }
+    template <bool kReached>
+    __device__ __forceinline__ u32 at_reached(u32 rows, u32 chunks) const {
+      return kReached ? at(rows, chunks) : at_any(rows, chunks);
+    }
+  };
 };
+
+using TileRowsLayout = SwizzledRows<kRowBytes, kSwizzleMask, kSwizzleShift>;
+using TileCursor = TileRowsLayout::Cursor;
+__device__ __forceinline__ u32 tile_offset(u32 row, u32 chunk) { return TileRowsLayout::offset(row, chunk); }
 // Rows may start anywhere: chunks are moved element by element.
 __device__ __forceinline__ void load_chunk(u32 to, const char* from, bool exists) {
   u32 pairs[4] = {0, 0, 0, 0};
@@ -360,7 +382,39 @@ __device__ __forceinline__ u32 pack_elements(float low, float high) { return cvt
 // The last key that a query attends to; below 0 if it attends to none. Does not fall from one row to the next.
 __device__ __forceinline__ i32 last_key(const Arguments& args, i32 /*row*/) { return args.seq_kv - 1; }
 
-using StreamedRows = TileStream<kBlockKv, false, kThreads>;  // of K and V
+// Copies tile after tile of two tensors that are walked in step, kBlock rows of each, by all threads. kRowLanes neighbouring threads share a
+// row, a power of two, so that each keeps its column and walks down the rows; where a row has fewer chunks, some have nothing to do. Rows
+// beyond the last are filled with zeros, as TileStream does.
+template <i32 kBlock>
+struct TilePairStream {
+  static constexpr i32 kRowsAtOnce = kThreads / kRowLanes, kSteps = (kBlock + kRowsAtOnce - 1) / kRowsAtOnce;
+  i32 row, chunk;              // of this thread's first chunk in a tile
+  const char *first, *second;  // that chunk
+  i64 first_row_bytes, second_row_bytes;
+  i32 existing;                // rows from this thread's first one on
+
+  __device__ __forceinline__ TilePairStream(const char* first_tensor, i64 first_row_bytes, const char* second_tensor, i64 second_row_bytes, i32 rows)
+      : row(static_cast<i32>(thread_index()) / kRowLanes), chunk(static_cast<i32>(thread_index()) % kRowLanes),
+        first(first_tensor + row * first_row_bytes + chunk * 16), second(second_tensor + row * second_row_bytes + chunk * 16),
+        first_row_bytes(first_row_bytes), second_row_bytes(second_row_bytes), existing(rows - row) {}
+
+  __device__ __forceinline__ void load_next(u32 first_tile, u32 second_tile) {
+    if (kChunks == kRowLanes || chunk < kChunks) {
+#pragma unroll
+      for (i32 i = 0; i < kSteps; ++i) {
+        const i32 further = i * kRowsAtOnce;
+        if (kBlock % kRowsAtOnce != 0 && row + further >= kBlock) break;
+        const bool exists = further < existing;
+        load_chunk(first_tile + tile_offset(row + further, chunk), first + further * first_row_bytes, exists);
+        load_chunk(second_tile + tile_offset(row + further, chunk), second + further * second_row_bytes, exists);
+      }
+    }
+    first += kBlock * first_row_bytes;
+    second += kBlock * second_row_bytes;
+    existing -= kBlock;
+  }
+};
+using StreamedRows = TilePairStream<kBlockKv>;  // of K and V
 // Each thread has the statistics of its queries.
 struct StreamedBeside {
   __device__ __forceinline__ void load_next(u32 /*shared*/, i32 /*into*/) {}
@@ -369,15 +423,14 @@ struct StreamedBeside {
 // landed for all threads, the second that all have read it: the next one takes its place.
 struct TilePairRing {
   static constexpr i32 stage = 0;
-  StreamedRows first, second;
+  StreamedRows rows;
   StreamedBeside beside;
   i32 pairs;  // that are still to be copied
   u32 shared;
 
   __device__ __forceinline__ void prefetch() {
     if (pairs-- > 0) {
-      first.load_next(shared + kFirstOffset);
-      second.load_next(shared + kSecondOffset);
+      rows.load_next(shared + kFirstOffset, shared + kSecondOffset);
       beside.load_next(shared, 0);
     }
     cp_async_commit_group();
@@ -453,7 +506,9 @@ __device__ __forceinline__ void gemm_qk(ScoreFragments& acc_s, const QueryFragme
 template <i32 kSteps, i32 kTiles, i32 kColumns, class Operand>
 __device__ __forceinline__ void gemm_columns(float (&acc)[kTiles][kColumns][4], const Operand& operand, u32 tile, i32 first_chunk) {
   const u32 lane = lane_index();
-  const TileCursor rows(tile, lane % 16, lane / 16);
+  constexpr bool kReached = kChunks % kColumns == 0 && TileRowsLayout::kReached<kColumns>;
+  const TileCursor rows(tile, lane % 16, first_chunk + lane / 16);
+  const TileCursor last(tile, lane % 16, first_chunk);
 #pragma unroll
   for (i32 k = 0; k < kSteps; ++k) {
     u32 a[kTiles][4];
@@ -462,7 +517,7 @@ __device__ __forceinline__ void gemm_columns(float (&acc)[kTiles][kColumns][4], 
 #pragma unroll
     for (i32 n = 0; n + 1 < kColumns; n += 2) {
       u32 b[4];
-      ldmatrix_x4_trans(b, rows.at(16 * k, first_chunk + n));
+      ldmatrix_x4_trans(b, rows.at_reached<kReached>(16 * k, n));
 #pragma unroll
       for (i32 t = 0; t < kTiles; ++t) {
         mma_k16(acc[t][n], a[t], b[0], b[1]);
@@ -471,7 +526,7 @@ __device__ __forceinline__ void gemm_columns(float (&acc)[kTiles][kColumns][4], 
     }
     if (kColumns % 2 != 0) {
       u32 b[2];
-      ldmatrix_x2_trans(b, tile + tile_offset(16 * k + lane % 16, first_chunk + kColumns - 1));
+      ldmatrix_x2_trans(b, last.at_any(16 * k, kColumns - 1));
 #pragma unroll
       for (i32 t = 0; t < kTiles; ++t) mma_k16(acc[t][kColumns - 1], a[t], b[0], b[1]);
     }
@@ -563,18 +618,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
   // Blocks of keys that the tile attends to: [0, masked_from) as a whole, [masked_from, end) in part. May be empty.
   const i32 masked_from = (last_key(args, tile_row) + 1) / kBlockKv, end = (last_key(args, tile_row + rows - 1) + kBlockKv) / kBlockKv;
 
-  using TileRows = TileStream<kBlockQ, false, kThreads>;
-  TileRows(row_pointer(args.q, batch * args.q_stride_batch, head * args.q_stride_head, tile_row * args.q_stride_row), 2 * args.q_stride_row,
-           rows, thread_index())
-      .load_next(shared + kQOffset);
-  TileRows(row_pointer(args.d_o, batch * args.d_o_stride_batch, head * args.d_o_stride_head, tile_row * args.d_o_stride_row),
-           2 * args.d_o_stride_row, rows, thread_index())
-      .load_next(shared + kDoOffset);
+  TilePairStream<kBlockQ>(row_pointer(args.q, batch * args.q_stride_batch, head * args.q_stride_head, tile_row * args.q_stride_row),
+                          2 * args.q_stride_row,
+                          row_pointer(args.d_o, batch * args.d_o_stride_batch, head * args.d_o_stride_head, tile_row * args.d_o_stride_row),
+                          2 * args.d_o_stride_row, rows)
+      .load_next(shared + kQOffset, shared + kDoOffset);
   cp_async_commit_group();
   const char* k = row_pointer(args.k, batch * args.k_stride_batch, head_kv * args.k_stride_head, 0);
   const char* v = row_pointer(args.v, batch * args.v_stride_batch, head_kv * args.v_stride_head, 0);
-  TilePairRing ring{StreamedRows(k, 2 * args.k_stride_row, args.seq_kv, thread_index()),
-                    StreamedRows(v, 2 * args.v_stride_row, args.seq_kv, thread_index()), StreamedBeside{}, end, shared};
+  TilePairRing ring{StreamedRows(k, 2 * args.k_stride_row, v, 2 * args.v_stride_row, args.seq_kv), StreamedBeside{}, end, shared};
   ring.prefetch();
 
   const QueryFragments q(shared + kQOffset, warp_row), d_o(shared + kDoOffset, warp_row);

@@ -278,14 +278,14 @@ void check_case(Devices& devices, const BackwardCase& test) {
 }
 
 constexpr std::int64_t kLengths[] = {1, 3, 17, 65, 130};
-constexpr int kHeadDims[] = {8, 16, 40, 64, 72, 128, 136, 256};
+constexpr int kHeadDims[] = {8, 16, 40, 64, 72, 80, 96, 112, 128, 136, 192, 224, 256};
 constexpr int kGroups[] = {1, 3, 8};
 struct Keys {
   int block_kv, warps, split;
 };
 constexpr Keys kKeys[] = {{16, 1, 1}, {32, 2, 1}, {64, 4, 1}, {64, 2, 1},  {32, 1, 1},
                           {32, 2, 2}, {64, 4, 2}, {64, 8, 2}, {128, 8, 2}, {64, 8, 4}};
-constexpr int kBlockQ[] = {16, 32, 64, 96, 128};
+constexpr int kBlockQ[] = {16, 32, 48, 64, 96, 128};
 constexpr QueryGradient kWaysToDq[] = {QueryGradient::own, QueryGradient::atomic, QueryGradient::ordered};
 constexpr Placement kPlacements[] = {Placement::packed, Placement::padded, Placement::reversed};
 enum Factor {
@@ -443,17 +443,18 @@ TEST_CASE("backward is right on the GPU", "[gpu]") {
 
 TEST_CASE("NVRTC compiles default backward configs of all head dims with hardly a spill", "[nvrtc]") {
   for (const char* device : {"a100", "h200"}) {
-    for (const int head_dim : {8, 64, 72, 128, 136, 256}) {
+    for (const int head_dim : {8, 16, 48, 64, 72, 96, 112, 128, 136, 192, 256}) {
       AttentionProblem problem = make_problem(head_dim == 64 ? DataType::fp16 : DataType::bf16, 1, 1, 1000, head_dim,
                                               head_dim == 64 ? MaskKind::none : MaskKind::causal);
       problem.pass = Pass::backward;
       problem.alignment = head_dim == 72 ? 2 : 16;
+      problem.deterministic = head_dim % 64 == 48;
       const KernelPlan plan = generate(problem, default_config(problem, find_device(device)), find_device(device));
       REQUIRE(plan.launches.size() == 3);
       for (const KernelLaunch& launch : plan.launches) {
         INFO(device << ": " << canonical_text(problem) << " | " << canonical_text(plan.config) << " " << launch.entry);
         const KernelResources resources = compile_with_nvrtc(launch).resources;
-        CHECK(resources.spill_bytes <= 128);  // a few registers around the loop cost nothing
+        CHECK(resources.spill_bytes <= 80);  // a few registers around the loop cost nothing
         CHECK(resources.registers > 0);
       }
     }

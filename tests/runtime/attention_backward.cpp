@@ -47,7 +47,7 @@ std::string error_of(ErrorCode code, AttentionRuntime& runtime, const Call& call
   return {};
 }
 
-constexpr std::size_t kRows = 2 * 4 * 128;  // in blocks of 64 queries
+constexpr std::size_t kRows = 2 * 4 * 128;  // in blocks of 128 queries
 constexpr std::size_t kSumsBytes = kRows * 64 * sizeof(float), kWorkspaceBytes = kSumsBytes + kRows * 2 * sizeof(float);
 
 }  // namespace

@@ -1,3 +1,9 @@
+// x, of which the compiler knows nothing: what is computed from it is computed here, not kept in registers since an earlier place.
+__device__ __forceinline__ i32 anew_i32(i32 x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
 struct alignas(16) Vec4F32 { float x, y, z, w; };
 
 __device__ __forceinline__ float ld_global_f32(const float* from) {

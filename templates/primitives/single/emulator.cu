@@ -1,3 +1,5 @@
+inline i32 anew_i32(i32 x) { return x; }
+
 struct alignas(16) Vec4F32 { float x, y, z, w; };
 
 inline float ld_global_f32(const float* from) { return load_global<float>("ld_global_f32", from); }
