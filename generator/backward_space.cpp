@@ -19,7 +19,7 @@ constexpr int kWarps[] = {1, 2, 4, 8};
 constexpr int kKeysPerWarp[] = {16, 32};
 // Warps that share keys: a warp's dK and dV shrink, which wide heads need; P and dS go through shared memory.
 constexpr int kSplits[] = {1, 2, 4};
-constexpr int kMinHeadDimOfFourParts = 160;
+constexpr int kMinHeadDimOfFourParts = 136;
 // Pairs of tiles in flight: with one, a copy's latency is hidden by other CTAs only, but more of them fit.
 constexpr int kStages[] = {1, 2, 3};
 // CTAs that must fit on an SM: ptxas takes all the registers that it may have, which leaves room for one CTA.

@@ -243,7 +243,8 @@ class Shapes(unittest.TestCase):
         for name, text, words in [("a.json", "{", "cannot be read"), ("a.json", "[]", "no shapes"), ("a.json", "[5]", "object"),
                                   ("a.json", '[{"batch": 1}]', "heads is missing"), ("a.json", f'[{good}, "typo": 1}}]', "typo"),
                                   ("a.json", f'[{good}, "dtype": "fp8"}}]', "fp8"), ("a.csv", "batch,heads\n0,1\n", "must be positive"),
-                                  ("a.csv", "batch\nmany\n", "many")]:
+                                  ("a.csv", "batch\nmany\n", "many"), ("a.json", f'[{good}, "asked": "fast"}}]', "asked"),
+                                  ("a.json", f'[{good}, "asked": -1}}]', "asked")]:
             with self.subTest(text=text), self.assertRaisesRegex(compare_with_torch.BadInput, words):
                 self.read(name, text)
 
@@ -254,6 +255,37 @@ class Shapes(unittest.TestCase):
                               ("batch,heads,seq,head_dim,causal\n1,1,7,8,1\n", "forward bf16 b1 hq1 sq7 d8 causal bhsd")]:
             (shape,) = self.read("a.csv", text)
             self.assertEqual(compare_with_torch.problem_text(shape), problem)
+
+        (shape,) = self.read("a.csv", "batch,heads,seq,head_dim\n4,16,512,128\n")
+        self.assertEqual(compare_with_torch.problem_text(shape, "backward", True),
+                         "backward bf16 b4 hq16 sq512 d128 bhsd deterministic")
+
+    def test_backward_shapes_are_those_that_are_tuned(self):
+        shapes = compare_with_torch.read_shapes(REPOSITORY / "bindings/python/shapes/backward.json")
+        asked = {shape["head_dim"]: shape["asked"] for shape in shapes if shape["heads"] == shape["kv_heads"]}
+        self.assertEqual({dim for dim, ratio in asked.items() if ratio == 1.0}, {64, 128, 256})
+        self.assertEqual({dim for dim, ratio in asked.items() if ratio == 1.2}, {16, 32, 72, 80, 96, 112, 160, 192})
+        texts = [compare_with_torch.problem_text(shape, "backward", mode).replace(" bhsd", "")
+                 for shape in shapes for mode in ([False, True] if shape["deterministic"] else [False])]
+        self.assertEqual(texts, json.loads((REPOSITORY / "scripts/shapes/backward.json").read_text()))
+        self.assertEqual(len(texts), 30)
+
+    def test_verdicts_and_means(self):
+        def row(asked, **times):
+            contenders = {name: {"median_us": time} for name, time in times.items()}
+            return {"shape": {"asked": asked}, "contenders": contenders, "ratios": compare_with_torch.ratios_of(contenders)}
+
+        rows = [row(1.0, attune=100, fa2=110, cudnn=50), row(1.2, attune=100, fa2=110, deterministic=130), row(0, attune=1, cudnn=2)]
+        self.assertEqual(compare_with_torch.verdicts(rows[0]), [("attune/fa2", 1.1, 1.0)])
+        self.assertEqual(compare_with_torch.verdicts(rows[1]),
+                         [("attune/fa2", 1.1, 1.2), ("deterministic/attune", 100 / 130, compare_with_torch.ASKED_OF_DETERMINISTIC)])
+        self.assertEqual(compare_with_torch.verdicts(rows[2]), [])
+        self.assertEqual(compare_with_torch.verdicts(row(1.0, attune=100)), [("attune/fa2", None, 1.0)])
+        lines = compare_with_torch.summary(rows)
+        self.assertIn("attune/fa2: geometric mean 1.100 of 2, least 1.100", lines)
+        self.assertIn("attune/cudnn: geometric mean 1.000 of 2, least 0.500", lines)
+        self.assertIn("attune/fa2: 1 of 2 rows reach what is asked", lines)
+        self.assertIn("deterministic/attune: 0 of 1 rows reach what is asked", lines)
 
     def test_work_is_counted_exactly(self):
         for seq, kv_seq in [(5, 5), (3, 7), (7, 3), (1, 1)]:
