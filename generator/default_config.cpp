@@ -6,6 +6,7 @@
 
 #include "generator/backward_sm80_plan.h"
 #include "generator/cost_model.h"
+#include "generator/default_config_sm80.h"
 #include "generator/default_config_sm90.h"
 #include "generator/error.h"
 #include "generator/forward_sm80_shape.h"
@@ -135,7 +136,9 @@ bool shrink(KernelConfig* config) {
   return true;
 }
 
-KernelConfig sm80_default(const AttentionProblem& problem, const DeviceSpec& device) {
+}  // namespace
+
+KernelConfig default_config_sm80(const AttentionProblem& problem, const DeviceSpec& device) {
   const Tile& tile = tile_for(problem, device);
   KernelConfig config;
   config.block_q = tile.block_q;
@@ -156,7 +159,6 @@ KernelConfig sm80_default(const AttentionProblem& problem, const DeviceSpec& dev
   }
   return config;
 }
-}  // namespace
 
 KernelConfig default_config(const AttentionProblem& problem, const DeviceSpec& device) {
   validate(problem);
@@ -166,7 +168,7 @@ KernelConfig default_config(const AttentionProblem& problem, const DeviceSpec& d
                             device.compute_major, device.compute_minor));
   }
   if (problem.pass == Pass::backward) return backward_sm80_default(problem, device);
-  const KernelConfig sm80 = sm80_default(problem, device);
+  const KernelConfig sm80 = default_config_sm80(problem, device);
   const std::optional<KernelConfig> sm90 = default_config_sm90(problem, device);
   if (!sm90) return sm80;
   const auto time = [&](const KernelConfig& config) { return estimate_cost(problem, config, device).microseconds; };

@@ -70,6 +70,12 @@ ArgumentFact fact(KernelArgument argument) {
       return {"d_q_sums", "float*", 8};
     case KernelArgument::turns:
       return {"turns", "u32*", 8};
+    case KernelArgument::scores:
+      return {"scores", "float*", 8};
+    case KernelArgument::o_blocks:
+      return {"o_blocks", "float*", 8};
+    case KernelArgument::row_states:
+      return {"row_states", "float*", 8};
     case KernelArgument::d_q_stride_batch:
       return {"d_q_stride_batch", "i64", 8};
     case KernelArgument::d_q_stride_head:
@@ -253,7 +259,7 @@ std::uint32_t KernelLaunch::tiles(const AttentionProblem& problem) const {
   const bool of_keys = tile_rows == TileRows::keys;
   const std::int64_t heads =
       of_keys ? problem.batch * problem.heads_kv : problem.batch * problem.heads_q / heads_per_tile;
-  const std::int64_t tiles = of_keys ? key_tiles(problem) : query_tiles(problem);
+  const std::int64_t tiles = of_keys ? key_tiles(problem) : tile_rows == TileRows::all ? 1 : query_tiles(problem);
   if (tiles > kMaxGrid / heads_per_tile / rows_per_tile && heads_per_tile > 1) {
     throw Error(ErrorCode::unsupported,
                 fmt::format("{} queries of {} heads are more rows than a kernel that packs them "
@@ -270,7 +276,15 @@ std::uint32_t KernelLaunch::tiles(const AttentionProblem& problem) const {
 
 std::size_t WorkspaceBuffer::bytes_of(const AttentionProblem& problem) const {
   const std::int64_t parts = problem.batch * problem.heads_q * ((problem.seq_q + rows - 1) / rows);
-  return bytes * static_cast<std::size_t>(parts);
+  if (!of_scores) return bytes * static_cast<std::size_t>(parts);
+  constexpr std::int64_t kMostBytes = std::int64_t{1} << 60;
+  const std::int64_t keys = (problem.seq_kv + kScoreRowKeys - 1) / kScoreRowKeys * kScoreRowKeys;
+  const auto row_bytes = static_cast<std::int64_t>(sizeof(float)) * keys;
+  if (parts > kMostBytes / row_bytes) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("the scores of \"{}\" would take more than 2^60 bytes", canonical_text(problem)));
+  }
+  return static_cast<std::size_t>(row_bytes * parts);
 }
 
 std::size_t KernelPlan::workspace_bytes_of(const AttentionProblem& launched) const {

@@ -23,6 +23,8 @@ constexpr std::size_t kTileCounterOffset = 0, kRecomputedBlocksOffset = 4;
 
 /// Where WorkspaceBuffers begin.
 constexpr std::size_t kWorkspaceAlignment = 256;
+/// Rows of KernelArgument::scores start at multiples of so many floats.
+constexpr std::int64_t kScoreRowKeys = 4;
 
 /// A tensor that a kernel reads or writes.
 enum class Operand { q, k, v, o, lse, d_q, d_k, d_v, d_o, d_lse };
@@ -43,6 +45,9 @@ enum class KernelArgument {
   statistics,  // pointers into the workspace, of WorkspaceBuffers. Two floats of each query: LSE * log2(e) and delta
   d_q_sums,    // float: dQ / scale, in the order of elements that backward/query_sums_* define
   turns,       // uint32: tiles of keys that have added to a block of queries
+  scores,      // float: a row of S, later P, of each query, its keys rounded up to a multiple of kScoreRowKeys
+  o_blocks,    // float: O of the blocks of keys so far, (B, Hq, Sq, D)
+  row_states,  // two floats of each query: l and m of the blocks of keys so far
   q_stride_batch,
   q_stride_head,
   q_stride_row,  // int64, in elements
@@ -130,7 +135,8 @@ struct ArgumentLayout {
 };
 
 /// What a kernel's tiles are rows of: queries of a query head, or keys of a key/value head.
-enum class TileRows { queries, keys };
+/// A tile of all rows is a query head as a whole.
+enum class TileRows { queries, keys, all };
 
 /// One launch of a plan. Independent of lengths, batch, heads and strides: those are arguments. Only a plan that packs
 /// heads knows how many share K and V.
@@ -152,7 +158,7 @@ struct KernelLaunch {
   std::vector<TensorMapSpec> tensor_maps;  ///< of the arguments q_map, ...
 
   /// CTAs in x: a cluster per tile of queries, query head (or heads_per_tile of them) and batch entry, or max_ctas;
-  /// or one per tile of keys, key/value head and batch entry.
+  /// or one per tile of keys, key/value head and batch entry; or one per query head and batch entry.
   /// Throws Error(unsupported) for more than 2^31 - 1 of them.
   std::uint32_t grid_x(const AttentionProblem& problem) const;
   std::int32_t query_tiles(const AttentionProblem& problem) const;
@@ -169,8 +175,10 @@ struct WorkspaceBuffer {
   KernelArgument argument;  ///< that points to it
   std::size_t bytes = 0;
   int rows = 1;
-  bool zeroed = false;  ///< must hold zeros before the first launch; such buffers come first
+  bool zeroed = false;     ///< must hold zeros before the first launch; such buffers come first
+  bool of_scores = false;  ///< instead: a float for each query and key, see KernelArgument::scores
 
+  /// Throws Error(unsupported) for 2^60 bytes or more.
   std::size_t bytes_of(const AttentionProblem& problem) const;
 };
 

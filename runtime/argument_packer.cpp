@@ -93,6 +93,12 @@ class Packer {
         return put(to, values_.d_q_sums);
       case KernelArgument::turns:
         return put(to, values_.turns);
+      case KernelArgument::scores:
+        return put(to, values_.scores);
+      case KernelArgument::o_blocks:
+        return put(to, values_.o_blocks);
+      case KernelArgument::row_states:
+        return put(to, values_.row_states);
       case KernelArgument::d_q_stride_batch:
         return put(to, values_.gradients->d_q.stride_batch);
       case KernelArgument::d_q_stride_head:

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "attune/attention.h"
+#include "generator/attention_algorithm.h"
 #include "generator/error.h"
 #include "generator/generate.h"
 #include "generator/keys.h"
@@ -87,7 +88,7 @@ void require_workspace(const KernelPlan& plan, const AttentionProblem& problem, 
   }
   if (!plan.buffers.empty() && reinterpret_cast<std::uintptr_t>(workspace) % kWorkspaceAlignment != 0) {
     throw Error(ErrorCode::invalid_argument, "the workspace starts at an address that is no multiple of " +
-                                                 std::to_string(kWorkspaceAlignment) + "; backward needs one that is");
+                                                 std::to_string(kWorkspaceAlignment) + "; this plan needs one that is");
   }
 }
 
@@ -219,8 +220,12 @@ struct AttentionRuntime::State {
 
   // compile_mutex is held.
   Prepared compile(const AttentionProblem& problem, ConfigChoice choice) {
+    KernelPlan generated = plan(problem, choice);
+    return load(std::move(generated), std::move(choice));
+  }
+  Prepared load(KernelPlan plan, ConfigChoice choice) {
     auto prepared = std::make_shared<PreparedAttention>();
-    prepared->plan = plan(problem, choice);
+    prepared->plan = std::move(plan);
     prepared->choice = std::move(choice);
     for (const KernelLaunch& launch : prepared->plan.launches) {
       std::weak_ptr<const CompiledKernel>& loaded = kernels[prepared->plan.kernel_class + " " + launch.entry];
@@ -297,6 +302,9 @@ struct AttentionRuntime::State {
       if (buffer.argument == KernelArgument::statistics) values.statistics = begin;
       if (buffer.argument == KernelArgument::d_q_sums) values.d_q_sums = begin;
       if (buffer.argument == KernelArgument::turns) values.turns = begin;
+      if (buffer.argument == KernelArgument::scores) values.scores = begin;
+      if (buffer.argument == KernelArgument::o_blocks) values.o_blocks = begin;
+      if (buffer.argument == KernelArgument::row_states) values.row_states = begin;
     }
     for (std::size_t i = 0; i < plan.launches.size(); ++i) {
       pack_arguments(plan.launches[i], problem, tensors, values, *device, arguments);
@@ -377,6 +385,14 @@ std::shared_ptr<const PreparedAttention> AttentionRuntime::prepare(const Attenti
   if (!config) return state_->find_or_compile(problem);
   const std::lock_guard compiling(state_->compile_mutex);
   return state_->compile(problem, {*config, ConfigOrigin::given, "", ""});
+}
+
+std::shared_ptr<const PreparedAttention> AttentionRuntime::prepare(const AttentionProblem& problem,
+                                                                   AttentionAlgorithm algorithm) {
+  KernelPlan plan = generate(problem, algorithm, state_->device->spec(), state_->templates, state_->device->target());
+  ConfigChoice choice{plan.config, ConfigOrigin::default_config, "", ""};
+  const std::lock_guard compiling(state_->compile_mutex);
+  return state_->load(std::move(plan), std::move(choice));
 }
 
 void AttentionRuntime::launch(const PreparedAttention& prepared, const AttentionProblem& asked,

@@ -110,6 +110,7 @@ struct LaunchState {
   const GridLaunch& launch;
   const MemoryMap& memory;
   std::atomic<bool> failed{false};
+  std::atomic<std::uint64_t> read_bytes{0}, written_bytes{0};  // of global memory
   std::mutex mutex;
   std::string error;  // of the first failure
 
@@ -245,6 +246,7 @@ class CtaGroup {
   std::size_t last_warp_ = 0;
   int turn_ = kCollectivesPerTurn;
   const MemoryMap::Range* last_range_ = nullptr;
+  std::uint64_t read_bytes_ = 0, written_bytes_ = 0;  // of global memory
 
   WarpgroupOperands operands_;         // scratch of wgmma
   std::vector<std::uint32_t> chunks_;  // scratch: of an operand

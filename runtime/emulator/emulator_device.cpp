@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstring>
 #include <memory>
@@ -162,17 +163,20 @@ class EmulatorDevice final : public Device, public std::enable_shared_from_this<
     std::size_t space = aligned.size();
     std::align(kAlignment, bytes, place, space);
     if (bytes) std::memcpy(place, arguments, bytes);
-    run_grid({.entry = mine->entry(),
-              .arguments = place,
-              .kernel = mine->name(),
-              .grid = grid_x,
-              .threads = mine->threads(),
-              .shared_bytes = mine->resources().shared_bytes,
-              .cluster = mine->cluster(),
-              .sm90 = mine->sm90(),
-              .options = options_},
-             *map);
+    const EmulatorTraffic traffic = run_grid({.entry = mine->entry(),
+                                              .arguments = place,
+                                              .kernel = mine->name(),
+                                              .grid = grid_x,
+                                              .threads = mine->threads(),
+                                              .shared_bytes = mine->resources().shared_bytes,
+                                              .cluster = mine->cluster(),
+                                              .sm90 = mine->sm90(),
+                                              .options = options_},
+                                             *map);
+    read_bytes_ += traffic.read_bytes;
+    written_bytes_ += traffic.written_bytes;
   }
+  EmulatorTraffic traffic() const { return {read_bytes_, written_bytes_}; }
 
   void synchronize(Stream) override {
     const std::string complaint = memory_.take_complaint();
@@ -191,12 +195,19 @@ class EmulatorDevice final : public Device, public std::enable_shared_from_this<
   DeviceSpec spec_;
   EmulatorOptions options_;
   DeviceMemory memory_;
+  std::atomic<std::uint64_t> read_bytes_{0}, written_bytes_{0};
 };
 
 }  // namespace
 
 std::shared_ptr<Device> make_emulator_device(const DeviceSpec& spec, const EmulatorOptions& options) {
   return std::make_shared<EmulatorDevice>(spec, options);
+}
+
+EmulatorTraffic traffic_of(const Device& emulator) {
+  const auto* device = dynamic_cast<const EmulatorDevice*>(&emulator);
+  if (device == nullptr) throw Error(ErrorCode::internal, emulator.description() + " is no emulator");
+  return device->traffic();
 }
 
 std::string to_string(const EmulatorOptions& options) {

@@ -30,6 +30,16 @@ struct EmulatorOptions {
 /// Compiled kernels are cached on disk like cubins.
 std::shared_ptr<Device> make_emulator_device(const DeviceSpec& spec, const EmulatorOptions& options = {});
 
+/// Bytes of global memory that kernels asked for by loads, cp.async, stores and reductions (written), each counted once
+/// for each thread that asked. Copies by tensor maps are not counted.
+struct EmulatorTraffic {
+  std::uint64_t read_bytes = 0;
+  std::uint64_t written_bytes = 0;
+};
+
+/// Of all launches of an emulator device so far. Throws Error(internal) for any other device.
+EmulatorTraffic traffic_of(const Device& emulator);
+
 /// "async=lazy schedule=random(7)": for logs and error messages.
 std::string to_string(const EmulatorOptions& options);
 

@@ -105,6 +105,8 @@ void CtaGroup::run() {
     if (!alive || state_.failed) break;
     switch_to(take_next());
   }
+  state_.read_bytes += read_bytes_;
+  state_.written_bytes += written_bytes_;
   running_group = nullptr;
 }
 
@@ -320,6 +322,7 @@ void* CtaGroup::global_memory(const char* name, const void* address, std::uint32
                      verb, bytes, begin, bytes - (last_range_->end - begin), last_range_->end - last_range_->begin,
                      last_range_->begin));
   }
+  (write ? written_bytes_ : read_bytes_) += bytes;
   return const_cast<void*>(address);
 }
 
@@ -521,7 +524,7 @@ const KernelServices& kernel_services() {
   return services;
 }
 
-void run_grid(const GridLaunch& launch, const MemoryMap& memory) {
+EmulatorTraffic run_grid(const GridLaunch& launch, const MemoryMap& memory) {
   LaunchState state(launch, memory);
   std::uint32_t threads = launch.options.threads > 0 ? static_cast<std::uint32_t>(launch.options.threads)
                                                      : std::max(1u, std::thread::hardware_concurrency());
@@ -535,6 +538,7 @@ void run_grid(const GridLaunch& launch, const MemoryMap& memory) {
   run_group(state, 0, threads);
   for (std::thread& helper : helpers) helper.join();
   if (state.failed) throw Error(ErrorCode::emulator, state.error);
+  return {state.read_bytes, state.written_bytes};
 }
 
 }  // namespace attune

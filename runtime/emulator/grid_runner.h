@@ -22,8 +22,8 @@ struct GridLaunch {
   EmulatorOptions options;
 };
 
-/// Runs every CTA of the grid and returns when all have ended. Throws Error(emulator) when the kernel breaks a rule;
-/// CTAs that have not ended by then are abandoned.
-void run_grid(const GridLaunch& launch, const MemoryMap& memory);
+/// Runs every CTA of the grid and returns when all have ended: the traffic that EmulatorTraffic speaks of. Throws
+/// Error(emulator) when the kernel breaks a rule; CTAs that have not ended by then are abandoned.
+EmulatorTraffic run_grid(const GridLaunch& launch, const MemoryMap& memory);
 
 }  // namespace attune

@@ -6,6 +6,7 @@
 #include <set>
 #include <sstream>
 
+#include "generator/attention_algorithm.h"
 #include "generator/generate.h"
 #include "tests/catch.h"
 
@@ -18,6 +19,7 @@ struct Golden {
   const char* config;
   const char* device;
   std::size_t launch = 0;
+  const char* algorithm = nullptr;  // instead of the config
 };
 constexpr Golden kGoldens[] = {
     {"forward_bf16_d64", "sq4096 d64", "sm80 q128 kv64 w4 st2", "a100"},
@@ -39,6 +41,11 @@ constexpr Golden kGoldens[] = {
     {"backward_dkdv_fp16_d64_ordered", "backward fp16 sq4096 d64 causal", "sm80 q64 kv64 w4 st1 dq=ordered", "a100", 1},
     {"backward_convert_fp16_d72", "backward fp16 sq1000 d72", "sm80 q64 kv64 w4 st1 dq=atomic", "a100", 2},
     {"backward_dq_fp16_d128_unaligned", "backward fp16 sq1000 d128 align2", "sm80 q64 kv64 w4 st1", "rtx4090", 2},
+    {"ladder_scores_bf16_d64_causal", "sq1000 d64 causal", nullptr, "a100", 0, "standard"},
+    {"ladder_softmax_safe", "sq1000 d64", nullptr, "a100", 1, "standard"},
+    {"ladder_softmax_online", "sq1000 d64", nullptr, "a100", 1, "online"},
+    {"ladder_values_fp16_d72_unaligned", "fp16 sq1000 d72 align2", nullptr, "rtx4090", 2, "standard"},
+    {"ladder_fa1_bf16_d128_causal", "sq1000 d128 causal", nullptr, "h200", 0, "fa1"},
     {"reference_fp16_d40_causal", "fp16 sq100 d40 causal", nullptr, "a100"},
 };
 
@@ -49,8 +56,9 @@ std::filesystem::path folder() { return std::filesystem::path(ATTUNE_SOURCE_DIR)
 std::string rendered(const Golden& golden) {
   const AttentionProblem problem = parse_problem(golden.problem);
   const DeviceSpec& device = find_device(golden.device);
-  const KernelPlan plan = golden.config != nullptr ? generate(problem, parse_config(golden.config), device)
-                                                   : generate_reference(problem, device);
+  const KernelPlan plan = golden.algorithm != nullptr ? generate(problem, parse_algorithm(golden.algorithm), device)
+                          : golden.config != nullptr  ? generate(problem, parse_config(golden.config), device)
+                                                      : generate_reference(problem, device);
   std::string source = plan.launches.at(golden.launch).source;
   constexpr std::string_view kBefore = "templates ";
   constexpr std::size_t kHashDigits = 16;

@@ -182,7 +182,8 @@ std::string lse_complaint(const ForwardCase& test, const Expected& expected, con
 std::string to_string(const ForwardCase& test) {
   const char* placements[] = {"packed", "padded", "reversed"};
   std::ostringstream text;
-  text << canonical_text(test.problem) << " | " << canonical_text(test.config) << " | "
+  text << canonical_text(test.problem) << " | "
+       << (test.algorithm ? std::string(to_string(*test.algorithm)) : canonical_text(test.config)) << " | "
        << placements[static_cast<int>(test.placement)] << (test.with_lse ? "" : " no-lse") << " q*" << test.q_deviation;
   if (test.loud_key >= 0) text << " key " << test.loud_key << " *" << test.loudness;
   return text.str();
@@ -261,8 +262,11 @@ ForwardResult run_forward(AttentionRuntime& runtime, const ForwardCase& test, co
   tensors.v = view_of(v, data.v);
   tensors.o = view_of(o, data.o);
   if (test.with_lse) tensors.lse = reinterpret_cast<float*>(lse.pointer()) + kLseGuard;
-  const auto prepared = runtime.prepare(test.problem, test.config);
-  const DeviceBuffer workspace(device, prepared->plan.counted_workspace_bytes);
+  const auto prepared =
+      test.algorithm ? runtime.prepare(test.problem, *test.algorithm) : runtime.prepare(test.problem, test.config);
+  const KernelPlan& plan = prepared->plan;
+  const DeviceBuffer workspace(device, std::max(plan.counted_workspace_bytes, plan.workspace_bytes_of(test.problem)));
+  if (test.algorithm && workspace.bytes() > 0) device->fill(workspace.pointer(), 0xff, workspace.bytes());
   runtime.launch(*prepared, test.problem, tensors, reinterpret_cast<void*>(workspace.pointer()), workspace.bytes(),
                  stream);
   device->synchronize(stream);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ enum class Placement {
 struct ForwardCase {
   AttentionProblem problem;
   KernelConfig config;
+  std::optional<AttentionAlgorithm> algorithm;  ///< instead of the config
   Placement placement = Placement::packed;
   bool with_lse = true;
   double q_deviation = 1;      ///< standard deviation of Q; K and V have 1

@@ -655,6 +655,27 @@ if (thread == 0) {
   cases.push_back(turns);
 }
 
+// What a thread has written itself is what it reads, also where it has read before.
+void add_pair(std::vector<PrimitiveCase>& cases) {
+  const std::vector<std::uint16_t> words = random_words(128, 3);
+  const std::vector<std::uint32_t> in = values_of<std::uint32_t>(bytes_of(words));
+  std::vector<std::uint32_t> swapped;
+  for (std::size_t i = 0; i < in.size(); i += 2) swapped.insert(swapped.end(), {in[i + 1], in[i]});
+  cases.push_back({"st_global_v2_f32 ld_weak_global_f32 ld_weak_global_v2_f32",
+                   {R"(
+float* out = reinterpret_cast<float*>(out_bytes(args, 8 * thread));
+const Vec2F32 read = ld_weak_global_v2_f32(reinterpret_cast<const float*>(in_bytes(args, 8 * thread)));
+st_global_v2_f32(out, read);
+const float first = ld_weak_global_f32(out);
+st_global_v2_f32(out, Vec2F32{ld_weak_global_f32(out + 1), first});
+const Vec2F32 again = ld_weak_global_v2_f32(out);
+st_global_v2_f32(out, again);
+)"},
+                   bytes_of(words),
+                   256,
+                   exactly(swapped)});
+}
+
 }  // namespace
 
 const std::vector<PrimitiveCase>& primitive_cases() {
@@ -669,6 +690,7 @@ const std::vector<PrimitiveCase>& primitive_cases() {
     add_math(made);
     add_wide(made);
     add_sums(made);
+    add_pair(made);
     return made;
   }();
   return cases;

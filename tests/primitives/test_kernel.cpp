@@ -13,6 +13,7 @@ constexpr const char* kFrame = R"(//% include primitives/prelude/${target}
 //% include primitives/memory/${target}
 //% include primitives/math/${target}
 //% include primitives/wide/${target}
+//% include primitives/pair/${target}
 //% include primitives/single/${target}
 //% include primitives/add/${target}
 //% include primitives/turns/${target}

@@ -1,8 +1,12 @@
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "generator/error.h"
+#include "tuner/cli/algorithm_options.h"
+#include "tuner/cli/algorithm_report.h"
 #include "tuner/cli/config_options.h"
 #include "tuner/cli/device_options.h"
 #include "tuner/cli/exit_status.h"
@@ -20,8 +24,22 @@ struct BenchOptions {
   ProblemOptions problem;
   DeviceOptions device;
   ConfigOptions config;
+  AlgorithmOptions algorithm;
   double seconds = 1;
 };
+
+int run_algorithms(const BenchOptions& options, const AttentionProblem& problem, const ChosenDevice& chosen) {
+  const std::vector<AttentionAlgorithm> algorithms = options.algorithm.algorithms(problem, options.config);
+  const std::shared_ptr<Device> device = options.device.open(chosen);
+  if (!device->can_time())
+    warn(fmt::format("{} cannot time: algorithms are checked, and their traffic is counted", device->description()));
+  AlgorithmBenchOptions bench;
+  bench.seed = options.problem.seed();
+  bench.seconds = options.seconds;
+  bench.cuda_ordinal = std::max(chosen.ordinal, 0);
+  return report_algorithms(*device, problem, bench.seed, bench_algorithms(device, problem, algorithms, bench),
+                           options.output);
+}
 
 int run(const BenchOptions& options) {
   if (!std::isfinite(options.seconds) || options.seconds <= 0) {
@@ -31,6 +49,7 @@ int run(const BenchOptions& options) {
   for (const Operand operand : {Operand::q, Operand::k}) element_count(problem, operand);
   const ChosenDevice chosen = options.device.choose();
   if (!chosen.why.empty()) warn(chosen.why);
+  if (options.algorithm.given()) return run_algorithms(options, problem, chosen);
   const std::shared_ptr<TunedConfigs> tuned = options.config.open_tuned_configs(options.output);
   const ConfigChoice choice = options.config.pick(problem, chosen.spec, tuned.get());
   const std::shared_ptr<Device> device = options.device.open(chosen);
@@ -74,13 +93,17 @@ int run(const BenchOptions& options) {
 Verb make_bench(CLI::App& command) {
   auto options = std::make_shared<BenchOptions>();
   CLI::App* verb = add_verb(
-      command, "bench", "time one config on a GPU, after checking it",
+      command, "bench",
+      "time one config on a GPU, after checking it; or algorithms in turns, with the device-memory traffic that they "
+      "are counted to have (on the emulator checked and counted, not timed)",
       "attune bench --batch 4 --heads 16 --seq 4096 --head-dim 128 --causal --device cuda:0\n"
-      "attune bench --problem \"forward bf16 b1 hq16 sq16384 d128\" --config \"sm80 q128 kv64 w4 st2\" --json");
-  verb->add_option("--seconds", options->seconds, "time spent on samples (default 1)");
+      "attune bench --problem \"forward bf16 b1 hq16 sq16384 d128\" --config \"sm80 q128 kv64 w4 st2\" --json\n"
+      "attune bench --algorithm all --batch 4 --heads 16 --seq 4096 --head-dim 64 --device cuda:0");
+  verb->add_option("--seconds", options->seconds, "time spent on samples (default 1), of all algorithms together");
   options->problem.add_to(*verb);
   options->device.add_to(*verb);
   options->config.add_config_to(*verb);
+  options->algorithm.add_several_to(*verb);
   options->config.add_database_to(*verb);
   options->output.add_to(*verb);
   return {verb, [options] { return run(*options); }};

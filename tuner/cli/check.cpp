@@ -5,6 +5,8 @@
 
 #include "attune/attention.h"
 #include "generator/error.h"
+#include "tuner/cli/algorithm_options.h"
+#include "tuner/cli/algorithm_report.h"
 #include "tuner/cli/config_options.h"
 #include "tuner/cli/device_options.h"
 #include "tuner/cli/exit_status.h"
@@ -22,6 +24,7 @@ struct CheckOptions {
   ProblemOptions problem;
   DeviceOptions device;
   ConfigOptions config;
+  AlgorithmOptions algorithm;
 };
 
 struct CheckOutcome {
@@ -63,6 +66,14 @@ int run(const CheckOptions& options) {
   for (const Operand operand : {Operand::q, Operand::k}) element_count(problem, operand);
   const ChosenDevice chosen = options.device.choose();
   if (!chosen.why.empty()) warn(chosen.why);
+  if (options.algorithm.given()) {
+    const std::vector<AttentionAlgorithm> algorithms = options.algorithm.algorithms(problem, options.config);
+    const std::shared_ptr<Device> device = options.device.open(chosen);
+    const std::uint64_t seed = options.problem.seed();
+    return report_algorithms(*device, problem, seed,
+                             bench_algorithms(device, problem, algorithms, {.seed = seed, .time = false}),
+                             options.output);
+  }
   const std::shared_ptr<TunedConfigs> tuned = options.config.open_tuned_configs(options.output);
   const ConfigChoice choice = options.config.pick(problem, chosen.spec, tuned.get());
 
@@ -100,10 +111,12 @@ Verb make_check(CLI::App& command) {
                "attune check --batch 2 --heads 8 --kv-heads 2 --seq 127 --kv-seq 1000 --head-dim 72 --causal\n"
                "attune check --problem \"forward fp16 b1 hq3 sq17 d64\" --device emulator --async lazy --schedule "
                "random --json\n"
-               "attune check --pass backward --heads 2 --seq 100 --head-dim 64 --causal --device emulator");
+               "attune check --pass backward --heads 2 --seq 100 --head-dim 64 --causal --device emulator\n"
+               "attune check --algorithm standard --heads 2 --seq 100 --head-dim 64 --device emulator");
   options->problem.add_to(*verb);
   options->device.add_to(*verb);
   options->config.add_config_to(*verb);
+  options->algorithm.add_several_to(*verb);
   options->config.add_database_to(*verb);
   options->output.add_to(*verb);
   return {verb, [options] { return run(*options); }};

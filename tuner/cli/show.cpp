@@ -2,7 +2,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "generator/config_space.h"
 #include "generator/error.h"
@@ -10,6 +13,8 @@
 #include "runtime/cuda/cubin_cache.h"
 #include "runtime/cuda/nvrtc_compiler.h"
 #include "runtime/template_folder.h"
+#include "tuner/cli/algorithm_options.h"
+#include "tuner/cli/algorithm_report.h"
 #include "tuner/cli/config_options.h"
 #include "tuner/cli/device_options.h"
 #include "tuner/cli/exit_status.h"
@@ -27,21 +32,40 @@ struct ShowOptions {
   ProblemOptions problem;
   DeviceOptions device;
   ConfigOptions config;
+  AlgorithmOptions algorithm;
   std::string what;
   std::size_t limit = 20;
+  std::optional<std::size_t> launch;  ///< from 1
 };
 
-/// A plan and where its config came from.
+/// A plan, and where its config or which algorithm it came from.
 struct ShownPlan {
   KernelPlan plan;
   ConfigChoice choice;
   DeviceSpec device;
+  std::optional<AttentionAlgorithm> algorithm;
+  std::optional<std::size_t> launch;  ///< the only one to show, from 1
+
+  /// The launches to show. Throws Error(invalid_argument) if there is none of that number.
+  std::vector<KernelLaunch> launches() const {
+    if (!launch) return plan.launches;
+    if (*launch < 1 || *launch > plan.launches.size()) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("--launch {}: the plan has launches 1 to {}", *launch, plan.launches.size()));
+    }
+    return {plan.launches[*launch - 1]};
+  }
 };
+
+std::string origin_of(const ShownPlan& shown) {
+  return shown.algorithm ? fmt::format("of algorithm {}", to_string(*shown.algorithm)) : describe_origin(shown.choice);
+}
 
 Json head_of(const ShownPlan& shown) {
   Json document = {{"problem", canonical_text(shown.plan.problem)}, {"target", shown.device.key}};
+  if (shown.algorithm) document["algorithm"] = to_string(*shown.algorithm);
   document["config"] = canonical_text(shown.choice.config);
-  document["origin"] = to_string(shown.choice.origin);
+  document["origin"] = shown.algorithm ? "algorithm" : to_string(shown.choice.origin);
   if (!shown.choice.detail.empty()) document["origin_detail"] = shown.choice.detail;
   document["kernel_class"] = shown.plan.kernel_class;
   return document;
@@ -52,7 +76,7 @@ template <typename TextOfLaunch>
 int show_text(const ShownPlan& shown, const OutputOptions& output, const char* key, TextOfLaunch text_of) {
   Json document = head_of(shown);
   document["launches"] = Json::array();
-  for (const KernelLaunch& launch : shown.plan.launches) {
+  for (const KernelLaunch& launch : shown.launches()) {
     const std::string text = text_of(launch);
     if (output.json) {
       document["launches"].push_back({{"entry", launch.entry}, {"arch", launch.arch}, {key, text}});
@@ -71,7 +95,7 @@ int show_resources(const ShownPlan& shown, const OutputOptions& output) {
   document["launches"] = Json::array();
   CubinCache cache;
   output.say(fmt::format("cubin cache {}", cache.folder().string()));
-  for (const KernelLaunch& launch : shown.plan.launches) {
+  for (const KernelLaunch& launch : shown.launches()) {
     const CompiledText compiled = cache.get(launch);
     const KernelResources& resources = compiled.resources;
     output.say(resources.log);
@@ -89,7 +113,7 @@ int show_resources(const ShownPlan& shown, const OutputOptions& output) {
       continue;
     }
     print_field("kernel", fmt::format("{} ({})", launch.entry, launch.arch));
-    print_field("config", fmt::format("{} ({})", canonical_text(shown.choice.config), describe_origin(shown.choice)));
+    print_field("config", fmt::format("{} ({})", canonical_text(shown.choice.config), origin_of(shown)));
     print_field("registers", fmt::format("{} per thread", resources.registers));
     print_field("spilled", fmt::format("{} bytes per thread", resources.spill_bytes));
     print_field("stack", fmt::format("{} bytes per thread", resources.stack_bytes));
@@ -101,6 +125,18 @@ int show_resources(const ShownPlan& shown, const OutputOptions& output) {
   }
   if (output.json) print_json(document);
   return kOk;
+}
+
+std::string_view name_of(TileRows rows) {
+  switch (rows) {
+    case TileRows::queries:
+      return "queries";
+    case TileRows::keys:
+      return "keys";
+    case TileRows::all:
+      return "all";
+  }
+  return "";
 }
 
 int show_plan(const ShownPlan& shown, const OutputOptions& output) {
@@ -120,6 +156,11 @@ int show_plan(const ShownPlan& shown, const OutputOptions& output) {
   }
   document["ordered_outputs"] = Json::array();
   for (const Operand operand : plan.ordered_outputs) document["ordered_outputs"].push_back(to_string(operand));
+  std::vector<MemoryTraffic> traffic;  // of each launch
+  if (shown.algorithm) {
+    traffic = count_traffic(plan, *shown.algorithm, plan.problem);
+    document["counted_traffic"] = to_json(total_traffic(traffic));
+  }
   document["launches"] = Json::array();
   for (const KernelLaunch& launch : plan.launches) {
     Json arguments = Json::array();
@@ -135,12 +176,16 @@ int show_plan(const ShownPlan& shown, const OutputOptions& output) {
          {"threads", launch.threads},
          {"shared_bytes", launch.shared_bytes},
          {"rows_per_tile", launch.rows_per_tile},
-         {"tile_rows", launch.tile_rows == TileRows::keys ? "keys" : "queries"},
+         {"tile_rows", name_of(launch.tile_rows)},
          {launch.tile_rows == TileRows::keys ? "key_tiles" : "query_tiles",
           launch.tile_rows == TileRows::keys ? launch.key_tiles(plan.problem) : launch.query_tiles(plan.problem)},
          {"source_lines", launch.lines.size()},
          {"argument_bytes", launch.arguments.bytes},
          {"arguments", std::move(arguments)}});
+    if (shown.algorithm) {
+      Json& entry = document["launches"].back();
+      entry["counted_traffic"] = to_json(traffic[document["launches"].size() - 1]);
+    }
   }
   if (output.json) {
     print_json(document);
@@ -149,7 +194,7 @@ int show_plan(const ShownPlan& shown, const OutputOptions& output) {
   print_field("problem", canonical_text(plan.problem));
   print_field("target", fmt::format("{} ({})", shown.device.key, shown.device.name));
   print_field("config", canonical_text(shown.choice.config));
-  print_field("origin", describe_origin(shown.choice));
+  print_field("origin", origin_of(shown));
   print_field("kernel class", plan.kernel_class);
   print_field("work", fmt::format("{:.4g} FLOP, at least {:.4g} bytes of device memory", plan.flops, plan.bytes));
   const std::size_t zeroed = plan.zeroed_bytes_of(plan.problem);
@@ -160,18 +205,27 @@ int show_plan(const ShownPlan& shown, const OutputOptions& output) {
                 fmt::format("{} bytes at {}", buffer.bytes_of(plan.problem),
                             plan.buffer_offset(buffer.argument, plan.problem)));
   }
-  for (const KernelLaunch& launch : plan.launches) {
+  if (shown.algorithm) print_field("counted", describe(total_traffic(traffic)));
+  for (std::size_t index = 0; index < plan.launches.size(); ++index) {
+    const KernelLaunch& launch = plan.launches[index];
     const bool of_keys = launch.tile_rows == TileRows::keys;
     print_field("launch", fmt::format("{} for {}", launch.entry, launch.arch));
-    print_field("  grid",
-                fmt::format("{} CTAs{}: {} tiles of {} {}, for each {} and batch entry", launch.grid_x(plan.problem),
-                            launch.cluster > 1 ? fmt::format(" in clusters of {}", launch.cluster) : "",
-                            of_keys ? launch.key_tiles(plan.problem) : launch.query_tiles(plan.problem),
-                            launch.rows_per_tile, of_keys ? "keys" : "queries",
-                            of_keys                     ? "key/value head"
-                            : launch.heads_per_tile > 1 ? fmt::format("{} heads", launch.heads_per_tile)
-                                                        : "head"));
+    if (launch.tile_rows == TileRows::all) {
+      print_field("  grid",
+                  fmt::format("{} CTAs: one for each head and batch entry, which walks over {} tiles of {} queries",
+                              launch.grid_x(plan.problem), launch.query_tiles(plan.problem), launch.rows_per_tile));
+    } else {
+      print_field("  grid",
+                  fmt::format("{} CTAs{}: {} tiles of {} {}, for each {} and batch entry", launch.grid_x(plan.problem),
+                              launch.cluster > 1 ? fmt::format(" in clusters of {}", launch.cluster) : "",
+                              of_keys ? launch.key_tiles(plan.problem) : launch.query_tiles(plan.problem),
+                              launch.rows_per_tile, of_keys ? "keys" : "queries",
+                              of_keys                     ? "key/value head"
+                              : launch.heads_per_tile > 1 ? fmt::format("{} heads", launch.heads_per_tile)
+                                                          : "head"));
+    }
     print_field("  CTA", fmt::format("{} threads, {} bytes of shared memory", launch.threads, launch.shared_bytes));
+    if (shown.algorithm) print_field("  counted", describe(traffic[index]));
     print_field("  source", fmt::format("{} lines", launch.lines.size()));
     print_field("  arguments", fmt::format("{} bytes", launch.arguments.bytes));
     for (std::size_t i = 0; i < launch.arguments.fields.size(); ++i) {
@@ -232,16 +286,34 @@ int show_space(const AttentionProblem& problem, const DeviceSpec& device, std::s
   return kOk;
 }
 
+ShownPlan plan_of_config(const ShowOptions& options, const AttentionProblem& problem, const DeviceSpec& device) {
+  const std::shared_ptr<TunedConfigs> tuned = options.config.open_tuned_configs(options.output);
+  const ConfigChoice choice = options.config.pick(problem, device, tuned.get());
+  return {generate(problem, choice.config, device, runtime_templates()), choice, device, std::nullopt, options.launch};
+}
+
+ShownPlan plan_of_algorithm(const ShowOptions& options, const AttentionProblem& problem, const DeviceSpec& device) {
+  const std::vector<AttentionAlgorithm> algorithms = options.algorithm.algorithms(problem, options.config);
+  if (algorithms.size() != 1)
+    throw Error(ErrorCode::invalid_argument, "show takes one --algorithm: standard, online, fa1 or fa2");
+  KernelPlan plan = generate(problem, algorithms.front(), device, runtime_templates());
+  const ConfigChoice choice{plan.config, ConfigOrigin::default_config, "", ""};
+  return {std::move(plan), choice, device, algorithms.front(), options.launch};
+}
+
 int run(const ShowOptions& options) {
   const AttentionProblem problem = options.problem.problem();
   const ChosenDevice chosen = options.device.choose();
   if (!chosen.why.empty()) warn(fmt::format("no --target given: generating for {}", chosen.spec.name));
+  if (options.launch && (options.what == "plan" || options.what == "space"))
+    throw Error(ErrorCode::invalid_argument, fmt::format("--launch has no meaning for show {}", options.what));
+  if (options.algorithm.given() && options.what == "space")
+    throw Error(ErrorCode::invalid_argument, "show space lists configs; --algorithm has no meaning there");
   if (options.what == "space") return show_space(problem, chosen.spec, options.limit, options.output);
 
-  const std::shared_ptr<TunedConfigs> tuned = options.config.open_tuned_configs(options.output);
-  const ConfigChoice choice = options.config.pick(problem, chosen.spec, tuned.get());
-  const ShownPlan shown{generate(problem, choice.config, chosen.spec, runtime_templates()), choice, chosen.spec};
-  options.output.say(fmt::format("config {} ({})", canonical_text(choice.config), describe_origin(choice)));
+  const ShownPlan shown = options.algorithm.given() ? plan_of_algorithm(options, problem, chosen.spec)
+                                                    : plan_of_config(options, problem, chosen.spec);
+  options.output.say(fmt::format("config {} ({})", canonical_text(shown.choice.config), origin_of(shown)));
   if (options.what == "source")
     return show_text(shown, options.output, "source", [](const KernelLaunch& launch) { return launch.source; });
   if (options.what == "ptx") {
@@ -260,10 +332,12 @@ int run(const ShowOptions& options) {
 
 Verb make_show(CLI::App& command) {
   auto options = std::make_shared<ShowOptions>();
-  CLI::App* verb = add_verb(command, "show", "what is generated for a problem, without a GPU",
-                            "attune show source --target a100 --seq 4096 --head-dim 128 --causal | nvcc -x cu "
-                            "-arch=sm_80 -cubin -o k.cubin -\n"
-                            "attune show space --target h200 --heads 16 --seq 4096 --head-dim 64 --limit 5");
+  CLI::App* verb =
+      add_verb(command, "show", "what is generated for a problem, without a GPU",
+               "attune show source --target a100 --seq 4096 --head-dim 128 --causal | nvcc -x cu "
+               "-arch=sm_80 -cubin -o k.cubin -\n"
+               "attune show space --target h200 --heads 16 --seq 4096 --head-dim 64 --limit 5\n"
+               "attune show source --algorithm standard --launch 2 --target a100 --seq 4096 --head-dim 64");
   verb->add_option("what", options->what,
                    "source (CUDA, alone on stdout), ptx, resources (registers, spills), plan (launches, arguments), "
                    "space (candidates, "
@@ -273,9 +347,15 @@ Verb make_show(CLI::App& command) {
   verb->add_option("--limit", options->limit,
                    "space: list at most so many candidates and rejections, 0 for all (default 20)")
       ->transform(whole_number<std::size_t>());
+  verb->add_option(
+          "--launch", options->launch,
+          "source, ptx, resources, sass: only the plan's launch of this number, from 1, so that the text is one "
+          "file (default: all, one after the other)")
+      ->transform(whole_number<std::size_t>());
   options->problem.add_to(*verb);
   options->device.add_target_to(*verb);
   options->config.add_config_to(*verb);
+  options->algorithm.add_to(*verb);
   options->config.add_database_to(*verb);
   options->output.add_to(*verb);
   return {verb, [options] { return run(*options); }};

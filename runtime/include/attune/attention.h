@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 
+#include "generator/attention_algorithm.h"
 #include "generator/attention_problem.h"
 #include "generator/kernel_plan.h"
 #include "runtime/config_source.h"
@@ -91,6 +92,9 @@ class AttentionRuntime {
   /// What forward() would launch, compiled and loaded; with `config`, that one instead of the picked one.
   std::shared_ptr<const PreparedAttention> prepare(const AttentionProblem& problem,
                                                    const std::optional<KernelConfig>& config = std::nullopt);
+  /// A step of the ladder by which FlashAttention is derived, compiled and loaded: for readers and comparisons. Its
+  /// launch() needs plan.workspace_bytes_of(problem) bytes of workspace, which may be far more than workspace_bytes().
+  std::shared_ptr<const PreparedAttention> prepare(const AttentionProblem& problem, AttentionAlgorithm algorithm);
   /// Launches a prepared plan on any problem of its kernel class. Throws Error(infeasible_config) if the plan's config
   /// does not fit this problem (lengths that are no multiples of a config for whole tiles), Error(invalid_argument) if
   /// its tensors are not as aligned as the plan expects.

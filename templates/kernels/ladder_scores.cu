@@ -1,0 +1,80 @@
+// attune ${kernel_class} · templates ${templates_hash}
+//
+// The scores of one tile of queries of one head, on mma.sync (compute capability 8.0 and newer), into device memory:
+//
+//   S = Q Kᵀ,   in fp32, for the keys that each query attends to
+//
+// shared memory, bytes:
+//% for shared_buffers
+//   ${shared_buffers.offset}  ${shared_buffers.picture}
+//% end
+//% include primitives/prelude/${target}
+//% include primitives/memory/${target}
+//% include primitives/math/${target}
+//% include primitives/sm80/${target}
+//% include primitives/pair/${target}
+
+struct Arguments {
+//% for argument_fields
+  ${argument_fields.type} ${argument_fields.name};
+//% end
+};
+constexpr u32 kArgumentBytes = ${argument_bytes};
+
+constexpr i32 kBlockKv = ${block_kv}, kHeadDim = ${head_dim}, kWarps = ${warps};
+constexpr u32 kQOffset = ${q_offset}, kKOffset = ${k_offset};
+//% include ladder/warp_tiles
+
+//% include tile/swizzle
+//% include tile/${chunk_access}
+//% include tile/copy_tile
+//% include tile/mma_operands
+//% include masks/${mask}
+//% include ladder/query_tile
+//% include ladder/score_rows
+//% include ladder/row_pointer
+//% include ladder/tile_ring
+//% include steps/load_query
+//% include steps/query_shared
+//% include steps/gemm_qk
+
+// A thread has two neighbouring keys of each eight, of two queries.
+__device__ __forceinline__ void store_scores(const Arguments& args, const QueryTile& tile, i32 warp_row, i32 block, const ScoreFragments& s) {
+  const i32 first_key = block * kBlockKv + static_cast<i32>(lane_index() % 4 * 2);
+#pragma unroll
+  for (i32 half = 0; half < 2; ++half) {
+    const i32 row = warp_row + 8 * half + static_cast<i32>(lane_index() / 4), keys = attended_keys(args, tile, row) - first_key;
+    float* to = score_row(args, tile, row) + first_key;
+#pragma unroll
+    for (i32 n = 0; n < kKeyTiles; ++n) {
+      if (8 * n + 1 < keys) {
+        st_global_v2_f32(to + 8 * n, Vec2F32{s[0][n][2 * half], s[0][n][2 * half + 1]});
+      } else if (8 * n < keys) {
+        st_global_f32(to + 8 * n, s[0][n][2 * half]);
+      }
+    }
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_constant__ Arguments args) {
+  const QueryTile tile(args);
+  const i32 warp_row = warp_index() * kWarpRows, blocks = attended_blocks(args, tile);
+  const u32 shared = shared_base();
+
+  const char* q = row_pointer(args.q, tile.batch * args.q_stride_batch, tile.head * args.q_stride_head, tile.first_row * args.q_stride_row);
+  const char* k = row_pointer(args.k, tile.batch * args.k_stride_batch, tile.head_kv * args.k_stride_head, 0);
+  TileStream<kRowsPerTile, false, kThreads>(q, 2 * args.q_stride_row, tile.rows, thread_index()).load_next(shared + kQOffset);
+  TileRing ring{{k, 2 * args.k_stride_row, args.seq_kv, static_cast<i32>(thread_index())}, blocks, shared + kKOffset};
+  ring.load(0);  // one cp.async group with Q
+
+  const QueryFragments q_rows(shared + kQOffset, warp_row);
+  for (i32 block = 0; block < blocks; ++block) {
+    ScoreFragments acc_s = {};
+    const u32 k_tile = ring.acquire();
+    gemm_qk(acc_s, q_rows, k_tile);
+    store_scores(args, tile, warp_row, block, acc_s);
+    ring.release();
+  }
+  cp_async_wait_group<0>();
+}
+//% include primitives/entry/${target}

@@ -1,0 +1,230 @@
+// The ladder's kernels: right in all modes of the emulator and on the GPU, with the traffic that is counted for them.
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "generator/attention_algorithm.h"
+#include "generator/error.h"
+#include "runtime/cuda/cuda_device.h"
+#include "runtime/cuda/nvrtc_compiler.h"
+#include "runtime/emulator/emulator_device.h"
+#include "tests/catch.h"
+#include "tests/kernels/forward_case.h"
+#include "tests/kernels/pairwise.h"
+
+namespace attune::tests {
+namespace {
+
+struct Devices {
+  std::vector<std::unique_ptr<AttentionRuntime>> runtimes;
+  std::vector<std::string> names;
+
+  static Devices emulators() {
+    Devices devices;
+    for (const AsyncMode async : {AsyncMode::eager, AsyncMode::lazy}) {
+      for (const ScheduleMode schedule : {ScheduleMode::round_robin, ScheduleMode::random}) {
+        const EmulatorOptions options{async, schedule, 40 + devices.names.size()};
+        devices.runtimes.push_back(
+            std::make_unique<AttentionRuntime>(make_emulator_device(find_device("h200"), options)));
+        devices.names.push_back(to_string(options));
+      }
+    }
+    return devices;
+  }
+  static Devices gpu() {
+    Devices devices;
+    for (const char* name : {"first run", "second run"}) {
+      devices.runtimes.push_back(std::make_unique<AttentionRuntime>(open_cuda_device(0)));
+      devices.names.push_back(name);
+    }
+    return devices;
+  }
+};
+
+// On the emulator: bytes that the kernels asked for are those that are counted, to the last one.
+void check_traffic(const ForwardCase& test, const Device& device, const EmulatorTraffic& before) {
+  const KernelPlan plan = generate(test.problem, *test.algorithm, device.spec());
+  MemoryTraffic counted = total_traffic(count_traffic(plan, *test.algorithm, test.problem));
+  const AttentionProblem& problem = test.problem;
+  if (!test.with_lse) counted.written_bytes -= 4 * static_cast<double>(problem.batch * problem.heads_q * problem.seq_q);
+  const EmulatorTraffic now = traffic_of(device);
+  CHECK(static_cast<double>(now.read_bytes - before.read_bytes) == counted.read_bytes);
+  CHECK(static_cast<double>(now.written_bytes - before.written_bytes) == counted.written_bytes);
+}
+
+// Right on the first device, and the same bits on the others.
+void check_case(Devices& devices, const ForwardCase& test) {
+  INFO(to_string(test));
+  const ForwardData data = make_data(test);
+  const Expected expected = expected_forward(test, data);
+  ForwardResult first;
+  for (std::size_t i = 0; i < devices.runtimes.size(); ++i) {
+    INFO(devices.names[i]);
+    const Device& device = *devices.runtimes[i]->device();
+    const bool emulated = device.target() == KernelTarget::emulator;
+    const EmulatorTraffic before = emulated ? traffic_of(device) : EmulatorTraffic{};
+    ForwardResult result;
+    try {
+      result = run_forward(*devices.runtimes[i], test, data);
+    } catch (const Error& error) {
+      FAIL_CHECK(error.what());
+      return;
+    }
+    if (emulated) check_traffic(test, device, before);
+    if (i == 0) {
+      CHECK(complaint(test, data, expected, result) == "");
+      first = std::move(result);
+    } else {
+      CHECK(same_bits(first, result));
+    }
+  }
+}
+
+ForwardCase case_from(const std::string& problem, AttentionAlgorithm algorithm) {
+  ForwardCase test;
+  test.problem = parse_problem(problem);
+  test.algorithm = algorithm;
+  return test;
+}
+
+constexpr std::int64_t kLengths[] = {1, 3, 17, 130, 257};
+constexpr int kHeadDims[] = {8, 16, 40, 64, 72, 128, 136, 256};
+constexpr int kGroups[] = {1, 3, 8};
+constexpr Placement kPlacements[] = {Placement::packed, Placement::padded, Placement::reversed};
+enum Factor {
+  kAlgorithm,
+  kHeadDim,
+  kSeqQ,
+  kSeqKv,
+  kGroup,
+  kMask,
+  kPlacement,
+  kDtype,
+  kHeadsKv,
+  kBatch,
+  kAlignment,
+  kLayout,
+  kLse,
+  kFactors
+};
+
+ForwardCase case_of(const FactorChoice& row) {
+  ForwardCase test;
+  AttentionProblem& problem = test.problem;
+  problem = make_problem(row[kDtype] ? DataType::fp16 : DataType::bf16, 1 + row[kBatch], 1, kLengths[row[kSeqQ]],
+                         kHeadDims[row[kHeadDim]]);
+  problem.seq_kv = kLengths[row[kSeqKv]];
+  problem.heads_kv = 1 + row[kHeadsKv];
+  problem.heads_q = problem.heads_kv * kGroups[row[kGroup]];
+  problem.alignment = row[kAlignment] ? 2 : 16;
+  problem.layout = row[kLayout] ? Layout::bhsd : Layout::bshd;
+  if (row[kMask] != 0) {
+    problem.mask = MaskKind::causal;
+    problem.mask_offset = row[kMask] == 1   ? problem.seq_kv - problem.seq_q
+                          : row[kMask] == 2 ? 0
+                                            : -(problem.seq_q + 1) / 2;  // some first queries see no key
+  }
+  test.placement = kPlacements[row[kPlacement]];
+  if (test.placement == Placement::reversed) problem.alignment = 2;  // what TMA cannot copy counts as unaligned
+  test.with_lse = row[kLse] == 0;
+  test.algorithm = kAttentionAlgorithms[row[kAlgorithm]];
+  return test;
+}
+
+void check_pairwise(Devices& devices) {
+  std::vector<int> sizes(kFactors, 2);
+  sizes[kAlgorithm] = std::size(kAttentionAlgorithms);
+  sizes[kHeadDim] = std::size(kHeadDims);
+  sizes[kSeqQ] = sizes[kSeqKv] = std::size(kLengths);
+  sizes[kGroup] = std::size(kGroups);
+  sizes[kMask] = 4;
+  sizes[kPlacement] = std::size(kPlacements);
+  std::uint32_t seed = 0;
+  for (const FactorChoice& row : pairwise(
+                                     sizes, [](const FactorChoice&) { return true; }, 1)
+                                     .rows) {
+    ForwardCase test = case_of(row);
+    test.seed = ++seed;
+    check_case(devices, test);
+  }
+}
+
+void check_rows_that_see_nothing(Devices& devices) {
+  for (const AttentionAlgorithm algorithm : kAttentionAlgorithms) {
+    for (const char* lengths : {"sq300 skv17", "sq65 skv1"}) {
+      for (const char* offset : {"causal", "causal@-1", "causal@-1000", "causal@-2147480000", "causal@2147480000"})
+        check_case(devices, case_from(std::string("fp16 hq2 ") + lengths + " d40 " + offset, algorithm));
+    }
+  }
+}
+
+// Scores to +-1e4, whose exponentials are those of differences; one key that leaps far beyond the others.
+void check_large_magnitudes(Devices& devices) {
+  for (const AttentionAlgorithm algorithm : kAttentionAlgorithms) {
+    for (const char* problem : {"bf16 hq2 sq129 skv200 d64", "fp16 hq2 sq129 skv200 d64 causal"}) {
+      ForwardCase test = case_from(problem, algorithm);
+      for (const double deviation : {30.0, 2500.0}) {
+        test.q_deviation = deviation;
+        check_case(devices, test);
+      }
+      test.q_deviation = 1;
+      test.loud_key = 70;
+      test.loudness = 200;
+      check_case(devices, test);
+    }
+  }
+}
+
+TEST_CASE("algorithms are right in all modes of the emulator: pairwise over problems", "[emulator]") {
+  Devices devices = Devices::emulators();
+  check_pairwise(devices);
+}
+
+TEST_CASE("algorithms are right in all modes of the emulator: rows that see nothing, large scores", "[emulator]") {
+  Devices devices = Devices::emulators();
+  check_rows_that_see_nothing(devices);
+  check_large_magnitudes(devices);
+}
+
+TEST_CASE("algorithms are right on the GPU", "[gpu]") {
+  Devices devices = Devices::gpu();
+  check_pairwise(devices);
+  check_rows_that_see_nothing(devices);
+  check_large_magnitudes(devices);
+  for (const AttentionAlgorithm algorithm : kAttentionAlgorithms)
+    check_case(devices, case_from("bf16 b2 hq6 hkv2 sq700 skv1000 d128 causal", algorithm));
+}
+
+TEST_CASE("loaded kernels of an algorithm are shared by all lengths, heads and offsets", "[emulator]") {
+  AttentionRuntime runtime(make_emulator_device(find_device("a100")));
+  for (const AttentionAlgorithm algorithm :
+       {AttentionAlgorithm::standard, AttentionAlgorithm::online, AttentionAlgorithm::fa1}) {
+    const auto prepared = runtime.prepare(parse_problem("hq1 sq20 d64 causal"), algorithm);
+    const auto other = runtime.prepare(parse_problem("b2 hq4 hkv2 sq70 skv90 d64 causal@-3"), algorithm);
+    REQUIRE(prepared->kernels.size() == other->kernels.size());
+    for (std::size_t i = 0; i < prepared->kernels.size(); ++i) CHECK(prepared->kernels[i] == other->kernels[i]);
+  }
+}
+
+TEST_CASE("NVRTC compiles the algorithms at all head dims without a spill", "[nvrtc]") {
+  for (const char* device : {"a100", "rtx4090", "h200"}) {
+    for (const int head_dim : {8, 64, 72, 128, 136, 256}) {
+      AttentionProblem problem = make_problem(head_dim == 64 ? DataType::fp16 : DataType::bf16, 1, 1, 1000, head_dim,
+                                              head_dim == 64 ? MaskKind::none : MaskKind::causal);
+      problem.alignment = head_dim == 72 ? 2 : 16;
+      for (const AttentionAlgorithm algorithm :
+           {AttentionAlgorithm::standard, AttentionAlgorithm::online, AttentionAlgorithm::fa1}) {
+        for (const KernelLaunch& launch : generate(problem, algorithm, find_device(device)).launches) {
+          INFO(device << ": " << canonical_text(problem) << " " << to_string(algorithm) << " " << launch.entry);
+          const KernelResources resources = compile_with_nvrtc(launch).resources;
+          CHECK(resources.spill_bytes == 0);
+          CHECK(resources.registers > 0);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace attune::tests
