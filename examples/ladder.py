@@ -101,7 +101,6 @@ def draw(steps):
             heights = [value(plan, result) for of_shape, _, plan, result in steps if of_shape == shape]
             bars = axis.bar([x + 0.4 * i for x in range(len(heights))], heights, 0.38, label=shape.removeprefix("forward "))
             axis.bar_label(bars, [f"{height:.2g}" for height in heights], fontsize=7)
-        axis.set_yscale("log")
         axis.set_xticks([x + 0.2 for x in range(len(ALGORITHMS))], ALGORITHMS)
         axis.set_title(title, fontsize=9)
         axis.margins(y=0.15)

@@ -34,6 +34,7 @@ constexpr i32 kBlockKv = ${block_kv}, kHeadDim = ${head_dim}, kWarps = ${warps};
 constexpr u32 kQOffset = ${q_offset}, kKOffset = ${k_offset}, kVOffset = ${v_offset};
 constexpr float kRescaleThreshold = 0;  // at every visit
 //% include ladder/warp_tiles
+constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of Q Kᵀ; kDimTail: and a k8 step
 
 //% include tile/swizzle
 //% include tile/${chunk_access}

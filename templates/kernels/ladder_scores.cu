@@ -24,6 +24,7 @@ constexpr u32 kArgumentBytes = ${argument_bytes};
 constexpr i32 kBlockKv = ${block_kv}, kHeadDim = ${head_dim}, kWarps = ${warps};
 constexpr u32 kQOffset = ${q_offset}, kKOffset = ${k_offset};
 //% include ladder/warp_tiles
+constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of Q Kᵀ; kDimTail: and a k8 step
 
 //% include tile/swizzle
 //% include tile/${chunk_access}

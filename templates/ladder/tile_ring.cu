@@ -6,6 +6,7 @@ __device__ __forceinline__ i32 attended_blocks(const Arguments& args, const Quer
 // Two tiles of shared memory for the tiles of a tensor that a loop walks over: one is read while the next is copied. The one barrier of a
 // step says that a tile has landed for all threads, and that all have finished with the one before, whose place is filled next.
 struct TileRing {
+  static constexpr u32 kTileBytes = kBlockKv * kRowBytes;
   TileStream<kBlockKv, false, kThreads> stream;
   i32 tiles;  // that are still to be copied
   u32 first_tile;

@@ -3,10 +3,8 @@ constexpr i32 kWarpRows = 16, kRowTiles = 1;     // a warp owns one m16 tile of 
 constexpr i32 kRowsPerTile = kWarps * kWarpRows;
 constexpr i32 kKeyTiles = kBlockKv / 8;          // n8 tiles of S
 constexpr i32 kChunks = kHeadDim / 8;            // n8 tiles of O; 16-byte chunks of a row
-constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of Q Kᵀ
-constexpr bool kDimTail = kHeadDim % 16 != 0;    // and a k8 step
+constexpr bool kDimTail = kHeadDim % 16 != 0;    // where it is no multiple of 16
 constexpr u32 kRowBytes = ${row_bytes}, kSwizzleMask = ${swizzle_mask}, kSwizzleShift = ${swizzle_shift};
-constexpr u32 kTileBytes = kBlockKv * kRowBytes;
 static_assert(kBlockKv % 16 == 0 && kHeadDim % 8 == 0);
 
 using ScoreFragments = float[kRowTiles][kKeyTiles][4];

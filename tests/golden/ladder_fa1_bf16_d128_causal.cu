@@ -247,14 +247,13 @@ constexpr i32 kWarpRows = 16, kRowTiles = 1;     // a warp owns one m16 tile of 
 constexpr i32 kRowsPerTile = kWarps * kWarpRows;
 constexpr i32 kKeyTiles = kBlockKv / 8;          // n8 tiles of S
 constexpr i32 kChunks = kHeadDim / 8;            // n8 tiles of O; 16-byte chunks of a row
-constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of Q Kᵀ
-constexpr bool kDimTail = kHeadDim % 16 != 0;    // and a k8 step
+constexpr bool kDimTail = kHeadDim % 16 != 0;    // where it is no multiple of 16
 constexpr u32 kRowBytes = 256, kSwizzleMask = 7, kSwizzleShift = 0;
-constexpr u32 kTileBytes = kBlockKv * kRowBytes;
 static_assert(kBlockKv % 16 == 0 && kHeadDim % 8 == 0);
 
 using ScoreFragments = float[kRowTiles][kKeyTiles][4];
 using OutputFragments = float[kRowTiles][kChunks][4];
+constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of Q Kᵀ; kDimTail: and a k8 step
 
 // A tile in shared memory: rows of kChunks chunks of 16 bytes (eight elements). ldmatrix reads one chunk of eight consecutive rows at
 // once; the chunk's place in its row is permuted so that these eight lie in different banks. Rows of an odd number of chunks need no
