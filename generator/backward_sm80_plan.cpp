@@ -107,14 +107,21 @@ class Launches {
     launch.threads = shape_.dkdv_threads;
     launch.rows_per_tile = config_.block_kv;
     launch.shared_bytes = shape_.dkdv_shared_bytes;
-    launch.arguments = ArgumentLayout::of(main_arguments(true, config_.dq));
+    Arguments fields = main_arguments(true, config_.dq);
+    if (config_.tile_order == TileOrder::sections) {
+      fields.insert(fields.end(), {KernelArgument::batch, KernelArgument::section_heads});
+      launch.section_bytes = section_bytes(config_, device_);
+    }
+    launch.arguments = ArgumentLayout::of(std::move(fields));
     TemplateBindings bindings = main_bindings(shape_.kv_tile_bytes, shape_.q_tile_bytes, {"K", "V"}, {"Q", "dO"},
                                               config_.block_kv, config_.block_q, "   later dV");
     const bool adds = config_.dq != QueryGradient::own;
     bindings.set("warps", config_.warps);
     bindings.set("split", config_.split);
     bindings.set("dq", std::string(to_string(config_.dq)));
-    bindings.set("key_tiles", config_.dq == QueryGradient::ordered ? "in_turn" : "in_grid");
+    bindings.set("key_tiles", config_.dq == QueryGradient::ordered        ? "in_turn"
+                              : config_.tile_order == TileOrder::sections ? "sections"
+                                                                          : "rows");
     bindings.set("query_gradient_formula",
                  adds ? "dQ = dQ + dS K, in fp32, to be scaled by another kernel" : "dQ is another kernel's");
     bindings.set("scores", shape_.p_shared ? "shared" : shape_.ds_shared ? "published" : "registers");
@@ -254,8 +261,15 @@ void check_fields(const KernelConfig& config, std::vector<std::string>* reasons)
   known.ctas_per_sm = config.ctas_per_sm;
   known.split = config.split;
   known.dq = config.dq;
+  known.tile_order = config.tile_order;
   if (!(known == config))
-    reasons->push_back("backward knows only q, kv, w, st, split, dq and cta of a config; leave other words out");
+    reasons->push_back("backward knows only q, kv, w, st, order, split, dq and cta of a config; leave other words out");
+  if (config.tile_order != TileOrder::rows && config.tile_order != TileOrder::sections) {
+    reasons->push_back(fmt::format("order={}: of tiles of keys the first are the longest; take order=rows or sections",
+                                   to_string(config.tile_order)));
+  }
+  if (config.tile_order == TileOrder::sections && config.dq == QueryGradient::ordered)
+    reasons->push_back("order=sections dq=ordered: tiles take turns head by head; leave the order out");
   if (config.block_q < kMmaRows || config.block_q > kMaxBlock || config.block_q % kMmaRows != 0) {
     reasons->push_back(fmt::format("q{}: products come in 16 queries, so q must be a multiple of 16 from 16 to {}",
                                    config.block_q, kMaxBlock));
@@ -379,6 +393,7 @@ std::vector<std::string> backward_sm80_infeasibility(const AttentionProblem& pro
 KernelConfig backward_sm80_default(const AttentionProblem& problem, const DeviceSpec& device) {
   KernelConfig config = default_fields(KernelFamily::sm80);
   config.dq = problem.deterministic ? QueryGradient::ordered : QueryGradient::atomic;
+  if (!problem.deterministic && problem.mask == MaskKind::causal) config.tile_order = TileOrder::sections;
   for (const Tiles& tiles : kDefaults) {
     if (problem.head_dim < tiles.least_head_dim || problem.head_dim > tiles.most_head_dim) continue;
     config.block_q = tiles.block_q;

@@ -148,6 +148,7 @@ double tail_share(const AttentionProblem& problem, TileOrder order, double waves
     case TileOrder::heads:
       return 1.5;
     case TileOrder::heads_reversed:
+    case TileOrder::sections:  // backward's tiles of keys, of which the last are the shortest
     case TileOrder::sections_reversed:
       return 0.25;  // fitted: the shortest tiles come last
   }

@@ -15,6 +15,8 @@ std::string tile_order_partial(TileOrder order) {
       return "heads";
     case TileOrder::heads_reversed:
       return "heads_reversed";
+    case TileOrder::sections:
+      return "sections";
     case TileOrder::sections_reversed:
       return "sections_reversed";
   }

@@ -15,7 +15,8 @@ namespace attune {
 namespace {
 constexpr std::string_view kCommonWords =
     "qN (queries of a tile), kvN (keys of a step), stN (stages), "
-    "order=rows|rows-reversed|heads|heads-reversed|sections-reversed, l2partsN (K and V of a section fill 1/N of L2), "
+    "order=rows|rows-reversed|heads|heads-reversed|sections|sections-reversed, l2partsN (K and V of a section fill 1/N of "
+    "L2), "
     "rescaleN (threshold in powers of two), whole (lengths are multiples of the tiles), ctaN (CTAs per SM); of "
     "backward "
     "dq=own|atomic|ordered (dQ by a kernel of its own, by adds as they come, by adds in turns)";
@@ -30,8 +31,8 @@ constexpr std::string_view kSm90Words =
     "producer)";
 constexpr KernelFamily kFamilies[] = {KernelFamily::sm80, KernelFamily::sm90};
 constexpr QueryGradient kQueryGradients[] = {QueryGradient::own, QueryGradient::atomic, QueryGradient::ordered};
-constexpr TileOrder kTileOrders[] = {TileOrder::rows, TileOrder::rows_reversed, TileOrder::heads,
-                                     TileOrder::heads_reversed, TileOrder::sections_reversed};
+constexpr TileOrder kTileOrders[] = {TileOrder::rows,           TileOrder::rows_reversed, TileOrder::heads,
+                                     TileOrder::heads_reversed, TileOrder::sections,      TileOrder::sections_reversed};
 constexpr WarpgroupOrder kWarpgroupOrders[] = {WarpgroupOrder::free, WarpgroupOrder::turns, WarpgroupOrder::ping_pong};
 constexpr Overlap kOverlaps[] = {Overlap::none, Overlap::within, Overlap::across};
 constexpr Persistence kPersistences[] = {Persistence::none, Persistence::fixed, Persistence::on_demand};
@@ -263,6 +264,8 @@ std::string_view to_string(TileOrder order) {
       return "heads";
     case TileOrder::heads_reversed:
       return "heads-reversed";
+    case TileOrder::sections:
+      return "sections";
     case TileOrder::sections_reversed:
       return "sections-reversed";
   }

@@ -14,10 +14,11 @@ enum class KernelFamily {
 
 /// In which order consecutive CTAs take tiles of queries.
 enum class TileOrder {
-  rows,               ///< all tiles of a head, then the next head: a head's K and V stay in L2
-  rows_reversed,      ///< the same from the last tile to the first: under a causal mask the longest first
-  heads,              ///< the same tile of every head, then the next tile
-  heads_reversed,     ///< as heads, from the last tile to the first
+  rows,            ///< all tiles of a head, then the next head: a head's K and V stay in L2
+  rows_reversed,   ///< the same from the last tile to the first: under a causal mask the longest first
+  heads,           ///< the same tile of every head, then the next tile
+  heads_reversed,  ///< as heads, from the last tile to the first
+  sections,        ///< backward: as heads, but section by section: heads whose Q, dO and sums of dQ stay in L2 together
   sections_reversed,  ///< as heads_reversed, but section by section: heads whose K and V stay in L2 (see l2_parts)
 };
 

@@ -242,10 +242,13 @@ std::int32_t KernelLaunch::key_tiles(const AttentionProblem& problem) const {
 
 std::int32_t KernelLaunch::section_heads(const AttentionProblem& problem) const {
   const std::int64_t heads_kv = problem.batch * problem.heads_kv;
-  const std::int64_t head_bytes = 2 * problem.seq_kv * problem.head_dim * size_of(problem.dtype);
+  const std::int64_t group = problem.heads_q / problem.heads_kv;
+  const bool of_keys = tile_rows == TileRows::keys;
+  const std::int64_t element_bytes = 2 * size_of(problem.dtype) + (of_keys ? static_cast<int>(sizeof(float)) : 0);
+  const std::int64_t head_bytes = (of_keys ? group * problem.seq_q : problem.seq_kv) * problem.head_dim * element_bytes;
   const std::int64_t fit = std::max<std::int64_t>(1, static_cast<std::int64_t>(section_bytes) / head_bytes);
   const std::int64_t sections = (heads_kv + fit - 1) / fit;
-  const std::int64_t heads_of_kv = problem.heads_q / problem.heads_kv / heads_per_tile;
+  const std::int64_t heads_of_kv = of_keys ? 1 : group / heads_per_tile;
   return static_cast<std::int32_t>((heads_kv + sections - 1) / sections * heads_of_kv);
 }
 

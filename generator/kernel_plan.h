@@ -153,7 +153,7 @@ struct KernelLaunch {
   int heads_per_tile = 1;         ///< query heads whose rows a tile holds
   int cluster = 1;                ///< CTAs of a cluster
   int max_ctas = 0;               ///< of the grid: persistent CTAs take several tiles; 0: a CTA for each tile
-  std::size_t section_bytes = 0;  ///< of K and V of a section, where TileOrder::sections_reversed orders the tiles
+  std::size_t section_bytes = 0;  ///< of a section, where TileOrder::sections or sections_reversed orders the tiles
   ArgumentLayout arguments;
   std::vector<TensorMapSpec> tensor_maps;  ///< of the arguments q_map, ...
 
@@ -163,8 +163,8 @@ struct KernelLaunch {
   std::uint32_t grid_x(const AttentionProblem& problem) const;
   std::int32_t query_tiles(const AttentionProblem& problem) const;
   std::int32_t key_tiles(const AttentionProblem& problem) const;
-  /// Heads of a section, counted as tiles count them: sections of equal size whose K and V take at most section_bytes,
-  /// or one head's K and V each.
+  /// Heads of a section, counted as tiles count them: sections of equal size whose K and V (for tiles of keys: Q, dO
+  /// and fp32 dQ) take at most section_bytes, or one head's each.
   std::int32_t section_heads(const AttentionProblem& problem) const;
   std::uint32_t tiles(const AttentionProblem& problem) const;  ///< of all heads and batch entries; throws as grid_x()
 };

@@ -1,12 +1,15 @@
-// The number of a CTA's tile among those of all heads. CTAs take numbers in the order in which they begin to run, whatever order the hardware
-// starts them in, and wait only for CTAs that have taken smaller ones: of those that run, the one with the smallest waits for nobody, so that
-// some CTA always goes on.
+// CTAs take numbers in the order in which they begin to run, whatever order the hardware starts them in, and wait only for CTAs that have taken
+// smaller ones: of those that run, the one with the smallest waits for nobody, so that some CTA always goes on.
 __device__ __forceinline__ i32 take_key_tile(const Arguments& args, u32 shared) {
   if (thread_index() == 0) st_shared_b32(shared + kDsOffset, atom_relaxed_gpu_global_add_u32(args.tile_counter, 1));
   bar_sync();
   return static_cast<i32>(ld_shared_b32(shared + kDsOffset));
 }
 
-// Of a head the last tile comes first: under a causal mask it sees the fewest queries, and adds to each block before the tiles that meet the
-// block later.
-__device__ __forceinline__ i32 tile_in_head(i32 number, i32 tiles) { return tiles - 1 - number % tiles; }
+// The place of a number among the tiles of all heads. head: of the keys, in all batch entries. Of a head the last tile comes first: under a
+// causal mask it sees the fewest queries, and adds to each block before the tiles that meet the block later.
+struct TilePlace {
+  i32 tile, head;
+  __device__ __forceinline__ TilePlace(const Arguments& args, i32 number)
+      : tile(args.key_tiles - 1 - number % args.key_tiles), head(number / args.key_tiles) {}
+};

@@ -1,6 +1,6 @@
 // LSE·log2(e) and delta of a block's queries, beside its Q and dO.
 struct StreamedBeside {
-  static constexpr u32 kBytes = 8 * kBlockQ, kChunks16 = kBytes / 16;
+  static constexpr u32 kBytes = 8 * kBlockQ, kCopies = kBytes / 16;
   const char* next;
 
   // first_row: in the workspace, of all heads.
@@ -8,8 +8,8 @@ struct StreamedBeside {
       : next(reinterpret_cast<const char*>(args.statistics) + 8 * first_row + 16 * thread_index()) {}
   __device__ __forceinline__ void load_next(u32 shared, i32 into) {
 #pragma unroll
-    for (u32 i = 0; i < kChunks16; i += kThreads) {
-      if (kChunks16 % kThreads == 0 || i + thread_index() < kChunks16)
+    for (u32 i = 0; i < kCopies; i += kThreads) {
+      if (kCopies % kThreads == 0 || i + thread_index() < kCopies)
         cp_async_cg_16(shared + kStatisticsOffset + into * kBytes + 16 * (i + thread_index()), next + 16 * i, 16);
     }
     next += kBytes;

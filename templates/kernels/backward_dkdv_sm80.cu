@@ -39,7 +39,7 @@ constexpr i32 kWarpRows = kBlockKv / (kWarps / kSplit), kWarpQueries = kBlockQ /
 constexpr i32 kRowTiles = kWarpRows / 16;        // m16 tiles of a warp
 constexpr i32 kKeyTiles = kWarpQueries / 8;      // n8 tiles of Sᵀ
 constexpr i32 kChunks = kHeadDim / 8;            // 16-byte chunks of a row
-constexpr i32 kRowLanes = ${row_lanes};
+constexpr i32 kRowLanes = ${row_lanes};          // threads that copy a row together
 constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of a product over the head dim
 constexpr bool kDimTail = kHeadDim % 16 != 0;    // and a k8 step
 constexpr u32 kRowBytes = ${row_bytes}, kSwizzleMask = ${swizzle_mask}, kSwizzleShift = ${swizzle_shift};
@@ -108,10 +108,11 @@ struct KeyTile {
 
   // number: among the tiles of all heads.
   __device__ __forceinline__ KeyTile(const Arguments& args, i32 number) {
-    const i32 tiles = args.key_tiles, batch_head = number / tiles, heads_kv = args.heads_q / args.group_size;
-    tile = tile_in_head(number, tiles);
-    batch = batch_head / heads_kv;
-    head = batch_head - batch * heads_kv;
+    const TilePlace place(args, number);
+    const i32 heads_kv = args.heads_q / args.group_size;
+    tile = place.tile;
+    batch = place.head / heads_kv;
+    head = place.head - batch * heads_kv;
     first_key = tile * kBlockKv;
     keys = args.seq_kv - first_key < kBlockKv ? args.seq_kv - first_key : kBlockKv;
   }
@@ -164,7 +165,7 @@ __device__ __forceinline__ void differentiate(ScoreFragments& ds, const ScoreFra
   }
 }
 
-// The exponentials come before the product dPᵀ, beside which they run, and the mask after it.
+// The exponentials come before the product dPᵀ, so that they may run beside it; the mask, a branch, comes after it.
 __device__ __forceinline__ void query_step(const Arguments& args, bool masked, i32 block, i32 tile_key, const WarpPart& part, TilePairRing& ring,
                                            const QueryFragments& k, const QueryFragments& v, KeyGradients& acc, QueryGradient& dq, u32 shared) {
   ScoreFragments acc_p = {}, acc_ds = {};

@@ -32,7 +32,7 @@ constexpr i32 kCtasPerSm = ${ctas_per_sm};
 constexpr i32 kWarpRows = 16, kRowTiles = 1;     // queries of a warp, in m16 tiles
 constexpr i32 kKeyTiles = kBlockKv / 8;          // n8 tiles of S
 constexpr i32 kChunks = kHeadDim / 8;            // 16-byte chunks of a row
-constexpr i32 kRowLanes = ${row_lanes};
+constexpr i32 kRowLanes = ${row_lanes};          // threads that copy a row together
 constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of a product over the head dim
 constexpr bool kDimTail = kHeadDim % 16 != 0;    // and a k8 step
 constexpr u32 kRowBytes = ${row_bytes}, kSwizzleMask = ${swizzle_mask}, kSwizzleShift = ${swizzle_shift};

@@ -66,6 +66,7 @@ TEST_CASE("a config's text round-trips, in any order of words after the family",
   for (int i = 0; i < 2000; ++i) {
     KernelConfig config = random.config();
     config.dq = static_cast<QueryGradient>(random.between(0, 2));
+    config.tile_order = static_cast<TileOrder>(random.between(0, 5));
     if (config.family == KernelFamily::sm80) config.split = static_cast<int>(random.between(1, 4));
     const std::string text = canonical_text(config);
     INFO(text);

@@ -290,7 +290,7 @@ constexpr i32 kWarpRows = kBlockKv / (kWarps / kSplit), kWarpQueries = kBlockQ /
 constexpr i32 kRowTiles = kWarpRows / 16;        // m16 tiles of a warp
 constexpr i32 kKeyTiles = kWarpQueries / 8;      // n8 tiles of Sᵀ
 constexpr i32 kChunks = kHeadDim / 8;            // 16-byte chunks of a row
-constexpr i32 kRowLanes = 8;
+constexpr i32 kRowLanes = 8;          // threads that copy a row together
 constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of a product over the head dim
 constexpr bool kDimTail = kHeadDim % 16 != 0;    // and a k8 step
 constexpr u32 kRowBytes = 128, kSwizzleMask = 7, kSwizzleShift = 0;
@@ -462,7 +462,7 @@ struct QueryStatistics {
 };
 // LSE·log2(e) and delta of a block's queries, beside its Q and dO.
 struct StreamedBeside {
-  static constexpr u32 kBytes = 8 * kBlockQ, kChunks16 = kBytes / 16;
+  static constexpr u32 kBytes = 8 * kBlockQ, kCopies = kBytes / 16;
   const char* next;
 
   // first_row: in the workspace, of all heads.
@@ -470,8 +470,8 @@ struct StreamedBeside {
       : next(reinterpret_cast<const char*>(args.statistics) + 8 * first_row + 16 * thread_index()) {}
   __device__ __forceinline__ void load_next(u32 shared, i32 into) {
 #pragma unroll
-    for (u32 i = 0; i < kChunks16; i += kThreads) {
-      if (kChunks16 % kThreads == 0 || i + thread_index() < kChunks16)
+    for (u32 i = 0; i < kCopies; i += kThreads) {
+      if (kCopies % kThreads == 0 || i + thread_index() < kCopies)
         cp_async_cg_16(shared + kStatisticsOffset + into * kBytes + 16 * (i + thread_index()), next + 16 * i, 16);
     }
     next += kBytes;
@@ -773,28 +773,32 @@ __device__ __forceinline__ void add_key_gradients(KeyGradients& acc, const Score
   dq.await_turn(block);
   bar_sync();
 }
-// The number of a CTA's tile among those of all heads. CTAs take numbers in the order in which they begin to run, whatever order the hardware
-// starts them in, and wait only for CTAs that have taken smaller ones: of those that run, the one with the smallest waits for nobody, so that
-// some CTA always goes on.
+// CTAs take numbers in the order in which they begin to run, whatever order the hardware starts them in, and wait only for CTAs that have taken
+// smaller ones: of those that run, the one with the smallest waits for nobody, so that some CTA always goes on.
 __device__ __forceinline__ i32 take_key_tile(const Arguments& args, u32 shared) {
   if (thread_index() == 0) st_shared_b32(shared + kDsOffset, atom_relaxed_gpu_global_add_u32(args.tile_counter, 1));
   bar_sync();
   return static_cast<i32>(ld_shared_b32(shared + kDsOffset));
 }
 
-// Of a head the last tile comes first: under a causal mask it sees the fewest queries, and adds to each block before the tiles that meet the
-// block later.
-__device__ __forceinline__ i32 tile_in_head(i32 number, i32 tiles) { return tiles - 1 - number % tiles; }
+// The place of a number among the tiles of all heads. head: of the keys, in all batch entries. Of a head the last tile comes first: under a
+// causal mask it sees the fewest queries, and adds to each block before the tiles that meet the block later.
+struct TilePlace {
+  i32 tile, head;
+  __device__ __forceinline__ TilePlace(const Arguments& args, i32 number)
+      : tile(args.key_tiles - 1 - number % args.key_tiles), head(number / args.key_tiles) {}
+};
 
 struct KeyTile {
   i32 tile, batch, head, first_key, keys;  // head: of the keys
 
   // number: among the tiles of all heads.
   __device__ __forceinline__ KeyTile(const Arguments& args, i32 number) {
-    const i32 tiles = args.key_tiles, batch_head = number / tiles, heads_kv = args.heads_q / args.group_size;
-    tile = tile_in_head(number, tiles);
-    batch = batch_head / heads_kv;
-    head = batch_head - batch * heads_kv;
+    const TilePlace place(args, number);
+    const i32 heads_kv = args.heads_q / args.group_size;
+    tile = place.tile;
+    batch = place.head / heads_kv;
+    head = place.head - batch * heads_kv;
     first_key = tile * kBlockKv;
     keys = args.seq_kv - first_key < kBlockKv ? args.seq_kv - first_key : kBlockKv;
   }
@@ -847,7 +851,7 @@ __device__ __forceinline__ void differentiate(ScoreFragments& ds, const ScoreFra
   }
 }
 
-// The exponentials come before the product dPᵀ, beside which they run, and the mask after it.
+// The exponentials come before the product dPᵀ, so that they may run beside it; the mask, a branch, comes after it.
 __device__ __forceinline__ void query_step(const Arguments& args, bool masked, i32 block, i32 tile_key, const WarpPart& part, TilePairRing& ring,
                                            const QueryFragments& k, const QueryFragments& v, KeyGradients& acc, QueryGradient& dq, u32 shared) {
   ScoreFragments acc_p = {}, acc_ds = {};

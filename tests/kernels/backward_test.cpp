@@ -306,6 +306,7 @@ enum Factor {
   kStages,
   kCtas,
   kDq,
+  kOrder,
   kFactors
 };
 
@@ -336,6 +337,7 @@ BackwardCase case_of(const FactorChoice& row) {
   test.config.ctas_per_sm = 1 + row[kCtas];
   test.config.split = kKeys[row[kKeysFactor]].split;
   test.config.dq = kWaysToDq[row[kDq]];
+  if (row[kOrder] == 1) test.config.tile_order = TileOrder::sections;
   test.problem.deterministic = test.config.dq != QueryGradient::atomic && row[kLse] == 1;
   return test;
 }
@@ -429,6 +431,19 @@ TEST_CASE("backward is right in all modes of the emulator: tiles of keys in turn
   single.runtimes.push_back(std::make_unique<AttentionRuntime>(make_emulator_device(find_device("h200"), one_by_one)));
   single.names.push_back("one CTA at a time");
   check_case(single, case_from("backward bf16 hq3 hkv1 sq90 skv300 d8 causal", "sm80 q16 kv16 w1 st2 dq=ordered"));
+}
+
+TEST_CASE("backward is right in all modes of the emulator: sections of heads, the last one smaller", "[emulator]") {
+  const BackwardCase test =
+      case_from("backward bf16 b5 hq2 hkv1 sq33 skv70 d16 causal", "sm80 q16 kv32 w2 st1 dq=atomic order=sections");
+  DeviceSpec small = find_device("h200");
+  const int head_bytes = 2 * 33 * 16 * (2 + 2 + 4);  // Q, dO and sums of dQ of the two heads that share keys
+  small.l2_bytes = 2 * 2 * head_bytes;
+  Devices devices;
+  devices.runtimes.push_back(std::make_unique<AttentionRuntime>(make_emulator_device(small)));
+  devices.names.push_back("a GPU of a small L2");
+  CHECK(generate(test.problem, test.config, small).launches[1].section_heads(test.problem) == 2);
+  check_case(devices, test);
 }
 
 TEST_CASE("backward is right in all modes of the emulator: default configs", "[emulator]") {
