@@ -5,7 +5,6 @@
 #include <array>
 #include <atomic>
 #include <boost/context/detail/fcontext.hpp>
-#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
@@ -27,10 +26,9 @@ using boost::context::detail::transfer_t;
 constexpr std::uint32_t kAllLanes = 0xffffffffu;
 constexpr std::uint32_t kSharedBase = 0x400;  // not 0, so that 0 is never a valid shared address; aligned to 1024
 constexpr std::size_t kSharedAlignment = 1024;
-constexpr std::uint8_t kPoison = 0xff;   // all-ones bytes are NaN in fp16, bf16, fp32 and fp64
-constexpr int kCollectivesPerTurn = 16;  // round robin: a warp goes on for so many before the next warp has its turn
-constexpr std::chrono::seconds kGlobalPatience{60};  // for a value in memory that does not change
-constexpr std::uint64_t kRandomTurn = 4;             // random: one collective in so many ends the warp's turn
+constexpr std::uint8_t kPoison = 0xff;    // all-ones bytes are NaN in fp16, bf16, fp32 and fp64
+constexpr int kCollectivesPerTurn = 16;   // round robin: a warp goes on for so many before the next warp has its turn
+constexpr std::uint64_t kRandomTurn = 4;  // random: one collective in so many ends the warp's turn
 
 struct Warp;
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -18,6 +19,8 @@ struct EmulatorOptions {
   std::uint64_t seed = 0;   ///< of the random schedule
   int concurrent_ctas = 4;  ///< CTAs alive at once, interleaved
   int threads = 0;          ///< host threads that run groups of CTAs; 0: one per core
+  /// A thread that waits for a value in global memory gives up when it has not changed for so long.
+  std::chrono::milliseconds patience{60'000};
 };
 
 /// A GPU for machines that have none: compiles the very same kernel text with the host compiler ($ATTUNE_HOST_COMPILER,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <cstring>
 #include <numeric>
 #include <thread>
@@ -339,7 +340,7 @@ void CtaGroup::wait_global(const char* name, const std::uint32_t* address, std::
     const std::uint32_t now = __atomic_load_n(memory, __ATOMIC_ACQUIRE);
     if (now != seen) since = Clock::now();
     seen = now;
-    if (Clock::now() - since > kGlobalPatience)
+    if (Clock::now() - since > launch_.options.patience)
       fail(fmt::format("deadlock: {} waits for {} at {}, which stays {}", name, value, fmt::ptr(memory), seen));
   }
 }

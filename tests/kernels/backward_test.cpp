@@ -421,6 +421,14 @@ TEST_CASE("backward is right in all modes of the emulator: tiles of keys in turn
   Devices devices = Devices::emulators();
   check_case(devices, case_from("backward bf16 hq3 hkv1 sq90 skv700 d8", "sm80 q16 kv16 w1 st2 dq=ordered"));
   check_case(devices, case_from("backward bf16 b2 hq2 sq400 skv500 d8 causal", "sm80 q16 kv16 w1 st1 dq=ordered"));
+  EmulatorOptions one_by_one;
+  one_by_one.concurrent_ctas = 1;
+  one_by_one.threads = 1;
+  one_by_one.schedule = ScheduleMode::random;  // CTAs begin in another order than that of their numbers
+  Devices single;
+  single.runtimes.push_back(std::make_unique<AttentionRuntime>(make_emulator_device(find_device("h200"), one_by_one)));
+  single.names.push_back("one CTA at a time");
+  check_case(single, case_from("backward bf16 hq3 hkv1 sq90 skv300 d8 causal", "sm80 q16 kv16 w1 st2 dq=ordered"));
 }
 
 TEST_CASE("backward is right in all modes of the emulator: default configs", "[emulator]") {

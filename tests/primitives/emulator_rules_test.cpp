@@ -169,6 +169,20 @@ TEST_CASE("a deadlock becomes a sentence", "[emulator]") {
   }
 }
 
+TEST_CASE("a value in memory that nobody writes is not waited for without end", "[emulator]") {
+  for (EmulatorOptions mode : emulator_modes()) {
+    mode.patience = std::chrono::milliseconds(20);
+    INFO(to_string(mode));
+    CHECK_THAT(message_of({"if (block_index() == 2 && thread == 3) wait_acquire_gpu_global_u32(static_cast<const "
+                           "u32*>(args.in), 7);\nbar_sync();\n",
+                           64, 0, 5},
+                          mode),
+               ContainsSubstring("CTA 2, thread 3") &&
+                   ContainsSubstring("deadlock: wait_acquire_gpu_global_u32 waits for 7 at ") &&
+                   ContainsSubstring(", which stays 0"));
+  }
+}
+
 // One thread fills a chunk of shared memory asynchronously and reads it without, or after, the right wait.
 namespace {
 std::uint32_t first_word_after_copy(const std::string& wait, AsyncMode async) {
