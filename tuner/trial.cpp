@@ -23,6 +23,11 @@ constexpr std::uint8_t kNotANumber = 0xff;  // repeated: NaN in fp32, and a coun
 constexpr double kFirstWarmUpSeconds = 0.3, kWarmUpSeconds = 0.05;
 constexpr std::size_t kMemoryReserve = 256u << 20;  // left to the driver, local memory and other programs
 
+const AttentionProblem& validated(const AttentionProblem& problem) {
+  validate(problem);
+  return problem;
+}
+
 // O as a forward leaves it, packed in problem.layout, and its LSE.
 void round_forward(const AttentionProblem& problem, const ReferenceForward& forward, std::vector<std::uint16_t>* o,
                    std::vector<float>* lse) {
@@ -85,10 +90,10 @@ struct TrialBench::State {
 
   State(std::shared_ptr<Device> on, const AttentionProblem& asked, std::uint64_t with_seed)
       : device(std::move(on)),
-        problem(asked),
+        problem(validated(asked)),
         seed(with_seed),
         runtime(device, nullptr, runtime_templates()),
-        tensors(device, (validate(asked), asked)) {
+        tensors(device, problem) {
     try {
       no_memory = lacking_memory(device->can_time() ? DeviceOracle::scratch_bytes() : 0);
       if (!no_memory.empty()) return;
@@ -228,12 +233,12 @@ struct TrialBench::State {
                   : operand == tensors.inputs().back() ? " or "
                                                        : ", ") +
                  std::string(to_string(operand));
-      errors.push_back(broken("inputs", "the kernel wrote to its inputs " + names));
+      errors.push_back(broken_output("inputs", "the kernel wrote to its inputs " + names));
       fill_inputs();
     }
     // A wild write may reach what the next kernels are compared with.
     if (reference->checksums(device_oracle.get()) != reference_checksums) {
-      errors.push_back(broken("reference", "the kernel wrote to memory that is none of its tensors"));
+      errors.push_back(broken_output("reference", "the kernel wrote to memory that is none of its tensors"));
       reference.reset();
       reference_checksums.clear();
     }

@@ -38,7 +38,7 @@ std::size_t TrialTensors::elements(const AttentionProblem& problem, Operand oper
   return static_cast<std::size_t>(problem.batch * heads * rows * (is_of_rows(operand) ? 1 : problem.head_dim));
 }
 
-OutputErrors broken(const std::string& name, std::string complaint) {
+OutputErrors broken_output(const std::string& name, std::string complaint) {
   OutputErrors errors;
   errors.name = name;
   errors.within = false;
@@ -149,12 +149,14 @@ void TrialTensors::check_guards(std::vector<OutputErrors>& errors) const {
     const auto first = std::find_if(before.begin(), before.end(), changed);
     const auto last = std::find_if(after.rbegin(), after.rend(), changed);
     if (first != before.end()) {
-      errors.push_back(broken("guards", fmt::format("the kernel wrote up to {} bytes before the first element of {}",
-                                                    before.end() - first, name)));
+      errors.push_back(broken_output(
+          "guards",
+          fmt::format("the kernel wrote up to {} bytes before the first element of {}", before.end() - first, name)));
     }
     if (last != after.rend()) {
-      errors.push_back(broken("guards", fmt::format("the kernel wrote up to {} bytes beyond the last element of {}",
-                                                    after.rend() - last, name)));
+      errors.push_back(broken_output(
+          "guards",
+          fmt::format("the kernel wrote up to {} bytes beyond the last element of {}", after.rend() - last, name)));
     }
   }
 }

@@ -92,6 +92,6 @@ class TrialTensors {
 };
 
 /// What is wrong beside an output's values, as an entry of that name.
-OutputErrors broken(const std::string& name, std::string complaint);
+OutputErrors broken_output(const std::string& name, std::string complaint);
 
 }  // namespace attune

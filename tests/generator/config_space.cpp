@@ -208,3 +208,19 @@ TEST_CASE("a deterministic problem's space holds only what gives the same bits",
   }
   CHECK(dq == std::set<QueryGradient>{QueryGradient::own, QueryGradient::ordered});
 }
+
+TEST_CASE("no config of backward's space needs more workspace than a problem is said to need", "[nogpu]") {
+  for (const char* text : {"backward b2 hq6 hkv2 sq100 skv300 d64 causal", "backward hq2 sq1 d128",
+                           "backward hq3 sq129 d40 deterministic"}) {
+    const AttentionProblem problem = parse_problem(text);
+    const DeviceSpec& device = find_device("h200");
+    std::size_t most = 0;
+    for (const Candidate& candidate : config_space(problem, device, SpaceExtent::reduced)) {
+      if (!candidate.feasible()) break;
+      most = std::max(most, generate(problem, candidate.config, device).workspace_bytes_of(problem));
+    }
+    INFO(text);
+    CHECK(most > 0);
+    CHECK(most <= most_workspace_bytes(problem, device));
+  }
+}

@@ -79,7 +79,58 @@ TEST_CASE("one backward call launches its plan in order, compiled once", "[nogpu
   CHECK(device->launched[4].entry == "attune_backward_dkdv_sm80");
   CHECK(device->launched[5].entry == "attune_backward_convert");
   CHECK(device->launched[4].grid_x == device->compiled[1].grid_x(call.problem));
-  CHECK(runtime.prepare(call.problem)->choice.tune_command.empty());
+  CHECK(runtime.prepare(call.problem)->choice.tune_command ==
+        "attune tune --problem \"" + canonical_text(call.problem) + "\"");
+}
+
+TEST_CASE("backward runs what the source picks, the default where it fits or compiles not", "[nogpu]") {
+  // The first of a list that was not passed over.
+  struct ListSource : ConfigSource {
+    std::vector<std::string> configs;
+    std::vector<std::string> asked;
+    std::optional<ConfigChoice> find(const AttentionProblem& problem, const DeviceSpec&,
+                                     const std::vector<KernelConfig>& passed_over) override {
+      asked.push_back(canonical_text(problem));
+      for (const std::string& text : configs) {
+        if (std::find(passed_over.begin(), passed_over.end(), parse_config(text)) == passed_over.end())
+          return ConfigChoice{parse_config(text), ConfigOrigin::nearest_shape, "a row", "a command"};
+      }
+      return std::nullopt;
+    }
+  };
+  const auto source = std::make_shared<ListSource>();
+  const auto device = std::make_shared<FakeDevice>(find_device("h200"));
+  AttentionRuntime runtime(device, source);
+  Call call;
+  const auto entries = [&] {
+    runtime.backward(call.problem, call.tensors, call.gradients, workspace,
+                     std::min(sizeof(workspace), runtime.workspace_bytes(call.problem)), nullptr);
+    std::vector<std::string> found;
+    for (const auto& launch : device->launched) found.push_back(launch.entry);
+    device->launched.clear();
+    return found;
+  };
+  // Nearest shape: a config of forward is none for this.
+  source->configs = {"sm90 q128 kv128 st2", "sm80 q32 kv64 w4 st1"};
+  CHECK(entries() ==
+        std::vector<std::string>{"attune_backward_delta", "attune_backward_dkdv_sm80", "attune_backward_dq_sm80"});
+  CHECK(source->asked.front() == canonical_text(call.problem));
+  const ConfigChoice choice = runtime.prepare(call.problem)->choice;
+  CHECK(canonical_text(choice.config) == "sm80 q32 kv64 w4 st1");
+  CHECK(choice.origin == ConfigOrigin::nearest_shape);
+
+  // The same bits at each run: a pick that adds as it comes is passed over.
+  call.problem.deterministic = true;
+  source->configs = {"sm80 q32 kv64 w4 st1 dq=atomic"};
+  CHECK(entries().size() == 3);
+  const ConfigChoice other = runtime.prepare(call.problem)->choice;
+  CHECK(other.origin == ConfigOrigin::default_config);
+  CHECK(other.config.dq != QueryGradient::atomic);
+
+  device->refused = {"sm80 q64 kv64 w4 st1"};
+  source->configs = {"sm80 q64 kv64 w4 st1", "sm80 q64 kv64 w4 st2"};
+  AttentionRuntime refusing(device, source);
+  CHECK(canonical_text(refusing.prepare(call.problem)->choice.config) == "sm80 q64 kv64 w4 st2");
 }
 
 TEST_CASE("a gradient that is not aligned takes the element-wise loader", "[nogpu]") {

@@ -146,6 +146,23 @@ TEST_CASE("the reference kernel compiles for every dtype, mask and architecture"
   }
 }
 
+TEST_CASE("the gradients' reference kernels compile for every dtype, mask and architecture", "[nvrtc]") {
+  for (const char* target : {"sm_80", "h200"}) {
+    for (const DataType dtype : {DataType::fp16, DataType::bf16}) {
+      for (const int head_dim : {8, 64, 136, 256}) {
+        const MaskKind mask = dtype == DataType::fp16 ? MaskKind::none : MaskKind::causal;
+        const AttentionProblem problem = make_problem(dtype, 1, 2, 33, head_dim, mask);
+        for (const KernelLaunch& launch : generate_backward_reference(problem, find_device(target))) {
+          const KernelResources resources = compile_with_nvrtc(launch).resources;
+          INFO(launch.entry << " d" << head_dim << " for " << launch.arch);
+          CHECK(resources.registers > 0);
+          CHECK(resources.spill_bytes <= 16);
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("the kernels of checks compile for every dtype and architecture", "[nvrtc]") {
   const auto check = [](const KernelLaunch& launch) {
     INFO(launch.entry << " for " << launch.arch);
