@@ -27,6 +27,13 @@ constexpr int kMaxCtasPerSm = 4;
 // A kernel of its own for dQ computes S and dP again, but adds nothing in memory; adds save two of seven products.
 constexpr QueryGradient kQueryGradients[] = {QueryGradient::own, QueryGradient::atomic, QueryGradient::ordered};
 
+// Head after head the last head begins with its longest tile; without a mask all tiles take equally long. Turns go head
+// by head.
+std::vector<TileOrder> tile_orders(const AttentionProblem& problem, QueryGradient dq) {
+  if (problem.mask == MaskKind::none || dq == QueryGradient::ordered) return {TileOrder::rows};
+  return {TileOrder::rows, TileOrder::sections};
+}
+
 // Numbers of CTAs that limit the registers of either kernel, each differently: the others would give the same code.
 std::vector<int> ctas_choices(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
   const BackwardSm80Shape shape = backward_sm80_shape(problem, config);
@@ -49,9 +56,12 @@ void add_key_tiles(const AttentionProblem& problem, KernelConfig config, const D
       config.stages = stages;
       for (const QueryGradient dq : kQueryGradients) {
         config.dq = dq;
-        for (const int ctas : ctas_choices(problem, config, device)) {
-          config.ctas_per_sm = ctas;
-          configs->push_back(config);
+        for (const TileOrder order : tile_orders(problem, dq)) {
+          config.tile_order = order;
+          for (const int ctas : ctas_choices(problem, config, device)) {
+            config.ctas_per_sm = ctas;
+            configs->push_back(config);
+          }
         }
       }
     }
@@ -78,9 +88,12 @@ std::vector<KernelConfig> backward_configs(const AttentionProblem& problem, cons
   return configs;
 }
 
-bool is_of_reduced_backward_space(const KernelConfig& config) {
+bool is_of_reduced_backward_space(const AttentionProblem& problem, const KernelConfig& config) {
   const bool block_q = config.block_q == 32 || config.block_q == 64 || config.block_q == 128;
-  return block_q && config.warps >= 4 && config.stages <= 2 && config.ctas_per_sm <= 2;
+  const bool stages =
+      config.stages == 2 || (config.stages == 1 && problem.head_dim > 128);  // wide heads fill shared memory
+  return block_q && config.warps >= 2 && stages && config.ctas_per_sm <= 2 &&
+         config.tile_order == tile_orders(problem, config.dq).back();
 }
 
 }  // namespace attune

@@ -12,6 +12,6 @@ namespace attune {
 std::vector<KernelConfig> backward_configs(const AttentionProblem& problem, const DeviceSpec& device);
 
 /// Whether one of them is in SpaceExtent::reduced, too.
-bool is_of_reduced_backward_space(const KernelConfig& config);
+bool is_of_reduced_backward_space(const AttentionProblem& problem, const KernelConfig& config);
 
 }  // namespace attune

@@ -258,7 +258,8 @@ std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const Dev
   if (problem.pass == Pass::backward) {
     std::vector<KernelConfig> configs = backward_configs(problem, device);
     if (extent == SpaceExtent::reduced)
-      std::erase_if(configs, [](const KernelConfig& config) { return !is_of_reduced_backward_space(config); });
+      std::erase_if(configs,
+                    [&](const KernelConfig& config) { return !is_of_reduced_backward_space(problem, config); });
     return configs;
   }
   std::vector<KernelConfig> configs = all_sm80_configs(problem, device);

@@ -15,7 +15,8 @@ namespace attune {
 namespace {
 constexpr std::string_view kCommonWords =
     "qN (queries of a tile), kvN (keys of a step), stN (stages), "
-    "order=rows|rows-reversed|heads|heads-reversed|sections|sections-reversed, l2partsN (K and V of a section fill 1/N of "
+    "order=rows|rows-reversed|heads|heads-reversed|sections|sections-reversed, l2partsN (K and V of a section fill 1/N "
+    "of "
     "L2), "
     "rescaleN (threshold in powers of two), whole (lengths are multiples of the tiles), ctaN (CTAs per SM); of "
     "backward "

@@ -179,9 +179,11 @@ TEST_CASE("backward has a space of its own: every field varies, the reduced one 
       CHECK(whole.size() > reduced.size());
       std::set<int> block_q, block_kv, warps, stages, ctas, split;
       std::set<QueryGradient> dq;
+      std::set<TileOrder> orders;
       for (const KernelConfig& config : whole) {
         block_q.insert(config.block_q);
         block_kv.insert(config.block_kv);
+        orders.insert(config.tile_order);
         warps.insert(config.warps);
         stages.insert(config.stages);
         ctas.insert(config.ctas_per_sm);
@@ -192,6 +194,7 @@ TEST_CASE("backward has a space of its own: every field varies, the reduced one 
       CHECK((ctas.size() >= 2 || head_dim > 128));
       CHECK(dq.contains(QueryGradient::own));
       CHECK(dq.contains(QueryGradient::atomic));
+      CHECK(orders == std::set<TileOrder>{TileOrder::rows, TileOrder::sections});
       for (const KernelConfig& config : reduced) CHECK(std::find(whole.begin(), whole.end(), config) != whole.end());
       const KernelConfig standard = default_config(problem, find_device(device));
       CHECK(std::find(reduced.begin(), reduced.end(), standard) != reduced.end());
