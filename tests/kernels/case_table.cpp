@@ -21,6 +21,8 @@ struct Reference {
   bool without_maximum;
 };
 constexpr Reference kReferences[] = {{0, false}, {8, false}, {0, true}};
+constexpr TileOrder kForwardOrders[] = {TileOrder::rows, TileOrder::rows_reversed, TileOrder::heads,
+                                        TileOrder::heads_reversed, TileOrder::sections_reversed};
 constexpr int kEmulatedExponentials[] = {0, 2, 8};
 constexpr Placement kPlacements[] = {Placement::packed, Placement::padded, Placement::reversed};
 
@@ -68,7 +70,7 @@ std::vector<int> factor_sizes(KernelFamily family) {
   sizes[kRowsFactor] = std::size(kRows);
   sizes[kBlockKvFactor] = std::size(kBlockKv);
   sizes[kStages] = 4;
-  sizes[kTileOrder] = 5;
+  sizes[kTileOrder] = std::size(kForwardOrders);
   if (family == KernelFamily::sm80) {
     for (int factor = kQStages; factor < kFactors; ++factor) sizes[static_cast<std::size_t>(factor)] = 1;
   } else {
@@ -123,7 +125,7 @@ ForwardCase case_of(const FactorChoice& row, KernelFamily family) {
   if (row[kVStages] != 0)
     config.v_stages = 1 + (row[kStages] + row[kVStages]) % 4;  // one more or two, in a ring of 1 to 4
   config.q_in_registers = row[kQueryPlace] == 0;
-  config.tile_order = static_cast<TileOrder>(row[kTileOrder]);
+  config.tile_order = kForwardOrders[row[kTileOrder]];
   config.rescale_threshold = kReferences[row[kReference]].rescale_threshold;
   config.without_maximum = kReferences[row[kReference]].without_maximum;
   config.ctas_per_sm = 1 + row[kCtas];
