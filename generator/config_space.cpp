@@ -86,18 +86,6 @@ std::vector<int> ctas_choices(const AttentionProblem& problem, const KernelConfi
   return choices;
 }
 
-// Ways in which CTAs come by tiles, with the stages of Q that each may have. At even distances tiles need no counter
-// that is zeroed before each launch, and a CTA knows its next one early; long tiles under a mask may then be unlucky.
-struct TileSource {
-  Persistence persistence;
-  int q_stages;
-};
-constexpr TileSource kTileSources[] = {{Persistence::none, 1},
-                                       {Persistence::on_demand, 1},
-                                       {Persistence::on_demand, 2},
-                                       {Persistence::fixed, 1},
-                                       {Persistence::fixed, 2}};
-
 // How a row's reference follows its scores.
 struct Reference {
   int rescale_threshold;

@@ -23,7 +23,7 @@ struct Candidate {
 /// How much of the space is meant.
 enum class SpaceExtent {
   whole,
-  /// A few hundred configs (of a backward problem up to a hundred) that cover the range of tiles, warps, stages, places
+  /// A few hundred configs (of a backward problem up to 200) that cover the range of tiles, warps, stages, places
   /// of Q and orders of tiles in coarser steps, the other fields at the value that serves most: small enough to be
   /// searched exhaustively.
   reduced,
@@ -37,6 +37,19 @@ std::optional<SpaceExtent> parse_space_extent(std::string_view text);
 /// one; the default config is in both.
 std::vector<Candidate> config_space(const AttentionProblem& problem, const DeviceSpec& device,
                                     SpaceExtent extent = SpaceExtent::whole);
+
+/// sm90: a way in which CTAs come by tiles, with the stages of Q that it may have. At even distances tiles need no
+/// counter that is zeroed before each launch, and a CTA knows its next one early; long tiles under a mask may then be
+/// unlucky.
+struct TileSource {
+  Persistence persistence;
+  int q_stages;
+};
+inline constexpr TileSource kTileSources[] = {{Persistence::none, 1},
+                                              {Persistence::fixed, 1},
+                                              {Persistence::fixed, 2},
+                                              {Persistence::on_demand, 1},
+                                              {Persistence::on_demand, 2}};
 
 /// Whether tiles of block_q rows that hold all query heads of a group are worth trying: tiles of one head would be
 /// mostly empty, or mostly on the diagonal.

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <iterator>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "generator/config_space.h"
 #include "generator/cost_model.h"
@@ -68,16 +66,6 @@ KernelConfig fitted_to(const AttentionProblem& problem, const DeviceSpec& device
   return config;
 }
 
-// Ways in which the CTAs may come by their tiles, with their stages of Q.
-std::vector<std::pair<Persistence, int>> tile_sources(const KernelConfig& config) {
-  std::vector<std::pair<Persistence, int>> sources = {{Persistence::none, 1}};
-  if (config.persistence == Persistence::none) return sources;
-  for (const Persistence persistence : {Persistence::fixed, Persistence::on_demand}) {
-    for (const int q_stages : {1, 2}) sources.emplace_back(persistence, q_stages);
-  }
-  return sources;
-}
-
 }  // namespace
 
 // Tiles of fewer queries leave fewer SMs without work, and so may those that hold all heads of a group; whether
@@ -100,9 +88,11 @@ std::optional<KernelConfig> default_config_sm90(const AttentionProblem& problem,
     for (const TileOrder order : {row.tile_order, causal ? TileOrder::rows_reversed : TileOrder::rows}) {
       KernelConfig config = fitted_to(problem, device, row, block_q, packed);
       config.tile_order = order;
-      for (const auto& [persistence, q_stages] : tile_sources(config)) {
-        config.persistence = persistence;
-        config.q_stages = q_stages;
+      const bool persistent = config.persistence != Persistence::none;
+      for (const TileSource& source : kTileSources) {
+        if (source.persistence != Persistence::none && !persistent) continue;
+        config.persistence = source.persistence;
+        config.q_stages = source.q_stages;
         consider(config);
       }
     }
