@@ -11,6 +11,7 @@
 #include "generator/forward_sm80_shape.h"
 #include "generator/generate.h"
 #include "generator/keys.h"
+#include "generator/launch_rendering.h"
 
 namespace attune {
 namespace {
@@ -148,18 +149,7 @@ class Launches {
                               launch.shared_bytes, problem_.head_dim, device_.name, device_.shared_bytes_per_block));
     }
     if (launch.shared_bytes > 0) bind_shared_buffer(launch.shared_bytes, "end", &bindings);
-    const std::string root = "kernels/" + name, target(to_string(target_));
-    launch.entry = "attune_" + name;
-    launch.arch = arch_name(device_);
-    launch.target = target_;
-    bindings.set("kernel_class", plan_.kernel_class);
-    bindings.set("templates_hash", templates_.hash_of(root, {{"target", target}}));
-    bindings.set("entry", launch.entry);
-    bindings.set("target", target);
-    bind_arguments(launch.arguments, &bindings);
-    RenderedText rendered = render(templates_, root, bindings);
-    launch.source = std::move(rendered.text);
-    launch.lines = std::move(rendered.lines);
+    render_launch(name, plan_.kernel_class, device_, templates_, target_, std::move(bindings), &launch);
     plan_.launches.push_back(std::move(launch));
   }
 

@@ -9,6 +9,7 @@
 #include "generator/error.h"
 #include "generator/forward_bindings.h"
 #include "generator/forward_sm80_shape.h"
+#include "generator/launch_rendering.h"
 #include "generator/register_limit.h"
 
 namespace attune {
@@ -226,20 +227,9 @@ class Launches {
   }
 
   void add(const std::string& name, KernelLaunch launch, TemplateBindings bindings) {
-    const std::string root = "kernels/" + name, target(to_string(target_));
-    launch.entry = "attune_" + name;
-    launch.arch = arch_name(device_);
-    launch.target = target_;
-    bindings.set("kernel_class", plan_.kernel_class);
-    bindings.set("templates_hash", templates_.hash_of(root, {{"target", target}}));
-    bindings.set("entry", launch.entry);
-    bindings.set("target", target);
     bindings.set("dtype", problem_.dtype == DataType::bf16 ? "bf16" : "f16");
     bindings.set("head_dim", problem_.head_dim);
-    bind_arguments(launch.arguments, &bindings);
-    RenderedText rendered = render(templates_, root, bindings);
-    launch.source = std::move(rendered.text);
-    launch.lines = std::move(rendered.lines);
+    render_launch(name, plan_.kernel_class, device_, templates_, target_, std::move(bindings), &launch);
     plan_.launches.push_back(std::move(launch));
   }
 

@@ -66,7 +66,7 @@ constexpr double kSpillPerChunk = 0.22;
 constexpr int kIrregularRegisters = 16;
 constexpr double kStartClocks = 530;         // fitted: of a CTA, that the others on its SM do not hide
 constexpr double kBoundsCheckCost = 0.015;   // of a step, which lengths that are multiples of the tiles save
-constexpr double kLaunchMicroseconds = 3.3;  // fitted, as is kStartClocks, on 40 shapes of less than 60 us
+constexpr double kLaunchMicroseconds = 3.3;  // fitted, as is kStartClocks, on 32 shapes of less than 60 us
 constexpr double kMemoryShare = 0.06;        // fitted: of device memory's time that is not hidden
 constexpr int kSchedulers = 4;               // of an SM
 

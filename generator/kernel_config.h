@@ -12,7 +12,7 @@ enum class KernelFamily {
   sm90,  ///< wgmma, TMA, mbarriers: compute capability 9.0
 };
 
-/// In which order consecutive CTAs take tiles of queries.
+/// In which order consecutive CTAs take tiles: of queries, backward of keys.
 enum class TileOrder {
   rows,            ///< all tiles of a head, then the next head: a head's K and V stay in L2
   rows_reversed,   ///< the same from the last tile to the first: under a causal mask the longest first

@@ -26,14 +26,13 @@ struct AlgorithmResult {
   std::string reason;  ///< if it is not ok
   KernelPlan plan;
   std::vector<MemoryTraffic> traffic;  ///< counted, of each launch
-  std::vector<OutputErrors> outputs;   ///< against the oracle: o, lse; what else is wrong as "guards" and "inputs"
+  std::vector<OutputErrors> outputs;   ///< against the oracle: o, lse; what else is wrong as TrialBench names it
   std::vector<double> samples_us;      ///< of all launches of the plan together; empty if not timed
   int sm_clock_mhz = 0;                ///< median while they were taken, 0 if unknown
 };
 
-/// Runs each algorithm once into poisoned outputs and workspace and compares with the oracle; then times those that are
-/// right in turns, on the same inputs at each launch: what fits the L2 may stay there. Expected failures (no memory, a
-/// wrong result) are statuses; throws Error as TrialBench::run() does.
+/// Checks each algorithm and times those that are right in turns, as TrialBench checks and races configs. Expected
+/// failures (no memory, a wrong result) are statuses; throws Error as TrialBench::run() does.
 std::vector<AlgorithmResult> bench_algorithms(const std::shared_ptr<Device>& device, const AttentionProblem& problem,
                                               const std::vector<AttentionAlgorithm>& algorithms,
                                               const AlgorithmBenchOptions& options = {});

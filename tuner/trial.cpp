@@ -160,11 +160,15 @@ struct TrialBench::State {
     tensors.upload(Operand::o, o.data());
     tensors.upload(Operand::lse, lse.data());
     if (!device_oracle) return;
-    if (!forward) forward = runtime.prepare(forward_problem(), default_config(forward_problem(), device->spec()));
-    if (forward_workspace.bytes() == 0) forward_workspace = DeviceBuffer(device, forward->plan.workspace_bytes);
+    prepare_forward();
     for (std::size_t copy = 0; copy < tensors.copies(); ++copy)
       launch_forward(forward_problem(), tensors.forward(copy));
     device->synchronize(nullptr);
+  }
+
+  void prepare_forward() {
+    if (!forward) forward = runtime.prepare(forward_problem(), default_config(forward_problem(), device->spec()));
+    if (forward_workspace.bytes() == 0) forward_workspace = DeviceBuffer(device, forward->plan.workspace_bytes);
   }
 
   void launch_forward(const AttentionProblem& asked, const ForwardTensors& with) {
@@ -251,8 +255,9 @@ struct TrialBench::State {
     work.launch = [this, &prepared, &workspace](std::uint64_t index) {
       launch(prepared, index % tensors.copies(), workspace);
     };
-    // The same inputs and outputs for every entry of a large batch: long, and small in the L2. Backward's LSE and
-    // workspace cannot repeat: there it is the forward that fills the time, and leaves the O that it left before.
+    // The same inputs and outputs for every entry of a large batch: long, and small in the L2. Backward's LSE, and a
+    // workspace that grows with the problem, cannot repeat: there it is the default forward that fills the time.
+    if (!prepared.plan.buffers.empty()) prepare_forward();
     const PreparedAttention& occupying = forward ? *forward : prepared;
     work.occupy = [this, &occupying, &workspace](std::int64_t factor) {
       AttentionProblem long_problem = forward_problem();
@@ -291,16 +296,12 @@ struct TrialBench::State {
     m.protocol = protocol();
   }
 
-  RaceTimes race(const std::vector<KernelConfig>& configs, const RaceOptions& options) {
+  RaceTimes race(const std::vector<std::shared_ptr<const PreparedAttention>>& prepared, const RaceOptions& options) {
     require_tensors();
-    std::vector<std::shared_ptr<const PreparedAttention>> prepared;
     std::vector<DeviceBuffer> workspaces;
-    for (const KernelConfig& config : configs) {
-      prepared.push_back(runtime.prepare(problem, config));
-      workspaces.push_back(make_workspace(prepared.back()->plan.workspace_bytes_of(problem)));
-    }
+    for (const auto& each : prepared) workspaces.push_back(make_workspace(each->plan.workspace_bytes_of(problem)));
     std::vector<TimedWork> works;
-    for (std::size_t i = 0; i < configs.size(); ++i) works.push_back(timed_work(*prepared[i], workspaces[i]));
+    for (std::size_t i = 0; i < prepared.size(); ++i) works.push_back(timed_work(*prepared[i], workspaces[i]));
     TurnsPlan plan;
     plan.seconds = options.seconds;
     plan.min_rounds = options.min_rounds;
@@ -312,7 +313,7 @@ struct TrialBench::State {
       times.clocks_mhz.push_back(std::move(timing.clocks_mhz));
       times.complaint = timing.complaint;
     }
-    times.protocol = fmt::format("{}; {} configs in turns", protocol(), configs.size());
+    times.protocol = fmt::format("{}; {} configs in turns", protocol(), prepared.size());
     return times;
   }
 
@@ -406,15 +407,26 @@ Measurement TrialBench::run(const KernelConfig& config, const TrialOptions& opti
 }
 
 RaceTimes TrialBench::race(const std::vector<KernelConfig>& configs, const RaceOptions& options) {
+  std::vector<std::shared_ptr<const PreparedAttention>> prepared;
+  for (const KernelConfig& config : configs) prepared.push_back(prepare(config));
+  return race(prepared, options);
+}
+
+RaceTimes TrialBench::race(const std::vector<std::shared_ptr<const PreparedAttention>>& prepared,
+                           const RaceOptions& options) {
   if (!state_->device->can_time())
     throw Error(ErrorCode::unsupported, state_->device->description() + " cannot time: there is nothing to race");
-  return state_->race(configs, options);
+  return state_->race(prepared, options);
 }
 
 std::vector<OutputErrors> TrialBench::check(const PreparedAttention& prepared) { return state_->check(prepared); }
 
 std::shared_ptr<const PreparedAttention> TrialBench::prepare(const KernelConfig& config) {
   return state_->runtime.prepare(state_->problem, config);
+}
+
+std::shared_ptr<const PreparedAttention> TrialBench::prepare(AttentionAlgorithm algorithm) {
+  return state_->runtime.prepare(state_->problem, algorithm);
 }
 
 const std::map<std::string, std::uint32_t>& TrialBench::counters() const { return state_->counters; }

@@ -72,6 +72,9 @@ class TrialBench {
   /// Times configs that passed their trials in turns, as run() does otherwise. Only where the device can time. Throws
   /// Error.
   RaceTimes race(const std::vector<KernelConfig>& configs, const RaceOptions& options = {});
+  /// The same of what prepare() made.
+  RaceTimes race(const std::vector<std::shared_ptr<const PreparedAttention>>& prepared,
+                 const RaceOptions& options = {});
 
   /// A checked run without timing, for `check`: errors of each output (o and lse, or dq, dk and dv); broken guards,
   /// changed inputs and a changed reference in device memory are entries named "guards", "inputs" and "reference".
@@ -80,6 +83,7 @@ class TrialBench {
 
   /// Compiled and loaded for this bench's problem, as run() does it.
   std::shared_ptr<const PreparedAttention> prepare(const KernelConfig& config);
+  std::shared_ptr<const PreparedAttention> prepare(AttentionAlgorithm algorithm);
 
   /// What the plan's counters held after the last check, by their names: how often rare paths were taken.
   const std::map<std::string, std::uint32_t>& counters() const;

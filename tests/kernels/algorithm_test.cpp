@@ -10,6 +10,7 @@
 #include "runtime/cuda/nvrtc_compiler.h"
 #include "runtime/emulator/emulator_device.h"
 #include "tests/catch.h"
+#include "tests/kernels/case_table.h"
 #include "tests/kernels/forward_case.h"
 #include "tests/kernels/pairwise.h"
 
@@ -111,22 +112,18 @@ enum Factor {
 
 ForwardCase case_of(const FactorChoice& row) {
   ForwardCase test;
-  AttentionProblem& problem = test.problem;
-  problem = make_problem(row[kDtype] ? DataType::fp16 : DataType::bf16, 1 + row[kBatch], 1, kLengths[row[kSeqQ]],
-                         kHeadDims[row[kHeadDim]]);
-  problem.seq_kv = kLengths[row[kSeqKv]];
-  problem.heads_kv = 1 + row[kHeadsKv];
-  problem.heads_q = problem.heads_kv * kGroups[row[kGroup]];
-  problem.alignment = row[kAlignment] ? 2 : 16;
-  problem.layout = row[kLayout] ? Layout::bhsd : Layout::bshd;
-  if (row[kMask] != 0) {
-    problem.mask = MaskKind::causal;
-    problem.mask_offset = row[kMask] == 1   ? problem.seq_kv - problem.seq_q
-                          : row[kMask] == 2 ? 0
-                                            : -(problem.seq_q + 1) / 2;  // some first queries see no key
-  }
   test.placement = kPlacements[row[kPlacement]];
-  if (test.placement == Placement::reversed) problem.alignment = 2;  // what TMA cannot copy counts as unaligned
+  test.problem = problem_of({.fp16 = row[kDtype] == 1,
+                             .batch = 1 + row[kBatch],
+                             .heads_kv = 1 + row[kHeadsKv],
+                             .group = kGroups[row[kGroup]],
+                             .seq_q = kLengths[row[kSeqQ]],
+                             .seq_kv = kLengths[row[kSeqKv]],
+                             .head_dim = kHeadDims[row[kHeadDim]],
+                             .mask = static_cast<MaskChoice>(row[kMask]),
+                             .unaligned = row[kAlignment] == 1,
+                             .bhsd = row[kLayout] == 1,
+                             .placement = test.placement});
   test.with_lse = row[kLse] == 0;
   test.algorithm = kAttentionAlgorithms[row[kAlgorithm]];
   return test;
@@ -138,7 +135,7 @@ void check_pairwise(Devices& devices) {
   sizes[kHeadDim] = std::size(kHeadDims);
   sizes[kSeqQ] = sizes[kSeqKv] = std::size(kLengths);
   sizes[kGroup] = std::size(kGroups);
-  sizes[kMask] = 4;
+  sizes[kMask] = kMaskChoices;
   sizes[kPlacement] = std::size(kPlacements);
   std::uint32_t seed = 0;
   for (const FactorChoice& row : pairwise(

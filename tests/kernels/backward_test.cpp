@@ -4,7 +4,9 @@
 #include <limits>
 #include <memory>
 #include <sstream>
+#include <stop_token>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "generator/error.h"
@@ -14,6 +16,7 @@
 #include "runtime/emulator/emulator_device.h"
 #include "runtime/oracle/reference_attention.h"
 #include "tests/catch.h"
+#include "tests/kernels/case_table.h"
 #include "tests/kernels/forward_case.h"
 #include "tests/kernels/pairwise.h"
 
@@ -180,7 +183,8 @@ struct BackwardResult {
   friend bool operator==(const BackwardResult&, const BackwardResult&) = default;
 };
 
-BackwardResult run_backward(AttentionRuntime& runtime, const BackwardCase& test, const BackwardData& data) {
+BackwardResult run_backward(AttentionRuntime& runtime, const BackwardCase& test, const BackwardData& data,
+                            Stream stream = nullptr) {
   const std::shared_ptr<Device>& device = runtime.device();
   const Tensor q(device, test, Operand::q, data.q), k(device, test, Operand::k, data.k),
       v(device, test, Operand::v, data.v), o(device, test, Operand::o, data.o),
@@ -201,8 +205,8 @@ BackwardResult run_backward(AttentionRuntime& runtime, const BackwardCase& test,
   const DeviceBuffer workspace(device, prepared->plan.workspace_bytes_of(test.problem));
   device->fill(workspace.pointer(), 0xff, workspace.bytes());
   runtime.launch(*prepared, test.problem, tensors, gradients, reinterpret_cast<void*>(workspace.pointer()),
-                 workspace.bytes(), nullptr);
-  device->synchronize(nullptr);
+                 workspace.bytes(), stream);
+  device->synchronize(stream);
 
   BackwardResult result;
   result.d_q = d_q.read(&result.complaint);
@@ -312,23 +316,19 @@ enum Factor {
 
 BackwardCase case_of(const FactorChoice& row) {
   BackwardCase test;
-  AttentionProblem& problem = test.problem;
-  problem = make_problem(row[kDtype] ? DataType::fp16 : DataType::bf16, 1 + row[kBatch], 1, kLengths[row[kSeqQ]],
-                         kHeadDims[row[kHeadDim]]);
-  problem.pass = Pass::backward;
-  problem.seq_kv = kLengths[row[kSeqKv]];
-  problem.heads_kv = 1 + row[kHeadsKv];
-  problem.heads_q = problem.heads_kv * kGroups[row[kGroup]];
-  problem.alignment = row[kAlignment] ? 2 : 16;
-  problem.layout = row[kLayout] ? Layout::bhsd : Layout::bshd;
-  if (row[kMask] != 0) {
-    problem.mask = MaskKind::causal;
-    problem.mask_offset = row[kMask] == 1   ? problem.seq_kv - problem.seq_q
-                          : row[kMask] == 2 ? 0
-                                            : -(problem.seq_q + 1) / 2;  // some first queries see no key
-  }
   test.placement = kPlacements[row[kPlacement]];
-  if (test.placement == Placement::reversed) problem.alignment = 2;  // what TMA cannot copy counts as unaligned
+  test.problem = problem_of({.fp16 = row[kDtype] == 1,
+                             .batch = 1 + row[kBatch],
+                             .heads_kv = 1 + row[kHeadsKv],
+                             .group = kGroups[row[kGroup]],
+                             .seq_q = kLengths[row[kSeqQ]],
+                             .seq_kv = kLengths[row[kSeqKv]],
+                             .head_dim = kHeadDims[row[kHeadDim]],
+                             .mask = static_cast<MaskChoice>(row[kMask]),
+                             .unaligned = row[kAlignment] == 1,
+                             .bhsd = row[kLayout] == 1,
+                             .placement = test.placement});
+  test.problem.pass = Pass::backward;
   test.with_lse = row[kLse] == 1;
   test.config.block_q = kBlockQ[row[kBlockQFactor]];
   test.config.block_kv = kKeys[row[kKeysFactor]].block_kv;
@@ -346,7 +346,7 @@ void check_pairwise(Devices& devices) {
   std::vector<int> sizes(kFactors, 2);
   sizes[kHeadDim] = std::size(kHeadDims);
   sizes[kSeqQ] = sizes[kSeqKv] = std::size(kLengths);
-  sizes[kMask] = 4;
+  sizes[kMask] = kMaskChoices;
   sizes[kGroup] = std::size(kGroups);
   sizes[kDq] = std::size(kWaysToDq);
   sizes[kPlacement] = 3;
@@ -461,6 +461,34 @@ TEST_CASE("backward is right on the GPU", "[gpu]") {
     check_case(devices, case_from("backward bf16 b2 hq6 hkv2 sq700 skv1000 d128 causal",
                                   std::string("sm80 q64 kv128 w8 st2 split2 dq=") + dq));
     check_case(devices, case_from("backward bf16 b8 hq16 sq700 d64", std::string("sm80 q64 kv64 w4 st2 dq=") + dq));
+  }
+}
+
+// The same bits at each of 200 launches, while another thread's kernels take SMs and shift who comes first.
+TEST_CASE("deterministic backward gives the same bits 200 times beside other load on the GPU", "[gpu]") {
+  constexpr int kRepetitions = 200;
+  const Stream own_stream = reinterpret_cast<Stream>(2);  // CU_STREAM_PER_THREAD
+  AttentionRuntime runtime(open_cuda_device(0));
+  const BackwardCase load = case_from("backward bf16 b2 hq4 sq700 d64", "sm80 q64 kv64 w4 st2 dq=atomic");
+  const BackwardData load_data(load);
+  const std::jthread other([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) run_backward(runtime, load, load_data, own_stream);
+  });
+  for (const char* problem : {"backward bf16 b2 hq10 hkv5 sq900 d96 causal deterministic",
+                              "backward fp16 b1 hq16 sq700 skv1000 d64 deterministic"}) {
+    for (const char* dq : {"own", "ordered"}) {
+      const BackwardCase test = case_from(problem, std::string("sm80 q64 kv64 w4 st2 split2 dq=") + dq);
+      INFO(to_string(test));
+      const BackwardData data(test);
+      const BackwardResult first = run_backward(runtime, test, data, own_stream);
+      CHECK(first.complaint == "");
+      for (const OutputErrors& output :
+           compare_backward(test.problem, data.reference, first.d_q, first.d_k, first.d_v).outputs)
+        CHECK(output.complaint == "");
+      int different = 0;
+      for (int i = 1; i < kRepetitions; ++i) different += !(first == run_backward(runtime, test, data, own_stream));
+      CHECK(different == 0);
+    }
   }
 }
 

@@ -58,14 +58,13 @@ enum Factor {
   kPackedHeads,
   kFactors
 };
-enum MaskChoice { kNone, kBottomRight, kTopLeft, kBelow, kMasks };  // kBelow: some first queries see no key
 
 std::vector<int> factor_sizes(KernelFamily family) {
   std::vector<int> sizes(kFactors, 2);
   sizes[kHeadDim] = std::size(kHeadDims);
   sizes[kSeqQ] = sizes[kSeqKv] = std::size(kLengths);
   sizes[kGroup] = std::size(kGroups);
-  sizes[kMask] = kMasks;
+  sizes[kMask] = kMaskChoices;
   sizes[kPlacement] = 3;
   sizes[kRowsFactor] = std::size(kRows);
   sizes[kBlockKvFactor] = std::size(kBlockKv);
@@ -85,24 +84,20 @@ std::vector<int> factor_sizes(KernelFamily family) {
 
 ForwardCase case_of(const FactorChoice& row, KernelFamily family) {
   ForwardCase test;
-  AttentionProblem& problem = test.problem;
-  problem = make_problem(row[kDtype] ? DataType::fp16 : DataType::bf16, 1 + row[kBatch], 1, kLengths[row[kSeqQ]],
-                         kHeadDims[row[kHeadDim]]);
-  problem.seq_kv = kLengths[row[kSeqKv]];
-  problem.heads_kv = 1 + row[kHeadsKv];
-  problem.heads_q = problem.heads_kv * kGroups[row[kGroup]];
-  problem.alignment = row[kAlignment] ? 2 : 16;
-  problem.layout = row[kLayout] ? Layout::bhsd : Layout::bshd;
-  if (row[kMask] != kNone) {
-    problem.mask = MaskKind::causal;
-    problem.mask_offset = row[kMask] == kBottomRight ? problem.seq_kv - problem.seq_q
-                          : row[kMask] == kTopLeft   ? 0
-                                                     : -(problem.seq_q + 1) / 2;
-  }
   test.placement = kPlacements[row[kPlacement]];
-  if (test.placement == Placement::reversed) problem.alignment = 2;  // what TMA cannot copy counts as unaligned
+  test.problem = problem_of({.fp16 = row[kDtype] == 1,
+                             .batch = 1 + row[kBatch],
+                             .heads_kv = 1 + row[kHeadsKv],
+                             .group = kGroups[row[kGroup]],
+                             .seq_q = kLengths[row[kSeqQ]],
+                             .seq_kv = kLengths[row[kSeqKv]],
+                             .head_dim = kHeadDims[row[kHeadDim]],
+                             .mask = static_cast<MaskChoice>(row[kMask]),
+                             .unaligned = row[kAlignment] == 1,
+                             .bhsd = row[kLayout] == 1,
+                             .placement = test.placement});
   test.with_lse = row[kLse] == 0;
-  if (test.placement == Placement::padded) problem.softmax_scale = 0.3f;
+  if (test.placement == Placement::padded) test.problem.softmax_scale = 0.3f;
   KernelConfig& config = test.config;
   config = default_fields(family);
   if (family == KernelFamily::sm80) {
@@ -141,6 +136,22 @@ double work_of(const ForwardCase& test) {
 }
 
 }  // namespace
+
+AttentionProblem problem_of(const ProblemChoice& choice) {
+  AttentionProblem problem = make_problem(choice.fp16 ? DataType::fp16 : DataType::bf16, choice.batch,
+                                          choice.heads_kv * choice.group, choice.seq_q, choice.head_dim);
+  problem.heads_kv = choice.heads_kv;
+  problem.seq_kv = choice.seq_kv;
+  problem.alignment = choice.unaligned || choice.placement == Placement::reversed ? 2 : 16;
+  problem.layout = choice.bhsd ? Layout::bhsd : Layout::bshd;
+  if (choice.mask != MaskChoice::none) {
+    problem.mask = MaskKind::causal;
+    problem.mask_offset = choice.mask == MaskChoice::bottom_right ? problem.seq_kv - problem.seq_q
+                          : choice.mask == MaskChoice::top_left   ? 0
+                                                                  : -(problem.seq_q + 1) / 2;
+  }
+  return problem;
+}
 
 CaseTable pairwise_cases(const DeviceSpec& device, KernelFamily family, double max_work, std::uint32_t seed) {
   const auto allowed = [&](const FactorChoice& row) {

@@ -8,6 +8,21 @@
 
 namespace attune::tests {
 
+/// below: some first queries see no key.
+enum class MaskChoice { none, bottom_right, top_left, below };
+inline constexpr int kMaskChoices = 4;
+
+/// What the tables of all kernels vary of a problem.
+struct ProblemChoice {
+  bool fp16 = false;
+  std::int64_t batch = 1, heads_kv = 1, group = 1, seq_q = 1, seq_kv = 1;
+  int head_dim = 8;
+  MaskChoice mask = MaskChoice::none;
+  bool unaligned = false, bhsd = false;
+  Placement placement = Placement::packed;  ///< reversed rows count as unaligned: TMA cannot copy them
+};
+AttentionProblem problem_of(const ProblemChoice& choice);
+
 /// The pairwise table over the problem's and the config's factors: lengths, head dims, heads, masks, dtypes, layouts,
 /// placements, alignments; tiles, warps, stages and every switch of the config, as far as the family has them.
 struct CaseTable {

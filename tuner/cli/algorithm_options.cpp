@@ -28,7 +28,7 @@ std::vector<std::string> split(const std::string& text) {
 }  // namespace
 
 void AlgorithmOptions::add(CLI::App& verb, const char* help) {
-  verb.add_option("--algorithm", text_, help)->check(not_empty())->check(not_empty())->group("Config");
+  verb.add_option("--algorithm", text_, help)->check(not_empty())->group("Config");
 }
 
 void AlgorithmOptions::add_to(CLI::App& verb) {
