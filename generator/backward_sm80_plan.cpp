@@ -270,10 +270,12 @@ void check_fields(const KernelConfig& config, std::vector<std::string>* reasons)
     reasons->push_back(fmt::format("split{}: must divide the {} warps", config.split, config.warps));
   } else {
     const int key_warps = config.warps / config.split;
-    if (config.block_kv != 16 * key_warps && config.block_kv != 32 * key_warps) {
-      reasons->push_back(
-          fmt::format("kv{} w{}{}: each warp owns 16 or 32 keys, so kv must be {} or {}", config.block_kv, config.warps,
-                      config.split > 1 ? fmt::format(" split{}", config.split) : "", 16 * key_warps, 32 * key_warps));
+    const int keys = config.block_kv / key_warps;
+    if (config.block_kv != keys * key_warps || (keys != 16 && keys != 32 && keys != 48)) {
+      reasons->push_back(fmt::format("kv{} w{}{}: each warp owns 16, 32 or 48 keys, so kv must be {}, {} or {}",
+                                     config.block_kv, config.warps,
+                                     config.split > 1 ? fmt::format(" split{}", config.split) : "", 16 * key_warps,
+                                     32 * key_warps, 48 * key_warps));
     }
     if (config.block_q % (kMmaRows * config.split) != 0) {
       reasons->push_back(fmt::format("q{} split{}: warps that share keys take 16 queries each or a multiple of that",

@@ -287,8 +287,8 @@ constexpr int kGroups[] = {1, 3, 8};
 struct Keys {
   int block_kv, warps, split;
 };
-constexpr Keys kKeys[] = {{16, 1, 1}, {32, 2, 1}, {64, 4, 1}, {64, 2, 1},  {32, 1, 1},
-                          {32, 2, 2}, {64, 4, 2}, {64, 8, 2}, {128, 8, 2}, {64, 8, 4}};
+constexpr Keys kKeys[] = {{16, 1, 1}, {32, 2, 1}, {64, 4, 1}, {64, 2, 1},  {32, 1, 1}, {48, 1, 1},
+                          {32, 2, 2}, {64, 4, 2}, {64, 8, 2}, {128, 8, 2}, {64, 8, 4}, {96, 8, 4}};
 constexpr int kBlockQ[] = {16, 32, 48, 64, 96, 128};
 constexpr QueryGradient kWaysToDq[] = {QueryGradient::own, QueryGradient::atomic, QueryGradient::ordered};
 constexpr Placement kPlacements[] = {Placement::packed, Placement::padded, Placement::reversed};
