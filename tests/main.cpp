@@ -1,5 +1,6 @@
 // One main for all test programs. Beside Catch2's own arguments:
 //   test_room "[gpu]"               without a GPU, or "[nvrtc]" without NVRTC: skipped, exit status 77 and the reason
+//   test_room "[gpu]" --part 2/8    every eighth of the cases that match, from the second on: for several processes
 //   test_room --check-labels a,b    fails if a case has none of these labels, and so would never run
 // The last line is "attune-tests: N passed, N failed, N skipped" with, after a colon, why; scripts/test adds them up.
 #if __has_include(<catch2/catch_all.hpp>)
@@ -113,6 +114,32 @@ struct CountingListener : ListenerBase {
   void testRunEnded(const Catch::TestRunStats& stats) override { totals() = stats.totals; }
 };
 CATCH_REGISTER_LISTENER(CountingListener)
+
+// Takes "--part I/N" out of the arguments, whose tag filter becomes the names of that part of the cases it matches.
+// False if the part is none.
+bool take_part(std::vector<std::string>* arguments) {
+  const auto option = std::find(arguments->begin(), arguments->end(), "--part");
+  if (option == arguments->end()) return true;
+  std::size_t part = 0, parts = 0;
+  if (option + 1 == arguments->end() || std::sscanf((option + 1)->c_str(), "%zu/%zu", &part, &parts) != 2 || part < 1 ||
+      part > parts)
+    return false;
+  arguments->erase(option, option + 2);
+  for (std::string& argument : *arguments) {
+    const TagFilter filter(argument);
+    if (filter.wanted.empty()) continue;
+    std::string names;
+    std::size_t number = 0;
+    for (const Case& test : all_cases()) {
+      if (!filter.matches(test) || number++ % parts != part - 1) continue;
+      names += names.empty() ? "\"" : ",\"";
+      for (const char c : test.name) names += (c == ',' ? "\\" : "") + std::string(1, c);
+      names += '"';
+    }
+    argument = names.empty() ? "[no case is left for this part]" : names;
+  }
+  return true;
+}
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -134,7 +161,14 @@ int main(int argc, char** argv) {
     }
   }
 
-  const int failed = Catch::Session().run(argc, argv);
+  std::vector<std::string> arguments(argv, argv + argc);
+  if (!take_part(&arguments)) {
+    std::fprintf(stderr, "--part takes I/N, with I from 1 to N: 2/8\n");
+    return 2;
+  }
+  std::vector<const char*> pointers;
+  for (const std::string& argument : arguments) pointers.push_back(argument.c_str());
+  const int failed = Catch::Session().run(static_cast<int>(pointers.size()), pointers.data());
   report(totals().testCases.passed, totals().testCases.failed + totals().testCases.failedButOk, 0);
   return failed < 255 ? failed : 255;
 }

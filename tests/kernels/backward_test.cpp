@@ -342,7 +342,8 @@ BackwardCase case_of(const FactorChoice& row) {
   return test;
 }
 
-void check_pairwise(Devices& devices) {
+// One of `parts` shares of the cases.
+void check_pairwise(Devices& devices, int part = 0, int parts = 1) {
   std::vector<int> sizes(kFactors, 2);
   sizes[kHeadDim] = std::size(kHeadDims);
   sizes[kSeqQ] = sizes[kSeqKv] = std::size(kLengths);
@@ -361,7 +362,7 @@ void check_pairwise(Devices& devices) {
   for (const FactorChoice& row : pairwise(sizes, allowed, 1).rows) {
     BackwardCase test = case_of(row);
     test.seed = ++seed;
-    check_case(devices, test);
+    if (static_cast<int>(seed) % parts == part) check_case(devices, test);
   }
 }
 
@@ -451,9 +452,29 @@ TEST_CASE("backward is right in all modes of the emulator: default configs", "[e
   check_defaults(devices);
 }
 
-TEST_CASE("backward is right on the GPU", "[gpu]") {
+// In shares, for most of the time goes into compiling, and test cases can be run in several processes.
+TEST_CASE("backward is right on the GPU: pairwise over problems and configs, 1 of 4", "[gpu]") {
   Devices devices = Devices::gpu();
-  check_pairwise(devices);
+  check_pairwise(devices, 0, 4);
+}
+
+TEST_CASE("backward is right on the GPU: pairwise over problems and configs, 2 of 4", "[gpu]") {
+  Devices devices = Devices::gpu();
+  check_pairwise(devices, 1, 4);
+}
+
+TEST_CASE("backward is right on the GPU: pairwise over problems and configs, 3 of 4", "[gpu]") {
+  Devices devices = Devices::gpu();
+  check_pairwise(devices, 2, 4);
+}
+
+TEST_CASE("backward is right on the GPU: pairwise over problems and configs, 4 of 4", "[gpu]") {
+  Devices devices = Devices::gpu();
+  check_pairwise(devices, 3, 4);
+}
+
+TEST_CASE("backward is right on the GPU: odd cases and defaults", "[gpu]") {
+  Devices devices = Devices::gpu();
   check_rows_that_see_nothing(devices);
   check_keys_beyond_the_last(devices);
   check_defaults(devices);
