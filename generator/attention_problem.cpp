@@ -71,6 +71,12 @@ AttentionProblem make_problem(DataType dtype, std::int64_t batch, std::int64_t h
   return problem;
 }
 
+AttentionProblem forward_of(AttentionProblem problem) {
+  problem.pass = Pass::forward;
+  problem.deterministic = false;  // every forward kernel is
+  return problem;
+}
+
 std::string canonical_text(const AttentionProblem& problem) {
   std::string text =
       fmt::format("{} {} b{} hq{}", to_string(problem.pass), to_string(problem.dtype), problem.batch, problem.heads_q);

@@ -49,6 +49,9 @@ float default_softmax_scale(int head_dim);
 AttentionProblem make_problem(DataType dtype, std::int64_t batch, std::int64_t heads, std::int64_t seq, int head_dim,
                               MaskKind mask = MaskKind::none);
 
+/// The forward that a backward problem differentiates.
+AttentionProblem forward_of(AttentionProblem problem);
+
 /// Canonical text, for example "forward bf16 b4 hq16 hkv4 sq4096 d128 causal". Order of the words is fixed; words that
 /// equal their default are left out: hkv (= hq), skv (= sq), mask (none), scale (1/sqrt(d)), layout (bshd), align (16),
 /// "deterministic". Masks: "causal" (bottom right), "causal-top-left" (where that differs), "causal@OFFSET". Scale:

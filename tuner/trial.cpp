@@ -125,12 +125,7 @@ struct TrialBench::State {
 
   std::uint64_t seed_of(Operand operand) const { return 3 * seed + static_cast<std::uint64_t>(operand); }
 
-  AttentionProblem forward_problem() const {
-    AttentionProblem result = problem;
-    result.pass = Pass::forward;
-    result.deterministic = false;
-    return result;
-  }
+  AttentionProblem forward_problem() const { return forward_of(problem); }
 
   void fill_inputs() {
     const bool backward = problem.pass == Pass::backward;

@@ -59,8 +59,7 @@ void run(Device& device, const KernelLaunch& launch, const AttentionProblem& pro
 
 ForwardResults run_reference(const std::shared_ptr<Device>& device, const AttentionProblem& problem,
                              const ForwardTensors& tensors) {
-  AttentionProblem forward = problem;
-  forward.pass = Pass::forward;
+  const AttentionProblem forward = forward_of(problem);
   ForwardResults results(device, forward);
   const KernelPlan plan = generate_reference(forward, device->spec(), runtime_templates(), device->target());
   for (const KernelLaunch& launch : plan.launches) run(*device, launch, forward, tensors, results.values());

@@ -310,6 +310,7 @@ class Streams(OnGpu):
         attune.prepare_backward(*leaves, causal=True)
         expected = self.step(*leaves, grad_out)
         given = torch.zeros_like(grad_out)
+        leaves = with_gradients(*tensors)  # PyTorch ties a leaf to the stream of its first use, here that of the capture
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             results = self.step(*leaves, given)

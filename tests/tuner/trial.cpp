@@ -492,7 +492,7 @@ TEST_CASE("what a backward kernel does wrong is seen by checks on the device", "
 
 TEST_CASE("a large backward problem is checked where it is", "[emulator][slow]") {
   using A = KernelArgument;
-  const AttentionProblem problem = parse_problem("backward bf16 b1 hq12 sq256 d256");
+  const AttentionProblem problem = parse_problem("backward bf16 b1 hq12 sq256 d256 deterministic");
   REQUIRE(count_flops(problem) > kCpuOracleFlops);
   const auto device = std::make_shared<CheckingEmulator>();
   TrialBench bench(device, problem, 3);
