@@ -15,7 +15,7 @@ using attune::testing::FakeDevice;
 
 namespace {
 
-alignas(256) std::byte memory[256], workspace[1 << 19];
+alignas(256) std::byte memory[256], workspace[1 << 21];
 
 // Tensors that are never read: a fake device runs nothing.
 struct Call {
