@@ -436,6 +436,11 @@ TEST_CASE("backward is right in all modes of the emulator: tiles of keys in turn
     check_case(devices, case_from("backward bf16 b2 hq8 sq60 hkv1 skv200 d8", config));
     check_case(devices, case_from("backward fp16 hq6 hkv2 sq150 skv170 d16 causal deterministic", config));
   }
+  // All heads of a group end together, and among so many elements a sum in another order shows.
+  for (const char* dq : {"own", "ordered"}) {
+    check_case(devices, case_from("backward fp16 b3 hq32 hkv2 sq33 skv32 d128 deterministic",
+                                  std::string("sm80 q48 kv32 w2 st1 apart dq=") + dq));
+  }
   EmulatorOptions one_by_one;
   one_by_one.concurrent_ctas = 1;
   one_by_one.threads = 1;
