@@ -6,6 +6,7 @@
 #include <bit>
 #include <utility>
 
+#include "generator/cost_model_backward.h"
 #include "generator/error.h"
 #include "generator/forward_bindings.h"
 #include "generator/forward_sm80_shape.h"
@@ -17,9 +18,11 @@ namespace {
 
 constexpr int kMaxBlock = 128;
 constexpr int kMaxWarps = 8, kMaxStages = 4;
-constexpr int kMaxThreads = 128;                             // of delta and of the conversion of dQ
+constexpr int kMaxBlockKv = 32 * kMaxWarps;
+constexpr int kMaxThreads = 128;                             // of delta and of the conversions
 constexpr int kMmaRows = 16;                                 // of an instruction's result
 constexpr std::size_t kStatisticsBytes = 2 * sizeof(float);  // of a query
+constexpr std::size_t kTicketBytes = 16;
 
 // Head dims and the tiles they take, the first that fit a device. By counting (templates/NOTES.md): 32 keys a warp, as
 // many queries a step as registers hold beside dK and dV, two CTAs an SM where P need not go through shared memory.
@@ -48,21 +51,38 @@ Arguments delta_arguments() {
   return fields;
 }
 
-Arguments convert_arguments() {
+Arguments convert_arguments(bool of_keys) {
   using A = KernelArgument;
-  Arguments fields = {A::d_q_sums, A::d_q};
-  add_strides(&fields, A::d_q_stride_batch);
-  fields.insert(fields.end(), {A::heads_q, A::seq_q, A::query_tiles, A::softmax_scale});
+  Arguments fields;
+  if (of_keys) {
+    fields = {A::d_k_sums, A::d_v_sums, A::d_k, A::d_v};
+    for (const A strides : {A::d_k_stride_batch, A::d_v_stride_batch}) add_strides(&fields, strides);
+    fields.insert(fields.end(), {A::heads_kv, A::seq_kv, A::key_tiles});
+  } else {
+    fields = {A::d_q_sums, A::d_q};
+    add_strides(&fields, A::d_q_stride_batch);
+    fields.insert(fields.end(), {A::heads_q, A::seq_q, A::query_tiles});
+  }
+  fields.push_back(A::softmax_scale);
   return fields;
 }
 
-Arguments main_arguments(bool of_keys, QueryGradient dq) {
+// Whether CTAs of the kernel of key tiles wait for one another.
+bool takes_turns(const KernelConfig& config) {
+  return config.dq == QueryGradient::ordered || (config.heads_apart && config.dq == QueryGradient::own);
+}
+
+Arguments main_arguments(bool of_keys, const KernelConfig& config) {
   using A = KernelArgument;
   Arguments fields = {A::q, A::k, A::v, A::d_o, A::statistics};
-  if (of_keys && dq != QueryGradient::own) fields.push_back(A::d_q_sums);
-  if (of_keys && dq == QueryGradient::ordered) fields.insert(fields.end(), {A::turns, A::tile_counter});
+  if (of_keys && config.dq != QueryGradient::own) fields.push_back(A::d_q_sums);
+  if (of_keys && config.dq == QueryGradient::ordered) fields.push_back(A::turns);
+  if (of_keys && takes_turns(config)) fields.push_back(A::tile_counter);
   std::vector<A> strides = {A::q_stride_batch, A::k_stride_batch, A::v_stride_batch, A::d_o_stride_batch};
-  if (of_keys) {
+  if (of_keys && config.heads_apart) {
+    fields.insert(fields.end(), {A::d_k_sums, A::d_v_sums});
+    if (takes_turns(config)) fields.push_back(A::key_turns);
+  } else if (of_keys) {
     fields.insert(fields.end(), {A::d_k, A::d_v});
     strides.insert(strides.end(), {A::d_k_stride_batch, A::d_v_stride_batch});
   } else {
@@ -107,22 +127,33 @@ class Launches {
     launch.tile_rows = TileRows::keys;
     launch.threads = shape_.dkdv_threads;
     launch.rows_per_tile = config_.block_kv;
+    launch.heads_apart = config_.heads_apart;
     launch.shared_bytes = shape_.dkdv_shared_bytes;
-    Arguments fields = main_arguments(true, config_.dq);
+    Arguments fields = main_arguments(true, config_);
     if (config_.tile_order == TileOrder::sections) {
       fields.insert(fields.end(), {KernelArgument::batch, KernelArgument::section_heads});
       launch.section_bytes = section_bytes(config_, device_);
     }
     launch.arguments = ArgumentLayout::of(std::move(fields));
-    TemplateBindings bindings = main_bindings(shape_.kv_tile_bytes, shape_.q_tile_bytes, {"K", "V"}, {"Q", "dO"},
-                                              config_.block_kv, config_.block_q, "   later dV");
-    const bool adds = config_.dq != QueryGradient::own;
+    TemplateBindings bindings =
+        main_bindings(shape_.kv_tile_bytes, shape_.q_tile_bytes, {"K", "V"}, {"Q", "dO"}, config_.block_kv,
+                      config_.block_q, config_.heads_apart ? Names{"", ""} : Names{"   later dK", "   later dV"});
+    const bool adds = config_.dq != QueryGradient::own, apart = config_.heads_apart, turns = takes_turns(config_);
     bindings.set("warps", config_.warps);
     bindings.set("split", config_.split);
     bindings.set("dq", std::string(to_string(config_.dq)));
-    bindings.set("key_tiles", config_.dq == QueryGradient::ordered        ? "in_turn"
+    bindings.set("heads", apart ? "apart" : "together");
+    bindings.set("key_results", !apart ? "stored" : turns ? "ordered" : "atomic");
+    bindings.set("key_tile_number", turns ? "ticket" : "block");
+    bindings.set("key_tiles", config_.dq == QueryGradient::ordered        ? "rows_reversed"
                               : config_.tile_order == TileOrder::sections ? "sections"
                                                                           : "rows");
+    bindings.set("tile_head", apart ? "query head" : "key/value head");
+    bindings.set("loops",
+                 apart ? "for each block of queries" : "for each query head of the group, for each block of queries");
+    bindings.set("key_gradient_formula",
+                 apart ? "dK and dV are added to sums over the group, in fp32, to be scaled by another kernel"
+                       : "dK = scale·dK");
     bindings.set("query_gradient_formula",
                  adds ? "dQ = dQ + dS K, in fp32, to be scaled by another kernel" : "dQ is another kernel's");
     bindings.set("scores", shape_.p_shared ? "shared" : shape_.ds_shared ? "published" : "registers");
@@ -131,6 +162,9 @@ class Launches {
                        fmt::format("LSE and delta  [{}][{}][2], fp32", config_.stages, config_.block_q), &bindings);
     bindings.conditions["scores_shared"] = shape_.ds_shared;
     bindings.conditions["query_sums"] = adds;
+    bindings.conditions["sums"] = adds || apart;
+    bindings.conditions["tickets"] = turns;
+    bindings.set("ticket_offset", static_cast<std::int64_t>(shape_.ticket_offset));
     const ForwardSm80Shape rows = forward_sm80_shape(rows_of_scores(), config_);
     bindings.set("score_swizzle_mask", rows.swizzle_mask);
     bindings.set("score_swizzle_shift", rows.swizzle_shift);
@@ -139,10 +173,11 @@ class Launches {
     const std::string tile = fmt::format("[{}][{}], transposed", config_.block_kv, config_.block_q);
     if (shape_.p_shared) bind_shared_buffer(shape_.p_offset, "P   " + tile, &bindings);
     if (shape_.ds_shared) bind_shared_buffer(shape_.ds_offset, "dS  " + tile, &bindings);
+    if (turns && !shape_.ds_shared) bind_shared_buffer(shape_.ticket_offset, "number of the tile", &bindings);
     bind_shared_buffer(shape_.dkdv_shared_bytes, "end", &bindings);
     bindings.set("dq_rows", shape_.dq_rows);
     bindings.set("dq_column_parts", shape_.dq_column_parts);
-    if (adds) bindings.set("sums_order", sums_order());
+    bindings.set("sums_order", sums_order());
     add("backward_dkdv_sm80", std::move(launch), std::move(bindings));
   }
 
@@ -151,22 +186,36 @@ class Launches {
     launch.threads = shape_.dq_threads;
     launch.rows_per_tile = config_.block_q;
     launch.shared_bytes = shape_.dq_shared_bytes;
-    launch.arguments = ArgumentLayout::of(main_arguments(false, config_.dq));
+    launch.arguments = ArgumentLayout::of(main_arguments(false, config_));
     TemplateBindings bindings = main_bindings(shape_.q_tile_bytes, shape_.kv_tile_bytes, {"Q", "dO"}, {"K", "V"},
-                                              config_.block_q, config_.block_kv, "");
+                                              config_.block_q, config_.block_kv, {"   later dQ", ""});
     bind_shared_buffer(shape_.dq_shared_bytes, "end", &bindings);
     bindings.set("threads", shape_.dq_threads);
     add("backward_dq_sm80", std::move(launch), std::move(bindings));
   }
 
-  void add_convert() {
+  // Of dQ's sums, or of those of dK and dV.
+  void add_convert(bool of_keys) {
     KernelLaunch launch;
+    if (of_keys) launch.entry = "attune_backward_convert_keys";
+    launch.tile_rows = of_keys ? TileRows::keys : TileRows::queries;
     launch.threads = kMaxThreads;
-    launch.rows_per_tile = config_.block_q;
-    launch.arguments = ArgumentLayout::of(convert_arguments());
+    launch.rows_per_tile = of_keys ? config_.block_kv : config_.block_q;
+    launch.arguments = ArgumentLayout::of(convert_arguments(of_keys));
     TemplateBindings bindings;
     bindings.set("threads", launch.threads);
-    bindings.set("block_q", config_.block_q);
+    bindings.set("rows_per_tile", launch.rows_per_tile);
+    bindings.set("rows_of", of_keys ? "keys" : "queries");
+    bindings.set("rows", of_keys ? "seq_kv" : "seq_q");
+    bindings.set("heads", of_keys ? "heads_kv" : "heads_q");
+    bindings.set("tiles", of_keys ? "key_tiles" : "query_tiles");
+    auto& gradients = bindings.lists["gradients"];
+    if (of_keys) {
+      gradients.push_back({{"name", "d_k"}, {"scale", "args.softmax_scale"}, {"formula", "dK = scale·sums, rounded"}});
+      gradients.push_back({{"name", "d_v"}, {"scale", "1.0f"}, {"formula", "dV = sums, rounded"}});
+    } else {
+      gradients.push_back({{"name", "d_q"}, {"scale", "args.softmax_scale"}, {"formula", "dQ = scale·sums, rounded"}});
+    }
     bindings.set("chunk_access", chunk_access());
     bindings.set("sums_order", sums_order());
     add("backward_convert", std::move(launch), std::move(bindings));
@@ -177,7 +226,7 @@ class Launches {
 
   // Two tiles that stay for the whole kernel, and a ring of pairs that stream past them.
   TemplateBindings main_bindings(std::size_t resident_bytes, std::size_t streamed_bytes, Names resident, Names streamed,
-                                 int resident_rows, int streamed_rows, const char* second_later) const {
+                                 int resident_rows, int streamed_rows, Names later) const {
     const ForwardSm80Shape rows = forward_sm80_shape(problem_, config_);  // of all tiles: the swizzle
     const std::size_t ring_bytes = static_cast<std::size_t>(config_.stages) * streamed_bytes;
     TemplateBindings bindings;
@@ -199,9 +248,9 @@ class Launches {
       std::string picture;
     } buffers[] = {
         {"resident_first_offset", 0,
-         fmt::format("{}  [{}][{}]   later d{}", resident.first, resident_rows, problem_.head_dim, resident.first)},
+         fmt::format("{}  [{}][{}]{}", resident.first, resident_rows, problem_.head_dim, later.first)},
         {"resident_second_offset", resident_bytes,
-         fmt::format("{}  [{}][{}]{}", resident.second, resident_rows, problem_.head_dim, second_later)},
+         fmt::format("{}  [{}][{}]{}", resident.second, resident_rows, problem_.head_dim, later.second)},
         {"streamed_first_offset", 2 * resident_bytes,
          fmt::format("{}  [{}][{}][{}]", streamed.first, config_.stages, streamed_rows, problem_.head_dim)},
         {"streamed_second_offset", 2 * resident_bytes + ring_bytes,
@@ -250,10 +299,13 @@ void check_fields(const KernelConfig& config, std::vector<std::string>* reasons)
   known.stages = config.stages;
   known.ctas_per_sm = config.ctas_per_sm;
   known.split = config.split;
+  known.heads_apart = config.heads_apart;
   known.dq = config.dq;
   known.tile_order = config.tile_order;
   if (!(known == config))
-    reasons->push_back("backward knows only q, kv, w, st, order, split, dq and cta of a config; leave other words out");
+    reasons->push_back(
+        "backward knows only q, kv, w, st, order, split, apart, dq and cta of a config; leave other words "
+        "out");
   if (config.tile_order != TileOrder::rows && config.tile_order != TileOrder::sections) {
     reasons->push_back(fmt::format("order={}: of tiles of keys the first are the longest; take order=rows or sections",
                                    to_string(config.tile_order)));
@@ -315,6 +367,20 @@ void check_kernel(const char* name, int threads, std::size_t shared_bytes, int r
   }
 }
 
+// Whether a group's heads have tiles of their own: where their common ones are fewer than the SMs, some of which would
+// have no work at all from beginning to end. With more, apart fills only the last wave better, and pays for sums in
+// fp32: dK and dV of each query head, in place of one's of each group. Short walks do not pay for that, either: zeros,
+// adds and one more launch.
+bool heads_apart_by_default(const AttentionProblem& problem, KernelConfig config, const DeviceSpec& device) {
+  const std::int64_t tiles = (problem.seq_kv + config.block_kv - 1) / config.block_kv;
+  if (problem.heads_q == problem.heads_kv || tiles * problem.batch * problem.heads_kv >= device.sm_count) return false;
+  const auto time = [&] { return estimate_cost_backward(problem, config, device).microseconds; };
+  config.heads_apart = false;
+  const double together = time();
+  config.heads_apart = true;
+  return time() < together;
+}
+
 }  // namespace
 
 BackwardSm80Shape backward_sm80_shape(const AttentionProblem& problem, const KernelConfig& config) {
@@ -335,7 +401,9 @@ BackwardSm80Shape backward_sm80_shape(const AttentionProblem& problem, const Ker
   shape.statistics_offset = 2 * (shape.kv_tile_bytes + stages * shape.q_tile_bytes);
   shape.p_offset = shape.statistics_offset + stages * kStatisticsBytes * static_cast<std::size_t>(config.block_q);
   shape.ds_offset = shape.p_offset + (shape.p_shared ? shape.score_tile_bytes : 0);
-  shape.dkdv_shared_bytes = shape.ds_offset + (shape.ds_shared ? shape.score_tile_bytes : 0);
+  shape.ticket_offset = shape.ds_offset;
+  const std::size_t ticket_bytes = takes_turns(config) ? kTicketBytes : 0;
+  shape.dkdv_shared_bytes = shape.ds_offset + (shape.ds_shared ? shape.score_tile_bytes : ticket_bytes);
 
   // fp32 accumulators spread over 32 lanes: S, dP, and the columns of the gradients.
   const auto part_columns = [&](int parts) { return 8 * ((chunks + parts - 1) / parts); };
@@ -374,6 +442,8 @@ std::vector<std::string> backward_sm80_infeasibility(const AttentionProblem& pro
         "dq=atomic deterministic: adds as they come give other bits at each run; take dq=ordered, or leave the word "
         "out");
   }
+  if (config.heads_apart && problem.heads_q == problem.heads_kv)
+    reasons.push_back("apart: every query head has keys of its own already; leave the word out");
   const BackwardSm80Shape shape = backward_sm80_shape(problem, config);
   if (config.dq == QueryGradient::own)
     check_kernel("dQ", shape.dq_threads, shape.dq_shared_bytes, shape.dq_registers, config, device, &reasons);
@@ -393,7 +463,9 @@ KernelConfig backward_sm80_default(const AttentionProblem& problem, const Device
     config.warps = tiles.warps;
     config.split = tiles.split;
     config.stages = tiles.stages;
-    if (backward_sm80_infeasibility(problem, config, device).empty()) return config;
+    if (!backward_sm80_infeasibility(problem, config, device).empty()) continue;
+    config.heads_apart = heads_apart_by_default(problem, config, device);
+    return config;
   }
   throw Error(ErrorCode::unsupported,
               fmt::format("no backward config of head dim {} fits {}: {}", problem.head_dim, device.name,
@@ -405,21 +477,31 @@ void describe_backward_sm80(const AttentionProblem& problem, const KernelConfig&
   Launches launches(problem, config, device, templates, target, plan);
   launches.add_delta();
   launches.add_dkdv();
+  const bool apart = config.heads_apart, unordered = config.dq == QueryGradient::atomic;
   const auto rows = static_cast<std::size_t>(config.block_q);
-  plan->ordered_outputs = {Operand::d_k, Operand::d_v};
+  const std::size_t row_bytes = sizeof(float) * static_cast<std::size_t>(problem.head_dim);
   if (config.dq == QueryGradient::own) {
     launches.add_dq();
   } else {
-    launches.add_convert();
-    const std::size_t bytes = sizeof(float) * rows * static_cast<std::size_t>(problem.head_dim);
-    plan->buffers.push_back({KernelArgument::d_q_sums, bytes, config.block_q, true});
+    launches.add_convert(false);
+    plan->buffers.push_back({KernelArgument::d_q_sums, rows * row_bytes, config.block_q, true});
   }
-  if (config.dq == QueryGradient::ordered) {
+  if (apart) {
+    launches.add_convert(true);
+    const std::size_t bytes = static_cast<std::size_t>(config.block_kv) * row_bytes;
+    for (const KernelArgument sums : {KernelArgument::d_k_sums, KernelArgument::d_v_sums})
+      plan->buffers.push_back({sums, bytes, config.block_kv, true, TileRows::keys});
+  }
+  if (config.dq == QueryGradient::ordered)
     plan->buffers.push_back({KernelArgument::turns, sizeof(std::uint32_t), config.block_q, true});
+  if (apart && !unordered)
+    plan->buffers.push_back({KernelArgument::key_turns, sizeof(std::uint32_t), config.block_kv, true, TileRows::keys});
+  if (takes_turns(config)) {
     plan->workspace_bytes = kTileCounterOffset + sizeof(std::uint32_t);
     plan->workspace_zeroed = true;
   }
-  if (config.dq != QueryGradient::atomic) plan->ordered_outputs.push_back(Operand::d_q);
+  if (!apart || !unordered) plan->ordered_outputs = {Operand::d_k, Operand::d_v};
+  if (!unordered) plan->ordered_outputs.push_back(Operand::d_q);
   plan->buffers.push_back({KernelArgument::statistics, kStatisticsBytes * rows, config.block_q, false});
 }
 
@@ -434,10 +516,16 @@ std::size_t backward_sm80_most_workspace_bytes(const AttentionProblem& problem) 
   const auto columns = static_cast<std::size_t>(problem.head_dim);
   AttentionProblem padded = problem;
   padded.seq_q += kMaxBlock - 1;  // rounded up to any block
+  padded.seq_kv += kMaxBlockKv - 1;
   plan.workspace_bytes = kTileCounterOffset + sizeof(std::uint32_t);
   plan.buffers = {{KernelArgument::d_q_sums, sizeof(float) * columns, 1, true},
                   {KernelArgument::turns, sizeof(std::uint32_t), kMmaRows, true},
                   {KernelArgument::statistics, kStatisticsBytes, 1, false}};
+  if (problem.heads_q != problem.heads_kv) {
+    for (const KernelArgument sums : {KernelArgument::d_k_sums, KernelArgument::d_v_sums})
+      plan.buffers.push_back({sums, sizeof(float) * columns, 1, true, TileRows::keys});
+    plan.buffers.push_back({KernelArgument::key_turns, sizeof(std::uint32_t), kMmaRows, true, TileRows::keys});
+  }
   return plan.workspace_bytes_of(padded);
 }
 

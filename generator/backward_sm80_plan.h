@@ -14,8 +14,8 @@ namespace attune {
 
 /// What follows from a config and a head dim for the kernels of a backward plan of the sm80 family. Pure arithmetic.
 /// Of a config they know block_q, block_kv, warps and split (of the kernel of key tiles: `split` warps own the same
-/// split * block_kv / warps keys), stages, ctas_per_sm and dq. A kernel of its own for dQ has a warp for each 16 of
-/// block_q. Assumes fields that pass the first checks of backward_sm80_infeasibility().
+/// split * block_kv / warps keys), stages, ctas_per_sm, heads_apart and dq. A kernel of its own for dQ has a warp for
+/// each 16 of block_q. Assumes fields that pass the first checks of backward_sm80_infeasibility().
 struct BackwardSm80Shape {
   int dq_threads = 0, dkdv_threads = 0;
   std::size_t q_tile_bytes = 0, kv_tile_bytes = 0;
@@ -23,6 +23,7 @@ struct BackwardSm80Shape {
   bool p_shared = false, ds_shared = false;
   int dq_rows = 0, dq_column_parts = 0;  ///< of a block's dQ in the kernel of key tiles: a warp's queries; parts of D
   std::size_t statistics_offset = 0, p_offset = 0, ds_offset = 0;  ///< of the kernel of key tiles
+  std::size_t ticket_offset = 0;  ///< the same, where CTAs take numbers; a tile of dS may come to lie there later
   std::size_t dq_shared_bytes = 0, dkdv_shared_bytes = 0;
   int dq_registers = 0, dkdv_registers = 0;  ///< of a thread: accumulators, which cannot live elsewhere
 };
@@ -32,11 +33,13 @@ BackwardSm80Shape backward_sm80_shape(const AttentionProblem& problem, const Ker
 std::vector<std::string> backward_sm80_infeasibility(const AttentionProblem& problem, const KernelConfig& config,
                                                      const DeviceSpec& device);
 
-/// A config that fits, for any head dim.
+/// A config that fits, for any head dim. Heads of a group are apart where their common tiles would leave SMs without
+/// work and the cost model finds that worth the sums.
 KernelConfig backward_sm80_default(const AttentionProblem& problem, const DeviceSpec& device);
 
-/// Launches, workspace and ordered outputs: delta; dK and dV by tiles of keys; dQ by tiles of queries, or its sums by
-/// the kernel before, and their conversion. dQ is ordered but where tiles of keys add as they come.
+/// Launches, workspace and ordered outputs: delta; dK and dV, or their sums where heads are apart, by tiles of keys; dQ
+/// by tiles of queries, or its sums by the kernel before; the conversions of sums. All are ordered but sums that grow
+/// as CTAs come.
 void describe_backward_sm80(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                             const TemplateSet& templates, KernelTarget target, KernelPlan* plan);
 

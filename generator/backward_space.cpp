@@ -34,6 +34,12 @@ std::vector<TileOrder> tile_orders(const AttentionProblem& problem, QueryGradien
   return {TileOrder::rows, TileOrder::sections};
 }
 
+// Where heads share keys: tiles of each query head are more CTAs, for small problems, but dK and dV go through sums.
+std::vector<bool> apart_choices(const AttentionProblem& problem) {
+  if (problem.heads_q == problem.heads_kv) return {false};
+  return {false, true};
+}
+
 // Numbers of CTAs that limit the registers of either kernel, each differently: the others would give the same code.
 std::vector<int> ctas_choices(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
   const BackwardSm80Shape shape = backward_sm80_shape(problem, config);
@@ -56,11 +62,14 @@ void add_key_tiles(const AttentionProblem& problem, KernelConfig config, const D
       config.stages = stages;
       for (const QueryGradient dq : kQueryGradients) {
         config.dq = dq;
-        for (const TileOrder order : tile_orders(problem, dq)) {
-          config.tile_order = order;
-          for (const int ctas : ctas_choices(problem, config, device)) {
-            config.ctas_per_sm = ctas;
-            configs->push_back(config);
+        for (const bool apart : apart_choices(problem)) {
+          config.heads_apart = apart;
+          for (const TileOrder order : tile_orders(problem, dq)) {
+            config.tile_order = order;
+            for (const int ctas : ctas_choices(problem, config, device)) {
+              config.ctas_per_sm = ctas;
+              configs->push_back(config);
+            }
           }
         }
       }
@@ -92,7 +101,9 @@ bool is_of_reduced_backward_space(const AttentionProblem& problem, const KernelC
   const bool block_q = config.block_q == 32 || config.block_q == 64 || config.block_q == 128;
   const bool stages =
       config.stages == 2 || (config.stages == 1 && problem.head_dim > 128);  // wide heads fill shared memory
-  return block_q && config.warps >= 2 && stages && config.ctas_per_sm <= 2 &&
+  // Apart as few warps serve the same end, more CTAs; a kernel of its own for dQ with turns for dK and dV seldom both.
+  const bool apart = !config.heads_apart || (config.warps >= 4 && config.dq != QueryGradient::own);
+  return block_q && config.warps >= 2 && stages && apart && config.ctas_per_sm <= 2 &&
          config.tile_order == tile_orders(problem, config.dq).back();
 }
 

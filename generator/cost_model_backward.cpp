@@ -21,10 +21,12 @@
 //   dQ:         matrix      = 2 q kv (2 D16 + D) / mma rate
 //               shared      = (6 D kv q / 16 + 4 q D + copies 4 kv D) / 128
 //               l2          = 4 kv D / 48
+//               and of a tile, where heads are apart: 8 kv D / add rate
 //   both:       exponential = q kv (1 / 16 + 6 / 126) + masked steps: 7 q kv / 126
 //
-// Delta, the zeros of dQ's sums and their conversion take device memory's time. Nothing here is fitted yet; what
-// forward's model has from measurements of its kernels is taken over.
+// Delta, the zeros of sums and their conversion take device memory's time. Where heads are apart, the kernel of key
+// tiles has a tile for each query head; in turns, those of a group that end together add one after the other. Nothing
+// here is fitted yet; what forward's model has from measurements of its kernels is taken over.
 namespace attune {
 namespace {
 constexpr double kAluPerClock = 126, kSharedBytesPerClock = 128, kL2BytesPerClock = 48;
@@ -92,6 +94,8 @@ struct MainKernel {
   int accumulators = 0, beside = 0;  // registers
   std::size_t shared_bytes = 0;
   Step step;
+  bool heads_apart = false;
+  double last_adds = 0, last_turn = 0;  // clocks of a CTA, after its steps
 };
 
 double products_of(const AttentionProblem& problem, const KernelConfig& config, int gradients) {
@@ -122,9 +126,15 @@ MainKernel key_tiles(const AttentionProblem& problem, const KernelConfig& config
   kernel.step.matrix = products_of(problem, config, adds ? 3 : 2) / device.mma_flops_per_clock;
   kernel.step.shared = bytes / kSharedBytesPerClock;
   kernel.step.l2 = 4 * q * d / kL2BytesPerClock;
-  if (adds) kernel.step.l2 += 4 * q * d / (device.compute_major >= 9 ? kVectorAddsPerClock : kScalarAddsPerClock);
+  const double adds_per_clock = device.compute_major >= 9 ? kVectorAddsPerClock : kScalarAddsPerClock;
+  if (adds) kernel.step.l2 += 4 * q * d / adds_per_clock;
   kernel.step.barriers += shape.ds_shared ? 1 : 0;
   if (config.dq == QueryGradient::ordered) kernel.step.turn = kTurnClocks;
+  if (config.heads_apart) {
+    kernel.heads_apart = true;
+    kernel.last_adds = 8 * kv * d / adds_per_clock;
+    if (config.dq != QueryGradient::atomic) kernel.last_turn = kTurnClocks;
+  }
   return kernel;
 }
 
@@ -150,9 +160,12 @@ MainKernel query_tiles(const AttentionProblem& problem, const KernelConfig& conf
 void add_kernel(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                 MainKernel kernel, CostEstimate* cost) {
   const std::int64_t rows = kernel.of_keys ? problem.seq_kv : problem.seq_q;
-  const std::int64_t heads = problem.batch * (kernel.of_keys ? problem.heads_kv : problem.heads_q);
-  const auto ctas = static_cast<double>((rows + kernel.resident - 1) / kernel.resident * heads);
-  const double group = kernel.of_keys ? static_cast<double>(problem.heads_q / problem.heads_kv) : 1;
+  const bool together_heads = kernel.of_keys && !kernel.heads_apart;  // a tile's CTA walks through those of a group
+  const std::int64_t heads = problem.batch * (together_heads ? problem.heads_kv : problem.heads_q);
+  const auto head_tiles = static_cast<double>((rows + kernel.resident - 1) / kernel.resident);
+  const double ctas = head_tiles * static_cast<double>(heads);
+  const auto sharing = static_cast<double>(problem.heads_q / problem.heads_kv);
+  const double group = together_heads ? sharing : 1;
 
   const int limit = register_limit(kernel.threads, config.ctas_per_sm, device);
   const int needed = kernel.accumulators + kernel.beside, registers = std::min(limit, (needed + kHoarded) / 8 * 8);
@@ -186,16 +199,24 @@ void add_kernel(const AttentionProblem& problem, const KernelConfig& config, con
   if (const double exposed = kL2Latency - (config.stages - 1) * busy; exposed > 0) busy = round(exposed);
   const double step_clocks = std::max(busy / together, step.l2);  // of an SM, for each of `together` CTAs
 
-  const auto clocks_of = [&](double count) { return group * count * step_clocks + kPrologueClocks / together; };
+  const auto clocks_of = [&](double count) {
+    return group * count * step_clocks + kPrologueClocks / together + kernel.last_adds;
+  };
   double clocks = ctas / device.sm_count * clocks_of(steps.mean);
   if (problem.mask == MaskKind::none) clocks = std::ceil(waves) * together * clocks_of(steps.mean);
   clocks = std::max(clocks, together * clocks_of(steps.longest));
+  if (kernel.last_turn > 0) {
+    // Heads begin one after the other: at most so many of a group stand in line at the end.
+    const double at_once = static_cast<double>(device.sm_count) * ctas_per_sm / head_tiles;
+    const double line = std::clamp(at_once, 1.0, sharing) - 1;
+    clocks += line * (kernel.last_adds + kernel.last_turn);
+  }
 
   const double per_sm = ctas * group * steps.mean / device.sm_count / device.clock_mhz;
   cost->matrix_microseconds += step.matrix * per_sm;
   cost->exponential_microseconds += step.exponential * per_sm;
   cost->shared_microseconds += step.shared * per_sm;
-  cost->memory_microseconds += step.l2 * per_sm;
+  cost->memory_microseconds += step.l2 * per_sm + kernel.last_adds * ctas / device.sm_count / device.clock_mhz;
   cost->microseconds += clocks / device.clock_mhz + kLaunchMicroseconds;
   cost->registers = std::max(cost->registers, registers);
   if (kernel.of_keys) {
@@ -208,14 +229,19 @@ void add_kernel(const AttentionProblem& problem, const KernelConfig& config, con
 
 CostEstimate estimate_cost_backward(const AttentionProblem& problem, const KernelConfig& config,
                                     const DeviceSpec& device) {
-  const double elements =
-      static_cast<double>(problem.batch * problem.heads_q) * static_cast<double>(problem.seq_q) * problem.head_dim;
-  const double delta_bytes = 4 * elements;           // O and dO
-  const double sums_bytes = (4 + 4 + 2) * elements;  // zeros, then read and rounded
+  const auto elements_of = [&](std::int64_t heads, std::int64_t rows) {
+    return static_cast<double>(problem.batch * heads) * static_cast<double>(rows) * problem.head_dim;
+  };
+  const double q_elements = elements_of(problem.heads_q, problem.seq_q);
+  const double kv_elements = elements_of(problem.heads_kv, problem.seq_kv);
+  const double delta_bytes = 4 * q_elements;  // O and dO
+  constexpr double kBytesOfSum = 4 + 4 + 2;   // zeros, then read and rounded
   const bool adds = config.dq != QueryGradient::own;
+  const double sums = (adds ? q_elements : 0) + (config.heads_apart ? 2 * kv_elements : 0);
+  const int launches = 1 + adds + config.heads_apart + (adds || config.heads_apart);  // conversions, and the zeros
   CostEstimate cost;
-  cost.memory_microseconds = (delta_bytes + (adds ? sums_bytes : 0)) / (device.memory_gbps * 1e3);
-  cost.microseconds = cost.memory_microseconds + (adds ? 3 : 1) * kLaunchMicroseconds;
+  cost.memory_microseconds = (delta_bytes + kBytesOfSum * sums) / (device.memory_gbps * 1e3);
+  cost.microseconds = cost.memory_microseconds + launches * kLaunchMicroseconds;
   add_kernel(problem, config, device, key_tiles(problem, config, device), &cost);
   if (!adds) add_kernel(problem, config, device, query_tiles(problem, config, device), &cost);
   return cost;

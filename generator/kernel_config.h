@@ -88,6 +88,10 @@ struct KernelConfig {
   /// sm80: warps that share the same keys of a tile. Each computes S and dP of a part of the queries, and dK and dV of
   /// a part of the columns.
   int split = 1;
+  /// sm80: each query head of a group has tiles of keys of its own, so that there are more CTAs; dK and dV are summed
+  /// over the group in fp32 in the workspace: in turns, or, where dq is atomic, as they come. Otherwise a CTA walks
+  /// through all query heads of the group.
+  bool heads_apart = false;
   QueryGradient dq = QueryGradient::own;
 
   friend bool operator==(const KernelConfig&, const KernelConfig&) = default;
@@ -102,8 +106,8 @@ KernelConfig default_fields(KernelFamily family);
 /// Canonical text: "sm80 q128 kv64 w4 st2" or "sm90 q128 kv64 st2", then the words that differ from their default, in
 /// this order: "qsmem" (sm80), "qreg" (sm90), "order=rows-reversed|heads|heads-reversed|sections-reversed", "l2parts4",
 /// "rescale8", "whole", "cta2"; of sm90 "qst2", "nomax", "turns|pingpong", "overlap=within|across",
-/// "persist=fixed|on-demand", "vst3", "psmem", "cluster2", "packed", "exp4", "preg40"; of backward "split2" (sm80),
-/// "dq=atomic|ordered".
+/// "persist=fixed|on-demand", "vst3", "psmem", "cluster2", "packed", "exp4", "preg40"; of backward "split2" and
+/// "apart" (sm80), "dq=atomic|ordered".
 std::string canonical_text(const KernelConfig& config);
 
 /// The inverse of canonical_text; the family comes first, other words in any order, omitted ones have their default.

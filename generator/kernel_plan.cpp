@@ -70,6 +70,12 @@ ArgumentFact fact(KernelArgument argument) {
       return {"d_q_sums", "float*", 8};
     case KernelArgument::turns:
       return {"turns", "u32*", 8};
+    case KernelArgument::d_k_sums:
+      return {"d_k_sums", "float*", 8};
+    case KernelArgument::d_v_sums:
+      return {"d_v_sums", "float*", 8};
+    case KernelArgument::key_turns:
+      return {"key_turns", "u32*", 8};
     case KernelArgument::scores:
       return {"scores", "float*", 8};
     case KernelArgument::o_blocks:
@@ -241,15 +247,16 @@ std::int32_t KernelLaunch::key_tiles(const AttentionProblem& problem) const {
 }
 
 std::int32_t KernelLaunch::section_heads(const AttentionProblem& problem) const {
-  const std::int64_t heads_kv = problem.batch * problem.heads_kv;
-  const std::int64_t group = problem.heads_q / problem.heads_kv;
+  // Heads that no section divides: those that share K and V, or, apart, each of them.
+  const std::int64_t whole_heads = problem.batch * (heads_apart ? problem.heads_q : problem.heads_kv);
+  const std::int64_t group = heads_apart ? 1 : problem.heads_q / problem.heads_kv;
   const bool of_keys = tile_rows == TileRows::keys;
   const std::int64_t element_bytes = 2 * size_of(problem.dtype) + (of_keys ? static_cast<int>(sizeof(float)) : 0);
   const std::int64_t head_bytes = (of_keys ? group * problem.seq_q : problem.seq_kv) * problem.head_dim * element_bytes;
   const std::int64_t fit = std::max<std::int64_t>(1, static_cast<std::int64_t>(section_bytes) / head_bytes);
-  const std::int64_t sections = (heads_kv + fit - 1) / fit;
-  const std::int64_t heads_of_kv = of_keys ? 1 : group / heads_per_tile;
-  return static_cast<std::int32_t>((heads_kv + sections - 1) / sections * heads_of_kv);
+  const std::int64_t sections = (whole_heads + fit - 1) / fit;
+  const std::int64_t heads_of_whole = of_keys ? 1 : group / heads_per_tile;
+  return static_cast<std::int32_t>((whole_heads + sections - 1) / sections * heads_of_whole);
 }
 
 std::uint32_t KernelLaunch::grid_x(const AttentionProblem& problem) const {
@@ -261,7 +268,7 @@ std::uint32_t KernelLaunch::tiles(const AttentionProblem& problem) const {
   constexpr std::int64_t kMaxGrid = std::numeric_limits<std::int32_t>::max();
   const bool of_keys = tile_rows == TileRows::keys;
   const std::int64_t heads =
-      of_keys ? problem.batch * problem.heads_kv : problem.batch * problem.heads_q / heads_per_tile;
+      of_keys && !heads_apart ? problem.batch * problem.heads_kv : problem.batch * problem.heads_q / heads_per_tile;
   const std::int64_t tiles = of_keys ? key_tiles(problem) : tile_rows == TileRows::all ? 1 : query_tiles(problem);
   if (tiles > kMaxGrid / heads_per_tile / rows_per_tile && heads_per_tile > 1) {
     throw Error(ErrorCode::unsupported,
@@ -278,7 +285,9 @@ std::uint32_t KernelLaunch::tiles(const AttentionProblem& problem) const {
 }
 
 std::size_t WorkspaceBuffer::bytes_of(const AttentionProblem& problem) const {
-  const std::int64_t parts = problem.batch * problem.heads_q * ((problem.seq_q + rows - 1) / rows);
+  const bool of_keys = rows_of == TileRows::keys;
+  const std::int64_t heads = problem.batch * (of_keys ? problem.heads_kv : problem.heads_q);
+  const std::int64_t parts = heads * (((of_keys ? problem.seq_kv : problem.seq_q) + rows - 1) / rows);
   if (!of_scores) return bytes * static_cast<std::size_t>(parts);
   constexpr std::int64_t kMostBytes = std::int64_t{1} << 60;
   const std::int64_t keys = (problem.seq_kv + kScoreRowKeys - 1) / kScoreRowKeys * kScoreRowKeys;

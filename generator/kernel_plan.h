@@ -43,8 +43,11 @@ enum class KernelArgument {
   d_o,
   d_lse,       // pointers (d_lse may be null)
   statistics,  // pointers into the workspace, of WorkspaceBuffers. Two floats of each query: LSE * log2(e) and delta
-  d_q_sums,    // float: dQ / scale, in the order of elements that backward/query_sums_* define
+  d_q_sums,    // float: dQ / scale, in the order of elements that backward/sums_* define
   turns,       // uint32: tiles of keys that have added to a block of queries
+  d_k_sums,
+  d_v_sums,    // as d_q_sums: dK / scale and dV, over the query heads of a group
+  key_turns,   // uint32: query heads of the group that have added to a tile of keys
   scores,      // float: a row of S, later P, of each query, its keys rounded up to a multiple of kScoreRowKeys
   o_blocks,    // float: O of the blocks of keys so far, (B, Hq, Sq, D)
   row_states,  // two floats of each query: l and m of the blocks of keys so far
@@ -134,7 +137,8 @@ struct ArgumentLayout {
   std::string declarations() const;
 };
 
-/// What a kernel's tiles are rows of: queries of a query head, or keys of a key/value head.
+/// What a kernel's tiles are rows of: queries of a query head, or keys of a key/value head (but see
+/// KernelLaunch::heads_apart).
 /// A tile of all rows is a query head as a whole.
 enum class TileRows { queries, keys, all };
 
@@ -151,6 +155,7 @@ struct KernelLaunch {
   TileRows tile_rows = TileRows::queries;
   int rows_per_tile = 0;          ///< queries (or keys) of a tile; a cluster takes one as a whole
   int heads_per_tile = 1;         ///< query heads whose rows a tile holds
+  bool heads_apart = false;       ///< each query head has its own tiles of the keys that its group shares
   int cluster = 1;                ///< CTAs of a cluster
   int max_ctas = 0;               ///< of the grid: persistent CTAs take several tiles; 0: a CTA for each tile
   std::size_t section_bytes = 0;  ///< of a section, where TileOrder::sections or sections_reversed orders the tiles
@@ -158,7 +163,8 @@ struct KernelLaunch {
   std::vector<TensorMapSpec> tensor_maps;  ///< of the arguments q_map, ...
 
   /// CTAs in x: a cluster per tile of queries, query head (or heads_per_tile of them) and batch entry, or max_ctas;
-  /// or one per tile of keys, key/value head and batch entry; or one per query head and batch entry.
+  /// or one per tile of keys, key/value head (query head, where heads are apart) and batch entry; or one per query head
+  /// and batch entry.
   /// Throws Error(unsupported) for more than 2^31 - 1 of them.
   std::uint32_t grid_x(const AttentionProblem& problem) const;
   std::int32_t query_tiles(const AttentionProblem& problem) const;
@@ -170,12 +176,13 @@ struct KernelLaunch {
 };
 
 /// A part of a workspace whose size grows with the problem: `bytes` for each `rows` queries (or what is left of them)
-/// of each query head and batch entry.
+/// of each query head and batch entry; or for each `rows` keys of each key/value head.
 struct WorkspaceBuffer {
   KernelArgument argument;  ///< that points to it
   std::size_t bytes = 0;
   int rows = 1;
-  bool zeroed = false;     ///< must hold zeros before the first launch; such buffers come first
+  bool zeroed = false;  ///< must hold zeros before the first launch; such buffers come first
+  TileRows rows_of = TileRows::queries;
   bool of_scores = false;  ///< instead: a float for each query and key, see KernelArgument::scores
 
   /// Throws Error(unsupported) for 2^60 bytes or more.

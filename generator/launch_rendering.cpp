@@ -9,7 +9,7 @@ namespace attune {
 void render_launch(const std::string& name, const std::string& kernel_class, const DeviceSpec& device,
                    const TemplateSet& templates, KernelTarget target, TemplateBindings bindings, KernelLaunch* launch) {
   const std::string root = "kernels/" + name, target_name(to_string(target));
-  launch->entry = "attune_" + name;
+  if (launch->entry.empty()) launch->entry = "attune_" + name;
   launch->arch = arch_name(device);
   launch->target = target;
   bindings.set("kernel_class", kernel_class);

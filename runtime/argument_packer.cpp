@@ -93,6 +93,12 @@ class Packer {
         return put(to, values_.d_q_sums);
       case KernelArgument::turns:
         return put(to, values_.turns);
+      case KernelArgument::d_k_sums:
+        return put(to, values_.d_k_sums);
+      case KernelArgument::d_v_sums:
+        return put(to, values_.d_v_sums);
+      case KernelArgument::key_turns:
+        return put(to, values_.key_turns);
       case KernelArgument::scores:
         return put(to, values_.scores);
       case KernelArgument::o_blocks:

@@ -13,6 +13,7 @@ struct ArgumentValues {
   const GradientTensors* gradients = nullptr;  ///< of a backward launch
   DevicePointer workspace = 0;
   DevicePointer statistics = 0, d_q_sums = 0, turns = 0;    ///< in the workspace, of a backward launch
+  DevicePointer d_k_sums = 0, d_v_sums = 0, key_turns = 0;  ///< the same
   DevicePointer scores = 0, o_blocks = 0, row_states = 0;   ///< the same, of a forward launch
   DevicePointer counters = 0;                               ///< the same, if it has room for the plan's counters
   DevicePointer o_fp64 = 0, lse_fp64 = 0, weight_fp64 = 0;  ///< where the reference kernel writes doubles

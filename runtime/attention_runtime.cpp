@@ -302,6 +302,9 @@ struct AttentionRuntime::State {
       if (buffer.argument == KernelArgument::statistics) values.statistics = begin;
       if (buffer.argument == KernelArgument::d_q_sums) values.d_q_sums = begin;
       if (buffer.argument == KernelArgument::turns) values.turns = begin;
+      if (buffer.argument == KernelArgument::d_k_sums) values.d_k_sums = begin;
+      if (buffer.argument == KernelArgument::d_v_sums) values.d_v_sums = begin;
+      if (buffer.argument == KernelArgument::key_turns) values.key_turns = begin;
       if (buffer.argument == KernelArgument::scores) values.scores = begin;
       if (buffer.argument == KernelArgument::o_blocks) values.o_blocks = begin;
       if (buffer.argument == KernelArgument::row_states) values.row_states = begin;

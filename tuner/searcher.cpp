@@ -15,14 +15,14 @@ bool is_small_step(const KernelConfig& a, const KernelConfig& b) {
 }
 
 std::vector<std::size_t> diverse_top(const std::vector<Candidate>& space, int count) {
-  using Kind = std::tuple<int, int, int, int, Persistence, QueryGradient>;
+  using Kind = std::tuple<int, int, int, int, Persistence, QueryGradient, bool>;
   std::set<Kind> seen;
   std::vector<std::size_t> top;
   for (std::size_t i = 0; i < space.size() && static_cast<int>(top.size()) < count; ++i) {
     const KernelConfig& config = space[i].config;
-    if (seen.insert(Kind(config.block_q, config.block_kv, config.warps, config.stages, config.persistence, config.dq))
-            .second)
-      top.push_back(i);
+    const Kind kind(config.block_q, config.block_kv, config.warps, config.stages, config.persistence, config.dq,
+                    config.heads_apart);
+    if (seen.insert(kind).second) top.push_back(i);
   }
   return top;
 }
@@ -116,6 +116,7 @@ bool one_move_apart(const KernelConfig& a, const KernelConfig& b) {
   moves += a.packed_heads != b.packed_heads;
   moves += a.emulated_exponentials != b.emulated_exponentials;
   moves += a.producer_registers != b.producer_registers;
+  moves += a.heads_apart != b.heads_apart;
   moves += a.dq != b.dq;
   return moves == 1;
 }

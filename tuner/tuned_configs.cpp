@@ -92,20 +92,22 @@ struct Offer {
   KernelConfig config;  // the row's, or what of it fits
 };
 
-// A neighbour's config as near to it as fits: fp16 takes maxima in place of "nomax", and lengths that are no multiples
-// of the tiles take checks of bounds. Of the same problem only as it was measured.
+// A neighbour's config as near to it as fits: fp16 takes maxima in place of "nomax", lengths that are no multiples of
+// the tiles take checks of bounds, and heads that share no keys are not apart. Of the same problem only as it was
+// measured.
 std::optional<KernelConfig> taken_from(const KernelConfig& config, bool same_problem, const Asked& asked) {
   if (asked.is_passed_over(config)) return std::nullopt;
   if (asked.fits(config)) return config;
   if (same_problem) return std::nullopt;
-  KernelConfig with_maximum = config;
+  KernelConfig same_bounds = config;
   if (config.without_maximum && asked.problem.dtype != DataType::bf16) {
-    with_maximum.without_maximum = false;
-    with_maximum.rescale_threshold = kDefaultRescaleThreshold;
+    same_bounds.without_maximum = false;
+    same_bounds.rescale_threshold = kDefaultRescaleThreshold;
   }
-  KernelConfig with_bounds = with_maximum;
+  if (asked.problem.heads_q == asked.problem.heads_kv) same_bounds.heads_apart = false;
+  KernelConfig with_bounds = same_bounds;
   with_bounds.whole_tiles = false;
-  for (const KernelConfig& changed : {with_maximum, with_bounds}) {
+  for (const KernelConfig& changed : {same_bounds, with_bounds}) {
     if (asked.fits(changed) && !asked.is_passed_over(changed)) return changed;
   }
   return std::nullopt;
@@ -145,6 +147,8 @@ std::string changes_of(const Offer& offer) {
   if (offer.config.without_maximum != offer.row.config.without_maximum) changes += ", with maxima, which fp16 needs";
   if (offer.config.whole_tiles != offer.row.config.whole_tiles)
     changes += ", without its whole tiles, which do not fit";
+  if (offer.config.heads_apart != offer.row.config.heads_apart)
+    changes += ", without heads apart, which share no keys here";
   return changes;
 }
 

@@ -1,5 +1,3 @@
-//% include backward/query_sums_${sums_order}
-//% include backward/query_sums_place
 //% include backward/query_product
 
 // dQ's sums grow as tiles of keys come by: in no order.

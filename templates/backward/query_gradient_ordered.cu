@@ -1,5 +1,3 @@
-//% include backward/query_sums_${sums_order}
-//% include backward/query_sums_place
 //% include backward/query_product
 
 // dQ's sums grow in turns: of the tiles that see a block of queries the last begins, and each passes the turn to the one before it. A CTA
@@ -14,7 +12,7 @@ struct QueryGradient {
 
   // head: of the queries, in all batch entries.
   __device__ __forceinline__ QueryGradient(const Arguments& args, i64 head, i32 tile, i32 warp, u32 shared)
-      : args(args), product(args, head, warp, shared), tile(tile), turns(args.turns + head * (padded_rows(args) / kBlockQ)) {}
+      : args(args), product(args, head, warp, shared), tile(tile), turns(args.turns + head * (padded_rows<kBlockQ>(args.seq_q) / kBlockQ)) {}
 
   // Tiles that add to a block before this one.
   __device__ __forceinline__ u32 turn_of(i32 block) const {

@@ -9,7 +9,7 @@ struct QueryProduct {
     // The last part begins early enough to be as wide as the others; what it shares with the one before, that one adds.
     first_added = warp % kDqColumnParts * kDqChunks;
     first_chunk = first_added < kChunks - kDqChunks ? first_added : kChunks - kDqChunks;
-    sums = args.d_q_sums + query_sums_place(args, head, first_query, first_chunk);
+    sums = args.d_q_sums + sums_place(head, padded_rows<kBlockQ>(args.seq_q), first_query, first_chunk);
   }
 
   __device__ __forceinline__ void add(i32 block) const {
@@ -21,7 +21,7 @@ struct QueryProduct {
 #pragma unroll
       for (i32 n = 0; n < kDqChunks; ++n)
         if (kChunks % kDqColumnParts == 0 || first_chunk + n >= first_added)
-          add_query_sums(block_sums + (t * kChunks + n) * kSumsOfFragment, acc[t][n]);
+          add_sums(block_sums + (t * kChunks + n) * kSumsOfFragment, acc[t][n]);
     }
   }
 };

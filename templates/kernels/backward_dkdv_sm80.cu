@@ -1,13 +1,13 @@
 // attune ${kernel_class} · templates ${templates_hash}
 //
-// dK and dV of one tile of keys of one key/value head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
+// dK and dV of one tile of keys of one ${tile_head}, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:
 //
-//   for each query head of the group, for each block of queries:
+//   ${loops}:
 //     Sᵀ = K Qᵀ        Pᵀ = exp2(c Sᵀ - LSE·log2(e)), masked     dV = dV + Pᵀ dO
 //     dPᵀ = V dOᵀ      dSᵀ = Pᵀ ∘ (dPᵀ - delta)                  dK = dK + dSᵀ Q
 //     ${query_gradient_formula}
-//   dK = scale·dK,   c = scale·log2(e)
+//   ${key_gradient_formula},   c = scale·log2(e)
 //
 // A warp owns kWarpRows keys. kSplit warps own the same: each computes Sᵀ and dPᵀ of kWarpQueries queries of a block, and kPartChunks chunks of
 // the columns of dK and dV from all of them.
@@ -47,6 +47,9 @@ constexpr i32 kPartChunks = (kChunks + kSplit - 1) / kSplit;  // of dK and dV th
 constexpr u32 kKOffset = ${resident_first_offset}, kVOffset = ${resident_second_offset};
 constexpr u32 kFirstOffset = ${streamed_first_offset}, kSecondOffset = ${streamed_second_offset}, kStreamedTileBytes = ${streamed_tile_bytes};
 constexpr u32 kStatisticsOffset = ${statistics_offset};
+//% if tickets
+constexpr u32 kTicketOffset = ${ticket_offset};
+//% end
 //% if scores_shared
 constexpr u32 kPOffset = ${p_offset}, kDsOffset = ${ds_offset};
 constexpr u32 kScoreSwizzleMask = ${score_swizzle_mask}, kScoreSwizzleShift = ${score_swizzle_shift};
@@ -99,20 +102,26 @@ struct WarpPart {
 //% if scores_shared
 //% include backward/score_tiles
 //% end
+//% if sums
+//% include backward/sums_${sums_order}
+//% include backward/sums_place
+//% end
 //% include backward/query_gradient_${dq}
 //% include backward/key_gradients_${scores}
+//% include backward/heads_${heads}
+//% include backward/key_tile_number_${key_tile_number}
 //% include backward/key_tiles_${key_tiles}
 
 struct KeyTile {
-  i32 tile, batch, head, first_key, keys;  // head: of the keys
+  i32 tile, batch, head, first_key, keys;  // head: with tiles of its own, as TileHeads says
 
   // number: among the tiles of all heads.
   __device__ __forceinline__ KeyTile(const Arguments& args, i32 number) {
     const TilePlace place(args, number);
-    const i32 heads_kv = args.heads_q / args.group_size;
+    const i32 heads = TileHeads::count(args);
     tile = place.tile;
-    batch = place.head / heads_kv;
-    head = place.head - batch * heads_kv;
+    batch = place.head / heads;
+    head = place.head - batch * heads;
     first_key = tile * kBlockKv;
     keys = args.seq_kv - first_key < kBlockKv ? args.seq_kv - first_key : kBlockKv;
   }
@@ -196,25 +205,14 @@ struct QueryBlocks {
 
 __device__ __forceinline__ void load_keys(const Arguments& args, const KeyTile& tile, u32 shared) {
   const i64 row = tile.first_key;
-  const char* k = row_pointer(args.k, tile.batch * args.k_stride_batch, tile.head * args.k_stride_head, row * args.k_stride_row);
-  const char* v = row_pointer(args.v, tile.batch * args.v_stride_batch, tile.head * args.v_stride_head, row * args.v_stride_row);
+  const i32 head = TileHeads::of_keys(args, tile.head);
+  const char* k = row_pointer(args.k, tile.batch * args.k_stride_batch, head * args.k_stride_head, row * args.k_stride_row);
+  const char* v = row_pointer(args.v, tile.batch * args.v_stride_batch, head * args.v_stride_head, row * args.v_stride_row);
   TilePairStream<kBlockKv>(k, 2 * args.k_stride_row, v, 2 * args.v_stride_row, tile.keys).load_next(shared + kKOffset, shared + kVOffset);
   cp_async_commit_group();
 }
 
-// dK and dV leave through the tiles of K and V, which all have read, so that global stores are whole chunks of a row.
-__device__ __forceinline__ void store_key_gradients(const Arguments& args, const KeyTile& tile, const WarpPart& part, const KeyGradients& acc) {
-  const u32 shared = shared_base();
-  put_gradient(shared + kKOffset, part.row, part.first_chunk, part.first_stored, args.softmax_scale, acc.dk);
-  put_gradient(shared + kVOffset, part.row, part.first_chunk, part.first_stored, 1.0f, acc.dv);
-  bar_sync();
-  const i32 worker = anew_i32(thread_index());
-  const i64 dk_row_bytes = 2 * args.d_k_stride_row, dv_row_bytes = 2 * args.d_v_stride_row;
-  char* d_k = const_cast<char*>(row_pointer(args.d_k, tile.batch * args.d_k_stride_batch, tile.head * args.d_k_stride_head, 0));
-  char* d_v = const_cast<char*>(row_pointer(args.d_v, tile.batch * args.d_v_stride_batch, tile.head * args.d_v_stride_head, 0));
-  store_tile<kBlockKv, false, kThreads>(d_k + tile.first_key * dk_row_bytes, shared + kKOffset, dk_row_bytes, tile.keys, worker);
-  store_tile<kBlockKv, false, kThreads>(d_v + tile.first_key * dv_row_bytes, shared + kVOffset, dv_row_bytes, tile.keys, worker);
-}
+//% include backward/key_results_${key_results}
 
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(const __grid_constant__ Arguments args) {
   const u32 shared = shared_base();
@@ -225,11 +223,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
 
   const QueryFragments k(shared + kKOffset, part.row), v(shared + kVOffset, part.row);
   KeyGradients acc = {};
-  for (i32 member = 0; member < args.group_size; ++member) {
+  for (i32 member = 0; member < TileHeads::walked(args); ++member) {
     // Of the tile, too, all is computed for each head: registers are short in the steps.
     const KeyTile tile(args, anew_i32(number));
     const QueryBlocks blocks(args, tile);
-    const i32 head = tile.head * args.group_size + member;
+    const i32 head = TileHeads::of_queries(args, tile.head, member);
     const i64 first_row = static_cast<i64>(blocks.first) * kBlockQ, row_head = static_cast<i64>(tile.batch) * args.heads_q + head;
     const char* q = row_pointer(args.q, tile.batch * args.q_stride_batch, head * args.q_stride_head, first_row * args.q_stride_row);
     const char* d_o = row_pointer(args.d_o, tile.batch * args.d_o_stride_batch, head * args.d_o_stride_head, first_row * args.d_o_stride_row);
@@ -245,6 +243,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
 
   cp_async_wait_group<0>();
   bar_sync();
-  store_key_gradients(args, KeyTile(args, anew_i32(number)), WarpPart(anew_i32(warp)), acc);
+  finish_key_gradients(args, KeyTile(args, anew_i32(number)), WarpPart(anew_i32(warp)), acc);
 }
 //% include primitives/entry/${target}

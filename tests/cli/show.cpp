@@ -118,6 +118,17 @@ TEST_CASE("show plan of a backward problem names its launches and its workspace"
   CHECK(launches.at(2).at("entry") == "attune_backward_convert");
   CHECK(launches.at(2).at("grid_x") == 2 * 6 * 2);
   CHECK(document.at("flops") == 10.0 * 64 * 100 * 300 * 12);
+
+  asked.back() = "sm80 q64 kv64 w4 st2 apart";
+  const nlohmann::json apart = run_attune(asked).json();
+  CHECK(apart.at("launches").at(1).at("heads_apart") == true);
+  CHECK(apart.at("launches").at(1).at("grid_x") == 5 * 6 * 2);
+  CHECK(apart.at("launches").at(3).at("entry") == "attune_backward_convert_keys");
+  std::vector<std::string> names;
+  for (const nlohmann::json& buffer : apart.at("workspace_buffers")) names.push_back(buffer.at("name"));
+  CHECK(names == std::vector<std::string>{"d_k_sums", "d_v_sums", "key_turns", "statistics"});
+  asked.erase(std::find(asked.begin(), asked.end(), "--json"));
+  CHECK_THAT(run_attune(asked).out, ContainsSubstring("5 tiles of 64 keys, for each query head and batch entry"));
 }
 
 TEST_CASE("show space lists at least 100 candidates, and why others are rejected", "[nogpu]") {

@@ -1,5 +1,6 @@
 #include "generator/backward_sm80_plan.h"
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <vector>
@@ -13,7 +14,7 @@ using namespace attune;
 
 namespace {
 
-std::string reasons_of(const char* problem, const char* config, const char* device = "h200") {
+std::string reasons_of(const char* problem, const std::string& config, const char* device = "h200") {
   std::string text;
   for (const std::string& reason : infeasibility(parse_problem(problem), parse_config(config), find_device(device)))
     text += reason + "\n";
@@ -96,22 +97,93 @@ TEST_CASE("a backward plan with sums of dQ in turns: turns and the number of til
   CHECK(plan.ordered_outputs == std::vector<Operand>{Operand::d_k, Operand::d_v, Operand::d_q});
 }
 
+TEST_CASE("a backward plan with heads apart: tiles for each query head, and sums of dK and dV", "[nogpu]") {
+  const AttentionProblem problem = parse_problem("backward b2 hq6 hkv2 sq100 skv300 d72 causal");
+  const std::size_t keys = 2 * 2 * 320, queries = 2 * 6 * 128;  // in tiles of 64 keys and blocks of 32 queries
+  const std::string base = "sm80 q32 kv64 w4 st2 apart";
+  const auto plan_of = [&](const char* dq) { return generate(problem, parse_config(base + dq), find_device("a100")); };
+  const auto names_of = [](const KernelPlan& plan) {
+    std::vector<std::string> names;
+    for (const KernelLaunch& launch : plan.launches) names.push_back(launch.entry);
+    return names;
+  };
+  const auto uses = [](const KernelLaunch& launch, KernelArgument argument) {
+    const std::vector<KernelArgument>& fields = launch.arguments.fields;
+    return std::find(fields.begin(), fields.end(), argument) != fields.end();
+  };
+
+  const KernelPlan atomic = plan_of(" dq=atomic");
+  CHECK(names_of(atomic) == std::vector<std::string>{"attune_backward_delta", "attune_backward_dkdv_sm80",
+                                                     "attune_backward_convert", "attune_backward_convert_keys"});
+  CHECK(atomic.launches[1].grid_x(problem) == 2 * 6 * 5);
+  CHECK(atomic.launches[3].grid_x(problem) == 2 * 2 * 5);
+  CHECK_FALSE(uses(atomic.launches[1], KernelArgument::d_k));
+  CHECK_FALSE(uses(atomic.launches[1], KernelArgument::tile_counter));
+  CHECK(atomic.ordered_outputs.empty());
+  CHECK(atomic.buffer_offset(KernelArgument::d_k_sums, problem) == queries * 72 * sizeof(float));
+  CHECK(atomic.zeroed_bytes_of(problem) == (queries + 2 * keys) * 72 * sizeof(float));
+  CHECK(atomic.workspace_bytes_of(problem) == atomic.zeroed_bytes_of(problem) + queries * 2 * sizeof(float));
+  CHECK_THROWS_AS(atomic.buffer_offset(KernelArgument::key_turns, problem), Error);
+
+  const KernelPlan own = plan_of("");
+  CHECK(names_of(own) == std::vector<std::string>{"attune_backward_delta", "attune_backward_dkdv_sm80",
+                                                  "attune_backward_dq_sm80", "attune_backward_convert_keys"});
+  CHECK(uses(own.launches[1], KernelArgument::tile_counter));
+  CHECK_FALSE(uses(own.launches[1], KernelArgument::turns));
+  CHECK(own.buffer_offset(KernelArgument::d_k_sums, problem) > kTileCounterOffset);
+  CHECK(own.zeroed_bytes_of(problem) ==
+        own.buffer_offset(KernelArgument::key_turns, problem) + keys / 64 * sizeof(std::uint32_t));
+  CHECK(own.ordered_outputs.size() == 3);
+  // The number of a tile has a place of its own: no scores lie in shared memory.
+  const std::size_t together =
+      generate(problem, parse_config("sm80 q32 kv64 w4 st2"), find_device("a100")).launches[1].shared_bytes;
+  CHECK(own.launches[1].shared_bytes == together + 16);
+
+  const KernelPlan ordered = plan_of(" dq=ordered");
+  CHECK(ordered.launches.size() == 4);
+  CHECK(uses(ordered.launches[1], KernelArgument::turns));
+  CHECK(uses(ordered.launches[1], KernelArgument::key_turns));
+  CHECK(ordered.buffer_offset(KernelArgument::turns, problem) >
+        ordered.buffer_offset(KernelArgument::d_v_sums, problem));
+  CHECK(ordered.buffer_offset(KernelArgument::statistics, problem) >= ordered.zeroed_bytes_of(problem));
+  CHECK(ordered.ordered_outputs.size() == 3);
+}
+
+TEST_CASE("heads are apart by default where common tiles leave SMs idle and walks are long", "[nogpu]") {
+  const auto apart = [](const char* problem) {
+    return default_config(parse_problem(problem), find_device("h200")).heads_apart;
+  };
+  CHECK(apart("backward hq32 hkv1 sq4096 d128"));
+  CHECK(apart("backward hq32 hkv2 sq1024 d128 causal"));
+  CHECK(apart("backward hq32 hkv1 sq1024 d64 causal deterministic"));
+  CHECK_FALSE(apart("backward hq32 sq1024 d128 causal"));
+  CHECK_FALSE(apart("backward b4 hq32 hkv8 sq4096 d128 causal"));  // 1024 tiles
+  CHECK_FALSE(apart("backward hq2 hkv1 sq1 skv8192 d128"));        // a step of one query
+}
+
 TEST_CASE("most_workspace_bytes() of a backward problem is enough for every block of queries", "[nogpu]") {
-  for (const char* text : {"backward b2 hq6 hkv2 sq1 d8", "backward hq3 sq129 d64", "backward hq2 sq4096 d64"}) {
+  for (const char* text : {"backward b2 hq6 hkv2 sq1 d8", "backward hq3 sq129 d64", "backward hq2 sq4096 d64",
+                           "backward hq2 hkv1 sq1 skv257 d8"}) {
     const AttentionProblem problem = parse_problem(text);
     for (int block_q = 16; block_q <= 128; block_q += 16) {
-      for (const char* dq : {"own", "atomic", "ordered"}) {
-        const KernelConfig config =
-            parse_config("sm80 q" + std::to_string(block_q) + " kv32 w2 st1 dq=" + std::string(dq));
-        const KernelPlan plan = generate(problem, config, find_device("a100"));
-        CHECK(plan.workspace_bytes_of(problem) <= most_workspace_bytes(problem, find_device("a100")));
+      for (const char* rest : {" kv32 w2 st1", " kv256 w8 st1", " kv16 w1 st1"}) {
+        for (const QueryGradient dq : {QueryGradient::own, QueryGradient::atomic, QueryGradient::ordered}) {
+          for (const bool apart : {false, true}) {
+            KernelConfig config = parse_config("sm80 q" + std::to_string(block_q) + rest);
+            config.dq = dq;
+            config.heads_apart = apart;
+            if (!infeasibility(problem, config, find_device("a100")).empty()) continue;
+            const KernelPlan plan = generate(problem, config, find_device("a100"));
+            CHECK(plan.workspace_bytes_of(problem) <= most_workspace_bytes(problem, find_device("a100")));
+          }
+        }
       }
     }
   }
 }
 
 TEST_CASE("one backward kernel serves all lengths, batches, heads and offsets", "[nogpu]") {
-  const KernelConfig config = parse_config("sm80 q32 kv64 w4 st2");
+  KernelConfig config = parse_config("sm80 q32 kv64 w4 st2");
   const auto sources = [&](const char* problem) {
     std::vector<std::string> texts;
     for (const KernelLaunch& launch : generate(parse_problem(problem), config, find_device("a100")).launches)
@@ -119,6 +191,8 @@ TEST_CASE("one backward kernel serves all lengths, batches, heads and offsets", 
     return texts;
   };
   CHECK(sources("backward b2 hq6 hkv2 sq100 skv300 d64 causal") == sources("backward hq1 sq7 d64 causal@-3"));
+  config.heads_apart = true;
+  CHECK(sources("backward b2 hq6 hkv2 sq100 skv300 d64 causal") == sources("backward hq8 hkv1 sq7 d64 causal@-3"));
 }
 
 TEST_CASE("each head dim has a default backward config on each device", "[nogpu]") {
@@ -148,6 +222,13 @@ TEST_CASE("configs that no backward kernel serves are refused with reasons", "[n
       {"sm80 q64 kv64 w4 st2 order=sections dq=ordered", "tiles take turns head by head"},
       {"sm80 q64 kv64 w4 st2 cta99", "cta99"},
   };
+  CHECK_THAT(reasons_of("backward hq4 sq100 d64", "sm80 q64 kv64 w4 st2 apart"),
+             ContainsSubstring("apart: every query head has keys of its own already; leave the word out"));
+  for (const char* dq : {"own", "ordered"})
+    CHECK(reasons_of("backward hq4 hkv2 sq100 d64 deterministic", std::string("sm80 q64 kv64 w4 st2 apart dq=") + dq)
+              .empty());
+  CHECK_THAT(reasons_of("backward hq4 hkv2 sq100 d64 deterministic", "sm80 q64 kv64 w4 st2 apart dq=atomic"),
+             ContainsSubstring("dq=atomic deterministic"));
   for (const auto& [config, reason] : refused)
     CHECK_THAT(reasons_of("backward sq100 d64", config), ContainsSubstring(reason));
   CHECK_THAT(reasons_of("backward sq100 d256", "sm80 q128 kv64 w4 st2"), ContainsSubstring("shared memory"));
@@ -164,7 +245,7 @@ TEST_CASE("backward's templates are no part of what forward times are valid by",
     erased += of_backward;
     it = of_backward ? texts.erase(it) : std::next(it);
   }
-  CHECK(erased == 35);
+  CHECK(erased == 43);
   const TemplateSet without(texts);
   for (const KernelFamily family : {KernelFamily::sm80, KernelFamily::sm90})
     CHECK(templates_hash(Pass::forward, family, without) == templates_hash(Pass::forward, family));

@@ -202,6 +202,29 @@ TEST_CASE("backward has a space of its own: every field varies, the reduced one 
   }
 }
 
+TEST_CASE("a backward problem's space has heads together and apart where they share keys", "[nogpu]") {
+  for (const int head_dim : {16, 64, 128, 256}) {
+    AttentionProblem problem = make_problem(DataType::bf16, 1, 8, 1000, head_dim, MaskKind::causal);
+    problem.pass = Pass::backward;
+    problem.heads_kv = 2;
+    const auto count = [&](SpaceExtent extent, bool apart) {
+      std::ptrdiff_t feasible = 0;
+      for (const Candidate& candidate : config_space(problem, find_device("h200"), extent))
+        feasible += candidate.feasible() && candidate.config.heads_apart == apart;
+      return feasible;
+    };
+    CHECK(count(SpaceExtent::whole, true) > 0.9 * count(SpaceExtent::whole, false));
+    CHECK(count(SpaceExtent::reduced, true) >= 15);
+    CHECK(count(SpaceExtent::reduced, true) + count(SpaceExtent::reduced, false) <= 200);
+    const std::vector<Candidate> reduced = config_space(problem, find_device("h200"), SpaceExtent::reduced);
+    const KernelConfig standard = default_config(problem, find_device("h200"));
+    CHECK(std::any_of(reduced.begin(), reduced.end(),
+                      [&](const Candidate& candidate) { return candidate.config == standard; }));
+    problem.heads_kv = 8;
+    CHECK(count(SpaceExtent::whole, true) == 0);
+  }
+}
+
 TEST_CASE("a deterministic problem's space holds only what gives the same bits", "[nogpu]") {
   AttentionProblem problem = parse_problem("backward b4 hq16 sq4096 d64 causal deterministic");
   const std::vector<Candidate> space = config_space(problem, find_device("h200"));

@@ -186,6 +186,12 @@ TEST_CASE("backward: an estimate lies above the units' rates, and what must cost
   grouped.heads_kv = 2;
   CHECK(cost(grouped, base) > 0.8 * cost(full, base));
   CHECK(cost(grouped, base) < 1.3 * cost(full, base));
+  // Heads apart fill SMs, and cost adds where those are full.
+  AttentionProblem few = full;
+  few.batch = few.heads_kv = 1;
+  CHECK(cost(few, base + " apart dq=atomic", "h200") < 0.5 * cost(few, base + " dq=atomic", "h200"));
+  CHECK(cost(grouped, base + " apart dq=atomic", "h200") > cost(grouped, base + " dq=atomic", "h200"));
+  CHECK(cost(few, base + " apart dq=ordered", "h200") > cost(few, base + " apart dq=atomic", "h200"));
 }
 
 TEST_CASE("backward: estimates are finite for odd shapes", "[nogpu]") {

@@ -28,9 +28,10 @@ TEST_CASE("canonical text of a config", "[nogpu]") {
   config.whole_tiles = true;
   config.ctas_per_sm = 2;
   config.split = 2;
+  config.heads_apart = true;
   config.dq = QueryGradient::atomic;
   CHECK(canonical_text(config) ==
-        "sm80 q128 kv64 w4 st2 qsmem order=heads-reversed rescale8 whole cta2 split2 dq=atomic");
+        "sm80 q128 kv64 w4 st2 qsmem order=heads-reversed rescale8 whole cta2 split2 apart dq=atomic");
 }
 
 TEST_CASE("canonical text of an sm90 config", "[nogpu]") {
@@ -67,7 +68,10 @@ TEST_CASE("a config's text round-trips, in any order of words after the family",
     KernelConfig config = random.config();
     config.dq = static_cast<QueryGradient>(random.between(0, 2));
     config.tile_order = static_cast<TileOrder>(random.between(0, 5));
-    if (config.family == KernelFamily::sm80) config.split = static_cast<int>(random.between(1, 4));
+    if (config.family == KernelFamily::sm80) {
+      config.split = static_cast<int>(random.between(1, 4));
+      config.heads_apart = random.between(0, 1) == 1;
+    }
     const std::string text = canonical_text(config);
     INFO(text);
     REQUIRE(parse_config(text) == config);
@@ -108,6 +112,8 @@ TEST_CASE("what a config's text may not say", "[nogpu]") {
   check_parse_error("sm80 dq=sorted", "'dq=sorted' is no way to dQ; known: own, atomic, ordered");
   check_parse_error("sm80 dq=atomic dq=own", "a second time");
   check_parse_error("sm90 split2", "does not understand 'split2'");
+  check_parse_error("sm90 apart", "does not understand 'apart'");
+  check_parse_error("sm80 apart apart", "a second time");
   check_parse_error("sm80 qsmem qsmem", "a second time");
   check_parse_error("sm80 order=rows order=heads", "a second time");
 }

@@ -19,6 +19,9 @@ const KernelArgument kAllArguments[] = {KernelArgument::q,
                                         KernelArgument::statistics,
                                         KernelArgument::d_q_sums,
                                         KernelArgument::turns,
+                                        KernelArgument::d_k_sums,
+                                        KernelArgument::d_v_sums,
+                                        KernelArgument::key_turns,
                                         KernelArgument::q_stride_batch,
                                         KernelArgument::q_stride_head,
                                         KernelArgument::q_stride_row,
@@ -128,6 +131,32 @@ TEST_CASE("persistent CTAs are as many as asked for, or as there are tiles", "[n
   launch.heads_per_tile = 4;
   CHECK(launch.query_tiles(problem) == 32);
   CHECK(launch.tiles(problem) == 128);
+}
+
+TEST_CASE("tiles of keys are of key/value heads, or of query heads that are apart", "[nogpu]") {
+  KernelLaunch launch;
+  launch.tile_rows = TileRows::keys;
+  launch.rows_per_tile = 64;
+  AttentionProblem problem = make_problem(DataType::bf16, 2, 6, 4096, 128);
+  problem.heads_kv = 2;
+  problem.seq_kv = 300;
+  launch.section_bytes = 40 << 20;  // Q, dO and fp32 dQ of a query head: 4 MiB
+  CHECK(launch.tiles(problem) == 5 * 2 * 2);
+  CHECK(launch.section_heads(problem) == 2);  // three of four key/value heads fit: two sections
+  launch.heads_apart = true;
+  CHECK(launch.tiles(problem) == 5 * 6 * 2);
+  CHECK(launch.grid_x(problem) == 5 * 6 * 2);
+  CHECK(launch.section_heads(problem) == 6);  // ten of twelve query heads
+}
+
+TEST_CASE("buffers of keys grow with the keys of key/value heads", "[nogpu]") {
+  AttentionProblem problem = make_problem(DataType::bf16, 2, 6, 100, 64);
+  problem.heads_kv = 2;
+  problem.seq_kv = 300;
+  const WorkspaceBuffer of_queries{KernelArgument::d_q_sums, 64, 32, true};
+  const WorkspaceBuffer of_keys{KernelArgument::d_k_sums, 64, 32, true, TileRows::keys};
+  CHECK(of_queries.bytes_of(problem) == 64 * 4 * 2 * 6);
+  CHECK(of_keys.bytes_of(problem) == 64 * 10 * 2 * 2);
 }
 
 TEST_CASE("declarations of fields", "[nogpu]") {

@@ -1,10 +1,10 @@
 // attune backward fp16 d72 sm80 q64 kv64 w4 st1 dq=atomic · templates HASH
 //
-// dQ of one tile of queries of one head from its sums over all keys:
+// Of one tile of queries of one head, gradients from their sums:
 //
 //   dQ = scale·sums, rounded
 //
-// A warp takes 16 queries and four chunks of columns at a time; a lane writes whole chunks of a row.
+// A warp takes 16 rows and four chunks of columns at a time; a lane writes whole chunks of a row.
 using i32 = int;
 using u16 = unsigned short;
 using u32 = unsigned int;
@@ -224,7 +224,7 @@ struct Arguments {
 };
 constexpr u32 kArgumentBytes = 56;
 
-constexpr i32 kBlockQ = 64, kHeadDim = 72, kThreads = 128;
+constexpr i32 kTileRows = 64, kHeadDim = 72, kThreads = 128;
 constexpr i32 kChunks = kHeadDim / 8, kChunksAtOnce = 4, kParts = (kChunks + kChunksAtOnce - 1) / kChunksAtOnce;
 
 // Rows start at multiples of 16 bytes: a chunk is copied without registers and arrives with its cp.async group.
@@ -252,49 +252,57 @@ __device__ __forceinline__ void transpose_in_quad(u32 (&words)[4]) {
     words[3] = d;
   }
 }
-// dQ / scale of 16 queries and 8 columns, as the accumulators of a warp hold it: those of all lanes lie together, so that each of four adds
+// A gradient's sums of 16 rows and 8 columns, as the accumulators of a warp hold it: those of all lanes lie together, so that each of four adds
 // touches 128 bytes in a row.
-__device__ __forceinline__ void add_query_sums(float* sums, const float (&acc)[4]) {
+__device__ __forceinline__ void add_sums(float* sums, const float (&acc)[4]) {
 #pragma unroll
   for (i32 i = 0; i < 4; ++i) red_global_add_f32(sums + 32 * i + lane_index(), acc[i]);
 }
-__device__ __forceinline__ Vec4F32 load_query_sums(const float* sums) {
+__device__ __forceinline__ Vec4F32 load_sums(const float* sums) {
   const float* lanes = sums + lane_index();
   return {ld_global_f32(lanes), ld_global_f32(lanes + 32), ld_global_f32(lanes + 64), ld_global_f32(lanes + 96)};
 }
 constexpr i32 kSumsOfFragment = 16 * 8;  // floats
 
-// Rows of a head in the workspace: its queries, padded to whole blocks.
-__device__ __forceinline__ i32 padded_rows(const Arguments& args) { return (args.seq_q + kBlockQ - 1) / kBlockQ * kBlockQ; }
+// Rows of a head in the workspace: padded to whole tiles.
+template <i32 kTileRows>
+__device__ __forceinline__ i32 padded_rows(i32 rows) {
+  return (rows + kTileRows - 1) / kTileRows * kTileRows;
+}
 
-// Where a fragment of 16 queries, from `row` on, and the columns of a chunk has its sums. head: of the queries, in all batch entries.
-__device__ __forceinline__ i64 query_sums_place(const Arguments& args, i64 head, i32 row, i32 chunk) {
-  return ((head * padded_rows(args) + row) / 16 * kChunks + chunk) * kSumsOfFragment;
+// Where a fragment of 16 rows, from `row` on, and the columns of a chunk has its sums. head: in all batch entries, of `padded` rows each.
+__device__ __forceinline__ i64 sums_place(i64 head, i32 padded, i32 row, i32 chunk) {
+  return ((head * padded + row) / 16 * kChunks + chunk) * kSumsOfFragment;
+}
+
+// head: in all batch entries. gradient: that head's, row_bytes apart.
+__device__ __forceinline__ void convert(const float* all_sums, float scale, char* gradient, i64 row_bytes, i64 head, i32 tile, i32 rows) {
+  const i32 lane = lane_index();
+  for (i32 i = warp_index(); i < kTileRows / 16 * kParts; i += kThreads / kWarpSize) {
+    const i32 first_row = tile * kTileRows + i / kParts * 16, first_chunk = i % kParts * kChunksAtOnce;
+    const float* sums = all_sums + sums_place(head, padded_rows<kTileRows>(rows), first_row, first_chunk);
+    u32 upper[4] = {}, lower[4] = {};
+#pragma unroll
+    for (i32 j = 0; j < kChunksAtOnce; ++j) {
+      if (kChunks % kChunksAtOnce != 0 && first_chunk + j >= kChunks) break;
+      const Vec4F32 acc = load_sums(sums + j * kSumsOfFragment);
+      upper[j] = pack_elements(scale * acc.x, scale * acc.y);
+      lower[j] = pack_elements(scale * acc.z, scale * acc.w);
+    }
+    transpose_in_quad(upper);
+    transpose_in_quad(lower);
+    const i32 chunk = first_chunk + lane % 4, row = first_row + lane / 4;
+    if (kChunks % kChunksAtOnce != 0 && chunk >= kChunks) continue;
+    char* to = gradient + row * row_bytes + 16 * chunk;
+    if (row < rows) store_chunk(to, Vec4{upper[0], upper[1], upper[2], upper[3]});
+    if (row + 8 < rows) store_chunk(to + 8 * row_bytes, Vec4{lower[0], lower[1], lower[2], lower[3]});
+  }
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_convert(const __grid_constant__ Arguments args) {
   const i32 tile = static_cast<i32>(block_index()) % args.query_tiles, batch_head = static_cast<i32>(block_index()) / args.query_tiles;
   const i32 batch = batch_head / args.heads_q, head = batch_head - batch * args.heads_q;
   char* d_q = static_cast<char*>(args.d_q) + 2 * (batch * args.d_q_stride_batch + head * args.d_q_stride_head);
-  const i32 lane = lane_index();
-  for (i32 i = warp_index(); i < kBlockQ / 16 * kParts; i += kThreads / kWarpSize) {
-    const i32 row = tile * kBlockQ + i / kParts * 16, first_chunk = i % kParts * kChunksAtOnce;
-    const float* sums = args.d_q_sums + query_sums_place(args, batch_head, row, first_chunk);
-    u32 upper[4] = {}, lower[4] = {};
-#pragma unroll
-    for (i32 j = 0; j < kChunksAtOnce; ++j) {
-      if (kChunks % kChunksAtOnce != 0 && first_chunk + j >= kChunks) break;
-      const Vec4F32 acc = load_query_sums(sums + j * kSumsOfFragment);
-      upper[j] = pack_elements(args.softmax_scale * acc.x, args.softmax_scale * acc.y);
-      lower[j] = pack_elements(args.softmax_scale * acc.z, args.softmax_scale * acc.w);
-    }
-    transpose_in_quad(upper);
-    transpose_in_quad(lower);
-    const i32 chunk = first_chunk + lane % 4, query = row + lane / 4;
-    if (kChunks % kChunksAtOnce != 0 && chunk >= kChunks) continue;
-    char* to = d_q + query * args.d_q_stride_row * 2 + 16 * chunk;
-    if (query < args.seq_q) store_chunk(to, Vec4{upper[0], upper[1], upper[2], upper[3]});
-    if (query + 8 < args.seq_q) store_chunk(to + 16 * args.d_q_stride_row, Vec4{lower[0], lower[1], lower[2], lower[3]});
-  }
+  convert(args.d_q_sums, args.softmax_scale, d_q, 2 * args.d_q_stride_row, batch_head, tile, args.seq_q);
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");

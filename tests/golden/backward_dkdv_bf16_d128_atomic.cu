@@ -675,19 +675,22 @@ struct ScoresOfQueries {
     ldmatrix_x4_trans(a, place.at_reached<ScoreRows::kReached<kDqRows / 8>>(16 * k, 2 * t));
   }
 };
-// dQ / scale of 16 queries and 8 columns, as the accumulators of a warp hold it: the four of a lane lie together, for one add of 16 bytes.
-__device__ __forceinline__ void add_query_sums(float* sums, const float (&acc)[4]) {
+// A gradient's sums of 16 rows and 8 columns, as the accumulators of a warp hold it: the four of a lane lie together, for one add of 16 bytes.
+__device__ __forceinline__ void add_sums(float* sums, const float (&acc)[4]) {
   red_global_add_v4_f32(sums + 4 * lane_index(), Vec4F32{acc[0], acc[1], acc[2], acc[3]});
 }
-__device__ __forceinline__ Vec4F32 load_query_sums(const float* sums) { return ld_global_v4_f32(sums + 4 * lane_index()); }
+__device__ __forceinline__ Vec4F32 load_sums(const float* sums) { return ld_global_v4_f32(sums + 4 * lane_index()); }
 constexpr i32 kSumsOfFragment = 16 * 8;  // floats
 
-// Rows of a head in the workspace: its queries, padded to whole blocks.
-__device__ __forceinline__ i32 padded_rows(const Arguments& args) { return (args.seq_q + kBlockQ - 1) / kBlockQ * kBlockQ; }
+// Rows of a head in the workspace: padded to whole tiles.
+template <i32 kTileRows>
+__device__ __forceinline__ i32 padded_rows(i32 rows) {
+  return (rows + kTileRows - 1) / kTileRows * kTileRows;
+}
 
-// Where a fragment of 16 queries, from `row` on, and the columns of a chunk has its sums. head: of the queries, in all batch entries.
-__device__ __forceinline__ i64 query_sums_place(const Arguments& args, i64 head, i32 row, i32 chunk) {
-  return ((head * padded_rows(args) + row) / 16 * kChunks + chunk) * kSumsOfFragment;
+// Where a fragment of 16 rows, from `row` on, and the columns of a chunk has its sums. head: in all batch entries, of `padded` rows each.
+__device__ __forceinline__ i64 sums_place(i64 head, i32 padded, i32 row, i32 chunk) {
+  return ((head * padded + row) / 16 * kChunks + chunk) * kSumsOfFragment;
 }
 // dS K of a block: a warp computes kDqRows queries and kDqChunks chunks of columns over all keys of the tile and adds them to the sums.
 struct QueryProduct {
@@ -700,7 +703,7 @@ struct QueryProduct {
     // The last part begins early enough to be as wide as the others; what it shares with the one before, that one adds.
     first_added = warp % kDqColumnParts * kDqChunks;
     first_chunk = first_added < kChunks - kDqChunks ? first_added : kChunks - kDqChunks;
-    sums = args.d_q_sums + query_sums_place(args, head, first_query, first_chunk);
+    sums = args.d_q_sums + sums_place(head, padded_rows<kBlockQ>(args.seq_q), first_query, first_chunk);
   }
 
   __device__ __forceinline__ void add(i32 block) const {
@@ -712,7 +715,7 @@ struct QueryProduct {
 #pragma unroll
       for (i32 n = 0; n < kDqChunks; ++n)
         if (kChunks % kDqColumnParts == 0 || first_chunk + n >= first_added)
-          add_query_sums(block_sums + (t * kChunks + n) * kSumsOfFragment, acc[t][n]);
+          add_sums(block_sums + (t * kChunks + n) * kSumsOfFragment, acc[t][n]);
     }
   }
 };
@@ -740,25 +743,32 @@ __device__ __forceinline__ void add_key_gradients(KeyGradients& acc, const Score
   gemm_columns<kBlockQ / 16>(acc.dv, ScoresOfKeys{shared + kPOffset, part.row}, ring.second_tile(), part.first_chunk);
   gemm_columns<kBlockQ / 16>(acc.dk, ScoresOfKeys{shared + kDsOffset, part.row}, ring.first_tile(), part.first_chunk);
 }
-// CTAs take tiles in the order of their numbers: all tiles of a head, then those of the next.
+// Which heads have tiles of keys of their own: the key/value heads. A CTA walks through the query heads that share them.
+struct TileHeads {
+  __device__ __forceinline__ static i32 count(const Arguments& args) { return args.heads_q / args.group_size; }  // of a batch entry
+  __device__ __forceinline__ static i32 of_keys(const Arguments&, i32 head) { return head; }
+  __device__ __forceinline__ static i32 of_queries(const Arguments& args, i32 head, i32 member) { return head * args.group_size + member; }
+  __device__ __forceinline__ static i32 walked(const Arguments& args) { return args.group_size; }
+};
+// CTAs take tiles in the order of their numbers.
 __device__ __forceinline__ i32 take_key_tile(const Arguments&, u32 /*shared*/) { return static_cast<i32>(block_index()); }
-
-// The place of a number among the tiles of all heads. head: of the keys, in all batch entries.
+// The place of a number among the tiles of all heads: all tiles of a head, then those of the next. head: with tiles of its own, in all batch
+// entries.
 struct TilePlace {
   i32 tile, head;
   __device__ __forceinline__ TilePlace(const Arguments& args, i32 number) : tile(number % args.key_tiles), head(number / args.key_tiles) {}
 };
 
 struct KeyTile {
-  i32 tile, batch, head, first_key, keys;  // head: of the keys
+  i32 tile, batch, head, first_key, keys;  // head: with tiles of its own, as TileHeads says
 
   // number: among the tiles of all heads.
   __device__ __forceinline__ KeyTile(const Arguments& args, i32 number) {
     const TilePlace place(args, number);
-    const i32 heads_kv = args.heads_q / args.group_size;
+    const i32 heads = TileHeads::count(args);
     tile = place.tile;
-    batch = place.head / heads_kv;
-    head = place.head - batch * heads_kv;
+    batch = place.head / heads;
+    head = place.head - batch * heads;
     first_key = tile * kBlockKv;
     keys = args.seq_kv - first_key < kBlockKv ? args.seq_kv - first_key : kBlockKv;
   }
@@ -842,14 +852,15 @@ struct QueryBlocks {
 
 __device__ __forceinline__ void load_keys(const Arguments& args, const KeyTile& tile, u32 shared) {
   const i64 row = tile.first_key;
-  const char* k = row_pointer(args.k, tile.batch * args.k_stride_batch, tile.head * args.k_stride_head, row * args.k_stride_row);
-  const char* v = row_pointer(args.v, tile.batch * args.v_stride_batch, tile.head * args.v_stride_head, row * args.v_stride_row);
+  const i32 head = TileHeads::of_keys(args, tile.head);
+  const char* k = row_pointer(args.k, tile.batch * args.k_stride_batch, head * args.k_stride_head, row * args.k_stride_row);
+  const char* v = row_pointer(args.v, tile.batch * args.v_stride_batch, head * args.v_stride_head, row * args.v_stride_row);
   TilePairStream<kBlockKv>(k, 2 * args.k_stride_row, v, 2 * args.v_stride_row, tile.keys).load_next(shared + kKOffset, shared + kVOffset);
   cp_async_commit_group();
 }
 
 // dK and dV leave through the tiles of K and V, which all have read, so that global stores are whole chunks of a row.
-__device__ __forceinline__ void store_key_gradients(const Arguments& args, const KeyTile& tile, const WarpPart& part, const KeyGradients& acc) {
+__device__ __forceinline__ void finish_key_gradients(const Arguments& args, const KeyTile& tile, const WarpPart& part, const KeyGradients& acc) {
   const u32 shared = shared_base();
   put_gradient(shared + kKOffset, part.row, part.first_chunk, part.first_stored, args.softmax_scale, acc.dk);
   put_gradient(shared + kVOffset, part.row, part.first_chunk, part.first_stored, 1.0f, acc.dv);
@@ -871,11 +882,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 
   const QueryFragments k(shared + kKOffset, part.row), v(shared + kVOffset, part.row);
   KeyGradients acc = {};
-  for (i32 member = 0; member < args.group_size; ++member) {
+  for (i32 member = 0; member < TileHeads::walked(args); ++member) {
     // Of the tile, too, all is computed for each head: registers are short in the steps.
     const KeyTile tile(args, anew_i32(number));
     const QueryBlocks blocks(args, tile);
-    const i32 head = tile.head * args.group_size + member;
+    const i32 head = TileHeads::of_queries(args, tile.head, member);
     const i64 first_row = static_cast<i64>(blocks.first) * kBlockQ, row_head = static_cast<i64>(tile.batch) * args.heads_q + head;
     const char* q = row_pointer(args.q, tile.batch * args.q_stride_batch, head * args.q_stride_head, first_row * args.q_stride_row);
     const char* d_o = row_pointer(args.d_o, tile.batch * args.d_o_stride_batch, head * args.d_o_stride_head, first_row * args.d_o_stride_row);
@@ -891,6 +902,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 
   cp_async_wait_group<0>();
   bar_sync();
-  store_key_gradients(args, KeyTile(args, anew_i32(number)), WarpPart(anew_i32(warp)), acc);
+  finish_key_gradients(args, KeyTile(args, anew_i32(number)), WarpPart(anew_i32(warp)), acc);
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");

@@ -655,25 +655,32 @@ __device__ __forceinline__ void add_key_gradients(KeyGradients& acc, const Score
   gemm_columns<kBlockQ / 16>(acc.dv, PackedScores{p}, ring.second_tile(), part.first_chunk);
   gemm_columns<kBlockQ / 16>(acc.dk, PackedScores{ds}, ring.first_tile(), part.first_chunk);
 }
-// CTAs take tiles in the order of their numbers: all tiles of a head, then those of the next.
+// Which heads have tiles of keys of their own: the key/value heads. A CTA walks through the query heads that share them.
+struct TileHeads {
+  __device__ __forceinline__ static i32 count(const Arguments& args) { return args.heads_q / args.group_size; }  // of a batch entry
+  __device__ __forceinline__ static i32 of_keys(const Arguments&, i32 head) { return head; }
+  __device__ __forceinline__ static i32 of_queries(const Arguments& args, i32 head, i32 member) { return head * args.group_size + member; }
+  __device__ __forceinline__ static i32 walked(const Arguments& args) { return args.group_size; }
+};
+// CTAs take tiles in the order of their numbers.
 __device__ __forceinline__ i32 take_key_tile(const Arguments&, u32 /*shared*/) { return static_cast<i32>(block_index()); }
-
-// The place of a number among the tiles of all heads. head: of the keys, in all batch entries.
+// The place of a number among the tiles of all heads: all tiles of a head, then those of the next. head: with tiles of its own, in all batch
+// entries.
 struct TilePlace {
   i32 tile, head;
   __device__ __forceinline__ TilePlace(const Arguments& args, i32 number) : tile(number % args.key_tiles), head(number / args.key_tiles) {}
 };
 
 struct KeyTile {
-  i32 tile, batch, head, first_key, keys;  // head: of the keys
+  i32 tile, batch, head, first_key, keys;  // head: with tiles of its own, as TileHeads says
 
   // number: among the tiles of all heads.
   __device__ __forceinline__ KeyTile(const Arguments& args, i32 number) {
     const TilePlace place(args, number);
-    const i32 heads_kv = args.heads_q / args.group_size;
+    const i32 heads = TileHeads::count(args);
     tile = place.tile;
-    batch = place.head / heads_kv;
-    head = place.head - batch * heads_kv;
+    batch = place.head / heads;
+    head = place.head - batch * heads;
     first_key = tile * kBlockKv;
     keys = args.seq_kv - first_key < kBlockKv ? args.seq_kv - first_key : kBlockKv;
   }
@@ -757,14 +764,15 @@ struct QueryBlocks {
 
 __device__ __forceinline__ void load_keys(const Arguments& args, const KeyTile& tile, u32 shared) {
   const i64 row = tile.first_key;
-  const char* k = row_pointer(args.k, tile.batch * args.k_stride_batch, tile.head * args.k_stride_head, row * args.k_stride_row);
-  const char* v = row_pointer(args.v, tile.batch * args.v_stride_batch, tile.head * args.v_stride_head, row * args.v_stride_row);
+  const i32 head = TileHeads::of_keys(args, tile.head);
+  const char* k = row_pointer(args.k, tile.batch * args.k_stride_batch, head * args.k_stride_head, row * args.k_stride_row);
+  const char* v = row_pointer(args.v, tile.batch * args.v_stride_batch, head * args.v_stride_head, row * args.v_stride_row);
   TilePairStream<kBlockKv>(k, 2 * args.k_stride_row, v, 2 * args.v_stride_row, tile.keys).load_next(shared + kKOffset, shared + kVOffset);
   cp_async_commit_group();
 }
 
 // dK and dV leave through the tiles of K and V, which all have read, so that global stores are whole chunks of a row.
-__device__ __forceinline__ void store_key_gradients(const Arguments& args, const KeyTile& tile, const WarpPart& part, const KeyGradients& acc) {
+__device__ __forceinline__ void finish_key_gradients(const Arguments& args, const KeyTile& tile, const WarpPart& part, const KeyGradients& acc) {
   const u32 shared = shared_base();
   put_gradient(shared + kKOffset, part.row, part.first_chunk, part.first_stored, args.softmax_scale, acc.dk);
   put_gradient(shared + kVOffset, part.row, part.first_chunk, part.first_stored, 1.0f, acc.dv);
@@ -786,11 +794,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 
   const QueryFragments k(shared + kKOffset, part.row), v(shared + kVOffset, part.row);
   KeyGradients acc = {};
-  for (i32 member = 0; member < args.group_size; ++member) {
+  for (i32 member = 0; member < TileHeads::walked(args); ++member) {
     // Of the tile, too, all is computed for each head: registers are short in the steps.
     const KeyTile tile(args, anew_i32(number));
     const QueryBlocks blocks(args, tile);
-    const i32 head = tile.head * args.group_size + member;
+    const i32 head = TileHeads::of_queries(args, tile.head, member);
     const i64 first_row = static_cast<i64>(blocks.first) * kBlockQ, row_head = static_cast<i64>(tile.batch) * args.heads_q + head;
     const char* q = row_pointer(args.q, tile.batch * args.q_stride_batch, head * args.q_stride_head, first_row * args.q_stride_row);
     const char* d_o = row_pointer(args.d_o, tile.batch * args.d_o_stride_batch, head * args.d_o_stride_head, first_row * args.d_o_stride_row);
@@ -806,6 +814,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 
   cp_async_wait_group<0>();
   bar_sync();
-  store_key_gradients(args, KeyTile(args, anew_i32(number)), WarpPart(anew_i32(warp)), acc);
+  finish_key_gradients(args, KeyTile(args, anew_i32(number)), WarpPart(anew_i32(warp)), acc);
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");

@@ -298,6 +298,7 @@ constexpr i32 kPartChunks = (kChunks + kSplit - 1) / kSplit;  // of dK and dV th
 constexpr u32 kKOffset = 0, kVOffset = 8192;
 constexpr u32 kFirstOffset = 16384, kSecondOffset = 24576, kStreamedTileBytes = 8192;
 constexpr u32 kStatisticsOffset = 32768;
+constexpr u32 kTicketOffset = 33280;
 constexpr u32 kPOffset = 33280, kDsOffset = 33280;
 constexpr u32 kScoreSwizzleMask = 7, kScoreSwizzleShift = 0;
 constexpr i32 kDqRows = 32, kDqColumnParts = 2;  // of dQ's block that a warp computes
@@ -680,24 +681,27 @@ struct ScoresOfQueries {
     ldmatrix_x4_trans(a, place.at_reached<ScoreRows::kReached<kDqRows / 8>>(16 * k, 2 * t));
   }
 };
-// dQ / scale of 16 queries and 8 columns, as the accumulators of a warp hold it: those of all lanes lie together, so that each of four adds
+// A gradient's sums of 16 rows and 8 columns, as the accumulators of a warp hold it: those of all lanes lie together, so that each of four adds
 // touches 128 bytes in a row.
-__device__ __forceinline__ void add_query_sums(float* sums, const float (&acc)[4]) {
+__device__ __forceinline__ void add_sums(float* sums, const float (&acc)[4]) {
 #pragma unroll
   for (i32 i = 0; i < 4; ++i) red_global_add_f32(sums + 32 * i + lane_index(), acc[i]);
 }
-__device__ __forceinline__ Vec4F32 load_query_sums(const float* sums) {
+__device__ __forceinline__ Vec4F32 load_sums(const float* sums) {
   const float* lanes = sums + lane_index();
   return {ld_global_f32(lanes), ld_global_f32(lanes + 32), ld_global_f32(lanes + 64), ld_global_f32(lanes + 96)};
 }
 constexpr i32 kSumsOfFragment = 16 * 8;  // floats
 
-// Rows of a head in the workspace: its queries, padded to whole blocks.
-__device__ __forceinline__ i32 padded_rows(const Arguments& args) { return (args.seq_q + kBlockQ - 1) / kBlockQ * kBlockQ; }
+// Rows of a head in the workspace: padded to whole tiles.
+template <i32 kTileRows>
+__device__ __forceinline__ i32 padded_rows(i32 rows) {
+  return (rows + kTileRows - 1) / kTileRows * kTileRows;
+}
 
-// Where a fragment of 16 queries, from `row` on, and the columns of a chunk has its sums. head: of the queries, in all batch entries.
-__device__ __forceinline__ i64 query_sums_place(const Arguments& args, i64 head, i32 row, i32 chunk) {
-  return ((head * padded_rows(args) + row) / 16 * kChunks + chunk) * kSumsOfFragment;
+// Where a fragment of 16 rows, from `row` on, and the columns of a chunk has its sums. head: in all batch entries, of `padded` rows each.
+__device__ __forceinline__ i64 sums_place(i64 head, i32 padded, i32 row, i32 chunk) {
+  return ((head * padded + row) / 16 * kChunks + chunk) * kSumsOfFragment;
 }
 // dS K of a block: a warp computes kDqRows queries and kDqChunks chunks of columns over all keys of the tile and adds them to the sums.
 struct QueryProduct {
@@ -710,7 +714,7 @@ struct QueryProduct {
     // The last part begins early enough to be as wide as the others; what it shares with the one before, that one adds.
     first_added = warp % kDqColumnParts * kDqChunks;
     first_chunk = first_added < kChunks - kDqChunks ? first_added : kChunks - kDqChunks;
-    sums = args.d_q_sums + query_sums_place(args, head, first_query, first_chunk);
+    sums = args.d_q_sums + sums_place(head, padded_rows<kBlockQ>(args.seq_q), first_query, first_chunk);
   }
 
   __device__ __forceinline__ void add(i32 block) const {
@@ -722,7 +726,7 @@ struct QueryProduct {
 #pragma unroll
       for (i32 n = 0; n < kDqChunks; ++n)
         if (kChunks % kDqColumnParts == 0 || first_chunk + n >= first_added)
-          add_query_sums(block_sums + (t * kChunks + n) * kSumsOfFragment, acc[t][n]);
+          add_sums(block_sums + (t * kChunks + n) * kSumsOfFragment, acc[t][n]);
     }
   }
 };
@@ -739,7 +743,7 @@ struct QueryGradient {
 
   // head: of the queries, in all batch entries.
   __device__ __forceinline__ QueryGradient(const Arguments& args, i64 head, i32 tile, i32 warp, u32 shared)
-      : args(args), product(args, head, warp, shared), tile(tile), turns(args.turns + head * (padded_rows(args) / kBlockQ)) {}
+      : args(args), product(args, head, warp, shared), tile(tile), turns(args.turns + head * (padded_rows<kBlockQ>(args.seq_q) / kBlockQ)) {}
 
   // Tiles that add to a block before this one.
   __device__ __forceinline__ u32 turn_of(i32 block) const {
@@ -773,16 +777,23 @@ __device__ __forceinline__ void add_key_gradients(KeyGradients& acc, const Score
   dq.await_turn(block);
   bar_sync();
 }
+// Which heads have tiles of keys of their own: the key/value heads. A CTA walks through the query heads that share them.
+struct TileHeads {
+  __device__ __forceinline__ static i32 count(const Arguments& args) { return args.heads_q / args.group_size; }  // of a batch entry
+  __device__ __forceinline__ static i32 of_keys(const Arguments&, i32 head) { return head; }
+  __device__ __forceinline__ static i32 of_queries(const Arguments& args, i32 head, i32 member) { return head * args.group_size + member; }
+  __device__ __forceinline__ static i32 walked(const Arguments& args) { return args.group_size; }
+};
 // CTAs take numbers in the order in which they begin to run, whatever order the hardware starts them in, and wait only for CTAs that have taken
 // smaller ones: of those that run, the one with the smallest waits for nobody, so that some CTA always goes on.
 __device__ __forceinline__ i32 take_key_tile(const Arguments& args, u32 shared) {
-  if (thread_index() == 0) st_shared_b32(shared + kDsOffset, atom_relaxed_gpu_global_add_u32(args.tile_counter, 1));
+  if (thread_index() == 0) st_shared_b32(shared + kTicketOffset, atom_relaxed_gpu_global_add_u32(args.tile_counter, 1));
   bar_sync();
-  return static_cast<i32>(ld_shared_b32(shared + kDsOffset));
+  return static_cast<i32>(ld_shared_b32(shared + kTicketOffset));
 }
-
-// The place of a number among the tiles of all heads. head: of the keys, in all batch entries. Of a head the last tile comes first: under a
-// causal mask it sees the fewest queries, and adds to each block before the tiles that meet the block later.
+// The place of a number among the tiles of all heads: all tiles of a head, then those of the next. head: with tiles of its own, in all batch
+// entries. Of a head the last tile comes first: under a causal mask it sees the fewest queries, and adds to each block before the tiles that
+// meet the block later.
 struct TilePlace {
   i32 tile, head;
   __device__ __forceinline__ TilePlace(const Arguments& args, i32 number)
@@ -790,15 +801,15 @@ struct TilePlace {
 };
 
 struct KeyTile {
-  i32 tile, batch, head, first_key, keys;  // head: of the keys
+  i32 tile, batch, head, first_key, keys;  // head: with tiles of its own, as TileHeads says
 
   // number: among the tiles of all heads.
   __device__ __forceinline__ KeyTile(const Arguments& args, i32 number) {
     const TilePlace place(args, number);
-    const i32 heads_kv = args.heads_q / args.group_size;
+    const i32 heads = TileHeads::count(args);
     tile = place.tile;
-    batch = place.head / heads_kv;
-    head = place.head - batch * heads_kv;
+    batch = place.head / heads;
+    head = place.head - batch * heads;
     first_key = tile * kBlockKv;
     keys = args.seq_kv - first_key < kBlockKv ? args.seq_kv - first_key : kBlockKv;
   }
@@ -882,14 +893,15 @@ struct QueryBlocks {
 
 __device__ __forceinline__ void load_keys(const Arguments& args, const KeyTile& tile, u32 shared) {
   const i64 row = tile.first_key;
-  const char* k = row_pointer(args.k, tile.batch * args.k_stride_batch, tile.head * args.k_stride_head, row * args.k_stride_row);
-  const char* v = row_pointer(args.v, tile.batch * args.v_stride_batch, tile.head * args.v_stride_head, row * args.v_stride_row);
+  const i32 head = TileHeads::of_keys(args, tile.head);
+  const char* k = row_pointer(args.k, tile.batch * args.k_stride_batch, head * args.k_stride_head, row * args.k_stride_row);
+  const char* v = row_pointer(args.v, tile.batch * args.v_stride_batch, head * args.v_stride_head, row * args.v_stride_row);
   TilePairStream<kBlockKv>(k, 2 * args.k_stride_row, v, 2 * args.v_stride_row, tile.keys).load_next(shared + kKOffset, shared + kVOffset);
   cp_async_commit_group();
 }
 
 // dK and dV leave through the tiles of K and V, which all have read, so that global stores are whole chunks of a row.
-__device__ __forceinline__ void store_key_gradients(const Arguments& args, const KeyTile& tile, const WarpPart& part, const KeyGradients& acc) {
+__device__ __forceinline__ void finish_key_gradients(const Arguments& args, const KeyTile& tile, const WarpPart& part, const KeyGradients& acc) {
   const u32 shared = shared_base();
   put_gradient(shared + kKOffset, part.row, part.first_chunk, part.first_stored, args.softmax_scale, acc.dk);
   put_gradient(shared + kVOffset, part.row, part.first_chunk, part.first_stored, 1.0f, acc.dv);
@@ -911,11 +923,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 
   const QueryFragments k(shared + kKOffset, part.row), v(shared + kVOffset, part.row);
   KeyGradients acc = {};
-  for (i32 member = 0; member < args.group_size; ++member) {
+  for (i32 member = 0; member < TileHeads::walked(args); ++member) {
     // Of the tile, too, all is computed for each head: registers are short in the steps.
     const KeyTile tile(args, anew_i32(number));
     const QueryBlocks blocks(args, tile);
-    const i32 head = tile.head * args.group_size + member;
+    const i32 head = TileHeads::of_queries(args, tile.head, member);
     const i64 first_row = static_cast<i64>(blocks.first) * kBlockQ, row_head = static_cast<i64>(tile.batch) * args.heads_q + head;
     const char* q = row_pointer(args.q, tile.batch * args.q_stride_batch, head * args.q_stride_head, first_row * args.q_stride_row);
     const char* d_o = row_pointer(args.d_o, tile.batch * args.d_o_stride_batch, head * args.d_o_stride_head, first_row * args.d_o_stride_row);
@@ -931,6 +943,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 
   cp_async_wait_group<0>();
   bar_sync();
-  store_key_gradients(args, KeyTile(args, anew_i32(number)), WarpPart(anew_i32(warp)), acc);
+  finish_key_gradients(args, KeyTile(args, anew_i32(number)), WarpPart(anew_i32(warp)), acc);
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");

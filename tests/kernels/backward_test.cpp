@@ -264,7 +264,7 @@ void check_case(Devices& devices, const BackwardCase& test) {
       FAIL_CHECK(error.what());
       return;
     }
-    // Adds as they come differ from device to device: each dQ must be right, and its bits are nobody's business.
+    // Adds as they come differ from device to device: each sum must be right, and its bits are nobody's business.
     const bool unordered = test.config.dq == QueryGradient::atomic;
     if (i == 0 || unordered) {
       CHECK(result.complaint == "");
@@ -273,6 +273,10 @@ void check_case(Devices& devices, const BackwardCase& test) {
         CHECK(output.complaint == "");
     }
     if (unordered) result.d_q.clear();
+    if (unordered && test.config.heads_apart) {
+      result.d_k.clear();
+      result.d_v.clear();
+    }
     if (i == 0) {
       first = std::move(result);
     } else {
@@ -310,6 +314,7 @@ enum Factor {
   kStages,
   kCtas,
   kDq,
+  kApart,
   kOrder,
   kFactors
 };
@@ -337,6 +342,7 @@ BackwardCase case_of(const FactorChoice& row) {
   test.config.ctas_per_sm = 1 + row[kCtas];
   test.config.split = kKeys[row[kKeysFactor]].split;
   test.config.dq = kWaysToDq[row[kDq]];
+  test.config.heads_apart = row[kApart] == 1;
   if (row[kOrder] == 1) test.config.tile_order = TileOrder::sections;
   test.problem.deterministic = test.config.dq != QueryGradient::atomic && row[kLse] == 1;
   return test;
@@ -370,7 +376,7 @@ void check_rows_that_see_nothing(Devices& devices) {
   for (const char* lengths : {"sq70 skv17", "sq33 skv64", "sq17 skv1", "sq20 skv90"}) {
     for (const char* offset :
          {"causal", "causal-top-left", "causal@-1", "causal@-1000", "causal@-2147480000", "causal@2147480000"}) {
-      for (const char* dq : {"own", "atomic", "ordered"}) {
+      for (const char* dq : {"own", "atomic", "ordered", "ordered apart"}) {
         BackwardCase test = case_from(std::string("backward fp16 b1 hq2 hkv1 ") + lengths + " d40 " + offset,
                                       std::string("sm80 q32 kv32 w2 st2 dq=") + dq);
         test.with_lse = test.config.dq != QueryGradient::ordered;
@@ -382,8 +388,9 @@ void check_rows_that_see_nothing(Devices& devices) {
 
 // Keys whose scores would be 0 beside queries whose scores are far below that: exp(0 - LSE) overflows.
 void check_keys_beyond_the_last(Devices& devices) {
-  for (const char* dq : {"atomic", "ordered"}) {
-    BackwardCase test = case_from("backward bf16 hq1 sq40 skv33 d16", std::string("sm80 q16 kv32 w2 st2 dq=") + dq);
+  for (const char* dq : {"atomic", "ordered", "own apart", "atomic apart"}) {
+    BackwardCase test =
+        case_from("backward bf16 hq2 hkv1 sq40 skv33 d16", std::string("sm80 q16 kv32 w2 st2 dq=") + dq);
     test.loudness = -40;
     check_case(devices, test);
   }
@@ -424,6 +431,17 @@ TEST_CASE("backward is right in all modes of the emulator: tiles of keys in turn
   Devices devices = Devices::emulators();
   check_case(devices, case_from("backward bf16 hq3 hkv1 sq90 skv700 d8", "sm80 q16 kv16 w1 st2 dq=ordered"));
   check_case(devices, case_from("backward bf16 b2 hq2 sq400 skv500 d8 causal", "sm80 q16 kv16 w1 st1 dq=ordered"));
+  // Heads of a group apart take turns for dK and dV, in each order of tiles.
+  for (const char* config : {"sm80 q16 kv16 w1 st2 apart dq=ordered", "sm80 q16 kv16 w1 st2 apart",
+                             "sm80 q16 kv16 w1 st1 order=sections apart"}) {
+    check_case(devices, case_from("backward bf16 b2 hq8 sq60 hkv1 skv200 d8", config));
+    check_case(devices, case_from("backward fp16 hq6 hkv2 sq150 skv170 d16 causal deterministic", config));
+  }
+  // All heads of a group end together, and among so many elements a sum in another order shows.
+  for (const char* dq : {"own", "ordered"}) {
+    check_case(devices, case_from("backward fp16 b3 hq32 hkv2 sq33 skv32 d128 deterministic",
+                                  std::string("sm80 q48 kv32 w2 st1 apart dq=") + dq));
+  }
   EmulatorOptions one_by_one;
   one_by_one.concurrent_ctas = 1;
   one_by_one.threads = 1;
@@ -432,6 +450,9 @@ TEST_CASE("backward is right in all modes of the emulator: tiles of keys in turn
   single.runtimes.push_back(std::make_unique<AttentionRuntime>(make_emulator_device(find_device("h200"), one_by_one)));
   single.names.push_back("one CTA at a time");
   check_case(single, case_from("backward bf16 hq3 hkv1 sq90 skv300 d8 causal", "sm80 q16 kv16 w1 st2 dq=ordered"));
+  for (const char* config : {"sm80 q16 kv16 w1 st2 apart dq=ordered", "sm80 q16 kv16 w1 st2 apart",
+                             "sm80 q16 kv16 w1 st1 order=sections apart"})
+    check_case(single, case_from("backward bf16 b2 hq8 hkv1 sq90 skv150 d8 causal", config));
 }
 
 TEST_CASE("backward is right in all modes of the emulator: sections of heads, the last one smaller", "[emulator]") {
@@ -445,6 +466,17 @@ TEST_CASE("backward is right in all modes of the emulator: sections of heads, th
   devices.names.push_back("a GPU of a small L2");
   CHECK(generate(test.problem, test.config, small).launches[1].section_heads(test.problem) == 2);
   check_case(devices, test);
+  // Of a group of two, apart, a section holds both heads, or ends between them.
+  BackwardCase apart = test;
+  apart.config.heads_apart = true;
+  for (const QueryGradient dq : {QueryGradient::atomic, QueryGradient::own}) {
+    apart.config.dq = dq;
+    CHECK(generate(apart.problem, apart.config, small).launches[1].section_heads(apart.problem) == 4);
+    check_case(devices, apart);
+  }
+  apart = case_from("backward bf16 b2 hq6 hkv2 sq33 skv70 d16 causal", "sm80 q16 kv32 w2 st1 order=sections apart");
+  CHECK(generate(apart.problem, apart.config, small).launches[1].section_heads(apart.problem) == 4);
+  check_case(devices, apart);
 }
 
 TEST_CASE("backward is right in all modes of the emulator: default configs", "[emulator]") {
@@ -482,6 +514,8 @@ TEST_CASE("backward is right on the GPU: odd cases and defaults", "[gpu]") {
     check_case(devices, case_from("backward bf16 b2 hq6 hkv2 sq700 skv1000 d128 causal",
                                   std::string("sm80 q64 kv128 w8 st2 split2 dq=") + dq));
     check_case(devices, case_from("backward bf16 b8 hq16 sq700 d64", std::string("sm80 q64 kv64 w4 st2 dq=") + dq));
+    check_case(devices, case_from("backward bf16 b2 hq24 hkv2 sq700 skv1000 d128 causal",
+                                  std::string("sm80 q64 kv128 w8 st2 split2 apart dq=") + dq));
   }
 }
 
@@ -496,8 +530,8 @@ TEST_CASE("deterministic backward gives the same bits 200 times beside other loa
     while (!stop.stop_requested()) run_backward(runtime, load, load_data, own_stream);
   });
   for (const char* problem : {"backward bf16 b2 hq10 hkv5 sq900 d96 causal deterministic",
-                              "backward fp16 b1 hq16 sq700 skv1000 d64 deterministic"}) {
-    for (const char* dq : {"own", "ordered"}) {
+                              "backward fp16 b1 hq16 hkv2 sq700 skv1000 d64 deterministic"}) {
+    for (const char* dq : {"own", "ordered", "own apart", "ordered apart"}) {
       const BackwardCase test = case_from(problem, std::string("sm80 q64 kv64 w4 st2 split2 dq=") + dq);
       INFO(to_string(test));
       const BackwardData data(test);
@@ -513,6 +547,18 @@ TEST_CASE("deterministic backward gives the same bits 200 times beside other loa
   }
 }
 
+void check_spills(const AttentionProblem& problem, const char* device, std::size_t launches) {
+  const KernelPlan plan = generate(problem, default_config(problem, find_device(device)), find_device(device));
+  INFO(device << ": " << canonical_text(problem) << " | " << canonical_text(plan.config));
+  REQUIRE(plan.launches.size() == launches);
+  for (const KernelLaunch& launch : plan.launches) {
+    INFO(launch.entry);
+    const KernelResources resources = compile_with_nvrtc(launch).resources;
+    CHECK(resources.spill_bytes <= 80);  // a few registers around the loop cost nothing
+    CHECK(resources.registers > 0);
+  }
+}
+
 TEST_CASE("NVRTC compiles default backward configs of all head dims with hardly a spill", "[nvrtc]") {
   for (const char* device : {"a100", "h200"}) {
     for (const int head_dim : {8, 16, 48, 64, 72, 96, 112, 128, 136, 192, 256}) {
@@ -521,14 +567,9 @@ TEST_CASE("NVRTC compiles default backward configs of all head dims with hardly 
       problem.pass = Pass::backward;
       problem.alignment = head_dim == 72 ? 2 : 16;
       problem.deterministic = head_dim % 64 == 48;
-      const KernelPlan plan = generate(problem, default_config(problem, find_device(device)), find_device(device));
-      REQUIRE(plan.launches.size() == 3);
-      for (const KernelLaunch& launch : plan.launches) {
-        INFO(device << ": " << canonical_text(problem) << " | " << canonical_text(plan.config) << " " << launch.entry);
-        const KernelResources resources = compile_with_nvrtc(launch).resources;
-        CHECK(resources.spill_bytes <= 80);  // a few registers around the loop cost nothing
-        CHECK(resources.registers > 0);
-      }
+      check_spills(problem, device, 3);
+      problem.heads_q = 32;
+      if (head_dim % 64 == 0) check_spills(problem, device, 4);  // few key heads: apart
     }
   }
 }

@@ -15,7 +15,7 @@ using attune::testing::FakeDevice;
 
 namespace {
 
-alignas(256) std::byte memory[256], workspace[1 << 19];
+alignas(256) std::byte memory[256], workspace[1 << 21];
 
 // Tensors that are never read: a fake device runs nothing.
 struct Call {
@@ -131,6 +131,19 @@ TEST_CASE("backward runs what the source picks, the default where it fits or com
   source->configs = {"sm80 q64 kv64 w4 st1", "sm80 q64 kv64 w4 st2"};
   AttentionRuntime refusing(device, source);
   CHECK(canonical_text(refusing.prepare(call.problem)->choice.config) == "sm80 q64 kv64 w4 st2");
+}
+
+TEST_CASE("a plan with heads apart runs other groups, and no heads that share no keys", "[nogpu]") {
+  AttentionRuntime runtime(std::make_shared<FakeDevice>(find_device("h200")));
+  Call call;
+  const auto prepared = runtime.prepare(call.problem, parse_config("sm80 q32 kv64 w4 st2 apart"));
+  const auto launch = [&] {
+    runtime.launch(*prepared, call.problem, call.tensors, call.gradients, workspace, sizeof(workspace), nullptr);
+  };
+  call.problem.heads_kv = 1;
+  CHECK_NOTHROW(launch());
+  call.problem.heads_kv = call.problem.heads_q;
+  CHECK_THROWS_WITH(launch(), ContainsSubstring("apart: every query head has keys of its own already"));
 }
 
 TEST_CASE("a gradient that is not aligned takes the element-wise loader", "[nogpu]") {

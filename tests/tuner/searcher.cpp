@@ -172,6 +172,7 @@ TEST_CASE("one move", "[nogpu]") {
   CHECK(apart("sm80 q128 kv64 w4 st2", "sm80 q128 kv64 w8 st2"));
   CHECK(apart("sm80 q128 kv64 w4 st2", "sm80 q128 kv64 w4 st2 rescale8"));
   CHECK(apart("sm80 q64 kv64 w4 st2", "sm80 q64 kv64 w4 st2 dq=atomic"));
+  CHECK(apart("sm80 q64 kv64 w4 st2", "sm80 q64 kv64 w4 st2 apart"));
   CHECK(apart("sm80 q64 kv64 w4 st2", "sm80 q64 kv64 w8 st2 split2"));
   CHECK(apart("sm80 q64 kv128 w8 st2", "sm80 q64 kv64 w8 st2 split2"));
   CHECK(apart("sm80 q64 kv64 w4 st2", "sm80 q64 kv64 w4 st2 split2"));
@@ -180,6 +181,7 @@ TEST_CASE("one move", "[nogpu]") {
   CHECK(apart("sm90 q192 kv64 st2 order=rows-reversed", "sm90 q192 kv64 st2 order=sections-reversed l2parts4"));
   CHECK_FALSE(apart("sm90 q192 kv64 st2", "sm90 q192 kv64 st2 qst2 turns persist=on-demand"));
   CHECK_FALSE(apart("sm80 q64 kv64 w4 st2", "sm80 q64 kv64 w8 st2 split2 dq=atomic"));
+  CHECK_FALSE(apart("sm80 q64 kv64 w4 st2", "sm80 q64 kv64 w4 st2 apart dq=atomic"));
   CHECK_FALSE(apart("sm80 q64 kv64 w4 st2", "sm80 q64 kv128 w16 st2 split2"));
   CHECK_FALSE(apart("sm80 q128 kv64 w4 st2", "sm80 q128 kv64 w4 st2"));
   CHECK_FALSE(apart("sm80 q128 kv64 w4 st2", "sm80 q64 kv80 w2 st2"));

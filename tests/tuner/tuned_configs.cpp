@@ -547,6 +547,13 @@ TEST_CASE("backward picks: exact, what is tuned nearby, never another pass's", "
   CHECK(then.origin == ConfigOrigin::exact);
   CHECK(canonical_text(found(*tuned, kBackward).config) == kAtomic);
 
+  // Heads that share no keys take a neighbour's tiles, together.
+  databases.user->append(
+      row_of("backward bf16 b4 hq16 hkv4 sq4096 d128", "sm80 q64 kv128 w8 st2 split2 apart dq=atomic", 90));
+  const ConfigChoice together = found(*tuned, "backward bf16 b4 hq16 sq4096 d128");
+  CHECK(canonical_text(together.config) == "sm80 q64 kv128 w8 st2 split2 dq=atomic");
+  CHECK_THAT(together.detail, ContainsSubstring("without heads apart, which share no keys here"));
+
   DeviceSpec h100 = find_device("h100");
   const ConfigChoice other_device = found(*tuned, kBackward, h100);
   CHECK(other_device.origin == ConfigOrigin::nearest_device);

@@ -1,5 +1,0 @@
-// dQ / scale of 16 queries and 8 columns, as the accumulators of a warp hold it: the four of a lane lie together, for one add of 16 bytes.
-__device__ __forceinline__ void add_query_sums(float* sums, const float (&acc)[4]) {
-  red_global_add_v4_f32(sums + 4 * lane_index(), Vec4F32{acc[0], acc[1], acc[2], acc[3]});
-}
-__device__ __forceinline__ Vec4F32 load_query_sums(const float* sums) { return ld_global_v4_f32(sums + 4 * lane_index()); }

@@ -1,0 +1,866 @@
+// attune backward bf16 d64 causal sm80 q64 kv64 w4 st2 order=sections apart · templates HASH
+//
+// dK and dV of one tile of keys of one query head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
+// but dQ's:
+//
+//   for each block of queries:
+//     Sᵀ = K Qᵀ        Pᵀ = exp2(c Sᵀ - LSE·log2(e)), masked     dV = dV + Pᵀ dO
+//     dPᵀ = V dOᵀ      dSᵀ = Pᵀ ∘ (dPᵀ - delta)                  dK = dK + dSᵀ Q
+//     dQ is another kernel's
+//   dK and dV are added to sums over the group, in fp32, to be scaled by another kernel,   c = scale·log2(e)
+//
+// A warp owns kWarpRows keys. kSplit warps own the same: each computes Sᵀ and dPᵀ of kWarpQueries queries of a block, and kPartChunks chunks of
+// the columns of dK and dV from all of them.
+//
+// shared memory, bytes:
+//        0  K  [64][64]
+//     8192  V  [64][64]
+//    16384  Q  [2][64][64]
+//    32768  dO  [2][64][64]
+//    49152  LSE and delta  [2][64][2], fp32
+//    50176  number of the tile
+//    50192  end
+using i32 = int;
+using u16 = unsigned short;
+using u32 = unsigned int;
+using i64 = long long;
+using u64 = unsigned long long;
+
+constexpr u32 kWarpSize = 32;
+constexpr u32 kAllLanes = 0xffffffffu;
+
+__device__ __forceinline__ float negative_infinity() { return __int_as_float(0xff800000); }
+__device__ __forceinline__ u32 thread_index() { return threadIdx.x; }  // in the CTA
+__device__ __forceinline__ u32 lane_index() { return threadIdx.x % kWarpSize; }
+__device__ __forceinline__ u32 block_index() { return blockIdx.x; }    // of the CTA in the grid
+// The same in all lanes of a warp, and known to the compiler as such.
+__device__ __forceinline__ u32 warp_index() { return __shfl_sync(kAllLanes, threadIdx.x / kWarpSize, 0); }
+struct alignas(16) Vec4 { u32 x, y, z, w; };  // 16 bytes: eight 16-bit elements
+
+// Address of the CTA's dynamic shared memory in the shared window; all shared addresses are such 32-bit numbers.
+__device__ __forceinline__ u32 shared_base() {
+  extern __shared__ __align__(1024) unsigned char dynamic_shared[];
+  return static_cast<u32>(__cvta_generic_to_shared(dynamic_shared));
+}
+
+__device__ __forceinline__ u16 ld_global_b16(const void* from) {
+  u16 r;
+  asm volatile("ld.global.nc.b16 %0, [%1];" : "=h"(r) : "l"(from));
+  return r;
+}
+__device__ __forceinline__ void st_global_b16(void* to, u16 x) {
+  asm volatile("st.global.b16 [%0], %1;" ::"l"(to), "h"(x) : "memory");
+}
+__device__ __forceinline__ void st_global_b32(void* to, u32 x) {
+  asm volatile("st.global.b32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
+}
+__device__ __forceinline__ void st_global_f32(void* to, float x) {
+  asm volatile("st.global.f32 [%0], %1;" ::"l"(to), "f"(x) : "memory");
+}
+__device__ __forceinline__ void st_global_f64(void* to, double x) {
+  asm volatile("st.global.f64 [%0], %1;" ::"l"(to), "d"(x) : "memory");
+}
+__device__ __forceinline__ void st_global_v4_b32(void* to, Vec4 x) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
+}
+
+__device__ __forceinline__ void st_shared_b32(u32 to, u32 x) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(x) : "memory");
+}
+__device__ __forceinline__ u32 ld_shared_b32(u32 from) {
+  u32 r;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(r) : "r"(from) : "memory");
+  return r;
+}
+__device__ __forceinline__ void st_shared_v4_b32(u32 to, Vec4 x) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
+}
+__device__ __forceinline__ Vec4 ld_shared_v4_b32(u32 from) {
+  Vec4 r;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "r"(from) : "memory");
+  return r;
+}
+__device__ __forceinline__ void st_shared_f64(u32 to, double x) {
+  asm volatile("st.shared.f64 [%0], %1;" ::"r"(to), "d"(x) : "memory");
+}
+__device__ __forceinline__ double ld_shared_f64(u32 from) {
+  double r;
+  asm volatile("ld.shared.f64 %0, [%1];" : "=d"(r) : "r"(from) : "memory");
+  return r;
+}
+
+// All threads of the CTA.
+__device__ __forceinline__ void bar_sync() { asm volatile("bar.sync 0;" ::: "memory"); }
+// All lanes of the warp; orders their accesses to shared memory.
+__device__ __forceinline__ void bar_warp_sync() { __syncwarp(); }
+__device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+__device__ __forceinline__ float max_f32(float a, float b) { return fmaxf(a, b); }
+__device__ __forceinline__ float ex2_approx_ftz_f32(float x) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+__device__ __forceinline__ float lg2_approx_ftz_f32(float x) {
+  float r;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+__device__ __forceinline__ float rcp_approx_ftz_f32(float x) {
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+// Two floats rounded to 16 bits: `high` to the upper half (PTX's operand order).
+__device__ __forceinline__ u32 cvt_rn_bf16x2_f32(float high, float low) {
+  u32 r;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+}
+__device__ __forceinline__ u32 cvt_rn_f16x2_f32(float high, float low) {
+  u32 r;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+}
+__device__ __forceinline__ double cvt_f64_bf16(u16 x) { return static_cast<double>(__uint_as_float(static_cast<u32>(x) << 16)); }
+__device__ __forceinline__ double cvt_f64_f16(u16 x) {
+  float r;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x));
+  return static_cast<double>(r);
+}
+__device__ __forceinline__ double fma_rn_f64(double a, double b, double c) { return __fma_rn(a, b, c); }
+__device__ __forceinline__ double max_f64(double a, double b) { return fmax(a, b); }
+__device__ __forceinline__ double exp_f64(double x) { return exp(x); }
+__device__ __forceinline__ double log_f64(double x) { return log(x); }
+__device__ __forceinline__ double negative_infinity_f64() { return static_cast<double>(__int_as_float(0xff800000)); }
+// Copies 16 bytes from global to shared memory without registers; only the first `bytes` (0 or 16) are read, the rest is zero.
+__device__ __forceinline__ void cp_async_cg_16(u32 to, const void* from, u32 bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void cp_async_commit_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Waits until at most kPending of this thread's youngest groups are under way.
+template <int kPending>
+__device__ __forceinline__ void cp_async_wait_group() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+// 8x8 matrices of 16-bit elements: lanes 8 i .. 8 i + 7 give the row addresses of matrix i; lane l receives of each matrix the elements
+// (row l / 4, columns 2 (l % 4) and + 1), with trans those of the transposed matrix.
+__device__ __forceinline__ void ldmatrix_x4(u32 (&r)[4], u32 row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(row) : "memory");
+}
+__device__ __forceinline__ void ldmatrix_x4_trans(u32 (&r)[4], u32 row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(row) : "memory");
+}
+__device__ __forceinline__ void ldmatrix_x2(u32 (&r)[2], u32 row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(row) : "memory");
+}
+__device__ __forceinline__ void ldmatrix_x2_trans(u32 (&r)[2], u32 row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(row) : "memory");
+}
+
+// d += a b for a 16 x k (row-major) and b k x 8 (column-major), fp32 accumulation. Lane l holds of d the rows l / 4 and l / 4 + 8,
+// columns 2 (l % 4) and + 1; of a the same rows, of b the column l / 4.
+__device__ __forceinline__ void mma_m16n8k16_f32_bf16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+__device__ __forceinline__ void mma_m16n8k16_f32_f16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+__device__ __forceinline__ void mma_m16n8k8_f32_bf16(float (&d)[4], const u32 (&a)[2], u32 b0) {
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(b0));
+}
+__device__ __forceinline__ void mma_m16n8k8_f32_f16(float (&d)[4], const u32 (&a)[2], u32 b0) {
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(b0));
+}
+
+// x of the lane whose index differs in the bits of kMask.
+template <int kMask>
+__device__ __forceinline__ float shfl_sync_bfly_f32(float x) {
+  float r;
+  asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=f"(r) : "f"(x), "n"(kMask));
+  return r;
+}
+template <int kMask>
+__device__ __forceinline__ u32 shfl_sync_bfly_b32(u32 x) {
+  u32 r;
+  asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(r) : "r"(x), "n"(kMask));
+  return r;
+}
+// Whether x holds in any lane of the warp.
+__device__ __forceinline__ bool vote_sync_any(bool x) { return __any_sync(kAllLanes, x); }
+// x, of which the compiler knows nothing: what is computed from it is computed here, not kept in registers since an earlier place.
+__device__ __forceinline__ i32 anew_i32(i32 x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
+struct alignas(16) Vec4F32 { float x, y, z, w; };
+
+__device__ __forceinline__ float ld_global_f32(const float* from) {
+  float r;
+  asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(r) : "l"(from));
+  return r;
+}
+__device__ __forceinline__ Vec4F32 ld_global_v4_f32(const float* from) {
+  Vec4F32 r;
+  asm volatile("ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(r.x), "=f"(r.y), "=f"(r.z), "=f"(r.w) : "l"(from));
+  return r;
+}
+__device__ __forceinline__ Vec4F32 ld_shared_v4_f32(u32 from) {
+  Vec4F32 r;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(r.x), "=f"(r.y), "=f"(r.z), "=f"(r.w) : "r"(from) : "memory");
+  return r;
+}
+// Adds to memory that other CTAs add to as well; an element is added to whole, four of them in no order.
+__device__ __forceinline__ void red_global_add_f32(float* to, float x) {
+  asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" ::"l"(to), "f"(x) : "memory");
+}
+// Compute capability 9.0 and newer; `to` is a multiple of 16 bytes.
+__device__ __forceinline__ void red_global_add_v4_f32(float* to, Vec4F32 x) {
+  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w) : "memory");
+}
+__device__ __forceinline__ u32 atom_relaxed_gpu_global_add_u32(u32* to, u32 x) {
+  u32 before;
+  asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(to), "r"(x) : "memory");
+  return before;
+}
+// What this thread's CTA has written, as far as a barrier told this thread, comes before x for those who see it by an acquire.
+__device__ __forceinline__ void st_release_gpu_global_u32(u32* to, u32 x) {
+  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
+}
+// Returns when *from is x.
+__device__ __forceinline__ void wait_acquire_gpu_global_u32(const u32* from, u32 x) {
+  u32 seen;
+  do {
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(from) : "memory");
+  } while (seen != x);
+}
+
+struct Arguments {
+  const void* q;
+  const void* k;
+  const void* v;
+  const void* d_o;
+  float* statistics;
+  u32* tile_counter;
+  float* d_k_sums;
+  float* d_v_sums;
+  u32* key_turns;
+  i64 q_stride_batch;
+  i64 q_stride_head;
+  i64 q_stride_row;
+  i64 k_stride_batch;
+  i64 k_stride_head;
+  i64 k_stride_row;
+  i64 v_stride_batch;
+  i64 v_stride_head;
+  i64 v_stride_row;
+  i64 d_o_stride_batch;
+  i64 d_o_stride_head;
+  i64 d_o_stride_row;
+  i32 heads_q;
+  i32 group_size;
+  i32 seq_q;
+  i32 seq_kv;
+  i32 key_tiles;
+  i32 mask_offset;
+  float softmax_scale;
+  float softmax_scale_log2;
+  i32 batch;
+  i32 section_heads;
+};
+constexpr u32 kArgumentBytes = 208;
+
+constexpr i32 kBlockQ = 64, kBlockKv = 64, kHeadDim = 64, kWarps = 4, kSplit = 1, kStages = 2;
+constexpr i32 kCtasPerSm = 1;
+
+constexpr i32 kThreads = kWarps * kWarpSize;
+constexpr i32 kWarpRows = kBlockKv / (kWarps / kSplit), kWarpQueries = kBlockQ / kSplit;
+constexpr i32 kRowTiles = kWarpRows / 16;        // m16 tiles of a warp
+constexpr i32 kKeyTiles = kWarpQueries / 8;      // n8 tiles of Sᵀ
+constexpr i32 kChunks = kHeadDim / 8;            // 16-byte chunks of a row
+constexpr i32 kRowLanes = 8;          // threads that copy a row together
+constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of a product over the head dim
+constexpr bool kDimTail = kHeadDim % 16 != 0;    // and a k8 step
+constexpr u32 kRowBytes = 128, kSwizzleMask = 7, kSwizzleShift = 0;
+constexpr i32 kPartChunks = (kChunks + kSplit - 1) / kSplit;  // of dK and dV that a warp computes
+constexpr u32 kKOffset = 0, kVOffset = 8192;
+constexpr u32 kFirstOffset = 16384, kSecondOffset = 32768, kStreamedTileBytes = 8192;
+constexpr u32 kStatisticsOffset = 49152;
+constexpr u32 kTicketOffset = 50176;
+static_assert(kBlockKv % (16 * (kWarps / kSplit)) == 0 && kBlockQ % (16 * kSplit) == 0 && kHeadDim % 8 == 0);
+static_assert(kRowBytes == 2 * kHeadDim && kStreamedTileBytes == kBlockQ * kRowBytes);
+
+using ScoreFragments = float[kRowTiles][kKeyTiles][4];
+
+// A tile in shared memory: rows of chunks of 16 bytes (eight elements). ldmatrix reads one chunk of eight consecutive rows at once; the
+// chunk's place in its row is permuted so that these eight lie in different banks. The permutation repeats after eight rows, and changes
+// kMask + 1 neighbouring chunks, to a multiple of whose size all tiles are aligned.
+template <u32 kBytes, u32 kMask, u32 kShift>
+struct SwizzledRows {
+  __device__ __forceinline__ static u32 offset(u32 row, u32 chunk) { return row * kBytes + ((chunk ^ ((row >> kShift) & kMask)) << 4); }
+
+  // Whether places that begin at a multiple of kChunksApart chunks, fewer than so many chunks further, are reached without a carry.
+  template <u32 kChunksApart>
+  static constexpr bool kReached = kChunksApart % (kMask + 1) == 0 || (kChunksApart & (kChunksApart - 1)) == 0;
+
+  // A lane's place in a tile, and the places that lie constant numbers of rows (a multiple of 8) and of chunks further.
+  struct Cursor {
+    u32 start, chunk, swizzle, address;  // start: of the row
+
+    __device__ __forceinline__ Cursor(u32 tile, u32 row, u32 chunk)
+        : start(tile + row * kBytes), chunk(chunk), swizzle((row >> kShift) & kMask), address(start + ((chunk ^ swizzle) << 4)) {}
+    // The sum of both numbers of chunks carries nothing among the permuted ones: an even number to 0 or 1, or as kReached says.
+    __device__ __forceinline__ u32 at(u32 rows, u32 chunks) const {
+      return (address ^ (chunks & kMask) << 4) + (chunks & ~kMask) * 16 + rows * kBytes;
+    }
+    __device__ __forceinline__ u32 at_any(u32 rows, u32 chunks) const {
+      return start + (((chunk + (chunks & kMask)) ^ swizzle) << 4) + (chunks & ~kMask) * 16 + rows * kBytes;
+    }
+    template <bool kReached>
+    __device__ __forceinline__ u32 at_reached(u32 rows, u32 chunks) const {
+      return kReached ? at(rows, chunks) : at_any(rows, chunks);
+    }
+  };
+};
+
+using TileRowsLayout = SwizzledRows<kRowBytes, kSwizzleMask, kSwizzleShift>;
+using TileCursor = TileRowsLayout::Cursor;
+__device__ __forceinline__ u32 tile_offset(u32 row, u32 chunk) { return TileRowsLayout::offset(row, chunk); }
+// Rows start at multiples of 16 bytes: a chunk is copied without registers and arrives with its cp.async group.
+__device__ __forceinline__ void load_chunk(u32 to, const char* from, bool exists) { cp_async_cg_16(to, from, exists ? 16 : 0); }
+__device__ __forceinline__ void store_chunk(char* to, Vec4 chunk) { st_global_v4_b32(to, chunk); }
+// How the threads of a copy share the chunks of a tile: consecutive threads take consecutive chunks of a row. Where a row's chunks divide the
+// number of threads, each thread keeps its column and walks down the rows.
+template <i32 kRows, i32 kWorkers>
+struct TileWalk {
+  static constexpr bool kColumns = kWorkers % kChunks == 0;
+  static constexpr i32 kSteps = (kRows * kChunks + kWorkers - 1) / kWorkers;
+  static constexpr bool kExact = kRows * kChunks % kWorkers == 0;
+  static constexpr i32 kRowsPerStep = kWorkers / kChunks;
+  i32 worker;
+
+  __device__ __forceinline__ i32 row(i32 i) const {
+    return kColumns ? worker / kChunks + i * kRowsPerStep : (worker + i * kWorkers) / kChunks;
+  }
+  __device__ __forceinline__ i32 chunk(i32 i) const { return kColumns ? worker % kChunks : (worker + i * kWorkers) % kChunks; }
+};
+
+// Copies tile after tile of kRows rows of a tensor, row_bytes apart, into shared memory, by kWorkers threads of which this is `worker`.
+// Rows from `existing` on are filled with zeros (0 * NaN is NaN: what lies beyond a tensor must not reach a product).
+template <i32 kRows, bool kAllExist, i32 kWorkers>
+struct TileStream {
+  using Walk = TileWalk<kRows, kWorkers>;
+  Walk walk;
+  const char* next;  // of this thread's first chunk where it keeps its column, else of the tile
+  i64 row_bytes;
+  i32 existing;      // rows from the next tile on
+
+  __device__ __forceinline__ TileStream(const char* first, i64 row_bytes, i32 existing, i32 worker)
+      : walk{worker}, next(Walk::kColumns ? first + walk.row(0) * row_bytes + walk.chunk(0) * 16 : first), row_bytes(row_bytes),
+        existing(existing) {}
+
+  __device__ __forceinline__ void load_next(u32 to) {
+    const char* at = next;
+#pragma unroll
+    for (i32 i = 0; i < Walk::kSteps; ++i) {
+      const i32 row = walk.row(i), chunk = walk.chunk(i);
+      if (!Walk::kExact && row >= kRows) break;
+      if (!Walk::kColumns) at = next + row * row_bytes + chunk * 16;
+      load_chunk(to + tile_offset(row, chunk), at, kAllExist || row < existing);
+      if (Walk::kColumns) at += Walk::kRowsPerStep * row_bytes;
+    }
+    next += kRows * row_bytes;
+    existing -= kRows;
+  }
+};
+
+// The other way: the first `existing` rows of a tile of shared memory to global memory.
+template <i32 kRows, bool kAllExist, i32 kWorkers>
+__device__ __forceinline__ void store_tile(char* to, u32 from, i64 row_bytes, i32 existing, i32 worker) {
+  using Walk = TileWalk<kRows, kWorkers>;
+  const Walk walk{worker};
+#pragma unroll
+  for (i32 i = 0; i < Walk::kSteps; ++i) {
+    const i32 row = walk.row(i), chunk = walk.chunk(i);
+    if (!Walk::kExact && row >= kRows) break;
+    if (kAllExist || row < existing) store_chunk(to + row * row_bytes + chunk * 16, ld_shared_v4_b32(from + tile_offset(row, chunk)));
+  }
+}
+// The element type's instructions under one name.
+__device__ __forceinline__ void mma_k16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) { mma_m16n8k16_f32_bf16(d, a, b0, b1); }
+__device__ __forceinline__ void mma_k8(float (&d)[4], const u32 (&a)[2], u32 b0) { mma_m16n8k8_f32_bf16(d, a, b0); }
+__device__ __forceinline__ u32 pack_elements(float low, float high) { return cvt_rn_bf16x2_f32(high, low); }
+// The last key that a query attends to; below 0 if it attends to none. Does not fall from one row to the next.
+__device__ __forceinline__ i32 last_key(const Arguments& args, i32 row) {
+  const i64 diagonal = static_cast<i64>(row) + args.mask_offset;  // may leave 32 bits
+  const i64 last = args.seq_kv - 1;
+  return static_cast<i32>(diagonal < -1 ? -1 : diagonal < last ? diagonal : last);
+}
+// The first query that attends to a key; seq_q if none does.
+__device__ __forceinline__ i32 first_query(const Arguments& args, i32 key) {
+  const i64 first = static_cast<i64>(key) - args.mask_offset;  // may leave 32 bits
+  return static_cast<i32>(first < 0 ? 0 : first < args.seq_q ? first : args.seq_q);
+}
+
+// Copies tile after tile of two tensors that are walked in step, kBlock rows of each, by all threads. kRowLanes neighbouring threads share a
+// row, a power of two, so that each keeps its column and walks down the rows; where a row has fewer chunks, some have nothing to do. Rows
+// beyond the last are filled with zeros, as TileStream does.
+template <i32 kBlock>
+struct TilePairStream {
+  static constexpr i32 kRowsAtOnce = kThreads / kRowLanes, kSteps = (kBlock + kRowsAtOnce - 1) / kRowsAtOnce;
+  i32 row, chunk;              // of this thread's first chunk in a tile
+  const char *first, *second;  // that chunk
+  i64 first_row_bytes, second_row_bytes;
+  i32 existing;                // rows from this thread's first one on
+
+  __device__ __forceinline__ TilePairStream(const char* first_tensor, i64 first_row_bytes, const char* second_tensor, i64 second_row_bytes, i32 rows)
+      : row(static_cast<i32>(thread_index()) / kRowLanes), chunk(static_cast<i32>(thread_index()) % kRowLanes),
+        first(first_tensor + row * first_row_bytes + chunk * 16), second(second_tensor + row * second_row_bytes + chunk * 16),
+        first_row_bytes(first_row_bytes), second_row_bytes(second_row_bytes), existing(rows - row) {}
+
+  __device__ __forceinline__ void load_next(u32 first_tile, u32 second_tile) {
+    if (kChunks == kRowLanes || chunk < kChunks) {
+#pragma unroll
+      for (i32 i = 0; i < kSteps; ++i) {
+        const i32 further = i * kRowsAtOnce;
+        if (kBlock % kRowsAtOnce != 0 && row + further >= kBlock) break;
+        const bool exists = further < existing;
+        load_chunk(first_tile + tile_offset(row + further, chunk), first + further * first_row_bytes, exists);
+        load_chunk(second_tile + tile_offset(row + further, chunk), second + further * second_row_bytes, exists);
+      }
+    }
+    first += kBlock * first_row_bytes;
+    second += kBlock * second_row_bytes;
+    existing -= kBlock;
+  }
+};
+using StreamedRows = TilePairStream<kBlockQ>;  // of Q and dO
+// What a query's keys share: P = exp2(c s - lse_log2), dS = P (dP - delta). A query that sees nothing, or does not exist, has an LSE of
+// +inf: its P is 0.
+struct QueryStatistics {
+  float lse_log2, delta;
+
+  __device__ __forceinline__ float probability(float score, float scale_log2) const {
+    return ex2_approx_ftz_f32(fma_rn_f32(score, scale_log2, -lse_log2));
+  }
+};
+// LSE·log2(e) and delta of a block's queries, beside its Q and dO.
+struct StreamedBeside {
+  static constexpr u32 kBytes = 8 * kBlockQ, kCopies = kBytes / 16;
+  const char* next;
+
+  // first_row: in the workspace, of all heads.
+  __device__ __forceinline__ StreamedBeside(const Arguments& args, i64 first_row)
+      : next(reinterpret_cast<const char*>(args.statistics) + 8 * first_row + 16 * thread_index()) {}
+  __device__ __forceinline__ void load_next(u32 shared, i32 into) {
+#pragma unroll
+    for (u32 i = 0; i < kCopies; i += kThreads) {
+      if (kCopies % kThreads == 0 || i + thread_index() < kCopies)
+        cp_async_cg_16(shared + kStatisticsOffset + into * kBytes + 16 * (i + thread_index()), next + 16 * i, 16);
+    }
+    next += kBytes;
+  }
+};
+
+// Of two neighbouring queries of the block, the first of them even.
+__device__ __forceinline__ void load_statistics(QueryStatistics (&two)[2], u32 shared, i32 stage, i32 query) {
+  const Vec4F32 read = ld_shared_v4_f32(shared + kStatisticsOffset + stage * StreamedBeside::kBytes + 8 * query);
+  two[0] = {read.x, read.y};
+  two[1] = {read.z, read.w};
+}
+// kStages pairs of tiles, of two tensors that are walked in step, and what comes beside them; a pair is copied kStages - 1 steps before it is
+// read. The one barrier of a step says that its pair has landed for all threads, and that all have finished with the pair before it, whose
+// place is filled next.
+struct TilePairRing {
+  StreamedRows rows;
+  StreamedBeside beside;
+  i32 pairs;  // that are still to be copied
+  u32 shared;
+  i32 stage = 0;  // of the pair that is read
+
+  __device__ __forceinline__ void load(i32 into) {
+    if (pairs-- > 0) {
+      rows.load_next(shared + kFirstOffset + into * kStreamedTileBytes, shared + kSecondOffset + into * kStreamedTileBytes);
+      beside.load_next(shared, into);
+    }
+    cp_async_commit_group();  // also where nothing is left to load: waiting counts groups
+  }
+  __device__ __forceinline__ void prefetch() {
+#pragma unroll
+    for (i32 i = 0; i < kStages - 1; ++i) load(i);
+  }
+  __device__ __forceinline__ void acquire() {
+    cp_async_wait_group<kStages - 2>();
+    bar_sync();
+    load(stage == 0 ? kStages - 1 : stage - 1);
+  }
+  __device__ __forceinline__ void release() { stage = stage == kStages - 1 ? 0 : stage + 1; }
+  __device__ __forceinline__ u32 first_tile() const { return shared + kFirstOffset + stage * kStreamedTileBytes; }
+  __device__ __forceinline__ u32 second_tile() const { return shared + kSecondOffset + stage * kStreamedTileBytes; }
+};
+// A fragment of 16 queries, from row `row` of the warp on, and 16 (or, as the last step of an odd number of chunks, 8) elements of the
+// head dimension. `queries` is a cursor at row l % 16 and chunk l / 16 of the warp's rows.
+__device__ __forceinline__ void load_query_step(u32 (&a)[4], const TileCursor& queries, u32 row, u32 k) {
+  ldmatrix_x4(a, queries.at(row, 2 * k));
+}
+__device__ __forceinline__ void load_query_tail(u32 (&a)[2], u32 tile, u32 row) {
+  ldmatrix_x2(a, tile + tile_offset(row + lane_index() % 16, kChunks - 1));
+}
+// The warp's queries, read from shared memory as A fragments at each step.
+struct QueryFragments {
+  u32 tile, first_row;
+  TileCursor queries;
+
+  // first_row: the warp's first row in the tile.
+  __device__ __forceinline__ QueryFragments(u32 tile, u32 first_row)
+      : tile(tile), first_row(first_row), queries(tile, first_row + lane_index() % 16, lane_index() / 16) {}
+  __device__ __forceinline__ void step(u32 (&a)[4], i32 t, i32 k) const { load_query_step(a, queries, 16 * t, k); }
+  __device__ __forceinline__ void last(u32 (&a)[2], i32 t) const { load_query_tail(a, tile, first_row + 16 * t); }
+};
+// S = Q Kᵀ for the warp's rows and the keys of a block. K's rows are the columns of the B operand: no transposition.
+__device__ __forceinline__ void gemm_qk(ScoreFragments& acc_s, const QueryFragments& q, u32 k_tile) {
+  const u32 lane = lane_index();
+  const TileCursor keys(k_tile, lane / 16 * 8 + lane % 8, lane / 8 % 2);
+#pragma unroll
+  for (i32 k = 0; k < kDimSteps; ++k) {
+    u32 a[kRowTiles][4];
+#pragma unroll
+    for (i32 t = 0; t < kRowTiles; ++t) q.step(a[t], t, k);
+#pragma unroll
+    for (i32 n = 0; n < kKeyTiles; n += 2) {
+      u32 b[4];
+      ldmatrix_x4(b, keys.at(8 * n, 2 * k));
+#pragma unroll
+      for (i32 t = 0; t < kRowTiles; ++t) {
+        mma_k16(acc_s[t][n], a[t], b[0], b[1]);
+        mma_k16(acc_s[t][n + 1], a[t], b[2], b[3]);
+      }
+    }
+  }
+  if (kDimTail) {
+    u32 a[kRowTiles][2];
+#pragma unroll
+    for (i32 t = 0; t < kRowTiles; ++t) q.last(a[t], t);
+#pragma unroll
+    for (i32 n = 0; n < kKeyTiles; n += 2) {
+      u32 b[2];
+      ldmatrix_x2(b, k_tile + tile_offset(8 * n + lane % 16, kChunks - 1));
+#pragma unroll
+      for (i32 t = 0; t < kRowTiles; ++t) {
+        mma_k8(acc_s[t][n], a[t], b[0]);
+        mma_k8(acc_s[t][n + 1], a[t], b[1]);
+      }
+    }
+  }
+}
+// D += A B for kSteps · 16 rows of B, a tile of shared memory, and kColumns chunks of its columns, from first_chunk on. A comes as fragments of
+// 16 rows and 16 columns; the tile's rows are the rows of the B operand: transposed loads.
+template <i32 kSteps, i32 kTiles, i32 kColumns, class Operand>
+__device__ __forceinline__ void gemm_columns(float (&acc)[kTiles][kColumns][4], const Operand& operand, u32 tile, i32 first_chunk) {
+  const u32 lane = lane_index();
+  constexpr bool kReached = kChunks % kColumns == 0 && TileRowsLayout::kReached<kColumns>;
+  const TileCursor rows(tile, lane % 16, first_chunk + lane / 16);
+  const TileCursor last(tile, lane % 16, first_chunk);
+#pragma unroll
+  for (i32 k = 0; k < kSteps; ++k) {
+    u32 a[kTiles][4];
+#pragma unroll
+    for (i32 t = 0; t < kTiles; ++t) operand.step(a[t], t, k);
+#pragma unroll
+    for (i32 n = 0; n + 1 < kColumns; n += 2) {
+      u32 b[4];
+      ldmatrix_x4_trans(b, rows.at_reached<kReached>(16 * k, n));
+#pragma unroll
+      for (i32 t = 0; t < kTiles; ++t) {
+        mma_k16(acc[t][n], a[t], b[0], b[1]);
+        mma_k16(acc[t][n + 1], a[t], b[2], b[3]);
+      }
+    }
+    if (kColumns % 2 != 0) {
+      u32 b[2];
+      ldmatrix_x2_trans(b, last.at_any(16 * k, kColumns - 1));
+#pragma unroll
+      for (i32 t = 0; t < kTiles; ++t) mma_k16(acc[t][kColumns - 1], a[t], b[0], b[1]);
+    }
+  }
+}
+
+// A from registers: two neighbouring accumulators of P or dS, packed, are one fragment.
+struct PackedScores {
+  const ScoreFragments& scores;
+  __device__ __forceinline__ void step(u32 (&a)[4], i32 t, i32 k) const {
+#pragma unroll
+    for (i32 i = 0; i < 4; ++i)
+      a[i] = pack_elements(scores[t][2 * k + i / 2][2 * (i % 2)], scores[t][2 * k + i / 2][2 * (i % 2) + 1]);
+  }
+};
+
+using GradientFragments = float[kRowTiles][kPartChunks][4];
+
+// Into a warp's rows of a tile of shared memory, from chunk `first_stored` on: those before it are another warp's.
+__device__ __forceinline__ void put_gradient(u32 tile, i32 warp_row, i32 first_chunk, i32 first_stored, float scale,
+                                             const GradientFragments& acc) {
+  const u32 lane = lane_index();
+#pragma unroll
+  for (i32 t = 0; t < kRowTiles; ++t) {
+#pragma unroll
+    for (i32 n = 0; n < kPartChunks; ++n) {
+#pragma unroll
+      for (i32 half = 0; half < 2; ++half)
+        if (first_chunk + n >= first_stored)
+          st_shared_b32(tile + tile_offset(warp_row + 16 * t + 8 * half + lane / 4, first_chunk + n) + lane % 4 * 4,
+                        pack_elements(scale * acc[t][n][2 * half], scale * acc[t][n][2 * half + 1]));
+    }
+  }
+}
+
+struct KeyGradients {
+  GradientFragments dk, dv;
+};
+
+// What is a warp's of a tile: its first key and, in each block, its first query; its columns of dK and dV.
+struct WarpPart {
+  i32 row, query, first_chunk, first_stored;
+
+  __device__ __forceinline__ WarpPart(i32 warp) {
+    const i32 part = warp % kSplit;
+    row = warp / kSplit * kWarpRows;
+    query = part * kWarpQueries;
+    // The last part begins early enough to be as wide as the others; what it shares with the one before, that one stores.
+    first_stored = part * kPartChunks;
+    first_chunk = first_stored < kChunks - kPartChunks ? first_stored : kChunks - kPartChunks;
+  }
+};
+
+// A gradient's sums of 16 rows and 8 columns, as the accumulators of a warp hold it: the four of a lane lie together, for one add of 16 bytes.
+__device__ __forceinline__ void add_sums(float* sums, const float (&acc)[4]) {
+  red_global_add_v4_f32(sums + 4 * lane_index(), Vec4F32{acc[0], acc[1], acc[2], acc[3]});
+}
+__device__ __forceinline__ Vec4F32 load_sums(const float* sums) { return ld_global_v4_f32(sums + 4 * lane_index()); }
+constexpr i32 kSumsOfFragment = 16 * 8;  // floats
+
+// Rows of a head in the workspace: padded to whole tiles.
+template <i32 kTileRows>
+__device__ __forceinline__ i32 padded_rows(i32 rows) {
+  return (rows + kTileRows - 1) / kTileRows * kTileRows;
+}
+
+// Where a fragment of 16 rows, from `row` on, and the columns of a chunk has its sums. head: in all batch entries, of `padded` rows each.
+__device__ __forceinline__ i64 sums_place(i64 head, i32 padded, i32 row, i32 chunk) {
+  return ((head * padded + row) / 16 * kChunks + chunk) * kSumsOfFragment;
+}
+// dQ is another kernel's.
+struct QueryGradient {
+  static constexpr bool kAdded = false;
+
+  __device__ __forceinline__ QueryGradient(const Arguments&, i64 /*head*/, i32 /*tile*/, i32 /*warp*/, u32 /*shared*/) {}
+  __device__ __forceinline__ void await_turn(i32 /*block*/) const {}
+  __device__ __forceinline__ void add(i32 /*block*/) {}
+  __device__ __forceinline__ void pass_turn() const {}
+  __device__ __forceinline__ void finish() const {}
+};
+// A warp has all queries of its keys: Pᵀ and dSᵀ are A operands from registers, and nobody else needs them.
+__device__ __forceinline__ void add_key_gradients(KeyGradients& acc, const ScoreFragments& p, const ScoreFragments& ds, const WarpPart& part,
+                                                  const TilePairRing& ring, const QueryGradient&, i32 /*block*/, u32 /*shared*/) {
+  gemm_columns<kBlockQ / 16>(acc.dv, PackedScores{p}, ring.second_tile(), part.first_chunk);
+  gemm_columns<kBlockQ / 16>(acc.dk, PackedScores{ds}, ring.first_tile(), part.first_chunk);
+}
+// Which heads have tiles of keys of their own: the query heads, each for itself.
+struct TileHeads {
+  __device__ __forceinline__ static i32 count(const Arguments& args) { return args.heads_q; }  // of a batch entry
+  __device__ __forceinline__ static i32 of_keys(const Arguments& args, i32 head) { return head / args.group_size; }
+  __device__ __forceinline__ static i32 of_queries(const Arguments&, i32 head, i32 /*member*/) { return head; }
+  __device__ __forceinline__ static i32 walked(const Arguments&) { return 1; }
+};
+// CTAs take numbers in the order in which they begin to run, whatever order the hardware starts them in, and wait only for CTAs that have taken
+// smaller ones: of those that run, the one with the smallest waits for nobody, so that some CTA always goes on.
+__device__ __forceinline__ i32 take_key_tile(const Arguments& args, u32 shared) {
+  if (thread_index() == 0) st_shared_b32(shared + kTicketOffset, atom_relaxed_gpu_global_add_u32(args.tile_counter, 1));
+  bar_sync();
+  return static_cast<i32>(ld_shared_b32(shared + kTicketOffset));
+}
+// The place of a number among the tiles of all heads: heads in sections whose queries, dO and sums of dQ stay in L2 together; of a section the
+// first tile of every head, which under a causal mask is the longest, then the next. head: with tiles of its own, in all batch entries.
+struct TilePlace {
+  i32 tile, head;
+  __device__ __forceinline__ TilePlace(const Arguments& args, i32 number) {
+    const i32 heads = args.batch * TileHeads::count(args), section_tiles = args.section_heads * args.key_tiles;
+    const i32 section = number / section_tiles, first = section * args.section_heads, place = number - section * section_tiles;
+    const i32 here = heads - first < args.section_heads ? heads - first : args.section_heads;
+    tile = place / here;
+    head = first + place - tile * here;
+  }
+};
+
+struct KeyTile {
+  i32 tile, batch, head, first_key, keys;  // head: with tiles of its own, as TileHeads says
+
+  // number: among the tiles of all heads.
+  __device__ __forceinline__ KeyTile(const Arguments& args, i32 number) {
+    const TilePlace place(args, number);
+    const i32 heads = TileHeads::count(args);
+    tile = place.tile;
+    batch = place.head / heads;
+    head = place.head - batch * heads;
+    first_key = tile * kBlockKv;
+    keys = args.seq_kv - first_key < kBlockKv ? args.seq_kv - first_key : kBlockKv;
+  }
+};
+
+__device__ __forceinline__ const char* row_pointer(const void* tensor, i64 batch_offset, i64 head_offset, i64 row_offset) {
+  return static_cast<const char*>(tensor) + 2 * (batch_offset + head_offset + row_offset);
+}
+
+// Sᵀ becomes Pᵀ. query: the warp's first in the block.
+__device__ __forceinline__ void exponentiate(ScoreFragments& p, const Arguments& args, i32 query, u32 shared, i32 stage) {
+#pragma unroll
+  for (i32 n = 0; n < kKeyTiles; ++n) {
+    QueryStatistics two[2];
+    load_statistics(two, shared, stage, query + 8 * n + static_cast<i32>(lane_index() % 4 * 2));
+#pragma unroll
+    for (i32 i = 0; i < 4 * kRowTiles; ++i) {
+      float& probability = p[i / 4][n][i % 4];
+      probability = two[i % 2].probability(probability, args.softmax_scale_log2);
+    }
+  }
+}
+
+// Pᵀ is 0 where a query does not attend to a key. first_query, first_key: the warp's, in the sequence.
+__device__ __forceinline__ void hide(ScoreFragments& p, const Arguments& args, i32 first_query, i32 first_key) {
+#pragma unroll
+  for (i32 n = 0; n < kKeyTiles; ++n) {
+#pragma unroll
+    for (i32 e = 0; e < 2; ++e) {
+      const i32 query = first_query + 8 * n + static_cast<i32>(lane_index() % 4 * 2) + e;
+      const i32 keys = last_key(args, query) - first_key - static_cast<i32>(lane_index() / 4);  // the last visible one, seen from this thread's first
+#pragma unroll
+      for (i32 i = 0; i < 2 * kRowTiles; ++i)
+        if (8 * i > keys) p[i / 2][n][i % 2 * 2 + e] = 0;
+    }
+  }
+}
+
+// dPᵀ becomes dSᵀ.
+__device__ __forceinline__ void differentiate(ScoreFragments& ds, const ScoreFragments& p, i32 query, u32 shared, i32 stage) {
+#pragma unroll
+  for (i32 n = 0; n < kKeyTiles; ++n) {
+    QueryStatistics two[2];
+    load_statistics(two, shared, stage, query + 8 * n + static_cast<i32>(lane_index() % 4 * 2));
+#pragma unroll
+    for (i32 i = 0; i < 4 * kRowTiles; ++i) {
+      float& gradient = ds[i / 4][n][i % 4];
+      gradient = p[i / 4][n][i % 4] * (gradient - two[i % 2].delta);
+    }
+  }
+}
+
+// The exponentials come before the product dPᵀ, so that they may run beside it; the mask, a branch, comes after it.
+__device__ __forceinline__ void query_step(const Arguments& args, bool masked, i32 block, i32 tile_key, const WarpPart& part, TilePairRing& ring,
+                                           const QueryFragments& k, const QueryFragments& v, KeyGradients& acc, QueryGradient& dq, u32 shared) {
+  ScoreFragments acc_p = {}, acc_ds = {};
+  ring.acquire();
+  dq.pass_turn();
+  gemm_qk(acc_p, k, ring.first_tile() + part.query * kRowBytes);
+  exponentiate(acc_p, args, part.query, shared, ring.stage);
+  gemm_qk(acc_ds, v, ring.second_tile() + part.query * kRowBytes);
+  if (masked) hide(acc_p, args, block * kBlockQ + part.query, tile_key + part.row);
+  differentiate(acc_ds, acc_p, part.query, shared, ring.stage);
+  add_key_gradients(acc, acc_p, acc_ds, part, ring, dq, block, shared);
+  dq.add(block);
+  ring.release();
+}
+
+// Blocks of queries that attend to a tile: [first, whole_from) in part, [whole_from, end) to all of it. May be empty.
+struct QueryBlocks {
+  i32 first, whole_from, end;
+
+  __device__ __forceinline__ QueryBlocks(const Arguments& args, const KeyTile& tile) : end((args.seq_q + kBlockQ - 1) / kBlockQ) {
+    const i32 first_row = first_query(args, tile.first_key), first_whole = first_query(args, tile.first_key + tile.keys - 1);
+    first = first_row < args.seq_q ? first_row / kBlockQ : end;
+    // Keys beyond the last would have a P that is not 0, or no number: their dS must not reach dQ.
+    const bool ragged = QueryGradient::kAdded && tile.keys < kBlockKv;
+    whole_from = ragged ? end : (first_whole + kBlockQ - 1) / kBlockQ;
+  }
+};
+
+__device__ __forceinline__ void load_keys(const Arguments& args, const KeyTile& tile, u32 shared) {
+  const i64 row = tile.first_key;
+  const i32 head = TileHeads::of_keys(args, tile.head);
+  const char* k = row_pointer(args.k, tile.batch * args.k_stride_batch, head * args.k_stride_head, row * args.k_stride_row);
+  const char* v = row_pointer(args.v, tile.batch * args.v_stride_batch, head * args.v_stride_head, row * args.v_stride_row);
+  TilePairStream<kBlockKv>(k, 2 * args.k_stride_row, v, 2 * args.v_stride_row, tile.keys).load_next(shared + kKOffset, shared + kVOffset);
+  cp_async_commit_group();
+}
+
+// Of the keys, in all batch entries.
+__device__ __forceinline__ i64 key_head(const Arguments& args, const KeyTile& tile) {
+  return static_cast<i64>(tile.batch) * (args.heads_q / args.group_size) + TileHeads::of_keys(args, tile.head);
+}
+
+// Adds a warp's part of dK or dV to the sums of the heads that share the keys.
+__device__ __forceinline__ void add_key_sums(float* sums, const WarpPart& part, const GradientFragments& acc) {
+#pragma unroll
+  for (i32 t = 0; t < kRowTiles; ++t) {
+#pragma unroll
+    for (i32 n = 0; n < kPartChunks; ++n)
+      if (kChunks % kSplit == 0 || part.first_chunk + n >= part.first_stored) add_sums(sums + (t * kChunks + n) * kSumsOfFragment, acc[t][n]);
+  }
+}
+
+__device__ __forceinline__ void add_key_sums(const Arguments& args, const KeyTile& tile, const WarpPart& part, const KeyGradients& acc) {
+  const i64 place = sums_place(key_head(args, tile), padded_rows<kBlockKv>(args.seq_kv), tile.first_key + part.row, part.first_chunk);
+  add_key_sums(args.d_k_sums + place, part, acc.dk);
+  add_key_sums(args.d_v_sums + place, part, acc.dv);
+}
+
+// The sums of dK and dV grow in turns: of the heads of a group the first begins. A head's tile has a greater number than the same tile of the
+// heads before it, in each order of tiles, and waits for nothing else here; turns of dQ have all been passed by now.
+__device__ __forceinline__ void finish_key_gradients(const Arguments& args, const KeyTile& tile, const WarpPart& part, const KeyGradients& acc) {
+  u32* turn = args.key_turns + key_head(args, tile) * args.key_tiles + tile.tile;  // heads that have added
+  const u32 mine = static_cast<u32>(tile.head % args.group_size);
+  if (thread_index() == 0) wait_acquire_gpu_global_u32(turn, mine);
+  bar_sync();
+  add_key_sums(args, tile, part, acc);
+  bar_sync();
+  if (thread_index() == 0) st_release_gpu_global_u32(turn, mine + 1);
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backward_dkdv_sm80(const __grid_constant__ Arguments args) {
+  const u32 shared = shared_base();
+  const i32 number = take_key_tile(args, shared);
+  const i32 warp = warp_index();
+  const WarpPart part(warp);
+  load_keys(args, KeyTile(args, number), shared);
+
+  const QueryFragments k(shared + kKOffset, part.row), v(shared + kVOffset, part.row);
+  KeyGradients acc = {};
+  for (i32 member = 0; member < TileHeads::walked(args); ++member) {
+    // Of the tile, too, all is computed for each head: registers are short in the steps.
+    const KeyTile tile(args, anew_i32(number));
+    const QueryBlocks blocks(args, tile);
+    const i32 head = TileHeads::of_queries(args, tile.head, member);
+    const i64 first_row = static_cast<i64>(blocks.first) * kBlockQ, row_head = static_cast<i64>(tile.batch) * args.heads_q + head;
+    const char* q = row_pointer(args.q, tile.batch * args.q_stride_batch, head * args.q_stride_head, first_row * args.q_stride_row);
+    const char* d_o = row_pointer(args.d_o, tile.batch * args.d_o_stride_batch, head * args.d_o_stride_head, first_row * args.d_o_stride_row);
+    TilePairRing ring{StreamedRows(q, 2 * args.q_stride_row, d_o, 2 * args.d_o_stride_row, args.seq_q - static_cast<i32>(first_row)),
+                      StreamedBeside(args, row_head * blocks.end * kBlockQ + first_row), blocks.end - blocks.first, shared};
+    if (member > 0) bar_sync();  // all have read the last block of the head before
+    ring.prefetch();
+    QueryGradient dq(args, row_head, tile.tile, warp, shared);
+    for (i32 block = blocks.first; block < blocks.end; ++block)
+      query_step(args, block < blocks.whole_from, block, tile.first_key, part, ring, k, v, acc, dq, shared);
+    dq.finish();
+  }
+
+  cp_async_wait_group<0>();
+  bar_sync();
+  finish_key_gradients(args, KeyTile(args, anew_i32(number)), WarpPart(anew_i32(warp)), acc);
+}
+static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
