@@ -23,7 +23,7 @@ struct Candidate {
 /// How much of the space is meant.
 enum class SpaceExtent {
   whole,
-  /// A few hundred configs (of a backward problem up to 200) that cover the range of tiles, warps, stages, places
+  /// A few hundred configs (of a backward problem up to 300) that cover the range of tiles, warps, stages, places
   /// of Q and orders of tiles in coarser steps, the other fields at the value that serves most: small enough to be
   /// searched exhaustively.
   reduced,

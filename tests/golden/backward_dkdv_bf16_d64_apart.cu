@@ -686,29 +686,26 @@ __device__ __forceinline__ i32 take_key_tile(const Arguments& args, u32 shared) 
   bar_sync();
   return static_cast<i32>(ld_shared_b32(shared + kTicketOffset));
 }
-// The place of a number among the tiles of all heads: heads in sections whose queries, dO and sums of dQ stay in L2 together; of a section the
-// first tile of every head, which under a causal mask is the longest, then the next. head: with tiles of its own, in all batch entries.
-struct TilePlace {
-  i32 tile, head;
-  __device__ __forceinline__ TilePlace(const Arguments& args, i32 number) {
-    const i32 heads = args.batch * TileHeads::count(args), section_tiles = args.section_heads * args.key_tiles;
-    const i32 section = number / section_tiles, first = section * args.section_heads, place = number - section * section_tiles;
-    const i32 here = heads - first < args.section_heads ? heads - first : args.section_heads;
-    tile = place / here;
-    head = first + place - tile * here;
-  }
-};
+// Which tile of all heads' a CTA of that number takes, in the order in which KeyTile counts them: computed once, since registers are short later.
+// Heads in sections whose queries, dO and sums of dQ stay in L2 together; of a section the first tile of every head, which under a causal mask is
+// the longest, then the next.
+__device__ __forceinline__ i32 tile_in_order(const Arguments& args, i32 number) {
+  const i32 heads = args.batch * TileHeads::count(args), section_tiles = args.section_heads * args.key_tiles;
+  const i32 section = number / section_tiles, first = section * args.section_heads, place = number - section * section_tiles;
+  const i32 here = heads - first < args.section_heads ? heads - first : args.section_heads;
+  const i32 tile = place / here;
+  return (first + place - tile * here) * args.key_tiles + tile;
+}
 
 struct KeyTile {
   i32 tile, batch, head, first_key, keys;  // head: with tiles of its own, as TileHeads says
 
-  // number: among the tiles of all heads.
-  __device__ __forceinline__ KeyTile(const Arguments& args, i32 number) {
-    const TilePlace place(args, number);
-    const i32 heads = TileHeads::count(args);
-    tile = place.tile;
-    batch = place.head / heads;
-    head = place.head - batch * heads;
+  // index: among the tiles of all heads, all tiles of a head, then those of the next.
+  __device__ __forceinline__ KeyTile(const Arguments& args, i32 index) {
+    tile = index % args.key_tiles;
+    const i32 head_of_all = index / args.key_tiles, heads = TileHeads::count(args);
+    batch = head_of_all / heads;
+    head = head_of_all - batch * heads;
     first_key = tile * kBlockKv;
     keys = args.seq_kv - first_key < kBlockKv ? args.seq_kv - first_key : kBlockKv;
   }
@@ -834,16 +831,16 @@ __device__ __forceinline__ void finish_key_gradients(const Arguments& args, cons
 
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backward_dkdv_sm80(const __grid_constant__ Arguments args) {
   const u32 shared = shared_base();
-  const i32 number = take_key_tile(args, shared);
+  const i32 index = tile_in_order(args, take_key_tile(args, shared));
   const i32 warp = warp_index();
   const WarpPart part(warp);
-  load_keys(args, KeyTile(args, number), shared);
+  load_keys(args, KeyTile(args, index), shared);
 
   const QueryFragments k(shared + kKOffset, part.row), v(shared + kVOffset, part.row);
   KeyGradients acc = {};
   for (i32 member = 0; member < TileHeads::walked(args); ++member) {
     // Of the tile, too, all is computed for each head: registers are short in the steps.
-    const KeyTile tile(args, anew_i32(number));
+    const KeyTile tile(args, anew_i32(index));
     const QueryBlocks blocks(args, tile);
     const i32 head = TileHeads::of_queries(args, tile.head, member);
     const i64 first_row = static_cast<i64>(blocks.first) * kBlockQ, row_head = static_cast<i64>(tile.batch) * args.heads_q + head;
@@ -861,6 +858,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 
   cp_async_wait_group<0>();
   bar_sync();
-  finish_key_gradients(args, KeyTile(args, anew_i32(number)), WarpPart(anew_i32(warp)), acc);
+  finish_key_gradients(args, KeyTile(args, anew_i32(index)), WarpPart(anew_i32(warp)), acc);
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
