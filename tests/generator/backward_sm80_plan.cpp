@@ -132,6 +132,23 @@ TEST_CASE("each head dim has a default backward config on each device", "[nogpu]
   }
 }
 
+TEST_CASE("backward's defaults on an H200 are the tiles that were timed to be best, where there is enough to do",
+          "[nogpu]") {
+  const auto of = [](const char* problem, const char* device = "h200") {
+    return canonical_text(default_config(parse_problem(problem), find_device(device)));
+  };
+  CHECK(of("backward b4 hq32 sq4096 d64") == "sm80 q64 kv96 w4 st2 split2 dq=atomic");
+  CHECK(of("backward b4 hq32 sq4096 d64 causal") == "sm80 q64 kv96 w4 st2 order=sections split2 dq=atomic");
+  CHECK(of("backward b4 hq16 sq4096 d128 causal") == "sm80 q64 kv128 w8 st2 order=sections split2 dq=atomic");
+  CHECK(of("backward b4 hq8 sq4096 d256 deterministic") == "sm80 q64 kv64 w8 st2 split4 dq=ordered");
+  // A section of a single head is the order of rows.
+  CHECK(of("backward b1 hq16 sq16384 d128 causal") == "sm80 q64 kv128 w8 st2 split2 dq=atomic");
+  // 8 heads of 4 tiles leave most SMs idle; smaller tiles leave fewer.
+  CHECK(of("backward hq8 sq512 d128") == "sm80 q64 kv64 w4 st2 split2 dq=atomic");
+  // An SM of an A100 holds one CTA of the tiles that an H200 takes.
+  CHECK(of("backward b4 hq32 sq4096 d80", "a100") == "sm80 q64 kv128 w8 st2 split2 dq=atomic");
+}
+
 TEST_CASE("configs that no backward kernel serves are refused with reasons", "[nogpu]") {
   CHECK(reasons_of("backward sq100 d64", "sm80 q64 kv64 w4 st2").empty());
   const std::vector<std::pair<const char*, const char*>> refused = {
@@ -139,11 +156,11 @@ TEST_CASE("configs that no backward kernel serves are refused with reasons", "[n
       {"sm80 q64 kv64 w4 st2 qsmem", "leave other words out"},
       {"sm80 q64 kv64 w4 st2 whole", "leave other"},
       {"sm80 q40 kv64 w4 st2", "multiple of 16"},
-      {"sm80 q64 kv64 w3 st2", "kv must be 48 or 96"},
+      {"sm80 q64 kv64 w3 st2", "kv must be 48, 96 or 144"},
       {"sm80 q64 kv64 w4 st9", "st9"},
       {"sm80 q64 kv64 w4 split3 st2", "split3: must divide the 4 warps"},
       {"sm80 q48 kv64 w4 split2 st2", "q48 split2: warps that share keys take 16 queries each"},
-      {"sm80 q64 kv64 w8 split8 st2", "kv must be 16 or 32"},
+      {"sm80 q64 kv64 w8 split8 st2", "kv must be 16, 32 or 48"},
       {"sm80 q64 kv64 w4 st2 order=heads", "take order=rows or sections"},
       {"sm80 q64 kv64 w4 st2 order=sections dq=ordered", "tiles take turns head by head"},
       {"sm80 q64 kv64 w4 st2 cta99", "cta99"},

@@ -494,8 +494,9 @@ TEST_CASE("deterministic backward gives the same bits 200 times beside other loa
 
 TEST_CASE("NVRTC compiles default backward configs of all head dims with hardly a spill", "[nvrtc]") {
   for (const char* device : {"a100", "h200"}) {
-    for (const int head_dim : {8, 16, 48, 64, 72, 96, 112, 128, 136, 192, 256}) {
-      AttentionProblem problem = make_problem(head_dim == 64 ? DataType::fp16 : DataType::bf16, 1, 1, 1000, head_dim,
+    for (const int head_dim : {8, 16, 48, 64, 72, 80, 96, 112, 128, 136, 160, 192, 208, 256}) {
+      // Enough heads for the tiles of long launches.
+      AttentionProblem problem = make_problem(head_dim == 64 ? DataType::fp16 : DataType::bf16, 4, 16, 4096, head_dim,
                                               head_dim == 64 ? MaskKind::none : MaskKind::causal);
       problem.pass = Pass::backward;
       problem.alignment = head_dim == 72 ? 2 : 16;
@@ -505,7 +506,10 @@ TEST_CASE("NVRTC compiles default backward configs of all head dims with hardly 
       for (const KernelLaunch& launch : plan.launches) {
         INFO(device << ": " << canonical_text(problem) << " | " << canonical_text(plan.config) << " " << launch.entry);
         const KernelResources resources = compile_with_nvrtc(launch).resources;
-        CHECK(resources.spill_bytes <= 80);  // a few registers around the loop cost nothing
+        // A few registers around the loop cost nothing. At these head dims an H200 was timed to be fastest with a
+        // half more (92 to 116): the best that spill less were slower by 2 % at 80, 6 % at 160, 11 % at 208.
+        const bool timed_with_more = head_dim == 80 || head_dim == 160 || head_dim == 208;
+        CHECK(resources.spill_bytes <= (timed_with_more ? 120 : 80));
         CHECK(resources.registers > 0);
       }
     }
