@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 #include <utility>
 
 #include "generator/cost_model_backward.h"
@@ -18,23 +19,40 @@ namespace {
 
 constexpr int kMaxBlock = 128;
 constexpr int kMaxWarps = 8, kMaxStages = 4;
-constexpr int kMaxBlockKv = 32 * kMaxWarps;
+constexpr int kMaxBlockKv = 48 * kMaxWarps;
 constexpr int kMaxThreads = 128;                             // of delta and of the conversions
 constexpr int kMmaRows = 16;                                 // of an instruction's result
 constexpr std::size_t kStatisticsBytes = 2 * sizeof(float);  // of a query
 constexpr std::size_t kTicketBytes = 16;
 
-// Head dims and the tiles they take, the first that fit a device. By counting (templates/NOTES.md): 32 keys a warp, as
-// many queries a step as registers hold beside dK and dV, two CTAs an SM where P need not go through shared memory.
+// Head dims and the tiles they take, by times on an H200 (templates/NOTES.md): the first that fit as many CTAs on an SM
+// as they were chosen for. The rows of a head dim that follow serve smaller devices, and problems of few or short
+// heads.
 struct Tiles {
   int least_head_dim, most_head_dim;
   int block_q, block_kv, warps, split, stages;
+  int ctas;  // of the kernel of key tiles that shared memory must hold
 };
 constexpr Tiles kDefaults[] = {
-    {8, 16, 64, 128, 4, 1, 2},   {24, 48, 32, 128, 4, 1, 2},  {56, 64, 128, 128, 8, 2, 2}, {72, 96, 96, 128, 8, 2, 2},
-    {56, 128, 64, 128, 8, 2, 2}, {56, 128, 64, 128, 8, 2, 1}, {56, 128, 64, 64, 4, 2, 1},  {136, 256, 64, 64, 8, 4, 2},
-    {136, 256, 64, 64, 8, 4, 1}, {136, 256, 64, 32, 4, 4, 1}, {136, 256, 32, 32, 4, 2, 1},
+    {8, 32, 32, 64, 2, 1, 2, 4},      // four CTAs of two warps, as registers allow
+    {40, 48, 32, 128, 4, 1, 2, 2},    //
+    {56, 80, 64, 96, 4, 2, 2, 2},     // 48 keys a warp
+    {88, 96, 96, 128, 8, 2, 2, 1},    //
+    {104, 112, 64, 64, 4, 2, 2, 2},   //
+    {120, 160, 64, 128, 8, 2, 2, 1},  //
+    {168, 216, 64, 96, 8, 4, 2, 1},   // 48 keys a warp
+    {40, 64, 32, 64, 2, 1, 2, 2},     //
+    {56, 128, 64, 128, 8, 2, 2, 1},   //
+    {56, 128, 64, 128, 8, 2, 1, 1},   //
+    {56, 128, 64, 64, 4, 2, 2, 1},    //
+    {56, 128, 64, 64, 4, 2, 1, 1},    //
+    {136, 256, 64, 64, 8, 4, 2, 1},   //
+    {136, 256, 64, 64, 8, 4, 1, 1},   //
+    {136, 256, 64, 32, 4, 4, 1, 1},   //
+    {136, 256, 32, 32, 4, 2, 1, 1},
 };
+// A row that was timed to be the best gives way to another only if the model rates that faster by more than it errs.
+constexpr double kDoubt = 0.9;
 
 using Arguments = std::vector<KernelArgument>;
 
@@ -381,6 +399,17 @@ bool heads_apart_by_default(const AttentionProblem& problem, KernelConfig config
   return time() < together;
 }
 
+// Under a causal mask the longest tiles of several heads come first, lest the last head begin with its longest when all
+// others are done; with a section of one head that would be the order of rows.
+TileOrder default_order(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
+  if (problem.deterministic || problem.mask == MaskKind::none) return TileOrder::rows;
+  KernelLaunch launch;
+  launch.tile_rows = TileRows::keys;
+  launch.heads_apart = config.heads_apart;
+  launch.section_bytes = section_bytes(config, device);
+  return launch.section_heads(problem) > 1 ? TileOrder::sections : TileOrder::rows;
+}
+
 }  // namespace
 
 BackwardSm80Shape backward_sm80_shape(const AttentionProblem& problem, const KernelConfig& config) {
@@ -455,7 +484,8 @@ std::vector<std::string> backward_sm80_infeasibility(const AttentionProblem& pro
 KernelConfig backward_sm80_default(const AttentionProblem& problem, const DeviceSpec& device) {
   KernelConfig config = default_fields(KernelFamily::sm80);
   config.dq = problem.deterministic ? QueryGradient::ordered : QueryGradient::atomic;
-  if (!problem.deterministic && problem.mask == MaskKind::causal) config.tile_order = TileOrder::sections;
+  std::optional<KernelConfig> best;
+  double least = 0;
   for (const Tiles& tiles : kDefaults) {
     if (problem.head_dim < tiles.least_head_dim || problem.head_dim > tiles.most_head_dim) continue;
     config.block_q = tiles.block_q;
@@ -463,10 +493,21 @@ KernelConfig backward_sm80_default(const AttentionProblem& problem, const Device
     config.warps = tiles.warps;
     config.split = tiles.split;
     config.stages = tiles.stages;
+    config.heads_apart = false;
+    config.tile_order = default_order(problem, config, device);
     if (!backward_sm80_infeasibility(problem, config, device).empty()) continue;
+    const std::size_t bytes = backward_sm80_shape(problem, config).dkdv_shared_bytes;
+    const auto of_sm =
+        static_cast<std::size_t>(tiles.ctas) * (bytes + static_cast<std::size_t>(device.shared_bytes_reserved));
+    if (of_sm > static_cast<std::size_t>(device.shared_bytes_per_sm)) continue;
     config.heads_apart = heads_apart_by_default(problem, config, device);
-    return config;
+    config.tile_order = default_order(problem, config, device);
+    const double microseconds = estimate_cost_backward(problem, config, device).microseconds;
+    if (best && microseconds >= kDoubt * least) continue;
+    best = config;
+    least = microseconds;
   }
+  if (best) return *best;
   throw Error(ErrorCode::unsupported,
               fmt::format("no backward config of head dim {} fits {}: {}", problem.head_dim, device.name,
                           backward_sm80_infeasibility(problem, config, device).front()));

@@ -1,11 +1,15 @@
 #include "generator/cost_model_backward.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
+#include <vector>
 
 #include "generator/backward_sm80_plan.h"
 #include "generator/closed_network.h"
+#include "generator/forward_bindings.h"
+#include "generator/kernel_plan.h"
 #include "generator/register_limit.h"
 
 // As forward's model (cost_model.cpp): clocks of an SM for one step of a CTA, counted work over the rates of the units.
@@ -13,7 +17,8 @@
 // its keys, that of dQ blocks of keys past its queries. With q and kv of the config, w warps of which s share the same
 // keys (w / s = n), D16 the head dim rounded up to 16, and a = 1 where the kernel of key tiles adds to dQ, else 0:
 //
-//   key tiles:  matrix      = 2 q kv (2 D16 + (2 + a) D) / mma rate
+//   key tiles:  matrix      = 2 q kv (2 D16 + (2 + a) D) / mma rate, D rounded up to what s parts, or dQ's, divide it
+//   into
 //               shared      = (4 D (2 n q + s kv) + scores + dQ's operands + copies 4 q D) / 128
 //                             scores that go through shared memory: 2 q kv each when written, s times that when read
 //                             dQ: 2 w kv (rows of a warp + columns of a warp)
@@ -22,68 +27,98 @@
 //               shared      = (6 D kv q / 16 + 4 q D + copies 4 kv D) / 128
 //               l2          = 4 kv D / 48
 //               and of a tile, where heads are apart: 8 kv D / add rate
-//   both:       exponential = q kv (1 / 16 + 6 / 126) + masked steps: 7 q kv / 126
+//   both:       exponential = q kv (1 / 16 + 5.5 / 126) + masked steps: 7 q kv / 126 + instructions of copies
+//               products    = max(matrix / 0.8, shared) + share min(matrix / 0.8, shared)
+//               step        = max(network(products, exponential, barriers + exposed latency of copies), l2)
 //
-// Delta, the zeros of sums and their conversion take device memory's time. Where heads are apart, the kernel of key
-// tiles has a tile for each query head; in turns, those of a group that end together add one after the other. Nothing
-// here is fitted yet; what forward's model has from measurements of its kernels is taken over.
+// Tiles are dealt to the SMs as the hardware does it, in the order of the config: what the last ones leave idle follows
+// without a constant (of grouped heads and head after head under a mask up to half of the time). Where heads are apart,
+// the kernel of key tiles has a tile for each query head; in turns, those of a group that end together add one after
+// the other. Delta, the zeros of sums and their conversion take device memory's time.
+//
+// Rates of units are measured; "fitted" constants come from 903 kernels of 25 problems timed on an H200
+// (templates/NOTES.md), those that are not marked from forward's model.
 namespace attune {
 namespace {
 constexpr double kAluPerClock = 126, kSharedBytesPerClock = 128, kL2BytesPerClock = 48;
 constexpr double kElementwiseLoadsPerClock = 32;
-constexpr double kL2Latency = 950, kPrologueClocks = 1900;  // clocks
-constexpr double kMatrixShare = 0.8, kOperandShare = 0.17;
-constexpr double kAluPerElement = 6;  // scale, LSE, delta, product, half a conversion of P and of dS
+constexpr double kL2Latency = 500;    // fitted: clocks, beside what L2 takes to deliver a pair
+constexpr double kFillClocks = 1000;  // fitted: of a CTA's begin and end, and until a query head's first pair is there
+constexpr double kMatrixShare = 0.8;
+// Fitted: of the shorter of mma and ldmatrix that the other does not hide. Where a barrier parts the products of a step
+// all warps read their fragments at once, and multiply at once.
+constexpr double kOperandShare = 0.08, kOperandShareOfPhases = 0.62;
+constexpr double kAluPerElement = 5.5;  // fitted: scale, LSE, delta, product, half a conversion of P and of dS
 constexpr double kMaskPerElement = 7;
-constexpr double kBarrierClocksPerWarp = 26;
+constexpr double kInstructionsPerCopy = 10;   // fitted: of a warp: predicate and address beside cp.async
+constexpr double kBarrierClocksPerWarp = 21;  // fitted
 constexpr double kBytesPerClockOfSpill = 64;  // a thread's spills are stored and loaded once a step, beside ldmatrix
-// Of fp32 adds into L2, bytes of an SM while all SMs add: four floats an instruction, or one in the accumulators'
-// order.
-constexpr double kVectorAddsPerClock = 12, kScalarAddsPerClock = 4.7;
-constexpr double kTurnClocks = 800;  // of a step: an atomic of the tile before, seen through L2
+// Of fp32 adds into L2, bytes of an SM while all SMs add: four floats an instruction (fitted), or one in the
+// accumulators' order.
+constexpr double kVectorAddsPerClock = 8.7, kScalarAddsPerClock = 4.7;
+constexpr double kTurnClocks = 1450;  // fitted: of a step: an atomic of the tile before, seen through L2
 constexpr double kLaunchMicroseconds = 3.6;
 constexpr int kSchedulers = 4;  // of an SM
-// Registers beside the accumulators: what a kernel needs lest it spill, and what ptxas takes where nothing limits it.
-constexpr int kNeededBesideKeyGradients = 65, kNeededBesideQueryGradients = 65, kHoarded = 45;
+// Registers beside the accumulators: what a kernel needs lest it spill, and what ptxas takes to load fragments ahead
+// where nothing limits it and a product is more than one fragment deep.
+constexpr int kBesideAccumulators = 65, kLoadedAhead = 55, kDepthOfFragment = 16;
+constexpr int kRestingRegisters = 44;  // fitted: of a thread, that are spilled around the steps for next to nothing
 constexpr int kSampledTiles = 64;
+constexpr std::int64_t kWavesLookedAt = 4, kTicksOfLongest = 256;
 
-struct Steps {
-  double mean = 0, longest = 0, masked = 0;  // of a tile; masked: those of the mean that need a predicate
+// Key/value heads whose tiles take turns, where order=sections.
+std::int64_t heads_of_section(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
+  KernelLaunch launch;
+  launch.tile_rows = TileRows::keys;
+  launch.heads_apart = config.heads_apart;
+  launch.section_bytes = section_bytes(config, device);
+  return launch.section_heads(problem);
+}
+
+struct TileSteps {
+  std::int64_t all = 0, masked = 0;  // masked: those that need a predicate
 };
 
-// Blocks of `streamed` rows that tiles of `resident` rows meet, on at most kSampledTiles of them, evenly spread.
-// of_keys: whether keys are resident.
-Steps count_steps(const AttentionProblem& problem, bool of_keys, std::int64_t resident, std::int64_t streamed) {
+// Blocks of `streamed` rows that a tile of `resident` rows meets. of_keys: whether keys are resident.
+TileSteps steps_of_tile(const AttentionProblem& problem, bool of_keys, std::int64_t resident, std::int64_t streamed,
+                        std::int64_t tile) {
   const std::int64_t rows = of_keys ? problem.seq_kv : problem.seq_q, others = of_keys ? problem.seq_q : problem.seq_kv;
-  const std::int64_t tiles = (rows + resident - 1) / resident, samples = std::min<std::int64_t>(tiles, kSampledTiles);
   const auto blocks = [&](std::int64_t from, std::int64_t to) {
-    return static_cast<double>(std::max<std::int64_t>(0, (to + streamed - 1) / streamed - from / streamed));
+    return std::max<std::int64_t>(0, (to + streamed - 1) / streamed - from / streamed);
   };
-  Steps steps;
+  if (problem.mask == MaskKind::none) return {blocks(0, others), 0};
+  // Query i attends to key j iff j <= i + offset: the first row meets others from `some` on, the last to `some`.
+  const std::int64_t first = tile * resident, last = std::min(first + resident, rows) - 1;
+  const auto clamped = [&](std::int64_t row) { return std::clamp<std::int64_t>(row, 0, others); };
+  const std::int64_t some = of_keys ? clamped(first - problem.mask_offset) : clamped(last + problem.mask_offset + 1);
+  const std::int64_t whole = of_keys ? clamped(last - problem.mask_offset) : clamped(first + problem.mask_offset + 1);
+  const std::int64_t all = of_keys ? blocks(some, others) : blocks(0, some);
+  return {all, std::min(all, of_keys ? blocks(some, whole) : blocks(whole, some))};
+}
+
+// Of a tile, over all tiles of a head: counted on at most kSampledTiles of them, evenly spread.
+struct MeanSteps {
+  double all = 0, masked = 0;
+};
+
+MeanSteps mean_steps(const AttentionProblem& problem, bool of_keys, std::int64_t resident, std::int64_t streamed,
+                     std::int64_t tiles) {
+  const std::int64_t samples = std::min<std::int64_t>(tiles, kSampledTiles);
+  MeanSteps mean;
   for (std::int64_t i = 0; i < samples; ++i) {
     const std::int64_t tile = samples == 1 ? 0 : i * (tiles - 1) / (samples - 1);
-    const std::int64_t first = tile * resident, last = std::min(first + resident, rows) - 1;
-    double all = blocks(0, others), masked = 0;
-    if (problem.mask == MaskKind::causal) {
-      // Query i attends to key j iff j <= i + offset: the first row meets others from `from` on, the last to `to`.
-      const auto clamped = [&](std::int64_t row) { return std::clamp<std::int64_t>(row, 0, others); };
-      const std::int64_t some =
-          of_keys ? clamped(first - problem.mask_offset) : clamped(last + problem.mask_offset + 1);
-      const std::int64_t whole =
-          of_keys ? clamped(last - problem.mask_offset) : clamped(first + problem.mask_offset + 1);
-      all = of_keys ? blocks(some, others) : blocks(0, some);
-      masked = std::min(all, of_keys ? blocks(some, whole) : blocks(whole, some));
-    }
-    steps.mean += all / static_cast<double>(samples);
-    steps.masked += masked / static_cast<double>(samples);
-    steps.longest = std::max(steps.longest, all);
+    const TileSteps steps = steps_of_tile(problem, of_keys, resident, streamed, tile);
+    mean.all += static_cast<double>(steps.all) / static_cast<double>(samples);
+    mean.masked += static_cast<double>(steps.masked) / static_cast<double>(samples);
   }
-  return steps;
+  return mean;
 }
 
 // Clocks of a step of a CTA, apart from what hides what.
 struct Step {
-  double matrix = 0, shared = 0, exponential = 0, l2 = 0, turn = 0;
+  double matrix = 0, shared = 0, exponential = 0, turn = 0;
+  double issue = 0;           // of instructions that copy, beside the exponentials
+  double copy = 0, adds = 0;  // of L2
   int barriers = 2;
 };
 
@@ -91,16 +126,30 @@ struct MainKernel {
   bool of_keys = false;
   int resident = 0, streamed = 0;  // rows
   int threads = 0;
-  int accumulators = 0, beside = 0;  // registers
+  int accumulators = 0;      // registers of a thread
+  double operand_share = 0;  // of the shorter of mma and ldmatrix, that the other does not hide
   std::size_t shared_bytes = 0;
   Step step;
   bool heads_apart = false;
   double last_adds = 0, last_turn = 0;  // clocks of a CTA, after its steps
 };
 
-double products_of(const AttentionProblem& problem, const KernelConfig& config, int gradients) {
-  const double padded = (problem.head_dim + 15) / 16 * 16, d = problem.head_dim;
-  return 2.0 * config.block_q * config.block_kv * (2 * padded + gradients * d);
+// Columns of a head that `parts` warps compute together: each part is as wide as the widest.
+double columns_of(const AttentionProblem& problem, int parts) {
+  return 8.0 * parts * ((problem.head_dim / 8 + parts - 1) / parts);
+}
+
+// Of S and dP, a head dim deep, and of products with so many columns.
+double product_clocks(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
+                      double columns) {
+  const double padded = (problem.head_dim + 15) / 16 * 16;
+  return 2.0 * config.block_q * config.block_kv * (2 * padded + columns) / device.mma_flops_per_clock;
+}
+
+// Of instructions that copy so many rows of two tensors: threads that share a row are a power of two.
+double copy_clocks(const AttentionProblem& problem, double rows) {
+  const double lanes = std::bit_ceil(static_cast<unsigned>(problem.head_dim / 8));
+  return kInstructionsPerCopy * 2 * rows * lanes / 32 / kSchedulers;
 }
 
 // The kernel of dK and dV, and of dQ's sums.
@@ -108,26 +157,31 @@ MainKernel key_tiles(const AttentionProblem& problem, const KernelConfig& config
   const BackwardSm80Shape shape = backward_sm80_shape(problem, config);
   const bool adds = config.dq != QueryGradient::own;
   const double q = config.block_q, kv = config.block_kv, d = problem.head_dim, scores = 2 * q * kv;
+  const double key_columns = columns_of(problem, config.split);
   MainKernel kernel;
   kernel.of_keys = true;
   kernel.resident = config.block_kv;
   kernel.streamed = config.block_q;
   kernel.threads = shape.dkdv_threads;
   kernel.accumulators = shape.dkdv_registers;
-  kernel.beside = kNeededBesideKeyGradients;
+  kernel.operand_share = shape.ds_shared ? kOperandShareOfPhases : kOperandShare;
   kernel.shared_bytes = shape.dkdv_shared_bytes;
 
-  double bytes = 4 * d * (2 * config.warps / config.split * q + config.split * kv) + 4 * q * d;
+  double columns = 2 * key_columns;
+  double bytes = 4 * (config.warps / config.split * q * (d + key_columns) + config.split * kv * d) + 4 * q * d;
   if (shape.p_shared) bytes += 2 * scores * (1 + config.split);
   if (adds) {
+    const double dq_columns = columns_of(problem, shape.dq_column_parts);
+    columns += dq_columns;
     if (!shape.p_shared) bytes += scores;
-    bytes += 2 * config.warps * kv * (shape.dq_rows + d / shape.dq_column_parts);
+    bytes += 2 * config.warps * kv * (shape.dq_rows + dq_columns / shape.dq_column_parts);
   }
-  kernel.step.matrix = products_of(problem, config, adds ? 3 : 2) / device.mma_flops_per_clock;
+  kernel.step.matrix = product_clocks(problem, config, device, columns);
   kernel.step.shared = bytes / kSharedBytesPerClock;
-  kernel.step.l2 = 4 * q * d / kL2BytesPerClock;
   const double adds_per_clock = device.compute_major >= 9 ? kVectorAddsPerClock : kScalarAddsPerClock;
-  if (adds) kernel.step.l2 += 4 * q * d / adds_per_clock;
+  kernel.step.issue = copy_clocks(problem, q);
+  kernel.step.copy = 4 * q * d / kL2BytesPerClock;
+  if (adds) kernel.step.adds = 4 * q * d / adds_per_clock;
   kernel.step.barriers += shape.ds_shared ? 1 : 0;
   if (config.dq == QueryGradient::ordered) kernel.step.turn = kTurnClocks;
   if (config.heads_apart) {
@@ -148,47 +202,64 @@ MainKernel query_tiles(const AttentionProblem& problem, const KernelConfig& conf
   kernel.streamed = config.block_kv;
   kernel.threads = shape.dq_threads;
   kernel.accumulators = shape.dq_registers;
-  kernel.beside = kNeededBesideQueryGradients;
+  kernel.operand_share = kOperandShare;
   kernel.shared_bytes = shape.dq_shared_bytes;
-  kernel.step.matrix = products_of(problem, config, 1) / device.mma_flops_per_clock;
+  kernel.step.matrix = product_clocks(problem, config, device, d);
   kernel.step.shared = (6 * d * kv * q / kWarpRows + 4 * q * d + 4 * kv * d) / kSharedBytesPerClock;
-  kernel.step.l2 = 4 * kv * d / kL2BytesPerClock;
+  kernel.step.issue = copy_clocks(problem, kv);
+  kernel.step.copy = 4 * kv * d / kL2BytesPerClock;
   return kernel;
 }
 
-// Adds a kernel's part to the estimate.
-void add_kernel(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
-                MainKernel kernel, CostEstimate* cost) {
-  const std::int64_t rows = kernel.of_keys ? problem.seq_kv : problem.seq_q;
-  const bool together_heads = kernel.of_keys && !kernel.heads_apart;  // a tile's CTA walks through those of a group
-  const std::int64_t heads = problem.batch * (together_heads ? problem.heads_kv : problem.heads_q);
-  const auto head_tiles = static_cast<double>((rows + kernel.resident - 1) / kernel.resident);
-  const double ctas = head_tiles * static_cast<double>(heads);
-  const auto sharing = static_cast<double>(problem.heads_q / problem.heads_kv);
-  const double group = together_heads ? sharing : 1;
+// Tiles in the order in which CTAs take them.
+struct TileSequence {
+  std::int64_t tiles = 1, heads = 1;  // tiles of a head
+  std::int64_t section_heads = 1;     // whose tiles take turns
+  bool last_first = false;            // of a head's tiles
 
-  const int limit = register_limit(kernel.threads, config.ctas_per_sm, device);
-  const int needed = kernel.accumulators + kernel.beside, registers = std::min(limit, (needed + kHoarded) / 8 * 8);
-  const auto shared_bytes = static_cast<int>(kernel.shared_bytes) + device.shared_bytes_reserved;
-  const int ctas_per_sm = std::max(
-      1, std::min({device.registers_per_sm / (registers * kernel.threads), device.shared_bytes_per_sm / shared_bytes,
-                   device.threads_per_sm / kernel.threads, device.ctas_per_sm}));
-  const double together = std::max(1.0, std::min<double>(ctas_per_sm, std::ceil(ctas / device.sm_count)));
-  const double waves = ctas / (static_cast<double>(device.sm_count) * ctas_per_sm);
+  std::int64_t tile(std::int64_t number) const {
+    const std::int64_t section_tiles = section_heads * tiles, section = number / section_tiles;
+    const std::int64_t here = std::min(section_heads, heads - section * section_heads);
+    const std::int64_t tile = (number - section * section_tiles) / here;
+    return last_first ? tiles - 1 - tile : tile;
+  }
+};
 
-  Step& step = kernel.step;
-  const Steps steps = count_steps(problem, kernel.of_keys, kernel.resident, kernel.streamed);
-  const double masked_share = steps.mean > 0 ? steps.masked / steps.mean : 0;
-  const double elements = static_cast<double>(kernel.resident) * kernel.streamed;
-  step.exponential =
-      elements * (1 / device.exp2_per_clock + (kAluPerElement + masked_share * kMaskPerElement) / kAluPerClock);
-  if (problem.alignment < 16) step.exponential += 2.0 * kernel.streamed * problem.head_dim / kElementwiseLoadsPerClock;
-  const double spilled_bytes = 8.0 * std::max(0, needed - limit) * kernel.threads;  // stored and loaded
-  step.shared += spilled_bytes / kBytesPerClockOfSpill;
+// Steps that the longest of `slots` works beyond the mean of all: each takes the next tile when it has done with one.
+// `around`: steps' worth of a tile's beginning and end. Of many tiles only the last are looked at.
+double uneven_steps(const AttentionProblem& problem, const MainKernel& kernel, const TileSequence& sequence,
+                    std::int64_t slots, double around) {
+  const std::int64_t all = sequence.tiles * sequence.heads, count = std::min(all, kWavesLookedAt * slots);
+  std::vector<double> lengths;
+  lengths.reserve(static_cast<std::size_t>(count));
+  double sum = 0, longest = 0;
+  for (std::int64_t number = all - count; number < all; ++number) {
+    const TileSteps steps =
+        steps_of_tile(problem, kernel.of_keys, kernel.resident, kernel.streamed, sequence.tile(number));
+    lengths.push_back(static_cast<double>(steps.all) + around);
+    sum += lengths.back();
+    longest = std::max(longest, lengths.back());
+  }
+  // Slots that fall free at each tick of a clock.
+  const double tick = longest / kTicksOfLongest;
+  std::vector<std::int64_t> ends(static_cast<std::size_t>((kWavesLookedAt + 1) * (kTicksOfLongest + 1) + 1));
+  std::int64_t now = 0, end = 0, free = slots;
+  for (const double length : lengths) {
+    while (free == 0) free += ends[static_cast<std::size_t>(++now)];
+    --free;
+    const std::int64_t then = now + std::max<std::int64_t>(1, std::llround(length / tick));
+    ++ends[static_cast<std::size_t>(then)];
+    end = std::max(end, then);
+  }
+  return std::max(0.0, static_cast<double>(end) * tick - sum / static_cast<double>(slots));
+}
 
+// Clocks that an SM takes for a step of a CTA while `together` of them share it.
+double clocks_of_step(const MainKernel& kernel, const KernelConfig& config, double together) {
+  const Step& step = kernel.step;
   const double warps = kernel.threads / 32.0, of_warp = kSchedulers / warps, all_warps = warps * together;
   const double reached = step.matrix / kMatrixShare;
-  const double products = std::max(reached, step.shared) + kOperandShare * std::min(reached, step.shared);
+  const double products = std::max(reached, step.shared) + kernel.operand_share * std::min(reached, step.shared);
   const double barriers = step.barriers * kBarrierClocksPerWarp * warps + step.turn;
   const auto round = [&](double exposed) {
     return round_clocks(all_warps / std::min<double>(kSchedulers, all_warps), products * of_warp,
@@ -196,32 +267,72 @@ void add_kernel(const AttentionProblem& problem, const KernelConfig& config, con
   };
   // A pair is copied stages - 1 steps before it is read, counted from the end of the step that frees its place.
   double busy = round(0);
-  if (const double exposed = kL2Latency - (config.stages - 1) * busy; exposed > 0) busy = round(exposed);
-  const double step_clocks = std::max(busy / together, step.l2);  // of an SM, for each of `together` CTAs
+  if (const double exposed = kL2Latency + step.copy - (config.stages - 1) * busy; exposed > 0) busy = round(exposed);
+  return std::max(busy / together, step.copy + step.adds);
+}
 
-  const auto clocks_of = [&](double count) {
-    return group * count * step_clocks + kPrologueClocks / together + kernel.last_adds;
-  };
-  double clocks = ctas / device.sm_count * clocks_of(steps.mean);
-  if (problem.mask == MaskKind::none) clocks = std::ceil(waves) * together * clocks_of(steps.mean);
-  clocks = std::max(clocks, together * clocks_of(steps.longest));
+// Adds a kernel's part to the estimate.
+void add_kernel(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
+                MainKernel kernel, CostEstimate* cost) {
+  const std::int64_t rows = kernel.of_keys ? problem.seq_kv : problem.seq_q;
+  TileSequence sequence;
+  sequence.tiles = (rows + kernel.resident - 1) / kernel.resident;
+  const bool together_heads = kernel.of_keys && !kernel.heads_apart;  // a tile's CTA walks through those of a group
+  sequence.heads = problem.batch * (together_heads ? problem.heads_kv : problem.heads_q);
+  if (kernel.of_keys) {
+    if (config.tile_order == TileOrder::sections) sequence.section_heads = heads_of_section(problem, config, device);
+    sequence.last_first = config.dq == QueryGradient::ordered;
+  }
+  const auto ctas = static_cast<double>(sequence.tiles * sequence.heads);
+  const auto sharing = static_cast<double>(problem.heads_q / problem.heads_kv);
+  const double group = together_heads ? sharing : 1;
+
+  const int limit = register_limit(kernel.threads, config.ctas_per_sm, device);
+  const int needed = kernel.accumulators + kBesideAccumulators;
+  const int registers =
+      std::min(limit, (needed + (problem.head_dim > kDepthOfFragment ? kLoadedAhead : 0) + 7) / 8 * 8);
+  const auto shared_bytes = static_cast<int>(kernel.shared_bytes) + device.shared_bytes_reserved;
+  const int ctas_per_sm = std::max(1, std::min({device.registers_per_sm / ((registers + 7) / 8 * 8 * kernel.threads),
+                                                device.shared_bytes_per_sm / shared_bytes,
+                                                device.threads_per_sm / kernel.threads, device.ctas_per_sm}));
+  const double together = std::max(1.0, std::min<double>(ctas_per_sm, std::ceil(ctas / device.sm_count)));
+
+  Step& step = kernel.step;
+  const MeanSteps mean = mean_steps(problem, kernel.of_keys, kernel.resident, kernel.streamed, sequence.tiles);
+  const double masked_share = mean.all > 0 ? mean.masked / mean.all : 0;
+  const double elements = static_cast<double>(kernel.resident) * kernel.streamed;
+  step.exponential = step.issue + elements * (1 / device.exp2_per_clock +
+                                              (kAluPerElement + masked_share * kMaskPerElement) / kAluPerClock);
+  if (problem.alignment < 16) step.exponential += 2.0 * kernel.streamed * problem.head_dim / kElementwiseLoadsPerClock;
+  const double spilled_bytes =
+      8.0 * std::max(0, needed - limit - kRestingRegisters) * kernel.threads;  // stored and loaded
+  step.shared += spilled_bytes / kBytesPerClockOfSpill;
+
+  // Of a slot, which a CTA holds while `together` share the SM; where tiles run out a CTA has it alone.
+  const double slot_step = together * clocks_of_step(kernel, config, together);
+  const double lone_step = clocks_of_step(kernel, config, 1);
+  const double around = (1 + group) * kFillClocks + kernel.last_adds;
+  const double slots = device.sm_count * together;
+  const double uneven =
+      uneven_steps(problem, kernel, sequence, static_cast<std::int64_t>(slots), around / (group * slot_step));
+  double clocks = ctas / slots * (group * mean.all * slot_step + around) + group * uneven * lone_step;
   if (kernel.last_turn > 0) {
     // Heads begin one after the other: at most so many of a group stand in line at the end.
-    const double at_once = static_cast<double>(device.sm_count) * ctas_per_sm / head_tiles;
-    const double line = std::clamp(at_once, 1.0, sharing) - 1;
+    const double line = std::clamp(slots / static_cast<double>(sequence.tiles), 1.0, sharing) - 1;
     clocks += line * (kernel.last_adds + kernel.last_turn);
   }
 
-  const double per_sm = ctas * group * steps.mean / device.sm_count / device.clock_mhz;
+  const double per_sm = ctas * group * mean.all / device.sm_count / device.clock_mhz;
   cost->matrix_microseconds += step.matrix * per_sm;
   cost->exponential_microseconds += step.exponential * per_sm;
   cost->shared_microseconds += step.shared * per_sm;
-  cost->memory_microseconds += step.l2 * per_sm + kernel.last_adds * ctas / device.sm_count / device.clock_mhz;
+  cost->memory_microseconds +=
+      (step.copy + step.adds) * per_sm + kernel.last_adds * ctas / device.sm_count / device.clock_mhz;
   cost->microseconds += clocks / device.clock_mhz + kLaunchMicroseconds;
   cost->registers = std::max(cost->registers, registers);
   if (kernel.of_keys) {
     cost->ctas_per_sm = ctas_per_sm;
-    cost->waves = waves;
+    cost->waves = ctas / (static_cast<double>(device.sm_count) * ctas_per_sm);
   }
 }
 

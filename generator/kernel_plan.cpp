@@ -179,6 +179,21 @@ ArgumentFact fact(KernelArgument argument) {
 }
 
 std::size_t round_up(std::size_t value, std::size_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+// Of sections of half of `fit` heads to `fit`: those whose last one holds most. With few heads in it, its longest tiles
+// would begin when little else is left to do, and end alone.
+std::int64_t fullest_last_section(std::int64_t heads, std::int64_t fit) {
+  std::int64_t best = fit;
+  double most = 0;
+  for (std::int64_t size = (fit + 1) / 2; size <= fit; ++size) {
+    const std::int64_t last = (heads - 1) % size + 1;
+    const double fill = static_cast<double>(last) + static_cast<double>(last) / static_cast<double>(size);
+    if (fill < most) continue;
+    best = size;
+    most = fill;
+  }
+  return best;
+}
+
 }  // namespace
 
 std::string_view to_string(Operand operand) {
@@ -249,14 +264,15 @@ std::int32_t KernelLaunch::key_tiles(const AttentionProblem& problem) const {
 std::int32_t KernelLaunch::section_heads(const AttentionProblem& problem) const {
   // Heads that no section divides: those that share K and V, or, apart, each of them.
   const std::int64_t whole_heads = problem.batch * (heads_apart ? problem.heads_q : problem.heads_kv);
-  const std::int64_t group = heads_apart ? 1 : problem.heads_q / problem.heads_kv;
   const bool of_keys = tile_rows == TileRows::keys;
+  // Tiles of keys that begin together walk through the query heads of their group in step: one of these is in L2.
   const std::int64_t element_bytes = 2 * size_of(problem.dtype) + (of_keys ? static_cast<int>(sizeof(float)) : 0);
-  const std::int64_t head_bytes = (of_keys ? group * problem.seq_q : problem.seq_kv) * problem.head_dim * element_bytes;
+  const std::int64_t head_bytes = (of_keys ? problem.seq_q : problem.seq_kv) * problem.head_dim * element_bytes;
   const std::int64_t fit = std::max<std::int64_t>(1, static_cast<std::int64_t>(section_bytes) / head_bytes);
-  const std::int64_t sections = (whole_heads + fit - 1) / fit;
-  const std::int64_t heads_of_whole = of_keys ? 1 : group / heads_per_tile;
-  return static_cast<std::int32_t>((whole_heads + sections - 1) / sections * heads_of_whole);
+  if (of_keys)
+    return static_cast<std::int32_t>(whole_heads <= fit ? whole_heads : fullest_last_section(whole_heads, fit));
+  const std::int64_t sections = (whole_heads + fit - 1) / fit, group = problem.heads_q / problem.heads_kv;
+  return static_cast<std::int32_t>((whole_heads + sections - 1) / sections * (group / heads_per_tile));
 }
 
 std::uint32_t KernelLaunch::grid_x(const AttentionProblem& problem) const {

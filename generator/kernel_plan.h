@@ -170,7 +170,7 @@ struct KernelLaunch {
   std::int32_t query_tiles(const AttentionProblem& problem) const;
   std::int32_t key_tiles(const AttentionProblem& problem) const;
   /// Heads of a section, counted as tiles count them: sections of equal size whose K and V (for tiles of keys: Q, dO
-  /// and fp32 dQ) take at most section_bytes, or one head's each.
+  /// and fp32 dQ of one query head of each group) take at most section_bytes, or one head's each.
   std::int32_t section_heads(const AttentionProblem& problem) const;
   std::uint32_t tiles(const AttentionProblem& problem) const;  ///< of all heads and batch entries; throws as grid_x()
 };

@@ -206,6 +206,23 @@ TEST_CASE("each head dim has a default backward config on each device", "[nogpu]
   }
 }
 
+TEST_CASE("backward's defaults on an H200 are the tiles that were timed to be best, where there is enough to do",
+          "[nogpu]") {
+  const auto of = [](const char* problem, const char* device = "h200") {
+    return canonical_text(default_config(parse_problem(problem), find_device(device)));
+  };
+  CHECK(of("backward b4 hq32 sq4096 d64") == "sm80 q64 kv96 w4 st2 split2 dq=atomic");
+  CHECK(of("backward b4 hq32 sq4096 d64 causal") == "sm80 q64 kv96 w4 st2 order=sections split2 dq=atomic");
+  CHECK(of("backward b4 hq16 sq4096 d128 causal") == "sm80 q64 kv128 w8 st2 order=sections split2 dq=atomic");
+  CHECK(of("backward b4 hq8 sq4096 d256 deterministic") == "sm80 q64 kv64 w8 st2 split4 dq=ordered");
+  // A section of a single head is the order of rows.
+  CHECK(of("backward b1 hq16 sq16384 d128 causal") == "sm80 q64 kv128 w8 st2 split2 dq=atomic");
+  // 8 heads of 4 tiles leave most SMs idle; smaller tiles leave fewer.
+  CHECK(of("backward hq8 sq512 d128") == "sm80 q64 kv64 w4 st2 split2 dq=atomic");
+  // An SM of an A100 holds one CTA of the tiles that an H200 takes.
+  CHECK(of("backward b4 hq32 sq4096 d80", "a100") == "sm80 q64 kv128 w8 st2 split2 dq=atomic");
+}
+
 TEST_CASE("configs that no backward kernel serves are refused with reasons", "[nogpu]") {
   CHECK(reasons_of("backward sq100 d64", "sm80 q64 kv64 w4 st2").empty());
   const std::vector<std::pair<const char*, const char*>> refused = {

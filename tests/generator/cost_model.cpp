@@ -194,6 +194,37 @@ TEST_CASE("backward: an estimate lies above the units' rates, and what must cost
   CHECK(cost(few, base + " apart dq=ordered", "h200") > cost(few, base + " apart dq=atomic", "h200"));
 }
 
+TEST_CASE("backward: the end of a launch counts, by the order of tiles", "[nogpu]") {
+  const auto causal = [](std::int64_t heads_q, std::int64_t heads_kv) {
+    AttentionProblem problem = backward(make_problem(DataType::bf16, 1, heads_q, 4096, 128, MaskKind::causal));
+    problem.heads_kv = heads_kv;
+    return problem;
+  };
+  const std::string rows = "sm80 q64 kv128 w8 st2 split2 dq=atomic",
+                    sections = "sm80 q64 kv128 w8 st2 order=sections split2 dq=atomic";
+  // Head after head the last one begins with its longest tile: of 8 heads in 2 waves that is much, of 64 a few percent.
+  CHECK(cost(causal(32, 8), rows, "h200") > 1.4 * cost(causal(32, 8), sections, "h200"));
+  CHECK(cost(causal(64, 64), rows, "h200") > 1.03 * cost(causal(64, 64), sections, "h200"));
+  CHECK(cost(causal(64, 64), rows, "h200") < 1.12 * cost(causal(64, 64), sections, "h200"));
+  // In turns the longest tile is a head's last, which is worse.
+  const std::string turns = "sm80 q64 kv128 w8 st2 split2 dq=ordered";
+  CHECK(cost(causal(64, 64), turns, "h200") > cost(causal(64, 64), rows, "h200"));
+  // Without a mask 132 CTAs of a tile each are as many as the SMs.
+  const auto full = [](std::int64_t heads) { return backward(make_problem(DataType::bf16, 1, heads, 512, 128)); };
+  CHECK(cost(full(34), rows, "h200") > 1.4 * cost(full(33), rows, "h200"));
+  CHECK(cost(full(66), rows, "h200") < 1.1 * cost(full(34), rows, "h200"));
+}
+
+TEST_CASE("backward: a few spilled registers cost nothing, many do", "[nogpu]") {
+  const AttentionProblem problem = backward(make_problem(DataType::bf16, 4, 12, 4096, 160, MaskKind::causal));
+  // 224 accumulators of 255 registers, the fastest timed for D = 160, against 192.
+  CHECK(cost(problem, "sm80 q64 kv128 w8 st2 split2 dq=atomic", "h200") <
+        cost(problem, "sm80 q64 kv64 w8 st2 split4 dq=atomic", "h200"));
+  const AttentionProblem narrow = backward(make_problem(DataType::bf16, 4, 64, 4096, 32));
+  CHECK(cost(narrow, "sm80 q64 kv128 w4 st2 cta3 dq=atomic", "h200") >
+        cost(narrow, "sm80 q64 kv128 w4 st2 dq=atomic", "h200"));
+}
+
 TEST_CASE("backward: estimates are finite for odd shapes", "[nogpu]") {
   for (const char* text : {"backward sq1 d8", "backward sq1 skv100000 hq32 hkv8 d128 causal",
                            "backward sq100 skv3 d40 causal", "backward sq5 skv900 d72 causal@-900",

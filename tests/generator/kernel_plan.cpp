@@ -142,7 +142,7 @@ TEST_CASE("tiles of keys are of key/value heads, or of query heads that are apar
   problem.seq_kv = 300;
   launch.section_bytes = 40 << 20;  // Q, dO and fp32 dQ of a query head: 4 MiB
   CHECK(launch.tiles(problem) == 5 * 2 * 2);
-  CHECK(launch.section_heads(problem) == 2);  // three of four key/value heads fit: two sections
+  CHECK(launch.section_heads(problem) == 4);  // a query head of each of the four fits
   launch.heads_apart = true;
   CHECK(launch.tiles(problem) == 5 * 6 * 2);
   CHECK(launch.grid_x(problem) == 5 * 6 * 2);
@@ -249,4 +249,23 @@ TEST_CASE("a section holds heads whose keys and values fit", "[nogpu]") {
         static_cast<std::size_t>(h200.l2_bytes) / 4);
   launch.heads_per_tile = 8;
   CHECK(heads(1, 64, 8, 16384) == 3);  // a tile holds all heads of a group
+}
+
+TEST_CASE("sections of tiles of keys leave the last one full, and count one query head of a group", "[nogpu]") {
+  KernelLaunch launch;
+  launch.rows_per_tile = 128;
+  launch.tile_rows = TileRows::keys;
+  launch.section_bytes = 30 << 20;
+  const auto heads = [&](std::int64_t heads_q, std::int64_t heads_kv, std::int64_t seq) {
+    AttentionProblem problem = make_problem(DataType::bf16, 1, heads_q, seq, 128, MaskKind::causal);
+    problem.heads_kv = heads_kv;
+    return launch.section_heads(problem);
+  };
+  CHECK(heads(5, 5, 4096) == 5);    // 4 MiB of each head: seven fit
+  CHECK(heads(64, 64, 4096) == 4);  // 7 would leave one
+  CHECK(heads(63, 63, 4096) == 7);
+  CHECK(heads(67, 67, 4096) == 7);  // no size divides it; 7 leave four, 6 one, 5 two, 4 three
+  CHECK(heads(32, 8, 4096) == 4);
+  CHECK(heads(16, 16, 16384) == 1);
+  CHECK(heads(16, 16, 1 << 20) == 1);  // not even one fits
 }

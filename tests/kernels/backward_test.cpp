@@ -459,23 +459,23 @@ TEST_CASE("backward is right in all modes of the emulator: sections of heads, th
   const BackwardCase test =
       case_from("backward bf16 b5 hq2 hkv1 sq33 skv70 d16 causal", "sm80 q16 kv32 w2 st1 dq=atomic order=sections");
   DeviceSpec small = find_device("h200");
-  const int head_bytes = 2 * 33 * 16 * (2 + 2 + 4);  // Q, dO and sums of dQ of the two heads that share keys
-  small.l2_bytes = 2 * 2 * head_bytes;
+  const int head_bytes = 33 * 16 * (2 + 2 + 4);  // Q, dO and sums of dQ of one of the two heads that share keys
+  small.l2_bytes = 2 * 3 * head_bytes;
   Devices devices;
   devices.runtimes.push_back(std::make_unique<AttentionRuntime>(make_emulator_device(small)));
   devices.names.push_back("a GPU of a small L2");
-  CHECK(generate(test.problem, test.config, small).launches[1].section_heads(test.problem) == 2);
+  CHECK(generate(test.problem, test.config, small).launches[1].section_heads(test.problem) == 3);
   check_case(devices, test);
-  // Of a group of two, apart, a section holds both heads, or ends between them.
+  // Apart, a section holds both heads of a group of two, or ends within a group of five.
   BackwardCase apart = test;
   apart.config.heads_apart = true;
   for (const QueryGradient dq : {QueryGradient::atomic, QueryGradient::own}) {
     apart.config.dq = dq;
-    CHECK(generate(apart.problem, apart.config, small).launches[1].section_heads(apart.problem) == 4);
+    CHECK(generate(apart.problem, apart.config, small).launches[1].section_heads(apart.problem) == 2);
     check_case(devices, apart);
   }
-  apart = case_from("backward bf16 b2 hq6 hkv2 sq33 skv70 d16 causal", "sm80 q16 kv32 w2 st1 order=sections apart");
-  CHECK(generate(apart.problem, apart.config, small).launches[1].section_heads(apart.problem) == 4);
+  apart = case_from("backward bf16 hq10 hkv2 sq33 skv70 d16 causal", "sm80 q16 kv32 w2 st1 order=sections apart");
+  CHECK(generate(apart.problem, apart.config, small).launches[1].section_heads(apart.problem) == 2);
   check_case(devices, apart);
 }
 
@@ -547,29 +547,35 @@ TEST_CASE("deterministic backward gives the same bits 200 times beside other loa
   }
 }
 
-void check_spills(const AttentionProblem& problem, const char* device, std::size_t launches) {
+void check_spills(const AttentionProblem& problem, const char* device, std::size_t launches, int most_bytes) {
   const KernelPlan plan = generate(problem, default_config(problem, find_device(device)), find_device(device));
   INFO(device << ": " << canonical_text(problem) << " | " << canonical_text(plan.config));
   REQUIRE(plan.launches.size() == launches);
   for (const KernelLaunch& launch : plan.launches) {
     INFO(launch.entry);
     const KernelResources resources = compile_with_nvrtc(launch).resources;
-    CHECK(resources.spill_bytes <= 80);  // a few registers around the loop cost nothing
+    CHECK(resources.spill_bytes <= most_bytes);
     CHECK(resources.registers > 0);
   }
 }
 
 TEST_CASE("NVRTC compiles default backward configs of all head dims with hardly a spill", "[nvrtc]") {
   for (const char* device : {"a100", "h200"}) {
-    for (const int head_dim : {8, 16, 48, 64, 72, 96, 112, 128, 136, 192, 256}) {
-      AttentionProblem problem = make_problem(head_dim == 64 ? DataType::fp16 : DataType::bf16, 1, 1, 1000, head_dim,
+    for (const int head_dim : {8, 16, 48, 64, 72, 80, 96, 112, 128, 136, 160, 192, 208, 256}) {
+      // Enough heads for the tiles of long launches.
+      AttentionProblem problem = make_problem(head_dim == 64 ? DataType::fp16 : DataType::bf16, 4, 16, 4096, head_dim,
                                               head_dim == 64 ? MaskKind::none : MaskKind::causal);
       problem.pass = Pass::backward;
       problem.alignment = head_dim == 72 ? 2 : 16;
       problem.deterministic = head_dim % 64 == 48;
-      check_spills(problem, device, 3);
+      // A few registers around the loop cost nothing. At these head dims an H200 was timed to be fastest with more: the
+      // best that spill less were slower by 2 % at 80, 3 % at 160, 11 % at 208.
+      const int most = head_dim == 160 ? 240 : head_dim == 80 || head_dim >= 208 ? 140 : 80;
+      check_spills(problem, device, 3, most);
+      problem.batch = problem.heads_kv = 1;
       problem.heads_q = 32;
-      if (head_dim % 64 == 0) check_spills(problem, device, 4);  // few key heads: apart
+      problem.seq_q = problem.seq_kv = 1000;
+      if (head_dim % 64 == 0) check_spills(problem, device, 4, most);  // few key heads: apart
     }
   }
 }
