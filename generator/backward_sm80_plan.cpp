@@ -34,19 +34,19 @@ struct Tiles {
   int ctas;  // of the kernel of key tiles that shared memory must hold
 };
 constexpr Tiles kDefaults[] = {
-    {8, 32, 32, 64, 2, 1, 2, 4},      // four CTAs of two warps, as registers allow
-    {40, 48, 32, 128, 4, 1, 2, 2},    //
+    {8, 32, 32, 64, 2, 1, 2, 4},      // small CTAs, as many as registers allow
+    {40, 48, 32, 128, 4, 1, 2, 2},    // between the two, by counting
     {56, 80, 64, 96, 4, 2, 2, 2},     // 48 keys a warp
-    {88, 96, 96, 128, 8, 2, 2, 1},    //
-    {104, 112, 64, 64, 4, 2, 2, 2},   //
-    {120, 160, 64, 128, 8, 2, 2, 1},  //
-    {168, 216, 64, 96, 8, 4, 2, 1},   // 48 keys a warp
-    {40, 64, 32, 64, 2, 1, 2, 2},     //
+    {88, 96, 96, 128, 8, 2, 2, 1},    // 48 keys a warp would spill
+    {104, 112, 64, 64, 4, 2, 2, 2},   // the widest heads of which two CTAs fit with room
+    {120, 160, 64, 128, 8, 2, 2, 1},  // 32 keys a warp of half of the columns
+    {168, 216, 64, 96, 8, 4, 2, 1},   // 48 keys a warp of a quarter of the columns
+    {40, 64, 32, 64, 2, 1, 2, 2},     // from here on for smaller devices and problems
     {56, 128, 64, 128, 8, 2, 2, 1},   //
     {56, 128, 64, 128, 8, 2, 1, 1},   //
     {56, 128, 64, 64, 4, 2, 2, 1},    //
     {56, 128, 64, 64, 4, 2, 1, 1},    //
-    {136, 256, 64, 64, 8, 4, 2, 1},   //
+    {136, 256, 64, 64, 8, 4, 2, 1},   // and the best for 224 to 256
     {136, 256, 64, 64, 8, 4, 1, 1},   //
     {136, 256, 64, 32, 4, 4, 1, 1},   //
     {136, 256, 32, 32, 4, 2, 1, 1},
