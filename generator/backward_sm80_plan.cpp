@@ -385,20 +385,6 @@ void check_kernel(const char* name, int threads, std::size_t shared_bytes, int r
   }
 }
 
-// Whether a group's heads have tiles of their own: where their common ones are fewer than the SMs, some of which would
-// have no work at all from beginning to end. With more, apart fills only the last wave better, and pays for sums in
-// fp32: dK and dV of each query head, in place of one's of each group. Short walks do not pay for that, either: zeros,
-// adds and one more launch.
-bool heads_apart_by_default(const AttentionProblem& problem, KernelConfig config, const DeviceSpec& device) {
-  const std::int64_t tiles = (problem.seq_kv + config.block_kv - 1) / config.block_kv;
-  if (problem.heads_q == problem.heads_kv || tiles * problem.batch * problem.heads_kv >= device.sm_count) return false;
-  const auto time = [&] { return estimate_cost_backward(problem, config, device).microseconds; };
-  config.heads_apart = false;
-  const double together = time();
-  config.heads_apart = true;
-  return time() < together;
-}
-
 // Under a causal mask the longest tiles of several heads come first, lest the last head begin with its longest when all
 // others are done; with a section of one head that would be the order of rows.
 TileOrder default_order(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
@@ -408,6 +394,18 @@ TileOrder default_order(const AttentionProblem& problem, const KernelConfig& con
   launch.heads_apart = config.heads_apart;
   launch.section_bytes = section_bytes(config, device);
   return launch.section_heads(problem) > 1 ? TileOrder::sections : TileOrder::rows;
+}
+
+// Whether a group's heads have tiles of their own: it fills the SMs where common tiles are few, and pays for sums in
+// fp32: dK and dV of each query head, in place of one's of each group, zeros, adds and one more launch.
+bool heads_apart_by_default(const AttentionProblem& problem, KernelConfig config, const DeviceSpec& device) {
+  if (problem.heads_q == problem.heads_kv) return false;
+  const auto time = [&](bool apart) {
+    config.heads_apart = apart;
+    config.tile_order = default_order(problem, config, device);
+    return estimate_cost_backward(problem, config, device).microseconds;
+  };
+  return time(true) < time(false);
 }
 
 }  // namespace
