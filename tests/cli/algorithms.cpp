@@ -148,5 +148,5 @@ TEST_CASE("an algorithm that needs more memory than there is says how much", "[e
   CHECK(result.status == 1);
   const nlohmann::json document = result.json();
   CHECK(document.at("algorithms").at(0).at("status") == "out_of_memory");
-  CHECK_THAT(document.at("algorithms").at(0).at("reason").get<std::string>(), ContainsSubstring("3814698 MiB"));
+  CHECK_THAT(document.at("algorithms").at(0).at("reason").get<std::string>(), ContainsSubstring("3814697 MiB"));
 }

@@ -267,7 +267,8 @@ class Shapes(unittest.TestCase):
         self.assertEqual({dim for dim, ratio in asked.items() if ratio == 1.2}, {16, 32, 72, 80, 96, 112, 160, 192})
         texts = [compare_with_torch.problem_text(shape, "backward", mode).replace(" bhsd", "")
                  for shape in shapes for mode in ([False, True] if shape["deterministic"] else [False])]
-        self.assertEqual(texts, json.loads((REPOSITORY / "scripts/shapes/backward.json").read_text()))
+        tuned = json.loads((REPOSITORY / "scripts/shapes/backward.json").read_text())
+        self.assertEqual(texts, tuned[:len(texts)])  # then those that are tuned for presets alone
         self.assertEqual(len(texts), 30)
 
     def test_verdicts_and_means(self):
