@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -19,7 +20,8 @@ namespace {
 
 constexpr int kMaxBlock = 128;
 constexpr int kMaxWarps = 8, kMaxStages = 4;
-constexpr int kMaxBlockKv = 48 * kMaxWarps;
+constexpr int kMaxBlockKv =
+    *std::max_element(std::begin(kKeysOfBackwardWarp), std::end(kKeysOfBackwardWarp)) * kMaxWarps;
 constexpr int kMaxThreads = 128;                             // of delta and of the conversions
 constexpr int kMmaRows = 16;                                 // of an instruction's result
 constexpr std::size_t kStatisticsBytes = 2 * sizeof(float);  // of a query
@@ -340,12 +342,15 @@ void check_fields(const KernelConfig& config, std::vector<std::string>* reasons)
     reasons->push_back(fmt::format("split{}: must divide the {} warps", config.split, config.warps));
   } else {
     const int key_warps = config.warps / config.split;
-    const int keys = config.block_kv / key_warps;
-    if (config.block_kv != keys * key_warps || (keys != 16 && keys != 32 && keys != 48)) {
-      reasons->push_back(fmt::format("kv{} w{}{}: each warp owns 16, 32 or 48 keys, so kv must be {}, {} or {}",
-                                     config.block_kv, config.warps,
-                                     config.split > 1 ? fmt::format(" split{}", config.split) : "", 16 * key_warps,
-                                     32 * key_warps, 48 * key_warps));
+    const auto fits = [&](int keys) { return config.block_kv == keys * key_warps; };
+    if (std::none_of(std::begin(kKeysOfBackwardWarp), std::end(kKeysOfBackwardWarp), fits)) {
+      const auto choices = [](int warps) {
+        const auto& keys = kKeysOfBackwardWarp;
+        return fmt::format("{}, {} or {}", keys[0] * warps, keys[1] * warps, keys[2] * warps);
+      };
+      reasons->push_back(fmt::format("kv{} w{}{}: each warp owns {} keys, so kv must be {}", config.block_kv,
+                                     config.warps, config.split > 1 ? fmt::format(" split{}", config.split) : "",
+                                     choices(1), choices(key_warps)));
     }
     if (config.block_q % (kMmaRows * config.split) != 0) {
       reasons->push_back(fmt::format("q{} split{}: warps that share keys take 16 queries each or a multiple of that",
@@ -389,11 +394,7 @@ void check_kernel(const char* name, int threads, std::size_t shared_bytes, int r
 // others are done; with a section of one head that would be the order of rows.
 TileOrder default_order(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
   if (problem.deterministic || problem.mask == MaskKind::none) return TileOrder::rows;
-  KernelLaunch launch;
-  launch.tile_rows = TileRows::keys;
-  launch.heads_apart = config.heads_apart;
-  launch.section_bytes = section_bytes(config, device);
-  return launch.section_heads(problem) > 1 ? TileOrder::sections : TileOrder::rows;
+  return backward_section_heads(problem, config, device) > 1 ? TileOrder::sections : TileOrder::rows;
 }
 
 // Whether a group's heads have tiles of their own: it fills the SMs where common tiles are few, and pays for sums in
@@ -477,6 +478,15 @@ std::vector<std::string> backward_sm80_infeasibility(const AttentionProblem& pro
   check_kernel("dK and dV", shape.dkdv_threads, shape.dkdv_shared_bytes, shape.dkdv_registers, config, device,
                &reasons);
   return reasons;
+}
+
+std::int32_t backward_section_heads(const AttentionProblem& problem, const KernelConfig& config,
+                                    const DeviceSpec& device) {
+  KernelLaunch launch;
+  launch.tile_rows = TileRows::keys;
+  launch.heads_apart = config.heads_apart;
+  launch.section_bytes = section_bytes(config, device);
+  return launch.section_heads(problem);
 }
 
 KernelConfig backward_sm80_default(const AttentionProblem& problem, const DeviceSpec& device) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,13 @@ BackwardSm80Shape backward_sm80_shape(const AttentionProblem& problem, const Ker
 /// infeasibility() of a backward problem and a config of the sm80 family.
 std::vector<std::string> backward_sm80_infeasibility(const AttentionProblem& problem, const KernelConfig& config,
                                                      const DeviceSpec& device);
+
+/// Keys that a warp of the kernel of key tiles may own.
+constexpr int kKeysOfBackwardWarp[] = {16, 32, 48};
+
+/// KernelLaunch::section_heads() of the kernel of key tiles, were its order sections.
+std::int32_t backward_section_heads(const AttentionProblem& problem, const KernelConfig& config,
+                                    const DeviceSpec& device);
 
 /// A config that fits, for any head dim. Heads of a group are apart where their common tiles would leave SMs without
 /// work and the cost model finds that worth the sums.

@@ -16,7 +16,6 @@ constexpr int kBlockQ[] = {16, 32, 48, 64, 80, 96, 128};
 // dQ less often; 32 keys a warp read them less often from shared memory too, but double the accumulators. Few warps are
 // for short keys and for several CTAs on an SM.
 constexpr int kWarps[] = {1, 2, 4, 8};
-constexpr int kKeysPerWarp[] = {16, 32, 48};
 // Warps that share keys: a warp's dK and dV shrink, which wide heads need; P and dS go through shared memory.
 constexpr int kSplits[] = {1, 2, 4};
 constexpr int kMinHeadDimOfFourParts = 136;
@@ -56,7 +55,7 @@ std::vector<int> ctas_choices(const AttentionProblem& problem, const KernelConfi
 
 void add_key_tiles(const AttentionProblem& problem, KernelConfig config, const DeviceSpec& device,
                    std::vector<KernelConfig>* configs) {
-  for (const int keys : kKeysPerWarp) {
+  for (const int keys : kKeysOfBackwardWarp) {
     config.block_kv = keys * (config.warps / config.split);
     for (const int stages : kStages) {
       config.stages = stages;

@@ -8,8 +8,6 @@
 
 #include "generator/backward_sm80_plan.h"
 #include "generator/closed_network.h"
-#include "generator/forward_bindings.h"
-#include "generator/kernel_plan.h"
 #include "generator/register_limit.h"
 
 // As forward's model (cost_model.cpp): clocks of an SM for one step of a CTA, counted work over the rates of the units.
@@ -65,15 +63,6 @@ constexpr int kBesideAccumulators = 65, kLoadedAhead = 55, kDepthOfFragment = 16
 constexpr int kRestingRegisters = 44;  // fitted: of a thread, that are spilled around the steps for next to nothing
 constexpr int kSampledTiles = 64;
 constexpr std::int64_t kWavesLookedAt = 4, kTicksOfLongest = 256;
-
-// Key/value heads whose tiles take turns, where order=sections.
-std::int64_t heads_of_section(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
-  KernelLaunch launch;
-  launch.tile_rows = TileRows::keys;
-  launch.heads_apart = config.heads_apart;
-  launch.section_bytes = section_bytes(config, device);
-  return launch.section_heads(problem);
-}
 
 struct TileSteps {
   std::int64_t all = 0, masked = 0;  // masked: those that need a predicate
@@ -280,7 +269,8 @@ void add_kernel(const AttentionProblem& problem, const KernelConfig& config, con
   const bool together_heads = kernel.of_keys && !kernel.heads_apart;  // a tile's CTA walks through those of a group
   sequence.heads = problem.batch * (together_heads ? problem.heads_kv : problem.heads_q);
   if (kernel.of_keys) {
-    if (config.tile_order == TileOrder::sections) sequence.section_heads = heads_of_section(problem, config, device);
+    if (config.tile_order == TileOrder::sections)
+      sequence.section_heads = backward_section_heads(problem, config, device);
     sequence.last_first = config.dq == QueryGradient::ordered;
   }
   const auto ctas = static_cast<double>(sequence.tiles * sequence.heads);

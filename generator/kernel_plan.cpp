@@ -179,6 +179,7 @@ ArgumentFact fact(KernelArgument argument) {
 }
 
 std::size_t round_up(std::size_t value, std::size_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+
 // Of sections of half of `fit` heads to `fit`: those whose last one holds most. With few heads in it, its longest tiles
 // would begin when little else is left to do, and end alone.
 std::int64_t fullest_last_section(std::int64_t heads, std::int64_t fit) {

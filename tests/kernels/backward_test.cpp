@@ -569,8 +569,8 @@ TEST_CASE("NVRTC compiles default backward configs of all head dims with hardly 
       problem.alignment = head_dim == 72 ? 2 : 16;
       problem.deterministic = head_dim % 64 == 48;
       // A few registers around the loop cost nothing. At these head dims an H200 was timed to be fastest with more: the
-      // best that spill less were slower by 2 % at 80, 3 % at 160, 11 % at 208.
-      const int most = head_dim == 160 ? 240 : head_dim == 80 || head_dim >= 208 ? 140 : 80;
+      // best that spill at most 80 bytes were slower by 5 % at 80, 3 % at 160 and 256, 11 % at 208.
+      const int most = head_dim == 160 ? 220 : head_dim == 80 || head_dim >= 208 ? 140 : 80;
       check_spills(problem, device, 3, most);
       problem.batch = problem.heads_kv = 1;
       problem.heads_q = 32;

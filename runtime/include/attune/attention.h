@@ -85,8 +85,8 @@ class AttentionRuntime {
   void backward(const AttentionProblem& problem, const ForwardTensors& tensors, const GradientTensors& gradients,
                 void* workspace, std::size_t workspace_bytes, Stream stream);
   /// What forward(), backward() and launch() need at most for tensors of problem.alignment, whatever is picked,
-  /// prepared or given: a few bytes (backward: an fp32 dQ, where heads share keys dK and dV too, and
-  /// a few bytes of each query), and the same at each call.
+  /// prepared or given: a few bytes (backward: an fp32 dQ, where heads share keys dK and dV too, and a few
+  /// bytes of each query), and the same at each call.
   /// Compiles nothing.
   std::size_t workspace_bytes(const AttentionProblem& problem);
 
