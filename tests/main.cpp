@@ -116,7 +116,7 @@ struct CountingListener : ListenerBase {
 CATCH_REGISTER_LISTENER(CountingListener)
 
 // Takes "--part I/N" out of the arguments, whose tag filter becomes the names of that part of the cases it matches.
-// False if the part is none.
+// False if the part is none, or there is no filter.
 bool take_part(std::vector<std::string>* arguments) {
   const auto option = std::find(arguments->begin(), arguments->end(), "--part");
   if (option == arguments->end()) return true;
@@ -125,9 +125,11 @@ bool take_part(std::vector<std::string>* arguments) {
       part > parts)
     return false;
   arguments->erase(option, option + 2);
+  bool filtered = false;
   for (std::string& argument : *arguments) {
     const TagFilter filter(argument);
     if (filter.wanted.empty()) continue;
+    filtered = true;
     std::string names;
     std::size_t number = 0;
     for (const Case& test : all_cases()) {
@@ -138,7 +140,7 @@ bool take_part(std::vector<std::string>* arguments) {
     }
     argument = names.empty() ? "[no case is left for this part]" : names;
   }
-  return true;
+  return filtered;
 }
 }  // namespace
 
@@ -163,7 +165,7 @@ int main(int argc, char** argv) {
 
   std::vector<std::string> arguments(argv, argv + argc);
   if (!take_part(&arguments)) {
-    std::fprintf(stderr, "--part takes I/N, with I from 1 to N: 2/8\n");
+    std::fprintf(stderr, "--part takes I/N, with I from 1 to N, beside a filter of tags: \"[gpu]\" --part 2/8\n");
     return 2;
   }
   std::vector<const char*> pointers;
