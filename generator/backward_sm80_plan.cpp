@@ -33,24 +33,27 @@ constexpr std::size_t kTicketBytes = 16;
 struct Tiles {
   int least_head_dim, most_head_dim;
   int block_q, block_kv, warps, split, stages;
-  int ctas;  // of the kernel of key tiles that shared memory must hold
+  int ctas;               // of the kernel of key tiles that shared memory must hold
+  bool dq_first = false;  // unless tiles take turns
 };
 constexpr Tiles kDefaults[] = {
-    {8, 32, 32, 64, 2, 1, 2, 4},      // small CTAs, as many as registers allow
-    {40, 48, 32, 128, 4, 1, 2, 2},    // between the two, by counting
-    {56, 80, 64, 96, 4, 2, 2, 2},     // 48 keys a warp
-    {88, 96, 96, 128, 8, 2, 2, 1},    // 48 keys a warp would spill
-    {104, 112, 64, 64, 4, 2, 2, 2},   // the widest heads of which two CTAs fit with room
-    {120, 160, 64, 128, 8, 2, 2, 1},  // 32 keys a warp of half of the columns
-    {168, 216, 64, 96, 8, 4, 2, 1},   // 48 keys a warp of a quarter of the columns
-    {40, 64, 32, 64, 2, 1, 2, 2},     // from here on for smaller devices and problems
-    {56, 128, 64, 128, 8, 2, 2, 1},   //
-    {56, 128, 64, 128, 8, 2, 1, 1},   //
-    {56, 128, 64, 64, 4, 2, 2, 1},    //
-    {56, 128, 64, 64, 4, 2, 1, 1},    //
-    {136, 256, 64, 64, 8, 4, 2, 1},   // and the best for 224 to 256
-    {136, 256, 64, 64, 8, 4, 1, 1},   //
-    {136, 256, 64, 32, 4, 4, 1, 1},   //
+    {8, 32, 32, 64, 2, 1, 2, 4},           // small CTAs, as many as registers allow
+    {40, 48, 32, 128, 4, 1, 2, 2},         // between the two, by counting
+    {56, 80, 64, 96, 4, 2, 2, 2},          // 48 keys a warp
+    {88, 96, 96, 128, 8, 2, 2, 1},         // 48 keys a warp would spill
+    {104, 112, 64, 64, 4, 2, 2, 2},        // the widest heads of which two CTAs fit with room
+    {120, 160, 64, 128, 8, 2, 2, 1},       // 32 keys a warp of half of the columns
+    {168, 184, 64, 96, 8, 4, 2, 1},        // 48 keys a warp of a quarter of the columns
+    {192, 192, 64, 96, 8, 4, 2, 1, true},  //
+    {200, 216, 64, 96, 8, 4, 2, 1},        //
+    {40, 64, 32, 64, 2, 1, 2, 2},          // from here on for smaller devices and problems
+    {56, 128, 64, 128, 8, 2, 2, 1},        //
+    {56, 128, 64, 128, 8, 2, 1, 1},        //
+    {56, 128, 64, 64, 4, 2, 2, 1},         //
+    {56, 128, 64, 64, 4, 2, 1, 1},         //
+    {136, 256, 64, 64, 8, 4, 2, 1},        // and the best for 224 to 256
+    {136, 256, 64, 64, 8, 4, 1, 1},        //
+    {136, 256, 64, 32, 4, 4, 1, 1},        //
     {136, 256, 32, 32, 4, 2, 1, 1},
 };
 // A row that was timed to be the best gives way to another only if the model rates that faster by more than it errs.
@@ -182,6 +185,10 @@ class Launches {
                        fmt::format("LSE and delta  [{}][{}][2], fp32", config_.stages, config_.block_q), &bindings);
     bindings.conditions["scores_shared"] = shape_.ds_shared;
     bindings.conditions["query_sums"] = adds;
+    if (shape_.p_shared) {
+      bindings.conditions["dq_first"] = config_.dq_first;
+      bindings.conditions["dq_last"] = adds && !config_.dq_first;
+    }
     bindings.conditions["sums"] = adds || apart;
     bindings.conditions["tickets"] = turns;
     bindings.set("ticket_offset", static_cast<std::int64_t>(shape_.ticket_offset));
@@ -320,11 +327,12 @@ void check_fields(const KernelConfig& config, std::vector<std::string>* reasons)
   known.ctas_per_sm = config.ctas_per_sm;
   known.split = config.split;
   known.heads_apart = config.heads_apart;
+  known.dq_first = config.dq_first;
   known.dq = config.dq;
   known.tile_order = config.tile_order;
   if (!(known == config))
     reasons->push_back(
-        "backward knows only q, kv, w, st, order, split, apart, dq and cta of a config; leave other words "
+        "backward knows only q, kv, w, st, order, split, apart, dq-first, dq and cta of a config; leave other words "
         "out");
   if (config.tile_order != TileOrder::rows && config.tile_order != TileOrder::sections) {
     reasons->push_back(fmt::format("order={}: of tiles of keys the first are the longest; take order=rows or sections",
@@ -472,6 +480,11 @@ std::vector<std::string> backward_sm80_infeasibility(const AttentionProblem& pro
   }
   if (config.heads_apart && problem.heads_q == problem.heads_kv)
     reasons.push_back("apart: every query head has keys of its own already; leave the word out");
+  if (config.dq_first && (config.split == 1 || config.dq == QueryGradient::own)) {
+    reasons.push_back(
+        "dq-first: only where warps share keys (splitN) and add to dQ (dq=atomic|ordered) can its product come first; "
+        "leave the word out");
+  }
   const BackwardSm80Shape shape = backward_sm80_shape(problem, config);
   if (config.dq == QueryGradient::own)
     check_kernel("dQ", shape.dq_threads, shape.dq_shared_bytes, shape.dq_registers, config, device, &reasons);
@@ -501,6 +514,7 @@ KernelConfig backward_sm80_default(const AttentionProblem& problem, const Device
     config.warps = tiles.warps;
     config.split = tiles.split;
     config.stages = tiles.stages;
+    config.dq_first = tiles.dq_first && config.dq == QueryGradient::atomic;
     config.heads_apart = false;
     config.tile_order = default_order(problem, config, device);
     if (!backward_sm80_infeasibility(problem, config, device).empty()) continue;

@@ -39,6 +39,13 @@ std::vector<bool> apart_choices(const AttentionProblem& problem) {
   return {false, true};
 }
 
+// Adds to dQ that come in a burst at a step's end hold up the next step's copies and loads; before the other products
+// they take registers from them.
+std::vector<bool> dq_first_choices(const KernelConfig& config) {
+  if (config.split == 1 || config.dq == QueryGradient::own) return {false};
+  return {false, true};
+}
+
 // Numbers of CTAs that limit the registers of either kernel, each differently: the others would give the same code.
 std::vector<int> ctas_choices(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
   const BackwardSm80Shape shape = backward_sm80_shape(problem, config);
@@ -61,13 +68,16 @@ void add_key_tiles(const AttentionProblem& problem, KernelConfig config, const D
       config.stages = stages;
       for (const QueryGradient dq : kQueryGradients) {
         config.dq = dq;
-        for (const bool apart : apart_choices(problem)) {
-          config.heads_apart = apart;
-          for (const TileOrder order : tile_orders(problem, dq)) {
-            config.tile_order = order;
-            for (const int ctas : ctas_choices(problem, config, device)) {
-              config.ctas_per_sm = ctas;
-              configs->push_back(config);
+        for (const bool dq_first : dq_first_choices(config)) {
+          config.dq_first = dq_first;
+          for (const bool apart : apart_choices(problem)) {
+            config.heads_apart = apart;
+            for (const TileOrder order : tile_orders(problem, dq)) {
+              config.tile_order = order;
+              for (const int ctas : ctas_choices(problem, config, device)) {
+                config.ctas_per_sm = ctas;
+                configs->push_back(config);
+              }
             }
           }
         }
@@ -102,7 +112,8 @@ bool is_of_reduced_backward_space(const AttentionProblem& problem, const KernelC
       config.stages == 2 || (config.stages == 1 && problem.head_dim > 128);  // wide heads fill shared memory
   // Apart as few warps serve the same end, more CTAs; a kernel of its own for dQ with turns for dK and dV seldom both.
   const bool apart = !config.heads_apart || (config.warps >= 4 && config.dq != QueryGradient::own);
-  return block_q && config.warps >= 2 && stages && apart && config.ctas_per_sm <= 2 &&
+  const bool dq_first = !config.dq_first || config.split == 4;  // the widest heads add the most
+  return block_q && config.warps >= 2 && stages && apart && dq_first && config.ctas_per_sm <= 2 &&
          config.tile_order == tile_orders(problem, config.dq).back();
 }
 

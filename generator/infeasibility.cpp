@@ -272,6 +272,7 @@ std::vector<std::string> infeasibility(const AttentionProblem& problem, const Ke
   if (config.split != 1)
     reasons.push_back(fmt::format("split{}: only backward's warps share keys; leave the word out", config.split));
   if (config.heads_apart) reasons.push_back("apart: only backward's tiles are of keys; leave the word out");
+  if (config.dq_first) reasons.push_back("dq-first: a forward pass has no dQ; leave the word out");
   if (config.tile_order == TileOrder::sections)
     reasons.push_back("order=sections: of tiles of queries the last are the longest; take order=sections-reversed");
   if (!reasons.empty()) return reasons;

@@ -23,7 +23,7 @@ constexpr std::string_view kCommonWords =
     "dq=own|atomic|ordered (dQ by a kernel of its own, by adds as they come, by adds in turns)";
 constexpr std::string_view kSm80Words =
     "wN (warps), qsmem (Q read from shared memory); of backward splitN (warps that share keys), apart (query "
-    "heads of a group have tiles of keys of their own)";
+    "heads of a group have tiles of keys of their own), dq-first (dQ's product before those of dK and dV)";
 constexpr std::string_view kSm90Words =
     "qreg (Q in registers), qstN (stages of Q), nomax (no row maximum in unmasked blocks), free (warpgroups issue "
     "products as they come), "
@@ -108,6 +108,7 @@ std::string canonical_text(const KernelConfig& config) {
     text += fmt::format(" preg{}", config.producer_registers);
   if (config.split != defaults.split) text += fmt::format(" split{}", config.split);
   if (config.heads_apart != defaults.heads_apart) text += " apart";
+  if (config.dq_first != defaults.dq_first) text += " dq-first";
   if (config.dq != defaults.dq) text += fmt::format(" dq={}", to_string(config.dq));
   return text;
 }
@@ -150,6 +151,7 @@ KernelConfig parse_config(std::string_view text) {
     number_words.push_back({"split", &config.split});
     flag_words.push_back({"qsmem", &config.q_in_registers, false});
     flag_words.push_back({"apart", &config.heads_apart, true});
+    flag_words.push_back({"dq-first", &config.dq_first, true});
   } else {
     number_words.push_back({"qst", &config.q_stages});
     flag_words.push_back({"qreg", &config.q_in_registers, true});

@@ -92,6 +92,9 @@ struct KernelConfig {
   /// over the group in fp32 in the workspace: in turns, or, where dq is atomic, as they come. Otherwise a CTA walks
   /// through all query heads of the group.
   bool heads_apart = false;
+  /// sm80, of warps that share keys: a step's product for dQ, and its adds, come before those of dK and dV, which the
+  /// adds then drain beside; otherwise after them.
+  bool dq_first = false;
   QueryGradient dq = QueryGradient::own;
 
   friend bool operator==(const KernelConfig&, const KernelConfig&) = default;
@@ -106,8 +109,8 @@ KernelConfig default_fields(KernelFamily family);
 /// Canonical text: "sm80 q128 kv64 w4 st2" or "sm90 q128 kv64 st2", then the words that differ from their default, in
 /// this order: "qsmem" (sm80), "qreg" (sm90), "order=rows-reversed|heads|heads-reversed|sections-reversed", "l2parts4",
 /// "rescale8", "whole", "cta2"; of sm90 "qst2", "nomax", "turns|pingpong", "overlap=within|across",
-/// "persist=fixed|on-demand", "vst3", "psmem", "cluster2", "packed", "exp4", "preg40"; of backward "split2" and
-/// "apart" (sm80), "dq=atomic|ordered".
+/// "persist=fixed|on-demand", "vst3", "psmem", "cluster2", "packed", "exp4", "preg40"; of backward "split2",
+/// "apart" and "dq-first" (sm80), "dq=atomic|ordered".
 std::string canonical_text(const KernelConfig& config);
 
 /// The inverse of canonical_text; the family comes first, other words in any order, omitted ones have their default.

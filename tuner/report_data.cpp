@@ -61,6 +61,7 @@ constexpr ConfigField kConfigFields[] = {
     {"producer_registers", "registers of the producer"},
     {"split", "warps that share keys (split)"},
     {"heads_apart", "tiles of keys belong to"},
+    {"dq_first", "dQ's product"},
     {"dq", "dQ"},
 };
 
@@ -68,8 +69,8 @@ Json field_values(const KernelConfig& config) {
   // A new field of a config does not compile here until the page knows it.
   const auto& [family, block_q, block_kv, warps, stages, q_in_registers, tile_order, l2_parts, rescale_threshold,
                whole_tiles, ctas_per_sm, q_stages, without_maximum, warpgroup_order, overlap, persistence, v_stages,
-               p_in_shared, cluster, packed_heads, emulated_exponentials, producer_registers, split, heads_apart, dq] =
-      config;
+               p_in_shared, cluster, packed_heads, emulated_exponentials, producer_registers, split, heads_apart,
+               dq_first, dq] = config;
   Json values = {to_string(family),
                  block_q,
                  block_kv,
@@ -94,6 +95,7 @@ Json field_values(const KernelConfig& config) {
                  producer_registers == 0 ? Json("fewest") : Json(producer_registers),
                  split,
                  heads_apart ? "each query head" : "the heads that share them",
+                 dq_first ? "before those of dK and dV" : "after those of dK and dV",
                  to_string(dq)};
   return values;
 }

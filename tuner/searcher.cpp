@@ -117,6 +117,7 @@ bool one_move_apart(const KernelConfig& a, const KernelConfig& b) {
   moves += a.emulated_exponentials != b.emulated_exponentials;
   moves += a.producer_registers != b.producer_registers;
   moves += a.heads_apart != b.heads_apart;
+  moves += a.dq_first != b.dq_first;
   moves += a.dq != b.dq;
   return moves == 1;
 }

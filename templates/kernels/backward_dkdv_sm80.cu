@@ -107,7 +107,7 @@ struct WarpPart {
 //% include backward/sums_place
 //% end
 //% include backward/query_gradient_${dq}
-//% include backward/key_gradients_${scores}
+//% include backward/gradients_${scores}
 //% include backward/heads_${heads}
 //% include backward/key_tile_number_${key_tile_number}
 // Which tile of all heads' a CTA of that number takes, in the order in which KeyTile counts them: computed once, since registers are short later.
@@ -185,8 +185,7 @@ __device__ __forceinline__ void query_step(const Arguments& args, bool masked, i
   gemm_qk(acc_ds, v, ring.second_tile() + part.query * kRowBytes);
   if (masked) hide(acc_p, args, block * kBlockQ + part.query, tile_key + part.row);
   differentiate(acc_ds, acc_p, part.query, shared, ring.stage);
-  add_key_gradients(acc, acc_p, acc_ds, part, ring, dq, block, shared);
-  dq.add(block);
+  add_gradients(acc, dq, acc_p, acc_ds, part, ring, block, shared);
   ring.release();
 }
 

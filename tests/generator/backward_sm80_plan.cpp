@@ -215,6 +215,8 @@ TEST_CASE("backward's defaults on an H200 are the tiles that were timed to be be
   CHECK(of("backward b4 hq32 sq4096 d64 causal") == "sm80 q64 kv96 w4 st2 order=sections split2 dq=atomic");
   CHECK(of("backward b4 hq16 sq4096 d128 causal") == "sm80 q64 kv128 w8 st2 order=sections split2 dq=atomic");
   CHECK(of("backward b4 hq8 sq4096 d256 deterministic") == "sm80 q64 kv64 w8 st2 split4 dq=ordered");
+  CHECK(of("backward b4 hq10 sq4096 d192") == "sm80 q64 kv96 w8 st2 split4 dq-first dq=atomic");
+  CHECK(of("backward b4 hq10 sq4096 d192 deterministic") == "sm80 q64 kv96 w8 st2 split4 dq=ordered");
   // A section of a single head is the order of rows.
   CHECK(of("backward b1 hq16 sq16384 d128 causal") == "sm80 q64 kv128 w8 st2 split2 dq=atomic");
   // 8 heads of 4 tiles leave most SMs idle; smaller tiles leave fewer.
@@ -238,6 +240,8 @@ TEST_CASE("configs that no backward kernel serves are refused with reasons", "[n
       {"sm80 q64 kv64 w4 st2 order=heads", "take order=rows or sections"},
       {"sm80 q64 kv64 w4 st2 order=sections dq=ordered", "tiles take turns head by head"},
       {"sm80 q64 kv64 w4 st2 cta99", "cta99"},
+      {"sm80 q64 kv64 w4 st2 split2 dq-first", "dq-first: only where warps share keys (splitN) and add to dQ"},
+      {"sm80 q64 kv64 w4 st2 dq-first dq=atomic", "dq-first: only where"},
   };
   CHECK_THAT(reasons_of("backward hq4 sq100 d64", "sm80 q64 kv64 w4 st2 apart"),
              ContainsSubstring("apart: every query head has keys of its own already; leave the word out"));

@@ -180,6 +180,7 @@ TEST_CASE("backward has a space of its own: every field varies, the reduced one 
       std::set<int> block_q, block_kv, warps, stages, ctas, split;
       std::set<QueryGradient> dq;
       std::set<TileOrder> orders;
+      std::set<bool> dq_first;
       for (const KernelConfig& config : whole) {
         block_q.insert(config.block_q);
         block_kv.insert(config.block_kv);
@@ -189,7 +190,9 @@ TEST_CASE("backward has a space of its own: every field varies, the reduced one 
         ctas.insert(config.ctas_per_sm);
         split.insert(config.split);
         dq.insert(config.dq);
+        dq_first.insert(config.dq_first);
       }
+      CHECK(dq_first.size() == 2);
       for (const std::set<int>& values : {block_q, block_kv, warps, stages, split}) CHECK(values.size() >= 2);
       CHECK((ctas.size() >= 2 || head_dim > 128));
       CHECK(dq.contains(QueryGradient::own));

@@ -41,6 +41,7 @@ TEST_CASE("each reason names its numbers", "[nogpu]") {
   CHECK_THAT(reasons("sm80 dq=atomic"), ContainsSubstring("dq=atomic: a forward pass has no dQ"));
   CHECK_THAT(reasons("sm80 order=sections"), ContainsSubstring("take order=sections-reversed"));
   CHECK_THAT(reasons("sm80 apart"), ContainsSubstring("apart: only backward's tiles are of keys"));
+  CHECK_THAT(reasons("sm80 dq-first"), ContainsSubstring("dq-first: a forward pass has no dQ"));
   CHECK_THAT(reasons("sm80 split2"), ContainsSubstring("split2: only backward's warps share keys"));
   // Several at once.
   CHECK_THAT(reasons("sm80 q100 kv40 st9"),

@@ -29,9 +29,10 @@ TEST_CASE("canonical text of a config", "[nogpu]") {
   config.ctas_per_sm = 2;
   config.split = 2;
   config.heads_apart = true;
+  config.dq_first = true;
   config.dq = QueryGradient::atomic;
   CHECK(canonical_text(config) ==
-        "sm80 q128 kv64 w4 st2 qsmem order=heads-reversed rescale8 whole cta2 split2 apart dq=atomic");
+        "sm80 q128 kv64 w4 st2 qsmem order=heads-reversed rescale8 whole cta2 split2 apart dq-first dq=atomic");
 }
 
 TEST_CASE("canonical text of an sm90 config", "[nogpu]") {
@@ -71,6 +72,7 @@ TEST_CASE("a config's text round-trips, in any order of words after the family",
     if (config.family == KernelFamily::sm80) {
       config.split = static_cast<int>(random.between(1, 4));
       config.heads_apart = random.between(0, 1) == 1;
+      config.dq_first = random.between(0, 1) == 1;
     }
     const std::string text = canonical_text(config);
     INFO(text);
@@ -114,6 +116,9 @@ TEST_CASE("what a config's text may not say", "[nogpu]") {
   check_parse_error("sm90 split2", "does not understand 'split2'");
   check_parse_error("sm90 apart", "does not understand 'apart'");
   check_parse_error("sm80 apart apart", "a second time");
+  check_parse_error("sm90 dq-first", "does not understand 'dq-first'");
+  check_parse_error("sm80 dq-first dq-first", "a second time");
+  check_parse_error("sm80 dq-last", "does not understand 'dq-last'");
   check_parse_error("sm80 qsmem qsmem", "a second time");
   check_parse_error("sm80 order=rows order=heads", "a second time");
 }

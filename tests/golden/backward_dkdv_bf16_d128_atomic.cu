@@ -734,14 +734,15 @@ struct QueryGradient {
 };
 // Warps that share keys have a part of the queries each, and compute a part of the columns of dV and dK from all of them: Pᵀ and dSᵀ go
 // through shared memory.
-__device__ __forceinline__ void add_key_gradients(KeyGradients& acc, const ScoreFragments& p, const ScoreFragments& ds, const WarpPart& part,
-                                                  const TilePairRing& ring, const QueryGradient& dq, i32 block, u32 shared) {
+__device__ __forceinline__ void add_gradients(KeyGradients& acc, QueryGradient& dq, const ScoreFragments& p, const ScoreFragments& ds,
+                                              const WarpPart& part, const TilePairRing& ring, i32 block, u32 shared) {
   put_scores(shared + kPOffset, part.row, part.query, p);
   put_scores(shared + kDsOffset, part.row, part.query, ds);
   dq.await_turn(block);
   bar_sync();
   gemm_columns<kBlockQ / 16>(acc.dv, ScoresOfKeys{shared + kPOffset, part.row}, ring.second_tile(), part.first_chunk);
   gemm_columns<kBlockQ / 16>(acc.dk, ScoresOfKeys{shared + kDsOffset, part.row}, ring.first_tile(), part.first_chunk);
+  dq.add(block);
 }
 // Which heads have tiles of keys of their own: the key/value heads. A CTA walks through the query heads that share them.
 struct TileHeads {
@@ -828,8 +829,7 @@ __device__ __forceinline__ void query_step(const Arguments& args, bool masked, i
   gemm_qk(acc_ds, v, ring.second_tile() + part.query * kRowBytes);
   if (masked) hide(acc_p, args, block * kBlockQ + part.query, tile_key + part.row);
   differentiate(acc_ds, acc_p, part.query, shared, ring.stage);
-  add_key_gradients(acc, acc_p, acc_ds, part, ring, dq, block, shared);
-  dq.add(block);
+  add_gradients(acc, dq, acc_p, acc_ds, part, ring, block, shared);
   ring.release();
 }
 

@@ -666,9 +666,9 @@ struct QueryGradient {
   __device__ __forceinline__ void pass_turn() const {}
   __device__ __forceinline__ void finish() const {}
 };
-// A warp has all queries of its keys: Pᵀ and dSᵀ are A operands from registers, and nobody else needs them.
-__device__ __forceinline__ void add_key_gradients(KeyGradients& acc, const ScoreFragments& p, const ScoreFragments& ds, const WarpPart& part,
-                                                  const TilePairRing& ring, const QueryGradient&, i32 /*block*/, u32 /*shared*/) {
+// A warp has all queries of its keys: Pᵀ and dSᵀ are A operands from registers, and nobody else needs them. dQ is another kernel's.
+__device__ __forceinline__ void add_gradients(KeyGradients& acc, QueryGradient&, const ScoreFragments& p, const ScoreFragments& ds,
+                                              const WarpPart& part, const TilePairRing& ring, i32 /*block*/, u32 /*shared*/) {
   gemm_columns<kBlockQ / 16>(acc.dv, PackedScores{p}, ring.second_tile(), part.first_chunk);
   gemm_columns<kBlockQ / 16>(acc.dk, PackedScores{ds}, ring.first_tile(), part.first_chunk);
 }
@@ -769,8 +769,7 @@ __device__ __forceinline__ void query_step(const Arguments& args, bool masked, i
   gemm_qk(acc_ds, v, ring.second_tile() + part.query * kRowBytes);
   if (masked) hide(acc_p, args, block * kBlockQ + part.query, tile_key + part.row);
   differentiate(acc_ds, acc_p, part.query, shared, ring.stage);
-  add_key_gradients(acc, acc_p, acc_ds, part, ring, dq, block, shared);
-  dq.add(block);
+  add_gradients(acc, dq, acc_p, acc_ds, part, ring, block, shared);
   ring.release();
 }
 

@@ -767,15 +767,15 @@ struct QueryGradient {
     pass_turn();
   }
 };
-// A warp has all queries of its keys: Pᵀ and dSᵀ are A operands from registers. dSᵀ goes to shared memory as well, for dQ; it is there for all
-// threads at the end.
-__device__ __forceinline__ void add_key_gradients(KeyGradients& acc, const ScoreFragments& p, const ScoreFragments& ds, const WarpPart& part,
-                                                  const TilePairRing& ring, const QueryGradient& dq, i32 block, u32 shared) {
+// A warp has all queries of its keys: Pᵀ and dSᵀ are A operands from registers. dSᵀ goes to shared memory as well, for dQ.
+__device__ __forceinline__ void add_gradients(KeyGradients& acc, QueryGradient& dq, const ScoreFragments& p, const ScoreFragments& ds,
+                                              const WarpPart& part, const TilePairRing& ring, i32 block, u32 shared) {
   put_scores(shared + kDsOffset, part.row, part.query, ds);
   gemm_columns<kBlockQ / 16>(acc.dv, PackedScores{p}, ring.second_tile(), part.first_chunk);
   gemm_columns<kBlockQ / 16>(acc.dk, PackedScores{ds}, ring.first_tile(), part.first_chunk);
   dq.await_turn(block);
   bar_sync();
+  dq.add(block);
 }
 // Which heads have tiles of keys of their own: the key/value heads. A CTA walks through the query heads that share them.
 struct TileHeads {
@@ -871,8 +871,7 @@ __device__ __forceinline__ void query_step(const Arguments& args, bool masked, i
   gemm_qk(acc_ds, v, ring.second_tile() + part.query * kRowBytes);
   if (masked) hide(acc_p, args, block * kBlockQ + part.query, tile_key + part.row);
   differentiate(acc_ds, acc_p, part.query, shared, ring.stage);
-  add_key_gradients(acc, acc_p, acc_ds, part, ring, dq, block, shared);
-  dq.add(block);
+  add_gradients(acc, dq, acc_p, acc_ds, part, ring, block, shared);
   ring.release();
 }
 

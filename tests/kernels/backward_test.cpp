@@ -315,6 +315,7 @@ enum Factor {
   kCtas,
   kDq,
   kApart,
+  kDqFirst,
   kOrder,
   kFactors
 };
@@ -343,6 +344,7 @@ BackwardCase case_of(const FactorChoice& row) {
   test.config.split = kKeys[row[kKeysFactor]].split;
   test.config.dq = kWaysToDq[row[kDq]];
   test.config.heads_apart = row[kApart] == 1;
+  test.config.dq_first = row[kDqFirst] == 1;
   if (row[kOrder] == 1) test.config.tile_order = TileOrder::sections;
   test.problem.deterministic = test.config.dq != QueryGradient::atomic && row[kLse] == 1;
   return test;
@@ -517,6 +519,10 @@ TEST_CASE("backward is right on the GPU: odd cases and defaults", "[gpu]") {
     check_case(devices, case_from("backward bf16 b2 hq24 hkv2 sq700 skv1000 d128 causal",
                                   std::string("sm80 q64 kv128 w8 st2 split2 apart dq=") + dq));
   }
+  for (const char* dq : {"atomic", "ordered"}) {
+    check_case(devices, case_from("backward bf16 b2 hq6 hkv2 sq700 skv1000 d192 causal",
+                                  std::string("sm80 q64 kv96 w8 st2 split4 dq-first dq=") + dq));
+  }
 }
 
 // The same bits at each of 200 launches, while another thread's kernels take SMs and shift who comes first.
@@ -531,7 +537,7 @@ TEST_CASE("deterministic backward gives the same bits 200 times beside other loa
   });
   for (const char* problem : {"backward bf16 b2 hq10 hkv5 sq900 d96 causal deterministic",
                               "backward fp16 b1 hq16 hkv2 sq700 skv1000 d64 deterministic"}) {
-    for (const char* dq : {"own", "ordered", "own apart", "ordered apart"}) {
+    for (const char* dq : {"own", "ordered", "own apart", "ordered apart", "ordered dq-first"}) {
       const BackwardCase test = case_from(problem, std::string("sm80 q64 kv64 w4 st2 split2 dq=") + dq);
       INFO(to_string(test));
       const BackwardData data(test);

@@ -173,6 +173,7 @@ TEST_CASE("one move", "[nogpu]") {
   CHECK(apart("sm80 q128 kv64 w4 st2", "sm80 q128 kv64 w4 st2 rescale8"));
   CHECK(apart("sm80 q64 kv64 w4 st2", "sm80 q64 kv64 w4 st2 dq=atomic"));
   CHECK(apart("sm80 q64 kv64 w4 st2", "sm80 q64 kv64 w4 st2 apart"));
+  CHECK(apart("sm80 q64 kv64 w4 st2 split2 dq=atomic", "sm80 q64 kv64 w4 st2 split2 dq-first dq=atomic"));
   CHECK(apart("sm80 q64 kv64 w4 st2", "sm80 q64 kv64 w8 st2 split2"));
   CHECK(apart("sm80 q64 kv128 w8 st2", "sm80 q64 kv64 w8 st2 split2"));
   CHECK(apart("sm80 q64 kv64 w4 st2", "sm80 q64 kv64 w4 st2 split2"));
