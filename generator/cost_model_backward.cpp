@@ -32,7 +32,8 @@
 // Tiles are dealt to the SMs as the hardware does it, in the order of the config: what the last ones leave idle follows
 // without a constant (of grouped heads and head after head under a mask up to half of the time). Where heads are apart,
 // the kernel of key tiles has a tile for each query head; in turns, those of a group that end together add one after
-// the other. Delta, the zeros of sums and their conversion take device memory's time.
+// the other. Delta, the zeros of sums and their conversion take device memory's time, and no kernel is done before
+// device memory has moved each of its operands once.
 //
 // Rates of units are measured; "fitted" constants come from 903 kernels of 25 problems timed on an H200
 // (templates/NOTES.md), those that are not marked from forward's model.
@@ -56,7 +57,8 @@ constexpr double kBytesPerClockOfSpill = 64;  // a thread's spills are stored an
 constexpr double kVectorAddsPerClock = 8.7, kScalarAddsPerClock = 4.7;
 constexpr double kTurnClocks = 1450;  // fitted: of a step: an atomic of the tile before, seen through L2
 constexpr double kLaunchMicroseconds = 3.6;
-constexpr int kSchedulers = 4;  // of an SM
+constexpr double kMemoryRate = 0.89;  // measured: copies, of the rate specified
+constexpr int kSchedulers = 4;        // of an SM
 // Registers beside the accumulators: what a kernel needs lest it spill, and what ptxas takes to load fragments ahead
 // where nothing limits it and a product is more than one fragment deep.
 constexpr int kBesideAccumulators = 65, kLoadedAhead = 55, kDepthOfFragment = 16;
@@ -121,7 +123,17 @@ struct MainKernel {
   Step step;
   bool heads_apart = false;
   double last_adds = 0, last_turn = 0;  // clocks of a CTA, after its steps
+  double memory_bytes = 0;              // that device memory moves at least
 };
+
+double memory_bytes_per_microsecond(const DeviceSpec& device) { return kMemoryRate * device.memory_gbps * 1e3; }
+
+// Of all heads.
+double elements(const AttentionProblem& problem, std::int64_t heads, std::int64_t rows) {
+  return static_cast<double>(problem.batch * heads) * static_cast<double>(rows) * problem.head_dim;
+}
+double elements_q(const AttentionProblem& problem) { return elements(problem, problem.heads_q, problem.seq_q); }
+double elements_kv(const AttentionProblem& problem) { return elements(problem, problem.heads_kv, problem.seq_kv); }
 
 // Columns of a head that `parts` warps compute together: each part is as wide as the widest.
 double columns_of(const AttentionProblem& problem, int parts) {
@@ -173,6 +185,8 @@ MainKernel key_tiles(const AttentionProblem& problem, const KernelConfig& config
   if (adds) kernel.step.adds = 4 * q * d / adds_per_clock;
   kernel.step.barriers += shape.ds_shared ? 1 : 0;
   if (config.dq == QueryGradient::ordered) kernel.step.turn = kTurnClocks;
+  // Q, dO, K and V are read and dK and dV written once, sums are read and written.
+  kernel.memory_bytes = (adds ? 12 : 4) * elements_q(problem) + (config.heads_apart ? 20 : 8) * elements_kv(problem);
   if (config.heads_apart) {
     kernel.heads_apart = true;
     kernel.last_adds = 8 * kv * d / adds_per_clock;
@@ -197,6 +211,7 @@ MainKernel query_tiles(const AttentionProblem& problem, const KernelConfig& conf
   kernel.step.shared = (6 * d * kv * q / kWarpRows + 4 * q * d + 4 * kv * d) / kSharedBytesPerClock;
   kernel.step.issue = copy_clocks(problem, kv);
   kernel.step.copy = 4 * kv * d / kL2BytesPerClock;
+  kernel.memory_bytes = 6 * elements_q(problem) + 4 * elements_kv(problem);
   return kernel;
 }
 
@@ -290,9 +305,9 @@ void add_kernel(const AttentionProblem& problem, const KernelConfig& config, con
   Step& step = kernel.step;
   const MeanSteps mean = mean_steps(problem, kernel.of_keys, kernel.resident, kernel.streamed, sequence.tiles);
   const double masked_share = mean.all > 0 ? mean.masked / mean.all : 0;
-  const double elements = static_cast<double>(kernel.resident) * kernel.streamed;
-  step.exponential = step.issue + elements * (1 / device.exp2_per_clock +
-                                              (kAluPerElement + masked_share * kMaskPerElement) / kAluPerClock);
+  const double pairs = static_cast<double>(kernel.resident) * kernel.streamed;
+  step.exponential = step.issue + pairs * (1 / device.exp2_per_clock +
+                                           (kAluPerElement + masked_share * kMaskPerElement) / kAluPerClock);
   if (problem.alignment < 16) step.exponential += 2.0 * kernel.streamed * problem.head_dim / kElementwiseLoadsPerClock;
   const double spilled_bytes =
       8.0 * std::max(0, needed - limit - kRestingRegisters) * kernel.threads;  // stored and loaded
@@ -318,7 +333,8 @@ void add_kernel(const AttentionProblem& problem, const KernelConfig& config, con
   cost->shared_microseconds += step.shared * per_sm;
   cost->memory_microseconds +=
       (step.copy + step.adds) * per_sm + kernel.last_adds * ctas / device.sm_count / device.clock_mhz;
-  cost->microseconds += clocks / device.clock_mhz + kLaunchMicroseconds;
+  const double memory = kernel.memory_bytes / memory_bytes_per_microsecond(device);
+  cost->microseconds += std::max(clocks / device.clock_mhz, memory) + kLaunchMicroseconds;
   cost->registers = std::max(cost->registers, registers);
   if (kernel.of_keys) {
     cost->ctas_per_sm = ctas_per_sm;
@@ -330,18 +346,14 @@ void add_kernel(const AttentionProblem& problem, const KernelConfig& config, con
 
 CostEstimate estimate_cost_backward(const AttentionProblem& problem, const KernelConfig& config,
                                     const DeviceSpec& device) {
-  const auto elements_of = [&](std::int64_t heads, std::int64_t rows) {
-    return static_cast<double>(problem.batch * heads) * static_cast<double>(rows) * problem.head_dim;
-  };
-  const double q_elements = elements_of(problem.heads_q, problem.seq_q);
-  const double kv_elements = elements_of(problem.heads_kv, problem.seq_kv);
+  const double q_elements = elements_q(problem), kv_elements = elements_kv(problem);
   const double delta_bytes = 4 * q_elements;  // O and dO
   constexpr double kBytesOfSum = 4 + 4 + 2;   // zeros, then read and rounded
   const bool adds = config.dq != QueryGradient::own;
   const double sums = (adds ? q_elements : 0) + (config.heads_apart ? 2 * kv_elements : 0);
   const int launches = 1 + adds + config.heads_apart + (adds || config.heads_apart);  // conversions, and the zeros
   CostEstimate cost;
-  cost.memory_microseconds = (delta_bytes + kBytesOfSum * sums) / (device.memory_gbps * 1e3);
+  cost.memory_microseconds = (delta_bytes + kBytesOfSum * sums) / memory_bytes_per_microsecond(device);
   cost.microseconds = cost.memory_microseconds + launches * kLaunchMicroseconds;
   add_kernel(problem, config, device, key_tiles(problem, config, device), &cost);
   if (!adds) add_kernel(problem, config, device, query_tiles(problem, config, device), &cost);

@@ -215,6 +215,19 @@ TEST_CASE("backward: the end of a launch counts, by the order of tiles", "[nogpu
   CHECK(cost(full(66), rows, "h200") < 1.1 * cost(full(34), rows, "h200"));
 }
 
+TEST_CASE("backward: short walks take device memory's time, and sums of dQ are not worth theirs", "[nogpu]") {
+  const auto with = [](std::int64_t batch, std::int64_t length, const std::string& words) {
+    return cost(backward(make_problem(DataType::bf16, batch, 16, length, 128, MaskKind::causal)),
+                "sm80 q64 st2 split2 " + words, "h200");
+  };
+  const double tensor_us = 2.0 * 128 * 16 * 128 * 128 / 4800e3;  // at the rate specified
+  // Delta reads two tensors, dK and dV's kernel reads four and writes two, dQ's reads four and writes one.
+  CHECK(with(128, 128, "kv64 w4 dq=own") > 13 * tensor_us);
+  CHECK(with(128, 128, "kv64 w4 dq=own") < 20 * tensor_us);
+  CHECK(with(128, 128, "kv64 w4 dq=atomic") > 1.1 * with(128, 128, "kv64 w4 dq=own"));
+  CHECK(with(4, 4096, "kv128 w8 dq=atomic") < 0.9 * with(4, 4096, "kv128 w8 dq=own"));
+}
+
 TEST_CASE("backward: a few spilled registers cost nothing, many do", "[nogpu]") {
   const AttentionProblem problem = backward(make_problem(DataType::bf16, 4, 12, 4096, 160, MaskKind::causal));
   // 224 accumulators of 255 registers, the fastest timed for D = 160, against 192.

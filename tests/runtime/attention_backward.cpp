@@ -15,11 +15,12 @@ using attune::testing::FakeDevice;
 
 namespace {
 
-alignas(256) std::byte memory[256], workspace[1 << 21];
+alignas(256) std::byte memory[256], workspace[1 << 22];
 
 // Tensors that are never read: a fake device runs nothing.
 struct Call {
-  AttentionProblem problem = parse_problem("backward b2 hq4 hkv2 sq100 skv70 d64 causal");
+  // By default with sums of dQ.
+  AttentionProblem problem = parse_problem("backward b2 hq4 hkv2 sq100 skv570 d64 causal");
   ForwardTensors tensors;
   GradientTensors gradients;
 
