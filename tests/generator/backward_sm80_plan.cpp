@@ -216,10 +216,10 @@ TEST_CASE("backward's defaults on an H200 are the tiles that were timed to be be
   CHECK(of("backward b4 hq16 sq4096 d128 causal") == "sm80 q64 kv128 w8 st2 order=sections split2 dq=atomic");
   CHECK(of("backward b4 hq8 sq4096 d256 deterministic") == "sm80 q64 kv64 w8 st2 split4 dq=ordered");
   CHECK(of("backward b4 hq37 sq4096 d56") == "sm80 q32 kv128 w4 st2 dq=atomic");
-  CHECK(of("backward b4 hq12 sq4096 d176") == "sm80 q64 kv128 w8 st2 split2 dq=atomic");
+  CHECK(of("backward b4 hq12 sq4096 d176") == "sm80 q64 kv128 w8 st2 split2 dq-first dq=atomic");
   CHECK(of("backward b4 hq9 sq4096 d224") == "sm80 q128 kv64 w8 st1 split4 dq-first dq=atomic");
   CHECK(of("backward b4 hq10 sq4096 d192") == "sm80 q64 kv96 w8 st2 split4 dq-first dq=atomic");
-  CHECK(of("backward b4 hq10 sq4096 d192 deterministic") == "sm80 q64 kv96 w8 st2 split4 dq=ordered");
+  CHECK(of("backward b4 hq10 sq4096 d192 deterministic") == "sm80 q64 kv96 w8 st2 split4 dq-first dq=ordered");
   // A section of a single head is the order of rows.
   CHECK(of("backward b1 hq16 sq16384 d128 causal") == "sm80 q64 kv128 w8 st2 split2 dq=atomic");
   // 8 heads of 4 tiles leave most SMs idle; smaller tiles leave fewer.

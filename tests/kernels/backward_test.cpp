@@ -567,7 +567,7 @@ void check_spills(const AttentionProblem& problem, const char* device, std::size
 
 TEST_CASE("NVRTC compiles default backward configs of all head dims with hardly a spill", "[nvrtc]") {
   for (const char* device : {"a100", "h200"}) {
-    for (const int head_dim : {8, 16, 48, 64, 72, 80, 96, 112, 128, 136, 160, 192, 208, 256}) {
+    for (const int head_dim : {8, 16, 48, 64, 72, 80, 96, 112, 128, 136, 160, 176, 192, 208, 224, 256}) {
       // Enough heads for the tiles of long launches.
       AttentionProblem problem = make_problem(head_dim == 64 ? DataType::fp16 : DataType::bf16, 4, 16, 4096, head_dim,
                                               head_dim == 64 ? MaskKind::none : MaskKind::causal);
@@ -575,8 +575,8 @@ TEST_CASE("NVRTC compiles default backward configs of all head dims with hardly 
       problem.alignment = head_dim == 72 ? 2 : 16;
       problem.deterministic = head_dim % 64 == 48;
       // A few registers around the loop cost nothing. At these head dims an H200 was timed to be fastest with more: the
-      // best that spill at most 80 bytes were slower by 5 % at 80, 3 % at 160 and 256, 11 % at 208.
-      const int most = head_dim == 160 ? 220 : head_dim == 80 || head_dim >= 208 ? 140 : 80;
+      // best that spill at most 80 bytes were slower by 5 % at 80, 3 % at 160 and 256, 6 % at 176, 11 % at 208.
+      const int most = head_dim == 176 ? 420 : head_dim == 160 ? 220 : head_dim == 80 || head_dim >= 208 ? 140 : 80;
       check_spills(problem, device, 3, most);
       problem.batch = problem.heads_kv = 1;
       problem.heads_q = 32;
