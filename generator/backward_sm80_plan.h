@@ -15,8 +15,9 @@ namespace attune {
 
 /// What follows from a config and a head dim for the kernels of a backward plan of the sm80 family. Pure arithmetic.
 /// Of a config they know block_q, block_kv, warps and split (of the kernel of key tiles: `split` warps own the same
-/// split * block_kv / warps keys), stages, ctas_per_sm, heads_apart and dq. A kernel of its own for dQ has a warp for
-/// each 16 of block_q. Assumes fields that pass the first checks of backward_sm80_infeasibility().
+/// split * block_kv / warps keys), stages, ctas_per_sm, tile_order, heads_apart, dq_first and dq. A kernel of its own
+/// for dQ has a warp for each 16 of block_q. Assumes fields that pass the first checks of
+/// backward_sm80_infeasibility().
 struct BackwardSm80Shape {
   int dq_threads = 0, dkdv_threads = 0;
   std::size_t q_tile_bytes = 0, kv_tile_bytes = 0;
@@ -42,7 +43,7 @@ std::int32_t backward_section_heads(const AttentionProblem& problem, const Kerne
                                     const DeviceSpec& device);
 
 /// A config that fits, for any head dim. Heads of a group are apart where their common tiles would leave SMs without
-/// work and the cost model finds that worth the sums.
+/// work and the cost model finds that worth the sums; dQ has a kernel of its own where walks are too short for sums.
 KernelConfig backward_sm80_default(const AttentionProblem& problem, const DeviceSpec& device);
 
 /// Launches, workspace and ordered outputs: delta; dK and dV, or their sums where heads are apart, by tiles of keys; dQ
