@@ -25,9 +25,9 @@
 //               shared      = (6 D kv q / 16 + 4 q D + copies 4 kv D) / 128
 //               l2          = 4 kv D / 48
 //               and of a tile, where heads are apart: 8 kv D / add rate
-//   both:       exponential = q kv (1 / 16 + 5.5 / 126) + masked steps: 7 q kv / 126 + instructions of copies
+//   both:       exponential = q kv (1 / 16 + 4.7 / 126) + masked steps: 7 q kv / 126 + instructions of copies
 //               products    = max(matrix / 0.8, shared) + share min(matrix / 0.8, shared)
-//               step        = max(network(products, exponential, barriers + exposed latency of copies), l2)
+//               step        = norm(network(products, exponential, barriers + exposed latency of copies), l2)
 //
 // Tiles are dealt to the SMs as the hardware does it, in the order of the config: what the last ones leave idle follows
 // without a constant (of grouped heads and head after head under a mask up to half of the time). Where heads are apart,
@@ -35,34 +35,36 @@
 // the other. Delta, the zeros of sums and their conversion take device memory's time, and no kernel is done before
 // device memory has moved each of its operands once.
 //
-// Rates of units are measured; "fitted" constants come from 903 kernels of 25 problems timed on an H200
+// Rates of units are measured; "fitted" constants come from 4600 kernels of 115 problems timed on an H200
 // (templates/NOTES.md), those that are not marked from forward's model.
 namespace attune {
 namespace {
 constexpr double kAluPerClock = 126, kSharedBytesPerClock = 128, kL2BytesPerClock = 48;
 constexpr double kElementwiseLoadsPerClock = 32;
-constexpr double kL2Latency = 500;    // fitted: clocks, beside what L2 takes to deliver a pair
-constexpr double kFillClocks = 1000;  // fitted: of a CTA's begin and end, and until a query head's first pair is there
+constexpr double kL2Latency = 590;    // fitted: clocks, beside what L2 takes to deliver a pair
+constexpr double kFillClocks = 1500;  // fitted: of a CTA's begin and end, and of a query head's, beside their bytes
+// Fitted: by which times of the SM, L2 and device memory add up; with infinity the longest alone would count.
+constexpr double kNorm = 3.25;
 constexpr double kMatrixShare = 0.8;
 // Fitted: of the shorter of mma and ldmatrix that the other does not hide. Where a barrier parts the products of a step
 // all warps read their fragments at once, and multiply at once.
-constexpr double kOperandShare = 0.08, kOperandShareOfPhases = 0.62;
-constexpr double kAluPerElement = 5.5;  // fitted: scale, LSE, delta, product, half a conversion of P and of dS
+constexpr double kOperandShare = 0.16, kOperandShareOfPhases = 0.585;
+constexpr double kAluPerElement = 4.7;  // fitted: scale, LSE, delta, product, half a conversion of P and of dS
 constexpr double kMaskPerElement = 7;
-constexpr double kInstructionsPerCopy = 10;   // fitted: of a warp: predicate and address beside cp.async
-constexpr double kBarrierClocksPerWarp = 21;  // fitted
+constexpr double kInstructionsPerCopy = 9;    // fitted: of a warp: predicate and address beside cp.async
+constexpr double kBarrierClocksPerWarp = 13;  // fitted
 constexpr double kBytesPerClockOfSpill = 64;  // a thread's spills are stored and loaded once a step, beside ldmatrix
-// Of fp32 adds into L2, bytes of an SM while all SMs add: four floats an instruction (fitted), or one in the
-// accumulators' order.
-constexpr double kVectorAddsPerClock = 8.7, kScalarAddsPerClock = 4.7;
-constexpr double kTurnClocks = 1450;  // fitted: of a step: an atomic of the tile before, seen through L2
+// Of fp32 adds into L2, bytes of an SM while all SMs add: four floats an instruction, or one in the accumulators'
+// order.
+constexpr double kVectorAddsPerClock = 12, kScalarAddsPerClock = 4.7;
+constexpr double kTurnClocks = 1650;  // fitted: of a step: an atomic of the tile before, seen through L2
 constexpr double kLaunchMicroseconds = 3.6;
 constexpr double kMemoryRate = 0.89;  // measured: copies, of the rate specified
 constexpr int kSchedulers = 4;        // of an SM
 // Registers beside the accumulators: what a kernel needs lest it spill, and what ptxas takes to load fragments ahead
 // where nothing limits it and a product is more than one fragment deep.
 constexpr int kBesideAccumulators = 65, kLoadedAhead = 55, kDepthOfFragment = 16;
-constexpr int kRestingRegisters = 44;  // fitted: of a thread, that are spilled around the steps for next to nothing
+constexpr int kRestingRegisters = 20;  // fitted: of a thread, that are spilled around the steps for next to nothing
 constexpr int kSampledTiles = 64;
 constexpr std::int64_t kWavesLookedAt = 4, kTicksOfLongest = 256;
 
@@ -125,6 +127,9 @@ struct MainKernel {
   double last_adds = 0, last_turn = 0;  // clocks of a CTA, after its steps
   double memory_bytes = 0;              // that device memory moves at least
 };
+
+// Time of what two units do beside each other: more than the longer takes alone.
+double of_both(double a, double b) { return std::pow(std::pow(a, kNorm) + std::pow(b, kNorm), 1 / kNorm); }
 
 double memory_bytes_per_microsecond(const DeviceSpec& device) { return kMemoryRate * device.memory_gbps * 1e3; }
 
@@ -272,7 +277,7 @@ double clocks_of_step(const MainKernel& kernel, const KernelConfig& config, doub
   // A pair is copied stages - 1 steps before it is read, counted from the end of the step that frees its place.
   double busy = round(0);
   if (const double exposed = kL2Latency + step.copy - (config.stages - 1) * busy; exposed > 0) busy = round(exposed);
-  return std::max(busy / together, step.copy + step.adds);
+  return of_both(busy / together, step.copy + step.adds);
 }
 
 // Adds a kernel's part to the estimate.
@@ -316,7 +321,9 @@ void add_kernel(const AttentionProblem& problem, const KernelConfig& config, con
   // Of a slot, which a CTA holds while `together` share the SM; where tiles run out a CTA has it alone.
   const double slot_step = together * clocks_of_step(kernel, config, together);
   const double lone_step = clocks_of_step(kernel, config, 1);
-  const double around = (1 + group) * kFillClocks + kernel.last_adds;
+  // The resident tiles come and their gradients go; of each head the first pair is waited for.
+  const double around_bytes = 4.0 * problem.head_dim * (2 * kernel.resident + group * kernel.streamed);
+  const double around = (1 + group) * kFillClocks + around_bytes / kL2BytesPerClock + kernel.last_adds;
   const double slots = device.sm_count * together;
   const double uneven =
       uneven_steps(problem, kernel, sequence, static_cast<std::int64_t>(slots), around / (group * slot_step));
@@ -334,7 +341,7 @@ void add_kernel(const AttentionProblem& problem, const KernelConfig& config, con
   cost->memory_microseconds +=
       (step.copy + step.adds) * per_sm + kernel.last_adds * ctas / device.sm_count / device.clock_mhz;
   const double memory = kernel.memory_bytes / memory_bytes_per_microsecond(device);
-  cost->microseconds += std::max(clocks / device.clock_mhz, memory) + kLaunchMicroseconds;
+  cost->microseconds += of_both(clocks / device.clock_mhz, memory) + kLaunchMicroseconds;
   cost->registers = std::max(cost->registers, registers);
   if (kernel.of_keys) {
     cost->ctas_per_sm = ctas_per_sm;

@@ -223,11 +223,11 @@ TEST_CASE("backward's defaults on an H200 are the tiles that were timed to be be
   // A section of a single head is the order of rows.
   CHECK(of("backward b1 hq16 sq16384 d128 causal") == "sm80 q64 kv128 w8 st2 split2 dq=atomic");
   // 8 heads of 4 tiles leave most SMs idle; smaller tiles leave fewer.
-  CHECK(of("backward hq8 sq512 d128") == "sm80 q64 kv64 w4 st2 split2 dq=atomic");
+  CHECK(of("backward hq8 sq512 d128") == "sm80 q32 kv32 w4 st2 split2 dq=atomic");
   // One CTA on an SM, for the long tiles to spread out.
   CHECK(of("backward hq16 sq1000 d128 causal") == "sm80 q64 kv64 w4 st3 order=sections split2 dq=atomic");
   // Zeros, sums and their conversion move more bytes than a walk of two steps.
-  CHECK(of("backward b128 hq16 sq128 d128 causal") == "sm80 q64 kv64 w4 st2 order=sections split2");
+  CHECK(of("backward b128 hq16 sq128 d128 causal") == "sm80 q32 kv32 w2 st2 order=sections");
   // An SM of an A100 holds one CTA of the tiles that an H200 takes.
   CHECK(of("backward b4 hq32 sq4096 d80", "a100") == "sm80 q64 kv128 w8 st2 split2 dq=atomic");
 }
