@@ -41,9 +41,9 @@ constexpr Tiles kDefaults[] = {
     {24, 24, 32, 96, 2, 1, 2, 4},           // 48 keys a warp where registers hold them
     {32, 32, 32, 64, 2, 1, 2, 4},           //
     {40, 40, 64, 128, 4, 1, 2, 2},          // 32 keys a warp and all columns
-    {48, 56, 32, 128, 4, 1, 2, 2},          // the same; of 7 or 9 chunks of columns a half would be one too wide
+    {48, 56, 32, 128, 4, 1, 2, 2},          // the same; 7 chunks of columns do not halve
     {64, 64, 64, 96, 4, 2, 2, 2},           // 48 keys a warp of half of the columns
-    {72, 72, 32, 128, 4, 1, 2, 2},          //
+    {72, 72, 32, 128, 4, 1, 2, 2},          // nor do 9
     {80, 80, 64, 96, 4, 2, 2, 2},           //
     {88, 96, 96, 128, 8, 2, 2, 1},          // 48 keys a warp would spill
     {104, 112, 64, 64, 4, 2, 2, 2},         // the widest heads of which two CTAs fit with room
@@ -200,7 +200,7 @@ class Launches {
     bindings.conditions["query_sums"] = adds;
     if (shape_.p_shared) {
       bindings.conditions["dq_first"] = config_.dq_first;
-      bindings.conditions["dq_last"] = adds && !config_.dq_first;
+      bindings.conditions["dq_last"] = !config_.dq_first;
     }
     bindings.conditions["sums"] = adds || apart;
     bindings.conditions["tickets"] = turns;

@@ -32,8 +32,8 @@
 // Tiles are dealt to the SMs as the hardware does it, in the order of the config: what the last ones leave idle follows
 // without a constant (of grouped heads and head after head under a mask up to half of the time). Where heads are apart,
 // the kernel of key tiles has a tile for each query head; in turns, those of a group that end together add one after
-// the other. Delta, the zeros of sums and their conversion take device memory's time, and no kernel is done before
-// device memory has moved each of its operands once.
+// the other. Delta, the zeros of sums and their conversion take device memory's time; that of the other kernels'
+// operands, each moved once, adds to their tiles' by the same norm as L2's to the SM's in a step.
 //
 // Rates of units are measured; "fitted" constants come from 4600 kernels of 115 problems timed on an H200
 // (templates/NOTES.md), those that are not marked from forward's model.
