@@ -4,6 +4,7 @@
 #include "tests/catch.h"
 #include "tests/cli/command.h"
 #include "tests/cli/temporary_folder.h"
+#include "tests/source_folder.h"
 
 using namespace attune::testing;
 
@@ -84,7 +85,8 @@ TEST_CASE("check of an algorithm takes rows that are not aligned", "[emulator]")
 
 TEST_CASE("a wrong kernel of an algorithm fails its check", "[emulator]") {
   const TemporaryFolder folder;
-  std::filesystem::copy(ATTUNE_SOURCE_DIR "/templates", folder.path(), std::filesystem::copy_options::recursive);
+  std::filesystem::copy(attune::testing::source_folder() / "templates", folder.path(),
+                        std::filesystem::copy_options::recursive);
   const std::string sums = folder / "ladder/warp_sums.cu";
   std::string text = read_file(sums);
   const std::string step = "  x += shfl_sync_bfly_f32<2>(x);\n";

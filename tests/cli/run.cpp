@@ -7,6 +7,7 @@
 #include "tests/cli/oracle.h"
 #include "tests/cli/safetensors_file.h"
 #include "tests/cli/temporary_folder.h"
+#include "tests/source_folder.h"
 
 using namespace attune::testing;
 
@@ -173,7 +174,8 @@ TEST_CASE("check on the GPU", "[gpu]") {
 TEST_CASE("check and run --check fail a kernel that computes something else", "[emulator]") {
   const TemporaryFolder folder;
   const std::string templates = folder / "templates";
-  std::filesystem::copy(ATTUNE_SOURCE_DIR "/templates", templates, std::filesystem::copy_options::recursive);
+  std::filesystem::copy(attune::testing::source_folder() / "templates", templates,
+                        std::filesystem::copy_options::recursive);
   const std::string step = templates + "/steps/online_softmax.cu";
   std::string text = read_file(step);
   const std::string right = "kLn2 = 0.693147";
@@ -209,7 +211,8 @@ TEST_CASE("check and run --check fail a kernel that computes something else", "[
 TEST_CASE("check names the rule that a kernel breaks on the emulator", "[emulator]") {
   const TemporaryFolder folder;
   const std::string templates = folder / "templates";
-  std::filesystem::copy(ATTUNE_SOURCE_DIR "/templates", templates, std::filesystem::copy_options::recursive);
+  std::filesystem::copy(attune::testing::source_folder() / "templates", templates,
+                        std::filesystem::copy_options::recursive);
   const std::string ring = templates + "/steps/kv_ring.cu";
   std::string text = read_file(ring);
   // Without waiting for its copies, a CTA reads what has not arrived.

@@ -5,6 +5,7 @@
 #include "tests/catch.h"
 #include "tests/cli/command.h"
 #include "tests/cli/temporary_folder.h"
+#include "tests/source_folder.h"
 
 using namespace attune::testing;
 
@@ -206,7 +207,8 @@ TEST_CASE("show sass disassembles the cubin, and says how to get nvdisasm where 
 
 TEST_CASE("templates from a folder are what is shown", "[nogpu]") {
   const TemporaryFolder folder;
-  std::filesystem::copy(ATTUNE_SOURCE_DIR "/templates", folder.path(), std::filesystem::copy_options::recursive);
+  std::filesystem::copy(attune::testing::source_folder() / "templates", folder.path(),
+                        std::filesystem::copy_options::recursive);
   const std::string kernel = folder / "kernels/forward_sm80.cu";
   write_file(kernel, read_file(kernel) + "// carved by hand\n");
   const CommandResult result = run_attune(words("show source --seq 64 --head-dim 64 --target a100"),

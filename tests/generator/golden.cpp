@@ -9,6 +9,7 @@
 #include "generator/attention_algorithm.h"
 #include "generator/generate.h"
 #include "tests/catch.h"
+#include "tests/source_folder.h"
 
 using namespace attune;
 
@@ -52,7 +53,7 @@ constexpr Golden kGoldens[] = {
     {"reference_fp16_d40_causal", "fp16 sq100 d40 causal", nullptr, "a100"},
 };
 
-std::filesystem::path folder() { return std::filesystem::path(ATTUNE_SOURCE_DIR) / "tests" / "golden"; }
+std::filesystem::path folder() { return attune::testing::source_folder() / "tests" / "golden"; }
 
 // The templates' hash changes with any template that a kernel of the family may include: a golden holds a mark in its
 // place.

@@ -7,12 +7,13 @@
 
 #include "generator/error.h"
 #include "tests/catch.h"
+#include "tests/source_folder.h"
 
 using namespace attune;
 namespace fs = std::filesystem;
 
 TEST_CASE("the templates of the source tree are those that were built in", "[nogpu]") {
-  const TemplateSet loaded = load_template_folder(fs::path(ATTUNE_SOURCE_DIR) / "templates");
+  const TemplateSet loaded = load_template_folder(attune::testing::source_folder() / "templates");
   CHECK(loaded.texts() == TemplateSet::embedded().texts());
   CHECK(loaded.texts() == TemplateSet::embedded().texts());
 }

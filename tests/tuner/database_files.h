@@ -10,6 +10,7 @@
 #include <string>
 
 #include "tests/catch.h"
+#include "tests/source_folder.h"
 #include "tuner/measurement.h"
 
 namespace attune::test {
@@ -83,7 +84,8 @@ inline std::string ask_sql_text(const std::filesystem::path& path, const std::st
 
 /// A file as a version of Attune wrote it whose newest schema was this one; see tests/tuner/schemas.
 inline void begin_old_file(const std::filesystem::path& path, int schema) {
-  const std::string name = ATTUNE_SOURCE_DIR "/tests/tuner/schemas/v" + std::to_string(schema) + ".sql";
+  const std::string name =
+      (attune::testing::source_folder() / "tests/tuner/schemas" / ("v" + std::to_string(schema) + ".sql")).string();
   std::ifstream file(name);
   INFO(name);
   REQUIRE(file);

@@ -7,6 +7,7 @@
 #include "generator/error.h"
 #include "generator/generate.h"
 #include "tests/catch.h"
+#include "tests/source_folder.h"
 #include "tests/tuner/database_files.h"
 #include "tests/tuner/test_files.h"
 #include "tuner/database_doctor.h"
@@ -156,7 +157,7 @@ TEST_CASE("what is shipped of many rows: the best and the default of each proble
 }
 
 TEST_CASE("every preset can be read, and says where it comes from", "[nogpu]") {
-  for (const auto& entry : fs::directory_iterator(ATTUNE_SOURCE_DIR "/tuner/presets")) {
+  for (const auto& entry : fs::directory_iterator(attune::testing::source_folder() / "tuner/presets")) {
     if (entry.path().extension() != ".json") continue;
     INFO(entry.path());
     const auto rows = import_measurements(bytes_of(entry.path()), entry.path().string());

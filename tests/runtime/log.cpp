@@ -1,0 +1,71 @@
+#include "attune/log.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tests/catch.h"
+
+using namespace attune;
+
+namespace {
+
+// The beginning again when a case ends.
+struct Restored {
+  ~Restored() {
+    ::unsetenv("ATTUNE_LOG");
+    set_log_sink({});
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a sink gets the messages of its level and above, as they were said", "[nogpu]") {
+  const Restored restored;
+  std::vector<std::pair<LogLevel, std::string>> heard;
+  set_log_sink([&](LogLevel level, std::string_view text) { heard.emplace_back(level, text); }, LogLevel::info);
+  log(LogLevel::debug, "too little");
+  log(LogLevel::info, "a pick was passed over");
+  log(LogLevel::warning, "a database is damaged");
+  REQUIRE(heard.size() == 2);
+  CHECK(heard[0] == std::pair(LogLevel::info, std::string("a pick was passed over")));
+  CHECK(heard[1] == std::pair(LogLevel::warning, std::string("a database is damaged")));
+  CHECK_FALSE(logs(LogLevel::debug));
+  CHECK(logs(LogLevel::info));
+}
+
+TEST_CASE("ATTUNE_LOG names the level from which standard error is told", "[nogpu]") {
+  const Restored restored;
+  const auto levels = [](const char* named) {
+    named != nullptr ? ::setenv("ATTUNE_LOG", named, 1) : ::unsetenv("ATTUNE_LOG");
+    set_log_sink({});
+    return std::string(logs(LogLevel::debug) ? "d" : "") + (logs(LogLevel::info) ? "i" : "") +
+           (logs(LogLevel::warning) ? "w" : "");
+  };
+  CHECK(levels(nullptr) == "w");
+  CHECK(levels("warning") == "w");
+  CHECK(levels("info") == "iw");
+  CHECK(levels("debug") == "diw");
+  CHECK(levels("off").empty());
+}
+
+TEST_CASE("a sink may throw, log, or be replaced while others log", "[nogpu]") {
+  const Restored restored;
+  set_log_sink([](LogLevel, std::string_view) { throw std::runtime_error("no"); });
+  log(LogLevel::warning, "dropped");
+  int said = 0;
+  set_log_sink([&](LogLevel level, std::string_view) {
+    if (++said == 1) log(level, "from inside");
+  });
+  log(LogLevel::warning, "from outside");
+  CHECK(said == 2);
+  std::thread other([] {
+    for (int i = 0; i < 1000; ++i) log(LogLevel::info, "one of many");
+  });
+  for (int i = 0; i < 1000; ++i) set_log_sink([](LogLevel, std::string_view) {});
+  other.join();
+}
