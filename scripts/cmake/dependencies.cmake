@@ -17,7 +17,6 @@ endif()
 
 find_package(Threads REQUIRED)
 find_package(nlohmann_json REQUIRED)
-find_package(CLI11 REQUIRED)
 find_package(fmt REQUIRED)
 
 # fmt from its headers, so that nothing needs libfmt.so; of the version that Debian 12 and Ubuntu 24.04 have, compiled once instead of in
@@ -30,7 +29,10 @@ else()
   target_link_libraries(attune_fmt INTERFACE fmt::fmt-header-only)
 endif()
 
-find_package(Boost 1.74 REQUIRED COMPONENTS context)
+if(ATTUNE_BUILD_COMMAND)
+  find_package(CLI11 REQUIRED)
+  find_package(Boost 1.74 REQUIRED COMPONENTS context)
+endif()
 
 find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)
 add_library(attune_xxhash INTERFACE)
@@ -48,7 +50,9 @@ foreach(file ATTUNE_D3_SCRIPT ATTUNE_D3_LICENCE)
 endforeach()
 
 # CUDA: headers only; libcuda and libnvrtc are opened at run time. scripts/install-deps leaves what it found in deps.cmake.
-include(${CMAKE_BINARY_DIR}/deps.cmake OPTIONAL)
+foreach(folder ${CMAKE_BINARY_DIR} ${PROJECT_BINARY_DIR})
+  include(${folder}/deps.cmake OPTIONAL)
+endforeach()
 set(ATTUNE_CUDA_ROOT "" CACHE PATH "CUDA toolkit to take cuda.h and nvrtc.h from; empty: what scripts/install-deps found, else a search")
 foreach(header cuda nvrtc)
   string(TOUPPER ${header} name)
