@@ -24,8 +24,10 @@ function drawRoofline() {
   ]);
   passesOf(shown).forEach((pass) => {
     const part = holder.appendChild(element("div", "pass"));
+    const ofPass = shown.filter((p) => p.pass === pass);
     part.appendChild(element("div", "panel-title", pass + ": " + workWords([pass])));
-    drawRooflineOf(part.appendChild(element("div", "plot")), facts, pass, shown.filter((p) => p.pass === pass));
+    if (isNarrow(holder.clientWidth)) part.appendChild(element("p", "note small", ceilingWords(ceilingsOf(facts, ofPass))));
+    drawRooflineOf(part.appendChild(element("div", "plot")), facts, pass, ofPass);
   });
   table(byId("roofline-table"), [
     { title: "shape", value: (p) => p.name, className: "nowrap" },
@@ -43,6 +45,10 @@ function drawRoofline() {
     { title: "default", value: (p) => reachedBy(comparableDefault(p)) !== null && percent(reachedBy(p.default)), number: true },
   ], shown);
 }
+
+const ceilingWords = ({ products, exponentials }) =>
+  "TFLOP/s at most: " + products.map(({ name, tflops }) => name + ": " + number(tflops)).join(", ") +
+  (exponentials.length ? "; exponentials at " + exponentials.map(({ headDim, tflops }) => "D = " + headDim + ": " + number(tflops)).join(", ") : "") + ".";
 
 function drawRooflineOf(holder, facts, pass, shown) {
   const { products, exponentials, fastest } = ceilingsOf(facts, shown);
@@ -70,7 +76,7 @@ function drawRooflineOf(holder, facts, pass, shown) {
       marks(shown.filter((p) => p.measured).map(bestPoint), Object.assign({}, bestLook, { size: 4, opacity: 0.85 })),
       marks(shown.filter((p) => !p.measured).map(bestPoint), Object.assign({}, estimateLook, { size: 4 })),
     ],
-    padding: { right: narrow ? 10 : 180, top: 10 },
+    padding: { right: narrow ? 68 : 130, top: 10 },
     scales: {
       x: logAxis(domainX, narrow ? 4 : 9, { title: narrow ? "FLOP per byte (logarithmic)" : "arithmetic intensity, FLOP per byte of device memory (logarithmic)" }),
       y: logAxis(domainY, 7, { title: "TFLOP/s (logarithmic)" }),
@@ -85,18 +91,15 @@ function drawRooflineOf(holder, facts, pass, shown) {
   }));
 }
 
-/// The ceilings' names: beside the picture where there is room, else on it, pushed apart so that none hides another.
+/// The ceilings' names beside the picture, with their rates where there is room (else these stand above it), pushed apart
+/// so that none hides another.
 function nameCeilings(context, x, y, area, { narrow, ceilings, facts, start, ridge, fastest, memoryAt }) {
   const ordered = ceilings.slice().sort((a, b) => b.tflops - a.tflops);
   const tops = ordered.map(({ tflops }) => y.getPixelForValue(tflops));
-  const heights = pushedApart(tops.map((top) => top - (narrow ? 8 : 0)), 14, area.top - 4, area.bottom - 14);
+  const heights = pushedApart(tops, narrow ? 12 : 14, area.top - 4, area.bottom - 14);
   ordered.forEach(({ name, tflops }, i) => {
-    if (narrow) {
-      write(context, name + ": " + number(tflops), area.right - 4, heights[i], { align: "right", size: 11, halo: true });
-    } else {
-      strokeLine(context, area.right, tops[i], area.right + 12, heights[i], { color: colorOf("--line") });
-      write(context, name + ": " + number(tflops), area.right + 15, heights[i], { size: 11, room: 170 });
-    }
+    strokeLine(context, area.right, tops[i], area.right + 9, heights[i], { color: colorOf("--line") });
+    write(context, narrow ? name : name + ": " + number(tflops), area.right + 11, heights[i], { size: narrow ? 10 : 11 });
   });
   const from = { x: x.getPixelForValue(start), y: y.getPixelForValue(memoryAt(start)) };
   const to = { x: x.getPixelForValue(ridge), y: y.getPixelForValue(fastest) };

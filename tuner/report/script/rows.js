@@ -135,7 +135,7 @@ function ceilingsOf(device, problems) {
   const fastest = most(products.map((ceiling) => ceiling.tflops));
   const byDim = new Map(problems.filter((p) => p.flops_per_pair > 0).map((p) => [p.head_dim, p.flops_per_pair]));
   const exponentials = inOrder(Array.from(byDim.keys())).map((headDim) => ({
-    name: "exponentials, D = " + headDim, headDim, tflops: (byDim.get(headDim) * device.exponentials_per_us) / 1e6,
+    name: "D = " + headDim, headDim, tflops: (byDim.get(headDim) * device.exponentials_per_us) / 1e6,
   })).filter((ceiling) => ceiling.tflops < fastest * 0.999);
   return { products: products.sort((a, b) => b.tflops - a.tflops), exponentials: exponentials.reverse(), fastest };
 }
