@@ -70,9 +70,7 @@ function drawRooflineOf(holder, facts, pass, shown) {
       ...products.map(({ tflops }) => line([{ x: ridge(tflops), y: tflops }, { x: domainX[1], y: tflops }], { color: "--soft" })),
       ...seen.map(({ tflops }) => line([{ x: Math.max(ridge(tflops), domainX[0]), y: tflops }, { x: domainX[1], y: tflops }], { color: "--accent", dashed: true })),
       marks(shown.filter(comparableDefault).map((p) => at(p, p.default.time, () => [p.name + ", default"].concat(rowLines(p, p.default)))), Object.assign({}, defaultLook, { size: 3 })),
-      ...withPeers(shown).map((title) => marks(
-        [].concat(...shown.map((p) => timedPeers(p).filter((peer) => peer.title === title).map((peer) => at(p, peer.median_us, () => peerLines(p, peer))))),
-        Object.assign({ size: 4 }, peerLook(title)))),
+      ...peerMarks(shown, 4, (p, peer) => at(p, peer.median_us, () => peerLines(p, peer))),
       marks(shown.filter((p) => p.measured).map(bestPoint), Object.assign({}, bestLook, { size: 4, opacity: 0.85 })),
       marks(shown.filter((p) => !p.measured).map(bestPoint), Object.assign({}, estimateLook, { size: 4 })),
     ],

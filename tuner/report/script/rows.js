@@ -102,7 +102,10 @@ function ordersOf(peerTitles) {
     { key: "no-gain", title: "least gain over the default", value: gainOf },
     ...peerTitles.map((title) => ({
       key: "peer " + title, title: "slowest beside " + title,
-      value: (p) => { const found = toPeer(p, peerOf(p, title)); return found && found.value; },
+      value: (p) => {
+        const found = toPeer(p, peerOf(p, title));
+        return found && found.value;
+      },
     })),
     { key: "rate", title: "TFLOP/s", value: rate, descending: true },
     { key: "roofline", title: "furthest from its roofline", value: (p) => reachedBy(p.best) },
@@ -111,7 +114,10 @@ function ordersOf(peerTitles) {
   ];
 }
 function inOrderOf(problems, order) {
-  const known = (p) => { const value = order.value(p); return value === null || value === undefined ? NaN : value; };
+  const known = (p) => {
+    const value = order.value(p);
+    return value === null || value === undefined ? NaN : value;
+  };
   return problems.map((p) => ({ p, value: known(p) })).sort((a, b) => {
     if (Number.isNaN(a.value) || Number.isNaN(b.value)) return Number.isNaN(a.value) - Number.isNaN(b.value) || a.p.index - b.p.index;
     return (order.descending ? b.value - a.value : a.value - b.value) || a.p.index - b.p.index;
@@ -121,7 +127,10 @@ function inOrderOf(problems, order) {
 /// Whose search is shown when the chosen one is not among the wanted: a measured one with most rows.
 function openedFirst(wanted) {
   const rank = (p) => [p.measured ? 1 : 0, p.trials ? 1 : 0, p.rows];
-  const before = (a, b) => { const at = a.findIndex((value, i) => value !== b[i]); return at >= 0 && a[at] > b[at]; };
+  const before = (a, b) => {
+    const at = a.findIndex((value, i) => value !== b[i]);
+    return at >= 0 && a[at] > b[at];
+  };
   return wanted.reduce((best, p) => (best && !before(rank(p), rank(best)) ? best : p), null);
 }
 

@@ -62,7 +62,9 @@ function drawProgress() {
     const fine = numbered.filter(({ row }) => row.ok);
     const steps = [];
     let best = Infinity;
-    numbered.filter(({ row }) => counts(row) && row.time < best && ((best = row.time), true)).forEach(({ row, i }) => steps.push({ x: i + 1, y: row.time }));
+    numbered.filter(({ row }) => counts(row)).forEach(({ row, i }) => {
+      if (row.time < best) steps.push({ x: i + 1, y: (best = row.time) });
+    });
     if (steps.length) steps.push({ x: rows.length + 0.5, y: best });
     const domain = timed.length ? padded(timed.map((row) => row.time).concat(standard ? [standard.time] : []), 0.05) : [1, 10];
     const scales = {

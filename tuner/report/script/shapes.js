@@ -66,13 +66,10 @@ function drawShapesFrom(holder, shapes, highest) {
     const at = (p, i, us, lines) => ({ x: p.rate(us), y: i, lines });
     const best = shapes.map((p, i) => at(p, i, p.best.time, () => [p.name].concat(rowLines(p, p.best))));
     const defaults = shapes.map((p, i) => comparableDefault(p) && at(p, i, p.default.time, () => [p.name + ", default"].concat(rowLines(p, p.default))));
-    const peers = withPeers(shapes).map((title) => marks(
-      [].concat(...shapes.map((p, i) => timedPeers(p).filter((peer) => peer.title === title).map((peer) => at(p, i, peer.median_us, () => peerLines(p, peer))))),
-      Object.assign({ size: 5 }, peerLook(title))));
     return {
       label: "Rate of the best config of each shape beside the default and other libraries",
       datasets: [
-        ...peers,
+        ...peerMarks(shapes, 5, (p, peer, i) => at(p, i, peer.median_us, () => peerLines(p, peer))),
         marks(defaults.filter((point) => point), defaultLook),
         marks(best.filter((point, i) => !shapes[i].best.estimate), bestLook),
         marks(best.filter((point, i) => shapes[i].best.estimate), estimateLook),

@@ -43,6 +43,11 @@ const peerLines = (p, peer) => [
 const timedPeers = (p) => p.peers.filter((peer) => peer.median_us > 0);
 const withPeers = (some) => peerTitles.filter((title) => some.some((p) => timedPeers(p).some((peer) => peer.title === title)));
 
+/// Marks of every peer's times, hollow where its output was wrong: at(p, peer, i) gives the point of the i-th problem.
+const peerMarks = (some, size, at) => [].concat(...withPeers(some).map((title) => [true, false].map((right) => marks(
+  [].concat(...some.map((p, i) => timedPeers(p).filter((peer) => peer.title === title && Boolean(peer.within) === right).map((peer) => at(p, peer, i)))),
+  Object.assign({ size, hollow: !right }, peerLook(title))))));
+
 const bestLook = { shape: "circle", color: "--best", size: 5 };
 const estimateLook = { shape: "circle", color: "--best", size: 5, hollow: true };
 const defaultLook = { shape: "circle", color: "--default", size: 4, hollow: true };
