@@ -59,6 +59,16 @@ std::unique_ptr<Connection> connect_immutable(const fs::path& path) {
                                       SQLITE_OPEN_READONLY | SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX);
 }
 
+// SQLite reads the bytes where they are.
+std::unique_ptr<Connection> connect_to_image(std::string_view image) {
+  auto connection = std::make_unique<Connection>(":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX);
+  auto* const bytes = reinterpret_cast<unsigned char*>(const_cast<char*>(image.data()));
+  const auto size = static_cast<sqlite3_int64>(image.size());
+  const int code = sqlite3_deserialize(connection->handle(), "main", bytes, size, size, SQLITE_DESERIALIZE_READONLY);
+  if (code != SQLITE_OK) throw Failure{code, sqlite3_errmsg(connection->handle())};
+  return connection;
+}
+
 void check_integrity(Connection& connection) {
   const std::string verdict = connection.text("PRAGMA quick_check(1)");
   if (verdict != "ok") throw Failure{SQLITE_CORRUPT, verdict};
@@ -83,7 +93,10 @@ std::unique_ptr<Connection> connect_for_reading(const fs::path& path) {
   }
 }
 
-DatabaseFile::DatabaseFile(fs::path path, Use use) : path_(std::move(path)), use_(use), owner_(::getpid()) { open(); }
+DatabaseFile::DatabaseFile(fs::path path, Use use, std::string_view image)
+    : path_(std::move(path)), use_(use), image_(image), owner_(::getpid()) {
+  open();
+}
 
 Connection& DatabaseFile::connection() {
   // The child of a fork leaves its parent's connection untouched, which closing it would not.
@@ -134,7 +147,7 @@ void DatabaseFile::open() {
 
 void DatabaseFile::open_shipped() {
   try {
-    connection_ = connect_immutable(path_);
+    connection_ = image_.empty() ? connect_immutable(path_) : connect_to_image(image_);
     check_integrity(*connection_);
     if (connection_->integer("PRAGMA application_id") != kApplicationId) {
       stand_empty(fmt::format("the system database {} is not a tuning database; it is not used", path_.string()));

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tuner/sqlite.h"
@@ -19,7 +20,8 @@ class DatabaseFile {
     own,      ///< of this user: created, migrated, written
     shipped,  ///< a system's: opened immutable, so that not even a lock is taken
   };
-  explicit DatabaseFile(std::filesystem::path path, Use use = Use::own);
+  /// `image`: the bytes of a shipped database that is part of the program and outlives this; the path is its name then.
+  explicit DatabaseFile(std::filesystem::path path, Use use = Use::own, std::string_view image = {});
   DatabaseFile(const DatabaseFile&) = delete;
   DatabaseFile& operator=(const DatabaseFile&) = delete;
 
@@ -50,6 +52,7 @@ class DatabaseFile {
 
   const std::filesystem::path path_;
   const Use use_;
+  const std::string_view image_;
   std::vector<std::string> notes_;
   bool read_only_ = false;
   std::string read_only_because_;

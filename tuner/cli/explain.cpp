@@ -13,7 +13,6 @@
 #include "tuner/cli/output.h"
 #include "tuner/cli/problem_options.h"
 #include "tuner/cli/report.h"
-#include "tuner/cli/validators.h"
 #include "tuner/cli/verb.h"
 #include "tuner/occupancy.h"
 #include "tuner/race.h"
@@ -385,15 +384,14 @@ int run(const ExplainOptions& options) {
 
 }  // namespace
 
-Verb make_explain(CLI::App& command) {
+Verb make_explain(CommandLine& command) {
   auto options = std::make_shared<ExplainOptions>();
-  CLI::App* verb = add_verb(command, "explain",
-                            "why a config is picked for a problem: its origin, the candidates beside it with their "
-                            "times, the cost model, occupancy and roofline; needs no GPU",
-                            "attune explain --target h200 --batch 4 --heads 16 --seq 4096 --head-dim 128 --causal\n"
-                            "attune explain --problem \"forward bf16 b4 hq16 sq4096 d72\" --device cuda:0 --json");
-  verb->add_option("--limit", options->limit, "list at most so many candidates, 0 for all (default 10)")
-      ->transform(whole_number<std::size_t>());
+  CommandLine* verb = add_verb(command, "explain",
+                               "why a config is picked for a problem: its origin, the candidates beside it with their "
+                               "times, the cost model, occupancy and roofline; needs no GPU",
+                               "attune explain --target h200 --batch 4 --heads 16 --seq 4096 --head-dim 128 --causal\n"
+                               "attune explain --problem \"forward bf16 b4 hq16 sq4096 d72\" --device cuda:0 --json");
+  verb->add_option("--limit", options->limit, "list at most so many candidates, 0 for all (default 10)");
   options->problem.add_to(*verb);
   options->device.add_target_to(*verb);
   options->config.add_database_to(*verb);
