@@ -554,8 +554,8 @@ bool DatabaseFile::may_be_written() {
   };
   if (const std::string reason = no_file_because(path_); !reason.empty())
     return leave_alone("cannot be used: " + reason);
-  const Header header(fs::canonical(path_));
-  if (header.bytes.empty()) return true;
+  if (state_of(path_).bytes == 0) return true;
+  const Header header(fs::canonical(path_));  // empty for SQLite, and so not a database, where a single byte is there
   if (!header.is_database()) return leave_alone("is not a tuning database (it is no SQLite file)");
   try {
     ask_file(path_, [&](ReadingConnection& reading) {
