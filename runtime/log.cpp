@@ -26,22 +26,25 @@ void write_to_standard_error(LogLevel level, std::string_view message) {
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
-std::shared_ptr<Destination> beginning() {
+// The level that $ATTUNE_LOG names.
+int least_on_standard_error() {
   const char* const variable = std::getenv("ATTUNE_LOG");
   const std::string_view named = variable != nullptr ? variable : "";
-  Destination destination{write_to_standard_error, static_cast<int>(LogLevel::warning)};
-  if (named == "off") destination.least = kNothing;
+  if (named == "off") return kNothing;
   for (const LogLevel level : {LogLevel::debug, LogLevel::info}) {
-    if (named == to_string(level)) destination.least = static_cast<int>(level);
+    if (named == to_string(level)) return static_cast<int>(level);
   }
-  return std::make_shared<Destination>(std::move(destination));
+  return static_cast<int>(LogLevel::warning);
 }
 
-// Never destroyed: static objects may have something to say when the process ends.
+// Never destroyed: static objects may have something to say when the process ends. Standard error has its destination
+// from the first, so that going back to it takes no memory and cannot fail.
 struct Current {
   std::mutex mutex;
   std::condition_variable delivered;
-  std::shared_ptr<Destination> destination = beginning();
+  const std::shared_ptr<Destination> standard_error =
+      std::make_shared<Destination>(Destination{write_to_standard_error, least_on_standard_error()});
+  std::shared_ptr<Destination> destination = standard_error;
 };
 
 Current& current() {
@@ -95,11 +98,16 @@ std::string_view to_string(LogLevel level) {
 }
 
 void set_log_sink(LogSink sink, LogLevel least) {
-  auto destination =
-      sink ? std::make_shared<Destination>(Destination{std::move(sink), static_cast<int>(least)}) : beginning();
+  std::shared_ptr<Destination> next;
+  if (sink) next = std::make_shared<Destination>(Destination{std::move(sink), static_cast<int>(least)});
   std::unique_lock lock(current().mutex);
-  current().destination.swap(destination);
-  if (inside == 0) current().delivered.wait(lock, [&] { return destination->deliveries == 0; });
+  if (!next) {
+    next = current().standard_error;
+    next->least = least_on_standard_error();
+  }
+  if (next == current().destination) return;
+  current().destination.swap(next);
+  if (inside == 0) current().delivered.wait(lock, [&] { return next->deliveries == 0; });
 }
 
 bool logs(LogLevel level) {

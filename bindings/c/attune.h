@@ -146,15 +146,17 @@ typedef enum attune_log_level {
 } attune_log_level;
 
 /* Receives one message: a whole sentence or several, UTF-8, without a newline at its end, valid until the callback
- * returns. `level` is an attune_log_level. Called by whichever thread has something to say, by several at once, and
- * never by a thread that holds a lock of Attune's: it may call any function of this header. */
+ * returns. `level` is an attune_log_level. Called by whichever thread has something to say, by several at once, and in
+ * the middle of a call of this library, which waits: a callback may call attune_set_log_callback(), attune_version()
+ * and attune_last_error(), and no function that prepares, launches or describes. It must not throw or leave by longjmp.
+ */
 typedef void (*attune_log_callback)(int32_t level, const char* message, void* user);
 
 /* Sends messages of `least_level` and above to `callback`, with `user`, in the whole process, in place of what was set
  * before. Null restores the beginning: standard error, from the level that $ATTUNE_LOG names (debug, info, warning or
- * off; warning if it is not set); least_level is not read then. When the function returns, the callback before it is
- * no longer running and never runs again, so that what its `user` points to may go; only a call from inside a callback
- * does not wait for those under way. Hold no lock that the callback takes. */
+ * off; warning if it is not set); that never fails, and least_level is not read. When the function returns, the
+ * callback before it is no longer running and never runs again, so that what its `user` points to may go; only a call
+ * from inside a callback does not wait for those under way. Hold no lock that the callback takes. */
 ATTUNE_API attune_status attune_set_log_callback(attune_log_callback callback, void* user, int32_t least_level);
 
 /* Attention, asynchronous on `stream` (a CUstream or cudaStream_t; null: the default stream). The first call of a kind
