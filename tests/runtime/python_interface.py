@@ -21,10 +21,12 @@ sys.path.insert(0, str(REPOSITORY / "bindings" / "python"))
 
 
 class Tensor:
-    """What the binding asks of a torch.Tensor."""
+    """What the binding asks of a torch.Tensor. `filled`: the number that every element was set to, if one was."""
 
-    def __init__(self, shape, dtype="bf16", device="cuda:0", strides=None, address=0x1000, requires_grad=False):
+    def __init__(self, shape, dtype="bf16", device="cuda:0", strides=None, address=0x1000, requires_grad=False, layout="strided",
+                 is_nested=False):
         self.shape, self.dtype, self.address, self.requires_grad = tuple(shape), dtype, address, requires_grad
+        self.layout, self.is_nested, self.is_cuda, self.filled = layout, is_nested, device.startswith("cuda"), None
         kind, _, index = device.partition(":")
         self.device = types.SimpleNamespace(type=kind, index=int(index) if index else None)
         if strides is None:
@@ -40,7 +42,21 @@ class Tensor:
         return self.strides if axis is None else self.strides[axis]
 
     def data_ptr(self):
+        if self.address is None:
+            raise RuntimeError("Cannot access data pointer")
         return self.address
+
+    def to(self, dtype):
+        return Tensor(self.shape, dtype, strides=self.strides, address=self.address, requires_grad=self.requires_grad)
+
+    def is_floating_point(self):
+        return self.dtype[:2] in ("fp", "bf")
+
+    def fill_(self, number):
+        self.filled = number
+
+    def zero_(self):
+        self.fill_(0)
 
     def element_size(self):
         return 2
@@ -65,18 +81,21 @@ class Function:
 
 def install_torch():
     torch = types.ModuleType("torch")
-    torch.float16, torch.bfloat16, torch.float32, torch.uint8 = "fp16", "bf16", "fp32", "u8"
+    torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.uint8 = "fp16", "bf16", "fp32", "fp64", "u8"
+    torch.strided = "strided"
     torch.Tensor = Tensor
     torch.is_grad_enabled = lambda: True
     torch.are_deterministic_algorithms_enabled = lambda: False
     torch.autograd = types.ModuleType("torch.autograd")
-    torch.autograd.function = types.ModuleType("torch.autograd.function")
+    torch.autograd.forward_ad = types.SimpleNamespace(_current_level=-1)
     torch.autograd.Function = Function
-    torch.autograd.function.once_differentiable = lambda backward: backward
+    torch.is_autocast_enabled, torch.get_autocast_dtype = lambda device: False, lambda device: "bf16"
+    torch.compiler = types.SimpleNamespace(is_compiling=lambda: False)
+    torch._C = types.SimpleNamespace(_are_functorch_transforms_active=lambda: False)
     torch.empty = lambda shape, dtype, device: Tensor(shape if isinstance(shape, tuple) else (shape,), dtype)
     torch.empty_like = lambda tensor: Tensor(tensor.shape, tensor.dtype, strides=tensor.strides)
     torch.cuda = types.SimpleNamespace(current_stream=lambda device: types.SimpleNamespace(cuda_stream=0))
-    for module in (torch, torch.autograd, torch.autograd.function):
+    for module in (torch, torch.autograd):
         sys.modules[module.__name__] = module
 
 
@@ -132,17 +151,66 @@ class Attention(unittest.TestCase):
         self.refused(TypeError, "torch.float16 or torch.bfloat16", *tensors(dtype="fp32"))
         self.refused(TypeError, "v is fp16 and q bf16", q, k, Tensor(v.shape, dtype="fp16"))
         self.refused(ValueError, "3 dimensions", Tensor((2, 4, 64)), k, v)
-        self.refused(ValueError, "may be empty", q, Tensor((2, 4, 0, 64)), v)
         self.refused(ValueError, "they must be equal", q, k, Tensor((2, 4, 99, 64)))
         self.refused(ValueError, "batch and head_dim", q, Tensor((1, 4, 9, 64)), Tensor((1, 4, 9, 64)))
         self.refused(ValueError, r"call k.contiguous\(\)", q, Tensor(k.shape, strides=(25600, 6400, 1, 100)), v)
         self.refused(ValueError, "out has shape", q, k, v, out=Tensor((2, 4, 100, 32)))
+
+    def test_tensors_of_other_kinds_are_named(self):
+        q, k, v = tensors()
+        self.refused(TypeError, "q is a nested tensor.*Pad it", *tensors(is_nested=True))
+        self.refused(TypeError, r"k has the layout sparse_coo.*k.to_dense\(\)", q, Tensor(k.shape, layout="sparse_coo"), v)
+        self.refused(ValueError, "q is on .*, which holds no data", *tensors(device="meta"))
+        self.refused(TypeError, "v is a Tensor without memory of its own", q, k, Tensor(v.shape, address=None))
+        self.refused(TypeError, "v is a Tensor without memory of its own", q, k, Tensor(v.shape, address=0))
 
     def test_options_are_checked(self):
         self.refused(ValueError, "layout is 'sbhd'", *tensors(), layout="sbhd")
         self.refused(ValueError, "needs causal=True", *tensors(), top_left=True)
         self.refused(ValueError, "scale is -1", *tensors(), scale=-1)
         self.refused(ValueError, "scale is nan", *tensors(), scale=float("nan"))
+
+    def test_a_scale_that_is_no_float32_is_refused(self):
+        self.refused(ValueError, "scale is 1e-46: .* float32 .where it is 0.0", *tensors(), scale=1e-46)
+        self.refused(ValueError, "scale is 1e.39: .* float32 .where it is inf", *tensors(), scale=1e39)
+        self.refused(ValueError, "scale is -0.0", *tensors(), scale=-0.0)
+
+    def test_transforms_of_autograd_are_refused(self):
+        torch = sys.modules["torch"]
+        with unittest.mock.patch.object(torch._C, "_are_functorch_transforms_active", lambda: True):
+            self.refused(NotImplementedError, r"torch.func \(vmap", *tensors())
+        duals = types.SimpleNamespace(_current_level=0, unpack_dual=lambda tensor: types.SimpleNamespace(tangent=tensor))
+        with unittest.mock.patch.object(attune, "forward_ad", duals):
+            self.refused(NotImplementedError, "no forward-mode derivative", *tensors())
+
+    def test_autocast_casts_as_it_does_for_pytorch(self):
+        torch = sys.modules["torch"]
+        q, k, v = Tensor((2, 4, 100, 64), "fp32"), Tensor((2, 4, 100, 64), "fp16"), Tensor((2, 4, 100, 64), "bf16")
+        self.refused(TypeError, "under torch.autocast", q, k, v)
+        with unittest.mock.patch.object(torch, "is_autocast_enabled", lambda device: device == "cuda"):
+            cast = attune._as_autocast_has_them(q, k, v, Tensor((1,), "fp64"), Tensor((1,), "i32"), Tensor((1,), "fp32", device="cpu"), None)
+            self.assertEqual([getattr(tensor, "dtype", None) for tensor in cast], ["bf16", "bf16", "bf16", "fp64", "i32", "fp32", None])
+            for function in (attune.attention, attune.prepare, attune.prepare_backward):
+                with self.assertRaises(attune.AttuneError) as caught:
+                    function(q, k, v)
+                self.assertEqual(caught.exception.status, NO_DEVICE)
+
+    def test_torch_compile_calls_from_outside_of_its_graphs(self):
+        torch, outside = sys.modules["torch"], []
+
+        def disable(function):
+            def run(*arguments, **options):
+                outside.append(arguments[0].__name__)
+                return function(*arguments, **options)
+
+            return run
+
+        with unittest.mock.patch.object(torch.compiler, "is_compiling", lambda: True), \
+                unittest.mock.patch.object(torch.compiler, "disable", disable, create=True):
+            for function in (attune.attention, attune.prepare, attune.prepare_backward):
+                with self.assertRaises(attune.AttuneError):
+                    function(*tensors(), causal=True)
+        self.assertEqual(outside, ["attention", "prepare", "prepare_backward"])
 
     def test_problem_and_views_follow_the_layout(self):
         q, k = Tensor((2, 100, 8, 64), address=0x1008), Tensor((2, 300, 4, 64))
@@ -161,6 +229,96 @@ class Attention(unittest.TestCase):
         self.assertEqual(caught.exception.status, NO_DEVICE)
         self.refused(ValueError, "leave out away", q, k, Tensor(v.shape, requires_grad=True), out=q)
         self.refused(ValueError, "leave out away", q, k, v, out=Tensor(q.shape, requires_grad=True))
+
+
+class Empty(unittest.TestCase):
+    """Nothing is launched, so that there need be no device."""
+
+    def test_results_have_their_shapes(self):
+        for batch, heads, seq_q, seq_kv in ((0, 4, 10, 12), (2, 4, 0, 12), (2, 4, 10, 0), (2, 0, 10, 12), (2, 4, 0, 0)):
+            for layout in ("bhsd", "bshd"):
+                with self.subTest(sizes=(batch, heads, seq_q, seq_kv), layout=layout):
+                    def tensor(heads, seq):
+                        return Tensor((batch, heads, seq, 64) if layout == "bhsd" else (batch, seq, heads, 64), "fp16")
+
+                    q, k, v = tensor(heads, seq_q), tensor(heads // 2, seq_kv), tensor(heads // 2, seq_kv)
+                    out, lse = attune.attention(q, k, v, layout=layout, causal=True, return_lse=True)
+                    self.assertEqual((out.shape, out.dtype, out.filled), (q.shape, "fp16", 0))
+                    self.assertEqual((lse.shape, lse.dtype, lse.filled), ((batch, heads, seq_q), "fp32", float("-inf")))
+                    given = tensor(heads, seq_q)
+                    self.assertIs(attune.attention(q, k, v, layout=layout, out=given), given)
+                    self.assertEqual(given.filled, 0)
+                    grads = attune.backward(q, q, k, v, q, lse, layout=layout)
+                    self.assertEqual([(grad.shape, grad.filled) for grad in grads], [(one.shape, 0) for one in (q, k, v)])
+
+    def test_arguments_are_checked_all_the_same(self):
+        for error, words, shapes in [(ValueError, "multiple of 8", [(2, 4, 0, 60)] * 3), (ValueError, "multiple of 8", [(2, 4, 9, 0)] * 3),
+                                     (ValueError, "q has 4 heads and k 3", [(2, 4, 0, 64), (2, 3, 5, 64), (2, 3, 5, 64)]),
+                                     (ValueError, "q has 4 heads and k 0", [(2, 4, 5, 64), (2, 0, 5, 64), (2, 0, 5, 64)]),
+                                     (ValueError, "they must be equal", [(2, 4, 5, 64), (2, 4, 0, 64), (2, 4, 5, 64)])]:
+            with self.subTest(shapes=shapes), self.assertRaisesRegex(error, words):
+                attune.attention(*map(Tensor, shapes))
+        with self.assertRaisesRegex(ValueError, "nothing can be prepared"):
+            attune.prepare(*(Tensor((0, 4, 8, 64)) for _ in range(3)))
+
+
+class Messages(unittest.TestCase):
+    """What the library would say is put into the mouth of the function that it is given."""
+
+    def setUp(self):
+        _library.load()
+        self.addCleanup(attune.set_log_callback, None)
+
+    def say(self, level, text):
+        _library._deliver(level, text.encode(), None)
+
+    def test_they_go_to_logging(self):
+        with self.assertLogs("attune", "DEBUG") as caught:
+            self.say(2, "100 % of it is damaged.")
+            self.say(1, "passed over")
+            self.say(0, "looked at")
+        self.assertEqual(caught.output, ["WARNING:attune:100 % of it is damaged.", "INFO:attune:passed over", "DEBUG:attune:looked at"])
+
+    def test_a_callback_takes_them_from_its_level_on(self):
+        heard = []
+        for level, expected in (("warning", ["w"]), ("info", ["w", "i"]), ("debug", ["w", "i", "d"])):
+            heard.clear()
+            attune.set_log_callback(lambda *message: heard.append(message), level)
+            with self.assertNoLogs("attune", "DEBUG"):
+                for number, text in ((2, "w"), (1, "i"), (0, "d")):
+                    self.say(number, text)
+            self.assertEqual([text for _, text in heard], expected)
+        self.assertEqual(heard, [("warning", "w"), ("info", "i"), ("debug", "d")])
+        attune.set_log_callback(None)
+        with self.assertLogs("attune", "WARNING"):
+            self.say(2, "again")
+        self.assertEqual(len(heard), 3)
+
+    def test_arguments_are_checked(self):
+        with self.assertRaisesRegex(TypeError, "callback is a str"):
+            attune.set_log_callback("print")
+        with self.assertRaisesRegex(ValueError, "level is 'loud': it must be one of 'debug', 'info', 'warning'"):
+            attune.set_log_callback(print, "loud")
+
+    def in_a_process(self, program, **variables):
+        """What a program that imports the binding prints to standard error."""
+        environment = {name: value for name, value in os.environ.items() if name != "ATTUNE_LOG"}
+        start = "import sys; sys.dont_write_bytecode = True; sys.path.insert(0, sys.argv[1]); import logging, types, importlib.util\n"
+        start += "sys.modules['attune'] = types.ModuleType('attune')\n"  # the part of it that needs no torch
+        start += "spec = importlib.util.spec_from_file_location('attune._library', sys.argv[1] + '/attune/_library.py')\n"
+        start += "library = importlib.util.module_from_spec(spec); spec.loader.exec_module(library); library.load()\n"
+        ended = subprocess.run([sys.executable, "-c", start + program, str(REPOSITORY / "bindings/python")], capture_output=True, text=True,
+                               env={**environment, **variables})
+        self.assertEqual((ended.returncode, ended.stdout), (0, ""), ended.stderr)
+        return ended.stderr
+
+    def test_warnings_reach_standard_error_where_nothing_is_set_up(self):
+        say = "library._deliver(2, b'damaged', None); library._deliver(1, b'passed over', None)\n"
+        self.assertEqual(self.in_a_process(say), "damaged\n")
+        self.assertEqual(self.in_a_process(say, ATTUNE_LOG="info"), "attune: warning: damaged\nattune: info: passed over\n")
+        self.assertEqual(self.in_a_process(say, ATTUNE_LOG="warning"), "attune: warning: damaged\n")
+        quiet = "logging.basicConfig(level=logging.ERROR)\n" + say
+        self.assertEqual(self.in_a_process(quiet, ATTUNE_LOG="info"), "")
 
 
 class Backward(unittest.TestCase):
