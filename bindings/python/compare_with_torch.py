@@ -177,13 +177,22 @@ class Comparison:
             times = summary_of(samples)
             found["contenders"][name].update(times, host_us=host_us, tflops=problem.flops() / times["median_us"] / 1e6)
         found.update(watch.summary(), ratios=tables.ratios_of(found["contenders"]))
-        stored = self.command.stored(problem) if self.command and spread == 1 and options.config is None else None
+        stored = self._stored(problem, found["config"]) if spread == 1 else None
         if stored:
             found["stored"] = {**stored, "table_over_stored": stored["median_us"] / found["contenders"]["attune"]["median_us"]}
         if options.why_stored_differs:
             found["variants"] = measure_variants(self.torch, self.attune, problem, prepared, self.timer, self.state, self.command, stored,
                                                  options)
         return found
+
+
+    def _stored(self, problem, config):
+        """None also where the command fails: figures that were measured are not lost for it."""
+        try:
+            return self.command.stored(problem, config) if self.command else None
+        except BadInput as error:
+            print(f"{error}: nothing is said of stored times", file=sys.stderr)
+            self.command = None
 
 
 def numbers(text):

@@ -103,7 +103,7 @@ install_torch()
 import attune  # noqa: E402
 import compare_with_torch  # noqa: E402
 from attune import _library  # noqa: E402
-from comparison import BadInput, peer_library, problems, tables, timing  # noqa: E402
+from comparison import BadInput, peer_library, problems, stored, tables, timing  # noqa: E402
 
 NO_DEVICE = -4
 
@@ -580,6 +580,44 @@ class Comparison(unittest.TestCase):
             library.call("fwd")
             with self.assertRaisesRegex(RuntimeError, r"fa3_plan does not serve this problem \(status 3\)"):
                 library.call("plan")
+
+    def test_stored_times_are_asked_of_the_command(self):
+        problem = problems.parse_problem("forward bf16 b1 hq2 sq64 d64 causal")
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "attune"
+
+            def answer(document, status=0):
+                path.write_text(f"#!/bin/sh\necho \"$@\" >{folder}/asked\ncat <<'end'\n{document}\nend\nexit {status}\n")
+                path.chmod(0o700)
+                return stored.Command(str(path), 1)
+
+            pick = {"config": "sm80 a", "median_us": 12.5, "tflops": 3.0, "rigor": "measure", "database": "user", "created_at": "then"}
+            command = answer(json.dumps({"candidates": [{**pick, "picked": True}]}))
+            self.assertEqual(command.stored(problem, "sm80 a"), pick)
+            self.assertEqual((pathlib.Path(folder) / "asked").read_text(),
+                             "explain --problem forward bf16 b1 hq2 sq64 d64 causal --limit 1 --device cuda:1 --json\n")
+            self.assertIsNone(command.stored(problem, "sm80 b"))
+            untimed = {"config": "sm80 a", "status": "not_tried"}
+            self.assertIsNone(answer(json.dumps({"candidates": [untimed]})).stored(problem, "sm80 a"))
+            with self.assertRaisesRegex(BadInput, "attune explain: no such GPU"):
+                answer('{"status": "error", "message": "no such GPU"}', 2).stored(problem, "sm80 a")
+            with self.assertRaisesRegex(BadInput, "attune explain: it ended with status 3"):
+                answer("", 3).stored(problem, "sm80 a")
+            path.unlink()
+            with self.assertRaisesRegex(BadInput, "cannot be run: No such file or directory; set ATTUNE_COMMAND"):
+                stored.Command(str(path), 0).stored(problem, "sm80 a")
+
+    def test_the_real_command_answers_so(self):
+        command = stored.find_command()
+        if command is None:
+            self.skipTest("the command attune is not built")
+        problem = problems.parse_problem("forward bf16 b1 hq2 sq64 d64 causal")
+        with tempfile.TemporaryDirectory() as folder:
+            nowhere = {"HOME": folder, "XDG_DATA_HOME": folder, "ATTUNE_DATABASE": "", "ATTUNE_SYSTEM_DATABASE": ""}
+            asked = [command, "explain", "--problem", problem.text(), "--limit", "1", "--target", "h200", "--json"]
+            document = json.loads(subprocess.run(asked, capture_output=True, text=True, env={**os.environ, **nowhere}).stdout)
+        self.assertEqual((document["problem"], len(document["candidates"])), (problem.text(), 1))
+        self.assertEqual(document["candidates"][0]["config"], document["config"])
 
     def ended(self, *arguments):
         script = REPOSITORY / "bindings/python/compare_with_torch.py"

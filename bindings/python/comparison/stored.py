@@ -21,7 +21,8 @@ def find_command():
 
 
 class Command:
-    """`attune` on the GPU that PyTorch calls `ordinal`: both see the devices of $CUDA_VISIBLE_DEVICES."""
+    """`attune` on the GPU that PyTorch calls `ordinal`: both see the devices of $CUDA_VISIBLE_DEVICES. Questions raise BadInput if it cannot
+    answer."""
 
     def __init__(self, path, ordinal):
         self._path, self._device = path, f"cuda:{ordinal}"
@@ -32,17 +33,20 @@ class Command:
         except OSError as error:
             raise BadInput(f"{self._path} cannot be run: {error.strerror}; set ATTUNE_COMMAND to the path of attune") from None
         try:
-            return json.loads(ended.stdout)
+            document = json.loads(ended.stdout)
         except ValueError:
             said = (ended.stderr.strip().splitlines() or [f"it ended with status {ended.returncode}"])[-1]
             raise BadInput(f"{self._path} {arguments[0]}: {said}") from None
+        if document.get("status") == "error":
+            raise BadInput(f"{self._path} {arguments[0]}: {document['message']}")
+        return document
 
-    def stored(self, problem):
-        """The row that the pick for this very problem is from: config, median_us, tflops, rigor, database, created_at. None if there is no
-        such row, or none with a time."""
+    def stored(self, problem, config):
+        """The row of this very problem and config, if it is the pick: config, median_us, tflops, rigor, database, created_at. None if it is
+        not, or has no time."""
         pick = self._ask("explain", "--problem", problem.text(), "--limit", "1")["candidates"][0]
         wanted = ("config", "median_us", "tflops", "rigor", "database", "created_at")
-        return {name: pick[name] for name in wanted} if pick.get("tflops") else None
+        return {name: pick[name] for name in wanted} if pick["config"] == config and pick.get("tflops") else None
 
     def bench(self, problem, config, seconds):
         """What the tuner's own timing says now: median_us, sm_clock_mhz, protocol, ..."""
