@@ -127,17 +127,18 @@ class Comparison:
 
     def prepare(self, rows):
         """Compiles the kernels of all rows at once, on all cores."""
-        wanted = [problem for row in rows for problem in self._kernels_of(row).values()]
+        wanted = {kernels: None for row in rows for kernels in self._kernels_of(row).values()}
+        wanted.update((row.problem, self.options.config) for row in rows)
+        for row in rows:
+            if row.problem.pass_ == "backward":  # attention() runs it for O and LSE
+                wanted.setdefault(dataclasses.replace(row.problem.fast(), pass_="forward"), None)
         with concurrent.futures.ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as executor:
-            for problem, made in [(problem, executor.submit(self._prepare, problem)) for problem in dict.fromkeys(wanted)]:
+            compiled = {problem: executor.submit(prepare, self.torch, self.attune, problem, config) for problem, config in wanted.items()}
+            for problem, one in compiled.items():
                 try:
-                    self.prepared[problem] = made.result()
+                    self.prepared[problem] = one.result()
                 except (self.attune.AttuneError, ValueError) as error:
                     raise BadInput(f"{problem.text()}: {error}") from None
-
-    def _prepare(self, problem):
-        is_given = self.options.config is not None and not problem.deterministic
-        return prepare(self.torch, self.attune, problem, self.options.config if is_given else None)
 
     def _kernels_of(self, row):
         twin = {"deterministic": dataclasses.replace(row.problem, deterministic=True)} if row.with_deterministic else {}

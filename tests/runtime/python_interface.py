@@ -4,6 +4,7 @@ usage: python_interface.py REPOSITORY LIBATTUNE
 """
 
 import ctypes
+import ctypes.util
 import json
 import os
 import pathlib
@@ -261,6 +262,14 @@ class Empty(unittest.TestCase):
                 attune.attention(*map(Tensor, shapes))
         with self.assertRaisesRegex(ValueError, "nothing can be prepared"):
             attune.prepare(*(Tensor((0, 4, 8, 64)) for _ in range(3)))
+
+
+class Loading(unittest.TestCase):
+    def test_a_library_of_another_version_is_named(self):
+        libc = ctypes.util.find_library("c")
+        with unittest.mock.patch.object(_library, "candidates", lambda: ["/nonexistent.so", libc]):
+            with self.assertRaisesRegex(OSError, f"(?s)not of this version.*/nonexistent.so: .*{libc}: is not of this module's version: .*attune_"):
+                _library.load.__wrapped__()
 
 
 class Messages(unittest.TestCase):

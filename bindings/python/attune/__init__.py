@@ -139,9 +139,9 @@ def backward(
     """Gradients of a loss with respect to q, k and v, from those with respect to out and lse. attention() needs no such call: autograd
     makes it.
 
-    q, k, v and the options are those of the call of attention() that returned out and lse (under torch.autocast: cast as that call had
-    them, this one casts nothing). grad_out is like out; grad_lse like lse, or
-    None if the loss does not depend on it. Tensors given as grads, like q, k and v, take the result.
+    q, k, v and the options are those of the call of attention() that returned out and lse; nothing is cast here, so that after a call under
+    torch.autocast they are what it cast them to. grad_out is like out; grad_lse like lse, or None if the loss does not depend on it. Tensors
+    given as grads, like q, k and v, take the result.
     Returns (grad_q, grad_k, grad_v). Runs on the device's current stream. Raises ValueError, TypeError or AttuneError.
     """
     call = _Call(q, k, v, (causal, scale, layout, top_left, deterministic), pass_=_library.BACKWARD)

@@ -125,16 +125,20 @@ def load():
         except OSError as error:
             tried.append(f"{path}: {error}")
             continue
-        for name, arguments in _SIGNATURES.items():
-            function = getattr(library, name)
-            function.argtypes, function.restype = arguments, c_int
+        try:
+            for name, arguments in _SIGNATURES.items():
+                function = getattr(library, name)
+                function.argtypes, function.restype = arguments, c_int
+        except AttributeError as error:
+            tried.append(f"{path}: is not of this module's version: {error}")
+            continue
         library.attune_release.argtypes, library.attune_release.restype = [c_void_p], None
         library.attune_last_error.restype = c_char_p
         library.attune_version.restype = c_char_p
         _hand_to_logging(library)
         atexit.register(library.attune_set_log_callback, LogCallback(), None, 0)  # threads may outlive the interpreter
         return library
-    raise OSError("libattune.so was not found; build it with scripts/build, or set ATTUNE_LIBRARY to its path; tried:\n  "
+    raise OSError("libattune.so was not found, or not of this version; build it with scripts/build, or set ATTUNE_LIBRARY to its path; tried:\n  "
                   + "\n  ".join(tried))
 
 

@@ -1,5 +1,7 @@
 """Attention and its gradients in double precision, and the bounds that an output is held to."""
 
+import sys
+
 # Bounds of a correct result: norm of the error over the reference's for unit normal inputs, and unit roundoff for the bound of each element.
 RELATIVE_BOUND = {"fp16": 4e-4, "bf16": 3e-3}
 GRADIENT_RELATIVE_BOUND = {"fp16": 6e-4, "bf16": 4e-3}
@@ -101,7 +103,8 @@ class GradientReference:
 
 
 def _judged(error_squares, reference_squares, worst, relative_bound, worst_lse=None):
-    relative = (error_squares / reference_squares) ** 0.5 if error_squares else 0.0
+    relative = (error_squares / reference_squares) ** 0.5 if error_squares and reference_squares else float(error_squares > 0)
     within = relative <= relative_bound and worst <= 1 and (worst_lse is None or worst_lse <= 1)
-    found = {"relative_error": relative, "worst_over_bound": worst, "within": within}
-    return found if worst_lse is None else {**found, "worst_lse_over_bound": worst_lse}
+    errors = {"relative_error": relative, "worst_over_bound": worst, **({} if worst_lse is None else {"worst_lse_over_bound": worst_lse})}
+    largest = sys.float_info.max  # JSON has no infinity
+    return {"within": within, **{name: min(error, largest) for name, error in errors.items()}}
