@@ -37,13 +37,13 @@ add_library(attune_xxhash INTERFACE)
 target_include_directories(attune_xxhash INTERFACE ${XXHASH_INCLUDE_DIR})
 target_compile_definitions(attune_xxhash INTERFACE XXH_INLINE_ALL)
 
-# D3 draws the pictures of `attune report`; its script and its licence become part of the page.
-set(ATTUNE_D3_SCRIPT /usr/share/javascript/d3/d3.min.js CACHE FILEPATH "d3.min.js of D3 3.5: libjs-d3's")
-set(ATTUNE_D3_LICENCE /usr/share/doc/libjs-d3/copyright CACHE FILEPATH "D3's copyright and licence: libjs-d3's")
-foreach(file ATTUNE_D3_SCRIPT ATTUNE_D3_LICENCE)
+# Chart.js draws the pictures of `attune report`; its script and its licence become part of the page.
+set(ATTUNE_CHART_SCRIPT /usr/share/javascript/chart.js/chart.min.js CACHE FILEPATH "chart.min.js of Chart.js 3.9: libjs-chart.js's")
+set(ATTUNE_CHART_LICENCE /usr/share/doc/libjs-chart.js/copyright CACHE FILEPATH "Chart.js's copyright and licence: libjs-chart.js's")
+foreach(file ATTUNE_CHART_SCRIPT ATTUNE_CHART_LICENCE)
   if(NOT EXISTS ${${file}})
-    message(FATAL_ERROR "${${file}} was not found. Run scripts/install-deps (package libjs-d3), or name the file of another "
-      "installation of D3 3.5 with -D${file}=...")
+    message(FATAL_ERROR "${${file}} was not found. Run scripts/install-deps (package libjs-chart.js), or name the file of another "
+      "installation of Chart.js 3.9 with -D${file}=...")
   endif()
 endforeach()
 

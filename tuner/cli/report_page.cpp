@@ -117,7 +117,8 @@ int run(const ReportOptions& options) {
   ReportRequest request;
   std::optional<AttentionProblem> problem;
   if (options.problem.any_given()) problem = options.problem.problem();
-  const std::optional<std::size_t> selected = most_rows(entries, problem);
+  const std::optional<std::size_t> selected =
+      most_rows(entries, problem, [&](const TuningDatabase::Entry& entry) { return is_measured(*database, entry); });
   if (!selected) {
     const std::string text = canonical_text(*problem);
     return nothing_found(
