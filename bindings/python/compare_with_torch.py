@@ -119,15 +119,16 @@ class Comparison:
         self.command = Command(path, device) if path else None
         self.machine = {"gpu": properties.name, "sm_count": properties.multi_processor_count, "torch": torch.__version__,
                         "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version(), "attune": attune.version()}
-        known = {"driver": self.state.driver(), "sm_clock_max_mhz": self.state.max_sm_mhz(),
-                 "power_limit_watts": self.state.power_limit_watts()}
-        self.machine.update((name, value) for name, value in known.items() if value is not None)
+        if self.state.driver():
+            self.machine["driver"] = self.state.driver()
         self.machine.update((library.name, library.path.name) for library in peers)
+        limits = {"sm_clock_mhz": self.state.max_sm_mhz(), "power_watts": self.state.power_limit_watts()}
+        self.limits = {name: value for name, value in limits.items() if value is not None}
         self.prepared = {}
 
     def prepare(self, rows):
         """Compiles the kernels of all rows at once, on all cores."""
-        wanted = {kernels: None for row in rows for kernels in self._kernels_of(row).values()}
+        wanted = {problem: None for row in rows for problem in self._kernels_of(row).values()}
         wanted.update((row.problem, self.options.config) for row in rows)
         for row in rows:
             if row.problem.pass_ == "backward":  # attention() runs it for O and LSE
@@ -261,6 +262,7 @@ def main():
 
     comparison = Comparison(torch, attune, options, peers)
     print("  ".join(f"{name} {value}" for name, value in comparison.machine.items()))
+    print("  ".join(["limits:", *(f"{name} {value:g}" for name, value in comparison.limits.items())]) if comparison.limits else "no NVML")
     if options.stored and comparison.command is None:
         print("attune is not found: nothing is said of stored times (set ATTUNE_COMMAND, or --no-stored)", file=sys.stderr)
     columns = [*names, *(name for name in ("cudnn", "fa2"))]
@@ -282,7 +284,7 @@ def main():
             print(f"  {line}")
         print("\n".join(tables.differences_as_lines(of_section)), end="")
     document = {"format": FORMAT, "version": FORMAT_VERSION, "protocol": PROTOCOLS[options.protocol] + " Random normal inputs.",
-                "machine": comparison.machine, "seed": options.seed, "rows": measured}
+                "machine": comparison.machine, "limits": comparison.limits, "seed": options.seed, "rows": measured}
     if options.json:
         write(options.json, json.dumps(document, indent=1) + "\n")
     if options.markdown:

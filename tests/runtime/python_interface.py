@@ -538,10 +538,10 @@ class Comparison(unittest.TestCase):
         first, second = self.row(attune=100, fa3=110, cudnn=50), self.row(attune=100, cudnn=150)
         first.update(stored={"table_over_stored": 1.034}, sm_clock_mhz={"median": 1755, "least": 1700, "most": 1800})
         second["contenders"]["fa3"] = {"error": "not built for this"}
-        document = {"machine": {"gpu": "NVIDIA H200", "driver": "580.1", "cuda": "13.0", "torch": "2.11", "power_limit_watts": 700.0},
+        document = {"machine": {"gpu": "NVIDIA H200", "driver": "580.1", "cuda": "13.0", "torch": "2.11"}, "limits": {"power_watts": 700.0},
                     "protocol": "In turn.", "rows": [first, second, {**first, "spread": 8}]}
         text = tables.as_markdown(document)
-        self.assertTrue(text.startswith("GPU NVIDIA H200, driver 580.1, CUDA 13.0, PyTorch 2.11, SM clock 1700 to 1800 MHz, power limit 700 W. "
+        self.assertTrue(text.startswith("GPU NVIDIA H200, driver 580.1, CUDA 13.0, PyTorch 2.11, SM clock 1700 to 1800 MHz while it was measured, power limit 700 W. "
                                         "In turn.\n"), text)
         for line in ("Forward, scores of standard deviation 1; TFLOP/s and ratios:", "Forward, scores of standard deviation 8; TFLOP/s and ratios:",
                      "| shape | Attune | FlashAttention-3 | cuDNN | to FlashAttention-3 | to cuDNN | to the best | SM MHz | to stored |",

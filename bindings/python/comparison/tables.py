@@ -80,7 +80,7 @@ def _clock(row):
 def heading_of_text(peers):
     columns = " ".join(f"{name[:7]:>7}" for name in ("attune", *peers))
     ratios = " ".join(f"{name[:6]:>6}" for name in ("best", *peers))
-    return f"{'TFLOP/s and ratios':44} {columns}   {ratios}   {'MHz':>4}  stored  error"
+    return f"{'TFLOP/s and ratios':53} {columns}   {ratios}   {'MHz':>4}  stored  error"
 
 
 def row_as_text(row, peers):
@@ -95,13 +95,14 @@ def row_as_text(row, peers):
     stored = _percent(row["stored"]["table_over_stored"]) if "stored" in row else "-"
     figures = " ".join(figure(name) for name in ("attune", *peers))
     ratios = " ".join(ratio(f"attune/{name}") for name in ("best", *peers))
-    lines = [f"{row['title']:44} {figures}   {ratios}   {_clock(row) or '-':>4} {stored:>7}  {max(one['relative_error'] for one in own):.1e} "
+    pass_and_title = f"{row['shape']['pass_']:8} {row['title']}"
+    lines = [f"{pass_and_title:53} {figures}   {ratios}   {_clock(row) or '-':>4} {stored:>7}  {max(one['relative_error'] for one in own):.1e} "
              f"{verdict:5} {row['config']} ({row['origin']})"]
     wrong = [name for name in peers if row["contenders"].get(name, {}).get("within") is False]
-    lines += [f"{'':44}   beyond Attune's bounds: {', '.join(wrong)}"] if wrong else []
+    lines += [f"{'':53}   beyond Attune's bounds: {', '.join(wrong)}"] if wrong else []
     for what, reached, least in verdicts(row):
         value = "cannot be timed" if reached is None else f"{reached:.3f}, {'reached' if reached >= least else 'MISSED'}"
-        lines.append(f"{'':44}   {what}: {least:.2f} is asked: {value}")
+        lines.append(f"{'':53}   {what}: {least:.2f} is asked: {value}")
     return "\n".join(lines)
 
 
@@ -116,9 +117,10 @@ def as_markdown(document):
     versions = [f"{title} {machine[name]}" for title, name in known if machine.get(name) is not None]
     clocks = [row["sm_clock_mhz"] for row in document["rows"] if "sm_clock_mhz" in row]
     if clocks:
-        versions.append(f"SM clock {min(clock['least'] for clock in clocks):.0f} to {max(clock['most'] for clock in clocks):.0f} MHz")
-    if machine.get("power_limit_watts"):
-        versions.append(f"power limit {machine['power_limit_watts']:.0f} W")
+        versions.append(f"SM clock {min(clock['least'] for clock in clocks):.0f} to {max(clock['most'] for clock in clocks):.0f} MHz "
+                        "while it was measured")
+    if "power_watts" in document["limits"]:
+        versions.append(f"power limit {document['limits']['power_watts']:.0f} W")
     lines += [", ".join(versions) + ". " + document["protocol"], ""]
     for heading, rows in sections(document["rows"]):
         peers = list(dict.fromkeys(name for row in rows for name in peers_of(row["contenders"])))

@@ -2,8 +2,8 @@
 
 Two protocols, by what the GPU does right before a launch that is timed:
 
-    flushed     it reads 1 GiB: the L2 is cold, and the host is far ahead. Reading draws little power, so that the clock recovers between
-                launches: as in a program where attention is one kernel among others. The table's protocol.
+    flushed     it reads 1 GiB: the L2 is cold, the host is far ahead, and the matrix units rest meanwhile, as in a program where attention
+                is one kernel among others. The table's protocol.
     sustained   the same launch on other copies of the inputs, which together exceed the L2: launch after launch of one kernel, at the clock
                 that the power cap leaves it. As the trials and races of `attune tune` time (tuner/cold_timing.h), whose times are stored.
 """
