@@ -214,7 +214,7 @@ def peer_library(text):
         raise argparse.ArgumentTypeError(f"'{text}' is not NAME=PATH, such as fa3=/path/libfa3.so")
     if name in ("attune", "deterministic", "best", "cudnn", "fa2"):
         raise argparse.ArgumentTypeError(f"'{name}' already is the name of a contender; the functions of the library begin with the name")
-    return name, pathlib.Path(path)
+    return name, pathlib.Path(path).absolute()  # a bare name would be looked for on the path of the loader
 
 
 def parse_arguments():
