@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <utility>
 
@@ -37,16 +36,13 @@ struct CompareOptions {
 /// A config begins with its family; what else could a word without a space be but a file?
 bool names_file(const std::string& argument) { return argument.find(' ') == std::string::npos; }
 
-/// Opens a database that must be there and be one: opening anything else as a database would move it away.
+/// Opens a database that must be there and be one.
 std::shared_ptr<TuningDatabase> open_compared(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) refuse(fmt::format("{}: no such file, and no config either (\"sm80 q128 kv64 w4 st2\")", path));
-  constexpr std::string_view kMagic("SQLite format 3\0", 16);
-  std::string head(kMagic.size(), ' ');
-  file.read(head.data(), static_cast<std::streamsize>(head.size()));
-  if (!file || head != kMagic) refuse(fmt::format("{} is not a tuning database (not an SQLite file)", path));
-  file.close();
-  auto database = std::make_shared<TuningDatabase>(path);
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored))
+    refuse(fmt::format("{}: no such file, and no config either (\"sm80 q128 kv64 w4 st2\")", path));
+  auto database = TuningDatabase::open_for_reading(path);
+  if (!database->unreadable_because().empty()) refuse(database->unreadable_because());
   for (const std::string& note : database->notes()) warn(note);
   return database;
 }

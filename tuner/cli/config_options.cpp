@@ -8,6 +8,7 @@
 
 #include "generator/error.h"
 #include "generator/generate.h"
+#include "tuner/cli/exit_status.h"
 #include "tuner/system_database.h"
 
 namespace attune::cli {
@@ -15,7 +16,7 @@ namespace {
 
 void say_notes(const TuningDatabase& database, const OutputOptions& output) {
   for (const std::string& note : database.notes()) warn(note);
-  output.say(fmt::format("database {}{}", database.path().string(), database.read_only() ? " (read-only)" : ""));
+  output.say(fmt::format("database {}", database.path().string()));
 }
 
 }  // namespace
@@ -48,22 +49,40 @@ std::shared_ptr<TuningDatabase> ConfigOptions::open_writable_database(const Outp
   return database;
 }
 
-std::shared_ptr<TuningDatabase> ConfigOptions::open_existing_database(const OutputOptions& output) const {
+bool ConfigOptions::database_exists() const {
   std::error_code ignored;
-  if (!std::filesystem::exists(database_path(), ignored)) {
+  if (std::filesystem::exists(database_path(), ignored)) return true;
+  if (!database_.empty())
+    throw NothingFound(fmt::format("there is no such database: {}; `attune tune --database` begins one", database_));
+  return false;
+}
+
+std::shared_ptr<TuningDatabase> ConfigOptions::open_for_reading() const {
+  // The system's is looked at, too.
+  std::error_code ignored;
+  const bool shipped = std::filesystem::equivalent(database_path(), system_database_path(), ignored);
+  return shipped ? TuningDatabase::open_shipped(database_path()) : TuningDatabase::open_for_reading(database_path());
+}
+
+std::shared_ptr<TuningDatabase> ConfigOptions::open_existing_database(const OutputOptions& output) const {
+  if (!database_exists()) {
     output.say(fmt::format("database {} does not exist yet", database_path().string()));
     return nullptr;
   }
-  // The system's is looked at, too, without being opened for writing.
-  const bool shipped = std::filesystem::equivalent(database_path(), system_database_path(), ignored);
-  auto database =
-      shipped ? TuningDatabase::open_shipped(database_path()) : std::make_shared<TuningDatabase>(database_path());
+  auto database = open_for_reading();
+  if (!database->unreadable_because().empty()) throw Error(ErrorCode::database, database->unreadable_because());
   say_notes(*database, output);
   return database;
 }
 
 std::shared_ptr<TunedConfigs> ConfigOptions::open_tuned_configs(const OutputOptions& output) const {
-  std::shared_ptr<TuningDatabase> user = open_existing_database(output), system = open_system_database();
+  std::shared_ptr<TuningDatabase> user, system = open_system_database();
+  if (!database_.empty()) {
+    user = open_existing_database(output);
+  } else if (database_exists()) {
+    user = open_for_reading();
+    say_notes(*user, output);
+  }
   if (system) {
     for (const std::string& note : system->notes()) warn(note);
     output.say(fmt::format("system database {}", system->path().string()));

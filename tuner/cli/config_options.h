@@ -25,10 +25,16 @@ class ConfigOptions {
   /// Opens the database, creating it if need be, and shows its notes on stderr. Throws Error(database) if it cannot
   /// take results.
   std::shared_ptr<TuningDatabase> open_writable_database(const OutputOptions& output) const;
-  /// The database if its file is there, else null: looking up a config leaves no file behind.
+  /// Whether there is a database to look at. There need be none at the default place: nothing was tuned yet. Throws
+  /// NothingFound if --database names one that is not there.
+  bool database_exists() const;
+  /// The database for reading, if its file is there, else null. Nothing is created or changed. Shows its notes on
+  /// stderr. Throws NothingFound as database_exists(), and Error(database) if what is there cannot be read.
   std::shared_ptr<TuningDatabase> open_existing_database(const OutputOptions& output) const;
 
-  /// What picks a config: that database, if its file is there, over the system's. Shows the notes of both on stderr.
+  /// What picks a config: that database, if its file is there, over the system's. Shows the notes of both on stderr. A
+  /// database at the default place that cannot be read is noted and passed over; throws as open_existing_database() for
+  /// one that --database names.
   std::shared_ptr<TunedConfigs> open_tuned_configs(const OutputOptions& output) const;
 
   /// The config of --config, if there is one. Throws Error(invalid_argument).
@@ -39,6 +45,8 @@ class ConfigOptions {
   ConfigChoice pick(const AttentionProblem& problem, const DeviceSpec& device, ConfigSource* source) const;
 
  private:
+  std::shared_ptr<TuningDatabase> open_for_reading() const;
+
   std::string config_, database_;
 };
 

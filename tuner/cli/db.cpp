@@ -36,8 +36,10 @@ int list(const DatabaseOptions& options) {
     print_json(document);
     return kOk;
   }
-  if (entries.empty())
-    print(fmt::format("{} holds no results; `attune tune` makes some\n", options.config.database_path().string()));
+  if (entries.empty()) {
+    print(fmt::format("{} {}; `attune tune` makes some\n", options.config.database_path().string(),
+                      database ? "holds no results" : "does not exist yet: nothing was tuned"));
+  }
   for (const TuningDatabase::Entry& entry : entries) {
     print(fmt::format("{:<56} {} ({} SMs): {} results, {} ok{}\n", canonical_text(entry.problem), entry.device,
                       entry.sm_count, entry.rows, entry.ok,

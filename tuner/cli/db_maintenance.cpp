@@ -12,6 +12,7 @@
 #include "tuner/database_doctor.h"
 #include "tuner/database_json.h"
 #include "tuner/database_maintenance.h"
+#include "tuner/file_system.h"
 #include "tuner/system_database.h"
 
 namespace attune::cli {
@@ -29,7 +30,19 @@ struct MaintenanceOptions {
   bool dry_run = false;
 };
 
+/// Says that nothing was tuned yet, which is no error.
+int nothing_yet(const MaintenanceOptions& options) {
+  const std::string path = options.config.database_path().string();
+  if (options.output.json) {
+    print_json({{"status", "nothing_found"}, {"database", path}});
+  } else {
+    print(fmt::format("{} does not exist yet: nothing was tuned; `attune tune` begins it\n", path));
+  }
+  return kOk;
+}
+
 int info(const MaintenanceOptions& options) {
+  if (!options.config.database_exists()) return nothing_yet(options);
   const DatabaseInfo info = describe_database(options.config.database_path());
   if (options.output.json) {
     print_json({{"status", "ok"},
@@ -77,8 +90,14 @@ int info(const MaintenanceOptions& options) {
 }
 
 /// The rows of a file, with a warning for each kind that is left out.
-DatabaseContents read(const fs::path& path) {
-  DatabaseContents contents = read_database(path);
+DatabaseContents read(const fs::path& path, Damage damage) {
+  DatabaseContents contents = read_database(path, damage);
+  if (!contents.damage.empty()) {
+    warn(
+        fmt::format("{} is damaged ({}): {} rows are read, {} could not be read; `attune db doctor --database {}` says "
+                    "what to do",
+                    path.string(), contents.damage, contents.rows.size(), contents.lost, shell_word(path.string())));
+  }
   if (contents.unreadable > 0) warn(fmt::format("{} rows are of a newer Attune and are left out", contents.unreadable));
   if (contents.changed > 0) {
     warn(
@@ -89,10 +108,17 @@ DatabaseContents read(const fs::path& path) {
   return contents;
 }
 
-std::int64_t left_out(const DatabaseContents& contents) { return contents.unreadable + contents.changed; }
+std::int64_t left_out(const DatabaseContents& contents) {
+  return contents.unreadable + contents.changed + contents.lost;
+}
 
 int export_rows(const MaintenanceOptions& options) {
-  const DatabaseContents contents = read(options.config.database_path());
+  if (!options.config.database_exists()) {
+    warn(fmt::format("{} does not exist yet: nothing was tuned, and no row is exported",
+                     options.config.database_path().string()));
+  }
+  const DatabaseContents contents =
+      options.config.database_exists() ? read(options.config.database_path(), Damage::salvage) : DatabaseContents();
   const std::vector<Measurement> rows = options.best ? rows_to_ship(contents.rows) : contents.rows;
   const std::string text = export_measurements(rows);
   if (options.file.empty()) {
@@ -150,7 +176,7 @@ int ship(const MaintenanceOptions& options) {
 }
 
 int merge(const MaintenanceOptions& options) {
-  const DatabaseContents other = read(options.file);
+  const DatabaseContents other = read(options.file, Damage::refuse);
   return store(options, other.rows, left_out(other));
 }
 
@@ -183,6 +209,7 @@ int prune(const MaintenanceOptions& options) {
 }
 
 int doctor(const MaintenanceOptions& options) {
+  if (!options.config.database_exists()) return nothing_yet(options);
   const fs::path path = options.config.database_path();
   const DatabaseDiagnosis diagnosis = examine_database(path);
   const bool healthy = diagnosis.findings.empty();

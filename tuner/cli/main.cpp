@@ -78,6 +78,8 @@ int run(int argc, char** argv) {
     if (!verb.line->parsed()) continue;
     try {
       return verb.execute();
+    } catch (const NothingFound& error) {
+      return report_error(to_string(error.code()), error.what(), json, kCheckFailed);
     } catch (const Error& error) {
       return report_error(to_string(error.code()), error.what(), json, exit_status(error.code()));
     } catch (const std::bad_alloc&) {

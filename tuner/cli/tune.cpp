@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <mutex>
 #include <thread>
 
@@ -17,7 +19,10 @@
 #include "tuner/cli/report.h"
 #include "tuner/cli/shapes_options.h"
 #include "tuner/cli/sweep_progress.h"
+#include "tuner/cli/text_file.h"
 #include "tuner/cli/verb.h"
+#include "tuner/database_json.h"
+#include "tuner/file_system.h"
 #include "tuner/race.h"
 #include "tuner/sweep.h"
 #include "tuner/system_database.h"
@@ -286,6 +291,25 @@ ExitStatus compile_only(const TuneOptions& options, const std::vector<AttentionP
   return compile_kernels(jobs, options.device.choose_several().front(), options.output);
 }
 
+/// Where results that could not be stored are kept instead, so that an hour of a GPU is not lost to a full disk.
+void keep_unsaved(const std::vector<Tuned>& all, const TuningDatabase& database) {
+  std::vector<Measurement> rows;
+  for (const Tuned& tuned : all) {
+    if (tuned.result) rows.insert(rows.end(), tuned.result->unsaved.begin(), tuned.result->unsaved.end());
+  }
+  if (rows.empty()) return;
+  std::error_code ignored;
+  std::string folder = (std::filesystem::temp_directory_path(ignored) / "attune-unsaved-XXXXXX").string();
+  const std::string path = (::mkdtemp(folder.data()) != nullptr ? folder : ".") + "/results.json";
+  try {
+    write_text(path, export_measurements(rows));
+    warn(fmt::format("results that are not stored are kept in {}: `attune db import {} --database {}` stores them",
+                     path, shell_word(path), shell_word(database.path().string())));
+  } catch (const Error& error) {
+    warn(fmt::format("results that are not stored are lost: {}", error.what()));
+  }
+}
+
 int run(const TuneOptions& options) {
   const SweepOptions sweep = sweep_options(options);
   const ProgressStyle style = parse_progress_style(options.progress);
@@ -310,6 +334,7 @@ int run(const TuneOptions& options) {
     if (!tuned.result) continue;
     for (const std::string& note : tuned.result->notes) warn(note);
   }
+  keep_unsaved(all, *database);
   if (!options.output.json) {
     print_all(all, devices.front(), *database);
   } else if (!options.shapes.given()) {
