@@ -157,6 +157,16 @@ std::unique_ptr<Connection> connect_immutable(const fs::path& path) {
                                       SQLITE_OPEN_READONLY | SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX);
 }
 
+// SQLite reads the bytes where they are.
+std::unique_ptr<Connection> connect_to_image(std::string_view image) {
+  auto connection = std::make_unique<Connection>(":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX);
+  auto* const bytes = reinterpret_cast<unsigned char*>(const_cast<char*>(image.data()));
+  const auto size = static_cast<sqlite3_int64>(image.size());
+  const int code = sqlite3_deserialize(connection->handle(), "main", bytes, size, size, SQLITE_DESERIALIZE_READONLY);
+  if (code != SQLITE_OK) throw Failure{code, sqlite3_errmsg(connection->handle())};
+  return connection;
+}
+
 // A folder of this process alone, and what is in it, gone with the object.
 class PrivateFolder {
  public:
@@ -365,7 +375,8 @@ void ask_file(const fs::path& path, const std::function<void(ReadingConnection&)
   }
 }
 
-DatabaseFile::DatabaseFile(fs::path path, Use use) : path_(std::move(path)), use_(use) {
+DatabaseFile::DatabaseFile(fs::path path, Use use, std::string_view image)
+    : path_(std::move(path)), use_(use), image_(image) {
   LiveFiles::all().add(this);
   const std::lock_guard lock(mutex_);
   open();
@@ -574,8 +585,9 @@ bool DatabaseFile::may_be_written() {
 }
 
 void DatabaseFile::connect_to_shipped() {
-  if (const std::string reason = no_file_because(path_); !reason.empty()) throw Failure{SQLITE_CANTOPEN, reason};
-  auto connection = connect_immutable(path_);
+  const std::string reason = image_.empty() ? no_file_because(path_) : "";
+  if (!reason.empty()) throw Failure{SQLITE_CANTOPEN, reason};
+  auto connection = image_.empty() ? connect_immutable(path_) : connect_to_image(image_);
   if (!checked_) check_integrity(*connection);
   const SchemaFacts facts = usable_schema(path_, *connection);
   if (facts.empty) throw Failure{SQLITE_NOTADB, "it is empty"};

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tuner/database_schema.h"
@@ -64,7 +65,8 @@ class DatabaseFile {
     read,     ///< read as ReadingConnection does
     shipped,  ///< a system's: opened immutable, so that not even a lock is taken; stays the file that was opened
   };
-  DatabaseFile(std::filesystem::path path, Use use);
+  /// `image`: the bytes of a shipped database that is part of the program and outlives this; the path is its name then.
+  DatabaseFile(std::filesystem::path path, Use use, std::string_view image = {});
   ~DatabaseFile();
   DatabaseFile(const DatabaseFile&) = delete;
   DatabaseFile& operator=(const DatabaseFile&) = delete;
@@ -104,6 +106,7 @@ class DatabaseFile {
 
   const std::filesystem::path path_;
   const Use use_;
+  const std::string_view image_;
   // Settled by the constructor.
   std::vector<std::string> notes_;
   std::string read_only_because_, unreadable_because_;

@@ -63,7 +63,7 @@ double distance(const Shape& a, const Shape& b, int sm_count) {
 }  // namespace
 
 struct TuningDatabase::State {
-  State(fs::path path, DatabaseFile::Use use) : file(std::move(path), use) {}
+  State(fs::path path, DatabaseFile::Use use, std::string_view image = {}) : file(std::move(path), use, image) {}
 
   DatabaseFile file;
   std::atomic<std::uint64_t> generation{0};
@@ -201,6 +201,11 @@ std::shared_ptr<TuningDatabase> TuningDatabase::open_for_reading(fs::path path) 
 
 std::shared_ptr<TuningDatabase> TuningDatabase::open_shipped(fs::path path) {
   auto state = std::make_unique<State>(std::move(path), DatabaseFile::Use::shipped);
+  return std::shared_ptr<TuningDatabase>(new TuningDatabase(std::move(state)));
+}
+
+std::shared_ptr<TuningDatabase> TuningDatabase::open_embedded(std::string_view image, const std::string& name) {
+  auto state = std::make_unique<State>(name, DatabaseFile::Use::shipped, image);
   return std::shared_ptr<TuningDatabase>(new TuningDatabase(std::move(state)));
 }
 

@@ -50,6 +50,8 @@ class TuningDatabase {
   /// A database that was shipped (see system_database.h): opened immutable, never written, replaced or migrated. One
   /// that cannot be read stands as an empty one and leaves a sentence in notes().
   static std::shared_ptr<TuningDatabase> open_shipped(std::filesystem::path path);
+  /// The same of bytes that are part of the program and outlive it; `name` stands for its path.
+  static std::shared_ptr<TuningDatabase> open_embedded(std::string_view image, const std::string& name);
   ~TuningDatabase();
 
   /// Durable when it returns; an empty created_at becomes the time of the call. A row that is stored already (equal in

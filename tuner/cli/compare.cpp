@@ -13,7 +13,6 @@
 #include "tuner/cli/output.h"
 #include "tuner/cli/problem_options.h"
 #include "tuner/cli/report.h"
-#include "tuner/cli/validators.h"
 #include "tuner/cli/verb.h"
 #include "tuner/race.h"
 #include "tuner/trial.h"
@@ -343,9 +342,9 @@ int run(const CompareOptions& options) {
 
 }  // namespace
 
-Verb make_compare(CLI::App& command) {
+Verb make_compare(CommandLine& command) {
   auto options = std::make_shared<CompareOptions>();
-  CLI::App* verb = add_verb(
+  CommandLine* verb = add_verb(
       command, "compare",
       "two configs, or the best of two databases, by their stored times: is A faster, slower, the same, or is that not "
       "decidable; exit status 1 if there is nothing to compare",
@@ -353,8 +352,8 @@ Verb make_compare(CLI::App& command) {
       "--target h200\n"
       "attune compare before.db after.db --json\n"
       "attune compare before.db after.db --now --device cuda:0");
-  verb->add_option("A", options->a, "a config in quotation marks, or a database file")->required()->check(not_empty());
-  verb->add_option("B", options->b, "what it is compared with: likewise")->required()->check(not_empty());
+  verb->add_option("A", options->a, "a config in quotation marks, or a database file").required();
+  verb->add_option("B", options->b, "what it is compared with: likewise").required();
   verb->add_option(
       "--margin", options->margin_percent,
       "percent: times closer than this are the same (default 0.5). Intervals hold the ratio of the medians "
@@ -362,7 +361,7 @@ Verb make_compare(CLI::App& command) {
   verb->add_flag("--now", options->now,
                  "time both in turns on this GPU instead of comparing stored times; drift then meets both alike");
   verb->add_option("--seconds", options->seconds, "with --now: of GPU time for each pair (default 1)");
-  options->problem.add_to(*verb);
+  options->problem.add_to(*verb, Passes::all, Sizes::optional);
   options->device.add_target_to(*verb);
   options->config.add_database_to(*verb);
   options->output.add_to(*verb);

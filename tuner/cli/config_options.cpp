@@ -9,7 +9,6 @@
 #include "generator/error.h"
 #include "generator/generate.h"
 #include "tuner/cli/exit_status.h"
-#include "tuner/cli/validators.h"
 #include "tuner/system_database.h"
 
 namespace attune::cli {
@@ -22,20 +21,16 @@ void say_notes(const TuningDatabase& database, const OutputOptions& output) {
 
 }  // namespace
 
-void ConfigOptions::add_config_to(CLI::App& verb) {
+void ConfigOptions::add_config_to(CommandLine& verb) {
   verb.add_option("--config", config_,
                   "this config instead of the picked one: \"sm80 q128 kv64 w4 st2\"; see `attune show space`")
-      ->check(not_empty())
-      ->check(not_empty())
-      ->group("Config");
+      .group("Config");
 }
 
-void ConfigOptions::add_database_to(CLI::App& verb) {
+void ConfigOptions::add_database_to(CommandLine& verb) {
   verb.add_option("--database", database_,
                   "tuning database (default: $ATTUNE_DATABASE, else ~/.local/share/attune/tuning.db)")
-      ->check(not_empty())
-      ->check(not_empty())
-      ->group("Config");
+      .group("Config");
 }
 
 std::filesystem::path ConfigOptions::database_path() const {

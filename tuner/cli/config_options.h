@@ -1,6 +1,5 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,6 +8,7 @@
 #include "generator/device_spec.h"
 #include "generator/kernel_config.h"
 #include "runtime/config_source.h"
+#include "tuner/cli/command_line.h"
 #include "tuner/cli/output.h"
 #include "tuner/tuned_configs.h"
 #include "tuner/tuning_database.h"
@@ -18,8 +18,8 @@ namespace attune::cli {
 /// --config and --database: where a config comes from.
 class ConfigOptions {
  public:
-  void add_config_to(CLI::App& verb);
-  void add_database_to(CLI::App& verb);
+  void add_config_to(CommandLine& verb);
+  void add_database_to(CommandLine& verb);
 
   std::filesystem::path database_path() const;
   /// Opens the database, creating it if need be, and shows its notes on stderr. Throws Error(database) if it cannot

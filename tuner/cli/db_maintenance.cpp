@@ -9,7 +9,6 @@
 #include "tuner/cli/exit_status.h"
 #include "tuner/cli/output.h"
 #include "tuner/cli/text_file.h"
-#include "tuner/cli/validators.h"
 #include "tuner/database_doctor.h"
 #include "tuner/database_json.h"
 #include "tuner/database_maintenance.h"
@@ -257,12 +256,12 @@ int vacuum(const MaintenanceOptions& options) {
 
 }  // namespace
 
-std::vector<Verb> make_db_maintenance(CLI::App& db) {
+std::vector<Verb> make_db_maintenance(CommandLine& db) {
   std::vector<Verb> verbs;
   const auto add = [&](const std::string& name, const std::string& description, const std::string& examples,
                        int (*execute)(const MaintenanceOptions&)) {
     auto options = std::make_shared<MaintenanceOptions>();
-    CLI::App* verb = add_verb(db, name, description, examples);
+    CommandLine* verb = add_verb(db, name, description, examples);
     options->config.add_database_to(*verb);
     options->output.add_to(*verb);
     verbs.push_back({verb, [options, execute] { return execute(*options); }});
@@ -275,7 +274,7 @@ std::vector<Verb> make_db_maintenance(CLI::App& db) {
   const auto [export_verb, export_options] = add(
       "export", "all rows as JSON to read, to compare and to import, on stdout or in a file",
       "attune db export --output h200.json\nattune db export | diff h200.json -\nattune db export --best", export_rows);
-  export_verb->add_option("--output", export_options->file, "file to write (default: stdout)")->check(not_empty());
+  export_verb->add_option("--output", export_options->file, "file to write (default: stdout)");
   export_verb->add_flag("--best", export_options->best,
                         "of each problem and device only the best row and the default config's, without their "
                         "samples: what a preset holds");
@@ -283,33 +282,29 @@ std::vector<Verb> make_db_maintenance(CLI::App& db) {
   const auto [import_verb, import_options] = add(
       "import", "stores the rows of an export, all or (if an entry is malformed) none; known rows are not stored twice",
       "attune db import h200.json", import_rows);
-  import_verb->add_option("file", import_options->file, "what `attune db export` wrote")
-      ->check(not_empty())
-      ->required();
+  import_verb->add_option("file", import_options->file, "what `attune db export` wrote").required();
 
   const auto [merge_verb, merge_options] = add(
       "merge", "stores the rows of another database; known rows are not stored twice, the other file is not changed",
       "attune db merge node17.db --database all.db", merge);
-  merge_verb->add_option("other", merge_options->file, "another tuning database")->check(not_empty())->required();
+  merge_verb->add_option("other", merge_options->file, "another tuning database").required();
 
   const auto [prune_verb, prune_options] =
       add("prune", "removes old rows; never one that the choice of a config rests on",
           "attune db prune --keep-latest 3 --dry-run\nattune db prune --failed-older-than 30", prune);
-  prune_verb
-      ->add_option("--keep-latest", prune_options->rules.keep_latest, "rows to keep per problem, device and config")
-      ->transform(whole_number<std::int64_t>());
-  prune_verb->add_option("--failed-older-than", prune_options->rules.failed_older_than, "days after which failures go")
-      ->transform(whole_number<std::int64_t>());
+  prune_verb->add_option("--keep-latest", prune_options->rules.keep_latest,
+                         "rows to keep per problem, device and config");
+  prune_verb->add_option("--failed-older-than", prune_options->rules.failed_older_than, "days after which failures go");
   prune_verb->add_flag("--dry-run", prune_options->dry_run, "say what would be removed, remove nothing");
 
   // It has no database of its own to look at.
   auto ship_options = std::make_shared<MaintenanceOptions>();
-  CLI::App* ship_verb =
+  CommandLine* ship_verb =
       add_verb(db, "ship", "makes a system database of exports: read-only, to be picked from under a user's own",
                "attune db ship h200.json l40s.json --output share/attune/system.db\n"
                "ATTUNE_SYSTEM_DATABASE=/opt/attune/system.db attune explain --seq 4096 --head-dim 128");
   ship_verb->add_option("files", ship_options->files, "what `attune db export` wrote; none: an empty database");
-  ship_verb->add_option("--output", ship_options->file, "the file to write")->check(not_empty())->required();
+  ship_verb->add_option("--output", ship_options->file, "the file to write").required();
   ship_options->output.add_to(*ship_verb);
   verbs.push_back({ship_verb, [ship_options] { return ship(*ship_options); }});
 
