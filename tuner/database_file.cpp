@@ -266,7 +266,9 @@ void check_integrity(Connection& connection) {
     const int code = std::atoi(verdict.c_str() + at + kCode.size());
     if ((code & 0xff) == SQLITE_IOERR) throw Failure{code, verdict};
   }
-  throw Failure{SQLITE_CORRUPT, verdict};
+  constexpr std::string_view kHeading = "***\n";  // "*** in database main ***", a line of its own
+  const std::size_t heading = verdict.find(kHeading);
+  throw Failure{SQLITE_CORRUPT, heading == std::string::npos ? verdict : verdict.substr(heading + kHeading.size())};
 }
 
 SchemaFacts usable_schema(const fs::path& path, Connection& connection) {
