@@ -587,9 +587,10 @@ bool DatabaseFile::may_be_written() {
 }
 
 void DatabaseFile::connect_to_shipped() {
-  const std::string reason = image_.empty() ? no_file_because(path_) : "";
-  if (!reason.empty()) throw Failure{SQLITE_CANTOPEN, reason};
-  auto connection = image_.empty() ? connect_immutable(path_) : connect_to_image(image_);
+  const bool is_file = image_.empty();
+  if (const std::string reason = is_file ? no_file_because(path_) : ""; !reason.empty())
+    throw Failure{SQLITE_CANTOPEN, reason};
+  auto connection = is_file ? connect_immutable(path_) : connect_to_image(image_);
   if (!checked_) check_integrity(*connection);
   const SchemaFacts facts = usable_schema(path_, *connection);
   if (facts.empty) throw Failure{SQLITE_NOTADB, "it is empty"};

@@ -24,6 +24,11 @@ namespace {
 
 using nlohmann::json;
 
+bool is_error_code(const json& code) {
+  return code.is_number_integer() && code >= static_cast<int>(ErrorCode::invalid_argument) &&
+         code <= static_cast<int>(ErrorCode::internal);
+}
+
 PrecompileOutcome outcome_of(const WorkerAnswer& answer) {
   if (answer.kind == WorkerAnswer::Kind::timed_out)
     return {MeasurementStatus::compile_timed_out, "while compiling: " + answer.text, false};
@@ -31,8 +36,9 @@ PrecompileOutcome outcome_of(const WorkerAnswer& answer) {
     return {MeasurementStatus::crashed, "while compiling: " + answer.text, false};
   try {
     const json said = json::parse(answer.text);
-    if (said.contains("error"))
-      throw Error(static_cast<ErrorCode>(said.at("code").get<int>()), said.at("error").get<std::string>());
+    if (said.contains("error") && is_error_code(said.at("code"))) {
+      throw Error(static_cast<ErrorCode>(said["code"].get<int>()), said.at("error").get<std::string>());
+    }
     if (const auto status = parse_measurement_status(said.at("status").get<std::string>()))
       return {*status, said.value("reason", ""), said.value("from_cache", false)};
   } catch (const json::exception&) {

@@ -1,13 +1,10 @@
 #include "tuner/cli/compile.h"
 
 #include <fmt/core.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
-#include <system_error>
 
 #include "generator/error.h"
 #include "runtime/cuda/cubin_cache.h"
@@ -33,15 +30,13 @@ struct CompileOptions {
 
 /// Where the cubins go. A cache that cannot be written would be used without storing: here that is an error.
 std::string writable_cache() {
-  const std::filesystem::path folder = CubinCache::default_folder();
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (!error && ::access(folder.c_str(), W_OK) != 0) error = std::error_code(errno, std::generic_category());
-  if (error) {
-    throw Error(ErrorCode::io, fmt::format("cubins cannot be stored in {}: {}. ATTUNE_CACHE_DIR names another folder",
-                                           folder.string(), error.message()));
+  const std::filesystem::path path = CubinCache::default_folder();
+  const PrivateFolder folder(path);
+  if (!folder.writable()) {
+    throw Error(ErrorCode::io,
+                fmt::format("cubins cannot be stored: {}. ATTUNE_CACHE_DIR names another folder", folder.complaint()));
   }
-  return folder.string();
+  return path.string();
 }
 
 std::string name_of(const PrecompileJob& job) {
