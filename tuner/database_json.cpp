@@ -42,7 +42,8 @@ std::string entry_text(const Measurement& row) {
   const char* separator = "\n";
   const auto put = [&](const std::string& key) {
     if (!fields.contains(key)) return;  // as the race of a row that had none
-    text += fmt::format("{}      {}: {}", separator, json(key).dump(), fields.at(key).dump());
+    text += fmt::format("{}      {}: {}", separator, json(key).dump(),
+                        fields.at(key).dump(-1, ' ', false, json::error_handler_t::replace));
     separator = ",\n";
   };
   for (const char* key : kFieldOrder) put(key);
@@ -98,6 +99,8 @@ void require_sound(const Measurement& m) {
   if (m.race.empty() != (m.place == 0))
     malformed(fmt::format("field \"place\" is {} and \"race\" is \"{}\": a raced row has both, any other neither",
                           m.place, m.race));
+  if (m.sequence > kGreatestForeignSequence)
+    malformed(fmt::format("field \"sequence\" is {}, expected at most {}", m.sequence, kGreatestForeignSequence));
   if (!is_utc(m.created_at))
     malformed(fmt::format("field \"created_at\" is \"{}\", expected UTC as \"2025-01-31T12:00:00Z\"", m.created_at));
 }
@@ -107,6 +110,7 @@ Measurement read_entry(const json& entry) {
     json example = measurement_to_json(Measurement{});
     example["race"] = Measurement{}.race;  // what a row that was not raced omits
     example["place"] = Measurement{}.place;
+    example["sequence"] = Measurement{}.sequence;
     return example;
   }();
   if (!entry.is_object()) malformed("it is not an object");

@@ -103,6 +103,7 @@ json measurement_to_json(const Measurement& m) {
                  {"created_at", m.created_at}};
   if (!m.race.empty()) object["race"] = m.race;
   if (m.place != 0) object["place"] = m.place;
+  if (m.sequence != 0) object["sequence"] = m.sequence;
   return object;
 }
 
@@ -140,6 +141,7 @@ Measurement measurement_from_json(const json& object) {
   reader.read("protocol", m.protocol);
   reader.read("attune_version", m.attune_version);
   reader.read("created_at", m.created_at);
+  reader.read("sequence", m.sequence);
   return m;
 }
 

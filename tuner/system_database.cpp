@@ -8,6 +8,7 @@
 #include <map>
 #include <tuple>
 
+#include "attune/log.h"
 #include "generator/error.h"
 #include "generator/generate.h"
 #include "tuner/database_rows.h"
@@ -25,10 +26,16 @@ std::vector<Measurement> rows_to_ship(const std::vector<Measurement>& rows) {
   std::map<Question, std::map<std::string, const Measurement*>> standing;
   for (const Measurement& row : rows) {
     if (row.rigor == Rigor::estimate) continue;
+    if (const std::string why = impossibility(row); !why.empty()) {
+      attune::log(LogLevel::warning,
+                  fmt::format("\"{}\" of \"{}\" on {}, measured {}, is not shipped: {}", canonical_text(row.config),
+                              canonical_text(row.problem), row.device, row.created_at, why));
+      continue;
+    }
     const Measurement*& chosen =
         standing[{canonical_text(row.problem), row.device, row.sm_count}][canonical_text(row.config)];
-    const auto age = [](const Measurement& m) { return std::tuple(m.rigor, std::string_view(m.created_at)); };
-    if (chosen == nullptr || age(*chosen) <= age(row)) chosen = &row;
+    if (chosen == nullptr || row.rigor > chosen->rigor || (row.rigor == chosen->rigor && is_newer(row, *chosen)))
+      chosen = &row;
   }
   const auto is_result = [](const Measurement& row) {
     return row.status == MeasurementStatus::ok && row.ranking_us() > 0;

@@ -17,6 +17,7 @@
 #include "tests/catch.h"
 #include "tests/tuner/test_files.h"
 #include "tuner/measurement_json.h"
+#include "tuner/race.h"
 #include "tuner/searcher.h"
 
 using namespace attune;
@@ -413,7 +414,7 @@ TEST_CASE("a race decides, and its rows say so", "[nogpu]") {
   // By their trials the second is the fastest, by luck; the third and the fourth are within reach, the fifth is not.
   const auto worker = [&](const std::string& on_race) {
     return fake_worker(folder, {.on_trial = fmt::format(R"sh(case "$config" in
-      "{}") measured 100 ;; "{}") measured 80 ;; "{}") measured 81 ;; "{}") measured 82 ;; *) measured 90 ;; esac)sh",
+      "{}") measured 100 ;; "{}") measured 80 ;; "{}") measured 81 ;; "{}") measured 82 ;; *) measured 99 ;; esac)sh",
                                                         order[0], order[1], order[2], order[3]),
                                 .on_race = on_race});
   };
@@ -469,7 +470,7 @@ TEST_CASE("a race decides, and its rows say so", "[nogpu]") {
     REQUIRE(canonical_text(result.best->config) == order[0]);
     REQUIRE(canonical_text(database.best(problem, "NVIDIA H200", 132)->config) == order[0]);
   }
-  SECTION("a race that fails leaves the trials to decide, and is noted") {
+  SECTION("a race that fails elects the default, and is noted") {
     const std::string failure =
         GENERATE(as<std::string>{}, "exec sleep 100", "exit 3", "echo nonsense",
                  R"(echo '{"failed":"launch_failed","reason":"too hot"}')",
@@ -482,8 +483,21 @@ TEST_CASE("a race decides, and its rows say so", "[nogpu]") {
     REQUIRE(result.notes.size() == 1);
     REQUIRE_THAT(result.notes[0], ContainsSubstring("race"));
     REQUIRE_FALSE(result.not_stored);
-    REQUIRE(canonical_text(result.best->config) == order[1]);
+    REQUIRE(canonical_text(result.best->config) == order[0]);
     REQUIRE(database.find_all(problem, "NVIDIA H200", 132).size() == 6);
+    REQUIRE(canonical_text(database.best(problem, "NVIDIA H200", 132)->config) == order[0]);
+    REQUIRE(is_election(*database.best(problem, "NVIDIA H200", 132)));
+    REQUIRE(database.list().at(0).raced == 0);
+    // What a race decides later counts, and still does after another that failed.
+    options.command = worker(times({80, 84, 85, 100}));
+    REQUIRE(canonical_text(sweep(problem, options, database).best->config) == order[1]);
+    REQUIRE(canonical_text(database.best(problem, "NVIDIA H200", 132)->config) == order[1]);
+    options.rigor = Rigor::patient;  // for which all is tried again
+    options.command = worker(failure);
+    const SweepResult again = sweep(problem, options, database);
+    REQUIRE(again.reused == 0);
+    REQUIRE(canonical_text(again.best->config) == order[1]);
+    REQUIRE(canonical_text(database.best(problem, "NVIDIA H200", 132)->config) == order[1]);
   }
 }
 
@@ -637,6 +651,8 @@ TEST_CASE("a sweep that is asked to stop keeps what it has, and goes on later", 
   REQUIRE(result.rows.size() == 3);
   REQUIRE(result.finalists.empty());
   REQUIRE(database.find_all(parse_problem(kProblem), "NVIDIA H200", 132).size() == 3);
+  REQUIRE(canonical_text(result.best->config) == order[0]);
+  REQUIRE(canonical_text(database.best(parse_problem(kProblem), "NVIDIA H200", 132)->config) == order[0]);
 
   stop = false;
   options.command = fake_worker(folder, {"measured 80"});

@@ -4,6 +4,8 @@
 
 #include <cstdio>
 
+#include "runtime/printable.h"
+
 namespace attune::cli {
 
 void OutputOptions::add_to(CommandLine& verb) {
@@ -12,17 +14,22 @@ void OutputOptions::add_to(CommandLine& verb) {
 }
 
 void OutputOptions::say(const std::string& message) const {
-  if (verbose) fmt::print(stderr, "{}\n", message);
+  if (verbose) fmt::print(stderr, "{}\n", printable(message));
 }
 
-void warn(const std::string& message) { fmt::print(stderr, "attune: {}\n", message); }
+void warn(const std::string& message) { fmt::print(stderr, "attune: {}\n", printable(message)); }
 
-void print_json(const Json& document) {
-  fmt::print("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
+void print_json(const Json& document) { fmt::print("{}\n", json_text(document, 2)); }
+
+std::string json_text(const Json& document, int indent) {
+  return document.dump(indent, ' ', true, Json::error_handler_t::replace);
 }
 
-void print(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+void print(std::string_view text) {
+  const std::string shown = printable(text);
+  std::fwrite(shown.data(), 1, shown.size(), stdout);
+}
 
-void print_field(std::string_view name, std::string_view value) { fmt::print("{:<14} {}\n", name, value); }
+void print_field(std::string_view name, std::string_view value) { print(fmt::format("{:<14} {}\n", name, value)); }
 
 }  // namespace attune::cli
