@@ -62,7 +62,7 @@ TEST_CASE("a mistyped flag, verb or value is refused with what was probably mean
     std::string line, meant;
   };
   const Slip slip = GENERATE(values<Slip>({
-      {"check --hed 2 --seq 16 --head-dim 64", "did you mean --heads?"},
+      {"check --heds 2 --seq 16 --head-dim 64", "did you mean --heads?"},
       {"check --head_dim 64 --seq 16", "did you mean --head-dim?"},
       {"check -heads 2 --seq 16 --head-dim 64", "did you mean --heads?"},
       {"check --seq 16 --head-dim 64 -causal", "did you mean --causal?"},
