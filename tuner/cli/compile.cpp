@@ -14,7 +14,6 @@
 #include "tuner/cli/output.h"
 #include "tuner/cli/problem_options.h"
 #include "tuner/cli/shapes_options.h"
-#include "tuner/cli/validators.h"
 #include "tuner/cli/verb.h"
 #include "tuner/precompile.h"
 
@@ -163,9 +162,9 @@ ExitStatus compile_kernels(const CompileJobs& asked, const ChosenDevice& chosen,
   return failed == 0 ? kOk : kCheckFailed;
 }
 
-Verb make_compile(CLI::App& command) {
+Verb make_compile(CommandLine& command) {
   auto options = std::make_shared<CompileOptions>();
-  CLI::App* verb =
+  CommandLine* verb =
       add_verb(command, "compile",
                "fill the cubin cache with a problem's candidates, or those of a list, on all cores; needs no GPU. Exit "
                "status 1 if "
@@ -174,10 +173,8 @@ Verb make_compile(CLI::App& command) {
                "attune compile --target a100 --shapes shapes.csv --shard 1/4 --json");
   options->shapes.add_to(*verb, "kernel");
   verb->add_option("--max-candidates", options->jobs.max_candidates,
-                   "of each problem, the default included, in the cost model's order (default 10, 0: all)")
-      ->transform(whole_number<int>());
-  verb->add_option("--workers", options->jobs.workers, "processes (default 0: as many as there are cores)")
-      ->transform(whole_number<int>());
+                   "of each problem, the default included, in the cost model's order (default 10, 0: all)");
+  verb->add_option("--workers", options->jobs.workers, "processes (default 0: as many as there are cores)");
   verb->add_option("--compile-timeout", options->jobs.timeout_seconds,
                    "seconds after which a compilation is ended (default 60)");
   options->problem.add_to(*verb);

@@ -6,7 +6,7 @@
 
 namespace attune::cli {
 
-void OutputOptions::add_to(CLI::App& verb) {
+void OutputOptions::add_to(CommandLine& verb) {
   verb.add_flag("--json", json, "print one JSON document on stdout");
   verb.add_flag("--verbose", verbose, "say more on stderr: database, caches, compiler");
 }

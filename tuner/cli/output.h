@@ -1,9 +1,10 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+
+#include "tuner/cli/command_line.h"
 
 namespace attune::cli {
 
@@ -15,7 +16,7 @@ struct OutputOptions {
   bool json = false;
   bool verbose = false;
 
-  void add_to(CLI::App& verb);
+  void add_to(CommandLine& verb);
   /// A message on stderr, with --verbose only.
   void say(const std::string& message) const;
 };
