@@ -16,11 +16,15 @@ struct LoadedDriver {
   std::string why_none;
 };
 
+// Apart from resolve(), into each of whose instances the compiler would inline it.
+[[gnu::noinline]] std::string too_old(const char* symbol) {
+  return std::string("the NVIDIA driver's libcuda.so.1 has no ") + symbol + ": it is too old, update it";
+}
+
 template <typename Function>
 bool resolve(void* library, const char* symbol, Function& function, std::string& why) {
   function = reinterpret_cast<Function>(dlsym(library, symbol));
-  if (function == nullptr)
-    why = std::string("the NVIDIA driver's libcuda.so.1 has no ") + symbol + ": it is too old, update it";
+  if (function == nullptr) why = too_old(symbol);
   return function != nullptr;
 }
 
