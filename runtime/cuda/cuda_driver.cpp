@@ -16,15 +16,14 @@ struct LoadedDriver {
   std::string why_none;
 };
 
-// Apart from resolve(), into each of whose instances the compiler would inline it.
-[[gnu::noinline]] std::string too_old(const char* symbol) {
-  return std::string("the NVIDIA driver's libcuda.so.1 has no ") + symbol + ": it is too old, update it";
-}
-
 template <typename Function>
 bool resolve(void* library, const char* symbol, Function& function, std::string& why) {
   function = reinterpret_cast<Function>(dlsym(library, symbol));
-  if (function == nullptr) why = too_old(symbol);
+  if (function == nullptr) {
+    // Not a sum of temporaries: GCC 12 warns of bounds in std::string's own operator + here.
+    why = "the NVIDIA driver's libcuda.so.1 has no ";
+    why.append(symbol).append(": it is too old, update it");
+  }
   return function != nullptr;
 }
 
