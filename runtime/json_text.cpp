@@ -23,10 +23,30 @@ std::string shortened(std::string text, std::size_t most) {
   return text.substr(0, most * 3 / 4) + "..." + text.substr(text.size() - most / 4);
 }
 
+// A text in ASCII, without what a terminal would act on.
+std::string as_ascii(std::string_view text) {
+  // As a JSON string of ASCII, but that quotation marks and backslashes need no escape here.
+  std::string safe;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find_first_of("\"\\", at), text.size());
+    if (end == at) {
+      safe += text[at++];
+      continue;
+    }
+    const std::string quoted =
+        nlohmann::json(text.substr(at, end - at)).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+    safe.append(quoted, 1, quoted.size() - 2);
+    at = end;
+  }
+  // DEL is no control character to JSON.
+  for (std::size_t at = 0; (at = safe.find('\x7f', at)) != std::string::npos;) safe.replace(at, 1, "\\u007f");
+  return safe;
+}
+
 // One step of a JSON pointer (RFC 6901).
 std::string step(std::string_view name) {
   std::string escaped = "/";
-  for (const char c : printable(name)) escaped += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
+  for (const char c : as_ascii(name)) escaped += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
   return shortened(std::move(escaped), kMostShown);
 }
 
@@ -88,29 +108,25 @@ class Builder : public nlohmann::json_sax<Json> {
     Level& level = levels_.back();
     level.name = name;
     if (!level.names.insert(name).second)
-      refuse(reached_, fmt::format("the name \"{}\" is there a second time", printable(name)));
+      refuse(reached_, fmt::format("it names '{}' twice", shortened(as_ascii(name), kMostShown)));
     return true;
   }
 
   bool parse_error(std::size_t position, const std::string& token, const nlohmann::detail::exception& error) override {
     const char* const at = text_.data() + std::min(position, text_.size());
     constexpr int kNumberOverflow = 406;
-    std::string complaint;
-    if (error.id == kNumberOverflow) {
-      complaint = fmt::format("{} is not a number that fits", shortened(printable(token), kMostShown));
-    } else {
-      // "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error while parsing ...": the place
-      // is said already; what was read may be all of the text.
-      complaint = error.what();
-      for (const std::string_view before : {"] ", ": "}) {
-        const std::size_t found = complaint.find(before);
-        if (found != std::string::npos) complaint.erase(0, found + before.size());
-      }
-      constexpr std::size_t kMostSaid = 240;
-      complaint = fmt::format("this is not JSON: {}", shortened(printable(complaint), kMostSaid));
+    if (error.id == kNumberOverflow)
+      refuse(at, fmt::format("{} is not a number that fits", shortened(as_ascii(token), kMostShown)));
+    // "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error while parsing ...": the place is
+    // said better, and what was read may be all of the text.
+    std::string what = error.what();
+    for (const std::string_view before : {"] ", ": "}) {
+      const std::size_t found = what.find(before);
+      if (found != std::string::npos) what.erase(0, found + before.size());
     }
-    refuse(at, complaint);
-    return false;
+    constexpr std::size_t kMostSaid = 240;
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{} is not JSON: {}: {}", where_, place(at), shortened(as_ascii(what), kMostSaid)));
   }
 
  private:
@@ -170,13 +186,16 @@ class Builder : public nlohmann::json_sax<Json> {
     return shortened(std::move(text), 4 * kMostShown);
   }
 
-  [[noreturn]] void refuse(const char* at, const std::string& complaint) const {
+  std::string place(const char* at) const {
     const std::string_view before(text_.data(), static_cast<std::size_t>(at - text_.data()));
     const auto line = 1 + std::count(before.begin(), before.end(), '\n');
     const std::size_t newline = before.rfind('\n');
     const std::size_t column = newline == std::string_view::npos ? before.size() : before.size() - newline - 1;
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("{}, line {}, column {}{}: {}", where_, line, column, at_pointer(pointer()), complaint));
+    return fmt::format("line {}, column {}{}", line, column, at_pointer(pointer()));
+  }
+
+  [[noreturn]] void refuse(const char* at, const std::string& complaint) const {
+    throw Error(ErrorCode::invalid_argument, fmt::format("{}, {}: {}", where_, place(at), complaint));
   }
 
   std::string_view text_, where_;
@@ -191,7 +210,7 @@ template <typename Json>
 std::string text_of(const Json& value) {
   // A whole document may stand where a number should: what is shown is bounded before it is written.
   if (value.is_structured()) return value.is_array() ? "an array" : "an object";
-  if (value.is_string()) return fmt::format("\"{}\"", printable(value.template get_ref<const std::string&>()));
+  if (value.is_string()) return fmt::format("\"{}\"", as_ascii(value.template get_ref<const std::string&>()));
   return value.dump();
 }
 
@@ -212,25 +231,6 @@ std::string json_line(const nlohmann::json& value) {
 std::string shown(const nlohmann::json& value) { return shortened(text_of(value), kMostShown); }
 std::string shown(const nlohmann::ordered_json& value) { return shortened(text_of(value), kMostShown); }
 
-std::string printable(std::string_view text) {
-  // As a JSON string of ASCII, but that quotation marks and backslashes need no escape here.
-  std::string safe;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find_first_of("\"\\", at), text.size());
-    if (end == at) {
-      safe += text[at++];
-      continue;
-    }
-    const std::string quoted =
-        nlohmann::json(text.substr(at, end - at)).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
-    safe.append(quoted, 1, quoted.size() - 2);
-    at = end;
-  }
-  // DEL is no control character to JSON.
-  for (std::size_t at = 0; (at = safe.find('\x7f', at)) != std::string::npos;) safe.replace(at, 1, "\\u007f");
-  return safe;
-}
-
 template <typename Json>
 void BasicJsonView<Json>::refuse(std::string_view complaint) const {
   throw Error(ErrorCode::invalid_argument, pointer_.empty() ? fmt::format("{}: {}", where_, complaint)
@@ -245,7 +245,7 @@ bool BasicJsonView<Json>::has(std::string_view name) const {
 
 template <typename Json>
 BasicJsonView<Json> BasicJsonView<Json>::at(std::string_view name) const {
-  if (!has(name)) refuse(fmt::format("the field \"{}\" is missing", printable(name)));
+  if (!has(name)) refuse(fmt::format("the field \"{}\" is missing", as_ascii(name)));
   return {*value_->find(name), where_, pointer_ + step(name)};
 }
 

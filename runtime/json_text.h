@@ -31,9 +31,6 @@ std::string json_line(const nlohmann::json& value);
 std::string shown(const nlohmann::json& value);
 std::string shown(const nlohmann::ordered_json& value);
 
-/// The same of a text that came from outside, without quotation marks.
-std::string printable(std::string_view text);
-
 /// A value that parse_json read and its place, so that each complaint names it: "peers.json: /rows/3/median_us: -1 is
 /// not a positive number". Refers to the value, which must outlive it. All that is not as asked for is thrown as
 /// Error(invalid_argument).

@@ -154,8 +154,10 @@ void OutputFile::open() {
   open_temporary();
 }
 
+std::string OutputFile::name() const { return is_standard_output(path_) ? "standard output" : path_.string(); }
+
 void OutputFile::refuse(const std::string& why) const {
-  throw Error(ErrorCode::invalid_argument, fmt::format("{} is not written: {}", path_.string(), why));
+  throw Error(ErrorCode::invalid_argument, fmt::format("{} is not written: {}", name(), why));
 }
 
 void OutputFile::fail(int error) const {
@@ -163,7 +165,7 @@ void OutputFile::fail(int error) const {
   if (error == ENOSPC || error == EDQUOT) advice = "; free some space and run again";
   if (error == ENOENT) advice = fmt::format("; make the folder {} first", folder_of(target_).string());
   if (error == EACCES || error == EPERM || error == EROFS) advice = "; name a file in a folder that you may write to";
-  throw Error(ErrorCode::io, fmt::format("{} cannot be written: {}{}", path_.string(), reason_of(error), advice));
+  throw Error(ErrorCode::io, fmt::format("{} cannot be written: {}{}", name(), reason_of(error), advice));
 }
 
 void OutputFile::refuse_inputs() const {

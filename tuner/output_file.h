@@ -51,6 +51,7 @@ class OutputFile {
   void open_through(int flags);
   void open_temporary();
   void put_in_place();
+  std::string name() const;  // in messages
   [[noreturn]] void refuse(const std::string& why) const;
   [[noreturn]] void fail(int error) const;
   void refuse_inputs() const;

@@ -13,7 +13,9 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "generator/error.h"
 #include "runtime/cuda/compile_log.h"
+#include "runtime/json_text.h"
 
 namespace attune {
 namespace {
@@ -74,7 +76,12 @@ bool write_file(const fs::path& path, const std::string& text) {
 std::optional<CompiledText> read_entry(const fs::path& folder, const KernelLaunch& launch) {
   const auto described = read_file(folder / kResourcesFile);
   if (!described) return std::nullopt;
-  const auto json = nlohmann::json::parse(*described, nullptr, false);
+  nlohmann::json json;
+  try {
+    json = parse_json(*described, kResourcesFile);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
   auto image = read_file(folder / kCubinFile);
   auto log = read_file(folder / kLogFile);
   if (!image || !log || !json.is_object()) return std::nullopt;
@@ -103,7 +110,7 @@ std::string describe(const KernelLaunch& launch, const CompiledText& compiled) {
                         {"spill_bytes", resources.spill_bytes},
                         {"stack_bytes", resources.stack_bytes},
                         {"advisories", resources.advisories}}
-             .dump(2) +
+             .dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
          "\n";
 }
 
