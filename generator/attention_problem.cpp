@@ -17,6 +17,9 @@ namespace {
 constexpr std::int64_t kLengthLimit = (std::int64_t{1} << 31) - 1024;  // rounding up to a tile must stay within int32
 constexpr std::int64_t kHeadsLimit = std::int64_t{1} << 31;
 constexpr int kMaxHeadDim = 256;
+// Of each tensor: far beyond any GPU's address space, and its bytes in fp32 are far from where an int64 ends.
+constexpr std::int64_t kElementsLimit = std::int64_t{1} << 50;
+constexpr float kLog2E = 1.44269504088896340736f;
 
 [[noreturn]] void invalid(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
 
@@ -43,7 +46,11 @@ std::string shortest_text(float value) {
   return std::string(buffer.data(), end);
 }
 
-std::int64_t bottom_right_offset(const AttentionProblem& problem) { return problem.seq_kv - problem.seq_q; }
+// Lengths whose difference is no int64 are none that validate() accepts.
+std::int64_t bottom_right_offset(const AttentionProblem& problem) {
+  std::int64_t offset = 0;
+  return __builtin_sub_overflow(problem.seq_kv, problem.seq_q, &offset) ? 0 : offset;
+}
 
 std::string mask_text(const AttentionProblem& problem) {
   if (problem.mask_offset == bottom_right_offset(problem)) return "causal";
@@ -155,7 +162,13 @@ AttentionProblem parse_problem(std::string_view text) {
       }
     } else if (word.starts_with("scale")) {
       once("scale", word);
-      if (!parse_number(word.substr(5), &problem.softmax_scale)) {
+      const std::string_view number = word.substr(5);
+      const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), problem.softmax_scale);
+      if (error == std::errc::result_out_of_range && end == number.data() + number.size()) {
+        invalid(fmt::format("problem '{}': '{}' is 0 or infinite as a float; leave it out for 1/sqrt(head dim)", text,
+                            word));
+      }
+      if (error != std::errc() || end != number.data() + number.size()) {
         invalid(fmt::format("problem '{}': '{}' needs a number after 'scale'", text, word));
       }
     } else if (!parse_number_word(word)) {
@@ -202,8 +215,16 @@ void validate(const AttentionProblem& problem) {
     invalid(fmt::format("batch {} times query heads {}: must be below {}; split the batch", problem.batch,
                         problem.heads_q, kHeadsLimit));
   }
-  if (!std::isfinite(problem.softmax_scale) || problem.softmax_scale <= 0) {
-    invalid(fmt::format("scale {}: must be positive and finite", problem.softmax_scale));
+  const std::int64_t longest = std::max(problem.seq_q, problem.seq_kv);
+  if (problem.batch * problem.heads_q >= kElementsLimit / (longest * problem.head_dim)) {
+    invalid(
+        fmt::format("batch {} times {} query heads times length {} times head dim {}: tensors must have fewer than "
+                    "{} elements; split the batch",
+                    problem.batch, problem.heads_q, longest, problem.head_dim, kElementsLimit));
+  }
+  // Kernels multiply it by log2(e), in fp32.
+  if (!std::isfinite(problem.softmax_scale * kLog2E) || problem.softmax_scale <= 0) {
+    invalid(fmt::format("scale {}: must be positive and finite as a float, also times log2(e)", problem.softmax_scale));
   }
   if (problem.alignment != 2 && problem.alignment != 16) {
     invalid(fmt::format("alignment {}: must be 16, or 2 for rows that start anywhere", problem.alignment));

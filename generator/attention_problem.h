@@ -62,10 +62,10 @@ std::string canonical_text(const AttentionProblem& problem);
 /// d64). Throws Error(invalid_argument) that names the word. Does not judge the values: that is validate().
 AttentionProblem parse_problem(std::string_view text);
 
-/// Throws Error(invalid_argument) that names the first field that is out of range and says what it may be: head_dim a
-/// multiple of 8 in [8, 256], positive sizes, heads_q divisible by heads_kv, lengths below 2^31 - 1024, batch * heads_q
-/// below 2^31, scale positive and finite, alignment 2 or 16, a mask offset that keeps query + offset within 32 bits (0
-/// without a mask), deterministic only of a backward problem.
+/// Throws Error(invalid_argument) that names the first field out of range and says what it may be: head_dim a multiple
+/// of 8 in [8, 256], positive sizes, heads_q divisible by heads_kv, lengths below 2^31 - 1024, batch * heads_q below
+/// 2^31, tensors below 2^50 elements, a positive scale, finite times log2(e), alignment 2 or 16, a mask offset that
+/// keeps query + offset within 32 bits (0 without a mask), deterministic only of a backward problem.
 void validate(const AttentionProblem& problem);
 
 /// Counted work: 4 * D FLOP per attended (query, key) pair and query head, backward 10 * D.

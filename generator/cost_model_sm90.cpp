@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "generator/forward_sm90_shape.h"
+#include "generator/matrix_rate.h"
 #include "generator/step_count.h"
 
 // Clocks of one SM for one step (a block of keys) of one CTA, by the unit rates of an H200:
@@ -19,7 +20,7 @@
 // about the model's (templates/NOTES.md).
 namespace attune {
 namespace {
-constexpr double kMatrixFlopsPerClock = 4096, kMatrixEfficiency = 0.92;             // the latter fitted
+constexpr double kMatrixEfficiency = 0.92;                                          // fitted
 constexpr double kElementsPerClock = 14.6, kElementsPerClockWithoutMaximum = 15.4;  // fitted
 constexpr double kElementsTakenByMatrix = 7.7;                                      // fitted, a clock
 constexpr double kMaskedPerClock = 126 / 4.8;                                       // fitted: elements
@@ -124,7 +125,7 @@ CostEstimate estimate_cost_sm90(const AttentionProblem& problem, const KernelCon
   const StepCount steps = count_steps(problem, cluster);
   const double masked_share = steps.mean > 0 ? count_steps(problem, tile).masked / steps.mean : 0;
 
-  const double matrix_peak = 2 * elements * (padded + d) / kMatrixFlopsPerClock;
+  const double matrix_peak = 2 * elements * (padded + d) / kWgmmaFlopsPerClock;
   const double matrix = matrix_peak / kMatrixEfficiency;
   const double per_clock = config.without_maximum ? kElementsPerClockWithoutMaximum : kElementsPerClock;
   double elementwise = elements / per_clock + masked_share * elements / kMaskedPerClock;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "attune/attention.h"
+#include "attune/log.h"
 #include "generator/attention_algorithm.h"
 #include "generator/error.h"
 #include "generator/generate.h"
@@ -192,8 +193,8 @@ struct AttentionRuntime::State {
   };
 
   // A choice of the source is used only where it fits and compiles: a row of a database may come from another build,
-  // another compiler or another GPU. What did not compile is told.
-  Pick choose(const AttentionProblem& problem, bool only_default = false) const {
+  // another compiler or another GPU. What did not compile is told, what does not fit is logged if `tell`.
+  Pick choose(const AttentionProblem& problem, bool only_default, bool tell) const {
     std::vector<KernelConfig> passed_over;
     std::string not_compiled;
     const auto told = [&](ConfigChoice choice) {
@@ -206,7 +207,9 @@ struct AttentionRuntime::State {
       if (!choice || std::find(passed_over.begin(), passed_over.end(), choice->config) != passed_over.end()) break;
       const bool compiles = !is_refused(choice->config, problem);
       if (!compiles) not_compiled += (not_compiled.empty() ? "" : ", ") + canonical_text(choice->config);
-      if (!only_default && compiles && fits(choice->config, problem)) return {told(std::move(*choice))};
+      const std::vector<std::string> reasons = infeasibility(problem, choice->config, device->spec());
+      if (!only_default && compiles && reasons.empty()) return {told(std::move(*choice))};
+      if (tell && !reasons.empty()) log_passed_over(choice->config, problem, "it does not fit: " + joined(reasons));
       passed_over.push_back(choice->config);
     }
     ConfigChoice standard{default_config(problem, device->spec()), ConfigOrigin::default_config, "",
@@ -216,6 +219,12 @@ struct AttentionRuntime::State {
 
   KernelPlan plan(const AttentionProblem& problem, const ConfigChoice& choice) const {
     return generate(problem, choice.config, device->spec(), templates, device->target());
+  }
+
+  void log_passed_over(const KernelConfig& config, const AttentionProblem& problem, const std::string& why) const {
+    if (!logs(LogLevel::info)) return;
+    log(LogLevel::info, "the tuned config " + canonical_text(config) + " is passed over for \"" +
+                            canonical_text(problem) + "\" on " + device->description() + ": " + why);
   }
 
   // compile_mutex is held.
@@ -239,11 +248,12 @@ struct AttentionRuntime::State {
   // The first pick that compiles; the default config must. compile_mutex is held.
   Prepared compile_choice(const AttentionProblem& problem) {
     for (int failures = 0;; ++failures) {
-      const Pick pick = choose(problem, failures == kMostCompileFailures);
+      const Pick pick = choose(problem, failures == kMostCompileFailures, failures == 0);
       try {
         return compile(problem, pick.choice);
       } catch (const Error& error) {
         if (pick.last_resort || error.code() != ErrorCode::compile_failed) throw;
+        log_passed_over(pick.choice.config, problem, std::string("it does not compile: ") + error.what());
       }
       const std::lock_guard lock(refused_mutex);
       refused.insert(kernel_class(problem, pick.choice.config));

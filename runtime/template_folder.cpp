@@ -1,15 +1,21 @@
 #include "runtime/template_folder.h"
 
+#include <fcntl.h>
+
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <optional>
 #include <string>
 
 #include "generator/error.h"
+#include "runtime/regular_file.h"
 
 namespace attune {
+namespace {
+
+constexpr std::size_t kMostTemplateBytes = std::size_t{16} << 20;
+
+}  // namespace
 
 TemplateSet load_template_folder(const std::filesystem::path& folder) {
   namespace fs = std::filesystem;
@@ -17,10 +23,10 @@ TemplateSet load_template_folder(const std::filesystem::path& folder) {
   std::error_code error;
   for (fs::recursive_directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     if (entry->path().extension() != ".cu") continue;
-    std::ifstream file(entry->path(), std::ios::binary);
-    std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-    if (!file) throw Error(ErrorCode::io, "template " + entry->path().string() + " cannot be read");
-    texts[entry->path().lexically_relative(folder).replace_extension().generic_string()] = std::move(text);
+    std::string why_not;
+    auto text = read_regular_file(AT_FDCWD, entry->path(), kMostTemplateBytes, Links::followed, &why_not);
+    if (!text) throw Error(ErrorCode::io, "template " + entry->path().string() + " cannot be read: " + why_not);
+    texts[entry->path().lexically_relative(folder).replace_extension().generic_string()] = std::move(*text);
   }
   if (error) throw Error(ErrorCode::io, "template folder " + folder.string() + " cannot be read: " + error.message());
   if (texts.empty()) throw Error(ErrorCode::io, "template folder " + folder.string() + " holds no *.cu files");

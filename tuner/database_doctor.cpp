@@ -3,12 +3,11 @@
 #include <fmt/format.h>
 #include <sqlite3.h>
 
-#include <map>
-
 #include "generator/error.h"
 #include "tuner/database_file.h"
 #include "tuner/database_rows.h"
 #include "tuner/database_schema.h"
+#include "tuner/file_system.h"
 #include "tuner/sqlite.h"
 
 namespace attune {
@@ -32,84 +31,89 @@ class Doctor {
       return diagnosis_;
     }
     try {
-      connection_ = connect_for_reading(path_);
-      check_integrity();
-      if (!check_schema()) return diagnosis_;
-      check_references();
-      check_orphans();
-      check_problems();
-      check_hashes();
-      check_races();
+      ask_file(path_, [&](ReadingConnection& reading) {
+        diagnosis_ = DatabaseDiagnosis();
+        connection_ = &reading.connection();
+        check_integrity();
+        if (!check_schema()) return;
+        check_references();
+        check_orphans();
+        check_problems();
+        check_hashes();
+        check_races();
+      });
     } catch (const Failure& failure) {
-      find("file", fmt::format("it cannot be read: {}", failure.message), kReplace);
+      find("file", fmt::format("it cannot be read: {}", explain(path_, failure)), advice_for(failure));
     }
     return diagnosis_;
   }
 
  private:
-  static constexpr const char* kReplace =
-      "save what can be read with `attune db export --output saved.json`; the next `attune tune` keeps the file aside "
-      "and begins a fresh one, into which `attune db import saved.json` brings the rows back";
+  // Needs no other tool, and loses nothing: the file stays, under another name.
+  std::string rebuild() const {
+    const std::string file = shell_word(path_), saved = shell_word(path_ + ".saved.json");
+    return fmt::format(
+        "save what can be read with `attune db export --database {} --output {}`, move the file away with `mv {} {}`, "
+        "and bring the rows into a fresh one with `attune db import {} --database {}`",
+        file, saved, file, shell_word(path_ + ".damaged"), saved, file);
+  }
+
+  std::string advice_for(const Failure& failure) const {
+    switch (failure.primary()) {
+      case SQLITE_CORRUPT:
+        return rebuild();
+      case SQLITE_NOTADB:
+        return "name another file with --database; this one is not Attune's, or nothing of it is left to read";
+      case SQLITE_CANTOPEN:
+      case SQLITE_PERM:
+        return "name another file with --database, or see to it that this one can be opened";
+      case SQLITE_IOERR:
+        return "see to the disk or the file system that it is on; what it gives back can be copied and examined there";
+      default:
+        return "run it again when nothing else uses the file";
+    }
+  }
 
   void find(std::string check, std::string what, std::string advice) {
     diagnosis_.findings.push_back({std::move(check), std::move(what), std::move(advice)});
   }
 
   std::string delete_with(const std::string& sql) const {
-    return fmt::format("remove it with: sqlite3 '{}' \"{}\"", path_, sql);
+    return fmt::format("remove it with: sqlite3 {} \"{}\"", shell_word(path_), sql);
   }
 
   void check_integrity() {
     Statement query(*connection_, fmt::format("PRAGMA integrity_check({})", kMostComplaints));
     while (query.step()) {
-      if (const std::string verdict = query.text(0); verdict != "ok") find("integrity", verdict, kReplace);
+      if (const std::string verdict = query.text(0); verdict != "ok") find("integrity", verdict, rebuild());
     }
   }
 
   // False if the tables are not ones to look into.
   bool check_schema() {
-    if (connection_->integer("PRAGMA application_id") != kApplicationId) {
+    const SchemaFacts facts = inspect_schema(*connection_);
+    if (!facts.is_attunes()) {
       find("schema", "it is not a tuning database but another program's", "name another file with --database");
       return false;
     }
-    const std::int64_t version = connection_->integer("PRAGMA user_version");
-    if (version > schema_version()) {
+    if (facts.empty) return false;
+    for (const SchemaDifference& difference : facts.differences) {
+      find("schema", describe(difference, facts),
+           facts.readable_as ? rebuild() : "move the file away: nothing in it can be read as results");
+    }
+    if (!facts.differences.empty()) return false;
+    if (facts.is_newer()) {
       find("schema",
-           fmt::format("its schema is {}, newer than {}, which this program knows", version, schema_version()),
+           fmt::format("its schema is {}, newer than {}, which this program knows", facts.version, schema_version()),
            "use the Attune that wrote it");
       return false;
     }
-    if (version < schema_version()) {
-      find("schema", fmt::format("its schema is {}, older than {}", version, schema_version()),
-           "`attune db info` brings it up to date");
+    if (facts.version < schema_version()) {
+      find("schema", fmt::format("its schema is {}, older than {}", facts.version, schema_version()),
+           fmt::format("`attune db vacuum --database {}` brings it up to date", shell_word(path_)));
       return false;
     }
-    Connection fresh(":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
-    migrate(fresh);
-    const auto expected = objects(fresh), present = objects(*connection_);
-    bool usable = true;
-    for (const auto& [name, sql] : expected) {
-      const auto found = present.find(name);
-      if (found == present.end() || found->second != sql) {
-        find("schema", fmt::format("{} {}", name, found == present.end() ? "is missing" : "is not what Attune made"),
-             kReplace);
-        usable = false;
-      }
-    }
-    for (const auto& [name, sql] : present) {
-      if (!expected.contains(name))
-        find("schema", fmt::format("{} is not Attune's", name), "move it to a database of its own");
-    }
-    return usable;
-  }
-
-  // "table measurement" and the statement that made it.
-  static std::map<std::string, std::string> objects(Connection& db) {
-    std::map<std::string, std::string> found;
-    Statement query(db,
-                    "SELECT type || ' ' || name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite~_%' ESCAPE '~'");
-    while (query.step()) found.emplace(query.text(0), query.text(1));
-    return found;
+    return true;
   }
 
   void check_references() {
@@ -153,7 +157,7 @@ class Doctor {
       if (!agrees) {
         find("problem",
              fmt::format("the columns of problem {} contradict its text \"{}\"", query.integer(0), query.text(1)),
-             "its rows would be found for the wrong shapes: " + std::string(kReplace));
+             "its rows would be found for the wrong shapes: " + rebuild());
       }
     }
   }
@@ -195,7 +199,7 @@ class Doctor {
   }
 
   const std::string path_;
-  std::unique_ptr<Connection> connection_;
+  Connection* connection_ = nullptr;  // of the file while it is asked
   DatabaseDiagnosis diagnosis_;
 };
 

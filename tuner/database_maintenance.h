@@ -16,14 +16,20 @@ struct DatabaseContents {
   std::vector<Measurement> rows;  ///< by problem, device, config, then from old to new: the same rows, the same order
   std::int64_t unreadable = 0;    ///< rows of a newer version, left out
   std::int64_t changed = 0;  ///< rows that were changed after they were stored, left out: examine_database() names them
+  std::string damage;        ///< what is wrong with the file; empty if nothing is
+  std::int64_t lost = 0;     ///< rows that the damage took, as far as can be told
 };
-/// Changes nothing and creates nothing. Throws Error(database) that names the file if it is not there, damaged, or
-/// of another program.
-DatabaseContents read_database(const std::filesystem::path& path);
+enum class Damage {
+  refuse,   ///< throws
+  salvage,  ///< reads what can be read; every row whose content hash holds is as it was stored
+};
+/// Changes nothing and creates nothing. Throws Error(database) that names the file if it is not there, of another
+/// program, or damaged: with Damage::salvage only if nothing of it can be read.
+DatabaseContents read_database(const std::filesystem::path& path, Damage damage = Damage::refuse);
 
 struct DatabaseInfo {
   std::filesystem::path path;
-  bool read_only = false;
+  bool read_only = false;            ///< results cannot be stored in it: permissions, or a newer schema
   int schema = 0, known_schema = 0;  ///< the file's, and the newest that this program knows
   std::int64_t rows = 0, problems = 0, devices = 0;
   std::map<std::string, std::int64_t> rows_by_status, rows_by_rigor;
@@ -36,7 +42,7 @@ struct DatabaseInfo {
   bool network_file_system = false;
   std::vector<std::string> notes;  ///< TuningDatabase::notes()
 };
-/// Opens the file as TuningDatabase does. Throws Error(database) if it is not there or cannot be read.
+/// Changes nothing and creates nothing. Throws Error(database) if it is not there or cannot be read.
 DatabaseInfo describe_database(const std::filesystem::path& path);
 
 /// Which rows may go; one that either rule names goes. Neither rule ever changes what TuningDatabase::best() answers:
@@ -55,8 +61,8 @@ struct PruneResult {
   std::int64_t kept = 0;
 };
 /// Removes rows and what only they referred to, in one transaction; a dry run only says what would go. Throws
-/// Error(invalid_argument) without a rule or for one that is out of range, Error(database) if the file is not there or
-/// cannot be written.
+/// Error(invalid_argument) without a rule or for one that is out of range, Error(database) if the file is not there,
+/// damaged, or cannot be written.
 PruneResult prune_database(const std::filesystem::path& path, const PruneRules& rules, bool dry_run);
 
 struct VacuumResult {

@@ -5,6 +5,7 @@
 #include <sys/vfs.h>
 
 #include <cstdint>
+#include <string_view>
 
 namespace attune {
 
@@ -36,6 +37,14 @@ FileSystem file_system_of(const fs::path& folder) {
 }
 
 fs::path folder_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
+
+std::string shell_word(const std::string& text) {
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+=:,@%";
+  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
 
 bool is_full(const fs::path& folder) {
   struct statvfs facts {};

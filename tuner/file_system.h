@@ -15,6 +15,9 @@ FileSystem file_system_of(const std::filesystem::path& folder);
 /// The folder that holds a file; "." for a bare name.
 std::filesystem::path folder_of(const std::filesystem::path& path);
 
+/// A word for a command that a person may paste into a shell: quoted if it needs to be.
+std::string shell_word(const std::string& text);
+
 /// Whether there is no place for one more transaction.
 bool is_full(const std::filesystem::path& folder);
 

@@ -101,9 +101,9 @@ Json field_values(const KernelConfig& config) {
 }
 
 constexpr const char* kColumns[] = {
-    "config",    "fields",    "status",      "reason",       "rigor",        "race",       "place",      "median_us",
-    "p20_us",    "p80_us",    "samples",     "predicted_us", "sm_clock_mhz", "clock_low",  "clock_high", "error_o",
-    "error_lse", "registers", "spill_bytes", "shared_bytes", "compile_ms",   "provenance", "created_at"};
+    "config",    "status",      "reason",       "rigor",        "race",      "place",      "median_us",  "p20_us",
+    "p80_us",    "samples",     "predicted_us", "sm_clock_mhz", "clock_low", "clock_high", "error_o",    "error_lse",
+    "registers", "spill_bytes", "shared_bytes", "compile_ms",   "bound_us",  "bound_by",   "provenance", "created_at"};
 
 /// Provenance is the same for many rows: rows hold its number.
 class Provenances {
@@ -128,14 +128,41 @@ class Provenances {
   Json list_ = Json::array();
 };
 
-Json row_values(const Measurement& row, Provenances& provenances) {
+/// Many problems were tried with the same configs: rows hold a config's number.
+class Configs {
+ public:
+  std::size_t number_of(const KernelConfig& config) {
+    const auto [found, added] = numbers_.emplace(canonical_text(config), numbers_.size());
+    if (added) list_.push_back({{"text", found->first}, {"fields", field_values(config)}});
+    return found->second;
+  }
+  const Json& list() const { return list_; }
+
+ private:
+  std::map<std::string, std::size_t> numbers_;
+  Json list_ = Json::array();
+};
+
+/// What the rows of a document share.
+struct Shared {
+  Provenances provenances;
+  Configs configs;
+};
+
+/// `spec` is the row's device where it is known: else its kernel has no ceiling.
+Json row_values(const Measurement& row, const std::optional<DeviceSpec>& spec, Shared& shared) {
   std::vector<int> clocks;
   for (const int clock : row.clocks_mhz) {
     if (clock > 0) clocks.push_back(clock);
   }
   const auto [low, high] = std::minmax_element(clocks.begin(), clocks.end());
-  Json values = {canonical_text(row.config),
-                 field_values(row.config),
+  Json bound_us = nullptr, bound_by = nullptr;
+  if (spec) {
+    const Roofline roofline = roofline_of(row.problem, row.config, *spec);
+    bound_us = roofline.bound_us;
+    bound_by = roofline.bound_by;
+  }
+  Json values = {shared.configs.number_of(row.config),
                  to_string(row.status),
                  row.reason,
                  to_string(row.rigor),
@@ -155,7 +182,9 @@ Json row_values(const Measurement& row, Provenances& provenances) {
                  row.spill_bytes,
                  row.shared_bytes,
                  number(row.compile_ms),
-                 provenances.number_of(row),
+                 bound_us,
+                 bound_by,
+                 shared.provenances.number_of(row),
                  row.created_at};
   return values;
 }
@@ -210,14 +239,18 @@ Json device_json(const Entry& entry) {
   device["key"] = spec->key;
   device["clock_mhz"] = spec->clock_mhz;
   device["memory_gbps"] = spec->memory_gbps;
-  device["mma_tflops"] = spec->mma_flops_per_clock * clocks_per_us / 1e6;
+  device["matrix_tflops"] = Json::object();
+  for (const MatrixInstruction instruction : kMatrixInstructions) {
+    if (const double tflops = peak_tflops(instruction, *spec); tflops > 0)
+      device["matrix_tflops"][std::string(to_string(instruction))] = tflops;
+  }
   device["exponentials_per_us"] = spec->exp2_per_clock * clocks_per_us;
   return device;
 }
 
-/// "bf16 B4 H16 S4096 D128 causal": what a reader scans for.
+/// "forward bf16 B4 H16 S4096 D128 causal": what a reader scans for; of two problems never the same.
 std::string short_name(const AttentionProblem& p) {
-  std::string name = fmt::format("{} B{} H{}", to_string(p.dtype), p.batch, p.heads_q);
+  std::string name = fmt::format("{} {} B{} H{}", to_string(p.pass), to_string(p.dtype), p.batch, p.heads_q);
   if (p.heads_kv != p.heads_q) name += fmt::format("/{}", p.heads_kv);
   name += fmt::format(" S{}", p.seq_q);
   if (p.seq_kv != p.seq_q) name += fmt::format("/{}", p.seq_kv);
@@ -239,6 +272,13 @@ Json model_json(const ModelQuality& quality) {
                {"first_over_best", quality.first_over_best}};
   if (quality.rank_correlation) json["rank_correlation"] = *quality.rank_correlation;
   return json;
+}
+
+/// FLOP of an attended (query, key) pair of one query head; each has one exponential.
+double flops_per_pair(const AttentionProblem& problem) {
+  const double pairs = static_cast<double>(count_attended_pairs(problem)) * static_cast<double>(problem.batch) *
+                       static_cast<double>(problem.heads_q);
+  return pairs > 0 ? count_flops(problem) / pairs : 0;
 }
 
 Json peer_json(const PeerRow& row, const PeerTime& time, std::size_t file) {
@@ -303,7 +343,19 @@ std::vector<bool> with_trials(const ReportRequest& request) {
   return included;
 }
 
-Json problem_json(const TuningDatabase& database, const Entry& entry, bool trials, Provenances& provenances) {
+/// What each unit of a known device needs for a problem: matrix products by each instruction that it has.
+Json ceilings_json(const AttentionProblem& problem, const DeviceSpec& spec) {
+  const Roofline roofline = roofline_of(problem, KernelConfig{}, spec);
+  Json json = {
+      {"matrix_us", Json::object()}, {"exponential_us", roofline.exponential_us}, {"memory_us", roofline.memory_us}};
+  for (const MatrixInstruction instruction : kMatrixInstructions) {
+    if (const double us = matrix_microseconds(problem, instruction, spec); us > 0)
+      json["matrix_us"][std::string(to_string(instruction))] = us;
+  }
+  return json;
+}
+
+Json problem_json(const TuningDatabase& database, const Entry& entry, bool trials, Shared& shared) {
   const AttentionProblem& problem = entry.problem;
   const std::vector<Measurement> rows = database.find_all(problem, entry.device, entry.sm_count);
   const std::optional<Measurement> best = database.best(problem, entry.device, entry.sm_count);
@@ -311,7 +363,11 @@ Json problem_json(const TuningDatabase& database, const Entry& entry, bool trial
 
   Json json = {{"problem", canonical_text(problem)},
                {"name", short_name(problem)},
+               {"pass", to_string(problem.pass)},
+               {"dtype", to_string(problem.dtype)},
+               {"mask", problem.mask == MaskKind::none ? "full" : "causal"},
                {"head_dim", problem.head_dim},
+               {"flops_per_pair", flops_per_pair(problem)},
                {"flops", count_flops(problem)},
                {"bytes", count_bytes(problem)},
                {"rows", entry.rows},
@@ -334,23 +390,18 @@ Json problem_json(const TuningDatabase& database, const Entry& entry, bool trial
     count(json["rigors"], to_string(row.rigor));
   }
   if (spec) {
-    const Roofline roofline = roofline_of(problem, *spec);
-    json["ceilings"] = {{"matrix_us", roofline.matrix_us},
-                        {"exponential_us", roofline.exponential_us},
-                        {"memory_us", roofline.memory_us},
-                        {"bound_us", roofline.bound_us},
-                        {"bound_by", roofline.bound_by}};
+    json["ceilings"] = ceilings_json(problem, *spec);
     const KernelConfig config = default_config(problem, *spec);
     json["default_config"] = canonical_text(config);
-    if (const Measurement* row = row_of_default(rows, config, best)) json["default"] = row_values(*row, provenances);
+    if (const Measurement* row = row_of_default(rows, config, best)) json["default"] = row_values(*row, spec, shared);
   }
   if (best) {
-    json["best"] = row_values(*best, provenances);
+    json["best"] = row_values(*best, spec, shared);
     if (best->rigor > Rigor::estimate) json["model"] = model_json(model_quality(rows, best->median_us));
   }
   if (trials) {
     json["trials"] = Json::array();
-    for (const Measurement& row : rows) json["trials"].push_back(row_values(row, provenances));
+    for (const Measurement& row : rows) json["trials"].push_back(row_values(row, spec, shared));
   }
   return json;
 }
@@ -418,26 +469,37 @@ ModelQuality model_quality(const std::vector<Measurement>& rows, double best_us)
   return quality;
 }
 
-std::optional<std::size_t> most_rows(const std::vector<Entry>& entries,
-                                     const std::optional<AttentionProblem>& problem) {
-  const auto most = [&](auto matches) {
-    std::optional<std::size_t> found;
-    for (std::size_t i = 0; i < entries.size(); ++i) {
-      if (matches(entries[i]) && (!found || entries[i].rows > entries[*found].rows)) found = i;
+std::optional<std::size_t> most_rows(const std::vector<Entry>& entries, const std::optional<AttentionProblem>& problem,
+                                     const std::function<bool(const Entry&)>& preferred) {
+  std::vector<std::size_t> order(entries.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return entries[a].rows > entries[b].rows; });
+  const auto first = [&](auto matches) -> std::optional<std::size_t> {
+    std::optional<std::size_t> any;
+    for (const std::size_t i : order) {
+      if (!matches(entries[i])) continue;
+      if (preferred(entries[i])) return i;
+      if (!any) any = i;
     }
-    return found;
+    return any;
   };
-  if (!problem) return most([](const Entry&) { return true; });
-  const std::optional<std::size_t> same = most([&](const Entry& entry) { return entry.problem == *problem; });
+  if (!problem) return first([](const Entry&) { return true; });
+  const std::optional<std::size_t> same = first([&](const Entry& entry) { return entry.problem == *problem; });
   if (same) return same;
-  return most([&](const Entry& entry) { return same_but_scale_and_layout(entry.problem, *problem); });
+  return first([&](const Entry& entry) { return same_but_scale_and_layout(entry.problem, *problem); });
+}
+
+bool is_measured(const TuningDatabase& database, const Entry& entry) {
+  const std::optional<Measurement> best = database.best(entry.problem, entry.device, entry.sm_count);
+  return best && best->rigor > Rigor::estimate;
 }
 
 Json report_data(const TuningDatabase& database, const ReportRequest& request) {
   std::vector<std::vector<bool>> matched;
   for (const PeerFile& file : request.peers) matched.emplace_back(file.rows.size(), false);
   const std::vector<bool> included = with_trials(request);
-  Provenances provenances;
+  Shared shared;
 
   // Shapes that a reader compares stand together.
   std::vector<std::size_t> order(request.entries.size());
@@ -446,7 +508,7 @@ Json report_data(const TuningDatabase& database, const ReportRequest& request) {
     const Entry& entry = request.entries[i];
     const AttentionProblem& p = entry.problem;
     return std::tuple(std::string_view(entry.device), entry.sm_count, p.head_dim, p.dtype, p.seq_q, p.seq_kv, p.mask,
-                      p.batch * p.heads_q, i);
+                      p.batch * p.heads_q, p.pass, i);
   };
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return key(a) < key(b); });
 
@@ -458,7 +520,7 @@ Json report_data(const TuningDatabase& database, const ReportRequest& request) {
     const auto [device, added] = device_numbers.emplace(std::pair(entry.device, entry.sm_count), devices.size());
     if (added) devices.push_back(device_json(entry));
     if (i == request.selected) selected = problems.size();
-    Json problem = problem_json(database, entry, included[i], provenances);
+    Json problem = problem_json(database, entry, included[i], shared);
     problem["device"] = device->second;
     problem["peers"] = peers_of(entry, request.peers, matched);
     problems.push_back(std::move(problem));
@@ -469,7 +531,7 @@ Json report_data(const TuningDatabase& database, const ReportRequest& request) {
   for (std::size_t f = 0; f < request.peers.size(); ++f)
     peer_files.push_back(peer_file_json(request.peers[f], matched[f]));
   return {{"format", "attune report"},
-          {"version", 1},
+          {"version", 2},
           {"made_at", utc_now()},
           {"attune_version", attune_version()},
           {"database", database.path().filename().string()},
@@ -477,7 +539,8 @@ Json report_data(const TuningDatabase& database, const ReportRequest& request) {
           {"devices", std::move(devices)},
           {"fields", std::move(fields)},
           {"columns", kColumns},
-          {"provenance", provenances.list()},
+          {"configs", shared.configs.list()},
+          {"provenance", shared.provenances.list()},
           {"peer_files", std::move(peer_files)},
           {"selected", selected},
           {"problems", std::move(problems)}};

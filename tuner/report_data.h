@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -40,13 +41,20 @@ struct ReportRequest {
 };
 
 /// The entry with most rows among those of this problem, or of all; the first of equals. A problem that differs only in
-/// scale and layout is taken if there is none that is the same.
-std::optional<std::size_t> most_rows(const std::vector<TuningDatabase::Entry>& entries,
-                                     const std::optional<AttentionProblem>& problem);
+/// scale and layout is taken if there is none that is the same. One that is not `preferred` is taken only where none of
+/// these is; entries are asked in the order of their rows until one is.
+std::optional<std::size_t> most_rows(
+    const std::vector<TuningDatabase::Entry>& entries, const std::optional<AttentionProblem>& problem,
+    const std::function<bool(const TuningDatabase::Entry&)>& preferred = [](const auto&) { return true; });
+
+/// Whether the best row of an entry is a measured one. Throws Error(database).
+bool is_measured(const TuningDatabase& database, const TuningDatabase::Entry& entry);
 
 /// All that the page shows, as the document that its script reads: {"format": "attune report", "problems": [...], ...}.
-/// `columns` names the values of each row ("best", "default", "trials"); `trials` are in the order of storing, null
-/// where they were left out. Times are in microseconds. Throws Error(database).
+/// `columns` names the values of each row ("best", "default", "trials"), of which "config" and "provenance" are numbers
+/// in the lists of these names; `trials` are in the order of storing, null where they were left out. "bound_us" is the
+/// roofline of the row's kernel, null where the device is not known: no time is below it. Times are in microseconds.
+/// Throws Error(database).
 nlohmann::ordered_json report_data(const TuningDatabase& database, const ReportRequest& request);
 
 }  // namespace attune

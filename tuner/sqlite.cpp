@@ -2,6 +2,7 @@
 
 #include <sqlite3.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace attune::sqlite {
@@ -13,11 +14,25 @@ namespace {
                 connection ? sqlite3_errmsg(connection) : sqlite3_errstr(code)};
 }
 
+constexpr int kMostBytesOfValue = 64 << 20;  // samples of a row take a few thousand
+
+void distrust(sqlite3* connection) {
+  sqlite3_db_config(connection, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
+  sqlite3_db_config(connection, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
+  sqlite3_db_config(connection, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, nullptr);
+  sqlite3_db_config(connection, SQLITE_DBCONFIG_ENABLE_VIEW, 0, nullptr);
+  sqlite3_limit(connection, SQLITE_LIMIT_LENGTH, kMostBytesOfValue);
+  sqlite3_exec(connection, "PRAGMA cell_size_check = ON", nullptr, nullptr, nullptr);
+}
+
 }  // namespace
 
 Connection::Connection(const std::string& path_or_uri, int flags) {
   const int code = sqlite3_open_v2(path_or_uri.c_str(), &handle_, flags | SQLITE_OPEN_EXRESCODE, nullptr);
-  if (code == SQLITE_OK) return;
+  if (code == SQLITE_OK) {
+    distrust(handle_);
+    return;
+  }
   const Failure failure{code, handle_ ? sqlite3_errmsg(handle_) : sqlite3_errstr(code)};
   sqlite3_close_v2(handle_);
   throw failure;
@@ -43,6 +58,39 @@ std::string Connection::text(const char* sql) {
 bool Connection::read_only() const { return sqlite3_db_readonly(handle_, "main") == 1; }
 
 std::int64_t Connection::changes() const { return sqlite3_changes64(handle_); }
+
+RawFile::RawFile(const std::filesystem::path& path) {
+  sqlite3_vfs* const vfs = sqlite3_vfs_find(nullptr);
+  memory_.resize(static_cast<std::size_t>(vfs->szOsFile));
+  name_ = sqlite3_create_filename(path.c_str(), "", "", 0, nullptr);
+  auto* const file = reinterpret_cast<sqlite3_file*>(memory_.data());
+  const int code =
+      name_ ? vfs->xOpen(vfs, name_, file, SQLITE_OPEN_READONLY | SQLITE_OPEN_MAIN_DB, nullptr) : SQLITE_NOMEM;
+  if (code == SQLITE_OK) {
+    file_ = file;
+    return;
+  }
+  if (file->pMethods) file->pMethods->xClose(file);
+  sqlite3_free_filename(name_);
+  throw Failure{code, sqlite3_errstr(code)};
+}
+
+RawFile::~RawFile() {
+  file_->pMethods->xClose(file_);
+  sqlite3_free_filename(name_);
+}
+
+std::string RawFile::read(std::int64_t from, std::size_t bytes) {
+  sqlite3_int64 size = 0;
+  int code = file_->pMethods->xFileSize(file_, &size);
+  if (code != SQLITE_OK) throw Failure{code, sqlite3_errstr(code)};
+  if (from >= size) return {};
+  std::string read(static_cast<std::size_t>(std::min<sqlite3_int64>(size - from, static_cast<sqlite3_int64>(bytes))),
+                   0);
+  code = file_->pMethods->xRead(file_, read.data(), static_cast<int>(read.size()), from);
+  if (code != SQLITE_OK) throw Failure{code, sqlite3_errstr(code)};
+  return read;
+}
 
 Statement::Statement(const Connection& connection, std::string_view sql) : connection_(connection.handle()) {
   check(sqlite3_prepare_v2(connection_, sql.data(), static_cast<int>(sql.size()), &statement_, nullptr));
@@ -74,6 +122,11 @@ Statement& Statement::bind(std::string_view value) {
 Statement& Statement::bind_blob(const void* data, std::size_t bytes) {
   check(bytes == 0 ? sqlite3_bind_zeroblob(statement_, next_parameter_++, 0)
                    : sqlite3_bind_blob64(statement_, next_parameter_++, data, bytes, SQLITE_TRANSIENT));
+  return *this;
+}
+
+Statement& Statement::bind_column(const Statement& row, int column) {
+  check(sqlite3_bind_value(statement_, next_parameter_++, sqlite3_column_value(row.statement_, column)));
   return *this;
 }
 

@@ -1,12 +1,15 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
 
 struct sqlite3;
+struct sqlite3_file;
 struct sqlite3_stmt;
 
 namespace attune::sqlite {
@@ -19,7 +22,8 @@ struct Failure {
   int primary() const { return code & 0xff; }
 };
 
-/// One connection. Not thread-safe. Throws Failure.
+/// One connection. Not thread-safe. Throws Failure. What it opens may come from anybody: the schema is not trusted, its
+/// triggers and views never run (temporary ones of this connection do), and sizes are bounded.
 class Connection {
  public:
   Connection(const std::string& path_or_uri, int flags);
@@ -38,6 +42,23 @@ class Connection {
   sqlite3* handle_ = nullptr;
 };
 
+/// The bytes of a database by way of SQLite's own layer: closing a descriptor of one's own would drop the locks that
+/// connections of this process hold on the file. Throws Failure.
+class RawFile {
+ public:
+  explicit RawFile(const std::filesystem::path& path);  ///< its links resolved
+  ~RawFile();
+  RawFile(const RawFile&) = delete;
+  RawFile& operator=(const RawFile&) = delete;
+
+  std::string read(std::int64_t from, std::size_t bytes);  ///< fewer at the end of the file
+
+ private:
+  std::vector<std::byte> memory_;
+  const char* name_ = nullptr;
+  sqlite3_file* file_ = nullptr;
+};
+
 /// A prepared statement with bound parameters, numbered from 1 in the order of bind(). Throws Failure.
 class Statement {
  public:
@@ -50,6 +71,7 @@ class Statement {
   Statement& bind(int value) { return bind(static_cast<std::int64_t>(value)); }
   Statement& bind(double value);  ///< NaN becomes NULL
   Statement& bind(std::string_view value);
+  Statement& bind_column(const Statement& row, int column);  ///< as the column of another query's row is
   Statement& bind_blob(const void* data, std::size_t bytes);
 
   bool step();   ///< whether there is a row

@@ -36,6 +36,10 @@ constexpr int kNeighbours = 3;  // whose winners are seeds
 constexpr double kHopelessRatio = 1.2;
 constexpr int kMostUnprepared = 3;  // workers one after the other: then it is not the candidates
 
+// Between two attempts to store what could not be stored, and how many there are when the sweep ends.
+constexpr std::chrono::seconds kPauseAfterFailure{1};
+constexpr int kLastAttempts = 3;
+
 // What a worker says about itself: the identity and provenance of its rows.
 struct WorkerFacts {
   std::string device;
@@ -80,9 +84,15 @@ class Sweep {
     begin_search(std::move(space));
     find_rows_of_earlier_runs();
     begin_compiling_ahead();
-    try_candidates();
+    try {
+      try_candidates();
+    } catch (...) {
+      save_the_rest();
+      throw;
+    }
     ahead_.reset();
     if (result_.ended_by != "interrupted") race();
+    save_the_rest();
     result_.seconds = seconds();
     return std::move(result_);
   }
@@ -452,16 +462,45 @@ class Sweep {
     return rigor_ != Rigor::estimate && result_.best ? kHopelessRatio * time_of(*result_.best) : 0;
   }
 
-  // The first row that cannot be stored is noted; the others after it are kept in the result alone, too.
+  // Each row at once. One that cannot be stored waits for the next, and for the end: a lock ends, and space is freed.
   void store(const Measurement& row) {
-    if (result_.not_stored) return;
-    try {
-      database_.append(row);
-    } catch (const Error& error) {
-      result_.not_stored = true;
-      result_.notes.push_back(
-          fmt::format("results are not stored from {} on: {}", canonical_text(row.config), error.what()));
+    ++tried_;
+    unsaved_.push_back(row);
+    if (std::chrono::steady_clock::now() >= next_saving_) save();
+  }
+
+  // Oldest first. What is wrong with a row is its own; what is wrong with the database concerns those after it, too.
+  void save() {
+    std::vector<Measurement> left;
+    bool database_fails = false;
+    for (Measurement& row : unsaved_) {
+      if (!database_fails) {
+        try {
+          database_.append(row);
+          continue;
+        } catch (const NotStored& error) {
+          not_saved_because_ = error.what();
+          database_fails = error.fault() == NotStored::Fault::database;
+        }
+      }
+      left.push_back(std::move(row));
     }
+    unsaved_ = std::move(left);
+    // A lock that is waited for takes the time of trials.
+    if (database_fails) next_saving_ = std::chrono::steady_clock::now() + kPauseAfterFailure;
+  }
+
+  void save_the_rest() {
+    for (int attempt = 1; attempt <= kLastAttempts && !unsaved_.empty(); ++attempt) {
+      if (attempt > 1) std::this_thread::sleep_for(kPauseAfterFailure);
+      save();
+      if (database_.read_only() || stop_asked()) break;
+    }
+    if (unsaved_.empty()) return;
+    result_.not_stored = true;
+    result_.notes.push_back(
+        fmt::format("{} of {} results are not stored: {}", unsaved_.size(), tried_, not_saved_because_));
+    result_.unsaved = std::move(unsaved_);
   }
 
   // What candidates are compared by before the race.
@@ -605,6 +644,10 @@ class Sweep {
   std::size_t claimed_ = 0;
   std::exception_ptr trouble_;
   SweepResult result_;
+  std::vector<Measurement> unsaved_;  // in the order of their results
+  std::size_t tried_ = 0;             // rows to store, so far
+  std::string not_saved_because_;
+  std::chrono::steady_clock::time_point next_saving_ = begin_;
 
   std::unique_ptr<CompileAhead> ahead_;  // the last, and so the first to end: its threads look at what is above
 };

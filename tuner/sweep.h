@@ -69,8 +69,9 @@ struct SweepResult {
   std::string ended_by;           ///< "space exhausted", "patience", "budget", "max candidates", "interrupted"
   std::size_t space_size = 0;
   double seconds = 0;
-  bool not_stored = false;         ///< some rows could not be stored
-  std::vector<std::string> notes;  ///< for people: rows that could not be stored, a race that failed, and why
+  bool not_stored = false;           ///< some rows could not be stored
+  std::vector<Measurement> unsaved;  ///< which: export_measurements() and import_measurements() bring them back
+  std::vector<std::string> notes;    ///< for people: rows that could not be stored, a race that failed, and why
 };
 
 /// Searches the feasible space for the fastest config. Each candidate is tried in a child process (`attune worker`, one
@@ -87,10 +88,10 @@ struct SweepResult {
 /// ranked by the cost model; the emulator proves them on a reduced problem of the same kernel class where the whole one
 /// would take more than about a second. The row's protocol says so.
 ///
-/// A row that cannot be stored is kept in the result and noted. `on_progress` is called as trials end, one call at a
-/// time, from threads of the sweep. Throws Error(invalid_argument) for a bad problem or device (or GPUs of several
-/// models), and Error if no child can be started or none can prepare the problem (no such GPU, NVRTC missing), with the
-/// child's own words.
+/// A row that cannot be stored (a lock, a full disk) is tried again with those after it and when the sweep ends; then
+/// it is kept in the result and noted. `on_progress` is called as trials end, one call at a time, from threads of the
+/// sweep. Throws Error(invalid_argument) for a bad problem or device (or GPUs of several models), and Error if no child
+/// can be started or none can prepare the problem (no such GPU, NVRTC missing), with the child's own words.
 SweepResult sweep(const AttentionProblem& problem, const SweepOptions& options, TuningDatabase& database,
                   const std::function<void(const SweepProgress&)>& on_progress = nullptr);
 

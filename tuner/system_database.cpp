@@ -1,12 +1,9 @@
 #include "tuner/system_database.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <sqlite3.h>
-#include <sys/auxv.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <new>
@@ -21,41 +18,17 @@
 #include "tuner/sqlite.h"
 
 namespace attune {
-namespace {
 
 namespace fs = std::filesystem;
+
+namespace {
 
 // The change counter of an SQLite file and, equal to it, the counter at which its header was last right. Each write to
 // a file raises the first: with this mark in both it is what write_system_database() made, and nothing was added.
 constexpr std::size_t kChangeCounterAt = 24, kVersionValidForAt = 92;
 constexpr char kShippedMark[4] = {'A', 't', 't', 'S'};
 
-// The program or library that holds this function, links resolved; empty if it cannot be told.
-fs::path own_file() {
-  Dl_info own{}, program{};
-  if (::dladdr(reinterpret_cast<void*>(&own_file), &own) == 0) return {};
-  // Of a program the loader knows only the name that it was started by, which may have been found in PATH.
-  const bool in_program =
-      ::dladdr(reinterpret_cast<void*>(::getauxval(AT_ENTRY)), &program) != 0 && program.dli_fbase == own.dli_fbase;
-  std::error_code error;
-  return fs::canonical(in_program ? "/proc/self/exe" : own.dli_fname, error);
-}
-
 }  // namespace
-
-fs::path system_database_path() {
-  if (const char* named = std::getenv("ATTUNE_SYSTEM_DATABASE")) return named;
-  const fs::path self = own_file();
-  return self.empty() ? fs::path() : self.parent_path().parent_path() / "share" / "attune" / "system.db";
-}
-
-std::shared_ptr<TuningDatabase> open_system_database() {
-  const fs::path path = system_database_path();
-  std::error_code error;
-  const bool named = std::getenv("ATTUNE_SYSTEM_DATABASE") != nullptr;
-  if (path.empty() || (!named && !fs::exists(path, error))) return nullptr;
-  return TuningDatabase::open_shipped(path);
-}
 
 std::vector<Measurement> rows_to_ship(const std::vector<Measurement>& rows) {
   using Question = std::tuple<std::string, std::string, int>;

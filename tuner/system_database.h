@@ -9,13 +9,12 @@
 
 namespace attune {
 
-/// Where the system database is: $ATTUNE_SYSTEM_DATABASE if that is set (empty: nowhere), else share/attune/system.db
-/// beside the folder of the program or library that this code is part of, as bin/attune or lib/libattune.so; empty if
-/// that is not known. There need be no file.
+/// The file that $ATTUNE_SYSTEM_DATABASE names in place of the presets that are part of this program or library; empty
+/// if it names none. There need be no file.
 std::filesystem::path system_database_path();
 
-/// Opens it; null if there is none, or if it is switched off. One that $ATTUNE_SYSTEM_DATABASE names and that is not
-/// there stands as empty, with a note.
+/// Opens the shipped presets, or the file that stands for them; null if $ATTUNE_SYSTEM_DATABASE is set and empty, which
+/// switches them off. A file that is not there stands as empty, with a note.
 std::shared_ptr<TuningDatabase> open_system_database();
 
 /// Of each problem and device what a system database needs: the row that best() would choose and, where another config

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "attune/attention.h"
+#include "attune/log.h"
 #include "generator/cost_model.h"
 #include "generator/default_config_sm90.h"
 #include "generator/error.h"
@@ -215,8 +216,13 @@ std::shared_ptr<TunedConfigs> TunedConfigs::at_default_places() {
   const std::filesystem::path path = TuningDatabase::default_path();
   std::error_code error;
   std::shared_ptr<TuningDatabase> user;
-  if (!path.empty() && std::filesystem::exists(path, error)) user = std::make_shared<TuningDatabase>(path);
-  return std::make_shared<TunedConfigs>(std::move(user), open_system_database());
+  if (!path.empty() && std::filesystem::exists(path, error)) user = TuningDatabase::open_for_reading(path);
+  std::shared_ptr<TuningDatabase> system = open_system_database();
+  for (const TuningDatabase* database : {user.get(), system.get()}) {
+    if (database == nullptr) continue;
+    for (const std::string& note : database->notes()) log(LogLevel::warning, note);
+  }
+  return std::make_shared<TunedConfigs>(std::move(user), std::move(system));
 }
 
 std::uint64_t TunedConfigs::generation() const {
@@ -237,8 +243,16 @@ std::optional<ConfigChoice> TunedConfigs::find(const AttentionProblem& problem, 
     const auto known = answers_.find(question);
     if (known != answers_.end()) return known->second;
     return answers_.emplace(question, look_up(problem, device, {})).first->second;
-  } catch (const Error&) {
-    return std::nullopt;  // locked, or damaged meanwhile: the next call asks again
+  } catch (const Error& error) {
+    // Locked, or damaged meanwhile: the next call asks again. Told outside the lock: a sink may wait for what a caller
+    // holds.
+    bool told = false;
+    {
+      const std::lock_guard lock(mutex_);
+      told = !told_.insert(error.what()).second;
+    }
+    if (!told) log(LogLevel::warning, error.what());
+    return std::nullopt;
   }
 }
 

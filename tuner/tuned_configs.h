@@ -3,6 +3,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -34,7 +35,7 @@ namespace attune {
 ///
 /// The first look at a problem reads the databases; the answer is kept until one of them stores rows through the object
 /// given here. Rows of other processes are seen by objects that are made later. A database that fails meanwhile is a
-/// miss. Thread-safe.
+/// miss, and is told to log() once. Thread-safe.
 class TunedConfigs final : public ConfigSource {
  public:
   TunedConfigs(std::shared_ptr<TuningDatabase> user, std::shared_ptr<TuningDatabase> system);
@@ -56,6 +57,7 @@ class TunedConfigs final : public ConfigSource {
   const std::shared_ptr<TuningDatabase> user_, system_;
   std::mutex mutex_;  // guards what follows
   std::uint64_t seen_generation_ = 0;
+  std::set<std::string> told_;  // what was wrong with a database, once each
   struct Question {
     AttentionProblem problem;
     DeviceSpec device;

@@ -1,14 +1,16 @@
 #include "tuner/tuning_database.h"
 
 #include <fmt/format.h>
+#include <sqlite3.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <functional>
-#include <mutex>
+#include <optional>
 #include <tuple>
+#include <type_traits>
 
 #include "generator/error.h"
 #include "tuner/database_file.h"
@@ -61,18 +63,18 @@ double distance(const Shape& a, const Shape& b, int sm_count) {
 }  // namespace
 
 struct TuningDatabase::State {
-  State(fs::path path, DatabaseFile::Use use) : file(std::move(path), use) {}
+  State(fs::path path, DatabaseFile::Use use, std::string_view image = {}) : file(std::move(path), use, image) {}
 
-  mutable std::mutex mutex;  // guards what follows
   DatabaseFile file;
   std::atomic<std::uint64_t> generation{0};
 
-  // Runs a query of rows; a failure becomes an Error.
+  // Runs a query of rows, which may be put several times; a failure becomes an Error.
   template <typename Query>
   auto ask(Query query) {
-    const std::lock_guard lock(mutex);
     try {
-      return query(file.connection());
+      std::optional<std::invoke_result_t<Query, Connection&>> answer;
+      file.ask([&](Connection& db) { answer = query(db); });
+      return std::move(*answer);
     } catch (const Failure& failure) {
       throw Error(ErrorCode::database,
                   fmt::format("cannot read the tuning database {}: {}", file.path().string(), file.explain(failure)));
@@ -189,11 +191,21 @@ fs::path TuningDatabase::default_path() {
 }
 
 TuningDatabase::TuningDatabase(fs::path path)
-    : state_(std::make_unique<State>(std::move(path), DatabaseFile::Use::own)) {}
+    : state_(std::make_unique<State>(std::move(path), DatabaseFile::Use::write)) {}
 TuningDatabase::TuningDatabase(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+std::shared_ptr<TuningDatabase> TuningDatabase::open_for_reading(fs::path path) {
+  auto state = std::make_unique<State>(std::move(path), DatabaseFile::Use::read);
+  return std::shared_ptr<TuningDatabase>(new TuningDatabase(std::move(state)));
+}
 
 std::shared_ptr<TuningDatabase> TuningDatabase::open_shipped(fs::path path) {
   auto state = std::make_unique<State>(std::move(path), DatabaseFile::Use::shipped);
+  return std::shared_ptr<TuningDatabase>(new TuningDatabase(std::move(state)));
+}
+
+std::shared_ptr<TuningDatabase> TuningDatabase::open_embedded(std::string_view image, const std::string& name) {
+  auto state = std::make_unique<State>(name, DatabaseFile::Use::shipped, image);
   return std::shared_ptr<TuningDatabase>(new TuningDatabase(std::move(state)));
 }
 
@@ -206,30 +218,27 @@ void TuningDatabase::append(const Measurement& measurement) {
 }
 
 TuningDatabase::Appended TuningDatabase::append_all(const std::vector<Measurement>& measurements) {
-  const std::lock_guard lock(state_->mutex);
-  const auto refuse = [&](const std::string& cause) {
-    return Error(ErrorCode::database, fmt::format("cannot store {} in the tuning database {}: {}",
-                                                  measurements.size() == 1 ? "a measurement" : "measurements",
-                                                  state_->file.path().string(), cause));
+  const auto refuse = [&](NotStored::Fault fault, const std::string& cause) {
+    return NotStored(fault, fmt::format("cannot store {} in the tuning database {}: {}",
+                                        measurements.size() == 1 ? "a measurement" : "measurements",
+                                        state_->file.path().string(), cause));
   };
+  if (state_->file.read_only()) throw refuse(NotStored::Fault::database, state_->file.read_only_because());
+  Appended appended;
   try {
-    Connection& db = state_->file.connection();
-    if (state_->file.read_only()) throw refuse(state_->file.read_only_because());
-    Appended appended;
-    Transaction transaction(db);
-    for (const Measurement& measurement : measurements) {
-      if (insert_row(db, measurement)) {
-        ++appended.added;
-      } else {
-        ++appended.known;
-      }
-    }
-    transaction.commit();
-    ++state_->generation;
-    return appended;
+    state_->file.change([&](Connection& db) {
+      Transaction transaction(db);
+      for (const Measurement& measurement : measurements)
+        ++(insert_row(db, measurement) ? appended.added : appended.known);
+      transaction.commit();
+    });
   } catch (const Failure& failure) {
-    throw refuse(state_->file.explain(failure));
+    const bool row = failure.primary() == SQLITE_CONSTRAINT || failure.primary() == SQLITE_TOOBIG ||
+                     failure.primary() == SQLITE_MISMATCH;
+    throw refuse(row ? NotStored::Fault::row : NotStored::Fault::database, state_->file.explain(failure));
   }
+  ++state_->generation;
+  return appended;
 }
 
 std::vector<Measurement> TuningDatabase::find_all(const AttentionProblem& problem, const std::string& device,
@@ -307,6 +316,7 @@ std::vector<TuningDatabase::Entry> TuningDatabase::list() const {
 std::uint64_t TuningDatabase::generation() const { return state_->generation; }
 
 bool TuningDatabase::read_only() const { return state_->file.read_only(); }
+const std::string& TuningDatabase::unreadable_because() const { return state_->file.unreadable_because(); }
 const fs::path& TuningDatabase::path() const { return state_->file.path(); }
 const std::vector<std::string>& TuningDatabase::notes() const { return state_->file.notes(); }
 

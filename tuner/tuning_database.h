@@ -8,32 +8,55 @@
 #include <string>
 #include <vector>
 
+#include "generator/error.h"
 #include "tuner/measurement.h"
 
 namespace attune {
 
+/// Error(database): rows that were not stored, by their own fault or by the database's.
+class NotStored : public Error {
+ public:
+  enum class Fault {
+    row,      ///< it breaks a rule of the tables: another row may be stored
+    database  ///< locked, full, read-only: no row can be stored for now
+  };
+  NotStored(Fault fault, const std::string& message) : Error(ErrorCode::database, message), fault_(fault) {}
+  Fault fault() const { return fault_; }
+
+ private:
+  Fault fault_;
+};
+
 /// Append-only measurements in SQLite; "best" is a query. Safe under several processes (WAL where the file system
-/// allows it, busy timeout, BEGIN IMMEDIATE). Thread-safe. TunedConfigs picks from one or two of them.
+/// allows it, busy timeout, BEGIN IMMEDIATE), in a process that forks (no connection is open meanwhile, and parent and
+/// child open their own), and thread-safe. TunedConfigs picks from one or two of them.
 ///
-/// Opening never throws: a missing file is created (its folder too); a corrupt one is renamed to NAME.corrupt-TIMESTAMP
-/// and a fresh one is begun; one with a newer schema, or that cannot be written, opens read-only; one that cannot be
-/// opened at all, or that belongs to another program, is left alone and stands as an empty read-only database. Each of
-/// these leaves a sentence in notes().
+/// Opening never throws, and changes nothing that was not once a tuning database. For writing a missing file is created
+/// (its folder too) and an older schema migrated; a corrupt tuning database is renamed to NAME.corrupt-TIMESTAMP and a
+/// fresh one is begun; one with a newer schema, or that cannot be written, is read. Text, another program's database, a
+/// folder, a dangling link, and tables that are not as Attune makes them are left alone and stand as an empty read-only
+/// database. For reading nothing is created, renamed or changed at all; what cannot be read stands as an empty one.
+/// Each of these leaves a sentence in notes().
 class TuningDatabase {
  public:
   /// $ATTUNE_DATABASE, else $XDG_DATA_HOME/attune/tuning.db, else $HOME/.local/share/attune/tuning.db; empty if none of
   /// them is set.
   static std::filesystem::path default_path();
 
+  /// Opened for writing.
   explicit TuningDatabase(std::filesystem::path path = default_path());
+  /// Opened for reading: what others have stored meanwhile is seen by each call.
+  static std::shared_ptr<TuningDatabase> open_for_reading(std::filesystem::path path);
   /// A database that was shipped (see system_database.h): opened immutable, never written, replaced or migrated. One
   /// that cannot be read stands as an empty one and leaves a sentence in notes().
   static std::shared_ptr<TuningDatabase> open_shipped(std::filesystem::path path);
+  /// The same of bytes that are part of the program and outlive it; `name` stands for its path.
+  static std::shared_ptr<TuningDatabase> open_embedded(std::string_view image, const std::string& name);
   ~TuningDatabase();
 
   /// Durable when it returns; an empty created_at becomes the time of the call. A row that is stored already (equal in
-  /// every field) is not stored twice. Throws Error(database) if nothing can be written (read-only, disk full), naming
-  /// the file and the cause; what was stored before stays.
+  /// every field) is not stored twice. Throws NotStored if nothing can be written (read-only, locked, disk full) or the
+  /// row cannot be, naming the file and the cause; what was stored before stays, and a later call may succeed.
   void append(const Measurement& measurement);
 
   struct Appended {
@@ -96,6 +119,8 @@ class TuningDatabase {
   std::uint64_t generation() const;
 
   bool read_only() const;
+  /// Why it stands as an empty database although it was to be read; empty if it is what the file holds.
+  const std::string& unreadable_because() const;
   const std::filesystem::path& path() const;
   const std::vector<std::string>& notes() const;
 

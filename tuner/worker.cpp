@@ -2,13 +2,11 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <csignal>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <streambuf>
@@ -22,6 +20,7 @@
 #include "runtime/template_folder.h"
 #include "tuner/measurement_json.h"
 #include "tuner/trial.h"
+#include "tuner/worker_supervisor.h"
 
 namespace attune {
 namespace {
@@ -261,15 +260,16 @@ int run_worker(std::istream& requests, std::ostream& answers) {
 }
 
 int worker_main() {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // Libraries and compilers may print: that must not look like an answer.
-  const int channel = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
-  if (channel < 0 || ::dup2(STDERR_FILENO, STDOUT_FILENO) < 0) {
-    throw Error(ErrorCode::io, "a worker needs an open standard output to answer on");
-  }
-  DescriptorBuffer buffer(channel);
-  std::ostream answers(&buffer);
-  return run_worker(std::cin, answers);
+  return supervise([] {
+    // Libraries and compilers may print: that must not look like an answer.
+    const int channel = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+    if (channel < 0 || ::dup2(STDERR_FILENO, STDOUT_FILENO) < 0) {
+      throw Error(ErrorCode::io, "a worker needs an open standard output to answer on");
+    }
+    DescriptorBuffer buffer(channel);
+    std::ostream answers(&buffer);
+    return run_worker(std::cin, answers);
+  });
 }
 
 }  // namespace attune

@@ -20,8 +20,9 @@ int cuda_ordinal(const std::string& device_name);
 /// Error(invalid_argument) for what is no device.
 std::vector<std::string> device_names(const std::string& list);
 
-/// The whole of `attune worker`: dies with its parent, keeps standard output for answers (whatever else prints goes to
-/// standard error), serves requests from standard input until it ends. Returns the exit status.
+/// The whole of `attune worker`: dies with its parent, and what it has started with it (supervise()); keeps standard
+/// output for answers (whatever else prints goes to standard error), serves requests from standard input until it ends.
+/// Returns the exit status.
 int worker_main();
 
 /// The worker's loop: one JSON object a line in, one a line out, in order.

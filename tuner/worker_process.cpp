@@ -5,10 +5,8 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <spawn.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,9 +17,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <string_view>
 #include <thread>
 
 #include "generator/error.h"
+#include "runtime/child_program.h"
+#include "runtime/private_folder.h"
+#include "tuner/process_tree.h"
 
 extern char** environ;
 
@@ -30,7 +32,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kLastWordsBytes = 600;
+constexpr std::size_t kLastWordsBytes = 600, kMostLineBytes = 4096;
+constexpr int kMostWarnings = 20;  // of one worker that are passed on
+constexpr int kMostReads = 64;     // of its standard error in a row
+constexpr std::string_view kWarning = "attune: warning: ";
 constexpr std::size_t kMaxAnswerBytes = 64u << 20;
 constexpr int kPollMilliseconds = 50;
 constexpr double kPatienceAfterCancel = 3;
@@ -42,6 +47,11 @@ Clock::time_point after(double seconds) {
 void close_if_open(int& descriptor) {
   if (descriptor >= 0) ::close(descriptor);
   descriptor = -1;
+}
+
+// Text that a terminal shows and does not obey.
+bool is_plain(std::string_view text) {
+  return std::none_of(text.begin(), text.end(), [](char c) { return (c >= 0 && c < ' ') || c == 0x7f; });
 }
 
 std::string signal_name(int signal) {
@@ -57,14 +67,16 @@ WorkerProcess::WorkerProcess(const std::string& command) {
     throw Error(ErrorCode::io, fmt::format("no channel to a worker can be made: {}", std::strerror(errno)));
   }
   channel_ = ends[0];
-  last_words_ = ::memfd_create("attune-worker-stderr", MFD_CLOEXEC);
+  int words[2] = {-1, -1};
+  if (::pipe2(words, O_CLOEXEC) == 0) ::fcntl(words[0], F_SETFL, O_NONBLOCK);
+  words_end_ = words[0];
 
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDIN_FILENO);
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-  if (last_words_ >= 0) posix_spawn_file_actions_adddup2(&actions, last_words_, STDERR_FILENO);
-  // A process group of its own: the compilers that it starts die with it, and Ctrl-C on a terminal is its parent's.
+  if (words[1] >= 0) posix_spawn_file_actions_adddup2(&actions, words[1], STDERR_FILENO);
+  // A process group of its own: Ctrl-C on a terminal is its parent's.
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
@@ -75,9 +87,10 @@ WorkerProcess::WorkerProcess(const std::string& command) {
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   ::close(ends[1]);
+  close_if_open(words[1]);
   if (failure != 0) {
     close_if_open(channel_);
-    close_if_open(last_words_);
+    close_if_open(words_end_);
     throw Error(ErrorCode::io,
                 fmt::format("the worker {} cannot be run: {}; name the attune command with ATTUNE_COMMAND", command,
                             std::strerror(failure)));
@@ -87,14 +100,19 @@ WorkerProcess::WorkerProcess(const std::string& command) {
 WorkerProcess::~WorkerProcess() {
   close_if_open(channel_);
   const auto deadline = after(kFarewellSeconds);
-  while (alive() && Clock::now() < deadline) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  while (alive() && Clock::now() < deadline) {
+    hear();  // one that waits for a reader does not end
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
   kill_and_reap();
-  close_if_open(last_words_);
+  hear();
+  close_if_open(words_end_);
 }
 
 void WorkerProcess::limit_memory(std::size_t bytes) {
   const rlimit limit{bytes, bytes};
   ::prlimit(pid_, RLIMIT_AS, &limit, nullptr);
+  for (const pid_t process : descendants_of(pid_)) ::prlimit(process, RLIMIT_AS, &limit, nullptr);
 }
 
 bool WorkerProcess::alive() {
@@ -102,14 +120,16 @@ bool WorkerProcess::alive() {
   return !reaped_;
 }
 
-// Whatever it has started goes with it.
+// Its supervisor has seen to what it had started; here goes what a command without one has left in its group.
 void WorkerProcess::reaped() {
   reaped_ = true;
   ::kill(-pid_, SIGKILL);
 }
 
+// What it has started goes first, as long as it has a parent to be found by.
 void WorkerProcess::kill_and_reap() {
   if (!alive()) return;
+  kill_descendants(pid_);
   ::kill(-pid_, SIGKILL);
   ::kill(pid_, SIGKILL);
   while (::waitpid(pid_, &wait_status_, 0) < 0 && errno == EINTR) {
@@ -117,13 +137,37 @@ void WorkerProcess::kill_and_reap() {
   reaped();
 }
 
-std::string WorkerProcess::last_words() const {
-  struct stat facts {};
-  if (last_words_ < 0 || ::fstat(last_words_, &facts) != 0 || facts.st_size == 0) return {};
-  const auto size = static_cast<std::size_t>(facts.st_size);
-  std::string words(std::min(size, kLastWordsBytes), '\0');
-  const ssize_t got = ::pread(last_words_, words.data(), words.size(), static_cast<off_t>(size - words.size()));
-  words.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+// Reads what the child has written to its standard error by now.
+void WorkerProcess::hear() {
+  char bytes[1 << 14];
+  for (int i = 0; words_end_ >= 0 && i < kMostReads; ++i) {
+    const ssize_t got = ::read(words_end_, bytes, sizeof(bytes));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EAGAIN) return;
+    if (got <= 0) return close_if_open(words_end_);
+    words_.append(bytes, static_cast<std::size_t>(got));
+    if (words_.size() > kLastWordsBytes) words_.erase(0, words_.size() - kLastWordsBytes);
+    line_.append(bytes, static_cast<std::size_t>(got));
+    pass_on_warnings();
+  }
+}
+
+// What a worker warns of (a cache that cannot be used) is for the person in front of this process.
+void WorkerProcess::pass_on_warnings() {
+  std::size_t begin = 0;
+  for (std::size_t end = 0; (end = line_.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    const std::string_view line = std::string_view(line_).substr(begin, end - begin);
+    if (!line.starts_with(kWarning) || line.size() > kMostLineBytes || !is_plain(line)) continue;
+    if (++warnings_ <= kMostWarnings) warn_once(std::string(line.substr(kWarning.size())));
+  }
+  line_.erase(0, begin);
+  // The rest of a line that is too long begins with something else.
+  if (line_.size() > kMostLineBytes) line_.assign(1, '.');
+}
+
+std::string WorkerProcess::last_words() {
+  hear();
+  std::string words = words_;
   while (!words.empty() && words.back() == '\n') words.pop_back();
   return words;
 }
@@ -131,7 +175,10 @@ std::string WorkerProcess::last_words() const {
 // The child has closed its channel: it has ended, or is about to.
 WorkerAnswer WorkerProcess::ended() {
   const auto deadline = after(kFarewellSeconds);
-  while (alive() && Clock::now() < deadline) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  while (alive() && Clock::now() < deadline) {
+    hear();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   std::string text;
   if (alive()) {
     kill_and_reap();
@@ -172,9 +219,12 @@ WorkerAnswer WorkerProcess::ask(const std::string& request, double timeout_secon
       return {WorkerAnswer::Kind::timed_out,
               fmt::format("no answer within {:g} s; the worker was killed", timeout_seconds)};
     }
-    pollfd channel{channel_, static_cast<short>(POLLIN | (sent < line.size() ? POLLOUT : 0)), 0};
+    pollfd watched[] = {{channel_, static_cast<short>(POLLIN | (sent < line.size() ? POLLOUT : 0)), 0},
+                        {words_end_, POLLIN, 0}};
+    const pollfd& channel = watched[0];
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count() + 1;
-    if (::poll(&channel, 1, static_cast<int>(std::min<std::int64_t>(left, kPollMilliseconds))) <= 0) continue;
+    if (::poll(watched, 2, static_cast<int>(std::min<std::int64_t>(left, kPollMilliseconds))) <= 0) continue;
+    if (watched[1].revents != 0) hear();
     if (channel.revents & (POLLIN | POLLHUP | POLLERR)) {
       char bytes[1 << 14];
       const ssize_t got = ::recv(channel_, bytes, sizeof(bytes), MSG_DONTWAIT);
@@ -198,26 +248,13 @@ WorkerAnswer WorkerProcess::ask(const std::string& request, double timeout_secon
 std::string find_attune_command() {
   namespace fs = std::filesystem;
   if (const char* named = std::getenv("ATTUNE_COMMAND"); named && *named) return named;
-  const auto is_program = [](const fs::path& path) {
-    std::error_code error;
-    return fs::is_regular_file(path, error) && ::access(path.c_str(), X_OK) == 0;
-  };
   Dl_info place{};
   std::string file;
   if (::dladdr(reinterpret_cast<void*>(&find_attune_command), &place) != 0 && place.dli_fname) file = place.dli_fname;
-  // For an executable the loader knows the name that it was started by: without a slash it was found in PATH.
+  // For an executable the loader knows the name that it was started by, which may be one without a folder.
   if (!file.empty() && file.find('/') == std::string::npos) {
-    const char* path = std::getenv("PATH");
-    std::string folders = path ? path : "";
-    for (std::size_t begin = 0; begin <= folders.size();) {
-      const std::size_t end = std::min(folders.find(':', begin), folders.size());
-      const fs::path candidate = fs::path(folders.substr(begin, end - begin)) / file;
-      if (is_program(candidate)) {
-        file = fs::absolute(candidate).string();
-        break;
-      }
-      begin = end + 1;
-    }
+    std::error_code error;
+    file = fs::read_symlink("/proc/self/exe", error).string();
   }
   if (!file.empty()) {
     const fs::path self = fs::absolute(file), folder = self.parent_path();

@@ -18,7 +18,8 @@ struct WorkerAnswer {
 
 /// A child process that runs candidates (`command worker`), so that what they poison or hang dies with it. Spawned
 /// (exec, never a bare fork) by the constructor's thread, whose end also ends the child; what the child has started
-/// itself (compilers) is killed with it. Not thread-safe.
+/// itself (compilers) is killed with it, as supervise() tells. Of what it writes to standard error the last words are
+/// kept, and its warnings ("attune: warning: ...") are logged here. Not thread-safe.
 class WorkerProcess {
  public:
   /// Throws Error(io) that names the command if it cannot be run.
@@ -46,13 +47,18 @@ class WorkerProcess {
 
  private:
   WorkerAnswer ended();
-  std::string last_words() const;
+  void hear();
+  void pass_on_warnings();
+  std::string last_words();
   void reaped();
   void kill_and_reap();
 
   pid_t pid_ = -1;
-  int channel_ = -1;     // a socket: the child's standard input and output
-  int last_words_ = -1;  // a memory file: the child's standard error
+  int channel_ = -1;    // a socket: the child's standard input and output
+  int words_end_ = -1;  // of a pipe: the child's standard error
+  std::string words_;   // the last of it
+  std::string line_;    // the one that it is writing there
+  int warnings_ = 0;    // passed on
   int wait_status_ = 0;
   bool reaped_ = false;
   std::string received_;

@@ -1,17 +1,22 @@
 #include "attune.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <exception>
+#include <initializer_list>
 #include <memory>
 #include <mutex>
 #include <new>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
 #include "attune/attention.h"
+#include "attune/log.h"
 #include "generator/error.h"
 #include "tuner/measurement.h"
 #include "tuner/tuned_configs.h"
@@ -32,10 +37,19 @@ static_assert(-static_cast<int>(ErrorCode::internal) == ATTUNE_ERROR_INTERNAL &&
                   -static_cast<int>(ErrorCode::invalid_argument) == ATTUNE_ERROR_INVALID_ARGUMENT,
               "statuses are the negated error codes");
 
-// Sizes of the structs of the first headers that had them: none is smaller.
-constexpr std::size_t kFirstProblemSize = 80, kFirstTensorsSize = 144, kFirstGradientsSize = 144;
-static_assert(offsetof(attune_problem, pass) == kFirstProblemSize && sizeof(attune_problem) == 88);
-static_assert(sizeof(attune_tensors) == kFirstTensorsSize && sizeof(attune_gradients) == kFirstGradientsSize);
+// Sizes that the structs had in the headers so far.
+constexpr std::initializer_list<std::size_t> kProblemSizes = {80, 88}, kTensorsSizes = {144}, kGradientsSizes = {144};
+static_assert(offsetof(attune_problem, pass) == 80 && sizeof(attune_problem) == 88);
+static_assert(sizeof(attune_tensors) == 144 && sizeof(attune_gradients) == 144);
+
+static_assert(ATTUNE_VERSION_MAJOR == ATTUNE_PROJECT_MAJOR && ATTUNE_VERSION_MINOR == ATTUNE_PROJECT_MINOR &&
+                  ATTUNE_VERSION_PATCH == ATTUNE_PROJECT_PATCH,
+              "attune.h has the version of the project in CMakeLists.txt");
+
+static_assert(static_cast<int>(attune::LogLevel::debug) == ATTUNE_LOG_DEBUG &&
+                  static_cast<int>(attune::LogLevel::info) == ATTUNE_LOG_INFO &&
+                  static_cast<int>(attune::LogLevel::warning) == ATTUNE_LOG_WARNING,
+              "levels are those of C++");
 
 constexpr int kMaxDevice = 1 << 16;
 
@@ -80,27 +94,28 @@ void require(const void* pointer, const char* name) {
   if (pointer == nullptr) refuse(std::string(name) + " is a null pointer");
 }
 
-// A struct of the caller's header, older or newer than this one: fields that it lacks are 0, fields unknown here must
-// be 0.
+// A struct of the caller's header, which has one of the sizes that it ever had: fields that an older one lacks are 0.
 template <typename Struct>
-Struct read_struct(const Struct* from, std::size_t first_size, const char* name) {
+Struct read_struct(const Struct* from, std::initializer_list<std::size_t> sizes, const char* name) {
   static_assert(std::is_trivially_copyable_v<Struct>);
   require(from, name);
   const std::size_t size = from->struct_size;
-  if (size < first_size) {
-    refuse(std::string(name) + ".struct_size is " + std::to_string(size) + ": set it to sizeof(attune_" + name +
-           "), which is " + std::to_string(sizeof(Struct)));
+  const std::string library = "libattune " + std::string(attune::attune_version());
+  if (size > sizeof(Struct)) {
+    throw Error(ErrorCode::unsupported,
+                std::string(name) + ".struct_size is " + std::to_string(size) + ", but " + library +
+                    " knows an attune_" + name + " of " + std::to_string(sizeof(Struct)) +
+                    " bytes, as attune.h up to that version has it: update the library if the program was compiled "
+                    "with a newer attune.h, else set struct_size to sizeof(attune_" +
+                    name + ")");
   }
-  const auto* bytes = reinterpret_cast<const unsigned char*>(from);
-  for (std::size_t i = sizeof(Struct); i < size; ++i) {
-    if (bytes[i] != 0) {
-      throw Error(ErrorCode::unsupported, std::string(name) + " uses a field that libattune " +
-                                              std::string(attune::attune_version()) +
-                                              " does not know; update the library");
-    }
+  if (std::find(sizes.begin(), sizes.end(), size) == sizes.end()) {
+    refuse(std::string(name) + ".struct_size is " + std::to_string(size) + ", which no attune.h up to that of " +
+           library + " has: set it to sizeof(attune_" + name + "), which is " + std::to_string(sizeof(Struct)) +
+           " there");
   }
   Struct read{};
-  std::memcpy(&read, from, size < sizeof(Struct) ? size : sizeof(Struct));
+  std::memcpy(&read, from, size);
   return read;
 }
 
@@ -135,11 +150,13 @@ attune::Layout layout_of(std::int32_t layout) {
 }
 
 std::int64_t mask_offset_of(const attune_problem& problem, std::int64_t seq_kv) {
+  std::int64_t bottom_right = 0;
   switch (problem.mask) {
     case ATTUNE_MASK_NONE:
       return 0;
     case ATTUNE_MASK_CAUSAL:
-      return seq_kv - problem.seq_q;
+      // Lengths whose difference is no int64 are refused as lengths.
+      return __builtin_sub_overflow(seq_kv, problem.seq_q, &bottom_right) ? 0 : bottom_right;
     case ATTUNE_MASK_CAUSAL_TOP_LEFT:
       return 0;
     case ATTUNE_MASK_CAUSAL_OFFSET:
@@ -156,7 +173,7 @@ struct Request {
   int device;
 
   explicit Request(const attune_problem* given, std::optional<attune::Pass> launched = std::nullopt) {
-    const attune_problem from = read_struct(given, kFirstProblemSize, "problem");
+    const attune_problem from = read_struct(given, kProblemSizes, "problem");
     problem.pass = launched.value_or(pass_of(from.pass));
     problem.dtype = dtype_of(from.dtype);
     problem.batch = from.batch;
@@ -167,6 +184,9 @@ struct Request {
     problem.head_dim = from.head_dim;
     problem.mask = from.mask == ATTUNE_MASK_NONE ? attune::MaskKind::none : attune::MaskKind::causal;
     problem.mask_offset = mask_offset_of(from, problem.seq_kv);
+    if (from.softmax_scale == 0 && std::signbit(from.softmax_scale)) {
+      refuse("softmax_scale -0: must be positive and finite as a float, or 0 for 1/sqrt(head_dim)");
+    }
     problem.softmax_scale = from.softmax_scale == 0 && from.head_dim > 0 ? attune::default_softmax_scale(from.head_dim)
                                                                          : from.softmax_scale;
     problem.layout = layout_of(from.layout);
@@ -200,13 +220,13 @@ attune::TensorView view_of(const attune_tensor& tensor) {
 }
 
 attune::ForwardTensors tensors_of(const attune_tensors* given) {
-  const attune_tensors from = read_struct(given, kFirstTensorsSize, "tensors");
+  const attune_tensors from = read_struct(given, kTensorsSizes, "tensors");
   if (from.reserved != 0) refuse("tensors.reserved must be 0");
   return {view_of(from.q), view_of(from.k), view_of(from.v), view_of(from.o), from.lse};
 }
 
 attune::GradientTensors gradients_of(const attune_gradients* given) {
-  const attune_gradients from = read_struct(given, kFirstGradientsSize, "gradients");
+  const attune_gradients from = read_struct(given, kGradientsSizes, "gradients");
   if (from.reserved != 0) refuse("gradients.reserved must be 0");
   return {view_of(from.d_o), from.d_lse, view_of(from.d_q), view_of(from.d_k), view_of(from.d_v)};
 }
@@ -221,6 +241,21 @@ const char* attune_version(void) {
 const char* attune_last_error(void) {
   return last_error.lost ? "an error whose text could not be kept: no memory is left on the host"
                          : last_error.text.c_str();
+}
+
+attune_status attune_set_log_callback(attune_log_callback callback, void* user, int32_t least_level) {
+  return guarded([&] {
+    if (callback == nullptr) return attune::set_log_sink({});
+    if (least_level < ATTUNE_LOG_DEBUG || least_level > ATTUNE_LOG_WARNING) {
+      refuse("least_level " + std::to_string(least_level) +
+             " is unknown: ATTUNE_LOG_DEBUG, ATTUNE_LOG_INFO or ATTUNE_LOG_WARNING");
+    }
+    attune::set_log_sink(
+        [callback, user](attune::LogLevel level, std::string_view message) {
+          callback(static_cast<int32_t>(level), std::string(message).c_str(), user);
+        },
+        static_cast<attune::LogLevel>(least_level));
+  });
 }
 
 attune_status attune_forward(const attune_problem* problem, const attune_tensors* tensors, void* workspace,

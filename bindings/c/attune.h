@@ -22,9 +22,14 @@
  *   attune_workspace_bytes(&problem, &bytes);
  *   attune_backward(&problem, &tensors, &gradients, workspace, bytes, stream);
  *
- * Every function returns a status and leaves a sentence for attune_last_error(). Nothing prints, throws or ends the
- * process. All functions may be called from any thread. Structs begin with their size, so that a program that was
- * compiled with an older header goes on working; a field that is 0 has its default. */
+ * Every function returns a status and leaves a sentence for attune_last_error(). Nothing throws or ends the process;
+ * what the library says beside its answers goes to attune_set_log_callback()'s callback. All functions may be called
+ * from any thread. A field that is 0 has its default.
+ *
+ * Structs begin with their size, which says how many fields the caller's header has. A program that was compiled with
+ * an older header goes on working with a newer library: fields that it lacks have their defaults. The other way round
+ * the call is refused with ATTUNE_ERROR_UNSUPPORTED, and the library must be updated: a library reads no byte beyond
+ * the fields that it knows, and so cannot tell whether a newer one asks for something. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -34,6 +39,13 @@
 #else
 #define ATTUNE_API __attribute__((visibility("default")))
 #endif
+
+/* The version of this header; attune_version() tells the library's. The number grows with each version and serves
+ * comparisons: #if ATTUNE_VERSION_NUMBER >= 10203 asks for 1.2.3 or later. */
+#define ATTUNE_VERSION_MAJOR 0
+#define ATTUNE_VERSION_MINOR 1
+#define ATTUNE_VERSION_PATCH 0
+#define ATTUNE_VERSION_NUMBER (ATTUNE_VERSION_MAJOR * 10000 + ATTUNE_VERSION_MINOR * 100 + ATTUNE_VERSION_PATCH)
 
 #ifdef __cplusplus
 extern "C" {
@@ -81,10 +93,10 @@ typedef struct attune_problem {
   int32_t head_dim; /* a multiple of 8 from 8 to 256 */
   int32_t mask;
   int64_t mask_offset; /* for ATTUNE_MASK_CAUSAL_OFFSET */
-  float softmax_scale; /* 0: 1/sqrt(head_dim) */
+  float softmax_scale; /* positive; 0: 1/sqrt(head_dim). A double below 7.1e-46 becomes 0 on its way into this field */
   int32_t layout;      /* order of packed tensors: for choosing a config only, strides tell where elements are */
-  int32_t device; /* 0: the GPU of the calling thread's current CUDA context (the first, if it has none); n: ordinal n -
-                     1 */
+  int32_t device; /* 0: the GPU of the calling thread's current CUDA context (the first, if it has none), which must be
+                     that GPU's primary context; n: ordinal n - 1, by its primary context */
   int32_t alignment; /* bytes that every row of Q, K, V, O and of their gradients starts at a multiple of: 16 (0: 16),
                         or 2. attune_forward and attune_backward find it from the tensors; attune_workspace_bytes,
                         attune_describe and attune_prepare go by this field */
@@ -125,6 +137,27 @@ ATTUNE_API const char* attune_version(void);
 
 /* What went wrong in the calling thread's last call that failed; valid until its next call. Never null. */
 ATTUNE_API const char* attune_last_error(void);
+
+typedef enum attune_log_level {
+  ATTUNE_LOG_DEBUG = 0,  /* what was looked at and decided, for people who work on Attune */
+  ATTUNE_LOG_INFO = 1,   /* what a person may want to know once: a tuned config that was passed over */
+  ATTUNE_LOG_WARNING = 2 /* something of the user's is not in order, and what to do: a damaged database, a cache folder
+                            that others may write to */
+} attune_log_level;
+
+/* Receives one message: a whole sentence or several, UTF-8, without a newline at its end, valid until the callback
+ * returns. `level` is an attune_log_level. Called by whichever thread has something to say, by several at once, and in
+ * the middle of a call of this library, which waits: a callback may call attune_set_log_callback(), attune_version()
+ * and attune_last_error(), and no function that prepares, launches or describes. It must not throw or leave by longjmp.
+ */
+typedef void (*attune_log_callback)(int32_t level, const char* message, void* user);
+
+/* Sends messages of `least_level` and above to `callback`, with `user`, in the whole process, in place of what was set
+ * before. Null restores the beginning: standard error, from the level that $ATTUNE_LOG names (debug, info, warning or
+ * off; warning if it is not set); that never fails, and least_level is not read. When the function returns, the
+ * callback before it is no longer running and never runs again, so that what its `user` points to may go; only a call
+ * from inside a callback does not wait for those under way. Hold no lock that the callback takes. */
+ATTUNE_API attune_status attune_set_log_callback(attune_log_callback callback, void* user, int32_t least_level);
 
 /* Attention, asynchronous on `stream` (a CUstream or cudaStream_t; null: the default stream). The first call of a kind
  * of problem picks a config and compiles, later ones only launch. `workspace` holds attune_workspace_bytes() bytes of

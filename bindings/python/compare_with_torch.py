@@ -1,464 +1,256 @@
 #!/usr/bin/env python3
-"""Times Attune beside PyTorch's attention (FlashAttention-2 and cuDNN), in one process, launch by launch in turn.
+"""Times Attune beside PyTorch's attention (cuDNN and FlashAttention-2) and other libraries, in one process, launch by launch in turn.
 
-    python3 compare_with_torch.py                                   # the headline shapes
-    python3 compare_with_torch.py --shapes my.csv --json out.json
-    python3 compare_with_torch.py --config "sm80 q128 kv64 w8 st2"
+    python3 compare_with_torch.py                                   # the headline shapes, forward
     python3 compare_with_torch.py --pass backward                   # gradients, on shapes of their own
+    python3 compare_with_torch.py --shapes my.csv --json out.json --markdown out.md
+    python3 compare_with_torch.py --peer-library fa3=/path/libfa3.so --spread 1,4,8
+    python3 compare_with_torch.py --why-stored-differs              # the table's way of timing beside the tuner's
 
-Each shape: random normal q, k, v in (batch, heads, seq, head_dim); every contender's output is compared with attention in double
-precision on a sample of rows; then rounds of one launch of each, in an order that rotates, the L2 cache flushed before each by reading a
-large buffer. That read also keeps the GPU busy while the host enqueues the launch, so that events around it see the kernel alone.
+Each problem: random normal q, k, v, in memory as the problem's layout says, q times what makes the standard deviation of the scores 1, or
+what --spread says. Every contender's output is compared with attention in double precision on a sample of rows (backward: dQ, dK and dV of
+the first and the last key/value head). Then rounds of one launch of each, in random order; the L2 is flushed before each by reading a large
+buffer, which also keeps the GPU busy while the host enqueues the launch, so that events around it see the kernel alone. --protocol
+sustained times as `attune tune` does instead: a launch of the same kernel before each one that is timed. The GPU's clock is read meanwhile.
 
-Backward: each contender differentiates its own forward's output, again and again; dQ, dK and dV of the first and the last key/value head are
-compared with gradients in double precision. A shape that is `deterministic` is timed in that mode too, beside the fast one.
+Forward: O and LSE. Backward: each of PyTorch's backends differentiates its own forward's output, again and again, a peer library Attune's.
+Where a file holds a problem and the same one `deterministic`, they make one row.
 
-A shapes file is JSON ({"shapes": [{...}]}, or the list alone) or CSV with a header. Fields: batch, heads, seq, head_dim; optional:
-kv_heads (heads), kv_seq (seq), causal (false), dtype (bf16; or fp16), layout (bhsd; or bshd: then q, k, v are views with heads inside),
-asked (0: nothing; the speed, as a multiple of FlashAttention-2's, that a verdict is given by), deterministic (false; backward only).
-Causal masks of unequal lengths are aligned top left, as PyTorch has them.
+A shapes file is what `attune tune --shapes` takes: JSON (an array of texts such as "forward bf16 b4 hq16 sq4096 d128 causal", or of objects)
+or CSV with a header; tuner/shapes_file.h lists the fields. "causal" is aligned bottom right, "causal-top-left" as PyTorch's is_causal has it.
 
-`attune report --peers FILE` shows what --json wrote beside the results of the tuning database.
+A peer library is a shared object with the C interface of peer_library.h, beside this file: NAME=PATH, where NAME begins its functions and
+stands in the table.
+
+What the tuning database holds of a problem is asked of the command `attune` ($ATTUNE_COMMAND, else as the build leaves it, else by $PATH):
+the column "stored" is this run's speed beside that. --why-stored-differs times the same kernel with one cause of a difference toggled at a
+time. `attune report --peers FILE` shows what --json wrote beside the results of the tuning database.
 
 Exit status: 0, or 1 if an output of Attune is wrong, or 2 for bad input.
 """
 
 import argparse
-import csv
-import itertools
+import concurrent.futures
+import dataclasses
 import json
-import math
+import os
 import pathlib
-import statistics
+import random
 import sys
-import time
 import warnings
 
 FOLDER = pathlib.Path(__file__).resolve().parent
-FLUSH_BYTES = 1 << 30
-WARM_UP_LAUNCHES = 3
-MIN_ROUNDS, MAX_ROUNDS = 10, 400
-SAMPLED_ROWS = 128
-# Bounds of a correct forward: norm of the error, and unit roundoff for the bound of each element.
-RELATIVE_BOUND = {"fp16": 4e-4, "bf16": 3e-3}
-GRADIENT_RELATIVE_BOUND = {"fp16": 6e-4, "bf16": 4e-3}
-UNIT_ROUNDOFF = {"fp16": 2.0**-11, "bf16": 2.0**-8}
-SMALLEST_STEP = {"fp16": 2.0**-25, "bf16": 2.0**-134}  # half of the smallest subnormal number
-ROWS_AT_ONCE = 1024  # of scores in double precision
-ASKED_OF_DETERMINISTIC = 0.8  # of the fast mode's speed
-FIELDS = {"dtype": "bf16", "batch": None, "heads": None, "kv_heads": 0, "seq": None, "kv_seq": 0, "head_dim": None, "causal": False,
-          "layout": "bhsd", "asked": 0.0, "deterministic": False}
+sys.path.insert(0, str(FOLDER))
 
+from comparison import BadInput, tables  # noqa: E402
+from comparison.contenders import OWN, PASSES, prepare  # noqa: E402
+from comparison.differences import measure_variants  # noqa: E402
+from comparison.gpu_state import GpuState, Watch  # noqa: E402
+from comparison.inputs import make_inputs  # noqa: E402
+from comparison.peer_library import PeerLibrary  # noqa: E402
+from comparison.problems import parse_problem, read_shapes  # noqa: E402
+from comparison.stored import Command, find_command  # noqa: E402
+from comparison.timing import PROTOCOLS, WARM_UP_LAUNCHES, Timer, copies_for, summary_of  # noqa: E402
 
 # Of what --json writes.
 FORMAT, FORMAT_VERSION = "attune comparison", 1
-PROTOCOL = ("One process, one launch of each in turn, the order rotating; L2 flushed before each by reading 1 GiB; GPU events around the "
-            "launch; random normal inputs.")
 
 
-class BadInput(Exception):
-    pass
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A line of the table: a problem, and whether its deterministic twin is timed beside it."""
+
+    problem: object
+    with_deterministic: bool = False
 
 
-def parse_shape(given, where):
-    if not isinstance(given, dict):
-        raise BadInput(f"{where}: it must be an object with the fields {', '.join(FIELDS)}")
-    unknown = set(given) - set(FIELDS)
-    if unknown:
-        raise BadInput(f"{where}: unknown field {sorted(unknown)[0]!r}; known: {', '.join(FIELDS)}")
-    shape = {}
-    for name, default in FIELDS.items():
-        value = given.get(name, default)
-        if value is None or value == "" and default is None:
-            raise BadInput(f"{where}: {name} is missing")
-        if value == "":
-            value = default
-        if name in ("causal", "deterministic"):
-            value = value if isinstance(value, bool) else str(value).strip().lower() in ("1", "true", "yes")
-        elif name == "asked":
-            try:
-                value = float(value)
-            except ValueError:
-                raise BadInput(f"{where}: asked is {value!r}, no number") from None
-            if not 0 <= value < float("inf"):
-                raise BadInput(f"{where}: asked is {value}, it must be a ratio, or 0 for none")
-        elif name not in ("dtype", "layout"):
-            try:
-                value = int(value)
-            except ValueError:
-                raise BadInput(f"{where}: {name} is {value!r}, no whole number") from None
-            if value < 0 or value == 0 and default is None:
-                raise BadInput(f"{where}: {name} is {value}, it must be positive")
-        shape[name] = value
-    if shape["dtype"] not in RELATIVE_BOUND:
-        raise BadInput(f"{where}: dtype is {shape['dtype']!r}, it must be bf16 or fp16")
-    if shape["layout"] not in ("bhsd", "bshd"):
-        raise BadInput(f"{where}: layout is {shape['layout']!r}, it must be bhsd or bshd")
-    shape["kv_heads"] = shape["kv_heads"] or shape["heads"]
-    shape["kv_seq"] = shape["kv_seq"] or shape["seq"]
-    return shape
+def rows_of(problems):
+    """One row for a problem and its deterministic twin, in the order of the first of them. Raises BadInput for what is not compared."""
+    for problem in problems:
+        if problem.alignment != 16:
+            raise BadInput(f"{problem.text()}: tensors here are aligned; leave the word align{problem.alignment} away")
+        if problem.is_causal and not (problem.is_bottom_right or problem.is_top_left):
+            raise BadInput(f"{problem.text()}: no other library has a causal mask of that offset")
+    asked = set(problems)
+    rows = []
+    for fast in dict.fromkeys(problem.fast() for problem in problems):
+        twin = dataclasses.replace(fast, deterministic=True) if fast.pass_ == "backward" else None
+        rows.append(Row(fast, twin in asked) if fast in asked else Row(twin))
+    return rows
 
 
-def read_shapes(path):
+def read_asked(path):
+    """Problem -> the speed, as a multiple of FlashAttention-2's, that a verdict is given by."""
     try:
-        if path.suffix == ".csv":
-            with open(path, newline="") as file:
-                rows = list(csv.DictReader(file))
-        else:
-            content = json.loads(path.read_text())
-            rows = content["shapes"] if isinstance(content, dict) else content
-    except (OSError, ValueError, KeyError) as error:
-        raise BadInput(f"{path} cannot be read as a list of shapes: {error}") from None
-    if not rows:
-        raise BadInput(f"{path} holds no shapes")
-    return [parse_shape(row, f"{path}, shape {number}") for number, row in enumerate(rows, 1)]
+        content = json.loads(path.read_text())
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise BadInput(f"{path} is not JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise BadInput(f"{path}: must be an object of problems and what is asked of them")
+    for text, ratio in content.items():
+        if isinstance(ratio, bool) or not isinstance(ratio, (int, float)) or not 0 < ratio < float("inf"):
+            raise BadInput(f"{path}: '{text}' is asked for {json.dumps(ratio)}, it must be a ratio above 0")
+    return {parse_problem(text): float(ratio) for text, ratio in content.items()}
 
 
-def shape_text(shape):
-    text = f"{shape['dtype']} b{shape['batch']} h{shape['heads']}"
-    if shape["kv_heads"] != shape["heads"]:
-        text += f"/{shape['kv_heads']}"
-    text += f" s{shape['seq']}"
-    if shape["kv_seq"] != shape["seq"]:
-        text += f"/{shape['kv_seq']}"
-    return text + f" d{shape['head_dim']} {'causal' if shape['causal'] else 'full'}"
+def problems_asked_for(options):
+    standard = {"forward": ["forward_headline.json"], "backward": ["backward.json"], None: ["forward_headline.json"]}[options.pass_]
+    if options.why_stored_differs:
+        standard = ["stored.json"]
+    problems = [problem for path in options.shapes or [FOLDER / "shapes" / name for name in standard] for problem in read_shapes(path)]
+    wanted = list(dict.fromkeys(problem for problem in problems if options.pass_ in (None, problem.pass_)))
+    if not wanted:
+        raise BadInput(f"no problem of --pass {options.pass_} is in {', '.join(map(str, options.shapes))}")
+    return wanted
 
 
-def problem_text(shape, pass_="forward", deterministic=False):
-    """The problem in Attune's words: those that equal their default are left out."""
-    text = f"{pass_} {shape['dtype']} b{shape['batch']} hq{shape['heads']}"
-    if shape["kv_heads"] != shape["heads"]:
-        text += f" hkv{shape['kv_heads']}"
-    text += f" sq{shape['seq']}"
-    if shape["kv_seq"] != shape["seq"]:
-        text += f" skv{shape['kv_seq']}"
-    text += f" d{shape['head_dim']}"
-    if shape["causal"]:
-        text += " causal" if shape["seq"] == shape["kv_seq"] else " causal-top-left"
-    return text + (" bhsd" if shape["layout"] == "bhsd" else "") + (" deterministic" if deterministic else "")
+class Comparison:
+    """What every row of a run shares."""
 
+    def __init__(self, torch, attune, options, peers):
+        self.torch, self.attune, self.options, self.peers = torch, attune, options, peers
+        device = torch.cuda.current_device()
+        properties = torch.cuda.get_device_properties(device)
+        self.l2_bytes, self.state = properties.L2_cache_size, GpuState(properties.uuid)
+        self.timer = Timer(torch, random.Random(options.seed), self.state.max_sm_mhz())
+        path = find_command() if options.stored else None
+        self.command = Command(path, device) if path else None
+        self.machine = {"gpu": properties.name, "sm_count": properties.multi_processor_count, "torch": torch.__version__,
+                        "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version(), "attune": attune.version()}
+        if self.state.driver():
+            self.machine["driver"] = self.state.driver()
+        self.machine.update((library.name, library.path.name) for library in peers)
+        limits = {"sm_clock_mhz": self.state.max_sm_mhz(), "power_watts": self.state.power_limit_watts()}
+        self.limits = {name: value for name, value in limits.items() if value is not None}
+        self.prepared = {}
 
-def attended_pairs(shape):
-    """(query, key) pairs of one head."""
-    queries, keys = shape["seq"], shape["kv_seq"]
-    if not shape["causal"]:
-        return queries * keys
-    inside = min(queries, keys)
-    return inside * (inside + 1) // 2 + (queries - inside) * keys
+    def prepare(self, rows):
+        """Compiles the kernels of all rows at once, on all cores."""
+        wanted = {problem: None for row in rows for problem in self._kernels_of(row).values()}
+        wanted.update((row.problem, self.options.config) for row in rows)
+        for row in rows:
+            if row.problem.pass_ == "backward":  # attention() runs it for O and LSE
+                wanted.setdefault(dataclasses.replace(row.problem.fast(), pass_="forward"), None)
+        with concurrent.futures.ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as executor:
+            compiled = {problem: executor.submit(prepare, self.torch, self.attune, problem, config) for problem, config in wanted.items()}
+            for problem, one in compiled.items():
+                try:
+                    self.prepared[problem] = one.result()
+                except (self.attune.AttuneError, ValueError) as error:
+                    raise BadInput(f"{problem.text()}: {error}") from None
 
+    def _kernels_of(self, row):
+        twin = {"deterministic": dataclasses.replace(row.problem, deterministic=True)} if row.with_deterministic else {}
+        return {"attune": row.problem, **twin}
 
-def flops(shape, pass_):
-    of_pair = {"forward": 4.0, "backward": 10.0}[pass_] * shape["head_dim"]
-    return of_pair * attended_pairs(shape) * shape["batch"] * shape["heads"]
-
-
-def make_inputs(torch, shape, seed):
-    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[shape["dtype"]]
-    generator = torch.Generator(device="cuda").manual_seed(seed)
-
-    def tensor(heads, seq):
-        sizes = (shape["batch"], heads, seq, shape["head_dim"])
-        if shape["layout"] == "bshd":
-            sizes = (sizes[0], sizes[2], sizes[1], sizes[3])
-        made = torch.randn(sizes, generator=generator, device="cuda", dtype=dtype)
-        return made.transpose(1, 2) if shape["layout"] == "bshd" else made
-
-    return tensor(shape["heads"], shape["seq"]), *(tensor(shape["kv_heads"], shape["kv_seq"]) for _ in range(2))
-
-
-class Reference:
-    """Attention in double precision for the first, the last and random rows of the first and the last head."""
-
-    def __init__(self, torch, shape, q, k, v, scale, seed):
-        self.torch, self.shape = torch, shape
-        rows = torch.randperm(shape["seq"], generator=torch.Generator().manual_seed(seed))[:SAMPLED_ROWS]
-        edges = torch.tensor([0, shape["seq"] - 1])
-        self.rows = torch.unique(torch.cat([rows, edges])).to("cuda")
-        group = shape["heads"] // shape["kv_heads"]
-        self.heads = sorted({(0, 0), (shape["batch"] - 1, shape["heads"] - 1)})
-        self.expected = []
-        for batch, head in self.heads:
-            keys, values = k[batch, head // group].double(), v[batch, head // group].double()
-            scores = scale * q[batch, head, self.rows].double() @ keys.T
-            if shape["causal"]:
-                hidden = torch.arange(shape["kv_seq"], device="cuda")[None, :] > self.rows[:, None]
-                scores.masked_fill_(hidden, float("-inf"))
-            p = torch.softmax(scores, dim=-1)
-            self.expected.append((p @ values, p @ values.abs(), torch.logsumexp(scores, dim=-1)))
-
-    def compare(self, out, lse=None):
-        """(relative error, largest error over its bound, largest error of LSE over its bound or None)"""
-        u = UNIT_ROUNDOFF[self.shape["dtype"]]
-        error_squares = reference_squares = 0.0
-        worst, worst_lse = 0.0, None if lse is None else 0.0
-        for (batch, head), (o, weight, expected_lse) in zip(self.heads, self.expected):
-            difference = (out[batch, head, self.rows].double() - o).nan_to_num(nan=float("inf"))
-            error_squares += difference.square().sum().item()
-            reference_squares += o.square().sum().item()
-            worst = max(worst, (difference.abs() / (2 * u * weight + u * o.abs())).max().item())
-            if lse is not None:
-                distance = (lse[batch, head, self.rows].double() - expected_lse).nan_to_num(nan=float("inf")).abs()
-                worst_lse = max(worst_lse, (distance / (1e-5 + 1e-6 * expected_lse.abs())).max().item())
-        return (error_squares / reference_squares) ** 0.5, worst, worst_lse
-
-
-def torch_attention(torch, shape, backend, q, k, v, scale):
-    from torch.nn.attention import sdpa_kernel
-
-    with sdpa_kernel(backend):
-        return torch.nn.functional.scaled_dot_product_attention(
-            q, k, v, is_causal=shape["causal"], scale=scale, enable_gqa=shape["heads"] != shape["kv_heads"]
-        )
-
-
-def torch_backends():
-    from torch.nn.attention import SDPBackend
-
-    return {"fa2": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
-
-
-class GradientReference:
-    """Gradients in double precision of the first and the last key/value head and of the query heads that read them, with what the bound
-    of each element is relative to: the roundings of P and dS, and of O, of which delta is made."""
-
-    def __init__(self, torch, shape, q, k, v, grad_out, scale):
-        self.shape, self.heads = shape, sorted({(0, 0), (shape["batch"] - 1, shape["kv_heads"] - 1)})
-        self.group = shape["heads"] // shape["kv_heads"]
-        self.expected = [self._differentiate(torch, batch, head, q, k, v, grad_out, scale) for batch, head in self.heads]
-
-    def _differentiate(self, torch, batch, head_kv, q, k, v, grad_out, scale):
-        tiny = SMALLEST_STEP[self.shape["dtype"]] / UNIT_ROUNDOFF[self.shape["dtype"]]
-        keys, values = k[batch, head_kv].double(), v[batch, head_kv].double()
-        grad_k, weight_k, grad_v, weight_v = (torch.zeros_like(keys) for _ in range(4))
-        of_queries = []
-        for head in range(head_kv * self.group, (head_kv + 1) * self.group):
-            for first in range(0, self.shape["seq"], ROWS_AT_ONCE):
-                queries = q[batch, head, first : first + ROWS_AT_ONCE].double()
-                grads = grad_out[batch, head, first : first + ROWS_AT_ONCE].double()
-                visible = torch.ones(queries.shape[0], keys.shape[0], dtype=torch.bool, device=keys.device)
-                if self.shape["causal"]:
-                    visible = visible.tril(first)
-                p = torch.softmax((scale * queries @ keys.T).masked_fill_(~visible, float("-inf")), dim=-1)
-                out = p @ values
-                error_of_delta = (grads.abs() * (2 * p @ values.abs() + out.abs() + tiny)).sum(-1, keepdim=True)
-                ds = p * (grads @ values.T - (grads * out).sum(-1, keepdim=True))
-                weight = ds.abs() + tiny * visible + p * error_of_delta / 2
-                of_queries.append((scale * ds @ keys, scale * weight @ keys.abs()))
-                grad_k += scale * ds.T @ queries
-                weight_k += scale * weight.T @ queries.abs()
-                grad_v += p.T @ grads
-                weight_v += (p + tiny * visible).T @ grads.abs()
-        return [torch.cat(parts) for parts in zip(*of_queries)], (grad_k, weight_k), (grad_v, weight_v)
-
-    def compare(self, grads):
-        """(largest relative error of the three, largest error of an element over its bound)"""
-        u, step = UNIT_ROUNDOFF[self.shape["dtype"]], SMALLEST_STEP[self.shape["dtype"]]
-        relative = worst = 0.0
-        for number, grad in enumerate(grads):
-            error_squares = reference_squares = 0.0
-            for (batch, head_kv), expected in zip(self.heads, self.expected):
-                reference, weight = expected[number]
-                heads = slice(head_kv * self.group, (head_kv + 1) * self.group) if number == 0 else slice(head_kv, head_kv + 1)
-                actual = grad[batch, heads].double().reshape(reference.shape)
-                difference = (actual - reference).nan_to_num(nan=float("inf")).abs()
-                error_squares += difference.square().sum().item()
-                reference_squares += reference.square().sum().item()
-                worst = max(worst, (difference / (2 * u * weight + u * reference.abs() + step)).max().item())
-            relative = max(relative, (error_squares / reference_squares) ** 0.5 if error_squares else 0.0)
-        return relative, worst
-
-
-class ForwardPass:
-    """What is timed of a shape: for each name what makes a function that launches the contender once and returns its output."""
-
-    name = "forward"
-
-    def __init__(self, torch, attune, shape, options):
-        q, k, v = make_inputs(torch, shape, options.seed)
-        scale = shape["head_dim"] ** -0.5
-        self.shape, self.reference = shape, Reference(torch, shape, q, k, v, scale, options.seed)
-        self.prepared = attune.prepare(q, k, v, scale=scale, config=options.config, causal=shape["causal"], top_left=shape["causal"])
-        self.configs = {"attune": self.prepared.config}
-        _, self.lse = self.prepared(q, k, v, return_lse=True)
-        out = torch.empty_like(q)
-        self.makers = {"attune": lambda: lambda: self.prepared(q, k, v, out=out)}
-        for name, backend in torch_backends().items():
-            self.makers[name] = lambda backend=backend: lambda: torch_attention(torch, shape, backend, q, k, v, scale)
-
-    def errors(self, name, out):
-        relative, worst, worst_lse = self.reference.compare(out, self.lse if name == "attune" else None)
-        within = relative <= RELATIVE_BOUND[self.shape["dtype"]] and worst <= 1 and (worst_lse is None or worst_lse <= 1)
-        found = {"relative_error": relative, "worst_over_bound": worst, "within": within}
-        return found if worst_lse is None else {**found, "worst_lse_over_bound": worst_lse}
-
-
-class BackwardPass:
-    """The same of gradients. Each contender's forward runs once, when its function is made."""
-
-    name = "backward"
-
-    def __init__(self, torch, attune, shape, options):
-        q, k, v = make_inputs(torch, shape, options.seed)
-        grad_out, _, _ = make_inputs(torch, shape, options.seed + 1)
-        scale, mask = shape["head_dim"] ** -0.5, {"causal": shape["causal"], "top_left": shape["causal"]}
-        self.shape, self.reference = shape, GradientReference(torch, shape, q, k, v, grad_out, scale)
-        out, lse = attune.attention(q, k, v, scale=scale, return_lse=True, **mask)
-        grads = tuple(torch.empty_like(tensor) for tensor in (q, k, v))
-        prepared = {"attune": attune.prepare_backward(q, k, v, scale=scale, config=options.config, deterministic=False, **mask)}
-        if shape["deterministic"]:
-            prepared["deterministic"] = attune.prepare_backward(q, k, v, scale=scale, deterministic=True, **mask)
-        self.prepared = prepared["attune"]
-        self.configs = {name: one.config for name, one in prepared.items()}
-
-        def attune_backward(one):
-            return lambda: one(grad_out, q, k, v, out, lse, grads=grads)
-
-        def torch_backward(backend):
-            leaves = [tensor.detach().requires_grad_() for tensor in (q, k, v)]
-            with torch.enable_grad():
-                own_out = torch_attention(torch, shape, backend, *leaves, scale)
-            return lambda: torch.autograd.grad(own_out, leaves, grad_out, retain_graph=True)
-
-        self.makers = {name: lambda one=one: attune_backward(one) for name, one in prepared.items()}
-        for name, backend in torch_backends().items():
-            self.makers[name] = lambda backend=backend: torch_backward(backend)
-
-    def errors(self, name, grads):
-        relative, worst = self.reference.compare(grads)
-        within = relative <= GRADIENT_RELATIVE_BOUND[self.shape["dtype"]] and worst <= 1
-        return {"relative_error": relative, "worst_over_bound": worst, "within": within}
-
-
-PASSES = {"forward": ForwardPass, "backward": BackwardPass}
-OWN = ("attune", "deterministic")  # contenders that are Attune's
-
-
-def time_in_turn(torch, functions, flush, seconds):
-    """Name -> GPU microseconds of each launch."""
-    events = {name: [] for name in functions}
-    names = list(functions)
-    begin = time.monotonic()
-    for number in itertools.count():
-        for name in names[number % len(names):] + names[: number % len(names)]:
-            start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            flush.max()
-            start.record()
-            functions[name]()
-            stop.record()
-            events[name].append((start, stop))
-        torch.cuda.synchronize()
-        rounds = number + 1
-        if rounds >= MAX_ROUNDS or rounds >= MIN_ROUNDS and time.monotonic() - begin > seconds:
-            break
-    return {name: [1e3 * start.elapsed_time(stop) for start, stop in pairs] for name, pairs in events.items()}
-
-
-def measure(torch, attune, shape, options, flush):
-    timed = PASSES[options.pass_](torch, attune, shape, options)
-    prepared = timed.prepared
-    row = {"problem": problem_text(shape, timed.name), "shape": shape, "config": prepared.config, "origin": prepared.origin,
-           "tuned_for": prepared.detail, "contenders": {}}
-
-    functions = {}
-    for name, make in timed.makers.items():
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # a backend that cannot serve a shape warns before it raises
-                functions[name] = make()
-                for _ in range(WARM_UP_LAUNCHES):
-                    out = functions[name]()
-            torch.cuda.synchronize()
-        except RuntimeError as error:
-            if name in OWN:
-                raise
-            # A backend of PyTorch may not serve this shape: that is its answer.
-            row["contenders"][name] = {"error": str(error).splitlines()[0]}
-            functions.pop(name, None)
-            continue
-        row["contenders"][name] = timed.errors(name, out)
-        if name in timed.configs:
-            row["contenders"][name]["config"] = timed.configs[name]
-
-    for name, samples in time_in_turn(torch, functions, flush, options.seconds).items():
-        median = statistics.median(samples)
-        deciles = statistics.quantiles(samples, n=10)
-        row["contenders"][name].update(
-            median_us=median, p20_us=deciles[1], p80_us=deciles[7], samples=len(samples),
-            tflops=flops(shape, timed.name) / median / 1e6,
-        )
-    row["ratios"] = ratios_of(row["contenders"])
-    return row
-
-
-def ratios_of(contenders):
-    """Speeds as multiples of another's: Attune's of its peers', the deterministic mode's of the fast one's."""
-
-    def ratio(name, other):
-        times = [contenders.get(one, {}).get("median_us") for one in (name, other)]
-        return None if None in times else times[1] / times[0]
-
-    pairs = (("attune", "fa2"), ("attune", "cudnn"), ("deterministic", "attune"))
-    return {f"{name}/{other}": value for name, other in pairs if (value := ratio(name, other)) is not None}
-
-
-def verdicts(row):
-    """(what, reached, asked) of each ratio that the row is asked for; nothing is reached where the other cannot be timed."""
-    asked = [("attune/fa2", row["shape"]["asked"])] if row["shape"]["asked"] else []
-    if "deterministic" in row["contenders"]:
-        asked.append(("deterministic/attune", ASKED_OF_DETERMINISTIC))
-    return [(what, row["ratios"].get(what), least) for what, least in asked]
-
-
-def geometric_mean(values):
-    return math.exp(sum(map(math.log, values)) / len(values))
-
-
-def summary(rows):
-    """Lines: the geometric mean of each ratio, and how many rows reach what is asked of them."""
-    lines = []
-    for what in ("attune/fa2", "attune/cudnn", "deterministic/attune"):
-        values = [row["ratios"][what] for row in rows if what in row["ratios"]]
-        if values:
-            lines.append(f"{what}: geometric mean {geometric_mean(values):.3f} of {len(values)}, least {min(values):.3f}")
-        asked = [(reached, least) for row in rows for name, reached, least in verdicts(row) if name == what]
+    def measure(self, row, spread, asked):
+        problem, options = row.problem, self.options
+        prepared = {name: self.prepared[kernel] for name, kernel in self._kernels_of(row).items()}
+        inputs = make_inputs(self.torch, problem, options.seed, spread)
+        timed = PASSES[problem.pass_](self.torch, self.attune, problem, inputs, prepared, self.peers, options.seed,
+                                      copies_for(options.protocol, inputs[: 3 if problem.pass_ == "forward" else 4], self.l2_bytes))
+        found = {"problem": problem.text(), "title": problem.title(), "shape": dataclasses.asdict(problem), "data": "normal",
+                 "spread": spread, "config": prepared["attune"].config, "origin": prepared["attune"].origin,
+                 "tuned_for": prepared["attune"].detail, "contenders": {}}
         if asked:
-            met = sum(reached is not None and reached >= least for reached, least in asked)
-            lines.append(f"{what}: {met} of {len(asked)} rows reach what is asked")
-    return lines
+            found["asked"] = asked
+        launches = {}
+        for name, make in timed.makers.items():
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # a backend that cannot serve a problem warns before it raises
+                    contender = make()
+                    for _ in range(WARM_UP_LAUNCHES):
+                        out = contender.launches[0]()
+                self.torch.cuda.synchronize()
+            except RuntimeError as error:
+                if name in OWN:
+                    raise
+                found["contenders"][name] = {"error": (str(error).splitlines() or [repr(error)])[0]}  # it does not serve this problem
+                continue
+            launches[name] = contender.launches
+            found["contenders"][name] = timed.errors(name, contender.read(out), is_unit_normal=spread == 1)
+            if name in timed.configs:
+                found["contenders"][name]["config"] = timed.configs[name]
+        watch = Watch(self.state)
+        for name, (samples, host_us) in self.timer.in_turn(launches, options.protocol, options.seconds, watch).items():
+            times = summary_of(samples)
+            found["contenders"][name].update(times, host_us=host_us, tflops=problem.flops() / times["median_us"] / 1e6)
+        found.update(watch.summary(), ratios=tables.ratios_of(found["contenders"]))
+        stored = self._stored(problem, found["config"]) if spread == 1 else None
+        if stored:
+            found["stored"] = {**stored, "table_over_stored": stored["median_us"] / found["contenders"]["attune"]["median_us"]}
+        if options.why_stored_differs:
+            found["variants"] = measure_variants(self.torch, self.attune, problem, prepared, self.timer, self.state, self.command, stored,
+                                                 options)
+        return found
 
 
-def print_row(row):
-    def figure(name):
-        contender = row["contenders"][name]
-        return f"{contender['tflops']:7.1f}" if "tflops" in contender else "      -"
+    def _stored(self, problem, config):
+        """None also where the command fails: figures that were measured are not lost for it."""
+        try:
+            return self.command.stored(problem, config) if self.command else None
+        except BadInput as error:
+            print(f"{error}: nothing is said of stored times", file=sys.stderr)
+            self.command = None
 
-    def ratio(name):
-        value = row["ratios"].get(f"attune/{name}")
-        return "    -" if value is None else f"{value:5.2f}"
 
-    own = [row["contenders"][name] for name in OWN if name in row["contenders"]]
-    verdict = "ok" if all(contender["within"] for contender in own) else "WRONG"
-    error = max(contender["relative_error"] for contender in own)
-    print(f"{shape_text(row['shape']):34} {figure('attune')} {figure('fa2')} {figure('cudnn')}   {ratio('fa2')} {ratio('cudnn')}   "
-          f"{error:.1e} {verdict:5}  {row['config']} ({row['origin']})", flush=True)
-    for what, reached, least in verdicts(row):
-        value = "cannot be timed" if reached is None else f"{reached:.3f}, {'reached' if reached >= least else 'MISSED'}"
-        print(f"{'':34}   {what}: {least:.2f} is asked: {value}", flush=True)
+def numbers(text):
+    """Of --spread."""
+    try:
+        found = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text}' is no list of numbers, such as 1,4,8") from None
+    if not all(0 < number < float("inf") for number in found):
+        raise argparse.ArgumentTypeError(f"'{text}': standard deviations are positive")
+    return list(dict.fromkeys(found))
+
+
+def peer_library(text):
+    name, equals, path = text.partition("=")
+    if not equals or not name.isidentifier() or not path:
+        raise argparse.ArgumentTypeError(f"'{text}' is not NAME=PATH, such as fa3=/path/libfa3.so")
+    if name in ("attune", "deterministic", "best", "cudnn", "fa2"):
+        raise argparse.ArgumentTypeError(f"'{name}' already is the name of a contender; the functions of the library begin with the name")
+    return name, pathlib.Path(path).absolute()  # a bare name would be looked for on the path of the loader
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+    parser.add_argument("--pass", dest="pass_", choices=PASSES, help="problems of this pass only (default: forward; all of --shapes)")
+    parser.add_argument("--shapes", type=pathlib.Path, action="append", metavar="FILE",
+                        help="may be repeated; default: shapes/forward_headline.json, or shapes/backward.json")
+    parser.add_argument("--asked", type=pathlib.Path, metavar="FILE",
+                        help="JSON object, problem: multiple of FlashAttention-2's speed; rows get a verdict (default for shapes/backward.json: "
+                        "shapes/backward_asked.json)")
+    parser.add_argument("--config", metavar="TEXT", help="this config for every problem, instead of the picked one")
+    parser.add_argument("--peer-library", type=peer_library, action="append", default=[], metavar="NAME=PATH",
+                        help="a further contender; may be repeated")
+    parser.add_argument("--spread", type=numbers, default=[1.0], metavar="LIST",
+                        help="standard deviations of the scores, such as 1,4,8 (default 1): each problem is timed with each")
+    parser.add_argument("--protocol", choices=PROTOCOLS, default="flushed", help="what the GPU does before each launch (default flushed)")
+    parser.add_argument("--why-stored-differs", action="store_true",
+                        help="time each problem in further ways, between this table's and the tuner's (default shapes: shapes/stored.json)")
+    parser.add_argument("--no-stored", dest="stored", action="store_false", help="do not ask for times of the tuning database")
+    parser.add_argument("--seconds", type=float, default=2.0, help="time for each row, or each way of a row (default 2)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write every figure there")
+    parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write the tables there as README has them; - is standard output")
+    return parser.parse_args()
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pass", dest="pass_", choices=PASSES, default="forward", help="forward (default) or backward")
-    parser.add_argument("--shapes", type=pathlib.Path, metavar="FILE", help="default: shapes/forward_headline.json or shapes/backward.json")
-    parser.add_argument("--config", metavar="TEXT", help="this config for every shape, instead of the picked one")
-    parser.add_argument("--seconds", type=float, default=2.0, help="time for each shape (default 2)")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write every figure there")
-    options = parser.parse_args()
-    standard = {"forward": "forward_headline.json", "backward": "backward.json"}[options.pass_]
-    shapes = read_shapes(options.shapes or FOLDER / "shapes" / standard)
-    if options.pass_ == "forward" and any(shape["deterministic"] for shape in shapes):
-        raise BadInput("deterministic: every forward kernel is; only shapes of --pass backward take the field")
+    options = parse_arguments()
+    rows = rows_of(problems_asked_for(options))
+    of_backward = options.pass_ == "backward" and not options.shapes and not options.why_stored_differs
+    asked_path = options.asked or (FOLDER / "shapes" / "backward_asked.json" if of_backward else None)
+    asked = read_asked(asked_path) if asked_path else {}
+    names = [name for name, _ in options.peer_library]
+    if len(set(names)) < len(names):
+        raise BadInput("--peer-library: two have one name")
+    peers = [PeerLibrary(name, path) for name, path in options.peer_library]
 
     try:
         import torch
@@ -466,32 +258,49 @@ def main():
         raise BadInput("PyTorch is not installed") from None
     if not torch.cuda.is_available():
         raise BadInput("PyTorch sees no GPU")
-    sys.path.insert(0, str(FOLDER))
     import attune
 
-    sm_count = torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
-    machine = {"gpu": torch.cuda.get_device_name(), "sm_count": sm_count, "torch": torch.__version__, "cuda": torch.version.cuda,
-               "cudnn": torch.backends.cudnn.version(), "attune": attune.version()}
-    print("  ".join(f"{name} {value}" for name, value in machine.items()))
-    print(f"{'':34} {'TFLOP/s':>23}   {'ratio to':>11}   error")
-    print(f"{'shape':34} {'attune':>7} {'fa2':>7} {'cudnn':>7}   {'fa2':>5} {'cudnn':>5}   of attune      config")
-    flush = torch.empty(FLUSH_BYTES // 4, dtype=torch.int32, device="cuda").zero_()
-    rows = []
+    comparison = Comparison(torch, attune, options, peers)
+    print("  ".join(f"{name} {value}" for name, value in comparison.machine.items()))
+    print("  ".join(["limits:", *(f"{name} {value:g}" for name, value in comparison.limits.items())]) if comparison.limits else "no NVML")
+    if options.stored and comparison.command is None:
+        print("attune is not found: nothing is said of stored times (set ATTUNE_COMMAND, or --no-stored)", file=sys.stderr)
+    columns = [*names, *(name for name in ("cudnn", "fa2"))]
+    measured = []
     with torch.no_grad():
-        for shape in shapes:
-            try:
-                row = measure(torch, attune, shape, options, flush)
-            except (attune.AttuneError, ValueError) as error:
-                raise BadInput(f"{shape_text(shape)}: {error}") from None
-            rows.append(row)
-            print_row(row)
-    for line in summary(rows):
-        print(line)
+        comparison.prepare(rows)
+        for spread in options.spread:
+            print(f"scores of standard deviation {spread:g}\n{tables.heading_of_text(columns)}", flush=True)
+            for row in rows:
+                try:
+                    measured.append(comparison.measure(row, spread, asked.get(row.problem) if spread == 1 else None))
+                except (attune.AttuneError, ValueError) as error:
+                    raise BadInput(f"{row.problem.text()}: {error}") from None
+                print(tables.row_as_text(measured[-1], columns), flush=True)
+                torch.cuda.empty_cache()
+    for heading, of_section in tables.sections(measured):
+        print(heading)
+        for line in tables.summary(of_section):
+            print(f"  {line}")
+        print("\n".join(tables.differences_as_lines(of_section)), end="")
+    document = {"format": FORMAT, "version": FORMAT_VERSION, "protocol": PROTOCOLS[options.protocol] + " Random normal inputs.",
+                "machine": comparison.machine, "limits": comparison.limits, "seed": options.seed, "rows": measured}
     if options.json:
-        document = {"format": FORMAT, "version": FORMAT_VERSION, "protocol": PROTOCOL, "machine": machine, "seed": options.seed,
-                    "rows": rows}
-        options.json.write_text(json.dumps(document, indent=1) + "\n")
-    return 0 if all(row["contenders"][name]["within"] for row in rows for name in OWN if name in row["contenders"]) else 1
+        write(options.json, json.dumps(document, indent=1) + "\n")
+    if options.markdown:
+        write(options.markdown, tables.as_markdown(document))
+    wrong = [row for row in measured for name in OWN if name in row["contenders"] and not row["contenders"][name]["within"]]
+    return 1 if wrong else 0
+
+
+def write(path, text):
+    if str(path) == "-":
+        print(text, end="")
+        return
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be written: {error.strerror}") from None
 
 
 if __name__ == "__main__":

@@ -3,20 +3,26 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <limits>
 
 namespace attune {
 namespace {
 
-// The number that stands directly before `words`, 0 if the words do not occur.
+constexpr int kMostBytes = std::numeric_limits<int>::max();
+
+// The number that stands directly before `words`, 0 if the words do not occur. One that is no int is the largest: a
+// log may say anything, and a kernel of whom it says so is none to be taken for a thrifty one.
 int number_before(std::string_view line, std::string_view words) {
   const std::size_t at = line.find(words);
   if (at == std::string_view::npos) return 0;
   std::size_t begin = at;
   while (begin > 0 && std::isdigit(static_cast<unsigned char>(line[begin - 1]))) --begin;
   int number = 0;
-  std::from_chars(line.data() + begin, line.data() + at, number);
-  return number;
+  const auto [end, error] = std::from_chars(line.data() + begin, line.data() + at, number);
+  return error == std::errc::result_out_of_range ? kMostBytes : number;
 }
+
+void add(int& sum, int bytes) { sum = bytes > kMostBytes - sum ? kMostBytes : sum + bytes; }
 
 // "(C7510)": the codes by which ptxas tells that wgmma was serialized or setmaxnreg ignored.
 bool has_advisory_code(std::string_view line) {
@@ -45,8 +51,9 @@ void read_compile_log(const std::string& log, KernelResources& resources) {
     const std::size_t end = std::min(log.find('\n', begin), log.size());
     const std::string_view line(log.data() + begin, end - begin);
     resources.registers = std::max(resources.registers, number_before(line, " registers"));
-    resources.stack_bytes += number_before(line, " bytes stack frame");
-    resources.spill_bytes += number_before(line, " bytes spill stores") + number_before(line, " bytes spill loads");
+    add(resources.stack_bytes, number_before(line, " bytes stack frame"));
+    add(resources.spill_bytes, number_before(line, " bytes spill stores"));
+    add(resources.spill_bytes, number_before(line, " bytes spill loads"));
     if (is_advisory(line)) resources.advisories.emplace_back(line);
     begin = end + 1;
   }

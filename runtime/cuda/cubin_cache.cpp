@@ -1,18 +1,12 @@
 #include "runtime/cuda/cubin_cache.h"
 
-#include <fcntl.h>
-#include <unistd.h>
 #include <xxhash.h>
 
-#include <atomic>
-#include <cerrno>
 #include <cstdio>
-#include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "attune/log.h"
 #include "generator/error.h"
 #include "runtime/cuda/compile_log.h"
 #include "runtime/json_text.h"
@@ -29,9 +23,11 @@ namespace fs = std::filesystem;
 constexpr const char* kCubinFile = "kernel.cubin";
 constexpr const char* kLogFile = "log.txt";
 constexpr const char* kResourcesFile = "resources.json";
-// Entries under construction, one folder per process and count. What a killed process left is removed after an hour.
+// Entries under construction, each in a folder of an unpredictable name. What a killed process left is removed after
+// an hour.
 constexpr const char* kIncomingFolder = ".incoming";
 constexpr auto kAbandonedAfter = std::chrono::hours(1);
+constexpr std::size_t kMostCubinBytes = std::size_t{256} << 20, kMostTextBytes = std::size_t{64} << 20;
 
 std::string hexadecimal(XXH128_hash_t hash) {
   char text[33];
@@ -49,46 +45,29 @@ std::string key_of(const KernelLaunch& launch) {
   return hash_of(text);
 }
 
-std::optional<std::string> read_file(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return std::nullopt;
-  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (file.bad()) return std::nullopt;
-  return text;
-}
-
-bool sync_path(const fs::path& path, int flags) {
-  const int descriptor = ::open(path.c_str(), flags | O_CLOEXEC);
-  if (descriptor < 0) return false;
-  const bool synced = ::fsync(descriptor) == 0;
-  ::close(descriptor);
-  return synced;
-}
-
-bool write_file(const fs::path& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file.write(text.data(), static_cast<std::streamsize>(text.size()));
-  file.close();
-  return !file.fail() && sync_path(path, O_RDONLY);
-}
-
-// A stored entry, if it is whole: cubin and log have the hashes that were written beside them.
-std::optional<CompiledText> read_entry(const fs::path& folder, const KernelLaunch& launch) {
-  const auto described = read_file(folder / kResourcesFile);
+// A stored entry, if it is whole: cubin and log have the hashes that were written beside them. Nothing, and the reason
+// in *why_not, otherwise.
+std::optional<CompiledText> read_entry(const PrivateFolder& entry, const KernelLaunch& launch, std::string& why_not) {
+  const auto described = entry.read(kResourcesFile, kMostTextBytes, &why_not);
   if (!described) return std::nullopt;
+  auto image = entry.read(kCubinFile, kMostCubinBytes, &why_not);
+  if (!image) return std::nullopt;
+  const auto log = entry.read(kLogFile, kMostTextBytes, &why_not);
+  if (!log) return std::nullopt;
   nlohmann::json json;
   try {
     json = parse_json(*described, kResourcesFile);
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    why_not = error.what();
     return std::nullopt;
   }
-  auto image = read_file(folder / kCubinFile);
-  auto log = read_file(folder / kLogFile);
-  if (!image || !log || !json.is_object()) return std::nullopt;
   const auto says = [&](const char* name, const std::string& hash) {
     return json.contains(name) && json[name].is_string() && json[name] == hash;
   };
-  if (!says("cubin_hash", hash_of(*image)) || !says("log_hash", hash_of(*log))) return std::nullopt;
+  if (!json.is_object() || !says("cubin_hash", hash_of(*image)) || !says("log_hash", hash_of(*log))) {
+    why_not = "its files do not have the hashes that were written beside them";
+    return std::nullopt;
+  }
   CompiledText compiled;
   compiled.image = std::move(*image);
   read_compile_log(*log, compiled.resources);
@@ -114,72 +93,76 @@ std::string describe(const KernelLaunch& launch, const CompiledText& compiled) {
          "\n";
 }
 
-void remove_abandoned(const fs::path& incoming) {
-  std::error_code error;
-  const auto limit = fs::file_time_type::clock::now() - kAbandonedAfter;
-  for (fs::directory_iterator entry(incoming, error), end; !error && entry != end; entry.increment(error)) {
-    std::error_code gone;
-    if (fs::last_write_time(entry->path(), gone) < limit && !gone) fs::remove_all(entry->path(), gone);
-  }
-}
-
 // Puts a whole entry in place, or leaves things as they are: a cache that cannot be written is no failure. Where
 // another process was first, its entry stays, unless `replace`.
-void store_entry(const fs::path& cache, const std::string& key, const KernelLaunch& launch,
+void store_entry(const PrivateFolder& cache, const std::string& key, const KernelLaunch& launch,
                  const CompiledText& compiled, bool replace) {
-  static std::atomic<unsigned> count{0};
-  const fs::path incoming = cache / kIncomingFolder;
-  const std::string name = key + "-" + std::to_string(::getpid()) + "-" + std::to_string(count++);
-  const fs::path fresh = incoming / name, old = incoming / (name + "-old"), final = cache / key;
-  std::error_code error;
-  fs::create_directories(fresh, error);
-  if (error) return;
-  remove_abandoned(incoming);
-  const bool written =
-      write_file(fresh / kCubinFile, compiled.image) && write_file(fresh / kLogFile, compiled.resources.log) &&
-      write_file(fresh / kResourcesFile, describe(launch, compiled)) && sync_path(fresh, O_RDONLY | O_DIRECTORY);
+  if (!cache.writable()) return warn_once(cache.complaint());
+  const PrivateFolder incoming = cache.subfolder(kIncomingFolder);
+  if (!incoming.writable()) return warn_once(incoming.complaint());
+  incoming.remove_older("", kAbandonedAfter);
+  const PrivateFolder fresh = incoming.make_temporary("");
+  if (!fresh.writable()) return warn_once(fresh.complaint());
+  std::string why_not;
+  const bool written = fresh.write(kCubinFile, compiled.image, &why_not) &&
+                       fresh.write(kLogFile, compiled.resources.log, &why_not) &&
+                       fresh.write(kResourcesFile, describe(launch, compiled), &why_not) && fresh.sync();
   if (written) {
-    if (replace) fs::rename(final, old, error);  // out of the way; no error if it was not there
-    fs::rename(fresh, final, error);
-    if (!error) sync_path(cache, O_RDONLY | O_DIRECTORY);
+    const std::string old = fresh.name() + "-old";
+    if (replace) cache.move(key, incoming, old);  // out of the way; no failure if it was not there
+    if (!incoming.move(fresh.name(), cache, key)) incoming.remove(fresh.name());
+    cache.sync();
+    incoming.remove(old);
+  } else {
+    incoming.remove(fresh.name());
+    warn_once("a cubin cannot be kept in " + cache.path().string() + ": " + why_not);
   }
-  fs::remove_all(fresh, error);
-  fs::remove_all(old, error);
 }
 
 }  // namespace
 
-fs::path CubinCache::default_folder() {
-  const auto set = [](const char* name) -> const char* {
-    const char* value = std::getenv(name);
-    return value != nullptr && *value != 0 ? value : nullptr;
-  };
-  if (const char* folder = set("ATTUNE_CACHE_DIR")) return folder;
-  if (const char* folder = set("XDG_CACHE_HOME")) return fs::path(folder) / "attune" / "cubins";
-  if (const char* home = set("HOME")) return fs::path(home) / ".cache" / "attune" / "cubins";
-  std::error_code error;
-  fs::path temporary = fs::temp_directory_path(error);
-  if (error) temporary = "/tmp";
-  // Named by the user, so that one user never loads what another wrote.
-  return temporary / ("attune-cubins-" + std::to_string(::getuid()));
+fs::path CubinCache::default_folder() { return cache_folders("cubins", {}).front().path; }
+
+CubinCache::CubinCache() : folders_(cache_folders("cubins", {})) {
+  // A folder that the user names is used or none.
+  if (folders_.front().named) folders_.resize(1);
 }
 
-CubinCache::CubinCache(fs::path folder) : folder_(std::move(folder)) {}
+CubinCache::CubinCache(fs::path folder) : folders_{{std::move(folder), true}} {}
+
+std::optional<PrivateFolder> CubinCache::open() const {
+  for (const CacheFolder& candidate : folders_) {
+    PrivateFolder folder(candidate.path);
+    if (folder.usable()) return folder;
+    if (candidate.named && folder.state() == PrivateFolder::State::unsafe) {
+      throw Error(ErrorCode::io, folder.complaint());
+    }
+    warn_once(folder.complaint());
+  }
+  return std::nullopt;
+}
 
 CompiledText CubinCache::get(const KernelLaunch& launch) {
   const std::string key = key_of(launch);
-  const fs::path entry = folder_ / key;
-  if (auto stored = read_entry(entry, launch)) return std::move(*stored);
-  std::error_code error;
-  const bool damaged = fs::exists(entry, error);
+  const std::optional<PrivateFolder> cache = open();
+  bool damaged = false;
+  if (cache && cache->has(key)) {
+    const PrivateFolder entry = cache->existing(key);
+    std::string why_not = entry.complaint();
+    if (entry.usable()) {
+      if (auto stored = read_entry(entry, launch, why_not)) return std::move(*stored);
+    }
+    damaged = true;
+    log(LogLevel::info, "the cubin in " + (cache->path() / key).string() + " is compiled again: " + why_not);
+  }
   CompiledText compiled = compile_with_nvrtc(launch);
-  store_entry(folder_, key, launch, compiled, damaged);
+  if (cache) store_entry(*cache, key, launch, compiled, damaged);
   return compiled;
 }
 
 CompiledText CubinCache::rebuild(const KernelLaunch& launch) {
   CompiledText compiled = compile_with_nvrtc(launch);
-  store_entry(folder_, key_of(launch), launch, compiled, true);
+  if (const std::optional<PrivateFolder> cache = open()) store_entry(*cache, key_of(launch), launch, compiled, true);
   return compiled;
 }
 

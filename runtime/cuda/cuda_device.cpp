@@ -7,6 +7,7 @@
 #include <typeinfo>
 #include <utility>
 
+#include "attune/log.h"
 #include "generator/error.h"
 #include "runtime/cuda/cubin_cache.h"
 #include "runtime/cuda/cuda_driver.h"
@@ -222,6 +223,8 @@ std::shared_ptr<const CompiledKernel> CudaDevice::compile(const KernelLaunch& la
   CUmodule module = nullptr;
   CUresult result = driver_.cuModuleLoadData(&module, compiled.image.data());
   if (refuses_image(result) && compiled.resources.from_cache) {
+    log(LogLevel::info, "the cached cubin of kernel " + launch.entry + " does not load on " + description() +
+                            " and is compiled again: " + driver_.describe(result, "cuModuleLoadData"));
     compiled = cache_.rebuild(launch);
     result = driver_.cuModuleLoadData(&module, compiled.image.data());
   }
@@ -341,12 +344,42 @@ std::shared_ptr<Device> open_cuda_device(int ordinal) {
   return device;
 }
 
+namespace {
+
+// Whether a context is its device's primary one. Does not make that, where it is not in use.
+bool is_primary(const CudaDriver& driver, CUdevice device, CUcontext context) {
+  unsigned flags = 0;
+  int active = 0;
+  driver.check(driver.cuDevicePrimaryCtxGetState(device, &flags, &active), "cuDevicePrimaryCtxGetState");
+  if (active == 0) return false;
+  CUcontext primary = nullptr;
+  driver.check(driver.cuDevicePrimaryCtxRetain(&primary, device), "cuDevicePrimaryCtxRetain");
+  driver.check(driver.cuDevicePrimaryCtxRelease(device), "cuDevicePrimaryCtxRelease");
+  return primary == context;
+}
+
+}  // namespace
+
 int current_cuda_ordinal() {
   const CudaDriver& driver = CudaDriver::get();
+  CUcontext context = nullptr;
   CUdevice device = 0;
-  const CUresult result = driver.cuCtxGetDevice(&device);
-  if (result == CUDA_ERROR_INVALID_CONTEXT) return 0;
-  driver.check(result, "cuCtxGetDevice");
+  driver.check(driver.cuCtxGetCurrent(&context), "cuCtxGetCurrent");
+  if (context == nullptr) return 0;
+  driver.check(driver.cuCtxGetDevice(&device), "cuCtxGetDevice");
+  thread_local CUcontext known_primary = nullptr;  // of this thread's last call
+  if (context != known_primary) {
+    if (!is_primary(driver, device, context)) {
+      throw Error(
+          ErrorCode::invalid_argument,
+          "the calling thread's current CUDA context is not the primary context of cuda:" + std::to_string(device) +
+              ", in which Attune runs, as the CUDA runtime and PyTorch do: make that one current "
+              "(cuDevicePrimaryCtxRetain, then cuCtxSetCurrent) and take tensors and stream from it; or, if "
+              "they are of that one already, name the device (attune_problem::device in C, "
+              "attune::runtime_of() in C++)");
+    }
+    known_primary = context;
+  }
   return device;
 }
 

@@ -24,10 +24,11 @@ std::vector<CudaDeviceInfo> list_cuda_devices(std::string* why_none = nullptr);
 std::shared_ptr<Device> open_cuda_device(int ordinal);
 
 /// The device of the calling thread's current context (ordinal 0 if there is none), by its primary context: the one
-/// that the CUDA runtime and PyTorch use. Streams and pointers of other contexts are refused by the driver.
+/// that the CUDA runtime and PyTorch use. Throws Error(invalid_argument) that says what to do if the current context is
+/// another one: what belongs to it cannot be used in the primary one.
 std::shared_ptr<Device> current_cuda_device();
 
-/// The ordinal of that device; quick. Throws Error(no_device).
+/// The ordinal of that device; quick. Throws the same, and Error(no_device).
 int current_cuda_ordinal();
 
 /// Kernel times on the GPU by events, in one stream. Only for a device of open_cuda_device.

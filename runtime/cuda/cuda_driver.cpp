@@ -37,6 +37,8 @@ bool resolve_all(void* library, CudaDriver& f, std::string& why) {
          resolve(library, "cuDeviceGetPCIBusId", f.cuDeviceGetPCIBusId, why) &&
          resolve(library, "cuDeviceTotalMem_v2", f.cuDeviceTotalMem, why) &&
          resolve(library, "cuDevicePrimaryCtxRetain", f.cuDevicePrimaryCtxRetain, why) &&
+         resolve(library, "cuDevicePrimaryCtxRelease_v2", f.cuDevicePrimaryCtxRelease, why) &&
+         resolve(library, "cuDevicePrimaryCtxGetState", f.cuDevicePrimaryCtxGetState, why) &&
          resolve(library, "cuCtxGetCurrent", f.cuCtxGetCurrent, why) &&
          resolve(library, "cuCtxPushCurrent_v2", f.cuCtxPushCurrent, why) &&
          resolve(library, "cuCtxPopCurrent_v2", f.cuCtxPopCurrent, why) &&

@@ -21,6 +21,8 @@ struct CudaDriver {
   decltype(&::cuDeviceGetPCIBusId) cuDeviceGetPCIBusId;
   decltype(&::cuDeviceTotalMem) cuDeviceTotalMem;
   decltype(&::cuDevicePrimaryCtxRetain) cuDevicePrimaryCtxRetain;
+  decltype(&::cuDevicePrimaryCtxRelease) cuDevicePrimaryCtxRelease;
+  decltype(&::cuDevicePrimaryCtxGetState) cuDevicePrimaryCtxGetState;
   decltype(&::cuCtxGetCurrent) cuCtxGetCurrent;
   decltype(&::cuCtxPushCurrent) cuCtxPushCurrent;
   decltype(&::cuCtxPopCurrent) cuCtxPopCurrent;

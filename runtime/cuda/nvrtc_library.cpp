@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "attune/log.h"
 #include "generator/error.h"
 #include "runtime/cuda/cuda_driver.h"
 
@@ -151,7 +152,15 @@ NvrtcLibrary open_nvrtc(const std::vector<std::string>& paths, int driver_versio
     NvrtcLibrary nvrtc;
     if (!open_library(path, nvrtc, tried)) continue;
     // Code of a newer major version than the driver's does not load; without a driver there is nothing to load it into.
-    if (driver_major == 0 || nvrtc.major <= driver_major) return nvrtc;
+    if (driver_major == 0 || nvrtc.major <= driver_major) {
+      if (!too_new.empty()) {
+        log(LogLevel::info, "NVRTC " + too_new + " is newer than the NVIDIA driver, which supports CUDA " +
+                                cuda_version_text(driver_version) + ": NVRTC " + nvrtc.version_text + " (" +
+                                nvrtc.path + ") compiles instead");
+      }
+      if (!tried.empty()) log(LogLevel::debug, "NVRTC is " + nvrtc.path + "; before it were tried:" + tried);
+      return nvrtc;
+    }
     if (too_new.empty()) too_new = nvrtc.version_text + " (" + nvrtc.path + ")";
   }
   if (!too_new.empty()) {

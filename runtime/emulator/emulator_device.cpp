@@ -1,6 +1,5 @@
 #include "runtime/emulator/emulator_device.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <atomic>
@@ -14,6 +13,7 @@
 #include "runtime/emulator/grid_runner.h"
 #include "runtime/emulator/host_compiler.h"
 #include "runtime/emulator/kernel_services.h"
+#include "runtime/emulator/loaded_object.h"
 #include "runtime/emulator/tensor_map.h"
 
 namespace attune {
@@ -34,19 +34,16 @@ class EmulatedKernel final : public CompiledKernel {
         threads_(launch.threads),
         cluster_(launch.cluster),
         argument_bytes_(launch.arguments.bytes),
-        handle_(dlopen(object.path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+        object_(object.bytes) {
     resources_.shared_bytes = launch.shared_bytes;
     resources_.log = object.log;
     resources_.compile_ms = object.compile_ms;
     resources_.from_cache = object.from_cache;
-    if (!handle_) {
-      const char* why = dlerror();
-      why_not_ = why ? why : "unknown";
-      return;
-    }
-    const auto bind = reinterpret_cast<bool (*)(const KernelServices*)>(dlsym(handle_, "attune_emulator_bind"));
-    entry_ = reinterpret_cast<Entry>(dlsym(handle_, "attune_emulator_entry"));
-    sm90_ = dlsym(handle_, "attune_emulator_sm90") != nullptr;
+    why_not_ = object_.why_not();
+    if (!why_not_.empty()) return;
+    const auto bind = reinterpret_cast<bool (*)(const KernelServices*)>(object_.find("attune_emulator_bind"));
+    entry_ = reinterpret_cast<Entry>(object_.find("attune_emulator_entry"));
+    sm90_ = object_.find("attune_emulator_sm90") != nullptr;
     if (!bind || !entry_) {
       why_not_ = "it does not export attune_emulator_bind and attune_emulator_entry";
       entry_ = nullptr;
@@ -54,9 +51,6 @@ class EmulatedKernel final : public CompiledKernel {
       why_not_ = "its prelude is for another version of the emulator";
       entry_ = nullptr;
     }
-  }
-  ~EmulatedKernel() override {
-    if (handle_) dlclose(handle_);
   }
 
   const Device* device() const { return device_.get(); }
@@ -75,7 +69,7 @@ class EmulatedKernel final : public CompiledKernel {
   int cluster_;
   bool sm90_ = false;  // rendered with Hopper's instructions
   std::size_t argument_bytes_;
-  void* handle_;
+  LoadedObject object_;
   Entry entry_ = nullptr;
   std::string why_not_;
 };
@@ -110,7 +104,7 @@ class EmulatorDevice final : public Device, public std::enable_shared_from_this<
                               launch.shared_bytes, spec_.key, spec_.shared_bytes_per_block));
     }
     auto kernel = std::make_shared<EmulatedKernel>(shared_from_this(), launch, compile_for_host(launch.source));
-    if (!kernel->entry()) {  // a damaged file in the cache
+    if (!kernel->entry()) {  // of another machine that shares the folder, with another C library
       kernel = std::make_shared<EmulatedKernel>(shared_from_this(), launch, compile_for_host(launch.source, true));
     }
     if (!kernel->entry()) {

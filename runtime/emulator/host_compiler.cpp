@@ -1,26 +1,24 @@
 #include "runtime/emulator/host_compiler.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include <fmt/ranges.h>
+#include <stdlib.h>
 #include <xxhash.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstdlib>
-#include <cstring>
-#include <fstream>
+#include <filesystem>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <sstream>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "generator/error.h"
-
-extern char** environ;
+#include "runtime/child_program.h"
+#include "runtime/private_folder.h"
 
 namespace attune {
 namespace {
@@ -40,106 +38,139 @@ const std::vector<std::string> kFlags = {"-O2",
                                          "-shared",
                                          "-w"};
 
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
+// A stored object is followed by this mark and the hash, in hexadecimal digits, of its key and its bytes.
+constexpr std::string_view kMark = "attune object 1\n";
+constexpr std::size_t kHashDigits = 32;
+constexpr std::size_t kMostObjectBytes = std::size_t{256} << 20, kMostLogBytes = std::size_t{1} << 20;
+
+constexpr const char* kSourceFile = "kernel.cpp";
+constexpr const char* kObjectFile = "kernel.so";
+constexpr const char* kScratchPrefix = ".building-";
+constexpr auto kAbandonedAfter = std::chrono::hours(1);
 
 // $ATTUNE_HOST_COMPILER may hold arguments: "ccache g++".
-std::vector<std::string> compiler_command() {
-  std::string text = environment("ATTUNE_HOST_COMPILER");
-  if (text.empty()) text = "c++";
-  std::istringstream words(text);
+std::vector<std::string> compiler_words() {
+  const char* named = std::getenv("ATTUNE_HOST_COMPILER");
+  std::istringstream words(named != nullptr ? named : "");
   std::vector<std::string> command;
   for (std::string word; words >> word;) command.push_back(word);
+  if (command.empty()) command.emplace_back("c++");
   return command;
 }
 
-struct ProgramResult {
-  int status = -1;  // exit status, 128 + signal, or -1 if it could not be started
-  std::string output;
-};
-
-ProgramResult run_program(const std::vector<std::string>& command) {
-  std::vector<char*> arguments;
-  for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
-  arguments.push_back(nullptr);
-
-  ProgramResult result;
-  int pipe_ends[2];
-  if (pipe2(pipe_ends, O_CLOEXEC) != 0) return result;
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, pipe_ends[1], 1);
-  posix_spawn_file_actions_adddup2(&actions, pipe_ends[1], 2);
-  pid_t child = 0;
-  const int failed = posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  close(pipe_ends[1]);
-  if (failed) {
-    close(pipe_ends[0]);
-    return result;
-  }
-  char buffer[4096];
-  for (;;) {
-    const ssize_t count = read(pipe_ends[0], buffer, sizeof buffer);
-    if (count > 0) {
-      result.output.append(buffer, static_cast<std::size_t>(count));
-    } else if (count == 0 || errno != EINTR) {
-      break;
-    }
-  }
-  close(pipe_ends[0]);
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  result.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  return result;
-}
-
-std::vector<fs::path> candidate_folders() {
-  std::vector<fs::path> folders;
-  if (const std::string folder = environment("ATTUNE_CACHE_DIR"); !folder.empty())
-    folders.push_back(fs::path(folder) / "emulator");
-  if (const std::string folder = environment("XDG_CACHE_HOME"); !folder.empty()) {
-    folders.push_back(fs::path(folder) / "attune" / "emulator");
-  }
-  if (const std::string home = environment("HOME"); !home.empty()) {
-    folders.push_back(fs::path(home) / ".cache" / "attune" / "emulator");
-  }
-  std::error_code error;
-  fs::path temporary = fs::temp_directory_path(error);
-  if (error) temporary = "/tmp";
-  folders.push_back(temporary / fmt::format("attune-emulator-{}", getuid()));
-  return folders;
-}
-
-// The first folder of the list that can be written.
-fs::path writable_folder() {
-  const std::vector<fs::path> folders = candidate_folders();
-  for (const fs::path& folder : folders) {
-    std::error_code error;
-    fs::create_directories(folder, error);
-    if (!error && access(folder.c_str(), W_OK | X_OK) == 0) return folder;
-  }
+[[noreturn]] void refuse_compiler(const std::vector<std::string>& words) {
   throw Error(
-      ErrorCode::io,
-      fmt::format("no folder for the emulator's compiled kernels can be written (the last one tried was {}); set "
-                  "ATTUNE_CACHE_DIR to one",
-                  folders.back().string()));
+      ErrorCode::unsupported,
+      fmt::format("the emulator needs a C++20 host compiler, and '{}' cannot be run; install one (apt install g++) or "
+                  "set ATTUNE_HOST_COMPILER to one",
+                  fmt::join(words, " ")));
 }
 
-std::string hexadecimal_hash(const std::string& text) {
+ChildProgramResult run_compiler(const std::vector<std::string>& words, const std::vector<std::string>& arguments) {
+  const std::optional<fs::path> program = find_program(words.front());
+  if (!program) refuse_compiler(words);
+  std::vector<std::string> all(words.begin() + 1, words.end());
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  return run_program(*program, all, ChildOutput::both, kMostLogBytes);
+}
+
+std::string hash_of(const std::string& text) {
   const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
 
-void sync_file(const fs::path& path) {
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return;
-  fsync(file);
-  close(file);
+std::string sealed(const std::string& key, const std::string& object) {
+  return object + std::string(kMark) + hash_of(key + object);
+}
+
+// The object of a file that is whole and the key's.
+std::optional<std::string> opened(const std::string& key, std::string file) {
+  if (file.size() < kMark.size() + kHashDigits) return std::nullopt;
+  const std::string hash = file.substr(file.size() - kHashDigits);
+  file.resize(file.size() - kHashDigits);
+  if (!file.ends_with(kMark)) return std::nullopt;
+  file.resize(file.size() - kMark.size());
+  if (hash_of(key + file) != hash) return std::nullopt;
+  return file;
+}
+
+// The first folder that nobody else can have written to and that can be written. Nothing if there is none: then
+// nothing is kept.
+std::optional<PrivateFolder> cache_folder() {
+  for (const CacheFolder& candidate : cache_folders("emulator", "emulator")) {
+    PrivateFolder folder(candidate.path);
+    if (folder.writable()) return folder;
+    if (candidate.named && folder.state() == PrivateFolder::State::unsafe) {
+      throw Error(ErrorCode::io, folder.complaint());
+    }
+    warn_once(folder.complaint());
+  }
+  return std::nullopt;
+}
+
+// A folder for the files of one compilation, which goes away with them.
+class Scratch {
+ public:
+  explicit Scratch(const std::optional<PrivateFolder>& cache)
+      : parent_(cache ? &*cache : nullptr), folder_(cache ? cache->make_temporary(kScratchPrefix) : temporary()) {
+    if (!folder_.writable()) {
+      throw Error(ErrorCode::io,
+                  "no folder for the emulator's compiled kernels can be written: " + folder_.complaint());
+    }
+  }
+  ~Scratch() {
+    if (parent_ != nullptr) {
+      parent_->remove(folder_.name());
+    } else {
+      std::error_code ignored;
+      fs::remove_all(folder_.path(), ignored);
+    }
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
+  const PrivateFolder& folder() const { return folder_; }
+
+ private:
+  static PrivateFolder temporary() {
+    std::error_code error;
+    const fs::path parent = fs::temp_directory_path(error);
+    std::string name = ((error ? "/tmp" : parent) / "attune-XXXXXX").string();
+    ::mkdtemp(name.data());  // opening tells whether it is there
+    return PrivateFolder(name);
+  }
+
+  const PrivateFolder* parent_;
+  PrivateFolder folder_;
+};
+
+HostObject compile_in(const PrivateFolder& folder, const std::vector<std::string>& words, const std::string& source) {
+  std::string why_not;
+  if (!folder.write(kSourceFile, source, &why_not)) {
+    throw Error(ErrorCode::io, fmt::format("cannot write {}: {}; free some space or set ATTUNE_CACHE_DIR",
+                                           (folder.path() / kSourceFile).string(), why_not));
+  }
+  std::vector<std::string> arguments = kFlags;
+  const std::string source_path = (folder.path() / kSourceFile).string();
+  const std::string object_path = (folder.path() / kObjectFile).string();
+  arguments.insert(arguments.end(), {source_path, "-o", object_path, "-lm"});
+  HostObject object;
+  const auto begin = std::chrono::steady_clock::now();
+  ChildProgramResult result = run_compiler(words, arguments);
+  object.compile_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  object.log = std::move(result.output);
+  if (result.status != 0) {
+    throw Error(ErrorCode::compile_failed, fmt::format("{} refused a kernel for the emulator (status {}):\n{}",
+                                                       words.front(), result.status, object.log));
+  }
+  folder.claim(kObjectFile);
+  auto bytes = folder.read(kObjectFile, kMostObjectBytes, &why_not);
+  if (!bytes) {
+    throw Error(ErrorCode::io,
+                fmt::format("cannot read {}, which {} was to write: {}", object_path, words.front(), why_not));
+  }
+  object.bytes = std::move(*bytes);
+  return object;
 }
 
 }  // namespace
@@ -147,67 +178,31 @@ void sync_file(const fs::path& path) {
 std::string host_compiler_version() {
   static std::mutex mutex;
   static std::map<std::vector<std::string>, std::string> known;
-  const std::vector<std::string> command = compiler_command();
+  const std::vector<std::string> words = compiler_words();
   const std::lock_guard lock(mutex);
-  if (const auto found = known.find(command); found != known.end()) return found->second;
-  std::vector<std::string> question = command;
-  question.push_back("--version");
-  const ProgramResult result = run_program(question);
-  if (result.status != 0) {
-    throw Error(
-        ErrorCode::unsupported,
-        fmt::format(
-            "the emulator needs a C++20 host compiler, and '{}' cannot be run; install one (apt install g++) or set "
-            "ATTUNE_HOST_COMPILER to one",
-            fmt::join(command, " ")));
-  }
-  return known[command] = result.output.substr(0, result.output.find('\n'));
+  if (const auto found = known.find(words); found != known.end()) return found->second;
+  const ChildProgramResult result = run_compiler(words, {"--version"});
+  if (result.status != 0) refuse_compiler(words);
+  return known[words] = result.output.substr(0, result.output.find('\n'));
 }
 
 HostObject compile_for_host(const std::string& source, bool rebuild) {
-  const std::string version = host_compiler_version();
-  const fs::path folder = writable_folder();
-  const std::string key = hexadecimal_hash(fmt::format("{}\n{}\n{}", version, fmt::join(kFlags, " "), source));
-  HostObject object;
-  object.path = folder / (key + ".so");
-  std::error_code error;
-  if (!rebuild && fs::exists(object.path, error)) {
-    object.from_cache = true;
-    return object;
-  }
-
-  static std::atomic<int> serial{0};
-  const fs::path stem = folder / fmt::format("{}.{}.{}", key, getpid(), serial++);
-  const fs::path source_path = stem.string() + ".cpp";
-  const fs::path object_path = stem.string() + ".so.tmp";
-  {
-    std::ofstream file(source_path, std::ios::binary);
-    file << source;
-    if (!file.flush()) {
-      fs::remove(source_path, error);
-      throw Error(ErrorCode::io, fmt::format("cannot write {}: {}; free some space or set ATTUNE_CACHE_DIR",
-                                             source_path.string(), std::strerror(errno)));
+  const std::vector<std::string> words = compiler_words();
+  const std::string key = hash_of(
+      fmt::format("{}\n{}\n{}\n{}", host_compiler_version(), fmt::join(words, " "), fmt::join(kFlags, " "), source));
+  const std::string name = key + ".so";
+  const std::optional<PrivateFolder> cache = cache_folder();
+  if (cache && !rebuild) {
+    if (auto file = cache->read(name, kMostObjectBytes)) {
+      if (auto bytes = opened(key, std::move(*file))) return {std::move(*bytes), {}, 0, true};
     }
   }
-  std::vector<std::string> command = compiler_command();
-  command.insert(command.end(), kFlags.begin(), kFlags.end());
-  command.insert(command.end(), {source_path.string(), "-o", object_path.string(), "-lm"});
-  const auto begin = std::chrono::steady_clock::now();
-  const ProgramResult result = run_program(command);
-  object.compile_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
-  object.log = result.output;
-  fs::remove(source_path, error);
-  if (result.status != 0) {
-    fs::remove(object_path, error);
-    throw Error(ErrorCode::compile_failed, fmt::format("{} refused a kernel for the emulator (status {}):\n{}",
-                                                       compiler_command().front(), result.status, result.output));
-  }
-  sync_file(object_path);
-  fs::rename(object_path, object.path, error);
-  if (error) {
-    const std::string why = error.message();
-    fs::remove(object_path, error);
-    throw Error(ErrorCode::io, fmt::format("cannot write {}: {}", object.path.string(), why));
+  if (cache) cache->remove_older(".", kAbandonedAfter);
+  const Scratch scratch(cache);
+  HostObject object = compile_in(scratch.folder(), words, source);
+  std::string why_not;
+  if (cache && !cache->write(name, sealed(key, object.bytes), &why_not)) {
+    warn_once(fmt::format("a compiled kernel cannot be kept in {}: {}", cache->path().string(), why_not));
   }
   return object;
 }

@@ -17,7 +17,6 @@ endif()
 
 find_package(Threads REQUIRED)
 find_package(nlohmann_json REQUIRED)
-find_package(CLI11 REQUIRED)
 find_package(fmt REQUIRED)
 
 # fmt from its headers, so that nothing needs libfmt.so; of the version that Debian 12 and Ubuntu 24.04 have, compiled once instead of in
@@ -30,25 +29,30 @@ else()
   target_link_libraries(attune_fmt INTERFACE fmt::fmt-header-only)
 endif()
 
-find_package(Boost 1.74 REQUIRED COMPONENTS context)
+if(ATTUNE_BUILD_COMMAND)
+  find_package(CLI11 REQUIRED)
+  find_package(Boost 1.74 REQUIRED COMPONENTS context)
+endif()
 
 find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)
 add_library(attune_xxhash INTERFACE)
 target_include_directories(attune_xxhash INTERFACE ${XXHASH_INCLUDE_DIR})
 target_compile_definitions(attune_xxhash INTERFACE XXH_INLINE_ALL)
 
-# D3 draws the pictures of `attune report`; its script and its licence become part of the page.
-set(ATTUNE_D3_SCRIPT /usr/share/javascript/d3/d3.min.js CACHE FILEPATH "d3.min.js of D3 3.5: libjs-d3's")
-set(ATTUNE_D3_LICENCE /usr/share/doc/libjs-d3/copyright CACHE FILEPATH "D3's copyright and licence: libjs-d3's")
-foreach(file ATTUNE_D3_SCRIPT ATTUNE_D3_LICENCE)
-  if(NOT EXISTS ${${file}})
-    message(FATAL_ERROR "${${file}} was not found. Run scripts/install-deps (package libjs-d3), or name the file of another "
-      "installation of D3 3.5 with -D${file}=...")
+# Chart.js draws the pictures of `attune report`; its script and its licence become part of the page.
+set(ATTUNE_CHART_SCRIPT /usr/share/javascript/chart.js/chart.min.js CACHE FILEPATH "chart.min.js of Chart.js 3.9: libjs-chart.js's")
+set(ATTUNE_CHART_LICENCE /usr/share/doc/libjs-chart.js/copyright CACHE FILEPATH "Chart.js's copyright and licence: libjs-chart.js's")
+foreach(file ATTUNE_CHART_SCRIPT ATTUNE_CHART_LICENCE)
+  if(ATTUNE_BUILD_COMMAND AND NOT EXISTS ${${file}})
+    message(FATAL_ERROR "${${file}} was not found. Run scripts/install-deps (package libjs-chart.js), or name the file of another "
+      "installation of Chart.js 3.9 with -D${file}=...")
   endif()
 endforeach()
 
 # CUDA: headers only; libcuda and libnvrtc are opened at run time. scripts/install-deps leaves what it found in deps.cmake.
-include(${CMAKE_BINARY_DIR}/deps.cmake OPTIONAL)
+foreach(folder ${CMAKE_BINARY_DIR} ${PROJECT_BINARY_DIR})
+  include(${folder}/deps.cmake OPTIONAL)
+endforeach()
 set(ATTUNE_CUDA_ROOT "" CACHE PATH "CUDA toolkit to take cuda.h and nvrtc.h from; empty: what scripts/install-deps found, else a search")
 foreach(header cuda nvrtc)
   string(TOUPPER ${header} name)

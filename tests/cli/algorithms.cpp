@@ -1,5 +1,6 @@
 // --algorithm of `show`, `check` and `bench`: the ladder.
 #include <filesystem>
+#include <regex>
 
 #include "tests/catch.h"
 #include "tests/cli/command.h"
@@ -139,6 +140,15 @@ TEST_CASE("bench of algorithms on a GPU times them in turns", "[gpu]") {
     CHECK(algorithm.at("tflops").get<double>() > 0);
     CHECK(algorithm.at("share_of_memory_rate").get<double>() > 0);
   }
+}
+
+TEST_CASE("bench of algorithms never claims more than all of device memory's rate", "[gpu]") {
+  // The ladder's first steps ask for the same bytes again and again: caches serve them.
+  const CommandResult result = run_attune(words("bench --algorithm all --batch 1 --heads 4 --seq 512 --head-dim 64"));
+  INFO(result.err << result.out);
+  REQUIRE(result.status == 0);
+  CHECK_THAT(result.out, ContainsSubstring("GB/s"));
+  CHECK_FALSE(std::regex_search(result.out, std::regex("(1[0-9][1-9]|1[1-9]0|[2-9][0-9]{2}|[0-9]{4,}) % of device")));
 }
 
 TEST_CASE("an algorithm that needs more memory than there is says how much", "[emulator]") {

@@ -154,7 +154,8 @@ TEST_CASE("db: export, import, merge, prune, info, doctor and vacuum", "[nogpu]"
   }
   SECTION("a database that is not there is not made") {
     for (const std::string verb : {"info", "export", "prune --keep-latest 1", "vacuum"}) {
-      CHECK(run_attune(words("db " + verb + " --database " + other)).status == 2);
+      const bool reads = verb == "info" || verb == "export";
+      CHECK(run_attune(words("db " + verb + " --database " + other)).status == (reads ? 1 : 2));
       CHECK_FALSE(std::filesystem::exists(other));
     }
     CHECK(run_attune(words("db doctor --database " + other)).status == 1);

@@ -232,3 +232,61 @@ TEST_CASE("explain names what bounds a problem", "[nogpu]") {
   CHECK(bound("forward bf16 b4 hq16 sq8192 d16") == "exponentials");
   CHECK(bound("forward bf16 b64 hq16 sq1 skv4096 d128") == "device memory");
 }
+
+TEST_CASE("explain: occupancy and roofline of the family that is picked, in either pass", "[nogpu]") {
+  const attune::test::TemporaryFolder folder;
+  const std::string path = (folder / "tuning.db").string();
+  const std::string forward = "forward bf16 b4 hq16 sq4096 d128", backward = "backward bf16 b4 hq16 sq4096 d128";
+  {
+    attune::TuningDatabase database(path);
+    Measurement row = attune::test::example_measurement(forward, "sm90 q128 kv128 st2 persist=fixed", 700);
+    row.shared_bytes = 196864;
+    database.append(row);
+    row = attune::test::example_measurement(backward, "sm80 q64 kv128 w8 st2 split2 dq=atomic", 4165);
+    row.registers = 255;
+    database.append(row);
+  }
+  const nlohmann::json wgmma = explain(path, forward);
+  const nlohmann::json& pick = wgmma.at("candidates").at(0);
+  CHECK(pick.at("ctas_per_sm") == 1);
+  CHECK(pick.at("waves").get<double>() == Approx(1));
+  CHECK(pick.at("launch").at("grid") == 132);
+  CHECK(pick.at("launch").at("tiles") == 2048);
+  CHECK(pick.at("launch").at("threads") == 384);
+  CHECK(pick.at("launch").at("persistent") == true);
+  CHECK(wgmma.at("roofline").at("instruction") == "wgmma");
+  CHECK(wgmma.at("roofline").at("matrix_us").get<double>() ==
+        Approx(wgmma.at("roofline").at("flops").get<double>() / (4096.0 * 132 * 1980)));
+  CHECK(pick.at("reached").get<double>() == Approx(wgmma.at("roofline").at("reached").get<double>()));
+  CHECK_THAT(run_attune({"explain", "--problem", forward, "--target", "h200", "--database", path}, kNoGpu).out,
+             ContainsSubstring("1 CTA/SM, 132 persistent CTAs of 15.5 tiles each") && ContainsSubstring("by wgmma") &&
+                 ContainsSubstring("boost clock of 1980 MHz"));
+
+  const nlohmann::json mma_sync = explain(path, backward);
+  CHECK(mma_sync.at("roofline").at("instruction") == "mma.sync");
+  CHECK(mma_sync.at("candidates").at(0).at("ctas_per_sm") == 1);
+  CHECK(mma_sync.at("candidates").at(0).at("waves").get<double>() == Approx(2048 / 132.0));
+  CHECK_THAT(run_attune({"explain", "--problem", backward, "--target", "h200", "--database", path}, kNoGpu).out,
+             ContainsSubstring("1 CTA/SM, 15.52 waves") && ContainsSubstring("by mma.sync"));
+}
+
+TEST_CASE("explain says when it found no presets", "[nogpu]") {
+  const attune::test::TemporaryFolder folder;
+  const std::string system = (folder / "system.db").string();
+  std::map<std::string, std::string> environment = kNoGpu;
+  const std::vector<std::string> arguments = {"explain", "--problem", kProblem, "--target", "h200", "--limit", "1"};
+  const auto ask = [&] {
+    std::vector<std::string> as_json = arguments;
+    as_json.push_back("--json");
+    return run_attune(as_json, environment).json().at("presets").get<bool>();
+  };
+  environment["ATTUNE_SYSTEM_DATABASE"] = "";
+  CHECK_FALSE(ask());
+  CHECK_THAT(run_attune(arguments, environment).out, ContainsSubstring("no shipped results were found"));
+  attune::write_system_database(system, {});
+  environment["ATTUNE_SYSTEM_DATABASE"] = system;
+  CHECK_FALSE(ask());
+  attune::write_system_database(system, {row_of("sm80 q64 kv64 w4 st2", 100)});
+  CHECK(ask());
+  CHECK_THAT(run_attune(arguments, environment).out, !ContainsSubstring("presets"));
+}

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <regex>
 
 #include "tests/catch.h"
 #include "tests/cli/command.h"
@@ -48,12 +49,13 @@ nlohmann::json data_of(const std::string& page) {
   return nlohmann::json::parse(page.substr(begin, page.find("</script>", begin) - begin));
 }
 
-/// The document as the browser leaves it when the page's script has run; empty without such a browser.
-std::string seen_by_browser(const std::string& page, const std::string& profile) {
+/// The document as the browser leaves it when the page's script has run; empty without such a browser. What it logs
+/// goes to `log`.
+std::string seen_by_browser(const std::string& page, const std::string& profile, const std::string& log) {
   const std::string command =
-      "timeout 60 chromium --headless --no-sandbox --disable-gpu --virtual-time-budget=5000 "
+      "timeout 60 chromium --headless --no-sandbox --disable-gpu --virtual-time-budget=5000 --enable-logging=stderr "
       "--window-size=1280,2000 --user-data-dir='" +
-      profile + "' --dump-dom 'file://" + page + "' 2>/dev/null";
+      profile + "' --dump-dom 'file://" + page + "' 2>'" + log + "'";
   std::string seen;
   if (std::FILE* pipe = ::popen(command.c_str(), "r")) {
     char buffer[4096];
@@ -171,15 +173,19 @@ TEST_CASE("report: one page of a database", "[nogpu]") {
   }
   SECTION("in a browser: every picture is drawn, and a reason stays text") {
     REQUIRE(run_attune({"report", "--output", page}, environment).status == 0);
-    const std::string seen = seen_by_browser(page, (folder / "profile").string());
+    const std::string log = (folder / "browser.log").string();
+    const std::string seen = seen_by_browser(page, (folder / "profile").string(), log);
     if (seen.empty()) {
       WARN("not looked at in a browser: there is no `chromium` here that runs headless");
     } else {
       CHECK_THAT(seen, ContainsSubstring("data-drawn=\"yes\""));
-      for (const std::string plot : {"shapes", "progress", "fields", "roofline", "model", "model-order"}) {
+      CHECK_THAT(read_file(log), !ContainsSubstring("CONSOLE"));  // no error, no refused load, no word
+      for (const std::string plot :
+           {"shapes-plot", "progress-plot", "fields-plot", "roofline-plots", "model-plot", "model-order-plot"}) {
         INFO(plot);
-        CHECK_THAT(between(seen, "id=\"" + plot + "-plot\"", "</svg>"), ContainsSubstring("class=\"mark\""));
+        CHECK(std::regex_search(between(seen, "id=\"" + plot + "\"", "<canvas"), std::regex("data-marks=\"[1-9]")));
       }
+      CHECK_THAT(between(seen, "id=\"progress-plot\"", "<canvas"), ContainsSubstring("data-marks=\"6\""));
       for (const std::string table : {"shapes", "configs", "failures", "roofline", "model", "provenance", "devices"}) {
         INFO(table);
         CHECK_THAT(between(seen, "id=\"" + table + "-table\"", "</table>"), ContainsSubstring("<td"));
@@ -188,6 +194,26 @@ TEST_CASE("report: one page of a database", "[nogpu]") {
                  ContainsSubstring("signal 11 &lt;/script&gt; &lt;b&gt;"));
     }
   }
+}
+
+TEST_CASE("report: opens at a measured problem, though another has more rows", "[nogpu]") {
+  const TemporaryFolder folder;
+  const std::string path = (folder / "tuning.db").string(), page = (folder / "report.html").string();
+  {
+    attune::TuningDatabase database(path);
+    for (int i = 1; i <= 5; ++i) {
+      Measurement estimate = example_measurement(kOther, "sm80 q64 kv" + std::to_string(16 * i) + " w4 st2");
+      estimate.rigor = attune::Rigor::estimate;
+      estimate.samples_us.clear();
+      estimate.clocks_mhz.clear();
+      estimate.summarize();
+      database.append(estimate);
+    }
+    database.append(example_measurement(kProblem, "sm80 q128 kv64 w4 st2", 100));
+  }
+  const CommandResult made = run_attune({"report", "--output", page, "--database", path, "--json"});
+  REQUIRE(made.status == 0);
+  CHECK(made.json().at("opened_at") == kProblem);
 }
 
 TEST_CASE("report: a database of estimates says so", "[nogpu]") {

@@ -98,6 +98,9 @@ TEST_CASE("what a problem's text may not say", "[nogpu]") {
   check_parse_error("causal@left", "'causal@left'");
   check_parse_error("scale", "'scale'");
   check_parse_error("scalefast", "'scalefast'");
+  check_parse_error("scale1e-46", "0 or infinite as a float");
+  check_parse_error("scale-1e-46", "0 or infinite as a float");
+  check_parse_error("scale1e39", "0 or infinite as a float");
   check_parse_error("sq5 sq6", "a second time");
   check_parse_error("bf16 fp16", "a second time");
   check_parse_error("causal causal-top-left", "a second time");
@@ -127,6 +130,10 @@ TEST_CASE("validation names the field and what it may be", "[nogpu]") {
     CHECK_THAT(complaint_about([&](AttentionProblem& p) { p.softmax_scale = scale; }),
                ContainsSubstring("positive and finite"));
   }
+  CHECK_THAT(complaint_about([](AttentionProblem& p) { p.softmax_scale = 3e38f; }), ContainsSubstring("log2(e)"));
+  CHECK(complaint_about([](AttentionProblem& p) { p.softmax_scale = 1e-45f; }).empty());
+  CHECK_THAT(complaint_about([](AttentionProblem& p) { p.seq_q = p.seq_kv = (1ll << 31) - 1025, p.batch = 1 << 20; }),
+             ContainsSubstring("fewer than 1125899906842624 elements"));
   CHECK_THAT(complaint_about([](AttentionProblem& p) { p.alignment = 4; }), ContainsSubstring("alignment 4"));
   CHECK_THAT(complaint_about([](AttentionProblem& p) { p.deterministic = true; }),
              ContainsSubstring("only a backward problem takes the word"));
@@ -136,6 +143,21 @@ TEST_CASE("validation names the field and what it may be", "[nogpu]") {
   CHECK_THAT(complaint_about([](AttentionProblem& p) { p.mask_offset = -(1ll << 31); }),
              ContainsSubstring("mask offset"));
   CHECK(complaint_about([](AttentionProblem& p) { p.mask_offset = -100000; }).empty());
+}
+
+TEST_CASE("texts of problems that nobody can solve are written and read without overflow", "[nogpu]") {
+  constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  for (const auto& [seq_q, seq_kv] : {std::pair(kLeast, kMost), std::pair(kMost, kLeast)}) {
+    AttentionProblem problem;
+    problem.mask = MaskKind::causal;
+    problem.seq_q = seq_q;
+    problem.seq_kv = seq_kv;
+    const std::string text = canonical_text(problem);
+    CHECK_THAT(text, ContainsSubstring("sq" + std::to_string(seq_q)) && ContainsSubstring(" causal"));
+    CHECK(parse_problem(text) == problem);
+    CHECK_THROWS_AS(validate(parse_problem(text)), Error);
+  }
 }
 
 TEST_CASE("attended pairs agree with brute force", "[nogpu]") {

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "attune/attention.h"
+#include "attune/log.h"
 #include "generator/error.h"
 #include "generator/generate.h"
 #include "generator/keys.h"
@@ -280,6 +281,27 @@ TEST_CASE("a pick that does not fit or compile gives way to the next, at last to
     AttentionRuntime stubborn(device, std::make_shared<FixedSource>(a));
     CHECK(stubborn.prepare(problem)->choice.origin == ConfigOrigin::default_config);
   }
+}
+
+TEST_CASE("a pick that is passed over is logged with the reason", "[nogpu]") {
+  const AttentionProblem problem = make_problem(DataType::bf16, 1, 2, 200, 64);
+  const std::string refused = "sm80 q64 kv64 w4 st2", unfit = "sm80 q128 kv64 w4 st2 whole",
+                    good = "sm80 q64 kv32 w4 st2";
+  const auto device = std::make_shared<FakeDevice>(find_device("a100"));
+  device->refused = {refused};
+  AttentionRuntime runtime(device, std::make_shared<ListSource>(std::vector<std::string>{unfit, refused, good}));
+  std::vector<std::string> heard;
+  set_log_sink([&](LogLevel level, std::string_view text) {
+    if (level == LogLevel::info) heard.emplace_back(text);
+  });
+  const auto prepared = runtime.prepare(problem);
+  set_log_sink({});
+  CHECK(canonical_text(prepared->plan.config) == good);
+  REQUIRE(heard.size() >= 2);
+  CHECK_THAT(heard[0], ContainsSubstring("the tuned config " + unfit + " is passed over for \"" +
+                                         canonical_text(problem) + "\" on fake: it does not fit: "));
+  CHECK_THAT(heard[1], ContainsSubstring("the tuned config " + refused + " is passed over") &&
+                           ContainsSubstring("it does not compile: refused: " + refused));
 }
 
 TEST_CASE("a given config is used, or refused with the reasons", "[nogpu]") {

@@ -1,7 +1,9 @@
 /* The C interface as a C program sees it, on a machine with or without a GPU: every error path that needs none. */
 #include "attune.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static int failures = 0;
@@ -92,6 +94,14 @@ static void refuses_bad_problems(void) {
   problem = valid_problem();
   problem.softmax_scale = -0.5f;
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "-0.5");
+  problem.softmax_scale = (float)-1e-46;
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "softmax_scale -0");
+  problem.softmax_scale = NAN;
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "positive and finite");
+  problem.softmax_scale = INFINITY;
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "positive and finite");
+  problem.softmax_scale = 3e38f; /* times log2(e) it is no float any more */
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "scale 3e+38");
   problem = valid_problem();
   problem.alignment = 4;
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "4");
@@ -101,6 +111,33 @@ static void refuses_bad_problems(void) {
   problem = valid_problem();
   problem.deterministic = 2;
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "deterministic 2");
+}
+
+/* Sums and differences of these are no int64. */
+static void refuses_extreme_numbers(void) {
+  attune_problem problem = valid_problem();
+  problem.mask = ATTUNE_MASK_CAUSAL;
+  problem.seq_q = INT64_MIN;
+  problem.seq_kv = INT64_MAX;
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "query length -9223372036854775808");
+  problem.seq_q = INT64_MAX;
+  problem.seq_kv = INT64_MIN;
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "key length -9223372036854775808");
+  problem = valid_problem();
+  problem.mask = ATTUNE_MASK_CAUSAL_OFFSET;
+  problem.mask_offset = INT64_MAX;
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "mask offset 9223372036854775807");
+  problem.mask_offset = INT64_MIN;
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "mask offset -9223372036854775808");
+  problem = valid_problem();
+  problem.batch = problem.heads_q = INT64_MAX;
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "batch 9223372036854775807");
+  problem = valid_problem();
+  problem.heads_q = INT32_MAX;
+  problem.seq_q = problem.seq_kv = INT32_MAX - 2000;
+  problem.head_dim = 256;
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "elements");
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, backward(problem), "elements");
 }
 
 static void refuses_bad_gradients(void) {
@@ -133,21 +170,46 @@ static void reads_older_structs(void) {
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "60");
 }
 
-/* A caller with a newer header: extra fields that are 0 are ignored, others are refused. */
-static void reads_newer_structs(void) {
-  struct {
-    attune_problem known;
-    int64_t later;
-  } newer;
-  attune_tensors tensors = null_tensors();
-  memset(&newer, 0, sizeof(newer));
-  newer.known = valid_problem();
-  newer.known.struct_size = sizeof(newer);
-  newer.later = 1;
-  EXPECT_ERROR(ATTUNE_ERROR_UNSUPPORTED, attune_forward(&newer.known, &tensors, NULL, 0, NULL), "update the library");
-  newer.later = 0;
-  newer.known.head_dim = 60; /* past the struct, on to the problem */
-  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_forward(&newer.known, &tensors, NULL, 0, NULL), "60");
+/* A caller with a newer header than the library's is refused, whatever its fields say, and not a byte beyond the known
+ * ones is read: each struct lies at the end of its allocation, where AddressSanitizer watches. */
+static void refuses_newer_structs(void) {
+  char version[64];
+  attune_problem* problem = malloc(sizeof(*problem));
+  attune_tensors* tensors = malloc(sizeof(*tensors));
+  attune_gradients* gradients = malloc(sizeof(*gradients));
+  EXPECT(problem != NULL && tensors != NULL && gradients != NULL);
+  if (problem == NULL || tensors == NULL || gradients == NULL) exit(1);
+  snprintf(version, sizeof(version), "libattune %s knows an attune_problem of %u bytes", attune_version(),
+           (unsigned)sizeof(*problem));
+  *problem = valid_problem();
+  *tensors = null_tensors();
+  *gradients = null_gradients();
+  problem->struct_size = sizeof(*problem) + 8;
+  EXPECT_ERROR(ATTUNE_ERROR_UNSUPPORTED, attune_forward(problem, tensors, NULL, 0, NULL), "struct_size is 96");
+  EXPECT_ERROR(ATTUNE_ERROR_UNSUPPORTED, attune_forward(problem, tensors, NULL, 0, NULL), "update the library");
+  EXPECT_ERROR(ATTUNE_ERROR_UNSUPPORTED, attune_forward(problem, tensors, NULL, 0, NULL), version);
+  problem->struct_size = UINT32_MAX;
+  EXPECT_ERROR(ATTUNE_ERROR_UNSUPPORTED, attune_forward(problem, tensors, NULL, 0, NULL), "struct_size is 4294967295");
+  *problem = valid_problem();
+  tensors->struct_size = sizeof(*tensors) + 4096;
+  EXPECT_ERROR(ATTUNE_ERROR_UNSUPPORTED, attune_forward(problem, tensors, NULL, 0, NULL), "sizeof(attune_tensors)");
+  *tensors = null_tensors();
+  gradients->struct_size = sizeof(*gradients) + 1;
+  EXPECT_ERROR(ATTUNE_ERROR_UNSUPPORTED, attune_backward(problem, tensors, gradients, NULL, 0, NULL),
+               "sizeof(attune_gradients)");
+  problem->struct_size = offsetof(attune_problem, pass) + 4; /* half of what the second header added */
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_forward(problem, tensors, NULL, 0, NULL), "struct_size is 84");
+  free(problem);
+  free(tensors);
+  free(gradients);
+}
+
+static void tells_its_version(void) {
+  char version[64];
+  snprintf(version, sizeof(version), "%d.%d.%d", ATTUNE_VERSION_MAJOR, ATTUNE_VERSION_MINOR, ATTUNE_VERSION_PATCH);
+  EXPECT(strcmp(attune_version(), version) == 0);
+  EXPECT(ATTUNE_VERSION_NUMBER ==
+         ATTUNE_VERSION_MAJOR * 10000 + ATTUNE_VERSION_MINOR * 100 + ATTUNE_VERSION_PATCH);
 }
 
 static void refuses_null_results(void) {
@@ -162,6 +224,32 @@ static void refuses_null_results(void) {
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_launch_backward(NULL, &problem, NULL, NULL, NULL, 0, NULL),
                "prepared is a null pointer");
   attune_release(NULL);
+}
+
+struct heard {
+  int messages, level, refused;
+  char text[4096];
+};
+
+static void hear(int32_t level, const char* message, void* user) {
+  struct heard* heard = user;
+  ++heard->messages;
+  heard->level = level;
+  snprintf(heard->text, sizeof(heard->text), "%s", message);
+  /* From inside a callback, the library can be called. */
+  heard->refused += attune_set_log_callback(hear, user, 17) == ATTUNE_ERROR_INVALID_ARGUMENT;
+}
+
+static void tells_a_callback(void) {
+  struct heard heard = {0};
+  attune_problem problem = valid_problem();
+  size_t bytes = 0;
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_set_log_callback(hear, &heard, 3), "least_level 3");
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_set_log_callback(hear, &heard, -1), "least_level -1");
+  EXPECT(attune_set_log_callback(hear, &heard, ATTUNE_LOG_WARNING) == ATTUNE_OK);
+  EXPECT(attune_set_log_callback(NULL, NULL, 99) == ATTUNE_OK);
+  attune_workspace_bytes(&problem, &bytes);
+  EXPECT(heard.messages == 0);
 }
 
 /* A valid call ends at what this machine lacks: a GPU, or else the null tensors. Either way the process goes on. */
@@ -185,12 +273,14 @@ static void ends_at_what_is_missing(void) {
 
 int main(void) {
   EXPECT(strcmp(attune_last_error(), "") == 0);
-  EXPECT(strlen(attune_version()) >= 5);
+  tells_its_version();
   refuses_bad_problems();
+  refuses_extreme_numbers();
   refuses_bad_gradients();
-  reads_newer_structs();
+  refuses_newer_structs();
   reads_older_structs();
   refuses_null_results();
+  tells_a_callback();
   ends_at_what_is_missing();
   printf("%d failures\n", failures);
   return failures == 0 ? 0 : 1;

@@ -21,6 +21,16 @@ TEST_CASE("a compile log tells registers, spills and stack", "[nogpu]") {
   CHECK(resources.advisories.empty());
 }
 
+TEST_CASE("numbers of a compile log that are too large for an int are the largest one", "[nogpu]") {
+  KernelResources resources;
+  const std::string line =
+      "ptxas . 2147483647 bytes stack frame, 2147483647 bytes spill stores, 99999999999999999999 bytes spill loads\n";
+  read_compile_log(line + line + "ptxas info    : Used 4294967296 registers\n", resources);
+  CHECK(resources.stack_bytes == 2147483647);
+  CHECK(resources.spill_bytes == 2147483647);
+  CHECK(resources.registers == 2147483647);
+}
+
 TEST_CASE("lines about serialized or ignored instructions are advisories", "[nogpu]") {
   KernelResources resources;
   const std::string serialized =

@@ -1,5 +1,6 @@
 #include "runtime/cuda/cubin_cache.h"
 
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -7,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "attune/log.h"
 #include "tests/catch.h"
 #include "tests/runtime/temporary_folder.h"
 
@@ -33,6 +35,25 @@ std::vector<fs::path> entries(const fs::path& folder) {
   }
   return found;
 }
+
+// The variables that name a cache, unset until the end of the scope.
+class CacheEnvironment {
+ public:
+  CacheEnvironment() {
+    for (const char* name : kNames) {
+      if (const char* value = std::getenv(name)) kept_.emplace_back(name, value);
+      ::unsetenv(name);
+    }
+  }
+  ~CacheEnvironment() {
+    for (const char* name : kNames) ::unsetenv(name);
+    for (const auto& [name, value] : kept_) ::setenv(name.c_str(), value.c_str(), 1);
+  }
+
+ private:
+  static constexpr const char* kNames[] = {"ATTUNE_CACHE_DIR", "XDG_CACHE_HOME", "HOME"};
+  std::vector<std::pair<std::string, std::string>> kept_;
+};
 
 bool nothing_left_over(const fs::path& folder) { return fs::is_empty(folder / ".incoming"); }
 
@@ -95,6 +116,78 @@ TEST_CASE("a damaged entry is rebuilt", "[nvrtc]") {
   CHECK(rebuilt.image == good.image);
   CHECK(cache.get(launch_of(1)).resources.from_cache);
   CHECK(nothing_left_over(folder.path()));
+}
+
+TEST_CASE("whatever stands in the place of an entry or its files is replaced, and nobody waits", "[nvrtc]") {
+  const TemporaryFolder folder;
+  CubinCache cache(folder.path());
+  const CompiledText good = cache.get(launch_of(1));
+  const fs::path entry = entries(folder.path()).at(0);
+  const auto make_fifo = [](const fs::path& path) {
+    fs::remove_all(path);
+    REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  };
+  SECTION("a FIFO as cubin") { make_fifo(entry / "kernel.cubin"); }
+  SECTION("a FIFO as log") { make_fifo(entry / "log.txt"); }
+  SECTION("a FIFO as description") { make_fifo(entry / "resources.json"); }
+  SECTION("a FIFO as entry") { make_fifo(entry); }
+  SECTION("a file as entry") {
+    fs::remove_all(entry);
+    std::ofstream(entry) << "in the way";
+  }
+  SECTION("a link to an entry elsewhere") {
+    fs::rename(entry, folder.path() / ".elsewhere");
+    fs::create_directory_symlink(folder.path() / ".elsewhere", entry);
+  }
+  SECTION("a link to a cubin elsewhere") {
+    fs::rename(entry / "kernel.cubin", folder.path() / ".cubin");
+    fs::create_symlink(folder.path() / ".cubin", entry / "kernel.cubin");
+  }
+  SECTION("a cubin that others can write to") { REQUIRE(::chmod((entry / "kernel.cubin").c_str(), 0666) == 0); }
+  SECTION("an entry that others can write to") { REQUIRE(::chmod(entry.c_str(), 0777) == 0); }
+  const CompiledText rebuilt = cache.get(launch_of(1));
+  CHECK_FALSE(rebuilt.resources.from_cache);
+  CHECK(rebuilt.image == good.image);
+  CHECK(fs::is_directory(fs::symlink_status(entry)));
+  CHECK(cache.get(launch_of(1)).resources.from_cache);
+  CHECK(nothing_left_over(folder.path()));
+}
+
+TEST_CASE("a cache that others may have written to is refused if it is named, else passed over", "[nvrtc]") {
+  const TemporaryFolder folder;
+  const fs::path shared = folder.path() / "shared";
+  CubinCache(shared).get(launch_of(1));
+  REQUIRE(::chmod(shared.c_str(), 0770) == 0);
+  CHECK_THROWS_WITH(CubinCache(shared).get(launch_of(1)),
+                    ContainsSubstring(shared.string() + " is not used as a cache") && ContainsSubstring("chmod go-w"));
+  CHECK_THROWS_WITH(CubinCache(shared).rebuild(launch_of(1)), ContainsSubstring("chmod go-w"));
+
+  std::vector<std::string> heard;
+  {
+    const CacheEnvironment environment;
+    const fs::path in_home = folder.path() / "home" / ".cache" / "attune" / "cubins";
+    ::setenv("HOME", (folder.path() / "home").c_str(), 1);
+    ::setenv("XDG_CACHE_HOME", (folder.path() / "xdg").c_str(), 1);
+    fs::create_directories(folder.path() / "home");
+    fs::create_directories(folder.path() / "xdg" / "attune");
+    fs::rename(shared, folder.path() / "xdg" / "attune" / "cubins");
+    set_log_sink([&](LogLevel, std::string_view text) { heard.emplace_back(text); }, LogLevel::warning);
+    CHECK_FALSE(CubinCache().get(launch_of(1)).resources.from_cache);
+    CHECK(CubinCache().get(launch_of(1)).resources.from_cache);
+    set_log_sink({});
+    CHECK(entries(in_home).size() == 1);
+  }
+  REQUIRE(heard.size() == 1);
+  CHECK_THAT(heard[0], ContainsSubstring("xdg/attune/cubins is not used as a cache"));
+}
+
+TEST_CASE("a cache that only root can write serves others", "[nvrtc]") {
+  const TemporaryFolder folder;
+  CubinCache(folder.path()).get(launch_of(1));
+  REQUIRE(::chmod(folder.path().c_str(), 0555) == 0);
+  CHECK(CubinCache(folder.path()).get(launch_of(1)).resources.from_cache);
+  CHECK(CubinCache(folder.path()).get(launch_of(2)).image.size() > 100);
+  REQUIRE(::chmod(folder.path().c_str(), 0700) == 0);
 }
 
 TEST_CASE("rebuild replaces an entry", "[nvrtc]") {
@@ -163,12 +256,7 @@ TEST_CASE("what a killed process left under construction is removed in time", "[
 }
 
 TEST_CASE("the folder of the cache follows the environment", "[nogpu]") {
-  const char* names[] = {"ATTUNE_CACHE_DIR", "XDG_CACHE_HOME", "HOME"};
-  std::vector<std::pair<std::string, std::string>> kept;
-  for (const char* name : names) {
-    if (const char* value = std::getenv(name)) kept.emplace_back(name, value);
-    ::unsetenv(name);
-  }
+  const CacheEnvironment environment;
   CHECK(CubinCache::default_folder().parent_path() == fs::temp_directory_path());
   ::setenv("HOME", "/home/somebody", 1);
   CHECK(CubinCache::default_folder() == "/home/somebody/.cache/attune/cubins");
@@ -176,6 +264,4 @@ TEST_CASE("the folder of the cache follows the environment", "[nogpu]") {
   CHECK(CubinCache::default_folder() == "/caches/attune/cubins");
   ::setenv("ATTUNE_CACHE_DIR", "/mine", 1);
   CHECK(CubinCache::default_folder() == "/mine");
-  for (const char* name : names) ::unsetenv(name);
-  for (const auto& [name, value] : kept) ::setenv(name.c_str(), value.c_str(), 1);
 }

@@ -1,5 +1,8 @@
 #include "runtime/cuda/cuda_device.h"
 
+#include <cuda.h>
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -108,6 +111,28 @@ TEST_CASE("a GPU tells its facts", "[gpu]") {
   std::printf("%s, %d SMs, compute %d.%d, %s, %s\n", spec.name.c_str(), spec.sm_count, spec.compute_major,
               spec.compute_minor, open_cuda_device(0)->toolchain().compiler.c_str(),
               open_cuda_device(0)->toolchain().driver.c_str());
+}
+
+TEST_CASE("a current context that is not the primary one is refused, with what to do", "[gpu]") {
+  void* const library = ::dlopen("libcuda.so.1", RTLD_NOW);
+  REQUIRE(library != nullptr);
+  const auto create =
+      reinterpret_cast<CUresult (*)(CUcontext*, unsigned, CUdevice)>(::dlsym(library, "cuCtxCreate_v2"));
+  const auto destroy = reinterpret_cast<CUresult (*)(CUcontext)>(::dlsym(library, "cuCtxDestroy_v2"));
+  REQUIRE(create != nullptr);
+  REQUIRE(destroy != nullptr);
+  std::thread([&] {
+    CHECK(current_cuda_ordinal() == 0);
+    CUcontext own = nullptr;
+    REQUIRE(create(&own, 0, 0) == CUDA_SUCCESS);  // and current
+    const std::string text = error_of(ErrorCode::invalid_argument, [] { current_runtime(); });
+    CHECK_THAT(text, ContainsSubstring("not the primary context of cuda:0") && ContainsSubstring("cuCtxSetCurrent"));
+    CHECK(run_counting(open_cuda_device(0),
+                       *open_cuda_device(0)->compile(counting_launch(12, arch_name(open_cuda_device(0)->spec())))) ==
+          std::vector<int>{12, 13, 14});  // a device that is named is used by its primary context
+    REQUIRE(destroy(own) == CUDA_SUCCESS);
+    CHECK(current_cuda_ordinal() == 0);
+  }).join();
 }
 
 TEST_CASE("memory is allocated, filled, copied, and runs out with a message", "[gpu]") {

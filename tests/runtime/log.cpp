@@ -1,5 +1,7 @@
 #include "attune/log.h"
 
+#include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <stdexcept>
@@ -51,6 +53,33 @@ TEST_CASE("ATTUNE_LOG names the level from which standard error is told", "[nogp
   CHECK(levels("info") == "iw");
   CHECK(levels("debug") == "diw");
   CHECK(levels("off").empty());
+}
+
+TEST_CASE("once a sink was replaced it is no longer running", "[nogpu]") {
+  const Restored restored;
+  std::atomic<bool> inside = false, left = false;
+  set_log_sink([&](LogLevel, std::string_view) {
+    inside = true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    left = true;
+  });
+  std::thread other([] { log(LogLevel::warning, "a long story"); });
+  while (!inside) std::this_thread::yield();
+  set_log_sink([](LogLevel, std::string_view) {});
+  CHECK(left);
+  other.join();
+
+  // From inside a sink nobody waits, or two that replace each other would wait for ever.
+  std::atomic<int> replaced = 0;
+  set_log_sink([&](LogLevel, std::string_view) {
+    ++replaced;
+    while (replaced < 2) std::this_thread::yield();
+    set_log_sink([](LogLevel, std::string_view) {});
+  });
+  std::thread first([] { log(LogLevel::warning, "replaces"); }), second([] { log(LogLevel::warning, "replaces"); });
+  first.join();
+  second.join();
+  CHECK(replaced == 2);
 }
 
 TEST_CASE("a sink may throw, log, or be replaced while others log", "[nogpu]") {

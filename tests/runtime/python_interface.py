@@ -4,6 +4,7 @@ usage: python_interface.py REPOSITORY LIBATTUNE
 """
 
 import ctypes
+import ctypes.util
 import json
 import os
 import pathlib
@@ -21,10 +22,12 @@ sys.path.insert(0, str(REPOSITORY / "bindings" / "python"))
 
 
 class Tensor:
-    """What the binding asks of a torch.Tensor."""
+    """What the binding asks of a torch.Tensor. `filled`: the number that every element was set to, if one was."""
 
-    def __init__(self, shape, dtype="bf16", device="cuda:0", strides=None, address=0x1000, requires_grad=False):
+    def __init__(self, shape, dtype="bf16", device="cuda:0", strides=None, address=0x1000, requires_grad=False, layout="strided",
+                 is_nested=False):
         self.shape, self.dtype, self.address, self.requires_grad = tuple(shape), dtype, address, requires_grad
+        self.layout, self.is_nested, self.is_cuda, self.filled = layout, is_nested, device.startswith("cuda"), None
         kind, _, index = device.partition(":")
         self.device = types.SimpleNamespace(type=kind, index=int(index) if index else None)
         if strides is None:
@@ -40,7 +43,21 @@ class Tensor:
         return self.strides if axis is None else self.strides[axis]
 
     def data_ptr(self):
+        if self.address is None:
+            raise RuntimeError("Cannot access data pointer")
         return self.address
+
+    def to(self, dtype):
+        return Tensor(self.shape, dtype, strides=self.strides, address=self.address, requires_grad=self.requires_grad)
+
+    def is_floating_point(self):
+        return self.dtype[:2] in ("fp", "bf")
+
+    def fill_(self, number):
+        self.filled = number
+
+    def zero_(self):
+        self.fill_(0)
 
     def element_size(self):
         return 2
@@ -65,18 +82,21 @@ class Function:
 
 def install_torch():
     torch = types.ModuleType("torch")
-    torch.float16, torch.bfloat16, torch.float32, torch.uint8 = "fp16", "bf16", "fp32", "u8"
+    torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.uint8 = "fp16", "bf16", "fp32", "fp64", "u8"
+    torch.strided = "strided"
     torch.Tensor = Tensor
     torch.is_grad_enabled = lambda: True
     torch.are_deterministic_algorithms_enabled = lambda: False
     torch.autograd = types.ModuleType("torch.autograd")
-    torch.autograd.function = types.ModuleType("torch.autograd.function")
+    torch.autograd.forward_ad = types.SimpleNamespace(_current_level=-1)
     torch.autograd.Function = Function
-    torch.autograd.function.once_differentiable = lambda backward: backward
+    torch.is_autocast_enabled, torch.get_autocast_dtype = lambda device: False, lambda device: "bf16"
+    torch.compiler = types.SimpleNamespace(is_compiling=lambda: False)
+    torch._C = types.SimpleNamespace(_are_functorch_transforms_active=lambda: False)
     torch.empty = lambda shape, dtype, device: Tensor(shape if isinstance(shape, tuple) else (shape,), dtype)
     torch.empty_like = lambda tensor: Tensor(tensor.shape, tensor.dtype, strides=tensor.strides)
     torch.cuda = types.SimpleNamespace(current_stream=lambda device: types.SimpleNamespace(cuda_stream=0))
-    for module in (torch, torch.autograd, torch.autograd.function):
+    for module in (torch, torch.autograd):
         sys.modules[module.__name__] = module
 
 
@@ -84,6 +104,7 @@ install_torch()
 import attune  # noqa: E402
 import compare_with_torch  # noqa: E402
 from attune import _library  # noqa: E402
+from comparison import BadInput, peer_library, problems, stored, tables, timing  # noqa: E402
 
 NO_DEVICE = -4
 
@@ -132,17 +153,66 @@ class Attention(unittest.TestCase):
         self.refused(TypeError, "torch.float16 or torch.bfloat16", *tensors(dtype="fp32"))
         self.refused(TypeError, "v is fp16 and q bf16", q, k, Tensor(v.shape, dtype="fp16"))
         self.refused(ValueError, "3 dimensions", Tensor((2, 4, 64)), k, v)
-        self.refused(ValueError, "may be empty", q, Tensor((2, 4, 0, 64)), v)
         self.refused(ValueError, "they must be equal", q, k, Tensor((2, 4, 99, 64)))
         self.refused(ValueError, "batch and head_dim", q, Tensor((1, 4, 9, 64)), Tensor((1, 4, 9, 64)))
         self.refused(ValueError, r"call k.contiguous\(\)", q, Tensor(k.shape, strides=(25600, 6400, 1, 100)), v)
         self.refused(ValueError, "out has shape", q, k, v, out=Tensor((2, 4, 100, 32)))
+
+    def test_tensors_of_other_kinds_are_named(self):
+        q, k, v = tensors()
+        self.refused(TypeError, "q is a nested tensor.*Pad it", *tensors(is_nested=True))
+        self.refused(TypeError, r"k has the layout sparse_coo.*k.to_dense\(\)", q, Tensor(k.shape, layout="sparse_coo"), v)
+        self.refused(ValueError, "q is on .*, which holds no data", *tensors(device="meta"))
+        self.refused(TypeError, "v is a Tensor without memory of its own", q, k, Tensor(v.shape, address=None))
+        self.refused(TypeError, "v is a Tensor without memory of its own", q, k, Tensor(v.shape, address=0))
 
     def test_options_are_checked(self):
         self.refused(ValueError, "layout is 'sbhd'", *tensors(), layout="sbhd")
         self.refused(ValueError, "needs causal=True", *tensors(), top_left=True)
         self.refused(ValueError, "scale is -1", *tensors(), scale=-1)
         self.refused(ValueError, "scale is nan", *tensors(), scale=float("nan"))
+
+    def test_a_scale_that_is_no_float32_is_refused(self):
+        self.refused(ValueError, "scale is 1e-46: .* float32 .where it is 0.0", *tensors(), scale=1e-46)
+        self.refused(ValueError, "scale is 1e.39: .* float32 .where it is inf", *tensors(), scale=1e39)
+        self.refused(ValueError, "scale is -0.0", *tensors(), scale=-0.0)
+
+    def test_transforms_of_autograd_are_refused(self):
+        torch = sys.modules["torch"]
+        with unittest.mock.patch.object(torch._C, "_are_functorch_transforms_active", lambda: True):
+            self.refused(NotImplementedError, r"torch.func \(vmap", *tensors())
+        duals = types.SimpleNamespace(_current_level=0, unpack_dual=lambda tensor: types.SimpleNamespace(tangent=tensor))
+        with unittest.mock.patch.object(attune, "forward_ad", duals):
+            self.refused(NotImplementedError, "no forward-mode derivative", *tensors())
+
+    def test_autocast_casts_as_it_does_for_pytorch(self):
+        torch = sys.modules["torch"]
+        q, k, v = Tensor((2, 4, 100, 64), "fp32"), Tensor((2, 4, 100, 64), "fp16"), Tensor((2, 4, 100, 64), "bf16")
+        self.refused(TypeError, "under torch.autocast", q, k, v)
+        with unittest.mock.patch.object(torch, "is_autocast_enabled", lambda device: device == "cuda"):
+            cast = attune._as_autocast_has_them(q, k, v, Tensor((1,), "fp64"), Tensor((1,), "i32"), Tensor((1,), "fp32", device="cpu"), None)
+            self.assertEqual([getattr(tensor, "dtype", None) for tensor in cast], ["bf16", "bf16", "bf16", "fp64", "i32", "fp32", None])
+            for function in (attune.attention, attune.prepare, attune.prepare_backward):
+                with self.assertRaises(attune.AttuneError) as caught:
+                    function(q, k, v)
+                self.assertEqual(caught.exception.status, NO_DEVICE)
+
+    def test_torch_compile_calls_from_outside_of_its_graphs(self):
+        torch, outside = sys.modules["torch"], []
+
+        def disable(function):
+            def run(*arguments, **options):
+                outside.append(arguments[0].__name__)
+                return function(*arguments, **options)
+
+            return run
+
+        with unittest.mock.patch.object(torch.compiler, "is_compiling", lambda: True), \
+                unittest.mock.patch.object(torch.compiler, "disable", disable, create=True):
+            for function in (attune.attention, attune.prepare, attune.prepare_backward):
+                with self.assertRaises(attune.AttuneError):
+                    function(*tensors(), causal=True)
+        self.assertEqual(outside, ["attention", "prepare", "prepare_backward"])
 
     def test_problem_and_views_follow_the_layout(self):
         q, k = Tensor((2, 100, 8, 64), address=0x1008), Tensor((2, 300, 4, 64))
@@ -161,6 +231,104 @@ class Attention(unittest.TestCase):
         self.assertEqual(caught.exception.status, NO_DEVICE)
         self.refused(ValueError, "leave out away", q, k, Tensor(v.shape, requires_grad=True), out=q)
         self.refused(ValueError, "leave out away", q, k, v, out=Tensor(q.shape, requires_grad=True))
+
+
+class Empty(unittest.TestCase):
+    """Nothing is launched, so that there need be no device."""
+
+    def test_results_have_their_shapes(self):
+        for batch, heads, seq_q, seq_kv in ((0, 4, 10, 12), (2, 4, 0, 12), (2, 4, 10, 0), (2, 0, 10, 12), (2, 4, 0, 0)):
+            for layout in ("bhsd", "bshd"):
+                with self.subTest(sizes=(batch, heads, seq_q, seq_kv), layout=layout):
+                    def tensor(heads, seq):
+                        return Tensor((batch, heads, seq, 64) if layout == "bhsd" else (batch, seq, heads, 64), "fp16")
+
+                    q, k, v = tensor(heads, seq_q), tensor(heads // 2, seq_kv), tensor(heads // 2, seq_kv)
+                    out, lse = attune.attention(q, k, v, layout=layout, causal=True, return_lse=True)
+                    self.assertEqual((out.shape, out.dtype, out.filled), (q.shape, "fp16", 0))
+                    self.assertEqual((lse.shape, lse.dtype, lse.filled), ((batch, heads, seq_q), "fp32", float("-inf")))
+                    given = tensor(heads, seq_q)
+                    self.assertIs(attune.attention(q, k, v, layout=layout, out=given), given)
+                    self.assertEqual(given.filled, 0)
+                    grads = attune.backward(q, q, k, v, q, lse, layout=layout)
+                    self.assertEqual([(grad.shape, grad.filled) for grad in grads], [(one.shape, 0) for one in (q, k, v)])
+
+    def test_arguments_are_checked_all_the_same(self):
+        for error, words, shapes in [(ValueError, "multiple of 8", [(2, 4, 0, 60)] * 3), (ValueError, "multiple of 8", [(2, 4, 9, 0)] * 3),
+                                     (ValueError, "q has 4 heads and k 3", [(2, 4, 0, 64), (2, 3, 5, 64), (2, 3, 5, 64)]),
+                                     (ValueError, "q has 4 heads and k 0", [(2, 4, 5, 64), (2, 0, 5, 64), (2, 0, 5, 64)]),
+                                     (ValueError, "they must be equal", [(2, 4, 5, 64), (2, 4, 0, 64), (2, 4, 5, 64)])]:
+            with self.subTest(shapes=shapes), self.assertRaisesRegex(error, words):
+                attune.attention(*map(Tensor, shapes))
+        with self.assertRaisesRegex(ValueError, "nothing can be prepared"):
+            attune.prepare(*(Tensor((0, 4, 8, 64)) for _ in range(3)))
+
+
+class Loading(unittest.TestCase):
+    def test_a_library_of_another_version_is_named(self):
+        libc = ctypes.util.find_library("c")
+        with unittest.mock.patch.object(_library, "candidates", lambda: ["/nonexistent.so", libc]):
+            with self.assertRaisesRegex(OSError, f"(?s)not of this version.*/nonexistent.so: .*{libc}: is not of this module's version: .*attune_"):
+                _library.load.__wrapped__()
+
+
+class Messages(unittest.TestCase):
+    """What the library would say is put into the mouth of the function that it is given."""
+
+    def setUp(self):
+        _library.load()
+        self.addCleanup(attune.set_log_callback, None)
+
+    def say(self, level, text):
+        _library._deliver(level, text.encode(), None)
+
+    def test_they_go_to_logging(self):
+        with self.assertLogs("attune", "DEBUG") as caught:
+            self.say(2, "100 % of it is damaged.")
+            self.say(1, "passed over")
+            self.say(0, "looked at")
+        self.assertEqual(caught.output, ["WARNING:attune:100 % of it is damaged.", "INFO:attune:passed over", "DEBUG:attune:looked at"])
+
+    def test_a_callback_takes_them_from_its_level_on(self):
+        heard = []
+        for level, expected in (("warning", ["w"]), ("info", ["w", "i"]), ("debug", ["w", "i", "d"])):
+            heard.clear()
+            attune.set_log_callback(lambda *message: heard.append(message), level)
+            with self.assertNoLogs("attune", "DEBUG"):
+                for number, text in ((2, "w"), (1, "i"), (0, "d")):
+                    self.say(number, text)
+            self.assertEqual([text for _, text in heard], expected)
+        self.assertEqual(heard, [("warning", "w"), ("info", "i"), ("debug", "d")])
+        attune.set_log_callback(None)
+        with self.assertLogs("attune", "WARNING"):
+            self.say(2, "again")
+        self.assertEqual(len(heard), 3)
+
+    def test_arguments_are_checked(self):
+        with self.assertRaisesRegex(TypeError, "callback is a str"):
+            attune.set_log_callback("print")
+        with self.assertRaisesRegex(ValueError, "level is 'loud': it must be one of 'debug', 'info', 'warning'"):
+            attune.set_log_callback(print, "loud")
+
+    def in_a_process(self, program, **variables):
+        """What a program that imports the binding prints to standard error."""
+        environment = {name: value for name, value in os.environ.items() if name != "ATTUNE_LOG"}
+        start = "import sys; sys.dont_write_bytecode = True; sys.path.insert(0, sys.argv[1]); import logging, types, importlib.util\n"
+        start += "sys.modules['attune'] = types.ModuleType('attune')\n"  # the part of it that needs no torch
+        start += "spec = importlib.util.spec_from_file_location('attune._library', sys.argv[1] + '/attune/_library.py')\n"
+        start += "library = importlib.util.module_from_spec(spec); spec.loader.exec_module(library); library.load()\n"
+        ended = subprocess.run([sys.executable, "-c", start + program, str(REPOSITORY / "bindings/python")], capture_output=True, text=True,
+                               env={**environment, **variables})
+        self.assertEqual((ended.returncode, ended.stdout), (0, ""), ended.stderr)
+        return ended.stderr
+
+    def test_warnings_reach_standard_error_where_nothing_is_set_up(self):
+        say = "library._deliver(2, b'damaged', None); library._deliver(1, b'passed over', None)\n"
+        self.assertEqual(self.in_a_process(say), "damaged\n")
+        self.assertEqual(self.in_a_process(say, ATTUNE_LOG="info"), "attune: warning: damaged\nattune: info: passed over\n")
+        self.assertEqual(self.in_a_process(say, ATTUNE_LOG="warning"), "attune: warning: damaged\n")
+        quiet = "logging.basicConfig(level=logging.ERROR)\n" + say
+        self.assertEqual(self.in_a_process(quiet, ATTUNE_LOG="info"), "")
 
 
 class Backward(unittest.TestCase):
@@ -220,85 +388,259 @@ class Backward(unittest.TestCase):
 
 
 class Shapes(unittest.TestCase):
+    """Files as `attune tune --shapes` reads them: the cases are those of tests/tuner/shapes_file.cpp."""
+
     def read(self, name, text):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / name
-            path.write_text(text)
-            return compare_with_torch.read_shapes(path)
+            path.write_bytes(text.encode())
+            return [problem.text() for problem in problems.read_shapes(path)]
+
+    def test_json(self):
+        texts = self.read("list.json", """[
+            "forward fp16 b2 hq8 sq512 d64 causal",
+            {"seq": 128, "head-dim": 72},
+            {"batch": 4, "heads": 16, "kv_heads": 4, "seq": 1, "kv-seq": 4096, "head_dim": 128, "causal": true, "scale": 0.5,
+             "layout": "bhsd", "dtype": "fp16", "pass": "forward"},
+            {"seq": 100, "kv-seq": 300, "head-dim": 64, "mask": "causal-top-left"},
+            {"seq": 100, "head-dim": 64, "mask": "causal@-3"},
+            {"seq": 100, "head-dim": 64, "mask": "none", "causal": false, "scale": null},
+            {"head-dim": 72, "seq": "128"},
+            {"pass": "backward", "seq": 128, "head-dim": 72, "deterministic": true},
+            {"pass": "backward", "seq": 128, "head-dim": 72, "deterministic": false}]""")
+        self.assertEqual(texts, ["forward fp16 b2 hq8 sq512 d64 causal", "forward bf16 b1 hq1 sq128 d72",
+                                 "forward fp16 b4 hq16 hkv4 sq1 skv4096 d128 causal scale0.5 bhsd",
+                                 "forward bf16 b1 hq1 sq100 skv300 d64 causal-top-left", "forward bf16 b1 hq1 sq100 d64 causal@-3",
+                                 "forward bf16 b1 hq1 sq100 d64", "backward bf16 b1 hq1 sq128 d72 deterministic",
+                                 "backward bf16 b1 hq1 sq128 d72"])
+
+    def test_csv(self):
+        texts = self.read("list.csv", "\ufeffheads,seq,head_dim,causal,kv-seq\r\n8, 512 ,64,true,\r\n\r\n,\"256\",128,,1024\r\n8,512,64,true,512")
+        self.assertEqual(texts, ["forward bf16 b1 hq8 sq512 d64 causal", "forward bf16 b1 hq1 sq256 skv1024 d128"])
+        self.assertEqual(self.read("list.csv", 'problem\n"forward fp16 b1 hq1 sq16 d64"\n'), ["forward fp16 b1 hq1 sq16 d64"])
+
+    def test_mistakes_are_named_by_file_row_and_field(self):
+        deep = "[" * 100_000
+        for name, text, words in [
+                ("list.json", "", "list.json is not JSON"), ("list.json", "[", "list.json is not JSON"), ("list.json", deep, "is not JSON"),
+                ("list.json", "{}", "list.json: must be an array"), ("list.json", "[]", "list.json holds no problem"),
+                ("list.json", "[5]", "list.json, row 1"),
+                ("list.json", '["forward bf16 sq16 d64", "sideways"]', "list.json, row 2, field problem: .*sideways"),
+                ("list.json", '[{"seq": 16, "head-dim": 64, "heds": 4}]', "list.json, row 1: .*'heds'.*kv-heads"),
+                ("list.json", '[{"seq": 16, "head-dim": 64, "heads": 1.5}]', "row 1, field heads: '1.5' is not a whole number"),
+                ("list.json", '[{"seq": 16, "head-dim": 64, "heads": [1]}]', "row 1, field heads: must not be an array"),
+                ("list.json", '[{"seq": 16, "head-dim": 64, "heads": {}}]', "row 1, field heads: must not be an object"),
+                ("list.json", '[{"seq": 16}]', "row 1, field head-dim: is missing"), ("list.json", '[{"head-dim": 64}]', "field seq: is missing"),
+                ("list.json", '[{"seq": 16, "head-dim": 64}, {"seq": 16, "head-dim": 20}]', "list.json, row 2: .*head dim 20"),
+                ("list.json", '[{"seq": 16, "head-dim": 64, "dtype": "fp32"}]', "field dtype: 'fp32' is none of: bf16, fp16"),
+                ("list.json", '[{"seq": 16, "head-dim": 64, "mask": "causal@x"}]', "field mask: 'causal@x'"),
+                ("list.json", '[{"seq": 16, "head-dim": 64, "causal": 1}]', "field causal: '1' is neither true"),
+                ("list.json", '[{"seq": 16, "head-dim": 64, "causal": true, "mask": "none"}]', "field causal: .*contradicts.*'none'"),
+                ("list.json", '[{"seq": 16, "head-dim": 64, "scale": "big"}]', "row 1: .*'scalebig' needs a number"),
+                ("list.json", '[{"seq": 16, "head-dim": 64, "scale": -1}]', "row 1: .*scale -1.0: must be positive"),
+                ("list.json", '[{"seq": 16, "head-dim": 64, "deterministic": true}]', "row 1: .*only a backward problem"),
+                ("list.json", '[{"pass": "backward", "seq": 16, "head-dim": 64, "deterministic": 1}]', "field deterministic: '1'"),
+                ("list.json", '[{"problem": "forward bf16 sq16 d64", "seq": 16}]', "field seq: .*whole problem"),
+                ("list.json", '[{"head_dim": 64, "head-dim": 64, "seq": 16}]', "field head-dim: is there twice"),
+                ("list.json", '["forward hq8 hkv3 sq16 d64"]', "8 query heads are not divisible by 3"),
+                ("list.json", '["forward sq16 sq17 d64"]', "'sq17' sets what another word has set"),
+                ("list.csv", "", "list.csv holds no problem"), ("list.csv", "seq,head-dim\n", "list.csv holds no problem"),
+                ("list.csv", "seq,width\n16,64\n", "list.csv, header: .*'width'.*head-dim"),
+                ("list.csv", "seq,head-dim,seq\n16,64,16\n", "header: .*seq is there twice"),
+                ("list.csv", "seq,head-dim\n16,64\n\n16\n", "list.csv, row 2: 1 cells under a header of 2"),
+                ("list.csv", "seq,head-dim\n16,64\n12x,64\n", "list.csv, row 2, field seq: '12x'"),
+                ("list.csv", "seq,head-dim\n16,\n", "row 1, field head-dim: is missing"),
+                ("list.csv", "seq,head-dim\n-16,64\n", "list.csv, row 1: .*-16"), ("list.csv", 'seq,head-dim\n"16,64\n', "list.csv, row 1"),
+                ("list.txt", "forward bf16 sq16 d64\n", ".json or .csv")]:
+            with self.subTest(text=text[:80]), self.assertRaisesRegex(BadInput, words):
+                self.read(name, text)
+        with self.assertRaisesRegex(BadInput, "/nonexistent.json cannot be read: No such file"):
+            problems.read_shapes(pathlib.Path("/nonexistent.json"))
+
+    def test_texts_are_canonical(self):
+        for text in ("forward bf16 b1 hq8 hkv2 sq30 skv40 d64 causal", "forward fp16 b1 hq1 sq9 d8 scale0.3", "backward bf16 b1 hq1 sq7 d8 bhsd",
+                     "forward bf16 b1 hq1 sq5 skv9 d64 causal-top-left", "forward bf16 b1 hq1 sq5 d64 causal@-2 align2"):
+            self.assertEqual(problems.parse_problem(" ".join(reversed(text.split()))).text(), text)
+        self.assertEqual(problems.parse_problem("sq4 causal@0 scale0.125 hkv1").text(), "forward bf16 b1 hq1 sq4 d64 causal")
+        self.assertEqual(problems.parse_problem("sq4 skv9 causal@5").text(), "forward bf16 b1 hq1 sq4 skv9 d64 causal")
+
+    def test_every_file_of_the_repository_is_read(self):
+        folders = [REPOSITORY / "scripts/shapes", REPOSITORY / "bindings/python/shapes"]
+        files = [path for folder in folders for path in sorted(folder.glob("*.json")) if path.name != "backward_asked.json"]
+        self.assertGreaterEqual(len(files), 8)
+        for path in files:
+            self.assertEqual([problem.text() for problem in problems.read_shapes(path)], json.loads(path.read_text()), path)
 
     def test_headline_shapes(self):
-        shapes = compare_with_torch.read_shapes(REPOSITORY / "bindings/python/shapes/forward_headline.json")
-        self.assertEqual(len(shapes), 18)
-        for shape in shapes:
-            self.assertEqual(shape["batch"] * shape["seq"], 16384)
-            self.assertEqual(shape["heads"] * shape["head_dim"], 2048)
-
-    def test_csv_and_json_say_the_same(self):
-        row = {"batch": 2, "heads": 8, "kv_heads": 2, "seq": 30, "head_dim": 64, "causal": True, "dtype": "fp16"}
-        table = "batch,heads,kv_heads,seq,kv_seq,head_dim,causal,dtype\n2,8,2,30,,64,true,fp16\n"
-        self.assertEqual(self.read("a.csv", table), self.read("a.json", json.dumps([row])))
-
-    def test_bad_files_are_named(self):
-        good = '{"batch": 1, "heads": 1, "seq": 1, "head_dim": 8'
-        for name, text, words in [("a.json", "{", "cannot be read"), ("a.json", "[]", "no shapes"), ("a.json", "[5]", "object"),
-                                  ("a.json", '[{"batch": 1}]', "heads is missing"), ("a.json", f'[{good}, "typo": 1}}]', "typo"),
-                                  ("a.json", f'[{good}, "dtype": "fp8"}}]', "fp8"), ("a.csv", "batch,heads\n0,1\n", "must be positive"),
-                                  ("a.csv", "batch\nmany\n", "many"), ("a.json", f'[{good}, "asked": "fast"}}]', "asked"),
-                                  ("a.json", f'[{good}, "asked": -1}}]', "asked")]:
-            with self.subTest(text=text), self.assertRaisesRegex(compare_with_torch.BadInput, words):
-                self.read(name, text)
-
-    def test_problems_in_the_words_of_attune(self):
-        for text, problem in [("batch,heads,seq,head_dim\n4,16,512,128\n", "forward bf16 b4 hq16 sq512 d128 bhsd"),
-                              ("batch,heads,kv_heads,seq,kv_seq,head_dim,causal,dtype,layout\n1,8,2,30,40,64,true,fp16,bshd\n",
-                               "forward fp16 b1 hq8 hkv2 sq30 skv40 d64 causal-top-left"),
-                              ("batch,heads,seq,head_dim,causal\n1,1,7,8,1\n", "forward bf16 b1 hq1 sq7 d8 causal bhsd")]:
-            (shape,) = self.read("a.csv", text)
-            self.assertEqual(compare_with_torch.problem_text(shape), problem)
-
-        (shape,) = self.read("a.csv", "batch,heads,seq,head_dim\n4,16,512,128\n")
-        self.assertEqual(compare_with_torch.problem_text(shape, "backward", True),
-                         "backward bf16 b4 hq16 sq512 d128 bhsd deterministic")
+        for pass_ in ("forward", "backward"):
+            shapes = problems.read_shapes(REPOSITORY / f"bindings/python/shapes/{pass_}_headline.json")
+            self.assertEqual(len(shapes), 18)
+            for shape in shapes:
+                self.assertEqual((shape.pass_, shape.batch * shape.seq, shape.heads * shape.head_dim), (pass_, 16384, 2048))
 
     def test_backward_shapes_are_those_that_are_tuned(self):
-        shapes = compare_with_torch.read_shapes(REPOSITORY / "bindings/python/shapes/backward.json")
-        asked = {shape["head_dim"]: shape["asked"] for shape in shapes if shape["heads"] == shape["kv_heads"]}
-        self.assertEqual({dim for dim, ratio in asked.items() if ratio == 1.0}, {64, 128, 256})
-        self.assertEqual({dim for dim, ratio in asked.items() if ratio == 1.2}, {16, 32, 72, 80, 96, 112, 160, 192})
-        texts = [compare_with_torch.problem_text(shape, "backward", mode).replace(" bhsd", "")
-                 for shape in shapes for mode in ([False, True] if shape["deterministic"] else [False])]
+        texts = json.loads((REPOSITORY / "bindings/python/shapes/backward.json").read_text())
         tuned = json.loads((REPOSITORY / "scripts/shapes/backward.json").read_text())
         self.assertEqual(texts, tuned[:len(texts)])  # then those that are tuned for presets alone
         self.assertEqual(len(texts), 30)
+        rows = compare_with_torch.rows_of(problems.read_shapes(REPOSITORY / "bindings/python/shapes/backward.json"))
+        self.assertEqual((len(rows), sum(row.with_deterministic for row in rows)), (22, 8))
+        asked = compare_with_torch.read_asked(REPOSITORY / "bindings/python/shapes/backward_asked.json")
+        ungrouped = {row.problem.head_dim: asked[row.problem] for row in rows if row.problem.heads == row.problem.kv_heads}
+        self.assertEqual({dim for dim, ratio in ungrouped.items() if ratio == 1.0}, {64, 128, 256})
+        self.assertEqual({dim for dim, ratio in ungrouped.items() if ratio == 1.2}, {16, 32, 72, 80, 96, 112, 160, 192})
+
+    def test_rows_pair_a_problem_with_its_deterministic_twin(self):
+        def rows(*texts):
+            return [(row.problem.text(), row.with_deterministic) for row in compare_with_torch.rows_of(list(map(problems.parse_problem, texts)))]
+
+        fast, twin = "backward bf16 b1 hq1 sq8 d64", "backward bf16 b1 hq1 sq8 d64 deterministic"
+        self.assertEqual(rows(fast, "forward sq9 d64", twin), [(fast, True), ("forward bf16 b1 hq1 sq9 d64", False)])
+        self.assertEqual(rows(twin), [(twin, False)])
+        for text, words in (("sq8 d64 align2", "aligned"), ("sq8 d64 causal@3", "no other library")):
+            with self.assertRaisesRegex(BadInput, words):
+                rows(text)
+
+    def test_bad_files_of_what_is_asked(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "asked.json"
+            for text, words in [("[", "is not JSON"), ("[]", "must be an object"), ('{"sq8 d64": "fast"}', "asked for \"fast\""),
+                                ('{"sq8 d64": -1}', "asked for -1"), ('{"sq8 d64": true}', "asked for true"), ('{"q8": 1}', "'q8'")]:
+                path.write_text(text)
+                with self.subTest(text=text), self.assertRaisesRegex(BadInput, words):
+                    compare_with_torch.read_asked(path)
+
+
+class Comparison(unittest.TestCase):
+    def row(self, asked=0, **times):
+        contenders = {name: {"median_us": time, "tflops": 1e3 / time, "within": name != "fa3", "relative_error": 1e-3}
+                      for name, time in times.items()}
+        return {"title": "a shape", "problem": "forward sq8 d64", "shape": {"pass_": "forward"}, "spread": 1, "asked": asked, "config": "sm80",
+                "origin": "exact", "contenders": contenders, "ratios": tables.ratios_of(contenders)}
 
     def test_verdicts_and_means(self):
-        def row(asked, **times):
-            contenders = {name: {"median_us": time} for name, time in times.items()}
-            return {"shape": {"asked": asked}, "contenders": contenders, "ratios": compare_with_torch.ratios_of(contenders)}
-
-        rows = [row(1.0, attune=100, fa2=110, cudnn=50), row(1.2, attune=100, fa2=110, deterministic=130), row(0, attune=1, cudnn=2)]
-        self.assertEqual(compare_with_torch.verdicts(rows[0]), [("attune/fa2", 1.1, 1.0)])
-        self.assertEqual(compare_with_torch.verdicts(rows[1]),
-                         [("attune/fa2", 1.1, 1.2), ("deterministic/attune", 100 / 130, compare_with_torch.ASKED_OF_DETERMINISTIC)])
-        self.assertEqual(compare_with_torch.verdicts(rows[2]), [])
-        self.assertEqual(compare_with_torch.verdicts(row(1.0, attune=100)), [("attune/fa2", None, 1.0)])
-        lines = compare_with_torch.summary(rows)
+        rows = [self.row(1.0, attune=100, fa2=110, cudnn=50), self.row(1.2, attune=100, fa2=110, deterministic=130),
+                self.row(attune=1, cudnn=2)]
+        self.assertEqual(rows[0]["ratios"], {"attune/fa2": 1.1, "attune/cudnn": 0.5, "attune/best": 0.5})
+        self.assertEqual(tables.verdicts(rows[0]), [("attune/fa2", 1.1, 1.0)])
+        self.assertEqual(tables.verdicts(rows[1]),
+                         [("attune/fa2", 1.1, 1.2), ("deterministic/attune", 100 / 130, tables.ASKED_OF_DETERMINISTIC)])
+        self.assertEqual(tables.verdicts(rows[2]), [])
+        self.assertEqual(tables.verdicts(self.row(1.0, attune=100)), [("attune/fa2", None, 1.0)])
+        lines = tables.summary(rows)
+        self.assertEqual(lines[0], "attune/best: geometric mean 1.032 of 3, least 0.500")
         self.assertIn("attune/fa2: geometric mean 1.100 of 2, least 1.100", lines)
         self.assertIn("attune/cudnn: geometric mean 1.000 of 2, least 0.500", lines)
         self.assertIn("attune/fa2: 1 of 2 rows reach what is asked", lines)
         self.assertIn("deterministic/attune: 0 of 1 rows reach what is asked", lines)
 
-    def test_work_is_counted_exactly(self):
-        for seq, kv_seq in [(5, 5), (3, 7), (7, 3), (1, 1)]:
-            for causal in (False, True):
-                counted = compare_with_torch.attended_pairs({"seq": seq, "kv_seq": kv_seq, "causal": causal})
-                self.assertEqual(counted, sum(not causal or j <= i for i in range(seq) for j in range(kv_seq)))
+    def test_the_table_in_markdown(self):
+        first, second = self.row(attune=100, fa3=110, cudnn=50), self.row(attune=100, cudnn=150)
+        first.update(stored={"table_over_stored": 1.034}, sm_clock_mhz={"median": 1755, "least": 1700, "most": 1800})
+        second["contenders"]["fa3"] = {"error": "not built for this"}
+        document = {"machine": {"gpu": "NVIDIA H200", "driver": "580.1", "cuda": "13.0", "torch": "2.11"}, "limits": {"power_watts": 700.0},
+                    "protocol": "In turn.", "rows": [first, second, {**first, "spread": 8}]}
+        text = tables.as_markdown(document)
+        self.assertTrue(text.startswith("GPU NVIDIA H200, driver 580.1, CUDA 13.0, PyTorch 2.11, SM clock 1700 to 1800 MHz while it was measured, power limit 700 W. "
+                                        "In turn.\n"), text)
+        for line in ("Forward, scores of standard deviation 1; TFLOP/s and ratios:", "Forward, scores of standard deviation 8; TFLOP/s and ratios:",
+                     "| shape | Attune | FlashAttention-3 | cuDNN | to FlashAttention-3 | to cuDNN | to the best | SM MHz | to stored |",
+                     "| a shape | 10.0 | 9.1 | 20.0 | 1.10 | 0.50 | **0.50** | 1755 | +3.4 % |",
+                     "| a shape | 10.0 | - | 6.7 | - | 1.50 | **1.50** | - | - |",
+                     "- fa3: 1 of 1 outputs are beyond the bounds that Attune's are held to"):
+            self.assertIn(line, text.splitlines())
+        self.assertNotIn("alone", text)
 
-    def test_the_command_ends_with_status_2(self):
+    def test_ways_of_timing_stand_beside_each_other(self):
+        row = self.row(attune=100)
+        row["variants"] = {"alone": {"median_us": 100.0, "tflops": 10.0, "sm_clock_mhz": {"median": 1800}, "kilocycles": 180.0},
+                           "sustained": {"median_us": 110.0, "tflops": 9.1}, "stored": {"median_us": 112.0, "tflops": 8.9}}
+        lines = tables.differences_as_lines([row])
+        self.assertIn("| alone | 100.0 | 10.0 | 1800 | - | 180 | +0.0 % | +12.0 % |", lines)
+        self.assertIn("| sustained | 1 | -9.1 % (-9.1 % to -9.1 %) | +1.8 % (+1.8 % to +1.8 %) |", lines)
+
+    def test_work_is_counted_exactly(self):
+        for text in ("sq5 d8 causal", "sq3 skv7 d8 causal", "sq7 skv3 d8 causal", "sq7 skv3 d8 causal-top-left", "sq5 skv4 d8",
+                     "sq6 skv9 d8 causal@4", "sq6 skv2 d8 causal@-3", "sq2 d8 causal@-9"):
+            problem = problems.parse_problem(text)
+            counted = sum(problem.mask_offset is None or j <= i + problem.mask_offset for i in range(problem.seq) for j in range(problem.kv_seq))
+            self.assertEqual(problem.attended_pairs(), counted, text)
+
+    def test_copies_are_made_as_the_tuner_makes_them(self):
+        megabyte = [types.SimpleNamespace(numel=lambda: 1 << 19, element_size=lambda: 2)]
+        self.assertEqual(timing.copies_for("flushed", megabyte, 60 << 20), 1)
+        self.assertEqual(timing.copies_for("sustained", megabyte, 60 << 20), 121)
+        self.assertEqual(timing.copies_for("sustained", 240 * megabyte, 60 << 20), 1)
+
+    def test_peer_libraries_are_checked(self):
+        with self.assertRaisesRegex(BadInput, "fa3=/nonexistent.so cannot be loaded"):
+            peer_library.PeerLibrary("fa3", pathlib.Path("/nonexistent.so"))
+        with self.assertRaisesRegex(BadInput, "there is no function fa3_args_size; see peer_library.h"):
+            peer_library.PeerLibrary("fa3", pathlib.Path(LIBRARY))
+        sizes = {"fa3_args_size": unittest.mock.Mock(return_value=424), "fa3_plan": unittest.mock.Mock(return_value=3)}
+        with unittest.mock.patch.object(ctypes, "CDLL", lambda path: types.SimpleNamespace(**sizes)):
+            with self.assertRaisesRegex(BadInput, "its peer_call has 424 bytes, this program's 432"):
+                peer_library.PeerLibrary("fa3", pathlib.Path("libfa3.so"))
+            sizes["fa3_args_size"].return_value = 432
+            with self.assertRaisesRegex(BadInput, "there is no function fa3_fwd"):
+                peer_library.PeerLibrary("fa3", pathlib.Path("libfa3.so"))
+            sizes["fa3_fwd"] = unittest.mock.Mock(return_value=0)
+            library = peer_library.PeerLibrary("fa3", pathlib.Path("libfa3.so"))
+            library.call("fwd")
+            with self.assertRaisesRegex(RuntimeError, r"fa3_plan does not serve this problem \(status 3\)"):
+                library.call("plan")
+
+    def test_stored_times_are_asked_of_the_command(self):
+        problem = problems.parse_problem("forward bf16 b1 hq2 sq64 d64 causal")
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "attune"
+
+            def answer(document, status=0):
+                path.write_text(f"#!/bin/sh\necho \"$@\" >{folder}/asked\ncat <<'end'\n{document}\nend\nexit {status}\n")
+                path.chmod(0o700)
+                return stored.Command(str(path), 1)
+
+            pick = {"config": "sm80 a", "median_us": 12.5, "tflops": 3.0, "rigor": "measure", "database": "user", "created_at": "then"}
+            command = answer(json.dumps({"candidates": [{**pick, "picked": True}]}))
+            self.assertEqual(command.stored(problem, "sm80 a"), pick)
+            self.assertEqual((pathlib.Path(folder) / "asked").read_text(),
+                             "explain --problem forward bf16 b1 hq2 sq64 d64 causal --limit 1 --device cuda:1 --json\n")
+            self.assertIsNone(command.stored(problem, "sm80 b"))
+            untimed = {"config": "sm80 a", "status": "not_tried"}
+            self.assertIsNone(answer(json.dumps({"candidates": [untimed]})).stored(problem, "sm80 a"))
+            with self.assertRaisesRegex(BadInput, "attune explain: no such GPU"):
+                answer('{"status": "error", "message": "no such GPU"}', 2).stored(problem, "sm80 a")
+            with self.assertRaisesRegex(BadInput, "attune explain: it ended with status 3"):
+                answer("", 3).stored(problem, "sm80 a")
+            path.unlink()
+            with self.assertRaisesRegex(BadInput, "cannot be run: No such file or directory; set ATTUNE_COMMAND"):
+                stored.Command(str(path), 0).stored(problem, "sm80 a")
+
+    def test_the_real_command_answers_so(self):
+        command = stored.find_command()
+        if command is None:
+            self.skipTest("the command attune is not built")
+        problem = problems.parse_problem("forward bf16 b1 hq2 sq64 d64 causal")
+        with tempfile.TemporaryDirectory() as folder:
+            nowhere = {"HOME": folder, "XDG_DATA_HOME": folder, "ATTUNE_DATABASE": "", "ATTUNE_SYSTEM_DATABASE": ""}
+            asked = [command, "explain", "--problem", problem.text(), "--limit", "1", "--target", "h200", "--json"]
+            document = json.loads(subprocess.run(asked, capture_output=True, text=True, env={**os.environ, **nowhere}).stdout)
+        self.assertEqual((document["problem"], len(document["candidates"])), (problem.text(), 1))
+        self.assertEqual(document["candidates"][0]["config"], document["config"])
+
+    def ended(self, *arguments):
         script = REPOSITORY / "bindings/python/compare_with_torch.py"
-        ended = subprocess.run([sys.executable, str(script), "--shapes", "/nonexistent.json"], capture_output=True, text=True)
-        self.assertEqual(ended.returncode, 2)
-        self.assertIn("/nonexistent.json", ended.stderr)
+        return subprocess.run([sys.executable, str(script), *arguments], capture_output=True, text=True)
+
+    def test_bad_arguments_end_with_status_2(self):
+        for arguments, words in [(("--shapes", "/nonexistent.json"), "/nonexistent.json cannot be read"),
+                                 (("--peer-library", "libfa3.so"), "is not NAME=PATH"), (("--peer-library", "cudnn=x.so"), "'cudnn' already"),
+                                 (("--spread", "1,b"), "list of numbers"), (("--spread", "0"), "are positive"),
+                                 (("--pass", "backward", "--shapes", str(REPOSITORY / "bindings/python/shapes/forward_more.json")),
+                                  "no problem of --pass backward")]:
+            ended = self.ended(*arguments)
+            self.assertEqual(ended.returncode, 2, arguments)
+            self.assertIn(words, ended.stderr)
 
 
 unittest.main()

@@ -1,21 +1,20 @@
 #pragma once
 
-#include <unistd.h>
+#include <stdlib.h>
 
-#include <atomic>
 #include <filesystem>
+#include <stdexcept>
 #include <string>
 
 namespace attune::testing {
 
-/// An empty folder that is removed with all it holds.
+/// An empty folder, this user's alone, that is removed with all it holds.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
-    static std::atomic<int> count{0};
-    path_ = std::filesystem::temp_directory_path() /
-            ("attune-test-" + std::to_string(::getpid()) + "-" + std::to_string(count++));
-    std::filesystem::create_directories(path_);
+    std::string name = (std::filesystem::temp_directory_path() / "attune-test-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder");
+    path_ = name;
   }
   ~TemporaryFolder() {
     std::error_code error;

@@ -11,7 +11,9 @@
 
 #include "tests/catch.h"
 #include "tests/source_folder.h"
+#include "tests/tuner/test_files.h"
 #include "tuner/measurement.h"
+#include "tuner/tuning_database.h"
 
 namespace attune::test {
 
@@ -80,6 +82,28 @@ inline std::string ask_sql_text(const std::filesystem::path& path, const std::st
   sqlite3_finalize(statement);
   sqlite3_close(connection);
   return value;
+}
+
+inline std::string bytes_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// A tuning database of 50 rows with two pages overwritten: the names and the index of its problems. Its bytes.
+inline std::string write_damaged_database(const std::filesystem::path& path) {
+  {
+    TuningDatabase database(path);
+    for (int i = 0; i < 50; ++i) {
+      Measurement row = example_measurement();
+      row.samples_us[0] = i;
+      database.append(row);
+    }
+  }
+  std::string bytes = bytes_of(path);
+  REQUIRE(bytes.size() > 20000);
+  for (std::size_t i = 4096; i < 12288; ++i) bytes[i] = static_cast<char>(i * 37);
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+  return bytes;
 }
 
 /// A file as a version of Attune wrote it whose newest schema was this one; see tests/tuner/schemas.

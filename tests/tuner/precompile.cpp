@@ -58,9 +58,11 @@ TEST_CASE("a compiler that hangs, crashes, fails or talks nonsense costs its own
                                 "*kv48*) echo '{\"status\": \"compile_failed\", \"reason\": \"line 3\"}' ;;\n"
                                 "*kv64*) echo nonsense ;;\n"
                                 "*kv80*) echo '{\"status\": \"ok\", \"reason\": \"\", \"from_cache\": true}' ;;\n"
+                                "*kv112*) echo '{\"error\": \"said\", \"code\": 1e300}' ;;\n"
                                 "*) echo '{\"status\": \"ok\", \"reason\": \"\", \"from_cache\": false}' ;;\n");
-  const auto jobs = jobs_of({"sm80 q64 kv16 w4 st2", "sm80 q64 kv32 w4 st2", "sm80 q64 kv48 w4 st2",
-                             "sm80 q64 kv64 w4 st2", "sm80 q64 kv80 w4 st2", "sm80 q64 kv96 w4 st2"});
+  const auto jobs =
+      jobs_of({"sm80 q64 kv16 w4 st2", "sm80 q64 kv32 w4 st2", "sm80 q64 kv48 w4 st2", "sm80 q64 kv64 w4 st2",
+               "sm80 q64 kv80 w4 st2", "sm80 q64 kv96 w4 st2", "sm80 q64 kv112 w4 st2"});
   std::set<std::size_t> seen;
   const auto outcomes =
       precompile(jobs, options, [&](std::size_t job, const PrecompileOutcome&) { CHECK(seen.insert(job).second); });
@@ -76,6 +78,8 @@ TEST_CASE("a compiler that hangs, crashes, fails or talks nonsense costs its own
   CHECK(outcomes[4].from_cache);
   CHECK(outcomes[5].status == MeasurementStatus::ok);
   CHECK_FALSE(outcomes[5].from_cache);
+  CHECK(outcomes[6].status == MeasurementStatus::crashed);  // a code that is none
+  CHECK_THAT(outcomes[6].reason, ContainsSubstring("1e300"));
 }
 
 TEST_CASE("trouble of the environment ends a precompilation in the worker's own words", "[nogpu]") {

@@ -14,6 +14,7 @@
 #include "tests/catch.h"
 #include "tests/tuner/database_files.h"
 #include "tests/tuner/test_files.h"
+#include "tuner/report/embedded_page.h"
 #include "tuner/report_data.h"
 #include "tuner/report_page.h"
 
@@ -52,11 +53,14 @@ ReportRequest everything(const TuningDatabase& database) {
   return request;
 }
 
-/// A row of the document by the names of its columns.
+/// A row of the document by the names of its columns, its config as it stands in the list.
 Json named(const Json& document, const Json& values) {
   REQUIRE(values.size() == document.at("columns").size());
   Json row;
   for (std::size_t i = 0; i < values.size(); ++i) row[document["columns"][i].get<std::string>()] = values[i];
+  const Json& config = document.at("configs").at(row.at("config").get<std::size_t>());
+  row["config"] = config.at("text");
+  row["fields"] = config.at("fields");
   return row;
 }
 
@@ -190,7 +194,7 @@ TEST_CASE("report: the document holds what the database holds", "[nogpu]") {
   REQUIRE(document.at("devices").size() == 2);
   const Json& selected = document.at("problems").at(document.at("selected").get<std::size_t>());
   CHECK(selected.at("problem") == kProblem);
-  CHECK(selected.at("name") == "bf16 B2 H8 S1024 D64 causal");
+  CHECK(selected.at("name") == "forward bf16 B2 H8 S1024 D64 causal");
   CHECK(document.at("devices").at(selected.at("device").get<std::size_t>()).at("name") == "NVIDIA H200");
   CHECK(selected.at("rows") == 17);
   CHECK(selected.at("unreadable") == 1);
@@ -234,9 +238,11 @@ TEST_CASE("report: the document holds what the database holds", "[nogpu]") {
   CHECK(named(document, selected.at("default")).at("median_us") == 109);
   CHECK(selected.at("default_config") == canonical_text(standard));
   CHECK(selected.at("model").at("compared") == 2);
-  // 132 SMs at 1980 MHz, 2560 FLOP per clock: 669 TFLOP/s.
-  CHECK(selected.at("ceilings").at("matrix_us").get<double>() ==
-        Approx(count_flops(parse_problem(kProblem)) / (2560.0 * 132 * 1980)));
+  // 132 SMs at 1980 MHz, 4096 FLOP per clock by wgmma, two thirds of them by mma.sync.
+  const double wgmma_us = count_flops(parse_problem(kProblem)) / (4096.0 * 132 * 1980);
+  CHECK(selected.at("ceilings").at("matrix_us").at("wgmma").get<double>() == Approx(wgmma_us));
+  CHECK(selected.at("ceilings").at("matrix_us").at("mma.sync").get<double>() == Approx(wgmma_us * 1.5));
+  CHECK(selected.at("flops_per_pair") == 4 * 64);
 
   for (const Json& problem : document["problems"]) {
     const Json& device = document["devices"][problem.at("device").get<std::size_t>()];
@@ -246,7 +252,7 @@ TEST_CASE("report: the document holds what the database holds", "[nogpu]") {
       CHECK(problem.at("default").is_null());
       CHECK(named(document, problem.at("best")).at("median_us") == 300);
     } else if (problem.at("problem") != kProblem) {
-      CHECK(problem.at("name") == "fp16 B1 H2/1 S100/50 D16 full");
+      CHECK(problem.at("name") == "forward fp16 B1 H2/1 S100/50 D16 full");
       CHECK(problem.at("model").is_null());
       CHECK(problem.at("rigors") == Json({{"estimate", 1}}));
       CHECK(named(document, problem.at("best")).at("predicted_us") == 7);
@@ -293,11 +299,16 @@ TEST_CASE("report: the page loads nothing and keeps the library's licence", "[no
     }
   }
   CHECK_THAT(page, ContainsSubstring("Content-Security-Policy\" content=\"default-src 'none'"));
-  CHECK_THAT(page, ContainsSubstring("Michael Bostock") && ContainsSubstring("BSD-3-Clause") &&
-                       ContainsSubstring("THIS SOFTWARE IS PROVIDED"));
-  CHECK_THAT(page, ContainsSubstring("&lt;organization&gt;"));
-  CHECK_THAT(page, ContainsSubstring("d3={version:\"3.5"));
-  CHECK(count(page, "${") == 0);
+  // Nor is there a call that would fetch something, of the page's own scripts or of the library's.
+  for (const char* fetches : {"fetch(", "XMLHttpRequest", "sendBeacon", "WebSocket", "EventSource", "importScripts",
+                              "import(", "sourceMappingURL"}) {
+    INFO(fetches);
+    CHECK(count(page, fetches) == 0);
+  }
+  CHECK_THAT(page, ContainsSubstring("Chart.js Contributors") && ContainsSubstring("License: Expat") &&
+                       ContainsSubstring("THE SOFTWARE IS PROVIDED \"AS IS\""));
+  CHECK_THAT(page, ContainsSubstring("Chart.js v3.9"));
+  CHECK(count(page, "<!--${") == 0);
   CHECK(count(page, "<noscript>") == 1);
 }
 
@@ -371,6 +382,22 @@ TEST_CASE("report: times of other libraries", "[nogpu]") {
   }
 }
 
+TEST_CASE("report: text of a database never becomes markup of the page", "[nogpu]") {
+  const std::string_view script = embedded_page().script;
+  CHECK(script.size() > 10000);
+  for (const char* markup : {"innerHTML", "outerHTML", "insertAdjacentHTML", "document.write",
+                             "createContextualFragment", "DOMParser", "setHTML", "eval(", "Function("}) {
+    INFO(markup);
+    CHECK(script.find(markup) == std::string_view::npos);
+  }
+  // Nor would any of the page's own parts end the element that it stands in.
+  for (const std::string_view part : {script, embedded_page().library, embedded_page().style}) {
+    CHECK(part.find("</script") == std::string_view::npos);
+    CHECK(part.find("</style") == std::string_view::npos);
+    CHECK(part.find("<!--") == std::string_view::npos);
+  }
+}
+
 TEST_CASE("report: which problem opens the page", "[nogpu]") {
   std::vector<TuningDatabase::Entry> entries(3);
   entries[0] = {parse_problem(kProblem), "a", 1, 5, 5};
@@ -381,4 +408,12 @@ TEST_CASE("report: which problem opens the page", "[nogpu]") {
   CHECK(most_rows(entries, parse_problem(std::string(kProblem) + " scale0.5 bhsd")) == 2U);
   CHECK_FALSE(most_rows(entries, parse_problem("forward fp16 b1 hq1 sq9 d8")).has_value());
   CHECK_FALSE(most_rows({}, std::nullopt).has_value());
+
+  // One that is measured opens it, whatever others have; of those the one with most rows.
+  const auto has_ok = [](const TuningDatabase::Entry& entry) { return entry.ok > 0; };
+  CHECK(most_rows(entries, parse_problem(kProblem), has_ok) == 0U);
+  entries[1].ok = 0;
+  CHECK(most_rows(entries, std::nullopt, has_ok) == 0U);
+  entries[0].ok = 0;
+  CHECK(most_rows(entries, std::nullopt, has_ok) == 1U);
 }

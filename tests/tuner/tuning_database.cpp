@@ -10,6 +10,7 @@
 
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <set>
 #include <thread>
 
@@ -21,6 +22,7 @@
 
 using namespace attune;
 using attune::test::ask_sql;
+using attune::test::ask_sql_text;
 using attune::test::example_measurement;
 using attune::test::require_equal;
 using attune::test::run_sql;
@@ -317,28 +319,10 @@ TEST_CASE("winners of neighbours: the best of each other shape, nearest first, e
   REQUIRE(winners("forward bf16 b1 hq8 sq1024 d64 align2", 9).empty());
 }
 
-TEST_CASE("a file that is no database, or a damaged one, is kept aside", "[nogpu]") {
+TEST_CASE("a damaged tuning database is kept aside", "[nogpu]") {
   const TemporaryFolder folder;
   const fs::path file = folder / "tuning.db";
-  std::string damaged;
-  SECTION("text") {
-    damaged = "this is no database at all, but somebody's notes of last summer\n" + std::string(5000, 'x');
-  }
-  SECTION("a damaged page") {
-    {
-      TuningDatabase database(file);
-      for (int i = 0; i < 50; ++i) {
-        Measurement row = example_measurement();
-        row.created_at.clear();
-        database.append(row);
-      }
-    }
-    std::ifstream input(file, std::ios::binary);
-    damaged.assign(std::istreambuf_iterator<char>(input), {});
-    REQUIRE(damaged.size() > 20000);
-    for (std::size_t i = 4096; i < 12288; ++i) damaged[i] = static_cast<char>(i * 37);
-  }
-  std::ofstream(file, std::ios::binary | std::ios::trunc) << damaged;
+  const std::string damaged = attune::test::write_damaged_database(file);
 
   TuningDatabase database(file);
   REQUIRE_FALSE(database.read_only());
@@ -346,8 +330,7 @@ TEST_CASE("a file that is no database, or a damaged one, is kept aside", "[nogpu
   REQUIRE(aside.size() == 1);
   REQUIRE(database.notes().size() == 1);
   REQUIRE_THAT(database.notes()[0], ContainsSubstring(aside[0].string()) && ContainsSubstring("corrupt"));
-  std::ifstream kept(aside[0], std::ios::binary);
-  REQUIRE(std::string(std::istreambuf_iterator<char>(kept), {}) == damaged);
+  REQUIRE(attune::test::bytes_of(aside[0]) == damaged);
   REQUIRE(database.list().empty());
   database.append(example_measurement());
   REQUIRE(TuningDatabase(file).list().size() == 1);
@@ -483,16 +466,26 @@ TEST_CASE("a full disk is named, and what was stored stays", "[nogpu]") {
     }
     counted = database.find_all(row.problem, kDevice, kSms).size();
   }
-  std::size_t reopened = 0;
+  // Not a byte is free: no log and no index of one can be made.
+  {
+    std::ofstream filler(mount_point / "filler", std::ios::binary);
+    for (int i = 0; i < 512 && filler; ++i) filler << std::string(1024, 'x') << std::flush;
+  }
+  std::size_t reopened = 0, read = 0;
+  std::string refused;
   {
     TuningDatabase database(file);
     reopened = database.find_all(example_measurement().problem, kDevice, kSms).size();
+    refused = failure_of(database, example_measurement());
+    read = TuningDatabase::open_for_reading(file)->find_all(example_measurement().problem, kDevice, kSms).size();
   }
   ::umount2(mount_point.c_str(), MNT_DETACH);
   REQUIRE_THAT(complaint, ContainsSubstring("full") && ContainsSubstring(file.string()));
   REQUIRE(stored > 10);
   REQUIRE(counted == stored);
   REQUIRE(reopened == stored);
+  REQUIRE(read == stored);
+  REQUIRE_THAT(refused, ContainsSubstring("full"));
 }
 
 TEST_CASE("four processes begin and fill one database at the same time", "[nogpu]") {
@@ -535,7 +528,7 @@ TEST_CASE("four processes begin and fill one database at the same time", "[nogpu
 TEST_CASE("four processes meet one corrupt file: it is kept aside once", "[nogpu]") {
   const TemporaryFolder folder;
   const fs::path file = folder / "tuning.db";
-  std::ofstream(file) << std::string(9000, '?');
+  attune::test::write_damaged_database(file);
   constexpr int kProcesses = 4;
   std::vector<pid_t> children;
   for (int process = 0; process < kProcesses; ++process) {
@@ -588,27 +581,113 @@ TEST_CASE("threads share one database object", "[nogpu]") {
   REQUIRE(database.list().at(0).rows == 80);
 }
 
-TEST_CASE("a forked child does not use its parent's connection", "[nogpu]") {
-  const TemporaryFolder folder;
-  TuningDatabase database(folder / "tuning.db");
-  database.append(example_measurement());
+namespace {
+
+Measurement numbered(double writer, double number) {
+  Measurement row = example_measurement();
+  row.samples_us = {1 + writer, 1 + number};
+  return row;
+}
+
+std::size_t rows_of(TuningDatabase& database, double writer) {
+  std::size_t count = 0;
+  for (const Measurement& row : database.find_all(example_measurement().problem, kDevice, kSms))
+    count += row.samples_us.at(0) == 1 + writer;
+  return count;
+}
+
+// Whether all rows of a child that runs this were stored by its own account.
+template <typename Work>
+pid_t fork_to(Work work) {
   const pid_t child = ::fork();
-  if (child == 0) {
-    int status = 1;
-    try {
-      Measurement row = example_measurement();
-      row.samples_us = {7};
-      database.append(row);
-      status = 0;
-    } catch (...) {
-    }
-    ::_exit(status);
+  if (child != 0) return child;
+  int status = 1;
+  try {
+    work();
+    status = 0;
+  } catch (...) {
   }
+  ::_exit(status);
+}
+
+void require_success(pid_t child) {
   int status = -1;
   REQUIRE(::waitpid(child, &status, 0) == child);
   REQUIRE(status == 0);
-  Measurement row = example_measurement();
-  row.samples_us = {8};
-  database.append(row);
-  REQUIRE(database.find_all(row.problem, kDevice, kSms).size() == 3);
+}
+
+}  // namespace
+
+TEST_CASE("a process that forks: parent and child store, in any order", "[nogpu]") {
+  const TemporaryFolder folder;
+  TuningDatabase database(folder / "tuning.db");
+  const auto reader = TuningDatabase::open_for_reading(folder / "tuning.db");
+  database.append(numbered(0, 0));
+  REQUIRE(rows_of(*reader, 0) == 1);
+  const pid_t child = fork_to([&] {
+    for (int i = 0; i < 20; ++i) database.append(numbered(1, i));
+    if (rows_of(*reader, 1) != 20) throw 0;
+  });
+  for (int i = 1; i < 20; ++i) database.append(numbered(0, i));
+  require_success(child);
+  REQUIRE(rows_of(database, 0) == 20);
+  REQUIRE(rows_of(database, 1) == 20);
+  REQUIRE(rows_of(*reader, 1) == 20);
+}
+
+TEST_CASE("a parent that closes while its child stores takes no row of the child's with it", "[nogpu]") {
+  for (int round = 0; round < 12; ++round) {
+    const TemporaryFolder folder;
+    const fs::path file = folder / "tuning.db";
+    auto database = std::make_unique<TuningDatabase>(file);
+    database->append(numbered(0, 0));
+    const pid_t child = fork_to([&] {
+      for (int i = 0; i < 20; ++i) {
+        database->append(numbered(1, i));
+        ::usleep(static_cast<useconds_t>(round * 20));
+      }
+    });
+    ::usleep(static_cast<useconds_t>(round * 200));
+    database.reset();
+    TuningDatabase(file).append(numbered(2, 0));
+    require_success(child);
+    TuningDatabase after(file);
+    INFO("round " << round);
+    REQUIRE(rows_of(after, 0) == 1);
+    REQUIRE(rows_of(after, 1) == 20);
+    REQUIRE(rows_of(after, 2) == 1);
+    REQUIRE(ask_sql_text(file, "PRAGMA integrity_check") == "ok");
+  }
+}
+
+TEST_CASE("threads store and ask while the process forks", "[nogpu]") {
+  const TemporaryFolder folder;
+  TuningDatabase database(folder / "tuning.db");
+  const auto reader = TuningDatabase::open_for_reading(folder / "tuning.db");
+  std::atomic<bool> stop{false};
+  std::atomic<int> failures{0}, stored{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 2; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; !stop; ++i) {
+        try {
+          database.append(numbered(10 + t, i));
+          ++stored;
+          if (rows_of(*reader, 10 + t) != static_cast<std::size_t>(i) + 1) ++failures;
+        } catch (const Error&) {
+          ++failures;
+        }
+      }
+    });
+  }
+  constexpr int kForks = 10;
+  for (int i = 0; i < kForks; ++i) {
+    require_success(fork_to([&] {
+      for (int row = 0; row < 3; ++row) database.append(numbered(100 + i, row));
+    }));
+  }
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+  REQUIRE(failures == 0);
+  REQUIRE(database.list().at(0).rows == stored + kForks * 3);
 }

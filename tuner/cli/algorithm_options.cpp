@@ -6,7 +6,6 @@
 #include <iterator>
 
 #include "generator/error.h"
-#include "tuner/cli/validators.h"
 
 namespace attune::cli {
 namespace {
@@ -27,15 +26,15 @@ std::vector<std::string> split(const std::string& text) {
 
 }  // namespace
 
-void AlgorithmOptions::add(CLI::App& verb, const char* help) {
-  verb.add_option("--algorithm", text_, help)->check(not_empty())->group("Config");
+void AlgorithmOptions::add(CommandLine& verb, const char* help) {
+  verb.add_option("--algorithm", text_, help).group("Config");
 }
 
-void AlgorithmOptions::add_to(CLI::App& verb) {
+void AlgorithmOptions::add_to(CommandLine& verb) {
   add(verb, "instead of a config a step by which FlashAttention is derived: standard, online, fa1 or fa2");
 }
 
-void AlgorithmOptions::add_several_to(CLI::App& verb) {
+void AlgorithmOptions::add_several_to(CommandLine& verb) {
   add(verb,
       "instead of a config steps by which FlashAttention is derived, in turns: standard, online, fa1, fa2, several as "
       "fa1,fa2, or all");

@@ -1,10 +1,10 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
 #include "generator/attention_algorithm.h"
+#include "tuner/cli/command_line.h"
 #include "tuner/cli/config_options.h"
 
 namespace attune::cli {
@@ -12,8 +12,8 @@ namespace attune::cli {
 /// --algorithm: a step of the ladder instead of a config.
 class AlgorithmOptions {
  public:
-  void add_to(CLI::App& verb);
-  void add_several_to(CLI::App& verb);  ///< X,Y or all, too
+  void add_to(CommandLine& verb);
+  void add_several_to(CommandLine& verb);  ///< X,Y or all, too
 
   bool given() const { return !text_.empty(); }
   /// In their order. Throws Error(invalid_argument) for an unknown or repeated one, beside --config, and for a problem
@@ -21,7 +21,7 @@ class AlgorithmOptions {
   std::vector<AttentionAlgorithm> algorithms(const AttentionProblem& problem, const ConfigOptions& config) const;
 
  private:
-  void add(CLI::App& verb, const char* help);
+  void add(CommandLine& verb, const char* help);
 
   std::string text_;
 };

@@ -14,7 +14,7 @@ constexpr const char* kCounted = "bytes that threads ask for, before caches";
 
 /// What follows from a median time.
 struct Speed {
-  double median_us, tflops, gbps, share;  ///< share: of the device's memory rate
+  double median_us, tflops, gbps, share;  ///< share: of the device's memory rate; above 1 where caches serve
 
   Speed(const AlgorithmResult& result, const Device& device) {
     const MemoryTraffic traffic = total_traffic(result.traffic);
@@ -65,8 +65,11 @@ void print_result(const AlgorithmResult& result, const Device& device) {
     print_field("  median",
                 fmt::format("{:.2f} us ({} samples, p20 {:.2f}, p80 {:.2f})", speed.median_us, result.samples_us.size(),
                             quantile(result.samples_us, 0.2), quantile(result.samples_us, 0.8)));
-    print_field("  speed", fmt::format("{:.1f} TFLOP/s; counted {:.0f} GB/s, {:.0f} % of device memory's", speed.tflops,
-                                       speed.gbps, 100 * speed.share));
+    const std::string beside =
+        speed.share <= 1
+            ? fmt::format("{:.0f} % of device memory's", 100 * speed.share)
+            : fmt::format("more than the {:.0f} of device memory: caches serve the rest", device.spec().memory_gbps);
+    print_field("  speed", fmt::format("{:.1f} TFLOP/s; counted {:.0f} GB/s, {}", speed.tflops, speed.gbps, beside));
   }
   print_field("  status", result.reason.empty() ? std::string(to_string(result.status))
                                                 : fmt::format("{}: {}", to_string(result.status), result.reason));

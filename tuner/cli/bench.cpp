@@ -90,9 +90,9 @@ int run(const BenchOptions& options) {
 
 }  // namespace
 
-Verb make_bench(CLI::App& command) {
+Verb make_bench(CommandLine& command) {
   auto options = std::make_shared<BenchOptions>();
-  CLI::App* verb = add_verb(
+  CommandLine* verb = add_verb(
       command, "bench",
       "time one config on a GPU, after checking it; or algorithms in turns, with the device-memory traffic that they "
       "are counted to have (on the emulator checked and counted, not timed)",

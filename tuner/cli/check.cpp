@@ -103,9 +103,9 @@ int run(const CheckOptions& options) {
 
 }  // namespace
 
-Verb make_check(CLI::App& command) {
+Verb make_check(CommandLine& command) {
   auto options = std::make_shared<CheckOptions>();
-  CLI::App* verb =
+  CommandLine* verb =
       add_verb(command, "check",
                "one problem with one config against the double-precision oracle; exit status 0 only within the bounds",
                "attune check --batch 2 --heads 8 --kv-heads 2 --seq 127 --kv-seq 1000 --head-dim 72 --causal\n"

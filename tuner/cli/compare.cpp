@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <utility>
 
@@ -14,7 +13,6 @@
 #include "tuner/cli/output.h"
 #include "tuner/cli/problem_options.h"
 #include "tuner/cli/report.h"
-#include "tuner/cli/validators.h"
 #include "tuner/cli/verb.h"
 #include "tuner/race.h"
 #include "tuner/trial.h"
@@ -38,16 +36,13 @@ struct CompareOptions {
 /// A config begins with its family; what else could a word without a space be but a file?
 bool names_file(const std::string& argument) { return argument.find(' ') == std::string::npos; }
 
-/// Opens a database that must be there and be one: opening anything else as a database would move it away.
+/// Opens a database that must be there and be one.
 std::shared_ptr<TuningDatabase> open_compared(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) refuse(fmt::format("{}: no such file, and no config either (\"sm80 q128 kv64 w4 st2\")", path));
-  constexpr std::string_view kMagic("SQLite format 3\0", 16);
-  std::string head(kMagic.size(), ' ');
-  file.read(head.data(), static_cast<std::streamsize>(head.size()));
-  if (!file || head != kMagic) refuse(fmt::format("{} is not a tuning database (not an SQLite file)", path));
-  file.close();
-  auto database = std::make_shared<TuningDatabase>(path);
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored))
+    refuse(fmt::format("{}: no such file, and no config either (\"sm80 q128 kv64 w4 st2\")", path));
+  auto database = TuningDatabase::open_for_reading(path);
+  if (!database->unreadable_because().empty()) refuse(database->unreadable_because());
   for (const std::string& note : database->notes()) warn(note);
   return database;
 }
@@ -347,9 +342,9 @@ int run(const CompareOptions& options) {
 
 }  // namespace
 
-Verb make_compare(CLI::App& command) {
+Verb make_compare(CommandLine& command) {
   auto options = std::make_shared<CompareOptions>();
-  CLI::App* verb = add_verb(
+  CommandLine* verb = add_verb(
       command, "compare",
       "two configs, or the best of two databases, by their stored times: is A faster, slower, the same, or is that not "
       "decidable; exit status 1 if there is nothing to compare",
@@ -357,8 +352,8 @@ Verb make_compare(CLI::App& command) {
       "--target h200\n"
       "attune compare before.db after.db --json\n"
       "attune compare before.db after.db --now --device cuda:0");
-  verb->add_option("A", options->a, "a config in quotation marks, or a database file")->required()->check(not_empty());
-  verb->add_option("B", options->b, "what it is compared with: likewise")->required()->check(not_empty());
+  verb->add_option("A", options->a, "a config in quotation marks, or a database file").required();
+  verb->add_option("B", options->b, "what it is compared with: likewise").required();
   verb->add_option(
       "--margin", options->margin_percent,
       "percent: times closer than this are the same (default 0.5). Intervals hold the ratio of the medians "
@@ -366,7 +361,7 @@ Verb make_compare(CLI::App& command) {
   verb->add_flag("--now", options->now,
                  "time both in turns on this GPU instead of comparing stored times; drift then meets both alike");
   verb->add_option("--seconds", options->seconds, "with --now: of GPU time for each pair (default 1)");
-  options->problem.add_to(*verb);
+  options->problem.add_to(*verb, Passes::all, Sizes::optional);
   options->device.add_target_to(*verb);
   options->config.add_database_to(*verb);
   options->output.add_to(*verb);

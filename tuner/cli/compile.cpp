@@ -1,13 +1,10 @@
 #include "tuner/cli/compile.h"
 
 #include <fmt/core.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
-#include <system_error>
 
 #include "generator/error.h"
 #include "runtime/cuda/cubin_cache.h"
@@ -17,7 +14,6 @@
 #include "tuner/cli/output.h"
 #include "tuner/cli/problem_options.h"
 #include "tuner/cli/shapes_options.h"
-#include "tuner/cli/validators.h"
 #include "tuner/cli/verb.h"
 #include "tuner/precompile.h"
 
@@ -34,15 +30,13 @@ struct CompileOptions {
 
 /// Where the cubins go. A cache that cannot be written would be used without storing: here that is an error.
 std::string writable_cache() {
-  const std::filesystem::path folder = CubinCache::default_folder();
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (!error && ::access(folder.c_str(), W_OK) != 0) error = std::error_code(errno, std::generic_category());
-  if (error) {
-    throw Error(ErrorCode::io, fmt::format("cubins cannot be stored in {}: {}. ATTUNE_CACHE_DIR names another folder",
-                                           folder.string(), error.message()));
+  const std::filesystem::path path = CubinCache::default_folder();
+  const PrivateFolder folder(path);
+  if (!folder.writable()) {
+    throw Error(ErrorCode::io,
+                fmt::format("cubins cannot be stored: {}. ATTUNE_CACHE_DIR names another folder", folder.complaint()));
   }
-  return folder.string();
+  return path.string();
 }
 
 std::string name_of(const PrecompileJob& job) {
@@ -168,9 +162,9 @@ ExitStatus compile_kernels(const CompileJobs& asked, const ChosenDevice& chosen,
   return failed == 0 ? kOk : kCheckFailed;
 }
 
-Verb make_compile(CLI::App& command) {
+Verb make_compile(CommandLine& command) {
   auto options = std::make_shared<CompileOptions>();
-  CLI::App* verb =
+  CommandLine* verb =
       add_verb(command, "compile",
                "fill the cubin cache with a problem's candidates, or those of a list, on all cores; needs no GPU. Exit "
                "status 1 if "
@@ -179,10 +173,8 @@ Verb make_compile(CLI::App& command) {
                "attune compile --target a100 --shapes shapes.csv --shard 1/4 --json");
   options->shapes.add_to(*verb, "kernel");
   verb->add_option("--max-candidates", options->jobs.max_candidates,
-                   "of each problem, the default included, in the cost model's order (default 10, 0: all)")
-      ->transform(whole_number<int>());
-  verb->add_option("--workers", options->jobs.workers, "processes (default 0: as many as there are cores)")
-      ->transform(whole_number<int>());
+                   "of each problem, the default included, in the cost model's order (default 10, 0: all)");
+  verb->add_option("--workers", options->jobs.workers, "processes (default 0: as many as there are cores)");
   verb->add_option("--compile-timeout", options->jobs.timeout_seconds,
                    "seconds after which a compilation is ended (default 60)");
   options->problem.add_to(*verb);

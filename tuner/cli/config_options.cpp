@@ -8,7 +8,7 @@
 
 #include "generator/error.h"
 #include "generator/generate.h"
-#include "tuner/cli/validators.h"
+#include "tuner/cli/exit_status.h"
 #include "tuner/system_database.h"
 
 namespace attune::cli {
@@ -16,25 +16,21 @@ namespace {
 
 void say_notes(const TuningDatabase& database, const OutputOptions& output) {
   for (const std::string& note : database.notes()) warn(note);
-  output.say(fmt::format("database {}{}", database.path().string(), database.read_only() ? " (read-only)" : ""));
+  output.say(fmt::format("database {}", database.path().string()));
 }
 
 }  // namespace
 
-void ConfigOptions::add_config_to(CLI::App& verb) {
+void ConfigOptions::add_config_to(CommandLine& verb) {
   verb.add_option("--config", config_,
                   "this config instead of the picked one: \"sm80 q128 kv64 w4 st2\"; see `attune show space`")
-      ->check(not_empty())
-      ->check(not_empty())
-      ->group("Config");
+      .group("Config");
 }
 
-void ConfigOptions::add_database_to(CLI::App& verb) {
+void ConfigOptions::add_database_to(CommandLine& verb) {
   verb.add_option("--database", database_,
                   "tuning database (default: $ATTUNE_DATABASE, else ~/.local/share/attune/tuning.db)")
-      ->check(not_empty())
-      ->check(not_empty())
-      ->group("Config");
+      .group("Config");
 }
 
 std::filesystem::path ConfigOptions::database_path() const {
@@ -53,22 +49,40 @@ std::shared_ptr<TuningDatabase> ConfigOptions::open_writable_database(const Outp
   return database;
 }
 
-std::shared_ptr<TuningDatabase> ConfigOptions::open_existing_database(const OutputOptions& output) const {
+bool ConfigOptions::database_exists() const {
   std::error_code ignored;
-  if (!std::filesystem::exists(database_path(), ignored)) {
+  if (std::filesystem::exists(database_path(), ignored)) return true;
+  if (!database_.empty())
+    throw NothingFound(fmt::format("there is no such database: {}; `attune tune --database` begins one", database_));
+  return false;
+}
+
+std::shared_ptr<TuningDatabase> ConfigOptions::open_for_reading() const {
+  // The system's is looked at, too.
+  std::error_code ignored;
+  const bool shipped = std::filesystem::equivalent(database_path(), system_database_path(), ignored);
+  return shipped ? TuningDatabase::open_shipped(database_path()) : TuningDatabase::open_for_reading(database_path());
+}
+
+std::shared_ptr<TuningDatabase> ConfigOptions::open_existing_database(const OutputOptions& output) const {
+  if (!database_exists()) {
     output.say(fmt::format("database {} does not exist yet", database_path().string()));
     return nullptr;
   }
-  // The system's is looked at, too, without being opened for writing.
-  const bool shipped = std::filesystem::equivalent(database_path(), system_database_path(), ignored);
-  auto database =
-      shipped ? TuningDatabase::open_shipped(database_path()) : std::make_shared<TuningDatabase>(database_path());
+  auto database = open_for_reading();
+  if (!database->unreadable_because().empty()) throw Error(ErrorCode::database, database->unreadable_because());
   say_notes(*database, output);
   return database;
 }
 
 std::shared_ptr<TunedConfigs> ConfigOptions::open_tuned_configs(const OutputOptions& output) const {
-  std::shared_ptr<TuningDatabase> user = open_existing_database(output), system = open_system_database();
+  std::shared_ptr<TuningDatabase> user, system = open_system_database();
+  if (!database_.empty()) {
+    user = open_existing_database(output);
+  } else if (database_exists()) {
+    user = open_for_reading();
+    say_notes(*user, output);
+  }
   if (system) {
     for (const std::string& note : system->notes()) warn(note);
     output.say(fmt::format("system database {}", system->path().string()));

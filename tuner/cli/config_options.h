@@ -1,6 +1,5 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,6 +8,7 @@
 #include "generator/device_spec.h"
 #include "generator/kernel_config.h"
 #include "runtime/config_source.h"
+#include "tuner/cli/command_line.h"
 #include "tuner/cli/output.h"
 #include "tuner/tuned_configs.h"
 #include "tuner/tuning_database.h"
@@ -18,17 +18,23 @@ namespace attune::cli {
 /// --config and --database: where a config comes from.
 class ConfigOptions {
  public:
-  void add_config_to(CLI::App& verb);
-  void add_database_to(CLI::App& verb);
+  void add_config_to(CommandLine& verb);
+  void add_database_to(CommandLine& verb);
 
   std::filesystem::path database_path() const;
   /// Opens the database, creating it if need be, and shows its notes on stderr. Throws Error(database) if it cannot
   /// take results.
   std::shared_ptr<TuningDatabase> open_writable_database(const OutputOptions& output) const;
-  /// The database if its file is there, else null: looking up a config leaves no file behind.
+  /// Whether there is a database to look at. There need be none at the default place: nothing was tuned yet. Throws
+  /// NothingFound if --database names one that is not there.
+  bool database_exists() const;
+  /// The database for reading, if its file is there, else null. Nothing is created or changed. Shows its notes on
+  /// stderr. Throws NothingFound as database_exists(), and Error(database) if what is there cannot be read.
   std::shared_ptr<TuningDatabase> open_existing_database(const OutputOptions& output) const;
 
-  /// What picks a config: that database, if its file is there, over the system's. Shows the notes of both on stderr.
+  /// What picks a config: that database, if its file is there, over the system's. Shows the notes of both on stderr. A
+  /// database at the default place that cannot be read is noted and passed over; throws as open_existing_database() for
+  /// one that --database names.
   std::shared_ptr<TunedConfigs> open_tuned_configs(const OutputOptions& output) const;
 
   /// The config of --config, if there is one. Throws Error(invalid_argument).
@@ -39,6 +45,8 @@ class ConfigOptions {
   ConfigChoice pick(const AttentionProblem& problem, const DeviceSpec& device, ConfigSource* source) const;
 
  private:
+  std::shared_ptr<TuningDatabase> open_for_reading() const;
+
   std::string config_, database_;
 };
 

@@ -36,8 +36,10 @@ int list(const DatabaseOptions& options) {
     print_json(document);
     return kOk;
   }
-  if (entries.empty())
-    print(fmt::format("{} holds no results; `attune tune` makes some\n", options.config.database_path().string()));
+  if (entries.empty()) {
+    print(fmt::format("{} {}; `attune tune` makes some\n", options.config.database_path().string(),
+                      database ? "holds no results" : "does not exist yet: nothing was tuned"));
+  }
   for (const TuningDatabase::Entry& entry : entries) {
     print(fmt::format("{:<56} {} ({} SMs): {} results, {} ok{}\n", canonical_text(entry.problem), entry.device,
                       entry.sm_count, entry.rows, entry.ok,
@@ -100,21 +102,22 @@ int best(const DatabaseOptions& options) {
 
 }  // namespace
 
-std::vector<Verb> make_db(CLI::App& command) {
-  CLI::App* db = add_verb(command, "db", "what the tuning database knows, and its care",
-                          "attune db list\nattune db best --heads 16 --seq 4096 --head-dim 128 --target h200 --json");
-  db->require_subcommand(1);
+std::vector<Verb> make_db(CommandLine& command) {
+  CommandLine* db =
+      add_verb(command, "db", "what the tuning database knows, and its care",
+               "attune db list\nattune db best --heads 16 --seq 4096 --head-dim 128 --target h200 --json");
+  db->require_verb();
 
   auto list_options = std::make_shared<DatabaseOptions>();
-  CLI::App* list_verb = add_verb(*db, "list", "every problem and device with a result", "attune db list --json");
+  CommandLine* list_verb = add_verb(*db, "list", "every problem and device with a result", "attune db list --json");
   list_options->config.add_database_to(*list_verb);
   list_options->output.add_to(*list_verb);
 
   auto best_options = std::make_shared<DatabaseOptions>();
-  CLI::App* best_verb =
+  CommandLine* best_verb =
       add_verb(*db, "best", "the best result of a problem on a device, or of every one; exit status 1 if there is none",
                "attune db best\nattune db best --heads 16 --seq 4096 --head-dim 128 --target h200");
-  best_options->problem.add_to(*best_verb);
+  best_options->problem.add_to(*best_verb, Passes::all, Sizes::optional);
   best_options->device.add_target_to(*best_verb);
   best_options->config.add_database_to(*best_verb);
   best_options->output.add_to(*best_verb);

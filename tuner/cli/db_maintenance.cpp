@@ -8,10 +8,10 @@
 #include "tuner/cli/config_options.h"
 #include "tuner/cli/exit_status.h"
 #include "tuner/cli/output.h"
-#include "tuner/cli/validators.h"
 #include "tuner/database_doctor.h"
 #include "tuner/database_json.h"
 #include "tuner/database_maintenance.h"
+#include "tuner/file_system.h"
 #include "tuner/input_file.h"
 #include "tuner/output_file.h"
 #include "tuner/system_database.h"
@@ -31,7 +31,19 @@ struct MaintenanceOptions {
   bool dry_run = false;
 };
 
+/// Says that nothing was tuned yet, which is no error.
+int nothing_yet(const MaintenanceOptions& options) {
+  const std::string path = options.config.database_path().string();
+  if (options.output.json) {
+    print_json({{"status", "nothing_found"}, {"database", path}});
+  } else {
+    print(fmt::format("{} does not exist yet: nothing was tuned; `attune tune` begins it\n", path));
+  }
+  return kOk;
+}
+
 int info(const MaintenanceOptions& options) {
+  if (!options.config.database_exists()) return nothing_yet(options);
   const DatabaseInfo info = describe_database(options.config.database_path());
   if (options.output.json) {
     print_json({{"status", "ok"},
@@ -79,8 +91,14 @@ int info(const MaintenanceOptions& options) {
 }
 
 /// The rows of a file, with a warning for each kind that is left out.
-DatabaseContents read(const fs::path& path) {
-  DatabaseContents contents = read_database(path);
+DatabaseContents read(const fs::path& path, Damage damage) {
+  DatabaseContents contents = read_database(path, damage);
+  if (!contents.damage.empty()) {
+    warn(
+        fmt::format("{} is damaged ({}): {} rows are read, {} could not be read; `attune db doctor --database {}` says "
+                    "what to do",
+                    path.string(), contents.damage, contents.rows.size(), contents.lost, shell_word(path.string())));
+  }
   if (contents.unreadable > 0) warn(fmt::format("{} rows are of a newer Attune and are left out", contents.unreadable));
   if (contents.changed > 0) {
     warn(
@@ -91,10 +109,17 @@ DatabaseContents read(const fs::path& path) {
   return contents;
 }
 
-std::int64_t left_out(const DatabaseContents& contents) { return contents.unreadable + contents.changed; }
+std::int64_t left_out(const DatabaseContents& contents) {
+  return contents.unreadable + contents.changed + contents.lost;
+}
 
 int export_rows(const MaintenanceOptions& options) {
-  const DatabaseContents contents = read(options.config.database_path());
+  if (!options.config.database_exists()) {
+    warn(fmt::format("{} does not exist yet: nothing was tuned, and no row is exported",
+                     options.config.database_path().string()));
+  }
+  const DatabaseContents contents =
+      options.config.database_exists() ? read(options.config.database_path(), Damage::salvage) : DatabaseContents();
   const std::vector<Measurement> rows = options.best ? rows_to_ship(contents.rows) : contents.rows;
   const std::string text = export_measurements(rows);
   if (options.file.empty() || OutputFile::is_standard_output(options.file)) {
@@ -153,7 +178,7 @@ int ship(const MaintenanceOptions& options) {
 }
 
 int merge(const MaintenanceOptions& options) {
-  const DatabaseContents other = read(options.file);
+  const DatabaseContents other = read(options.file, Damage::refuse);
   return store(options, other.rows, left_out(other));
 }
 
@@ -186,6 +211,7 @@ int prune(const MaintenanceOptions& options) {
 }
 
 int doctor(const MaintenanceOptions& options) {
+  if (!options.config.database_exists()) return nothing_yet(options);
   const fs::path path = options.config.database_path();
   const DatabaseDiagnosis diagnosis = examine_database(path);
   const bool healthy = diagnosis.findings.empty();
@@ -232,12 +258,12 @@ int vacuum(const MaintenanceOptions& options) {
 
 }  // namespace
 
-std::vector<Verb> make_db_maintenance(CLI::App& db) {
+std::vector<Verb> make_db_maintenance(CommandLine& db) {
   std::vector<Verb> verbs;
   const auto add = [&](const std::string& name, const std::string& description, const std::string& examples,
                        int (*execute)(const MaintenanceOptions&)) {
     auto options = std::make_shared<MaintenanceOptions>();
-    CLI::App* verb = add_verb(db, name, description, examples);
+    CommandLine* verb = add_verb(db, name, description, examples);
     options->config.add_database_to(*verb);
     options->output.add_to(*verb);
     verbs.push_back({verb, [options, execute] { return execute(*options); }});
@@ -250,8 +276,7 @@ std::vector<Verb> make_db_maintenance(CLI::App& db) {
   const auto [export_verb, export_options] = add(
       "export", "all rows as JSON to read, to compare and to import, on stdout or in a file",
       "attune db export --output h200.json\nattune db export | diff h200.json -\nattune db export --best", export_rows);
-  export_verb->add_option("--output", export_options->file, "file to write (default, and -: standard output)")
-      ->check(not_empty());
+  export_verb->add_option("--output", export_options->file, "file to write (default, and -: standard output)");
   export_verb->add_flag("--best", export_options->best,
                         "of each problem and device only the best row and the default config's, without their "
                         "samples: what a preset holds");
@@ -260,34 +285,29 @@ std::vector<Verb> make_db_maintenance(CLI::App& db) {
       "import", "stores the rows of an export, all or (if an entry is malformed) none; known rows are not stored twice",
       "attune db import h200.json", import_rows);
   import_verb->add_option("file", import_options->file, "what `attune db export` wrote; - is standard input")
-      ->check(not_empty())
-      ->required();
+      .required();
 
   const auto [merge_verb, merge_options] = add(
       "merge", "stores the rows of another database; known rows are not stored twice, the other file is not changed",
       "attune db merge node17.db --database all.db", merge);
-  merge_verb->add_option("other", merge_options->file, "another tuning database")->check(not_empty())->required();
+  merge_verb->add_option("other", merge_options->file, "another tuning database").required();
 
   const auto [prune_verb, prune_options] =
       add("prune", "removes old rows; never one that the choice of a config rests on",
           "attune db prune --keep-latest 3 --dry-run\nattune db prune --failed-older-than 30", prune);
-  prune_verb
-      ->add_option("--keep-latest", prune_options->rules.keep_latest, "rows to keep per problem, device and config")
-      ->transform(whole_number<std::int64_t>());
-  prune_verb->add_option("--failed-older-than", prune_options->rules.failed_older_than, "days after which failures go")
-      ->transform(whole_number<std::int64_t>());
+  prune_verb->add_option("--keep-latest", prune_options->rules.keep_latest,
+                         "rows to keep per problem, device and config");
+  prune_verb->add_option("--failed-older-than", prune_options->rules.failed_older_than, "days after which failures go");
   prune_verb->add_flag("--dry-run", prune_options->dry_run, "say what would be removed, remove nothing");
 
   // It has no database of its own to look at.
   auto ship_options = std::make_shared<MaintenanceOptions>();
-  CLI::App* ship_verb =
+  CommandLine* ship_verb =
       add_verb(db, "ship", "makes a system database of exports: read-only, to be picked from under a user's own",
                "attune db ship h200.json l40s.json --output share/attune/system.db\n"
                "ATTUNE_SYSTEM_DATABASE=/opt/attune/system.db attune explain --seq 4096 --head-dim 128");
   ship_verb->add_option("files", ship_options->files, "what `attune db export` wrote; none: an empty database");
-  ship_verb->add_option("--output", ship_options->file, "the file to write; one that ship made is replaced")
-      ->check(not_empty())
-      ->required();
+  ship_verb->add_option("--output", ship_options->file, "the file to write; one that ship made is replaced").required();
   ship_options->output.add_to(*ship_verb);
   verbs.push_back({ship_verb, [ship_options] { return ship(*ship_options); }});
 

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <vector>
 
 #include "tuner/cli/verb.h"
@@ -8,6 +7,6 @@
 namespace attune::cli {
 
 /// `db info`, `export`, `import`, `merge`, `ship`, `prune`, `doctor` and `vacuum`.
-std::vector<Verb> make_db_maintenance(CLI::App& db);
+std::vector<Verb> make_db_maintenance(CommandLine& db);
 
 }  // namespace attune::cli

@@ -2,12 +2,14 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <vector>
 
 #include "generator/error.h"
 #include "runtime/cuda/cuda_device.h"
-#include "tuner/cli/validators.h"
+#include "tuner/cli/suggestion.h"
 #include "tuner/worker.h"
 
 namespace attune::cli {
@@ -45,40 +47,73 @@ CudaDeviceInfo find_gpu(int ordinal) {
                           gpus.size()));
 }
 
+// GPUs that people ask for and that are older than what is generated.
+const std::vector<std::string> kTooOld = {"v100",    "titanv",    "t4",       "p100",      "p40",     "p4",
+                                          "k80",     "m60",       "gtx1080",  "gtx1080ti", "rtx2060", "rtx2070",
+                                          "rtx2080", "rtx2080ti", "titanrtx", "rtx6000",   "rtx8000", "xavier"};
+
+std::vector<std::string> target_keys() {
+  std::vector<std::string> keys;
+  for (const DeviceSpec& device : known_devices()) keys.push_back(device.key);
+  return keys;
+}
+
+// find_device(), with what was probably meant, or why there is none of that name.
+const DeviceSpec& find_target(const std::string& name) {
+  try {
+    return find_device(name);
+  } catch (const Error& error) {
+    std::string key;
+    for (const char letter : name) {
+      if (std::isalnum(static_cast<unsigned char>(letter)) != 0)
+        key += static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+    }
+    if (key.starts_with("nvidia")) key = key.substr(6);
+    if (key.starts_with("tesla")) key = key.substr(5);
+    int capability = 0;
+    const bool sm =
+        key.starts_with("sm") && std::from_chars(key.data() + 2, key.data() + key.size(), capability).ec == std::errc{};
+    if ((sm && capability < 80) || std::find(kTooOld.begin(), kTooOld.end(), key) != kTooOld.end()) {
+      throw Error(
+          ErrorCode::unsupported,
+          fmt::format("--target {}: needs compute capability 8.0, and this GPU is older; see `attune devices`", name));
+    }
+    throw Error(error.code(), fmt::format("--target {}: {}{}", name, error.what(), did_you_mean(name, target_keys())));
+  }
+}
+
 }  // namespace
 
-void DeviceOptions::add_target_to(CLI::App& verb) {
+void DeviceOptions::add_target_to(CommandLine& verb) {
   add_to_group(verb, "cuda:N or emulator (default: cuda:0 if there is a GPU, else emulator)");
 }
 
-void DeviceOptions::add_several_to(CLI::App& verb) {
+void DeviceOptions::add_several_to(CommandLine& verb) {
   add_to_group(
       verb,
       "cuda:N, several GPUs of one model as cuda:0,1,3 or all, or emulator (default: cuda:0 if there is a GPU, "
       "else emulator)");
 }
 
-void DeviceOptions::add_to_group(CLI::App& verb, const std::string& device_help) {
+void DeviceOptions::add_to_group(CommandLine& verb, const std::string& device_help) {
   const char* group = "Device";
-  verb.add_option("--device", device_, device_help)->check(not_empty())->group(group);
+  verb.add_option("--device", device_, device_help).group(group);
   verb.add_option("--target", target_, "a GPU that is not here: h200, a100, rtx4090, sm_90a, ...; see `attune devices`")
-      ->check(not_empty())
-      ->group(group);
+      .group(group)
+      .suggest(target_keys());
 }
 
-void DeviceOptions::add_to(CLI::App& verb) {
+void DeviceOptions::add_to(CommandLine& verb) {
   add_target_to(verb);
   const char* group = "Device";
   verb.add_option("--async", async_,
                   "emulator: asynchronous copies land at issue (eager, default) or as late as allowed (lazy)")
-      ->check(not_empty())
-      ->group(group);
+      .group(group)
+      .suggest({"eager", "lazy"});
   verb.add_option("--schedule", schedule_, "emulator: order of warps and CTAs, round-robin (default) or random")
-      ->check(not_empty())
-      ->group(group);
-  verb.add_option("--emulator-seed", emulator_seed_, "emulator: seed of the random schedule")
-      ->transform(whole_number<std::uint64_t>())
-      ->group(group);
+      .group(group)
+      .suggest({"round-robin", "random"});
+  verb.add_option("--emulator-seed", emulator_seed_, "emulator: seed of the random schedule").group(group);
 }
 
 ChosenDevice DeviceOptions::choose() const { return choose(device_); }
@@ -124,7 +159,7 @@ ChosenDevice DeviceOptions::choose(const std::string& device) const {
     chosen.ordinal = ordinal;
     chosen.spec = find_gpu(ordinal).spec;
   } else if (device == "emulator" || !target_.empty() || any_emulator_option) {
-    chosen.spec = find_device(target_.empty() ? kDefaultTarget : target_);
+    chosen.spec = find_target(target_.empty() ? kDefaultTarget : target_);
     if (target_.empty()) chosen.why = fmt::format("no --target given: the emulator stands for an {}", kDefaultTarget);
   } else {
     std::string why;
@@ -154,12 +189,13 @@ EmulatorOptions DeviceOptions::emulator_options() const {
   if (async_ == "lazy") {
     options.async = AsyncMode::lazy;
   } else if (!async_.empty() && async_ != "eager") {
-    refuse(fmt::format("--async {}: expected eager or lazy", async_));
+    refuse(fmt::format("--async {}: expected eager or lazy{}", async_, did_you_mean(async_, {"eager", "lazy"})));
   }
   if (schedule_ == "random") {
     options.schedule = ScheduleMode::random;
   } else if (!schedule_.empty() && schedule_ != "round-robin") {
-    refuse(fmt::format("--schedule {}: expected round-robin or random", schedule_));
+    refuse(fmt::format("--schedule {}: expected round-robin or random{}", schedule_,
+                       did_you_mean(schedule_, {"round-robin", "random"})));
   }
   if (emulator_seed_) {
     if (options.schedule != ScheduleMode::random)

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,6 +8,7 @@
 #include "generator/device_spec.h"
 #include "runtime/device.h"
 #include "runtime/emulator/emulator_device.h"
+#include "tuner/cli/command_line.h"
 
 namespace attune::cli {
 
@@ -25,11 +25,11 @@ struct ChosenDevice {
 class DeviceOptions {
  public:
   /// For a verb that runs kernels.
-  void add_to(CLI::App& verb);
+  void add_to(CommandLine& verb);
   /// For a verb that only generates for a device, or looks one up.
-  void add_target_to(CLI::App& verb);
+  void add_target_to(CommandLine& verb);
   /// For a verb that can use several GPUs at once.
-  void add_several_to(CLI::App& verb);
+  void add_several_to(CommandLine& verb);
 
   /// The device that was asked for; else the emulator of --target; else cuda:0 if there is a GPU, else the emulator of
   /// an H200. Throws Error(no_device) for a GPU that is not there, Error(invalid_argument) for flags that contradict
@@ -42,7 +42,7 @@ class DeviceOptions {
   std::shared_ptr<Device> open(const ChosenDevice& chosen) const;
 
  private:
-  void add_to_group(CLI::App& verb, const std::string& device_help);
+  void add_to_group(CommandLine& verb, const std::string& device_help);
   ChosenDevice choose(const std::string& device) const;
   EmulatorOptions emulator_options() const;
 

@@ -99,9 +99,9 @@ int run(const DevicesOptions& options) {
 
 }  // namespace
 
-Verb make_devices(CLI::App& command) {
+Verb make_devices(CommandLine& command) {
   auto options = std::make_shared<DevicesOptions>();
-  CLI::App* verb =
+  CommandLine* verb =
       add_verb(command, "devices", "GPUs, driver and compiler that are here, and targets that can be generated for",
                "attune devices --json");
   options->output.add_to(*verb);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "generator/error.h"
@@ -13,6 +14,12 @@ enum ExitStatus {
   kBadInput = 2,       ///< the message names what is wrong and what to do
   kInternalError = 3,  ///< a driver call, the compiler or Attune itself failed
   kInterrupted = 130,  ///< ended by Ctrl-C; what was done is kept
+};
+
+/// Ends a verb with kCheckFailed: what it was to look at is not there.
+class NothingFound final : public Error {
+ public:
+  explicit NothingFound(const std::string& message) : Error(ErrorCode::database, message) {}
 };
 
 ExitStatus exit_status(ErrorCode code);

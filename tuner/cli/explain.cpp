@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "generator/config_space.h"
-#include "generator/forward_sm80_shape.h"
+#include "generator/error.h"
 #include "generator/generate.h"
 #include "tuner/cli/config_options.h"
 #include "tuner/cli/device_options.h"
@@ -13,13 +13,18 @@
 #include "tuner/cli/output.h"
 #include "tuner/cli/problem_options.h"
 #include "tuner/cli/report.h"
-#include "tuner/cli/validators.h"
 #include "tuner/cli/verb.h"
+#include "tuner/occupancy.h"
 #include "tuner/race.h"
 #include "tuner/roofline.h"
 
 namespace attune::cli {
 namespace {
+
+/// The sentence for a user who would otherwise take a default config for a tuned one.
+constexpr const char* kNoPresets =
+    "none: no shipped results were found, so none are looked at; a whole build of Attune has them, and "
+    "ATTUNE_SYSTEM_DATABASE names them elsewhere";
 
 struct ExplainOptions {
   OutputOptions output;
@@ -28,29 +33,6 @@ struct ExplainOptions {
   ConfigOptions config;
   std::size_t limit = 10;
 };
-
-/// How a kernel fills the device; of backward, as the cost model expects it of the one of key tiles.
-struct Occupancy {
-  int ctas_per_sm = 0;
-  double waves = 0;
-};
-
-/// From what the compiler used: registers go to warps in units of 256, each CTA takes some shared memory for itself.
-Occupancy occupancy_of(const AttentionProblem& problem, const KernelConfig& config, int registers,
-                       std::size_t shared_bytes, const DeviceSpec& device) {
-  constexpr int kLanes = 32, kRegisterUnit = 256;
-  const int threads = cta_threads(config);
-  const int registers_per_warp = (registers * kLanes + kRegisterUnit - 1) / kRegisterUnit * kRegisterUnit;
-  const auto shared = static_cast<std::int64_t>(shared_bytes) + device.shared_bytes_reserved;
-  Occupancy result;
-  result.ctas_per_sm = static_cast<int>(
-      std::min<std::int64_t>({device.ctas_per_sm, device.threads_per_sm / threads, device.shared_bytes_per_sm / shared,
-                              device.registers_per_sm / std::max(registers_per_warp * threads / kLanes, 1)}));
-  const std::int64_t tiles = (problem.seq_q + config.block_q - 1) / config.block_q;
-  const double ctas = static_cast<double>(tiles) * static_cast<double>(problem.heads_q * problem.batch);
-  if (result.ctas_per_sm > 0) result.waves = ctas / (static_cast<double>(result.ctas_per_sm) * device.sm_count);
-  return result;
-}
 
 /// One line of the explanation: a config with what was measured of it, if anything was.
 struct Explained {
@@ -61,7 +43,8 @@ struct Explained {
   CostEstimate cost;                    // of a feasible one
   int registers = 0;                    // as compiled, else as estimated
   bool registers_compiled = false;
-  Occupancy occupancy;
+  Roofline roofline;                   // of a feasible one
+  std::optional<Occupancy> occupancy;  // of a shown one, by the plan that would be launched
   bool picked = false;
   std::string why_not;  // a sentence; empty for the pick
 
@@ -76,23 +59,26 @@ Explained explain_config(const AttentionProblem& problem, const KernelConfig& co
   result.infeasible = infeasibility(problem, config, device);
   if (result.feasible()) {
     result.cost = estimate_cost(problem, config, device);
-    result.registers = result.cost.registers;
-    const bool compiled = row && row->registers > 0;
-    if (compiled) {
-      result.registers = row->registers;
-      result.registers_compiled = true;
-    }
-    if (problem.pass == Pass::backward) {
-      // A row has the most that any of the plan's kernels takes: not one kernel's.
-      result.occupancy = {result.cost.ctas_per_sm, result.cost.waves};
-    } else {
-      std::size_t shared_bytes = forward_sm80_shape(problem, config).shared_bytes;
-      if (compiled && row->shared_bytes > 0) shared_bytes = row->shared_bytes;
-      result.occupancy = occupancy_of(problem, config, result.registers, shared_bytes, device);
-    }
+    result.roofline = roofline_of(problem, config, device);
+    result.registers_compiled = row && row->registers > 0;
+    result.registers = result.registers_compiled ? row->registers : result.cost.registers;
   }
   result.row = std::move(row);
   return result;
+}
+
+/// Of the launch that does the products. Where a plan has several a row names the most registers that any of them
+/// takes: those of this one, which has the largest accumulators. None for a problem of more tiles than a launch can
+/// have.
+std::optional<Occupancy> occupancy_of(const AttentionProblem& problem, const Explained& explained,
+                                      const DeviceSpec& device) {
+  const KernelPlan plan = generate(problem, explained.config, device);
+  try {
+    return occupancy_of(main_launch(plan), problem, explained.registers, device);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::unsupported) throw;
+    return std::nullopt;
+  }
 }
 
 /// Equal but for what the kernel takes as an argument at each call: the database answers for both.
@@ -194,8 +180,8 @@ struct Explanation {
   AttentionProblem problem;
   ChosenDevice device;
   ConfigChoice choice;
-  Roofline roofline;
-  bool measured = false;  // whether there is a timed row
+  bool no_presets = false;  // no system database was found, or it has no rows
+  bool measured = false;    // whether there is a timed row
   std::size_t rows = 0, not_shown = 0;
   std::vector<Explained> candidates;  // the pick first
   std::string tune;                   // the command; empty if the pick is exact and timed
@@ -209,7 +195,7 @@ Explanation explain(const ExplainOptions& options) {
   const DeviceSpec& device = result.device.spec;
   const std::shared_ptr<TunedConfigs> tuned = options.config.open_tuned_configs(options.output);
   result.choice = options.config.pick(result.problem, device, tuned.get());
-  result.roofline = roofline_of(result.problem, device);
+  result.no_presets = tuned->system() == nullptr || tuned->system()->list().empty();
 
   result.candidates = tried_configs(result.problem, device, *tuned);
   result.rows = result.candidates.size();
@@ -232,6 +218,9 @@ Explanation explain(const ExplainOptions& options) {
   if (options.limit > 0 && result.candidates.size() > options.limit) {
     result.not_shown = result.candidates.size() - options.limit;
     result.candidates.resize(options.limit);
+  }
+  for (Explained& candidate : result.candidates) {
+    if (candidate.feasible()) candidate.occupancy = occupancy_of(result.problem, candidate, device);
   }
   for (std::size_t i = 1; i < result.candidates.size(); ++i)
     result.candidates[i].why_not = why_not_picked(result.candidates[i], result.candidates.front());
@@ -264,35 +253,61 @@ Json to_json(const Explained& candidate) {
     entry["predicted_us"] = candidate.cost.microseconds;
     entry["registers"] = candidate.registers;
     entry["registers_from"] = candidate.registers_compiled ? "compiler" : "model";
-    entry["ctas_per_sm"] = candidate.occupancy.ctas_per_sm;
-    entry["waves"] = candidate.occupancy.waves;
+    if (candidate.timed()) entry["reached"] = candidate.roofline.bound_us / candidate.row->median_us;
+  }
+  if (candidate.occupancy) {
+    const Occupancy& occupancy = *candidate.occupancy;
+    entry["ctas_per_sm"] = occupancy.ctas_per_sm;
+    entry["waves"] = occupancy.waves;
+    entry["launch"] = {{"entry", occupancy.entry},          {"grid", occupancy.grid},
+                       {"cluster", occupancy.cluster},      {"threads", occupancy.threads},
+                       {"tiles", occupancy.tiles},          {"shared_bytes", occupancy.shared_bytes},
+                       {"persistent", occupancy.persistent}};
   }
   if (!candidate.why_not.empty()) entry["why_not"] = candidate.why_not;
   return entry;
 }
 
 Json to_json(const Explanation& explanation) {
-  const Roofline& roofline = explanation.roofline;
-  Json document = {{"problem", canonical_text(explanation.problem)},
-                   {"device", explanation.device.spec.name},
-                   {"target", explanation.device.spec.key}};
+  const Explained& pick = explanation.candidates.front();
+  const Roofline& roofline = pick.roofline;
+  const DeviceSpec& device = explanation.device.spec;
+  Json document = {{"problem", canonical_text(explanation.problem)}, {"device", device.name}, {"target", device.key}};
   add_choice(document, explanation.choice);
+  document["presets"] = !explanation.no_presets;
   document["measured"] = explanation.measured;
   document["rows"] = explanation.rows;
   if (!explanation.tune.empty()) document["tune_command"] = explanation.tune;
   document["roofline"] = {{"flops", count_flops(explanation.problem)},
                           {"bytes", count_bytes(explanation.problem)},
+                          {"instruction", to_string(roofline.instruction)},
+                          {"peak_tflops", peak_tflops(roofline.instruction, device)},
+                          {"clock_mhz", device.clock_mhz},
                           {"matrix_us", roofline.matrix_us},
                           {"exponential_us", roofline.exponential_us},
                           {"memory_us", roofline.memory_us},
                           {"bound_us", roofline.bound_us},
                           {"bound_by", roofline.bound_by}};
-  if (explanation.candidates.front().timed())
-    document["roofline"]["reached"] = roofline.bound_us / explanation.candidates.front().row->median_us;
+  if (pick.timed()) document["roofline"]["reached"] = roofline.bound_us / pick.row->median_us;
   document["candidates"] = Json::array();
   for (const Explained& candidate : explanation.candidates) document["candidates"].push_back(to_json(candidate));
   document["not_shown"] = explanation.not_shown;
   return document;
+}
+
+/// "3 CTAs/SM, 1.94 waves"; "1 CTA/SM, 132 persistent CTAs (66 clusters of 2) of 7.8 tiles each".
+std::string describe(const Occupancy& occupancy) {
+  std::string text = fmt::format("{} CTA{}/SM, ", occupancy.ctas_per_sm, occupancy.ctas_per_sm == 1 ? "" : "s");
+  const std::string clusters =
+      occupancy.cluster > 1
+          ? fmt::format(" ({} clusters of {})", occupancy.grid / static_cast<std::uint32_t>(occupancy.cluster),
+                        occupancy.cluster)
+          : "";
+  if (occupancy.persistent) {
+    return text +
+           fmt::format("{} persistent CTAs{} of {:.1f} tiles each", occupancy.grid, clusters, occupancy.tiles_of_cta);
+  }
+  return text + fmt::format("{:.2f} waves{}", occupancy.waves, clusters);
 }
 
 /// Two lines: what it is and how fast; of a tried one, why it was not picked.
@@ -311,21 +326,23 @@ void print_candidate(const Explained& candidate, std::size_t width) {
     line += fmt::format("; model {:.1f} us", candidate.cost.microseconds);
     if (candidate.timed())
       line += fmt::format(" ({:+.0f} %)", (candidate.cost.microseconds / candidate.row->median_us - 1) * 100);
-    line += fmt::format("; {}{} registers, {} CTAs/SM, {:.2f} waves", candidate.registers_compiled ? "" : "about ",
-                        candidate.registers, candidate.occupancy.ctas_per_sm, candidate.occupancy.waves);
+    line += fmt::format("; {}{} registers", candidate.registers_compiled ? "" : "about ", candidate.registers);
+    if (candidate.occupancy) line += ", " + describe(*candidate.occupancy);
   }
   print(line + "\n");
   if (candidate.row && !candidate.why_not.empty()) print(fmt::format("      {}\n", candidate.why_not));
 }
 
 void print_explanation(const Explanation& explanation) {
-  const Roofline& roofline = explanation.roofline;
+  const Explained& pick = explanation.candidates.front();
+  const Roofline& roofline = pick.roofline;
   print_field("problem", canonical_text(explanation.problem));
   print_field("device", explanation.device.is_cuda()
                             ? fmt::format("{} {}", explanation.device.name, explanation.device.spec.name)
                             : fmt::format("{} ({})", explanation.device.spec.key, explanation.device.spec.name));
   print_field("pick", canonical_text(explanation.choice.config));
   print_field("origin", describe_origin(explanation.choice));
+  if (explanation.no_presets) print_field("presets", kNoPresets);
   if (!explanation.measured)
     print_field("measured", "nothing was measured for this problem on this device: what follows is the cost model's");
   if (!explanation.tune.empty()) {
@@ -335,11 +352,12 @@ void print_explanation(const Explanation& explanation) {
   }
   print_field("work", fmt::format("{:.4g} FLOP, at least {:.4g} bytes of device memory",
                                   count_flops(explanation.problem), count_bytes(explanation.problem)));
-  print_field("roofline", fmt::format("{:.4g} us, bound by {} (matrix products {:.4g}, exponentials {:.4g}, device "
-                                      "memory {:.4g} us at {} MHz)",
-                                      roofline.bound_us, roofline.bound_by, roofline.matrix_us, roofline.exponential_us,
-                                      roofline.memory_us, explanation.device.spec.clock_mhz));
-  const Explained& pick = explanation.candidates.front();
+  const DeviceSpec& device = explanation.device.spec;
+  print_field("roofline", fmt::format("{:.4g} us, bound by {} (matrix products by {} {:.4g}, exponentials {:.4g}, "
+                                      "device memory {:.4g} us; {:.0f} TFLOP/s at a boost clock of {} MHz)",
+                                      roofline.bound_us, roofline.bound_by, to_string(roofline.instruction),
+                                      roofline.matrix_us, roofline.exponential_us, roofline.memory_us,
+                                      peak_tflops(roofline.instruction, device), device.clock_mhz));
   if (pick.timed()) {
     print_field("reached", fmt::format("{:.0f} % of the roofline, {:.1f} TFLOP/s",
                                        roofline.bound_us / pick.row->median_us * 100, pick.row->tflops()));
@@ -366,15 +384,14 @@ int run(const ExplainOptions& options) {
 
 }  // namespace
 
-Verb make_explain(CLI::App& command) {
+Verb make_explain(CommandLine& command) {
   auto options = std::make_shared<ExplainOptions>();
-  CLI::App* verb = add_verb(command, "explain",
-                            "why a config is picked for a problem: its origin, the candidates beside it with their "
-                            "times, the cost model, occupancy and roofline; needs no GPU",
-                            "attune explain --target h200 --batch 4 --heads 16 --seq 4096 --head-dim 128 --causal\n"
-                            "attune explain --problem \"forward bf16 b4 hq16 sq4096 d72\" --device cuda:0 --json");
-  verb->add_option("--limit", options->limit, "list at most so many candidates, 0 for all (default 10)")
-      ->transform(whole_number<std::size_t>());
+  CommandLine* verb = add_verb(command, "explain",
+                               "why a config is picked for a problem: its origin, the candidates beside it with their "
+                               "times, the cost model, occupancy and roofline; needs no GPU",
+                               "attune explain --target h200 --batch 4 --heads 16 --seq 4096 --head-dim 128 --causal\n"
+                               "attune explain --problem \"forward bf16 b4 hq16 sq4096 d72\" --device cuda:0 --json");
+  verb->add_option("--limit", options->limit, "list at most so many candidates, 0 for all (default 10)");
   options->problem.add_to(*verb);
   options->device.add_target_to(*verb);
   options->config.add_database_to(*verb);

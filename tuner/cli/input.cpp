@@ -4,7 +4,6 @@
 #include "tuner/cli/output.h"
 #include "tuner/cli/problem_options.h"
 #include "tuner/cli/qkv_file.h"
-#include "tuner/cli/validators.h"
 #include "tuner/cli/verb.h"
 
 namespace attune::cli {
@@ -34,14 +33,12 @@ int run(const InputOptions& options) {
 
 }  // namespace
 
-Verb make_input(CLI::App& command) {
+Verb make_input(CommandLine& command) {
   auto options = std::make_shared<InputOptions>();
-  CLI::App* verb =
+  CommandLine* verb =
       add_verb(command, "input", "a safetensors file with random normal q, k and v of a problem, for `attune run`",
                "attune input --output qkv.safetensors --dtype fp16 --batch 2 --heads 8 --seq 1024 --head-dim 128");
-  verb->add_option("--output", options->path, "safetensors to write; - is standard output")
-      ->check(not_empty())
-      ->required();
+  verb->add_option("--output", options->path, "safetensors to write; - is standard output").required();
   options->problem.add_to(*verb, Passes::forward);
   options->output.add_to(*verb);
   return {verb, [options] { return run(*options); }};

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <exception>
 #include <new>
+#include <vector>
 
 #include "generator/error.h"
 #include "tuner/cli/exit_status.h"
@@ -14,12 +15,12 @@
 
 namespace attune::cli {
 
-CLI::App* add_verb(CLI::App& parent, const std::string& name, const std::string& description,
-                   const std::string& examples) {
-  CLI::App* verb = parent.add_subcommand(name, description);
+CommandLine* add_verb(CommandLine& parent, const std::string& name, const std::string& description,
+                      const std::string& examples) {
+  CommandLine* verb = parent.add_verb(name, description);
   std::string footer = "Example:\n  ";
   for (const char letter : examples) footer += letter == '\n' ? std::string("\n  ") : std::string(1, letter);
-  verb->footer(footer);
+  verb->set_footer(footer);
   return verb;
 }
 
@@ -39,58 +40,47 @@ int report_error(std::string_view code, const std::string& message, bool json, E
   return status;
 }
 
-const CLI::App& innermost(const CLI::App& app) {
-  const std::vector<const CLI::App*> parsed = app.get_subcommands([](const CLI::App* verb) { return verb->parsed(); });
-  return parsed.empty() ? app : innermost(*parsed.back());
-}
-
-std::string full_name(const CLI::App& app) {
-  return app.get_parent() ? fmt::format("{} {}", full_name(*app.get_parent()), app.get_name()) : app.get_name();
-}
-
-/// "run, check, show, ...", without hidden ones.
-std::string verbs_of(const CLI::App& app) {
-  std::string names;
-  for (const CLI::App* verb : app.get_subcommands([](const CLI::App* verb) { return !verb->get_group().empty(); }))
-    names += (names.empty() ? "" : ", ") + verb->get_name();
-  return names;
-}
-
-/// What CLI11 says, but that a missing verb is told from a mistyped one.
-std::string describe(const CLI::ParseError& error, const CLI::App& where) {
-  if (where.get_require_subcommand_min() == 0) return error.what();
-  for (const std::string& word : where.remaining()) {
-    if (!word.starts_with('-')) return fmt::format("unknown verb '{}'; verbs: {}", word, verbs_of(where));
-  }
-  return "a verb is missing";
-}
-
 int run(int argc, char** argv) {
-  CLI::App app("Generates, proves and tunes FlashAttention kernels.", "attune");
-  app.require_subcommand(1);
-  app.set_version_flag("--version", std::string(attune_version()));
-  app.footer(
+  CommandLine program("Generates, proves and tunes FlashAttention kernels.", "attune");
+  program.require_verb();
+  program.set_version(std::string(attune_version()));
+  program.set_footer(
       "Example:\n  attune check --heads 4 --seq 300 --head-dim 64 --causal\n`attune VERB --help` describes a verb. "
       "Exit status: 0 ok, 1 a check failed or nothing was found, 2 bad input, 3 another error.");
-  std::vector<Verb> verbs = {make_run(app),    make_check(app),   make_show(app),    make_tune(app),
-                             make_bench(app),  make_explain(app), make_compare(app), make_compile(app),
-                             make_report(app), make_input(app),   make_devices(app), make_worker(app)};
-  for (Verb& verb : make_db(app)) verbs.push_back(std::move(verb));
+  std::vector<Verb> verbs = {
+      make_run(program),     make_check(program),      make_show(program),    make_tune(program),   make_bench(program),
+      make_explain(program), make_compare(program),    make_compile(program), make_report(program), make_input(program),
+      make_devices(program), make_completion(program), make_worker(program)};
+  for (Verb& verb : make_db(program)) verbs.push_back(std::move(verb));
+
+  // `attune help VERB` is `attune VERB --help`, which is where CLI11 answers.
+  OutputOptions help_output;
+  help_output.add_to(
+      *add_verb(program, "help", "what a verb does and takes", "attune help tune\nattune help db prune"));
+  std::vector<const char*> words(argv, argv + argc);
+  if (argc > 1 && std::strcmp(argv[1], "help") == 0) {
+    words.erase(words.begin() + 1);
+    words.push_back("--help");
+  }
 
   const bool json = wants_json(argc, argv);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& asked) {
-    return app.exit(asked);
-  } catch (const CLI::ParseError& error) {
-    const std::string message =
-        fmt::format("{}; `{} --help` lists what it takes", describe(error, innermost(app)), full_name(innermost(app)));
-    return report_error("invalid_argument", message, json, kBadInput);
+  const CommandLine::Outcome outcome = program.parse(static_cast<int>(words.size()), words.data());
+  if (outcome.kind == CommandLine::Outcome::Kind::asked) {
+    if (json) {
+      print_json({{"status", "ok"}, {"text", outcome.text}});
+    } else {
+      print(outcome.text);
+    }
+    return kOk;
   }
+  if (outcome.kind == CommandLine::Outcome::Kind::refused)
+    return report_error("invalid_argument", outcome.text, json, kBadInput);
   for (const Verb& verb : verbs) {
-    if (!verb.app->parsed()) continue;
+    if (!verb.line->parsed()) continue;
     try {
       return verb.execute();
+    } catch (const NothingFound& error) {
+      return report_error(to_string(error.code()), error.what(), json, kCheckFailed);
     } catch (const Error& error) {
       return report_error(to_string(error.code()), error.what(), json, exit_status(error.code()));
     } catch (const std::bad_alloc&) {

@@ -14,7 +14,7 @@ std::FILE* results = stdout;
 
 }  // namespace
 
-void OutputOptions::add_to(CLI::App& verb) {
+void OutputOptions::add_to(CommandLine& verb) {
   verb.add_flag("--json", json, "print one JSON document on stdout");
   verb.add_flag("--verbose", verbose, "say more on stderr: database, caches, compiler");
 }

@@ -1,9 +1,10 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+
+#include "tuner/cli/command_line.h"
 
 namespace attune::cli {
 
@@ -15,7 +16,7 @@ struct OutputOptions {
   bool json = false;
   bool verbose = false;
 
-  void add_to(CLI::App& verb);
+  void add_to(CommandLine& verb);
   /// Of a verb that writes a file: if that is standard output, nothing else goes there, and what print() and
   /// print_field() say goes to stderr. Throws Error(invalid_argument) if --json wants it, too.
   void leave_stdout_to(const std::string& file) const;

@@ -4,25 +4,30 @@
 
 #include <charconv>
 #include <cmath>
+#include <vector>
 
 #include "generator/error.h"
-#include "tuner/cli/validators.h"
+#include "tuner/cli/suggestion.h"
 
 namespace attune::cli {
 namespace {
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
 
+const std::vector<std::string> kDtypes = {"bf16", "fp16"}, kLayouts = {"bshd", "bhsd"},
+                               kPasses = {"forward", "backward"}, kMasks = {"none", "causal", "causal-top-left"};
+
 DataType parse_dtype(const std::string& text) {
   if (text == "bf16") return DataType::bf16;
   if (text == "fp16") return DataType::fp16;
-  refuse(fmt::format("--dtype {}: expected bf16 or fp16", text));
+  refuse(fmt::format("--dtype {}: expected bf16 or fp16{}", text, did_you_mean(text, kDtypes)));
 }
 
 Layout parse_layout(const std::string& text) {
   if (text == "bshd") return Layout::bshd;
   if (text == "bhsd") return Layout::bhsd;
-  refuse(fmt::format("--layout {}: expected bshd (batch, seq, head, dim) or bhsd (batch, head, seq, dim)", text));
+  refuse(fmt::format("--layout {}: expected bshd (batch, seq, head, dim) or bhsd (batch, head, seq, dim){}", text,
+                     did_you_mean(text, kLayouts)));
 }
 
 constexpr const char* kOnlyForward =
@@ -48,47 +53,37 @@ void must_agree(const char* flag, const std::optional<std::int64_t>& given, std:
 
 }  // namespace
 
-void ProblemOptions::add_to(CLI::App& verb, Passes passes) {
+void ProblemOptions::add_to(CommandLine& verb, Passes passes, Sizes sizes) {
   passes_ = passes;
   const char* group = "Problem";
+  const auto needed = [&](const std::string& what) {
+    return sizes == Sizes::needed ? what + " (required, unless the whole problem is named otherwise)" : what;
+  };
   verb.add_option("--problem", text_, "the whole problem as text: \"forward bf16 b4 hq16 sq4096 d128 causal\"")
-      ->check(not_empty())
-      ->check(not_empty())
-      ->group(group);
+      .group(group);
   verb.add_option("--pass", pass_, passes == Passes::all ? "forward (default) or backward" : "forward (default)")
-      ->check(not_empty())
-      ->check(not_empty())
-      ->group(group);
-  verb.add_option("--dtype", dtype_, "bf16 (default) or fp16")->check(not_empty())->check(not_empty())->group(group);
-  verb.add_option("--batch", batch_, "batch entries (default 1)")
-      ->transform(whole_number<std::int64_t>())
-      ->group(group);
-  verb.add_option("--heads", heads_, "query heads (default 1)")->transform(whole_number<std::int64_t>())->group(group);
-  verb.add_option("--kv-heads", kv_heads_, "key/value heads, a divisor of --heads (default: --heads)")
-      ->transform(whole_number<std::int64_t>())
-      ->group(group);
-  verb.add_option("--seq", seq_, "queries")->transform(whole_number<std::int64_t>())->group(group);
-  verb.add_option("--kv-seq", kv_seq_, "keys (default: --seq)")->transform(whole_number<std::int64_t>())->group(group);
-  verb.add_option("--head-dim", head_dim_, "multiple of 8, at most 256")->transform(whole_number<int>())->group(group);
+      .group(group)
+      .suggest(passes == Passes::all ? kPasses : std::vector<std::string>{"forward"});
+  verb.add_option("--dtype", dtype_, "bf16 (default) or fp16").group(group).suggest(kDtypes);
+  verb.add_option("--batch", batch_, "batch entries (default 1)").group(group);
+  verb.add_option("--heads", heads_, "query heads (default 1)").group(group);
+  verb.add_option("--kv-heads", kv_heads_, "key/value heads, a divisor of --heads (default: --heads)").group(group);
+  verb.add_option("--seq", seq_, needed("queries")).group(group);
+  verb.add_option("--kv-seq", kv_seq_, "keys (default: --seq)").group(group);
+  verb.add_option("--head-dim", head_dim_, needed("multiple of 8, at most 256")).group(group);
   verb.add_option("--mask", mask_,
                   "none (default), causal (the last query sees all keys), causal-top-left (query i sees keys 0..i), or "
                   "causal@OFFSET")
-      ->check(not_empty())
-      ->check(not_empty())
-      ->group(group);
-  verb.add_flag("--causal", causal_, "short for --mask causal")->group(group);
+      .group(group)
+      .suggest(kMasks);
+  verb.add_flag("--causal", causal_, "short for --mask causal").group(group);
   if (passes == Passes::all) {
     verb.add_flag("--deterministic", deterministic_, "backward: the same inputs give the same bits of every gradient")
-        ->group(group);
+        .group(group);
   }
-  verb.add_option("--scale", scale_, "multiplies the scores (default 1/sqrt(head_dim))")->group(group);
-  verb.add_option("--layout", layout_, "of packed tensors: bshd (default) or bhsd")
-      ->check(not_empty())
-      ->check(not_empty())
-      ->group(group);
-  verb.add_option("--seed", seed_, "of random inputs (default 1)")
-      ->transform(whole_number<std::uint64_t>())
-      ->group(group);
+  verb.add_option("--scale", scale_, "multiplies the scores (default 1/sqrt(head_dim))").group(group);
+  verb.add_option("--layout", layout_, "of packed tensors: bshd (default) or bhsd").group(group).suggest(kLayouts);
+  verb.add_option("--seed", seed_, "of random inputs (default 1)").group(group);
 }
 
 bool ProblemOptions::any_given() const {
@@ -123,7 +118,7 @@ void ProblemOptions::refuse_conflicts() const {
   }
   const bool is_backward = pass_ == "backward";
   if (!pass_.empty() && pass_ != "forward" && !is_backward)
-    refuse(fmt::format("--pass {}: expected forward or backward", pass_));
+    refuse(fmt::format("--pass {}: expected forward or backward{}", pass_, did_you_mean(pass_, kPasses)));
   if (is_backward && passes_ == Passes::forward) refuse(fmt::format("--pass backward: {}", kOnlyForward));
 }
 
@@ -138,7 +133,8 @@ void ProblemOptions::apply_mask_and_scale(AttentionProblem& problem) const {
     } else if (mask.starts_with("causal@")) {
       problem.mask_offset = parse_offset(mask);
     } else {
-      refuse(fmt::format("--mask {}: expected none, causal, causal-top-left or causal@OFFSET", mask));
+      refuse(fmt::format("--mask {}: expected none, causal, causal-top-left or causal@OFFSET{}", mask,
+                         did_you_mean(mask, kMasks)));
     }
   }
   if (scale_) {

@@ -1,22 +1,25 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
 #include <string>
 
 #include "generator/attention_problem.h"
 #include "generator/kernel_plan.h"
+#include "tuner/cli/command_line.h"
 
 namespace attune::cli {
 
 /// The passes that a verb takes problems of: `run` and `input` know the tensors of forward only.
 enum class Passes { forward, all };
 
+/// Whether a verb must be told the sizes of its problem, by --seq and --head-dim or otherwise.
+enum class Sizes { needed, optional };
+
 /// The problem flags, the same in every verb: one flag per field, or --problem TEXT.
 class ProblemOptions {
  public:
-  void add_to(CLI::App& verb, Passes passes = Passes::all);
+  void add_to(CommandLine& verb, Passes passes = Passes::all, Sizes sizes = Sizes::needed);
 
   bool any_given() const;
   std::uint64_t seed() const { return seed_; }

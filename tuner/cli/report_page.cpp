@@ -13,7 +13,6 @@
 #include "tuner/cli/exit_status.h"
 #include "tuner/cli/output.h"
 #include "tuner/cli/problem_options.h"
-#include "tuner/cli/validators.h"
 #include "tuner/cli/verb.h"
 #include "tuner/input_file.h"
 #include "tuner/output_file.h"
@@ -119,7 +118,8 @@ int run(const ReportOptions& options) {
   ReportRequest request;
   std::optional<AttentionProblem> problem;
   if (options.problem.any_given()) problem = options.problem.problem();
-  const std::optional<std::size_t> selected = most_rows(entries, problem);
+  const std::optional<std::size_t> selected =
+      most_rows(entries, problem, [&](const TuningDatabase::Entry& entry) { return is_measured(*database, entry); });
   if (!selected) {
     const std::string text = canonical_text(*problem);
     return nothing_found(
@@ -158,9 +158,9 @@ int run(const ReportOptions& options) {
 
 }  // namespace
 
-Verb make_report(CLI::App& command) {
+Verb make_report(CommandLine& command) {
   auto options = std::make_shared<ReportOptions>();
-  CLI::App* verb =
+  CommandLine* verb =
       add_verb(command, "report",
                "one page to read and print from the tuning database: the best of each shape, a search as a "
                "picture, roofline, model against measurement; needs no GPU and no network; exit status 1 "
@@ -169,18 +169,14 @@ Verb make_report(CLI::App& command) {
                "attune report --output report.html --peers comparison.json --target h200 --problem "
                "\"forward bf16 b4 hq16 sq4096 d128 causal\"");
   verb->add_option("--output", options->page, "the page: replaced whole or not at all; - is standard output")
-      ->required()
-      ->check(not_empty());
+      .required();
   verb->add_option("--peers", options->peers,
-                   "times of other libraries, shown beside: what compare_with_torch.py --json wrote; may be repeated")
-      ->check(not_empty());
+                   "times of other libraries, shown beside: what compare_with_torch.py --json wrote; may be repeated");
   verb->add_option("--target", options->target, "only results of this device: h200, a100, \"NVIDIA H200\", ...")
-      ->check(not_empty())
-      ->group("Device");
+      .group("Device");
   verb->add_option("--rows", options->max_rows,
-                   "add the single results of further problems, those with most first, up to so many (default 10000)")
-      ->transform(whole_number<std::size_t>());
-  options->problem.add_to(*verb);
+                   "add the single results of further problems, those with most first, up to so many (default 10000)");
+  options->problem.add_to(*verb, Passes::all, Sizes::optional);
   options->config.add_database_to(*verb);
   options->output.add_to(*verb);
   return {verb, [options] { return run(*options); }};

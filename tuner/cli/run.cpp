@@ -10,7 +10,6 @@
 #include "tuner/cli/problem_options.h"
 #include "tuner/cli/qkv_file.h"
 #include "tuner/cli/report.h"
-#include "tuner/cli/validators.h"
 #include "tuner/cli/verb.h"
 #include "tuner/output_file.h"
 #include "tuner/system_database.h"
@@ -130,23 +129,21 @@ int run(const RunOptions& options) {
 
 }  // namespace
 
-Verb make_run(CLI::App& command) {
+Verb make_run(CommandLine& command) {
   auto options = std::make_shared<RunOptions>();
-  CLI::App* verb =
+  CommandLine* verb =
       add_verb(command, "run", "attention of real tensors: q, k, v of a safetensors file to o and lse of another",
                "attune input --output qkv.safetensors --heads 4 --seq 256 --head-dim 64\n"
                "attune run --input qkv.safetensors --output o.safetensors --causal");
   verb->add_option(
           "--input", options->input_path,
           "safetensors with q, k and v (F16 or BF16), 4-D in the order of --layout: (batch, seq, head, dim) for bshd")
-      ->check(not_empty())
-      ->required();
+      .required();
   verb->add_option("--output", options->output_path,
                    "safetensors to write: o as q is, lse as F32 (batch, head, seq); - is standard output")
-      ->check(not_empty())
-      ->required();
+      .required();
   verb->add_flag("--check", options->check, "compare with the oracle too; exit status 1 if an error is out of bounds");
-  options->problem.add_to(*verb, Passes::forward);
+  options->problem.add_to(*verb, Passes::forward, Sizes::optional);
   options->device.add_to(*verb);
   options->config.add_config_to(*verb);
   options->config.add_database_to(*verb);

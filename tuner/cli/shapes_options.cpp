@@ -3,18 +3,15 @@
 #include <fmt/core.h>
 
 #include "generator/error.h"
-#include "tuner/cli/validators.h"
 
 namespace attune::cli {
 
-void ShapesOptions::add_to(CLI::App& verb, const std::string& shard_of) {
+void ShapesOptions::add_to(CommandLine& verb, const std::string& shard_of) {
   verb.add_option("--shapes", file_,
                   "FILE.json (array of canonical texts, or of objects with the flags' names) or FILE.csv (header of "
-                  "the flags' names), in place of the problem flags")
-      ->check(not_empty());
+                  "the flags' names), in place of the problem flags");
   verb.add_option("--shard", shard_,
-                  fmt::format("I/N: every N-th {} from the I-th on, for the jobs of an array", shard_of))
-      ->check(not_empty());
+                  fmt::format("I/N: every N-th {} from the I-th on, for the jobs of an array", shard_of));
 }
 
 std::vector<AttentionProblem> ShapesOptions::problems(const ProblemOptions& one) const {

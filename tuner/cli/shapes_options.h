@@ -1,10 +1,10 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
 #include "generator/attention_problem.h"
+#include "tuner/cli/command_line.h"
 #include "tuner/cli/problem_options.h"
 #include "tuner/shapes_file.h"
 
@@ -14,7 +14,7 @@ namespace attune::cli {
 class ShapesOptions {
  public:
   /// `shard_of`: what a shard is a part of, such as "kernel".
-  void add_to(CLI::App& verb, const std::string& shard_of);
+  void add_to(CommandLine& verb, const std::string& shard_of);
 
   bool given() const { return !file_.empty(); }
   /// The problems of the file, else the one of the flags. Throws Error(io), Error(invalid_argument) that names the

@@ -21,7 +21,6 @@
 #include "tuner/cli/output.h"
 #include "tuner/cli/problem_options.h"
 #include "tuner/cli/subprocess.h"
-#include "tuner/cli/validators.h"
 #include "tuner/cli/verb.h"
 
 namespace attune::cli {
@@ -331,9 +330,9 @@ int run(const ShowOptions& options) {
 
 }  // namespace
 
-Verb make_show(CLI::App& command) {
+Verb make_show(CommandLine& command) {
   auto options = std::make_shared<ShowOptions>();
-  CLI::App* verb =
+  CommandLine* verb =
       add_verb(command, "show", "what is generated for a problem, without a GPU",
                "attune show source --target a100 --seq 4096 --head-dim 128 --causal | nvcc -x cu "
                "-arch=sm_80 -cubin -o k.cubin -\n"
@@ -343,16 +342,14 @@ Verb make_show(CLI::App& command) {
                    "source (CUDA, alone on stdout), ptx, resources (registers, spills), plan (launches, arguments), "
                    "space (candidates, "
                    "and why others are rejected), sass (where nvdisasm is found)")
-      ->required()
-      ->check(CLI::IsMember(std::set<std::string>{"source", "ptx", "resources", "plan", "space", "sass"}));
+      .required()
+      .one_of({"source", "ptx", "resources", "plan", "space", "sass"});
   verb->add_option("--limit", options->limit,
-                   "space: list at most so many candidates and rejections, 0 for all (default 20)")
-      ->transform(whole_number<std::size_t>());
+                   "space: list at most so many candidates and rejections, 0 for all (default 20)");
   verb->add_option(
-          "--launch", options->launch,
-          "source, ptx, resources, sass: only the plan's launch of this number, from 1, so that the text is one "
-          "file (default: all, one after the other)")
-      ->transform(whole_number<std::size_t>());
+      "--launch", options->launch,
+      "source, ptx, resources, sass: only the plan's launch of this number, from 1, so that the text is one "
+      "file (default: all, one after the other)");
   options->problem.add_to(*verb);
   options->device.add_target_to(*verb);
   options->config.add_config_to(*verb);

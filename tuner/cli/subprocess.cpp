@@ -1,40 +1,29 @@
 #include "tuner/cli/subprocess.h"
 
-#include <fcntl.h>
 #include <fmt/core.h>
-#include <spawn.h>
 #include <stdlib.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 
 #include "generator/error.h"
-
-extern char** environ;
+#include "runtime/child_program.h"
 
 namespace attune::cli {
 namespace {
 
-[[noreturn]] void fail(const std::string& what, int error) {
-  throw Error(ErrorCode::io, fmt::format("{}: {}", what, std::strerror(error)));
-}
-
-bool is_program(const std::filesystem::path& path) {
-  std::error_code ignored;
-  return std::filesystem::is_regular_file(path, ignored) && ::access(path.c_str(), X_OK) == 0;
-}
+constexpr std::size_t kMostSassBytes = std::size_t{256} << 20;
 
 /// A folder that is removed with what is in it.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
     std::string name = (std::filesystem::temp_directory_path() / "attune-XXXXXX").string();
-    if (!::mkdtemp(name.data())) fail(fmt::format("cannot create a temporary folder {}", name), errno);
+    if (!::mkdtemp(name.data())) {
+      throw Error(ErrorCode::io, fmt::format("cannot create a temporary folder {}: {}", name, std::strerror(errno)));
+    }
     path_ = name;
   }
   ~TemporaryFolder() {
@@ -49,49 +38,7 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-std::string read_to_end(int descriptor) {
-  std::string text;
-  char buffer[1 << 16];
-  for (;;) {
-    const ssize_t count = ::read(descriptor, buffer, sizeof(buffer));
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return text;
-    text.append(buffer, static_cast<std::size_t>(count));
-  }
-}
-
 }  // namespace
-
-SubprocessResult run_program(const std::filesystem::path& program, const std::vector<std::string>& arguments) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) fail("cannot create a pipe", errno);
-  std::vector<std::string> words = {program.string()};
-  words.insert(words.end(), arguments.begin(), arguments.end());
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-  pid_t child = -1;
-  const int error = posix_spawn(&child, program.c_str(), &actions, nullptr, argv.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  ::close(ends[1]);
-  if (error != 0) {
-    ::close(ends[0]);
-    fail(fmt::format("cannot run {}", program.string()), error);
-  }
-  SubprocessResult result;
-  result.output = read_to_end(ends[0]);
-  ::close(ends[0]);
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0) {
-    if (errno != EINTR) fail(fmt::format("cannot wait for {}", program.string()), errno);
-  }
-  result.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  return result;
-}
 
 std::optional<std::filesystem::path> find_nvdisasm() {
   if (const char* named = std::getenv("ATTUNE_NVDISASM"); named && *named) {
@@ -101,15 +48,11 @@ std::optional<std::filesystem::path> find_nvdisasm() {
     }
     return named;
   }
-  std::string folders = std::getenv("PATH") ? std::getenv("PATH") : "";
-  if (const char* home = std::getenv("CUDA_HOME"); home && *home) folders += fmt::format(":{}/bin", home);
-  folders += ":/usr/local/cuda/bin";
-  for (std::size_t begin = 0; begin <= folders.size();) {
-    const std::size_t end = std::min(folders.find(':', begin), folders.size());
-    const std::filesystem::path candidate = std::filesystem::path(folders.substr(begin, end - begin)) / "nvdisasm";
-    if (end > begin && is_program(candidate)) return candidate;
-    begin = end + 1;
+  if (const auto found = find_program("nvdisasm")) return found;
+  if (const char* home = std::getenv("CUDA_HOME"); home && *home) {
+    if (const auto program = std::filesystem::path(home) / "bin" / "nvdisasm"; is_program(program)) return program;
   }
+  if (is_program("/usr/local/cuda/bin/nvdisasm")) return "/usr/local/cuda/bin/nvdisasm";
   return std::nullopt;
 }
 
@@ -123,12 +66,20 @@ std::string disassemble(const std::string& cubin) {
   }
   const TemporaryFolder folder;
   const std::filesystem::path file = folder.path() / "kernel.cubin";
-  std::ofstream(file, std::ios::binary).write(cubin.data(), static_cast<std::streamsize>(cubin.size()));
-  const SubprocessResult result = run_program(*nvdisasm, {file.string()});
+  std::ofstream written(file, std::ios::binary);
+  if (!written.write(cubin.data(), static_cast<std::streamsize>(cubin.size())).flush()) {
+    throw Error(ErrorCode::io, fmt::format("cannot write {}: {}", file.string(), std::strerror(errno)));
+  }
+  const ChildProgramResult result =
+      run_program(*nvdisasm, {file.string()}, ChildOutput::standard_output, kMostSassBytes);
   if (result.status != 0) {
     throw Error(ErrorCode::unsupported,
                 fmt::format("{} ended with status {}: it may be older than the GPU that the kernel is for",
                             nvdisasm->string(), result.status));
+  }
+  if (result.cut) {
+    throw Error(ErrorCode::io,
+                fmt::format("{} wrote more than {} bytes for one kernel", nvdisasm->string(), kMostSassBytes));
   }
   return result.output;
 }

@@ -4,6 +4,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cmath>
 
 #include "generator/error.h"
@@ -66,6 +67,30 @@ std::string describe_seconds(double seconds) {
   return fmt::format("{} h {} min", whole / 3600, whole % 3600 / 60);
 }
 
+std::string progress_line(const std::string& place, const SweepProgress& progress,
+                          const std::optional<double>& list_seconds_left, std::size_t columns) {
+  std::string line =
+      fmt::format("{}{}/{}  {}", place, progress.done, progress.total, describe_seconds(progress.seconds));
+  if (progress.seconds_left) line += fmt::format(", {} left", describe_seconds(*progress.seconds_left));
+  if (list_seconds_left) line += fmt::format(", list {}", describe_seconds(*list_seconds_left));
+  if (progress.best) {
+    std::string gain;
+    if (progress.default_measurement) gain = compare_with_default(*progress.best, *progress.default_measurement);
+    // The figure first: a long config is what is cut.
+    if (gain.starts_with(", ")) gain = " " + gain.substr(2, gain.find(" the default") - 2);
+    line += fmt::format("; best{}: {}", gain, canonical_text(progress.best->config));
+  } else {
+    line += "; none right yet";
+  }
+  return line.substr(0, columns);
+}
+
+std::optional<double> ProgressPrinter::list_seconds_left() const {
+  if (problems_ < 2 || ended_ == 0) return std::nullopt;
+  const std::chrono::duration<double> since = std::chrono::steady_clock::now() - begun_;
+  return since.count() / static_cast<double>(ended_) * static_cast<double>(problems_ - ended_);
+}
+
 std::string ProgressPrinter::place(std::size_t index) const {
   return problems_ > 1 ? fmt::format("[{}/{}] ", index + 1, problems_) : "";
 }
@@ -96,6 +121,7 @@ void ProgressPrinter::show(std::size_t index, const AttentionProblem& problem, c
   if (style_ == ProgressStyle::json) {
     Json event = trial_event(progress);
     event["problem"] = canonical_text(problem);
+    if (const std::optional<double> left = list_seconds_left()) event["list_seconds_left"] = *left;
     print(event.dump(-1, ' ', false, Json::error_handler_t::replace));
     return;
   }
@@ -107,8 +133,10 @@ void ProgressPrinter::show(std::size_t index, const AttentionProblem& problem, c
   std::string state =
       fmt::format("{}{}/{}  {}", place(index), progress.done, progress.total, describe_seconds(progress.seconds));
   if (progress.seconds_left) state += fmt::format(", about {} left", describe_seconds(*progress.seconds_left));
+  const std::optional<double> list_left = list_seconds_left();
+  if (list_left) state += fmt::format(", the list about {}", describe_seconds(*list_left));
   if (style_ == ProgressStyle::line) {
-    print(fmt::format("{}, {} to compile  best: {}", state, progress.compile_queue, best));
+    print(progress_line(place(index), progress, list_left, terminal_columns() - 1));
   } else {
     print(fmt::format("{}  {}{}; best: {}", state, describe(progress.last), progress.reused ? " (stored earlier)" : "",
                       best));

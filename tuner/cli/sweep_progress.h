@@ -1,6 +1,8 @@
 #pragma once
 
+#include <chrono>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +22,11 @@ enum class ProgressStyle {
 /// "auto" (a line on a terminal, else plain lines), "line", "plain", "json", "none". Throws Error(invalid_argument).
 ProgressStyle parse_progress_style(const std::string& text);
 
+/// What ProgressStyle::line shows of a sweep, at most `columns` wide: trials done, time spent and left (of the whole
+/// list, too, if that is given), the best config and its gain.
+std::string progress_line(const std::string& place, const SweepProgress& progress,
+                          const std::optional<double>& list_seconds_left, std::size_t columns);
+
 /// Shows the sweeps of a list of problems. Thread-safe: several sweeps may report at once.
 class ProgressPrinter {
  public:
@@ -34,10 +41,13 @@ class ProgressPrinter {
 
  private:
   std::string place(std::size_t index) const;
+  /// By the time that the problems which have ended took; none for a single problem, or before the first has ended.
+  std::optional<double> list_seconds_left() const;
   void print(const std::string& line);
 
   const ProgressStyle style_;
   const std::size_t problems_;
+  const std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
   std::mutex mutex_;  // guards the rest
   std::size_t ended_ = 0;
   bool open_line_ = false;

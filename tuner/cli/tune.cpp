@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <mutex>
 #include <thread>
 
@@ -17,8 +19,10 @@
 #include "tuner/cli/report.h"
 #include "tuner/cli/shapes_options.h"
 #include "tuner/cli/sweep_progress.h"
-#include "tuner/cli/validators.h"
 #include "tuner/cli/verb.h"
+#include "tuner/database_json.h"
+#include "tuner/file_system.h"
+#include "tuner/output_file.h"
 #include "tuner/race.h"
 #include "tuner/sweep.h"
 #include "tuner/system_database.h"
@@ -287,6 +291,25 @@ ExitStatus compile_only(const TuneOptions& options, const std::vector<AttentionP
   return compile_kernels(jobs, options.device.choose_several().front(), options.output);
 }
 
+/// Where results that could not be stored are kept instead, so that an hour of a GPU is not lost to a full disk.
+void keep_unsaved(const std::vector<Tuned>& all, const TuningDatabase& database) {
+  std::vector<Measurement> rows;
+  for (const Tuned& tuned : all) {
+    if (tuned.result) rows.insert(rows.end(), tuned.result->unsaved.begin(), tuned.result->unsaved.end());
+  }
+  if (rows.empty()) return;
+  std::error_code ignored;
+  std::string folder = (std::filesystem::temp_directory_path(ignored) / "attune-unsaved-XXXXXX").string();
+  const std::string path = (::mkdtemp(folder.data()) != nullptr ? folder : ".") + "/results.json";
+  try {
+    write_output_file(path, export_measurements(rows));
+    warn(fmt::format("results that are not stored are kept in {}: `attune db import {} --database {}` stores them",
+                     path, shell_word(path), shell_word(database.path().string())));
+  } catch (const Error& error) {
+    warn(fmt::format("results that are not stored are lost: {}", error.what()));
+  }
+}
+
 int run(const TuneOptions& options) {
   const SweepOptions sweep = sweep_options(options);
   const ProgressStyle style = parse_progress_style(options.progress);
@@ -311,6 +334,7 @@ int run(const TuneOptions& options) {
     if (!tuned.result) continue;
     for (const std::string& note : tuned.result->notes) warn(note);
   }
+  keep_unsaved(all, *database);
   if (!options.output.json) {
     print_all(all, devices.front(), *database);
   } else if (!options.shapes.given()) {
@@ -333,9 +357,9 @@ int run(const TuneOptions& options) {
 
 }  // namespace
 
-Verb make_tune(CLI::App& command) {
+Verb make_tune(CommandLine& command) {
   auto options = std::make_shared<TuneOptions>();
-  CLI::App* verb = add_verb(
+  CommandLine* verb = add_verb(
       command, "tune",
       "search the configs of a problem, or of a list, for the fastest: correct before timed, the finalists raced, "
       "every "
@@ -346,31 +370,25 @@ Verb make_tune(CLI::App& command) {
   options->shapes.add_to(*verb, "problem");
   verb->add_option("--rigor", options->rigor,
                    "how much is done: estimate (proven, not timed, ranked by the cost model), measure (default), "
-                   "patient (many more trials), exhaustive (the whole space)")
-      ->check(not_empty());
+                   "patient (many more trials), exhaustive (the whole space)");
   verb->add_option("--budget", options->budget,
                    "seconds for each problem after which no new trial begins (default 60, patient 600, exhaustive no "
                    "limit)");
   verb->add_option(
-          "--patience", options->patience,
-          "trials without an improvement that end the search (default 15 to 40 by the size of the space, patient "
-          "75 to 200, exhaustive none; 0: try the whole space)")
-      ->transform(whole_number<int>());
+      "--patience", options->patience,
+      "trials without an improvement that end the search (default 15 to 40 by the size of the space, patient "
+      "75 to 200, exhaustive none; 0: try the whole space)");
   verb->add_option("--max-candidates", options->max_candidates,
-                   "try at most so many configs, the default included (0: no limit)")
-      ->transform(whole_number<int>());
+                   "try at most so many configs, the default included (0: no limit)");
   verb->add_option("--space", options->space,
-                   "whole (default), or reduced: a few hundred configs that can be searched exhaustively")
-      ->check(not_empty());
+                   "whole (default), or reduced: a few hundred configs that can be searched exhaustively");
   verb->add_option("--trial-timeout", options->trial_timeout, "seconds after which a trial is ended (default 60)");
   verb->add_option("--compile-workers", options->compile_workers,
-                   "processes that compile ahead (default: as many as there are cores)")
-      ->transform(whole_number<int>());
+                   "processes that compile ahead (default: as many as there are cores)");
   verb->add_flag("--compile-only", options->compile_only,
                  "only fill the cubin cache with what would be tried first, as `attune compile`; needs no GPU");
   verb->add_option("--progress", options->progress,
-                   "on stderr: auto (default), line, plain, json (an event a line) or none")
-      ->check(not_empty());
+                   "on stderr: auto (default), line, plain, json (an event a line) or none");
   options->problem.add_to(*verb);
   options->device.add_several_to(*verb);
   options->config.add_database_to(*verb);

@@ -4,9 +4,9 @@
 
 namespace attune::cli {
 
-Verb make_worker(CLI::App& command) {
-  CLI::App* verb = command.add_subcommand("worker", "runs candidates for a sweep in another process");
-  verb->group("");
+Verb make_worker(CommandLine& command) {
+  CommandLine* verb = command.add_verb("worker", "runs candidates for a sweep in another process");
+  verb->hide();
   return {verb, [] { return worker_main(); }};
 }
 

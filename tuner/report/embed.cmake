@@ -1,8 +1,12 @@
-# Writes OUTPUT: a C++ file that holds PAGE, STYLE, SCRIPT, LIBRARY and LIBRARY_LICENCE as raw string literals.
+# Writes OUTPUT: a C++ file that holds PAGE, STYLE, the SCRIPTS one after the other, LIBRARY and LIBRARY_LICENCE as raw string literals.
 set(text "#include \"tuner/report/embedded_page.h\"\n\nnamespace attune {\n\nEmbeddedPage embedded_page() {\n  return {\n")
-foreach(part PAGE STYLE SCRIPT LIBRARY LIBRARY_LICENCE)
-  file(READ ${${part}} body)
-  string(APPEND text "      R\"attune_page(${body})attune_page\",\n")
+foreach(part PAGE STYLE SCRIPTS LIBRARY LIBRARY_LICENCE)
+  set(whole "")
+  foreach(file IN LISTS ${part})
+    file(READ ${file} body)
+    string(APPEND whole "${body}")
+  endforeach()
+  string(APPEND text "      R\"attune_page(${whole})attune_page\",\n")
 endforeach()
 string(APPEND text "  };\n}\n\n}  // namespace attune\n")
 file(WRITE ${OUTPUT} "${text}")

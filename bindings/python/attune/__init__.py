@@ -4,19 +4,24 @@
     o = attune.attention(q, k, v, causal=True)                       # (batch, heads, seq, head_dim)
     o, lse = attune.attention(q, k, v, layout="bshd", return_lse=True)
 
-Gradients flow to q, k and v. libattune.so is taken from $ATTUNE_LIBRARY, else from the folders that a build leaves it in, else from the
-loader's path.
+Gradients flow to q, k and v. torch.autocast casts them as it does those of PyTorch's own attention; torch.compile breaks its graph at the
+call. libattune.so is taken from $ATTUNE_LIBRARY, else from the folders that a build leaves it in, else from the loader's path.
+
+What the library says beside its answers (a database that is damaged, a cache that cannot be used) goes to the logger "attune" of Python's
+logging, unless set_log_callback() names another place.
 """
 
 import ctypes
+import functools
 
 import torch
-from torch.autograd.function import once_differentiable
+from torch.autograd import forward_ad
 
 from . import _library
-from ._library import AttuneError
+from ._library import AttuneError, set_log_callback
 
-__all__ = ["AttuneError", "Prepared", "PreparedBackward", "attention", "backward", "prepare", "prepare_backward", "version"]
+__all__ = ["AttuneError", "Prepared", "PreparedBackward", "attention", "backward", "prepare", "prepare_backward", "set_log_callback",
+           "version"]
 
 _DTYPES = {torch.float16: _library.FP16, torch.bfloat16: _library.BF16}
 _LAYOUTS = {"bhsd": _library.LAYOUT_BHSD, "bshd": _library.LAYOUT_BSHD}
@@ -27,21 +32,43 @@ def version():
     return _library.load().attune_version().decode()
 
 
+def _outside_graphs(function):
+    """torch.compile calls `function` between two graphs and never looks inside: what is there are pointers of real tensors.
+
+    torch.compiler.disable() would load the compiler into every process that imports this module; so it waits for one that compiles."""
+
+    @functools.wraps(function)
+    def call(*arguments, **options):
+        if torch.compiler.is_compiling():
+            from ._uncompiled import run
+
+            return run(function, *arguments, **options)
+        return function(*arguments, **options)
+
+    return call
+
+
+@_outside_graphs
 def attention(
     q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, return_lse=False, out=None, deterministic=None
 ):
     """softmax(scale * q k^T + mask) v, differentiable once with respect to q, k and v.
 
     q, out: (batch, heads, seq, head_dim) or, with layout="bshd", (batch, seq, heads, head_dim); k, v: the same with their own heads (a
-    divisor of q's) and length. float16 or bfloat16 on one CUDA device; any strides, the last dimension contiguous.
+    divisor of q's) and length. float16 or bfloat16 on one CUDA device; any strides, the last dimension contiguous. Under torch.autocast
+    they are cast to its dtype first, as by torch.nn.functional.scaled_dot_product_attention, and gradients come in the dtype of the tensor.
     causal: a query attends to keys up to its own position, the last query to all of them; with top_left, the first query to one key, as
     PyTorch's is_causal has it (the same where lengths are equal). scale: 1/sqrt(head_dim) if None.
     Returns out, or (out, lse): lse is (batch, heads, seq) float32, natural logarithm, -inf where a query attends to nothing; a loss may
-    depend on both. A tensor given as out takes the result; then nothing may require a gradient.
+    depend on both. A tensor given as out takes the result; then nothing may require a gradient. Without keys out is 0 and lse -inf; without
+    queries, heads or batch both are empty.
     deterministic: gradients have the same bits on each run (out and lse always have), which may be slower; None: if
     torch.are_deterministic_algorithms_enabled() in the backward pass.
-    Runs on the device's current stream. Raises ValueError, TypeError or AttuneError.
+    Runs on the device's current stream. Raises ValueError, TypeError or AttuneError, and NotImplementedError under torch.func's transforms
+    and forward-mode differentiation.
     """
+    q, k, v = _as_autocast_has_them(q, k, v)
+    _refuse_transforms(q, k, v)
     options = (causal, scale, layout, top_left, deterministic)
     if _needs_grad(q, k, v, out):
         if out is not None:
@@ -64,20 +91,35 @@ class _Attention(torch.autograd.Function):
         return out, lse
 
     @staticmethod
-    @once_differentiable
+    @_outside_graphs
     def backward(ctx, grad_out, grad_lse):
-        q, k, v, out, lse = ctx.saved_tensors
+        differentiate = _Gradients.apply if torch.is_grad_enabled() else functools.partial(_Gradients.forward, None)
+        grads = differentiate(grad_out, grad_lse, *ctx.saved_tensors, ctx.options)
+        return (*(grad if needed else None for grad, needed in zip(grads, ctx.needs_input_grad)), None)
+
+
+class _Gradients(torch.autograd.Function):
+    """The backward pass of attention(), as a function that says why it has no gradient of its own."""
+
+    @staticmethod
+    def forward(ctx, grad_out, grad_lse, q, k, v, out, lse, options):
         if grad_out is None:
             grad_out = torch.zeros_like(out)
         elif grad_out.stride(3) != 1:
             grad_out = grad_out.contiguous()
         if grad_lse is not None:
             grad_lse = grad_lse.contiguous()
-        call = _Call(q, k, v, ctx.options, pass_=_library.BACKWARD)
-        grads = call.backward(grad_out, out, lse, grad_lse, None)
-        return (*(grad if needed else None for grad, needed in zip(grads, ctx.needs_input_grad)), None)
+        return _Call(q, k, v, options, pass_=_library.BACKWARD).backward(grad_out, out, lse, grad_lse, None)
+
+    @staticmethod
+    def backward(ctx, *_):
+        raise NotImplementedError(
+            "attune.attention is differentiable once: its gradients have none of their own. For second derivatives use "
+            "torch.nn.functional.scaled_dot_product_attention under torch.nn.attention.sdpa_kernel(SDPBackend.MATH)"
+        )
 
 
+@_outside_graphs
 def backward(
     grad_out,
     q,
@@ -97,32 +139,40 @@ def backward(
     """Gradients of a loss with respect to q, k and v, from those with respect to out and lse. attention() needs no such call: autograd
     makes it.
 
-    q, k, v and the options are those of the call of attention() that returned out and lse. grad_out is like out; grad_lse like lse, or
-    None if the loss does not depend on it. Tensors given as grads, like q, k and v, take the result.
+    q, k, v and the options are those of the call of attention() that returned out and lse; nothing is cast here, so that after a call under
+    torch.autocast they are what it cast them to. grad_out is like out; grad_lse like lse, or None if the loss does not depend on it. Tensors
+    given as grads, like q, k and v, take the result.
     Returns (grad_q, grad_k, grad_v). Runs on the device's current stream. Raises ValueError, TypeError or AttuneError.
     """
     call = _Call(q, k, v, (causal, scale, layout, top_left, deterministic), pass_=_library.BACKWARD)
     return call.backward(grad_out, out, lse, grad_lse, grads)
 
 
+@_outside_graphs
 def prepare(q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, config=None):
     """Compiles for tensors like these ahead of the first call, which a capture into a CUDA graph needs.
 
     config: the text of one, such as "sm80 q128 kv64 w4 st2", instead of the one that attention() would pick.
     """
+    q, k, v = _as_autocast_has_them(q, k, v)
     return Prepared(_Call(q, k, v, (causal, scale, layout, top_left, None)), config)
 
 
+@_outside_graphs
 def prepare_backward(
     q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, config=None, deterministic=None
 ):
     """The same for backward(), which attention() too runs in its backward pass."""
+    q, k, v = _as_autocast_has_them(q, k, v)
     options = (causal, scale, layout, top_left, deterministic)
     return PreparedBackward(_Call(q, k, v, options, pass_=_library.BACKWARD), config)
 
 
 class _PreparedPass:
     def __init__(self, call, config):
+        if call.is_empty:
+            raise ValueError(f"q has shape {tuple(call.q.shape)} and k {tuple(call.k.shape)}: nothing is launched for these, nothing can be "
+                             "prepared")
         self._library = call.library
         self._handle = ctypes.c_void_p()
         self._options = call.options
@@ -142,7 +192,10 @@ class Prepared(_PreparedPass):
     """A compiled kernel. Calling it launches it, on tensors that differ from the prepared ones at most in batch, heads and lengths. Its
     result cannot be differentiated."""
 
+    @_outside_graphs
     def __call__(self, q, k, v, *, out=None, return_lse=False):
+        q, k, v = _as_autocast_has_them(q, k, v)
+        _refuse_transforms(q, k, v)
         if _needs_grad(q, k, v, out):
             raise ValueError("a prepared call cannot be differentiated: use attention(), or call under torch.no_grad()")
         out, lse = _Call(q, k, v, self._options).forward(out, return_lse, self._handle)
@@ -153,6 +206,7 @@ class PreparedBackward(_PreparedPass):
     """The compiled kernels of a backward pass; called as backward() is, on tensors that differ from the prepared ones at most in batch,
     heads and lengths."""
 
+    @_outside_graphs
     def __call__(self, grad_out, q, k, v, out, lse, *, grad_lse=None, grads=None):
         call = _Call(q, k, v, self._options, pass_=_library.BACKWARD)
         return call.backward(grad_out, out, lse, grad_lse, grads, self._handle)
@@ -188,8 +242,12 @@ class _Call:
             raise ValueError(f"k has shape {tuple(k.shape)} and v {tuple(v.shape)}: they must be equal")
         if k.shape[0] != batch or k.shape[3] != head_dim:
             raise ValueError(f"q has shape {tuple(q.shape)} and k {tuple(k.shape)}: batch and head_dim must be equal")
-        if scale is not None and not scale > 0:
-            raise ValueError(f"scale is {scale}: it must be positive and finite")
+        rounded = 1 if scale is None else ctypes.c_float(scale).value
+        if not 0 < rounded < float("inf"):
+            raise ValueError(f"scale is {scale}: it must be positive and finite, also as a float32 (where it is {rounded})")
+        self.is_empty = q.numel() == 0 or k.numel() == 0
+        if self.is_empty:
+            self._check_what_the_library_is_not_asked()
         self.library = _library.load()
         self.problem = _library.Problem(
             struct_size=ctypes.sizeof(_library.Problem),
@@ -218,6 +276,11 @@ class _Call:
         lse = None
         if return_lse:
             lse = torch.empty(self._lse_shape(), dtype=torch.float32, device=self.q.device)
+        if self.is_empty:
+            out.zero_()
+            if lse is not None:
+                lse.fill_(float("-inf"))
+            return out, lse
         tensors = self.tensors(out, lse)
         if prepared is None:
             self._launch(self.library.attune_forward, self.problem, tensors)
@@ -242,6 +305,10 @@ class _Call:
             _check_like("grads[2]", grads[2], "v", self.v)
         if _needs_grad(grad_out, self.q, self.k, self.v, out, lse, grad_lse, *grads):
             raise ValueError("backward() cannot be differentiated: call it under torch.no_grad(), or use attention()")
+        if self.is_empty:
+            for grad in grads:
+                grad.zero_()
+            return grads
         tensors, gradients = self.tensors(out, lse), self.gradients(grad_out, grad_lse, grads)
         if prepared is None:
             self._launch(self.library.attune_backward, self.problem, tensors, gradients)
@@ -279,6 +346,13 @@ class _Call:
         stream = ctypes.c_void_p(torch.cuda.current_stream(self.q.device).cuda_stream)
         _library.check(function(*arguments, _pointer(workspace), needed, stream))
 
+    def _check_what_the_library_is_not_asked(self):
+        head_dim, heads_q, heads_kv = self.q.shape[3], self.q.shape[self.head_axis], self.k.shape[self.head_axis]
+        if head_dim % 8 != 0 or not 8 <= head_dim <= 256:
+            raise ValueError(f"q has shape {tuple(self.q.shape)}: head_dim must be a multiple of 8 from 8 to 256")
+        if heads_q % heads_kv != 0 if heads_kv else heads_q > 0:
+            raise ValueError(f"q has {heads_q} heads and k {heads_kv}: those of k must divide those of q")
+
     def _note_alignment(self, *tensors):
         aligned = self.problem.alignment != 2 and all(map(_is_aligned, tensors))
         self.problem.alignment = 16 if aligned else 2
@@ -304,6 +378,35 @@ class _Call:
         )
 
 
+def _as_autocast_has_them(*tensors):
+    """Under torch.autocast what its casts make of the arguments of PyTorch's own attention; gradients go back through the casts."""
+    if not torch.is_autocast_enabled("cuda"):
+        return tensors
+    dtype = torch.get_autocast_dtype("cuda")
+
+    def cast(tensor):
+        is_cast = isinstance(tensor, torch.Tensor) and tensor.is_cuda and tensor.is_floating_point() and tensor.dtype != torch.float64
+        return tensor.to(dtype) if is_cast else tensor
+
+    return tuple(map(cast, tensors))
+
+
+def _refuse_transforms(*tensors):
+    """Where PyTorch would differentiate or batch without autograd's tape, a kernel would compute something else in silence."""
+    if torch._C._are_functorch_transforms_active():
+        raise NotImplementedError(
+            "attune does not run under the transforms of torch.func (vmap, grad, jvp, ...): call it outside of them. Batches go into the "
+            "first dimension, gradients come by autograd: backward() or torch.autograd.grad"
+        )
+    if forward_ad._current_level >= 0 and any(
+        isinstance(tensor, torch.Tensor) and forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors
+    ):
+        raise NotImplementedError(
+            "attune.attention has no forward-mode derivative: use backward() or torch.autograd.grad, or "
+            "torch.nn.functional.scaled_dot_product_attention under torch.nn.attention.sdpa_kernel(SDPBackend.MATH)"
+        )
+
+
 def _needs_grad(*tensors):
     return torch.is_grad_enabled() and any(getattr(tensor, "requires_grad", False) for tensor in tensors)
 
@@ -322,20 +425,36 @@ def _check_like(name, tensor, other_name, other):
 def _check_tensor(name, tensor, q):
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{name} is a {type(tensor).__name__}: it must be a torch.Tensor")
+    if tensor.is_nested:
+        raise TypeError(f"{name} is a nested tensor: attune takes dense ones. Pad it (torch.nested.to_padded_tensor), or make one call for "
+                        "each sequence")
+    if tensor.layout != torch.strided:
+        raise TypeError(f"{name} has the layout {tensor.layout}: attune takes dense tensors, such as {name}.to_dense()")
     if tensor.device.type != "cuda":
-        raise ValueError(f"{name} is on {tensor.device}: it must be on a CUDA device")
+        without_data = ", which holds no data" if tensor.device.type == "meta" else ""
+        raise ValueError(f"{name} is on {tensor.device}{without_data}: it must be on a CUDA device")
     if tensor.device != q.device:
         raise ValueError(f"{name} is on {tensor.device} and q on {q.device}: they must be on one device")
     if tensor.dtype not in _DTYPES:
-        raise TypeError(f"{name} is {tensor.dtype}: it must be torch.float16 or torch.bfloat16")
+        raise TypeError(f"{name} is {tensor.dtype}: it must be torch.float16 or torch.bfloat16, by {name}.to(...) or under torch.autocast")
     if tensor.dtype != q.dtype:
         raise TypeError(f"{name} is {tensor.dtype} and q {q.dtype}: they must be equal")
     if tensor.dim() != 4:
         raise ValueError(f"{name} has {tensor.dim()} dimensions: it must have 4")
     if tensor.numel() == 0:
-        raise ValueError(f"{name} has shape {tuple(tensor.shape)}: no dimension may be empty")
+        return
     if tensor.stride(3) != 1 and tensor.shape[3] != 1:
         raise ValueError(f"the last dimension of {name} is not contiguous: call {name}.contiguous()")
+    if not _has_memory(tensor):
+        raise TypeError(f"{name} is a {type(tensor).__name__} without memory of its own: attune runs on real tensors, not on fake or traced "
+                        "ones")
+
+
+def _has_memory(tensor):
+    try:
+        return tensor.data_ptr() != 0
+    except RuntimeError:  # as of a FakeTensor
+        return False
 
 
 def _mask(causal, top_left):

@@ -1,16 +1,20 @@
 """libattune.so through ctypes: the structs and functions of attune.h. Knows nothing of torch."""
 
+import atexit
 import ctypes
 import functools
 import importlib.util
+import logging
 import os
 import pathlib
+import sys
 from ctypes import POINTER, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32, c_void_p
 
 FP16, BF16 = 0, 1
 LAYOUT_BSHD, LAYOUT_BHSD = 0, 1
 FORWARD, BACKWARD = 0, 1
 MASK_NONE, MASK_CAUSAL, MASK_CAUSAL_TOP_LEFT, MASK_CAUSAL_OFFSET = 0, 1, 2, 3
+LOG_LEVELS = {"debug": 0, "info": 1, "warning": 2}
 
 
 class Problem(ctypes.Structure):
@@ -70,7 +74,10 @@ class Gradients(ctypes.Structure):
     ]
 
 
+LogCallback = ctypes.CFUNCTYPE(None, c_int32, c_char_p, c_void_p)
+
 _SIGNATURES = {
+    "attune_set_log_callback": [LogCallback, c_void_p, c_int32],
     "attune_forward": [POINTER(Problem), POINTER(Tensors), c_void_p, c_size_t, c_void_p],
     "attune_backward": [POINTER(Problem), POINTER(Tensors), POINTER(Gradients), c_void_p, c_size_t, c_void_p],
     "attune_workspace_bytes": [POINTER(Problem), POINTER(c_size_t)],
@@ -118,15 +125,69 @@ def load():
         except OSError as error:
             tried.append(f"{path}: {error}")
             continue
-        for name, arguments in _SIGNATURES.items():
-            function = getattr(library, name)
-            function.argtypes, function.restype = arguments, c_int
+        try:
+            for name, arguments in _SIGNATURES.items():
+                function = getattr(library, name)
+                function.argtypes, function.restype = arguments, c_int
+        except AttributeError as error:
+            tried.append(f"{path}: is not of this module's version: {error}")
+            continue
         library.attune_release.argtypes, library.attune_release.restype = [c_void_p], None
         library.attune_last_error.restype = c_char_p
         library.attune_version.restype = c_char_p
+        _hand_to_logging(library)
+        atexit.register(library.attune_set_log_callback, LogCallback(), None, 0)  # threads may outlive the interpreter
         return library
-    raise OSError("libattune.so was not found; build it with scripts/build, or set ATTUNE_LIBRARY to its path; tried:\n  "
+    raise OSError("libattune.so was not found, or not of this version; build it with scripts/build, or set ATTUNE_LIBRARY to its path; tried:\n  "
                   + "\n  ".join(tried))
+
+
+def set_log_callback(callback, level="warning"):
+    """Calls callback(level, message) with what the library says beside its answers, instead of handing it to Python's logging.
+
+    level: "debug", "info" or "warning", the least that is delivered; the callback's own argument is one of these too, message a sentence or
+    several. It is called by whichever thread of the library has something to say. None restores the beginning: messages go to
+    logging.getLogger("attune"), which prints warnings to standard error unless the program has set it up otherwise. $ATTUNE_LOG, if it is
+    set, says from which level on they are printed where the program has set up nothing, or "off". Raises ValueError, TypeError, OSError.
+    """
+    global _receiver
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback is a {type(callback).__name__}: it must be a function of (level, message), or None")
+    if level not in LOG_LEVELS:
+        raise ValueError(f"level is {level!r}: it must be one of {', '.join(map(repr, LOG_LEVELS))}")
+    library = load()
+    if callback is None:
+        _hand_to_logging(library)
+    else:
+        _receiver = callback, LOG_LEVELS[level]
+        check(library.attune_set_log_callback(_deliver, None, LOG_LEVELS[level]))
+
+
+def _log(level, message):
+    logger, asked = logging.getLogger("attune"), os.environ.get("ATTUNE_LOG")
+    if logger.hasHandlers() or asked not in LOG_LEVELS:
+        logger.log(getattr(logging, level.upper()), "%s", message)
+    elif LOG_LEVELS[level] >= LOG_LEVELS[asked]:
+        sys.stderr.write(f"attune: {level}: {message}\n")
+
+
+_receiver = _log, LOG_LEVELS["debug"]
+
+
+@LogCallback
+def _deliver(level, message, _):
+    """The only function that the library is ever given: it outlives those that it calls."""
+    receiver, least = _receiver
+    if level >= least:
+        receiver(next((name for name, number in LOG_LEVELS.items() if number == level), "warning"), message.decode(errors="replace"))
+
+
+def _hand_to_logging(library):
+    """Messages of every level: those of Python's logging decide."""
+    global _receiver
+    _receiver = _log, LOG_LEVELS["debug"]
+    silent = os.environ.get("ATTUNE_LOG") == "off"
+    library.attune_set_log_callback(LogCallback() if silent else _deliver, None, LOG_LEVELS["debug"])
 
 
 def _offer_nvrtc():

@@ -113,7 +113,8 @@ class AttentionRuntime {
 };
 
 /// The runtime of the calling thread's current CUDA device (ordinal 0 if it has none), made at the first call, with the
-/// process-wide config source. It lives until the process ends.
+/// process-wide config source. It lives until the process ends. Throws Error(invalid_argument) if the current context
+/// is not that device's primary one.
 AttentionRuntime& current_runtime();
 /// The same for a GPU by its ordinal. Throws Error(no_device).
 AttentionRuntime& runtime_of(int ordinal);

@@ -1,0 +1,155 @@
+"""Who computes a problem: for each name what launches it once and how its output reads."""
+
+import dataclasses
+import typing
+
+from .inputs import as_attune_takes_it, shapes_without_memory
+from .peer_library import PeerAttention
+from .references import GradientReference, Reference
+
+OWN = ("attune", "deterministic")  # contenders that are Attune's
+
+
+@dataclasses.dataclass
+class Contender:
+    launches: list  # one for each copy of the inputs; each launches once and returns what `read` takes
+    read: typing.Callable = lambda out: out  # the output as (batch, heads, seq, head_dim) views
+
+
+def torch_backends():
+    from torch.nn.attention import SDPBackend
+
+    return {"cudnn": SDPBackend.CUDNN_ATTENTION, "fa2": SDPBackend.FLASH_ATTENTION}
+
+
+def torch_attention(torch, problem, name, q, k, v):
+    """torch.nn.functional.scaled_dot_product_attention by one backend. Raises RuntimeError if that does not serve the problem."""
+    from torch.nn.attention import sdpa_kernel
+
+    options = {"scale": problem.softmax_scale, "enable_gqa": problem.heads != problem.kv_heads}
+    if problem.is_causal and not problem.is_top_left:
+        if name != "fa2":
+            raise RuntimeError("has no causal mask that is aligned bottom right, of lengths that differ")
+        from torch.nn.attention import bias
+
+        options["attn_mask"] = bias.causal_lower_right(problem.seq, problem.kv_seq)
+    else:
+        options["is_causal"] = problem.is_causal
+    with sdpa_kernel(torch_backends()[name]):
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, **options)
+
+
+def mask_options(problem):
+    return {"causal": problem.is_causal, "top_left": problem.is_causal and not problem.is_bottom_right}
+
+
+def prepare(torch, attune, problem, config=None):
+    """Attune's kernels for a problem, of the config that is picked or of a given one."""
+    make = attune.prepare if problem.pass_ == "forward" else attune.prepare_backward
+    options = {} if problem.pass_ == "forward" else {"deterministic": problem.deterministic}
+    tensors = shapes_without_memory(torch, problem)
+    return make(*tensors, scale=problem.scale, layout=problem.layout, config=config, **mask_options(problem), **options)
+
+
+def copies_of(inputs, count):
+    return [inputs] + [tuple(tensor.clone() for tensor in inputs) for _ in range(count - 1)]
+
+
+class ForwardPass:
+    """Makers of contenders by name, in the order of a table. Each forward writes its LSE where it can."""
+
+    def __init__(self, torch, attune, problem, inputs, prepared, peers, seed, copies=1):
+        self._torch, self._problem, self._prepared = torch, problem, prepared
+        self._sets = [(q, k, v) for q, k, v, _ in copies_of(inputs, copies)]
+        self._reference = (lambda: Reference(torch, problem, *self._sets[0], seed)), None
+        self.makers = {"attune": self._attune}
+        self.makers.update((library.name, lambda library=library: self._peer(library)) for library in peers)
+        self.makers.update((name, lambda name=name: self._torch_backend(name)) for name in torch_backends())
+        self.configs = {"attune": prepared["attune"].config}
+
+    def errors(self, name, read, is_unit_normal):
+        make, made = self._reference
+        made = made or make()
+        self._reference = make, made
+        return made.errors(*read, is_unit_normal)
+
+    def _attune(self, with_lse=True):
+        prepared, layout = self._prepared["attune"], self._problem.layout
+
+        def launch(q, k, v):
+            out = self._torch.empty_like(q)
+            return lambda: prepared(q, k, v, out=out, return_lse=with_lse)
+
+        launches = [launch(*(as_attune_takes_it(layout, tensor) for tensor in tensors)) for tensors in self._sets]
+        return Contender(launches, lambda result: (as_attune_takes_it(layout, result[0]), result[1]))
+
+    def without_lse(self):
+        return self._attune(with_lse=False)
+
+    def _peer(self, library):
+        return Contender([PeerAttention(self._torch, library, self._problem, *tensors).forward for tensors in self._sets])
+
+    def _torch_backend(self, name):
+        def launch(q, k, v):
+            return lambda: torch_attention(self._torch, self._problem, name, q, k, v)
+
+        return Contender([launch(*tensors) for tensors in self._sets], lambda out: (out, None))
+
+
+class BackwardPass:
+    """The same of gradients. PyTorch's backends differentiate their own forward's output, peer libraries Attune's."""
+
+    def __init__(self, torch, attune, problem, inputs, prepared, peers, seed, copies=1):
+        self._torch, self._problem, self._prepared = torch, problem, prepared
+        self._sets = copies_of(inputs, copies)
+        self._reference = (lambda: GradientReference(torch, problem, *self._sets[0])), None
+        self._forward = []  # O and LSE of each set, as Attune has them
+        for q, k, v, _ in self._sets:
+            self._forward.append(attune.attention(*self._own(q, k, v), scale=problem.scale, layout=problem.layout, return_lse=True,
+                                                  **mask_options(problem)))
+        self.makers = {name: lambda name=name: self._attune(name) for name in prepared}
+        self.makers.update((library.name, lambda library=library: self._peer(library)) for library in peers)
+        self.makers.update((name, lambda name=name: self._torch_backend(name)) for name in torch_backends())
+        self.configs = {name: one.config for name, one in prepared.items()}
+
+    def errors(self, name, read, is_unit_normal):
+        make, made = self._reference
+        made = made or make()
+        self._reference = make, made
+        return made.errors(read, is_unit_normal)
+
+    def _own(self, *tensors):
+        return tuple(as_attune_takes_it(self._problem.layout, tensor) for tensor in tensors)
+
+    def _attune(self, name, with_grad_lse=False):
+        def launch(tensors, forward):
+            q, k, v, grad_out = self._own(*tensors)
+            grads = tuple(self._torch.empty_like(tensor) for tensor in (q, k, v))
+            grad_lse = self._torch.randn_like(forward[1]) if with_grad_lse else None
+            return lambda: self._prepared[name](grad_out, q, k, v, *forward, grad_lse=grad_lse, grads=grads)
+
+        return Contender([launch(*pair) for pair in zip(self._sets, self._forward)], lambda grads: self._own(*grads))
+
+    def with_grad_lse(self):
+        return self._attune("attune", with_grad_lse=True)
+
+    def _peer(self, library):
+        def launch(tensors, forward):
+            q, k, v, grad_out = tensors
+            attention = PeerAttention(self._torch, library, self._problem, q, k, v)
+            attention.prepare_backward(grad_out, *self._own(forward[0]), forward[1])
+            return attention.backward
+
+        return Contender([launch(*pair) for pair in zip(self._sets, self._forward)])
+
+    def _torch_backend(self, name):
+        def launch(q, k, v, grad_out):
+            leaves = [tensor.detach().requires_grad_() for tensor in (q, k, v)]
+            with self._torch.enable_grad():
+                out = torch_attention(self._torch, self._problem, name, *leaves)
+            return lambda: self._torch.autograd.grad(out, leaves, grad_out, retain_graph=True)
+
+        return Contender([launch(*tensors) for tensors in self._sets])
+
+
+PASSES = {"forward": ForwardPass, "backward": BackwardPass}

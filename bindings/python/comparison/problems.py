@@ -1,0 +1,276 @@
+"""Problems of attention in Attune's words, and files of them: the format of `attune tune --shapes` (tuner/shapes_file.h)."""
+
+import csv
+import ctypes
+import dataclasses
+import io
+import json
+import re
+
+from . import BadInput
+
+FIELDS = ("problem", "pass", "dtype", "batch", "heads", "kv-heads", "seq", "kv-seq", "head-dim", "mask", "causal", "scale", "layout",
+          "deterministic")
+# Word of a number in a problem's text: the attribute that it sets.
+NUMBERS = {"b": "batch", "hq": "heads", "hkv": "kv_heads", "sq": "seq", "skv": "kv_seq", "d": "head_dim", "align": "alignment"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    pass_: str = "forward"
+    dtype: str = "bf16"
+    batch: int = 1
+    heads: int = 1
+    kv_heads: int = 1
+    seq: int = 1
+    kv_seq: int = 1
+    head_dim: int = 64
+    mask_offset: int = None  # query i attends to keys j <= i + mask_offset; None: to all
+    scale: float = None  # None: 1/sqrt(head_dim)
+    layout: str = "bshd"
+    alignment: int = 16
+    deterministic: bool = False
+
+    @property
+    def softmax_scale(self):
+        return self.head_dim**-0.5 if self.scale is None else self.scale
+
+    @property
+    def is_causal(self):
+        return self.mask_offset is not None
+
+    @property
+    def is_bottom_right(self):
+        return self.mask_offset == self.kv_seq - self.seq
+
+    @property
+    def is_top_left(self):
+        return self.mask_offset == 0
+
+    def text(self):
+        """Canonical: words that equal their default are left out."""
+        words = [self.pass_, self.dtype, f"b{self.batch}", f"hq{self.heads}"]
+        words += [f"hkv{self.kv_heads}"] * (self.kv_heads != self.heads) + [f"sq{self.seq}"]
+        words += [f"skv{self.kv_seq}"] * (self.kv_seq != self.seq) + [f"d{self.head_dim}"]
+        if self.is_causal:
+            words.append("causal" if self.is_bottom_right else "causal-top-left" if self.is_top_left else f"causal@{self.mask_offset}")
+        if self.scale is not None:
+            words.append("scale" + _shortest(self.scale))
+        words += ["bhsd"] * (self.layout == "bhsd") + [f"align{self.alignment}"] * (self.alignment != 16)
+        return " ".join(words + ["deterministic"] * self.deterministic)
+
+    def title(self):
+        """For a table, whose heading names the pass."""
+        heads = f"H{self.heads}" + f"/{self.kv_heads}" * (self.kv_heads != self.heads)
+        seq = f"S{self.seq}" + f"/{self.kv_seq}" * (self.kv_seq != self.seq)
+        mask = "full" if not self.is_causal else "causal" if self.is_bottom_right else "causal top left"
+        words = [self.dtype, f"B{self.batch}", heads, seq, f"D{self.head_dim}", mask]
+        if self.scale is not None:
+            words.append(f"scale {_shortest(self.scale)}")
+        return " ".join(words + ["BHSD"] * (self.layout == "bhsd"))
+
+    def attended_pairs(self):
+        """(query, key) pairs of one head."""
+        if not self.is_causal:
+            return self.seq * self.kv_seq
+        first = min(max(-self.mask_offset, 0), self.seq)  # queries before it see nothing
+        full = min(max(self.kv_seq - self.mask_offset - 1, first), self.seq)  # from this one on they see every key
+        growing, of_first = full - first, first + self.mask_offset + 1
+        return (self.seq - full) * self.kv_seq + growing * of_first + growing * (growing - 1) // 2
+
+    def flops(self):
+        of_pair = {"forward": 4.0, "backward": 10.0}[self.pass_] * self.head_dim
+        return of_pair * self.attended_pairs() * self.batch * self.heads
+
+    def fast(self):
+        return dataclasses.replace(self, deterministic=False)
+
+
+def _float32(value):
+    return ctypes.c_float(value).value
+
+
+def _shortest(value):
+    return next(text for digits in range(1, 18) if _float32(float(text := f"{value:.{digits}g}")) == _float32(value))
+
+
+def parse_problem(text):
+    """The problem of a text such as "forward bf16 b4 hq16 sq4096 d128 causal". Raises BadInput."""
+    given = {}
+
+    def put(name, value, word):
+        if name in given:
+            raise BadInput(f"problem '{text}': '{word}' sets what another word has set; leave one of the two away")
+        given[name] = value
+
+    for word in text.split():
+        number = re.fullmatch(r"(b|hq|hkv|sq|skv|d|align)(-?\d+)", word)
+        if word in ("forward", "backward"):
+            put("pass_", word, word)
+        elif word in ("bf16", "fp16"):
+            put("dtype", word, word)
+        elif word in ("bshd", "bhsd"):
+            put("layout", word, word)
+        elif word == "deterministic":
+            put("deterministic", True, word)
+        elif word in ("causal", "causal-top-left") or re.fullmatch(r"causal@-?\d+", word):
+            put("mask", word, word)
+        elif word.startswith("scale"):
+            try:
+                put("scale", float(word[len("scale") :]), word)
+            except ValueError:
+                raise BadInput(f"problem '{text}': '{word}' needs a number after 'scale'") from None
+        elif number:
+            put(NUMBERS[number[1]], int(number[2]), word)
+        else:
+            raise BadInput(f"problem '{text}': does not understand '{word}'")
+    if not given:
+        raise BadInput("an empty problem text; write for example 'forward bf16 b2 hq16 sq4096 d128 causal'")
+    mask = given.pop("mask", None)
+    given.setdefault("kv_heads", given.get("heads", 1))
+    given.setdefault("kv_seq", given.get("seq", 1))
+    problem = Problem(**given)
+    if mask is not None:
+        offsets = {"causal": problem.kv_seq - problem.seq, "causal-top-left": 0}
+        problem = dataclasses.replace(problem, mask_offset=offsets[mask] if mask in offsets else int(mask[len("causal@") :]))
+    if problem.scale is not None and _float32(problem.scale) == _float32(problem.head_dim**-0.5 if problem.head_dim > 0 else 0):
+        problem = dataclasses.replace(problem, scale=None)
+    _validate(problem, text)
+    return problem
+
+
+def _validate(problem, text):
+    if problem.head_dim % 8 != 0 or not 8 <= problem.head_dim <= 256:
+        raise BadInput(f"problem '{text}': head dim {problem.head_dim}: must be a multiple of 8 from 8 to 256")
+    for name in ("batch", "heads", "kv_heads", "seq", "kv_seq"):
+        if getattr(problem, name) < 1:
+            raise BadInput(f"problem '{text}': {name.replace('_', '-')} is {getattr(problem, name)}: must be at least 1")
+    if problem.heads % problem.kv_heads != 0:
+        raise BadInput(f"problem '{text}': {problem.heads} query heads are not divisible by {problem.kv_heads} key/value heads")
+    if problem.scale is not None and not 0 < _float32(problem.scale) < float("inf"):
+        raise BadInput(f"problem '{text}': scale {problem.scale}: must be positive and finite")
+    if problem.alignment not in (2, 16):
+        raise BadInput(f"problem '{text}': alignment {problem.alignment}: must be 16 or 2")
+    if problem.deterministic and problem.pass_ == "forward":
+        raise BadInput(f"problem '{text}': deterministic: every forward kernel is, so only a backward problem takes the word")
+
+
+def read_shapes(path):
+    """Problems of a .json or .csv file; equal ones are listed once, in the order of the file. Raises BadInput that names file, row (from 1)
+    and field."""
+    name = path.name
+    if path.suffix not in (".json", ".csv"):
+        raise BadInput(f"{path}: a list of problems ends in .json or .csv")
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise BadInput(f"{path} is not UTF-8 text") from None
+    rows = _json_rows(text, name) if path.suffix == ".json" else _csv_rows(text, name)
+    problems = list(dict.fromkeys(_problem_of_row(fields, place) for fields, place in rows))
+    if not problems:
+        raise BadInput(f"{name} holds no problem")
+    return problems
+
+
+def _field(name, place):
+    field = name.replace("_", "-")
+    if field not in FIELDS:
+        raise BadInput(f"{place}: there is no field '{field}'; fields: {', '.join(FIELDS)}")
+    return field
+
+
+def _json_rows(text, name):
+    try:
+        document = json.loads(text, object_pairs_hook=_Object)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{name} is not JSON: {error}") from None
+    if isinstance(document, _Object) or not isinstance(document, list):
+        raise BadInput(f"{name}: must be an array of canonical texts or objects")
+    for number, entry in enumerate(document, 1):
+        place = f"{name}, row {number}"
+        if isinstance(entry, str):
+            yield {"problem": entry}, place
+        elif isinstance(entry, _Object):
+            fields = {}
+            for key, value in entry:
+                field = _field(key, place)
+                if value is None:
+                    continue
+                if isinstance(value, list):
+                    raise BadInput(f"{place}, field {field}: must not be an {'object' if isinstance(value, _Object) else 'array'}")
+                if field in fields:
+                    raise BadInput(f"{place}, field {field}: is there twice")
+                fields[field] = value if isinstance(value, str) else json.dumps(value)
+            yield fields, place
+        else:
+            raise BadInput(f"{place}: must be a canonical text or an object")
+
+
+class _Object(list):
+    """A JSON object as its pairs, so that a field that is there twice is seen."""
+
+
+def _csv_rows(text, name):
+    header, number = None, 0
+    try:
+        for cells in csv.reader(io.StringIO(text, newline=""), strict=True):
+            cells = [cell.strip() for cell in cells]
+            if not any(cells) and len(cells) < 2:
+                continue
+            if header is None:
+                header = [_field(cell, f"{name}, header") for cell in cells]
+                twice = next((field for field in header if header.count(field) > 1), None)
+                if twice:
+                    raise BadInput(f"{name}, header: the field {twice} is there twice")
+                continue
+            number += 1
+            place = f"{name}, row {number}"
+            if len(cells) != len(header):
+                raise BadInput(f"{place}: {len(cells)} cells under a header of {len(header)}")
+            yield {field: cell for field, cell in zip(header, cells) if cell}, place
+    except csv.Error as error:
+        raise BadInput(f"{name}, row {number + 1}: {error}") from None
+
+
+def _problem_of_row(fields, place):
+    if "problem" in fields:
+        others = [field for field in fields if field != "problem"]
+        if others:
+            raise BadInput(f"{place}, field {others[0]}: problem already names the whole problem; put it into the text")
+        try:
+            return parse_problem(fields["problem"])
+        except BadInput as error:
+            raise BadInput(f"{place}, field problem: {error}") from None
+
+    def choice(field, known):
+        if field in fields and fields[field] not in known:
+            raise BadInput(f"{place}, field {field}: '{fields[field]}' is none of: {', '.join(known)}")
+        return [fields[field]] if field in fields else []
+
+    words = choice("pass", ("forward", "backward")) + choice("dtype", ("bf16", "fp16")) + choice("layout", ("bshd", "bhsd"))
+    for word, attribute in NUMBERS.items():
+        field = attribute.replace("_", "-")
+        if field in fields:
+            if not re.fullmatch(r"-?\d+", fields[field]):
+                raise BadInput(f"{place}, field {field}: '{fields[field]}' is not a whole number")
+            words.append(word + fields[field])
+    for field in ("seq", "head-dim"):
+        if field not in fields:
+            raise BadInput(f"{place}, field {field}: is missing")
+    for field in ("causal", "deterministic"):
+        if fields.get(field, "false") not in ("true", "false"):
+            raise BadInput(f"{place}, field {field}: '{fields[field]}' is neither true nor false")
+    words += ["deterministic"] * (fields.get("deterministic") == "true")
+    causal, mask = fields.get("causal"), fields.get("mask")
+    if causal and mask and (causal == "true") != (mask == "causal"):
+        raise BadInput(f"{place}, field causal: '{causal}' contradicts the mask '{mask}'; give one of them")
+    if mask and not re.fullmatch(r"none|causal|causal-top-left|causal@-?\d+", mask):
+        raise BadInput(f"{place}, field mask: '{mask}' is none of: none, causal, causal-top-left, causal@OFFSET")
+    words += ["causal"] if causal == "true" else [mask] if mask and mask != "none" else []
+    words += ["scale" + fields["scale"]] if "scale" in fields else []
+    try:
+        return parse_problem(" ".join(words))
+    except BadInput as error:
+        raise BadInput(f"{place}: {error}") from None

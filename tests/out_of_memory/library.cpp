@@ -1,0 +1,218 @@
+// Every k-th allocation fails, in calls of the library: each call then ends with an error that says so, or does
+// without, and the next one works. Where a call allocates very often, the later k are further and further apart.
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "attune.h"
+#include "attune/attention.h"
+#include "attune/log.h"
+#include "generator/error.h"
+#include "runtime/cuda/cuda_device.h"
+#include "runtime/emulator/emulator_device.h"
+#include "tests/catch.h"
+#include "tests/out_of_memory/failing_allocations.h"
+#include "tests/tuner/test_files.h"
+#include "tests/without_gpu/fake_toolchain.h"
+#include "tuner/tuned_configs.h"
+
+using namespace attune;
+using attune::test::example_measurement;
+using attune::testing::FailingAllocation;
+using attune::testing::TemporaryFolder;
+
+namespace {
+
+const attune::testing::FakeToolchain toolchain;
+
+// What a call did: "" if it succeeded, "memory" if it said that memory is short, else what else it said.
+using Call = std::function<std::string()>;
+
+std::string outcome(attune_status status) {
+  if (status == ATTUNE_OK) return {};
+  const std::string text = attune_last_error();
+  return status == ATTUNE_ERROR_INTERNAL && text.find("no memory is left on the host") != std::string::npos
+             ? "memory"
+             : std::to_string(status) + ": " + text;
+}
+
+template <typename Body>
+std::string outcome_of(const Body& body) {
+  try {
+    body();
+    return {};
+  } catch (const std::bad_alloc&) {
+    return "memory";
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
+// Runs the call with one failing allocation after the other, until it needs fewer than that. Returns how many it needs.
+std::int64_t fail_each(const Call& call, std::int64_t all_up_to = 400) {
+  std::int64_t failed = 0;
+  for (std::int64_t number = 1;; number += number < all_up_to ? 1 : number / 12) {
+    for (const bool from_then_on : {false, true}) {
+      std::string said;
+      bool happened = false;
+      {
+        const FailingAllocation failing(number, from_then_on);
+        said = call();
+        happened = failing.happened();
+      }
+      INFO("allocation " << number << (from_then_on ? " and all after it" : ""));
+      CHECK((said.empty() || said == "memory"));
+      if (!said.empty() && said != "memory") UNSCOPED_INFO(said);
+      if (!said.empty()) ++failed;
+      if (!happened) {
+        CHECK(said.empty());
+        CHECK(failed > 0);
+        return number;
+      }
+    }
+    const std::string afterwards = call();
+    INFO("after allocation " << number << " failed: " << afterwards);
+    REQUIRE(afterwards.empty());
+  }
+}
+
+struct Tensors {
+  alignas(256) unsigned char bytes[8][64 * 64 * 2] = {};
+  float lse[64] = {};
+  attune_problem problem = {};
+  attune_tensors tensors = {};
+  attune_gradients gradients = {};
+
+  Tensors() {
+    problem.struct_size = sizeof(problem);
+    problem.dtype = ATTUNE_BF16;
+    problem.batch = problem.heads_q = 1;
+    problem.seq_q = 64;
+    problem.head_dim = 64;
+    tensors.struct_size = sizeof(tensors);
+    gradients.struct_size = sizeof(gradients);
+    attune_tensor* const all[] = {&tensors.q,     &tensors.k,     &tensors.v,     &tensors.o,
+                                  &gradients.d_o, &gradients.d_q, &gradients.d_k, &gradients.d_v};
+    for (int i = 0; i < 8; ++i) *all[i] = {bytes[i], 64 * 64, 64, 64};
+    tensors.lse = lse;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("C: the first call of a process with failing allocations", "[nogpu]") {
+  Tensors data;
+  const std::int64_t needed =
+      fail_each([&] { return outcome(attune_forward(&data.problem, &data.tensors, nullptr, 0, nullptr)); });
+  CHECK(needed >= 1);
+}
+
+TEST_CASE("C: preparing, launching, describing, refusing and logging with failing allocations", "[nogpu]") {
+  Tensors data;
+  std::vector<unsigned char> workspace(1 << 20);
+  void* const aligned = reinterpret_cast<void*>((reinterpret_cast<std::uintptr_t>(workspace.data()) + 255) & ~255ull);
+  const std::size_t bytes = workspace.size() - 256;
+  SECTION("forward with a config") {
+    const std::int64_t needed = fail_each([&] {
+      attune_prepared* prepared = nullptr;
+      std::string said = outcome(attune_prepare(&data.problem, "sm80 q64 kv64 w4 st1", &prepared));
+      CHECK((prepared != nullptr) == said.empty());
+      if (said.empty()) said = outcome(attune_launch(prepared, &data.problem, &data.tensors, aligned, bytes, nullptr));
+      attune_release(prepared);
+      return said;
+    });
+    CHECK(needed > 400);
+  }
+  SECTION("backward") {
+    data.problem.pass = ATTUNE_BACKWARD;
+    fail_each(
+        [&] {
+          std::size_t asked = 0;
+          const std::string said = outcome(attune_workspace_bytes(&data.problem, &asked));
+          return !said.empty()
+                     ? said
+                     : outcome(attune_backward(&data.problem, &data.tensors, &data.gradients, aligned, bytes, nullptr));
+        },
+        100);
+  }
+  SECTION("describing") {
+    fail_each([&] {
+      char text[1000];
+      std::size_t asked = 0;
+      return outcome(attune_describe(&data.problem, text, sizeof(text), &asked));
+    });
+  }
+  SECTION("refusing") {
+    data.problem.head_dim = 60;
+    fail_each([&] {
+      const attune_status status = attune_forward(&data.problem, &data.tensors, nullptr, 0, nullptr);
+      const std::string text = attune_last_error();
+      const bool refused = status == ATTUNE_ERROR_INVALID_ARGUMENT && text.find("head dim 60") != std::string::npos;
+      return refused || text.find("could not be kept") != std::string::npos ? std::string() : outcome(status);
+    });
+  }
+  SECTION("logging") {
+    fail_each([&] {
+      int messages = 0;
+      const auto hear = [](std::int32_t, const char*, void* user) { ++*static_cast<int*>(user); };
+      const std::string said = outcome(attune_set_log_callback(hear, &messages, ATTUNE_LOG_INFO));
+      log(LogLevel::warning, "a message that is too long for a short string");
+      // What `messages` was may be gone from here on: going back must not fail.
+      CHECK(attune_set_log_callback(nullptr, nullptr, 0) == ATTUNE_OK);
+      return said;
+    });
+  }
+}
+
+TEST_CASE("C++: the emulator behind a runtime with failing allocations", "[nogpu]") {
+  // Compiling a kernel for the host takes a compiler and seconds: the answer from the cache is what is repeated.
+  AttentionProblem problem = make_problem(DataType::bf16, 1, 1, 16, 16);
+  const auto device = make_emulator_device(find_device("a100"));
+  const DeviceBuffer memory(device, 4 * 16 * 16 * 2);
+  ForwardTensors tensors;
+  std::size_t offset = 0;
+  for (TensorView* view : {&tensors.q, &tensors.k, &tensors.v, &tensors.o}) {
+    *view = packed_view(problem, Operand::q);
+    view->data = reinterpret_cast<const void*>(memory.pointer() + offset);
+    offset += 16 * 16 * 2;
+  }
+  const Call call = [&] {
+    return outcome_of([&] {
+      AttentionRuntime runtime(device);
+      runtime.forward(problem, tensors, nullptr, 0, nullptr);
+      device->synchronize(nullptr);
+    });
+  };
+  REQUIRE(call().empty());
+  fail_each(call, 60);
+}
+
+TEST_CASE("C++: picks with failing allocations", "[nogpu]") {
+  const TemporaryFolder folder;
+  const auto database = std::make_shared<TuningDatabase>(folder.path() / "tuning.db");
+  const DeviceSpec& device = find_device("a100");
+  Measurement row = example_measurement("forward bf16 b1 hq2 sq256 d64", "sm80 q64 kv64 w4 st2", 10);
+  row.device = device.name;
+  row.sm_count = device.sm_count;
+  database->append(row);
+  const AttentionProblem exact = parse_problem("forward bf16 b1 hq2 sq256 d64");
+  const AttentionProblem near = parse_problem("forward bf16 b1 hq2 sq512 d64");
+  fail_each(
+      [&] {
+        return outcome_of([&] {
+          TunedConfigs picks(database, nullptr);
+          for (const AttentionProblem& problem : {exact, near}) {
+            const auto choice = picks.find(problem, device);
+            if (choice && choice->config == KernelConfig()) throw std::runtime_error("a pick of nothing");
+          }
+        });
+      },
+      200);
+  TunedConfigs picks(database, nullptr);
+  const auto choice = picks.find(exact, device);
+  REQUIRE(choice);
+  CHECK(choice->origin == ConfigOrigin::exact);
+}

@@ -1,0 +1,114 @@
+"use strict";
+// Run by report_script.cpp behind words.js and rows.js of the report, without a browser: node THIS DOCUMENT.
+const assert = require("assert");
+const report = JSON.parse(require("fs").readFileSync(process.argv[2], "utf8"));
+const all = readProblems(report);
+const everyRow = (p) => p.trials || [p.best, p.default].filter((row) => row);
+const anything = { device: 0, search: "", pass: "", dtype: "", mask: "", head_dim: "" };
+const wanted = (changes) => all.filter((p) => isWanted(p, Object.assign({}, anything, changes)));
+
+const checks = {
+  "no label stands for two problems, over both passes"() {
+    const labels = all.map((p) => p.device + " " + p.name);
+    assert.strictEqual(new Set(labels).size, labels.length);
+    all.forEach((p) => assert.strictEqual(p.name.split(" ")[0], p.pass));
+    assert.deepStrictEqual(distinct(all.map((p) => p.pass)).sort(), ["backward", "forward"]);
+  },
+  "no row reaches more than 100 % of its roofline"() {
+    let seen = 0;
+    all.forEach((p) => everyRow(p).map(reachedBy).filter((share) => share !== null).forEach((share) => {
+      ++seen;
+      assert(share > 0 && share <= 1, p.name + ": " + share);
+    }));
+    assert(seen >= all.length);
+  },
+  "each filter splits the problems, and finds by the words of a label"() {
+    kFilters.forEach(({ key }) => {
+      const values = distinct(all.map((p) => String(p[key])));
+      assert(values.length > 1, key);
+      assert.strictEqual(sum(values.map((value) => wanted({ [key]: value }).length)), all.length, key);
+    });
+    const found = wanted({ pass: "backward", head_dim: "128", search: "CAUSAL  h32/8" });
+    assert(found.length > 0 && found.length < all.length);
+    found.forEach((p) => assert(/^backward bf16 B\d+ H32\/8 .*D128 causal/.test(p.name), p.name));
+    assert.strictEqual(wanted({ search: "no such word" }).length, 0);
+    assert.strictEqual(wanted({ device: 1 }).length, 0);
+    assert(wanted({ search: "persist=fixed" }).every((p) => p.best.config.includes("persist=fixed")));
+  },
+  "orders: by gain the greatest first, those without a value last, nothing lost"() {
+    ordersOf([]).forEach((order) => {
+      const sorted = inOrderOf(all, order);
+      assert.strictEqual(new Set(sorted).size, all.length, order.key);
+      const values = sorted.map(order.value).map((value) => (value === null ? NaN : value));
+      const known = values.filter((value) => !Number.isNaN(value));
+      assert(values.slice(known.length).every(Number.isNaN), order.key);
+      known.forEach((value, i) => assert(i === 0 || (order.descending ? known[i - 1] >= value : known[i - 1] <= value), order.key));
+    });
+    const gains = inOrderOf(all, ordersOf([]).find((order) => order.key === "gain"));
+    assert(gainOf(gains[0]) > 1.05);
+    assert.deepStrictEqual(inOrderOf(all, ordersOf([])[0]), all);
+  },
+  "the search that is opened is a measured one with most rows"() {
+    const make = (measured, trials, rows) => ({ measured, trials, rows });
+    const best = make(true, [], 5);
+    assert.strictEqual(openedFirst([make(false, [], 90), make(true, null, 80), make(true, [], 4), best, make(true, [], 5)]), best);
+    assert.strictEqual(openedFirst([]), null);
+    assert(all[report.selected].measured);
+  },
+  "ceilings are those of the pass: an exponential serves 4 D FLOP forward and 10 D backward"() {
+    const of = (pass) => ceilingsOf(report.devices[0], all.filter((p) => p.pass === pass && [16, 128].includes(p.head_dim)));
+    const forward = of("forward"), backward = of("backward");
+    assert.deepStrictEqual(forward.products.map((ceiling) => ceiling.name), ["wgmma", "mma.sync"]);
+    assert.strictEqual(Math.round(forward.fastest), 1071);
+    assert.deepStrictEqual(forward.exponentials.map((ceiling) => ceiling.headDim), [16]);
+    const rate = (132 * 1980 * 16) / 1e6;
+    assert(Math.abs(forward.exponentials[0].tflops / (4 * 16 * rate) - 1) < 1e-9);
+    assert(Math.abs(backward.exponentials[0].tflops / (10 * 16 * rate) - 1) < 1e-9);
+  },
+  "each config stands by the newest row of its highest rigor; failures group by reason"() {
+    const row = (config, rigor, time) => ({ config, rigor, time });
+    const rows = [row("a", "patient", 1), row("b", "measure", 2), row("a", "measure", 3), row("b", "measure", 4)];
+    assert.deepStrictEqual(standing(rows).map((found) => found.time), [1, 4]);
+    const failed = (config, status, reason) => ({ config, status, reason });
+    const groups = failureGroups([failed("a", "spilled", "8 bytes"), failed("b", "crashed", "signal 11"), failed("c", "spilled", "16 bytes"), failed("d", "ok", "")]);
+    assert.deepStrictEqual(groups.map((group) => [group.status, group.configs.length, group.several]), [["spilled", 2, true], ["crashed", 1, false]]);
+  },
+  "a peer stands to the run that it was timed in, else to the stored row; wrong ones not at all"() {
+    const p = { best: { time: 10 }, measured: true, peers: [] };
+    assert.deepStrictEqual(toPeer(p, { within: true, median_us: 15, attune_us: 12 }), { value: 1.25, same: true });
+    assert.deepStrictEqual(toPeer(p, { within: true, median_us: 15 }), { value: 1.5, same: false });
+    assert.strictEqual(toPeer(p, { within: false, median_us: 15, attune_us: 12 }), null);
+    assert.strictEqual(toPeer(p, { error: "no kernel" }), null);
+  },
+  "ticks are round, in order, inside of the domain and not too many"() {
+    [[1, 3], [0.98, 1.4], [5, 80], [3, 9000], [1e-3, 1e6], [82.1, 86.3]].forEach(([low, high]) => {
+      const ticks = logTicks(low, high, 7);
+      assert(ticks.length >= 2 && ticks.length <= 12, low + " to " + high + ": " + ticks);
+      ticks.forEach((value, i) => assert(value >= low * 0.999 && value <= high * 1.001 && (i === 0 || value > ticks[i - 1])));
+    });
+    assert.deepStrictEqual(placeTicks(2, 10), [1, 2]);
+    assert.deepStrictEqual(placeTicks(1270, 5), [500, 1000]);
+  },
+  "labels are broken into lines and pushed apart"() {
+    assert.deepStrictEqual(onLines("heads-reversed", 8), ["heads-", "reversed"]);
+    assert.deepStrictEqual(onLines("those of a group", 8), ["those of", "a group"]);
+    assert.deepStrictEqual(onLines(128, 2), ["128"]);
+    assert.deepStrictEqual(pushedApart([10, 11, 12, 60], 10, 0, 100), [10, 20, 30, 60]);
+    assert.deepStrictEqual(pushedApart([95, 96, 99], 10, 0, 100), [80, 90, 100]);
+  },
+  "numbers"() {
+    assert.deepStrictEqual([0, 0.01234, 1.5, 123.456, 12345.6].map(number), ["0", "0.0123", "1.50", "123.5", "12,346"]);
+    assert.strictEqual(signedPercent(-0.0123), "−1.2\u00a0%");
+    assert.strictEqual(median([3, 1, 2, 10]), 2.5);
+    assert.strictEqual(most(new Array(300000).fill(1)), 1);
+  },
+};
+Object.keys(checks).forEach((name) => {
+  try {
+    checks[name]();
+  } catch (error) {
+    console.log("FAILED: " + name + "\n" + error.stack);
+    process.exitCode = 1;
+  }
+});
+console.log(Object.keys(checks).length + " checks run");
