@@ -104,6 +104,13 @@ std::string no_file_because(const fs::path& path) {
   return {};
 }
 
+fs::path resolved(const fs::path& path) {
+  std::error_code error;
+  fs::path target = fs::canonical(path, error);
+  if (error) throw Failure{SQLITE_CANTOPEN, error.message()};
+  return target;
+}
+
 // The fields of a database's first bytes; of a file that is too short for them all is 0.
 struct Header {
   explicit Header(const fs::path& path) {
@@ -213,9 +220,9 @@ std::unique_ptr<Connection> connect_to_copy(const fs::path& path, const fs::path
       std::error_code error;
       const fs::path beside = path.string() + suffix;
       fs::remove(copy.string() + suffix, error);
-      if (!fs::exists(beside, error)) continue;
+      if (state_of(beside).inode == 0) continue;
       fs::copy_file(beside, copy.string() + suffix, error);
-      if (error && fs::exists(beside))
+      if (error && state_of(beside).inode != 0)
         throw Failure{SQLITE_CANTOPEN, fmt::format("{}: {}", beside.string(), error.message())};
     }
     // A log that grew meanwhile is one of a later moment; a file that changed is of none.
@@ -266,7 +273,9 @@ void check_integrity(Connection& connection) {
     const int code = std::atoi(verdict.c_str() + at + kCode.size());
     if ((code & 0xff) == SQLITE_IOERR) throw Failure{code, verdict};
   }
-  throw Failure{SQLITE_CORRUPT, verdict};
+  constexpr std::string_view kHeading = "***\n";  // "*** in database main ***", a line of its own
+  const std::size_t heading = verdict.find(kHeading);
+  throw Failure{SQLITE_CORRUPT, heading == std::string::npos ? verdict : verdict.substr(heading + kHeading.size())};
 }
 
 SchemaFacts usable_schema(const fs::path& path, Connection& connection) {
@@ -306,7 +315,7 @@ std::string explain(const fs::path& path, const Failure& failure) {
 
 ReadingConnection::ReadingConnection(const fs::path& path, Manner manner) {
   if (const std::string reason = no_file_because(path); !reason.empty()) throw Failure{SQLITE_CANTOPEN, reason};
-  path_ = fs::canonical(path);
+  path_ = resolved(path);
   file_ = state_of(path_);
   log_ = state_of(path_.string() + "-wal");
   const std::chrono::nanoseconds now = std::chrono::system_clock::now().time_since_epoch();
@@ -382,7 +391,15 @@ DatabaseFile::DatabaseFile(fs::path path, Use use, std::string_view image)
   open();
 }
 
-DatabaseFile::~DatabaseFile() { LiveFiles::all().remove(this); }
+DatabaseFile::~DatabaseFile() {
+  // Closed before it is forgotten: a fork of another thread waits for either.
+  {
+    const std::lock_guard lock(mutex_);
+    writing_.reset();
+    reading_.reset();
+  }
+  LiveFiles::all().remove(this);
+}
 
 std::string DatabaseFile::explain(const Failure& failure) const { return attune::explain(path_, failure); }
 
@@ -566,7 +583,7 @@ bool DatabaseFile::may_be_written() {
   if (const std::string reason = no_file_because(path_); !reason.empty())
     return leave_alone("cannot be used: " + reason);
   if (state_of(path_).bytes == 0) return true;
-  const Header header(fs::canonical(path_));  // empty for SQLite, and so not a database, where a single byte is there
+  const Header header(resolved(path_));  // empty for SQLite, and so not a database, where a single byte is there
   if (!header.is_database()) return leave_alone("is not a tuning database (it is no SQLite file)");
   try {
     ask_file(path_, [&](ReadingConnection& reading) {

@@ -35,7 +35,7 @@ const fs::path& required(const fs::path& path) {
   std::error_code ignored;
   if (path.empty())
     throw Error(ErrorCode::database, "no database is named, and HOME is not set: name one with --database");
-  if (!fs::is_regular_file(path, ignored)) throw unusable(path, "there is no such database");
+  if (!fs::exists(path, ignored)) throw unusable(path, "there is no such database");
   return path;
 }
 

@@ -19,8 +19,11 @@ struct LoadedDriver {
 template <typename Function>
 bool resolve(void* library, const char* symbol, Function& function, std::string& why) {
   function = reinterpret_cast<Function>(dlsym(library, symbol));
-  if (function == nullptr)
-    why = std::string("the NVIDIA driver's libcuda.so.1 has no ") + symbol + ": it is too old, update it";
+  if (function == nullptr) {
+    // Not a sum of temporaries: GCC 12 warns of bounds in std::string's own operator + here.
+    why = "the NVIDIA driver's libcuda.so.1 has no ";
+    why.append(symbol).append(": it is too old, update it");
+  }
   return function != nullptr;
 }
 

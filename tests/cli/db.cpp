@@ -1,5 +1,6 @@
 #include <sqlite3.h>
 
+#include <cstdlib>
 #include <filesystem>
 
 #include "tests/catch.h"
@@ -161,4 +162,157 @@ TEST_CASE("db: export, import, merge, prune, info, doctor and vacuum", "[nogpu]"
     CHECK(run_attune(words("db doctor --database " + other)).status == 1);
     CHECK_FALSE(std::filesystem::exists(other));
   }
+}
+
+namespace {
+
+// Names, bytes and times of everything in a folder.
+std::string look_at(const std::filesystem::path& folder) {
+  std::string seen;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    seen += entry.path().string() + " " + std::to_string(entry.last_write_time().time_since_epoch().count()) +
+            (entry.is_regular_file() ? read_file(entry.path().string()) : "") + "\n";
+  }
+  return seen + std::to_string(std::filesystem::last_write_time(folder).time_since_epoch().count());
+}
+
+void damage_page(const std::string& path, std::size_t page) {
+  std::string bytes = read_file(path);
+  REQUIRE(bytes.size() >= (page + 1) * 4096);
+  for (std::size_t i = page * 4096; i < (page + 1) * 4096; ++i) bytes[i] = static_cast<char>(i * 37);
+  write_file(path, bytes);
+}
+
+// What stands between backticks.
+std::vector<std::string> commands_in(const std::string& advice) {
+  std::vector<std::string> commands;
+  std::size_t end = 0;
+  for (std::size_t begin = advice.find('`'); begin != std::string::npos; begin = advice.find('`', end + 1)) {
+    end = advice.find('`', begin + 1);
+    commands.push_back(advice.substr(begin + 1, end - begin - 1));
+  }
+  return commands;
+}
+
+}  // namespace
+
+TEST_CASE("verbs that read: a database that is not there, or is none, is said to be so and not touched", "[nogpu]") {
+  const TemporaryFolder folder;
+  const std::string file = folder / "tuning.db";
+  int status = 2;
+  std::string expected;
+  SECTION("a name with a mistake in it") {
+    status = 1;
+    expected = "there is no such database: " + file;
+  }
+  SECTION("text") {
+    write_file(file, std::string(9000, 'x'));
+    expected = "not a tuning database";
+  }
+  SECTION("damaged") {
+    for (int i = 0; i < 60; ++i) {
+      Measurement m = row("sm80 q64 kv64 w4 st2", 1);
+      m.samples_us[0] = i;
+      TuningDatabase(file).append(m);
+    }
+    damage_page(file, 1);
+    expected = "corrupt";
+  }
+  SECTION("another program's") {
+    sqlite3* connection = nullptr;
+    sqlite3_open(file.c_str(), &connection);
+    sqlite3_exec(connection, "CREATE TABLE recipes (name TEXT)", nullptr, nullptr, nullptr);
+    sqlite3_close(connection);
+    expected = "another program";
+  }
+  SECTION("a folder") {
+    std::filesystem::create_directory(file);
+    expected = "a folder";
+  }
+  const std::string before = look_at(folder.path());
+  const std::vector<std::vector<std::string>> verbs = {
+      {"db", "list"},
+      {"db", "best"},
+      {"db", "info"},
+      {"db", "doctor"},
+      {"report", "--output", folder / "page.html"},
+      {"explain", "--problem", "forward bf16 b2 hq8 sq1024 d64 causal", "--target", "h200"},
+      {"show", "plan", "--problem", "forward bf16 b2 hq8 sq1024 d64 causal", "--target", "h200"}};
+  for (std::vector<std::string> verb : verbs) {
+    const bool doctor = verb[1] == "doctor";
+    verb.insert(verb.end(), {"--database", file});
+    const CommandResult result = run_attune(verb, kNoGpu);
+    INFO(verb[0] << " " << verb[1] << ": " << result.out << result.err);
+    CHECK(result.status == (doctor ? 1 : status));
+    CHECK_THAT(result.out + result.err, ContainsSubstring(file));
+    if (!doctor || status == 1) CHECK_THAT(result.err, ContainsSubstring(expected));
+    CHECK_THAT(result.out + result.err, !ContainsSubstring("holds no results"));
+    verb.push_back("--json");
+    CHECK(run_attune(verb, kNoGpu).json().at("status") == (doctor && status != 1 ? "wrong" : "error"));
+    CHECK(look_at(folder.path()) == before);
+  }
+}
+
+TEST_CASE("at the default place there need be no database yet", "[nogpu]") {
+  const TemporaryFolder folder;
+  const std::map<std::string, std::string> environment = {{"ATTUNE_DATABASE", folder / "tuning.db"}};
+  for (const std::string verb : {"list", "info", "doctor"}) {
+    const CommandResult result = run_attune({"db", verb}, environment);
+    INFO(verb);
+    CHECK(result.status == 0);
+    CHECK_THAT(result.out, ContainsSubstring("nothing was tuned"));
+  }
+  CHECK(run_attune(words("db export"), environment).status == 0);
+  CHECK(std::filesystem::is_empty(folder.path()));
+}
+
+TEST_CASE("what the doctor advises works: a damaged database, and one with a foreign trigger", "[nogpu]") {
+  const TemporaryFolder folder;
+  const std::string file = folder / "it's mine.db";
+  constexpr int kRows = 300;
+  {
+    TuningDatabase database(file);
+    std::vector<Measurement> rows;
+    for (int i = 0; i < kRows; ++i) {
+      rows.push_back(row("sm80 q64 kv64 w4 st2", 1));
+      rows.back().samples_us[0] = i;
+    }
+    database.append_all(rows);
+  }
+  int least = kRows;
+  SECTION("a page of rows") {
+    damage_page(file, std::filesystem::file_size(file) / 4096 / 2);
+    least = kRows - 40;
+  }
+  SECTION("a trigger") {
+    sqlite3* connection = nullptr;
+    sqlite3_open(file.c_str(), &connection);
+    REQUIRE(
+        sqlite3_exec(connection,
+                     "CREATE TRIGGER \"$(touch spied)\" AFTER INSERT ON measurement BEGIN DELETE FROM measurement; END",
+                     nullptr, nullptr, nullptr) == SQLITE_OK);
+    sqlite3_close(connection);
+  }
+  SECTION("one flipped bit of the schema's number") {
+    std::string bytes = read_file(file);
+    bytes[60] = static_cast<char>(bytes[60] ^ 0x80);
+    write_file(file, bytes);
+  }
+  const CommandResult diagnosis = run_attune({"db", "doctor", "--database", file, "--json"});
+  REQUIRE(diagnosis.status == 1);
+  const std::vector<std::string> commands =
+      commands_in(diagnosis.json().at("findings").at(0).at("advice").get<std::string>());
+  REQUIRE(commands.size() == 3);
+  const std::string bin = std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
+  for (const std::string& command : commands) {
+    INFO(command);
+    REQUIRE(std::system(
+                ("cd '" + folder.path().string() + "' && PATH='" + bin + "':$PATH && " + command + " >/dev/null 2>>log")
+                    .c_str()) == 0);
+  }
+  CHECK_FALSE(std::filesystem::exists(folder / "spied"));
+  CHECK(run_attune({"db", "doctor", "--database", file}).status == 0);
+  const auto rows = run_attune({"db", "info", "--database", file, "--json"}).json().at("rows").get<int>();
+  CHECK(rows >= least);
+  CHECK(rows <= kRows);
 }

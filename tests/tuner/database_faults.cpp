@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <functional>
+#include <set>
 
 #include "generator/error.h"
 #include "tests/catch.h"
@@ -44,9 +45,10 @@ std::vector<Measurement> rows_from(int first, int count) {
 std::string held_by(const fs::path& file) { return export_measurements(read_database(file).rows); }
 
 // Runs an action on fresh copies of `original`, one call after another failing. `action` throws, or did all it should.
-void fail_each_call(const fs::path& original, const std::string& after,
-                    const std::function<void(const fs::path&)>& action) {
+std::set<std::string> fail_each_call(const fs::path& original, const std::string& after,
+                                     const std::function<void(const fs::path&)>& action) {
   const std::string before = fs::exists(original) ? held_by(original) : "";
+  std::set<std::string> names;
   int number = 1;
   for (bool happened = true; happened; ++number) {
     const TemporaryFolder folder;
@@ -64,6 +66,7 @@ void fail_each_call(const fs::path& original, const std::string& after,
       }
       happened = failing.happened();
       name = failing.name();
+      names.insert(name);
     }
     INFO("call " << number << ", " << name << "; " << said);
     for (const auto& entry : fs::directory_iterator(folder.path()))
@@ -88,6 +91,7 @@ void fail_each_call(const fs::path& original, const std::string& after,
     if (!happened) REQUIRE(done);
   }
   REQUIRE(number > 10);
+  return names;
 }
 
 }  // namespace
@@ -100,7 +104,12 @@ TEST_CASE("each file call fails once: append, into a fresh file and into one wit
   const auto append = [](const fs::path& file) { TuningDatabase(file).append(numbered(10)); };
   auto expected = fresh ? std::vector<Measurement>{} : rows_from(0, kRows);
   expected.push_back(numbered(10));
-  fail_each_call(original, export_measurements(expected), append);
+  const std::set<std::string> failed = fail_each_call(original, export_measurements(expected), append);
+  for (const char* name : {"open", "pread", "pwrite", "ftruncate", "unlink"}) {
+    INFO(name);
+    REQUIRE(failed.contains(name));  // SQLite's calls are reached
+  }
+  REQUIRE((failed.contains("fsync") || failed.contains("fdatasync")));
 }
 
 TEST_CASE("each file call fails once: a row that was not stored is stored by the next call", "[nogpu]") {

@@ -18,7 +18,6 @@ using namespace attune;
 using attune::test::ask_sql_text;
 using attune::test::example_measurement;
 using attune::test::require_equal;
-using attune::test::sibling_program;
 using attune::test::TemporaryFolder;
 namespace fs = std::filesystem;
 
@@ -47,14 +46,37 @@ constexpr const char* kProblem = "forward bf16 b2 hq8 sq1024 d64 causal";
 
 }  // namespace
 
-TEST_CASE("the system database is beside the program, or where the environment says", "[nogpu]") {
+TEST_CASE("every program has the shipped presets in it, and picks from them", "[nogpu]") {
+  const TemporaryFolder folder;
+  Variable system("ATTUNE_SYSTEM_DATABASE"), user("ATTUNE_DATABASE");
+  system.unset();
+  user.set((folder / "none.db").string());
+  REQUIRE(system_database_path().empty());
+  const auto presets = open_system_database();
+  REQUIRE(presets != nullptr);
+  REQUIRE(presets->notes().empty());
+  REQUIRE(presets->read_only());
+  REQUIRE_THROWS_AS(presets->append(example_measurement()), Error);
+
+  std::size_t shipped = 0;
+  for (const auto& entry : fs::directory_iterator(attune::testing::source_folder() / "tuner/presets")) {
+    if (entry.path().extension() == ".json")
+      shipped += import_measurements(bytes_of(entry.path()), entry.path().string()).size();
+  }
+  std::size_t embedded = 0;
+  for (const TuningDatabase::Entry& entry : presets->list()) embedded += static_cast<std::size_t>(entry.rows);
+  REQUIRE(shipped > 100);
+  REQUIRE(embedded == shipped);
+
+  const auto choice = TunedConfigs::at_default_places()->find(parse_problem("forward bf16 b4 hq16 sq4096 d128 causal"),
+                                                              find_device("h200"));
+  REQUIRE(choice);
+  REQUIRE(choice->origin == ConfigOrigin::exact);
+}
+
+TEST_CASE("a system database that the environment names stands for the presets", "[nogpu]") {
   const TemporaryFolder folder;
   Variable system("ATTUNE_SYSTEM_DATABASE");
-  system.unset();
-  const fs::path beside = fs::path(sibling_program("attune")).parent_path().parent_path() / "share/attune/system.db";
-  REQUIRE(fs::weakly_canonical(system_database_path()) == fs::weakly_canonical(beside));
-  REQUIRE((open_system_database() != nullptr) == fs::exists(beside));
-
   system.set("");
   REQUIRE(system_database_path().empty());
   REQUIRE(open_system_database() == nullptr);

@@ -53,7 +53,8 @@ bool ConfigOptions::database_exists() const {
   std::error_code ignored;
   if (std::filesystem::exists(database_path(), ignored)) return true;
   if (!database_.empty())
-    throw NothingFound(fmt::format("there is no such database: {}; `attune tune --database` begins one", database_));
+    throw NothingFound(
+        fmt::format("there is no such database: {}; `attune tune` with this --database begins it", database_));
   return false;
 }
 

@@ -304,7 +304,7 @@ std::vector<Verb> make_db_maintenance(CommandLine& db) {
   auto ship_options = std::make_shared<MaintenanceOptions>();
   CommandLine* ship_verb =
       add_verb(db, "ship", "makes a system database of exports: read-only, to be picked from under a user's own",
-               "attune db ship h200.json l40s.json --output share/attune/system.db\n"
+               "attune db ship h200.json l40s.json --output /opt/attune/system.db\n"
                "ATTUNE_SYSTEM_DATABASE=/opt/attune/system.db attune explain --seq 4096 --head-dim 128");
   ship_verb->add_option("files", ship_options->files, "what `attune db export` wrote; none: an empty database");
   ship_verb->add_option("--output", ship_options->file, "the file to write; one that ship made is replaced").required();

@@ -1,5 +1,5 @@
-// Runs at build time: make_presets OUTPUT FILE... writes the system database of the presets, which is then embedded. What it stores and
-// how is the library's; only JSON is read here, so that the library needs no JSON.
+// Runs at build time: make_presets OUTPUT FILE... writes the system database of the presets, which is then embedded.
+// What it stores and how is the library's; only JSON is read here, so that the library needs no JSON.
 #include <cstdio>
 #include <exception>
 #include <fstream>
