@@ -17,11 +17,13 @@
 
 #include "generator/error.h"
 #include "generator/generate.h"
+#include "runtime/json_text.h"
 #include "tuner/compile_ahead.h"
 #include "tuner/measurement_json.h"
 #include "tuner/race.h"
 #include "tuner/searcher.h"
 #include "tuner/worker.h"
+#include "tuner/worker_answer.h"
 #include "tuner/worker_process.h"
 
 namespace attune {
@@ -35,6 +37,7 @@ constexpr std::int64_t kReducedQueryTiles = 2, kReducedKeyTiles = 3;
 constexpr int kNeighbours = 3;  // whose winners are seeds
 // Trials scatter by 2 to 6 % against the race: what begins so much slower than the best does not win it.
 constexpr double kHopelessRatio = 1.2;
+constexpr int kMostUnprepared = 3;  // workers one after the other: then it is not the candidates
 
 // Between two attempts to store what could not be stored, and how many there are when the sweep ends.
 constexpr std::chrono::seconds kPauseAfterFailure{1};
@@ -49,29 +52,6 @@ struct WorkerFacts {
   bool can_time = false;
 };
 
-// The object of an answer; null if it is none.
-json parse_answer(const std::string& text) {
-  json answer = json::parse(text, nullptr, false);
-  return answer.is_object() ? answer : json();
-}
-
-// The text of a field, empty if there is none.
-std::string text_of(const json& answer, const char* key) {
-  const auto found = answer.find(key);
-  return found != answer.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
-
-// An answer that says that the environment is at fault, thrown as the worker saw it.
-void throw_if_error(const json& answer) {
-  const std::string error = text_of(answer, "error");
-  if (error.empty()) return;
-  const auto code = answer.find("code");
-  const int number = code != answer.end() && code->is_number_integer() ? code->get<int>() : 0;
-  const bool known =
-      number >= static_cast<int>(ErrorCode::invalid_argument) && number <= static_cast<int>(ErrorCode::internal);
-  throw Error(known ? static_cast<ErrorCode>(number) : ErrorCode::internal, error);
-}
-
 // What ends a sweep that was asked to stop; never leaves this file.
 struct Interrupted {};
 
@@ -81,11 +61,23 @@ struct Lane {
   int ordinal = 0;
   std::unique_ptr<WorkerProcess> worker;  // none after one that had to be killed
   bool prepared = false;                  // the worker holds inputs and reference
+  int unprepared = 0;                     // workers in a row that could not be prepared
 };
 
 std::string shortened(const std::string& text) {
   constexpr std::size_t kShown = 200;
   return text.size() <= kShown ? text : text.substr(0, kShown) + "...";
+}
+
+// The lists of numbers of each entrant.
+template <typename Number, typename Read>
+std::vector<std::vector<Number>> lists_of(const JsonView& entrants, Read read) {
+  std::vector<std::vector<Number>> lists(entrants.size());
+  for (std::size_t i = 0; i < lists.size(); ++i) {
+    const JsonView list = entrants.at(i);
+    for (std::size_t k = 0; k < list.size(); ++k) lists[i].push_back(read(list.at(k)));
+  }
+  return lists;
 }
 
 class Sweep {
@@ -138,15 +130,17 @@ class Sweep {
     const json said = ask_once(lane, "identify");
     WorkerFacts facts;
     try {
-      facts.device = said.at("device_name");
-      facts.sm_count = said.at("sm_count");
-      facts.toolchain.compiler = said.at("compiler");
-      facts.toolchain.driver = said.at("driver");
-      facts.templates_hash = said.at("templates_hash").get<std::map<std::string, std::string>>();
-      facts.can_time = said.at("can_time");
-    } catch (const json::exception&) {
-      throw Error(ErrorCode::io, fmt::format("{} is no worker of this version: it answered {}", options_.command,
-                                             shortened(said.dump())));
+      const JsonView told(said, "its answer");
+      facts.device = told.at("device_name").text();
+      facts.sm_count = told.at("sm_count").whole<int>(1);
+      facts.toolchain.compiler = told.at("compiler").text();
+      facts.toolchain.driver = told.at("driver").text();
+      const JsonView hashes = told.at("templates_hash");
+      for (const auto& [family, hash] : hashes.json().items()) facts.templates_hash[family] = hashes.at(family).text();
+      facts.can_time = told.at("can_time").boolean();
+    } catch (const Error& error) {
+      throw Error(ErrorCode::io, fmt::format("{} is no worker of this version: it answered {} ({})", options_.command,
+                                             shortened(json_line(said)), error.what()));
     }
     return facts;
   }
@@ -161,16 +155,16 @@ class Sweep {
   // For what every worker must be able to do.
   json ask_once(Lane& lane, const char* op) const {
     const WorkerAnswer answer =
-        lane.worker->ask(request(op, lane).dump(), options_.prepare_timeout_seconds, options_.stop);
+        lane.worker->ask(json_line(request(op, lane)), options_.prepare_timeout_seconds, options_.stop);
     if (answer.kind != WorkerAnswer::Kind::answered) {
       throw Error(ErrorCode::driver, fmt::format("no worker could prepare {} on {}: {}", canonical_text(problem_),
                                                  lane.device, answer.text));
     }
-    const json said = parse_answer(answer.text);
+    const json said = parse_worker_answer(answer.text);
     throw_if_error(said);
     if (!said.is_object()) {
-      throw Error(ErrorCode::io, fmt::format("{} is no worker of this version: it answered {}", options_.command,
-                                             shortened(answer.text)));
+      throw Error(ErrorCode::driver, fmt::format("{} is no worker of this version: it answered {}", options_.command,
+                                                 shortened(answer.text)));
     }
     return said;
   }
@@ -304,15 +298,15 @@ class Sweep {
     json asked = request("compile", lanes_.front());
     asked["problem"] = canonical_text(trial_problem(index));
     asked["config"] = canonical_text(searcher_->space()[index].config);
-    const WorkerAnswer answer = worker->ask(asked.dump(), options_.compile_timeout_seconds, cancel);
+    const WorkerAnswer answer = worker->ask(json_line(asked), options_.compile_timeout_seconds, cancel);
     if (answer.kind != WorkerAnswer::Kind::answered) {
       worker.reset();
       const bool late = answer.kind == WorkerAnswer::Kind::timed_out;
       return {late ? MeasurementStatus::compile_timed_out : MeasurementStatus::crashed,
               "while compiling: " + answer.text};
     }
-    const json outcome = parse_answer(answer.text);
-    throw_if_error(outcome);
+    const json outcome = parse_worker_answer(answer.text);
+    throw_if_environment_failed(outcome);
     const auto status = parse_measurement_status(text_of(outcome, "status"));
     if (!status) {
       worker.reset();
@@ -398,18 +392,7 @@ class Sweep {
   }
 
   Measurement try_candidate(Lane& lane, std::size_t index) {
-    prepare_worker(lane);
-    auto compiled = ahead_->take(index);
-    if (!compiled) compiled = compile(index, lane.worker, options_.stop);
-    if (stop_asked() && compiled->status != MeasurementStatus::ok) throw Interrupted();
-    Measurement row;
-    if (compiled->status == MeasurementStatus::ok) {
-      prepare_worker(lane);
-      row = ask_for_trial(lane, index);
-    } else {
-      row.status = compiled->status;
-      row.reason = compiled->reason;
-    }
+    Measurement row = outcome_of_trial(lane, index);
     const Candidate& candidate = searcher_->space()[index];
     const AttentionProblem tried = trial_problem(index);
     row.problem = problem_;
@@ -430,6 +413,36 @@ class Sweep {
     return row;
   }
 
+  // What the workers say of it, whatever they say.
+  Measurement outcome_of_trial(Lane& lane, std::size_t index) {
+    Measurement row;
+    if (!prepared_for_trial(lane, row)) return row;
+    auto compiled = ahead_->take(index);
+    if (!compiled) compiled = compile(index, lane.worker, options_.stop);
+    if (stop_asked() && compiled->status != MeasurementStatus::ok) throw Interrupted();
+    if (compiled->status != MeasurementStatus::ok) {
+      row.status = compiled->status;
+      row.reason = compiled->reason;
+      return row;
+    }
+    return prepared_for_trial(lane, row) ? ask_for_trial(lane, index) : row;
+  }
+
+  // False, with the reason in the row, if this worker cannot be prepared; one after the other ends the sweep.
+  bool prepared_for_trial(Lane& lane, Measurement& row) const {
+    try {
+      prepare_worker(lane);
+      lane.unprepared = 0;
+      return true;
+    } catch (const Error& error) {
+      lane.worker.reset();
+      if (stop_asked() || is_of_environment(error.code()) || ++lane.unprepared == kMostUnprepared) throw;
+      row.status = MeasurementStatus::crashed;
+      row.reason = error.what();
+      return false;
+    }
+  }
+
   Measurement ask_for_trial(Lane& lane, std::size_t index) {
     const KernelConfig& config = searcher_->space()[index].config;
     const AttentionProblem tried = trial_problem(index);
@@ -440,7 +453,7 @@ class Sweep {
     asked["problem"] = canonical_text(tried);
     asked["config"] = canonical_text(config);
     asked["options"] = trial_options_to_json(trial);
-    const WorkerAnswer answer = lane.worker->ask(asked.dump(), options_.trial_timeout_seconds, options_.stop);
+    const WorkerAnswer answer = lane.worker->ask(json_line(asked), options_.trial_timeout_seconds, options_.stop);
     Measurement row;
     if (answer.kind != WorkerAnswer::Kind::answered) {
       lane.worker.reset();
@@ -450,8 +463,8 @@ class Sweep {
       row.reason = answer.text;
       return row;
     }
-    const json object = parse_answer(answer.text);
-    throw_if_error(object);
+    const json object = parse_worker_answer(answer.text);
+    throw_if_environment_failed(object);
     if (object.contains("last")) lane.worker.reset();
     if (const auto failed = parse_measurement_status(text_of(object, "failed"));
         failed && *failed != MeasurementStatus::ok) {
@@ -680,19 +693,19 @@ class Sweep {
     try {
       prepare_worker(lane);
       const WorkerAnswer answer = lane.worker->ask(
-          asked.dump(), options_.trial_timeout_seconds * static_cast<double>(batch.entrants.size()), options_.stop);
+          json_line(asked), options_.trial_timeout_seconds * static_cast<double>(batch.entrants.size()), options_.stop);
       if (answer.kind != WorkerAnswer::Kind::answered) {
         lane.worker.reset();
         return answer.text;
       }
-      const json object = parse_answer(answer.text);
+      const json object = parse_worker_answer(answer.text);
       throw_if_error(object);
       if (object.contains("last")) lane.worker.reset();
       if (!object.contains("race"))
         return object.contains("reason") ? text_of(object, "reason") : "no times came of it";
-      const json& times = object["race"];
-      const std::vector<std::vector<double>> samples = times.at("samples_us");
-      const std::vector<std::vector<int>> clocks = times.at("clocks_mhz");
+      const JsonView times(object["race"], "the worker's answer", "/race");
+      const auto samples = lists_of<double>(times.at("samples_us"), [](const JsonView& us) { return us.number(); });
+      const auto clocks = lists_of<int>(times.at("clocks_mhz"), [](const JsonView& mhz) { return mhz.whole<int>(0); });
       const auto is_time = [](double us) { return std::isfinite(us) && us > 0; };
       const auto complete = [&](const auto& lists) {
         return lists.size() == batch.entrants.size() && std::all_of(lists.begin(), lists.end(), [&](const auto& list) {
@@ -704,13 +717,11 @@ class Sweep {
       });
       if (!complete(samples) || !complete(clocks) || !all_times)
         return "the worker answered with times of another race";
-      protocol = text_of(times, "protocol");
+      protocol = text_of(times.json(), "protocol");
       race.tell(samples, clocks);
       return {};
-    } catch (const json::exception&) {
-      lane.worker.reset();
-      return "the worker answered something that is no race";
     } catch (const Error& error) {
+      lane.worker.reset();  // who answers something else than times may go on doing so
       return error.what();
     }
   }

@@ -19,10 +19,10 @@
 #include "tuner/cli/report.h"
 #include "tuner/cli/shapes_options.h"
 #include "tuner/cli/sweep_progress.h"
-#include "tuner/cli/text_file.h"
 #include "tuner/cli/verb.h"
 #include "tuner/database_json.h"
 #include "tuner/file_system.h"
+#include "tuner/output_file.h"
 #include "tuner/race.h"
 #include "tuner/sweep.h"
 #include "tuner/system_database.h"
@@ -316,7 +316,7 @@ void keep_unsaved(const std::vector<Tuned>& all, const TuningDatabase& database)
   std::string folder = (std::filesystem::temp_directory_path(ignored) / "attune-unsaved-XXXXXX").string();
   const std::string path = (::mkdtemp(folder.data()) != nullptr ? folder : ".") + "/results.json";
   try {
-    write_text(path, export_measurements(rows));
+    write_output_file(path, export_measurements(rows));
     warn(fmt::format("results that are not stored are kept in {}: `attune db import {} --database {}` stores them",
                      path, shell_word(path), shell_word(database.path().string())));
   } catch (const Error& error) {
