@@ -2,12 +2,14 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 
@@ -19,6 +21,8 @@ namespace attune {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr int kPollMilliseconds = 20;
 
 [[noreturn]] void fail(const std::string& what, int error) {
   throw Error(ErrorCode::io, fmt::format("{}: {}", what, std::strerror(error)));
@@ -40,25 +44,34 @@ struct SpawnActions {
   ~SpawnActions() { posix_spawn_file_actions_destroy(&actions); }
 };
 
-// Reads to the end, also what is not kept: the program must not wait for a reader.
-void read_to_end(int descriptor, std::size_t most_bytes, ChildProgramResult& result) {
-  char buffer[1 << 16];
-  for (;;) {
-    const ssize_t count = ::read(descriptor, buffer, sizeof(buffer));
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return;
-    const std::size_t kept = std::min(static_cast<std::size_t>(count), most_bytes - result.output.size());
-    result.output.append(buffer, kept);
-    result.cut = result.cut || kept < static_cast<std::size_t>(count);
-  }
+int status_of(int wait_status) {
+  return WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 128 + WTERMSIG(wait_status);
 }
 
-int wait_for(pid_t child) {
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0) {
+// Reads to the end, also what is not kept: the program must not wait for a reader. Returns the program's status. What
+// it has left running may hold the pipe for ever: nobody waits for that.
+int read_until_it_ends(pid_t child, int descriptor, std::size_t most_bytes, ChildProgramResult& result) {
+  char buffer[1 << 16];
+  bool ended = false;
+  int wait_status = 0;
+  for (;;) {
+    const ssize_t count = ::read(descriptor, buffer, sizeof(buffer));
+    if (count > 0) {
+      const std::size_t kept = std::min(static_cast<std::size_t>(count), most_bytes - result.output.size());
+      result.output.append(buffer, kept);
+      result.cut = result.cut || kept < static_cast<std::size_t>(count);
+      continue;
+    }
+    if (count < 0 && errno == EINTR) continue;
+    if (count == 0 || errno != EAGAIN || ended) break;
+    pollfd pipe{descriptor, POLLIN, 0};
+    if (::poll(&pipe, 1, kPollMilliseconds) == 0) ended = ::waitpid(child, &wait_status, WNOHANG) == child;
+  }
+  while (!ended) {
+    if (::waitpid(child, &wait_status, 0) == child) break;
     if (errno != EINTR) return -1;  // somebody else's handler has taken it
   }
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return status_of(wait_status);
 }
 
 }  // namespace
@@ -74,6 +87,7 @@ ChildProgramResult run_program(const fs::path& program, const std::vector<std::s
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) fail("cannot create a pipe", errno);
   Descriptor from{ends[0]}, to{ends[1]};
+  ::fcntl(from.number, F_SETFL, O_NONBLOCK);
   pid_t child = -1;
   {
     SpawnActions spawn;
@@ -86,13 +100,13 @@ ChildProgramResult run_program(const fs::path& program, const std::vector<std::s
   to.close();
   ChildProgramResult result;
   try {
-    read_to_end(from.number, most_bytes, result);
+    result.status = read_until_it_ends(child, from.number, most_bytes, result);
   } catch (...) {
-    from.close();  // what it writes from now on ends it
-    wait_for(child);
+    ::kill(child, SIGKILL);
+    while (::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+    }
     throw;
   }
-  result.status = wait_for(child);
   return result;
 }
 

@@ -8,6 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "runtime/printable.h"
+
 namespace attune {
 namespace {
 
@@ -22,7 +24,7 @@ constexpr int kNothing = static_cast<int>(LogLevel::warning) + 1;
 void write_to_standard_error(LogLevel level, std::string_view message) {
   // In one call, so that lines of several threads and processes stay whole.
   std::string line = "attune: ";
-  line.append(to_string(level)).append(": ").append(message).append("\n");
+  line.append(to_string(level)).append(": ").append(printable(message)).append("\n");
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 

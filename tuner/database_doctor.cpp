@@ -167,9 +167,18 @@ class Doctor {
                     fmt::format("SELECT {}, m.id, m.content_hash FROM {} ORDER BY m.id", kRowColumns, kRowTables));
     while (query.step()) {
       ++diagnosis_.rows;
-      if (!read_row(query)) ++diagnosis_.unreadable;
-      if (stored_content_hash(query) == query.text(kRowColumnCount + 1)) continue;
+      const std::optional<Measurement> row = read_row(query);
+      if (!row) ++diagnosis_.unreadable;
       const std::int64_t id = query.integer(kRowColumnCount);
+      if (stored_content_hash(query) == query.text(kRowColumnCount + 1)) {
+        if (const std::string why = row ? impossibility(*row) : ""; !why.empty()) {
+          find("values",
+               fmt::format("measurement {} (\"{}\" of \"{}\") cannot have been measured and is passed over: {}", id,
+                           query.text(3), query.text(0), why),
+               delete_with(fmt::format("DELETE FROM measurement WHERE id = {}", id)));
+        }
+        continue;
+      }
       find("content_hash",
            fmt::format("measurement {} (\"{}\" of \"{}\") was changed after it was stored", id, query.text(3),
                        query.text(0)),

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "generator/error.h"
+#include "runtime/json_text.h"
 #include "tuner/measurement_json.h"
 
 namespace attune {
@@ -42,7 +43,7 @@ std::string entry_text(const Measurement& row) {
   const char* separator = "\n";
   const auto put = [&](const std::string& key) {
     if (!fields.contains(key)) return;  // as the race of a row that had none
-    text += fmt::format("{}      {}: {}", separator, json(key).dump(), fields.at(key).dump());
+    text += fmt::format("{}      {}: {}", separator, json_line(key), json_line(fields.at(key)));
     separator = ",\n";
   };
   for (const char* key : kFieldOrder) put(key);
@@ -71,7 +72,7 @@ bool is_utc(const std::string& text) {
 void require_type(const std::string& key, const json& value, const json& example) {
   const auto whole = [](const json& number) { return number.is_number_unsigned(); };
   if (example.is_number_integer() && !whole(value))
-    malformed(fmt::format("field \"{}\" is {}, expected a whole number of at least 0", key, value.dump()));
+    malformed(fmt::format("field \"{}\" is {}, expected a whole number of at least 0", key, shown(value)));
   if (key == "clocks_mhz" && value.is_array() && !std::all_of(value.begin(), value.end(), whole))
     malformed("field \"clocks_mhz\" holds something that is not a whole number of at least 0");
 }
@@ -98,6 +99,8 @@ void require_sound(const Measurement& m) {
   if (m.race.empty() != (m.place == 0))
     malformed(fmt::format("field \"place\" is {} and \"race\" is \"{}\": a raced row has both, any other neither",
                           m.place, m.race));
+  if (m.sequence > kGreatestForeignSequence)
+    malformed(fmt::format("field \"sequence\" is {}, expected at most {}", m.sequence, kGreatestForeignSequence));
   if (!is_utc(m.created_at))
     malformed(fmt::format("field \"created_at\" is \"{}\", expected UTC as \"2025-01-31T12:00:00Z\"", m.created_at));
 }
@@ -107,6 +110,7 @@ Measurement read_entry(const json& entry) {
     json example = measurement_to_json(Measurement{});
     example["race"] = Measurement{}.race;  // what a row that was not raced omits
     example["place"] = Measurement{}.place;
+    example["sequence"] = Measurement{}.sequence;
     return example;
   }();
   if (!entry.is_object()) malformed("it is not an object");
@@ -114,7 +118,7 @@ Measurement read_entry(const json& entry) {
     if (!entry.contains(key)) malformed(fmt::format("field \"{}\" is missing", key));
   }
   for (const auto& [key, value] : entry.items()) {
-    if (!kExample.contains(key)) malformed(fmt::format("field \"{}\" is unknown", key));
+    if (!kExample.contains(key)) malformed(fmt::format("field {} is unknown", shown(json(key))));
     require_type(key, value, kExample.at(key));
   }
   const Measurement row = measurement_from_json(entry);
@@ -123,7 +127,7 @@ Measurement read_entry(const json& entry) {
   for (const auto& [key, value] : entry.items()) {
     if (!contains(kNotCompared, key) && stored.at(key) != value)
       malformed(
-          fmt::format("field \"{}\" is {}, which would be stored as {}", key, value.dump(), stored.at(key).dump()));
+          fmt::format("field \"{}\" is {}, which would be stored as {}", key, shown(value), shown(stored.at(key))));
   }
   require_sound(row);
   return row;
@@ -143,15 +147,7 @@ std::string export_measurements(const std::vector<Measurement>& rows) {
 }
 
 std::vector<Measurement> import_measurements(std::string_view text, const std::string& name) {
-  json document;
-  try {
-    document = json::parse(text);
-  } catch (const json::parse_error& error) {
-    const std::string what = error.what();  // "[json.exception...] parse error at line 3, column 7: ..."
-    const std::size_t place = what.find("parse error");
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("{} is not JSON: {}", name, place == std::string::npos ? what : what.substr(place)));
-  }
+  const json document = parse_json(text, name);
   if (!document.is_object() || document.value("format", json()) != kFormat || !document.contains("measurements") ||
       !document["measurements"].is_array()) {
     throw Error(ErrorCode::invalid_argument,
@@ -160,7 +156,7 @@ std::vector<Measurement> import_measurements(std::string_view text, const std::s
   if (document.value("version", json()) != kVersion) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("{} has version {} of the format, this program reads version {}", name,
-                            document.value("version", json()).dump(), kVersion));
+                            shown(document.value("version", json())), kVersion));
   }
   const json& entries = document["measurements"];
   std::vector<Measurement> rows;

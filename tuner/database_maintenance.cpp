@@ -85,9 +85,10 @@ constexpr const char* kDoomed = R"sql(
 CREATE TEMP TABLE doomed AS
 WITH placed AS (
   SELECT id, status, created_at,
-    row_number() OVER (PARTITION BY problem_id, device_id, config ORDER BY created_at DESC, id DESC) AS age,
     row_number() OVER (PARTITION BY problem_id, device_id, config
-                       ORDER BY rigor DESC, created_at DESC, id DESC) AS standing,
+                       ORDER BY sequence DESC, created_at DESC, content_hash DESC) AS age,
+    row_number() OVER (PARTITION BY problem_id, device_id, config
+                       ORDER BY rigor DESC, sequence DESC, created_at DESC, content_hash DESC) AS standing,
     count(*) FILTER (WHERE status = 'ok') OVER (PARTITION BY problem_id, device_id, config) AS ok
   FROM main.measurement
 )

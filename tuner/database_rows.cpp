@@ -50,6 +50,7 @@ StoredRow read_stored(const sqlite::Statement& row) {
   m.created_at = row.text(column++);
   m.race = row.text(column++);
   m.place = static_cast<int>(row.integer(column++));
+  m.sequence = row.integer(column++);
   return stored;
 }
 
@@ -65,6 +66,7 @@ std::string hash_of(std::string_view problem, std::string_view config, std::stri
   for (const double sample : m.samples_us) bytes += fmt::format("{:a} ", sample);
   for (const int clock : m.clocks_mhz) bytes += fmt::format("{} ", clock);
   if (!m.race.empty() || m.place != 0) bytes += fmt::format("\n{}\n{}\n", m.race, m.place);
+  if (m.sequence != 0) bytes += fmt::format("\nsequence {}\n", m.sequence);
   const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
@@ -95,6 +97,35 @@ std::string content_hash(const Measurement& m) {
 std::string stored_content_hash(const sqlite::Statement& row) {
   const StoredRow stored = read_stored(row);
   return hash_of(stored.problem, stored.config, stored.status, stored.rigor, stored.fields);
+}
+
+std::int64_t next_sequence(sqlite::Connection& db, const Measurement& m) {
+  if (!m.race.empty()) {
+    sqlite::Statement race(db, fmt::format("SELECT max(m.sequence) FROM {} WHERE p.text = ? AND d.name = ? AND "
+                                           "d.sm_count = ? AND m.race = ?",
+                                           kRowTables));
+    race.bind(canonical_text(m.problem)).bind(m.device).bind(m.sm_count).bind(m.race);
+    if (race.step() && race.integer(0) > 0) return race.integer(0);
+  }
+  return 1 + db.integer("SELECT coalesce(max(sequence), 0) FROM measurement");
+}
+
+bool is_stored(sqlite::Connection& db, const Measurement& measurement) {
+  Measurement wanted = measurement;
+  wanted.sequence = 0;
+  const std::string hash = content_hash(wanted);
+  sqlite::Statement alike(db, fmt::format("SELECT {} FROM {} WHERE p.text = ? AND d.name = ? AND d.sm_count = ? AND "
+                                          "m.config = ? AND m.created_at = ?",
+                                          kRowColumns, kRowTables));
+  alike.bind(canonical_text(wanted.problem)).bind(wanted.device).bind(wanted.sm_count);
+  alike.bind(canonical_text(wanted.config)).bind(wanted.created_at);
+  while (alike.step()) {
+    auto row = read_row(alike);
+    if (!row) continue;
+    row->sequence = 0;
+    if (content_hash(*row) == hash) return true;
+  }
+  return false;
 }
 
 std::string_view mask_text(MaskKind mask) { return mask == MaskKind::none ? "none" : "causal"; }
@@ -141,10 +172,11 @@ bool insert_row(sqlite::Connection& db, const Measurement& m) {
       "samples_us, "
       "clocks_mhz, median_us, p20_us, p80_us, predicted_us, sm_clock_mhz, error_o, error_lse, registers, "
       "spill_bytes, "
-      "shared_bytes, compile_ms, created_at, race, place) VALUES ("
+      "shared_bytes, compile_ms, created_at, race, place, sequence) VALUES ("
       "(SELECT id FROM problem WHERE text = ?), (SELECT id FROM device WHERE name = ? AND sm_count = ?), "
       "(SELECT id FROM provenance WHERE templates_hash = ? AND compiler = ? AND driver = ? AND protocol = ? AND "
-      "attune_version = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (content_hash) "
+      "attune_version = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT "
+      "(content_hash) "
       "DO "
       "NOTHING")
       .bind(text)
@@ -176,6 +208,7 @@ bool insert_row(sqlite::Connection& db, const Measurement& m) {
       .bind(m.created_at)
       .bind(m.race)
       .bind(m.place)
+      .bind(m.sequence)
       .step();
   return db.changes() > 0;
 }

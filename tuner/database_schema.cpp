@@ -18,7 +18,7 @@ namespace attune {
 namespace {
 
 // The schema of version i + 1 from that of version i. A migration that has shipped never changes.
-constexpr std::array<const char*, 2> kMigrations = {R"sql(
+constexpr std::array<const char*, 3> kMigrations = {R"sql(
 CREATE TABLE problem (
   id          INTEGER PRIMARY KEY,
   text        TEXT    NOT NULL UNIQUE,  -- canonical; the other columns repeat it for queries
@@ -87,12 +87,18 @@ ALTER TABLE measurement ADD COLUMN race TEXT NOT NULL DEFAULT '';      -- UTC, w
 ALTER TABLE measurement ADD COLUMN place INTEGER NOT NULL DEFAULT 0;   -- in the race, from 1; 0: not raced
 
 CREATE INDEX problem_by_class ON problem (pass, dtype, head_dim, mask, alignment);
+)sql",
+                                                    R"sql(
+ALTER TABLE measurement ADD COLUMN sequence INTEGER NOT NULL DEFAULT 0; -- what is newer has a greater one; 0: unknown
+
+CREATE INDEX measurement_by_sequence ON measurement (sequence);
 )sql"};
 
 // What a connection that cannot migrate lays over the tables of version i + 1, so that they are read as those of the
 // newest: a temporary view hides the table of its name.
 constexpr std::array<const char*, kMigrations.size() - 1> kReadings = {
-    "CREATE TEMP VIEW measurement AS SELECT *, '' AS race, 0 AS place FROM main.measurement"};
+    "CREATE TEMP VIEW measurement AS SELECT *, '' AS race, 0 AS place, 0 AS sequence FROM main.measurement",
+    "CREATE TEMP VIEW measurement AS SELECT *, 0 AS sequence FROM main.measurement"};
 
 static_assert(std::endian::native == std::endian::little, "the schema stores little-endian numbers");
 static_assert(std::is_same_v<decltype(Measurement::clocks_mhz)::value_type, std::int32_t>, "the schema stores 32 bits");

@@ -44,7 +44,9 @@ struct Measurement {
   MeasurementStatus status = MeasurementStatus::ok;
   std::string reason;  ///< a sentence, if the status is not ok
   Rigor rigor = Rigor::measure;
-  std::string race;                ///< UTC time at which the final race began that it comes from; empty: a probe
+  /// UTC time at which the final race began that it comes from; empty: a probe. A race of one row is no comparison but
+  /// an election: what stands until there is a race, or because it failed.
+  std::string race;
   int place = 0;                   ///< in that race: 1 is its winner, then 2, 3 ...; 0 if there was none
   std::vector<double> samples_us;  ///< kernel times in microseconds, in order
   double median_us = 0, p20_us = 0, p80_us = 0;
@@ -59,6 +61,10 @@ struct Measurement {
   // provenance
   std::string templates_hash, compiler, driver, protocol, attune_version;
   std::string created_at;  ///< UTC, ISO 8601
+  /// Lamport's number: 1 + the greatest of the database that it was appended to. Exports and merges keep it, so that
+  /// what is newer does not depend on the clock of a machine. 0: of a version that numbered nothing. The rows of one
+  /// race have the same.
+  std::int64_t sequence = 0;
 
   double tflops() const;  ///< counted FLOPs over the median; 0 without samples
   void summarize();       ///< median, p20, p80 and the clock's median from the samples
@@ -66,9 +72,30 @@ struct Measurement {
   double ranking_us() const;
 };
 
+/// No database appends so many rows: 2^53, beyond which a double of JSON tells two numbers no longer apart.
+inline constexpr std::int64_t kGreatestSequence = std::int64_t{1} << 53;
+/// Of rows that come from elsewhere, so that there is always a greater one for the next row of one's own.
+inline constexpr std::int64_t kGreatestForeignSequence = kGreatestSequence / 2;
+
+/// Why these values cannot have been measured, as the rest of a sentence that begins with the row: "its median lies
+/// beyond its own quantiles". Empty if they can: every number is finite and not negative, quantiles are in order, a row
+/// that is ok has a time, and that is not below what the device's units need for the work (least_us()). Whether it was
+/// changed since it was stored is content_hash()'s to say.
+std::string impossibility(const Measurement& measurement);
+
+/// A time that no kernel can undercut: counted FLOPs at the peak of the fastest matrix unit, or bytes beyond twice the
+/// L2 at the rate of device memory, at clocks 1.25 times the nominal. Of a device that is not known by name, four times
+/// the rates of the fastest SM that is.
+double least_us(const AttentionProblem& problem, const std::string& device, int sm_count);
+
+/// Whether `a` is newer than `b`: by sequence, of equal ones by created_at, then by content_hash(). The order is total
+/// over rows that differ, and the same in every database that holds them.
+bool is_newer(const Measurement& a, const Measurement& b);
+
 /// Whether `a` is to be chosen before `b` (both ok): the higher rigor; then one that was raced before one that was not;
-/// the newer race, and in a race the place in it, which may be decided by a fixed order where times tie; then the
-/// smaller ranking_us, then the canonical config text, so that two runs agree. A row without a ranking time comes last.
+/// the newer race by sequence, then by when it began, and in a race the place in it, which may be decided by a fixed
+/// order where times tie; then the smaller ranking_us, then the canonical config text, so that two runs agree. A row
+/// without a ranking time comes last.
 bool ranks_before(const Measurement& a, const Measurement& b);
 
 /// The quantile of an unsorted sample, interpolated linearly between order statistics; 0 if it is empty.

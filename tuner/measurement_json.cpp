@@ -5,8 +5,11 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <type_traits>
+#include <utility>
 
 #include "generator/error.h"
+#include "runtime/json_text.h"
 
 namespace attune {
 namespace {
@@ -44,10 +47,23 @@ class Reader {
   void read(const char* key, T& field) const {
     const auto found = object_.find(key);
     if (found == object_.end()) return;
-    try {
-      field = found->get<T>();
-    } catch (const json::exception&) {
-      complain(key, *found, "a value of another type");
+    const JsonView value(*found, what_, fmt::format("/{}", key));
+    if constexpr (std::is_same_v<T, bool>) {
+      field = value.boolean();
+    } else if constexpr (std::is_same_v<T, std::string>) {
+      field = value.text();
+    } else if constexpr (std::is_integral_v<T>) {
+      field = value.whole<T>();
+    } else {
+      T list(value.size());
+      for (std::size_t i = 0; i < list.size(); ++i) {
+        if constexpr (std::is_integral_v<typename T::value_type>) {
+          list[i] = value.at(i).template whole<typename T::value_type>();
+        } else {
+          list[i] = value.at(i).number();
+        }
+      }
+      field = std::move(list);
     }
   }
 
@@ -65,7 +81,7 @@ class Reader {
  private:
   [[noreturn]] void complain(const char* key, const json& value, const char* expected) const {
     throw Error(ErrorCode::invalid_argument,
-                fmt::format("{}: field \"{}\" is {}, expected {}", what_, key, value.dump(), expected));
+                fmt::format("{}: field \"{}\" is {}, expected {}", what_, key, shown(value), expected));
   }
   const json& object_;
   const char* what_;
@@ -103,6 +119,7 @@ json measurement_to_json(const Measurement& m) {
                  {"created_at", m.created_at}};
   if (!m.race.empty()) object["race"] = m.race;
   if (m.place != 0) object["place"] = m.place;
+  if (m.sequence != 0) object["sequence"] = m.sequence;
   return object;
 }
 
@@ -140,6 +157,7 @@ Measurement measurement_from_json(const json& object) {
   reader.read("protocol", m.protocol);
   reader.read("attune_version", m.attune_version);
   reader.read("created_at", m.created_at);
+  reader.read("sequence", m.sequence);
   return m;
 }
 

@@ -15,8 +15,10 @@
 #include "generator/error.h"
 #include "generator/generate.h"
 #include "generator/keys.h"
+#include "runtime/json_text.h"
 #include "tuner/measurement_json.h"
 #include "tuner/searcher.h"
+#include "tuner/worker_answer.h"
 #include "tuner/worker_process.h"
 
 namespace attune {
@@ -24,25 +26,16 @@ namespace {
 
 using nlohmann::json;
 
-bool is_error_code(const json& code) {
-  return code.is_number_integer() && code >= static_cast<int>(ErrorCode::invalid_argument) &&
-         code <= static_cast<int>(ErrorCode::internal);
-}
-
 PrecompileOutcome outcome_of(const WorkerAnswer& answer) {
   if (answer.kind == WorkerAnswer::Kind::timed_out)
     return {MeasurementStatus::compile_timed_out, "while compiling: " + answer.text, false};
   if (answer.kind == WorkerAnswer::Kind::crashed)
     return {MeasurementStatus::crashed, "while compiling: " + answer.text, false};
-  try {
-    const json said = json::parse(answer.text);
-    if (said.contains("error") && is_error_code(said.at("code"))) {
-      throw Error(static_cast<ErrorCode>(said["code"].get<int>()), said.at("error").get<std::string>());
-    }
-    if (const auto status = parse_measurement_status(said.at("status").get<std::string>()))
-      return {*status, said.value("reason", ""), said.value("from_cache", false)};
-  } catch (const json::exception&) {
-    // Told below, with what it answered.
+  const json said = parse_worker_answer(answer.text);
+  throw_if_environment_failed(said);
+  if (const auto status = parse_measurement_status(text_of(said, "status"))) {
+    const auto from_cache = said.find("from_cache");
+    return {*status, text_of(said, "reason"), from_cache != said.end() && *from_cache == true};
   }
   return {MeasurementStatus::crashed, "while compiling the worker answered " + answer.text, false};
 }
@@ -80,7 +73,7 @@ class Pool {
                               {"spec", device_spec_to_json(options_.spec)},
                               {"problem", canonical_text(jobs_[i].problem)},
                               {"config", canonical_text(jobs_[i].config)}};
-        const WorkerAnswer answer = worker->ask(request.dump(), options_.timeout_seconds, &stop_);
+        const WorkerAnswer answer = worker->ask(json_line(request), options_.timeout_seconds, &stop_);
         if (answer.kind != WorkerAnswer::Kind::answered) worker.reset();
         if (stop_) return;
         outcomes_[i] = outcome_of(answer);

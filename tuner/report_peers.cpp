@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "generator/error.h"
+#include "runtime/json_text.h"
 
 namespace attune {
 namespace {
@@ -104,12 +105,7 @@ PeerRow peer_row(const Part& part) {
 }  // namespace
 
 PeerFile parse_peers(std::string_view json, const std::string& name) {
-  Json document;
-  try {
-    document = Json::parse(json);
-  } catch (const Json::parse_error& error) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("{} is not JSON: {}", name, error.what()));
-  }
+  const Json document = parse_ordered_json(json, name);
   if (!document.is_object() || document.value("format", Json()) != kFormat) {
     throw Error(
         ErrorCode::invalid_argument,
@@ -128,7 +124,7 @@ PeerFile parse_peers(std::string_view json, const std::string& name) {
   if (machine.has("sm_count")) file.sm_count = machine.count("sm_count");
   for (const auto& [what, version] : machine.json().items()) {
     if (what == "gpu" || what == "sm_count") continue;
-    file.versions.emplace_back(what, version.is_string() ? version.get<std::string>() : version.dump());
+    file.versions.emplace_back(what, version.is_string() ? version.get<std::string>() : shown(version));
   }
   if (whole.has("protocol")) file.protocol = whole.text("protocol");
   const Json& rows = whole.need("rows");

@@ -5,14 +5,14 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <unordered_set>
 
 #include "generator/error.h"
+#include "runtime/json_text.h"
+#include "tuner/input_file.h"
 
 namespace attune {
 namespace {
@@ -215,12 +215,7 @@ std::vector<AttentionProblem> parse_shapes_csv(std::string_view text, const std:
 }
 
 std::vector<AttentionProblem> parse_shapes_json(std::string_view text, const std::string& name) {
-  json document;
-  try {
-    document = json::parse(text);
-  } catch (const json::exception& error) {
-    refuse(fmt::format("{} is not JSON: {}", name, error.what()));
-  }
+  const json document = parse_json(text, name);
   if (!document.is_array())
     refuse(fmt::format("{}: must be an array of canonical texts or objects, not {}", name, document.type_name()));
   std::vector<Row> rows;
@@ -249,9 +244,7 @@ std::vector<AttentionProblem> read_shapes(const std::filesystem::path& path) {
   const std::string name = path.filename().string(), ending = path.extension().string();
   if (ending != ".json" && ending != ".csv")
     refuse(fmt::format("{}: a list of problems ends in .json or .csv", path.string()));
-  std::ifstream file(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file) throw Error(ErrorCode::io, fmt::format("{} cannot be read", path.string()));
+  const std::string text = read_input_file(path);
   return ending == ".json" ? parse_shapes_json(text, name) : parse_shapes_csv(text, name);
 }
 

@@ -4,21 +4,26 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <exception>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "generator/error.h"
 #include "generator/generate.h"
+#include "runtime/json_text.h"
 #include "tuner/compile_ahead.h"
 #include "tuner/measurement_json.h"
 #include "tuner/race.h"
 #include "tuner/searcher.h"
 #include "tuner/worker.h"
+#include "tuner/worker_answer.h"
 #include "tuner/worker_process.h"
 
 namespace attune {
@@ -32,6 +37,7 @@ constexpr std::int64_t kReducedQueryTiles = 2, kReducedKeyTiles = 3;
 constexpr int kNeighbours = 3;  // whose winners are seeds
 // Trials scatter by 2 to 6 % against the race: what begins so much slower than the best does not win it.
 constexpr double kHopelessRatio = 1.2;
+constexpr int kMostUnprepared = 3;  // workers one after the other: then it is not the candidates
 
 // Between two attempts to store what could not be stored, and how many there are when the sweep ends.
 constexpr std::chrono::seconds kPauseAfterFailure{1};
@@ -46,29 +52,6 @@ struct WorkerFacts {
   bool can_time = false;
 };
 
-// The object of an answer; null if it is none.
-json parse_answer(const std::string& text) {
-  json answer = json::parse(text, nullptr, false);
-  return answer.is_object() ? answer : json();
-}
-
-// The text of a field, empty if there is none.
-std::string text_of(const json& answer, const char* key) {
-  const auto found = answer.find(key);
-  return found != answer.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
-
-// An answer that says that the environment is at fault, thrown as the worker saw it.
-void throw_if_error(const json& answer) {
-  const std::string error = text_of(answer, "error");
-  if (error.empty()) return;
-  const auto code = answer.find("code");
-  const int number = code != answer.end() && code->is_number_integer() ? code->get<int>() : 0;
-  const bool known =
-      number >= static_cast<int>(ErrorCode::invalid_argument) && number <= static_cast<int>(ErrorCode::internal);
-  throw Error(known ? static_cast<ErrorCode>(number) : ErrorCode::internal, error);
-}
-
 // What ends a sweep that was asked to stop; never leaves this file.
 struct Interrupted {};
 
@@ -78,11 +61,23 @@ struct Lane {
   int ordinal = 0;
   std::unique_ptr<WorkerProcess> worker;  // none after one that had to be killed
   bool prepared = false;                  // the worker holds inputs and reference
+  int unprepared = 0;                     // workers in a row that could not be prepared
 };
 
 std::string shortened(const std::string& text) {
   constexpr std::size_t kShown = 200;
   return text.size() <= kShown ? text : text.substr(0, kShown) + "...";
+}
+
+// The lists of numbers of each entrant.
+template <typename Number, typename Read>
+std::vector<std::vector<Number>> lists_of(const JsonView& entrants, Read read) {
+  std::vector<std::vector<Number>> lists(entrants.size());
+  for (std::size_t i = 0; i < lists.size(); ++i) {
+    const JsonView list = entrants.at(i);
+    for (std::size_t k = 0; k < list.size(); ++k) lists[i].push_back(read(list.at(k)));
+  }
+  return lists;
 }
 
 class Sweep {
@@ -110,7 +105,7 @@ class Sweep {
       throw;
     }
     ahead_.reset();
-    if (result_.ended_by != "interrupted") race();
+    race();
     save_the_rest();
     result_.seconds = seconds();
     return std::move(result_);
@@ -135,15 +130,17 @@ class Sweep {
     const json said = ask_once(lane, "identify");
     WorkerFacts facts;
     try {
-      facts.device = said.at("device_name");
-      facts.sm_count = said.at("sm_count");
-      facts.toolchain.compiler = said.at("compiler");
-      facts.toolchain.driver = said.at("driver");
-      facts.templates_hash = said.at("templates_hash").get<std::map<std::string, std::string>>();
-      facts.can_time = said.at("can_time");
-    } catch (const json::exception&) {
-      throw Error(ErrorCode::io, fmt::format("{} is no worker of this version: it answered {}", options_.command,
-                                             shortened(said.dump())));
+      const JsonView told(said, "its answer");
+      facts.device = told.at("device_name").text();
+      facts.sm_count = told.at("sm_count").whole<int>(1);
+      facts.toolchain.compiler = told.at("compiler").text();
+      facts.toolchain.driver = told.at("driver").text();
+      const JsonView hashes = told.at("templates_hash");
+      for (const auto& [family, hash] : hashes.json().items()) facts.templates_hash[family] = hashes.at(family).text();
+      facts.can_time = told.at("can_time").boolean();
+    } catch (const Error& error) {
+      throw Error(ErrorCode::io, fmt::format("{} is no worker of this version: it answered {} ({})", options_.command,
+                                             shortened(json_line(said)), error.what()));
     }
     return facts;
   }
@@ -158,16 +155,16 @@ class Sweep {
   // For what every worker must be able to do.
   json ask_once(Lane& lane, const char* op) const {
     const WorkerAnswer answer =
-        lane.worker->ask(request(op, lane).dump(), options_.prepare_timeout_seconds, options_.stop);
+        lane.worker->ask(json_line(request(op, lane)), options_.prepare_timeout_seconds, options_.stop);
     if (answer.kind != WorkerAnswer::Kind::answered) {
       throw Error(ErrorCode::driver, fmt::format("no worker could prepare {} on {}: {}", canonical_text(problem_),
                                                  lane.device, answer.text));
     }
-    const json said = parse_answer(answer.text);
+    const json said = parse_worker_answer(answer.text);
     throw_if_error(said);
     if (!said.is_object()) {
-      throw Error(ErrorCode::io, fmt::format("{} is no worker of this version: it answered {}", options_.command,
-                                             shortened(answer.text)));
+      throw Error(ErrorCode::driver, fmt::format("{} is no worker of this version: it answered {}", options_.command,
+                                                 shortened(answer.text)));
     }
     return said;
   }
@@ -209,7 +206,12 @@ class Sweep {
     const TuningDatabase* const known[] = {&database_, options_.presets.get()};
     for (const TuningDatabase* from : known) {
       if (!from) continue;
-      if (const auto best = from->best(problem_, facts_.device, facts_.sm_count)) seeds.push_back(best->config);
+      const auto best = from->best(problem_, facts_.device, facts_.sm_count);
+      if (!best) continue;
+      seeds.push_back(best->config);
+      const auto is_it = [&](const Candidate& candidate) { return candidate.config == best->config; };
+      if (from == &database_ && !best->race.empty() && std::any_of(space.begin(), space.end(), is_it))
+        standing_ = best->config;
     }
     for (const TuningDatabase* from : known) {
       if (!from) continue;
@@ -245,6 +247,17 @@ class Sweep {
         earlier_rows_.insert_or_assign(config, std::move(row));
       }
     }
+    standing_is_reused_ = standing_ && earlier_rows_.contains(canonical_text(*standing_));
+    // A space without the default, or a default that is not among its first, keeps no row waiting.
+    default_is_stored_ = searcher_->upcoming(1) != std::vector{index_of_default()};
+  }
+
+  // The space's size if it is not in it.
+  std::size_t index_of_default() const {
+    const std::vector<Candidate>& space = searcher_->space();
+    const auto found = std::find_if(space.begin(), space.end(),
+                                    [&](const Candidate& candidate) { return candidate.config == default_; });
+    return static_cast<std::size_t>(found - space.begin());
   }
 
   // Compiling alone needs no inputs, and on a GPU no GPU.
@@ -285,15 +298,15 @@ class Sweep {
     json asked = request("compile", lanes_.front());
     asked["problem"] = canonical_text(trial_problem(index));
     asked["config"] = canonical_text(searcher_->space()[index].config);
-    const WorkerAnswer answer = worker->ask(asked.dump(), options_.compile_timeout_seconds, cancel);
+    const WorkerAnswer answer = worker->ask(json_line(asked), options_.compile_timeout_seconds, cancel);
     if (answer.kind != WorkerAnswer::Kind::answered) {
       worker.reset();
       const bool late = answer.kind == WorkerAnswer::Kind::timed_out;
       return {late ? MeasurementStatus::compile_timed_out : MeasurementStatus::crashed,
               "while compiling: " + answer.text};
     }
-    const json outcome = parse_answer(answer.text);
-    throw_if_error(outcome);
+    const json outcome = parse_worker_answer(answer.text);
+    throw_if_environment_failed(outcome);
     const auto status = parse_measurement_status(text_of(outcome, "status"));
     if (!status) {
       worker.reset();
@@ -332,7 +345,7 @@ class Sweep {
       while (const auto index = claim()) {
         Measurement row = try_candidate(lane, *index);
         const std::lock_guard lock(mutex_);
-        store(row);
+        store_trial(row);
         take(std::move(row), *index, false);
         feed_compilers();
       }
@@ -372,24 +385,14 @@ class Sweep {
       }
       ++claimed_;
       ++result_.reused;
+      store_reused(earlier->second);
       take(earlier->second, *index, true);
     }
     return std::nullopt;
   }
 
   Measurement try_candidate(Lane& lane, std::size_t index) {
-    prepare_worker(lane);
-    auto compiled = ahead_->take(index);
-    if (!compiled) compiled = compile(index, lane.worker, options_.stop);
-    if (stop_asked() && compiled->status != MeasurementStatus::ok) throw Interrupted();
-    Measurement row;
-    if (compiled->status == MeasurementStatus::ok) {
-      prepare_worker(lane);
-      row = ask_for_trial(lane, index);
-    } else {
-      row.status = compiled->status;
-      row.reason = compiled->reason;
-    }
+    Measurement row = outcome_of_trial(lane, index);
     const Candidate& candidate = searcher_->space()[index];
     const AttentionProblem tried = trial_problem(index);
     row.problem = problem_;
@@ -410,6 +413,36 @@ class Sweep {
     return row;
   }
 
+  // What the workers say of it, whatever they say.
+  Measurement outcome_of_trial(Lane& lane, std::size_t index) {
+    Measurement row;
+    if (!prepared_for_trial(lane, row)) return row;
+    auto compiled = ahead_->take(index);
+    if (!compiled) compiled = compile(index, lane.worker, options_.stop);
+    if (stop_asked() && compiled->status != MeasurementStatus::ok) throw Interrupted();
+    if (compiled->status != MeasurementStatus::ok) {
+      row.status = compiled->status;
+      row.reason = compiled->reason;
+      return row;
+    }
+    return prepared_for_trial(lane, row) ? ask_for_trial(lane, index) : row;
+  }
+
+  // False, with the reason in the row, if this worker cannot be prepared; one after the other ends the sweep.
+  bool prepared_for_trial(Lane& lane, Measurement& row) const {
+    try {
+      prepare_worker(lane);
+      lane.unprepared = 0;
+      return true;
+    } catch (const Error& error) {
+      lane.worker.reset();
+      if (stop_asked() || is_of_environment(error.code()) || ++lane.unprepared == kMostUnprepared) throw;
+      row.status = MeasurementStatus::crashed;
+      row.reason = error.what();
+      return false;
+    }
+  }
+
   Measurement ask_for_trial(Lane& lane, std::size_t index) {
     const KernelConfig& config = searcher_->space()[index].config;
     const AttentionProblem tried = trial_problem(index);
@@ -420,7 +453,7 @@ class Sweep {
     asked["problem"] = canonical_text(tried);
     asked["config"] = canonical_text(config);
     asked["options"] = trial_options_to_json(trial);
-    const WorkerAnswer answer = lane.worker->ask(asked.dump(), options_.trial_timeout_seconds, options_.stop);
+    const WorkerAnswer answer = lane.worker->ask(json_line(asked), options_.trial_timeout_seconds, options_.stop);
     Measurement row;
     if (answer.kind != WorkerAnswer::Kind::answered) {
       lane.worker.reset();
@@ -430,8 +463,8 @@ class Sweep {
       row.reason = answer.text;
       return row;
     }
-    const json object = parse_answer(answer.text);
-    throw_if_error(object);
+    const json object = parse_worker_answer(answer.text);
+    throw_if_environment_failed(object);
     if (object.contains("last")) lane.worker.reset();
     if (const auto failed = parse_measurement_status(text_of(object, "failed"));
         failed && *failed != MeasurementStatus::ok) {
@@ -460,28 +493,73 @@ class Sweep {
     return rigor_ != Rigor::estimate && result_.best ? kHopelessRatio * time_of(*result_.best) : 0;
   }
 
-  // Each row at once. One that cannot be stored waits for the next, and for the end: a lock ends, and space is freed.
-  void store(const Measurement& row) {
-    ++tried_;
-    unsaved_.push_back(row);
+  // A trial of the fastest of many looks faster than it is. So until the race has decided, and if it never takes place
+  // (a failure, a signal, a power cut), the database must say what stands: the config that a race elected before this
+  // sweep, else the default. Its trial is stored as elected, by a race of one row; rows of further lanes wait for that
+  // of the default.
+  void store_trial(const Measurement& row) {
+    const bool is_default = row.config == default_;
+    if (!default_is_stored_ && !is_default) {
+      waiting_.push_back(row);
+      return;
+    }
+    if (elects(row)) {
+      store(elected(row));
+    } else {
+      store({row});
+    }
+    if (!default_is_stored_) {
+      default_is_stored_ = true;
+      for (const Measurement& waiting : std::exchange(waiting_, {})) store_trial(waiting);
+    }
+  }
+
+  // An earlier version, or a sweep that was killed, may have left the default's row without its election.
+  void store_reused(const Measurement& row) {
+    if (row.config == default_ && row.race.empty() && elects(row)) store(elected(row));
+    if (row.config == default_ && !default_is_stored_) {
+      default_is_stored_ = true;
+      for (const Measurement& waiting : std::exchange(waiting_, {})) store_trial(waiting);
+    }
+  }
+
+  bool elects(const Measurement& row) const {
+    if (rigor_ == Rigor::estimate || row.status != MeasurementStatus::ok || time_of(row) <= 0) return false;
+    if (standing_ && row.config == *standing_) return true;
+    return row.config == default_ && !standing_is_reused_;
+  }
+
+  static std::vector<Measurement> elected(Measurement row) {
+    row.race = row.created_at = utc_now();
+    row.place = 1;
+    row.sequence = 0;
+    if (!is_election(row)) row.protocol += kUntilARace;
+    return {std::move(row)};
+  }
+
+  // At once; the rows of a race together, or none of them. What cannot be stored waits for the next, and for the end: a
+  // lock ends, and space is freed.
+  void store(std::vector<Measurement> rows) {
+    tried_ += rows.size();
+    unsaved_.push_back(std::move(rows));
     if (std::chrono::steady_clock::now() >= next_saving_) save();
   }
 
   // Oldest first. What is wrong with a row is its own; what is wrong with the database concerns those after it, too.
   void save() {
-    std::vector<Measurement> left;
+    std::vector<std::vector<Measurement>> left;
     bool database_fails = false;
-    for (Measurement& row : unsaved_) {
+    for (std::vector<Measurement>& rows : unsaved_) {
       if (!database_fails) {
         try {
-          database_.append(row);
+          database_.append(rows);
           continue;
         } catch (const NotStored& error) {
           not_saved_because_ = error.what();
           database_fails = error.fault() == NotStored::Fault::database;
         }
       }
-      left.push_back(std::move(row));
+      left.push_back(std::move(rows));
     }
     unsaved_ = std::move(left);
     // A lock that is waited for takes the time of trials.
@@ -495,10 +573,11 @@ class Sweep {
       if (database_.read_only() || stop_asked()) break;
     }
     if (unsaved_.empty()) return;
+    for (std::vector<Measurement>& rows : unsaved_)
+      result_.unsaved.insert(result_.unsaved.end(), std::move_iterator(rows.begin()), std::move_iterator(rows.end()));
     result_.not_stored = true;
     result_.notes.push_back(
-        fmt::format("{} of {} results are not stored: {}", unsaved_.size(), tried_, not_saved_because_));
-    result_.unsaved = std::move(unsaved_);
+        fmt::format("{} of {} results are not stored: {}", result_.unsaved.size(), tried_, not_saved_because_));
   }
 
   // What candidates are compared by before the race.
@@ -541,17 +620,27 @@ class Sweep {
       if (row.race.empty() || row.race != rows.front().race) return false;
       places.insert(row.place);
     }
-    return places.size() == rows.size() && *places.begin() == 1;
+    return rows.size() > 1 && places.size() == rows.size() && *places.begin() == 1;
   }
 
+  // The finalists in turns. Without a race, or if it fails, what stands is elected.
   void race() {
     if (rigor_ == Rigor::estimate) return;
+    FinalRace race(result_.rows, default_, effort_.race_seconds);
     std::vector<Measurement> rows;
-    for (const std::size_t i : finalists(result_.rows, default_)) rows.push_back(result_.rows[i]);
-    if (rows.empty()) return;
+    for (const std::size_t i : race.entrants()) rows.push_back(result_.rows[i]);
     result_.race_reused = raced_together(rows);
-    if (!result_.race_reused && !run_race(rows)) return;
-    std::sort(rows.begin(), rows.end(), [](const Measurement& a, const Measurement& b) { return a.place < b.place; });
+    if (result_.race_reused) {
+      // And others, who lost.
+      const std::string together = rows.front().race;
+      rows.clear();
+      std::copy_if(result_.rows.begin(), result_.rows.end(), std::back_inserter(rows),
+                   [&](const Measurement& row) { return row.race == together; });
+      std::sort(rows.begin(), rows.end(), [](const Measurement& a, const Measurement& b) { return a.place < b.place; });
+    } else if (rows.empty() || result_.ended_by == "interrupted" || !run_race(race, rows)) {
+      elect_what_stands();
+      return;
+    }
     result_.best = rows.front();
     for (const Measurement& row : rows) {
       if (row.config == default_) result_.default_measurement = row;
@@ -559,69 +648,94 @@ class Sweep {
     result_.finalists = std::move(rows);
   }
 
-  // Gives the rows the samples and places of a race and stores them. False, with a note, if the race failed: then the
-  // trials alone decide.
-  bool run_race(std::vector<Measurement>& rows) {
-    Lane& lane = lanes_.front();
-    std::vector<KernelConfig> configs;
-    json texts = json::array();
-    for (const Measurement& row : rows) {
-      configs.push_back(row.config);
-      texts.push_back(canonical_text(row.config));
-    }
-    json asked = request("race", lane);
-    asked["configs"] = texts;
-    RaceOptions race;
-    race.seconds = effort_.race_seconds;
-    race.cuda_ordinal = lane.ordinal;
-    asked["options"] = race_options_to_json(race);
+  // Batches of the race, until it is over: `rows` become those of the finalists by place, and are stored. False, with a
+  // note, if it failed.
+  bool run_race(FinalRace& race, std::vector<Measurement>& rows) {
     const std::string begun = utc_now();
-    try {
-      prepare_worker(lane);
-      const WorkerAnswer answer = lane.worker->ask(
-          asked.dump(), options_.trial_timeout_seconds * static_cast<double>(rows.size()), options_.stop);
-      if (answer.kind != WorkerAnswer::Kind::answered) {
-        lane.worker.reset();
-        return no_race(stop_asked() ? "interrupted" : answer.text);
-      }
-      const json object = parse_answer(answer.text);
-      throw_if_error(object);
-      if (object.contains("last")) lane.worker.reset();
-      if (!object.contains("race")) return no_race(text_of(object, "reason"));
-      const json& times = object["race"];
-      std::vector<std::vector<double>> samples = times.at("samples_us");
-      std::vector<std::vector<int>> clocks = times.at("clocks_mhz");
-      const auto complete = [&](const auto& lists) {
-        return lists.size() == rows.size() && std::all_of(lists.begin(), lists.end(), [&](const auto& list) {
-                 return !list.empty() && list.size() == samples.front().size();
-               });
-      };
-      if (!complete(samples) || !complete(clocks)) return no_race("the worker answered with times of another race");
-      const std::vector<std::size_t> order = places(configs, samples, default_);
-      for (std::size_t place = 0; place < order.size(); ++place) {
-        Measurement& row = rows[order[place]];
-        row.race = begun;
-        row.place = static_cast<int>(place) + 1;
-        row.rigor = rigor_;
-        row.samples_us = std::move(samples[order[place]]);
-        row.clocks_mhz = std::move(clocks[order[place]]);
-        row.protocol = text_of(times, "protocol");
-        row.created_at = utc_now();
-        row.summarize();
-      }
-    } catch (const json::exception&) {
-      lane.worker.reset();
-      return no_race("the worker answered something that is no race");
-    } catch (const Error& error) {
-      return no_race(error.what());
+    std::string protocol;
+    while (const auto batch = race.next()) {
+      const std::string trouble = run_batch(race, *batch, protocol);
+      if (trouble.empty() || (!stop_asked() && race.narrow())) continue;
+      result_.notes.push_back(
+          fmt::format("the final race did not take place ({}): of the trials alone none is elected, for their times "
+                      "scatter by a few percent",
+                      stop_asked() ? "interrupted" : trouble));
+      return false;
     }
-    for (const Measurement& row : rows) store(row);
+    rows.clear();
+    for (FinalRace::Finalist& finalist : race.standings()) {
+      Measurement& row = rows.emplace_back(result_.rows[finalist.trial]);
+      row.race = begun;
+      row.place = static_cast<int>(rows.size());
+      row.rigor = rigor_;
+      row.samples_us = std::move(finalist.samples_us);
+      row.clocks_mhz = std::move(finalist.clocks_mhz);
+      row.protocol = protocol;
+      row.created_at = utc_now();
+      row.sequence = 0;
+      row.summarize();
+    }
+    store(rows);
     return true;
   }
 
-  bool no_race(const std::string& why) {
-    result_.notes.push_back("the final race did not take place, the best is that of the trials: " + why);
-    return false;
+  // Why it failed; empty if it did not.
+  std::string run_batch(FinalRace& race, const FinalRace::Batch& batch, std::string& protocol) {
+    Lane& lane = lanes_.front();
+    json asked = request("race", lane);
+    asked["configs"] = json::array();
+    for (const std::size_t i : batch.entrants) asked["configs"].push_back(canonical_text(result_.rows[i].config));
+    RaceOptions options;
+    options.seconds = batch.seconds;
+    options.min_rounds = batch.min_rounds;
+    options.cuda_ordinal = lane.ordinal;
+    asked["options"] = race_options_to_json(options);
+    try {
+      prepare_worker(lane);
+      const WorkerAnswer answer = lane.worker->ask(
+          json_line(asked), options_.trial_timeout_seconds * static_cast<double>(batch.entrants.size()), options_.stop);
+      if (answer.kind != WorkerAnswer::Kind::answered) {
+        lane.worker.reset();
+        return answer.text;
+      }
+      const json object = parse_worker_answer(answer.text);
+      throw_if_error(object);
+      if (object.contains("last")) lane.worker.reset();
+      if (!object.contains("race"))
+        return object.contains("reason") ? text_of(object, "reason") : "no times came of it";
+      const JsonView times(object["race"], "the worker's answer", "/race");
+      const auto samples = lists_of<double>(times.at("samples_us"), [](const JsonView& us) { return us.number(); });
+      const auto clocks = lists_of<int>(times.at("clocks_mhz"), [](const JsonView& mhz) { return mhz.whole<int>(0); });
+      const auto is_time = [](double us) { return std::isfinite(us) && us > 0; };
+      const auto complete = [&](const auto& lists) {
+        return lists.size() == batch.entrants.size() && std::all_of(lists.begin(), lists.end(), [&](const auto& list) {
+                 return !list.empty() && list.size() == samples.front().size();
+               });
+      };
+      const bool all_times = std::all_of(samples.begin(), samples.end(), [&](const std::vector<double>& list) {
+        return std::all_of(list.begin(), list.end(), is_time);
+      });
+      if (!complete(samples) || !complete(clocks) || !all_times)
+        return "the worker answered with times of another race";
+      protocol = text_of(times.json(), "protocol");
+      race.tell(samples, clocks);
+      return {};
+    } catch (const Error& error) {
+      lane.worker.reset();  // who answers something else than times may go on doing so
+      return error.what();
+    }
+  }
+
+  // What was elected before this sweep, if it is still right; else the default config; only without either the fastest
+  // of the trials. The database says the same: store_trial() saw to it.
+  void elect_what_stands() {
+    for (const std::optional<KernelConfig>& elected : {standing_, std::optional(default_)}) {
+      for (const Measurement& row : result_.rows) {
+        if (!elected || !(row.config == *elected) || row.status != MeasurementStatus::ok || time_of(row) <= 0) continue;
+        result_.best = row;
+        return;
+      }
+    }
   }
 
   const AttentionProblem& problem_;
@@ -634,6 +748,8 @@ class Sweep {
   Rigor rigor_ = Rigor::estimate;
   SweepEffort effort_;
   KernelConfig default_;
+  std::optional<KernelConfig> standing_;             // elected by a race before this sweep, and in its space
+  bool standing_is_reused_ = false;                  // its row needs no trial, and so its race stands
   std::map<std::string, Measurement> earlier_rows_;  // by config
   std::size_t compile_workers_ = 0;
 
@@ -642,8 +758,10 @@ class Sweep {
   std::size_t claimed_ = 0;
   std::exception_ptr trouble_;
   SweepResult result_;
-  std::vector<Measurement> unsaved_;  // in the order of their results
-  std::size_t tried_ = 0;             // rows to store, so far
+  bool default_is_stored_ = false;
+  std::vector<Measurement> waiting_;               // trials that ended before the default's
+  std::vector<std::vector<Measurement>> unsaved_;  // in the order of their results; those of a race together
+  std::size_t tried_ = 0;                          // rows to store, so far
   std::string not_saved_because_;
   std::chrono::steady_clock::time_point next_saving_ = begin_;
 

@@ -18,8 +18,8 @@ struct SweepEffort {
   int model_top = 10;            ///< of the cost model's order, tried before anything is learnt
   int patience = 40;             ///< trials without an improvement that end the search; 0: the whole space
   double sample_seconds = 0.05;  ///< of GPU time for the samples of a trial
-  double race_seconds = 0.5;     ///< of GPU time for the final race
-  double budget_seconds = 60;    ///< no trial begins later; 0: no limit
+  double race_seconds = 0.5;   ///< of GPU time for the final race; up to 4 times as long where it is close (FinalRace)
+  double budget_seconds = 60;  ///< no trial begins later; 0: no limit
 };
 /// estimate: the model's first ones, proven and not timed. measure: enough for most problems, with a patience of a 25th
 /// of the space, from 15 to 40 trials. patient: a fifth of the space, from 75 to 200, and longer samples. exhaustive:
@@ -80,7 +80,9 @@ struct SweepResult {
 ///   order    what a Searcher proposes; its seeds are the default config, this problem's best of earlier runs and of
 ///            the presets, the winners of its nearest tuned neighbours and the tiles that FlashAttention-2 and 3 ship
 ///   race     those within reach of the fastest, the default always among them, are timed again in turns, which
-///            decides (tuner/race.h): their rows carry the race and their place in it
+///            decides (tuner/race.h): their rows carry the race and their place in it. Without it (it failed, or the
+///            sweep was interrupted or killed) what an earlier race elected stands, else the default, never the fastest
+///            of the trials; the database says the same from the default's trial on
 ///   again    configs already measured at this rigor or a higher one with the same templates, compiler and driver are
 ///            not tried again, nor is a race between the same finalists: an interrupted sweep goes on where it stopped
 ///

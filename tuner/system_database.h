@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "tuner/tuning_database.h"
@@ -21,8 +22,14 @@ std::shared_ptr<TuningDatabase> open_system_database();
 /// and clocks are left out; the quantiles stay. Estimates are no results and are left out whole. Keeps the order.
 std::vector<Measurement> rows_to_ship(const std::vector<Measurement>& rows);
 
-/// Writes a system database of these rows: whole or not at all, one file without a log, the same bytes for the same
-/// rows. Throws Error(database) that names the file and the cause.
-void write_system_database(const std::filesystem::path& path, const std::vector<Measurement>& rows);
+/// Writes a system database of these rows, which came from `inputs`: whole or not at all, one file without a log, the
+/// same bytes for the same rows. Of databases it replaces one that it made itself, no other. Throws Error that names
+/// the file and the cause.
+void write_system_database(const std::filesystem::path& path, const std::vector<Measurement>& rows,
+                           const std::vector<std::filesystem::path>& inputs = {});
+
+/// Whether a file that begins with these bytes (100 are enough) was made by write_system_database() and not written to
+/// since, by whatever program.
+bool is_system_database(std::string_view head);
 
 }  // namespace attune

@@ -1,6 +1,7 @@
 #include "tuner/tuning_database.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sqlite3.h>
 
 #include <algorithm>
@@ -8,13 +9,18 @@
 #include <cmath>
 #include <cstdlib>
 #include <functional>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <type_traits>
+#include <unordered_set>
 
+#include "attune/log.h"
 #include "generator/error.h"
 #include "tuner/database_file.h"
 #include "tuner/database_rows.h"
+#include "tuner/race.h"
 #include "tuner/sqlite.h"
 
 namespace attune {
@@ -67,6 +73,8 @@ struct TuningDatabase::State {
 
   DatabaseFile file;
   std::atomic<std::uint64_t> generation{0};
+  std::mutex told_mutex;       // guards what follows
+  std::set<std::string> told;  // hashes of rows that were passed over
 
   // Runs a query of rows, which may be put several times; a failure becomes an Error.
   template <typename Query>
@@ -81,17 +89,73 @@ struct TuningDatabase::State {
     }
   }
 
-  std::vector<Measurement> rows(const std::string& from_measurements, const AttentionProblem& problem,
-                                const std::string& device, int sm_count) {
+  NotStored refusal(NotStored::Fault fault, std::size_t rows, const std::string& cause) const {
+    return NotStored(fault, fmt::format("cannot store {} in the tuning database {}: {}",
+                                        rows == 1 ? "a measurement" : "measurements", file.path().string(), cause));
+  }
+
+  // Inserts each row in one transaction; `insert` says whether it was new.
+  template <typename Insert>
+  Appended store(const std::vector<Measurement>& measurements, Insert insert) {
+    if (file.read_only()) throw refusal(NotStored::Fault::database, measurements.size(), file.read_only_because());
+    Appended appended;
+    try {
+      file.change([&](Connection& db) {
+        Transaction transaction(db);
+        for (const Measurement& measurement : measurements)
+          ++(insert(db, measurement) ? appended.added : appended.known);
+        transaction.commit();
+      });
+    } catch (const Failure& failure) {
+      const bool row = failure.primary() == SQLITE_CONSTRAINT || failure.primary() == SQLITE_TOOBIG ||
+                       failure.primary() == SQLITE_MISMATCH;
+      throw refusal(row ? NotStored::Fault::row : NotStored::Fault::database, measurements.size(),
+                    file.explain(failure));
+    }
+    ++generation;
+    return appended;
+  }
+
+  bool is_new(const std::string& hash) {
+    const std::lock_guard lock(told_mutex);
+    return told.insert(hash).second;
+  }
+
+  // The row that a query of kRowColumns, m.content_hash and m.id stands at, if it can be believed; else `passed_over`
+  // gets its id.
+  std::optional<Measurement> sound_row(const Statement& query, std::vector<std::int64_t>& passed_over) {
+    const std::string hash = query.text(kRowColumnCount);
+    std::string why;
+    std::optional<Measurement> row;
+    if (stored_content_hash(query) != hash) {
+      why = "it was changed after it was stored";
+    } else {
+      row = read_row(query);
+      if (!row) return std::nullopt;  // of a newer version
+      why = impossibility(*row);
+      if (why.empty()) return row;
+    }
+    passed_over.push_back(query.integer(kRowColumnCount + 1));
+    if (is_new(hash)) {
+      attune::log(LogLevel::warning,
+                  fmt::format("{}: measurement {} (\"{}\" of \"{}\" on {}) is passed over: {}. `attune db doctor "
+                              "--database {}` says more",
+                              file.path().string(), query.integer(kRowColumnCount + 1), query.text(3), query.text(0),
+                              query.text(1), why, file.path().string()));
+    }
+    return std::nullopt;
+  }
+
+  std::vector<Measurement> rows(const AttentionProblem& problem, const std::string& device, int sm_count) {
     return ask([&](Connection& db) {
-      Statement query(
-          db, fmt::format(
-                  "SELECT {} FROM {} WHERE p.text = ? AND d.name = ? AND d.sm_count = ? {} ORDER BY m.created_at, m.id",
-                  kRowColumns, kRowTables, from_measurements));
+      Statement query(db, fmt::format("SELECT {}, m.content_hash, m.id FROM {} WHERE p.text = ? AND d.name = ? AND "
+                                      "d.sm_count = ? ORDER BY {}",
+                                      kRowColumns, kRowTables, kOldestFirst));
       query.bind(canonical_text(problem)).bind(device).bind(sm_count);
       std::vector<Measurement> found;
+      std::vector<std::int64_t> passed_over;
       while (query.step()) {
-        if (auto row = read_row(query)) found.push_back(std::move(*row));
+        if (auto row = sound_row(query, passed_over)) found.push_back(std::move(*row));
       }
       return found;
     });
@@ -101,44 +165,69 @@ struct TuningDatabase::State {
   // it takes longer than running it.
   class Ranking {
    public:
-    explicit Ranking(Connection& db) : query_(db, text()) {}
+    Ranking(State& state, Connection& db) : state_(state), db_(db), query_(db, text()) {}
 
-    // The first row that is wanted.
+    // The first row that is wanted and sound.
     template <typename Wanted>
     std::optional<Measurement> first(std::string_view problem_text, const std::string& device, int sm_count,
                                      Wanted wanted) {
-      query_.bind(problem_text).bind(device).bind(sm_count);
+      std::vector<std::int64_t> unsound;
+      auto found = first_beside(unsound, problem_text, device, sm_count, wanted);
+      if (unsound.empty()) return found;
+      // One that does not count may have stood before an older row of its config, or have kept it from standing.
+      unsound = unsound_rows(problem_text, device, sm_count);
+      return first_beside(unsound, problem_text, device, sm_count, wanted);
+    }
+
+   private:
+    // Without the rows of these ids, to which those that are met and unsound are added.
+    template <typename Wanted>
+    std::optional<Measurement> first_beside(std::vector<std::int64_t>& unsound, std::string_view problem_text,
+                                            const std::string& device, int sm_count, Wanted wanted) {
+      query_.bind(problem_text).bind(device).bind(sm_count).bind(fmt::format("[{}]", fmt::join(unsound, ",")));
       std::optional<Measurement> found;
       while (!found && query_.step()) {
-        found = read_row(query_);
+        found = state_.sound_row(query_, unsound);
         if (found && !wanted(*found)) found.reset();
       }
       query_.reset();
       return found;
     }
 
-   private:
+    std::vector<std::int64_t> unsound_rows(std::string_view problem_text, const std::string& device, int sm_count) {
+      Statement query(db_, fmt::format("SELECT {}, m.content_hash, m.id FROM {} WHERE p.text = ? AND d.name = ? AND "
+                                       "d.sm_count = ?",
+                                       kRowColumns, kRowTables));
+      query.bind(problem_text).bind(device).bind(sm_count);
+      std::vector<std::int64_t> unsound;
+      while (query.step()) state_.sound_row(query, unsound);
+      return unsound;
+    }
+
     static const std::string& text() {
       static const std::string kQuery = fmt::format(
           R"sql(
 WITH standing AS (   -- each config by the newest row of its highest rigor
-  SELECT m.id, row_number() OVER (PARTITION BY m.config ORDER BY m.rigor DESC, m.created_at DESC, m.id DESC) AS standing
+  SELECT m.id, row_number() OVER (PARTITION BY m.config ORDER BY m.rigor DESC, {}) AS standing
   FROM measurement m JOIN problem p ON p.id = m.problem_id JOIN device d ON d.id = m.device_id
-  WHERE p.text = ? AND d.name = ? AND d.sm_count = ?
+  WHERE p.text = ? AND d.name = ? AND d.sm_count = ? AND m.id NOT IN (SELECT value FROM json_each(?))
 ), chosen AS (
   SELECT m.*, CASE m.rigor WHEN 0 THEN m.predicted_us ELSE m.median_us END AS ranking_us
   FROM measurement m JOIN standing s ON s.id = m.id
   WHERE s.standing = 1 AND m.status = 'ok'
 )
-SELECT {} FROM chosen m JOIN problem p ON p.id = m.problem_id JOIN device d ON d.id = m.device_id
+SELECT {}, m.content_hash, m.id FROM chosen m JOIN problem p ON p.id = m.problem_id JOIN device d ON d.id = m.device_id
   JOIN provenance v ON v.id = m.provenance_id
 WHERE m.ranking_us > 0
-ORDER BY m.rigor DESC, m.race DESC, m.place, m.ranking_us, m.config
+ORDER BY m.rigor DESC, m.race = '', CASE m.race WHEN '' THEN 0 ELSE m.sequence END DESC, m.race DESC, m.place,
+  m.ranking_us, m.config
 )sql",
-          kRowColumns);
+          kNewestFirst, kRowColumns);
       return kQuery;
     }
 
+    State& state_;
+    Connection& db_;
     Statement query_;
   };
 
@@ -211,53 +300,51 @@ std::shared_ptr<TuningDatabase> TuningDatabase::open_embedded(std::string_view i
 
 TuningDatabase::~TuningDatabase() = default;
 
-void TuningDatabase::append(const Measurement& measurement) {
-  Measurement dated = measurement;
-  if (dated.created_at.empty()) dated.created_at = utc_now();
-  append_all({std::move(dated)});
+void TuningDatabase::append(const Measurement& measurement) { append(std::vector{measurement}); }
+
+void TuningDatabase::append(const std::vector<Measurement>& measurements) {
+  state_->store(measurements, [](Connection& db, Measurement row) {
+    if (row.created_at.empty()) row.created_at = utc_now();
+    if (is_stored(db, row)) return false;
+    row.sequence = next_sequence(db, row);
+    return insert_row(db, row);
+  });
 }
 
 TuningDatabase::Appended TuningDatabase::append_all(const std::vector<Measurement>& measurements) {
-  const auto refuse = [&](NotStored::Fault fault, const std::string& cause) {
-    return NotStored(fault, fmt::format("cannot store {} in the tuning database {}: {}",
-                                        measurements.size() == 1 ? "a measurement" : "measurements",
-                                        state_->file.path().string(), cause));
-  };
-  if (state_->file.read_only()) throw refuse(NotStored::Fault::database, state_->file.read_only_because());
-  Appended appended;
-  try {
-    state_->file.change([&](Connection& db) {
-      Transaction transaction(db);
-      for (const Measurement& measurement : measurements)
-        ++(insert_row(db, measurement) ? appended.added : appended.known);
-      transaction.commit();
-    });
-  } catch (const Failure& failure) {
-    const bool row = failure.primary() == SQLITE_CONSTRAINT || failure.primary() == SQLITE_TOOBIG ||
-                     failure.primary() == SQLITE_MISMATCH;
-    throw refuse(row ? NotStored::Fault::row : NotStored::Fault::database, state_->file.explain(failure));
-  }
-  ++state_->generation;
-  return appended;
+  return state_->store(measurements, [this](Connection& db, const Measurement& row) {
+    if (row.sequence < 0 || row.sequence > kGreatestForeignSequence) {
+      throw state_->refusal(NotStored::Fault::row, 1,
+                            fmt::format("its sequence is {}, and {} is the greatest that is taken over", row.sequence,
+                                        kGreatestForeignSequence));
+    }
+    return insert_row(db, row);
+  });
 }
 
 std::vector<Measurement> TuningDatabase::find_all(const AttentionProblem& problem, const std::string& device,
                                                   int sm_count) const {
-  return state_->rows("", problem, device, sm_count);
+  return state_->rows(problem, device, sm_count);
 }
 
 std::vector<Measurement> TuningDatabase::latest(const AttentionProblem& problem, const std::string& device,
                                                 int sm_count) const {
-  return state_->rows(
-      "AND m.id = (SELECT n.id FROM measurement n WHERE n.problem_id = m.problem_id AND n.device_id = m.device_id "
-      "AND n.config = m.config ORDER BY n.created_at DESC, n.id DESC LIMIT 1)",
-      problem, device, sm_count);
+  std::vector<Measurement> rows = state_->rows(problem, device, sm_count);
+  std::unordered_set<std::string> seen;
+  std::vector<Measurement> latest;
+  for (auto row = rows.rbegin(); row != rows.rend(); ++row) {
+    if (seen.insert(canonical_text(row->config)).second) latest.push_back(std::move(*row));
+  }
+  std::reverse(latest.begin(), latest.end());
+  return latest;
 }
 
 std::optional<Measurement> TuningDatabase::best(const AttentionProblem& problem, const std::string& device,
                                                 int sm_count) const {
   return state_->ask([&](Connection& db) {
-    return State::Ranking(db).first(canonical_text(problem), device, sm_count, [](const Measurement&) { return true; });
+    return State::Ranking(*state_, db).first(canonical_text(problem), device, sm_count, [](const Measurement&) {
+      return true;
+    });
   });
 }
 
@@ -268,7 +355,7 @@ std::vector<TuningDatabase::TunedShape> TuningDatabase::near(const AttentionProb
 std::vector<std::optional<Measurement>> TuningDatabase::first_of(
     const std::vector<TunedShape>& shapes, const std::function<bool(const Measurement&)>& wanted) const {
   return state_->ask([&](Connection& db) {
-    State::Ranking ranking(db);
+    State::Ranking ranking(*state_, db);
     std::vector<std::optional<Measurement>> rows;
     for (const TunedShape& shape : shapes)
       rows.push_back(ranking.first(shape.problem, shape.device, shape.sm_count, wanted));
@@ -280,7 +367,7 @@ std::vector<KernelConfig> TuningDatabase::winners_of_neighbours(const AttentionP
                                                                 const std::string& device, int sm_count,
                                                                 int count) const {
   return state_->ask([&](Connection& db) {
-    State::Ranking ranking(db);
+    State::Ranking ranking(*state_, db);
     std::vector<KernelConfig> winners;
     for (const TunedShape& shape : State::near(db, problem, sm_count)) {
       if (static_cast<int>(winners.size()) >= count) break;
@@ -297,9 +384,11 @@ std::vector<TuningDatabase::Entry> TuningDatabase::list() const {
   return state_->ask([&](Connection& db) {
     Statement query(db,
                     "SELECT p.text, d.name, d.sm_count, count(*), count(*) FILTER (WHERE m.status = 'ok'), "
-                    "count(*) FILTER (WHERE m.place > 0) FROM measurement m "
-                    "JOIN problem p ON p.id = m.problem_id JOIN device d ON d.id = m.device_id GROUP BY p.id, d.id "
+                    "count(*) FILTER (WHERE m.place > 0 AND v.protocol NOT LIKE '%' || ?) FROM measurement m "
+                    "JOIN problem p ON p.id = m.problem_id JOIN device d ON d.id = m.device_id "
+                    "JOIN provenance v ON v.id = m.provenance_id GROUP BY p.id, d.id "
                     "ORDER BY p.text, d.name, d.sm_count");
+    query.bind(kUntilARace);
     std::vector<Entry> entries;
     while (query.step()) {
       try {

@@ -54,19 +54,26 @@ class TuningDatabase {
   static std::shared_ptr<TuningDatabase> open_embedded(std::string_view image, const std::string& name);
   ~TuningDatabase();
 
-  /// Durable when it returns; an empty created_at becomes the time of the call. A row that is stored already (equal in
-  /// every field) is not stored twice. Throws NotStored if nothing can be written (read-only, locked, disk full) or the
-  /// row cannot be, naming the file and the cause; what was stored before stays, and a later call may succeed.
+  /// Durable when it returns; an empty created_at becomes the time of the call, and the row gets the sequence that
+  /// makes it the newest (that of its race, if rows of the race are here). One that is stored already, its sequence
+  /// aside, is not stored twice. Throws NotStored if nothing can be written (read-only, locked, disk full) or the row
+  /// cannot be, naming the file and the cause; what was stored before stays, and a later call may succeed.
   void append(const Measurement& measurement);
+  /// The same of several rows, as those of a race: all of them or, if it throws, none.
+  void append(const std::vector<Measurement>& measurements);
 
   struct Appended {
     std::int64_t added = 0, known = 0;
   };
-  /// All of them or, if it throws, none: one transaction. Each has its created_at already. Throws as append().
+  /// Rows of elsewhere, which keep their created_at and sequence: all of them or, if it throws, none. A sequence beyond
+  /// kGreatestForeignSequence is refused. Otherwise throws as append().
   Appended append_all(const std::vector<Measurement>& measurements);
 
-  /// All rows of a problem and device, oldest first. Age is created_at, then the order of storing: a row that was
-  /// merged from another machine is as old as it was there.
+  /// What follows passes over rows that were changed after they were stored (their content hash says so) and those
+  /// whose values are impossible(); each is told to the log once. Newer is as is_newer() says: the order in which
+  /// databases were merged changes no answer.
+  ///
+  /// All rows of a problem and device, oldest first.
   std::vector<Measurement> find_all(const AttentionProblem& problem, const std::string& device, int sm_count) const;
   /// The newest row of each config, any status.
   std::vector<Measurement> latest(const AttentionProblem& problem, const std::string& device, int sm_count) const;
@@ -111,7 +118,7 @@ class TuningDatabase {
     std::string device;
     int sm_count = 0;
     std::int64_t rows = 0, ok = 0;
-    std::int64_t raced = 0;  ///< rows that come from a final race
+    std::int64_t raced = 0;  ///< rows that come from a final race of several configs
   };
   std::vector<Entry> list() const;  ///< every problem and device with a row, by canonical text
 

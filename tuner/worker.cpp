@@ -16,6 +16,7 @@
 #include "runtime/cuda/cubin_cache.h"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/emulator/emulator_device.h"
+#include "runtime/json_text.h"
 #include "runtime/template_folder.h"
 #include "tuner/measurement_json.h"
 #include "tuner/trial.h"
@@ -87,6 +88,10 @@ class Worker {
  private:
   bool is_emulator() const { return device_name_ == "emulator"; }
 
+  static std::uint64_t seed_of(const json& request) {
+    return JsonView(request, "a request").at("seed").whole<std::uint64_t>();
+  }
+
   const std::shared_ptr<Device>& device() {
     if (!device_ || opened_name_ != device_name_ || (is_emulator() && !(device_->spec() == spec_))) {
       bench_.reset();
@@ -122,7 +127,7 @@ class Worker {
     if (!device()->can_time()) return {{"prepared", false}};  // each trial there has a problem of its own
     problem_ = parse_problem(request.at("problem").get<std::string>());
     try {
-      bench(request.at("seed")).make_reference();
+      bench(seed_of(request)).make_reference();
     } catch (const Error& error) {
       // Too little memory is what the trials will say.
       if (status_of(error) != MeasurementStatus::out_of_memory) throw;
@@ -152,7 +157,7 @@ class Worker {
   json trial(const json& request, bool& last) {
     const TrialOptions options = trial_options_from_json(request.at("options"));
     try {
-      return {{"measurement", measurement_to_json(bench(request.at("seed")).run(config_, options))}};
+      return {{"measurement", measurement_to_json(bench(seed_of(request)).run(config_, options))}};
     } catch (const Error& error) {
       if (error.code() != ErrorCode::driver) throw;
       last = !device_works(*device());
@@ -165,7 +170,7 @@ class Worker {
     std::vector<KernelConfig> configs;
     for (const json& config : request.at("configs")) configs.push_back(parse_config(config.get<std::string>()));
     try {
-      const RaceTimes times = bench(request.at("seed")).race(configs, options);
+      const RaceTimes times = bench(seed_of(request)).race(configs, options);
       if (!times.complaint.empty())
         return {{"failed", to_string(MeasurementStatus::launch_failed)}, {"reason", times.complaint}};
       return {
@@ -238,7 +243,7 @@ int run_worker(std::istream& requests, std::ostream& answers) {
     json answer;
     bool last = false;
     try {
-      answer = worker.answer(json::parse(line), last);
+      answer = worker.answer(parse_json(line, "a request"), last);
     } catch (const Error& error) {
       answer = {{"error", error.what()}, {"code", static_cast<int>(error.code())}};
     } catch (const json::exception& error) {
@@ -248,7 +253,7 @@ int run_worker(std::istream& requests, std::ostream& answers) {
       answer = {{"error", "the worker ran out of host memory"}, {"code", static_cast<int>(ErrorCode::internal)}};
     }
     if (last) answer["last"] = true;
-    answers << answer.dump(-1, ' ', false, json::error_handler_t::replace) << std::endl;
+    answers << json_line(answer) << std::endl;
     if (last) return 1;
   }
   return 0;

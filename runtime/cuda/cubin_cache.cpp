@@ -9,6 +9,7 @@
 #include "attune/log.h"
 #include "generator/error.h"
 #include "runtime/cuda/compile_log.h"
+#include "runtime/json_text.h"
 
 namespace attune {
 namespace {
@@ -53,7 +54,13 @@ std::optional<CompiledText> read_entry(const PrivateFolder& entry, const KernelL
   if (!image) return std::nullopt;
   const auto log = entry.read(kLogFile, kMostTextBytes, &why_not);
   if (!log) return std::nullopt;
-  const auto json = nlohmann::json::parse(*described, nullptr, false);
+  nlohmann::json json;
+  try {
+    json = parse_json(*described, kResourcesFile);
+  } catch (const Error& error) {
+    why_not = error.what();
+    return std::nullopt;
+  }
   const auto says = [&](const char* name, const std::string& hash) {
     return json.contains(name) && json[name].is_string() && json[name] == hash;
   };
@@ -82,7 +89,7 @@ std::string describe(const KernelLaunch& launch, const CompiledText& compiled) {
                         {"spill_bytes", resources.spill_bytes},
                         {"stack_bytes", resources.stack_bytes},
                         {"advisories", resources.advisories}}
-             .dump(2) +
+             .dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
          "\n";
 }
 

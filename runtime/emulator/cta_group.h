@@ -113,10 +113,16 @@ struct LaunchState {
   std::atomic<std::uint64_t> read_bytes{0}, written_bytes{0};  // of global memory
   std::mutex mutex;
   std::string error;  // of the first failure
+  std::atomic<bool> out_of_memory{false};
 
   void fail(std::string message) {
     const std::lock_guard lock(mutex);
     if (!failed.exchange(true)) error = std::move(message);
+  }
+  // What needs no memory to be told.
+  void fail_for_memory() noexcept {
+    out_of_memory = true;
+    failed = true;
   }
 };
 

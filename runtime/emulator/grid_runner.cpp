@@ -4,7 +4,9 @@
 #include <bit>
 #include <chrono>
 #include <cstring>
+#include <new>
 #include <numeric>
+#include <system_error>
 #include <thread>
 
 #include "generator/error.h"
@@ -166,11 +168,13 @@ void CtaGroup::exit_lane() {
 }
 
 void CtaGroup::fail(const std::string& what) {
-  {
+  try {
     const Lane& lane = *current_;
     state_.fail(fmt::format("emulator: kernel {}, CTA {}, thread {} (warp {}, lane {}): {} [{}]", launch_.kernel,
                             lane.warp->cta->block, lane.thread, lane.warp->index, lane.index, what,
                             to_string(launch_.options)));
+  } catch (const std::bad_alloc&) {
+    state_.fail_for_memory();
   }
   switch_to(&host_);
   __builtin_unreachable();  // the host thread abandons all fibers after a failure
@@ -458,12 +462,24 @@ bool vote_any_service(const char* name, bool x) {
   return result != 0;
 }
 
-void run_group(LaunchState& state, std::uint32_t first, std::uint32_t step) {
+// No exception may leave a host thread, nor run_grid() while others run.
+template <typename Action>
+void run_guarded(LaunchState& state, const Action& action) noexcept {
   try {
-    CtaGroup(state, first, step).run();
-  } catch (const std::exception& error) {
-    state.fail(error.what());
+    try {
+      action();
+    } catch (const std::bad_alloc&) {
+      state.fail_for_memory();
+    } catch (const std::exception& error) {
+      state.fail(error.what());
+    }
+  } catch (const std::bad_alloc&) {
+    state.fail_for_memory();
   }
+}
+
+void run_group(LaunchState& state, std::uint32_t first, std::uint32_t step) {
+  run_guarded(state, [&] { CtaGroup(state, first, step).run(); });
 }
 
 }  // namespace
@@ -530,13 +546,16 @@ EmulatorTraffic run_grid(const GridLaunch& launch, const MemoryMap& memory) {
                                                      : std::max(1u, std::thread::hardware_concurrency());
   threads = std::min(threads, launch.grid / static_cast<std::uint32_t>(launch.cluster));
   std::vector<std::thread> helpers;
-  try {
-    for (std::uint32_t i = 1; i < threads; ++i) helpers.emplace_back(run_group, std::ref(state), i, threads);
-  } catch (const std::exception& error) {
-    state.fail(fmt::format("emulator: cannot start {} host threads: {}", threads, error.what()));
-  }
+  run_guarded(state, [&] {
+    try {
+      for (std::uint32_t i = 1; i < threads; ++i) helpers.emplace_back(run_group, std::ref(state), i, threads);
+    } catch (const std::system_error& error) {
+      state.fail(fmt::format("emulator: cannot start {} host threads: {}", threads, error.what()));
+    }
+  });
   run_group(state, 0, threads);
   for (std::thread& helper : helpers) helper.join();
+  if (state.out_of_memory) throw std::bad_alloc();
   if (state.failed) throw Error(ErrorCode::emulator, state.error);
   return {state.read_bytes, state.written_bytes};
 }

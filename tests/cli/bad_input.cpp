@@ -1,5 +1,15 @@
 // Bad input gets exit status 2 and a message that names what is wrong; with --json the same message in the one document
 // on stdout.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
 #include "tests/catch.h"
 #include "tests/cli/command.h"
 #include "tests/cli/temporary_folder.h"
@@ -172,6 +182,232 @@ TEST_CASE("a missing NVRTC is named with what to do, and show source needs none"
 }
 
 TEST_CASE("bench refuses a device whose times mean nothing", "[nogpu]") {
-  require_refused(words("bench --seq 16 --head-dim 64 --device emulator"),
+  require_refused(words("bench --seq 16 --head-dim 64 --device emulator --target h200"),
                   {"emulator", "cannot time", "--device cuda:N"});
+}
+
+// The matrix: each verb with each kind of bad file, of bad place to write and of bad value. Whatever it is, the command
+// ends with the status that is documented and one line that says what is wrong, and no file changes.
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string repeated(const std::string& text, int count) {
+  std::string all;
+  for (int i = 0; i < count; ++i) all += text;
+  return all;
+}
+
+/// A folder with one sound file of each kind, and bad ones.
+class Matrix {
+ public:
+  Matrix() {
+    write_file(folder_ / "export.json", R"({"format": "attune measurements", "version": 1, "measurements": [
+      {"problem": "forward bf16 b1 hq1 sq64 d64", "device": "NVIDIA H200", "sm_count": 132,
+       "config": "sm80 q64 kv64 w4 st2", "status": "ok", "rigor": "measure", "median_us": 10, "p20_us": 9, "p80_us": 11,
+       "templates_hash": "t", "compiler": "c", "driver": "d", "protocol": "p", "attune_version": "0.1.0",
+       "created_at": "2025-01-31T12:00:00Z"}]})");
+    REQUIRE(run_attune({"db", "import", folder_ / "export.json", "--database", folder_ / "tuning.db"}).status == 0);
+    REQUIRE(run_attune(words("input --seq 16 --head-dim 8 --output " + (folder_ / "qkv"))).status == 0);
+    write_file(folder_ / "other", "of somebody else");
+    fs::create_hard_link(folder_ / "export.json", folder_ / "export_again");
+    fs::create_symlink(folder_ / "tuning.db", folder_ / "link");
+    fs::create_directory(folder_ / "folder.json");
+    write_file(folder_ / "empty.json", "");
+    write_file(folder_ / "binary.json", std::string("\x7f"
+                                                    "ELF\0\xff\xfe\0\0\x1b[2J",
+                                                    14));
+    write_file(folder_ / "number.json", "7");
+    write_file(folder_ / "huge.json", R"([{"seq": 1e9999, "head-dim": 64}])");
+    write_file(folder_ / "float.json", R"({"format": "attune comparison", "version": 1e300})");
+    write_file(folder_ / "twice.json", R"({"format": 1, "format": 2})");
+    write_file(folder_ / "deep.json", repeated("[", 100'000));
+    write_file(folder_ / "deep_objects.json", repeated("{\"a\":", 100'000));
+    const std::string deep = repeated("[", 100'000) + repeated("]", 100'000);
+    write_file(folder_ / "deep_version.json",
+               R"({"format": "attune measurements", "version": )" + deep + R"(, "measurements": []})");
+    const std::string header = R"({"q": {"dtype": "F16", "shape": [)" + deep + R"(], "data_offsets": [0, 2]}})";
+    std::uint64_t header_bytes = header.size();
+    write_file(folder_ / "deep_header.json",
+               std::string(reinterpret_cast<const char*>(&header_bytes), sizeof(header_bytes)) + header + "xx");
+    write_file(folder_ / "escape.json", "[\"forward \x1b]0;title\x07 sq64 d64\"]");
+    REQUIRE(::mkfifo((folder_ / "pipe.json").c_str(), 0600) == 0);
+    write_file(folder_ / "unreadable.json", "[]");
+    ::chmod((folder_ / "unreadable.json").c_str(), 0);
+    before_ = state();
+  }
+
+  /// "@" is the file; NAME of a sound one in capitals is that one's path.
+  std::vector<std::string> arguments(const std::string& line, const std::string& file) const {
+    std::vector<std::string> list = words(line);
+    const std::map<std::string, std::string> names = {
+        {"EXPORT", "export.json"}, {"TUNING", "tuning.db"}, {"QKV", "qkv"}, {"NEW", "new"}};
+    for (std::string& word : list) {
+      if (word == "@") word = file.empty() || file.front() == '/' ? file : folder_ / file;
+      if (const auto found = names.find(word); found != names.end()) word = folder_ / found->second;
+    }
+    return list;
+  }
+
+  void require_nothing_done(const std::vector<std::string>& arguments, const std::vector<int>& statuses) const {
+    std::map<std::string, std::string> environment = kNoGpu;
+    environment["ATTUNE_CACHE_DIR"] = folder_ / "cache";
+    const CommandResult result = run_attune(arguments, environment);
+    INFO("status " << result.status << "\nstderr: " << result.err << "\nstdout: " << result.out);
+    CHECK(std::find(statuses.begin(), statuses.end(), result.status) != statuses.end());
+    if (statuses == std::vector{2}) {
+      CHECK(result.out.empty());
+      CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
+      CHECK(result.err.size() > 20);
+      CHECK(result.err.size() < 2000);
+    }
+    CHECK(state() == before_);
+  }
+
+ private:
+  // Every file and its bytes; SQLite may make and remove a log beside a database that it reads.
+  std::map<std::string, std::string> state() const {
+    std::map<std::string, std::string> found;
+    for (const auto& entry : fs::directory_iterator(folder_.path())) {
+      const std::string name = entry.path().filename().string();
+      if (name.ends_with("-wal") || name.ends_with("-shm")) continue;
+      const bool bytes = entry.is_regular_file() && name != "unreadable.json";
+      found[name] = bytes ? read_file(entry.path().string()) : "no file";
+    }
+    return found;
+  }
+
+  TemporaryFolder folder_;
+  std::map<std::string, std::string> before_;
+};
+
+}  // namespace
+
+TEST_CASE("each verb that reads a file, with each bad file", "[nogpu]") {
+  const Matrix matrix;
+  struct Reader {
+    std::string line;
+    std::vector<int> statuses;
+  };
+  const std::vector<Reader> readers = {{"run --input @ --output NEW --device emulator --target h200", {2}},
+                                       {"db import @ --database TUNING", {2}},
+                                       {"db ship EXPORT @ --output NEW", {2}},
+                                       {"tune --shapes @ --device emulator --database NEW", {2}},
+                                       {"compile --shapes @ --target h200", {2}},
+                                       {"report --output NEW --database TUNING --peers @", {2}},
+                                       {"db merge @ --database TUNING", {1, 2}}};
+  std::vector<std::string> files = {"none.json",        "folder.json",       "empty.json", "binary.json",
+                                    "number.json",      "huge.json",         "float.json", "twice.json",
+                                    "deep.json",        "escape.json",       "pipe.json",  "deep_objects.json",
+                                    "deep_header.json", "deep_version.json", "/dev/zero",  "/dev/null"};
+  if (::geteuid() != 0) files.push_back("unreadable.json");
+  for (const Reader& reader : readers) {
+    for (const std::string& file : files) {
+      DYNAMIC_SECTION(reader.line << ": " << file) {
+        matrix.require_nothing_done(matrix.arguments(reader.line, file), reader.statuses);
+      }
+    }
+  }
+}
+
+TEST_CASE("each verb that writes a file, with each place that is none for it", "[nogpu]") {
+  const Matrix matrix;
+  for (const std::string line :
+       {"db export --database TUNING --output @", "db ship EXPORT --output @",
+        "report --database TUNING --output @ --peers EXPORT", "input --seq 16 --head-dim 8 --output @",
+        "run --input QKV --device emulator --target h200 --database TUNING --output @"}) {
+    for (const std::string place : {"", "folder.json", "none/new", "tuning.db", "link", "/dev/random", "other/new"}) {
+      if (line.starts_with("db ship") && place == "none/new") continue;  // it makes the folder
+      DYNAMIC_SECTION(line << ": " << place) { matrix.require_nothing_done(matrix.arguments(line, place), {2}); }
+    }
+  }
+  matrix.require_nothing_done(matrix.arguments("db ship EXPORT --output @", "export.json"), {2});
+  matrix.require_nothing_done(matrix.arguments("db ship EXPORT --output @", "export_again"), {2});
+  matrix.require_nothing_done(matrix.arguments("report --database TUNING --peers EXPORT --output @", "export.json"),
+                              {2});
+  matrix.require_nothing_done(matrix.arguments("run --input QKV --device emulator --target h200 --output @", "qkv"),
+                              {2});
+  for (const std::string line : {"db ship EXPORT --json --output -", "input --seq 16 --head-dim 8 --json --output -",
+                                 "run --input QKV --device emulator --json --output /dev/stdout",
+                                 "report --database TUNING --json --output -"}) {
+    DYNAMIC_SECTION(line) {
+      const CommandResult result = run_attune(matrix.arguments(line, ""), kNoGpu);
+      CHECK(result.status == 2);
+      CHECK_THAT(result.json().at("message").get<std::string>(), ContainsSubstring("--json"));
+    }
+  }
+}
+
+TEST_CASE("each verb, with flags that it does not know, that lack a value, and values that are none", "[nogpu]") {
+  const Matrix matrix;
+  struct Line {
+    std::string verb;
+    std::vector<std::string> whole, fractions, texts;  // flags by what they take
+  };
+  const std::vector<Line> lines = {
+      {"run --input QKV --output NEW --device emulator --target h200",
+       {"--emulator-seed"},
+       {"--scale"},
+       {"--layout", "--config", "--device", "--mask"}},
+      {"check --seq 16 --head-dim 64 --device emulator --target h200",
+       {"--batch", "--heads", "--kv-heads", "--kv-seq", "--seed"},
+       {"--scale"},
+       {"--dtype", "--pass", "--mask", "--layout", "--algorithm"}},
+      {"show plan --seq 16 --head-dim 64 --target h200", {"--limit", "--launch"}, {}, {"--config", "--algorithm"}},
+      {"tune --seq 16 --head-dim 64 --device emulator --target h200 --database NEW",
+       {"--max-candidates"},
+       {"--budget", "--trial-timeout"},
+       {"--rigor", "--space", "--progress"}},
+      {"bench --seq 16 --head-dim 64 --device emulator --target h200", {"--seed"}, {"--seconds"}, {"--config"}},
+      {"explain --seq 16 --head-dim 64 --target h200", {"--limit"}, {"--scale"}, {"--config"}},
+      {"compare TUNING TUNING", {}, {"--margin"}, {}},
+      {"compile --seq 16 --head-dim 64 --target h200",
+       {"--max-candidates", "--workers"},
+       {"--compile-timeout"},
+       {"--shard"}},
+      {"report --output NEW --database TUNING", {"--rows"}, {}, {"--target"}},
+      {"input --output NEW --seq 16 --head-dim 64", {"--seed"}, {}, {"--dtype"}},
+      {"devices", {}, {}, {}},
+      {"db list --database TUNING", {}, {}, {}},
+      {"db best --database TUNING", {"--seq"}, {}, {}},
+      {"db info --database TUNING", {}, {}, {}},
+      {"db export --database TUNING", {}, {}, {}},
+      {"db import EXPORT --database TUNING", {}, {}, {}},
+      {"db merge TUNING --database NEW", {}, {}, {}},
+      {"db prune --database TUNING --dry-run", {"--keep-latest", "--failed-older-than"}, {}, {}},
+      {"db ship EXPORT --output NEW", {}, {}, {}},
+      {"db doctor --database TUNING", {}, {}, {}},
+      {"db vacuum --database TUNING", {}, {}, {}}};
+  for (const Line& line : lines) {
+    DYNAMIC_SECTION(line.verb) {
+      const std::vector<std::string> base = matrix.arguments(line.verb, "");
+      const auto refused = [&](const std::vector<std::string>& more) {
+        std::vector<std::string> arguments = base;
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        std::string said;
+        for (const std::string& word : more) said += word + " ";
+        INFO(said);
+        matrix.require_nothing_done(arguments, {2});
+      };
+      refused({"--frobnicate"});
+      refused({"--frobnicate=3"});
+      for (const std::string& flag : line.whole) {
+        refused({flag});
+        for (const char* value : {"x", "", "1.5", "99999999999999999999", "nan"}) refused({flag, value});
+        refused({flag + "=-1"});
+      }
+      for (const std::string& flag : line.fractions) {
+        refused({flag});
+        for (const char* value : {"x", "nan", "inf", "1e9999"}) refused({flag, value});
+        refused({flag + "=-1"});
+      }
+      for (const std::string& flag : line.texts) {
+        refused({flag});
+        refused({flag, ""});
+        refused({flag, "nonsense"});
+        refused({flag, "\x1b[2J"});
+      }
+    }
+  }
 }

@@ -23,6 +23,13 @@ Measurement row_of(const std::string& problem, const std::string& config, double
   return row;
 }
 
+/// As of one race, of which the i-th samples of all rows are one round.
+Measurement raced(Measurement row, int place) {
+  row.race = "2026-01-31T12:00:00.000000Z";
+  row.place = place;
+  return row;
+}
+
 CommandResult compare(const std::string& a, const std::string& b, const std::string& database,
                       const std::vector<std::string>& more = {}) {
   std::vector<std::string> arguments = {"compare", a, b};
@@ -33,7 +40,7 @@ CommandResult compare(const std::string& a, const std::string& b, const std::str
 
 }  // namespace
 
-TEST_CASE("compare two configs: every verdict, with its interval", "[nogpu]") {
+TEST_CASE("compare two configs of one race: every verdict, with its interval", "[nogpu]") {
   struct Case {
     double a, b, spread;
     int samples;
@@ -42,32 +49,66 @@ TEST_CASE("compare two configs: every verdict, with its interval", "[nogpu]") {
   const Case known = GENERATE(values<Case>({{95, 100, 0.002, 40, "faster"},
                                             {100, 95, 0.002, 40, "slower"},
                                             {100, 100.01, 0.002, 40, "same"},
-                                            {100, 101, 0.2, 40, "not decidable"},
+                                            {100, 101, -0.2, 40, "not decidable"},
                                             {50, 100, 0.002, 5, "not decidable"}}));
   const attune::test::TemporaryFolder folder;
   const std::string path = (folder / "tuning.db").string();
   {
     TuningDatabase database(path);
-    database.append(row_of(kProblem, kA, known.a, known.spread, known.samples));
-    database.append(row_of(kProblem, kB, known.b, known.spread, known.samples));
+    // A negative spread runs against that of the other row: rounds that have nothing in common.
+    database.append(raced(row_of(kProblem, kA, known.a, known.spread, known.samples), 1));
+    database.append(raced(row_of(kProblem, kB, known.b, std::abs(known.spread), known.samples), 2));
   }
   const CommandResult result = compare(kA, kB, path, {"--problem", kProblem, "--target", "h200", "--json"});
   INFO(result.err);
   CHECK(result.status == 0);
   const nlohmann::json comparison = result.json().at("comparisons").at(0);
   CHECK(comparison.at("verdict") == known.verdict);
-  CHECK(comparison.at("time_ratio").get<double>() == Approx(known.a / known.b).epsilon(1e-9));
+  CHECK(comparison.at("time_ratio").get<double>() == Approx(known.a / known.b).epsilon(known.spread < 0 ? 0.02 : 1e-9));
+  CHECK(comparison.at("in_turns") == true);
   CHECK(result.json().at("counts").at(known.verdict) == 1);
   if (known.samples < 7) {
     CHECK_FALSE(comparison.contains("interval"));
-    CHECK_THAT(comparison.at("reason").get<std::string>(), ContainsSubstring("too few samples"));
+    CHECK_THAT(comparison.at("reason").get<std::string>(), ContainsSubstring("too few rounds"));
   } else {
-    CHECK(comparison.at("interval").at(0).get<double>() < known.a / known.b);
-    CHECK(comparison.at("interval").at(1).get<double>() > known.a / known.b);
+    CHECK(comparison.at("interval").at(0).get<double>() <= (1 + 1e-9) * known.a / known.b);
+    CHECK(comparison.at("interval").at(1).get<double>() >= (1 - 1e-9) * known.a / known.b);
   }
   const CommandResult text = compare(kA, kB, path);
   CHECK(text.status == 0);
   CHECK_THAT(text.out, ContainsSubstring(known.verdict));
+}
+
+TEST_CASE("compare of rows of different runs: the ratio, the command that decides, and no verdict", "[nogpu]") {
+  const attune::test::TemporaryFolder folder;
+  const std::string path = (folder / "tuning.db").string();
+  const int samples = GENERATE(5, 40);
+  {
+    TuningDatabase database(path);
+    database.append(row_of(kProblem, kA, 50, 0.002, samples));
+    database.append(row_of(kProblem, kB, 100, 0.002, samples));
+  }
+  const CommandResult result = compare(kA, kB, path, {"--json"});
+  CHECK(result.status == 0);
+  const nlohmann::json comparison = result.json().at("comparisons").at(0);
+  CHECK(comparison.at("verdict") == "not decidable");
+  CHECK(comparison.at("time_ratio").get<double>() == Approx(0.5));
+  CHECK(comparison.at("in_turns") == false);
+  const std::string decides = comparison.at("decided_by");
+  CHECK(decides == "attune compare --now \"" + kA + "\" \"" + kB + "\" --problem \"" + kProblem + "\"");
+  const std::string text = compare(kA, kB, path).out;
+  if (samples < 7) {
+    CHECK_THAT(comparison.at("reason").get<std::string>(), ContainsSubstring("too few samples"));
+  } else {
+    CHECK_THAT(comparison.at("reason").get<std::string>(), ContainsSubstring("different runs"));
+    CHECK_THAT(comparison.at("interval_covers").get<std::string>(), ContainsSubstring("no drift"));
+    CHECK_THAT(text, ContainsSubstring("not decidable") && ContainsSubstring(decides));
+  }
+  CHECK_THAT(text, !ContainsSubstring("at 95 %"));
+  // A row and its copy are the same.
+  const std::string copy = (folder / "copy.db").string();
+  std::filesystem::copy_file(path, copy);
+  CHECK(compare(path, copy, "", {"--json"}).json().at("comparisons").at(0).at("verdict") == "same");
 }
 
 TEST_CASE("compare: the margin is a choice, and other circumstances are told", "[nogpu]") {
@@ -79,8 +120,8 @@ TEST_CASE("compare: the margin is a choice, and other circumstances are told", "
     other.driver = "12.9";
     other.sm_clock_mhz = 1980;
     other.clocks_mhz.assign(other.samples_us.size(), 1980);
-    database.append(row_of(kProblem, kA, 100));
-    database.append(other);
+    database.append(raced(row_of(kProblem, kA, 100), 1));
+    database.append(raced(other, 2));
   }
   const nlohmann::json strict = compare(kA, kB, path, {"--json"}).json().at("comparisons").at(0);
   CHECK(strict.at("verdict") == "faster");
@@ -95,11 +136,11 @@ TEST_CASE("compare two databases: the best of each problem, and what only one ha
   const std::string before = (folder / "before.db").string(), after = (folder / "after.db").string();
   {
     TuningDatabase a(before), b(after);
-    a.append(row_of(kProblem, kA, 100));
+    a.append(raced(row_of(kProblem, kA, 100), 2));
     a.append(row_of(kProblem, kB, 150));
     a.append(row_of(kOther, kA, 400));
     b.append(row_of(kProblem, kA, 100));
-    b.append(row_of(kProblem, kB, 80));
+    b.append(raced(row_of(kProblem, kB, 80), 1));
   }
   const CommandResult result = compare(before, after, "", {"--json"});
   INFO(result.err);

@@ -160,6 +160,28 @@ TEST_CASE("tune in text says what its ranking rests on", "[emulator]") {
   CHECK(std::filesystem::exists(folder / "tuning.db"));
 }
 
+TEST_CASE("a rigor that needs a GPU says what is done without one, in text and JSON", "[emulator]") {
+  const TemporaryFolder folder;
+  const auto tune = [&](const std::string& more) {
+    std::vector<std::string> arguments = words("tune --max-candidates 1" + kShape + kEmulator + more);
+    arguments.insert(arguments.end(), {"--database", folder / "tuning.db"});
+    return run_attune(arguments);
+  };
+  const CommandResult text = tune(" --rigor exhaustive");
+  INFO(text.err);
+  CHECK(text.status == 0);
+  CHECK_THAT(text.out, ContainsSubstring("--rigor exhaustive times candidates, which the emulator cannot") &&
+                           ContainsSubstring("the cost model ranked all") &&
+                           ContainsSubstring("1 of the first were proven"));
+  const nlohmann::json document = tune(" --rigor exhaustive --json").json();
+  CHECK(document.at("rigor_asked") == "exhaustive");
+  CHECK(document.at("rigor") == "estimate");
+  CHECK_THAT(document.at("instead").get<std::string>(), ContainsSubstring("cost model"));
+  const nlohmann::json asked_for = tune(" --rigor estimate --json").json();
+  CHECK(asked_for.at("rigor_asked") == "estimate");
+  CHECK_FALSE(asked_for.contains("instead"));
+}
+
 TEST_CASE("tune and bench on the GPU", "[gpu]") {
   const TemporaryFolder folder;
   const std::map<std::string, std::string> environment = {{"ATTUNE_DATABASE", folder / "tuning.db"}};

@@ -1,6 +1,6 @@
 #include "runtime/child_program.h"
 
-#include <sys/stat.h>
+#include <signal.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -44,6 +44,16 @@ TEST_CASE("of endless output only the beginning is kept, and the program ends", 
   CHECK(result.status == 0);
   CHECK(result.output == std::string(1000, '\0'));
   CHECK(result.cut);
+}
+
+TEST_CASE("nobody waits for what a program has left running", "[nogpu]") {
+  const auto begin = std::chrono::steady_clock::now();
+  const ChildProgramResult result =
+      run_program("/bin/sh", {"-c", "sleep 20 & echo $!; exit 2"}, ChildOutput::both, 100);
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10));
+  CHECK(result.status == 2);
+  REQUIRE_FALSE(result.output.empty());
+  ::kill(std::stoi(result.output), SIGKILL);
 }
 
 TEST_CASE("programs are searched in absolute folders of PATH only", "[nogpu]") {

@@ -26,14 +26,22 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// What schemas/v1.sql holds.
+// What schemas/v1.sql and v2.sql hold.
 constexpr const char* kProblem = "forward bf16 b2 hq8 sq1024 d64 causal";
 constexpr const char* kDevice = "NVIDIA H200";
 constexpr int kSms = 132;
-constexpr const char* kBest = "sm80 q128 kv128 w8 st2";
 constexpr const char* kHashes = "SELECT group_concat(content_hash, ' ') FROM (SELECT * FROM measurement ORDER BY id)";
-constexpr const char* kRaceColumns =
-    "SELECT count(*) FROM pragma_table_info('measurement') WHERE name IN ('race', 'place')";
+constexpr const char* kAddedColumns =
+    "SELECT count(*) FROM pragma_table_info('measurement') WHERE name IN ('race', 'place', 'sequence')";
+
+struct OldSchema {
+  int version;
+  int rows, rows_of_problem, raced;
+  const char* best;
+  std::int64_t added_columns;
+};
+constexpr OldSchema kFirst = {1, 5, 4, 0, "sm80 q128 kv128 w8 st2", 0},
+                    kSecond = {2, 7, 6, 2, "sm80 q64 kv64 w4 st2", 2};
 
 std::string best_of(const TuningDatabase& database) {
   const auto row = database.best(parse_problem(kProblem), kDevice, kSms);
@@ -66,56 +74,63 @@ bool migrate_until(const fs::path& file, int steps, bool before_commit) {
 
 }  // namespace
 
-TEST_CASE("a file of the first schema is migrated: nothing is lost, and the answers are the same", "[nogpu]") {
+TEST_CASE("a file of an older schema is migrated: nothing is lost, and the answers are the same", "[nogpu]") {
+  const OldSchema old = GENERATE(kFirst, kSecond);
+  INFO("schema " << old.version);
   const TemporaryFolder folder;
   const fs::path file = folder / "tuning.db";
-  begin_old_file(file, 1);
-  REQUIRE(ask_sql(file, kRaceColumns) == 0);
+  begin_old_file(file, old.version);
+  REQUIRE(ask_sql(file, kAddedColumns) == old.added_columns);
   const std::string hashes = ask_sql_text(file, kHashes);
   {
     TuningDatabase database(file);
     REQUIRE(database.notes().empty());
     REQUIRE_FALSE(database.read_only());
-    REQUIRE(best_of(database) == kBest);
+    REQUIRE(best_of(database) == old.best);
+    int raced = 0;
     for (const Measurement& row : database.find_all(parse_problem(kProblem), kDevice, kSms)) {
-      REQUIRE(row.race.empty());
-      REQUIRE(row.place == 0);
+      REQUIRE(row.race.empty() == (row.place == 0));
+      raced += row.place > 0;
+      REQUIRE(row.sequence == 0);
     }
+    REQUIRE(raced == old.raced);
     REQUIRE(database.list().size() == 2);
   }
   REQUIRE(ask_sql(file, "PRAGMA user_version") == schema_version());
-  REQUIRE(ask_sql(file, kRaceColumns) == 2);
+  REQUIRE(ask_sql(file, kAddedColumns) == 3);
   REQUIRE(ask_sql_text(file, kHashes) == hashes);
   const DatabaseDiagnosis diagnosis = examine_database(file);
   for (const DatabaseFinding& finding : diagnosis.findings) INFO(finding.what);
   REQUIRE(diagnosis.findings.empty());
-  REQUIRE(diagnosis.rows == 5);
+  REQUIRE(diagnosis.rows == old.rows);
 
   // The same rows in a fresh file have the same hashes: merging old and new files stays idempotent.
   const DatabaseContents contents = read_database(file);
-  REQUIRE(contents.rows.size() == 5);
+  REQUIRE(static_cast<int>(contents.rows.size()) == old.rows);
   for (const Measurement& row : contents.rows) REQUIRE_THAT(hashes, ContainsSubstring(content_hash(row)));
   TuningDatabase fresh(folder / "fresh.db");
-  REQUIRE(fresh.append_all(contents.rows).added == 5);
+  REQUIRE(fresh.append_all(contents.rows).added == old.rows);
   TuningDatabase database(file);
-  REQUIRE(database.append_all(read_database(folder / "fresh.db").rows).known == 5);
+  REQUIRE(database.append_all(read_database(folder / "fresh.db").rows).known == old.rows);
   REQUIRE(examine_database(folder / "fresh.db").findings.empty());
 }
 
-TEST_CASE("a file of the first schema is read without being migrated: for export and merge, and where it cannot be",
+TEST_CASE("a file of an older schema is read without being migrated: for export and merge, and where it cannot be",
           "[nogpu]") {
+  const OldSchema old = GENERATE(kFirst, kSecond);
+  INFO("schema " << old.version);
   const TemporaryFolder folder;
   ::chmod(folder.path().c_str(), 0755);
   const fs::path file = folder / "old.db";
-  begin_old_file(file, 1);
+  begin_old_file(file, old.version);
   const DatabaseContents contents = read_database(file);
-  REQUIRE(contents.rows.size() == 5);
+  REQUIRE(static_cast<int>(contents.rows.size()) == old.rows);
   REQUIRE(contents.changed == 0);
   REQUIRE(contents.unreadable == 0);
-  REQUIRE(ask_sql(file, "PRAGMA user_version") == 1);
+  REQUIRE(ask_sql(file, "PRAGMA user_version") == old.version);
 
   TuningDatabase migrated(folder / "tuning.db");
-  REQUIRE(migrated.append_all(contents.rows).added == 5);
+  REQUIRE(migrated.append_all(contents.rows).added == old.rows);
 
   ::chmod(file.c_str(), 0444);
   ::chmod(folder.path().c_str(), 0555);
@@ -124,16 +139,16 @@ TEST_CASE("a file of the first schema is read without being migrated: for export
     const int user = ::setfsuid(65534);
     TuningDatabase database(file);
     REQUIRE(database.read_only());
-    REQUIRE(best_of(database) == kBest);
+    REQUIRE(best_of(database) == old.best);
     const auto rows = database.find_all(parse_problem(kProblem), kDevice, kSms);
     ::setfsuid(static_cast<uid_t>(user));
-    REQUIRE(rows.size() == 4);
+    REQUIRE(static_cast<int>(rows.size()) == old.rows_of_problem);
     const auto expected = migrated.find_all(parse_problem(kProblem), kDevice, kSms);
     for (std::size_t i = 0; i < rows.size(); ++i) require_equal(rows[i], expected[i]);
     REQUIRE(database.near(parse_problem(kProblem), kSms).size() == 1);
   }
   ::chmod(folder.path().c_str(), 0755);
-  REQUIRE(ask_sql(file, "PRAGMA user_version") == 1);
+  REQUIRE(ask_sql(file, "PRAGMA user_version") == old.version);
 }
 
 TEST_CASE("a migration that is killed leaves the old schema or the new one, never something between", "[nogpu]") {
@@ -149,7 +164,7 @@ TEST_CASE("a migration that is killed leaves the old schema or the new one, neve
   };
   const auto version_left = [&] {
     const std::int64_t version = ask_sql(file, "PRAGMA user_version");
-    REQUIRE(ask_sql(file, kRaceColumns) == (version == 1 ? 0 : 2));
+    REQUIRE(ask_sql(file, kAddedColumns) == (version == 1 ? 0 : version));
     REQUIRE(ask_sql_text(file, "PRAGMA integrity_check") == "ok");
     REQUIRE(ask_sql_text(file, kHashes) == hashes);
     return version;
@@ -170,6 +185,6 @@ TEST_CASE("a migration that is killed leaves the old schema or the new one, neve
   REQUIRE(migrate_until(file, 0, true));
   REQUIRE(version_left() == 1);
   // What was left is migrated by the next that comes.
-  REQUIRE(best_of(TuningDatabase(file)) == kBest);
+  REQUIRE(best_of(TuningDatabase(file)) == kFirst.best);
   REQUIRE(version_left() == schema_version());
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <map>
+#include <random>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "generator/generate.h"
 #include "tests/catch.h"
 #include "tests/tuner/recorded/embedded.h"
+#include "tuner/race.h"
 #include "tuner/searcher.h"
 #include "tuner/sweep.h"
 
@@ -200,11 +202,148 @@ void hold_in_first_ten(const std::vector<Recording>& recordings) {
   CHECK(held * 10 >= 9 * static_cast<int>(recordings.size()));
 }
 
+// What a machine does to times. Trials: noise of each as a whole, a drift over the sweep, and a level that changes at
+// some moment. Rounds of a race: what all of a round share, noise of each sample, a few outliers, and a level again.
+struct Noise {
+  double trial = 0.03;
+  double sample = 0.01;
+};
+
+struct NoisySweep {
+  KernelConfig elected;
+  std::size_t launches = 0;  // of the race
+};
+
+// A search of a recorded problem whose times are noisy, and its final race. `old_race`: six finalists within 3 %, one
+// batch of 30 rounds.
+NoisySweep sweep_with_noise(const Recording& of, const Noise& noise, unsigned seed, bool old_race) {
+  std::mt19937 random(seed);
+  std::normal_distribution<double> normal;
+  std::uniform_real_distribution<double> uniform;
+  const KernelConfig standard = default_config(of.problem, find_device("h200"));
+  std::vector<KernelConfig> seeds = {standard};
+  for (const KernelConfig& published : published_seeds(of.problem, of.space)) seeds.push_back(published);
+  const SweepEffort effort = effort_of(Rigor::measure, of.space.size());
+  Searcher searcher(of.space, seeds, {.model_top = effort.model_top, .patience = effort.patience});
+
+  const double drift = 0.03 * uniform(random), changes_at = 100 * uniform(random);
+  const double level = uniform(random) < 0.5 ? std::exp(0.03 * normal(random)) : 1;
+  std::vector<Measurement> trials;
+  while (const auto index = searcher.next()) {
+    const double now = static_cast<double>(trials.size());
+    Measurement& trial = trials.emplace_back();
+    trial.config = of.space[*index].config;
+    const double truth = of.row(trial.config).microseconds;
+    trial.status = truth > 0 ? MeasurementStatus::ok : MeasurementStatus::launch_failed;
+    trial.median_us =
+        truth * (1 + drift * now / 100) * (now > changes_at ? level : 1) * std::exp(noise.trial * normal(random));
+    searcher.tell(*index, trial.median_us);
+  }
+
+  std::size_t launches = 0;
+  double level_now = 1;
+  const auto rounds_of = [&](const std::vector<std::size_t>& entrants, int rounds) {
+    std::vector<std::vector<double>> samples(entrants.size());
+    for (int round = 0; round < rounds; ++round) {
+      if (uniform(random) < 0.02) level_now = std::exp(0.03 * normal(random));
+      const double common = level_now * std::exp(0.01 * normal(random));
+      for (std::size_t i = 0; i < entrants.size(); ++i) {
+        const double outlier = uniform(random) < 0.03 ? 1 + 0.1 * uniform(random) : 1;
+        samples[i].push_back(of.row(trials[entrants[i]].config).microseconds * common * outlier *
+                             std::exp(noise.sample * normal(random)));
+        ++launches;
+      }
+    }
+    return samples;
+  };
+  if (old_race) {
+    const std::vector<std::size_t> entrants = finalists(trials, standard);
+    std::vector<KernelConfig> configs;
+    for (const std::size_t i : entrants) configs.push_back(trials[i].config);
+    return {configs[places(configs, rounds_of(entrants, 30), standard).front()], launches};
+  }
+  FinalRace race(trials, standard, effort.race_seconds);
+  while (const auto batch = race.next()) {
+    double round_us = 0;
+    for (const std::size_t i : batch->entrants) round_us += 2 * of.row(trials[i].config).microseconds;
+    const int rounds = std::clamp(static_cast<int>(batch->seconds * 1e6 / round_us), batch->min_rounds, 200);
+    const auto samples = rounds_of(batch->entrants, rounds);
+    std::vector<std::vector<int>> clocks;
+    for (const auto& list : samples) clocks.emplace_back(list.size(), 1980);
+    race.tell(samples, clocks);
+  }
+  return {trials[race.standings().front().trial].config, launches};
+}
+
+struct Agreement {
+  int pairs = 0, same = 0, within_half_percent = 0, slower_than_default = 0;
+  double log_regret = 0, launches = 0;
+
+  double part(int count) const { return static_cast<double>(count) / pairs; }
+  double regret() const { return std::exp(log_regret / (2 * pairs)); }
+};
+
+// Pairs of sweeps of each problem.
+Agreement agreement(const Noise& noise, int pairs_of_each, bool old_race) {
+  Agreement all;
+  for (const Recording& of : joint_recordings()) {
+    const double standard = of.ratio(default_config(of.problem, find_device("h200")));
+    for (int pair = 0; pair < pairs_of_each; ++pair) {
+      double ratios[2];
+      KernelConfig elected[2];
+      for (unsigned which : {0u, 1u}) {
+        const NoisySweep swept = sweep_with_noise(of, noise, 1 + 2 * static_cast<unsigned>(pair) + which, old_race);
+        elected[which] = swept.elected;
+        ratios[which] = of.ratio(swept.elected);
+        all.slower_than_default += ratios[which] > 1.005 * standard;
+        all.log_regret += std::log(ratios[which]);
+        all.launches += static_cast<double>(swept.launches);
+      }
+      ++all.pairs;
+      all.same += elected[0] == elected[1];
+      all.within_half_percent += std::abs(ratios[0] / ratios[1] - 1) <= 0.005;
+    }
+  }
+  return all;
+}
+
 }  // namespace
+
+TEST_CASE("recorded with noise: none elected is slower than the default, and two sweeps agree more often", "[nogpu]") {
+  const double of_trials = GENERATE(0.03, 0.06);
+  constexpr int kPairs = 3;
+  const Agreement before = agreement({.trial = of_trials}, kPairs, true),
+                  now = agreement({.trial = of_trials}, kPairs, false);
+  for (const Agreement* each : {&before, &now}) {
+    UNSCOPED_INFO((each == &before ? "six finalists: " : "as many as the noise needs: ")
+                  << "same " << each->part(each->same) << ", within 0.5 % " << each->part(each->within_half_percent)
+                  << ", slower than the default " << each->slower_than_default << ", regret " << each->regret()
+                  << ", launches " << each->launches / (2 * each->pairs));
+  }
+  INFO("noise between trials " << of_trials);
+  CHECK(now.slower_than_default == 0);
+  CHECK(now.same >= before.same);
+  CHECK(now.regret() <= before.regret());
+  CHECK(now.regret() <= 1.01);
+}
 
 TEST_CASE("recordings hold the reduced space of their problems", "[nogpu]") {
   CHECK(require_reduced_spaces(recordings()) == 6568);
   CHECK(require_reduced_spaces(joint_recordings()) == 14355);
+}
+
+TEST_CASE("recorded: every time is one that a device can take", "[nogpu]") {
+  for (const std::vector<Recording>* recorded : {&recordings(), &joint_recordings()}) {
+    for (const Recording& of : *recorded) {
+      INFO(canonical_text(of.problem));
+      const DeviceSpec& h200 = find_device("h200");
+      const double least = least_us(of.problem, h200.name, h200.sm_count);
+      CHECK(least > 0);
+      CHECK(of.best >= least);
+      // The bound is one that matters, also where exponentials take longer than the products (D = 16).
+      CHECK(of.best <= 20 * least);
+    }
+  }
 }
 
 TEST_CASE("recorded: a search comes within 1 % of the best in a tenth of the trials", "[nogpu]") {

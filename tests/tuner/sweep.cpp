@@ -17,6 +17,7 @@
 #include "tests/catch.h"
 #include "tests/tuner/test_files.h"
 #include "tuner/measurement_json.h"
+#include "tuner/race.h"
 #include "tuner/searcher.h"
 
 using namespace attune;
@@ -232,6 +233,75 @@ TEST_CASE("a sweep survives workers that crash, hang, lie and fail", "[nogpu]") 
   REQUIRE(database.find_all(parse_problem(kProblem), "NVIDIA H200", 132).size() == 9 + 2);
 }
 
+TEST_CASE("an answer that is none costs its own trial alone", "[nogpu]") {
+  const TemporaryFolder folder;
+  const std::vector<std::string> answers = {R"(echo '{"error":"a contract was broken","code":12}')",
+                                            R"(echo '{"error":"no code at all"}')",
+                                            R"(echo '{"error":"a code of another world","code":1e300}')",
+                                            R"(echo '{"measurement":{"sm_count":1e300}}')",
+                                            R"(echo '{"measurement":{"median_us":1e9999}}')",
+                                            R"(echo '{"measurement":{"samples_us":[[1]]}}')",
+                                            R"(echo '{"measurement":[]}')",
+                                            R"(echo '[]')",
+                                            R"(echo '{"failed":7}')",
+                                            R"(printf '{"failed":"launch_failed","reason":"\\377"}\n')",
+                                            R"(printf '%100000s\n' '' | tr ' ' '[')",
+                                            R"(printf '{"measurement":%100000s\n' '' | sed 's/ /{"a":/g')",
+                                            R"(echo '{"status":"ok","status":"ok"}')"};
+  const auto order = expected_order(answers.size() + 2);
+  std::string cases;
+  for (std::size_t i = 0; i < answers.size(); ++i) cases += fmt::format("\"{}\") {} ;;\n", order[i + 1], answers[i]);
+  const std::string command =
+      fake_worker(folder, {fmt::format("case \"$config\" in {} *) measured 80 ;; esac", cases)});
+  TuningDatabase database(folder / "tuning.db");
+  const SweepResult result =
+      sweep(parse_problem(kProblem), options_for(command, static_cast<int>(order.size())), database);
+  REQUIRE(result.rows.size() == order.size());
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    INFO(i << ": " << result.rows[i].reason);
+    const bool answered = i == 0 || i + 1 == order.size();
+    if (!answered) REQUIRE(canonical_text(result.rows[i].config) == order[i]);
+    CHECK(result.rows[i].status == (answered ? MeasurementStatus::ok : MeasurementStatus::crashed));
+    CHECK(result.rows[i].reason.size() < 500);
+  }
+}
+
+TEST_CASE("a worker that cannot be prepared again costs a trial; one after the other end the sweep", "[nogpu]") {
+  const TemporaryFolder folder;
+  const auto order = expected_order(4);
+  // The worker that follows one that died answers "prepare" with something else, once.
+  const std::string nonsense_after_death =
+      fmt::format(R"sh(case "$config" in "{}") touch {}/died; kill -SEGV $$ ;; *) measured 80 ;; esac)sh", order[0],
+                  folder.path().string());
+  const std::string command = fake_worker(folder, {nonsense_after_death});
+  const std::string always = GENERATE("no", "yes");
+  std::string script = [&] {
+    std::ifstream file(command);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  }();
+  const std::string prepared = "prepare) echo '{\"prepared\":true}' ;;";
+  const std::size_t at = script.find(prepared);
+  REQUIRE(at != std::string::npos);
+  script.replace(at, prepared.size(),
+                 fmt::format("prepare) if [ -e {0}/died ]; then [ {1} = yes ] || rm {0}/died; echo 'who?'; else echo "
+                             "'{{\"prepared\":true}}'; fi ;;",
+                             folder.path().string(), always));
+  std::ofstream(command) << script;
+  TuningDatabase database(folder / "tuning.db");
+  SweepOptions options = options_for(command, 4);
+  options.compile_workers = 0;
+  if (always == "yes") {
+    REQUIRE_THROWS_WITH(sweep(parse_problem(kProblem), options, database), ContainsSubstring("who?"));
+    CHECK(database.find_all(parse_problem(kProblem), "NVIDIA H200", 132).size() == 3);
+    return;
+  }
+  const SweepResult result = sweep(parse_problem(kProblem), options, database);
+  REQUIRE(result.rows.size() == 4);
+  CHECK(result.rows[1].status == MeasurementStatus::crashed);
+  CHECK_THAT(result.rows[1].reason, ContainsSubstring("who?"));
+  CHECK(result.rows[2].status == MeasurementStatus::ok);
+}
+
 TEST_CASE("a compilation that hangs or fails is a row, and never run", "[nogpu]") {
   const TemporaryFolder folder;
   const auto order = expected_order(4);
@@ -413,7 +483,7 @@ TEST_CASE("a race decides, and its rows say so", "[nogpu]") {
   // By their trials the second is the fastest, by luck; the third and the fourth are within reach, the fifth is not.
   const auto worker = [&](const std::string& on_race) {
     return fake_worker(folder, {.on_trial = fmt::format(R"sh(case "$config" in
-      "{}") measured 100 ;; "{}") measured 80 ;; "{}") measured 81 ;; "{}") measured 82 ;; *) measured 90 ;; esac)sh",
+      "{}") measured 100 ;; "{}") measured 80 ;; "{}") measured 81 ;; "{}") measured 82 ;; *) measured 99 ;; esac)sh",
                                                         order[0], order[1], order[2], order[3]),
                                 .on_race = on_race});
   };
@@ -469,7 +539,7 @@ TEST_CASE("a race decides, and its rows say so", "[nogpu]") {
     REQUIRE(canonical_text(result.best->config) == order[0]);
     REQUIRE(canonical_text(database.best(problem, "NVIDIA H200", 132)->config) == order[0]);
   }
-  SECTION("a race that fails leaves the trials to decide, and is noted") {
+  SECTION("a race that fails elects the default, and is noted") {
     const std::string failure =
         GENERATE(as<std::string>{}, "exec sleep 100", "exit 3", "echo nonsense",
                  R"(echo '{"failed":"launch_failed","reason":"too hot"}')",
@@ -482,8 +552,21 @@ TEST_CASE("a race decides, and its rows say so", "[nogpu]") {
     REQUIRE(result.notes.size() == 1);
     REQUIRE_THAT(result.notes[0], ContainsSubstring("race"));
     REQUIRE_FALSE(result.not_stored);
-    REQUIRE(canonical_text(result.best->config) == order[1]);
+    REQUIRE(canonical_text(result.best->config) == order[0]);
     REQUIRE(database.find_all(problem, "NVIDIA H200", 132).size() == 6);
+    REQUIRE(canonical_text(database.best(problem, "NVIDIA H200", 132)->config) == order[0]);
+    REQUIRE(is_election(*database.best(problem, "NVIDIA H200", 132)));
+    REQUIRE(database.list().at(0).raced == 0);
+    // What a race decides later counts, and still does after another that failed.
+    options.command = worker(times({80, 84, 85, 100}));
+    REQUIRE(canonical_text(sweep(problem, options, database).best->config) == order[1]);
+    REQUIRE(canonical_text(database.best(problem, "NVIDIA H200", 132)->config) == order[1]);
+    options.rigor = Rigor::patient;  // for which all is tried again
+    options.command = worker(failure);
+    const SweepResult again = sweep(problem, options, database);
+    REQUIRE(again.reused == 0);
+    REQUIRE(canonical_text(again.best->config) == order[1]);
+    REQUIRE(canonical_text(database.best(problem, "NVIDIA H200", 132)->config) == order[1]);
   }
 }
 
@@ -637,6 +720,8 @@ TEST_CASE("a sweep that is asked to stop keeps what it has, and goes on later", 
   REQUIRE(result.rows.size() == 3);
   REQUIRE(result.finalists.empty());
   REQUIRE(database.find_all(parse_problem(kProblem), "NVIDIA H200", 132).size() == 3);
+  REQUIRE(canonical_text(result.best->config) == order[0]);
+  REQUIRE(canonical_text(database.best(parse_problem(kProblem), "NVIDIA H200", 132)->config) == order[0]);
 
   stop = false;
   options.command = fake_worker(folder, {"measured 80"});

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "attune/log.h"
 #include "generator/error.h"
 #include "generator/generate.h"
 #include "tests/catch.h"
@@ -178,6 +179,18 @@ TEST_CASE("what is shipped of many rows: the best and the default of each proble
   REQUIRE(rows_to_ship({second_place, winner, crashed}).size() == 1);
 }
 
+TEST_CASE("what cannot have been measured is not shipped", "[nogpu]") {
+  const Measurement honest = example_measurement(kProblem, "sm80 q64 kv64 w4 st2", 100);
+  Measurement forged = example_measurement(kProblem, "sm80 q64 kv128 w4 st2", 0.2);
+  std::string said;
+  set_log_sink([&](LogLevel, std::string_view message) { said = message; });
+  const auto shipped = rows_to_ship({honest, forged});
+  set_log_sink(nullptr);
+  REQUIRE(shipped.size() == 1);
+  REQUIRE(shipped[0].config == honest.config);
+  REQUIRE_THAT(said, ContainsSubstring("is not shipped"));
+}
+
 TEST_CASE("every preset can be read, and says where it comes from", "[nogpu]") {
   for (const auto& entry : fs::directory_iterator(attune::testing::source_folder() / "tuner/presets")) {
     if (entry.path().extension() != ".json") continue;
@@ -188,6 +201,7 @@ TEST_CASE("every preset can be read, and says where it comes from", "[nogpu]") {
       REQUIRE(row.status == MeasurementStatus::ok);
       REQUIRE(row.rigor >= Rigor::measure);
       REQUIRE(row.median_us > 0);
+      REQUIRE(impossibility(row).empty());  // or it would be passed over
       const auto device = find_device_by_name(row.device);
       REQUIRE(device);  // else the rows serve no other GPU of its family
       REQUIRE(infeasibility(row.problem, row.config, *device).empty());

@@ -36,9 +36,12 @@ constexpr const char* kProblem = "forward bf16 b4 hq8 sq4096 d64 align2";
 
 const DeviceSpec& h200() { return find_device("h200"); }
 
+// Times below are thousandths of what is stored: none that a device could not take.
+constexpr double kScale = 1000;
+
 Measurement row_of(const std::string& problem, const std::string& config, double us, const DeviceSpec& device = h200(),
                    Rigor rigor = Rigor::measure) {
-  Measurement row = example_measurement(problem, config, us);
+  Measurement row = example_measurement(problem, config, kScale * us);
   row.device = device.name;
   row.sm_count = device.sm_count;
   row.rigor = rigor;
@@ -93,7 +96,7 @@ TEST_CASE("picks: exact, then what is tuned nearby or the default, measured befo
   REQUIRE(config_of(choice) == kWhole);
   REQUIRE(choice->origin == ConfigOrigin::exact);
   REQUIRE(choice->tune_command.empty());
-  REQUIRE(choice->detail == std::string(kProblem) + ", 50.0 us, user database");
+  REQUIRE(choice->detail == std::string(kProblem) + ", 50000.0 us, user database");
 
   SECTION("scale and layout do not make another problem") {
     choice = find("forward bf16 b4 hq8 sq4096 d64 align2 scale0.3 bhsd");
@@ -105,7 +108,7 @@ TEST_CASE("picks: exact, then what is tuned nearby or the default, measured befo
     REQUIRE(config_of(choice) == kWhole);
     REQUIRE(choice->origin == ConfigOrigin::nearest_shape);
     REQUIRE(choice->tune_command == "attune tune --problem \"forward bf16 b4 hq8 sq2048 d64 align2\"");
-    REQUIRE(choice->detail == std::string(kProblem) + ", at distance 2.25, 50.0 us, user database");
+    REQUIRE(choice->detail == std::string(kProblem) + ", at distance 2.25, 50000.0 us, user database");
   }
   SECTION("whole tiles are dropped where only they do not fit, and that is told") {
     add(kProblem, std::string(kUnfit) + " whole", 10);
@@ -113,7 +116,7 @@ TEST_CASE("picks: exact, then what is tuned nearby or the default, measured befo
     choice = find("forward bf16 b4 hq8 sq4001 d64 align2");
     REQUIRE(config_of(choice) == kB);
     REQUIRE(choice->origin == ConfigOrigin::nearest_shape);
-    REQUIRE_THAT(choice->detail, ContainsSubstring("50.0 us, user database, without its whole tiles"));
+    REQUIRE_THAT(choice->detail, ContainsSubstring("50000.0 us, user database, without its whole tiles"));
     // Neither it nor what it comes from is offered once more.
     const AttentionProblem odd = parse_problem("forward bf16 b4 hq8 sq4001 d64 align2");
     REQUIRE(config_of(tuned.find(odd, device, {parse_config(kB)})) == kA);
@@ -157,7 +160,7 @@ TEST_CASE("picks: exact, then what is tuned nearby or the default, measured befo
     REQUIRE(choice->origin == ConfigOrigin::default_config);
     REQUIRE(choice->tune_command == tune_command(far));
     REQUIRE(choice->detail == "expected to be faster than what was tuned nearby: " + std::string(kProblem) +
-                                  ", at distance 3.20, 70.0 us, user database");
+                                  ", at distance 3.20, 70000.0 us, user database");
     choice = tuned.find(far, device, {standard});
     REQUIRE(config_of(choice) == kC);
     REQUIRE(choice->origin == ConfigOrigin::nearest_shape);
@@ -295,12 +298,12 @@ TEST_CASE("picks: a user's own database wins over the system's on each level", "
   const DeviceSpec& h100 = find_device("h100");
   SECTION("exact: the slower one of the user's") {
     const auto tuned = databases.over({row_of(kProblem, kA, 10)});
-    REQUIRE_THAT(found(*tuned, kProblem).detail, ContainsSubstring("10.0 us, system database"));
+    REQUIRE_THAT(found(*tuned, kProblem).detail, ContainsSubstring("10000.0 us, system database"));
     databases.user->append(row_of(kProblem, kB, 90));
     const ConfigChoice choice = found(*tuned, kProblem);
     REQUIRE(canonical_text(choice.config) == kB);
     REQUIRE(choice.origin == ConfigOrigin::exact);
-    REQUIRE_THAT(choice.detail, ContainsSubstring("90.0 us, user database"));
+    REQUIRE_THAT(choice.detail, ContainsSubstring("90000.0 us, user database"));
   }
   SECTION("exact of the system's before the user's nearest shape") {
     const auto tuned = databases.over({row_of(kProblem, kA, 10)});
@@ -315,10 +318,10 @@ TEST_CASE("picks: a user's own database wins over the system's on each level", "
     databases.user->append(row_of(other, kB, 90));
     ConfigChoice choice = found(*tuned, asked);
     REQUIRE(canonical_text(choice.config) == kB);
-    REQUIRE(choice.detail == std::string(kProblem) + ", at distance 2.25, 10.0 us, system database");
+    REQUIRE(choice.detail == std::string(kProblem) + ", at distance 2.25, 10000.0 us, system database");
     databases.user->append(row_of(kProblem, kB, 80));
     choice = found(*tuned, asked);
-    REQUIRE(choice.detail == std::string(kProblem) + ", at distance 2.25, 80.0 us, user database");
+    REQUIRE(choice.detail == std::string(kProblem) + ", at distance 2.25, 80000.0 us, user database");
     // The nearer one of the user's.
     databases.user->append(row_of("forward bf16 b4 hq8 sq2000 d64 align2", kB, 40));
     REQUIRE_THAT(found(*tuned, asked).detail, ContainsSubstring("sq2000") && ContainsSubstring("user database"));

@@ -14,11 +14,13 @@
 #include <set>
 #include <thread>
 
+#include "attune/log.h"
 #include "generator/error.h"
 #include "generator/generate.h"
 #include "tests/catch.h"
 #include "tests/tuner/database_files.h"
 #include "tests/tuner/test_files.h"
+#include "tuner/database_doctor.h"
 
 using namespace attune;
 using attune::test::ask_sql;
@@ -101,7 +103,7 @@ TEST_CASE("a row comes back as it was stored", "[nogpu]") {
   REQUIRE(entries[0].ok == 1);
 
   const fs::path file = folder / "sub/folder/tuning.db";
-  REQUIRE(ask_sql(file, "PRAGMA user_version") == 2);
+  REQUIRE(ask_sql(file, "PRAGMA user_version") == 3);
   REQUIRE(ask_sql(file, "PRAGMA application_id") == 0x4174746e);
   REQUIRE(ask_sql(file,
                   "SELECT count(*) FROM pragma_table_list WHERE schema = 'main' AND type = 'table' AND strict = 0 AND "
@@ -201,9 +203,21 @@ TEST_CASE("best: a race decides among rows of one rigor, the newest race, then t
     add(a, 120, second_race, 1);
     REQUIRE(best() == a);
   }
-  SECTION("an older race that is stored later") {
-    add(c, 5, "2025-01-01T12:00:00.000000Z", 1);
+  SECTION("an older race that is merged later") {
+    Measurement older = example_measurement(problem, c, 20);
+    older.race = "2026-01-01T12:00:00.000000Z";
+    older.place = 1;
+    database.append_all({older});  // of a version that numbered nothing
     REQUIRE(best() == b);
+    older.sequence = 1;
+    database.append_all({older});
+    REQUIRE(best() == b);
+  }
+  SECTION("a race whose machine's clock runs ahead does not win for ever") {
+    add(c, 20, "2046-01-01T12:00:00.000000Z", 1);
+    REQUIRE(best() == c);
+    add(a, 120, second_race, 1);
+    REQUIRE(best() == a);
   }
   SECTION("a higher rigor, raced or not") {
     add(c, 500, "", 0, Rigor::patient);
@@ -226,6 +240,139 @@ TEST_CASE("best: a race decides among rows of one rigor, the newest race, then t
     REQUIRE(rows.size() == 7);
     REQUIRE(best() == canonical_text(rows.front().config));
     REQUIRE(best() == "sm80 q128 kv32 w4 st2");
+  }
+}
+
+TEST_CASE("sequence: each new row is newer than all that is stored, whatever the clocks say", "[nogpu]") {
+  const TemporaryFolder folder;
+  TuningDatabase database(folder / "tuning.db");
+  Measurement row = example_measurement();
+  const auto stored = [&] { return database.find_all(row.problem, kDevice, kSms); };
+  row.created_at = "2046-01-01T00:00:00Z";
+  database.append(row);
+  row.created_at = "2026-01-01T00:00:00Z";
+  row.samples_us = {80, 81, 82};
+  row.summarize();
+  database.append(row);
+  REQUIRE(stored().size() == 2);
+  REQUIRE(stored()[0].sequence == 1);
+  REQUIRE(stored()[1].sequence == 2);
+  REQUIRE(stored()[1].created_at == "2026-01-01T00:00:00Z");
+  REQUIRE(database.best(row.problem, kDevice, kSms)->median_us == 81);
+  REQUIRE(database.latest(row.problem, kDevice, kSms).front().median_us == 81);
+
+  SECTION("rows of elsewhere keep theirs, and the next is greater") {
+    Measurement foreign = example_measurement("forward bf16 b1 hq8 sq512 d64");
+    foreign.sequence = 1000;
+    REQUIRE(database.append_all({foreign}).added == 1);
+    row.created_at.clear();
+    database.append(row);
+    REQUIRE(stored().back().sequence == 1001);
+  }
+  SECTION("the rows of a race share one, stored together or not") {
+    Measurement first = row, second = example_measurement(canonical_text(row.problem), "sm80 q64 kv64 w4 st2", 90);
+    first.race = second.race = "2026-01-02T00:00:00Z";
+    first.place = 1;
+    second.place = 2;
+    Measurement third = example_measurement(canonical_text(row.problem), "sm80 q64 kv32 w4 st2", 95);
+    third.race = first.race;
+    third.place = 3;
+    database.append(std::vector{first, second});
+    database.append(row);
+    database.append(third);
+    for (const Measurement& each : stored()) REQUIRE((each.race.empty() || each.sequence == 3));
+  }
+  SECTION("beyond what is counted to is refused, and what was given with it") {
+    for (const std::int64_t sequence : {kGreatestForeignSequence + 1, kGreatestSequence + 1,
+                                        std::numeric_limits<std::int64_t>::max(), std::int64_t{-1}}) {
+      Measurement foreign = example_measurement("forward bf16 b1 hq8 sq512 d64"), beside = foreign;
+      foreign.sequence = sequence;
+      INFO(sequence);
+      REQUIRE_THROWS_WITH(database.append_all({beside, foreign}), ContainsSubstring("sequence"));
+      REQUIRE(database.list().size() == 1);
+    }
+    // The greatest that is taken still leaves room for a newer one.
+    Measurement foreign = row;
+    foreign.sequence = kGreatestForeignSequence;
+    foreign.created_at = "2046-01-01T00:00:00Z";
+    REQUIRE(database.append_all({foreign}).added == 1);
+    row.created_at = "2026-01-02T00:00:00Z";
+    row.samples_us = {70, 71, 72};
+    row.summarize();
+    database.append(row);
+    REQUIRE(database.best(row.problem, kDevice, kSms)->median_us == 71);
+  }
+}
+
+TEST_CASE("rows that were changed, or cannot have been measured, count nowhere and are told once", "[nogpu]") {
+  const TemporaryFolder folder;
+  const fs::path file = folder / "tuning.db";
+  const std::string a = "sm80 q64 kv64 w4 st2", b = "sm80 q128 kv64 w4 st2";
+  Measurement honest = example_measurement(), other = example_measurement(canonical_text(honest.problem), a, 90);
+  {
+    TuningDatabase database(file);
+    database.append(honest);
+    database.append(other);
+  }
+  std::vector<std::string> said;
+  set_log_sink([&](LogLevel, std::string_view message) { said.emplace_back(message); });
+  struct Restore {
+    ~Restore() { set_log_sink(nullptr); }
+  } restore;
+  const auto best = [&](const TuningDatabase& database) {
+    const auto row = database.best(honest.problem, kDevice, kSms);
+    return row ? canonical_text(row->config) : "nothing";
+  };
+  REQUIRE(best(TuningDatabase(file)) == a);
+  REQUIRE(said.empty());
+
+  SECTION("a changed time") {
+    run_sql(file, "UPDATE measurement SET median_us = 0.21 WHERE config = '" + b + "'");
+    const TuningDatabase database(file);
+    REQUIRE(best(database) == a);
+    REQUIRE(best(database) == a);
+    REQUIRE(database.find_all(honest.problem, kDevice, kSms).size() == 1);
+    REQUIRE(database.latest(honest.problem, kDevice, kSms).size() == 1);
+    REQUIRE(said.size() == 1);
+    REQUIRE_THAT(said[0], ContainsSubstring(b) && ContainsSubstring("changed after it was stored") &&
+                              ContainsSubstring("db doctor"));
+  }
+  SECTION("a changed row does not hide an older one of its config") {
+    Measurement again = example_measurement(canonical_text(honest.problem), b, 95);
+    again.created_at.clear();
+    TuningDatabase(file).append(again);
+    run_sql(file, "UPDATE measurement SET median_us = 1 WHERE median_us = 95");
+    run_sql(file, "UPDATE measurement SET reason = 'x' WHERE config = '" + a + "'");
+    REQUIRE(best(TuningDatabase(file)) == b);
+    REQUIRE(TuningDatabase(file).best(honest.problem, kDevice, kSms)->median_us == 100);
+  }
+  SECTION("a neighbour's winner") {
+    run_sql(file, "UPDATE measurement SET median_us = 0.21 WHERE config = '" + b + "'");
+    const TuningDatabase database(file);
+    const auto winners =
+        database.winners_of_neighbours(parse_problem("forward bf16 b2 hq8 sq2048 d64 causal"), kDevice, kSms, 3);
+    REQUIRE(winners.size() == 1);
+    REQUIRE(canonical_text(winners[0]) == a);
+  }
+  SECTION("values that nothing can have, with a content hash that holds") {
+    Measurement wrong = example_measurement(canonical_text(honest.problem), b, 80);
+    const std::string expected = GENERATE("at least", "quantiles", "negative", "place", "no time");
+    INFO(expected);
+    if (expected == "at least") wrong = example_measurement(canonical_text(honest.problem), b, 0.2);  // 10,000 TFLOP/s
+    if (expected == "quantiles") wrong.p20_us = wrong.p80_us;
+    if (expected == "negative") wrong.p80_us = std::numeric_limits<double>::infinity();
+    if (expected == "place") wrong.place = 1;
+    if (expected == "no time") wrong.median_us = wrong.p20_us = wrong.p80_us = 0;
+    wrong.created_at.clear();
+    TuningDatabase database(file);
+    database.append(wrong);
+    REQUIRE(best(database) == a);
+    REQUIRE(database.find_all(honest.problem, kDevice, kSms).size() == 2);
+    REQUIRE(said.size() == 1);
+    REQUIRE_THAT(said[0], ContainsSubstring(expected));
+    const DatabaseDiagnosis diagnosis = examine_database(file);
+    REQUIRE(std::any_of(diagnosis.findings.begin(), diagnosis.findings.end(),
+                        [](const DatabaseFinding& finding) { return finding.check == "values"; }));
   }
 }
 
@@ -300,8 +447,8 @@ TEST_CASE("winners of neighbours: the best of each other shape, nearest first, e
   };
   const std::string asked = "forward bf16 b1 hq8 sq1024 d64";
   REQUIRE(winners(asked, 3).empty());
-  add(1024, d, 1);    // the asked shape itself is none of its neighbours
-  add(16384, c, 50);  // far
+  add(1024, d, 10);    // the asked shape itself is none of its neighbours
+  add(16384, c, 500);  // far
   add(2048, a, 50);
   add(2048, c, 60);  // not the best there
   add(512, b, 50);

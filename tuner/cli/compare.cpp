@@ -52,7 +52,14 @@ struct Pair {
   Measurement a, b;
   Comparison comparison;
   std::vector<std::string> caveats;  ///< what else differs between the measurements
+  bool in_turns = false;             ///< the i-th samples of both are of one round: a drift meets both alike
 };
+
+/// What would decide between two stored rows.
+std::string command_that_decides(const Pair& pair) {
+  return fmt::format("attune compare --now \"{}\" \"{}\" --problem \"{}\"", canonical_text(pair.a.config),
+                     canonical_text(pair.b.config), canonical_text(pair.a.problem));
+}
 
 ComparisonOptions comparison_options(const CompareOptions& options) {
   ComparisonOptions how;
@@ -61,7 +68,8 @@ ComparisonOptions comparison_options(const CompareOptions& options) {
 }
 
 Pair make_pair_of(Measurement a, Measurement b, const CompareOptions& options) {
-  Pair pair{std::move(a), std::move(b), {}, {}};
+  Pair pair{std::move(a), std::move(b), {}, {}, false};
+  pair.in_turns = of_one_race(pair.a, pair.b);
   pair.comparison = compare_rows(pair.a, pair.b, comparison_options(options));
   const auto note = [&](const char* what, const std::string& of_a, const std::string& of_b) {
     if (of_a != of_b) pair.caveats.push_back(fmt::format("{} differ: {} and {}", what, of_a, of_b));
@@ -171,8 +179,17 @@ Compared compare_databases(const CompareOptions& options, const Filter& filter) 
   return compared;
 }
 
-/// "A is faster by 4.8 % (A takes 0.9491 to 0.9557 of B's time at 95 %)".
-std::string describe_verdict(const Comparison& comparison) {
+/// "A is faster by 4.8 % (A takes 0.9491 to 0.9557 of B's time at 95 %)". Of rows of different runs the interval is
+/// that of their samples alone, and no verdict comes of it.
+std::string describe_verdict(const Pair& pair) {
+  const Comparison& comparison = pair.comparison;
+  if (comparison.verdict == Verdict::undecidable && !pair.in_turns && comparison.interval) {
+    return fmt::format(
+        "not decidable: {}. By their samples alone A takes {:.4f} of B's time ({:.4f} to {:.4f}); `{}` times "
+        "both in turns",
+        comparison.reason, comparison.ratio, comparison.interval->low, comparison.interval->high,
+        command_that_decides(pair));
+  }
   const std::string interval = comparison.interval ? fmt::format("A takes {:.4f} to {:.4f} of B's time at 95 %",
                                                                  comparison.interval->low, comparison.interval->high)
                                                    : "";
@@ -197,6 +214,10 @@ Json to_json(const Pair& pair) {
   if (pair.comparison.ratio > 0) entry["time_ratio"] = pair.comparison.ratio;
   if (pair.comparison.interval) entry["interval"] = {pair.comparison.interval->low, pair.comparison.interval->high};
   if (!pair.comparison.reason.empty()) entry["reason"] = pair.comparison.reason;
+  entry["in_turns"] = pair.in_turns;
+  if (pair.comparison.interval)
+    entry["interval_covers"] = pair.in_turns ? "drift and noise" : "the noise of the samples, no drift between runs";
+  if (pair.comparison.verdict == Verdict::undecidable) entry["decided_by"] = command_that_decides(pair);
   for (const auto& [name, row] : {std::pair("a", &pair.a), std::pair("b", &pair.b)}) {
     entry[name] = {{"config", canonical_text(row->config)},
                    {"rigor", to_string(row->rigor)},
@@ -220,6 +241,7 @@ class Racer {
 
   void race(Pair& pair) {
     pair.caveats.clear();
+    pair.in_turns = true;
     if (pair.a.config == pair.b.config) {
       pair.comparison = {Verdict::same, 1, Interval{1, 1}, ""};
       return;
@@ -266,7 +288,7 @@ Compared pair_configs(const CompareOptions& options, const DeviceSpec& spec) {
   a.config = parse_config(options.a);
   b.config = parse_config(options.b);
   Compared compared;
-  compared.pairs.push_back({std::move(a), std::move(b), {}, {}});
+  compared.pairs.push_back({std::move(a), std::move(b), {}, {}, true});
   return compared;
 }
 
@@ -324,7 +346,7 @@ int run(const CompareOptions& options) {
       print_field("problem", fmt::format("{} on {}", canonical_text(pair.a.problem), pair.a.device));
       print_field("A", fmt::format("{}  ({} samples)", describe(pair.a), pair.a.samples_us.size()));
       print_field("B", fmt::format("{}  ({} samples)", describe(pair.b), pair.b.samples_us.size()));
-      print_field("verdict", describe_verdict(pair.comparison));
+      print_field("verdict", describe_verdict(pair));
       for (const std::string& caveat : pair.caveats) print_field("but", caveat);
     }
     for (const std::string& sentence : compared.missing) print_field("missing", sentence);
@@ -347,7 +369,9 @@ Verb make_compare(CommandLine& command) {
   CommandLine* verb = add_verb(
       command, "compare",
       "two configs, or the best of two databases, by their stored times: is A faster, slower, the same, or is that not "
-      "decidable; exit status 1 if there is nothing to compare",
+      "decidable. Stored times decide only if they come from one race: what drifted between two runs no interval "
+      "covers, and "
+      "--now times both in turns. Exit status 0 whatever the verdict, 1 if there is nothing to compare",
       "attune compare \"sm80 q128 kv64 w4 st2\" \"sm80 q64 kv64 w4 st2\" --heads 16 --seq 4096 --head-dim 128 "
       "--target h200\n"
       "attune compare before.db after.db --json\n"

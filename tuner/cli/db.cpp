@@ -9,6 +9,7 @@
 #include "tuner/cli/problem_options.h"
 #include "tuner/cli/report.h"
 #include "tuner/cli/verb.h"
+#include "tuner/race.h"
 
 namespace attune::cli {
 namespace {
@@ -75,6 +76,13 @@ std::vector<Measurement> find_best(const std::optional<Wanted>& wanted, const Tu
   return found;
 }
 
+/// Why this row and no other: its place, or that none has decided.
+std::string standing_of(const Measurement& row) {
+  if (row.place == 0) return "";
+  if (is_election(row)) return ", which stands until a race decides";
+  return fmt::format(", place {} in the race of {}", row.place, row.race);
+}
+
 int best(const DatabaseOptions& options) {
   const std::optional<Wanted> asked = wanted(options);
   const std::shared_ptr<TuningDatabase> database = options.config.open_existing_database(options.output);
@@ -90,8 +98,7 @@ int best(const DatabaseOptions& options) {
       print_field("problem", canonical_text(row.problem));
       print_field("device", fmt::format("{} ({} SMs)", row.device, row.sm_count));
       print_field("best",
-                  fmt::format("{}  [{}, {}{}]", describe(row), to_string(row.rigor), row.created_at,
-                              row.place > 0 ? fmt::format(", place {} in the race of {}", row.place, row.race) : ""));
+                  fmt::format("{}  [{}, {}{}]", describe(row), to_string(row.rigor), row.created_at, standing_of(row)));
     }
     if (rows.empty())
       print(fmt::format("nothing found in {}; `attune tune` with the same flags would find it\n",

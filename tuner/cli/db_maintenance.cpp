@@ -8,11 +8,12 @@
 #include "tuner/cli/config_options.h"
 #include "tuner/cli/exit_status.h"
 #include "tuner/cli/output.h"
-#include "tuner/cli/text_file.h"
 #include "tuner/database_doctor.h"
 #include "tuner/database_json.h"
 #include "tuner/database_maintenance.h"
 #include "tuner/file_system.h"
+#include "tuner/input_file.h"
+#include "tuner/output_file.h"
 #include "tuner/system_database.h"
 
 namespace attune::cli {
@@ -121,11 +122,11 @@ int export_rows(const MaintenanceOptions& options) {
       options.config.database_exists() ? read(options.config.database_path(), Damage::salvage) : DatabaseContents();
   const std::vector<Measurement> rows = options.best ? rows_to_ship(contents.rows) : contents.rows;
   const std::string text = export_measurements(rows);
-  if (options.file.empty()) {
-    print(text);
+  if (options.file.empty() || OutputFile::is_standard_output(options.file)) {
+    write_output_file("-", text);
     return kOk;
   }
-  write_text(options.file, text);
+  write_output_file(options.file, text, {.inputs = {options.config.database_path()}});
   if (options.output.json) {
     print_json({{"status", "ok"},
                 {"database", options.config.database_path().string()},
@@ -158,15 +159,16 @@ int store(const MaintenanceOptions& options, const std::vector<Measurement>& row
 }
 
 int import_rows(const MaintenanceOptions& options) {
-  return store(options, import_measurements(read_text(options.file), options.file), 0);
+  return store(options, import_measurements(read_input_file(options.file), options.file), 0);
 }
 
 int ship(const MaintenanceOptions& options) {
+  options.output.leave_stdout_to(options.file);
   std::vector<Measurement> rows;
   for (const std::string& file : options.files) {
-    for (Measurement& row : import_measurements(read_text(file), file)) rows.push_back(std::move(row));
+    for (Measurement& row : import_measurements(read_input_file(file), file)) rows.push_back(std::move(row));
   }
-  write_system_database(options.file, rows);
+  write_system_database(options.file, rows, std::vector<fs::path>(options.files.begin(), options.files.end()));
   if (options.output.json) {
     print_json({{"status", "ok"}, {"output", options.file}, {"from", options.files}, {"rows", rows.size()}});
   } else {
@@ -274,7 +276,7 @@ std::vector<Verb> make_db_maintenance(CommandLine& db) {
   const auto [export_verb, export_options] = add(
       "export", "all rows as JSON to read, to compare and to import, on stdout or in a file",
       "attune db export --output h200.json\nattune db export | diff h200.json -\nattune db export --best", export_rows);
-  export_verb->add_option("--output", export_options->file, "file to write (default: stdout)");
+  export_verb->add_option("--output", export_options->file, "file to write (default, and -: standard output)");
   export_verb->add_flag("--best", export_options->best,
                         "of each problem and device only the best row and the default config's, without their "
                         "samples: what a preset holds");
@@ -282,7 +284,8 @@ std::vector<Verb> make_db_maintenance(CommandLine& db) {
   const auto [import_verb, import_options] = add(
       "import", "stores the rows of an export, all or (if an entry is malformed) none; known rows are not stored twice",
       "attune db import h200.json", import_rows);
-  import_verb->add_option("file", import_options->file, "what `attune db export` wrote").required();
+  import_verb->add_option("file", import_options->file, "what `attune db export` wrote; - is standard input")
+      .required();
 
   const auto [merge_verb, merge_options] = add(
       "merge", "stores the rows of another database; known rows are not stored twice, the other file is not changed",
@@ -304,7 +307,7 @@ std::vector<Verb> make_db_maintenance(CommandLine& db) {
                "attune db ship h200.json l40s.json --output /opt/attune/system.db\n"
                "ATTUNE_SYSTEM_DATABASE=/opt/attune/system.db attune explain --seq 4096 --head-dim 128");
   ship_verb->add_option("files", ship_options->files, "what `attune db export` wrote; none: an empty database");
-  ship_verb->add_option("--output", ship_options->file, "the file to write").required();
+  ship_verb->add_option("--output", ship_options->file, "the file to write; one that ship made is replaced").required();
   ship_options->output.add_to(*ship_verb);
   verbs.push_back({ship_verb, [ship_options] { return ship(*ship_options); }});
 

@@ -155,12 +155,17 @@ std::string why_not_picked(const Explained& other, const Explained& pick) {
     return mine > best ? fmt::format("slower by {} by the cost model", percent(mine / best))
                        : "as fast by the cost model, and later in the fixed order";
   }
+  if (is_election(*pick.row)) return "no race has told it from the pick, which stands until one does";
   if (row.race != pick.row->race && !pick.row->race.empty())
     return row.race.empty() ? "was not in the final race: its time is a probe's" : "was in an older race";
-  const Comparison compared = compare_rows(row, *pick.row);
-  const std::string interval = compared.interval ? fmt::format(" ({:.4f} to {:.4f} times the pick's time at 95 %)",
-                                                               compared.interval->low, compared.interval->high)
-                                                 : fmt::format(" ({})", compared.reason);
+  const bool in_turns = of_one_race(row, *pick.row);
+  const Comparison compared =
+      in_turns ? compare_rows(row, *pick.row) : compare_times(row.samples_us, pick.row->samples_us);
+  const std::string interval =
+      compared.interval
+          ? fmt::format(" ({:.4f} to {:.4f} times the pick's time {})", compared.interval->low, compared.interval->high,
+                        in_turns ? "at 95 %" : "by the samples alone: what drifted between the runs is not in them")
+          : fmt::format(" ({})", compared.reason);
   if (compared.verdict == Verdict::slower) return fmt::format("slower by {}{}", percent(compared.ratio), interval);
   if (compared.verdict == Verdict::faster) return fmt::format("faster in these samples, yet not picked{}", interval);
   const std::string difference = compared.ratio == 1
@@ -316,7 +321,11 @@ void print_candidate(const Explained& candidate, std::size_t width) {
   if (candidate.timed()) {
     time = fmt::format("{:.1f} us ({:.1f} to {:.1f})", candidate.row->median_us, candidate.row->p20_us,
                        candidate.row->p80_us);
-    if (candidate.row->place > 0) time += fmt::format(", place {} in its race", candidate.row->place);
+    if (is_election(*candidate.row)) {
+      time += ", stands until a race decides";
+    } else if (candidate.row->place > 0) {
+      time += fmt::format(", place {} in its race", candidate.row->place);
+    }
   } else if (candidate.row && candidate.row->status == MeasurementStatus::ok) {
     time = "correct, not timed";
   }

@@ -16,6 +16,7 @@ struct InputOptions {
 };
 
 int run(const InputOptions& options) {
+  options.output.leave_stdout_to(options.path);
   const AttentionProblem problem = options.problem.problem();
   write_random_qkv(options.path, problem, options.problem.seed());
   if (options.output.json) {
@@ -37,7 +38,7 @@ Verb make_input(CommandLine& command) {
   CommandLine* verb =
       add_verb(command, "input", "a safetensors file with random normal q, k and v of a problem, for `attune run`",
                "attune input --output qkv.safetensors --dtype fp16 --batch 2 --heads 8 --seq 1024 --head-dim 128");
-  verb->add_option("--output", options->path, "safetensors to write").required();
+  verb->add_option("--output", options->path, "safetensors to write; - is standard output").required();
   options->problem.add_to(*verb, Passes::forward);
   options->output.add_to(*verb);
   return {verb, [options] { return run(*options); }};

@@ -1,5 +1,6 @@
 #include <fmt/core.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -99,8 +100,10 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   const int status = attune::cli::run(argc, argv);
   // A full disk or a closed pipe shows here; a document that was cut off is no success.
+  errno = 0;
   if (std::fflush(stdout) != 0 || std::ferror(stdout)) {
-    attune::cli::warn("standard output could not be written");
+    const std::string reason = errno != 0 ? std::strerror(errno) : "a part of it was lost";
+    attune::cli::warn(fmt::format("standard output cannot be written: {}", reason));
     return attune::cli::kBadInput;
   }
   return status;

@@ -17,6 +17,9 @@ struct OutputOptions {
   bool verbose = false;
 
   void add_to(CommandLine& verb);
+  /// Of a verb that writes a file: if that is standard output, nothing else goes there, and what print() and
+  /// print_field() say goes to stderr. Throws Error(invalid_argument) if --json wants it, too.
+  void leave_stdout_to(const std::string& file) const;
   /// A message on stderr, with --verbose only.
   void say(const std::string& message) const;
 };
@@ -25,6 +28,10 @@ struct OutputOptions {
 void warn(const std::string& message);
 
 void print_json(const Json& document);
+/// A document as text of ASCII alone, so that no terminal obeys it; bytes that are no UTF-8 become U+FFFD. On one line
+/// if `indent` is -1.
+std::string json_text(const Json& document, int indent = -1);
+/// On stdout as printable() has it, as the functions above and below do.
 void print(std::string_view text);
 /// "config      sm80 q128 kv64 w4 st2": one line of a human report.
 void print_field(std::string_view name, std::string_view value);

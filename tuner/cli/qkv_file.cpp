@@ -9,6 +9,7 @@
 #include "runtime/oracle/reference_attention.h"
 #include "tuner/cli/problem_options.h"
 #include "tuner/cli/safetensors.h"
+#include "tuner/output_file.h"
 
 namespace attune::cli {
 namespace {
@@ -113,7 +114,7 @@ QkvFile read_qkv(const std::filesystem::path& path, Layout layout) {
 }
 
 void write_random_qkv(const std::filesystem::path& path, const AttentionProblem& problem, std::uint64_t seed) {
-  require_writable_folder(path);
+  require_writable_output(path, {.binary = true});  // before the numbers are made
   std::vector<std::vector<std::uint16_t>> values;
   std::vector<NamedTensor> tensors;
   for (const Operand operand : {Operand::q, Operand::k, Operand::v}) {
@@ -127,7 +128,8 @@ void write_random_qkv(const std::filesystem::path& path, const AttentionProblem&
 }
 
 void write_output(const std::filesystem::path& path, const AttentionProblem& problem,
-                  const std::vector<std::uint16_t>& o, const std::vector<float>& lse, const std::string& config) {
+                  const std::vector<std::uint16_t>& o, const std::vector<float>& lse, const std::string& config,
+                  const std::vector<std::filesystem::path>& inputs) {
   const NamedTensor tensors[] = {
       {"o", safetensors_name(problem.dtype), shape_in(problem, Operand::o), std::as_bytes(std::span(o))},
       {"lse",
@@ -137,7 +139,7 @@ void write_output(const std::filesystem::path& path, const AttentionProblem& pro
        std::as_bytes(std::span(lse))}};
   std::map<std::string, std::string> metadata = metadata_of(problem);
   metadata["config"] = config;
-  write_safetensors(path, tensors, metadata);
+  write_safetensors(path, tensors, metadata, inputs);
 }
 
 }  // namespace attune::cli

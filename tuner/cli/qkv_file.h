@@ -21,8 +21,9 @@ QkvFile read_qkv(const std::filesystem::path& path, Layout layout);
 /// Writes random normal q, k and v of a problem.
 void write_random_qkv(const std::filesystem::path& path, const AttentionProblem& problem, std::uint64_t seed);
 
-/// Writes `o` (dtype and order of q) and `lse` (F32: batch, head, seq).
+/// Writes `o` (dtype and order of q) and `lse` (F32: batch, head, seq), over none of the inputs.
 void write_output(const std::filesystem::path& path, const AttentionProblem& problem,
-                  const std::vector<std::uint16_t>& o, const std::vector<float>& lse, const std::string& config);
+                  const std::vector<std::uint16_t>& o, const std::vector<float>& lse, const std::string& config,
+                  const std::vector<std::filesystem::path>& inputs);
 
 }  // namespace attune::cli

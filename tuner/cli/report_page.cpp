@@ -13,8 +13,9 @@
 #include "tuner/cli/exit_status.h"
 #include "tuner/cli/output.h"
 #include "tuner/cli/problem_options.h"
-#include "tuner/cli/text_file.h"
 #include "tuner/cli/verb.h"
+#include "tuner/input_file.h"
+#include "tuner/output_file.h"
 #include "tuner/report_data.h"
 #include "tuner/system_database.h"
 
@@ -57,7 +58,7 @@ int nothing_found(const ReportOptions& options, const std::string& message) {
 std::vector<PeerFile> read_peers(const std::vector<std::string>& paths) {
   std::vector<PeerFile> files;
   for (const std::string& path : paths) {
-    files.push_back(parse_peers(read_text(path), path));
+    files.push_back(parse_peers(read_input_file(path), path));
     files.back().name = std::filesystem::path(path).filename().string();
   }
   return files;
@@ -98,6 +99,7 @@ std::string hint_of_system() {
 }
 
 int run(const ReportOptions& options) {
+  options.output.leave_stdout_to(options.page);
   const std::shared_ptr<TuningDatabase> database = options.config.open_existing_database(options.output);
   Entries entries = database ? database->list() : Entries{};
   const std::string path = options.config.database_path().string();
@@ -131,7 +133,9 @@ int run(const ReportOptions& options) {
 
   const Json data = report_data(*database, request);
   const std::string page = report_page(data);
-  write_text(options.page, page);
+  OutputRules rules{.inputs = {options.config.database_path()}};
+  rules.inputs.insert(rules.inputs.end(), options.peers.begin(), options.peers.end());
+  write_output_file(options.page, page, rules);
   const std::vector<std::string> said = remarks(data);
   std::int64_t rows = 0;
   for (const TuningDatabase::Entry& entry : request.entries) rows += entry.rows;
@@ -164,7 +168,8 @@ Verb make_report(CommandLine& command) {
                "attune report --output report.html\n"
                "attune report --output report.html --peers comparison.json --target h200 --problem "
                "\"forward bf16 b4 hq16 sq4096 d128 causal\"");
-  verb->add_option("--output", options->page, "the page: replaced whole or not at all").required();
+  verb->add_option("--output", options->page, "the page: replaced whole or not at all; - is standard output")
+      .required();
   verb->add_option("--peers", options->peers,
                    "times of other libraries, shown beside: what compare_with_torch.py --json wrote; may be repeated");
   verb->add_option("--target", options->target, "only results of this device: h200, a100, \"NVIDIA H200\", ...")

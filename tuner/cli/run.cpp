@@ -10,8 +10,9 @@
 #include "tuner/cli/problem_options.h"
 #include "tuner/cli/qkv_file.h"
 #include "tuner/cli/report.h"
-#include "tuner/cli/safetensors.h"
 #include "tuner/cli/verb.h"
+#include "tuner/output_file.h"
+#include "tuner/system_database.h"
 #include "tuner/trial.h"
 
 namespace attune::cli {
@@ -83,6 +84,7 @@ ReferenceForward reference_of(AttentionRuntime& runtime, const AttentionProblem&
 }
 
 int run(const RunOptions& options) {
+  options.output.leave_stdout_to(options.output_path);
   const QkvFile input = read_qkv(options.input_path, options.problem.layout());
   const AttentionProblem problem = options.problem.problem_of(input.problem);
   const ChosenDevice chosen = options.device.choose();
@@ -90,13 +92,15 @@ int run(const RunOptions& options) {
   const std::shared_ptr<TunedConfigs> tuned = options.config.open_tuned_configs(options.output);
   // Before the work: a config that does not fit, a folder that cannot be written.
   options.config.pick(problem, chosen.spec, tuned.get());
-  require_writable_folder(options.output_path);
+  const std::vector<std::filesystem::path> inputs = {options.input_path, options.config.database_path(),
+                                                     system_database_path()};
+  require_writable_output(options.output_path, {.inputs = inputs, .binary = true});
 
   AttentionRuntime runtime(options.device.open(chosen), tuned);
   const auto prepared = runtime.prepare(problem, options.config.given());
   const ConfigChoice& choice = prepared->choice;
   const Outputs outputs = forward(runtime, *prepared, problem, input);
-  write_output(options.output_path, problem, outputs.o, outputs.lse, canonical_text(choice.config));
+  write_output(options.output_path, problem, outputs.o, outputs.lse, canonical_text(choice.config), inputs);
 
   ForwardErrors errors;
   if (options.check) {
@@ -135,7 +139,8 @@ Verb make_run(CommandLine& command) {
           "--input", options->input_path,
           "safetensors with q, k and v (F16 or BF16), 4-D in the order of --layout: (batch, seq, head, dim) for bshd")
       .required();
-  verb->add_option("--output", options->output_path, "safetensors to write: o as q is, lse as F32 (batch, head, seq)")
+  verb->add_option("--output", options->output_path,
+                   "safetensors to write: o as q is, lse as F32 (batch, head, seq); - is standard output")
       .required();
   verb->add_flag("--check", options->check, "compare with the oracle too; exit status 1 if an error is out of bounds");
   options->problem.add_to(*verb, Passes::forward, Sizes::optional);

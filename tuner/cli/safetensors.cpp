@@ -1,9 +1,7 @@
 #include "tuner/cli/safetensors.h"
 
-#include <fcntl.h>
 #include <fmt/core.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -11,10 +9,10 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
-#include <utility>
 
 #include "generator/error.h"
+#include "runtime/json_text.h"
+#include "tuner/output_file.h"
 
 static_assert(std::endian::native == std::endian::little, "safetensors data is read and written as it lies in memory");
 
@@ -40,21 +38,17 @@ std::optional<std::uint64_t> element_bytes(std::string_view dtype) {
   throw Error(ErrorCode::io, fmt::format("{}: {}", path.string(), what));
 }
 
+// Why a read of the file did not bring what its size promised; errno was 0 before it.
+std::string reason_of_short_read() { return errno != 0 ? std::strerror(errno) : "the file changed, or is truncated"; }
+
 nlohmann::json parse_header(const std::filesystem::path& path, const std::string& text) {
-  // The parser keeps the last of two equal keys; a tensor named twice is an error here.
-  std::set<std::string> names;
-  const auto note_names = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& value) {
-    if (depth == 1 && event == nlohmann::json::parse_event_t::key && !names.insert(value.get<std::string>()).second) {
-      refuse(path, fmt::format("the header names tensor '{}' twice", value.get<std::string>()));
-    }
-    return true;
-  };
+  constexpr std::size_t kMostValues = 2'000'000;  // a tensor has some eight
   try {
-    nlohmann::json header = nlohmann::json::parse(text, note_names);
+    nlohmann::json header = parse_json(text, fmt::format("{}, header", path.string()), {.values = kMostValues});
     if (!header.is_object()) refuse(path, "not a safetensors file: its header is not a JSON object");
     return header;
-  } catch (const nlohmann::json::exception& error) {
-    refuse(path, fmt::format("not a safetensors file, or a damaged one: the header is not JSON ({})", error.what()));
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("not a safetensors file, or a damaged one: {}", error.what()));
   }
 }
 
@@ -62,7 +56,7 @@ std::uint64_t whole_number(const std::filesystem::path& path, const std::string&
                            const char* what) {
   if (!value.is_number_unsigned()) {
     refuse(path,
-           fmt::format("tensor '{}': {} must hold whole numbers of at least 0, not {}", name, what, value.dump()));
+           fmt::format("tensor '{}': {} must hold whole numbers of at least 0, not {}", name, what, shown(value)));
   }
   return value.get<std::uint64_t>();
 }
@@ -146,8 +140,9 @@ SafetensorsReader::SafetensorsReader(std::filesystem::path path) : path_(std::mo
                "has {} bytes: too short for a safetensors file, which begins with the 8 bytes of its header's length",
                file_bytes));
   }
+  errno = 0;
   file_.read(reinterpret_cast<char*>(&header_bytes), sizeof(header_bytes));
-  if (!file_) fail(path_, "reading the header's length failed");
+  if (!file_) fail(path_, fmt::format("the header's length cannot be read: {}", reason_of_short_read()));
   data_at_ = sizeof(header_bytes) + header_bytes;
   if (header_bytes > kMostHeaderBytes || header_bytes > file_bytes - sizeof(header_bytes)) {
     refuse(path_,
@@ -157,7 +152,7 @@ SafetensorsReader::SafetensorsReader(std::filesystem::path path) : path_(std::mo
   }
   std::string text(header_bytes, '\0');
   file_.read(text.data(), static_cast<std::streamsize>(header_bytes));
-  if (!file_) fail(path_, "reading the header failed");
+  if (!file_) fail(path_, fmt::format("the header cannot be read: {}", reason_of_short_read()));
 
   const std::uint64_t data_bytes = file_bytes - data_at_;
   const nlohmann::json header = parse_header(path_, text);
@@ -181,58 +176,16 @@ std::vector<std::uint16_t> SafetensorsReader::read_u16(const std::string& name) 
   const std::uint64_t bytes = tensor.end - tensor.begin;
   std::vector<std::uint16_t> values(bytes / sizeof(std::uint16_t));
   file_.clear();
+  errno = 0;
   file_.seekg(static_cast<std::streamoff>(data_at_ + tensor.begin));
   file_.read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(bytes));
-  if (!file_) fail(path_, fmt::format("reading tensor '{}' failed: the file changed or is truncated", name));
+  if (!file_) fail(path_, fmt::format("tensor '{}' cannot be read: {}", name, reason_of_short_read()));
   return values;
 }
 
-namespace {
-
-/// A file that disappears unless it is renamed into place.
-class TemporaryFile {
- public:
-  explicit TemporaryFile(const std::filesystem::path& final_path)
-      : final_path_(final_path), path_(fmt::format("{}.{}.tmp", final_path.string(), ::getpid())) {
-    descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (descriptor_ < 0) fail(final_path_, fmt::format("cannot be written: {}", std::strerror(errno)));
-  }
-  ~TemporaryFile() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-    if (!renamed_) ::unlink(path_.c_str());
-  }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-
-  void write(const void* data, std::size_t bytes) {
-    const char* at = static_cast<const char*>(data);
-    while (bytes > 0) {
-      const ssize_t written = ::write(descriptor_, at, bytes);
-      if (written < 0 && errno == EINTR) continue;
-      if (written <= 0) fail(final_path_, fmt::format("cannot be written: {}", std::strerror(errno)));
-      at += written;
-      bytes -= static_cast<std::size_t>(written);
-    }
-  }
-  void rename_into_place() {
-    const int descriptor = std::exchange(descriptor_, -1);
-    const bool synced = ::fsync(descriptor) == 0 || errno == EINVAL;
-    if (::close(descriptor) != 0 || !synced || ::rename(path_.c_str(), final_path_.c_str()) != 0) {
-      fail(final_path_, fmt::format("cannot be written: {}", std::strerror(errno)));
-    }
-    renamed_ = true;
-  }
-
- private:
-  std::filesystem::path final_path_, path_;
-  int descriptor_ = -1;
-  bool renamed_ = false;
-};
-
-}  // namespace
-
 void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
-                       const std::map<std::string, std::string>& metadata) {
+                       const std::map<std::string, std::string>& metadata,
+                       const std::vector<std::filesystem::path>& inputs) {
   nlohmann::ordered_json header;
   if (!metadata.empty()) header["__metadata__"] = metadata;
   std::uint64_t at = 0;
@@ -241,21 +194,19 @@ void write_safetensors(const std::filesystem::path& path, std::span<const NamedT
         {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {at, at + tensor.data.size()}}};
     at += tensor.data.size();
   }
-  std::string text = header.dump();
+  std::string text = header.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   // Spaces after the JSON, so that the data begins at a multiple of 8 bytes in the file.
   text.resize((text.size() + 7) / 8 * 8, ' ');
   const std::uint64_t header_bytes = text.size();
 
-  TemporaryFile file(path);
-  file.write(&header_bytes, sizeof(header_bytes));
-  file.write(text.data(), text.size());
-  for (const NamedTensor& tensor : tensors) file.write(tensor.data.data(), tensor.data.size());
-  file.rename_into_place();
-}
-
-void require_writable_folder(const std::filesystem::path& path) {
-  if (std::filesystem::is_directory(path)) fail(path, "is a folder: name a file to be written");
-  TemporaryFile probe(path);
+  OutputFile file(path, {.inputs = inputs, .binary = true});
+  const auto put = [&](const void* data, std::size_t bytes) {
+    file.write(std::string_view(static_cast<const char*>(data), bytes));
+  };
+  put(&header_bytes, sizeof(header_bytes));
+  put(text.data(), text.size());
+  for (const NamedTensor& tensor : tensors) put(tensor.data.data(), tensor.data.size());
+  file.commit();
 }
 
 }  // namespace attune::cli

@@ -54,12 +54,9 @@ class SafetensorsReader {
   std::map<std::string, TensorInfo> tensors_;
 };
 
-/// Writes under a temporary name in the same folder and renames it, so that a file that is there is replaced whole or
-/// not at all. Throws Error(io).
+/// As OutputFile writes, of which `inputs` are the rule: a file that is there is replaced whole or not at all.
 void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
-                       const std::map<std::string, std::string>& metadata);
-
-/// Throws Error(io) if a file cannot be created in the folder of `path`: asked before long work.
-void require_writable_folder(const std::filesystem::path& path);
+                       const std::map<std::string, std::string>& metadata,
+                       const std::vector<std::filesystem::path>& inputs = {});
 
 }  // namespace attune::cli

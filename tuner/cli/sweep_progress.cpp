@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "generator/error.h"
+#include "runtime/printable.h"
 #include "tuner/cli/output.h"
 #include "tuner/cli/report.h"
 
@@ -97,11 +98,11 @@ std::string ProgressPrinter::place(std::size_t index) const {
 
 void ProgressPrinter::print(const std::string& line) {
   if (style_ == ProgressStyle::line) {
-    fmt::print(stderr, "\r\x1b[K{}", line.substr(0, terminal_columns() - 1));
+    fmt::print(stderr, "\r\x1b[K{}", printable(line).substr(0, terminal_columns() - 1));
     std::fflush(stderr);
     open_line_ = true;
   } else {
-    fmt::print(stderr, "{}\n", line);
+    fmt::print(stderr, "{}\n", printable(line));
   }
 }
 
@@ -122,7 +123,7 @@ void ProgressPrinter::show(std::size_t index, const AttentionProblem& problem, c
     Json event = trial_event(progress);
     event["problem"] = canonical_text(problem);
     if (const std::optional<double> left = list_seconds_left()) event["list_seconds_left"] = *left;
-    print(event.dump(-1, ' ', false, Json::error_handler_t::replace));
+    print(json_text(event));
     return;
   }
   std::string best = "none yet";
@@ -163,12 +164,11 @@ void ProgressPrinter::fail(std::size_t index, const AttentionProblem& problem, c
   const std::lock_guard lock(mutex_);
   ++ended_;
   if (style_ == ProgressStyle::json) {
-    print(Json{{"event", "error"}, {"problem", canonical_text(problem)}, {"message", error}}.dump(
-        -1, ' ', false, Json::error_handler_t::replace));
+    print(json_text({{"event", "error"}, {"problem", canonical_text(problem)}, {"message", error}}));
   } else {
     if (open_line_) fmt::print(stderr, "\n");
     open_line_ = false;
-    fmt::print(stderr, "attune: {}{}: {}\n", place(index), canonical_text(problem), error);
+    fmt::print(stderr, "attune: {}{}: {}\n", place(index), canonical_text(problem), printable(error));
   }
 }
 

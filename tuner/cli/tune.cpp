@@ -19,10 +19,10 @@
 #include "tuner/cli/report.h"
 #include "tuner/cli/shapes_options.h"
 #include "tuner/cli/sweep_progress.h"
-#include "tuner/cli/text_file.h"
 #include "tuner/cli/verb.h"
 #include "tuner/database_json.h"
 #include "tuner/file_system.h"
+#include "tuner/output_file.h"
 #include "tuner/race.h"
 #include "tuner/sweep.h"
 #include "tuner/system_database.h"
@@ -198,7 +198,17 @@ std::string basis_of(const SweepResult& result, const ChosenDevice& device) {
   return fmt::format("ranked by the cost model, proven on the {}", device.is_cuda() ? "GPU" : "emulator");
 }
 
-Json to_json(const Tuned& tuned, const ChosenDevice& device, const TuningDatabase& database) {
+/// What was done in place of a search by times, which needs a GPU; empty if that was not asked for or was done.
+std::string done_instead(const SweepResult& result, Rigor asked, const ChosenDevice& device) {
+  if (result.timed || asked == Rigor::estimate) return "";
+  return fmt::format(
+      "--rigor {} times candidates, which the {} cannot: the cost model ranked all {} configs, and {} of the first "
+      "were "
+      "proven there, as with --rigor estimate. A GPU (--device cuda:N) would time them",
+      to_string(asked), device.is_cuda() ? "device" : "emulator", result.space_size, result.rows.size());
+}
+
+Json to_json(const Tuned& tuned, const ChosenDevice& device, Rigor asked, const TuningDatabase& database) {
   Json document = {{"status", status_of(tuned)},
                    {"problem", canonical_text(tuned.problem)},
                    {"device", device.name},
@@ -209,6 +219,8 @@ Json to_json(const Tuned& tuned, const ChosenDevice& device, const TuningDatabas
   document["timed"] = result.timed;
   document["basis"] = basis_of(result, device);
   document["rigor"] = to_string(result.rigor);
+  document["rigor_asked"] = to_string(asked);
+  if (const std::string instead = done_instead(result, asked, device); !instead.empty()) document["instead"] = instead;
   document["ended_by"] = result.ended_by;
   document["seconds"] = result.seconds;
   document["space"] = result.space_size;
@@ -239,7 +251,7 @@ Json to_json(const Tuned& tuned, const ChosenDevice& device, const TuningDatabas
   return document;
 }
 
-void print_tuned(const Tuned& tuned, const ChosenDevice& device) {
+void print_tuned(const Tuned& tuned, const ChosenDevice& device, Rigor asked) {
   print_field("problem", canonical_text(tuned.problem));
   if (!tuned.error.empty()) print_field("error", tuned.error);
   if (!tuned.result) return;
@@ -247,6 +259,8 @@ void print_tuned(const Tuned& tuned, const ChosenDevice& device) {
   print_field("device", device.is_cuda() ? fmt::format("{} {}", device.name, device.spec.name)
                                          : fmt::format("emulator of {}", device.spec.key));
   print_field("basis", basis_of(result, device) + (result.timed ? "" : ": times are estimates"));
+  if (const std::string instead = done_instead(result, asked, device); !instead.empty())
+    print_field("instead", instead);
   print_field("tried", fmt::format("{} candidates of {} in {:.1f} s, {} more from earlier runs; ended by: {}",
                                    result.rows.size() - static_cast<std::size_t>(result.reused), result.space_size,
                                    result.seconds, result.reused, result.ended_by));
@@ -275,9 +289,9 @@ void print_tuned(const Tuned& tuned, const ChosenDevice& device) {
   }
 }
 
-void print_all(const std::vector<Tuned>& all, const ChosenDevice& device, const TuningDatabase& database) {
+void print_all(const std::vector<Tuned>& all, const ChosenDevice& device, Rigor asked, const TuningDatabase& database) {
   for (const Tuned& tuned : all) {
-    print_tuned(tuned, device);
+    print_tuned(tuned, device, asked);
     if (all.size() > 1) print("\n");
   }
   print_field("database", database.path().string());
@@ -302,7 +316,7 @@ void keep_unsaved(const std::vector<Tuned>& all, const TuningDatabase& database)
   std::string folder = (std::filesystem::temp_directory_path(ignored) / "attune-unsaved-XXXXXX").string();
   const std::string path = (::mkdtemp(folder.data()) != nullptr ? folder : ".") + "/results.json";
   try {
-    write_text(path, export_measurements(rows));
+    write_output_file(path, export_measurements(rows));
     warn(fmt::format("results that are not stored are kept in {}: `attune db import {} --database {}` stores them",
                      path, shell_word(path), shell_word(database.path().string())));
   } catch (const Error& error) {
@@ -336,13 +350,13 @@ int run(const TuneOptions& options) {
   }
   keep_unsaved(all, *database);
   if (!options.output.json) {
-    print_all(all, devices.front(), *database);
+    print_all(all, devices.front(), sweep.rigor, *database);
   } else if (!options.shapes.given()) {
-    print_json(to_json(all.front(), devices.front(), *database));
+    print_json(to_json(all.front(), devices.front(), sweep.rigor, *database));
   } else {
     Json document = {{"status", "ok"}, {"database", database->path().string()}, {"results", Json::array()}};
     for (const Tuned& tuned : all) {
-      Json entry = to_json(tuned, devices.front(), *database);
+      Json entry = to_json(tuned, devices.front(), sweep.rigor, *database);
       if (entry["status"] != "ok" && document["status"] == "ok") document["status"] = entry["status"];
       document["results"].push_back(std::move(entry));
     }

@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* cuda.h of CUDA 13 means a newer function by the name. */
+#undef cuEventElapsedTime
+
 #define EXPORT __attribute__((visibility("default")))
 enum { kDevices = 2, kDepth = 16 };
 

@@ -1,0 +1,17 @@
+// Lists of problems, as JSON and as CSV: whatever is accepted is a valid problem.
+#include "tests/fuzz/fuzz_target.h"
+#include "tuner/shapes_file.h"
+
+using namespace attune;
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view text = fuzz::text_of(data, size);
+  const auto check = [](const std::vector<AttentionProblem>& problems) {
+    fuzz::require(!problems.empty());
+    for (const AttentionProblem& problem : problems) validate(problem);
+  };
+  fuzz::accepts([&] { check(parse_shapes_json(text, "list.json")); });
+  fuzz::accepts([&] { check(parse_shapes_csv(text, "list.csv")); });
+  fuzz::accepts([&] { parse_shard(text); });
+  return 0;
+}
