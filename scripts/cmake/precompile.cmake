@@ -14,7 +14,7 @@ if(ATTUNE_PRECOMPILED_HEADERS AND CMAKE_CXX_COMPILER_LAUNCHER MATCHES "(^|/)ccac
 endif()
 
 # attune_precompile(TARGET HEADERS ...): the common headers and these.
-# attune_precompile(TARGET LIKE OTHER): those of OTHER, parsed once for both, which must be compiled with the same options.
+# attune_precompile(TARGET LIKE OTHER): those of OTHER, parsed once for both, which must be compiled with the same options and definitions.
 function(attune_precompile target)
   if(NOT ATTUNE_PRECOMPILED_HEADERS)
     return()

@@ -91,6 +91,7 @@ std::string explain_refusal(const CLI::ParseError& error, const CLI::App& where)
     return error.what();
   }
   for (const std::string& word : unread) {
+    if (word == "--json") continue;  // every verb takes it
     if (word.starts_with('-')) return unknown_flag(word, where);
     const std::vector<std::string> verbs = names_of_verbs(where);
     return fmt::format("unknown verb '{}'{}; verbs: {}", word, did_you_mean(word, verbs), fmt::join(verbs, ", "));
@@ -215,8 +216,7 @@ CommandLine::Outcome CommandLine::parse(int argc, const char* const* argv) {
   } catch (const CLI::Success&) {
     const CLI::App& where = innermost(*app_);
     const std::vector<std::string> unread = where.remaining();
-    const bool unknown =
-        std::any_of(unread.begin(), unread.end(), [](const auto& word) { return !word.starts_with('-'); });
+    const bool unknown = std::any_of(unread.begin(), unread.end(), [](const auto& word) { return word != "--json"; });
     if (where.get_require_subcommand_min() > 0 && unknown)
       return {Outcome::Kind::refused, explain_refusal(CLI::ExtrasError(unread), where)};
     return {Outcome::Kind::asked, app_->help()};

@@ -1,6 +1,7 @@
 #include "tuner/cli/device_options.h"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>
@@ -74,9 +75,9 @@ const DeviceSpec& find_target(const std::string& name) {
     const bool sm =
         key.starts_with("sm") && std::from_chars(key.data() + 2, key.data() + key.size(), capability).ec == std::errc{};
     if ((sm && capability < 80) || std::find(kTooOld.begin(), kTooOld.end(), key) != kTooOld.end()) {
-      throw Error(
-          ErrorCode::unsupported,
-          fmt::format("--target {}: needs compute capability 8.0, and this GPU is older; see `attune devices`", name));
+      throw Error(ErrorCode::unsupported,
+                  fmt::format("--target {}: needs compute capability 8.0, and this GPU is older; known targets: {}",
+                              name, fmt::join(target_keys(), ", ")));
     }
     throw Error(error.code(), fmt::format("--target {}: {}{}", name, error.what(), did_you_mean(name, target_keys())));
   }

@@ -58,7 +58,8 @@ int run(int argc, char** argv) {
   help_output.add_to(
       *add_verb(program, "help", "what a verb does and takes", "attune help tune\nattune help db prune"));
   std::vector<const char*> words(argv, argv + argc);
-  if (argc > 1 && std::strcmp(argv[1], "help") == 0) {
+  const bool of_help_itself = argc > 2 && std::strcmp(argv[2], "--help") == 0;
+  if (argc > 1 && std::strcmp(argv[1], "help") == 0 && !of_help_itself) {
     words.erase(words.begin() + 1);
     words.push_back("--help");
   }

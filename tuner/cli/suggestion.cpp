@@ -35,7 +35,7 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
   constexpr std::size_t kLongest = 40;  // what is longer is no slip of the keyboard
   if (wanted.empty() || wanted.size() > kLongest) return "";
   const std::string* best = nullptr;
-  std::size_t least = wanted.size() / 3 + 2;
+  std::size_t least = wanted.size() / 4 + 2;
   for (const std::string& candidate : words) {
     const bool begins = wanted.size() > 1 && letters(candidate).starts_with(wanted);
     const std::size_t distance = std::min(edit_distance(wanted, letters(candidate)), begins ? std::size_t{1} : least);
