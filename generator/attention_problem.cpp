@@ -217,10 +217,10 @@ void validate(const AttentionProblem& problem) {
   }
   const std::int64_t longest = std::max(problem.seq_q, problem.seq_kv);
   if (problem.batch * problem.heads_q >= kElementsLimit / (longest * problem.head_dim)) {
-    invalid(
-        fmt::format("batch {} times {} query heads times length {} times head dim {}: tensors must have fewer than "
-                    "{} elements; split the batch",
-                    problem.batch, problem.heads_q, longest, problem.head_dim, kElementsLimit));
+    invalid(fmt::format(
+        "batch {} times {} query heads times length {} times head dim {} is too large: tensors must have fewer than "
+        "{} elements; split the batch",
+        problem.batch, problem.heads_q, longest, problem.head_dim, kElementsLimit));
   }
   // Kernels multiply it by log2(e), in fp32.
   if (!std::isfinite(problem.softmax_scale * kLog2E) || problem.softmax_scale <= 0) {

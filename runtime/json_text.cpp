@@ -225,7 +225,7 @@ nlohmann::ordered_json parse_ordered_json(std::string_view text, std::string_vie
 }
 
 std::string json_line(const nlohmann::json& value) {
-  return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
 
 std::string shown(const nlohmann::json& value) { return shortened(text_of(value), kMostShown); }

@@ -24,7 +24,8 @@ nlohmann::json parse_json(std::string_view text, std::string_view where, const J
 /// The same; objects keep the text's order.
 nlohmann::ordered_json parse_ordered_json(std::string_view text, std::string_view where, const JsonLimits& limits = {});
 
-/// A value as JSON in one line. Never throws for a text's bytes: what is not UTF-8 becomes U+FFFD.
+/// A value as JSON in one line of ASCII, so that no terminal acts on it. Never throws for a text's bytes: what is not
+/// UTF-8 becomes U+FFFD.
 std::string json_line(const nlohmann::json& value);
 
 /// A value in one line of ASCII for messages, without what a terminal would act on; long ones are shortened.

@@ -186,15 +186,8 @@ class Doctor {
     }
   }
 
-  // A place belongs to a race, and in a race one config has it.
+  // In a race one config has a place. That a place has a race is told with the values.
   void check_races() {
-    Statement halves(*connection_, "SELECT id, race, place FROM measurement WHERE (place > 0) <> (race <> '')");
-    while (halves.step()) {
-      find("race",
-           fmt::format("measurement {} has place {} in the race \"{}\": a raced row has both, any other neither",
-                       halves.integer(0), halves.integer(2), halves.text(1)),
-           delete_with(fmt::format("DELETE FROM measurement WHERE id = {}", halves.integer(0))));
-    }
     Statement shared(*connection_,
                      "SELECT m.race, m.place, p.text, count(*), min(m.id), max(m.id) FROM measurement m "
                      "JOIN problem p ON p.id = m.problem_id "

@@ -311,6 +311,26 @@ TEST_CASE("each verb that reads a file, with each bad file", "[nogpu]") {
   }
 }
 
+TEST_CASE("each verb that reads a database, with each file that is none", "[nogpu]") {
+  const Matrix matrix;
+  for (const std::string line : {"db list --database @", "db best --database @", "db info --database @",
+                                 "db doctor --database @", "db export --database @", "report --output NEW --database @",
+                                 "compare TUNING @", "explain --seq 16 --head-dim 64 --target h200 --database @",
+                                 "show plan --seq 16 --head-dim 64 --target h200 --database @"}) {
+    const bool doctor = line.starts_with("db doctor");  // whose findings are its answer, and its status 1
+    for (const std::string file :
+         {"folder.json", "binary.json", "number.json", "deep.json", "pipe.json", "/dev/zero"}) {
+      DYNAMIC_SECTION(line << ": " << file) {
+        matrix.require_nothing_done(matrix.arguments(line, file), doctor ? std::vector{1} : std::vector{2});
+      }
+    }
+    DYNAMIC_SECTION(line << ": no file") { matrix.require_nothing_done(matrix.arguments(line, "none.json"), {1, 2}); }
+    DYNAMIC_SECTION(line << ": an empty file") {
+      matrix.require_nothing_done(matrix.arguments(line, "empty.json"), {0, 1, 2});
+    }
+  }
+}
+
 TEST_CASE("each verb that writes a file, with each place that is none for it", "[nogpu]") {
   const Matrix matrix;
   for (const std::string line :

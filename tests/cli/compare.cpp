@@ -162,7 +162,8 @@ TEST_CASE("compare with nothing to compare: exit status 1, and why", "[nogpu]") 
   const std::string path = (folder / "tuning.db").string();
   const CommandResult none = compare(kA, kB, path, {"--json"});
   CHECK(none.status == 1);
-  CHECK(none.json().at("status") == "nothing_to_compare");
+  CHECK(none.json().at("status") == "error");
+  CHECK_THAT(none.json().at("message").get<std::string>(), ContainsSubstring("there is no such database: " + path));
   CHECK_FALSE(std::filesystem::exists(path));
   {
     TuningDatabase database(path);

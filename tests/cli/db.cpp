@@ -121,8 +121,10 @@ TEST_CASE("db: export, import, merge, prune, info, doctor and vacuum", "[nogpu]"
     const std::vector<std::string> prune = {"db", "prune", "--keep-latest", "1", "--failed-older-than", "30"};
     std::vector<std::string> dry = prune;
     dry.push_back("--dry-run");
+    // The row that was stored last stays, whatever its date.
     CHECK_THAT(run_attune(dry, environment).out, ContainsSubstring("3 rows would be removed, 1 kept") &&
-                                                     ContainsSubstring("crashed") && ContainsSubstring("2025-03-02"));
+                                                     ContainsSubstring("crashed") && ContainsSubstring("2025-03-03") &&
+                                                     !ContainsSubstring("2025-03-02"));
     CHECK(run_attune(words("db info --json"), environment).json().at("rows") == 4);
     std::vector<std::string> json = prune;
     json.push_back("--json");

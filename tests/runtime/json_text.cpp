@@ -66,8 +66,7 @@ TEST_CASE("numbers that do not fit, names twice and hostile depth are refused wi
   CHECK_THAT(complaint_of("[-1e400]"), ContainsSubstring("-1e400 is not a number that fits"));
   CHECK_THAT(complaint_of("[" + std::string(100'000, '9') + "]"), ContainsSubstring("at /0: 999"));
   CHECK(complaint_of("[" + std::string(100'000, '9') + "]").size() < 400);
-  CHECK_THAT(complaint_of(R"({"a": {"b": 1, "b": 2}})"),
-             ContainsSubstring("at /a/b: it names 'b' twice"));
+  CHECK_THAT(complaint_of(R"({"a": {"b": 1, "b": 2}})"), ContainsSubstring("at /a/b: it names 'b' twice"));
   CHECK(complaint_of(R"([{"b": 1}, {"b": 2, "c": {"b": 3}}])").empty());
   for (const int depth : {65, 1'000'000}) {
     CHECK_THAT(complaint_of(repeated("[", depth)), ContainsSubstring("nested"));

@@ -623,7 +623,10 @@ TEST_CASE("a full disk is named, and what was stored stays", "[nogpu]") {
   {
     TuningDatabase database(file);
     reopened = database.find_all(example_measurement().problem, kDevice, kSms).size();
-    refused = failure_of(database, example_measurement());
+    // More than the space that an emptied log has to give.
+    Measurement large = example_measurement();
+    large.samples_us.assign(100'000, 1.0);
+    refused = failure_of(database, large);
     read = TuningDatabase::open_for_reading(file)->find_all(example_measurement().problem, kDevice, kSms).size();
   }
   ::umount2(mount_point.c_str(), MNT_DETACH);

@@ -178,6 +178,10 @@ int ship(const MaintenanceOptions& options) {
 }
 
 int merge(const MaintenanceOptions& options) {
+  // A database that was never begun: whoever names one here meant another.
+  std::error_code unknown;
+  if (fs::file_size(options.file, unknown) == 0 && !unknown)
+    throw Error(ErrorCode::invalid_argument, fmt::format("{} is empty: name the database to merge", options.file));
   const DatabaseContents other = read(options.file, Damage::refuse);
   return store(options, other.rows, left_out(other));
 }
