@@ -6,6 +6,8 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "generator/error.h"
 #include "runtime/regular_file.h"
@@ -14,6 +16,27 @@ namespace attune {
 namespace {
 
 constexpr std::size_t kMostTemplateBytes = std::size_t{16} << 20;
+constexpr std::string_view kKernels = "kernels/";
+
+// The templates of the folder that $ATTUNE_TEMPLATE_DIR names. Every complaint names the variable: whoever reads it may
+// have set that long ago.
+TemplateSet load_named_folder(const std::string& folder) {
+  const auto refuse = [](const std::string& why) {
+    return Error(ErrorCode::io, why +
+                                    "; ATTUNE_TEMPLATE_DIR names that folder: set it to the folder templates/ of "
+                                    "Attune's sources, or unset it for the templates that are built in");
+  };
+  std::optional<TemplateSet> loaded;
+  try {
+    loaded = load_template_folder(folder);
+  } catch (const Error& error) {
+    throw refuse(error.what());
+  }
+  for (const auto& [name, text] : TemplateSet::embedded().texts()) {
+    if (name.starts_with(kKernels) && loaded->find(name) != nullptr) return std::move(*loaded);
+  }
+  throw refuse("template folder " + folder + " holds none of the kernels, such as kernels/forward_sm80.cu");
+}
 
 }  // namespace
 
@@ -37,7 +60,7 @@ const TemplateSet& runtime_templates() {
   static const std::optional<TemplateSet> from_folder = []() -> std::optional<TemplateSet> {
     const char* folder = std::getenv("ATTUNE_TEMPLATE_DIR");
     if (folder == nullptr || *folder == 0) return std::nullopt;
-    return load_template_folder(folder);
+    return load_named_folder(folder);
   }();
   return from_folder ? *from_folder : TemplateSet::embedded();
 }

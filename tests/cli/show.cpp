@@ -9,6 +9,22 @@
 
 using namespace attune::testing;
 
+TEST_CASE("a template folder that is none is named with its variable", "[nogpu]") {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "empty");
+  std::filesystem::create_directory(folder / "other");
+  write_file(folder / "other/forward_sm80.cu", "text\n");  // where kernels/ is named, not its parent
+  for (const std::string wrong : {"none", "empty", "other"}) {
+    const std::string path = folder / wrong;
+    const CommandResult result =
+        run_attune(words("show source --seq 16 --head-dim 64 --target h200"), {{"ATTUNE_TEMPLATE_DIR", path}});
+    INFO(result.err);
+    CHECK(result.status == 2);
+    CHECK_THAT(result.err, ContainsSubstring("template folder " + path) && ContainsSubstring("ATTUNE_TEMPLATE_DIR") &&
+                               ContainsSubstring("unset it"));
+  }
+}
+
 TEST_CASE("every verb has --help with an example", "[nogpu]") {
   const std::string verb =
       GENERATE("run", "check", "show", "tune", "bench", "input", "devices", "db", "db list", "db best");
