@@ -243,7 +243,7 @@ void choose_journal(const fs::path& path, Connection& connection) {
     return;
   }
   // The busy handler is not asked while the mode changes: several programs may begin the same file at once.
-  const int kPatience = kBusyMilliseconds / 10;
+  constexpr int kPatience = kBusyMilliseconds / 10;
   for (int attempt = 0;; ++attempt) {
     try {
       connection.execute("PRAGMA journal_mode = WAL");

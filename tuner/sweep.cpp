@@ -160,7 +160,7 @@ class Sweep {
       throw Error(ErrorCode::driver, fmt::format("no worker could prepare {} on {}: {}", canonical_text(problem_),
                                                  lane.device, answer.text));
     }
-    const json said = parse_worker_answer(answer.text);
+    json said = parse_worker_answer(answer.text);
     throw_if_error(said);
     if (!said.is_object()) {
       throw Error(ErrorCode::driver, fmt::format("{} is no worker of this version: it answered {}", options_.command,

@@ -87,7 +87,7 @@ TEST_CASE("messages hold nothing that a terminal acts on, and stay short", "[nog
   CHECK(shown(json("plain 'text'")) == "\"plain 'text'\"");
   CHECK(shown(json("\x1b[0m")) == "\"\\u001b[0m\"");
   CHECK(shown(json(17)) == "17");
-  CHECK(json_line(json{{"a", "\xff"}}) == "{\"a\":\"\xef\xbf\xbd\"}");
+  CHECK(json_line(json{{"a", "\xff\x1b\xc2\x9b"}}) == "{\"a\":\"\\ufffd\\u001b\\u009b\"}");
   CHECK(shown(json{{"a", 1}}) == "an object");
   CHECK(shown(json(std::string(1000, 'x'))).size() < 100);
   for (const char* text : {"[\"\x1b]0;x\x07\"]", "{\"\x1b[2J\": 1}", "[\x1b]", "{\"a\x9b\": 1}"}) {
