@@ -25,7 +25,7 @@
 #include "generator/error.h"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/oracle/reference_attention.h"
-#include "tuner/worker.h"
+#include "tuner/trial/worker.h"
 
 namespace {
 

@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include "generator/backward_sm80_plan.h"
 #include "generator/error.h"
-#include "generator/forward_sm80_plan.h"
-#include "generator/forward_sm90_plan.h"
-#include "generator/keys.h"
+#include "generator/families/backward_sm80/plan.h"
+#include "generator/families/forward_sm80/plan.h"
+#include "generator/families/forward_sm90/plan.h"
+#include "generator/problem/dispatch_class.h"
 
 namespace attune {
 namespace {

@@ -4,11 +4,11 @@
 #include <string>
 #include <vector>
 
-#include "generator/attention_problem.h"
-#include "generator/device_spec.h"
-#include "generator/kernel_config.h"
-#include "generator/kernel_plan.h"
-#include "generator/template_set.h"
+#include "generator/config/kernel_config.h"
+#include "generator/device/device_spec.h"
+#include "generator/plan/kernel_plan.h"
+#include "generator/problem/attention_problem.h"
+#include "generator/text/template_set.h"
 
 namespace attune {
 

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "generator/device_spec.h"
+#include "generator/device/device_spec.h"
 #include "generator/error.h"
-#include "generator/kernel_plan.h"
+#include "generator/plan/kernel_plan.h"
 
 namespace attune {
 

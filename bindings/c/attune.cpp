@@ -18,8 +18,8 @@
 #include "attune/attention.h"
 #include "attune/log.h"
 #include "generator/error.h"
-#include "tuner/measurement.h"
-#include "tuner/tuned_configs.h"
+#include "tuner/database/measurement.h"
+#include "tuner/database/tuned_configs.h"
 
 using attune::AttentionProblem;
 using attune::AttentionRuntime;

@@ -17,7 +17,7 @@ Forward: O and LSE. Backward: each of PyTorch's backends differentiates its own 
 Where a file holds a problem and the same one `deterministic`, they make one row.
 
 A shapes file is what `attune tune --shapes` takes: JSON (an array of texts such as "forward bf16 b4 hq16 sq4096 d128 causal", or of objects)
-or CSV with a header; tuner/shapes_file.h lists the fields. "causal" is aligned bottom right, "causal-top-left" as PyTorch's is_causal has it.
+or CSV with a header; tuner/sweep/shapes_file.h lists the fields. "causal" is aligned bottom right, "causal-top-left" as PyTorch's is_causal has it.
 
 A peer library is a shared object with the C interface of peer_library.h, beside this file: NAME=PATH, where NAME begins its functions and
 stands in the table.

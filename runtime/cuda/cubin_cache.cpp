@@ -9,7 +9,7 @@
 #include "attune/log.h"
 #include "generator/error.h"
 #include "runtime/cuda/compile_log.h"
-#include "runtime/json_text.h"
+#include "runtime/system/json_text.h"
 
 namespace attune {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "runtime/cuda/nvrtc_compiler.h"
-#include "runtime/private_folder.h"
+#include "runtime/system/private_folder.h"
 
 namespace attune {
 

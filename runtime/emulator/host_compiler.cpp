@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "generator/error.h"
-#include "runtime/child_program.h"
-#include "runtime/private_folder.h"
+#include "runtime/system/child_program.h"
+#include "runtime/system/private_folder.h"
 
 namespace attune {
 namespace {

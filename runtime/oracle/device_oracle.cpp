@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "generator/generate.h"
-#include "generator/oracle_kernels.h"
-#include "runtime/argument_packer.h"
-#include "runtime/template_folder.h"
+#include "generator/oracle/oracle_kernels.h"
+#include "runtime/call/argument_packer.h"
+#include "runtime/system/template_folder.h"
 
 namespace attune {
 namespace {

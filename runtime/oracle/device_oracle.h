@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "attune/attention.h"
-#include "generator/attention_problem.h"
+#include "generator/problem/attention_problem.h"
 #include "runtime/device.h"
 #include "runtime/oracle/error_summary.h"
 #include "runtime/oracle/reference_attention.h"

@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "generator/attention_problem.h"
+#include "generator/problem/attention_problem.h"
 #include "runtime/oracle/reference_attention.h"
 
 namespace attune {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "attune/attention.h"
-#include "generator/attention_problem.h"
+#include "generator/problem/attention_problem.h"
 #include "runtime/device.h"
 
 namespace attune {

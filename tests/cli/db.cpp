@@ -6,7 +6,7 @@
 #include "tests/catch.h"
 #include "tests/cli/command.h"
 #include "tests/cli/temporary_folder.h"
-#include "tuner/tuning_database.h"
+#include "tuner/database/tuning_database.h"
 
 using namespace attune;
 using namespace attune::testing;

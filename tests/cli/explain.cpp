@@ -2,8 +2,8 @@
 #include "tests/catch.h"
 #include "tests/cli/command.h"
 #include "tests/tuner/test_files.h"
-#include "tuner/system_database.h"
-#include "tuner/tuning_database.h"
+#include "tuner/database/system_database.h"
+#include "tuner/database/tuning_database.h"
 
 using namespace attune::testing;
 using attune::Measurement;

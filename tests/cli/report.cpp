@@ -9,7 +9,7 @@
 #include "tests/catch.h"
 #include "tests/cli/command.h"
 #include "tests/tuner/test_files.h"
-#include "tuner/tuning_database.h"
+#include "tuner/database/tuning_database.h"
 
 using namespace attune::testing;
 using attune::Measurement;

@@ -1,7 +1,7 @@
 // A config's canonical text: what is accepted is written as it is read, and judged for a problem.
-#include "generator/kernel_config.h"
+#include "generator/config/kernel_config.h"
 
-#include "generator/device_spec.h"
+#include "generator/device/device_spec.h"
 #include "generator/generate.h"
 #include "tests/fuzz/fuzz_target.h"
 

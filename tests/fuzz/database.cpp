@@ -10,9 +10,9 @@
 
 #include "attune/log.h"
 #include "tests/fuzz/fuzz_target.h"
-#include "tuner/database_doctor.h"
-#include "tuner/database_maintenance.h"
-#include "tuner/tuning_database.h"
+#include "tuner/database/database_doctor.h"
+#include "tuner/database/database_maintenance.h"
+#include "tuner/database/tuning_database.h"
 
 using namespace attune;
 namespace fs = std::filesystem;

@@ -1,6 +1,6 @@
 // An export of measurements: what is accepted is exported as it was imported.
 #include "tests/fuzz/fuzz_target.h"
-#include "tuner/database_json.h"
+#include "tuner/database/database_json.h"
 
 using namespace attune;
 

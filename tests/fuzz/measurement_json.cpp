@@ -1,11 +1,11 @@
 // What parent and worker say to each other: rows, devices and options.
-#include "tuner/measurement_json.h"
+#include "tuner/database/measurement_json.h"
 
 #include <nlohmann/json.hpp>
 
-#include "runtime/json_text.h"
+#include "runtime/system/json_text.h"
 #include "tests/fuzz/fuzz_target.h"
-#include "tuner/worker_answer.h"
+#include "tuner/trial/worker_answer.h"
 
 using namespace attune;
 

@@ -1,6 +1,6 @@
 // Other libraries' times, as compare_with_torch.py writes them.
 #include "tests/fuzz/fuzz_target.h"
-#include "tuner/report_peers.h"
+#include "tuner/report/report_peers.h"
 
 using namespace attune;
 

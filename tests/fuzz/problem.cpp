@@ -1,5 +1,5 @@
 // A problem's canonical text: what is accepted is written as it is read.
-#include "generator/attention_problem.h"
+#include "generator/problem/attention_problem.h"
 
 #include "tests/fuzz/fuzz_target.h"
 

@@ -1,5 +1,5 @@
 // Template texts: the input's parts, between lines that begin with "====", are the templates root, a, b and c.
-#include "generator/renderer.h"
+#include "generator/text/renderer.h"
 
 #include "tests/fuzz/fuzz_target.h"
 

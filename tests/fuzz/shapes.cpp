@@ -1,6 +1,6 @@
 // Lists of problems, as JSON and as CSV: whatever is accepted is a valid problem.
 #include "tests/fuzz/fuzz_target.h"
-#include "tuner/shapes_file.h"
+#include "tuner/sweep/shapes_file.h"
 
 using namespace attune;
 

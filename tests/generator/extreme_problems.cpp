@@ -3,10 +3,10 @@
 #include <cstdint>
 #include <string>
 
-#include "generator/cost_model.h"
 #include "generator/error.h"
+#include "generator/families/shared/cost_model.h"
 #include "generator/generate.h"
-#include "generator/keys.h"
+#include "generator/problem/dispatch_class.h"
 #include "tests/catch.h"
 
 using namespace attune;

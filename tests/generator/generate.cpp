@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <set>
 
-#include "generator/config_space.h"
+#include "generator/config/config_space.h"
 #include "generator/error.h"
-#include "generator/keys.h"
+#include "generator/problem/dispatch_class.h"
 #include "tests/catch.h"
 #include "tests/generator/random_values.h"
 

@@ -6,8 +6,8 @@
 #include <set>
 #include <sstream>
 
-#include "generator/attention_algorithm.h"
 #include "generator/generate.h"
+#include "generator/ladder/attention_algorithm.h"
 #include "tests/catch.h"
 #include "tests/source_folder.h"
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "generator/attention_problem.h"
-#include "generator/kernel_config.h"
+#include "generator/config/kernel_config.h"
+#include "generator/problem/attention_problem.h"
 
 namespace attune {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "generator/attention_algorithm.h"
 #include "generator/error.h"
+#include "generator/ladder/attention_algorithm.h"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/nvrtc_compiler.h"
 #include "runtime/emulator/emulator_device.h"

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "generator/device_spec.h"
+#include "generator/device/device_spec.h"
 #include "tests/kernels/forward_case.h"
 #include "tests/kernels/pairwise.h"
 

@@ -3,7 +3,7 @@
 #include <set>
 #include <thread>
 
-#include "generator/config_space.h"
+#include "generator/config/config_space.h"
 #include "generator/error.h"
 #include "generator/generate.h"
 #include "runtime/cuda/cuda_device.h"

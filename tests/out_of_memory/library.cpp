@@ -19,7 +19,7 @@
 #include "tests/out_of_memory/failing_allocations.h"
 #include "tests/tuner/test_files.h"
 #include "tests/without_gpu/fake_toolchain.h"
-#include "tuner/tuned_configs.h"
+#include "tuner/database/tuned_configs.h"
 
 using namespace attune;
 using attune::test::example_measurement;

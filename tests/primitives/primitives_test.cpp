@@ -2,8 +2,8 @@
 #include <regex>
 #include <set>
 
-#include "generator/template_set.h"
-#include "generator/wgmma_shapes.h"
+#include "generator/families/forward_sm90/wgmma_shapes.h"
+#include "generator/text/template_set.h"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/nvrtc_compiler.h"
 #include "runtime/emulator/emulator_device.h"

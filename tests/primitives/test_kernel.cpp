@@ -2,9 +2,9 @@
 
 #include <cstring>
 
-#include "generator/renderer.h"
-#include "generator/template_set.h"
-#include "generator/wgmma_shapes.h"
+#include "generator/families/forward_sm90/wgmma_shapes.h"
+#include "generator/text/renderer.h"
+#include "generator/text/template_set.h"
 
 namespace attune::tests {
 namespace {

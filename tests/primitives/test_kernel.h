@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "generator/kernel_plan.h"
+#include "generator/plan/kernel_plan.h"
 #include "runtime/device.h"
 
 namespace attune::tests {

@@ -388,7 +388,7 @@ class Backward(unittest.TestCase):
 
 
 class Shapes(unittest.TestCase):
-    """Files as `attune tune --shapes` reads them: the cases are those of tests/tuner/shapes_file.cpp."""
+    """Files as `attune tune --shapes` reads them: the cases are those of tests/tuner/sweep/shapes_file.cpp."""
 
     def read(self, name, text):
         with tempfile.TemporaryDirectory() as folder:

@@ -29,8 +29,8 @@ cat >"$folder/project/consumer.cpp" <<'CPP'
 #include <cstdio>
 
 #include "attune/attention.h"
-#include "generator/device_spec.h"
-#include "tuner/tuned_configs.h"
+#include "generator/device/device_spec.h"
+#include "tuner/database/tuned_configs.h"
 
 static_assert(__cplusplus >= 202002L, "what Attune's headers need");
 

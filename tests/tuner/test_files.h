@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "tuner/measurement.h"
+#include "tuner/database/measurement.h"
 
 namespace attune::test {
 

@@ -19,9 +19,9 @@
 #include "tests/tuner/test_files.h"
 #include "tests/without_gpu/fake/cuda.h"
 #include "tests/without_gpu/fake_toolchain.h"
-#include "tuner/compile_ahead.h"
-#include "tuner/tuned_configs.h"
-#include "tuner/worker_process.h"
+#include "tuner/database/tuned_configs.h"
+#include "tuner/trial/compile_ahead.h"
+#include "tuner/trial/worker_process.h"
 
 using namespace attune;
 using attune::test::example_measurement;

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "generator/attention_algorithm.h"
+#include "generator/ladder/attention_algorithm.h"
 #include "tuner/cli/command_line.h"
 #include "tuner/cli/config_options.h"
 

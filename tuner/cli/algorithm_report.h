@@ -1,7 +1,7 @@
 #pragma once
 
-#include "tuner/algorithm_bench.h"
 #include "tuner/cli/output.h"
+#include "tuner/trial/algorithm_bench.h"
 
 namespace attune::cli {
 

@@ -14,7 +14,7 @@
 #include "tuner/cli/problem_options.h"
 #include "tuner/cli/report.h"
 #include "tuner/cli/verb.h"
-#include "tuner/trial.h"
+#include "tuner/trial/trial.h"
 
 namespace attune::cli {
 namespace {

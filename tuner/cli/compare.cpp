@@ -14,8 +14,8 @@
 #include "tuner/cli/problem_options.h"
 #include "tuner/cli/report.h"
 #include "tuner/cli/verb.h"
-#include "tuner/race.h"
-#include "tuner/trial.h"
+#include "tuner/search/race.h"
+#include "tuner/trial/trial.h"
 
 namespace attune::cli {
 namespace {

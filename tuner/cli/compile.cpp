@@ -15,7 +15,7 @@
 #include "tuner/cli/problem_options.h"
 #include "tuner/cli/shapes_options.h"
 #include "tuner/cli/verb.h"
-#include "tuner/precompile.h"
+#include "tuner/trial/precompile.h"
 
 namespace attune::cli {
 namespace {

@@ -2,11 +2,11 @@
 
 #include <vector>
 
-#include "generator/attention_problem.h"
+#include "generator/problem/attention_problem.h"
 #include "tuner/cli/device_options.h"
 #include "tuner/cli/exit_status.h"
 #include "tuner/cli/output.h"
-#include "tuner/shapes_file.h"
+#include "tuner/sweep/shapes_file.h"
 
 namespace attune::cli {
 

@@ -9,7 +9,7 @@
 #include "generator/error.h"
 #include "generator/generate.h"
 #include "tuner/cli/exit_status.h"
-#include "tuner/system_database.h"
+#include "tuner/database/system_database.h"
 
 namespace attune::cli {
 namespace {

@@ -4,14 +4,14 @@
 #include <optional>
 #include <string>
 
-#include "generator/attention_problem.h"
-#include "generator/device_spec.h"
-#include "generator/kernel_config.h"
-#include "runtime/config_source.h"
+#include "generator/config/kernel_config.h"
+#include "generator/device/device_spec.h"
+#include "generator/problem/attention_problem.h"
+#include "runtime/call/config_source.h"
 #include "tuner/cli/command_line.h"
 #include "tuner/cli/output.h"
-#include "tuner/tuned_configs.h"
-#include "tuner/tuning_database.h"
+#include "tuner/database/tuned_configs.h"
+#include "tuner/database/tuning_database.h"
 
 namespace attune::cli {
 

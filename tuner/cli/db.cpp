@@ -9,7 +9,7 @@
 #include "tuner/cli/problem_options.h"
 #include "tuner/cli/report.h"
 #include "tuner/cli/verb.h"
-#include "tuner/race.h"
+#include "tuner/search/race.h"
 
 namespace attune::cli {
 namespace {

@@ -8,13 +8,13 @@
 #include "tuner/cli/config_options.h"
 #include "tuner/cli/exit_status.h"
 #include "tuner/cli/output.h"
-#include "tuner/database_doctor.h"
-#include "tuner/database_json.h"
-#include "tuner/database_maintenance.h"
-#include "tuner/file_system.h"
-#include "tuner/input_file.h"
-#include "tuner/output_file.h"
-#include "tuner/system_database.h"
+#include "tuner/database/database_doctor.h"
+#include "tuner/database/database_json.h"
+#include "tuner/database/database_maintenance.h"
+#include "tuner/database/file_system.h"
+#include "tuner/database/input_file.h"
+#include "tuner/database/output_file.h"
+#include "tuner/database/system_database.h"
 
 namespace attune::cli {
 namespace {

@@ -11,7 +11,7 @@
 #include "generator/error.h"
 #include "runtime/cuda/cuda_device.h"
 #include "tuner/cli/suggestion.h"
-#include "tuner/worker.h"
+#include "tuner/trial/worker.h"
 
 namespace attune::cli {
 namespace {

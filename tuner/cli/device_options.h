@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "generator/device_spec.h"
+#include "generator/device/device_spec.h"
 #include "runtime/device.h"
 #include "runtime/emulator/emulator_device.h"
 #include "tuner/cli/command_line.h"

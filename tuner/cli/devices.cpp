@@ -1,6 +1,6 @@
 #include <fmt/core.h>
 
-#include "generator/device_spec.h"
+#include "generator/device/device_spec.h"
 #include "generator/error.h"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/nvrtc_compiler.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "generator/config_space.h"
+#include "generator/config/config_space.h"
 #include "generator/error.h"
 #include "generator/generate.h"
 #include "tuner/cli/config_options.h"
@@ -14,9 +14,9 @@
 #include "tuner/cli/problem_options.h"
 #include "tuner/cli/report.h"
 #include "tuner/cli/verb.h"
-#include "tuner/occupancy.h"
-#include "tuner/race.h"
-#include "tuner/roofline.h"
+#include "tuner/report/occupancy.h"
+#include "tuner/report/roofline.h"
+#include "tuner/search/race.h"
 
 namespace attune::cli {
 namespace {

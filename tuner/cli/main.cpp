@@ -11,7 +11,7 @@
 #include "tuner/cli/exit_status.h"
 #include "tuner/cli/output.h"
 #include "tuner/cli/verb.h"
-#include "tuner/measurement.h"
+#include "tuner/database/measurement.h"
 
 namespace attune::cli {
 

@@ -5,8 +5,8 @@
 #include <cstdio>
 
 #include "generator/error.h"
-#include "runtime/printable.h"
-#include "tuner/output_file.h"
+#include "runtime/system/printable.h"
+#include "tuner/database/output_file.h"
 
 namespace attune::cli {
 namespace {

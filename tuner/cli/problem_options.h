@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "generator/attention_problem.h"
-#include "generator/kernel_plan.h"
+#include "generator/plan/kernel_plan.h"
+#include "generator/problem/attention_problem.h"
 #include "tuner/cli/command_line.h"
 
 namespace attune::cli {

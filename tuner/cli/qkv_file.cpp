@@ -9,7 +9,7 @@
 #include "runtime/oracle/reference_attention.h"
 #include "tuner/cli/problem_options.h"
 #include "tuner/cli/safetensors.h"
-#include "tuner/output_file.h"
+#include "tuner/database/output_file.h"
 
 namespace attune::cli {
 namespace {

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "generator/attention_problem.h"
+#include "generator/problem/attention_problem.h"
 
 namespace attune::cli {
 

@@ -2,10 +2,10 @@
 
 #include <fmt/core.h>
 
-#include "generator/attention_problem.h"
-#include "generator/kernel_config.h"
+#include "generator/config/kernel_config.h"
+#include "generator/problem/attention_problem.h"
 #include "tuner/cli/config_options.h"
-#include "tuner/measurement_json.h"
+#include "tuner/database/measurement_json.h"
 
 namespace attune::cli {
 

@@ -3,10 +3,10 @@
 #include <string>
 #include <vector>
 
-#include "runtime/config_source.h"
+#include "runtime/call/config_source.h"
 #include "runtime/oracle/reference_attention.h"
 #include "tuner/cli/output.h"
-#include "tuner/measurement.h"
+#include "tuner/database/measurement.h"
 
 namespace attune::cli {
 

@@ -1,4 +1,4 @@
-#include "tuner/report_page.h"
+#include "tuner/report/report_page.h"
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
@@ -14,10 +14,10 @@
 #include "tuner/cli/output.h"
 #include "tuner/cli/problem_options.h"
 #include "tuner/cli/verb.h"
-#include "tuner/input_file.h"
-#include "tuner/output_file.h"
-#include "tuner/report_data.h"
-#include "tuner/system_database.h"
+#include "tuner/database/input_file.h"
+#include "tuner/database/output_file.h"
+#include "tuner/database/system_database.h"
+#include "tuner/report/report_data.h"
 
 namespace attune::cli {
 namespace {

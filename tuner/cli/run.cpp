@@ -11,9 +11,9 @@
 #include "tuner/cli/qkv_file.h"
 #include "tuner/cli/report.h"
 #include "tuner/cli/verb.h"
-#include "tuner/output_file.h"
-#include "tuner/system_database.h"
-#include "tuner/trial.h"
+#include "tuner/database/output_file.h"
+#include "tuner/database/system_database.h"
+#include "tuner/trial/trial.h"
 
 namespace attune::cli {
 namespace {

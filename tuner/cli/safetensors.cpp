@@ -11,8 +11,8 @@
 #include <optional>
 
 #include "generator/error.h"
-#include "runtime/json_text.h"
-#include "tuner/output_file.h"
+#include "runtime/system/json_text.h"
+#include "tuner/database/output_file.h"
 
 static_assert(std::endian::native == std::endian::little, "safetensors data is read and written as it lies in memory");
 

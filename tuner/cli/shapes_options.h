@@ -3,10 +3,10 @@
 #include <string>
 #include <vector>
 
-#include "generator/attention_problem.h"
+#include "generator/problem/attention_problem.h"
 #include "tuner/cli/command_line.h"
 #include "tuner/cli/problem_options.h"
-#include "tuner/shapes_file.h"
+#include "tuner/sweep/shapes_file.h"
 
 namespace attune::cli {
 

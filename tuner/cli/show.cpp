@@ -7,12 +7,12 @@
 #include <utility>
 #include <vector>
 
-#include "generator/config_space.h"
+#include "generator/config/config_space.h"
 #include "generator/error.h"
 #include "generator/generate.h"
 #include "runtime/cuda/cubin_cache.h"
 #include "runtime/cuda/nvrtc_compiler.h"
-#include "runtime/template_folder.h"
+#include "runtime/system/template_folder.h"
 #include "tuner/cli/algorithm_options.h"
 #include "tuner/cli/algorithm_report.h"
 #include "tuner/cli/config_options.h"

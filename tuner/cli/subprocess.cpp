@@ -9,7 +9,7 @@
 #include <fstream>
 
 #include "generator/error.h"
-#include "runtime/child_program.h"
+#include "runtime/system/child_program.h"
 
 namespace attune::cli {
 namespace {

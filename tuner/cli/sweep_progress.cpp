@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "generator/error.h"
-#include "runtime/printable.h"
+#include "runtime/system/printable.h"
 #include "tuner/cli/output.h"
 #include "tuner/cli/report.h"
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "generator/attention_problem.h"
-#include "tuner/sweep.h"
+#include "generator/problem/attention_problem.h"
+#include "tuner/sweep/sweep.h"
 
 namespace attune::cli {
 

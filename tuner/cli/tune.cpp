@@ -20,12 +20,12 @@
 #include "tuner/cli/shapes_options.h"
 #include "tuner/cli/sweep_progress.h"
 #include "tuner/cli/verb.h"
-#include "tuner/database_json.h"
-#include "tuner/file_system.h"
-#include "tuner/output_file.h"
-#include "tuner/race.h"
-#include "tuner/sweep.h"
-#include "tuner/system_database.h"
+#include "tuner/database/database_json.h"
+#include "tuner/database/file_system.h"
+#include "tuner/database/output_file.h"
+#include "tuner/database/system_database.h"
+#include "tuner/search/race.h"
+#include "tuner/sweep/sweep.h"
 
 namespace attune::cli {
 namespace {

@@ -1,4 +1,4 @@
-#include "tuner/worker.h"
+#include "tuner/trial/worker.h"
 
 #include "tuner/cli/verb.h"
 

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "tuner/database_json.h"
-#include "tuner/system_database.h"
+#include "tuner/database/database_json.h"
+#include "tuner/database/system_database.h"
 
 int main(int argc, char** argv) {
   if (argc < 2) {

@@ -1,4 +1,4 @@
-"""Problems of attention in Attune's words, and files of them: the format of `attune tune --shapes` (tuner/shapes_file.h)."""
+"""Problems of attention in Attune's words, and files of them: the format of `attune tune --shapes` (tuner/sweep/shapes_file.h)."""
 
 import csv
 import ctypes

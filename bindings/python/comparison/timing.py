@@ -5,7 +5,7 @@ Two protocols, by what the GPU does right before a launch that is timed:
     flushed     it reads 1 GiB: the L2 is cold, the host is far ahead, and the matrix units rest meanwhile, as in a program where attention
                 is one kernel among others. The table's protocol.
     sustained   the same launch on other copies of the inputs, which together exceed the L2: launch after launch of one kernel, at the clock
-                that the power cap leaves it. As the trials and races of `attune tune` time (tuner/cold_timing.h), whose times are stored.
+                that the power cap leaves it. As the trials and races of `attune tune` time (tuner/trial/cold_timing.h), whose times are stored.
 """
 
 import math
@@ -15,7 +15,7 @@ import time
 FLUSH_BYTES = 1 << 30
 WARM_UP_LAUNCHES = 3
 MIN_ROUNDS, MAX_ROUNDS = 11, 400
-# The rules by which tuner/trial_tensors.cpp makes copies of the inputs, and by which a sample takes several launches of a short kernel.
+# The rules by which tuner/trial/trial_tensors.cpp makes copies of the inputs, and by which a sample takes several launches of a short kernel.
 EVICTING_FACTOR, SELF_EVICTING_FACTOR, MAX_COPIES = 2, 4, 4096
 BATCH_MICROSECONDS, MAX_LAUNCHES_PER_SAMPLE = 50, 100
 SAMPLES_IN_FLIGHT = 8

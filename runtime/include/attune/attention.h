@@ -14,12 +14,12 @@
 #include <optional>
 #include <string>
 
-#include "generator/attention_algorithm.h"
-#include "generator/attention_problem.h"
-#include "generator/kernel_plan.h"
-#include "runtime/config_source.h"
+#include "generator/ladder/attention_algorithm.h"
+#include "generator/plan/kernel_plan.h"
+#include "generator/problem/attention_problem.h"
+#include "runtime/call/config_source.h"
 #include "runtime/device.h"
-#include "runtime/template_folder.h"
+#include "runtime/system/template_folder.h"
 
 namespace attune {
 

@@ -1,0 +1,370 @@
+#include "generator/families/backward_sm80/cost.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "generator/device/register_limit.h"
+#include "generator/families/backward_sm80/plan.h"
+#include "generator/families/shared/queueing_model.h"
+
+// As forward's model (cost_model.cpp): clocks of an SM for one step of a CTA, counted work over the rates of the units.
+// A kernel keeps one tile resident and streams pairs of tiles past it: the kernel of key tiles blocks of queries past
+// its keys, that of dQ blocks of keys past its queries. With q and kv of the config, w warps of which s share the same
+// keys (w / s = n), D16 the head dim rounded up to 16, and a = 1 where the kernel of key tiles adds to dQ, else 0:
+//
+//   key tiles:  matrix      = 2 q kv (2 D16 + (2 + a) D) / mma rate, D rounded up to what s parts, or dQ's, divide it
+//   into
+//               shared      = (4 D (2 n q + s kv) + scores + dQ's operands + copies 4 q D) / 128
+//                             scores that go through shared memory: 2 q kv each when written, s times that when read
+//                             dQ: 2 w kv (rows of a warp + columns of a warp)
+//               l2          = 4 q D / 48 + a 4 q D / add rate
+//   dQ:         matrix      = 2 q kv (2 D16 + D) / mma rate
+//               shared      = (6 D kv q / 16 + 4 q D + copies 4 kv D) / 128
+//               l2          = 4 kv D / 48
+//               and of a tile, where heads are apart: 8 kv D / add rate
+//   both:       exponential = q kv (1 / 16 + 4.7 / 126) + masked steps: 7 q kv / 126 + instructions of copies
+//               products    = max(matrix / 0.8, shared) + share min(matrix / 0.8, shared)
+//               step        = norm(network(products, exponential, barriers + exposed latency of copies), l2)
+//
+// Tiles are dealt to the SMs as the hardware does it, in the order of the config: what the last ones leave idle follows
+// without a constant (of grouped heads and head after head under a mask up to half of the time). Where heads are apart,
+// the kernel of key tiles has a tile for each query head; in turns, those of a group that end together add one after
+// the other. Delta, the zeros of sums and their conversion take device memory's time; that of the other kernels'
+// operands, each moved once, adds to their tiles' by the same norm as L2's to the SM's in a step.
+//
+// Rates of units are measured; "fitted" constants come from 4600 kernels of 115 problems timed on an H200
+// (templates/NOTES.md), those that are not marked from forward's model.
+namespace attune {
+namespace {
+constexpr double kAluPerClock = 126, kSharedBytesPerClock = 128, kL2BytesPerClock = 48;
+constexpr double kElementwiseLoadsPerClock = 32;
+constexpr double kL2Latency = 590;    // fitted: clocks, beside what L2 takes to deliver a pair
+constexpr double kFillClocks = 1500;  // fitted: of a CTA's begin and end, and of a query head's, beside their bytes
+// Fitted: by which times of the SM, L2 and device memory add up; with infinity the longest alone would count.
+constexpr double kNorm = 3.25;
+constexpr double kMatrixShare = 0.8;
+// Fitted: of the shorter of mma and ldmatrix that the other does not hide. Where a barrier parts the products of a step
+// all warps read their fragments at once, and multiply at once.
+constexpr double kOperandShare = 0.16, kOperandShareOfPhases = 0.585;
+constexpr double kAluPerElement = 4.7;  // fitted: scale, LSE, delta, product, half a conversion of P and of dS
+constexpr double kMaskPerElement = 7;
+constexpr double kInstructionsPerCopy = 9;    // fitted: of a warp: predicate and address beside cp.async
+constexpr double kBarrierClocksPerWarp = 13;  // fitted
+constexpr double kBytesPerClockOfSpill = 64;  // a thread's spills are stored and loaded once a step, beside ldmatrix
+// Of fp32 adds into L2, bytes of an SM while all SMs add: four floats an instruction, or one in the accumulators'
+// order.
+constexpr double kVectorAddsPerClock = 12, kScalarAddsPerClock = 4.7;
+constexpr double kTurnClocks = 1650;  // fitted: of a step: an atomic of the tile before, seen through L2
+constexpr double kLaunchMicroseconds = 3.6;
+constexpr double kMemoryRate = 0.89;  // measured: copies, of the rate specified
+constexpr int kSchedulers = 4;        // of an SM
+// Registers beside the accumulators: what a kernel needs lest it spill, and what ptxas takes to load fragments ahead
+// where nothing limits it and a product is more than one fragment deep.
+constexpr int kBesideAccumulators = 65, kLoadedAhead = 55, kDepthOfFragment = 16;
+constexpr int kRestingRegisters = 20;  // fitted: of a thread, that are spilled around the steps for next to nothing
+constexpr int kSampledTiles = 64;
+constexpr std::int64_t kWavesLookedAt = 4, kTicksOfLongest = 256;
+
+struct TileSteps {
+  std::int64_t all = 0, masked = 0;  // masked: those that need a predicate
+};
+
+// Blocks of `streamed` rows that a tile of `resident` rows meets. of_keys: whether keys are resident.
+TileSteps steps_of_tile(const AttentionProblem& problem, bool of_keys, std::int64_t resident, std::int64_t streamed,
+                        std::int64_t tile) {
+  const std::int64_t rows = of_keys ? problem.seq_kv : problem.seq_q, others = of_keys ? problem.seq_q : problem.seq_kv;
+  const auto blocks = [&](std::int64_t from, std::int64_t to) {
+    return std::max<std::int64_t>(0, (to + streamed - 1) / streamed - from / streamed);
+  };
+  if (problem.mask == MaskKind::none) return {blocks(0, others), 0};
+  // Query i attends to key j iff j <= i + offset: the first row meets others from `some` on, the last to `some`.
+  const std::int64_t first = tile * resident, last = std::min(first + resident, rows) - 1;
+  const auto clamped = [&](std::int64_t row) { return std::clamp<std::int64_t>(row, 0, others); };
+  const std::int64_t some = of_keys ? clamped(first - problem.mask_offset) : clamped(last + problem.mask_offset + 1);
+  const std::int64_t whole = of_keys ? clamped(last - problem.mask_offset) : clamped(first + problem.mask_offset + 1);
+  const std::int64_t all = of_keys ? blocks(some, others) : blocks(0, some);
+  return {all, std::min(all, of_keys ? blocks(some, whole) : blocks(whole, some))};
+}
+
+// Of a tile, over all tiles of a head: counted on at most kSampledTiles of them, evenly spread.
+struct MeanSteps {
+  double all = 0, masked = 0;
+};
+
+MeanSteps mean_steps(const AttentionProblem& problem, bool of_keys, std::int64_t resident, std::int64_t streamed,
+                     std::int64_t tiles) {
+  const std::int64_t samples = std::min<std::int64_t>(tiles, kSampledTiles);
+  MeanSteps mean;
+  for (std::int64_t i = 0; i < samples; ++i) {
+    const std::int64_t tile = samples == 1 ? 0 : i * (tiles - 1) / (samples - 1);
+    const TileSteps steps = steps_of_tile(problem, of_keys, resident, streamed, tile);
+    mean.all += static_cast<double>(steps.all) / static_cast<double>(samples);
+    mean.masked += static_cast<double>(steps.masked) / static_cast<double>(samples);
+  }
+  return mean;
+}
+
+// Clocks of a step of a CTA, apart from what hides what.
+struct Step {
+  double matrix = 0, shared = 0, exponential = 0, turn = 0;
+  double issue = 0;           // of instructions that copy, beside the exponentials
+  double copy = 0, adds = 0;  // of L2
+  int barriers = 2;
+};
+
+struct MainKernel {
+  bool of_keys = false;
+  int resident = 0, streamed = 0;  // rows
+  int threads = 0;
+  int accumulators = 0;      // registers of a thread
+  double operand_share = 0;  // of the shorter of mma and ldmatrix, that the other does not hide
+  std::size_t shared_bytes = 0;
+  Step step;
+  bool heads_apart = false;
+  double last_adds = 0, last_turn = 0;  // clocks of a CTA, after its steps
+  double memory_bytes = 0;              // that device memory moves at least
+};
+
+// Time of what two units do beside each other: more than the longer takes alone.
+double of_both(double a, double b) { return std::pow(std::pow(a, kNorm) + std::pow(b, kNorm), 1 / kNorm); }
+
+double memory_bytes_per_microsecond(const DeviceSpec& device) { return kMemoryRate * device.memory_gbps * 1e3; }
+
+// Of all heads.
+double elements(const AttentionProblem& problem, std::int64_t heads, std::int64_t rows) {
+  return static_cast<double>(problem.batch * heads) * static_cast<double>(rows) * problem.head_dim;
+}
+double elements_q(const AttentionProblem& problem) { return elements(problem, problem.heads_q, problem.seq_q); }
+double elements_kv(const AttentionProblem& problem) { return elements(problem, problem.heads_kv, problem.seq_kv); }
+
+// Columns of a head that `parts` warps compute together: each part is as wide as the widest.
+double columns_of(const AttentionProblem& problem, int parts) {
+  return 8.0 * parts * ((problem.head_dim / 8 + parts - 1) / parts);
+}
+
+// Of S and dP, a head dim deep, and of products with so many columns.
+double product_clocks(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
+                      double columns) {
+  const double padded = (problem.head_dim + 15) / 16 * 16;
+  return 2.0 * config.block_q * config.block_kv * (2 * padded + columns) / device.mma_flops_per_clock;
+}
+
+// Of instructions that copy so many rows of two tensors: threads that share a row are a power of two.
+double copy_clocks(const AttentionProblem& problem, double rows) {
+  const double lanes = std::bit_ceil(static_cast<unsigned>(problem.head_dim / 8));
+  return kInstructionsPerCopy * 2 * rows * lanes / 32 / kSchedulers;
+}
+
+// The kernel of dK and dV, and of dQ's sums.
+MainKernel key_tiles(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
+  const BackwardSm80Shape shape = backward_sm80_shape(problem, config);
+  const bool adds = config.dq != QueryGradient::own;
+  const double q = config.block_q, kv = config.block_kv, d = problem.head_dim, scores = 2 * q * kv;
+  const double key_columns = columns_of(problem, config.split);
+  MainKernel kernel;
+  kernel.of_keys = true;
+  kernel.resident = config.block_kv;
+  kernel.streamed = config.block_q;
+  kernel.threads = shape.dkdv_threads;
+  kernel.accumulators = shape.dkdv_registers;
+  kernel.operand_share = shape.ds_shared ? kOperandShareOfPhases : kOperandShare;
+  kernel.shared_bytes = shape.dkdv_shared_bytes;
+
+  double columns = 2 * key_columns;
+  double bytes = 4 * (config.warps / config.split * q * (d + key_columns) + config.split * kv * d) + 4 * q * d;
+  if (shape.p_shared) bytes += 2 * scores * (1 + config.split);
+  if (adds) {
+    const double dq_columns = columns_of(problem, shape.dq_column_parts);
+    columns += dq_columns;
+    if (!shape.p_shared) bytes += scores;
+    bytes += 2 * config.warps * kv * (shape.dq_rows + dq_columns / shape.dq_column_parts);
+  }
+  kernel.step.matrix = product_clocks(problem, config, device, columns);
+  kernel.step.shared = bytes / kSharedBytesPerClock;
+  const double adds_per_clock = device.compute_major >= 9 ? kVectorAddsPerClock : kScalarAddsPerClock;
+  kernel.step.issue = copy_clocks(problem, q);
+  kernel.step.copy = 4 * q * d / kL2BytesPerClock;
+  if (adds) kernel.step.adds = 4 * q * d / adds_per_clock;
+  kernel.step.barriers += shape.ds_shared ? 1 : 0;
+  if (config.dq == QueryGradient::ordered) kernel.step.turn = kTurnClocks;
+  // Q, dO, K and V are read and dK and dV written once, sums are read and written.
+  kernel.memory_bytes = (adds ? 12 : 4) * elements_q(problem) + (config.heads_apart ? 20 : 8) * elements_kv(problem);
+  if (config.heads_apart) {
+    kernel.heads_apart = true;
+    kernel.last_adds = 8 * kv * d / adds_per_clock;
+    if (config.dq != QueryGradient::atomic) kernel.last_turn = kTurnClocks;
+  }
+  return kernel;
+}
+
+// The kernel of its own for dQ.
+MainKernel query_tiles(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
+  constexpr int kWarpRows = 16;
+  const BackwardSm80Shape shape = backward_sm80_shape(problem, config);
+  const double q = config.block_q, kv = config.block_kv, d = problem.head_dim;
+  MainKernel kernel;
+  kernel.resident = config.block_q;
+  kernel.streamed = config.block_kv;
+  kernel.threads = shape.dq_threads;
+  kernel.accumulators = shape.dq_registers;
+  kernel.operand_share = kOperandShare;
+  kernel.shared_bytes = shape.dq_shared_bytes;
+  kernel.step.matrix = product_clocks(problem, config, device, d);
+  kernel.step.shared = (6 * d * kv * q / kWarpRows + 4 * q * d + 4 * kv * d) / kSharedBytesPerClock;
+  kernel.step.issue = copy_clocks(problem, kv);
+  kernel.step.copy = 4 * kv * d / kL2BytesPerClock;
+  kernel.memory_bytes = 6 * elements_q(problem) + 4 * elements_kv(problem);
+  return kernel;
+}
+
+// Tiles in the order in which CTAs take them.
+struct TileSequence {
+  std::int64_t tiles = 1, heads = 1;  // tiles of a head
+  std::int64_t section_heads = 1;     // whose tiles take turns
+  bool last_first = false;            // of a head's tiles
+
+  std::int64_t tile(std::int64_t number) const {
+    const std::int64_t section_tiles = section_heads * tiles, section = number / section_tiles;
+    const std::int64_t here = std::min(section_heads, heads - section * section_heads);
+    const std::int64_t tile = (number - section * section_tiles) / here;
+    return last_first ? tiles - 1 - tile : tile;
+  }
+};
+
+// Steps that the longest of `slots` works beyond the mean of all: each takes the next tile when it has done with one.
+// `around`: steps' worth of a tile's beginning and end. Of many tiles only the last are looked at.
+double uneven_steps(const AttentionProblem& problem, const MainKernel& kernel, const TileSequence& sequence,
+                    std::int64_t slots, double around) {
+  const std::int64_t all = sequence.tiles * sequence.heads, count = std::min(all, kWavesLookedAt * slots);
+  std::vector<double> lengths;
+  lengths.reserve(static_cast<std::size_t>(count));
+  double sum = 0, longest = 0;
+  for (std::int64_t number = all - count; number < all; ++number) {
+    const TileSteps steps =
+        steps_of_tile(problem, kernel.of_keys, kernel.resident, kernel.streamed, sequence.tile(number));
+    lengths.push_back(static_cast<double>(steps.all) + around);
+    sum += lengths.back();
+    longest = std::max(longest, lengths.back());
+  }
+  // Slots that fall free at each tick of a clock.
+  const double tick = longest / kTicksOfLongest;
+  std::vector<std::int64_t> ends(static_cast<std::size_t>((kWavesLookedAt + 1) * (kTicksOfLongest + 1) + 1));
+  std::int64_t now = 0, end = 0, free = slots;
+  for (const double length : lengths) {
+    while (free == 0) free += ends[static_cast<std::size_t>(++now)];
+    --free;
+    const std::int64_t then = now + std::max<std::int64_t>(1, std::llround(length / tick));
+    ++ends[static_cast<std::size_t>(then)];
+    end = std::max(end, then);
+  }
+  return std::max(0.0, static_cast<double>(end) * tick - sum / static_cast<double>(slots));
+}
+
+// Clocks that an SM takes for a step of a CTA while `together` of them share it.
+double clocks_of_step(const MainKernel& kernel, const KernelConfig& config, double together) {
+  const Step& step = kernel.step;
+  const double warps = kernel.threads / 32.0, of_warp = kSchedulers / warps, all_warps = warps * together;
+  const double reached = step.matrix / kMatrixShare;
+  const double products = std::max(reached, step.shared) + kernel.operand_share * std::min(reached, step.shared);
+  const double barriers = step.barriers * kBarrierClocksPerWarp * warps + step.turn;
+  const auto round = [&](double exposed) {
+    return round_clocks(all_warps / std::min<double>(kSchedulers, all_warps), products * of_warp,
+                        step.exponential * of_warp, barriers + exposed);
+  };
+  // A pair is copied stages - 1 steps before it is read, counted from the end of the step that frees its place.
+  double busy = round(0);
+  if (const double exposed = kL2Latency + step.copy - (config.stages - 1) * busy; exposed > 0) busy = round(exposed);
+  return of_both(busy / together, step.copy + step.adds);
+}
+
+// Adds a kernel's part to the estimate.
+void add_kernel(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
+                MainKernel kernel, CostEstimate* cost) {
+  const std::int64_t rows = kernel.of_keys ? problem.seq_kv : problem.seq_q;
+  TileSequence sequence;
+  sequence.tiles = (rows + kernel.resident - 1) / kernel.resident;
+  const bool together_heads = kernel.of_keys && !kernel.heads_apart;  // a tile's CTA walks through those of a group
+  sequence.heads = problem.batch * (together_heads ? problem.heads_kv : problem.heads_q);
+  if (kernel.of_keys) {
+    if (config.tile_order == TileOrder::sections)
+      sequence.section_heads = backward_section_heads(problem, config, device);
+    sequence.last_first = config.dq == QueryGradient::ordered;
+  }
+  const auto ctas = static_cast<double>(sequence.tiles * sequence.heads);
+  const auto sharing = static_cast<double>(problem.heads_q / problem.heads_kv);
+  const double group = together_heads ? sharing : 1;
+
+  const int limit = register_limit(kernel.threads, config.ctas_per_sm, device);
+  const int needed = kernel.accumulators + kBesideAccumulators;
+  const int registers =
+      std::min(limit, (needed + (problem.head_dim > kDepthOfFragment ? kLoadedAhead : 0) + 7) / 8 * 8);
+  const auto shared_bytes = static_cast<int>(kernel.shared_bytes) + device.shared_bytes_reserved;
+  const int ctas_per_sm = std::max(1, std::min({device.registers_per_sm / ((registers + 7) / 8 * 8 * kernel.threads),
+                                                device.shared_bytes_per_sm / shared_bytes,
+                                                device.threads_per_sm / kernel.threads, device.ctas_per_sm}));
+  const double together = std::max(1.0, std::min<double>(ctas_per_sm, std::ceil(ctas / device.sm_count)));
+
+  Step& step = kernel.step;
+  const MeanSteps mean = mean_steps(problem, kernel.of_keys, kernel.resident, kernel.streamed, sequence.tiles);
+  const double masked_share = mean.all > 0 ? mean.masked / mean.all : 0;
+  const double pairs = static_cast<double>(kernel.resident) * kernel.streamed;
+  step.exponential = step.issue + pairs * (1 / device.exp2_per_clock +
+                                           (kAluPerElement + masked_share * kMaskPerElement) / kAluPerClock);
+  if (problem.alignment < 16) step.exponential += 2.0 * kernel.streamed * problem.head_dim / kElementwiseLoadsPerClock;
+  const double spilled_bytes =
+      8.0 * std::max(0, needed - limit - kRestingRegisters) * kernel.threads;  // stored and loaded
+  step.shared += spilled_bytes / kBytesPerClockOfSpill;
+
+  // Of a slot, which a CTA holds while `together` share the SM; where tiles run out a CTA has it alone.
+  const double slot_step = together * clocks_of_step(kernel, config, together);
+  const double lone_step = clocks_of_step(kernel, config, 1);
+  // The resident tiles come and their gradients go; of each head the first pair is waited for.
+  const double around_bytes = 4.0 * problem.head_dim * (2 * kernel.resident + group * kernel.streamed);
+  const double around = (1 + group) * kFillClocks + around_bytes / kL2BytesPerClock + kernel.last_adds;
+  const double slots = device.sm_count * together;
+  const double uneven =
+      uneven_steps(problem, kernel, sequence, static_cast<std::int64_t>(slots), around / (group * slot_step));
+  double clocks = ctas / slots * (group * mean.all * slot_step + around) + group * uneven * lone_step;
+  if (kernel.last_turn > 0) {
+    // Heads begin one after the other: at most so many of a group stand in line at the end.
+    const double line = std::clamp(slots / static_cast<double>(sequence.tiles), 1.0, sharing) - 1;
+    clocks += line * (kernel.last_adds + kernel.last_turn);
+  }
+
+  const double per_sm = ctas * group * mean.all / device.sm_count / device.clock_mhz;
+  cost->matrix_microseconds += step.matrix * per_sm;
+  cost->exponential_microseconds += step.exponential * per_sm;
+  cost->shared_microseconds += step.shared * per_sm;
+  cost->memory_microseconds +=
+      (step.copy + step.adds) * per_sm + kernel.last_adds * ctas / device.sm_count / device.clock_mhz;
+  const double memory = kernel.memory_bytes / memory_bytes_per_microsecond(device);
+  cost->microseconds += of_both(clocks / device.clock_mhz, memory) + kLaunchMicroseconds;
+  cost->registers = std::max(cost->registers, registers);
+  if (kernel.of_keys) {
+    cost->ctas_per_sm = ctas_per_sm;
+    cost->waves = ctas / (static_cast<double>(device.sm_count) * ctas_per_sm);
+  }
+}
+
+}  // namespace
+
+CostEstimate estimate_cost_backward(const AttentionProblem& problem, const KernelConfig& config,
+                                    const DeviceSpec& device) {
+  const double q_elements = elements_q(problem), kv_elements = elements_kv(problem);
+  const double delta_bytes = 4 * q_elements;  // O and dO
+  constexpr double kBytesOfSum = 4 + 4 + 2;   // zeros, then read and rounded
+  const bool adds = config.dq != QueryGradient::own;
+  const double sums = (adds ? q_elements : 0) + (config.heads_apart ? 2 * kv_elements : 0);
+  const int launches = 1 + adds + config.heads_apart + (adds || config.heads_apart);  // conversions, and the zeros
+  CostEstimate cost;
+  cost.memory_microseconds = (delta_bytes + kBytesOfSum * sums) / memory_bytes_per_microsecond(device);
+  cost.microseconds = cost.memory_microseconds + launches * kLaunchMicroseconds;
+  add_kernel(problem, config, device, key_tiles(problem, config, device), &cost);
+  if (!adds) add_kernel(problem, config, device, query_tiles(problem, config, device), &cost);
+  return cost;
+}
+
+}  // namespace attune

@@ -1,0 +1,120 @@
+#include "generator/families/backward_sm80/space.h"
+
+#include <utility>
+
+#include "generator/device/register_limit.h"
+#include "generator/families/backward_sm80/plan.h"
+
+namespace attune {
+namespace {
+
+// Queries of a block: few leave registers to dK and dV, which stand beside S and dP of a block; many mean fewer
+// barriers a product and less exposed latency of copies, and in a kernel of its own for dQ more warps that share K and
+// V.
+constexpr int kBlockQ[] = {16, 32, 48, 64, 80, 96, 128};
+// Warps of the kernel of key tiles, and keys of each: more keys of a CTA read Q and dO less often from L2, and add to
+// dQ less often; 32 keys a warp read them less often from shared memory too, but double the accumulators. Few warps are
+// for short keys and for several CTAs on an SM.
+constexpr int kWarps[] = {1, 2, 4, 8};
+// Warps that share keys: a warp's dK and dV shrink, which wide heads need; P and dS go through shared memory.
+constexpr int kSplits[] = {1, 2, 4};
+constexpr int kMinHeadDimOfFourParts = 136;
+// Pairs of tiles in flight: with one, a copy's latency is hidden by other CTAs only, but more of them fit.
+constexpr int kStages[] = {1, 2, 3};
+// CTAs that must fit on an SM: ptxas takes all the registers that it may have, which leaves room for one CTA.
+constexpr int kMaxCtasPerSm = 4;
+// A kernel of its own for dQ computes S and dP again, but adds nothing in memory; adds save two of seven products.
+constexpr QueryGradient kQueryGradients[] = {QueryGradient::own, QueryGradient::atomic, QueryGradient::ordered};
+
+// Head after head the last head begins with its longest tile; without a mask all tiles take equally long. Turns go head
+// by head.
+std::vector<TileOrder> tile_orders(const AttentionProblem& problem, QueryGradient dq) {
+  if (problem.mask == MaskKind::none || dq == QueryGradient::ordered) return {TileOrder::rows};
+  return {TileOrder::rows, TileOrder::sections};
+}
+
+// Where heads share keys: tiles of each query head are more CTAs, for small problems, but dK and dV go through sums.
+std::vector<bool> apart_choices(const AttentionProblem& problem) {
+  if (problem.heads_q == problem.heads_kv) return {false};
+  return {false, true};
+}
+
+// Adds to dQ that come in a burst at a step's end hold up the next step's copies and loads; before the other products
+// they take registers from them.
+std::vector<bool> dq_first_choices(const KernelConfig& config) {
+  if (config.split == 1 || config.dq == QueryGradient::own) return {false};
+  return {false, true};
+}
+
+// Numbers of CTAs that limit the registers of either kernel, each differently: the others would give the same code.
+std::vector<int> ctas_choices(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
+  const BackwardSm80Shape shape = backward_sm80_shape(problem, config);
+  const auto limits = [&](int ctas) {
+    const int of_dq = config.dq == QueryGradient::own ? register_limit(shape.dq_threads, ctas, device) : 0;
+    return std::pair(register_limit(shape.dkdv_threads, ctas, device), of_dq);
+  };
+  std::vector<int> choices = {1};
+  for (int ctas = 2; ctas <= kMaxCtasPerSm; ++ctas) {
+    if (limits(ctas) != limits(choices.back())) choices.push_back(ctas);
+  }
+  return choices;
+}
+
+void add_key_tiles(const AttentionProblem& problem, KernelConfig config, const DeviceSpec& device,
+                   std::vector<KernelConfig>* configs) {
+  for (const int keys : kKeysOfBackwardWarp) {
+    config.block_kv = keys * (config.warps / config.split);
+    for (const int stages : kStages) {
+      config.stages = stages;
+      for (const QueryGradient dq : kQueryGradients) {
+        config.dq = dq;
+        for (const bool dq_first : dq_first_choices(config)) {
+          config.dq_first = dq_first;
+          for (const bool apart : apart_choices(problem)) {
+            config.heads_apart = apart;
+            for (const TileOrder order : tile_orders(problem, dq)) {
+              config.tile_order = order;
+              for (const int ctas : ctas_choices(problem, config, device)) {
+                config.ctas_per_sm = ctas;
+                configs->push_back(config);
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<KernelConfig> backward_configs(const AttentionProblem& problem, const DeviceSpec& device) {
+  std::vector<KernelConfig> configs;
+  KernelConfig config = default_fields(KernelFamily::sm80);
+  for (const int block_q : kBlockQ) {
+    config.block_q = block_q;
+    for (const int warps : kWarps) {
+      config.warps = warps;
+      for (const int split : kSplits) {
+        const bool shares = warps % split == 0 && block_q % (16 * split) == 0;
+        if (!shares || (split == 4 && problem.head_dim < kMinHeadDimOfFourParts)) continue;
+        config.split = split;
+        add_key_tiles(problem, config, device, &configs);
+      }
+    }
+  }
+  return configs;
+}
+
+bool is_of_reduced_backward_space(const AttentionProblem& problem, const KernelConfig& config) {
+  const bool block_q = config.block_q == 32 || config.block_q == 64 || config.block_q == 128;
+  const bool stages =
+      config.stages == 2 || (config.stages == 1 && problem.head_dim > 128);  // wide heads fill shared memory
+  // Apart as few warps serve the same end, more CTAs; a kernel of its own for dQ with turns for dK and dV seldom both.
+  const bool apart = !config.heads_apart || (config.warps >= 4 && config.dq != QueryGradient::own);
+  const bool dq_first = !config.dq_first || config.split == 4;  // the widest heads add the most
+  return block_q && config.warps >= 2 && stages && apart && dq_first && config.ctas_per_sm <= 2 &&
+         config.tile_order == tile_orders(problem, config.dq).back();
+}
+
+}  // namespace attune

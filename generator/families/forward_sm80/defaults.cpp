@@ -1,0 +1,178 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "generator/error.h"
+#include "generator/families/backward_sm80/plan.h"
+#include "generator/families/forward_sm80/defaults.h"
+#include "generator/families/forward_sm80/shape.h"
+#include "generator/families/forward_sm90/defaults.h"
+#include "generator/families/shared/cost_model.h"
+#include "generator/generate.h"
+
+namespace attune {
+namespace {
+// The numbers to retune. Tiles for long sequences: of a device, the first row that its shared memory and the head dim
+// allow.
+struct Tile {
+  int min_shared_kib;  // of an SM
+  int max_head_dim;
+  int block_q, block_kv, warps, stages;
+  bool q_in_registers;
+  int ctas_per_sm;
+};
+constexpr Tile kTiles[] = {
+    // 228 KiB: Hopper; by measurements on an H200 (which, and which head dims: templates/NOTES.md)
+    {200, 16, 64, 64, 4, 3, true, 1},
+    {200, 32, 128, 64, 4, 3, false, 3},
+    {200, 64, 128, 64, 4, 3, true, 1},
+    {200, 80, 128, 64, 4, 2, true, 1},
+    {200, 104, 128, 64, 4, 1, false, 1},
+    {200, 112, 128, 64, 4, 2, false, 1},
+    {200, 120, 128, 48, 4, 2, false, 1},
+    {200, 128, 128, 64, 4, 1, false, 1},
+    {200, 160, 128, 32, 4, 2, false, 1},
+    {200, 192, 128, 64, 8, 2, true, 1},
+    {200, 248, 128, 64, 8, 2, false, 1},
+    {200, 256, 128, 96, 8, 1, false, 1},
+    // 164 KiB: A100
+    {128, 32, 64, 64, 4, 3, true, 1},
+    {128, 64, 128, 64, 4, 2, true, 1},
+    {128, 128, 128, 64, 4, 1, false, 1},
+    {128, 256, 128, 64, 8, 1, false, 1},
+    // 100 KiB: GeForce and its like
+    {0, 32, 64, 64, 4, 3, true, 1},
+    {0, 64, 128, 64, 4, 2, true, 1},
+    {0, 128, 128, 32, 4, 1, false, 1},
+    {0, 256, 128, 32, 8, 1, false, 1},
+};
+// Where every tile was timed for one head dim, mask and range of lengths, and another one won (H200): these rows go
+// before those above, and before the small tiles of short sequences.
+struct Exception {
+  int head_dim;
+  MaskKind mask;
+  std::int64_t min_seq, max_seq;
+  Tile tile;
+};
+constexpr std::int64_t kAnyLength = std::numeric_limits<std::int64_t>::max();
+constexpr Exception kExceptions[] = {
+    {16, MaskKind::causal, 257, 512, {200, 16, 64, 32, 2, 3, true, 1}},
+    {72, MaskKind::causal, 257, 512, {200, 72, 128, 32, 4, 3, true, 1}},
+    {72, MaskKind::none, 65, kAnyLength, {200, 72, 128, 64, 4, 3, true, 1}},
+    {128, MaskKind::causal, 257, 512, {200, 128, 128, 64, 4, 2, false, 1}},
+    // More keys a step gain 2 % where they divide the length, and lose more where they do not.
+    {256, MaskKind::none, 65, 512, {200, 256, 128, 64, 8, 1, false, 1}},
+};
+// Warps of 16 rows hold Q in registers up to this estimate.
+constexpr int kMaxEstimateWithQ = 230;
+// Up to these lengths tiles of 64 queries win: under a causal mask a tile of 128 spends much of its work on masked
+// scores.
+constexpr int kShortSequence = 64, kShortCausalSequence = 512;
+
+const Tile* exception_for(const AttentionProblem& problem, const DeviceSpec& device) {
+  for (const Exception& exception : kExceptions) {
+    if (device.shared_bytes_per_sm >= exception.tile.min_shared_kib * 1024 && problem.head_dim == exception.head_dim &&
+        problem.mask == exception.mask && problem.seq_q >= exception.min_seq && problem.seq_q <= exception.max_seq)
+      return &exception.tile;
+  }
+  return nullptr;
+}
+
+const Tile& tile_for(const AttentionProblem& problem, const DeviceSpec& device) {
+  if (const Tile* exception = exception_for(problem, device)) return *exception;
+  return *std::find_if(std::begin(kTiles), std::end(kTiles), [&](const Tile& tile) {
+    return device.shared_bytes_per_sm >= tile.min_shared_kib * 1024 && problem.head_dim <= tile.max_head_dim;
+  });
+}
+
+// Short sequences, and too few tiles for all SMs, take smaller tiles; lengths need not be multiples of anything. Bounds
+// are powers of two, as those of the dispatch classes, so that all lengths of a class have one default.
+void shrink_to_lengths(const AttentionProblem& problem, const DeviceSpec& device, KernelConfig* config) {
+  const std::int64_t heads = problem.batch * problem.heads_q;
+  const std::int64_t tiles = (problem.seq_q + config->block_q - 1) / config->block_q * heads;
+  const bool too_few = tiles < device.sm_count;
+  const int short_sequence = problem.mask == MaskKind::causal ? kShortCausalSequence : kShortSequence;
+  if ((problem.seq_q <= short_sequence && exception_for(problem, device) == nullptr) || too_few) {
+    config->block_q = 64;
+    config->warps = 4;
+    config->stages = 2;
+    config->ctas_per_sm = 1;
+    // Small tiles read K and V more often: of short sequences a head's stay in L2 while its tiles follow each other.
+    if (problem.mask == MaskKind::causal && !too_few) config->tile_order = TileOrder::rows_reversed;
+    // Wide heads spill with more than 32 keys, by up to a kilobyte.
+    config->block_kv = problem.head_dim > 160 ? 32 : too_few && problem.head_dim <= 128 ? 128 : 64;
+    config->q_in_registers = true;  // the estimate counts Q only where it is held
+    config->q_in_registers = forward_sm80_shape(problem, *config).registers_estimate <= kMaxEstimateWithQ;
+  }
+  while (config->warps > 1 && problem.seq_q <= config->block_q / 2) {
+    config->block_q /= 2;
+    config->warps /= 2;
+  }
+  while (config->block_kv > 16 && problem.seq_kv <= config->block_kv / 2) {
+    config->block_kv = std::max(16, config->block_kv / 32 * 16);
+  }
+}
+
+// One step towards fewer resources; false if there is none left.
+bool shrink(KernelConfig* config) {
+  if (config->ctas_per_sm > 1) {
+    --config->ctas_per_sm;
+  } else if (config->q_in_registers) {
+    config->q_in_registers = false;
+  } else if (config->stages > 1) {
+    --config->stages;
+  } else if (config->block_kv > 16) {
+    config->block_kv = std::max(16, config->block_kv / 32 * 16);
+  } else if (config->block_q / config->warps > 16) {
+    config->block_q -= 16 * config->warps;
+  } else if (config->warps > 1) {
+    config->warps /= 2;
+    config->block_q = 16 * config->warps;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+KernelConfig default_config_sm80(const AttentionProblem& problem, const DeviceSpec& device) {
+  const Tile& tile = tile_for(problem, device);
+  KernelConfig config;
+  config.block_q = tile.block_q;
+  config.block_kv = tile.block_kv;
+  config.warps = tile.warps;
+  config.stages = tile.stages;
+  config.q_in_registers = tile.q_in_registers;
+  config.ctas_per_sm = tile.ctas_per_sm;
+  // Under a causal mask the longest tiles of all heads first: the last wave is short, and heads that walk in step share
+  // L2.
+  config.tile_order = problem.mask == MaskKind::causal ? TileOrder::heads_reversed : TileOrder::rows;
+  config.rescale_threshold = kDefaultRescaleThreshold;
+  shrink_to_lengths(problem, device, &config);
+  while (!infeasibility(problem, config, device).empty()) {
+    if (shrink(&config)) continue;
+    throw Error(ErrorCode::unsupported, fmt::format("no config of head dim {} fits {}: {}", problem.head_dim,
+                                                    device.name, infeasibility(problem, config, device).front()));
+  }
+  return config;
+}
+
+KernelConfig default_config(const AttentionProblem& problem, const DeviceSpec& device) {
+  validate(problem);
+  if (device.compute_major < 8) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("{} has compute capability {}.{}; kernels need 8.0 (Ampere) or newer", device.name,
+                            device.compute_major, device.compute_minor));
+  }
+  if (problem.pass == Pass::backward) return backward_sm80_default(problem, device);
+  const KernelConfig sm80 = default_config_sm80(problem, device);
+  const std::optional<KernelConfig> sm90 = default_config_sm90(problem, device);
+  if (!sm90) return sm80;
+  const auto time = [&](const KernelConfig& config) { return estimate_cost(problem, config, device).microseconds; };
+  return time(sm80) < time(*sm90) ? sm80 : *sm90;
+}
+
+}  // namespace attune

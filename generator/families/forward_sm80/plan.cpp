@@ -1,0 +1,111 @@
+#include "generator/families/forward_sm80/plan.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "generator/families/forward_sm80/shape.h"
+#include "generator/families/shared/bindings.h"
+
+namespace attune {
+namespace {
+
+constexpr const char* kTemplate = "kernels/forward_sm80";
+constexpr const char* kEntry = "attune_forward";
+
+ArgumentLayout argument_layout(const KernelConfig& config) {
+  using A = KernelArgument;
+  std::vector<A> fields = {A::q,
+                           A::k,
+                           A::v,
+                           A::o,
+                           A::lse,
+                           A::q_stride_batch,
+                           A::q_stride_head,
+                           A::q_stride_row,
+                           A::k_stride_batch,
+                           A::k_stride_head,
+                           A::k_stride_row,
+                           A::v_stride_batch,
+                           A::v_stride_head,
+                           A::v_stride_row,
+                           A::o_stride_batch,
+                           A::o_stride_head,
+                           A::o_stride_row,
+                           A::batch,
+                           A::heads_q,
+                           A::group_size,
+                           A::seq_q,
+                           A::seq_kv,
+                           A::query_tiles,
+                           A::mask_offset,
+                           A::softmax_scale,
+                           A::softmax_scale_log2};
+  if (config.tile_order == TileOrder::sections_reversed) fields.push_back(A::section_heads);
+  return ArgumentLayout::of(std::move(fields));
+}
+
+}  // namespace
+
+std::string forward_sm80_templates_hash(const TemplateSet& templates, KernelTarget target) {
+  return templates.hash_of(kTemplate, {{"target", std::string(to_string(target))}});
+}
+
+TemplateBindings forward_sm80_bindings(const AttentionProblem& problem, const KernelConfig& config,
+                                       const TemplateSet& templates, KernelTarget target) {
+  const ForwardSm80Shape shape = forward_sm80_shape(problem, config);
+  const ArgumentLayout arguments = argument_layout(config);
+  const bool whole = config.whole_tiles;
+
+  TemplateBindings bindings;
+  bind_forward(problem, config, arguments, forward_sm80_templates_hash(templates, target), kEntry, target, &bindings);
+
+  bindings.set("block_q", config.block_q);
+  bindings.set("block_kv", config.block_kv);
+  bindings.set("head_dim", problem.head_dim);
+  bindings.set("warps", config.warps);
+  bindings.set("stages", config.stages);
+  bindings.set("whole_tiles", whole ? "true" : "false");
+  bindings.set("partial_blocks", whole && problem.mask == MaskKind::none ? "false" : "true");
+  bindings.set("rescale_threshold", config.rescale_threshold);
+  bindings.set("ctas_per_sm", config.ctas_per_sm);
+  bindings.set("row_bytes", shape.row_bytes);
+  bindings.set("swizzle_mask", shape.swizzle_mask);
+  bindings.set("swizzle_shift", shape.swizzle_shift);
+  bindings.set("q_offset", static_cast<std::int64_t>(shape.q_offset));
+  bindings.set("k_offset", static_cast<std::int64_t>(shape.k_offset));
+  bindings.set("v_offset", static_cast<std::int64_t>(shape.v_offset));
+  bindings.set("kv_tile_bytes", static_cast<std::int64_t>(shape.kv_tile_bytes));
+
+  bindings.set("chunk_access", problem.alignment >= 16 ? "chunk_async" : "chunk_elementwise");
+  bindings.set("kv_ring", config.stages == 1 ? "kv_ring_single" : "kv_ring");
+  bindings.set("query_operand", config.q_in_registers ? "query_registers" : "query_shared");
+
+  const std::string d = std::to_string(problem.head_dim), kv = std::to_string(config.block_kv),
+                    st = std::to_string(config.stages);
+  bind_shared_buffer(shape.q_offset, "Q  [" + std::to_string(config.block_q) + "][" + d + "]   later O", &bindings);
+  bind_shared_buffer(shape.k_offset, "K  [" + st + "][" + kv + "][" + d + "]", &bindings);
+  bind_shared_buffer(shape.v_offset, "V  [" + st + "][" + kv + "][" + d + "]", &bindings);
+  bind_shared_buffer(shape.shared_bytes, "end", &bindings);
+  return bindings;
+}
+
+KernelLaunch forward_sm80_launch(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
+                                 const TemplateSet& templates, KernelTarget target) {
+  const ForwardSm80Shape shape = forward_sm80_shape(problem, config);
+  RenderedText rendered = render(templates, kTemplate, forward_sm80_bindings(problem, config, templates, target));
+  KernelLaunch launch;
+  launch.source = std::move(rendered.text);
+  launch.lines = std::move(rendered.lines);
+  launch.entry = kEntry;
+  launch.arch = arch_name(device);
+  launch.target = target;
+  launch.threads = shape.threads;
+  launch.shared_bytes = shape.shared_bytes;
+  launch.rows_per_tile = config.block_q;
+  launch.section_bytes = section_bytes(config, device);
+  launch.arguments = argument_layout(config);
+  return launch;
+}
+
+}  // namespace attune

@@ -1,0 +1,49 @@
+#include "generator/families/forward_sm80/shape.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+
+namespace attune {
+
+ForwardSm80Shape forward_sm80_shape(const AttentionProblem& problem, const KernelConfig& config) {
+  ForwardSm80Shape shape;
+  const int head_dim = problem.head_dim;
+  shape.threads = 32 * config.warps;
+  shape.rows_per_warp = config.block_q / config.warps;
+  shape.chunks = head_dim / 8;
+  shape.row_bytes = 2 * head_dim;
+
+  // ldmatrix reads one chunk of eight rows at once. Their bank groups are (chunks * row + chunk) mod 8: with g =
+  // gcd(chunks, 8), rows that differ by a multiple of 8 / g collide; permuting g neighbouring chunks by row / (8 / g)
+  // tells them apart.
+  const int colliding = std::gcd(shape.chunks, 8);
+  shape.swizzle_mask = colliding - 1;
+  for (int period = 8 / colliding; period > 1; period /= 2) ++shape.swizzle_shift;
+
+  shape.q_bytes = static_cast<std::size_t>(config.block_q) * shape.row_bytes;
+  shape.kv_tile_bytes = static_cast<std::size_t>(config.block_kv) * shape.row_bytes;
+  shape.q_offset = 0;
+  shape.k_offset = shape.q_bytes;
+  shape.v_offset = shape.k_offset + config.stages * shape.kv_tile_bytes;
+  shape.shared_bytes = shape.v_offset + config.stages * shape.kv_tile_bytes;
+
+  // fp32 accumulators spread over 32 lanes; Q as packed pairs.
+  const int output = shape.rows_per_warp * head_dim / 32;
+  const int scores = shape.rows_per_warp * config.block_kv / 32;
+  const int query = config.q_in_registers ? shape.rows_per_warp * head_dim / 64 : 0;
+  shape.accumulator_registers = output + scores + query;
+  const int row_state = 3 * shape.rows_per_warp / 8;  // maximum, sum and last key of each row
+  const int fragments = shape.rows_per_warp / 16 * 4 + 16;
+  shape.registers_estimate = shape.accumulator_registers + row_state + fragments + 28;
+
+  // Fitted to 3841 kernels that neither spill nor reach the limit (head dims 16 to 256, CUDA 13.0): fragments loaded
+  // ahead grow with the row and with the scores; where a row's chunks are no power of two, addresses are not constants
+  // apart.
+  const int addresses = std::has_single_bit(static_cast<unsigned>(shape.chunks)) ? 0 : 20;
+  shape.registers_likely =
+      std::max(32, shape.registers_estimate - 21 + scores * 9 / 20 + std::min(head_dim, 90) * 2 / 3 + addresses);
+  return shape;
+}
+
+}  // namespace attune

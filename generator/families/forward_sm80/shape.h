@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstddef>
+
+#include "generator/config/kernel_config.h"
+#include "generator/problem/attention_problem.h"
+
+namespace attune {
+
+/// What follows from a config and a head dim for the sm80 forward kernel: sizes, offsets and register needs. Pure
+/// arithmetic. Assumes fields that pass the first checks of infeasibility() (positive, block_q a multiple of 16 *
+/// warps).
+struct ForwardSm80Shape {
+  int threads = 0;
+  int rows_per_warp = 0;
+  int chunks = 0;        ///< 16-byte chunks of a row: head_dim / 8
+  int row_bytes = 0;     ///< of a row in shared memory
+  int swizzle_mask = 0;  ///< chunk ^= (row >> swizzle_shift) & swizzle_mask keeps ldmatrix free of bank conflicts
+  int swizzle_shift = 0;
+  std::size_t q_offset = 0, k_offset = 0, v_offset = 0;  ///< in shared memory
+  std::size_t q_bytes = 0, kv_tile_bytes = 0, shared_bytes = 0;
+  int accumulator_registers = 0;  ///< O, S and, if held, Q: what cannot live elsewhere
+  int registers_estimate = 0;     ///< with addresses, packed P and B fragments: with fewer the kernel spills
+  int registers_likely = 0;       ///< what ptxas takes where nothing limits it: it loads fragments ahead of their use
+};
+
+ForwardSm80Shape forward_sm80_shape(const AttentionProblem& problem, const KernelConfig& config);
+
+}  // namespace attune

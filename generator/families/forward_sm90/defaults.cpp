@@ -1,0 +1,114 @@
+#include "generator/families/forward_sm90/defaults.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+
+#include "generator/config/config_space.h"
+#include "generator/families/shared/cost_model.h"
+#include "generator/generate.h"
+
+namespace attune {
+namespace {
+// By measurements on an H200 (templates/NOTES.md): of a mask, the rows of the smallest head dim that is large enough.
+// fp16 takes maxima in place of "nomax". Where persistent, CTAs may come by their tiles in each way.
+struct HopperTile {
+  MaskKind mask;
+  int max_head_dim;
+  std::string_view config;
+};
+constexpr HopperTile kHopperTiles[] = {
+    {MaskKind::none, 16, "sm90 q192 kv128 st3 order=heads qst2 nomax turns overlap=within persist=fixed"},
+    {MaskKind::none, 32, "sm90 q192 kv128 st2 qst2 nomax turns overlap=within persist=fixed"},
+    {MaskKind::none, 64, "sm90 q192 kv112 st2 qst2 nomax turns overlap=within persist=fixed"},
+    {MaskKind::none, 64, "sm90 q128 kv128 st2 qreg qst2 nomax overlap=within persist=fixed"},
+    {MaskKind::none, 80, "sm90 q192 kv80 st2 qreg qst2 nomax turns overlap=within persist=fixed"},
+    {MaskKind::none, 96, "sm90 q192 kv96 st2 order=heads qst2 nomax turns overlap=within persist=fixed"},
+    {MaskKind::none, 128, "sm90 q192 kv64 st2 qst2 nomax turns overlap=within persist=fixed"},
+    {MaskKind::none, 128, "sm90 q128 kv128 st2 qst2 nomax overlap=within persist=fixed"},
+    {MaskKind::none, 160, "sm90 q192 kv48 st3 nomax turns overlap=within persist=fixed"},
+    {MaskKind::none, 192, "sm90 q128 kv64 st3 nomax overlap=within persist=fixed"},
+    {MaskKind::none, 256, "sm90 q128 kv64 st2 nomax overlap=within persist=fixed"},
+    {MaskKind::causal, 32, "sm90 q192 kv128 st4 qreg order=sections-reversed qst2 nomax persist=fixed"},
+    {MaskKind::causal, 64, "sm90 q192 kv112 st2 qreg order=sections-reversed qst2 nomax overlap=within persist=fixed"},
+    {MaskKind::causal, 64, "sm90 q128 kv128 st3 qreg order=sections-reversed qst2 nomax overlap=within persist=fixed"},
+    {MaskKind::causal, 64, "sm90 q192 kv64 st3 order=sections-reversed qst2 nomax overlap=within persist=fixed"},
+    {MaskKind::causal, 80, "sm90 q192 kv64 st4 qreg order=sections-reversed qst2 nomax overlap=within persist=fixed"},
+    {MaskKind::causal, 96, "sm90 q192 kv64 st3 order=sections-reversed qst2 nomax turns overlap=within persist=fixed"},
+    {MaskKind::causal, 128, "sm90 q192 kv64 st3 order=sections-reversed nomax turns overlap=within persist=fixed"},
+    {MaskKind::causal, 128, "sm90 q128 kv64 st4 order=sections-reversed qst2 nomax turns overlap=within persist=fixed"},
+    {MaskKind::causal, 160, "sm90 q192 kv48 st3 order=sections-reversed nomax turns overlap=within persist=fixed"},
+    {MaskKind::causal, 160, "sm90 q128 kv64 st2 order=sections-reversed nomax turns overlap=within persist=fixed"},
+    {MaskKind::causal, 192, "sm90 q128 kv64 st2 order=sections-reversed nomax turns overlap=within persist=fixed"},
+    {MaskKind::causal, 256, "sm90 q128 kv64 st2 order=sections-reversed nomax overlap=within persist=fixed"},
+};
+// Where tiles of 16 queries and more CTAs an SM win: the exponentials bind.
+constexpr int kMaxHeadDimOfSm80 = 16;
+
+// The row's config for so many queries a tile, without what they and the lengths make pointless.
+KernelConfig fitted_to(const AttentionProblem& problem, const DeviceSpec& device, KernelConfig config, int block_q,
+                       bool packed) {
+  if (problem.dtype != DataType::bf16) {
+    config.without_maximum = false;
+    config.rescale_threshold = kDefaultRescaleThreshold;
+  }
+  config.block_q = block_q;
+  if (block_q == 64) config.warpgroup_order = WarpgroupOrder::free;
+  const std::int64_t keys = std::max<std::int64_t>(32, (problem.seq_kv + 15) / 16 * 16);
+  config.block_kv = static_cast<int>(std::min<std::int64_t>(config.block_kv, keys));
+  config.packed_heads = packed;
+  const std::int64_t group = packed ? problem.heads_q / problem.heads_kv : 1;
+  const std::int64_t tiles = (problem.seq_q * group + block_q - 1) / block_q * problem.batch * problem.heads_q / group;
+  if (tiles <= device.sm_count) {  // each CTA has one tile
+    config.persistence = Persistence::none;
+    config.q_stages = 1;
+  }
+  return config;
+}
+
+}  // namespace
+
+// Tiles of fewer queries leave fewer SMs without work, and so may those that hold all heads of a group; whether
+// CTAs take one tile or several, and how they come by them, weighs differently by their number and length: of these the
+// cost model chooses.
+std::optional<KernelConfig> default_config_sm90(const AttentionProblem& problem, const DeviceSpec& device) {
+  const bool causal = problem.mask == MaskKind::causal;
+  if (device.compute_major != 9 || problem.alignment < 16 || (causal && problem.head_dim <= kMaxHeadDimOfSm80))
+    return std::nullopt;
+  std::optional<KernelConfig> best;
+  double least = 0;
+  const auto consider = [&](const KernelConfig& config) {
+    if (!infeasibility(problem, config, device).empty()) return;
+    const double time = estimate_cost(problem, config, device).microseconds;
+    if (best && time >= least) return;
+    best = config;
+    least = time;
+  };
+  const auto consider_tiles = [&](const KernelConfig& row, int block_q, bool packed) {
+    for (const TileOrder order : {row.tile_order, causal ? TileOrder::rows_reversed : TileOrder::rows}) {
+      KernelConfig config = fitted_to(problem, device, row, block_q, packed);
+      config.tile_order = order;
+      const bool persistent = config.persistence != Persistence::none;
+      for (const TileSource& source : kTileSources) {
+        if (source.persistence != Persistence::none && !persistent) continue;
+        config.persistence = source.persistence;
+        config.q_stages = source.q_stages;
+        consider(config);
+      }
+    }
+  };
+  int head_dim = 0;  // of the rows that serve
+  for (const HopperTile& tile : kHopperTiles) {
+    if (tile.mask != problem.mask || tile.max_head_dim < problem.head_dim) continue;
+    if (head_dim != 0 && tile.max_head_dim != head_dim) break;
+    head_dim = tile.max_head_dim;
+    const KernelConfig row = parse_config(tile.config);
+    for (int block_q = row.block_q; block_q >= 64; block_q -= 64) {
+      consider_tiles(row, block_q, false);
+      if (packed_heads_may_win(problem, block_q)) consider_tiles(row, block_q, true);
+    }
+  }
+  return best;
+}
+
+}  // namespace attune

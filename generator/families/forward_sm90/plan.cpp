@@ -1,0 +1,163 @@
+#include "generator/families/forward_sm90/plan.h"
+
+#include <fmt/format.h>
+
+#include "generator/families/forward_sm90/shape.h"
+#include "generator/families/forward_sm90/wgmma_shapes.h"
+#include "generator/families/shared/bindings.h"
+
+namespace attune {
+namespace {
+
+constexpr const char* kTemplate = "kernels/forward_sm90";
+constexpr const char* kEntry = "attune_forward";
+
+ArgumentLayout argument_layout(const KernelConfig& config) {
+  using A = KernelArgument;
+  std::vector<A> fields = {A::q_map, A::k_map,          A::v_map,         A::o,
+                           A::lse,   A::o_stride_batch, A::o_stride_head, A::o_stride_row};
+  if (config.persistence == Persistence::on_demand) fields.push_back(A::tile_counter);
+  if (config.without_maximum) {
+    for (const A field : {A::q, A::k, A::q_stride_batch, A::q_stride_head, A::q_stride_row, A::k_stride_batch,
+                          A::k_stride_head, A::k_stride_row, A::recomputed_blocks})
+      fields.push_back(field);
+  }
+  for (const A field : {A::batch, A::heads_q, config.packed_heads ? A::heads_kv : A::group_size, A::seq_q, A::seq_kv,
+                        A::query_tiles, A::tiles, A::mask_offset, A::softmax_scale, A::softmax_scale_log2})
+    fields.push_back(field);
+  if (config.tile_order == TileOrder::sections_reversed) fields.push_back(A::section_heads);
+  return ArgumentLayout::of(std::move(fields));
+}
+
+std::string tiles_partial(Persistence persistence) {
+  switch (persistence) {
+    case Persistence::none:
+      return "none";
+    case Persistence::fixed:
+      return "fixed";
+    case Persistence::on_demand:
+      return "on_demand";
+  }
+  return {};
+}
+
+std::string walk_partial(const KernelConfig& config) {
+  if (config.warpgroup_order == WarpgroupOrder::ping_pong) return "ping_pong";
+  return config.overlap == Overlap::none ? "serial" : "overlapped";
+}
+
+// As a matrix descriptor names the swizzle whose span a panel's row fills.
+int swizzle_mode(int panel_columns) { return panel_columns == 64 ? 1 : panel_columns == 32 ? 2 : 3; }
+
+std::string text_of(bool value) { return value ? "true" : "false"; }
+
+}  // namespace
+
+std::string forward_sm90_templates_hash(const TemplateSet& templates, KernelTarget target) {
+  return templates.hash_of(kTemplate, {{"target", std::string(to_string(target))}});
+}
+
+void describe_forward_sm90_workspace(const KernelConfig& config, KernelPlan* plan) {
+  if (config.persistence == Persistence::on_demand) plan->workspace_bytes = kForwardSm90WorkspaceBytes;
+  plan->counted_workspace_bytes = plan->workspace_bytes;
+  plan->workspace_zeroed = plan->workspace_bytes != 0;
+  if (!config.without_maximum) return;
+  plan->counters.push_back({"recomputed blocks", kRecomputedBlocksOffset});
+  plan->counted_workspace_bytes = kRecomputedBlocksOffset + sizeof(std::uint32_t);
+  plan->workspace_zeroed = true;
+}
+
+TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const KernelConfig& config,
+                                       const DeviceSpec& device, const TemplateSet& templates, KernelTarget target) {
+  const ForwardSm90Shape shape = forward_sm90_shape(problem, config, device);
+  TemplateBindings bindings;
+  bind_forward(problem, config, argument_layout(config), forward_sm90_templates_hash(templates, target), kEntry, target,
+               &bindings);
+
+  bindings.set("block_q", config.block_q);
+  bindings.set("block_kv", config.block_kv);
+  bindings.set("head_dim", problem.head_dim);
+  bindings.set("consumers", shape.consumers);
+  bindings.set("stages", config.stages);
+  bindings.set("v_stages", shape.v_stages);
+  bindings.set("q_stages", config.q_stages);
+  bindings.set("whole_tiles", text_of(config.whole_tiles));
+  bindings.set("partial_blocks", text_of(!config.whole_tiles || problem.mask != MaskKind::none));
+  bindings.set("take_turns", text_of(config.warpgroup_order != WarpgroupOrder::free));
+  bindings.set("rescale_threshold", config.rescale_threshold);
+  bindings.set("producer_registers", shape.producer_registers);
+  bindings.set("consumer_registers", shape.consumer_registers);
+  bindings.set("ctas_per_sm", config.ctas_per_sm);
+  bindings.set("cluster", config.cluster);
+  bindings.set("group", shape.group);
+  bindings.conditions["packed"] = config.packed_heads;
+  bindings.conditions["clustered"] = config.cluster > 1;
+  bindings.set("kv_loads", config.cluster > 1 ? "shared" : "alone");
+  bindings.set("panel_columns", shape.panel_columns);
+  bindings.set("panels", shape.panels);
+  bindings.set("swizzle_mode", swizzle_mode(shape.panel_columns));
+  bindings.set("q_offset", 0);
+  bindings.set("k_offset", static_cast<std::int64_t>(shape.k_offset));
+  bindings.set("v_offset", static_cast<std::int64_t>(shape.v_offset));
+  bindings.set("barrier_offset", static_cast<std::int64_t>(shape.barrier_offset));
+
+  bindings.set("tiles", tiles_partial(config.persistence));
+  bindings.set("reference", config.without_maximum ? "free" : "maximum");
+  bindings.set("score_source", config.without_maximum ? "global" : "none");
+  bindings.set("exponential", config.emulated_exponentials > 0 ? "polynomial" : "unit");
+  if (config.emulated_exponentials > 0) {
+    bindings.set("emulated_exponentials", config.emulated_exponentials);
+    bindings.set("scores_leap", text_of(config.without_maximum));
+  }
+  bindings.set("anchor_keys", config.without_maximum ? 1 : 0);
+  bindings.set("walk", walk_partial(config));
+  bindings.set("consume", config.overlap == Overlap::across ? "consume_across" : "consume");
+  bindings.set("query_operand", config.q_in_registers ? "query_registers" : "query_shared");
+  bindings.set("probability_operand", config.p_in_shared ? "probabilities_shared" : "probabilities_registers");
+  if (config.p_in_shared) bindings.set("p_offset", static_cast<std::int64_t>(shape.p_offset));
+  bindings.lists["wgmma_shapes"] = wgmma_shapes({config.block_kv, problem.head_dim}, target);
+
+  const auto picture = [&](const char* name, int stages, int rows) {
+    return fmt::format("{}  [{}][{}][{}][{}]", name, stages, shape.panels, rows, shape.panel_columns);
+  };
+  bind_shared_buffer(0, picture("Q", config.q_stages, config.block_q), &bindings);
+  bind_shared_buffer(shape.k_offset, picture("K", config.stages, config.block_kv), &bindings);
+  bind_shared_buffer(shape.v_offset, picture("V", shape.v_stages, config.block_kv), &bindings);
+  if (config.p_in_shared) {
+    bind_shared_buffer(shape.p_offset,
+                       fmt::format("P  [{}][{}][64][{}]", shape.consumers, shape.p_panels, shape.panel_columns),
+                       &bindings);
+  }
+  bind_shared_buffer(shape.barrier_offset, "barriers, numbers of tiles", &bindings);
+  bind_shared_buffer(shape.shared_bytes, "end", &bindings);
+  return bindings;
+}
+
+KernelLaunch forward_sm90_launch(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
+                                 const TemplateSet& templates, KernelTarget target) {
+  const ForwardSm90Shape shape = forward_sm90_shape(problem, config, device);
+  RenderedText rendered =
+      render(templates, kTemplate, forward_sm90_bindings(problem, config, device, templates, target));
+  KernelLaunch launch;
+  launch.source = std::move(rendered.text);
+  launch.lines = std::move(rendered.lines);
+  launch.entry = kEntry;
+  launch.arch = arch_name(device);
+  launch.target = target;
+  launch.threads = shape.threads;
+  launch.shared_bytes = shape.shared_bytes;
+  launch.rows_per_tile = config.block_q / shape.group * config.cluster;
+  launch.heads_per_tile = shape.group;
+  launch.section_bytes = section_bytes(config, device);
+  launch.cluster = config.cluster;
+  if (config.persistence != Persistence::none)
+    launch.max_ctas = device.sm_count * config.ctas_per_sm / config.cluster * config.cluster;
+  launch.arguments = argument_layout(config);
+  const int swizzle_bytes = 2 * shape.panel_columns;
+  launch.tensor_maps = {{Operand::q, shape.panel_columns, config.block_q / shape.group, swizzle_bytes, shape.group},
+                        {Operand::k, shape.panel_columns, shape.kv_box_rows, swizzle_bytes},
+                        {Operand::v, shape.panel_columns, shape.kv_box_rows, swizzle_bytes}};
+  return launch;
+}
+
+}  // namespace attune

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "generator/config/kernel_config.h"
+#include "generator/device/device_spec.h"
+#include "generator/plan/kernel_plan.h"
+#include "generator/problem/attention_problem.h"
+#include "generator/text/renderer.h"
+#include "generator/text/template_set.h"
+
+namespace attune {
+
+/// What kernels/forward_sm90 is rendered with. The config is feasible for the problem.
+TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const KernelConfig& config,
+                                       const DeviceSpec& device, const TemplateSet& templates, KernelTarget target);
+
+/// The one launch of a forward plan of the sm90 family.
+KernelLaunch forward_sm90_launch(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
+                                 const TemplateSet& templates, KernelTarget target);
+
+/// The most that a kernel of this family needs: the number of the next tile.
+constexpr std::size_t kForwardSm90WorkspaceBytes = kTileCounterOffset + sizeof(std::uint32_t);
+
+/// Its workspace: the number of the next tile, and counters.
+void describe_forward_sm90_workspace(const KernelConfig& config, KernelPlan* plan);
+
+/// Of the templates that kernels of this family are made of.
+std::string forward_sm90_templates_hash(const TemplateSet& templates, KernelTarget target);
+
+}  // namespace attune

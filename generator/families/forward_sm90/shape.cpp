@@ -1,0 +1,70 @@
+#include "generator/families/forward_sm90/shape.h"
+
+#include <algorithm>
+
+#include "generator/device/register_limit.h"
+
+namespace attune {
+namespace {
+constexpr int kWarpgroupThreads = 128;
+constexpr int kWarpgroupRows = 64;
+constexpr int kMaxPanelColumns = 64;          // 128 bytes, the widest swizzle
+constexpr std::size_t kTileAlignment = 1024;  // of the 128-byte swizzle's pattern
+constexpr int kMostRegisters = 240;           // that setmaxnreg is asked for: with 255 ptxas leaves none to work with
+
+std::size_t round_up(std::size_t value, std::size_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+}  // namespace
+
+ForwardSm90Shape forward_sm90_shape(const AttentionProblem& problem, const KernelConfig& config,
+                                    const DeviceSpec& device) {
+  ForwardSm90Shape shape;
+  const int d = problem.head_dim;
+  shape.consumers = config.block_q / kWarpgroupRows;
+  shape.threads = (shape.consumers + 1) * kWarpgroupThreads;
+  if (config.packed_heads) shape.group = static_cast<int>(problem.heads_q / problem.heads_kv);
+  shape.panel_columns = d <= 16 ? 16 : d <= 32 ? 32 : kMaxPanelColumns;
+  shape.panels = (d + shape.panel_columns - 1) / shape.panel_columns;
+
+  const std::size_t row_bytes = 2 * static_cast<std::size_t>(shape.panels * shape.panel_columns);
+  shape.q_tile_bytes = row_bytes * static_cast<std::size_t>(config.block_q);
+  shape.kv_tile_bytes = row_bytes * static_cast<std::size_t>(config.block_kv);
+  shape.k_offset = round_up(static_cast<std::size_t>(config.q_stages) * shape.q_tile_bytes, kTileAlignment);
+  shape.kv_box_rows = config.block_kv / config.cluster;
+  shape.v_stages = config.v_stages > 0 ? config.v_stages : config.stages;
+  const auto ring_bytes = [&](int stages) { return static_cast<std::size_t>(stages) * shape.kv_tile_bytes; };
+  shape.v_offset = round_up(shape.k_offset + ring_bytes(config.stages), kTileAlignment);
+  const std::size_t v_end = shape.v_offset + ring_bytes(shape.v_stages);
+  shape.p_offset = round_up(v_end, kTileAlignment);
+  if (config.p_in_shared) {
+    shape.p_panels = (config.block_kv + shape.panel_columns - 1) / shape.panel_columns;
+    shape.p_bytes = 2 * static_cast<std::size_t>(config.block_q * shape.p_panels * shape.panel_columns);
+  }
+  shape.barrier_offset = config.p_in_shared ? shape.p_offset + shape.p_bytes : round_up(v_end, 8);
+  // Full and empty barriers of Q, K and V, and the number of each tile of Q. In a cluster, three barriers and a number
+  // between its CTAs.
+  int barriers = 2 * (config.q_stages + config.stages + shape.v_stages), numbers = config.q_stages;
+  if (config.cluster > 1) {
+    barriers += 3;
+    numbers += 1;
+  }
+  shape.shared_bytes = shape.barrier_offset + static_cast<std::size_t>(8 * barriers + 4 * numbers);
+
+  shape.product_columns = std::max(d, config.block_kv);
+  shape.accumulator_registers = d / 2 + config.block_kv / 2;
+  if (!config.p_in_shared) shape.accumulator_registers += config.block_kv / 4;
+  if (config.q_in_registers) shape.accumulator_registers += (d + 15) / 16 * 4;
+  shape.launch_registers = register_limit(shape.threads, config.ctas_per_sm, device) / 8 * 8;
+  // A single consumer with an SM to itself has all that a thread can have. Otherwise the producer gives up most of its
+  // registers; together they hold what the launch took.
+  if (shape.consumers > 1 || config.ctas_per_sm > 1) {
+    // In a cluster a producer of several tiles spills with 24.
+    const bool many_tiles_shared = config.cluster > 1 && config.persistence != Persistence::none;
+    const int fewest = shape.consumers == 3 || many_tiles_shared ? 32 : 24;
+    shape.producer_registers = config.producer_registers > 0 ? config.producer_registers : fewest;
+    const int pool = shape.launch_registers * (shape.consumers + 1) - shape.producer_registers;
+    shape.consumer_registers = std::min(kMostRegisters, pool / shape.consumers / 8 * 8);
+  }
+  return shape;
+}
+
+}  // namespace attune

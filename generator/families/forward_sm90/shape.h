@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstddef>
+
+#include "generator/config/kernel_config.h"
+#include "generator/device/device_spec.h"
+#include "generator/problem/attention_problem.h"
+
+namespace attune {
+
+/// What follows from a config and a head dim for the sm90 forward kernel: sizes, offsets and register needs. Pure
+/// arithmetic. Assumes fields that pass the first checks of infeasibility() (positive, block_q a multiple of 64).
+struct ForwardSm90Shape {
+  int consumers = 0;  ///< warpgroups that compute; one more copies
+  int threads = 0;
+  int group = 1;          ///< query heads whose rows lie in a tile
+  int panel_columns = 0;  ///< of a panel of shared memory: its rows have the bytes of the swizzle's span
+  int panels = 0;         ///< that hold a row; what lies beyond the head dim is zero
+  int v_stages = 0;       ///< tiles of V in shared memory
+  int kv_box_rows = 0;    ///< that a CTA loads of a tile of K or V; others of its cluster load the rest
+  std::size_t q_offset = 0, k_offset = 0, v_offset = 0, p_offset = 0, barrier_offset = 0;  ///< in shared memory
+  int p_panels = 0;  ///< of each consumer's P, if it lies in shared memory
+  std::size_t q_tile_bytes = 0, kv_tile_bytes = 0, p_bytes = 0, shared_bytes = 0;
+  int product_columns = 0;        ///< of the widest product: N of its wgmma
+  int accumulator_registers = 0;  ///< of a consumer: O, S and, if held, P and Q
+  int launch_registers = 0;       ///< of each thread as the launch takes them
+  int producer_registers = 0;     ///< after setmaxnreg; 0: there is none, all keep what the launch took
+  int consumer_registers = 0;
+};
+
+ForwardSm90Shape forward_sm90_shape(const AttentionProblem& problem, const KernelConfig& config,
+                                    const DeviceSpec& device);
+
+}  // namespace attune

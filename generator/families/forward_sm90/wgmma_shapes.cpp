@@ -1,0 +1,35 @@
+#include "generator/families/forward_sm90/wgmma_shapes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "generator/error.h"
+
+namespace attune {
+
+std::vector<std::map<std::string, std::string>> wgmma_shapes(std::vector<int> ns, KernelTarget target) {
+  constexpr int kFurtherOperands = 7;
+  std::sort(ns.begin(), ns.end());
+  ns.erase(std::unique(ns.begin(), ns.end()), ns.end());
+  std::vector<std::map<std::string, std::string>> shapes;
+  for (const int n : ns) {
+    if (n < 8 || n > 256 || n % 8 != 0) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("wgmma has no shape m64n{}k16: N is a multiple of 8 from 8 to 256", n));
+    }
+    const int registers = n / 2;
+    std::map<std::string, std::string> shape = {{"n", std::to_string(n)}, {"registers", std::to_string(registers)}};
+    for (int i = 0; target == KernelTarget::cuda && i < registers; ++i) {
+      const char* comma = i ? ", " : "";
+      shape["operands"] += fmt::format("{}%{}", comma, i);
+      shape["outputs"] += fmt::format("{}\"+f\"(d[{}])", comma, i);
+    }
+    for (int i = 0; target == KernelTarget::cuda && i < kFurtherOperands; ++i)
+      shape[fmt::format("operand{}", i)] = std::to_string(registers + i);
+    shapes.push_back(std::move(shape));
+  }
+  return shapes;
+}
+
+}  // namespace attune

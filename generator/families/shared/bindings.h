@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "generator/config/kernel_config.h"
+#include "generator/device/device_spec.h"
+#include "generator/plan/kernel_plan.h"
+#include "generator/problem/attention_problem.h"
+#include "generator/text/renderer.h"
+
+namespace attune {
+
+/// What the templates of every forward kernel name: class, hash and entry; target, dtype, mask, order of tiles; the
+/// fields of the argument struct.
+void bind_forward(const AttentionProblem& problem, const KernelConfig& config, const ArgumentLayout& arguments,
+                  const std::string& templates_hash, const std::string& entry, KernelTarget target,
+                  TemplateBindings* bindings);
+
+/// The fields of the argument struct, and its size: what the templates of every kernel of attention name.
+void bind_arguments(const ArgumentLayout& arguments, TemplateBindings* bindings);
+
+/// Bytes of K and V that TileOrder::sections_reversed counts on to stay in L2.
+std::size_t section_bytes(const KernelConfig& config, const DeviceSpec& device);
+
+/// A line of the picture of shared memory in a kernel's head (list shared_buffers).
+void bind_shared_buffer(std::size_t offset, const std::string& picture, TemplateBindings* bindings);
+
+}  // namespace attune

@@ -1,0 +1,283 @@
+#include "generator/ladder/attention_algorithm.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "generator/error.h"
+#include "generator/families/forward_sm80/defaults.h"
+#include "generator/families/forward_sm80/shape.h"
+#include "generator/families/shared/bindings.h"
+#include "generator/generate.h"
+#include "generator/problem/dispatch_class.h"
+#include "generator/text/launch_rendering.h"
+
+namespace attune {
+namespace {
+
+constexpr int kWarpRows = 16;        // queries of a warp where products are
+constexpr int kSoftmaxWarps = 4;     // rows of S of a CTA that takes their softmax
+constexpr int kNarrowHeadDim = 128;  // up to it tiles of fa1 have 8 warps and 64 keys; beyond, registers hold half
+constexpr int kRingTiles = 2;
+
+using Arguments = std::vector<KernelArgument>;
+
+void add_strides(Arguments* fields, KernelArgument batch) {
+  // The three strides of an operand follow each other.
+  for (int i = 0; i < 3; ++i) fields->push_back(static_cast<KernelArgument>(static_cast<int>(batch) + i));
+}
+
+KernelConfig tiles_of(AttentionAlgorithm algorithm, const AttentionProblem& problem) {
+  KernelConfig config;
+  const bool fa1 = algorithm == AttentionAlgorithm::fa1, narrow = problem.head_dim <= kNarrowHeadDim;
+  config.warps = fa1 && narrow ? 8 : 4;
+  config.block_q = kWarpRows * config.warps;
+  config.block_kv = fa1 && !narrow ? 32 : 64;
+  config.stages = 1;
+  return config;
+}
+
+class Launches {
+ public:
+  Launches(const AttentionProblem& problem, const DeviceSpec& device, const TemplateSet& templates, KernelTarget target,
+           KernelPlan* plan)
+      : problem_(problem),
+        device_(device),
+        templates_(templates),
+        target_(target),
+        config_(plan->config),
+        shape_(forward_sm80_shape(problem, config_)),
+        plan_(*plan) {}
+
+  void add_scores() {
+    using A = KernelArgument;
+    Arguments fields = {A::q, A::k, A::scores};
+    for (const A strides : {A::q_stride_batch, A::k_stride_batch}) add_strides(&fields, strides);
+    fields.insert(fields.end(), {A::heads_q, A::group_size, A::seq_q, A::seq_kv, A::query_tiles, A::mask_offset});
+    KernelLaunch launch = product_launch(std::move(fields));
+    TemplateBindings bindings = product_bindings();
+    place("q_offset", "Q", 1, config_.block_q, &launch, &bindings);
+    place("k_offset", "K", kRingTiles, config_.block_kv, &launch, &bindings);
+    add("ladder_scores", std::move(launch), std::move(bindings));
+  }
+
+  void add_softmax(bool online) {
+    using A = KernelArgument;
+    KernelLaunch launch;
+    launch.threads = 32 * kSoftmaxWarps;
+    launch.rows_per_tile = kSoftmaxWarps;
+    launch.arguments = ArgumentLayout::of({A::scores, A::lse, A::heads_q, A::group_size, A::seq_q, A::seq_kv,
+                                           A::query_tiles, A::mask_offset, A::softmax_scale, A::softmax_scale_log2});
+    TemplateBindings bindings;
+    bindings.set("mask", mask());
+    bindings.set("warps", kSoftmaxWarps);
+    bindings.set("passes", online ? "online" : "safe");
+    bindings.set("formulas",
+                 online ? "m' = max(m, S_j)      l' = l exp(m - m') + exp(S_j - m')      key by key, in one pass"
+                        : "m = max S_j           l = sum of exp(S_j - m)                 in a pass each");
+    add("ladder_softmax", std::move(launch), std::move(bindings));
+  }
+
+  void add_values() {
+    using A = KernelArgument;
+    Arguments fields = {A::v, A::o, A::scores};
+    for (const A strides : {A::v_stride_batch, A::o_stride_batch}) add_strides(&fields, strides);
+    fields.insert(fields.end(), {A::heads_q, A::group_size, A::seq_q, A::seq_kv, A::query_tiles, A::mask_offset});
+    KernelLaunch launch = product_launch(std::move(fields));
+    TemplateBindings bindings = product_bindings();
+    place("o_offset", "O", 1, config_.block_q, &launch, &bindings);
+    place("v_offset", "V", kRingTiles, config_.block_kv, &launch, &bindings);
+    add("ladder_values", std::move(launch), std::move(bindings));
+  }
+
+  void add_fa1() {
+    using A = KernelArgument;
+    Arguments fields = {A::q, A::k, A::v, A::o, A::lse, A::o_blocks, A::row_states};
+    for (const A strides : {A::q_stride_batch, A::k_stride_batch, A::v_stride_batch, A::o_stride_batch})
+      add_strides(&fields, strides);
+    fields.insert(fields.end(), {A::heads_q, A::group_size, A::seq_q, A::seq_kv, A::mask_offset, A::softmax_scale,
+                                 A::softmax_scale_log2});
+    KernelLaunch launch = product_launch(std::move(fields));
+    launch.tile_rows = TileRows::all;
+    TemplateBindings bindings = product_bindings();
+    place("q_offset", "Q", 1, config_.block_q, &launch, &bindings, "   later O");
+    place("k_offset", "K", 1, config_.block_kv, &launch, &bindings);
+    place("v_offset", "V", 1, config_.block_kv, &launch, &bindings);
+    add("ladder_fa1", std::move(launch), std::move(bindings));
+  }
+
+ private:
+  std::string mask() const { return problem_.mask == MaskKind::causal ? "causal" : "none"; }
+
+  KernelLaunch product_launch(Arguments fields) const {
+    KernelLaunch launch;
+    launch.threads = 32 * config_.warps;
+    launch.rows_per_tile = config_.block_q;
+    launch.arguments = ArgumentLayout::of(std::move(fields));
+    return launch;
+  }
+
+  TemplateBindings product_bindings() const {
+    TemplateBindings bindings;
+    bindings.set("mask", mask());
+    bindings.set("dtype", problem_.dtype == DataType::bf16 ? "bf16" : "f16");
+    bindings.set("head_dim", problem_.head_dim);
+    bindings.set("block_kv", config_.block_kv);
+    bindings.set("warps", config_.warps);
+    bindings.set("row_bytes", shape_.row_bytes);
+    bindings.set("swizzle_mask", shape_.swizzle_mask);
+    bindings.set("swizzle_shift", shape_.swizzle_shift);
+    bindings.set("chunk_access", problem_.alignment >= 16 ? "chunk_async" : "chunk_elementwise");
+    return bindings;
+  }
+
+  // The next tiles of shared memory.
+  void place(const char* name, const char* operand, int tiles, int rows, KernelLaunch* launch,
+             TemplateBindings* bindings, const char* later = "") const {
+    bindings->set(name, static_cast<std::int64_t>(launch->shared_bytes));
+    const std::string count = tiles > 1 ? fmt::format("[{}]", tiles) : "";
+    bind_shared_buffer(launch->shared_bytes,
+                       fmt::format("{}  {}[{}][{}]{}", operand, count, rows, problem_.head_dim, later), bindings);
+    launch->shared_bytes += static_cast<std::size_t>(tiles) * static_cast<std::size_t>(rows) * shape_.row_bytes;
+  }
+
+  void add(const std::string& name, KernelLaunch launch, TemplateBindings bindings) {
+    if (launch.shared_bytes > static_cast<std::size_t>(device_.shared_bytes_per_block)) {
+      throw Error(ErrorCode::unsupported,
+                  fmt::format("{} takes {} bytes of shared memory at head dim {}; a CTA of {} may have {}", name,
+                              launch.shared_bytes, problem_.head_dim, device_.name, device_.shared_bytes_per_block));
+    }
+    if (launch.shared_bytes > 0) bind_shared_buffer(launch.shared_bytes, "end", &bindings);
+    render_launch(name, plan_.kernel_class, device_, templates_, target_, std::move(bindings), &launch);
+    plan_.launches.push_back(std::move(launch));
+  }
+
+  const AttentionProblem& problem_;
+  const DeviceSpec& device_;
+  const TemplateSet& templates_;
+  const KernelTarget target_;
+  const KernelConfig config_;
+  const ForwardSm80Shape shape_;
+  KernelPlan& plan_;
+};
+
+// What a tile of queries attends to.
+struct TileKeys {
+  std::int64_t rows;    // that exist
+  std::int64_t blocks;  // of keys
+  std::int64_t keys;    // in them
+};
+
+template <typename Body>
+void for_tiles(const AttentionProblem& problem, const KernelConfig& config, const Body& body) {
+  for (std::int64_t first = 0; first < problem.seq_q; first += config.block_q) {
+    const std::int64_t rows = std::min<std::int64_t>(config.block_q, problem.seq_q - first);
+    const std::int64_t attended = problem.mask == MaskKind::none
+                                      ? problem.seq_kv
+                                      : std::clamp<std::int64_t>(first + rows + problem.mask_offset, 0, problem.seq_kv);
+    const std::int64_t blocks = (attended + config.block_kv - 1) / config.block_kv;
+    body(TileKeys{rows, blocks, std::min(blocks * config.block_kv, problem.seq_kv)});
+  }
+}
+
+MemoryTraffic count_fa1(const AttentionProblem& problem, const KernelConfig& config) {
+  const double heads = static_cast<double>(problem.batch * problem.heads_q), head_dim = problem.head_dim;
+  const double queries = static_cast<double>(problem.seq_q), row = head_dim * size_of(problem.dtype);
+  double visited_rows = 0, keys = 0;
+  for_tiles(problem, config, [&](const TileKeys& tile) {
+    const std::int64_t visits = std::max<std::int64_t>(tile.blocks, 1);
+    visited_rows += static_cast<double>(visits * tile.rows);
+    keys = static_cast<double>(std::min(visits * config.block_kv, problem.seq_kv));  // the last tile sees the most
+  });
+  const double revisited = (visited_rows - queries) * sizeof(float) * (head_dim + 2);
+  return {heads * (2 * keys * row + visited_rows * row + revisited),
+          heads * (revisited + queries * (row + sizeof(float)))};
+}
+
+}  // namespace
+
+std::string_view to_string(AttentionAlgorithm algorithm) {
+  switch (algorithm) {
+    case AttentionAlgorithm::standard:
+      return "standard";
+    case AttentionAlgorithm::online:
+      return "online";
+    case AttentionAlgorithm::fa1:
+      return "fa1";
+    case AttentionAlgorithm::fa2:
+      return "fa2";
+  }
+  return "";
+}
+
+AttentionAlgorithm parse_algorithm(std::string_view text) {
+  for (const AttentionAlgorithm algorithm : kAttentionAlgorithms) {
+    if (text == to_string(algorithm)) return algorithm;
+  }
+  throw Error(ErrorCode::invalid_argument, fmt::format("algorithm '{}': expected standard, online, fa1 or fa2", text));
+}
+
+KernelPlan generate(const AttentionProblem& problem, AttentionAlgorithm algorithm, const DeviceSpec& device,
+                    const TemplateSet& templates, KernelTarget target) {
+  validate(problem);
+  if (problem.pass != Pass::forward) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("algorithm {} computes forward; \"{}\" is no forward problem",
+                                                         to_string(algorithm), canonical_text(problem)));
+  }
+  if (device.compute_major < 8) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("{} has compute capability {}.{}; kernels need 8.0 (Ampere) or newer", device.name,
+                            device.compute_major, device.compute_minor));
+  }
+  if (algorithm == AttentionAlgorithm::fa2)
+    return generate(problem, default_config_sm80(problem, device), device, templates, target);
+
+  KernelPlan plan;
+  plan.problem = problem;
+  plan.flops = count_flops(problem);
+  plan.bytes = count_bytes(problem);
+  plan.config = tiles_of(algorithm, problem);
+  plan.kernel_class = fmt::format("{} {}", to_string(algorithm), kernel_class(problem, plan.config));
+  plan.ordered_outputs = {Operand::o, Operand::lse};
+  Launches launches(problem, device, templates, target, &plan);
+  if (algorithm == AttentionAlgorithm::fa1) {
+    const auto head_dim = static_cast<std::size_t>(problem.head_dim);
+    plan.buffers.push_back({.argument = KernelArgument::o_blocks, .bytes = head_dim * sizeof(float)});
+    plan.buffers.push_back({.argument = KernelArgument::row_states, .bytes = 2 * sizeof(float)});
+    launches.add_fa1();
+  } else {
+    plan.buffers.push_back({.argument = KernelArgument::scores, .of_scores = true});
+    launches.add_scores();
+    launches.add_softmax(algorithm == AttentionAlgorithm::online);
+    launches.add_values();
+  }
+  return plan;
+}
+
+std::vector<MemoryTraffic> count_traffic(const KernelPlan& plan, AttentionAlgorithm algorithm,
+                                         const AttentionProblem& problem) {
+  if (algorithm == AttentionAlgorithm::fa1) return {count_fa1(problem, plan.config)};
+  const double heads = static_cast<double>(problem.batch * problem.heads_q);
+  const double row = static_cast<double>(problem.head_dim) * size_of(problem.dtype);
+  const double tensor = heads * static_cast<double>(problem.seq_q) * row;  // Q or O
+  const double lse = heads * static_cast<double>(problem.seq_q) * sizeof(float);
+  double streamed = 0;  // K or V
+  for_tiles(problem, plan.config,
+            [&](const TileKeys& tile) { streamed += heads * static_cast<double>(tile.keys) * row; });
+  if (algorithm == AttentionAlgorithm::fa2) return {{tensor + 2 * streamed, tensor + lse}};
+  const double scores = sizeof(float) * heads * static_cast<double>(count_attended_pairs(problem));
+  const double passes = algorithm == AttentionAlgorithm::online ? 2 : 3;
+  return {{tensor + streamed, scores}, {passes * scores, scores + lse}, {scores + streamed, tensor}};
+}
+
+MemoryTraffic total_traffic(const std::vector<MemoryTraffic>& launches) {
+  MemoryTraffic total;
+  for (const MemoryTraffic& launch : launches) {
+    total.read_bytes += launch.read_bytes;
+    total.written_bytes += launch.written_bytes;
+  }
+  return total;
+}
+
+}  // namespace attune

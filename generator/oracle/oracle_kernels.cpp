@@ -1,0 +1,174 @@
+#include "generator/oracle/oracle_kernels.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace attune {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kElementsPerTile = 8 * kThreads;
+constexpr int kComparedRows = 64;  // of a tile of the comparison
+constexpr int kSummaryFields = 5;  // of 8 bytes
+constexpr std::size_t kFieldBytes = 8;
+constexpr int kGradientTiles[] = {16, 8};  // rows of a tile of the gradients' reference: the first that fits
+
+std::string dtype_name(DataType dtype) { return dtype == DataType::bf16 ? "bf16" : "f16"; }
+
+// `bindings` holds what only this kernel needs.
+KernelLaunch oracle_launch(const std::string& name, std::vector<KernelArgument> arguments, std::size_t shared_bytes,
+                           TemplateBindings bindings, const DeviceSpec& device, const TemplateSet& templates,
+                           KernelTarget target) {
+  KernelLaunch launch;
+  launch.entry = "attune_" + name;
+  launch.arch = arch_name(device);
+  launch.target = target;
+  launch.threads = kThreads;
+  launch.shared_bytes = shared_bytes;
+  launch.arguments = ArgumentLayout::of(std::move(arguments));
+
+  const std::string root = "kernels/" + name, target_name(to_string(target));
+  bindings.set("templates_hash", templates.hash_of(root, {{"target", target_name}}));
+  bindings.set("entry", launch.entry);
+  bindings.set("target", target_name);
+  bindings.set("threads", kThreads);
+  bindings.set("argument_bytes", static_cast<std::int64_t>(launch.arguments.bytes));
+  bindings.set("argument_fields", launch.arguments.declarations());
+  RenderedText rendered = render(templates, root, bindings);
+  launch.source = std::move(rendered.text);
+  launch.lines = std::move(rendered.lines);
+  return launch;
+}
+
+// A kernel of checks: its grid is limited, each CTA leaves a partial result.
+KernelLaunch check_launch(const std::string& name, std::vector<KernelArgument> arguments, std::size_t shared_bytes,
+                          TemplateBindings bindings, const DeviceSpec& device, const TemplateSet& templates,
+                          KernelTarget target) {
+  bindings.set("max_ctas", kMaxOracleCtas);
+  KernelLaunch launch =
+      oracle_launch(name, std::move(arguments), shared_bytes, std::move(bindings), device, templates, target);
+  launch.rows_per_tile = kComparedRows;
+  launch.max_ctas = kMaxOracleCtas;
+  return launch;
+}
+
+// Tiles of q, dO, k and v, in rows of one double more, and `pair_values` numbers of each pair of a query and a key.
+std::size_t gradient_shared_bytes(const AttentionProblem& problem, int tile, int pair_values) {
+  const std::size_t doubles = static_cast<std::size_t>(4 * tile * (problem.head_dim + 1) + pair_values * tile * tile);
+  return sizeof(double) * doubles;
+}
+
+int gradient_tile(const AttentionProblem& problem, const DeviceSpec& device, int pair_values) {
+  for (const int tile : kGradientTiles) {
+    if (gradient_shared_bytes(problem, tile, pair_values) <= static_cast<std::size_t>(device.shared_bytes_per_block))
+      return tile;
+  }
+  return kGradientTiles[1];
+}
+
+}  // namespace
+
+KernelLaunch generate_comparison(const AttentionProblem& problem, const DeviceSpec& device,
+                                 const TemplateSet& templates, KernelTarget target) {
+  validate(problem);
+  const std::string dtype = dtype_name(problem.dtype);
+  const std::size_t shared_bytes = kSummaryFields * kFieldBytes * kThreads;
+  TemplateBindings bindings;
+  bindings.set("kernel_class", fmt::format("comparison {} d{}", to_string(problem.dtype), problem.head_dim));
+  bindings.set("dtype", dtype);
+  bindings.set("head_dim", problem.head_dim);
+  bindings.set("rows_per_tile", kComparedRows);
+  bindings.set("shared_bytes", static_cast<std::int64_t>(shared_bytes));
+  using A = KernelArgument;
+  return check_launch("compare_forward",
+                      {A::o, A::o_stride_batch, A::o_stride_head, A::o_stride_row, A::o_fp64, A::weight_fp64,
+                       A::partials, A::unit_roundoff, A::smallest_step, A::heads_q, A::seq_q, A::query_tiles, A::tiles},
+                      shared_bytes, std::move(bindings), device, templates, target);
+}
+
+std::vector<KernelLaunch> generate_backward_reference(const AttentionProblem& problem, const DeviceSpec& device,
+                                                      const TemplateSet& templates, KernelTarget target) {
+  validate(problem);
+  using A = KernelArgument;
+  const auto launch = [&](const char* name, TileRows rows, int pair_values, std::vector<A> more) {
+    const int tile = gradient_tile(problem, device, pair_values);
+    const std::size_t shared_bytes = gradient_shared_bytes(problem, tile, pair_values);
+    TemplateBindings bindings;
+    bindings.set("kernel_class", fmt::format("reference {} d{}{}", to_string(problem.dtype), problem.head_dim,
+                                             problem.mask == MaskKind::causal ? " causal" : ""));
+    bindings.set("dtype", dtype_name(problem.dtype));
+    bindings.set("mask", problem.mask == MaskKind::causal ? "causal" : "none");
+    bindings.set("head_dim", problem.head_dim);
+    bindings.set("rows_per_tile", tile);
+    bindings.set("shared_bytes", static_cast<std::int64_t>(shared_bytes));
+    std::vector<A> arguments = {A::q,
+                                A::k,
+                                A::v,
+                                A::d_o,
+                                A::q_stride_batch,
+                                A::q_stride_head,
+                                A::q_stride_row,
+                                A::k_stride_batch,
+                                A::k_stride_head,
+                                A::k_stride_row,
+                                A::v_stride_batch,
+                                A::v_stride_head,
+                                A::v_stride_row,
+                                A::d_o_stride_batch,
+                                A::d_o_stride_head,
+                                A::d_o_stride_row,
+                                A::lse_fp64,
+                                A::row_statistics,
+                                A::partials,
+                                A::unit_roundoff,
+                                A::smallest_step,
+                                A::batch,
+                                A::heads_q,
+                                A::group_size,
+                                A::seq_q,
+                                A::seq_kv,
+                                A::mask_offset,
+                                A::softmax_scale};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    KernelLaunch made =
+        oracle_launch(name, std::move(arguments), shared_bytes, std::move(bindings), device, templates, target);
+    made.tile_rows = rows;
+    made.rows_per_tile = tile;
+    return made;
+  };
+  return {launch("reference_backward_queries", TileRows::queries, 3,
+                 {A::d_lse, A::o_fp64, A::weight_fp64, A::d_q_fp64, A::query_tiles}),
+          launch("reference_backward_keys", TileRows::keys, 4, {A::d_k_fp64, A::d_v_fp64, A::key_tiles})};
+}
+
+KernelLaunch generate_checksum(const DeviceSpec& device, const TemplateSet& templates, KernelTarget target) {
+  const std::size_t shared_bytes = kFieldBytes * kThreads;
+  TemplateBindings bindings;
+  bindings.set("elements_per_tile", kElementsPerTile);
+  bindings.set("shared_bytes", static_cast<std::int64_t>(shared_bytes));
+  return check_launch("checksum", {KernelArgument::elements, KernelArgument::element_count, KernelArgument::partials},
+                      shared_bytes, std::move(bindings), device, templates, target);
+}
+
+KernelLaunch generate_random_normal(DataType dtype, const DeviceSpec& device, const TemplateSet& templates,
+                                    KernelTarget target) {
+  const bool is_bf16 = dtype == DataType::bf16;
+  TemplateBindings bindings;
+  bindings.set("dtype", dtype_name(dtype));
+  bindings.set("mantissa_bits", is_bf16 ? 7 : 10);
+  bindings.set("exponent_bias", is_bf16 ? 127 : 15);
+  bindings.set("elements_per_tile", kElementsPerTile);
+  using A = KernelArgument;
+  return check_launch("random_normal", {A::elements, A::element_count, A::copies, A::copy_stride, A::seed}, 0,
+                      std::move(bindings), device, templates, target);
+}
+
+std::uint32_t grid_of_elements(std::int64_t count) {
+  const std::int64_t tiles = (count + kElementsPerTile - 1) / kElementsPerTile;
+  return static_cast<std::uint32_t>(std::clamp<std::int64_t>(tiles, 1, kMaxOracleCtas));
+}
+
+}  // namespace attune

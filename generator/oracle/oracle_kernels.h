@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "generator/device/device_spec.h"
+#include "generator/plan/kernel_plan.h"
+#include "generator/problem/attention_problem.h"
+#include "generator/text/template_set.h"
+
+namespace attune {
+
+/// CTAs of the kernels below at most: each leaves one partial result.
+constexpr int kMaxOracleCtas = 1024;
+
+/// Compares O, or another tensor of its heads and rows, with a reference in double precision, both in device memory: an
+/// error summary for each CTA. The grid is grid_x() of the problem.
+KernelLaunch generate_comparison(const AttentionProblem& problem, const DeviceSpec& device,
+                                 const TemplateSet& templates = TemplateSet::embedded(),
+                                 KernelTarget target = KernelTarget::cuda);
+
+/// What large backward problems are checked against, in two launches: dQ by tiles of queries, then dK and dV by tiles
+/// of keys, each gradient with the weights that its bounds are relative to, from the results of generate_reference().
+/// What a query's keys share goes from one to the other (kRowStatistics doubles for each query), the noise of the
+/// gradients to `partials`: a double for each query, then (another buffer, or the same again) two for each key, of dK
+/// and of dV.
+std::vector<KernelLaunch> generate_backward_reference(const AttentionProblem& problem, const DeviceSpec& device,
+                                                      const TemplateSet& templates = TemplateSet::embedded(),
+                                                      KernelTarget target = KernelTarget::cuda);
+constexpr std::int64_t kRowStatistics = 3;
+
+/// A checksum of 16-bit elements: a sum of 64 bits for each CTA. The grid is grid_of_elements().
+KernelLaunch generate_checksum(const DeviceSpec& device, const TemplateSet& templates = TemplateSet::embedded(),
+                               KernelTarget target = KernelTarget::cuda);
+
+/// Random normal numbers, rounded to dtype, into any number of copies of a tensor. The grid is grid_of_elements().
+KernelLaunch generate_random_normal(DataType dtype, const DeviceSpec& device,
+                                    const TemplateSet& templates = TemplateSet::embedded(),
+                                    KernelTarget target = KernelTarget::cuda);
+
+/// CTAs of a checksum of so many elements, and of as many random ones.
+std::uint32_t grid_of_elements(std::int64_t count);
+
+}  // namespace attune

@@ -1,0 +1,224 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "generator/config/kernel_config.h"
+#include "generator/device/device_spec.h"
+#include "generator/problem/attention_problem.h"
+#include "generator/text/renderer.h"
+
+namespace attune {
+
+/// For whom the source is rendered; only templates/primitives/ differ between them.
+enum class KernelTarget { cuda, emulator };
+std::string_view to_string(KernelTarget target);  ///< "cuda", "emulator": as templates name their parts
+
+/// Where KernelArgument::tile_counter and recomputed_blocks point to in a workspace that holds them. Backward counts
+/// tiles of keys.
+constexpr std::size_t kTileCounterOffset = 0, kRecomputedBlocksOffset = 4;
+
+/// Where WorkspaceBuffers begin.
+constexpr std::size_t kWorkspaceAlignment = 256;
+/// Rows of KernelArgument::scores start at multiples of so many floats.
+constexpr std::int64_t kScoreRowKeys = 4;
+
+/// A tensor that a kernel reads or writes.
+enum class Operand { q, k, v, o, lse, d_q, d_k, d_v, d_o, d_lse };
+std::string_view to_string(Operand operand);
+
+/// A field of a kernel's argument struct: where its value comes from at each call.
+enum class KernelArgument {
+  q,
+  k,
+  v,
+  o,
+  lse,  // pointers (lse may be null; backward reads it)
+  d_q,
+  d_k,
+  d_v,
+  d_o,
+  d_lse,       // pointers (d_lse may be null)
+  statistics,  // pointers into the workspace, of WorkspaceBuffers. Two floats of each query: LSE * log2(e) and delta
+  d_q_sums,    // float: dQ / scale, in the order of elements that backward/sums_* define
+  turns,       // uint32: tiles of keys that have added to a block of queries
+  d_k_sums,
+  d_v_sums,    // as d_q_sums: dK / scale and dV, over the query heads of a group
+  key_turns,   // uint32: query heads of the group that have added to a tile of keys
+  scores,      // float: a row of S, later P, of each query, its keys rounded up to a multiple of kScoreRowKeys
+  o_blocks,    // float: O of the blocks of keys so far, (B, Hq, Sq, D)
+  row_states,  // two floats of each query: l and m of the blocks of keys so far
+  q_stride_batch,
+  q_stride_head,
+  q_stride_row,  // int64, in elements
+  k_stride_batch,
+  k_stride_head,
+  k_stride_row,
+  v_stride_batch,
+  v_stride_head,
+  v_stride_row,
+  o_stride_batch,
+  o_stride_head,
+  o_stride_row,
+  d_q_stride_batch,
+  d_q_stride_head,
+  d_q_stride_row,
+  d_k_stride_batch,
+  d_k_stride_head,
+  d_k_stride_row,
+  d_v_stride_batch,
+  d_v_stride_head,
+  d_v_stride_row,
+  d_o_stride_batch,
+  d_o_stride_head,
+  d_o_stride_row,
+  o_fp64,
+  lse_fp64,
+  weight_fp64,  // pointers to double: outputs of the reference kernel
+  d_q_fp64,
+  d_k_fp64,
+  d_v_fp64,        // pointers to double: outputs of the gradients' reference kernels, all values, then all weights
+  row_statistics,  // pointer to double: what these kernels leave of each query
+  batch,
+  heads_q,
+  heads_kv,
+  group_size,  // int32; group_size = heads_q / heads_kv
+  seq_q,
+  seq_kv,
+  query_tiles,
+  key_tiles,
+  section_heads,
+  mask_offset,  // int32; query_tiles = ceil(seq_q / rows_per_tile), key_tiles of seq_kv; section_heads as KernelLaunch
+                // says
+  softmax_scale,
+  softmax_scale_log2,  // float: scale and scale * log2(e)
+  tiles,               // int32: query_tiles * batch * heads_q
+  tile_counter,        // pointers into the launch's workspace: uint32, zero at the start
+  recomputed_blocks,   // null if the workspace has no room for counters
+  q_map,
+  k_map,
+  v_map,
+  o_map,  // tensor maps of 128 bytes, as KernelLaunch::tensor_maps says
+  unit_roundoff,
+  smallest_step,  // double: of the bounds that O is compared by
+  partials,       // pointer: where each CTA of a check leaves its part of the result
+  elements,       // pointer to 16-bit elements that are no operand: of a checksum, or random ones
+  element_count,
+  copies,
+  copy_stride,  // int64; copies lie copy_stride elements apart
+  seed,         // uint64
+};
+std::string_view to_string(KernelArgument argument);
+std::string_view type_text(KernelArgument argument);  ///< in templates: "const void*", "i64", "i32", "float", ...
+std::size_t size_of(KernelArgument argument);
+
+/// How TMA copies tiles of an operand (batch, heads, rows, head_dim): boxes of `box_rows` rows of each of `box_heads`
+/// heads by `box_columns` elements, all heads of a row together; what lies outside of the tensor is zero.
+struct TensorMapSpec {
+  Operand operand = Operand::q;
+  int box_columns = 64;
+  int box_rows = 64;
+  int swizzle_bytes = 128;  ///< 128, 64 or 32: a row of the box has as many bytes
+  int box_heads = 1;
+};
+
+/// The argument struct of a kernel: its fields in order, aligned as C++ aligns them.
+struct ArgumentLayout {
+  std::vector<KernelArgument> fields;
+  std::vector<std::size_t> offsets;  ///< of each field, in bytes
+  std::size_t bytes = 0;             ///< size of the struct
+  std::size_t alignment = 1;
+
+  static ArgumentLayout of(std::vector<KernelArgument> fields);
+  /// The fields as C++ declarations, one per line, no newline at the end.
+  std::string declarations() const;
+};
+
+/// What a kernel's tiles are rows of: queries of a query head, or keys of a key/value head (but see
+/// KernelLaunch::heads_apart).
+/// A tile of all rows is a query head as a whole.
+enum class TileRows { queries, keys, all };
+
+/// One launch of a plan. Independent of lengths, batch, heads and strides: those are arguments. Only a plan that packs
+/// heads knows how many share K and V.
+struct KernelLaunch {
+  std::string source;               ///< complete; includes nothing
+  std::vector<TemplateLine> lines;  ///< where each line of source comes from
+  std::string entry;                ///< extern "C" name
+  std::string arch;                 ///< "sm_90a"
+  KernelTarget target = KernelTarget::cuda;
+  int threads = 0;               ///< of a CTA, in x
+  std::size_t shared_bytes = 0;  ///< dynamic
+  TileRows tile_rows = TileRows::queries;
+  int rows_per_tile = 0;          ///< queries (or keys) of a tile; a cluster takes one as a whole
+  int heads_per_tile = 1;         ///< query heads whose rows a tile holds
+  bool heads_apart = false;       ///< each query head has its own tiles of the keys that its group shares
+  int cluster = 1;                ///< CTAs of a cluster
+  int max_ctas = 0;               ///< of the grid: persistent CTAs take several tiles; 0: a CTA for each tile
+  std::size_t section_bytes = 0;  ///< of a section, where TileOrder::sections or sections_reversed orders the tiles
+  ArgumentLayout arguments;
+  std::vector<TensorMapSpec> tensor_maps;  ///< of the arguments q_map, ...
+
+  /// CTAs in x: a cluster per tile of queries, query head (or heads_per_tile of them) and batch entry, or max_ctas;
+  /// or one per tile of keys, key/value head (query head, where heads are apart) and batch entry; or one per query head
+  /// and batch entry.
+  /// Throws Error(unsupported) for more than 2^31 - 1 of them.
+  std::uint32_t grid_x(const AttentionProblem& problem) const;
+  std::int32_t query_tiles(const AttentionProblem& problem) const;
+  std::int32_t key_tiles(const AttentionProblem& problem) const;
+  /// Heads of a section, counted as tiles count them: sections of equal size whose K and V (for tiles of keys: Q, dO
+  /// and fp32 dQ of one query head of each group) take at most section_bytes, or one head's each.
+  std::int32_t section_heads(const AttentionProblem& problem) const;
+  std::uint32_t tiles(const AttentionProblem& problem) const;  ///< of all heads and batch entries; throws as grid_x()
+};
+
+/// A part of a workspace whose size grows with the problem: `bytes` for each `rows` queries (or what is left of them)
+/// of each query head and batch entry; or for each `rows` keys of each key/value head.
+struct WorkspaceBuffer {
+  KernelArgument argument;  ///< that points to it
+  std::size_t bytes = 0;
+  int rows = 1;
+  bool zeroed = false;  ///< must hold zeros before the first launch; such buffers come first
+  TileRows rows_of = TileRows::queries;
+  bool of_scores = false;  ///< instead: a float for each query and key, see KernelArgument::scores
+
+  /// Throws Error(unsupported) for 2^60 bytes or more.
+  std::size_t bytes_of(const AttentionProblem& problem) const;
+};
+
+/// A uint32 in the workspace that a plan's launches count in, zero before the first: for people who ask how often a
+/// rare path was taken. They give a workspace of KernelPlan::counted_workspace_bytes; with a smaller one nothing is
+/// counted.
+struct WorkspaceCounter {
+  std::string name;
+  std::size_t offset = 0;  ///< in bytes
+};
+
+/// An ordered list of launches that answers a problem. Free of any device; a pure function of problem, config, device
+/// spec, templates.
+struct KernelPlan {
+  AttentionProblem problem;  ///< the one it was generated for; any other of its kernel class may run it
+  KernelConfig config;
+  std::string kernel_class;
+  std::vector<KernelLaunch> launches;
+  std::size_t workspace_bytes = 0;          ///< that the launches need, whatever the lengths
+  std::size_t counted_workspace_bytes = 0;  ///< the same with room for `counters`
+  bool workspace_zeroed = false;            ///< whether these bytes must hold zeros before the first launch
+  std::vector<WorkspaceBuffer> buffers;     ///< after them, each at a multiple of kWorkspaceAlignment
+  std::vector<WorkspaceCounter> counters;
+  std::vector<Operand> ordered_outputs;  ///< outputs whose bits do not depend on scheduling
+  double flops = 0;                      ///< counted, of `problem`
+  double bytes = 0;                      ///< fewest bytes of device memory, of `problem`
+
+  /// Of a launch of any problem of the kernel class, without room for `counters`.
+  std::size_t workspace_bytes_of(const AttentionProblem& launched) const;
+  /// So many bytes from its start must hold zeros before the first launch.
+  std::size_t zeroed_bytes_of(const AttentionProblem& launched) const;
+  /// Where the buffer of an argument begins, in bytes. Throws Error(internal) if the plan has none.
+  std::size_t buffer_offset(KernelArgument argument, const AttentionProblem& launched) const;
+};
+
+}  // namespace attune

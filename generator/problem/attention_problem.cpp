@@ -1,0 +1,296 @@
+#include "generator/problem/attention_problem.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <set>
+#include <vector>
+
+#include "generator/error.h"
+
+namespace attune {
+namespace {
+constexpr std::int64_t kLengthLimit = (std::int64_t{1} << 31) - 1024;  // rounding up to a tile must stay within int32
+constexpr std::int64_t kHeadsLimit = std::int64_t{1} << 31;
+constexpr int kMaxHeadDim = 256;
+// Of each tensor: far beyond any GPU's address space, and its bytes in fp32 are far from where an int64 ends.
+constexpr std::int64_t kElementsLimit = std::int64_t{1} << 50;
+constexpr float kLog2E = 1.44269504088896340736f;
+
+[[noreturn]] void invalid(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
+
+std::vector<std::string_view> split_words(std::string_view text) {
+  std::vector<std::string_view> words;
+  constexpr std::string_view kSpace = " \t\r\n";
+  for (std::size_t begin = text.find_first_not_of(kSpace); begin != std::string_view::npos;) {
+    const std::size_t end = std::min(text.find_first_of(kSpace, begin), text.size());
+    words.push_back(text.substr(begin, end - begin));
+    begin = text.find_first_not_of(kSpace, end);
+  }
+  return words;
+}
+
+template <typename Number>
+bool parse_number(std::string_view text, Number* number) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *number);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+std::string shortest_text(float value) {
+  std::array<char, 32> buffer;
+  const auto [end, error] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
+  return std::string(buffer.data(), end);
+}
+
+// Lengths whose difference is no int64 are none that validate() accepts.
+std::int64_t bottom_right_offset(const AttentionProblem& problem) {
+  std::int64_t offset = 0;
+  return __builtin_sub_overflow(problem.seq_kv, problem.seq_q, &offset) ? 0 : offset;
+}
+
+std::string mask_text(const AttentionProblem& problem) {
+  if (problem.mask_offset == bottom_right_offset(problem)) return "causal";
+  if (problem.mask_offset == 0) return "causal-top-left";
+  return fmt::format("causal@{}", problem.mask_offset);
+}
+
+constexpr std::string_view kKnownWords =
+    "forward, backward, fp16, bf16, bN (batch), hqN and hkvN (heads), sqN and skvN (lengths), dN (head dim), causal, "
+    "causal-top-left, causal@OFFSET, scaleX, bshd, bhsd, alignN, deterministic";
+}  // namespace
+
+float default_softmax_scale(int head_dim) { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim))); }
+
+AttentionProblem make_problem(DataType dtype, std::int64_t batch, std::int64_t heads, std::int64_t seq, int head_dim,
+                              MaskKind mask) {
+  AttentionProblem problem;
+  problem.dtype = dtype;
+  problem.batch = batch;
+  problem.heads_q = problem.heads_kv = heads;
+  problem.seq_q = problem.seq_kv = seq;
+  problem.head_dim = head_dim;
+  problem.mask = mask;
+  problem.softmax_scale = default_softmax_scale(head_dim);
+  return problem;
+}
+
+AttentionProblem forward_of(AttentionProblem problem) {
+  problem.pass = Pass::forward;
+  problem.deterministic = false;  // every forward kernel is
+  return problem;
+}
+
+std::string canonical_text(const AttentionProblem& problem) {
+  std::string text =
+      fmt::format("{} {} b{} hq{}", to_string(problem.pass), to_string(problem.dtype), problem.batch, problem.heads_q);
+  if (problem.heads_kv != problem.heads_q) text += fmt::format(" hkv{}", problem.heads_kv);
+  text += fmt::format(" sq{}", problem.seq_q);
+  if (problem.seq_kv != problem.seq_q) text += fmt::format(" skv{}", problem.seq_kv);
+  text += fmt::format(" d{}", problem.head_dim);
+  if (problem.mask == MaskKind::causal) text += " " + mask_text(problem);
+  if (problem.softmax_scale != default_softmax_scale(problem.head_dim)) {
+    text += " scale" + shortest_text(problem.softmax_scale);
+  }
+  if (problem.layout != Layout::bshd) text += fmt::format(" {}", to_string(problem.layout));
+  if (problem.alignment != 16) text += fmt::format(" align{}", problem.alignment);
+  if (problem.deterministic) text += " deterministic";
+  return text;
+}
+
+AttentionProblem parse_problem(std::string_view text) {
+  AttentionProblem problem;
+  std::set<std::string> seen;  // fields that a word has set; some defaults depend on which
+  const auto once = [&](const std::string& field, std::string_view word) {
+    if (!seen.insert(field).second) {
+      invalid(
+          fmt::format("problem '{}': '{}' sets the {} a second time; leave one of the two words", text, word, field));
+    }
+  };
+
+  struct NumberWord {
+    std::string_view prefix;
+    std::string_view field;
+    std::int64_t* value;
+  };
+  std::int64_t head_dim = problem.head_dim, alignment = problem.alignment;
+  const NumberWord number_words[] = {
+      {"b", "batch", &problem.batch},          {"hq", "query heads", &problem.heads_q},
+      {"hkv", "key heads", &problem.heads_kv}, {"sq", "query length", &problem.seq_q},
+      {"skv", "key length", &problem.seq_kv},  {"d", "head dim", &head_dim},
+      {"align", "alignment", &alignment},
+  };
+  const auto parse_number_word = [&](std::string_view word) {
+    for (const NumberWord& known : number_words) {
+      std::int64_t value = 0;
+      if (!word.starts_with(known.prefix) || !parse_number(word.substr(known.prefix.size()), &value)) continue;
+      once(std::string(known.field), word);
+      *known.value = value;
+      return true;
+    }
+    return false;
+  };
+
+  const std::vector<std::string_view> words = split_words(text);
+  if (words.empty()) invalid("an empty problem text; write for example 'forward bf16 b2 hq16 sq4096 d128 causal'");
+  bool bottom_right = false;
+  for (const std::string_view word : words) {
+    if (word == "forward" || word == "backward") {
+      once("pass", word);
+      problem.pass = word == "forward" ? Pass::forward : Pass::backward;
+    } else if (word == "fp16" || word == "bf16") {
+      once("dtype", word);
+      problem.dtype = word == "fp16" ? DataType::fp16 : DataType::bf16;
+    } else if (word == "bshd" || word == "bhsd") {
+      once("layout", word);
+      problem.layout = word == "bshd" ? Layout::bshd : Layout::bhsd;
+    } else if (word == "deterministic") {
+      once("determinism", word);
+      problem.deterministic = true;
+    } else if (word == "causal" || word == "causal-top-left") {
+      once("mask", word);
+      problem.mask = MaskKind::causal;
+      bottom_right = word == "causal";
+    } else if (word.starts_with("causal@")) {
+      once("mask", word);
+      problem.mask = MaskKind::causal;
+      if (!parse_number(word.substr(7), &problem.mask_offset)) {
+        invalid(fmt::format("problem '{}': '{}' needs a whole number after the '@'", text, word));
+      }
+    } else if (word.starts_with("scale")) {
+      once("scale", word);
+      const std::string_view number = word.substr(5);
+      const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), problem.softmax_scale);
+      if (error == std::errc::result_out_of_range && end == number.data() + number.size()) {
+        invalid(fmt::format("problem '{}': '{}' is 0 or infinite as a float; leave it out for 1/sqrt(head dim)", text,
+                            word));
+      }
+      if (error != std::errc() || end != number.data() + number.size()) {
+        invalid(fmt::format("problem '{}': '{}' needs a number after 'scale'", text, word));
+      }
+    } else if (!parse_number_word(word)) {
+      invalid(fmt::format("problem '{}': does not understand '{}'; known words: {}", text, word, kKnownWords));
+    }
+  }
+  // Kept within int so that validate(), not this conversion, judges them.
+  problem.head_dim = static_cast<int>(std::clamp<std::int64_t>(head_dim, -1, 1 << 30));
+  problem.alignment = static_cast<int>(std::clamp<std::int64_t>(alignment, -1, 1 << 30));
+  if (!seen.contains("key heads")) problem.heads_kv = problem.heads_q;
+  if (!seen.contains("key length")) problem.seq_kv = problem.seq_q;
+  if (!seen.contains("scale")) problem.softmax_scale = default_softmax_scale(problem.head_dim);
+  if (bottom_right) problem.mask_offset = bottom_right_offset(problem);
+  return problem;
+}
+
+void validate(const AttentionProblem& problem) {
+  if (problem.head_dim < 8 || problem.head_dim > kMaxHeadDim || problem.head_dim % 8 != 0) {
+    invalid(fmt::format("head dim {}: must be a multiple of 8 from 8 to {}; pad the last dimension with zeros",
+                        problem.head_dim, kMaxHeadDim));
+  }
+  const struct {
+    const char* name;
+    std::int64_t value;
+  } sizes[] = {{"batch", problem.batch},
+               {"query heads", problem.heads_q},
+               {"key/value heads", problem.heads_kv},
+               {"query length", problem.seq_q},
+               {"key length", problem.seq_kv}};
+  for (const auto& [name, value] : sizes) {
+    if (value < 1) invalid(fmt::format("{} {}: must be at least 1", name, value));
+  }
+  for (const auto& [name, value] : {sizes[3], sizes[4]}) {
+    if (value >= kLengthLimit) invalid(fmt::format("{} {}: must be below {}", name, value, kLengthLimit));
+  }
+  if (problem.heads_q % problem.heads_kv != 0) {
+    invalid(
+        fmt::format("{} query heads are not divisible by {} key/value heads; each key/value head serves the same "
+                    "number of query heads",
+                    problem.heads_q, problem.heads_kv));
+  }
+  if (problem.batch >= kHeadsLimit || problem.heads_q >= kHeadsLimit ||
+      problem.batch * problem.heads_q >= kHeadsLimit) {
+    invalid(fmt::format("batch {} times query heads {}: must be below {}; split the batch", problem.batch,
+                        problem.heads_q, kHeadsLimit));
+  }
+  const std::int64_t longest = std::max(problem.seq_q, problem.seq_kv);
+  if (problem.batch * problem.heads_q >= kElementsLimit / (longest * problem.head_dim)) {
+    invalid(fmt::format(
+        "batch {} times {} query heads times length {} times head dim {} is too large: tensors must have fewer than "
+        "{} elements; split the batch",
+        problem.batch, problem.heads_q, longest, problem.head_dim, kElementsLimit));
+  }
+  // Kernels multiply it by log2(e), in fp32.
+  if (!std::isfinite(problem.softmax_scale * kLog2E) || problem.softmax_scale <= 0) {
+    invalid(fmt::format("scale {}: must be positive and finite as a float, also times log2(e)", problem.softmax_scale));
+  }
+  if (problem.alignment != 2 && problem.alignment != 16) {
+    invalid(fmt::format("alignment {}: must be 16, or 2 for rows that start anywhere", problem.alignment));
+  }
+  if (problem.deterministic && problem.pass == Pass::forward) {
+    invalid("deterministic: every forward kernel is, so only a backward problem takes the word; leave it out");
+  }
+  if (problem.mask == MaskKind::none && problem.mask_offset != 0) {
+    invalid(fmt::format("mask offset {} without a mask: must be 0, or ask for a causal mask", problem.mask_offset));
+  }
+  // Kernels compute query + offset in int32.
+  if (problem.mask_offset <= -kLengthLimit || problem.mask_offset > kLengthLimit - problem.seq_q) {
+    invalid(fmt::format("mask offset {}: must be above {} and at most {} for query length {}", problem.mask_offset,
+                        -kLengthLimit, kLengthLimit - problem.seq_q, problem.seq_q));
+  }
+}
+
+std::int64_t count_attended_pairs(const AttentionProblem& problem) {
+  if (problem.mask == MaskKind::none) return problem.seq_q * problem.seq_kv;
+  // Query i attends to min(max(i + offset + 1, 0), seq_kv) keys: first none, then one more each row, then all.
+  const std::int64_t first = std::clamp<std::int64_t>(-problem.mask_offset, 0, problem.seq_q);
+  const std::int64_t full = std::clamp<std::int64_t>(problem.seq_kv - problem.mask_offset - 1, first, problem.seq_q);
+  const std::int64_t growing = full - first;
+  const std::int64_t keys_of_first = first + problem.mask_offset + 1;
+  std::int64_t pairs = (problem.seq_q - full) * problem.seq_kv;
+  if (growing > 0) pairs += growing * keys_of_first + growing * (growing - 1) / 2;
+  return pairs;
+}
+
+double count_flops(const AttentionProblem& problem) {
+  const double products = problem.pass == Pass::forward ? 2 : 5;  // of 2 * D FLOP
+  return 2.0 * products * problem.head_dim * static_cast<double>(count_attended_pairs(problem)) *
+         static_cast<double>(problem.batch * problem.heads_q);
+}
+
+double count_bytes(const AttentionProblem& problem) {
+  const double rows_q = static_cast<double>(problem.batch * problem.heads_q) * static_cast<double>(problem.seq_q);
+  const double rows_kv = static_cast<double>(problem.batch * problem.heads_kv) * static_cast<double>(problem.seq_kv);
+  const double row_bytes = static_cast<double>(problem.head_dim) * size_of(problem.dtype);
+  const double tensors = problem.pass == Pass::forward ? 2 : 4;  // Q, O, dQ, dO; as many of keys
+  return tensors * rows_q * row_bytes + tensors * rows_kv * row_bytes + rows_q * sizeof(float);
+}
+
+std::string_view to_string(Pass pass) { return pass == Pass::forward ? "forward" : "backward"; }
+std::string_view to_string(DataType dtype) { return dtype == DataType::fp16 ? "fp16" : "bf16"; }
+std::string_view to_string(Layout layout) { return layout == Layout::bshd ? "bshd" : "bhsd"; }
+
+std::size_t AttentionProblemHash::operator()(const AttentionProblem& problem) const noexcept {
+  std::uint64_t hash = 0x9e3779b97f4a7c15u;
+  const auto mix = [&hash](std::uint64_t value) {
+    hash = (hash ^ value) * 0xbf58476d1ce4e5b9u;
+    hash ^= hash >> 31;
+  };
+  mix(static_cast<std::uint64_t>(problem.pass) | static_cast<std::uint64_t>(problem.dtype) << 8 |
+      static_cast<std::uint64_t>(problem.mask) << 16 | static_cast<std::uint64_t>(problem.layout) << 24 |
+      static_cast<std::uint64_t>(problem.alignment) << 32 | static_cast<std::uint64_t>(problem.deterministic) << 48);
+  mix(static_cast<std::uint64_t>(problem.head_dim));
+  mix(static_cast<std::uint64_t>(problem.batch));
+  mix(static_cast<std::uint64_t>(problem.heads_q));
+  mix(static_cast<std::uint64_t>(problem.heads_kv));
+  mix(static_cast<std::uint64_t>(problem.seq_q));
+  mix(static_cast<std::uint64_t>(problem.seq_kv));
+  mix(static_cast<std::uint64_t>(problem.mask_offset));
+  const float scale = problem.softmax_scale == 0 ? 0.0f : problem.softmax_scale;  // -0 equals 0
+  mix(std::bit_cast<std::uint32_t>(scale));
+  return static_cast<std::size_t>(hash);
+}
+
+}  // namespace attune

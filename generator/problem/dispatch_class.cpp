@@ -1,0 +1,54 @@
+#include "generator/problem/dispatch_class.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+namespace attune {
+namespace {
+constexpr std::int64_t kWholeLength = 256;                           // multiples of every power-of-two tile
+constexpr std::int64_t kMaxLength = (std::int64_t{1} << 31) - 1280;  // the longest valid multiple of kWholeLength
+
+// The smallest of 1, 2, 3, 4, 6, 8, 12, 16, 24, ... that is not below `length`.
+std::int64_t bucket_end(std::int64_t length) {
+  const std::int64_t power = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(length)));
+  const std::int64_t three_quarters = power / 4 * 3;
+  return std::min(power >= 4 && length <= three_quarters ? three_quarters : power, kMaxLength);
+}
+
+// Keeps a class of ragged lengths apart from that of whole ones.
+std::int64_t ragged(std::int64_t length) { return length % kWholeLength == 0 ? length - 1 : length; }
+}  // namespace
+
+std::string kernel_class(const AttentionProblem& problem, const KernelConfig& config) {
+  std::string text = fmt::format("{} {} d{}", to_string(problem.pass), to_string(problem.dtype), problem.head_dim);
+  if (problem.mask == MaskKind::causal) text += " causal";
+  if (problem.alignment != 16) text += fmt::format(" align{}", problem.alignment);
+  if (config.packed_heads) text += fmt::format(" group{}", problem.heads_q / problem.heads_kv);
+  return text + " " + canonical_text(config);
+}
+
+DispatchClass dispatch_class(const AttentionProblem& problem) {
+  AttentionProblem representative = problem;
+  const bool whole = problem.seq_q % kWholeLength == 0 && problem.seq_kv % kWholeLength == 0;
+  representative.seq_q = bucket_end(problem.seq_q);
+  representative.seq_kv = bucket_end(problem.seq_kv);
+  if (!whole) {
+    representative.seq_q = ragged(representative.seq_q);
+    representative.seq_kv = ragged(representative.seq_kv);
+  }
+  representative.softmax_scale = default_softmax_scale(problem.head_dim);
+  if (problem.mask == MaskKind::causal) {
+    // An offset of its own (it may grow with each token) counts as the nearer of bottom right and top left.
+    const std::int64_t bottom_right = problem.seq_kv - problem.seq_q;
+    const std::int64_t offset = problem.mask_offset;
+    const bool top_left = std::abs(offset) < std::abs(offset - bottom_right);
+    representative.mask_offset = top_left ? 0 : representative.seq_kv - representative.seq_q;
+  }
+  return {representative};
+}
+
+std::string canonical_text(const DispatchClass& key) { return canonical_text(key.representative); }
+
+}  // namespace attune

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+
+#include "generator/device/device_spec.h"
+#include "generator/plan/kernel_plan.h"
+#include "generator/text/renderer.h"
+#include "generator/text/template_set.h"
+
+namespace attune {
+
+/// Renders kernels/<name> into a launch whose arguments are set: source, entry ("attune_<name>", unless it is set),
+/// architecture and target. `bindings` lacks only what every kernel of attention names: class, templates' hash, entry,
+/// target, arguments. Throws Error(template_error).
+void render_launch(const std::string& name, const std::string& kernel_class, const DeviceSpec& device,
+                   const TemplateSet& templates, KernelTarget target, TemplateBindings bindings, KernelLaunch* launch);
+
+}  // namespace attune

@@ -1,0 +1,129 @@
+#include "attune/log.h"
+
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "runtime/system/printable.h"
+
+namespace attune {
+namespace {
+
+struct Destination {
+  LogSink sink;
+  int least = 0;       // of LogLevel; beyond all of them: nothing is delivered
+  int deliveries = 0;  // under way
+};
+
+constexpr int kNothing = static_cast<int>(LogLevel::warning) + 1;
+
+void write_to_standard_error(LogLevel level, std::string_view message) {
+  // In one call, so that lines of several threads and processes stay whole.
+  std::string line = "attune: ";
+  line.append(to_string(level)).append(": ").append(printable(message)).append("\n");
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+// The level that $ATTUNE_LOG names.
+int least_on_standard_error() {
+  const char* const variable = std::getenv("ATTUNE_LOG");
+  const std::string_view named = variable != nullptr ? variable : "";
+  if (named == "off") return kNothing;
+  for (const LogLevel level : {LogLevel::debug, LogLevel::info}) {
+    if (named == to_string(level)) return static_cast<int>(level);
+  }
+  return static_cast<int>(LogLevel::warning);
+}
+
+// Never destroyed: static objects may have something to say when the process ends. Standard error has its destination
+// from the first, so that going back to it takes no memory and cannot fail.
+struct Current {
+  std::mutex mutex;
+  std::condition_variable delivered;
+  const std::shared_ptr<Destination> standard_error =
+      std::make_shared<Destination>(Destination{write_to_standard_error, least_on_standard_error()});
+  std::shared_ptr<Destination> destination = standard_error;
+};
+
+Current& current() {
+  static Current& made = *new Current;
+  return made;
+}
+
+// Sinks that the calling thread is inside of. Their deliveries cannot be waited for.
+thread_local int inside = 0;
+
+// One message on its way to the sink that was current when it was said; none, where that does not want it.
+class Delivery {
+ public:
+  explicit Delivery(LogLevel level) {
+    const std::lock_guard lock(current().mutex);
+    if (static_cast<int>(level) < current().destination->least) return;
+    destination_ = current().destination;
+    ++destination_->deliveries;
+    ++inside;
+  }
+  ~Delivery() {
+    if (!destination_) return;
+    --inside;
+    {
+      const std::lock_guard lock(current().mutex);
+      --destination_->deliveries;
+    }
+    current().delivered.notify_all();
+  }
+  Delivery(const Delivery&) = delete;
+  Delivery& operator=(const Delivery&) = delete;
+
+  const LogSink* sink() const { return destination_ ? &destination_->sink : nullptr; }
+
+ private:
+  std::shared_ptr<Destination> destination_;
+};
+
+}  // namespace
+
+std::string_view to_string(LogLevel level) {
+  switch (level) {
+    case LogLevel::debug:
+      return "debug";
+    case LogLevel::info:
+      return "info";
+    case LogLevel::warning:
+      return "warning";
+  }
+  return "unknown";
+}
+
+void set_log_sink(LogSink sink, LogLevel least) {
+  std::shared_ptr<Destination> next;
+  if (sink) next = std::make_shared<Destination>(Destination{std::move(sink), static_cast<int>(least)});
+  std::unique_lock lock(current().mutex);
+  if (!next) {
+    next = current().standard_error;
+    next->least = least_on_standard_error();
+  }
+  if (next == current().destination) return;
+  current().destination.swap(next);
+  if (inside == 0) current().delivered.wait(lock, [&] { return next->deliveries == 0; });
+}
+
+bool logs(LogLevel level) {
+  const std::lock_guard lock(current().mutex);
+  return static_cast<int>(level) >= current().destination->least;
+}
+
+void log(LogLevel level, std::string_view message) noexcept {
+  try {
+    const Delivery delivery(level);
+    if (delivery.sink() != nullptr) (*delivery.sink())(level, message);
+  } catch (...) {
+    // A message that cannot be delivered is no reason to fail.
+  }
+}
+
+}  // namespace attune

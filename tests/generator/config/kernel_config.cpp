@@ -1,0 +1,124 @@
+#include "generator/config/kernel_config.h"
+
+#include "generator/error.h"
+#include "tests/catch.h"
+#include "tests/generator/random_values.h"
+
+using namespace attune;
+
+namespace {
+void check_parse_error(const std::string& text, const std::string& expected) {
+  INFO(text);
+  try {
+    parse_config(text);
+    FAIL("no error");
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::invalid_argument);
+    CHECK_THAT(error.what(), ContainsSubstring(expected));
+  }
+}
+}  // namespace
+
+TEST_CASE("canonical text of a config", "[nogpu]") {
+  KernelConfig config;
+  CHECK(canonical_text(config) == "sm80 q128 kv64 w4 st2");
+  config.q_in_registers = false;
+  config.tile_order = TileOrder::heads_reversed;
+  config.rescale_threshold = 8;
+  config.whole_tiles = true;
+  config.ctas_per_sm = 2;
+  config.split = 2;
+  config.heads_apart = true;
+  config.dq_first = true;
+  config.dq = QueryGradient::atomic;
+  CHECK(canonical_text(config) ==
+        "sm80 q128 kv64 w4 st2 qsmem order=heads-reversed rescale8 whole cta2 split2 apart dq-first dq=atomic");
+}
+
+TEST_CASE("canonical text of an sm90 config", "[nogpu]") {
+  KernelConfig config = default_fields(KernelFamily::sm90);
+  config.block_q = 192;
+  CHECK(canonical_text(config) == "sm90 q192 kv64 st2");
+  config.q_in_registers = true;
+  config.tile_order = TileOrder::heads_reversed;
+  config.rescale_threshold = 8;
+  config.whole_tiles = true;
+  config.ctas_per_sm = 2;
+  config.q_stages = 2;
+  config.without_maximum = true;
+  config.warpgroup_order = WarpgroupOrder::turns;
+  config.overlap = Overlap::within;
+  config.persistence = Persistence::on_demand;
+  config.l2_parts = 4;
+  config.v_stages = 3;
+  config.p_in_shared = true;
+  config.cluster = 2;
+  config.packed_heads = true;
+  config.emulated_exponentials = 4;
+  config.producer_registers = 40;
+  CHECK(canonical_text(config) ==
+        "sm90 q192 kv64 st2 qreg order=heads-reversed l2parts4 rescale8 whole cta2 qst2 nomax turns "
+        "overlap=within persist=on-demand vst3 psmem cluster2 packed exp4 preg40");
+  CHECK(cta_threads(config) == 4 * 128);
+  CHECK(cta_threads(parse_config("sm80 q128 kv64 w8 st2")) == 8 * 32);
+}
+
+TEST_CASE("a config's text round-trips, in any order of words after the family", "[nogpu]") {
+  RandomValues random(3);
+  for (int i = 0; i < 2000; ++i) {
+    KernelConfig config = random.config();
+    config.dq = static_cast<QueryGradient>(random.between(0, 2));
+    config.tile_order = static_cast<TileOrder>(random.between(0, 5));
+    if (config.family == KernelFamily::sm80) {
+      config.split = static_cast<int>(random.between(1, 4));
+      config.heads_apart = random.between(0, 1) == 1;
+      config.dq_first = random.between(0, 1) == 1;
+    }
+    const std::string text = canonical_text(config);
+    INFO(text);
+    REQUIRE(parse_config(text) == config);
+    REQUIRE(parse_config(random.shuffled_words(text, 1)) == config);
+  }
+}
+
+TEST_CASE("omitted words of a config have their default", "[nogpu]") {
+  CHECK(parse_config("sm80") == KernelConfig());
+  CHECK(parse_config(" sm80  kv32 order=rows rescale0 cta1").block_kv == 32);
+  CHECK(parse_config("sm90 overlap=none persist=none qst1") == default_fields(KernelFamily::sm90));
+}
+
+TEST_CASE("what a config's text may not say", "[nogpu]") {
+  check_parse_error("", "empty");
+  check_parse_error("q128 kv64", "begins with 'q128'");
+  check_parse_error("sm70 q128", "known families: sm80, sm90");
+  check_parse_error("sm80 q128 qst2", "does not understand 'qst2'");
+  check_parse_error("sm80 nomax", "known words of sm80");
+  check_parse_error("sm90 w4", "known words of sm90");
+  check_parse_error("sm90 qsmem", "'qsmem'");
+  check_parse_error("sm90 overlap=all", "'overlap=all' is no overlap; known: none, within, across");
+  check_parse_error("sm90 persist=", "is no persistence; known: none, fixed, on-demand");
+  check_parse_error("sm90 turns turns", "a second time");
+  check_parse_error("sm90 turns pingpong", "'pingpong' sets 'order of warpgroups' a second time");
+  check_parse_error("sm80 sm80", "'sm80'");
+  check_parse_error("sm80 x9", "does not understand 'x9'");
+  check_parse_error("sm80 x9", "qsmem");
+  check_parse_error("sm80 q", "'q'");
+  check_parse_error("sm80 q-128", "'q-128'");
+  check_parse_error("sm80 q128k", "'q128k'");
+  check_parse_error("sm80 q99999999999", "'q99999999999'");
+  check_parse_error("sm80 kv", "'kv'");
+  check_parse_error("sm80 order=diagonal", "'order=diagonal' is no tile order");
+  check_parse_error("sm80 order=", "is no tile order");
+  check_parse_error("sm80 q64 q128", "a second time");
+  check_parse_error("sm80 whole whole", "a second time");
+  check_parse_error("sm80 dq=sorted", "'dq=sorted' is no way to dQ; known: own, atomic, ordered");
+  check_parse_error("sm80 dq=atomic dq=own", "a second time");
+  check_parse_error("sm90 split2", "does not understand 'split2'");
+  check_parse_error("sm90 apart", "does not understand 'apart'");
+  check_parse_error("sm80 apart apart", "a second time");
+  check_parse_error("sm90 dq-first", "does not understand 'dq-first'");
+  check_parse_error("sm80 dq-first dq-first", "a second time");
+  check_parse_error("sm80 dq-last", "does not understand 'dq-last'");
+  check_parse_error("sm80 qsmem qsmem", "a second time");
+  check_parse_error("sm80 order=rows order=heads", "a second time");
+}

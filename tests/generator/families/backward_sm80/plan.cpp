@@ -1,0 +1,298 @@
+#include "generator/families/backward_sm80/plan.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "generator/error.h"
+#include "generator/generate.h"
+#include "generator/problem/dispatch_class.h"
+#include "tests/catch.h"
+
+using namespace attune;
+
+namespace {
+
+std::string reasons_of(const char* problem, const std::string& config, const char* device = "h200") {
+  std::string text;
+  for (const std::string& reason : infeasibility(parse_problem(problem), parse_config(config), find_device(device)))
+    text += reason + "\n";
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("a backward problem's text round-trips, and its work is two and a half times forward's", "[nogpu]") {
+  const AttentionProblem problem = parse_problem("backward fp16 b2 hq6 hkv2 sq100 skv300 d72 causal");
+  CHECK(problem.pass == Pass::backward);
+  CHECK(canonical_text(problem) == "backward fp16 b2 hq6 hkv2 sq100 skv300 d72 causal");
+  AttentionProblem forward = problem;
+  forward.pass = Pass::forward;
+  CHECK(count_flops(problem) == 2.5 * count_flops(forward));
+  const double rows = 2 * 6 * 100, keys = 2 * 2 * 300;
+  CHECK(count_bytes(problem) == 2 * 72 * (4 * rows + 4 * keys) + 4 * rows);
+  CHECK(AttentionProblemHash{}(problem) != AttentionProblemHash{}(forward));
+}
+
+TEST_CASE("a deterministic problem is another one, and not every backward config answers it", "[nogpu]") {
+  const AttentionProblem problem = parse_problem("deterministic backward b2 hq6 sq100 d64");
+  CHECK(canonical_text(problem) == "backward bf16 b2 hq6 sq100 d64 deterministic");
+  AttentionProblem free = problem;
+  free.deterministic = false;
+  CHECK(AttentionProblemHash{}(problem) != AttentionProblemHash{}(free));
+  CHECK(dispatch_class(problem).representative.deterministic);
+  for (const char* config : {"sm80 q64 kv64 w4 st2", "sm80 q64 kv64 w4 st2 dq=atomic"})
+    CHECK(kernel_class(problem, parse_config(config)) == kernel_class(free, parse_config(config)));
+  CHECK(reasons_of("backward sq100 d64", "sm80 q64 kv64 w4 st2 dq=atomic").empty());
+  CHECK_THAT(reasons_of("backward sq100 d64 deterministic", "sm80 q64 kv64 w4 st2 dq=atomic"),
+             ContainsSubstring("dq=atomic deterministic: adds as they come"));
+  for (int head_dim = 8; head_dim <= 256; head_dim += 8) {
+    AttentionProblem each = problem;
+    each.head_dim = head_dim;
+    const KernelPlan plan = generate(each, default_config(each, find_device("h200")), find_device("h200"));
+    CHECK(plan.ordered_outputs.size() == 3);
+  }
+}
+
+TEST_CASE("a backward plan with a kernel of its own for dQ: all outputs ordered, nothing zeroed", "[nogpu]") {
+  const AttentionProblem problem = parse_problem("backward b2 hq6 hkv2 sq100 skv300 d64 causal");
+  const KernelPlan plan = generate(problem, parse_config("sm80 q32 kv64 w4 st2"), find_device("a100"));
+  REQUIRE(plan.launches.size() == 3);
+  CHECK(plan.launches[0].grid_x(problem) == 2 * 6 * 4);
+  CHECK(plan.launches[1].grid_x(problem) == 2 * 2 * 5);
+  CHECK(plan.launches[1].tile_rows == TileRows::keys);
+  CHECK(plan.launches[1].threads == 128);
+  CHECK(plan.launches[2].grid_x(problem) == 2 * 6 * 4);
+  CHECK(plan.launches[2].threads == 64);
+  CHECK(plan.workspace_bytes == 0);
+  CHECK(plan.workspace_bytes_of(problem) == 2 * 6 * 128 * 2 * sizeof(float));  // in blocks of 32 queries
+  CHECK(plan.zeroed_bytes_of(problem) == 0);
+  CHECK(plan.ordered_outputs == std::vector<Operand>{Operand::d_k, Operand::d_v, Operand::d_q});
+}
+
+TEST_CASE("a backward plan with sums of dQ: they are zeroed, and dQ is not ordered", "[nogpu]") {
+  const AttentionProblem problem = parse_problem("backward b2 hq6 hkv2 sq100 skv300 d72 causal");
+  const KernelPlan plan = generate(problem, parse_config("sm80 q32 kv64 w4 st2 dq=atomic"), find_device("a100"));
+  REQUIRE(plan.launches.size() == 3);
+  CHECK(plan.launches[2].entry == "attune_backward_convert");
+  CHECK(plan.launches[2].grid_x(problem) == 2 * 6 * 4);
+  const std::size_t rows = 2 * 6 * 128;
+  CHECK(plan.buffer_offset(KernelArgument::d_q_sums, problem) == 0);
+  CHECK(plan.zeroed_bytes_of(problem) == rows * 72 * sizeof(float));
+  CHECK(plan.buffer_offset(KernelArgument::statistics, problem) % kWorkspaceAlignment == 0);
+  CHECK(plan.workspace_bytes_of(problem) == rows * (72 + 2) * sizeof(float));
+  CHECK_THROWS_AS(plan.buffer_offset(KernelArgument::turns, problem), Error);
+  CHECK(plan.ordered_outputs == std::vector<Operand>{Operand::d_k, Operand::d_v});
+}
+
+TEST_CASE("a backward plan with sums of dQ in turns: turns and the number of tiles taken are zeroed too", "[nogpu]") {
+  const AttentionProblem problem = parse_problem("backward b2 hq6 hkv2 sq100 skv300 d72 causal");
+  const KernelPlan plan = generate(problem, parse_config("sm80 q32 kv64 w4 st2 dq=ordered"), find_device("a100"));
+  const std::size_t rows = 2 * 6 * 128, turns = plan.buffer_offset(KernelArgument::turns, problem);
+  CHECK(plan.buffer_offset(KernelArgument::d_q_sums, problem) > kTileCounterOffset);
+  CHECK(turns >= plan.buffer_offset(KernelArgument::d_q_sums, problem) + rows * 72 * sizeof(float));
+  CHECK(plan.zeroed_bytes_of(problem) == turns + rows / 32 * sizeof(std::uint32_t));
+  CHECK(plan.buffer_offset(KernelArgument::statistics, problem) >= plan.zeroed_bytes_of(problem));
+  CHECK(plan.ordered_outputs == std::vector<Operand>{Operand::d_k, Operand::d_v, Operand::d_q});
+}
+
+TEST_CASE("a backward plan with heads apart: tiles for each query head, and sums of dK and dV", "[nogpu]") {
+  const AttentionProblem problem = parse_problem("backward b2 hq6 hkv2 sq100 skv300 d72 causal");
+  const std::size_t keys = 2 * 2 * 320, queries = 2 * 6 * 128;  // in tiles of 64 keys and blocks of 32 queries
+  const std::string base = "sm80 q32 kv64 w4 st2 apart";
+  const auto plan_of = [&](const char* dq) { return generate(problem, parse_config(base + dq), find_device("a100")); };
+  const auto names_of = [](const KernelPlan& plan) {
+    std::vector<std::string> names;
+    for (const KernelLaunch& launch : plan.launches) names.push_back(launch.entry);
+    return names;
+  };
+  const auto uses = [](const KernelLaunch& launch, KernelArgument argument) {
+    const std::vector<KernelArgument>& fields = launch.arguments.fields;
+    return std::find(fields.begin(), fields.end(), argument) != fields.end();
+  };
+
+  const KernelPlan atomic = plan_of(" dq=atomic");
+  CHECK(names_of(atomic) == std::vector<std::string>{"attune_backward_delta", "attune_backward_dkdv_sm80",
+                                                     "attune_backward_convert", "attune_backward_convert_keys"});
+  CHECK(atomic.launches[1].grid_x(problem) == 2 * 6 * 5);
+  CHECK(atomic.launches[3].grid_x(problem) == 2 * 2 * 5);
+  CHECK_FALSE(uses(atomic.launches[1], KernelArgument::d_k));
+  CHECK_FALSE(uses(atomic.launches[1], KernelArgument::tile_counter));
+  CHECK(atomic.ordered_outputs.empty());
+  CHECK(atomic.buffer_offset(KernelArgument::d_k_sums, problem) == queries * 72 * sizeof(float));
+  CHECK(atomic.zeroed_bytes_of(problem) == (queries + 2 * keys) * 72 * sizeof(float));
+  CHECK(atomic.workspace_bytes_of(problem) == atomic.zeroed_bytes_of(problem) + queries * 2 * sizeof(float));
+  CHECK_THROWS_AS(atomic.buffer_offset(KernelArgument::key_turns, problem), Error);
+
+  const KernelPlan own = plan_of("");
+  CHECK(names_of(own) == std::vector<std::string>{"attune_backward_delta", "attune_backward_dkdv_sm80",
+                                                  "attune_backward_dq_sm80", "attune_backward_convert_keys"});
+  CHECK(uses(own.launches[1], KernelArgument::tile_counter));
+  CHECK_FALSE(uses(own.launches[1], KernelArgument::turns));
+  CHECK(own.buffer_offset(KernelArgument::d_k_sums, problem) > kTileCounterOffset);
+  CHECK(own.zeroed_bytes_of(problem) ==
+        own.buffer_offset(KernelArgument::key_turns, problem) + keys / 64 * sizeof(std::uint32_t));
+  CHECK(own.ordered_outputs.size() == 3);
+  // The number of a tile has a place of its own: no scores lie in shared memory.
+  const std::size_t together =
+      generate(problem, parse_config("sm80 q32 kv64 w4 st2"), find_device("a100")).launches[1].shared_bytes;
+  CHECK(own.launches[1].shared_bytes == together + 16);
+
+  const KernelPlan ordered = plan_of(" dq=ordered");
+  CHECK(ordered.launches.size() == 4);
+  CHECK(uses(ordered.launches[1], KernelArgument::turns));
+  CHECK(uses(ordered.launches[1], KernelArgument::key_turns));
+  CHECK(ordered.buffer_offset(KernelArgument::turns, problem) >
+        ordered.buffer_offset(KernelArgument::d_v_sums, problem));
+  CHECK(ordered.buffer_offset(KernelArgument::statistics, problem) >= ordered.zeroed_bytes_of(problem));
+  CHECK(ordered.ordered_outputs.size() == 3);
+}
+
+TEST_CASE("heads are apart by default where common tiles leave SMs idle and walks are long", "[nogpu]") {
+  const auto apart = [](const char* problem) {
+    return default_config(parse_problem(problem), find_device("h200")).heads_apart;
+  };
+  CHECK(apart("backward hq32 hkv1 sq4096 d128"));
+  CHECK(apart("backward hq32 hkv2 sq1024 d128 causal"));
+  CHECK(apart("backward hq32 hkv1 sq1024 d64 causal deterministic"));
+  CHECK_FALSE(apart("backward hq32 sq1024 d128 causal"));
+  CHECK_FALSE(apart("backward b4 hq32 hkv8 sq4096 d128 causal"));  // 1024 tiles
+  CHECK_FALSE(apart("backward hq2 hkv1 sq1 skv8192 d128"));        // a step of one query
+}
+
+TEST_CASE("most_workspace_bytes() of a backward problem is enough for every block of queries", "[nogpu]") {
+  for (const char* text : {"backward b2 hq6 hkv2 sq1 d8", "backward hq3 sq129 d64", "backward hq2 sq4096 d64",
+                           "backward hq2 hkv1 sq1 skv257 d8"}) {
+    const AttentionProblem problem = parse_problem(text);
+    for (int block_q = 16; block_q <= 128; block_q += 16) {
+      for (const char* rest : {" kv32 w2 st1", " kv256 w8 st1", " kv16 w1 st1"}) {
+        for (const QueryGradient dq : {QueryGradient::own, QueryGradient::atomic, QueryGradient::ordered}) {
+          for (const bool apart : {false, true}) {
+            KernelConfig config = parse_config("sm80 q" + std::to_string(block_q) + rest);
+            config.dq = dq;
+            config.heads_apart = apart;
+            if (!infeasibility(problem, config, find_device("a100")).empty()) continue;
+            const KernelPlan plan = generate(problem, config, find_device("a100"));
+            CHECK(plan.workspace_bytes_of(problem) <= most_workspace_bytes(problem, find_device("a100")));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("one backward kernel serves all lengths, batches, heads and offsets", "[nogpu]") {
+  KernelConfig config = parse_config("sm80 q32 kv64 w4 st2");
+  const auto sources = [&](const char* problem) {
+    std::vector<std::string> texts;
+    for (const KernelLaunch& launch : generate(parse_problem(problem), config, find_device("a100")).launches)
+      texts.push_back(launch.source);
+    return texts;
+  };
+  CHECK(sources("backward b2 hq6 hkv2 sq100 skv300 d64 causal") == sources("backward hq1 sq7 d64 causal@-3"));
+  config.heads_apart = true;
+  CHECK(sources("backward b2 hq6 hkv2 sq100 skv300 d64 causal") == sources("backward hq8 hkv1 sq7 d64 causal@-3"));
+}
+
+TEST_CASE("each head dim has a default backward config on each device", "[nogpu]") {
+  for (const char* device : {"a100", "rtx4090", "l4", "h200"}) {
+    for (int head_dim = 8; head_dim <= 256; head_dim += 8) {
+      AttentionProblem problem = make_problem(DataType::bf16, 1, 2, 1000, head_dim);
+      problem.pass = Pass::backward;
+      INFO(device << " d" << head_dim);
+      CHECK(infeasibility(problem, default_config(problem, find_device(device)), find_device(device)).empty());
+    }
+  }
+}
+
+TEST_CASE("backward's defaults on an H200 are the tiles that were timed to be best, where there is enough to do",
+          "[nogpu]") {
+  const auto of = [](const char* problem, const char* device = "h200") {
+    return canonical_text(default_config(parse_problem(problem), find_device(device)));
+  };
+  CHECK(of("backward b4 hq32 sq4096 d64") == "sm80 q64 kv96 w4 st2 split2 dq=atomic");
+  CHECK(of("backward b4 hq32 sq4096 d64 causal") == "sm80 q64 kv96 w4 st2 order=sections split2 dq=atomic");
+  CHECK(of("backward b4 hq16 sq4096 d128 causal") == "sm80 q64 kv128 w8 st2 order=sections split2 dq=atomic");
+  CHECK(of("backward b4 hq8 sq4096 d256 deterministic") == "sm80 q64 kv64 w8 st2 split4 dq=ordered");
+  CHECK(of("backward b4 hq37 sq4096 d56") == "sm80 q32 kv128 w4 st2 dq=atomic");
+  CHECK(of("backward b4 hq12 sq4096 d176") == "sm80 q64 kv128 w8 st2 split2 dq-first dq=atomic");
+  CHECK(of("backward b4 hq9 sq4096 d224") == "sm80 q128 kv64 w8 st1 split4 dq-first dq=atomic");
+  CHECK(of("backward b4 hq10 sq4096 d192") == "sm80 q64 kv96 w8 st2 split4 dq-first dq=atomic");
+  CHECK(of("backward b4 hq10 sq4096 d192 deterministic") == "sm80 q64 kv96 w8 st2 split4 dq-first dq=ordered");
+  // A section of a single head is the order of rows.
+  CHECK(of("backward b1 hq16 sq16384 d128 causal") == "sm80 q64 kv128 w8 st2 split2 dq=atomic");
+  // 8 heads of 4 tiles leave most SMs idle; smaller tiles leave fewer.
+  CHECK(of("backward hq8 sq512 d128") == "sm80 q32 kv32 w4 st2 split2 dq=atomic");
+  // One CTA on an SM, for the long tiles to spread out.
+  CHECK(of("backward hq16 sq1000 d128 causal") == "sm80 q64 kv64 w4 st3 order=sections split2 dq=atomic");
+  // Zeros, sums and their conversion move more bytes than a walk of two steps.
+  CHECK(of("backward b128 hq16 sq128 d128 causal") == "sm80 q32 kv32 w2 st2 order=sections");
+  // An SM of an A100 holds one CTA of the tiles that an H200 takes.
+  CHECK(of("backward b4 hq32 sq4096 d80", "a100") == "sm80 q64 kv128 w8 st2 split2 dq=atomic");
+}
+
+TEST_CASE("configs that no backward kernel serves are refused with reasons", "[nogpu]") {
+  CHECK(reasons_of("backward sq100 d64", "sm80 q64 kv64 w4 st2").empty());
+  const std::vector<std::pair<const char*, const char*>> refused = {
+      {"sm90 q64 kv64 st2", "family sm80 only"},
+      {"sm80 q64 kv64 w4 st2 qsmem", "leave other words out"},
+      {"sm80 q64 kv64 w4 st2 whole", "leave other"},
+      {"sm80 q40 kv64 w4 st2", "multiple of 16"},
+      {"sm80 q64 kv64 w3 st2", "kv must be 48, 96 or 144"},
+      {"sm80 q64 kv64 w4 st9", "st9"},
+      {"sm80 q64 kv64 w4 split3 st2", "split3: must divide the 4 warps"},
+      {"sm80 q48 kv64 w4 split2 st2", "q48 split2: warps that share keys take 16 queries each"},
+      {"sm80 q64 kv64 w8 split8 st2", "kv must be 16, 32 or 48"},
+      {"sm80 q64 kv64 w4 st2 order=heads", "take order=rows or sections"},
+      {"sm80 q64 kv64 w4 st2 order=sections dq=ordered", "tiles take turns head by head"},
+      {"sm80 q64 kv64 w4 st2 cta99", "cta99"},
+      {"sm80 q64 kv64 w4 st2 split2 dq-first", "dq-first: only where warps share keys (splitN) and add to dQ"},
+      {"sm80 q64 kv64 w4 st2 dq-first dq=atomic", "dq-first: only where"},
+  };
+  CHECK_THAT(reasons_of("backward hq4 sq100 d64", "sm80 q64 kv64 w4 st2 apart"),
+             ContainsSubstring("apart: every query head has keys of its own already; leave the word out"));
+  for (const char* dq : {"own", "ordered"})
+    CHECK(reasons_of("backward hq4 hkv2 sq100 d64 deterministic", std::string("sm80 q64 kv64 w4 st2 apart dq=") + dq)
+              .empty());
+  CHECK_THAT(reasons_of("backward hq4 hkv2 sq100 d64 deterministic", "sm80 q64 kv64 w4 st2 apart dq=atomic"),
+             ContainsSubstring("dq=atomic deterministic"));
+  for (const auto& [config, reason] : refused)
+    CHECK_THAT(reasons_of("backward sq100 d64", config), ContainsSubstring(reason));
+  CHECK_THAT(reasons_of("backward sq100 d256", "sm80 q128 kv64 w4 st2"), ContainsSubstring("shared memory"));
+  CHECK_THAT(reasons_of("backward sq100 d256", "sm80 q128 kv64 w4 st1"), ContainsSubstring("registers"));
+}
+
+TEST_CASE("backward's templates are no part of what forward times are valid by", "[nogpu]") {
+  std::map<std::string, std::string> texts = TemplateSet::embedded().texts();
+  std::size_t erased = 0;
+  for (auto it = texts.begin(); it != texts.end();) {
+    const bool of_backward = it->first.starts_with("backward/") || it->first.starts_with("kernels/backward") ||
+                             it->first.starts_with("primitives/single") || it->first.starts_with("primitives/add") ||
+                             it->first.starts_with("primitives/turns");
+    erased += of_backward;
+    it = of_backward ? texts.erase(it) : std::next(it);
+  }
+  CHECK(erased == 43);
+  const TemplateSet without(texts);
+  for (const KernelFamily family : {KernelFamily::sm80, KernelFamily::sm90})
+    CHECK(templates_hash(Pass::forward, family, without) == templates_hash(Pass::forward, family));
+}
+
+TEST_CASE("what backward times are valid by is backward's own", "[nogpu]") {
+  const std::string hash = templates_hash(Pass::backward, KernelFamily::sm80);
+  CHECK(hash.size() == 16);
+  CHECK(hash != templates_hash(Pass::forward, KernelFamily::sm80));
+  CHECK(hash != templates_hash(Pass::backward, KernelFamily::sm80, TemplateSet::embedded(), KernelTarget::emulator));
+  const auto changed = [&](const char* name) {
+    std::map<std::string, std::string> texts = TemplateSet::embedded().texts();
+    REQUIRE(texts.contains(name));
+    texts[name] += "// another text\n";
+    return templates_hash(Pass::backward, KernelFamily::sm80, TemplateSet(texts)) != hash;
+  };
+  for (const char* name : {"kernels/backward_delta", "kernels/backward_dq_sm80", "kernels/backward_convert",
+                           "backward/tile_pair_ring", "primitives/sm80/cuda"})
+    CHECK(changed(name));
+  for (const char* name : {"kernels/forward_sm80", "kernels/reference_backward_keys", "primitives/sm80/emulator"})
+    CHECK_FALSE(changed(name));
+}

@@ -1,0 +1,190 @@
+#include "tuner/database/database_schema.h"
+
+#include <signal.h>
+#include <sys/fsuid.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "generator/error.h"
+#include "tests/catch.h"
+#include "tests/tuner/database/database_files.h"
+#include "tests/tuner/test_files.h"
+#include "tuner/database/database_doctor.h"
+#include "tuner/database/database_maintenance.h"
+#include "tuner/database/database_rows.h"
+#include "tuner/database/tuning_database.h"
+
+using namespace attune;
+using attune::test::ask_sql;
+using attune::test::ask_sql_text;
+using attune::test::begin_old_file;
+using attune::test::require_equal;
+using attune::test::run_sql;
+using attune::test::TemporaryFolder;
+namespace fs = std::filesystem;
+
+namespace {
+
+// What schemas/v1.sql and v2.sql hold.
+constexpr const char* kProblem = "forward bf16 b2 hq8 sq1024 d64 causal";
+constexpr const char* kDevice = "NVIDIA H200";
+constexpr int kSms = 132;
+constexpr const char* kHashes = "SELECT group_concat(content_hash, ' ') FROM (SELECT * FROM measurement ORDER BY id)";
+constexpr const char* kAddedColumns =
+    "SELECT count(*) FROM pragma_table_info('measurement') WHERE name IN ('race', 'place', 'sequence')";
+
+struct OldSchema {
+  int version;
+  int rows, rows_of_problem, raced;
+  const char* best;
+  std::int64_t added_columns;
+};
+constexpr OldSchema kFirst = {1, 5, 4, 0, "sm80 q128 kv128 w8 st2", 0},
+                    kSecond = {2, 7, 6, 2, "sm80 q64 kv64 w4 st2", 2};
+
+std::string best_of(const TuningDatabase& database) {
+  const auto row = database.best(parse_problem(kProblem), kDevice, kSms);
+  return row ? canonical_text(row->config) : "nothing";
+}
+
+// Migrates in a child that ends itself, as kill -9 would, after so many steps of SQLite's machine or before a commit.
+// Whether it was killed.
+bool migrate_until(const fs::path& file, int steps, bool before_commit) {
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    static int left = steps;
+    sqlite::Connection connection(file.string(), SQLITE_OPEN_READWRITE);
+    const auto die = [](void*) { return ::kill(::getpid(), SIGKILL); };
+    if (before_commit) {
+      sqlite3_commit_hook(connection.handle(), die, nullptr);
+    } else {
+      sqlite3_progress_handler(
+          connection.handle(), 1, [](void*) { return --left > 0 ? 0 : ::kill(::getpid(), SIGKILL); }, nullptr);
+    }
+    migrate(connection);
+    ::_exit(0);
+  }
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  if (!WIFSIGNALED(status)) REQUIRE(status == 0);
+  return WIFSIGNALED(status);
+}
+
+}  // namespace
+
+TEST_CASE("a file of an older schema is migrated: nothing is lost, and the answers are the same", "[nogpu]") {
+  const OldSchema old = GENERATE(kFirst, kSecond);
+  INFO("schema " << old.version);
+  const TemporaryFolder folder;
+  const fs::path file = folder / "tuning.db";
+  begin_old_file(file, old.version);
+  REQUIRE(ask_sql(file, kAddedColumns) == old.added_columns);
+  const std::string hashes = ask_sql_text(file, kHashes);
+  {
+    TuningDatabase database(file);
+    REQUIRE(database.notes().empty());
+    REQUIRE_FALSE(database.read_only());
+    REQUIRE(best_of(database) == old.best);
+    int raced = 0;
+    for (const Measurement& row : database.find_all(parse_problem(kProblem), kDevice, kSms)) {
+      REQUIRE(row.race.empty() == (row.place == 0));
+      raced += row.place > 0;
+      REQUIRE(row.sequence == 0);
+    }
+    REQUIRE(raced == old.raced);
+    REQUIRE(database.list().size() == 2);
+  }
+  REQUIRE(ask_sql(file, "PRAGMA user_version") == schema_version());
+  REQUIRE(ask_sql(file, kAddedColumns) == 3);
+  REQUIRE(ask_sql_text(file, kHashes) == hashes);
+  const DatabaseDiagnosis diagnosis = examine_database(file);
+  for (const DatabaseFinding& finding : diagnosis.findings) INFO(finding.what);
+  REQUIRE(diagnosis.findings.empty());
+  REQUIRE(diagnosis.rows == old.rows);
+
+  // The same rows in a fresh file have the same hashes: merging old and new files stays idempotent.
+  const DatabaseContents contents = read_database(file);
+  REQUIRE(static_cast<int>(contents.rows.size()) == old.rows);
+  for (const Measurement& row : contents.rows) REQUIRE_THAT(hashes, ContainsSubstring(content_hash(row)));
+  TuningDatabase fresh(folder / "fresh.db");
+  REQUIRE(fresh.append_all(contents.rows).added == old.rows);
+  TuningDatabase database(file);
+  REQUIRE(database.append_all(read_database(folder / "fresh.db").rows).known == old.rows);
+  REQUIRE(examine_database(folder / "fresh.db").findings.empty());
+}
+
+TEST_CASE("a file of an older schema is read without being migrated: for export and merge, and where it cannot be",
+          "[nogpu]") {
+  const OldSchema old = GENERATE(kFirst, kSecond);
+  INFO("schema " << old.version);
+  const TemporaryFolder folder;
+  ::chmod(folder.path().c_str(), 0755);
+  const fs::path file = folder / "old.db";
+  begin_old_file(file, old.version);
+  const DatabaseContents contents = read_database(file);
+  REQUIRE(static_cast<int>(contents.rows.size()) == old.rows);
+  REQUIRE(contents.changed == 0);
+  REQUIRE(contents.unreadable == 0);
+  REQUIRE(ask_sql(file, "PRAGMA user_version") == old.version);
+
+  TuningDatabase migrated(folder / "tuning.db");
+  REQUIRE(migrated.append_all(contents.rows).added == old.rows);
+
+  ::chmod(file.c_str(), 0444);
+  ::chmod(folder.path().c_str(), 0555);
+  {
+    // Permission bits say nothing to root.
+    const int user = ::setfsuid(65534);
+    TuningDatabase database(file);
+    REQUIRE(database.read_only());
+    REQUIRE(best_of(database) == old.best);
+    const auto rows = database.find_all(parse_problem(kProblem), kDevice, kSms);
+    ::setfsuid(static_cast<uid_t>(user));
+    REQUIRE(static_cast<int>(rows.size()) == old.rows_of_problem);
+    const auto expected = migrated.find_all(parse_problem(kProblem), kDevice, kSms);
+    for (std::size_t i = 0; i < rows.size(); ++i) require_equal(rows[i], expected[i]);
+    REQUIRE(database.near(parse_problem(kProblem), kSms).size() == 1);
+  }
+  ::chmod(folder.path().c_str(), 0755);
+  REQUIRE(ask_sql(file, "PRAGMA user_version") == old.version);
+}
+
+TEST_CASE("a migration that is killed leaves the old schema or the new one, never something between", "[nogpu]") {
+  const TemporaryFolder folder;
+  const std::string journal = GENERATE("WAL", "DELETE");
+  const fs::path old = folder / "old.db", file = folder / "tuning.db";
+  begin_old_file(old, 1);
+  run_sql(old, "PRAGMA journal_mode = " + journal);
+  const std::string hashes = ask_sql_text(old, kHashes);
+  const auto copy_of_old = [&] {
+    for (const char* suffix : {"", "-wal", "-shm", "-journal"}) fs::remove(file.string() + suffix);
+    fs::copy_file(old, file);
+  };
+  const auto version_left = [&] {
+    const std::int64_t version = ask_sql(file, "PRAGMA user_version");
+    REQUIRE(ask_sql(file, kAddedColumns) == (version == 1 ? 0 : version));
+    REQUIRE(ask_sql_text(file, "PRAGMA integrity_check") == "ok");
+    REQUIRE(ask_sql_text(file, kHashes) == hashes);
+    return version;
+  };
+  int killed = 0;
+  for (int steps = 1;; steps += 5) {
+    copy_of_old();
+    const bool ended = !migrate_until(file, steps, false);
+    const std::int64_t version = version_left();
+    if (ended) {
+      REQUIRE(version == schema_version());
+      break;
+    }
+    ++killed;
+  }
+  REQUIRE(killed > 20);
+  copy_of_old();
+  REQUIRE(migrate_until(file, 0, true));
+  REQUIRE(version_left() == 1);
+  // What was left is migrated by the next that comes.
+  REQUIRE(best_of(TuningDatabase(file)) == kFirst.best);
+  REQUIRE(version_left() == schema_version());
+}

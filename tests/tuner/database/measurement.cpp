@@ -1,0 +1,111 @@
+#include "tuner/database/measurement.h"
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "generator/error.h"
+#include "tests/catch.h"
+#include "tests/tuner/test_files.h"
+#include "tuner/database/measurement_json.h"
+
+using namespace attune;
+using attune::test::example_measurement;
+
+TEST_CASE("quantiles, TFLOP/s and ranking", "[nogpu]") {
+  REQUIRE(quantile({}, 0.5) == 0);
+  REQUIRE(quantile({3}, 0.2) == 3);
+  REQUIRE(quantile({4, 1, 3, 2}, 0.5) == Approx(2.5));
+  REQUIRE(quantile({50, 10, 20, 30, 40, 60}, 0.2) == Approx(20));
+
+  Measurement m = example_measurement("forward bf16 b1 hq1 sq1000 d64");
+  m.samples_us = {40, 20, 30};
+  m.clocks_mhz = {0, 1500, 1600};
+  m.summarize();
+  REQUIRE(m.median_us == 30);
+  REQUIRE(m.p20_us == Approx(24));
+  REQUIRE(m.p80_us == Approx(36));
+  REQUIRE(m.sm_clock_mhz == 1550);
+  REQUIRE(m.tflops() == Approx(4.0 * 64 * 1000 * 1000 / 30e-6 / 1e12));
+  REQUIRE(Measurement().tflops() == 0);
+
+  Measurement slower = m, estimate = m, nothing = m;
+  slower.median_us = 31;
+  estimate.rigor = Rigor::estimate;
+  estimate.predicted_us = 1;
+  nothing.median_us = 0;
+  REQUIRE(ranks_before(m, slower));
+  REQUIRE_FALSE(ranks_before(slower, m));
+  REQUIRE(ranks_before(slower, estimate));
+  REQUIRE(ranks_before(estimate, nothing));
+  Measurement winner = slower, second = m, later = slower, lucky = m;
+  winner.race = second.race = "2025-01-31T12:00:00.000000Z";
+  winner.place = 1;
+  second.place = 2;
+  later.race = "2025-01-31T13:00:00.000000Z";
+  later.place = 2;
+  lucky.median_us = 1;
+  REQUIRE(ranks_before(winner, second));
+  REQUIRE_FALSE(ranks_before(second, winner));
+  REQUIRE(ranks_before(second, lucky));
+  REQUIRE_FALSE(ranks_before(lucky, second));
+  REQUIRE(ranks_before(later, winner));
+  lucky.rigor = Rigor::patient;
+  REQUIRE(ranks_before(lucky, winner));
+  Measurement twin = m;
+  twin.config.block_q = 64;
+  REQUIRE(ranks_before(m, twin) == (canonical_text(m.config) < canonical_text(twin.config)));
+  REQUIRE(ranks_before(m, twin) != ranks_before(twin, m));
+}
+
+TEST_CASE("status and rigor have names that come back", "[nogpu]") {
+  for (int i = 0; i <= static_cast<int>(MeasurementStatus::out_of_memory); ++i) {
+    const auto status = static_cast<MeasurementStatus>(i);
+    REQUIRE(parse_measurement_status(to_string(status)) == status);
+  }
+  for (int i = 0; i <= static_cast<int>(Rigor::exhaustive); ++i) {
+    REQUIRE(parse_rigor(to_string(static_cast<Rigor>(i))) == static_cast<Rigor>(i));
+  }
+  REQUIRE(to_string(MeasurementStatus::wrong_result) == "wrong_result");
+  REQUIRE(to_string(MeasurementStatus::out_of_memory) == "out_of_memory");
+  REQUIRE_FALSE(parse_measurement_status("fine"));
+  REQUIRE_FALSE(parse_rigor(""));
+}
+
+TEST_CASE("a measurement survives JSON", "[nogpu]") {
+  Measurement m = example_measurement();
+  m.error_lse = std::numeric_limits<double>::infinity();
+  m.samples_us[0] = 1.0 / 3;
+  const std::string line = measurement_to_json(m).dump();
+  REQUIRE(line.find('\n') == std::string::npos);
+  const Measurement back = measurement_from_json(nlohmann::json::parse(line));
+  REQUIRE(measurement_to_json(back).dump() == line);
+  REQUIRE(back.problem == m.problem);
+  REQUIRE(back.config == m.config);
+  REQUIRE(back.samples_us == m.samples_us);
+  REQUIRE(back.error_lse == m.error_lse);
+  REQUIRE(back.shared_bytes == m.shared_bytes);
+  REQUIRE(back.created_at == m.created_at);
+  REQUIRE_FALSE(measurement_to_json(m).contains("race"));
+  REQUIRE_FALSE(measurement_to_json(m).contains("place"));
+  m.race = "2025-01-31T12:00:00.000000Z";
+  m.place = 3;
+  REQUIRE(measurement_from_json(measurement_to_json(m)).race == m.race);
+  REQUIRE(measurement_from_json(measurement_to_json(m)).place == 3);
+  m.error_o = std::numeric_limits<double>::quiet_NaN();
+  REQUIRE(std::isnan(measurement_from_json(measurement_to_json(m)).error_o));
+
+  for (const char* bad : {"[]", R"({"median_us": "fast"})", R"({"status": "fine"})", R"({"registers": "many"})",
+                          R"({"config": "sm80 q7x"})", R"({"samples_us": [1, "x"]})"}) {
+    INFO(bad);
+    REQUIRE_THROWS_AS(measurement_from_json(nlohmann::json::parse(bad)), Error);
+  }
+  REQUIRE_THROWS_WITH(measurement_from_json(nlohmann::json::parse(R"({"sm_count": "many"})")),
+                      ContainsSubstring("sm_count"));
+}
+
+TEST_CASE("every known device survives JSON", "[nogpu]") {
+  for (const DeviceSpec& spec : known_devices()) {
+    REQUIRE(device_spec_from_json(nlohmann::json::parse(device_spec_to_json(spec).dump())) == spec);
+  }
+}

@@ -1,0 +1,843 @@
+#include "tuner/database/tuning_database.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/fsuid.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <set>
+#include <thread>
+
+#include "attune/log.h"
+#include "generator/error.h"
+#include "generator/generate.h"
+#include "tests/catch.h"
+#include "tests/tuner/database/database_files.h"
+#include "tests/tuner/test_files.h"
+#include "tuner/database/database_doctor.h"
+
+using namespace attune;
+using attune::test::ask_sql;
+using attune::test::ask_sql_text;
+using attune::test::example_measurement;
+using attune::test::require_equal;
+using attune::test::run_sql;
+using attune::test::TemporaryFolder;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kDevice = "NVIDIA H200";
+constexpr int kSms = 132;
+
+std::vector<fs::path> kept_aside(const TemporaryFolder& folder) {
+  std::vector<fs::path> found;
+  for (const auto& entry : fs::directory_iterator(folder.path())) {
+    if (entry.path().filename().string().starts_with("tuning.db.corrupt-")) found.push_back(entry.path());
+  }
+  return found;
+}
+
+// Permission bits say nothing to root: as another user for file system checks of this thread.
+class AsNobody {
+ public:
+  AsNobody() : user_(::setfsuid(65534)) {}
+  ~AsNobody() { ::setfsuid(static_cast<uid_t>(user_)); }
+
+ private:
+  int user_;
+};
+
+std::string failure_of(TuningDatabase& database, const Measurement& row) {
+  try {
+    database.append(row);
+  } catch (const Error& error) {
+    REQUIRE(error.code() == ErrorCode::database);
+    return error.what();
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("a row comes back as it was stored", "[nogpu]") {
+  const TemporaryFolder folder;
+  const Measurement row = example_measurement();
+  Measurement failed = example_measurement();
+  failed.status = MeasurementStatus::wrong_result;
+  failed.reason = "o: element 17 is NaN; 'quoted' -- and, \"twice\"";
+  failed.samples_us.clear();
+  failed.clocks_mhz.clear();
+  failed.summarize();
+  failed.error_o = std::numeric_limits<double>::quiet_NaN();
+  failed.error_lse = std::numeric_limits<double>::infinity();
+  failed.created_at = "2025-01-31T12:00:01.000000Z";
+  {
+    TuningDatabase database(folder / "sub/folder/tuning.db");
+    REQUIRE_FALSE(database.read_only());
+    REQUIRE(database.notes().empty());
+    database.append(row);
+    database.append(failed);
+  }
+  TuningDatabase database(folder / "sub/folder/tuning.db");
+  const auto rows = database.find_all(row.problem, kDevice, kSms);
+  REQUIRE(rows.size() == 2);
+  require_equal(rows[0], row);
+  require_equal(rows[1], failed);
+  REQUIRE(database.find_all(row.problem, kDevice, kSms - 1).empty());
+  REQUIRE(database.find_all(row.problem, "NVIDIA A100", kSms).empty());
+  REQUIRE(database.latest(row.problem, kDevice, kSms).size() == 1);
+  require_equal(database.latest(row.problem, kDevice, kSms)[0], failed);
+  REQUIRE_FALSE(database.best(row.problem, kDevice, kSms));
+
+  const auto entries = database.list();
+  REQUIRE(entries.size() == 1);
+  REQUIRE(entries[0].problem == row.problem);
+  REQUIRE(entries[0].rows == 2);
+  REQUIRE(entries[0].ok == 1);
+
+  const fs::path file = folder / "sub/folder/tuning.db";
+  REQUIRE(ask_sql(file, "PRAGMA user_version") == 3);
+  REQUIRE(ask_sql(file, "PRAGMA application_id") == 0x4174746e);
+  REQUIRE(ask_sql(file,
+                  "SELECT count(*) FROM pragma_table_list WHERE schema = 'main' AND type = 'table' AND strict = 0 AND "
+                  "name NOT LIKE 'sqlite%'") == 0);
+}
+
+TEST_CASE("an equal row is stored once, an empty date becomes the present", "[nogpu]") {
+  const TemporaryFolder folder;
+  TuningDatabase database(folder / "tuning.db");
+  Measurement row = example_measurement();
+  database.append(row);
+  database.append(row);
+  REQUIRE(database.find_all(row.problem, kDevice, kSms).size() == 1);
+  row.samples_us[1] = std::nextafter(row.samples_us[1], 1e9);
+  database.append(row);
+  REQUIRE(database.find_all(row.problem, kDevice, kSms).size() == 2);
+  row.created_at.clear();
+  database.append(row);
+  const auto rows = database.find_all(row.problem, kDevice, kSms);
+  REQUIRE(rows.size() == 3);
+  REQUIRE(rows[2].created_at > "2025-06-01");
+  REQUIRE(rows[2].created_at.size() == rows[0].created_at.size());
+}
+
+TEST_CASE("best: the newest row of each config, the highest rigor, the fastest, ties by text", "[nogpu]") {
+  const TemporaryFolder folder;
+  TuningDatabase database(folder / "tuning.db");
+  const std::string problem = "forward fp16 b1 hq4 sq512 d128";
+  const auto add = [&](const std::string& config, double us, Rigor rigor = Rigor::measure,
+                       MeasurementStatus status = MeasurementStatus::ok) {
+    Measurement row = example_measurement(problem, config, us);
+    row.rigor = rigor;
+    row.status = status;
+    if (rigor == Rigor::estimate) {
+      row.samples_us.clear();
+      row.summarize();
+      row.predicted_us = us;
+    }
+    row.created_at.clear();
+    database.append(row);
+  };
+  const auto best = [&]() -> std::string {
+    const auto row = database.best(parse_problem(problem), kDevice, kSms);
+    return row ? canonical_text(row->config) : "nothing";
+  };
+  const std::string a = "sm80 q64 kv64 w4 st2", b = "sm80 q128 kv64 w4 st2", c = "sm80 q128 kv128 w8 st2";
+  REQUIRE(best() == "nothing");
+  add(a, 1, Rigor::estimate);
+  add(b, 2, Rigor::estimate);
+  REQUIRE(best() == a);
+  add(b, 90);  // measured beats any estimate
+  REQUIRE(best() == b);
+  add(c, 80);
+  REQUIRE(best() == c);
+  add(c, 95);  // the newest row of a config counts
+  REQUIRE(best() == b);
+  add(c, 90);  // a tie: the smaller canonical text
+  REQUIRE(best() == std::min(b, c));
+  add(a, 10, Rigor::measure, MeasurementStatus::wrong_result);
+  REQUIRE(best() == std::min(b, c));
+  add(c, 300, Rigor::patient);
+  REQUIRE(best() == c);
+  // A config whose measurement failed is not chosen for an estimate that is newer.
+  add(c, 300, Rigor::patient, MeasurementStatus::crashed);
+  add(b, 90, Rigor::measure, MeasurementStatus::crashed);
+  add(a, 1, Rigor::estimate);
+  REQUIRE(best() == "nothing");
+}
+
+TEST_CASE("best: a race decides among rows of one rigor, the newest race, then the place in it", "[nogpu]") {
+  const TemporaryFolder folder;
+  TuningDatabase database(folder / "tuning.db");
+  const std::string problem = "forward fp16 b1 hq4 sq512 d128";
+  const std::string a = "sm80 q64 kv64 w4 st2", b = "sm80 q128 kv64 w4 st2", c = "sm80 q128 kv128 w8 st2";
+  const std::string first_race = "2025-01-31T12:00:00.000000Z", second_race = "2025-02-01T12:00:00.000000Z";
+  const auto add = [&](const std::string& config, double us, const std::string& race = "", int place = 0,
+                       Rigor rigor = Rigor::measure) {
+    Measurement row = example_measurement(problem, config, us);
+    row.race = race;
+    row.place = place;
+    row.rigor = rigor;
+    row.created_at.clear();
+    database.append(row);
+  };
+  const auto best = [&] {
+    const auto row = database.best(parse_problem(problem), kDevice, kSms);
+    return row ? canonical_text(row->config) : "nothing";
+  };
+  add(c, 10);
+  REQUIRE(best() == c);
+  add(a, 90, first_race, 2);
+  add(b, 90.1, first_race, 1);
+  REQUIRE(best() == b);  // neither the median of the second nor a lucky probe beats the winner
+  REQUIRE(database.best(parse_problem(problem), kDevice, kSms)->place == 1);
+  REQUIRE(database.best(parse_problem(problem), kDevice, kSms)->race == first_race);
+  SECTION("a newer race, whatever its times") {
+    add(a, 120, second_race, 1);
+    REQUIRE(best() == a);
+  }
+  SECTION("an older race that is merged later") {
+    Measurement older = example_measurement(problem, c, 20);
+    older.race = "2026-01-01T12:00:00.000000Z";
+    older.place = 1;
+    database.append_all({older});  // of a version that numbered nothing
+    REQUIRE(best() == b);
+    older.sequence = 1;
+    database.append_all({older});
+    REQUIRE(best() == b);
+  }
+  SECTION("a race whose machine's clock runs ahead does not win for ever") {
+    add(c, 20, "2046-01-01T12:00:00.000000Z", 1);
+    REQUIRE(best() == c);
+    add(a, 120, second_race, 1);
+    REQUIRE(best() == a);
+  }
+  SECTION("a higher rigor, raced or not") {
+    add(c, 500, "", 0, Rigor::patient);
+    REQUIRE(best() == c);
+  }
+  SECTION("a config stands for itself by its newest row: a failed one takes the winner out") {
+    Measurement failed = example_measurement(problem, b, 1);
+    failed.status = MeasurementStatus::crashed;
+    failed.created_at.clear();
+    database.append(failed);
+    REQUIRE(best() == a);
+  }
+  SECTION("what the query says is what ranks_before() says") {
+    add("sm80 q64 kv32 w4 st2", 80, first_race, 3);
+    add("sm80 q64 kv128 w4 st2", 80, second_race, 2);
+    add("sm80 q128 kv32 w4 st2", 80, second_race, 1);
+    add("sm80 q128 kv32 w8 st2", 8);
+    auto rows = database.latest(parse_problem(problem), kDevice, kSms);
+    std::sort(rows.begin(), rows.end(), ranks_before);
+    REQUIRE(rows.size() == 7);
+    REQUIRE(best() == canonical_text(rows.front().config));
+    REQUIRE(best() == "sm80 q128 kv32 w4 st2");
+  }
+}
+
+TEST_CASE("sequence: each new row is newer than all that is stored, whatever the clocks say", "[nogpu]") {
+  const TemporaryFolder folder;
+  TuningDatabase database(folder / "tuning.db");
+  Measurement row = example_measurement();
+  const auto stored = [&] { return database.find_all(row.problem, kDevice, kSms); };
+  row.created_at = "2046-01-01T00:00:00Z";
+  database.append(row);
+  row.created_at = "2026-01-01T00:00:00Z";
+  row.samples_us = {80, 81, 82};
+  row.summarize();
+  database.append(row);
+  REQUIRE(stored().size() == 2);
+  REQUIRE(stored()[0].sequence == 1);
+  REQUIRE(stored()[1].sequence == 2);
+  REQUIRE(stored()[1].created_at == "2026-01-01T00:00:00Z");
+  REQUIRE(database.best(row.problem, kDevice, kSms)->median_us == 81);
+  REQUIRE(database.latest(row.problem, kDevice, kSms).front().median_us == 81);
+
+  SECTION("rows of elsewhere keep theirs, and the next is greater") {
+    Measurement foreign = example_measurement("forward bf16 b1 hq8 sq512 d64");
+    foreign.sequence = 1000;
+    REQUIRE(database.append_all({foreign}).added == 1);
+    row.created_at.clear();
+    database.append(row);
+    REQUIRE(stored().back().sequence == 1001);
+  }
+  SECTION("the rows of a race share one, stored together or not") {
+    Measurement first = row, second = example_measurement(canonical_text(row.problem), "sm80 q64 kv64 w4 st2", 90);
+    first.race = second.race = "2026-01-02T00:00:00Z";
+    first.place = 1;
+    second.place = 2;
+    Measurement third = example_measurement(canonical_text(row.problem), "sm80 q64 kv32 w4 st2", 95);
+    third.race = first.race;
+    third.place = 3;
+    database.append(std::vector{first, second});
+    database.append(row);
+    database.append(third);
+    for (const Measurement& each : stored()) REQUIRE((each.race.empty() || each.sequence == 3));
+  }
+  SECTION("beyond what is counted to is refused, and what was given with it") {
+    for (const std::int64_t sequence : {kGreatestForeignSequence + 1, kGreatestSequence + 1,
+                                        std::numeric_limits<std::int64_t>::max(), std::int64_t{-1}}) {
+      Measurement foreign = example_measurement("forward bf16 b1 hq8 sq512 d64"), beside = foreign;
+      foreign.sequence = sequence;
+      INFO(sequence);
+      REQUIRE_THROWS_WITH(database.append_all({beside, foreign}), ContainsSubstring("sequence"));
+      REQUIRE(database.list().size() == 1);
+    }
+    // The greatest that is taken still leaves room for a newer one.
+    Measurement foreign = row;
+    foreign.sequence = kGreatestForeignSequence;
+    foreign.created_at = "2046-01-01T00:00:00Z";
+    REQUIRE(database.append_all({foreign}).added == 1);
+    row.created_at = "2026-01-02T00:00:00Z";
+    row.samples_us = {70, 71, 72};
+    row.summarize();
+    database.append(row);
+    REQUIRE(database.best(row.problem, kDevice, kSms)->median_us == 71);
+  }
+}
+
+TEST_CASE("rows that were changed, or cannot have been measured, count nowhere and are told once", "[nogpu]") {
+  const TemporaryFolder folder;
+  const fs::path file = folder / "tuning.db";
+  const std::string a = "sm80 q64 kv64 w4 st2", b = "sm80 q128 kv64 w4 st2";
+  Measurement honest = example_measurement(), other = example_measurement(canonical_text(honest.problem), a, 90);
+  {
+    TuningDatabase database(file);
+    database.append(honest);
+    database.append(other);
+  }
+  std::vector<std::string> said;
+  set_log_sink([&](LogLevel, std::string_view message) { said.emplace_back(message); });
+  struct Restore {
+    ~Restore() { set_log_sink(nullptr); }
+  } restore;
+  const auto best = [&](const TuningDatabase& database) {
+    const auto row = database.best(honest.problem, kDevice, kSms);
+    return row ? canonical_text(row->config) : "nothing";
+  };
+  REQUIRE(best(TuningDatabase(file)) == a);
+  REQUIRE(said.empty());
+
+  SECTION("a changed time") {
+    run_sql(file, "UPDATE measurement SET median_us = 0.21 WHERE config = '" + b + "'");
+    const TuningDatabase database(file);
+    REQUIRE(best(database) == a);
+    REQUIRE(best(database) == a);
+    REQUIRE(database.find_all(honest.problem, kDevice, kSms).size() == 1);
+    REQUIRE(database.latest(honest.problem, kDevice, kSms).size() == 1);
+    REQUIRE(said.size() == 1);
+    REQUIRE_THAT(said[0], ContainsSubstring(b) && ContainsSubstring("changed after it was stored") &&
+                              ContainsSubstring("db doctor"));
+  }
+  SECTION("a changed row does not hide an older one of its config") {
+    Measurement again = example_measurement(canonical_text(honest.problem), b, 95);
+    again.created_at.clear();
+    TuningDatabase(file).append(again);
+    run_sql(file, "UPDATE measurement SET median_us = 1 WHERE median_us = 95");
+    run_sql(file, "UPDATE measurement SET reason = 'x' WHERE config = '" + a + "'");
+    REQUIRE(best(TuningDatabase(file)) == b);
+    REQUIRE(TuningDatabase(file).best(honest.problem, kDevice, kSms)->median_us == 100);
+  }
+  SECTION("a neighbour's winner") {
+    run_sql(file, "UPDATE measurement SET median_us = 0.21 WHERE config = '" + b + "'");
+    const TuningDatabase database(file);
+    const auto winners =
+        database.winners_of_neighbours(parse_problem("forward bf16 b2 hq8 sq2048 d64 causal"), kDevice, kSms, 3);
+    REQUIRE(winners.size() == 1);
+    REQUIRE(canonical_text(winners[0]) == a);
+  }
+  SECTION("values that nothing can have, with a content hash that holds") {
+    Measurement wrong = example_measurement(canonical_text(honest.problem), b, 80);
+    const std::string expected = GENERATE("at least", "quantiles", "negative", "place", "no time");
+    INFO(expected);
+    if (expected == "at least") wrong = example_measurement(canonical_text(honest.problem), b, 0.2);  // 10,000 TFLOP/s
+    if (expected == "quantiles") wrong.p20_us = wrong.p80_us;
+    if (expected == "negative") wrong.p80_us = std::numeric_limits<double>::infinity();
+    if (expected == "place") wrong.place = 1;
+    if (expected == "no time") wrong.median_us = wrong.p20_us = wrong.p80_us = 0;
+    wrong.created_at.clear();
+    TuningDatabase database(file);
+    database.append(wrong);
+    REQUIRE(best(database) == a);
+    REQUIRE(database.find_all(honest.problem, kDevice, kSms).size() == 2);
+    REQUIRE(said.size() == 1);
+    REQUIRE_THAT(said[0], ContainsSubstring(expected));
+    const DatabaseDiagnosis diagnosis = examine_database(file);
+    REQUIRE(std::any_of(diagnosis.findings.begin(), diagnosis.findings.end(),
+                        [](const DatabaseFinding& finding) { return finding.check == "values"; }));
+  }
+}
+
+TEST_CASE("near: by lengths, work for each SM, head dim, group and dtype", "[nogpu]") {
+  const TemporaryFolder folder;
+  const fs::path file = folder / "tuning.db";
+  const auto distance = [&](const std::string& tuned, const std::string& asked, int sm_count = kSms) {
+    fs::remove(file);
+    TuningDatabase database(file);
+    database.append(example_measurement("forward " + tuned));
+    const auto near = database.near(parse_problem("forward " + asked), sm_count);
+    INFO(tuned << ", asked for " << asked);
+    REQUIRE(near.size() == 1);
+    CHECK(near[0].problem == canonical_text(parse_problem("forward " + tuned)));
+    CHECK(near[0].device == kDevice);
+    CHECK(near[0].same_problem == asked.starts_with(tuned));
+    return near[0].distance;
+  };
+  const auto about = [](double value) { return Approx(value).margin(1e-9); };
+  const std::string base = "bf16 b4 hq8 sq2048 d64";  // 3.9 tiles of 128 queries for each SM
+  CHECK(distance(base, base) == 0);
+  CHECK(distance(base, base + " scale0.3 bhsd") == 0);
+  // Twice the queries of as many sequences, with as many keys or twice as many; as many queries in all.
+  CHECK(distance(base, "bf16 b4 hq8 sq4096 skv2048 d64") == about(0.35 + 0.025 + 1.5));
+  CHECK(distance(base, "bf16 b4 hq8 sq2048 skv4096 d64") == about(0.35 + 0.025));
+  CHECK(distance(base, "bf16 b4 hq8 sq4096 d64") == about(2 * (0.35 + 0.025) + 1.5));
+  CHECK(distance("bf16 b4 hq8 sq4096 d64", base) == about(2 * (0.35 + 0.025) + 1.5));
+  CHECK(distance(base, "bf16 b2 hq8 sq4096 d64") == about(2 * (0.35 + 0.025)));
+  CHECK(distance(base, "bf16 b8 hq8 sq2048 d64") == about(1.5));
+  CHECK(distance(base, "bf16 b4 hq32 hkv32 sq2048 d64") == about(2 * 1.5));
+  // Beyond 4096, and below 32, lengths hardly matter by themselves.
+  CHECK(distance("bf16 b4 hq8 sq4096 d64", "bf16 b1 hq8 sq16384 d64") == about(4 * 0.025));
+  CHECK(distance("bf16 b512 hq8 sq32 d64", "bf16 b2048 hq8 sq8 d64") == about(4 * 0.025));
+  // Neither does work beyond 64 tiles for each SM, or below a tenth of one.
+  CHECK(distance("bf16 b512 hq8 sq2048 d64", "bf16 b128 hq8 sq2048 d64") == about(0));
+  CHECK(distance("bf16 b1 hq1 sq256 d64", "bf16 b1 hq2 sq256 d64") == about(0));
+  // 64 tiles a device of 64 SMs: one for each, a half for each of 128; clamped where there are more.
+  CHECK(distance("bf16 b1 hq8 sq1024 d64", "bf16 b2 hq8 sq1024 d64", 64) == about(1.5));
+  CHECK(distance("bf16 b1 hq8 sq1024 d64", "bf16 b2 hq8 sq1024 d64", 640) == about(1.5));
+  CHECK(distance("bf16 b1 hq8 sq1024 d64", "bf16 b2 hq8 sq1024 d64", 6400) == about(0));
+  CHECK(distance(base, "bf16 b4 hq8 sq2048 d72") == about(0.4));
+  CHECK(distance(base, "bf16 b4 hq8 sq2048 d8") == about(7 * 0.4));
+  CHECK(distance(base, "bf16 b4 hq8 hkv2 sq2048 d64") == about(2 * 0.3));
+  CHECK(distance(base, "fp16 b4 hq8 sq2048 d64") == about(0.2));
+  CHECK(distance(base, "fp16 b8 hq8 hkv4 sq2048 d56") == about(1.5 + 0.3 + 0.4 + 0.2));
+
+  // What no problem has is no neighbour.
+  TuningDatabase database(file);
+  for (const char* sizes : {"heads_kv = 0", "seq_q = -1", "batch = 0, heads_q = 0", "seq_kv = 0"}) {
+    INFO(sizes);
+    database.append(example_measurement("forward " + base));
+    run_sql(file, std::string("UPDATE problem SET ") + sizes);
+    CHECK(database.near(parse_problem("forward " + base), kSms).empty());
+  }
+}
+
+TEST_CASE("winners of neighbours: the best of each other shape, nearest first, each config once", "[nogpu]") {
+  const TemporaryFolder folder;
+  TuningDatabase database(folder / "tuning.db");
+  const auto add = [&](int seq, const std::string& config, double us, const std::string& device = kDevice) {
+    Measurement row = example_measurement(fmt::format("forward bf16 b1 hq8 sq{} d64", seq), config, us);
+    row.device = device;
+    database.append(row);
+  };
+  const std::string a = "sm80 q64 kv64 w4 st2", b = "sm80 q128 kv64 w4 st2", c = "sm80 q128 kv128 w8 st2",
+                    d = "sm80 q64 kv128 w4 st2";
+  const auto winners = [&](const std::string& problem, int count) {
+    std::vector<std::string> texts;
+    for (const KernelConfig& config : database.winners_of_neighbours(parse_problem(problem), kDevice, kSms, count))
+      texts.push_back(canonical_text(config));
+    return texts;
+  };
+  const std::string asked = "forward bf16 b1 hq8 sq1024 d64";
+  REQUIRE(winners(asked, 3).empty());
+  add(1024, d, 10);    // the asked shape itself is none of its neighbours
+  add(16384, c, 500);  // far
+  add(2048, a, 50);
+  add(2048, c, 60);  // not the best there
+  add(512, b, 50);
+  add(4096, a, 50);                          // the config of a nearer one
+  add(1536, d, 1, "NVIDIA A100-SXM4-80GB");  // of another device
+  // 512 and 2048 are as near: by their texts.
+  REQUIRE(winners(asked, 9) == std::vector<std::string>{a, b, c});
+  REQUIRE(winners(asked, 2).size() == 2);
+  REQUIRE(winners(asked, 1) == std::vector<std::string>{winners(asked, 9)[0]});
+  REQUIRE(winners(asked, 0).empty());
+  REQUIRE(winners("forward bf16 b1 hq8 sq1024 d64 scale0.3", 9) == winners(asked, 9));
+  // Another head dim is a neighbour, and the asked shape of this one the nearest.
+  REQUIRE(winners("forward bf16 b1 hq8 sq1024 d128", 9) == std::vector<std::string>{d, a, b, c});
+  REQUIRE(winners("forward bf16 b1 hq8 sq1024 d64 causal", 9).empty());
+  REQUIRE(winners("forward bf16 b1 hq8 sq1024 d64 align2", 9).empty());
+}
+
+TEST_CASE("a damaged tuning database is kept aside", "[nogpu]") {
+  const TemporaryFolder folder;
+  const fs::path file = folder / "tuning.db";
+  const std::string damaged = attune::test::write_damaged_database(file);
+
+  TuningDatabase database(file);
+  REQUIRE_FALSE(database.read_only());
+  const auto aside = kept_aside(folder);
+  REQUIRE(aside.size() == 1);
+  REQUIRE(database.notes().size() == 1);
+  REQUIRE_THAT(database.notes()[0], ContainsSubstring(aside[0].string()) && ContainsSubstring("corrupt"));
+  REQUIRE(attune::test::bytes_of(aside[0]) == damaged);
+  REQUIRE(database.list().empty());
+  database.append(example_measurement());
+  REQUIRE(TuningDatabase(file).list().size() == 1);
+  REQUIRE(TuningDatabase(file).notes().empty());
+}
+
+TEST_CASE("an empty file is begun", "[nogpu]") {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "tuning.db").flush();
+  TuningDatabase database(folder / "tuning.db");
+  REQUIRE(database.notes().empty());
+  database.append(example_measurement());
+  REQUIRE(database.list().size() == 1);
+}
+
+TEST_CASE("a newer schema is read and never written", "[nogpu]") {
+  const TemporaryFolder folder;
+  const fs::path file = folder / "tuning.db";
+  TuningDatabase(file).append(example_measurement());
+  run_sql(file, "PRAGMA user_version = 99; ALTER TABLE measurement ADD COLUMN novelty TEXT");
+  TuningDatabase database(file);
+  REQUIRE(database.read_only());
+  REQUIRE(database.notes().size() == 1);
+  REQUIRE_THAT(database.notes()[0],
+               ContainsSubstring("newer") && ContainsSubstring("99") && ContainsSubstring(file.string()));
+  REQUIRE(database.best(example_measurement().problem, kDevice, kSms));
+  REQUIRE_THAT(failure_of(database, example_measurement()),
+               ContainsSubstring(file.string()) && ContainsSubstring("newer"));
+  REQUIRE(ask_sql(file, "PRAGMA user_version") == 99);
+  REQUIRE(kept_aside(folder).empty());
+}
+
+TEST_CASE("another program's database is left alone", "[nogpu]") {
+  const TemporaryFolder folder;
+  const fs::path file = folder / "tuning.db";
+  run_sql(file, "CREATE TABLE recipes (name TEXT); INSERT INTO recipes VALUES ('soup')");
+  TuningDatabase database(file);
+  REQUIRE(database.read_only());
+  REQUIRE_THAT(database.notes().at(0), ContainsSubstring("another program"));
+  REQUIRE_THAT(failure_of(database, example_measurement()), ContainsSubstring(file.string()));
+  REQUIRE_FALSE(database.best(example_measurement().problem, kDevice, kSms));
+  REQUIRE(ask_sql(file, "SELECT count(*) FROM sqlite_schema") == 1);
+  REQUIRE(kept_aside(folder).empty());
+}
+
+TEST_CASE("read-only files and folders are read, and writing says so", "[nogpu]") {
+  const TemporaryFolder folder;
+  ::chmod(folder.path().c_str(), 0755);
+  const fs::path file = folder / "tuning.db";
+  TuningDatabase(file).append(example_measurement());
+  if (::geteuid() == 0) ::chmod(file.c_str(), 0644);
+  SECTION("file") { ::chmod(file.c_str(), 0444); }
+  SECTION("folder") { ::chmod(folder.path().c_str(), 0555); }
+  {
+    const AsNobody nobody;
+    TuningDatabase database(file);
+    REQUIRE(database.read_only());
+    REQUIRE(database.notes().size() == 1);
+    REQUIRE_THAT(database.notes()[0], ContainsSubstring("read-only") && ContainsSubstring(file.string()));
+    const auto best = database.best(example_measurement().problem, kDevice, kSms);
+    REQUIRE(best);
+    require_equal(*best, example_measurement());
+    REQUIRE_THAT(failure_of(database, example_measurement()),
+                 ContainsSubstring("read-only") && ContainsSubstring(file.string()));
+  }
+  ::chmod(folder.path().c_str(), 0755);
+  REQUIRE(kept_aside(folder).empty());
+}
+
+TEST_CASE("without a place for it the database is empty and says why", "[nogpu]") {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "file").flush();
+  fs::path path;
+  std::string expected;
+  SECTION("no home") { expected = "ATTUNE_DATABASE"; }
+  SECTION("the folder would have to be inside a file") {
+    path = folder / "file/attune/tuning.db";
+    expected = path.parent_path().string();
+  }
+  SECTION("the path is a folder") {
+    path = folder / "folder";
+    fs::create_directory(path);
+    expected = path.string();
+  }
+  TuningDatabase database(path);
+  REQUIRE(database.read_only());
+  REQUIRE(database.notes().size() == 1);
+  REQUIRE_THAT(database.notes()[0], ContainsSubstring(expected));
+  REQUIRE(database.list().empty());
+  REQUIRE_FALSE(database.best(example_measurement().problem, kDevice, kSms));
+  REQUIRE_THAT(failure_of(database, example_measurement()), ContainsSubstring(expected));
+}
+
+TEST_CASE("the default path follows the environment", "[nogpu]") {
+  struct Restore {
+    std::string name, value;
+    bool set;
+    explicit Restore(const char* n)
+        : name(n), value(std::getenv(n) ? std::getenv(n) : ""), set(std::getenv(n) != nullptr) {}
+    ~Restore() { set ? ::setenv(name.c_str(), value.c_str(), 1) : ::unsetenv(name.c_str()); }
+  } database("ATTUNE_DATABASE"), data("XDG_DATA_HOME"), home("HOME");
+  ::setenv("HOME", "/home/someone", 1);
+  ::setenv("XDG_DATA_HOME", "/data", 1);
+  ::setenv("ATTUNE_DATABASE", "/elsewhere/t.db", 1);
+  REQUIRE(TuningDatabase::default_path() == "/elsewhere/t.db");
+  ::unsetenv("ATTUNE_DATABASE");
+  REQUIRE(TuningDatabase::default_path() == "/data/attune/tuning.db");
+  ::setenv("XDG_DATA_HOME", "", 1);
+  REQUIRE(TuningDatabase::default_path() == "/home/someone/.local/share/attune/tuning.db");
+  ::unsetenv("HOME");
+  REQUIRE(TuningDatabase::default_path().empty());
+}
+
+TEST_CASE("a full disk is named, and what was stored stays", "[nogpu]") {
+  const TemporaryFolder folder;
+  const fs::path mount_point = folder / "small";
+  fs::create_directory(mount_point);
+  if (::mount("tmpfs", mount_point.c_str(), "tmpfs", 0, "size=512k") != 0) {
+    WARN("not seen: a file system of 512 KiB cannot be mounted here");
+    return;
+  }
+  const fs::path file = mount_point / "tuning.db";
+  std::size_t stored = 0, counted = 0;
+  std::string complaint;
+  {
+    TuningDatabase database(file);
+    Measurement row = example_measurement();
+    row.samples_us.assign(500, 1.0);
+    while (complaint.empty() && stored < 1000) {
+      row.samples_us[0] = static_cast<double>(stored);
+      complaint = failure_of(database, row);
+      if (complaint.empty()) ++stored;
+    }
+    counted = database.find_all(row.problem, kDevice, kSms).size();
+  }
+  // Not a byte is free: no log and no index of one can be made.
+  {
+    std::ofstream filler(mount_point / "filler", std::ios::binary);
+    for (int i = 0; i < 512 && filler; ++i) filler << std::string(1024, 'x') << std::flush;
+  }
+  std::size_t reopened = 0, read = 0;
+  std::string refused;
+  {
+    TuningDatabase database(file);
+    reopened = database.find_all(example_measurement().problem, kDevice, kSms).size();
+    // More than the space that an emptied log has to give.
+    Measurement large = example_measurement();
+    large.samples_us.assign(100'000, 1.0);
+    refused = failure_of(database, large);
+    read = TuningDatabase::open_for_reading(file)->find_all(example_measurement().problem, kDevice, kSms).size();
+  }
+  ::umount2(mount_point.c_str(), MNT_DETACH);
+  REQUIRE_THAT(complaint, ContainsSubstring("full") && ContainsSubstring(file.string()));
+  REQUIRE(stored > 10);
+  REQUIRE(counted == stored);
+  REQUIRE(reopened == stored);
+  REQUIRE(read == stored);
+  REQUIRE_THAT(refused, ContainsSubstring("full"));
+}
+
+TEST_CASE("four processes begin and fill one database at the same time", "[nogpu]") {
+  const TemporaryFolder folder;
+  const fs::path file = folder / "tuning.db";
+  constexpr int kProcesses = 4, kRows = 50;
+  std::vector<pid_t> children;
+  for (int process = 0; process < kProcesses; ++process) {
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      int status = 0;
+      try {
+        TuningDatabase database(file);
+        for (int i = 0; i < kRows; ++i) {
+          Measurement row = example_measurement();
+          row.samples_us = {1.0 + process, 2.0 + i};
+          database.append(row);
+        }
+        status = database.notes().empty() ? 0 : 2;
+      } catch (...) {
+        status = 1;
+      }
+      ::_exit(status);
+    }
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = -1;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    REQUIRE(status == 0);
+  }
+  TuningDatabase database(file);
+  std::set<std::vector<double>> distinct;
+  for (const Measurement& row : database.find_all(example_measurement().problem, kDevice, kSms))
+    distinct.insert(row.samples_us);
+  REQUIRE(distinct.size() == kProcesses * kRows);
+}
+
+TEST_CASE("four processes meet one corrupt file: it is kept aside once", "[nogpu]") {
+  const TemporaryFolder folder;
+  const fs::path file = folder / "tuning.db";
+  attune::test::write_damaged_database(file);
+  constexpr int kProcesses = 4;
+  std::vector<pid_t> children;
+  for (int process = 0; process < kProcesses; ++process) {
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      int status = 1;
+      try {
+        TuningDatabase database(file);
+        Measurement row = example_measurement();
+        row.samples_us = {1.0 + process};
+        database.append(row);
+        status = 0;
+      } catch (...) {
+      }
+      ::_exit(status);
+    }
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = -1;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    REQUIRE(status == 0);
+  }
+  REQUIRE(kept_aside(folder).size() == 1);
+  REQUIRE(TuningDatabase(file).find_all(example_measurement().problem, kDevice, kSms).size() == kProcesses);
+}
+
+TEST_CASE("threads share one database object", "[nogpu]") {
+  const TemporaryFolder folder;
+  TuningDatabase database(folder / "tuning.db");
+  std::vector<std::thread> threads;
+  std::atomic<int> failures{0};
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 20; ++i) {
+        try {
+          Measurement row = example_measurement();
+          row.samples_us = {1.0 + t, 2.0 + i};
+          database.append(row);
+          if (!database.best(row.problem, kDevice, kSms)) ++failures;
+        } catch (const Error&) {
+          ++failures;
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  REQUIRE(failures == 0);
+  REQUIRE(database.list().at(0).rows == 80);
+}
+
+namespace {
+
+Measurement numbered(double writer, double number) {
+  Measurement row = example_measurement();
+  row.samples_us = {1 + writer, 1 + number};
+  return row;
+}
+
+std::size_t rows_of(TuningDatabase& database, double writer) {
+  std::size_t count = 0;
+  for (const Measurement& row : database.find_all(example_measurement().problem, kDevice, kSms))
+    count += row.samples_us.at(0) == 1 + writer;
+  return count;
+}
+
+// Whether all rows of a child that runs this were stored by its own account.
+template <typename Work>
+pid_t fork_to(Work work) {
+  const pid_t child = ::fork();
+  if (child != 0) return child;
+  int status = 1;
+  try {
+    work();
+    status = 0;
+  } catch (...) {
+  }
+  ::_exit(status);
+}
+
+void require_success(pid_t child) {
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(status == 0);
+}
+
+}  // namespace
+
+TEST_CASE("a process that forks: parent and child store, in any order", "[nogpu]") {
+  const TemporaryFolder folder;
+  TuningDatabase database(folder / "tuning.db");
+  const auto reader = TuningDatabase::open_for_reading(folder / "tuning.db");
+  database.append(numbered(0, 0));
+  REQUIRE(rows_of(*reader, 0) == 1);
+  const pid_t child = fork_to([&] {
+    for (int i = 0; i < 20; ++i) database.append(numbered(1, i));
+    if (rows_of(*reader, 1) != 20) throw 0;
+  });
+  for (int i = 1; i < 20; ++i) database.append(numbered(0, i));
+  require_success(child);
+  REQUIRE(rows_of(database, 0) == 20);
+  REQUIRE(rows_of(database, 1) == 20);
+  REQUIRE(rows_of(*reader, 1) == 20);
+}
+
+TEST_CASE("a parent that closes while its child stores takes no row of the child's with it", "[nogpu]") {
+  for (int round = 0; round < 12; ++round) {
+    const TemporaryFolder folder;
+    const fs::path file = folder / "tuning.db";
+    auto database = std::make_unique<TuningDatabase>(file);
+    database->append(numbered(0, 0));
+    const pid_t child = fork_to([&] {
+      for (int i = 0; i < 20; ++i) {
+        database->append(numbered(1, i));
+        ::usleep(static_cast<useconds_t>(round * 20));
+      }
+    });
+    ::usleep(static_cast<useconds_t>(round * 200));
+    database.reset();
+    TuningDatabase(file).append(numbered(2, 0));
+    require_success(child);
+    TuningDatabase after(file);
+    INFO("round " << round);
+    REQUIRE(rows_of(after, 0) == 1);
+    REQUIRE(rows_of(after, 1) == 20);
+    REQUIRE(rows_of(after, 2) == 1);
+    REQUIRE(ask_sql_text(file, "PRAGMA integrity_check") == "ok");
+  }
+}
+
+TEST_CASE("threads store and ask while the process forks", "[nogpu]") {
+  const TemporaryFolder folder;
+  TuningDatabase database(folder / "tuning.db");
+  const auto reader = TuningDatabase::open_for_reading(folder / "tuning.db");
+  std::atomic<bool> stop{false};
+  std::atomic<int> failures{0}, stored{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 2; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; !stop; ++i) {
+        try {
+          database.append(numbered(10 + t, i));
+          ++stored;
+          if (rows_of(*reader, 10 + t) != static_cast<std::size_t>(i) + 1) ++failures;
+        } catch (const Error&) {
+          ++failures;
+        }
+      }
+    });
+  }
+  constexpr int kForks = 10;
+  for (int i = 0; i < kForks; ++i) {
+    require_success(fork_to([&] {
+      for (int row = 0; row < 3; ++row) database.append(numbered(100 + i, row));
+    }));
+  }
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+  REQUIRE(failures == 0);
+  REQUIRE(database.list().at(0).rows == stored + kForks * 3);
+}

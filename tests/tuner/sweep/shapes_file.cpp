@@ -1,0 +1,148 @@
+// Lists of problems: what is understood, and that every mistake is named with its place.
+#include "tuner/sweep/shapes_file.h"
+
+#include <algorithm>
+#include <fstream>
+
+#include "generator/error.h"
+#include "tests/catch.h"
+#include "tests/tuner/test_files.h"
+
+using namespace attune;
+
+namespace {
+
+std::vector<std::string> texts(const std::vector<AttentionProblem>& problems) {
+  std::vector<std::string> result;
+  for (const AttentionProblem& problem : problems) result.push_back(canonical_text(problem));
+  return result;
+}
+
+struct BadShapes {
+  std::string text;
+  std::vector<std::string> message;
+};
+
+template <typename Parse>
+void require_refused(const BadShapes& bad, const Parse& parse) {
+  INFO(bad.text);
+  try {
+    parse(bad.text);
+    FAIL("not refused");
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::invalid_argument);
+    for (const std::string& part : bad.message) CHECK_THAT(std::string(error.what()), ContainsSubstring(part));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("problems from JSON: texts and objects, defaults as on the command line", "[nogpu]") {
+  const auto problems = parse_shapes_json(R"([
+      "forward fp16 b2 hq8 sq512 d64 causal",
+      {"seq": 128, "head-dim": 72},
+      {"batch": 4, "heads": 16, "kv_heads": 4, "seq": 1, "kv-seq": 4096, "head_dim": 128, "causal": true, "scale": 0.5,
+       "layout": "bhsd", "dtype": "fp16", "pass": "forward"},
+      {"seq": 100, "kv-seq": 300, "head-dim": 64, "mask": "causal-top-left"},
+      {"seq": 100, "head-dim": 64, "mask": "causal@-3"},
+      {"seq": 100, "head-dim": 64, "mask": "none", "causal": false, "scale": null},
+      {"head-dim": 72, "seq": "128"},
+      {"pass": "backward", "seq": 128, "head-dim": 72, "deterministic": true},
+      {"pass": "backward", "seq": 128, "head-dim": 72, "deterministic": false}])",
+                                          "list.json");
+  CHECK(texts(problems) ==
+        std::vector<std::string>{"forward fp16 b2 hq8 sq512 d64 causal", "forward bf16 b1 hq1 sq128 d72",
+                                 "forward fp16 b4 hq16 hkv4 sq1 skv4096 d128 causal scale0.5 bhsd",
+                                 "forward bf16 b1 hq1 sq100 skv300 d64 causal-top-left",
+                                 "forward bf16 b1 hq1 sq100 d64 causal@-3", "forward bf16 b1 hq1 sq100 d64",
+                                 "backward bf16 b1 hq1 sq128 d72 deterministic", "backward bf16 b1 hq1 sq128 d72"});
+}
+
+TEST_CASE("problems from CSV: header, empty cells, quotes, line ends", "[nogpu]") {
+  const auto problems = parse_shapes_csv(
+      "\xef\xbb\xbf"
+      "heads,seq,head_dim,causal,kv-seq\r\n"
+      "8, 512 ,64,true,\r\n"
+      "\r\n"
+      ",\"256\",128,,1024\r\n"
+      "8,512,64,true,512",
+      "list.csv");
+  CHECK(texts(problems) ==
+        std::vector<std::string>{"forward bf16 b1 hq8 sq512 d64 causal", "forward bf16 b1 hq1 sq256 skv1024 d128"});
+  CHECK(texts(parse_shapes_csv("problem\n\"forward fp16 b1 hq1 sq16 d64\"\n", "list.csv")) ==
+        std::vector<std::string>{"forward fp16 b1 hq1 sq16 d64"});
+}
+
+TEST_CASE("a mistake in JSON is named by file, row and field", "[nogpu]") {
+  const BadShapes bad = GENERATE(values<BadShapes>({
+      {"", {"list.json is not JSON"}},
+      {"[", {"list.json is not JSON"}},
+      {"{}", {"list.json", "array", "object"}},
+      {"[]", {"list.json holds no problem"}},
+      {"[5]", {"list.json, row 1", "number"}},
+      {R"(["forward bf16 sq16 d64", "sideways"])", {"list.json, row 2, field problem", "sideways"}},
+      {R"([{"seq": 16, "head-dim": 64, "heds": 4}])", {"list.json, row 1", "'heds'", "kv-heads"}},
+      {R"([{"seq": 16, "head-dim": 64, "heads": 1.5}])", {"row 1, field heads", "'1.5'", "whole number"}},
+      {R"([{"seq": 16, "head-dim": 64, "heads": [1]}])", {"row 1, field heads", "array"}},
+      {R"([{"seq": 16}])", {"row 1, field head-dim", "missing"}},
+      {R"([{"head-dim": 64}])", {"row 1, field seq", "missing"}},
+      {R"([{"seq": 16, "head-dim": 64}, {"seq": 16, "head-dim": 20}])", {"list.json, row 2", "head dim 20"}},
+      {R"([{"seq": 16, "head-dim": 64, "dtype": "fp32"}])", {"field dtype", "'fp32'", "bf16, fp16"}},
+      {R"([{"seq": 16, "head-dim": 64, "mask": "causal@x"}])", {"field mask", "'causal@x'"}},
+      {R"([{"seq": 16, "head-dim": 64, "causal": 1}])", {"field causal", "'1'", "true"}},
+      {R"([{"seq": 16, "head-dim": 64, "causal": true, "mask": "none"}])", {"field causal", "contradicts", "'none'"}},
+      {R"([{"seq": 16, "head-dim": 64, "scale": "big"}])", {"field scale", "'big'"}},
+      {R"([{"seq": 16, "head-dim": 64, "scale": -1}])", {"row 1", "scale"}},
+      {R"([{"seq": 16, "head-dim": 64, "deterministic": true}])", {"row 1", "deterministic", "backward"}},
+      {R"([{"pass": "backward", "seq": 16, "head-dim": 64, "deterministic": 1}])", {"field deterministic", "'1'"}},
+      {R"([{"problem": "forward bf16 sq16 d64", "seq": 16}])", {"field seq", "whole problem"}},
+      {R"([{"head_dim": 64, "head-dim": 64, "seq": 16}])", {"field head-dim", "twice"}},
+  }));
+  require_refused(bad, [](const std::string& text) { return parse_shapes_json(text, "list.json"); });
+}
+
+TEST_CASE("a mistake in CSV is named by file, row and field", "[nogpu]") {
+  const BadShapes bad = GENERATE(values<BadShapes>({
+      {"", {"list.csv holds no problem"}},
+      {"seq,head-dim\n", {"list.csv holds no problem"}},
+      {"seq,width\n16,64\n", {"list.csv, header", "'width'", "head-dim"}},
+      {"seq,head-dim,seq\n16,64,16\n", {"header", "seq", "twice"}},
+      {"seq,head-dim\n16,64\n\n16\n", {"list.csv, row 2", "1 cells", "2"}},
+      {"seq,head-dim\n16,64\n12x,64\n", {"list.csv, row 2, field seq", "'12x'"}},
+      {"seq,head-dim\n16,\n", {"row 1, field head-dim", "missing"}},
+      {"seq,head-dim\n-16,64\n", {"list.csv, row 1", "-16"}},
+      {"seq,head-dim\n\"16,64\n", {"row 1", "quotation mark"}},
+  }));
+  require_refused(bad, [](const std::string& text) { return parse_shapes_csv(text, "list.csv"); });
+}
+
+TEST_CASE("a list is read by its ending; a missing file is named", "[nogpu]") {
+  const test::TemporaryFolder folder;
+  std::ofstream(folder / "a.json") << R"(["forward bf16 b1 hq1 sq16 d64"])";
+  std::ofstream(folder / "a.csv") << "seq,head-dim\n16,64\n";
+  std::ofstream(folder / "a.txt") << "forward bf16 sq16 d64\n";
+  CHECK(read_shapes(folder / "a.json") == read_shapes(folder / "a.csv"));
+  CHECK_THROWS_WITH(read_shapes(folder / "a.txt"), ContainsSubstring("a.txt") && ContainsSubstring(".json or .csv"));
+  CHECK_THROWS_WITH(read_shapes(folder / "b.csv"), ContainsSubstring("b.csv") && ContainsSubstring("cannot be read"));
+  CHECK_THROWS_WITH(read_shapes(folder.path()), ContainsSubstring(".json or .csv"));
+}
+
+TEST_CASE("shards are disjoint, complete and even", "[nogpu]") {
+  std::vector<int> list(23);
+  for (int i = 0; i < 23; ++i) list[static_cast<std::size_t>(i)] = i;
+  for (const std::size_t count : {1u, 2u, 5u, 23u, 40u}) {
+    std::vector<int> together;
+    for (std::size_t i = 1; i <= count; ++i) {
+      const std::vector<int> part = select(list, Shard{i, count});
+      CHECK(part.size() >= 23 / count);
+      CHECK(part.size() <= 23 / count + 1);
+      together.insert(together.end(), part.begin(), part.end());
+    }
+    std::sort(together.begin(), together.end());
+    CHECK(together == list);
+  }
+  CHECK(parse_shard("3/8").index == 3);
+  CHECK(parse_shard("3/8").count == 8);
+  for (const char* bad : {"", "3", "0/8", "9/8", "3/", "/8", "3/8x", "-1/8", "a/b", "3 /8", "1/0"})
+    CHECK_THROWS_WITH(parse_shard(bad), ContainsSubstring(std::string("\"") + bad + "\"") && ContainsSubstring("2/8"));
+}

@@ -1,0 +1,216 @@
+#include "tuner/database/database_rows.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <cmath>
+
+#include "generator/error.h"
+
+namespace attune {
+
+namespace {
+
+// A row as it is stored: texts that this version may not know, and what it reads of any version.
+struct StoredRow {
+  std::string problem, config, status, rigor;
+  Measurement fields;  // without those four
+};
+
+StoredRow read_stored(const sqlite::Statement& row) {
+  StoredRow stored;
+  Measurement& m = stored.fields;
+  int column = 0;
+  stored.problem = row.text(column++);
+  m.device = row.text(column++);
+  m.sm_count = static_cast<int>(row.integer(column++));
+  stored.config = row.text(column++);
+  stored.status = row.text(column++);
+  m.reason = row.text(column++);
+  const std::int64_t rigor = row.integer(column++);
+  if (rigor >= 0 && rigor <= static_cast<int>(Rigor::exhaustive)) stored.rigor = to_string(static_cast<Rigor>(rigor));
+  m.samples_us = row.numbers<double>(column++);
+  m.clocks_mhz = row.numbers<std::int32_t>(column++);
+  m.median_us = row.real(column++);
+  m.p20_us = row.real(column++);
+  m.p80_us = row.real(column++);
+  m.predicted_us = row.real(column++);
+  m.sm_clock_mhz = static_cast<int>(row.integer(column++));
+  m.error_o = row.real(column++);
+  m.error_lse = row.real(column++);
+  m.registers = static_cast<int>(row.integer(column++));
+  m.spill_bytes = static_cast<int>(row.integer(column++));
+  m.shared_bytes = static_cast<std::size_t>(row.integer(column++));
+  m.compile_ms = row.real(column++);
+  m.templates_hash = row.text(column++);
+  m.compiler = row.text(column++);
+  m.driver = row.text(column++);
+  m.protocol = row.text(column++);
+  m.attune_version = row.text(column++);
+  m.created_at = row.text(column++);
+  m.race = row.text(column++);
+  m.place = static_cast<int>(row.integer(column++));
+  m.sequence = row.integer(column++);
+  return stored;
+}
+
+std::string hash_of(std::string_view problem, std::string_view config, std::string_view status, std::string_view rigor,
+                    const Measurement& m) {
+  // A NaN loses its sign in the database, and prints with it.
+  const auto without_sign = [](double value) { return std::isnan(value) ? std::nan("") : value; };
+  std::string bytes = fmt::format(
+      "{}\n{}\n{}\n{}\n{}\n{}\n{}\n{:a} {:a} {:a} {:a}\n{}\n{:a} {:a}\n{} {} {}\n{:a}\n{}\n{}\n{}\n{}\n{}\n{}\n",
+      problem, config, m.device, m.sm_count, status, m.reason, rigor, m.median_us, m.p20_us, m.p80_us, m.predicted_us,
+      m.sm_clock_mhz, without_sign(m.error_o), without_sign(m.error_lse), m.registers, m.spill_bytes, m.shared_bytes,
+      m.compile_ms, m.templates_hash, m.compiler, m.driver, m.protocol, m.attune_version, m.created_at);
+  for (const double sample : m.samples_us) bytes += fmt::format("{:a} ", sample);
+  for (const int clock : m.clocks_mhz) bytes += fmt::format("{} ", clock);
+  if (!m.race.empty() || m.place != 0) bytes += fmt::format("\n{}\n{}\n", m.race, m.place);
+  if (m.sequence != 0) bytes += fmt::format("\nsequence {}\n", m.sequence);
+  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+}  // namespace
+
+std::optional<Measurement> read_row(const sqlite::Statement& row) {
+  StoredRow stored = read_stored(row);
+  Measurement& m = stored.fields;
+  const auto status = parse_measurement_status(stored.status);
+  const auto rigor = parse_rigor(stored.rigor);
+  if (!status || !rigor) return std::nullopt;
+  m.status = *status;
+  m.rigor = *rigor;
+  try {
+    m.problem = parse_problem(stored.problem);
+    m.config = parse_config(stored.config);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+  return std::move(m);
+}
+
+std::string content_hash(const Measurement& m) {
+  return hash_of(canonical_text(m.problem), canonical_text(m.config), to_string(m.status), to_string(m.rigor), m);
+}
+
+std::string stored_content_hash(const sqlite::Statement& row) {
+  const StoredRow stored = read_stored(row);
+  return hash_of(stored.problem, stored.config, stored.status, stored.rigor, stored.fields);
+}
+
+std::int64_t next_sequence(sqlite::Connection& db, const Measurement& m) {
+  if (!m.race.empty()) {
+    sqlite::Statement race(db, fmt::format("SELECT max(m.sequence) FROM {} WHERE p.text = ? AND d.name = ? AND "
+                                           "d.sm_count = ? AND m.race = ?",
+                                           kRowTables));
+    race.bind(canonical_text(m.problem)).bind(m.device).bind(m.sm_count).bind(m.race);
+    if (race.step() && race.integer(0) > 0) return race.integer(0);
+  }
+  return 1 + db.integer("SELECT coalesce(max(sequence), 0) FROM measurement");
+}
+
+bool is_stored(sqlite::Connection& db, const Measurement& measurement) {
+  Measurement wanted = measurement;
+  wanted.sequence = 0;
+  const std::string hash = content_hash(wanted);
+  sqlite::Statement alike(db, fmt::format("SELECT {} FROM {} WHERE p.text = ? AND d.name = ? AND d.sm_count = ? AND "
+                                          "m.config = ? AND m.created_at = ?",
+                                          kRowColumns, kRowTables));
+  alike.bind(canonical_text(wanted.problem)).bind(wanted.device).bind(wanted.sm_count);
+  alike.bind(canonical_text(wanted.config)).bind(wanted.created_at);
+  while (alike.step()) {
+    auto row = read_row(alike);
+    if (!row) continue;
+    row->sequence = 0;
+    if (content_hash(*row) == hash) return true;
+  }
+  return false;
+}
+
+std::string_view mask_text(MaskKind mask) { return mask == MaskKind::none ? "none" : "causal"; }
+
+bool insert_row(sqlite::Connection& db, const Measurement& m) {
+  const AttentionProblem& p = m.problem;
+  const std::string text = canonical_text(p);
+  sqlite::Statement(db,
+                    "INSERT INTO problem (text, pass, dtype, batch, heads_q, heads_kv, seq_q, seq_kv, head_dim, mask, "
+                    "mask_offset, scale, "
+                    "layout, alignment) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING")
+      .bind(text)
+      .bind(to_string(p.pass))
+      .bind(to_string(p.dtype))
+      .bind(p.batch)
+      .bind(p.heads_q)
+      .bind(p.heads_kv)
+      .bind(p.seq_q)
+      .bind(p.seq_kv)
+      .bind(p.head_dim)
+      .bind(mask_text(p.mask))
+      .bind(p.mask_offset)
+      .bind(static_cast<double>(p.softmax_scale))
+      .bind(to_string(p.layout))
+      .bind(p.alignment)
+      .step();
+  sqlite::Statement(db, "INSERT INTO device (name, sm_count) VALUES (?, ?) ON CONFLICT DO NOTHING")
+      .bind(m.device)
+      .bind(m.sm_count)
+      .step();
+  sqlite::Statement(
+      db,
+      "INSERT INTO provenance (templates_hash, compiler, driver, protocol, attune_version) VALUES (?, ?, ?, ?, ?) "
+      "ON CONFLICT DO NOTHING")
+      .bind(m.templates_hash)
+      .bind(m.compiler)
+      .bind(m.driver)
+      .bind(m.protocol)
+      .bind(m.attune_version)
+      .step();
+  sqlite::Statement(
+      db,
+      "INSERT INTO measurement (problem_id, device_id, provenance_id, content_hash, config, status, reason, rigor, "
+      "samples_us, "
+      "clocks_mhz, median_us, p20_us, p80_us, predicted_us, sm_clock_mhz, error_o, error_lse, registers, "
+      "spill_bytes, "
+      "shared_bytes, compile_ms, created_at, race, place, sequence) VALUES ("
+      "(SELECT id FROM problem WHERE text = ?), (SELECT id FROM device WHERE name = ? AND sm_count = ?), "
+      "(SELECT id FROM provenance WHERE templates_hash = ? AND compiler = ? AND driver = ? AND protocol = ? AND "
+      "attune_version = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT "
+      "(content_hash) "
+      "DO "
+      "NOTHING")
+      .bind(text)
+      .bind(m.device)
+      .bind(m.sm_count)
+      .bind(m.templates_hash)
+      .bind(m.compiler)
+      .bind(m.driver)
+      .bind(m.protocol)
+      .bind(m.attune_version)
+      .bind(content_hash(m))
+      .bind(canonical_text(m.config))
+      .bind(to_string(m.status))
+      .bind(m.reason)
+      .bind(static_cast<int>(m.rigor))
+      .bind_blob(m.samples_us.data(), m.samples_us.size() * sizeof(double))
+      .bind_blob(m.clocks_mhz.data(), m.clocks_mhz.size() * sizeof(std::int32_t))
+      .bind(m.median_us)
+      .bind(m.p20_us)
+      .bind(m.p80_us)
+      .bind(m.predicted_us)
+      .bind(m.sm_clock_mhz)
+      .bind(m.error_o)
+      .bind(m.error_lse)
+      .bind(m.registers)
+      .bind(m.spill_bytes)
+      .bind(static_cast<std::int64_t>(m.shared_bytes))
+      .bind(m.compile_ms)
+      .bind(m.created_at)
+      .bind(m.race)
+      .bind(m.place)
+      .bind(m.sequence)
+      .step();
+  return db.changes() > 0;
+}
+
+}  // namespace attune

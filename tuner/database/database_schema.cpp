@@ -1,0 +1,279 @@
+#include "tuner/database/database_schema.h"
+
+#include <fmt/format.h>
+#include <sqlite3.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cctype>
+#include <map>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "tuner/database/measurement.h"
+
+namespace attune {
+namespace {
+
+// The schema of version i + 1 from that of version i. A migration that has shipped never changes.
+constexpr std::array<const char*, 3> kMigrations = {R"sql(
+CREATE TABLE problem (
+  id          INTEGER PRIMARY KEY,
+  text        TEXT    NOT NULL UNIQUE,  -- canonical; the other columns repeat it for queries
+  pass        TEXT    NOT NULL,
+  dtype       TEXT    NOT NULL,
+  batch       INTEGER NOT NULL,
+  heads_q     INTEGER NOT NULL,
+  heads_kv    INTEGER NOT NULL,
+  seq_q       INTEGER NOT NULL,
+  seq_kv      INTEGER NOT NULL,
+  head_dim    INTEGER NOT NULL,
+  mask        TEXT    NOT NULL,         -- none, causal
+  mask_offset INTEGER NOT NULL,
+  scale       REAL    NOT NULL,
+  layout      TEXT    NOT NULL,
+  alignment   INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE device (
+  id       INTEGER PRIMARY KEY,
+  name     TEXT    NOT NULL,            -- the driver's name of the model
+  sm_count INTEGER NOT NULL,
+  UNIQUE (name, sm_count)
+) STRICT;
+
+CREATE TABLE provenance (
+  id             INTEGER PRIMARY KEY,
+  templates_hash TEXT NOT NULL,
+  compiler       TEXT NOT NULL,
+  driver         TEXT NOT NULL,
+  protocol       TEXT NOT NULL,         -- how it was measured
+  attune_version TEXT NOT NULL,
+  UNIQUE (templates_hash, compiler, driver, protocol, attune_version)
+) STRICT;
+
+CREATE TABLE measurement (
+  id            INTEGER PRIMARY KEY,    -- rises with the order of appending
+  content_hash  TEXT    NOT NULL UNIQUE,
+  problem_id    INTEGER NOT NULL REFERENCES problem (id),
+  device_id     INTEGER NOT NULL REFERENCES device (id),
+  provenance_id INTEGER NOT NULL REFERENCES provenance (id),
+  config        TEXT    NOT NULL,       -- canonical
+  status        TEXT    NOT NULL,
+  reason        TEXT    NOT NULL,
+  rigor         INTEGER NOT NULL,       -- 0 estimate, 1 measure, 2 patient, 3 exhaustive
+  samples_us    BLOB    NOT NULL,       -- doubles, little endian
+  clocks_mhz    BLOB    NOT NULL,       -- 32-bit integers, little endian
+  median_us     REAL    NOT NULL,
+  p20_us        REAL    NOT NULL,
+  p80_us        REAL    NOT NULL,
+  predicted_us  REAL    NOT NULL,
+  sm_clock_mhz  INTEGER NOT NULL,
+  error_o       REAL,                   -- NULL: an output held NaN
+  error_lse     REAL,
+  registers     INTEGER NOT NULL,
+  spill_bytes   INTEGER NOT NULL,
+  shared_bytes  INTEGER NOT NULL,
+  compile_ms    REAL    NOT NULL,
+  created_at    TEXT    NOT NULL        -- UTC, ISO 8601
+) STRICT;
+
+CREATE INDEX measurement_by_question ON measurement (problem_id, device_id, config, rigor, id);
+)sql",
+                                                    R"sql(
+ALTER TABLE measurement ADD COLUMN race TEXT NOT NULL DEFAULT '';      -- UTC, when it began; '': not raced
+ALTER TABLE measurement ADD COLUMN place INTEGER NOT NULL DEFAULT 0;   -- in the race, from 1; 0: not raced
+
+CREATE INDEX problem_by_class ON problem (pass, dtype, head_dim, mask, alignment);
+)sql",
+                                                    R"sql(
+ALTER TABLE measurement ADD COLUMN sequence INTEGER NOT NULL DEFAULT 0; -- what is newer has a greater one; 0: unknown
+
+CREATE INDEX measurement_by_sequence ON measurement (sequence);
+)sql"};
+
+// What a connection that cannot migrate lays over the tables of version i + 1, so that they are read as those of the
+// newest: a temporary view hides the table of its name.
+constexpr std::array<const char*, kMigrations.size() - 1> kReadings = {
+    "CREATE TEMP VIEW measurement AS SELECT *, '' AS race, 0 AS place, 0 AS sequence FROM main.measurement",
+    "CREATE TEMP VIEW measurement AS SELECT *, 0 AS sequence FROM main.measurement"};
+
+static_assert(std::endian::native == std::endian::little, "the schema stores little-endian numbers");
+static_assert(std::is_same_v<decltype(Measurement::clocks_mhz)::value_type, std::int32_t>, "the schema stores 32 bits");
+
+constexpr std::int64_t kMostVersions = 10'000;  // a number beyond it is a damaged header, no later Attune
+constexpr int kMostObjects = 1000;              // of a foreign schema that are looked at
+
+struct SchemaObject {
+  std::string table, sql;
+  friend bool operator==(const SchemaObject&, const SchemaObject&) = default;
+};
+using SchemaObjects = std::map<std::pair<std::string, std::string>, SchemaObject>;  // by type and name
+
+// What SQLite's own ANALYZE leaves, which changes no answer.
+bool is_statistics(const std::string& type, const std::string& sql) {
+  return type == "table" && (sql == "CREATE TABLE sqlite_stat1(tbl,idx,stat)" ||
+                             sql == "CREATE TABLE sqlite_stat4(tbl,idx,neq,nlt,ndlt,sample)");
+}
+
+SchemaObjects objects_of(sqlite::Connection& connection) {
+  SchemaObjects objects;
+  sqlite::Statement query(
+      connection, fmt::format("SELECT type, name, tbl_name, sql FROM main.sqlite_schema LIMIT {}", kMostObjects));
+  while (query.step()) {
+    const std::string type = query.text(0), sql = query.text(3);
+    if (!is_statistics(type, sql)) objects.insert_or_assign({type, query.text(1)}, SchemaObject{query.text(2), sql});
+  }
+  return objects;
+}
+
+void take_step(sqlite::Connection& connection, std::int64_t version) {
+  connection.execute(kMigrations.at(static_cast<std::size_t>(version)));
+  connection.execute(
+      fmt::format("PRAGMA application_id = {}; PRAGMA user_version = {}", kApplicationId, version + 1).c_str());
+}
+
+// Names of columns that hold what was put there, in order: no generated ones.
+std::vector<std::string> stored_columns(sqlite::Connection& connection, const std::string& table) {
+  std::vector<std::string> names;
+  sqlite::Statement query(connection, "SELECT name FROM pragma_table_xinfo(?, 'main') WHERE hidden = 0 ORDER BY name");
+  query.bind(table);
+  while (query.step()) names.push_back(query.text(0));
+  return names;
+}
+
+// What files hold as this program makes them.
+struct Expected {
+  std::vector<SchemaObjects> objects = {{}};                // by version, from the empty one of version 0
+  std::map<std::string, std::vector<std::string>> columns;  // of the newest version's tables
+};
+
+const Expected& expected() {
+  static const Expected kExpected = [] {
+    sqlite::Connection db(":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX);
+    Expected made;
+    for (int version = 0; version < schema_version(); ++version) {
+      take_step(db, version);
+      made.objects.push_back(objects_of(db));
+    }
+    for (const auto& [key, object] : made.objects.back()) {
+      if (key.first == "table") made.columns.emplace(key.second, stored_columns(db, key.second));
+    }
+    return made;
+  }();
+  return kExpected;
+}
+
+bool has_tables_of(const SchemaObjects& expected, const SchemaObjects& present) {
+  return std::all_of(expected.begin(), expected.end(), [&](const auto& object) {
+    if (object.first.first != "table") return true;
+    const auto found = present.find(object.first);
+    return found != present.end() && found->second == object.second;
+  });
+}
+
+// A newer file may hold more; what is read of it must be there, in ordinary tables and columns.
+std::vector<SchemaDifference> unreadable_tables(sqlite::Connection& connection, const SchemaObjects& present) {
+  std::vector<SchemaDifference> differences;
+  for (const auto& [table, needs] : expected().columns) {
+    const auto found = present.find({"table", table});
+    if (found == present.end()) {
+      differences.push_back({SchemaDifference::Kind::missing, "table", table});
+      continue;
+    }
+    const std::vector<std::string> has = stored_columns(connection, table);
+    if (!found->second.sql.starts_with("CREATE TABLE ") ||
+        !std::includes(has.begin(), has.end(), needs.begin(), needs.end()))
+      differences.push_back({SchemaDifference::Kind::changed, "table", table});
+  }
+  return differences;
+}
+
+std::string printable(const std::string& text) {
+  constexpr std::size_t kShown = 60;
+  std::string shown;
+  for (const unsigned char c : text.substr(0, kShown)) shown += std::isprint(c) ? static_cast<char>(c) : '?';
+  return text.size() > kShown ? shown + "..." : shown;
+}
+
+}  // namespace
+
+int schema_version() { return static_cast<int>(kMigrations.size()); }
+
+void migrate(sqlite::Connection& connection) {
+  while (connection.integer("PRAGMA user_version") < schema_version()) {
+    sqlite::Transaction transaction(connection);
+    // Another process may have been here.
+    const std::int64_t version = connection.integer("PRAGMA user_version");
+    if (version >= schema_version()) return;
+    if (version < 0) throw sqlite::Failure{SQLITE_CORRUPT, fmt::format("its schema number is {}", version)};
+    take_step(connection, version);
+    transaction.commit();
+  }
+}
+
+SchemaFacts inspect_schema(sqlite::Connection& connection) {
+  SchemaFacts facts;
+  // As of one moment: another process may be beginning the file.
+  connection.execute("BEGIN");
+  const SchemaObjects present = objects_of(connection);
+  facts.application = connection.integer("PRAGMA application_id");
+  facts.version = connection.integer("PRAGMA user_version");
+  connection.execute("COMMIT");
+  facts.empty = present.empty();
+  if (!facts.is_attunes()) return facts;
+  const std::vector<SchemaObjects>& made = expected().objects;
+  std::optional<int> fits;
+  for (int version = 1; version <= schema_version(); ++version) {
+    if (has_tables_of(made[static_cast<std::size_t>(version)], present)) fits = version;
+  }
+  const std::vector<SchemaDifference> missing = unreadable_tables(connection, present);
+  facts.readable_as = fits ? fits : missing.empty() ? std::optional(schema_version()) : std::nullopt;
+  if (facts.version < 0 || facts.version > kMostVersions || (fits && *fits > facts.version)) {
+    facts.differences.push_back({SchemaDifference::Kind::number, "", ""});
+    return facts;
+  }
+  if (facts.is_newer()) {
+    facts.differences = missing;
+    return facts;
+  }
+  const SchemaObjects& right = made[static_cast<std::size_t>(facts.version)];
+  for (const auto& [key, object] : right) {
+    const auto found = present.find(key);
+    if (found == present.end()) {
+      facts.differences.push_back({SchemaDifference::Kind::missing, key.first, key.second});
+    } else if (found->second != object) {
+      facts.differences.push_back({SchemaDifference::Kind::changed, key.first, key.second});
+    }
+  }
+  for (const auto& [key, object] : present) {
+    if (!right.contains(key)) facts.differences.push_back({SchemaDifference::Kind::foreign, key.first, key.second});
+  }
+  return facts;
+}
+
+std::string describe(const SchemaDifference& difference, const SchemaFacts& facts) {
+  const std::string object = fmt::format("{} {}", printable(difference.type), printable(difference.name));
+  switch (difference.kind) {
+    case SchemaDifference::Kind::foreign:
+      return object + " is not Attune's";
+    case SchemaDifference::Kind::missing:
+      return object + " is missing";
+    case SchemaDifference::Kind::changed:
+      return object + " is not what Attune made";
+    case SchemaDifference::Kind::number:
+      break;
+  }
+  return fmt::format("its schema number {} is not that of its tables{}", facts.version,
+                     facts.readable_as ? fmt::format(", which is {}", *facts.readable_as) : "");
+}
+
+void read_as_newest(sqlite::Connection& connection, std::int64_t version) {
+  if (version < 1 || version >= schema_version()) return;
+  connection.execute("PRAGMA temp_store = MEMORY");
+  connection.execute(kReadings[static_cast<std::size_t>(version - 1)]);
+}
+
+}  // namespace attune

@@ -1,0 +1,166 @@
+#include "tuner/database/measurement.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <iterator>
+
+#include "generator/device/device_spec.h"
+#include "generator/error.h"
+#include "tuner/database/database_rows.h"
+
+namespace attune {
+namespace {
+
+constexpr std::array<std::string_view, 11> kStatusTexts = {
+    "ok",      "infeasible",   "compile_failed", "compile_timed_out", "spilled", "serialized", "launch_failed",
+    "crashed", "wrong_result", "timed_out",      "out_of_memory"};
+constexpr std::array<std::string_view, 4> kRigorTexts = {"estimate", "measure", "patient", "exhaustive"};
+
+// GPUs run above their nominal clock, GeForce boards by up to a tenth, and some owners go further.
+constexpr double kClockHeadroom = 1.25;
+
+// What an SM and the memory of a device can do at best, at the nominal clock.
+struct Rates {
+  double flops_per_us_of_sm = 0, bytes_per_us = 0, l2_bytes = 0;
+};
+
+// DeviceSpec knows the rate of mma.sync. wgmma multiplies 8/5 as fast (Hopper's white paper: 989 TFLOP/s at 1830 MHz),
+// tcgen05 about four times.
+Rates peak_rates(const DeviceSpec& device) {
+  constexpr double kWgmmaOverMma = 1.6, kTcgen05OverMma = 4;
+  const double over_mma = device.compute_major == 9                                  ? kWgmmaOverMma
+                          : device.compute_major == 10 || device.compute_major == 11 ? kTcgen05OverMma
+                                                                                     : 1;
+  return {device.mma_flops_per_clock * over_mma * device.clock_mhz, device.memory_gbps * 1e3,
+          static_cast<double>(device.l2_bytes)};
+}
+
+// The greatest of each, times what the next generations may bring.
+Rates fastest_known() {
+  static const Rates kRates = [] {
+    constexpr double kToCome = 4;
+    Rates fastest;
+    for (const DeviceSpec& device : known_devices()) {
+      const Rates rates = peak_rates(device);
+      fastest.flops_per_us_of_sm = std::max(fastest.flops_per_us_of_sm, kToCome * rates.flops_per_us_of_sm);
+      fastest.bytes_per_us = std::max(fastest.bytes_per_us, kToCome * rates.bytes_per_us);
+      fastest.l2_bytes = std::max(fastest.l2_bytes, kToCome * rates.l2_bytes);
+    }
+    return fastest;
+  }();
+  return kRates;
+}
+
+template <typename Enum, std::size_t N>
+std::optional<Enum> parse(const std::array<std::string_view, N>& texts, std::string_view text) {
+  const auto found = std::find(texts.begin(), texts.end(), text);
+  if (found == texts.end()) return std::nullopt;
+  return static_cast<Enum>(found - texts.begin());
+}
+
+}  // namespace
+
+std::string_view to_string(MeasurementStatus status) { return kStatusTexts.at(static_cast<std::size_t>(status)); }
+std::optional<MeasurementStatus> parse_measurement_status(std::string_view text) {
+  return parse<MeasurementStatus>(kStatusTexts, text);
+}
+std::string_view to_string(Rigor rigor) { return kRigorTexts.at(static_cast<std::size_t>(rigor)); }
+std::optional<Rigor> parse_rigor(std::string_view text) { return parse<Rigor>(kRigorTexts, text); }
+
+double quantile(std::vector<double> values, double probability) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const double position = probability * static_cast<double>(values.size() - 1);
+  const auto below = static_cast<std::size_t>(position);
+  const std::size_t above = std::min(below + 1, values.size() - 1);
+  return values[below] + (position - static_cast<double>(below)) * (values[above] - values[below]);
+}
+
+double Measurement::tflops() const { return median_us > 0 ? count_flops(problem) / median_us * 1e-6 : 0; }
+
+void Measurement::summarize() {
+  median_us = quantile(samples_us, 0.5);
+  p20_us = quantile(samples_us, 0.2);
+  p80_us = quantile(samples_us, 0.8);
+  std::vector<double> known;
+  for (const int clock : clocks_mhz) {
+    if (clock > 0) known.push_back(clock);
+  }
+  sm_clock_mhz = static_cast<int>(std::lround(quantile(known, 0.5)));
+}
+
+double Measurement::ranking_us() const { return rigor == Rigor::estimate ? predicted_us : median_us; }
+
+bool ranks_before(const Measurement& a, const Measurement& b) {
+  const bool a_timed = a.ranking_us() > 0, b_timed = b.ranking_us() > 0;
+  if (a_timed != b_timed) return a_timed;
+  if (a.rigor != b.rigor) return a.rigor > b.rigor;
+  if (a.race.empty() != b.race.empty()) return b.race.empty();
+  if (!a.race.empty() && a.sequence != b.sequence) return a.sequence > b.sequence;
+  if (a.race != b.race) return a.race > b.race;
+  if (a.place != b.place) return a.place < b.place;
+  if (a.ranking_us() != b.ranking_us()) return a.ranking_us() < b.ranking_us();
+  return canonical_text(a.config) < canonical_text(b.config);
+}
+
+bool is_newer(const Measurement& a, const Measurement& b) {
+  if (a.sequence != b.sequence) return a.sequence > b.sequence;
+  if (a.created_at != b.created_at) return a.created_at > b.created_at;
+  return content_hash(a) > content_hash(b);
+}
+
+double least_us(const AttentionProblem& problem, const std::string& device, int sm_count) {
+  Rates rates = fastest_known();
+  if (const std::optional<DeviceSpec> known = find_device_by_name(device)) rates = peak_rates(*known);
+  const double matrix_us = count_flops(problem) / (rates.flops_per_us_of_sm * sm_count);
+  // Keys that a mask hides need not be read. What lies in L2 when the kernel begins, or stays there when it ends, is
+  // not moved while it runs.
+  const double bytes = problem.mask == MaskKind::none ? count_bytes(problem) : 0;
+  const double moved = std::max(0.0, bytes - 2 * rates.l2_bytes);
+  return std::max(matrix_us, moved / rates.bytes_per_us) / kClockHeadroom;
+}
+
+std::string impossibility(const Measurement& m) {
+  const auto is_quantity = [](double value) { return std::isfinite(value) && value >= 0; };
+  const double quantities[] = {m.median_us, m.p20_us, m.p80_us, m.predicted_us, m.compile_ms};
+  if (!std::all_of(std::begin(quantities), std::end(quantities), is_quantity) ||
+      !std::all_of(m.samples_us.begin(), m.samples_us.end(), is_quantity))
+    return "one of its times is negative or no number";
+  try {
+    validate(m.problem);
+  } catch (const Error& error) {
+    return fmt::format("its problem is none: {}", error.what());
+  }
+  if (m.sm_count < 1) return fmt::format("it names a device of {} SMs", m.sm_count);
+  if (m.sequence < 0 || m.sequence > kGreatestSequence)
+    return fmt::format("its sequence {} is not one that a database counts to", m.sequence);
+  if (m.place < 0 || m.race.empty() != (m.place == 0))
+    return fmt::format("it has place {} in the race \"{}\"", m.place, m.race);
+  if (m.status != MeasurementStatus::ok) return {};
+  if (m.rigor == Rigor::estimate)
+    return m.predicted_us > 0 ? "" : "it was ranked by the cost model and has no prediction";
+  if (m.median_us <= 0) return "it is ok and has no time";
+  const bool has_quantiles = m.p20_us > 0 || m.p80_us > 0;
+  if (has_quantiles && (m.p20_us > m.median_us || m.median_us > m.p80_us))
+    return "its median lies beyond its own quantiles";
+  if (const double least = least_us(m.problem, m.device, m.sm_count); m.median_us < least) {
+    return fmt::format("it takes {:.4g} us, where the units of the device need {:.4g} us at least", m.median_us, least);
+  }
+  return {};
+}
+
+std::string utc_now() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const auto microseconds = std::chrono::duration_cast<std::chrono::microseconds>(now).count();
+  const std::time_t seconds = microseconds / 1'000'000;
+  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:06}Z", fmt::gmtime(seconds), microseconds % 1'000'000);
+}
+
+std::string_view attune_version() { return ATTUNE_VERSION; }
+
+}  // namespace attune

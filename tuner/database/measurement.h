@@ -1,0 +1,110 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "generator/config/kernel_config.h"
+#include "generator/problem/attention_problem.h"
+
+namespace attune {
+
+enum class MeasurementStatus {
+  ok,
+  infeasible,
+  compile_failed,
+  compile_timed_out,
+  spilled,
+  serialized,
+  launch_failed,
+  crashed,
+  wrong_result,
+  timed_out,
+  out_of_memory,
+};
+std::string_view to_string(MeasurementStatus status);
+std::optional<MeasurementStatus> parse_measurement_status(std::string_view text);
+
+/// How much was done to find a choice, in rising order (FFTW's words).
+enum class Rigor { estimate, measure, patient, exhaustive };
+std::string_view to_string(Rigor rigor);
+std::optional<Rigor> parse_rigor(std::string_view text);
+
+/// One trial of one config on one device: a row of the database. `estimate` rows come from the cost model: no samples,
+/// no proof on a GPU.
+struct Measurement {
+  AttentionProblem problem;
+  KernelConfig config;
+  // identity of the device
+  std::string device;  ///< driver's name of the model, "NVIDIA H200"
+  int sm_count = 0;
+  // the outcome
+  MeasurementStatus status = MeasurementStatus::ok;
+  std::string reason;  ///< a sentence, if the status is not ok
+  Rigor rigor = Rigor::measure;
+  /// UTC time at which the final race began that it comes from; empty: a probe. A race of one row is no comparison but
+  /// an election: what stands until there is a race, or because it failed.
+  std::string race;
+  int place = 0;                   ///< in that race: 1 is its winner, then 2, 3 ...; 0 if there was none
+  std::vector<double> samples_us;  ///< kernel times in microseconds, in order
+  double median_us = 0, p20_us = 0, p80_us = 0;
+  double predicted_us = 0;            ///< the cost model's
+  std::vector<int> clocks_mhz;        ///< SM clock of each sample, 0 where unknown; empty if none was recorded
+  int sm_clock_mhz = 0;               ///< their median; 0 if unknown
+  double error_o = 0, error_lse = 0;  ///< relative error of O, backward the largest of dQ, dK and dV; max abs
+                                      ///< error of LSE; NaN where an output held NaN
+  int registers = 0, spill_bytes = 0;
+  std::size_t shared_bytes = 0;
+  double compile_ms = 0;
+  // provenance
+  std::string templates_hash, compiler, driver, protocol, attune_version;
+  std::string created_at;  ///< UTC, ISO 8601
+  /// Lamport's number: 1 + the greatest of the database that it was appended to. Exports and merges keep it, so that
+  /// what is newer does not depend on the clock of a machine. 0: of a version that numbered nothing. The rows of one
+  /// race have the same.
+  std::int64_t sequence = 0;
+
+  double tflops() const;  ///< counted FLOPs over the median; 0 without samples
+  void summarize();       ///< median, p20, p80 and the clock's median from the samples
+  /// What rows are ranked by: the median of the samples, for an estimate the prediction; 0 if there is neither.
+  double ranking_us() const;
+};
+
+/// No database appends so many rows: 2^53, beyond which a double of JSON tells two numbers no longer apart.
+inline constexpr std::int64_t kGreatestSequence = std::int64_t{1} << 53;
+/// Of rows that come from elsewhere, so that there is always a greater one for the next row of one's own.
+inline constexpr std::int64_t kGreatestForeignSequence = kGreatestSequence / 2;
+
+/// Why these values cannot have been measured, as the rest of a sentence that begins with the row: "its median lies
+/// beyond its own quantiles". Empty if they can: every number is finite and not negative, quantiles are in order, a row
+/// that is ok has a time, and that is not below what the device's units need for the work (least_us()). Whether it was
+/// changed since it was stored is content_hash()'s to say.
+std::string impossibility(const Measurement& measurement);
+
+/// A time that no kernel can undercut: counted FLOPs at the peak of the fastest matrix unit, or bytes beyond twice the
+/// L2 at the rate of device memory, at clocks 1.25 times the nominal. Of a device that is not known by name, four times
+/// the rates of the fastest SM that is.
+double least_us(const AttentionProblem& problem, const std::string& device, int sm_count);
+
+/// Whether `a` is newer than `b`: by sequence, of equal ones by created_at, then by content_hash(). The order is total
+/// over rows that differ, and the same in every database that holds them.
+bool is_newer(const Measurement& a, const Measurement& b);
+
+/// Whether `a` is to be chosen before `b` (both ok): the higher rigor; then one that was raced before one that was not;
+/// the newer race by sequence, then by when it began, and in a race the place in it, which may be decided by a fixed
+/// order where times tie; then the smaller ranking_us, then the canonical config text, so that two runs agree. A row
+/// without a ranking time comes last.
+bool ranks_before(const Measurement& a, const Measurement& b);
+
+/// The quantile of an unsorted sample, interpolated linearly between order statistics; 0 if it is empty.
+double quantile(std::vector<double> values, double probability);
+
+/// UTC now with microseconds: "2025-01-31T12:00:00.123456Z".
+std::string utc_now();
+
+/// The version of Attune that writes rows: "0.1.0".
+std::string_view attune_version();
+
+}  // namespace attune

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "generator/device/device_spec.h"
+#include "tuner/database/measurement.h"
+#include "tuner/trial/trial.h"
+
+namespace attune {
+
+/// Problem and config as canonical texts, quantities with their unit in the name; NaN and infinities as "nan", "inf",
+/// "-inf"; race and place only of a row that was raced. Used by --json and by the worker protocol: what one writes the
+/// other reads back, equal in every field.
+nlohmann::json measurement_to_json(const Measurement& measurement);
+/// Omitted fields have their default. Throws Error(invalid_argument) that names the field it does not understand.
+Measurement measurement_from_json(const nlohmann::json& json);
+
+nlohmann::json device_spec_to_json(const DeviceSpec& spec);
+DeviceSpec device_spec_from_json(const nlohmann::json& json);
+
+nlohmann::json trial_options_to_json(const TrialOptions& options);
+TrialOptions trial_options_from_json(const nlohmann::json& json);
+
+nlohmann::json race_options_to_json(const RaceOptions& options);
+RaceOptions race_options_from_json(const nlohmann::json& json);
+
+}  // namespace attune

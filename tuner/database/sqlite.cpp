@@ -1,0 +1,174 @@
+#include "tuner/database/sqlite.h"
+
+#include <sqlite3.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace attune::sqlite {
+namespace {
+
+[[noreturn]] void fail(sqlite3* connection, int code) {
+  const int extended = connection ? sqlite3_extended_errcode(connection) : code;
+  throw Failure{extended != SQLITE_OK ? extended : code,
+                connection ? sqlite3_errmsg(connection) : sqlite3_errstr(code)};
+}
+
+constexpr int kMostBytesOfValue = 64 << 20;  // samples of a row take a few thousand
+
+void distrust(sqlite3* connection) {
+  sqlite3_db_config(connection, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
+  sqlite3_db_config(connection, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
+  sqlite3_db_config(connection, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, nullptr);
+  sqlite3_db_config(connection, SQLITE_DBCONFIG_ENABLE_VIEW, 0, nullptr);
+  sqlite3_limit(connection, SQLITE_LIMIT_LENGTH, kMostBytesOfValue);
+  sqlite3_exec(connection, "PRAGMA cell_size_check = ON", nullptr, nullptr, nullptr);
+}
+
+}  // namespace
+
+Connection::Connection(const std::string& path_or_uri, int flags) {
+  const int code = sqlite3_open_v2(path_or_uri.c_str(), &handle_, flags | SQLITE_OPEN_EXRESCODE, nullptr);
+  if (code == SQLITE_OK) {
+    distrust(handle_);
+    return;
+  }
+  const Failure failure{code, handle_ ? sqlite3_errmsg(handle_) : sqlite3_errstr(code)};
+  sqlite3_close_v2(handle_);
+  throw failure;
+}
+
+Connection::~Connection() { sqlite3_close_v2(handle_); }
+
+void Connection::execute(const char* sql) {
+  const int code = sqlite3_exec(handle_, sql, nullptr, nullptr, nullptr);
+  if (code != SQLITE_OK) fail(handle_, code);
+}
+
+std::int64_t Connection::integer(const char* sql) {
+  Statement statement(*this, sql);
+  return statement.step() ? statement.integer(0) : 0;
+}
+
+std::string Connection::text(const char* sql) {
+  Statement statement(*this, sql);
+  return statement.step() ? statement.text(0) : std::string();
+}
+
+bool Connection::read_only() const { return sqlite3_db_readonly(handle_, "main") == 1; }
+
+std::int64_t Connection::changes() const { return sqlite3_changes64(handle_); }
+
+RawFile::RawFile(const std::filesystem::path& path) {
+  sqlite3_vfs* const vfs = sqlite3_vfs_find(nullptr);
+  memory_.resize(static_cast<std::size_t>(vfs->szOsFile));
+  name_ = sqlite3_create_filename(path.c_str(), "", "", 0, nullptr);
+  auto* const file = reinterpret_cast<sqlite3_file*>(memory_.data());
+  const int code =
+      name_ ? vfs->xOpen(vfs, name_, file, SQLITE_OPEN_READONLY | SQLITE_OPEN_MAIN_DB, nullptr) : SQLITE_NOMEM;
+  if (code == SQLITE_OK) {
+    file_ = file;
+    return;
+  }
+  if (file->pMethods) file->pMethods->xClose(file);
+  sqlite3_free_filename(name_);
+  throw Failure{code, sqlite3_errstr(code)};
+}
+
+RawFile::~RawFile() {
+  file_->pMethods->xClose(file_);
+  sqlite3_free_filename(name_);
+}
+
+std::string RawFile::read(std::int64_t from, std::size_t bytes) {
+  sqlite3_int64 size = 0;
+  int code = file_->pMethods->xFileSize(file_, &size);
+  if (code != SQLITE_OK) throw Failure{code, sqlite3_errstr(code)};
+  if (from >= size) return {};
+  std::string read(static_cast<std::size_t>(std::min<sqlite3_int64>(size - from, static_cast<sqlite3_int64>(bytes))),
+                   0);
+  code = file_->pMethods->xRead(file_, read.data(), static_cast<int>(read.size()), from);
+  if (code != SQLITE_OK) throw Failure{code, sqlite3_errstr(code)};
+  return read;
+}
+
+Statement::Statement(const Connection& connection, std::string_view sql) : connection_(connection.handle()) {
+  check(sqlite3_prepare_v2(connection_, sql.data(), static_cast<int>(sql.size()), &statement_, nullptr));
+}
+
+Statement::~Statement() { sqlite3_finalize(statement_); }
+
+void Statement::check(int code) const {
+  if (code != SQLITE_OK) fail(connection_, code);
+}
+
+Statement& Statement::bind(std::int64_t value) {
+  check(sqlite3_bind_int64(statement_, next_parameter_++, value));
+  return *this;
+}
+
+Statement& Statement::bind(double value) {
+  check(std::isnan(value) ? sqlite3_bind_null(statement_, next_parameter_++)
+                          : sqlite3_bind_double(statement_, next_parameter_++, value));
+  return *this;
+}
+
+Statement& Statement::bind(std::string_view value) {
+  check(sqlite3_bind_text64(statement_, next_parameter_++, value.data() ? value.data() : "", value.size(),
+                            SQLITE_TRANSIENT, SQLITE_UTF8));
+  return *this;
+}
+
+Statement& Statement::bind_blob(const void* data, std::size_t bytes) {
+  check(bytes == 0 ? sqlite3_bind_zeroblob(statement_, next_parameter_++, 0)
+                   : sqlite3_bind_blob64(statement_, next_parameter_++, data, bytes, SQLITE_TRANSIENT));
+  return *this;
+}
+
+Statement& Statement::bind_column(const Statement& row, int column) {
+  check(sqlite3_bind_value(statement_, next_parameter_++, sqlite3_column_value(row.statement_, column)));
+  return *this;
+}
+
+bool Statement::step() {
+  const int code = sqlite3_step(statement_);
+  if (code != SQLITE_ROW && code != SQLITE_DONE) fail(connection_, code);
+  return code == SQLITE_ROW;
+}
+
+void Statement::reset() {
+  sqlite3_reset(statement_);  // says again what step() threw, if it did
+  next_parameter_ = 1;
+}
+
+std::int64_t Statement::integer(int column) const { return sqlite3_column_int64(statement_, column); }
+
+double Statement::real(int column) const {
+  return sqlite3_column_type(statement_, column) == SQLITE_NULL ? std::nan("")
+                                                                : sqlite3_column_double(statement_, column);
+}
+
+std::string Statement::text(int column) const {
+  const auto* text = reinterpret_cast<const char*>(sqlite3_column_text(statement_, column));
+  return text ? std::string(text, static_cast<std::size_t>(sqlite3_column_bytes(statement_, column))) : std::string();
+}
+
+std::string_view Statement::blob(int column) const {
+  const auto* bytes = static_cast<const char*>(sqlite3_column_blob(statement_, column));
+  return bytes ? std::string_view(bytes, static_cast<std::size_t>(sqlite3_column_bytes(statement_, column)))
+               : std::string_view();
+}
+
+Transaction::Transaction(Connection& connection) : connection_(connection) { connection_.execute("BEGIN IMMEDIATE"); }
+
+Transaction::~Transaction() {
+  // A failed statement may have rolled back already; then this one fails too and there is nothing to do.
+  if (open_) sqlite3_exec(connection_.handle(), "ROLLBACK", nullptr, nullptr, nullptr);
+}
+
+void Transaction::commit() {
+  connection_.execute("COMMIT");
+  open_ = false;
+}
+
+}  // namespace attune::sqlite

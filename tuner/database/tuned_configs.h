@@ -1,0 +1,76 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/call/config_source.h"
+#include "tuner/database/tuning_database.h"
+
+namespace attune {
+
+/// Picks from what was tuned: a user's own database over the system's, which was shipped. Either may be null. In order:
+///
+///   1. exact: this problem (its scale and layout aside) on this GPU; a device is known by name and number of SMs. The
+///      user's rows before the system's.
+///   2. nearest shape: of what the nearest tuned shapes on this GPU offer, the user's and the system's in one list by
+///      the distance of TuningDatabase::near(), the user's first where they are as near. A shape offers its best config
+///      that fits, without `whole` or "nomax" where only these do not; the nearest 40 shapes count, and the default
+///      config. The answer is that with the least
+///          time that the cost model expects * exp(0.2 (1 - exp(-distance)))      (of the default config: * exp(0.2))
+///      for the model tells tiles apart but not every detail, and what is tuned nearby has the details right. Where the
+///      default config wins, the origin says so.
+///   3. nearest device: the same on another GPU of the same compute capability, the one whose number of SMs differs
+///      least, then whose nominal clock does, then by name; the exact problem before other shapes, and any GPU of the
+///      user's rows before those of the system's. A GPU whose name find_device_by_name() does not know has no known
+///      capability, unless it is the asked one's name with another number of SMs.
+///
+/// All of this for measured rows before any estimate. Only configs that are feasible for the asked problem on the asked
+/// device count. The detail of an answer names the problem (and device) that it was tuned for, its time or "by the cost
+/// model", and whose database it came from; of a default config, the nearest of what it won against.
+///
+/// The first look at a problem reads the databases; the answer is kept until one of them stores rows through the object
+/// given here. Rows of other processes are seen by objects that are made later. A database that fails meanwhile is a
+/// miss, and is told to log() once. Thread-safe.
+class TunedConfigs final : public ConfigSource {
+ public:
+  TunedConfigs(std::shared_ptr<TuningDatabase> user, std::shared_ptr<TuningDatabase> system);
+
+  /// The databases at their places: default_path() if there is a file (none is created) and open_system_database().
+  static std::shared_ptr<TunedConfigs> at_default_places();
+
+  std::optional<ConfigChoice> find(const AttentionProblem& problem, const DeviceSpec& device,
+                                   const std::vector<KernelConfig>& passed_over = {}) override;
+
+  const std::shared_ptr<TuningDatabase>& user() const { return user_; }
+  const std::shared_ptr<TuningDatabase>& system() const { return system_; }
+
+ private:
+  std::optional<ConfigChoice> look_up(const AttentionProblem& problem, const DeviceSpec& device,
+                                      const std::vector<KernelConfig>& passed_over) const;
+  std::uint64_t generation() const;
+
+  const std::shared_ptr<TuningDatabase> user_, system_;
+  std::mutex mutex_;  // guards what follows
+  std::uint64_t seen_generation_ = 0;
+  std::set<std::string> told_;  // what was wrong with a database, once each
+  struct Question {
+    AttentionProblem problem;
+    DeviceSpec device;
+    friend bool operator==(const Question&, const Question&) = default;
+  };
+  struct QuestionHash {
+    std::size_t operator()(const Question& question) const { return AttentionProblemHash()(question.problem); }
+  };
+  std::unordered_map<Question, std::optional<ConfigChoice>, QuestionHash> answers_;
+};
+
+/// Makes calls of this process pick from what was tuned, as libattune does by itself: set_default_config_source() with
+/// at_default_places(). For programs that link the C++ library; before their first call.
+void use_tuned_configs();
+
+}  // namespace attune

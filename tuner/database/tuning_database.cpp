@@ -1,0 +1,412 @@
+#include "tuner/database/tuning_database.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sqlite3.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdlib>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <type_traits>
+#include <unordered_set>
+
+#include "attune/log.h"
+#include "generator/error.h"
+#include "tuner/database/database_file.h"
+#include "tuner/database/database_rows.h"
+#include "tuner/database/sqlite.h"
+#include "tuner/search/race.h"
+
+namespace attune {
+namespace {
+
+namespace fs = std::filesystem;
+using sqlite::Connection;
+using sqlite::Failure;
+using sqlite::Statement;
+using sqlite::Transaction;
+
+struct Shape {
+  std::int64_t batch, heads_q, heads_kv, seq_q, seq_kv, head_dim, mask_offset;
+  friend bool operator==(const Shape&, const Shape&) = default;
+};
+
+// The weights and ranges of near(), in its order.
+constexpr double kPerLengthFactor = 0.35, kShortest = 32, kLongest = 4096;
+constexpr double kPerFactorOfAnyLength = 0.025;
+constexpr double kPerWorkFactor = 1.5, kLeastWork = 0.1, kMostWork = 64, kQueriesOfTile = 128;
+constexpr double kPerChunkOfHeadDim = 0.4, kElementsOfChunk = 8;
+constexpr double kPerGroupFactor = 0.3;
+constexpr double kOtherDtype = 0.2;
+constexpr double kOtherDeterminism = 0.5;  // the fastest way to dQ is another one
+
+double log2_distance(double a, double b) { return std::abs(std::log2(a / b)); }
+double log2_distance(double a, double b, double least, double most) {
+  return log2_distance(std::clamp(a, least, most), std::clamp(b, least, most));
+}
+
+double distance(const Shape& a, const Shape& b, int sm_count) {
+  const auto real = [](std::int64_t value) { return static_cast<double>(value); };
+  const auto length = [&](std::int64_t mine, std::int64_t other) {
+    return kPerLengthFactor * log2_distance(real(mine), real(other), kShortest, kLongest) +
+           kPerFactorOfAnyLength * log2_distance(real(mine), real(other));
+  };
+  const auto tiles_per_sm = [&](const Shape& shape) {
+    return real(shape.batch) * real(shape.heads_q) * real(shape.seq_q) / (kQueriesOfTile * sm_count);
+  };
+  return length(a.seq_q, b.seq_q) + length(a.seq_kv, b.seq_kv) +
+         kPerWorkFactor * log2_distance(tiles_per_sm(a), tiles_per_sm(b), kLeastWork, kMostWork) +
+         kPerChunkOfHeadDim * std::abs(real(a.head_dim - b.head_dim)) / kElementsOfChunk +
+         kPerGroupFactor * log2_distance(real(a.heads_q) / real(a.heads_kv), real(b.heads_q) / real(b.heads_kv));
+}
+
+}  // namespace
+
+struct TuningDatabase::State {
+  State(fs::path path, DatabaseFile::Use use, std::string_view image = {}) : file(std::move(path), use, image) {}
+
+  DatabaseFile file;
+  std::atomic<std::uint64_t> generation{0};
+  std::mutex told_mutex;       // guards what follows
+  std::set<std::string> told;  // hashes of rows that were passed over
+
+  // Runs a query of rows, which may be put several times; a failure becomes an Error.
+  template <typename Query>
+  auto ask(Query query) {
+    try {
+      std::optional<std::invoke_result_t<Query, Connection&>> answer;
+      file.ask([&](Connection& db) { answer = query(db); });
+      return std::move(*answer);
+    } catch (const Failure& failure) {
+      throw Error(ErrorCode::database,
+                  fmt::format("cannot read the tuning database {}: {}", file.path().string(), file.explain(failure)));
+    }
+  }
+
+  NotStored refusal(NotStored::Fault fault, std::size_t rows, const std::string& cause) const {
+    return NotStored(fault, fmt::format("cannot store {} in the tuning database {}: {}",
+                                        rows == 1 ? "a measurement" : "measurements", file.path().string(), cause));
+  }
+
+  // Inserts each row in one transaction; `insert` says whether it was new.
+  template <typename Insert>
+  Appended store(const std::vector<Measurement>& measurements, Insert insert) {
+    if (file.read_only()) throw refusal(NotStored::Fault::database, measurements.size(), file.read_only_because());
+    Appended appended;
+    try {
+      file.change([&](Connection& db) {
+        Transaction transaction(db);
+        for (const Measurement& measurement : measurements)
+          ++(insert(db, measurement) ? appended.added : appended.known);
+        transaction.commit();
+      });
+    } catch (const Failure& failure) {
+      const bool row = failure.primary() == SQLITE_CONSTRAINT || failure.primary() == SQLITE_TOOBIG ||
+                       failure.primary() == SQLITE_MISMATCH;
+      throw refusal(row ? NotStored::Fault::row : NotStored::Fault::database, measurements.size(),
+                    file.explain(failure));
+    }
+    ++generation;
+    return appended;
+  }
+
+  bool is_new(const std::string& hash) {
+    const std::lock_guard lock(told_mutex);
+    return told.insert(hash).second;
+  }
+
+  // The row that a query of kRowColumns, m.content_hash and m.id stands at, if it can be believed; else `passed_over`
+  // gets its id.
+  std::optional<Measurement> sound_row(const Statement& query, std::vector<std::int64_t>& passed_over) {
+    const std::string hash = query.text(kRowColumnCount);
+    std::string why;
+    std::optional<Measurement> row;
+    if (stored_content_hash(query) != hash) {
+      why = "it was changed after it was stored";
+    } else {
+      row = read_row(query);
+      if (!row) return std::nullopt;  // of a newer version
+      why = impossibility(*row);
+      if (why.empty()) return row;
+    }
+    passed_over.push_back(query.integer(kRowColumnCount + 1));
+    if (is_new(hash)) {
+      attune::log(LogLevel::warning,
+                  fmt::format("{}: measurement {} (\"{}\" of \"{}\" on {}) is passed over: {}. `attune db doctor "
+                              "--database {}` says more",
+                              file.path().string(), query.integer(kRowColumnCount + 1), query.text(3), query.text(0),
+                              query.text(1), why, file.path().string()));
+    }
+    return std::nullopt;
+  }
+
+  std::vector<Measurement> rows(const AttentionProblem& problem, const std::string& device, int sm_count) {
+    return ask([&](Connection& db) {
+      Statement query(db, fmt::format("SELECT {}, m.content_hash, m.id FROM {} WHERE p.text = ? AND d.name = ? AND "
+                                      "d.sm_count = ? ORDER BY {}",
+                                      kRowColumns, kRowTables, kOldestFirst));
+      query.bind(canonical_text(problem)).bind(device).bind(sm_count);
+      std::vector<Measurement> found;
+      std::vector<std::int64_t> passed_over;
+      while (query.step()) {
+        if (auto row = sound_row(query, passed_over)) found.push_back(std::move(*row));
+      }
+      return found;
+    });
+  }
+
+  // The rows that can be chosen for a stored problem, the best first: what ranks_before() says, as a query. Preparing
+  // it takes longer than running it.
+  class Ranking {
+   public:
+    Ranking(State& state, Connection& db) : state_(state), db_(db), query_(db, text()) {}
+
+    // The first row that is wanted and sound.
+    template <typename Wanted>
+    std::optional<Measurement> first(std::string_view problem_text, const std::string& device, int sm_count,
+                                     Wanted wanted) {
+      std::vector<std::int64_t> unsound;
+      auto found = first_beside(unsound, problem_text, device, sm_count, wanted);
+      if (unsound.empty()) return found;
+      // One that does not count may have stood before an older row of its config, or have kept it from standing.
+      unsound = unsound_rows(problem_text, device, sm_count);
+      return first_beside(unsound, problem_text, device, sm_count, wanted);
+    }
+
+   private:
+    // Without the rows of these ids, to which those that are met and unsound are added.
+    template <typename Wanted>
+    std::optional<Measurement> first_beside(std::vector<std::int64_t>& unsound, std::string_view problem_text,
+                                            const std::string& device, int sm_count, Wanted wanted) {
+      query_.bind(problem_text).bind(device).bind(sm_count).bind(fmt::format("[{}]", fmt::join(unsound, ",")));
+      std::optional<Measurement> found;
+      while (!found && query_.step()) {
+        found = state_.sound_row(query_, unsound);
+        if (found && !wanted(*found)) found.reset();
+      }
+      query_.reset();
+      return found;
+    }
+
+    std::vector<std::int64_t> unsound_rows(std::string_view problem_text, const std::string& device, int sm_count) {
+      Statement query(db_, fmt::format("SELECT {}, m.content_hash, m.id FROM {} WHERE p.text = ? AND d.name = ? AND "
+                                       "d.sm_count = ?",
+                                       kRowColumns, kRowTables));
+      query.bind(problem_text).bind(device).bind(sm_count);
+      std::vector<std::int64_t> unsound;
+      while (query.step()) state_.sound_row(query, unsound);
+      return unsound;
+    }
+
+    static const std::string& text() {
+      static const std::string kQuery = fmt::format(
+          R"sql(
+WITH standing AS (   -- each config by the newest row of its highest rigor
+  SELECT m.id, row_number() OVER (PARTITION BY m.config ORDER BY m.rigor DESC, {}) AS standing
+  FROM measurement m JOIN problem p ON p.id = m.problem_id JOIN device d ON d.id = m.device_id
+  WHERE p.text = ? AND d.name = ? AND d.sm_count = ? AND m.id NOT IN (SELECT value FROM json_each(?))
+), chosen AS (
+  SELECT m.*, CASE m.rigor WHEN 0 THEN m.predicted_us ELSE m.median_us END AS ranking_us
+  FROM measurement m JOIN standing s ON s.id = m.id
+  WHERE s.standing = 1 AND m.status = 'ok'
+)
+SELECT {}, m.content_hash, m.id FROM chosen m JOIN problem p ON p.id = m.problem_id JOIN device d ON d.id = m.device_id
+  JOIN provenance v ON v.id = m.provenance_id
+WHERE m.ranking_us > 0
+ORDER BY m.rigor DESC, m.race = '', CASE m.race WHEN '' THEN 0 ELSE m.sequence END DESC, m.race DESC, m.place,
+  m.ranking_us, m.config
+)sql",
+          kNewestFirst, kRowColumns);
+      return kQuery;
+    }
+
+    State& state_;
+    Connection& db_;
+    Statement query_;
+  };
+
+  // From the columns alone: parsing every text would cost more than the query.
+  static std::vector<TunedShape> near(Connection& db, const AttentionProblem& problem, int sm_count) {
+    Statement query(db,
+                    "SELECT p.text, d.name, d.sm_count, p.batch, p.heads_q, p.heads_kv, p.seq_q, p.seq_kv, "
+                    "p.head_dim, p.mask_offset, p.dtype = ?, (p.text LIKE '% deterministic%') = ? "
+                    "FROM problem p JOIN device d "
+                    "WHERE p.pass = ? AND p.mask = ? AND p.alignment = ? AND "
+                    "EXISTS (SELECT 1 FROM measurement m WHERE m.problem_id = p.id AND m.device_id = d.id)");
+    query.bind(to_string(problem.dtype))
+        .bind(problem.deterministic ? 1 : 0)
+        .bind(to_string(problem.pass))
+        .bind(mask_text(problem.mask))
+        .bind(problem.alignment);
+    const Shape asked{problem.batch,  problem.heads_q,  problem.heads_kv,   problem.seq_q,
+                      problem.seq_kv, problem.head_dim, problem.mask_offset};
+    std::vector<TunedShape> found;
+    while (query.step()) {
+      const Shape shape{query.integer(3), query.integer(4), query.integer(5), query.integer(6),
+                        query.integer(7), query.integer(8), query.integer(9)};
+      const bool same_dtype = query.integer(10) != 0, same_determinism = query.integer(11) != 0;
+      const double apart = distance(shape, asked, sm_count) + (same_dtype ? 0 : kOtherDtype) +
+                           (same_determinism ? 0 : kOtherDeterminism);
+      if (!std::isfinite(apart)) continue;  // sizes that no problem has
+      found.push_back({query.text(0), query.text(1), static_cast<int>(query.integer(2)),
+                       same_dtype && same_determinism && shape == asked, apart});
+    }
+    const std::string asked_text = canonical_text(problem);
+    std::sort(found.begin(), found.end(), [&](const TunedShape& a, const TunedShape& b) {
+      return std::tuple(!a.same_problem, a.distance, a.problem != asked_text, std::string_view(a.problem),
+                        std::string_view(a.device),
+                        a.sm_count) < std::tuple(!b.same_problem, b.distance, b.problem != asked_text,
+                                                 std::string_view(b.problem), std::string_view(b.device), b.sm_count);
+    });
+    return found;
+  }
+};
+
+fs::path TuningDatabase::default_path() {
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return value ? fs::path(value) : fs::path();
+  };
+  if (const fs::path named = variable("ATTUNE_DATABASE"); !named.empty()) return named;
+  if (const fs::path data = variable("XDG_DATA_HOME"); !data.empty()) return data / "attune" / "tuning.db";
+  if (const fs::path home = variable("HOME"); !home.empty()) return home / ".local" / "share" / "attune" / "tuning.db";
+  return {};
+}
+
+TuningDatabase::TuningDatabase(fs::path path)
+    : state_(std::make_unique<State>(std::move(path), DatabaseFile::Use::write)) {}
+TuningDatabase::TuningDatabase(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+std::shared_ptr<TuningDatabase> TuningDatabase::open_for_reading(fs::path path) {
+  auto state = std::make_unique<State>(std::move(path), DatabaseFile::Use::read);
+  return std::shared_ptr<TuningDatabase>(new TuningDatabase(std::move(state)));
+}
+
+std::shared_ptr<TuningDatabase> TuningDatabase::open_shipped(fs::path path) {
+  auto state = std::make_unique<State>(std::move(path), DatabaseFile::Use::shipped);
+  return std::shared_ptr<TuningDatabase>(new TuningDatabase(std::move(state)));
+}
+
+std::shared_ptr<TuningDatabase> TuningDatabase::open_embedded(std::string_view image, const std::string& name) {
+  auto state = std::make_unique<State>(name, DatabaseFile::Use::shipped, image);
+  return std::shared_ptr<TuningDatabase>(new TuningDatabase(std::move(state)));
+}
+
+TuningDatabase::~TuningDatabase() = default;
+
+void TuningDatabase::append(const Measurement& measurement) { append(std::vector{measurement}); }
+
+void TuningDatabase::append(const std::vector<Measurement>& measurements) {
+  state_->store(measurements, [](Connection& db, Measurement row) {
+    if (row.created_at.empty()) row.created_at = utc_now();
+    if (is_stored(db, row)) return false;
+    row.sequence = next_sequence(db, row);
+    return insert_row(db, row);
+  });
+}
+
+TuningDatabase::Appended TuningDatabase::append_all(const std::vector<Measurement>& measurements) {
+  return state_->store(measurements, [this](Connection& db, const Measurement& row) {
+    if (row.sequence < 0 || row.sequence > kGreatestForeignSequence) {
+      throw state_->refusal(NotStored::Fault::row, 1,
+                            fmt::format("its sequence is {}, and {} is the greatest that is taken over", row.sequence,
+                                        kGreatestForeignSequence));
+    }
+    return insert_row(db, row);
+  });
+}
+
+std::vector<Measurement> TuningDatabase::find_all(const AttentionProblem& problem, const std::string& device,
+                                                  int sm_count) const {
+  return state_->rows(problem, device, sm_count);
+}
+
+std::vector<Measurement> TuningDatabase::latest(const AttentionProblem& problem, const std::string& device,
+                                                int sm_count) const {
+  std::vector<Measurement> rows = state_->rows(problem, device, sm_count);
+  std::unordered_set<std::string> seen;
+  std::vector<Measurement> latest;
+  for (auto row = rows.rbegin(); row != rows.rend(); ++row) {
+    if (seen.insert(canonical_text(row->config)).second) latest.push_back(std::move(*row));
+  }
+  std::reverse(latest.begin(), latest.end());
+  return latest;
+}
+
+std::optional<Measurement> TuningDatabase::best(const AttentionProblem& problem, const std::string& device,
+                                                int sm_count) const {
+  return state_->ask([&](Connection& db) {
+    return State::Ranking(*state_, db).first(canonical_text(problem), device, sm_count, [](const Measurement&) {
+      return true;
+    });
+  });
+}
+
+std::vector<TuningDatabase::TunedShape> TuningDatabase::near(const AttentionProblem& problem, int sm_count) const {
+  return state_->ask([&](Connection& db) { return State::near(db, problem, sm_count); });
+}
+
+std::vector<std::optional<Measurement>> TuningDatabase::first_of(
+    const std::vector<TunedShape>& shapes, const std::function<bool(const Measurement&)>& wanted) const {
+  return state_->ask([&](Connection& db) {
+    State::Ranking ranking(*state_, db);
+    std::vector<std::optional<Measurement>> rows;
+    for (const TunedShape& shape : shapes)
+      rows.push_back(ranking.first(shape.problem, shape.device, shape.sm_count, wanted));
+    return rows;
+  });
+}
+
+std::vector<KernelConfig> TuningDatabase::winners_of_neighbours(const AttentionProblem& problem,
+                                                                const std::string& device, int sm_count,
+                                                                int count) const {
+  return state_->ask([&](Connection& db) {
+    State::Ranking ranking(*state_, db);
+    std::vector<KernelConfig> winners;
+    for (const TunedShape& shape : State::near(db, problem, sm_count)) {
+      if (static_cast<int>(winners.size()) >= count) break;
+      if (shape.same_problem || shape.device != device || shape.sm_count != sm_count) continue;
+      const auto best = ranking.first(shape.problem, device, sm_count, [](const Measurement&) { return true; });
+      if (best && std::find(winners.begin(), winners.end(), best->config) == winners.end())
+        winners.push_back(best->config);
+    }
+    return winners;
+  });
+}
+
+std::vector<TuningDatabase::Entry> TuningDatabase::list() const {
+  return state_->ask([&](Connection& db) {
+    Statement query(db,
+                    "SELECT p.text, d.name, d.sm_count, count(*), count(*) FILTER (WHERE m.status = 'ok'), "
+                    "count(*) FILTER (WHERE m.place > 0 AND v.protocol NOT LIKE '%' || ?) FROM measurement m "
+                    "JOIN problem p ON p.id = m.problem_id JOIN device d ON d.id = m.device_id "
+                    "JOIN provenance v ON v.id = m.provenance_id GROUP BY p.id, d.id "
+                    "ORDER BY p.text, d.name, d.sm_count");
+    query.bind(kUntilARace);
+    std::vector<Entry> entries;
+    while (query.step()) {
+      try {
+        entries.push_back({parse_problem(query.text(0)), query.text(1), static_cast<int>(query.integer(2)),
+                           query.integer(3), query.integer(4), query.integer(5)});
+      } catch (const Error&) {
+        // A problem of a newer version: not for this one to show.
+      }
+    }
+    return entries;
+  });
+}
+
+std::uint64_t TuningDatabase::generation() const { return state_->generation; }
+
+bool TuningDatabase::read_only() const { return state_->file.read_only(); }
+const std::string& TuningDatabase::unreadable_because() const { return state_->file.unreadable_because(); }
+const fs::path& TuningDatabase::path() const { return state_->file.path(); }
+const std::vector<std::string>& TuningDatabase::notes() const { return state_->file.notes(); }
+
+}  // namespace attune

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tuner/database/tuning_database.h"
+#include "tuner/report/report_peers.h"
+
+namespace attune {
+
+/// How well the cost model foretold the times of one problem. Each config stands for itself by the newest row of its
+/// highest rigor.
+struct ModelQuality {
+  int compared = 0;                        ///< configs with both a time and a prediction
+  std::optional<double> rank_correlation;  ///< Spearman's, over them; none for fewer than three or if all are equal
+  int first = 0;               ///< how many of the model's order are looked at: kModelFirst, or all there are
+  int first_near_best = 0;     ///< of those: how many are ok and within kNearBest of the best
+  double first_over_best = 0;  ///< the fastest of those over the best; 0 if none has a time
+};
+constexpr int kModelFirst = 10;
+constexpr double kNearBest = 1.03;
+
+/// Of the rows of one problem and device, in any order; `best_us` is the time of the chosen one. Estimates do not
+/// count: they have no time of their own.
+ModelQuality model_quality(const std::vector<Measurement>& rows, double best_us);
+
+/// Spearman's coefficient, ties by their mean rank; none for fewer than three pairs or if one side is constant. Both
+/// have the same length.
+std::optional<double> rank_correlation(const std::vector<double>& a, const std::vector<double>& b);
+
+struct ReportRequest {
+  std::vector<TuningDatabase::Entry> entries;  ///< what the page is about, of TuningDatabase::list()
+  std::size_t selected = 0;                    ///< whose search is open first, always with all its rows
+  std::size_t max_rows = 10000;  ///< rows of further problems are added whole, most rows first, while they fit
+  std::vector<PeerFile> peers;   ///< where two name the same peer for the same problem, the later one counts
+};
+
+/// The entry with most rows among those of this problem, or of all; the first of equals. A problem that differs only in
+/// scale and layout is taken if there is none that is the same. One that is not `preferred` is taken only where none of
+/// these is; entries are asked in the order of their rows until one is.
+std::optional<std::size_t> most_rows(
+    const std::vector<TuningDatabase::Entry>& entries, const std::optional<AttentionProblem>& problem,
+    const std::function<bool(const TuningDatabase::Entry&)>& preferred = [](const auto&) { return true; });
+
+/// Whether the best row of an entry is a measured one. Throws Error(database).
+bool is_measured(const TuningDatabase& database, const TuningDatabase::Entry& entry);
+
+/// All that the page shows, as the document that its script reads: {"format": "attune report", "problems": [...], ...}.
+/// `columns` names the values of each row ("best", "default", "trials"), of which "config" and "provenance" are numbers
+/// in the lists of these names; `trials` are in the order of storing, null where they were left out. "bound_us" is the
+/// roofline of the row's kernel, null where the device is not known: no time is below it. Times are in microseconds.
+/// Throws Error(database).
+nlohmann::ordered_json report_data(const TuningDatabase& database, const ReportRequest& request);
+
+}  // namespace attune

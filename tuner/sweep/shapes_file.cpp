@@ -1,0 +1,262 @@
+#include "tuner/sweep/shapes_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <unordered_set>
+
+#include "generator/error.h"
+#include "runtime/system/json_text.h"
+#include "tuner/database/input_file.h"
+
+namespace attune {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::array<std::string_view, 14> kFields = {"problem",  "pass",  "dtype",  "batch",        "heads",
+                                                      "kv-heads", "seq",   "kv-seq", "head-dim",     "mask",
+                                                      "causal",   "scale", "layout", "deterministic"};
+
+[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
+
+/// One row: texts by field name, without omitted ones, and where it stands.
+struct Row {
+  std::string place;  // "shapes.csv, row 3"
+  std::map<std::string, std::string, std::less<>> fields;
+
+  const std::string* find(std::string_view field) const {
+    const auto found = fields.find(field);
+    return found == fields.end() ? nullptr : &found->second;
+  }
+  [[noreturn]] void refuse_field(std::string_view field, const std::string& what) const {
+    refuse(fmt::format("{}, field {}: {}", place, field, what));
+  }
+};
+
+std::string field_name(std::string name, const std::string& place) {
+  std::replace(name.begin(), name.end(), '_', '-');
+  if (std::find(kFields.begin(), kFields.end(), name) == kFields.end())
+    refuse(fmt::format("{}: there is no field '{}'; fields: {}", place, name, fmt::join(kFields, ", ")));
+  return name;
+}
+
+bool is_whole_number(std::string_view text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc{} && end == text.data() + text.size();
+}
+
+bool is_number(std::string_view text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc{} && end == text.data() + text.size();
+}
+
+/// The row as a canonical text: each field a word of it.
+class CanonicalText {
+ public:
+  explicit CanonicalText(const Row& row) : row_(row) {
+    choice("pass", {"forward", "backward"});
+    choice("dtype", {"bf16", "fp16"});
+    number("batch", "b");
+    number("heads", "hq");
+    number("kv-heads", "hkv");
+    number("seq", "sq");
+    number("kv-seq", "skv");
+    number("head-dim", "d");
+    mask();
+    if (const std::string* scale = row_.find("scale")) {
+      if (!is_number(*scale)) row_.refuse_field("scale", fmt::format("'{}' is not a number", *scale));
+      text_ += " scale" + *scale;
+    }
+    choice("layout", {"bshd", "bhsd"});
+    if (const std::string* deterministic = row_.find("deterministic")) {
+      if (*deterministic != "true" && *deterministic != "false")
+        row_.refuse_field("deterministic", fmt::format("'{}' is neither true nor false", *deterministic));
+      if (*deterministic == "true") text_ += " deterministic";
+    }
+    for (const char* needed : {"seq", "head-dim"}) {
+      if (!row_.find(needed)) row_.refuse_field(needed, "is missing");
+    }
+    if (!row_.find("pass")) text_ = "forward" + text_;
+  }
+  std::string text() const { return text_.substr(text_.find_first_not_of(' ')); }
+
+ private:
+  void choice(std::string_view field, const std::vector<std::string_view>& known) {
+    const std::string* value = row_.find(field);
+    if (!value) return;
+    if (std::find(known.begin(), known.end(), *value) == known.end())
+      row_.refuse_field(field, fmt::format("'{}' is none of: {}", *value, fmt::join(known, ", ")));
+    text_ += " " + *value;
+  }
+  void number(std::string_view field, std::string_view prefix) {
+    const std::string* value = row_.find(field);
+    if (!value) return;
+    if (!is_whole_number(*value)) row_.refuse_field(field, fmt::format("'{}' is not a whole number", *value));
+    text_ += fmt::format(" {}{}", prefix, *value);
+  }
+  void mask() {
+    const std::string *mask = row_.find("mask"), *causal = row_.find("causal");
+    if (causal && *causal != "true" && *causal != "false")
+      row_.refuse_field("causal", fmt::format("'{}' is neither true nor false", *causal));
+    if (causal && mask && (*causal == "true") != (*mask == "causal"))
+      row_.refuse_field("causal", fmt::format("'{}' contradicts the mask '{}'; give one of them", *causal, *mask));
+    if (causal && *causal == "true") {
+      text_ += " causal";
+    } else if (mask && *mask != "none") {
+      const bool offset = mask->starts_with("causal@") && is_whole_number(mask->substr(7));
+      if (*mask != "causal" && *mask != "causal-top-left" && !offset)
+        row_.refuse_field("mask", fmt::format("'{}' is none of: none, causal, causal-top-left, causal@OFFSET", *mask));
+      text_ += " " + *mask;
+    }
+  }
+
+  const Row& row_;
+  std::string text_;
+};
+
+AttentionProblem problem_of(const Row& row) {
+  const std::string* whole = row.find("problem");
+  if (whole && row.fields.size() > 1) {
+    const auto other =
+        std::find_if(row.fields.begin(), row.fields.end(), [](const auto& field) { return field.first != "problem"; });
+    row.refuse_field(other->first, "problem already names the whole problem; put it into the text");
+  }
+  const std::string text = whole ? *whole : CanonicalText(row).text();
+  try {
+    const AttentionProblem problem = parse_problem(text);
+    validate(problem);
+    return problem;
+  } catch (const Error& error) {
+    if (whole) row.refuse_field("problem", error.what());
+    refuse(fmt::format("{}: {}", row.place, error.what()));
+  }
+}
+
+std::vector<AttentionProblem> problems_of(const std::vector<Row>& rows, const std::string& name) {
+  std::vector<AttentionProblem> problems;
+  std::unordered_set<AttentionProblem, AttentionProblemHash> seen;
+  for (const Row& row : rows) {
+    const AttentionProblem problem = problem_of(row);
+    if (seen.insert(problem).second) problems.push_back(problem);
+  }
+  if (problems.empty()) refuse(fmt::format("{} holds no problem", name));
+  return problems;
+}
+
+/// The cells of one record of a CSV text (RFC 4180), from `at` on, which is left behind it.
+std::vector<std::string> read_record(std::string_view text, std::size_t& at, const std::string& place) {
+  std::vector<std::string> cells(1);
+  bool quoted = false;
+  for (; at < text.size(); ++at) {
+    const char letter = text[at];
+    if (quoted) {
+      if (letter != '"') {
+        cells.back() += letter;
+      } else if (at + 1 < text.size() && text[at + 1] == '"') {
+        cells.back() += text[++at];
+      } else {
+        quoted = false;
+      }
+    } else if (letter == '"') {
+      quoted = true;
+    } else if (letter == ',') {
+      cells.emplace_back();
+    } else if (letter == '\n') {
+      ++at;
+      break;
+    } else {
+      cells.back() += letter;
+    }
+  }
+  if (quoted) refuse(fmt::format("{}: a quotation mark is not closed", place));
+  for (std::string& cell : cells) {
+    const std::size_t first = cell.find_first_not_of(" \t\r");
+    cell = first == std::string::npos ? "" : cell.substr(first, cell.find_last_not_of(" \t\r") - first + 1);
+  }
+  return cells;
+}
+
+}  // namespace
+
+std::vector<AttentionProblem> parse_shapes_csv(std::string_view text, const std::string& name) {
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  std::vector<std::string> header;
+  std::vector<Row> rows;
+  for (std::size_t at = 0; at < text.size();) {
+    Row row;
+    row.place = header.empty() ? fmt::format("{}, header", name) : fmt::format("{}, row {}", name, rows.size() + 1);
+    const std::vector<std::string> cells = read_record(text, at, row.place);
+    if (cells.size() == 1 && cells[0].empty()) continue;
+    if (header.empty()) {
+      for (const std::string& cell : cells) {
+        header.push_back(field_name(cell, row.place));
+        if (std::count(header.begin(), header.end(), header.back()) > 1)
+          refuse(fmt::format("{}: the field {} is there twice", row.place, header.back()));
+      }
+      continue;
+    }
+    if (cells.size() != header.size())
+      refuse(fmt::format("{}: {} cells under a header of {}", row.place, cells.size(), header.size()));
+    for (std::size_t i = 0; i < cells.size(); ++i) {
+      if (!cells[i].empty()) row.fields[header[i]] = cells[i];
+    }
+    rows.push_back(std::move(row));
+  }
+  return problems_of(rows, name);
+}
+
+std::vector<AttentionProblem> parse_shapes_json(std::string_view text, const std::string& name) {
+  const json document = parse_json(text, name);
+  if (!document.is_array())
+    refuse(fmt::format("{}: must be an array of canonical texts or objects, not {}", name, document.type_name()));
+  std::vector<Row> rows;
+  for (const json& entry : document) {
+    Row row;
+    row.place = fmt::format("{}, row {}", name, rows.size() + 1);
+    if (entry.is_string()) {
+      row.fields["problem"] = entry.get<std::string>();
+    } else if (entry.is_object()) {
+      for (const auto& [key, value] : entry.items()) {
+        const std::string field = field_name(key, row.place);
+        if (value.is_null()) continue;
+        if (value.is_structured()) row.refuse_field(field, fmt::format("must not be an {}", value.type_name()));
+        if (!row.fields.emplace(field, value.is_string() ? value.get<std::string>() : value.dump()).second)
+          row.refuse_field(field, "is there twice");
+      }
+    } else {
+      refuse(fmt::format("{}: must be a canonical text or an object, not a {}", row.place, entry.type_name()));
+    }
+    rows.push_back(std::move(row));
+  }
+  return problems_of(rows, name);
+}
+
+std::vector<AttentionProblem> read_shapes(const std::filesystem::path& path) {
+  const std::string name = path.filename().string(), ending = path.extension().string();
+  if (ending != ".json" && ending != ".csv")
+    refuse(fmt::format("{}: a list of problems ends in .json or .csv", path.string()));
+  const std::string text = read_input_file(path);
+  return ending == ".json" ? parse_shapes_json(text, name) : parse_shapes_csv(text, name);
+}
+
+Shard parse_shard(std::string_view text) {
+  Shard shard;
+  const char* end = text.data() + text.size();
+  const auto [slash, error] = std::from_chars(text.data(), end, shard.index);
+  if (error == std::errc{} && slash != end && *slash == '/') {
+    const auto [stop, error_of_count] = std::from_chars(slash + 1, end, shard.count);
+    if (error_of_count == std::errc{} && stop == end && shard.index >= 1 && shard.index <= shard.count) return shard;
+  }
+  refuse(fmt::format("shard \"{}\": expected I/N with I from 1 to N, such as 2/8", text));
+}
+
+}  // namespace attune

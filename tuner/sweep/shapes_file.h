@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "generator/problem/attention_problem.h"
+
+namespace attune {
+
+/// A list of problems from a file, by its ending. Equal problems are listed once, in the order of the file.
+///
+///   .json  an array of canonical texts or objects:  ["forward bf16 hq8 sq512 d64", {"heads": 8, "seq": 512, ...}]
+///   .csv   a header of field names, then a problem a line:  batch,heads,seq,head-dim,causal
+///
+/// Fields have the names of the command's problem flags (also with '_' for '-') and the same defaults: problem (the
+/// whole canonical text, alone), pass, dtype, batch, heads, kv-heads, seq, kv-seq, head-dim, mask, causal (true or
+/// false), scale, layout, deterministic (true or false). An empty cell or null is an omitted field; seq and head-dim
+/// are needed.
+///
+/// Throws Error(io) if the file cannot be read, Error(invalid_argument) that names file, row (from 1, the header not
+/// counted) and field for the first mistake, or that there is no problem at all.
+std::vector<AttentionProblem> read_shapes(const std::filesystem::path& path);
+
+/// The same from a text; `name` stands for the file in messages.
+std::vector<AttentionProblem> parse_shapes_json(std::string_view text, const std::string& name);
+std::vector<AttentionProblem> parse_shapes_csv(std::string_view text, const std::string& name);
+
+/// One of `count` parts of a list, for job arrays: part i takes every count-th element from the i-th on, so that parts
+/// are disjoint, together complete, and equally long but for one.
+struct Shard {
+  std::size_t index = 1;  ///< from 1 to count
+  std::size_t count = 1;
+  bool takes(std::size_t position) const { return position % count == index - 1; }  ///< position from 0
+};
+
+/// "2/8". Throws Error(invalid_argument).
+Shard parse_shard(std::string_view text);
+
+template <typename T>
+std::vector<T> select(const std::vector<T>& list, const Shard& shard) {
+  std::vector<T> taken;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    if (shard.takes(i)) taken.push_back(list[i]);
+  }
+  return taken;
+}
+
+}  // namespace attune

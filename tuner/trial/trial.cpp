@@ -1,0 +1,431 @@
+#include "tuner/trial/trial.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "generator/generate.h"
+#include "runtime/oracle/device_oracle.h"
+#include "runtime/oracle/error_summary.h"
+#include "runtime/system/template_folder.h"
+#include "tuner/trial/cold_timing.h"
+#include "tuner/trial/trial_reference.h"
+#include "tuner/trial/trial_tensors.h"
+
+namespace attune {
+namespace {
+
+constexpr std::uint8_t kNotANumber = 0xff;  // repeated: NaN in fp32, and a counter that is not zero
+// Launches before each timing, which would otherwise run at the clocks of a GPU that has rested since the last one;
+// more before the first. The power cap takes hold after some 20 ms.
+constexpr double kFirstWarmUpSeconds = 0.3, kWarmUpSeconds = 0.05;
+constexpr std::size_t kMemoryReserve = 256u << 20;  // left to the driver, local memory and other programs
+
+const AttentionProblem& validated(const AttentionProblem& problem) {
+  validate(problem);
+  return problem;
+}
+
+// O as a forward leaves it, packed in problem.layout, and its LSE.
+void round_forward(const AttentionProblem& problem, const ReferenceForward& forward, std::vector<std::uint16_t>* o,
+                   std::vector<float>* lse) {
+  const TensorView view = packed_view(problem, Operand::o);
+  o->resize(forward.o.size());
+  for (std::size_t i = 0; i < o->size(); ++i) {
+    const std::int64_t at = offset_of_element(problem, view, static_cast<std::int64_t>(i));
+    (*o)[static_cast<std::size_t>(at)] = from_double(problem.dtype, forward.o[i]);
+  }
+  lse->clear();
+  for (const double value : forward.lse) lse->push_back(static_cast<float>(value));
+}
+
+}  // namespace
+
+std::optional<MeasurementStatus> status_of(const Error& error) {
+  switch (error.code()) {
+    case ErrorCode::infeasible_config:
+    case ErrorCode::unsupported:
+      return MeasurementStatus::infeasible;
+    case ErrorCode::compile_failed:
+    case ErrorCode::template_error:
+      return MeasurementStatus::compile_failed;
+    case ErrorCode::emulator:
+      return MeasurementStatus::launch_failed;
+    case ErrorCode::driver: {
+      const std::string text = error.what();
+      const bool memory =
+          text.find("out of memory") != std::string::npos || text.find("OUT_OF_MEMORY") != std::string::npos;
+      return memory ? MeasurementStatus::out_of_memory : MeasurementStatus::launch_failed;
+    }
+    case ErrorCode::invalid_argument:
+    case ErrorCode::no_device:
+    case ErrorCode::nvrtc_unavailable:
+    case ErrorCode::io:
+    case ErrorCode::database:
+    case ErrorCode::internal:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+int default_spill_allowance(KernelFamily family) { return family == KernelFamily::sm80 ? 512 : 256; }
+
+struct TrialBench::State {
+  std::shared_ptr<Device> device;
+  AttentionProblem problem;
+  std::uint64_t seed;
+  AttentionRuntime runtime;
+  TrialTensors tensors;
+  std::vector<std::uint64_t> input_checksums;
+  std::unique_ptr<DeviceOracle> device_oracle;       // on a GPU
+  std::shared_ptr<const PreparedAttention> forward;  // of a backward problem there: leaves O and LSE
+  DeviceBuffer forward_workspace;
+  std::unique_ptr<TrialReference> reference;
+  std::vector<std::uint64_t> reference_checksums;
+  std::string no_memory;                          // why there are no tensors
+  std::map<std::string, std::uint32_t> counters;  // of the last check
+  double warm_up_seconds = kFirstWarmUpSeconds;   // before the next timing
+
+  State(std::shared_ptr<Device> on, const AttentionProblem& asked, std::uint64_t with_seed)
+      : device(std::move(on)),
+        problem(validated(asked)),
+        seed(with_seed),
+        runtime(device, nullptr, runtime_templates()),
+        tensors(device, problem) {
+    try {
+      no_memory = lacking_memory(device->can_time() ? DeviceOracle::scratch_bytes() : 0);
+      if (!no_memory.empty()) return;
+      if (device->can_time()) device_oracle = std::make_unique<DeviceOracle>(device, problem);
+      tensors.allocate();
+    } catch (const Error& error) {
+      if (status_of(error) != MeasurementStatus::out_of_memory) throw;
+      no_memory = error.what();
+      return;
+    }
+    fill_inputs();
+    input_checksums = tensors.input_checksums(device_oracle.get());
+  }
+
+  // Asks before anything is taken: why there is no room, or nothing. `more`: bytes beside the tensors that are not
+  // allocated yet.
+  std::string lacking_memory(std::size_t more) {
+    const std::size_t wanted = more + (device->can_time() ? kMemoryReserve : 0) + tensors.missing_bytes();
+    const std::size_t free = device->free_bytes();
+    if (wanted <= free) return {};
+    return fmt::format("{} needs {} MiB of memory on {}, {} MiB are free", canonical_text(problem), wanted >> 20,
+                       device->description(), free >> 20);
+  }
+
+  void require_memory(std::size_t more) {
+    const std::string reason = lacking_memory(more);
+    if (!reason.empty()) throw Error(ErrorCode::driver, "out of memory: " + reason);
+  }
+
+  std::uint64_t seed_of(Operand operand) const { return 3 * seed + static_cast<std::uint64_t>(operand); }
+
+  AttentionProblem forward_problem() const { return forward_of(problem); }
+
+  void fill_inputs() {
+    const bool backward = problem.pass == Pass::backward;
+    for (const Operand operand : {Operand::q, Operand::k, Operand::v, Operand::d_o}) {
+      if (operand != Operand::d_o || backward) tensors.fill_random(operand, seed_of(operand), device_oracle.get());
+    }
+    if (!backward) return;
+    std::vector<float> d_lse;
+    for (const std::uint16_t bits :
+         random_normal(problem.dtype, TrialTensors::elements(problem, Operand::d_lse), seed_of(Operand::d_lse)))
+      d_lse.push_back(static_cast<float>(to_double(problem.dtype, bits)));
+    tensors.upload(Operand::d_lse, d_lse.data());
+    fill_forward_results();
+  }
+
+  // O and LSE of a backward problem: on a GPU a forward kernel's, which its bounds allow for.
+  void fill_forward_results() {
+    std::vector<std::uint16_t> o(TrialTensors::elements(problem, Operand::o), 0);
+    std::vector<float> lse(TrialTensors::elements(problem, Operand::lse), 0);
+    if (!device_oracle) {
+      std::vector<std::uint16_t> q, k, v;
+      tensors.read_back(Operand::q, q);
+      tensors.read_back(Operand::k, k);
+      tensors.read_back(Operand::v, v);
+      round_forward(problem, reference_forward(problem, q, k, v), &o, &lse);
+    }
+    tensors.upload(Operand::o, o.data());
+    tensors.upload(Operand::lse, lse.data());
+    if (!device_oracle) return;
+    prepare_forward();
+    for (std::size_t copy = 0; copy < tensors.copies(); ++copy)
+      launch_forward(forward_problem(), tensors.forward(copy));
+    device->synchronize(nullptr);
+  }
+
+  void prepare_forward() {
+    if (!forward) forward = runtime.prepare(forward_problem(), default_config(forward_problem(), device->spec()));
+    if (forward_workspace.bytes() == 0) forward_workspace = DeviceBuffer(device, forward->plan.workspace_bytes);
+  }
+
+  void launch_forward(const AttentionProblem& asked, const ForwardTensors& with) {
+    runtime.launch(*forward, asked, with, reinterpret_cast<void*>(forward_workspace.pointer()),
+                   forward_workspace.bytes(), nullptr);
+  }
+
+  void require_tensors() const {
+    if (!no_memory.empty()) throw Error(ErrorCode::driver, "out of memory: " + no_memory);
+  }
+
+  void make_reference() {
+    if (reference) return;
+    require_tensors();
+    if (count_flops(problem) <= kCpuOracleFlops || !device->can_time()) {
+      reference = make_host_reference(problem, tensors);
+      return;
+    }
+    require_memory(device_reference_bytes(problem));
+    reference = make_trial_device_reference(device, problem, tensors);
+    reference_checksums = reference->checksums(device_oracle.get());
+  }
+
+  DeviceBuffer make_workspace(std::size_t bytes) {
+    if (bytes == 0) return {};
+    if (reference && !lacking_memory(bytes).empty()) {
+      if (auto on_host = reference->on_host(*device)) {
+        reference = std::move(on_host);
+        reference_checksums.clear();
+      }
+    }
+    require_memory(bytes);
+    DeviceBuffer workspace(device, bytes);
+    device->fill(workspace.pointer(), kNotANumber, bytes);
+    return workspace;
+  }
+
+  // Of a call as the library makes it.
+  void launch(const PreparedAttention& prepared, std::size_t copy, const DeviceBuffer& workspace) {
+    const auto at = reinterpret_cast<void*>(workspace.pointer());
+    if (problem.pass == Pass::forward) {
+      runtime.launch(prepared, problem, tensors.forward(copy), at, workspace.bytes(), nullptr);
+    } else {
+      runtime.launch(prepared, problem, tensors.forward(copy), tensors.gradients(copy), at, workspace.bytes(), nullptr);
+    }
+  }
+
+  std::vector<OutputErrors> check(const PreparedAttention& prepared) {
+    make_reference();
+    const KernelPlan& plan = prepared.plan;
+    const DeviceBuffer workspace =
+        make_workspace(std::max(plan.counted_workspace_bytes, plan.workspace_bytes_of(problem)));
+    tensors.poison_outputs();
+    launch(prepared, 0, workspace);
+    device->synchronize(nullptr);
+    counters.clear();
+    for (const WorkspaceCounter& counter : plan.counters)
+      device->copy_from_device(&counters[counter.name], workspace.pointer() + counter.offset, sizeof(std::uint32_t));
+
+    std::vector<OutputErrors> errors = reference->compare(tensors, device_oracle.get());
+    tensors.check_guards(errors);
+    if (tensors.input_checksums(device_oracle.get()) != input_checksums) {
+      std::string names;
+      for (const Operand operand : tensors.inputs())
+        names += (names.empty()                        ? ""
+                  : operand == tensors.inputs().back() ? " or "
+                                                       : ", ") +
+                 std::string(to_string(operand));
+      errors.push_back(broken_output("inputs", "the kernel wrote to its inputs " + names));
+      fill_inputs();
+    }
+    // A wild write may reach what the next kernels are compared with.
+    if (reference->checksums(device_oracle.get()) != reference_checksums) {
+      errors.push_back(broken_output("reference", "the kernel wrote to memory that is none of its tensors"));
+      reference.reset();
+      reference_checksums.clear();
+    }
+    return errors;
+  }
+
+  // `prepared` and `workspace` outlive the work.
+  TimedWork timed_work(const PreparedAttention& prepared, const DeviceBuffer& workspace) {
+    TimedWork work;
+    work.launch = [this, &prepared, &workspace](std::uint64_t index) {
+      launch(prepared, index % tensors.copies(), workspace);
+    };
+    // The same inputs and outputs for every entry of a large batch: long, and small in the L2. Backward's LSE, and a
+    // workspace that grows with the problem, cannot repeat: there it is the default forward that fills the time.
+    if (!prepared.plan.buffers.empty()) prepare_forward();
+    const PreparedAttention& occupying = forward ? *forward : prepared;
+    work.occupy = [this, &occupying, &workspace](std::int64_t factor) {
+      AttentionProblem long_problem = forward_problem();
+      long_problem.batch *= factor;
+      ForwardTensors repeated = tensors.forward(0);
+      for (TensorView* view : {&repeated.q, &repeated.k, &repeated.v, &repeated.o}) view->stride_batch = 0;
+      repeated.lse = nullptr;
+      const DeviceBuffer& used = forward ? forward_workspace : workspace;
+      runtime.launch(occupying, long_problem, repeated, reinterpret_cast<void*>(used.pointer()), used.bytes(), nullptr);
+    };
+    const std::int64_t tiles = std::max<std::int64_t>(1, occupying.plan.launches.front().query_tiles(problem));
+    work.max_factor = std::max<std::int64_t>(1, (std::int64_t{1} << 30) / (problem.batch * problem.heads_q * tiles));
+    return work;
+  }
+
+  std::string protocol() const {
+    return tensors.copies() == 1
+               ? "cold by size: inputs exceed 4 L2; full queue, events"
+               : fmt::format("cold by rotation: {} copies, 2 L2; full queue, events", tensors.copies());
+  }
+
+  void time(const PreparedAttention& prepared, const TrialOptions& options, Measurement& m) {
+    const DeviceBuffer workspace = make_workspace(prepared.plan.workspace_bytes_of(problem));
+    TimingPlan plan;
+    plan.sample_seconds = options.sample_seconds;
+    plan.min_samples = options.min_samples;
+    plan.hopeless_us = options.hopeless_us;
+    plan.batch_microseconds = kBatchMicroseconds;
+    plan.cuda_ordinal = options.cuda_ordinal;
+    plan.warm_up_seconds = std::exchange(warm_up_seconds, kWarmUpSeconds);
+    const Timing timing = time_cold(device, timed_work(prepared, workspace), plan);
+    m.samples_us = timing.samples_us;
+    m.clocks_mhz = timing.clocks_mhz;
+    m.reason = timing.complaint;
+    m.summarize();
+    m.protocol = protocol();
+  }
+
+  RaceTimes race(const std::vector<std::shared_ptr<const PreparedAttention>>& prepared, const RaceOptions& options) {
+    require_tensors();
+    std::vector<DeviceBuffer> workspaces;
+    for (const auto& each : prepared) workspaces.push_back(make_workspace(each->plan.workspace_bytes_of(problem)));
+    std::vector<TimedWork> works;
+    for (std::size_t i = 0; i < prepared.size(); ++i) works.push_back(timed_work(*prepared[i], workspaces[i]));
+    TurnsPlan plan;
+    plan.seconds = options.seconds;
+    plan.min_rounds = options.min_rounds;
+    plan.batch_microseconds = kBatchMicroseconds;
+    plan.cuda_ordinal = options.cuda_ordinal;
+    RaceTimes times;
+    for (Timing& timing : time_in_turns(device, works, plan)) {
+      times.samples_us.push_back(std::move(timing.samples_us));
+      times.clocks_mhz.push_back(std::move(timing.clocks_mhz));
+      times.complaint = timing.complaint;
+    }
+    times.protocol = fmt::format("{}; {} configs in turns", protocol(), prepared.size());
+    return times;
+  }
+
+  // Whether the process can still use the device after a driver's error.
+  bool device_works() {
+    try {
+      device->synchronize(nullptr);
+      std::uint8_t byte = 0;
+      device->copy_from_device(&byte, tensors.of(Operand::o).region(0), 1);
+      return true;
+    } catch (const Error&) {
+      return false;
+    }
+  }
+
+  void record_resources(const PreparedAttention& prepared, const TrialOptions& options, Measurement& m) {
+    std::string advisory;
+    for (const auto& kernel : prepared.kernels) {
+      const KernelResources& resources = kernel->resources();
+      m.registers = std::max(m.registers, resources.registers);
+      m.spill_bytes = std::max(m.spill_bytes, resources.spill_bytes);
+      m.shared_bytes = std::max(m.shared_bytes, resources.shared_bytes);
+      m.compile_ms += resources.compile_ms;
+      if (advisory.empty() && !resources.advisories.empty()) advisory = resources.advisories.front();
+    }
+    const int allowance = options.spill_allowance_bytes.value_or(default_spill_allowance(m.config.family));
+    if (m.spill_bytes > allowance) {
+      m.status = MeasurementStatus::spilled;
+      m.reason = fmt::format("{} bytes of registers are spilled per thread, {} are allowed", m.spill_bytes, allowance);
+    } else if (!advisory.empty()) {
+      m.status = MeasurementStatus::serialized;
+      m.reason = advisory;
+    }
+  }
+
+  void try_config(const KernelConfig& config, const TrialOptions& options, Measurement& m) {
+    const auto prepared = runtime.prepare(problem, config);
+    record_resources(*prepared, options, m);
+    if (m.status != MeasurementStatus::ok) return;
+    if (options.check) {
+      const std::vector<OutputErrors> errors = check(*prepared);
+      for (const OutputErrors& output : errors) {
+        const bool of_values = &output - errors.data() < static_cast<std::ptrdiff_t>(tensors.outputs().size());
+        if (output.name == "lse") {
+          m.error_lse = output.max_abs;
+        } else if (of_values && !std::isnan(m.error_o)) {
+          m.error_o = std::isnan(output.relative) ? output.relative : std::max(m.error_o, output.relative);
+        }
+        if (!output.within && m.reason.empty()) m.reason = fmt::format("{}: {}", output.name, output.complaint);
+      }
+      if (std::any_of(errors.begin(), errors.end(), [](const OutputErrors& output) { return !output.within; })) {
+        m.status = MeasurementStatus::wrong_result;
+        return;
+      }
+    }
+    if (options.time && device->can_time()) time(*prepared, options, m);
+  }
+};
+
+TrialBench::TrialBench(std::shared_ptr<Device> device, const AttentionProblem& problem, std::uint64_t seed)
+    : state_(std::make_unique<State>(std::move(device), problem, seed)) {}
+TrialBench::~TrialBench() = default;
+
+Measurement TrialBench::run(const KernelConfig& config, const TrialOptions& options) {
+  Measurement m;
+  m.problem = state_->problem;
+  m.config = config;
+  m.device = state_->device->spec().name;
+  m.sm_count = state_->device->spec().sm_count;
+  m.rigor = options.time && state_->device->can_time() ? Rigor::measure : Rigor::estimate;
+  m.templates_hash = templates_hash(m.problem.pass, config.family, runtime_templates(), state_->device->target());
+  const Toolchain toolchain = state_->device->toolchain();
+  m.compiler = toolchain.compiler;
+  m.driver = toolchain.driver;
+  m.attune_version = attune_version();
+  m.created_at = utc_now();
+  if (!state_->no_memory.empty()) {
+    m.status = MeasurementStatus::out_of_memory;
+    m.reason = state_->no_memory;
+    return m;
+  }
+  try {
+    state_->try_config(config, options, m);
+  } catch (const Error& error) {
+    const auto status = status_of(error);
+    if (!status || (error.code() == ErrorCode::driver && !state_->device_works())) throw;
+    m.status = *status;
+    m.reason = error.what();
+  }
+  return m;
+}
+
+RaceTimes TrialBench::race(const std::vector<KernelConfig>& configs, const RaceOptions& options) {
+  std::vector<std::shared_ptr<const PreparedAttention>> prepared;
+  for (const KernelConfig& config : configs) prepared.push_back(prepare(config));
+  return race(prepared, options);
+}
+
+RaceTimes TrialBench::race(const std::vector<std::shared_ptr<const PreparedAttention>>& prepared,
+                           const RaceOptions& options) {
+  if (!state_->device->can_time())
+    throw Error(ErrorCode::unsupported, state_->device->description() + " cannot time: there is nothing to race");
+  return state_->race(prepared, options);
+}
+
+std::vector<OutputErrors> TrialBench::check(const PreparedAttention& prepared) { return state_->check(prepared); }
+
+std::shared_ptr<const PreparedAttention> TrialBench::prepare(const KernelConfig& config) {
+  return state_->runtime.prepare(state_->problem, config);
+}
+
+std::shared_ptr<const PreparedAttention> TrialBench::prepare(AttentionAlgorithm algorithm) {
+  return state_->runtime.prepare(state_->problem, algorithm);
+}
+
+const std::map<std::string, std::uint32_t>& TrialBench::counters() const { return state_->counters; }
+
+void TrialBench::make_reference() { state_->make_reference(); }
+
+}  // namespace attune

@@ -1,0 +1,189 @@
+#include "tuner/trial/trial_tensors.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "runtime/oracle/checksum.h"
+#include "runtime/oracle/parallel_for.h"
+
+namespace attune {
+namespace {
+
+constexpr std::uint8_t kGuardPattern = 0xa5;
+constexpr std::uint8_t kNotANumber = 0xff;  // repeated: NaN in fp16, bf16 and fp32
+constexpr std::size_t kInputMargin = 256;   // NaN on each side of an input
+constexpr double kEvictingFactor = 2;       // copies of the inputs exceed the L2 by this
+constexpr double kSelfEvictingFactor = 4;   // inputs this much larger than the L2 need no copies
+constexpr std::size_t kMaxCopies = 4096;
+constexpr std::size_t kPieceBytes = 1u << 20;
+
+bool is_of_rows(Operand operand) { return operand == Operand::lse || operand == Operand::d_lse; }
+
+std::size_t element_bytes(const AttentionProblem& problem, Operand operand) {
+  return is_of_rows(operand) ? sizeof(float) : static_cast<std::size_t>(size_of(problem.dtype));
+}
+
+}  // namespace
+
+std::size_t TrialTensors::elements(const AttentionProblem& problem, Operand operand) {
+  const bool of_keys =
+      operand == Operand::k || operand == Operand::v || operand == Operand::d_k || operand == Operand::d_v;
+  const std::int64_t heads = of_keys ? problem.heads_kv : problem.heads_q,
+                     rows = of_keys ? problem.seq_kv : problem.seq_q;
+  return static_cast<std::size_t>(problem.batch * heads * rows * (is_of_rows(operand) ? 1 : problem.head_dim));
+}
+
+OutputErrors broken_output(const std::string& name, std::string complaint) {
+  OutputErrors errors;
+  errors.name = name;
+  errors.within = false;
+  errors.relative = errors.max_abs = std::numeric_limits<double>::quiet_NaN();
+  errors.complaint = std::move(complaint);
+  return errors;
+}
+
+TensorCopies::TensorCopies(std::size_t bytes, std::size_t margin, std::size_t shift, std::size_t copies)
+    : bytes_(bytes), margin_(margin), shift_(shift), copies_(copies), stride_(2 * margin + shift + bytes) {
+  if (copies > 1) stride_ = (stride_ + 255) / 256 * 256;
+}
+
+TrialTensors::TrialTensors(std::shared_ptr<Device> device, const AttentionProblem& problem)
+    : device_(std::move(device)), problem_(problem) {
+  inputs_ = {Operand::q, Operand::k, Operand::v};
+  outputs_ = {Operand::o, Operand::lse};
+  if (problem.pass == Pass::backward) {
+    inputs_.insert(inputs_.end(), {Operand::o, Operand::lse, Operand::d_o, Operand::d_lse});
+    outputs_ = {Operand::d_q, Operand::d_k, Operand::d_v};
+  }
+  const auto bytes = [&](Operand operand) { return elements(problem, operand) * element_bytes(problem, operand); };
+  std::size_t input_bytes = 0;
+  for (const Operand operand : inputs_) input_bytes += bytes(operand);
+  const auto l2 = static_cast<double>(device_->spec().l2_bytes);
+  std::size_t copies = 1;
+  if (device_->can_time() && static_cast<double>(input_bytes) < kSelfEvictingFactor * l2) {
+    copies = std::min(kMaxCopies,
+                      static_cast<std::size_t>(std::ceil(kEvictingFactor * l2 / static_cast<double>(input_bytes))) + 1);
+  }
+  // The emulator reports any access outside an allocation: there the margin would only hide it.
+  const std::size_t margin = device_->can_time() ? kInputMargin : 0;
+  const auto shift = [&](Operand operand) {
+    return problem.alignment == 16 || is_of_rows(operand) ? 0 : static_cast<std::size_t>(problem.alignment);
+  };
+  const auto lay_out = [&](Operand operand, std::size_t around) {
+    tensors_.at(static_cast<std::size_t>(operand)) = TensorCopies(bytes(operand), around, shift(operand), copies);
+  };
+  for (const Operand operand : inputs_) lay_out(operand, margin);
+  for (const Operand operand : outputs_) lay_out(operand, kGuardBytes);
+}
+
+const TensorCopies& TrialTensors::of(Operand operand) const { return tensors_.at(static_cast<std::size_t>(operand)); }
+
+std::size_t TrialTensors::missing_bytes() const {
+  std::size_t bytes = 0;
+  for (const TensorCopies& tensor : tensors_) bytes += tensor.buffer() == 0 ? tensor.total_bytes() : 0;
+  return bytes;
+}
+
+void TrialTensors::allocate() {
+  for (const std::vector<Operand>* operands : {&inputs_, &outputs_}) {
+    for (const Operand operand : *operands) tensors_.at(static_cast<std::size_t>(operand)).allocate(device_);
+  }
+}
+
+TensorView TrialTensors::view(Operand operand, std::size_t copy) const {
+  TensorView packed = packed_view(problem_, operand);
+  packed.data = reinterpret_cast<const void*>(of(operand).tensor(copy));
+  return packed;
+}
+
+ForwardTensors TrialTensors::forward(std::size_t copy) const {
+  return {view(Operand::q, copy), view(Operand::k, copy), view(Operand::v, copy), view(Operand::o, copy),
+          reinterpret_cast<float*>(of(Operand::lse).tensor(copy))};
+}
+
+GradientTensors TrialTensors::gradients(std::size_t copy) const {
+  return {view(Operand::d_o, copy), reinterpret_cast<const float*>(of(Operand::d_lse).tensor(copy)),
+          view(Operand::d_q, copy), view(Operand::d_k, copy), view(Operand::d_v, copy)};
+}
+
+void TrialTensors::fill_random(Operand operand, std::uint64_t seed, DeviceOracle* oracle) {
+  const TensorCopies& tensor = of(operand);
+  const std::size_t count = elements(problem_, operand);
+  if (oracle == nullptr) return upload(operand, random_normal(problem_.dtype, count, seed).data());
+  device_->fill(tensor.buffer(), kNotANumber, tensor.total_bytes());
+  oracle->fill_random_normal(tensor.tensor(0), static_cast<std::int64_t>(count), seed,
+                             static_cast<std::int64_t>(tensor.copies()),
+                             static_cast<std::int64_t>(tensor.stride() / sizeof(std::uint16_t)));
+}
+
+void TrialTensors::upload(Operand operand, const void* values) {
+  const TensorCopies& tensor = of(operand);
+  std::vector<std::uint8_t> image(tensor.total_bytes(), kNotANumber);
+  for (std::size_t copy = 0; copy < tensor.copies(); ++copy)
+    std::memcpy(image.data() + copy * tensor.stride() + tensor.tensor_offset(), values, tensor.bytes());
+  device_->copy_to_device(tensor.buffer(), image.data(), image.size());
+}
+
+void TrialTensors::poison_outputs() {
+  for (const Operand operand : outputs_) {
+    device_->fill(of(operand).region(0), kGuardPattern, of(operand).region_bytes());
+    device_->fill(of(operand).tensor(0), kNotANumber, of(operand).bytes());
+  }
+}
+
+void TrialTensors::check_guards(std::vector<OutputErrors>& errors) const {
+  const auto changed = [](std::uint8_t byte) { return byte != kGuardPattern; };
+  for (const Operand operand : outputs_) {
+    const TensorCopies& tensor = of(operand);
+    const std::string_view name = to_string(operand);
+    const DevicePointer end = tensor.tensor(0) + tensor.bytes();
+    std::vector<std::uint8_t> before(tensor.tensor_offset());
+    std::vector<std::uint8_t> after(tensor.region_bytes() - tensor.tensor_offset() - tensor.bytes());
+    device_->copy_from_device(before.data(), tensor.region(0), before.size());
+    device_->copy_from_device(after.data(), end, after.size());
+    const auto first = std::find_if(before.begin(), before.end(), changed);
+    const auto last = std::find_if(after.rbegin(), after.rend(), changed);
+    if (first != before.end()) {
+      errors.push_back(broken_output(
+          "guards",
+          fmt::format("the kernel wrote up to {} bytes before the first element of {}", before.end() - first, name)));
+    }
+    if (last != after.rend()) {
+      errors.push_back(broken_output(
+          "guards",
+          fmt::format("the kernel wrote up to {} bytes beyond the last element of {}", after.rend() - last, name)));
+    }
+  }
+}
+
+std::vector<std::uint64_t> TrialTensors::input_checksums(DeviceOracle* oracle) const {
+  std::vector<std::uint64_t> sums;
+  for (const Operand operand : inputs_) {
+    const DevicePointer region = of(operand).region(0);
+    const std::size_t elements = of(operand).region_bytes() / sizeof(std::uint16_t);
+    if (oracle != nullptr) {
+      sums.push_back(oracle->checksum(region, static_cast<std::int64_t>(elements)));
+    } else {
+      std::vector<std::uint16_t> values(elements);
+      read(values.data(), region, of(operand).region_bytes());
+      sums.push_back(checksum(values));
+    }
+  }
+  return sums;
+}
+
+// By all cores: one thread moves pageable memory at a fraction of the bus.
+void TrialTensors::read(void* to, DevicePointer from, std::size_t bytes) const {
+  const std::size_t pieces = (bytes + kPieceBytes - 1) / kPieceBytes;
+  parallel_for(pieces, [&](std::size_t i) {
+    device_->copy_from_device(static_cast<std::uint8_t*>(to) + i * kPieceBytes, from + i * kPieceBytes,
+                              std::min(kPieceBytes, bytes - i * kPieceBytes));
+  });
+}
+
+}  // namespace attune
