@@ -277,7 +277,7 @@ void CudaDevice::encode_tensor_map(const TensorMapRequest& request, void* to) co
   }
   static_assert(sizeof(CUtensorMap) == kTensorMapBytes);
   const ContextScope scope = enter();
-  alignas(64) CUtensorMap map;  // the driver wants 64-byte alignment; an argument struct on the host may have less
+  CUtensorMap map;  // aligned as the driver wants it; an argument struct on the host may be aligned to less
   constexpr cuuint32_t kEveryElement[4] = {1, 1, 1, 1};
   cuuint64_t dims[4], strides[3];
   std::copy(request.dims.begin(), request.dims.end(), dims);

@@ -132,19 +132,19 @@ const CudaDriver& CudaDriver::get() {
   return *driver;
 }
 
-std::string CudaDriver::describe(CUresult result, const char* call, const std::source_location& where) const {
+std::string CudaDriver::describe(CUresult result, const char* call, const CallingLine& where) const {
   const char* name = nullptr;
   const char* sentence = nullptr;
   if (cuGetErrorName(result, &name) != CUDA_SUCCESS || name == nullptr) name = "unknown CUDA error";
   if (cuGetErrorString(result, &sentence) != CUDA_SUCCESS || sentence == nullptr) sentence = "no description";
-  const std::string_view path = where.file_name();
+  const std::string_view path = where.file;
   const std::size_t room = path.rfind("runtime/");
   return std::string(call) + " failed: " + name + " (" + std::to_string(static_cast<int>(result)) + ", " + sentence +
          ") at " + std::string(path.substr(room == std::string_view::npos ? 0 : room)) + ":" +
-         std::to_string(where.line());
+         std::to_string(where.line);
 }
 
-void CudaDriver::check(CUresult result, const char* call, const std::source_location& where) const {
+void CudaDriver::check(CUresult result, const char* call, const CallingLine& where) const {
   if (result != CUDA_SUCCESS) throw Error(ErrorCode::driver, describe(result, call, where));
 }
 

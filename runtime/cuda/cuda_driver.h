@@ -2,10 +2,18 @@
 
 #include <cuda.h>
 
-#include <source_location>
 #include <string>
 
 namespace attune {
+
+/// The line of a call, as a default argument finds it. std::source_location is missing where clang reads libstdc++ 12.
+struct CallingLine {
+  const char* file;
+  int line;
+  static constexpr CallingLine current(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    return {file, line};
+  }
+};
 
 /// The CUDA driver's functions that Attune calls, found in libcuda.so.1 at run time so that a program starts without
 /// it. Names are the driver's, without the suffix of their version.
@@ -59,10 +67,10 @@ struct CudaDriver {
 
   /// Throws Error(driver) with call, code, file and line unless result is CUDA_SUCCESS.
   void check(CUresult result, const char* call,
-             const std::source_location& where = std::source_location::current()) const;
+             const CallingLine& where = CallingLine::current()) const;
   /// The text of check()'s exception.
   std::string describe(CUresult result, const char* call,
-                       const std::source_location& where = std::source_location::current()) const;
+                       const CallingLine& where = CallingLine::current()) const;
 };
 
 /// "12.8" of 12080.

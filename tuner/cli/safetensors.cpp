@@ -173,6 +173,8 @@ const TensorInfo& SafetensorsReader::find(const std::string& name) const {
 
 std::vector<std::uint16_t> SafetensorsReader::read_u16(const std::string& name) {
   const TensorInfo& tensor = find(name);
+  if (element_bytes(tensor.dtype) != sizeof(std::uint16_t))
+    refuse(path_, fmt::format("tensor '{}': {} is no type of 16 bits", name, tensor.dtype));
   const std::uint64_t bytes = tensor.end - tensor.begin;
   std::vector<std::uint16_t> values(bytes / sizeof(std::uint16_t));
   file_.clear();

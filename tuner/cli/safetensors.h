@@ -44,7 +44,7 @@ class SafetensorsReader {
   const std::map<std::string, TensorInfo>& tensors() const { return tensors_; }
   /// Throws Error(invalid_argument) that lists the names that are there.
   const TensorInfo& find(const std::string& name) const;
-  /// The values of a tensor with 2-byte elements.
+  /// The values of a tensor with 2-byte elements. Throws Error(invalid_argument) for one of another type.
   std::vector<std::uint16_t> read_u16(const std::string& name);
 
  private:

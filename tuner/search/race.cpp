@@ -11,7 +11,7 @@ namespace attune {
 namespace {
 
 constexpr double kMedian = 0.5;
-constexpr double kFirstReach = 1.06;  // of a first batch; it has at most kFirstFinalists
+constexpr double kFirstReach = 1.15;  // of a first batch; it has at most kFirstFinalists
 constexpr double kReachInNoise = 4;   // the fastest of many trials is two deviations lucky, the best may be as unlucky
 constexpr double kFarthestReach = 1.25;
 constexpr double kBeyondDoubt = 0.99;  // of the interval that ends a finalist's race

@@ -55,7 +55,7 @@ class FinalRace {
   static constexpr int kRounds = 10;  ///< of a batch, at least
   static constexpr int kMostBatches = 8;
   static constexpr int kFewestFinalists = 6;  ///< beside the default, if so many are within reach
-  static constexpr int kFirstFinalists = 12;  ///< of the first batch, if it has time for them
+  static constexpr int kFirstFinalists = 32;  ///< of the first batch, if it has time for them
   static constexpr int kMostFinalists = 32;   ///< where the trials scatter by 5 % and more
 
   /// Between rows of trials, of which finalists() says who can take part. `seconds` of GPU time, as above.

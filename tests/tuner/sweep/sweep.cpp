@@ -2,13 +2,16 @@
 
 #include <fmt/format.h>
 #include <signal.h>
+#include <sqlite3.h>
 #include <sys/resource.h>
 
 #include <atomic>
 #include <chrono>
 #include <fstream>
+#include <future>
 #include <map>
 #include <set>
+#include <thread>
 
 #include "generator/config/config_space.h"
 #include "generator/error.h"
@@ -390,6 +393,38 @@ TEST_CASE("what could not be stored for a while is stored by the same sweep", "[
   REQUIRE_FALSE(result.not_stored);
   REQUIRE(result.unsaved.empty());
   REQUIRE(result.notes.empty());
+  std::set<std::string> stored;
+  for (const Measurement& row : database.find_all(parse_problem(kProblem), "NVIDIA H200", 132))
+    stored.insert(canonical_text(row.config));
+  REQUIRE(stored.size() == 8);
+}
+
+TEST_CASE("another program's lock of 12 s costs a sweep no row", "[nogpu][slow]") {
+  const TemporaryFolder folder;
+  TuningDatabase database(folder / "tuning.db");
+  std::thread locker;
+  std::promise<bool> locked;
+  const auto hold_lock = [&] {
+    sqlite3* other = nullptr;
+    sqlite3_open((folder / "tuning.db").c_str(), &other);
+    sqlite3_busy_timeout(other, 1000);
+    locked.set_value(sqlite3_exec(other, "BEGIN IMMEDIATE", nullptr, nullptr, nullptr) == SQLITE_OK);
+    std::this_thread::sleep_for(std::chrono::seconds(12));
+    sqlite3_close(other);
+  };
+  bool was_locked = false;
+  const SweepResult result = sweep(parse_problem(kProblem), options_for(fake_worker(folder, {"measured 80"}), 8),
+                                   database, [&](const SweepProgress& progress) {
+                                     if (progress.done != 2 || locker.joinable()) return;
+                                     locker = std::thread(hold_lock);
+                                     was_locked = locked.get_future().get();
+                                   });
+  locker.join();
+  REQUIRE(was_locked);
+  REQUIRE(result.rows.size() == 8);
+  REQUIRE(result.best);
+  REQUIRE(result.unsaved.empty());
+  REQUIRE_FALSE(result.not_stored);
   std::set<std::string> stored;
   for (const Measurement& row : database.find_all(parse_problem(kProblem), "NVIDIA H200", 132))
     stored.insert(canonical_text(row.config));
