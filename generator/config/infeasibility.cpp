@@ -12,6 +12,7 @@ namespace attune {
 namespace {
 constexpr int kMaxWarps = 16;
 constexpr int kMaxStages = 4;
+constexpr int kMaxCtasOfAnySm = 32;
 constexpr int kMaxConsumers = 3;  // warpgroups of an sm90 kernel that compute
 constexpr int kMaxQStages = 2;
 constexpr int kMaxCluster = 2;
@@ -28,7 +29,8 @@ void check_tile(const KernelConfig& config, std::vector<std::string>* reasons) {
     reasons->push_back(fmt::format("st{}: must be 1 to {}", config.stages, kMaxStages));
   if (config.rescale_threshold < 0 || config.rescale_threshold > kMaxRescaleThreshold)
     reasons->push_back(fmt::format("rescale{}: must be 0 to {}", config.rescale_threshold, kMaxRescaleThreshold));
-  if (config.ctas_per_sm < 1) reasons->push_back(fmt::format("cta{}: must be at least 1", config.ctas_per_sm));
+  if (config.ctas_per_sm < 1 || config.ctas_per_sm > kMaxCtasOfAnySm)
+    reasons->push_back(fmt::format("cta{}: must be 1 to {}", config.ctas_per_sm, kMaxCtasOfAnySm));
 }
 
 void check_warps(const KernelConfig& config, std::vector<std::string>* reasons) {

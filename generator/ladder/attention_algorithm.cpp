@@ -11,6 +11,7 @@
 #include "generator/families/shared/bindings.h"
 #include "generator/generate.h"
 #include "generator/problem/dispatch_class.h"
+#include "generator/rounding.h"
 #include "generator/text/launch_rendering.h"
 
 namespace attune {
@@ -176,7 +177,7 @@ void for_tiles(const AttentionProblem& problem, const KernelConfig& config, cons
     const std::int64_t attended = problem.mask == MaskKind::none
                                       ? problem.seq_kv
                                       : std::clamp<std::int64_t>(first + rows + problem.mask_offset, 0, problem.seq_kv);
-    const std::int64_t blocks = (attended + config.block_kv - 1) / config.block_kv;
+    const std::int64_t blocks = ceil_div(attended, config.block_kv);
     body(TileKeys{rows, blocks, std::min(blocks * config.block_kv, problem.seq_kv)});
   }
 }

@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "generator/rounding.h"
+
 namespace attune {
 namespace {
 
@@ -167,7 +169,7 @@ KernelLaunch generate_random_normal(DataType dtype, const DeviceSpec& device, co
 }
 
 std::uint32_t grid_of_elements(std::int64_t count) {
-  const std::int64_t tiles = (count + kElementsPerTile - 1) / kElementsPerTile;
+  const std::int64_t tiles = ceil_div(count, kElementsPerTile);
   return static_cast<std::uint32_t>(std::clamp<std::int64_t>(tiles, 1, kMaxOracleCtas));
 }
 

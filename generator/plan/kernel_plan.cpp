@@ -7,6 +7,7 @@
 #include <set>
 
 #include "generator/error.h"
+#include "generator/rounding.h"
 
 namespace attune {
 namespace {
@@ -178,8 +179,6 @@ ArgumentFact fact(KernelArgument argument) {
   throw Error(ErrorCode::internal, fmt::format("kernel argument {} is unknown", static_cast<int>(argument)));
 }
 
-std::size_t round_up(std::size_t value, std::size_t multiple) { return (value + multiple - 1) / multiple * multiple; }
-
 // Of sections of half of `fit` heads to `fit`: those whose last one holds most. With few heads in it, its longest tiles
 // would begin when little else is left to do, and end alone.
 std::int64_t fullest_last_section(std::int64_t heads, std::int64_t fit) {
@@ -255,11 +254,11 @@ std::string ArgumentLayout::declarations() const {
 }
 
 std::int32_t KernelLaunch::query_tiles(const AttentionProblem& problem) const {
-  return static_cast<std::int32_t>((problem.seq_q + rows_per_tile - 1) / rows_per_tile);
+  return static_cast<std::int32_t>(ceil_div(problem.seq_q, rows_per_tile));
 }
 
 std::int32_t KernelLaunch::key_tiles(const AttentionProblem& problem) const {
-  return static_cast<std::int32_t>((problem.seq_kv + rows_per_tile - 1) / rows_per_tile);
+  return static_cast<std::int32_t>(ceil_div(problem.seq_kv, rows_per_tile));
 }
 
 std::int32_t KernelLaunch::section_heads(const AttentionProblem& problem) const {
@@ -272,8 +271,8 @@ std::int32_t KernelLaunch::section_heads(const AttentionProblem& problem) const 
   const std::int64_t fit = std::max<std::int64_t>(1, static_cast<std::int64_t>(section_bytes) / head_bytes);
   if (of_keys)
     return static_cast<std::int32_t>(whole_heads <= fit ? whole_heads : fullest_last_section(whole_heads, fit));
-  const std::int64_t sections = (whole_heads + fit - 1) / fit, group = problem.heads_q / problem.heads_kv;
-  return static_cast<std::int32_t>((whole_heads + sections - 1) / sections * (group / heads_per_tile));
+  const std::int64_t sections = ceil_div(whole_heads, fit), group = problem.heads_q / problem.heads_kv;
+  return static_cast<std::int32_t>(ceil_div(whole_heads, sections) * (group / heads_per_tile));
 }
 
 std::uint32_t KernelLaunch::grid_x(const AttentionProblem& problem) const {
@@ -304,10 +303,10 @@ std::uint32_t KernelLaunch::tiles(const AttentionProblem& problem) const {
 std::size_t WorkspaceBuffer::bytes_of(const AttentionProblem& problem) const {
   const bool of_keys = rows_of == TileRows::keys;
   const std::int64_t heads = problem.batch * (of_keys ? problem.heads_kv : problem.heads_q);
-  const std::int64_t parts = heads * (((of_keys ? problem.seq_kv : problem.seq_q) + rows - 1) / rows);
+  const std::int64_t parts = heads * ceil_div(of_keys ? problem.seq_kv : problem.seq_q, rows);
   if (!of_scores) return bytes * static_cast<std::size_t>(parts);
   constexpr std::int64_t kMostBytes = std::int64_t{1} << 60;
-  const std::int64_t keys = (problem.seq_kv + kScoreRowKeys - 1) / kScoreRowKeys * kScoreRowKeys;
+  const std::int64_t keys = round_up(problem.seq_kv, kScoreRowKeys);
   const auto row_bytes = static_cast<std::int64_t>(sizeof(float)) * keys;
   if (parts > kMostBytes / row_bytes) {
     throw Error(ErrorCode::unsupported,

@@ -391,7 +391,7 @@ struct CudaTimer::State {
   CUevent begin = nullptr, end = nullptr;
 };
 
-CudaTimer::CudaTimer(std::shared_ptr<Device> device, Stream stream) : state_(std::make_unique<State>()) {
+CudaTimer::CudaTimer(const std::shared_ptr<Device>& device, Stream stream) : state_(std::make_unique<State>()) {
   state_->device = std::dynamic_pointer_cast<CudaDevice>(device);
   if (state_->device == nullptr)
     throw Error(ErrorCode::internal, "CudaTimer needs a CUDA device, not " + device->description());

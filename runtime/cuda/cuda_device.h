@@ -34,7 +34,7 @@ int current_cuda_ordinal();
 /// Kernel times on the GPU by events, in one stream. Only for a device of open_cuda_device.
 class CudaTimer {
  public:
-  CudaTimer(std::shared_ptr<Device> device, Stream stream);
+  CudaTimer(const std::shared_ptr<Device>& device, Stream stream);
   ~CudaTimer();
   void start();
   void stop();

@@ -66,11 +66,9 @@ struct CudaDriver {
   static const CudaDriver& get();
 
   /// Throws Error(driver) with call, code, file and line unless result is CUDA_SUCCESS.
-  void check(CUresult result, const char* call,
-             const CallingLine& where = CallingLine::current()) const;
+  void check(CUresult result, const char* call, const CallingLine& where = CallingLine::current()) const;
   /// The text of check()'s exception.
-  std::string describe(CUresult result, const char* call,
-                       const CallingLine& where = CallingLine::current()) const;
+  std::string describe(CUresult result, const char* call, const CallingLine& where = CallingLine::current()) const;
 };
 
 /// "12.8" of 12080.

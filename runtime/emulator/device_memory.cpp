@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "generator/error.h"
+#include "generator/rounding.h"
 
 namespace attune {
 namespace {
@@ -64,7 +65,7 @@ DeviceMemory::~DeviceMemory() {
   for (const auto& [pointer, block] : blocks_) release(block);
 }
 
-std::size_t DeviceMemory::mapped_bytes(std::size_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
+std::size_t DeviceMemory::mapped_bytes(std::size_t bytes) { return round_up(bytes, kPageBytes); }
 
 std::uint64_t DeviceMemory::allocate(std::size_t bytes) {
   Block block;
@@ -77,7 +78,7 @@ std::uint64_t DeviceMemory::allocate(std::size_t bytes) {
     if (base != MAP_FAILED) block.base = static_cast<std::byte*>(base);
     pointer = reinterpret_cast<std::uint64_t>(block.base);
   } else {
-    const std::size_t total = (kGuardBytes + bytes + kGuardBytes + kAlignment - 1) / kAlignment * kAlignment;
+    const std::size_t total = round_up(kGuardBytes + bytes + kGuardBytes, kAlignment);
     block.base = static_cast<std::byte*>(std::aligned_alloc(kAlignment, total));
     if (block.base) {
       std::memset(block.base, kGuard, kGuardBytes);

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "generator/error.h"
+#include "generator/rounding.h"
 #include "runtime/emulator/kernel_services.h"
 
 namespace attune {
@@ -42,7 +43,7 @@ CtaGroup::CtaGroup(LaunchState& state, std::uint32_t first, std::uint32_t step)
       next_cluster_(first),
       clusters_(launch_.grid / static_cast<std::uint32_t>(launch_.cluster)),
       step_(step) {
-  const auto mine = static_cast<std::uint32_t>((clusters_ - first + step - 1) / step);
+  const auto mine = static_cast<std::uint32_t>(ceil_div(clusters_ - first, step));
   const auto cluster_ctas = static_cast<std::uint32_t>(launch_.cluster);
   const std::uint32_t alive_clusters = std::min<std::uint32_t>(
       mine, static_cast<std::uint32_t>(std::max(1, launch_.options.concurrent_ctas / launch_.cluster)));

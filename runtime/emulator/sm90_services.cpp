@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "generator/rounding.h"
 #include "runtime/emulator/cta_group.h"
 #include "runtime/emulator/kernel_services.h"
 #include "runtime/emulator/sm90_places.h"
@@ -11,10 +12,10 @@ namespace attune {
 void CtaGroup::reset_sm90(Cta& cta) {
   Sm90Cta& sm90 = cta.sm90;
   const auto threads = static_cast<std::size_t>(launch_.threads);
-  sm90.granules.assign((launch_.shared_bytes + kGranuleBytes - 1) / kGranuleBytes, {});
+  sm90.granules.assign(ceil_div(launch_.shared_bytes, kGranuleBytes), {});
   sm90.barriers.clear();
   sm90.named_barriers = {};
-  sm90.warpgroups.resize((threads + kWarpgroupThreads - 1) / kWarpgroupThreads);
+  sm90.warpgroups.resize(ceil_div(threads, kWarpgroupThreads));
   for (Warpgroup& warpgroup : sm90.warpgroups) {
     warpgroup.arrived = 0;
     warpgroup.products.clear();

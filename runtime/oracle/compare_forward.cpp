@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "generator/error.h"
+#include "generator/rounding.h"
 #include "runtime/oracle/error_summary.h"
 #include "runtime/oracle/parallel_for.h"
 #include "runtime/oracle/reference_attention.h"
@@ -132,7 +133,7 @@ OutputErrors compare_tensor(const AttentionProblem& problem, const ComparedTenso
     return ComparedElement{to_double(problem.dtype, bits), ref, output.bounds.of_element(ref, tensor.weight[index])};
   };
   // One summary for each part of a head, so that the sums do not depend on the number of threads.
-  const std::int64_t parts_of_head = (rows + kPartRows - 1) / kPartRows;
+  const std::int64_t parts_of_head = ceil_div(rows, kPartRows);
   std::vector<ErrorSummary> summaries(static_cast<std::size_t>(problem.batch * extents.heads * parts_of_head));
   parallel_for(summaries.size(), [&](std::size_t part) {
     const auto head = static_cast<std::int64_t>(part) / parts_of_head;

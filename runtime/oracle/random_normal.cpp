@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "generator/rounding.h"
 #include "runtime/oracle/mix_bits.h"
 #include "runtime/oracle/parallel_for.h"
 #include "runtime/oracle/reference_attention.h"
@@ -72,7 +73,7 @@ constexpr std::size_t kChunk = 1 << 16;  // values of one task
 
 std::vector<std::uint16_t> random_normal(DataType dtype, std::size_t count, std::uint64_t seed) {
   std::vector<std::uint16_t> values(count);
-  parallel_for((count + kChunk - 1) / kChunk, [&](std::size_t chunk) {
+  parallel_for(ceil_div(count, kChunk), [&](std::size_t chunk) {
     const std::size_t end = std::min(count, (chunk + 1) * kChunk);
     for (std::size_t i = chunk * kChunk; i < end; ++i)
       values[i] = from_double(dtype, normal_quantile(uniform(random_bits(seed, i))));

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "generator/rounding.h"
 #include "runtime/oracle/device_oracle.h"
 #include "runtime/oracle/parallel_for.h"
 #include "runtime/oracle/unpacked.h"
@@ -64,7 +65,7 @@ ReferenceForward reference_forward(const AttentionProblem& problem, std::span<co
                            values = unpack<float>(problem, v, Operand::v, false);
   const TensorView q_view = packed_view(problem, Operand::q);
   const std::int64_t columns = problem.head_dim, group = problem.heads_q / problem.heads_kv;
-  const std::int64_t tasks_per_head = (problem.seq_q + kRowsPerTask - 1) / kRowsPerTask;
+  const std::int64_t tasks_per_head = ceil_div(problem.seq_q, kRowsPerTask);
   ReferenceForward reference = allocate_reference(problem);
 
   parallel_for(static_cast<std::size_t>(problem.batch * problem.heads_q * tasks_per_head), [&](std::size_t task) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "generator/error.h"
+#include "generator/rounding.h"
 #include "runtime/oracle/error_summary.h"
 #include "runtime/oracle/parallel_for.h"
 #include "runtime/oracle/reference_attention.h"
@@ -103,7 +104,7 @@ class Backward {
 
   void over_queries() {
     const double scale = problem_.softmax_scale;
-    const std::int64_t tasks = (rows_ + kRowsPerTask - 1) / kRowsPerTask;
+    const std::int64_t tasks = ceil_div(rows_, kRowsPerTask);
     std::vector<double> noise(static_cast<std::size_t>(tasks));
     parallel_for(noise.size(), [&](std::size_t task) {
       std::vector<double> p(static_cast<std::size_t>(problem_.seq_kv)), mean(static_cast<std::size_t>(columns_)),
@@ -143,7 +144,7 @@ class Backward {
   void over_keys() {
     const double scale = problem_.softmax_scale;
     const std::int64_t all_keys = problem_.batch * problem_.heads_kv * problem_.seq_kv;
-    const std::int64_t tasks = (all_keys + kRowsPerTask - 1) / kRowsPerTask;
+    const std::int64_t tasks = ceil_div(all_keys, kRowsPerTask);
     std::vector<double> noise_k(static_cast<std::size_t>(tasks)), noise_v(noise_k.size());
     parallel_for(noise_k.size(), [&](std::size_t task) {
       const std::int64_t first = static_cast<std::int64_t>(task) * kRowsPerTask;

@@ -152,6 +152,8 @@ TEST_CASE("a config that does not parse names the word; one that does not fit na
   require_refused(with("sm80 q128 zz9"), {"zz9"});
   require_refused(with("sm80 q99999999999999999999"), {"q99999999999999999999"});
   require_refused(with(""), {"--config", "empty"});
+  require_refused(words("check --config= --seq 16 --head-dim 64"), {"--config= must not be empty"});
+  require_refused(words("db best --target nonsense"), {"nonsense", "known targets"});
   require_refused(with("sm80 q128 kv64 w3 st2"), {"does not fit", "q128", "w3", "attune show space"});
   require_refused(with("sm80 q128 kv64 w0 st2"), {"does not fit", "w0"});
   require_refused(with("sm80 q64 kv256 w4 st4 qsmem"), {"does not fit", "shared memory", "166912"});

@@ -1,6 +1,8 @@
 // `tune`, `db` and `bench`: what is stored, what is picked afterwards, and what happens to a database that cannot be
 // used.
+#include <signal.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -45,6 +47,8 @@ TEST_CASE("tune on the emulator: correct, ranked by the cost model, stored, pick
     CHECK(best.status == 0);
     CHECK(best.json().at("best").at(0).at("config") == document.at("best").at("config"));
     CHECK(run_attune(words("db best --json"), environment).json().at("best").size() == 1);
+    CHECK(run_attune(words("db best --target a100 --json"), environment).json().at("best").size() == 1);
+    CHECK(run_attune(words("db best --target h200 --json"), environment).status == 1);
     CHECK(run_attune(words("db best --target h200 --json" + kShape), environment).status == 1);
     CHECK(run_attune(words("db best --target a100 --heads 2 --seq 49 --head-dim 64"), environment).status == 1);
   }
@@ -146,6 +150,36 @@ TEST_CASE("on a full disk tune says so before it works, and what was stored stay
   CHECK(full.json().at("code") == "database");
   CHECK(list.status == 0);
   CHECK(list.json().at("entries").at(0).at("rows") == 1);
+}
+
+TEST_CASE("what tune could not store is in a file, which import stores", "[emulator]") {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "tmp");
+  const std::map<std::string, std::string> environment = {{"ATTUNE_DATABASE", folder / "tuning.db"},
+                                                          {"TMPDIR", folder / "tmp"}};
+  const std::string kTune = "tune --max-candidates 14 --budget 100 --progress none --json";
+  // Files of the command end at 64 KiB, as on a disk that fills up: the log of a few rows.
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+  const rlimit small{rlim_t{64} << 10, before.rlim_max};
+  const auto handler = ::signal(SIGXFSZ, SIG_IGN);
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
+  const CommandResult tuned = run_attune(words(kTune + kShape + kEmulator), environment);
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  ::signal(SIGXFSZ, handler);
+  INFO(tuned.err);
+  REQUIRE(tuned.status == 2);
+  REQUIRE_THAT(tuned.err, ContainsSubstring("of 14 results are not stored") && ContainsSubstring("attune db import"));
+  std::vector<std::string> kept;
+  for (const auto& made : std::filesystem::directory_iterator(folder / "tmp"))
+    kept.push_back((made.path() / "results.json").string());
+  REQUIRE(kept.size() == 1);
+  const auto rows = [&] {
+    return run_attune(words("db list --json"), environment).json().at("entries").at(0).at("rows").get<int>();
+  };
+  CHECK(rows() < 14);
+  CHECK(run_attune({"db", "import", kept.front()}, environment).status == 0);
+  CHECK(rows() == 14);
 }
 
 TEST_CASE("tune in text says what its ranking rests on", "[emulator]") {

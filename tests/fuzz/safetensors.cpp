@@ -16,9 +16,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     for (const auto& entry : reader.tensors()) {
       const cli::TensorInfo& tensor = entry.second;
       fuzz::require(tensor.begin <= tensor.end && tensor.end <= size);
-      const bool read = fuzz::accepts([&] {
-        fuzz::require(reader.read_u16(entry.first).size() == (tensor.end - tensor.begin) / 2);
-      });
+      const bool read =
+          fuzz::accepts([&] { fuzz::require(reader.read_u16(entry.first).size() == (tensor.end - tensor.begin) / 2); });
       fuzz::require(!read || (tensor.end - tensor.begin) % 2 == 0);
     }
   });

@@ -203,10 +203,15 @@ CommandLine::Description CommandLine::describe() const {
 
 CommandLine::Outcome CommandLine::parse(int argc, const char* const* argv) {
   for (int i = 1; i < argc && std::string_view(argv[i]) != "--"; ++i) {
-    if (!is_long_with_one_dash(argv[i])) continue;
+    const std::string_view word = argv[i];
+    // "--config=$UNSET": CLI11 would take the next word for its value.
+    const bool no_value = word.starts_with("--") && word.ends_with('=');
+    if (!no_value && !is_long_with_one_dash(word)) continue;
     const CLI::App& where = verb_of(*app_, argc, argv);
     return {Outcome::Kind::refused,
-            fmt::format("{}; `{} --help` lists what it takes", unknown_flag(argv[i], where), full_name(where))};
+            fmt::format("{}; `{} --help` lists what it takes",
+                        no_value ? fmt::format("{} must not be empty", word) : unknown_flag(argv[i], where),
+                        full_name(where))};
   }
   try {
     app_->parse(argc, argv);

@@ -49,28 +49,31 @@ int list(const DatabaseOptions& options) {
   return kOk;
 }
 
-/// What `db best` looks for: one problem on one device, or everything.
+/// What `db best` looks for: one problem on one device, or all problems, of one device or of all.
 struct Wanted {
-  AttentionProblem problem;
-  DeviceSpec device;
+  std::optional<AttentionProblem> problem;
+  std::optional<DeviceSpec> device;
 };
 
-std::optional<Wanted> wanted(const DatabaseOptions& options) {
-  if (!options.problem.any_given()) return std::nullopt;
-  const AttentionProblem problem = options.problem.problem();
+Wanted wanted(const DatabaseOptions& options) {
+  Wanted wanted;
+  if (options.problem.any_given()) wanted.problem = options.problem.problem();
+  if (!wanted.problem && !options.device.any_given()) return wanted;
   const ChosenDevice chosen = options.device.choose();
-  if (!chosen.why.empty()) warn(fmt::format("no --target given: looking for results of {}", chosen.spec.name));
-  return Wanted{problem, chosen.spec};
+  if (!options.device.any_given()) warn(fmt::format("no --target given: looking for results of {}", chosen.spec.name));
+  wanted.device = chosen.spec;
+  return wanted;
 }
 
-std::vector<Measurement> find_best(const std::optional<Wanted>& wanted, const TuningDatabase& database) {
+std::vector<Measurement> find_best(const Wanted& wanted, const TuningDatabase& database) {
   std::vector<Measurement> found;
-  if (wanted) {
-    auto best = database.best(wanted->problem, wanted->device.name, wanted->device.sm_count);
+  if (wanted.problem) {
+    auto best = database.best(*wanted.problem, wanted.device->name, wanted.device->sm_count);
     if (best) found.push_back(std::move(*best));
     return found;
   }
   for (const TuningDatabase::Entry& entry : database.list()) {
+    if (wanted.device && (entry.device != wanted.device->name || entry.sm_count != wanted.device->sm_count)) continue;
     if (auto best = database.best(entry.problem, entry.device, entry.sm_count)) found.push_back(std::move(*best));
   }
   return found;
@@ -84,7 +87,7 @@ std::string standing_of(const Measurement& row) {
 }
 
 int best(const DatabaseOptions& options) {
-  const std::optional<Wanted> asked = wanted(options);
+  const Wanted asked = wanted(options);
   const std::shared_ptr<TuningDatabase> database = options.config.open_existing_database(options.output);
   const std::vector<Measurement> rows = database ? find_best(asked, *database) : std::vector<Measurement>{};
   if (options.output.json) {

@@ -31,6 +31,9 @@ class DeviceOptions {
   /// For a verb that can use several GPUs at once.
   void add_several_to(CommandLine& verb);
 
+  /// Whether a device or a target was named.
+  bool any_given() const { return !device_.empty() || !target_.empty(); }
+
   /// The device that was asked for; else the emulator of --target; else cuda:0 if there is a GPU, else the emulator of
   /// an H200. Throws Error(no_device) for a GPU that is not there, Error(invalid_argument) for flags that contradict
   /// each other.

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "generator/error.h"
+#include "generator/rounding.h"
 #include "runtime/system/json_text.h"
 #include "tuner/database/output_file.h"
 
@@ -198,7 +199,7 @@ void write_safetensors(const std::filesystem::path& path, std::span<const NamedT
   }
   std::string text = header.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   // Spaces after the JSON, so that the data begins at a multiple of 8 bytes in the file.
-  text.resize((text.size() + 7) / 8 * 8, ' ');
+  text.resize(round_up(text.size(), 8), ' ');
   const std::uint64_t header_bytes = text.size();
 
   OutputFile file(path, {.inputs = inputs, .binary = true});

@@ -1,4 +1,5 @@
 #include "tuner/report/occupancy.h"
+#include "generator/rounding.h"
 
 #include <algorithm>
 
@@ -8,8 +9,8 @@ Occupancy occupancy_of(const KernelLaunch& launch, const AttentionProblem& probl
                        const DeviceSpec& device) {
   // Registers go to warps in units of 256; each CTA takes some shared memory for itself.
   constexpr int kLanes = 32, kRegisterUnit = 256;
-  const int registers_of_warp = (registers * kLanes + kRegisterUnit - 1) / kRegisterUnit * kRegisterUnit;
-  const int warps = (launch.threads + kLanes - 1) / kLanes;
+  const int registers_of_warp = round_up(registers * kLanes, kRegisterUnit);
+  const int warps = ceil_div(launch.threads, kLanes);
   const auto shared = static_cast<std::int64_t>(launch.shared_bytes) + device.shared_bytes_reserved;
 
   Occupancy result;

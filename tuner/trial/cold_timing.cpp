@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "generator/rounding.h"
 #include "runtime/cuda/cuda_device.h"
 
 namespace attune {
@@ -138,7 +139,7 @@ constexpr int kGlanceSamples = 3;
 
 Timing take_samples(const std::shared_ptr<Device>& device, Runner& runner, int samples, int cuda_ordinal) {
   const int per_round = std::min({samples, kSamplesInFlight, std::max(1, kLaunchesInFlight / runner.per_sample())});
-  const int rounds = (samples + per_round - 1) / per_round;
+  const int rounds = ceil_div(samples, per_round);
   const Timers timers = make_timers(device, static_cast<std::size_t>(per_round));
   SlowdownWatch watch(cuda_ordinal);
   Timing timing;

@@ -8,6 +8,7 @@
 #include <limits>
 #include <utility>
 
+#include "generator/rounding.h"
 #include "runtime/oracle/checksum.h"
 #include "runtime/oracle/parallel_for.h"
 
@@ -179,7 +180,7 @@ std::vector<std::uint64_t> TrialTensors::input_checksums(DeviceOracle* oracle) c
 
 // By all cores: one thread moves pageable memory at a fraction of the bus.
 void TrialTensors::read(void* to, DevicePointer from, std::size_t bytes) const {
-  const std::size_t pieces = (bytes + kPieceBytes - 1) / kPieceBytes;
+  const std::size_t pieces = ceil_div(bytes, kPieceBytes);
   parallel_for(pieces, [&](std::size_t i) {
     device_->copy_from_device(static_cast<std::uint8_t*>(to) + i * kPieceBytes, from + i * kPieceBytes,
                               std::min(kPieceBytes, bytes - i * kPieceBytes));

@@ -9,6 +9,7 @@
 #include "generator/device/register_limit.h"
 #include "generator/families/backward_sm80/plan.h"
 #include "generator/families/shared/queueing_model.h"
+#include "generator/rounding.h"
 
 // As forward's model (cost_model.cpp): clocks of an SM for one step of a CTA, counted work over the rates of the units.
 // A kernel keeps one tile resident and streams pairs of tiles past it: the kernel of key tiles blocks of queries past
@@ -77,7 +78,7 @@ TileSteps steps_of_tile(const AttentionProblem& problem, bool of_keys, std::int6
                         std::int64_t tile) {
   const std::int64_t rows = of_keys ? problem.seq_kv : problem.seq_q, others = of_keys ? problem.seq_q : problem.seq_kv;
   const auto blocks = [&](std::int64_t from, std::int64_t to) {
-    return std::max<std::int64_t>(0, (to + streamed - 1) / streamed - from / streamed);
+    return std::max<std::int64_t>(0, ceil_div(to, streamed) - from / streamed);
   };
   if (problem.mask == MaskKind::none) return {blocks(0, others), 0};
   // Query i attends to key j iff j <= i + offset: the first row meets others from `some` on, the last to `some`.
@@ -142,13 +143,13 @@ double elements_kv(const AttentionProblem& problem) { return elements(problem, p
 
 // Columns of a head that `parts` warps compute together: each part is as wide as the widest.
 double columns_of(const AttentionProblem& problem, int parts) {
-  return 8.0 * parts * ((problem.head_dim / 8 + parts - 1) / parts);
+  return 8.0 * parts * ceil_div(problem.head_dim / 8, parts);
 }
 
 // Of S and dP, a head dim deep, and of products with so many columns.
 double product_clocks(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                       double columns) {
-  const double padded = (problem.head_dim + 15) / 16 * 16;
+  const double padded = round_up(problem.head_dim, 16);
   return 2.0 * config.block_q * config.block_kv * (2 * padded + columns) / device.mma_flops_per_clock;
 }
 
@@ -285,7 +286,7 @@ void add_kernel(const AttentionProblem& problem, const KernelConfig& config, con
                 MainKernel kernel, CostEstimate* cost) {
   const std::int64_t rows = kernel.of_keys ? problem.seq_kv : problem.seq_q;
   TileSequence sequence;
-  sequence.tiles = (rows + kernel.resident - 1) / kernel.resident;
+  sequence.tiles = ceil_div(rows, kernel.resident);
   const bool together_heads = kernel.of_keys && !kernel.heads_apart;  // a tile's CTA walks through those of a group
   sequence.heads = problem.batch * (together_heads ? problem.heads_kv : problem.heads_q);
   if (kernel.of_keys) {
@@ -299,10 +300,9 @@ void add_kernel(const AttentionProblem& problem, const KernelConfig& config, con
 
   const int limit = register_limit(kernel.threads, config.ctas_per_sm, device);
   const int needed = kernel.accumulators + kBesideAccumulators;
-  const int registers =
-      std::min(limit, (needed + (problem.head_dim > kDepthOfFragment ? kLoadedAhead : 0) + 7) / 8 * 8);
+  const int registers = std::min(limit, round_up(needed + (problem.head_dim > kDepthOfFragment ? kLoadedAhead : 0), 8));
   const auto shared_bytes = static_cast<int>(kernel.shared_bytes) + device.shared_bytes_reserved;
-  const int ctas_per_sm = std::max(1, std::min({device.registers_per_sm / ((registers + 7) / 8 * 8 * kernel.threads),
+  const int ctas_per_sm = std::max(1, std::min({device.registers_per_sm / (round_up(registers, 8) * kernel.threads),
                                                 device.shared_bytes_per_sm / shared_bytes,
                                                 device.threads_per_sm / kernel.threads, device.ctas_per_sm}));
   const double together = std::max(1.0, std::min<double>(ctas_per_sm, std::ceil(ctas / device.sm_count)));

@@ -13,13 +13,14 @@
 #include "generator/families/backward_sm80/cost.h"
 #include "generator/families/forward_sm80/shape.h"
 #include "generator/families/shared/bindings.h"
+#include "generator/rounding.h"
 #include "generator/text/launch_rendering.h"
 
 namespace attune {
 namespace {
 
 constexpr int kMaxBlock = 128;
-constexpr int kMaxWarps = 8, kMaxStages = 4;
+constexpr int kMaxWarps = 8, kMaxStages = 4, kMaxCtasOfAnySm = 32;
 constexpr int kMaxBlockKv =
     *std::max_element(std::begin(kKeysOfBackwardWarp), std::end(kKeysOfBackwardWarp)) * kMaxWarps;
 constexpr int kMaxThreads = 128;                             // of delta and of the conversions
@@ -380,7 +381,8 @@ void check_fields(const KernelConfig& config, std::vector<std::string>* reasons)
   }
   if (config.stages < 1 || config.stages > kMaxStages)
     reasons->push_back(fmt::format("st{}: must be 1 to {}", config.stages, kMaxStages));
-  if (config.ctas_per_sm < 1) reasons->push_back(fmt::format("cta{}: must be at least 1", config.ctas_per_sm));
+  if (config.ctas_per_sm < 1 || config.ctas_per_sm > kMaxCtasOfAnySm)
+    reasons->push_back(fmt::format("cta{}: must be 1 to {}", config.ctas_per_sm, kMaxCtasOfAnySm));
 }
 
 void check_kernel(const char* name, int threads, std::size_t shared_bytes, int registers, const KernelConfig& config,
@@ -442,7 +444,8 @@ BackwardSm80Shape backward_sm80_shape(const AttentionProblem& problem, const Ker
   shape.p_shared = config.split > 1;
   shape.ds_shared = shape.p_shared || adds;
 
-  const auto row_bytes = static_cast<std::size_t>(2 * head_dim), stages = static_cast<std::size_t>(config.stages);
+  const std::size_t row_bytes = 2 * static_cast<std::size_t>(head_dim),
+                    stages = static_cast<std::size_t>(config.stages);
   shape.q_tile_bytes = static_cast<std::size_t>(config.block_q) * row_bytes;
   shape.kv_tile_bytes = static_cast<std::size_t>(config.block_kv) * row_bytes;
   shape.dq_shared_bytes = 2 * (shape.q_tile_bytes + stages * shape.kv_tile_bytes);
@@ -455,7 +458,7 @@ BackwardSm80Shape backward_sm80_shape(const AttentionProblem& problem, const Ker
   shape.dkdv_shared_bytes = shape.ds_offset + (shape.ds_shared ? shape.score_tile_bytes : ticket_bytes);
 
   // fp32 accumulators spread over 32 lanes: S, dP, and the columns of the gradients.
-  const auto part_columns = [&](int parts) { return 8 * ((chunks + parts - 1) / parts); };
+  const auto part_columns = [&](int parts) { return 8 * ceil_div(chunks, parts); };
   shape.dq_registers = kMmaRows * (head_dim + 2 * config.block_kv) / 32;
   const int key_gradients = 2 * rows * part_columns(config.split) / 32;
   const int scores = 2 * rows * (config.block_q / config.split) / 32;

@@ -11,6 +11,7 @@
 #include "generator/families/forward_sm90/defaults.h"
 #include "generator/families/shared/cost_model.h"
 #include "generator/generate.h"
+#include "generator/rounding.h"
 
 namespace attune {
 namespace {
@@ -91,7 +92,7 @@ const Tile& tile_for(const AttentionProblem& problem, const DeviceSpec& device) 
 // are powers of two, as those of the dispatch classes, so that all lengths of a class have one default.
 void shrink_to_lengths(const AttentionProblem& problem, const DeviceSpec& device, KernelConfig* config) {
   const std::int64_t heads = problem.batch * problem.heads_q;
-  const std::int64_t tiles = (problem.seq_q + config->block_q - 1) / config->block_q * heads;
+  const std::int64_t tiles = ceil_div(problem.seq_q, config->block_q) * heads;
   const bool too_few = tiles < device.sm_count;
   const int short_sequence = problem.mask == MaskKind::causal ? kShortCausalSequence : kShortSequence;
   if ((problem.seq_q <= short_sequence && exception_for(problem, device) == nullptr) || too_few) {

@@ -6,6 +6,7 @@
 #include "generator/device/matrix_rate.h"
 #include "generator/families/forward_sm90/shape.h"
 #include "generator/families/shared/step_count.h"
+#include "generator/rounding.h"
 
 // Clocks of one SM for one step (a block of keys) of one CTA, by the unit rates of an H200:
 //
@@ -116,7 +117,7 @@ double key_passes(const AttentionProblem& problem, const KernelConfig& config, d
 CostEstimate estimate_cost_sm90(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
   const ForwardSm90Shape shape = forward_sm90_shape(problem, config, device);
   const double q = config.block_q, kv = config.block_kv, d = problem.head_dim;
-  const double padded = (problem.head_dim + 15) / 16 * 16;
+  const double padded = round_up(problem.head_dim, 16);
   const double elements = q * kv;
   // The CTAs of a cluster walk the blocks of their last tile, and each masks its own.
   KernelConfig tile = config, cluster = config;
@@ -133,7 +134,7 @@ CostEstimate estimate_cost_sm90(const AttentionProblem& problem, const KernelCon
   const double together = std::max(matrix, elementwise + kElementsTakenByMatrix / per_clock * matrix);
   const double hidden = hidden_share(config, shape.consumers);
   const double busy = hidden * together + (1 - hidden) * (matrix + elementwise);
-  const double tiles = static_cast<double>((problem.seq_q + cluster.block_q - 1) / cluster.block_q * config.cluster);
+  const double tiles = static_cast<double>(ceil_div(problem.seq_q, cluster.block_q) * config.cluster);
   const double all = tiles * static_cast<double>(problem.batch * problem.heads_q / shape.group);
   const double sharing = std::max(device.sm_count / kMostShareOfL2, std::min<double>(device.sm_count, all));
   const double l2 =

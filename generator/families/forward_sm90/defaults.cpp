@@ -7,6 +7,7 @@
 #include "generator/config/config_space.h"
 #include "generator/families/shared/cost_model.h"
 #include "generator/generate.h"
+#include "generator/rounding.h"
 
 namespace attune {
 namespace {
@@ -54,11 +55,11 @@ KernelConfig fitted_to(const AttentionProblem& problem, const DeviceSpec& device
   }
   config.block_q = block_q;
   if (block_q == 64) config.warpgroup_order = WarpgroupOrder::free;
-  const std::int64_t keys = std::max<std::int64_t>(32, (problem.seq_kv + 15) / 16 * 16);
+  const std::int64_t keys = std::max<std::int64_t>(32, round_up(problem.seq_kv, 16));
   config.block_kv = static_cast<int>(std::min<std::int64_t>(config.block_kv, keys));
   config.packed_heads = packed;
   const std::int64_t group = packed ? problem.heads_q / problem.heads_kv : 1;
-  const std::int64_t tiles = (problem.seq_q * group + block_q - 1) / block_q * problem.batch * problem.heads_q / group;
+  const std::int64_t tiles = ceil_div(problem.seq_q * group, block_q) * problem.batch * problem.heads_q / group;
   if (tiles <= device.sm_count) {  // each CTA has one tile
     config.persistence = Persistence::none;
     config.q_stages = 1;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "generator/device/register_limit.h"
+#include "generator/rounding.h"
 
 namespace attune {
 namespace {
@@ -12,7 +13,6 @@ constexpr int kMaxPanelColumns = 64;          // 128 bytes, the widest swizzle
 constexpr std::size_t kTileAlignment = 1024;  // of the 128-byte swizzle's pattern
 constexpr int kMostRegisters = 240;           // that setmaxnreg is asked for: with 255 ptxas leaves none to work with
 
-std::size_t round_up(std::size_t value, std::size_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 }  // namespace
 
 ForwardSm90Shape forward_sm90_shape(const AttentionProblem& problem, const KernelConfig& config,
@@ -23,7 +23,7 @@ ForwardSm90Shape forward_sm90_shape(const AttentionProblem& problem, const Kerne
   shape.threads = (shape.consumers + 1) * kWarpgroupThreads;
   if (config.packed_heads) shape.group = static_cast<int>(problem.heads_q / problem.heads_kv);
   shape.panel_columns = d <= 16 ? 16 : d <= 32 ? 32 : kMaxPanelColumns;
-  shape.panels = (d + shape.panel_columns - 1) / shape.panel_columns;
+  shape.panels = ceil_div(d, shape.panel_columns);
 
   const std::size_t row_bytes = 2 * static_cast<std::size_t>(shape.panels * shape.panel_columns);
   shape.q_tile_bytes = row_bytes * static_cast<std::size_t>(config.block_q);
@@ -36,7 +36,7 @@ ForwardSm90Shape forward_sm90_shape(const AttentionProblem& problem, const Kerne
   const std::size_t v_end = shape.v_offset + ring_bytes(shape.v_stages);
   shape.p_offset = round_up(v_end, kTileAlignment);
   if (config.p_in_shared) {
-    shape.p_panels = (config.block_kv + shape.panel_columns - 1) / shape.panel_columns;
+    shape.p_panels = ceil_div(config.block_kv, shape.panel_columns);
     shape.p_bytes = 2 * static_cast<std::size_t>(config.block_q * shape.p_panels * shape.panel_columns);
   }
   shape.barrier_offset = config.p_in_shared ? shape.p_offset + shape.p_bytes : round_up(v_end, 8);

@@ -10,6 +10,7 @@
 #include "generator/families/forward_sm90/cost.h"
 #include "generator/families/shared/queueing_model.h"
 #include "generator/families/shared/step_count.h"
+#include "generator/rounding.h"
 
 // Clocks of one SM for one step (a block of keys) of one CTA: counted work over the rates of the units.
 // D16 is D rounded up to 16 (what Q K^T pays for a tail of 8), w the warps of the CTA.
@@ -90,7 +91,7 @@ double copy_clocks(const ForwardSm80Shape& shape, const KernelConfig& config) {
 StepClocks step_clocks(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                        const ForwardSm80Shape& shape, double masked_share, double ctas, double spilled) {
   const double q = config.block_q, kv = config.block_kv, d = problem.head_dim;
-  const double padded = (problem.head_dim + 15) / 16 * 16;
+  const double padded = round_up(problem.head_dim, 16);
   const double kv_bytes = 4 * kv * d;
 
   StepClocks clocks;
@@ -168,11 +169,11 @@ CostEstimate estimate_cost(const AttentionProblem& problem, const KernelConfig& 
   const int needed = shape.registers_estimate + (is_irregular(shape) ? kIrregularRegisters : 0);
   const double spilled = std::max(0, needed - limit) * (1 + kSpillPerChunk * chunks_of_thread);
   const auto shared = static_cast<int>(shape.shared_bytes) + device.shared_bytes_reserved;
-  const int allocated = (cost.registers + 7) / 8 * 8 * shape.threads;
+  const int allocated = round_up(cost.registers, 8) * shape.threads;
   cost.ctas_per_sm = std::max(1, std::min({device.registers_per_sm / allocated, device.shared_bytes_per_sm / shared,
                                            device.threads_per_sm / shape.threads, device.ctas_per_sm}));
 
-  const double tiles = static_cast<double>((problem.seq_q + config.block_q - 1) / config.block_q);
+  const double tiles = static_cast<double>(ceil_div(problem.seq_q, config.block_q));
   const double ctas = tiles * static_cast<double>(problem.batch * problem.heads_q);
   const double slots = static_cast<double>(device.sm_count) * cost.ctas_per_sm;
   cost.waves = ctas / slots;

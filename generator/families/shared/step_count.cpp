@@ -1,4 +1,5 @@
 #include "generator/families/shared/step_count.h"
+#include "generator/rounding.h"
 
 #include <algorithm>
 
@@ -8,7 +9,7 @@ constexpr int kSampledTiles = 64;
 }  // namespace
 
 StepCount count_steps(const AttentionProblem& problem, const KernelConfig& config) {
-  const std::int64_t tiles = (problem.seq_q + config.block_q - 1) / config.block_q;
+  const std::int64_t tiles = ceil_div(problem.seq_q, config.block_q);
   const std::int64_t samples = std::min<std::int64_t>(tiles, kSampledTiles);
   const auto keys_until = [&](std::int64_t row) {
     if (problem.mask == MaskKind::none) return problem.seq_kv;
@@ -20,7 +21,7 @@ StepCount count_steps(const AttentionProblem& problem, const KernelConfig& confi
     const std::int64_t tile = samples == 1 ? 0 : i * (tiles - 1) / (samples - 1);
     const std::int64_t first = tile * config.block_q;
     const std::int64_t last = std::min(first + config.block_q, problem.seq_q) - 1;
-    const auto all = static_cast<double>((keys_until(last) + config.block_kv - 1) / config.block_kv);
+    const auto all = static_cast<double>(ceil_div(keys_until(last), config.block_kv));
     const auto unmasked = static_cast<double>(keys_until(first) / config.block_kv);
     steps.mean += all / static_cast<double>(samples);
     steps.masked += (all - unmasked) / static_cast<double>(samples);
