@@ -52,11 +52,11 @@ double distance(const Shape& a, const Shape& b, int sm_count) {
 // From the columns alone: parsing every text would cost more than the query.
 std::vector<TunedShape> tuned_shapes_near(sqlite::Connection& db, const AttentionProblem& problem, int sm_count) {
   sqlite::Statement query(db,
-                  "SELECT p.text, d.name, d.sm_count, p.batch, p.heads_q, p.heads_kv, p.seq_q, p.seq_kv, "
-                  "p.head_dim, p.mask_offset, p.dtype = ?, (p.text LIKE '% deterministic%') = ? "
-                  "FROM problem p JOIN device d "
-                  "WHERE p.pass = ? AND p.mask = ? AND p.alignment = ? AND "
-                  "EXISTS (SELECT 1 FROM measurement m WHERE m.problem_id = p.id AND m.device_id = d.id)");
+                          "SELECT p.text, d.name, d.sm_count, p.batch, p.heads_q, p.heads_kv, p.seq_q, p.seq_kv, "
+                          "p.head_dim, p.mask_offset, p.dtype = ?, (p.text LIKE '% deterministic%') = ? "
+                          "FROM problem p JOIN device d "
+                          "WHERE p.pass = ? AND p.mask = ? AND p.alignment = ? AND "
+                          "EXISTS (SELECT 1 FROM measurement m WHERE m.problem_id = p.id AND m.device_id = d.id)");
   query.bind(to_string(problem.dtype))
       .bind(problem.deterministic ? 1 : 0)
       .bind(to_string(problem.pass))
@@ -69,8 +69,8 @@ std::vector<TunedShape> tuned_shapes_near(sqlite::Connection& db, const Attentio
     const Shape shape{query.integer(3), query.integer(4), query.integer(5), query.integer(6),
                       query.integer(7), query.integer(8), query.integer(9)};
     const bool same_dtype = query.integer(10) != 0, same_determinism = query.integer(11) != 0;
-    const double apart = distance(shape, asked, sm_count) + (same_dtype ? 0 : kOtherDtype) +
-                         (same_determinism ? 0 : kOtherDeterminism);
+    const double apart =
+        distance(shape, asked, sm_count) + (same_dtype ? 0 : kOtherDtype) + (same_determinism ? 0 : kOtherDeterminism);
     if (!std::isfinite(apart)) continue;  // sizes that no problem has
     found.push_back({query.text(0), query.text(1), static_cast<int>(query.integer(2)),
                      same_dtype && same_determinism && shape == asked, apart});
@@ -83,6 +83,12 @@ std::vector<TunedShape> tuned_shapes_near(sqlite::Connection& db, const Attentio
                                                std::string_view(b.problem), std::string_view(b.device), b.sm_count);
   });
   return found;
+}
+
+bool same_but_scale_and_layout(AttentionProblem a, const AttentionProblem& b) {
+  a.softmax_scale = b.softmax_scale;
+  a.layout = b.layout;
+  return a == b;
 }
 
 }  // namespace attune

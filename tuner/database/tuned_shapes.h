@@ -12,4 +12,7 @@ namespace attune {
 std::vector<TuningDatabase::TunedShape> tuned_shapes_near(sqlite::Connection& db, const AttentionProblem& problem,
                                                           int sm_count);
 
+/// Equal but for what a kernel takes as an argument at each call: rows of one answer for both.
+bool same_but_scale_and_layout(AttentionProblem a, const AttentionProblem& b);
+
 }  // namespace attune
