@@ -70,8 +70,7 @@ void check_foreign_fields(const KernelConfig& config, unsigned family, std::stri
   };
   for (const ConfigField& field : config_fields()) {
     if ((field.families & family) == 0 && counts(field) && !field.is_default(config))
-      reasons->push_back(
-          fmt::format("{}: {} has no such choice; leave the word out", field.text(config), family_name));
+      reasons->push_back(fmt::format("{}: {} has no such choice; leave the word out", field.text(config), family_name));
   }
 }
 

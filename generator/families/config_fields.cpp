@@ -52,22 +52,39 @@ constexpr KernelConfig kStandard;
 template <auto kMember>
 constexpr ConfigField number(std::string_view word, std::string_view key, int least, int most, int step,
                              unsigned families, std::string_view title, std::string_view help, std::string_view move) {
-  return {word, key, FieldForm::number, get<kMember>, set<kMember>, static_cast<int>(kStandard.*kMember),
-          least, most, step, families, title, help, move};
+  return {word,         key,          FieldForm::number,
+          get<kMember>, set<kMember>, static_cast<int>(kStandard.*kMember),
+          least,        most,         step,
+          families,     title,        help,
+          move};
 }
 template <auto kMember>
 constexpr ConfigField flag_of(std::string_view word, std::string_view key, int standard, unsigned families,
                               std::string_view title, std::string_view help, std::string_view move,
                               std::string_view (*name)(int)) {
-  return {word, key, FieldForm::flag, get<kMember>, set<kMember>, standard, 0,    1,     1,
-          families, title, help, move, false, false, name};
+  return {word, key,      FieldForm::flag, get<kMember>, set<kMember>, standard, 0,     1,
+          1,    families, title,           help,         move,         false,    false, name};
 }
 template <auto kMember>
 constexpr ConfigField choice_of(std::string_view word, std::string_view key, FieldForm form, unsigned families,
                                 std::string_view title, std::string_view help, std::string_view move) {
   using Enum = std::remove_cvref_t<decltype(kStandard.*kMember)>;
-  return {word, key, form, get<kMember>, set<kMember>, static_cast<int>(kStandard.*kMember), 0, last_of<Enum>(), 1,
-          families, title, help, move, false, false, choice<Enum>};
+  return {word,
+          key,
+          form,
+          get<kMember>,
+          set<kMember>,
+          static_cast<int>(kStandard.*kMember),
+          0,
+          last_of<Enum>(),
+          1,
+          families,
+          title,
+          help,
+          move,
+          false,
+          false,
+          choice<Enum>};
 }
 constexpr ConfigField always(ConfigField field) {
   field.always = true;

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "generator/config/config_space.h"
+#include "generator/config/cost_estimate.h"
 #include "generator/config/kernel_config.h"
 #include "generator/device/device_spec.h"
 #include "generator/device/matrix_rate.h"
-#include "generator/config/cost_estimate.h"
 #include "generator/plan/kernel_plan.h"
 #include "generator/problem/attention_problem.h"
 #include "generator/text/template_set.h"

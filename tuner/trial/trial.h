@@ -7,9 +7,9 @@
 #include <string>
 
 #include "attune/attention.h"
-#include "generator/error.h"
 #include "runtime/oracle/reference_attention.h"
 #include "tuner/database/measurement.h"
+#include "tuner/trial/trial_status.h"
 #include "tuner/trial/trial_tensors.h"
 
 namespace attune {
@@ -90,9 +90,5 @@ class TrialBench {
   struct State;
   std::unique_ptr<State> state_;
 };
-
-/// What an exception says about a config: its status; nothing if it says nothing about the config (the environment is
-/// at fault).
-std::optional<MeasurementStatus> status_of(const Error& error);
 
 }  // namespace attune

@@ -96,8 +96,9 @@ bool forward_sm90_supports(const Question& question, Reasons* reasons) {
                                    device.compute_major, device.compute_minor, to_string(FamilyWord::sm90)));
   }
   if (problem.alignment < 16) {
-    reasons->push_back(fmt::format("align{}: TMA copies rows that start at multiples of 16 bytes; family {} takes others",
-                                   problem.alignment, to_string(FamilyWord::sm80)));
+    reasons->push_back(
+        fmt::format("align{}: TMA copies rows that start at multiples of 16 bytes; family {} takes others",
+                    problem.alignment, to_string(FamilyWord::sm80)));
   }
   return reasons->size() == before;
 }

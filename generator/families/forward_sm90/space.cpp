@@ -36,8 +36,7 @@ bool is_of_reduced_space(const KernelConfig& config, const AttentionProblem& pro
   const bool few_rescalings = problem.dtype == DataType::bf16 ? config.without_maximum : config.rescale_threshold > 0;
   const bool persistent = config.persistence == Persistence::on_demand && config.q_stages == 2;
   return tiles && few_rescalings && config.overlap == Overlap::within && !config.whole_tiles &&
-         config.ctas_per_sm == 1 && !has_rare_choice(config) &&
-         (persistent || config.persistence == Persistence::none);
+         config.ctas_per_sm == 1 && !has_rare_choice(config) && (persistent || config.persistence == Persistence::none);
 }
 
 // How a row's reference follows its scores.
