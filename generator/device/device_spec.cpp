@@ -102,6 +102,7 @@ DeviceSpec spec_of(const Model& model) {
   spec.mma_peak_flops_per_clock =
       spec.wgmma_flops_per_clock > 0 ? spec.wgmma_flops_per_clock * 2 / 3 : spec.mma_flops_per_clock;
   spec.peak_flops_per_clock = architecture.fastest_over_mma * model.mma_flops_per_clock;
+  spec.has_tma = model.major >= 9;
   spec.exp2_per_clock = architecture.exp2_per_clock;
   spec.alu_per_clock = architecture.alu_per_clock;
   return spec;

@@ -24,6 +24,7 @@ struct DeviceSpec {
   std::int64_t l2_bytes = 40 << 20;
   int clock_mhz = 1410;
   double memory_gbps = 1555;  ///< device memory, 1e9 bytes per second
+  bool has_tma = false;       ///< copies of tiles by tensor maps
   // Unit rates of an SM a clock. Products are of fp16 or bf16 with fp32 accumulation, dense.
   double mma_flops_per_clock = 2048;       ///< mma.sync, as the cost models count on it
   double mma_peak_flops_per_clock = 2048;  ///< mma.sync, which no stream of it exceeds
@@ -54,6 +55,7 @@ void visit_fields(Spec& spec, Visit visit) {
   visit("l2_bytes", spec.l2_bytes);
   visit("clock_mhz", spec.clock_mhz);
   visit("memory_gbps", spec.memory_gbps);
+  visit("has_tma", spec.has_tma);
   visit("mma_flops_per_clock", spec.mma_flops_per_clock);
   visit("mma_peak_flops_per_clock", spec.mma_peak_flops_per_clock);
   visit("wgmma_flops_per_clock", spec.wgmma_flops_per_clock);

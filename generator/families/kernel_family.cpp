@@ -30,6 +30,8 @@ const KernelFamily& family_of(const AttentionProblem& problem, const KernelConfi
   throw Error(ErrorCode::infeasible_config, no_such_family(problem.pass, config.family));
 }
 
+const KernelFamily& general_family(Pass pass) { return *find_family(pass, FamilyWord::sm80); }
+
 std::string no_such_family(Pass pass, FamilyWord word) {
   std::string words;
   for (const KernelFamily& family : kernel_families()) {

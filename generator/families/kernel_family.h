@@ -70,6 +70,9 @@ const KernelFamily* find_family(Pass pass, FamilyWord word);
 /// The same of a config of the problem that is feasible; throws Error(infeasible_config) if there is none.
 const KernelFamily& family_of(const AttentionProblem& problem, const KernelConfig& config);
 
+/// The family of a pass that serves most GPUs: its instructions are the oldest.
+const KernelFamily& general_family(Pass pass);
+
 /// The sentence that refuses a config of a family that the pass does not have.
 std::string no_such_family(Pass pass, FamilyWord word);
 

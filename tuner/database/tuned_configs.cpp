@@ -63,8 +63,7 @@ std::optional<Place> place_of(TunedShape shape, const DeviceSpec& asked) {
     DeviceSpec other = asked;
     if (shape.device != asked.name) {
       const std::optional<DeviceSpec> known = find_device_by_name(shape.device);
-      if (!known || known->compute_major != asked.compute_major || known->compute_minor != asked.compute_minor)
-        return std::nullopt;
+      if (!known || arch_name(*known) != arch_name(asked)) return std::nullopt;
       other = *known;
     }
     place.origin = ConfigOrigin::nearest_device;

@@ -3,7 +3,7 @@
 
 #include "runtime/emulator/cta_group.h"
 #include "runtime/emulator/kernel_services.h"
-#include "runtime/emulator/sm90_places.h"
+#include "runtime/emulator/shared_places.h"
 
 namespace attune {
 namespace {
@@ -17,7 +17,7 @@ bool completed(const Mbarrier& barrier, std::uint32_t parity) { return (barrier.
 
 Mbarrier& CtaGroup::find_mbarrier(const char* name, Cta& cta, std::uint32_t address, bool by_others) {
   const std::string whose = &cta == current_->warp->cta ? "" : fmt::format(" of CTA {}", cta.block);
-  for (Mbarrier& barrier : cta.sm90.barriers) {
+  for (Mbarrier& barrier : cta.async.barriers) {
     if (barrier.address != address) continue;
     if (by_others && !barrier.fenced) {
       fail(
@@ -31,7 +31,7 @@ Mbarrier& CtaGroup::find_mbarrier(const char* name, Cta& cta, std::uint32_t addr
 }
 
 void CtaGroup::mbarrier_init(const char* name, std::uint32_t address, std::uint32_t arrivals) {
-  Sm90Cta& sm90 = current_->warp->cta->sm90;
+  AsyncCta& state = current_->warp->cta->async;
   if (address % 8 != 0) fail(fmt::format("{} at {}, which is not a multiple of 8", name, place(address)));
   if (address < kSharedBase || address - kSharedBase + std::uint64_t{8} > launch_.shared_bytes) {
     fail(fmt::format("{} at {}; the CTA has {} bytes at {:#x}", name, place(address), launch_.shared_bytes,
@@ -39,11 +39,11 @@ void CtaGroup::mbarrier_init(const char* name, std::uint32_t address, std::uint3
   }
   if (arrivals == 0 || arrivals > kMaxArrivals)
     fail(fmt::format("{} with {} arrivals; it must be 1 to {}", name, arrivals, kMaxArrivals));
-  for (const Mbarrier& barrier : sm90.barriers) {
+  for (const Mbarrier& barrier : state.barriers) {
     if (barrier.address == address) fail(fmt::format("{} at {}, where an mbarrier lies already", name, place(address)));
   }
-  sm90.granules[granule_of(address)].barrier = true;
-  Mbarrier& barrier = sm90.barriers.emplace_back();
+  state.granules[granule_of(address)].barrier = true;
+  Mbarrier& barrier = state.barriers.emplace_back();
   barrier.address = address;
   barrier.arrivals = barrier.missing = arrivals;
   barrier.initialiser = current_->thread;
@@ -115,7 +115,7 @@ bool CtaGroup::mbarrier_wait(const char* name, std::uint32_t address, std::uint3
   Cta& cta = *current_->warp->cta;
   if (parity > 1) fail(fmt::format("{}: the parity {} is neither 0 nor 1", name, parity));
   Mbarrier& barrier = find_mbarrier(name, cta, address, false);
-  Sm90Lane& lane = sm90_lane();
+  AsyncLane& lane = async_lane();
   for (bool yielded = false; !completed(barrier, parity);) {
     if (can_land(barrier)) {
       land(name, cta, barrier);
@@ -133,7 +133,7 @@ bool CtaGroup::mbarrier_wait(const char* name, std::uint32_t address, std::uint3
     barrier.waiters.push_back(current_);
     lane.mbarrier = &barrier;
     lane.parity = parity & 1;
-    wait(Sm90Wait::mbarrier);
+    wait(AsyncWait::mbarrier);
   }
   lane.polls = 0;
   return true;
@@ -147,7 +147,7 @@ void CtaGroup::named_barrier(const char* name, std::uint32_t index, std::uint32_
     fail(fmt::format("{} of barrier {} with {} threads; it must be a multiple of 32 up to the CTA's {}", name, index,
                      threads, launch_.threads));
   }
-  NamedBarrier& barrier = current_->warp->cta->sm90.named_barriers[index];
+  NamedBarrier& barrier = current_->warp->cta->async.named_barriers[index];
   if (barrier.threads == 0) barrier.threads = threads;
   if (barrier.threads != threads) {
     fail(fmt::format("{} of barrier {} with {} threads, where others have come with {}", name, index, threads,
@@ -162,8 +162,8 @@ void CtaGroup::named_barrier(const char* name, std::uint32_t index, std::uint32_
   if (++barrier.arrived < threads) {
     if (!wait_for_others) return;
     barrier.waiters.push_back(current_);
-    sm90_lane().named_barrier = index;
-    wait(Sm90Wait::named_barrier);
+    async_lane().named_barrier = index;
+    wait(AsyncWait::named_barrier);
     return;
   }
   barrier.threads = barrier.arrived = 0;

@@ -5,7 +5,7 @@
 
 #include "runtime/emulator/cta_group.h"
 #include "runtime/emulator/kernel_services.h"
-#include "runtime/emulator/sm90_places.h"
+#include "runtime/emulator/shared_places.h"
 
 namespace attune {
 namespace {
@@ -123,7 +123,7 @@ void CtaGroup::tensor_load(const char* name, std::uint32_t to, const void* map, 
     Cta& cta = cta_of_cluster(name, static_cast<std::uint32_t>(std::countr_zero(left)));
     Mbarrier& full = find_mbarrier(name, cta, barrier, true);
     check_overwritten(name, cta, to, bytes);
-    for (const Mbarrier& other : cta.sm90.barriers) {
+    for (const Mbarrier& other : cta.async.barriers) {
       for (const TensorCopy& load : other.loads) {
         if (to < load.shared + load.map.box_bytes() && load.shared < to + bytes) {
           fail(fmt::format("{} to {}, where a {} of thread {} to {} is still under way", name, place(to), load.name,
@@ -132,7 +132,7 @@ void CtaGroup::tensor_load(const char* name, std::uint32_t to, const void* map, 
       }
     }
     for (std::uint32_t i = granule_of(to); i < granule_of(to) + granules; ++i) {
-      Granule& granule = cta.sm90.granules[i];
+      Granule& granule = cta.async.granules[i];
       if (granule.barrier) {
         fail(fmt::format("{} writes shared memory at {}, where an mbarrier lies", name,
                          place(kSharedBase + i * kGranuleBytes)));
@@ -163,15 +163,15 @@ void CtaGroup::tensor_store(const char* name, const void* map, std::uint32_t fro
                   .shared = from,
                   .name = name,
                   .thread = current_->thread,
-                  .group = sm90_lane().bulk_groups};
+                  .group = async_lane().bulk_groups};
   Cta& cta = *current_->warp->cta;
   check_tile(copy, "reads");
   check_tensor(copy, "writes");
   for (std::uint32_t byte = 0; byte < copy.map.box_bytes(); byte += kGranuleBytes) {
     check_fenced(name, cta, from + byte);
-    ++cta.sm90.granules[granule_of(from + byte)].readers;
+    ++cta.async.granules[granule_of(from + byte)].readers;
   }
-  sm90_lane().stores.push_back(copy);
+  async_lane().stores.push_back(copy);
   if (lazy_) return;
   for_each_row(copy, [&](std::uint32_t first, std::uint32_t columns, std::uint64_t address, std::uint32_t row) {
     copy_row(copy, cta.shared, row, first * copy.map.element_bytes, columns * copy.map.element_bytes,
@@ -182,7 +182,7 @@ void CtaGroup::tensor_store(const char* name, const void* map, std::uint32_t fro
 // The running thread's `count` oldest stores have read shared memory; lazy ones do so now.
 void CtaGroup::store_now(std::size_t count) {
   Cta& cta = *current_->warp->cta;
-  std::vector<TensorCopy>& stores = sm90_lane().stores;
+  std::vector<TensorCopy>& stores = async_lane().stores;
   for (std::size_t i = 0; i < count; ++i) {
     const TensorCopy& copy = stores[i];
     if (lazy_) {
@@ -192,16 +192,16 @@ void CtaGroup::store_now(std::size_t count) {
       });
     }
     for (std::uint32_t byte = 0; byte < copy.map.box_bytes(); byte += kGranuleBytes) {
-      --cta.sm90.granules[granule_of(copy.shared + byte)].readers;
+      --cta.async.granules[granule_of(copy.shared + byte)].readers;
     }
   }
   stores.erase(stores.begin(), stores.begin() + static_cast<std::ptrdiff_t>(count));
 }
 
-void CtaGroup::bulk_commit() { ++sm90_lane().bulk_groups; }
+void CtaGroup::bulk_commit() { ++async_lane().bulk_groups; }
 
 void CtaGroup::bulk_wait_read(std::uint32_t pending_groups) {
-  const Sm90Lane& lane = sm90_lane();
+  const AsyncLane& lane = async_lane();
   std::size_t done = 0;
   while (done < lane.stores.size() && lane.stores[done].group + pending_groups < lane.bulk_groups) ++done;
   store_now(done);

@@ -5,40 +5,40 @@
 #include "generator/rounding.h"
 #include "runtime/emulator/cta_group.h"
 #include "runtime/emulator/kernel_services.h"
-#include "runtime/emulator/sm90_places.h"
+#include "runtime/emulator/shared_places.h"
 
 namespace attune {
 
-void CtaGroup::reset_sm90(Cta& cta) {
-  Sm90Cta& sm90 = cta.sm90;
+void CtaGroup::reset_async(Cta& cta) {
+  AsyncCta& state = cta.async;
   const auto threads = static_cast<std::size_t>(launch_.threads);
-  sm90.granules.assign(ceil_div(launch_.shared_bytes, kGranuleBytes), {});
-  sm90.barriers.clear();
-  sm90.named_barriers = {};
-  sm90.warpgroups.resize(ceil_div(threads, kWarpgroupThreads));
-  for (Warpgroup& warpgroup : sm90.warpgroups) {
+  state.granules.assign(ceil_div(launch_.shared_bytes, kGranuleBytes), {});
+  state.barriers.clear();
+  state.named_barriers = {};
+  state.warpgroups.resize(ceil_div(threads, kWarpgroupThreads));
+  for (Warpgroup& warpgroup : state.warpgroups) {
     warpgroup.arrived = 0;
     warpgroup.products.clear();
     warpgroup.accumulators.clear();
   }
-  sm90.lanes.assign(threads, {});
+  state.lanes.assign(threads, {});
 }
 
-void CtaGroup::exit_sm90() {
+void CtaGroup::exit_async() {
   Cta& cta = *current_->warp->cta;
-  const Warpgroup& warpgroup = cta.sm90.warpgroups[current_->thread / kWarpgroupThreads];
+  const Warpgroup& warpgroup = cta.async.warpgroups[current_->thread / kWarpgroupThreads];
   for (const Product& product : warpgroup.products) {
     if (product.waited >> current_->warp->index % kWarpsOfWarpgroup & 1) continue;
     fail(fmt::format("it exits while {} of its warpgroup is under way: no wgmma_wait_group covers it", product.name));
   }
-  store_now(sm90_lane().stores.size());
+  store_now(async_lane().stores.size());
   Cluster& cluster = *cta.cluster;
   // Threads that have exited count as arrived.
   if (cluster.lanes_at_barrier && cluster.lanes_at_barrier + 1 == cluster.lanes_left) release_cluster_barrier(cluster);
 }
 
-void CtaGroup::exit_cta_sm90() {
-  for (const Mbarrier& barrier : current_->warp->cta->sm90.barriers) {
+void CtaGroup::exit_cta_async() {
+  for (const Mbarrier& barrier : current_->warp->cta->async.barriers) {
     if (barrier.loads.empty()) continue;
     const TensorCopy& load = barrier.loads.front();
     fail(
@@ -48,14 +48,14 @@ void CtaGroup::exit_cta_sm90() {
   }
 }
 
-void CtaGroup::wait(Sm90Wait reason) {
-  sm90_lane().wait = reason;
+void CtaGroup::wait(AsyncWait reason) {
+  async_lane().wait = reason;
   current_->warp->waiting |= 1u << current_->index;
   block();
 }
 
 void CtaGroup::wake(Lane& lane) {
-  lane.warp->cta->sm90.lanes[lane.thread].wait = Sm90Wait::none;
+  lane.warp->cta->async.lanes[lane.thread].wait = AsyncWait::none;
   lane.warp->waiting &= ~(1u << lane.index);
   make_ready(*lane.warp, 1u << lane.index);
 }
@@ -65,31 +65,33 @@ void CtaGroup::wake(std::vector<Lane*>& lanes) {
   lanes.clear();
 }
 
-std::string CtaGroup::waits_of_sm90(const Cta& cta, const Warp& warp) const {
-  const auto reason = [&](const Sm90Lane& lane) -> std::string {
+std::string CtaGroup::waits_of_async(const Cta& cta, const Warp& warp) const {
+  const auto reason = [&](const AsyncLane& lane) -> std::string {
     switch (lane.wait) {
-      case Sm90Wait::mbarrier:
+      case AsyncWait::mbarrier:
         return fmt::format("for parity {} of the mbarrier at {}: {}", lane.parity, place(lane.mbarrier->address),
                            missing(*lane.mbarrier));
-      case Sm90Wait::named_barrier: {
-        const NamedBarrier& barrier = cta.sm90.named_barriers[lane.named_barrier];
+      case AsyncWait::named_barrier: {
+        const NamedBarrier& barrier = cta.async.named_barriers[lane.named_barrier];
         return fmt::format("at named barrier {}: {} of {} threads have arrived", lane.named_barrier, barrier.arrived,
                            barrier.threads);
       }
-      case Sm90Wait::warpgroup: {
-        const Warpgroup& warpgroup = cta.sm90.warpgroups[warp.index / kWarpsOfWarpgroup];
+      case AsyncWait::warpgroup: {
+        const Warpgroup& warpgroup = cta.async.warpgroups[warp.index / kWarpsOfWarpgroup];
         return fmt::format("in {} with {} threads of the warpgroup", warpgroup.call.name, warpgroup.arrived);
       }
-      case Sm90Wait::cluster:
+      case AsyncWait::cluster:
         return "in barrier_cluster_sync";
-      case Sm90Wait::none:
+      case AsyncWait::none:
         break;
     }
     return "";
   };
   std::string text;
   for (std::uint32_t left = warp.waiting; left;) {
-    const auto lane_reason = [&](std::uint32_t lane) { return reason(cta.sm90.lanes[warp.index * kWarpLanes + lane]); };
+    const auto lane_reason = [&](std::uint32_t lane) {
+      return reason(cta.async.lanes[warp.index * kWarpLanes + lane]);
+    };
     const std::string first = lane_reason(static_cast<std::uint32_t>(std::countr_zero(left)));
     std::uint32_t same = 0;
     for (std::uint32_t lane = 0; lane < kWarpLanes; ++lane) {
@@ -105,9 +107,9 @@ std::string CtaGroup::waits_of_sm90(const Cta& cta, const Warp& warp) const {
 // Ordinary accesses: ld, st, ldmatrix, cp.async. At most 16 bytes, aligned: one granule.
 void CtaGroup::check_ordinary_access(const char* name, std::uint32_t address, std::uint32_t bytes, bool write) {
   const Cta& cta = *current_->warp->cta;
-  Granule& granule = current_->warp->cta->sm90.granules[granule_of(address)];
+  Granule& granule = current_->warp->cta->async.granules[granule_of(address)];
   if (granule.barrier) {
-    for (const Mbarrier& barrier : cta.sm90.barriers) {
+    for (const Mbarrier& barrier : cta.async.barriers) {
       if (address < barrier.address + 8 && barrier.address < address + bytes) {
         fail(fmt::format("{} {} {} bytes of shared memory at {}, where an mbarrier lies", name,
                          write ? "writes" : "reads", bytes, place(address)));
@@ -119,13 +121,13 @@ void CtaGroup::check_ordinary_access(const char* name, std::uint32_t address, st
   const auto writer = static_cast<std::uint16_t>(current_->thread + 1);
   if (granule.writer == writer) return;
   granule.writer = writer;
-  sm90_lane().unfenced.push_back(granule_of(address));
+  async_lane().unfenced.push_back(granule_of(address));
 }
 
 void CtaGroup::check_overwritten(const char* name, const Cta& cta, std::uint32_t address, std::uint32_t bytes) {
   const std::uint32_t end = granule_of(address + bytes - 1);
   for (std::uint32_t i = granule_of(address); i <= end; ++i) {
-    if (cta.sm90.granules[i].readers) {
+    if (cta.async.granules[i].readers) {
       fail(fmt::format("{} overwrites shared memory at {}{} while {} still reads it", name,
                        place(kSharedBase + i * kGranuleBytes),
                        &cta == current_->warp->cta ? "" : fmt::format(" of CTA {}", cta.block), reader_of(cta, i)));
@@ -135,8 +137,8 @@ void CtaGroup::check_overwritten(const char* name, const Cta& cta, std::uint32_t
 
 std::string CtaGroup::reader_of(const Cta& cta, std::uint32_t granule) const {
   std::vector<std::uint32_t> chunks;
-  for (std::size_t i = 0; i < cta.sm90.warpgroups.size(); ++i) {
-    for (const Product& product : cta.sm90.warpgroups[i].products) {
+  for (std::size_t i = 0; i < cta.async.warpgroups.size(); ++i) {
+    for (const Product& product : cta.async.warpgroups[i].products) {
       for (const MatrixOperand* operand : {&product.a, &product.b}) {
         operand->chunks(chunks);
         for (const std::uint32_t chunk : chunks) {
@@ -145,8 +147,8 @@ std::string CtaGroup::reader_of(const Cta& cta, std::uint32_t granule) const {
       }
     }
   }
-  for (std::size_t thread = 0; thread < cta.sm90.lanes.size(); ++thread) {
-    for (const TensorCopy& store : cta.sm90.lanes[thread].stores) {
+  for (std::size_t thread = 0; thread < cta.async.lanes.size(); ++thread) {
+    for (const TensorCopy& store : cta.async.lanes[thread].stores) {
       if (granule >= granule_of(store.shared) && granule <= granule_of(store.shared + store.map.box_bytes() - 1)) {
         return fmt::format("a {} of thread {}", store.name, thread);
       }
@@ -156,7 +158,7 @@ std::string CtaGroup::reader_of(const Cta& cta, std::uint32_t granule) const {
 }
 
 void CtaGroup::check_fenced(const char* name, const Cta& cta, std::uint32_t address) {
-  const Granule& granule = cta.sm90.granules[granule_of(address)];
+  const Granule& granule = cta.async.granules[granule_of(address)];
   if (granule.barrier) {
     fail(fmt::format("{} reads shared memory at {}, where an mbarrier lies", name, place(address)));
   }
@@ -167,16 +169,16 @@ void CtaGroup::check_fenced(const char* name, const Cta& cta, std::uint32_t addr
 }
 
 void CtaGroup::proxy_fence() {
-  Sm90Cta& sm90 = current_->warp->cta->sm90;
-  for (const std::uint32_t i : sm90_lane().unfenced) {
-    if (sm90.granules[i].writer == current_->thread + 1) sm90.granules[i].writer = 0;
+  AsyncCta& state = current_->warp->cta->async;
+  for (const std::uint32_t i : async_lane().unfenced) {
+    if (state.granules[i].writer == current_->thread + 1) state.granules[i].writer = 0;
   }
-  sm90_lane().unfenced.clear();
+  async_lane().unfenced.clear();
   fence_mbarriers();
 }
 
 void CtaGroup::fence_mbarriers() {
-  for (Mbarrier& barrier : current_->warp->cta->sm90.barriers) {
+  for (Mbarrier& barrier : current_->warp->cta->async.barriers) {
     if (barrier.initialiser == current_->thread) barrier.fenced = true;
   }
 }
@@ -200,8 +202,8 @@ void CtaGroup::release_cluster_barrier(Cluster& cluster) {
   cluster.lanes_at_barrier = 0;
   for (int rank = 0; rank < launch_.cluster; ++rank) {
     Cta& cta = cluster.ctas[rank];
-    for (std::uint32_t thread = 0; thread < cta.sm90.lanes.size(); ++thread) {
-      if (cta.sm90.lanes[thread].wait == Sm90Wait::cluster) {
+    for (std::uint32_t thread = 0; thread < cta.async.lanes.size(); ++thread) {
+      if (cta.async.lanes[thread].wait == AsyncWait::cluster) {
         wake(cta.warps[thread / kWarpLanes].lanes[thread % kWarpLanes]);
       }
     }
@@ -211,7 +213,7 @@ void CtaGroup::release_cluster_barrier(Cluster& cluster) {
 void CtaGroup::cluster_barrier() {
   Cluster& cluster = *current_->warp->cta->cluster;
   if (++cluster.lanes_at_barrier < cluster.lanes_left) {
-    wait(Sm90Wait::cluster);
+    wait(AsyncWait::cluster);
     return;
   }
   release_cluster_barrier(cluster);

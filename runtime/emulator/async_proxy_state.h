@@ -101,11 +101,11 @@ struct Warpgroup {
   std::list<Accumulator> accumulators;
 };
 
-enum class Sm90Wait { none, mbarrier, named_barrier, warpgroup, cluster };
+enum class AsyncWait { none, mbarrier, named_barrier, warpgroup, cluster };
 
 // What a thread has under way, and what it waits for.
-struct Sm90Lane {
-  Sm90Wait wait = Sm90Wait::none;
+struct AsyncLane {
+  AsyncWait wait = AsyncWait::none;
   const Mbarrier* mbarrier = nullptr;
   std::uint32_t parity = 0;
   std::uint32_t named_barrier = 0;
@@ -119,12 +119,12 @@ struct Sm90Lane {
 };
 
 // What a CTA has of Hopper.
-struct Sm90Cta {
+struct AsyncCta {
   std::vector<Granule> granules;
   std::deque<Mbarrier> barriers;  // whose addresses stay
   std::array<NamedBarrier, kNamedBarriers> named_barriers;
   std::vector<Warpgroup> warpgroups;
-  std::vector<Sm90Lane> lanes;  // by thread
+  std::vector<AsyncLane> lanes;  // by thread
 };
 
 }  // namespace attune

@@ -4,7 +4,7 @@
 
 #include "runtime/emulator/cta_group.h"
 #include "runtime/emulator/kernel_services.h"
-#include "runtime/emulator/sm90_places.h"
+#include "runtime/emulator/shared_places.h"
 
 namespace attune {
 
@@ -16,7 +16,7 @@ void CtaGroup::warpgroup_collective(const WarpgroupCall& call, float* d, const s
     fail(fmt::format("{} wants the 128 threads of a warpgroup; the last {} of the CTA are none", call.name,
                      static_cast<std::uint32_t>(launch_.threads) - index * kWarpgroupThreads));
   }
-  Warpgroup& warpgroup = cta.sm90.warpgroups[index];
+  Warpgroup& warpgroup = cta.async.warpgroups[index];
   if (warpgroup.arrived == 0) {
     warpgroup.call = call;
   } else if (!(warpgroup.call == call)) {
@@ -27,7 +27,7 @@ void CtaGroup::warpgroup_collective(const WarpgroupCall& call, float* d, const s
   warpgroup.d[thread] = d;
   warpgroup.a[thread] = a;
   if (++warpgroup.arrived < kWarpgroupThreads) {
-    wait(Sm90Wait::warpgroup);
+    wait(AsyncWait::warpgroup);
     return;
   }
   execute(warpgroup);
@@ -47,8 +47,8 @@ void CtaGroup::set_registers(const char* name, std::uint32_t registers) {
   warpgroup_collective({.name = name, .operand = registers}, nullptr, nullptr, [](Warpgroup&) {});
 }
 
-void CtaGroup::wgmma_fence() { sm90_lane().wgmma_fenced = true; }
-void CtaGroup::wgmma_commit() { ++sm90_lane().wgmma_groups; }
+void CtaGroup::wgmma_fence() { async_lane().wgmma_fenced = true; }
+void CtaGroup::wgmma_commit() { ++async_lane().wgmma_groups; }
 
 MatrixOperand CtaGroup::operand(const char* name, const char* which, std::uint64_t descriptor, std::uint32_t rows,
                                 bool mn_major) {
@@ -68,17 +68,17 @@ MatrixOperand CtaGroup::operand(const char* name, const char* which, std::uint64
 }
 
 void CtaGroup::add_readers(const MatrixOperand& operand, int count) {
-  Sm90Cta& sm90 = current_->warp->cta->sm90;
+  AsyncCta& state = current_->warp->cta->async;
   operand.chunks(chunks_);
   for (const std::uint32_t chunk : chunks_) {
-    Granule& granule = sm90.granules[granule_of(chunk)];
+    Granule& granule = state.granules[granule_of(chunk)];
     granule.readers = static_cast<std::uint16_t>(granule.readers + count);
   }
 }
 
 void CtaGroup::wgmma(const char* name, float* d, std::uint32_t n, const std::uint32_t* a, std::uint64_t a_descriptor,
                      std::uint64_t b_descriptor, std::uint32_t flags) {
-  const Sm90Lane& lane = sm90_lane();
+  const AsyncLane& lane = async_lane();
   if (!lane.wgmma_fenced) {
     fail(fmt::format("{} with no wgmma_fence since the kernel began or since the last wgmma_wait_group", name));
   }
@@ -180,7 +180,7 @@ void CtaGroup::complete_for_warp(Product& product, std::uint32_t warp) {
 
 // A warp has waited for the products of all groups before `groups`.
 void CtaGroup::complete(Warp& warp, std::uint64_t groups) {
-  Warpgroup& warpgroup = warp.cta->sm90.warpgroups[warp.index / kWarpsOfWarpgroup];
+  Warpgroup& warpgroup = warp.cta->async.warpgroups[warp.index / kWarpsOfWarpgroup];
   const std::uint32_t index = warp.index % kWarpsOfWarpgroup;
   for (Product& product : warpgroup.products) {
     if (product.group >= groups) break;
@@ -199,7 +199,7 @@ void CtaGroup::complete(Warp& warp, std::uint64_t groups) {
 }
 
 void CtaGroup::wgmma_wait(const char* name, std::uint32_t pending_groups) {
-  Sm90Lane& lane = sm90_lane();
+  AsyncLane& lane = async_lane();
   lane.wgmma_fenced = false;
   ++lane.wgmma_waits;
   const std::uint64_t groups = lane.wgmma_groups;
