@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "generator/families/kernel_family.h"
 #include "generator/generate.h"
 #include "runtime/oracle/device_oracle.h"
 #include "runtime/oracle/error_summary.h"
@@ -31,8 +32,6 @@ const AttentionProblem& validated(const AttentionProblem& problem) {
 }
 
 }  // namespace
-
-int default_spill_allowance(KernelFamily family) { return family == KernelFamily::sm80 ? 512 : 256; }
 
 struct TrialBench::State {
   std::shared_ptr<Device> device;
@@ -250,7 +249,7 @@ struct TrialBench::State {
       m.compile_ms += resources.compile_ms;
       if (advisory.empty() && !resources.advisories.empty()) advisory = resources.advisories.front();
     }
-    const int allowance = options.spill_allowance_bytes.value_or(default_spill_allowance(m.config.family));
+    const int allowance = options.spill_allowance_bytes.value_or(family_of(m.problem, m.config).spill_allowance_bytes);
     if (m.spill_bytes > allowance) {
       m.status = MeasurementStatus::spilled;
       m.reason = fmt::format("{} bytes of registers are spilled per thread, {} are allowed", m.spill_bytes, allowance);
