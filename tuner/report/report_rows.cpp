@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 #include <vector>
 
+#include "generator/config/config_fields.h"
 #include "tuner/report/roofline.h"
 
 namespace attune {
@@ -16,72 +18,23 @@ Json number(double value) {
   return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
 }
 
-/// What a reader calls the fields of a config, in the order of field_values().
-struct ConfigField {
-  const char* key;
-  const char* title;
-};
-constexpr ConfigField kConfigFields[] = {
-    {"family", "kernel family"},
-    {"block_q", "queries of a CTA (q)"},
-    {"block_kv", "keys of a step (kv)"},
-    {"warps", "warps (w)"},
-    {"stages", "stages (st)"},
-    {"q_in_registers", "Q fragments in"},
-    {"tile_order", "order of tiles"},
-    {"l2_parts", "parts of L2, of which a section fills one (l2parts)"},
-    {"rescale_threshold", "rescale threshold, powers of two"},
-    {"whole_tiles", "lengths"},
-    {"ctas_per_sm", "CTAs that must fit on an SM"},
-    {"q_stages", "stages of Q (qst)"},
-    {"without_maximum", "reference of unmasked blocks"},
-    {"warpgroup_order", "order of warpgroups"},
-    {"overlap", "overlap"},
-    {"persistence", "persistence"},
-    {"v_stages", "stages of V (vst)"},
-    {"p_in_shared", "P through"},
-    {"cluster", "CTAs of a cluster"},
-    {"packed_heads", "heads of a tile"},
-    {"emulated_exponentials", "exponentials by a polynomial, of 16"},
-    {"producer_registers", "registers of the producer"},
-    {"split", "warps that share keys (split)"},
-    {"heads_apart", "tiles of keys belong to"},
-    {"dq_first", "dQ's product"},
-    {"dq", "dQ"},
-};
+// The rows of config_fields(), one for each member; the family stands before them.
+std::vector<const ConfigField*> distinct_fields() {
+  std::vector<const ConfigField*> fields;
+  for (const ConfigField& field : config_fields()) {
+    const auto same = [&](const ConfigField* other) { return other->key == field.key; };
+    if (std::none_of(fields.begin(), fields.end(), same)) fields.push_back(&field);
+  }
+  return fields;
+}
 
 Json field_values(const KernelConfig& config) {
-  // A new field of a config does not compile here until the page knows it.
-  const auto& [family, block_q, block_kv, warps, stages, q_in_registers, tile_order, l2_parts, rescale_threshold,
-               whole_tiles, ctas_per_sm, q_stages, without_maximum, warpgroup_order, overlap, persistence, v_stages,
-               p_in_shared, cluster, packed_heads, emulated_exponentials, producer_registers, split, heads_apart,
-               dq_first, dq] = config;
-  Json values = {to_string(family),
-                 block_q,
-                 block_kv,
-                 warps,
-                 stages,
-                 q_in_registers ? "registers" : "shared memory",
-                 to_string(tile_order),
-                 l2_parts,
-                 rescale_threshold,
-                 whole_tiles ? "whole tiles" : "any",
-                 ctas_per_sm,
-                 q_stages,
-                 without_maximum ? "kept" : "maximum",
-                 to_string(warpgroup_order),
-                 to_string(overlap),
-                 to_string(persistence),
-                 v_stages == 0 ? stages : v_stages,
-                 p_in_shared ? "shared memory" : "registers",
-                 cluster,
-                 packed_heads ? "those of a group" : "one",
-                 emulated_exponentials,
-                 producer_registers == 0 ? Json("fewest") : Json(producer_registers),
-                 split,
-                 heads_apart ? "each query head" : "the heads that share them",
-                 dq_first ? "before those of dK and dV" : "after those of dK and dV",
-                 to_string(dq)};
+  Json values = {to_string(config.family)};
+  for (const ConfigField* field : distinct_fields()) {
+    const int value = field->get(config);
+    const std::string_view name = field->name != nullptr ? field->name(value) : std::string_view();
+    values.push_back(name.empty() ? Json(value) : Json(name));
+  }
   return values;
 }
 
@@ -114,8 +67,8 @@ std::size_t ReportConfigs::number_of(const KernelConfig& config) {
 Json report_columns() { return kColumns; }
 
 Json report_config_fields() {
-  Json fields = Json::array();
-  for (const ConfigField& field : kConfigFields) fields.push_back({{"key", field.key}, {"title", field.title}});
+  Json fields = {{{"key", "family"}, {"title", "kernel family"}}};
+  for (const ConfigField* field : distinct_fields()) fields.push_back({{"key", field->key}, {"title", field->title}});
   return fields;
 }
 
