@@ -103,7 +103,7 @@ class TuningDatabase {
   /// in turn, and 30 others, so that what won in the nearest ones is fast in the asked one (docs/notebook/search.md).
   /// The same problem comes first, then the nearest, ties by canonical text (the asked one's own first) and device.
   std::vector<TunedShape> near(const AttentionProblem& problem, int sm_count) const;
-  /// Of each shape the first row in the order of best() that is `wanted`; none where there is none. `wanted` must not
+  /// The first row of each shape, in the order of best(), that is `wanted`; none where there is none. `wanted` must not
   /// use this database.
   std::vector<std::optional<Measurement>> first_of(const std::vector<TunedShape>& shapes,
                                                    const std::function<bool(const Measurement&)>& wanted) const;
