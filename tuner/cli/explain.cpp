@@ -42,8 +42,8 @@ int run(const ExplainOptions& options) {
 Verb make_explain(CommandLine& command) {
   auto options = std::make_shared<ExplainOptions>();
   CommandLine* verb = add_verb(command, "explain",
-                               "why a config is picked for a problem: its origin, the candidates beside it with their "
-                               "times, the cost model, occupancy and roofline; needs no GPU",
+                               "explain why a config is picked for a problem: its origin, the other candidates with "
+                               "their times, the cost model, occupancy and roofline; this needs no GPU",
                                "attune explain --target h200 --batch 4 --heads 16 --seq 4096 --head-dim 128 --causal\n"
                                "attune explain --problem \"forward bf16 b4 hq16 sq4096 d72\" --device cuda:0 --json");
   verb->add_option("--limit", options->limit, "list at most so many candidates, 0 for all (default 10)");

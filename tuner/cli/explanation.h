@@ -45,7 +45,7 @@ struct Explanation {
   std::string tune;                   // the command; empty if the pick is exact and timed
 };
 
-/// Of at most `limit` candidates, 0 for all. `choice` is what `tuned` picks. Throws Error.
+/// Explains `choice`, which `tuned` picks, beside at most `limit` candidates (0: all). Throws Error.
 Explanation explain(const AttentionProblem& problem, const ChosenDevice& device, ConfigChoice choice,
                     const TunedConfigs& tuned, std::size_t limit);
 

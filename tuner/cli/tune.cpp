@@ -122,18 +122,18 @@ Verb make_tune(CommandLine& command) {
   auto options = std::make_shared<TuneOptions>();
   CommandLine* verb = add_verb(
       command, "tune",
-      "search the configs of a problem, or of a list, for the fastest: correct before timed, the finalists raced, "
-      "every "
-      "result stored. Exit status 130 after Ctrl-C",
+      "search the configs of a problem, or of a list, for the fastest one. Candidates are validated before they are "
+      "timed, the fastest are raced in turns, and every result is stored. The exit status is 130 after Ctrl-C",
       "attune tune --batch 4 --heads 16 --seq 4096 --head-dim 128 --causal\n"
       "attune tune --shapes shapes.csv --shard 1/4 --rigor patient --device all\n"
       "attune tune --heads 2 --seq 256 --head-dim 64 --device emulator --target a100 --max-candidates 5 --json");
   options->shapes.add_to(*verb, "problem");
-  verb->add_option("--rigor", options->rigor,
-                   "how much is done: estimate (proven, not timed, ranked by the cost model), measure (default), "
-                   "patient (many more trials), exhaustive (the whole space)");
+  verb->add_option(
+      "--rigor", options->rigor,
+      "how far the search goes: estimate (candidates are validated, not timed, and ranked by the cost model), "
+      "measure (default), patient (many more trials), exhaustive (the whole space)");
   verb->add_option("--budget", options->budget,
-                   "seconds for each problem after which no new trial begins (default 60, patient 600, exhaustive no "
+                   "seconds for each problem after which no new trial begins (default 60; patient: 600; exhaustive: no "
                    "limit)");
   verb->add_option(
       "--patience", options->patience,

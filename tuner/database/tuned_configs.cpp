@@ -25,7 +25,7 @@ using TunedShape = TuningDatabase::TunedShape;
 // The logarithm by which the predicted time of a neighbour's config counts as longer, by near()'s distance; far away,
 // and for the default config, it is kDoubt. What won within kNearby of the asked shape is likely to win here too;
 // beyond that the model tells the candidates apart better than their distance does. Fitted by replay on 106 shapes that
-// were searched on an H200 (templates/NOTES.md); each may be halved or doubled for 0.3 % of speed.
+// were searched on an H200 (docs/notebook/search.md); each may be halved or doubled for 0.3 % of speed.
 constexpr double kDoubt = 0.2, kNearby = 1;
 constexpr std::ptrdiff_t kMostShapes = 40;  // that are looked at; more only if these have nothing to offer
 

@@ -19,8 +19,8 @@ struct ModelQuality {
 constexpr int kModelFirst = 10;
 constexpr double kNearBest = 1.03;
 
-/// Of the rows of one problem and device, in any order; `best_us` is the time of the chosen one. Estimates do not
-/// count: they have no time of their own.
+/// The quality over the rows of one problem and device, in any order; `best_us` is the time of the chosen one.
+/// Estimates do not count: they have no time of their own.
 ModelQuality model_quality(const std::vector<Measurement>& rows, double best_us);
 
 /// Spearman's coefficient, ties by their mean rank; none for fewer than three pairs or if one side is constant. Both

@@ -38,7 +38,7 @@
 // operands, each moved once, adds to their tiles' by the same norm as L2's to the SM's in a step.
 //
 // Rates of units are measured; "fitted" constants come from 4600 kernels of 115 problems timed on an H200
-// (templates/NOTES.md), those that are not marked from forward's model.
+// (docs/notebook/backward_sm80.md), those that are not marked from forward's model.
 namespace attune {
 namespace {
 constexpr double kElementwiseLoadsPerClock = 32;

@@ -17,9 +17,9 @@
 namespace attune {
 namespace {
 
-// Head dims and the tiles they take, by times on an H200 (templates/NOTES.md): the first that fit as many CTAs on an SM
-// as they were chosen for. The rows of a head dim that follow serve smaller devices, and problems of few or short
-// heads.
+// Head dims and the tiles they take, by times on an H200 (docs/notebook/backward_sm80.md): the first that fit as many
+// CTAs on an SM as they were chosen for. The rows of a head dim that follow serve smaller devices, and problems of few
+// or short heads.
 struct Tiles {
   int least_head_dim, most_head_dim;
   int block_q, block_kv, warps, split, stages;

@@ -31,8 +31,8 @@
 // what its last wave leaves idle, and never less than device memory needs.
 //
 // Rates are those measured on an H200 one by one; per clock and SM they differ little between architectures. What no
-// single measurement gives (marked "fitted") comes from 6568 kernels timed on an H200; templates/NOTES.md tells how
-// well it fits.
+// single measurement gives (marked "fitted") comes from 6568 kernels timed on an H200; docs/notebook/forward_sm80.md
+// tells how well it fits.
 namespace attune {
 namespace {
 constexpr double kElementwiseLoadsPerClock = 32;  // 16-bit loads where rows are not aligned

@@ -23,7 +23,7 @@ struct Tile {
   int ctas_per_sm;
 };
 constexpr Tile kTiles[] = {
-    // 228 KiB: Hopper; by measurements on an H200 (which, and which head dims: templates/NOTES.md)
+    // 228 KiB: Hopper; by measurements on an H200 (which, and which head dims: docs/notebook/forward_sm80.md)
     {200, 16, 64, 64, 4, 3, true, 1},
     {200, 32, 128, 64, 4, 3, false, 3},
     {200, 64, 128, 64, 4, 3, true, 1},

@@ -18,7 +18,7 @@
 //
 // A warpgroup alone does one after the other; with `overlap`, or with several warpgroups, a share of the shorter runs
 // beside the longer one. What is marked "fitted" comes from 4300 trials of 106 shapes, whose times scatter by 5 to 6 %
-// about the model's (templates/NOTES.md).
+// about the model's (docs/notebook/forward_sm90.md).
 namespace attune {
 namespace {
 constexpr double kMatrixEfficiency = 0.92;  // fitted
@@ -33,7 +33,7 @@ constexpr double kMostShareOfL2 = 2.2;       // times that, where fewer do: by t
 constexpr double kLoadLatency = 560, kLoadShare = 0.1, kStepUnderWay = 0.9;
 constexpr double kClusterStepClocks = 3600, kClusterCost = 1.35;  // of a cluster a step takes no less, and longer
 // Of a warpgroup's P to shared memory, with a fence and two barriers (fitted), and of an exponential of 16 by a
-// polynomial, as a share of a step: by pairs of trials (templates/NOTES.md).
+// polynomial, as a share of a step: by pairs of trials (docs/notebook/forward_sm90.md).
 constexpr double kStoreClocks = 1470, kEmulationCost = 0.03;
 constexpr double kQueryInRegisters = 0.95;  // fitted: of a step, where the product reads no Q from shared memory
 // Of a step, by a regression on what other terms leave: products in turns, and no checks of bounds.

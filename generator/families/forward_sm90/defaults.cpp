@@ -13,8 +13,8 @@
 
 namespace attune {
 namespace {
-// By measurements on an H200 (templates/NOTES.md): of a mask, the rows of the smallest head dim that is large enough.
-// fp16 takes maxima in place of "nomax". Where persistent, CTAs may come by their tiles in each way.
+// By measurements on an H200 (docs/notebook/forward_sm90.md): of a mask, the rows of the smallest head dim that is
+// large enough. fp16 takes maxima in place of "nomax". Where persistent, CTAs may come by their tiles in each way.
 struct HopperTile {
   MaskKind mask;
   int max_head_dim;

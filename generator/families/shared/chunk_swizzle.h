@@ -2,8 +2,8 @@
 
 namespace attune {
 
-/// How rows of 16-byte chunks lie in shared memory so that ldmatrix, which reads one chunk of eight rows at once, has no
-/// bank conflict: chunk c of row r lies at c ^ ((r >> shift) & mask).
+/// How rows of 16-byte chunks lie in shared memory so that ldmatrix, which reads one chunk of eight rows at once, has
+/// no bank conflict: chunk c of row r lies at c ^ ((r >> shift) & mask).
 struct ChunkSwizzle {
   int mask = 0, shift = 0;
 };

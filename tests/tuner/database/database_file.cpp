@@ -7,7 +7,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -17,6 +16,7 @@
 
 #include "attune/log.h"
 #include "tests/catch.h"
+#include "tests/scoped_variable.h"
 #include "tests/tuner/as_nobody.h"
 #include "tests/tuner/database/database_files.h"
 #include "tests/tuner/database/reading_files.h"
@@ -37,6 +37,7 @@ using attune::test::run_sql;
 using attune::test::TemporaryFolder;
 using attune::test::write_damaged_database;
 using attune::test::write_rows;
+using attune::testing::ScopedVariable;
 namespace fs = std::filesystem;
 
 namespace {
@@ -290,11 +291,10 @@ TEST_CASE("the library tells what is wrong with a database once", "[nogpu]") {
   write_damaged_database(file);
   std::vector<std::string> said;
   set_log_sink([&](LogLevel, std::string_view message) { said.emplace_back(message); });
-  const char* const before = std::getenv("ATTUNE_DATABASE");
-  const std::string kept = before ? before : "";
-  ::setenv("ATTUNE_DATABASE", file.c_str(), 1);
-  const auto tuned = TunedConfigs::at_default_places();
-  before ? ::setenv("ATTUNE_DATABASE", kept.c_str(), 1) : ::unsetenv("ATTUNE_DATABASE");
+  const auto tuned = [&] {
+    const ScopedVariable named("ATTUNE_DATABASE", file.string());
+    return TunedConfigs::at_default_places();
+  }();
   for (int i = 0; i < 5; ++i) tuned->find(example_measurement().problem, find_device("h200"));
 
   // One that fails while it is used.

@@ -13,6 +13,7 @@
 #include "attune/log.h"
 #include "generator/error.h"
 #include "tests/catch.h"
+#include "tests/scoped_variable.h"
 #include "tests/tuner/database/database_files.h"
 #include "tests/tuner/test_files.h"
 #include "tuner/database/database_doctor.h"
@@ -24,6 +25,7 @@ using attune::test::numbered;
 using attune::test::require_equal;
 using attune::test::run_sql;
 using attune::test::TemporaryFolder;
+using attune::testing::ScopedVariable;
 namespace fs = std::filesystem;
 
 namespace {
@@ -283,83 +285,14 @@ TEST_CASE("rows that were changed, or cannot have been measured, count nowhere a
   }
   std::vector<std::string> said;
   set_log_sink([&](LogLevel, std::string_view message) { said.emplace_back(message); });
-  struct Restore {
-    ~Restore() { set_log_sink(nullptr); }
-  } restore;
-  const auto best = [&](const TuningDatabase& database) {
-    const auto row = database.best(honest.problem, kDevice, kSms);
-    return row ? canonical_text(row->config) : "nothing";
-  };
-  REQUIRE(best(TuningDatabase(file)) == a);
-  REQUIRE(said.empty());
-
-  SECTION("a changed time") {
-    run_sql(file, "UPDATE measurement SET median_us = 0.21 WHERE config = '" + b + "'");
-    const TuningDatabase database(file);
-    REQUIRE(best(database) == a);
-    REQUIRE(best(database) == a);
-    REQUIRE(database.find_all(honest.problem, kDevice, kSms).size() == 1);
-    REQUIRE(database.latest(honest.problem, kDevice, kSms).size() == 1);
-    REQUIRE(said.size() == 1);
-    REQUIRE_THAT(said[0], ContainsSubstring(b) && ContainsSubstring("changed after it was stored") &&
-                              ContainsSubstring("db doctor"));
-  }
-  SECTION("a changed row does not hide an older one of its config") {
-    Measurement again = example_measurement(canonical_text(honest.problem), b, 95);
-    again.created_at.clear();
-    TuningDatabase(file).append(again);
-    run_sql(file, "UPDATE measurement SET median_us = 1 WHERE median_us = 95");
-    run_sql(file, "UPDATE measurement SET reason = 'x' WHERE config = '" + a + "'");
-    REQUIRE(best(TuningDatabase(file)) == b);
-    REQUIRE(TuningDatabase(file).best(honest.problem, kDevice, kSms)->median_us == 100);
-  }
-  SECTION("a neighbour's winner") {
-    run_sql(file, "UPDATE measurement SET median_us = 0.21 WHERE config = '" + b + "'");
-    const TuningDatabase database(file);
-    const auto winners =
-        database.winners_of_neighbours(parse_problem("forward bf16 b2 hq8 sq2048 d64 causal"), kDevice, kSms, 3);
-    REQUIRE(winners.size() == 1);
-    REQUIRE(canonical_text(winners[0]) == a);
-  }
-  SECTION("values that nothing can have, with a content hash that holds") {
-    Measurement wrong = example_measurement(canonical_text(honest.problem), b, 80);
-    const std::string expected = GENERATE("at least", "quantiles", "negative", "place", "no time");
-    INFO(expected);
-    if (expected == "at least") wrong = example_measurement(canonical_text(honest.problem), b, 0.2);  // 10,000 TFLOP/s
-    if (expected == "quantiles") wrong.p20_us = wrong.p80_us;
-    if (expected == "negative") wrong.p80_us = std::numeric_limits<double>::infinity();
-    if (expected == "place") wrong.place = 1;
-    if (expected == "no time") wrong.median_us = wrong.p20_us = wrong.p80_us = 0;
-    wrong.created_at.clear();
-    TuningDatabase database(file);
-    database.append(wrong);
-    REQUIRE(best(database) == a);
-    REQUIRE(database.find_all(honest.problem, kDevice, kSms).size() == 2);
-    REQUIRE(said.size() == 1);
-    REQUIRE_THAT(said[0], ContainsSubstring(expected));
-    const DatabaseDiagnosis diagnosis = examine_database(file);
-    REQUIRE(std::any_of(diagnosis.findings.begin(), diagnosis.findings.end(),
-                        [](const DatabaseFinding& finding) { return finding.check == "values"; }));
-  }
-}
-
-TEST_CASE("the default path follows the environment", "[nogpu]") {
-  struct Restore {
-    std::string name, value;
-    bool set;
-    explicit Restore(const char* n)
-        : name(n), value(std::getenv(n) ? std::getenv(n) : ""), set(std::getenv(n) != nullptr) {}
-    ~Restore() { set ? ::setenv(name.c_str(), value.c_str(), 1) : ::unsetenv(name.c_str()); }
-  } database("ATTUNE_DATABASE"), data("XDG_DATA_HOME"), home("HOME");
-  ::setenv("HOME", "/home/someone", 1);
-  ::setenv("XDG_DATA_HOME", "/data", 1);
-  ::setenv("ATTUNE_DATABASE", "/elsewhere/t.db", 1);
+  ScopedVariable database("ATTUNE_DATABASE", "/elsewhere/t.db"), data("XDG_DATA_HOME", "/data");
+  ScopedVariable home("HOME", "/home/someone");
   REQUIRE(TuningDatabase::default_path() == "/elsewhere/t.db");
-  ::unsetenv("ATTUNE_DATABASE");
+  database.unset();
   REQUIRE(TuningDatabase::default_path() == "/data/attune/tuning.db");
-  ::setenv("XDG_DATA_HOME", "", 1);
+  data.set("");
   REQUIRE(TuningDatabase::default_path() == "/home/someone/.local/share/attune/tuning.db");
-  ::unsetenv("HOME");
+  home.unset();
   REQUIRE(TuningDatabase::default_path().empty());
 }
 
