@@ -218,9 +218,7 @@ class Matrix {
     fs::create_symlink(folder_.file("tuning.db"), folder_.file("link"));
     fs::create_directory(folder_.file("folder.json"));
     write_file(folder_.file("empty.json"), "");
-    write_file(folder_.file("binary.json"), std::string("\x7f"
-                                                        "ELF\0\xff\xfe\0\0\x1b[2J",
-                                                        14));
+    write_file(folder_.file("binary.json"), "\x7f" + std::string("ELF\0\xff\xfe\0\0\x1b[2J", 12));
     write_file(folder_.file("number.json"), "7");
     write_file(folder_.file("huge.json"), R"([{"seq": 1e9999, "head-dim": 64}])");
     write_file(folder_.file("float.json"), R"({"format": "attune comparison", "version": 1e300})");

@@ -80,7 +80,7 @@ inline std::string ask_sql_text(const std::filesystem::path& path, const std::st
   REQUIRE(sqlite3_open(path.c_str(), &connection) == SQLITE_OK);
   REQUIRE(sqlite3_prepare_v2(connection, sql.c_str(), -1, &statement, nullptr) == SQLITE_OK);
   REQUIRE(sqlite3_step(statement) == SQLITE_ROW);
-  const std::string value = reinterpret_cast<const char*>(sqlite3_column_text(statement, 0));
+  std::string value = reinterpret_cast<const char*>(sqlite3_column_text(statement, 0));
   sqlite3_finalize(statement);
   sqlite3_close(connection);
   return value;
