@@ -285,6 +285,262 @@ TEST_CASE("rows that were changed, or cannot have been measured, count nowhere a
   }
   std::vector<std::string> said;
   set_log_sink([&](LogLevel, std::string_view message) { said.emplace_back(message); });
+  struct Restore {
+    ~Restore() { set_log_sink(nullptr); }
+  } restore;
+  const auto best = [&](const TuningDatabase& database) {
+    const auto row = database.best(honest.problem, kDevice, kSms);
+    return row ? canonical_text(row->config) : "nothing";
+  };
+  REQUIRE(best(TuningDatabase(file)) == a);
+  REQUIRE(said.empty());
+
+  SECTION("a changed time") {
+    run_sql(file, "UPDATE measurement SET median_us = 0.21 WHERE config = '" + b + "'");
+    const TuningDatabase database(file);
+    REQUIRE(best(database) == a);
+    REQUIRE(best(database) == a);
+    REQUIRE(database.find_all(honest.problem, kDevice, kSms).size() == 1);
+    REQUIRE(database.latest(honest.problem, kDevice, kSms).size() == 1);
+    REQUIRE(said.size() == 1);
+    REQUIRE_THAT(said[0], ContainsSubstring(b) && ContainsSubstring("changed after it was stored") &&
+                              ContainsSubstring("db doctor"));
+  }
+  SECTION("a changed row does not hide an older one of its config") {
+    Measurement again = example_measurement(canonical_text(honest.problem), b, 95);
+    again.created_at.clear();
+    TuningDatabase(file).append(again);
+    run_sql(file, "UPDATE measurement SET median_us = 1 WHERE median_us = 95");
+    run_sql(file, "UPDATE measurement SET reason = 'x' WHERE config = '" + a + "'");
+    REQUIRE(best(TuningDatabase(file)) == b);
+    REQUIRE(TuningDatabase(file).best(honest.problem, kDevice, kSms)->median_us == 100);
+  }
+  SECTION("a neighbour's winner") {
+    run_sql(file, "UPDATE measurement SET median_us = 0.21 WHERE config = '" + b + "'");
+    const TuningDatabase database(file);
+    const auto winners =
+        database.winners_of_neighbours(parse_problem("forward bf16 b2 hq8 sq2048 d64 causal"), kDevice, kSms, 3);
+    REQUIRE(winners.size() == 1);
+    REQUIRE(canonical_text(winners[0]) == a);
+  }
+  SECTION("values that nothing can have, with a content hash that holds") {
+    Measurement wrong = example_measurement(canonical_text(honest.problem), b, 80);
+    const std::string expected = GENERATE("at least", "quantiles", "negative", "place", "no time");
+    INFO(expected);
+    if (expected == "at least") wrong = example_measurement(canonical_text(honest.problem), b, 0.2);  // 10,000 TFLOP/s
+    if (expected == "quantiles") wrong.p20_us = wrong.p80_us;
+    if (expected == "negative") wrong.p80_us = std::numeric_limits<double>::infinity();
+    if (expected == "place") wrong.place = 1;
+    if (expected == "no time") wrong.median_us = wrong.p20_us = wrong.p80_us = 0;
+    wrong.created_at.clear();
+    TuningDatabase database(file);
+    database.append(wrong);
+    REQUIRE(best(database) == a);
+    REQUIRE(database.find_all(honest.problem, kDevice, kSms).size() == 2);
+    REQUIRE(said.size() == 1);
+    REQUIRE_THAT(said[0], ContainsSubstring(expected));
+    const DatabaseDiagnosis diagnosis = examine_database(file);
+    REQUIRE(std::any_of(diagnosis.findings.begin(), diagnosis.findings.end(),
+                        [](const DatabaseFinding& finding) { return finding.check == "values"; }));
+  }
+}
+
+TEST_CASE("near: by lengths, work for each SM, head dim, group and dtype", "[nogpu]") {
+  const TemporaryFolder folder;
+  const fs::path file = folder / "tuning.db";
+  const auto distance = [&](const std::string& tuned, const std::string& asked, int sm_count = kSms) {
+    fs::remove(file);
+    TuningDatabase database(file);
+    database.append(example_measurement("forward " + tuned));
+    const auto near = database.near(parse_problem("forward " + asked), sm_count);
+    INFO(tuned << ", asked for " << asked);
+    REQUIRE(near.size() == 1);
+    CHECK(near[0].problem == canonical_text(parse_problem("forward " + tuned)));
+    CHECK(near[0].device == kDevice);
+    CHECK(near[0].same_problem == asked.starts_with(tuned));
+    return near[0].distance;
+  };
+  const auto about = [](double value) { return Approx(value).margin(1e-9); };
+  const std::string base = "bf16 b4 hq8 sq2048 d64";  // 3.9 tiles of 128 queries for each SM
+  CHECK(distance(base, base) == 0);
+  CHECK(distance(base, base + " scale0.3 bhsd") == 0);
+  // Twice the queries of as many sequences, with as many keys or twice as many; as many queries in all.
+  CHECK(distance(base, "bf16 b4 hq8 sq4096 skv2048 d64") == about(0.35 + 0.025 + 1.5));
+  CHECK(distance(base, "bf16 b4 hq8 sq2048 skv4096 d64") == about(0.35 + 0.025));
+  CHECK(distance(base, "bf16 b4 hq8 sq4096 d64") == about(2 * (0.35 + 0.025) + 1.5));
+  CHECK(distance("bf16 b4 hq8 sq4096 d64", base) == about(2 * (0.35 + 0.025) + 1.5));
+  CHECK(distance(base, "bf16 b2 hq8 sq4096 d64") == about(2 * (0.35 + 0.025)));
+  CHECK(distance(base, "bf16 b8 hq8 sq2048 d64") == about(1.5));
+  CHECK(distance(base, "bf16 b4 hq32 hkv32 sq2048 d64") == about(2 * 1.5));
+  // Beyond 4096, and below 32, lengths hardly matter by themselves.
+  CHECK(distance("bf16 b4 hq8 sq4096 d64", "bf16 b1 hq8 sq16384 d64") == about(4 * 0.025));
+  CHECK(distance("bf16 b512 hq8 sq32 d64", "bf16 b2048 hq8 sq8 d64") == about(4 * 0.025));
+  // Neither does work beyond 64 tiles for each SM, or below a tenth of one.
+  CHECK(distance("bf16 b512 hq8 sq2048 d64", "bf16 b128 hq8 sq2048 d64") == about(0));
+  CHECK(distance("bf16 b1 hq1 sq256 d64", "bf16 b1 hq2 sq256 d64") == about(0));
+  // 64 tiles a device of 64 SMs: one for each, a half for each of 128; clamped where there are more.
+  CHECK(distance("bf16 b1 hq8 sq1024 d64", "bf16 b2 hq8 sq1024 d64", 64) == about(1.5));
+  CHECK(distance("bf16 b1 hq8 sq1024 d64", "bf16 b2 hq8 sq1024 d64", 640) == about(1.5));
+  CHECK(distance("bf16 b1 hq8 sq1024 d64", "bf16 b2 hq8 sq1024 d64", 6400) == about(0));
+  CHECK(distance(base, "bf16 b4 hq8 sq2048 d72") == about(0.4));
+  CHECK(distance(base, "bf16 b4 hq8 sq2048 d8") == about(7 * 0.4));
+  CHECK(distance(base, "bf16 b4 hq8 hkv2 sq2048 d64") == about(2 * 0.3));
+  CHECK(distance(base, "fp16 b4 hq8 sq2048 d64") == about(0.2));
+  CHECK(distance(base, "fp16 b8 hq8 hkv4 sq2048 d56") == about(1.5 + 0.3 + 0.4 + 0.2));
+
+  // What no problem has is no neighbour.
+  TuningDatabase database(file);
+  for (const char* sizes : {"heads_kv = 0", "seq_q = -1", "batch = 0, heads_q = 0", "seq_kv = 0"}) {
+    INFO(sizes);
+    database.append(example_measurement("forward " + base));
+    run_sql(file, std::string("UPDATE problem SET ") + sizes);
+    CHECK(database.near(parse_problem("forward " + base), kSms).empty());
+  }
+}
+
+TEST_CASE("winners of neighbours: the best of each other shape, nearest first, each config once", "[nogpu]") {
+  const TemporaryFolder folder;
+  TuningDatabase database(folder / "tuning.db");
+  const auto add = [&](int seq, const std::string& config, double us, const std::string& device = kDevice) {
+    Measurement row = example_measurement(fmt::format("forward bf16 b1 hq8 sq{} d64", seq), config, us);
+    row.device = device;
+    database.append(row);
+  };
+  const std::string a = "sm80 q64 kv64 w4 st2", b = "sm80 q128 kv64 w4 st2", c = "sm80 q128 kv128 w8 st2",
+                    d = "sm80 q64 kv128 w4 st2";
+  const auto winners = [&](const std::string& problem, int count) {
+    std::vector<std::string> texts;
+    for (const KernelConfig& config : database.winners_of_neighbours(parse_problem(problem), kDevice, kSms, count))
+      texts.push_back(canonical_text(config));
+    return texts;
+  };
+  const std::string asked = "forward bf16 b1 hq8 sq1024 d64";
+  REQUIRE(winners(asked, 3).empty());
+  add(1024, d, 10);    // the asked shape itself is none of its neighbours
+  add(16384, c, 500);  // far
+  add(2048, a, 50);
+  add(2048, c, 60);  // not the best there
+  add(512, b, 50);
+  add(4096, a, 50);                          // the config of a nearer one
+  add(1536, d, 1, "NVIDIA A100-SXM4-80GB");  // of another device
+  // 512 and 2048 are as near: by their texts.
+  REQUIRE(winners(asked, 9) == std::vector<std::string>{a, b, c});
+  REQUIRE(winners(asked, 2).size() == 2);
+  REQUIRE(winners(asked, 1) == std::vector<std::string>{winners(asked, 9)[0]});
+  REQUIRE(winners(asked, 0).empty());
+  REQUIRE(winners("forward bf16 b1 hq8 sq1024 d64 scale0.3", 9) == winners(asked, 9));
+  // Another head dim is a neighbour, and the asked shape of this one the nearest.
+  REQUIRE(winners("forward bf16 b1 hq8 sq1024 d128", 9) == std::vector<std::string>{d, a, b, c});
+  REQUIRE(winners("forward bf16 b1 hq8 sq1024 d64 causal", 9).empty());
+  REQUIRE(winners("forward bf16 b1 hq8 sq1024 d64 align2", 9).empty());
+}
+
+TEST_CASE("a damaged tuning database is kept aside", "[nogpu]") {
+  const TemporaryFolder folder;
+  const fs::path file = folder / "tuning.db";
+  const std::string damaged = attune::test::write_damaged_database(file);
+
+  TuningDatabase database(file);
+  REQUIRE_FALSE(database.read_only());
+  const auto aside = kept_aside(folder);
+  REQUIRE(aside.size() == 1);
+  REQUIRE(database.notes().size() == 1);
+  REQUIRE_THAT(database.notes()[0], ContainsSubstring(aside[0].string()) && ContainsSubstring("corrupt"));
+  REQUIRE(attune::test::bytes_of(aside[0]) == damaged);
+  REQUIRE(database.list().empty());
+  database.append(example_measurement());
+  REQUIRE(TuningDatabase(file).list().size() == 1);
+  REQUIRE(TuningDatabase(file).notes().empty());
+}
+
+TEST_CASE("an empty file is begun", "[nogpu]") {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "tuning.db").flush();
+  TuningDatabase database(folder / "tuning.db");
+  REQUIRE(database.notes().empty());
+  database.append(example_measurement());
+  REQUIRE(database.list().size() == 1);
+}
+
+TEST_CASE("a newer schema is read and never written", "[nogpu]") {
+  const TemporaryFolder folder;
+  const fs::path file = folder / "tuning.db";
+  TuningDatabase(file).append(example_measurement());
+  run_sql(file, "PRAGMA user_version = 99; ALTER TABLE measurement ADD COLUMN novelty TEXT");
+  TuningDatabase database(file);
+  REQUIRE(database.read_only());
+  REQUIRE(database.notes().size() == 1);
+  REQUIRE_THAT(database.notes()[0],
+               ContainsSubstring("newer") && ContainsSubstring("99") && ContainsSubstring(file.string()));
+  REQUIRE(database.best(example_measurement().problem, kDevice, kSms));
+  REQUIRE_THAT(failure_of(database, example_measurement()),
+               ContainsSubstring(file.string()) && ContainsSubstring("newer"));
+  REQUIRE(ask_sql(file, "PRAGMA user_version") == 99);
+  REQUIRE(kept_aside(folder).empty());
+}
+
+TEST_CASE("another program's database is left alone", "[nogpu]") {
+  const TemporaryFolder folder;
+  const fs::path file = folder / "tuning.db";
+  run_sql(file, "CREATE TABLE recipes (name TEXT); INSERT INTO recipes VALUES ('soup')");
+  TuningDatabase database(file);
+  REQUIRE(database.read_only());
+  REQUIRE_THAT(database.notes().at(0), ContainsSubstring("another program"));
+  REQUIRE_THAT(failure_of(database, example_measurement()), ContainsSubstring(file.string()));
+  REQUIRE_FALSE(database.best(example_measurement().problem, kDevice, kSms));
+  REQUIRE(ask_sql(file, "SELECT count(*) FROM sqlite_schema") == 1);
+  REQUIRE(kept_aside(folder).empty());
+}
+
+TEST_CASE("read-only files and folders are read, and writing says so", "[nogpu]") {
+  const TemporaryFolder folder;
+  ::chmod(folder.path().c_str(), 0755);
+  const fs::path file = folder / "tuning.db";
+  TuningDatabase(file).append(example_measurement());
+  if (::geteuid() == 0) ::chmod(file.c_str(), 0644);
+  SECTION("file") { ::chmod(file.c_str(), 0444); }
+  SECTION("folder") { ::chmod(folder.path().c_str(), 0555); }
+  {
+    const AsNobody nobody;
+    TuningDatabase database(file);
+    REQUIRE(database.read_only());
+    REQUIRE(database.notes().size() == 1);
+    REQUIRE_THAT(database.notes()[0], ContainsSubstring("read-only") && ContainsSubstring(file.string()));
+    const auto best = database.best(example_measurement().problem, kDevice, kSms);
+    REQUIRE(best);
+    require_equal(*best, example_measurement());
+    REQUIRE_THAT(failure_of(database, example_measurement()),
+                 ContainsSubstring("read-only") && ContainsSubstring(file.string()));
+  }
+  ::chmod(folder.path().c_str(), 0755);
+  REQUIRE(kept_aside(folder).empty());
+}
+
+TEST_CASE("without a place for it the database is empty and says why", "[nogpu]") {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "file").flush();
+  fs::path path;
+  std::string expected;
+  SECTION("no home") { expected = "ATTUNE_DATABASE"; }
+  SECTION("the folder would have to be inside a file") {
+    path = folder / "file/attune/tuning.db";
+    expected = path.parent_path().string();
+  }
+  SECTION("the path is a folder") {
+    path = folder / "folder";
+    fs::create_directory(path);
+    expected = path.string();
+  }
+  TuningDatabase database(path);
+  REQUIRE(database.read_only());
+  REQUIRE(database.notes().size() == 1);
+  REQUIRE_THAT(database.notes()[0], ContainsSubstring(expected));
+  REQUIRE(database.list().empty());
+  REQUIRE_FALSE(database.best(example_measurement().problem, kDevice, kSms));
+  REQUIRE_THAT(failure_of(database, example_measurement()), ContainsSubstring(expected));
+}
+
+TEST_CASE("the default path follows the environment", "[nogpu]") {
   ScopedVariable database("ATTUNE_DATABASE", "/elsewhere/t.db"), data("XDG_DATA_HOME", "/data");
   ScopedVariable home("HOME", "/home/someone");
   REQUIRE(TuningDatabase::default_path() == "/elsewhere/t.db");
