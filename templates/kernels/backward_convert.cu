@@ -1,5 +1,3 @@
-// attune ${kernel_class} · templates ${templates_hash}
-//
 // Of one tile of ${rows_of} of one head, gradients from their sums:
 //
 //% for gradients

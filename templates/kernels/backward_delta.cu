@@ -1,5 +1,3 @@
-// attune ${kernel_class} · templates ${templates_hash}
-//
 // Of each query, what its keys' gradients have in common:
 //
 //   delta = rowsum(dO ∘ O) - dLSE,   and LSE·log2(e)

@@ -1,5 +1,3 @@
-// attune ${kernel_class} · templates ${templates_hash}
-//
 // dK and dV of one tile of keys of one ${tile_head}, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:
 //

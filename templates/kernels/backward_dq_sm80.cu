@@ -1,5 +1,3 @@
-// attune ${kernel_class} · templates ${templates_hash}
-//
 // dQ of one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
 //   for each block of keys:   S = Q Kᵀ           P = exp2(c S - LSE·log2(e)), masked

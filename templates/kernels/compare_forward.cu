@@ -1,5 +1,3 @@
-// attune comparison with the reference · ${kernel_class} · templates ${templates_hash}
-//
 // Errors of O (u is the unit roundoff of ${dtype}, step half of its smallest number):
 //
 //   error = |o - ref|      bound = 2u weight + u |ref| + step      ratio = error / bound
@@ -14,7 +12,9 @@
 //% include primitives/wide/${target}
 
 struct Arguments {
-  ${argument_fields}
+//% for argument_fields
+  ${argument_fields.type} ${argument_fields.name};
+//% end
 };
 constexpr u32 kArgumentBytes = ${argument_bytes};
 

@@ -1,5 +1,3 @@
-// attune ${kernel_class} · templates ${templates_hash}
-//
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
 //   for each block of keys:   S = Q Kᵀ, masked          m' = max(m, rowmax S)

@@ -1,5 +1,3 @@
-// attune ${kernel_class} · templates ${templates_hash}
-//
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
 //   for each block of keys, from the last one down:   S = Q Kᵀ, masked        m' = max(m, rowmax S)

@@ -1,5 +1,3 @@
-// attune ${kernel_class} · templates ${templates_hash}
-//
 // FlashAttention, Algorithm 1 (Dao, Fu, Ermon, Rudra, Ré 2022), of one head, on mma.sync (compute capability 8.0 and newer): blocks of keys outside,
 // tiles of queries inside; O, l and m of all queries live in device memory and are read and written at each visit.
 //

@@ -1,5 +1,3 @@
-// attune ${kernel_class} · templates ${templates_hash}
-//
 // The scores of one tile of queries of one head, on mma.sync (compute capability 8.0 and newer), into device memory:
 //
 //   S = Q Kᵀ,   in fp32, for the keys that each query attends to

@@ -1,5 +1,3 @@
-// attune ${kernel_class} · templates ${templates_hash}
-//
 // Softmax of the rows of S in device memory, in place, a warp for each row:
 //
 //   ${formulas}

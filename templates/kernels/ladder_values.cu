@@ -1,5 +1,3 @@
-// attune ${kernel_class} · templates ${templates_hash}
-//
 // The output of one tile of queries of one head, on mma.sync (compute capability 8.0 and newer), from the probabilities in device memory:
 //
 //   O = P V,   P rounded to the type of V for the product

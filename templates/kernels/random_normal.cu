@@ -1,5 +1,3 @@
-// attune random normal numbers · ${dtype} · templates ${templates_hash}
-//
 // Element i of every copy, the bits of the host's random_normal():
 //
 //   p = (2 (mix(seed, i) >> 12) + 1) 2^-53      element = Φ^-1(p), rounded to nearest even
@@ -12,7 +10,9 @@
 //% include oracle/mix_bits
 
 struct Arguments {
-  ${argument_fields}
+//% for argument_fields
+  ${argument_fields.type} ${argument_fields.name};
+//% end
 };
 constexpr u32 kArgumentBytes = ${argument_bytes};
 

@@ -1,5 +1,3 @@
-// attune reference of dK and dV · ${kernel_class} · templates ${templates_hash}
-//
 // In double precision, for a tile of keys of one key/value head, after the kernel of the queries, which left delta, error and noise of each.
 // With its p, ds, w, u and h:
 //
@@ -15,7 +13,9 @@
 //% include primitives/wide/${target}
 
 struct Arguments {
-  ${argument_fields}
+//% for argument_fields
+  ${argument_fields.type} ${argument_fields.name};
+//% end
 };
 constexpr u32 kArgumentBytes = ${argument_bytes};
 

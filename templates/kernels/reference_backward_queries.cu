@@ -1,5 +1,3 @@
-// attune reference of dQ · ${kernel_class} · templates ${templates_hash}
-//
 // In double precision, for a tile of queries of one head, from the O, weight (Σ p |v|) and LSE of the forward's reference. u is the unit
 // roundoff of ${dtype}, h half of its smallest number:
 //
@@ -18,7 +16,9 @@
 //% include primitives/single/${target}
 
 struct Arguments {
-  ${argument_fields}
+//% for argument_fields
+  ${argument_fields.type} ${argument_fields.name};
+//% end
 };
 constexpr u32 kArgumentBytes = ${argument_bytes};
 

@@ -1,5 +1,3 @@
-// attune reference forward · ${kernel_class} · templates ${templates_hash}
-//
 // Attention forward in double precision for one query of one head, in the plainest way that is right:
 //
 //   s_j = scale q·k_j     for the keys j that the query attends to
@@ -15,7 +13,9 @@
 //% include primitives/math/${target}
 
 struct Arguments {
-  ${argument_fields}
+//% for argument_fields
+  ${argument_fields.type} ${argument_fields.name};
+//% end
 };
 constexpr u32 kArgumentBytes = ${argument_bytes};
 

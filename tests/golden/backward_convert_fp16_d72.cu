@@ -1,4 +1,4 @@
-// attune backward fp16 d72 sm80 q64 kv64 w4 st1 dq=atomic · templates HASH
+// attune backward fp16 d72 sm80 q64 kv64 w4 st1 dq=atomic · source 07ee2ef56563494e
 //
 // Of one tile of queries of one head, gradients from their sums:
 //

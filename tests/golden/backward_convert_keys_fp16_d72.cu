@@ -1,4 +1,4 @@
-// attune backward fp16 d72 sm80 q64 kv64 w4 st1 apart · templates HASH
+// attune backward fp16 d72 sm80 q64 kv64 w4 st1 apart · source 17526d8fa7ee1bfe
 //
 // Of one tile of keys of one head, gradients from their sums:
 //

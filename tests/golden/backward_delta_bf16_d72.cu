@@ -1,4 +1,4 @@
-// attune backward bf16 d72 sm80 q64 kv64 w4 st2 · templates HASH
+// attune backward bf16 d72 sm80 q64 kv64 w4 st2 · source 6e747c7517dd677b
 //
 // Of each query, what its keys' gradients have in common:
 //

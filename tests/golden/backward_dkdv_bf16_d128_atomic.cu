@@ -1,4 +1,4 @@
-// attune backward bf16 d128 sm80 q64 kv128 w8 st2 split2 dq=atomic · templates HASH
+// attune backward bf16 d128 sm80 q64 kv128 w8 st2 split2 dq=atomic · source f0e2eb62d4cba1ea
 //
 // dK and dV of one tile of keys of one key/value head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:

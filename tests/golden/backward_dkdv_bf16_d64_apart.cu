@@ -1,4 +1,4 @@
-// attune backward bf16 d64 causal sm80 q64 kv64 w4 st2 order=sections apart · templates HASH
+// attune backward bf16 d64 causal sm80 q64 kv64 w4 st2 order=sections apart · source 8fa3f003e165a20f
 //
 // dK and dV of one tile of keys of one query head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:

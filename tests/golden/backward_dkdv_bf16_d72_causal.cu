@@ -1,4 +1,4 @@
-// attune backward bf16 d72 causal sm80 q64 kv64 w4 st2 · templates HASH
+// attune backward bf16 d72 causal sm80 q64 kv64 w4 st2 · source ba631d1527c24ac6
 //
 // dK and dV of one tile of keys of one key/value head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:

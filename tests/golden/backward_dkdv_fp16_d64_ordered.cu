@@ -1,4 +1,4 @@
-// attune backward fp16 d64 causal sm80 q64 kv64 w4 st1 dq=ordered · templates HASH
+// attune backward fp16 d64 causal sm80 q64 kv64 w4 st1 dq=ordered · source 42544dff157cc310
 //
 // dK and dV of one tile of keys of one key/value head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:

@@ -1,4 +1,4 @@
-// attune backward fp16 d128 align2 sm80 q64 kv64 w4 st1 · templates HASH
+// attune backward fp16 d128 align2 sm80 q64 kv64 w4 st1 · source 365baa47e0305672
 //
 // dQ of one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //

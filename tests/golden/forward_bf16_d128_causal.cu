@@ -1,4 +1,4 @@
-// attune forward bf16 d128 causal sm80 q128 kv64 w4 st2 qsmem order=rows-reversed rescale8 · templates HASH
+// attune forward bf16 d128 causal sm80 q128 kv64 w4 st2 qsmem order=rows-reversed rescale8 · source 6cc2979d926e46e5
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //

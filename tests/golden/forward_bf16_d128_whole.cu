@@ -1,4 +1,4 @@
-// attune forward bf16 d128 sm80 q128 kv64 w8 st2 whole · templates HASH
+// attune forward bf16 d128 sm80 q128 kv64 w8 st2 whole · source 92069c2f839dc6e9
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //

@@ -1,4 +1,4 @@
-// attune forward bf16 d256 sm80 q128 kv32 w8 st1 qsmem order=heads · templates HASH
+// attune forward bf16 d256 sm80 q128 kv32 w8 st1 qsmem order=heads · source ebc187c446d0a255
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //

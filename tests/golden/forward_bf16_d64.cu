@@ -1,4 +1,4 @@
-// attune forward bf16 d64 sm80 q128 kv64 w4 st2 · templates HASH
+// attune forward bf16 d64 sm80 q128 kv64 w4 st2 · source 79463c6877227887
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //

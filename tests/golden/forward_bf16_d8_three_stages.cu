@@ -1,4 +1,4 @@
-// attune forward bf16 d8 causal sm80 q16 kv16 w1 st3 · templates HASH
+// attune forward bf16 d8 causal sm80 q16 kv16 w1 st3 · source 6fd4c12f3b7656c7
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //

@@ -1,4 +1,4 @@
-// attune forward fp16 d64 causal sm80 q64 kv64 w4 st1 order=heads-reversed · templates HASH
+// attune forward fp16 d64 causal sm80 q64 kv64 w4 st1 order=heads-reversed · source 3b6c1bfe1f94c87f
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //

@@ -1,4 +1,4 @@
-// attune forward fp16 d72 align2 sm80 q64 kv48 w4 st2 · templates HASH
+// attune forward fp16 d72 align2 sm80 q64 kv48 w4 st2 · source f3093e000974ef31
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 causal sm90 q192 kv80 st3 order=heads-reversed qst2 nomax turns overlap=within persist=on-demand · templates HASH
+// attune forward bf16 d128 causal sm90 q192 kv80 st3 order=heads-reversed qst2 nomax turns overlap=within persist=on-demand · source 0290d4559a40c85d
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //

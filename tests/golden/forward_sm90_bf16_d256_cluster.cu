@@ -1,4 +1,4 @@
-// attune forward bf16 d256 causal sm90 q128 kv80 st2 order=heads-reversed nomax overlap=within persist=on-demand vst1 cluster2 · templates HASH
+// attune forward bf16 d256 causal sm90 q128 kv80 st2 order=heads-reversed nomax overlap=within persist=on-demand vst1 cluster2 · source d595dd2d15ad7b80
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //

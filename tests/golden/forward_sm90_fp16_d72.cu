@@ -1,4 +1,4 @@
-// attune forward fp16 d72 sm90 q128 kv64 st2 qreg rescale8 · templates HASH
+// attune forward fp16 d72 sm90 q128 kv64 st2 qreg rescale8 · source a31db14c20a218b7
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //

@@ -1,4 +1,4 @@
-// attune fa1 forward bf16 d128 causal sm80 q128 kv64 w8 st1 · templates HASH
+// attune fa1 forward bf16 d128 causal sm80 q128 kv64 w8 st1 · source 8235753cfd03f42d
 //
 // FlashAttention, Algorithm 1 (Dao, Fu, Ermon, Rudra, Ré 2022), of one head, on mma.sync (compute capability 8.0 and newer): blocks of keys outside,
 // tiles of queries inside; O, l and m of all queries live in device memory and are read and written at each visit.

@@ -1,4 +1,4 @@
-// attune standard forward bf16 d64 causal sm80 q64 kv64 w4 st1 · templates HASH
+// attune standard forward bf16 d64 causal sm80 q64 kv64 w4 st1 · source 6e06def0e11ca149
 //
 // The scores of one tile of queries of one head, on mma.sync (compute capability 8.0 and newer), into device memory:
 //

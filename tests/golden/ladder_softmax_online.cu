@@ -1,4 +1,4 @@
-// attune online forward bf16 d64 sm80 q64 kv64 w4 st1 · templates HASH
+// attune online forward bf16 d64 sm80 q64 kv64 w4 st1 · source 4fb771417cfb2286
 //
 // Softmax of the rows of S in device memory, in place, a warp for each row:
 //

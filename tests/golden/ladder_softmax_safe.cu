@@ -1,4 +1,4 @@
-// attune standard forward bf16 d64 sm80 q64 kv64 w4 st1 · templates HASH
+// attune standard forward bf16 d64 sm80 q64 kv64 w4 st1 · source 39636fda3fa15d9e
 //
 // Softmax of the rows of S in device memory, in place, a warp for each row:
 //

@@ -1,4 +1,4 @@
-// attune standard forward fp16 d72 align2 sm80 q64 kv64 w4 st1 · templates HASH
+// attune standard forward fp16 d72 align2 sm80 q64 kv64 w4 st1 · source 2baeeb234a75c6b5
 //
 // The output of one tile of queries of one head, on mma.sync (compute capability 8.0 and newer), from the probabilities in device memory:
 //

@@ -1,4 +1,4 @@
-// attune reference forward · reference forward fp16 d40 causal · templates HASH
+// attune reference forward fp16 d40 causal · source fe2743aa11dd73f9
 //
 // Attention forward in double precision for one query of one head, in the plainest way that is right:
 //

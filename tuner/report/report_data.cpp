@@ -100,20 +100,20 @@ Json field_values(const KernelConfig& config) {
   return values;
 }
 
-constexpr const char* kColumns[] = {
-    "config",    "status",      "reason",       "rigor",        "race",      "place",      "median_us",  "p20_us",
-    "p80_us",    "samples",     "predicted_us", "sm_clock_mhz", "clock_low", "clock_high", "error_o",    "error_lse",
-    "registers", "spill_bytes", "shared_bytes", "compile_ms",   "bound_us",  "bound_by",   "provenance", "created_at"};
+constexpr const char* kColumns[] = {"config",       "status",       "reason",      "rigor",        "race",
+                                    "place",        "median_us",    "p20_us",      "p80_us",       "samples",
+                                    "predicted_us", "sm_clock_mhz", "clock_low",   "clock_high",   "error_o",
+                                    "error_lse",    "registers",    "spill_bytes", "shared_bytes", "compile_ms",
+                                    "bound_us",     "bound_by",     "provenance",  "source_hash",  "created_at"};
 
 /// Provenance is the same for many rows: rows hold its number.
 class Provenances {
  public:
   std::size_t number_of(const Measurement& row) {
-    const Key key(row.templates_hash, row.compiler, row.driver, row.protocol, row.attune_version);
+    const Key key(row.compiler, row.driver, row.protocol, row.attune_version);
     const auto [found, added] = numbers_.emplace(key, numbers_.size());
     if (added) {
-      list_.push_back({{"templates_hash", row.templates_hash},
-                       {"compiler", row.compiler},
+      list_.push_back({{"compiler", row.compiler},
                        {"driver", row.driver},
                        {"protocol", row.protocol},
                        {"attune_version", row.attune_version}});
@@ -123,7 +123,7 @@ class Provenances {
   const Json& list() const { return list_; }
 
  private:
-  using Key = std::tuple<std::string, std::string, std::string, std::string, std::string>;
+  using Key = std::tuple<std::string, std::string, std::string, std::string>;
   std::map<Key, std::size_t> numbers_;
   Json list_ = Json::array();
 };
@@ -185,6 +185,7 @@ Json row_values(const Measurement& row, const std::optional<DeviceSpec>& spec, S
                  bound_us,
                  bound_by,
                  shared.provenances.number_of(row),
+                 row.source_hash,
                  row.created_at};
   return values;
 }

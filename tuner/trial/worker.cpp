@@ -75,7 +75,7 @@ class Worker {
     const std::string op = request.at("op");
     device_name_ = request.at("device");
     spec_ = device_spec_from_json(request.at("spec"));
-    if (op == "identify") return identify(request);
+    if (op == "identify") return identify();
     if (op == "prepare") return prepare(request);
     problem_ = parse_problem(request.at("problem").get<std::string>());
     if (op == "race") return race(request, last);
@@ -112,15 +112,14 @@ class Worker {
     return *bench_;
   }
 
-  json identify(const json& request) {
+  json identify() {
     const std::shared_ptr<Device>& on = device();
     const Toolchain toolchain = on->toolchain();
-    const Pass pass = parse_problem(request.at("problem").get<std::string>()).pass;
-    json hashes = json::object();
-    for (const KernelFamily family : {KernelFamily::sm80, KernelFamily::sm90})
-      hashes[to_string(family)] = templates_hash(pass, family, runtime_templates(), on->target());
-    return {{"device_name", on->spec().name}, {"sm_count", on->spec().sm_count}, {"compiler", toolchain.compiler},
-            {"driver", toolchain.driver},     {"templates_hash", hashes},        {"can_time", on->can_time()}};
+    return {{"device_name", on->spec().name},
+            {"sm_count", on->spec().sm_count},
+            {"compiler", toolchain.compiler},
+            {"driver", toolchain.driver},
+            {"can_time", on->can_time()}};
   }
 
   json prepare(const json& request) {

@@ -262,37 +262,3 @@ TEST_CASE("configs that no backward kernel serves are refused with reasons", "[n
   CHECK_THAT(reasons_of("backward sq100 d256", "sm80 q128 kv64 w4 st2"), ContainsSubstring("shared memory"));
   CHECK_THAT(reasons_of("backward sq100 d256", "sm80 q128 kv64 w4 st1"), ContainsSubstring("registers"));
 }
-
-TEST_CASE("backward's templates are no part of what forward times are valid by", "[nogpu]") {
-  std::map<std::string, std::string> texts = TemplateSet::embedded().texts();
-  std::size_t erased = 0;
-  for (auto it = texts.begin(); it != texts.end();) {
-    const bool of_backward = it->first.starts_with("backward/") || it->first.starts_with("kernels/backward") ||
-                             it->first.starts_with("primitives/single") || it->first.starts_with("primitives/add") ||
-                             it->first.starts_with("primitives/turns");
-    erased += of_backward;
-    it = of_backward ? texts.erase(it) : std::next(it);
-  }
-  CHECK(erased == 43);
-  const TemplateSet without(texts);
-  for (const KernelFamily family : {KernelFamily::sm80, KernelFamily::sm90})
-    CHECK(templates_hash(Pass::forward, family, without) == templates_hash(Pass::forward, family));
-}
-
-TEST_CASE("what backward times are valid by is backward's own", "[nogpu]") {
-  const std::string hash = templates_hash(Pass::backward, KernelFamily::sm80);
-  CHECK(hash.size() == 16);
-  CHECK(hash != templates_hash(Pass::forward, KernelFamily::sm80));
-  CHECK(hash != templates_hash(Pass::backward, KernelFamily::sm80, TemplateSet::embedded(), KernelTarget::emulator));
-  const auto changed = [&](const char* name) {
-    std::map<std::string, std::string> texts = TemplateSet::embedded().texts();
-    REQUIRE(texts.contains(name));
-    texts[name] += "// another text\n";
-    return templates_hash(Pass::backward, KernelFamily::sm80, TemplateSet(texts)) != hash;
-  };
-  for (const char* name : {"kernels/backward_delta", "kernels/backward_dq_sm80", "kernels/backward_convert",
-                           "backward/tile_pair_ring", "primitives/sm80/cuda"})
-    CHECK(changed(name));
-  for (const char* name : {"kernels/forward_sm80", "kernels/reference_backward_keys", "primitives/sm80/emulator"})
-    CHECK_FALSE(changed(name));
-}
