@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "generator/device/register_limit.h"
-#include "generator/families/backward_sm80/plan.h"
+#include "generator/families/backward_sm80/feasibility.h"
 #include "generator/families/forward_sm80/shape.h"
 #include "generator/families/forward_sm90/shape.h"
 #include "generator/generate.h"

@@ -8,6 +8,7 @@
 
 #include "generator/device/register_limit.h"
 #include "generator/families/backward_sm80/plan.h"
+#include "generator/families/backward_sm80/shape.h"
 #include "generator/families/shared/queueing_model.h"
 #include "generator/rounding.h"
 

@@ -5,12 +5,10 @@
 #include <algorithm>
 #include <bit>
 #include <iterator>
-#include <optional>
 #include <utility>
+#include <vector>
 
-#include "generator/device/register_limit.h"
-#include "generator/error.h"
-#include "generator/families/backward_sm80/cost.h"
+#include "generator/families/backward_sm80/shape.h"
 #include "generator/families/forward_sm80/shape.h"
 #include "generator/families/shared/bindings.h"
 #include "generator/rounding.h"
@@ -19,59 +17,9 @@
 namespace attune {
 namespace {
 
-constexpr int kMaxBlock = 128;
-constexpr int kMaxWarps = 8, kMaxStages = 4, kMaxCtasOfAnySm = 32;
 constexpr int kMaxBlockKv =
-    *std::max_element(std::begin(kKeysOfBackwardWarp), std::end(kKeysOfBackwardWarp)) * kMaxWarps;
-constexpr int kMaxThreads = 128;                             // of delta and of the conversions
-constexpr int kMmaRows = 16;                                 // of an instruction's result
-constexpr std::size_t kStatisticsBytes = 2 * sizeof(float);  // of a query
-constexpr std::size_t kTicketBytes = 16;
-
-// Head dims and the tiles they take, by times on an H200 (templates/NOTES.md): the first that fit as many CTAs on an SM
-// as they were chosen for. The rows of a head dim that follow serve smaller devices, and problems of few or short
-// heads.
-struct Tiles {
-  int least_head_dim, most_head_dim;
-  int block_q, block_kv, warps, split, stages;
-  int ctas;               // of the kernel of key tiles that shared memory must hold
-  bool dq_first = false;  // where it adds to dQ
-};
-constexpr Tiles kDefaults[] = {
-    {8, 16, 32, 64, 2, 1, 2, 4},            // small CTAs, as many as registers allow
-    {24, 24, 32, 96, 2, 1, 2, 4},           // 48 keys a warp where registers hold them
-    {32, 32, 32, 64, 2, 1, 2, 4},           //
-    {40, 40, 64, 128, 4, 1, 2, 2},          // 32 keys a warp and all columns
-    {48, 56, 32, 128, 4, 1, 2, 2},          // the same; 7 chunks of columns do not halve
-    {64, 64, 64, 96, 4, 2, 2, 2},           // 48 keys a warp of half of the columns
-    {72, 72, 32, 128, 4, 1, 2, 2},          // nor do 9
-    {80, 80, 64, 96, 4, 2, 2, 2},           //
-    {88, 96, 96, 128, 8, 2, 2, 1},          // 48 keys a warp would spill
-    {104, 112, 64, 64, 4, 2, 2, 2},         // the widest heads of which two CTAs fit with room
-    {120, 160, 64, 128, 8, 2, 2, 1},        // 32 keys a warp of half of the columns
-    {168, 176, 64, 128, 8, 2, 2, 1, true},  // spills fewer so
-    {184, 184, 64, 96, 8, 4, 2, 1},         // 48 keys a warp of a quarter of the columns
-    {192, 192, 64, 96, 8, 4, 2, 1, true},   //
-    {200, 216, 64, 96, 8, 4, 2, 1},         //
-    {224, 224, 128, 64, 8, 4, 1, 1, true},  //
-    {40, 64, 32, 64, 2, 1, 2, 2},           // from here on for smaller devices and problems
-    {56, 128, 64, 128, 8, 2, 2, 1},         //
-    {56, 128, 64, 128, 8, 2, 1, 1},         //
-    {56, 128, 64, 64, 4, 2, 2, 1},          //
-    {104, 128, 64, 64, 4, 2, 3, 1},         // one CTA on an SM: few long tiles spread out better
-    {56, 128, 64, 64, 4, 2, 1, 1},          //
-    {56, 128, 32, 32, 4, 2, 2, 1},          //
-    {40, 128, 32, 32, 2, 1, 2, 1},          //
-    {8, 64, 32, 32, 1, 1, 2, 1},            //
-    {136, 256, 64, 64, 8, 4, 2, 1},         // and the best for 232 to 256
-    {136, 256, 64, 64, 8, 4, 1, 1},         //
-    {136, 256, 64, 32, 4, 4, 1, 1},         //
-    {136, 256, 32, 32, 4, 2, 1, 1},
-};
-// A row gives way to a later one only if the model rates that faster by more than it errs. The first were timed to be
-// the best at 4096 queries and keys, which says little of short ones.
-constexpr double kDoubt = 0.91, kDoubtOfShort = 0.99;
-constexpr std::int64_t kShort = 600;
+    *std::max_element(std::begin(kKeysOfBackwardWarp), std::end(kKeysOfBackwardWarp)) * kMaxBackwardWarps;
+constexpr int kMaxThreads = 128;  // of delta and of the conversions
 
 using Arguments = std::vector<KernelArgument>;
 
@@ -102,11 +50,6 @@ Arguments convert_arguments(bool of_keys) {
   }
   fields.push_back(A::softmax_scale);
   return fields;
-}
-
-// Whether CTAs of the kernel of key tiles wait for one another.
-bool takes_turns(const KernelConfig& config) {
-  return config.dq == QueryGradient::ordered || (config.heads_apart && config.dq == QueryGradient::own);
 }
 
 Arguments main_arguments(bool of_keys, const KernelConfig& config) {
@@ -332,182 +275,7 @@ class Launches {
   KernelPlan& plan_;
 };
 
-void check_fields(const KernelConfig& config, std::vector<std::string>* reasons) {
-  KernelConfig known = default_fields(KernelFamily::sm80);
-  known.block_q = config.block_q;
-  known.block_kv = config.block_kv;
-  known.warps = config.warps;
-  known.stages = config.stages;
-  known.ctas_per_sm = config.ctas_per_sm;
-  known.split = config.split;
-  known.heads_apart = config.heads_apart;
-  known.dq_first = config.dq_first;
-  known.dq = config.dq;
-  known.tile_order = config.tile_order;
-  if (!(known == config))
-    reasons->push_back(
-        "backward knows only q, kv, w, st, order, split, apart, dq-first, dq and cta of a config; leave other words "
-        "out");
-  if (config.tile_order != TileOrder::rows && config.tile_order != TileOrder::sections) {
-    reasons->push_back(fmt::format("order={}: of tiles of keys the first are the longest; take order=rows or sections",
-                                   to_string(config.tile_order)));
-  }
-  if (config.tile_order == TileOrder::sections && config.dq == QueryGradient::ordered)
-    reasons->push_back("order=sections dq=ordered: tiles take turns head by head; leave the order out");
-  if (config.block_q < kMmaRows || config.block_q > kMaxBlock || config.block_q % kMmaRows != 0) {
-    reasons->push_back(fmt::format("q{}: products come in 16 queries, so q must be a multiple of 16 from 16 to {}",
-                                   config.block_q, kMaxBlock));
-  }
-  if (config.warps < 1 || config.warps > kMaxWarps) {
-    reasons->push_back(fmt::format("w{}: a CTA of the kernel of key tiles has 1 to {} warps", config.warps, kMaxWarps));
-  } else if (config.split < 1 || config.warps % config.split != 0) {
-    reasons->push_back(fmt::format("split{}: must divide the {} warps", config.split, config.warps));
-  } else {
-    const int key_warps = config.warps / config.split;
-    const auto fits = [&](int keys) { return config.block_kv == keys * key_warps; };
-    if (std::none_of(std::begin(kKeysOfBackwardWarp), std::end(kKeysOfBackwardWarp), fits)) {
-      const auto choices = [](int warps) {
-        const auto& keys = kKeysOfBackwardWarp;
-        return fmt::format("{}, {} or {}", keys[0] * warps, keys[1] * warps, keys[2] * warps);
-      };
-      reasons->push_back(fmt::format("kv{} w{}{}: each warp owns {} keys, so kv must be {}", config.block_kv,
-                                     config.warps, config.split > 1 ? fmt::format(" split{}", config.split) : "",
-                                     choices(1), choices(key_warps)));
-    }
-    if (config.block_q % (kMmaRows * config.split) != 0) {
-      reasons->push_back(fmt::format("q{} split{}: warps that share keys take 16 queries each or a multiple of that",
-                                     config.block_q, config.split));
-    }
-  }
-  if (config.stages < 1 || config.stages > kMaxStages)
-    reasons->push_back(fmt::format("st{}: must be 1 to {}", config.stages, kMaxStages));
-  if (config.ctas_per_sm < 1 || config.ctas_per_sm > kMaxCtasOfAnySm)
-    reasons->push_back(fmt::format("cta{}: must be 1 to {}", config.ctas_per_sm, kMaxCtasOfAnySm));
-}
-
-void check_kernel(const char* name, int threads, std::size_t shared_bytes, int registers, const KernelConfig& config,
-                  const DeviceSpec& device, std::vector<std::string>* reasons) {
-  const int ctas = config.ctas_per_sm;
-  if (ctas > device.ctas_per_sm || ctas * threads > device.threads_per_sm) {
-    reasons->push_back(
-        fmt::format("cta{}: {} CTAs of {} threads ({}) do not fit an SM of {}, which takes {} CTAs and "
-                    "{} threads",
-                    ctas, ctas, threads, name, device.name, device.ctas_per_sm, device.threads_per_sm));
-    return;
-  }
-  const auto of_sm =
-      static_cast<std::size_t>(ctas) * (shared_bytes + static_cast<std::size_t>(device.shared_bytes_reserved));
-  if (shared_bytes > static_cast<std::size_t>(device.shared_bytes_per_block) ||
-      of_sm > static_cast<std::size_t>(device.shared_bytes_per_sm)) {
-    reasons->push_back(
-        fmt::format("shared memory: {} takes {} bytes of each of {} CTAs; a CTA of {} may have {}, an "
-                    "SM {}",
-                    name, shared_bytes, ctas, device.name, device.shared_bytes_per_block, device.shared_bytes_per_sm));
-  }
-  const int limit = register_limit(threads, ctas, device);
-  if (registers > limit - kWorkingRegisters) {
-    reasons->push_back(
-        fmt::format("registers: accumulators of {} take {} registers of a thread beside at least {} "
-                    "others; it may have {} with {} CTAs of {} threads on an SM",
-                    name, registers, kWorkingRegisters, limit, ctas, threads));
-  }
-}
-
-// Under a causal mask the longest tiles of several heads come first, lest the last head begin with its longest when all
-// others are done; with a section of one head that would be the order of rows.
-TileOrder default_order(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
-  if (problem.deterministic || problem.mask == MaskKind::none) return TileOrder::rows;
-  return backward_section_heads(problem, config, device) > 1 ? TileOrder::sections : TileOrder::rows;
-}
-
-// Whether a group's heads have tiles of their own: it fills the SMs where common tiles are few, and pays for sums in
-// fp32: dK and dV of each query head, in place of one's of each group, zeros, adds and one more launch.
-bool heads_apart_by_default(const AttentionProblem& problem, KernelConfig config, const DeviceSpec& device) {
-  if (problem.heads_q == problem.heads_kv) return false;
-  const auto time = [&](bool apart) {
-    config.heads_apart = apart;
-    config.tile_order = default_order(problem, config, device);
-    return estimate_cost_backward(problem, config, device).microseconds;
-  };
-  return time(true) < time(false);
-}
-
 }  // namespace
-
-BackwardSm80Shape backward_sm80_shape(const AttentionProblem& problem, const KernelConfig& config) {
-  BackwardSm80Shape shape;
-  const int head_dim = problem.head_dim, chunks = head_dim / 8;
-  const int rows = config.block_kv / (config.warps / config.split);
-  shape.dq_threads = 32 * (config.block_q / kMmaRows);
-  shape.dkdv_threads = 32 * config.warps;
-  const bool adds = config.dq != QueryGradient::own;
-  shape.p_shared = config.split > 1;
-  shape.ds_shared = shape.p_shared || adds;
-
-  const std::size_t row_bytes = 2 * static_cast<std::size_t>(head_dim),
-                    stages = static_cast<std::size_t>(config.stages);
-  shape.q_tile_bytes = static_cast<std::size_t>(config.block_q) * row_bytes;
-  shape.kv_tile_bytes = static_cast<std::size_t>(config.block_kv) * row_bytes;
-  shape.dq_shared_bytes = 2 * (shape.q_tile_bytes + stages * shape.kv_tile_bytes);
-  shape.score_tile_bytes = static_cast<std::size_t>(2 * config.block_kv * config.block_q);
-  shape.statistics_offset = 2 * (shape.kv_tile_bytes + stages * shape.q_tile_bytes);
-  shape.p_offset = shape.statistics_offset + stages * kStatisticsBytes * static_cast<std::size_t>(config.block_q);
-  shape.ds_offset = shape.p_offset + (shape.p_shared ? shape.score_tile_bytes : 0);
-  shape.ticket_offset = shape.ds_offset;
-  const std::size_t ticket_bytes = takes_turns(config) ? kTicketBytes : 0;
-  shape.dkdv_shared_bytes = shape.ds_offset + (shape.ds_shared ? shape.score_tile_bytes : ticket_bytes);
-
-  // fp32 accumulators spread over 32 lanes: S, dP, and the columns of the gradients.
-  const auto part_columns = [&](int parts) { return 8 * ceil_div(chunks, parts); };
-  shape.dq_registers = kMmaRows * (head_dim + 2 * config.block_kv) / 32;
-  const int key_gradients = 2 * rows * part_columns(config.split) / 32;
-  const int scores = 2 * rows * (config.block_q / config.split) / 32;
-  shape.dkdv_registers = key_gradients + scores;
-  if (adds) {
-    // A warp's part of dQ is as square as may be: a product reads its rows and its columns from shared memory.
-    for (int row_parts = 1; row_parts <= config.warps; ++row_parts) {
-      if (config.warps % row_parts != 0 || config.block_q % (kMmaRows * row_parts) != 0) continue;
-      const int dq_rows = config.block_q / row_parts, column_parts = config.warps / row_parts;
-      if (shape.dq_rows != 0 &&
-          dq_rows + part_columns(column_parts) >= shape.dq_rows + part_columns(shape.dq_column_parts))
-        continue;
-      shape.dq_rows = dq_rows;
-      shape.dq_column_parts = column_parts;
-    }
-    const int dq = shape.dq_rows * part_columns(shape.dq_column_parts) / 32;
-    shape.dkdv_registers = key_gradients + std::max(scores, dq);
-  }
-  return shape;
-}
-
-std::vector<std::string> backward_sm80_infeasibility(const AttentionProblem& problem, const KernelConfig& config,
-                                                     const DeviceSpec& device) {
-  std::vector<std::string> reasons;
-  if (device.compute_major < 8) {
-    reasons.push_back(fmt::format("{} has compute capability {}.{}; family {} needs 8.0 or newer", device.name,
-                                  device.compute_major, device.compute_minor, to_string(config.family)));
-  }
-  check_fields(config, &reasons);
-  if (!reasons.empty()) return reasons;
-  if (problem.deterministic && config.dq == QueryGradient::atomic) {
-    reasons.push_back(
-        "dq=atomic deterministic: adds as they come give other bits at each run; take dq=ordered, or leave the word "
-        "out");
-  }
-  if (config.heads_apart && problem.heads_q == problem.heads_kv)
-    reasons.push_back("apart: every query head has keys of its own already; leave the word out");
-  if (config.dq_first && (config.split == 1 || config.dq == QueryGradient::own)) {
-    reasons.push_back(
-        "dq-first: only where warps share keys (splitN) and add to dQ (dq=atomic|ordered) can its product come first; "
-        "leave the word out");
-  }
-  const BackwardSm80Shape shape = backward_sm80_shape(problem, config);
-  if (config.dq == QueryGradient::own)
-    check_kernel("dQ", shape.dq_threads, shape.dq_shared_bytes, shape.dq_registers, config, device, &reasons);
-  check_kernel("dK and dV", shape.dkdv_threads, shape.dkdv_shared_bytes, shape.dkdv_registers, config, device,
-               &reasons);
-  return reasons;
-}
 
 std::int32_t backward_section_heads(const AttentionProblem& problem, const KernelConfig& config,
                                     const DeviceSpec& device) {
@@ -516,44 +284,6 @@ std::int32_t backward_section_heads(const AttentionProblem& problem, const Kerne
   launch.heads_apart = config.heads_apart;
   launch.section_bytes = section_bytes(config, device);
   return launch.section_heads(problem);
-}
-
-KernelConfig backward_sm80_default(const AttentionProblem& problem, const DeviceSpec& device) {
-  KernelConfig config = default_fields(KernelFamily::sm80);
-  const double doubt = std::min(problem.seq_q, problem.seq_kv) <= kShort ? kDoubtOfShort : kDoubt;
-  std::optional<KernelConfig> best;
-  double least = 0;
-  for (const Tiles& tiles : kDefaults) {
-    if (problem.head_dim < tiles.least_head_dim || problem.head_dim > tiles.most_head_dim) continue;
-    config.block_q = tiles.block_q;
-    config.block_kv = tiles.block_kv;
-    config.warps = tiles.warps;
-    config.split = tiles.split;
-    config.stages = tiles.stages;
-    // Where walks are short, sums of dQ in memory cost more than S and dP computed twice.
-    for (const QueryGradient dq :
-         {problem.deterministic ? QueryGradient::ordered : QueryGradient::atomic, QueryGradient::own}) {
-      config.dq = dq;
-      config.dq_first = tiles.dq_first && dq != QueryGradient::own;
-      config.heads_apart = false;
-      config.tile_order = default_order(problem, config, device);
-      if (!backward_sm80_infeasibility(problem, config, device).empty()) continue;
-      const std::size_t bytes = backward_sm80_shape(problem, config).dkdv_shared_bytes;
-      const auto of_sm =
-          static_cast<std::size_t>(tiles.ctas) * (bytes + static_cast<std::size_t>(device.shared_bytes_reserved));
-      if (of_sm > static_cast<std::size_t>(device.shared_bytes_per_sm)) continue;
-      config.heads_apart = heads_apart_by_default(problem, config, device);
-      config.tile_order = default_order(problem, config, device);
-      const double microseconds = estimate_cost_backward(problem, config, device).microseconds;
-      if (best && microseconds >= doubt * least) continue;
-      best = config;
-      least = microseconds;
-    }
-  }
-  if (best) return *best;
-  throw Error(ErrorCode::unsupported,
-              fmt::format("no backward config of head dim {} fits {}: {}", problem.head_dim, device.name,
-                          backward_sm80_infeasibility(problem, config, device).front()));
 }
 
 void describe_backward_sm80(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
@@ -593,7 +323,7 @@ std::size_t backward_sm80_most_workspace_bytes(const AttentionProblem& problem) 
   KernelPlan plan;
   const auto columns = static_cast<std::size_t>(problem.head_dim);
   AttentionProblem padded = problem;
-  padded.seq_q += kMaxBlock - 1;  // rounded up to any block
+  padded.seq_q += kMaxBackwardBlock - 1;  // rounded up to any block
   padded.seq_kv += kMaxBlockKv - 1;
   plan.workspace_bytes = kTileCounterOffset + sizeof(std::uint32_t);
   plan.buffers = {{KernelArgument::d_q_sums, sizeof(float) * columns, 1, true},

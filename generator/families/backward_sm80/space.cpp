@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "generator/device/register_limit.h"
-#include "generator/families/backward_sm80/plan.h"
+#include "generator/families/backward_sm80/shape.h"
 
 namespace attune {
 namespace {

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "generator/error.h"
-#include "generator/families/backward_sm80/plan.h"
+#include "generator/families/backward_sm80/defaults.h"
 #include "generator/families/forward_sm80/defaults.h"
 #include "generator/families/forward_sm80/shape.h"
 #include "generator/families/forward_sm90/defaults.h"

@@ -1,0 +1,129 @@
+#include "generator/families/backward_sm80/feasibility.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+
+#include "generator/device/register_limit.h"
+#include "generator/families/backward_sm80/shape.h"
+
+namespace attune {
+namespace {
+
+constexpr int kMaxStages = 4, kMaxCtasOfAnySm = 32;
+
+void check_fields(const KernelConfig& config, std::vector<std::string>* reasons) {
+  KernelConfig known = default_fields(KernelFamily::sm80);
+  known.block_q = config.block_q;
+  known.block_kv = config.block_kv;
+  known.warps = config.warps;
+  known.stages = config.stages;
+  known.ctas_per_sm = config.ctas_per_sm;
+  known.split = config.split;
+  known.heads_apart = config.heads_apart;
+  known.dq_first = config.dq_first;
+  known.dq = config.dq;
+  known.tile_order = config.tile_order;
+  if (!(known == config))
+    reasons->push_back(
+        "backward knows only q, kv, w, st, order, split, apart, dq-first, dq and cta of a config; leave other words "
+        "out");
+  if (config.tile_order != TileOrder::rows && config.tile_order != TileOrder::sections) {
+    reasons->push_back(fmt::format("order={}: of tiles of keys the first are the longest; take order=rows or sections",
+                                   to_string(config.tile_order)));
+  }
+  if (config.tile_order == TileOrder::sections && config.dq == QueryGradient::ordered)
+    reasons->push_back("order=sections dq=ordered: tiles take turns head by head; leave the order out");
+  if (config.block_q < kMmaRows || config.block_q > kMaxBackwardBlock || config.block_q % kMmaRows != 0) {
+    reasons->push_back(fmt::format("q{}: products come in 16 queries, so q must be a multiple of 16 from 16 to {}",
+                                   config.block_q, kMaxBackwardBlock));
+  }
+  if (config.warps < 1 || config.warps > kMaxBackwardWarps) {
+    reasons->push_back(fmt::format("w{}: a CTA of the kernel of key tiles has 1 to {} warps", config.warps, kMaxBackwardWarps));
+  } else if (config.split < 1 || config.warps % config.split != 0) {
+    reasons->push_back(fmt::format("split{}: must divide the {} warps", config.split, config.warps));
+  } else {
+    const int key_warps = config.warps / config.split;
+    const auto fits = [&](int keys) { return config.block_kv == keys * key_warps; };
+    if (std::none_of(std::begin(kKeysOfBackwardWarp), std::end(kKeysOfBackwardWarp), fits)) {
+      const auto choices = [](int warps) {
+        const auto& keys = kKeysOfBackwardWarp;
+        return fmt::format("{}, {} or {}", keys[0] * warps, keys[1] * warps, keys[2] * warps);
+      };
+      reasons->push_back(fmt::format("kv{} w{}{}: each warp owns {} keys, so kv must be {}", config.block_kv,
+                                     config.warps, config.split > 1 ? fmt::format(" split{}", config.split) : "",
+                                     choices(1), choices(key_warps)));
+    }
+    if (config.block_q % (kMmaRows * config.split) != 0) {
+      reasons->push_back(fmt::format("q{} split{}: warps that share keys take 16 queries each or a multiple of that",
+                                     config.block_q, config.split));
+    }
+  }
+  if (config.stages < 1 || config.stages > kMaxStages)
+    reasons->push_back(fmt::format("st{}: must be 1 to {}", config.stages, kMaxStages));
+  if (config.ctas_per_sm < 1 || config.ctas_per_sm > kMaxCtasOfAnySm)
+    reasons->push_back(fmt::format("cta{}: must be 1 to {}", config.ctas_per_sm, kMaxCtasOfAnySm));
+}
+
+void check_kernel(const char* name, int threads, std::size_t shared_bytes, int registers, const KernelConfig& config,
+                  const DeviceSpec& device, std::vector<std::string>* reasons) {
+  const int ctas = config.ctas_per_sm;
+  if (ctas > device.ctas_per_sm || ctas * threads > device.threads_per_sm) {
+    reasons->push_back(
+        fmt::format("cta{}: {} CTAs of {} threads ({}) do not fit an SM of {}, which takes {} CTAs and "
+                    "{} threads",
+                    ctas, ctas, threads, name, device.name, device.ctas_per_sm, device.threads_per_sm));
+    return;
+  }
+  const auto of_sm =
+      static_cast<std::size_t>(ctas) * (shared_bytes + static_cast<std::size_t>(device.shared_bytes_reserved));
+  if (shared_bytes > static_cast<std::size_t>(device.shared_bytes_per_block) ||
+      of_sm > static_cast<std::size_t>(device.shared_bytes_per_sm)) {
+    reasons->push_back(
+        fmt::format("shared memory: {} takes {} bytes of each of {} CTAs; a CTA of {} may have {}, an "
+                    "SM {}",
+                    name, shared_bytes, ctas, device.name, device.shared_bytes_per_block, device.shared_bytes_per_sm));
+  }
+  const int limit = register_limit(threads, ctas, device);
+  if (registers > limit - kWorkingRegisters) {
+    reasons->push_back(
+        fmt::format("registers: accumulators of {} take {} registers of a thread beside at least {} "
+                    "others; it may have {} with {} CTAs of {} threads on an SM",
+                    name, registers, kWorkingRegisters, limit, ctas, threads));
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> backward_sm80_infeasibility(const AttentionProblem& problem, const KernelConfig& config,
+                                                     const DeviceSpec& device) {
+  std::vector<std::string> reasons;
+  if (device.compute_major < 8) {
+    reasons.push_back(fmt::format("{} has compute capability {}.{}; family {} needs 8.0 or newer", device.name,
+                                  device.compute_major, device.compute_minor, to_string(config.family)));
+  }
+  check_fields(config, &reasons);
+  if (!reasons.empty()) return reasons;
+  if (problem.deterministic && config.dq == QueryGradient::atomic) {
+    reasons.push_back(
+        "dq=atomic deterministic: adds as they come give other bits at each run; take dq=ordered, or leave the word "
+        "out");
+  }
+  if (config.heads_apart && problem.heads_q == problem.heads_kv)
+    reasons.push_back("apart: every query head has keys of its own already; leave the word out");
+  if (config.dq_first && (config.split == 1 || config.dq == QueryGradient::own)) {
+    reasons.push_back(
+        "dq-first: only where warps share keys (splitN) and add to dQ (dq=atomic|ordered) can its product come first; "
+        "leave the word out");
+  }
+  const BackwardSm80Shape shape = backward_sm80_shape(problem, config);
+  if (config.dq == QueryGradient::own)
+    check_kernel("dQ", shape.dq_threads, shape.dq_shared_bytes, shape.dq_registers, config, device, &reasons);
+  check_kernel("dK and dV", shape.dkdv_threads, shape.dkdv_shared_bytes, shape.dkdv_registers, config, device,
+               &reasons);
+  return reasons;
+}
+
+}  // namespace attune

@@ -1,0 +1,62 @@
+#include "generator/families/backward_sm80/shape.h"
+
+#include <algorithm>
+
+#include "generator/rounding.h"
+
+namespace attune {
+namespace {
+constexpr std::size_t kTicketBytes = 16;
+}  // namespace
+
+bool takes_turns(const KernelConfig& config) {
+  return config.dq == QueryGradient::ordered || (config.heads_apart && config.dq == QueryGradient::own);
+}
+
+BackwardSm80Shape backward_sm80_shape(const AttentionProblem& problem, const KernelConfig& config) {
+  BackwardSm80Shape shape;
+  const int head_dim = problem.head_dim, chunks = head_dim / 8;
+  const int rows = config.block_kv / (config.warps / config.split);
+  shape.dq_threads = 32 * (config.block_q / kMmaRows);
+  shape.dkdv_threads = 32 * config.warps;
+  const bool adds = config.dq != QueryGradient::own;
+  shape.p_shared = config.split > 1;
+  shape.ds_shared = shape.p_shared || adds;
+
+  const std::size_t row_bytes = 2 * static_cast<std::size_t>(head_dim),
+                    stages = static_cast<std::size_t>(config.stages);
+  shape.q_tile_bytes = static_cast<std::size_t>(config.block_q) * row_bytes;
+  shape.kv_tile_bytes = static_cast<std::size_t>(config.block_kv) * row_bytes;
+  shape.dq_shared_bytes = 2 * (shape.q_tile_bytes + stages * shape.kv_tile_bytes);
+  shape.score_tile_bytes = static_cast<std::size_t>(2 * config.block_kv * config.block_q);
+  shape.statistics_offset = 2 * (shape.kv_tile_bytes + stages * shape.q_tile_bytes);
+  shape.p_offset = shape.statistics_offset + stages * kStatisticsBytes * static_cast<std::size_t>(config.block_q);
+  shape.ds_offset = shape.p_offset + (shape.p_shared ? shape.score_tile_bytes : 0);
+  shape.ticket_offset = shape.ds_offset;
+  const std::size_t ticket_bytes = takes_turns(config) ? kTicketBytes : 0;
+  shape.dkdv_shared_bytes = shape.ds_offset + (shape.ds_shared ? shape.score_tile_bytes : ticket_bytes);
+
+  // fp32 accumulators spread over 32 lanes: S, dP, and the columns of the gradients.
+  const auto part_columns = [&](int parts) { return 8 * ceil_div(chunks, parts); };
+  shape.dq_registers = kMmaRows * (head_dim + 2 * config.block_kv) / 32;
+  const int key_gradients = 2 * rows * part_columns(config.split) / 32;
+  const int scores = 2 * rows * (config.block_q / config.split) / 32;
+  shape.dkdv_registers = key_gradients + scores;
+  if (adds) {
+    // A warp's part of dQ is as square as may be: a product reads its rows and its columns from shared memory.
+    for (int row_parts = 1; row_parts <= config.warps; ++row_parts) {
+      if (config.warps % row_parts != 0 || config.block_q % (kMmaRows * row_parts) != 0) continue;
+      const int dq_rows = config.block_q / row_parts, column_parts = config.warps / row_parts;
+      if (shape.dq_rows != 0 &&
+          dq_rows + part_columns(column_parts) >= shape.dq_rows + part_columns(shape.dq_column_parts))
+        continue;
+      shape.dq_rows = dq_rows;
+      shape.dq_column_parts = column_parts;
+    }
+    const int dq = shape.dq_rows * part_columns(shape.dq_column_parts) / 32;
+    shape.dkdv_registers = key_gradients + std::max(scores, dq);
+  }
+  return shape;
+}
+
+}  // namespace attune

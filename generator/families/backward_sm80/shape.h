@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstddef>
+
+#include "generator/config/kernel_config.h"
+#include "generator/problem/attention_problem.h"
+
+namespace attune {
+
+constexpr int kMmaRows = 16;  ///< queries or keys of an instruction's result
+/// Keys that a warp of the kernel of key tiles may own.
+constexpr int kKeysOfBackwardWarp[] = {16, 32, 48};
+/// What a config's fields may be at most.
+constexpr int kMaxBackwardBlock = 128, kMaxBackwardWarps = 8;
+/// Of a query: LSE * log2(e) and delta.
+constexpr std::size_t kStatisticsBytes = 2 * sizeof(float);
+
+/// Whether CTAs of the kernel of key tiles wait for one another.
+bool takes_turns(const KernelConfig& config);
+
+/// What follows from a config and a head dim for the kernels of a backward plan of the sm80 family. Pure arithmetic.
+/// Of a config they know block_q, block_kv, warps and split (of the kernel of key tiles: `split` warps own the same
+/// split * block_kv / warps keys), stages, ctas_per_sm, tile_order, heads_apart, dq_first and dq. A kernel of its own
+/// for dQ has a warp for each 16 of block_q. Assumes fields that pass the first checks of
+/// backward_sm80_infeasibility().
+struct BackwardSm80Shape {
+  int dq_threads = 0, dkdv_threads = 0;
+  std::size_t q_tile_bytes = 0, kv_tile_bytes = 0;
+  std::size_t score_tile_bytes = 0;  ///< of P or dS of a block
+  bool p_shared = false, ds_shared = false;
+  int dq_rows = 0, dq_column_parts = 0;  ///< of a block's dQ in the kernel of key tiles: a warp's queries; parts of D
+  std::size_t statistics_offset = 0, p_offset = 0, ds_offset = 0;  ///< of the kernel of key tiles
+  std::size_t ticket_offset = 0;  ///< the same, where CTAs take numbers; a tile of dS may come to lie there later
+  std::size_t dq_shared_bytes = 0, dkdv_shared_bytes = 0;
+  int dq_registers = 0, dkdv_registers = 0;  ///< of a thread: accumulators, which cannot live elsewhere
+};
+BackwardSm80Shape backward_sm80_shape(const AttentionProblem& problem, const KernelConfig& config);
+
+}  // namespace attune
