@@ -4,12 +4,8 @@
 //
 // both 0 and +inf for a query that sees nothing and for rows that pad a block of queries: P and dS are 0 there. kRowLanes lanes share a row;
 // sums are in fp32.
-//% include primitives/prelude/${target}
-//% include primitives/memory/${target}
-//% include primitives/math/${target}
-//% include primitives/sm80/${target}
-//% include primitives/single/${target}
-//% include primitives/wide/${target}
+
+//% include primitives/mma_sync
 
 struct Arguments {
 //% for argument_fields

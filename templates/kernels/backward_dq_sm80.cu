@@ -11,11 +11,8 @@
 //% for shared_buffers
 //   ${shared_buffers.offset}  ${shared_buffers.picture}
 //% end
-//% include primitives/prelude/${target}
-//% include primitives/memory/${target}
-//% include primitives/math/${target}
-//% include primitives/sm80/${target}
-//% include primitives/single/${target}
+
+//% include primitives/mma_sync
 
 struct Arguments {
 //% for argument_fields
@@ -90,10 +87,10 @@ __device__ __forceinline__ void kv_step(const Arguments& args, i32 block, i32 fi
                                         const QueryFragments& d_o, const QueryStatistics (&queries)[2], GradientFragments& acc_dq) {
   ScoreFragments acc_s = {}, acc_ds = {};
   ring.acquire();
-  gemm_qk(acc_s, q, ring.first_tile());
-  gemm_qk(acc_ds, d_o, ring.second_tile());
+  gemm_qk(acc_s, q, ring.first_tile());      // S = Q Kᵀ
+  gemm_qk(acc_ds, d_o, ring.second_tile());  // dP = dO Vᵀ
   differentiate<kMasked>(acc_s, acc_ds, args, queries, first_row, block);
-  gemm_columns<kBlockKv / 16>(acc_dq, PackedScores{acc_ds}, ring.first_tile(), 0);
+  gemm_columns<kBlockKv / 16>(acc_dq, PackedScores{acc_ds}, ring.first_tile(), 0);  // dQ = dQ + dS K
   ring.release();
 }
 

@@ -6,9 +6,8 @@
 // them and leaves the sum of its words.
 //
 // shared memory:   sums [kThreads]   ${shared_bytes} bytes
-//% include primitives/prelude/${target}
-//% include primitives/memory/${target}
-//% include primitives/wide/${target}
+
+//% include primitives/mma_sync
 //% include oracle/mix_bits
 
 struct Arguments {

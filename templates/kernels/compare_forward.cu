@@ -6,10 +6,8 @@
 // order.
 //
 // shared memory:   of each thread, error_squares, reference_squares, max_abs, worst_ratio, worst_index: ${shared_bytes} bytes in all
-//% include primitives/prelude/${target}
-//% include primitives/memory/${target}
-//% include primitives/math/${target}
-//% include primitives/wide/${target}
+
+//% include primitives/mma_sync
 
 struct Arguments {
 //% for argument_fields

@@ -4,9 +4,8 @@
 //
 // Each operation rounds to double by itself, in the order of the host's code. A tile is ${elements_per_tile} elements; a CTA takes every
 // kCtas-th of them.
-//% include primitives/prelude/${target}
-//% include primitives/memory/${target}
-//% include primitives/wide/${target}
+
+//% include primitives/mma_sync
 //% include oracle/mix_bits
 
 struct Arguments {

@@ -7,10 +7,8 @@
 // i: the queries that attend to the key, of all query heads that share it.
 //
 // shared memory:   q, dO, k, v [kTile][kHeadDim + 1] each   ds, w, p, p + h/u [kTile][kTile] each     doubles, ${shared_bytes} bytes in all
-//% include primitives/prelude/${target}
-//% include primitives/memory/${target}
-//% include primitives/math/${target}
-//% include primitives/wide/${target}
+
+//% include primitives/mma_sync
 
 struct Arguments {
 //% for argument_fields

@@ -9,11 +9,8 @@
 // delta, error and noise of each query are left for the kernel of the keys.
 //
 // shared memory:   q, dO, k, v [kTile][kHeadDim + 1] each   ds, w, p [kTile][kTile] each     doubles, ${shared_bytes} bytes in all
-//% include primitives/prelude/${target}
-//% include primitives/memory/${target}
-//% include primitives/math/${target}
-//% include primitives/wide/${target}
-//% include primitives/single/${target}
+
+//% include primitives/mma_sync
 
 struct Arguments {
 //% for argument_fields

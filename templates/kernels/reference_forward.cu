@@ -8,9 +8,8 @@
 // o = 0, weight = 0, LSE = -inf.
 //
 // shared memory:   q [kHeadDim]   p [kThreads]   reduction [kThreads]     doubles, ${shared_bytes} bytes in all
-//% include primitives/prelude/${target}
-//% include primitives/memory/${target}
-//% include primitives/math/${target}
+
+//% include primitives/mma_sync
 
 struct Arguments {
 //% for argument_fields

@@ -59,7 +59,12 @@ TEST_CASE("provenance is the text that a kernel was made of, and nothing beside 
     for (const auto& [name, text] : texts) {
       if (parts.contains(name)) continue;
       Texts other = texts;
-      other[name] = "// another text\n";
+      // Of primitives that are included, those that the kernel does not use count as little.
+      if (name.starts_with("primitives/")) {
+        other[name] += "\ninline int used_by_nobody() { return 0; }\n";
+      } else {
+        other[name] = "// another text\n";
+      }
       CHECK(plan_of(of, other).source_hash() == hash);
       ++unused;
     }
@@ -100,7 +105,8 @@ TEST_CASE("the first line of every kernel names its class and its hash", "[nogpu
     const std::string head = launch.source.substr(0, launch.source.find('\n'));
     CHECK(head.starts_with(kHeadMark));
     CHECK(head.ends_with(" · source " + launch.source_hash));
-    CHECK(launch.lines.size() == static_cast<std::size_t>(std::count(launch.source.begin(), launch.source.end(), '\n')));
+    CHECK(launch.lines.size() ==
+          static_cast<std::size_t>(std::count(launch.source.begin(), launch.source.end(), '\n')));
   }
 }
 
