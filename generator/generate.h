@@ -30,8 +30,8 @@ KernelPlan generate_reference(const AttentionProblem& problem, const DeviceSpec&
                               const TemplateSet& templates = TemplateSet::embedded(),
                               KernelTarget target = KernelTarget::cuda);
 
-/// A feasible config that is good without any measurement. Never fails for a valid problem on a device of
-/// capability 8.0 or newer; throws Error(unsupported) for an older one.
+/// A feasible config that is good without any measurement: of the families' own defaults the one that the cost model
+/// likes best. Throws Error(unsupported) on a device that no family supports.
 KernelConfig default_config(const AttentionProblem& problem, const DeviceSpec& device);
 
 }  // namespace attune

@@ -232,7 +232,7 @@ KernelPlan generate(const AttentionProblem& problem, AttentionAlgorithm algorith
                             device.compute_major, device.compute_minor));
   }
   if (algorithm == AttentionAlgorithm::fa2)
-    return generate(problem, default_config_sm80(problem, device), device, templates, target);
+    return generate(problem, forward_sm80_default(problem, device), device, templates, target);
 
   KernelPlan plan;
   plan.problem = problem;

@@ -13,9 +13,7 @@ namespace {
 
 constexpr std::string_view kFolder = "primitives/";
 
-bool is_word(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-}
+bool is_word(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; }
 
 // A line without its comment and without what its string literals say.
 std::string code_of(std::string_view line) {

@@ -217,9 +217,7 @@ class Matrix {
     fs::create_symlink(folder_ / "tuning.db", folder_ / "link");
     fs::create_directory(folder_ / "folder.json");
     write_file(folder_ / "empty.json", "");
-    write_file(folder_ / "binary.json", std::string("\x7f"
-                                                    "ELF\0\xff\xfe\0\0\x1b[2J",
-                                                    14));
+    write_file(folder_ / "binary.json", "\x7f" + std::string("ELF\0\xff\xfe\0\0\x1b[2J", 12));
     write_file(folder_ / "number.json", "7");
     write_file(folder_ / "huge.json", R"([{"seq": 1e9999, "head-dim": 64}])");
     write_file(folder_ / "float.json", R"({"format": "attune comparison", "version": 1e300})");

@@ -11,6 +11,7 @@
 
 #include "generator/device/device_spec.h"
 #include "generator/error.h"
+#include "generator/families/kernel_family.h"
 #include "tuner/database/database_rows.h"
 
 namespace attune {
@@ -29,14 +30,8 @@ struct Rates {
   double flops_per_us_of_sm = 0, bytes_per_us = 0, l2_bytes = 0;
 };
 
-// DeviceSpec knows the rate of mma.sync. wgmma multiplies 8/5 as fast (Hopper's white paper: 989 TFLOP/s at 1830 MHz),
-// tcgen05 about four times.
 Rates peak_rates(const DeviceSpec& device) {
-  constexpr double kWgmmaOverMma = 1.6, kTcgen05OverMma = 4;
-  const double over_mma = device.compute_major == 9                                  ? kWgmmaOverMma
-                          : device.compute_major == 10 || device.compute_major == 11 ? kTcgen05OverMma
-                                                                                     : 1;
-  return {device.mma_flops_per_clock * over_mma * device.clock_mhz, device.memory_gbps * 1e3,
+  return {device.peak_flops_per_clock * device.clock_mhz, device.memory_gbps * 1e3,
           static_cast<double>(device.l2_bytes)};
 }
 
@@ -55,20 +50,6 @@ Rates fastest_known() {
   }();
   return kRates;
 }
-
-// Version 0.1's hashes of the templates that it ended with. A row with one of them was measured with the machine code
-// that version 0.2 makes of its config, so that no sweep needs to measure it again. A family whose kernels come to be
-// compiled to other code leaves the table.
-struct LastTemplates {
-  Pass pass;
-  KernelFamily family;
-  std::string_view hash;
-};
-constexpr LastTemplates kLastTemplates[] = {
-    {Pass::forward, KernelFamily::sm80, "a2c9197d29983644"},
-    {Pass::forward, KernelFamily::sm90, "e9cbd44099937a8d"},
-    {Pass::backward, KernelFamily::sm80, "504ccfd6950b1013"},
-};
 
 template <typename Enum, std::size_t N>
 std::optional<Enum> parse(const std::array<std::string_view, N>& texts, std::string_view text) {
@@ -124,10 +105,9 @@ bool ranks_before(const Measurement& a, const Measurement& b) {
 
 bool is_of_last_templates(const Measurement& row) {
   if (!row.source_hash.starts_with(kTemplatesMark)) return false;
-  const std::string_view hash = std::string_view(row.source_hash).substr(kTemplatesMark.size());
-  return std::any_of(std::begin(kLastTemplates), std::end(kLastTemplates), [&](const LastTemplates& last) {
-    return last.pass == row.problem.pass && last.family == row.config.family && last.hash == hash;
-  });
+  const KernelFamily* const family = find_family(row.problem.pass, row.config.family);
+  return family != nullptr && !family->last_templates_of_0_1.empty() &&
+         std::string_view(row.source_hash).substr(kTemplatesMark.size()) == family->last_templates_of_0_1;
 }
 
 bool is_newer(const Measurement& a, const Measurement& b) {

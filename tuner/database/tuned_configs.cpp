@@ -11,9 +11,9 @@
 
 #include "attune/attention.h"
 #include "attune/log.h"
+#include "generator/config/cost_estimate.h"
 #include "generator/error.h"
-#include "generator/families/forward_sm90/defaults.h"
-#include "generator/families/shared/cost_model.h"
+#include "generator/families/shared/forward_checks.h"
 #include "generator/generate.h"
 #include "tuner/database/system_database.h"
 

@@ -9,9 +9,10 @@
 
 #include "generator/error.h"
 #include "generator/families/backward_sm80/cost.h"
-#include "generator/families/backward_sm80/feasibility.h"
 #include "generator/families/backward_sm80/plan.h"
 #include "generator/families/backward_sm80/shape.h"
+#include "generator/families/family_word.h"
+#include "generator/generate.h"
 
 namespace attune {
 namespace {
@@ -75,7 +76,7 @@ bool heads_apart_by_default(const AttentionProblem& problem, KernelConfig config
   const auto time = [&](bool apart) {
     config.heads_apart = apart;
     config.tile_order = default_order(problem, config, device);
-    return estimate_cost_backward(problem, config, device).microseconds;
+    return backward_sm80_cost(problem, config, device).microseconds;
   };
   return time(true) < time(false);
 }
@@ -83,7 +84,7 @@ bool heads_apart_by_default(const AttentionProblem& problem, KernelConfig config
 }  // namespace
 
 KernelConfig backward_sm80_default(const AttentionProblem& problem, const DeviceSpec& device) {
-  KernelConfig config = default_fields(KernelFamily::sm80);
+  KernelConfig config = default_fields(FamilyWord::sm80);
   const double doubt = std::min(problem.seq_q, problem.seq_kv) <= kShort ? kDoubtOfShort : kDoubt;
   std::optional<KernelConfig> best;
   double least = 0;
@@ -101,23 +102,22 @@ KernelConfig backward_sm80_default(const AttentionProblem& problem, const Device
       config.dq_first = tiles.dq_first && dq != QueryGradient::own;
       config.heads_apart = false;
       config.tile_order = default_order(problem, config, device);
-      if (!backward_sm80_infeasibility(problem, config, device).empty()) continue;
+      if (!infeasibility(problem, config, device).empty()) continue;
       const std::size_t bytes = backward_sm80_shape(problem, config).dkdv_shared_bytes;
       const auto of_sm =
           static_cast<std::size_t>(tiles.ctas) * (bytes + static_cast<std::size_t>(device.shared_bytes_reserved));
       if (of_sm > static_cast<std::size_t>(device.shared_bytes_per_sm)) continue;
       config.heads_apart = heads_apart_by_default(problem, config, device);
       config.tile_order = default_order(problem, config, device);
-      const double microseconds = estimate_cost_backward(problem, config, device).microseconds;
+      const double microseconds = backward_sm80_cost(problem, config, device).microseconds;
       if (best && microseconds >= doubt * least) continue;
       best = config;
       least = microseconds;
     }
   }
   if (best) return *best;
-  throw Error(ErrorCode::unsupported,
-              fmt::format("no backward config of head dim {} fits {}: {}", problem.head_dim, device.name,
-                          backward_sm80_infeasibility(problem, config, device).front()));
+  throw Error(ErrorCode::unsupported, fmt::format("no backward config of head dim {} fits {}: {}", problem.head_dim,
+                                                  device.name, infeasibility(problem, config, device).front()));
 }
 
 }  // namespace attune

@@ -18,8 +18,8 @@ namespace {
 
 // What is left of primitives before a kernel's text; the text's lines keep their numbers.
 std::string kept(const std::string& primitives, const std::string& kernel) {
-  RenderedText text = render(TemplateSet({{"kernel", "//% include primitives/x\n" + kernel}, {"primitives/x", primitives}}),
-                             "kernel", {});
+  RenderedText text = render(
+      TemplateSet({{"kernel", "//% include primitives/x\n" + kernel}, {"primitives/x", primitives}}), "kernel", {});
   const std::size_t kernel_lines = static_cast<std::size_t>(std::count(kernel.begin(), kernel.end(), '\n'));
   drop_unused_primitives(&text);
   REQUIRE(text.text.ends_with(kernel));
@@ -53,7 +53,8 @@ TEST_CASE("of primitives, what the kernel uses stays, and what that uses", "[nog
   CHECK(kept(one + two, "int kernel() { return one(); }\n") == one);
   CHECK(kept(one + two, "// two() is in a comment, \"one\" in a string\nconst char* s = \"one() two() // \";\n") == "");
   CHECK(kept(two + one, kernel) == two + one);  // in whatever order
-  const std::string type = "struct alignas(16) Pair { int x, y; };\n", user = "template <int kN>\ninline Pair pair_of() {\n  return {};\n}\n";
+  const std::string type = "struct alignas(16) Pair { int x, y; };\n",
+                    user = "template <int kN>\ninline Pair pair_of() {\n  return {};\n}\n";
   CHECK(kept(type + user, "auto p = pair_of<1>();\n") == type + user);
   CHECK(kept(type + user, kernel) == "");
   const std::string constant = "constexpr unsigned kLanes = 32;\n", alias = "using i32 = int;\n",
@@ -114,7 +115,8 @@ TEST_CASE("each kernel stands in a namespace of its own, which its text names", 
   const DeviceSpec& device = find_device("h200");
   std::set<std::string> names;
   for (const char* config : {"sm80 q128 kv64 w4 st2", "sm80 q128 kv64 w4 st1", "sm90 q128 kv64 st2"}) {
-    const std::string source = generate(parse_problem("sq1024 d64"), parse_config(config), device).launches.at(0).source;
+    const std::string source =
+        generate(parse_problem("sq1024 d64"), parse_config(config), device).launches.at(0).source;
     std::smatch match;
     REQUIRE(std::regex_search(source, match, std::regex("\n\nnamespace (attune_[0-9a-f]{16}) \\{\n")));
     CHECK(source.ends_with("\n}  // namespace " + match[1].str() + "\n"));

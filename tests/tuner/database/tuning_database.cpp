@@ -1,22 +1,17 @@
 #include "tuner/database/tuning_database.h"
 
-#include <fcntl.h>
-#include <fmt/format.h>
-#include <sys/fsuid.h>
-#include <sys/mount.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cmath>
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
 #include <limits>
-#include <memory>
-#include <set>
+#include <string>
+#include <string_view>
 #include <thread>
+#include <vector>
 
 #include "attune/log.h"
 #include "generator/error.h"
-#include "generator/generate.h"
 #include "tests/catch.h"
 #include "tests/tuner/database/database_files.h"
 #include "tests/tuner/test_files.h"
@@ -24,8 +19,8 @@
 
 using namespace attune;
 using attune::test::ask_sql;
-using attune::test::ask_sql_text;
 using attune::test::example_measurement;
+using attune::test::numbered;
 using attune::test::require_equal;
 using attune::test::run_sql;
 using attune::test::TemporaryFolder;
@@ -35,34 +30,6 @@ namespace {
 
 constexpr const char* kDevice = "NVIDIA H200";
 constexpr int kSms = 132;
-
-std::vector<fs::path> kept_aside(const TemporaryFolder& folder) {
-  std::vector<fs::path> found;
-  for (const auto& entry : fs::directory_iterator(folder.path())) {
-    if (entry.path().filename().string().starts_with("tuning.db.corrupt-")) found.push_back(entry.path());
-  }
-  return found;
-}
-
-// Permission bits say nothing to root: as another user for file system checks of this thread.
-class AsNobody {
- public:
-  AsNobody() : user_(::setfsuid(65534)) {}
-  ~AsNobody() { ::setfsuid(static_cast<uid_t>(user_)); }
-
- private:
-  int user_;
-};
-
-std::string failure_of(TuningDatabase& database, const Measurement& row) {
-  try {
-    database.append(row);
-  } catch (const Error& error) {
-    REQUIRE(error.code() == ErrorCode::database);
-    return error.what();
-  }
-  return {};
-}
 
 }  // namespace
 
@@ -376,201 +343,6 @@ TEST_CASE("rows that were changed, or cannot have been measured, count nowhere a
   }
 }
 
-TEST_CASE("near: by lengths, work for each SM, head dim, group and dtype", "[nogpu]") {
-  const TemporaryFolder folder;
-  const fs::path file = folder / "tuning.db";
-  const auto distance = [&](const std::string& tuned, const std::string& asked, int sm_count = kSms) {
-    fs::remove(file);
-    TuningDatabase database(file);
-    database.append(example_measurement("forward " + tuned));
-    const auto near = database.near(parse_problem("forward " + asked), sm_count);
-    INFO(tuned << ", asked for " << asked);
-    REQUIRE(near.size() == 1);
-    CHECK(near[0].problem == canonical_text(parse_problem("forward " + tuned)));
-    CHECK(near[0].device == kDevice);
-    CHECK(near[0].same_problem == asked.starts_with(tuned));
-    return near[0].distance;
-  };
-  const auto about = [](double value) { return Approx(value).margin(1e-9); };
-  const std::string base = "bf16 b4 hq8 sq2048 d64";  // 3.9 tiles of 128 queries for each SM
-  CHECK(distance(base, base) == 0);
-  CHECK(distance(base, base + " scale0.3 bhsd") == 0);
-  // Twice the queries of as many sequences, with as many keys or twice as many; as many queries in all.
-  CHECK(distance(base, "bf16 b4 hq8 sq4096 skv2048 d64") == about(0.35 + 0.025 + 1.5));
-  CHECK(distance(base, "bf16 b4 hq8 sq2048 skv4096 d64") == about(0.35 + 0.025));
-  CHECK(distance(base, "bf16 b4 hq8 sq4096 d64") == about(2 * (0.35 + 0.025) + 1.5));
-  CHECK(distance("bf16 b4 hq8 sq4096 d64", base) == about(2 * (0.35 + 0.025) + 1.5));
-  CHECK(distance(base, "bf16 b2 hq8 sq4096 d64") == about(2 * (0.35 + 0.025)));
-  CHECK(distance(base, "bf16 b8 hq8 sq2048 d64") == about(1.5));
-  CHECK(distance(base, "bf16 b4 hq32 hkv32 sq2048 d64") == about(2 * 1.5));
-  // Beyond 4096, and below 32, lengths hardly matter by themselves.
-  CHECK(distance("bf16 b4 hq8 sq4096 d64", "bf16 b1 hq8 sq16384 d64") == about(4 * 0.025));
-  CHECK(distance("bf16 b512 hq8 sq32 d64", "bf16 b2048 hq8 sq8 d64") == about(4 * 0.025));
-  // Neither does work beyond 64 tiles for each SM, or below a tenth of one.
-  CHECK(distance("bf16 b512 hq8 sq2048 d64", "bf16 b128 hq8 sq2048 d64") == about(0));
-  CHECK(distance("bf16 b1 hq1 sq256 d64", "bf16 b1 hq2 sq256 d64") == about(0));
-  // 64 tiles a device of 64 SMs: one for each, a half for each of 128; clamped where there are more.
-  CHECK(distance("bf16 b1 hq8 sq1024 d64", "bf16 b2 hq8 sq1024 d64", 64) == about(1.5));
-  CHECK(distance("bf16 b1 hq8 sq1024 d64", "bf16 b2 hq8 sq1024 d64", 640) == about(1.5));
-  CHECK(distance("bf16 b1 hq8 sq1024 d64", "bf16 b2 hq8 sq1024 d64", 6400) == about(0));
-  CHECK(distance(base, "bf16 b4 hq8 sq2048 d72") == about(0.4));
-  CHECK(distance(base, "bf16 b4 hq8 sq2048 d8") == about(7 * 0.4));
-  CHECK(distance(base, "bf16 b4 hq8 hkv2 sq2048 d64") == about(2 * 0.3));
-  CHECK(distance(base, "fp16 b4 hq8 sq2048 d64") == about(0.2));
-  CHECK(distance(base, "fp16 b8 hq8 hkv4 sq2048 d56") == about(1.5 + 0.3 + 0.4 + 0.2));
-
-  // What no problem has is no neighbour.
-  TuningDatabase database(file);
-  for (const char* sizes : {"heads_kv = 0", "seq_q = -1", "batch = 0, heads_q = 0", "seq_kv = 0"}) {
-    INFO(sizes);
-    database.append(example_measurement("forward " + base));
-    run_sql(file, std::string("UPDATE problem SET ") + sizes);
-    CHECK(database.near(parse_problem("forward " + base), kSms).empty());
-  }
-}
-
-TEST_CASE("winners of neighbours: the best of each other shape, nearest first, each config once", "[nogpu]") {
-  const TemporaryFolder folder;
-  TuningDatabase database(folder / "tuning.db");
-  const auto add = [&](int seq, const std::string& config, double us, const std::string& device = kDevice) {
-    Measurement row = example_measurement(fmt::format("forward bf16 b1 hq8 sq{} d64", seq), config, us);
-    row.device = device;
-    database.append(row);
-  };
-  const std::string a = "sm80 q64 kv64 w4 st2", b = "sm80 q128 kv64 w4 st2", c = "sm80 q128 kv128 w8 st2",
-                    d = "sm80 q64 kv128 w4 st2";
-  const auto winners = [&](const std::string& problem, int count) {
-    std::vector<std::string> texts;
-    for (const KernelConfig& config : database.winners_of_neighbours(parse_problem(problem), kDevice, kSms, count))
-      texts.push_back(canonical_text(config));
-    return texts;
-  };
-  const std::string asked = "forward bf16 b1 hq8 sq1024 d64";
-  REQUIRE(winners(asked, 3).empty());
-  add(1024, d, 10);    // the asked shape itself is none of its neighbours
-  add(16384, c, 500);  // far
-  add(2048, a, 50);
-  add(2048, c, 60);  // not the best there
-  add(512, b, 50);
-  add(4096, a, 50);                          // the config of a nearer one
-  add(1536, d, 1, "NVIDIA A100-SXM4-80GB");  // of another device
-  // 512 and 2048 are as near: by their texts.
-  REQUIRE(winners(asked, 9) == std::vector<std::string>{a, b, c});
-  REQUIRE(winners(asked, 2).size() == 2);
-  REQUIRE(winners(asked, 1) == std::vector<std::string>{winners(asked, 9)[0]});
-  REQUIRE(winners(asked, 0).empty());
-  REQUIRE(winners("forward bf16 b1 hq8 sq1024 d64 scale0.3", 9) == winners(asked, 9));
-  // Another head dim is a neighbour, and the asked shape of this one the nearest.
-  REQUIRE(winners("forward bf16 b1 hq8 sq1024 d128", 9) == std::vector<std::string>{d, a, b, c});
-  REQUIRE(winners("forward bf16 b1 hq8 sq1024 d64 causal", 9).empty());
-  REQUIRE(winners("forward bf16 b1 hq8 sq1024 d64 align2", 9).empty());
-}
-
-TEST_CASE("a damaged tuning database is kept aside", "[nogpu]") {
-  const TemporaryFolder folder;
-  const fs::path file = folder / "tuning.db";
-  const std::string damaged = attune::test::write_damaged_database(file);
-
-  TuningDatabase database(file);
-  REQUIRE_FALSE(database.read_only());
-  const auto aside = kept_aside(folder);
-  REQUIRE(aside.size() == 1);
-  REQUIRE(database.notes().size() == 1);
-  REQUIRE_THAT(database.notes()[0], ContainsSubstring(aside[0].string()) && ContainsSubstring("corrupt"));
-  REQUIRE(attune::test::bytes_of(aside[0]) == damaged);
-  REQUIRE(database.list().empty());
-  database.append(example_measurement());
-  REQUIRE(TuningDatabase(file).list().size() == 1);
-  REQUIRE(TuningDatabase(file).notes().empty());
-}
-
-TEST_CASE("an empty file is begun", "[nogpu]") {
-  const TemporaryFolder folder;
-  std::ofstream(folder / "tuning.db").flush();
-  TuningDatabase database(folder / "tuning.db");
-  REQUIRE(database.notes().empty());
-  database.append(example_measurement());
-  REQUIRE(database.list().size() == 1);
-}
-
-TEST_CASE("a newer schema is read and never written", "[nogpu]") {
-  const TemporaryFolder folder;
-  const fs::path file = folder / "tuning.db";
-  TuningDatabase(file).append(example_measurement());
-  run_sql(file, "PRAGMA user_version = 99; ALTER TABLE measurement ADD COLUMN novelty TEXT");
-  TuningDatabase database(file);
-  REQUIRE(database.read_only());
-  REQUIRE(database.notes().size() == 1);
-  REQUIRE_THAT(database.notes()[0],
-               ContainsSubstring("newer") && ContainsSubstring("99") && ContainsSubstring(file.string()));
-  REQUIRE(database.best(example_measurement().problem, kDevice, kSms));
-  REQUIRE_THAT(failure_of(database, example_measurement()),
-               ContainsSubstring(file.string()) && ContainsSubstring("newer"));
-  REQUIRE(ask_sql(file, "PRAGMA user_version") == 99);
-  REQUIRE(kept_aside(folder).empty());
-}
-
-TEST_CASE("another program's database is left alone", "[nogpu]") {
-  const TemporaryFolder folder;
-  const fs::path file = folder / "tuning.db";
-  run_sql(file, "CREATE TABLE recipes (name TEXT); INSERT INTO recipes VALUES ('soup')");
-  TuningDatabase database(file);
-  REQUIRE(database.read_only());
-  REQUIRE_THAT(database.notes().at(0), ContainsSubstring("another program"));
-  REQUIRE_THAT(failure_of(database, example_measurement()), ContainsSubstring(file.string()));
-  REQUIRE_FALSE(database.best(example_measurement().problem, kDevice, kSms));
-  REQUIRE(ask_sql(file, "SELECT count(*) FROM sqlite_schema") == 1);
-  REQUIRE(kept_aside(folder).empty());
-}
-
-TEST_CASE("read-only files and folders are read, and writing says so", "[nogpu]") {
-  const TemporaryFolder folder;
-  ::chmod(folder.path().c_str(), 0755);
-  const fs::path file = folder / "tuning.db";
-  TuningDatabase(file).append(example_measurement());
-  if (::geteuid() == 0) ::chmod(file.c_str(), 0644);
-  SECTION("file") { ::chmod(file.c_str(), 0444); }
-  SECTION("folder") { ::chmod(folder.path().c_str(), 0555); }
-  {
-    const AsNobody nobody;
-    TuningDatabase database(file);
-    REQUIRE(database.read_only());
-    REQUIRE(database.notes().size() == 1);
-    REQUIRE_THAT(database.notes()[0], ContainsSubstring("read-only") && ContainsSubstring(file.string()));
-    const auto best = database.best(example_measurement().problem, kDevice, kSms);
-    REQUIRE(best);
-    require_equal(*best, example_measurement());
-    REQUIRE_THAT(failure_of(database, example_measurement()),
-                 ContainsSubstring("read-only") && ContainsSubstring(file.string()));
-  }
-  ::chmod(folder.path().c_str(), 0755);
-  REQUIRE(kept_aside(folder).empty());
-}
-
-TEST_CASE("without a place for it the database is empty and says why", "[nogpu]") {
-  const TemporaryFolder folder;
-  std::ofstream(folder / "file").flush();
-  fs::path path;
-  std::string expected;
-  SECTION("no home") { expected = "ATTUNE_DATABASE"; }
-  SECTION("the folder would have to be inside a file") {
-    path = folder / "file/attune/tuning.db";
-    expected = path.parent_path().string();
-  }
-  SECTION("the path is a folder") {
-    path = folder / "folder";
-    fs::create_directory(path);
-    expected = path.string();
-  }
-  TuningDatabase database(path);
-  REQUIRE(database.read_only());
-  REQUIRE(database.notes().size() == 1);
-  REQUIRE_THAT(database.notes()[0], ContainsSubstring(expected));
-  REQUIRE(database.list().empty());
-  REQUIRE_FALSE(database.best(example_measurement().problem, kDevice, kSms));
-  REQUIRE_THAT(failure_of(database, example_measurement()), ContainsSubstring(expected));
-}
-
 TEST_CASE("the default path follows the environment", "[nogpu]") {
   struct Restore {
     std::string name, value;
@@ -589,122 +361,6 @@ TEST_CASE("the default path follows the environment", "[nogpu]") {
   REQUIRE(TuningDatabase::default_path() == "/home/someone/.local/share/attune/tuning.db");
   ::unsetenv("HOME");
   REQUIRE(TuningDatabase::default_path().empty());
-}
-
-TEST_CASE("a full disk is named, and what was stored stays", "[nogpu]") {
-  const TemporaryFolder folder;
-  const fs::path mount_point = folder / "small";
-  fs::create_directory(mount_point);
-  if (::mount("tmpfs", mount_point.c_str(), "tmpfs", 0, "size=512k") != 0) {
-    WARN("not seen: a file system of 512 KiB cannot be mounted here");
-    return;
-  }
-  const fs::path file = mount_point / "tuning.db";
-  std::size_t stored = 0, counted = 0;
-  std::string complaint;
-  {
-    TuningDatabase database(file);
-    Measurement row = example_measurement();
-    row.samples_us.assign(500, 1.0);
-    while (complaint.empty() && stored < 1000) {
-      row.samples_us[0] = static_cast<double>(stored);
-      complaint = failure_of(database, row);
-      if (complaint.empty()) ++stored;
-    }
-    counted = database.find_all(row.problem, kDevice, kSms).size();
-  }
-  // Not a byte is free: no log and no index of one can be made.
-  {
-    std::ofstream filler(mount_point / "filler", std::ios::binary);
-    for (int i = 0; i < 512 && filler; ++i) filler << std::string(1024, 'x') << std::flush;
-  }
-  std::size_t reopened = 0, read = 0;
-  std::string refused;
-  {
-    TuningDatabase database(file);
-    reopened = database.find_all(example_measurement().problem, kDevice, kSms).size();
-    // More than the space that an emptied log has to give.
-    Measurement large = example_measurement();
-    large.samples_us.assign(100'000, 1.0);
-    refused = failure_of(database, large);
-    read = TuningDatabase::open_for_reading(file)->find_all(example_measurement().problem, kDevice, kSms).size();
-  }
-  ::umount2(mount_point.c_str(), MNT_DETACH);
-  REQUIRE_THAT(complaint, ContainsSubstring("full") && ContainsSubstring(file.string()));
-  REQUIRE(stored > 10);
-  REQUIRE(counted == stored);
-  REQUIRE(reopened == stored);
-  REQUIRE(read == stored);
-  REQUIRE_THAT(refused, ContainsSubstring("full"));
-}
-
-TEST_CASE("four processes begin and fill one database at the same time", "[nogpu]") {
-  const TemporaryFolder folder;
-  const fs::path file = folder / "tuning.db";
-  constexpr int kProcesses = 4, kRows = 50;
-  std::vector<pid_t> children;
-  for (int process = 0; process < kProcesses; ++process) {
-    const pid_t child = ::fork();
-    REQUIRE(child >= 0);
-    if (child == 0) {
-      int status = 0;
-      try {
-        TuningDatabase database(file);
-        for (int i = 0; i < kRows; ++i) {
-          Measurement row = example_measurement();
-          row.samples_us = {1.0 + process, 2.0 + i};
-          database.append(row);
-        }
-        status = database.notes().empty() ? 0 : 2;
-      } catch (...) {
-        status = 1;
-      }
-      ::_exit(status);
-    }
-    children.push_back(child);
-  }
-  for (const pid_t child : children) {
-    int status = -1;
-    REQUIRE(::waitpid(child, &status, 0) == child);
-    REQUIRE(status == 0);
-  }
-  TuningDatabase database(file);
-  std::set<std::vector<double>> distinct;
-  for (const Measurement& row : database.find_all(example_measurement().problem, kDevice, kSms))
-    distinct.insert(row.samples_us);
-  REQUIRE(distinct.size() == kProcesses * kRows);
-}
-
-TEST_CASE("four processes meet one corrupt file: it is kept aside once", "[nogpu]") {
-  const TemporaryFolder folder;
-  const fs::path file = folder / "tuning.db";
-  attune::test::write_damaged_database(file);
-  constexpr int kProcesses = 4;
-  std::vector<pid_t> children;
-  for (int process = 0; process < kProcesses; ++process) {
-    const pid_t child = ::fork();
-    REQUIRE(child >= 0);
-    if (child == 0) {
-      int status = 1;
-      try {
-        TuningDatabase database(file);
-        Measurement row = example_measurement();
-        row.samples_us = {1.0 + process};
-        database.append(row);
-        status = 0;
-      } catch (...) {
-      }
-      ::_exit(status);
-    }
-    children.push_back(child);
-  }
-  for (const pid_t child : children) {
-    int status = -1;
-    REQUIRE(::waitpid(child, &status, 0) == child);
-    REQUIRE(status == 0);
-  }
-  REQUIRE(kept_aside(folder).size() == 1);
-  REQUIRE(TuningDatabase(file).find_all(example_measurement().problem, kDevice, kSms).size() == kProcesses);
 }
 
 TEST_CASE("threads share one database object", "[nogpu]") {
@@ -729,115 +385,4 @@ TEST_CASE("threads share one database object", "[nogpu]") {
   for (std::thread& thread : threads) thread.join();
   REQUIRE(failures == 0);
   REQUIRE(database.list().at(0).rows == 80);
-}
-
-namespace {
-
-Measurement numbered(double writer, double number) {
-  Measurement row = example_measurement();
-  row.samples_us = {1 + writer, 1 + number};
-  return row;
-}
-
-std::size_t rows_of(TuningDatabase& database, double writer) {
-  std::size_t count = 0;
-  for (const Measurement& row : database.find_all(example_measurement().problem, kDevice, kSms))
-    count += row.samples_us.at(0) == 1 + writer;
-  return count;
-}
-
-// Whether all rows of a child that runs this were stored by its own account.
-template <typename Work>
-pid_t fork_to(Work work) {
-  const pid_t child = ::fork();
-  if (child != 0) return child;
-  int status = 1;
-  try {
-    work();
-    status = 0;
-  } catch (...) {
-  }
-  ::_exit(status);
-}
-
-void require_success(pid_t child) {
-  int status = -1;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  REQUIRE(status == 0);
-}
-
-}  // namespace
-
-TEST_CASE("a process that forks: parent and child store, in any order", "[nogpu]") {
-  const TemporaryFolder folder;
-  TuningDatabase database(folder / "tuning.db");
-  const auto reader = TuningDatabase::open_for_reading(folder / "tuning.db");
-  database.append(numbered(0, 0));
-  REQUIRE(rows_of(*reader, 0) == 1);
-  const pid_t child = fork_to([&] {
-    for (int i = 0; i < 20; ++i) database.append(numbered(1, i));
-    if (rows_of(*reader, 1) != 20) throw 0;
-  });
-  for (int i = 1; i < 20; ++i) database.append(numbered(0, i));
-  require_success(child);
-  REQUIRE(rows_of(database, 0) == 20);
-  REQUIRE(rows_of(database, 1) == 20);
-  REQUIRE(rows_of(*reader, 1) == 20);
-}
-
-TEST_CASE("a parent that closes while its child stores takes no row of the child's with it", "[nogpu]") {
-  for (int round = 0; round < 12; ++round) {
-    const TemporaryFolder folder;
-    const fs::path file = folder / "tuning.db";
-    auto database = std::make_unique<TuningDatabase>(file);
-    database->append(numbered(0, 0));
-    const pid_t child = fork_to([&] {
-      for (int i = 0; i < 20; ++i) {
-        database->append(numbered(1, i));
-        ::usleep(static_cast<useconds_t>(round * 20));
-      }
-    });
-    ::usleep(static_cast<useconds_t>(round * 200));
-    database.reset();
-    TuningDatabase(file).append(numbered(2, 0));
-    require_success(child);
-    TuningDatabase after(file);
-    INFO("round " << round);
-    REQUIRE(rows_of(after, 0) == 1);
-    REQUIRE(rows_of(after, 1) == 20);
-    REQUIRE(rows_of(after, 2) == 1);
-    REQUIRE(ask_sql_text(file, "PRAGMA integrity_check") == "ok");
-  }
-}
-
-TEST_CASE("threads store and ask while the process forks", "[nogpu]") {
-  const TemporaryFolder folder;
-  TuningDatabase database(folder / "tuning.db");
-  const auto reader = TuningDatabase::open_for_reading(folder / "tuning.db");
-  std::atomic<bool> stop{false};
-  std::atomic<int> failures{0}, stored{0};
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 2; ++t) {
-    threads.emplace_back([&, t] {
-      for (int i = 0; !stop; ++i) {
-        try {
-          database.append(numbered(10 + t, i));
-          ++stored;
-          if (rows_of(*reader, 10 + t) != static_cast<std::size_t>(i) + 1) ++failures;
-        } catch (const Error&) {
-          ++failures;
-        }
-      }
-    });
-  }
-  constexpr int kForks = 10;
-  for (int i = 0; i < kForks; ++i) {
-    require_success(fork_to([&] {
-      for (int row = 0; row < 3; ++row) database.append(numbered(100 + i, row));
-    }));
-  }
-  stop = true;
-  for (std::thread& thread : threads) thread.join();
-  REQUIRE(failures == 0);
-  REQUIRE(database.list().at(0).rows == stored + kForks * 3);
 }

@@ -1,125 +1,31 @@
 #include "tuner/sweep/sweep.h"
 
 #include <fmt/format.h>
-#include <signal.h>
-#include <sqlite3.h>
-#include <sys/resource.h>
 
 #include <atomic>
 #include <chrono>
 #include <fstream>
-#include <future>
 #include <map>
 #include <set>
-#include <thread>
+#include <string>
+#include <vector>
 
-#include "generator/config/config_space.h"
-#include "generator/error.h"
 #include "generator/generate.h"
 #include "runtime/cuda/cuda_device.h"
 #include "tests/catch.h"
+#include "tests/tuner/sweep/fake_worker.h"
 #include "tests/tuner/test_files.h"
-#include "tuner/database/measurement_json.h"
-#include "tuner/search/race.h"
-#include "tuner/search/searcher.h"
 
 using namespace attune;
+using attune::test::expected_order;
+using attune::test::fake_worker;
+using attune::test::kProblem;
+using attune::test::options_for;
+using attune::test::requests;
 using attune::test::sibling_program;
 using attune::test::TemporaryFolder;
 using attune::test::write_script;
 namespace fs = std::filesystem;
-
-namespace {
-
-const char* const kProblem = "forward bf16 b1 hq8 sq1024 d64";
-
-// A worker in shell: what it does on a trial, which has $config and $problem, is `on_trial`; in a race each config
-// takes what its trial says, unless `on_race` does something else. It keeps a list of all requests.
-struct FakeWorker {
-  std::string on_trial, on_compile = "", on_race = "race_by_trials", compiler = "C1", device = "NVIDIA H200";
-};
-
-std::string fake_worker(const TemporaryFolder& folder, const FakeWorker& fake) {
-  return write_script(folder / "attune", fmt::format(R"sh(
-exec 2>/dev/null
-measured() {{
-  echo "{{\"measurement\":{{\"problem\":\"$problem\",\"config\":\"$config\",\"samples_us\":[$1],\"median_us\":$1,\"rigor\":\"measure\"}}}}"
-}}
-on_trial() {{
-  {1}
-}}
-race_by_trials() {{
-  samples=""; clocks=""
-  old=$IFS; IFS=,
-  for quoted in $configs; do
-    config=${{quoted#?}}; config=${{config%?}}
-    IFS=$old
-    t=$(on_trial | sed -n 's/.*"median_us":\([0-9.]*\).*/\1/p')
-    IFS=,
-    samples="$samples,[$t,$t,$t,$t,$t,$t,$t,$t]"; clocks="$clocks,[1500,1500,1500,1500,1500,1500,1500,1500]"
-  done
-  IFS=$old
-  echo "{{\"race\":{{\"samples_us\":[${{samples#,}}],\"clocks_mhz\":[${{clocks#,}}],\"protocol\":\"in turns\"}}}}"
-}}
-while read -r line; do
-  config=$(printf '%s' "$line" | sed -n 's/.*"config":"\([^"]*\)".*/\1/p')
-  configs=$(printf '%s' "$line" | sed -n 's/.*"configs":\[\([^]]*\)\].*/\1/p')
-  problem=$(printf '%s' "$line" | sed 's/.*"problem":"\([^"]*\)".*/\1/')
-  device=$(printf '%s' "$line" | sed 's/.*"device":"\([^"]*\)".*/\1/')
-  op=$(printf '%s' "$line" | sed 's/.*"op":"\([a-z]*\)".*/\1/')
-  echo "$op $config$configs" >> {0}/requests
-  echo "$op $device" >> {0}/devices
-  case $op in
-    prepare) echo '{{"prepared":true}}' ;;
-    identify) echo '{{"device_name":"{5}","sm_count":132,"compiler":"{4}","driver":"D1","can_time":true}}' ;;
-    compile) {2} echo '{{"status":"ok","reason":""}}' ;;
-    trial) on_trial ;;
-    race) {3} ;;
-  esac
-done
-)sh",
-                                                     folder.path().string(), fake.on_trial, fake.on_compile,
-                                                     fake.on_race, fake.compiler, fake.device));
-}
-
-std::multiset<std::string> requests(const TemporaryFolder& folder, const std::string& op) {
-  std::multiset<std::string> found;
-  std::ifstream file(folder / "requests");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with(op + " ")) found.insert(line.substr(op.size() + 1));
-  }
-  return found;
-}
-
-SweepOptions options_for(const std::string& command, int max_candidates) {
-  SweepOptions options;
-  options.device = "cuda:0";
-  options.spec = find_device("h200");
-  options.command = command;
-  options.max_candidates = max_candidates;
-  options.compile_workers = 2;
-  options.trial_timeout_seconds = 20;
-  return options;
-}
-
-// What a search without earlier rows asks for first, if nothing improves.
-std::vector<std::string> expected_order(std::size_t count, SpaceExtent extent = SpaceExtent::whole) {
-  const AttentionProblem problem = parse_problem(kProblem);
-  const DeviceSpec& h200 = find_device("h200");
-  std::vector<Candidate> space;
-  for (Candidate& candidate : config_space(problem, h200, extent)) {
-    if (candidate.feasible()) space.push_back(std::move(candidate));
-  }
-  std::vector<KernelConfig> seeds = {default_config(problem, h200)};
-  for (const KernelConfig& seed : published_seeds(problem, space)) seeds.push_back(seed);
-  const Searcher searcher(space, seeds,
-                          {.model_top = effort_of(Rigor::measure, space.size()).model_top, .patience = 1});
-  std::vector<std::string> configs;
-  for (const std::size_t index : searcher.upcoming(count)) configs.push_back(canonical_text(space[index].config));
-  return configs;
-}
-
-}  // namespace
 
 TEST_CASE("a sweep tries the default first, then what the searcher proposes, and stores every row", "[nogpu]") {
   const TemporaryFolder folder;
@@ -179,7 +85,7 @@ TEST_CASE("a sweep tries the default first, then what the searcher proposes, and
   }
   const auto reused_of = [&](const std::string& of_sm80, const std::string& of_sm90) {
     auto rows = stored;
-    for (Measurement& row : rows) row.source_hash = row.config.family == KernelFamily::sm80 ? of_sm80 : of_sm90;
+    for (Measurement& row : rows) row.source_hash = row.config.family == FamilyWord::sm80 ? of_sm80 : of_sm90;
     TuningDatabase other(folder / "other.db");
     REQUIRE(other.append_all(rows).added == 6 + 2);
     return sweep(parse_problem(kProblem), options_for(command, 8), other).reused;
@@ -214,135 +120,6 @@ TEST_CASE("a trial is told from which time on its config has no chance", "[nogpu
   REQUIRE(limits[2] > 80);
 }
 
-TEST_CASE("a sweep survives workers that crash, hang, lie and fail", "[nogpu]") {
-  const TemporaryFolder folder;
-  const auto order = expected_order(9);
-  const std::string command = fake_worker(
-      folder, {fmt::format(R"sh(case "$config" in
-      "{}") measured 100 ;;
-      "{}") kill -SEGV $$ ;;
-      "{}") exec sleep 100 ;;
-      "{}") echo 'what is it to you' ;;
-      "{}") config="{}"; measured 1 ;;
-      "{}") echo '{{"failed":"launch_failed","reason":"CUDA_ERROR_ILLEGAL_ADDRESS","last":true}}'; exit 1 ;;
-      "{}") echo "{{\"measurement\":{{\"problem\":\"$problem\",\"config\":\"$config\",\"status\":\"wrong_result\",\"reason\":\"o: NaN\",\"median_us\":1}}}}" ;;
-      "{}") echo '{{"measurement":{{"config":17}}}}' ;;
-      *) measured 80 ;; esac)sh",
-                           order[0], order[1], order[2], order[3], order[4], order[0], order[5], order[6], order[7])});
-  SweepOptions options = options_for(command, 9);
-  options.trial_timeout_seconds = 1;
-  TuningDatabase database(folder / "tuning.db");
-  const SweepResult result = sweep(parse_problem(kProblem), options, database);
-  REQUIRE(result.rows.size() == 9);
-  using Status = MeasurementStatus;
-  const Status expected[] = {Status::ok,           Status::crashed, Status::timed_out,
-                             Status::crashed,      Status::crashed, Status::launch_failed,
-                             Status::wrong_result, Status::crashed, Status::ok};
-  for (std::size_t i = 0; i < 9; ++i) {
-    INFO(i << ": " << result.rows[i].reason);
-    REQUIRE(result.rows[i].status == expected[i]);
-    REQUIRE(result.rows[i].reason.empty() == (expected[i] == Status::ok));
-    REQUIRE(canonical_text(result.rows[i].config) == order[i]);
-    REQUIRE(result.rows[i].device == "NVIDIA H200");
-  }
-  REQUIRE_THAT(result.rows[1].reason, ContainsSubstring("SIGSEGV"));
-  REQUIRE_THAT(result.rows[3].reason, ContainsSubstring("what is it to you"));
-  REQUIRE(canonical_text(result.best->config) == order[8]);
-  REQUIRE(result.finalists.size() == 2);  // with the default
-  REQUIRE(database.find_all(parse_problem(kProblem), "NVIDIA H200", 132).size() == 9 + 2);
-}
-
-TEST_CASE("an answer that is none costs its own trial alone", "[nogpu]") {
-  const TemporaryFolder folder;
-  const std::vector<std::string> answers = {R"(echo '{"error":"a contract was broken","code":12}')",
-                                            R"(echo '{"error":"no code at all"}')",
-                                            R"(echo '{"error":"a code of another world","code":1e300}')",
-                                            R"(echo '{"measurement":{"sm_count":1e300}}')",
-                                            R"(echo '{"measurement":{"median_us":1e9999}}')",
-                                            R"(echo '{"measurement":{"samples_us":[[1]]}}')",
-                                            R"(echo '{"measurement":[]}')",
-                                            R"(echo '[]')",
-                                            R"(echo '{"failed":7}')",
-                                            R"(printf '{"failed":"launch_failed","reason":"\\377"}\n')",
-                                            R"(printf '%100000s\n' '' | tr ' ' '[')",
-                                            R"(printf '{"measurement":%100000s\n' '' | sed 's/ /{"a":/g')",
-                                            R"(echo '{"status":"ok","status":"ok"}')"};
-  const auto order = expected_order(answers.size() + 2);
-  std::string cases;
-  for (std::size_t i = 0; i < answers.size(); ++i) cases += fmt::format("\"{}\") {} ;;\n", order[i + 1], answers[i]);
-  const std::string command =
-      fake_worker(folder, {fmt::format("case \"$config\" in {} *) measured 80 ;; esac", cases)});
-  TuningDatabase database(folder / "tuning.db");
-  const SweepResult result =
-      sweep(parse_problem(kProblem), options_for(command, static_cast<int>(order.size())), database);
-  REQUIRE(result.rows.size() == order.size());
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    INFO(i << ": " << result.rows[i].reason);
-    const bool answered = i == 0 || i + 1 == order.size();
-    if (!answered) REQUIRE(canonical_text(result.rows[i].config) == order[i]);
-    CHECK(result.rows[i].status == (answered ? MeasurementStatus::ok : MeasurementStatus::crashed));
-    CHECK(result.rows[i].reason.size() < 500);
-  }
-}
-
-TEST_CASE("a worker that cannot be prepared again costs a trial; one after the other end the sweep", "[nogpu]") {
-  const TemporaryFolder folder;
-  const auto order = expected_order(4);
-  // The worker that follows one that died answers "prepare" with something else, once.
-  const std::string nonsense_after_death =
-      fmt::format(R"sh(case "$config" in "{}") touch {}/died; kill -SEGV $$ ;; *) measured 80 ;; esac)sh", order[0],
-                  folder.path().string());
-  const std::string command = fake_worker(folder, {nonsense_after_death});
-  const std::string always = GENERATE("no", "yes");
-  std::string script = [&] {
-    std::ifstream file(command);
-    return std::string(std::istreambuf_iterator<char>(file), {});
-  }();
-  const std::string prepared = "prepare) echo '{\"prepared\":true}' ;;";
-  const std::size_t at = script.find(prepared);
-  REQUIRE(at != std::string::npos);
-  script.replace(at, prepared.size(),
-                 fmt::format("prepare) if [ -e {0}/died ]; then [ {1} = yes ] || rm {0}/died; echo 'who?'; else echo "
-                             "'{{\"prepared\":true}}'; fi ;;",
-                             folder.path().string(), always));
-  std::ofstream(command) << script;
-  TuningDatabase database(folder / "tuning.db");
-  SweepOptions options = options_for(command, 4);
-  options.compile_workers = 0;
-  if (always == "yes") {
-    REQUIRE_THROWS_WITH(sweep(parse_problem(kProblem), options, database), ContainsSubstring("who?"));
-    CHECK(database.find_all(parse_problem(kProblem), "NVIDIA H200", 132).size() == 3);
-    return;
-  }
-  const SweepResult result = sweep(parse_problem(kProblem), options, database);
-  REQUIRE(result.rows.size() == 4);
-  CHECK(result.rows[1].status == MeasurementStatus::crashed);
-  CHECK_THAT(result.rows[1].reason, ContainsSubstring("who?"));
-  CHECK(result.rows[2].status == MeasurementStatus::ok);
-}
-
-TEST_CASE("a compilation that hangs or fails is a row, and never run", "[nogpu]") {
-  const TemporaryFolder folder;
-  const auto order = expected_order(4);
-  const std::string command = fake_worker(folder, {"measured 80", fmt::format(R"sh(case "$config" in
-      "{}") exec sleep 100 ;;
-      "{}") echo '{{"status":"compile_failed","reason":"line 5"}}'; continue ;;
-      "{}") exit 3 ;; esac;)sh",
-                                                                              order[1], order[2], order[3])});
-  SweepOptions options = options_for(command, 4);
-  options.compile_timeout_seconds = 0.5;
-  options.compile_workers = GENERATE(0, 2);
-  TuningDatabase database(folder / "tuning.db");
-  const SweepResult result = sweep(parse_problem(kProblem), options, database);
-  REQUIRE(result.rows.size() == 4);
-  REQUIRE(result.rows[0].status == MeasurementStatus::ok);
-  REQUIRE(result.rows[1].status == MeasurementStatus::compile_timed_out);
-  REQUIRE(result.rows[2].status == MeasurementStatus::compile_failed);
-  REQUIRE(result.rows[2].reason == "line 5");
-  REQUIRE(result.rows[3].status == MeasurementStatus::crashed);
-  REQUIRE(requests(folder, "trial").size() == 1);
-}
-
 TEST_CASE("a sweep ends with its budget, the default tried all the same", "[nogpu]") {
   const TemporaryFolder folder;
   SweepOptions options = options_for(fake_worker(folder, {"measured 80"}), 0);
@@ -352,273 +129,6 @@ TEST_CASE("a sweep ends with its budget, the default tried all the same", "[nogp
   REQUIRE(result.ended_by == "budget");
   REQUIRE(result.rows.size() == 1);
   REQUIRE(result.best);
-}
-
-TEST_CASE("rows that cannot be stored are kept in the result and noted", "[nogpu]") {
-  const TemporaryFolder folder;
-  TuningDatabase nowhere{fs::path()};
-  const SweepResult result =
-      sweep(parse_problem(kProblem), options_for(fake_worker(folder, {"measured 80"}), 3), nowhere);
-  REQUIRE(result.rows.size() == 3);
-  REQUIRE(result.best);
-  REQUIRE(result.notes.size() == 1);
-  REQUIRE_THAT(result.notes[0], ContainsSubstring("not stored"));
-}
-
-namespace {
-
-// Files of this process end at 8 KiB: a disk that is full for a while.
-class SmallFiles {
- public:
-  SmallFiles() {
-    ::signal(SIGXFSZ, SIG_IGN);
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit small{8192, before_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &small);
-  }
-  ~SmallFiles() {
-    ::setrlimit(RLIMIT_FSIZE, &before_);
-    ::signal(SIGXFSZ, SIG_DFL);
-  }
-  SmallFiles(const SmallFiles&) = delete;
-  SmallFiles& operator=(const SmallFiles&) = delete;
-
- private:
-  rlimit before_{};
-};
-
-}  // namespace
-
-TEST_CASE("what could not be stored for a while is stored by the same sweep", "[nogpu]") {
-  const TemporaryFolder folder;
-  TuningDatabase database(folder / "tuning.db");
-  const int until = GENERATE(4, 99);  // the last: until the trials have ended
-  std::optional<SmallFiles> full;
-  int done = 0;
-  SweepResult result;
-  {
-    SweepOptions options = options_for(fake_worker(folder, {"measured 80"}), 8);
-    options.budget_seconds = 60;
-    result = sweep(parse_problem(kProblem), options, database, [&](const SweepProgress& progress) {
-      done = progress.done;
-      if (done == 2) full.emplace();
-      if (done == until || done == 8) full.reset();
-    });
-  }
-  REQUIRE(result.rows.size() == 8);
-  REQUIRE_FALSE(result.not_stored);
-  REQUIRE(result.unsaved.empty());
-  REQUIRE(result.notes.empty());
-  std::set<std::string> stored;
-  for (const Measurement& row : database.find_all(parse_problem(kProblem), "NVIDIA H200", 132))
-    stored.insert(canonical_text(row.config));
-  REQUIRE(stored.size() == 8);
-}
-
-TEST_CASE("another program's lock of 12 s costs a sweep no row", "[nogpu][slow]") {
-  const TemporaryFolder folder;
-  TuningDatabase database(folder / "tuning.db");
-  std::thread locker;
-  std::promise<bool> locked;
-  const auto hold_lock = [&] {
-    sqlite3* other = nullptr;
-    sqlite3_open((folder / "tuning.db").c_str(), &other);
-    sqlite3_busy_timeout(other, 1000);
-    locked.set_value(sqlite3_exec(other, "BEGIN IMMEDIATE", nullptr, nullptr, nullptr) == SQLITE_OK);
-    std::this_thread::sleep_for(std::chrono::seconds(12));
-    sqlite3_close(other);
-  };
-  bool was_locked = false;
-  const SweepResult result = sweep(parse_problem(kProblem), options_for(fake_worker(folder, {"measured 80"}), 8),
-                                   database, [&](const SweepProgress& progress) {
-                                     if (progress.done != 2 || locker.joinable()) return;
-                                     locker = std::thread(hold_lock);
-                                     was_locked = locked.get_future().get();
-                                   });
-  locker.join();
-  REQUIRE(was_locked);
-  REQUIRE(result.rows.size() == 8);
-  REQUIRE(result.best);
-  REQUIRE(result.unsaved.empty());
-  REQUIRE_FALSE(result.not_stored);
-  std::set<std::string> stored;
-  for (const Measurement& row : database.find_all(parse_problem(kProblem), "NVIDIA H200", 132))
-    stored.insert(canonical_text(row.config));
-  REQUIRE(stored.size() == 8);
-}
-
-TEST_CASE("one row that cannot be stored costs that row, and is kept", "[nogpu]") {
-  const TemporaryFolder folder;
-  TuningDatabase database(folder / "tuning.db");
-  const auto order = expected_order(6);
-  // The column of p20 is NOT NULL, which a NaN is in SQLite.
-  const std::string command = fake_worker(folder, {fmt::format(R"sh(if [ "$config" = "{}" ]; then
-    echo "{{\"measurement\":{{\"problem\":\"$problem\",\"config\":\"$config\",\"status\":\"wrong_result\",\"p20_us\":\"nan\",\"rigor\":\"measure\"}}}}"
-  else measured 80; fi)sh",
-                                                               order[2])});
-  const SweepResult result = sweep(parse_problem(kProblem), options_for(command, 6), database);
-  REQUIRE(result.rows.size() == 6);
-  REQUIRE(result.best);
-  REQUIRE(result.not_stored);
-  REQUIRE(result.unsaved.size() == 1);
-  REQUIRE(canonical_text(result.unsaved[0].config) == order[2]);
-  REQUIRE(result.notes.size() == 1);
-  REQUIRE_THAT(result.notes[0], ContainsSubstring("1 of ") && ContainsSubstring("tuning.db"));
-  std::set<std::string> stored;
-  for (const Measurement& row : database.find_all(parse_problem(kProblem), "NVIDIA H200", 132))
-    stored.insert(canonical_text(row.config));
-  REQUIRE(stored.size() == 5);
-  REQUIRE_FALSE(stored.contains(order[2]));
-}
-
-TEST_CASE("what is at fault outside the configs ends the sweep, in the worker's words", "[nogpu]") {
-  const TemporaryFolder folder;
-  TuningDatabase database(folder / "tuning.db");
-  const AttentionProblem problem = parse_problem(kProblem);
-  const auto run = [&](const std::string& body) {
-    return sweep(problem, options_for(write_script(folder / "attune", body), 2), database);
-  };
-  REQUIRE_THROWS_WITH(run(R"sh(read -r line; echo '{"error":"there is no GPU cuda:0","code":4}')sh"),
-                      ContainsSubstring("there is no GPU"));
-  try {
-    run(R"sh(read -r line; echo '{"error":"there is no GPU cuda:0","code":4}')sh");
-  } catch (const Error& error) {
-    REQUIRE(error.code() == ErrorCode::no_device);
-  }
-  REQUIRE_THROWS_WITH(run("echo 'cannot open shared object' >&2; exit 127"),
-                      ContainsSubstring("cannot open shared object"));
-  REQUIRE_THROWS_WITH(run("read -r line; echo hello"), ContainsSubstring("hello"));
-  REQUIRE_THROWS_AS(run("read -r line; echo '[1,2]'"), Error);
-  REQUIRE_THROWS_AS(run(R"sh(read -r line; echo '{"error":7,"code":"x"}')sh"), Error);
-
-  SweepOptions options = options_for("/no/such/attune", 2);
-  REQUIRE_THROWS_WITH(sweep(problem, options, database), ContainsSubstring("/no/such/attune"));
-  options.device = "gpu";
-  REQUIRE_THROWS_WITH(sweep(problem, options, database), ContainsSubstring("cuda:N"));
-  AttentionProblem invalid = problem;
-  invalid.head_dim = 65;
-  REQUIRE_THROWS_AS(sweep(invalid, options_for("/no/such/attune", 2), database), Error);
-  REQUIRE(database.list().empty());
-}
-
-TEST_CASE("reduced problems are of the same kernel class, small, with the same tails", "[nogpu]") {
-  for (const char* text : {"forward bf16 b4 hq16 hkv4 sq4096 d128 causal", "forward fp16 b1 hq1 sq100000 skv77 d256",
-                           "forward bf16 b64 hq32 sq5 skv70001 d8 causal-top-left",
-                           "backward bf16 b4 hq16 hkv4 sq4096 d128 causal deterministic",
-                           "forward bf16 b1 hq64 hkv1 sq16384 d72 causal@-100"}) {
-    INFO(text);
-    const AttentionProblem problem = parse_problem(text);
-    for (const char* config_text : {"sm80 q128 kv64 w4 st2", "sm80 q192 kv176 w4 st2", "sm80 q64 kv32 w4 st3"}) {
-      const KernelConfig config = parse_config(config_text);
-      const AttentionProblem reduced = reduced_problem(problem, config);
-      REQUIRE_NOTHROW(validate(reduced));
-      REQUIRE(reduced.head_dim == problem.head_dim);
-      REQUIRE(reduced.mask == problem.mask);
-      REQUIRE(reduced.dtype == problem.dtype);
-      REQUIRE(reduced.seq_q % config.block_q == problem.seq_q % config.block_q);
-      REQUIRE(reduced.seq_kv % config.block_kv == problem.seq_kv % config.block_kv);
-      REQUIRE(reduced.seq_q <= problem.seq_q);
-      REQUIRE(reduced.seq_kv <= problem.seq_kv);
-      REQUIRE(count_flops(reduced) < 0.6e9);
-      REQUIRE(count_flops(reduced) > 0);
-    }
-  }
-  const AttentionProblem small = parse_problem("forward bf16 b1 hq2 sq128 d64");
-  REQUIRE(reduced_problem(small, KernelConfig()) == small);
-}
-
-TEST_CASE("a race decides, and its rows say so", "[nogpu]") {
-  const TemporaryFolder folder;
-  const auto order = expected_order(6);
-  const AttentionProblem problem = parse_problem(kProblem);
-  // By their trials the second is the fastest, by luck; the third and the fourth are within reach, the fifth is not.
-  const auto worker = [&](const std::string& on_race) {
-    return fake_worker(folder, {.on_trial = fmt::format(R"sh(case "$config" in
-      "{}") measured 100 ;; "{}") measured 80 ;; "{}") measured 81 ;; "{}") measured 82 ;; *) measured 99 ;; esac)sh",
-                                                        order[0], order[1], order[2], order[3]),
-                                .on_race = on_race});
-  };
-  const auto times = [](const std::vector<double>& of_finalists, int rounds = 8) {
-    std::string samples, clocks;
-    for (const double time : of_finalists) {
-      samples += (samples.empty() ? "[" : ",[") + std::to_string(time);
-      clocks += clocks.empty() ? "[1500" : ",[1500";
-      for (int i = 1; i < rounds; ++i) {
-        samples += "," + std::to_string(time);
-        clocks += ",1500";
-      }
-      samples += "]";
-      clocks += "]";
-    }
-    return fmt::format(R"sh(echo '{{"race":{{"samples_us":[{}],"clocks_mhz":[{}],"protocol":"in turns"}}}}')sh",
-                       samples, clocks);
-  };
-  TuningDatabase database(folder / "tuning.db");
-  SweepOptions options = options_for("", 6);
-  options.trial_timeout_seconds = 1;
-
-  SECTION("the faster in turns wins, whatever the trials said") {
-    options.command = worker(times({85, 84, 80, 100}));
-    const SweepResult result = sweep(problem, options, database);
-    REQUIRE(requests(folder, "race") == std::multiset<std::string>{fmt::format("\"{}\",\"{}\",\"{}\",\"{}\"", order[1],
-                                                                               order[2], order[3], order[0])});
-    REQUIRE(result.notes.empty());
-    REQUIRE(result.finalists.size() == 4);
-    const std::string expected[] = {order[3], order[2], order[1], order[0]};
-    for (std::size_t i = 0; i < 4; ++i) {
-      REQUIRE(canonical_text(result.finalists[i].config) == expected[i]);
-      REQUIRE(result.finalists[i].place == static_cast<int>(i) + 1);
-      REQUIRE(result.finalists[i].race == result.finalists[0].race);
-      REQUIRE(result.finalists[i].samples_us.size() == 8);
-      REQUIRE(result.finalists[i].protocol == "in turns");
-      REQUIRE(result.finalists[i].sm_clock_mhz == 1500);
-    }
-    REQUIRE_FALSE(result.finalists[0].race.empty());
-    REQUIRE(result.best->median_us == 80);
-    REQUIRE(result.default_measurement->place == 4);
-    REQUIRE(canonical_text(database.best(problem, "NVIDIA H200", 132)->config) == order[3]);
-    // The same finalists are not raced again.
-    fs::remove(folder / "requests");
-    const SweepResult again = sweep(problem, options, database);
-    REQUIRE(again.race_reused);
-    REQUIRE(requests(folder, "race").empty());
-    REQUIRE(canonical_text(again.best->config) == order[3]);
-  }
-  SECTION("the default wins a tie") {
-    options.command = worker(times({80, 80, 80, 80.3}));
-    const SweepResult result = sweep(problem, options, database);
-    REQUIRE(canonical_text(result.best->config) == order[0]);
-    REQUIRE(canonical_text(database.best(problem, "NVIDIA H200", 132)->config) == order[0]);
-  }
-  SECTION("a race that fails elects the default, and is noted") {
-    const std::string failure =
-        GENERATE(as<std::string>{}, "exec sleep 100", "exit 3", "echo nonsense",
-                 R"(echo '{"failed":"launch_failed","reason":"too hot"}')",
-                 R"(echo '{"race":{"samples_us":[[1],[1]],"clocks_mhz":[[1],[1]],"protocol":"x"}}')",
-                 R"(echo '{"race":{"samples_us":"many"}}')");
-    INFO(failure);
-    options.command = worker(failure);
-    const SweepResult result = sweep(problem, options, database);
-    REQUIRE(result.finalists.empty());
-    REQUIRE(result.notes.size() == 1);
-    REQUIRE_THAT(result.notes[0], ContainsSubstring("race"));
-    REQUIRE_FALSE(result.not_stored);
-    REQUIRE(canonical_text(result.best->config) == order[0]);
-    REQUIRE(database.find_all(problem, "NVIDIA H200", 132).size() == 6);
-    REQUIRE(canonical_text(database.best(problem, "NVIDIA H200", 132)->config) == order[0]);
-    REQUIRE(is_election(*database.best(problem, "NVIDIA H200", 132)));
-    REQUIRE(database.list().at(0).raced == 0);
-    // What a race decides later counts, and still does after another that failed.
-    options.command = worker(times({80, 84, 85, 100}));
-    REQUIRE(canonical_text(sweep(problem, options, database).best->config) == order[1]);
-    REQUIRE(canonical_text(database.best(problem, "NVIDIA H200", 132)->config) == order[1]);
-    options.rigor = Rigor::patient;  // for which all is tried again
-    options.command = worker(failure);
-    const SweepResult again = sweep(problem, options, database);
-    REQUIRE(again.reused == 0);
-    REQUIRE(canonical_text(again.best->config) == order[1]);
-    REQUIRE(canonical_text(database.best(problem, "NVIDIA H200", 132)->config) == order[1]);
-  }
 }
 
 TEST_CASE("how far a sweep goes: rigor, patience, extent", "[nogpu]") {
@@ -662,51 +172,6 @@ TEST_CASE("how far a sweep goes: rigor, patience, extent", "[nogpu]") {
     REQUIRE(result.ended_by == "space exhausted");
     REQUIRE(result.rows.size() == result.space_size);
     REQUIRE(result.space_size > 50);
-  }
-}
-
-TEST_CASE("patience grows with the space, within bounds", "[nogpu]") {
-  for (const auto& [size, patience] : {std::pair(10, 15), {375, 15}, {500, 20}, {900, 36}, {11000, 40}}) {
-    INFO(size);
-    CHECK(effort_of(Rigor::measure, static_cast<std::size_t>(size)).patience == patience);
-  }
-  CHECK(effort_of(Rigor::patient, 500).patience == 100);
-  CHECK(effort_of(Rigor::exhaustive, 500).patience == 0);
-}
-
-TEST_CASE("a search starts from what is known: this problem's best, the neighbours' winners", "[nogpu]") {
-  const TemporaryFolder folder;
-  const AttentionProblem problem = parse_problem(kProblem), neighbour = parse_problem("forward bf16 b1 hq8 sq2048 d64");
-  TuningDatabase database(folder / "tuning.db");
-  const auto row = [&](const AttentionProblem& of, const char* config, const char* templates) {
-    Measurement m;
-    m.problem = of;
-    m.config = parse_config(config);
-    m.device = "NVIDIA H200";
-    m.sm_count = 132;
-    m.samples_us = {70, 70};
-    m.source_hash = templates;
-    m.compiler = "C0";
-    m.summarize();
-    return m;
-  };
-  // Of old templates: its time is stale, the choice is still worth trying.
-  database.append(row(problem, "sm80 q64 kv48 w2 st2 rescale8", "T0"));
-  database.append(row(neighbour, "sm80 q64 kv112 w4 st2 rescale8", "T0"));
-  const std::string command = fake_worker(folder, {"measured 80"});
-  const SweepResult result = sweep(problem, options_for(command, 3), database);
-  REQUIRE(result.rows.size() == 3);
-  REQUIRE(result.rows[0].config == default_config(problem, find_device("h200")));
-  REQUIRE(canonical_text(result.rows[1].config) == "sm80 q64 kv48 w2 st2 rescale8");
-  REQUIRE(canonical_text(result.rows[2].config) == "sm80 q64 kv112 w4 st2 rescale8");
-
-  SECTION("and from what the presets know") {
-    const auto presets = std::make_shared<TuningDatabase>(folder / "presets.db");
-    presets->append(row(problem, "sm80 q128 kv112 w8 st1 rescale8", "T0"));
-    SweepOptions options = options_for(command, 4);
-    options.presets = presets;
-    const SweepResult seeded = sweep(problem, options, database);
-    REQUIRE(canonical_text(seeded.rows[1].config) == "sm80 q128 kv112 w8 st1 rescale8");
   }
 }
 

@@ -123,7 +123,7 @@ class HostileSweeps {
     LeftBehind left_behind;
     TuningDatabase database(database_path(name));
     options_.max_candidates = max_candidates;
-    const SweepResult result = sweep(stage_.problem, options_, database, on_progress);
+    SweepResult result = sweep(stage_.problem, options_, database, on_progress);
     left_behind_ = left_behind.processes();
     CHECK(result.notes.empty());
     check_stored(result, database);

@@ -1,13 +1,11 @@
-#include "generator/families/shared/cost_model.h"
+#include "generator/families/forward_sm80/cost.h"
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
 
 #include "generator/device/register_limit.h"
-#include "generator/families/backward_sm80/cost.h"
 #include "generator/families/forward_sm80/shape.h"
-#include "generator/families/forward_sm90/cost.h"
 #include "generator/families/shared/queueing_model.h"
 #include "generator/families/shared/step_count.h"
 #include "generator/rounding.h"
@@ -37,9 +35,6 @@
 // well it fits.
 namespace attune {
 namespace {
-constexpr double kAluPerClock = 126;  // FFMA, FADD, FMUL
-constexpr double kSharedBytesPerClock = 128;
-constexpr double kL2BytesPerClock = 48;           // of an SM while all SMs read; kernels were seen to read 41
 constexpr double kElementwiseLoadsPerClock = 32;  // 16-bit loads where rows are not aligned
 constexpr double kL2Latency = 950;                // clocks, under load
 
@@ -96,15 +91,15 @@ StepClocks step_clocks(const AttentionProblem& problem, const KernelConfig& conf
 
   StepClocks clocks;
   clocks.matrix = 2 * q * kv * (padded + d) / device.mma_flops_per_clock;
-  clocks.exponential = q * kv * (1 / device.exp2_per_clock + kAluPerElement / kAluPerClock) + q * kRowClocks;
-  clocks.exponential += masked_share * q * kv * kMaskPerElement / kAluPerClock;
+  clocks.exponential = q * kv * (1 / device.exp2_per_clock + kAluPerElement / device.alu_per_clock) + q * kRowClocks;
+  clocks.exponential += masked_share * q * kv * kMaskPerElement / device.alu_per_clock;
   clocks.exponential += copy_clocks(shape, config);
-  if (config.rescale_threshold == 0) clocks.exponential += q * d / kAluPerClock;
+  if (config.rescale_threshold == 0) clocks.exponential += q * d / device.alu_per_clock;
   if (problem.alignment < 16) clocks.exponential += kv_bytes / 2 / kElementwiseLoadsPerClock;
   const double q_bytes = config.q_in_registers ? 0 : 2 * q * d;
-  clocks.shared = (config.warps * kv_bytes + q_bytes + kv_bytes) / kSharedBytesPerClock;
+  clocks.shared = (config.warps * kv_bytes + q_bytes + kv_bytes) / device.shared_bytes_per_clock;
   clocks.shared += spilled * config.warps * kClocksPerSpill;
-  clocks.l2 = kv_bytes / kL2BytesPerClock;
+  clocks.l2 = kv_bytes / device.l2_bytes_per_clock;
 
   const double reached = clocks.matrix / kMatrixShare;
   const double products = std::max(reached, clocks.shared) + kOperandShare * std::min(reached, clocks.shared);
@@ -157,9 +152,7 @@ double tail_share(const AttentionProblem& problem, TileOrder order, double waves
 }
 }  // namespace
 
-CostEstimate estimate_cost(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
-  if (problem.pass == Pass::backward) return estimate_cost_backward(problem, config, device);
-  if (config.family == KernelFamily::sm90) return estimate_cost_sm90(problem, config, device);
+CostEstimate forward_sm80_cost(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
   const ForwardSm80Shape shape = forward_sm80_shape(problem, config);
   CostEstimate cost;
   const int limit = register_limit(shape.threads, config.ctas_per_sm, device);

@@ -1,8 +1,9 @@
-#include "generator/families/shared/cost_model.h"
+#include "generator/config/cost_estimate.h"
 
 #include <cmath>
 #include <numeric>
 
+#include "generator/families/family_word.h"
 #include "generator/generate.h"
 #include "tests/catch.h"
 
@@ -24,7 +25,7 @@ TEST_CASE("an estimate lies above what the units allow and within reach of it", 
       const int tiles = std::lcm(config.block_q, config.block_kv);
       problem.seq_q = problem.seq_kv = (4096 + tiles - 1) / tiles * tiles;
       const double wgmma_flops_per_clock = 4096;
-      const double rate = config.family == KernelFamily::sm90 ? wgmma_flops_per_clock : device.mma_flops_per_clock;
+      const double rate = config.family == FamilyWord::sm90 ? wgmma_flops_per_clock : device.mma_flops_per_clock;
       const CostEstimate estimate = estimate_cost(problem, config, device);
       const double peak = count_flops(problem) / (rate * device.sm_count * device.clock_mhz);
       INFO(key << " " << canonical_text(problem));
