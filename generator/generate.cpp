@@ -4,17 +4,17 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "generator/config/config_fields.h"
 #include "generator/config/cost_estimate.h"
 #include "generator/error.h"
 #include "generator/families/kernel_family.h"
 #include "generator/problem/dispatch_class.h"
+#include "generator/text/launch_rendering.h"
 
 namespace attune {
 namespace {
-constexpr const char* kReferenceTemplate = "kernels/reference_forward";
-constexpr const char* kReferenceEntry = "attune_reference_forward";
 constexpr int kReferenceThreads = 128;
 
 ArgumentLayout reference_arguments() {
@@ -121,42 +121,25 @@ std::size_t most_workspace_bytes(const AttentionProblem& problem, const DeviceSp
   return most;
 }
 
-std::string templates_hash(Pass pass, FamilyWord word, const TemplateSet& templates, KernelTarget target) {
-  const KernelFamily* family = find_family(pass, word);
-  return family != nullptr ? family->templates_hash(templates, target) : std::string();
-}
-
 KernelPlan generate_reference(const AttentionProblem& problem, const DeviceSpec& device, const TemplateSet& templates,
                               KernelTarget target) {
   validate(problem);
-  const ArgumentLayout arguments = reference_arguments();
   // Scores of as many keys as there are threads, as much again for reductions, and the query.
   const std::size_t shared_bytes = sizeof(double) * static_cast<std::size_t>(2 * kReferenceThreads + problem.head_dim);
 
   TemplateBindings bindings;
-  bindings.set("kernel_class", reference_class(problem));
-  bindings.set("templates_hash", templates.hash_of(kReferenceTemplate, {{"target", std::string(to_string(target))}}));
-  bindings.set("entry", kReferenceEntry);
-  bindings.set("target", std::string(to_string(target)));
   bindings.set("dtype", problem.dtype == DataType::bf16 ? "bf16" : "f16");
   bindings.set("mask", problem.mask == MaskKind::causal ? "causal" : "none");
   bindings.set("head_dim", problem.head_dim);
   bindings.set("threads", kReferenceThreads);
   bindings.set("shared_bytes", static_cast<std::int64_t>(shared_bytes));
-  bindings.set("argument_bytes", static_cast<std::int64_t>(arguments.bytes));
-  bindings.set("argument_fields", arguments.declarations());
-  RenderedText rendered = render(templates, kReferenceTemplate, bindings);
 
   KernelLaunch launch;
-  launch.source = std::move(rendered.text);
-  launch.lines = std::move(rendered.lines);
-  launch.entry = kReferenceEntry;
-  launch.arch = arch_name(device);
-  launch.target = target;
   launch.threads = kReferenceThreads;
   launch.shared_bytes = shared_bytes;
   launch.rows_per_tile = 1;
-  launch.arguments = arguments;
+  launch.arguments = reference_arguments();
+  render_launch("reference_forward", reference_class(problem), device, templates, target, std::move(bindings), &launch);
 
   KernelPlan plan = plan_of(problem);
   plan.kernel_class = reference_class(problem);

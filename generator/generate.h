@@ -25,10 +25,6 @@ KernelPlan generate(const AttentionProblem& problem, const KernelConfig& config,
 /// The most workspace that a plan of the problem needs on the device, whatever its config and (forward) lengths.
 std::size_t most_workspace_bytes(const AttentionProblem& problem, const DeviceSpec& device);
 
-/// Of all the texts that kernels of a pass and family are made of: a time measured with another hash is stale.
-std::string templates_hash(Pass pass, FamilyWord family, const TemplateSet& templates = TemplateSet::embedded(),
-                           KernelTarget target = KernelTarget::cuda);
-
 /// The naive kernel in double precision that large shapes are checked against (O, LSE and sum(p |v|), each as double).
 KernelPlan generate_reference(const AttentionProblem& problem, const DeviceSpec& device,
                               const TemplateSet& templates = TemplateSet::embedded(),

@@ -55,7 +55,10 @@ struct KernelFamily {
   void (*describe)(const Question&, const KernelConfig&, const TemplateSet&, KernelTarget, KernelPlan*);
   /// Of any plan of the problem, at most, whatever the lengths of a forward.
   std::size_t (*most_workspace)(const Question&);
-  std::string (*templates_hash)(const TemplateSet&, KernelTarget);
+
+  /// The hash of its templates that version 0.1 ended with and stored with its rows. What is generated now has the same
+  /// machine code, so that such rows stay valid; empty once that is no longer so.
+  std::string_view last_templates_of_0_1;
 
   std::span<const PublishedTile> published;  ///< by rising head dim
   /// Bytes of spill stores and loads of a thread with which a kernel is still timed.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "generator/rounding.h"
+#include "generator/text/launch_rendering.h"
 
 namespace attune {
 namespace {
@@ -21,37 +22,26 @@ constexpr int kGradientTiles[] = {16, 8};  // rows of a tile of the gradients' r
 std::string dtype_name(DataType dtype) { return dtype == DataType::bf16 ? "bf16" : "f16"; }
 
 // `bindings` holds what only this kernel needs.
-KernelLaunch oracle_launch(const std::string& name, std::vector<KernelArgument> arguments, std::size_t shared_bytes,
-                           TemplateBindings bindings, const DeviceSpec& device, const TemplateSet& templates,
-                           KernelTarget target) {
+KernelLaunch oracle_launch(const std::string& name, const std::string& kernel_class,
+                           std::vector<KernelArgument> arguments, std::size_t shared_bytes, TemplateBindings bindings,
+                           const DeviceSpec& device, const TemplateSet& templates, KernelTarget target) {
   KernelLaunch launch;
-  launch.entry = "attune_" + name;
-  launch.arch = arch_name(device);
-  launch.target = target;
   launch.threads = kThreads;
   launch.shared_bytes = shared_bytes;
   launch.arguments = ArgumentLayout::of(std::move(arguments));
 
-  const std::string root = "kernels/" + name, target_name(to_string(target));
-  bindings.set("templates_hash", templates.hash_of(root, {{"target", target_name}}));
-  bindings.set("entry", launch.entry);
-  bindings.set("target", target_name);
   bindings.set("threads", kThreads);
-  bindings.set("argument_bytes", static_cast<std::int64_t>(launch.arguments.bytes));
-  bindings.set("argument_fields", launch.arguments.declarations());
-  RenderedText rendered = render(templates, root, bindings);
-  launch.source = std::move(rendered.text);
-  launch.lines = std::move(rendered.lines);
+  render_launch(name, kernel_class, device, templates, target, std::move(bindings), &launch);
   return launch;
 }
 
 // A kernel of checks: its grid is limited, each CTA leaves a partial result.
-KernelLaunch check_launch(const std::string& name, std::vector<KernelArgument> arguments, std::size_t shared_bytes,
-                          TemplateBindings bindings, const DeviceSpec& device, const TemplateSet& templates,
-                          KernelTarget target) {
+KernelLaunch check_launch(const std::string& name, const std::string& kernel_class,
+                          std::vector<KernelArgument> arguments, std::size_t shared_bytes, TemplateBindings bindings,
+                          const DeviceSpec& device, const TemplateSet& templates, KernelTarget target) {
   bindings.set("max_ctas", kMaxOracleCtas);
-  KernelLaunch launch =
-      oracle_launch(name, std::move(arguments), shared_bytes, std::move(bindings), device, templates, target);
+  KernelLaunch launch = oracle_launch(name, kernel_class, std::move(arguments), shared_bytes, std::move(bindings),
+                                      device, templates, target);
   launch.rows_per_tile = kComparedRows;
   launch.max_ctas = kMaxOracleCtas;
   return launch;
@@ -79,13 +69,12 @@ KernelLaunch generate_comparison(const AttentionProblem& problem, const DeviceSp
   const std::string dtype = dtype_name(problem.dtype);
   const std::size_t shared_bytes = kSummaryFields * kFieldBytes * kThreads;
   TemplateBindings bindings;
-  bindings.set("kernel_class", fmt::format("comparison {} d{}", to_string(problem.dtype), problem.head_dim));
   bindings.set("dtype", dtype);
   bindings.set("head_dim", problem.head_dim);
   bindings.set("rows_per_tile", kComparedRows);
   bindings.set("shared_bytes", static_cast<std::int64_t>(shared_bytes));
   using A = KernelArgument;
-  return check_launch("compare_forward",
+  return check_launch("compare_forward", fmt::format("comparison {} d{}", to_string(problem.dtype), problem.head_dim),
                       {A::o, A::o_stride_batch, A::o_stride_head, A::o_stride_row, A::o_fp64, A::weight_fp64,
                        A::partials, A::unit_roundoff, A::smallest_step, A::heads_q, A::seq_q, A::query_tiles, A::tiles},
                       shared_bytes, std::move(bindings), device, templates, target);
@@ -95,12 +84,13 @@ std::vector<KernelLaunch> generate_backward_reference(const AttentionProblem& pr
                                                       const TemplateSet& templates, KernelTarget target) {
   validate(problem);
   using A = KernelArgument;
-  const auto launch = [&](const char* name, TileRows rows, int pair_values, std::vector<A> more) {
+  const auto launch = [&](const char* name, const char* gradients, TileRows rows, int pair_values,
+                          std::vector<A> more) {
     const int tile = gradient_tile(problem, device, pair_values);
     const std::size_t shared_bytes = gradient_shared_bytes(problem, tile, pair_values);
     TemplateBindings bindings;
-    bindings.set("kernel_class", fmt::format("reference {} d{}{}", to_string(problem.dtype), problem.head_dim,
-                                             problem.mask == MaskKind::causal ? " causal" : ""));
+    const std::string kernel_class = fmt::format("reference of {} {} d{}{}", gradients, to_string(problem.dtype),
+                                                 problem.head_dim, problem.mask == MaskKind::causal ? " causal" : "");
     bindings.set("dtype", dtype_name(problem.dtype));
     bindings.set("mask", problem.mask == MaskKind::causal ? "causal" : "none");
     bindings.set("head_dim", problem.head_dim);
@@ -135,15 +125,15 @@ std::vector<KernelLaunch> generate_backward_reference(const AttentionProblem& pr
                                 A::mask_offset,
                                 A::softmax_scale};
     arguments.insert(arguments.end(), more.begin(), more.end());
-    KernelLaunch made =
-        oracle_launch(name, std::move(arguments), shared_bytes, std::move(bindings), device, templates, target);
+    KernelLaunch made = oracle_launch(name, kernel_class, std::move(arguments), shared_bytes, std::move(bindings),
+                                      device, templates, target);
     made.tile_rows = rows;
     made.rows_per_tile = tile;
     return made;
   };
-  return {launch("reference_backward_queries", TileRows::queries, 3,
+  return {launch("reference_backward_queries", "dQ", TileRows::queries, 3,
                  {A::d_lse, A::o_fp64, A::weight_fp64, A::d_q_fp64, A::query_tiles}),
-          launch("reference_backward_keys", TileRows::keys, 4, {A::d_k_fp64, A::d_v_fp64, A::key_tiles})};
+          launch("reference_backward_keys", "dK and dV", TileRows::keys, 4, {A::d_k_fp64, A::d_v_fp64, A::key_tiles})};
 }
 
 KernelLaunch generate_checksum(const DeviceSpec& device, const TemplateSet& templates, KernelTarget target) {
@@ -151,8 +141,9 @@ KernelLaunch generate_checksum(const DeviceSpec& device, const TemplateSet& temp
   TemplateBindings bindings;
   bindings.set("elements_per_tile", kElementsPerTile);
   bindings.set("shared_bytes", static_cast<std::int64_t>(shared_bytes));
-  return check_launch("checksum", {KernelArgument::elements, KernelArgument::element_count, KernelArgument::partials},
-                      shared_bytes, std::move(bindings), device, templates, target);
+  return check_launch("checksum", "checksum",
+                      {KernelArgument::elements, KernelArgument::element_count, KernelArgument::partials}, shared_bytes,
+                      std::move(bindings), device, templates, target);
 }
 
 KernelLaunch generate_random_normal(DataType dtype, const DeviceSpec& device, const TemplateSet& templates,
@@ -164,8 +155,9 @@ KernelLaunch generate_random_normal(DataType dtype, const DeviceSpec& device, co
   bindings.set("exponent_bias", is_bf16 ? 127 : 15);
   bindings.set("elements_per_tile", kElementsPerTile);
   using A = KernelArgument;
-  return check_launch("random_normal", {A::elements, A::element_count, A::copies, A::copy_stride, A::seed}, 0,
-                      std::move(bindings), device, templates, target);
+  return check_launch("random_normal", "random normal numbers " + dtype_name(dtype),
+                      {A::elements, A::element_count, A::copies, A::copy_stride, A::seed}, 0, std::move(bindings),
+                      device, templates, target);
 }
 
 std::uint32_t grid_of_elements(std::int64_t count) {

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "generator/error.h"
+#include "generator/plan/source_hash.h"
 #include "generator/rounding.h"
 
 namespace attune {
@@ -244,15 +245,6 @@ ArgumentLayout ArgumentLayout::of(std::vector<KernelArgument> fields) {
   return layout;
 }
 
-std::string ArgumentLayout::declarations() const {
-  std::string text;
-  for (const KernelArgument field : fields) {
-    if (!text.empty()) text += '\n';
-    text += fmt::format("{} {};", type_text(field), to_string(field));
-  }
-  return text;
-}
-
 std::int32_t KernelLaunch::query_tiles(const AttentionProblem& problem) const {
   return static_cast<std::int32_t>(ceil_div(problem.seq_q, rows_per_tile));
 }
@@ -313,6 +305,13 @@ std::size_t WorkspaceBuffer::bytes_of(const AttentionProblem& problem) const {
                 fmt::format("the scores of \"{}\" would take more than 2^60 bytes", canonical_text(problem)));
   }
   return static_cast<std::size_t>(row_bytes * parts);
+}
+
+std::string KernelPlan::source_hash() const {
+  if (launches.size() == 1) return launches.front().source_hash;
+  std::string hashes;
+  for (const KernelLaunch& launch : launches) hashes += launch.source_hash + '\n';
+  return hash_of_text(hashes);
 }
 
 std::size_t KernelPlan::workspace_bytes_of(const AttentionProblem& launched) const {

@@ -133,8 +133,6 @@ struct ArgumentLayout {
   std::size_t alignment = 1;
 
   static ArgumentLayout of(std::vector<KernelArgument> fields);
-  /// The fields as C++ declarations, one per line, no newline at the end.
-  std::string declarations() const;
 };
 
 /// What a kernel's tiles are rows of: queries of a query head, or keys of a key/value head (but see
@@ -146,6 +144,7 @@ enum class TileRows { queries, keys, all };
 /// heads knows how many share K and V.
 struct KernelLaunch {
   std::string source;               ///< complete; includes nothing
+  std::string source_hash;          ///< hash_of_text(source_body(source))
   std::vector<TemplateLine> lines;  ///< where each line of source comes from
   std::string entry;                ///< extern "C" name
   std::string arch;                 ///< "sm_90a"
@@ -212,6 +211,9 @@ struct KernelPlan {
   std::vector<Operand> ordered_outputs;  ///< outputs whose bits do not depend on scheduling
   double flops = 0;                      ///< counted, of `problem`
   double bytes = 0;                      ///< fewest bytes of device memory, of `problem`
+
+  /// Provenance of what is measured: the hash of its one launch, or the hash of all launches' hashes in their order.
+  std::string source_hash() const;
 
   /// Of a launch of any problem of the kernel class, without room for `counters`.
   std::size_t workspace_bytes_of(const AttentionProblem& launched) const;

@@ -1,25 +1,53 @@
 #include "generator/text/launch_rendering.h"
 
+#include <fmt/format.h>
+
+#include <cstddef>
 #include <utility>
 
 #include "generator/families/shared/bindings.h"
+#include "generator/plan/source_hash.h"
+#include "generator/text/unused_primitives.h"
 
 namespace attune {
+namespace {
+
+// Puts all that follows the comment at the kernel's head into a namespace of its own, so that kernels link into one
+// program though each has an Arguments.
+void enclose(RenderedText* rendered) {
+  std::size_t begin = 0, comment_lines = 0;
+  while (rendered->text.compare(begin, 2, "//") == 0) {
+    begin = rendered->text.find('\n', begin) + 1;
+    ++comment_lines;
+  }
+  const std::string name = "attune_" + hash_of_text(rendered->text);
+  rendered->text = fmt::format("{}\nnamespace {} {{\n{}\n}}  // namespace {}\n", rendered->text.substr(0, begin), name,
+                               rendered->text.substr(begin), name);
+  std::vector<TemplateLine>& lines = rendered->lines;
+  const TemplateLine first = lines.front(), last = lines.back();
+  lines.insert(lines.begin() + static_cast<std::ptrdiff_t>(comment_lines), 2, first);
+  lines.insert(lines.end(), 2, last);
+}
+
+}  // namespace
 
 void render_launch(const std::string& name, const std::string& kernel_class, const DeviceSpec& device,
                    const TemplateSet& templates, KernelTarget target, TemplateBindings bindings, KernelLaunch* launch) {
-  const std::string root = "kernels/" + name, target_name(to_string(target));
+  const std::string root = "kernels/" + name;
   if (launch->entry.empty()) launch->entry = "attune_" + name;
   launch->arch = arch_name(device);
   launch->target = target;
-  bindings.set("kernel_class", kernel_class);
-  bindings.set("templates_hash", templates.hash_of(root, {{"target", target_name}}));
   bindings.set("entry", launch->entry);
-  bindings.set("target", target_name);
+  bindings.set("target", std::string(to_string(target)));
   bind_arguments(launch->arguments, &bindings);
   RenderedText rendered = render(templates, root, bindings);
-  launch->source = std::move(rendered.text);
-  launch->lines = std::move(rendered.lines);
+  drop_unused_primitives(&rendered);
+  enclose(&rendered);
+  const std::string body = "//\n" + rendered.text;
+  launch->source_hash = hash_of_text(body);
+  launch->source = fmt::format("{}{} · source {}\n{}", kHeadMark, kernel_class, launch->source_hash, body);
+  launch->lines.assign(2, {root, 1});
+  launch->lines.insert(launch->lines.end(), rendered.lines.begin(), rendered.lines.end());
 }
 
 }  // namespace attune

@@ -8,6 +8,7 @@
 
 #include "attune/log.h"
 #include "generator/error.h"
+#include "generator/plan/source_hash.h"
 #include "runtime/cuda/compile_log.h"
 #include "runtime/system/json_text.h"
 
@@ -39,7 +40,7 @@ std::string hexadecimal(XXH128_hash_t hash) {
 std::string hash_of(const std::string& text) { return hexadecimal(XXH3_128bits(text.data(), text.size())); }
 
 std::string key_of(const KernelLaunch& launch) {
-  std::string text = launch.source;
+  std::string text(source_body(launch.source));
   for (const std::string& flag : nvrtc_flags(launch)) text += '\0' + flag;
   text += '\0' + nvrtc_identity() + '\0' + launch.arch;
   return hash_of(text);

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "generator/error.h"
+#include "generator/plan/source_hash.h"
 #include "runtime/system/child_program.h"
 #include "runtime/system/private_folder.h"
 
@@ -188,8 +189,8 @@ std::string host_compiler_version() {
 
 HostObject compile_for_host(const std::string& source, bool rebuild) {
   const std::vector<std::string> words = compiler_words();
-  const std::string key = hash_of(
-      fmt::format("{}\n{}\n{}\n{}", host_compiler_version(), fmt::join(words, " "), fmt::join(kFlags, " "), source));
+  const std::string key = hash_of(fmt::format("{}\n{}\n{}\n{}", host_compiler_version(), fmt::join(words, " "),
+                                              fmt::join(kFlags, " "), source_body(source)));
   const std::string name = key + ".so";
   const std::optional<PrivateFolder> cache = cache_folder();
   if (cache && !rebuild) {

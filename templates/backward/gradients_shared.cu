@@ -7,11 +7,11 @@ __device__ __forceinline__ void add_gradients(KeyGradients& acc, QueryGradient& 
   dq.await_turn(block);
   bar_sync();
 //% if dq_first
-  dq.add(block);  // so that the adds to memory drain beside the products that follow
+  dq.add(block);  // dQ = dQ + dS K, first, so that its adds to memory drain beside the products that follow
 //% end
-  gemm_columns<kBlockQ / 16>(acc.dv, ScoresOfKeys{shared + kPOffset, part.row}, ring.second_tile(), part.first_chunk);
-  gemm_columns<kBlockQ / 16>(acc.dk, ScoresOfKeys{shared + kDsOffset, part.row}, ring.first_tile(), part.first_chunk);
+  gemm_columns<kBlockQ / 16>(acc.dv, ScoresOfKeys{shared + kPOffset, part.row}, ring.second_tile(), part.first_chunk);   // dV = dV + Pᵀ dO
+  gemm_columns<kBlockQ / 16>(acc.dk, ScoresOfKeys{shared + kDsOffset, part.row}, ring.first_tile(), part.first_chunk);   // dK = dK + dSᵀ Q
 //% if dq_last
-  dq.add(block);
+  dq.add(block);  // dQ = dQ + dS K
 //% end
 }

@@ -1,5 +1,3 @@
-// attune ${kernel_class} · templates ${templates_hash}
-//
 // Of one tile of ${rows_of} of one head, gradients from their sums:
 //
 //% for gradients
@@ -7,12 +5,8 @@
 //% end
 //
 // A warp takes 16 rows and four chunks of columns at a time; a lane writes whole chunks of a row.
-//% include primitives/prelude/${target}
-//% include primitives/memory/${target}
-//% include primitives/math/${target}
-//% include primitives/sm80/${target}
-//% include primitives/single/${target}
-//% include primitives/add/${target}
+
+//% include primitives/mma_sync
 
 struct Arguments {
 //% for argument_fields

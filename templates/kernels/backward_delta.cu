@@ -1,17 +1,11 @@
-// attune ${kernel_class} · templates ${templates_hash}
-//
 // Of each query, what its keys' gradients have in common:
 //
 //   delta = rowsum(dO ∘ O) - dLSE,   and LSE·log2(e)
 //
 // both 0 and +inf for a query that sees nothing and for rows that pad a block of queries: P and dS are 0 there. kRowLanes lanes share a row;
 // sums are in fp32.
-//% include primitives/prelude/${target}
-//% include primitives/memory/${target}
-//% include primitives/math/${target}
-//% include primitives/sm80/${target}
-//% include primitives/single/${target}
-//% include primitives/wide/${target}
+
+//% include primitives/mma_sync
 
 struct Arguments {
 //% for argument_fields

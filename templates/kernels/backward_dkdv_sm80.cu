@@ -1,5 +1,3 @@
-// attune ${kernel_class} · templates ${templates_hash}
-//
 // dK and dV of one tile of keys of one ${tile_head}, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:
 //
@@ -16,13 +14,8 @@
 //% for shared_buffers
 //   ${shared_buffers.offset}  ${shared_buffers.picture}
 //% end
-//% include primitives/prelude/${target}
-//% include primitives/memory/${target}
-//% include primitives/math/${target}
-//% include primitives/sm80/${target}
-//% include primitives/single/${target}
-//% include primitives/add/${target}
-//% include primitives/turns/${target}
+
+//% include primitives/mma_sync
 
 struct Arguments {
 //% for argument_fields
@@ -180,9 +173,9 @@ __device__ __forceinline__ void query_step(const Arguments& args, bool masked, i
   ScoreFragments acc_p = {}, acc_ds = {};
   ring.acquire();
   dq.pass_turn();
-  gemm_qk(acc_p, k, ring.first_tile() + part.query * kRowBytes);
+  gemm_qk(acc_p, k, ring.first_tile() + part.query * kRowBytes);    // Sᵀ = K Qᵀ
   exponentiate(acc_p, args, part.query, shared, ring.stage);
-  gemm_qk(acc_ds, v, ring.second_tile() + part.query * kRowBytes);
+  gemm_qk(acc_ds, v, ring.second_tile() + part.query * kRowBytes);  // dPᵀ = V dOᵀ
   if (masked) hide(acc_p, args, block * kBlockQ + part.query, tile_key + part.row);
   differentiate(acc_ds, acc_p, part.query, shared, ring.stage);
   add_gradients(acc, dq, acc_p, acc_ds, part, ring, block, shared);
@@ -224,7 +217,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
   KeyGradients acc = {};
   for (i32 member = 0; member < TileHeads::walked(args); ++member) {
     // Of the tile, too, all is computed for each head: registers are short in the steps.
-    const KeyTile tile(args, anew_i32(index));
+    const KeyTile tile(args, opaque_i32(index));
     const QueryBlocks blocks(args, tile);
     const i32 head = TileHeads::of_queries(args, tile.head, member);
     const i64 first_row = static_cast<i64>(blocks.first) * kBlockQ, row_head = static_cast<i64>(tile.batch) * args.heads_q + head;
@@ -242,6 +235,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
 
   cp_async_wait_group<0>();
   bar_sync();
-  finish_key_gradients(args, KeyTile(args, anew_i32(index)), WarpPart(anew_i32(warp)), acc);
+  finish_key_gradients(args, KeyTile(args, opaque_i32(index)), WarpPart(opaque_i32(warp)), acc);
 }
 //% include primitives/entry/${target}

@@ -1,5 +1,3 @@
-// attune ${kernel_class} · templates ${templates_hash}
-//
 // dQ of one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
 //   for each block of keys:   S = Q Kᵀ           P = exp2(c S - LSE·log2(e)), masked
@@ -13,11 +11,8 @@
 //% for shared_buffers
 //   ${shared_buffers.offset}  ${shared_buffers.picture}
 //% end
-//% include primitives/prelude/${target}
-//% include primitives/memory/${target}
-//% include primitives/math/${target}
-//% include primitives/sm80/${target}
-//% include primitives/single/${target}
+
+//% include primitives/mma_sync
 
 struct Arguments {
 //% for argument_fields
@@ -92,10 +87,10 @@ __device__ __forceinline__ void kv_step(const Arguments& args, i32 block, i32 fi
                                         const QueryFragments& d_o, const QueryStatistics (&queries)[2], GradientFragments& acc_dq) {
   ScoreFragments acc_s = {}, acc_ds = {};
   ring.acquire();
-  gemm_qk(acc_s, q, ring.first_tile());
-  gemm_qk(acc_ds, d_o, ring.second_tile());
+  gemm_qk(acc_s, q, ring.first_tile());      // S = Q Kᵀ
+  gemm_qk(acc_ds, d_o, ring.second_tile());  // dP = dO Vᵀ
   differentiate<kMasked>(acc_s, acc_ds, args, queries, first_row, block);
-  gemm_columns<kBlockKv / 16>(acc_dq, PackedScores{acc_ds}, ring.first_tile(), 0);
+  gemm_columns<kBlockKv / 16>(acc_dq, PackedScores{acc_ds}, ring.first_tile(), 0);  // dQ = dQ + dS K
   ring.release();
 }
 

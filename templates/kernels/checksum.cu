@@ -1,5 +1,3 @@
-// attune checksum · templates ${templates_hash}
-//
 // A word is four 16-bit elements, the first in the lowest bits, zeros beyond the last element:
 //
 //   checksum = Σ_i mix(word_i + (i + 1) kGoldenRatio)      modulo 2^64
@@ -8,13 +6,14 @@
 // them and leaves the sum of its words.
 //
 // shared memory:   sums [kThreads]   ${shared_bytes} bytes
-//% include primitives/prelude/${target}
-//% include primitives/memory/${target}
-//% include primitives/wide/${target}
+
+//% include primitives/mma_sync
 //% include oracle/mix_bits
 
 struct Arguments {
-  ${argument_fields}
+//% for argument_fields
+  ${argument_fields.type} ${argument_fields.name};
+//% end
 };
 constexpr u32 kArgumentBytes = ${argument_bytes};
 

@@ -1,5 +1,3 @@
-// attune comparison with the reference · ${kernel_class} · templates ${templates_hash}
-//
 // Errors of O (u is the unit roundoff of ${dtype}, step half of its smallest number):
 //
 //   error = |o - ref|      bound = 2u weight + u |ref| + step      ratio = error / bound
@@ -8,13 +6,13 @@
 // order.
 //
 // shared memory:   of each thread, error_squares, reference_squares, max_abs, worst_ratio, worst_index: ${shared_bytes} bytes in all
-//% include primitives/prelude/${target}
-//% include primitives/memory/${target}
-//% include primitives/math/${target}
-//% include primitives/wide/${target}
+
+//% include primitives/mma_sync
 
 struct Arguments {
-  ${argument_fields}
+//% for argument_fields
+  ${argument_fields.type} ${argument_fields.name};
+//% end
 };
 constexpr u32 kArgumentBytes = ${argument_bytes};
 

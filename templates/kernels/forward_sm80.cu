@@ -1,5 +1,3 @@
-// attune ${kernel_class} · templates ${templates_hash}
-//
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
 //   for each block of keys:   S = Q Kᵀ, masked          m' = max(m, rowmax S)
@@ -13,10 +11,8 @@
 //% for shared_buffers
 //   ${shared_buffers.offset}  ${shared_buffers.picture}
 //% end
-//% include primitives/prelude/${target}
-//% include primitives/memory/${target}
-//% include primitives/math/${target}
-//% include primitives/sm80/${target}
+
+//% include primitives/mma_sync
 
 struct Arguments {
 //% for argument_fields
@@ -117,11 +113,11 @@ __device__ __forceinline__ void kv_step(const Arguments& args, i32 block, i32 fi
                                         OnlineSoftmax& softmax, OutputFragments& acc_o) {
   ScoreFragments acc_s = {};
   ring.acquire_k();
-  gemm_qk(acc_s, q, ring.k_tile());
+  gemm_qk(acc_s, q, ring.k_tile());         // S = Q Kᵀ
   ring.acquire_v();
   if (kMasked) mask_scores(acc_s, args, first_row, block);
   softmax.update<kMasked>(acc_s, acc_o);
-  gemm_pv(acc_o, acc_s, ring.v_tile());
+  gemm_pv(acc_o, acc_s, ring.v_tile());     // O = O + P V
   ring.release();
 }
 

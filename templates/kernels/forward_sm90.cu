@@ -1,5 +1,3 @@
-// attune ${kernel_class} · templates ${templates_hash}
-//
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
 //   for each block of keys, from the last one down:   S = Q Kᵀ, masked        m' = max(m, rowmax S)
@@ -22,11 +20,8 @@
 //% for shared_buffers
 //   ${shared_buffers.offset}  ${shared_buffers.picture}
 //% end
-//% include primitives/prelude/${target}
-//% include primitives/memory/${target}
-//% include primitives/math/${target}
-//% include primitives/sm80/${target}
-//% include primitives/sm90/${target}
+
+//% include primitives/wgmma
 
 struct Arguments {
 //% for argument_fields
@@ -43,7 +38,9 @@ constexpr bool kTakeTurns = ${take_turns};       // whether warpgroups issue the
 constexpr float kRescaleThreshold = ${rescale_threshold};   // in powers of two; 0: rescale at every block
 constexpr i32 kProducerRegisters = ${producer_registers}, kConsumerRegisters = ${consumer_registers};  // 0: as they are at launch
 constexpr i32 kCtasPerSm = ${ctas_per_sm}, kCluster = ${cluster};  // CTAs
+//% if packed
 constexpr i32 kGroup = ${group};                  // query heads in a tile: a position in the sequence has as many rows
+//% end
 constexpr i32 kAnchorKeys = ${anchor_keys};       // that each row with keys has seen when unmasked blocks begin
 
 constexpr i32 kWarpgroup = 128;                  // threads
@@ -94,20 +91,27 @@ struct QueryTile {
 //% end
 //% if clustered
     // Of a pair of tiles each CTA takes one, and walks the blocks of both. The second may have no rows.
-    const i32 first = index.tile * kCluster * kBlockQ, all = args.seq_q * kGroup - first;
+    const i32 first = index.tile * kCluster * kBlockQ, all = all_rows(args) - first;
     const i32 before = static_cast<i32>(cluster_cta_rank()) * kBlockQ;
     first_row = first + before;
     rows = kWholeTiles || all - before > kBlockQ ? kBlockQ : all - before;
     blocks = blocks_of(args, first + (kWholeTiles || all > kCluster * kBlockQ ? kCluster * kBlockQ : all) - 1);
 //% else
     first_row = index.tile * kBlockQ;
-    rows = kWholeTiles || args.seq_q * kGroup - first_row > kBlockQ ? kBlockQ : args.seq_q * kGroup - first_row;
+    rows = kWholeTiles || all_rows(args) - first_row > kBlockQ ? kBlockQ : all_rows(args) - first_row;
     blocks = blocks_of(args, first_row + rows - 1);
 //% end
   }
-  // Of a row: its place in the sequence, and its head.
+  // Rows of all tiles of a head; of a row: its place in the sequence, and its head.
+//% if packed
+  __device__ __forceinline__ static i32 all_rows(const Arguments& args) { return args.seq_q * kGroup; }
   __device__ __forceinline__ static i32 position_of(i32 row) { return static_cast<i32>(static_cast<u32>(row) / kGroup); }
   __device__ __forceinline__ i32 head_of(i32 row) const { return head + static_cast<i32>(static_cast<u32>(row) % kGroup); }
+//% else
+  __device__ __forceinline__ static i32 all_rows(const Arguments& args) { return args.seq_q; }
+  __device__ __forceinline__ static i32 position_of(i32 row) { return row; }
+  __device__ __forceinline__ i32 head_of(i32 /*row*/) const { return head; }
+//% end
   // Blocks of keys up to the last one that a row attends to, and those of them that it attends to as a whole.
   __device__ __forceinline__ static i32 blocks_of(const Arguments& args, i32 row) { return (last_key(args, position_of(row)) + kBlockKv) / kBlockKv; }
   __device__ __forceinline__ static i32 whole_blocks_of(const Arguments& args, i32 row) {

@@ -1,5 +1,3 @@
-// attune ${kernel_class} · templates ${templates_hash}
-//
 // FlashAttention, Algorithm 1 (Dao, Fu, Ermon, Rudra, Ré 2022), of one head, on mma.sync (compute capability 8.0 and newer): blocks of keys outside,
 // tiles of queries inside; O, l and m of all queries live in device memory and are read and written at each visit.
 //
@@ -17,11 +15,8 @@
 //% for shared_buffers
 //   ${shared_buffers.offset}  ${shared_buffers.picture}
 //% end
-//% include primitives/prelude/${target}
-//% include primitives/memory/${target}
-//% include primitives/math/${target}
-//% include primitives/sm80/${target}
-//% include primitives/pair/${target}
+
+//% include primitives/mma_sync
 
 struct Arguments {
 //% for argument_fields
@@ -186,10 +181,10 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
       cp_async_wait_group<0>();
       bar_sync();  // Q, K and V have landed for all threads
       ScoreFragments acc_s = {};
-      gemm_qk(acc_s, QueryFragments(q_tile, warp_row), k_tile);
+      gemm_qk(acc_s, QueryFragments(q_tile, warp_row), k_tile);  // S = Q Kᵀ
       if (block >= tile.masked_from) mask_scores(acc_s, args, tile.first_row + warp_row, block);
       softmax.update<true>(acc_s, acc_o);
-      gemm_pv(acc_o, acc_s, v_tile);
+      gemm_pv(acc_o, acc_s, v_tile);  // O = O + P V
       softmax.normalize(acc_o);
 
       if (block + 1 < tile.end) {

@@ -1,5 +1,3 @@
-// attune ${kernel_class} · templates ${templates_hash}
-//
 // The scores of one tile of queries of one head, on mma.sync (compute capability 8.0 and newer), into device memory:
 //
 //   S = Q Kᵀ,   in fp32, for the keys that each query attends to
@@ -8,11 +6,8 @@
 //% for shared_buffers
 //   ${shared_buffers.offset}  ${shared_buffers.picture}
 //% end
-//% include primitives/prelude/${target}
-//% include primitives/memory/${target}
-//% include primitives/math/${target}
-//% include primitives/sm80/${target}
-//% include primitives/pair/${target}
+
+//% include primitives/mma_sync
 
 struct Arguments {
 //% for argument_fields
@@ -72,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
   for (i32 block = 0; block < blocks; ++block) {
     ScoreFragments acc_s = {};
     const u32 k_tile = ring.acquire();
-    gemm_qk(acc_s, q_rows, k_tile);
+    gemm_qk(acc_s, q_rows, k_tile);  // S = Q Kᵀ
     store_scores(args, tile, warp_row, block, acc_s);
     ring.release();
   }

@@ -1,16 +1,11 @@
-// attune ${kernel_class} · templates ${templates_hash}
-//
 // Softmax of the rows of S in device memory, in place, a warp for each row:
 //
 //   ${formulas}
 //   P = exp(S - m) / l      LSE = m + ln l
 //
 // S and m are without the softmax scale: exponentials are taken as exp2(c (S - m)), c = scale·log2(e).
-//% include primitives/prelude/${target}
-//% include primitives/memory/${target}
-//% include primitives/math/${target}
-//% include primitives/sm80/${target}
-//% include primitives/pair/${target}
+
+//% include primitives/mma_sync
 
 struct Arguments {
 //% for argument_fields

@@ -1,5 +1,3 @@
-// attune ${kernel_class} · templates ${templates_hash}
-//
 // The output of one tile of queries of one head, on mma.sync (compute capability 8.0 and newer), from the probabilities in device memory:
 //
 //   O = P V,   P rounded to the type of V for the product
@@ -8,11 +6,8 @@
 //% for shared_buffers
 //   ${shared_buffers.offset}  ${shared_buffers.picture}
 //% end
-//% include primitives/prelude/${target}
-//% include primitives/memory/${target}
-//% include primitives/math/${target}
-//% include primitives/sm80/${target}
-//% include primitives/pair/${target}
+
+//% include primitives/mma_sync
 
 struct Arguments {
 //% for argument_fields
@@ -72,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
     ScoreFragments p;
     load_probabilities(p, args, tile, warp_row, block);
     const u32 v_tile = ring.acquire();
-    gemm_pv(acc_o, p, v_tile);
+    gemm_pv(acc_o, p, v_tile);  // O = O + P V
     ring.release();
   }
   cp_async_wait_group<0>();

@@ -1,18 +1,17 @@
-// attune random normal numbers · ${dtype} · templates ${templates_hash}
-//
 // Element i of every copy, the bits of the host's random_normal():
 //
 //   p = (2 (mix(seed, i) >> 12) + 1) 2^-53      element = Φ^-1(p), rounded to nearest even
 //
 // Each operation rounds to double by itself, in the order of the host's code. A tile is ${elements_per_tile} elements; a CTA takes every
 // kCtas-th of them.
-//% include primitives/prelude/${target}
-//% include primitives/memory/${target}
-//% include primitives/wide/${target}
+
+//% include primitives/mma_sync
 //% include oracle/mix_bits
 
 struct Arguments {
-  ${argument_fields}
+//% for argument_fields
+  ${argument_fields.type} ${argument_fields.name};
+//% end
 };
 constexpr u32 kArgumentBytes = ${argument_bytes};
 

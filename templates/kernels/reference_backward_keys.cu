@@ -1,5 +1,3 @@
-// attune reference of dK and dV · ${kernel_class} · templates ${templates_hash}
-//
 // In double precision, for a tile of keys of one key/value head, after the kernel of the queries, which left delta, error and noise of each.
 // With its p, ds, w, u and h:
 //
@@ -9,13 +7,13 @@
 // i: the queries that attend to the key, of all query heads that share it.
 //
 // shared memory:   q, dO, k, v [kTile][kHeadDim + 1] each   ds, w, p, p + h/u [kTile][kTile] each     doubles, ${shared_bytes} bytes in all
-//% include primitives/prelude/${target}
-//% include primitives/memory/${target}
-//% include primitives/math/${target}
-//% include primitives/wide/${target}
+
+//% include primitives/mma_sync
 
 struct Arguments {
-  ${argument_fields}
+//% for argument_fields
+  ${argument_fields.type} ${argument_fields.name};
+//% end
 };
 constexpr u32 kArgumentBytes = ${argument_bytes};
 

@@ -1,5 +1,3 @@
-// attune reference of dQ · ${kernel_class} · templates ${templates_hash}
-//
 // In double precision, for a tile of queries of one head, from the O, weight (Σ p |v|) and LSE of the forward's reference. u is the unit
 // roundoff of ${dtype}, h half of its smallest number:
 //
@@ -11,14 +9,13 @@
 // delta, error and noise of each query are left for the kernel of the keys.
 //
 // shared memory:   q, dO, k, v [kTile][kHeadDim + 1] each   ds, w, p [kTile][kTile] each     doubles, ${shared_bytes} bytes in all
-//% include primitives/prelude/${target}
-//% include primitives/memory/${target}
-//% include primitives/math/${target}
-//% include primitives/wide/${target}
-//% include primitives/single/${target}
+
+//% include primitives/mma_sync
 
 struct Arguments {
-  ${argument_fields}
+//% for argument_fields
+  ${argument_fields.type} ${argument_fields.name};
+//% end
 };
 constexpr u32 kArgumentBytes = ${argument_bytes};
 

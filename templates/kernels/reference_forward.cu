@@ -1,5 +1,3 @@
-// attune reference forward · ${kernel_class} · templates ${templates_hash}
-//
 // Attention forward in double precision for one query of one head, in the plainest way that is right:
 //
 //   s_j = scale q·k_j     for the keys j that the query attends to
@@ -10,12 +8,13 @@
 // o = 0, weight = 0, LSE = -inf.
 //
 // shared memory:   q [kHeadDim]   p [kThreads]   reduction [kThreads]     doubles, ${shared_bytes} bytes in all
-//% include primitives/prelude/${target}
-//% include primitives/memory/${target}
-//% include primitives/math/${target}
+
+//% include primitives/mma_sync
 
 struct Arguments {
-  ${argument_fields}
+//% for argument_fields
+  ${argument_fields.type} ${argument_fields.name};
+//% end
 };
 constexpr u32 kArgumentBytes = ${argument_bytes};
 

@@ -23,7 +23,7 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
       bar_warp_sync();
     }
     consumer.release_q();
-    store_rows(args, QueryTile(args, computed_anew(number)), rows.first_row, walk.o, walk.softmax);
+    store_rows(args, QueryTile(args, opaque_i32(number)), rows.first_row, walk.o, walk.softmax);
   }
   if (index == 0) consumer.wait_turn();
 }

@@ -6,8 +6,8 @@ struct ScoreSource {
   i32 row, block;  // this thread's first row, in the sequence
 
   __device__ __forceinline__ void load(ScoreFragments& s) const {
-    const QueryTile tile(args, computed_anew(tile_number));
-    if (lane_index() == 0 && args.recomputed_blocks != nullptr) atom_global_add_u32(args.recomputed_blocks, 1);
+    const QueryTile tile(args, opaque_i32(tile_number));
+    if (lane_index() == 0 && args.recomputed_blocks != nullptr) atom_relaxed_gpu_global_add_u32(args.recomputed_blocks, 1);
 #pragma unroll 1
     for (i32 i = 0; i < kBlockKv / 2; ++i) {
       const i32 query = row + i / 2 % 2 * 8, key = block * kBlockKv + i / 4 * 8 + static_cast<i32>(lane_index() % 4 * 2) + i % 2;

@@ -35,7 +35,7 @@ struct ProducerTiles {
 
  private:
   __device__ __forceinline__ static i32 take(const Arguments& args) {
-    const i32 tile = static_cast<i32>(grid_size() / kCluster + atom_global_add_u32(args.tile_counter, 1));
+    const i32 tile = static_cast<i32>(grid_size() / kCluster + atom_relaxed_gpu_global_add_u32(args.tile_counter, 1));
     return tile < args.tiles ? tile : -1;
   }
 };

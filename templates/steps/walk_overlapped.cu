@@ -15,7 +15,7 @@ struct Walk {
   __device__ __forceinline__ void begin(i32 tile_number, i32 row, i32 block) {
     consumer.wait_k();
     consumer.wait_turn();
-    consumer.issue_qk(s);
+    consumer.issue_qk(s);              // S = Q Kᵀ
     consumer.pass_turn();
     wgmma_wait_group<0>();
     wgmma_landed(s);
@@ -27,9 +27,9 @@ struct Walk {
   __device__ __forceinline__ void step(i32 tile_number, i32 row, i32 block) {
     consumer.wait_k();
     consumer.wait_turn();
-    consumer.issue_qk(s);
+    consumer.issue_qk(s);              // S = Q Kᵀ
     consumer.wait_v();
-    consumer.issue_pv(o);
+    consumer.issue_pv(o);              // O = O + P V
     consumer.pass_turn();
     wgmma_wait_group<1>();
     wgmma_landed(s);
@@ -48,9 +48,9 @@ struct Walk {
   __device__ __forceinline__ void join(i32 tile_number, i32 row, i32 block, Softmax& earlier) {
     consumer.wait_k();
     consumer.wait_turn();
-    consumer.issue_qk(s);
+    consumer.issue_qk(s);              // S = Q Kᵀ
     consumer.wait_v();
-    consumer.issue_pv(o);
+    consumer.issue_pv(o);              // O = O + P V
     consumer.pass_turn();
     wgmma_wait_group<1>();
     wgmma_landed(s);
@@ -65,7 +65,7 @@ struct Walk {
   // The product of the tile's last block.
   __device__ __forceinline__ void end() {
     consumer.wait_v();
-    consumer.issue_pv(o);
+    consumer.issue_pv(o);              // O = O + P V
     wgmma_wait_group<0>();
     wgmma_landed(o);
     consumer.release_v();

@@ -16,7 +16,7 @@ struct Walk {
   __device__ __forceinline__ void begin(i32 tile_number, i32 row, i32 block) {
     consumer.wait_k();
     consumer.wait_turn();
-    consumer.issue_qk(s);
+    consumer.issue_qk(s);              // S = Q Kᵀ
     take_scores();
     if (kMasked) mask_scores(s, args, row, block);
     softmax.first<kMasked>(s);
@@ -27,8 +27,8 @@ struct Walk {
     consumer.wait_k();
     consumer.wait_v();
     consumer.wait_turn();
-    consumer.issue_pv(o);
-    consumer.issue_qk(s);
+    consumer.issue_pv(o);              // O = O + P V
+    consumer.issue_qk(s);              // S = Q Kᵀ
     wgmma_wait_group<1>();
     wgmma_landed(o);
     consumer.release_v();
@@ -42,7 +42,7 @@ struct Walk {
   // The product of the tile's last block waits for no turn: its warpgroup has no other that could go with it.
   __device__ __forceinline__ void end() {
     consumer.wait_v();
-    consumer.issue_pv(o);
+    consumer.issue_pv(o);              // O = O + P V
     wgmma_wait_group<0>();
     wgmma_landed(o);
     consumer.release_v();

@@ -26,7 +26,7 @@ struct Walk {
   __device__ __forceinline__ void walk_block(i32 tile_number, i32 row, i32 block) {
     consumer.wait_k();
     consumer.wait_turn();
-    consumer.issue_qk(s);
+    consumer.issue_qk(s);              // S = Q Kᵀ
     wgmma_wait_group<0>();
     wgmma_landed(s);
     consumer.pass_turn();
@@ -39,7 +39,7 @@ struct Walk {
     consumer.put_probabilities(s);
     if (!kFirst) softmax.rescale(o);
     consumer.wait_v();
-    consumer.issue_pv(o);
+    consumer.issue_pv(o);              // O = O + P V
     wgmma_wait_group<0>();
     wgmma_landed(o);
     consumer.release_v();

@@ -1,12 +1,16 @@
 // `attune show`, `devices` and --help: what is answered without a GPU.
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 
+#include "generator/plan/kernel_plan.h"
+#include "runtime/cuda/nvrtc_compiler.h"
 #include "tests/catch.h"
 #include "tests/cli/command.h"
 #include "tests/source_folder.h"
 #include "tests/temporary_folder.h"
 
+using namespace attune;
 using namespace attune::testing;
 
 TEST_CASE("a template folder that is none is named with its variable", "[nogpu]") {
@@ -61,6 +65,51 @@ TEST_CASE("show source: the kernel alone on stdout", "[nogpu]") {
   CHECK(document.at("launches").at(0).at("source") == result.out);
   CHECK(document.at("launches").at(0).at("arch") == "sm_80");
   CHECK(document.at("origin") == "default");
+}
+
+TEST_CASE("show source --output writes a file for each launch", "[nogpu]") {
+  const TemporaryFolder folder;
+  const std::string of = "--pass backward --seq 300 --head-dim 64 --target a100 --config ",
+                    config = "sm80 q64 kv64 w4 st2 dq=atomic";
+  const auto show = [&](const std::string& more) {
+    std::vector<std::string> arguments = words("show source " + more + " " + of);
+    arguments.push_back(config);
+    return run_attune(arguments);
+  };
+  const CommandResult listed = show("--output " + (folder / "new/kernels"));
+  REQUIRE(listed.status == 0);
+  const std::string all = show("").out;
+  std::string joined;
+  for (const char* name :
+       {"1_attune_backward_delta.cu", "2_attune_backward_dkdv_sm80.cu", "3_attune_backward_convert.cu"}) {
+    const std::string path = folder / ("new/kernels/" + std::string(name));
+    CHECK_THAT(listed.out, ContainsSubstring(path + "\n"));
+    joined += read_file(path);
+  }
+  CHECK(joined == all);
+  CHECK(show("--launch 2 --output " + (folder / "one")).out == (folder / "one") + "/2_attune_backward_dkdv_sm80.cu\n");
+  CHECK(read_file(folder / "one/2_attune_backward_dkdv_sm80.cu") == show("--launch 2").out);
+
+  std::ofstream(folder / "file") << "in the way";
+  const CommandResult refused = show("--output " + (folder / "file"));
+  CHECK(refused.status != 0);
+  CHECK_THAT(refused.err, ContainsSubstring("cannot be made"));
+  CHECK_THAT(run_attune(words("show plan --seq 300 --head-dim 64 --target a100 --output " + (folder / "x"))).err,
+             ContainsSubstring("--output has no meaning for show plan"));
+}
+
+TEST_CASE("what show source prints compiles, with all launches of a plan in one file", "[nvrtc]") {
+  for (const char* plan : {"--seq 300 --head-dim 64 --target a100", "--seq 300 --head-dim 128 --causal --target h200",
+                           "--pass backward --heads 8 --kv-heads 2 --seq 300 --head-dim 64 --target h200",
+                           "--algorithm standard --seq 300 --head-dim 64 --target a100"}) {
+    INFO(plan);
+    const CommandResult shown = run_attune(words(std::string("show source ") + plan));
+    REQUIRE(shown.status == 0);
+    KernelLaunch launch;
+    launch.source = shown.out;
+    launch.arch = std::string(plan).find("h200") != std::string::npos ? "sm_90a" : "sm_80";
+    CHECK_FALSE(compile_with_nvrtc(launch, CompileOutput::ptx).image.empty());
+  }
 }
 
 TEST_CASE("show says which GPU it generates for when none was named", "[nogpu]") {

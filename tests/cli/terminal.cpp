@@ -36,7 +36,7 @@ TEST_CASE("no verb sends a foreign database's control characters to the terminal
     TuningDatabase database(path);
     Measurement row = attune::test::example_measurement(problem, config);
     row.device = "NVIDIA" + kHostile;
-    row.compiler = row.driver = row.protocol = row.templates_hash = kHostile;
+    row.compiler = row.driver = row.protocol = row.source_hash = kHostile;
     database.append(row);
     row.config.block_q = 64;
     row.driver += "2";

@@ -1,4 +1,4 @@
-// attune backward bf16 d72 causal sm80 q64 kv64 w4 st2 · templates HASH
+// attune backward bf16 d72 causal sm80 q64 kv64 w4 st2 · source 1c8983e31a0b09fc
 //
 // dK and dV of one tile of keys of one key/value head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:
@@ -19,21 +19,30 @@
 //    36864  dO  [2][64][72]
 //    55296  LSE and delta  [2][64][2], fp32
 //    56320  end
+
+namespace attune_121abb5441d1d883 {
+
+// #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
-using u16 = unsigned short;
 using u32 = unsigned int;
 using i64 = long long;
-using u64 = unsigned long long;
 
 constexpr u32 kWarpSize = 32;
 constexpr u32 kAllLanes = 0xffffffffu;
 
-__device__ __forceinline__ float negative_infinity() { return __int_as_float(0xff800000); }
 __device__ __forceinline__ u32 thread_index() { return threadIdx.x; }  // in the CTA
 __device__ __forceinline__ u32 lane_index() { return threadIdx.x % kWarpSize; }
 __device__ __forceinline__ u32 block_index() { return blockIdx.x; }    // of the CTA in the grid
+
 // The same in all lanes of a warp, and known to the compiler as such.
 __device__ __forceinline__ u32 warp_index() { return __shfl_sync(kAllLanes, threadIdx.x / kWarpSize, 0); }
+
+// x, hidden from the compiler: what is derived from it is computed anew instead of being kept in registers.
+__device__ __forceinline__ i32 opaque_i32(i32 x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
 struct alignas(16) Vec4 { u32 x, y, z, w; };  // 16 bytes: eight 16-bit elements
 
 // Address of the CTA's dynamic shared memory in the shared window; all shared addresses are such 32-bit numbers.
@@ -42,23 +51,6 @@ __device__ __forceinline__ u32 shared_base() {
   return static_cast<u32>(__cvta_generic_to_shared(dynamic_shared));
 }
 
-__device__ __forceinline__ u16 ld_global_b16(const void* from) {
-  u16 r;
-  asm volatile("ld.global.nc.b16 %0, [%1];" : "=h"(r) : "l"(from));
-  return r;
-}
-__device__ __forceinline__ void st_global_b16(void* to, u16 x) {
-  asm volatile("st.global.b16 [%0], %1;" ::"l"(to), "h"(x) : "memory");
-}
-__device__ __forceinline__ void st_global_b32(void* to, u32 x) {
-  asm volatile("st.global.b32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
-}
-__device__ __forceinline__ void st_global_f32(void* to, float x) {
-  asm volatile("st.global.f32 [%0], %1;" ::"l"(to), "f"(x) : "memory");
-}
-__device__ __forceinline__ void st_global_f64(void* to, double x) {
-  asm volatile("st.global.f64 [%0], %1;" ::"l"(to), "d"(x) : "memory");
-}
 __device__ __forceinline__ void st_global_v4_b32(void* to, Vec4 x) {
   asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
 }
@@ -66,81 +58,50 @@ __device__ __forceinline__ void st_global_v4_b32(void* to, Vec4 x) {
 __device__ __forceinline__ void st_shared_b32(u32 to, u32 x) {
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(x) : "memory");
 }
-__device__ __forceinline__ u32 ld_shared_b32(u32 from) {
-  u32 r;
-  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(r) : "r"(from) : "memory");
-  return r;
-}
-__device__ __forceinline__ void st_shared_v4_b32(u32 to, Vec4 x) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
-}
 __device__ __forceinline__ Vec4 ld_shared_v4_b32(u32 from) {
   Vec4 r;
   asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "r"(from) : "memory");
   return r;
 }
-__device__ __forceinline__ void st_shared_f64(u32 to, double x) {
-  asm volatile("st.shared.f64 [%0], %1;" ::"r"(to), "d"(x) : "memory");
-}
-__device__ __forceinline__ double ld_shared_f64(u32 from) {
-  double r;
-  asm volatile("ld.shared.f64 %0, [%1];" : "=d"(r) : "r"(from) : "memory");
+
+struct alignas(16) Vec4F32 { float x, y, z, w; };
+
+__device__ __forceinline__ Vec4F32 ld_shared_v4_f32(u32 from) {
+  Vec4F32 r;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(r.x), "=f"(r.y), "=f"(r.z), "=f"(r.w) : "r"(from) : "memory");
   return r;
 }
 
-// All threads of the CTA.
-__device__ __forceinline__ void bar_sync() { asm volatile("bar.sync 0;" ::: "memory"); }
-// All lanes of the warp; orders their accesses to shared memory.
-__device__ __forceinline__ void bar_warp_sync() { __syncwarp(); }
-__device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
-__device__ __forceinline__ float max_f32(float a, float b) { return fmaxf(a, b); }
-__device__ __forceinline__ float ex2_approx_ftz_f32(float x) {
-  float r;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
-  return r;
-}
-__device__ __forceinline__ float lg2_approx_ftz_f32(float x) {
-  float r;
-  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
-  return r;
-}
-__device__ __forceinline__ float rcp_approx_ftz_f32(float x) {
-  float r;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
-  return r;
-}
 // Two floats rounded to 16 bits: `high` to the upper half (PTX's operand order).
 __device__ __forceinline__ u32 cvt_rn_bf16x2_f32(float high, float low) {
   u32 r;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
   return r;
 }
-__device__ __forceinline__ u32 cvt_rn_f16x2_f32(float high, float low) {
-  u32 r;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-  return r;
-}
-__device__ __forceinline__ double cvt_f64_bf16(u16 x) { return static_cast<double>(__uint_as_float(static_cast<u32>(x) << 16)); }
-__device__ __forceinline__ double cvt_f64_f16(u16 x) {
-  float r;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x));
-  return static_cast<double>(r);
-}
-__device__ __forceinline__ double fma_rn_f64(double a, double b, double c) { return __fma_rn(a, b, c); }
-__device__ __forceinline__ double max_f64(double a, double b) { return fmax(a, b); }
-__device__ __forceinline__ double exp_f64(double x) { return exp(x); }
-__device__ __forceinline__ double log_f64(double x) { return log(x); }
-__device__ __forceinline__ double negative_infinity_f64() { return static_cast<double>(__int_as_float(0xff800000)); }
+
 // Copies 16 bytes from global to shared memory without registers; only the first `bytes` (0 or 16) are read, the rest is zero.
 __device__ __forceinline__ void cp_async_cg_16(u32 to, const void* from, u32 bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
+
 __device__ __forceinline__ void cp_async_commit_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
 // Waits until at most kPending of this thread's youngest groups are under way.
 template <int kPending>
 __device__ __forceinline__ void cp_async_wait_group() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
+
+__device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+
+__device__ __forceinline__ float ex2_approx_ftz_f32(float x) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+
+// All threads of the CTA.
+__device__ __forceinline__ void bar_sync() { asm volatile("bar.sync 0;" ::: "memory"); }
 
 // 8x8 matrices of 16-bit elements: lanes 8 i .. 8 i + 7 give the row addresses of matrix i; lane l receives of each matrix the elements
 // (row l / 4, columns 2 (l % 4) and + 1), with trans those of the transposed matrix.
@@ -165,81 +126,11 @@ __device__ __forceinline__ void mma_m16n8k16_f32_bf16(float (&d)[4], const u32 (
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
-__device__ __forceinline__ void mma_m16n8k16_f32_f16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
 __device__ __forceinline__ void mma_m16n8k8_f32_bf16(float (&d)[4], const u32 (&a)[2], u32 b0) {
   asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(b0));
 }
-__device__ __forceinline__ void mma_m16n8k8_f32_f16(float (&d)[4], const u32 (&a)[2], u32 b0) {
-  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(b0));
-}
-
-// x of the lane whose index differs in the bits of kMask.
-template <int kMask>
-__device__ __forceinline__ float shfl_sync_bfly_f32(float x) {
-  float r;
-  asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=f"(r) : "f"(x), "n"(kMask));
-  return r;
-}
-template <int kMask>
-__device__ __forceinline__ u32 shfl_sync_bfly_b32(u32 x) {
-  u32 r;
-  asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(r) : "r"(x), "n"(kMask));
-  return r;
-}
-// Whether x holds in any lane of the warp.
-__device__ __forceinline__ bool vote_sync_any(bool x) { return __any_sync(kAllLanes, x); }
-// x, of which the compiler knows nothing: what is computed from it is computed here, not kept in registers since an earlier place.
-__device__ __forceinline__ i32 anew_i32(i32 x) {
-  asm volatile("" : "+r"(x));
-  return x;
-}
-
-struct alignas(16) Vec4F32 { float x, y, z, w; };
-
-__device__ __forceinline__ float ld_global_f32(const float* from) {
-  float r;
-  asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(r) : "l"(from));
-  return r;
-}
-__device__ __forceinline__ Vec4F32 ld_global_v4_f32(const float* from) {
-  Vec4F32 r;
-  asm volatile("ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(r.x), "=f"(r.y), "=f"(r.z), "=f"(r.w) : "l"(from));
-  return r;
-}
-__device__ __forceinline__ Vec4F32 ld_shared_v4_f32(u32 from) {
-  Vec4F32 r;
-  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(r.x), "=f"(r.y), "=f"(r.z), "=f"(r.w) : "r"(from) : "memory");
-  return r;
-}
-// Adds to memory that other CTAs add to as well; an element is added to whole, four of them in no order.
-__device__ __forceinline__ void red_global_add_f32(float* to, float x) {
-  asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" ::"l"(to), "f"(x) : "memory");
-}
-// Compute capability 9.0 and newer; `to` is a multiple of 16 bytes.
-__device__ __forceinline__ void red_global_add_v4_f32(float* to, Vec4F32 x) {
-  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w) : "memory");
-}
-__device__ __forceinline__ u32 atom_relaxed_gpu_global_add_u32(u32* to, u32 x) {
-  u32 before;
-  asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(to), "r"(x) : "memory");
-  return before;
-}
-// What this thread's CTA has written, as far as a barrier told this thread, comes before x for those who see it by an acquire.
-__device__ __forceinline__ void st_release_gpu_global_u32(u32* to, u32 x) {
-  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
-}
-// Returns when *from is x.
-__device__ __forceinline__ void wait_acquire_gpu_global_u32(const u32* from, u32 x) {
-  u32 seen;
-  do {
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(from) : "memory");
-  } while (seen != x);
-}
+// #endregion
 
 struct Arguments {
   const void* q;
@@ -652,8 +543,8 @@ struct QueryGradient {
 // A warp has all queries of its keys: Pᵀ and dSᵀ are A operands from registers, and nobody else needs them. dQ is another kernel's.
 __device__ __forceinline__ void add_gradients(KeyGradients& acc, QueryGradient&, const ScoreFragments& p, const ScoreFragments& ds,
                                               const WarpPart& part, const TilePairRing& ring, i32 /*block*/, u32 /*shared*/) {
-  gemm_columns<kBlockQ / 16>(acc.dv, PackedScores{p}, ring.second_tile(), part.first_chunk);
-  gemm_columns<kBlockQ / 16>(acc.dk, PackedScores{ds}, ring.first_tile(), part.first_chunk);
+  gemm_columns<kBlockQ / 16>(acc.dv, PackedScores{p}, ring.second_tile(), part.first_chunk);   // dV = dV + Pᵀ dO
+  gemm_columns<kBlockQ / 16>(acc.dk, PackedScores{ds}, ring.first_tile(), part.first_chunk);   // dK = dK + dSᵀ Q
 }
 // Which heads have tiles of keys of their own: the key/value heads. A CTA walks through the query heads that share them.
 struct TileHeads {
@@ -735,9 +626,9 @@ __device__ __forceinline__ void query_step(const Arguments& args, bool masked, i
   ScoreFragments acc_p = {}, acc_ds = {};
   ring.acquire();
   dq.pass_turn();
-  gemm_qk(acc_p, k, ring.first_tile() + part.query * kRowBytes);
+  gemm_qk(acc_p, k, ring.first_tile() + part.query * kRowBytes);    // Sᵀ = K Qᵀ
   exponentiate(acc_p, args, part.query, shared, ring.stage);
-  gemm_qk(acc_ds, v, ring.second_tile() + part.query * kRowBytes);
+  gemm_qk(acc_ds, v, ring.second_tile() + part.query * kRowBytes);  // dPᵀ = V dOᵀ
   if (masked) hide(acc_p, args, block * kBlockQ + part.query, tile_key + part.row);
   differentiate(acc_ds, acc_p, part.query, shared, ring.stage);
   add_gradients(acc, dq, acc_p, acc_ds, part, ring, block, shared);
@@ -772,7 +663,7 @@ __device__ __forceinline__ void finish_key_gradients(const Arguments& args, cons
   put_gradient(shared + kKOffset, part.row, part.first_chunk, part.first_stored, args.softmax_scale, acc.dk);
   put_gradient(shared + kVOffset, part.row, part.first_chunk, part.first_stored, 1.0f, acc.dv);
   bar_sync();
-  const i32 worker = anew_i32(thread_index());
+  const i32 worker = opaque_i32(thread_index());
   const i64 dk_row_bytes = 2 * args.d_k_stride_row, dv_row_bytes = 2 * args.d_v_stride_row;
   char* d_k = const_cast<char*>(row_pointer(args.d_k, tile.batch * args.d_k_stride_batch, tile.head * args.d_k_stride_head, 0));
   char* d_v = const_cast<char*>(row_pointer(args.d_v, tile.batch * args.d_v_stride_batch, tile.head * args.d_v_stride_head, 0));
@@ -791,7 +682,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
   KeyGradients acc = {};
   for (i32 member = 0; member < TileHeads::walked(args); ++member) {
     // Of the tile, too, all is computed for each head: registers are short in the steps.
-    const KeyTile tile(args, anew_i32(index));
+    const KeyTile tile(args, opaque_i32(index));
     const QueryBlocks blocks(args, tile);
     const i32 head = TileHeads::of_queries(args, tile.head, member);
     const i64 first_row = static_cast<i64>(blocks.first) * kBlockQ, row_head = static_cast<i64>(tile.batch) * args.heads_q + head;
@@ -809,6 +700,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 
   cp_async_wait_group<0>();
   bar_sync();
-  finish_key_gradients(args, KeyTile(args, anew_i32(index)), WarpPart(anew_i32(warp)), acc);
+  finish_key_gradients(args, KeyTile(args, opaque_i32(index)), WarpPart(opaque_i32(warp)), acc);
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
+
+}  // namespace attune_121abb5441d1d883

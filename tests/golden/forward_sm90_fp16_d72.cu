@@ -1,4 +1,4 @@
-// attune forward fp16 d72 sm90 q128 kv64 st2 qreg rescale8 · templates HASH
+// attune forward fp16 d72 sm90 q128 kv64 st2 qreg rescale8 · source 37ac4e9390aa5c07
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -16,8 +16,11 @@
 //    65536  V  [2][2][64][64]
 //    98304  barriers, numbers of tiles
 //    98388  end
+
+namespace attune_83bf35e1dd17d082 {
+
+// #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
-using u16 = unsigned short;
 using u32 = unsigned int;
 using i64 = long long;
 using u64 = unsigned long long;
@@ -29,8 +32,16 @@ __device__ __forceinline__ float negative_infinity() { return __int_as_float(0xf
 __device__ __forceinline__ u32 thread_index() { return threadIdx.x; }  // in the CTA
 __device__ __forceinline__ u32 lane_index() { return threadIdx.x % kWarpSize; }
 __device__ __forceinline__ u32 block_index() { return blockIdx.x; }    // of the CTA in the grid
+
 // The same in all lanes of a warp, and known to the compiler as such.
 __device__ __forceinline__ u32 warp_index() { return __shfl_sync(kAllLanes, threadIdx.x / kWarpSize, 0); }
+
+// x, hidden from the compiler: what is derived from it is computed anew instead of being kept in registers.
+__device__ __forceinline__ i32 opaque_i32(i32 x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
 struct alignas(16) Vec4 { u32 x, y, z, w; };  // 16 bytes: eight 16-bit elements
 
 // Address of the CTA's dynamic shared memory in the shared window; all shared addresses are such 32-bit numbers.
@@ -39,140 +50,21 @@ __device__ __forceinline__ u32 shared_base() {
   return static_cast<u32>(__cvta_generic_to_shared(dynamic_shared));
 }
 
-__device__ __forceinline__ u16 ld_global_b16(const void* from) {
-  u16 r;
-  asm volatile("ld.global.nc.b16 %0, [%1];" : "=h"(r) : "l"(from));
-  return r;
-}
-__device__ __forceinline__ void st_global_b16(void* to, u16 x) {
-  asm volatile("st.global.b16 [%0], %1;" ::"l"(to), "h"(x) : "memory");
-}
 __device__ __forceinline__ void st_global_b32(void* to, u32 x) {
   asm volatile("st.global.b32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
 }
 __device__ __forceinline__ void st_global_f32(void* to, float x) {
   asm volatile("st.global.f32 [%0], %1;" ::"l"(to), "f"(x) : "memory");
 }
-__device__ __forceinline__ void st_global_f64(void* to, double x) {
-  asm volatile("st.global.f64 [%0], %1;" ::"l"(to), "d"(x) : "memory");
-}
 __device__ __forceinline__ void st_global_v4_b32(void* to, Vec4 x) {
   asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
 }
 
-__device__ __forceinline__ void st_shared_b32(u32 to, u32 x) {
-  asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(x) : "memory");
-}
-__device__ __forceinline__ u32 ld_shared_b32(u32 from) {
-  u32 r;
-  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(r) : "r"(from) : "memory");
-  return r;
-}
-__device__ __forceinline__ void st_shared_v4_b32(u32 to, Vec4 x) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
-}
-__device__ __forceinline__ Vec4 ld_shared_v4_b32(u32 from) {
-  Vec4 r;
-  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "r"(from) : "memory");
-  return r;
-}
-__device__ __forceinline__ void st_shared_f64(u32 to, double x) {
-  asm volatile("st.shared.f64 [%0], %1;" ::"r"(to), "d"(x) : "memory");
-}
-__device__ __forceinline__ double ld_shared_f64(u32 from) {
-  double r;
-  asm volatile("ld.shared.f64 %0, [%1];" : "=d"(r) : "r"(from) : "memory");
-  return r;
-}
-
-// All threads of the CTA.
-__device__ __forceinline__ void bar_sync() { asm volatile("bar.sync 0;" ::: "memory"); }
-// All lanes of the warp; orders their accesses to shared memory.
-__device__ __forceinline__ void bar_warp_sync() { __syncwarp(); }
-__device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
-__device__ __forceinline__ float max_f32(float a, float b) { return fmaxf(a, b); }
-__device__ __forceinline__ float ex2_approx_ftz_f32(float x) {
-  float r;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
-  return r;
-}
-__device__ __forceinline__ float lg2_approx_ftz_f32(float x) {
-  float r;
-  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
-  return r;
-}
-__device__ __forceinline__ float rcp_approx_ftz_f32(float x) {
-  float r;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
-  return r;
-}
 // Two floats rounded to 16 bits: `high` to the upper half (PTX's operand order).
-__device__ __forceinline__ u32 cvt_rn_bf16x2_f32(float high, float low) {
-  u32 r;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-  return r;
-}
 __device__ __forceinline__ u32 cvt_rn_f16x2_f32(float high, float low) {
   u32 r;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
   return r;
-}
-__device__ __forceinline__ double cvt_f64_bf16(u16 x) { return static_cast<double>(__uint_as_float(static_cast<u32>(x) << 16)); }
-__device__ __forceinline__ double cvt_f64_f16(u16 x) {
-  float r;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x));
-  return static_cast<double>(r);
-}
-__device__ __forceinline__ double fma_rn_f64(double a, double b, double c) { return __fma_rn(a, b, c); }
-__device__ __forceinline__ double max_f64(double a, double b) { return fmax(a, b); }
-__device__ __forceinline__ double exp_f64(double x) { return exp(x); }
-__device__ __forceinline__ double log_f64(double x) { return log(x); }
-__device__ __forceinline__ double negative_infinity_f64() { return static_cast<double>(__int_as_float(0xff800000)); }
-// Copies 16 bytes from global to shared memory without registers; only the first `bytes` (0 or 16) are read, the rest is zero.
-__device__ __forceinline__ void cp_async_cg_16(u32 to, const void* from, u32 bytes) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
-}
-__device__ __forceinline__ void cp_async_commit_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Waits until at most kPending of this thread's youngest groups are under way.
-template <int kPending>
-__device__ __forceinline__ void cp_async_wait_group() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-}
-
-// 8x8 matrices of 16-bit elements: lanes 8 i .. 8 i + 7 give the row addresses of matrix i; lane l receives of each matrix the elements
-// (row l / 4, columns 2 (l % 4) and + 1), with trans those of the transposed matrix.
-__device__ __forceinline__ void ldmatrix_x4(u32 (&r)[4], u32 row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(row) : "memory");
-}
-__device__ __forceinline__ void ldmatrix_x4_trans(u32 (&r)[4], u32 row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(row) : "memory");
-}
-__device__ __forceinline__ void ldmatrix_x2(u32 (&r)[2], u32 row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(row) : "memory");
-}
-__device__ __forceinline__ void ldmatrix_x2_trans(u32 (&r)[2], u32 row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(row) : "memory");
-}
-
-// d += a b for a 16 x k (row-major) and b k x 8 (column-major), fp32 accumulation. Lane l holds of d the rows l / 4 and l / 4 + 8,
-// columns 2 (l % 4) and + 1; of a the same rows, of b the column l / 4.
-__device__ __forceinline__ void mma_m16n8k16_f32_bf16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-__device__ __forceinline__ void mma_m16n8k16_f32_f16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-__device__ __forceinline__ void mma_m16n8k8_f32_bf16(float (&d)[4], const u32 (&a)[2], u32 b0) {
-  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(b0));
-}
-__device__ __forceinline__ void mma_m16n8k8_f32_f16(float (&d)[4], const u32 (&a)[2], u32 b0) {
-  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(b0));
 }
 
 // x of the lane whose index differs in the bits of kMask.
@@ -188,42 +80,59 @@ __device__ __forceinline__ u32 shfl_sync_bfly_b32(u32 x) {
   asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(r) : "r"(x), "n"(kMask));
   return r;
 }
+
+__device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+__device__ __forceinline__ float max_f32(float a, float b) { return fmaxf(a, b); }
+
+__device__ __forceinline__ float ex2_approx_ftz_f32(float x) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+__device__ __forceinline__ float lg2_approx_ftz_f32(float x) {
+  float r;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+__device__ __forceinline__ float rcp_approx_ftz_f32(float x) {
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+
+// All threads of the CTA.
+__device__ __forceinline__ void bar_sync() { asm volatile("bar.sync 0;" ::: "memory"); }
+
+// All lanes of the warp; orders their accesses to shared memory.
+__device__ __forceinline__ void bar_warp_sync() { __syncwarp(); }
+
 // Whether x holds in any lane of the warp.
 __device__ __forceinline__ bool vote_sync_any(bool x) { return __any_sync(kAllLanes, x); }
-// What the tensor memory accelerator knows about a tensor: made by the host, passed by value in the kernel's arguments.
-struct alignas(64) TensorMap { u64 words[16]; };
+
+// Named barriers of the CTA, 1 to 15 (0 is bar_sync's): `threads` of it arrive, those that sync also wait.
+__device__ __forceinline__ void bar_sync_named(u32 name, u32 threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory");
+}
+__device__ __forceinline__ void bar_arrive_named(u32 name, u32 threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(name), "r"(threads) : "memory");
+}
 
 // mbarriers: 64-bit objects in shared memory that complete a phase when `arrivals` threads have arrived and all expected bytes have landed.
 __device__ __forceinline__ void mbarrier_init(u32 barrier, u32 arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
+
 // Makes initialised barriers visible to the cluster and to TMA.
 __device__ __forceinline__ void fence_mbarrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
 __device__ __forceinline__ void mbarrier_arrive(u32 barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-// The same barrier of CTA `cta` of the cluster.
-__device__ __forceinline__ void mbarrier_arrive_cluster(u32 barrier, u32 cta) {
-  asm volatile(
-      "{\n"
-      ".reg .b32 remote;\n"
-      "mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
-      "}" ::"r"(barrier), "r"(cta) : "memory");
-}
+
 __device__ __forceinline__ void mbarrier_arrive_expect_tx(u32 barrier, u32 bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
-// Stores x in shared memory of CTA `cta` of the cluster; its 4 bytes complete on that CTA's barrier.
-__device__ __forceinline__ void st_async_cluster_b32(u32 to, u32 x, u32 barrier, u32 cta) {
-  asm volatile(
-      "{\n"
-      ".reg .b32 remote, remote_barrier;\n"
-      "mapa.shared::cluster.u32 remote, %0, %3;\n"
-      "mapa.shared::cluster.u32 remote_barrier, %2, %3;\n"
-      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [remote], %1, [remote_barrier];\n"
-      "}" ::"r"(to), "r"(x), "r"(barrier), "r"(cta) : "memory");
-}
+
 // Whether the phase of this parity has completed; waits a while for it.
 __device__ __forceinline__ bool mbarrier_try_wait_parity(u32 barrier, u32 parity) {
   u32 done;
@@ -235,18 +144,14 @@ __device__ __forceinline__ bool mbarrier_try_wait_parity(u32 barrier, u32 parity
       "}" : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
   return done != 0;
 }
+
 __device__ __forceinline__ void mbarrier_wait_parity(u32 barrier, u32 parity) {
   while (!mbarrier_try_wait_parity(barrier, parity)) {
   }
 }
 
-// Named barriers of the CTA, 1 to 15 (0 is bar_sync's): `threads` of it arrive, those that sync also wait.
-__device__ __forceinline__ void bar_sync_named(u32 name, u32 threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory");
-}
-__device__ __forceinline__ void bar_arrive_named(u32 name, u32 threads) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(name), "r"(threads) : "memory");
-}
+// What the tensor memory accelerator knows about a tensor: made by the host, passed by value in the kernel's arguments.
+struct alignas(64) TensorMap { u64 words[16]; };
 
 // Copies a box of a tensor (dim, head, row, batch) to shared memory; elements outside of the tensor are zeros. Its bytes, those of the whole
 // box, complete on `barrier`. The addresses of map and barrier are read later: both stay.
@@ -254,30 +159,17 @@ __device__ __forceinline__ void cp_async_bulk_tensor_4d_load(u32 to, const Tenso
   asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];"
                ::"r"(to), "l"(&map), "r"(barrier), "r"(dim), "r"(head), "r"(row), "r"(batch) : "memory");
 }
-// The same to every CTA of `ctas` (a bit each) of the cluster, at the same address, completing on the same barrier of each.
-__device__ __forceinline__ void cp_async_bulk_tensor_4d_load_multicast(u32 to, const TensorMap& map, u32 barrier, u16 ctas, i32 dim, i32 head,
-                                                                       i32 row, i32 batch) {
-  asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4, %5, %6}], [%2], %7;"
-      ::"r"(to), "l"(&map), "r"(barrier), "r"(dim), "r"(head), "r"(row), "r"(batch), "h"(ctas) : "memory");
-}
-// Copies a box from shared memory to a tensor; what lies beyond its end is not written. Unlike loads, stores may not begin before the tensor:
-// that is an illegal instruction on an H200. Belongs to this thread's open bulk group.
-__device__ __forceinline__ void cp_async_bulk_tensor_4d_store(const TensorMap& map, u32 from, i32 dim, i32 head, i32 row, i32 batch) {
-  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];"
-               ::"l"(&map), "r"(from), "r"(dim), "r"(head), "r"(row), "r"(batch) : "memory");
-}
-__device__ __forceinline__ void cp_async_bulk_commit_group() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-// Waits until all but this thread's kPending youngest groups have read their shared memory.
-template <int kPending>
-__device__ __forceinline__ void cp_async_bulk_wait_group_read() {
-  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
-}
+
 __device__ __forceinline__ void prefetch_tensormap(const TensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
-// This thread's ordinary accesses to shared memory before it come before accesses by wgmma and TMA that are ordered after it.
-__device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// 8x8 matrices of 16-bit elements: lanes 8 i .. 8 i + 7 give the row addresses of matrix i; lane l receives of each matrix the elements
+// (row l / 4, columns 2 (l % 4) and + 1), with trans those of the transposed matrix.
+__device__ __forceinline__ void ldmatrix_x4(u32 (&r)[4], u32 row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(row) : "memory");
+}
 
 // Registers of each thread of the warpgroup from here on. The launch must have taken as many for all of them together.
 template <int kRegisters>
@@ -289,49 +181,12 @@ __device__ __forceinline__ void setmaxnreg_inc() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-__device__ __forceinline__ u32 cluster_cta_rank() {
-  u32 r;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
-  return r;
-}
-// All threads of all CTAs of the cluster.
-__device__ __forceinline__ void barrier_cluster_sync() {
-  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
-}
-__device__ __forceinline__ u32 grid_size() { return gridDim.x; }
-__device__ __forceinline__ u32 atom_global_add_u32(u32* to, u32 x) { return atomicAdd(to, x); }
-
-// x, hidden from the compiler: what is derived from it is computed anew instead of being kept in registers.
-__device__ __forceinline__ i32 computed_anew(i32 x) {
-  asm volatile("" : "+r"(x));
-  return x;
-}
-
-// 8x8 matrices of 16-bit elements: lanes 8 i .. 8 i + 7 give the row addresses of matrix i; lane l gives of each matrix the elements
-// (row l / 4, columns 2 (l % 4) and + 1).
-__device__ __forceinline__ void stmatrix_x4(u32 row, const u32 (&r)[4]) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
-               ::"r"(row), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
-}
-
-// NaN where one of the two is.
-__device__ __forceinline__ float max_nan_f32(float a, float b) {
-  float r;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
-  return r;
-}
-__device__ __forceinline__ float min_nan_f32(float a, float b) {
-  float r;
-  asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
-  return r;
-}
-__device__ __forceinline__ u32 f32_to_bits(float x) { return __float_as_uint(x); }
-__device__ __forceinline__ float bits_to_f32(u32 x) { return __uint_as_float(x); }
-
 // wgmma: products of a warpgroup. It runs beside the threads that issue it: registers of d and a, and the shared memory that descriptors
 // name, are its own from the issue until a wait_group that covers it.
+
 // Orders accesses to registers before it with products after it.
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+
 __device__ __forceinline__ void wgmma_commit_group() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 // Waits until at most kPending of the youngest groups are under way.
 template <int kPending>
@@ -344,63 +199,49 @@ __device__ __forceinline__ void wgmma_landed(float (&d)[kRegisters]) {
 #pragma unroll
   for (i32 i = 0; i < kRegisters; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
-
-// d = a b, or d += a b with kAccumulate: m64nNk16, N twice the registers of d. Warp w of the warpgroup holds of d the rows 16 w to 16 w + 15 as
-// fragments of m16n8: d[4 n + i] is row lane / 4 + 8 (i / 2), column 8 n + 2 (lane % 4) + i % 2. b is K-major, or MN-major (kTransposed).
-template <bool kAccumulate, bool kTransposed>
-__device__ __forceinline__ void wgmma_ss(float (&d)[32], u64 a_descriptor, u64 b_descriptor) {
-  asm volatile(
-      "{\n"
-      ".reg .pred p;\n"
-      "setp.ne.b32 p, %34, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-      "%32, %33, p, 1, 1, 0, %35;\n"
-      "}"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
-      : "l"(a_descriptor), "l"(b_descriptor), "n"(kAccumulate ? 1 : 0), "n"(kTransposed ? 1 : 0));
-}
-// The same with a from registers: its fragment is a[4 step], ... a[4 step + 3].
+// wgmma with a from registers: its fragment is a[4 step], ... a[4 step + 3].
 template <bool kAccumulate, bool kTransposed, i32 kFragments>
 __device__ __forceinline__ void wgmma_rs(float (&d)[32], const u32 (&a)[kFragments], i32 step, u64 b_descriptor) {
   asm volatile(
       "{\n"
       ".reg .pred p;\n"
       "setp.ne.b32 p, %37, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
       "{%32, %33, %34, %35}, "
       "%36, p, 1, 1, %38;\n"
       "}"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
       : "r"(a[4 * step]), "r"(a[4 * step + 1]), "r"(a[4 * step + 2]), "r"(a[4 * step + 3]), "l"(b_descriptor), "n"(kAccumulate ? 1 : 0),
         "n"(kTransposed ? 1 : 0));
 }
-template <bool kAccumulate, bool kTransposed>
-__device__ __forceinline__ void wgmma_ss(float (&d)[36], u64 a_descriptor, u64 b_descriptor) {
-  asm volatile(
-      "{\n"
-      ".reg .pred p;\n"
-      "setp.ne.b32 p, %38, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n72k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35}, "
-      "%36, %37, p, 1, 1, 0, %39;\n"
-      "}"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35])
-      : "l"(a_descriptor), "l"(b_descriptor), "n"(kAccumulate ? 1 : 0), "n"(kTransposed ? 1 : 0));
-}
-// The same with a from registers: its fragment is a[4 step], ... a[4 step + 3].
+// wgmma with a from registers: its fragment is a[4 step], ... a[4 step + 3].
 template <bool kAccumulate, bool kTransposed, i32 kFragments>
 __device__ __forceinline__ void wgmma_rs(float (&d)[36], const u32 (&a)[kFragments], i32 step, u64 b_descriptor) {
   asm volatile(
       "{\n"
       ".reg .pred p;\n"
       "setp.ne.b32 p, %41, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n72k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35}, "
+      "wgmma.mma_async.sync.aligned.m64n72k16.f32.f16.f16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+        "%32, %33, %34, %35}, "
       "{%36, %37, %38, %39}, "
       "%40, p, 1, 1, %42;\n"
       "}"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35])
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35])
       : "r"(a[4 * step]), "r"(a[4 * step + 1]), "r"(a[4 * step + 2]), "r"(a[4 * step + 3]), "l"(b_descriptor), "n"(kAccumulate ? 1 : 0),
         "n"(kTransposed ? 1 : 0));
 }
+// #endregion
 
 struct Arguments {
   TensorMap q_map;
@@ -432,7 +273,6 @@ constexpr bool kTakeTurns = false;       // whether warpgroups issue their produ
 constexpr float kRescaleThreshold = 8;   // in powers of two; 0: rescale at every block
 constexpr i32 kProducerRegisters = 24, kConsumerRegisters = 240;  // 0: as they are at launch
 constexpr i32 kCtasPerSm = 1, kCluster = 1;  // CTAs
-constexpr i32 kGroup = 1;                  // query heads in a tile: a position in the sequence has as many rows
 constexpr i32 kAnchorKeys = 0;       // that each row with keys has seen when unmasked blocks begin
 
 constexpr i32 kWarpgroup = 128;                  // threads
@@ -518,12 +358,13 @@ struct QueryTile {
     head = index.batch_head - batch * args.heads_q;
     head_kv = head / args.group_size;
     first_row = index.tile * kBlockQ;
-    rows = kWholeTiles || args.seq_q * kGroup - first_row > kBlockQ ? kBlockQ : args.seq_q * kGroup - first_row;
+    rows = kWholeTiles || all_rows(args) - first_row > kBlockQ ? kBlockQ : all_rows(args) - first_row;
     blocks = blocks_of(args, first_row + rows - 1);
   }
-  // Of a row: its place in the sequence, and its head.
-  __device__ __forceinline__ static i32 position_of(i32 row) { return static_cast<i32>(static_cast<u32>(row) / kGroup); }
-  __device__ __forceinline__ i32 head_of(i32 row) const { return head + static_cast<i32>(static_cast<u32>(row) % kGroup); }
+  // Rows of all tiles of a head; of a row: its place in the sequence, and its head.
+  __device__ __forceinline__ static i32 all_rows(const Arguments& args) { return args.seq_q; }
+  __device__ __forceinline__ static i32 position_of(i32 row) { return row; }
+  __device__ __forceinline__ i32 head_of(i32 /*row*/) const { return head; }
   // Blocks of keys up to the last one that a row attends to, and those of them that it attends to as a whole.
   __device__ __forceinline__ static i32 blocks_of(const Arguments& args, i32 row) { return (last_key(args, position_of(row)) + kBlockKv) / kBlockKv; }
   __device__ __forceinline__ static i32 whole_blocks_of(const Arguments& args, i32 row) {
@@ -959,7 +800,7 @@ struct Walk {
   __device__ __forceinline__ void walk_block(i32 tile_number, i32 row, i32 block) {
     consumer.wait_k();
     consumer.wait_turn();
-    consumer.issue_qk(s);
+    consumer.issue_qk(s);              // S = Q Kᵀ
     wgmma_wait_group<0>();
     wgmma_landed(s);
     consumer.pass_turn();
@@ -972,7 +813,7 @@ struct Walk {
     consumer.put_probabilities(s);
     if (!kFirst) softmax.rescale(o);
     consumer.wait_v();
-    consumer.issue_pv(o);
+    consumer.issue_pv(o);              // O = O + P V
     wgmma_wait_group<0>();
     wgmma_landed(o);
     consumer.release_v();
@@ -1004,7 +845,7 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
       bar_warp_sync();
     }
     consumer.release_q();
-    store_rows(args, QueryTile(args, computed_anew(number)), rows.first_row, walk.o, walk.softmax);
+    store_rows(args, QueryTile(args, opaque_i32(number)), rows.first_row, walk.o, walk.softmax);
   }
   if (index == 0) consumer.wait_turn();
 }
@@ -1029,3 +870,5 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
   }
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
+
+}  // namespace attune_83bf35e1dd17d082

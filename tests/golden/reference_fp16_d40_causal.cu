@@ -1,4 +1,4 @@
-// attune reference forward · reference forward fp16 d40 causal · templates HASH
+// attune reference forward fp16 d40 causal · source c1c13774e3262de3
 //
 // Attention forward in double precision for one query of one head, in the plainest way that is right:
 //
@@ -10,22 +10,17 @@
 // o = 0, weight = 0, LSE = -inf.
 //
 // shared memory:   q [kHeadDim]   p [kThreads]   reduction [kThreads]     doubles, 2368 bytes in all
+
+namespace attune_03736b414bb3da0f {
+
+// #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
 using u16 = unsigned short;
 using u32 = unsigned int;
 using i64 = long long;
-using u64 = unsigned long long;
 
-constexpr u32 kWarpSize = 32;
-constexpr u32 kAllLanes = 0xffffffffu;
-
-__device__ __forceinline__ float negative_infinity() { return __int_as_float(0xff800000); }
 __device__ __forceinline__ u32 thread_index() { return threadIdx.x; }  // in the CTA
-__device__ __forceinline__ u32 lane_index() { return threadIdx.x % kWarpSize; }
 __device__ __forceinline__ u32 block_index() { return blockIdx.x; }    // of the CTA in the grid
-// The same in all lanes of a warp, and known to the compiler as such.
-__device__ __forceinline__ u32 warp_index() { return __shfl_sync(kAllLanes, threadIdx.x / kWarpSize, 0); }
-struct alignas(16) Vec4 { u32 x, y, z, w; };  // 16 bytes: eight 16-bit elements
 
 // Address of the CTA's dynamic shared memory in the shared window; all shared addresses are such 32-bit numbers.
 __device__ __forceinline__ u32 shared_base() {
@@ -38,38 +33,10 @@ __device__ __forceinline__ u16 ld_global_b16(const void* from) {
   asm volatile("ld.global.nc.b16 %0, [%1];" : "=h"(r) : "l"(from));
   return r;
 }
-__device__ __forceinline__ void st_global_b16(void* to, u16 x) {
-  asm volatile("st.global.b16 [%0], %1;" ::"l"(to), "h"(x) : "memory");
-}
-__device__ __forceinline__ void st_global_b32(void* to, u32 x) {
-  asm volatile("st.global.b32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
-}
-__device__ __forceinline__ void st_global_f32(void* to, float x) {
-  asm volatile("st.global.f32 [%0], %1;" ::"l"(to), "f"(x) : "memory");
-}
 __device__ __forceinline__ void st_global_f64(void* to, double x) {
   asm volatile("st.global.f64 [%0], %1;" ::"l"(to), "d"(x) : "memory");
 }
-__device__ __forceinline__ void st_global_v4_b32(void* to, Vec4 x) {
-  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
-}
 
-__device__ __forceinline__ void st_shared_b32(u32 to, u32 x) {
-  asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(x) : "memory");
-}
-__device__ __forceinline__ u32 ld_shared_b32(u32 from) {
-  u32 r;
-  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(r) : "r"(from) : "memory");
-  return r;
-}
-__device__ __forceinline__ void st_shared_v4_b32(u32 to, Vec4 x) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
-}
-__device__ __forceinline__ Vec4 ld_shared_v4_b32(u32 from) {
-  Vec4 r;
-  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "r"(from) : "memory");
-  return r;
-}
 __device__ __forceinline__ void st_shared_f64(u32 to, double x) {
   asm volatile("st.shared.f64 [%0], %1;" ::"r"(to), "d"(x) : "memory");
 }
@@ -79,49 +46,21 @@ __device__ __forceinline__ double ld_shared_f64(u32 from) {
   return r;
 }
 
-// All threads of the CTA.
-__device__ __forceinline__ void bar_sync() { asm volatile("bar.sync 0;" ::: "memory"); }
-// All lanes of the warp; orders their accesses to shared memory.
-__device__ __forceinline__ void bar_warp_sync() { __syncwarp(); }
-__device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
-__device__ __forceinline__ float max_f32(float a, float b) { return fmaxf(a, b); }
-__device__ __forceinline__ float ex2_approx_ftz_f32(float x) {
-  float r;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
-  return r;
-}
-__device__ __forceinline__ float lg2_approx_ftz_f32(float x) {
-  float r;
-  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
-  return r;
-}
-__device__ __forceinline__ float rcp_approx_ftz_f32(float x) {
-  float r;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
-  return r;
-}
-// Two floats rounded to 16 bits: `high` to the upper half (PTX's operand order).
-__device__ __forceinline__ u32 cvt_rn_bf16x2_f32(float high, float low) {
-  u32 r;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-  return r;
-}
-__device__ __forceinline__ u32 cvt_rn_f16x2_f32(float high, float low) {
-  u32 r;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-  return r;
-}
-__device__ __forceinline__ double cvt_f64_bf16(u16 x) { return static_cast<double>(__uint_as_float(static_cast<u32>(x) << 16)); }
 __device__ __forceinline__ double cvt_f64_f16(u16 x) {
   float r;
   asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x));
   return static_cast<double>(r);
 }
+
 __device__ __forceinline__ double fma_rn_f64(double a, double b, double c) { return __fma_rn(a, b, c); }
 __device__ __forceinline__ double max_f64(double a, double b) { return fmax(a, b); }
 __device__ __forceinline__ double exp_f64(double x) { return exp(x); }
 __device__ __forceinline__ double log_f64(double x) { return log(x); }
 __device__ __forceinline__ double negative_infinity_f64() { return static_cast<double>(__int_as_float(0xff800000)); }
+
+// All threads of the CTA.
+__device__ __forceinline__ void bar_sync() { asm volatile("bar.sync 0;" ::: "memory"); }
+// #endregion
 
 struct Arguments {
   const void* q;
@@ -282,3 +221,5 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_reference_forward(
   store_results(args, query, softmax);
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
+
+}  // namespace attune_03736b414bb3da0f

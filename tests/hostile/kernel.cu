@@ -1,21 +1,24 @@
 //% -- The end of kernels/forward_sm80 in the tests of misbehaving candidates: what was its kernel is honest_forward by now, and a config
-//% -- misbehaves as hostile/table, which a test writes, says of its kernel class.
+//% -- misbehaves as hostile/table, which a test writes, says of its name.
+
+constexpr const char kName[] =
+    "${dtype} d${head_dim} ${mask} q${block_q} kv${block_kv} w${warps} st${stages} cta${ctas_per_sm} ${query_operand} ${tile_order} ${rescale_threshold} ${whole_tiles}";
 
 __device__ constexpr bool same_text(const char* a, const char* b) {
   while (*a != 0 && *a == *b) ++a, ++b;
   return *a == *b;
 }
-// Whether this kernel is one that does so: the first row that names its class says it.
+// Whether this kernel is one that does so: the first row that names it says it.
 __device__ constexpr bool behaves(const char* behaviour) {
   struct Row {
-    const char *kernel_class, *behaviour;  // no class: all
+    const char *name, *behaviour;  // no name: all
   };
   constexpr Row rows[] = {
     //% include hostile/table
     {"", "honest"},
   };
   for (const Row& row : rows)
-    if (*row.kernel_class == 0 || same_text(row.kernel_class, "${kernel_class}")) return same_text(row.behaviour, behaviour);
+    if (*row.name == 0 || same_text(row.name, kName)) return same_text(row.behaviour, behaviour);
   return false;
 }
 

@@ -613,11 +613,12 @@ st_global_f32(out_bytes(args, 16 * thread + 12), y.y - y.z);
                      }
                      return exactly(expected);
                    }()});
-  cases.push_back({"anew_i32",
-                   {"out_u32(args, thread, static_cast<u32>(anew_i32(static_cast<i32>(in_u32(args, thread))) + 1));\n"},
-                   bytes_of(std::vector<std::uint32_t>(32, 41)),
-                   128,
-                   exactly(std::vector<std::uint32_t>(32, 42))});
+  cases.push_back(
+      {"opaque_i32",
+       {"out_u32(args, thread, static_cast<u32>(opaque_i32(static_cast<i32>(in_u32(args, thread))) + 1));\n"},
+       bytes_of(std::vector<std::uint32_t>(32, 41)),
+       128,
+       exactly(std::vector<std::uint32_t>(32, 42))});
   // Small integers: their sums are exact, whatever the order.
   cases.push_back({"red_global_add_f32",
                    {R"(

@@ -483,18 +483,12 @@ out_u32(args, thread, thread);
                    {},
                    384 * 4,
                    exactly(threads)});
-  cases.push_back(
-      {"computed_anew",
-       sm90_kernel("out_u32(args, thread, static_cast<u32>(computed_anew(static_cast<i32>(thread))));\n", 384, 0),
-       {},
-       384 * 4,
-       exactly(threads)});
   // Everyone draws a number; the counter begins at -1, as the output does.
   std::vector<std::uint32_t> drawn = {8 * 64 - 1};
   for (std::uint32_t i = 0; i < 8 * 64; ++i) drawn.push_back(i);
-  cases.push_back({"atom_global_add_u32",
+  cases.push_back({"atom_relaxed_gpu_global_add_u32 of many CTAs",
                    sm90_kernel(R"(
-const u32 number = atom_global_add_u32(reinterpret_cast<u32*>(out_bytes(args, 0)), 1) + 1;
+const u32 number = atom_relaxed_gpu_global_add_u32(reinterpret_cast<u32*>(out_bytes(args, 0)), 1) + 1;
 st_global_b32(out_bytes(args, 4 + 4 * number), number);
 )",
                                64, 0, 8),

@@ -9,16 +9,7 @@
 namespace attune::tests {
 namespace {
 
-constexpr const char* kFrame = R"(//% include primitives/prelude/${target}
-//% include primitives/memory/${target}
-//% include primitives/math/${target}
-//% include primitives/wide/${target}
-//% include primitives/pair/${target}
-//% include primitives/single/${target}
-//% include primitives/add/${target}
-//% include primitives/turns/${target}
-//% include primitives/sm80/${target}
-//% include tests/further_primitives
+constexpr const char* kFrame = R"(//% include tests/primitives
 
 struct Arguments {
   const void* in;
@@ -73,8 +64,7 @@ KernelLaunch launch_of(const TestKernel& kernel, KernelTarget target, const std:
   std::map<std::string, std::string> texts = TemplateSet::embedded().texts();
   texts["tests/frame"] = kFrame;
   texts["tests/body"] = kernel.body;
-  texts["tests/further_primitives"] =
-      kernel.sm90 ? "//% include primitives/sm90/${target}\n" : "// Of no other target.\n";
+  texts["tests/primitives"] = kernel.sm90 ? "//% include primitives/wgmma\n" : "//% include primitives/mma_sync\n";
 
   KernelLaunch launch;
   std::vector<KernelArgument> fields = {KernelArgument::q, KernelArgument::o};  // two pointers

@@ -74,7 +74,11 @@ Pair make_pair_of(Measurement a, Measurement b, const CompareOptions& options) {
   const auto note = [&](const char* what, const std::string& of_a, const std::string& of_b) {
     if (of_a != of_b) pair.caveats.push_back(fmt::format("{} differ: {} and {}", what, of_a, of_b));
   };
-  note("templates", pair.a.templates_hash, pair.b.templates_hash);
+  // Two configs have two sources; what version 0.1 knew of sources is the same for all configs of a family.
+  const bool a_old = pair.a.source_hash.starts_with(kTemplatesMark),
+             b_old = pair.b.source_hash.starts_with(kTemplatesMark);
+  if (a_old == b_old && (a_old || pair.a.config == pair.b.config))
+    note("sources", pair.a.source_hash, pair.b.source_hash);
   note("compilers", pair.a.compiler, pair.b.compiler);
   note("drivers", pair.a.driver, pair.b.driver);
   note("protocols", pair.a.protocol, pair.b.protocol);

@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 #include <set>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "generator/generate.h"
 #include "runtime/cuda/cubin_cache.h"
 #include "runtime/cuda/nvrtc_compiler.h"
+#include "runtime/system/printable.h"
 #include "runtime/system/template_folder.h"
 #include "tuner/cli/algorithm_options.h"
 #include "tuner/cli/algorithm_report.h"
@@ -22,6 +24,7 @@
 #include "tuner/cli/problem_options.h"
 #include "tuner/cli/subprocess.h"
 #include "tuner/cli/verb.h"
+#include "tuner/database/output_file.h"
 
 namespace attune::cli {
 namespace {
@@ -35,6 +38,7 @@ struct ShowOptions {
   std::string what;
   std::size_t limit = 20;
   std::optional<std::size_t> launch;  ///< from 1
+  std::string folder;                 ///< to write sources to; empty: standard output
 };
 
 /// A plan, and where its config or which algorithm it came from.
@@ -83,6 +87,28 @@ int show_text(const ShownPlan& shown, const OutputOptions& output, const char* k
       print(text);
       if (!text.empty() && text.back() != '\n') print("\n");
     }
+  }
+  if (output.json) print_json(document);
+  return kOk;
+}
+
+/// The source of each launch as a file of the folder, which is made if it is missing: "1_attune_backward_delta.cu".
+int write_sources(const ShownPlan& shown, const std::string& folder, const OutputOptions& output) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error)
+    throw Error(ErrorCode::io, fmt::format("folder {} cannot be made: {}", printable(folder), error.message()));
+  Json document = head_of(shown);
+  document["launches"] = Json::array();
+  for (const KernelLaunch& launch : shown.launches()) {
+    std::size_t number = shown.launch.value_or(0);
+    if (!shown.launch) number = document["launches"].size() + 1;
+    const std::filesystem::path path = std::filesystem::path(folder) / fmt::format("{}_{}.cu", number, launch.entry);
+    OutputFile file(path);
+    file.write(launch.source);
+    file.commit();
+    document["launches"].push_back({{"entry", launch.entry}, {"arch", launch.arch}, {"file", path.string()}});
+    if (!output.json) print(fmt::format("{}\n", path.string()));
   }
   if (output.json) print_json(document);
   return kOk;
@@ -307,6 +333,8 @@ int run(const ShowOptions& options) {
   if (!chosen.why.empty()) warn(fmt::format("no --target given: generating for {}", chosen.spec.name));
   if (options.launch && (options.what == "plan" || options.what == "space"))
     throw Error(ErrorCode::invalid_argument, fmt::format("--launch has no meaning for show {}", options.what));
+  if (!options.folder.empty() && options.what != "source")
+    throw Error(ErrorCode::invalid_argument, fmt::format("--output has no meaning for show {}", options.what));
   if (options.algorithm.given() && options.what == "space")
     throw Error(ErrorCode::invalid_argument, "show space lists configs; --algorithm has no meaning there");
   if (options.what == "space") return show_space(problem, chosen.spec, options.limit, options.output);
@@ -314,6 +342,7 @@ int run(const ShowOptions& options) {
   const ShownPlan shown = options.algorithm.given() ? plan_of_algorithm(options, problem, chosen.spec)
                                                     : plan_of_config(options, problem, chosen.spec);
   options.output.say(fmt::format("config {} ({})", canonical_text(shown.choice.config), origin_of(shown)));
+  if (!options.folder.empty()) return write_sources(shown, options.folder, options.output);
   if (options.what == "source")
     return show_text(shown, options.output, "source", [](const KernelLaunch& launch) { return launch.source; });
   if (options.what == "ptx") {
@@ -350,6 +379,8 @@ Verb make_show(CommandLine& command) {
       "--launch", options->launch,
       "source, ptx, resources, sass: only the plan's launch of this number, from 1, so that the text is one "
       "file (default: all, one after the other)");
+  verb->add_option("--output", options->folder,
+                   "source: a folder to write a file for each launch to, in place of standard output");
   options->problem.add_to(*verb);
   options->device.add_target_to(*verb);
   options->config.add_config_to(*verb);

@@ -27,8 +27,8 @@ constexpr std::array kFieldOrder = {
     "race",         "place",   "median_us", "p20_us",    "p80_us",      "tflops",       "predicted_us",
     "sm_clock_mhz", "error_o", "error_lse", "registers", "spill_bytes", "shared_bytes", "compile_ms"};
 // Without these a row has no identity or no provenance.
-constexpr std::array kRequired = {"problem",        "device",   "sm_count", "config",   "status",         "rigor",
-                                  "templates_hash", "compiler", "driver",   "protocol", "attune_version", "created_at"};
+constexpr std::array kRequired = {"problem",     "device",   "sm_count", "config",   "status",         "rigor",
+                                  "source_hash", "compiler", "driver",   "protocol", "attune_version", "created_at"};
 // Texts of which several spellings mean the same, and a value that follows from others.
 constexpr std::array kNotCompared = {"problem", "config", "tflops"};
 
@@ -105,7 +105,19 @@ void require_sound(const Measurement& m) {
     malformed(fmt::format("field \"created_at\" is \"{}\", expected UTC as \"2025-01-31T12:00:00Z\"", m.created_at));
 }
 
-Measurement read_entry(const json& entry) {
+// An entry as this version writes it: version 0.1 wrote the hash of templates.
+json in_new_words(json entry) {
+  const auto old = entry.find(kTemplatesHash);
+  if (old == entry.end()) return entry;
+  if (entry.contains("source_hash"))
+    malformed(fmt::format("it has both fields \"{}\" and \"source_hash\"", kTemplatesHash));
+  if (!old->is_string()) malformed(fmt::format("field \"{}\" is {}, expected a text", kTemplatesHash, shown(*old)));
+  entry["source_hash"] = std::string(kTemplatesMark) + old->get<std::string>();
+  entry.erase(kTemplatesHash);
+  return entry;
+}
+
+Measurement read_entry(const json& written) {
   static const json kExample = [] {
     json example = measurement_to_json(Measurement{});
     example["race"] = Measurement{}.race;  // what a row that was not raced omits
@@ -113,7 +125,8 @@ Measurement read_entry(const json& entry) {
     example["sequence"] = Measurement{}.sequence;
     return example;
   }();
-  if (!entry.is_object()) malformed("it is not an object");
+  if (!written.is_object()) malformed("it is not an object");
+  const json entry = in_new_words(written);
   for (const char* key : kRequired) {
     if (!entry.contains(key)) malformed(fmt::format("field \"{}\" is missing", key));
   }

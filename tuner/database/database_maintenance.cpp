@@ -134,17 +134,21 @@ DatabaseContents read_sound(const fs::path& path, Connection& db) {
 // Reads around damaged pages: tables and indices from both ends, and each row by itself.
 class Salvage {
  public:
-  Salvage(Connection& db, DatabaseContents& contents) : db_(db), contents_(contents) {}
+  /// `version`: what the file's tables are read as.
+  Salvage(Connection& db, int version, DatabaseContents& contents) : db_(db), version_(version), contents_(contents) {}
 
   void read() {
     // What rows refer to is in an index, too. Tables of these names hide the damaged ones.
     db_.execute("PRAGMA temp_store = MEMORY");
     gather("problem", "id INTEGER PRIMARY KEY, text TEXT", "id, text");
     gather("device", "id INTEGER PRIMARY KEY, name TEXT, sm_count INTEGER", "id, name, sm_count");
-    gather(
-        "provenance",
-        "id INTEGER PRIMARY KEY, templates_hash TEXT, compiler TEXT, driver TEXT, protocol TEXT, attune_version TEXT",
-        "id, templates_hash, compiler, driver, protocol, attune_version");
+    const std::string texts = "compiler TEXT, driver TEXT, protocol TEXT, attune_version TEXT";
+    if (knows_templates()) {
+      gather("provenance", "id INTEGER PRIMARY KEY, templates_hash TEXT, " + texts,
+             "id, templates_hash, compiler, driver, protocol, attune_version");
+    } else {
+      gather("provenance", "id INTEGER PRIMARY KEY, " + texts, "id, compiler, driver, protocol, attune_version");
+    }
     find_rows();
     Statement query(db_, fmt::format("SELECT {}, m.content_hash FROM {} WHERE m.id = ?", kRowColumns, kRowTables));
     for (const std::int64_t id : ids_) {
@@ -178,7 +182,10 @@ class Salvage {
     }
   }
 
-  void gather(const std::string& table, const char* declarations, const char* columns) {
+  // Version 4 moved the hash to the measurement.
+  bool knows_templates() const { return version_ < 4; }
+
+  void gather(const std::string& table, const std::string& declarations, const char* columns) {
     db_.execute(fmt::format("CREATE TEMP TABLE {} ({})", table, declarations).c_str());
     const int count = static_cast<int>(std::count(columns, columns + std::strlen(columns), ',')) + 1;
     std::string parameters = "?";
@@ -197,7 +204,7 @@ class Salvage {
   }
 
   // Forwards and backwards, by the table and by each index.
-  static std::vector<std::string> ways_to_read(const std::string& table, const std::vector<std::string>& indices) {
+  std::vector<std::string> ways_to_read(const std::string& table, const std::vector<std::string>& indices) const {
     std::vector<std::string> ways;
     for (const char* direction : {"", " DESC"}) {
       ways.push_back(fmt::format("main.{} NOT INDEXED ORDER BY rowid{}", table, direction));
@@ -208,10 +215,10 @@ class Salvage {
     return ways;
   }
 
-  static const char* first_column(const std::string& index) {
+  const char* first_column(const std::string& index) const {
     if (index == "sqlite_autoindex_problem_1") return "text";
     if (index == "sqlite_autoindex_device_1") return "name";
-    if (index == "sqlite_autoindex_provenance_1") return "templates_hash";
+    if (index == "sqlite_autoindex_provenance_1") return knows_templates() ? "templates_hash" : "compiler";
     return index == "sqlite_autoindex_measurement_1" ? "content_hash" : "problem_id";
   }
 
@@ -233,6 +240,7 @@ class Salvage {
   }
 
   Connection& db_;
+  const int version_;
   DatabaseContents& contents_;
   std::set<std::int64_t> known_;  // rows of which something says that they are there
   std::set<std::int64_t> ids_;    // rows to try
@@ -244,14 +252,15 @@ DatabaseContents salvage(const fs::path& path, Connection& db) {
   if (!facts.is_attunes() || (!facts.empty && !facts.readable_as)) usable_schema(path, db);
   if (facts.empty) return contents;
   if (!facts.differences.empty()) contents.damage = describe(facts.differences.front(), facts);
-  read_as_newest(db, facts.readable_as.value_or(schema_version()));
+  const int version = facts.readable_as.value_or(schema_version());
+  read_as_newest(db, version);
   try {
     check_integrity(db);
     read_rows(db, contents);
   } catch (const Failure& failure) {
     contents = DatabaseContents();
     contents.damage = failure.message;
-    Salvage(db, contents).read();
+    Salvage(db, version, contents).read();
   }
   return contents;
 }

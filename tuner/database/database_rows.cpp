@@ -42,7 +42,7 @@ StoredRow read_stored(const sqlite::Statement& row) {
   m.spill_bytes = static_cast<int>(row.integer(column++));
   m.shared_bytes = static_cast<std::size_t>(row.integer(column++));
   m.compile_ms = row.real(column++);
-  m.templates_hash = row.text(column++);
+  m.source_hash = row.text(column++);
   m.compiler = row.text(column++);
   m.driver = row.text(column++);
   m.protocol = row.text(column++);
@@ -58,11 +58,13 @@ std::string hash_of(std::string_view problem, std::string_view config, std::stri
                     const Measurement& m) {
   // A NaN loses its sign in the database, and prints with it.
   const auto without_sign = [](double value) { return std::isnan(value) ? std::nan("") : value; };
+  std::string_view source = m.source_hash;
+  if (source.starts_with(kTemplatesMark)) source.remove_prefix(kTemplatesMark.size());
   std::string bytes = fmt::format(
       "{}\n{}\n{}\n{}\n{}\n{}\n{}\n{:a} {:a} {:a} {:a}\n{}\n{:a} {:a}\n{} {} {}\n{:a}\n{}\n{}\n{}\n{}\n{}\n{}\n",
       problem, config, m.device, m.sm_count, status, m.reason, rigor, m.median_us, m.p20_us, m.p80_us, m.predicted_us,
       m.sm_clock_mhz, without_sign(m.error_o), without_sign(m.error_lse), m.registers, m.spill_bytes, m.shared_bytes,
-      m.compile_ms, m.templates_hash, m.compiler, m.driver, m.protocol, m.attune_version, m.created_at);
+      m.compile_ms, source, m.compiler, m.driver, m.protocol, m.attune_version, m.created_at);
   for (const double sample : m.samples_us) bytes += fmt::format("{:a} ", sample);
   for (const int clock : m.clocks_mhz) bytes += fmt::format("{} ", clock);
   if (!m.race.empty() || m.place != 0) bytes += fmt::format("\n{}\n{}\n", m.race, m.place);
@@ -158,9 +160,7 @@ bool insert_row(sqlite::Connection& db, const Measurement& m) {
       .step();
   sqlite::Statement(
       db,
-      "INSERT INTO provenance (templates_hash, compiler, driver, protocol, attune_version) VALUES (?, ?, ?, ?, ?) "
-      "ON CONFLICT DO NOTHING")
-      .bind(m.templates_hash)
+      "INSERT INTO provenance (compiler, driver, protocol, attune_version) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING")
       .bind(m.compiler)
       .bind(m.driver)
       .bind(m.protocol)
@@ -168,27 +168,28 @@ bool insert_row(sqlite::Connection& db, const Measurement& m) {
       .step();
   sqlite::Statement(
       db,
-      "INSERT INTO measurement (problem_id, device_id, provenance_id, content_hash, config, status, reason, rigor, "
+      "INSERT INTO measurement (problem_id, device_id, provenance_id, content_hash, config, source_hash, status, "
+      "reason, rigor, "
       "samples_us, "
       "clocks_mhz, median_us, p20_us, p80_us, predicted_us, sm_clock_mhz, error_o, error_lse, registers, "
       "spill_bytes, "
       "shared_bytes, compile_ms, created_at, race, place, sequence) VALUES ("
       "(SELECT id FROM problem WHERE text = ?), (SELECT id FROM device WHERE name = ? AND sm_count = ?), "
-      "(SELECT id FROM provenance WHERE templates_hash = ? AND compiler = ? AND driver = ? AND protocol = ? AND "
-      "attune_version = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT "
+      "(SELECT id FROM provenance WHERE compiler = ? AND driver = ? AND protocol = ? AND attune_version = ?), "
+      "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT "
       "(content_hash) "
       "DO "
       "NOTHING")
       .bind(text)
       .bind(m.device)
       .bind(m.sm_count)
-      .bind(m.templates_hash)
       .bind(m.compiler)
       .bind(m.driver)
       .bind(m.protocol)
       .bind(m.attune_version)
       .bind(content_hash(m))
       .bind(canonical_text(m.config))
+      .bind(m.source_hash)
       .bind(to_string(m.status))
       .bind(m.reason)
       .bind(static_cast<int>(m.rigor))

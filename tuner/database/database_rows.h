@@ -15,7 +15,7 @@ inline constexpr const char* kRowColumns =
     " p.text, d.name, d.sm_count, m.config, m.status, m.reason, m.rigor, m.samples_us, m.clocks_mhz, m.median_us, "
     "m.p20_us, m.p80_us,"
     " m.predicted_us, m.sm_clock_mhz, m.error_o, m.error_lse, m.registers, m.spill_bytes, m.shared_bytes, m.compile_ms,"
-    " v.templates_hash, v.compiler, v.driver, v.protocol, v.attune_version, m.created_at, m.race, m.place, m.sequence ";
+    " m.source_hash, v.compiler, v.driver, v.protocol, v.attune_version, m.created_at, m.race, m.place, m.sequence ";
 inline constexpr const char* kRowTables =
     " measurement m JOIN problem p ON p.id = m.problem_id JOIN device d ON d.id = m.device_id"
     " JOIN provenance v ON v.id = m.provenance_id ";
@@ -35,7 +35,7 @@ inline constexpr const char* kNewestFirst = " m.sequence DESC, m.created_at DESC
 inline constexpr const char* kOldestFirst = " m.sequence, m.created_at, m.content_hash ";
 
 /// Over all fields of a row, so that equal rows (and only they) have equal hashes on any machine. A row that was not
-/// raced, or has no sequence, has the hash that the schema gave it that knew neither.
+/// raced, has no sequence, or has a templates' hash, has the hash that the schema gave it that knew no other.
 std::string content_hash(const Measurement& measurement);
 
 /// The hash of the row that a query of kRowColumns stands at, whether or not this version can read it. It differs from

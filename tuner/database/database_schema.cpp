@@ -18,7 +18,7 @@ namespace attune {
 namespace {
 
 // The schema of version i + 1 from that of version i. A migration that has shipped never changes.
-constexpr std::array<const char*, 3> kMigrations = {R"sql(
+constexpr std::array<const char*, 4> kMigrations = {R"sql(
 CREATE TABLE problem (
   id          INTEGER PRIMARY KEY,
   text        TEXT    NOT NULL UNIQUE,  -- canonical; the other columns repeat it for queries
@@ -92,13 +92,77 @@ CREATE INDEX problem_by_class ON problem (pass, dtype, head_dim, mask, alignment
 ALTER TABLE measurement ADD COLUMN sequence INTEGER NOT NULL DEFAULT 0; -- what is newer has a greater one; 0: unknown
 
 CREATE INDEX measurement_by_sequence ON measurement (sequence);
+)sql",
+                                                    R"sql(
+ALTER TABLE measurement RENAME TO old_measurement;
+ALTER TABLE provenance RENAME TO old_provenance;
+
+CREATE TABLE provenance (
+  id             INTEGER PRIMARY KEY,
+  compiler       TEXT NOT NULL,
+  driver         TEXT NOT NULL,
+  protocol       TEXT NOT NULL,         -- how it was measured
+  attune_version TEXT NOT NULL,
+  UNIQUE (compiler, driver, protocol, attune_version)
+) STRICT;
+
+CREATE TABLE measurement (
+  id            INTEGER PRIMARY KEY,    -- rises with the order of appending
+  content_hash  TEXT    NOT NULL UNIQUE,
+  problem_id    INTEGER NOT NULL REFERENCES problem (id),
+  device_id     INTEGER NOT NULL REFERENCES device (id),
+  provenance_id INTEGER NOT NULL REFERENCES provenance (id),
+  config        TEXT    NOT NULL,       -- canonical
+  source_hash   TEXT    NOT NULL,       -- of the plan's kernels; "templates:<hash>": what version 0.1 knew in its place
+  status        TEXT    NOT NULL,
+  reason        TEXT    NOT NULL,
+  rigor         INTEGER NOT NULL,       -- 0 estimate, 1 measure, 2 patient, 3 exhaustive
+  samples_us    BLOB    NOT NULL,       -- doubles, little endian
+  clocks_mhz    BLOB    NOT NULL,       -- 32-bit integers, little endian
+  median_us     REAL    NOT NULL,
+  p20_us        REAL    NOT NULL,
+  p80_us        REAL    NOT NULL,
+  predicted_us  REAL    NOT NULL,
+  sm_clock_mhz  INTEGER NOT NULL,
+  error_o       REAL,                   -- NULL: an output held NaN
+  error_lse     REAL,
+  registers     INTEGER NOT NULL,
+  spill_bytes   INTEGER NOT NULL,
+  shared_bytes  INTEGER NOT NULL,
+  compile_ms    REAL    NOT NULL,
+  created_at    TEXT    NOT NULL,       -- UTC, ISO 8601
+  race          TEXT    NOT NULL,       -- UTC, when it began; '': not raced
+  place         INTEGER NOT NULL,       -- in the race, from 1; 0: not raced
+  sequence      INTEGER NOT NULL        -- what is newer has a greater one; 0: unknown
+) STRICT;
+
+INSERT INTO provenance SELECT min(id), compiler, driver, protocol, attune_version FROM old_provenance
+  GROUP BY compiler, driver, protocol, attune_version;
+INSERT INTO measurement
+  SELECT m.id, m.content_hash, p.id, d.id, v.id, m.config, 'templates:' || o.templates_hash, m.status, m.reason, m.rigor,
+         m.samples_us, m.clocks_mhz, m.median_us, m.p20_us, m.p80_us, m.predicted_us, m.sm_clock_mhz, m.error_o,
+         m.error_lse, m.registers, m.spill_bytes, m.shared_bytes, m.compile_ms, m.created_at, m.race, m.place, m.sequence
+  FROM old_measurement m JOIN problem p ON p.id = m.problem_id JOIN device d ON d.id = m.device_id
+  JOIN old_provenance o ON o.id = m.provenance_id
+  JOIN provenance v ON (v.compiler, v.driver, v.protocol, v.attune_version) =
+                       (o.compiler, o.driver, o.protocol, o.attune_version)
+  ORDER BY m.id;
+
+DROP TABLE old_measurement;
+DROP TABLE old_provenance;
+CREATE INDEX measurement_by_question ON measurement (problem_id, device_id, config, rigor, id);
+CREATE INDEX measurement_by_sequence ON measurement (sequence);
 )sql"};
 
 // What a connection that cannot migrate lays over the tables of version i + 1, so that they are read as those of the
-// newest: a temporary view hides the table of its name.
+// newest: a temporary view hides the table of its name. A temporary table of provenance hides the file's here, too.
+#define SOURCE_HASH "'templates:' || (SELECT templates_hash FROM provenance WHERE id = provenance_id) AS source_hash"
 constexpr std::array<const char*, kMigrations.size() - 1> kReadings = {
-    "CREATE TEMP VIEW measurement AS SELECT *, '' AS race, 0 AS place, 0 AS sequence FROM main.measurement",
-    "CREATE TEMP VIEW measurement AS SELECT *, 0 AS sequence FROM main.measurement"};
+    "CREATE TEMP VIEW measurement AS SELECT *, '' AS race, 0 AS place, 0 AS sequence, " SOURCE_HASH
+    " FROM main.measurement",
+    "CREATE TEMP VIEW measurement AS SELECT *, 0 AS sequence, " SOURCE_HASH " FROM main.measurement",
+    "CREATE TEMP VIEW measurement AS SELECT *, " SOURCE_HASH " FROM main.measurement"};
+#undef SOURCE_HASH
 
 static_assert(std::endian::native == std::endian::little, "the schema stores little-endian numbers");
 static_assert(std::is_same_v<decltype(Measurement::clocks_mhz)::value_type, std::int32_t>, "the schema stores 32 bits");

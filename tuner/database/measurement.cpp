@@ -11,6 +11,7 @@
 
 #include "generator/device/device_spec.h"
 #include "generator/error.h"
+#include "generator/families/kernel_family.h"
 #include "tuner/database/database_rows.h"
 
 namespace attune {
@@ -100,6 +101,13 @@ bool ranks_before(const Measurement& a, const Measurement& b) {
   if (a.place != b.place) return a.place < b.place;
   if (a.ranking_us() != b.ranking_us()) return a.ranking_us() < b.ranking_us();
   return canonical_text(a.config) < canonical_text(b.config);
+}
+
+bool is_of_last_templates(const Measurement& row) {
+  if (!row.source_hash.starts_with(kTemplatesMark)) return false;
+  const KernelFamily* const family = find_family(row.problem.pass, row.config.family);
+  return family != nullptr && !family->last_templates_of_0_1.empty() &&
+         std::string_view(row.source_hash).substr(kTemplatesMark.size()) == family->last_templates_of_0_1;
 }
 
 bool is_newer(const Measurement& a, const Measurement& b) {

@@ -59,7 +59,8 @@ struct Measurement {
   std::size_t shared_bytes = 0;
   double compile_ms = 0;
   // provenance
-  std::string templates_hash, compiler, driver, protocol, attune_version;
+  std::string source_hash;  ///< KernelPlan::source_hash() of what was measured; see also kTemplatesMark
+  std::string compiler, driver, protocol, attune_version;
   std::string created_at;  ///< UTC, ISO 8601
   /// Lamport's number: 1 + the greatest of the database that it was appended to. Exports and merges keep it, so that
   /// what is newer does not depend on the clock of a machine. 0: of a version that numbered nothing. The rows of one
@@ -71,6 +72,14 @@ struct Measurement {
   /// What rows are ranked by: the median of the samples, for an estimate the prediction; 0 if there is neither.
   double ranking_us() const;
 };
+
+/// What begins the source_hash of a row of version 0.1, which knew its plans by the hash of all templates that their
+/// family could include: "templates:a2c9197d29983644".
+inline constexpr std::string_view kTemplatesMark = "templates:";
+
+/// Whether a row of version 0.1 was measured with the last templates that its pass and family had there. The kernels
+/// that the built-in templates make now have the same machine code.
+bool is_of_last_templates(const Measurement& row);
 
 /// No database appends so many rows: 2^53, beyond which a double of JSON tells two numbers no longer apart.
 inline constexpr std::int64_t kGreatestSequence = std::int64_t{1} << 53;

@@ -111,7 +111,7 @@ json measurement_to_json(const Measurement& m) {
                  {"spill_bytes", m.spill_bytes},
                  {"shared_bytes", m.shared_bytes},
                  {"compile_ms", number(m.compile_ms)},
-                 {"templates_hash", m.templates_hash},
+                 {"source_hash", m.source_hash},
                  {"compiler", m.compiler},
                  {"driver", m.driver},
                  {"protocol", m.protocol},
@@ -151,7 +151,12 @@ Measurement measurement_from_json(const json& object) {
   reader.read("spill_bytes", m.spill_bytes);
   reader.read("shared_bytes", m.shared_bytes);
   reader.read("compile_ms", m.compile_ms);
-  reader.read("templates_hash", m.templates_hash);
+  reader.read("source_hash", m.source_hash);
+  if (object.contains(kTemplatesHash)) {
+    std::string hash;
+    reader.read(kTemplatesHash, hash);
+    m.source_hash = std::string(kTemplatesMark) + hash;
+  }
   reader.read("compiler", m.compiler);
   reader.read("driver", m.driver);
   reader.read("protocol", m.protocol);

@@ -8,6 +8,9 @@
 
 namespace attune {
 
+/// What version 0.1 wrote in place of "source_hash"; it is read as a hash of templates (kTemplatesMark).
+inline constexpr const char* kTemplatesHash = "templates_hash";
+
 /// Problem and config as canonical texts, quantities with their unit in the name; NaN and infinities as "nan", "inf",
 /// "-inf"; race and place only of a row that was raced. Used by --json and by the worker protocol: what one writes the
 /// other reads back, equal in every field.

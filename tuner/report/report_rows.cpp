@@ -38,19 +38,19 @@ Json field_values(const KernelConfig& config) {
   return values;
 }
 
-constexpr const char* kColumns[] = {
-    "config",    "status",      "reason",       "rigor",        "race",      "place",      "median_us",  "p20_us",
-    "p80_us",    "samples",     "predicted_us", "sm_clock_mhz", "clock_low", "clock_high", "error_o",    "error_lse",
-    "registers", "spill_bytes", "shared_bytes", "compile_ms",   "bound_us",  "bound_by",   "provenance", "created_at"};
+constexpr const char* kColumns[] = {"config",       "status",       "reason",      "rigor",        "race",
+                                    "place",        "median_us",    "p20_us",      "p80_us",       "samples",
+                                    "predicted_us", "sm_clock_mhz", "clock_low",   "clock_high",   "error_o",
+                                    "error_lse",    "registers",    "spill_bytes", "shared_bytes", "compile_ms",
+                                    "bound_us",     "bound_by",     "provenance",  "source_hash",  "created_at"};
 
 }  // namespace
 
 std::size_t ReportProvenances::number_of(const Measurement& row) {
-  const Key key(row.templates_hash, row.compiler, row.driver, row.protocol, row.attune_version);
+  const Key key(row.compiler, row.driver, row.protocol, row.attune_version);
   const auto [found, added] = numbers_.emplace(key, numbers_.size());
   if (added) {
-    list_.push_back({{"templates_hash", row.templates_hash},
-                     {"compiler", row.compiler},
+    list_.push_back({{"compiler", row.compiler},
                      {"driver", row.driver},
                      {"protocol", row.protocol},
                      {"attune_version", row.attune_version}});
@@ -107,6 +107,7 @@ Json report_row(const Measurement& row, const std::optional<DeviceSpec>& spec, R
                  bound_us,
                  bound_by,
                  lists.provenances.number_of(row),
+                 row.source_hash,
                  row.created_at};
   return values;
 }

@@ -18,7 +18,7 @@ class ReportProvenances {
   const nlohmann::ordered_json& list() const { return list_; }
 
  private:
-  using Key = std::tuple<std::string, std::string, std::string, std::string, std::string>;
+  using Key = std::tuple<std::string, std::string, std::string, std::string>;
   std::map<Key, std::size_t> numbers_;
   nlohmann::ordered_json list_ = nlohmann::ordered_json::array();
 };

@@ -13,6 +13,7 @@
 
 #include "generator/error.h"
 #include "generator/generate.h"
+#include "runtime/system/template_folder.h"
 #include "tuner/search/race.h"
 #include "tuner/search/searcher.h"
 #include "tuner/sweep/reduced_problem.h"
@@ -109,18 +110,28 @@ class Sweep {
                                            SearchLimits{.model_top = effort_.model_top, .patience = effort_.patience});
   }
 
-  std::string templates_hash_of(const KernelConfig& config) const {
-    const auto found = facts_.templates_hash.find(std::string(to_string(config.family)));
-    return found != facts_.templates_hash.end() ? found->second : std::string();
+  // Of the plan that workers try; empty of a config that has none any more.
+  std::string source_hash_of(const KernelConfig& config) const {
+    try {
+      const KernelTarget target = facts_.can_time ? KernelTarget::cuda : KernelTarget::emulator;
+      return generate(problem_, config, options_.spec, runtime_templates(), target).source_hash();
+    } catch (const Error&) {
+      return {};
+    }
   }
 
-  // A config that was tried with the same templates, compiler, driver and at least this rigor would give the same
+  bool has_current_source(const Measurement& row) const {
+    if (!row.source_hash.starts_with(kTemplatesMark)) return row.source_hash == source_hash_of(row.config);
+    return is_of_last_templates(row) && &runtime_templates() == &TemplateSet::embedded();
+  }
+
+  // A config that was tried with the same source, compiler, driver and at least this rigor would give the same
   // again. What lay in the machine's state that day, and not in the config, is tried again.
   void find_rows_of_earlier_runs() {
     for (Measurement& row : database_.find_all(problem_, facts_.device, facts_.sm_count)) {
       if (row.rigor < rigor_ || (row.rigor == Rigor::estimate) != (rigor_ == Rigor::estimate) ||
-          row.templates_hash != templates_hash_of(row.config) || row.compiler != facts_.toolchain.compiler ||
-          row.driver != facts_.toolchain.driver) {
+          row.compiler != facts_.toolchain.compiler || row.driver != facts_.toolchain.driver ||
+          !has_current_source(row)) {
         continue;
       }
       const std::string config = canonical_text(row.config);
@@ -267,7 +278,7 @@ class Sweep {
     row.sm_count = facts_.sm_count;
     row.rigor = rigor_;
     row.predicted_us = candidate.cost.microseconds;
-    row.templates_hash = templates_hash_of(row.config);
+    row.source_hash = source_hash_of(row.config);
     row.compiler = facts_.toolchain.compiler;
     row.driver = facts_.toolchain.driver;
     row.attune_version = attune_version();

@@ -88,8 +88,6 @@ WorkerFacts SweepLane::start() {
     facts.sm_count = told.at("sm_count").whole<int>(1);
     facts.toolchain.compiler = told.at("compiler").text();
     facts.toolchain.driver = told.at("driver").text();
-    const JsonView hashes = told.at("templates_hash");
-    for (const auto& [family, hash] : hashes.json().items()) facts.templates_hash[family] = hashes.at(family).text();
     facts.can_time = told.at("can_time").boolean();
   } catch (const Error& error) {
     throw Error(ErrorCode::io, fmt::format("{} is no worker of this version: it answered {} ({})", options_.command,

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <atomic>
-#include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -19,7 +18,6 @@ struct WorkerFacts {
   std::string device;
   int sm_count = 0;
   Toolchain toolchain;
-  std::map<std::string, std::string> templates_hash;  ///< by family
   bool can_time = false;
 };
 

@@ -260,6 +260,8 @@ struct TrialBench::State {
   }
 
   void try_config(const KernelConfig& config, const TrialOptions& options, Measurement& m) {
+    // Of one that does not compile, too.
+    m.source_hash = generate(problem, config, device->spec(), runtime_templates(), device->target()).source_hash();
     const auto prepared = runtime.prepare(problem, config);
     record_resources(*prepared, options, m);
     if (m.status != MeasurementStatus::ok) return;
@@ -294,7 +296,6 @@ Measurement TrialBench::run(const KernelConfig& config, const TrialOptions& opti
   m.device = state_->device->spec().name;
   m.sm_count = state_->device->spec().sm_count;
   m.rigor = options.time && state_->device->can_time() ? Rigor::measure : Rigor::estimate;
-  m.templates_hash = templates_hash(m.problem.pass, config.family, runtime_templates(), state_->device->target());
   const Toolchain toolchain = state_->device->toolchain();
   m.compiler = toolchain.compiler;
   m.driver = toolchain.driver;

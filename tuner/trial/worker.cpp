@@ -12,7 +12,6 @@
 #include <streambuf>
 
 #include "generator/error.h"
-#include "generator/families/kernel_family.h"
 #include "generator/generate.h"
 #include "runtime/cuda/cubin_cache.h"
 #include "runtime/cuda/cuda_device.h"
@@ -76,7 +75,7 @@ class Worker {
     const std::string op = request.at("op");
     device_name_ = request.at("device");
     spec_ = device_spec_from_json(request.at("spec"));
-    if (op == "identify") return identify(request);
+    if (op == "identify") return identify();
     if (op == "prepare") return prepare(request);
     problem_ = parse_problem(request.at("problem").get<std::string>());
     if (op == "race") return race(request, last);
@@ -113,17 +112,14 @@ class Worker {
     return *bench_;
   }
 
-  json identify(const json& request) {
+  json identify() {
     const std::shared_ptr<Device>& on = device();
     const Toolchain toolchain = on->toolchain();
-    const Pass pass = parse_problem(request.at("problem").get<std::string>()).pass;
-    json hashes = json::object();
-    for (const KernelFamily& family : kernel_families()) {
-      if (family.pass == pass)
-        hashes[to_string(family.word)] = family.templates_hash(runtime_templates(), on->target());
-    }
-    return {{"device_name", on->spec().name}, {"sm_count", on->spec().sm_count}, {"compiler", toolchain.compiler},
-            {"driver", toolchain.driver},     {"templates_hash", hashes},        {"can_time", on->can_time()}};
+    return {{"device_name", on->spec().name},
+            {"sm_count", on->spec().sm_count},
+            {"compiler", toolchain.compiler},
+            {"driver", toolchain.driver},
+            {"can_time", on->can_time()}};
   }
 
   json prepare(const json& request) {

@@ -32,8 +32,7 @@ int worker_main();
 ///   ...",
 ///             "seed": 1, "config": "sm80 ...", "options": {...}}; a race has "configs": [...] in place of the config
 ///   answers
-///    identify {"device_name": ..., "sm_count": ..., "compiler": ..., "driver": ...,
-///             "templates_hash": {"sm80": ...}, "can_time": ...}
+///    identify {"device_name": ..., "sm_count": ..., "compiler": ..., "driver": ..., "can_time": ...}
 ///    prepare {"prepared": true} once inputs and reference are there; false where each trial makes its own
 ///    compile {"status": "ok" | "infeasible" | "compile_failed", "reason": ..., "from_cache": true | false}
 ///    trial   {"measurement": {...}}, or {"failed": "launch_failed", "reason": ...} for a CUDA error

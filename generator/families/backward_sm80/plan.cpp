@@ -312,12 +312,6 @@ void describe_backward_sm80(const AttentionProblem& problem, const KernelConfig&
   plan->buffers.push_back({KernelArgument::statistics, kStatisticsBytes * rows, config.block_q, false});
 }
 
-std::string backward_sm80_templates_hash(const TemplateSet& templates, KernelTarget target) {
-  return templates.hash_of_all(
-      {"kernels/backward_delta", "kernels/backward_dkdv_sm80", "kernels/backward_dq_sm80", "kernels/backward_convert"},
-      {{"target", std::string(to_string(target))}});
-}
-
 std::size_t backward_sm80_most_workspace_bytes(const AttentionProblem& problem) {
   KernelPlan plan;
   const auto columns = static_cast<std::size_t>(problem.head_dim);

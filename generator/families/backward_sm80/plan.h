@@ -22,9 +22,6 @@ std::int32_t backward_section_heads(const AttentionProblem& problem, const Kerne
 void describe_backward_sm80(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                             const TemplateSet& templates, KernelTarget target, KernelPlan* plan);
 
-/// templates_hash() of backward problems.
-std::string backward_sm80_templates_hash(const TemplateSet& templates, KernelTarget target);
-
 /// workspace_bytes_of() of any plan of the problem, at most.
 std::size_t backward_sm80_most_workspace_bytes(const AttentionProblem& problem);
 

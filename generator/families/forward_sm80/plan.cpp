@@ -7,11 +7,12 @@
 #include "generator/families/forward_sm80/shape.h"
 #include "generator/families/shared/bindings.h"
 #include "generator/families/shared/chunk_swizzle.h"
+#include "generator/problem/dispatch_class.h"
+#include "generator/text/launch_rendering.h"
 
 namespace attune {
 namespace {
 
-constexpr const char* kTemplate = "kernels/forward_sm80";
 constexpr const char* kEntry = "attune_forward";
 
 ArgumentLayout argument_layout(const KernelConfig& config) {
@@ -48,18 +49,12 @@ ArgumentLayout argument_layout(const KernelConfig& config) {
 
 }  // namespace
 
-std::string forward_sm80_templates_hash(const TemplateSet& templates, KernelTarget target) {
-  return templates.hash_of(kTemplate, {{"target", std::string(to_string(target))}});
-}
-
-TemplateBindings forward_sm80_bindings(const AttentionProblem& problem, const KernelConfig& config,
-                                       const TemplateSet& templates, KernelTarget target) {
+TemplateBindings forward_sm80_bindings(const AttentionProblem& problem, const KernelConfig& config) {
   const ForwardSm80Shape shape = forward_sm80_shape(problem, config);
-  const ArgumentLayout arguments = argument_layout(config);
   const bool whole = config.whole_tiles;
 
   TemplateBindings bindings;
-  bind_forward(problem, config, arguments, forward_sm80_templates_hash(templates, target), kEntry, target, &bindings);
+  bind_forward(problem, config, &bindings);
 
   bindings.set("block_q", config.block_q);
   bindings.set("block_kv", config.block_kv);
@@ -95,18 +90,15 @@ TemplateBindings forward_sm80_bindings(const AttentionProblem& problem, const Ke
 KernelLaunch forward_sm80_launch(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                                  const TemplateSet& templates, KernelTarget target) {
   const ForwardSm80Shape shape = forward_sm80_shape(problem, config);
-  RenderedText rendered = render(templates, kTemplate, forward_sm80_bindings(problem, config, templates, target));
   KernelLaunch launch;
-  launch.source = std::move(rendered.text);
-  launch.lines = std::move(rendered.lines);
   launch.entry = kEntry;
-  launch.arch = arch_name(device);
-  launch.target = target;
   launch.threads = shape.threads;
   launch.shared_bytes = shape.shared_bytes;
   launch.rows_per_tile = config.block_q;
   launch.section_bytes = section_bytes(config, device);
   launch.arguments = argument_layout(config);
+  render_launch("forward_sm80", kernel_class(problem, config), device, templates, target,
+                forward_sm80_bindings(problem, config), &launch);
   return launch;
 }
 

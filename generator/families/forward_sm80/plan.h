@@ -10,11 +10,7 @@
 namespace attune {
 
 /// What templates/kernels/forward_sm80 names, for a feasible config.
-TemplateBindings forward_sm80_bindings(const AttentionProblem& problem, const KernelConfig& config,
-                                       const TemplateSet& templates, KernelTarget target);
-
-/// Of all the texts that kernels of this family are made of.
-std::string forward_sm80_templates_hash(const TemplateSet& templates, KernelTarget target);
+TemplateBindings forward_sm80_bindings(const AttentionProblem& problem, const KernelConfig& config);
 
 /// The one launch of a forward plan of the sm80 family.
 KernelLaunch forward_sm80_launch(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,

@@ -5,11 +5,12 @@
 #include "generator/families/forward_sm90/shape.h"
 #include "generator/families/forward_sm90/wgmma_shapes.h"
 #include "generator/families/shared/bindings.h"
+#include "generator/problem/dispatch_class.h"
+#include "generator/text/launch_rendering.h"
 
 namespace attune {
 namespace {
 
-constexpr const char* kTemplate = "kernels/forward_sm90";
 constexpr const char* kEntry = "attune_forward";
 
 ArgumentLayout argument_layout(const KernelConfig& config) {
@@ -53,10 +54,6 @@ std::string text_of(bool value) { return value ? "true" : "false"; }
 
 }  // namespace
 
-std::string forward_sm90_templates_hash(const TemplateSet& templates, KernelTarget target) {
-  return templates.hash_of(kTemplate, {{"target", std::string(to_string(target))}});
-}
-
 void describe_forward_sm90_workspace(const KernelConfig& config, KernelPlan* plan) {
   if (config.persistence == Persistence::on_demand) plan->workspace_bytes = kForwardSm90WorkspaceBytes;
   plan->counted_workspace_bytes = plan->workspace_bytes;
@@ -68,11 +65,10 @@ void describe_forward_sm90_workspace(const KernelConfig& config, KernelPlan* pla
 }
 
 TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const KernelConfig& config,
-                                       const DeviceSpec& device, const TemplateSet& templates, KernelTarget target) {
+                                       const DeviceSpec& device, KernelTarget target) {
   const ForwardSm90Shape shape = forward_sm90_shape(problem, config, device);
   TemplateBindings bindings;
-  bind_forward(problem, config, argument_layout(config), forward_sm90_templates_hash(templates, target), kEntry, target,
-               &bindings);
+  bind_forward(problem, config, &bindings);
 
   bindings.set("block_q", config.block_q);
   bindings.set("block_kv", config.block_kv);
@@ -136,14 +132,8 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
 KernelLaunch forward_sm90_launch(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                                  const TemplateSet& templates, KernelTarget target) {
   const ForwardSm90Shape shape = forward_sm90_shape(problem, config, device);
-  RenderedText rendered =
-      render(templates, kTemplate, forward_sm90_bindings(problem, config, device, templates, target));
   KernelLaunch launch;
-  launch.source = std::move(rendered.text);
-  launch.lines = std::move(rendered.lines);
   launch.entry = kEntry;
-  launch.arch = arch_name(device);
-  launch.target = target;
   launch.threads = shape.threads;
   launch.shared_bytes = shape.shared_bytes;
   launch.rows_per_tile = config.block_q / shape.group * config.cluster;
@@ -157,6 +147,8 @@ KernelLaunch forward_sm90_launch(const AttentionProblem& problem, const KernelCo
   launch.tensor_maps = {{Operand::q, shape.panel_columns, config.block_q / shape.group, swizzle_bytes, shape.group},
                         {Operand::k, shape.panel_columns, shape.kv_box_rows, swizzle_bytes},
                         {Operand::v, shape.panel_columns, shape.kv_box_rows, swizzle_bytes}};
+  render_launch("forward_sm90", kernel_class(problem, config), device, templates, target,
+                forward_sm90_bindings(problem, config, device, target), &launch);
   return launch;
 }
 

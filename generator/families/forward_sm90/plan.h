@@ -15,7 +15,7 @@ namespace attune {
 
 /// What kernels/forward_sm90 is rendered with. The config is feasible for the problem.
 TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const KernelConfig& config,
-                                       const DeviceSpec& device, const TemplateSet& templates, KernelTarget target);
+                                       const DeviceSpec& device, KernelTarget target);
 
 /// The one launch of a forward plan of the sm90 family.
 KernelLaunch forward_sm90_launch(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
@@ -26,8 +26,5 @@ constexpr std::size_t kForwardSm90WorkspaceBytes = kTileCounterOffset + sizeof(s
 
 /// Its workspace: the number of the next tile, and counters.
 void describe_forward_sm90_workspace(const KernelConfig& config, KernelPlan* plan);
-
-/// Of the templates that kernels of this family are made of.
-std::string forward_sm90_templates_hash(const TemplateSet& templates, KernelTarget target);
 
 }  // namespace attune

@@ -9,7 +9,7 @@
 namespace attune {
 
 std::vector<std::map<std::string, std::string>> wgmma_shapes(std::vector<int> ns, KernelTarget target) {
-  constexpr int kFurtherOperands = 7;
+  constexpr int kFurtherOperands = 7, kOperandsOfLine = 16, kOutputsOfLine = 8;
   std::sort(ns.begin(), ns.end());
   ns.erase(std::unique(ns.begin(), ns.end()), ns.end());
   std::vector<std::map<std::string, std::string>> shapes;
@@ -21,9 +21,10 @@ std::vector<std::map<std::string, std::string>> wgmma_shapes(std::vector<int> ns
     const int registers = n / 2;
     std::map<std::string, std::string> shape = {{"n", std::to_string(n)}, {"registers", std::to_string(registers)}};
     for (int i = 0; target == KernelTarget::cuda && i < registers; ++i) {
-      const char* comma = i ? ", " : "";
-      shape["operands"] += fmt::format("{}%{}", comma, i);
-      shape["outputs"] += fmt::format("{}\"+f\"(d[{}])", comma, i);
+      // Operands stand in the literal of an instruction, which ends with each line.
+      const bool begins = i > 0 && i % kOperandsOfLine == 0, outputs_begin = i > 0 && i % kOutputsOfLine == 0;
+      shape["operands"] += fmt::format("{}%{}", i == 0 ? "" : begins ? ", \"\n\"" : ", ", i);
+      shape["outputs"] += fmt::format("{}\"+f\"(d[{}])", i == 0 ? "" : outputs_begin ? ",\n" : ", ", i);
     }
     for (int i = 0; target == KernelTarget::cuda && i < kFurtherOperands; ++i)
       shape[fmt::format("operand{}", i)] = std::to_string(registers + i);

@@ -1,7 +1,5 @@
 #include "generator/families/shared/bindings.h"
 
-#include "generator/problem/dispatch_class.h"
-
 namespace attune {
 namespace {
 
@@ -25,19 +23,12 @@ std::string tile_order_partial(TileOrder order) {
 
 }  // namespace
 
-void bind_forward(const AttentionProblem& problem, const KernelConfig& config, const ArgumentLayout& arguments,
-                  const std::string& templates_hash, const std::string& entry, KernelTarget target,
-                  TemplateBindings* bindings) {
-  bindings->set("kernel_class", kernel_class(problem, config));
-  bindings->set("templates_hash", templates_hash);
-  bindings->set("entry", entry);
-  bindings->set("target", std::string(to_string(target)));
+void bind_forward(const AttentionProblem& problem, const KernelConfig& config, TemplateBindings* bindings) {
   bindings->set("dtype", problem.dtype == DataType::bf16 ? "bf16" : "f16");
   bindings->set("mask", problem.mask == MaskKind::causal ? "causal" : "none");
   if (config.tile_order != TileOrder::rows && config.tile_order != TileOrder::rows_reversed)
     bindings->set("tile_heads", config.packed_heads ? "heads_kv" : "heads_q");
   bindings->set("tile_order", tile_order_partial(config.tile_order));
-  bind_arguments(arguments, bindings);
 }
 
 void bind_arguments(const ArgumentLayout& arguments, TemplateBindings* bindings) {

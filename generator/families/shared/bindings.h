@@ -11,11 +11,8 @@
 
 namespace attune {
 
-/// What the templates of every forward kernel name: class, hash and entry; target, dtype, mask, order of tiles; the
-/// fields of the argument struct.
-void bind_forward(const AttentionProblem& problem, const KernelConfig& config, const ArgumentLayout& arguments,
-                  const std::string& templates_hash, const std::string& entry, KernelTarget target,
-                  TemplateBindings* bindings);
+/// What the templates of every forward kernel name: dtype, mask, order of tiles.
+void bind_forward(const AttentionProblem& problem, const KernelConfig& config, TemplateBindings* bindings);
 
 /// The fields of the argument struct, and its size: what the templates of every kernel of attention name.
 void bind_arguments(const ArgumentLayout& arguments, TemplateBindings* bindings);

@@ -70,3 +70,9 @@ inline u32 thread_index() { return emulator.thread_index(); }  // in the CTA
 inline u32 lane_index() { return emulator.thread_index() % kWarpSize; }
 inline u32 block_index() { return emulator.block_index(); }    // of the CTA in the grid
 inline u32 warp_index() { return emulator.thread_index() / kWarpSize; }
+
+inline u32 cluster_cta_rank() { return emulator.cluster_rank(); }
+
+inline u32 grid_size() { return emulator.grid_size(); }
+
+inline i32 opaque_i32(i32 x) { return x; }

@@ -1,6 +1,5 @@
 #include "generator/oracle/oracle_kernels.h"
 
-#include "generator/families/family_word.h"
 #include "generator/generate.h"
 #include "tests/catch.h"
 
@@ -52,17 +51,4 @@ TEST_CASE("no problem needs more partial results than the oracle has room for", 
   CHECK(grid_of_elements(2048) == 1);
   CHECK(grid_of_elements(2049) == 2);
   CHECK(grid_of_elements(std::int64_t{1} << 40) == kMaxOracleCtas);
-}
-
-TEST_CASE("kernels of checks leave the hashes of the forward families as they are", "[nogpu]") {
-  std::map<std::string, std::string> texts = TemplateSet::embedded().texts();
-  for (const char* name :
-       {"kernels/compare_forward", "kernels/checksum", "kernels/random_normal", "kernels/reference_backward_queries",
-        "kernels/reference_backward_keys", "primitives/wide/cuda", "oracle/mix_bits", "oracle/backward_pairs"}) {
-    INFO(name);
-    REQUIRE(texts.contains(name));
-    texts[name] += "// another text\n";
-  }
-  for (const FamilyWord family : {FamilyWord::sm80, FamilyWord::sm90})
-    CHECK(templates_hash(Pass::forward, family, TemplateSet(texts)) == templates_hash(Pass::forward, family));
 }

@@ -159,13 +159,6 @@ TEST_CASE("buffers of keys grow with the keys of key/value heads", "[nogpu]") {
   CHECK(of_keys.bytes_of(problem) == 64 * 10 * 2 * 2);
 }
 
-TEST_CASE("declarations of fields", "[nogpu]") {
-  using A = KernelArgument;
-  CHECK(ArgumentLayout::of({A::q, A::o, A::lse, A::k_stride_head, A::seq_q, A::softmax_scale, A::o_fp64})
-            .declarations() ==
-        "const void* q;\nvoid* o;\nfloat* lse;\ni64 k_stride_head;\ni32 seq_q;\nfloat softmax_scale;\ndouble* o_fp64;");
-}
-
 TEST_CASE("a field appears once", "[nogpu]") {
   CHECK_THROWS_AS(ArgumentLayout::of({KernelArgument::q, KernelArgument::q}), Error);
 }

@@ -85,6 +85,8 @@ TEST_CASE("source, architecture and nothing of the launch's size make the key", 
   CHECK_FALSE(cache.get(other).resources.from_cache);
   other = launch_of(1);
   other.shared_bytes = 1 << 16;
+  // What the first line says of config and class is no part of the code.
+  other.source = "// attune forward of another class · source 0\n" + other.source;
   const CompiledText same_code = cache.get(other);
   CHECK(same_code.resources.from_cache);
   CHECK(same_code.resources.shared_bytes == 1 << 16);

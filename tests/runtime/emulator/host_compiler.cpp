@@ -135,6 +135,8 @@ TEST_CASE("the words of the host compiler are part of the key", "[emulator]") {
     const HostObject object = compile_for_host(source);
     CHECK_FALSE(object.from_cache);
     CHECK(answer_of(object) == answer);
+    // The first line, which says what a kernel is for, is not.
+    CHECK(compile_for_host("// attune forward · source 0\n" + source).from_cache);
   }
 }
 

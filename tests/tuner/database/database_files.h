@@ -42,7 +42,7 @@ inline void require_equal(const Measurement& a, const Measurement& b) {
   REQUIRE(a.spill_bytes == b.spill_bytes);
   REQUIRE(a.shared_bytes == b.shared_bytes);
   REQUIRE(a.compile_ms == b.compile_ms);
-  REQUIRE(a.templates_hash == b.templates_hash);
+  REQUIRE(a.source_hash == b.source_hash);
   REQUIRE(a.compiler == b.compiler);
   REQUIRE(a.driver == b.driver);
   REQUIRE(a.protocol == b.protocol);

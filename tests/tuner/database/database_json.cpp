@@ -7,6 +7,7 @@
 #include "tests/catch.h"
 #include "tests/tuner/database/database_files.h"
 #include "tests/tuner/test_files.h"
+#include "tuner/database/database_rows.h"
 
 using namespace attune;
 using attune::test::example_measurement;
@@ -65,6 +66,33 @@ TEST_CASE("an export comes back equal in every field, and reads as lines", "[nog
   probe["measurements"][1]["race"] = "";
   probe["measurements"][1]["place"] = 0;
   require_equal(import_measurements(probe.dump(), "file.json").at(1), rows[1]);
+}
+
+TEST_CASE("a file of version 0.1 says the hash of templates, which stays what it is", "[nogpu]") {
+  nlohmann::json document = nlohmann::json::parse(export_measurements(two_rows()));
+  for (nlohmann::json& entry : document["measurements"]) {
+    entry["templates_hash"] = entry["source_hash"];
+    entry.erase("source_hash");
+  }
+  const std::vector<Measurement> rows = import_measurements(document.dump(), "old.json");
+  REQUIRE(rows.size() == 2);
+  for (const Measurement& row : rows) REQUIRE(row.source_hash == "templates:0123456789abcdef");
+  REQUIRE(import_measurements(export_measurements(rows), "new.json")[0].source_hash == rows[0].source_hash);
+  REQUIRE_THAT(export_measurements(rows), ContainsSubstring("\"source_hash\": \"templates:0123456789abcdef\""));
+  // Its identity is that which version 0.1 gave it.
+  Measurement bare = rows[0];
+  bare.source_hash = "0123456789abcdef";
+  REQUIRE(content_hash(rows[0]) == content_hash(bare));
+  bare.source_hash = "0123456789abcdee";
+  REQUIRE(content_hash(rows[0]) != content_hash(bare));
+
+  document["measurements"][0]["source_hash"] = "0123456789abcdef";
+  REQUIRE_THAT(complaint_about(document.dump()), ContainsSubstring("entry 1: it has both"));
+  document["measurements"][0].erase("source_hash");
+  document["measurements"][0]["templates_hash"] = 7;
+  REQUIRE_THAT(complaint_about(document.dump()), ContainsSubstring("entry 1: field \"templates_hash\" is 7"));
+  document["measurements"][0].erase("templates_hash");
+  REQUIRE_THAT(complaint_about(document.dump()), ContainsSubstring("\"source_hash\" is missing"));
 }
 
 TEST_CASE("what is malformed is named with its position, and nothing comes of the file", "[nogpu]") {

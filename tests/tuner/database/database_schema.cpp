@@ -26,13 +26,13 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// What schemas/v1.sql and v2.sql hold.
+// What schemas/v1.sql, v2.sql and v3.sql hold.
 constexpr const char* kProblem = "forward bf16 b2 hq8 sq1024 d64 causal";
 constexpr const char* kDevice = "NVIDIA H200";
 constexpr int kSms = 132;
 constexpr const char* kHashes = "SELECT group_concat(content_hash, ' ') FROM (SELECT * FROM measurement ORDER BY id)";
 constexpr const char* kAddedColumns =
-    "SELECT count(*) FROM pragma_table_info('measurement') WHERE name IN ('race', 'place', 'sequence')";
+    "SELECT count(*) FROM pragma_table_info('measurement') WHERE name IN ('race', 'place', 'sequence', 'source_hash')";
 
 struct OldSchema {
   int version;
@@ -41,7 +41,13 @@ struct OldSchema {
   std::int64_t added_columns;
 };
 constexpr OldSchema kFirst = {1, 5, 4, 0, "sm80 q128 kv128 w8 st2", 0},
-                    kSecond = {2, 7, 6, 2, "sm80 q64 kv64 w4 st2", 2};
+                    kSecond = {2, 7, 6, 2, "sm80 q64 kv64 w4 st2", 2},
+                    kThird = {3, 10, 9, 2, "sm80 q64 kv64 w4 st2", 3};
+constexpr const char* kTemplates =
+    "SELECT group_concat(v.templates_hash, ' ') FROM (SELECT * FROM measurement ORDER BY id) m "
+    "JOIN provenance v ON v.id = m.provenance_id";
+constexpr const char* kSources =
+    "SELECT group_concat(replace(source_hash, 'templates:', ''), ' ') FROM (SELECT * FROM measurement ORDER BY id)";
 
 std::string best_of(const TuningDatabase& database) {
   const auto row = database.best(parse_problem(kProblem), kDevice, kSms);
@@ -75,13 +81,13 @@ bool migrate_until(const fs::path& file, int steps, bool before_commit) {
 }  // namespace
 
 TEST_CASE("a file of an older schema is migrated: nothing is lost, and the answers are the same", "[nogpu]") {
-  const OldSchema old = GENERATE(kFirst, kSecond);
+  const OldSchema old = GENERATE(kFirst, kSecond, kThird);
   INFO("schema " << old.version);
   const TemporaryFolder folder;
   const fs::path file = folder / "tuning.db";
   begin_old_file(file, old.version);
   REQUIRE(ask_sql(file, kAddedColumns) == old.added_columns);
-  const std::string hashes = ask_sql_text(file, kHashes);
+  const std::string hashes = ask_sql_text(file, kHashes), templates = ask_sql_text(file, kTemplates);
   {
     TuningDatabase database(file);
     REQUIRE(database.notes().empty());
@@ -91,14 +97,20 @@ TEST_CASE("a file of an older schema is migrated: nothing is lost, and the answe
     for (const Measurement& row : database.find_all(parse_problem(kProblem), kDevice, kSms)) {
       REQUIRE(row.race.empty() == (row.place == 0));
       raced += row.place > 0;
-      REQUIRE(row.sequence == 0);
+      REQUIRE((row.sequence > 0) == (row.attune_version == "0.1.0" && row.created_at >= "2025-02-02"));
+      REQUIRE(row.source_hash.starts_with(kTemplatesMark));
+      REQUIRE(row.source_hash.size() == kTemplatesMark.size() + 16);
     }
     REQUIRE(raced == old.raced);
     REQUIRE(database.list().size() == 2);
   }
   REQUIRE(ask_sql(file, "PRAGMA user_version") == schema_version());
-  REQUIRE(ask_sql(file, kAddedColumns) == 3);
+  REQUIRE(ask_sql(file, kAddedColumns) == 4);
   REQUIRE(ask_sql_text(file, kHashes) == hashes);
+  REQUIRE(ask_sql_text(file, kSources) == templates);
+  REQUIRE(ask_sql(file, "SELECT count(*) FROM measurement WHERE source_hash LIKE 'templates:%'") == old.rows);
+  // What differed in the hash alone is one provenance now.
+  REQUIRE(ask_sql(file, "SELECT count(*) FROM provenance") == (old.version == 1 ? 2 : 3));
   const DatabaseDiagnosis diagnosis = examine_database(file);
   for (const DatabaseFinding& finding : diagnosis.findings) INFO(finding.what);
   REQUIRE(diagnosis.findings.empty());
@@ -117,7 +129,7 @@ TEST_CASE("a file of an older schema is migrated: nothing is lost, and the answe
 
 TEST_CASE("a file of an older schema is read without being migrated: for export and merge, and where it cannot be",
           "[nogpu]") {
-  const OldSchema old = GENERATE(kFirst, kSecond);
+  const OldSchema old = GENERATE(kFirst, kSecond, kThird);
   INFO("schema " << old.version);
   const TemporaryFolder folder;
   ::chmod(folder.path().c_str(), 0755);
@@ -149,6 +161,27 @@ TEST_CASE("a file of an older schema is read without being migrated: for export 
   }
   ::chmod(folder.path().c_str(), 0755);
   REQUIRE(ask_sql(file, "PRAGMA user_version") == old.version);
+}
+
+TEST_CASE("what can be read of a damaged file of an older schema keeps its hash of templates", "[nogpu]") {
+  const OldSchema old = GENERATE(kFirst, kSecond, kThird);
+  INFO("schema " << old.version);
+  const TemporaryFolder folder;
+  const fs::path file = folder / "old.db";
+  begin_old_file(file, old.version);
+  const std::int64_t page = ask_sql(file, "SELECT rootpage FROM sqlite_schema WHERE name = 'provenance'"),
+                     bytes = ask_sql(file, "PRAGMA page_size");
+  const std::vector<Measurement> sound = read_database(file).rows;
+  {
+    std::fstream harmed(file, std::ios::binary | std::ios::in | std::ios::out);
+    harmed.seekp((page - 1) * bytes);
+    harmed << std::string(static_cast<std::size_t>(bytes), 'x');
+  }
+  // The table's own page is lost, its index is not.
+  const DatabaseContents contents = read_database(file, Damage::salvage);
+  REQUIRE_FALSE(contents.damage.empty());
+  REQUIRE(static_cast<int>(contents.rows.size()) == old.rows);
+  for (std::size_t i = 0; i < sound.size(); ++i) require_equal(contents.rows[i], sound[i]);
 }
 
 TEST_CASE("a migration that is killed leaves the old schema or the new one, never something between", "[nogpu]") {

@@ -193,7 +193,7 @@ TEST_CASE("every preset can be read, and says where it comes from", "[nogpu]") {
       const auto device = find_device_by_name(row.device);
       REQUIRE(device);  // else the rows serve no other GPU of its family
       REQUIRE(infeasibility(row.problem, row.config, *device).empty());
-      REQUIRE_FALSE(row.templates_hash.empty());
+      REQUIRE_FALSE(row.source_hash.empty());
       REQUIRE_FALSE(row.compiler.empty());
       REQUIRE_FALSE(row.driver.empty());
       REQUIRE_FALSE(row.protocol.empty());

@@ -24,7 +24,7 @@ TEST_CASE("a search starts from what is known: this problem's best, the neighbou
     m.device = "NVIDIA H200";
     m.sm_count = 132;
     m.samples_us = {70, 70};
-    m.templates_hash = templates;
+    m.source_hash = templates;
     m.compiler = "C0";
     m.summarize();
     return m;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "generator/generate.h"
 #include "runtime/cuda/cuda_device.h"
 #include "tests/catch.h"
 #include "tests/tuner/sweep/fake_worker.h"
@@ -56,6 +57,8 @@ TEST_CASE("a sweep tries the default first, then what the searcher proposes, and
   REQUIRE(stored.size() == 6 + 2);  // and the race between the fastest and the default
   REQUIRE(stored[2].compiler == "C1");
   REQUIRE(stored[2].predicted_us > 0);
+  for (const Measurement& row : stored)
+    REQUIRE(row.source_hash == generate(row.problem, row.config, find_device("h200")).source_hash());
   REQUIRE(canonical_text(database.best(parse_problem(kProblem), "NVIDIA H200", 132)->config) == order[2]);
   // Each was compiled once, by whichever process.
   const auto compiled = requests(folder, "compile");
@@ -79,6 +82,20 @@ TEST_CASE("a sweep tries the default first, then what the searcher proposes, and
     const SweepResult again = sweep(parse_problem(kProblem), options_for(other, 3), database);
     REQUIRE(again.reused == 0);
     REQUIRE(requests(folder, "trial").size() == 3);
+  }
+  const auto reused_of = [&](const std::string& of_sm80, const std::string& of_sm90) {
+    auto rows = stored;
+    for (Measurement& row : rows) row.source_hash = row.config.family == FamilyWord::sm80 ? of_sm80 : of_sm90;
+    TuningDatabase other(folder / "other.db");
+    REQUIRE(other.append_all(rows).added == 6 + 2);
+    return sweep(parse_problem(kProblem), options_for(command, 8), other).reused;
+  };
+  SECTION("rows of another source are not reused") { REQUIRE(reused_of("0123456789abcdef", "0123456789abcdef") == 0); }
+  SECTION("rows of version 0.1 are reused if they are of its last templates") {
+    REQUIRE(reused_of("templates:a2c9197d29983644", "templates:e9cbd44099937a8d") == 6);
+  }
+  SECTION("rows of older templates are not reused") {
+    REQUIRE(reused_of("templates:b0bcabef404e750d", "templates:35fc064fb9071e9f") == 0);
   }
 }
 
@@ -182,7 +199,7 @@ TEST_CASE("several GPUs share the candidates of a problem, each its own worker",
 read -r line
 case "$line" in
   *cuda:2*) echo '{"error":"there is no GPU cuda:2","code":4}' ;;
-  *) echo '{"device_name":"NVIDIA H200","sm_count":132,"compiler":"C2","driver":"D1","templates_hash":{"sm80":"T1"},"can_time":true}'
+  *) echo '{"device_name":"NVIDIA H200","sm_count":132,"compiler":"C2","driver":"D1","can_time":true}'
      while read -r line; do sleep 0.05; echo '{"status":"ok","reason":"","failed":"launch_failed"}'; done ;;
 esac)sh");
     options.command = command;
@@ -192,7 +209,7 @@ esac)sh");
     options.command = write_script(folder / "attune", R"sh(
 read -r line
 case "$line" in *cuda:2*) name="NVIDIA A100" ;; *) name="NVIDIA H200" ;; esac
-echo "{\"device_name\":\"$name\",\"sm_count\":132,\"compiler\":\"C2\",\"driver\":\"D1\",\"templates_hash\":{\"sm80\":\"T1\"},\"can_time\":true}"
+echo "{\"device_name\":\"$name\",\"sm_count\":132,\"compiler\":\"C2\",\"driver\":\"D1\",\"can_time\":true}"
 while read -r line; do echo '{"status":"ok","reason":"","failed":"launch_failed"}'; done)sh");
     REQUIRE_THROWS_WITH(sweep(parse_problem(kProblem), options, database),
                         ContainsSubstring("one model") && ContainsSubstring("NVIDIA A100"));

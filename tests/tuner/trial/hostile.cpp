@@ -72,7 +72,7 @@ struct Stage {
             {"does_not_compile", {Status::compile_failed, "this candidate does not compile"}}};
   }
 
-  std::string default_class() const { return kernel_class(problem, default_config(problem, spec)); }
+  std::string default_name() const { return hostile_name(problem, default_config(problem, spec)); }
 };
 
 // Sweeps over hostile candidates, in a folder of their own: nothing that they leave reaches anybody's cache.
@@ -149,25 +149,25 @@ void meet_all(const Stage& stage, const std::vector<std::string>& cast) {
 
   // Where nothing compiles but the default config, a sweep shows which configs it would try, and in which order.
   const SweepResult listing =
-      sweeps.run("listing", {{stage.default_class(), "honest"}, {"", "does_not_compile"}}, count);
+      sweeps.run("listing", {{stage.default_name(), "honest"}, {"", "does_not_compile"}}, count);
   CHECK(sweeps.left_behind() == std::vector<std::string>{});
   REQUIRE(listing.rows.size() == cast.size());
   BehaviourTable table;
   auto next = cast.begin() + 1;
   for (const Measurement& row : listing.rows) {
-    const std::string name = kernel_class(stage.problem, row.config);
-    const bool is_default = name == stage.default_class();
+    const std::string name = hostile_name(stage.problem, row.config);
+    const bool is_default = name == stage.default_name();
     check_row(stage, row, is_default ? "honest" : "does_not_compile");
     REQUIRE((is_default || next != cast.end()));
     table.emplace_back(name, is_default ? cast.front() : *next++);
   }
   REQUIRE(next == cast.end());
   REQUIRE(listing.best);
-  REQUIRE(kernel_class(stage.problem, listing.best->config) == stage.default_class());
+  REQUIRE(hostile_name(stage.problem, listing.best->config) == stage.default_name());
 
   const std::map<std::string, std::string> behaviours(table.begin(), table.end());
   const auto behaviour_of = [&](const KernelConfig& config) {
-    const auto found = behaviours.find(kernel_class(stage.problem, config));
+    const auto found = behaviours.find(hostile_name(stage.problem, config));
     return found == behaviours.end() ? std::string("honest") : found->second;
   };
   const SweepResult result = sweeps.run("all", table, count);
@@ -205,7 +205,7 @@ void meet_all(const Stage& stage, const std::vector<std::string>& cast) {
 // A compiler that would take minutes, and gigabytes in the end, is stopped.
 void stop_compilers(const Stage& stage) {
   HostileSweeps sweeps(stage);
-  const BehaviourTable table = {{stage.default_class(), "honest"}, {"", "compiles_for_ever"}};
+  const BehaviourTable table = {{stage.default_name(), "honest"}, {"", "compiles_for_ever"}};
   // The default config has its row, and takes no part in the race against time.
   REQUIRE(sweeps.run("compilers", table, 1).rows.front().status == Status::ok);
   sweeps.options().compile_timeout_seconds = 2;
@@ -259,7 +259,7 @@ TEST_CASE("NVRTC that finds no end is stopped, and the next compilation succeeds
   const std::vector<PrecompileJob> space = precompile_jobs({problem}, options.spec, 3);
   const TemporaryFolder folder;
   write_hostile_templates(folder / "templates",
-                          {{kernel_class(problem, space.at(0).config), "honest"}, {"", "compiles_for_ever"}});
+                          {{hostile_name(problem, space.at(0).config), "honest"}, {"", "compiles_for_ever"}});
   const ScopedVariable dir("ATTUNE_TEMPLATE_DIR", folder / "templates"), cache("ATTUNE_CACHE_DIR", folder / "cache");
   REQUIRE(precompile({space[0]}, options).front().status == Status::ok);
 
@@ -309,7 +309,7 @@ TEST_CASE("hostile templates are what NVRTC compiles, but for the one that does 
   std::set<std::string> images;
   for (const auto& [behaviour, verdict] : Stage::common_verdicts()) {
     INFO(behaviour);
-    const TemplateSet templates(hostile_templates({{kernel_class(problem, config), behaviour}}));
+    const TemplateSet templates(hostile_templates({{hostile_name(problem, config), behaviour}}));
     const KernelPlan plan = generate(problem, config, h200, templates);
     if (verdict.status == Status::compile_failed) {
       CHECK_THROWS_WITH(compile_with_nvrtc(plan.launches.front()),

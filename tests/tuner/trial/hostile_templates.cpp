@@ -5,6 +5,7 @@
 #include <fstream>
 #include <stdexcept>
 
+#include "generator/families/forward_sm80/plan.h"
 #include "generator/text/template_set.h"
 #include "tests/hostile/embedded.h"
 
@@ -24,14 +25,22 @@ std::string replaced(const std::string& text, const std::string& from, const std
 
 }  // namespace
 
+std::string hostile_name(const AttentionProblem& problem, const KernelConfig& config) {
+  const std::map<std::string, std::string> said = forward_sm80_bindings(problem, config).values;
+  return fmt::format("{} d{} {} q{} kv{} w{} st{} cta{} {} {} {} {}", said.at("dtype"), said.at("head_dim"),
+                     said.at("mask"), said.at("block_q"), said.at("block_kv"), said.at("warps"), said.at("stages"),
+                     said.at("ctas_per_sm"), said.at("query_operand"), said.at("tile_order"),
+                     said.at("rescale_threshold"), said.at("whole_tiles"));
+}
+
 std::map<std::string, std::string> hostile_templates(const BehaviourTable& table) {
   std::map<std::string, std::string> texts = TemplateSet::embedded().texts();
   for (std::size_t i = 0; i < kHostileTemplateCount; ++i) {
     texts[fmt::format("hostile/{}", kHostileTemplates[i].name)] = kHostileTemplates[i].text;
   }
   std::string& rows = texts["hostile/table"];
-  for (const auto& [kernel_class, behaviour] : table) {
-    rows += fmt::format("{{\"{}\", \"{}\"}},\n", kernel_class, behaviour);
+  for (const auto& [name, behaviour] : table) {
+    rows += fmt::format("{{\"{}\", \"{}\"}},\n", name, behaviour);
   }
 
   std::string& forward = texts.at(kForward);

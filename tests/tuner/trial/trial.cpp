@@ -187,7 +187,7 @@ TEST_CASE("a correct kernel is ok, with its resources and provenance, untimed wh
   REQUIRE(m.shared_bytes == 4242);
   REQUIRE(m.compiler == "no compiler");
   REQUIRE(m.device == "NVIDIA H200");
-  REQUIRE(m.templates_hash.size() == 16);
+  REQUIRE(m.source_hash.size() == 16);
 }
 
 TEST_CASE("what a kernel does wrong is seen", "[nogpu]") {

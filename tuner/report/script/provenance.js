@@ -20,7 +20,7 @@ function drawProvenance() {
     { title: "device", value: (g) => g.device.name + ", " + g.device.sm_count + " SMs", className: "nowrap" },
     { title: "driver", value: (g) => g.from.driver },
     { title: "compiler", value: (g) => g.from.compiler },
-    { title: "templates", value: (g) => g.from.templates_hash, className: "mono" },
+    { title: "sources", value: (g) => whole(distinct(g.rows.map((row) => row.source_hash)).length), number: true },
     { title: "Attune", value: (g) => g.from.attune_version },
     { title: "protocol", value: (g) => g.from.protocol, className: "text" },
     { title: "rigor", value: (g) => kRigors.filter((rigor) => g.rows.some((row) => row.rigor === rigor)).join(", ") },

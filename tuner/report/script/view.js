@@ -33,7 +33,7 @@ const rowLines = (p, row) => [
   row.predicted_us > 0 ? "cost model: " + number(row.predicted_us) + " µs" : "",
   how(row) + (row.samples ? ", " + plural(row.samples, "sample") : "") + (row.sm_clock_mhz ? ", " + row.sm_clock_mhz + " MHz" : ""),
   row.registers ? row.registers + " registers, " + row.spill_bytes + " bytes spilled, " + whole(row.shared_bytes) + " bytes shared" : "",
-  day(row.created_at) + " UTC",
+  (row.source_hash ? "source " + row.source_hash + ", " : "") + day(row.created_at) + " UTC",
 ];
 const peerLines = (p, peer) => [
   peer.title + (peer.within ? "" : ": WRONG OUTPUT"), p.name,

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "generator/error.h"
-#include "generator/families/family_word.h"
 #include "generator/generate.h"
 #include "generator/problem/dispatch_class.h"
 #include "tests/catch.h"
@@ -182,38 +181,4 @@ TEST_CASE("one backward kernel serves all lengths, batches, heads and offsets", 
   CHECK(sources("backward b2 hq6 hkv2 sq100 skv300 d64 causal") == sources("backward hq1 sq7 d64 causal@-3"));
   config.heads_apart = true;
   CHECK(sources("backward b2 hq6 hkv2 sq100 skv300 d64 causal") == sources("backward hq8 hkv1 sq7 d64 causal@-3"));
-}
-
-TEST_CASE("backward's templates are no part of what forward times are valid by", "[nogpu]") {
-  std::map<std::string, std::string> texts = TemplateSet::embedded().texts();
-  std::size_t erased = 0;
-  for (auto it = texts.begin(); it != texts.end();) {
-    const bool of_backward = it->first.starts_with("backward/") || it->first.starts_with("kernels/backward") ||
-                             it->first.starts_with("primitives/single") || it->first.starts_with("primitives/add") ||
-                             it->first.starts_with("primitives/turns");
-    erased += of_backward;
-    it = of_backward ? texts.erase(it) : std::next(it);
-  }
-  CHECK(erased == 43);
-  const TemplateSet without(texts);
-  for (const FamilyWord family : {FamilyWord::sm80, FamilyWord::sm90})
-    CHECK(templates_hash(Pass::forward, family, without) == templates_hash(Pass::forward, family));
-}
-
-TEST_CASE("what backward times are valid by is backward's own", "[nogpu]") {
-  const std::string hash = templates_hash(Pass::backward, FamilyWord::sm80);
-  CHECK(hash.size() == 16);
-  CHECK(hash != templates_hash(Pass::forward, FamilyWord::sm80));
-  CHECK(hash != templates_hash(Pass::backward, FamilyWord::sm80, TemplateSet::embedded(), KernelTarget::emulator));
-  const auto changed = [&](const char* name) {
-    std::map<std::string, std::string> texts = TemplateSet::embedded().texts();
-    REQUIRE(texts.contains(name));
-    texts[name] += "// another text\n";
-    return templates_hash(Pass::backward, FamilyWord::sm80, TemplateSet(texts)) != hash;
-  };
-  for (const char* name : {"kernels/backward_delta", "kernels/backward_dq_sm80", "kernels/backward_convert",
-                           "backward/tile_pair_ring", "primitives/sm80/cuda"})
-    CHECK(changed(name));
-  for (const char* name : {"kernels/forward_sm80", "kernels/reference_backward_keys", "primitives/sm80/emulator"})
-    CHECK_FALSE(changed(name));
 }

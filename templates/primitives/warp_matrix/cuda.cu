@@ -1,14 +1,3 @@
-// Copies 16 bytes from global to shared memory without registers; only the first `bytes` (0 or 16) are read, the rest is zero.
-__device__ __forceinline__ void cp_async_cg_16(u32 to, const void* from, u32 bytes) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
-}
-__device__ __forceinline__ void cp_async_commit_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Waits until at most kPending of this thread's youngest groups are under way.
-template <int kPending>
-__device__ __forceinline__ void cp_async_wait_group() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-}
-
 // 8x8 matrices of 16-bit elements: lanes 8 i .. 8 i + 7 give the row addresses of matrix i; lane l receives of each matrix the elements
 // (row l / 4, columns 2 (l % 4) and + 1), with trans those of the transposed matrix.
 __device__ __forceinline__ void ldmatrix_x4(u32 (&r)[4], u32 row) {
@@ -45,18 +34,9 @@ __device__ __forceinline__ void mma_m16n8k8_f32_f16(float (&d)[4], const u32 (&a
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(b0));
 }
 
-// x of the lane whose index differs in the bits of kMask.
-template <int kMask>
-__device__ __forceinline__ float shfl_sync_bfly_f32(float x) {
-  float r;
-  asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=f"(r) : "f"(x), "n"(kMask));
-  return r;
+// 8x8 matrices of 16-bit elements: lanes 8 i .. 8 i + 7 give the row addresses of matrix i; lane l gives of each matrix the elements
+// (row l / 4, columns 2 (l % 4) and + 1).
+__device__ __forceinline__ void stmatrix_x4(u32 row, const u32 (&r)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+               ::"r"(row), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
 }
-template <int kMask>
-__device__ __forceinline__ u32 shfl_sync_bfly_b32(u32 x) {
-  u32 r;
-  asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(r) : "r"(x), "n"(kMask));
-  return r;
-}
-// Whether x holds in any lane of the warp.
-__device__ __forceinline__ bool vote_sync_any(bool x) { return __any_sync(kAllLanes, x); }

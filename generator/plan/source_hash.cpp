@@ -1,0 +1,20 @@
+#include "generator/plan/source_hash.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <cstdint>
+
+namespace attune {
+
+std::string hash_of_text(std::string_view text) {
+  return fmt::format("{:016x}", static_cast<std::uint64_t>(XXH3_64bits(text.data(), text.size())));
+}
+
+std::string_view source_body(std::string_view source) {
+  if (!source.starts_with(kHeadMark)) return source;
+  const std::size_t newline = source.find('\n');
+  return newline == std::string_view::npos ? std::string_view() : source.substr(newline + 1);
+}
+
+}  // namespace attune

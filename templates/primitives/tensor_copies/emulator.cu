@@ -1,0 +1,31 @@
+// What the tensor memory accelerator knows about a tensor: made by the host, passed by value in the kernel's arguments.
+struct alignas(64) TensorMap { u64 words[16]; };
+
+// Copies a box of a tensor (dim, head, row, batch) to shared memory; elements outside of the tensor are zeros. Its bytes, those of the whole
+// box, complete on `barrier`. The addresses of map and barrier are read later: both stay.
+inline void cp_async_bulk_tensor_4d_load(u32 to, const TensorMap& map, u32 barrier, i32 dim, i32 head, i32 row, i32 batch) {
+  const i32 at[4] = {dim, head, row, batch};
+  emulator.tensor_load("cp_async_bulk_tensor_4d_load", to, &map, barrier, kOwnCta, at);
+}
+
+// Copies a box to every CTA of `ctas` (a bit each) of the cluster, to the same address, completing on the same barrier of each.
+inline void cp_async_bulk_tensor_4d_load_multicast(u32 to, const TensorMap& map, u32 barrier, u16 ctas, i32 dim, i32 head, i32 row, i32 batch) {
+  const i32 at[4] = {dim, head, row, batch};
+  emulator.tensor_load("cp_async_bulk_tensor_4d_load_multicast", to, &map, barrier, ctas, at);
+}
+
+// Copies a box from shared memory to a tensor; what lies outside of it is not written. Belongs to this thread's open bulk group.
+inline void cp_async_bulk_tensor_4d_store(const TensorMap& map, u32 from, i32 dim, i32 head, i32 row, i32 batch) {
+  const i32 at[4] = {dim, head, row, batch};
+  emulator.tensor_store("cp_async_bulk_tensor_4d_store", &map, from, at);
+}
+
+inline void cp_async_bulk_commit_group() { emulator.bulk_commit(); }
+
+// Waits until all but this thread's kPending youngest groups have read their shared memory.
+template <int kPending>
+inline void cp_async_bulk_wait_group_read() {
+  emulator.bulk_wait_read(kPending);
+}
+
+inline void prefetch_tensormap(const TensorMap& map) { emulator.prefetch_tensor_map("prefetch_tensormap", &map); }
