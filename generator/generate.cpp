@@ -41,7 +41,7 @@ ArgumentLayout reference_arguments() {
 
 std::string reference_class(const AttentionProblem& problem) {
   return fmt::format("reference {} {} d{}{}", to_string(problem.pass), to_string(problem.dtype), problem.head_dim,
-                     problem.mask == MaskKind::causal ? " causal" : "");
+                     class_words(problem.mask));
 }
 
 KernelPlan plan_of(const AttentionProblem& problem) {
@@ -113,7 +113,7 @@ KernelPlan generate_reference(const AttentionProblem& problem, const DeviceSpec&
   bindings.set("entry", kReferenceEntry);
   bindings.set("target", std::string(to_string(target)));
   bindings.set("dtype", problem.dtype == DataType::bf16 ? "bf16" : "f16");
-  bindings.set("mask", problem.mask == MaskKind::causal ? "causal" : "none");
+  bindings.set("mask", std::string(to_string(problem.mask)));
   bindings.set("head_dim", problem.head_dim);
   bindings.set("threads", kReferenceThreads);
   bindings.set("shared_bytes", static_cast<std::int64_t>(shared_bytes));

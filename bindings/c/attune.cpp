@@ -149,21 +149,24 @@ attune::Layout layout_of(std::int32_t layout) {
   refuse("layout " + std::to_string(layout) + " is unknown: ATTUNE_LAYOUT_BSHD or ATTUNE_LAYOUT_BHSD");
 }
 
-std::int64_t mask_offset_of(const attune_problem& problem, std::int64_t seq_kv) {
-  std::int64_t bottom_right = 0;
-  switch (problem.mask) {
+// The lengths of `problem` are set.
+void set_mask(const attune_problem& from, AttentionProblem* problem) {
+  switch (from.mask) {
     case ATTUNE_MASK_NONE:
-      return 0;
+      return;
     case ATTUNE_MASK_CAUSAL:
-      // Lengths whose difference is no int64 are refused as lengths.
-      return __builtin_sub_overflow(seq_kv, problem.seq_q, &bottom_right) ? 0 : bottom_right;
+      problem->mask_offset = attune::bottom_right_offset(*problem);
+      break;
     case ATTUNE_MASK_CAUSAL_TOP_LEFT:
-      return 0;
+      break;
     case ATTUNE_MASK_CAUSAL_OFFSET:
-      return problem.mask_offset;
+      problem->mask_offset = from.mask_offset;
+      break;
+    default:
+      refuse("mask " + std::to_string(from.mask) +
+             " is unknown: one of ATTUNE_MASK_NONE, _CAUSAL, _CAUSAL_TOP_LEFT, _CAUSAL_OFFSET");
   }
-  refuse("mask " + std::to_string(problem.mask) +
-         " is unknown: one of ATTUNE_MASK_NONE, _CAUSAL, _CAUSAL_TOP_LEFT, _CAUSAL_OFFSET");
+  problem->mask = attune::MaskKind::causal;
 }
 
 // The caller's problem and the device that it names. The runtime validates its numbers. `launched` is the pass of a
@@ -182,8 +185,7 @@ struct Request {
     problem.seq_q = from.seq_q;
     problem.seq_kv = from.seq_kv == 0 ? from.seq_q : from.seq_kv;
     problem.head_dim = from.head_dim;
-    problem.mask = from.mask == ATTUNE_MASK_NONE ? attune::MaskKind::none : attune::MaskKind::causal;
-    problem.mask_offset = mask_offset_of(from, problem.seq_kv);
+    set_mask(from, &problem);
     if (from.softmax_scale == 0 && std::signbit(from.softmax_scale)) {
       refuse("softmax_scale -0: must be positive and finite as a float, or 0 for 1/sqrt(head_dim)");
     }

@@ -11,6 +11,7 @@
 #include "generator/families/shared/bindings.h"
 #include "generator/generate.h"
 #include "generator/problem/dispatch_class.h"
+#include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
 #include "generator/text/launch_rendering.h"
 
@@ -109,7 +110,7 @@ class Launches {
   }
 
  private:
-  std::string mask() const { return problem_.mask == MaskKind::causal ? "causal" : "none"; }
+  std::string mask() const { return std::string(to_string(problem_.mask)); }
 
   KernelLaunch product_launch(Arguments fields) const {
     KernelLaunch launch;
@@ -172,13 +173,12 @@ struct TileKeys {
 
 template <typename Body>
 void for_tiles(const AttentionProblem& problem, const KernelConfig& config, const Body& body) {
+  const MaskGeometry mask(problem);
   for (std::int64_t first = 0; first < problem.seq_q; first += config.block_q) {
     const std::int64_t rows = std::min<std::int64_t>(config.block_q, problem.seq_q - first);
-    const std::int64_t attended = problem.mask == MaskKind::none
-                                      ? problem.seq_kv
-                                      : std::clamp<std::int64_t>(first + rows + problem.mask_offset, 0, problem.seq_kv);
-    const std::int64_t blocks = ceil_div(attended, config.block_kv);
-    body(TileKeys{rows, blocks, std::min(blocks * config.block_kv, problem.seq_kv)});
+    const BlockRange blocks = mask.key_blocks(first, rows, config.block_kv);
+    const std::int64_t end = std::min(blocks.end * config.block_kv, problem.seq_kv);
+    body(TileKeys{rows, blocks.all(), std::max<std::int64_t>(0, end - blocks.begin * config.block_kv)});
   }
 }
 

@@ -100,9 +100,9 @@ std::vector<KernelLaunch> generate_backward_reference(const AttentionProblem& pr
     const std::size_t shared_bytes = gradient_shared_bytes(problem, tile, pair_values);
     TemplateBindings bindings;
     bindings.set("kernel_class", fmt::format("reference {} d{}{}", to_string(problem.dtype), problem.head_dim,
-                                             problem.mask == MaskKind::causal ? " causal" : ""));
+                                             class_words(problem.mask)));
     bindings.set("dtype", dtype_name(problem.dtype));
-    bindings.set("mask", problem.mask == MaskKind::causal ? "causal" : "none");
+    bindings.set("mask", std::string(to_string(problem.mask)));
     bindings.set("head_dim", problem.head_dim);
     bindings.set("rows_per_tile", tile);
     bindings.set("shared_bytes", static_cast<std::int64_t>(shared_bytes));

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -58,12 +57,6 @@ std::vector<Value> unpack(const AttentionProblem& problem, std::span<const std::
     }
   });
   return values;
-}
-
-/// Keys [0, count) are attended to by query `row`.
-inline std::int64_t attended_keys(const AttentionProblem& problem, std::int64_t row) {
-  if (problem.mask == MaskKind::none) return problem.seq_kv;
-  return std::clamp<std::int64_t>(row + problem.mask_offset + 1, 0, problem.seq_kv);
 }
 
 }  // namespace attune

@@ -242,7 +242,7 @@ ORDER BY m.rigor DESC, m.race = '', CASE m.race WHEN '' THEN 0 ELSE m.sequence E
     query.bind(to_string(problem.dtype))
         .bind(problem.deterministic ? 1 : 0)
         .bind(to_string(problem.pass))
-        .bind(mask_text(problem.mask))
+        .bind(to_string(problem.mask))
         .bind(problem.alignment);
     const Shape asked{problem.batch,  problem.heads_q,  problem.heads_kv,   problem.seq_q,
                       problem.seq_kv, problem.head_dim, problem.mask_offset};

@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "generator/generate.h"
+#include "generator/problem/mask_geometry.h"
 #include "tuner/report/roofline.h"
 
 namespace attune {
@@ -259,7 +260,7 @@ std::string short_name(const AttentionProblem& p) {
   const std::string text = canonical_text(p);
   const std::size_t dim = text.find(fmt::format(" d{}", p.head_dim));
   const std::size_t rest = text.find(' ', dim + 1);
-  if (p.mask == MaskKind::none) name += " full";
+  if (!hides_pairs(p.mask)) name += " full";
   if (rest != std::string::npos) name += text.substr(rest);
   return name;
 }
@@ -365,7 +366,7 @@ Json problem_json(const TuningDatabase& database, const Entry& entry, bool trial
                {"name", short_name(problem)},
                {"pass", to_string(problem.pass)},
                {"dtype", to_string(problem.dtype)},
-               {"mask", problem.mask == MaskKind::none ? "full" : "causal"},
+               {"mask", hides_pairs(problem.mask) ? to_string(problem.mask) : "full"},
                {"head_dim", problem.head_dim},
                {"flops_per_pair", flops_per_pair(problem)},
                {"flops", count_flops(problem)},

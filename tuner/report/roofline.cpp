@@ -4,6 +4,8 @@
 #include <array>
 #include <utility>
 
+#include "generator/problem/mask_geometry.h"
+
 namespace attune {
 namespace {
 

@@ -41,7 +41,8 @@ void check_fields(const KernelConfig& config, std::vector<std::string>* reasons)
                                    config.block_q, kMaxBackwardBlock));
   }
   if (config.warps < 1 || config.warps > kMaxBackwardWarps) {
-    reasons->push_back(fmt::format("w{}: a CTA of the kernel of key tiles has 1 to {} warps", config.warps, kMaxBackwardWarps));
+    reasons->push_back(
+        fmt::format("w{}: a CTA of the kernel of key tiles has 1 to {} warps", config.warps, kMaxBackwardWarps));
   } else if (config.split < 1 || config.warps % config.split != 0) {
     reasons->push_back(fmt::format("split{}: must divide the {} warps", config.split, config.warps));
   } else {

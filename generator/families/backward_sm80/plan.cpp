@@ -214,7 +214,7 @@ class Launches {
     const ForwardSm80Shape rows = forward_sm80_shape(problem_, config_);  // of all tiles: the swizzle
     const std::size_t ring_bytes = static_cast<std::size_t>(config_.stages) * streamed_bytes;
     TemplateBindings bindings;
-    bindings.set("mask", problem_.mask == MaskKind::causal ? "causal" : "none");
+    bindings.set("mask", std::string(to_string(problem_.mask)));
     bindings.set("block_q", config_.block_q);
     bindings.set("block_kv", config_.block_kv);
     bindings.set("stages", config_.stages);

@@ -6,6 +6,7 @@
 
 #include "generator/families/forward_sm80/shape.h"
 #include "generator/families/shared/bindings.h"
+#include "generator/problem/mask_geometry.h"
 
 namespace attune {
 namespace {
@@ -66,7 +67,7 @@ TemplateBindings forward_sm80_bindings(const AttentionProblem& problem, const Ke
   bindings.set("warps", config.warps);
   bindings.set("stages", config.stages);
   bindings.set("whole_tiles", whole ? "true" : "false");
-  bindings.set("partial_blocks", whole && problem.mask == MaskKind::none ? "false" : "true");
+  bindings.set("partial_blocks", whole && !hides_pairs(problem.mask) ? "false" : "true");
   bindings.set("rescale_threshold", config.rescale_threshold);
   bindings.set("ctas_per_sm", config.ctas_per_sm);
   bindings.set("row_bytes", shape.row_bytes);

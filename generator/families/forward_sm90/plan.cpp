@@ -5,6 +5,7 @@
 #include "generator/families/forward_sm90/shape.h"
 #include "generator/families/forward_sm90/wgmma_shapes.h"
 #include "generator/families/shared/bindings.h"
+#include "generator/problem/mask_geometry.h"
 
 namespace attune {
 namespace {
@@ -82,7 +83,7 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   bindings.set("v_stages", shape.v_stages);
   bindings.set("q_stages", config.q_stages);
   bindings.set("whole_tiles", text_of(config.whole_tiles));
-  bindings.set("partial_blocks", text_of(!config.whole_tiles || problem.mask != MaskKind::none));
+  bindings.set("partial_blocks", text_of(!config.whole_tiles || hides_pairs(problem.mask)));
   bindings.set("take_turns", text_of(config.warpgroup_order != WarpgroupOrder::free));
   bindings.set("rescale_threshold", config.rescale_threshold);
   bindings.set("producer_registers", shape.producer_registers);

@@ -33,7 +33,7 @@ void bind_forward(const AttentionProblem& problem, const KernelConfig& config, c
   bindings->set("entry", entry);
   bindings->set("target", std::string(to_string(target)));
   bindings->set("dtype", problem.dtype == DataType::bf16 ? "bf16" : "f16");
-  bindings->set("mask", problem.mask == MaskKind::causal ? "causal" : "none");
+  bindings->set("mask", std::string(to_string(problem.mask)));
   if (config.tile_order != TileOrder::rows && config.tile_order != TileOrder::rows_reversed)
     bindings->set("tile_heads", config.packed_heads ? "heads_kv" : "heads_q");
   bindings->set("tile_order", tile_order_partial(config.tile_order));
