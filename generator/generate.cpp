@@ -6,6 +6,7 @@
 #include "generator/families/backward_sm80/plan.h"
 #include "generator/families/forward_sm80/plan.h"
 #include "generator/families/forward_sm90/plan.h"
+#include "generator/oracle/oracle_kernels.h"
 #include "generator/problem/dispatch_class.h"
 
 namespace attune {
@@ -15,28 +16,12 @@ constexpr const char* kReferenceEntry = "attune_reference_forward";
 constexpr int kReferenceThreads = 128;
 
 ArgumentLayout reference_arguments() {
-  using A = KernelArgument;
-  return ArgumentLayout::of({A::q,
-                             A::k,
-                             A::v,
-                             A::q_stride_batch,
-                             A::q_stride_head,
-                             A::q_stride_row,
-                             A::k_stride_batch,
-                             A::k_stride_head,
-                             A::k_stride_row,
-                             A::v_stride_batch,
-                             A::v_stride_head,
-                             A::v_stride_row,
-                             A::o_fp64,
-                             A::lse_fp64,
-                             A::weight_fp64,
-                             A::heads_q,
-                             A::group_size,
-                             A::seq_q,
-                             A::seq_kv,
-                             A::mask_offset,
-                             A::softmax_scale});
+  Arguments fields;
+  append_pointers(&fields, {Operand::q, Operand::k, Operand::v});
+  append_strides(&fields, {Operand::q, Operand::k, Operand::v});
+  append(&fields, {Workspace{kOFp64}, Workspace{kLseFp64}, Workspace{kWeightFp64}, Scalar::heads_q, Scalar::group_size,
+                   Scalar::seq_q, Scalar::seq_kv, Scalar::mask_offset, Scalar::softmax_scale});
+  return ArgumentLayout::of(std::move(fields));
 }
 
 std::string reference_class(const AttentionProblem& problem) {

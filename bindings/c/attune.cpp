@@ -221,16 +221,28 @@ attune::TensorView view_of(const attune_tensor& tensor) {
   return {tensor.data, tensor.stride_batch, tensor.stride_head, tensor.stride_row};
 }
 
-attune::ForwardTensors tensors_of(const attune_tensors* given) {
+attune::Tensors tensors_of(const attune_tensors* given) {
   const attune_tensors from = read_struct(given, kTensorsSizes, "tensors");
   if (from.reserved != 0) refuse("tensors.reserved must be 0");
-  return {view_of(from.q), view_of(from.k), view_of(from.v), view_of(from.o), from.lse};
+  attune::Tensors tensors;
+  tensors[attune::Operand::q] = view_of(from.q);
+  tensors[attune::Operand::k] = view_of(from.k);
+  tensors[attune::Operand::v] = view_of(from.v);
+  tensors[attune::Operand::o] = view_of(from.o);
+  tensors[attune::Operand::lse].data = from.lse;
+  return tensors;
 }
 
-attune::GradientTensors gradients_of(const attune_gradients* given) {
+attune::Tensors tensors_of(const attune_tensors* forward, const attune_gradients* given) {
+  attune::Tensors tensors = tensors_of(forward);
   const attune_gradients from = read_struct(given, kGradientsSizes, "gradients");
   if (from.reserved != 0) refuse("gradients.reserved must be 0");
-  return {view_of(from.d_o), from.d_lse, view_of(from.d_q), view_of(from.d_k), view_of(from.d_v)};
+  tensors[attune::Operand::d_o] = view_of(from.d_o);
+  tensors[attune::Operand::d_lse].data = from.d_lse;
+  tensors[attune::Operand::d_q] = view_of(from.d_q);
+  tensors[attune::Operand::d_k] = view_of(from.d_k);
+  tensors[attune::Operand::d_v] = view_of(from.d_v);
+  return tensors;
 }
 
 }  // namespace
@@ -264,7 +276,7 @@ attune_status attune_forward(const attune_problem* problem, const attune_tensors
                              size_t workspace_bytes, void* stream) {
   return guarded([&] {
     const Request request(problem, attune::Pass::forward);
-    const attune::ForwardTensors views = tensors_of(tensors);
+    const attune::Tensors views = tensors_of(tensors);
     runtime_for(request).forward(request.problem, views, workspace, workspace_bytes, stream);
   });
 }
@@ -274,9 +286,8 @@ attune_status attune_backward(const attune_problem* problem, const attune_tensor
                               void* stream) {
   return guarded([&] {
     const Request request(problem, attune::Pass::backward);
-    const attune::ForwardTensors views = tensors_of(tensors);
-    const attune::GradientTensors gradient_views = gradients_of(gradients);
-    runtime_for(request).backward(request.problem, views, gradient_views, workspace, workspace_bytes, stream);
+    const attune::Tensors views = tensors_of(tensors, gradients);
+    runtime_for(request).backward(request.problem, views, workspace, workspace_bytes, stream);
   });
 }
 
@@ -321,7 +332,7 @@ attune_status attune_launch(const attune_prepared* prepared, const attune_proble
   return guarded([&] {
     require(prepared, "prepared");
     const Request request(problem, attune::Pass::forward);
-    const attune::ForwardTensors views = tensors_of(tensors);
+    const attune::Tensors views = tensors_of(tensors);
     prepared->runtime->launch(*prepared->kernels, request.problem, views, workspace, workspace_bytes, stream);
   });
 }
@@ -332,10 +343,8 @@ attune_status attune_launch_backward(const attune_prepared* prepared, const attu
   return guarded([&] {
     require(prepared, "prepared");
     const Request request(problem, attune::Pass::backward);
-    const attune::ForwardTensors views = tensors_of(tensors);
-    const attune::GradientTensors gradient_views = gradients_of(gradients);
-    prepared->runtime->launch(*prepared->kernels, request.problem, views, gradient_views, workspace, workspace_bytes,
-                              stream);
+    const attune::Tensors views = tensors_of(tensors, gradients);
+    prepared->runtime->launch(*prepared->kernels, request.problem, views, workspace, workspace_bytes, stream);
   });
 }
 

@@ -12,6 +12,7 @@
 
 #include "generator/error.h"
 #include "generator/problem/mask_geometry.h"
+#include "generator/problem/operand_shape.h"
 
 namespace attune {
 namespace {
@@ -261,17 +262,25 @@ void validate(const AttentionProblem& problem) {
 }
 
 double count_flops(const AttentionProblem& problem) {
-  const double products = problem.pass == Pass::forward ? 2 : 5;  // of 2 * D FLOP
-  return 2.0 * products * problem.head_dim * static_cast<double>(count_attended_pairs(problem)) *
+  // Columns of the products, 2 FLOP each: Q K^T and P V; backward Q K^T, dO V^T, dV, dQ and dK.
+  const bool forward = problem.pass == Pass::forward;
+  const int columns =
+      forward ? problem.head_dim_qk() + problem.head_dim_v() : 3 * problem.head_dim_qk() + 2 * problem.head_dim_v();
+  return 2.0 * columns * static_cast<double>(count_attended_pairs(problem)) *
          static_cast<double>(problem.batch * problem.heads_q);
 }
 
 double count_bytes(const AttentionProblem& problem) {
-  const double rows_q = static_cast<double>(problem.batch * problem.heads_q) * static_cast<double>(problem.seq_q);
-  const double rows_kv = static_cast<double>(problem.batch * problem.heads_kv) * static_cast<double>(problem.seq_kv);
-  const double row_bytes = static_cast<double>(problem.head_dim) * size_of(problem.dtype);
-  const double tensors = problem.pass == Pass::forward ? 2 : 4;  // Q, O, dQ, dO; as many of keys
-  return tensors * rows_q * row_bytes + tensors * rows_kv * row_bytes + rows_q * sizeof(float);
+  double bytes = 0;
+  const auto add = [&](Operand operand) {
+    const OperandShape shape = operand_shape(problem, operand);
+    bytes += static_cast<double>(shape.all_rows()) * static_cast<double>(shape.columns) * size_of(shape.element);
+  };
+  for (const Operand operand : inputs_of(problem.pass)) {
+    if (operand != Operand::d_lse) add(operand);  // which a call may leave out
+  }
+  for (const Operand operand : outputs_of(problem.pass)) add(operand);
+  return bytes;
 }
 
 std::string_view to_string(Pass pass) { return pass == Pass::forward ? "forward" : "backward"; }

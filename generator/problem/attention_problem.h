@@ -39,6 +39,10 @@ struct AttentionProblem {
   int alignment = 16;  ///< bytes that every row of each tensor starts at a multiple of: 16, or 2 (element-wise loader)
   bool deterministic = false;  ///< backward only: the same inputs give the same bits of every gradient
 
+  /// Columns of Q and K, and of V and O: equal for the time being, and not the same thing.
+  int head_dim_qk() const { return head_dim; }
+  int head_dim_v() const { return head_dim; }
+
   friend bool operator==(const AttentionProblem&, const AttentionProblem&) = default;
 };
 

@@ -30,8 +30,7 @@ BlockRange blocks_of(RowRange some, RowRange whole, std::int64_t block, bool las
   blocks.begin = some.begin / block;
   blocks.end = ceil_div(some.end, block);
   blocks.unmasked_begin = std::clamp(ceil_div(whole.begin, block), blocks.begin, blocks.end);
-  blocks.unmasked_end =
-      std::clamp(last_is_whole ? blocks.end : whole.end / block, blocks.unmasked_begin, blocks.end);
+  blocks.unmasked_end = std::clamp(last_is_whole ? blocks.end : whole.end / block, blocks.unmasked_begin, blocks.end);
   return blocks;
 }
 

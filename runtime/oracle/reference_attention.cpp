@@ -91,7 +91,7 @@ ReferenceForward reference_forward(const AttentionProblem& problem, std::span<co
 }
 
 ReferenceForward reference_forward_on_device(const std::shared_ptr<Device>& device, const AttentionProblem& problem,
-                                             const ForwardTensors& tensors) {
+                                             const Tensors& tensors) {
   return make_device_reference(device, problem, tensors).to_host(*device);
 }
 

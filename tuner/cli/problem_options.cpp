@@ -201,10 +201,8 @@ AttentionProblem ProblemOptions::problem_of(const AttentionProblem& tensors) con
 
 std::size_t element_count(const AttentionProblem& problem, Operand operand) {
   constexpr std::size_t kMost = std::size_t{1} << 45;
-  const bool of_queries = operand == Operand::q || operand == Operand::o || operand == Operand::lse;
-  const std::int64_t factors[] = {problem.batch, of_queries ? problem.heads_q : problem.heads_kv,
-                                  of_queries ? problem.seq_q : problem.seq_kv,
-                                  operand == Operand::lse ? 1 : problem.head_dim};
+  const OperandShape shape = operand_shape(problem, operand);
+  const std::int64_t factors[] = {shape.batch, shape.heads, shape.rows, shape.columns};
   std::size_t count = 1;
   for (const std::int64_t factor : factors) {
     const auto size = static_cast<std::size_t>(factor);

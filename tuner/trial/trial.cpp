@@ -123,6 +123,9 @@ struct TrialBench::State {
     if (!reason.empty()) throw Error(ErrorCode::driver, "out of memory: " + reason);
   }
 
+  std::size_t elements(Operand operand) const {
+    return static_cast<std::size_t>(operand_shape(problem, operand).elements());
+  }
   std::uint64_t seed_of(Operand operand) const { return 3 * seed + static_cast<std::uint64_t>(operand); }
 
   AttentionProblem forward_problem() const { return forward_of(problem); }
@@ -134,8 +137,7 @@ struct TrialBench::State {
     }
     if (!backward) return;
     std::vector<float> d_lse;
-    for (const std::uint16_t bits :
-         random_normal(problem.dtype, TrialTensors::elements(problem, Operand::d_lse), seed_of(Operand::d_lse)))
+    for (const std::uint16_t bits : random_normal(problem.dtype, elements(Operand::d_lse), seed_of(Operand::d_lse)))
       d_lse.push_back(static_cast<float>(to_double(problem.dtype, bits)));
     tensors.upload(Operand::d_lse, d_lse.data());
     fill_forward_results();
@@ -143,8 +145,8 @@ struct TrialBench::State {
 
   // O and LSE of a backward problem: on a GPU a forward kernel's, which its bounds allow for.
   void fill_forward_results() {
-    std::vector<std::uint16_t> o(TrialTensors::elements(problem, Operand::o), 0);
-    std::vector<float> lse(TrialTensors::elements(problem, Operand::lse), 0);
+    std::vector<std::uint16_t> o(elements(Operand::o), 0);
+    std::vector<float> lse(elements(Operand::lse), 0);
     if (!device_oracle) {
       std::vector<std::uint16_t> q, k, v;
       tensors.read_back(Operand::q, q);
@@ -156,8 +158,7 @@ struct TrialBench::State {
     tensors.upload(Operand::lse, lse.data());
     if (!device_oracle) return;
     prepare_forward();
-    for (std::size_t copy = 0; copy < tensors.copies(); ++copy)
-      launch_forward(forward_problem(), tensors.forward(copy));
+    for (std::size_t copy = 0; copy < tensors.copies(); ++copy) launch_forward(forward_problem(), tensors.call(copy));
     device->synchronize(nullptr);
   }
 
@@ -166,7 +167,7 @@ struct TrialBench::State {
     if (forward_workspace.bytes() == 0) forward_workspace = DeviceBuffer(device, forward->plan.workspace_bytes);
   }
 
-  void launch_forward(const AttentionProblem& asked, const ForwardTensors& with) {
+  void launch_forward(const AttentionProblem& asked, const Tensors& with) {
     runtime.launch(*forward, asked, with, reinterpret_cast<void*>(forward_workspace.pointer()),
                    forward_workspace.bytes(), nullptr);
   }
@@ -205,9 +206,9 @@ struct TrialBench::State {
   void launch(const PreparedAttention& prepared, std::size_t copy, const DeviceBuffer& workspace) {
     const auto at = reinterpret_cast<void*>(workspace.pointer());
     if (problem.pass == Pass::forward) {
-      runtime.launch(prepared, problem, tensors.forward(copy), at, workspace.bytes(), nullptr);
+      runtime.launch(prepared, problem, tensors.call(copy), at, workspace.bytes(), nullptr);
     } else {
-      runtime.launch(prepared, problem, tensors.forward(copy), tensors.gradients(copy), at, workspace.bytes(), nullptr);
+      runtime.launch(prepared, problem, tensors.call(copy), at, workspace.bytes(), nullptr);
     }
   }
 
@@ -257,14 +258,16 @@ struct TrialBench::State {
     work.occupy = [this, &occupying, &workspace](std::int64_t factor) {
       AttentionProblem long_problem = forward_problem();
       long_problem.batch *= factor;
-      ForwardTensors repeated = tensors.forward(0);
-      for (TensorView* view : {&repeated.q, &repeated.k, &repeated.v, &repeated.o}) view->stride_batch = 0;
-      repeated.lse = nullptr;
+      Tensors repeated = tensors.call(0);
+      for (const Operand operand : kOperands) repeated[operand].stride_batch = 0;
+      repeated[Operand::lse].data = nullptr;
       const DeviceBuffer& used = forward ? forward_workspace : workspace;
       runtime.launch(occupying, long_problem, repeated, reinterpret_cast<void*>(used.pointer()), used.bytes(), nullptr);
     };
-    const std::int64_t tiles = std::max<std::int64_t>(1, occupying.plan.launches.front().query_tiles(problem));
-    work.max_factor = std::max<std::int64_t>(1, (std::int64_t{1} << 30) / (problem.batch * problem.heads_q * tiles));
+    std::int64_t most_ctas = 1;  // of a launch
+    for (const KernelLaunch& launch : occupying.plan.launches)
+      most_ctas = std::max(most_ctas, problem.batch * problem.heads_q * launch.query_tiles(problem));
+    work.max_factor = std::max<std::int64_t>(1, (std::int64_t{1} << 30) / most_ctas);
     return work;
   }
 
@@ -421,7 +424,9 @@ std::shared_ptr<const PreparedAttention> TrialBench::prepare(const KernelConfig&
 }
 
 std::shared_ptr<const PreparedAttention> TrialBench::prepare(AttentionAlgorithm algorithm) {
-  return state_->runtime.prepare(state_->problem, algorithm);
+  const Device& device = *state_->device;
+  return state_->runtime.prepare(
+      generate(state_->problem, algorithm, device.spec(), runtime_templates(), device.target()));
 }
 
 const std::map<std::string, std::uint32_t>& TrialBench::counters() const { return state_->counters; }

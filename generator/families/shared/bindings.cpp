@@ -43,8 +43,8 @@ void bind_forward(const AttentionProblem& problem, const KernelConfig& config, c
 void bind_arguments(const ArgumentLayout& arguments, TemplateBindings* bindings) {
   bindings->set("argument_bytes", static_cast<std::int64_t>(arguments.bytes));
   auto& fields = bindings->lists["argument_fields"];
-  for (const KernelArgument field : arguments.fields)
-    fields.push_back({{"type", std::string(type_text(field))}, {"name", std::string(to_string(field))}});
+  for (const KernelArgument& field : arguments.fields)
+    fields.push_back({{"type", std::string(type_text(field))}, {"name", to_string(field)}});
 }
 
 std::size_t section_bytes(const KernelConfig& config, const DeviceSpec& device) {
