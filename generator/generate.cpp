@@ -1,11 +1,14 @@
 #include "generator/generate.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+
+#include "generator/config/config_fields.h"
+#include "generator/config/cost_estimate.h"
 #include "generator/error.h"
-#include "generator/families/backward_sm80/plan.h"
-#include "generator/families/forward_sm80/plan.h"
-#include "generator/families/forward_sm90/plan.h"
+#include "generator/families/kernel_family.h"
 #include "generator/oracle/oracle_kernels.h"
 #include "generator/problem/dispatch_class.h"
 
@@ -38,6 +41,19 @@ KernelPlan plan_of(const AttentionProblem& problem) {
 }
 }  // namespace
 
+std::vector<std::string> infeasibility(const AttentionProblem& problem, const KernelConfig& config,
+                                       const DeviceSpec& device) {
+  const KernelFamily* family = find_family(problem.pass, config.family);
+  if (family == nullptr) return {no_such_family(problem.pass, config.family)};
+  const Question question{problem, device};
+  Reasons reasons;
+  family->supports(question, &reasons);
+  check_foreign_fields(config, family->set, family->name, &reasons);
+  check_well_formed(config, family->set, &reasons);
+  if (reasons.empty()) family->check(question, config, &reasons);
+  return reasons;
+}
+
 KernelPlan generate(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                     const TemplateSet& templates, KernelTarget target) {
   validate(problem);
@@ -51,38 +67,48 @@ KernelPlan generate(const AttentionProblem& problem, const KernelConfig& config,
   KernelPlan plan = plan_of(problem);
   plan.config = config;
   plan.kernel_class = kernel_class(problem, config);
-  if (problem.pass == Pass::backward) {
-    describe_backward_sm80(problem, config, device, templates, target, &plan);
-    return plan;
-  }
-  switch (config.family) {
-    case KernelFamily::sm80:
-      plan.launches.push_back(forward_sm80_launch(problem, config, device, templates, target));
-      break;
-    case KernelFamily::sm90:
-      plan.launches.push_back(forward_sm90_launch(problem, config, device, templates, target));
-      describe_forward_sm90_workspace(config, &plan);
-      break;
-  }
-  plan.ordered_outputs = {Operand::o, Operand::lse};
+  family_of(problem, config).describe({problem, device}, config, templates, target, &plan);
   return plan;
 }
 
-std::size_t most_workspace_bytes(const AttentionProblem& problem, const DeviceSpec& device) {
-  if (problem.pass == Pass::backward) return backward_sm80_most_workspace_bytes(problem);
-  const bool may_be_sm90 = device.compute_major == 9 && problem.alignment >= 16;
-  return may_be_sm90 ? kForwardSm90WorkspaceBytes : 0;  // kernels of sm80 need none
+CostEstimate estimate_cost(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
+  return family_of(problem, config).estimate({problem, device}, config);
 }
 
-std::string templates_hash(Pass pass, KernelFamily family, const TemplateSet& templates, KernelTarget target) {
-  if (pass == Pass::backward) return backward_sm80_templates_hash(templates, target);
-  switch (family) {
-    case KernelFamily::sm80:
-      return forward_sm80_templates_hash(templates, target);
-    case KernelFamily::sm90:
-      return forward_sm90_templates_hash(templates, target);
+KernelConfig default_config(const AttentionProblem& problem, const DeviceSpec& device) {
+  validate(problem);
+  const Question question{problem, device};
+  std::vector<KernelConfig> choices;
+  Reasons reasons;
+  for (const KernelFamily& family : kernel_families()) {
+    if (family.pass != problem.pass || !family.supports(question, &reasons)) continue;
+    if (const auto choice = family.default_config(question)) choices.push_back(*choice);
   }
-  return {};
+  if (choices.empty()) {
+    throw Error(ErrorCode::unsupported, fmt::format("no kernel serves '{}' on {}: {}", canonical_text(problem),
+                                                    device.name, fmt::join(reasons, "; ")));
+  }
+  if (choices.size() == 1) return choices.front();
+  const auto time = [&](const KernelConfig& config) { return estimate_cost(problem, config, device).microseconds; };
+  // Of equals the last: families stand in the order in which they came.
+  return *std::min_element(choices.rbegin(), choices.rend(),
+                           [&](const KernelConfig& a, const KernelConfig& b) { return time(a) < time(b); });
+}
+
+std::size_t most_workspace_bytes(const AttentionProblem& problem, const DeviceSpec& device) {
+  std::size_t most = 0;
+  const Question question{problem, device};
+  for (const KernelFamily& family : kernel_families()) {
+    Reasons reasons;
+    if (family.pass == problem.pass && family.supports(question, &reasons))
+      most = std::max(most, family.most_workspace(question));
+  }
+  return most;
+}
+
+std::string templates_hash(Pass pass, FamilyWord word, const TemplateSet& templates, KernelTarget target) {
+  const KernelFamily* family = find_family(pass, word);
+  return family != nullptr ? family->templates_hash(templates, target) : std::string();
 }
 
 KernelPlan generate_reference(const AttentionProblem& problem, const DeviceSpec& device, const TemplateSet& templates,

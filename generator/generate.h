@@ -26,7 +26,7 @@ KernelPlan generate(const AttentionProblem& problem, const KernelConfig& config,
 std::size_t most_workspace_bytes(const AttentionProblem& problem, const DeviceSpec& device);
 
 /// Of all the texts that kernels of a pass and family are made of: a time measured with another hash is stale.
-std::string templates_hash(Pass pass, KernelFamily family, const TemplateSet& templates = TemplateSet::embedded(),
+std::string templates_hash(Pass pass, FamilyWord family, const TemplateSet& templates = TemplateSet::embedded(),
                            KernelTarget target = KernelTarget::cuda);
 
 /// The naive kernel in double precision that large shapes are checked against (O, LSE and sum(p |v|), each as double).
@@ -34,8 +34,8 @@ KernelPlan generate_reference(const AttentionProblem& problem, const DeviceSpec&
                               const TemplateSet& templates = TemplateSet::embedded(),
                               KernelTarget target = KernelTarget::cuda);
 
-/// A feasible config that is good without any measurement. Never fails for a valid problem on a device of
-/// capability 8.0 or newer; throws Error(unsupported) for an older one.
+/// A feasible config that is good without any measurement: of the families' own defaults the one that the cost model
+/// likes best. Throws Error(unsupported) on a device that no family supports.
 KernelConfig default_config(const AttentionProblem& problem, const DeviceSpec& device);
 
 }  // namespace attune

@@ -5,9 +5,9 @@
 #include <string_view>
 #include <vector>
 
+#include "generator/config/cost_estimate.h"
 #include "generator/config/kernel_config.h"
 #include "generator/device/device_spec.h"
-#include "generator/families/shared/cost_model.h"
 #include "generator/problem/attention_problem.h"
 
 namespace attune {
@@ -37,22 +37,5 @@ std::optional<SpaceExtent> parse_space_extent(std::string_view text);
 /// one; the default config is in both.
 std::vector<Candidate> config_space(const AttentionProblem& problem, const DeviceSpec& device,
                                     SpaceExtent extent = SpaceExtent::whole);
-
-/// sm90: a way in which CTAs come by tiles, with the stages of Q that it may have. At even distances tiles need no
-/// counter that is zeroed before each launch, and a CTA knows its next one early; long tiles under a mask may then be
-/// unlucky.
-struct TileSource {
-  Persistence persistence;
-  int q_stages;
-};
-inline constexpr TileSource kTileSources[] = {{Persistence::none, 1},
-                                              {Persistence::fixed, 1},
-                                              {Persistence::fixed, 2},
-                                              {Persistence::on_demand, 1},
-                                              {Persistence::on_demand, 2}};
-
-/// Whether tiles of block_q rows that hold all query heads of a group are worth trying: tiles of one head would be
-/// mostly empty, or mostly on the diagonal.
-bool packed_heads_may_win(const AttentionProblem& problem, int block_q);
 
 }  // namespace attune

@@ -6,11 +6,8 @@
 
 namespace attune {
 
-/// A kernel template together with the instructions it is written for.
-enum class KernelFamily {
-  sm80,  ///< mma.sync, ldmatrix, cp.async: compute capability 8.0 and newer
-  sm90,  ///< wgmma, TMA, mbarriers: compute capability 9.0
-};
+/// The first word of a config: for which instructions its kernels are written. Only families/ names its values.
+enum class FamilyWord : unsigned char;
 
 /// In which order consecutive CTAs take tiles: of queries, backward of keys.
 enum class TileOrder {
@@ -53,7 +50,7 @@ enum class QueryGradient {
 /// Every choice that can be tuned and nothing that can be derived. A plain value with a canonical text form that
 /// round-trips: the key in the database, the name in logs, the argument of --config.
 struct KernelConfig {
-  KernelFamily family = KernelFamily::sm80;
+  FamilyWord family{};
   /// Queries of a tile. sm80: each warp owns block_q / warps of them (16, 32, 48 or 64); sm90: each consumer warpgroup
   /// owns 64.
   int block_q = 128;
@@ -100,28 +97,83 @@ struct KernelConfig {
   friend bool operator==(const KernelConfig&, const KernelConfig&) = default;
 };
 
-/// Threads of a CTA.
-int cta_threads(const KernelConfig& config);
-
-/// A family's fields where a text omits them.
-KernelConfig default_fields(KernelFamily family);
+/// A config with the defaults of a family's fields: what a text omits.
+KernelConfig default_fields(FamilyWord family);
 
 /// Canonical text: "sm80 q128 kv64 w4 st2" or "sm90 q128 kv64 st2", then the words that differ from their default, in
-/// this order: "qsmem" (sm80), "qreg" (sm90), "order=rows-reversed|heads|heads-reversed|sections-reversed", "l2parts4",
-/// "rescale8", "whole", "cta2"; of sm90 "qst2", "nomax", "turns|pingpong", "overlap=within|across",
-/// "persist=fixed|on-demand", "vst3", "psmem", "cluster2", "packed", "exp4", "preg40"; of backward "split2",
-/// "apart" and "dq-first" (sm80), "dq=atomic|ordered".
+/// the order of config_fields().
 std::string canonical_text(const KernelConfig& config);
 
 /// The inverse of canonical_text; the family comes first, other words in any order, omitted ones have their default.
 /// Throws Error(invalid_argument) that names the word it does not understand and lists those it knows.
 KernelConfig parse_config(std::string_view text);
 
-std::string_view to_string(KernelFamily family);
-std::string_view to_string(QueryGradient dq);
-std::string_view to_string(TileOrder order);
-std::string_view to_string(WarpgroupOrder order);  ///< its word: "free", "turns", "pingpong"
-std::string_view to_string(Overlap overlap);
-std::string_view to_string(Persistence persistence);
+std::string_view to_string(FamilyWord family);
+
+constexpr std::string_view to_string(TileOrder order) {
+  switch (order) {
+    case TileOrder::rows:
+      return "rows";
+    case TileOrder::rows_reversed:
+      return "rows-reversed";
+    case TileOrder::heads:
+      return "heads";
+    case TileOrder::heads_reversed:
+      return "heads-reversed";
+    case TileOrder::sections:
+      return "sections";
+    case TileOrder::sections_reversed:
+      return "sections-reversed";
+  }
+  return "";
+}
+
+constexpr std::string_view to_string(WarpgroupOrder order) {
+  switch (order) {
+    case WarpgroupOrder::free:
+      return "free";
+    case WarpgroupOrder::turns:
+      return "turns";
+    case WarpgroupOrder::ping_pong:
+      return "pingpong";
+  }
+  return "";
+}
+
+constexpr std::string_view to_string(Overlap overlap) {
+  switch (overlap) {
+    case Overlap::none:
+      return "none";
+    case Overlap::within:
+      return "within";
+    case Overlap::across:
+      return "across";
+  }
+  return "";
+}
+
+constexpr std::string_view to_string(Persistence persistence) {
+  switch (persistence) {
+    case Persistence::none:
+      return "none";
+    case Persistence::fixed:
+      return "fixed";
+    case Persistence::on_demand:
+      return "on-demand";
+  }
+  return "";
+}
+
+constexpr std::string_view to_string(QueryGradient dq) {
+  switch (dq) {
+    case QueryGradient::own:
+      return "own";
+    case QueryGradient::atomic:
+      return "atomic";
+    case QueryGradient::ordered:
+      return "ordered";
+  }
+  return "";
+}
 
 }  // namespace attune

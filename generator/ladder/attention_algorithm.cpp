@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "generator/error.h"
-#include "generator/families/forward_sm80/defaults.h"
-#include "generator/families/forward_sm80/shape.h"
+#include "generator/families/kernel_family.h"
 #include "generator/families/shared/bindings.h"
+#include "generator/families/shared/chunk_swizzle.h"
 #include "generator/generate.h"
 #include "generator/problem/dispatch_class.h"
 #include "generator/problem/mask_geometry.h"
@@ -46,7 +46,7 @@ class Launches {
         templates_(templates),
         target_(target),
         config_(plan->config),
-        shape_(forward_sm80_shape(problem, config_)),
+        swizzle_(chunk_swizzle(problem.head_dim)),
         plan_(*plan) {}
 
   void add_scores() {
@@ -124,9 +124,9 @@ class Launches {
     bindings.set("head_dim", problem_.head_dim);
     bindings.set("block_kv", config_.block_kv);
     bindings.set("warps", config_.warps);
-    bindings.set("row_bytes", shape_.row_bytes);
-    bindings.set("swizzle_mask", shape_.swizzle_mask);
-    bindings.set("swizzle_shift", shape_.swizzle_shift);
+    bindings.set("row_bytes", 2 * problem_.head_dim);
+    bindings.set("swizzle_mask", swizzle_.mask);
+    bindings.set("swizzle_shift", swizzle_.shift);
     bindings.set("chunk_access", problem_.alignment >= 16 ? "chunk_async" : "chunk_elementwise");
     return bindings;
   }
@@ -138,7 +138,7 @@ class Launches {
     const std::string count = tiles > 1 ? fmt::format("[{}]", tiles) : "";
     bind_shared_buffer(launch->shared_bytes,
                        fmt::format("{}  {}[{}][{}]{}", operand, count, rows, problem_.head_dim, later), bindings);
-    launch->shared_bytes += static_cast<std::size_t>(tiles) * static_cast<std::size_t>(rows) * shape_.row_bytes;
+    launch->shared_bytes += static_cast<std::size_t>(tiles) * static_cast<std::size_t>(2 * rows * problem_.head_dim);
   }
 
   void add(const std::string& name, KernelLaunch launch, TemplateBindings bindings) {
@@ -157,7 +157,7 @@ class Launches {
   const TemplateSet& templates_;
   const KernelTarget target_;
   const KernelConfig config_;
-  const ForwardSm80Shape shape_;
+  const ChunkSwizzle swizzle_;
   KernelPlan& plan_;
 };
 
@@ -223,13 +223,12 @@ KernelPlan generate(const AttentionProblem& problem, AttentionAlgorithm algorith
     throw Error(ErrorCode::invalid_argument, fmt::format("algorithm {} computes forward; \"{}\" is no forward problem",
                                                          to_string(algorithm), canonical_text(problem)));
   }
-  if (device.compute_major < 8) {
-    throw Error(ErrorCode::unsupported,
-                fmt::format("{} has compute capability {}.{}; kernels need 8.0 (Ampere) or newer", device.name,
-                            device.compute_major, device.compute_minor));
-  }
+  // The ladder's kernels are written for the instructions of the family that serves most GPUs.
+  const KernelFamily& family = general_family(Pass::forward);
+  Reasons reasons;
+  if (!family.supports({problem, device}, &reasons)) throw Error(ErrorCode::unsupported, reasons.front());
   if (algorithm == AttentionAlgorithm::fa2)
-    return generate(problem, default_config_sm80(problem, device), device, templates, target);
+    return generate(problem, *family.default_config({problem, device}), device, templates, target);
 
   KernelPlan plan;
   plan.problem = problem;

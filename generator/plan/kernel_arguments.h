@@ -72,9 +72,10 @@ enum class Scalar {
 using KernelArgument = std::variant<Pointer, Stride, TensorMap, Workspace, Given, Scalar>;
 using Arguments = std::vector<KernelArgument>;
 
-std::string to_string(const KernelArgument& argument);         ///< its name in the kernel
-std::string_view type_text(const KernelArgument& argument);    ///< in templates: "const void*", "i64", "i32", "float", ...
-std::size_t size_of(const KernelArgument& argument);           ///< in bytes
+std::string to_string(const KernelArgument& argument);  ///< its name in the kernel
+std::string_view type_text(
+    const KernelArgument& argument);                  ///< in templates: "const void*", "i64", "i32", "float", ...
+std::size_t size_of(const KernelArgument& argument);  ///< in bytes
 inline constexpr std::size_t kTensorMapArgumentBytes = 128, kTensorMapArgumentAlignment = 64;
 
 void append(Arguments* fields, std::initializer_list<KernelArgument> more);

@@ -30,7 +30,9 @@ struct OperandShape {
 
   std::int64_t all_rows() const { return batch * heads * rows; }
   std::int64_t elements() const { return all_rows() * columns; }
-  std::size_t bytes() const { return static_cast<std::size_t>(elements()) * static_cast<std::size_t>(size_of(element)); }
+  std::size_t bytes() const {
+    return static_cast<std::size_t>(elements()) * static_cast<std::size_t>(size_of(element));
+  }
   friend bool operator==(const OperandShape&, const OperandShape&) = default;
 };
 

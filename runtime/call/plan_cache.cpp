@@ -60,8 +60,7 @@ PlanCache::Pick PlanCache::choose(const AttentionProblem& problem, bool only_def
   std::vector<KernelConfig> passed_over;
   std::string not_compiled;
   const auto told = [&](ConfigChoice choice) {
-    if (!not_compiled.empty())
-      choice.detail += (choice.detail.empty() ? "" : "; ") + not_compiled + " did not compile";
+    if (!not_compiled.empty()) choice.detail += (choice.detail.empty() ? "" : "; ") + not_compiled + " did not compile";
     return choice;
   };
   while (source_ != nullptr && passed_over.size() < kMostPassedOver) {
@@ -79,7 +78,8 @@ PlanCache::Pick PlanCache::choose(const AttentionProblem& problem, bool only_def
   return {told(std::move(standard)), true};
 }
 
-void PlanCache::log_passed_over(const KernelConfig& config, const AttentionProblem& problem, const std::string& why) const {
+void PlanCache::log_passed_over(const KernelConfig& config, const AttentionProblem& problem,
+                                const std::string& why) const {
   if (!logs(LogLevel::info)) return;
   log(LogLevel::info, "the tuned config " + canonical_text(config) + " is passed over for \"" +
                           canonical_text(problem) + "\" on " + device_->description() + ": " + why);
@@ -129,8 +129,7 @@ PlanCache::Prepared PlanCache::find_or_compile(const AttentionProblem& problem) 
   return prepared;
 }
 
-const PreparedAttention& PlanCache::last_or_found(const AttentionProblem& problem, Pass pass,
-                                                                Stream stream) {
+const PreparedAttention& PlanCache::last_or_found(const AttentionProblem& problem, Pass pass, Stream stream) {
   require_pass(problem, pass);
   if (last_hit.cache != id_ || !(last_hit.problem == problem)) {
     validate(problem);

@@ -18,9 +18,8 @@ bool rows_aligned(const TensorView& view, const OperandShape& shape) {
   const auto serves = [&](std::int64_t stride, std::int64_t extent) {
     return extent == 1 || (is_multiple(stride, elements) && stride >= 0 && stride < kMaxStrideBytes / element_bytes);
   };
-  return reinterpret_cast<std::uintptr_t>(view.data) % kWholeAlignment == 0 &&
-         serves(view.stride_batch, shape.batch) && serves(view.stride_head, shape.heads) &&
-         serves(view.stride_row, shape.rows);
+  return reinterpret_cast<std::uintptr_t>(view.data) % kWholeAlignment == 0 && serves(view.stride_batch, shape.batch) &&
+         serves(view.stride_head, shape.heads) && serves(view.stride_row, shape.rows);
 }
 
 }  // namespace

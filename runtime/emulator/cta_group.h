@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
+#include "runtime/emulator/async_proxy_state.h"
 #include "runtime/emulator/fiber_stacks.h"
 #include "runtime/emulator/grid_runner.h"
-#include "runtime/emulator/sm90_state.h"
 #include "runtime/emulator/warp_instructions.h"
 
 namespace attune {
@@ -68,7 +68,7 @@ struct Warp {
   std::uint32_t ready = 0;
   std::uint32_t arrived = 0;
   std::uint32_t at_barrier = 0;
-  std::uint32_t waiting = 0;  // for what Sm90Lane::wait says
+  std::uint32_t waiting = 0;  // for what AsyncLane::wait says
   std::uint32_t exited = 0;
   std::uint32_t last_lane = 0;       // that ran
   const char* collective = nullptr;  // that `arrived` lanes wait in
@@ -88,7 +88,7 @@ struct Cta {
   const char* barrier = nullptr;
   Warp* warps = nullptr;
   std::uint8_t* shared = nullptr;
-  Sm90Cta sm90;
+  AsyncCta async;
 };
 
 // CTAs that are alive together; of one CTA unless the launch says otherwise.
@@ -146,7 +146,7 @@ class CtaGroup {
   template <typename Execute>
   void collective(const char* name, std::uint64_t variant, const Contribution& contribution, const Execute& execute);
 
-  // Those of Hopper, in sm90_services.cpp.
+  // Those of Hopper, in async_proxy.cpp.
   std::uint32_t grid() const { return launch_.grid; }
   void cluster_barrier();
   void mbarrier_init(const char* name, std::uint32_t address, std::uint32_t arrivals);
@@ -192,15 +192,15 @@ class CtaGroup {
     return static_cast<std::uint32_t>(random_ >> 32);
   }
 
-  // Of Hopper, in sm90_services.cpp.
-  void reset_sm90(Cta& cta);
-  void exit_sm90();      // the running lane exits
-  void exit_cta_sm90();  // and it was the last one of its CTA
-  std::string waits_of_sm90(const Cta& cta, const Warp& warp) const;
+  // Of Hopper, in async_proxy.cpp.
+  void reset_async(Cta& cta);
+  void exit_async();      // the running lane exits
+  void exit_cta_async();  // and it was the last one of its CTA
+  std::string waits_of_async(const Cta& cta, const Warp& warp) const;
   void check_ordinary_access(const char* name, std::uint32_t address, std::uint32_t bytes, bool write);
   std::string reader_of(const Cta& cta, std::uint32_t granule) const;
-  Sm90Lane& sm90_lane() { return current_->warp->cta->sm90.lanes[current_->thread]; }
-  void wait(Sm90Wait reason);
+  AsyncLane& async_lane() { return current_->warp->cta->async.lanes[current_->thread]; }
+  void wait(AsyncWait reason);
   void wake(Lane& lane);
   void wake(std::vector<Lane*>& lanes);
   void release_cluster_barrier(Cluster& cluster);
@@ -232,7 +232,7 @@ class CtaGroup {
   const bool lazy_;
   const bool random_schedule_;
   std::uint64_t random_;
-  const bool sm90_;                // whether the kernel may use Hopper's instructions: shared memory is watched
+  const bool async_proxy_;         // whether the kernel may use Hopper's instructions: shared memory is watched
   std::uint64_t order_scale_ = 1;  // cluster = (order_scale * i + order_offset) mod clusters: a seeded order of them
   std::uint64_t order_offset_ = 0;
   std::uint64_t next_cluster_;

@@ -43,7 +43,7 @@ class EmulatedKernel final : public CompiledKernel {
     if (!why_not_.empty()) return;
     const auto bind = reinterpret_cast<bool (*)(const KernelServices*)>(object_.find("attune_emulator_bind"));
     entry_ = reinterpret_cast<Entry>(object_.find("attune_emulator_entry"));
-    sm90_ = object_.find("attune_emulator_sm90") != nullptr;
+    async_proxy_ = object_.find("attune_emulator_sm90") != nullptr;
     if (!bind || !entry_) {
       why_not_ = "it does not export attune_emulator_bind and attune_emulator_entry";
       entry_ = nullptr;
@@ -57,7 +57,7 @@ class EmulatedKernel final : public CompiledKernel {
   const std::string& name() const { return name_; }
   int threads() const { return threads_; }
   int cluster() const { return cluster_; }
-  bool sm90() const { return sm90_; }
+  bool async_proxy() const { return async_proxy_; }
   std::size_t argument_bytes() const { return argument_bytes_; }
   Entry entry() const { return entry_; }
   const std::string& why_not() const { return why_not_; }
@@ -67,7 +67,7 @@ class EmulatedKernel final : public CompiledKernel {
   std::string name_;
   int threads_;
   int cluster_;
-  bool sm90_ = false;  // rendered with Hopper's instructions
+  bool async_proxy_ = false;  // rendered with Hopper's instructions
   std::size_t argument_bytes_;
   LoadedObject object_;
   Entry entry_ = nullptr;
@@ -164,7 +164,7 @@ class EmulatorDevice final : public Device, public std::enable_shared_from_this<
                                               .threads = mine->threads(),
                                               .shared_bytes = mine->resources().shared_bytes,
                                               .cluster = mine->cluster(),
-                                              .sm90 = mine->sm90(),
+                                              .async_proxy = mine->async_proxy(),
                                               .options = options_},
                                              *map);
     read_bytes_ += traffic.read_bytes;
@@ -178,7 +178,7 @@ class EmulatorDevice final : public Device, public std::enable_shared_from_this<
   }
 
   void encode_tensor_map(const TensorMapRequest& request, void* to) const override {
-    if (spec_.compute_major < 9) return Device::encode_tensor_map(request, to);
+    if (!spec_.has_tma) return Device::encode_tensor_map(request, to);
     const EmulatedTensorMap map = encode_emulated_tensor_map(request);
     std::memcpy(to, &map, sizeof map);
   }

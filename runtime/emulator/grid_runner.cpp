@@ -39,7 +39,7 @@ CtaGroup::CtaGroup(LaunchState& state, std::uint32_t first, std::uint32_t step)
       memory_(state.memory),
       lazy_(launch_.options.async == AsyncMode::lazy),
       random_schedule_(launch_.options.schedule == ScheduleMode::random),
-      sm90_(launch_.sm90),
+      async_proxy_(launch_.async_proxy),
       next_cluster_(first),
       clusters_(launch_.grid / static_cast<std::uint32_t>(launch_.cluster)),
       step_(step) {
@@ -130,7 +130,7 @@ void CtaGroup::start_cta(Cta& cta) {
   cta.lanes_left = static_cast<std::uint32_t>(launch_.threads);
   cta.lanes_at_barrier = 0;
   std::memset(cta.shared, kPoison, launch_.shared_bytes);
-  if (sm90_) reset_sm90(cta);
+  if (async_proxy_) reset_async(cta);
   for (std::uint32_t w = 0; w < warps_of_cta(); ++w) {
     Warp& warp = cta.warps[w];
     warp.arrived = warp.at_barrier = warp.waiting = warp.exited = 0;
@@ -156,11 +156,11 @@ void CtaGroup::lane_main(transfer_t from) {
 void CtaGroup::exit_lane() {
   Warp& warp = *current_->warp;
   Cta& cta = *warp.cta;
-  if (sm90_) exit_sm90();
+  if (async_proxy_) exit_async();
   warp.exited |= 1u << current_->index;
   --cta.cluster->lanes_left;
   if (--cta.lanes_left == 0) {
-    if (sm90_) exit_cta_sm90();
+    if (async_proxy_) exit_cta_async();
     cta.alive = false;
     switch_to(&host_);
   }
@@ -212,7 +212,7 @@ std::string CtaGroup::waiting(const Cta& cta) const {
     const auto wait = [](std::uint32_t lanes) { return std::has_single_bit(lanes) ? "waits in " : "wait in "; };
     add(warp.arrived, fmt::format("{}{}", wait(warp.arrived), warp.collective ? warp.collective : ""));
     add(warp.at_barrier, fmt::format("{}{}", wait(warp.at_barrier), cta.barrier ? cta.barrier : ""));
-    if (warp.waiting) text += (text.empty() ? "" : ", ") + waits_of_sm90(cta, warp);
+    if (warp.waiting) text += (text.empty() ? "" : ", ") + waits_of_async(cta, warp);
     add(warp.exited, std::has_single_bit(warp.exited) ? "has exited" : "have exited");
     states.push_back(text);
   }
@@ -363,7 +363,7 @@ void* CtaGroup::shared_memory(const char* name, std::uint32_t address, std::uint
     fail(fmt::format("{} {} {} bytes of shared memory at {:#x}; the CTA has {} bytes at {:#x}", name, verb, bytes,
                      address, launch_.shared_bytes, kSharedBase));
   }
-  if (sm90_) check_ordinary_access(name, address, bytes, write);
+  if (async_proxy_) check_ordinary_access(name, address, bytes, write);
   return current_->warp->cta->shared + (address - kSharedBase);
 }
 

@@ -17,8 +17,8 @@ struct GridLaunch {
   std::uint32_t grid = 0;
   int threads = 0;  ///< of a CTA, a multiple of 32
   std::size_t shared_bytes = 0;
-  int cluster = 1;    ///< CTAs of a cluster; the grid is a multiple of it
-  bool sm90 = false;  ///< whether the kernel was rendered with Hopper's instructions
+  int cluster = 1;           ///< CTAs of a cluster; the grid is a multiple of it
+  bool async_proxy = false;  ///< whether the kernel has mbarriers, TMA and wgmma
   EmulatorOptions options;
 };
 

@@ -4,8 +4,8 @@
 
 #include "tests/catch.h"
 #include "tests/cli/command.h"
-#include "tests/cli/temporary_folder.h"
 #include "tests/source_folder.h"
+#include "tests/temporary_folder.h"
 
 using namespace attune::testing;
 
@@ -88,7 +88,7 @@ TEST_CASE("a wrong kernel of an algorithm fails its check", "[emulator]") {
   const TemporaryFolder folder;
   std::filesystem::copy(attune::testing::source_folder() / "templates", folder.path(),
                         std::filesystem::copy_options::recursive);
-  const std::string sums = folder / "ladder/warp_sums.cu";
+  const std::string sums = folder.file("ladder/warp_sums.cu");
   std::string text = read_file(sums);
   const std::string step = "  x += shfl_sync_bfly_f32<2>(x);\n";
   REQUIRE(text.find(step) != std::string::npos);

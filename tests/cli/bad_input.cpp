@@ -12,7 +12,7 @@
 
 #include "tests/catch.h"
 #include "tests/cli/command.h"
-#include "tests/cli/temporary_folder.h"
+#include "tests/temporary_folder.h"
 
 using namespace attune::testing;
 
@@ -171,8 +171,8 @@ TEST_CASE("cuda without a GPU says what is missing and what runs without one", "
 TEST_CASE("a missing NVRTC is named with what to do, and show source needs none", "[nogpu]") {
   const TemporaryFolder folder;
   std::map<std::string, std::string> environment = kNoGpu;
-  environment["ATTUNE_NVRTC"] = folder / "libnvrtc.so.13";
-  environment["ATTUNE_CACHE_DIR"] = folder / "cache";
+  environment["ATTUNE_NVRTC"] = folder.file("libnvrtc.so.13");
+  environment["ATTUNE_CACHE_DIR"] = folder.file("cache");
   const CommandResult ptx = run_attune(words("show ptx --seq 16 --head-dim 64 --target a100 --json"), environment);
   CHECK(ptx.status == 2);
   CHECK(ptx.json().at("code") == "nvrtc_unavailable");
@@ -205,38 +205,37 @@ std::string repeated(const std::string& text, int count) {
 class Matrix {
  public:
   Matrix() {
-    write_file(folder_ / "export.json", R"({"format": "attune measurements", "version": 1, "measurements": [
+    write_file(folder_.file("export.json"), R"({"format": "attune measurements", "version": 1, "measurements": [
       {"problem": "forward bf16 b1 hq1 sq64 d64", "device": "NVIDIA H200", "sm_count": 132,
        "config": "sm80 q64 kv64 w4 st2", "status": "ok", "rigor": "measure", "median_us": 10, "p20_us": 9, "p80_us": 11,
        "templates_hash": "t", "compiler": "c", "driver": "d", "protocol": "p", "attune_version": "0.1.0",
        "created_at": "2025-01-31T12:00:00Z"}]})");
-    REQUIRE(run_attune({"db", "import", folder_ / "export.json", "--database", folder_ / "tuning.db"}).status == 0);
-    REQUIRE(run_attune(words("input --seq 16 --head-dim 8 --output " + (folder_ / "qkv"))).status == 0);
-    write_file(folder_ / "other", "of somebody else");
-    fs::create_hard_link(folder_ / "export.json", folder_ / "export_again");
-    fs::create_symlink(folder_ / "tuning.db", folder_ / "link");
-    fs::create_directory(folder_ / "folder.json");
-    write_file(folder_ / "empty.json", "");
-    write_file(folder_ / "binary.json", std::string("\x7f"
-                                                    "ELF\0\xff\xfe\0\0\x1b[2J",
-                                                    14));
-    write_file(folder_ / "number.json", "7");
-    write_file(folder_ / "huge.json", R"([{"seq": 1e9999, "head-dim": 64}])");
-    write_file(folder_ / "float.json", R"({"format": "attune comparison", "version": 1e300})");
-    write_file(folder_ / "twice.json", R"({"format": 1, "format": 2})");
-    write_file(folder_ / "deep.json", repeated("[", 100'000));
-    write_file(folder_ / "deep_objects.json", repeated("{\"a\":", 100'000));
+    REQUIRE(run_attune({"db", "import", folder_.file("export.json"), "--database", folder_.file("tuning.db")}).status ==
+            0);
+    REQUIRE(run_attune(words("input --seq 16 --head-dim 8 --output " + (folder_.file("qkv")))).status == 0);
+    write_file(folder_.file("other"), "of somebody else");
+    fs::create_hard_link(folder_.file("export.json"), folder_.file("export_again"));
+    fs::create_symlink(folder_.file("tuning.db"), folder_.file("link"));
+    fs::create_directory(folder_.file("folder.json"));
+    write_file(folder_.file("empty.json"), "");
+    write_file(folder_.file("binary.json"), "\x7f" + std::string("ELF\0\xff\xfe\0\0\x1b[2J", 12));
+    write_file(folder_.file("number.json"), "7");
+    write_file(folder_.file("huge.json"), R"([{"seq": 1e9999, "head-dim": 64}])");
+    write_file(folder_.file("float.json"), R"({"format": "attune comparison", "version": 1e300})");
+    write_file(folder_.file("twice.json"), R"({"format": 1, "format": 2})");
+    write_file(folder_.file("deep.json"), repeated("[", 100'000));
+    write_file(folder_.file("deep_objects.json"), repeated("{\"a\":", 100'000));
     const std::string deep = repeated("[", 100'000) + repeated("]", 100'000);
-    write_file(folder_ / "deep_version.json",
+    write_file(folder_.file("deep_version.json"),
                R"({"format": "attune measurements", "version": )" + deep + R"(, "measurements": []})");
     const std::string header = R"({"q": {"dtype": "F16", "shape": [)" + deep + R"(], "data_offsets": [0, 2]}})";
     std::uint64_t header_bytes = header.size();
-    write_file(folder_ / "deep_header.json",
+    write_file(folder_.file("deep_header.json"),
                std::string(reinterpret_cast<const char*>(&header_bytes), sizeof(header_bytes)) + header + "xx");
-    write_file(folder_ / "escape.json", "[\"forward \x1b]0;title\x07 sq64 d64\"]");
-    REQUIRE(::mkfifo((folder_ / "pipe.json").c_str(), 0600) == 0);
-    write_file(folder_ / "unreadable.json", "[]");
-    ::chmod((folder_ / "unreadable.json").c_str(), 0);
+    write_file(folder_.file("escape.json"), "[\"forward \x1b]0;title\x07 sq64 d64\"]");
+    REQUIRE(::mkfifo((folder_.file("pipe.json")).c_str(), 0600) == 0);
+    write_file(folder_.file("unreadable.json"), "[]");
+    ::chmod((folder_.file("unreadable.json")).c_str(), 0);
     before_ = state();
   }
 
@@ -246,15 +245,15 @@ class Matrix {
     const std::map<std::string, std::string> names = {
         {"EXPORT", "export.json"}, {"TUNING", "tuning.db"}, {"QKV", "qkv"}, {"NEW", "new"}};
     for (std::string& word : list) {
-      if (word == "@") word = file.empty() || file.front() == '/' ? file : folder_ / file;
-      if (const auto found = names.find(word); found != names.end()) word = folder_ / found->second;
+      if (word == "@") word = file.empty() || file.front() == '/' ? file : folder_.file(file);
+      if (const auto found = names.find(word); found != names.end()) word = folder_.file(found->second);
     }
     return list;
   }
 
   void require_nothing_done(const std::vector<std::string>& arguments, const std::vector<int>& statuses) const {
     std::map<std::string, std::string> environment = kNoGpu;
-    environment["ATTUNE_CACHE_DIR"] = folder_ / "cache";
+    environment["ATTUNE_CACHE_DIR"] = folder_.file("cache");
     const CommandResult result = run_attune(arguments, environment);
     INFO("status " << result.status << "\nstderr: " << result.err << "\nstdout: " << result.out);
     CHECK(std::find(statuses.begin(), statuses.end(), result.status) != statuses.end());

@@ -13,7 +13,7 @@
 #include <stdexcept>
 
 #include "tests/catch.h"
-#include "tests/cli/temporary_folder.h"
+#include "tests/temporary_folder.h"
 
 extern char** environ;
 
@@ -50,19 +50,19 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 CommandResult run_attune(const std::vector<std::string>& arguments,
                          const std::map<std::string, std::string>& environment) {
   const TemporaryFolder folder;
-  CommandResult result = run_attune_to(folder / "out", arguments, environment);
-  result.out = read_file(folder / "out");
+  CommandResult result = run_attune_to(folder.file("out"), arguments, environment);
+  result.out = read_file(folder.file("out"));
   return result;
 }
 
 CommandResult run_attune_to(const std::string& stdout_path, const std::vector<std::string>& arguments,
                             const std::map<std::string, std::string>& environment) {
   const TemporaryFolder folder;
-  const std::string err = folder / "err";
+  const std::string err = folder.file("err");
   std::vector<std::string> command = {command_path()};
   command.insert(command.end(), arguments.begin(), arguments.end());
   std::map<std::string, std::string> changes = environment;
-  changes.try_emplace("ATTUNE_DATABASE", folder / "none.db");
+  changes.try_emplace("ATTUNE_DATABASE", folder.file("none.db"));
   changes.try_emplace("ATTUNE_SYSTEM_DATABASE", "");
   std::vector<std::string> variables = environment_with(changes);
 

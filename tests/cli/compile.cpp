@@ -3,7 +3,7 @@
 
 #include "tests/catch.h"
 #include "tests/cli/command.h"
-#include "tests/cli/temporary_folder.h"
+#include "tests/temporary_folder.h"
 
 using namespace attune::testing;
 
@@ -26,7 +26,7 @@ std::size_t cubins(const std::string& folder) {
 
 TEST_CASE("compile fills the cache in shards; a second run compiles nothing", "[nvrtc]") {
   const TemporaryFolder folder;
-  const std::string cache = folder / "cache", shapes = folder / "shapes.csv";
+  const std::string cache = folder.file("cache"), shapes = folder.file("shapes.csv");
   // Two lengths of one kernel class: their kernels are the same where both candidates are.
   write_file(shapes, "heads,seq,head-dim\n4,512,16\n4,500,16\n");
   const std::string compile = "compile --target a100 --max-candidates 2 --json --shapes " + shapes;
@@ -57,7 +57,7 @@ TEST_CASE("a kernel that is too slow to compile is a failure with its reason", "
   const TemporaryFolder folder;
   const CommandResult result = run_attune(words("compile --target a100 --max-candidates 1 --compile-timeout 0.001 "
                                                 "--seq 512 --head-dim 128 --json"),
-                                          with_cache(folder / "cache"));
+                                          with_cache(folder.file("cache")));
   INFO(result.err);
   CHECK(result.status == 1);
   const nlohmann::json document = result.json();
@@ -69,31 +69,31 @@ TEST_CASE("a kernel that is too slow to compile is a failure with its reason", "
 
 TEST_CASE("compile refuses bad lists, shards and numbers before it compiles", "[nogpu]") {
   const TemporaryFolder folder;
-  const std::string shapes = folder / "shapes.json";
+  const std::string shapes = folder.file("shapes.json");
   write_file(shapes, R"([{"seq": 512, "head-dim": 64}, {"seq": 512, "head-dim": 20}])");
   const auto refused = [&](const std::string& line, const std::string& part) {
-    const CommandResult result = run_attune(words("compile --target a100 " + line), with_cache(folder / "cache"));
+    const CommandResult result = run_attune(words("compile --target a100 " + line), with_cache(folder.file("cache")));
     INFO(result.err);
     CHECK(result.status == 2);
     CHECK_THAT(result.err, ContainsSubstring(part));
   };
   refused("--shapes " + shapes, "shapes.json, row 2");
   refused("--shapes " + shapes + " --seq 16", "--shapes already names the problems");
-  refused("--shapes " + (folder / "none.csv"), "none.csv cannot be read");
+  refused("--shapes " + (folder.file("none.csv")), "none.csv cannot be read");
   refused("", "--seq");
   refused("--seq 16 --head-dim 64 --shard 3/2", "\"3/2\"");
   refused("--seq 16 --head-dim 64 --max-candidates -1", "--max-candidates -1");
   refused("--seq 16 --head-dim 64 --workers -1", "--workers -1");
   refused("--seq 16 --head-dim 64 --compile-timeout 0", "--compile-timeout 0");
-  CHECK_FALSE(std::filesystem::exists(folder / "cache"));
+  CHECK_FALSE(std::filesystem::exists(folder.file("cache")));
 
   const CommandResult unwritable =
       run_attune(words("compile --target a100 --seq 16 --head-dim 64"), with_cache(shapes + "/cache"));
   CHECK(unwritable.status == 2);
   CHECK_THAT(unwritable.err, ContainsSubstring("shapes.json/cache") && ContainsSubstring("ATTUNE_CACHE_DIR"));
 
-  std::map<std::string, std::string> environment = with_cache(folder / "cache");
-  environment["ATTUNE_NVRTC"] = folder / "libnvrtc.so.13";
+  std::map<std::string, std::string> environment = with_cache(folder.file("cache"));
+  environment["ATTUNE_NVRTC"] = folder.file("libnvrtc.so.13");
   const CommandResult result = run_attune(words("compile --target a100 --seq 16 --head-dim 64 --json"), environment);
   CHECK(result.status == 2);
   CHECK(result.json().at("code") == "nvrtc_unavailable");

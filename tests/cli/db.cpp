@@ -5,7 +5,7 @@
 
 #include "tests/catch.h"
 #include "tests/cli/command.h"
-#include "tests/cli/temporary_folder.h"
+#include "tests/temporary_folder.h"
 #include "tuner/database/tuning_database.h"
 
 using namespace attune;
@@ -39,7 +39,8 @@ void tamper(const std::string& path) {
 
 TEST_CASE("db: export, import, merge, prune, info, doctor and vacuum", "[nogpu]") {
   const TemporaryFolder folder;
-  const std::string file = folder / "tuning.db", other = folder / "other.db", exported = folder / "rows.json";
+  const std::string file = folder.file("tuning.db"), other = folder.file("other.db"),
+                    exported = folder.file("rows.json");
   {
     TuningDatabase database(file);
     for (const int day : {3, 1, 2}) database.append(row("sm80 q64 kv64 w4 st2", day));
@@ -60,7 +61,7 @@ TEST_CASE("db: export, import, merge, prune, info, doctor and vacuum", "[nogpu]"
     }
     CHECK(run_attune({"db", "export", "--database", other}).out == read_file(exported));
     CHECK_THAT(run_attune({"db", "import", exported, "--database", other}).out, ContainsSubstring("0 new, 4 known"));
-    CHECK(run_attune({"db", "export", "--output", folder / "no/such/folder.json"}, environment).status == 2);
+    CHECK(run_attune({"db", "export", "--output", folder.file("no/such/folder.json")}, environment).status == 2);
   }
   SECTION("a malformed entry is named, and nothing is imported") {
     run_attune({"db", "export", "--output", exported}, environment);
@@ -72,7 +73,7 @@ TEST_CASE("db: export, import, merge, prune, info, doctor and vacuum", "[nogpu]"
     CHECK(refused.json().at("code") == "invalid_argument");
     CHECK_THAT(refused.err, ContainsSubstring(exported) && ContainsSubstring("entry 4") && ContainsSubstring("vax"));
     CHECK_FALSE(std::filesystem::exists(other));
-    CHECK(run_attune({"db", "import", folder / "none.json", "--database", other}).status == 2);
+    CHECK(run_attune({"db", "import", folder.file("none.json"), "--database", other}).status == 2);
     CHECK(run_attune({"db", "import", folder.path().string(), "--database", other}).status == 2);
   }
   SECTION("a preset and the system database that is made of it") {
@@ -80,7 +81,7 @@ TEST_CASE("db: export, import, merge, prune, info, doctor and vacuum", "[nogpu]"
     winner.race = "2025-03-04T00:00:00.000000Z";
     winner.place = 1;
     TuningDatabase(file).append(winner);
-    const std::string preset = folder / "preset.json", system = folder / "share/attune/system.db";
+    const std::string preset = folder.file("preset.json"), system = folder.file("share/attune/system.db");
     const CommandResult best = run_attune({"db", "export", "--best", "--output", preset, "--json"}, environment);
     CHECK(best.status == 0);
     CHECK(best.json().at("rows") == 1);
@@ -91,12 +92,12 @@ TEST_CASE("db: export, import, merge, prune, info, doctor and vacuum", "[nogpu]"
     const CommandResult shipped = run_attune({"db", "ship", preset, "--output", system, "--json"});
     CHECK(shipped.status == 0);
     CHECK(shipped.json().at("rows") == 1);
-    CHECK(run_attune({"db", "ship", preset, preset, "--output", folder / "twice.db"}).status == 0);
-    CHECK(read_file(folder / "twice.db") == read_file(system));
-    CHECK(run_attune({"db", "ship", "--output", folder / "empty.db"}).status == 0);
+    CHECK(run_attune({"db", "ship", preset, preset, "--output", folder.file("twice.db")}).status == 0);
+    CHECK(read_file(folder.file("twice.db")) == read_file(system));
+    CHECK(run_attune({"db", "ship", "--output", folder.file("empty.db")}).status == 0);
     CHECK(run_attune({"db", "ship", file, "--output", system}).status == 2);  // not an export
     CHECK(run_attune({"db", "ship", preset}).status == 2);
-    const CommandResult listed = run_attune({"db", "best", "--database", folder / "twice.db"});
+    const CommandResult listed = run_attune({"db", "best", "--database", folder.file("twice.db")});
     CHECK_THAT(listed.out, ContainsSubstring("place 1 in the race of 2025-03-04"));
     CHECK(run_attune(words("db list --json"), environment).json().at("entries").at(0).at("raced") == 1);
     CHECK_THAT(run_attune(words("db list"), environment).out, ContainsSubstring("4 ok, 1 from a race"));
@@ -114,8 +115,8 @@ TEST_CASE("db: export, import, merge, prune, info, doctor and vacuum", "[nogpu]"
       CHECK(merged.status == 0);
       CHECK(merged.json().at("new") == expected);
     }
-    CHECK(run_attune({"db", "merge", folder / "none.db"}, environment).status == 2);
-    CHECK_FALSE(std::filesystem::exists(folder / "none.db"));
+    CHECK(run_attune({"db", "merge", folder.file("none.db")}, environment).status == 2);
+    CHECK_FALSE(std::filesystem::exists(folder.file("none.db")));
   }
   SECTION("prune says what goes, and --dry-run leaves it") {
     const std::vector<std::string> prune = {"db", "prune", "--keep-latest", "1", "--failed-older-than", "30"};
@@ -200,7 +201,7 @@ std::vector<std::string> commands_in(const std::string& advice) {
 
 TEST_CASE("verbs that read: a database that is not there, or is none, is said to be so and not touched", "[nogpu]") {
   const TemporaryFolder folder;
-  const std::string file = folder / "tuning.db";
+  const std::string file = folder.file("tuning.db");
   int status = 2;
   std::string expected;
   SECTION("a name with a mistake in it") {
@@ -237,7 +238,7 @@ TEST_CASE("verbs that read: a database that is not there, or is none, is said to
       {"db", "best"},
       {"db", "info"},
       {"db", "doctor"},
-      {"report", "--output", folder / "page.html"},
+      {"report", "--output", folder.file("page.html")},
       {"explain", "--problem", "forward bf16 b2 hq8 sq1024 d64 causal", "--target", "h200"},
       {"show", "plan", "--problem", "forward bf16 b2 hq8 sq1024 d64 causal", "--target", "h200"}};
   for (std::vector<std::string> verb : verbs) {
@@ -257,7 +258,7 @@ TEST_CASE("verbs that read: a database that is not there, or is none, is said to
 
 TEST_CASE("at the default place there need be no database yet", "[nogpu]") {
   const TemporaryFolder folder;
-  const std::map<std::string, std::string> environment = {{"ATTUNE_DATABASE", folder / "tuning.db"}};
+  const std::map<std::string, std::string> environment = {{"ATTUNE_DATABASE", folder.file("tuning.db")}};
   for (const std::string verb : {"list", "info", "doctor"}) {
     const CommandResult result = run_attune({"db", verb}, environment);
     INFO(verb);
@@ -270,7 +271,7 @@ TEST_CASE("at the default place there need be no database yet", "[nogpu]") {
 
 TEST_CASE("what the doctor advises works: a damaged database, and one with a foreign trigger", "[nogpu]") {
   const TemporaryFolder folder;
-  const std::string file = folder / "it's mine.db";
+  const std::string file = folder.file("it's mine.db");
   constexpr int kRows = 300;
   {
     TuningDatabase database(file);
@@ -312,7 +313,7 @@ TEST_CASE("what the doctor advises works: a damaged database, and one with a for
                 ("cd '" + folder.path().string() + "' && PATH='" + bin + "':$PATH && " + command + " >/dev/null 2>>log")
                     .c_str()) == 0);
   }
-  CHECK_FALSE(std::filesystem::exists(folder / "spied"));
+  CHECK_FALSE(std::filesystem::exists(folder.file("spied")));
   CHECK(run_attune({"db", "doctor", "--database", file}).status == 0);
   const auto rows = run_attune({"db", "info", "--database", file, "--json"}).json().at("rows").get<int>();
   CHECK(rows >= least);

@@ -124,7 +124,7 @@ TEST_CASE("report: one page of a database", "[nogpu]") {
     CHECK(empty.status == 1);
     CHECK_THAT(empty.err, ContainsSubstring("there is no such database") && ContainsSubstring("attune tune"));
     CHECK_FALSE(std::filesystem::exists(none));
-    attune::TuningDatabase{none};
+    const attune::TuningDatabase made(none);
     const CommandResult begun = run_attune({"report", "--output", page, "--database", none});
     CHECK(begun.status == 1);
     CHECK_THAT(begun.out, ContainsSubstring("holds no results") && ContainsSubstring("attune tune"));

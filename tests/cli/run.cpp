@@ -6,8 +6,8 @@
 #include "tests/cli/command.h"
 #include "tests/cli/oracle.h"
 #include "tests/cli/safetensors_file.h"
-#include "tests/cli/temporary_folder.h"
 #include "tests/source_folder.h"
+#include "tests/temporary_folder.h"
 
 using namespace attune::testing;
 
@@ -28,11 +28,11 @@ std::string shape_flags(const RunCase& c) {
 void run_and_compare(const RunCase& c, const std::string& device) {
   const TemporaryFolder folder;
   std::vector<std::string> make = words("input " + shape_flags(c));
-  make.insert(make.end(), {"--output", folder / "qkv.safetensors"});
+  make.insert(make.end(), {"--output", folder.file("qkv.safetensors")});
   REQUIRE(run_attune(make).status == 0);
   std::vector<std::string> run = words(std::string("run --check --json --layout ") + (c.bhsd ? "bhsd " : "bshd ") +
                                        device + (c.causal ? " --causal" : ""));
-  run.insert(run.end(), {"--input", folder / "qkv.safetensors", "--output", folder / "o.safetensors"});
+  run.insert(run.end(), {"--input", folder.file("qkv.safetensors"), "--output", folder.file("o.safetensors")});
   const CommandResult result = run_attune(run);
   INFO(result.err << result.out);
   REQUIRE(result.status == 0);
@@ -40,7 +40,7 @@ void run_and_compare(const RunCase& c, const std::string& device) {
   CHECK(result.json().at("origin") == "default");
   CHECK(result.json().at("outputs").at("o").at("within") == true);
 
-  const ParsedFile in(read_file(folder / "qkv.safetensors")), out(read_file(folder / "o.safetensors"));
+  const ParsedFile in(read_file(folder.file("qkv.safetensors"))), out(read_file(folder.file("o.safetensors")));
   CHECK(out.shape("o") == in.shape("q"));
   CHECK(out.shape("lse") == std::vector<std::uint64_t>{static_cast<std::uint64_t>(c.batch),
                                                        static_cast<std::uint64_t>(c.heads_q),
@@ -173,7 +173,7 @@ TEST_CASE("check on the GPU", "[gpu]") {
 
 TEST_CASE("check and run --check fail a kernel that computes something else", "[emulator]") {
   const TemporaryFolder folder;
-  const std::string templates = folder / "templates";
+  const std::string templates = folder.file("templates");
   std::filesystem::copy(attune::testing::source_folder() / "templates", templates,
                         std::filesystem::copy_options::recursive);
   const std::string step = templates + "/steps/online_softmax.cu";
@@ -191,12 +191,13 @@ TEST_CASE("check and run --check fail a kernel that computes something else", "[
   CHECK(check.json().at("outputs").at("lse").at("within") == false);
   CHECK(check.json().at("outputs").at("o").at("within") == true);
 
-  REQUIRE(run_attune({"input", "--seq", "40", "--head-dim", "64", "--output", folder / "qkv.safetensors"}).status == 0);
+  REQUIRE(run_attune({"input", "--seq", "40", "--head-dim", "64", "--output", folder.file("qkv.safetensors")}).status ==
+          0);
   const std::vector<std::string> run = {"run",
                                         "--input",
-                                        folder / "qkv.safetensors",
+                                        folder.file("qkv.safetensors"),
                                         "--output",
-                                        folder / "o.safetensors",
+                                        folder.file("o.safetensors"),
                                         "--device",
                                         "emulator",
                                         "--target",
@@ -210,7 +211,7 @@ TEST_CASE("check and run --check fail a kernel that computes something else", "[
 
 TEST_CASE("check names the rule that a kernel breaks on the emulator", "[emulator]") {
   const TemporaryFolder folder;
-  const std::string templates = folder / "templates";
+  const std::string templates = folder.file("templates");
   std::filesystem::copy(attune::testing::source_folder() / "templates", templates,
                         std::filesystem::copy_options::recursive);
   const std::string ring = templates + "/steps/kv_ring.cu";

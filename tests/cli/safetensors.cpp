@@ -5,7 +5,7 @@
 #include "tests/catch.h"
 #include "tests/cli/command.h"
 #include "tests/cli/safetensors_file.h"
-#include "tests/cli/temporary_folder.h"
+#include "tests/temporary_folder.h"
 
 using namespace attune::testing;
 
@@ -15,17 +15,23 @@ const std::vector<TensorSpec> kGood = {
     {"q", "BF16", {1, 16, 2, 64}}, {"k", "BF16", {1, 16, 2, 64}}, {"v", "BF16", {1, 16, 2, 64}}};
 
 std::vector<std::string> run_arguments(const TemporaryFolder& folder) {
-  return {
-      "run",      "--input", folder / "qkv.safetensors", "--output", folder / "o.safetensors", "--device", "emulator",
-      "--target", "a100"};
+  return {"run",
+          "--input",
+          folder.file("qkv.safetensors"),
+          "--output",
+          folder.file("o.safetensors"),
+          "--device",
+          "emulator",
+          "--target",
+          "a100"};
 }
 
 /// The file is refused with a message that names it and `message`, and an output of an earlier run stays as it was.
 void require_refused(const std::string& bytes, const std::vector<std::string>& message,
                      const std::vector<std::string>& flags = {}) {
   const TemporaryFolder folder;
-  write_file(folder / "qkv.safetensors", bytes);
-  write_file(folder / "o.safetensors", "an earlier result");
+  write_file(folder.file("qkv.safetensors"), bytes);
+  write_file(folder.file("o.safetensors"), "an earlier result");
   std::vector<std::string> arguments = run_arguments(folder);
   arguments.insert(arguments.end(), flags.begin(), flags.end());
   arguments.push_back("--json");
@@ -34,7 +40,7 @@ void require_refused(const std::string& bytes, const std::vector<std::string>& m
   CHECK(result.status == 2);
   for (const std::string& part : message) CHECK_THAT(result.err, ContainsSubstring(part));
   CHECK(result.json().at("status") == "error");
-  CHECK(read_file(folder / "o.safetensors") == "an earlier result");
+  CHECK(read_file(folder.file("o.safetensors")) == "an earlier result");
 }
 
 std::string with_header(const std::string& header, std::size_t data_bytes) {
@@ -51,7 +57,7 @@ TEST_CASE("an input file that is no file", "[nogpu]") {
   const CommandResult missing = run_attune(run_arguments(folder));
   CHECK(missing.status == 2);
   CHECK_THAT(missing.err, ContainsSubstring("qkv.safetensors"));
-  std::filesystem::create_directory(folder / "qkv.safetensors");
+  std::filesystem::create_directory(folder.file("qkv.safetensors"));
   const CommandResult directory = run_attune(run_arguments(folder));
   CHECK(directory.status == 2);
   CHECK_THAT(directory.err, ContainsSubstring("not a regular file"));
@@ -154,11 +160,11 @@ TEST_CASE("flags that contradict the file", "[nogpu]") {
 
 TEST_CASE("an output that cannot be written is refused before the work", "[nogpu]") {
   const TemporaryFolder folder;
-  write_file(folder / "qkv.safetensors", make_raw_file(kGood).bytes());
+  write_file(folder.file("qkv.safetensors"), make_raw_file(kGood).bytes());
   for (const std::string& output :
-       {folder / "absent/o.safetensors", folder.path().string(), std::string("/dev/full/o")}) {
+       {folder.file("absent/o.safetensors"), folder.path().string(), std::string("/dev/full/o")}) {
     const CommandResult result =
-        run_attune({"run", "--input", folder / "qkv.safetensors", "--output", output, "--target", "a100"});
+        run_attune({"run", "--input", folder.file("qkv.safetensors"), "--output", output, "--target", "a100"});
     CHECK(result.status == 2);
     CHECK_THAT(result.err, ContainsSubstring(output));
   }
@@ -169,9 +175,9 @@ TEST_CASE("input writes random normal tensors: the same for a seed, others for a
   const auto make = [&](const std::string& name, const std::string& flags) {
     std::vector<std::string> arguments =
         words("input --dtype fp16 --batch 2 --heads 4 --kv-heads 2 --seq 50 --kv-seq 70 --head-dim 40 " + flags);
-    arguments.insert(arguments.end(), {"--output", folder / name});
+    arguments.insert(arguments.end(), {"--output", folder.file(name)});
     REQUIRE(run_attune(arguments).status == 0);
-    return read_file(folder / name);
+    return read_file(folder.file(name));
   };
   const std::string first = make("a", "--seed 5");
   CHECK(first == make("b", "--seed 5"));

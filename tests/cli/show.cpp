@@ -4,18 +4,18 @@
 
 #include "tests/catch.h"
 #include "tests/cli/command.h"
-#include "tests/cli/temporary_folder.h"
 #include "tests/source_folder.h"
+#include "tests/temporary_folder.h"
 
 using namespace attune::testing;
 
 TEST_CASE("a template folder that is none is named with its variable", "[nogpu]") {
   const TemporaryFolder folder;
-  std::filesystem::create_directory(folder / "empty");
-  std::filesystem::create_directory(folder / "other");
-  write_file(folder / "other/forward_sm80.cu", "text\n");  // where kernels/ is named, not its parent
+  std::filesystem::create_directory(folder.file("empty"));
+  std::filesystem::create_directory(folder.file("other"));
+  write_file(folder.file("other/forward_sm80.cu"), "text\n");  // where kernels/ is named, not its parent
   for (const std::string wrong : {"none", "empty", "other"}) {
-    const std::string path = folder / wrong;
+    const std::string path = folder.file(wrong);
     const CommandResult result =
         run_attune(words("show source --seq 16 --head-dim 64 --target h200"), {{"ATTUNE_TEMPLATE_DIR", path}});
     INFO(result.err);
@@ -177,7 +177,7 @@ TEST_CASE("show space of a backward problem", "[nogpu]") {
 TEST_CASE("show ptx and resources through NVRTC", "[nvrtc]") {
   const TemporaryFolder folder;
   const std::map<std::string, std::string> environment = {{"CUDA_VISIBLE_DEVICES", "-1"},
-                                                          {"ATTUNE_CACHE_DIR", folder / "cache"}};
+                                                          {"ATTUNE_CACHE_DIR", folder.file("cache")}};
   const CommandResult ptx = run_attune(words("show ptx --seq 300 --head-dim 64 --target a100"), environment);
   CHECK(ptx.status == 0);
   CHECK_THAT(ptx.out, ContainsSubstring(".target sm_80"));
@@ -200,22 +200,22 @@ TEST_CASE("show ptx and resources through NVRTC", "[nvrtc]") {
 TEST_CASE("show sass disassembles the cubin, and says how to get nvdisasm where it is missing", "[nvrtc]") {
   const TemporaryFolder folder;
   std::map<std::string, std::string> environment = {{"CUDA_VISIBLE_DEVICES", "-1"},
-                                                    {"ATTUNE_CACHE_DIR", folder / "cache"}};
+                                                    {"ATTUNE_CACHE_DIR", folder.file("cache")}};
   // A stand-in that shows what it was given: the first bytes of an ELF file.
-  write_file(folder / "nvdisasm", "#!/bin/sh\nprintf 'disassembled '; head -c 4 \"$1\" | tail -c 3\n");
-  std::filesystem::permissions(folder / "nvdisasm", std::filesystem::perms::owner_all);
-  environment["ATTUNE_NVDISASM"] = folder / "nvdisasm";
+  write_file(folder.file("nvdisasm"), "#!/bin/sh\nprintf 'disassembled '; head -c 4 \"$1\" | tail -c 3\n");
+  std::filesystem::permissions(folder.file("nvdisasm"), std::filesystem::perms::owner_all);
+  environment["ATTUNE_NVDISASM"] = folder.file("nvdisasm");
   const CommandResult found = run_attune(words("show sass --seq 300 --head-dim 64 --target a100"), environment);
   CHECK(found.status == 0);
   CHECK(found.out == "disassembled ELF\n");
 
-  environment["ATTUNE_NVDISASM"] = folder / "absent";
+  environment["ATTUNE_NVDISASM"] = folder.file("absent");
   const CommandResult absent = run_attune(words("show sass --seq 300 --head-dim 64 --target a100"), environment);
   CHECK(absent.status == 2);
   CHECK_THAT(absent.err, ContainsSubstring("ATTUNE_NVDISASM"));
 
-  write_file(folder / "nvdisasm", "#!/bin/sh\nexit 9\n");
-  environment["ATTUNE_NVDISASM"] = folder / "nvdisasm";
+  write_file(folder.file("nvdisasm"), "#!/bin/sh\nexit 9\n");
+  environment["ATTUNE_NVDISASM"] = folder.file("nvdisasm");
   const CommandResult failing = run_attune(words("show sass --seq 300 --head-dim 64 --target a100"), environment);
   CHECK(failing.status == 2);
   CHECK_THAT(failing.err, ContainsSubstring("status 9"));
@@ -225,7 +225,7 @@ TEST_CASE("templates from a folder are what is shown", "[nogpu]") {
   const TemporaryFolder folder;
   std::filesystem::copy(attune::testing::source_folder() / "templates", folder.path(),
                         std::filesystem::copy_options::recursive);
-  const std::string kernel = folder / "kernels/forward_sm80.cu";
+  const std::string kernel = folder.file("kernels/forward_sm80.cu");
   write_file(kernel, read_file(kernel) + "// carved by hand\n");
   const CommandResult result = run_attune(words("show source --seq 64 --head-dim 64 --target a100"),
                                           {{"ATTUNE_TEMPLATE_DIR", folder.path().string()}});

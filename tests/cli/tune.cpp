@@ -10,7 +10,7 @@
 
 #include "tests/catch.h"
 #include "tests/cli/command.h"
-#include "tests/cli/temporary_folder.h"
+#include "tests/temporary_folder.h"
 
 using namespace attune::testing;
 
@@ -21,7 +21,7 @@ const std::string kEmulator = " --device emulator --target a100";
 
 TEST_CASE("tune on the emulator: correct, ranked by the cost model, stored, picked", "[emulator]") {
   const TemporaryFolder folder;
-  const std::map<std::string, std::string> environment = {{"ATTUNE_DATABASE", folder / "new/tuning.db"}};
+  const std::map<std::string, std::string> environment = {{"ATTUNE_DATABASE", folder.file("new/tuning.db")}};
   const CommandResult tuned =
       run_attune(words("tune --max-candidates 3 --budget 100 --json" + kShape + kEmulator), environment);
   INFO(tuned.err);
@@ -75,7 +75,7 @@ TEST_CASE("tune on the emulator: correct, ranked by the cost model, stored, pick
 
 TEST_CASE("tune a backward problem on the emulator: proven, stored, picked, taken elsewhere", "[emulator]") {
   const TemporaryFolder folder;
-  const std::map<std::string, std::string> environment = {{"ATTUNE_DATABASE", folder / "tuning.db"}};
+  const std::map<std::string, std::string> environment = {{"ATTUNE_DATABASE", folder.file("tuning.db")}};
   const std::string shape = " --pass backward --heads 2 --seq 40 --head-dim 16 --causal";
   const CommandResult tuned = run_attune(
       words("tune --max-candidates 3 --budget 100 --json" + shape + kEmulator + " --deterministic"), environment);
@@ -96,23 +96,23 @@ TEST_CASE("tune a backward problem on the emulator: proven, stored, picked, take
   CHECK(check.at("config") == document.at("best").at("config"));
   CHECK(check.at("outputs").size() == 3);
 
-  REQUIRE(run_attune(words("db export --output " + (folder / "rows.json")), environment).status == 0);
-  const std::map<std::string, std::string> elsewhere = {{"ATTUNE_DATABASE", folder / "other.db"}};
-  REQUIRE(run_attune(words("db import " + (folder / "rows.json")), elsewhere).status == 0);
+  REQUIRE(run_attune(words("db export --output " + (folder.file("rows.json"))), environment).status == 0);
+  const std::map<std::string, std::string> elsewhere = {{"ATTUNE_DATABASE", folder.file("other.db")}};
+  REQUIRE(run_attune(words("db import " + (folder.file("rows.json"))), elsewhere).status == 0);
   const CommandResult best = run_attune(words("db best --target a100 --json --deterministic" + shape), elsewhere);
   CHECK(best.json().at("best").at(0).at("config") == document.at("best").at("config"));
 }
 
 TEST_CASE("a database of a newer version is read, never written, and tune says so", "[emulator]") {
   const TemporaryFolder folder;
-  const std::map<std::string, std::string> environment = {{"ATTUNE_DATABASE", folder / "tuning.db"}};
+  const std::map<std::string, std::string> environment = {{"ATTUNE_DATABASE", folder.file("tuning.db")}};
   const std::string tune = "tune --max-candidates 1 --json" + kShape + kEmulator;
   REQUIRE(run_attune(words(tune), environment).status == 0);
-  std::string bytes = read_file(folder / "tuning.db");
+  std::string bytes = read_file(folder.file("tuning.db"));
   // The user version of an SQLite file: four bytes from offset 60, the highest first.
   REQUIRE(bytes.size() > 100);
   bytes[62] = 1;
-  write_file(folder / "tuning.db", bytes);
+  write_file(folder.file("tuning.db"), bytes);
 
   const CommandResult refused = run_attune(words(tune), environment);
   INFO(refused.err);
@@ -123,12 +123,12 @@ TEST_CASE("a database of a newer version is read, never written, and tune says s
   const CommandResult check = run_attune(words("check --json" + kShape + kEmulator), environment);
   CHECK(check.status == 0);
   CHECK_THAT(check.err, ContainsSubstring("newer"));
-  CHECK(read_file(folder / "tuning.db") == bytes);
+  CHECK(read_file(folder.file("tuning.db")) == bytes);
 }
 
 TEST_CASE("on a full disk tune says so before it works, and what was stored stays", "[emulator]") {
   const TemporaryFolder folder;
-  const std::string mount_point = folder / "small";
+  const std::string mount_point = folder.file("small");
   std::filesystem::create_directory(mount_point);
   if (::mount("tmpfs", mount_point.c_str(), "tmpfs", 0, "size=512k") != 0) {
     WARN("not seen: a file system of 512 KiB cannot be mounted here");
@@ -154,9 +154,9 @@ TEST_CASE("on a full disk tune says so before it works, and what was stored stay
 
 TEST_CASE("what tune could not store is in a file, which import stores", "[emulator]") {
   const TemporaryFolder folder;
-  std::filesystem::create_directory(folder / "tmp");
-  const std::map<std::string, std::string> environment = {{"ATTUNE_DATABASE", folder / "tuning.db"},
-                                                          {"TMPDIR", folder / "tmp"}};
+  std::filesystem::create_directory(folder.file("tmp"));
+  const std::map<std::string, std::string> environment = {{"ATTUNE_DATABASE", folder.file("tuning.db")},
+                                                          {"TMPDIR", folder.file("tmp")}};
   const std::string kTune = "tune --max-candidates 14 --budget 100 --progress none --json";
   // Files of the command end at 64 KiB, as on a disk that fills up: the log of a few rows.
   rlimit before{};
@@ -171,7 +171,7 @@ TEST_CASE("what tune could not store is in a file, which import stores", "[emula
   REQUIRE(tuned.status == 2);
   REQUIRE_THAT(tuned.err, ContainsSubstring("of 14 results are not stored") && ContainsSubstring("attune db import"));
   std::vector<std::string> kept;
-  for (const auto& made : std::filesystem::directory_iterator(folder / "tmp"))
+  for (const auto& made : std::filesystem::directory_iterator(folder.file("tmp")))
     kept.push_back((made.path() / "results.json").string());
   REQUIRE(kept.size() == 1);
   const auto rows = [&] {
@@ -185,20 +185,20 @@ TEST_CASE("what tune could not store is in a file, which import stores", "[emula
 TEST_CASE("tune in text says what its ranking rests on", "[emulator]") {
   const TemporaryFolder folder;
   std::vector<std::string> arguments = words("tune --max-candidates 1" + kShape + kEmulator);
-  arguments.insert(arguments.end(), {"--database", folder / "tuning.db"});
+  arguments.insert(arguments.end(), {"--database", folder.file("tuning.db")});
   const CommandResult result = run_attune(arguments);
   INFO(result.err);
   CHECK(result.status == 0);
   CHECK_THAT(result.out, ContainsSubstring("ranked by the cost model, proven on the emulator"));
   CHECK_THAT(result.out, ContainsSubstring("best"));
-  CHECK(std::filesystem::exists(folder / "tuning.db"));
+  CHECK(std::filesystem::exists(folder.file("tuning.db")));
 }
 
 TEST_CASE("a rigor that needs a GPU says what is done without one, in text and JSON", "[emulator]") {
   const TemporaryFolder folder;
   const auto tune = [&](const std::string& more) {
     std::vector<std::string> arguments = words("tune --max-candidates 1" + kShape + kEmulator + more);
-    arguments.insert(arguments.end(), {"--database", folder / "tuning.db"});
+    arguments.insert(arguments.end(), {"--database", folder.file("tuning.db")});
     return run_attune(arguments);
   };
   const CommandResult text = tune(" --rigor exhaustive");
@@ -218,7 +218,7 @@ TEST_CASE("a rigor that needs a GPU says what is done without one, in text and J
 
 TEST_CASE("tune and bench on the GPU", "[gpu]") {
   const TemporaryFolder folder;
-  const std::map<std::string, std::string> environment = {{"ATTUNE_DATABASE", folder / "tuning.db"}};
+  const std::map<std::string, std::string> environment = {{"ATTUNE_DATABASE", folder.file("tuning.db")}};
   const std::string problem = " --batch 2 --heads 4 --seq 1024 --head-dim 64 --device cuda:0 --json";
   const CommandResult tuned = run_attune(words("tune --max-candidates 4 --budget 60" + problem), environment);
   INFO(tuned.err);
@@ -242,7 +242,7 @@ TEST_CASE("tune and bench on the GPU", "[gpu]") {
 
 TEST_CASE("looking things up leaves no database behind", "[nogpu]") {
   const TemporaryFolder folder;
-  const std::map<std::string, std::string> environment = {{"ATTUNE_DATABASE", folder / "tuning.db"}};
+  const std::map<std::string, std::string> environment = {{"ATTUNE_DATABASE", folder.file("tuning.db")}};
   CHECK(run_attune(words("show plan --seq 16 --head-dim 64 --target a100"), environment).status == 0);
   CHECK(run_attune(words("db list"), environment).status == 0);
   CHECK(run_attune(words("db list --json"), environment).json().at("entries").empty());
@@ -250,25 +250,25 @@ TEST_CASE("looking things up leaves no database behind", "[nogpu]") {
   const CommandResult best = run_attune(words("db best --seq 16 --head-dim 64 --target a100 --json"), environment);
   CHECK(best.status == 1);
   CHECK(best.json().at("status") == "nothing_found");
-  CHECK_FALSE(std::filesystem::exists(folder / "tuning.db"));
+  CHECK_FALSE(std::filesystem::exists(folder.file("tuning.db")));
 }
 
 TEST_CASE("a verb that reads leaves what is no database where it is, says so, and goes on", "[nogpu]") {
   const TemporaryFolder folder;
   const std::string garbage = "this was never SQLite" + std::string(5000, 'x');
-  write_file(folder / "tuning.db", garbage);
+  write_file(folder.file("tuning.db"), garbage);
   const CommandResult result = run_attune(words("show plan --seq 16 --head-dim 64 --target a100 --json"),
-                                          {{"ATTUNE_DATABASE", folder / "tuning.db"}});
+                                          {{"ATTUNE_DATABASE", folder.file("tuning.db")}});
   CHECK(result.status == 0);
   CHECK(result.json().at("origin") == "default");
   CHECK_THAT(result.err, ContainsSubstring("tuning.db is not a tuning database"));
-  CHECK(read_file(folder / "tuning.db") == garbage);
+  CHECK(read_file(folder.file("tuning.db")) == garbage);
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
 }
 
 TEST_CASE("a database that cannot take results is refused before tuning, and kept", "[nogpu]") {
   const TemporaryFolder folder;
-  const std::string path = folder / "folder.db";
+  const std::string path = folder.file("folder.db");
   std::filesystem::create_directory(path);
   std::vector<std::string> tune = words("tune --max-candidates 1 --json" + kShape + kEmulator);
   tune.insert(tune.end(), {"--database", path});
@@ -282,8 +282,8 @@ TEST_CASE("a database that cannot take results is refused before tuning, and kep
 
 TEST_CASE("tune of a list: every problem, shards of it, events as JSON", "[emulator]") {
   const TemporaryFolder folder;
-  const std::map<std::string, std::string> environment = {{"ATTUNE_DATABASE", folder / "tuning.db"}};
-  const std::string shapes = folder / "shapes.csv";
+  const std::map<std::string, std::string> environment = {{"ATTUNE_DATABASE", folder.file("tuning.db")}};
+  const std::string shapes = folder.file("shapes.csv");
   write_file(shapes, "heads,seq,head-dim,causal\n2,48,64,true\n2,33,32,false\n1,40,16,true\n");
   const std::string tune = "tune --max-candidates 1 --json --progress json" + kEmulator + " --shapes " + shapes;
   const CommandResult first = run_attune(words(tune + " --shard 1/2"), environment);
@@ -326,31 +326,31 @@ TEST_CASE("tune of a list: every problem, shards of it, events as JSON", "[emula
 
 TEST_CASE("Ctrl-C: what was measured is kept, and the same command goes on", "[emulator]") {
   const TemporaryFolder folder;
-  const std::string log = folder / "log";
+  const std::string log = folder.file("log");
   const std::string tune = (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "attune").string() +
                            " tune --device emulator --target a100 --heads 2 --seq 48 "
                            "--head-dim 64 --causal --json --progress plain --database " +
-                           (folder / "tuning.db");
+                           (folder.file("tuning.db"));
   // As a terminal does it: to the whole process group, once the second trial has been told.
-  const std::string script = "set -m\n" + tune + " >" + (folder / "out") + " 2>" + log +
+  const std::string script = "set -m\n" + tune + " >" + (folder.file("out")) + " 2>" + log +
                              " &\n"
                              "child=$!\n"
                              "for i in $(seq 600); do [ $(grep -c 'best:' " +
                              log +
                              ") -ge 2 ] && break; sleep 0.1; done\n"
                              "kill -INT -$child\nwait $child\necho $? >" +
-                             (folder / "status") + "\n";
-  write_file(folder / "script", script);
-  REQUIRE(std::system(("bash " + (folder / "script")).c_str()) == 0);
+                             (folder.file("status")) + "\n";
+  write_file(folder.file("script"), script);
+  REQUIRE(std::system(("bash " + (folder.file("script"))).c_str()) == 0);
   INFO(read_file(log));
-  CHECK(read_file(folder / "status") == "130\n");
+  CHECK(read_file(folder.file("status")) == "130\n");
   CHECK_THAT(read_file(log), ContainsSubstring("interrupted") && ContainsSubstring("the same command goes on"));
-  const nlohmann::json document = nlohmann::json::parse(read_file(folder / "out"));
+  const nlohmann::json document = nlohmann::json::parse(read_file(folder.file("out")));
   CHECK(document.at("status") == "interrupted");
   const int tried = document.at("tried");
   CHECK(tried >= 2);
   const CommandResult again = run_attune(words("tune --json --max-candidates " + std::to_string(tried + 1) + kShape +
-                                               kEmulator + " --database " + (folder / "tuning.db")));
+                                               kEmulator + " --database " + (folder.file("tuning.db"))));
   CHECK(again.status == 0);
   CHECK(again.json().at("reused") == tried);
   CHECK(again.json().at("tried") == 1);
@@ -374,7 +374,7 @@ TEST_CASE("tune refuses what it does not understand before it begins", "[nogpu]"
   refused("--trial-timeout 0", "--trial-timeout 0");
   refused("--compile-workers -2", "--compile-workers -2");
   refused("--shard 3/2", "\"3/2\"");
-  refused("--shapes " + (folder / "none.json"), "--shapes already names the problems");
+  refused("--shapes " + (folder.file("none.json")), "--shapes already names the problems");
   const auto device_refused = [&](const std::string& device, const std::string& part) {
     const CommandResult result = run_attune(words("tune" + kShape + " --device " + device), kNoGpu);
     INFO(device << ": " << result.err);
@@ -390,13 +390,13 @@ TEST_CASE("tune refuses what it does not understand before it begins", "[nogpu]"
 TEST_CASE("tune --compile-only fills the cubin cache and times nothing", "[nvrtc]") {
   const TemporaryFolder folder;
   std::map<std::string, std::string> environment = kNoGpu;
-  environment["ATTUNE_CACHE_DIR"] = folder / "cache";
-  environment["ATTUNE_DATABASE"] = folder / "tuning.db";
+  environment["ATTUNE_CACHE_DIR"] = folder.file("cache");
+  environment["ATTUNE_DATABASE"] = folder.file("tuning.db");
   const CommandResult result = run_attune(
       words("tune --compile-only --max-candidates 2 --target a100 --json" + kShape + GENERATE("", " --pass backward")),
       environment);
   INFO(result.err);
   CHECK(result.status == 0);
   CHECK(result.json().at("compiled") == 2);
-  CHECK_FALSE(std::filesystem::exists(folder / "tuning.db"));
+  CHECK_FALSE(std::filesystem::exists(folder.file("tuning.db")));
 }

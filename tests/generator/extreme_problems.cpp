@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <string>
 
+#include "generator/config/cost_estimate.h"
 #include "generator/error.h"
-#include "generator/families/shared/cost_model.h"
 #include "generator/generate.h"
 #include "generator/problem/dispatch_class.h"
 #include "generator/problem/mask_geometry.h"

@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "generator/config/config_fields.h"
 #include "generator/config/kernel_config.h"
+#include "generator/families/kernel_family.h"
 #include "generator/problem/attention_problem.h"
 
 namespace attune {
@@ -43,36 +45,13 @@ class RandomValues {
   }
 
   KernelConfig config() {
-    KernelConfig config = default_fields(coin() ? KernelFamily::sm80 : KernelFamily::sm90);
-    if (config.family == KernelFamily::sm80) {
-      config.warps = static_cast<int>(between(1, 16));
-      config.block_q = static_cast<int>(16 * config.warps * between(1, 4));
-    } else {
-      config.block_q = static_cast<int>(64 * between(1, 3));
-      config.q_stages = static_cast<int>(between(1, 2));
-      config.without_maximum = coin();
-      config.warpgroup_order = static_cast<WarpgroupOrder>(between(0, 2));
-      const Overlap overlaps[] = {Overlap::none, Overlap::within, Overlap::across};
-      config.overlap = overlaps[between(0, 2)];
-      const Persistence ways[] = {Persistence::none, Persistence::fixed, Persistence::on_demand};
-      config.persistence = ways[between(0, 2)];
-      config.v_stages = static_cast<int>(between(0, 4));
-      config.p_in_shared = coin();
-      config.cluster = static_cast<int>(between(1, 2));
-      config.packed_heads = coin();
-      config.emulated_exponentials = static_cast<int>(between(0, 16));
-      config.producer_registers = coin() ? 0 : static_cast<int>(8 * between(3, 7));
+    const auto families = kernel_families();
+    KernelConfig config = default_fields(families[static_cast<std::size_t>(between(0, std::ssize(families) - 1))].word);
+    for (const ConfigField& field : config_fields()) {
+      if ((field.families & families_of(config.family)) != 0 && coin())
+        field.set(config,
+                  static_cast<int>(field.least + field.step * between(0, (field.most - field.least) / field.step)));
     }
-    config.block_kv = static_cast<int>(16 * between(1, 16));
-    config.stages = static_cast<int>(between(1, 4));
-    config.q_in_registers = coin();
-    const TileOrder orders[] = {TileOrder::rows, TileOrder::rows_reversed, TileOrder::heads, TileOrder::heads_reversed,
-                                TileOrder::sections_reversed};
-    config.tile_order = orders[between(0, 4)];
-    if (config.tile_order == TileOrder::sections_reversed) config.l2_parts = static_cast<int>(between(1, 16));
-    config.rescale_threshold = coin() ? 0 : static_cast<int>(between(1, 32));
-    config.whole_tiles = coin();
-    config.ctas_per_sm = static_cast<int>(between(1, 4));
     return config;
   }
 

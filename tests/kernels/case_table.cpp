@@ -2,6 +2,7 @@
 
 #include <iterator>
 
+#include "generator/families/family_word.h"
 #include "generator/generate.h"
 
 namespace attune::tests {
@@ -59,7 +60,7 @@ enum Factor {
   kFactors
 };
 
-std::vector<int> factor_sizes(KernelFamily family) {
+std::vector<int> factor_sizes(FamilyWord family) {
   std::vector<int> sizes(kFactors, 2);
   sizes[kHeadDim] = std::size(kHeadDims);
   sizes[kSeqQ] = sizes[kSeqKv] = std::size(kLengths);
@@ -70,7 +71,7 @@ std::vector<int> factor_sizes(KernelFamily family) {
   sizes[kBlockKvFactor] = std::size(kBlockKv);
   sizes[kStages] = 4;
   sizes[kTileOrder] = std::size(kForwardOrders);
-  if (family == KernelFamily::sm80) {
+  if (family == FamilyWord::sm80) {
     for (int factor = kQStages; factor < kFactors; ++factor) sizes[static_cast<std::size_t>(factor)] = 1;
   } else {
     sizes[kAlignment] = 1;  // others are not for TMA, nor are rows from the last to the first
@@ -82,7 +83,7 @@ std::vector<int> factor_sizes(KernelFamily family) {
   return sizes;
 }
 
-ForwardCase case_of(const FactorChoice& row, KernelFamily family) {
+ForwardCase case_of(const FactorChoice& row, FamilyWord family) {
   ForwardCase test;
   test.placement = kPlacements[row[kPlacement]];
   test.problem = problem_of({.fp16 = row[kDtype] == 1,
@@ -100,7 +101,7 @@ ForwardCase case_of(const FactorChoice& row, KernelFamily family) {
   if (test.placement == Placement::padded) test.problem.softmax_scale = 0.3f;
   KernelConfig& config = test.config;
   config = default_fields(family);
-  if (family == KernelFamily::sm80) {
+  if (family == FamilyWord::sm80) {
     config.block_q = kRows[row[kRowsFactor]].block_q;
     config.warps = kRows[row[kRowsFactor]].warps;
   } else {
@@ -153,7 +154,7 @@ AttentionProblem problem_of(const ProblemChoice& choice) {
   return problem;
 }
 
-CaseTable pairwise_cases(const DeviceSpec& device, KernelFamily family, double max_work, std::uint32_t seed) {
+CaseTable pairwise_cases(const DeviceSpec& device, FamilyWord family, double max_work, std::uint32_t seed) {
   const auto allowed = [&](const FactorChoice& row) {
     const ForwardCase test = case_of(row, family);
     return work_of(test) <= max_work && infeasibility(test.problem, test.config, device).empty();

@@ -32,6 +32,6 @@ struct CaseTable {
 
 /// Cases of a kernel family feasible on `device`, each of at most `max_work` (padded queries * keys * head dim, over
 /// all heads).
-CaseTable pairwise_cases(const DeviceSpec& device, KernelFamily family, double max_work, std::uint32_t seed);
+CaseTable pairwise_cases(const DeviceSpec& device, FamilyWord family, double max_work, std::uint32_t seed);
 
 }  // namespace attune::tests

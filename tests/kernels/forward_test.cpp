@@ -5,6 +5,7 @@
 
 #include "generator/config/config_space.h"
 #include "generator/error.h"
+#include "generator/families/family_word.h"
 #include "generator/generate.h"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/nvrtc_compiler.h"
@@ -80,7 +81,7 @@ ForwardCase case_from(const std::string& problem, const std::string& config) {
   return test;
 }
 
-void check_pairwise(Devices& devices, KernelFamily family, double max_work) {
+void check_pairwise(Devices& devices, FamilyWord family, double max_work) {
   const CaseTable table = pairwise_cases(devices.spec(), family, max_work, 1);
   // On all cores, into the cubin cache: a runtime compiles one kernel at a time. What fails here is reported below.
   if (devices.runtimes.front()->device()->target() == KernelTarget::cuda) {
@@ -362,7 +363,7 @@ void check_far_rows(const std::shared_ptr<Device>& device, bool far_rows) {
 }  // namespace
 
 TEST_CASE("the pairwise table holds every pair of problem factors", "[nogpu]") {
-  const CaseTable table = pairwise_cases(find_device("h200"), KernelFamily::sm80, kEmulatorWork, 1);
+  const CaseTable table = pairwise_cases(find_device("h200"), FamilyWord::sm80, kEmulatorWork, 1);
   INFO(table.cases.size() << " cases");
   CHECK(table.cases.size() < 150);
   // Shared memory and registers rule out large tiles with large head dims, or with many stages, and nothing else.
@@ -381,7 +382,7 @@ TEST_CASE("the pairwise table holds every pair of problem factors", "[nogpu]") {
 
 TEST_CASE("forward is right in all modes of the emulator: pairwise over problems and configs", "[emulator]") {
   Devices devices = Devices::emulators();
-  check_pairwise(devices, KernelFamily::sm80, kEmulatorWork);
+  check_pairwise(devices, FamilyWord::sm80, kEmulatorWork);
 }
 
 TEST_CASE("forward is right in all modes of the emulator: whole tiles", "[emulator]") {
@@ -411,7 +412,7 @@ TEST_CASE("forward is right in all modes of the emulator: default configs", "[em
 
 TEST_CASE("sm90 forward is right in all modes of the emulator: pairwise over problems and configs", "[emulator]") {
   Devices devices = Devices::emulators();
-  check_pairwise(devices, KernelFamily::sm90, kEmulatorWork);
+  check_pairwise(devices, FamilyWord::sm90, kEmulatorWork);
 }
 
 TEST_CASE("sm90 forward is right in all modes of the emulator: whole tiles, many lengths", "[emulator]") {
@@ -452,7 +453,7 @@ TEST_CASE("forward reaches rows beyond 2^31 elements on the emulator", "[emulato
 
 TEST_CASE("forward is right on the GPU: pairwise over problems and configs", "[gpu]") {
   Devices devices = Devices::gpu();
-  check_pairwise(devices, KernelFamily::sm80, kEmulatorWork);
+  check_pairwise(devices, FamilyWord::sm80, kEmulatorWork);
 }
 
 TEST_CASE("forward is right on the GPU: whole tiles", "[gpu]") {
@@ -486,7 +487,7 @@ TEST_CASE("sm90 forward is right on the GPU", "[gpu]") {
     WARN("skipped: " << devices.spec().name << " is no Hopper GPU");
     return;
   }
-  check_pairwise(devices, KernelFamily::sm90, kEmulatorWork);
+  check_pairwise(devices, FamilyWord::sm90, kEmulatorWork);
   check_whole_tiles(devices, kWholeTilesSm90);
   check_one_kernel_for_many_lengths(devices, kManyLengthsSm90);
   check_large_magnitudes(devices, kLargeMagnitudesSm90);
@@ -553,7 +554,7 @@ TEST_CASE("NVRTC compiles default configs of all head dims with hardly a spill",
         // trial must run them.
         const bool many_addresses = head_dim == 112 || head_dim == 240;
         // Nothing at all beside wgmma, whose accumulators a spill would make wait.
-        const bool sm90 = config.family == KernelFamily::sm90;
+        const bool sm90 = config.family == FamilyWord::sm90;
         CHECK(resources.spill_bytes <= (sm90 ? 0 : many_addresses ? 512 : 64));
         CHECK(resources.advisories.empty());
         CHECK(resources.registers > 0);

@@ -26,7 +26,7 @@ class Random {
 
 class Pairs {
  public:
-  explicit Pairs(const std::vector<int>& sizes) : sizes_(sizes), first_(sizes.size()) {
+  explicit Pairs(const std::vector<int>& sizes) : first_(sizes.size()) {
     std::partial_sum(sizes.begin(), sizes.end() - 1, first_.begin() + 1);
     values_ = first_.back() + sizes.back();
     open_.assign(static_cast<std::size_t>(values_) * values_, 0);
@@ -61,7 +61,6 @@ class Pairs {
   }
 
  private:
-  const std::vector<int>& sizes_;
   std::vector<int> first_;
   int values_ = 0;
   std::vector<char> open_;

@@ -12,11 +12,15 @@
 #include "tests/catch.h"
 #include "tests/primitives/emulator_modes.h"
 #include "tests/primitives/test_kernel.h"
+#include "tests/scoped_variable.h"
+#include "tests/temporary_folder.h"
 
 namespace attune::tests {
 namespace {
 
 namespace fs = std::filesystem;
+using attune::testing::ScopedVariable;
+using attune::testing::TemporaryFolder;
 
 std::shared_ptr<Device> emulator(const EmulatorOptions& options = {}) {
   return make_emulator_device(find_device("a100"), options);
@@ -33,39 +37,6 @@ std::string message_of(const TestKernel& kernel, const EmulatorOptions& options 
   }
   return "no error";
 }
-
-// The environment variable has another value until this ends.
-class ScopedEnvironment {
- public:
-  ScopedEnvironment(const char* name, const std::string& value) : name_(name) {
-    if (const char* old = std::getenv(name)) old_ = old;
-    setenv(name, value.c_str(), 1);
-  }
-  ~ScopedEnvironment() {
-    if (old_.empty()) {
-      unsetenv(name_);
-    } else {
-      setenv(name_, old_.c_str(), 1);
-    }
-  }
-
- private:
-  const char* name_;
-  std::string old_;
-};
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (fs::temp_directory_path() / "attune-test-XXXXXX").string();
-    path_ = mkdtemp(name.data());
-  }
-  ~TemporaryFolder() { fs::remove_all(path_); }
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
 
 }  // namespace
 
@@ -345,14 +316,14 @@ TEST_CASE("launches that cannot be are refused", "[emulator]") {
 TEST_CASE("the host compiler's complaint and its absence are told", "[emulator]") {
   CHECK_THAT(message_of({"this is not C++;\n"}, {}, ErrorCode::compile_failed),
              ContainsSubstring("refused a kernel") && ContainsSubstring("error:"));
-  const ScopedEnvironment compiler("ATTUNE_HOST_COMPILER", "/nonexistent/c++");
+  const ScopedVariable compiler("ATTUNE_HOST_COMPILER", "/nonexistent/c++");
   CHECK_THAT(message_of({"out_u32(args, thread, 1);\n"}, {}, ErrorCode::unsupported),
              ContainsSubstring("'/nonexistent/c++' cannot be run") && ContainsSubstring("apt install g++"));
 }
 
 TEST_CASE("compiled kernels are kept on disk, and damaged ones are compiled again", "[emulator]") {
   const TemporaryFolder folder;
-  const ScopedEnvironment cache("ATTUNE_CACHE_DIR", folder.path().string());
+  const ScopedVariable cache("ATTUNE_CACHE_DIR", folder.path().string());
   const KernelLaunch launch = launch_of({"out_u32(args, thread, 4711);\n"}, KernelTarget::emulator, "sm_80");
   CHECK_FALSE(emulator()->compile(launch)->resources().from_cache);
   CHECK(emulator()->compile(launch)->resources().from_cache);
@@ -369,8 +340,8 @@ TEST_CASE("compiled kernels are kept on disk, and damaged ones are compiled agai
 TEST_CASE("a cache folder that cannot be written is passed over", "[emulator]") {
   const TemporaryFolder folder;
   std::ofstream(folder.path() / "file") << "in the way";
-  const ScopedEnvironment cache("ATTUNE_CACHE_DIR", (folder.path() / "file").string());
-  const ScopedEnvironment xdg("XDG_CACHE_HOME", (folder.path() / "xdg").string());
+  const ScopedVariable cache("ATTUNE_CACHE_DIR", (folder.path() / "file").string());
+  const ScopedVariable xdg("XDG_CACHE_HOME", (folder.path() / "xdg").string());
   CHECK_NOTHROW(emulator()->compile(launch_of({"out_u32(args, thread, 4712);\n"}, KernelTarget::emulator, "sm_80")));
   CHECK(fs::exists(folder.path() / "xdg" / "attune" / "emulator"));
 }

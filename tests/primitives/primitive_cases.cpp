@@ -34,7 +34,7 @@ std::function<std::string(const Bytes&)> exactly(std::vector<T> expected) {
       if constexpr (std::is_floating_point_v<T>) {
         if (std::isnan(actual[i]) && std::isnan(expected[i])) continue;
       }
-      if (std::memcmp(&actual[i], &expected[i], sizeof(T)) != 0) {
+      if (!same_bits(actual[i], expected[i])) {
         return "element " + std::to_string(i) + " is " + text_of(actual[i]) + " instead of " + text_of(expected[i]);
       }
     }

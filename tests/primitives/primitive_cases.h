@@ -1,5 +1,8 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
+#include <cstring>
 #include <functional>
 #include <string>
 #include <vector>
@@ -17,6 +20,15 @@ struct PrimitiveCase {
   /// Empty if the output is right, else the first thing that is wrong.
   std::function<std::string(const std::vector<std::uint8_t>& output)> complaint;
 };
+
+/// The same bits: 0 and -0 differ.
+template <typename T>
+bool same_bits(T a, T b) {
+  std::array<std::byte, sizeof(T)> of_a, of_b;
+  std::memcpy(of_a.data(), &a, sizeof(T));
+  std::memcpy(of_b.data(), &b, sizeof(T));
+  return of_a == of_b;
+}
 
 const std::vector<PrimitiveCase>& primitive_cases();
 

@@ -23,7 +23,7 @@ std::function<std::string(const Bytes&)> exactly(std::vector<T> expected) {
     const std::vector<T> actual = values_of<T>(output);
     if (actual.size() != expected.size()) return "the output has another size";
     for (std::size_t i = 0; i < actual.size(); ++i) {
-      if (std::memcmp(&actual[i], &expected[i], sizeof(T)) != 0) {
+      if (!same_bits(actual[i], expected[i])) {
         return "element " + std::to_string(i) + " is " + std::to_string(actual[i]) + " instead of " +
                std::to_string(expected[i]);
       }
@@ -305,7 +305,7 @@ void add_nan_extremes(std::vector<PrimitiveCase>& cases) {
       smallest.push_back(is_nan ? std::nanf("") : std::min(a, b));
     }
   }
-  const auto numbers = [](std::vector<float> expected) {
+  const auto numbers = [](const std::vector<float>& expected) {
     return [expected](const Bytes& output) -> std::string {
       const std::vector<float> actual = values_of<float>(output);
       for (std::size_t i = 0; i < expected.size(); ++i) {

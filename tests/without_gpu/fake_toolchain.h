@@ -2,7 +2,7 @@
 
 #include <cstdlib>
 
-#include "tests/runtime/temporary_folder.h"
+#include "tests/temporary_folder.h"
 
 namespace attune::testing {
 

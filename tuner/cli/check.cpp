@@ -105,14 +105,15 @@ int run(const CheckOptions& options) {
 
 Verb make_check(CommandLine& command) {
   auto options = std::make_shared<CheckOptions>();
-  CommandLine* verb =
-      add_verb(command, "check",
-               "one problem with one config against the double-precision oracle; exit status 0 only within the bounds",
-               "attune check --batch 2 --heads 8 --kv-heads 2 --seq 127 --kv-seq 1000 --head-dim 72 --causal\n"
-               "attune check --problem \"forward fp16 b1 hq3 sq17 d64\" --device emulator --async lazy --schedule "
-               "random --json\n"
-               "attune check --pass backward --heads 2 --seq 100 --head-dim 64 --causal --device emulator\n"
-               "attune check --algorithm standard --heads 2 --seq 100 --head-dim 64 --device emulator");
+  CommandLine* verb = add_verb(
+      command, "check",
+      "run one problem with one config and compare the result with the double-precision oracle; the exit status is 0 "
+      "only if the errors are within the bounds",
+      "attune check --batch 2 --heads 8 --kv-heads 2 --seq 127 --kv-seq 1000 --head-dim 72 --causal\n"
+      "attune check --problem \"forward fp16 b1 hq3 sq17 d64\" --device emulator --async lazy --schedule "
+      "random --json\n"
+      "attune check --pass backward --heads 2 --seq 100 --head-dim 64 --causal --device emulator\n"
+      "attune check --algorithm standard --heads 2 --seq 100 --head-dim 64 --device emulator");
   options->problem.add_to(*verb);
   options->device.add_to(*verb);
   options->config.add_config_to(*verb);

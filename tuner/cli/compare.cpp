@@ -368,10 +368,11 @@ Verb make_compare(CommandLine& command) {
   auto options = std::make_shared<CompareOptions>();
   CommandLine* verb = add_verb(
       command, "compare",
-      "two configs, or the best of two databases, by their stored times: is A faster, slower, the same, or is that not "
-      "decidable. Stored times decide only if they come from one race: what drifted between two runs no interval "
-      "covers, and "
-      "--now times both in turns. Exit status 0 whatever the verdict, 1 if there is nothing to compare",
+      "compare two configs, or the best of two databases, by their stored times and say whether A is faster, slower, "
+      "the "
+      "same, or whether the times do not decide it. Stored times decide only if they come from one race, because no "
+      "interval covers what drifted between two runs; --now times both in turns. The exit status is 0 whatever the "
+      "verdict, and 1 if there is nothing to compare",
       "attune compare \"sm80 q128 kv64 w4 st2\" \"sm80 q64 kv64 w4 st2\" --heads 16 --seq 4096 --head-dim 128 "
       "--target h200\n"
       "attune compare before.db after.db --json\n"

@@ -164,13 +164,12 @@ ExitStatus compile_kernels(const CompileJobs& asked, const ChosenDevice& chosen,
 
 Verb make_compile(CommandLine& command) {
   auto options = std::make_shared<CompileOptions>();
-  CommandLine* verb =
-      add_verb(command, "compile",
-               "fill the cubin cache with a problem's candidates, or those of a list, on all cores; needs no GPU. Exit "
-               "status 1 if "
-               "a kernel failed",
-               "attune compile --target h200 --heads 16 --seq 4096 --head-dim 128 --causal --max-candidates 20\n"
-               "attune compile --target a100 --shapes shapes.csv --shard 1/4 --json");
+  CommandLine* verb = add_verb(
+      command, "compile",
+      "compile the candidates of a problem, or of a list, into the cubin cache on all cores; this needs no GPU. The "
+      "exit status is 1 if a kernel failed",
+      "attune compile --target h200 --heads 16 --seq 4096 --head-dim 128 --causal --max-candidates 20\n"
+      "attune compile --target a100 --shapes shapes.csv --shard 1/4 --json");
   options->shapes.add_to(*verb, "kernel");
   verb->add_option("--max-candidates", options->jobs.max_candidates,
                    "of each problem, the default included, in the cost model's order (default 10, 0: all)");

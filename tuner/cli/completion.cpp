@@ -142,7 +142,7 @@ std::string completion_script(const Description& program, const std::string& she
 Verb make_completion(CommandLine& command) {
   auto options = std::make_shared<CompletionOptions>();
   CommandLine* verb =
-      add_verb(command, "completion", "the script by which a shell completes verbs, flags and their values",
+      add_verb(command, "completion", "print the script with which a shell completes verbs, flags and their values",
                "source <(attune completion bash)\nattune completion fish > ~/.config/fish/completions/attune.fish");
   verb->add_option("shell", options->shell, "bash, zsh or fish").required().one_of({"bash", "zsh", "fish"});
   options->output.add_to(*verb);

@@ -114,19 +114,20 @@ int best(const DatabaseOptions& options) {
 
 std::vector<Verb> make_db(CommandLine& command) {
   CommandLine* db =
-      add_verb(command, "db", "what the tuning database knows, and its care",
+      add_verb(command, "db", "show and maintain the tuning database",
                "attune db list\nattune db best --heads 16 --seq 4096 --head-dim 128 --target h200 --json");
   db->require_verb();
 
   auto list_options = std::make_shared<DatabaseOptions>();
-  CommandLine* list_verb = add_verb(*db, "list", "every problem and device with a result", "attune db list --json");
+  CommandLine* list_verb =
+      add_verb(*db, "list", "list every problem and device that has a result", "attune db list --json");
   list_options->config.add_database_to(*list_verb);
   list_options->output.add_to(*list_verb);
 
   auto best_options = std::make_shared<DatabaseOptions>();
-  CommandLine* best_verb =
-      add_verb(*db, "best", "the best result of a problem on a device, or of every one; exit status 1 if there is none",
-               "attune db best\nattune db best --heads 16 --seq 4096 --head-dim 128 --target h200");
+  CommandLine* best_verb = add_verb(
+      *db, "best", "print the best result of a problem on a device, or of all; the exit status is 1 if there is none",
+      "attune db best\nattune db best --heads 16 --seq 4096 --head-dim 128 --target h200");
   best_options->problem.add_to(*best_verb, Passes::all, Sizes::optional);
   best_options->device.add_target_to(*best_verb);
   best_options->config.add_database_to(*best_verb);

@@ -306,10 +306,10 @@ std::vector<Verb> make_db_maintenance(CommandLine& db) {
 
   // It has no database of its own to look at.
   auto ship_options = std::make_shared<MaintenanceOptions>();
-  CommandLine* ship_verb =
-      add_verb(db, "ship", "makes a system database of exports: read-only, to be picked from under a user's own",
-               "attune db ship h200.json l40s.json --output /opt/attune/system.db\n"
-               "ATTUNE_SYSTEM_DATABASE=/opt/attune/system.db attune explain --seq 4096 --head-dim 128");
+  CommandLine* ship_verb = add_verb(
+      db, "ship", "make a system database from exports; picks use it below the user's own, and never write to it",
+      "attune db ship h200.json l40s.json --output /opt/attune/system.db\n"
+      "ATTUNE_SYSTEM_DATABASE=/opt/attune/system.db attune explain --seq 4096 --head-dim 128");
   ship_verb->add_option("files", ship_options->files, "what `attune db export` wrote; none: an empty database");
   ship_verb->add_option("--output", ship_options->file, "the file to write; one that ship made is replaced").required();
   ship_options->output.add_to(*ship_verb);

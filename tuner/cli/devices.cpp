@@ -102,7 +102,8 @@ int run(const DevicesOptions& options) {
 Verb make_devices(CommandLine& command) {
   auto options = std::make_shared<DevicesOptions>();
   CommandLine* verb =
-      add_verb(command, "devices", "GPUs, driver and compiler that are here, and targets that can be generated for",
+      add_verb(command, "devices",
+               "list the GPUs, driver and compiler of this machine, and the targets that kernels can be generated for",
                "attune devices --json");
   options->output.add_to(*verb);
   return {verb, [options] { return run(*options); }};

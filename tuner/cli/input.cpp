@@ -35,9 +35,9 @@ int run(const InputOptions& options) {
 
 Verb make_input(CommandLine& command) {
   auto options = std::make_shared<InputOptions>();
-  CommandLine* verb =
-      add_verb(command, "input", "a safetensors file with random normal q, k and v of a problem, for `attune run`",
-               "attune input --output qkv.safetensors --dtype fp16 --batch 2 --heads 8 --seq 1024 --head-dim 128");
+  CommandLine* verb = add_verb(
+      command, "input", "write a safetensors file with random normal q, k and v of a problem, for `attune run`",
+      "attune input --output qkv.safetensors --dtype fp16 --batch 2 --heads 8 --seq 1024 --head-dim 128");
   verb->add_option("--output", options->path, "safetensors to write; - is standard output").required();
   options->problem.add_to(*verb, Passes::forward);
   options->output.add_to(*verb);

@@ -56,7 +56,7 @@ int run(int argc, char** argv) {
   // `attune help VERB` is `attune VERB --help`, which is where CLI11 answers.
   OutputOptions help_output;
   help_output.add_to(
-      *add_verb(program, "help", "what a verb does and takes", "attune help tune\nattune help db prune"));
+      *add_verb(program, "help", "describe a verb and its flags", "attune help tune\nattune help db prune"));
   std::vector<const char*> words(argv, argv + argc);
   const bool of_help_itself = argc > 2 && std::strcmp(argv[2], "--help") == 0;
   if (argc > 1 && std::strcmp(argv[1], "help") == 0 && !of_help_itself) {

@@ -17,7 +17,7 @@ struct OutputOptions {
   bool verbose = false;
 
   void add_to(CommandLine& verb);
-  /// Of a verb that writes a file: if that is standard output, nothing else goes there, and what print() and
+  /// For a verb that writes a file: if that is standard output, nothing else goes there, and what print() and
   /// print_field() say goes to stderr. Throws Error(invalid_argument) if --json wants it, too.
   void leave_stdout_to(const std::string& file) const;
   /// A message on stderr, with --verbose only.

@@ -160,14 +160,14 @@ int run(const ReportOptions& options) {
 
 Verb make_report(CommandLine& command) {
   auto options = std::make_shared<ReportOptions>();
-  CommandLine* verb =
-      add_verb(command, "report",
-               "one page to read and print from the tuning database: the best of each shape, a search as a "
-               "picture, roofline, model against measurement; needs no GPU and no network; exit status 1 "
-               "if there are no results",
-               "attune report --output report.html\n"
-               "attune report --output report.html --peers comparison.json --target h200 --problem "
-               "\"forward bf16 b4 hq16 sq4096 d128 causal\"");
+  CommandLine* verb = add_verb(
+      command, "report",
+      "write one page about the tuning database: the best config of each shape, searches as "
+      "pictures, rooflines, predictions beside measurements. This needs no GPU and no network; the exit status "
+      "is 1 if there are no results",
+      "attune report --output report.html\n"
+      "attune report --output report.html --peers comparison.json --target h200 --problem "
+      "\"forward bf16 b4 hq16 sq4096 d128 causal\"");
   verb->add_option("--output", options->page, "the page: replaced whole or not at all; - is standard output")
       .required();
   verb->add_option("--peers", options->peers,

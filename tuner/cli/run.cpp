@@ -130,7 +130,8 @@ int run(const RunOptions& options) {
 Verb make_run(CommandLine& command) {
   auto options = std::make_shared<RunOptions>();
   CommandLine* verb =
-      add_verb(command, "run", "attention of real tensors: q, k, v of a safetensors file to o and lse of another",
+      add_verb(command, "run",
+               "compute attention of real tensors: read q, k and v of a safetensors file, write o and lse to another",
                "attune input --output qkv.safetensors --heads 4 --seq 256 --head-dim 64\n"
                "attune run --input qkv.safetensors --output o.safetensors --causal");
   verb->add_option(

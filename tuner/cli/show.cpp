@@ -332,7 +332,7 @@ int run(const ShowOptions& options) {
 Verb make_show(CommandLine& command) {
   auto options = std::make_shared<ShowOptions>();
   CommandLine* verb =
-      add_verb(command, "show", "what is generated for a problem, without a GPU",
+      add_verb(command, "show", "print what is generated for a problem; this needs no GPU",
                "attune show source --target a100 --seq 4096 --head-dim 128 --causal | nvcc -x cu "
                "-arch=sm_80 -cubin -o k.cubin -\n"
                "attune show space --target h200 --heads 16 --seq 4096 --head-dim 64 --limit 5\n"

@@ -4,10 +4,11 @@
 #include <sqlite3.h>
 
 #include "generator/error.h"
-#include "tuner/database/database_file.h"
+#include "tuner/database/database_checks.h"
 #include "tuner/database/database_rows.h"
 #include "tuner/database/database_schema.h"
 #include "tuner/database/file_system.h"
+#include "tuner/database/reading_connection.h"
 #include "tuner/database/sqlite.h"
 
 namespace attune {

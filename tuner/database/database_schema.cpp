@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cctype>
 #include <map>
 #include <tuple>
 #include <type_traits>
 #include <utility>
 
+#include "runtime/system/printable.h"
 #include "tuner/database/measurement.h"
 
 namespace attune {
@@ -191,11 +191,14 @@ std::vector<SchemaDifference> unreadable_tables(sqlite::Connection& connection, 
   return differences;
 }
 
-std::string printable(const std::string& text) {
+// A name may hold anything: on one line, and not all of a long one.
+std::string shown_name(std::string name) {
   constexpr std::size_t kShown = 60;
-  std::string shown;
-  for (const unsigned char c : text.substr(0, kShown)) shown += std::isprint(c) ? static_cast<char>(c) : '?';
-  return text.size() > kShown ? shown + "..." : shown;
+  const bool whole = name.size() <= kShown;
+  name.resize(std::min(name.size(), kShown));
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return c == '\n' || c == '\t'; }, ' ');
+  return printable(name) + (whole ? "" : "...");
 }
 
 }  // namespace
@@ -255,7 +258,7 @@ SchemaFacts inspect_schema(sqlite::Connection& connection) {
 }
 
 std::string describe(const SchemaDifference& difference, const SchemaFacts& facts) {
-  const std::string object = fmt::format("{} {}", printable(difference.type), printable(difference.name));
+  const std::string object = fmt::format("{} {}", shown_name(difference.type), shown_name(difference.name));
   switch (difference.kind) {
     case SchemaDifference::Kind::foreign:
       return object + " is not Attune's";

@@ -30,14 +30,8 @@ struct Rates {
   double flops_per_us_of_sm = 0, bytes_per_us = 0, l2_bytes = 0;
 };
 
-// DeviceSpec knows the rate of mma.sync. wgmma multiplies 8/5 as fast (Hopper's white paper: 989 TFLOP/s at 1830 MHz),
-// tcgen05 about four times.
 Rates peak_rates(const DeviceSpec& device) {
-  constexpr double kWgmmaOverMma = 1.6, kTcgen05OverMma = 4;
-  const double over_mma = device.compute_major == 9                                  ? kWgmmaOverMma
-                          : device.compute_major == 10 || device.compute_major == 11 ? kTcgen05OverMma
-                                                                                     : 1;
-  return {device.mma_flops_per_clock * over_mma * device.clock_mhz, device.memory_gbps * 1e3,
+  return {device.peak_flops_per_clock * device.clock_mhz, device.memory_gbps * 1e3,
           static_cast<double>(device.l2_bytes)};
 }
 

@@ -74,7 +74,8 @@ struct Measurement {
 
 /// No database appends so many rows: 2^53, beyond which a double of JSON tells two numbers no longer apart.
 inline constexpr std::int64_t kGreatestSequence = std::int64_t{1} << 53;
-/// Of rows that come from elsewhere, so that there is always a greater one for the next row of one's own.
+/// The greatest sequence of a row that comes from elsewhere, so that there is always a greater one for the next row of
+/// one's own.
 inline constexpr std::int64_t kGreatestForeignSequence = kGreatestSequence / 2;
 
 /// Why these values cannot have been measured, as the rest of a sentence that begins with the row: "its median lies

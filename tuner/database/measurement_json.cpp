@@ -161,45 +161,17 @@ Measurement measurement_from_json(const json& object) {
   return m;
 }
 
-json device_spec_to_json(const DeviceSpec& s) {
-  return {{"key", s.key},
-          {"name", s.name},
-          {"compute_major", s.compute_major},
-          {"compute_minor", s.compute_minor},
-          {"sm_count", s.sm_count},
-          {"shared_bytes_per_block", s.shared_bytes_per_block},
-          {"shared_bytes_per_sm", s.shared_bytes_per_sm},
-          {"shared_bytes_reserved", s.shared_bytes_reserved},
-          {"registers_per_sm", s.registers_per_sm},
-          {"threads_per_sm", s.threads_per_sm},
-          {"ctas_per_sm", s.ctas_per_sm},
-          {"l2_bytes", s.l2_bytes},
-          {"clock_mhz", s.clock_mhz},
-          {"memory_gbps", s.memory_gbps},
-          {"mma_flops_per_clock", s.mma_flops_per_clock},
-          {"exp2_per_clock", s.exp2_per_clock}};
+json device_spec_to_json(const DeviceSpec& spec) {
+  json object;
+  visit_fields(spec, [&](const char* name, const auto& field) { object[name] = field; });
+  return object;
 }
 
 DeviceSpec device_spec_from_json(const json& object) {
   const Reader reader(object, "device spec");
-  DeviceSpec s;
-  reader.read("key", s.key);
-  reader.read("name", s.name);
-  reader.read("compute_major", s.compute_major);
-  reader.read("compute_minor", s.compute_minor);
-  reader.read("sm_count", s.sm_count);
-  reader.read("shared_bytes_per_block", s.shared_bytes_per_block);
-  reader.read("shared_bytes_per_sm", s.shared_bytes_per_sm);
-  reader.read("shared_bytes_reserved", s.shared_bytes_reserved);
-  reader.read("registers_per_sm", s.registers_per_sm);
-  reader.read("threads_per_sm", s.threads_per_sm);
-  reader.read("ctas_per_sm", s.ctas_per_sm);
-  reader.read("l2_bytes", s.l2_bytes);
-  reader.read("clock_mhz", s.clock_mhz);
-  reader.read("memory_gbps", s.memory_gbps);
-  reader.read("mma_flops_per_clock", s.mma_flops_per_clock);
-  reader.read("exp2_per_clock", s.exp2_per_clock);
-  return s;
+  DeviceSpec spec;
+  visit_fields(spec, [&](const char* name, auto& field) { reader.read(name, field); });
+  return spec;
 }
 
 json trial_options_to_json(const TrialOptions& options) {

@@ -17,7 +17,7 @@ std::filesystem::path system_database_path();
 /// switches them off. A file that is not there stands as empty, with a note.
 std::shared_ptr<TuningDatabase> open_system_database();
 
-/// Of each problem and device what a system database needs: the row that best() would choose and, where another config
+/// What a system database needs of each problem and device: the row that best() would choose and, where another config
 /// is the default there and is right, the row that stands for it, so that what tuning gained can be seen. Their samples
 /// and clocks are left out; the quantiles stay. Estimates are no results and are left out whole. Keeps the order.
 std::vector<Measurement> rows_to_ship(const std::vector<Measurement>& rows);

@@ -11,9 +11,9 @@
 
 #include "attune/attention.h"
 #include "attune/log.h"
+#include "generator/config/cost_estimate.h"
 #include "generator/error.h"
-#include "generator/families/forward_sm90/defaults.h"
-#include "generator/families/shared/cost_model.h"
+#include "generator/families/shared/forward_checks.h"
 #include "generator/generate.h"
 #include "tuner/database/system_database.h"
 
@@ -25,7 +25,7 @@ using TunedShape = TuningDatabase::TunedShape;
 // The logarithm by which the predicted time of a neighbour's config counts as longer, by near()'s distance; far away,
 // and for the default config, it is kDoubt. What won within kNearby of the asked shape is likely to win here too;
 // beyond that the model tells the candidates apart better than their distance does. Fitted by replay on 106 shapes that
-// were searched on an H200 (templates/NOTES.md); each may be halved or doubled for 0.3 % of speed.
+// were searched on an H200 (docs/notebook/search.md); each may be halved or doubled for 0.3 % of speed.
 constexpr double kDoubt = 0.2, kNearby = 1;
 constexpr std::ptrdiff_t kMostShapes = 40;  // that are looked at; more only if these have nothing to offer
 
@@ -63,8 +63,7 @@ std::optional<Place> place_of(TunedShape shape, const DeviceSpec& asked) {
     DeviceSpec other = asked;
     if (shape.device != asked.name) {
       const std::optional<DeviceSpec> known = find_device_by_name(shape.device);
-      if (!known || known->compute_major != asked.compute_major || known->compute_minor != asked.compute_minor)
-        return std::nullopt;
+      if (!known || arch_name(*known) != arch_name(asked)) return std::nullopt;
       other = *known;
     }
     place.origin = ConfigOrigin::nearest_device;

@@ -100,10 +100,10 @@ class TuningDatabase {
   ///   0.2   if the dtype is another: both have 16 bits and the same rate
   ///   0.5   if one of them is deterministic (a guess)
   /// for `sm_count` SMs of the device that is asked for. Fitted on 300 shapes that were tuned on an H200, each left out
-  /// in turn, and 30 others, so that what won in the nearest ones is fast in the asked one (templates/NOTES.md).
+  /// in turn, and 30 others, so that what won in the nearest ones is fast in the asked one (docs/notebook/search.md).
   /// The same problem comes first, then the nearest, ties by canonical text (the asked one's own first) and device.
   std::vector<TunedShape> near(const AttentionProblem& problem, int sm_count) const;
-  /// Of each shape the first row in the order of best() that is `wanted`; none where there is none. `wanted` must not
+  /// The first row of each shape, in the order of best(), that is `wanted`; none where there is none. `wanted` must not
   /// use this database.
   std::vector<std::optional<Measurement>> first_of(const std::vector<TunedShape>& shapes,
                                                    const std::function<bool(const Measurement&)>& wanted) const;

@@ -21,7 +21,8 @@ struct Occupancy {
   double tiles_of_cta = 0;       ///< on average; of a cluster, its tiles
 };
 
-/// Of one launch with `registers` a thread: from threads, registers and shared memory as the hardware hands them out.
+/// The occupancy of one launch with `registers` for each thread, computed from threads, registers and shared memory as
+/// the hardware allocates them.
 Occupancy occupancy_of(const KernelLaunch& launch, const AttentionProblem& problem, int registers,
                        const DeviceSpec& device);
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "generator/families/kernel_family.h"
 #include "generator/problem/mask_geometry.h"
 
 namespace attune {
@@ -31,7 +32,7 @@ Roofline roofline_of(const AttentionProblem& problem, const KernelConfig& config
                               static_cast<double>(problem.heads_q) *
                               (1 - config.emulated_exponentials / kExponentialsOfEmulation);
   Roofline roofline;
-  roofline.instruction = matrix_instruction(config.family);
+  roofline.instruction = family_of(problem, config).matrix_instruction;
   if (peak_flops_per_clock(roofline.instruction, device) == 0) roofline.instruction = MatrixInstruction::mma_sync;
   roofline.matrix_us = matrix_microseconds(problem, roofline.instruction, device);
   roofline.exponential_us = exponentials / (device.exp2_per_clock * clocks_per_microsecond(device));

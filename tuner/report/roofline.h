@@ -20,8 +20,8 @@ struct Roofline {
   std::string_view bound_by;  ///< its name: "matrix products", "exponentials", "device memory"
 };
 
-/// Of a problem's kernels of `config` on `device`. A GPU without the family's instruction, which no kernel of it runs
-/// on, is given mma.sync's rate.
+/// The roofline of a problem's kernels of `config` on `device`. A GPU without the family's instruction, on which no
+/// such kernel runs, is given mma.sync's rate.
 Roofline roofline_of(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device);
 
 /// count_flops() at the peak rate of an instruction, in microseconds; 0 where the GPU does not have it.

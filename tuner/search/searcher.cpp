@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <set>
-#include <tuple>
+
+#include "generator/config/config_fields.h"
+#include "generator/families/kernel_family.h"
 
 namespace attune {
 namespace {
@@ -14,76 +16,36 @@ bool is_small_step(const KernelConfig& a, const KernelConfig& b) {
   return near(a.block_q, b.block_q) && near(a.block_kv, b.block_kv) && near(a.warps, b.warps);
 }
 
+// Of configs that agree in all fields by which the opening tells them apart only the first.
 std::vector<std::size_t> diverse_top(const std::vector<Candidate>& space, int count) {
-  using Kind = std::tuple<int, int, int, int, Persistence, QueryGradient, bool>;
-  std::set<Kind> seen;
+  std::set<std::vector<int>> seen;
   std::vector<std::size_t> top;
   for (std::size_t i = 0; i < space.size() && static_cast<int>(top.size()) < count; ++i) {
-    const KernelConfig& config = space[i].config;
-    const Kind kind(config.block_q, config.block_kv, config.warps, config.stages, config.persistence, config.dq,
-                    config.heads_apart);
-    if (seen.insert(kind).second) top.push_back(i);
+    std::vector<int> kind;
+    for (const ConfigField& field : config_fields()) {
+      if (field.sets_apart) kind.push_back(field.get(space[i].config));
+    }
+    if (seen.insert(std::move(kind)).second) top.push_back(i);
   }
   return top;
 }
 
-struct PublishedTile {
-  Pass pass;
-  KernelFamily family;
-  int max_head_dim;  // the largest that it serves
-  int block_q, block_kv;
-  int warps;  // sm80
-};
-constexpr KernelFamily kMma = KernelFamily::sm80, kWgmma = KernelFamily::sm90;
-constexpr PublishedTile kPublishedTiles[] = {
-    // FlashAttention-2, for compute capabilities 8.0 and 8.6
-    {Pass::forward, kMma, 64, 128, 128, 4},
-    {Pass::forward, kMma, 64, 128, 64, 4},
-    {Pass::forward, kMma, 96, 128, 64, 4},
-    {Pass::forward, kMma, 96, 64, 64, 4},
-    {Pass::forward, kMma, 128, 128, 64, 4},
-    {Pass::forward, kMma, 128, 128, 32, 4},
-    {Pass::forward, kMma, 128, 64, 64, 4},
-    {Pass::forward, kMma, 160, 128, 32, 4},
-    {Pass::forward, kMma, 160, 64, 64, 4},
-    {Pass::forward, kMma, 192, 128, 64, 8},
-    {Pass::forward, kMma, 192, 64, 64, 4},
-    {Pass::forward, kMma, 256, 128, 64, 8},
-    {Pass::forward, kMma, 256, 64, 64, 4},
-    // FlashAttention-3
-    {Pass::forward, kWgmma, 64, 192, 128, 0},
-    {Pass::forward, kWgmma, 96, 192, 144, 0},
-    {Pass::forward, kWgmma, 128, 128, 128, 0},
-    {Pass::forward, kWgmma, 128, 128, 176, 0},
-    {Pass::forward, kWgmma, 192, 128, 112, 0},
-    {Pass::forward, kWgmma, 256, 128, 80, 0},
-    // FlashAttention-2, backward
-    {Pass::backward, kMma, 64, 128, 128, 8},
-    {Pass::backward, kMma, 128, 64, 128, 8},
-    {Pass::backward, kMma, 256, 64, 64, 8},
-};
-
-bool has_tile(const KernelConfig& config, const PublishedTile& published) {
-  return config.family == published.family && config.block_q == published.block_q &&
-         config.block_kv == published.block_kv && (config.family != kMma || config.warps == published.warps);
+bool has_tile(const KernelConfig& config, const KernelFamily& family, const PublishedTile& published) {
+  return config.family == family.word && config.block_q == published.block_q && config.block_kv == published.block_kv &&
+         (published.warps == 0 || config.warps == published.warps);
 }
 
 // The head dim of the rows that serve this one: the least that is large enough; 0 if none is.
-int serving_head_dim(const AttentionProblem& problem, KernelFamily family) {
-  int serving = 0;
-  for (const PublishedTile& published : kPublishedTiles) {
-    const bool serves =
-        published.pass == problem.pass && published.family == family && published.max_head_dim >= problem.head_dim;
-    if (serves && (serving == 0 || published.max_head_dim < serving)) serving = published.max_head_dim;
+int serving_head_dim(const AttentionProblem& problem, const KernelFamily& family) {
+  for (const PublishedTile& published : family.published) {
+    if (published.max_head_dim >= problem.head_dim) return published.max_head_dim;
   }
-  return serving;
+  return 0;
 }
 
-}  // namespace
+constexpr std::string_view kTileMove = "tile";
 
-namespace {
-
-// Of queries, keys and warps.
+// Steps between two tiles: their queries, keys and warps, and the warps that share keys.
 int tile_moves(const KernelConfig& a, const KernelConfig& b) {
   const int warps = a.warps != b.warps, queries = a.block_q != b.block_q, keys = a.block_kv != b.block_kv;
   if (a.split != b.split) {
@@ -98,38 +60,28 @@ int tile_moves(const KernelConfig& a, const KernelConfig& b) {
 }  // namespace
 
 bool one_move_apart(const KernelConfig& a, const KernelConfig& b) {
-  int moves = a.family != b.family;
-  moves += tile_moves(a, b);
-  moves += a.stages != b.stages;
-  moves += a.q_in_registers != b.q_in_registers;
-  moves += a.tile_order != b.tile_order || a.l2_parts != b.l2_parts;
-  moves += a.rescale_threshold != b.rescale_threshold || a.without_maximum != b.without_maximum;
-  moves += a.whole_tiles != b.whole_tiles;
-  moves += a.ctas_per_sm != b.ctas_per_sm;
-  moves += a.warpgroup_order != b.warpgroup_order;
-  moves += a.overlap != b.overlap;
-  // Only CTAs that take several tiles have a second stage of Q.
-  moves += a.persistence != b.persistence || a.q_stages != b.q_stages;
-  moves += a.v_stages != b.v_stages;
-  moves += a.p_in_shared != b.p_in_shared;
-  moves += a.cluster != b.cluster;
-  moves += a.packed_heads != b.packed_heads;
-  moves += a.emulated_exponentials != b.emulated_exponentials;
-  moves += a.producer_registers != b.producer_registers;
-  moves += a.heads_apart != b.heads_apart;
-  moves += a.dq_first != b.dq_first;
-  moves += a.dq != b.dq;
+  int moves = (a.family != b.family) + tile_moves(a, b);
+  std::string_view moved = kTileMove;  // fields of one move stand together or apart; what was counted is not again
+  for (const ConfigField& field : config_fields()) {
+    if (moves > 1) return false;
+    if (field.move == kTileMove || field.get(a) == field.get(b)) continue;
+    moves += field.move != moved;
+    moved = field.move;
+  }
   return moves == 1;
 }
 
 std::vector<KernelConfig> published_seeds(const AttentionProblem& problem, const std::vector<Candidate>& space) {
   std::vector<KernelConfig> seeds;
-  for (const PublishedTile& published : kPublishedTiles) {
-    if (published.pass != problem.pass || published.max_head_dim != serving_head_dim(problem, published.family))
-      continue;
-    const auto found = std::find_if(space.begin(), space.end(),
-                                    [&](const Candidate& candidate) { return has_tile(candidate.config, published); });
-    if (found != space.end()) seeds.push_back(found->config);
+  for (const KernelFamily& family : kernel_families()) {
+    if (family.pass != problem.pass) continue;
+    for (const PublishedTile& published : family.published) {
+      if (published.max_head_dim != serving_head_dim(problem, family)) continue;
+      const auto found = std::find_if(space.begin(), space.end(), [&](const Candidate& candidate) {
+        return has_tile(candidate.config, family, published);
+      });
+      if (found != space.end()) seeds.push_back(found->config);
+    }
   }
   return seeds;
 }

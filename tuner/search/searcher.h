@@ -21,8 +21,8 @@ struct SearchLimits {
 /// same proposals.
 ///
 ///   1. the opening: the seeds in their order (the default config first), then the first of the cost model's order.
-///      Of configs with the same tile, warps, stages and persistence only the first takes a place there: measured, they
-///      lie close together, and the moves find the others;
+///      Of configs with the same tile, warps, stages and persistence (ConfigField::sets_apart) only the first takes a
+///      place there: measured, they lie close together, and the moves find the others;
 ///   2. moves of one field from the fastest, then from others within kReach of it: small steps first, then in the cost
 ///      model's order;
 ///   3. the rest in the cost model's order.
@@ -74,8 +74,8 @@ class Searcher {
   std::string_view ended_by_;
 };
 
-/// Whether two configs differ in one choice: one field, the number of warps at the same rows a warp, or how many warps
-/// share keys at the same keys a warp.
+/// Whether two configs differ in one choice: the fields of one ConfigField::move, the number of warps at the same rows
+/// a warp, or how many warps share keys at the same keys a warp.
 bool one_move_apart(const KernelConfig& a, const KernelConfig& b);
 
 /// For each tile that FlashAttention-2 (mma.sync) and FlashAttention-3 (wgmma) ship for this pass and head dim, the

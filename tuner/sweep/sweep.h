@@ -9,22 +9,10 @@
 
 #include "generator/config/config_space.h"
 #include "tuner/database/tuning_database.h"
+#include "tuner/sweep/sweep_effort.h"
 #include "tuner/trial/trial.h"
 
 namespace attune {
-
-/// How far a sweep goes at each rigor, unless the options say otherwise.
-struct SweepEffort {
-  int model_top = 10;            ///< of the cost model's order, tried before anything is learnt
-  int patience = 40;             ///< trials without an improvement that end the search; 0: the whole space
-  double sample_seconds = 0.05;  ///< of GPU time for the samples of a trial
-  double race_seconds = 0.5;   ///< of GPU time for the final race; up to 4 times as long where it is close (FinalRace)
-  double budget_seconds = 60;  ///< no trial begins later; 0: no limit
-};
-/// estimate: the model's first ones, proven and not timed. measure: enough for most problems, with a patience of a 25th
-/// of the space, from 15 to 40 trials. patient: a fifth of the space, from 75 to 200, and longer samples. exhaustive:
-/// every config of the space.
-SweepEffort effort_of(Rigor rigor, std::size_t space_size);
 
 struct SweepOptions {
   std::string device;            ///< "cuda:0", several GPUs of one model "cuda:0,1,3", or "emulator"
@@ -96,9 +84,5 @@ struct SweepResult {
 /// can be started or none can prepare the problem (no such GPU, NVRTC missing), with the child's own words.
 SweepResult sweep(const AttentionProblem& problem, const SweepOptions& options, TuningDatabase& database,
                   const std::function<void(const SweepProgress&)>& on_progress = nullptr);
-
-/// A problem of the same kernel class that the emulator runs in about a second: a few tiles of `config`, with the same
-/// tails. The problem itself if it is small enough.
-AttentionProblem reduced_problem(const AttentionProblem& problem, const KernelConfig& config);
 
 }  // namespace attune

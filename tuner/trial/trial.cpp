@@ -6,11 +6,14 @@
 #include <cmath>
 #include <utility>
 
+#include "generator/families/kernel_family.h"
 #include "generator/generate.h"
 #include "runtime/oracle/device_oracle.h"
 #include "runtime/oracle/error_summary.h"
 #include "runtime/system/template_folder.h"
 #include "tuner/trial/cold_timing.h"
+#include "tuner/trial/default_forward.h"
+#include "tuner/trial/trial_inputs.h"
 #include "tuner/trial/trial_reference.h"
 #include "tuner/trial/trial_tensors.h"
 
@@ -28,49 +31,7 @@ const AttentionProblem& validated(const AttentionProblem& problem) {
   return problem;
 }
 
-// O as a forward leaves it, packed in problem.layout, and its LSE.
-void round_forward(const AttentionProblem& problem, const ReferenceForward& forward, std::vector<std::uint16_t>* o,
-                   std::vector<float>* lse) {
-  const TensorView view = packed_view(problem, Operand::o);
-  o->resize(forward.o.size());
-  for (std::size_t i = 0; i < o->size(); ++i) {
-    const std::int64_t at = offset_of_element(problem, view, static_cast<std::int64_t>(i));
-    (*o)[static_cast<std::size_t>(at)] = from_double(problem.dtype, forward.o[i]);
-  }
-  lse->clear();
-  for (const double value : forward.lse) lse->push_back(static_cast<float>(value));
-}
-
 }  // namespace
-
-std::optional<MeasurementStatus> status_of(const Error& error) {
-  switch (error.code()) {
-    case ErrorCode::infeasible_config:
-    case ErrorCode::unsupported:
-      return MeasurementStatus::infeasible;
-    case ErrorCode::compile_failed:
-    case ErrorCode::template_error:
-      return MeasurementStatus::compile_failed;
-    case ErrorCode::emulator:
-      return MeasurementStatus::launch_failed;
-    case ErrorCode::driver: {
-      const std::string text = error.what();
-      const bool memory =
-          text.find("out of memory") != std::string::npos || text.find("OUT_OF_MEMORY") != std::string::npos;
-      return memory ? MeasurementStatus::out_of_memory : MeasurementStatus::launch_failed;
-    }
-    case ErrorCode::invalid_argument:
-    case ErrorCode::no_device:
-    case ErrorCode::nvrtc_unavailable:
-    case ErrorCode::io:
-    case ErrorCode::database:
-    case ErrorCode::internal:
-      return std::nullopt;
-  }
-  return std::nullopt;
-}
-
-int default_spill_allowance(KernelFamily family) { return family == KernelFamily::sm80 ? 512 : 256; }
 
 struct TrialBench::State {
   std::shared_ptr<Device> device;
@@ -79,9 +40,8 @@ struct TrialBench::State {
   AttentionRuntime runtime;
   TrialTensors tensors;
   std::vector<std::uint64_t> input_checksums;
-  std::unique_ptr<DeviceOracle> device_oracle;       // on a GPU
-  std::shared_ptr<const PreparedAttention> forward;  // of a backward problem there: leaves O and LSE
-  DeviceBuffer forward_workspace;
+  std::unique_ptr<DeviceOracle> device_oracle;  // on a GPU
+  DefaultForward forward;                       // where O and LSE of a backward problem come from there
   std::unique_ptr<TrialReference> reference;
   std::vector<std::uint64_t> reference_checksums;
   std::string no_memory;                          // why there are no tensors
@@ -93,7 +53,8 @@ struct TrialBench::State {
         problem(validated(asked)),
         seed(with_seed),
         runtime(device, nullptr, runtime_templates()),
-        tensors(device, problem) {
+        tensors(device, problem),
+        forward(device, runtime, problem) {
     try {
       no_memory = lacking_memory(device->can_time() ? DeviceOracle::scratch_bytes() : 0);
       if (!no_memory.empty()) return;
@@ -123,54 +84,7 @@ struct TrialBench::State {
     if (!reason.empty()) throw Error(ErrorCode::driver, "out of memory: " + reason);
   }
 
-  std::size_t elements(Operand operand) const {
-    return static_cast<std::size_t>(operand_shape(problem, operand).elements());
-  }
-  std::uint64_t seed_of(Operand operand) const { return 3 * seed + static_cast<std::uint64_t>(operand); }
-
-  AttentionProblem forward_problem() const { return forward_of(problem); }
-
-  void fill_inputs() {
-    const bool backward = problem.pass == Pass::backward;
-    for (const Operand operand : {Operand::q, Operand::k, Operand::v, Operand::d_o}) {
-      if (operand != Operand::d_o || backward) tensors.fill_random(operand, seed_of(operand), device_oracle.get());
-    }
-    if (!backward) return;
-    std::vector<float> d_lse;
-    for (const std::uint16_t bits : random_normal(problem.dtype, elements(Operand::d_lse), seed_of(Operand::d_lse)))
-      d_lse.push_back(static_cast<float>(to_double(problem.dtype, bits)));
-    tensors.upload(Operand::d_lse, d_lse.data());
-    fill_forward_results();
-  }
-
-  // O and LSE of a backward problem: on a GPU a forward kernel's, which its bounds allow for.
-  void fill_forward_results() {
-    std::vector<std::uint16_t> o(elements(Operand::o), 0);
-    std::vector<float> lse(elements(Operand::lse), 0);
-    if (!device_oracle) {
-      std::vector<std::uint16_t> q, k, v;
-      tensors.read_back(Operand::q, q);
-      tensors.read_back(Operand::k, k);
-      tensors.read_back(Operand::v, v);
-      round_forward(problem, reference_forward(problem, q, k, v), &o, &lse);
-    }
-    tensors.upload(Operand::o, o.data());
-    tensors.upload(Operand::lse, lse.data());
-    if (!device_oracle) return;
-    prepare_forward();
-    for (std::size_t copy = 0; copy < tensors.copies(); ++copy) launch_forward(forward_problem(), tensors.call(copy));
-    device->synchronize(nullptr);
-  }
-
-  void prepare_forward() {
-    if (!forward) forward = runtime.prepare(forward_problem(), default_config(forward_problem(), device->spec()));
-    if (forward_workspace.bytes() == 0) forward_workspace = DeviceBuffer(device, forward->plan.workspace_bytes);
-  }
-
-  void launch_forward(const AttentionProblem& asked, const Tensors& with) {
-    runtime.launch(*forward, asked, with, reinterpret_cast<void*>(forward_workspace.pointer()),
-                   forward_workspace.bytes(), nullptr);
-  }
+  void fill_inputs() { fill_trial_inputs(tensors, problem, seed, device_oracle.get(), forward); }
 
   void require_tensors() const {
     if (!no_memory.empty()) throw Error(ErrorCode::driver, "out of memory: " + no_memory);
@@ -253,15 +167,15 @@ struct TrialBench::State {
     };
     // The same inputs and outputs for every entry of a large batch: long, and small in the L2. Backward's LSE, and a
     // workspace that grows with the problem, cannot repeat: there it is the default forward that fills the time.
-    if (!prepared.plan.buffers.empty()) prepare_forward();
-    const PreparedAttention& occupying = forward ? *forward : prepared;
+    if (!prepared.plan.buffers.empty()) forward.prepare();
+    const PreparedAttention& occupying = forward.prepared() ? *forward.prepared() : prepared;
     work.occupy = [this, &occupying, &workspace](std::int64_t factor) {
-      AttentionProblem long_problem = forward_problem();
+      AttentionProblem long_problem = forward.problem();
       long_problem.batch *= factor;
       Tensors repeated = tensors.call(0);
       for (const Operand operand : kOperands) repeated[operand].stride_batch = 0;
       repeated[Operand::lse].data = nullptr;
-      const DeviceBuffer& used = forward ? forward_workspace : workspace;
+      const DeviceBuffer& used = forward.prepared() ? forward.workspace() : workspace;
       runtime.launch(occupying, long_problem, repeated, reinterpret_cast<void*>(used.pointer()), used.bytes(), nullptr);
     };
     std::int64_t most_ctas = 1;  // of a launch
@@ -337,7 +251,7 @@ struct TrialBench::State {
       m.compile_ms += resources.compile_ms;
       if (advisory.empty() && !resources.advisories.empty()) advisory = resources.advisories.front();
     }
-    const int allowance = options.spill_allowance_bytes.value_or(default_spill_allowance(m.config.family));
+    const int allowance = options.spill_allowance_bytes.value_or(family_of(m.problem, m.config).spill_allowance_bytes);
     if (m.spill_bytes > allowance) {
       m.status = MeasurementStatus::spilled;
       m.reason = fmt::format("{} bytes of registers are spilled per thread, {} are allowed", m.spill_bytes, allowance);

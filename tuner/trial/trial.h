@@ -11,6 +11,7 @@
 #include "generator/ladder/attention_algorithm.h"
 #include "runtime/oracle/reference_attention.h"
 #include "tuner/database/measurement.h"
+#include "tuner/trial/trial_status.h"
 #include "tuner/trial/trial_tensors.h"
 
 namespace attune {
@@ -22,15 +23,10 @@ struct TrialOptions {
       0;              ///< a config whose first samples are all above it is timed no further; 0: all are timed whole
   bool check = true;  ///< against the oracle before timing
   bool time = true;   ///< where the device can
-  /// Spill stores and loads per thread; a kernel that spills more is not run. Nothing: default_spill_allowance().
+  /// Spill stores and loads per thread; a kernel that spills more is not run. Nothing: as the family allows.
   std::optional<int> spill_allowance_bytes;
   int cuda_ordinal = 0;  ///< of the device, for its clock
 };
-
-/// Kernels may spill a little, their time decides. On an H200 the fastest of eight sm80 configs at D = 112 (causal, S =
-/// 4096) spilled 324 bytes: 512 are allowed. The fastest sm90 kernel of 18 problems spilled up to 232, all outside the
-/// loop over unmasked blocks (masked blocks, scores computed anew): 256.
-int default_spill_allowance(KernelFamily family);
 
 struct RaceOptions {
   double seconds = 0.5;  ///< of GPU time, for all configs together
@@ -96,9 +92,5 @@ class TrialBench {
   struct State;
   std::unique_ptr<State> state_;
 };
-
-/// What an exception says about a config: its status; nothing if it says nothing about the config (the environment is
-/// at fault).
-std::optional<MeasurementStatus> status_of(const Error& error);
 
 }  // namespace attune

@@ -17,7 +17,7 @@ class TrialReference {
   /// Errors of the outputs' first copies: o and lse, or dq, dk and dv.
   virtual std::vector<OutputErrors> compare(const TrialTensors& tensors, DeviceOracle* oracle) = 0;
 
-  /// Of what lies in device memory, where a kernel's wild write may reach it; empty if nothing does.
+  /// Checksums of what lies in device memory, where a kernel's wild write may reach it; empty if nothing does.
   virtual std::vector<std::uint64_t> checksums(DeviceOracle*) const { return {}; }
 
   /// The same without device memory; nullptr if it has none.

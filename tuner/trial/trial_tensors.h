@@ -68,7 +68,7 @@ class TrialTensors {
   void poison_outputs();
   /// The bands on both sides of the first copies; complaints are appended to `errors`.
   void check_guards(std::vector<OutputErrors>& errors) const;
-  /// Of the first copies of all inputs, margins included, in their order.
+  /// Checksums of the first copies of all inputs, margins included, in their order.
   std::vector<std::uint64_t> input_checksums(DeviceOracle* oracle) const;
 
   /// The first copy, of elements T.

@@ -12,6 +12,7 @@
 #include <streambuf>
 
 #include "generator/error.h"
+#include "generator/families/kernel_family.h"
 #include "generator/generate.h"
 #include "runtime/cuda/cubin_cache.h"
 #include "runtime/cuda/cuda_device.h"
@@ -117,8 +118,10 @@ class Worker {
     const Toolchain toolchain = on->toolchain();
     const Pass pass = parse_problem(request.at("problem").get<std::string>()).pass;
     json hashes = json::object();
-    for (const KernelFamily family : {KernelFamily::sm80, KernelFamily::sm90})
-      hashes[to_string(family)] = templates_hash(pass, family, runtime_templates(), on->target());
+    for (const KernelFamily& family : kernel_families()) {
+      if (family.pass == pass)
+        hashes[to_string(family.word)] = family.templates_hash(runtime_templates(), on->target());
+    }
     return {{"device_name", on->spec().name}, {"sm_count", on->spec().sm_count}, {"compiler", toolchain.compiler},
             {"driver", toolchain.driver},     {"templates_hash", hashes},        {"can_time", on->can_time()}};
   }

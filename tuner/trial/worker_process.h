@@ -33,8 +33,8 @@ class WorkerProcess {
   /// For children that only compile: a runaway compiler fails instead of taking the machine's memory.
   static constexpr std::size_t kCompilerBytes = std::size_t{8} << 30;
 
-  /// Of address space, for the child and what it starts from now on. Not for one that opens a CUDA device, which
-  /// reserves more than there is.
+  /// Limits the address space of the child and of what it starts from now on. Must not be used for a child that opens a
+  /// CUDA device, which reserves more than there is.
   void limit_memory(std::size_t bytes);
 
   /// Sends one line and waits for one. After anything but an answer the child is dead: make a new WorkerProcess. Once

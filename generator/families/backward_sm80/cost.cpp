@@ -13,10 +13,10 @@
 #include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
 
-// As forward's model (cost_model.cpp): clocks of an SM for one step of a CTA, counted work over the rates of the units.
-// A kernel keeps one tile resident and streams pairs of tiles past it: the kernel of key tiles blocks of queries past
-// its keys, that of dQ blocks of keys past its queries. With q and kv of the config, w warps of which s share the same
-// keys (w / s = n), D16 the head dim rounded up to 16, and a = 1 where the kernel of key tiles adds to dQ, else 0:
+// As forward's model (forward_sm80/cost.cpp): clocks of an SM for one step of a CTA, counted work over the rates of the
+// units. A kernel keeps one tile resident and streams pairs of tiles past it: the kernel of key tiles blocks of queries
+// past its keys, that of dQ blocks of keys past its queries. With q and kv of the config, w warps of which s share the
+// same keys (w / s = n), D16 the head dim rounded up to 16, and a = 1 where the kernel of key tiles adds to dQ, else 0:
 //
 //   key tiles:  matrix      = 2 q kv (2 D16 + (2 + a) D) / mma rate, D rounded up to what s parts, or dQ's, divide it
 //   into
@@ -39,10 +39,9 @@
 // operands, each moved once, adds to their tiles' by the same norm as L2's to the SM's in a step.
 //
 // Rates of units are measured; "fitted" constants come from 4600 kernels of 115 problems timed on an H200
-// (templates/NOTES.md), those that are not marked from forward's model.
+// (docs/notebook/backward_sm80.md), those that are not marked from forward's model.
 namespace attune {
 namespace {
-constexpr double kAluPerClock = 126, kSharedBytesPerClock = 128, kL2BytesPerClock = 48;
 constexpr double kElementwiseLoadsPerClock = 32;
 constexpr double kL2Latency = 590;    // fitted: clocks, beside what L2 takes to deliver a pair
 constexpr double kFillClocks = 1500;  // fitted: of a CTA's begin and end, and of a query head's, beside their bytes
@@ -146,10 +145,10 @@ MainKernel key_tiles(const AttentionProblem& problem, const KernelConfig& config
     bytes += 2 * config.warps * kv * (shape.dq_rows + dq_columns / shape.dq_column_parts);
   }
   kernel.step.matrix = product_clocks(problem, config, device, columns);
-  kernel.step.shared = bytes / kSharedBytesPerClock;
+  kernel.step.shared = bytes / device.shared_bytes_per_clock;
   const double adds_per_clock = device.compute_major >= 9 ? kVectorAddsPerClock : kScalarAddsPerClock;
   kernel.step.issue = copy_clocks(problem, q);
-  kernel.step.copy = 4 * q * d / kL2BytesPerClock;
+  kernel.step.copy = 4 * q * d / device.l2_bytes_per_clock;
   if (adds) kernel.step.adds = 4 * q * d / adds_per_clock;
   kernel.step.barriers += shape.ds_shared ? 1 : 0;
   if (config.dq == QueryGradient::ordered) kernel.step.turn = kTurnClocks;
@@ -176,9 +175,9 @@ MainKernel query_tiles(const AttentionProblem& problem, const KernelConfig& conf
   kernel.operand_share = kOperandShare;
   kernel.shared_bytes = shape.dq_shared_bytes;
   kernel.step.matrix = product_clocks(problem, config, device, d);
-  kernel.step.shared = (6 * d * kv * q / kWarpRows + 4 * q * d + 4 * kv * d) / kSharedBytesPerClock;
+  kernel.step.shared = (6 * d * kv * q / kWarpRows + 4 * q * d + 4 * kv * d) / device.shared_bytes_per_clock;
   kernel.step.issue = copy_clocks(problem, kv);
-  kernel.step.copy = 4 * kv * d / kL2BytesPerClock;
+  kernel.step.copy = 4 * kv * d / device.l2_bytes_per_clock;
   kernel.memory_bytes = 6 * elements_q(problem) + 4 * elements_kv(problem);
   return kernel;
 }
@@ -278,7 +277,7 @@ void add_kernel(const AttentionProblem& problem, const KernelConfig& config, con
   const double masked_share = steps.mean > 0 ? steps.masked / steps.mean : 0;
   const double pairs = static_cast<double>(kernel.resident) * kernel.streamed;
   step.exponential = step.issue + pairs * (1 / device.exp2_per_clock +
-                                           (kAluPerElement + masked_share * kMaskPerElement) / kAluPerClock);
+                                           (kAluPerElement + masked_share * kMaskPerElement) / device.alu_per_clock);
   if (problem.alignment < 16) step.exponential += 2.0 * kernel.streamed * problem.head_dim / kElementwiseLoadsPerClock;
   const double spilled_bytes =
       8.0 * std::max(0, needed - limit - kRestingRegisters) * kernel.threads;  // stored and loaded
@@ -289,7 +288,7 @@ void add_kernel(const AttentionProblem& problem, const KernelConfig& config, con
   const double lone_step = clocks_of_step(kernel, config, 1);
   // The resident tiles come and their gradients go; of each head the first pair is waited for.
   const double around_bytes = 4.0 * problem.head_dim * (2 * kernel.resident + group * kernel.streamed);
-  const double around = (1 + group) * kFillClocks + around_bytes / kL2BytesPerClock + kernel.last_adds;
+  const double around = (1 + group) * kFillClocks + around_bytes / device.l2_bytes_per_clock + kernel.last_adds;
   const double slots = device.sm_count * together;
   const double uneven =
       uneven_steps(problem, kernel, sequence, static_cast<std::int64_t>(slots), around / (group * slot_step));
@@ -317,8 +316,7 @@ void add_kernel(const AttentionProblem& problem, const KernelConfig& config, con
 
 }  // namespace
 
-CostEstimate estimate_cost_backward(const AttentionProblem& problem, const KernelConfig& config,
-                                    const DeviceSpec& device) {
+CostEstimate backward_sm80_cost(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
   const double q_elements = elements_q(problem), kv_elements = elements_kv(problem);
   const double delta_bytes = 4 * q_elements;  // O and dO
   constexpr double kBytesOfSum = 4 + 4 + 2;   // zeros, then read and rounded

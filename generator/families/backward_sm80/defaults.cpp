@@ -9,17 +9,18 @@
 
 #include "generator/error.h"
 #include "generator/families/backward_sm80/cost.h"
-#include "generator/families/backward_sm80/feasibility.h"
 #include "generator/families/backward_sm80/plan.h"
 #include "generator/families/backward_sm80/shape.h"
+#include "generator/families/family_word.h"
+#include "generator/generate.h"
 #include "generator/problem/mask_geometry.h"
 
 namespace attune {
 namespace {
 
-// Head dims and the tiles they take, by times on an H200 (templates/NOTES.md): the first that fit as many CTAs on an SM
-// as they were chosen for. The rows of a head dim that follow serve smaller devices, and problems of few or short
-// heads.
+// Head dims and the tiles they take, by times on an H200 (docs/notebook/backward_sm80.md): the first that fit as many
+// CTAs on an SM as they were chosen for. The rows of a head dim that follow serve smaller devices, and problems of few
+// or short heads.
 struct Tiles {
   int least_head_dim, most_head_dim;
   int block_q, block_kv, warps, split, stages;
@@ -76,7 +77,7 @@ bool heads_apart_by_default(const AttentionProblem& problem, KernelConfig config
   const auto time = [&](bool apart) {
     config.heads_apart = apart;
     config.tile_order = default_order(problem, config, device);
-    return estimate_cost_backward(problem, config, device).microseconds;
+    return backward_sm80_cost(problem, config, device).microseconds;
   };
   return time(true) < time(false);
 }
@@ -84,7 +85,7 @@ bool heads_apart_by_default(const AttentionProblem& problem, KernelConfig config
 }  // namespace
 
 KernelConfig backward_sm80_default(const AttentionProblem& problem, const DeviceSpec& device) {
-  KernelConfig config = default_fields(KernelFamily::sm80);
+  KernelConfig config = default_fields(FamilyWord::sm80);
   const double doubt = std::min(problem.seq_q, problem.seq_kv) <= kShort ? kDoubtOfShort : kDoubt;
   std::optional<KernelConfig> best;
   double least = 0;
@@ -102,23 +103,22 @@ KernelConfig backward_sm80_default(const AttentionProblem& problem, const Device
       config.dq_first = tiles.dq_first && dq != QueryGradient::own;
       config.heads_apart = false;
       config.tile_order = default_order(problem, config, device);
-      if (!backward_sm80_infeasibility(problem, config, device).empty()) continue;
+      if (!infeasibility(problem, config, device).empty()) continue;
       const std::size_t bytes = backward_sm80_shape(problem, config).dkdv_shared_bytes;
       const auto of_sm =
           static_cast<std::size_t>(tiles.ctas) * (bytes + static_cast<std::size_t>(device.shared_bytes_reserved));
       if (of_sm > static_cast<std::size_t>(device.shared_bytes_per_sm)) continue;
       config.heads_apart = heads_apart_by_default(problem, config, device);
       config.tile_order = default_order(problem, config, device);
-      const double microseconds = estimate_cost_backward(problem, config, device).microseconds;
+      const double microseconds = backward_sm80_cost(problem, config, device).microseconds;
       if (best && microseconds >= doubt * least) continue;
       best = config;
       least = microseconds;
     }
   }
   if (best) return *best;
-  throw Error(ErrorCode::unsupported,
-              fmt::format("no backward config of head dim {} fits {}: {}", problem.head_dim, device.name,
-                          backward_sm80_infeasibility(problem, config, device).front()));
+  throw Error(ErrorCode::unsupported, fmt::format("no backward config of head dim {} fits {}: {}", problem.head_dim,
+                                                  device.name, infeasibility(problem, config, device).front()));
 }
 
 }  // namespace attune

@@ -1,4 +1,4 @@
-#include "generator/families/backward_sm80/feasibility.h"
+#include "generator/families/backward_sm80/family.h"
 
 #include <fmt/format.h>
 
@@ -8,42 +8,26 @@
 
 #include "generator/device/register_limit.h"
 #include "generator/families/backward_sm80/shape.h"
+#include "generator/families/family_word.h"
 
 namespace attune {
 namespace {
 
-constexpr int kMaxStages = 4, kMaxCtasOfAnySm = 32;
-
 void check_fields(const KernelConfig& config, std::vector<std::string>* reasons) {
-  KernelConfig known = default_fields(KernelFamily::sm80);
-  known.block_q = config.block_q;
-  known.block_kv = config.block_kv;
-  known.warps = config.warps;
-  known.stages = config.stages;
-  known.ctas_per_sm = config.ctas_per_sm;
-  known.split = config.split;
-  known.heads_apart = config.heads_apart;
-  known.dq_first = config.dq_first;
-  known.dq = config.dq;
-  known.tile_order = config.tile_order;
-  if (!(known == config))
-    reasons->push_back(
-        "backward knows only q, kv, w, st, order, split, apart, dq-first, dq and cta of a config; leave other words "
-        "out");
   if (config.tile_order != TileOrder::rows && config.tile_order != TileOrder::sections) {
     reasons->push_back(fmt::format("order={}: of tiles of keys the first are the longest; take order=rows or sections",
                                    to_string(config.tile_order)));
   }
   if (config.tile_order == TileOrder::sections && config.dq == QueryGradient::ordered)
     reasons->push_back("order=sections dq=ordered: tiles take turns head by head; leave the order out");
-  if (config.block_q < kMmaRows || config.block_q > kMaxBackwardBlock || config.block_q % kMmaRows != 0) {
+  if (config.block_q > kMaxBackwardBlock) {
     reasons->push_back(fmt::format("q{}: products come in 16 queries, so q must be a multiple of 16 from 16 to {}",
                                    config.block_q, kMaxBackwardBlock));
   }
-  if (config.warps < 1 || config.warps > kMaxBackwardWarps) {
+  if (config.warps > kMaxBackwardWarps) {
     reasons->push_back(
         fmt::format("w{}: a CTA of the kernel of key tiles has 1 to {} warps", config.warps, kMaxBackwardWarps));
-  } else if (config.split < 1 || config.warps % config.split != 0) {
+  } else if (config.warps % config.split != 0) {
     reasons->push_back(fmt::format("split{}: must divide the {} warps", config.split, config.warps));
   } else {
     const int key_warps = config.warps / config.split;
@@ -62,10 +46,6 @@ void check_fields(const KernelConfig& config, std::vector<std::string>* reasons)
                                      config.block_q, config.split));
     }
   }
-  if (config.stages < 1 || config.stages > kMaxStages)
-    reasons->push_back(fmt::format("st{}: must be 1 to {}", config.stages, kMaxStages));
-  if (config.ctas_per_sm < 1 || config.ctas_per_sm > kMaxCtasOfAnySm)
-    reasons->push_back(fmt::format("cta{}: must be 1 to {}", config.ctas_per_sm, kMaxCtasOfAnySm));
 }
 
 void check_kernel(const char* name, int threads, std::size_t shared_bytes, int registers, const KernelConfig& config,
@@ -98,33 +78,34 @@ void check_kernel(const char* name, int threads, std::size_t shared_bytes, int r
 
 }  // namespace
 
-std::vector<std::string> backward_sm80_infeasibility(const AttentionProblem& problem, const KernelConfig& config,
-                                                     const DeviceSpec& device) {
-  std::vector<std::string> reasons;
-  if (device.compute_major < 8) {
-    reasons.push_back(fmt::format("{} has compute capability {}.{}; family {} needs 8.0 or newer", device.name,
-                                  device.compute_major, device.compute_minor, to_string(config.family)));
-  }
-  check_fields(config, &reasons);
-  if (!reasons.empty()) return reasons;
+bool backward_sm80_supports(const Question& question, Reasons* reasons) {
+  const DeviceSpec& device = question.device;
+  if (device.compute_major >= 8) return true;
+  reasons->push_back(fmt::format("{} has compute capability {}.{}; family {} needs 8.0 or newer", device.name,
+                                 device.compute_major, device.compute_minor, to_string(FamilyWord::sm80)));
+  return false;
+}
+
+void check_backward_sm80(const Question& question, const KernelConfig& config, Reasons* reasons) {
+  const auto& [problem, device] = question;
+  check_fields(config, reasons);
+  if (!reasons->empty()) return;
   if (problem.deterministic && config.dq == QueryGradient::atomic) {
-    reasons.push_back(
+    reasons->push_back(
         "dq=atomic deterministic: adds as they come give other bits at each run; take dq=ordered, or leave the word "
         "out");
   }
   if (config.heads_apart && problem.heads_q == problem.heads_kv)
-    reasons.push_back("apart: every query head has keys of its own already; leave the word out");
+    reasons->push_back("apart: every query head has keys of its own already; leave the word out");
   if (config.dq_first && (config.split == 1 || config.dq == QueryGradient::own)) {
-    reasons.push_back(
+    reasons->push_back(
         "dq-first: only where warps share keys (splitN) and add to dQ (dq=atomic|ordered) can its product come first; "
         "leave the word out");
   }
   const BackwardSm80Shape shape = backward_sm80_shape(problem, config);
   if (config.dq == QueryGradient::own)
-    check_kernel("dQ", shape.dq_threads, shape.dq_shared_bytes, shape.dq_registers, config, device, &reasons);
-  check_kernel("dK and dV", shape.dkdv_threads, shape.dkdv_shared_bytes, shape.dkdv_registers, config, device,
-               &reasons);
-  return reasons;
+    check_kernel("dQ", shape.dq_threads, shape.dq_shared_bytes, shape.dq_registers, config, device, reasons);
+  check_kernel("dK and dV", shape.dkdv_threads, shape.dkdv_shared_bytes, shape.dkdv_registers, config, device, reasons);
 }
 
 }  // namespace attune

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "generator/families/backward_sm80/shape.h"
-#include "generator/families/forward_sm80/shape.h"
 #include "generator/families/shared/bindings.h"
+#include "generator/families/shared/chunk_swizzle.h"
 #include "generator/rounding.h"
 #include "generator/text/launch_rendering.h"
 
@@ -145,9 +145,9 @@ class Launches {
     bindings.conditions["sums"] = adds || apart;
     bindings.conditions["tickets"] = turns;
     bindings.set("ticket_offset", static_cast<std::int64_t>(shape_.ticket_offset));
-    const ForwardSm80Shape rows = forward_sm80_shape(rows_of_scores(), config_);
-    bindings.set("score_swizzle_mask", rows.swizzle_mask);
-    bindings.set("score_swizzle_shift", rows.swizzle_shift);
+    const ChunkSwizzle scores = chunk_swizzle(config_.block_q);  // a row of P or dS is as long as a block has queries
+    bindings.set("score_swizzle_mask", scores.mask);
+    bindings.set("score_swizzle_shift", scores.shift);
     bindings.set("p_offset", static_cast<std::int64_t>(shape_.p_offset));
     bindings.set("ds_offset", static_cast<std::int64_t>(shape_.ds_offset));
     const std::string tile = fmt::format("[{}][{}], transposed", config_.block_kv, config_.block_q);
@@ -207,7 +207,7 @@ class Launches {
   // Two tiles that stay for the whole kernel, and a ring of pairs that stream past them.
   TemplateBindings main_bindings(std::size_t resident_bytes, std::size_t streamed_bytes, Names resident, Names streamed,
                                  int resident_rows, int streamed_rows, Names later) const {
-    const ForwardSm80Shape rows = forward_sm80_shape(problem_, config_);  // of all tiles: the swizzle
+    const ChunkSwizzle swizzle = chunk_swizzle(problem_.head_dim);
     const std::size_t ring_bytes = static_cast<std::size_t>(config_.stages) * streamed_bytes;
     TemplateBindings bindings;
     bindings.set("mask", std::string(to_string(problem_.mask)));
@@ -215,9 +215,9 @@ class Launches {
     bindings.set("block_kv", config_.block_kv);
     bindings.set("stages", config_.stages);
     bindings.set("ctas_per_sm", config_.ctas_per_sm);
-    bindings.set("row_bytes", rows.row_bytes);
-    bindings.set("swizzle_mask", rows.swizzle_mask);
-    bindings.set("swizzle_shift", rows.swizzle_shift);
+    bindings.set("row_bytes", 2 * problem_.head_dim);
+    bindings.set("swizzle_mask", swizzle.mask);
+    bindings.set("swizzle_shift", swizzle.shift);
     bindings.set("chunk_access", chunk_access());
     bindings.set("row_lanes", row_lanes());
     bindings.set("ring", config_.stages == 1 ? "tile_pair_ring_single" : "tile_pair_ring");
@@ -247,13 +247,6 @@ class Launches {
   int row_lanes() const { return static_cast<int>(std::bit_ceil(static_cast<unsigned>(problem_.head_dim / 8))); }
   std::string chunk_access() const { return problem_.alignment >= 16 ? "chunk_async" : "chunk_elementwise"; }
   std::string sums_order() const { return device_.compute_major >= 9 ? "vector" : "scalar"; }
-
-  // Rows of the tiles of P and dS are as long as a block has queries: as if that were the head dim.
-  AttentionProblem rows_of_scores() const {
-    AttentionProblem rows = problem_;
-    rows.head_dim = config_.block_q;
-    return rows;
-  }
 
   void add(const std::string& name, KernelLaunch launch, TemplateBindings bindings) {
     bindings.set("dtype", problem_.dtype == DataType::bf16 ? "bf16" : "f16");

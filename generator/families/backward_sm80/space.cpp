@@ -1,9 +1,10 @@
-#include "generator/families/backward_sm80/space.h"
+#include "generator/families/backward_sm80/family.h"
 
 #include <utility>
 
 #include "generator/device/register_limit.h"
 #include "generator/families/backward_sm80/shape.h"
+#include "generator/families/family_word.h"
 #include "generator/problem/mask_geometry.h"
 
 namespace attune {
@@ -87,11 +88,9 @@ void add_key_tiles(const AttentionProblem& problem, KernelConfig config, const D
   }
 }
 
-}  // namespace
-
-std::vector<KernelConfig> backward_configs(const AttentionProblem& problem, const DeviceSpec& device) {
+std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const DeviceSpec& device) {
   std::vector<KernelConfig> configs;
-  KernelConfig config = default_fields(KernelFamily::sm80);
+  KernelConfig config = default_fields(FamilyWord::sm80);
   for (const int block_q : kBlockQ) {
     config.block_q = block_q;
     for (const int warps : kWarps) {
@@ -107,7 +106,7 @@ std::vector<KernelConfig> backward_configs(const AttentionProblem& problem, cons
   return configs;
 }
 
-bool is_of_reduced_backward_space(const AttentionProblem& problem, const KernelConfig& config) {
+bool is_of_reduced_space(const AttentionProblem& problem, const KernelConfig& config) {
   const bool block_q = config.block_q == 32 || config.block_q == 64 || config.block_q == 128;
   const bool stages =
       config.stages == 2 || (config.stages == 1 && problem.head_dim > 128);  // wide heads fill shared memory
@@ -116,6 +115,14 @@ bool is_of_reduced_backward_space(const AttentionProblem& problem, const KernelC
   const bool dq_first = !config.dq_first || config.split == 4;  // the widest heads add the most
   return block_q && config.warps >= 2 && stages && apart && dq_first && config.ctas_per_sm <= 2 &&
          config.tile_order == tile_orders(problem, config.dq).back();
+}
+
+}  // namespace
+
+void enumerate_backward_sm80(const Question& question, SpaceExtent extent, std::vector<KernelConfig>* configs) {
+  for (const KernelConfig& config : all_configs(question.problem, question.device)) {
+    if (extent == SpaceExtent::whole || is_of_reduced_space(question.problem, config)) configs->push_back(config);
+  }
 }
 
 }  // namespace attune

@@ -5,11 +5,9 @@
 #include <optional>
 
 #include "generator/error.h"
-#include "generator/families/backward_sm80/defaults.h"
 #include "generator/families/forward_sm80/defaults.h"
 #include "generator/families/forward_sm80/shape.h"
-#include "generator/families/forward_sm90/defaults.h"
-#include "generator/families/shared/cost_model.h"
+#include "generator/families/shared/forward_checks.h"
 #include "generator/generate.h"
 #include "generator/rounding.h"
 
@@ -25,7 +23,7 @@ struct Tile {
   int ctas_per_sm;
 };
 constexpr Tile kTiles[] = {
-    // 228 KiB: Hopper; by measurements on an H200 (which, and which head dims: templates/NOTES.md)
+    // 228 KiB: Hopper; by measurements on an H200 (which, and which head dims: docs/notebook/forward_sm80.md)
     {200, 16, 64, 64, 4, 3, true, 1},
     {200, 32, 128, 64, 4, 3, false, 3},
     {200, 64, 128, 64, 4, 3, true, 1},
@@ -139,7 +137,7 @@ bool shrink(KernelConfig* config) {
 
 }  // namespace
 
-KernelConfig default_config_sm80(const AttentionProblem& problem, const DeviceSpec& device) {
+KernelConfig forward_sm80_default(const AttentionProblem& problem, const DeviceSpec& device) {
   const Tile& tile = tile_for(problem, device);
   KernelConfig config;
   config.block_q = tile.block_q;
@@ -159,21 +157,6 @@ KernelConfig default_config_sm80(const AttentionProblem& problem, const DeviceSp
                                                     device.name, infeasibility(problem, config, device).front()));
   }
   return config;
-}
-
-KernelConfig default_config(const AttentionProblem& problem, const DeviceSpec& device) {
-  validate(problem);
-  if (device.compute_major < 8) {
-    throw Error(ErrorCode::unsupported,
-                fmt::format("{} has compute capability {}.{}; kernels need 8.0 (Ampere) or newer", device.name,
-                            device.compute_major, device.compute_minor));
-  }
-  if (problem.pass == Pass::backward) return backward_sm80_default(problem, device);
-  const KernelConfig sm80 = default_config_sm80(problem, device);
-  const std::optional<KernelConfig> sm90 = default_config_sm90(problem, device);
-  if (!sm90) return sm80;
-  const auto time = [&](const KernelConfig& config) { return estimate_cost(problem, config, device).microseconds; };
-  return time(sm80) < time(*sm90) ? sm80 : *sm90;
 }
 
 }  // namespace attune

@@ -6,8 +6,8 @@
 
 namespace attune {
 
-/// The best forward config of family sm80 that is known without timing any. For a valid problem on a device of
+/// The best forward config of forward_sm80 that is known without timing any. For a valid problem on a device of
 /// capability 8.0 or newer; throws Error(unsupported) where nothing fits.
-KernelConfig default_config_sm80(const AttentionProblem& problem, const DeviceSpec& device);
+KernelConfig forward_sm80_default(const AttentionProblem& problem, const DeviceSpec& device);
 
 }  // namespace attune

@@ -6,6 +6,7 @@
 
 #include "generator/families/forward_sm80/shape.h"
 #include "generator/families/shared/bindings.h"
+#include "generator/families/shared/chunk_swizzle.h"
 #include "generator/problem/mask_geometry.h"
 
 namespace attune {
@@ -49,8 +50,9 @@ TemplateBindings forward_sm80_bindings(const AttentionProblem& problem, const Ke
   bindings.set("rescale_threshold", config.rescale_threshold);
   bindings.set("ctas_per_sm", config.ctas_per_sm);
   bindings.set("row_bytes", shape.row_bytes);
-  bindings.set("swizzle_mask", shape.swizzle_mask);
-  bindings.set("swizzle_shift", shape.swizzle_shift);
+  const ChunkSwizzle swizzle = chunk_swizzle(problem.head_dim);
+  bindings.set("swizzle_mask", swizzle.mask);
+  bindings.set("swizzle_shift", swizzle.shift);
   bindings.set("q_offset", static_cast<std::int64_t>(shape.q_offset));
   bindings.set("k_offset", static_cast<std::int64_t>(shape.k_offset));
   bindings.set("v_offset", static_cast<std::int64_t>(shape.v_offset));

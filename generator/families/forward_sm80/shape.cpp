@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <numeric>
 
 namespace attune {
 
@@ -13,13 +12,6 @@ ForwardSm80Shape forward_sm80_shape(const AttentionProblem& problem, const Kerne
   shape.rows_per_warp = config.block_q / config.warps;
   shape.chunks = head_dim / 8;
   shape.row_bytes = 2 * head_dim;
-
-  // ldmatrix reads one chunk of eight rows at once. Their bank groups are (chunks * row + chunk) mod 8: with g =
-  // gcd(chunks, 8), rows that differ by a multiple of 8 / g collide; permuting g neighbouring chunks by row / (8 / g)
-  // tells them apart.
-  const int colliding = std::gcd(shape.chunks, 8);
-  shape.swizzle_mask = colliding - 1;
-  for (int period = 8 / colliding; period > 1; period /= 2) ++shape.swizzle_shift;
 
   shape.q_bytes = static_cast<std::size_t>(config.block_q) * shape.row_bytes;
   shape.kv_tile_bytes = static_cast<std::size_t>(config.block_kv) * shape.row_bytes;

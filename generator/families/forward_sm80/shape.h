@@ -13,10 +13,8 @@ namespace attune {
 struct ForwardSm80Shape {
   int threads = 0;
   int rows_per_warp = 0;
-  int chunks = 0;        ///< 16-byte chunks of a row: head_dim / 8
-  int row_bytes = 0;     ///< of a row in shared memory
-  int swizzle_mask = 0;  ///< chunk ^= (row >> swizzle_shift) & swizzle_mask keeps ldmatrix free of bank conflicts
-  int swizzle_shift = 0;
+  int chunks = 0;                                        ///< 16-byte chunks of a row: head_dim / 8
+  int row_bytes = 0;                                     ///< of a row in shared memory
   std::size_t q_offset = 0, k_offset = 0, v_offset = 0;  ///< in shared memory
   std::size_t q_bytes = 0, kv_tile_bytes = 0, shared_bytes = 0;
   int accumulator_registers = 0;  ///< O, S and, if held, Q: what cannot live elsewhere

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "generator/device/matrix_rate.h"
 #include "generator/families/forward_sm90/shape.h"
 #include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
 
-// Clocks of one SM for one step (a block of keys) of one CTA, by the unit rates of an H200:
+// Clocks of one SM for one step (a block of keys) of one CTA, in the unit rates of the device; those of an H200 stand
+// here:
 //
 //   matrix      M = 2 q kv (D16 + D) / 4096
 //   elementwise E = q kv / 15.4 beside an idle tensor core; a fully busy one takes 7.7 of the 15.4 elements a clock, so
@@ -18,22 +18,22 @@
 //
 // A warpgroup alone does one after the other; with `overlap`, or with several warpgroups, a share of the shorter runs
 // beside the longer one. What is marked "fitted" comes from 4300 trials of 106 shapes, whose times scatter by 5 to 6 %
-// about the model's (templates/NOTES.md).
+// about the model's (docs/notebook/forward_sm90.md).
 namespace attune {
 namespace {
-constexpr double kMatrixEfficiency = 0.92;                                          // fitted
-constexpr double kElementsPerClock = 14.6, kElementsPerClockWithoutMaximum = 15.4;  // fitted
-constexpr double kElementsTakenByMatrix = 7.7;                                      // fitted, a clock
-constexpr double kMaskedPerClock = 126 / 4.8;                                       // fitted: elements
-constexpr double kRescalesPerClock = 140;                                           // fitted: elements of O
-constexpr double kL2BytesPerClock = 24;  // fitted, of each SM while all of them load
-constexpr double kMostShareOfL2 = 2.2;   // times that, where fewer do: by two shapes of 78 and 95 tiles
+constexpr double kMatrixEfficiency = 0.92;  // fitted
+// Fitted, of the rate of exponentials: elements a clock, and what a busy tensor core takes from them.
+constexpr double kElementsShare = 0.9125, kElementsShareWithoutMaximum = 0.9625, kTakenByMatrix = 0.48125;
+constexpr double kInstructionsOfMask = 4.8;  // fitted, of an element
+constexpr double kRescalesPerClock = 140;    // fitted: elements of O
+constexpr double kL2Share = 0.5;             // fitted, of L2's rate: what TMA gets for an SM while all of them load
+constexpr double kMostShareOfL2 = 2.2;       // times that, where fewer do: by two shapes of 78 and 95 tiles
 // Fitted: of TMA under load, with a share of the time that the copy takes; and how much of a stage's step hides none of
 // it.
 constexpr double kLoadLatency = 560, kLoadShare = 0.1, kStepUnderWay = 0.9;
 constexpr double kClusterStepClocks = 3600, kClusterCost = 1.35;  // of a cluster a step takes no less, and longer
 // Of a warpgroup's P to shared memory, with a fence and two barriers (fitted), and of an exponential of 16 by a
-// polynomial, as a share of a step: by pairs of trials (templates/NOTES.md).
+// polynomial, as a share of a step: by pairs of trials (docs/notebook/forward_sm90.md).
 constexpr double kStoreClocks = 1470, kEmulationCost = 0.03;
 constexpr double kQueryInRegisters = 0.95;  // fitted: of a step, where the product reads no Q from shared memory
 // Of a step, by a regression on what other terms leave: products in turns, and no checks of bounds.
@@ -114,7 +114,7 @@ double key_passes(const AttentionProblem& problem, const KernelConfig& config, d
 }
 }  // namespace
 
-CostEstimate estimate_cost_sm90(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
+CostEstimate forward_sm90_cost(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
   const ForwardSm90Shape shape = forward_sm90_shape(problem, config, device);
   const double q = config.block_q, kv = config.block_kv, d = problem.head_dim;
   const double padded = round_up(problem.head_dim, 16);
@@ -125,19 +125,20 @@ CostEstimate estimate_cost_sm90(const AttentionProblem& problem, const KernelCon
   const StepCount steps = mask.key_steps(cluster_queries, config.block_kv);
   const double masked_share = steps.mean > 0 ? mask.key_steps(tile_queries, config.block_kv).masked / steps.mean : 0;
 
-  const double matrix_peak = 2 * elements * (padded + d) / kWgmmaFlopsPerClock;
+  const double matrix_peak = 2 * elements * (padded + d) / device.wgmma_flops_per_clock;
   const double matrix = matrix_peak / kMatrixEfficiency;
-  const double per_clock = config.without_maximum ? kElementsPerClockWithoutMaximum : kElementsPerClock;
-  double elementwise = elements / per_clock + masked_share * elements / kMaskedPerClock;
+  const double per_clock =
+      device.exp2_per_clock * (config.without_maximum ? kElementsShareWithoutMaximum : kElementsShare);
+  double elementwise = elements / per_clock + masked_share * elements * kInstructionsOfMask / device.alu_per_clock;
   if (config.rescale_threshold == 0 && !config.without_maximum) elementwise += q * d / kRescalesPerClock;
-  const double together = std::max(matrix, elementwise + kElementsTakenByMatrix / per_clock * matrix);
+  const double together = std::max(matrix, elementwise + kTakenByMatrix * device.exp2_per_clock / per_clock * matrix);
   const double hidden = hidden_share(config, shape.consumers);
   const double busy = hidden * together + (1 - hidden) * (matrix + elementwise);
   const double tiles = static_cast<double>(ceil_div(problem.seq_q, cluster_queries) * config.cluster);
   const double all = tiles * static_cast<double>(problem.batch * problem.heads_q / shape.group);
   const double sharing = std::max(device.sm_count / kMostShareOfL2, std::min<double>(device.sm_count, all));
-  const double l2 =
-      4.0 * shape.kv_box_rows * shape.panels * shape.panel_columns / (kL2BytesPerClock * device.sm_count / sharing);
+  const double l2 = 4.0 * shape.kv_box_rows * shape.panels * shape.panel_columns /
+                    (kL2Share * device.l2_bytes_per_clock * device.sm_count / sharing);
   const double waits = config.ctas_per_sm > 1 ? kStepClocksOfTwoCtas : kStepClocks[shape.consumers - 1];
   const double stores = config.p_in_shared ? kStoreClocks / shape.consumers : 0;
   // Warpgroups pass over blocks that none of their rows attends to.

@@ -1,10 +1,10 @@
 #pragma once
 
-#include "generator/families/shared/cost_model.h"
+#include "generator/config/cost_estimate.h"
 
 namespace attune {
 
-/// estimate_cost() of a feasible config of family sm90.
-CostEstimate estimate_cost_sm90(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device);
+/// estimate_cost() of a feasible config of forward_sm90.
+CostEstimate forward_sm90_cost(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device);
 
 }  // namespace attune

@@ -4,15 +4,17 @@
 #include <iterator>
 #include <string_view>
 
-#include "generator/config/config_space.h"
-#include "generator/families/shared/cost_model.h"
+#include "generator/config/cost_estimate.h"
+#include "generator/families/forward_sm90/family.h"
+#include "generator/families/forward_sm90/tile_source.h"
+#include "generator/families/shared/forward_checks.h"
 #include "generator/generate.h"
 #include "generator/rounding.h"
 
 namespace attune {
 namespace {
-// By measurements on an H200 (templates/NOTES.md): of a mask, the rows of the smallest head dim that is large enough.
-// fp16 takes maxima in place of "nomax". Where persistent, CTAs may come by their tiles in each way.
+// By measurements on an H200 (docs/notebook/forward_sm90.md): of a mask, the rows of the smallest head dim that is
+// large enough. fp16 takes maxima in place of "nomax". Where persistent, CTAs may come by their tiles in each way.
 struct HopperTile {
   MaskKind mask;
   int max_head_dim;
@@ -72,9 +74,10 @@ KernelConfig fitted_to(const AttentionProblem& problem, const DeviceSpec& device
 // Tiles of fewer queries leave fewer SMs without work, and so may those that hold all heads of a group; whether
 // CTAs take one tile or several, and how they come by them, weighs differently by their number and length: of these the
 // cost model chooses.
-std::optional<KernelConfig> default_config_sm90(const AttentionProblem& problem, const DeviceSpec& device) {
+std::optional<KernelConfig> forward_sm90_default(const AttentionProblem& problem, const DeviceSpec& device) {
   const bool causal = problem.mask == MaskKind::causal;
-  if (device.compute_major != 9 || problem.alignment < 16 || (causal && problem.head_dim <= kMaxHeadDimOfSm80))
+  Reasons reasons;
+  if (!forward_sm90_supports({problem, device}, &reasons) || (causal && problem.head_dim <= kMaxHeadDimOfSm80))
     return std::nullopt;
   std::optional<KernelConfig> best;
   double least = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "generator/families/family_word.h"
 #include "generator/generate.h"
 #include "tests/catch.h"
 
@@ -80,7 +81,7 @@ TEST_CASE("tile orders by mask", "[nogpu]") {
 
 TEST_CASE("Hopper's space joins both families, others' has but one", "[nogpu]") {
   const auto families = [](const AttentionProblem& problem, const char* device, SpaceExtent extent) {
-    std::set<KernelFamily> found;
+    std::set<FamilyWord> found;
     for (const Candidate& candidate : config_space(problem, find_device(device), extent)) {
       if (candidate.feasible()) found.insert(candidate.config.family);
     }
@@ -88,12 +89,12 @@ TEST_CASE("Hopper's space joins both families, others' has but one", "[nogpu]") 
   };
   AttentionProblem problem = make_problem(DataType::bf16, 1, 8, 512, 72, MaskKind::causal);
   for (const SpaceExtent extent : {SpaceExtent::whole, SpaceExtent::reduced}) {
-    CHECK(families(problem, "h200", extent) == std::set<KernelFamily>{KernelFamily::sm80, KernelFamily::sm90});
-    CHECK(families(problem, "a100", extent) == std::set<KernelFamily>{KernelFamily::sm80});
-    CHECK(families(problem, "sm_100", extent) == std::set<KernelFamily>{KernelFamily::sm80});
+    CHECK(families(problem, "h200", extent) == std::set<FamilyWord>{FamilyWord::sm80, FamilyWord::sm90});
+    CHECK(families(problem, "a100", extent) == std::set<FamilyWord>{FamilyWord::sm80});
+    CHECK(families(problem, "sm_100", extent) == std::set<FamilyWord>{FamilyWord::sm80});
   }
   problem.alignment = 2;
-  CHECK(families(problem, "h200", SpaceExtent::whole) == std::set<KernelFamily>{KernelFamily::sm80});
+  CHECK(families(problem, "h200", SpaceExtent::whole) == std::set<FamilyWord>{FamilyWord::sm80});
 }
 
 TEST_CASE("where features of the sm90 family are tried", "[nogpu]") {

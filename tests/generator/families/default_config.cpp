@@ -1,6 +1,7 @@
 #include <set>
 
 #include "generator/error.h"
+#include "generator/families/family_word.h"
 #include "generator/generate.h"
 #include "tests/catch.h"
 #include "tests/generator/random_values.h"
@@ -76,11 +77,11 @@ TEST_CASE("Hopper's defaults are of the sm90 family where it can serve", "[nogpu
       INFO(head_dim << (mask == MaskKind::causal ? " causal" : ""));
       const KernelConfig bf16 = of(DataType::bf16, 4, 4096, head_dim, mask),
                          fp16 = of(DataType::fp16, 4, 4096, head_dim, mask);
-      CHECK((bf16.family == KernelFamily::sm80) == exponentials_bind);
-      CHECK((fp16.family == KernelFamily::sm80) == exponentials_bind);
+      CHECK((bf16.family == FamilyWord::sm80) == exponentials_bind);
+      CHECK((fp16.family == FamilyWord::sm80) == exponentials_bind);
       CHECK(bf16.without_maximum == !exponentials_bind);
-      CHECK(fp16.rescale_threshold == 8);  // P in fp16 does not reach far
-      CHECK(of(DataType::bf16, 4, 4096, head_dim, mask, 2).family == KernelFamily::sm80);  // TMA cannot copy it
+      CHECK(fp16.rescale_threshold == 8);                                                // P in fp16 does not reach far
+      CHECK(of(DataType::bf16, 4, 4096, head_dim, mask, 2).family == FamilyWord::sm80);  // TMA cannot copy it
     }
   }
   // Fewer queries a tile where there are few tiles; no more keys than there are; nothing that only a next tile needs.
@@ -97,7 +98,7 @@ TEST_CASE("Hopper's defaults are of the sm90 family where it can serve", "[nogpu
   grouped.seq_q = grouped.seq_kv = 4096;
   CHECK_FALSE(default_config(grouped, find_device("h200")).packed_heads);
   // A step of 64 queries is a waste where there is one: mma.sync takes 16.
-  CHECK(of(DataType::bf16, 64, 1, 64, MaskKind::none).family == KernelFamily::sm80);
+  CHECK(of(DataType::bf16, 64, 1, 64, MaskKind::none).family == FamilyWord::sm80);
 }
 
 TEST_CASE("defaults that were found by timing every tile hold for their head dim, mask and lengths", "[nogpu]") {

@@ -58,7 +58,7 @@ TEST_CASE("algorithms are plans of their own: launches, workspace, ordered outpu
   CHECK(fa1.flops == count_flops(problem));
 
   const KernelPlan fa2 = plan_of(Algorithm::fa2);
-  CHECK(fa2.config == default_config_sm80(problem, find_device("h200")));
+  CHECK(fa2.config == forward_sm80_default(problem, find_device("h200")));
   CHECK(fa2.launches[0].source == generate(problem, fa2.config, find_device("h200")).launches[0].source);
   CHECK(fa2.workspace_bytes_of(problem) == 0);
 }

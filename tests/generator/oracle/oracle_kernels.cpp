@@ -1,5 +1,6 @@
 #include "generator/oracle/oracle_kernels.h"
 
+#include "generator/families/family_word.h"
 #include "generator/generate.h"
 #include "tests/catch.h"
 
@@ -62,6 +63,6 @@ TEST_CASE("kernels of checks leave the hashes of the forward families as they ar
     REQUIRE(texts.contains(name));
     texts[name] += "// another text\n";
   }
-  for (const KernelFamily family : {KernelFamily::sm80, KernelFamily::sm90})
+  for (const FamilyWord family : {FamilyWord::sm80, FamilyWord::sm90})
     CHECK(templates_hash(Pass::forward, family, TemplateSet(texts)) == templates_hash(Pass::forward, family));
 }

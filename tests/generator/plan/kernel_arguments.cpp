@@ -23,7 +23,8 @@ TEST_CASE("fields are laid out as C++ lays them out", "[nogpu]") {
     std::int32_t seq_kv;
   };
   const ArgumentLayout layout =
-      ArgumentLayout::of({Scalar::batch, Pointer{Operand::q}, Scalar::heads_q, Scalar::softmax_scale, Scalar::seq_q, Stride{Operand::q, Dimension::row}, Pointer{Operand::lse}, Scalar::seq_kv});
+      ArgumentLayout::of({Scalar::batch, Pointer{Operand::q}, Scalar::heads_q, Scalar::softmax_scale, Scalar::seq_q,
+                          Stride{Operand::q, Dimension::row}, Pointer{Operand::lse}, Scalar::seq_kv});
   const std::vector<std::size_t> expected = {offsetof(Mixed, batch),   offsetof(Mixed, q),
                                              offsetof(Mixed, heads_q), offsetof(Mixed, softmax_scale),
                                              offsetof(Mixed, seq_q),   offsetof(Mixed, q_stride_row),
@@ -45,7 +46,8 @@ TEST_CASE("tensor maps are aligned to 64 bytes", "[nogpu]") {
     Map q_map, k_map;
     float* lse;
   };
-  const ArgumentLayout layout = ArgumentLayout::of({Scalar::batch, TensorMap{Operand::q}, TensorMap{Operand::k}, Pointer{Operand::lse}});
+  const ArgumentLayout layout =
+      ArgumentLayout::of({Scalar::batch, TensorMap{Operand::q}, TensorMap{Operand::k}, Pointer{Operand::lse}});
   CHECK(layout.offsets == std::vector<std::size_t>{offsetof(WithMaps, batch), offsetof(WithMaps, q_map),
                                                    offsetof(WithMaps, k_map), offsetof(WithMaps, lse)});
   CHECK(layout.bytes == sizeof(WithMaps));
@@ -53,9 +55,11 @@ TEST_CASE("tensor maps are aligned to 64 bytes", "[nogpu]") {
 }
 
 TEST_CASE("declarations of fields", "[nogpu]") {
-  CHECK(ArgumentLayout::of({Pointer{Operand::q}, Pointer{Operand::o}, Pointer{Operand::lse}, Stride{Operand::k, Dimension::head}, Scalar::seq_q, Scalar::softmax_scale, Workspace{kOFp64}})
-            .declarations() ==
-        "const void* q;\nvoid* o;\nfloat* lse;\ni64 k_stride_head;\ni32 seq_q;\nfloat softmax_scale;\ndouble* o_fp64;");
+  CHECK(
+      ArgumentLayout::of({Pointer{Operand::q}, Pointer{Operand::o}, Pointer{Operand::lse},
+                          Stride{Operand::k, Dimension::head}, Scalar::seq_q, Scalar::softmax_scale, Workspace{kOFp64}})
+          .declarations() ==
+      "const void* q;\nvoid* o;\nfloat* lse;\ni64 k_stride_head;\ni32 seq_q;\nfloat softmax_scale;\ndouble* o_fp64;");
 }
 
 TEST_CASE("a field appears once", "[nogpu]") {

@@ -1,5 +1,6 @@
 #include "generator/text/template_set.h"
 
+#include "generator/families/family_word.h"
 #include "generator/generate.h"
 
 #include "tests/catch.h"
@@ -69,21 +70,21 @@ TEST_CASE("a placeholder in an included name stands for its value, or for every 
 
 TEST_CASE("a family's hash knows the texts of its own kernels", "[nogpu]") {
   Texts texts = TemplateSet::embedded().texts();
-  const std::string hash = templates_hash(Pass::forward, KernelFamily::sm80);
-  CHECK(templates_hash(Pass::forward, KernelFamily::sm80, TemplateSet(texts)) == hash);
+  const std::string hash = templates_hash(Pass::forward, FamilyWord::sm80);
+  CHECK(templates_hash(Pass::forward, FamilyWord::sm80, TemplateSet(texts)) == hash);
   for (const char* part : {"kernels/forward_sm80", "steps/online_softmax", "masks/causal", "masks/none",
                            "primitives/sm80/cuda", "tile/swizzle"}) {
     INFO(part);
     Texts other = texts;
     REQUIRE(other.count(part) == 1);
     other[part] += "\n";
-    CHECK(templates_hash(Pass::forward, KernelFamily::sm80, TemplateSet(other)) != hash);
+    CHECK(templates_hash(Pass::forward, FamilyWord::sm80, TemplateSet(other)) != hash);
   }
   for (const char* part : {"kernels/reference_forward", "primitives/sm80/emulator", "kernels/of_another_family"}) {
     INFO(part);
     Texts other = texts;
     other[part] += "\n";
-    CHECK(templates_hash(Pass::forward, KernelFamily::sm80, TemplateSet(other)) == hash);
+    CHECK(templates_hash(Pass::forward, FamilyWord::sm80, TemplateSet(other)) == hash);
   }
 }
 

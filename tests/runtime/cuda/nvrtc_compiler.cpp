@@ -8,6 +8,7 @@
 #include "generator/oracle/oracle_kernels.h"
 #include "runtime/cuda/nvrtc_library.h"
 #include "tests/catch.h"
+#include "tests/scoped_variable.h"
 
 using namespace attune;
 
@@ -54,13 +55,10 @@ TEST_CASE("a library that is no NVRTC is not taken for one", "[nogpu]") {
 }
 
 TEST_CASE("ATTUNE_NVRTC names the only library that is tried", "[nogpu]") {
-  const char* before = std::getenv("ATTUNE_NVRTC");
-  const std::string kept = before != nullptr ? before : "";
-  setenv("ATTUNE_NVRTC", "/somewhere/libnvrtc.so", 1);
+  attune::testing::ScopedVariable named("ATTUNE_NVRTC", "/somewhere/libnvrtc.so");
   CHECK(nvrtc_candidates() == std::vector<std::string>{"/somewhere/libnvrtc.so"});
-  unsetenv("ATTUNE_NVRTC");
+  named.unset();
   CHECK(nvrtc_candidates().size() >= 2);
-  if (!kept.empty()) setenv("ATTUNE_NVRTC", kept.c_str(), 1);
 }
 
 TEST_CASE("an NVRTC newer than the driver is refused, naming both versions", "[nvrtc]") {

@@ -17,9 +17,11 @@
 #include "generator/error.h"
 #include "runtime/emulator/loaded_object.h"
 #include "tests/catch.h"
-#include "tests/runtime/temporary_folder.h"
+#include "tests/scoped_variable.h"
+#include "tests/temporary_folder.h"
 
 using namespace attune;
+using attune::testing::ScopedVariable;
 using attune::testing::TemporaryFolder;
 namespace fs = std::filesystem;
 
@@ -27,21 +29,6 @@ namespace {
 
 constexpr uid_t kSomebodyElse = 54321;
 constexpr const char* kSource = "extern \"C\" __attribute__((visibility(\"default\"))) int answer() { return 42; }\n";
-
-class ScopedVariable {
- public:
-  ScopedVariable(const char* name, const std::string& value) : name_(name) {
-    if (const char* before = std::getenv(name)) before_ = before;
-    value.empty() ? ::unsetenv(name) : ::setenv(name, value.c_str(), 1);
-  }
-  ~ScopedVariable() { before_ ? ::setenv(name_, before_->c_str(), 1) : ::unsetenv(name_); }
-  ScopedVariable(const ScopedVariable&) = delete;
-  ScopedVariable& operator=(const ScopedVariable&) = delete;
-
- private:
-  const char* name_;
-  std::optional<std::string> before_;
-};
 
 std::string contents(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);

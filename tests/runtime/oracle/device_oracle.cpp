@@ -105,7 +105,7 @@ class Comparison {
     };
     const DeviceReference reference{upload(expected_.o), upload(expected_.weight), expected_.lse};
     device_->copy_to_device(reinterpret_cast<DevicePointer>(data_.tensors[Operand::o].data), o_.data(), 2 * o_.size());
-    const OutputErrors actual = oracle_.compare_o(reference, data_.tensors[Operand::o]);
+    OutputErrors actual = oracle_.compare_o(reference, data_.tensors[Operand::o]);
     require_same(actual, compare_forward(problem_, expected_, o_, {}).outputs.front());
     return actual;
   }
@@ -245,7 +245,7 @@ void compare_backward_oracles(const std::shared_ptr<Device>& device, const std::
       device->copy_to_device(with.d_q_buffer.pointer(), d_q.data(), 2 * d_q.size());
       device->copy_to_device(with.d_k_buffer.pointer(), d_k.data(), 2 * d_k.size());
       device->copy_to_device(with.d_v_buffer.pointer(), d_v.data(), 2 * d_v.size());
-      const std::vector<OutputErrors> errors = oracle.compare_gradients(actual, with.tensors);
+      std::vector<OutputErrors> errors = oracle.compare_gradients(actual, with.tensors);
       const std::vector<OutputErrors> of_host = compare_backward(problem, on_host, d_q, d_k, d_v).outputs;
       REQUIRE(errors.size() == 3);
       for (std::size_t i = 0; i < 3; ++i) require_same(errors[i], of_host[i]);

@@ -10,7 +10,7 @@
 
 #include "generator/error.h"
 #include "tests/catch.h"
-#include "tests/runtime/temporary_folder.h"
+#include "tests/temporary_folder.h"
 
 using namespace attune;
 using attune::testing::TemporaryFolder;

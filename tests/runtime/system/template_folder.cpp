@@ -8,8 +8,8 @@
 
 #include "generator/error.h"
 #include "tests/catch.h"
-#include "tests/runtime/temporary_folder.h"
 #include "tests/source_folder.h"
+#include "tests/temporary_folder.h"
 
 using namespace attune;
 using attune::testing::TemporaryFolder;

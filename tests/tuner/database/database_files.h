@@ -8,7 +8,9 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <vector>
 
+#include "generator/error.h"
 #include "tests/catch.h"
 #include "tests/source_folder.h"
 #include "tests/tuner/test_files.h"
@@ -78,7 +80,7 @@ inline std::string ask_sql_text(const std::filesystem::path& path, const std::st
   REQUIRE(sqlite3_open(path.c_str(), &connection) == SQLITE_OK);
   REQUIRE(sqlite3_prepare_v2(connection, sql.c_str(), -1, &statement, nullptr) == SQLITE_OK);
   REQUIRE(sqlite3_step(statement) == SQLITE_ROW);
-  const std::string value = reinterpret_cast<const char*>(sqlite3_column_text(statement, 0));
+  std::string value = reinterpret_cast<const char*>(sqlite3_column_text(statement, 0));
   sqlite3_finalize(statement);
   sqlite3_close(connection);
   return value;
@@ -87,6 +89,38 @@ inline std::string ask_sql_text(const std::filesystem::path& path, const std::st
 inline std::string bytes_of(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// One of many rows of the same config.
+inline Measurement numbered(int number) {
+  Measurement row = example_measurement();
+  row.samples_us[0] = number;
+  return row;
+}
+
+inline void write_rows(const std::filesystem::path& path, int count) {
+  TuningDatabase database(path);
+  for (int i = 0; i < count; ++i) database.append(numbered(i));
+}
+
+/// What a database says when it does not store a row; empty if it does.
+inline std::string failure_of(TuningDatabase& database, const Measurement& row = example_measurement()) {
+  try {
+    database.append(row);
+  } catch (const Error& error) {
+    REQUIRE(error.code() == ErrorCode::database);
+    return error.what();
+  }
+  return {};
+}
+
+/// What corrupt databases of the name tuning.db were moved to.
+inline std::vector<std::filesystem::path> kept_aside(const TemporaryFolder& folder) {
+  std::vector<std::filesystem::path> found;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+    if (entry.path().filename().string().starts_with("tuning.db.corrupt-")) found.push_back(entry.path());
+  }
+  return found;
 }
 
 /// A tuning database of 50 rows with two pages overwritten: the names and the index of its problems. Its bytes.

@@ -8,6 +8,7 @@
 #include "generator/error.h"
 #include "generator/generate.h"
 #include "tests/catch.h"
+#include "tests/scoped_variable.h"
 #include "tests/source_folder.h"
 #include "tests/tuner/database/database_files.h"
 #include "tests/tuner/test_files.h"
@@ -20,23 +21,10 @@ using attune::test::ask_sql_text;
 using attune::test::example_measurement;
 using attune::test::require_equal;
 using attune::test::TemporaryFolder;
+using attune::testing::ScopedVariable;
 namespace fs = std::filesystem;
 
 namespace {
-
-// A variable of the environment, as it was when the test ends.
-class Variable {
- public:
-  explicit Variable(const char* name)
-      : name_(name), value_(std::getenv(name) ? std::getenv(name) : ""), set_(std::getenv(name) != nullptr) {}
-  ~Variable() { set_ ? ::setenv(name_.c_str(), value_.c_str(), 1) : ::unsetenv(name_.c_str()); }
-  void set(const std::string& value) { ::setenv(name_.c_str(), value.c_str(), 1); }
-  void unset() { ::unsetenv(name_.c_str()); }
-
- private:
-  std::string name_, value_;
-  bool set_;
-};
 
 std::string bytes_of(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -49,7 +37,7 @@ constexpr const char* kProblem = "forward bf16 b2 hq8 sq1024 d64 causal";
 
 TEST_CASE("every program has the shipped presets in it, and picks from them", "[nogpu]") {
   const TemporaryFolder folder;
-  Variable system("ATTUNE_SYSTEM_DATABASE"), user("ATTUNE_DATABASE");
+  ScopedVariable system("ATTUNE_SYSTEM_DATABASE"), user("ATTUNE_DATABASE");
   system.unset();
   user.set((folder / "none.db").string());
   REQUIRE(system_database_path().empty());
@@ -77,7 +65,7 @@ TEST_CASE("every program has the shipped presets in it, and picks from them", "[
 
 TEST_CASE("a system database that the environment names stands for the presets", "[nogpu]") {
   const TemporaryFolder folder;
-  Variable system("ATTUNE_SYSTEM_DATABASE");
+  ScopedVariable system("ATTUNE_SYSTEM_DATABASE");
   system.set("");
   REQUIRE(system_database_path().empty());
   REQUIRE(open_system_database() == nullptr);
@@ -96,7 +84,7 @@ TEST_CASE("a system database that the environment names stands for the presets",
   const auto opened = open_system_database();
   REQUIRE(opened->notes().empty());
   REQUIRE(opened->list().size() == 1);
-  Variable user("ATTUNE_DATABASE");
+  ScopedVariable user("ATTUNE_DATABASE");
   user.set((folder / "none.db").string());
   const auto tuned = TunedConfigs::at_default_places();
   REQUIRE(tuned->user() == nullptr);

@@ -8,8 +8,8 @@
 #include <ctime>
 #include <thread>
 
+#include "generator/config/cost_estimate.h"
 #include "generator/error.h"
-#include "generator/families/shared/cost_model.h"
 #include "generator/generate.h"
 #include "tests/catch.h"
 #include "tests/tuner/database/database_files.h"

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "generator/config/config_space.h"
+#include "generator/families/family_word.h"
 #include "generator/families/forward_sm80/shape.h"
 #include "generator/generate.h"
 #include "tests/catch.h"
@@ -81,7 +82,7 @@ Recording parse_recording(const char* text) {
   }
   // Recorded when sm80 was the only family.
   made.space = reduced_space(made.problem);
-  std::erase_if(made.space, [](const Candidate& candidate) { return candidate.config.family != KernelFamily::sm80; });
+  std::erase_if(made.space, [](const Candidate& candidate) { return candidate.config.family != FamilyWord::sm80; });
   return made;
 }
 

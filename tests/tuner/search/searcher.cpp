@@ -6,6 +6,7 @@
 #include <set>
 #include <tuple>
 
+#include "generator/families/family_word.h"
 #include "generator/generate.h"
 #include "tests/catch.h"
 
@@ -24,8 +25,7 @@ Recording recording(const char* text) {
   Recording made{parse_problem(text), {}, {}};
   // The cost function below is one of the sm80 family's fields.
   for (Candidate& candidate : config_space(made.problem, h200)) {
-    if (candidate.feasible() && candidate.config.family == KernelFamily::sm80)
-      made.space.push_back(std::move(candidate));
+    if (candidate.feasible() && candidate.config.family == FamilyWord::sm80) made.space.push_back(std::move(candidate));
   }
   DeviceSpec without_sm90 = h200;  // the family's default: that of a device with as much, and no configs of sm90
   without_sm90.compute_major = 10;

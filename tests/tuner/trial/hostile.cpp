@@ -16,6 +16,7 @@
 #include "runtime/cuda/nvrtc_compiler.h"
 #include "runtime/emulator/emulator_device.h"
 #include "tests/catch.h"
+#include "tests/scoped_variable.h"
 #include "tests/tuner/database/left_behind.h"
 #include "tests/tuner/test_files.h"
 #include "tests/tuner/trial/hostile_templates.h"
@@ -25,6 +26,7 @@
 
 using namespace attune;
 using namespace attune::test;
+using attune::testing::ScopedVariable;
 using Status = MeasurementStatus;
 namespace fs = std::filesystem;
 
@@ -73,28 +75,6 @@ struct Stage {
   std::string default_class() const { return kernel_class(problem, default_config(problem, spec)); }
 };
 
-// An environment variable until the end of the scope. Workers inherit it.
-class ScopedVariable {
- public:
-  ScopedVariable(const char* name, const fs::path& value) : name_(name) {
-    if (const char* before = std::getenv(name)) before_ = before;
-    ::setenv(name, value.c_str(), 1);
-  }
-  ~ScopedVariable() {
-    if (before_) {
-      ::setenv(name_, before_->c_str(), 1);
-    } else {
-      ::unsetenv(name_);
-    }
-  }
-  ScopedVariable(const ScopedVariable&) = delete;
-  ScopedVariable& operator=(const ScopedVariable&) = delete;
-
- private:
-  const char* name_;
-  std::optional<std::string> before_;
-};
-
 // Sweeps over hostile candidates, in a folder of their own: nothing that they leave reaches anybody's cache.
 class HostileSweeps {
  public:
@@ -123,7 +103,7 @@ class HostileSweeps {
     LeftBehind left_behind;
     TuningDatabase database(database_path(name));
     options_.max_candidates = max_candidates;
-    const SweepResult result = sweep(stage_.problem, options_, database, on_progress);
+    SweepResult result = sweep(stage_.problem, options_, database, on_progress);
     left_behind_ = left_behind.processes();
     CHECK(result.notes.empty());
     check_stored(result, database);

@@ -11,6 +11,8 @@
 #include <optional>
 #include <utility>
 
+#include "generator/families/family_word.h"
+#include "generator/families/kernel_family.h"
 #include "generator/generate.h"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/emulator/emulator_device.h"
@@ -174,7 +176,7 @@ TEST_CASE("a correct kernel is ok, with its resources and provenance, untimed wh
   Fixture f;
   f.device->resources.registers = 77;
   f.device->resources.shared_bytes = 4242;
-  f.device->resources.spill_bytes = default_spill_allowance(KernelFamily::sm80);
+  f.device->resources.spill_bytes = find_family(Pass::forward, FamilyWord::sm80)->spill_allowance_bytes;
   const Measurement m = f.run();
   INFO(m.reason);
   REQUIRE(m.status == MeasurementStatus::ok);
@@ -258,9 +260,9 @@ TEST_CASE("expected failures are a status", "[nogpu]") {
     reason = "line 3";
   }
   SECTION("spilled") {
-    f.device->resources.spill_bytes = default_spill_allowance(KernelFamily::sm80) + 1;
+    f.device->resources.spill_bytes = find_family(Pass::forward, FamilyWord::sm80)->spill_allowance_bytes + 1;
     expected = MeasurementStatus::spilled;
-    reason = std::to_string(default_spill_allowance(KernelFamily::sm80) + 1);
+    reason = std::to_string(find_family(Pass::forward, FamilyWord::sm80)->spill_allowance_bytes + 1);
   }
   SECTION("serialized") {
     f.device->resources.advisories = {"wgmma is serialized"};
@@ -320,13 +322,13 @@ TEST_CASE("trial on the emulator", "[emulator]") {
   struct Case {
     const char* problem;
     std::optional<KernelConfig> config;  // otherwise the default
-    KernelFamily family;
+    FamilyWord family;
   };
-  for (const Case& test : {Case{"forward bf16 b1 hq2 sq70 skv133 d64 causal", {}, KernelFamily::sm90},
-                           Case{"forward bf16 b1 hq2 sq70 skv133 d64 causal", sm80, KernelFamily::sm80},
-                           Case{"forward fp16 b2 hq2 hkv1 sq17 d40 align2", {}, KernelFamily::sm80},
-                           Case{"backward bf16 b1 hq2 hkv1 sq70 skv133 d64 causal", {}, KernelFamily::sm80},
-                           Case{"backward fp16 b2 hq2 sq17 d40 align2 deterministic", {}, KernelFamily::sm80}}) {
+  for (const Case& test : {Case{"forward bf16 b1 hq2 sq70 skv133 d64 causal", {}, FamilyWord::sm90},
+                           Case{"forward bf16 b1 hq2 sq70 skv133 d64 causal", sm80, FamilyWord::sm80},
+                           Case{"forward fp16 b2 hq2 hkv1 sq17 d40 align2", {}, FamilyWord::sm80},
+                           Case{"backward bf16 b1 hq2 hkv1 sq70 skv133 d64 causal", {}, FamilyWord::sm80},
+                           Case{"backward fp16 b2 hq2 sq17 d40 align2 deterministic", {}, FamilyWord::sm80}}) {
     const AttentionProblem problem = parse_problem(test.problem);
     TrialBench bench(device, problem, 3);
     const Measurement m = bench.run(test.config.value_or(default_config(problem, device->spec())));

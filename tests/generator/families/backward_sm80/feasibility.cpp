@@ -1,5 +1,3 @@
-#include "generator/families/backward_sm80/feasibility.h"
-
 #include <string>
 #include <vector>
 
@@ -23,8 +21,8 @@ TEST_CASE("configs that no backward kernel serves are refused with reasons", "[n
   CHECK(reasons_of("backward sq100 d64", "sm80 q64 kv64 w4 st2").empty());
   const std::vector<std::pair<const char*, const char*>> refused = {
       {"sm90 q64 kv64 st2", "family sm80 only"},
-      {"sm80 q64 kv64 w4 st2 qsmem", "leave other words out"},
-      {"sm80 q64 kv64 w4 st2 whole", "leave other"},
+      {"sm80 q64 kv64 w4 st2 qsmem", "qsmem: backward_sm80 has no such choice"},
+      {"sm80 q64 kv64 w4 st2 whole", "whole: backward_sm80 has no such choice"},
       {"sm80 q40 kv64 w4 st2", "multiple of 16"},
       {"sm80 q64 kv64 w3 st2", "kv must be 48, 96 or 144"},
       {"sm80 q64 kv64 w4 st9", "st9"},

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "generator/error.h"
+#include "generator/families/family_word.h"
 #include "generator/generate.h"
 #include "generator/problem/dispatch_class.h"
 #include "tests/catch.h"
@@ -193,20 +194,20 @@ TEST_CASE("backward's templates are no part of what forward times are valid by",
   }
   CHECK(erased == 43);
   const TemplateSet without(texts);
-  for (const KernelFamily family : {KernelFamily::sm80, KernelFamily::sm90})
+  for (const FamilyWord family : {FamilyWord::sm80, FamilyWord::sm90})
     CHECK(templates_hash(Pass::forward, family, without) == templates_hash(Pass::forward, family));
 }
 
 TEST_CASE("what backward times are valid by is backward's own", "[nogpu]") {
-  const std::string hash = templates_hash(Pass::backward, KernelFamily::sm80);
+  const std::string hash = templates_hash(Pass::backward, FamilyWord::sm80);
   CHECK(hash.size() == 16);
-  CHECK(hash != templates_hash(Pass::forward, KernelFamily::sm80));
-  CHECK(hash != templates_hash(Pass::backward, KernelFamily::sm80, TemplateSet::embedded(), KernelTarget::emulator));
+  CHECK(hash != templates_hash(Pass::forward, FamilyWord::sm80));
+  CHECK(hash != templates_hash(Pass::backward, FamilyWord::sm80, TemplateSet::embedded(), KernelTarget::emulator));
   const auto changed = [&](const char* name) {
     std::map<std::string, std::string> texts = TemplateSet::embedded().texts();
     REQUIRE(texts.contains(name));
     texts[name] += "// another text\n";
-    return templates_hash(Pass::backward, KernelFamily::sm80, TemplateSet(texts)) != hash;
+    return templates_hash(Pass::backward, FamilyWord::sm80, TemplateSet(texts)) != hash;
   };
   for (const char* name : {"kernels/backward_delta", "kernels/backward_dq_sm80", "kernels/backward_convert",
                            "backward/tile_pair_ring", "primitives/sm80/cuda"})

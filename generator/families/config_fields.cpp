@@ -1,0 +1,140 @@
+#include "generator/config/config_fields.h"
+
+#include <type_traits>
+
+#include "generator/families/family_word.h"
+
+namespace attune {
+namespace {
+
+template <auto kMember>
+constexpr int get(const KernelConfig& config) {
+  return static_cast<int>(config.*kMember);
+}
+template <auto kMember>
+constexpr void set(KernelConfig& config, int value) {
+  using Value = std::remove_cvref_t<decltype(config.*kMember)>;
+  config.*kMember = static_cast<Value>(value);
+}
+
+// The name of a choice's value.
+template <typename Enum>
+constexpr std::string_view choice(int value) {
+  return to_string(static_cast<Enum>(value));
+}
+template <typename Enum>
+constexpr int last_of() {
+  int last = 0;
+  while (!choice<Enum>(last + 1).empty()) ++last;
+  return last;
+}
+
+// What the two values of a flag are called.
+struct Off {
+  std::string_view off, on;
+};
+constexpr Off kQuery = {"shared memory", "registers"}, kLengths = {"any", "multiples of the tiles"},
+              kMaximum = {"online", "kept"}, kProbabilities = {"registers", "shared memory"},
+              kHeads = {"one", "those of a group"}, kKeyTiles = {"the heads that share them", "each query head"},
+              kFirst = {"after those of dK and dV", "before those of dK and dV"};
+template <const Off& kNames>
+constexpr std::string_view flag(int value) {
+  return value == 0 ? kNames.off : kNames.on;
+}
+constexpr std::string_view as_many(int value) { return value == 0 ? "as of K" : ""; }
+constexpr std::string_view fewest(int value) { return value == 0 ? "fewest" : ""; }
+
+constexpr unsigned kForward = kForwardSm80 | kForwardSm90, kMmaSync = kForwardSm80 | kBackwardSm80,
+                   kAll = kForward | kBackwardSm80;
+constexpr KernelConfig kStandard;
+
+// One row of a field: its member, then what it is.
+template <auto kMember>
+constexpr ConfigField number(std::string_view word, std::string_view key, int least, int most, int step,
+                             unsigned families, std::string_view title, std::string_view help, std::string_view move) {
+  return {word,         key,          FieldForm::number,
+          get<kMember>, set<kMember>, static_cast<int>(kStandard.*kMember),
+          least,        most,         step,
+          families,     title,        help,
+          move};
+}
+template <auto kMember>
+constexpr ConfigField flag_of(std::string_view word, std::string_view key, int standard, unsigned families,
+                              std::string_view title, std::string_view help, std::string_view move,
+                              std::string_view (*name)(int)) {
+  return {word, key,      FieldForm::flag, get<kMember>, set<kMember>, standard, 0,     1,
+          1,    families, title,           help,         move,         false,    false, name};
+}
+template <auto kMember>
+constexpr ConfigField choice_of(std::string_view word, std::string_view key, FieldForm form, unsigned families,
+                                std::string_view title, std::string_view help, std::string_view move) {
+  using Enum = std::remove_cvref_t<decltype(kStandard.*kMember)>;
+  return {word,
+          key,
+          form,
+          get<kMember>,
+          set<kMember>,
+          static_cast<int>(kStandard.*kMember),
+          0,
+          last_of<Enum>(),
+          1,
+          families,
+          title,
+          help,
+          move,
+          false,
+          false,
+          choice<Enum>};
+}
+constexpr ConfigField always(ConfigField field) {
+  field.always = true;
+  return field;
+}
+constexpr ConfigField apart(ConfigField field) {
+  field.sets_apart = true;
+  return field;
+}
+constexpr ConfigField named(ConfigField field, std::string_view (*name)(int)) {
+  field.name = name;
+  return field;
+}
+
+using C = KernelConfig;
+constexpr FieldForm kChoice = FieldForm::choice, kName = FieldForm::name;
+
+// clang-format off
+constexpr ConfigField kFields[] = {
+    apart(always(number<&C::block_q>("q", "block_q", 16, 1024, 16, kAll, "queries of a CTA (q)", "queries of a tile", "tile"))),
+    apart(always(number<&C::block_kv>("kv", "block_kv", 16, 384, 16, kAll, "keys of a step (kv)", "keys of a step", "tile"))),
+    apart(always(number<&C::warps>("w", "warps", 1, 16, 1, kMmaSync, "warps (w)", "warps", "tile"))),
+    apart(always(number<&C::stages>("st", "stages", 1, 4, 1, kAll, "stages (st)", "stages", "stages"))),
+    flag_of<&C::q_in_registers>("qsmem", "q_in_registers", 1, kForwardSm80, "Q fragments in", "Q is read from shared memory", "query operand", flag<kQuery>),
+    flag_of<&C::q_in_registers>("qreg", "q_in_registers", 0, kForwardSm90, "Q fragments in", "Q stays in registers", "query operand", flag<kQuery>),
+    choice_of<&C::tile_order>("order", "tile_order", kChoice, kAll, "tile order", "which tiles follow each other", "order"),
+    number<&C::l2_parts>("l2parts", "l2_parts", 1, 16, 1, kForward, "parts of L2, of which a section fills one (l2parts)", "K and V of a section fill 1/N of L2", "order"),
+    number<&C::rescale_threshold>("rescale", "rescale_threshold", 0, 32, 1, kForward, "rescale threshold, powers of two", "O is rescaled beyond this growth of the row maximum, in powers of two", "row maximum"),
+    flag_of<&C::whole_tiles>("whole", "whole_tiles", 0, kForward, "lengths", "lengths are multiples of the tiles", "bounds", flag<kLengths>),
+    number<&C::ctas_per_sm>("cta", "ctas_per_sm", 1, 32, 1, kAll, "CTAs that must fit on an SM", "CTAs per SM", "occupancy"),
+    number<&C::q_stages>("qst", "q_stages", 1, 2, 1, kForwardSm90, "stages of Q (qst)", "stages of Q", "persistence"),
+    flag_of<&C::without_maximum>("nomax", "without_maximum", 0, kForwardSm90, "row maximum of unmasked blocks", "no row maximum in unmasked blocks", "row maximum", flag<kMaximum>),
+    choice_of<&C::warpgroup_order>("order of warpgroups", "warpgroup_order", kName, kForwardSm90, "order of warpgroups", "how warpgroups take the tensor cores: as they come, in turns, one at a time", "warpgroups"),
+    choice_of<&C::overlap>("overlap", "overlap", kChoice, kForwardSm90, "overlap", "what runs beside a warpgroup's products", "overlap"),
+    apart(choice_of<&C::persistence>("persist", "persistence", kChoice, kForwardSm90, "persistence", "how CTAs come by their tiles", "persistence")),
+    named(number<&C::v_stages>("vst", "v_stages", 1, 4, 1, kForwardSm90, "stages of V (vst)", "stages of V", "stages of V"), as_many),
+    flag_of<&C::p_in_shared>("psmem", "p_in_shared", 0, kForwardSm90, "P through", "P goes through shared memory", "P", flag<kProbabilities>),
+    number<&C::cluster>("cluster", "cluster", 1, 2, 1, kForwardSm90, "CTAs of a cluster", "CTAs that share K and V", "cluster"),
+    flag_of<&C::packed_heads>("packed", "packed_heads", 0, kForwardSm90, "heads of a tile", "heads of a group in one tile", "heads", flag<kHeads>),
+    number<&C::emulated_exponentials>("exp", "emulated_exponentials", 0, 8, 1, kForwardSm90, "exponentials by a polynomial, of 16", "exponentials of 16 by a polynomial", "exponentials"),
+    named(number<&C::producer_registers>("preg", "producer_registers", 24, 56, 8, kForwardSm90, "registers of the producer", "registers of the producer", "producer"), fewest),
+    number<&C::split>("split", "split", 1, 16, 1, kBackwardSm80, "warps that share keys (split)", "warps that share keys", "tile"),
+    apart(flag_of<&C::heads_apart>("apart", "heads_apart", 0, kBackwardSm80, "tiles of keys belong to", "query heads of a group have tiles of keys of their own", "key heads", flag<kKeyTiles>)),
+    flag_of<&C::dq_first>("dq-first", "dq_first", 0, kBackwardSm80, "dQ's product", "dQ's product before those of dK and dV", "dQ's product", flag<kFirst>),
+    apart(choice_of<&C::dq>("dq", "dq", kChoice, kBackwardSm80, "way to dQ", "dQ by a kernel of its own, by adds as they come, by adds in turns", "dQ")),
+};
+// clang-format on
+
+}  // namespace
+
+std::span<const ConfigField> config_fields() { return kFields; }
+
+}  // namespace attune

@@ -1,0 +1,57 @@
+#include "generator/families/forward_sm80/family.h"
+
+#include "generator/families/family_word.h"
+#include "generator/families/forward_sm80/cost.h"
+#include "generator/families/forward_sm80/defaults.h"
+#include "generator/families/forward_sm80/plan.h"
+
+namespace attune {
+namespace {
+
+// FlashAttention-2's, for compute capabilities 8.0 and 8.6.
+constexpr PublishedTile kPublished[] = {
+    {64, 128, 128, 4}, {64, 128, 64, 4},  {96, 128, 64, 4},  {96, 64, 64, 4},  {128, 128, 64, 4},
+    {128, 128, 32, 4}, {128, 64, 64, 4},  {160, 128, 32, 4}, {160, 64, 64, 4}, {192, 128, 64, 8},
+    {192, 64, 64, 4},  {256, 128, 64, 8}, {256, 64, 64, 4},
+};
+
+// On an H200 the fastest of eight configs at D = 112 (causal, S = 4096) spilled 324 bytes.
+constexpr int kSpillAllowanceBytes = 512;
+
+std::optional<KernelConfig> default_of(const Question& question) {
+  return forward_sm80_default(question.problem, question.device);
+}
+
+CostEstimate cost_of(const Question& question, const KernelConfig& config) {
+  return forward_sm80_cost(question.problem, config, question.device);
+}
+
+void describe(const Question& question, const KernelConfig& config, const TemplateSet& templates, KernelTarget target,
+              KernelPlan* plan) {
+  plan->launches.push_back(forward_sm80_launch(question.problem, config, question.device, templates, target));
+  plan->ordered_outputs = {Operand::o, Operand::lse};
+}
+
+std::size_t most_workspace(const Question&) { return 0; }
+
+}  // namespace
+
+KernelFamily forward_sm80_family() {
+  return {.name = "forward_sm80",
+          .word = FamilyWord::sm80,
+          .pass = Pass::forward,
+          .set = kForwardSm80,
+          .matrix_instruction = MatrixInstruction::mma_sync,
+          .supports = forward_sm80_supports,
+          .check = check_forward_sm80,
+          .enumerate = enumerate_forward_sm80,
+          .default_config = default_of,
+          .estimate = cost_of,
+          .describe = describe,
+          .most_workspace = most_workspace,
+          .templates_hash = forward_sm80_templates_hash,
+          .published = kPublished,
+          .spill_allowance_bytes = kSpillAllowanceBytes};
+}
+
+}  // namespace attune

@@ -1,0 +1,96 @@
+#include <algorithm>
+#include <initializer_list>
+
+#include "generator/device/register_limit.h"
+#include "generator/families/forward_sm80/family.h"
+#include "generator/families/forward_sm80/shape.h"
+#include "generator/families/shared/forward_checks.h"
+#include "generator/problem/mask_geometry.h"
+
+namespace attune {
+namespace {
+
+constexpr int kWarps[] = {1, 2, 4, 8};
+constexpr int kRowsPerWarp[] = {16, 32, 48, 64};
+constexpr int kBlockKv[] = {16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 256};
+constexpr int kStages[] = {1, 2, 3};
+constexpr int kRescaleThresholds[] = {0, kDefaultRescaleThreshold};
+constexpr int kMaxBlockQ = 256;
+constexpr int kMaxCtasPerSm = 4;
+constexpr int kEstimateMargin = 16;  // registers by which a kernel may exceed its estimate
+
+bool is_of_reduced_space(const KernelConfig& config, const AttentionProblem& problem) {
+  const auto in = [](int value, std::initializer_list<int> values) {
+    return std::find(values.begin(), values.end(), value) != values.end();
+  };
+  const bool tiles =
+      config.warps > 1 && in(config.block_q / config.warps, {16, 32, 64}) && in(config.block_kv, {32, 48, 64, 96, 128});
+  const bool longest_first =
+      config.tile_order == TileOrder::rows_reversed || config.tile_order == TileOrder::heads_reversed;
+  return tiles && longest_first == (problem.mask == MaskKind::causal) && config.rescale_threshold > 0 &&
+         !config.whole_tiles && config.ctas_per_sm == 1;
+}
+
+std::vector<TileOrder> tile_orders(const AttentionProblem& problem) {
+  if (!hides_pairs(problem.mask)) return {TileOrder::rows, TileOrder::heads};  // all tiles take equally long
+  return {TileOrder::rows, TileOrder::rows_reversed, TileOrder::heads, TileOrder::heads_reversed,
+          TileOrder::sections_reversed};
+}
+
+// Numbers of CTAs that limit the registers of a thread, each differently: the others would give the same code.
+std::vector<int> ctas_choices(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
+  const ForwardSm80Shape shape = forward_sm80_shape(problem, config);
+  std::vector<int> choices = {1};
+  for (int ctas = 2; ctas <= kMaxCtasPerSm; ++ctas) {
+    const int limit = register_limit(shape.threads, ctas, device);
+    const bool limits = limit < shape.registers_estimate + kEstimateMargin;
+    if (limits && limit != register_limit(shape.threads, choices.back(), device)) choices.push_back(ctas);
+  }
+  return choices;
+}
+
+std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const DeviceSpec& device) {
+  std::vector<KernelConfig> configs;
+  KernelConfig config;
+  for (const int warps : kWarps) {
+    config.warps = warps;
+    for (const int rows : kRowsPerWarp) {
+      config.block_q = rows * warps;
+      if (config.block_q > kMaxBlockQ) continue;
+      for (const int block_kv : kBlockKv) {
+        config.block_kv = block_kv;
+        for (const int stages : kStages) {
+          config.stages = stages;
+          for (const bool q_in_registers : {true, false}) {
+            config.q_in_registers = q_in_registers;
+            const std::vector<int> ctas_choice = ctas_choices(problem, config, device);
+            for (const TileOrder order : tile_orders(problem)) {
+              config.tile_order = order;
+              for (const int threshold : kRescaleThresholds) {
+                config.rescale_threshold = threshold;
+                for (const bool whole : whole_tile_choices(problem, config.block_q, block_kv)) {
+                  config.whole_tiles = whole;
+                  for (const int ctas : ctas_choice) {
+                    config.ctas_per_sm = ctas;
+                    configs.push_back(config);
+                  }
+                }
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  return configs;
+}
+
+}  // namespace
+
+void enumerate_forward_sm80(const Question& question, SpaceExtent extent, std::vector<KernelConfig>* configs) {
+  for (const KernelConfig& config : all_configs(question.problem, question.device)) {
+    if (extent == SpaceExtent::whole || is_of_reduced_space(config, question.problem)) configs->push_back(config);
+  }
+}
+
+}  // namespace attune

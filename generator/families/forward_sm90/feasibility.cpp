@@ -1,0 +1,129 @@
+#include <fmt/format.h>
+
+#include "generator/device/register_limit.h"
+#include "generator/families/family_word.h"
+#include "generator/families/forward_sm90/family.h"
+#include "generator/families/forward_sm90/shape.h"
+#include "generator/families/shared/forward_checks.h"
+
+namespace attune {
+namespace {
+
+constexpr int kMaxConsumers = 3;  // warpgroups of a kernel that compute
+
+void check_warpgroups(const KernelConfig& config, std::vector<std::string>* reasons) {
+  if (config.block_q < 64 || config.block_q > 64 * kMaxConsumers || config.block_q % 64 != 0) {
+    reasons->push_back(
+        fmt::format("q{}: each consumer warpgroup owns 64 queries, and there are 1 to {}: q must be a "
+                    "multiple of 64 up to {}",
+                    config.block_q, kMaxConsumers, 64 * kMaxConsumers));
+  }
+  if (config.q_stages > 1 && config.persistence == Persistence::none)
+    reasons->push_back(fmt::format("qst{}: a CTA of a single tile has no use for a second one of Q", config.q_stages));
+  if (config.overlap == Overlap::across && config.persistence == Persistence::none)
+    reasons->push_back("overlap=across: a CTA of a single tile has no next one");
+  if (config.warpgroup_order != WarpgroupOrder::free && config.block_q == 64)
+    reasons->push_back(fmt::format("{}: there is but one consumer warpgroup", to_string(config.warpgroup_order)));
+  if (config.v_stages != 0 && config.v_stages == config.stages)
+    reasons->push_back(
+        fmt::format("vst{}: as many as st{} says of K already; leave the word out", config.v_stages, config.stages));
+  if (config.warpgroup_order == WarpgroupOrder::ping_pong && config.overlap != Overlap::none) {
+    reasons->push_back(
+        fmt::format("pingpong overlap={}: a warpgroup's products run beside the softmax of others, not "
+                    "its own; take turns, or no overlap",
+                    to_string(config.overlap)));
+  }
+}
+
+// Before forward_sm90_shape, which divides by what is checked here.
+void check_packed_heads(const AttentionProblem& problem, const KernelConfig& config,
+                        std::vector<std::string>* reasons) {
+  if (!config.packed_heads) return;
+  const std::int64_t group = problem.heads_q / problem.heads_kv;
+  if (group == 1) {
+    reasons->push_back("packed: every query head has keys of its own; leave the word out");
+  } else if (config.block_q % group != 0) {
+    reasons->push_back(
+        fmt::format("packed: {} query heads share K and V, and q{} is not a multiple of that", group, config.block_q));
+  }
+}
+
+// What the consumers have beside a producer of so many registers: other numbers of them must give another kernel.
+void check_producer_registers(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
+                              std::vector<std::string>* reasons) {
+  if (config.producer_registers == 0) return;
+  KernelConfig without = config;
+  without.producer_registers = 0;
+  const int registers = forward_sm90_shape(problem, without, device).producer_registers;
+  if (registers == 0) {
+    reasons->push_back(fmt::format("preg{}: the one consumer of q{} has all that a thread can have; leave the word out",
+                                   config.producer_registers, config.block_q));
+  } else if (registers == config.producer_registers) {
+    reasons->push_back(fmt::format("preg{}: as many as without the word; leave it out", config.producer_registers));
+  }
+}
+
+void check_registers(const ForwardSm90Shape& shape, const KernelConfig& config, const DeviceSpec& device,
+                     std::vector<std::string>* reasons) {
+  if (!threads_fit(shape.threads, config, device, reasons)) return;
+  // ptxas compiles for the registers at launch, and takes no product whose result and operands alone exceed them.
+  constexpr int kOperandRegisters = 30;
+  const int product = shape.product_columns / 2 + kOperandRegisters;
+  if (product > shape.launch_registers) {
+    reasons->push_back(
+        fmt::format("registers: a product of {} columns takes {} registers of a thread and {} CTAs of {} threads leave "
+                    "it {} at launch; "
+                    "take fewer CTAs, consumers or keys",
+                    shape.product_columns, product, config.ctas_per_sm, shape.threads, shape.launch_registers));
+  }
+  const int limit = shape.consumer_registers > 0 ? shape.consumer_registers : shape.launch_registers;
+  if (shape.accumulator_registers > limit - kWorkingRegisters) {
+    reasons->push_back(fmt::format(
+        "registers: 64 rows of {} (kv{}){} take {} registers of a thread beside at least {} others; a consumer "
+        "may have {} with {} CTAs of {} threads on an SM",
+        config.p_in_shared ? "O and S" : "O, S and P", config.block_kv, config.q_in_registers ? " and of Q" : "",
+        shape.accumulator_registers, kWorkingRegisters, limit, config.ctas_per_sm, shape.threads));
+  }
+}
+
+}  // namespace
+
+bool forward_sm90_supports(const Question& question, Reasons* reasons) {
+  const auto& [problem, device] = question;
+  const std::size_t before = reasons->size();
+  if (device.compute_major != 9 || device.compute_minor != 0) {
+    reasons->push_back(fmt::format("{} has compute capability {}.{}; family {} needs 9.0", device.name,
+                                   device.compute_major, device.compute_minor, to_string(FamilyWord::sm90)));
+  }
+  if (problem.alignment < 16) {
+    reasons->push_back(
+        fmt::format("align{}: TMA copies rows that start at multiples of 16 bytes; family {} takes others",
+                    problem.alignment, to_string(FamilyWord::sm80)));
+  }
+  return reasons->size() == before;
+}
+
+void check_forward_sm90(const Question& question, const KernelConfig& config, Reasons* reasons) {
+  const auto& [problem, device] = question;
+  if (config.without_maximum && problem.dtype != DataType::bf16)
+    reasons->push_back("nomax: P may reach 2^100, which only bf16 holds");
+  if (config.without_maximum && config.rescale_threshold != 0)
+    reasons->push_back(fmt::format("nomax rescale{}: nothing is compared with a threshold", config.rescale_threshold));
+  check_warpgroups(config, reasons);
+  check_packed_heads(problem, config, reasons);
+  check_forward_tile(config, reasons);
+  if (!reasons->empty()) return;
+
+  const ForwardSm90Shape shape = forward_sm90_shape(problem, config, device);
+  check_sections(config, reasons);
+  check_whole_tiles(problem, config, reasons);
+  check_producer_registers(problem, config, device, reasons);
+  check_shared_memory(static_cast<std::size_t>(config.q_stages) * shape.q_tile_bytes, shape.p_bytes,
+                      static_cast<std::size_t>(config.stages + shape.v_stages) * shape.kv_tile_bytes,
+                      config.v_stages == 0 ? fmt::format("{} stages of K and V", config.stages)
+                                           : fmt::format("{} stages of K and {} of V", config.stages, config.v_stages),
+                      shape.shared_bytes, config, device, reasons);
+  check_registers(shape, config, device, reasons);
+}
+
+}  // namespace attune

@@ -1,0 +1,79 @@
+#include "generator/families/shared/forward_checks.h"
+
+#include <fmt/format.h>
+
+namespace attune {
+namespace {
+constexpr int kMaxBlockKv = 256;
+constexpr std::int64_t kShortSequence = 1024;  // of queries, whose tiles and launches are small
+constexpr std::int64_t kWholeLength = 256;     // a dispatch class knows whether lengths are multiples of this
+}  // namespace
+
+void check_forward_tile(const KernelConfig& config, std::vector<std::string>* reasons) {
+  if (config.block_kv > kMaxBlockKv)
+    reasons->push_back(fmt::format("kv{}: must be a multiple of 16 from 16 to {}", config.block_kv, kMaxBlockKv));
+  if (config.tile_order == TileOrder::sections)
+    reasons->push_back("order=sections: of tiles of queries the last are the longest; take order=sections-reversed");
+}
+
+void check_sections(const KernelConfig& config, std::vector<std::string>* reasons) {
+  if (config.l2_parts != KernelConfig().l2_parts && config.tile_order != TileOrder::sections_reversed) {
+    reasons->push_back(
+        fmt::format("l2parts{}: only order=sections-reversed has sections; leave the word out", config.l2_parts));
+  }
+}
+
+void check_whole_tiles(const AttentionProblem& problem, const KernelConfig& config, std::vector<std::string>* reasons) {
+  if (!config.whole_tiles) return;
+  const std::int64_t rows = config.packed_heads ? problem.seq_q * problem.heads_q / problem.heads_kv : problem.seq_q;
+  if (rows % (config.block_q * config.cluster) != 0) {
+    reasons->push_back(fmt::format("whole: the query length {}{} is not a multiple of {}q{}", problem.seq_q,
+                                   config.packed_heads ? fmt::format(", {} rows with the packed heads,", rows) : "",
+                                   config.cluster > 1 ? fmt::format("{} times ", config.cluster) : "", config.block_q));
+  }
+  if (problem.seq_kv % config.block_kv != 0) {
+    reasons->push_back(
+        fmt::format("whole: the key length {} is not a multiple of kv{}", problem.seq_kv, config.block_kv));
+  }
+}
+
+void check_shared_memory(std::size_t q_bytes, std::size_t p_bytes, std::size_t kv_bytes, const std::string& stages,
+                         std::size_t shared_bytes, const KernelConfig& config, const DeviceSpec& device,
+                         std::vector<std::string>* reasons) {
+  const auto available = static_cast<std::size_t>(device.shared_bytes_per_block);
+  if (shared_bytes > available) {
+    reasons->push_back(fmt::format(
+        "shared memory: Q takes {} bytes{} and {} take {}, together {}; a CTA of {} may have {}", q_bytes,
+        p_bytes > 0 ? fmt::format(", P {}", p_bytes) : "", stages, kv_bytes, shared_bytes, device.name, available));
+    return;
+  }
+  const std::size_t ctas = static_cast<std::size_t>(config.ctas_per_sm);
+  const std::size_t of_each = shared_bytes + static_cast<std::size_t>(device.shared_bytes_reserved);
+  if (ctas > 1 && ctas * of_each > static_cast<std::size_t>(device.shared_bytes_per_sm)) {
+    reasons->push_back(fmt::format("shared memory: {} CTAs of {} bytes and {} reserved are {}; an SM of {} has {}",
+                                   ctas, shared_bytes, device.shared_bytes_reserved, ctas * of_each, device.name,
+                                   device.shared_bytes_per_sm));
+  }
+}
+
+bool threads_fit(int threads, const KernelConfig& config, const DeviceSpec& device, std::vector<std::string>* reasons) {
+  if (config.ctas_per_sm <= device.ctas_per_sm && config.ctas_per_sm * threads <= device.threads_per_sm) return true;
+  reasons->push_back(fmt::format(
+      "cta{}: {} CTAs of {} threads do not fit an SM of {}, which takes {} CTAs and {} threads", config.ctas_per_sm,
+      config.ctas_per_sm, threads, device.name, device.ctas_per_sm, device.threads_per_sm));
+  return false;
+}
+
+bool packed_heads_may_win(const AttentionProblem& problem, int block_q) {
+  const std::int64_t group = problem.heads_q / problem.heads_kv;
+  return group > 1 && block_q % group == 0 && problem.seq_q <= kShortSequence;
+}
+
+// A plan for whole tiles serves a whole dispatch class, so its tiles must divide the lengths of all its members.
+std::vector<bool> whole_tile_choices(const AttentionProblem& problem, int block_q, int block_kv) {
+  const bool lengths = problem.seq_q % kWholeLength == 0 && problem.seq_kv % kWholeLength == 0;
+  if (lengths && kWholeLength % block_q == 0 && kWholeLength % block_kv == 0) return {false, true};
+  return {false};
+}
+
+}  // namespace attune

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "generator/config/kernel_config.h"
+#include "generator/device/device_spec.h"
+#include "generator/problem/attention_problem.h"
+
+namespace attune {
+
+// Parts of infeasibility() that forward families share. Each adds a sentence for what does not fit.
+
+/// The keys of a step, and an order that is none of tiles of queries.
+void check_forward_tile(const KernelConfig& config, std::vector<std::string>* reasons);
+/// Parts of L2 where no section fills them.
+void check_sections(const KernelConfig& config, std::vector<std::string>* reasons);
+/// Lengths that are no multiples of the tiles.
+void check_whole_tiles(const AttentionProblem& problem, const KernelConfig& config, std::vector<std::string>* reasons);
+/// Bytes of Q, of P and, in so many `stages` (in words), of K and V, and of all of them together.
+void check_shared_memory(std::size_t q_bytes, std::size_t p_bytes, std::size_t kv_bytes, const std::string& stages,
+                         std::size_t shared_bytes, const KernelConfig& config, const DeviceSpec& device,
+                         std::vector<std::string>* reasons);
+/// Whether an SM takes as many CTAs of so many threads as the config wants.
+bool threads_fit(int threads, const KernelConfig& config, const DeviceSpec& device, std::vector<std::string>* reasons);
+
+/// Whether tiles of block_q rows that hold all query heads of a group are worth trying: tiles of one head would be
+/// mostly empty, or mostly on the diagonal.
+bool packed_heads_may_win(const AttentionProblem& problem, int block_q);
+
+/// Whether a plan for whole tiles would serve all members of the problem's dispatch class: {false} or {false, true}.
+std::vector<bool> whole_tile_choices(const AttentionProblem& problem, int block_q, int block_kv);
+
+/// Powers of two by which the row maximum may grow before O is rescaled, in default configs that take maxima.
+constexpr int kDefaultRescaleThreshold = 8;
+
+}  // namespace attune

@@ -1,0 +1,210 @@
+// Hopper's tensor memory accelerator: loads and stores of boxes of tensors.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "runtime/emulator/cta_group.h"
+#include "runtime/emulator/kernel_services.h"
+#include "runtime/emulator/shared_places.h"
+
+namespace attune {
+namespace {
+
+constexpr std::uint32_t kTileAlignment = 128;
+
+// Calls f(row's first in-bounds column, columns, row's global address, row's index in the box) for each row of the box
+// of which some columns exist.
+template <typename F>
+void for_each_row(const TensorCopy& copy, const F& f) {
+  const EmulatedTensorMap& map = copy.map;
+  const auto inside = [&](std::size_t dim, std::int64_t at) {
+    return static_cast<std::uint64_t>(at) < map.dims[dim];  // what is negative is beyond any dim
+  };
+  const std::int64_t begin = std::max<std::int64_t>(copy.at[0], 0);
+  const std::int64_t end =
+      std::min<std::int64_t>(std::int64_t{copy.at[0]} + map.box[0], static_cast<std::int64_t>(map.dims[0]));
+  if (begin >= end) return;
+  std::uint32_t row = 0;
+  for (std::uint32_t i3 = 0; i3 < map.box[3]; ++i3) {
+    for (std::uint32_t i2 = 0; i2 < map.box[2]; ++i2) {
+      for (std::uint32_t i1 = 0; i1 < map.box[1]; ++i1, ++row) {
+        const std::int64_t at1 = std::int64_t{copy.at[1]} + i1, at2 = std::int64_t{copy.at[2]} + i2,
+                           at3 = std::int64_t{copy.at[3]} + i3;
+        if (!inside(1, at1) || !inside(2, at2) || !inside(3, at3)) continue;
+        const std::uint64_t address = map.address + static_cast<std::uint64_t>(begin) * map.element_bytes +
+                                      static_cast<std::uint64_t>(at1) * map.strides_bytes[0] +
+                                      static_cast<std::uint64_t>(at2) * map.strides_bytes[1] +
+                                      static_cast<std::uint64_t>(at3) * map.strides_bytes[2];
+        f(static_cast<std::uint32_t>(begin - copy.at[0]), static_cast<std::uint32_t>(end - begin), address, row);
+      }
+    }
+  }
+}
+
+// Copies `bytes` of row `row` of the box, from byte `begin` on, between the tensor and its swizzled place in shared
+// memory.
+void copy_row(const TensorCopy& copy, std::uint8_t* shared, std::uint32_t row, std::uint32_t begin, std::uint32_t bytes,
+              std::uint8_t* global, bool load) {
+  const std::uint32_t first = copy.shared + row * copy.map.box[0] * copy.map.element_bytes;
+  for (std::uint32_t byte = begin; byte < begin + bytes;) {
+    const std::uint32_t part = std::min(kGranuleBytes - byte % kGranuleBytes, begin + bytes - byte);
+    const std::uint32_t chunk = swizzled(first + byte / kGranuleBytes * kGranuleBytes, copy.map.swizzle_bytes);
+    std::uint8_t* at = shared + (chunk - kSharedBase) + byte % kGranuleBytes;
+    if (load) {
+      std::memcpy(at, global, part);
+    } else {
+      std::memcpy(global, at, part);
+    }
+    global += part;
+    byte += part;
+  }
+}
+
+}  // namespace
+
+EmulatedTensorMap CtaGroup::tensor_map(const char* name, const void* map) {
+  EmulatedTensorMap copy;
+  std::memcpy(&copy, map, sizeof copy);
+  if (copy.magic != EmulatedTensorMap::kMagic) {
+    fail(fmt::format("{} with something that is no tensor map of the emulator", name));
+  }
+  return copy;
+}
+
+void CtaGroup::prefetch_tensor_map(const char* name, const void* map) { tensor_map(name, map); }
+
+void CtaGroup::check_tile(const TensorCopy& copy, const char* verb) {
+  const std::uint32_t alignment = std::max(kTileAlignment, 8 * copy.map.swizzle_bytes);
+  if (copy.shared % alignment != 0) {
+    fail(fmt::format("{} {} shared memory at {}; with a swizzle of {} bytes it must be a multiple of {}", copy.name,
+                     verb, place(copy.shared), copy.map.swizzle_bytes, alignment));
+  }
+  if (copy.shared < kSharedBase ||
+      copy.shared - kSharedBase + std::uint64_t{copy.map.box_bytes()} > launch_.shared_bytes) {
+    fail(fmt::format("{} {} {} bytes of shared memory at {}; the CTA has {}", copy.name, verb, copy.map.box_bytes(),
+                     place(copy.shared), launch_.shared_bytes));
+  }
+}
+
+void CtaGroup::check_tensor(const TensorCopy& copy, const char* verb) {
+  for_each_row(copy, [&](std::uint32_t, std::uint32_t columns, std::uint64_t address, std::uint32_t) {
+    const std::uint64_t end = address + std::uint64_t{columns} * copy.map.element_bytes;
+    if (!last_range_ || address < last_range_->begin || address >= last_range_->end)
+      last_range_ = memory_.find(address);
+    if (last_range_ && end <= last_range_->end) return;
+    fail(fmt::format("{} {} {} bytes of global memory at {:#x}, as its tensor map says: {}", copy.name, verb,
+                     end - address, address, memory_.describe(last_range_ ? last_range_->end : address)));
+  });
+}
+
+void CtaGroup::load_now(Cta& cta, const TensorCopy& copy) {
+  check_overwritten(copy.name, cta, copy.shared, copy.map.box_bytes());
+  std::memset(cta.shared + (copy.shared - kSharedBase), 0, copy.map.box_bytes());
+  for_each_row(copy, [&](std::uint32_t first, std::uint32_t columns, std::uint64_t address, std::uint32_t row) {
+    copy_row(copy, cta.shared, row, first * copy.map.element_bytes, columns * copy.map.element_bytes,
+             reinterpret_cast<std::uint8_t*>(address), true);
+  });
+}
+
+void CtaGroup::tensor_load(const char* name, std::uint32_t to, const void* map, std::uint32_t barrier,
+                           std::uint32_t ctas, const std::int32_t* at) {
+  TensorCopy copy{.map = tensor_map(name, map),
+                  .at = {at[0], at[1], at[2], at[3]},
+                  .shared = to,
+                  .name = name,
+                  .thread = current_->thread};
+  const Cta& mine = *current_->warp->cta;
+  if (ctas == kOwnCta) ctas = 1u << mine.rank;
+  if (ctas == 0) fail(fmt::format("{} to no CTA", name));
+  check_tile(copy, "writes");
+  check_tensor(copy, "reads");
+  const std::uint32_t bytes = copy.map.box_bytes(), granules = bytes / kGranuleBytes;
+  for (std::uint32_t left = ctas; left; left &= left - 1) {
+    Cta& cta = cta_of_cluster(name, static_cast<std::uint32_t>(std::countr_zero(left)));
+    Mbarrier& full = find_mbarrier(name, cta, barrier, true);
+    check_overwritten(name, cta, to, bytes);
+    for (const Mbarrier& other : cta.async.barriers) {
+      for (const TensorCopy& load : other.loads) {
+        if (to < load.shared + load.map.box_bytes() && load.shared < to + bytes) {
+          fail(fmt::format("{} to {}, where a {} of thread {} to {} is still under way", name, place(to), load.name,
+                           load.thread, place(load.shared)));
+        }
+      }
+    }
+    for (std::uint32_t i = granule_of(to); i < granule_of(to) + granules; ++i) {
+      Granule& granule = cta.async.granules[i];
+      if (granule.barrier) {
+        fail(fmt::format("{} writes shared memory at {}, where an mbarrier lies", name,
+                         place(kSharedBase + i * kGranuleBytes)));
+      }
+      granule.writer = 0;
+    }
+    if (lazy_) {
+      std::memset(cta.shared + (to - kSharedBase), kPoison, bytes);
+      full.loads.push_back(copy);
+      full.load_bytes += bytes;
+    } else {
+      load_now(cta, copy);
+      full.bytes -= bytes;
+    }
+    update(name, full);
+  }
+  end_of_turn();
+}
+
+void CtaGroup::tensor_store(const char* name, const void* map, std::uint32_t from, const std::int32_t* at) {
+  constexpr const char* kCoordinates[] = {"column", "head", "row", "batch entry"};
+  for (int i = 0; i < 4; ++i) {
+    if (at[i] < 0)
+      fail(fmt::format("{} at {} {}: a store may not begin before its tensor", name, kCoordinates[i], at[i]));
+  }
+  TensorCopy copy{.map = tensor_map(name, map),
+                  .at = {at[0], at[1], at[2], at[3]},
+                  .shared = from,
+                  .name = name,
+                  .thread = current_->thread,
+                  .group = async_lane().bulk_groups};
+  Cta& cta = *current_->warp->cta;
+  check_tile(copy, "reads");
+  check_tensor(copy, "writes");
+  for (std::uint32_t byte = 0; byte < copy.map.box_bytes(); byte += kGranuleBytes) {
+    check_fenced(name, cta, from + byte);
+    ++cta.async.granules[granule_of(from + byte)].readers;
+  }
+  async_lane().stores.push_back(copy);
+  if (lazy_) return;
+  for_each_row(copy, [&](std::uint32_t first, std::uint32_t columns, std::uint64_t address, std::uint32_t row) {
+    copy_row(copy, cta.shared, row, first * copy.map.element_bytes, columns * copy.map.element_bytes,
+             reinterpret_cast<std::uint8_t*>(address), false);
+  });
+}
+
+// The running thread's `count` oldest stores have read shared memory; lazy ones do so now.
+void CtaGroup::store_now(std::size_t count) {
+  Cta& cta = *current_->warp->cta;
+  std::vector<TensorCopy>& stores = async_lane().stores;
+  for (std::size_t i = 0; i < count; ++i) {
+    const TensorCopy& copy = stores[i];
+    if (lazy_) {
+      for_each_row(copy, [&](std::uint32_t first, std::uint32_t columns, std::uint64_t address, std::uint32_t row) {
+        copy_row(copy, cta.shared, row, first * copy.map.element_bytes, columns * copy.map.element_bytes,
+                 reinterpret_cast<std::uint8_t*>(address), false);
+      });
+    }
+    for (std::uint32_t byte = 0; byte < copy.map.box_bytes(); byte += kGranuleBytes) {
+      --cta.async.granules[granule_of(copy.shared + byte)].readers;
+    }
+  }
+  stores.erase(stores.begin(), stores.begin() + static_cast<std::ptrdiff_t>(count));
+}
+
+void CtaGroup::bulk_commit() { ++async_lane().bulk_groups; }
+
+void CtaGroup::bulk_wait_read(std::uint32_t pending_groups) {
+  const AsyncLane& lane = async_lane();
+  std::size_t done = 0;
+  while (done < lane.stores.size() && lane.stores[done].group + pending_groups < lane.bulk_groups) ++done;
+  store_now(done);
+}
+
+}  // namespace attune

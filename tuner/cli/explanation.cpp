@@ -1,0 +1,183 @@
+#include "tuner/cli/explanation.h"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "generator/error.h"
+#include "generator/generate.h"
+#include "tuner/database/tuned_shapes.h"
+#include "tuner/search/race.h"
+
+namespace attune::cli {
+namespace {
+
+Explained explain_config(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
+                         std::optional<Measurement> row) {
+  Explained result;
+  result.config = config;
+  result.infeasible = infeasibility(problem, config, device);
+  if (result.feasible()) {
+    result.cost = estimate_cost(problem, config, device);
+    result.roofline = roofline_of(problem, config, device);
+    result.registers_compiled = row && row->registers > 0;
+    result.registers = result.registers_compiled ? row->registers : result.cost.registers;
+  }
+  result.row = std::move(row);
+  return result;
+}
+
+/// Of the launch that does the products. Where a plan has several a row names the most registers that any of them
+/// takes: those of this one, which has the largest accumulators. None for a problem of more tiles than a launch can
+/// have.
+std::optional<Occupancy> occupancy_of(const AttentionProblem& problem, const Explained& explained,
+                                      const DeviceSpec& device) {
+  const KernelPlan plan = generate(problem, explained.config, device);
+  try {
+    return occupancy_of(main_launch(plan), problem, explained.registers, device);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::unsupported) throw;
+    return std::nullopt;
+  }
+}
+
+/// Each config by the newest row of its highest rigor.
+std::vector<Measurement> rows_of(const AttentionProblem& problem, const DeviceSpec& device,
+                                 const TuningDatabase& database) {
+  std::vector<Measurement> rows;
+  for (const TuningDatabase::Entry& entry : database.list()) {
+    if (entry.device != device.name || entry.sm_count != device.sm_count ||
+        !same_but_scale_and_layout(entry.problem, problem))
+      continue;
+    for (Measurement& row : database.find_all(entry.problem, entry.device, entry.sm_count)) {
+      const auto same =
+          std::find_if(rows.begin(), rows.end(), [&](const Measurement& other) { return other.config == row.config; });
+      if (same == rows.end()) {
+        rows.push_back(std::move(row));
+      } else if (row.rigor >= same->rigor) {
+        *same = std::move(row);
+      }
+    }
+  }
+  return rows;
+}
+
+/// The configs that have a row, a user's own before the system's; the best first, failures last.
+std::vector<Explained> tried_configs(const AttentionProblem& problem, const DeviceSpec& device,
+                                     const TunedConfigs& tuned) {
+  std::vector<Explained> tried;
+  for (const TuningDatabase* database : {tuned.user().get(), tuned.system().get()}) {
+    if (database == nullptr) continue;
+    for (Measurement& row : rows_of(problem, device, *database)) {
+      const KernelConfig config = row.config;
+      if (std::any_of(tried.begin(), tried.end(), [&](const Explained& other) { return other.config == config; }))
+        continue;
+      tried.push_back(explain_config(problem, config, device, std::move(row)));
+      tried.back().of_system = database == tuned.system().get();
+    }
+  }
+  std::sort(tried.begin(), tried.end(), [](const Explained& a, const Explained& b) {
+    const bool a_ok = a.row->status == MeasurementStatus::ok, b_ok = b.row->status == MeasurementStatus::ok;
+    if (a_ok != b_ok) return a_ok;
+    return a_ok ? ranks_before(*a.row, *b.row) : canonical_text(a.config) < canonical_text(b.config);
+  });
+  return tried;
+}
+
+std::string percent(double ratio) { return fmt::format("{:.1f} %", (ratio - 1) * 100); }
+
+/// Why a config was not picked, beside the one that was.
+std::string why_not_picked(const Explained& other, const Explained& pick) {
+  if (!other.row) {
+    return fmt::format("not tried; by the cost model its time differs from the pick's by {:+.1f} %",
+                       (other.cost.microseconds / pick.cost.microseconds - 1) * 100);
+  }
+  const Measurement& row = *other.row;
+  if (row.status != MeasurementStatus::ok) {
+    return fmt::format("failed: {}{}{}", to_string(row.status), row.reason.empty() ? "" : ": ", row.reason);
+  }
+  if (!other.feasible()) return fmt::format("does not fit: {}", fmt::join(other.infeasible, "; "));
+  if (!pick.row || pick.row->status != MeasurementStatus::ok)
+    return "stored, but the pick did not come from these rows";
+  if (other.of_system && !pick.of_system) return "of the system database, over which a user's own rows win";
+  if (row.rigor != pick.row->rigor) {
+    return fmt::format("its rigor is {}, the pick's {}", to_string(row.rigor), to_string(pick.row->rigor));
+  }
+  if (!other.timed() || !pick.timed()) {
+    const double mine = row.ranking_us(), best = pick.row->ranking_us();
+    if (mine <= 0 || best <= 0) return "has no time";
+    return mine > best ? fmt::format("slower by {} by the cost model", percent(mine / best))
+                       : "as fast by the cost model, and later in the fixed order";
+  }
+  if (is_election(*pick.row)) return "no race has told it from the pick, which stands until one does";
+  if (row.race != pick.row->race && !pick.row->race.empty())
+    return row.race.empty() ? "was not in the final race: its time is a probe's" : "was in an older race";
+  const bool in_turns = of_one_race(row, *pick.row);
+  const Comparison compared =
+      in_turns ? compare_rows(row, *pick.row) : compare_times(row.samples_us, pick.row->samples_us);
+  const std::string interval =
+      compared.interval
+          ? fmt::format(" ({:.4f} to {:.4f} times the pick's time {})", compared.interval->low, compared.interval->high,
+                        in_turns ? "at 95 %" : "by the samples alone: what drifted between the runs is not in them")
+          : fmt::format(" ({})", compared.reason);
+  if (compared.verdict == Verdict::slower) return fmt::format("slower by {}{}", percent(compared.ratio), interval);
+  if (compared.verdict == Verdict::faster) return fmt::format("faster in these samples, yet not picked{}", interval);
+  const std::string difference = compared.ratio == 1
+                                     ? "its median is the same: later in the fixed order"
+                                     : fmt::format("its median differs by {:+.2f} %", (compared.ratio - 1) * 100);
+  return compared.interval ? fmt::format("within noise of the pick{}; {}", interval, difference)
+                           : fmt::format("{}{}", difference, interval);
+}
+
+/// What would find a measured answer.
+std::string tune_command(const AttentionProblem& problem, const ChosenDevice& device) {
+  return fmt::format("attune tune --problem \"{}\" --device {}", canonical_text(problem),
+                     device.is_cuda() ? device.name : "cuda:0");
+}
+
+}  // namespace
+
+Explanation explain(const AttentionProblem& problem, const ChosenDevice& chosen, ConfigChoice choice,
+                    const TunedConfigs& tuned, std::size_t limit) {
+  Explanation result;
+  result.problem = problem;
+  result.device = chosen;
+  const DeviceSpec& device = result.device.spec;
+  result.choice = std::move(choice);
+  result.no_presets = tuned.system() == nullptr || tuned.system()->list().empty();
+
+  result.candidates = tried_configs(result.problem, device, tuned);
+  result.rows = result.candidates.size();
+  result.measured = std::any_of(result.candidates.begin(), result.candidates.end(),
+                                [](const Explained& candidate) { return candidate.timed(); });
+  if (result.rows == 0) {
+    for (const Candidate& candidate : config_space(result.problem, device)) {
+      if (!candidate.feasible()) break;
+      result.candidates.push_back(explain_config(result.problem, candidate.config, device, std::nullopt));
+    }
+  }
+  const auto is_pick = [&](const Explained& candidate) { return candidate.config == result.choice.config; };
+  auto pick = std::find_if(result.candidates.begin(), result.candidates.end(), is_pick);
+  if (pick == result.candidates.end()) {
+    result.candidates.push_back(explain_config(result.problem, result.choice.config, device, std::nullopt));
+    pick = result.candidates.end() - 1;
+  }
+  std::rotate(result.candidates.begin(), pick, pick + 1);
+  result.candidates.front().picked = true;
+  if (limit > 0 && result.candidates.size() > limit) {
+    result.not_shown = result.candidates.size() - limit;
+    result.candidates.resize(limit);
+  }
+  for (Explained& candidate : result.candidates) {
+    if (candidate.feasible()) candidate.occupancy = occupancy_of(result.problem, candidate, device);
+  }
+  for (std::size_t i = 1; i < result.candidates.size(); ++i)
+    result.candidates[i].why_not = why_not_picked(result.candidates[i], result.candidates.front());
+  if (result.choice.origin != ConfigOrigin::exact || !result.candidates.front().timed())
+    result.tune = tune_command(result.problem, result.device);
+  return result;
+}
+
+}  // namespace attune::cli

@@ -1,0 +1,93 @@
+#include "tuner/cli/tune_list.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "generator/error.h"
+#include "tuner/database/system_database.h"
+
+namespace attune::cli {
+namespace {
+
+/// What lies in the machine and not in a problem ends the whole run.
+bool concerns_all_problems(const Error& error) {
+  switch (error.code()) {
+    case ErrorCode::no_device:
+    case ErrorCode::nvrtc_unavailable:
+    case ErrorCode::io:
+    case ErrorCode::database:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+TuneList::TuneList(std::vector<AttentionProblem> problems, const std::vector<ChosenDevice>& devices,
+                   SweepOptions options, TuningDatabase& database, ProgressStyle style)
+    : options_(std::move(options)), database_(database), progress_(style, problems.size()) {
+  for (AttentionProblem& problem : problems) tuned_.push_back({std::move(problem), std::nullopt, ""});
+  options_.spec = devices.front().spec;
+  options_.stop = &interruption_.asked();
+  options_.presets = open_system_database();
+  if (tuned_.size() == 1) {
+    std::string all = devices.front().name;
+    for (std::size_t i = 1; i < devices.size(); ++i) all += fmt::format(",{}", devices[i].ordinal);
+    places_ = {all};
+  } else {
+    for (const ChosenDevice& device : devices) places_.push_back(device.name);
+    places_.resize(std::min(places_.size(), tuned_.size()));
+  }
+  if (options_.compile_workers < 0 && places_.size() > 1) {
+    const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
+    options_.compile_workers = static_cast<int>(std::max<std::size_t>(1, cores / places_.size()));
+  }
+}
+
+std::vector<Tuned> TuneList::tune() {
+  std::vector<std::thread> threads;
+  for (std::size_t i = 1; i < places_.size(); ++i) threads.emplace_back([this, i] { work(places_[i]); });
+  work(places_.front());
+  for (std::thread& thread : threads) thread.join();
+  progress_.finish();
+  if (trouble_) std::rethrow_exception(trouble_);
+  return std::move(tuned_);
+}
+
+void TuneList::work(const std::string& device) {
+  SweepOptions options = options_;
+  options.device = device;
+  for (auto index = take(); index && !interrupted(); index = take()) {
+    Tuned& tuned = tuned_[*index];
+    try {
+      progress_.begin(*index, tuned.problem);
+      tuned.result = sweep(tuned.problem, options, database_,
+                           [&](const SweepProgress& state) { progress_.show(*index, tuned.problem, state); });
+      progress_.end(*index, tuned.problem, *tuned.result);
+    } catch (const Error& error) {
+      if (interrupted()) return;
+      if (tuned_.size() == 1 || concerns_all_problems(error)) return give_up();
+      tuned.error = error.what();
+      progress_.fail(*index, tuned.problem, tuned.error);
+    } catch (...) {
+      return give_up();
+    }
+  }
+}
+
+std::optional<std::size_t> TuneList::take() {
+  const std::lock_guard lock(mutex_);
+  if (trouble_ || next_ == tuned_.size()) return std::nullopt;
+  return next_++;
+}
+
+void TuneList::give_up() {
+  const std::lock_guard lock(mutex_);
+  if (!trouble_) trouble_ = std::current_exception();
+}
+
+}  // namespace attune::cli

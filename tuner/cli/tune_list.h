@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstddef>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tuner/cli/device_options.h"
+#include "tuner/cli/interruption.h"
+#include "tuner/cli/sweep_progress.h"
+#include "tuner/sweep/sweep.h"
+
+namespace attune::cli {
+
+/// What became of one problem: a result, or the error that kept it from having one.
+struct Tuned {
+  AttentionProblem problem;
+  std::optional<SweepResult> result;
+  std::string error;
+};
+
+/// Sweeps of a list of problems. One problem has all GPUs; of several each GPU takes the next.
+class TuneList {
+ public:
+  /// `options` lacks what lies in the devices, the interruption and the presets. `database` outlives this.
+  TuneList(std::vector<AttentionProblem> problems, const std::vector<ChosenDevice>& devices, SweepOptions options,
+           TuningDatabase& database, ProgressStyle style);
+
+  /// What became of each problem, in their order. Throws what lies in the machine and not in a problem: it ends the
+  /// whole run, as any error of a single problem does.
+  std::vector<Tuned> tune();
+
+  bool interrupted() const { return interruption_.asked(); }
+
+ private:
+  void work(const std::string& device);
+  std::optional<std::size_t> take();
+  void give_up();
+
+  const Interruption interruption_;
+  SweepOptions options_;
+  TuningDatabase& database_;
+  ProgressPrinter progress_;
+  std::vector<std::string> places_;  // each a device, or a list of them, that sweeps at the same time as the others
+  std::vector<Tuned> tuned_;         // each touched by the one thread that took it
+  std::mutex mutex_;                 // guards what follows
+  std::size_t next_ = 0;
+  std::exception_ptr trouble_;
+};
+
+}  // namespace attune::cli

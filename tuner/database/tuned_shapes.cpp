@@ -1,0 +1,94 @@
+#include "tuner/database/tuned_shapes.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string_view>
+#include <tuple>
+
+#include "tuner/database/database_rows.h"
+
+namespace attune {
+namespace {
+
+using TunedShape = TuningDatabase::TunedShape;
+
+struct Shape {
+  std::int64_t batch, heads_q, heads_kv, seq_q, seq_kv, head_dim, mask_offset;
+  friend bool operator==(const Shape&, const Shape&) = default;
+};
+
+// The weights and ranges of near(), in its order.
+constexpr double kPerLengthFactor = 0.35, kShortest = 32, kLongest = 4096;
+constexpr double kPerFactorOfAnyLength = 0.025;
+constexpr double kPerWorkFactor = 1.5, kLeastWork = 0.1, kMostWork = 64, kQueriesOfTile = 128;
+constexpr double kPerChunkOfHeadDim = 0.4, kElementsOfChunk = 8;
+constexpr double kPerGroupFactor = 0.3;
+constexpr double kOtherDtype = 0.2;
+constexpr double kOtherDeterminism = 0.5;  // the fastest way to dQ is another one
+
+double log2_distance(double a, double b) { return std::abs(std::log2(a / b)); }
+double log2_distance(double a, double b, double least, double most) {
+  return log2_distance(std::clamp(a, least, most), std::clamp(b, least, most));
+}
+
+double distance(const Shape& a, const Shape& b, int sm_count) {
+  const auto real = [](std::int64_t value) { return static_cast<double>(value); };
+  const auto length = [&](std::int64_t mine, std::int64_t other) {
+    return kPerLengthFactor * log2_distance(real(mine), real(other), kShortest, kLongest) +
+           kPerFactorOfAnyLength * log2_distance(real(mine), real(other));
+  };
+  const auto tiles_per_sm = [&](const Shape& shape) {
+    return real(shape.batch) * real(shape.heads_q) * real(shape.seq_q) / (kQueriesOfTile * sm_count);
+  };
+  return length(a.seq_q, b.seq_q) + length(a.seq_kv, b.seq_kv) +
+         kPerWorkFactor * log2_distance(tiles_per_sm(a), tiles_per_sm(b), kLeastWork, kMostWork) +
+         kPerChunkOfHeadDim * std::abs(real(a.head_dim - b.head_dim)) / kElementsOfChunk +
+         kPerGroupFactor * log2_distance(real(a.heads_q) / real(a.heads_kv), real(b.heads_q) / real(b.heads_kv));
+}
+
+}  // namespace
+
+// From the columns alone: parsing every text would cost more than the query.
+std::vector<TunedShape> tuned_shapes_near(sqlite::Connection& db, const AttentionProblem& problem, int sm_count) {
+  sqlite::Statement query(db,
+                          "SELECT p.text, d.name, d.sm_count, p.batch, p.heads_q, p.heads_kv, p.seq_q, p.seq_kv, "
+                          "p.head_dim, p.mask_offset, p.dtype = ?, (p.text LIKE '% deterministic%') = ? "
+                          "FROM problem p JOIN device d "
+                          "WHERE p.pass = ? AND p.mask = ? AND p.alignment = ? AND "
+                          "EXISTS (SELECT 1 FROM measurement m WHERE m.problem_id = p.id AND m.device_id = d.id)");
+  query.bind(to_string(problem.dtype))
+      .bind(problem.deterministic ? 1 : 0)
+      .bind(to_string(problem.pass))
+      .bind(to_string(problem.mask))
+      .bind(problem.alignment);
+  const Shape asked{problem.batch,  problem.heads_q,  problem.heads_kv,   problem.seq_q,
+                    problem.seq_kv, problem.head_dim, problem.mask_offset};
+  std::vector<TunedShape> found;
+  while (query.step()) {
+    const Shape shape{query.integer(3), query.integer(4), query.integer(5), query.integer(6),
+                      query.integer(7), query.integer(8), query.integer(9)};
+    const bool same_dtype = query.integer(10) != 0, same_determinism = query.integer(11) != 0;
+    const double apart =
+        distance(shape, asked, sm_count) + (same_dtype ? 0 : kOtherDtype) + (same_determinism ? 0 : kOtherDeterminism);
+    if (!std::isfinite(apart)) continue;  // sizes that no problem has
+    found.push_back({query.text(0), query.text(1), static_cast<int>(query.integer(2)),
+                     same_dtype && same_determinism && shape == asked, apart});
+  }
+  const std::string asked_text = canonical_text(problem);
+  std::sort(found.begin(), found.end(), [&](const TunedShape& a, const TunedShape& b) {
+    return std::tuple(!a.same_problem, a.distance, a.problem != asked_text, std::string_view(a.problem),
+                      std::string_view(a.device),
+                      a.sm_count) < std::tuple(!b.same_problem, b.distance, b.problem != asked_text,
+                                               std::string_view(b.problem), std::string_view(b.device), b.sm_count);
+  });
+  return found;
+}
+
+bool same_but_scale_and_layout(AttentionProblem a, const AttentionProblem& b) {
+  a.softmax_scale = b.softmax_scale;
+  a.layout = b.layout;
+  return a == b;
+}
+
+}  // namespace attune

@@ -1,0 +1,18 @@
+#include "tuner/trial/default_forward.h"
+
+#include "generator/generate.h"
+
+namespace attune {
+
+void DefaultForward::prepare() {
+  if (!prepared_) prepared_ = runtime_.prepare(problem_, default_config(problem_, device_->spec()));
+  if (workspace_.bytes() == 0) workspace_ = DeviceBuffer(device_, prepared_->plan.workspace_bytes);
+}
+
+void DefaultForward::launch(const Tensors& tensors) {
+  prepare();
+  runtime_.launch(*prepared_, problem_, tensors, reinterpret_cast<void*>(workspace_.pointer()), workspace_.bytes(),
+                  nullptr);
+}
+
+}  // namespace attune
