@@ -24,16 +24,14 @@ int main() try {
   device->copy_to_device(v_buffer.pointer(), v.data(), bytes);
 
   const auto tensor = [&](attune::Operand operand, const attune::DeviceBuffer& buffer) {
-    attune::TensorView view = attune::packed_view(problem, operand);
-    view.data = reinterpret_cast<const void*>(buffer.pointer());
-    return view;
+    return attune::packed_view(problem, operand, reinterpret_cast<const void*>(buffer.pointer()));
   };
-  attune::ForwardTensors tensors;
-  tensors.q = tensor(attune::Operand::q, q_buffer);
-  tensors.k = tensor(attune::Operand::k, k_buffer);
-  tensors.v = tensor(attune::Operand::v, v_buffer);
-  tensors.o = tensor(attune::Operand::o, o_buffer);
-  tensors.lse = reinterpret_cast<float*>(lse_buffer.pointer());
+  attune::Tensors tensors;
+  tensors[attune::Operand::q] = tensor(attune::Operand::q, q_buffer);
+  tensors[attune::Operand::k] = tensor(attune::Operand::k, k_buffer);
+  tensors[attune::Operand::v] = tensor(attune::Operand::v, v_buffer);
+  tensors[attune::Operand::o] = tensor(attune::Operand::o, o_buffer);
+  tensors[attune::Operand::lse].data = reinterpret_cast<const void*>(lse_buffer.pointer());
 
   const std::size_t workspace_bytes = attune::attention_workspace_bytes(problem);
   const attune::DeviceBuffer workspace(device, workspace_bytes);

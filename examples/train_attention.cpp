@@ -126,8 +126,12 @@ class Attention {
   // Of the last forward.
   Gradients backward(const Matrix& d_o) {
     upload(d_o, kDO);
-    const attune::GradientTensors gradients{view(kDO), nullptr, view(kDQ), view(kDK), view(kDV)};
-    runtime_.backward(backward_, tensors(), gradients, workspace(), workspace_.bytes(), nullptr);
+    attune::Tensors all = tensors();
+    all[attune::Operand::d_o] = view(kDO);
+    all[attune::Operand::d_q] = view(kDQ);
+    all[attune::Operand::d_k] = view(kDK);
+    all[attune::Operand::d_v] = view(kDV);
+    runtime_.backward(backward_, all, workspace(), workspace_.bytes(), nullptr);
     return {download(kDQ), download(kDK), download(kDV)};
   }
 
@@ -135,12 +139,17 @@ class Attention {
   enum Tensor { kQ, kK, kV, kO, kDO, kDQ, kDK, kDV, kTensors };
 
   attune::TensorView view(Tensor tensor) const {
-    attune::TensorView view = attune::packed_view(forward_, attune::Operand::q);  // all have one shape
-    view.data = reinterpret_cast<const void*>(buffers_[tensor].pointer());
-    return view;
+    // All have one shape.
+    return attune::packed_view(forward_, attune::Operand::q, reinterpret_cast<const void*>(buffers_[tensor].pointer()));
   }
-  attune::ForwardTensors tensors() const {
-    return {view(kQ), view(kK), view(kV), view(kO), reinterpret_cast<float*>(lse_.pointer())};
+  attune::Tensors tensors() const {
+    attune::Tensors tensors;
+    tensors[attune::Operand::q] = view(kQ);
+    tensors[attune::Operand::k] = view(kK);
+    tensors[attune::Operand::v] = view(kV);
+    tensors[attune::Operand::o] = view(kO);
+    tensors[attune::Operand::lse].data = reinterpret_cast<const void*>(lse_.pointer());
+    return tensors;
   }
   void* workspace() const { return reinterpret_cast<void*>(workspace_.pointer()); }
 

@@ -10,6 +10,7 @@
 #include "generator/config/cost_estimate.h"
 #include "generator/error.h"
 #include "generator/families/kernel_family.h"
+#include "generator/oracle/oracle_kernels.h"
 #include "generator/problem/dispatch_class.h"
 #include "generator/text/launch_rendering.h"
 
@@ -18,33 +19,17 @@ namespace {
 constexpr int kReferenceThreads = 128;
 
 ArgumentLayout reference_arguments() {
-  using A = KernelArgument;
-  return ArgumentLayout::of({A::q,
-                             A::k,
-                             A::v,
-                             A::q_stride_batch,
-                             A::q_stride_head,
-                             A::q_stride_row,
-                             A::k_stride_batch,
-                             A::k_stride_head,
-                             A::k_stride_row,
-                             A::v_stride_batch,
-                             A::v_stride_head,
-                             A::v_stride_row,
-                             A::o_fp64,
-                             A::lse_fp64,
-                             A::weight_fp64,
-                             A::heads_q,
-                             A::group_size,
-                             A::seq_q,
-                             A::seq_kv,
-                             A::mask_offset,
-                             A::softmax_scale});
+  Arguments fields;
+  append_pointers(&fields, {Operand::q, Operand::k, Operand::v});
+  append_strides(&fields, {Operand::q, Operand::k, Operand::v});
+  append(&fields, {Workspace{kOFp64}, Workspace{kLseFp64}, Workspace{kWeightFp64}, Scalar::heads_q, Scalar::group_size,
+                   Scalar::seq_q, Scalar::seq_kv, Scalar::mask_offset, Scalar::softmax_scale});
+  return ArgumentLayout::of(std::move(fields));
 }
 
 std::string reference_class(const AttentionProblem& problem) {
   return fmt::format("reference {} {} d{}{}", to_string(problem.pass), to_string(problem.dtype), problem.head_dim,
-                     problem.mask == MaskKind::causal ? " causal" : "");
+                     class_words(problem.mask));
 }
 
 KernelPlan plan_of(const AttentionProblem& problem) {
@@ -129,7 +114,7 @@ KernelPlan generate_reference(const AttentionProblem& problem, const DeviceSpec&
 
   TemplateBindings bindings;
   bindings.set("dtype", problem.dtype == DataType::bf16 ? "bf16" : "f16");
-  bindings.set("mask", problem.mask == MaskKind::causal ? "causal" : "none");
+  bindings.set("mask", std::string(to_string(problem.mask)));
   bindings.set("head_dim", problem.head_dim);
   bindings.set("threads", kReferenceThreads);
   bindings.set("shared_bytes", static_cast<std::int64_t>(shared_bytes));

@@ -149,21 +149,24 @@ attune::Layout layout_of(std::int32_t layout) {
   refuse("layout " + std::to_string(layout) + " is unknown: ATTUNE_LAYOUT_BSHD or ATTUNE_LAYOUT_BHSD");
 }
 
-std::int64_t mask_offset_of(const attune_problem& problem, std::int64_t seq_kv) {
-  std::int64_t bottom_right = 0;
-  switch (problem.mask) {
+// The lengths of `problem` are set.
+void set_mask(const attune_problem& from, AttentionProblem* problem) {
+  switch (from.mask) {
     case ATTUNE_MASK_NONE:
-      return 0;
+      return;
     case ATTUNE_MASK_CAUSAL:
-      // Lengths whose difference is no int64 are refused as lengths.
-      return __builtin_sub_overflow(seq_kv, problem.seq_q, &bottom_right) ? 0 : bottom_right;
+      problem->mask_offset = attune::bottom_right_offset(*problem);
+      break;
     case ATTUNE_MASK_CAUSAL_TOP_LEFT:
-      return 0;
+      break;
     case ATTUNE_MASK_CAUSAL_OFFSET:
-      return problem.mask_offset;
+      problem->mask_offset = from.mask_offset;
+      break;
+    default:
+      refuse("mask " + std::to_string(from.mask) +
+             " is unknown: one of ATTUNE_MASK_NONE, _CAUSAL, _CAUSAL_TOP_LEFT, _CAUSAL_OFFSET");
   }
-  refuse("mask " + std::to_string(problem.mask) +
-         " is unknown: one of ATTUNE_MASK_NONE, _CAUSAL, _CAUSAL_TOP_LEFT, _CAUSAL_OFFSET");
+  problem->mask = attune::MaskKind::causal;
 }
 
 // The caller's problem and the device that it names. The runtime validates its numbers. `launched` is the pass of a
@@ -182,8 +185,7 @@ struct Request {
     problem.seq_q = from.seq_q;
     problem.seq_kv = from.seq_kv == 0 ? from.seq_q : from.seq_kv;
     problem.head_dim = from.head_dim;
-    problem.mask = from.mask == ATTUNE_MASK_NONE ? attune::MaskKind::none : attune::MaskKind::causal;
-    problem.mask_offset = mask_offset_of(from, problem.seq_kv);
+    set_mask(from, &problem);
     if (from.softmax_scale == 0 && std::signbit(from.softmax_scale)) {
       refuse("softmax_scale -0: must be positive and finite as a float, or 0 for 1/sqrt(head_dim)");
     }
@@ -219,16 +221,28 @@ attune::TensorView view_of(const attune_tensor& tensor) {
   return {tensor.data, tensor.stride_batch, tensor.stride_head, tensor.stride_row};
 }
 
-attune::ForwardTensors tensors_of(const attune_tensors* given) {
+attune::Tensors tensors_of(const attune_tensors* given) {
   const attune_tensors from = read_struct(given, kTensorsSizes, "tensors");
   if (from.reserved != 0) refuse("tensors.reserved must be 0");
-  return {view_of(from.q), view_of(from.k), view_of(from.v), view_of(from.o), from.lse};
+  attune::Tensors tensors;
+  tensors[attune::Operand::q] = view_of(from.q);
+  tensors[attune::Operand::k] = view_of(from.k);
+  tensors[attune::Operand::v] = view_of(from.v);
+  tensors[attune::Operand::o] = view_of(from.o);
+  tensors[attune::Operand::lse].data = from.lse;
+  return tensors;
 }
 
-attune::GradientTensors gradients_of(const attune_gradients* given) {
+attune::Tensors tensors_of(const attune_tensors* forward, const attune_gradients* given) {
+  attune::Tensors tensors = tensors_of(forward);
   const attune_gradients from = read_struct(given, kGradientsSizes, "gradients");
   if (from.reserved != 0) refuse("gradients.reserved must be 0");
-  return {view_of(from.d_o), from.d_lse, view_of(from.d_q), view_of(from.d_k), view_of(from.d_v)};
+  tensors[attune::Operand::d_o] = view_of(from.d_o);
+  tensors[attune::Operand::d_lse].data = from.d_lse;
+  tensors[attune::Operand::d_q] = view_of(from.d_q);
+  tensors[attune::Operand::d_k] = view_of(from.d_k);
+  tensors[attune::Operand::d_v] = view_of(from.d_v);
+  return tensors;
 }
 
 }  // namespace
@@ -262,7 +276,7 @@ attune_status attune_forward(const attune_problem* problem, const attune_tensors
                              size_t workspace_bytes, void* stream) {
   return guarded([&] {
     const Request request(problem, attune::Pass::forward);
-    const attune::ForwardTensors views = tensors_of(tensors);
+    const attune::Tensors views = tensors_of(tensors);
     runtime_for(request).forward(request.problem, views, workspace, workspace_bytes, stream);
   });
 }
@@ -272,9 +286,8 @@ attune_status attune_backward(const attune_problem* problem, const attune_tensor
                               void* stream) {
   return guarded([&] {
     const Request request(problem, attune::Pass::backward);
-    const attune::ForwardTensors views = tensors_of(tensors);
-    const attune::GradientTensors gradient_views = gradients_of(gradients);
-    runtime_for(request).backward(request.problem, views, gradient_views, workspace, workspace_bytes, stream);
+    const attune::Tensors views = tensors_of(tensors, gradients);
+    runtime_for(request).backward(request.problem, views, workspace, workspace_bytes, stream);
   });
 }
 
@@ -319,7 +332,7 @@ attune_status attune_launch(const attune_prepared* prepared, const attune_proble
   return guarded([&] {
     require(prepared, "prepared");
     const Request request(problem, attune::Pass::forward);
-    const attune::ForwardTensors views = tensors_of(tensors);
+    const attune::Tensors views = tensors_of(tensors);
     prepared->runtime->launch(*prepared->kernels, request.problem, views, workspace, workspace_bytes, stream);
   });
 }
@@ -330,10 +343,8 @@ attune_status attune_launch_backward(const attune_prepared* prepared, const attu
   return guarded([&] {
     require(prepared, "prepared");
     const Request request(problem, attune::Pass::backward);
-    const attune::ForwardTensors views = tensors_of(tensors);
-    const attune::GradientTensors gradient_views = gradients_of(gradients);
-    prepared->runtime->launch(*prepared->kernels, request.problem, views, gradient_views, workspace, workspace_bytes,
-                              stream);
+    const attune::Tensors views = tensors_of(tensors, gradients);
+    prepared->runtime->launch(*prepared->kernels, request.problem, views, workspace, workspace_bytes, stream);
   });
 }
 

@@ -11,6 +11,7 @@
 #include "generator/families/shared/chunk_swizzle.h"
 #include "generator/generate.h"
 #include "generator/problem/dispatch_class.h"
+#include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
 #include "generator/text/launch_rendering.h"
 
@@ -22,12 +23,9 @@ constexpr int kSoftmaxWarps = 4;     // rows of S of a CTA that takes their soft
 constexpr int kNarrowHeadDim = 128;  // up to it tiles of fa1 have 8 warps and 64 keys; beyond, registers hold half
 constexpr int kRingTiles = 2;
 
-using Arguments = std::vector<KernelArgument>;
-
-void add_strides(Arguments* fields, KernelArgument batch) {
-  // The three strides of an operand follow each other.
-  for (int i = 0; i < 3; ++i) fields->push_back(static_cast<KernelArgument>(static_cast<int>(batch) + i));
-}
+constexpr Buffer kScores{"scores", "float*"};         // a row of S, later P, of each query
+constexpr Buffer kOBlocks{"o_blocks", "float*"};      // O of the blocks of keys so far, (B, Hq, Sq, D)
+constexpr Buffer kRowStates{"row_states", "float*"};  // two of each query: l and m of the blocks of keys so far
 
 KernelConfig tiles_of(AttentionAlgorithm algorithm, const AttentionProblem& problem) {
   KernelConfig config;
@@ -52,10 +50,10 @@ class Launches {
         plan_(*plan) {}
 
   void add_scores() {
-    using A = KernelArgument;
-    Arguments fields = {A::q, A::k, A::scores};
-    for (const A strides : {A::q_stride_batch, A::k_stride_batch}) add_strides(&fields, strides);
-    fields.insert(fields.end(), {A::heads_q, A::group_size, A::seq_q, A::seq_kv, A::query_tiles, A::mask_offset});
+    Arguments fields = {Pointer{Operand::q}, Pointer{Operand::k}, Workspace{kScores}};
+    append_strides(&fields, {Operand::q, Operand::k});
+    append(&fields, {Scalar::heads_q, Scalar::group_size, Scalar::seq_q, Scalar::seq_kv, Scalar::query_tiles,
+                     Scalar::mask_offset});
     KernelLaunch launch = product_launch(std::move(fields));
     TemplateBindings bindings = product_bindings();
     place("q_offset", "Q", 1, config_.block_q, &launch, &bindings);
@@ -64,12 +62,12 @@ class Launches {
   }
 
   void add_softmax(bool online) {
-    using A = KernelArgument;
     KernelLaunch launch;
     launch.threads = 32 * kSoftmaxWarps;
     launch.rows_per_tile = kSoftmaxWarps;
-    launch.arguments = ArgumentLayout::of({A::scores, A::lse, A::heads_q, A::group_size, A::seq_q, A::seq_kv,
-                                           A::query_tiles, A::mask_offset, A::softmax_scale, A::softmax_scale_log2});
+    launch.arguments = ArgumentLayout::of({Workspace{kScores}, Pointer{Operand::lse}, Scalar::heads_q,
+                                           Scalar::group_size, Scalar::seq_q, Scalar::seq_kv, Scalar::query_tiles,
+                                           Scalar::mask_offset, Scalar::softmax_scale, Scalar::softmax_scale_log2});
     TemplateBindings bindings;
     bindings.set("mask", mask());
     bindings.set("warps", kSoftmaxWarps);
@@ -81,10 +79,10 @@ class Launches {
   }
 
   void add_values() {
-    using A = KernelArgument;
-    Arguments fields = {A::v, A::o, A::scores};
-    for (const A strides : {A::v_stride_batch, A::o_stride_batch}) add_strides(&fields, strides);
-    fields.insert(fields.end(), {A::heads_q, A::group_size, A::seq_q, A::seq_kv, A::query_tiles, A::mask_offset});
+    Arguments fields = {Pointer{Operand::v}, Pointer{Operand::o}, Workspace{kScores}};
+    append_strides(&fields, {Operand::v, Operand::o});
+    append(&fields, {Scalar::heads_q, Scalar::group_size, Scalar::seq_q, Scalar::seq_kv, Scalar::query_tiles,
+                     Scalar::mask_offset});
     KernelLaunch launch = product_launch(std::move(fields));
     TemplateBindings bindings = product_bindings();
     place("o_offset", "O", 1, config_.block_q, &launch, &bindings);
@@ -93,12 +91,12 @@ class Launches {
   }
 
   void add_fa1() {
-    using A = KernelArgument;
-    Arguments fields = {A::q, A::k, A::v, A::o, A::lse, A::o_blocks, A::row_states};
-    for (const A strides : {A::q_stride_batch, A::k_stride_batch, A::v_stride_batch, A::o_stride_batch})
-      add_strides(&fields, strides);
-    fields.insert(fields.end(), {A::heads_q, A::group_size, A::seq_q, A::seq_kv, A::mask_offset, A::softmax_scale,
-                                 A::softmax_scale_log2});
+    Arguments fields;
+    append_pointers(&fields, {Operand::q, Operand::k, Operand::v, Operand::o, Operand::lse});
+    append(&fields, {Workspace{kOBlocks}, Workspace{kRowStates}});
+    append_strides(&fields, {Operand::q, Operand::k, Operand::v, Operand::o});
+    append(&fields, {Scalar::heads_q, Scalar::group_size, Scalar::seq_q, Scalar::seq_kv, Scalar::mask_offset,
+                     Scalar::softmax_scale, Scalar::softmax_scale_log2});
     KernelLaunch launch = product_launch(std::move(fields));
     launch.tile_rows = TileRows::all;
     TemplateBindings bindings = product_bindings();
@@ -109,7 +107,7 @@ class Launches {
   }
 
  private:
-  std::string mask() const { return problem_.mask == MaskKind::causal ? "causal" : "none"; }
+  std::string mask() const { return std::string(to_string(problem_.mask)); }
 
   KernelLaunch product_launch(Arguments fields) const {
     KernelLaunch launch;
@@ -172,13 +170,12 @@ struct TileKeys {
 
 template <typename Body>
 void for_tiles(const AttentionProblem& problem, const KernelConfig& config, const Body& body) {
+  const MaskGeometry mask(problem);
   for (std::int64_t first = 0; first < problem.seq_q; first += config.block_q) {
     const std::int64_t rows = std::min<std::int64_t>(config.block_q, problem.seq_q - first);
-    const std::int64_t attended = problem.mask == MaskKind::none
-                                      ? problem.seq_kv
-                                      : std::clamp<std::int64_t>(first + rows + problem.mask_offset, 0, problem.seq_kv);
-    const std::int64_t blocks = ceil_div(attended, config.block_kv);
-    body(TileKeys{rows, blocks, std::min(blocks * config.block_kv, problem.seq_kv)});
+    const BlockRange blocks = mask.key_blocks(first, rows, config.block_kv);
+    const std::int64_t end = std::min(blocks.end * config.block_kv, problem.seq_kv);
+    body(TileKeys{rows, blocks.all(), std::max<std::int64_t>(0, end - blocks.begin * config.block_kv)});
   }
 }
 
@@ -243,11 +240,11 @@ KernelPlan generate(const AttentionProblem& problem, AttentionAlgorithm algorith
   Launches launches(problem, device, templates, target, &plan);
   if (algorithm == AttentionAlgorithm::fa1) {
     const auto head_dim = static_cast<std::size_t>(problem.head_dim);
-    plan.buffers.push_back({.argument = KernelArgument::o_blocks, .bytes = head_dim * sizeof(float)});
-    plan.buffers.push_back({.argument = KernelArgument::row_states, .bytes = 2 * sizeof(float)});
+    plan.buffers.push_back({.buffer = kOBlocks, .bytes = head_dim * sizeof(float)});
+    plan.buffers.push_back({.buffer = kRowStates, .bytes = 2 * sizeof(float)});
     launches.add_fa1();
   } else {
-    plan.buffers.push_back({.argument = KernelArgument::scores, .of_scores = true});
+    plan.buffers.push_back({.buffer = kScores, .of_scores = true});
     launches.add_scores();
     launches.add_softmax(algorithm == AttentionAlgorithm::online);
     launches.add_values();

@@ -22,9 +22,9 @@ constexpr int kGradientTiles[] = {16, 8};  // rows of a tile of the gradients' r
 std::string dtype_name(DataType dtype) { return dtype == DataType::bf16 ? "bf16" : "f16"; }
 
 // `bindings` holds what only this kernel needs.
-KernelLaunch oracle_launch(const std::string& name, const std::string& kernel_class,
-                           std::vector<KernelArgument> arguments, std::size_t shared_bytes, TemplateBindings bindings,
-                           const DeviceSpec& device, const TemplateSet& templates, KernelTarget target) {
+KernelLaunch oracle_launch(const std::string& name, const std::string& kernel_class, Arguments arguments,
+                           std::size_t shared_bytes, TemplateBindings bindings, const DeviceSpec& device,
+                           const TemplateSet& templates, KernelTarget target) {
   KernelLaunch launch;
   launch.threads = kThreads;
   launch.shared_bytes = shared_bytes;
@@ -36,9 +36,9 @@ KernelLaunch oracle_launch(const std::string& name, const std::string& kernel_cl
 }
 
 // A kernel of checks: its grid is limited, each CTA leaves a partial result.
-KernelLaunch check_launch(const std::string& name, const std::string& kernel_class,
-                          std::vector<KernelArgument> arguments, std::size_t shared_bytes, TemplateBindings bindings,
-                          const DeviceSpec& device, const TemplateSet& templates, KernelTarget target) {
+KernelLaunch check_launch(const std::string& name, const std::string& kernel_class, Arguments arguments,
+                          std::size_t shared_bytes, TemplateBindings bindings, const DeviceSpec& device,
+                          const TemplateSet& templates, KernelTarget target) {
   bindings.set("max_ctas", kMaxOracleCtas);
   KernelLaunch launch = oracle_launch(name, kernel_class, std::move(arguments), shared_bytes, std::move(bindings),
                                       device, templates, target);
@@ -73,57 +73,35 @@ KernelLaunch generate_comparison(const AttentionProblem& problem, const DeviceSp
   bindings.set("head_dim", problem.head_dim);
   bindings.set("rows_per_tile", kComparedRows);
   bindings.set("shared_bytes", static_cast<std::int64_t>(shared_bytes));
-  using A = KernelArgument;
+  Arguments arguments = {Pointer{Operand::o}};
+  append_strides(&arguments, {Operand::o});
+  append(&arguments, {Workspace{kOFp64}, Workspace{kWeightFp64}, Workspace{kPartials}, kUnitRoundoff, kSmallestStep,
+                      Scalar::heads_q, Scalar::seq_q, Scalar::query_tiles, Scalar::tiles});
   return check_launch("compare_forward", fmt::format("comparison {} d{}", to_string(problem.dtype), problem.head_dim),
-                      {A::o, A::o_stride_batch, A::o_stride_head, A::o_stride_row, A::o_fp64, A::weight_fp64,
-                       A::partials, A::unit_roundoff, A::smallest_step, A::heads_q, A::seq_q, A::query_tiles, A::tiles},
-                      shared_bytes, std::move(bindings), device, templates, target);
+                      std::move(arguments), shared_bytes, std::move(bindings), device, templates, target);
 }
 
 std::vector<KernelLaunch> generate_backward_reference(const AttentionProblem& problem, const DeviceSpec& device,
                                                       const TemplateSet& templates, KernelTarget target) {
   validate(problem);
-  using A = KernelArgument;
   const auto launch = [&](const char* name, const char* gradients, TileRows rows, int pair_values,
-                          std::vector<A> more) {
+                          const Arguments& more) {
     const int tile = gradient_tile(problem, device, pair_values);
     const std::size_t shared_bytes = gradient_shared_bytes(problem, tile, pair_values);
     TemplateBindings bindings;
     const std::string kernel_class = fmt::format("reference of {} {} d{}{}", gradients, to_string(problem.dtype),
-                                                 problem.head_dim, problem.mask == MaskKind::causal ? " causal" : "");
+                                                 problem.head_dim, class_words(problem.mask));
     bindings.set("dtype", dtype_name(problem.dtype));
-    bindings.set("mask", problem.mask == MaskKind::causal ? "causal" : "none");
+    bindings.set("mask", std::string(to_string(problem.mask)));
     bindings.set("head_dim", problem.head_dim);
     bindings.set("rows_per_tile", tile);
     bindings.set("shared_bytes", static_cast<std::int64_t>(shared_bytes));
-    std::vector<A> arguments = {A::q,
-                                A::k,
-                                A::v,
-                                A::d_o,
-                                A::q_stride_batch,
-                                A::q_stride_head,
-                                A::q_stride_row,
-                                A::k_stride_batch,
-                                A::k_stride_head,
-                                A::k_stride_row,
-                                A::v_stride_batch,
-                                A::v_stride_head,
-                                A::v_stride_row,
-                                A::d_o_stride_batch,
-                                A::d_o_stride_head,
-                                A::d_o_stride_row,
-                                A::lse_fp64,
-                                A::row_statistics,
-                                A::partials,
-                                A::unit_roundoff,
-                                A::smallest_step,
-                                A::batch,
-                                A::heads_q,
-                                A::group_size,
-                                A::seq_q,
-                                A::seq_kv,
-                                A::mask_offset,
-                                A::softmax_scale};
+    Arguments arguments;
+    append_pointers(&arguments, {Operand::q, Operand::k, Operand::v, Operand::d_o});
+    append_strides(&arguments, {Operand::q, Operand::k, Operand::v, Operand::d_o});
+    append(&arguments, {Workspace{kLseFp64}, Workspace{kRowStatisticsFp64}, Workspace{kPartials}, kUnitRoundoff,
+                        kSmallestStep, Scalar::batch, Scalar::heads_q, Scalar::group_size, Scalar::seq_q,
+                        Scalar::seq_kv, Scalar::mask_offset, Scalar::softmax_scale});
     arguments.insert(arguments.end(), more.begin(), more.end());
     KernelLaunch made = oracle_launch(name, kernel_class, std::move(arguments), shared_bytes, std::move(bindings),
                                       device, templates, target);
@@ -132,8 +110,10 @@ std::vector<KernelLaunch> generate_backward_reference(const AttentionProblem& pr
     return made;
   };
   return {launch("reference_backward_queries", "dQ", TileRows::queries, 3,
-                 {A::d_lse, A::o_fp64, A::weight_fp64, A::d_q_fp64, A::query_tiles}),
-          launch("reference_backward_keys", "dK and dV", TileRows::keys, 4, {A::d_k_fp64, A::d_v_fp64, A::key_tiles})};
+                 {Pointer{Operand::d_lse}, Workspace{kOFp64}, Workspace{kWeightFp64}, Workspace{kDqFp64},
+                  Scalar::query_tiles}),
+          launch("reference_backward_keys", "dK and dV", TileRows::keys, 4,
+                 {Workspace{kDkFp64}, Workspace{kDvFp64}, Scalar::key_tiles})};
 }
 
 KernelLaunch generate_checksum(const DeviceSpec& device, const TemplateSet& templates, KernelTarget target) {
@@ -141,8 +121,7 @@ KernelLaunch generate_checksum(const DeviceSpec& device, const TemplateSet& temp
   TemplateBindings bindings;
   bindings.set("elements_per_tile", kElementsPerTile);
   bindings.set("shared_bytes", static_cast<std::int64_t>(shared_bytes));
-  return check_launch("checksum", "checksum",
-                      {KernelArgument::elements, KernelArgument::element_count, KernelArgument::partials}, shared_bytes,
+  return check_launch("checksum", "checksum", {Workspace{kElements}, kElementCount, Workspace{kPartials}}, shared_bytes,
                       std::move(bindings), device, templates, target);
 }
 
@@ -154,9 +133,8 @@ KernelLaunch generate_random_normal(DataType dtype, const DeviceSpec& device, co
   bindings.set("mantissa_bits", is_bf16 ? 7 : 10);
   bindings.set("exponent_bias", is_bf16 ? 127 : 15);
   bindings.set("elements_per_tile", kElementsPerTile);
-  using A = KernelArgument;
   return check_launch("random_normal", "random normal numbers " + dtype_name(dtype),
-                      {A::elements, A::element_count, A::copies, A::copy_stride, A::seed}, 0, std::move(bindings),
+                      {Workspace{kElements}, kElementCount, kCopies, kCopyStride, kSeed}, 0, std::move(bindings),
                       device, templates, target);
 }
 

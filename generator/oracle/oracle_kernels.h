@@ -10,6 +10,19 @@
 
 namespace attune {
 
+/// What the oracle's kernels are handed beside operands. Outputs of the reference kernel of forward:
+inline constexpr Buffer kOFp64{"o_fp64", "double*"}, kLseFp64{"lse_fp64", "double*"},
+    kWeightFp64{"weight_fp64", "double*"};
+/// and of those of the gradients, which read them: all values, then all weights.
+inline constexpr Buffer kDqFp64{"d_q_fp64", "double*"}, kDkFp64{"d_k_fp64", "double*"}, kDvFp64{"d_v_fp64", "double*"};
+inline constexpr Buffer kRowStatisticsFp64{"row_statistics", "double*"};  ///< what these kernels leave of each query
+inline constexpr Buffer kPartials{"partials", "void*"};  ///< where each CTA of a check leaves its part of the result
+inline constexpr Buffer kElements{"elements", "u16*"};   ///< of 16 bits: what a checksum reads or randomness fills
+inline constexpr Given kUnitRoundoff{"unit_roundoff", "double"}, kSmallestStep{"smallest_step", "double"};  ///< bounds
+/// Of random elements: copies lie copy_stride elements apart.
+inline constexpr Given kElementCount{"element_count", "i64"}, kCopies{"copies", "i64"},
+    kCopyStride{"copy_stride", "i64"}, kSeed{"seed", "u64"};
+
 /// CTAs of the kernels below at most: each leaves one partial result.
 constexpr int kMaxOracleCtas = 1024;
 

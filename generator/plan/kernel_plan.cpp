@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <set>
 
 #include "generator/error.h"
 #include "generator/plan/source_hash.h"
@@ -12,172 +11,13 @@
 
 namespace attune {
 namespace {
-struct ArgumentFact {
-  std::string_view name;
-  std::string_view type;
-  std::size_t bytes;
-};
 
-constexpr std::size_t kTensorMapBytes = 128, kTensorMapAlignment = 64;
+constexpr float kLog2E = 1.44269504088896340736f;
 
-ArgumentFact fact(KernelArgument argument) {
-  switch (argument) {
-    case KernelArgument::q:
-      return {"q", "const void*", 8};
-    case KernelArgument::k:
-      return {"k", "const void*", 8};
-    case KernelArgument::v:
-      return {"v", "const void*", 8};
-    case KernelArgument::o:
-      return {"o", "void*", 8};
-    case KernelArgument::lse:
-      return {"lse", "float*", 8};
-    case KernelArgument::q_stride_batch:
-      return {"q_stride_batch", "i64", 8};
-    case KernelArgument::q_stride_head:
-      return {"q_stride_head", "i64", 8};
-    case KernelArgument::q_stride_row:
-      return {"q_stride_row", "i64", 8};
-    case KernelArgument::k_stride_batch:
-      return {"k_stride_batch", "i64", 8};
-    case KernelArgument::k_stride_head:
-      return {"k_stride_head", "i64", 8};
-    case KernelArgument::k_stride_row:
-      return {"k_stride_row", "i64", 8};
-    case KernelArgument::v_stride_batch:
-      return {"v_stride_batch", "i64", 8};
-    case KernelArgument::v_stride_head:
-      return {"v_stride_head", "i64", 8};
-    case KernelArgument::v_stride_row:
-      return {"v_stride_row", "i64", 8};
-    case KernelArgument::o_stride_batch:
-      return {"o_stride_batch", "i64", 8};
-    case KernelArgument::o_stride_head:
-      return {"o_stride_head", "i64", 8};
-    case KernelArgument::o_stride_row:
-      return {"o_stride_row", "i64", 8};
-    case KernelArgument::d_q:
-      return {"d_q", "void*", 8};
-    case KernelArgument::d_k:
-      return {"d_k", "void*", 8};
-    case KernelArgument::d_v:
-      return {"d_v", "void*", 8};
-    case KernelArgument::d_o:
-      return {"d_o", "const void*", 8};
-    case KernelArgument::d_lse:
-      return {"d_lse", "const float*", 8};
-    case KernelArgument::statistics:
-      return {"statistics", "float*", 8};
-    case KernelArgument::d_q_sums:
-      return {"d_q_sums", "float*", 8};
-    case KernelArgument::turns:
-      return {"turns", "u32*", 8};
-    case KernelArgument::d_k_sums:
-      return {"d_k_sums", "float*", 8};
-    case KernelArgument::d_v_sums:
-      return {"d_v_sums", "float*", 8};
-    case KernelArgument::key_turns:
-      return {"key_turns", "u32*", 8};
-    case KernelArgument::scores:
-      return {"scores", "float*", 8};
-    case KernelArgument::o_blocks:
-      return {"o_blocks", "float*", 8};
-    case KernelArgument::row_states:
-      return {"row_states", "float*", 8};
-    case KernelArgument::d_q_stride_batch:
-      return {"d_q_stride_batch", "i64", 8};
-    case KernelArgument::d_q_stride_head:
-      return {"d_q_stride_head", "i64", 8};
-    case KernelArgument::d_q_stride_row:
-      return {"d_q_stride_row", "i64", 8};
-    case KernelArgument::d_k_stride_batch:
-      return {"d_k_stride_batch", "i64", 8};
-    case KernelArgument::d_k_stride_head:
-      return {"d_k_stride_head", "i64", 8};
-    case KernelArgument::d_k_stride_row:
-      return {"d_k_stride_row", "i64", 8};
-    case KernelArgument::d_v_stride_batch:
-      return {"d_v_stride_batch", "i64", 8};
-    case KernelArgument::d_v_stride_head:
-      return {"d_v_stride_head", "i64", 8};
-    case KernelArgument::d_v_stride_row:
-      return {"d_v_stride_row", "i64", 8};
-    case KernelArgument::d_o_stride_batch:
-      return {"d_o_stride_batch", "i64", 8};
-    case KernelArgument::d_o_stride_head:
-      return {"d_o_stride_head", "i64", 8};
-    case KernelArgument::d_o_stride_row:
-      return {"d_o_stride_row", "i64", 8};
-    case KernelArgument::o_fp64:
-      return {"o_fp64", "double*", 8};
-    case KernelArgument::lse_fp64:
-      return {"lse_fp64", "double*", 8};
-    case KernelArgument::weight_fp64:
-      return {"weight_fp64", "double*", 8};
-    case KernelArgument::d_q_fp64:
-      return {"d_q_fp64", "double*", 8};
-    case KernelArgument::d_k_fp64:
-      return {"d_k_fp64", "double*", 8};
-    case KernelArgument::d_v_fp64:
-      return {"d_v_fp64", "double*", 8};
-    case KernelArgument::row_statistics:
-      return {"row_statistics", "double*", 8};
-    case KernelArgument::batch:
-      return {"batch", "i32", 4};
-    case KernelArgument::heads_q:
-      return {"heads_q", "i32", 4};
-    case KernelArgument::heads_kv:
-      return {"heads_kv", "i32", 4};
-    case KernelArgument::group_size:
-      return {"group_size", "i32", 4};
-    case KernelArgument::seq_q:
-      return {"seq_q", "i32", 4};
-    case KernelArgument::seq_kv:
-      return {"seq_kv", "i32", 4};
-    case KernelArgument::query_tiles:
-      return {"query_tiles", "i32", 4};
-    case KernelArgument::key_tiles:
-      return {"key_tiles", "i32", 4};
-    case KernelArgument::section_heads:
-      return {"section_heads", "i32", 4};
-    case KernelArgument::mask_offset:
-      return {"mask_offset", "i32", 4};
-    case KernelArgument::softmax_scale:
-      return {"softmax_scale", "float", 4};
-    case KernelArgument::softmax_scale_log2:
-      return {"softmax_scale_log2", "float", 4};
-    case KernelArgument::tiles:
-      return {"tiles", "i32", 4};
-    case KernelArgument::tile_counter:
-      return {"tile_counter", "u32*", 8};
-    case KernelArgument::recomputed_blocks:
-      return {"recomputed_blocks", "u32*", 8};
-    case KernelArgument::q_map:
-      return {"q_map", "TensorMap", kTensorMapBytes};
-    case KernelArgument::k_map:
-      return {"k_map", "TensorMap", kTensorMapBytes};
-    case KernelArgument::v_map:
-      return {"v_map", "TensorMap", kTensorMapBytes};
-    case KernelArgument::o_map:
-      return {"o_map", "TensorMap", kTensorMapBytes};
-    case KernelArgument::unit_roundoff:
-      return {"unit_roundoff", "double", 8};
-    case KernelArgument::smallest_step:
-      return {"smallest_step", "double", 8};
-    case KernelArgument::partials:
-      return {"partials", "void*", 8};
-    case KernelArgument::elements:
-      return {"elements", "u16*", 8};
-    case KernelArgument::element_count:
-      return {"element_count", "i64", 8};
-    case KernelArgument::copies:
-      return {"copies", "i64", 8};
-    case KernelArgument::copy_stride:
-      return {"copy_stride", "i64", 8};
-    case KernelArgument::seed:
-      return {"seed", "u64", 8};
-  }
-  throw Error(ErrorCode::internal, fmt::format("kernel argument {} is unknown", static_cast<int>(argument)));
+// Lengths have 31 bits, so that an offset beyond them hides all keys or none, as its nearest 32-bit value does.
+std::int64_t clamped_offset(std::int64_t offset) {
+  using Limits = std::numeric_limits<std::int32_t>;
+  return std::clamp<std::int64_t>(offset, Limits::min(), Limits::max());
 }
 
 // Of sections of half of `fit` heads to `fit`: those whose last one holds most. With few heads in it, its longest tiles
@@ -196,54 +36,6 @@ std::int64_t fullest_last_section(std::int64_t heads, std::int64_t fit) {
 }
 
 }  // namespace
-
-std::string_view to_string(Operand operand) {
-  switch (operand) {
-    case Operand::q:
-      return "q";
-    case Operand::k:
-      return "k";
-    case Operand::v:
-      return "v";
-    case Operand::o:
-      return "o";
-    case Operand::lse:
-      return "lse";
-    case Operand::d_q:
-      return "dq";
-    case Operand::d_k:
-      return "dk";
-    case Operand::d_v:
-      return "dv";
-    case Operand::d_o:
-      return "do";
-    case Operand::d_lse:
-      return "dlse";
-  }
-  return "";
-}
-
-std::string_view to_string(KernelArgument argument) { return fact(argument).name; }
-std::string_view type_text(KernelArgument argument) { return fact(argument).type; }
-std::size_t size_of(KernelArgument argument) { return fact(argument).bytes; }
-
-ArgumentLayout ArgumentLayout::of(std::vector<KernelArgument> fields) {
-  ArgumentLayout layout;
-  std::set<KernelArgument> seen;
-  for (const KernelArgument field : fields) {
-    if (!seen.insert(field).second) {
-      throw Error(ErrorCode::internal, fmt::format("kernel argument {} appears twice in a layout", to_string(field)));
-    }
-    const std::size_t bytes = size_of(field);
-    const std::size_t alignment = std::min(bytes, kTensorMapAlignment);  // others are aligned to their size
-    layout.offsets.push_back(round_up(layout.bytes, alignment));
-    layout.bytes = layout.offsets.back() + bytes;
-    layout.alignment = std::max(layout.alignment, alignment);
-  }
-  layout.bytes = round_up(layout.bytes, layout.alignment);
-  layout.fields = std::move(fields);
-  return layout;
-}
 
 std::int32_t KernelLaunch::query_tiles(const AttentionProblem& problem) const {
   return static_cast<std::int32_t>(ceil_div(problem.seq_q, rows_per_tile));
@@ -323,19 +115,52 @@ std::size_t KernelPlan::workspace_bytes_of(const AttentionProblem& launched) con
 std::size_t KernelPlan::zeroed_bytes_of(const AttentionProblem& launched) const {
   std::size_t zeroed = workspace_zeroed ? workspace_bytes : 0;
   for (const WorkspaceBuffer& buffer : buffers) {
-    if (buffer.zeroed) zeroed = buffer_offset(buffer.argument, launched) + buffer.bytes_of(launched);
+    if (buffer.zeroed) zeroed = buffer_offset(buffer.buffer, launched) + buffer.bytes_of(launched);
   }
   return zeroed;
 }
 
-std::size_t KernelPlan::buffer_offset(KernelArgument argument, const AttentionProblem& launched) const {
-  std::size_t end = workspace_bytes;
-  for (const WorkspaceBuffer& buffer : buffers) {
-    const std::size_t begin = round_up(end, kWorkspaceAlignment);
-    if (buffer.argument == argument) return begin;
-    end = begin + buffer.bytes_of(launched);
+std::variant<std::int32_t, float> value_of(Scalar scalar, const AttentionProblem& problem, const KernelLaunch& launch) {
+  const auto integer = [](std::int64_t value) { return static_cast<std::int32_t>(value); };
+  switch (scalar) {
+    case Scalar::batch:
+      return integer(problem.batch);
+    case Scalar::heads_q:
+      return integer(problem.heads_q);
+    case Scalar::heads_kv:
+      return integer(problem.heads_kv);
+    case Scalar::group_size:
+      return integer(problem.heads_q / problem.heads_kv);
+    case Scalar::seq_q:
+      return integer(problem.seq_q);
+    case Scalar::seq_kv:
+      return integer(problem.seq_kv);
+    case Scalar::query_tiles:
+      return launch.query_tiles(problem);
+    case Scalar::key_tiles:
+      return launch.key_tiles(problem);
+    case Scalar::section_heads:
+      return launch.section_heads(problem);
+    case Scalar::mask_offset:
+      return integer(clamped_offset(problem.mask_offset));
+    case Scalar::softmax_scale:
+      return problem.softmax_scale;
+    case Scalar::softmax_scale_log2:
+      return problem.softmax_scale * kLog2E;
+    case Scalar::tiles:
+      return integer(launch.tiles(problem));
   }
-  throw Error(ErrorCode::internal, fmt::format("the plan has no workspace for {}", to_string(argument)));
+  throw Error(ErrorCode::internal, fmt::format("scalar {} is unknown", static_cast<int>(scalar)));
+}
+
+std::size_t KernelPlan::buffer_offset(const Buffer& buffer, const AttentionProblem& launched) const {
+  std::size_t end = workspace_bytes;
+  for (const WorkspaceBuffer& each : buffers) {
+    const std::size_t begin = round_up(end, kWorkspaceAlignment);
+    if (each.buffer == buffer) return begin;
+    end = begin + each.bytes_of(launched);
+  }
+  throw Error(ErrorCode::internal, fmt::format("the plan has no workspace for {}", buffer.name));
 }
 
 std::string_view to_string(KernelTarget target) { return target == KernelTarget::cuda ? "cuda" : "emulator"; }

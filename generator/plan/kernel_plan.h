@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "generator/config/kernel_config.h"
 #include "generator/device/device_spec.h"
+#include "generator/plan/kernel_arguments.h"
 #include "generator/problem/attention_problem.h"
 #include "generator/text/renderer.h"
 
@@ -17,103 +19,15 @@ namespace attune {
 enum class KernelTarget { cuda, emulator };
 std::string_view to_string(KernelTarget target);  ///< "cuda", "emulator": as templates name their parts
 
-/// Where KernelArgument::tile_counter and recomputed_blocks point to in a workspace that holds them. Backward counts
-/// tiles of keys.
-constexpr std::size_t kTileCounterOffset = 0, kRecomputedBlocksOffset = 4;
+/// The number of tiles taken so far (backward: tiles of keys), zero at the start, at the beginning of a workspace that
+/// holds it.
+inline constexpr Buffer kTileCounter{"tile_counter", "u32*"};
+constexpr std::size_t kTileCounterOffset = 0;
 
 /// Where WorkspaceBuffers begin.
 constexpr std::size_t kWorkspaceAlignment = 256;
-/// Rows of KernelArgument::scores start at multiples of so many floats.
+/// Rows of a WorkspaceBuffer of scores start at multiples of so many floats.
 constexpr std::int64_t kScoreRowKeys = 4;
-
-/// A tensor that a kernel reads or writes.
-enum class Operand { q, k, v, o, lse, d_q, d_k, d_v, d_o, d_lse };
-std::string_view to_string(Operand operand);
-
-/// A field of a kernel's argument struct: where its value comes from at each call.
-enum class KernelArgument {
-  q,
-  k,
-  v,
-  o,
-  lse,  // pointers (lse may be null; backward reads it)
-  d_q,
-  d_k,
-  d_v,
-  d_o,
-  d_lse,       // pointers (d_lse may be null)
-  statistics,  // pointers into the workspace, of WorkspaceBuffers. Two floats of each query: LSE * log2(e) and delta
-  d_q_sums,    // float: dQ / scale, in the order of elements that backward/sums_* define
-  turns,       // uint32: tiles of keys that have added to a block of queries
-  d_k_sums,
-  d_v_sums,    // as d_q_sums: dK / scale and dV, over the query heads of a group
-  key_turns,   // uint32: query heads of the group that have added to a tile of keys
-  scores,      // float: a row of S, later P, of each query, its keys rounded up to a multiple of kScoreRowKeys
-  o_blocks,    // float: O of the blocks of keys so far, (B, Hq, Sq, D)
-  row_states,  // two floats of each query: l and m of the blocks of keys so far
-  q_stride_batch,
-  q_stride_head,
-  q_stride_row,  // int64, in elements
-  k_stride_batch,
-  k_stride_head,
-  k_stride_row,
-  v_stride_batch,
-  v_stride_head,
-  v_stride_row,
-  o_stride_batch,
-  o_stride_head,
-  o_stride_row,
-  d_q_stride_batch,
-  d_q_stride_head,
-  d_q_stride_row,
-  d_k_stride_batch,
-  d_k_stride_head,
-  d_k_stride_row,
-  d_v_stride_batch,
-  d_v_stride_head,
-  d_v_stride_row,
-  d_o_stride_batch,
-  d_o_stride_head,
-  d_o_stride_row,
-  o_fp64,
-  lse_fp64,
-  weight_fp64,  // pointers to double: outputs of the reference kernel
-  d_q_fp64,
-  d_k_fp64,
-  d_v_fp64,        // pointers to double: outputs of the gradients' reference kernels, all values, then all weights
-  row_statistics,  // pointer to double: what these kernels leave of each query
-  batch,
-  heads_q,
-  heads_kv,
-  group_size,  // int32; group_size = heads_q / heads_kv
-  seq_q,
-  seq_kv,
-  query_tiles,
-  key_tiles,
-  section_heads,
-  mask_offset,  // int32; query_tiles = ceil(seq_q / rows_per_tile), key_tiles of seq_kv; section_heads as KernelLaunch
-                // says
-  softmax_scale,
-  softmax_scale_log2,  // float: scale and scale * log2(e)
-  tiles,               // int32: query_tiles * batch * heads_q
-  tile_counter,        // pointers into the launch's workspace: uint32, zero at the start
-  recomputed_blocks,   // null if the workspace has no room for counters
-  q_map,
-  k_map,
-  v_map,
-  o_map,  // tensor maps of 128 bytes, as KernelLaunch::tensor_maps says
-  unit_roundoff,
-  smallest_step,  // double: of the bounds that O is compared by
-  partials,       // pointer: where each CTA of a check leaves its part of the result
-  elements,       // pointer to 16-bit elements that are no operand: of a checksum, or random ones
-  element_count,
-  copies,
-  copy_stride,  // int64; copies lie copy_stride elements apart
-  seed,         // uint64
-};
-std::string_view to_string(KernelArgument argument);
-std::string_view type_text(KernelArgument argument);  ///< in templates: "const void*", "i64", "i32", "float", ...
-std::size_t size_of(KernelArgument argument);
 
 /// How TMA copies tiles of an operand (batch, heads, rows, head_dim): boxes of `box_rows` rows of each of `box_heads`
 /// heads by `box_columns` elements, all heads of a row together; what lies outside of the tensor is zero.
@@ -123,16 +37,6 @@ struct TensorMapSpec {
   int box_rows = 64;
   int swizzle_bytes = 128;  ///< 128, 64 or 32: a row of the box has as many bytes
   int box_heads = 1;
-};
-
-/// The argument struct of a kernel: its fields in order, aligned as C++ aligns them.
-struct ArgumentLayout {
-  std::vector<KernelArgument> fields;
-  std::vector<std::size_t> offsets;  ///< of each field, in bytes
-  std::size_t bytes = 0;             ///< size of the struct
-  std::size_t alignment = 1;
-
-  static ArgumentLayout of(std::vector<KernelArgument> fields);
 };
 
 /// What a kernel's tiles are rows of: queries of a query head, or keys of a key/value head (but see
@@ -159,7 +63,7 @@ struct KernelLaunch {
   int max_ctas = 0;               ///< of the grid: persistent CTAs take several tiles; 0: a CTA for each tile
   std::size_t section_bytes = 0;  ///< of a section, where TileOrder::sections or sections_reversed orders the tiles
   ArgumentLayout arguments;
-  std::vector<TensorMapSpec> tensor_maps;  ///< of the arguments q_map, ...
+  std::vector<TensorMapSpec> tensor_maps;  ///< of the arguments that are a TensorMap
 
   /// CTAs in x: a cluster per tile of queries, query head (or heads_per_tile of them) and batch entry, or max_ctas;
   /// or one per tile of keys, key/value head (query head, where heads are apart) and batch entry; or one per query head
@@ -177,12 +81,12 @@ struct KernelLaunch {
 /// A part of a workspace whose size grows with the problem: `bytes` for each `rows` queries (or what is left of them)
 /// of each query head and batch entry; or for each `rows` keys of each key/value head.
 struct WorkspaceBuffer {
-  KernelArgument argument;  ///< that points to it
+  Buffer buffer;
   std::size_t bytes = 0;
   int rows = 1;
   bool zeroed = false;  ///< must hold zeros before the first launch; such buffers come first
   TileRows rows_of = TileRows::queries;
-  bool of_scores = false;  ///< instead: a float for each query and key, see KernelArgument::scores
+  bool of_scores = false;  ///< instead: a float for each query and key, whose rows kScoreRowKeys pads
 
   /// Throws Error(unsupported) for 2^60 bytes or more.
   std::size_t bytes_of(const AttentionProblem& problem) const;
@@ -192,9 +96,13 @@ struct WorkspaceBuffer {
 /// rare path was taken. They give a workspace of KernelPlan::counted_workspace_bytes; with a smaller one nothing is
 /// counted.
 struct WorkspaceCounter {
-  std::string name;
+  Buffer buffer;           ///< null where nothing is counted
+  std::string name;        ///< for people
   std::size_t offset = 0;  ///< in bytes
 };
+
+/// The value of a scalar in a launch.
+std::variant<std::int32_t, float> value_of(Scalar scalar, const AttentionProblem& problem, const KernelLaunch& launch);
 
 /// An ordered list of launches that answers a problem. Free of any device; a pure function of problem, config, device
 /// spec, templates.
@@ -219,8 +127,8 @@ struct KernelPlan {
   std::size_t workspace_bytes_of(const AttentionProblem& launched) const;
   /// So many bytes from its start must hold zeros before the first launch.
   std::size_t zeroed_bytes_of(const AttentionProblem& launched) const;
-  /// Where the buffer of an argument begins, in bytes. Throws Error(internal) if the plan has none.
-  std::size_t buffer_offset(KernelArgument argument, const AttentionProblem& launched) const;
+  /// Where a buffer begins, in bytes. Throws Error(internal) if the plan has none of its name.
+  std::size_t buffer_offset(const Buffer& buffer, const AttentionProblem& launched) const;
 };
 
 }  // namespace attune

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "generator/error.h"
+#include "generator/problem/mask_geometry.h"
+#include "generator/problem/operand_shape.h"
 
 namespace attune {
 namespace {
@@ -46,16 +48,21 @@ std::string shortest_text(float value) {
   return std::string(buffer.data(), end);
 }
 
-// Lengths whose difference is no int64 are none that validate() accepts.
-std::int64_t bottom_right_offset(const AttentionProblem& problem) {
-  std::int64_t offset = 0;
-  return __builtin_sub_overflow(problem.seq_kv, problem.seq_q, &offset) ? 0 : offset;
+// A mask's words of the canonical text, with a space before them; nothing of a problem without one.
+std::string mask_words(const AttentionProblem& problem) {
+  switch (problem.mask) {
+    case MaskKind::none:
+      return {};
+    case MaskKind::causal:
+      if (problem.mask_offset == bottom_right_offset(problem)) return " causal";
+      if (problem.mask_offset == 0) return " causal-top-left";
+      return fmt::format(" causal@{}", problem.mask_offset);
+  }
+  return {};
 }
 
-std::string mask_text(const AttentionProblem& problem) {
-  if (problem.mask_offset == bottom_right_offset(problem)) return "causal";
-  if (problem.mask_offset == 0) return "causal-top-left";
-  return fmt::format("causal@{}", problem.mask_offset);
+bool is_mask_word(std::string_view word) {
+  return word == "causal" || word == "causal-top-left" || word.starts_with("causal@");
 }
 
 constexpr std::string_view kKnownWords =
@@ -91,7 +98,7 @@ std::string canonical_text(const AttentionProblem& problem) {
   text += fmt::format(" sq{}", problem.seq_q);
   if (problem.seq_kv != problem.seq_q) text += fmt::format(" skv{}", problem.seq_kv);
   text += fmt::format(" d{}", problem.head_dim);
-  if (problem.mask == MaskKind::causal) text += " " + mask_text(problem);
+  text += mask_words(problem);
   if (problem.softmax_scale != default_softmax_scale(problem.head_dim)) {
     text += " scale" + shortest_text(problem.softmax_scale);
   }
@@ -136,7 +143,7 @@ AttentionProblem parse_problem(std::string_view text) {
 
   const std::vector<std::string_view> words = split_words(text);
   if (words.empty()) invalid("an empty problem text; write for example 'forward bf16 b2 hq16 sq4096 d128 causal'");
-  bool bottom_right = false;
+  std::string_view mask_word;
   for (const std::string_view word : words) {
     if (word == "forward" || word == "backward") {
       once("pass", word);
@@ -150,16 +157,9 @@ AttentionProblem parse_problem(std::string_view text) {
     } else if (word == "deterministic") {
       once("determinism", word);
       problem.deterministic = true;
-    } else if (word == "causal" || word == "causal-top-left") {
+    } else if (is_mask_word(word)) {
       once("mask", word);
-      problem.mask = MaskKind::causal;
-      bottom_right = word == "causal";
-    } else if (word.starts_with("causal@")) {
-      once("mask", word);
-      problem.mask = MaskKind::causal;
-      if (!parse_number(word.substr(7), &problem.mask_offset)) {
-        invalid(fmt::format("problem '{}': '{}' needs a whole number after the '@'", text, word));
-      }
+      mask_word = word;
     } else if (word.starts_with("scale")) {
       once("scale", word);
       const std::string_view number = word.substr(5);
@@ -181,8 +181,27 @@ AttentionProblem parse_problem(std::string_view text) {
   if (!seen.contains("key heads")) problem.heads_kv = problem.heads_q;
   if (!seen.contains("key length")) problem.seq_kv = problem.seq_q;
   if (!seen.contains("scale")) problem.softmax_scale = default_softmax_scale(problem.head_dim);
-  if (bottom_right) problem.mask_offset = bottom_right_offset(problem);
+  if (!mask_word.empty() && !apply_mask_word(mask_word, &problem))
+    invalid(fmt::format("problem '{}': '{}' needs a whole number after the '@'", text, mask_word));
   return problem;
+}
+
+bool apply_mask_word(std::string_view word, AttentionProblem* problem) {
+  if (!is_mask_word(word)) return false;
+  std::int64_t offset = 0;
+  if (word == "causal") {
+    offset = bottom_right_offset(*problem);
+  } else if (const std::size_t at = word.find('@'); at != std::string_view::npos) {
+    if (!parse_number(word.substr(at + 1), &offset)) return false;
+  }
+  problem->mask = MaskKind::causal;
+  problem->mask_offset = offset;
+  return true;
+}
+
+std::int64_t bottom_right_offset(const AttentionProblem& problem) {
+  std::int64_t offset = 0;
+  return __builtin_sub_overflow(problem.seq_kv, problem.seq_q, &offset) ? 0 : offset;
 }
 
 void validate(const AttentionProblem& problem) {
@@ -232,7 +251,7 @@ void validate(const AttentionProblem& problem) {
   if (problem.deterministic && problem.pass == Pass::forward) {
     invalid("deterministic: every forward kernel is, so only a backward problem takes the word; leave it out");
   }
-  if (problem.mask == MaskKind::none && problem.mask_offset != 0) {
+  if (!hides_pairs(problem.mask) && problem.mask_offset != 0) {
     invalid(fmt::format("mask offset {} without a mask: must be 0, or ask for a causal mask", problem.mask_offset));
   }
   // Kernels compute query + offset in int32.
@@ -242,35 +261,51 @@ void validate(const AttentionProblem& problem) {
   }
 }
 
-std::int64_t count_attended_pairs(const AttentionProblem& problem) {
-  if (problem.mask == MaskKind::none) return problem.seq_q * problem.seq_kv;
-  // Query i attends to min(max(i + offset + 1, 0), seq_kv) keys: first none, then one more each row, then all.
-  const std::int64_t first = std::clamp<std::int64_t>(-problem.mask_offset, 0, problem.seq_q);
-  const std::int64_t full = std::clamp<std::int64_t>(problem.seq_kv - problem.mask_offset - 1, first, problem.seq_q);
-  const std::int64_t growing = full - first;
-  const std::int64_t keys_of_first = first + problem.mask_offset + 1;
-  std::int64_t pairs = (problem.seq_q - full) * problem.seq_kv;
-  if (growing > 0) pairs += growing * keys_of_first + growing * (growing - 1) / 2;
-  return pairs;
-}
-
 double count_flops(const AttentionProblem& problem) {
-  const double products = problem.pass == Pass::forward ? 2 : 5;  // of 2 * D FLOP
-  return 2.0 * products * problem.head_dim * static_cast<double>(count_attended_pairs(problem)) *
+  // Columns of the products, 2 FLOP each: Q K^T and P V; backward Q K^T, dO V^T, dV, dQ and dK.
+  const bool forward = problem.pass == Pass::forward;
+  const int columns =
+      forward ? problem.head_dim_qk() + problem.head_dim_v() : 3 * problem.head_dim_qk() + 2 * problem.head_dim_v();
+  return 2.0 * columns * static_cast<double>(count_attended_pairs(problem)) *
          static_cast<double>(problem.batch * problem.heads_q);
 }
 
 double count_bytes(const AttentionProblem& problem) {
-  const double rows_q = static_cast<double>(problem.batch * problem.heads_q) * static_cast<double>(problem.seq_q);
-  const double rows_kv = static_cast<double>(problem.batch * problem.heads_kv) * static_cast<double>(problem.seq_kv);
-  const double row_bytes = static_cast<double>(problem.head_dim) * size_of(problem.dtype);
-  const double tensors = problem.pass == Pass::forward ? 2 : 4;  // Q, O, dQ, dO; as many of keys
-  return tensors * rows_q * row_bytes + tensors * rows_kv * row_bytes + rows_q * sizeof(float);
+  double bytes = 0;
+  const auto add = [&](Operand operand) {
+    const OperandShape shape = operand_shape(problem, operand);
+    bytes += static_cast<double>(shape.all_rows()) * static_cast<double>(shape.columns) * size_of(shape.element);
+  };
+  for (const Operand operand : inputs_of(problem.pass)) {
+    if (operand != Operand::d_lse) add(operand);  // which a call may leave out
+  }
+  for (const Operand operand : outputs_of(problem.pass)) add(operand);
+  return bytes;
 }
 
 std::string_view to_string(Pass pass) { return pass == Pass::forward ? "forward" : "backward"; }
 std::string_view to_string(DataType dtype) { return dtype == DataType::fp16 ? "fp16" : "bf16"; }
 std::string_view to_string(Layout layout) { return layout == Layout::bshd ? "bshd" : "bhsd"; }
+
+std::string_view to_string(MaskKind mask) {
+  switch (mask) {
+    case MaskKind::none:
+      return "none";
+    case MaskKind::causal:
+      return "causal";
+  }
+  return {};
+}
+
+std::string_view class_words(MaskKind mask) {
+  switch (mask) {
+    case MaskKind::none:
+      return {};
+    case MaskKind::causal:
+      return " causal";
+  }
+  return {};
+}
 
 std::size_t AttentionProblemHash::operator()(const AttentionProblem& problem) const noexcept {
   std::uint64_t hash = 0x9e3779b97f4a7c15u;

@@ -39,6 +39,10 @@ struct AttentionProblem {
   int alignment = 16;  ///< bytes that every row of each tensor starts at a multiple of: 16, or 2 (element-wise loader)
   bool deterministic = false;  ///< backward only: the same inputs give the same bits of every gradient
 
+  /// Columns of Q and K, and of V and O: equal for the time being, and not the same thing.
+  int head_dim_qk() const { return head_dim; }
+  int head_dim_v() const { return head_dim; }
+
   friend bool operator==(const AttentionProblem&, const AttentionProblem&) = default;
 };
 
@@ -62,6 +66,14 @@ std::string canonical_text(const AttentionProblem& problem);
 /// d64). Throws Error(invalid_argument) that names the word. Does not judge the values: that is validate().
 AttentionProblem parse_problem(std::string_view text);
 
+/// Sets the mask that a word of the canonical text names ("causal", "causal-top-left", "causal@OFFSET"), by the lengths
+/// that the problem has. False, and nothing set, if the word names no mask, or its OFFSET is no whole number.
+bool apply_mask_word(std::string_view word, AttentionProblem* problem);
+
+/// The mask offset by which the last query attends to the last key: seq_kv - seq_q (0 where that is no int64, of
+/// lengths that validate() refuses).
+std::int64_t bottom_right_offset(const AttentionProblem& problem);
+
 /// Throws Error(invalid_argument) that names the first field out of range and says what it may be: head_dim a multiple
 /// of 8 in [8, 256], positive sizes, heads_q divisible by heads_kv, lengths below 2^31 - 1024, batch * heads_q below
 /// 2^31, tensors below 2^50 elements, a positive scale, finite times log2(e), alignment 2 or 16, a mask offset that
@@ -75,12 +87,12 @@ double count_flops(const AttentionProblem& problem);
 /// included).
 double count_bytes(const AttentionProblem& problem);
 
-/// Attended (query, key) pairs of one head; exact.
-std::int64_t count_attended_pairs(const AttentionProblem& problem);
-
 std::string_view to_string(Pass pass);
 std::string_view to_string(DataType dtype);
 std::string_view to_string(Layout layout);
+std::string_view to_string(MaskKind mask);  ///< "none", "causal": as templates and the database name masks
+/// What a kernel class says of a mask, with a space before it: " causal", or nothing. Offsets are no part of it.
+std::string_view class_words(MaskKind mask);
 constexpr int size_of(DataType) { return 2; }
 
 /// Hash for unordered containers; equal problems have equal hashes.

@@ -22,8 +22,8 @@ std::int64_t ragged(std::int64_t length) { return length % kWholeLength == 0 ? l
 }  // namespace
 
 std::string kernel_class(const AttentionProblem& problem, const KernelConfig& config) {
-  std::string text = fmt::format("{} {} d{}", to_string(problem.pass), to_string(problem.dtype), problem.head_dim);
-  if (problem.mask == MaskKind::causal) text += " causal";
+  std::string text = fmt::format("{} {} d{}{}", to_string(problem.pass), to_string(problem.dtype), problem.head_dim,
+                                 class_words(problem.mask));
   if (problem.alignment != 16) text += fmt::format(" align{}", problem.alignment);
   if (config.packed_heads) text += fmt::format(" group{}", problem.heads_q / problem.heads_kv);
   return text + " " + canonical_text(config);
@@ -39,12 +39,16 @@ DispatchClass dispatch_class(const AttentionProblem& problem) {
     representative.seq_kv = ragged(representative.seq_kv);
   }
   representative.softmax_scale = default_softmax_scale(problem.head_dim);
-  if (problem.mask == MaskKind::causal) {
-    // An offset of its own (it may grow with each token) counts as the nearer of bottom right and top left.
-    const std::int64_t bottom_right = problem.seq_kv - problem.seq_q;
-    const std::int64_t offset = problem.mask_offset;
-    const bool top_left = std::abs(offset) < std::abs(offset - bottom_right);
-    representative.mask_offset = top_left ? 0 : representative.seq_kv - representative.seq_q;
+  switch (problem.mask) {
+    case MaskKind::none:
+      break;
+    case MaskKind::causal: {
+      // An offset of its own (it may grow with each token) counts as the nearer of bottom right and top left.
+      const std::int64_t offset = problem.mask_offset;
+      const bool top_left = std::abs(offset) < std::abs(offset - bottom_right_offset(problem));
+      representative.mask_offset = top_left ? 0 : bottom_right_offset(representative);
+      break;
+    }
   }
   return {representative};
 }

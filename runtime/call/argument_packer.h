@@ -1,31 +1,41 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
+#include <cstdint>
+#include <string_view>
 
 #include "attune/attention.h"
 #include "generator/plan/kernel_plan.h"
 
 namespace attune {
 
-/// What a launch takes beside the tensors of a call: pointers, and the numbers that checks need.
-struct ArgumentValues {
-  const GradientTensors* gradients = nullptr;  ///< of a backward launch
-  DevicePointer workspace = 0;
-  DevicePointer statistics = 0, d_q_sums = 0, turns = 0;    ///< in the workspace, of a backward launch
-  DevicePointer d_k_sums = 0, d_v_sums = 0, key_turns = 0;  ///< the same
-  DevicePointer scores = 0, o_blocks = 0, row_states = 0;   ///< the same, of a forward launch
-  DevicePointer counters = 0;                               ///< the same, if it has room for the plan's counters
-  DevicePointer o_fp64 = 0, lse_fp64 = 0, weight_fp64 = 0;  ///< where the reference kernel writes doubles
-  DevicePointer d_q_fp64 = 0, d_k_fp64 = 0, d_v_fp64 = 0;   ///< and those of the gradients, which read them
-  DevicePointer row_statistics = 0;                         ///< between these
-  double unit_roundoff = 0, smallest_step = 0;              ///< the bounds of O, as bounds_of() gives them
-  DevicePointer partials = 0;                               ///< what each CTA of a check leaves
-  DevicePointer elements = 0;                               ///< of 16 bits: what a checksum reads or randomness fills
-  std::int64_t element_count = 0;
-  std::int64_t copies = 1, copy_stride = 0;  ///< of the random elements; the distance in elements
-  std::uint64_t seed = 0;
+/// What a launch takes beside the tensors of a call and what follows from its problem: buffers and numbers, by their
+/// names. Setting and finding them allocates nothing.
+class ArgumentValues {
+ public:
+  void set(const Buffer& buffer, DevicePointer pointer) { set(buffer.name, pointer); }
+  void set(const Given& given, double value) { set(given.name, std::bit_cast<std::uint64_t>(value)); }
+  void set(const Given& given, std::int64_t value) { set(given.name, static_cast<std::uint64_t>(value)); }
+  void set(const Given& given, std::uint64_t value) { set(given.name, value); }
+  /// The 8 bytes of what was set last. Throws Error(internal) if nothing has the name.
+  std::uint64_t bits(std::string_view name) const;
+
+ private:
+  struct Named {
+    std::string_view name;
+    std::uint64_t bits;
+  };
+  void set(std::string_view name, std::uint64_t bits);
+
+  std::array<Named, 24> values_;
+  std::size_t count_ = 0;
 };
+
+/// Where the buffers of a plan lie in a workspace; null those of its counters unless they are `counted`.
+ArgumentValues workspace_values(const KernelPlan& plan, const AttentionProblem& problem, DevicePointer workspace,
+                                bool counted);
 
 /// The argument struct of one launch, by value: packing allocates nothing.
 struct PackedArguments {
@@ -35,8 +45,8 @@ struct PackedArguments {
 };
 
 /// Fills the argument struct that launch.arguments describes; tensor maps are those of `device`. Throws Error(internal)
-/// if it has more bytes than fit, and what encode_tensor_map() throws.
-void pack_arguments(const KernelLaunch& launch, const AttentionProblem& problem, const ForwardTensors& tensors,
+/// if it has more bytes than fit or a field that nothing was given for, and what encode_tensor_map() throws.
+void pack_arguments(const KernelLaunch& launch, const AttentionProblem& problem, const Tensors& tensors,
                     const ArgumentValues& values, const Device& device, PackedArguments& packed);
 
 }  // namespace attune

@@ -2,6 +2,7 @@
 #include <string>
 #include <utility>
 
+#include "generator/problem/mask_geometry.h"
 #include "runtime/oracle/error_summary.h"
 #include "runtime/oracle/reference_attention.h"
 

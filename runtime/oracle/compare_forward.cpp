@@ -20,8 +20,8 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kLseAbsolute = 1e-5, kLseRelative = 1e-6;
 constexpr std::int64_t kPartRows = 256;  // of a head, compared by one thread
 
-std::string locate_row(const Extents& extents, std::int64_t row) {
-  const std::int64_t heads = extents.heads, rows = extents.rows;
+std::string locate_row(const OperandShape& shape, std::int64_t row) {
+  const std::int64_t heads = shape.heads, rows = shape.rows;
   return "batch " + std::to_string(row / rows / heads) + ", head " + std::to_string(row / rows % heads) + ", row " +
          std::to_string(row % rows);
 }
@@ -113,7 +113,7 @@ OutputErrors errors_of(const AttentionProblem& problem, const ComparedOutput& ou
   const std::int64_t columns = problem.head_dim;
   summary.reference_squares += output.noise_squares;
   return finish(output.name, output.bounds.relative, summary, element, [&](std::int64_t at) {
-    return locate_row({problem, output.shape}, at / columns) + ", column " + std::to_string(at % columns);
+    return locate_row(operand_shape(problem, output.shape), at / columns) + ", column " + std::to_string(at % columns);
   });
 }
 
@@ -121,11 +121,11 @@ OutputErrors compare_tensor(const AttentionProblem& problem, const ComparedTenso
   const ComparedOutput& output = tensor.output;
   require_size(tensor.elements.size(), tensor.reference.size(), output.name.c_str());
   const TensorView view = packed_view(problem, output.shape);
-  const Extents extents(problem, output.shape);
-  const std::int64_t columns = problem.head_dim, rows = extents.rows;
+  const OperandShape shape = operand_shape(problem, output.shape);
+  const std::int64_t columns = shape.columns, rows = shape.rows;
   const auto line_of = [&](std::int64_t row) {  // of all heads
     const std::int64_t head = row / rows;
-    return tensor.elements.data() + head / extents.heads * view.stride_batch + head % extents.heads * view.stride_head +
+    return tensor.elements.data() + head / shape.heads * view.stride_batch + head % shape.heads * view.stride_head +
            row % rows * view.stride_row;
   };
   const auto compared = [&](std::int64_t index, std::uint16_t bits) {
@@ -134,7 +134,7 @@ OutputErrors compare_tensor(const AttentionProblem& problem, const ComparedTenso
   };
   // One summary for each part of a head, so that the sums do not depend on the number of threads.
   const std::int64_t parts_of_head = ceil_div(rows, kPartRows);
-  std::vector<ErrorSummary> summaries(static_cast<std::size_t>(problem.batch * extents.heads * parts_of_head));
+  std::vector<ErrorSummary> summaries(static_cast<std::size_t>(problem.batch * shape.heads * parts_of_head));
   parallel_for(summaries.size(), [&](std::size_t part) {
     const auto head = static_cast<std::int64_t>(part) / parts_of_head;
     const std::int64_t first = static_cast<std::int64_t>(part) % parts_of_head * kPartRows;
@@ -168,7 +168,8 @@ OutputErrors compare_lse(const AttentionProblem& problem, std::span<const double
     const ComparedElement element = compared(row);
     summary.add(row, element.value, element.reference, element.bound);
   }
-  return finish("lse", 0, summary, compared, [&](std::int64_t row) { return locate_row({problem, Operand::o}, row); });
+  return finish("lse", 0, summary, compared,
+                [&](std::int64_t row) { return locate_row(operand_shape(problem, Operand::o), row); });
 }
 
 bool ForwardErrors::within() const {

@@ -11,11 +11,11 @@ namespace attune {
 namespace {
 
 std::size_t row_count(const AttentionProblem& problem) {
-  return static_cast<std::size_t>(problem.batch * problem.heads_q * problem.seq_q);
+  return static_cast<std::size_t>(operand_shape(problem, Operand::lse).elements());
 }
 
 std::size_t element_count(const AttentionProblem& problem) {
-  return row_count(problem) * static_cast<std::size_t>(problem.head_dim);
+  return static_cast<std::size_t>(operand_shape(problem, Operand::o).elements());
 }
 
 template <typename T>
@@ -41,14 +41,14 @@ struct ForwardResults {
         lse(device, row_count(problem) * sizeof(double)) {}
   ArgumentValues values() const {
     ArgumentValues values;
-    values.o_fp64 = o.pointer();
-    values.lse_fp64 = lse.pointer();
-    values.weight_fp64 = weight.pointer();
+    values.set(kOFp64, o.pointer());
+    values.set(kLseFp64, lse.pointer());
+    values.set(kWeightFp64, weight.pointer());
     return values;
   }
 };
 
-void run(Device& device, const KernelLaunch& launch, const AttentionProblem& problem, const ForwardTensors& tensors,
+void run(Device& device, const KernelLaunch& launch, const AttentionProblem& problem, const Tensors& tensors,
          const ArgumentValues& values) {
   const auto kernel = device.compile(launch);
   PackedArguments arguments;
@@ -58,7 +58,7 @@ void run(Device& device, const KernelLaunch& launch, const AttentionProblem& pro
 }
 
 ForwardResults run_reference(const std::shared_ptr<Device>& device, const AttentionProblem& problem,
-                             const ForwardTensors& tensors) {
+                             const Tensors& tensors) {
   const AttentionProblem forward = forward_of(problem);
   ForwardResults results(device, forward);
   const KernelPlan plan = generate_reference(forward, device->spec(), runtime_templates(), device->target());
@@ -87,7 +87,7 @@ ReferenceForward DeviceReference::to_host(Device& device) const {
 }
 
 DeviceReference make_device_reference(const std::shared_ptr<Device>& device, const AttentionProblem& problem,
-                                      const ForwardTensors& tensors) {
+                                      const Tensors& tensors) {
   ForwardResults results = run_reference(device, problem, tensors);
   std::vector<double> lse = read_doubles(*device, results.lse);
   return {std::move(results.o), std::move(results.weight), std::move(lse)};
@@ -111,7 +111,7 @@ ReferenceBackward DeviceGradients::to_host(Device& device) const {
 }
 
 DeviceGradients make_device_gradients(const std::shared_ptr<Device>& device, const AttentionProblem& problem,
-                                      const ForwardTensors& tensors, const GradientTensors& gradients) {
+                                      const Tensors& tensors) {
   const AttentionProblem of_keys = with_rows_of(problem, Operand::k);
   const ForwardResults forward = run_reference(device, problem, tensors);
   const auto doubles = [&](std::size_t count) { return DeviceBuffer(device, count * sizeof(double)); };
@@ -122,16 +122,15 @@ DeviceGradients make_device_gradients(const std::shared_ptr<Device>& device, con
                          {doubles(2 * element_count(of_keys))}};
   const OutputBounds bounds = gradient_bounds_of(problem.dtype);
   ArgumentValues values = forward.values();
-  values.gradients = &gradients;
-  values.row_statistics = statistics.pointer();
-  values.d_q_fp64 = result.d_q.values();
-  values.d_k_fp64 = result.d_k.values();
-  values.d_v_fp64 = result.d_v.values();
-  values.unit_roundoff = bounds.unit_roundoff;
-  values.smallest_step = bounds.smallest_step;
+  values.set(kRowStatisticsFp64, statistics.pointer());
+  values.set(kDqFp64, result.d_q.values());
+  values.set(kDkFp64, result.d_k.values());
+  values.set(kDvFp64, result.d_v.values());
+  values.set(kUnitRoundoff, bounds.unit_roundoff);
+  values.set(kSmallestStep, bounds.smallest_step);
   for (const KernelLaunch& launch :
        generate_backward_reference(problem, device->spec(), runtime_templates(), device->target())) {
-    values.partials = (launch.tile_rows == TileRows::queries ? noise_of_queries : noise_of_keys).pointer();
+    values.set(kPartials, (launch.tile_rows == TileRows::queries ? noise_of_queries : noise_of_keys).pointer());
     run(*device, launch, problem, tensors, values);
   }
   for (const double noise : read_doubles(*device, noise_of_queries)) result.d_q.noise_squares += noise;
@@ -156,7 +155,7 @@ DeviceOracle::DeviceOracle(std::shared_ptr<Device> device, const AttentionProble
     : device_(std::move(device)), problem_(problem), partials_(device_, scratch_bytes()) {}
 DeviceOracle::~DeviceOracle() = default;
 
-void DeviceOracle::launch(const Kernel& kernel, const AttentionProblem& problem, const ForwardTensors& tensors,
+void DeviceOracle::launch(const Kernel& kernel, const AttentionProblem& problem, const Tensors& tensors,
                           const ArgumentValues& values, std::uint32_t grid) {
   PackedArguments arguments;
   pack_arguments(kernel.launch, problem, tensors, values, *device_, arguments);
@@ -179,13 +178,13 @@ OutputErrors DeviceOracle::compare(const ComparedOutput& output, const TensorVie
   }
   const AttentionProblem problem = with_rows_of(problem_, output.shape);
   ArgumentValues values;
-  values.o_fp64 = reference;
-  values.weight_fp64 = weight;
-  values.unit_roundoff = output.bounds.unit_roundoff;
-  values.smallest_step = output.bounds.smallest_step;
-  values.partials = partials_.pointer();
-  ForwardTensors tensors;
-  tensors.o = tensor;
+  values.set(kOFp64, reference);
+  values.set(kWeightFp64, weight);
+  values.set(kUnitRoundoff, output.bounds.unit_roundoff);
+  values.set(kSmallestStep, output.bounds.smallest_step);
+  values.set(kPartials, partials_.pointer());
+  Tensors tensors;
+  tensors[Operand::o] = tensor;
   const std::uint32_t grid = comparison_->launch.grid_x(problem);
   launch(*comparison_, problem, tensors, values, grid);
 
@@ -204,14 +203,14 @@ OutputErrors DeviceOracle::compare_o(const DeviceReference& reference, const Ten
   return compare(compared_o(problem_), o, reference.o.pointer(), reference.weight.pointer());
 }
 
-std::vector<OutputErrors> DeviceOracle::compare_gradients(const DeviceGradients& reference,
-                                                          const GradientTensors& gradients) {
+std::vector<OutputErrors> DeviceOracle::compare_gradients(const DeviceGradients& reference, const Tensors& tensors) {
   const auto of = [&](const char* name, Operand shape, const DeviceGradient& gradient, const TensorView& tensor) {
     return compare(compared_gradient(problem_, name, shape, gradient.noise_squares), tensor, gradient.values(),
                    gradient.weights());
   };
-  return {of("dq", Operand::o, reference.d_q, gradients.d_q), of("dk", Operand::k, reference.d_k, gradients.d_k),
-          of("dv", Operand::k, reference.d_v, gradients.d_v)};
+  return {of("dq", Operand::o, reference.d_q, tensors[Operand::d_q]),
+          of("dk", Operand::k, reference.d_k, tensors[Operand::d_k]),
+          of("dv", Operand::k, reference.d_v, tensors[Operand::d_v])};
 }
 
 std::uint64_t DeviceOracle::checksum(DevicePointer elements, std::int64_t count) {
@@ -220,9 +219,9 @@ std::uint64_t DeviceOracle::checksum(DevicePointer elements, std::int64_t count)
         std::make_unique<Kernel>(*device_, generate_checksum(device_->spec(), runtime_templates(), device_->target()));
   }
   ArgumentValues values;
-  values.elements = elements;
-  values.element_count = count;
-  values.partials = partials_.pointer();
+  values.set(kElements, elements);
+  values.set(kElementCount, count);
+  values.set(kPartials, partials_.pointer());
   const std::uint32_t grid = grid_of_elements(count);
   launch(*checksum_, problem_, {}, values, grid);
   std::uint64_t sum = 0;
@@ -237,11 +236,11 @@ void DeviceOracle::fill_random_normal(DevicePointer elements, std::int64_t count
         *device_, generate_random_normal(problem_.dtype, device_->spec(), runtime_templates(), device_->target()));
   }
   ArgumentValues values;
-  values.elements = elements;
-  values.element_count = count;
-  values.seed = seed;
-  values.copies = copies;
-  values.copy_stride = copy_stride;
+  values.set(kElements, elements);
+  values.set(kElementCount, count);
+  values.set(kSeed, seed);
+  values.set(kCopies, copies);
+  values.set(kCopyStride, copy_stride);
   launch(*random_normal_, problem_, {}, values, grid_of_elements(count));
 }
 

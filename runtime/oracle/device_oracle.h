@@ -12,7 +12,7 @@
 
 namespace attune {
 
-struct ArgumentValues;
+class ArgumentValues;
 
 /// A ReferenceForward whose large parts stay in device memory.
 struct DeviceReference {
@@ -26,7 +26,7 @@ struct DeviceReference {
 
 /// By the generated fp64 kernel. `tensors` need q, k and v.
 DeviceReference make_device_reference(const std::shared_ptr<Device>& device, const AttentionProblem& problem,
-                                      const ForwardTensors& tensors);
+                                      const Tensors& tensors);
 
 /// A ReferenceGradient in device memory.
 struct DeviceGradient {
@@ -46,10 +46,10 @@ struct DeviceGradients {
   ReferenceBackward to_host(Device& device) const;
 };
 
-/// By the generated fp64 kernels. `tensors` need q, k and v, `gradients` d_o and may have d_lse. As
-/// reference_backward(), from an O and LSE of its own.
+/// By the generated fp64 kernels. `tensors` need q, k, v and d_o and may have d_lse. As reference_backward(), from an O
+/// and LSE of its own.
 DeviceGradients make_device_gradients(const std::shared_ptr<Device>& device, const AttentionProblem& problem,
-                                      const ForwardTensors& tensors, const GradientTensors& gradients);
+                                      const Tensors& tensors);
 
 /// Makes inputs and checks results where they are, so that only sums cross the bus. Kernels are compiled at their first
 /// use. Not thread-safe; all functions wait until the device is done, and throw Error.
@@ -65,7 +65,7 @@ class DeviceOracle {
 
   /// What compare_backward() says of dQ, dK and dV, but for the order of its sums. They have the strides of
   /// packed_view().
-  std::vector<OutputErrors> compare_gradients(const DeviceGradients& reference, const GradientTensors& gradients);
+  std::vector<OutputErrors> compare_gradients(const DeviceGradients& reference, const Tensors& tensors);
 
   /// checksum() of `count` elements from an even address.
   std::uint64_t checksum(DevicePointer elements, std::int64_t count);
@@ -77,7 +77,7 @@ class DeviceOracle {
 
  private:
   struct Kernel;
-  void launch(const Kernel& kernel, const AttentionProblem& problem, const ForwardTensors& tensors,
+  void launch(const Kernel& kernel, const AttentionProblem& problem, const Tensors& tensors,
               const ArgumentValues& values, std::uint32_t grid);
   OutputErrors compare(const ComparedOutput& output, const TensorView& tensor, DevicePointer reference,
                        DevicePointer weight);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
 #include "runtime/oracle/device_oracle.h"
 #include "runtime/oracle/parallel_for.h"
@@ -17,23 +18,23 @@ constexpr std::int64_t kRowsPerTask = 16;
 
 // One query. `k` is (D, Skv), `v` is (Skv, D), both of the query's head; p is scratch for Skv values. Writes o and
 // weight (D each).
-double attend(const AttentionProblem& problem, const double* q, const float* k, const float* v, std::int64_t keys,
+double attend(const AttentionProblem& problem, const double* q, const float* k, const float* v, RowRange keys,
               std::vector<double>& p, double* o, double* weight) {
   const std::int64_t columns = problem.head_dim;
   std::fill_n(o, columns, 0.0);
   std::fill_n(weight, columns, 0.0);
-  if (keys == 0) return -kInfinity;
-  std::fill_n(p.begin(), keys, 0.0);
+  if (keys.size() == 0) return -kInfinity;
+  std::fill(p.begin() + keys.begin, p.begin() + keys.end, 0.0);
   for (std::int64_t d = 0; d < columns; ++d) {
     const float* key = k + d * problem.seq_kv;
-    for (std::int64_t j = 0; j < keys; ++j) p[j] += q[d] * key[j];
+    for (std::int64_t j = keys.begin; j < keys.end; ++j) p[j] += q[d] * key[j];
   }
   const double scale = problem.softmax_scale;
   double maximum = -kInfinity;
-  for (std::int64_t j = 0; j < keys; ++j) maximum = std::max(maximum, p[j] *= scale);
+  for (std::int64_t j = keys.begin; j < keys.end; ++j) maximum = std::max(maximum, p[j] *= scale);
   double sum = 0;
-  for (std::int64_t j = 0; j < keys; ++j) sum += p[j] = std::exp(p[j] - maximum);
-  for (std::int64_t j = 0; j < keys; ++j) {
+  for (std::int64_t j = keys.begin; j < keys.end; ++j) sum += p[j] = std::exp(p[j] - maximum);
+  for (std::int64_t j = keys.begin; j < keys.end; ++j) {
     const float* value = v + j * columns;
     for (std::int64_t d = 0; d < columns; ++d) {
       o[d] += p[j] * value[d];
@@ -66,6 +67,7 @@ ReferenceForward reference_forward(const AttentionProblem& problem, std::span<co
   const TensorView q_view = packed_view(problem, Operand::q);
   const std::int64_t columns = problem.head_dim, group = problem.heads_q / problem.heads_kv;
   const std::int64_t tasks_per_head = ceil_div(problem.seq_q, kRowsPerTask);
+  const MaskGeometry mask(problem);
   ReferenceForward reference = allocate_reference(problem);
 
   parallel_for(static_cast<std::size_t>(problem.batch * problem.heads_q * tasks_per_head), [&](std::size_t task) {
@@ -81,7 +83,7 @@ ReferenceForward reference_forward(const AttentionProblem& problem, std::span<co
                      [&](std::uint16_t bits) { return to_double(problem.dtype, bits); });
       const std::int64_t at = batch_head * problem.seq_q + row;
       reference.lse[at] =
-          attend(problem, query.data(), keys.data() + head_kv, values.data() + head_kv, attended_keys(problem, row), p,
+          attend(problem, query.data(), keys.data() + head_kv, values.data() + head_kv, mask.keys_of_query(row), p,
                  reference.o.data() + at * columns, reference.weight.data() + at * columns);
     }
   });
@@ -89,7 +91,7 @@ ReferenceForward reference_forward(const AttentionProblem& problem, std::span<co
 }
 
 ReferenceForward reference_forward_on_device(const std::shared_ptr<Device>& device, const AttentionProblem& problem,
-                                             const ForwardTensors& tensors) {
+                                             const Tensors& tensors) {
   return make_device_reference(device, problem, tensors).to_host(*device);
 }
 

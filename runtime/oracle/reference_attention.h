@@ -26,7 +26,7 @@ ReferenceForward reference_forward(const AttentionProblem& problem, std::span<co
 
 /// The same by the generated fp64 kernel on the device, for large shapes. `tensors` need q, k and v.
 ReferenceForward reference_forward_on_device(const std::shared_ptr<Device>& device, const AttentionProblem& problem,
-                                             const ForwardTensors& tensors);
+                                             const Tensors& tensors);
 
 /// Errors of one output against the reference.
 struct OutputErrors {

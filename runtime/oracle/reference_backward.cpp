@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "generator/error.h"
+#include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
 #include "runtime/oracle/error_summary.h"
 #include "runtime/oracle/parallel_for.h"
@@ -41,6 +42,7 @@ class Backward {
  public:
   Backward(const AttentionProblem& problem, const BackwardInputs& inputs)
       : problem_(problem),
+        mask_(problem),
         columns_(problem.head_dim),
         group_(problem.heads_q / problem.heads_kv),
         rows_(problem.batch * problem.heads_q * problem.seq_q),
@@ -112,14 +114,14 @@ class Backward {
       const std::int64_t first = static_cast<std::int64_t>(task) * kRowsPerTask;
       for (std::int64_t query = first; query < std::min(first + kRowsPerTask, rows_); ++query) {
         const std::int64_t head = query / problem_.seq_q, at = query * columns_;
-        const std::int64_t keys = attended_keys(problem_, query % problem_.seq_q);
+        const RowRange keys = mask_.keys_of_query(query % problem_.seq_q);
         // Of batch and head: heads of all batch entries follow each other, on both sides.
         const std::int64_t first_key = head / group_ * problem_.seq_kv;
         double *value = &result_.d_q.value[at], *weight = &result_.d_q.weight[at];
         std::fill(mean.begin(), mean.end(), 0.0);
         std::fill(squares.begin(), squares.end(), 0.0);
         double k_squares = 0;
-        for (std::int64_t j = 0; j < keys; ++j) {
+        for (std::int64_t j = keys.begin; j < keys.end; ++j) {
           const double* k = &k_[(first_key + j) * columns_];
           const Pair at_key = pair(query, first_key + j);
           add_scaled(value, scale * at_key.ds, k, columns_);
@@ -150,8 +152,9 @@ class Backward {
       const std::int64_t first = static_cast<std::int64_t>(task) * kRowsPerTask;
       for (std::int64_t key = first; key < std::min(first + kRowsPerTask, all_keys); ++key) {
         const std::int64_t head_kv = key / problem_.seq_kv, at = key * columns_;
+        const RowRange queries = mask_.queries_of_key(key % problem_.seq_kv);
         for (std::int64_t row = 0; row < group_ * problem_.seq_q; ++row) {
-          if (key % problem_.seq_kv >= attended_keys(problem_, row % problem_.seq_q)) continue;
+          if (!queries.contains(row % problem_.seq_q)) continue;
           const std::int64_t query = head_kv * group_ * problem_.seq_q + row;
           const double *q = &q_[query * columns_], *d_o = &d_o_[query * columns_];
           const Pair at_query = pair(query, key);
@@ -176,6 +179,7 @@ class Backward {
   }
 
   const AttentionProblem problem_;
+  const MaskGeometry mask_;
   const std::int64_t columns_, group_, rows_;  // rows_: queries of all heads
   const double unit_, step_;
   const ReferenceForward forward_;

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -13,23 +12,10 @@
 
 namespace attune {
 
-/// Heads and rows of an operand.
-struct Extents {
-  std::int64_t heads, rows;
-
-  Extents(const AttentionProblem& problem, Operand operand)
-      : heads(is_of_keys(operand) ? problem.heads_kv : problem.heads_q),
-        rows(is_of_keys(operand) ? problem.seq_kv : problem.seq_q) {}
-
- private:
-  static bool is_of_keys(Operand operand) { return operand == Operand::k || operand == Operand::v; }
-};
-
 /// Throws Error(invalid_argument) if a packed tensor of the operand's shape has not as many elements.
 inline void require_packed(const AttentionProblem& problem, std::span<const std::uint16_t> packed, Operand operand,
                            const char* name) {
-  const Extents extents(problem, operand);
-  const std::int64_t wanted = problem.batch * extents.heads * extents.rows * problem.head_dim;
+  const std::int64_t wanted = operand_shape(problem, operand).elements();
   if (static_cast<std::int64_t>(packed.size()) != wanted) {
     throw Error(ErrorCode::invalid_argument, std::string(name) + " holds " + std::to_string(packed.size()) +
                                                  " elements, " + canonical_text(problem) + " has " +
@@ -43,10 +29,10 @@ template <typename Value>
 std::vector<Value> unpack(const AttentionProblem& problem, std::span<const std::uint16_t> packed, Operand operand,
                           bool rows_last) {
   const TensorView view = packed_view(problem, operand);
-  const auto [heads, rows] = Extents(problem, operand);
-  const std::int64_t columns = problem.head_dim;
+  const OperandShape shape = operand_shape(problem, operand);
+  const std::int64_t heads = shape.heads, rows = shape.rows, columns = shape.columns;
   std::vector<Value> values(packed.size());
-  parallel_for(static_cast<std::size_t>(problem.batch * heads), [&, heads = heads, rows = rows](std::size_t index) {
+  parallel_for(static_cast<std::size_t>(problem.batch * heads), [&](std::size_t index) {
     const auto batch = static_cast<std::int64_t>(index) / heads, head = static_cast<std::int64_t>(index) % heads;
     const std::uint16_t* from = packed.data() + batch * view.stride_batch + head * view.stride_head;
     Value* to = values.data() + static_cast<std::int64_t>(index) * rows * columns;
@@ -58,12 +44,6 @@ std::vector<Value> unpack(const AttentionProblem& problem, std::span<const std::
     }
   });
   return values;
-}
-
-/// Keys [0, count) are attended to by query `row`.
-inline std::int64_t attended_keys(const AttentionProblem& problem, std::int64_t row) {
-  if (problem.mask == MaskKind::none) return problem.seq_kv;
-  return std::clamp<std::int64_t>(row + problem.mask_offset + 1, 0, problem.seq_kv);
 }
 
 }  // namespace attune

@@ -7,6 +7,7 @@
 #include "generator/error.h"
 #include "generator/generate.h"
 #include "generator/problem/dispatch_class.h"
+#include "generator/problem/mask_geometry.h"
 #include "tests/catch.h"
 
 using namespace attune;

@@ -197,8 +197,12 @@ TEST_CASE("loaded kernels of an algorithm are shared by all lengths, heads and o
   AttentionRuntime runtime(make_emulator_device(find_device("a100")));
   for (const AttentionAlgorithm algorithm :
        {AttentionAlgorithm::standard, AttentionAlgorithm::online, AttentionAlgorithm::fa1}) {
-    const auto prepared = runtime.prepare(parse_problem("hq1 sq20 d64 causal"), algorithm);
-    const auto other = runtime.prepare(parse_problem("b2 hq4 hkv2 sq70 skv90 d64 causal@-3"), algorithm);
+    const auto plan_of = [&](const AttentionProblem& problem) {
+      const Device& device = *runtime.device();
+      return generate(problem, algorithm, device.spec(), runtime_templates(), device.target());
+    };
+    const auto prepared = runtime.prepare(plan_of(parse_problem("hq1 sq20 d64 causal")));
+    const auto other = runtime.prepare(plan_of(parse_problem("b2 hq4 hkv2 sq70 skv90 d64 causal@-3")));
     REQUIRE(prepared->kernels.size() == other->kernels.size());
     for (std::size_t i = 0; i < prepared->kernels.size(); ++i) CHECK(prepared->kernels[i] == other->kernels[i]);
   }

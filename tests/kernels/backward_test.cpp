@@ -197,15 +197,23 @@ BackwardResult run_backward(AttentionRuntime& runtime, const BackwardCase& test,
     return buffer;
   };
   const DeviceBuffer lse = upload(data.lse), d_lse = upload(data.d_lse);
-  const ForwardTensors tensors{q.view(), k.view(), v.view(), o.view(), reinterpret_cast<float*>(lse.pointer())};
-  GradientTensors gradients{d_o.view(), nullptr, d_q.view(), d_k.view(), d_v.view()};
-  if (test.with_lse) gradients.d_lse = reinterpret_cast<const float*>(d_lse.pointer());
+  Tensors tensors;
+  tensors[Operand::q] = q.view();
+  tensors[Operand::k] = k.view();
+  tensors[Operand::v] = v.view();
+  tensors[Operand::o] = o.view();
+  tensors[Operand::lse].data = reinterpret_cast<const void*>(lse.pointer());
+  tensors[Operand::d_o] = d_o.view();
+  tensors[Operand::d_q] = d_q.view();
+  tensors[Operand::d_k] = d_k.view();
+  tensors[Operand::d_v] = d_v.view();
+  if (test.with_lse) tensors[Operand::d_lse].data = reinterpret_cast<const void*>(d_lse.pointer());
 
   const auto prepared = runtime.prepare(test.problem, test.config);
   const DeviceBuffer workspace(device, prepared->plan.workspace_bytes_of(test.problem));
   device->fill(workspace.pointer(), 0xff, workspace.bytes());
-  runtime.launch(*prepared, test.problem, tensors, gradients, reinterpret_cast<void*>(workspace.pointer()),
-                 workspace.bytes(), stream);
+  runtime.launch(*prepared, test.problem, tensors, reinterpret_cast<void*>(workspace.pointer()), workspace.bytes(),
+                 stream);
   device->synchronize(stream);
 
   BackwardResult result;

@@ -7,6 +7,7 @@
 #include <random>
 #include <sstream>
 
+#include "generator/generate.h"
 #include "tests/primitives/number_formats.h"
 
 namespace attune::tests {
@@ -256,14 +257,15 @@ ForwardResult run_forward(AttentionRuntime& runtime, const ForwardCase& test, co
                      v = upload(device, data.v.memory);
   const DeviceBuffer o = upload(device, data.o.memory), lse = upload(device, std::vector<float>(lse_count, poison));
 
-  ForwardTensors tensors;
-  tensors.q = view_of(q, data.q);
-  tensors.k = view_of(k, data.k);
-  tensors.v = view_of(v, data.v);
-  tensors.o = view_of(o, data.o);
-  if (test.with_lse) tensors.lse = reinterpret_cast<float*>(lse.pointer()) + kLseGuard;
-  const auto prepared =
-      test.algorithm ? runtime.prepare(test.problem, *test.algorithm) : runtime.prepare(test.problem, test.config);
+  Tensors tensors;
+  tensors[Operand::q] = view_of(q, data.q);
+  tensors[Operand::k] = view_of(k, data.k);
+  tensors[Operand::v] = view_of(v, data.v);
+  tensors[Operand::o] = view_of(o, data.o);
+  if (test.with_lse) tensors[Operand::lse].data = reinterpret_cast<const float*>(lse.pointer()) + kLseGuard;
+  const auto prepared = test.algorithm ? runtime.prepare(generate(test.problem, *test.algorithm, device->spec(),
+                                                                  runtime_templates(), device->target()))
+                                       : runtime.prepare(test.problem, test.config);
   const KernelPlan& plan = prepared->plan;
   const DeviceBuffer workspace(device, std::max(plan.counted_workspace_bytes, plan.workspace_bytes_of(test.problem)));
   if (test.algorithm && workspace.bytes() > 0) device->fill(workspace.pointer(), 0xff, workspace.bytes());

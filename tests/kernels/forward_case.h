@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "attune/attention.h"
+#include "generator/ladder/attention_algorithm.h"
 
 namespace attune::tests {
 

@@ -334,11 +334,11 @@ void check_far_rows(const std::shared_ptr<Device>& device, bool far_rows) {
         }
       }
     }
-    ForwardTensors tensors;
-    tensors.q = views[0];
-    tensors.k = views[1];
-    tensors.v = views[2];
-    tensors.o = views[3];
+    Tensors tensors;
+    tensors[Operand::q] = views[0];
+    tensors[Operand::k] = views[1];
+    tensors[Operand::v] = views[2];
+    tensors[Operand::o] = views[3];
     const auto prepared = runtime.prepare(test.problem, test.config);
     runtime.launch(*prepared, test.problem, tensors, nullptr, 0, nullptr);
     device->synchronize(nullptr);

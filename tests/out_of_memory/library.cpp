@@ -92,14 +92,14 @@ std::int64_t fail_each(const Call& call, std::int64_t all_up_to = 400) {
   }
 }
 
-struct Tensors {
+struct CallData {
   alignas(256) unsigned char bytes[8][64 * 64 * 2] = {};
   float lse[64] = {};
   attune_problem problem = {};
   attune_tensors tensors = {};
   attune_gradients gradients = {};
 
-  Tensors() {
+  CallData() {
     problem.struct_size = sizeof(problem);
     problem.dtype = ATTUNE_BF16;
     problem.batch = problem.heads_q = 1;
@@ -117,14 +117,14 @@ struct Tensors {
 }  // namespace
 
 TEST_CASE("C: the first call of a process with failing allocations", "[nogpu]") {
-  Tensors data;
+  CallData data;
   const std::int64_t needed =
       fail_each([&] { return outcome(attune_forward(&data.problem, &data.tensors, nullptr, 0, nullptr)); });
   CHECK(needed >= 1);
 }
 
 TEST_CASE("C: preparing, launching, describing, refusing and logging with failing allocations", "[nogpu]") {
-  Tensors data;
+  CallData data;
   std::vector<unsigned char> workspace(1 << 20);
   void* const aligned = reinterpret_cast<void*>((reinterpret_cast<std::uintptr_t>(workspace.data()) + 255) & ~255ull);
   const std::size_t bytes = workspace.size() - 256;
@@ -188,11 +188,10 @@ TEST_CASE("C++: the emulator behind a runtime with failing allocations", "[emula
   AttentionProblem problem = make_problem(DataType::bf16, 1, 1, 16, 16);
   const auto device = make_emulator_device(find_device("a100"));
   const DeviceBuffer memory(device, 4 * 16 * 16 * 2);
-  ForwardTensors tensors;
+  Tensors tensors;
   std::size_t offset = 0;
-  for (TensorView* view : {&tensors.q, &tensors.k, &tensors.v, &tensors.o}) {
-    *view = packed_view(problem, Operand::q);
-    view->data = reinterpret_cast<const void*>(memory.pointer() + offset);
+  for (const Operand operand : {Operand::q, Operand::k, Operand::v, Operand::o}) {
+    tensors[operand] = packed_view(problem, operand, reinterpret_cast<const void*>(memory.pointer() + offset));
     offset += 16 * 16 * 2;
   }
   const Call call = [&] {

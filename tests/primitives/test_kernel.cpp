@@ -67,8 +67,8 @@ KernelLaunch launch_of(const TestKernel& kernel, KernelTarget target, const std:
   texts["tests/primitives"] = kernel.sm90 ? "//% include primitives/wgmma\n" : "//% include primitives/mma_sync\n";
 
   KernelLaunch launch;
-  std::vector<KernelArgument> fields = {KernelArgument::q, KernelArgument::o};  // two pointers
-  if (kernel.sm90) fields.insert(fields.end(), {KernelArgument::q_map, KernelArgument::o_map});
+  std::vector<KernelArgument> fields = {Pointer{Operand::q}, Pointer{Operand::o}};  // two pointers
+  if (kernel.sm90) fields.insert(fields.end(), {TensorMap{Operand::q}, TensorMap{Operand::o}});
   launch.arguments = ArgumentLayout::of(fields);
   launch.entry = "primitive_test";
   launch.arch = arch;

@@ -17,7 +17,7 @@ struct ForwardCase {
   std::vector<std::uint16_t> q, k, v;
   DeviceBuffer q_buffer, k_buffer, v_buffer, o_buffer, lse_buffer;
   std::int64_t shift = 0;  ///< elements between the start of each buffer and its tensor
-  ForwardTensors tensors;
+  Tensors tensors;
 
   ForwardCase(std::shared_ptr<Device> on, const AttentionProblem& asked, std::int64_t shift_elements = 0)
       : device(std::move(on)), problem(asked), shift(shift_elements) {
@@ -27,13 +27,13 @@ struct ForwardCase {
     q = random_normal(problem.dtype, queries * columns, 1);
     k = random_normal(problem.dtype, keys * columns, 2);
     v = random_normal(problem.dtype, keys * columns, 3);
-    tensors.q = place(q, q_buffer, Operand::q);
-    tensors.k = place(k, k_buffer, Operand::k);
-    tensors.v = place(v, v_buffer, Operand::v);
-    tensors.o = place(std::vector<std::uint16_t>(q.size(), 0x7fff), o_buffer, Operand::o);
+    tensors[Operand::q] = place(q, q_buffer, Operand::q);
+    tensors[Operand::k] = place(k, k_buffer, Operand::k);
+    tensors[Operand::v] = place(v, v_buffer, Operand::v);
+    tensors[Operand::o] = place(std::vector<std::uint16_t>(q.size(), 0x7fff), o_buffer, Operand::o);
     lse_buffer = DeviceBuffer(device, queries * sizeof(float));
     device->fill(lse_buffer.pointer(), 0xff, lse_buffer.bytes());
-    tensors.lse = reinterpret_cast<float*>(lse_buffer.pointer());
+    tensors[Operand::lse].data = reinterpret_cast<const void*>(lse_buffer.pointer());
   }
 
   std::vector<std::uint16_t> read_o() const {

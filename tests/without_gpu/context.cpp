@@ -33,8 +33,8 @@ template <typename Runtime>
 void run_forward(const Runtime& runtime) {
   const AttentionProblem problem = make_problem(DataType::bf16, 1, 1, 64, 64);
   alignas(16) static unsigned char bytes[4][64 * 64 * 2];
-  ForwardTensors tensors;
-  TensorView* const views[] = {&tensors.q, &tensors.k, &tensors.v, &tensors.o};
+  Tensors tensors;
+  TensorView* const views[] = {&tensors[Operand::q], &tensors[Operand::k], &tensors[Operand::v], &tensors[Operand::o]};
   for (int i = 0; i < 4; ++i) {
     *views[i] = packed_view(problem, Operand::q);
     views[i]->data = bytes[i];

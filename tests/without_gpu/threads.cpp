@@ -86,8 +86,9 @@ TEST_CASE("many threads call at once, while picks are stored and looked up", "[n
                                               i % 2 == 0 ? MaskKind::none : MaskKind::causal);
       // Nothing causal was tuned.
       if (picks->find(problem, device->spec()).has_value() != (problem.mask == MaskKind::none)) ++wrong;
-      ForwardTensors tensors;
-      for (TensorView* view : {&tensors.q, &tensors.k, &tensors.v, &tensors.o}) {
+      Tensors tensors;
+      for (TensorView* view :
+           {&tensors[Operand::q], &tensors[Operand::k], &tensors[Operand::v], &tensors[Operand::o]}) {
         *view = packed_view(problem, Operand::q);
         view->data = aligned;
       }

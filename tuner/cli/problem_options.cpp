@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <charconv>
 #include <cmath>
 #include <vector>
 
@@ -33,16 +32,6 @@ Layout parse_layout(const std::string& text) {
 constexpr const char* kOnlyForward =
     "this command's files hold the tensors of forward problems only; check, bench and tune make those of a backward "
     "problem themselves";
-
-std::int64_t parse_offset(const std::string& mask) {
-  const std::string digits = mask.substr(mask.find('@') + 1);
-  std::int64_t offset = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), offset);
-  if (error != std::errc{} || end != digits.data() + digits.size()) {
-    refuse(fmt::format("--mask {}: the offset after '@' must be a whole number", mask));
-  }
-  return offset;
-}
 
 void must_agree(const char* flag, const std::optional<std::int64_t>& given, std::int64_t found, const char* where) {
   if (given && *given != found) {
@@ -125,14 +114,10 @@ void ProblemOptions::refuse_conflicts() const {
 void ProblemOptions::apply_mask_and_scale(AttentionProblem& problem) const {
   const std::string mask = causal_ ? "causal" : mask_;
   if (!mask.empty() && mask != "none") {
-    problem.mask = MaskKind::causal;
-    if (mask == "causal") {
-      problem.mask_offset = problem.seq_kv - problem.seq_q;
-    } else if (mask == "causal-top-left") {
-      problem.mask_offset = 0;
-    } else if (mask.starts_with("causal@")) {
-      problem.mask_offset = parse_offset(mask);
-    } else {
+    const bool set = apply_mask_word(mask, &problem);
+    if (!set && mask.starts_with("causal@"))
+      refuse(fmt::format("--mask {}: the offset after '@' must be a whole number", mask));
+    if (!set) {
       refuse(fmt::format("--mask {}: expected none, causal, causal-top-left or causal@OFFSET{}", mask,
                          did_you_mean(mask, kMasks)));
     }
@@ -216,10 +201,8 @@ AttentionProblem ProblemOptions::problem_of(const AttentionProblem& tensors) con
 
 std::size_t element_count(const AttentionProblem& problem, Operand operand) {
   constexpr std::size_t kMost = std::size_t{1} << 45;
-  const bool of_queries = operand == Operand::q || operand == Operand::o || operand == Operand::lse;
-  const std::int64_t factors[] = {problem.batch, of_queries ? problem.heads_q : problem.heads_kv,
-                                  of_queries ? problem.seq_q : problem.seq_kv,
-                                  operand == Operand::lse ? 1 : problem.head_dim};
+  const OperandShape shape = operand_shape(problem, operand);
+  const std::int64_t factors[] = {shape.batch, shape.heads, shape.rows, shape.columns};
   std::size_t count = 1;
   for (const std::int64_t factor : factors) {
     const auto size = static_cast<std::size_t>(factor);

@@ -47,13 +47,13 @@ DataType dtype_of(const std::filesystem::path& path, const std::string& name, co
 const char* safetensors_name(DataType dtype) { return dtype == DataType::bf16 ? "BF16" : "F16"; }
 
 std::vector<std::uint64_t> shape_in(const AttentionProblem& problem, Operand operand) {
-  const bool of_queries = operand == Operand::q || operand == Operand::o;
-  const auto batch = static_cast<std::uint64_t>(problem.batch);
-  const auto heads = static_cast<std::uint64_t>(of_queries ? problem.heads_q : problem.heads_kv);
-  const auto seq = static_cast<std::uint64_t>(of_queries ? problem.seq_q : problem.seq_kv);
-  const auto dim = static_cast<std::uint64_t>(problem.head_dim);
-  if (problem.layout == Layout::bshd) return {batch, seq, heads, dim};
-  return {batch, heads, seq, dim};
+  const OperandShape shape = operand_shape(problem, operand);
+  const auto size = [](std::int64_t extent) { return static_cast<std::uint64_t>(extent); };
+  std::vector<std::uint64_t> sizes = {size(shape.batch), size(shape.heads), size(shape.rows)};
+  if (!has_strides(operand)) return sizes;
+  if (problem.layout == Layout::bshd) std::swap(sizes[1], sizes[2]);
+  sizes.push_back(size(shape.columns));
+  return sizes;
 }
 
 std::map<std::string, std::string> metadata_of(const AttentionProblem& problem) {
@@ -132,11 +132,7 @@ void write_output(const std::filesystem::path& path, const AttentionProblem& pro
                   const std::vector<std::filesystem::path>& inputs) {
   const NamedTensor tensors[] = {
       {"o", safetensors_name(problem.dtype), shape_in(problem, Operand::o), std::as_bytes(std::span(o))},
-      {"lse",
-       "F32",
-       {static_cast<std::uint64_t>(problem.batch), static_cast<std::uint64_t>(problem.heads_q),
-        static_cast<std::uint64_t>(problem.seq_q)},
-       std::as_bytes(std::span(lse))}};
+      {"lse", "F32", shape_in(problem, Operand::lse), std::as_bytes(std::span(lse))}};
   std::map<std::string, std::string> metadata = metadata_of(problem);
   metadata["config"] = config;
   write_safetensors(path, tensors, metadata, inputs);

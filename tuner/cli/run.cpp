@@ -34,9 +34,7 @@ DeviceBuffer upload(const std::shared_ptr<Device>& device, const std::vector<std
 }
 
 TensorView view_of(const AttentionProblem& problem, Operand operand, const DeviceBuffer& buffer) {
-  TensorView view = packed_view(problem, operand);
-  view.data = reinterpret_cast<const void*>(buffer.pointer());
-  return view;
+  return packed_view(problem, operand, reinterpret_cast<const void*>(buffer.pointer()));
 }
 
 struct Outputs {
@@ -56,12 +54,12 @@ Outputs forward(AttentionRuntime& runtime, const PreparedAttention& prepared, co
   device->fill(o.pointer(), 0xff, o.bytes());
   device->fill(lse.pointer(), 0xff, lse.bytes());
   const DeviceBuffer workspace(device, prepared.plan.workspace_bytes);
-  ForwardTensors tensors;
-  tensors.q = view_of(problem, Operand::q, q);
-  tensors.k = view_of(problem, Operand::k, k);
-  tensors.v = view_of(problem, Operand::v, v);
-  tensors.o = view_of(problem, Operand::o, o);
-  tensors.lse = reinterpret_cast<float*>(lse.pointer());
+  Tensors tensors;
+  tensors[Operand::q] = view_of(problem, Operand::q, q);
+  tensors[Operand::k] = view_of(problem, Operand::k, k);
+  tensors[Operand::v] = view_of(problem, Operand::v, v);
+  tensors[Operand::o] = view_of(problem, Operand::o, o);
+  tensors[Operand::lse].data = reinterpret_cast<const void*>(lse.pointer());
   runtime.launch(prepared, problem, tensors, reinterpret_cast<void*>(workspace.pointer()), workspace.bytes(), nullptr);
   device->synchronize(nullptr);
   device->copy_from_device(outputs.o.data(), o.pointer(), o.bytes());
@@ -76,10 +74,10 @@ ReferenceForward reference_of(AttentionRuntime& runtime, const AttentionProblem&
     return reference_forward(problem, input.q, input.k, input.v);
   }
   const DeviceBuffer q = upload(device, input.q), k = upload(device, input.k), v = upload(device, input.v);
-  ForwardTensors tensors;
-  tensors.q = view_of(problem, Operand::q, q);
-  tensors.k = view_of(problem, Operand::k, k);
-  tensors.v = view_of(problem, Operand::v, v);
+  Tensors tensors;
+  tensors[Operand::q] = view_of(problem, Operand::q, q);
+  tensors[Operand::k] = view_of(problem, Operand::k, k);
+  tensors[Operand::v] = view_of(problem, Operand::v, v);
   return reference_forward_on_device(device, problem, tensors);
 }
 

@@ -174,8 +174,8 @@ int show_plan(const ShownPlan& shown, const OutputOptions& output) {
   document["zeroed_bytes"] = plan.zeroed_bytes_of(plan.problem);
   document["workspace_buffers"] = Json::array();
   for (const WorkspaceBuffer& buffer : plan.buffers) {
-    document["workspace_buffers"].push_back({{"name", to_string(buffer.argument)},
-                                             {"offset", plan.buffer_offset(buffer.argument, plan.problem)},
+    document["workspace_buffers"].push_back({{"name", buffer.buffer.name},
+                                             {"offset", plan.buffer_offset(buffer.buffer, plan.problem)},
                                              {"bytes", buffer.bytes_of(plan.problem)},
                                              {"zeroed", buffer.zeroed}});
   }
@@ -190,7 +190,7 @@ int show_plan(const ShownPlan& shown, const OutputOptions& output) {
   for (const KernelLaunch& launch : plan.launches) {
     Json arguments = Json::array();
     for (std::size_t i = 0; i < launch.arguments.fields.size(); ++i) {
-      const KernelArgument field = launch.arguments.fields[i];
+      const KernelArgument& field = launch.arguments.fields[i];
       arguments.push_back(
           {{"name", to_string(field)}, {"type", type_text(field)}, {"offset", launch.arguments.offsets[i]}});
     }
@@ -227,9 +227,8 @@ int show_plan(const ShownPlan& shown, const OutputOptions& output) {
   print_field("workspace", fmt::format("{} bytes{}", plan.workspace_bytes_of(plan.problem),
                                        zeroed != 0 ? fmt::format(", the first {} zeroed before", zeroed) : ""));
   for (const WorkspaceBuffer& buffer : plan.buffers) {
-    print_field(fmt::format("  {}", to_string(buffer.argument)),
-                fmt::format("{} bytes at {}", buffer.bytes_of(plan.problem),
-                            plan.buffer_offset(buffer.argument, plan.problem)));
+    print_field(fmt::format("  {}", buffer.buffer.name), fmt::format("{} bytes at {}", buffer.bytes_of(plan.problem),
+                                                                     plan.buffer_offset(buffer.buffer, plan.problem)));
   }
   if (shown.algorithm) print_field("counted", describe(total_traffic(traffic)));
   for (std::size_t index = 0; index < plan.launches.size(); ++index) {
@@ -255,7 +254,7 @@ int show_plan(const ShownPlan& shown, const OutputOptions& output) {
     print_field("  source", fmt::format("{} lines", launch.lines.size()));
     print_field("  arguments", fmt::format("{} bytes", launch.arguments.bytes));
     for (std::size_t i = 0; i < launch.arguments.fields.size(); ++i) {
-      const KernelArgument field = launch.arguments.fields[i];
+      const KernelArgument& field = launch.arguments.fields[i];
       print_field("", fmt::format("{:4} {} {}", launch.arguments.offsets[i], type_text(field), to_string(field)));
     }
   }

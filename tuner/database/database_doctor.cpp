@@ -152,7 +152,7 @@ class Doctor {
       const bool agrees =
           query.text(2) == to_string(p.pass) && query.text(3) == to_string(p.dtype) && query.integer(4) == p.batch &&
           query.integer(5) == p.heads_q && query.integer(6) == p.heads_kv && query.integer(7) == p.seq_q &&
-          query.integer(8) == p.seq_kv && query.integer(9) == p.head_dim && query.text(10) == mask_text(p.mask) &&
+          query.integer(8) == p.seq_kv && query.integer(9) == p.head_dim && query.text(10) == to_string(p.mask) &&
           query.integer(11) == p.mask_offset && query.real(12) == static_cast<double>(p.softmax_scale) &&
           query.text(13) == to_string(p.layout) && query.integer(14) == p.alignment;
       if (!agrees) {

@@ -130,8 +130,6 @@ bool is_stored(sqlite::Connection& db, const Measurement& measurement) {
   return false;
 }
 
-std::string_view mask_text(MaskKind mask) { return mask == MaskKind::none ? "none" : "causal"; }
-
 bool insert_row(sqlite::Connection& db, const Measurement& m) {
   const AttentionProblem& p = m.problem;
   const std::string text = canonical_text(p);
@@ -148,7 +146,7 @@ bool insert_row(sqlite::Connection& db, const Measurement& m) {
       .bind(p.seq_q)
       .bind(p.seq_kv)
       .bind(p.head_dim)
-      .bind(mask_text(p.mask))
+      .bind(to_string(p.mask))
       .bind(p.mask_offset)
       .bind(static_cast<double>(p.softmax_scale))
       .bind(to_string(p.layout))

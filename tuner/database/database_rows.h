@@ -53,7 +53,4 @@ bool is_stored(sqlite::Connection& db, const Measurement& measurement);
 /// caller's. Throws sqlite::Failure.
 bool insert_row(sqlite::Connection& db, const Measurement& measurement);
 
-/// The mask's name in the table of problems.
-std::string_view mask_text(MaskKind mask);
-
 }  // namespace attune

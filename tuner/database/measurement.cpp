@@ -12,6 +12,7 @@
 #include "generator/device/device_spec.h"
 #include "generator/error.h"
 #include "generator/families/kernel_family.h"
+#include "generator/problem/mask_geometry.h"
 #include "tuner/database/database_rows.h"
 
 namespace attune {
@@ -122,7 +123,7 @@ double least_us(const AttentionProblem& problem, const std::string& device, int 
   const double matrix_us = count_flops(problem) / (rates.flops_per_us_of_sm * sm_count);
   // Keys that a mask hides need not be read. What lies in L2 when the kernel begins, or stays there when it ends, is
   // not moved while it runs.
-  const double bytes = problem.mask == MaskKind::none ? count_bytes(problem) : 0;
+  const double bytes = hides_pairs(problem.mask) ? 0 : count_bytes(problem);
   const double moved = std::max(0.0, bytes - 2 * rates.l2_bytes);
   return std::max(matrix_us, moved / rates.bytes_per_us) / kClockHeadroom;
 }

@@ -60,7 +60,7 @@ std::vector<TunedShape> tuned_shapes_near(sqlite::Connection& db, const Attentio
   query.bind(to_string(problem.dtype))
       .bind(problem.deterministic ? 1 : 0)
       .bind(to_string(problem.pass))
-      .bind(mask_text(problem.mask))
+      .bind(to_string(problem.mask))
       .bind(problem.alignment);
   const Shape asked{problem.batch,  problem.heads_q,  problem.heads_kv,   problem.seq_q,
                     problem.seq_kv, problem.head_dim, problem.mask_offset};

@@ -13,6 +13,7 @@
 #include "tuner/report/report_peers_json.h"
 #include "tuner/report/report_problem.h"
 #include "tuner/report/report_rows.h"
+#include "tuner/report/roofline.h"
 
 namespace attune {
 namespace {

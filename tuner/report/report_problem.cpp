@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "generator/generate.h"
+#include "generator/problem/mask_geometry.h"
 #include "tuner/report/model_quality.h"
 #include "tuner/report/roofline.h"
 
@@ -56,7 +57,7 @@ std::string short_name(const AttentionProblem& p) {
   const std::string text = canonical_text(p);
   const std::size_t dim = text.find(fmt::format(" d{}", p.head_dim));
   const std::size_t rest = text.find(' ', dim + 1);
-  if (p.mask == MaskKind::none) name += " full";
+  if (!hides_pairs(p.mask)) name += " full";
   if (rest != std::string::npos) name += text.substr(rest);
   return name;
 }
@@ -120,7 +121,7 @@ Json report_problem(const TuningDatabase& database, const Entry& entry, bool tri
                {"name", short_name(problem)},
                {"pass", to_string(problem.pass)},
                {"dtype", to_string(problem.dtype)},
-               {"mask", problem.mask == MaskKind::none ? "full" : "causal"},
+               {"mask", hides_pairs(problem.mask) ? to_string(problem.mask) : "full"},
                {"head_dim", problem.head_dim},
                {"flops_per_pair", flops_per_pair(problem)},
                {"flops", count_flops(problem)},

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "generator/families/kernel_family.h"
+#include "generator/problem/mask_geometry.h"
 
 namespace attune {
 namespace {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "generator/problem/mask_geometry.h"
+
 namespace attune {
 namespace {
 
@@ -19,14 +21,8 @@ AttentionProblem reduced_problem(const AttentionProblem& problem, const KernelCo
   const auto cut = [](std::int64_t length, std::int64_t block, std::int64_t tiles) {
     return std::min(length, tiles * block + length % block);
   };
-  AttentionProblem reduced = problem;
-  reduced.seq_q = cut(problem.seq_q, config.block_q, kReducedQueryTiles);
-  reduced.seq_kv = cut(problem.seq_kv, config.block_kv, kReducedKeyTiles);
-  if (problem.mask_offset == problem.seq_kv - problem.seq_q && problem.mask == MaskKind::causal) {
-    reduced.mask_offset = reduced.seq_kv - reduced.seq_q;
-  } else {
-    reduced.mask_offset = std::clamp(problem.mask_offset, -reduced.seq_q, reduced.seq_kv);
-  }
+  AttentionProblem reduced = with_lengths(problem, cut(problem.seq_q, config.block_q, kReducedQueryTiles),
+                                          cut(problem.seq_kv, config.block_kv, kReducedKeyTiles));
   // Two of everything that repeats, then one, until it is small enough.
   std::int64_t group = std::min<std::int64_t>(problem.heads_q / problem.heads_kv, 2);
   reduced.batch = std::min<std::int64_t>(problem.batch, 2);

@@ -9,7 +9,7 @@ void DefaultForward::prepare() {
   if (workspace_.bytes() == 0) workspace_ = DeviceBuffer(device_, prepared_->plan.workspace_bytes);
 }
 
-void DefaultForward::launch(const ForwardTensors& tensors) {
+void DefaultForward::launch(const Tensors& tensors) {
   prepare();
   runtime_.launch(*prepared_, problem_, tensors, reinterpret_cast<void*>(workspace_.pointer()), workspace_.bytes(),
                   nullptr);

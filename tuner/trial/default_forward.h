@@ -21,7 +21,7 @@ class DefaultForward {
   void prepare();
   const PreparedAttention* prepared() const { return prepared_.get(); }  ///< nullptr before prepare()
   const DeviceBuffer& workspace() const { return workspace_; }
-  void launch(const ForwardTensors& tensors);
+  void launch(const Tensors& tensors);
   /// Waits for what was launched.
   void synchronize() { device_->synchronize(nullptr); }
 

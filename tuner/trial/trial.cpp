@@ -120,9 +120,9 @@ struct TrialBench::State {
   void launch(const PreparedAttention& prepared, std::size_t copy, const DeviceBuffer& workspace) {
     const auto at = reinterpret_cast<void*>(workspace.pointer());
     if (problem.pass == Pass::forward) {
-      runtime.launch(prepared, problem, tensors.forward(copy), at, workspace.bytes(), nullptr);
+      runtime.launch(prepared, problem, tensors.call(copy), at, workspace.bytes(), nullptr);
     } else {
-      runtime.launch(prepared, problem, tensors.forward(copy), tensors.gradients(copy), at, workspace.bytes(), nullptr);
+      runtime.launch(prepared, problem, tensors.call(copy), at, workspace.bytes(), nullptr);
     }
   }
 
@@ -172,14 +172,16 @@ struct TrialBench::State {
     work.occupy = [this, &occupying, &workspace](std::int64_t factor) {
       AttentionProblem long_problem = forward.problem();
       long_problem.batch *= factor;
-      ForwardTensors repeated = tensors.forward(0);
-      for (TensorView* view : {&repeated.q, &repeated.k, &repeated.v, &repeated.o}) view->stride_batch = 0;
-      repeated.lse = nullptr;
+      Tensors repeated = tensors.call(0);
+      for (const Operand operand : kOperands) repeated[operand].stride_batch = 0;
+      repeated[Operand::lse].data = nullptr;
       const DeviceBuffer& used = forward.prepared() ? forward.workspace() : workspace;
       runtime.launch(occupying, long_problem, repeated, reinterpret_cast<void*>(used.pointer()), used.bytes(), nullptr);
     };
-    const std::int64_t tiles = std::max<std::int64_t>(1, occupying.plan.launches.front().query_tiles(problem));
-    work.max_factor = std::max<std::int64_t>(1, (std::int64_t{1} << 30) / (problem.batch * problem.heads_q * tiles));
+    std::int64_t most_ctas = 1;  // of a launch
+    for (const KernelLaunch& launch : occupying.plan.launches)
+      most_ctas = std::max(most_ctas, problem.batch * problem.heads_q * launch.query_tiles(problem));
+    work.max_factor = std::max<std::int64_t>(1, (std::int64_t{1} << 30) / most_ctas);
     return work;
   }
 
@@ -337,7 +339,9 @@ std::shared_ptr<const PreparedAttention> TrialBench::prepare(const KernelConfig&
 }
 
 std::shared_ptr<const PreparedAttention> TrialBench::prepare(AttentionAlgorithm algorithm) {
-  return state_->runtime.prepare(state_->problem, algorithm);
+  const Device& device = *state_->device;
+  return state_->runtime.prepare(
+      generate(state_->problem, algorithm, device.spec(), runtime_templates(), device.target()));
 }
 
 const std::map<std::string, std::uint32_t>& TrialBench::counters() const { return state_->counters; }

@@ -7,6 +7,8 @@
 #include <string>
 
 #include "attune/attention.h"
+#include "generator/error.h"
+#include "generator/ladder/attention_algorithm.h"
 #include "runtime/oracle/reference_attention.h"
 #include "tuner/database/measurement.h"
 #include "tuner/trial/trial_status.h"

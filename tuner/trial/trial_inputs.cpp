@@ -7,6 +7,10 @@
 namespace attune {
 namespace {
 
+std::size_t element_count(const AttentionProblem& problem, Operand operand) {
+  return static_cast<std::size_t>(operand_shape(problem, operand).elements());
+}
+
 // O as a forward leaves it, packed in problem.layout, and its LSE.
 void round_forward(const AttentionProblem& problem, const ReferenceForward& forward, std::vector<std::uint16_t>* o,
                    std::vector<float>* lse) {
@@ -22,8 +26,8 @@ void round_forward(const AttentionProblem& problem, const ReferenceForward& forw
 
 void fill_forward_results(TrialTensors& tensors, const AttentionProblem& problem, DeviceOracle* oracle,
                           DefaultForward& forward) {
-  std::vector<std::uint16_t> o(TrialTensors::elements(problem, Operand::o), 0);
-  std::vector<float> lse(TrialTensors::elements(problem, Operand::lse), 0);
+  std::vector<std::uint16_t> o(element_count(problem, Operand::o), 0);
+  std::vector<float> lse(element_count(problem, Operand::lse), 0);
   if (!oracle) {
     std::vector<std::uint16_t> q, k, v;
     tensors.read_back(Operand::q, q);
@@ -34,7 +38,7 @@ void fill_forward_results(TrialTensors& tensors, const AttentionProblem& problem
   tensors.upload(Operand::o, o.data());
   tensors.upload(Operand::lse, lse.data());
   if (!oracle) return;
-  for (std::size_t copy = 0; copy < tensors.copies(); ++copy) forward.launch(tensors.forward(copy));
+  for (std::size_t copy = 0; copy < tensors.copies(); ++copy) forward.launch(tensors.call(copy));
   forward.synchronize();
 }
 
@@ -50,7 +54,7 @@ void fill_trial_inputs(TrialTensors& tensors, const AttentionProblem& problem, s
   if (!backward) return;
   std::vector<float> d_lse;
   for (const std::uint16_t bits :
-       random_normal(problem.dtype, TrialTensors::elements(problem, Operand::d_lse), seed_of(Operand::d_lse)))
+       random_normal(problem.dtype, element_count(problem, Operand::d_lse), seed_of(Operand::d_lse)))
     d_lse.push_back(static_cast<float>(to_double(problem.dtype, bits)));
   tensors.upload(Operand::d_lse, d_lse.data());
   // A backward kernel's bounds allow for what a forward kernel rounds.

@@ -55,7 +55,7 @@ class DeviceForward final : public TrialReference {
 
   std::vector<OutputErrors> compare(const TrialTensors& tensors, DeviceOracle* oracle) override {
     tensors.read_back(Operand::lse, lse_);
-    return {oracle->compare_o(reference_, tensors.forward(0).o), compare_lse(problem_, reference_.lse, lse_)};
+    return {oracle->compare_o(reference_, tensors.call(0)[Operand::o]), compare_lse(problem_, reference_.lse, lse_)};
   }
   std::vector<std::uint64_t> checksums(DeviceOracle* oracle) const override {
     return {sum_of(reference_.o, oracle), sum_of(reference_.weight, oracle)};
@@ -76,7 +76,7 @@ class DeviceBackward final : public TrialReference {
       : problem_(problem), reference_(std::move(reference)) {}
 
   std::vector<OutputErrors> compare(const TrialTensors& tensors, DeviceOracle* oracle) override {
-    return oracle->compare_gradients(reference_, tensors.gradients(0));
+    return oracle->compare_gradients(reference_, tensors.call(0));
   }
   std::vector<std::uint64_t> checksums(DeviceOracle* oracle) const override {
     return {sum_of(reference_.d_q.buffer, oracle), sum_of(reference_.d_k.buffer, oracle),
@@ -111,9 +111,8 @@ std::unique_ptr<TrialReference> make_trial_device_reference(const std::shared_pt
                                                             const AttentionProblem& problem,
                                                             const TrialTensors& tensors) {
   if (problem.pass == Pass::forward)
-    return std::make_unique<DeviceForward>(problem, make_device_reference(device, problem, tensors.forward(0)));
-  return std::make_unique<DeviceBackward>(
-      problem, make_device_gradients(device, problem, tensors.forward(0), tensors.gradients(0)));
+    return std::make_unique<DeviceForward>(problem, make_device_reference(device, problem, tensors.call(0)));
+  return std::make_unique<DeviceBackward>(problem, make_device_gradients(device, problem, tensors.call(0)));
 }
 
 std::size_t device_reference_bytes(const AttentionProblem& problem) {

@@ -23,21 +23,7 @@ constexpr double kSelfEvictingFactor = 4;   // inputs this much larger than the 
 constexpr std::size_t kMaxCopies = 4096;
 constexpr std::size_t kPieceBytes = 1u << 20;
 
-bool is_of_rows(Operand operand) { return operand == Operand::lse || operand == Operand::d_lse; }
-
-std::size_t element_bytes(const AttentionProblem& problem, Operand operand) {
-  return is_of_rows(operand) ? sizeof(float) : static_cast<std::size_t>(size_of(problem.dtype));
-}
-
 }  // namespace
-
-std::size_t TrialTensors::elements(const AttentionProblem& problem, Operand operand) {
-  const bool of_keys =
-      operand == Operand::k || operand == Operand::v || operand == Operand::d_k || operand == Operand::d_v;
-  const std::int64_t heads = of_keys ? problem.heads_kv : problem.heads_q,
-                     rows = of_keys ? problem.seq_kv : problem.seq_q;
-  return static_cast<std::size_t>(problem.batch * heads * rows * (is_of_rows(operand) ? 1 : problem.head_dim));
-}
 
 OutputErrors broken_output(const std::string& name, std::string complaint) {
   OutputErrors errors;
@@ -54,14 +40,11 @@ TensorCopies::TensorCopies(std::size_t bytes, std::size_t margin, std::size_t sh
 }
 
 TrialTensors::TrialTensors(std::shared_ptr<Device> device, const AttentionProblem& problem)
-    : device_(std::move(device)), problem_(problem) {
-  inputs_ = {Operand::q, Operand::k, Operand::v};
-  outputs_ = {Operand::o, Operand::lse};
-  if (problem.pass == Pass::backward) {
-    inputs_.insert(inputs_.end(), {Operand::o, Operand::lse, Operand::d_o, Operand::d_lse});
-    outputs_ = {Operand::d_q, Operand::d_k, Operand::d_v};
-  }
-  const auto bytes = [&](Operand operand) { return elements(problem, operand) * element_bytes(problem, operand); };
+    : device_(std::move(device)),
+      problem_(problem),
+      inputs_(inputs_of(problem.pass)),
+      outputs_(outputs_of(problem.pass)) {
+  const auto bytes = [&](Operand operand) { return operand_shape(problem, operand).bytes(); };
   std::size_t input_bytes = 0;
   for (const Operand operand : inputs_) input_bytes += bytes(operand);
   const auto l2 = static_cast<double>(device_->spec().l2_bytes);
@@ -73,7 +56,7 @@ TrialTensors::TrialTensors(std::shared_ptr<Device> device, const AttentionProble
   // The emulator reports any access outside an allocation: there the margin would only hide it.
   const std::size_t margin = device_->can_time() ? kInputMargin : 0;
   const auto shift = [&](Operand operand) {
-    return problem.alignment == 16 || is_of_rows(operand) ? 0 : static_cast<std::size_t>(problem.alignment);
+    return problem.alignment == 16 || !has_strides(operand) ? 0 : static_cast<std::size_t>(problem.alignment);
   };
   const auto lay_out = [&](Operand operand, std::size_t around) {
     tensors_.at(static_cast<std::size_t>(operand)) = TensorCopies(bytes(operand), around, shift(operand), copies);
@@ -91,30 +74,25 @@ std::size_t TrialTensors::missing_bytes() const {
 }
 
 void TrialTensors::allocate() {
-  for (const std::vector<Operand>* operands : {&inputs_, &outputs_}) {
-    for (const Operand operand : *operands) tensors_.at(static_cast<std::size_t>(operand)).allocate(device_);
+  for (const std::span<const Operand> operands : {inputs_, outputs_}) {
+    for (const Operand operand : operands) tensors_.at(static_cast<std::size_t>(operand)).allocate(device_);
   }
 }
 
-TensorView TrialTensors::view(Operand operand, std::size_t copy) const {
-  TensorView packed = packed_view(problem_, operand);
-  packed.data = reinterpret_cast<const void*>(of(operand).tensor(copy));
-  return packed;
-}
-
-ForwardTensors TrialTensors::forward(std::size_t copy) const {
-  return {view(Operand::q, copy), view(Operand::k, copy), view(Operand::v, copy), view(Operand::o, copy),
-          reinterpret_cast<float*>(of(Operand::lse).tensor(copy))};
-}
-
-GradientTensors TrialTensors::gradients(std::size_t copy) const {
-  return {view(Operand::d_o, copy), reinterpret_cast<const float*>(of(Operand::d_lse).tensor(copy)),
-          view(Operand::d_q, copy), view(Operand::d_k, copy), view(Operand::d_v, copy)};
+Tensors TrialTensors::call(std::size_t copy) const {
+  Tensors tensors;
+  for (const std::span<const Operand> operands : {inputs_, outputs_}) {
+    for (const Operand operand : operands) {
+      const auto* data = reinterpret_cast<const void*>(of(operand).tensor(copy));
+      tensors[operand] = has_strides(operand) ? packed_view(problem_, operand, data) : TensorView{data};
+    }
+  }
+  return tensors;
 }
 
 void TrialTensors::fill_random(Operand operand, std::uint64_t seed, DeviceOracle* oracle) {
   const TensorCopies& tensor = of(operand);
-  const std::size_t count = elements(problem_, operand);
+  const auto count = static_cast<std::size_t>(operand_shape(problem_, operand).elements());
   if (oracle == nullptr) return upload(operand, random_normal(problem_.dtype, count, seed).data());
   device_->fill(tensor.buffer(), kNotANumber, tensor.total_bytes());
   oracle->fill_random_normal(tensor.tensor(0), static_cast<std::int64_t>(count), seed,

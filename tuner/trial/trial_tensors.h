@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -48,19 +49,15 @@ class TrialTensors {
   /// L2.
   TrialTensors(std::shared_ptr<Device> device, const AttentionProblem& problem);
 
-  /// Elements of an operand's tensor.
-  static std::size_t elements(const AttentionProblem& problem, Operand operand);
-
   /// That are not allocated yet.
   std::size_t missing_bytes() const;
   void allocate();
 
   std::size_t copies() const { return of(Operand::q).copies(); }
   const TensorCopies& of(Operand operand) const;
-  const std::vector<Operand>& inputs() const { return inputs_; }
-  const std::vector<Operand>& outputs() const { return outputs_; }
-  ForwardTensors forward(std::size_t copy) const;
-  GradientTensors gradients(std::size_t copy) const;  ///< of a backward problem
+  std::span<const Operand> inputs() const { return inputs_; }
+  std::span<const Operand> outputs() const { return outputs_; }
+  Tensors call(std::size_t copy) const;  ///< all of them
 
   /// random_normal() values of a 16-bit input; by the oracle's kernel, if there is one.
   void fill_random(Operand operand, std::uint64_t seed, DeviceOracle* oracle);
@@ -83,12 +80,11 @@ class TrialTensors {
 
  private:
   void read(void* to, DevicePointer from, std::size_t bytes) const;
-  TensorView view(Operand operand, std::size_t copy) const;
 
   std::shared_ptr<Device> device_;
   const AttentionProblem problem_;
-  std::vector<Operand> inputs_, outputs_;
-  std::array<TensorCopies, 10> tensors_;  // by operand
+  const std::span<const Operand> inputs_, outputs_;
+  std::array<TensorCopies, kOperandCount> tensors_;  // by operand
 };
 
 /// What is wrong beside an output's values, as an entry of that name.

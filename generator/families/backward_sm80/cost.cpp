@@ -10,6 +10,7 @@
 #include "generator/families/backward_sm80/plan.h"
 #include "generator/families/backward_sm80/shape.h"
 #include "generator/families/shared/queueing_model.h"
+#include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
 
 // As forward's model (forward_sm80/cost.cpp): clocks of an SM for one step of a CTA, counted work over the rates of the
@@ -66,47 +67,7 @@ constexpr int kSchedulers = 4;        // of an SM
 // where nothing limits it and a product is more than one fragment deep.
 constexpr int kBesideAccumulators = 65, kLoadedAhead = 55, kDepthOfFragment = 16;
 constexpr int kRestingRegisters = 20;  // fitted: of a thread, that are spilled around the steps for next to nothing
-constexpr int kSampledTiles = 64;
 constexpr std::int64_t kWavesLookedAt = 4, kTicksOfLongest = 256;
-
-struct TileSteps {
-  std::int64_t all = 0, masked = 0;  // masked: those that need a predicate
-};
-
-// Blocks of `streamed` rows that a tile of `resident` rows meets. of_keys: whether keys are resident.
-TileSteps steps_of_tile(const AttentionProblem& problem, bool of_keys, std::int64_t resident, std::int64_t streamed,
-                        std::int64_t tile) {
-  const std::int64_t rows = of_keys ? problem.seq_kv : problem.seq_q, others = of_keys ? problem.seq_q : problem.seq_kv;
-  const auto blocks = [&](std::int64_t from, std::int64_t to) {
-    return std::max<std::int64_t>(0, ceil_div(to, streamed) - from / streamed);
-  };
-  if (problem.mask == MaskKind::none) return {blocks(0, others), 0};
-  // Query i attends to key j iff j <= i + offset: the first row meets others from `some` on, the last to `some`.
-  const std::int64_t first = tile * resident, last = std::min(first + resident, rows) - 1;
-  const auto clamped = [&](std::int64_t row) { return std::clamp<std::int64_t>(row, 0, others); };
-  const std::int64_t some = of_keys ? clamped(first - problem.mask_offset) : clamped(last + problem.mask_offset + 1);
-  const std::int64_t whole = of_keys ? clamped(last - problem.mask_offset) : clamped(first + problem.mask_offset + 1);
-  const std::int64_t all = of_keys ? blocks(some, others) : blocks(0, some);
-  return {all, std::min(all, of_keys ? blocks(some, whole) : blocks(whole, some))};
-}
-
-// Of a tile, over all tiles of a head: counted on at most kSampledTiles of them, evenly spread.
-struct MeanSteps {
-  double all = 0, masked = 0;
-};
-
-MeanSteps mean_steps(const AttentionProblem& problem, bool of_keys, std::int64_t resident, std::int64_t streamed,
-                     std::int64_t tiles) {
-  const std::int64_t samples = std::min<std::int64_t>(tiles, kSampledTiles);
-  MeanSteps mean;
-  for (std::int64_t i = 0; i < samples; ++i) {
-    const std::int64_t tile = samples == 1 ? 0 : i * (tiles - 1) / (samples - 1);
-    const TileSteps steps = steps_of_tile(problem, of_keys, resident, streamed, tile);
-    mean.all += static_cast<double>(steps.all) / static_cast<double>(samples);
-    mean.masked += static_cast<double>(steps.masked) / static_cast<double>(samples);
-  }
-  return mean;
-}
 
 // Clocks of a step of a CTA, apart from what hides what.
 struct Step {
@@ -240,13 +201,15 @@ struct TileSequence {
 double uneven_steps(const AttentionProblem& problem, const MainKernel& kernel, const TileSequence& sequence,
                     std::int64_t slots, double around) {
   const std::int64_t all = sequence.tiles * sequence.heads, count = std::min(all, kWavesLookedAt * slots);
+  const MaskGeometry mask(problem);
   std::vector<double> lengths;
   lengths.reserve(static_cast<std::size_t>(count));
   double sum = 0, longest = 0;
   for (std::int64_t number = all - count; number < all; ++number) {
-    const TileSteps steps =
-        steps_of_tile(problem, kernel.of_keys, kernel.resident, kernel.streamed, sequence.tile(number));
-    lengths.push_back(static_cast<double>(steps.all) + around);
+    const std::int64_t first = sequence.tile(number) * kernel.resident;
+    const BlockRange blocks = kernel.of_keys ? mask.query_blocks(first, kernel.resident, kernel.streamed)
+                                             : mask.key_blocks(first, kernel.resident, kernel.streamed);
+    lengths.push_back(static_cast<double>(blocks.all()) + around);
     sum += lengths.back();
     longest = std::max(longest, lengths.back());
   }
@@ -308,8 +271,10 @@ void add_kernel(const AttentionProblem& problem, const KernelConfig& config, con
   const double together = std::max(1.0, std::min<double>(ctas_per_sm, std::ceil(ctas / device.sm_count)));
 
   Step& step = kernel.step;
-  const MeanSteps mean = mean_steps(problem, kernel.of_keys, kernel.resident, kernel.streamed, sequence.tiles);
-  const double masked_share = mean.all > 0 ? mean.masked / mean.all : 0;
+  const MaskGeometry mask(problem);
+  const StepCount steps = kernel.of_keys ? mask.query_steps(kernel.resident, kernel.streamed)
+                                         : mask.key_steps(kernel.resident, kernel.streamed);
+  const double masked_share = steps.mean > 0 ? steps.masked / steps.mean : 0;
   const double pairs = static_cast<double>(kernel.resident) * kernel.streamed;
   step.exponential = step.issue + pairs * (1 / device.exp2_per_clock +
                                            (kAluPerElement + masked_share * kMaskPerElement) / device.alu_per_clock);
@@ -327,14 +292,14 @@ void add_kernel(const AttentionProblem& problem, const KernelConfig& config, con
   const double slots = device.sm_count * together;
   const double uneven =
       uneven_steps(problem, kernel, sequence, static_cast<std::int64_t>(slots), around / (group * slot_step));
-  double clocks = ctas / slots * (group * mean.all * slot_step + around) + group * uneven * lone_step;
+  double clocks = ctas / slots * (group * steps.mean * slot_step + around) + group * uneven * lone_step;
   if (kernel.last_turn > 0) {
     // Heads begin one after the other: at most so many of a group stand in line at the end.
     const double line = std::clamp(slots / static_cast<double>(sequence.tiles), 1.0, sharing) - 1;
     clocks += line * (kernel.last_adds + kernel.last_turn);
   }
 
-  const double per_sm = ctas * group * mean.all / device.sm_count / device.clock_mhz;
+  const double per_sm = ctas * group * steps.mean / device.sm_count / device.clock_mhz;
   cost->matrix_microseconds += step.matrix * per_sm;
   cost->exponential_microseconds += step.exponential * per_sm;
   cost->shared_microseconds += step.shared * per_sm;

@@ -13,6 +13,7 @@
 #include "generator/families/backward_sm80/shape.h"
 #include "generator/families/family_word.h"
 #include "generator/generate.h"
+#include "generator/problem/mask_geometry.h"
 
 namespace attune {
 namespace {
@@ -65,7 +66,7 @@ constexpr std::int64_t kShort = 600;
 // Under a causal mask the longest tiles of several heads come first, lest the last head begin with its longest when all
 // others are done; with a section of one head that would be the order of rows.
 TileOrder default_order(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
-  if (problem.deterministic || problem.mask == MaskKind::none) return TileOrder::rows;
+  if (problem.deterministic || !hides_pairs(problem.mask)) return TileOrder::rows;
   return backward_section_heads(problem, config, device) > 1 ? TileOrder::sections : TileOrder::rows;
 }
 

@@ -21,57 +21,53 @@ constexpr int kMaxBlockKv =
     *std::max_element(std::begin(kKeysOfBackwardWarp), std::end(kKeysOfBackwardWarp)) * kMaxBackwardWarps;
 constexpr int kMaxThreads = 128;  // of delta and of the conversions
 
-using Arguments = std::vector<KernelArgument>;
-
-void add_strides(Arguments* fields, KernelArgument batch) {
-  // The three strides of an operand follow each other.
-  for (int i = 0; i < 3; ++i) fields->push_back(static_cast<KernelArgument>(static_cast<int>(batch) + i));
-}
-
 Arguments delta_arguments() {
-  using A = KernelArgument;
-  Arguments fields = {A::o, A::d_o, A::lse, A::d_lse, A::statistics};
-  for (const A strides : {A::o_stride_batch, A::d_o_stride_batch}) add_strides(&fields, strides);
-  fields.insert(fields.end(), {A::heads_q, A::seq_q, A::query_tiles});
+  Arguments fields;
+  append_pointers(&fields, {Operand::o, Operand::d_o, Operand::lse, Operand::d_lse});
+  fields.push_back(Workspace{kStatistics});
+  append_strides(&fields, {Operand::o, Operand::d_o});
+  append(&fields, {Scalar::heads_q, Scalar::seq_q, Scalar::query_tiles});
   return fields;
 }
 
 Arguments convert_arguments(bool of_keys) {
-  using A = KernelArgument;
   Arguments fields;
   if (of_keys) {
-    fields = {A::d_k_sums, A::d_v_sums, A::d_k, A::d_v};
-    for (const A strides : {A::d_k_stride_batch, A::d_v_stride_batch}) add_strides(&fields, strides);
-    fields.insert(fields.end(), {A::heads_kv, A::seq_kv, A::key_tiles});
+    fields = {Workspace{kDkSums}, Workspace{kDvSums}};
+    append_pointers(&fields, {Operand::d_k, Operand::d_v});
+    append_strides(&fields, {Operand::d_k, Operand::d_v});
+    append(&fields, {Scalar::heads_kv, Scalar::seq_kv, Scalar::key_tiles});
   } else {
-    fields = {A::d_q_sums, A::d_q};
-    add_strides(&fields, A::d_q_stride_batch);
-    fields.insert(fields.end(), {A::heads_q, A::seq_q, A::query_tiles});
+    fields = {Workspace{kDqSums}, Pointer{Operand::d_q}};
+    append_strides(&fields, {Operand::d_q});
+    append(&fields, {Scalar::heads_q, Scalar::seq_q, Scalar::query_tiles});
   }
-  fields.push_back(A::softmax_scale);
+  fields.push_back(Scalar::softmax_scale);
   return fields;
 }
 
 Arguments main_arguments(bool of_keys, const KernelConfig& config) {
-  using A = KernelArgument;
-  Arguments fields = {A::q, A::k, A::v, A::d_o, A::statistics};
-  if (of_keys && config.dq != QueryGradient::own) fields.push_back(A::d_q_sums);
-  if (of_keys && config.dq == QueryGradient::ordered) fields.push_back(A::turns);
-  if (of_keys && takes_turns(config)) fields.push_back(A::tile_counter);
-  std::vector<A> strides = {A::q_stride_batch, A::k_stride_batch, A::v_stride_batch, A::d_o_stride_batch};
+  Arguments fields, strides;
+  append_pointers(&fields, {Operand::q, Operand::k, Operand::v, Operand::d_o});
+  fields.push_back(Workspace{kStatistics});
+  if (of_keys && config.dq != QueryGradient::own) fields.push_back(Workspace{kDqSums});
+  if (of_keys && config.dq == QueryGradient::ordered) fields.push_back(Workspace{kTurns});
+  if (of_keys && takes_turns(config)) fields.push_back(Workspace{kTileCounter});
+  append_strides(&strides, {Operand::q, Operand::k, Operand::v, Operand::d_o});
   if (of_keys && config.heads_apart) {
-    fields.insert(fields.end(), {A::d_k_sums, A::d_v_sums});
-    if (takes_turns(config)) fields.push_back(A::key_turns);
+    append(&fields, {Workspace{kDkSums}, Workspace{kDvSums}});
+    if (takes_turns(config)) fields.push_back(Workspace{kKeyTurns});
   } else if (of_keys) {
-    fields.insert(fields.end(), {A::d_k, A::d_v});
-    strides.insert(strides.end(), {A::d_k_stride_batch, A::d_v_stride_batch});
+    append_pointers(&fields, {Operand::d_k, Operand::d_v});
+    append_strides(&strides, {Operand::d_k, Operand::d_v});
   } else {
-    fields.push_back(A::d_q);
-    strides.push_back(A::d_q_stride_batch);
+    append_pointers(&fields, {Operand::d_q});
+    append_strides(&strides, {Operand::d_q});
   }
-  for (const A batch : strides) add_strides(&fields, batch);
-  fields.insert(fields.end(), {A::heads_q, A::group_size, A::seq_q, A::seq_kv, of_keys ? A::key_tiles : A::query_tiles,
-                               A::mask_offset, A::softmax_scale, A::softmax_scale_log2});
+  fields.insert(fields.end(), strides.begin(), strides.end());
+  append(&fields, {Scalar::heads_q, Scalar::group_size, Scalar::seq_q, Scalar::seq_kv,
+                   of_keys ? Scalar::key_tiles : Scalar::query_tiles, Scalar::mask_offset, Scalar::softmax_scale,
+                   Scalar::softmax_scale_log2});
   return fields;
 }
 
@@ -111,7 +107,7 @@ class Launches {
     launch.shared_bytes = shape_.dkdv_shared_bytes;
     Arguments fields = main_arguments(true, config_);
     if (config_.tile_order == TileOrder::sections) {
-      fields.insert(fields.end(), {KernelArgument::batch, KernelArgument::section_heads});
+      append(&fields, {Scalar::batch, Scalar::section_heads});
       launch.section_bytes = section_bytes(config_, device_);
     }
     launch.arguments = ArgumentLayout::of(std::move(fields));
@@ -214,7 +210,7 @@ class Launches {
     const ChunkSwizzle swizzle = chunk_swizzle(problem_.head_dim);
     const std::size_t ring_bytes = static_cast<std::size_t>(config_.stages) * streamed_bytes;
     TemplateBindings bindings;
-    bindings.set("mask", problem_.mask == MaskKind::causal ? "causal" : "none");
+    bindings.set("mask", std::string(to_string(problem_.mask)));
     bindings.set("block_q", config_.block_q);
     bindings.set("block_kv", config_.block_kv);
     bindings.set("stages", config_.stages);
@@ -291,25 +287,25 @@ void describe_backward_sm80(const AttentionProblem& problem, const KernelConfig&
     launches.add_dq();
   } else {
     launches.add_convert(false);
-    plan->buffers.push_back({KernelArgument::d_q_sums, rows * row_bytes, config.block_q, true});
+    plan->buffers.push_back({kDqSums, rows * row_bytes, config.block_q, true});
   }
   if (apart) {
     launches.add_convert(true);
     const std::size_t bytes = static_cast<std::size_t>(config.block_kv) * row_bytes;
-    for (const KernelArgument sums : {KernelArgument::d_k_sums, KernelArgument::d_v_sums})
+    for (const Buffer& sums : {kDkSums, kDvSums})
       plan->buffers.push_back({sums, bytes, config.block_kv, true, TileRows::keys});
   }
   if (config.dq == QueryGradient::ordered)
-    plan->buffers.push_back({KernelArgument::turns, sizeof(std::uint32_t), config.block_q, true});
+    plan->buffers.push_back({kTurns, sizeof(std::uint32_t), config.block_q, true});
   if (apart && !unordered)
-    plan->buffers.push_back({KernelArgument::key_turns, sizeof(std::uint32_t), config.block_kv, true, TileRows::keys});
+    plan->buffers.push_back({kKeyTurns, sizeof(std::uint32_t), config.block_kv, true, TileRows::keys});
   if (takes_turns(config)) {
     plan->workspace_bytes = kTileCounterOffset + sizeof(std::uint32_t);
     plan->workspace_zeroed = true;
   }
   if (!apart || !unordered) plan->ordered_outputs = {Operand::d_k, Operand::d_v};
   if (!unordered) plan->ordered_outputs.push_back(Operand::d_q);
-  plan->buffers.push_back({KernelArgument::statistics, kStatisticsBytes * rows, config.block_q, false});
+  plan->buffers.push_back({kStatistics, kStatisticsBytes * rows, config.block_q, false});
 }
 
 std::size_t backward_sm80_most_workspace_bytes(const AttentionProblem& problem) {
@@ -319,13 +315,13 @@ std::size_t backward_sm80_most_workspace_bytes(const AttentionProblem& problem) 
   padded.seq_q += kMaxBackwardBlock - 1;  // rounded up to any block
   padded.seq_kv += kMaxBlockKv - 1;
   plan.workspace_bytes = kTileCounterOffset + sizeof(std::uint32_t);
-  plan.buffers = {{KernelArgument::d_q_sums, sizeof(float) * columns, 1, true},
-                  {KernelArgument::turns, sizeof(std::uint32_t), kMmaRows, true},
-                  {KernelArgument::statistics, kStatisticsBytes, 1, false}};
+  plan.buffers = {{kDqSums, sizeof(float) * columns, 1, true},
+                  {kTurns, sizeof(std::uint32_t), kMmaRows, true},
+                  {kStatistics, kStatisticsBytes, 1, false}};
   if (problem.heads_q != problem.heads_kv) {
-    for (const KernelArgument sums : {KernelArgument::d_k_sums, KernelArgument::d_v_sums})
+    for (const Buffer& sums : {kDkSums, kDvSums})
       plan.buffers.push_back({sums, sizeof(float) * columns, 1, true, TileRows::keys});
-    plan.buffers.push_back({KernelArgument::key_turns, sizeof(std::uint32_t), kMmaRows, true, TileRows::keys});
+    plan.buffers.push_back({kKeyTurns, sizeof(std::uint32_t), kMmaRows, true, TileRows::keys});
   }
   return plan.workspace_bytes_of(padded);
 }

@@ -5,6 +5,7 @@
 #include "generator/device/register_limit.h"
 #include "generator/families/backward_sm80/shape.h"
 #include "generator/families/family_word.h"
+#include "generator/problem/mask_geometry.h"
 
 namespace attune {
 namespace {
@@ -30,7 +31,7 @@ constexpr QueryGradient kQueryGradients[] = {QueryGradient::own, QueryGradient::
 // Head after head the last head begins with its longest tile; without a mask all tiles take equally long. Turns go head
 // by head.
 std::vector<TileOrder> tile_orders(const AttentionProblem& problem, QueryGradient dq) {
-  if (problem.mask == MaskKind::none || dq == QueryGradient::ordered) return {TileOrder::rows};
+  if (!hides_pairs(problem.mask) || dq == QueryGradient::ordered) return {TileOrder::rows};
   return {TileOrder::rows, TileOrder::sections};
 }
 

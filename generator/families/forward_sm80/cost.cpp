@@ -7,7 +7,7 @@
 #include "generator/device/register_limit.h"
 #include "generator/families/forward_sm80/shape.h"
 #include "generator/families/shared/queueing_model.h"
-#include "generator/families/shared/step_count.h"
+#include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
 
 // Clocks of one SM for one step (a block of keys) of one CTA: counted work over the rates of the units.
@@ -129,13 +129,13 @@ double device_memory_bytes(const AttentionProblem& problem, const KernelConfig& 
                           static_cast<double>(problem.seq_kv) * problem.head_dim;
   if (!by_heads || kv_bytes <= 0.8 * static_cast<double>(device.l2_bytes)) return least;
   const double passes = std::max(1.0, tiles * heads / std::max(heads, slots));
-  return least + kv_bytes * (passes - 1) * (problem.mask == MaskKind::causal ? 0.5 : 1.0);
+  return least + kv_bytes * (passes - 1) * (hides_pairs(problem.mask) ? 0.5 : 1.0);
 }
 
 // What the end of the kernel leaves idle, as a share of the longest CTA's time alone on its SM.
 double tail_share(const AttentionProblem& problem, TileOrder order, double waves) {
   // Fitted: without a mask all tiles take equally long, but wave by wave the CTAs drift apart.
-  if (problem.mask == MaskKind::none) return 0.8 * std::clamp((waves - 1) / 4, 0.0, 1.0);
+  if (!hides_pairs(problem.mask)) return 0.8 * std::clamp((waves - 1) / 4, 0.0, 1.0);
   switch (order) {
     case TileOrder::rows:
       return 1.2;  // not in the fitted space, like `heads`: a little worse than reversed
@@ -171,7 +171,7 @@ CostEstimate forward_sm80_cost(const AttentionProblem& problem, const KernelConf
   const double slots = static_cast<double>(device.sm_count) * cost.ctas_per_sm;
   cost.waves = ctas / slots;
 
-  const StepCount steps = count_steps(problem, config);
+  const StepCount steps = MaskGeometry(problem).key_steps(config.block_q, config.block_kv);
   const double masked_share = steps.mean > 0 ? steps.masked / steps.mean : 0;
   const double memory_bytes_per_clock = device.memory_gbps * 1e3 / device.clock_mhz / device.sm_count;
   const double ends = 4.0 * config.block_q * problem.head_dim / memory_bytes_per_clock;  // Q and O of a CTA
@@ -185,7 +185,7 @@ CostEstimate forward_sm80_cost(const AttentionProblem& problem, const KernelConf
   const double rest = std::ceil((ctas - full_waves * slots) / device.sm_count);
   const double resident = full_waves > 0 ? cost.ctas_per_sm : rest;
   double clocks = 0;
-  if (problem.mask == MaskKind::none) {
+  if (!hides_pairs(problem.mask)) {
     clocks = full_waves * resident * clocks_of(resident, steps.mean);
     if (rest > 0) clocks += rest * clocks_of(rest, steps.mean);
   } else {

@@ -8,6 +8,7 @@
 #include "generator/families/shared/bindings.h"
 #include "generator/families/shared/chunk_swizzle.h"
 #include "generator/problem/dispatch_class.h"
+#include "generator/problem/mask_geometry.h"
 #include "generator/text/launch_rendering.h"
 
 namespace attune {
@@ -16,34 +17,12 @@ namespace {
 constexpr const char* kEntry = "attune_forward";
 
 ArgumentLayout argument_layout(const KernelConfig& config) {
-  using A = KernelArgument;
-  std::vector<A> fields = {A::q,
-                           A::k,
-                           A::v,
-                           A::o,
-                           A::lse,
-                           A::q_stride_batch,
-                           A::q_stride_head,
-                           A::q_stride_row,
-                           A::k_stride_batch,
-                           A::k_stride_head,
-                           A::k_stride_row,
-                           A::v_stride_batch,
-                           A::v_stride_head,
-                           A::v_stride_row,
-                           A::o_stride_batch,
-                           A::o_stride_head,
-                           A::o_stride_row,
-                           A::batch,
-                           A::heads_q,
-                           A::group_size,
-                           A::seq_q,
-                           A::seq_kv,
-                           A::query_tiles,
-                           A::mask_offset,
-                           A::softmax_scale,
-                           A::softmax_scale_log2};
-  if (config.tile_order == TileOrder::sections_reversed) fields.push_back(A::section_heads);
+  Arguments fields;
+  append_pointers(&fields, {Operand::q, Operand::k, Operand::v, Operand::o, Operand::lse});
+  append_strides(&fields, {Operand::q, Operand::k, Operand::v, Operand::o});
+  append(&fields, {Scalar::batch, Scalar::heads_q, Scalar::group_size, Scalar::seq_q, Scalar::seq_kv,
+                   Scalar::query_tiles, Scalar::mask_offset, Scalar::softmax_scale, Scalar::softmax_scale_log2});
+  if (config.tile_order == TileOrder::sections_reversed) fields.push_back(Scalar::section_heads);
   return ArgumentLayout::of(std::move(fields));
 }
 
@@ -62,7 +41,7 @@ TemplateBindings forward_sm80_bindings(const AttentionProblem& problem, const Ke
   bindings.set("warps", config.warps);
   bindings.set("stages", config.stages);
   bindings.set("whole_tiles", whole ? "true" : "false");
-  bindings.set("partial_blocks", whole && problem.mask == MaskKind::none ? "false" : "true");
+  bindings.set("partial_blocks", whole && !hides_pairs(problem.mask) ? "false" : "true");
   bindings.set("rescale_threshold", config.rescale_threshold);
   bindings.set("ctas_per_sm", config.ctas_per_sm);
   bindings.set("row_bytes", shape.row_bytes);

@@ -5,6 +5,7 @@
 #include "generator/families/forward_sm80/family.h"
 #include "generator/families/forward_sm80/shape.h"
 #include "generator/families/shared/forward_checks.h"
+#include "generator/problem/mask_geometry.h"
 
 namespace attune {
 namespace {
@@ -31,7 +32,7 @@ bool is_of_reduced_space(const KernelConfig& config, const AttentionProblem& pro
 }
 
 std::vector<TileOrder> tile_orders(const AttentionProblem& problem) {
-  if (problem.mask == MaskKind::none) return {TileOrder::rows, TileOrder::heads};  // all tiles take equally long
+  if (!hides_pairs(problem.mask)) return {TileOrder::rows, TileOrder::heads};  // all tiles take equally long
   return {TileOrder::rows, TileOrder::rows_reversed, TileOrder::heads, TileOrder::heads_reversed,
           TileOrder::sections_reversed};
 }

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "generator/families/forward_sm90/shape.h"
-#include "generator/families/shared/step_count.h"
+#include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
 
 // Clocks of one SM for one step (a block of keys) of one CTA, in the unit rates of the device; those of an H200 stand
@@ -109,7 +109,7 @@ double key_passes(const AttentionProblem& problem, const KernelConfig& config, d
   if (!by_heads || key_bytes(problem) <= kL2Megabytes * 1e6) return 1;
   const double together =
       std::max(1.0, slots / static_cast<double>(problem.batch * problem.heads_q));  // tiles of a head
-  const double share = problem.mask == MaskKind::causal ? (1 + 1 / tiles_of_head) / 2 : 1;
+  const double share = hides_pairs(problem.mask) ? (1 + 1 / tiles_of_head) / 2 : 1;
   return std::max(1.0, tiles_of_head / together * share);
 }
 }  // namespace
@@ -120,11 +120,10 @@ CostEstimate forward_sm90_cost(const AttentionProblem& problem, const KernelConf
   const double padded = round_up(problem.head_dim, 16);
   const double elements = q * kv;
   // The CTAs of a cluster walk the blocks of their last tile, and each masks its own.
-  KernelConfig tile = config, cluster = config;
-  tile.block_q = config.block_q / shape.group;
-  cluster.block_q = tile.block_q * config.cluster;
-  const StepCount steps = count_steps(problem, cluster);
-  const double masked_share = steps.mean > 0 ? count_steps(problem, tile).masked / steps.mean : 0;
+  const std::int64_t tile_queries = config.block_q / shape.group, cluster_queries = tile_queries * config.cluster;
+  const MaskGeometry mask(problem);
+  const StepCount steps = mask.key_steps(cluster_queries, config.block_kv);
+  const double masked_share = steps.mean > 0 ? mask.key_steps(tile_queries, config.block_kv).masked / steps.mean : 0;
 
   const double matrix_peak = 2 * elements * (padded + d) / device.wgmma_flops_per_clock;
   const double matrix = matrix_peak / kMatrixEfficiency;
@@ -135,7 +134,7 @@ CostEstimate forward_sm90_cost(const AttentionProblem& problem, const KernelConf
   const double together = std::max(matrix, elementwise + kTakenByMatrix * device.exp2_per_clock / per_clock * matrix);
   const double hidden = hidden_share(config, shape.consumers);
   const double busy = hidden * together + (1 - hidden) * (matrix + elementwise);
-  const double tiles = static_cast<double>(ceil_div(problem.seq_q, cluster.block_q) * config.cluster);
+  const double tiles = static_cast<double>(ceil_div(problem.seq_q, cluster_queries) * config.cluster);
   const double all = tiles * static_cast<double>(problem.batch * problem.heads_q / shape.group);
   const double sharing = std::max(device.sm_count / kMostShareOfL2, std::min<double>(device.sm_count, all));
   const double l2 = 4.0 * shape.kv_box_rows * shape.panels * shape.panel_columns /
@@ -143,9 +142,8 @@ CostEstimate forward_sm90_cost(const AttentionProblem& problem, const KernelConf
   const double waits = config.ctas_per_sm > 1 ? kStepClocksOfTwoCtas : kStepClocks[shape.consumers - 1];
   const double stores = config.p_in_shared ? kStoreClocks / shape.consumers : 0;
   // Warpgroups pass over blocks that none of their rows attends to.
-  KernelConfig warpgroup = config;
-  warpgroup.block_q = 64 / shape.group > 0 ? 64 / shape.group : 1;
-  const double attended = steps.mean > 0 ? count_steps(problem, warpgroup).mean / steps.mean : 1;
+  const std::int64_t warpgroup_queries = std::max(1, 64 / shape.group);
+  const double attended = steps.mean > 0 ? mask.key_steps(warpgroup_queries, config.block_kv).mean / steps.mean : 1;
   double step = std::max(busy * attended + waits + stores, l2);
   if (config.cluster > 1) step = std::max(kClusterCost * step, kClusterStepClocks);
   // A stage is filled while the others are worked on; a ring of one stage makes the other wait as well.
@@ -154,7 +152,7 @@ CostEstimate forward_sm90_cost(const AttentionProblem& problem, const KernelConf
   step += std::max(0.0, kLoadLatency + kLoadShare * l2 - (stages - kStepUnderWay) * step * config.ctas_per_sm);
   const int limit = shape.consumer_registers > 0 ? shape.consumer_registers : shape.launch_registers;
   int comfortable = comfortable_registers(config.overlap) + (shape.consumers < 3 ? kComfortableWithFewer : 0);
-  if (problem.mask == MaskKind::causal && config.q_stages > 1 && problem.head_dim > kWideHead)
+  if (hides_pairs(problem.mask) && config.q_stages > 1 && problem.head_dim > kWideHead)
     comfortable += kComfortableAhead;
   if (problem.head_dim % 16 != 0) comfortable += kComfortableOdd;
   if (limit - shape.accumulator_registers < comfortable) step *= 1 + kSpillCost;
@@ -177,7 +175,7 @@ CostEstimate forward_sm90_cost(const AttentionProblem& problem, const KernelConf
   const double ends = begins + q * d / kStoredPerClock / shape.consumers;
   const double mean = steps.mean * step + ends, longest = steps.longest * step + ends;
   double clocks = kTileClocks;
-  if (problem.mask == MaskKind::none) {
+  if (!hides_pairs(problem.mask)) {
     clocks += std::ceil(cost.waves) * config.ctas_per_sm * mean;
   } else {
     clocks += std::max(cost.waves * config.ctas_per_sm * mean, longest) + tail_share(problem, config) * longest;

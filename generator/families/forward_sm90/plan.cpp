@@ -6,6 +6,7 @@
 #include "generator/families/forward_sm90/wgmma_shapes.h"
 #include "generator/families/shared/bindings.h"
 #include "generator/problem/dispatch_class.h"
+#include "generator/problem/mask_geometry.h"
 #include "generator/text/launch_rendering.h"
 
 namespace attune {
@@ -14,19 +15,19 @@ namespace {
 constexpr const char* kEntry = "attune_forward";
 
 ArgumentLayout argument_layout(const KernelConfig& config) {
-  using A = KernelArgument;
-  std::vector<A> fields = {A::q_map, A::k_map,          A::v_map,         A::o,
-                           A::lse,   A::o_stride_batch, A::o_stride_head, A::o_stride_row};
-  if (config.persistence == Persistence::on_demand) fields.push_back(A::tile_counter);
+  Arguments fields = {TensorMap{Operand::q}, TensorMap{Operand::k}, TensorMap{Operand::v}};
+  append_pointers(&fields, {Operand::o, Operand::lse});
+  append_strides(&fields, {Operand::o});
+  if (config.persistence == Persistence::on_demand) fields.push_back(Workspace{kTileCounter});
   if (config.without_maximum) {
-    for (const A field : {A::q, A::k, A::q_stride_batch, A::q_stride_head, A::q_stride_row, A::k_stride_batch,
-                          A::k_stride_head, A::k_stride_row, A::recomputed_blocks})
-      fields.push_back(field);
+    append_pointers(&fields, {Operand::q, Operand::k});
+    append_strides(&fields, {Operand::q, Operand::k});
+    fields.push_back(Workspace{kRecomputedBlocks});
   }
-  for (const A field : {A::batch, A::heads_q, config.packed_heads ? A::heads_kv : A::group_size, A::seq_q, A::seq_kv,
-                        A::query_tiles, A::tiles, A::mask_offset, A::softmax_scale, A::softmax_scale_log2})
-    fields.push_back(field);
-  if (config.tile_order == TileOrder::sections_reversed) fields.push_back(A::section_heads);
+  append(&fields, {Scalar::batch, Scalar::heads_q, config.packed_heads ? Scalar::heads_kv : Scalar::group_size,
+                   Scalar::seq_q, Scalar::seq_kv, Scalar::query_tiles, Scalar::tiles, Scalar::mask_offset,
+                   Scalar::softmax_scale, Scalar::softmax_scale_log2});
+  if (config.tile_order == TileOrder::sections_reversed) fields.push_back(Scalar::section_heads);
   return ArgumentLayout::of(std::move(fields));
 }
 
@@ -59,7 +60,7 @@ void describe_forward_sm90_workspace(const KernelConfig& config, KernelPlan* pla
   plan->counted_workspace_bytes = plan->workspace_bytes;
   plan->workspace_zeroed = plan->workspace_bytes != 0;
   if (!config.without_maximum) return;
-  plan->counters.push_back({"recomputed blocks", kRecomputedBlocksOffset});
+  plan->counters.push_back({kRecomputedBlocks, "recomputed blocks", kRecomputedBlocksOffset});
   plan->counted_workspace_bytes = kRecomputedBlocksOffset + sizeof(std::uint32_t);
   plan->workspace_zeroed = true;
 }
@@ -78,7 +79,7 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   bindings.set("v_stages", shape.v_stages);
   bindings.set("q_stages", config.q_stages);
   bindings.set("whole_tiles", text_of(config.whole_tiles));
-  bindings.set("partial_blocks", text_of(!config.whole_tiles || problem.mask != MaskKind::none));
+  bindings.set("partial_blocks", text_of(!config.whole_tiles || hides_pairs(problem.mask)));
   bindings.set("take_turns", text_of(config.warpgroup_order != WarpgroupOrder::free));
   bindings.set("rescale_threshold", config.rescale_threshold);
   bindings.set("producer_registers", shape.producer_registers);

@@ -7,6 +7,7 @@
 #include "generator/families/forward_sm90/shape.h"
 #include "generator/families/forward_sm90/tile_source.h"
 #include "generator/families/shared/forward_checks.h"
+#include "generator/problem/mask_geometry.h"
 
 namespace attune {
 namespace {
@@ -18,7 +19,7 @@ constexpr int kMaxHeadDimWithQ = 128;  // beyond, fragments of Q leave no regist
 
 // Only those that were seen to win: all tiles take equally long without a mask; with one the longest come first.
 std::vector<TileOrder> tile_orders(const AttentionProblem& problem) {
-  if (problem.mask == MaskKind::none) return {TileOrder::rows, TileOrder::heads};
+  if (!hides_pairs(problem.mask)) return {TileOrder::rows, TileOrder::heads};
   return {TileOrder::sections_reversed, TileOrder::rows_reversed};
 }
 

@@ -25,7 +25,7 @@ std::string tile_order_partial(TileOrder order) {
 
 void bind_forward(const AttentionProblem& problem, const KernelConfig& config, TemplateBindings* bindings) {
   bindings->set("dtype", problem.dtype == DataType::bf16 ? "bf16" : "f16");
-  bindings->set("mask", problem.mask == MaskKind::causal ? "causal" : "none");
+  bindings->set("mask", std::string(to_string(problem.mask)));
   if (config.tile_order != TileOrder::rows && config.tile_order != TileOrder::rows_reversed)
     bindings->set("tile_heads", config.packed_heads ? "heads_kv" : "heads_q");
   bindings->set("tile_order", tile_order_partial(config.tile_order));
@@ -34,8 +34,8 @@ void bind_forward(const AttentionProblem& problem, const KernelConfig& config, T
 void bind_arguments(const ArgumentLayout& arguments, TemplateBindings* bindings) {
   bindings->set("argument_bytes", static_cast<std::int64_t>(arguments.bytes));
   auto& fields = bindings->lists["argument_fields"];
-  for (const KernelArgument field : arguments.fields)
-    fields.push_back({{"type", std::string(type_text(field))}, {"name", std::string(to_string(field))}});
+  for (const KernelArgument& field : arguments.fields)
+    fields.push_back({{"type", std::string(type_text(field))}, {"name", to_string(field)}});
 }
 
 std::size_t section_bytes(const KernelConfig& config, const DeviceSpec& device) {

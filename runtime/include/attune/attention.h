@@ -4,26 +4,29 @@
 //
 //   attune::AttentionProblem problem = attune::make_problem(attune::DataType::bf16, batch, heads, seq, head_dim,
 //                                                           attune::MaskKind::causal);
-//   attune::ForwardTensors tensors = ...;                                    // pointers and strides
+//   attune::Tensors tensors;                                                // pointers and strides, by operand
+//   tensors[attune::Operand::q] = ...;
 //   std::size_t bytes = attune::attention_workspace_bytes(problem);          // a few, or none
 //   attune::attention_forward(problem, tensors, workspace, bytes, stream);   // asynchronous on the stream
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 
-#include "generator/ladder/attention_algorithm.h"
 #include "generator/plan/kernel_plan.h"
 #include "generator/problem/attention_problem.h"
+#include "generator/problem/operand_shape.h"
 #include "runtime/call/config_source.h"
 #include "runtime/device.h"
 #include "runtime/system/template_folder.h"
 
 namespace attune {
 
-/// A tensor (B, H, S, D) in device memory. Strides are in elements, 64-bit, of any sign and size; D is contiguous.
+/// A tensor (B, H, S, D) in device memory. Strides are in elements, 64-bit, of any sign and size; D is contiguous. What
+/// has a number for each row (LSE, dLSE: fp32, (B, Hq, Sq), contiguous) has no strides: its view has `data` alone.
 struct TensorView {
   const void* data = nullptr;
   std::int64_t stride_batch = 0;
@@ -31,30 +34,25 @@ struct TensorView {
   std::int64_t stride_row = 0;
 };
 
-/// What a forward call reads and writes. `o` is written; `lse` is (B, Hq, Sq) fp32, natural logarithm, contiguous, or
-/// null.
-struct ForwardTensors {
-  TensorView q, k, v, o;
-  float* lse = nullptr;
+/// The tensors of a call, by operand. A forward call reads q, k and v and writes o and lse (natural logarithm; or
+/// null). A backward call reads all of these, with LSE not null, d_o, and d_lse as LSE is, or null: the loss does not
+/// depend on LSE. It writes d_q, d_k and d_v, every element, with 0 where a query sees nothing or nobody sees a key.
+/// Operands that a call has no use for are not looked at.
+class Tensors {
+ public:
+  TensorView& operator[](Operand operand) { return views_[static_cast<std::size_t>(operand)]; }
+  const TensorView& operator[](Operand operand) const { return views_[static_cast<std::size_t>(operand)]; }
+
+ private:
+  std::array<TensorView, kOperandCount> views_;
 };
 
-/// What a backward call takes beside the tensors of the forward call, whose O and LSE it reads (LSE must not be null).
-/// d_q, d_k and d_v are written, every element, with 0 where a query sees nothing or nobody sees a key. d_lse is as
-/// LSE is, or null: the loss does not depend on LSE.
-struct GradientTensors {
-  TensorView d_o;
-  const float* d_lse = nullptr;
-  TensorView d_q, d_k, d_v;
-};
+/// Strides of a packed tensor in problem.layout.
+TensorView packed_view(const AttentionProblem& problem, Operand operand, const void* data = nullptr);
 
-/// Strides of a packed tensor in problem.layout, `data` null.
-TensorView packed_view(const AttentionProblem& problem, Operand operand);
-
-/// 16 if every row of the four tensors starts at a multiple of 16 bytes and no stride is negative or 2^40 bytes or more
-/// (TMA copies no others), else 2.
-int alignment_of(const ForwardTensors& tensors, const AttentionProblem& problem);
-/// The same of all eight tensors of a backward call.
-int alignment_of(const ForwardTensors& tensors, const GradientTensors& gradients, const AttentionProblem& problem);
+/// 16 if every row of the tensors of a call of the problem's pass starts at a multiple of 16 bytes and no stride is
+/// negative or 2^40 bytes or more (TMA copies no others), else 2.
+int alignment_of(const Tensors& tensors, const AttentionProblem& problem);
 
 /// A plan with its kernels loaded: what a repeated call launches.
 struct PreparedAttention {
@@ -62,6 +60,8 @@ struct PreparedAttention {
   ConfigChoice choice;
   std::vector<std::shared_ptr<const CompiledKernel>> kernels;  // one per launch of the plan
 };
+
+class PlanCache;
 
 /// Answers attention calls on one device. Thread-safe. Keeps launchable plans in a map by dispatch class; a hit costs
 /// about a microsecond above the bare launches. The config comes from `source`, whose picks that do not fit or compile
@@ -78,12 +78,12 @@ class AttentionRuntime {
   /// before. The workspace holds at least workspace_bytes(problem) bytes; one that holds
   /// plan.counted_workspace_bytes of the plan that is launched counts how often its rare paths were taken. Throws
   /// Error.
-  void forward(const AttentionProblem& problem, const ForwardTensors& tensors, void* workspace,
-               std::size_t workspace_bytes, Stream stream);
+  void forward(const AttentionProblem& problem, const Tensors& tensors, void* workspace, std::size_t workspace_bytes,
+               Stream stream);
   /// dQ, dK and dV of `problem`, whose pass is backward; otherwise as forward(). Allocates nothing: delta lies in the
   /// workspace, which starts at a multiple of 256 bytes.
-  void backward(const AttentionProblem& problem, const ForwardTensors& tensors, const GradientTensors& gradients,
-                void* workspace, std::size_t workspace_bytes, Stream stream);
+  void backward(const AttentionProblem& problem, const Tensors& tensors, void* workspace, std::size_t workspace_bytes,
+                Stream stream);
   /// What forward(), backward() and launch() need at most for tensors of problem.alignment, whatever is picked,
   /// prepared or given: a few bytes (backward: an fp32 dQ, where heads share keys dK and dV too, and a few
   /// bytes of each query), and the same at each call.
@@ -93,23 +93,19 @@ class AttentionRuntime {
   /// What forward() would launch, compiled and loaded; with `config`, that one instead of the picked one.
   std::shared_ptr<const PreparedAttention> prepare(const AttentionProblem& problem,
                                                    const std::optional<KernelConfig>& config = std::nullopt);
-  /// A step of the ladder by which FlashAttention is derived, compiled and loaded: for readers and comparisons. Its
-  /// launch() needs plan.workspace_bytes_of(problem) bytes of workspace, which may be far more than workspace_bytes().
-  std::shared_ptr<const PreparedAttention> prepare(const AttentionProblem& problem, AttentionAlgorithm algorithm);
+  /// A plan that was generated for this device elsewhere (a step of the ladder), compiled and loaded. Its launch()
+  /// needs plan.workspace_bytes_of(problem) bytes of workspace, which may be far more than workspace_bytes().
+  std::shared_ptr<const PreparedAttention> prepare(KernelPlan plan);
   /// Launches a prepared plan on any problem of its kernel class. Throws Error(infeasible_config) if the plan's config
   /// does not fit this problem (lengths that are no multiples of a config for whole tiles), Error(invalid_argument) if
   /// its tensors are not as aligned as the plan expects.
-  void launch(const PreparedAttention& prepared, const AttentionProblem& problem, const ForwardTensors& tensors,
+  void launch(const PreparedAttention& prepared, const AttentionProblem& problem, const Tensors& tensors,
               void* workspace, std::size_t workspace_bytes, Stream stream);
-  /// The same for a prepared backward plan.
-  void launch(const PreparedAttention& prepared, const AttentionProblem& problem, const ForwardTensors& tensors,
-              const GradientTensors& gradients, void* workspace, std::size_t workspace_bytes, Stream stream);
 
   const std::shared_ptr<Device>& device() const;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  std::unique_ptr<PlanCache> plans_;
 };
 
 /// The runtime of the calling thread's current CUDA device (ordinal 0 if it has none), made at the first call, with the
@@ -121,10 +117,10 @@ AttentionRuntime& runtime_of(int ordinal);
 /// Sets the config source of runtimes made from now on.
 void set_default_config_source(std::shared_ptr<ConfigSource> source);
 
-void attention_forward(const AttentionProblem& problem, const ForwardTensors& tensors, void* workspace,
+void attention_forward(const AttentionProblem& problem, const Tensors& tensors, void* workspace,
                        std::size_t workspace_bytes, Stream stream);
-void attention_backward(const AttentionProblem& problem, const ForwardTensors& tensors,
-                        const GradientTensors& gradients, void* workspace, std::size_t workspace_bytes, Stream stream);
+void attention_backward(const AttentionProblem& problem, const Tensors& tensors, void* workspace,
+                        std::size_t workspace_bytes, Stream stream);
 std::size_t attention_workspace_bytes(const AttentionProblem& problem);
 
 }  // namespace attune

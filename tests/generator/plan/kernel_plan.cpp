@@ -1,112 +1,12 @@
 #include "generator/plan/kernel_plan.h"
 
-#include <cstddef>
-#include <set>
-
 #include "generator/device/device_spec.h"
 #include "generator/error.h"
+#include "generator/families/backward_sm80/plan.h"
 #include "generator/generate.h"
 #include "tests/catch.h"
 
 using namespace attune;
-
-namespace {
-const KernelArgument kAllArguments[] = {KernelArgument::q,
-                                        KernelArgument::k,
-                                        KernelArgument::v,
-                                        KernelArgument::o,
-                                        KernelArgument::lse,
-                                        KernelArgument::statistics,
-                                        KernelArgument::d_q_sums,
-                                        KernelArgument::turns,
-                                        KernelArgument::d_k_sums,
-                                        KernelArgument::d_v_sums,
-                                        KernelArgument::key_turns,
-                                        KernelArgument::q_stride_batch,
-                                        KernelArgument::q_stride_head,
-                                        KernelArgument::q_stride_row,
-                                        KernelArgument::k_stride_batch,
-                                        KernelArgument::k_stride_head,
-                                        KernelArgument::k_stride_row,
-                                        KernelArgument::v_stride_batch,
-                                        KernelArgument::v_stride_head,
-                                        KernelArgument::v_stride_row,
-                                        KernelArgument::o_stride_batch,
-                                        KernelArgument::o_stride_head,
-                                        KernelArgument::o_stride_row,
-                                        KernelArgument::o_fp64,
-                                        KernelArgument::lse_fp64,
-                                        KernelArgument::weight_fp64,
-                                        KernelArgument::batch,
-                                        KernelArgument::heads_q,
-                                        KernelArgument::heads_kv,
-                                        KernelArgument::group_size,
-                                        KernelArgument::seq_q,
-                                        KernelArgument::seq_kv,
-                                        KernelArgument::query_tiles,
-                                        KernelArgument::section_heads,
-                                        KernelArgument::mask_offset,
-                                        KernelArgument::softmax_scale,
-                                        KernelArgument::softmax_scale_log2,
-                                        KernelArgument::tiles,
-                                        KernelArgument::tile_counter,
-                                        KernelArgument::recomputed_blocks,
-                                        KernelArgument::q_map,
-                                        KernelArgument::k_map,
-                                        KernelArgument::v_map,
-                                        KernelArgument::o_map,
-                                        KernelArgument::unit_roundoff,
-                                        KernelArgument::smallest_step,
-                                        KernelArgument::partials,
-                                        KernelArgument::elements,
-                                        KernelArgument::element_count,
-                                        KernelArgument::copies,
-                                        KernelArgument::copy_stride,
-                                        KernelArgument::seed};
-}  // namespace
-
-TEST_CASE("fields are laid out as C++ lays them out", "[nogpu]") {
-  struct Mixed {
-    std::int32_t batch;
-    const void* q;
-    std::int32_t heads_q;
-    float softmax_scale;
-    std::int32_t seq_q;
-    std::int64_t q_stride_row;
-    float* lse;
-    std::int32_t seq_kv;
-  };
-  using A = KernelArgument;
-  const ArgumentLayout layout =
-      ArgumentLayout::of({A::batch, A::q, A::heads_q, A::softmax_scale, A::seq_q, A::q_stride_row, A::lse, A::seq_kv});
-  const std::vector<std::size_t> expected = {offsetof(Mixed, batch),   offsetof(Mixed, q),
-                                             offsetof(Mixed, heads_q), offsetof(Mixed, softmax_scale),
-                                             offsetof(Mixed, seq_q),   offsetof(Mixed, q_stride_row),
-                                             offsetof(Mixed, lse),     offsetof(Mixed, seq_kv)};
-  CHECK(layout.offsets == expected);
-  CHECK(layout.bytes == sizeof(Mixed));
-
-  const ArgumentLayout words = ArgumentLayout::of({A::batch, A::softmax_scale, A::seq_q});
-  CHECK(words.bytes == 12);
-  CHECK(ArgumentLayout::of({}).bytes == 0);
-}
-
-TEST_CASE("tensor maps are aligned to 64 bytes", "[nogpu]") {
-  struct alignas(64) Map {
-    std::uint64_t words[16];
-  };
-  struct WithMaps {
-    std::int32_t batch;
-    Map q_map, k_map;
-    float* lse;
-  };
-  using A = KernelArgument;
-  const ArgumentLayout layout = ArgumentLayout::of({A::batch, A::q_map, A::k_map, A::lse});
-  CHECK(layout.offsets == std::vector<std::size_t>{offsetof(WithMaps, batch), offsetof(WithMaps, q_map),
-                                                   offsetof(WithMaps, k_map), offsetof(WithMaps, lse)});
-  CHECK(layout.bytes == sizeof(WithMaps));
-  CHECK(layout.alignment == alignof(WithMaps));
-}
 
 TEST_CASE("persistent CTAs are as many as asked for, or as there are tiles", "[nogpu]") {
   KernelLaunch launch;
@@ -153,25 +53,10 @@ TEST_CASE("buffers of keys grow with the keys of key/value heads", "[nogpu]") {
   AttentionProblem problem = make_problem(DataType::bf16, 2, 6, 100, 64);
   problem.heads_kv = 2;
   problem.seq_kv = 300;
-  const WorkspaceBuffer of_queries{KernelArgument::d_q_sums, 64, 32, true};
-  const WorkspaceBuffer of_keys{KernelArgument::d_k_sums, 64, 32, true, TileRows::keys};
+  const WorkspaceBuffer of_queries{kDqSums, 64, 32, true};
+  const WorkspaceBuffer of_keys{kDkSums, 64, 32, true, TileRows::keys};
   CHECK(of_queries.bytes_of(problem) == 64 * 4 * 2 * 6);
   CHECK(of_keys.bytes_of(problem) == 64 * 10 * 2 * 2);
-}
-
-TEST_CASE("a field appears once", "[nogpu]") {
-  CHECK_THROWS_AS(ArgumentLayout::of({KernelArgument::q, KernelArgument::q}), Error);
-}
-
-TEST_CASE("every argument has a name of its own, a type and its size", "[nogpu]") {
-  std::set<std::string_view> names;
-  for (const KernelArgument argument : kAllArguments) {
-    CHECK(names.insert(to_string(argument)).second);
-    const std::string_view type = type_text(argument);
-    const bool small = type == "i32" || type == "float", map = type == "TensorMap";
-    CHECK((small || map || type == "i64" || type == "u64" || type == "double" || type.ends_with('*')));
-    CHECK(size_of(argument) == (small ? 4u : map ? 128u : 8u));
-  }
 }
 
 TEST_CASE("CTAs of a launch", "[nogpu]") {

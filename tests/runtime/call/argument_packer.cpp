@@ -4,6 +4,8 @@
 #include <cstring>
 
 #include "generator/error.h"
+#include "generator/families/forward_sm90/plan.h"
+#include "generator/oracle/oracle_kernels.h"
 #include "tests/catch.h"
 #include "tests/runtime/fake_device.h"
 
@@ -12,7 +14,7 @@ using namespace attune;
 namespace {
 
 template <typename Value>
-Value read_field(const PackedArguments& packed, const ArgumentLayout& layout, KernelArgument field) {
+Value read_field(const PackedArguments& packed, const ArgumentLayout& layout, const KernelArgument& field) {
   for (std::size_t i = 0; i < layout.fields.size(); ++i) {
     if (layout.fields[i] != field) continue;
     REQUIRE(size_of(field) == sizeof(Value));
@@ -24,7 +26,7 @@ Value read_field(const PackedArguments& packed, const ArgumentLayout& layout, Ke
   return {};
 }
 
-KernelLaunch launch_with(std::vector<KernelArgument> fields) {
+KernelLaunch launch_with(Arguments fields) {
   KernelLaunch launch;
   launch.rows_per_tile = 64;
   launch.arguments = ArgumentLayout::of(std::move(fields));
@@ -34,129 +36,122 @@ KernelLaunch launch_with(std::vector<KernelArgument> fields) {
 }  // namespace
 
 TEST_CASE("each field of an argument struct holds its value", "[nogpu]") {
-  using A = KernelArgument;
-  const KernelLaunch launch = launch_with({A::group_size,
-                                           A::q,
-                                           A::k,
-                                           A::v,
-                                           A::o,
-                                           A::lse,
-                                           A::q_stride_batch,
-                                           A::q_stride_head,
-                                           A::q_stride_row,
-                                           A::k_stride_batch,
-                                           A::k_stride_head,
-                                           A::k_stride_row,
-                                           A::v_stride_batch,
-                                           A::v_stride_head,
-                                           A::v_stride_row,
-                                           A::o_stride_batch,
-                                           A::o_stride_head,
-                                           A::o_stride_row,
-                                           A::o_fp64,
-                                           A::lse_fp64,
-                                           A::weight_fp64,
-                                           A::batch,
-                                           A::heads_q,
-                                           A::heads_kv,
-                                           A::seq_q,
-                                           A::seq_kv,
-                                           A::query_tiles,
-                                           A::mask_offset,
-                                           A::softmax_scale,
-                                           A::softmax_scale_log2,
-                                           A::unit_roundoff,
-                                           A::smallest_step,
-                                           A::partials,
-                                           A::elements,
-                                           A::element_count,
-                                           A::copies,
-                                           A::copy_stride,
-                                           A::seed});
+  Arguments fields = {Scalar::group_size};  // 4 bytes, and 4 of padding
+  append_pointers(&fields, {Operand::q, Operand::k, Operand::v, Operand::o, Operand::lse});
+  append_strides(&fields, {Operand::q, Operand::k, Operand::v, Operand::o});
+  append(&fields, {Workspace{kOFp64},
+                   Workspace{kLseFp64},
+                   Workspace{kWeightFp64},
+                   Scalar::batch,
+                   Scalar::heads_q,
+                   Scalar::heads_kv,
+                   Scalar::seq_q,
+                   Scalar::seq_kv,
+                   Scalar::query_tiles,
+                   Scalar::mask_offset,
+                   Scalar::softmax_scale,
+                   Scalar::softmax_scale_log2,
+                   kUnitRoundoff,
+                   kSmallestStep,
+                   Workspace{kPartials},
+                   Workspace{kElements},
+                   kElementCount,
+                   kCopies,
+                   kCopyStride,
+                   kSeed});
+  const KernelLaunch launch = launch_with(std::move(fields));
   AttentionProblem problem = make_problem(DataType::fp16, 5, 12, 130, 72, MaskKind::causal);
   problem.heads_kv = 4;
   problem.seq_kv = 999;
   problem.mask_offset = -7;
   problem.softmax_scale = 0.25f;
   const auto address = [](std::uintptr_t value) { return reinterpret_cast<void*>(value); };
-  ForwardTensors tensors;
-  tensors.q = {address(0x100), 11, 12, 13};
-  tensors.k = {address(0x200), 21, -22, 23};
-  tensors.v = {address(0x300), std::int64_t{1} << 40, 32, 33};
-  tensors.o = {address(0x400), 41, 42, 43};
-  tensors.lse = static_cast<float*>(address(0x500));
+  Tensors tensors;
+  tensors[Operand::q] = {address(0x100), 11, 12, 13};
+  tensors[Operand::k] = {address(0x200), 21, -22, 23};
+  tensors[Operand::v] = {address(0x300), std::int64_t{1} << 40, 32, 33};
+  tensors[Operand::o] = {address(0x400), 41, 42, 43};
+  tensors[Operand::lse].data = address(0x500);
 
   PackedArguments packed;
   const testing::FakeDevice device(find_device("h200"));
-  const ArgumentValues values{.o_fp64 = 0x600,
-                              .lse_fp64 = 0x700,
-                              .weight_fp64 = 0x800,
-                              .unit_roundoff = 0.5,
-                              .smallest_step = 0.125,
-                              .partials = 0x900,
-                              .elements = 0xa00,
-                              .element_count = std::int64_t{1} << 41,
-                              .copies = 51,
-                              .copy_stride = 52,
-                              .seed = 53};
+  ArgumentValues values;
+  values.set(kOFp64, 0x600);
+  values.set(kLseFp64, 0x700);
+  values.set(kWeightFp64, 0x800);
+  values.set(kUnitRoundoff, 0.5);
+  values.set(kSmallestStep, 0.125);
+  values.set(kPartials, 0x900);
+  values.set(kElements, 0xa00);
+  values.set(kElementCount, std::int64_t{1} << 41);
+  values.set(kCopies, std::int64_t{51});
+  values.set(kCopyStride, std::int64_t{52});
+  values.set(kSeed, std::uint64_t{52});
+  values.set(kSeed, std::uint64_t{53});  // the last counts
   pack_arguments(launch, problem, tensors, values, device, packed);
   CHECK(packed.bytes == launch.arguments.bytes);
-  const auto pointer = [&](A field) { return read_field<std::uint64_t>(packed, launch.arguments, field); };
-  const auto wide = [&](A field) { return read_field<std::int64_t>(packed, launch.arguments, field); };
-  const auto narrow = [&](A field) { return read_field<std::int32_t>(packed, launch.arguments, field); };
-  const auto real = [&](A field) { return read_field<float>(packed, launch.arguments, field); };
-  CHECK(pointer(A::q) == 0x100);
-  CHECK(pointer(A::k) == 0x200);
-  CHECK(pointer(A::v) == 0x300);
-  CHECK(pointer(A::o) == 0x400);
-  CHECK(pointer(A::lse) == 0x500);
-  CHECK(pointer(A::o_fp64) == 0x600);
-  CHECK(pointer(A::lse_fp64) == 0x700);
-  CHECK(pointer(A::weight_fp64) == 0x800);
-  CHECK(read_field<double>(packed, launch.arguments, A::unit_roundoff) == 0.5);
-  CHECK(read_field<double>(packed, launch.arguments, A::smallest_step) == 0.125);
-  CHECK(pointer(A::partials) == 0x900);
-  CHECK(pointer(A::elements) == 0xa00);
-  CHECK(wide(A::element_count) == std::int64_t{1} << 41);
-  CHECK(wide(A::copies) == 51);
-  CHECK(wide(A::copy_stride) == 52);
-  CHECK(pointer(A::seed) == 53);
-  CHECK(wide(A::q_stride_batch) == 11);
-  CHECK(wide(A::q_stride_head) == 12);
-  CHECK(wide(A::q_stride_row) == 13);
-  CHECK(wide(A::k_stride_batch) == 21);
-  CHECK(wide(A::k_stride_head) == -22);
-  CHECK(wide(A::k_stride_row) == 23);
-  CHECK(wide(A::v_stride_batch) == std::int64_t{1} << 40);
-  CHECK(wide(A::v_stride_head) == 32);
-  CHECK(wide(A::v_stride_row) == 33);
-  CHECK(wide(A::o_stride_batch) == 41);
-  CHECK(wide(A::o_stride_head) == 42);
-  CHECK(wide(A::o_stride_row) == 43);
-  CHECK(narrow(A::batch) == 5);
-  CHECK(narrow(A::heads_q) == 12);
-  CHECK(narrow(A::heads_kv) == 4);
-  CHECK(narrow(A::group_size) == 3);
-  CHECK(narrow(A::seq_q) == 130);
-  CHECK(narrow(A::seq_kv) == 999);
-  CHECK(narrow(A::query_tiles) == 3);
-  CHECK(narrow(A::mask_offset) == -7);
-  CHECK(real(A::softmax_scale) == 0.25f);
-  CHECK(real(A::softmax_scale_log2) == Approx(0.25 * 1.4426950408889634).epsilon(1e-6));
+  const auto pointer = [&](const KernelArgument& field) {
+    return read_field<std::uint64_t>(packed, launch.arguments, field);
+  };
+  const auto wide = [&](const KernelArgument& field) {
+    return read_field<std::int64_t>(packed, launch.arguments, field);
+  };
+  const auto narrow = [&](const KernelArgument& field) {
+    return read_field<std::int32_t>(packed, launch.arguments, field);
+  };
+  const auto real = [&](const KernelArgument& field) { return read_field<float>(packed, launch.arguments, field); };
+  CHECK(pointer(Pointer{Operand::q}) == 0x100);
+  CHECK(pointer(Pointer{Operand::k}) == 0x200);
+  CHECK(pointer(Pointer{Operand::v}) == 0x300);
+  CHECK(pointer(Pointer{Operand::o}) == 0x400);
+  CHECK(pointer(Pointer{Operand::lse}) == 0x500);
+  CHECK(pointer(Workspace{kOFp64}) == 0x600);
+  CHECK(pointer(Workspace{kLseFp64}) == 0x700);
+  CHECK(pointer(Workspace{kWeightFp64}) == 0x800);
+  CHECK(read_field<double>(packed, launch.arguments, kUnitRoundoff) == 0.5);
+  CHECK(read_field<double>(packed, launch.arguments, kSmallestStep) == 0.125);
+  CHECK(pointer(Workspace{kPartials}) == 0x900);
+  CHECK(pointer(Workspace{kElements}) == 0xa00);
+  CHECK(wide(kElementCount) == std::int64_t{1} << 41);
+  CHECK(wide(kCopies) == 51);
+  CHECK(wide(kCopyStride) == 52);
+  CHECK(pointer(kSeed) == 53);
+  CHECK(wide(Stride{Operand::q, Dimension::batch}) == 11);
+  CHECK(wide(Stride{Operand::q, Dimension::head}) == 12);
+  CHECK(wide(Stride{Operand::q, Dimension::row}) == 13);
+  CHECK(wide(Stride{Operand::k, Dimension::batch}) == 21);
+  CHECK(wide(Stride{Operand::k, Dimension::head}) == -22);
+  CHECK(wide(Stride{Operand::k, Dimension::row}) == 23);
+  CHECK(wide(Stride{Operand::v, Dimension::batch}) == std::int64_t{1} << 40);
+  CHECK(wide(Stride{Operand::v, Dimension::head}) == 32);
+  CHECK(wide(Stride{Operand::v, Dimension::row}) == 33);
+  CHECK(wide(Stride{Operand::o, Dimension::batch}) == 41);
+  CHECK(wide(Stride{Operand::o, Dimension::head}) == 42);
+  CHECK(wide(Stride{Operand::o, Dimension::row}) == 43);
+  CHECK(narrow(Scalar::batch) == 5);
+  CHECK(narrow(Scalar::heads_q) == 12);
+  CHECK(narrow(Scalar::heads_kv) == 4);
+  CHECK(narrow(Scalar::group_size) == 3);
+  CHECK(narrow(Scalar::seq_q) == 130);
+  CHECK(narrow(Scalar::seq_kv) == 999);
+  CHECK(narrow(Scalar::query_tiles) == 3);
+  CHECK(narrow(Scalar::mask_offset) == -7);
+  CHECK(real(Scalar::softmax_scale) == 0.25f);
+  CHECK(real(Scalar::softmax_scale_log2) == Approx(0.25 * 1.4426950408889634).epsilon(1e-6));
 }
 
 TEST_CASE("a mask offset beyond 32 bits keeps its meaning", "[nogpu]") {
-  const KernelLaunch launch = launch_with({KernelArgument::mask_offset});
+  const KernelLaunch launch = launch_with({Scalar::mask_offset});
   AttentionProblem problem = make_problem(DataType::bf16, 1, 1, 16, 64, MaskKind::causal);
   PackedArguments packed;
   const testing::FakeDevice device(find_device("h200"));
   problem.mask_offset = std::int64_t{1} << 40;
   pack_arguments(launch, problem, {}, {}, device, packed);
-  CHECK(read_field<std::int32_t>(packed, launch.arguments, KernelArgument::mask_offset) ==
+  CHECK(read_field<std::int32_t>(packed, launch.arguments, Scalar::mask_offset) ==
         std::numeric_limits<std::int32_t>::max());
   problem.mask_offset = -(std::int64_t{1} << 40);
   pack_arguments(launch, problem, {}, {}, device, packed);
-  CHECK(read_field<std::int32_t>(packed, launch.arguments, KernelArgument::mask_offset) ==
+  CHECK(read_field<std::int32_t>(packed, launch.arguments, Scalar::mask_offset) ==
         std::numeric_limits<std::int32_t>::min());
 }
 
@@ -190,8 +185,8 @@ class MapKeeper final : public Device {
 }  // namespace
 
 TEST_CASE("tensor maps are made by the device, with strides that say something", "[nogpu]") {
-  using A = KernelArgument;
-  KernelLaunch launch = launch_with({A::lse, A::k_map, A::tiles, A::tile_counter, A::recomputed_blocks});
+  KernelLaunch launch = launch_with({Pointer{Operand::lse}, TensorMap{Operand::k}, Scalar::tiles,
+                                     Workspace{kTileCounter}, Workspace{kRecomputedBlocks}});
   launch.tensor_maps = {{Operand::k, 32, 80, 64, 4}};
   CHECK(launch.arguments.alignment == 64);
   CHECK(launch.arguments.offsets[1] == 64);
@@ -199,11 +194,13 @@ TEST_CASE("tensor maps are made by the device, with strides that say something",
   AttentionProblem problem = make_problem(DataType::bf16, 3, 4, 130, 72);
   problem.heads_kv = 1;
   problem.seq_kv = 500;
-  ForwardTensors tensors;
-  tensors.k = {reinterpret_cast<void*>(0x1000), 40000, 7, 80};
+  Tensors tensors;
+  tensors[Operand::k] = {reinterpret_cast<void*>(0x1000), 40000, 7, 80};
   PackedArguments packed;
   const MapKeeper device;
-  pack_arguments(launch, problem, tensors, {.workspace = 0x900, .counters = 0x900}, device, packed);
+  KernelPlan plan;
+  plan.counters.push_back({kRecomputedBlocks, "recomputed blocks", kRecomputedBlocksOffset});
+  pack_arguments(launch, problem, tensors, workspace_values(plan, problem, 0x900, true), device, packed);
   REQUIRE(device.requests.size() == 1);
   const TensorMapRequest& request = device.requests[0];
   CHECK(request.address == 0x1000);
@@ -213,18 +210,21 @@ TEST_CASE("tensor maps are made by the device, with strides that say something",
   CHECK(request.swizzle_bytes == 64);
   CHECK(packed.data[64] == std::byte{0x5a});
   CHECK(packed.data[64 + kTensorMapBytes - 1] == std::byte{0x5a});
-  CHECK(read_field<std::int32_t>(packed, launch.arguments, A::tiles) == 3 * 3 * 4);
-  CHECK(read_field<std::uint64_t>(packed, launch.arguments, A::tile_counter) == 0x900 + kTileCounterOffset);
-  CHECK(read_field<std::uint64_t>(packed, launch.arguments, A::recomputed_blocks) == 0x900 + kRecomputedBlocksOffset);
-  pack_arguments(launch, problem, tensors, {.workspace = 0x900}, device, packed);
-  CHECK(read_field<std::uint64_t>(packed, launch.arguments, A::recomputed_blocks) == 0);
+  CHECK(read_field<std::int32_t>(packed, launch.arguments, Scalar::tiles) == 3 * 3 * 4);
+  CHECK(read_field<std::uint64_t>(packed, launch.arguments, Workspace{kTileCounter}) == 0x900 + kTileCounterOffset);
+  CHECK(read_field<std::uint64_t>(packed, launch.arguments, Workspace{kRecomputedBlocks}) ==
+        0x900 + kRecomputedBlocksOffset);
+  pack_arguments(launch, problem, tensors, workspace_values(plan, problem, 0x900, false), device, packed);
+  CHECK(read_field<std::uint64_t>(packed, launch.arguments, Workspace{kRecomputedBlocks}) == 0);
 
+  CHECK_THROWS_WITH(pack_arguments(launch, problem, tensors, {}, device, packed),
+                    ContainsSubstring("nothing was given for the kernel argument tile_counter"));
   launch.tensor_maps.clear();
   CHECK_THROWS_AS(pack_arguments(launch, problem, tensors, {}, device, packed), Error);
 }
 
 TEST_CASE("an argument struct that does not fit is refused", "[nogpu]") {
-  KernelLaunch launch = launch_with({KernelArgument::q});
+  KernelLaunch launch = launch_with({Pointer{Operand::q}});
   launch.arguments.bytes = PackedArguments::kCapacity + 8;
   PackedArguments packed;
   const testing::FakeDevice device(find_device("h200"));

@@ -21,25 +21,19 @@ alignas(256) std::byte memory[256], workspace[1 << 22];
 struct Call {
   // By default with sums of dQ.
   AttentionProblem problem = parse_problem("backward b2 hq4 hkv2 sq100 skv570 d64 causal");
-  ForwardTensors tensors;
-  GradientTensors gradients;
+  Tensors tensors;
 
   Call() {
-    const auto view = [&](Operand operand) {
-      TensorView packed = packed_view(problem, operand);
-      packed.data = memory;
-      return packed;
-    };
-    tensors = {view(Operand::q), view(Operand::k), view(Operand::v), view(Operand::o),
-               reinterpret_cast<float*>(memory)};
-    gradients = {view(Operand::d_o), nullptr, view(Operand::d_q), view(Operand::d_k), view(Operand::d_v)};
+    for (const Operand operand : kOperands)
+      tensors[operand] = has_strides(operand) ? packed_view(problem, operand, memory) : TensorView{memory};
+    tensors[Operand::d_lse].data = nullptr;
   }
 };
 
 std::string error_of(ErrorCode code, AttentionRuntime& runtime, const Call& call, std::size_t workspace_bytes,
                      void* used = workspace) {
   try {
-    runtime.backward(call.problem, call.tensors, call.gradients, used, workspace_bytes, nullptr);
+    runtime.backward(call.problem, call.tensors, used, workspace_bytes, nullptr);
   } catch (const Error& error) {
     CHECK(error.code() == code);
     return error.what();
@@ -55,10 +49,10 @@ constexpr std::size_t kSumsBytes = kRows * 64 * sizeof(float), kWorkspaceBytes =
 
 TEST_CASE("gradients are shaped as what they are gradients of", "[nogpu]") {
   const Call call;
-  CHECK(call.gradients.d_q.stride_batch == call.tensors.q.stride_batch);
-  CHECK(call.gradients.d_o.stride_row == call.tensors.o.stride_row);
-  CHECK(call.gradients.d_k.stride_batch == call.tensors.k.stride_batch);
-  CHECK(call.gradients.d_v.stride_row == call.tensors.v.stride_row);
+  CHECK(call.tensors[Operand::d_q].stride_batch == call.tensors[Operand::q].stride_batch);
+  CHECK(call.tensors[Operand::d_o].stride_row == call.tensors[Operand::o].stride_row);
+  CHECK(call.tensors[Operand::d_k].stride_batch == call.tensors[Operand::k].stride_batch);
+  CHECK(call.tensors[Operand::d_v].stride_row == call.tensors[Operand::v].stride_row);
 }
 
 TEST_CASE("one backward call launches its plan in order, compiled once", "[nogpu]") {
@@ -68,8 +62,7 @@ TEST_CASE("one backward call launches its plan in order, compiled once", "[nogpu
   CHECK(runtime.workspace_bytes(call.problem) >= kWorkspaceBytes);
   CHECK(runtime.workspace_bytes(call.problem) <= sizeof(workspace));
   std::memset(workspace, 1, sizeof(workspace));
-  for (int i = 0; i < 2; ++i)
-    runtime.backward(call.problem, call.tensors, call.gradients, workspace, kWorkspaceBytes, nullptr);
+  for (int i = 0; i < 2; ++i) runtime.backward(call.problem, call.tensors, workspace, kWorkspaceBytes, nullptr);
   // The sums of dQ are zeroed in stream, and nothing else is.
   const auto value = [](std::byte wanted) { return [wanted](std::byte each) { return each == wanted; }; };
   CHECK(std::all_of(workspace, workspace + kSumsBytes, value(std::byte{0})));
@@ -104,7 +97,7 @@ TEST_CASE("backward runs what the source picks, the default where it fits or com
   AttentionRuntime runtime(device, source);
   Call call;
   const auto entries = [&] {
-    runtime.backward(call.problem, call.tensors, call.gradients, workspace,
+    runtime.backward(call.problem, call.tensors, workspace,
                      std::min(sizeof(workspace), runtime.workspace_bytes(call.problem)), nullptr);
     std::vector<std::string> found;
     for (const auto& launch : device->launched) found.push_back(launch.entry);
@@ -139,7 +132,7 @@ TEST_CASE("a plan with heads apart runs other groups, and no heads that share no
   Call call;
   const auto prepared = runtime.prepare(call.problem, parse_config("sm80 q32 kv64 w4 st2 apart"));
   const auto launch = [&] {
-    runtime.launch(*prepared, call.problem, call.tensors, call.gradients, workspace, sizeof(workspace), nullptr);
+    runtime.launch(*prepared, call.problem, call.tensors, workspace, sizeof(workspace), nullptr);
   };
   call.problem.heads_kv = 1;
   CHECK_NOTHROW(launch());
@@ -149,9 +142,9 @@ TEST_CASE("a plan with heads apart runs other groups, and no heads that share no
 
 TEST_CASE("a gradient that is not aligned takes the element-wise loader", "[nogpu]") {
   Call call;
-  CHECK(alignment_of(call.tensors, call.gradients, call.problem) == 16);
-  call.gradients.d_k.data = memory + 2;
-  CHECK(alignment_of(call.tensors, call.gradients, call.problem) == 2);
+  CHECK(alignment_of(call.tensors, call.problem) == 16);
+  call.tensors[Operand::d_k].data = memory + 2;
+  CHECK(alignment_of(call.tensors, call.problem) == 2);
 }
 
 TEST_CASE("backward calls that cannot be answered are refused", "[nogpu]") {
@@ -163,22 +156,25 @@ TEST_CASE("backward calls that cannot be answered are refused", "[nogpu]") {
                ContainsSubstring("no multiple of 256"));
   }
   SECTION("no LSE") {
-    call.tensors.lse = nullptr;
+    call.tensors[Operand::lse].data = nullptr;
     CHECK_THAT(error_of(ErrorCode::invalid_argument, runtime, call, kWorkspaceBytes), ContainsSubstring("lse"));
   }
   SECTION("no dK") {
-    call.gradients.d_k.data = nullptr;
-    CHECK_THAT(error_of(ErrorCode::invalid_argument, runtime, call, kWorkspaceBytes), ContainsSubstring("dK"));
+    call.tensors[Operand::d_k].data = nullptr;
+    CHECK_THAT(error_of(ErrorCode::invalid_argument, runtime, call, kWorkspaceBytes),
+               ContainsSubstring("tensor dk is a null pointer"));
   }
   SECTION("an LSE gradient at an odd address") {
-    call.gradients.d_lse = reinterpret_cast<const float*>(memory + 2);
-    CHECK_THAT(error_of(ErrorCode::invalid_argument, runtime, call, kWorkspaceBytes), ContainsSubstring("dLSE"));
+    call.tensors[Operand::d_lse].data = memory + 2;
+    CHECK_THAT(error_of(ErrorCode::invalid_argument, runtime, call, kWorkspaceBytes),
+               ContainsSubstring("dlse starts at"));
   }
   SECTION("a forward problem, and the other way round") {
     CHECK_THROWS_AS(runtime.forward(call.problem, call.tensors, memory, kWorkspaceBytes, nullptr), Error);
     const auto prepared = runtime.prepare(call.problem);
-    CHECK_THROWS_AS(runtime.launch(*prepared, call.problem, call.tensors, memory, kWorkspaceBytes, nullptr), Error);
     call.problem.pass = Pass::forward;
+    CHECK_THROWS_AS(runtime.launch(*prepared, call.problem, call.tensors, workspace, sizeof(workspace), nullptr),
+                    Error);
     CHECK_THAT(error_of(ErrorCode::invalid_argument, runtime, call, kWorkspaceBytes), ContainsSubstring("no backward"));
   }
 }

@@ -7,6 +7,7 @@
 #include "attune/attention.h"
 #include "attune/log.h"
 #include "generator/error.h"
+#include "generator/families/forward_sm90/plan.h"
 #include "generator/generate.h"
 #include "generator/problem/dispatch_class.h"
 #include "tests/catch.h"
@@ -20,13 +21,13 @@ namespace {
 alignas(256) std::byte memory[256];
 
 // Tensors that are never read: a fake device runs nothing.
-ForwardTensors packed_tensors(const AttentionProblem& problem) {
-  ForwardTensors tensors;
-  tensors.q = packed_view(problem, Operand::q);
-  tensors.k = packed_view(problem, Operand::k);
-  tensors.v = packed_view(problem, Operand::v);
-  tensors.o = packed_view(problem, Operand::o);
-  tensors.q.data = tensors.k.data = tensors.v.data = tensors.o.data = memory;
+Tensors packed_tensors(const AttentionProblem& problem) {
+  Tensors tensors;
+  tensors[Operand::q] = packed_view(problem, Operand::q);
+  tensors[Operand::k] = packed_view(problem, Operand::k);
+  tensors[Operand::v] = packed_view(problem, Operand::v);
+  tensors[Operand::o] = packed_view(problem, Operand::o);
+  tensors[Operand::q].data = tensors[Operand::k].data = tensors[Operand::v].data = tensors[Operand::o].data = memory;
   return tensors;
 }
 
@@ -101,23 +102,23 @@ TEST_CASE("packed views follow the layout", "[nogpu]") {
 
 TEST_CASE("alignment comes from pointers and from the strides that are used", "[nogpu]") {
   const AttentionProblem problem = make_problem(DataType::bf16, 1, 2, 8, 64);
-  ForwardTensors tensors = packed_tensors(problem);
+  Tensors tensors = packed_tensors(problem);
   CHECK(alignment_of(tensors, problem) == 16);
-  tensors.k.data = memory + 8;
+  tensors[Operand::k].data = memory + 8;
   CHECK(alignment_of(tensors, problem) == 2);
-  tensors.k.data = memory + 32;
+  tensors[Operand::k].data = memory + 32;
   CHECK(alignment_of(tensors, problem) == 16);
-  tensors.v.stride_row = 65;
+  tensors[Operand::v].stride_row = 65;
   CHECK(alignment_of(tensors, problem) == 2);
   tensors = packed_tensors(problem);
-  tensors.o.stride_batch = 3;  // of the only batch entry: never used
+  tensors[Operand::o].stride_batch = 3;  // of the only batch entry: never used
   CHECK(alignment_of(tensors, problem) == 16);
   // TMA copies no tensor whose strides are negative or have 2^40 bytes.
-  tensors.o.stride_head = -64;
+  tensors[Operand::o].stride_head = -64;
   CHECK(alignment_of(tensors, problem) == 2);
-  tensors.o.stride_head = (std::int64_t{1} << 39) - 64;
+  tensors[Operand::o].stride_head = (std::int64_t{1} << 39) - 64;
   CHECK(alignment_of(tensors, problem) == 16);
-  tensors.o.stride_head = std::int64_t{1} << 39;
+  tensors[Operand::o].stride_head = std::int64_t{1} << 39;
   CHECK(alignment_of(tensors, problem) == 2);
 }
 
@@ -128,14 +129,14 @@ TEST_CASE("a kernel is compiled once for its dispatch class and launched at ever
   for (int call = 0; call < 3; ++call) runtime.forward(problem, packed_tensors(problem), nullptr, 0, nullptr);
   CHECK(device->compiled.size() == 1);
   CHECK(device->launched.size() == 3);
-  CHECK(argument(*device, KernelArgument::seq_kv) == 1000);
+  CHECK(argument(*device, Scalar::seq_kv) == 1000);
 
   // Decoding: the keys grow within a bucket.
   for (std::int64_t keys = 900; keys < 1000; ++keys) {
     problem.seq_kv = keys;
     problem.mask_offset = problem.seq_kv - problem.seq_q;
     runtime.forward(problem, packed_tensors(problem), nullptr, 0, nullptr);
-    REQUIRE(argument(*device, KernelArgument::seq_kv) == keys);
+    REQUIRE(argument(*device, Scalar::seq_kv) == keys);
   }
   CHECK(device->compiled.size() == 1);
 
@@ -152,9 +153,9 @@ TEST_CASE("the element-wise loader serves tensors of lesser alignment", "[nogpu]
   auto device = std::make_shared<FakeDevice>(h200());
   AttentionRuntime runtime(device);
   const AttentionProblem problem = make_problem(DataType::bf16, 1, 1, 300, 64);
-  ForwardTensors tensors = packed_tensors(problem);
+  Tensors tensors = packed_tensors(problem);
   runtime.forward(problem, tensors, nullptr, 0, nullptr);
-  tensors.v.data = memory + 2;
+  tensors[Operand::v].data = memory + 2;
   runtime.forward(problem, tensors, nullptr, 0, nullptr);
   REQUIRE(device->compiled.size() == 2);
   CHECK(device->compiled[0].source != device->compiled[1].source);
@@ -322,8 +323,8 @@ TEST_CASE("a given config is used, or refused with the reasons", "[nogpu]") {
   CHECK_THAT(error_of(ErrorCode::invalid_argument,
                       [&] { runtime.launch(*prepared, other, packed_tensors(other), nullptr, 0, nullptr); }),
              ContainsSubstring("causal"));
-  ForwardTensors tensors = packed_tensors(problem);
-  tensors.q.data = memory + 2;
+  Tensors tensors = packed_tensors(problem);
+  tensors[Operand::q].data = memory + 2;
   CHECK_THAT(
       error_of(ErrorCode::invalid_argument, [&] { runtime.launch(*prepared, problem, tensors, nullptr, 0, nullptr); }),
       ContainsSubstring("alignment 2"));
@@ -334,17 +335,17 @@ TEST_CASE("bad calls are refused and name what is wrong", "[nogpu]") {
   auto device = std::make_shared<FakeDevice>(h200());
   AttentionRuntime runtime(device);
   AttentionProblem problem = make_problem(DataType::bf16, 1, 4, 100, 64);
-  ForwardTensors tensors = packed_tensors(problem);
+  Tensors tensors = packed_tensors(problem);
   const auto complaint = [&] {
     return error_of(ErrorCode::invalid_argument, [&] { runtime.forward(problem, tensors, nullptr, 0, nullptr); });
   };
-  tensors.v.data = nullptr;
+  tensors[Operand::v].data = nullptr;
   CHECK_THAT(complaint(), ContainsSubstring("tensor v is a null pointer"));
   tensors = packed_tensors(problem);
-  tensors.o.data = memory + 1;
+  tensors[Operand::o].data = memory + 1;
   CHECK_THAT(complaint(), ContainsSubstring("tensor o starts at an odd address"));
   tensors = packed_tensors(problem);
-  tensors.lse = reinterpret_cast<float*>(memory + 2);
+  tensors[Operand::lse].data = reinterpret_cast<const void*>(memory + 2);
   CHECK_THAT(complaint(), ContainsSubstring("lse"));
   tensors = packed_tensors(problem);
   problem.head_dim = 65;
@@ -359,7 +360,7 @@ TEST_CASE("a kernel that takes its tiles on demand counts them in the workspace"
   auto device = std::make_shared<FakeDevice>(h200());
   AttentionRuntime runtime(device, std::make_shared<FixedSource>("sm90 q128 kv64 st2 nomax persist=on-demand"));
   const AttentionProblem problem = make_problem(DataType::bf16, 4, 16, 4096, 128);
-  const ForwardTensors tensors = packed_tensors(problem);
+  const Tensors tensors = packed_tensors(problem);
   std::array<std::uint8_t, 12> workspace;
   const auto forward = [&](void* at, std::size_t bytes) {
     workspace.fill(0xff);
@@ -367,7 +368,6 @@ TEST_CASE("a kernel that takes its tiles on demand counts them in the workspace"
   };
   const auto zeros = [&] { return std::count(workspace.begin(), workspace.end(), 0); };
   const auto address = reinterpret_cast<std::uint64_t>(workspace.data());
-  using A = KernelArgument;
   REQUIRE(runtime.prepare(problem)->plan.counted_workspace_bytes == 8);
   REQUIRE(runtime.workspace_bytes(problem) == 4);
   for (const std::size_t bytes : {0, 3}) {
@@ -377,13 +377,13 @@ TEST_CASE("a kernel that takes its tiles on demand counts them in the workspace"
   CHECK(device->launched.empty());
   forward(workspace.data(), 4);
   CHECK(zeros() == 4);
-  CHECK(argument<std::uint64_t>(*device, A::tile_counter) == address);
-  CHECK(argument<std::uint64_t>(*device, A::recomputed_blocks) == 0);
+  CHECK(argument<std::uint64_t>(*device, Workspace{kTileCounter}) == address);
+  CHECK(argument<std::uint64_t>(*device, Workspace{kRecomputedBlocks}) == 0);
   // Room for the counter of rare paths, too.
   forward(workspace.data(), workspace.size());
   CHECK(zeros() == 8);
-  CHECK(argument<std::uint64_t>(*device, A::tile_counter) == address);
-  CHECK(argument<std::uint64_t>(*device, A::recomputed_blocks) == address + 4);
+  CHECK(argument<std::uint64_t>(*device, Workspace{kTileCounter}) == address);
+  CHECK(argument<std::uint64_t>(*device, Workspace{kRecomputedBlocks}) == address + 4);
 }
 
 TEST_CASE("the size of a workspace does not depend on what is prepared or given meanwhile", "[nogpu]") {

@@ -32,7 +32,7 @@ KernelLaunch counting_launch(int number, const std::string& arch) {
   launch.entry = "k";
   launch.arch = arch;
   launch.threads = 1;
-  launch.arguments = ArgumentLayout::of({KernelArgument::q});
+  launch.arguments = ArgumentLayout::of({Pointer{Operand::q}});
   return launch;
 }
 
@@ -263,7 +263,8 @@ TEST_CASE("a repeated call costs at most 1.5 us above the bare launch", "[gpu]")
   REQUIRE(prepared->plan.launches.size() == 1);
   const KernelLaunch& launch = prepared->plan.launches[0];
   PackedArguments arguments;
-  pack_arguments(launch, problem, data.tensors, {}, *device, arguments);
+  pack_arguments(launch, problem, data.tensors, workspace_values(prepared->plan, problem, 0, false), *device,
+                 arguments);
   const std::uint32_t grid = launch.grid_x(problem);
 
   const auto bare = [&](int calls) {

@@ -104,8 +104,8 @@ class Comparison {
       return buffer;
     };
     const DeviceReference reference{upload(expected_.o), upload(expected_.weight), expected_.lse};
-    device_->copy_to_device(reinterpret_cast<DevicePointer>(data_.tensors.o.data), o_.data(), 2 * o_.size());
-    OutputErrors actual = oracle_.compare_o(reference, data_.tensors.o);
+    device_->copy_to_device(reinterpret_cast<DevicePointer>(data_.tensors[Operand::o].data), o_.data(), 2 * o_.size());
+    OutputErrors actual = oracle_.compare_o(reference, data_.tensors[Operand::o]);
     require_same(actual, compare_forward(problem_, expected_, o_, {}).outputs.front());
     return actual;
   }
@@ -170,22 +170,22 @@ struct BackwardCase {
   std::vector<std::uint16_t> d_o;
   std::vector<float> d_lse;
   DeviceBuffer d_o_buffer, d_lse_buffer, d_q_buffer, d_k_buffer, d_v_buffer;
-  GradientTensors gradients;
+  Tensors tensors;  // those of `data`, and of backward
 
   BackwardCase(const std::shared_ptr<Device>& device, const AttentionProblem& problem, std::int64_t shift,
                bool with_lse)
-      : data(device, problem, shift), d_o(random_normal(problem.dtype, data.q.size(), 4)) {
-    gradients.d_o = place(d_o_buffer, Operand::d_o, d_o);
-    gradients.d_q = place(d_q_buffer, Operand::d_q, data.q);
-    gradients.d_k = place(d_k_buffer, Operand::d_k, data.k);
-    gradients.d_v = place(d_v_buffer, Operand::d_v, data.v);
+      : data(device, problem, shift), d_o(random_normal(problem.dtype, data.q.size(), 4)), tensors(data.tensors) {
+    tensors[Operand::d_o] = place(d_o_buffer, Operand::d_o, d_o);
+    tensors[Operand::d_q] = place(d_q_buffer, Operand::d_q, data.q);
+    tensors[Operand::d_k] = place(d_k_buffer, Operand::d_k, data.k);
+    tensors[Operand::d_v] = place(d_v_buffer, Operand::d_v, data.v);
     if (!with_lse) return;
     for (const std::uint16_t bits :
          random_normal(problem.dtype, data.q.size() / static_cast<std::size_t>(problem.head_dim), 5))
       d_lse.push_back(static_cast<float>(to_double(problem.dtype, bits)));
     d_lse_buffer = DeviceBuffer(device, d_lse.size() * sizeof(float));
     device->copy_to_device(d_lse_buffer.pointer(), d_lse.data(), d_lse_buffer.bytes());
-    gradients.d_lse = reinterpret_cast<const float*>(d_lse_buffer.pointer());
+    tensors[Operand::d_lse].data = reinterpret_cast<const void*>(d_lse_buffer.pointer());
   }
   ReferenceBackward expected() const { return reference_backward(data.problem, {data.q, data.k, data.v, d_o, d_lse}); }
 
@@ -218,7 +218,7 @@ void compare_backward_oracles(const std::shared_ptr<Device>& device, const std::
     const BackwardCase with(device, problem, number % 3, number % 2 == 0);
     ++number;
     const ReferenceBackward expected = with.expected();
-    const DeviceGradients actual = make_device_gradients(device, problem, with.data.tensors, with.gradients);
+    const DeviceGradients actual = make_device_gradients(device, problem, with.tensors);
     const ReferenceBackward on_host = actual.to_host(*device);
     require_same_gradient(on_host.d_q, expected.d_q);
     require_same_gradient(on_host.d_k, expected.d_k);
@@ -245,7 +245,7 @@ void compare_backward_oracles(const std::shared_ptr<Device>& device, const std::
       device->copy_to_device(with.d_q_buffer.pointer(), d_q.data(), 2 * d_q.size());
       device->copy_to_device(with.d_k_buffer.pointer(), d_k.data(), 2 * d_k.size());
       device->copy_to_device(with.d_v_buffer.pointer(), d_v.data(), 2 * d_v.size());
-      std::vector<OutputErrors> errors = oracle.compare_gradients(actual, with.gradients);
+      std::vector<OutputErrors> errors = oracle.compare_gradients(actual, with.tensors);
       const std::vector<OutputErrors> of_host = compare_backward(problem, on_host, d_q, d_k, d_v).outputs;
       REQUIRE(errors.size() == 3);
       for (std::size_t i = 0; i < 3; ++i) require_same(errors[i], of_host[i]);

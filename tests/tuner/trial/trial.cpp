@@ -49,7 +49,7 @@ struct Call {
   std::uint16_t* elements(KernelArgument argument) const {
     return reinterpret_cast<std::uint16_t*>(values.at(argument));
   }
-  float* lse() const { return reinterpret_cast<float*>(values.at(KernelArgument::lse)); }
+  float* lse() const { return reinterpret_cast<float*>(values.at(Pointer{Operand::lse})); }
 };
 
 Call call_of(const ArgumentLayout& layout, const void* arguments) {
@@ -69,32 +69,33 @@ Call call_of(const ArgumentLayout& layout, const void* arguments) {
 
 // Attention in double precision on host memory, bf16 without a mask: what a correct kernel leaves.
 void attend(const Call& c, double scale, int head_dim) {
-  using A = KernelArgument;
-  for (std::int64_t b = 0; b < c[A::batch]; ++b) {
-    for (std::int64_t h = 0; h < c[A::heads_q]; ++h) {
-      const std::int64_t hk = h / c[A::group_size];
-      for (std::int64_t i = 0; i < c[A::seq_q]; ++i) {
-        const auto* q = c.elements(A::q) + b * c[A::q_stride_batch] + h * c[A::q_stride_head] + i * c[A::q_stride_row];
-        std::vector<double> p(static_cast<std::size_t>(c[A::seq_kv]));
+  for (std::int64_t b = 0; b < c[Scalar::batch]; ++b) {
+    for (std::int64_t h = 0; h < c[Scalar::heads_q]; ++h) {
+      const std::int64_t hk = h / c[Scalar::group_size];
+      for (std::int64_t i = 0; i < c[Scalar::seq_q]; ++i) {
+        const auto* q = c.elements(Pointer{Operand::q}) + b * c[Stride{Operand::q, Dimension::batch}] +
+                        h * c[Stride{Operand::q, Dimension::head}] + i * c[Stride{Operand::q, Dimension::row}];
+        std::vector<double> p(static_cast<std::size_t>(c[Scalar::seq_kv]));
         double sum = 0;
-        for (std::int64_t j = 0; j < c[A::seq_kv]; ++j) {
-          const auto* k =
-              c.elements(A::k) + b * c[A::k_stride_batch] + hk * c[A::k_stride_head] + j * c[A::k_stride_row];
+        for (std::int64_t j = 0; j < c[Scalar::seq_kv]; ++j) {
+          const auto* k = c.elements(Pointer{Operand::k}) + b * c[Stride{Operand::k, Dimension::batch}] +
+                          hk * c[Stride{Operand::k, Dimension::head}] + j * c[Stride{Operand::k, Dimension::row}];
           double score = 0;
           for (int d = 0; d < head_dim; ++d) score += from_bits(DataType::bf16, q[d]) * from_bits(DataType::bf16, k[d]);
           sum += p[static_cast<std::size_t>(j)] = std::exp(scale * score);
         }
-        auto* o = c.elements(A::o) + b * c[A::o_stride_batch] + h * c[A::o_stride_head] + i * c[A::o_stride_row];
+        auto* o = c.elements(Pointer{Operand::o}) + b * c[Stride{Operand::o, Dimension::batch}] +
+                  h * c[Stride{Operand::o, Dimension::head}] + i * c[Stride{Operand::o, Dimension::row}];
         for (int d = 0; d < head_dim; ++d) {
           double value = 0;
-          for (std::int64_t j = 0; j < c[A::seq_kv]; ++j) {
-            const auto* v =
-                c.elements(A::v) + b * c[A::v_stride_batch] + hk * c[A::v_stride_head] + j * c[A::v_stride_row];
+          for (std::int64_t j = 0; j < c[Scalar::seq_kv]; ++j) {
+            const auto* v = c.elements(Pointer{Operand::v}) + b * c[Stride{Operand::v, Dimension::batch}] +
+                            hk * c[Stride{Operand::v, Dimension::head}] + j * c[Stride{Operand::v, Dimension::row}];
             value += p[static_cast<std::size_t>(j)] * from_bits(DataType::bf16, v[d]);
           }
           o[d] = to_bf16(value / sum);
         }
-        c.lse()[(b * c[A::heads_q] + h) * c[A::seq_q] + i] = static_cast<float>(std::log(sum));
+        c.lse()[(b * c[Scalar::heads_q] + h) * c[Scalar::seq_q] + i] = static_cast<float>(std::log(sum));
       }
     }
   }
@@ -196,11 +197,11 @@ TEST_CASE("what a kernel does wrong is seen", "[nogpu]") {
   std::function<void(const Call&)> mistake;
   const std::size_t count = f.elements_of_o();
   SECTION("one wrong element") {
-    mistake = [&](const Call& c) { c.elements(KernelArgument::o)[count - 1] = to_bf16(100); };
+    mistake = [&](const Call& c) { c.elements(Pointer{Operand::o})[count - 1] = to_bf16(100); };
     expected = "o: ";
   }
   SECTION("one element that is not written") {
-    mistake = [&](const Call& c) { c.elements(KernelArgument::o)[count / 2] = 0xffff; };
+    mistake = [&](const Call& c) { c.elements(Pointer{Operand::o})[count / 2] = 0xffff; };
     expected = "o: ";
   }
   SECTION("one wrong logarithm") {
@@ -208,11 +209,11 @@ TEST_CASE("what a kernel does wrong is seen", "[nogpu]") {
     expected = "lse: ";
   }
   SECTION("beyond o") {
-    mistake = [&](const Call& c) { c.elements(KernelArgument::o)[count + 5] = 0; };
+    mistake = [&](const Call& c) { c.elements(Pointer{Operand::o})[count + 5] = 0; };
     expected = "beyond the last element of o";
   }
   SECTION("before o") {
-    mistake = [&](const Call& c) { c.elements(KernelArgument::o)[-1] = 0; };
+    mistake = [&](const Call& c) { c.elements(Pointer{Operand::o})[-1] = 0; };
     expected = "before the first element of o";
   }
   SECTION("beyond lse") {
@@ -220,7 +221,7 @@ TEST_CASE("what a kernel does wrong is seen", "[nogpu]") {
     expected = "beyond the last element of lse";
   }
   SECTION("an input") {
-    mistake = [&](const Call& c) { c.elements(KernelArgument::v)[17] ^= 1; };
+    mistake = [&](const Call& c) { c.elements(Pointer{Operand::v})[17] ^= 1; };
     expected = "inputs";
   }
   const Measurement m = f.run(mistake);
@@ -237,7 +238,7 @@ TEST_CASE("a bench recovers from a kernel that changed its inputs", "[nogpu]") {
   bool spoil = true;
   f.device->kernel = [&](const Call& call) {
     attend(call, f.problem.softmax_scale, f.problem.head_dim);
-    if (spoil) call.elements(KernelArgument::q)[0] ^= 0x4000;
+    if (spoil) call.elements(Pointer{Operand::q})[0] ^= 0x4000;
   };
   TrialBench bench(f.device, f.problem, 7);
   REQUIRE(bench.run(f.config).status == MeasurementStatus::wrong_result);
@@ -309,7 +310,7 @@ TEST_CASE("an alignment of 2 is what the tensors have", "[nogpu]") {
   f.problem.alignment = 2;
   f.config = default_config(f.problem, f.device->spec());
   std::int64_t o_address = 0;
-  const Measurement m = f.run([&](const Call& c) { o_address = c[KernelArgument::o]; });
+  const Measurement m = f.run([&](const Call& c) { o_address = c[Pointer{Operand::o}]; });
   INFO(m.reason);
   REQUIRE(m.status == MeasurementStatus::ok);
   REQUIRE(o_address % 16 == 2);
@@ -393,7 +394,7 @@ class CheckingEmulator : public Device {
       const std::vector<KernelArgument>& fields = launch.arguments.fields;
       return std::find(fields.begin(), fields.end(), argument) != fields.end();
     };
-    if (afterwards && (has(KernelArgument::lse) || has(KernelArgument::d_q) || has(KernelArgument::d_k)))
+    if (afterwards && (has(Pointer{Operand::lse}) || has(Pointer{Operand::d_q}) || has(Pointer{Operand::d_k})))
       afterwards(call_of(launch.arguments, arguments));
   }
   void synchronize(Stream stream) override { device_->synchronize(stream); }
@@ -449,51 +450,49 @@ void make_mistakes(const AttentionProblem& problem, const std::vector<Mistake>& 
 }  // namespace
 
 TEST_CASE("what a kernel does wrong is seen by checks on the device", "[emulator]") {
-  using A = KernelArgument;
   for (const char* text : {"forward bf16 b2 hq4 hkv2 sq33 skv70 d16", "forward fp16 b1 hq2 sq33 skv70 d24 align2"}) {
     const AttentionProblem p = parse_problem(text);
     const std::int64_t o = p.batch * p.heads_q * p.seq_q * p.head_dim, k = p.batch * p.heads_kv * p.seq_kv * p.head_dim;
     make_mistakes(
-        p, {{"o: ", [&](const Call& c) { c.elements(A::o)[o - 1] = 0x5000; }},
-            {"nan", [&](const Call& c) { c.elements(A::o)[o / 2] = 0xffff; }},
+        p, {{"o: ", [&](const Call& c) { c.elements(Pointer{Operand::o})[o - 1] = 0x5000; }},
+            {"nan", [&](const Call& c) { c.elements(Pointer{Operand::o})[o / 2] = 0xffff; }},
             {"lse: ", [&](const Call& c) { c.lse()[3] += 0.01f; }},
-            {"beyond the last element of o", [&](const Call& c) { c.elements(A::o)[o + 2047] = 0; }},
-            {"before the first element of o", [&](const Call& c) { c.elements(A::o)[-1] = 0; }},
+            {"beyond the last element of o", [&](const Call& c) { c.elements(Pointer{Operand::o})[o + 2047] = 0; }},
+            {"before the first element of o", [&](const Call& c) { c.elements(Pointer{Operand::o})[-1] = 0; }},
             {"beyond the last element of lse", [&](const Call& c) { c.lse()[p.batch * p.heads_q * p.seq_q] = 0; }},
             {"before the first element of lse", [&](const Call& c) { c.lse()[-1] = 0; }},
-            {"inputs", [&](const Call& c) { c.elements(A::q)[0] ^= 1; }},
-            {"inputs", [&](const Call& c) { c.elements(A::k)[k - 1] ^= 0x8000; }},
-            {"inputs", [&](const Call& c) { c.elements(A::v)[-1] = 0; }},
-            {"inputs", [&](const Call& c) { c.elements(A::v)[k + 127] = 0; }}});
+            {"inputs", [&](const Call& c) { c.elements(Pointer{Operand::q})[0] ^= 1; }},
+            {"inputs", [&](const Call& c) { c.elements(Pointer{Operand::k})[k - 1] ^= 0x8000; }},
+            {"inputs", [&](const Call& c) { c.elements(Pointer{Operand::v})[-1] = 0; }},
+            {"inputs", [&](const Call& c) { c.elements(Pointer{Operand::v})[k + 127] = 0; }}});
   }
 }
 
 TEST_CASE("what a backward kernel does wrong is seen by checks on the device", "[emulator]") {
-  using A = KernelArgument;
   for (const char* text :
        {"backward bf16 b2 hq4 hkv2 sq33 skv70 d16 causal", "backward fp16 b1 hq2 sq33 skv70 d24 align2"}) {
     const AttentionProblem p = parse_problem(text);
     const std::int64_t q = p.batch * p.heads_q * p.seq_q * p.head_dim, k = p.batch * p.heads_kv * p.seq_kv * p.head_dim;
     // After the kernel of a gradient: dQ's is the last.
-    const auto after = [](A gradient, A argument, std::int64_t index, std::uint16_t value) {
+    const auto after = [](KernelArgument gradient, KernelArgument argument, std::int64_t index, std::uint16_t value) {
       return [=](const Call& c) {
         if (c.has(gradient)) c.elements(argument)[index] = value;
       };
     };
-    make_mistakes(p, {{"dq: ", after(A::d_q, A::d_q, q - 1, 0x5000)},
-                      {"dk: ", after(A::d_k, A::d_k, 0, 0x5000)},
-                      {"dv: ", after(A::d_k, A::d_v, k / 2, 0x5000)},
-                      {"nan", after(A::d_k, A::d_k, k - 1, 0xffff)},
-                      {"beyond the last element of dq", after(A::d_q, A::d_q, q + 2047, 0)},
-                      {"before the first element of dk", after(A::d_k, A::d_k, -1, 0)},
-                      {"beyond the last element of dv", after(A::d_k, A::d_v, k, 0)},
-                      {"inputs q, k, v, o, lse, do or dlse", after(A::d_q, A::q, 0, 0x1234)},
-                      {"inputs", after(A::d_q, A::d_o, q - 1, 0x1234)}});
+    make_mistakes(p,
+                  {{"dq: ", after(Pointer{Operand::d_q}, Pointer{Operand::d_q}, q - 1, 0x5000)},
+                   {"dk: ", after(Pointer{Operand::d_k}, Pointer{Operand::d_k}, 0, 0x5000)},
+                   {"dv: ", after(Pointer{Operand::d_k}, Pointer{Operand::d_v}, k / 2, 0x5000)},
+                   {"nan", after(Pointer{Operand::d_k}, Pointer{Operand::d_k}, k - 1, 0xffff)},
+                   {"beyond the last element of dq", after(Pointer{Operand::d_q}, Pointer{Operand::d_q}, q + 2047, 0)},
+                   {"before the first element of dk", after(Pointer{Operand::d_k}, Pointer{Operand::d_k}, -1, 0)},
+                   {"beyond the last element of dv", after(Pointer{Operand::d_k}, Pointer{Operand::d_v}, k, 0)},
+                   {"inputs q, k, v, o, lse, do or dlse", after(Pointer{Operand::d_q}, Pointer{Operand::q}, 0, 0x1234)},
+                   {"inputs", after(Pointer{Operand::d_q}, Pointer{Operand::d_o}, q - 1, 0x1234)}});
   }
 }
 
 TEST_CASE("a large backward problem is checked where it is", "[emulator][slow]") {
-  using A = KernelArgument;
   const AttentionProblem problem = parse_problem("backward bf16 b1 hq12 sq256 d256 deterministic");
   REQUIRE(count_flops(problem) > kCpuOracleFlops);
   const auto device = std::make_shared<CheckingEmulator>();
@@ -510,7 +509,7 @@ TEST_CASE("a large backward problem is checked where it is", "[emulator][slow]")
   CHECK(bench.run(config, options).status == MeasurementStatus::ok);
   CHECK(device->copied_bytes < 12u * 256 * 256 * 2 / 10);
   device->afterwards = [](const Call& c) {
-    if (c.has(A::d_k)) c.elements(A::d_k)[12 * 256 * 200 + 77] = 0x4100;
+    if (c.has(Pointer{Operand::d_k})) c.elements(Pointer{Operand::d_k})[12 * 256 * 200 + 77] = 0x4100;
   };
   const Measurement wrong = bench.run(config, options);
   CHECK(wrong.status == MeasurementStatus::wrong_result);
@@ -518,7 +517,7 @@ TEST_CASE("a large backward problem is checked where it is", "[emulator][slow]")
 
   // The largest buffers are the reference's: a write to one is found, and does not harm the next trial.
   device->afterwards = [&](const Call& c) {
-    if (c.has(A::d_k)) *reinterpret_cast<std::uint16_t*>(device->largest() + 4000) ^= 1;
+    if (c.has(Pointer{Operand::d_k})) *reinterpret_cast<std::uint16_t*>(device->largest() + 4000) ^= 1;
   };
   const Measurement wild = bench.run(config, options);
   CHECK(wild.status == MeasurementStatus::wrong_result);
@@ -533,8 +532,8 @@ TEST_CASE("inputs made on the device are those of the host", "[emulator]") {
   options.time = false;
   std::map<KernelArgument, std::vector<std::uint16_t>> inputs;
   device->afterwards = [&](const Call& c) {
-    for (const KernelArgument operand : {KernelArgument::q, KernelArgument::k}) {
-      const std::int64_t count = operand == KernelArgument::q ? 2 * 20 * 16 : 30 * 16;
+    for (const KernelArgument operand : {Pointer{Operand::q}, Pointer{Operand::k}}) {
+      const std::int64_t count = operand == KernelArgument(Pointer{Operand::q}) ? 2 * 20 * 16 : 30 * 16;
       // Margins on both sides, then the next copy with its own.
       const std::uint16_t* tensor = c.elements(operand);
       inputs[operand].assign(tensor, tensor + count);
@@ -549,12 +548,11 @@ TEST_CASE("inputs made on the device are those of the host", "[emulator]") {
   const Measurement m = bench.run(parse_config("sm80 q64 kv64 w4 st1"), options);
   INFO(m.reason);
   CHECK(m.status == MeasurementStatus::ok);
-  CHECK(inputs[KernelArgument::q] == random_normal(DataType::bf16, 2 * 20 * 16, 15));
-  CHECK(inputs[KernelArgument::k] == random_normal(DataType::bf16, 30 * 16, 16));
+  CHECK(inputs[Pointer{Operand::q}] == random_normal(DataType::bf16, 2 * 20 * 16, 15));
+  CHECK(inputs[Pointer{Operand::k}] == random_normal(DataType::bf16, 30 * 16, 16));
 }
 
 TEST_CASE("a large problem is checked where it is", "[emulator][slow]") {
-  using A = KernelArgument;
   const AttentionProblem problem = parse_problem("forward bf16 b1 hq31 sq256 d256");
   REQUIRE(count_flops(problem) > kCpuOracleFlops);
   const auto device = std::make_shared<CheckingEmulator>();
@@ -570,7 +568,7 @@ TEST_CASE("a large problem is checked where it is", "[emulator][slow]") {
   CHECK(bench.run(config, options).status == MeasurementStatus::ok);
   const std::size_t o_bytes = 31u * 256 * 256 * 2;
   CHECK(device->copied_bytes < o_bytes / 20);
-  device->afterwards = [](const Call& c) { c.elements(A::o)[31 * 256 * 200 + 77] = 0x4100; };
+  device->afterwards = [](const Call& c) { c.elements(Pointer{Operand::o})[31 * 256 * 200 + 77] = 0x4100; };
   const Measurement wrong = bench.run(config, options);
   CHECK(wrong.status == MeasurementStatus::wrong_result);
   CHECK_THAT(wrong.reason, ContainsSubstring("o: o at batch 0, head 0, row 200, column 77 is 8,"));

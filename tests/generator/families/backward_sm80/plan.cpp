@@ -78,22 +78,22 @@ TEST_CASE("a backward plan with sums of dQ: they are zeroed, and dQ is not order
   CHECK(plan.launches[2].entry == "attune_backward_convert");
   CHECK(plan.launches[2].grid_x(problem) == 2 * 6 * 4);
   const std::size_t rows = 2 * 6 * 128;
-  CHECK(plan.buffer_offset(KernelArgument::d_q_sums, problem) == 0);
+  CHECK(plan.buffer_offset(kDqSums, problem) == 0);
   CHECK(plan.zeroed_bytes_of(problem) == rows * 72 * sizeof(float));
-  CHECK(plan.buffer_offset(KernelArgument::statistics, problem) % kWorkspaceAlignment == 0);
+  CHECK(plan.buffer_offset(kStatistics, problem) % kWorkspaceAlignment == 0);
   CHECK(plan.workspace_bytes_of(problem) == rows * (72 + 2) * sizeof(float));
-  CHECK_THROWS_AS(plan.buffer_offset(KernelArgument::turns, problem), Error);
+  CHECK_THROWS_AS(plan.buffer_offset(kTurns, problem), Error);
   CHECK(plan.ordered_outputs == std::vector<Operand>{Operand::d_k, Operand::d_v});
 }
 
 TEST_CASE("a backward plan with sums of dQ in turns: turns and the number of tiles taken are zeroed too", "[nogpu]") {
   const AttentionProblem problem = parse_problem("backward b2 hq6 hkv2 sq100 skv300 d72 causal");
   const KernelPlan plan = generate(problem, parse_config("sm80 q32 kv64 w4 st2 dq=ordered"), find_device("a100"));
-  const std::size_t rows = 2 * 6 * 128, turns = plan.buffer_offset(KernelArgument::turns, problem);
-  CHECK(plan.buffer_offset(KernelArgument::d_q_sums, problem) > kTileCounterOffset);
-  CHECK(turns >= plan.buffer_offset(KernelArgument::d_q_sums, problem) + rows * 72 * sizeof(float));
+  const std::size_t rows = 2 * 6 * 128, turns = plan.buffer_offset(kTurns, problem);
+  CHECK(plan.buffer_offset(kDqSums, problem) > kTileCounterOffset);
+  CHECK(turns >= plan.buffer_offset(kDqSums, problem) + rows * 72 * sizeof(float));
   CHECK(plan.zeroed_bytes_of(problem) == turns + rows / 32 * sizeof(std::uint32_t));
-  CHECK(plan.buffer_offset(KernelArgument::statistics, problem) >= plan.zeroed_bytes_of(problem));
+  CHECK(plan.buffer_offset(kStatistics, problem) >= plan.zeroed_bytes_of(problem));
   CHECK(plan.ordered_outputs == std::vector<Operand>{Operand::d_k, Operand::d_v, Operand::d_q});
 }
 
@@ -117,22 +117,21 @@ TEST_CASE("a backward plan with heads apart: tiles for each query head, and sums
                                                      "attune_backward_convert", "attune_backward_convert_keys"});
   CHECK(atomic.launches[1].grid_x(problem) == 2 * 6 * 5);
   CHECK(atomic.launches[3].grid_x(problem) == 2 * 2 * 5);
-  CHECK_FALSE(uses(atomic.launches[1], KernelArgument::d_k));
-  CHECK_FALSE(uses(atomic.launches[1], KernelArgument::tile_counter));
+  CHECK_FALSE(uses(atomic.launches[1], Pointer{Operand::d_k}));
+  CHECK_FALSE(uses(atomic.launches[1], Workspace{kTileCounter}));
   CHECK(atomic.ordered_outputs.empty());
-  CHECK(atomic.buffer_offset(KernelArgument::d_k_sums, problem) == queries * 72 * sizeof(float));
+  CHECK(atomic.buffer_offset(kDkSums, problem) == queries * 72 * sizeof(float));
   CHECK(atomic.zeroed_bytes_of(problem) == (queries + 2 * keys) * 72 * sizeof(float));
   CHECK(atomic.workspace_bytes_of(problem) == atomic.zeroed_bytes_of(problem) + queries * 2 * sizeof(float));
-  CHECK_THROWS_AS(atomic.buffer_offset(KernelArgument::key_turns, problem), Error);
+  CHECK_THROWS_AS(atomic.buffer_offset(kKeyTurns, problem), Error);
 
   const KernelPlan own = plan_of("");
   CHECK(names_of(own) == std::vector<std::string>{"attune_backward_delta", "attune_backward_dkdv_sm80",
                                                   "attune_backward_dq_sm80", "attune_backward_convert_keys"});
-  CHECK(uses(own.launches[1], KernelArgument::tile_counter));
-  CHECK_FALSE(uses(own.launches[1], KernelArgument::turns));
-  CHECK(own.buffer_offset(KernelArgument::d_k_sums, problem) > kTileCounterOffset);
-  CHECK(own.zeroed_bytes_of(problem) ==
-        own.buffer_offset(KernelArgument::key_turns, problem) + keys / 64 * sizeof(std::uint32_t));
+  CHECK(uses(own.launches[1], Workspace{kTileCounter}));
+  CHECK_FALSE(uses(own.launches[1], Workspace{kTurns}));
+  CHECK(own.buffer_offset(kDkSums, problem) > kTileCounterOffset);
+  CHECK(own.zeroed_bytes_of(problem) == own.buffer_offset(kKeyTurns, problem) + keys / 64 * sizeof(std::uint32_t));
   CHECK(own.ordered_outputs.size() == 3);
   // The number of a tile has a place of its own: no scores lie in shared memory.
   const std::size_t together =
@@ -141,11 +140,10 @@ TEST_CASE("a backward plan with heads apart: tiles for each query head, and sums
 
   const KernelPlan ordered = plan_of(" dq=ordered");
   CHECK(ordered.launches.size() == 4);
-  CHECK(uses(ordered.launches[1], KernelArgument::turns));
-  CHECK(uses(ordered.launches[1], KernelArgument::key_turns));
-  CHECK(ordered.buffer_offset(KernelArgument::turns, problem) >
-        ordered.buffer_offset(KernelArgument::d_v_sums, problem));
-  CHECK(ordered.buffer_offset(KernelArgument::statistics, problem) >= ordered.zeroed_bytes_of(problem));
+  CHECK(uses(ordered.launches[1], Workspace{kTurns}));
+  CHECK(uses(ordered.launches[1], Workspace{kKeyTurns}));
+  CHECK(ordered.buffer_offset(kTurns, problem) > ordered.buffer_offset(kDvSums, problem));
+  CHECK(ordered.buffer_offset(kStatistics, problem) >= ordered.zeroed_bytes_of(problem));
   CHECK(ordered.ordered_outputs.size() == 3);
 }
 

@@ -1,0 +1,129 @@
+#include "generator/plan/kernel_arguments.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "generator/error.h"
+#include "generator/rounding.h"
+
+namespace attune {
+namespace {
+
+std::string_view name_of(Dimension dimension) {
+  switch (dimension) {
+    case Dimension::batch:
+      return "batch";
+    case Dimension::head:
+      return "head";
+    case Dimension::row:
+      return "row";
+  }
+  return {};
+}
+
+struct ScalarFacts {
+  std::string_view name, type;
+};
+
+ScalarFacts facts(Scalar scalar) {
+  switch (scalar) {
+    case Scalar::batch:
+      return {"batch", "i32"};
+    case Scalar::heads_q:
+      return {"heads_q", "i32"};
+    case Scalar::heads_kv:
+      return {"heads_kv", "i32"};
+    case Scalar::group_size:
+      return {"group_size", "i32"};
+    case Scalar::seq_q:
+      return {"seq_q", "i32"};
+    case Scalar::seq_kv:
+      return {"seq_kv", "i32"};
+    case Scalar::query_tiles:
+      return {"query_tiles", "i32"};
+    case Scalar::key_tiles:
+      return {"key_tiles", "i32"};
+    case Scalar::section_heads:
+      return {"section_heads", "i32"};
+    case Scalar::mask_offset:
+      return {"mask_offset", "i32"};
+    case Scalar::softmax_scale:
+      return {"softmax_scale", "float"};
+    case Scalar::softmax_scale_log2:
+      return {"softmax_scale_log2", "float"};
+    case Scalar::tiles:
+      return {"tiles", "i32"};
+  }
+  throw Error(ErrorCode::internal, fmt::format("scalar {} is unknown", static_cast<int>(scalar)));
+}
+
+struct NameOf {
+  std::string operator()(const Pointer& pointer) const { return std::string(identifier(pointer.operand)); }
+  std::string operator()(const Stride& stride) const {
+    return fmt::format("{}_stride_{}", identifier(stride.operand), name_of(stride.dimension));
+  }
+  std::string operator()(const TensorMap& map) const { return fmt::format("{}_map", identifier(map.operand)); }
+  std::string operator()(const Workspace& workspace) const { return std::string(workspace.buffer.name); }
+  std::string operator()(const Given& given) const { return std::string(given.name); }
+  std::string operator()(Scalar scalar) const { return std::string(facts(scalar).name); }
+};
+
+struct TypeOf {
+  std::string_view operator()(const Pointer& pointer) const {
+    if (has_strides(pointer.operand)) return is_written(pointer.operand) ? "void*" : "const void*";
+    return is_written(pointer.operand) ? "float*" : "const float*";
+  }
+  std::string_view operator()(const Stride&) const { return "i64"; }
+  std::string_view operator()(const TensorMap&) const { return "TensorMap"; }
+  std::string_view operator()(const Workspace& workspace) const { return workspace.buffer.type; }
+  std::string_view operator()(const Given& given) const { return given.type; }
+  std::string_view operator()(Scalar scalar) const { return facts(scalar).type; }
+};
+
+}  // namespace
+
+std::string to_string(const KernelArgument& argument) { return std::visit(NameOf{}, argument); }
+std::string_view type_text(const KernelArgument& argument) { return std::visit(TypeOf{}, argument); }
+
+std::size_t size_of(const KernelArgument& argument) {
+  if (std::holds_alternative<TensorMap>(argument)) return kTensorMapArgumentBytes;
+  return std::holds_alternative<Scalar>(argument) ? 4 : 8;
+}
+
+void append(Arguments* fields, std::initializer_list<KernelArgument> more) {
+  fields->insert(fields->end(), more.begin(), more.end());
+}
+
+void append_pointers(Arguments* fields, std::initializer_list<Operand> operands) {
+  for (const Operand operand : operands) fields->push_back(Pointer{operand});
+}
+
+void append_strides(Arguments* fields, std::initializer_list<Operand> operands) {
+  for (const Operand operand : operands) {
+    for (const Dimension dimension : {Dimension::batch, Dimension::head, Dimension::row})
+      fields->push_back(Stride{operand, dimension});
+  }
+}
+
+ArgumentLayout ArgumentLayout::of(Arguments fields) {
+  ArgumentLayout layout;
+  std::set<KernelArgument> seen;
+  for (const KernelArgument& field : fields) {
+    if (!seen.insert(field).second) {
+      throw Error(ErrorCode::internal, fmt::format("kernel argument {} appears twice in a layout", to_string(field)));
+    }
+    const std::size_t bytes = size_of(field);
+    const std::size_t alignment = std::min(bytes, kTensorMapArgumentAlignment);  // others are aligned to their size
+    layout.offsets.push_back(round_up(layout.bytes, alignment));
+    layout.bytes = layout.offsets.back() + bytes;
+    layout.alignment = std::max(layout.alignment, alignment);
+  }
+  layout.bytes = round_up(layout.bytes, layout.alignment);
+  layout.fields = std::move(fields);
+  return layout;
+}
+
+}  // namespace attune

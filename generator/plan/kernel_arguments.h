@@ -1,0 +1,97 @@
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "generator/problem/operand_shape.h"
+
+namespace attune {
+
+/// A field of a kernel's argument struct is a value: its name in the kernel, its C type, its bytes and what the host
+/// puts there follow from it. A new operand or buffer needs no case anywhere.
+
+/// Where an operand's tensor begins: `const` unless a kernel of some pass writes it.
+struct Pointer {
+  Operand operand;
+  auto operator<=>(const Pointer&) const = default;
+};
+
+enum class Dimension { batch, head, row };
+/// In elements, int64: "q_stride_batch".
+struct Stride {
+  Operand operand;
+  Dimension dimension;
+  auto operator<=>(const Stride&) const = default;
+};
+
+/// A tensor map of 128 bytes, as KernelLaunch::tensor_maps describes it: "q_map".
+struct TensorMap {
+  Operand operand;
+  auto operator<=>(const TensorMap&) const = default;
+};
+
+/// Device memory that is no operand's: by whom it is needed, by its name. `type` is the pointer's C type in templates.
+struct Buffer {
+  std::string_view name, type;
+  auto operator<=>(const Buffer&) const = default;
+};
+/// Where a buffer begins: of the plan's workspace, or what a check hands over.
+struct Workspace {
+  Buffer buffer;
+  auto operator<=>(const Workspace&) const = default;
+};
+
+/// A number of 8 bytes that is no part of the problem: what a check hands over, by its name.
+struct Given {
+  std::string_view name, type;
+  auto operator<=>(const Given&) const = default;
+};
+
+/// What a kernel computes with, from the problem and the launch: int32, but for the scales (float).
+enum class Scalar {
+  batch,
+  heads_q,
+  heads_kv,
+  group_size,  ///< heads_q / heads_kv
+  seq_q,
+  seq_kv,
+  query_tiles,         ///< ceil(seq_q / rows_per_tile)
+  key_tiles,           ///< the same of seq_kv
+  section_heads,       ///< KernelLaunch::section_heads()
+  mask_offset,         ///< clamped to int32: what hides all keys or none stays so
+  softmax_scale,       ///< float
+  softmax_scale_log2,  ///< float: scale * log2(e)
+  tiles,               ///< KernelLaunch::tiles()
+};
+
+using KernelArgument = std::variant<Pointer, Stride, TensorMap, Workspace, Given, Scalar>;
+using Arguments = std::vector<KernelArgument>;
+
+std::string to_string(const KernelArgument& argument);  ///< its name in the kernel
+std::string_view type_text(
+    const KernelArgument& argument);                  ///< in templates: "const void*", "i64", "i32", "float", ...
+std::size_t size_of(const KernelArgument& argument);  ///< in bytes
+inline constexpr std::size_t kTensorMapArgumentBytes = 128, kTensorMapArgumentAlignment = 64;
+
+void append(Arguments* fields, std::initializer_list<KernelArgument> more);
+void append_pointers(Arguments* fields, std::initializer_list<Operand> operands);
+/// The three strides of each.
+void append_strides(Arguments* fields, std::initializer_list<Operand> operands);
+
+/// The argument struct of a kernel: its fields in order, aligned as C++ aligns them.
+struct ArgumentLayout {
+  Arguments fields;
+  std::vector<std::size_t> offsets;  ///< of each field, in bytes
+  std::size_t bytes = 0;             ///< size of the struct
+  std::size_t alignment = 1;
+
+  /// Throws Error(internal) if a field appears twice.
+  static ArgumentLayout of(Arguments fields);
+};
+
+}  // namespace attune

@@ -1,0 +1,125 @@
+#include "generator/problem/mask_geometry.h"
+
+#include <algorithm>
+
+#include "generator/rounding.h"
+
+namespace attune {
+namespace {
+
+constexpr int kSampledTiles = 64;
+
+// Of rows 0 to count - 1: the sum of clamp(row + offset, 0, most).
+std::int64_t sum_of_clamped(std::int64_t count, std::int64_t offset, std::int64_t most) {
+  // First none, then one more each row, then all.
+  const std::int64_t first = std::clamp<std::int64_t>(-offset, 0, count);
+  const std::int64_t full = std::clamp<std::int64_t>(most - offset, first, count);
+  const std::int64_t growing = full - first;
+  std::int64_t sum = (count - full) * most;
+  if (growing > 0) sum += growing * (first + offset) + growing * (growing - 1) / 2;
+  return sum;
+}
+
+// some: the rows of the other side that any row of a tile meets; whole: those that all of them meet.
+BlockRange blocks_of(RowRange some, RowRange whole, std::int64_t block, bool last_is_whole) {
+  if (some.end <= some.begin) {
+    const std::int64_t at = some.begin / block;
+    return {at, at, at, at};
+  }
+  BlockRange blocks;
+  blocks.begin = some.begin / block;
+  blocks.end = ceil_div(some.end, block);
+  blocks.unmasked_begin = std::clamp(ceil_div(whole.begin, block), blocks.begin, blocks.end);
+  blocks.unmasked_end = std::clamp(last_is_whole ? blocks.end : whole.end / block, blocks.unmasked_begin, blocks.end);
+  return blocks;
+}
+
+template <typename BlocksOfTile>
+StepCount count_steps(std::int64_t tiles, const BlocksOfTile& blocks_of_tile) {
+  const std::int64_t samples = std::min<std::int64_t>(tiles, kSampledTiles);
+  const auto share = static_cast<double>(samples);
+  StepCount steps;
+  for (std::int64_t i = 0; i < samples; ++i) {
+    const BlockRange blocks = blocks_of_tile(samples == 1 ? 0 : i * (tiles - 1) / (samples - 1));
+    const auto all = static_cast<double>(blocks.all());
+    steps.mean += all / share;
+    steps.masked += static_cast<double>(blocks.masked()) / share;
+    steps.longest = std::max(steps.longest, all);
+    steps.shortest = i == 0 ? all : std::min(steps.shortest, all);
+  }
+  return steps;
+}
+
+}  // namespace
+
+MaskGeometry::MaskGeometry(const AttentionProblem& problem)
+    : seq_q(problem.seq_q), seq_kv(problem.seq_kv), first_diagonal(-kOpenDiagonal), last_diagonal(kOpenDiagonal) {
+  switch (problem.mask) {
+    case MaskKind::none:
+      break;
+    case MaskKind::causal:
+      last_diagonal = problem.mask_offset;
+      break;
+  }
+}
+
+RowRange MaskGeometry::keys_of_query(std::int64_t query) const {
+  const auto clamped = [&](std::int64_t key) { return std::clamp<std::int64_t>(key, 0, seq_kv); };
+  return {clamped(query + first_diagonal), clamped(query + last_diagonal + 1)};
+}
+
+RowRange MaskGeometry::queries_of_key(std::int64_t key) const {
+  const auto clamped = [&](std::int64_t query) { return std::clamp<std::int64_t>(query, 0, seq_q); };
+  return {clamped(key - last_diagonal), clamped(key - first_diagonal + 1)};
+}
+
+std::int64_t MaskGeometry::attended_pairs() const {
+  return sum_of_clamped(seq_q, last_diagonal + 1, seq_kv) - sum_of_clamped(seq_q, first_diagonal, seq_kv);
+}
+
+// Of neighbouring rows the ranges begin and end no earlier than those before: a tile's first and last row say all.
+BlockRange MaskGeometry::key_blocks(std::int64_t first, std::int64_t rows, std::int64_t block) const {
+  const RowRange of_first = keys_of_query(first), of_last = keys_of_query(std::min(first + rows, seq_q) - 1);
+  return blocks_of({of_first.begin, of_last.end}, {of_last.begin, of_first.end}, block, false);
+}
+
+BlockRange MaskGeometry::query_blocks(std::int64_t first, std::int64_t rows, std::int64_t block) const {
+  const RowRange of_first = queries_of_key(first), of_last = queries_of_key(std::min(first + rows, seq_kv) - 1);
+  return blocks_of({of_first.begin, of_last.end}, {of_last.begin, of_first.end}, block, of_first.end == seq_q);
+}
+
+StepCount MaskGeometry::key_steps(std::int64_t tile, std::int64_t block) const {
+  return count_steps(ceil_div(seq_q, tile), [&](std::int64_t index) { return key_blocks(index * tile, tile, block); });
+}
+
+StepCount MaskGeometry::query_steps(std::int64_t tile, std::int64_t block) const {
+  return count_steps(ceil_div(seq_kv, tile),
+                     [&](std::int64_t index) { return query_blocks(index * tile, tile, block); });
+}
+
+bool hides_pairs(MaskKind mask) {
+  switch (mask) {
+    case MaskKind::none:
+      return false;
+    case MaskKind::causal:
+      return true;
+  }
+  return true;
+}
+
+AttentionProblem with_lengths(AttentionProblem problem, std::int64_t seq_q, std::int64_t seq_kv) {
+  const bool bottom_right = problem.mask_offset == bottom_right_offset(problem);
+  problem.seq_q = seq_q;
+  problem.seq_kv = seq_kv;
+  switch (problem.mask) {
+    case MaskKind::none:
+      break;
+    case MaskKind::causal:
+      problem.mask_offset =
+          bottom_right ? bottom_right_offset(problem) : std::clamp(problem.mask_offset, -seq_q, seq_kv);
+      break;
+  }
+  return problem;
+}
+
+}  // namespace attune

@@ -1,0 +1,95 @@
+#include "runtime/call/call_checks.h"
+
+#include <cstdint>
+
+#include "generator/error.h"
+#include "generator/generate.h"
+
+namespace attune {
+namespace {
+
+// Whether the same source serves both: all that a kernel class depends on beside the config.
+// As kernel_class() of both says, without its texts.
+bool same_kernel_class(const AttentionProblem& a, const AttentionProblem& b, const KernelConfig& config) {
+  const bool same_group = a.heads_q / a.heads_kv == b.heads_q / b.heads_kv;
+  return a.pass == b.pass && a.dtype == b.dtype && a.head_dim == b.head_dim && a.mask == b.mask &&
+         a.alignment == b.alignment && (same_group || !config.packed_heads);
+}
+
+}  // namespace
+
+void require_tensors(const Tensors& tensors, Pass pass) {
+  const std::span<const Operand> inputs = inputs_of(pass), outputs = outputs_of(pass);
+  const auto check = [&](Operand operand, bool read) {
+    const void* data = tensors[operand].data;
+    const std::string name(to_string(operand));
+    const auto address = reinterpret_cast<std::uintptr_t>(data);
+    if (!has_strides(operand)) {
+      if (operand == Operand::lse && read && data == nullptr)
+        throw Error(ErrorCode::invalid_argument, "backward reads lse, which is a null pointer");
+      if (address % alignof(float) != 0)
+        throw Error(ErrorCode::invalid_argument, name + " starts at an address that is no multiple of 4");
+      return;
+    }
+    if (data == nullptr) throw Error(ErrorCode::invalid_argument, "tensor " + name + " is a null pointer");
+    if (address % alignof(std::uint16_t) != 0)
+      throw Error(ErrorCode::invalid_argument,
+                  "tensor " + name + " starts at an odd address; its elements have 2 bytes");
+  };
+  for (const Operand operand : inputs) check(operand, true);
+  for (const Operand operand : outputs) check(operand, false);
+}
+
+void require_pass(const AttentionProblem& problem, Pass pass) {
+  if (problem.pass != pass) {
+    throw Error(ErrorCode::invalid_argument,
+                "'" + canonical_text(problem) + "' is no " + std::string(to_string(pass)) + " problem");
+  }
+}
+
+void require_workspace(const KernelPlan& plan, const AttentionProblem& problem, const void* workspace,
+                       std::size_t bytes) {
+  const std::size_t needed = plan.workspace_bytes_of(problem);
+  if (needed == 0) return;
+  if (workspace == nullptr || bytes < needed) {
+    throw Error(ErrorCode::invalid_argument, "the workspace holds " + std::to_string(workspace == nullptr ? 0 : bytes) +
+                                                 " bytes, " + std::to_string(needed) +
+                                                 " are needed; ask workspace_bytes() for the size");
+  }
+  if (!plan.buffers.empty() && reinterpret_cast<std::uintptr_t>(workspace) % kWorkspaceAlignment != 0) {
+    throw Error(ErrorCode::invalid_argument, "the workspace starts at an address that is no multiple of " +
+                                                 std::to_string(kWorkspaceAlignment) + "; this plan needs one that is");
+  }
+}
+
+AttentionProblem require_fit(const KernelPlan& plan, const AttentionProblem& asked, int alignment,
+                             const DeviceSpec& device) {
+  AttentionProblem problem = asked;
+  problem.alignment = plan.problem.alignment;
+  if (!(problem == plan.problem)) {
+    validate(problem);
+    if (!same_kernel_class(problem, plan.problem, plan.config)) {
+      throw Error(ErrorCode::invalid_argument,
+                  "the kernel was prepared for " + plan.kernel_class + " and cannot run " + canonical_text(problem));
+    }
+    const std::vector<std::string> reasons = infeasibility(problem, plan.config, device);
+    if (!reasons.empty()) {
+      throw Error(ErrorCode::infeasible_config,
+                  canonical_text(plan.config) + " does not fit " + canonical_text(problem) + ": " + joined(reasons));
+    }
+  }
+  if (alignment < plan.problem.alignment) {
+    throw Error(ErrorCode::invalid_argument, "the kernel was prepared for rows that start at multiples of " +
+                                                 std::to_string(plan.problem.alignment) +
+                                                 " bytes; these tensors have others, prepare it with alignment 2");
+  }
+  return problem;
+}
+
+std::string joined(const std::vector<std::string>& reasons) {
+  std::string text;
+  for (const std::string& reason : reasons) text += (text.empty() ? "" : "; ") + reason;
+  return text;
+}
+
+}  // namespace attune

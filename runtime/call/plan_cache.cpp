@@ -1,0 +1,160 @@
+#include "runtime/call/plan_cache.h"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "attune/log.h"
+#include "generator/error.h"
+#include "generator/generate.h"
+#include "generator/problem/dispatch_class.h"
+#include "runtime/call/call_checks.h"
+
+namespace attune {
+namespace {
+
+constexpr std::size_t kMostPassedOver = 16;  // picks that do not fit or compile, until the default is taken
+constexpr int kMostCompileFailures = 3;      // each may take seconds
+
+std::uint64_t next_id() {
+  static std::atomic<std::uint64_t> count{0};
+  return ++count;
+}
+
+// A thread's last call: the same problem again needs no lookup and no validation. Plans live as long as their cache.
+struct LastHit {
+  std::uint64_t cache = 0;
+  AttentionProblem problem;
+  const PreparedAttention* prepared = nullptr;
+};
+thread_local LastHit last_hit;
+
+}  // namespace
+
+PlanCache::PlanCache(std::shared_ptr<Device> device, std::shared_ptr<ConfigSource> source, const TemplateSet& templates)
+    : device_(std::move(device)), source_(std::move(source)), templates_(templates), id_(next_id()) {}
+
+bool PlanCache::fits(const KernelConfig& config, const AttentionProblem& problem) const {
+  return infeasibility(problem, config, device_->spec()).empty();
+}
+
+// A plan that was prepared for the class and fits this very problem; nullptr if there is none.
+PlanCache::Prepared PlanCache::find(const AttentionProblem& problem, const AttentionProblem& representative) {
+  const std::shared_lock lock(plans_mutex_);
+  const auto found = plans_.find(representative);
+  if (found == plans_.end()) return nullptr;
+  for (const Prepared& prepared : found->second) {
+    if (prepared->plan.problem == problem || fits(prepared->plan.config, problem)) return prepared;
+  }
+  return nullptr;
+}
+
+bool PlanCache::is_refused(const KernelConfig& config, const AttentionProblem& problem) const {
+  const std::lock_guard lock(refused_mutex_);
+  return !refused_.empty() && refused_.count(kernel_class(problem, config)) > 0;
+}
+
+// A choice of the source is used only where it fits and compiles: a row of a database may come from another build,
+// another compiler or another GPU. What did not compile is told, what does not fit is logged if `tell`.
+PlanCache::Pick PlanCache::choose(const AttentionProblem& problem, bool only_default, bool tell) const {
+  std::vector<KernelConfig> passed_over;
+  std::string not_compiled;
+  const auto told = [&](ConfigChoice choice) {
+    if (!not_compiled.empty()) choice.detail += (choice.detail.empty() ? "" : "; ") + not_compiled + " did not compile";
+    return choice;
+  };
+  while (source_ != nullptr && passed_over.size() < kMostPassedOver) {
+    std::optional<ConfigChoice> choice = source_->find(problem, device_->spec(), passed_over);
+    if (!choice || std::find(passed_over.begin(), passed_over.end(), choice->config) != passed_over.end()) break;
+    const bool compiles = !is_refused(choice->config, problem);
+    if (!compiles) not_compiled += (not_compiled.empty() ? "" : ", ") + canonical_text(choice->config);
+    const std::vector<std::string> reasons = infeasibility(problem, choice->config, device_->spec());
+    if (!only_default && compiles && reasons.empty()) return {told(std::move(*choice))};
+    if (tell && !reasons.empty()) log_passed_over(choice->config, problem, "it does not fit: " + joined(reasons));
+    passed_over.push_back(choice->config);
+  }
+  ConfigChoice standard{default_config(problem, device_->spec()), ConfigOrigin::default_config, "",
+                        tune_command(problem)};
+  return {told(std::move(standard)), true};
+}
+
+void PlanCache::log_passed_over(const KernelConfig& config, const AttentionProblem& problem,
+                                const std::string& why) const {
+  if (!logs(LogLevel::info)) return;
+  log(LogLevel::info, "the tuned config " + canonical_text(config) + " is passed over for \"" +
+                          canonical_text(problem) + "\" on " + device_->description() + ": " + why);
+}
+
+PlanCache::Prepared PlanCache::compile_locked(const AttentionProblem& problem, ConfigChoice choice) {
+  KernelPlan plan = generate(problem, choice.config, device_->spec(), templates_, device_->target());
+  return load_locked(std::move(plan), std::move(choice));
+}
+
+PlanCache::Prepared PlanCache::load_locked(KernelPlan plan, ConfigChoice choice) {
+  auto prepared = std::make_shared<PreparedAttention>();
+  prepared->plan = std::move(plan);
+  prepared->choice = std::move(choice);
+  for (const KernelLaunch& launch : prepared->plan.launches) {
+    std::weak_ptr<const CompiledKernel>& loaded = kernels_[prepared->plan.kernel_class + " " + launch.entry];
+    std::shared_ptr<const CompiledKernel> kernel = loaded.lock();
+    if (kernel == nullptr) loaded = kernel = device_->compile(launch);
+    prepared->kernels.push_back(std::move(kernel));
+  }
+  return prepared;
+}
+
+// The first pick that compiles; the default config must.
+PlanCache::Prepared PlanCache::compile_choice(const AttentionProblem& problem) {
+  for (int failures = 0;; ++failures) {
+    const Pick pick = choose(problem, failures == kMostCompileFailures, failures == 0);
+    try {
+      return compile_locked(problem, pick.choice);
+    } catch (const Error& error) {
+      if (pick.last_resort || error.code() != ErrorCode::compile_failed) throw;
+      log_passed_over(pick.choice.config, problem, std::string("it does not compile: ") + error.what());
+    }
+    const std::lock_guard lock(refused_mutex_);
+    refused_.insert(kernel_class(problem, pick.choice.config));
+  }
+}
+
+PlanCache::Prepared PlanCache::find_or_compile(const AttentionProblem& problem) {
+  const AttentionProblem representative = dispatch_class(problem).representative;
+  if (Prepared prepared = find(problem, representative)) return prepared;
+  const std::lock_guard compiling(compile_mutex_);
+  if (Prepared prepared = find(problem, representative)) return prepared;  // another thread was first
+  Prepared prepared = compile_choice(problem);
+  const std::unique_lock lock(plans_mutex_);
+  plans_[representative].push_back(prepared);
+  return prepared;
+}
+
+const PreparedAttention& PlanCache::last_or_found(const AttentionProblem& problem, Pass pass, Stream stream) {
+  require_pass(problem, pass);
+  if (last_hit.cache != id_ || !(last_hit.problem == problem)) {
+    validate(problem);
+    Prepared prepared = find(problem, dispatch_class(problem).representative);
+    if (prepared == nullptr) {
+      if (device_->is_capturing(stream)) {
+        throw Error(ErrorCode::unsupported, "the stream is being captured, and no kernel is prepared for " +
+                                                canonical_text(problem) +
+                                                ": run this problem once, or prepare it, before the capture begins");
+      }
+      prepared = find_or_compile(problem);
+    }
+    last_hit = {id_, problem, prepared.get()};
+  }
+  return *last_hit.prepared;
+}
+
+PlanCache::Prepared PlanCache::load(KernelPlan plan, ConfigChoice choice) {
+  const std::lock_guard compiling(compile_mutex_);
+  return load_locked(std::move(plan), std::move(choice));
+}
+
+PlanCache::Prepared PlanCache::compile(const AttentionProblem& problem, ConfigChoice choice) {
+  const std::lock_guard compiling(compile_mutex_);
+  return compile_locked(problem, std::move(choice));
+}
+
+}  // namespace attune

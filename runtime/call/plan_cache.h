@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <shared_mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "attune/attention.h"
+
+namespace attune {
+
+/// Plans with their kernels loaded, on one device: picks configs, compiles what was picked, and finds it again.
+/// Thread-safe.
+class PlanCache {
+ public:
+  using Prepared = std::shared_ptr<const PreparedAttention>;
+
+  PlanCache(std::shared_ptr<Device> device, std::shared_ptr<ConfigSource> source, const TemplateSet& templates);
+
+  const std::shared_ptr<Device>& device() const { return device_; }
+
+  /// What a call of the pass launches. Compiles it, where it is the first of its dispatch class. A thread's last call
+  /// again costs no lookup and no validation; the plan lives as long as the cache.
+  const PreparedAttention& last_or_found(const AttentionProblem& problem, Pass pass, Stream stream);
+  Prepared find_or_compile(const AttentionProblem& problem);
+  /// A plan of its own, that no lookup finds; its kernels are shared with the plans that it has the kernel class of.
+  Prepared load(KernelPlan plan, ConfigChoice choice);
+  Prepared compile(const AttentionProblem& problem, ConfigChoice choice);
+
+ private:
+  struct Pick {
+    ConfigChoice choice;
+    bool last_resort = false;  // the default config, after all that the source has
+  };
+
+  bool fits(const KernelConfig& config, const AttentionProblem& problem) const;
+  Prepared find(const AttentionProblem& problem, const AttentionProblem& representative);
+  bool is_refused(const KernelConfig& config, const AttentionProblem& problem) const;
+  Pick choose(const AttentionProblem& problem, bool only_default, bool tell) const;
+  void log_passed_over(const KernelConfig& config, const AttentionProblem& problem, const std::string& why) const;
+  // compile_mutex_ is held.
+  Prepared load_locked(KernelPlan plan, ConfigChoice choice);
+  Prepared compile_locked(const AttentionProblem& problem, ConfigChoice choice);
+  Prepared compile_choice(const AttentionProblem& problem);
+
+  const std::shared_ptr<Device> device_;
+  const std::shared_ptr<ConfigSource> source_;
+  const TemplateSet templates_;
+  const std::uint64_t id_;  // never used twice: a thread's last hit may outlive the cache that it came from
+
+  // Plans of each dispatch class, hardly ever more than one: a second where a config of the first does not fit a
+  // problem of the same class. Plans are added, never removed.
+  std::shared_mutex plans_mutex_;
+  std::unordered_map<AttentionProblem, std::vector<Prepared>, AttentionProblemHash> plans_;
+
+  // Compiling is one thread's work at a time. Loaded code is shared by all plans of a kernel class.
+  std::mutex compile_mutex_;
+  std::map<std::string, std::weak_ptr<const CompiledKernel>> kernels_;
+
+  // Kernel classes of picks that the compiler refused: they are not tried again.
+  mutable std::mutex refused_mutex_;
+  std::set<std::string> refused_;
+};
+
+}  // namespace attune

@@ -1,0 +1,62 @@
+#include "generator/problem/operand_shape.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "generator/error.h"
+#include "tests/catch.h"
+
+using namespace attune;
+
+TEST_CASE("the shape of each operand", "[nogpu]") {
+  const AttentionProblem problem = parse_problem("backward fp16 b2 hq6 hkv3 sq100 skv300 d72");
+  for (const Operand operand : {Operand::q, Operand::o, Operand::d_q, Operand::d_o})
+    CHECK(operand_shape(problem, operand) == OperandShape{2, 6, 100, 72, ElementType::fp16});
+  for (const Operand operand : {Operand::k, Operand::v, Operand::d_k, Operand::d_v})
+    CHECK(operand_shape(problem, operand) == OperandShape{2, 3, 300, 72, ElementType::fp16});
+  for (const Operand operand : {Operand::lse, Operand::d_lse})
+    CHECK(operand_shape(problem, operand) == OperandShape{2, 6, 100, 1, ElementType::fp32});
+  const OperandShape k = operand_shape(problem, Operand::k);
+  CHECK(k.all_rows() == 2 * 3 * 300);
+  CHECK(k.elements() == 2 * 3 * 300 * 72);
+  CHECK(k.bytes() == 2 * 2 * 3 * 300 * 72);
+  CHECK(operand_shape(problem, Operand::lse).bytes() == 4 * 2 * 6 * 100);
+  CHECK(operand_shape(parse_problem("bf16"), Operand::q).element == ElementType::bf16);
+}
+
+TEST_CASE("a gradient is shaped and packed as what it is a gradient of", "[nogpu]") {
+  for (const char* layout : {"", " bhsd"}) {
+    const AttentionProblem problem = parse_problem("backward b2 hq6 hkv3 sq100 skv300 d72" + std::string(layout));
+    for (const auto& [gradient, of] : {std::pair(Operand::d_q, Operand::q), std::pair(Operand::d_k, Operand::k),
+                                       std::pair(Operand::d_v, Operand::v), std::pair(Operand::d_o, Operand::o)}) {
+      CHECK(operand_shape(problem, gradient) == operand_shape(problem, of));
+      CHECK(packed_strides(problem, gradient).row == packed_strides(problem, of).row);
+    }
+  }
+}
+
+TEST_CASE("strides of packed tensors", "[nogpu]") {
+  const auto strides = [](const char* text, Operand operand) {
+    const auto [batch, head, row] = packed_strides(parse_problem(text), operand);
+    return std::array{batch, head, row};
+  };
+  CHECK(strides("b2 hq6 hkv3 sq100 skv300 d72", Operand::q) == std::array<std::int64_t, 3>{43200, 72, 432});
+  CHECK(strides("b2 hq6 hkv3 sq100 skv300 d72", Operand::v) == std::array<std::int64_t, 3>{64800, 72, 216});
+  CHECK(strides("b2 hq6 hkv3 sq100 skv300 d72 bhsd", Operand::v) == std::array<std::int64_t, 3>{64800, 21600, 72});
+  CHECK_THROWS_AS(strides("b2", Operand::lse), Error);
+  CHECK_THROWS_AS(strides("b2", Operand::d_lse), Error);
+}
+
+TEST_CASE("each operand has names of its own, and is read or written by some pass", "[nogpu]") {
+  std::set<std::string_view> names, identifiers;
+  for (const Operand operand : kOperands) {
+    CHECK(names.insert(to_string(operand)).second);
+    CHECK(identifiers.insert(identifier(operand)).second);
+    const auto in = [&](std::span<const Operand> operands) { return std::ranges::count(operands, operand); };
+    CHECK(in(inputs_of(Pass::forward)) + in(outputs_of(Pass::forward)) + in(inputs_of(Pass::backward)) +
+              in(outputs_of(Pass::backward)) >=
+          1);
+    CHECK(is_written(operand) == (in(outputs_of(Pass::forward)) + in(outputs_of(Pass::backward)) > 0));
+  }
+}
