@@ -76,7 +76,7 @@ TEST_CASE("show source --output writes a file for each launch", "[nogpu]") {
     arguments.push_back(config);
     return run_attune(arguments);
   };
-  const CommandResult listed = show("--output " + (folder / "new/kernels"));
+  const CommandResult listed = show("--output " + folder.file("new/kernels"));
   REQUIRE(listed.status == 0);
   const std::string all = show("").out;
   std::string joined;
@@ -87,14 +87,15 @@ TEST_CASE("show source --output writes a file for each launch", "[nogpu]") {
     joined += read_file(path);
   }
   CHECK(joined == all);
-  CHECK(show("--launch 2 --output " + (folder / "one")).out == (folder / "one") + "/2_attune_backward_dkdv_sm80.cu\n");
+  CHECK(show("--launch 2 --output " + folder.file("one")).out ==
+        folder.file("one") + "/2_attune_backward_dkdv_sm80.cu\n");
   CHECK(read_file(folder / "one/2_attune_backward_dkdv_sm80.cu") == show("--launch 2").out);
 
   std::ofstream(folder / "file") << "in the way";
-  const CommandResult refused = show("--output " + (folder / "file"));
+  const CommandResult refused = show("--output " + folder.file("file"));
   CHECK(refused.status != 0);
   CHECK_THAT(refused.err, ContainsSubstring("cannot be made"));
-  CHECK_THAT(run_attune(words("show plan --seq 300 --head-dim 64 --target a100 --output " + (folder / "x"))).err,
+  CHECK_THAT(run_attune(words("show plan --seq 300 --head-dim 64 --target a100 --output " + folder.file("x"))).err,
              ContainsSubstring("--output has no meaning for show plan"));
 }
 

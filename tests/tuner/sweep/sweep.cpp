@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "generator/families/family_word.h"
 #include "generator/generate.h"
 #include "runtime/cuda/cuda_device.h"
 #include "tests/catch.h"
