@@ -30,7 +30,7 @@ std::string ConfigField::text(const KernelConfig& config) const {
 
 bool ConfigField::is_well_formed(const KernelConfig& config) const {
   const int value = get(config);
-  return value == standard || (value >= least && value <= most && (value - least) % step == 0);
+  return value == standard || (value >= least && value <= most && (step == 1 || (value - least) % step == 0));
 }
 
 std::vector<std::string_view> names_of(const ConfigField& field) {
@@ -69,7 +69,8 @@ void check_foreign_fields(const KernelConfig& config, unsigned family, std::stri
            });
   };
   for (const ConfigField& field : config_fields()) {
-    if ((field.families & family) == 0 && counts(field) && !field.is_default(config))
+    // The cheapest first: each call of the library asks.
+    if ((field.families & family) == 0 && !field.is_default(config) && counts(field))
       reasons->push_back(fmt::format("{}: {} has no such choice; leave the word out", field.text(config), family_name));
   }
 }

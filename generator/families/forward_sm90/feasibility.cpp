@@ -120,8 +120,6 @@ void check_forward_sm90(const Question& question, const KernelConfig& config, Re
   check_producer_registers(problem, config, device, reasons);
   check_shared_memory(static_cast<std::size_t>(config.q_stages) * shape.q_tile_bytes, shape.p_bytes,
                       static_cast<std::size_t>(config.stages + shape.v_stages) * shape.kv_tile_bytes,
-                      config.v_stages == 0 ? fmt::format("{} stages of K and V", config.stages)
-                                           : fmt::format("{} stages of K and {} of V", config.stages, config.v_stages),
                       shape.shared_bytes, config, device, reasons);
   check_registers(shape, config, device, reasons);
 }

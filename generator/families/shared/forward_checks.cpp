@@ -37,11 +37,13 @@ void check_whole_tiles(const AttentionProblem& problem, const KernelConfig& conf
   }
 }
 
-void check_shared_memory(std::size_t q_bytes, std::size_t p_bytes, std::size_t kv_bytes, const std::string& stages,
-                         std::size_t shared_bytes, const KernelConfig& config, const DeviceSpec& device,
-                         std::vector<std::string>* reasons) {
+void check_shared_memory(std::size_t q_bytes, std::size_t p_bytes, std::size_t kv_bytes, std::size_t shared_bytes,
+                         const KernelConfig& config, const DeviceSpec& device, std::vector<std::string>* reasons) {
   const auto available = static_cast<std::size_t>(device.shared_bytes_per_block);
   if (shared_bytes > available) {
+    const std::string stages = config.v_stages == 0
+                                   ? fmt::format("{} stages of K and V", config.stages)
+                                   : fmt::format("{} stages of K and {} of V", config.stages, config.v_stages);
     reasons->push_back(fmt::format(
         "shared memory: Q takes {} bytes{} and {} take {}, together {}; a CTA of {} may have {}", q_bytes,
         p_bytes > 0 ? fmt::format(", P {}", p_bytes) : "", stages, kv_bytes, shared_bytes, device.name, available));

@@ -18,10 +18,9 @@ void check_forward_tile(const KernelConfig& config, std::vector<std::string>* re
 void check_sections(const KernelConfig& config, std::vector<std::string>* reasons);
 /// Lengths that are no multiples of the tiles.
 void check_whole_tiles(const AttentionProblem& problem, const KernelConfig& config, std::vector<std::string>* reasons);
-/// Bytes of Q, of P and, in so many `stages` (in words), of K and V, and of all of them together.
-void check_shared_memory(std::size_t q_bytes, std::size_t p_bytes, std::size_t kv_bytes, const std::string& stages,
-                         std::size_t shared_bytes, const KernelConfig& config, const DeviceSpec& device,
-                         std::vector<std::string>* reasons);
+/// Bytes of Q, of P, of all stages of K and V, and of all of them together.
+void check_shared_memory(std::size_t q_bytes, std::size_t p_bytes, std::size_t kv_bytes, std::size_t shared_bytes,
+                         const KernelConfig& config, const DeviceSpec& device, std::vector<std::string>* reasons);
 /// Whether an SM takes as many CTAs of so many threads as the config wants.
 bool threads_fit(int threads, const KernelConfig& config, const DeviceSpec& device, std::vector<std::string>* reasons);
 
