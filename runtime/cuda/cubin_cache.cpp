@@ -2,15 +2,16 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
+#include <charconv>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <optional>
+#include <string_view>
 
 #include "attune/log.h"
 #include "generator/error.h"
 #include "generator/plan/source_hash.h"
 #include "runtime/cuda/compile_log.h"
-#include "runtime/system/json_text.h"
 
 namespace attune {
 namespace {
@@ -20,10 +21,12 @@ namespace fs = std::filesystem;
 // An entry is a folder named by the key:
 //   kernel.cubin      what the driver loads
 //   log.txt           what the compiler said, template lines named
-//   resources.json    what is needed to judge the entry: hashes of both, compiler, arch, entry, time of compilation
+//   resources.txt     what is needed to judge the entry, a line "name value" each: hashes of both, compiler, arch,
+//                     entry, time of compilation. No JSON: the package's documents allocate when they are destroyed,
+//                     which ends a process that has no memory left.
 constexpr const char* kCubinFile = "kernel.cubin";
 constexpr const char* kLogFile = "log.txt";
-constexpr const char* kResourcesFile = "resources.json";
+constexpr const char* kResourcesFile = "resources.txt";
 // Entries under construction, each in a folder of an unpredictable name. What a killed process left is removed after
 // an hour.
 constexpr const char* kIncomingFolder = ".incoming";
@@ -46,6 +49,16 @@ std::string key_of(const KernelLaunch& launch) {
   return hash_of(text);
 }
 
+// What follows a name at the beginning of a line; empty if no line has it.
+std::string_view value_of(std::string_view text, std::string_view name) {
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    if (line.starts_with(name) && line.substr(name.size()).starts_with(' ')) return line.substr(name.size() + 1);
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+  }
+  return {};
+}
+
 // A stored entry, if it is whole: cubin and log have the hashes that were written beside them. Nothing, and the reason
 // in *why_not, otherwise.
 std::optional<CompiledText> read_entry(const PrivateFolder& entry, const KernelLaunch& launch, std::string& why_not) {
@@ -55,17 +68,7 @@ std::optional<CompiledText> read_entry(const PrivateFolder& entry, const KernelL
   if (!image) return std::nullopt;
   const auto log = entry.read(kLogFile, kMostTextBytes, &why_not);
   if (!log) return std::nullopt;
-  nlohmann::json json;
-  try {
-    json = parse_json(*described, kResourcesFile);
-  } catch (const Error& error) {
-    why_not = error.what();
-    return std::nullopt;
-  }
-  const auto says = [&](const char* name, const std::string& hash) {
-    return json.contains(name) && json[name].is_string() && json[name] == hash;
-  };
-  if (!json.is_object() || !says("cubin_hash", hash_of(*image)) || !says("log_hash", hash_of(*log))) {
+  if (value_of(*described, "cubin_hash") != hash_of(*image) || value_of(*described, "log_hash") != hash_of(*log)) {
     why_not = "its files do not have the hashes that were written beside them";
     return std::nullopt;
   }
@@ -73,25 +76,26 @@ std::optional<CompiledText> read_entry(const PrivateFolder& entry, const KernelL
   compiled.image = std::move(*image);
   read_compile_log(*log, compiled.resources);
   compiled.resources.shared_bytes = launch.shared_bytes;
-  if (const auto ms = json.find("compile_ms"); ms != json.end() && ms->is_number()) compiled.resources.compile_ms = *ms;
+  const std::string_view ms = value_of(*described, "compile_ms");
+  std::from_chars(ms.data(), ms.data() + ms.size(), compiled.resources.compile_ms);
   compiled.resources.from_cache = true;
   return compiled;
 }
 
 std::string describe(const KernelLaunch& launch, const CompiledText& compiled) {
   const KernelResources& resources = compiled.resources;
-  return nlohmann::json{{"entry", launch.entry},
-                        {"arch", launch.arch},
-                        {"compiler", nvrtc_identity()},
-                        {"cubin_hash", hash_of(compiled.image)},
-                        {"log_hash", hash_of(resources.log)},
-                        {"compile_ms", resources.compile_ms},
-                        {"registers", resources.registers},
-                        {"spill_bytes", resources.spill_bytes},
-                        {"stack_bytes", resources.stack_bytes},
-                        {"advisories", resources.advisories}}
-             .dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
-         "\n";
+  std::string text;
+  const auto say = [&](const char* name, const std::string& value) { text += std::string(name) + " " + value + "\n"; };
+  say("entry", launch.entry);
+  say("arch", launch.arch);
+  say("compiler", nvrtc_identity());
+  say("cubin_hash", hash_of(compiled.image));
+  say("log_hash", hash_of(resources.log));
+  say("compile_ms", std::to_string(resources.compile_ms));
+  say("registers", std::to_string(resources.registers));
+  say("spill_bytes", std::to_string(resources.spill_bytes));
+  say("stack_bytes", std::to_string(resources.stack_bytes));
+  return text;
 }
 
 // Puts a whole entry in place, or leaves things as they are: a cache that cannot be written is no failure. Where

@@ -70,7 +70,7 @@ TEST_CASE("a second get comes from the cache, with log and resources", "[nvrtc]"
   CHECK(second.resources.registers == first.resources.registers);
   CHECK(second.resources.compile_ms == Approx(first.resources.compile_ms));
   REQUIRE(entries(folder.path()).size() == 1);
-  for (const char* file : {"kernel.cubin", "log.txt", "resources.json"})
+  for (const char* file : {"kernel.cubin", "log.txt", "resources.txt"})
     CHECK(fs::exists(entries(folder.path())[0] / file));
   CHECK(nothing_left_over(folder.path()));
 }
@@ -104,11 +104,9 @@ TEST_CASE("a damaged entry is rebuilt", "[nvrtc]") {
     file.put(static_cast<char>(good.image[200] + 1));
   }
   SECTION("no log") { fs::remove(entry / "log.txt"); }
-  SECTION("no description") { fs::remove(entry / "resources.json"); }
-  SECTION("a description that is no JSON") { std::ofstream(entry / "resources.json") << "{\"cubin_hash\": "; }
-  SECTION("a description of other types") {
-    std::ofstream(entry / "resources.json") << "{\"cubin_hash\": 7, \"log_hash\": []}";
-  }
+  SECTION("no description") { fs::remove(entry / "resources.txt"); }
+  SECTION("a description that is cut") { std::ofstream(entry / "resources.txt") << "cubin_hash "; }
+  SECTION("a description of other types") { std::ofstream(entry / "resources.txt") << "cubin_hash 7\nlog_hash\n"; }
   SECTION("an empty folder") {
     fs::remove_all(entry);
     fs::create_directory(entry);
@@ -131,7 +129,7 @@ TEST_CASE("whatever stands in the place of an entry or its files is replaced, an
   };
   SECTION("a FIFO as cubin") { make_fifo(entry / "kernel.cubin"); }
   SECTION("a FIFO as log") { make_fifo(entry / "log.txt"); }
-  SECTION("a FIFO as description") { make_fifo(entry / "resources.json"); }
+  SECTION("a FIFO as description") { make_fifo(entry / "resources.txt"); }
   SECTION("a FIFO as entry") { make_fifo(entry); }
   SECTION("a file as entry") {
     fs::remove_all(entry);
