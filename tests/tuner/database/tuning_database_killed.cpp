@@ -23,7 +23,7 @@ namespace {
 
 struct Receipt {
   int writer = 0, number = 0;
-  auto operator<=>(const Receipt&) const = default;  // NOLINT(modernize-use-nullptr): of clang-tidy 14
+  auto operator<=>(const Receipt&) const = default;
 };
 
 // Stores rows for ever, and writes a receipt for each after append() has returned.
