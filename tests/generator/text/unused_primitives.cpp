@@ -23,7 +23,7 @@ std::string kept(const std::string& primitives, const std::string& kernel) {
   const std::size_t kernel_lines = static_cast<std::size_t>(std::count(kernel.begin(), kernel.end(), '\n'));
   drop_unused_primitives(&text);
   REQUIRE(text.text.ends_with(kernel));
-  const std::string left = text.text.substr(0, text.text.size() - kernel.size());
+  std::string left = text.text.substr(0, text.text.size() - kernel.size());
   REQUIRE(text.lines.size() == static_cast<std::size_t>(std::count(text.text.begin(), text.text.end(), '\n')));
   REQUIRE(text.lines.back().file == "kernel");
   REQUIRE(text.lines.back().line == static_cast<int>(1 + kernel_lines));
