@@ -48,7 +48,7 @@ std::optional<std::filesystem::path> find_nvdisasm() {
     }
     return named;
   }
-  if (const auto found = find_program("nvdisasm")) return found;
+  if (auto found = find_program("nvdisasm")) return found;
   if (const char* home = std::getenv("CUDA_HOME"); home && *home) {
     if (const auto program = std::filesystem::path(home) / "bin" / "nvdisasm"; is_program(program)) return program;
   }

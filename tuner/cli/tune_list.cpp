@@ -27,10 +27,10 @@ bool concerns_all_problems(const Error& error) {
 
 }  // namespace
 
-TuneList::TuneList(std::vector<AttentionProblem> problems, const std::vector<ChosenDevice>& devices,
+TuneList::TuneList(const std::vector<AttentionProblem>& problems, const std::vector<ChosenDevice>& devices,
                    SweepOptions options, TuningDatabase& database, ProgressStyle style)
     : options_(std::move(options)), database_(database), progress_(style, problems.size()) {
-  for (AttentionProblem& problem : problems) tuned_.push_back({std::move(problem), std::nullopt, ""});
+  for (const AttentionProblem& problem : problems) tuned_.push_back({problem, std::nullopt, ""});
   options_.spec = devices.front().spec;
   options_.stop = &interruption_.asked();
   options_.presets = open_system_database();

@@ -25,8 +25,8 @@ struct Tuned {
 class TuneList {
  public:
   /// `options` lacks what lies in the devices, the interruption and the presets. `database` outlives this.
-  TuneList(std::vector<AttentionProblem> problems, const std::vector<ChosenDevice>& devices, SweepOptions options,
-           TuningDatabase& database, ProgressStyle style);
+  TuneList(const std::vector<AttentionProblem>& problems, const std::vector<ChosenDevice>& devices,
+           SweepOptions options, TuningDatabase& database, ProgressStyle style);
 
   /// What became of each problem, in their order. Throws what lies in the machine and not in a problem: it ends the
   /// whole run, as any error of a single problem does.

@@ -134,7 +134,7 @@ Measurement read_entry(const json& written) {
     if (!kExample.contains(key)) malformed(fmt::format("field {} is unknown", shown(json(key))));
     require_type(key, value, kExample.at(key));
   }
-  const Measurement row = measurement_from_json(entry);
+  Measurement row = measurement_from_json(entry);
   json stored = kExample;
   stored.update(measurement_to_json(row));
   for (const auto& [key, value] : entry.items()) {

@@ -202,7 +202,7 @@ fs::path TuningDatabase::default_path() {
     const char* value = std::getenv(name);
     return value ? fs::path(value) : fs::path();
   };
-  if (const fs::path named = variable("ATTUNE_DATABASE"); !named.empty()) return named;
+  if (fs::path named = variable("ATTUNE_DATABASE"); !named.empty()) return named;
   if (const fs::path data = variable("XDG_DATA_HOME"); !data.empty()) return data / "attune" / "tuning.db";
   if (const fs::path home = variable("HOME"); !home.empty()) return home / ".local" / "share" / "attune" / "tuning.db";
   return {};

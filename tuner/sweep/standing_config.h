@@ -24,8 +24,8 @@ class StandingConfig {
     Rigor rigor = Rigor::estimate;
   };
   /// `writer` outlives this.
-  StandingConfig(Known known, RowWriter& writer)
-      : known_(std::move(known)), writer_(writer), default_is_stored_(!known_.default_is_first) {}
+  StandingConfig(const Known& known, RowWriter& writer)
+      : known_(known), writer_(writer), default_is_stored_(!known.default_is_first) {}
 
   /// Stores a trial's row.
   void store_trial(const Measurement& row);

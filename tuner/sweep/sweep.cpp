@@ -105,7 +105,7 @@ class Sweep {
     default_ = default_config(problem_, options_.spec);
     SearchStart start =
         search_start(problem_, space, default_, facts_.device, facts_.sm_count, database_, options_.presets.get());
-    elected_ = std::move(start.elected);
+    elected_ = start.elected;
     searcher_ = std::make_unique<Searcher>(std::move(space), start.seeds,
                                            SearchLimits{.model_top = effort_.model_top, .patience = effort_.patience});
   }
@@ -148,7 +148,7 @@ class Sweep {
     known.elected_is_reused = elected_ && earlier_rows_.contains(canonical_text(*elected_));
     known.default_is_first = searcher_->upcoming(1) == std::vector{index_of_default()};
     known.rigor = rigor_;
-    standing_.emplace(std::move(known), writer_);
+    standing_.emplace(known, writer_);
   }
 
   // The space's size if it is not in it.

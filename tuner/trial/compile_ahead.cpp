@@ -6,7 +6,7 @@
 
 namespace attune {
 
-CompileAhead::CompileAhead(std::size_t candidates, int workers, std::function<Compile()> make_compile)
+CompileAhead::CompileAhead(std::size_t candidates, int workers, const std::function<Compile()>& make_compile)
     : states_(candidates, State::idle), outcomes_(candidates) {
   for (int i = 0; i < workers; ++i) {
     threads_.emplace_back([this, make_compile] { work(make_compile); });

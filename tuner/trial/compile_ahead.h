@@ -28,7 +28,7 @@ class CompileAhead {
 
   /// `make_compile` is called once in each of `workers` threads. Throwing there, or in the Compile, ends that thread:
   /// its candidates are left to the callers. `candidates`: how many there are.
-  CompileAhead(std::size_t candidates, int workers, std::function<Compile()> make_compile);
+  CompileAhead(std::size_t candidates, int workers, const std::function<Compile()>& make_compile);
   /// Gives the compilations under way a few seconds.
   ~CompileAhead();
   CompileAhead(const CompileAhead&) = delete;

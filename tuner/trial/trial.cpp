@@ -119,11 +119,7 @@ struct TrialBench::State {
   // Of a call as the library makes it.
   void launch(const PreparedAttention& prepared, std::size_t copy, const DeviceBuffer& workspace) {
     const auto at = reinterpret_cast<void*>(workspace.pointer());
-    if (problem.pass == Pass::forward) {
-      runtime.launch(prepared, problem, tensors.call(copy), at, workspace.bytes(), nullptr);
-    } else {
-      runtime.launch(prepared, problem, tensors.call(copy), at, workspace.bytes(), nullptr);
-    }
+    runtime.launch(prepared, problem, tensors.call(copy), at, workspace.bytes(), nullptr);
   }
 
   std::vector<OutputErrors> check(const PreparedAttention& prepared) {
