@@ -207,6 +207,8 @@ void DatabaseFile::begin_writing() {
     stand_empty(fmt::format("the folder {} cannot be created ({})", folder_of(path_).string(), error.message()));
     return;
   }
+  // Others may begin the same file at this moment, or put a corrupt one aside: what stands between is seen by none.
+  const FolderLock lock(folder_of(path_));
   const bool exists = fs::exists(path_, error);
   if (!exists && fs::is_symlink(path_, error)) {
     stand_empty(
@@ -339,9 +341,8 @@ void DatabaseFile::replace_corrupt_file(const std::string& cause) {
                     path_.string(), fs::canonical(path_, error).string(), cause));
     return;
   }
-  const FolderLock lock(folder_of(path_));
   try {
-    // Another process may have replaced it while this one waited.
+    // Damage is what is seen twice: a read may have failed once.
     try {
       if (!may_be_written()) return;
     } catch (const Failure& failure) {
