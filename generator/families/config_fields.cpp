@@ -30,14 +30,14 @@ constexpr int last_of() {
 }
 
 // What the two values of a flag are called.
-struct Off {
+struct FlagNames {
   std::string_view off, on;
 };
-constexpr Off kQuery = {"shared memory", "registers"}, kLengths = {"any", "multiples of the tiles"},
-              kMaximum = {"online", "kept"}, kProbabilities = {"registers", "shared memory"},
-              kHeads = {"one", "those of a group"}, kKeyTiles = {"the heads that share them", "each query head"},
-              kFirst = {"after those of dK and dV", "before those of dK and dV"};
-template <const Off& kNames>
+constexpr FlagNames kQuery = {"shared memory", "registers"}, kLengths = {"any", "multiples of the tiles"},
+                    kMaximum = {"online", "kept"}, kProbabilities = {"registers", "shared memory"},
+                    kHeads = {"one", "those of a group"}, kKeyTiles = {"the heads that share them", "each query head"},
+                    kFirst = {"after those of dK and dV", "before those of dK and dV"};
+template <const FlagNames& kNames>
 constexpr std::string_view flag(int value) {
   return value == 0 ? kNames.off : kNames.on;
 }
@@ -90,7 +90,7 @@ constexpr ConfigField always(ConfigField field) {
   field.always = true;
   return field;
 }
-constexpr ConfigField apart(ConfigField field) {
+constexpr ConfigField set_apart(ConfigField field) {
   field.sets_apart = true;
   return field;
 }
@@ -104,10 +104,10 @@ constexpr FieldForm kChoice = FieldForm::choice, kName = FieldForm::name;
 
 // clang-format off
 constexpr ConfigField kFields[] = {
-    apart(always(number<&C::block_q>("q", "block_q", 16, 1024, 16, kAll, "queries of a CTA (q)", "queries of a tile", "tile"))),
-    apart(always(number<&C::block_kv>("kv", "block_kv", 16, 384, 16, kAll, "keys of a step (kv)", "keys of a step", "tile"))),
-    apart(always(number<&C::warps>("w", "warps", 1, 16, 1, kMmaSync, "warps (w)", "warps", "tile"))),
-    apart(always(number<&C::stages>("st", "stages", 1, 4, 1, kAll, "stages (st)", "stages", "stages"))),
+    set_apart(always(number<&C::block_q>("q", "block_q", 16, 1024, 16, kAll, "queries of a CTA (q)", "queries of a tile", "tile"))),
+    set_apart(always(number<&C::block_kv>("kv", "block_kv", 16, 384, 16, kAll, "keys of a step (kv)", "keys of a step", "tile"))),
+    set_apart(always(number<&C::warps>("w", "warps", 1, 16, 1, kMmaSync, "warps (w)", "warps", "tile"))),
+    set_apart(always(number<&C::stages>("st", "stages", 1, 4, 1, kAll, "stages (st)", "stages", "stages"))),
     flag_of<&C::q_in_registers>("qsmem", "q_in_registers", 1, kForwardSm80, "Q fragments in", "Q is read from shared memory", "query operand", flag<kQuery>),
     flag_of<&C::q_in_registers>("qreg", "q_in_registers", 0, kForwardSm90, "Q fragments in", "Q stays in registers", "query operand", flag<kQuery>),
     choice_of<&C::tile_order>("order", "tile_order", kChoice, kAll, "tile order", "which tiles follow each other", "order"),
@@ -119,7 +119,7 @@ constexpr ConfigField kFields[] = {
     flag_of<&C::without_maximum>("nomax", "without_maximum", 0, kForwardSm90, "row maximum of unmasked blocks", "no row maximum in unmasked blocks", "row maximum", flag<kMaximum>),
     choice_of<&C::warpgroup_order>("order of warpgroups", "warpgroup_order", kName, kForwardSm90, "order of warpgroups", "how warpgroups take the tensor cores: as they come, in turns, one at a time", "warpgroups"),
     choice_of<&C::overlap>("overlap", "overlap", kChoice, kForwardSm90, "overlap", "what runs beside a warpgroup's products", "overlap"),
-    apart(choice_of<&C::persistence>("persist", "persistence", kChoice, kForwardSm90, "persistence", "how CTAs come by their tiles", "persistence")),
+    set_apart(choice_of<&C::persistence>("persist", "persistence", kChoice, kForwardSm90, "persistence", "how CTAs come by their tiles", "persistence")),
     named(number<&C::v_stages>("vst", "v_stages", 1, 4, 1, kForwardSm90, "stages of V (vst)", "stages of V", "stages of V"), as_many),
     flag_of<&C::p_in_shared>("psmem", "p_in_shared", 0, kForwardSm90, "P through", "P goes through shared memory", "P", flag<kProbabilities>),
     number<&C::cluster>("cluster", "cluster", 1, 2, 1, kForwardSm90, "CTAs of a cluster", "CTAs that share K and V", "cluster"),
@@ -127,9 +127,9 @@ constexpr ConfigField kFields[] = {
     number<&C::emulated_exponentials>("exp", "emulated_exponentials", 0, 8, 1, kForwardSm90, "exponentials by a polynomial, of 16", "exponentials of 16 by a polynomial", "exponentials"),
     named(number<&C::producer_registers>("preg", "producer_registers", 24, 56, 8, kForwardSm90, "registers of the producer", "registers of the producer", "producer"), fewest),
     number<&C::split>("split", "split", 1, 16, 1, kBackwardSm80, "warps that share keys (split)", "warps that share keys", "tile"),
-    apart(flag_of<&C::heads_apart>("apart", "heads_apart", 0, kBackwardSm80, "tiles of keys belong to", "query heads of a group have tiles of keys of their own", "key heads", flag<kKeyTiles>)),
+    set_apart(flag_of<&C::heads_apart>("apart", "heads_apart", 0, kBackwardSm80, "tiles of keys belong to", "query heads of a group have tiles of keys of their own", "key heads", flag<kKeyTiles>)),
     flag_of<&C::dq_first>("dq-first", "dq_first", 0, kBackwardSm80, "dQ's product", "dQ's product before those of dK and dV", "dQ's product", flag<kFirst>),
-    apart(choice_of<&C::dq>("dq", "dq", kChoice, kBackwardSm80, "way to dQ", "dQ by a kernel of its own, by adds as they come, by adds in turns", "dQ")),
+    set_apart(choice_of<&C::dq>("dq", "dq", kChoice, kBackwardSm80, "way to dQ", "dQ by a kernel of its own, by adds as they come, by adds in turns", "dQ")),
 };
 // clang-format on
 

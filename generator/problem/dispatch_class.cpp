@@ -7,7 +7,6 @@
 
 namespace attune {
 namespace {
-constexpr std::int64_t kWholeLength = 256;                           // multiples of every power-of-two tile
 constexpr std::int64_t kMaxLength = (std::int64_t{1} << 31) - 1280;  // the longest valid multiple of kWholeLength
 
 // The smallest of 1, 2, 3, 4, 6, 8, 12, 16, 24, ... that is not below `length`.

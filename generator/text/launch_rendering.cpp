@@ -5,12 +5,19 @@
 #include <cstddef>
 #include <utility>
 
-#include "generator/families/shared/bindings.h"
 #include "generator/plan/source_hash.h"
 #include "generator/text/unused_primitives.h"
 
 namespace attune {
 namespace {
+
+// The fields of the argument struct, and its size: what every kernel names.
+void bind_arguments(const ArgumentLayout& arguments, TemplateBindings* bindings) {
+  bindings->set("argument_bytes", static_cast<std::int64_t>(arguments.bytes));
+  auto& fields = bindings->lists["argument_fields"];
+  for (const KernelArgument& field : arguments.fields)
+    fields.push_back({{"type", std::string(type_text(field))}, {"name", to_string(field)}});
+}
 
 // Puts all that follows the comment at the kernel's head into a namespace of its own, so that kernels link into one
 // program though each has an Arguments.

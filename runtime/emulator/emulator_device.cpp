@@ -43,7 +43,7 @@ class EmulatedKernel final : public CompiledKernel {
     if (!why_not_.empty()) return;
     const auto bind = reinterpret_cast<bool (*)(const KernelServices*)>(object_.find("attune_emulator_bind"));
     entry_ = reinterpret_cast<Entry>(object_.find("attune_emulator_entry"));
-    async_proxy_ = object_.find("attune_emulator_sm90") != nullptr;
+    async_proxy_ = object_.find("attune_emulator_async_proxy") != nullptr;
     if (!bind || !entry_) {
       why_not_ = "it does not export attune_emulator_bind and attune_emulator_entry";
       entry_ = nullptr;

@@ -4,23 +4,13 @@
 #include "generator/error.h"
 #include "runtime/cuda/cuda_device.h"
 #include "tests/catch.h"
+#include "tests/error_of.h"
 #include "tests/without_gpu/fake/cuda.h"
 
 using namespace attune;
+using attune::testing::error_of;
 
 namespace {
-
-template <typename Call>
-std::string error_of(ErrorCode code, const Call& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    CHECK(error.code() == code);
-    return error.what();
-  }
-  FAIL("nothing was thrown");
-  return {};
-}
 
 // A context is current in its own thread only.
 template <typename Body>

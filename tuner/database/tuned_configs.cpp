@@ -13,7 +13,7 @@
 #include "attune/log.h"
 #include "generator/config/cost_estimate.h"
 #include "generator/error.h"
-#include "generator/families/shared/forward_checks.h"
+#include "generator/families/shared/forward_rules.h"
 #include "generator/generate.h"
 #include "tuner/database/system_database.h"
 

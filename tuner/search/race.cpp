@@ -11,7 +11,7 @@ namespace attune {
 namespace {
 
 constexpr double kMedian = 0.5;
-constexpr double kFirstReach = 1.15;  // of a first batch; it has at most kFirstFinalists
+constexpr double kFirstReach = 1.15;  // of a first batch; it has at most kMostFinalists
 constexpr double kReachInNoise = 4;   // the fastest of many trials is two deviations lucky, the best may be as unlucky
 constexpr double kFarthestReach = 1.25;
 constexpr double kBeyondDoubt = 0.99;  // of the interval that ends a finalist's race
@@ -89,7 +89,7 @@ std::vector<std::size_t> places(const std::vector<KernelConfig>& configs,
 FinalRace::FinalRace(std::vector<Measurement> trials, const KernelConfig& default_config, double seconds,
                      const RaceRules& rules)
     : trials_(std::move(trials)), default_(default_config), seconds_(seconds), rules_(rules) {
-  begin(kFirstReach, most_finalists(kFirstFinalists));
+  begin(kFirstReach, most_finalists(kMostFinalists));
 }
 
 // So many that kRounds rounds of all take no longer than the seconds of the race; what leads a launch takes as long.

@@ -41,9 +41,8 @@ std::vector<std::size_t> places(const std::vector<KernelConfig>& configs,
 /// A final race as a value that knows no device: who runs in turns next, until it is decided or its time is up. The
 /// same trials and times give the same winner.
 ///
-///   1. A first batch between the first by their trials. How far its times scatter about those of the trials is the
-///   noise
-///      between trials, and says who else may be the fastest: if that is more configs, the race begins anew with them.
+///   1. A first batch between those that noise may have put behind the first. How far its times scatter about those of
+///      the trials is the noise, and says who else may be the fastest: if that is more, the race begins anew with them.
 ///   2. Batch after batch: who is slower than the leader beyond doubt leaves, but for the default config. It is decided
 ///      when of each of the others the interval says "slower" or "a tie".
 ///
@@ -55,8 +54,7 @@ class FinalRace {
   static constexpr int kRounds = 10;  ///< of a batch, at least
   static constexpr int kMostBatches = 8;
   static constexpr int kFewestFinalists = 6;  ///< beside the default, if so many are within reach
-  static constexpr int kFirstFinalists = 32;  ///< of the first batch, if it has time for them
-  static constexpr int kMostFinalists = 32;   ///< where the trials scatter by 5 % and more
+  static constexpr int kMostFinalists = 32;   ///< if the race has time for them
 
   /// Between rows of trials, of which finalists() says who can take part. `seconds` of GPU time, as above.
   FinalRace(std::vector<Measurement> trials, const KernelConfig& default_config, double seconds,

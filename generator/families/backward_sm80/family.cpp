@@ -4,6 +4,7 @@
 #include "generator/families/backward_sm80/defaults.h"
 #include "generator/families/backward_sm80/plan.h"
 #include "generator/families/family_word.h"
+#include "generator/families/shared/mma_sync.h"
 
 namespace attune {
 namespace {
@@ -37,7 +38,7 @@ KernelFamily backward_sm80_family() {
           .pass = Pass::backward,
           .set = kBackwardSm80,
           .matrix_instruction = MatrixInstruction::mma_sync,
-          .supports = backward_sm80_supports,
+          .supports = supports_mma_sync,
           .check = check_backward_sm80,
           .enumerate = enumerate_backward_sm80,
           .default_config = default_of,

@@ -7,7 +7,6 @@ namespace attune {
 /// The family's row of kernel_families(), and its parts that stand in files of their own.
 KernelFamily backward_sm80_family();
 
-bool backward_sm80_supports(const Question& question, Reasons* reasons);
 void check_backward_sm80(const Question& question, const KernelConfig& config, Reasons* reasons);
 void enumerate_backward_sm80(const Question& question, SpaceExtent extent, std::vector<KernelConfig>* configs);
 

@@ -8,7 +8,6 @@
 
 #include "generator/device/register_limit.h"
 #include "generator/families/backward_sm80/shape.h"
-#include "generator/families/family_word.h"
 
 namespace attune {
 namespace {
@@ -77,14 +76,6 @@ void check_kernel(const char* name, int threads, std::size_t shared_bytes, int r
 }
 
 }  // namespace
-
-bool backward_sm80_supports(const Question& question, Reasons* reasons) {
-  const DeviceSpec& device = question.device;
-  if (device.compute_major >= 8) return true;
-  reasons->push_back(fmt::format("{} has compute capability {}.{}; family {} needs 8.0 or newer", device.name,
-                                 device.compute_major, device.compute_minor, to_string(FamilyWord::sm80)));
-  return false;
-}
 
 void check_backward_sm80(const Question& question, const KernelConfig& config, Reasons* reasons) {
   const auto& [problem, device] = question;

@@ -7,7 +7,7 @@
 #include "generator/error.h"
 #include "generator/families/forward_sm80/defaults.h"
 #include "generator/families/forward_sm80/shape.h"
-#include "generator/families/shared/forward_checks.h"
+#include "generator/families/shared/forward_rules.h"
 #include "generator/generate.h"
 #include "generator/rounding.h"
 

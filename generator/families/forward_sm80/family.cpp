@@ -4,6 +4,7 @@
 #include "generator/families/forward_sm80/cost.h"
 #include "generator/families/forward_sm80/defaults.h"
 #include "generator/families/forward_sm80/plan.h"
+#include "generator/families/shared/mma_sync.h"
 
 namespace attune {
 namespace {
@@ -42,7 +43,7 @@ KernelFamily forward_sm80_family() {
           .pass = Pass::forward,
           .set = kForwardSm80,
           .matrix_instruction = MatrixInstruction::mma_sync,
-          .supports = forward_sm80_supports,
+          .supports = supports_mma_sync,
           .check = check_forward_sm80,
           .enumerate = enumerate_forward_sm80,
           .default_config = default_of,

@@ -1,10 +1,9 @@
 #include <fmt/format.h>
 
 #include "generator/device/register_limit.h"
-#include "generator/families/family_word.h"
 #include "generator/families/forward_sm80/family.h"
 #include "generator/families/forward_sm80/shape.h"
-#include "generator/families/shared/forward_checks.h"
+#include "generator/families/shared/forward_rules.h"
 
 namespace attune {
 namespace {
@@ -33,14 +32,6 @@ void check_registers(const ForwardSm80Shape& shape, const KernelConfig& config, 
 }
 
 }  // namespace
-
-bool forward_sm80_supports(const Question& question, Reasons* reasons) {
-  const DeviceSpec& device = question.device;
-  if (device.compute_major >= 8) return true;
-  reasons->push_back(fmt::format("{} has compute capability {}.{}; family {} needs 8.0 or newer", device.name,
-                                 device.compute_major, device.compute_minor, to_string(FamilyWord::sm80)));
-  return false;
-}
 
 void check_forward_sm80(const Question& question, const KernelConfig& config, Reasons* reasons) {
   check_warps(config, reasons);

@@ -4,7 +4,7 @@
 #include "generator/device/register_limit.h"
 #include "generator/families/forward_sm80/family.h"
 #include "generator/families/forward_sm80/shape.h"
-#include "generator/families/shared/forward_checks.h"
+#include "generator/families/shared/forward_rules.h"
 #include "generator/problem/mask_geometry.h"
 
 namespace attune {

@@ -7,7 +7,7 @@
 #include "generator/config/cost_estimate.h"
 #include "generator/families/forward_sm90/family.h"
 #include "generator/families/forward_sm90/tile_source.h"
-#include "generator/families/shared/forward_checks.h"
+#include "generator/families/shared/forward_rules.h"
 #include "generator/generate.h"
 #include "generator/rounding.h"
 

@@ -4,7 +4,7 @@
 #include "generator/families/family_word.h"
 #include "generator/families/forward_sm90/family.h"
 #include "generator/families/forward_sm90/shape.h"
-#include "generator/families/shared/forward_checks.h"
+#include "generator/families/shared/forward_rules.h"
 
 namespace attune {
 namespace {

@@ -31,18 +31,6 @@ ArgumentLayout argument_layout(const KernelConfig& config) {
   return ArgumentLayout::of(std::move(fields));
 }
 
-std::string tiles_partial(Persistence persistence) {
-  switch (persistence) {
-    case Persistence::none:
-      return "none";
-    case Persistence::fixed:
-      return "fixed";
-    case Persistence::on_demand:
-      return "on_demand";
-  }
-  return {};
-}
-
 std::string walk_partial(const KernelConfig& config) {
   if (config.warpgroup_order == WarpgroupOrder::ping_pong) return "ping_pong";
   return config.overlap == Overlap::none ? "serial" : "overlapped";
@@ -98,7 +86,7 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   bindings.set("v_offset", static_cast<std::int64_t>(shape.v_offset));
   bindings.set("barrier_offset", static_cast<std::int64_t>(shape.barrier_offset));
 
-  bindings.set("tiles", tiles_partial(config.persistence));
+  bindings.set("tiles", partial_name(to_string(config.persistence)));
   bindings.set("reference", config.without_maximum ? "free" : "maximum");
   bindings.set("score_source", config.without_maximum ? "global" : "none");
   bindings.set("exponential", config.emulated_exponentials > 0 ? "polynomial" : "unit");

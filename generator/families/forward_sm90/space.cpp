@@ -6,7 +6,7 @@
 #include "generator/families/forward_sm90/family.h"
 #include "generator/families/forward_sm90/shape.h"
 #include "generator/families/forward_sm90/tile_source.h"
-#include "generator/families/shared/forward_checks.h"
+#include "generator/families/shared/forward_rules.h"
 #include "generator/problem/mask_geometry.h"
 
 namespace attune {

@@ -1,41 +1,20 @@
 #include "generator/families/shared/bindings.h"
 
+#include <algorithm>
+
 namespace attune {
-namespace {
-
-std::string tile_order_partial(TileOrder order) {
-  switch (order) {
-    case TileOrder::rows:
-      return "rows";
-    case TileOrder::rows_reversed:
-      return "rows_reversed";
-    case TileOrder::heads:
-      return "heads";
-    case TileOrder::heads_reversed:
-      return "heads_reversed";
-    case TileOrder::sections:
-      return "sections";
-    case TileOrder::sections_reversed:
-      return "sections_reversed";
-  }
-  return {};
+std::string partial_name(std::string_view word) {
+  std::string name(word);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
 }
-
-}  // namespace
 
 void bind_forward(const AttentionProblem& problem, const KernelConfig& config, TemplateBindings* bindings) {
   bindings->set("dtype", problem.dtype == DataType::bf16 ? "bf16" : "f16");
   bindings->set("mask", std::string(to_string(problem.mask)));
   if (config.tile_order != TileOrder::rows && config.tile_order != TileOrder::rows_reversed)
     bindings->set("tile_heads", config.packed_heads ? "heads_kv" : "heads_q");
-  bindings->set("tile_order", tile_order_partial(config.tile_order));
-}
-
-void bind_arguments(const ArgumentLayout& arguments, TemplateBindings* bindings) {
-  bindings->set("argument_bytes", static_cast<std::int64_t>(arguments.bytes));
-  auto& fields = bindings->lists["argument_fields"];
-  for (const KernelArgument& field : arguments.fields)
-    fields.push_back({{"type", std::string(type_text(field))}, {"name", to_string(field)}});
+  bindings->set("tile_order", partial_name(to_string(config.tile_order)));
 }
 
 std::size_t section_bytes(const KernelConfig& config, const DeviceSpec& device) {

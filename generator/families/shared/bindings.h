@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 
 #include "generator/config/kernel_config.h"
 #include "generator/device/device_spec.h"
@@ -14,8 +15,8 @@ namespace attune {
 /// What the templates of every forward kernel name: dtype, mask, order of tiles.
 void bind_forward(const AttentionProblem& problem, const KernelConfig& config, TemplateBindings* bindings);
 
-/// The fields of the argument struct, and its size: what the templates of every kernel of attention name.
-void bind_arguments(const ArgumentLayout& arguments, TemplateBindings* bindings);
+/// The name of the template that is bound for a choice: its word, with '_' for '-'.
+std::string partial_name(std::string_view word);
 
 /// Bytes of K and V that TileOrder::sections_reversed counts on to stay in L2.
 std::size_t section_bytes(const KernelConfig& config, const DeviceSpec& device);

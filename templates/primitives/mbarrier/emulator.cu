@@ -1,5 +1,5 @@
 // Tells the emulator to watch shared memory for accesses of both proxies.
-extern "C" __attribute__((visibility("default"))) const bool attune_emulator_sm90 = true;
+extern "C" __attribute__((visibility("default"))) const bool attune_emulator_async_proxy = true;
 
 constexpr u32 kOwnCta = 0xffffffffu;  // of the running thread
 

@@ -11,9 +11,11 @@
 #include "generator/generate.h"
 #include "generator/problem/dispatch_class.h"
 #include "tests/catch.h"
+#include "tests/error_of.h"
 #include "tests/runtime/fake_device.h"
 
 using namespace attune;
+using attune::testing::error_of;
 using attune::testing::FakeDevice;
 
 namespace {
@@ -69,18 +71,6 @@ struct ListSource : ConfigSource {
     return std::nullopt;
   }
 };
-
-template <typename Call>
-std::string error_of(ErrorCode code, const Call& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    CHECK(error.code() == code);
-    return error.what();
-  }
-  FAIL("nothing was thrown");
-  return {};
-}
 
 const DeviceSpec& h200() { return find_device("h200"); }
 

@@ -14,9 +14,11 @@
 #include "runtime/call/argument_packer.h"
 #include "runtime/cuda/cubin_cache.h"
 #include "tests/catch.h"
+#include "tests/error_of.h"
 #include "tests/runtime/forward_case.h"
 
 using namespace attune;
+using attune::testing::error_of;
 using attune::testing::ForwardCase;
 namespace fs = std::filesystem;
 
@@ -44,18 +46,6 @@ std::vector<int> run_counting(const std::shared_ptr<Device>& device, const Compi
   std::vector<int> values(3);
   device->copy_from_device(values.data(), pointer, buffer.bytes());
   return values;
-}
-
-template <typename Call>
-std::string error_of(ErrorCode code, const Call& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    CHECK(error.code() == code);
-    return error.what();
-  }
-  FAIL("nothing was thrown");
-  return {};
 }
 
 // Host microseconds of one call of each kind: medians over batches, taken in turn, that stay far below the depth of the

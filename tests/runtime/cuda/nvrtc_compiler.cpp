@@ -8,9 +8,11 @@
 #include "generator/oracle/oracle_kernels.h"
 #include "runtime/cuda/nvrtc_library.h"
 #include "tests/catch.h"
+#include "tests/error_of.h"
 #include "tests/scoped_variable.h"
 
 using namespace attune;
+using attune::testing::error_of;
 
 namespace {
 
@@ -25,18 +27,6 @@ KernelLaunch launch_of(const std::string& source) {
   for (std::size_t at = 0; at != std::string::npos; at = source.find('\n', at + 1))
     launch.lines.push_back({"tests/k", 100 + ++line});
   return launch;
-}
-
-template <typename Call>
-std::string error_of(ErrorCode code, const Call& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    CHECK(error.code() == code);
-    return error.what();
-  }
-  FAIL("nothing was thrown");
-  return {};
 }
 
 }  // namespace

@@ -10,7 +10,8 @@
 
 namespace attune {
 
-// Parts of infeasibility() that forward families share. Each adds a sentence for what does not fit.
+// What forward families share: parts of infeasibility(), of which each adds a sentence for what does not fit, and rules
+// by which they choose.
 
 /// The keys of a step, and an order that is none of tiles of queries.
 void check_forward_tile(const KernelConfig& config, std::vector<std::string>* reasons);

@@ -1,12 +1,13 @@
-#include "generator/families/shared/forward_checks.h"
+#include "generator/families/shared/forward_rules.h"
 
 #include <fmt/format.h>
+
+#include "generator/problem/dispatch_class.h"
 
 namespace attune {
 namespace {
 constexpr int kMaxBlockKv = 256;
 constexpr std::int64_t kShortSequence = 1024;  // of queries, whose tiles and launches are small
-constexpr std::int64_t kWholeLength = 256;     // a dispatch class knows whether lengths are multiples of this
 }  // namespace
 
 void check_forward_tile(const KernelConfig& config, std::vector<std::string>* reasons) {
