@@ -14,7 +14,7 @@ enum class FieldForm {
   number,  ///< the word and digits: "q128"
   flag,    ///< the word alone, for the other value than the default
   choice,  ///< word=NAME
-  name,    ///< NAME alone: "turns"
+  name,    ///< NAME alone: "ordered"
 };
 
 /// Everything that is to say of one field of KernelConfig. Text, parsing, help, the refusal of foreign words, the steps
@@ -36,7 +36,7 @@ struct ConfigField {
   std::string_view (*name)(int) = nullptr;  ///< of each value that has one, such as those of a choice; else empty
 
   bool is_default(const KernelConfig& config) const { return get(config) == standard; }
-  /// The word as a config's text has it: "kv64", "whole", "order=heads", "turns".
+  /// The word as a config's text has it: "kv64", "even-tiles", "order=tile-major", "ordered".
   std::string text(const KernelConfig& config) const;
   /// Whether the value is one of least, least + step, ..., most, or the default.
   bool is_well_formed(const KernelConfig& config) const;
@@ -45,6 +45,10 @@ struct ConfigField {
 /// All fields, in the order of canonical_text(). A member whose word or default differs between families has a row for
 /// each; their families are disjoint.
 std::span<const ConfigField> config_fields();
+
+/// A word of a config as version 0.2 writes it: that of version 0.1, if it has another name since ("nomax" becomes
+/// "lazy-max", "split2" "query-warps2"), else the word itself. Old words stay valid.
+std::string current_word(std::string_view word);
 
 /// The names of a choice, in their order.
 std::vector<std::string_view> names_of(const ConfigField& field);
@@ -55,7 +59,8 @@ const ConfigField& config_field(FamilyWord family, std::string_view key);
 /// The sentences that refuse values which make no kernel, whatever the problem and the device: "st9: must be 1 to 4".
 void check_well_formed(const KernelConfig& config, unsigned family, std::vector<std::string>* reasons);
 
-/// The sentences that refuse fields which a family does not have: "apart: forward_sm80 has no such choice; ...".
+/// The sentences that refuse fields which a family does not have: "kv-grad-per-query-head: forward_sm80 has no such
+/// choice; ...".
 void check_foreign_fields(const KernelConfig& config, unsigned family, std::string_view family_name,
                           std::vector<std::string>* reasons);
 

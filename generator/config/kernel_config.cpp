@@ -119,14 +119,15 @@ KernelConfig parse_config(std::string_view text) {
   KernelConfig config = default_fields(*family);
   const unsigned families = families_of(*family);
   std::set<std::string_view> seen;
-  for (const std::string_view word : std::span(words).subspan(1)) {
+  for (const std::string_view written : std::span(words).subspan(1)) {
+    const std::string word = current_word(written);
     bool understood = false;
     for (const ConfigField& field : config_fields()) {
       if ((field.families & families) == 0) continue;
       const std::optional<int> value = value_of(field, word, text);
       if (!value) continue;
       if (!seen.insert(field.word).second) {
-        invalid(fmt::format("config '{}': '{}' sets '{}' a second time; leave one of the two words", text, word,
+        invalid(fmt::format("config '{}': '{}' sets '{}' a second time; leave one of the two words", text, written,
                             field.word));
       }
       field.set(config, *value);
@@ -134,7 +135,7 @@ KernelConfig parse_config(std::string_view text) {
       break;
     }
     if (!understood) {
-      invalid(fmt::format("config '{}': does not understand '{}'; known words of {}: {}", text, word,
+      invalid(fmt::format("config '{}': does not understand '{}'; known words of {}: {}", text, written,
                           to_string(*family), known_words(families)));
     }
   }

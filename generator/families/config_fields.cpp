@@ -1,5 +1,6 @@
 #include "generator/config/config_fields.h"
 
+#include <algorithm>
 #include <type_traits>
 
 #include "generator/families/family_word.h"
@@ -34,7 +35,7 @@ struct FlagNames {
   std::string_view off, on;
 };
 constexpr FlagNames kQuery = {"shared memory", "registers"}, kLengths = {"any", "multiples of the tiles"},
-                    kMaximum = {"online", "kept"}, kProbabilities = {"registers", "shared memory"},
+                    kMaximum = {"online", "lazy"}, kProbabilities = {"registers", "shared memory"},
                     kHeads = {"one", "those of a group"}, kKeyTiles = {"the heads that share them", "each query head"},
                     kFirst = {"after those of dK and dV", "before those of dK and dV"};
 template <const FlagNames& kNames>
@@ -113,28 +114,66 @@ constexpr ConfigField kFields[] = {
     choice_of<&C::tile_order>("order", "tile_order", kChoice, kAll, "tile order", "which tiles follow each other", "order"),
     number<&C::l2_parts>("l2parts", "l2_parts", 1, 16, 1, kForward, "parts of L2, of which a section fills one (l2parts)", "K and V of a section fill 1/N of L2", "order"),
     number<&C::rescale_threshold>("rescale", "rescale_threshold", 0, 32, 1, kForward, "rescale threshold, powers of two", "O is rescaled beyond this growth of the row maximum, in powers of two", "row maximum"),
-    flag_of<&C::whole_tiles>("whole", "whole_tiles", 0, kForward, "lengths", "lengths are multiples of the tiles", "bounds", flag<kLengths>),
+    flag_of<&C::even_tiles>("even-tiles", "even_tiles", 0, kForward, "lengths", "lengths are multiples of the tiles", "bounds", flag<kLengths>),
     number<&C::ctas_per_sm>("cta", "ctas_per_sm", 1, 32, 1, kAll, "CTAs that must fit on an SM", "CTAs per SM", "occupancy"),
-    number<&C::q_stages>("qst", "q_stages", 1, 2, 1, kForwardSm90, "stages of Q (qst)", "stages of Q", "persistence"),
-    flag_of<&C::without_maximum>("nomax", "without_maximum", 0, kForwardSm90, "row maximum of unmasked blocks", "no row maximum in unmasked blocks", "row maximum", flag<kMaximum>),
-    choice_of<&C::warpgroup_order>("order of warpgroups", "warpgroup_order", kName, kForwardSm90, "order of warpgroups", "how warpgroups take the tensor cores: as they come, in turns, one at a time", "warpgroups"),
+    number<&C::q_stages>("qst", "q_stages", 1, 2, 1, kForwardSm90, "stages of Q (qst)", "stages of Q", "tile scheduler"),
+    flag_of<&C::lazy_max>("lazy-max", "lazy_max", 0, kForwardSm90, "row maximum of unmasked blocks", "no row maximum in unmasked blocks", "row maximum", flag<kMaximum>),
+    choice_of<&C::warpgroup_order>("order of warpgroups", "warpgroup_order", kName, kForwardSm90, "order of warpgroups", "how warpgroups take the tensor cores: as they come, in a fixed order, one at a time", "warpgroups"),
     choice_of<&C::overlap>("overlap", "overlap", kChoice, kForwardSm90, "overlap", "what runs beside a warpgroup's products", "overlap"),
-    set_apart(choice_of<&C::persistence>("persist", "persistence", kChoice, kForwardSm90, "persistence", "how CTAs come by their tiles", "persistence")),
+    set_apart(choice_of<&C::tile_scheduler>("scheduler", "tile_scheduler", kChoice, kForwardSm90, "tile scheduler", "how tiles are assigned to CTAs", "tile scheduler")),
     named(number<&C::v_stages>("vst", "v_stages", 1, 4, 1, kForwardSm90, "stages of V (vst)", "stages of V", "stages of V"), as_many),
     flag_of<&C::p_in_shared>("psmem", "p_in_shared", 0, kForwardSm90, "P through", "P goes through shared memory", "P", flag<kProbabilities>),
     number<&C::cluster>("cluster", "cluster", 1, 2, 1, kForwardSm90, "CTAs of a cluster", "CTAs that share K and V", "cluster"),
-    flag_of<&C::packed_heads>("packed", "packed_heads", 0, kForwardSm90, "heads of a tile", "heads of a group in one tile", "heads", flag<kHeads>),
+    flag_of<&C::pack_gqa>("pack-gqa", "pack_gqa", 0, kForwardSm90, "heads of a tile", "heads of a group in one tile", "heads", flag<kHeads>),
     number<&C::emulated_exponentials>("exp", "emulated_exponentials", 0, 8, 1, kForwardSm90, "exponentials by a polynomial, of 16", "exponentials of 16 by a polynomial", "exponentials"),
     named(number<&C::producer_registers>("preg", "producer_registers", 24, 56, 8, kForwardSm90, "registers of the producer", "registers of the producer", "producer"), fewest),
-    number<&C::split>("split", "split", 1, 16, 1, kBackwardSm80, "warps that share keys (split)", "warps that share keys", "tile"),
-    set_apart(flag_of<&C::heads_apart>("apart", "heads_apart", 0, kBackwardSm80, "tiles of keys belong to", "query heads of a group have tiles of keys of their own", "key heads", flag<kKeyTiles>)),
+    number<&C::query_warps>("query-warps", "query_warps", 1, 16, 1, kBackwardSm80, "warps that share keys (query-warps)", "warps that share keys", "tile"),
+    set_apart(flag_of<&C::kv_grad_per_query_head>("kv-grad-per-query-head", "kv_grad_per_query_head", 0, kBackwardSm80, "tiles of keys belong to", "query heads of a group have tiles of keys of their own", "key heads", flag<kKeyTiles>)),
     flag_of<&C::dq_first>("dq-first", "dq_first", 0, kBackwardSm80, "dQ's product", "dQ's product before those of dK and dV", "dQ's product", flag<kFirst>),
-    set_apart(choice_of<&C::dq>("dq", "dq", kChoice, kBackwardSm80, "way to dQ", "dQ by a kernel of its own, by adds as they come, by adds in turns", "dQ")),
+    set_apart(choice_of<&C::dq>("dq", "dq", kChoice, kBackwardSm80, "way to dQ", "dQ by a kernel of its own, by adds as they come, by adds in a fixed order", "dQ")),
 };
 // clang-format on
+
+// Words that version 0.1 spells otherwise; one that ends with N is followed by a number.
+struct OldWord {
+  std::string_view old, now;
+};
+constexpr OldWord kOldWords[] = {
+    {"order=rows", "order=head-major"},
+    {"order=rows-reversed", "order=head-major-reversed"},
+    {"order=heads", "order=tile-major"},
+    {"order=heads-reversed", "order=tile-major-reversed"},
+    {"order=sections", "order=l2-sections"},
+    {"order=sections-reversed", "order=l2-sections-reversed"},
+    {"whole", "even-tiles"},
+    {"nomax", "lazy-max"},
+    {"turns", "ordered"},
+    {"persist=none", "scheduler=single"},
+    {"persist=fixed", "scheduler=static-persistent"},
+    {"persist=on-demand", "scheduler=dynamic-persistent"},
+    {"packed", "pack-gqa"},
+    {"splitN", "query-warpsN"},
+    {"apart", "kv-grad-per-query-head"},
+    {"dq=own", "dq=separate-kernel"},
+};
+
+constexpr std::string_view kDigits = "0123456789";
 
 }  // namespace
 
 std::span<const ConfigField> config_fields() { return kFields; }
+
+std::string current_word(std::string_view word) {
+  for (auto [old, now] : kOldWords) {
+    if (old == word) return std::string(now);
+    if (!old.ends_with('N')) continue;
+    old.remove_suffix(1);
+    now.remove_suffix(1);
+    const std::string_view number = word.substr(std::min(word.size(), old.size()));
+    if (word.starts_with(old) && !number.empty() && number.find_first_not_of(kDigits) == std::string_view::npos)
+      return std::string(now).append(number);
+  }
+  return std::string(word);
+}
 
 }  // namespace attune

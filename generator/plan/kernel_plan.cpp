@@ -47,7 +47,7 @@ std::int32_t KernelLaunch::key_tiles(const AttentionProblem& problem) const {
 
 std::int32_t KernelLaunch::section_heads(const AttentionProblem& problem) const {
   // Heads that no section divides: those that share K and V, or, apart, each of them.
-  const std::int64_t whole_heads = problem.batch * (heads_apart ? problem.heads_q : problem.heads_kv);
+  const std::int64_t whole_heads = problem.batch * (kv_grad_per_query_head ? problem.heads_q : problem.heads_kv);
   const bool of_keys = tile_rows == TileRows::keys;
   // Tiles of keys that begin together walk through the query heads of their group in step: one of these is in L2.
   const std::int64_t element_bytes = 2 * size_of(problem.dtype) + (of_keys ? static_cast<int>(sizeof(float)) : 0);
@@ -67,8 +67,8 @@ std::uint32_t KernelLaunch::grid_x(const AttentionProblem& problem) const {
 std::uint32_t KernelLaunch::tiles(const AttentionProblem& problem) const {
   constexpr std::int64_t kMaxGrid = std::numeric_limits<std::int32_t>::max();
   const bool of_keys = tile_rows == TileRows::keys;
-  const std::int64_t heads =
-      of_keys && !heads_apart ? problem.batch * problem.heads_kv : problem.batch * problem.heads_q / heads_per_tile;
+  const std::int64_t heads = of_keys && !kv_grad_per_query_head ? problem.batch * problem.heads_kv
+                                                                : problem.batch * problem.heads_q / heads_per_tile;
   const std::int64_t tiles = of_keys ? key_tiles(problem) : tile_rows == TileRows::all ? 1 : query_tiles(problem);
   if (tiles > kMaxGrid / heads_per_tile / rows_per_tile && heads_per_tile > 1) {
     throw Error(ErrorCode::unsupported,

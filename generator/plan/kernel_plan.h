@@ -40,7 +40,7 @@ struct TensorMapSpec {
 };
 
 /// What a kernel's tiles are rows of: queries of a query head, or keys of a key/value head (but see
-/// KernelLaunch::heads_apart).
+/// KernelLaunch::kv_grad_per_query_head).
 /// A tile of all rows is a query head as a whole.
 enum class TileRows { queries, keys, all };
 
@@ -56,12 +56,13 @@ struct KernelLaunch {
   int threads = 0;               ///< of a CTA, in x
   std::size_t shared_bytes = 0;  ///< dynamic
   TileRows tile_rows = TileRows::queries;
-  int rows_per_tile = 0;          ///< queries (or keys) of a tile; a cluster takes one as a whole
-  int heads_per_tile = 1;         ///< query heads whose rows a tile holds
-  bool heads_apart = false;       ///< each query head has its own tiles of the keys that its group shares
-  int cluster = 1;                ///< CTAs of a cluster
-  int max_ctas = 0;               ///< of the grid: persistent CTAs take several tiles; 0: a CTA for each tile
-  std::size_t section_bytes = 0;  ///< of a section, where TileOrder::sections or sections_reversed orders the tiles
+  int rows_per_tile = 0;                ///< queries (or keys) of a tile; a cluster takes one as a whole
+  int heads_per_tile = 1;               ///< query heads whose rows a tile holds
+  bool kv_grad_per_query_head = false;  ///< each query head has its own tiles of the keys that its group shares
+  int cluster = 1;                      ///< CTAs of a cluster
+  int max_ctas = 0;                     ///< of the grid: persistent CTAs take several tiles; 0: a CTA for each tile
+  std::size_t section_bytes =
+      0;  ///< of a section, where TileOrder::l2_sections or l2_sections_reversed orders the tiles
   ArgumentLayout arguments;
   std::vector<TensorMapSpec> tensor_maps;  ///< of the arguments that are a TensorMap
 

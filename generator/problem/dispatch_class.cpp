@@ -24,7 +24,7 @@ std::string kernel_class(const AttentionProblem& problem, const KernelConfig& co
   std::string text = fmt::format("{} {} d{}{}", to_string(problem.pass), to_string(problem.dtype), problem.head_dim,
                                  class_words(problem.mask));
   if (problem.alignment != 16) text += fmt::format(" align{}", problem.alignment);
-  if (config.packed_heads) text += fmt::format(" group{}", problem.heads_q / problem.heads_kv);
+  if (config.pack_gqa) text += fmt::format(" group{}", problem.heads_q / problem.heads_kv);
   return text + " " + canonical_text(config);
 }
 

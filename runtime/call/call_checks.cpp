@@ -13,7 +13,7 @@ namespace {
 bool same_kernel_class(const AttentionProblem& a, const AttentionProblem& b, const KernelConfig& config) {
   const bool same_group = a.heads_q / a.heads_kv == b.heads_q / b.heads_kv;
   return a.pass == b.pass && a.dtype == b.dtype && a.head_dim == b.head_dim && a.mask == b.mask &&
-         a.alignment == b.alignment && (same_group || !config.packed_heads);
+         a.alignment == b.alignment && (same_group || !config.pack_gqa);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ __device__ __forceinline__ void add_key_sums(float* sums, const WarpPart& part, 
   for (i32 t = 0; t < kRowTiles; ++t) {
 #pragma unroll
     for (i32 n = 0; n < kPartChunks; ++n)
-      if (kChunks % kSplit == 0 || part.first_chunk + n >= part.first_stored) add_sums(sums + (t * kChunks + n) * kSumsOfFragment, acc[t][n]);
+      if (kChunks % kQueryWarps == 0 || part.first_chunk + n >= part.first_stored) add_sums(sums + (t * kChunks + n) * kSumsOfFragment, acc[t][n]);
   }
 }
 

@@ -3,7 +3,7 @@
 // place is filled next.
 struct TilePairRing {
   StreamedRows rows;
-  StreamedBeside beside;
+  LseDeltaStream beside;
   i32 pairs;  // that are still to be copied
   u32 shared;
   i32 stage = 0;  // of the pair that is read

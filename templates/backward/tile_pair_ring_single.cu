@@ -3,7 +3,7 @@
 struct TilePairRing {
   static constexpr i32 stage = 0;
   StreamedRows rows;
-  StreamedBeside beside;
+  LseDeltaStream beside;
   i32 pairs;  // that are still to be copied
   u32 shared;
 

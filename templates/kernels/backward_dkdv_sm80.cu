@@ -7,7 +7,7 @@
 //     ${query_gradient_formula}
 //   ${key_gradient_formula},   c = scale·log2(e)
 //
-// A warp owns kWarpRows keys. kSplit warps own the same: each computes Sᵀ and dPᵀ of kWarpQueries queries of a block, and kPartChunks chunks of
+// A warp owns kWarpRows keys. kQueryWarps warps own the same: each computes Sᵀ and dPᵀ of kWarpQueries queries of a block, and kPartChunks chunks of
 // the columns of dK and dV from all of them.
 //
 // shared memory, bytes:
@@ -24,11 +24,11 @@ struct Arguments {
 };
 constexpr u32 kArgumentBytes = ${argument_bytes};
 
-constexpr i32 kBlockQ = ${block_q}, kBlockKv = ${block_kv}, kHeadDim = ${head_dim}, kWarps = ${warps}, kSplit = ${split}, kStages = ${stages};
+constexpr i32 kBlockQ = ${block_q}, kBlockKv = ${block_kv}, kHeadDim = ${head_dim}, kWarps = ${warps}, kQueryWarps = ${query_warps}, kStages = ${stages};
 constexpr i32 kCtasPerSm = ${ctas_per_sm};
 
 constexpr i32 kThreads = kWarps * kWarpSize;
-constexpr i32 kWarpRows = kBlockKv / (kWarps / kSplit), kWarpQueries = kBlockQ / kSplit;
+constexpr i32 kWarpRows = kBlockKv / (kWarps / kQueryWarps), kWarpQueries = kBlockQ / kQueryWarps;
 constexpr i32 kRowTiles = kWarpRows / 16;        // m16 tiles of a warp
 constexpr i32 kKeyTiles = kWarpQueries / 8;      // n8 tiles of Sᵀ
 constexpr i32 kChunks = kHeadDim / 8;            // 16-byte chunks of a row
@@ -36,7 +36,7 @@ constexpr i32 kRowLanes = ${row_lanes};          // threads that copy a row toge
 constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of a product over the head dim
 constexpr bool kDimTail = kHeadDim % 16 != 0;    // and a k8 step
 constexpr u32 kRowBytes = ${row_bytes}, kSwizzleMask = ${swizzle_mask}, kSwizzleShift = ${swizzle_shift};
-constexpr i32 kPartChunks = (kChunks + kSplit - 1) / kSplit;  // of dK and dV that a warp computes
+constexpr i32 kPartChunks = (kChunks + kQueryWarps - 1) / kQueryWarps;  // of dK and dV that a warp computes
 constexpr u32 kKOffset = ${resident_first_offset}, kVOffset = ${resident_second_offset};
 constexpr u32 kFirstOffset = ${streamed_first_offset}, kSecondOffset = ${streamed_second_offset}, kStreamedTileBytes = ${streamed_tile_bytes};
 constexpr u32 kStatisticsOffset = ${statistics_offset};
@@ -52,7 +52,7 @@ constexpr i32 kDqRows = ${dq_rows}, kDqColumnParts = ${dq_column_parts};  // of 
 constexpr i32 kDqChunks = (kChunks + kDqColumnParts - 1) / kDqColumnParts;
 static_assert(kBlockQ / kDqRows * kDqColumnParts == kWarps);
 //% end
-static_assert(kBlockKv % (16 * (kWarps / kSplit)) == 0 && kBlockQ % (16 * kSplit) == 0 && kHeadDim % 8 == 0);
+static_assert(kBlockKv % (16 * (kWarps / kQueryWarps)) == 0 && kBlockQ % (16 * kQueryWarps) == 0 && kHeadDim % 8 == 0);
 static_assert(kRowBytes == 2 * kHeadDim && kStreamedTileBytes == kBlockQ * kRowBytes);
 
 using ScoreFragments = float[kRowTiles][kKeyTiles][4];
@@ -67,7 +67,7 @@ using ScoreFragments = float[kRowTiles][kKeyTiles][4];
 //% include backward/tile_pair_stream
 using StreamedRows = TilePairStream<kBlockQ>;  // of Q and dO
 //% include backward/query_statistics
-//% include backward/streamed_statistics
+//% include backward/lse_delta_stream
 //% include backward/${ring}
 //% include steps/load_query
 //% include steps/query_shared
@@ -83,8 +83,8 @@ struct WarpPart {
   i32 row, query, first_chunk, first_stored;
 
   __device__ __forceinline__ WarpPart(i32 warp) {
-    const i32 part = warp % kSplit;
-    row = warp / kSplit * kWarpRows;
+    const i32 part = warp % kQueryWarps;
+    row = warp / kQueryWarps * kWarpRows;
     query = part * kWarpQueries;
     // The last part begins early enough to be as wide as the others; what it shares with the one before, that one stores.
     first_stored = part * kPartChunks;
@@ -99,12 +99,12 @@ struct WarpPart {
 //% include backward/sums_${sums_order}
 //% include backward/sums_place
 //% end
-//% include backward/query_gradient_${dq}
-//% include backward/gradients_${scores}
-//% include backward/heads_${heads}
-//% include backward/key_tile_number_${key_tile_number}
+//% include backward/dq_accumulation_${dq}
+//% include backward/dkdv_${scores}
+//% include backward/key_tiles_per_${key_tile_head}
+//% include backward/tile_id_${tile_id}
 // Which tile of all heads' a CTA of that number takes, in the order in which KeyTile counts them: computed once, since registers are short later.
-//% include backward/key_tiles_${key_tiles}
+//% include backward/key_tile_order_${key_tile_order}
 
 struct KeyTile {
   i32 tile, batch, head, first_key, keys;  // head: with tiles of its own, as TileHeads says
@@ -139,7 +139,7 @@ __device__ __forceinline__ void exponentiate(ScoreFragments& p, const Arguments&
 }
 
 // Pᵀ is 0 where a query does not attend to a key. first_query, first_key: the warp's, in the sequence.
-__device__ __forceinline__ void hide(ScoreFragments& p, const Arguments& args, i32 first_query, i32 first_key) {
+__device__ __forceinline__ void mask_probabilities(ScoreFragments& p, const Arguments& args, i32 first_query, i32 first_key) {
 #pragma unroll
   for (i32 n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
@@ -169,14 +169,14 @@ __device__ __forceinline__ void differentiate(ScoreFragments& ds, const ScoreFra
 
 // The exponentials come before the product dPᵀ, so that they may run beside it; the mask, a branch, comes after it.
 __device__ __forceinline__ void query_step(const Arguments& args, bool masked, i32 block, i32 tile_key, const WarpPart& part, TilePairRing& ring,
-                                           const QueryFragments& k, const QueryFragments& v, KeyGradients& acc, QueryGradient& dq, u32 shared) {
+                                           const QueryFragments& k, const QueryFragments& v, KeyGradients& acc, DqAccumulation& dq, u32 shared) {
   ScoreFragments acc_p = {}, acc_ds = {};
   ring.acquire();
-  dq.pass_turn();
+  dq.pass_ticket();
   gemm_qk(acc_p, k, ring.first_tile() + part.query * kRowBytes);    // Sᵀ = K Qᵀ
   exponentiate(acc_p, args, part.query, shared, ring.stage);
   gemm_qk(acc_ds, v, ring.second_tile() + part.query * kRowBytes);  // dPᵀ = V dOᵀ
-  if (masked) hide(acc_p, args, block * kBlockQ + part.query, tile_key + part.row);
+  if (masked) mask_probabilities(acc_p, args, block * kBlockQ + part.query, tile_key + part.row);
   differentiate(acc_ds, acc_p, part.query, shared, ring.stage);
   add_gradients(acc, dq, acc_p, acc_ds, part, ring, block, shared);
   ring.release();
@@ -190,7 +190,7 @@ struct QueryBlocks {
     const i32 first_row = first_query(args, tile.first_key), first_whole = first_query(args, tile.first_key + tile.keys - 1);
     first = first_row < args.seq_q ? first_row / kBlockQ : end;
     // Keys beyond the last would have a P that is not 0, or no number: their dS must not reach dQ.
-    const bool ragged = QueryGradient::kAdded && tile.keys < kBlockKv;
+    const bool ragged = DqAccumulation::kAdded && tile.keys < kBlockKv;
     whole_from = ragged ? end : (first_whole + kBlockQ - 1) / kBlockQ;
   }
 };
@@ -204,11 +204,11 @@ __device__ __forceinline__ void load_keys(const Arguments& args, const KeyTile& 
   cp_async_commit_group();
 }
 
-//% include backward/key_results_${key_results}
+//% include backward/dkdv_epilogue_${dkdv_epilogue}
 
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(const __grid_constant__ Arguments args) {
   const u32 shared = shared_base();
-  const i32 index = tile_in_order(args, take_key_tile(args, shared));
+  const i32 index = tile_in_order(args, take_tile_id(args, shared));
   const i32 warp = warp_index();
   const WarpPart part(warp);
   load_keys(args, KeyTile(args, index), shared);
@@ -224,10 +224,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
     const char* q = row_pointer(args.q, tile.batch * args.q_stride_batch, head * args.q_stride_head, first_row * args.q_stride_row);
     const char* d_o = row_pointer(args.d_o, tile.batch * args.d_o_stride_batch, head * args.d_o_stride_head, first_row * args.d_o_stride_row);
     TilePairRing ring{StreamedRows(q, 2 * args.q_stride_row, d_o, 2 * args.d_o_stride_row, args.seq_q - static_cast<i32>(first_row)),
-                      StreamedBeside(args, row_head * blocks.end * kBlockQ + first_row), blocks.end - blocks.first, shared};
+                      LseDeltaStream(args, row_head * blocks.end * kBlockQ + first_row), blocks.end - blocks.first, shared};
     if (member > 0) bar_sync();  // all have read the last block of the head before
     ring.prefetch();
-    QueryGradient dq(args, row_head, tile.tile, warp, shared);
+    DqAccumulation dq(args, row_head, tile.tile, warp, shared);
     for (i32 block = blocks.first; block < blocks.end; ++block)
       query_step(args, block < blocks.whole_from, block, tile.first_key, part, ring, k, v, acc, dq, shared);
     dq.finish();

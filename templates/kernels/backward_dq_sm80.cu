@@ -48,7 +48,7 @@ using ScoreFragments = float[kRowTiles][kKeyTiles][4];
 //% include backward/tile_pair_stream
 using StreamedRows = TilePairStream<kBlockKv>;  // of K and V
 // Each thread has the statistics of its queries.
-struct StreamedBeside {
+struct LseDeltaStream {
   __device__ __forceinline__ void load_next(u32 /*shared*/, i32 /*into*/) {}
 };
 //% include backward/${ring}
@@ -113,7 +113,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
   cp_async_commit_group();
   const char* k = row_pointer(args.k, batch * args.k_stride_batch, head_kv * args.k_stride_head, 0);
   const char* v = row_pointer(args.v, batch * args.v_stride_batch, head_kv * args.v_stride_head, 0);
-  TilePairRing ring{StreamedRows(k, 2 * args.k_stride_row, v, 2 * args.v_stride_row, args.seq_kv), StreamedBeside{}, end, shared};
+  TilePairRing ring{StreamedRows(k, 2 * args.k_stride_row, v, 2 * args.v_stride_row, args.seq_kv), LseDeltaStream{}, end, shared};
   ring.prefetch();
 
   const QueryFragments q(shared + kQOffset, warp_row), d_o(shared + kDoOffset, warp_row);

@@ -22,7 +22,7 @@ struct Arguments {
 constexpr u32 kArgumentBytes = ${argument_bytes};
 
 constexpr i32 kBlockQ = ${block_q}, kBlockKv = ${block_kv}, kHeadDim = ${head_dim}, kWarps = ${warps}, kStages = ${stages};
-constexpr bool kWholeTiles = ${whole_tiles};     // lengths are multiples of the tiles
+constexpr bool kEvenTiles = ${even_tiles};     // lengths are multiples of the tiles
 constexpr float kRescaleThreshold = ${rescale_threshold};  // in powers of two; 0: rescale at every block
 constexpr bool kPartialBlocks = ${partial_blocks};  // whether any block can need a mask
 constexpr i32 kCtasPerSm = ${ctas_per_sm};
@@ -66,7 +66,7 @@ struct QueryTile {
     head = index.batch_head - batch * args.heads_q;
     head_kv = head / args.group_size;
     first_row = index.tile * kBlockQ;
-    rows = kWholeTiles || args.seq_q - first_row > kBlockQ ? kBlockQ : args.seq_q - first_row;
+    rows = kEvenTiles || args.seq_q - first_row > kBlockQ ? kBlockQ : args.seq_q - first_row;
   }
 };
 
@@ -84,7 +84,7 @@ __device__ __forceinline__ const char* head_pointer(const void* tensor, i64 batc
   return static_cast<const char*>(tensor) + 2 * (batch_offset + head_offset);
 }
 
-using KvStream = TileStream<kBlockKv, kWholeTiles, kThreads>;
+using KvStream = TileStream<kBlockKv, kEvenTiles, kThreads>;
 //% include steps/${kv_ring}
 
 //% include steps/load_query
@@ -139,7 +139,7 @@ __device__ __forceinline__ void store_output(const Arguments& args, const QueryT
   bar_warp_sync();
   const i64 row_bytes = 2 * args.o_stride_row;
   char* o = const_cast<char*>(head_pointer(args.o, tile.batch * args.o_stride_batch, tile.head * args.o_stride_head));
-  store_tile<kWarpRows, kWholeTiles, kWarpSize>(o + (tile.first_row + warp_row) * row_bytes, q_tile + warp_row * kRowBytes, row_bytes,
+  store_tile<kWarpRows, kEvenTiles, kWarpSize>(o + (tile.first_row + warp_row) * row_bytes, q_tile + warp_row * kRowBytes, row_bytes,
                                                 tile.rows - warp_row, lane);
 }
 
@@ -166,7 +166,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
 
   const i64 q_row_bytes = 2 * args.q_stride_row;
   const char* q_rows = head_pointer(args.q, tile.batch * args.q_stride_batch, tile.head * args.q_stride_head) + tile.first_row * q_row_bytes;
-  TileStream<kBlockQ, kWholeTiles, kThreads>(q_rows, q_row_bytes, tile.rows, thread_index()).load_next(q_tile);
+  TileStream<kBlockQ, kEvenTiles, kThreads>(q_rows, q_row_bytes, tile.rows, thread_index()).load_next(q_tile);
   cp_async_commit_group();
   const char* k = head_pointer(args.k, tile.batch * args.k_stride_batch, tile.head_kv * args.k_stride_head);
   const char* v = head_pointer(args.v, tile.batch * args.v_stride_batch, tile.head_kv * args.v_stride_head);

@@ -32,9 +32,9 @@ constexpr u32 kArgumentBytes = ${argument_bytes};
 
 constexpr i32 kBlockQ = ${block_q}, kBlockKv = ${block_kv}, kHeadDim = ${head_dim}, kConsumers = ${consumers};
 constexpr i32 kStages = ${stages}, kVStages = ${v_stages}, kQStages = ${q_stages};  // tiles of K, of V, of Q
-constexpr bool kWholeTiles = ${whole_tiles};      // lengths are multiples of the tiles
+constexpr bool kEvenTiles = ${even_tiles};      // lengths are multiples of the tiles
 constexpr bool kPartialBlocks = ${partial_blocks};   // whether any block can need a mask
-constexpr bool kTakeTurns = ${take_turns};       // whether warpgroups issue their products in turns
+constexpr bool kOrderedWarpgroups = ${ordered_warpgroups};       // whether warpgroups issue their products in a fixed order
 constexpr float kRescaleThreshold = ${rescale_threshold};   // in powers of two; 0: rescale at every block
 constexpr i32 kProducerRegisters = ${producer_registers}, kConsumerRegisters = ${consumer_registers};  // 0: as they are at launch
 constexpr i32 kCtasPerSm = ${ctas_per_sm}, kCluster = ${cluster};  // CTAs
@@ -66,7 +66,7 @@ using OutputFragments = float[kHeadDim / 2];
 //% include masks/${mask}
 
 // Named barriers, one for each consumer warpgroup, from these on.
-constexpr u32 kTurn = 1, kProbabilities = kTurn + kConsumers;
+constexpr u32 kOrder = 1, kProbabilities = kOrder + kConsumers;
 
 struct TileIndex {
   i32 tile, batch_head;
@@ -94,11 +94,11 @@ struct QueryTile {
     const i32 first = index.tile * kCluster * kBlockQ, all = all_rows(args) - first;
     const i32 before = static_cast<i32>(cluster_cta_rank()) * kBlockQ;
     first_row = first + before;
-    rows = kWholeTiles || all - before > kBlockQ ? kBlockQ : all - before;
-    blocks = blocks_of(args, first + (kWholeTiles || all > kCluster * kBlockQ ? kCluster * kBlockQ : all) - 1);
+    rows = kEvenTiles || all - before > kBlockQ ? kBlockQ : all - before;
+    blocks = blocks_of(args, first + (kEvenTiles || all > kCluster * kBlockQ ? kCluster * kBlockQ : all) - 1);
 //% else
     first_row = index.tile * kBlockQ;
-    rows = kWholeTiles || all_rows(args) - first_row > kBlockQ ? kBlockQ : all_rows(args) - first_row;
+    rows = kEvenTiles || all_rows(args) - first_row > kBlockQ ? kBlockQ : all_rows(args) - first_row;
     blocks = blocks_of(args, first_row + rows - 1);
 //% end
   }
@@ -161,18 +161,18 @@ struct Barriers {
 };
 
 //% include steps/pipeline_slot
-//% include steps/tiles_${tiles}
+//% include steps/tile_scheduler_${tile_scheduler}
 //% include steps/load_tile
 //% include steps/kv_loads_${kv_loads}
 //% include steps/producer
 //% include steps/exponential_${exponential}
 //% include steps/warpgroup_softmax
 //% include steps/score_source_${score_source}
-//% include steps/reference_${reference}
+//% include steps/row_max_${row_max}
 //% include steps/warpgroup_${query_operand}
 //% include steps/warpgroup_${probability_operand}
 //% include steps/consumer
-//% include steps/walk_${walk}
+//% include steps/mainloop_${mainloop}
 //% include steps/${consume}
 
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(const __grid_constant__ Arguments args) {

@@ -6,7 +6,7 @@ struct RowsOfWarpgroup {
   i32 unused_blocks;  // of the tile, beyond this warpgroup's
 
   __device__ __forceinline__ RowsOfWarpgroup(const Arguments& args, const QueryTile& tile, i32 consumer) {
-    const i32 first = 64 * consumer, last = (kWholeTiles || tile.rows > first + 64 ? first + 64 : tile.rows) - 1;
+    const i32 first = 64 * consumer, last = (kEvenTiles || tile.rows > first + 64 ? first + 64 : tile.rows) - 1;
     first_row = tile.first_row + first + static_cast<i32>(warp_index() % 4 * 16 + lane_index() / 4);
     blocks = first < tile.rows ? QueryTile::blocks_of(args, tile.first_row + last) : 0;
     whole_blocks = QueryTile::whole_blocks_of(args, tile.first_row + first);
@@ -56,12 +56,12 @@ struct Consumer {
     v.advance();
   }
 
-  // A turn is a warpgroup's permission, which its predecessor gives.
-  __device__ __forceinline__ void wait_turn() const {
-    if (kTakeTurns) bar_sync_named(kTurn + index, 2 * kWarpgroup);
+  // Where warpgroups are ordered, each issues its products when its predecessor lets it.
+  __device__ __forceinline__ void wait_order() const {
+    if (kOrderedWarpgroups) bar_sync_named(kOrder + index, 2 * kWarpgroup);
   }
-  __device__ __forceinline__ void pass_turn() const {
-    if (kTakeTurns) bar_arrive_named(kTurn + (index + 1 == kConsumers ? 0 : index + 1), 2 * kWarpgroup);
+  __device__ __forceinline__ void pass_order() const {
+    if (kOrderedWarpgroups) bar_arrive_named(kOrder + (index + 1 == kConsumers ? 0 : index + 1), 2 * kWarpgroup);
   }
 
   __device__ __forceinline__ void load_query() { query.load(shared + kQOffset + q.stage * kQTileBytes + index * 64 * kPanelBytes); }
@@ -86,14 +86,14 @@ struct Consumer {
   }
 };
 
-// Blocks that other warpgroups need and this one does not: it waits for them only to give them back, and lets its turns pass. A buffer is
+// Blocks that other warpgroups need and this one does not: it waits for them only to give them back, and passes the order on. A buffer is
 // given back when every lane has seen it full: where no product holds the warp together, that is said.
 __device__ __forceinline__ void skip_key(Consumer& consumer) {
   consumer.wait_k();
   bar_warp_sync();
   consumer.release_k();
-  consumer.wait_turn();
-  consumer.pass_turn();
+  consumer.wait_order();
+  consumer.pass_order();
 }
 __device__ __forceinline__ void skip_value(Consumer& consumer) {
   consumer.wait_v();
@@ -130,7 +130,7 @@ __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTil
     sum += shfl_sync_bfly_f32<2>(sum);
     const float inverse = sum != 0 ? rcp_approx_ftz_f32(sum) : 0;  // a row that has seen no key keeps its zeros; a NaN stays one
     const i32 i = row + 8 * half;
-    const bool exists = kWholeTiles || i < tile.first_row + tile.rows;
+    const bool exists = kEvenTiles || i < tile.first_row + tile.rows;
     const i32 head = tile.head_of(i), position = QueryTile::position_of(i);
     if (args.lse != nullptr && quad == 0 && exists) {
       const float lse = sum != 0 ? fma_rn_f32(softmax.row_max[half], args.softmax_scale, lg2_approx_ftz_f32(sum) * kLn2) : negative_infinity();

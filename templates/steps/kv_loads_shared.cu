@@ -1,7 +1,7 @@
 // Each CTA of a cluster loads a part of the rows of every tile of K and V and sends it to all of them, to the same place. The full barrier of
 // each counts the bytes of all parts. A buffer must be free in every CTA: consumers arrive at the empty barrier of their own, and before each
 // load the producers meet, so that one thread sends one arrival to another SM for a tile. All CTAs load the same tiles in the same order,
-// hence none is more than a meeting ahead: two barriers in turns are enough.
+// hence none is more than a meeting ahead: two barriers, one after the other, are enough.
 struct KvLoads {
   static constexpr i32 kRows = kBlockKv / kCluster;
   static constexpr u16 kAllCtas = (1 << kCluster) - 1;

@@ -1,5 +1,5 @@
 // Online softmax of the warp's rows. A thread holds two rows of each m16 tile (row l / 4 and the one 8 below); the four lanes of a quad share
-// a row. P = exp2(c s - c m) with the row's reference m: the largest score so far or, with kRescaleThreshold, one that is less than that
+// a row. P = exp2(c s - c m) with the row's maximum m or, with kRescaleThreshold, one that is less than that
 // many powers of two below it. m is -inf only while a row has seen no key.
 struct OnlineSoftmax {
   float softmax_scale_log2;  // c
@@ -14,7 +14,7 @@ struct OnlineSoftmax {
     }
   }
 
-  // Turns scores into P, and brings O and the sums to the new references.
+  // Turns scores into P, and brings O and the sums to the new row_max.
   template <bool kMasked>
   __device__ __forceinline__ void update(ScoreFragments& s, OutputFragments& acc_o) {
     float largest[kRowTiles][2];
@@ -22,7 +22,7 @@ struct OnlineSoftmax {
     for (i32 i = 0; i < 2 * kRowTiles; ++i) largest[i / 2][i % 2] = largest_score(s, i / 2, i % 2);
     if (must_rescale(largest)) {
 #pragma unroll
-      for (i32 i = 0; i < 2 * kRowTiles; ++i) raise_reference<kMasked>(largest[i / 2][i % 2], acc_o, i / 2, i % 2);
+      for (i32 i = 0; i < 2 * kRowTiles; ++i) raise_row_max<kMasked>(largest[i / 2][i % 2], acc_o, i / 2, i % 2);
     }
 #pragma unroll
     for (i32 i = 0; i < 2 * kRowTiles; ++i) exponentiate<kMasked>(s, i / 2, i % 2);
@@ -72,8 +72,8 @@ struct OnlineSoftmax {
   }
 
   template <bool kMasked>
-  __device__ __forceinline__ void raise_reference(float to, OutputFragments& acc_o, i32 t, i32 half) {
-    const float scale = ex2_approx_ftz_f32((row_max[t][half] - finite_reference<kMasked>(to)) * softmax_scale_log2);
+  __device__ __forceinline__ void raise_row_max(float to, OutputFragments& acc_o, i32 t, i32 half) {
+    const float scale = ex2_approx_ftz_f32((row_max[t][half] - finite_row_max<kMasked>(to)) * softmax_scale_log2);
     row_max[t][half] = to;
     row_sum[t][half] *= scale;
 #pragma unroll
@@ -85,7 +85,7 @@ struct OnlineSoftmax {
 
   template <bool kMasked>
   __device__ __forceinline__ void exponentiate(ScoreFragments& s, i32 t, i32 half) {
-    const float negative_max = -finite_reference<kMasked>(row_max[t][half]) * softmax_scale_log2;
+    const float negative_max = -finite_row_max<kMasked>(row_max[t][half]) * softmax_scale_log2;
     float sum = 0;
 #pragma unroll
     for (i32 n = 0; n < kKeyTiles; ++n) {
@@ -99,9 +99,9 @@ struct OnlineSoftmax {
     row_sum[t][half] += sum;
   }
 
-  // A row that has seen no key yet has only scores of -inf: any finite reference makes their P zero.
+  // A row that has seen no key yet has only scores of -inf: any finite row_max makes their P zero.
   template <bool kMasked>
-  __device__ __forceinline__ static float finite_reference(float m) {
+  __device__ __forceinline__ static float finite_row_max(float m) {
     return kMasked && m == negative_infinity() ? 0 : m;
   }
 };

@@ -1,5 +1,5 @@
 // Online softmax of a warpgroup's rows; a thread holds two, 8 apart, and shares each with the other lanes of its quad. P = exp2(c s - c m) with
-// the row's reference m. What O must be multiplied by when m moves is kept until the product that is under way has landed.
+// the row's m. What O must be multiplied by when m moves is kept until the product that is under way has landed.
 struct OnlineSoftmax {
   float scale_log2;  // c
   float row_max[2];  // m; -inf only while a row has seen no key
@@ -12,7 +12,7 @@ struct OnlineSoftmax {
   __device__ __forceinline__ void exponentiate(ScoreFragments& s, float (&sum)[2]) const {
     float negative_max[2], sums[4] = {};  // two sums of a row: shorter chains
 #pragma unroll
-    for (i32 half = 0; half < 2; ++half) negative_max[half] = -finite_reference<kMasked>(row_max[half]) * scale_log2;
+    for (i32 half = 0; half < 2; ++half) negative_max[half] = -finite_row_max<kMasked>(row_max[half]) * scale_log2;
 #pragma unroll
     for (i32 i = 0; i < kBlockKv / 2; ++i) {
       const i32 half = i / 2 % 2;
@@ -36,14 +36,14 @@ struct OnlineSoftmax {
     }
   }
 
-  // References become at least `to`; sums follow, and O is to.
+  // Raises row_max to at least `to`, rescales the sums, and marks O for rescaling.
   template <bool kMasked>
-  __device__ __forceinline__ void raise_reference(const float (&to)[2]) {
+  __device__ __forceinline__ void raise_row_max(const float (&to)[2]) {
 #pragma unroll
     for (i32 half = 0; half < 2; ++half) {
       const float old = row_max[half];
       row_max[half] = max_f32(old, to[half]);
-      scale[half] = ex2_approx_ftz_f32((old - finite_reference<kMasked>(row_max[half])) * scale_log2);
+      scale[half] = ex2_approx_ftz_f32((old - finite_row_max<kMasked>(row_max[half])) * scale_log2);
       row_sum[half] *= scale[half];
     }
     must_scale = true;
@@ -55,9 +55,9 @@ struct OnlineSoftmax {
     for (i32 i = 0; i < kHeadDim / 2; ++i) o[i] *= scale[i / 2 % 2];
   }
 
-  // A row that has seen no key yet has only scores of -inf: any finite reference makes their P zero.
+  // A row that has seen no key yet has only scores of -inf: any finite row_max makes their P zero.
   template <bool kMasked>
-  __device__ __forceinline__ static float finite_reference(float m) {
+  __device__ __forceinline__ static float finite_row_max(float m) {
     return kMasked && m == negative_infinity() ? 0 : m;
   }
 };

@@ -157,7 +157,7 @@ TEST_CASE("a config that does not parse names the word; one that does not fit na
   require_refused(with("sm80 q128 kv64 w3 st2"), {"does not fit", "q128", "w3", "attune show space"});
   require_refused(with("sm80 q128 kv64 w0 st2"), {"does not fit", "w0"});
   require_refused(with("sm80 q64 kv256 w4 st4 qsmem"), {"does not fit", "shared memory", "166912"});
-  require_refused(with("sm80 q64 kv64 w4 st2 whole"), {"does not fit", "16"});
+  require_refused(with("sm80 q64 kv64 w4 st2 even-tiles"), {"does not fit", "16"});
 }
 
 TEST_CASE("cuda without a GPU says what is missing and what runs without one", "[nogpu]") {

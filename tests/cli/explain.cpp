@@ -244,10 +244,11 @@ TEST_CASE("explain: occupancy and roofline of the family that is picked, in eith
   const std::string forward = "forward bf16 b4 hq16 sq4096 d128", backward = "backward bf16 b4 hq16 sq4096 d128";
   {
     attune::TuningDatabase database(path);
-    Measurement row = attune::test::example_measurement(forward, "sm90 q128 kv128 st2 persist=fixed", 700);
+    Measurement row =
+        attune::test::example_measurement(forward, "sm90 q128 kv128 st2 scheduler=static-persistent", 700);
     row.shared_bytes = 196864;
     database.append(row);
-    row = attune::test::example_measurement(backward, "sm80 q64 kv128 w8 st2 split2 dq=atomic", 4165);
+    row = attune::test::example_measurement(backward, "sm80 q64 kv128 w8 st2 query-warps2 dq=atomic", 4165);
     row.registers = 255;
     database.append(row);
   }

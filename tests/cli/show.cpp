@@ -186,14 +186,14 @@ TEST_CASE("show plan of a backward problem names its launches and its workspace"
   CHECK(launches.at(2).at("grid_x") == 2 * 6 * 2);
   CHECK(document.at("flops") == 10.0 * 64 * 100 * 300 * 12);
 
-  asked.back() = "sm80 q64 kv64 w4 st2 apart";
+  asked.back() = "sm80 q64 kv64 w4 st2 kv-grad-per-query-head";
   const nlohmann::json apart = run_attune(asked).json();
-  CHECK(apart.at("launches").at(1).at("heads_apart") == true);
+  CHECK(apart.at("launches").at(1).at("kv_grad_per_query_head") == true);
   CHECK(apart.at("launches").at(1).at("grid_x") == 5 * 6 * 2);
   CHECK(apart.at("launches").at(3).at("entry") == "attune_backward_convert_keys");
   std::vector<std::string> names;
   for (const nlohmann::json& buffer : apart.at("workspace_buffers")) names.push_back(buffer.at("name"));
-  CHECK(names == std::vector<std::string>{"d_k_sums", "d_v_sums", "key_turns", "statistics"});
+  CHECK(names == std::vector<std::string>{"d_k_sums", "d_v_sums", "dkdv_tickets", "statistics"});
   asked.erase(std::find(asked.begin(), asked.end(), "--json"));
   CHECK_THAT(run_attune(asked).out, ContainsSubstring("5 tiles of 64 keys, for each query head and batch entry"));
 }

@@ -95,8 +95,8 @@ TEST_CASE("another kernel class is another source", "[nogpu]") {
   }
   for (const char* other :
        {"sm80 q32 kv64 w2 st2", "sm80 q64 kv32 w4 st2", "sm80 q64 kv64 w2 st2", "sm80 q64 kv64 w4 st1",
-        "sm80 q64 kv64 w4 st3", "sm80 q64 kv64 w4 st2 qsmem", "sm80 q64 kv64 w4 st2 order=heads",
-        "sm80 q64 kv64 w4 st2 rescale8", "sm80 q64 kv64 w4 st2 whole", "sm80 q64 kv64 w4 st2 cta3"}) {
+        "sm80 q64 kv64 w4 st3", "sm80 q64 kv64 w4 st2 qsmem", "sm80 q64 kv64 w4 st2 order=tile-major",
+        "sm80 q64 kv64 w4 st2 rescale8", "sm80 q64 kv64 w4 st2 even-tiles", "sm80 q64 kv64 w4 st2 cta3"}) {
     CHECK(sources.insert(source_of("sq256 d64", other)).second);
   }
 }
@@ -115,8 +115,9 @@ TEST_CASE("a source stands alone", "[nogpu]") {
 TEST_CASE("every template of the sm80 family renders for every partial that a config can choose", "[nogpu]") {
   for (const char* problem : {"sq256 d64", "sq256 d64 fp16 causal", "sq256 d8 align2", "sq256 d200 causal"}) {
     for (const char* config :
-         {"sm80 q32 kv16 w2 st1", "sm80 q32 kv16 w2 st2 qsmem", "sm80 q32 kv16 w2 st4 order=heads",
-          "sm80 q32 kv16 w2 st2 order=heads-reversed", "sm80 q32 kv16 w2 st2 order=rows-reversed rescale3 whole"}) {
+         {"sm80 q32 kv16 w2 st1", "sm80 q32 kv16 w2 st2 qsmem", "sm80 q32 kv16 w2 st4 order=tile-major",
+          "sm80 q32 kv16 w2 st2 order=tile-major-reversed",
+          "sm80 q32 kv16 w2 st2 order=head-major-reversed rescale3 even-tiles"}) {
       for (const KernelTarget target : {KernelTarget::cuda, KernelTarget::emulator}) {
         REQUIRE_NOTHROW(
             generate(parse_problem(problem), parse_config(config), find_device("l4"), TemplateSet::embedded(), target));

@@ -1,4 +1,4 @@
-// attune backward fp16 d72 sm80 q64 kv64 w4 st1 apart · source d63c6c79691856a2
+// attune backward fp16 d72 sm80 q64 kv64 w4 st1 kv-grad-per-query-head · source d63c6c79691856a2
 //
 // Of one tile of keys of one head, gradients from their sums:
 //

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 sm80 q64 kv128 w8 st2 split2 dq=atomic · source c050e477e1a9be2f
+// attune backward bf16 d128 sm80 q64 kv128 w8 st2 query-warps2 dq=atomic · source ed3b86c3c6b1b9d4
 //
 // dK and dV of one tile of keys of one key/value head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:
@@ -9,7 +9,7 @@
 //     dQ = dQ + dS K, in fp32, to be scaled by another kernel
 //   dK = scale·dK,   c = scale·log2(e)
 //
-// A warp owns kWarpRows keys. kSplit warps own the same: each computes Sᵀ and dPᵀ of kWarpQueries queries of a block, and kPartChunks chunks of
+// A warp owns kWarpRows keys. kQueryWarps warps own the same: each computes Sᵀ and dPᵀ of kWarpQueries queries of a block, and kPartChunks chunks of
 // the columns of dK and dV from all of them.
 //
 // shared memory, bytes:
@@ -22,7 +22,7 @@
 //   148480  dS  [128][64], transposed
 //   164864  end
 
-namespace attune_adbbf84bc76caeff {
+namespace attune_4bc95f705c477a4d {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -182,11 +182,11 @@ struct Arguments {
 };
 constexpr u32 kArgumentBytes = 240;
 
-constexpr i32 kBlockQ = 64, kBlockKv = 128, kHeadDim = 128, kWarps = 8, kSplit = 2, kStages = 2;
+constexpr i32 kBlockQ = 64, kBlockKv = 128, kHeadDim = 128, kWarps = 8, kQueryWarps = 2, kStages = 2;
 constexpr i32 kCtasPerSm = 1;
 
 constexpr i32 kThreads = kWarps * kWarpSize;
-constexpr i32 kWarpRows = kBlockKv / (kWarps / kSplit), kWarpQueries = kBlockQ / kSplit;
+constexpr i32 kWarpRows = kBlockKv / (kWarps / kQueryWarps), kWarpQueries = kBlockQ / kQueryWarps;
 constexpr i32 kRowTiles = kWarpRows / 16;        // m16 tiles of a warp
 constexpr i32 kKeyTiles = kWarpQueries / 8;      // n8 tiles of Sᵀ
 constexpr i32 kChunks = kHeadDim / 8;            // 16-byte chunks of a row
@@ -194,7 +194,7 @@ constexpr i32 kRowLanes = 16;          // threads that copy a row together
 constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of a product over the head dim
 constexpr bool kDimTail = kHeadDim % 16 != 0;    // and a k8 step
 constexpr u32 kRowBytes = 256, kSwizzleMask = 7, kSwizzleShift = 0;
-constexpr i32 kPartChunks = (kChunks + kSplit - 1) / kSplit;  // of dK and dV that a warp computes
+constexpr i32 kPartChunks = (kChunks + kQueryWarps - 1) / kQueryWarps;  // of dK and dV that a warp computes
 constexpr u32 kKOffset = 0, kVOffset = 32768;
 constexpr u32 kFirstOffset = 65536, kSecondOffset = 98304, kStreamedTileBytes = 16384;
 constexpr u32 kStatisticsOffset = 131072;
@@ -203,7 +203,7 @@ constexpr u32 kScoreSwizzleMask = 7, kScoreSwizzleShift = 0;
 constexpr i32 kDqRows = 32, kDqColumnParts = 4;  // of dQ's block that a warp computes
 constexpr i32 kDqChunks = (kChunks + kDqColumnParts - 1) / kDqColumnParts;
 static_assert(kBlockQ / kDqRows * kDqColumnParts == kWarps);
-static_assert(kBlockKv % (16 * (kWarps / kSplit)) == 0 && kBlockQ % (16 * kSplit) == 0 && kHeadDim % 8 == 0);
+static_assert(kBlockKv % (16 * (kWarps / kQueryWarps)) == 0 && kBlockQ % (16 * kQueryWarps) == 0 && kHeadDim % 8 == 0);
 static_assert(kRowBytes == 2 * kHeadDim && kStreamedTileBytes == kBlockQ * kRowBytes);
 
 using ScoreFragments = float[kRowTiles][kKeyTiles][4];
@@ -246,9 +246,9 @@ __device__ __forceinline__ u32 tile_offset(u32 row, u32 chunk) { return TileRows
 __device__ __forceinline__ void load_chunk(u32 to, const char* from, bool exists) { cp_async_cg_16(to, from, exists ? 16 : 0); }
 __device__ __forceinline__ void store_chunk(char* to, Vec4 chunk) { st_global_v4_b32(to, chunk); }
 // How the threads of a copy share the chunks of a tile: consecutive threads take consecutive chunks of a row. Where a row's chunks divide the
-// number of threads, each thread keeps its column and walks down the rows.
+// number of threads, each thread keeps its column and goes down the rows.
 template <i32 kRows, i32 kWorkers>
-struct TileWalk {
+struct ThreadChunks {
   static constexpr bool kColumns = kWorkers % kChunks == 0;
   static constexpr i32 kSteps = (kRows * kChunks + kWorkers - 1) / kWorkers;
   static constexpr bool kExact = kRows * kChunks % kWorkers == 0;
@@ -265,25 +265,25 @@ struct TileWalk {
 // Rows from `existing` on are filled with zeros (0 * NaN is NaN: what lies beyond a tensor must not reach a product).
 template <i32 kRows, bool kAllExist, i32 kWorkers>
 struct TileStream {
-  using Walk = TileWalk<kRows, kWorkers>;
-  Walk walk;
+  using Chunks = ThreadChunks<kRows, kWorkers>;
+  Chunks chunks;
   const char* next;  // of this thread's first chunk where it keeps its column, else of the tile
   i64 row_bytes;
   i32 existing;      // rows from the next tile on
 
   __device__ __forceinline__ TileStream(const char* first, i64 row_bytes, i32 existing, i32 worker)
-      : walk{worker}, next(Walk::kColumns ? first + walk.row(0) * row_bytes + walk.chunk(0) * 16 : first), row_bytes(row_bytes),
+      : chunks{worker}, next(Chunks::kColumns ? first + chunks.row(0) * row_bytes + chunks.chunk(0) * 16 : first), row_bytes(row_bytes),
         existing(existing) {}
 
   __device__ __forceinline__ void load_next(u32 to) {
     const char* at = next;
 #pragma unroll
-    for (i32 i = 0; i < Walk::kSteps; ++i) {
-      const i32 row = walk.row(i), chunk = walk.chunk(i);
-      if (!Walk::kExact && row >= kRows) break;
-      if (!Walk::kColumns) at = next + row * row_bytes + chunk * 16;
+    for (i32 i = 0; i < Chunks::kSteps; ++i) {
+      const i32 row = chunks.row(i), chunk = chunks.chunk(i);
+      if (!Chunks::kExact && row >= kRows) break;
+      if (!Chunks::kColumns) at = next + row * row_bytes + chunk * 16;
       load_chunk(to + tile_offset(row, chunk), at, kAllExist || row < existing);
-      if (Walk::kColumns) at += Walk::kRowsPerStep * row_bytes;
+      if (Chunks::kColumns) at += Chunks::kRowsPerStep * row_bytes;
     }
     next += kRows * row_bytes;
     existing -= kRows;
@@ -293,12 +293,12 @@ struct TileStream {
 // The other way: the first `existing` rows of a tile of shared memory to global memory.
 template <i32 kRows, bool kAllExist, i32 kWorkers>
 __device__ __forceinline__ void store_tile(char* to, u32 from, i64 row_bytes, i32 existing, i32 worker) {
-  using Walk = TileWalk<kRows, kWorkers>;
-  const Walk walk{worker};
+  using Chunks = ThreadChunks<kRows, kWorkers>;
+  const Chunks chunks{worker};
 #pragma unroll
-  for (i32 i = 0; i < Walk::kSteps; ++i) {
-    const i32 row = walk.row(i), chunk = walk.chunk(i);
-    if (!Walk::kExact && row >= kRows) break;
+  for (i32 i = 0; i < Chunks::kSteps; ++i) {
+    const i32 row = chunks.row(i), chunk = chunks.chunk(i);
+    if (!Chunks::kExact && row >= kRows) break;
     if (kAllExist || row < existing) store_chunk(to + row * row_bytes + chunk * 16, ld_shared_v4_b32(from + tile_offset(row, chunk)));
   }
 }
@@ -354,12 +354,12 @@ struct QueryStatistics {
   }
 };
 // LSE·log2(e) and delta of a block's queries, beside its Q and dO.
-struct StreamedBeside {
+struct LseDeltaStream {
   static constexpr u32 kBytes = 8 * kBlockQ, kCopies = kBytes / 16;
   const char* next;
 
   // first_row: in the workspace, of all heads.
-  __device__ __forceinline__ StreamedBeside(const Arguments& args, i64 first_row)
+  __device__ __forceinline__ LseDeltaStream(const Arguments& args, i64 first_row)
       : next(reinterpret_cast<const char*>(args.statistics) + 8 * first_row + 16 * thread_index()) {}
   __device__ __forceinline__ void load_next(u32 shared, i32 into) {
 #pragma unroll
@@ -373,7 +373,7 @@ struct StreamedBeside {
 
 // Of two neighbouring queries of the block, the first of them even.
 __device__ __forceinline__ void load_statistics(QueryStatistics (&two)[2], u32 shared, i32 stage, i32 query) {
-  const Vec4F32 read = ld_shared_v4_f32(shared + kStatisticsOffset + stage * StreamedBeside::kBytes + 8 * query);
+  const Vec4F32 read = ld_shared_v4_f32(shared + kStatisticsOffset + stage * LseDeltaStream::kBytes + 8 * query);
   two[0] = {read.x, read.y};
   two[1] = {read.z, read.w};
 }
@@ -382,7 +382,7 @@ __device__ __forceinline__ void load_statistics(QueryStatistics (&two)[2], u32 s
 // place is filled next.
 struct TilePairRing {
   StreamedRows rows;
-  StreamedBeside beside;
+  LseDeltaStream beside;
   i32 pairs;  // that are still to be copied
   u32 shared;
   i32 stage = 0;  // of the pair that is read
@@ -532,8 +532,8 @@ struct WarpPart {
   i32 row, query, first_chunk, first_stored;
 
   __device__ __forceinline__ WarpPart(i32 warp) {
-    const i32 part = warp % kSplit;
-    row = warp / kSplit * kWarpRows;
+    const i32 part = warp % kQueryWarps;
+    row = warp / kQueryWarps * kWarpRows;
     query = part * kWarpQueries;
     // The last part begins early enough to be as wide as the others; what it shares with the one before, that one stores.
     first_stored = part * kPartChunks;
@@ -622,24 +622,24 @@ struct QueryProduct {
 };
 
 // dQ's sums grow as tiles of keys come by: in no order.
-struct QueryGradient {
+struct DqAccumulation {
   static constexpr bool kAdded = true;
   QueryProduct product;
 
   // head: of the queries, in all batch entries.
-  __device__ __forceinline__ QueryGradient(const Arguments& args, i64 head, i32 /*tile*/, i32 warp, u32 shared) : product(args, head, warp, shared) {}
-  __device__ __forceinline__ void await_turn(i32 /*block*/) const {}
+  __device__ __forceinline__ DqAccumulation(const Arguments& args, i64 head, i32 /*tile*/, i32 warp, u32 shared) : product(args, head, warp, shared) {}
+  __device__ __forceinline__ void await_ticket(i32 /*block*/) const {}
   __device__ __forceinline__ void add(i32 block) { product.add(block); }
-  __device__ __forceinline__ void pass_turn() const {}
+  __device__ __forceinline__ void pass_ticket() const {}
   __device__ __forceinline__ void finish() const {}
 };
 // Warps that share keys have a part of the queries each, and compute a part of the columns of dV and dK from all of them: Pᵀ and dSᵀ go
 // through shared memory.
-__device__ __forceinline__ void add_gradients(KeyGradients& acc, QueryGradient& dq, const ScoreFragments& p, const ScoreFragments& ds,
+__device__ __forceinline__ void add_gradients(KeyGradients& acc, DqAccumulation& dq, const ScoreFragments& p, const ScoreFragments& ds,
                                               const WarpPart& part, const TilePairRing& ring, i32 block, u32 shared) {
   put_scores(shared + kPOffset, part.row, part.query, p);
   put_scores(shared + kDsOffset, part.row, part.query, ds);
-  dq.await_turn(block);
+  dq.await_ticket(block);
   bar_sync();
   gemm_columns<kBlockQ / 16>(acc.dv, ScoresOfKeys{shared + kPOffset, part.row}, ring.second_tile(), part.first_chunk);   // dV = dV + Pᵀ dO
   gemm_columns<kBlockQ / 16>(acc.dk, ScoresOfKeys{shared + kDsOffset, part.row}, ring.first_tile(), part.first_chunk);   // dK = dK + dSᵀ Q
@@ -653,7 +653,7 @@ struct TileHeads {
   __device__ __forceinline__ static i32 walked(const Arguments& args) { return args.group_size; }
 };
 // CTAs take tiles in the order of their numbers.
-__device__ __forceinline__ i32 take_key_tile(const Arguments&, u32 /*shared*/) { return static_cast<i32>(block_index()); }
+__device__ __forceinline__ i32 take_tile_id(const Arguments&, u32 /*shared*/) { return static_cast<i32>(block_index()); }
 // Which tile of all heads' a CTA of that number takes, in the order in which KeyTile counts them: computed once, since registers are short later.
 // All tiles of a head, then those of the next.
 __device__ __forceinline__ i32 tile_in_order(const Arguments&, i32 number) { return number; }
@@ -691,7 +691,7 @@ __device__ __forceinline__ void exponentiate(ScoreFragments& p, const Arguments&
 }
 
 // Pᵀ is 0 where a query does not attend to a key. first_query, first_key: the warp's, in the sequence.
-__device__ __forceinline__ void hide(ScoreFragments& p, const Arguments& args, i32 first_query, i32 first_key) {
+__device__ __forceinline__ void mask_probabilities(ScoreFragments& p, const Arguments& args, i32 first_query, i32 first_key) {
 #pragma unroll
   for (i32 n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
@@ -721,14 +721,14 @@ __device__ __forceinline__ void differentiate(ScoreFragments& ds, const ScoreFra
 
 // The exponentials come before the product dPᵀ, so that they may run beside it; the mask, a branch, comes after it.
 __device__ __forceinline__ void query_step(const Arguments& args, bool masked, i32 block, i32 tile_key, const WarpPart& part, TilePairRing& ring,
-                                           const QueryFragments& k, const QueryFragments& v, KeyGradients& acc, QueryGradient& dq, u32 shared) {
+                                           const QueryFragments& k, const QueryFragments& v, KeyGradients& acc, DqAccumulation& dq, u32 shared) {
   ScoreFragments acc_p = {}, acc_ds = {};
   ring.acquire();
-  dq.pass_turn();
+  dq.pass_ticket();
   gemm_qk(acc_p, k, ring.first_tile() + part.query * kRowBytes);    // Sᵀ = K Qᵀ
   exponentiate(acc_p, args, part.query, shared, ring.stage);
   gemm_qk(acc_ds, v, ring.second_tile() + part.query * kRowBytes);  // dPᵀ = V dOᵀ
-  if (masked) hide(acc_p, args, block * kBlockQ + part.query, tile_key + part.row);
+  if (masked) mask_probabilities(acc_p, args, block * kBlockQ + part.query, tile_key + part.row);
   differentiate(acc_ds, acc_p, part.query, shared, ring.stage);
   add_gradients(acc, dq, acc_p, acc_ds, part, ring, block, shared);
   ring.release();
@@ -742,7 +742,7 @@ struct QueryBlocks {
     const i32 first_row = first_query(args, tile.first_key), first_whole = first_query(args, tile.first_key + tile.keys - 1);
     first = first_row < args.seq_q ? first_row / kBlockQ : end;
     // Keys beyond the last would have a P that is not 0, or no number: their dS must not reach dQ.
-    const bool ragged = QueryGradient::kAdded && tile.keys < kBlockKv;
+    const bool ragged = DqAccumulation::kAdded && tile.keys < kBlockKv;
     whole_from = ragged ? end : (first_whole + kBlockQ - 1) / kBlockQ;
   }
 };
@@ -772,7 +772,7 @@ __device__ __forceinline__ void finish_key_gradients(const Arguments& args, cons
 
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backward_dkdv_sm80(const __grid_constant__ Arguments args) {
   const u32 shared = shared_base();
-  const i32 index = tile_in_order(args, take_key_tile(args, shared));
+  const i32 index = tile_in_order(args, take_tile_id(args, shared));
   const i32 warp = warp_index();
   const WarpPart part(warp);
   load_keys(args, KeyTile(args, index), shared);
@@ -788,10 +788,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
     const char* q = row_pointer(args.q, tile.batch * args.q_stride_batch, head * args.q_stride_head, first_row * args.q_stride_row);
     const char* d_o = row_pointer(args.d_o, tile.batch * args.d_o_stride_batch, head * args.d_o_stride_head, first_row * args.d_o_stride_row);
     TilePairRing ring{StreamedRows(q, 2 * args.q_stride_row, d_o, 2 * args.d_o_stride_row, args.seq_q - static_cast<i32>(first_row)),
-                      StreamedBeside(args, row_head * blocks.end * kBlockQ + first_row), blocks.end - blocks.first, shared};
+                      LseDeltaStream(args, row_head * blocks.end * kBlockQ + first_row), blocks.end - blocks.first, shared};
     if (member > 0) bar_sync();  // all have read the last block of the head before
     ring.prefetch();
-    QueryGradient dq(args, row_head, tile.tile, warp, shared);
+    DqAccumulation dq(args, row_head, tile.tile, warp, shared);
     for (i32 block = blocks.first; block < blocks.end; ++block)
       query_step(args, block < blocks.whole_from, block, tile.first_key, part, ring, k, v, acc, dq, shared);
     dq.finish();
@@ -803,4 +803,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_adbbf84bc76caeff
+}  // namespace attune_4bc95f705c477a4d

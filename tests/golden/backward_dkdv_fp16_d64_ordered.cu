@@ -1,4 +1,4 @@
-// attune backward fp16 d64 causal sm80 q64 kv64 w4 st1 dq=ordered · source 75e0491d425100cf
+// attune backward fp16 d64 causal sm80 q64 kv64 w4 st1 dq=ordered · source c9bd7c437eb2de39
 //
 // dK and dV of one tile of keys of one key/value head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:
@@ -9,7 +9,7 @@
 //     dQ = dQ + dS K, in fp32, to be scaled by another kernel
 //   dK = scale·dK,   c = scale·log2(e)
 //
-// A warp owns kWarpRows keys. kSplit warps own the same: each computes Sᵀ and dPᵀ of kWarpQueries queries of a block, and kPartChunks chunks of
+// A warp owns kWarpRows keys. kQueryWarps warps own the same: each computes Sᵀ and dPᵀ of kWarpQueries queries of a block, and kPartChunks chunks of
 // the columns of dK and dV from all of them.
 //
 // shared memory, bytes:
@@ -21,7 +21,7 @@
 //    33280  dS  [64][64], transposed
 //    41472  end
 
-namespace attune_cae5bb10250bf752 {
+namespace attune_1af041a5d32c06cc {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -173,7 +173,7 @@ struct Arguments {
   const void* d_o;
   float* statistics;
   float* d_q_sums;
-  u32* turns;
+  u32* dq_tickets;
   u32* tile_counter;
   void* d_k;
   void* d_v;
@@ -206,11 +206,11 @@ struct Arguments {
 };
 constexpr u32 kArgumentBytes = 256;
 
-constexpr i32 kBlockQ = 64, kBlockKv = 64, kHeadDim = 64, kWarps = 4, kSplit = 1, kStages = 1;
+constexpr i32 kBlockQ = 64, kBlockKv = 64, kHeadDim = 64, kWarps = 4, kQueryWarps = 1, kStages = 1;
 constexpr i32 kCtasPerSm = 1;
 
 constexpr i32 kThreads = kWarps * kWarpSize;
-constexpr i32 kWarpRows = kBlockKv / (kWarps / kSplit), kWarpQueries = kBlockQ / kSplit;
+constexpr i32 kWarpRows = kBlockKv / (kWarps / kQueryWarps), kWarpQueries = kBlockQ / kQueryWarps;
 constexpr i32 kRowTiles = kWarpRows / 16;        // m16 tiles of a warp
 constexpr i32 kKeyTiles = kWarpQueries / 8;      // n8 tiles of Sᵀ
 constexpr i32 kChunks = kHeadDim / 8;            // 16-byte chunks of a row
@@ -218,7 +218,7 @@ constexpr i32 kRowLanes = 8;          // threads that copy a row together
 constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of a product over the head dim
 constexpr bool kDimTail = kHeadDim % 16 != 0;    // and a k8 step
 constexpr u32 kRowBytes = 128, kSwizzleMask = 7, kSwizzleShift = 0;
-constexpr i32 kPartChunks = (kChunks + kSplit - 1) / kSplit;  // of dK and dV that a warp computes
+constexpr i32 kPartChunks = (kChunks + kQueryWarps - 1) / kQueryWarps;  // of dK and dV that a warp computes
 constexpr u32 kKOffset = 0, kVOffset = 8192;
 constexpr u32 kFirstOffset = 16384, kSecondOffset = 24576, kStreamedTileBytes = 8192;
 constexpr u32 kStatisticsOffset = 32768;
@@ -228,7 +228,7 @@ constexpr u32 kScoreSwizzleMask = 7, kScoreSwizzleShift = 0;
 constexpr i32 kDqRows = 32, kDqColumnParts = 2;  // of dQ's block that a warp computes
 constexpr i32 kDqChunks = (kChunks + kDqColumnParts - 1) / kDqColumnParts;
 static_assert(kBlockQ / kDqRows * kDqColumnParts == kWarps);
-static_assert(kBlockKv % (16 * (kWarps / kSplit)) == 0 && kBlockQ % (16 * kSplit) == 0 && kHeadDim % 8 == 0);
+static_assert(kBlockKv % (16 * (kWarps / kQueryWarps)) == 0 && kBlockQ % (16 * kQueryWarps) == 0 && kHeadDim % 8 == 0);
 static_assert(kRowBytes == 2 * kHeadDim && kStreamedTileBytes == kBlockQ * kRowBytes);
 
 using ScoreFragments = float[kRowTiles][kKeyTiles][4];
@@ -271,9 +271,9 @@ __device__ __forceinline__ u32 tile_offset(u32 row, u32 chunk) { return TileRows
 __device__ __forceinline__ void load_chunk(u32 to, const char* from, bool exists) { cp_async_cg_16(to, from, exists ? 16 : 0); }
 __device__ __forceinline__ void store_chunk(char* to, Vec4 chunk) { st_global_v4_b32(to, chunk); }
 // How the threads of a copy share the chunks of a tile: consecutive threads take consecutive chunks of a row. Where a row's chunks divide the
-// number of threads, each thread keeps its column and walks down the rows.
+// number of threads, each thread keeps its column and goes down the rows.
 template <i32 kRows, i32 kWorkers>
-struct TileWalk {
+struct ThreadChunks {
   static constexpr bool kColumns = kWorkers % kChunks == 0;
   static constexpr i32 kSteps = (kRows * kChunks + kWorkers - 1) / kWorkers;
   static constexpr bool kExact = kRows * kChunks % kWorkers == 0;
@@ -290,25 +290,25 @@ struct TileWalk {
 // Rows from `existing` on are filled with zeros (0 * NaN is NaN: what lies beyond a tensor must not reach a product).
 template <i32 kRows, bool kAllExist, i32 kWorkers>
 struct TileStream {
-  using Walk = TileWalk<kRows, kWorkers>;
-  Walk walk;
+  using Chunks = ThreadChunks<kRows, kWorkers>;
+  Chunks chunks;
   const char* next;  // of this thread's first chunk where it keeps its column, else of the tile
   i64 row_bytes;
   i32 existing;      // rows from the next tile on
 
   __device__ __forceinline__ TileStream(const char* first, i64 row_bytes, i32 existing, i32 worker)
-      : walk{worker}, next(Walk::kColumns ? first + walk.row(0) * row_bytes + walk.chunk(0) * 16 : first), row_bytes(row_bytes),
+      : chunks{worker}, next(Chunks::kColumns ? first + chunks.row(0) * row_bytes + chunks.chunk(0) * 16 : first), row_bytes(row_bytes),
         existing(existing) {}
 
   __device__ __forceinline__ void load_next(u32 to) {
     const char* at = next;
 #pragma unroll
-    for (i32 i = 0; i < Walk::kSteps; ++i) {
-      const i32 row = walk.row(i), chunk = walk.chunk(i);
-      if (!Walk::kExact && row >= kRows) break;
-      if (!Walk::kColumns) at = next + row * row_bytes + chunk * 16;
+    for (i32 i = 0; i < Chunks::kSteps; ++i) {
+      const i32 row = chunks.row(i), chunk = chunks.chunk(i);
+      if (!Chunks::kExact && row >= kRows) break;
+      if (!Chunks::kColumns) at = next + row * row_bytes + chunk * 16;
       load_chunk(to + tile_offset(row, chunk), at, kAllExist || row < existing);
-      if (Walk::kColumns) at += Walk::kRowsPerStep * row_bytes;
+      if (Chunks::kColumns) at += Chunks::kRowsPerStep * row_bytes;
     }
     next += kRows * row_bytes;
     existing -= kRows;
@@ -318,12 +318,12 @@ struct TileStream {
 // The other way: the first `existing` rows of a tile of shared memory to global memory.
 template <i32 kRows, bool kAllExist, i32 kWorkers>
 __device__ __forceinline__ void store_tile(char* to, u32 from, i64 row_bytes, i32 existing, i32 worker) {
-  using Walk = TileWalk<kRows, kWorkers>;
-  const Walk walk{worker};
+  using Chunks = ThreadChunks<kRows, kWorkers>;
+  const Chunks chunks{worker};
 #pragma unroll
-  for (i32 i = 0; i < Walk::kSteps; ++i) {
-    const i32 row = walk.row(i), chunk = walk.chunk(i);
-    if (!Walk::kExact && row >= kRows) break;
+  for (i32 i = 0; i < Chunks::kSteps; ++i) {
+    const i32 row = chunks.row(i), chunk = chunks.chunk(i);
+    if (!Chunks::kExact && row >= kRows) break;
     if (kAllExist || row < existing) store_chunk(to + row * row_bytes + chunk * 16, ld_shared_v4_b32(from + tile_offset(row, chunk)));
   }
 }
@@ -386,12 +386,12 @@ struct QueryStatistics {
   }
 };
 // LSE·log2(e) and delta of a block's queries, beside its Q and dO.
-struct StreamedBeside {
+struct LseDeltaStream {
   static constexpr u32 kBytes = 8 * kBlockQ, kCopies = kBytes / 16;
   const char* next;
 
   // first_row: in the workspace, of all heads.
-  __device__ __forceinline__ StreamedBeside(const Arguments& args, i64 first_row)
+  __device__ __forceinline__ LseDeltaStream(const Arguments& args, i64 first_row)
       : next(reinterpret_cast<const char*>(args.statistics) + 8 * first_row + 16 * thread_index()) {}
   __device__ __forceinline__ void load_next(u32 shared, i32 into) {
 #pragma unroll
@@ -405,7 +405,7 @@ struct StreamedBeside {
 
 // Of two neighbouring queries of the block, the first of them even.
 __device__ __forceinline__ void load_statistics(QueryStatistics (&two)[2], u32 shared, i32 stage, i32 query) {
-  const Vec4F32 read = ld_shared_v4_f32(shared + kStatisticsOffset + stage * StreamedBeside::kBytes + 8 * query);
+  const Vec4F32 read = ld_shared_v4_f32(shared + kStatisticsOffset + stage * LseDeltaStream::kBytes + 8 * query);
   two[0] = {read.x, read.y};
   two[1] = {read.z, read.w};
 }
@@ -414,7 +414,7 @@ __device__ __forceinline__ void load_statistics(QueryStatistics (&two)[2], u32 s
 struct TilePairRing {
   static constexpr i32 stage = 0;
   StreamedRows rows;
-  StreamedBeside beside;
+  LseDeltaStream beside;
   i32 pairs;  // that are still to be copied
   u32 shared;
 
@@ -561,8 +561,8 @@ struct WarpPart {
   i32 row, query, first_chunk, first_stored;
 
   __device__ __forceinline__ WarpPart(i32 warp) {
-    const i32 part = warp % kSplit;
-    row = warp / kSplit * kWarpRows;
+    const i32 part = warp % kQueryWarps;
+    row = warp / kQueryWarps * kWarpRows;
     query = part * kWarpQueries;
     // The last part begins early enough to be as wide as the others; what it shares with the one before, that one stores.
     first_stored = part * kPartChunks;
@@ -655,49 +655,49 @@ struct QueryProduct {
   }
 };
 
-// dQ's sums grow in turns: of the tiles that see a block of queries the last begins, and each passes the turn to the one before it. A CTA
-// passes a turn one step after its adds, when a barrier has come by anyway.
-struct QueryGradient {
+// Tiles of keys add to dQ's sums in a fixed order, by tickets: of the tiles that see a block of queries the last one begins, and each hands the
+// ticket to the one before it. A CTA hands it on one step after its adds, where a barrier stands anyway.
+struct DqAccumulation {
   static constexpr bool kAdded = true;
   const Arguments& args;
   QueryProduct product;
   i32 tile;
-  u32* turns;      // of the head's blocks: how many tiles have added
-  i32 added = -1;  // the block whose turn is to be passed
+  u32* tickets;    // of the head's blocks: how many tiles have added
+  i32 added = -1;  // the block whose ticket is to be handed on
 
   // head: of the queries, in all batch entries.
-  __device__ __forceinline__ QueryGradient(const Arguments& args, i64 head, i32 tile, i32 warp, u32 shared)
-      : args(args), product(args, head, warp, shared), tile(tile), turns(args.turns + head * (padded_rows<kBlockQ>(args.seq_q) / kBlockQ)) {}
+  __device__ __forceinline__ DqAccumulation(const Arguments& args, i64 head, i32 tile, i32 warp, u32 shared)
+      : args(args), product(args, head, warp, shared), tile(tile), tickets(args.dq_tickets + head * (padded_rows<kBlockQ>(args.seq_q) / kBlockQ)) {}
 
   // Tiles that add to a block before this one.
-  __device__ __forceinline__ u32 turn_of(i32 block) const {
+  __device__ __forceinline__ u32 ticket_of(i32 block) const {
     const i32 behind = (block + 1) * kBlockQ, last_query = (behind < args.seq_q ? behind : args.seq_q) - 1;
     return static_cast<u32>(last_key(args, last_query) / kBlockKv - tile);
   }
   // Before a barrier of all threads that comes before add().
-  __device__ __forceinline__ void await_turn(i32 block) const {
-    if (thread_index() == 0) wait_acquire_gpu_global_u32(turns + block, turn_of(block));
+  __device__ __forceinline__ void await_ticket(i32 block) const {
+    if (thread_index() == 0) wait_acquire_gpu_global_u32(tickets + block, ticket_of(block));
   }
   __device__ __forceinline__ void add(i32 block) {
     product.add(block);
     added = block;
   }
-  // After a barrier of all threads that comes after add(). The last warp does it: the first one waits for turns.
-  __device__ __forceinline__ void pass_turn() const {
-    if (added >= 0 && thread_index() == kThreads - kWarpSize) st_release_gpu_global_u32(turns + added, turn_of(added) + 1);
+  // After a barrier of all threads that comes after add(). The last warp does it: the first one waits for tickets.
+  __device__ __forceinline__ void pass_ticket() const {
+    if (added >= 0 && thread_index() == kThreads - kWarpSize) st_release_gpu_global_u32(tickets + added, ticket_of(added) + 1);
   }
   __device__ __forceinline__ void finish() const {
     bar_sync();
-    pass_turn();
+    pass_ticket();
   }
 };
 // A warp has all queries of its keys: Pᵀ and dSᵀ are A operands from registers. dSᵀ goes to shared memory as well, for dQ.
-__device__ __forceinline__ void add_gradients(KeyGradients& acc, QueryGradient& dq, const ScoreFragments& p, const ScoreFragments& ds,
+__device__ __forceinline__ void add_gradients(KeyGradients& acc, DqAccumulation& dq, const ScoreFragments& p, const ScoreFragments& ds,
                                               const WarpPart& part, const TilePairRing& ring, i32 block, u32 shared) {
   put_scores(shared + kDsOffset, part.row, part.query, ds);
   gemm_columns<kBlockQ / 16>(acc.dv, PackedScores{p}, ring.second_tile(), part.first_chunk);   // dV = dV + Pᵀ dO
   gemm_columns<kBlockQ / 16>(acc.dk, PackedScores{ds}, ring.first_tile(), part.first_chunk);   // dK = dK + dSᵀ Q
-  dq.await_turn(block);
+  dq.await_ticket(block);
   bar_sync();
   dq.add(block);  // dQ = dQ + dS K
 }
@@ -710,7 +710,7 @@ struct TileHeads {
 };
 // CTAs take numbers in the order in which they begin to run, whatever order the hardware starts them in, and wait only for CTAs that have taken
 // smaller ones: of those that run, the one with the smallest waits for nobody, so that some CTA always goes on.
-__device__ __forceinline__ i32 take_key_tile(const Arguments& args, u32 shared) {
+__device__ __forceinline__ i32 take_tile_id(const Arguments& args, u32 shared) {
   if (thread_index() == 0) st_shared_b32(shared + kTicketOffset, atom_relaxed_gpu_global_add_u32(args.tile_counter, 1));
   bar_sync();
   return static_cast<i32>(ld_shared_b32(shared + kTicketOffset));
@@ -756,7 +756,7 @@ __device__ __forceinline__ void exponentiate(ScoreFragments& p, const Arguments&
 }
 
 // Pᵀ is 0 where a query does not attend to a key. first_query, first_key: the warp's, in the sequence.
-__device__ __forceinline__ void hide(ScoreFragments& p, const Arguments& args, i32 first_query, i32 first_key) {
+__device__ __forceinline__ void mask_probabilities(ScoreFragments& p, const Arguments& args, i32 first_query, i32 first_key) {
 #pragma unroll
   for (i32 n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
@@ -786,14 +786,14 @@ __device__ __forceinline__ void differentiate(ScoreFragments& ds, const ScoreFra
 
 // The exponentials come before the product dPᵀ, so that they may run beside it; the mask, a branch, comes after it.
 __device__ __forceinline__ void query_step(const Arguments& args, bool masked, i32 block, i32 tile_key, const WarpPart& part, TilePairRing& ring,
-                                           const QueryFragments& k, const QueryFragments& v, KeyGradients& acc, QueryGradient& dq, u32 shared) {
+                                           const QueryFragments& k, const QueryFragments& v, KeyGradients& acc, DqAccumulation& dq, u32 shared) {
   ScoreFragments acc_p = {}, acc_ds = {};
   ring.acquire();
-  dq.pass_turn();
+  dq.pass_ticket();
   gemm_qk(acc_p, k, ring.first_tile() + part.query * kRowBytes);    // Sᵀ = K Qᵀ
   exponentiate(acc_p, args, part.query, shared, ring.stage);
   gemm_qk(acc_ds, v, ring.second_tile() + part.query * kRowBytes);  // dPᵀ = V dOᵀ
-  if (masked) hide(acc_p, args, block * kBlockQ + part.query, tile_key + part.row);
+  if (masked) mask_probabilities(acc_p, args, block * kBlockQ + part.query, tile_key + part.row);
   differentiate(acc_ds, acc_p, part.query, shared, ring.stage);
   add_gradients(acc, dq, acc_p, acc_ds, part, ring, block, shared);
   ring.release();
@@ -807,7 +807,7 @@ struct QueryBlocks {
     const i32 first_row = first_query(args, tile.first_key), first_whole = first_query(args, tile.first_key + tile.keys - 1);
     first = first_row < args.seq_q ? first_row / kBlockQ : end;
     // Keys beyond the last would have a P that is not 0, or no number: their dS must not reach dQ.
-    const bool ragged = QueryGradient::kAdded && tile.keys < kBlockKv;
+    const bool ragged = DqAccumulation::kAdded && tile.keys < kBlockKv;
     whole_from = ragged ? end : (first_whole + kBlockQ - 1) / kBlockQ;
   }
 };
@@ -837,7 +837,7 @@ __device__ __forceinline__ void finish_key_gradients(const Arguments& args, cons
 
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backward_dkdv_sm80(const __grid_constant__ Arguments args) {
   const u32 shared = shared_base();
-  const i32 index = tile_in_order(args, take_key_tile(args, shared));
+  const i32 index = tile_in_order(args, take_tile_id(args, shared));
   const i32 warp = warp_index();
   const WarpPart part(warp);
   load_keys(args, KeyTile(args, index), shared);
@@ -853,10 +853,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
     const char* q = row_pointer(args.q, tile.batch * args.q_stride_batch, head * args.q_stride_head, first_row * args.q_stride_row);
     const char* d_o = row_pointer(args.d_o, tile.batch * args.d_o_stride_batch, head * args.d_o_stride_head, first_row * args.d_o_stride_row);
     TilePairRing ring{StreamedRows(q, 2 * args.q_stride_row, d_o, 2 * args.d_o_stride_row, args.seq_q - static_cast<i32>(first_row)),
-                      StreamedBeside(args, row_head * blocks.end * kBlockQ + first_row), blocks.end - blocks.first, shared};
+                      LseDeltaStream(args, row_head * blocks.end * kBlockQ + first_row), blocks.end - blocks.first, shared};
     if (member > 0) bar_sync();  // all have read the last block of the head before
     ring.prefetch();
-    QueryGradient dq(args, row_head, tile.tile, warp, shared);
+    DqAccumulation dq(args, row_head, tile.tile, warp, shared);
     for (i32 block = blocks.first; block < blocks.end; ++block)
       query_step(args, block < blocks.whole_from, block, tile.first_key, part, ring, k, v, acc, dq, shared);
     dq.finish();
@@ -868,4 +868,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_cae5bb10250bf752
+}  // namespace attune_1af041a5d32c06cc

@@ -1,4 +1,4 @@
-// attune forward bf16 d64 sm80 q128 kv64 w4 st2 · source 314b5fb7eb713e43
+// attune forward bf16 d64 sm80 q128 kv64 w4 st2 · source ef7a7a31168f419f
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -15,7 +15,7 @@
 //    32768  V  [2][64][64]
 //    49152  end
 
-namespace attune_e2551be8d0f47b71 {
+namespace attune_328820e10f407ac1 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -173,7 +173,7 @@ struct Arguments {
 constexpr u32 kArgumentBytes = 176;
 
 constexpr i32 kBlockQ = 128, kBlockKv = 64, kHeadDim = 64, kWarps = 4, kStages = 2;
-constexpr bool kWholeTiles = false;     // lengths are multiples of the tiles
+constexpr bool kEvenTiles = false;     // lengths are multiples of the tiles
 constexpr float kRescaleThreshold = 0;  // in powers of two; 0: rescale at every block
 constexpr bool kPartialBlocks = true;  // whether any block can need a mask
 constexpr i32 kCtasPerSm = 1;
@@ -218,9 +218,9 @@ struct TileCursor {
 __device__ __forceinline__ void load_chunk(u32 to, const char* from, bool exists) { cp_async_cg_16(to, from, exists ? 16 : 0); }
 __device__ __forceinline__ void store_chunk(char* to, Vec4 chunk) { st_global_v4_b32(to, chunk); }
 // How the threads of a copy share the chunks of a tile: consecutive threads take consecutive chunks of a row. Where a row's chunks divide the
-// number of threads, each thread keeps its column and walks down the rows.
+// number of threads, each thread keeps its column and goes down the rows.
 template <i32 kRows, i32 kWorkers>
-struct TileWalk {
+struct ThreadChunks {
   static constexpr bool kColumns = kWorkers % kChunks == 0;
   static constexpr i32 kSteps = (kRows * kChunks + kWorkers - 1) / kWorkers;
   static constexpr bool kExact = kRows * kChunks % kWorkers == 0;
@@ -237,25 +237,25 @@ struct TileWalk {
 // Rows from `existing` on are filled with zeros (0 * NaN is NaN: what lies beyond a tensor must not reach a product).
 template <i32 kRows, bool kAllExist, i32 kWorkers>
 struct TileStream {
-  using Walk = TileWalk<kRows, kWorkers>;
-  Walk walk;
+  using Chunks = ThreadChunks<kRows, kWorkers>;
+  Chunks chunks;
   const char* next;  // of this thread's first chunk where it keeps its column, else of the tile
   i64 row_bytes;
   i32 existing;      // rows from the next tile on
 
   __device__ __forceinline__ TileStream(const char* first, i64 row_bytes, i32 existing, i32 worker)
-      : walk{worker}, next(Walk::kColumns ? first + walk.row(0) * row_bytes + walk.chunk(0) * 16 : first), row_bytes(row_bytes),
+      : chunks{worker}, next(Chunks::kColumns ? first + chunks.row(0) * row_bytes + chunks.chunk(0) * 16 : first), row_bytes(row_bytes),
         existing(existing) {}
 
   __device__ __forceinline__ void load_next(u32 to) {
     const char* at = next;
 #pragma unroll
-    for (i32 i = 0; i < Walk::kSteps; ++i) {
-      const i32 row = walk.row(i), chunk = walk.chunk(i);
-      if (!Walk::kExact && row >= kRows) break;
-      if (!Walk::kColumns) at = next + row * row_bytes + chunk * 16;
+    for (i32 i = 0; i < Chunks::kSteps; ++i) {
+      const i32 row = chunks.row(i), chunk = chunks.chunk(i);
+      if (!Chunks::kExact && row >= kRows) break;
+      if (!Chunks::kColumns) at = next + row * row_bytes + chunk * 16;
       load_chunk(to + tile_offset(row, chunk), at, kAllExist || row < existing);
-      if (Walk::kColumns) at += Walk::kRowsPerStep * row_bytes;
+      if (Chunks::kColumns) at += Chunks::kRowsPerStep * row_bytes;
     }
     next += kRows * row_bytes;
     existing -= kRows;
@@ -265,12 +265,12 @@ struct TileStream {
 // The other way: the first `existing` rows of a tile of shared memory to global memory.
 template <i32 kRows, bool kAllExist, i32 kWorkers>
 __device__ __forceinline__ void store_tile(char* to, u32 from, i64 row_bytes, i32 existing, i32 worker) {
-  using Walk = TileWalk<kRows, kWorkers>;
-  const Walk walk{worker};
+  using Chunks = ThreadChunks<kRows, kWorkers>;
+  const Chunks chunks{worker};
 #pragma unroll
-  for (i32 i = 0; i < Walk::kSteps; ++i) {
-    const i32 row = walk.row(i), chunk = walk.chunk(i);
-    if (!Walk::kExact && row >= kRows) break;
+  for (i32 i = 0; i < Chunks::kSteps; ++i) {
+    const i32 row = chunks.row(i), chunk = chunks.chunk(i);
+    if (!Chunks::kExact && row >= kRows) break;
     if (kAllExist || row < existing) store_chunk(to + row * row_bytes + chunk * 16, ld_shared_v4_b32(from + tile_offset(row, chunk)));
   }
 }
@@ -301,7 +301,7 @@ struct QueryTile {
     head = index.batch_head - batch * args.heads_q;
     head_kv = head / args.group_size;
     first_row = index.tile * kBlockQ;
-    rows = kWholeTiles || args.seq_q - first_row > kBlockQ ? kBlockQ : args.seq_q - first_row;
+    rows = kEvenTiles || args.seq_q - first_row > kBlockQ ? kBlockQ : args.seq_q - first_row;
   }
 };
 
@@ -319,7 +319,7 @@ __device__ __forceinline__ const char* head_pointer(const void* tensor, i64 batc
   return static_cast<const char*>(tensor) + 2 * (batch_offset + head_offset);
 }
 
-using KvStream = TileStream<kBlockKv, kWholeTiles, kThreads>;
+using KvStream = TileStream<kBlockKv, kEvenTiles, kThreads>;
 // kStages tiles of K and of V; a block's two tiles are copied kStages - 1 steps before they are read. The one barrier of a step says
 // that its block has landed for all threads, and that all have finished with the block before it, whose tiles are filled next.
 struct KvRing {
@@ -449,7 +449,7 @@ __device__ __forceinline__ void gemm_pv(OutputFragments& acc_o, const ScoreFragm
   }
 }
 // Online softmax of the warp's rows. A thread holds two rows of each m16 tile (row l / 4 and the one 8 below); the four lanes of a quad share
-// a row. P = exp2(c s - c m) with the row's reference m: the largest score so far or, with kRescaleThreshold, one that is less than that
+// a row. P = exp2(c s - c m) with the row's maximum m or, with kRescaleThreshold, one that is less than that
 // many powers of two below it. m is -inf only while a row has seen no key.
 struct OnlineSoftmax {
   float softmax_scale_log2;  // c
@@ -464,7 +464,7 @@ struct OnlineSoftmax {
     }
   }
 
-  // Turns scores into P, and brings O and the sums to the new references.
+  // Turns scores into P, and brings O and the sums to the new row_max.
   template <bool kMasked>
   __device__ __forceinline__ void update(ScoreFragments& s, OutputFragments& acc_o) {
     float largest[kRowTiles][2];
@@ -472,7 +472,7 @@ struct OnlineSoftmax {
     for (i32 i = 0; i < 2 * kRowTiles; ++i) largest[i / 2][i % 2] = largest_score(s, i / 2, i % 2);
     if (must_rescale(largest)) {
 #pragma unroll
-      for (i32 i = 0; i < 2 * kRowTiles; ++i) raise_reference<kMasked>(largest[i / 2][i % 2], acc_o, i / 2, i % 2);
+      for (i32 i = 0; i < 2 * kRowTiles; ++i) raise_row_max<kMasked>(largest[i / 2][i % 2], acc_o, i / 2, i % 2);
     }
 #pragma unroll
     for (i32 i = 0; i < 2 * kRowTiles; ++i) exponentiate<kMasked>(s, i / 2, i % 2);
@@ -522,8 +522,8 @@ struct OnlineSoftmax {
   }
 
   template <bool kMasked>
-  __device__ __forceinline__ void raise_reference(float to, OutputFragments& acc_o, i32 t, i32 half) {
-    const float scale = ex2_approx_ftz_f32((row_max[t][half] - finite_reference<kMasked>(to)) * softmax_scale_log2);
+  __device__ __forceinline__ void raise_row_max(float to, OutputFragments& acc_o, i32 t, i32 half) {
+    const float scale = ex2_approx_ftz_f32((row_max[t][half] - finite_row_max<kMasked>(to)) * softmax_scale_log2);
     row_max[t][half] = to;
     row_sum[t][half] *= scale;
 #pragma unroll
@@ -535,7 +535,7 @@ struct OnlineSoftmax {
 
   template <bool kMasked>
   __device__ __forceinline__ void exponentiate(ScoreFragments& s, i32 t, i32 half) {
-    const float negative_max = -finite_reference<kMasked>(row_max[t][half]) * softmax_scale_log2;
+    const float negative_max = -finite_row_max<kMasked>(row_max[t][half]) * softmax_scale_log2;
     float sum = 0;
 #pragma unroll
     for (i32 n = 0; n < kKeyTiles; ++n) {
@@ -549,9 +549,9 @@ struct OnlineSoftmax {
     row_sum[t][half] += sum;
   }
 
-  // A row that has seen no key yet has only scores of -inf: any finite reference makes their P zero.
+  // A row that has seen no key yet has only scores of -inf: any finite row_max makes their P zero.
   template <bool kMasked>
-  __device__ __forceinline__ static float finite_reference(float m) {
+  __device__ __forceinline__ static float finite_row_max(float m) {
     return kMasked && m == negative_infinity() ? 0 : m;
   }
 };
@@ -602,7 +602,7 @@ __device__ __forceinline__ void store_output(const Arguments& args, const QueryT
   bar_warp_sync();
   const i64 row_bytes = 2 * args.o_stride_row;
   char* o = const_cast<char*>(head_pointer(args.o, tile.batch * args.o_stride_batch, tile.head * args.o_stride_head));
-  store_tile<kWarpRows, kWholeTiles, kWarpSize>(o + (tile.first_row + warp_row) * row_bytes, q_tile + warp_row * kRowBytes, row_bytes,
+  store_tile<kWarpRows, kEvenTiles, kWarpSize>(o + (tile.first_row + warp_row) * row_bytes, q_tile + warp_row * kRowBytes, row_bytes,
                                                 tile.rows - warp_row, lane);
 }
 
@@ -629,7 +629,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 
   const i64 q_row_bytes = 2 * args.q_stride_row;
   const char* q_rows = head_pointer(args.q, tile.batch * args.q_stride_batch, tile.head * args.q_stride_head) + tile.first_row * q_row_bytes;
-  TileStream<kBlockQ, kWholeTiles, kThreads>(q_rows, q_row_bytes, tile.rows, thread_index()).load_next(q_tile);
+  TileStream<kBlockQ, kEvenTiles, kThreads>(q_rows, q_row_bytes, tile.rows, thread_index()).load_next(q_tile);
   cp_async_commit_group();
   const char* k = head_pointer(args.k, tile.batch * args.k_stride_batch, tile.head_kv * args.k_stride_head);
   const char* v = head_pointer(args.v, tile.batch * args.v_stride_batch, tile.head_kv * args.v_stride_head);
@@ -655,4 +655,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_e2551be8d0f47b71
+}  // namespace attune_328820e10f407ac1

@@ -1,4 +1,4 @@
-// attune forward bf16 d256 causal sm90 q128 kv80 st2 order=heads-reversed nomax overlap=within persist=on-demand vst1 cluster2 · source 595231fd7c13440d
+// attune forward bf16 d256 causal sm90 q128 kv80 st2 order=tile-major-reversed lazy-max overlap=within scheduler=dynamic-persistent vst1 cluster2 · source 04f2493e00d4bf82
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -19,7 +19,7 @@
 //   188416  barriers, numbers of tiles
 //   188512  end
 
-namespace attune_c548a9112c0fa439 {
+namespace attune_ee0310a54bb80af0 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -411,9 +411,9 @@ constexpr u32 kArgumentBytes = 576;
 
 constexpr i32 kBlockQ = 128, kBlockKv = 80, kHeadDim = 256, kConsumers = 2;
 constexpr i32 kStages = 2, kVStages = 1, kQStages = 1;  // tiles of K, of V, of Q
-constexpr bool kWholeTiles = false;      // lengths are multiples of the tiles
+constexpr bool kEvenTiles = false;      // lengths are multiples of the tiles
 constexpr bool kPartialBlocks = true;   // whether any block can need a mask
-constexpr bool kTakeTurns = false;       // whether warpgroups issue their products in turns
+constexpr bool kOrderedWarpgroups = false;       // whether warpgroups issue their products in a fixed order
 constexpr float kRescaleThreshold = 0;   // in powers of two; 0: rescale at every block
 constexpr i32 kProducerRegisters = 32, kConsumerRegisters = 232;  // 0: as they are at launch
 constexpr i32 kCtasPerSm = 1, kCluster = 2;  // CTAs
@@ -484,7 +484,7 @@ __device__ __forceinline__ i32 last_key(const Arguments& args, i32 row) {
 }
 
 // Named barriers, one for each consumer warpgroup, from these on.
-constexpr u32 kTurn = 1, kProbabilities = kTurn + kConsumers;
+constexpr u32 kOrder = 1, kProbabilities = kOrder + kConsumers;
 
 struct TileIndex {
   i32 tile, batch_head;
@@ -509,8 +509,8 @@ struct QueryTile {
     const i32 first = index.tile * kCluster * kBlockQ, all = all_rows(args) - first;
     const i32 before = static_cast<i32>(cluster_cta_rank()) * kBlockQ;
     first_row = first + before;
-    rows = kWholeTiles || all - before > kBlockQ ? kBlockQ : all - before;
-    blocks = blocks_of(args, first + (kWholeTiles || all > kCluster * kBlockQ ? kCluster * kBlockQ : all) - 1);
+    rows = kEvenTiles || all - before > kBlockQ ? kBlockQ : all - before;
+    blocks = blocks_of(args, first + (kEvenTiles || all > kCluster * kBlockQ ? kCluster * kBlockQ : all) - 1);
   }
   // Rows of all tiles of a head; of a row: its place in the sequence, and its head.
   __device__ __forceinline__ static i32 all_rows(const Arguments& args) { return args.seq_q; }
@@ -625,7 +625,7 @@ __device__ __forceinline__ void load_tile(u32 to, const TensorMap& map, u32 full
 // Each CTA of a cluster loads a part of the rows of every tile of K and V and sends it to all of them, to the same place. The full barrier of
 // each counts the bytes of all parts. A buffer must be free in every CTA: consumers arrive at the empty barrier of their own, and before each
 // load the producers meet, so that one thread sends one arrival to another SM for a tile. All CTAs load the same tiles in the same order,
-// hence none is more than a meeting ahead: two barriers in turns are enough.
+// hence none is more than a meeting ahead: two barriers, one after the other, are enough.
 struct KvLoads {
   static constexpr i32 kRows = kBlockKv / kCluster;
   static constexpr u16 kAllCtas = (1 << kCluster) - 1;
@@ -687,7 +687,7 @@ __device__ __forceinline__ float exponential(i32, float score, float scale, floa
   return ex2_approx_ftz_f32(fma_rn_f32(score, scale, offset));
 }
 // Online softmax of a warpgroup's rows; a thread holds two, 8 apart, and shares each with the other lanes of its quad. P = exp2(c s - c m) with
-// the row's reference m. What O must be multiplied by when m moves is kept until the product that is under way has landed.
+// the row's m. What O must be multiplied by when m moves is kept until the product that is under way has landed.
 struct OnlineSoftmax {
   float scale_log2;  // c
   float row_max[2];  // m; -inf only while a row has seen no key
@@ -700,7 +700,7 @@ struct OnlineSoftmax {
   __device__ __forceinline__ void exponentiate(ScoreFragments& s, float (&sum)[2]) const {
     float negative_max[2], sums[4] = {};  // two sums of a row: shorter chains
 #pragma unroll
-    for (i32 half = 0; half < 2; ++half) negative_max[half] = -finite_reference<kMasked>(row_max[half]) * scale_log2;
+    for (i32 half = 0; half < 2; ++half) negative_max[half] = -finite_row_max<kMasked>(row_max[half]) * scale_log2;
 #pragma unroll
     for (i32 i = 0; i < kBlockKv / 2; ++i) {
       const i32 half = i / 2 % 2;
@@ -724,14 +724,14 @@ struct OnlineSoftmax {
     }
   }
 
-  // References become at least `to`; sums follow, and O is to.
+  // Raises row_max to at least `to`, rescales the sums, and marks O for rescaling.
   template <bool kMasked>
-  __device__ __forceinline__ void raise_reference(const float (&to)[2]) {
+  __device__ __forceinline__ void raise_row_max(const float (&to)[2]) {
 #pragma unroll
     for (i32 half = 0; half < 2; ++half) {
       const float old = row_max[half];
       row_max[half] = max_f32(old, to[half]);
-      scale[half] = ex2_approx_ftz_f32((old - finite_reference<kMasked>(row_max[half])) * scale_log2);
+      scale[half] = ex2_approx_ftz_f32((old - finite_row_max<kMasked>(row_max[half])) * scale_log2);
       row_sum[half] *= scale[half];
     }
     must_scale = true;
@@ -743,9 +743,9 @@ struct OnlineSoftmax {
     for (i32 i = 0; i < kHeadDim / 2; ++i) o[i] *= scale[i / 2 % 2];
   }
 
-  // A row that has seen no key yet has only scores of -inf: any finite reference makes their P zero.
+  // A row that has seen no key yet has only scores of -inf: any finite row_max makes their P zero.
   template <bool kMasked>
-  __device__ __forceinline__ static float finite_reference(float m) {
+  __device__ __forceinline__ static float finite_row_max(float m) {
     return kMasked && m == negative_infinity() ? 0 : m;
   }
 };
@@ -778,9 +778,9 @@ struct ScoreSource {
     }
   }
 };
-// Unmasked blocks take no maximum: P in bf16 has the exponents of fp32, so any reference serves from which neither P nor its sums overflow. A
-// row's reference begins as its largest score of the masked blocks, of which it has seen at least one key; it is raised after a block whose
-// sums pass kHighSum. A block that leaps beyond kLeap before that is computed anew with its maximum: rare, slow, exact.
+// Unmasked blocks compute no maximum: P in bf16 has the exponents of fp32, so any row_max serves with which neither P nor its sums overflow.
+// row_max begins as the largest score of the masked blocks, of which a row has seen at least one key, and is raised after a block whose sums
+// pass kHighSum. A block that leaps beyond kLeap before that is computed anew with its maximum: rare, slow, exact.
 struct Softmax : OnlineSoftmax {
   static constexpr float kHighSum = 65536, kLeap = 0x1p100f;
   float block_sum[2];  // of the last block, this thread's share
@@ -804,7 +804,7 @@ struct Softmax : OnlineSoftmax {
     if (kMasked) {
       float largest[2];
       largest_scores(s, largest);
-      if (vote_sync_any(largest[0] > row_max[0] || largest[1] > row_max[1])) raise_reference<true>(largest);
+      if (vote_sync_any(largest[0] > row_max[0] || largest[1] > row_max[1])) raise_row_max<true>(largest);
     }
     exponentiate<kMasked>(s, block_sum);
     high = vote_sync_any(block_sum[0] > kHighSum || block_sum[1] > kHighSum);
@@ -814,7 +814,7 @@ struct Softmax : OnlineSoftmax {
     row_sum[1] += block_sum[1];
   }
 
-  // After a block that others follow, when O has been rescaled: references for those.
+  // After a block that others follow, when O has been rescaled: row_max for those.
   __device__ __forceinline__ void follow() {
     if (!high) return;
     high = false;
@@ -839,7 +839,7 @@ struct Softmax : OnlineSoftmax {
       earlier[1] = scale[1];
     }
     largest_scores(s, largest);
-    raise_reference<true>(largest);
+    raise_row_max<true>(largest);
     scale[0] *= earlier[0];
     scale[1] *= earlier[1];
     exponentiate<true>(s, block_sum);
@@ -873,7 +873,7 @@ struct RowsOfWarpgroup {
   i32 unused_blocks;  // of the tile, beyond this warpgroup's
 
   __device__ __forceinline__ RowsOfWarpgroup(const Arguments& args, const QueryTile& tile, i32 consumer) {
-    const i32 first = 64 * consumer, last = (kWholeTiles || tile.rows > first + 64 ? first + 64 : tile.rows) - 1;
+    const i32 first = 64 * consumer, last = (kEvenTiles || tile.rows > first + 64 ? first + 64 : tile.rows) - 1;
     first_row = tile.first_row + first + static_cast<i32>(warp_index() % 4 * 16 + lane_index() / 4);
     blocks = first < tile.rows ? QueryTile::blocks_of(args, tile.first_row + last) : 0;
     whole_blocks = QueryTile::whole_blocks_of(args, tile.first_row + first);
@@ -923,12 +923,12 @@ struct Consumer {
     v.advance();
   }
 
-  // A turn is a warpgroup's permission, which its predecessor gives.
-  __device__ __forceinline__ void wait_turn() const {
-    if (kTakeTurns) bar_sync_named(kTurn + index, 2 * kWarpgroup);
+  // Where warpgroups are ordered, each issues its products when its predecessor lets it.
+  __device__ __forceinline__ void wait_order() const {
+    if (kOrderedWarpgroups) bar_sync_named(kOrder + index, 2 * kWarpgroup);
   }
-  __device__ __forceinline__ void pass_turn() const {
-    if (kTakeTurns) bar_arrive_named(kTurn + (index + 1 == kConsumers ? 0 : index + 1), 2 * kWarpgroup);
+  __device__ __forceinline__ void pass_order() const {
+    if (kOrderedWarpgroups) bar_arrive_named(kOrder + (index + 1 == kConsumers ? 0 : index + 1), 2 * kWarpgroup);
   }
 
   __device__ __forceinline__ void load_query() { query.load(shared + kQOffset + q.stage * kQTileBytes + index * 64 * kPanelBytes); }
@@ -953,14 +953,14 @@ struct Consumer {
   }
 };
 
-// Blocks that other warpgroups need and this one does not: it waits for them only to give them back, and lets its turns pass. A buffer is
+// Blocks that other warpgroups need and this one does not: it waits for them only to give them back, and passes the order on. A buffer is
 // given back when every lane has seen it full: where no product holds the warp together, that is said.
 __device__ __forceinline__ void skip_key(Consumer& consumer) {
   consumer.wait_k();
   bar_warp_sync();
   consumer.release_k();
-  consumer.wait_turn();
-  consumer.pass_turn();
+  consumer.wait_order();
+  consumer.pass_order();
 }
 __device__ __forceinline__ void skip_value(Consumer& consumer) {
   consumer.wait_v();
@@ -997,7 +997,7 @@ __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTil
     sum += shfl_sync_bfly_f32<2>(sum);
     const float inverse = sum != 0 ? rcp_approx_ftz_f32(sum) : 0;  // a row that has seen no key keeps its zeros; a NaN stays one
     const i32 i = row + 8 * half;
-    const bool exists = kWholeTiles || i < tile.first_row + tile.rows;
+    const bool exists = kEvenTiles || i < tile.first_row + tile.rows;
     const i32 head = tile.head_of(i), position = QueryTile::position_of(i);
     if (args.lse != nullptr && quad == 0 && exists) {
       const float lse = sum != 0 ? fma_rn_f32(softmax.row_max[half], args.softmax_scale, lg2_approx_ftz_f32(sum) * kLn2) : negative_infinity();
@@ -1020,7 +1020,7 @@ __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTil
   }
 }
 // S of a block of keys is issued with P V of the block before it: the softmax of the one runs beside the product of the other.
-struct Walk {
+struct Mainloop {
   const Arguments& args;
   Consumer consumer;
   Softmax softmax;
@@ -1028,16 +1028,16 @@ struct Walk {
   OutputFragments o;
 
   // Leaves the fragments as they are: what S begins with does not count, and to set it would touch registers of the first product.
-  __device__ __forceinline__ Walk(const Arguments& args, const Barriers& barriers, u32 shared, i32 index)
+  __device__ __forceinline__ Mainloop(const Arguments& args, const Barriers& barriers, u32 shared, i32 index)
       : args(args), consumer{barriers, shared, index}, softmax{{args.softmax_scale_log2}} {}
 
   // The tile's first block, walked to: there is no product to run beside it.
   template <bool kMasked>
   __device__ __forceinline__ void begin(i32 tile_number, i32 row, i32 block) {
     consumer.wait_k();
-    consumer.wait_turn();
+    consumer.wait_order();
     consumer.issue_qk(s);              // S = Q Kᵀ
-    consumer.pass_turn();
+    consumer.pass_order();
     wgmma_wait_group<0>();
     wgmma_landed(s);
     consumer.release_k();
@@ -1047,11 +1047,11 @@ struct Walk {
   template <bool kMasked>
   __device__ __forceinline__ void step(i32 tile_number, i32 row, i32 block) {
     consumer.wait_k();
-    consumer.wait_turn();
+    consumer.wait_order();
     consumer.issue_qk(s);              // S = Q Kᵀ
     consumer.wait_v();
     consumer.issue_pv(o);              // O = O + P V
-    consumer.pass_turn();
+    consumer.pass_order();
     wgmma_wait_group<1>();
     wgmma_landed(s);
     consumer.release_k();
@@ -1068,11 +1068,11 @@ struct Walk {
   template <bool kMasked>
   __device__ __forceinline__ void join(i32 tile_number, i32 row, i32 block, Softmax& earlier) {
     consumer.wait_k();
-    consumer.wait_turn();
+    consumer.wait_order();
     consumer.issue_qk(s);              // S = Q Kᵀ
     consumer.wait_v();
     consumer.issue_pv(o);              // O = O + P V
-    consumer.pass_turn();
+    consumer.pass_order();
     wgmma_wait_group<1>();
     wgmma_landed(s);
     consumer.release_k();
@@ -1104,32 +1104,32 @@ struct Walk {
 };
 // What a consumer warpgroup does with each tile: the blocks of keys from the last one down, masked ones first.
 __device__ __forceinline__ void consume(const Arguments& args, const Barriers& barriers, u32 shared, i32 index) {
-  Walk walk(args, barriers, shared, index);
-  Consumer& consumer = walk.consumer;
+  Mainloop mainloop(args, barriers, shared, index);
+  Consumer& consumer = mainloop.consumer;
   ConsumerTiles tiles;
-  if (index == kConsumers - 1) consumer.pass_turn();
+  if (index == kConsumers - 1) consumer.pass_order();
   for (i32 number; (number = tiles.next(args, barriers, consumer.q)) >= 0;) {
     const QueryTile tile(args, number);
     const RowsOfWarpgroup rows(args, tile, index);
     consumer.wait_q();
     consumer.load_query();
     skip_blocks(consumer, rows.unused_blocks);
-    clear(walk.o);
+    clear(mainloop.o);
     if (rows.blocks > 0) {
       i32 block = rows.blocks - 1;
-      walk.begin<kPartialBlocks>(number, rows.first_row, block--);
+      mainloop.begin<kPartialBlocks>(number, rows.first_row, block--);
       if (kPartialBlocks)
-        for (; block >= rows.whole_blocks; --block) walk.step<true>(number, rows.first_row, block);
-      for (; block >= 0; --block) walk.step<false>(number, rows.first_row, block);
-      walk.end();
+        for (; block >= rows.whole_blocks; --block) mainloop.step<true>(number, rows.first_row, block);
+      for (; block >= 0; --block) mainloop.step<false>(number, rows.first_row, block);
+      mainloop.end();
     } else {
-      walk.softmax.row_sum[0] = walk.softmax.row_sum[1] = 0;
+      mainloop.softmax.row_sum[0] = mainloop.softmax.row_sum[1] = 0;
       bar_warp_sync();
     }
     consumer.release_q();
-    store_rows(args, QueryTile(args, opaque_i32(number)), rows.first_row, walk.o, walk.softmax);
+    store_rows(args, QueryTile(args, opaque_i32(number)), rows.first_row, mainloop.o, mainloop.softmax);
   }
-  if (index == 0) consumer.wait_turn();
+  if (index == 0) consumer.wait_order();
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forward(const __grid_constant__ Arguments args) {
@@ -1156,4 +1156,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_c548a9112c0fa439
+}  // namespace attune_ee0310a54bb80af0

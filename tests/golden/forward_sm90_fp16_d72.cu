@@ -1,4 +1,4 @@
-// attune forward fp16 d72 sm90 q128 kv64 st2 qreg rescale8 · source 37ac4e9390aa5c07
+// attune forward fp16 d72 sm90 q128 kv64 st2 qreg rescale8 · source c49deb7a7c67dc70
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -17,7 +17,7 @@
 //    98304  barriers, numbers of tiles
 //    98388  end
 
-namespace attune_83bf35e1dd17d082 {
+namespace attune_252ee50f485ceccf {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -267,9 +267,9 @@ constexpr u32 kArgumentBytes = 512;
 
 constexpr i32 kBlockQ = 128, kBlockKv = 64, kHeadDim = 72, kConsumers = 2;
 constexpr i32 kStages = 2, kVStages = 2, kQStages = 1;  // tiles of K, of V, of Q
-constexpr bool kWholeTiles = false;      // lengths are multiples of the tiles
+constexpr bool kEvenTiles = false;      // lengths are multiples of the tiles
 constexpr bool kPartialBlocks = true;   // whether any block can need a mask
-constexpr bool kTakeTurns = false;       // whether warpgroups issue their products in turns
+constexpr bool kOrderedWarpgroups = false;       // whether warpgroups issue their products in a fixed order
 constexpr float kRescaleThreshold = 8;   // in powers of two; 0: rescale at every block
 constexpr i32 kProducerRegisters = 24, kConsumerRegisters = 240;  // 0: as they are at launch
 constexpr i32 kCtasPerSm = 1, kCluster = 1;  // CTAs
@@ -336,7 +336,7 @@ __device__ __forceinline__ void transpose_in_quad(u32 (&words)[4]) {
 __device__ __forceinline__ i32 last_key(const Arguments& args, i32 /*row*/) { return args.seq_kv - 1; }
 
 // Named barriers, one for each consumer warpgroup, from these on.
-constexpr u32 kTurn = 1, kProbabilities = kTurn + kConsumers;
+constexpr u32 kOrder = 1, kProbabilities = kOrder + kConsumers;
 
 struct TileIndex {
   i32 tile, batch_head;
@@ -358,7 +358,7 @@ struct QueryTile {
     head = index.batch_head - batch * args.heads_q;
     head_kv = head / args.group_size;
     first_row = index.tile * kBlockQ;
-    rows = kWholeTiles || all_rows(args) - first_row > kBlockQ ? kBlockQ : all_rows(args) - first_row;
+    rows = kEvenTiles || all_rows(args) - first_row > kBlockQ ? kBlockQ : all_rows(args) - first_row;
     blocks = blocks_of(args, first_row + rows - 1);
   }
   // Rows of all tiles of a head; of a row: its place in the sequence, and its head.
@@ -490,7 +490,7 @@ __device__ __forceinline__ float exponential(i32, float score, float scale, floa
   return ex2_approx_ftz_f32(fma_rn_f32(score, scale, offset));
 }
 // Online softmax of a warpgroup's rows; a thread holds two, 8 apart, and shares each with the other lanes of its quad. P = exp2(c s - c m) with
-// the row's reference m. What O must be multiplied by when m moves is kept until the product that is under way has landed.
+// the row's m. What O must be multiplied by when m moves is kept until the product that is under way has landed.
 struct OnlineSoftmax {
   float scale_log2;  // c
   float row_max[2];  // m; -inf only while a row has seen no key
@@ -503,7 +503,7 @@ struct OnlineSoftmax {
   __device__ __forceinline__ void exponentiate(ScoreFragments& s, float (&sum)[2]) const {
     float negative_max[2], sums[4] = {};  // two sums of a row: shorter chains
 #pragma unroll
-    for (i32 half = 0; half < 2; ++half) negative_max[half] = -finite_reference<kMasked>(row_max[half]) * scale_log2;
+    for (i32 half = 0; half < 2; ++half) negative_max[half] = -finite_row_max<kMasked>(row_max[half]) * scale_log2;
 #pragma unroll
     for (i32 i = 0; i < kBlockKv / 2; ++i) {
       const i32 half = i / 2 % 2;
@@ -527,14 +527,14 @@ struct OnlineSoftmax {
     }
   }
 
-  // References become at least `to`; sums follow, and O is to.
+  // Raises row_max to at least `to`, rescales the sums, and marks O for rescaling.
   template <bool kMasked>
-  __device__ __forceinline__ void raise_reference(const float (&to)[2]) {
+  __device__ __forceinline__ void raise_row_max(const float (&to)[2]) {
 #pragma unroll
     for (i32 half = 0; half < 2; ++half) {
       const float old = row_max[half];
       row_max[half] = max_f32(old, to[half]);
-      scale[half] = ex2_approx_ftz_f32((old - finite_reference<kMasked>(row_max[half])) * scale_log2);
+      scale[half] = ex2_approx_ftz_f32((old - finite_row_max<kMasked>(row_max[half])) * scale_log2);
       row_sum[half] *= scale[half];
     }
     must_scale = true;
@@ -546,9 +546,9 @@ struct OnlineSoftmax {
     for (i32 i = 0; i < kHeadDim / 2; ++i) o[i] *= scale[i / 2 % 2];
   }
 
-  // A row that has seen no key yet has only scores of -inf: any finite reference makes their P zero.
+  // A row that has seen no key yet has only scores of -inf: any finite row_max makes their P zero.
   template <bool kMasked>
-  __device__ __forceinline__ static float finite_reference(float m) {
+  __device__ __forceinline__ static float finite_row_max(float m) {
     return kMasked && m == negative_infinity() ? 0 : m;
   }
 };
@@ -558,7 +558,7 @@ struct ScoreSource {
   i32 tile_number;
   i32 row, block;
 };
-// The reference of a row is its largest score so far or, with kRescaleThreshold, one less than that many powers of two below it.
+// row_max is the largest score so far or, with kRescaleThreshold, one less than that many powers of two below it.
 struct Softmax : OnlineSoftmax {
   template <bool kMasked>
   __device__ __forceinline__ void first(ScoreFragments& s) {
@@ -571,7 +571,7 @@ struct Softmax : OnlineSoftmax {
     float largest[2], sum[2];
     largest_scores(s, largest);
     must_scale = false;
-    if (must_raise(largest)) raise_reference<kMasked>(largest);
+    if (must_raise(largest)) raise_row_max<kMasked>(largest);
     exponentiate<kMasked>(s, sum);
     row_sum[0] += sum[0];
     row_sum[1] += sum[1];
@@ -626,7 +626,7 @@ struct RowsOfWarpgroup {
   i32 unused_blocks;  // of the tile, beyond this warpgroup's
 
   __device__ __forceinline__ RowsOfWarpgroup(const Arguments& args, const QueryTile& tile, i32 consumer) {
-    const i32 first = 64 * consumer, last = (kWholeTiles || tile.rows > first + 64 ? first + 64 : tile.rows) - 1;
+    const i32 first = 64 * consumer, last = (kEvenTiles || tile.rows > first + 64 ? first + 64 : tile.rows) - 1;
     first_row = tile.first_row + first + static_cast<i32>(warp_index() % 4 * 16 + lane_index() / 4);
     blocks = first < tile.rows ? QueryTile::blocks_of(args, tile.first_row + last) : 0;
     whole_blocks = QueryTile::whole_blocks_of(args, tile.first_row + first);
@@ -676,12 +676,12 @@ struct Consumer {
     v.advance();
   }
 
-  // A turn is a warpgroup's permission, which its predecessor gives.
-  __device__ __forceinline__ void wait_turn() const {
-    if (kTakeTurns) bar_sync_named(kTurn + index, 2 * kWarpgroup);
+  // Where warpgroups are ordered, each issues its products when its predecessor lets it.
+  __device__ __forceinline__ void wait_order() const {
+    if (kOrderedWarpgroups) bar_sync_named(kOrder + index, 2 * kWarpgroup);
   }
-  __device__ __forceinline__ void pass_turn() const {
-    if (kTakeTurns) bar_arrive_named(kTurn + (index + 1 == kConsumers ? 0 : index + 1), 2 * kWarpgroup);
+  __device__ __forceinline__ void pass_order() const {
+    if (kOrderedWarpgroups) bar_arrive_named(kOrder + (index + 1 == kConsumers ? 0 : index + 1), 2 * kWarpgroup);
   }
 
   __device__ __forceinline__ void load_query() { query.load(shared + kQOffset + q.stage * kQTileBytes + index * 64 * kPanelBytes); }
@@ -706,14 +706,14 @@ struct Consumer {
   }
 };
 
-// Blocks that other warpgroups need and this one does not: it waits for them only to give them back, and lets its turns pass. A buffer is
+// Blocks that other warpgroups need and this one does not: it waits for them only to give them back, and passes the order on. A buffer is
 // given back when every lane has seen it full: where no product holds the warp together, that is said.
 __device__ __forceinline__ void skip_key(Consumer& consumer) {
   consumer.wait_k();
   bar_warp_sync();
   consumer.release_k();
-  consumer.wait_turn();
-  consumer.pass_turn();
+  consumer.wait_order();
+  consumer.pass_order();
 }
 __device__ __forceinline__ void skip_value(Consumer& consumer) {
   consumer.wait_v();
@@ -750,7 +750,7 @@ __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTil
     sum += shfl_sync_bfly_f32<2>(sum);
     const float inverse = sum != 0 ? rcp_approx_ftz_f32(sum) : 0;  // a row that has seen no key keeps its zeros; a NaN stays one
     const i32 i = row + 8 * half;
-    const bool exists = kWholeTiles || i < tile.first_row + tile.rows;
+    const bool exists = kEvenTiles || i < tile.first_row + tile.rows;
     const i32 head = tile.head_of(i), position = QueryTile::position_of(i);
     if (args.lse != nullptr && quad == 0 && exists) {
       const float lse = sum != 0 ? fma_rn_f32(softmax.row_max[half], args.softmax_scale, lg2_approx_ftz_f32(sum) * kLn2) : negative_infinity();
@@ -773,7 +773,7 @@ __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTil
   }
 }
 // A block of keys at a time: S, its softmax, P V. Only other warpgroups keep the tensor core busy meanwhile.
-struct Walk {
+struct Mainloop {
   const Arguments& args;
   Consumer consumer;
   Softmax softmax;
@@ -781,29 +781,29 @@ struct Walk {
   OutputFragments o;
 
   // Leaves the fragments as they are: what S begins with does not count, and to set it would touch registers of the first product.
-  __device__ __forceinline__ Walk(const Arguments& args, const Barriers& barriers, u32 shared, i32 index)
+  __device__ __forceinline__ Mainloop(const Arguments& args, const Barriers& barriers, u32 shared, i32 index)
       : args(args), consumer{barriers, shared, index}, softmax{{args.softmax_scale_log2}} {}
 
   // The tile's first block, walked to; each of the others; what is left after the last one.
   template <bool kMasked>
   __device__ __forceinline__ void begin(i32 tile_number, i32 row, i32 block) {
-    walk_block<true, kMasked>(tile_number, row, block);
+    run_block<true, kMasked>(tile_number, row, block);
   }
   template <bool kMasked>
   __device__ __forceinline__ void step(i32 tile_number, i32 row, i32 block) {
-    walk_block<false, kMasked>(tile_number, row, block);
+    run_block<false, kMasked>(tile_number, row, block);
   }
   __device__ __forceinline__ void end() {}
 
  private:
   template <bool kFirst, bool kMasked>
-  __device__ __forceinline__ void walk_block(i32 tile_number, i32 row, i32 block) {
+  __device__ __forceinline__ void run_block(i32 tile_number, i32 row, i32 block) {
     consumer.wait_k();
-    consumer.wait_turn();
+    consumer.wait_order();
     consumer.issue_qk(s);              // S = Q Kᵀ
     wgmma_wait_group<0>();
     wgmma_landed(s);
-    consumer.pass_turn();
+    consumer.pass_order();
     consumer.release_k();
     if (kMasked) mask_scores(s, args, row, block);
     if (kFirst)
@@ -822,32 +822,32 @@ struct Walk {
 };
 // What a consumer warpgroup does with each tile: the blocks of keys from the last one down, masked ones first.
 __device__ __forceinline__ void consume(const Arguments& args, const Barriers& barriers, u32 shared, i32 index) {
-  Walk walk(args, barriers, shared, index);
-  Consumer& consumer = walk.consumer;
+  Mainloop mainloop(args, barriers, shared, index);
+  Consumer& consumer = mainloop.consumer;
   ConsumerTiles tiles;
-  if (index == kConsumers - 1) consumer.pass_turn();
+  if (index == kConsumers - 1) consumer.pass_order();
   for (i32 number; (number = tiles.next(args, barriers, consumer.q)) >= 0;) {
     const QueryTile tile(args, number);
     const RowsOfWarpgroup rows(args, tile, index);
     consumer.wait_q();
     consumer.load_query();
     skip_blocks(consumer, rows.unused_blocks);
-    clear(walk.o);
+    clear(mainloop.o);
     if (rows.blocks > 0) {
       i32 block = rows.blocks - 1;
-      walk.begin<kPartialBlocks>(number, rows.first_row, block--);
+      mainloop.begin<kPartialBlocks>(number, rows.first_row, block--);
       if (kPartialBlocks)
-        for (; block >= rows.whole_blocks; --block) walk.step<true>(number, rows.first_row, block);
-      for (; block >= 0; --block) walk.step<false>(number, rows.first_row, block);
-      walk.end();
+        for (; block >= rows.whole_blocks; --block) mainloop.step<true>(number, rows.first_row, block);
+      for (; block >= 0; --block) mainloop.step<false>(number, rows.first_row, block);
+      mainloop.end();
     } else {
-      walk.softmax.row_sum[0] = walk.softmax.row_sum[1] = 0;
+      mainloop.softmax.row_sum[0] = mainloop.softmax.row_sum[1] = 0;
       bar_warp_sync();
     }
     consumer.release_q();
-    store_rows(args, QueryTile(args, opaque_i32(number)), rows.first_row, walk.o, walk.softmax);
+    store_rows(args, QueryTile(args, opaque_i32(number)), rows.first_row, mainloop.o, mainloop.softmax);
   }
-  if (index == 0) consumer.wait_turn();
+  if (index == 0) consumer.wait_order();
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forward(const __grid_constant__ Arguments args) {
@@ -871,4 +871,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_83bf35e1dd17d082
+}  // namespace attune_252ee50f485ceccf

@@ -1,4 +1,4 @@
-// attune standard forward fp16 d72 align2 sm80 q64 kv64 w4 st1 · source 8d58f34b51532555
+// attune standard forward fp16 d72 align2 sm80 q64 kv64 w4 st1 · source 83fe1c69a9ebf725
 //
 // The output of one tile of queries of one head, on mma.sync (compute capability 8.0 and newer), from the probabilities in device memory:
 //
@@ -9,7 +9,7 @@
 //     9216  V  [2][64][72]
 //    27648  end
 
-namespace attune_36c696fb74f5a818 {
+namespace attune_1ec3889faa791bf8 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -186,9 +186,9 @@ __device__ __forceinline__ void store_chunk(char* to, Vec4 chunk) {
   }
 }
 // How the threads of a copy share the chunks of a tile: consecutive threads take consecutive chunks of a row. Where a row's chunks divide the
-// number of threads, each thread keeps its column and walks down the rows.
+// number of threads, each thread keeps its column and goes down the rows.
 template <i32 kRows, i32 kWorkers>
-struct TileWalk {
+struct ThreadChunks {
   static constexpr bool kColumns = kWorkers % kChunks == 0;
   static constexpr i32 kSteps = (kRows * kChunks + kWorkers - 1) / kWorkers;
   static constexpr bool kExact = kRows * kChunks % kWorkers == 0;
@@ -205,25 +205,25 @@ struct TileWalk {
 // Rows from `existing` on are filled with zeros (0 * NaN is NaN: what lies beyond a tensor must not reach a product).
 template <i32 kRows, bool kAllExist, i32 kWorkers>
 struct TileStream {
-  using Walk = TileWalk<kRows, kWorkers>;
-  Walk walk;
+  using Chunks = ThreadChunks<kRows, kWorkers>;
+  Chunks chunks;
   const char* next;  // of this thread's first chunk where it keeps its column, else of the tile
   i64 row_bytes;
   i32 existing;      // rows from the next tile on
 
   __device__ __forceinline__ TileStream(const char* first, i64 row_bytes, i32 existing, i32 worker)
-      : walk{worker}, next(Walk::kColumns ? first + walk.row(0) * row_bytes + walk.chunk(0) * 16 : first), row_bytes(row_bytes),
+      : chunks{worker}, next(Chunks::kColumns ? first + chunks.row(0) * row_bytes + chunks.chunk(0) * 16 : first), row_bytes(row_bytes),
         existing(existing) {}
 
   __device__ __forceinline__ void load_next(u32 to) {
     const char* at = next;
 #pragma unroll
-    for (i32 i = 0; i < Walk::kSteps; ++i) {
-      const i32 row = walk.row(i), chunk = walk.chunk(i);
-      if (!Walk::kExact && row >= kRows) break;
-      if (!Walk::kColumns) at = next + row * row_bytes + chunk * 16;
+    for (i32 i = 0; i < Chunks::kSteps; ++i) {
+      const i32 row = chunks.row(i), chunk = chunks.chunk(i);
+      if (!Chunks::kExact && row >= kRows) break;
+      if (!Chunks::kColumns) at = next + row * row_bytes + chunk * 16;
       load_chunk(to + tile_offset(row, chunk), at, kAllExist || row < existing);
-      if (Walk::kColumns) at += Walk::kRowsPerStep * row_bytes;
+      if (Chunks::kColumns) at += Chunks::kRowsPerStep * row_bytes;
     }
     next += kRows * row_bytes;
     existing -= kRows;
@@ -233,12 +233,12 @@ struct TileStream {
 // The other way: the first `existing` rows of a tile of shared memory to global memory.
 template <i32 kRows, bool kAllExist, i32 kWorkers>
 __device__ __forceinline__ void store_tile(char* to, u32 from, i64 row_bytes, i32 existing, i32 worker) {
-  using Walk = TileWalk<kRows, kWorkers>;
-  const Walk walk{worker};
+  using Chunks = ThreadChunks<kRows, kWorkers>;
+  const Chunks chunks{worker};
 #pragma unroll
-  for (i32 i = 0; i < Walk::kSteps; ++i) {
-    const i32 row = walk.row(i), chunk = walk.chunk(i);
-    if (!Walk::kExact && row >= kRows) break;
+  for (i32 i = 0; i < Chunks::kSteps; ++i) {
+    const i32 row = chunks.row(i), chunk = chunks.chunk(i);
+    if (!Chunks::kExact && row >= kRows) break;
     if (kAllExist || row < existing) store_chunk(to + row * row_bytes + chunk * 16, ld_shared_v4_b32(from + tile_offset(row, chunk)));
   }
 }
@@ -394,4 +394,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_values(cons
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_36c696fb74f5a818
+}  // namespace attune_1ec3889faa791bf8

@@ -273,7 +273,7 @@ void check_case(Devices& devices, const BackwardCase& test) {
       return;
     }
     // Adds as they come differ from device to device: each sum must be right, and its bits are nobody's business.
-    const bool unordered = test.config.dq == QueryGradient::atomic;
+    const bool unordered = test.config.dq == DqAccumulation::atomic;
     if (i == 0 || unordered) {
       CHECK(result.complaint == "");
       for (const OutputErrors& output :
@@ -281,7 +281,7 @@ void check_case(Devices& devices, const BackwardCase& test) {
         CHECK(output.complaint == "");
     }
     if (unordered) result.d_q.clear();
-    if (unordered && test.config.heads_apart) {
+    if (unordered && test.config.kv_grad_per_query_head) {
       result.d_k.clear();
       result.d_v.clear();
     }
@@ -302,7 +302,8 @@ struct Keys {
 constexpr Keys kKeys[] = {{16, 1, 1}, {32, 2, 1}, {64, 4, 1}, {64, 2, 1},  {32, 1, 1}, {48, 1, 1},
                           {32, 2, 2}, {64, 4, 2}, {64, 8, 2}, {128, 8, 2}, {64, 8, 4}, {96, 8, 4}};
 constexpr int kBlockQ[] = {16, 32, 48, 64, 96, 128};
-constexpr QueryGradient kWaysToDq[] = {QueryGradient::own, QueryGradient::atomic, QueryGradient::ordered};
+constexpr DqAccumulation kWaysToDq[] = {DqAccumulation::separate_kernel, DqAccumulation::atomic,
+                                        DqAccumulation::ordered};
 constexpr Placement kPlacements[] = {Placement::packed, Placement::padded, Placement::reversed};
 enum Factor {
   kDtype,
@@ -349,12 +350,12 @@ BackwardCase case_of(const FactorChoice& row) {
   test.config.warps = kKeys[row[kKeysFactor]].warps;
   test.config.stages = 1 + row[kStages];
   test.config.ctas_per_sm = 1 + row[kCtas];
-  test.config.split = kKeys[row[kKeysFactor]].split;
+  test.config.query_warps = kKeys[row[kKeysFactor]].split;
   test.config.dq = kWaysToDq[row[kDq]];
-  test.config.heads_apart = row[kApart] == 1;
+  test.config.kv_grad_per_query_head = row[kApart] == 1;
   test.config.dq_first = row[kDqFirst] == 1;
-  if (row[kOrder] == 1) test.config.tile_order = TileOrder::sections;
-  test.problem.deterministic = test.config.dq != QueryGradient::atomic && row[kLse] == 1;
+  if (row[kOrder] == 1) test.config.tile_order = TileOrder::l2_sections;
+  test.problem.deterministic = test.config.dq != DqAccumulation::atomic && row[kLse] == 1;
   return test;
 }
 
@@ -386,10 +387,10 @@ void check_rows_that_see_nothing(Devices& devices) {
   for (const char* lengths : {"sq70 skv17", "sq33 skv64", "sq17 skv1", "sq20 skv90"}) {
     for (const char* offset :
          {"causal", "causal-top-left", "causal@-1", "causal@-1000", "causal@-2147480000", "causal@2147480000"}) {
-      for (const char* dq : {"own", "atomic", "ordered", "ordered apart"}) {
+      for (const char* dq : {"own", "atomic", "ordered", "ordered kv-grad-per-query-head"}) {
         BackwardCase test = case_from(std::string("backward fp16 b1 hq2 hkv1 ") + lengths + " d40 " + offset,
                                       std::string("sm80 q32 kv32 w2 st2 dq=") + dq);
-        test.with_lse = test.config.dq != QueryGradient::ordered;
+        test.with_lse = test.config.dq != DqAccumulation::ordered;
         check_case(devices, test);
       }
     }
@@ -398,7 +399,8 @@ void check_rows_that_see_nothing(Devices& devices) {
 
 // Keys whose scores would be 0 beside queries whose scores are far below that: exp(0 - LSE) overflows.
 void check_keys_beyond_the_last(Devices& devices) {
-  for (const char* dq : {"atomic", "ordered", "own apart", "atomic apart"}) {
+  for (const char* dq :
+       {"atomic", "ordered", "separate-kernel kv-grad-per-query-head", "atomic kv-grad-per-query-head"}) {
     BackwardCase test =
         case_from("backward bf16 hq2 hkv1 sq40 skv33 d16", std::string("sm80 q16 kv32 w2 st2 dq=") + dq);
     test.loudness = -40;
@@ -442,15 +444,16 @@ TEST_CASE("backward is right in all modes of the emulator: tiles of keys in turn
   check_case(devices, case_from("backward bf16 hq3 hkv1 sq90 skv700 d8", "sm80 q16 kv16 w1 st2 dq=ordered"));
   check_case(devices, case_from("backward bf16 b2 hq2 sq400 skv500 d8 causal", "sm80 q16 kv16 w1 st1 dq=ordered"));
   // Heads of a group apart take turns for dK and dV, in each order of tiles.
-  for (const char* config : {"sm80 q16 kv16 w1 st2 apart dq=ordered", "sm80 q16 kv16 w1 st2 apart",
-                             "sm80 q16 kv16 w1 st1 order=sections apart"}) {
+  for (const char* config :
+       {"sm80 q16 kv16 w1 st2 kv-grad-per-query-head dq=ordered", "sm80 q16 kv16 w1 st2 kv-grad-per-query-head",
+        "sm80 q16 kv16 w1 st1 order=l2-sections kv-grad-per-query-head"}) {
     check_case(devices, case_from("backward bf16 b2 hq8 sq60 hkv1 skv200 d8", config));
     check_case(devices, case_from("backward fp16 hq6 hkv2 sq150 skv170 d16 causal deterministic", config));
   }
   // All heads of a group end together, and among so many elements a sum in another order shows.
   for (const char* dq : {"own", "ordered"}) {
     check_case(devices, case_from("backward fp16 b3 hq32 hkv2 sq33 skv32 d128 deterministic",
-                                  std::string("sm80 q48 kv32 w2 st1 apart dq=") + dq));
+                                  std::string("sm80 q48 kv32 w2 st1 kv-grad-per-query-head dq=") + dq));
   }
   EmulatorOptions one_by_one;
   one_by_one.concurrent_ctas = 1;
@@ -460,14 +463,15 @@ TEST_CASE("backward is right in all modes of the emulator: tiles of keys in turn
   single.runtimes.push_back(std::make_unique<AttentionRuntime>(make_emulator_device(find_device("h200"), one_by_one)));
   single.names.push_back("one CTA at a time");
   check_case(single, case_from("backward bf16 hq3 hkv1 sq90 skv300 d8 causal", "sm80 q16 kv16 w1 st2 dq=ordered"));
-  for (const char* config : {"sm80 q16 kv16 w1 st2 apart dq=ordered", "sm80 q16 kv16 w1 st2 apart",
-                             "sm80 q16 kv16 w1 st1 order=sections apart"})
+  for (const char* config :
+       {"sm80 q16 kv16 w1 st2 kv-grad-per-query-head dq=ordered", "sm80 q16 kv16 w1 st2 kv-grad-per-query-head",
+        "sm80 q16 kv16 w1 st1 order=l2-sections kv-grad-per-query-head"})
     check_case(single, case_from("backward bf16 b2 hq8 hkv1 sq90 skv150 d8 causal", config));
 }
 
 TEST_CASE("backward is right in all modes of the emulator: sections of heads, the last one smaller", "[emulator]") {
   const BackwardCase test =
-      case_from("backward bf16 b5 hq2 hkv1 sq33 skv70 d16 causal", "sm80 q16 kv32 w2 st1 dq=atomic order=sections");
+      case_from("backward bf16 b5 hq2 hkv1 sq33 skv70 d16 causal", "sm80 q16 kv32 w2 st1 dq=atomic order=l2-sections");
   DeviceSpec small = find_device("h200");
   const int head_bytes = 33 * 16 * (2 + 2 + 4);  // Q, dO and sums of dQ of one of the two heads that share keys
   small.l2_bytes = 2 * 3 * head_bytes;
@@ -478,13 +482,14 @@ TEST_CASE("backward is right in all modes of the emulator: sections of heads, th
   check_case(devices, test);
   // Apart, a section holds both heads of a group of two, or ends within a group of five.
   BackwardCase apart = test;
-  apart.config.heads_apart = true;
-  for (const QueryGradient dq : {QueryGradient::atomic, QueryGradient::own}) {
+  apart.config.kv_grad_per_query_head = true;
+  for (const DqAccumulation dq : {DqAccumulation::atomic, DqAccumulation::separate_kernel}) {
     apart.config.dq = dq;
     CHECK(generate(apart.problem, apart.config, small).launches[1].section_heads(apart.problem) == 2);
     check_case(devices, apart);
   }
-  apart = case_from("backward bf16 hq10 hkv2 sq33 skv70 d16 causal", "sm80 q16 kv32 w2 st1 order=sections apart");
+  apart = case_from("backward bf16 hq10 hkv2 sq33 skv70 d16 causal",
+                    "sm80 q16 kv32 w2 st1 order=l2-sections kv-grad-per-query-head");
   CHECK(generate(apart.problem, apart.config, small).launches[1].section_heads(apart.problem) == 2);
   check_case(devices, apart);
 }
@@ -522,14 +527,14 @@ TEST_CASE("backward is right on the GPU: odd cases and defaults", "[gpu]") {
   check_defaults(devices);
   for (const char* dq : {"own", "atomic", "ordered"}) {
     check_case(devices, case_from("backward bf16 b2 hq6 hkv2 sq700 skv1000 d128 causal",
-                                  std::string("sm80 q64 kv128 w8 st2 split2 dq=") + dq));
+                                  std::string("sm80 q64 kv128 w8 st2 query-warps2 dq=") + dq));
     check_case(devices, case_from("backward bf16 b8 hq16 sq700 d64", std::string("sm80 q64 kv64 w4 st2 dq=") + dq));
     check_case(devices, case_from("backward bf16 b2 hq24 hkv2 sq700 skv1000 d128 causal",
-                                  std::string("sm80 q64 kv128 w8 st2 split2 apart dq=") + dq));
+                                  std::string("sm80 q64 kv128 w8 st2 query-warps2 kv-grad-per-query-head dq=") + dq));
   }
   for (const char* dq : {"atomic", "ordered"}) {
     check_case(devices, case_from("backward bf16 b2 hq6 hkv2 sq700 skv1000 d192 causal",
-                                  std::string("sm80 q64 kv96 w8 st2 split4 dq-first dq=") + dq));
+                                  std::string("sm80 q64 kv96 w8 st2 query-warps4 dq-first dq=") + dq));
   }
 }
 
@@ -545,8 +550,8 @@ TEST_CASE("deterministic backward gives the same bits 200 times beside other loa
   });
   for (const char* problem : {"backward bf16 b2 hq10 hkv5 sq900 d96 causal deterministic",
                               "backward fp16 b1 hq16 hkv2 sq700 skv1000 d64 deterministic"}) {
-    for (const char* dq : {"own", "ordered", "own apart", "ordered apart", "ordered dq-first"}) {
-      const BackwardCase test = case_from(problem, std::string("sm80 q64 kv64 w4 st2 split2 dq=") + dq);
+    for (const char* dq : {"own", "ordered", "own apart", "ordered kv-grad-per-query-head", "ordered dq-first"}) {
+      const BackwardCase test = case_from(problem, std::string("sm80 q64 kv64 w4 st2 query-warps2 dq=") + dq);
       INFO(to_string(test));
       const BackwardData data(test);
       const BackwardResult first = run_backward(runtime, test, data, own_stream);

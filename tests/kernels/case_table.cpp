@@ -19,11 +19,11 @@ constexpr int kBlockKv[] = {16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 256};
 constexpr int kConsumers[] = {1, 2, 3};  // warpgroups of 64 rows, sm90
 struct Reference {
   int rescale_threshold;
-  bool without_maximum;
+  bool lazy_max;
 };
 constexpr Reference kReferences[] = {{0, false}, {8, false}, {0, true}};
-constexpr TileOrder kForwardOrders[] = {TileOrder::rows, TileOrder::rows_reversed, TileOrder::heads,
-                                        TileOrder::heads_reversed, TileOrder::sections_reversed};
+constexpr TileOrder kForwardOrders[] = {TileOrder::head_major, TileOrder::head_major_reversed, TileOrder::tile_major,
+                                        TileOrder::tile_major_reversed, TileOrder::l2_sections_reversed};
 constexpr int kEmulatedExponentials[] = {0, 2, 8};
 constexpr Placement kPlacements[] = {Placement::packed, Placement::padded, Placement::reversed};
 
@@ -48,7 +48,7 @@ enum Factor {
   kReference,
   kCtas,
   kQStages,  // from here on sm90's
-  kTurns,
+  kDqTickets,
   kOverlap,
   kPersistence,
   kVStages,
@@ -77,7 +77,7 @@ std::vector<int> factor_sizes(FamilyWord family) {
     sizes[kAlignment] = 1;  // others are not for TMA, nor are rows from the last to the first
     sizes[kPlacement] = 2;
     sizes[kRowsFactor] = std::size(kConsumers);
-    sizes[kReference] = sizes[kTurns] = sizes[kOverlap] = sizes[kPersistence] = sizes[kVStages] = 3;
+    sizes[kReference] = sizes[kDqTickets] = sizes[kOverlap] = sizes[kPersistence] = sizes[kVStages] = 3;
     sizes[kExponentials] = std::size(kEmulatedExponentials);
   }
   return sizes;
@@ -107,11 +107,11 @@ ForwardCase case_of(const FactorChoice& row, FamilyWord family) {
   } else {
     config.block_q = 64 * kConsumers[row[kRowsFactor]];
     config.q_stages = 1 + row[kQStages];
-    config.warpgroup_order = static_cast<WarpgroupOrder>(row[kTurns]);
+    config.warpgroup_order = static_cast<WarpgroupOrder>(row[kDqTickets]);
     config.overlap = static_cast<Overlap>(row[kOverlap]);
-    config.persistence = static_cast<Persistence>(row[kPersistence]);
+    config.tile_scheduler = static_cast<TileScheduler>(row[kPersistence]);
     config.cluster = 1 + row[kCluster];
-    config.packed_heads = row[kPackedHeads] == 1;
+    config.pack_gqa = row[kPackedHeads] == 1;
     config.producer_registers = 40 * row[kProducerRegisters];
     config.p_in_shared = row[kProbabilityPlace] == 1;
     config.emulated_exponentials = kEmulatedExponentials[row[kExponentials]];
@@ -123,7 +123,7 @@ ForwardCase case_of(const FactorChoice& row, FamilyWord family) {
   config.q_in_registers = row[kQueryPlace] == 0;
   config.tile_order = kForwardOrders[row[kTileOrder]];
   config.rescale_threshold = kReferences[row[kReference]].rescale_threshold;
-  config.without_maximum = kReferences[row[kReference]].without_maximum;
+  config.lazy_max = kReferences[row[kReference]].lazy_max;
   config.ctas_per_sm = 1 + row[kCtas];
   return test;
 }

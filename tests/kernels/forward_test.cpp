@@ -100,18 +100,19 @@ void check_pairwise(Devices& devices, FamilyWord family, double max_work) {
 using Configs = std::vector<const char*>;
 
 // Whether a config is for bf16 alone.
-bool is_for_bf16(const char* config) { return parse_config(config).without_maximum; }
+bool is_for_bf16(const char* config) { return parse_config(config).lazy_max; }
 
 // Lengths that are multiples of the tiles, and configs that rely on it.
-const Configs kWholeTiles = {"sm80 q64 kv64 w4 st2 whole", "sm80 q64 kv32 w4 st1 whole qsmem",
-                             "sm80 q128 kv64 w4 st3 rescale8 whole"};
-const Configs kWholeTilesSm90 = {"sm90 q64 kv64 st2 whole",
-                                 "sm90 q128 kv32 st1 whole turns overlap=within",
-                                 "sm90 q128 kv64 st2 whole nomax qst2 overlap=across persist=on-demand",
-                                 "sm90 q64 kv32 st1 whole overlap=within vst3 cluster2",
-                                 "sm90 q128 kv32 st2 whole pingpong",
-                                 "sm90 q128 kv64 st1 whole rescale8 overlap=within psmem"};
-void check_whole_tiles(Devices& devices, const Configs& configs) {
+const Configs kEvenTiles = {"sm80 q64 kv64 w4 st2 even-tiles", "sm80 q64 kv32 w4 st1 even-tiles qsmem",
+                            "sm80 q128 kv64 w4 st3 rescale8 even-tiles"};
+const Configs kWholeTilesSm90 = {
+    "sm90 q64 kv64 st2 even-tiles",
+    "sm90 q128 kv32 st1 even-tiles ordered overlap=within",
+    "sm90 q128 kv64 st2 even-tiles lazy-max qst2 overlap=across scheduler=dynamic-persistent",
+    "sm90 q64 kv32 st1 even-tiles overlap=within vst3 cluster2",
+    "sm90 q128 kv32 st2 even-tiles pingpong",
+    "sm90 q128 kv64 st1 even-tiles rescale8 overlap=within psmem"};
+void check_even_tiles(Devices& devices, const Configs& configs) {
   for (const char* config : configs) {
     for (const char* mask : {"", " causal", " causal-top-left", " causal@-70"}) {
       check_case(devices, case_from(std::string("forward bf16 b1 hq2 hkv1 sq128 skv256 d40") + mask, config));
@@ -123,8 +124,9 @@ void check_whole_tiles(Devices& devices, const Configs& configs) {
 
 // One compiled kernel for all lengths: batch, heads, lengths and strides are arguments.
 const Configs kManyLengths = {"sm80 q64 kv48 w4 st2", "sm80 q64 kv64 w4 st1 qsmem rescale8"};
-const Configs kManyLengthsSm90 = {"sm90 q128 kv48 st2 qst2 nomax turns overlap=across persist=on-demand",
-                                  "sm90 q64 kv48 st2 overlap=across persist=on-demand vst1 cluster2"};
+const Configs kManyLengthsSm90 = {
+    "sm90 q128 kv48 st2 qst2 lazy-max ordered overlap=across scheduler=dynamic-persistent",
+    "sm90 q64 kv48 st2 overlap=across scheduler=dynamic-persistent vst1 cluster2"};
 void check_one_kernel_for_many_lengths(Devices& devices, const Configs& configs) {
   for (const char* config : configs) {
     for (const std::int64_t seq_q : {1, 3, 17, 127, 129}) {
@@ -146,10 +148,10 @@ void check_one_kernel_for_many_lengths(Devices& devices, const Configs& configs)
 const Configs kLargeMagnitudes = {"sm80 q64 kv64 w4 st2", "sm80 q64 kv64 w4 st2 rescale8"};
 const Configs kLargeMagnitudesSm90 = {"sm90 q64 kv64 st2",
                                       "sm90 q128 kv64 st2 rescale8 overlap=within",
-                                      "sm90 q128 kv64 st2 nomax overlap=within",
-                                      "sm90 q64 kv32 st2 nomax",
+                                      "sm90 q128 kv64 st2 lazy-max overlap=within",
+                                      "sm90 q64 kv32 st2 lazy-max",
                                       "sm90 q64 kv64 st2 exp4",
-                                      "sm90 q64 kv32 st2 nomax exp8"};
+                                      "sm90 q64 kv32 st2 lazy-max exp8"};
 void check_large_magnitudes(Devices& devices, const Configs& configs) {
   for (const char* dtype : {"bf16", "fp16"}) {
     for (const char* config : configs) {
@@ -167,15 +169,16 @@ void check_large_magnitudes(Devices& devices, const Configs& configs) {
 
 // Rows that attend to nothing, at each end of what a tile can hold of them.
 const Configs kRowsThatSeeNothing = {"sm80 q64 kv64 w4 st1", "sm80 q64 kv64 w4 st3 rescale8",
-                                     "sm80 q128 kv32 w4 st2 qsmem order=rows-reversed"};
-const Configs kRowsThatSeeNothingSm90 = {"sm90 q64 kv64 st1",
-                                         "sm90 q192 kv48 st3 rescale8 qst2 turns overlap=across persist=on-demand",
-                                         "sm90 q128 kv32 st2 order=rows-reversed nomax overlap=within persist=fixed",
-                                         "sm90 q128 kv16 st2 nomax turns overlap=across persist=on-demand cluster2",
-                                         "sm90 q64 kv48 st1 order=rows-reversed rescale8 vst2 cluster2",
-                                         "sm90 q64 kv32 st2 exp8",
-                                         "sm90 q192 kv48 st2 pingpong",
-                                         "sm90 q192 kv144 st1 overlap=within psmem"};
+                                     "sm80 q128 kv32 w4 st2 qsmem order=head-major-reversed"};
+const Configs kRowsThatSeeNothingSm90 = {
+    "sm90 q64 kv64 st1",
+    "sm90 q192 kv48 st3 rescale8 qst2 ordered overlap=across scheduler=dynamic-persistent",
+    "sm90 q128 kv32 st2 order=head-major-reversed lazy-max overlap=within scheduler=static-persistent",
+    "sm90 q128 kv16 st2 lazy-max ordered overlap=across scheduler=dynamic-persistent cluster2",
+    "sm90 q64 kv48 st1 order=head-major-reversed rescale8 vst2 cluster2",
+    "sm90 q64 kv32 st2 exp8",
+    "sm90 q192 kv48 st2 pingpong",
+    "sm90 q192 kv144 st1 overlap=within psmem"};
 void check_rows_that_see_nothing(Devices& devices, const Configs& configs) {
   for (const char* config : configs) {
     for (const char* lengths : {"sq300 skv17", "sq129 skv64", "sq65 skv1"}) {
@@ -190,21 +193,25 @@ void check_rows_that_see_nothing(Devices& devices, const Configs& configs) {
 // CTAs that stay for several tiles, of which each warpgroup attends to another part: how far one may run ahead of
 // another.
 const Configs kSeveralTilesSm90 = {
-    "sm90 q192 kv80 st1 order=heads-reversed nomax turns overlap=across persist=on-demand",
-    "sm90 q192 kv32 st1 order=sections-reversed qst2 nomax overlap=across persist=on-demand",
-    "sm90 q192 kv32 st2 order=rows-reversed nomax turns overlap=across persist=on-demand",
-    "sm90 q192 kv48 st3 qreg order=heads-reversed rescale8 qst2 turns overlap=across persist=fixed",
-    "sm90 q128 kv32 st4 order=heads-reversed qst2 nomax turns overlap=within persist=on-demand",
-    "sm90 q192 kv32 st3 order=heads-reversed nomax turns overlap=across persist=on-demand vst1 preg24",
-    "sm90 q192 kv48 st1 order=heads-reversed qst2 nomax overlap=across persist=on-demand vst4",
-    "sm90 q128 kv48 st2 order=heads-reversed qst2 nomax turns overlap=across persist=on-demand cluster2",
-    "sm90 q64 kv16 st1 order=rows-reversed nomax overlap=across persist=on-demand vst2 cluster2",
-    "sm90 q128 kv80 st1 order=sections-reversed rescale8 overlap=within persist=fixed cluster2",
-    "sm90 q192 kv32 st4 order=heads-reversed nomax turns overlap=across persist=fixed vst2 cluster2",
-    "sm90 q192 kv32 st1 order=heads-reversed qst2 nomax pingpong persist=on-demand",
-    "sm90 q192 kv48 st3 order=heads-reversed rescale8 pingpong persist=fixed",
-    "sm90 q192 kv80 st1 order=heads-reversed nomax turns overlap=across persist=on-demand psmem",
-    "sm90 q128 kv48 st2 order=heads-reversed qst2 pingpong persist=on-demand psmem",
+    "sm90 q192 kv80 st1 order=tile-major-reversed lazy-max ordered overlap=across scheduler=dynamic-persistent",
+    "sm90 q192 kv32 st1 order=l2-sections-reversed qst2 lazy-max overlap=across scheduler=dynamic-persistent",
+    "sm90 q192 kv32 st2 order=head-major-reversed lazy-max ordered overlap=across scheduler=dynamic-persistent",
+    "sm90 q192 kv48 st3 qreg order=tile-major-reversed rescale8 qst2 ordered overlap=across "
+    "scheduler=static-persistent",
+    "sm90 q128 kv32 st4 order=tile-major-reversed qst2 lazy-max ordered overlap=within scheduler=dynamic-persistent",
+    "sm90 q192 kv32 st3 order=tile-major-reversed lazy-max ordered overlap=across scheduler=dynamic-persistent vst1 "
+    "preg24",
+    "sm90 q192 kv48 st1 order=tile-major-reversed qst2 lazy-max overlap=across scheduler=dynamic-persistent vst4",
+    "sm90 q128 kv48 st2 order=tile-major-reversed qst2 lazy-max ordered overlap=across scheduler=dynamic-persistent "
+    "cluster2",
+    "sm90 q64 kv16 st1 order=head-major-reversed lazy-max overlap=across scheduler=dynamic-persistent vst2 cluster2",
+    "sm90 q128 kv80 st1 order=l2-sections-reversed rescale8 overlap=within scheduler=static-persistent cluster2",
+    "sm90 q192 kv32 st4 order=tile-major-reversed lazy-max ordered overlap=across scheduler=static-persistent vst2 "
+    "cluster2",
+    "sm90 q192 kv32 st1 order=tile-major-reversed qst2 lazy-max pingpong scheduler=dynamic-persistent",
+    "sm90 q192 kv48 st3 order=tile-major-reversed rescale8 pingpong scheduler=static-persistent",
+    "sm90 q192 kv80 st1 order=tile-major-reversed lazy-max ordered overlap=across scheduler=dynamic-persistent psmem",
+    "sm90 q128 kv48 st2 order=tile-major-reversed qst2 pingpong scheduler=dynamic-persistent psmem",
 };
 void check_several_tiles(Devices& devices, const Configs& configs) {
   for (const char* config : configs) {
@@ -217,12 +224,14 @@ void check_several_tiles(Devices& devices, const Configs& configs) {
 // Query heads that share K and V in one tile: few or many of them, positions that begin and end within a warp, tiles of
 // several CTAs, a key that leaps (whose scores are computed anew).
 const Configs kPackedSm90 = {
-    "sm90 q64 kv64 st1 qreg order=heads-reversed rescale8 overlap=within packed",
-    "sm90 q128 kv48 st2 order=heads nomax overlap=within persist=fixed packed",
-    "sm90 q192 kv32 st2 order=sections-reversed qst2 nomax turns overlap=across persist=on-demand packed",
-    "sm90 q128 kv32 st2 order=rows-reversed nomax overlap=across persist=on-demand vst1 cluster2 packed",
+    "sm90 q64 kv64 st1 qreg order=tile-major-reversed rescale8 overlap=within pack-gqa",
+    "sm90 q128 kv48 st2 order=tile-major lazy-max overlap=within scheduler=static-persistent pack-gqa",
+    "sm90 q192 kv32 st2 order=l2-sections-reversed qst2 lazy-max ordered overlap=across scheduler=dynamic-persistent "
+    "pack-gqa",
+    "sm90 q128 kv32 st2 order=head-major-reversed lazy-max overlap=across scheduler=dynamic-persistent vst1 cluster2 "
+    "pack-gqa",
 };
-void check_packed_heads(Devices& devices, const Configs& configs) {
+void check_pack_gqa(Devices& devices, const Configs& configs) {
   for (const char* config : configs) {
     for (const int group : {2, 3, 8, 64}) {
       if (parse_config(config).block_q % group != 0) continue;
@@ -241,7 +250,7 @@ void check_packed_heads(Devices& devices, const Configs& configs) {
   }
   for (const char* mask : {"", " causal"})
     check_case(devices, case_from(std::string("forward fp16 b1 hq4 hkv2 sq96 skv128 d40") + mask,
-                                  "sm90 q64 kv64 st2 whole overlap=within packed"));
+                                  "sm90 q64 kv64 st2 even-tiles overlap=within pack-gqa"));
 }
 
 // One key whose scores leap far beyond the others', met early or late in the walk; and rows whose scores are all equal.
@@ -252,11 +261,11 @@ struct Leap {
   bool recomputes;  // without a maximum
 };
 const Configs kLeapsSm90 = {"sm90 q64 kv32 st2 rescale8",
-                            "sm90 q64 kv32 st2 nomax",
-                            "sm90 q128 kv32 st2 nomax turns overlap=within persist=on-demand",
+                            "sm90 q64 kv32 st2 lazy-max",
+                            "sm90 q128 kv32 st2 lazy-max ordered overlap=within scheduler=dynamic-persistent",
                             "sm90 q64 kv32 st2 rescale8 exp8",
-                            "sm90 q64 kv32 st2 nomax exp4",
-                            "sm90 q128 kv32 st2 nomax overlap=within psmem"};
+                            "sm90 q64 kv32 st2 lazy-max exp4",
+                            "sm90 q128 kv32 st2 lazy-max overlap=within psmem"};
 void check_leaps(Devices& devices, const Configs& configs) {
   for (const char* config : configs) {
     for (const char* mask : {"", " causal"}) {
@@ -387,7 +396,7 @@ TEST_CASE("forward is right in all modes of the emulator: pairwise over problems
 
 TEST_CASE("forward is right in all modes of the emulator: whole tiles", "[emulator]") {
   Devices devices = Devices::emulators();
-  check_whole_tiles(devices, kWholeTiles);
+  check_even_tiles(devices, kEvenTiles);
 }
 
 TEST_CASE("forward is right in all modes of the emulator: one kernel for many lengths and offsets", "[emulator]") {
@@ -417,7 +426,7 @@ TEST_CASE("sm90 forward is right in all modes of the emulator: pairwise over pro
 
 TEST_CASE("sm90 forward is right in all modes of the emulator: whole tiles, many lengths", "[emulator]") {
   Devices devices = Devices::emulators();
-  check_whole_tiles(devices, kWholeTilesSm90);
+  check_even_tiles(devices, kWholeTilesSm90);
   check_one_kernel_for_many_lengths(devices, kManyLengthsSm90);
 }
 
@@ -428,7 +437,7 @@ TEST_CASE("sm90 forward is right in all modes of the emulator: several tiles of 
 
 TEST_CASE("sm90 forward is right in all modes of the emulator: packed heads", "[emulator]") {
   Devices devices = Devices::emulators();
-  check_packed_heads(devices, kPackedSm90);
+  check_pack_gqa(devices, kPackedSm90);
 }
 
 TEST_CASE("sm90 forward is right in all modes of the emulator: large magnitudes, leaps, rows that see nothing",
@@ -458,7 +467,7 @@ TEST_CASE("forward is right on the GPU: pairwise over problems and configs", "[g
 
 TEST_CASE("forward is right on the GPU: whole tiles", "[gpu]") {
   Devices devices = Devices::gpu();
-  check_whole_tiles(devices, kWholeTiles);
+  check_even_tiles(devices, kEvenTiles);
 }
 
 TEST_CASE("forward is right on the GPU: one kernel for many lengths and offsets", "[gpu]") {
@@ -488,15 +497,16 @@ TEST_CASE("sm90 forward is right on the GPU", "[gpu]") {
     return;
   }
   check_pairwise(devices, FamilyWord::sm90, kEmulatorWork);
-  check_whole_tiles(devices, kWholeTilesSm90);
+  check_even_tiles(devices, kWholeTilesSm90);
   check_one_kernel_for_many_lengths(devices, kManyLengthsSm90);
   check_large_magnitudes(devices, kLargeMagnitudesSm90);
   check_leaps(devices, kLeapsSm90);
   check_rows_that_see_nothing(devices, kRowsThatSeeNothingSm90);
   check_several_tiles(devices, kSeveralTilesSm90);
-  check_packed_heads(devices, kPackedSm90);
-  check_case(devices, case_from("forward bf16 b1 hq8 hkv2 sq5000 skv3007 d128 causal",
-                                "sm90 q192 kv80 st3 qst2 nomax turns overlap=within persist=on-demand"));
+  check_pack_gqa(devices, kPackedSm90);
+  check_case(devices,
+             case_from("forward bf16 b1 hq8 hkv2 sq5000 skv3007 d128 causal",
+                       "sm90 q192 kv80 st3 qst2 lazy-max ordered overlap=within scheduler=dynamic-persistent"));
 }
 
 // The same bits at each of 200 launches, while another thread's kernels take SMs and shift who comes first.
@@ -509,10 +519,14 @@ TEST_CASE("forward gives the same bits 200 times beside other load on the GPU", 
   const std::jthread other([&](const std::stop_token& stop) {
     while (!stop.stop_requested()) run_forward(runtime, load, load_data, own_stream);
   });
-  std::vector<const char*> configs = {"sm80 q128 kv64 w4 st2 qsmem order=heads-reversed rescale8"};
+  std::vector<const char*> configs = {"sm80 q128 kv64 w4 st2 qsmem order=tile-major-reversed rescale8"};
   if (runtime.device()->spec().compute_major == 9) {
-    configs.push_back("sm90 q192 kv64 st3 order=rows-reversed qst2 nomax turns overlap=within persist=on-demand");
-    configs.push_back("sm90 q128 kv80 st2 order=heads-reversed rescale8 qst2 turns overlap=across persist=on-demand");
+    configs.push_back(
+        "sm90 q192 kv64 st3 order=head-major-reversed qst2 lazy-max ordered overlap=within "
+        "scheduler=dynamic-persistent");
+    configs.push_back(
+        "sm90 q128 kv80 st2 order=tile-major-reversed rescale8 qst2 ordered overlap=across "
+        "scheduler=dynamic-persistent");
     configs.push_back("sm90 q64 kv64 st2 rescale8 cta2 overlap=within");
   }
   for (const char* config : configs) {
@@ -570,15 +584,15 @@ TEST_CASE("NVRTC compiles sm90 kernels of all head dims: no wgmma serialized, no
       problem.heads_kv = 1;
       // The most and the least that a kernel of this tile holds, and the other walks.
       Configs configs = mask == MaskKind::causal
-                            ? Configs{"sm90 q128 kv64 st2 nomax turns overlap=across persist=on-demand",
-                                      "sm90 q128 kv64 st1 nomax overlap=within psmem exp2"}
+                            ? Configs{"sm90 q128 kv64 st2 lazy-max ordered overlap=across scheduler=dynamic-persistent",
+                                      "sm90 q128 kv64 st1 lazy-max overlap=within psmem exp2"}
                             : Configs{"sm90 q128 kv64 st2", "sm90 q128 kv64 st1 rescale8 pingpong exp4"};
       if (head_dim >= 128) {
         configs.push_back(mask == MaskKind::causal
-                              ? "sm90 q128 kv64 st2 nomax overlap=within persist=on-demand cluster2"
+                              ? "sm90 q128 kv64 st2 lazy-max overlap=within scheduler=dynamic-persistent cluster2"
                               : "sm90 q128 kv64 st2 rescale8 overlap=within cluster2");
       }
-      if (mask == MaskKind::causal) configs.push_back("sm90 q128 kv64 st2 rescale8 overlap=within packed");
+      if (mask == MaskKind::causal) configs.push_back("sm90 q128 kv64 st2 rescale8 overlap=within pack-gqa");
       for (const char* config : configs) {
         const KernelPlan plan = generate(problem, parse_config(config), find_device("h200"));
         INFO(canonical_text(problem) << " | " << config);

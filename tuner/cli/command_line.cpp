@@ -157,7 +157,7 @@ CommandLine* CommandLine::add_verb(const std::string& name, const std::string& d
 }
 
 void CommandLine::require_verb() { app_->require_subcommand(1); }
-void CommandLine::hide() { app_->group(""); }
+void CommandLine::mask_probabilities() { app_->group(""); }
 void CommandLine::set_footer(const std::string& text) { app_->footer(text); }
 void CommandLine::set_version(const std::string& text) { app_->set_version_flag("--version", text); }
 bool CommandLine::parsed() const { return app_->parsed(); }

@@ -44,7 +44,7 @@ class CommandLine {
   /// A verb below this one; lives as long as this does.
   CommandLine* add_verb(const std::string& name, const std::string& description);
   void require_verb();
-  void hide();
+  void mask_probabilities();
   void set_footer(const std::string& text);
   void set_version(const std::string& text);
 

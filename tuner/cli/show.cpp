@@ -202,7 +202,7 @@ int show_plan(const ShownPlan& shown, const OutputOptions& output) {
          {"shared_bytes", launch.shared_bytes},
          {"rows_per_tile", launch.rows_per_tile},
          {"tile_rows", name_of(launch.tile_rows)},
-         {"heads_apart", launch.heads_apart},
+         {"kv_grad_per_query_head", launch.kv_grad_per_query_head},
          {launch.tile_rows == TileRows::keys ? "key_tiles" : "query_tiles",
           launch.tile_rows == TileRows::keys ? launch.key_tiles(plan.problem) : launch.query_tiles(plan.problem)},
          {"source_lines", launch.lines.size()},
@@ -245,7 +245,7 @@ int show_plan(const ShownPlan& shown, const OutputOptions& output) {
                               launch.cluster > 1 ? fmt::format(" in clusters of {}", launch.cluster) : "",
                               of_keys ? launch.key_tiles(plan.problem) : launch.query_tiles(plan.problem),
                               launch.rows_per_tile, of_keys ? "keys" : "queries",
-                              of_keys                     ? (launch.heads_apart ? "query head" : "key/value head")
+                              of_keys ? (launch.kv_grad_per_query_head ? "query head" : "key/value head")
                               : launch.heads_per_tile > 1 ? fmt::format("{} heads", launch.heads_per_tile)
                                                           : "head"));
     }

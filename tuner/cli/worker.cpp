@@ -6,7 +6,7 @@ namespace attune::cli {
 
 Verb make_worker(CommandLine& command) {
   CommandLine* verb = command.add_verb("worker", "runs candidates for a sweep in another process");
-  verb->hide();
+  verb->mask_probabilities();
   return {verb, [] { return worker_main(); }};
 }
 

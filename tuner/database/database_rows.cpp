@@ -4,6 +4,9 @@
 #include <xxhash.h>
 
 #include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
 
 #include "generator/error.h"
 
@@ -99,6 +102,29 @@ std::string content_hash(const Measurement& m) {
 std::string stored_content_hash(const sqlite::Statement& row) {
   const StoredRow stored = read_stored(row);
   return hash_of(stored.problem, stored.config, stored.status, stored.rigor, stored.fields);
+}
+
+void respell_configs(sqlite::Connection& db) {
+  struct Respelled {
+    std::int64_t id;
+    std::string config, hash;
+  };
+  std::vector<Respelled> respelled;
+  {
+    sqlite::Statement rows(db, fmt::format("SELECT {}, m.id, m.content_hash FROM {}", kRowColumns, kRowTables));
+    while (rows.step()) {
+      const auto row = read_row(rows);
+      if (!row || stored_content_hash(rows) != rows.text(kRowColumnCount + 1)) continue;
+      respelled.push_back({rows.integer(kRowColumnCount), canonical_text(row->config), content_hash(*row)});
+    }
+  }
+  for (const Respelled& row : respelled) {
+    sqlite::Statement(db, "UPDATE OR IGNORE measurement SET config = ?, content_hash = ? WHERE id = ?")
+        .bind(row.config)
+        .bind(row.hash)
+        .bind(row.id)
+        .step();
+  }
 }
 
 std::int64_t next_sequence(sqlite::Connection& db, const Measurement& m) {

@@ -42,6 +42,10 @@ std::string content_hash(const Measurement& measurement);
 /// the stored one exactly if the row was changed after it was stored.
 std::string stored_content_hash(const sqlite::Statement& row);
 
+/// Writes the configs of all rows in the words of this version, and their hashes anew. A row that this version cannot
+/// read, or whose hash does not fit it, stays as it is.
+void respell_configs(sqlite::Connection& db);
+
 /// The sequence that a new row gets: that of its race if the race has rows here, else 1 + the greatest. Inside the
 /// transaction that stores it. Throws sqlite::Failure.
 std::int64_t next_sequence(sqlite::Connection& db, const Measurement& measurement);

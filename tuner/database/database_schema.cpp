@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "runtime/system/printable.h"
+#include "tuner/database/database_rows.h"
 #include "tuner/database/measurement.h"
 
 namespace attune {
@@ -154,6 +155,10 @@ CREATE INDEX measurement_by_question ON measurement (problem_id, device_id, conf
 CREATE INDEX measurement_by_sequence ON measurement (sequence);
 )sql"};
 
+// The last version whose configs have the words of 0.1. A connection that cannot migrate reads them as they are: those
+// of one file are all alike.
+constexpr std::int64_t kVersionOfOldWords = 3;
+
 // What a connection that cannot migrate lays over the tables of version i + 1, so that they are read as those of the
 // newest: a temporary view hides the table of its name. A temporary table of provenance hides the file's here, too.
 #define SOURCE_HASH "'templates:' || (SELECT templates_hash FROM provenance WHERE id = provenance_id) AS source_hash"
@@ -195,6 +200,7 @@ SchemaObjects objects_of(sqlite::Connection& connection) {
 
 void take_step(sqlite::Connection& connection, std::int64_t version) {
   connection.execute(kMigrations.at(static_cast<std::size_t>(version)));
+  if (version == kVersionOfOldWords) respell_configs(connection);
   connection.execute(
       fmt::format("PRAGMA application_id = {}; PRAGMA user_version = {}", kApplicationId, version + 1).c_str());
 }

@@ -92,21 +92,21 @@ struct Offer {
   KernelConfig config;  // the row's, or what of it fits
 };
 
-// A neighbour's config as near to it as fits: fp16 takes maxima in place of "nomax", lengths that are no multiples of
-// the tiles take checks of bounds, and heads that share no keys are not apart. Of the same problem only as it was
+// A neighbour's config as near to it as fits: fp16 takes maxima in place of "lazy-max", lengths that are no multiples
+// of the tiles take checks of bounds, and heads that share no keys are not apart. Of the same problem only as it was
 // measured.
 std::optional<KernelConfig> taken_from(const KernelConfig& config, bool same_problem, const Asked& asked) {
   if (asked.is_passed_over(config)) return std::nullopt;
   if (asked.fits(config)) return config;
   if (same_problem) return std::nullopt;
   KernelConfig same_bounds = config;
-  if (config.without_maximum && asked.problem.dtype != DataType::bf16) {
-    same_bounds.without_maximum = false;
+  if (config.lazy_max && asked.problem.dtype != DataType::bf16) {
+    same_bounds.lazy_max = false;
     same_bounds.rescale_threshold = kDefaultRescaleThreshold;
   }
-  if (asked.problem.heads_q == asked.problem.heads_kv) same_bounds.heads_apart = false;
+  if (asked.problem.heads_q == asked.problem.heads_kv) same_bounds.kv_grad_per_query_head = false;
   KernelConfig with_bounds = same_bounds;
-  with_bounds.whole_tiles = false;
+  with_bounds.even_tiles = false;
   for (const KernelConfig& changed : {same_bounds, with_bounds}) {
     if (asked.fits(changed) && !asked.is_passed_over(changed)) return changed;
   }
@@ -144,11 +144,10 @@ std::vector<Offer> offers_of(const Place* begin, const Place* end, const Asked& 
 // What of the row's config does not fit here.
 std::string changes_of(const Offer& offer) {
   std::string changes;
-  if (offer.config.without_maximum != offer.row.config.without_maximum) changes += ", with maxima, which fp16 needs";
-  if (offer.config.whole_tiles != offer.row.config.whole_tiles)
-    changes += ", without its whole tiles, which do not fit";
-  if (offer.config.heads_apart != offer.row.config.heads_apart)
-    changes += ", without heads apart, which share no keys here";
+  if (offer.config.lazy_max != offer.row.config.lazy_max) changes += ", with maxima, which fp16 needs";
+  if (offer.config.even_tiles != offer.row.config.even_tiles) changes += ", without even-tiles, which do not fit";
+  if (offer.config.kv_grad_per_query_head != offer.row.config.kv_grad_per_query_head)
+    changes += ", without kv-grad-per-query-head, which needs grouped heads";
   return changes;
 }
 

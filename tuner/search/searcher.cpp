@@ -48,9 +48,9 @@ constexpr std::string_view kTileMove = "tile";
 // Steps between two tiles: their queries, keys and warps, and the warps that share keys.
 int tile_moves(const KernelConfig& a, const KernelConfig& b) {
   const int warps = a.warps != b.warps, queries = a.block_q != b.block_q, keys = a.block_kv != b.block_kv;
-  if (a.split != b.split) {
+  if (a.query_warps != b.query_warps) {
     // With a warp's keys kept, either the warps or the tile's keys follow.
-    const bool same_keys_of_warp = a.block_kv * a.split * b.warps == b.block_kv * b.split * a.warps;
+    const bool same_keys_of_warp = a.block_kv * a.query_warps * b.warps == b.block_kv * b.query_warps * a.warps;
     return queries + (same_keys_of_warp && warps + keys == 1 ? 1 : 1 + warps + keys);
   }
   const bool same_rows_of_warp = a.block_q * b.warps == b.block_q * a.warps;

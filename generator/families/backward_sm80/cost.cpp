@@ -85,7 +85,7 @@ struct MainKernel {
   double operand_share = 0;  // of the shorter of mma and ldmatrix, that the other does not hide
   std::size_t shared_bytes = 0;
   Step step;
-  bool heads_apart = false;
+  bool kv_grad_per_query_head = false;
   double last_adds = 0, last_turn = 0;  // clocks of a CTA, after its steps
   double memory_bytes = 0;              // that device memory moves at least
 };
@@ -123,9 +123,9 @@ double copy_clocks(const AttentionProblem& problem, double rows) {
 // The kernel of dK and dV, and of dQ's sums.
 MainKernel key_tiles(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
   const BackwardSm80Shape shape = backward_sm80_shape(problem, config);
-  const bool adds = config.dq != QueryGradient::own;
+  const bool adds = config.dq != DqAccumulation::separate_kernel;
   const double q = config.block_q, kv = config.block_kv, d = problem.head_dim, scores = 2 * q * kv;
-  const double key_columns = columns_of(problem, config.split);
+  const double key_columns = columns_of(problem, config.query_warps);
   MainKernel kernel;
   kernel.of_keys = true;
   kernel.resident = config.block_kv;
@@ -136,8 +136,9 @@ MainKernel key_tiles(const AttentionProblem& problem, const KernelConfig& config
   kernel.shared_bytes = shape.dkdv_shared_bytes;
 
   double columns = 2 * key_columns;
-  double bytes = 4 * (config.warps / config.split * q * (d + key_columns) + config.split * kv * d) + 4 * q * d;
-  if (shape.p_shared) bytes += 2 * scores * (1 + config.split);
+  double bytes =
+      4 * (config.warps / config.query_warps * q * (d + key_columns) + config.query_warps * kv * d) + 4 * q * d;
+  if (shape.p_shared) bytes += 2 * scores * (1 + config.query_warps);
   if (adds) {
     const double dq_columns = columns_of(problem, shape.dq_column_parts);
     columns += dq_columns;
@@ -151,13 +152,14 @@ MainKernel key_tiles(const AttentionProblem& problem, const KernelConfig& config
   kernel.step.copy = 4 * q * d / device.l2_bytes_per_clock;
   if (adds) kernel.step.adds = 4 * q * d / adds_per_clock;
   kernel.step.barriers += shape.ds_shared ? 1 : 0;
-  if (config.dq == QueryGradient::ordered) kernel.step.turn = kTurnClocks;
+  if (config.dq == DqAccumulation::ordered) kernel.step.turn = kTurnClocks;
   // Q, dO, K and V are read and dK and dV written once, sums are read and written.
-  kernel.memory_bytes = (adds ? 12 : 4) * elements_q(problem) + (config.heads_apart ? 20 : 8) * elements_kv(problem);
-  if (config.heads_apart) {
-    kernel.heads_apart = true;
+  kernel.memory_bytes =
+      (adds ? 12 : 4) * elements_q(problem) + (config.kv_grad_per_query_head ? 20 : 8) * elements_kv(problem);
+  if (config.kv_grad_per_query_head) {
+    kernel.kv_grad_per_query_head = true;
     kernel.last_adds = 8 * kv * d / adds_per_clock;
-    if (config.dq != QueryGradient::atomic) kernel.last_turn = kTurnClocks;
+    if (config.dq != DqAccumulation::atomic) kernel.last_turn = kTurnClocks;
   }
   return kernel;
 }
@@ -250,12 +252,13 @@ void add_kernel(const AttentionProblem& problem, const KernelConfig& config, con
   const std::int64_t rows = kernel.of_keys ? problem.seq_kv : problem.seq_q;
   TileSequence sequence;
   sequence.tiles = ceil_div(rows, kernel.resident);
-  const bool together_heads = kernel.of_keys && !kernel.heads_apart;  // a tile's CTA walks through those of a group
+  const bool together_heads =
+      kernel.of_keys && !kernel.kv_grad_per_query_head;  // a tile's CTA walks through those of a group
   sequence.heads = problem.batch * (together_heads ? problem.heads_kv : problem.heads_q);
   if (kernel.of_keys) {
-    if (config.tile_order == TileOrder::sections)
+    if (config.tile_order == TileOrder::l2_sections)
       sequence.section_heads = backward_section_heads(problem, config, device);
-    sequence.last_first = config.dq == QueryGradient::ordered;
+    sequence.last_first = config.dq == DqAccumulation::ordered;
   }
   const auto ctas = static_cast<double>(sequence.tiles * sequence.heads);
   const auto sharing = static_cast<double>(problem.heads_q / problem.heads_kv);
@@ -320,9 +323,10 @@ CostEstimate backward_sm80_cost(const AttentionProblem& problem, const KernelCon
   const double q_elements = elements_q(problem), kv_elements = elements_kv(problem);
   const double delta_bytes = 4 * q_elements;  // O and dO
   constexpr double kBytesOfSum = 4 + 4 + 2;   // zeros, then read and rounded
-  const bool adds = config.dq != QueryGradient::own;
-  const double sums = (adds ? q_elements : 0) + (config.heads_apart ? 2 * kv_elements : 0);
-  const int launches = 1 + adds + config.heads_apart + (adds || config.heads_apart);  // conversions, and the zeros
+  const bool adds = config.dq != DqAccumulation::separate_kernel;
+  const double sums = (adds ? q_elements : 0) + (config.kv_grad_per_query_head ? 2 * kv_elements : 0);
+  const int launches =
+      1 + adds + config.kv_grad_per_query_head + (adds || config.kv_grad_per_query_head);  // conversions, and the zeros
   CostEstimate cost;
   cost.memory_microseconds = (delta_bytes + kBytesOfSum * sums) / memory_bytes_per_microsecond(device);
   cost.microseconds = cost.memory_microseconds + launches * kLaunchMicroseconds;

@@ -23,7 +23,7 @@ namespace {
 // or short heads.
 struct Tiles {
   int least_head_dim, most_head_dim;
-  int block_q, block_kv, warps, split, stages;
+  int block_q, block_kv, warps, query_warps, stages;
   int ctas;               // of the kernel of key tiles that shared memory must hold
   bool dq_first = false;  // where it adds to dQ
 };
@@ -66,16 +66,16 @@ constexpr std::int64_t kShort = 600;
 // Under a causal mask the longest tiles of several heads come first, lest the last head begin with its longest when all
 // others are done; with a section of one head that would be the order of rows.
 TileOrder default_order(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
-  if (problem.deterministic || !hides_pairs(problem.mask)) return TileOrder::rows;
-  return backward_section_heads(problem, config, device) > 1 ? TileOrder::sections : TileOrder::rows;
+  if (problem.deterministic || !hides_pairs(problem.mask)) return TileOrder::head_major;
+  return backward_section_heads(problem, config, device) > 1 ? TileOrder::l2_sections : TileOrder::head_major;
 }
 
 // Whether a group's heads have tiles of their own: it fills the SMs where common tiles are few, and pays for sums in
 // fp32: dK and dV of each query head, in place of one's of each group, zeros, adds and one more launch.
-bool heads_apart_by_default(const AttentionProblem& problem, KernelConfig config, const DeviceSpec& device) {
+bool kv_grad_per_query_head_by_default(const AttentionProblem& problem, KernelConfig config, const DeviceSpec& device) {
   if (problem.heads_q == problem.heads_kv) return false;
   const auto time = [&](bool apart) {
-    config.heads_apart = apart;
+    config.kv_grad_per_query_head = apart;
     config.tile_order = default_order(problem, config, device);
     return backward_sm80_cost(problem, config, device).microseconds;
   };
@@ -94,21 +94,21 @@ KernelConfig backward_sm80_default(const AttentionProblem& problem, const Device
     config.block_q = tiles.block_q;
     config.block_kv = tiles.block_kv;
     config.warps = tiles.warps;
-    config.split = tiles.split;
+    config.query_warps = tiles.query_warps;
     config.stages = tiles.stages;
     // Where walks are short, sums of dQ in memory cost more than S and dP computed twice.
-    for (const QueryGradient dq :
-         {problem.deterministic ? QueryGradient::ordered : QueryGradient::atomic, QueryGradient::own}) {
+    for (const DqAccumulation dq :
+         {problem.deterministic ? DqAccumulation::ordered : DqAccumulation::atomic, DqAccumulation::separate_kernel}) {
       config.dq = dq;
-      config.dq_first = tiles.dq_first && dq != QueryGradient::own;
-      config.heads_apart = false;
+      config.dq_first = tiles.dq_first && dq != DqAccumulation::separate_kernel;
+      config.kv_grad_per_query_head = false;
       config.tile_order = default_order(problem, config, device);
       if (!infeasibility(problem, config, device).empty()) continue;
       const std::size_t bytes = backward_sm80_shape(problem, config).dkdv_shared_bytes;
       const auto of_sm =
           static_cast<std::size_t>(tiles.ctas) * (bytes + static_cast<std::size_t>(device.shared_bytes_reserved));
       if (of_sm > static_cast<std::size_t>(device.shared_bytes_per_sm)) continue;
-      config.heads_apart = heads_apart_by_default(problem, config, device);
+      config.kv_grad_per_query_head = kv_grad_per_query_head_by_default(problem, config, device);
       config.tile_order = default_order(problem, config, device);
       const double microseconds = backward_sm80_cost(problem, config, device).microseconds;
       if (best && microseconds >= doubt * least) continue;

@@ -13,12 +13,13 @@ namespace attune {
 namespace {
 
 void check_fields(const KernelConfig& config, std::vector<std::string>* reasons) {
-  if (config.tile_order != TileOrder::rows && config.tile_order != TileOrder::sections) {
-    reasons->push_back(fmt::format("order={}: of tiles of keys the first are the longest; take order=rows or sections",
-                                   to_string(config.tile_order)));
+  if (config.tile_order != TileOrder::head_major && config.tile_order != TileOrder::l2_sections) {
+    reasons->push_back(
+        fmt::format("order={}: of tiles of keys the first are the longest; take order=head-major or l2-sections",
+                    to_string(config.tile_order)));
   }
-  if (config.tile_order == TileOrder::sections && config.dq == QueryGradient::ordered)
-    reasons->push_back("order=sections dq=ordered: tiles take turns head by head; leave the order out");
+  if (config.tile_order == TileOrder::l2_sections && config.dq == DqAccumulation::ordered)
+    reasons->push_back("order=l2-sections dq=ordered: tiles add to dQ head by head; leave the order out");
   if (config.block_q > kMaxBackwardBlock) {
     reasons->push_back(fmt::format("q{}: products come in 16 queries, so q must be a multiple of 16 from 16 to {}",
                                    config.block_q, kMaxBackwardBlock));
@@ -26,10 +27,10 @@ void check_fields(const KernelConfig& config, std::vector<std::string>* reasons)
   if (config.warps > kMaxBackwardWarps) {
     reasons->push_back(
         fmt::format("w{}: a CTA of the kernel of key tiles has 1 to {} warps", config.warps, kMaxBackwardWarps));
-  } else if (config.warps % config.split != 0) {
-    reasons->push_back(fmt::format("split{}: must divide the {} warps", config.split, config.warps));
+  } else if (config.warps % config.query_warps != 0) {
+    reasons->push_back(fmt::format("query-warps{}: must divide the {} warps", config.query_warps, config.warps));
   } else {
-    const int key_warps = config.warps / config.split;
+    const int key_warps = config.warps / config.query_warps;
     const auto fits = [&](int keys) { return config.block_kv == keys * key_warps; };
     if (std::none_of(std::begin(kKeysOfBackwardWarp), std::end(kKeysOfBackwardWarp), fits)) {
       const auto choices = [](int warps) {
@@ -37,12 +38,14 @@ void check_fields(const KernelConfig& config, std::vector<std::string>* reasons)
         return fmt::format("{}, {} or {}", keys[0] * warps, keys[1] * warps, keys[2] * warps);
       };
       reasons->push_back(fmt::format("kv{} w{}{}: each warp owns {} keys, so kv must be {}", config.block_kv,
-                                     config.warps, config.split > 1 ? fmt::format(" split{}", config.split) : "",
+                                     config.warps,
+                                     config.query_warps > 1 ? fmt::format(" query-warps{}", config.query_warps) : "",
                                      choices(1), choices(key_warps)));
     }
-    if (config.block_q % (kMmaRows * config.split) != 0) {
-      reasons->push_back(fmt::format("q{} split{}: warps that share keys take 16 queries each or a multiple of that",
-                                     config.block_q, config.split));
+    if (config.block_q % (kMmaRows * config.query_warps) != 0) {
+      reasons->push_back(
+          fmt::format("q{} query-warps{}: warps that share keys take 16 queries each or a multiple of that",
+                      config.block_q, config.query_warps));
     }
   }
 }
@@ -81,20 +84,21 @@ void check_backward_sm80(const Question& question, const KernelConfig& config, R
   const auto& [problem, device] = question;
   check_fields(config, reasons);
   if (!reasons->empty()) return;
-  if (problem.deterministic && config.dq == QueryGradient::atomic) {
+  if (problem.deterministic && config.dq == DqAccumulation::atomic) {
     reasons->push_back(
         "dq=atomic deterministic: adds as they come give other bits at each run; take dq=ordered, or leave the word "
         "out");
   }
-  if (config.heads_apart && problem.heads_q == problem.heads_kv)
-    reasons->push_back("apart: every query head has keys of its own already; leave the word out");
-  if (config.dq_first && (config.split == 1 || config.dq == QueryGradient::own)) {
+  if (config.kv_grad_per_query_head && problem.heads_q == problem.heads_kv)
+    reasons->push_back("kv-grad-per-query-head: needs grouped heads (heads_q > heads_kv)");
+  if (config.dq_first && (config.query_warps == 1 || config.dq == DqAccumulation::separate_kernel)) {
     reasons->push_back(
-        "dq-first: only where warps share keys (splitN) and add to dQ (dq=atomic|ordered) can its product come first; "
+        "dq-first: only where warps share keys (query-warpsN) and add to dQ (dq=atomic|ordered) can its product come "
+        "first; "
         "leave the word out");
   }
   const BackwardSm80Shape shape = backward_sm80_shape(problem, config);
-  if (config.dq == QueryGradient::own)
+  if (config.dq == DqAccumulation::separate_kernel)
     check_kernel("dQ", shape.dq_threads, shape.dq_shared_bytes, shape.dq_registers, config, device, reasons);
   check_kernel("dK and dV", shape.dkdv_threads, shape.dkdv_shared_bytes, shape.dkdv_registers, config, device, reasons);
 }

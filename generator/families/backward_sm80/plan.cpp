@@ -50,13 +50,13 @@ Arguments main_arguments(bool of_keys, const KernelConfig& config) {
   Arguments fields, strides;
   append_pointers(&fields, {Operand::q, Operand::k, Operand::v, Operand::d_o});
   fields.push_back(Workspace{kStatistics});
-  if (of_keys && config.dq != QueryGradient::own) fields.push_back(Workspace{kDqSums});
-  if (of_keys && config.dq == QueryGradient::ordered) fields.push_back(Workspace{kTurns});
-  if (of_keys && takes_turns(config)) fields.push_back(Workspace{kTileCounter});
+  if (of_keys && config.dq != DqAccumulation::separate_kernel) fields.push_back(Workspace{kDqSums});
+  if (of_keys && config.dq == DqAccumulation::ordered) fields.push_back(Workspace{kDqTickets});
+  if (of_keys && uses_tickets(config)) fields.push_back(Workspace{kTileCounter});
   append_strides(&strides, {Operand::q, Operand::k, Operand::v, Operand::d_o});
-  if (of_keys && config.heads_apart) {
+  if (of_keys && config.kv_grad_per_query_head) {
     append(&fields, {Workspace{kDkSums}, Workspace{kDvSums}});
-    if (takes_turns(config)) fields.push_back(Workspace{kKeyTurns});
+    if (uses_tickets(config)) fields.push_back(Workspace{kDkdvTickets});
   } else if (of_keys) {
     append_pointers(&fields, {Operand::d_k, Operand::d_v});
     append_strides(&strides, {Operand::d_k, Operand::d_v});
@@ -103,27 +103,28 @@ class Launches {
     launch.tile_rows = TileRows::keys;
     launch.threads = shape_.dkdv_threads;
     launch.rows_per_tile = config_.block_kv;
-    launch.heads_apart = config_.heads_apart;
+    launch.kv_grad_per_query_head = config_.kv_grad_per_query_head;
     launch.shared_bytes = shape_.dkdv_shared_bytes;
     Arguments fields = main_arguments(true, config_);
-    if (config_.tile_order == TileOrder::sections) {
+    if (config_.tile_order == TileOrder::l2_sections) {
       append(&fields, {Scalar::batch, Scalar::section_heads});
       launch.section_bytes = section_bytes(config_, device_);
     }
     launch.arguments = ArgumentLayout::of(std::move(fields));
-    TemplateBindings bindings =
-        main_bindings(shape_.kv_tile_bytes, shape_.q_tile_bytes, {"K", "V"}, {"Q", "dO"}, config_.block_kv,
-                      config_.block_q, config_.heads_apart ? Names{"", ""} : Names{"   later dK", "   later dV"});
-    const bool adds = config_.dq != QueryGradient::own, apart = config_.heads_apart, turns = takes_turns(config_);
+    TemplateBindings bindings = main_bindings(
+        shape_.kv_tile_bytes, shape_.q_tile_bytes, {"K", "V"}, {"Q", "dO"}, config_.block_kv, config_.block_q,
+        config_.kv_grad_per_query_head ? Names{"", ""} : Names{"   later dK", "   later dV"});
+    const bool adds = config_.dq != DqAccumulation::separate_kernel, apart = config_.kv_grad_per_query_head,
+               tickets = uses_tickets(config_);
     bindings.set("warps", config_.warps);
-    bindings.set("split", config_.split);
-    bindings.set("dq", std::string(to_string(config_.dq)));
-    bindings.set("heads", apart ? "apart" : "together");
-    bindings.set("key_results", !apart ? "stored" : turns ? "ordered" : "atomic");
-    bindings.set("key_tile_number", turns ? "ticket" : "block");
-    bindings.set("key_tiles", config_.dq == QueryGradient::ordered        ? "rows_reversed"
-                              : config_.tile_order == TileOrder::sections ? "sections"
-                                                                          : "rows");
+    bindings.set("query_warps", config_.query_warps);
+    bindings.set("dq", partial_name(to_string(config_.dq)));
+    bindings.set("key_tile_head", apart ? "query_head" : "kv_head");
+    bindings.set("dkdv_epilogue", !apart ? "store" : tickets ? "ordered" : "atomic");
+    bindings.set("tile_id", tickets ? "ticket" : "block");
+    bindings.set("key_tile_order", config_.dq == DqAccumulation::ordered          ? "head_major_reversed"
+                                   : config_.tile_order == TileOrder::l2_sections ? "l2_sections"
+                                                                                  : "head_major");
     bindings.set("tile_head", apart ? "query head" : "key/value head");
     bindings.set("loops",
                  apart ? "for each block of queries" : "for each query head of the group, for each block of queries");
@@ -132,7 +133,7 @@ class Launches {
                        : "dK = scale·dK");
     bindings.set("query_gradient_formula",
                  adds ? "dQ = dQ + dS K, in fp32, to be scaled by another kernel" : "dQ is another kernel's");
-    bindings.set("scores", shape_.p_shared ? "shared" : shape_.ds_shared ? "published" : "registers");
+    bindings.set("scores", shape_.p_shared ? "shared" : shape_.ds_shared ? "ds_shared" : "registers");
     bindings.set("statistics_offset", static_cast<std::int64_t>(shape_.statistics_offset));
     bind_shared_buffer(shape_.statistics_offset,
                        fmt::format("LSE and delta  [{}][{}][2], fp32", config_.stages, config_.block_q), &bindings);
@@ -143,7 +144,7 @@ class Launches {
       bindings.conditions["dq_last"] = !config_.dq_first;
     }
     bindings.conditions["sums"] = adds || apart;
-    bindings.conditions["tickets"] = turns;
+    bindings.conditions["tickets"] = tickets;
     bindings.set("ticket_offset", static_cast<std::int64_t>(shape_.ticket_offset));
     const ChunkSwizzle scores = chunk_swizzle(config_.block_q);  // a row of P or dS is as long as a block has queries
     bindings.set("score_swizzle_mask", scores.mask);
@@ -153,7 +154,7 @@ class Launches {
     const std::string tile = fmt::format("[{}][{}], transposed", config_.block_kv, config_.block_q);
     if (shape_.p_shared) bind_shared_buffer(shape_.p_offset, "P   " + tile, &bindings);
     if (shape_.ds_shared) bind_shared_buffer(shape_.ds_offset, "dS  " + tile, &bindings);
-    if (turns && !shape_.ds_shared) bind_shared_buffer(shape_.ticket_offset, "number of the tile", &bindings);
+    if (tickets && !shape_.ds_shared) bind_shared_buffer(shape_.ticket_offset, "number of the tile", &bindings);
     bind_shared_buffer(shape_.dkdv_shared_bytes, "end", &bindings);
     bindings.set("dq_rows", shape_.dq_rows);
     bindings.set("dq_column_parts", shape_.dq_column_parts);
@@ -270,7 +271,7 @@ std::int32_t backward_section_heads(const AttentionProblem& problem, const Kerne
                                     const DeviceSpec& device) {
   KernelLaunch launch;
   launch.tile_rows = TileRows::keys;
-  launch.heads_apart = config.heads_apart;
+  launch.kv_grad_per_query_head = config.kv_grad_per_query_head;
   launch.section_bytes = section_bytes(config, device);
   return launch.section_heads(problem);
 }
@@ -280,10 +281,10 @@ void describe_backward_sm80(const AttentionProblem& problem, const KernelConfig&
   Launches launches(problem, config, device, templates, target, plan);
   launches.add_delta();
   launches.add_dkdv();
-  const bool apart = config.heads_apart, unordered = config.dq == QueryGradient::atomic;
+  const bool apart = config.kv_grad_per_query_head, unordered = config.dq == DqAccumulation::atomic;
   const auto rows = static_cast<std::size_t>(config.block_q);
   const std::size_t row_bytes = sizeof(float) * static_cast<std::size_t>(problem.head_dim);
-  if (config.dq == QueryGradient::own) {
+  if (config.dq == DqAccumulation::separate_kernel) {
     launches.add_dq();
   } else {
     launches.add_convert(false);
@@ -295,11 +296,11 @@ void describe_backward_sm80(const AttentionProblem& problem, const KernelConfig&
     for (const Buffer& sums : {kDkSums, kDvSums})
       plan->buffers.push_back({sums, bytes, config.block_kv, true, TileRows::keys});
   }
-  if (config.dq == QueryGradient::ordered)
-    plan->buffers.push_back({kTurns, sizeof(std::uint32_t), config.block_q, true});
+  if (config.dq == DqAccumulation::ordered)
+    plan->buffers.push_back({kDqTickets, sizeof(std::uint32_t), config.block_q, true});
   if (apart && !unordered)
-    plan->buffers.push_back({kKeyTurns, sizeof(std::uint32_t), config.block_kv, true, TileRows::keys});
-  if (takes_turns(config)) {
+    plan->buffers.push_back({kDkdvTickets, sizeof(std::uint32_t), config.block_kv, true, TileRows::keys});
+  if (uses_tickets(config)) {
     plan->workspace_bytes = kTileCounterOffset + sizeof(std::uint32_t);
     plan->workspace_zeroed = true;
   }
@@ -316,12 +317,12 @@ std::size_t backward_sm80_most_workspace_bytes(const AttentionProblem& problem) 
   padded.seq_kv += kMaxBlockKv - 1;
   plan.workspace_bytes = kTileCounterOffset + sizeof(std::uint32_t);
   plan.buffers = {{kDqSums, sizeof(float) * columns, 1, true},
-                  {kTurns, sizeof(std::uint32_t), kMmaRows, true},
+                  {kDqTickets, sizeof(std::uint32_t), kMmaRows, true},
                   {kStatistics, kStatisticsBytes, 1, false}};
   if (problem.heads_q != problem.heads_kv) {
     for (const Buffer& sums : {kDkSums, kDvSums})
       plan.buffers.push_back({sums, sizeof(float) * columns, 1, true, TileRows::keys});
-    plan.buffers.push_back({kKeyTurns, sizeof(std::uint32_t), kMmaRows, true, TileRows::keys});
+    plan.buffers.push_back({kDkdvTickets, sizeof(std::uint32_t), kMmaRows, true, TileRows::keys});
   }
   return plan.workspace_bytes_of(padded);
 }

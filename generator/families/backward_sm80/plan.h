@@ -17,8 +17,9 @@ inline constexpr Buffer kStatistics{"statistics", "float*"};  ///< two of each q
 /// dQ / scale, in the order of elements that backward/sums_* define; dK / scale and dV the same, over the query heads
 /// of a group.
 inline constexpr Buffer kDqSums{"d_q_sums", "float*"}, kDkSums{"d_k_sums", "float*"}, kDvSums{"d_v_sums", "float*"};
-inline constexpr Buffer kTurns{"turns", "u32*"};         ///< tiles of keys that have added to a block of queries
-inline constexpr Buffer kKeyTurns{"key_turns", "u32*"};  ///< query heads of the group that have added to a tile of keys
+inline constexpr Buffer kDqTickets{"dq_tickets", "u32*"};  ///< tiles of keys that have added to a block of queries
+inline constexpr Buffer kDkdvTickets{"dkdv_tickets",
+                                     "u32*"};  ///< query heads of the group that have added to a tile of keys
 
 /// KernelLaunch::section_heads() of the kernel of key tiles, were its order sections.
 std::int32_t backward_section_heads(const AttentionProblem& problem, const KernelConfig& config,

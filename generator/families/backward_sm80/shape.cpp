@@ -9,18 +9,19 @@ namespace {
 constexpr std::size_t kTicketBytes = 16;
 }  // namespace
 
-bool takes_turns(const KernelConfig& config) {
-  return config.dq == QueryGradient::ordered || (config.heads_apart && config.dq == QueryGradient::own);
+bool uses_tickets(const KernelConfig& config) {
+  return config.dq == DqAccumulation::ordered ||
+         (config.kv_grad_per_query_head && config.dq == DqAccumulation::separate_kernel);
 }
 
 BackwardSm80Shape backward_sm80_shape(const AttentionProblem& problem, const KernelConfig& config) {
   BackwardSm80Shape shape;
   const int head_dim = problem.head_dim, chunks = head_dim / 8;
-  const int rows = config.block_kv / (config.warps / config.split);
+  const int rows = config.block_kv / (config.warps / config.query_warps);
   shape.dq_threads = 32 * (config.block_q / kMmaRows);
   shape.dkdv_threads = 32 * config.warps;
-  const bool adds = config.dq != QueryGradient::own;
-  shape.p_shared = config.split > 1;
+  const bool adds = config.dq != DqAccumulation::separate_kernel;
+  shape.p_shared = config.query_warps > 1;
   shape.ds_shared = shape.p_shared || adds;
 
   const std::size_t row_bytes = 2 * static_cast<std::size_t>(head_dim),
@@ -33,14 +34,14 @@ BackwardSm80Shape backward_sm80_shape(const AttentionProblem& problem, const Ker
   shape.p_offset = shape.statistics_offset + stages * kStatisticsBytes * static_cast<std::size_t>(config.block_q);
   shape.ds_offset = shape.p_offset + (shape.p_shared ? shape.score_tile_bytes : 0);
   shape.ticket_offset = shape.ds_offset;
-  const std::size_t ticket_bytes = takes_turns(config) ? kTicketBytes : 0;
+  const std::size_t ticket_bytes = uses_tickets(config) ? kTicketBytes : 0;
   shape.dkdv_shared_bytes = shape.ds_offset + (shape.ds_shared ? shape.score_tile_bytes : ticket_bytes);
 
   // fp32 accumulators spread over 32 lanes: S, dP, and the columns of the gradients.
   const auto part_columns = [&](int parts) { return 8 * ceil_div(chunks, parts); };
   shape.dq_registers = kMmaRows * (head_dim + 2 * config.block_kv) / 32;
-  const int key_gradients = 2 * rows * part_columns(config.split) / 32;
-  const int scores = 2 * rows * (config.block_q / config.split) / 32;
+  const int key_gradients = 2 * rows * part_columns(config.query_warps) / 32;
+  const int scores = 2 * rows * (config.block_q / config.query_warps) / 32;
   shape.dkdv_registers = key_gradients + scores;
   if (adds) {
     // A warp's part of dQ is as square as may be: a product reads its rows and its columns from shared memory.

@@ -19,20 +19,21 @@ constexpr int kBlockQ[] = {16, 32, 48, 64, 80, 96, 128};
 // for short keys and for several CTAs on an SM.
 constexpr int kWarps[] = {1, 2, 4, 8};
 // Warps that share keys: a warp's dK and dV shrink, which wide heads need; P and dS go through shared memory.
-constexpr int kSplits[] = {1, 2, 4};
+constexpr int kQueryWarpCounts[] = {1, 2, 4};
 constexpr int kMinHeadDimOfFourParts = 136;
 // Pairs of tiles in flight: with one, a copy's latency is hidden by other CTAs only, but more of them fit.
 constexpr int kStages[] = {1, 2, 3};
 // CTAs that must fit on an SM: ptxas takes all the registers that it may have, which leaves room for one CTA.
 constexpr int kMaxCtasPerSm = 4;
 // A kernel of its own for dQ computes S and dP again, but adds nothing in memory; adds save two of seven products.
-constexpr QueryGradient kQueryGradients[] = {QueryGradient::own, QueryGradient::atomic, QueryGradient::ordered};
+constexpr DqAccumulation kDqAccumulations[] = {DqAccumulation::separate_kernel, DqAccumulation::atomic,
+                                               DqAccumulation::ordered};
 
 // Head after head the last head begins with its longest tile; without a mask all tiles take equally long. Turns go head
 // by head.
-std::vector<TileOrder> tile_orders(const AttentionProblem& problem, QueryGradient dq) {
-  if (!hides_pairs(problem.mask) || dq == QueryGradient::ordered) return {TileOrder::rows};
-  return {TileOrder::rows, TileOrder::sections};
+std::vector<TileOrder> tile_orders(const AttentionProblem& problem, DqAccumulation dq) {
+  if (!hides_pairs(problem.mask) || dq == DqAccumulation::ordered) return {TileOrder::head_major};
+  return {TileOrder::head_major, TileOrder::l2_sections};
 }
 
 // Where heads share keys: tiles of each query head are more CTAs, for small problems, but dK and dV go through sums.
@@ -44,7 +45,7 @@ std::vector<bool> apart_choices(const AttentionProblem& problem) {
 // Adds to dQ that come in a burst at a step's end hold up the next step's copies and loads; before the other products
 // they take registers from them.
 std::vector<bool> dq_first_choices(const KernelConfig& config) {
-  if (config.split == 1 || config.dq == QueryGradient::own) return {false};
+  if (config.query_warps == 1 || config.dq == DqAccumulation::separate_kernel) return {false};
   return {false, true};
 }
 
@@ -52,7 +53,7 @@ std::vector<bool> dq_first_choices(const KernelConfig& config) {
 std::vector<int> ctas_choices(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
   const BackwardSm80Shape shape = backward_sm80_shape(problem, config);
   const auto limits = [&](int ctas) {
-    const int of_dq = config.dq == QueryGradient::own ? register_limit(shape.dq_threads, ctas, device) : 0;
+    const int of_dq = config.dq == DqAccumulation::separate_kernel ? register_limit(shape.dq_threads, ctas, device) : 0;
     return std::pair(register_limit(shape.dkdv_threads, ctas, device), of_dq);
   };
   std::vector<int> choices = {1};
@@ -65,15 +66,15 @@ std::vector<int> ctas_choices(const AttentionProblem& problem, const KernelConfi
 void add_key_tiles(const AttentionProblem& problem, KernelConfig config, const DeviceSpec& device,
                    std::vector<KernelConfig>* configs) {
   for (const int keys : kKeysOfBackwardWarp) {
-    config.block_kv = keys * (config.warps / config.split);
+    config.block_kv = keys * (config.warps / config.query_warps);
     for (const int stages : kStages) {
       config.stages = stages;
-      for (const QueryGradient dq : kQueryGradients) {
+      for (const DqAccumulation dq : kDqAccumulations) {
         config.dq = dq;
         for (const bool dq_first : dq_first_choices(config)) {
           config.dq_first = dq_first;
           for (const bool apart : apart_choices(problem)) {
-            config.heads_apart = apart;
+            config.kv_grad_per_query_head = apart;
             for (const TileOrder order : tile_orders(problem, dq)) {
               config.tile_order = order;
               for (const int ctas : ctas_choices(problem, config, device)) {
@@ -95,10 +96,10 @@ std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const Dev
     config.block_q = block_q;
     for (const int warps : kWarps) {
       config.warps = warps;
-      for (const int split : kSplits) {
+      for (const int split : kQueryWarpCounts) {
         const bool shares = warps % split == 0 && block_q % (16 * split) == 0;
         if (!shares || (split == 4 && problem.head_dim < kMinHeadDimOfFourParts)) continue;
-        config.split = split;
+        config.query_warps = split;
         add_key_tiles(problem, config, device, &configs);
       }
     }
@@ -111,8 +112,9 @@ bool is_of_reduced_space(const AttentionProblem& problem, const KernelConfig& co
   const bool stages =
       config.stages == 2 || (config.stages == 1 && problem.head_dim > 128);  // wide heads fill shared memory
   // Apart as few warps serve the same end, more CTAs; a kernel of its own for dQ with turns for dK and dV seldom both.
-  const bool apart = !config.heads_apart || (config.warps >= 4 && config.dq != QueryGradient::own);
-  const bool dq_first = !config.dq_first || config.split == 4;  // the widest heads add the most
+  const bool apart =
+      !config.kv_grad_per_query_head || (config.warps >= 4 && config.dq != DqAccumulation::separate_kernel);
+  const bool dq_first = !config.dq_first || config.query_warps == 4;  // the widest heads add the most
   return block_q && config.warps >= 2 && stages && apart && dq_first && config.ctas_per_sm <= 2 &&
          config.tile_order == tile_orders(problem, config.dq).back();
 }

@@ -104,7 +104,7 @@ StepClocks step_clocks(const AttentionProblem& problem, const KernelConfig& conf
   const double reached = clocks.matrix / kMatrixShare;
   const double products = std::max(reached, clocks.shared) + kOperandShare * std::min(reached, clocks.shared);
   // A warp has the tensor core and the ALUs of its scheduler only.
-  const double of_warp = (config.whole_tiles ? 1 - kBoundsCheckCost : 1) * kSchedulers / config.warps;
+  const double of_warp = (config.even_tiles ? 1 - kBoundsCheckCost : 1) * kSchedulers / config.warps;
   const double barriers = (config.stages == 1 ? 2 : 1) * kBarrierClocksPerWarp * config.warps;
   const double warps = config.warps * ctas;
   const auto round = [&](double exposed) {
@@ -123,7 +123,8 @@ StepClocks step_clocks(const AttentionProblem& problem, const KernelConfig& conf
 double device_memory_bytes(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                            double tiles, double slots) {
   const double least = count_bytes(problem);
-  const bool by_heads = config.tile_order == TileOrder::heads || config.tile_order == TileOrder::heads_reversed;
+  const bool by_heads =
+      config.tile_order == TileOrder::tile_major || config.tile_order == TileOrder::tile_major_reversed;
   const double heads = static_cast<double>(problem.batch * problem.heads_q);
   const double kv_bytes = 4.0 * static_cast<double>(problem.batch * problem.heads_kv) *
                           static_cast<double>(problem.seq_kv) * problem.head_dim;
@@ -137,15 +138,15 @@ double tail_share(const AttentionProblem& problem, TileOrder order, double waves
   // Fitted: without a mask all tiles take equally long, but wave by wave the CTAs drift apart.
   if (!hides_pairs(problem.mask)) return 0.8 * std::clamp((waves - 1) / 4, 0.0, 1.0);
   switch (order) {
-    case TileOrder::rows:
+    case TileOrder::head_major:
       return 1.2;  // not in the fitted space, like `heads`: a little worse than reversed
-    case TileOrder::rows_reversed:
+    case TileOrder::head_major_reversed:
       return 0.9;  // fitted: the last head begins with its longest tile
-    case TileOrder::heads:
+    case TileOrder::tile_major:
       return 1.5;
-    case TileOrder::heads_reversed:
-    case TileOrder::sections:  // backward's tiles of keys, of which the last are the shortest
-    case TileOrder::sections_reversed:
+    case TileOrder::tile_major_reversed:
+    case TileOrder::l2_sections:  // backward's tiles of keys, of which the last are the shortest
+    case TileOrder::l2_sections_reversed:
       return 0.25;  // fitted: the shortest tiles come last
   }
   return 0;

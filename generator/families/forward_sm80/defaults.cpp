@@ -99,7 +99,7 @@ void shrink_to_lengths(const AttentionProblem& problem, const DeviceSpec& device
     config->stages = 2;
     config->ctas_per_sm = 1;
     // Small tiles read K and V more often: of short sequences a head's stay in L2 while its tiles follow each other.
-    if (problem.mask == MaskKind::causal && !too_few) config->tile_order = TileOrder::rows_reversed;
+    if (problem.mask == MaskKind::causal && !too_few) config->tile_order = TileOrder::head_major_reversed;
     // Wide heads spill with more than 32 keys, by up to a kilobyte.
     config->block_kv = problem.head_dim > 160 ? 32 : too_few && problem.head_dim <= 128 ? 128 : 64;
     config->q_in_registers = true;  // the estimate counts Q only where it is held
@@ -148,7 +148,7 @@ KernelConfig forward_sm80_default(const AttentionProblem& problem, const DeviceS
   config.ctas_per_sm = tile.ctas_per_sm;
   // Under a causal mask the longest tiles of all heads first: the last wave is short, and heads that walk in step share
   // L2.
-  config.tile_order = problem.mask == MaskKind::causal ? TileOrder::heads_reversed : TileOrder::rows;
+  config.tile_order = problem.mask == MaskKind::causal ? TileOrder::tile_major_reversed : TileOrder::head_major;
   config.rescale_threshold = kDefaultRescaleThreshold;
   shrink_to_lengths(problem, device, &config);
   while (!infeasibility(problem, config, device).empty()) {

@@ -41,7 +41,7 @@ void check_forward_sm80(const Question& question, const KernelConfig& config, Re
   const auto& [problem, device] = question;
   const ForwardSm80Shape shape = forward_sm80_shape(problem, config);
   check_sections(config, reasons);
-  check_whole_tiles(problem, config, reasons);
+  check_even_tiles(problem, config, reasons);
   check_shared_memory(shape.q_bytes, 0, 2 * static_cast<std::size_t>(config.stages) * shape.kv_tile_bytes,
                       shape.shared_bytes, config, device, reasons);
   check_registers(shape, config, device, reasons);

@@ -22,7 +22,7 @@ ArgumentLayout argument_layout(const KernelConfig& config) {
   append_strides(&fields, {Operand::q, Operand::k, Operand::v, Operand::o});
   append(&fields, {Scalar::batch, Scalar::heads_q, Scalar::group_size, Scalar::seq_q, Scalar::seq_kv,
                    Scalar::query_tiles, Scalar::mask_offset, Scalar::softmax_scale, Scalar::softmax_scale_log2});
-  if (config.tile_order == TileOrder::sections_reversed) fields.push_back(Scalar::section_heads);
+  if (config.tile_order == TileOrder::l2_sections_reversed) fields.push_back(Scalar::section_heads);
   return ArgumentLayout::of(std::move(fields));
 }
 
@@ -30,7 +30,7 @@ ArgumentLayout argument_layout(const KernelConfig& config) {
 
 TemplateBindings forward_sm80_bindings(const AttentionProblem& problem, const KernelConfig& config) {
   const ForwardSm80Shape shape = forward_sm80_shape(problem, config);
-  const bool whole = config.whole_tiles;
+  const bool whole = config.even_tiles;
 
   TemplateBindings bindings;
   bind_forward(problem, config, &bindings);
@@ -40,7 +40,7 @@ TemplateBindings forward_sm80_bindings(const AttentionProblem& problem, const Ke
   bindings.set("head_dim", problem.head_dim);
   bindings.set("warps", config.warps);
   bindings.set("stages", config.stages);
-  bindings.set("whole_tiles", whole ? "true" : "false");
+  bindings.set("even_tiles", whole ? "true" : "false");
   bindings.set("partial_blocks", whole && !hides_pairs(problem.mask) ? "false" : "true");
   bindings.set("rescale_threshold", config.rescale_threshold);
   bindings.set("ctas_per_sm", config.ctas_per_sm);

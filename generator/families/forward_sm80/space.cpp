@@ -26,15 +26,15 @@ bool is_of_reduced_space(const KernelConfig& config, const AttentionProblem& pro
   const bool tiles =
       config.warps > 1 && in(config.block_q / config.warps, {16, 32, 64}) && in(config.block_kv, {32, 48, 64, 96, 128});
   const bool longest_first =
-      config.tile_order == TileOrder::rows_reversed || config.tile_order == TileOrder::heads_reversed;
+      config.tile_order == TileOrder::head_major_reversed || config.tile_order == TileOrder::tile_major_reversed;
   return tiles && longest_first == (problem.mask == MaskKind::causal) && config.rescale_threshold > 0 &&
-         !config.whole_tiles && config.ctas_per_sm == 1;
+         !config.even_tiles && config.ctas_per_sm == 1;
 }
 
 std::vector<TileOrder> tile_orders(const AttentionProblem& problem) {
-  if (!hides_pairs(problem.mask)) return {TileOrder::rows, TileOrder::heads};  // all tiles take equally long
-  return {TileOrder::rows, TileOrder::rows_reversed, TileOrder::heads, TileOrder::heads_reversed,
-          TileOrder::sections_reversed};
+  if (!hides_pairs(problem.mask)) return {TileOrder::head_major, TileOrder::tile_major};  // all tiles take equally long
+  return {TileOrder::head_major, TileOrder::head_major_reversed, TileOrder::tile_major, TileOrder::tile_major_reversed,
+          TileOrder::l2_sections_reversed};
 }
 
 // Numbers of CTAs that limit the registers of a thread, each differently: the others would give the same code.
@@ -69,7 +69,7 @@ std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const Dev
               for (const int threshold : kRescaleThresholds) {
                 config.rescale_threshold = threshold;
                 for (const bool whole : whole_tile_choices(problem, config.block_q, block_kv)) {
-                  config.whole_tiles = whole;
+                  config.even_tiles = whole;
                   for (const int ctas : ctas_choice) {
                     config.ctas_per_sm = ctas;
                     configs.push_back(config);

@@ -37,7 +37,7 @@ constexpr double kClusterStepClocks = 3600, kClusterCost = 1.35;  // of a cluste
 constexpr double kStoreClocks = 1470, kEmulationCost = 0.03;
 constexpr double kQueryInRegisters = 0.95;  // fitted: of a step, where the product reads no Q from shared memory
 // Of a step, by a regression on what other terms leave: products in turns, and no checks of bounds.
-constexpr double kInTurns = 0.985, kWithoutBounds = 0.985;
+constexpr double kOrdered = 0.985, kWithoutBounds = 0.985;
 // Fitted: beyond so many keys a step is longer than its work, by this share for as many again.
 constexpr double kWideBlockKv = 128, kWideCost = 0.155;
 // Fitted, of a step: waits at barriers, issue, drain, with 1, 2, 3 consumers, and with two CTAs of one.
@@ -87,12 +87,14 @@ int comfortable_registers(Overlap overlap) {
 }
 
 double tail_share(const AttentionProblem& problem, const KernelConfig& config) {
-  const bool by_rows = config.tile_order == TileOrder::rows_reversed || config.tile_order == TileOrder::rows;
-  if (config.persistence == Persistence::fixed) {
+  const bool by_rows =
+      config.tile_order == TileOrder::head_major_reversed || config.tile_order == TileOrder::head_major;
+  if (config.tile_scheduler == TileScheduler::static_persistent) {
     if (problem.seq_q > kMostQueriesOfEvenTiles) return kTailOfFixedLong;
     return by_rows ? kTailOfFixed : kTailOfFixedSections;
   }
-  if (config.tile_order == TileOrder::rows || config.tile_order == TileOrder::heads) return kTailOfShortestFirst;
+  if (config.tile_order == TileOrder::head_major || config.tile_order == TileOrder::tile_major)
+    return kTailOfShortestFirst;
   return by_rows ? kTailOfRows : kTailOfHeads;
 }
 
@@ -105,7 +107,8 @@ double key_bytes(const AttentionProblem& problem) {
 // How often K and V come from device memory. Tiles of one head follow each other while its keys are in L2; where all
 // heads take turns, the keys of the first are gone when its next tile comes.
 double key_passes(const AttentionProblem& problem, const KernelConfig& config, double tiles_of_head, double slots) {
-  const bool by_heads = config.tile_order == TileOrder::heads || config.tile_order == TileOrder::heads_reversed;
+  const bool by_heads =
+      config.tile_order == TileOrder::tile_major || config.tile_order == TileOrder::tile_major_reversed;
   if (!by_heads || key_bytes(problem) <= kL2Megabytes * 1e6) return 1;
   const double together =
       std::max(1.0, slots / static_cast<double>(problem.batch * problem.heads_q));  // tiles of a head
@@ -127,10 +130,9 @@ CostEstimate forward_sm90_cost(const AttentionProblem& problem, const KernelConf
 
   const double matrix_peak = 2 * elements * (padded + d) / device.wgmma_flops_per_clock;
   const double matrix = matrix_peak / kMatrixEfficiency;
-  const double per_clock =
-      device.exp2_per_clock * (config.without_maximum ? kElementsShareWithoutMaximum : kElementsShare);
+  const double per_clock = device.exp2_per_clock * (config.lazy_max ? kElementsShareWithoutMaximum : kElementsShare);
   double elementwise = elements / per_clock + masked_share * elements * kInstructionsOfMask / device.alu_per_clock;
-  if (config.rescale_threshold == 0 && !config.without_maximum) elementwise += q * d / kRescalesPerClock;
+  if (config.rescale_threshold == 0 && !config.lazy_max) elementwise += q * d / kRescalesPerClock;
   const double together = std::max(matrix, elementwise + kTakenByMatrix * device.exp2_per_clock / per_clock * matrix);
   const double hidden = hidden_share(config, shape.consumers);
   const double busy = hidden * together + (1 - hidden) * (matrix + elementwise);
@@ -157,8 +159,8 @@ CostEstimate forward_sm90_cost(const AttentionProblem& problem, const KernelConf
   if (problem.head_dim % 16 != 0) comfortable += kComfortableOdd;
   if (limit - shape.accumulator_registers < comfortable) step *= 1 + kSpillCost;
   if (config.q_in_registers) step *= kQueryInRegisters;
-  if (config.warpgroup_order == WarpgroupOrder::turns) step *= kInTurns;
-  if (config.whole_tiles) step *= kWithoutBounds;
+  if (config.warpgroup_order == WarpgroupOrder::ordered) step *= kOrdered;
+  if (config.even_tiles) step *= kWithoutBounds;
   step *= 1 + kWideCost * std::max(0.0, kv / kWideBlockKv - 1);
   step *= 1 + kEmulationCost * config.emulated_exponentials;
 
@@ -168,7 +170,7 @@ CostEstimate forward_sm90_cost(const AttentionProblem& problem, const KernelConf
   const double slots = static_cast<double>(device.sm_count) * config.ctas_per_sm;
   cost.waves = all / slots;
 
-  const bool persistent = config.persistence != Persistence::none;
+  const bool persistent = config.tile_scheduler != TileScheduler::single;
   const double begins = config.overlap == Overlap::across ? kJoinedTileClocks
                         : persistent ? (config.q_stages > 1 ? kNextTileClocksAhead : kNextTileClocks)
                                      : kTileClocks / config.ctas_per_sm;
@@ -191,7 +193,7 @@ CostEstimate forward_sm90_cost(const AttentionProblem& problem, const KernelConf
   const double computing = clocks / device.clock_mhz;
   cost.microseconds =
       std::max(computing, device_memory) + kMemoryShare * std::min(computing, device_memory) + kLaunchMicroseconds;
-  if (config.persistence == Persistence::on_demand) cost.microseconds += kCounterMicroseconds;
+  if (config.tile_scheduler == TileScheduler::dynamic_persistent) cost.microseconds += kCounterMicroseconds;
   return cost;
 }
 

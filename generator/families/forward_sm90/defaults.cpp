@@ -14,36 +14,50 @@
 namespace attune {
 namespace {
 // By measurements on an H200 (docs/notebook/forward_sm90.md): of a mask, the rows of the smallest head dim that is
-// large enough. fp16 takes maxima in place of "nomax". Where persistent, CTAs may come by their tiles in each way.
+// large enough. fp16 takes maxima in place of "lazy-max". Where persistent, CTAs may come by their tiles in each way.
 struct HopperTile {
   MaskKind mask;
   int max_head_dim;
   std::string_view config;
 };
 constexpr HopperTile kHopperTiles[] = {
-    {MaskKind::none, 16, "sm90 q192 kv128 st3 order=heads qst2 nomax turns overlap=within persist=fixed"},
-    {MaskKind::none, 32, "sm90 q192 kv128 st2 qst2 nomax turns overlap=within persist=fixed"},
-    {MaskKind::none, 64, "sm90 q192 kv112 st2 qst2 nomax turns overlap=within persist=fixed"},
-    {MaskKind::none, 64, "sm90 q128 kv128 st2 qreg qst2 nomax overlap=within persist=fixed"},
-    {MaskKind::none, 80, "sm90 q192 kv80 st2 qreg qst2 nomax turns overlap=within persist=fixed"},
-    {MaskKind::none, 96, "sm90 q192 kv96 st2 order=heads qst2 nomax turns overlap=within persist=fixed"},
-    {MaskKind::none, 128, "sm90 q192 kv64 st2 qst2 nomax turns overlap=within persist=fixed"},
-    {MaskKind::none, 128, "sm90 q128 kv128 st2 qst2 nomax overlap=within persist=fixed"},
-    {MaskKind::none, 160, "sm90 q192 kv48 st3 nomax turns overlap=within persist=fixed"},
-    {MaskKind::none, 192, "sm90 q128 kv64 st3 nomax overlap=within persist=fixed"},
-    {MaskKind::none, 256, "sm90 q128 kv64 st2 nomax overlap=within persist=fixed"},
-    {MaskKind::causal, 32, "sm90 q192 kv128 st4 qreg order=sections-reversed qst2 nomax persist=fixed"},
-    {MaskKind::causal, 64, "sm90 q192 kv112 st2 qreg order=sections-reversed qst2 nomax overlap=within persist=fixed"},
-    {MaskKind::causal, 64, "sm90 q128 kv128 st3 qreg order=sections-reversed qst2 nomax overlap=within persist=fixed"},
-    {MaskKind::causal, 64, "sm90 q192 kv64 st3 order=sections-reversed qst2 nomax overlap=within persist=fixed"},
-    {MaskKind::causal, 80, "sm90 q192 kv64 st4 qreg order=sections-reversed qst2 nomax overlap=within persist=fixed"},
-    {MaskKind::causal, 96, "sm90 q192 kv64 st3 order=sections-reversed qst2 nomax turns overlap=within persist=fixed"},
-    {MaskKind::causal, 128, "sm90 q192 kv64 st3 order=sections-reversed nomax turns overlap=within persist=fixed"},
-    {MaskKind::causal, 128, "sm90 q128 kv64 st4 order=sections-reversed qst2 nomax turns overlap=within persist=fixed"},
-    {MaskKind::causal, 160, "sm90 q192 kv48 st3 order=sections-reversed nomax turns overlap=within persist=fixed"},
-    {MaskKind::causal, 160, "sm90 q128 kv64 st2 order=sections-reversed nomax turns overlap=within persist=fixed"},
-    {MaskKind::causal, 192, "sm90 q128 kv64 st2 order=sections-reversed nomax turns overlap=within persist=fixed"},
-    {MaskKind::causal, 256, "sm90 q128 kv64 st2 order=sections-reversed nomax overlap=within persist=fixed"},
+    {MaskKind::none, 16,
+     "sm90 q192 kv128 st3 order=tile-major qst2 lazy-max ordered overlap=within scheduler=static-persistent"},
+    {MaskKind::none, 32, "sm90 q192 kv128 st2 qst2 lazy-max ordered overlap=within scheduler=static-persistent"},
+    {MaskKind::none, 64, "sm90 q192 kv112 st2 qst2 lazy-max ordered overlap=within scheduler=static-persistent"},
+    {MaskKind::none, 64, "sm90 q128 kv128 st2 qreg qst2 lazy-max overlap=within scheduler=static-persistent"},
+    {MaskKind::none, 80, "sm90 q192 kv80 st2 qreg qst2 lazy-max ordered overlap=within scheduler=static-persistent"},
+    {MaskKind::none, 96,
+     "sm90 q192 kv96 st2 order=tile-major qst2 lazy-max ordered overlap=within scheduler=static-persistent"},
+    {MaskKind::none, 128, "sm90 q192 kv64 st2 qst2 lazy-max ordered overlap=within scheduler=static-persistent"},
+    {MaskKind::none, 128, "sm90 q128 kv128 st2 qst2 lazy-max overlap=within scheduler=static-persistent"},
+    {MaskKind::none, 160, "sm90 q192 kv48 st3 lazy-max ordered overlap=within scheduler=static-persistent"},
+    {MaskKind::none, 192, "sm90 q128 kv64 st3 lazy-max overlap=within scheduler=static-persistent"},
+    {MaskKind::none, 256, "sm90 q128 kv64 st2 lazy-max overlap=within scheduler=static-persistent"},
+    {MaskKind::causal, 32,
+     "sm90 q192 kv128 st4 qreg order=l2-sections-reversed qst2 lazy-max scheduler=static-persistent"},
+    {MaskKind::causal, 64,
+     "sm90 q192 kv112 st2 qreg order=l2-sections-reversed qst2 lazy-max overlap=within scheduler=static-persistent"},
+    {MaskKind::causal, 64,
+     "sm90 q128 kv128 st3 qreg order=l2-sections-reversed qst2 lazy-max overlap=within scheduler=static-persistent"},
+    {MaskKind::causal, 64,
+     "sm90 q192 kv64 st3 order=l2-sections-reversed qst2 lazy-max overlap=within scheduler=static-persistent"},
+    {MaskKind::causal, 80,
+     "sm90 q192 kv64 st4 qreg order=l2-sections-reversed qst2 lazy-max overlap=within scheduler=static-persistent"},
+    {MaskKind::causal, 96,
+     "sm90 q192 kv64 st3 order=l2-sections-reversed qst2 lazy-max ordered overlap=within scheduler=static-persistent"},
+    {MaskKind::causal, 128,
+     "sm90 q192 kv64 st3 order=l2-sections-reversed lazy-max ordered overlap=within scheduler=static-persistent"},
+    {MaskKind::causal, 128,
+     "sm90 q128 kv64 st4 order=l2-sections-reversed qst2 lazy-max ordered overlap=within scheduler=static-persistent"},
+    {MaskKind::causal, 160,
+     "sm90 q192 kv48 st3 order=l2-sections-reversed lazy-max ordered overlap=within scheduler=static-persistent"},
+    {MaskKind::causal, 160,
+     "sm90 q128 kv64 st2 order=l2-sections-reversed lazy-max ordered overlap=within scheduler=static-persistent"},
+    {MaskKind::causal, 192,
+     "sm90 q128 kv64 st2 order=l2-sections-reversed lazy-max ordered overlap=within scheduler=static-persistent"},
+    {MaskKind::causal, 256,
+     "sm90 q128 kv64 st2 order=l2-sections-reversed lazy-max overlap=within scheduler=static-persistent"},
 };
 // Where tiles of 16 queries and more CTAs an SM win: the exponentials bind.
 constexpr int kMaxHeadDimOfSm80 = 16;
@@ -52,18 +66,18 @@ constexpr int kMaxHeadDimOfSm80 = 16;
 KernelConfig fitted_to(const AttentionProblem& problem, const DeviceSpec& device, KernelConfig config, int block_q,
                        bool packed) {
   if (problem.dtype != DataType::bf16) {
-    config.without_maximum = false;
+    config.lazy_max = false;
     config.rescale_threshold = kDefaultRescaleThreshold;
   }
   config.block_q = block_q;
   if (block_q == 64) config.warpgroup_order = WarpgroupOrder::free;
   const std::int64_t keys = std::max<std::int64_t>(32, round_up(problem.seq_kv, 16));
   config.block_kv = static_cast<int>(std::min<std::int64_t>(config.block_kv, keys));
-  config.packed_heads = packed;
+  config.pack_gqa = packed;
   const std::int64_t group = packed ? problem.heads_q / problem.heads_kv : 1;
   const std::int64_t tiles = ceil_div(problem.seq_q * group, block_q) * problem.batch * problem.heads_q / group;
   if (tiles <= device.sm_count) {  // each CTA has one tile
-    config.persistence = Persistence::none;
+    config.tile_scheduler = TileScheduler::single;
     config.q_stages = 1;
   }
   return config;
@@ -89,13 +103,13 @@ std::optional<KernelConfig> forward_sm90_default(const AttentionProblem& problem
     least = time;
   };
   const auto consider_tiles = [&](const KernelConfig& row, int block_q, bool packed) {
-    for (const TileOrder order : {row.tile_order, causal ? TileOrder::rows_reversed : TileOrder::rows}) {
+    for (const TileOrder order : {row.tile_order, causal ? TileOrder::head_major_reversed : TileOrder::head_major}) {
       KernelConfig config = fitted_to(problem, device, row, block_q, packed);
       config.tile_order = order;
-      const bool persistent = config.persistence != Persistence::none;
+      const bool persistent = config.tile_scheduler != TileScheduler::single;
       for (const TileSource& source : kTileSources) {
-        if (source.persistence != Persistence::none && !persistent) continue;
-        config.persistence = source.persistence;
+        if (source.tile_scheduler != TileScheduler::single && !persistent) continue;
+        config.tile_scheduler = source.tile_scheduler;
         config.q_stages = source.q_stages;
         consider(config);
       }
@@ -109,7 +123,7 @@ std::optional<KernelConfig> forward_sm90_default(const AttentionProblem& problem
     const KernelConfig row = parse_config(tile.config);
     for (int block_q = row.block_q; block_q >= 64; block_q -= 64) {
       consider_tiles(row, block_q, false);
-      if (packed_heads_may_win(problem, block_q)) consider_tiles(row, block_q, true);
+      if (pack_gqa_may_win(problem, block_q)) consider_tiles(row, block_q, true);
     }
   }
   return best;

@@ -18,9 +18,9 @@ void check_warpgroups(const KernelConfig& config, std::vector<std::string>* reas
                     "multiple of 64 up to {}",
                     config.block_q, kMaxConsumers, 64 * kMaxConsumers));
   }
-  if (config.q_stages > 1 && config.persistence == Persistence::none)
+  if (config.q_stages > 1 && config.tile_scheduler == TileScheduler::single)
     reasons->push_back(fmt::format("qst{}: a CTA of a single tile has no use for a second one of Q", config.q_stages));
-  if (config.overlap == Overlap::across && config.persistence == Persistence::none)
+  if (config.overlap == Overlap::across && config.tile_scheduler == TileScheduler::single)
     reasons->push_back("overlap=across: a CTA of a single tile has no next one");
   if (config.warpgroup_order != WarpgroupOrder::free && config.block_q == 64)
     reasons->push_back(fmt::format("{}: there is but one consumer warpgroup", to_string(config.warpgroup_order)));
@@ -30,21 +30,20 @@ void check_warpgroups(const KernelConfig& config, std::vector<std::string>* reas
   if (config.warpgroup_order == WarpgroupOrder::ping_pong && config.overlap != Overlap::none) {
     reasons->push_back(
         fmt::format("pingpong overlap={}: a warpgroup's products run beside the softmax of others, not "
-                    "its own; take turns, or no overlap",
+                    "its own; take 'ordered', or no overlap",
                     to_string(config.overlap)));
   }
 }
 
 // Before forward_sm90_shape, which divides by what is checked here.
-void check_packed_heads(const AttentionProblem& problem, const KernelConfig& config,
-                        std::vector<std::string>* reasons) {
-  if (!config.packed_heads) return;
+void check_pack_gqa(const AttentionProblem& problem, const KernelConfig& config, std::vector<std::string>* reasons) {
+  if (!config.pack_gqa) return;
   const std::int64_t group = problem.heads_q / problem.heads_kv;
   if (group == 1) {
-    reasons->push_back("packed: every query head has keys of its own; leave the word out");
+    reasons->push_back("pack-gqa: needs grouped heads (heads_q > heads_kv)");
   } else if (config.block_q % group != 0) {
-    reasons->push_back(
-        fmt::format("packed: {} query heads share K and V, and q{} is not a multiple of that", group, config.block_q));
+    reasons->push_back(fmt::format("pack-gqa: {} query heads share K and V, and q{} is not a multiple of that", group,
+                                   config.block_q));
   }
 }
 
@@ -105,18 +104,19 @@ bool forward_sm90_supports(const Question& question, Reasons* reasons) {
 
 void check_forward_sm90(const Question& question, const KernelConfig& config, Reasons* reasons) {
   const auto& [problem, device] = question;
-  if (config.without_maximum && problem.dtype != DataType::bf16)
-    reasons->push_back("nomax: P may reach 2^100, which only bf16 holds");
-  if (config.without_maximum && config.rescale_threshold != 0)
-    reasons->push_back(fmt::format("nomax rescale{}: nothing is compared with a threshold", config.rescale_threshold));
+  if (config.lazy_max && problem.dtype != DataType::bf16)
+    reasons->push_back("lazy-max: P may reach 2^100, which only bf16 holds");
+  if (config.lazy_max && config.rescale_threshold != 0)
+    reasons->push_back(
+        fmt::format("lazy-max rescale{}: nothing is compared with a threshold", config.rescale_threshold));
   check_warpgroups(config, reasons);
-  check_packed_heads(problem, config, reasons);
+  check_pack_gqa(problem, config, reasons);
   check_forward_tile(config, reasons);
   if (!reasons->empty()) return;
 
   const ForwardSm90Shape shape = forward_sm90_shape(problem, config, device);
   check_sections(config, reasons);
-  check_whole_tiles(problem, config, reasons);
+  check_even_tiles(problem, config, reasons);
   check_producer_registers(problem, config, device, reasons);
   check_shared_memory(static_cast<std::size_t>(config.q_stages) * shape.q_tile_bytes, shape.p_bytes,
                       static_cast<std::size_t>(config.stages + shape.v_stages) * shape.kv_tile_bytes,

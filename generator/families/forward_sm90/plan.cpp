@@ -18,20 +18,20 @@ ArgumentLayout argument_layout(const KernelConfig& config) {
   Arguments fields = {TensorMap{Operand::q}, TensorMap{Operand::k}, TensorMap{Operand::v}};
   append_pointers(&fields, {Operand::o, Operand::lse});
   append_strides(&fields, {Operand::o});
-  if (config.persistence == Persistence::on_demand) fields.push_back(Workspace{kTileCounter});
-  if (config.without_maximum) {
+  if (config.tile_scheduler == TileScheduler::dynamic_persistent) fields.push_back(Workspace{kTileCounter});
+  if (config.lazy_max) {
     append_pointers(&fields, {Operand::q, Operand::k});
     append_strides(&fields, {Operand::q, Operand::k});
     fields.push_back(Workspace{kRecomputedBlocks});
   }
-  append(&fields, {Scalar::batch, Scalar::heads_q, config.packed_heads ? Scalar::heads_kv : Scalar::group_size,
+  append(&fields, {Scalar::batch, Scalar::heads_q, config.pack_gqa ? Scalar::heads_kv : Scalar::group_size,
                    Scalar::seq_q, Scalar::seq_kv, Scalar::query_tiles, Scalar::tiles, Scalar::mask_offset,
                    Scalar::softmax_scale, Scalar::softmax_scale_log2});
-  if (config.tile_order == TileOrder::sections_reversed) fields.push_back(Scalar::section_heads);
+  if (config.tile_order == TileOrder::l2_sections_reversed) fields.push_back(Scalar::section_heads);
   return ArgumentLayout::of(std::move(fields));
 }
 
-std::string walk_partial(const KernelConfig& config) {
+std::string mainloop_partial(const KernelConfig& config) {
   if (config.warpgroup_order == WarpgroupOrder::ping_pong) return "ping_pong";
   return config.overlap == Overlap::none ? "serial" : "overlapped";
 }
@@ -44,10 +44,10 @@ std::string text_of(bool value) { return value ? "true" : "false"; }
 }  // namespace
 
 void describe_forward_sm90_workspace(const KernelConfig& config, KernelPlan* plan) {
-  if (config.persistence == Persistence::on_demand) plan->workspace_bytes = kForwardSm90WorkspaceBytes;
+  if (config.tile_scheduler == TileScheduler::dynamic_persistent) plan->workspace_bytes = kForwardSm90WorkspaceBytes;
   plan->counted_workspace_bytes = plan->workspace_bytes;
   plan->workspace_zeroed = plan->workspace_bytes != 0;
-  if (!config.without_maximum) return;
+  if (!config.lazy_max) return;
   plan->counters.push_back({kRecomputedBlocks, "recomputed blocks", kRecomputedBlocksOffset});
   plan->counted_workspace_bytes = kRecomputedBlocksOffset + sizeof(std::uint32_t);
   plan->workspace_zeroed = true;
@@ -66,16 +66,16 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   bindings.set("stages", config.stages);
   bindings.set("v_stages", shape.v_stages);
   bindings.set("q_stages", config.q_stages);
-  bindings.set("whole_tiles", text_of(config.whole_tiles));
-  bindings.set("partial_blocks", text_of(!config.whole_tiles || hides_pairs(problem.mask)));
-  bindings.set("take_turns", text_of(config.warpgroup_order != WarpgroupOrder::free));
+  bindings.set("even_tiles", text_of(config.even_tiles));
+  bindings.set("partial_blocks", text_of(!config.even_tiles || hides_pairs(problem.mask)));
+  bindings.set("ordered_warpgroups", text_of(config.warpgroup_order != WarpgroupOrder::free));
   bindings.set("rescale_threshold", config.rescale_threshold);
   bindings.set("producer_registers", shape.producer_registers);
   bindings.set("consumer_registers", shape.consumer_registers);
   bindings.set("ctas_per_sm", config.ctas_per_sm);
   bindings.set("cluster", config.cluster);
   bindings.set("group", shape.group);
-  bindings.conditions["packed"] = config.packed_heads;
+  bindings.conditions["packed"] = config.pack_gqa;
   bindings.conditions["clustered"] = config.cluster > 1;
   bindings.set("kv_loads", config.cluster > 1 ? "shared" : "alone");
   bindings.set("panel_columns", shape.panel_columns);
@@ -86,16 +86,16 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   bindings.set("v_offset", static_cast<std::int64_t>(shape.v_offset));
   bindings.set("barrier_offset", static_cast<std::int64_t>(shape.barrier_offset));
 
-  bindings.set("tiles", partial_name(to_string(config.persistence)));
-  bindings.set("reference", config.without_maximum ? "free" : "maximum");
-  bindings.set("score_source", config.without_maximum ? "global" : "none");
+  bindings.set("tile_scheduler", partial_name(to_string(config.tile_scheduler)));
+  bindings.set("row_max", config.lazy_max ? "lazy" : "online");
+  bindings.set("score_source", config.lazy_max ? "global" : "none");
   bindings.set("exponential", config.emulated_exponentials > 0 ? "polynomial" : "unit");
   if (config.emulated_exponentials > 0) {
     bindings.set("emulated_exponentials", config.emulated_exponentials);
-    bindings.set("scores_leap", text_of(config.without_maximum));
+    bindings.set("scores_leap", text_of(config.lazy_max));
   }
-  bindings.set("anchor_keys", config.without_maximum ? 1 : 0);
-  bindings.set("walk", walk_partial(config));
+  bindings.set("anchor_keys", config.lazy_max ? 1 : 0);
+  bindings.set("mainloop", mainloop_partial(config));
   bindings.set("consume", config.overlap == Overlap::across ? "consume_across" : "consume");
   bindings.set("query_operand", config.q_in_registers ? "query_registers" : "query_shared");
   bindings.set("probability_operand", config.p_in_shared ? "probabilities_shared" : "probabilities_registers");
@@ -129,7 +129,7 @@ KernelLaunch forward_sm90_launch(const AttentionProblem& problem, const KernelCo
   launch.heads_per_tile = shape.group;
   launch.section_bytes = section_bytes(config, device);
   launch.cluster = config.cluster;
-  if (config.persistence != Persistence::none)
+  if (config.tile_scheduler != TileScheduler::single)
     launch.max_ctas = device.sm_count * config.ctas_per_sm / config.cluster * config.cluster;
   launch.arguments = argument_layout(config);
   const int swizzle_bytes = 2 * shape.panel_columns;

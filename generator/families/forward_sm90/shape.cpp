@@ -21,7 +21,7 @@ ForwardSm90Shape forward_sm90_shape(const AttentionProblem& problem, const Kerne
   const int d = problem.head_dim;
   shape.consumers = config.block_q / kWarpgroupRows;
   shape.threads = (shape.consumers + 1) * kWarpgroupThreads;
-  if (config.packed_heads) shape.group = static_cast<int>(problem.heads_q / problem.heads_kv);
+  if (config.pack_gqa) shape.group = static_cast<int>(problem.heads_q / problem.heads_kv);
   shape.panel_columns = d <= 16 ? 16 : d <= 32 ? 32 : kMaxPanelColumns;
   shape.panels = ceil_div(d, shape.panel_columns);
 
@@ -58,7 +58,7 @@ ForwardSm90Shape forward_sm90_shape(const AttentionProblem& problem, const Kerne
   // registers; together they hold what the launch took.
   if (shape.consumers > 1 || config.ctas_per_sm > 1) {
     // In a cluster a producer of several tiles spills with 24.
-    const bool many_tiles_shared = config.cluster > 1 && config.persistence != Persistence::none;
+    const bool many_tiles_shared = config.cluster > 1 && config.tile_scheduler != TileScheduler::single;
     const int fewest = shape.consumers == 3 || many_tiles_shared ? 32 : 24;
     shape.producer_registers = config.producer_registers > 0 ? config.producer_registers : fewest;
     const int pool = shape.launch_registers * (shape.consumers + 1) - shape.producer_registers;

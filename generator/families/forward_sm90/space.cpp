@@ -19,13 +19,13 @@ constexpr int kMaxHeadDimWithQ = 128;  // beyond, fragments of Q leave no regist
 
 // Only those that were seen to win: all tiles take equally long without a mask; with one the longest come first.
 std::vector<TileOrder> tile_orders(const AttentionProblem& problem) {
-  if (!hides_pairs(problem.mask)) return {TileOrder::rows, TileOrder::heads};
-  return {TileOrder::sections_reversed, TileOrder::rows_reversed};
+  if (!hides_pairs(problem.mask)) return {TileOrder::head_major, TileOrder::tile_major};
+  return {TileOrder::l2_sections_reversed, TileOrder::head_major_reversed};
 }
 
 bool has_rare_choice(const KernelConfig& config) {
   return config.v_stages != 0 || config.cluster != 1 || config.p_in_shared || config.emulated_exponentials != 0 ||
-         config.packed_heads || config.warpgroup_order == WarpgroupOrder::ping_pong ||
+         config.pack_gqa || config.warpgroup_order == WarpgroupOrder::ping_pong ||
          config.l2_parts != KernelConfig().l2_parts;
 }
 
@@ -34,16 +34,17 @@ bool is_of_reduced_space(const KernelConfig& config, const AttentionProblem& pro
     return std::find(values.begin(), values.end(), value) != values.end();
   };
   const bool tiles = in(config.block_kv, {48, 64, 80, 96, 112, 128, 176}) && in(config.stages, {2, 3});
-  const bool few_rescalings = problem.dtype == DataType::bf16 ? config.without_maximum : config.rescale_threshold > 0;
-  const bool persistent = config.persistence == Persistence::on_demand && config.q_stages == 2;
-  return tiles && few_rescalings && config.overlap == Overlap::within && !config.whole_tiles &&
-         config.ctas_per_sm == 1 && !has_rare_choice(config) && (persistent || config.persistence == Persistence::none);
+  const bool few_rescalings = problem.dtype == DataType::bf16 ? config.lazy_max : config.rescale_threshold > 0;
+  const bool persistent = config.tile_scheduler == TileScheduler::dynamic_persistent && config.q_stages == 2;
+  return tiles && few_rescalings && config.overlap == Overlap::within && !config.even_tiles &&
+         config.ctas_per_sm == 1 && !has_rare_choice(config) &&
+         (persistent || config.tile_scheduler == TileScheduler::single);
 }
 
 // How a row's reference follows its scores.
 struct Reference {
   int rescale_threshold;
-  bool without_maximum;
+  bool lazy_max;
 };
 std::vector<Reference> references(const AttentionProblem& problem) {
   if (problem.dtype == DataType::bf16) return {{0, false}, {8, false}, {0, true}};
@@ -90,13 +91,13 @@ void add_sections(const AttentionProblem& problem, const KernelConfig& config, c
   constexpr int kSmallerParts = 4;
   const std::int64_t kv_bytes =
       2 * problem.batch * problem.heads_kv * problem.seq_kv * problem.head_dim * size_of(problem.dtype);
-  if (config.tile_order == TileOrder::sections_reversed && kv_bytes > device.l2_bytes / kSmallerParts)
+  if (config.tile_order == TileOrder::l2_sections_reversed && kv_bytes > device.l2_bytes / kSmallerParts)
     configs->emplace_back(config).l2_parts = kSmallerParts;
 }
 
 void add_rarer_configs(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                        std::vector<KernelConfig>* configs) {
-  const bool few_rescalings = config.rescale_threshold > 0 || config.without_maximum;
+  const bool few_rescalings = config.rescale_threshold > 0 || config.lazy_max;
   if (!few_rescalings || config.ctas_per_sm > 1) return;
   if (problem.head_dim <= kMaxHeadDimOfEmulation && config.overlap == Overlap::within) {
     for (const int emulated : kEmulatedExponentials) configs->emplace_back(config).emulated_exponentials = emulated;
@@ -105,7 +106,7 @@ void add_rarer_configs(const AttentionProblem& problem, const KernelConfig& conf
   if (config.q_in_registers) return;
   add_stages_of_v(problem, config, device, configs);
   add_cluster(problem, config, configs);
-  if (packed_heads_may_win(problem, config.block_q)) configs->emplace_back(config).packed_heads = true;
+  if (pack_gqa_may_win(problem, config.block_q)) configs->emplace_back(config).pack_gqa = true;
   if (config.block_q > 64 && config.overlap == Overlap::none && config.warpgroup_order == WarpgroupOrder::free)
     configs->emplace_back(config).warpgroup_order = WarpgroupOrder::ping_pong;
   // It frees registers: for wide steps of three consumers.
@@ -129,16 +130,16 @@ std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const Dev
             config.tile_order = order;
             for (const Reference reference : references(problem)) {
               config.rescale_threshold = reference.rescale_threshold;
-              config.without_maximum = reference.without_maximum;
+              config.lazy_max = reference.lazy_max;
               for (const bool whole : whole_tile_choices(problem, config.block_q, config.block_kv)) {
-                config.whole_tiles = whole;
+                config.even_tiles = whole;
                 for (const TileSource& source : kTileSources) {
-                  config.persistence = source.persistence;
+                  config.tile_scheduler = source.tile_scheduler;
                   config.q_stages = source.q_stages;
                   for (const Overlap overlap : {Overlap::none, Overlap::within, Overlap::across}) {
-                    if (overlap == Overlap::across && source.persistence == Persistence::none) continue;
+                    if (overlap == Overlap::across && source.tile_scheduler == TileScheduler::single) continue;
                     config.overlap = overlap;
-                    for (const WarpgroupOrder turns : {WarpgroupOrder::free, WarpgroupOrder::turns}) {
+                    for (const WarpgroupOrder turns : {WarpgroupOrder::free, WarpgroupOrder::ordered}) {
                       if (turns != WarpgroupOrder::free && consumers == 1) continue;
                       config.warpgroup_order = turns;
                       for (const int ctas : {1, 2}) {

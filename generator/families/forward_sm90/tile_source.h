@@ -8,13 +8,13 @@ namespace attune {
 /// counter that is zeroed before each launch, and a CTA knows its next one early; long tiles under a mask may then be
 /// unlucky.
 struct TileSource {
-  Persistence persistence;
+  TileScheduler tile_scheduler;
   int q_stages;
 };
-inline constexpr TileSource kTileSources[] = {{Persistence::none, 1},
-                                              {Persistence::fixed, 1},
-                                              {Persistence::fixed, 2},
-                                              {Persistence::on_demand, 1},
-                                              {Persistence::on_demand, 2}};
+inline constexpr TileSource kTileSources[] = {{TileScheduler::single, 1},
+                                              {TileScheduler::static_persistent, 1},
+                                              {TileScheduler::static_persistent, 2},
+                                              {TileScheduler::dynamic_persistent, 1},
+                                              {TileScheduler::dynamic_persistent, 2}};
 
 }  // namespace attune

@@ -12,8 +12,8 @@ std::string partial_name(std::string_view word) {
 void bind_forward(const AttentionProblem& problem, const KernelConfig& config, TemplateBindings* bindings) {
   bindings->set("dtype", problem.dtype == DataType::bf16 ? "bf16" : "f16");
   bindings->set("mask", std::string(to_string(problem.mask)));
-  if (config.tile_order != TileOrder::rows && config.tile_order != TileOrder::rows_reversed)
-    bindings->set("tile_heads", config.packed_heads ? "heads_kv" : "heads_q");
+  if (config.tile_order != TileOrder::head_major && config.tile_order != TileOrder::head_major_reversed)
+    bindings->set("tile_heads", config.pack_gqa ? "heads_kv" : "heads_q");
   bindings->set("tile_order", partial_name(to_string(config.tile_order)));
 }
 

@@ -18,7 +18,7 @@ void bind_forward(const AttentionProblem& problem, const KernelConfig& config, T
 /// The name of the template that is bound for a choice: its word, with '_' for '-'.
 std::string partial_name(std::string_view word);
 
-/// Bytes of K and V that TileOrder::sections_reversed counts on to stay in L2.
+/// Bytes of K and V that TileOrder::l2_sections_reversed counts on to stay in L2.
 std::size_t section_bytes(const KernelConfig& config, const DeviceSpec& device);
 
 /// A line of the picture of shared memory in a kernel's head (list shared_buffers).

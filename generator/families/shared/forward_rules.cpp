@@ -13,28 +13,29 @@ constexpr std::int64_t kShortSequence = 1024;  // of queries, whose tiles and la
 void check_forward_tile(const KernelConfig& config, std::vector<std::string>* reasons) {
   if (config.block_kv > kMaxBlockKv)
     reasons->push_back(fmt::format("kv{}: must be a multiple of 16 from 16 to {}", config.block_kv, kMaxBlockKv));
-  if (config.tile_order == TileOrder::sections)
-    reasons->push_back("order=sections: of tiles of queries the last are the longest; take order=sections-reversed");
+  if (config.tile_order == TileOrder::l2_sections)
+    reasons->push_back(
+        "order=l2-sections: of tiles of queries the last are the longest; take order=l2-sections-reversed");
 }
 
 void check_sections(const KernelConfig& config, std::vector<std::string>* reasons) {
-  if (config.l2_parts != KernelConfig().l2_parts && config.tile_order != TileOrder::sections_reversed) {
+  if (config.l2_parts != KernelConfig().l2_parts && config.tile_order != TileOrder::l2_sections_reversed) {
     reasons->push_back(
-        fmt::format("l2parts{}: only order=sections-reversed has sections; leave the word out", config.l2_parts));
+        fmt::format("l2parts{}: only order=l2-sections-reversed has sections; leave the word out", config.l2_parts));
   }
 }
 
-void check_whole_tiles(const AttentionProblem& problem, const KernelConfig& config, std::vector<std::string>* reasons) {
-  if (!config.whole_tiles) return;
-  const std::int64_t rows = config.packed_heads ? problem.seq_q * problem.heads_q / problem.heads_kv : problem.seq_q;
+void check_even_tiles(const AttentionProblem& problem, const KernelConfig& config, std::vector<std::string>* reasons) {
+  if (!config.even_tiles) return;
+  const std::int64_t rows = config.pack_gqa ? problem.seq_q * problem.heads_q / problem.heads_kv : problem.seq_q;
   if (rows % (config.block_q * config.cluster) != 0) {
-    reasons->push_back(fmt::format("whole: the query length {}{} is not a multiple of {}q{}", problem.seq_q,
-                                   config.packed_heads ? fmt::format(", {} rows with the packed heads,", rows) : "",
+    reasons->push_back(fmt::format("even-tiles: the query length {}{} is not a multiple of {}q{}", problem.seq_q,
+                                   config.pack_gqa ? fmt::format(", {} rows with the packed heads,", rows) : "",
                                    config.cluster > 1 ? fmt::format("{} times ", config.cluster) : "", config.block_q));
   }
   if (problem.seq_kv % config.block_kv != 0) {
     reasons->push_back(
-        fmt::format("whole: the key length {} is not a multiple of kv{}", problem.seq_kv, config.block_kv));
+        fmt::format("even-tiles: the key length {} is not a multiple of kv{}", problem.seq_kv, config.block_kv));
   }
 }
 
@@ -67,7 +68,7 @@ bool threads_fit(int threads, const KernelConfig& config, const DeviceSpec& devi
   return false;
 }
 
-bool packed_heads_may_win(const AttentionProblem& problem, int block_q) {
+bool pack_gqa_may_win(const AttentionProblem& problem, int block_q) {
   const std::int64_t group = problem.heads_q / problem.heads_kv;
   return group > 1 && block_q % group == 0 && problem.seq_q <= kShortSequence;
 }

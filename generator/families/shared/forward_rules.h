@@ -18,7 +18,7 @@ void check_forward_tile(const KernelConfig& config, std::vector<std::string>* re
 /// Parts of L2 where no section fills them.
 void check_sections(const KernelConfig& config, std::vector<std::string>* reasons);
 /// Lengths that are no multiples of the tiles.
-void check_whole_tiles(const AttentionProblem& problem, const KernelConfig& config, std::vector<std::string>* reasons);
+void check_even_tiles(const AttentionProblem& problem, const KernelConfig& config, std::vector<std::string>* reasons);
 /// Bytes of Q, of P, of all stages of K and V, and of all of them together.
 void check_shared_memory(std::size_t q_bytes, std::size_t p_bytes, std::size_t kv_bytes, std::size_t shared_bytes,
                          const KernelConfig& config, const DeviceSpec& device, std::vector<std::string>* reasons);
@@ -27,7 +27,7 @@ bool threads_fit(int threads, const KernelConfig& config, const DeviceSpec& devi
 
 /// Whether tiles of block_q rows that hold all query heads of a group are worth trying: tiles of one head would be
 /// mostly empty, or mostly on the diagonal.
-bool packed_heads_may_win(const AttentionProblem& problem, int block_q);
+bool pack_gqa_may_win(const AttentionProblem& problem, int block_q);
 
 /// Whether a plan for whole tiles would serve all members of the problem's dispatch class: {false} or {false, true}.
 std::vector<bool> whole_tile_choices(const AttentionProblem& problem, int block_q, int block_kv);

@@ -55,7 +55,7 @@ TEST_CASE("whole tiles are candidates only where every length of the dispatch cl
     problem.seq_kv = seq_kv;
     std::vector<KernelConfig> configs;
     for (const Candidate& candidate : config_space(problem, find_device("a100"))) {
-      if (candidate.config.whole_tiles) configs.push_back(candidate.config);
+      if (candidate.config.even_tiles) configs.push_back(candidate.config);
     }
     return configs;
   };
@@ -76,7 +76,7 @@ TEST_CASE("tile orders by mask", "[nogpu]") {
     return found;
   };
   CHECK(orders(MaskKind::causal).size() == 5);
-  CHECK(orders(MaskKind::none) == std::set<TileOrder>{TileOrder::rows, TileOrder::heads});
+  CHECK(orders(MaskKind::none) == std::set<TileOrder>{TileOrder::head_major, TileOrder::tile_major});
 }
 
 TEST_CASE("Hopper's space joins both families, others' has but one", "[nogpu]") {
@@ -132,7 +132,7 @@ TEST_CASE("Hopper's clusters, stages of V, packed heads and smaller sections are
       if (!candidate.feasible()) continue;
       found.clusters |= candidate.config.cluster > 1;
       found.v_stages |= candidate.config.v_stages != 0;
-      found.packed |= candidate.config.packed_heads;
+      found.packed |= candidate.config.pack_gqa;
       found.sections |= candidate.config.l2_parts != 2;
     }
     return found;
@@ -179,7 +179,7 @@ TEST_CASE("backward has a space of its own: every field varies, the reduced one 
       CHECK(reduced.size() <= 200);
       CHECK(whole.size() > reduced.size());
       std::set<int> block_q, block_kv, warps, stages, ctas, split;
-      std::set<QueryGradient> dq;
+      std::set<DqAccumulation> dq;
       std::set<TileOrder> orders;
       std::set<bool> dq_first;
       for (const KernelConfig& config : whole) {
@@ -189,16 +189,16 @@ TEST_CASE("backward has a space of its own: every field varies, the reduced one 
         warps.insert(config.warps);
         stages.insert(config.stages);
         ctas.insert(config.ctas_per_sm);
-        split.insert(config.split);
+        split.insert(config.query_warps);
         dq.insert(config.dq);
         dq_first.insert(config.dq_first);
       }
       CHECK(dq_first.size() == 2);
       for (const std::set<int>& values : {block_q, block_kv, warps, stages, split}) CHECK(values.size() >= 2);
       CHECK((ctas.size() >= 2 || head_dim > 128));
-      CHECK(dq.contains(QueryGradient::own));
-      CHECK(dq.contains(QueryGradient::atomic));
-      CHECK(orders == std::set<TileOrder>{TileOrder::rows, TileOrder::sections});
+      CHECK(dq.contains(DqAccumulation::separate_kernel));
+      CHECK(dq.contains(DqAccumulation::atomic));
+      CHECK(orders == std::set<TileOrder>{TileOrder::head_major, TileOrder::l2_sections});
       for (const KernelConfig& config : reduced) CHECK(std::find(whole.begin(), whole.end(), config) != whole.end());
       const KernelConfig standard = default_config(problem, find_device(device));
       CHECK(std::find(reduced.begin(), reduced.end(), standard) != reduced.end());
@@ -214,7 +214,7 @@ TEST_CASE("a backward problem's space has heads together and apart where they sh
     const auto count = [&](SpaceExtent extent, bool apart) {
       std::ptrdiff_t feasible = 0;
       for (const Candidate& candidate : config_space(problem, find_device("h200"), extent))
-        feasible += candidate.feasible() && candidate.config.heads_apart == apart;
+        feasible += candidate.feasible() && candidate.config.kv_grad_per_query_head == apart;
       return feasible;
     };
     CHECK(count(SpaceExtent::whole, true) > 0.9 * count(SpaceExtent::whole, false));
@@ -232,11 +232,11 @@ TEST_CASE("a backward problem's space has heads together and apart where they sh
 TEST_CASE("a deterministic problem's space holds only what gives the same bits", "[nogpu]") {
   AttentionProblem problem = parse_problem("backward b4 hq16 sq4096 d64 causal deterministic");
   const std::vector<Candidate> space = config_space(problem, find_device("h200"));
-  std::set<QueryGradient> dq;
+  std::set<DqAccumulation> dq;
   for (const Candidate& candidate : space) {
     if (candidate.feasible()) dq.insert(candidate.config.dq);
   }
-  CHECK(dq == std::set<QueryGradient>{QueryGradient::own, QueryGradient::ordered});
+  CHECK(dq == std::set<DqAccumulation>{DqAccumulation::separate_kernel, DqAccumulation::ordered});
 }
 
 TEST_CASE("no config of backward's space needs more workspace than a problem is said to need", "[nogpu]") {

@@ -21,7 +21,7 @@ TEST_CASE("usual configs are feasible", "[nogpu]") {
   CHECK(reasons("sm80 q64 kv128 w4 st2", 128).empty());
   CHECK(reasons("sm80 q128 kv32 w8 st1 qsmem", 256, "rtx4090").empty());
   CHECK(reasons("sm80 q48 kv48 w1 st1").empty());
-  CHECK(reasons("sm80 q128 kv64 w4 st2 whole").empty());
+  CHECK(reasons("sm80 q128 kv64 w4 st2 even-tiles").empty());
 }
 
 TEST_CASE("each reason names its numbers", "[nogpu]") {
@@ -39,10 +39,11 @@ TEST_CASE("each reason names its numbers", "[nogpu]") {
   CHECK_THAT(reasons("sm80 rescale33"), ContainsSubstring("rescale33: must be 0 to 32"));
   CHECK_THAT(reasons("sm80 cta0"), ContainsSubstring("cta0"));
   CHECK_THAT(reasons("sm80 dq=atomic"), ContainsSubstring("dq=atomic: forward_sm80 has no such choice"));
-  CHECK_THAT(reasons("sm80 order=sections"), ContainsSubstring("take order=sections-reversed"));
-  CHECK_THAT(reasons("sm80 apart"), ContainsSubstring("apart: forward_sm80 has no such choice"));
+  CHECK_THAT(reasons("sm80 order=l2-sections"), ContainsSubstring("take order=l2-sections-reversed"));
+  CHECK_THAT(reasons("sm80 kv-grad-per-query-head"),
+             ContainsSubstring("kv-grad-per-query-head: forward_sm80 has no such choice"));
   CHECK_THAT(reasons("sm80 dq-first"), ContainsSubstring("dq-first: forward_sm80 has no such choice"));
-  CHECK_THAT(reasons("sm80 split2"), ContainsSubstring("split2: forward_sm80 has no such choice"));
+  CHECK_THAT(reasons("sm80 query-warps2"), ContainsSubstring("query-warps2: forward_sm80 has no such choice"));
   // Several at once.
   CHECK_THAT(reasons("sm80 q100 kv40 st9"),
              ContainsSubstring("q100") && ContainsSubstring("kv40") && ContainsSubstring("st9"));
@@ -77,13 +78,13 @@ TEST_CASE("registers and threads", "[nogpu]") {
 
 TEST_CASE("whole tiles need lengths that are multiples of them", "[nogpu]") {
   AttentionProblem problem = problem_of(64);
-  const KernelConfig config = parse_config("sm80 q128 kv64 w4 st2 whole");
+  const KernelConfig config = parse_config("sm80 q128 kv64 w4 st2 even-tiles");
   problem.seq_q = 1000;
   problem.seq_kv = 1030;
   const std::vector<std::string> found = infeasibility(problem, config, find_device("a100"));
   REQUIRE(found.size() == 2);
-  CHECK(found[0] == "whole: the query length 1000 is not a multiple of q128");
-  CHECK(found[1] == "whole: the key length 1030 is not a multiple of kv64");
+  CHECK(found[0] == "even-tiles: the query length 1000 is not a multiple of q128");
+  CHECK(found[1] == "even-tiles: the key length 1030 is not a multiple of kv64");
   problem.seq_q = 128;
   problem.seq_kv = 192;
   CHECK(infeasibility(problem, config, find_device("a100")).empty());
@@ -94,7 +95,7 @@ TEST_CASE("whole tiles need lengths that are multiples of them", "[nogpu]") {
 TEST_CASE("what an sm90 config may be", "[nogpu]") {
   const auto hopper = [](const std::string& config, int head_dim = 64) { return reasons(config, head_dim, "h200"); };
   CHECK(hopper("sm90 q128 kv128 st2 overlap=within", 128).empty());
-  CHECK(hopper("sm90 q192 kv80 st3 qst2 nomax turns overlap=within persist=on-demand", 128).empty());
+  CHECK(hopper("sm90 q192 kv80 st3 qst2 lazy-max ordered overlap=within scheduler=dynamic-persistent", 128).empty());
   CHECK(hopper("sm90 q128 kv80 st2 overlap=within", 256).empty());
   CHECK_THAT(reasons("sm90 q128 kv64 st2"), ContainsSubstring("compute capability 8.0; family sm90 needs 9.0"));
   CHECK_THAT(reasons("sm90 q128 kv64 st2", 64, "sm_100"), ContainsSubstring("family sm90 needs 9.0"));
@@ -102,7 +103,7 @@ TEST_CASE("what an sm90 config may be", "[nogpu]") {
   CHECK_THAT(hopper("sm90 q256"), ContainsSubstring("multiple of 64 up to 192"));
   CHECK_THAT(hopper("sm90 q128 kv40"), ContainsSubstring("kv40"));
   CHECK_THAT(hopper("sm90 q128 st5"), ContainsSubstring("st5"));
-  CHECK_THAT(hopper("sm90 q128 qst3 persist=fixed"), ContainsSubstring("qst3: must be 1 to 2"));
+  CHECK_THAT(hopper("sm90 q128 qst3 scheduler=static-persistent"), ContainsSubstring("qst3: must be 1 to 2"));
   CHECK_THAT(hopper("sm90 q128 qst2"), ContainsSubstring("qst2: a CTA of a single tile"));
   CHECK_THAT(hopper("sm90 q128 overlap=across"), ContainsSubstring("overlap=across: a CTA of a single tile"));
   CHECK_THAT(hopper("sm90 q128 vst5"), ContainsSubstring("vst5: must be 1 to 4"));
@@ -111,19 +112,20 @@ TEST_CASE("what an sm90 config may be", "[nogpu]") {
   CHECK(hopper("sm90 q128 st3 vst2").empty());
   CHECK_THAT(hopper("sm90 q128 cluster3"), ContainsSubstring("cluster3: must be 1 to 2"));
   CHECK_THAT(hopper("sm90 q128 cluster0"), ContainsSubstring("cluster0: must be 1 to 2"));
-  CHECK(hopper("sm90 q128 cluster2 qst2 nomax turns overlap=across persist=on-demand", 128).empty());
-  CHECK(hopper("sm90 q128 cluster2 persist=on-demand preg24", 128).empty());
-  CHECK_THAT(hopper("sm90 q128 cluster2 persist=on-demand preg32"), ContainsSubstring("preg32: as many as without"));
+  CHECK(hopper("sm90 q128 cluster2 qst2 lazy-max ordered overlap=across scheduler=dynamic-persistent", 128).empty());
+  CHECK(hopper("sm90 q128 cluster2 scheduler=dynamic-persistent preg24", 128).empty());
+  CHECK_THAT(hopper("sm90 q128 cluster2 scheduler=dynamic-persistent preg32"),
+             ContainsSubstring("preg32: as many as without"));
   CHECK_THAT(hopper("sm90 q128 preg20"), ContainsSubstring("preg20: must be a multiple of 8 from 24 to 56"));
   CHECK_THAT(hopper("sm90 q128 preg64"), ContainsSubstring("preg64: must be a multiple of 8"));
   CHECK_THAT(hopper("sm90 q192 preg32"), ContainsSubstring("preg32: as many as without the word; leave it out"));
   CHECK_THAT(hopper("sm90 q64 preg40"),
              ContainsSubstring("preg40: the one consumer of q64 has all that a thread can have; leave the word out"));
   CHECK(hopper("sm90 q64 cta2 preg40").empty());
-  CHECK_THAT(hopper("sm90 q64 turns"), ContainsSubstring("turns: there is but one consumer warpgroup"));
+  CHECK_THAT(hopper("sm90 q64 ordered"), ContainsSubstring("ordered: there is but one consumer warpgroup"));
   CHECK(hopper("sm90 q128 pingpong").empty());
   CHECK_THAT(hopper("sm90 q64 pingpong"), ContainsSubstring("pingpong: there is but one consumer warpgroup"));
-  CHECK_THAT(hopper("sm90 q128 pingpong overlap=within"), ContainsSubstring("take turns, or no overlap"));
+  CHECK_THAT(hopper("sm90 q128 pingpong overlap=within"), ContainsSubstring("take 'ordered', or no overlap"));
   CHECK_THAT(hopper("sm90 q192 kv192 st2"), ContainsSubstring("64 rows of O, S and P (kv192) take 176 registers"));
   CHECK(hopper("sm90 q192 kv192 st2 psmem").empty());
   CHECK(hopper("sm90 q192 kv144 st1 psmem", 96).empty());
@@ -133,10 +135,11 @@ TEST_CASE("what an sm90 config may be", "[nogpu]") {
              ContainsSubstring("Q takes 49152 bytes, P 73728 and 2 stages of K and V take 147456"));
   CHECK(hopper("sm90 q128 exp4").empty());
   CHECK_THAT(hopper("sm90 q128 exp12"), ContainsSubstring("exp12: must be 0 to 8"));
-  CHECK(hopper("sm90 q128 order=sections-reversed l2parts4").empty());
-  CHECK_THAT(hopper("sm90 q128 order=rows l2parts4"), ContainsSubstring("only order=sections-reversed has sections"));
-  CHECK_THAT(hopper("sm90 q128 order=sections-reversed l2parts0"), ContainsSubstring("l2parts0: must be 1 to 16"));
-  CHECK_THAT(hopper("sm90 q128 nomax rescale8"), ContainsSubstring("nomax rescale8"));
+  CHECK(hopper("sm90 q128 order=l2-sections-reversed l2parts4").empty());
+  CHECK_THAT(hopper("sm90 q128 order=head-major l2parts4"),
+             ContainsSubstring("only order=l2-sections-reversed has sections"));
+  CHECK_THAT(hopper("sm90 q128 order=l2-sections-reversed l2parts0"), ContainsSubstring("l2parts0: must be 1 to 16"));
+  CHECK_THAT(hopper("sm90 q128 lazy-max rescale8"), ContainsSubstring("lazy-max rescale8"));
   CHECK_THAT(hopper("sm90 q192 kv64 st2", 256),
              ContainsSubstring("a consumer may have 160 with 1 CTAs of 512 threads"));
   // Q 65536, K and V 3 x 2 x 81920.
@@ -145,24 +148,24 @@ TEST_CASE("what an sm90 config may be", "[nogpu]") {
   CHECK_THAT(hopper("sm90 q128 kv80 st2 vst3", 256),
              ContainsSubstring("Q takes 65536 bytes and 2 stages of K and 3 of V take 204800"));
   // Of two CTAs each, 64-row tiles end at multiples of 128 rows.
-  CHECK(reasons("sm90 q64 cluster2 whole", 64, "h200").empty());
-  CHECK_THAT(hopper("sm90 q128 packed"), ContainsSubstring("packed: every query head has keys of its own"));
+  CHECK(reasons("sm90 q64 cluster2 even-tiles", 64, "h200").empty());
+  CHECK_THAT(hopper("sm90 q128 pack-gqa"), ContainsSubstring("pack-gqa: needs grouped heads"));
   AttentionProblem problem = problem_of(64);
   problem.heads_q = 24;
-  CHECK(infeasibility(problem, parse_config("sm90 q128 packed"), find_device("h200")) ==
-        std::vector<std::string>{"packed: 3 query heads share K and V, and q128 is not a multiple of that"});
-  CHECK(infeasibility(problem, parse_config("sm90 q192 packed whole"), find_device("h200")).empty());
+  CHECK(infeasibility(problem, parse_config("sm90 q128 pack-gqa"), find_device("h200")) ==
+        std::vector<std::string>{"pack-gqa: 3 query heads share K and V, and q128 is not a multiple of that"});
+  CHECK(infeasibility(problem, parse_config("sm90 q192 pack-gqa even-tiles"), find_device("h200")).empty());
   problem.seq_q = 160;
-  CHECK(infeasibility(problem, parse_config("sm90 q192 packed whole"), find_device("h200")) ==
+  CHECK(infeasibility(problem, parse_config("sm90 q192 pack-gqa even-tiles"), find_device("h200")) ==
         std::vector<std::string>{
-            "whole: the query length 160, 480 rows with the packed heads, is not a multiple of q192"});
+            "even-tiles: the query length 160, 480 rows with the packed heads, is not a multiple of q192"});
   problem.heads_q = 8;
   problem.seq_q = 192;
-  CHECK(infeasibility(problem, parse_config("sm90 q64 whole cluster2"), find_device("h200")) ==
-        std::vector<std::string>{"whole: the query length 192 is not a multiple of 2 times q64"});
+  CHECK(infeasibility(problem, parse_config("sm90 q64 even-tiles cluster2"), find_device("h200")) ==
+        std::vector<std::string>{"even-tiles: the query length 192 is not a multiple of 2 times q64"});
   problem.dtype = DataType::fp16;
-  CHECK(infeasibility(problem, parse_config("sm90 nomax"), find_device("h200")) ==
-        std::vector<std::string>{"nomax: P may reach 2^100, which only bf16 holds"});
+  CHECK(infeasibility(problem, parse_config("sm90 lazy-max"), find_device("h200")) ==
+        std::vector<std::string>{"lazy-max: P may reach 2^100, which only bf16 holds"});
   problem.alignment = 2;
   const std::vector<std::string> found = infeasibility(problem, parse_config("sm90"), find_device("h200"));
   REQUIRE(found.size() == 1);

@@ -24,16 +24,17 @@ TEST_CASE("canonical text of a config", "[nogpu]") {
   KernelConfig config;
   CHECK(canonical_text(config) == "sm80 q128 kv64 w4 st2");
   config.q_in_registers = false;
-  config.tile_order = TileOrder::heads_reversed;
+  config.tile_order = TileOrder::tile_major_reversed;
   config.rescale_threshold = 8;
-  config.whole_tiles = true;
+  config.even_tiles = true;
   config.ctas_per_sm = 2;
-  config.split = 2;
-  config.heads_apart = true;
+  config.query_warps = 2;
+  config.kv_grad_per_query_head = true;
   config.dq_first = true;
-  config.dq = QueryGradient::atomic;
+  config.dq = DqAccumulation::atomic;
   CHECK(canonical_text(config) ==
-        "sm80 q128 kv64 w4 st2 qsmem order=heads-reversed rescale8 whole cta2 split2 apart dq-first dq=atomic");
+        "sm80 q128 kv64 w4 st2 qsmem order=tile-major-reversed rescale8 even-tiles cta2 query-warps2 "
+        "kv-grad-per-query-head dq-first dq=atomic");
 }
 
 TEST_CASE("canonical text of an sm90 config", "[nogpu]") {
@@ -41,25 +42,25 @@ TEST_CASE("canonical text of an sm90 config", "[nogpu]") {
   config.block_q = 192;
   CHECK(canonical_text(config) == "sm90 q192 kv64 st2");
   config.q_in_registers = true;
-  config.tile_order = TileOrder::heads_reversed;
+  config.tile_order = TileOrder::tile_major_reversed;
   config.rescale_threshold = 8;
-  config.whole_tiles = true;
+  config.even_tiles = true;
   config.ctas_per_sm = 2;
   config.q_stages = 2;
-  config.without_maximum = true;
-  config.warpgroup_order = WarpgroupOrder::turns;
+  config.lazy_max = true;
+  config.warpgroup_order = WarpgroupOrder::ordered;
   config.overlap = Overlap::within;
-  config.persistence = Persistence::on_demand;
+  config.tile_scheduler = TileScheduler::dynamic_persistent;
   config.l2_parts = 4;
   config.v_stages = 3;
   config.p_in_shared = true;
   config.cluster = 2;
-  config.packed_heads = true;
+  config.pack_gqa = true;
   config.emulated_exponentials = 4;
   config.producer_registers = 40;
   CHECK(canonical_text(config) ==
-        "sm90 q192 kv64 st2 qreg order=heads-reversed l2parts4 rescale8 whole cta2 qst2 nomax turns "
-        "overlap=within persist=on-demand vst3 psmem cluster2 packed exp4 preg40");
+        "sm90 q192 kv64 st2 qreg order=tile-major-reversed l2parts4 rescale8 even-tiles cta2 qst2 lazy-max ordered "
+        "overlap=within scheduler=dynamic-persistent vst3 psmem cluster2 pack-gqa exp4 preg40");
 }
 
 TEST_CASE("a config's text round-trips, in any order of words after the family", "[nogpu]") {
@@ -75,8 +76,26 @@ TEST_CASE("a config's text round-trips, in any order of words after the family",
 
 TEST_CASE("omitted words of a config have their default", "[nogpu]") {
   CHECK(parse_config("sm80") == KernelConfig());
-  CHECK(parse_config(" sm80  kv32 order=rows rescale0 cta1").block_kv == 32);
-  CHECK(parse_config("sm90 overlap=none persist=none qst1") == default_fields(FamilyWord::sm90));
+  CHECK(parse_config(" sm80  kv32 order=head-major rescale0 cta1").block_kv == 32);
+  CHECK(parse_config("sm90 overlap=none scheduler=single qst1") == default_fields(FamilyWord::sm90));
+}
+
+TEST_CASE("words of version 0.1 are understood, and written as those that replace them", "[nogpu]") {
+  const auto respelled = [](const char* text) { return canonical_text(parse_config(text)); };
+  CHECK(respelled("sm80 q128 kv64 w4 st2 order=heads-reversed rescale8 whole split2 apart dq=own") ==
+        "sm80 q128 kv64 w4 st2 order=tile-major-reversed rescale8 even-tiles query-warps2 kv-grad-per-query-head");
+  CHECK(respelled("sm80 order=rows") == "sm80 q128 kv64 w4 st2");
+  CHECK(respelled("sm80 order=rows-reversed") == "sm80 q128 kv64 w4 st2 order=head-major-reversed");
+  CHECK(respelled("sm80 order=heads") == "sm80 q128 kv64 w4 st2 order=tile-major");
+  CHECK(respelled("sm80 order=sections") == "sm80 q128 kv64 w4 st2 order=l2-sections");
+  CHECK(respelled("sm90 order=sections-reversed nomax turns persist=fixed packed") ==
+        "sm90 q128 kv64 st2 order=l2-sections-reversed lazy-max ordered scheduler=static-persistent pack-gqa");
+  CHECK(respelled("sm90 persist=on-demand") == "sm90 q128 kv64 st2 scheduler=dynamic-persistent");
+  CHECK(respelled("sm90 persist=none") == "sm90 q128 kv64 st2");
+  check_parse_error("sm80 split", "does not understand 'split'");
+  check_parse_error("sm80 splitN", "does not understand 'splitN'");
+  check_parse_error("sm90 turns ordered", "'ordered' sets 'order of warpgroups' a second time");
+  check_parse_error("sm90 persist=all", "does not understand 'persist=all'");
 }
 
 TEST_CASE("what a config's text may not say", "[nogpu]") {
@@ -84,13 +103,13 @@ TEST_CASE("what a config's text may not say", "[nogpu]") {
   check_parse_error("q128 kv64", "begins with 'q128'");
   check_parse_error("sm70 q128", "known families: sm80, sm90");
   check_parse_error("sm80 q128 qst2", "does not understand 'qst2'");
-  check_parse_error("sm80 nomax", "known words of sm80");
+  check_parse_error("sm80 lazy-max", "known words of sm80");
   check_parse_error("sm90 w4", "known words of sm90");
   check_parse_error("sm90 qsmem", "'qsmem'");
   check_parse_error("sm90 overlap=all", "'overlap=all' is no overlap; known: none, within, across");
-  check_parse_error("sm90 persist=", "is no persistence; known: none, fixed, on-demand");
-  check_parse_error("sm90 turns turns", "a second time");
-  check_parse_error("sm90 turns pingpong", "'pingpong' sets 'order of warpgroups' a second time");
+  check_parse_error("sm90 scheduler=", "is no tile scheduler; known: single, static-persistent, dynamic-persistent");
+  check_parse_error("sm90 ordered ordered", "a second time");
+  check_parse_error("sm90 ordered pingpong", "'pingpong' sets 'order of warpgroups' a second time");
   check_parse_error("sm80 sm80", "'sm80'");
   check_parse_error("sm80 x9", "does not understand 'x9'");
   check_parse_error("sm80 x9", "qsmem");
@@ -102,15 +121,15 @@ TEST_CASE("what a config's text may not say", "[nogpu]") {
   check_parse_error("sm80 order=diagonal", "'order=diagonal' is no tile order");
   check_parse_error("sm80 order=", "is no tile order");
   check_parse_error("sm80 q64 q128", "a second time");
-  check_parse_error("sm80 whole whole", "a second time");
-  check_parse_error("sm80 dq=sorted", "'dq=sorted' is no way to dQ; known: own, atomic, ordered");
-  check_parse_error("sm80 dq=atomic dq=own", "a second time");
-  check_parse_error("sm90 split2", "does not understand 'split2'");
+  check_parse_error("sm80 even-tiles even-tiles", "a second time");
+  check_parse_error("sm80 dq=sorted", "'dq=sorted' is no way to dQ; known: separate-kernel, atomic, ordered");
+  check_parse_error("sm80 dq=atomic dq=separate-kernel", "a second time");
+  check_parse_error("sm90 query-warps2", "does not understand 'query-warps2'");
   check_parse_error("sm90 apart", "does not understand 'apart'");
-  check_parse_error("sm80 apart apart", "a second time");
+  check_parse_error("sm80 kv-grad-per-query-head apart", "a second time");
   check_parse_error("sm90 dq-first", "does not understand 'dq-first'");
   check_parse_error("sm80 dq-first dq-first", "a second time");
   check_parse_error("sm80 dq-last", "does not understand 'dq-last'");
   check_parse_error("sm80 qsmem qsmem", "a second time");
-  check_parse_error("sm80 order=rows order=heads", "a second time");
+  check_parse_error("sm80 order=head-major order=tile-major", "a second time");
 }

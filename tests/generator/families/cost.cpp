@@ -42,10 +42,10 @@ TEST_CASE("what must cost more does", "[nogpu]") {
   const AttentionProblem full = make_problem(DataType::bf16, 4, 16, 4096, 128);
   const AttentionProblem causal = make_problem(DataType::bf16, 4, 16, 4096, 128, MaskKind::causal);
   const std::string base = "sm80 q128 kv64 w8 st2";
-  CHECK(cost(full, base) > 1.5 * cost(causal, base + " order=rows-reversed"));
-  CHECK(cost(causal, base) > cost(causal, base + " order=rows-reversed"));
+  CHECK(cost(full, base) > 1.5 * cost(causal, base + " order=head-major-reversed"));
+  CHECK(cost(causal, base) > cost(causal, base + " order=head-major-reversed"));
   CHECK(cost(full, base) > cost(full, base + " rescale8"));
-  CHECK(cost(full, base) > cost(full, base + " whole"));
+  CHECK(cost(full, base) > cost(full, base + " even-tiles"));
   CHECK(cost(full, "sm80 q16 kv64 w1 st2") > cost(full, base));
   CHECK(cost(full, base, "a100") > cost(full, base, "h200"));
   AttentionProblem unaligned = full;
@@ -111,12 +111,13 @@ TEST_CASE("sm90: registers that are lacking cost much at once", "[nogpu]") {
   // 160 registers of three consumers: O takes 64, S and P 3/4 of the keys; 28 must be left.
   const AttentionProblem problem = make_problem(DataType::bf16, 4, 16, 4096, 128);
   const auto of_keys = [&](const char* keys) {
-    return cost(problem, std::string("sm90 q192 kv") + keys + " st2 nomax overlap=within", "h200");
+    return cost(problem, std::string("sm90 q192 kv") + keys + " st2 lazy-max overlap=within", "h200");
   };
   CHECK(of_keys("80") < 1.05 * of_keys("64"));
   CHECK(of_keys("96") > 1.3 * of_keys("80"));
   // Under a mask Q that is loaded ahead takes more, where heads are wide.
-  const std::string config = "sm90 q192 kv48 st2 order=heads-reversed nomax overlap=within persist=on-demand";
+  const std::string config =
+      "sm90 q192 kv48 st2 order=tile-major-reversed lazy-max overlap=within scheduler=dynamic-persistent";
   const auto ahead = [&](int head_dim) {
     AttentionProblem causal = make_problem(DataType::bf16, 4, 16, 4096, head_dim);
     causal.mask = MaskKind::causal;
@@ -128,7 +129,7 @@ TEST_CASE("sm90: registers that are lacking cost much at once", "[nogpu]") {
 
 TEST_CASE("sm90: a ring of one stage makes the other one wait", "[nogpu]") {
   const AttentionProblem problem = make_problem(DataType::bf16, 4, 16, 4096, 128);
-  const std::string config = "sm90 q128 kv128 st", words = " nomax overlap=within";
+  const std::string config = "sm90 q128 kv128 st", words = " lazy-max overlap=within";
   const double one = cost(problem, config + "1" + words, "h200"), two = cost(problem, config + "2" + words, "h200");
   CHECK(two < 0.98 * one);
   CHECK(cost(problem, config + "2" + words + " vst1", "h200") == one);
@@ -136,8 +137,8 @@ TEST_CASE("sm90: a ring of one stage makes the other one wait", "[nogpu]") {
 
 TEST_CASE("sm90: turns and tiles without checks of bounds are a little faster", "[nogpu]") {
   const AttentionProblem problem = make_problem(DataType::bf16, 4, 16, 4096, 64);
-  const std::string config = "sm90 q128 kv128 st2 nomax overlap=within";
-  for (const char* word : {" turns", " whole"}) {
+  const std::string config = "sm90 q128 kv128 st2 lazy-max overlap=within";
+  for (const char* word : {" ordered", " even-tiles"}) {
     const double share = cost(problem, config + word, "h200") / cost(problem, config, "h200");
     CHECK(share < 0.995);
     CHECK(share > 0.97);
@@ -190,13 +191,14 @@ TEST_CASE("backward: an estimate lies above the units' rates, and what must cost
   // Heads apart fill SMs, and cost adds where those are full.
   AttentionProblem few = full;
   few.batch = few.heads_kv = 1;
-  CHECK(cost(few, base + " apart dq=atomic", "h200") < 0.5 * cost(few, base + " dq=atomic", "h200"));
+  CHECK(cost(few, base + " kv-grad-per-query-head dq=atomic", "h200") < 0.5 * cost(few, base + " dq=atomic", "h200"));
   AttentionProblem many = backward(make_problem(DataType::bf16, 4, 32, 4096, 128, MaskKind::causal));
   many.heads_kv = 8;
-  const std::string wide = "sm80 q64 kv128 w8 st2 order=sections split2 dq=atomic";
-  CHECK(cost(many, wide + " apart", "h200") > 1.02 * cost(many, wide, "h200"));
-  CHECK(cost(many, wide + " apart", "h200") < 1.1 * cost(many, wide, "h200"));
-  CHECK(cost(few, base + " apart dq=ordered", "h200") > cost(few, base + " apart dq=atomic", "h200"));
+  const std::string wide = "sm80 q64 kv128 w8 st2 order=l2-sections query-warps2 dq=atomic";
+  CHECK(cost(many, wide + " kv-grad-per-query-head", "h200") > 1.02 * cost(many, wide, "h200"));
+  CHECK(cost(many, wide + " kv-grad-per-query-head", "h200") < 1.1 * cost(many, wide, "h200"));
+  CHECK(cost(few, base + " kv-grad-per-query-head dq=ordered", "h200") >
+        cost(few, base + " kv-grad-per-query-head dq=atomic", "h200"));
 }
 
 TEST_CASE("backward: the end of a launch counts, by the order of tiles", "[nogpu]") {
@@ -205,14 +207,14 @@ TEST_CASE("backward: the end of a launch counts, by the order of tiles", "[nogpu
     problem.heads_kv = heads_kv;
     return problem;
   };
-  const std::string rows = "sm80 q64 kv128 w8 st2 split2 dq=atomic",
-                    sections = "sm80 q64 kv128 w8 st2 order=sections split2 dq=atomic";
+  const std::string rows = "sm80 q64 kv128 w8 st2 query-warps2 dq=atomic",
+                    sections = "sm80 q64 kv128 w8 st2 order=l2-sections query-warps2 dq=atomic";
   // Head after head the last one begins with its longest tile: of 8 heads in 2 waves that is much, of 64 a few percent.
   CHECK(cost(causal(32, 8), rows, "h200") > 1.4 * cost(causal(32, 8), sections, "h200"));
   CHECK(cost(causal(64, 64), rows, "h200") > 1.03 * cost(causal(64, 64), sections, "h200"));
   CHECK(cost(causal(64, 64), rows, "h200") < 1.12 * cost(causal(64, 64), sections, "h200"));
   // In turns the longest tile is a head's last, which is worse.
-  const std::string turns = "sm80 q64 kv128 w8 st2 split2 dq=ordered";
+  const std::string turns = "sm80 q64 kv128 w8 st2 query-warps2 dq=ordered";
   CHECK(cost(causal(64, 64), turns, "h200") > cost(causal(64, 64), rows, "h200"));
   // Without a mask 132 CTAs of a tile each are as many as the SMs.
   const auto full = [](std::int64_t heads) { return backward(make_problem(DataType::bf16, 1, heads, 512, 128)); };
@@ -227,17 +229,18 @@ TEST_CASE("backward: short walks take device memory's time, and sums of dQ are n
   };
   const double tensor_us = 2.0 * 128 * 16 * 128 * 128 / 4800e3;  // at the rate specified
   // Delta reads two tensors, dK and dV's kernel reads four and writes two, dQ's reads four and writes one.
-  CHECK(with(128, 128, "q32 kv32 w2 dq=own") > 13 * tensor_us);
-  CHECK(with(128, 128, "q32 kv32 w2 dq=own") < 20 * tensor_us);
-  CHECK(with(128, 128, "q32 kv32 w2 dq=atomic") > 1.1 * with(128, 128, "q32 kv32 w2 dq=own"));
-  CHECK(with(4, 4096, "q64 kv128 w8 split2 dq=atomic") < 0.9 * with(4, 4096, "q64 kv128 w8 split2 dq=own"));
+  CHECK(with(128, 128, "q32 kv32 w2 dq=separate-kernel") > 13 * tensor_us);
+  CHECK(with(128, 128, "q32 kv32 w2 dq=separate-kernel") < 20 * tensor_us);
+  CHECK(with(128, 128, "q32 kv32 w2 dq=atomic") > 1.1 * with(128, 128, "q32 kv32 w2 dq=separate-kernel"));
+  CHECK(with(4, 4096, "q64 kv128 w8 query-warps2 dq=atomic") <
+        0.9 * with(4, 4096, "q64 kv128 w8 query-warps2 dq=separate-kernel"));
 }
 
 TEST_CASE("backward: a few spilled registers cost nothing, many do", "[nogpu]") {
   const AttentionProblem problem = backward(make_problem(DataType::bf16, 4, 12, 4096, 160, MaskKind::causal));
   // 224 accumulators of 255 registers, the fastest timed for D = 160, against 192.
-  CHECK(cost(problem, "sm80 q64 kv128 w8 st2 split2 dq=atomic", "h200") <
-        cost(problem, "sm80 q64 kv64 w8 st2 split4 dq=atomic", "h200"));
+  CHECK(cost(problem, "sm80 q64 kv128 w8 st2 query-warps2 dq=atomic", "h200") <
+        cost(problem, "sm80 q64 kv64 w8 st2 query-warps4 dq=atomic", "h200"));
   const AttentionProblem narrow = backward(make_problem(DataType::bf16, 4, 64, 4096, 32));
   CHECK(cost(narrow, "sm80 q64 kv128 w4 st2 cta3 dq=atomic", "h200") >
         cost(narrow, "sm80 q64 kv128 w4 st2 dq=atomic", "h200"));

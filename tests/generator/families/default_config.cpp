@@ -17,7 +17,7 @@ TEST_CASE("the default is feasible for every head dim on every device", "[nogpu]
       const KernelConfig config = default_config(problem, device);
       INFO(device.key << ": " << canonical_text(problem) << ": " << canonical_text(config));
       REQUIRE(infeasibility(problem, config, device).empty());
-      REQUIRE_FALSE(config.whole_tiles);
+      REQUIRE_FALSE(config.even_tiles);
     }
   }
 }
@@ -55,12 +55,12 @@ TEST_CASE("under a causal mask the longest tiles come first", "[nogpu]") {
     const auto order = [&](std::int64_t batch, std::int64_t heads, std::int64_t seq, int head_dim, MaskKind mask) {
       return default_config(make_problem(DataType::bf16, batch, heads, seq, head_dim, mask), device).tile_order;
     };
-    const std::set<TileOrder> longest_first = {TileOrder::heads_reversed, TileOrder::rows_reversed,
-                                               TileOrder::sections_reversed};
+    const std::set<TileOrder> longest_first = {TileOrder::tile_major_reversed, TileOrder::head_major_reversed,
+                                               TileOrder::l2_sections_reversed};
     CHECK(longest_first.count(order(1, 4, 1024, 128, MaskKind::causal)) == 1);
     // Many heads whose keys do not stay in L2.
-    CHECK(order(64, 16, 512, 64, MaskKind::causal) == TileOrder::rows_reversed);
-    CHECK(order(1, 4, 1024, 64, MaskKind::none) == TileOrder::rows);
+    CHECK(order(64, 16, 512, 64, MaskKind::causal) == TileOrder::head_major_reversed);
+    CHECK(order(1, 4, 1024, 64, MaskKind::none) == TileOrder::head_major);
   }
 }
 
@@ -79,7 +79,7 @@ TEST_CASE("Hopper's defaults are of the sm90 family where it can serve", "[nogpu
                          fp16 = of(DataType::fp16, 4, 4096, head_dim, mask);
       CHECK((bf16.family == FamilyWord::sm80) == exponentials_bind);
       CHECK((fp16.family == FamilyWord::sm80) == exponentials_bind);
-      CHECK(bf16.without_maximum == !exponentials_bind);
+      CHECK(bf16.lazy_max == !exponentials_bind);
       CHECK(fp16.rescale_threshold == 8);                                                // P in fp16 does not reach far
       CHECK(of(DataType::bf16, 4, 4096, head_dim, mask, 2).family == FamilyWord::sm80);  // TMA cannot copy it
     }
@@ -87,16 +87,16 @@ TEST_CASE("Hopper's defaults are of the sm90 family where it can serve", "[nogpu
   // Fewer queries a tile where there are few tiles; no more keys than there are; nothing that only a next tile needs.
   const KernelConfig few = of(DataType::bf16, 1, 1000, 128, MaskKind::none);
   CHECK(few.block_q == 128);
-  CHECK(few.persistence == Persistence::none);
+  CHECK(few.tile_scheduler == TileScheduler::single);
   CHECK(few.q_stages == 1);
   CHECK(of(DataType::bf16, 64, 40, 128, MaskKind::none).block_q == 64);
   CHECK(of(DataType::bf16, 64, 40, 128, MaskKind::none).block_kv == 48);
   // Heads that share K and V fill tiles that one of them would leave mostly empty.
   AttentionProblem grouped = make_problem(DataType::bf16, 24, 64, 64, 128);
   grouped.heads_kv = 16;
-  CHECK(default_config(grouped, find_device("h200")).packed_heads);
+  CHECK(default_config(grouped, find_device("h200")).pack_gqa);
   grouped.seq_q = grouped.seq_kv = 4096;
-  CHECK_FALSE(default_config(grouped, find_device("h200")).packed_heads);
+  CHECK_FALSE(default_config(grouped, find_device("h200")).pack_gqa);
   // A step of 64 queries is a waste where there is one: mma.sync takes 16.
   CHECK(of(DataType::bf16, 64, 1, 64, MaskKind::none).family == FamilyWord::sm80);
 }
@@ -108,21 +108,21 @@ TEST_CASE("defaults that were found by timing every tile hold for their head dim
     return canonical_text(default_config(problem, find_device(device)));
   };
   const MaskKind causal = MaskKind::causal;
-  CHECK(text(32, 512, 128, causal) == "sm80 q128 kv64 w4 st2 qsmem order=heads-reversed rescale8");
+  CHECK(text(32, 512, 128, causal) == "sm80 q128 kv64 w4 st2 qsmem order=tile-major-reversed rescale8");
   CHECK(text(32, 257, 128, causal) == text(32, 512, 128, causal));
-  CHECK(text(64, 256, 128, causal) == "sm80 q64 kv64 w4 st2 order=rows-reversed rescale8");
-  CHECK(text(32, 513, 128, causal) == "sm80 q128 kv64 w4 st1 qsmem order=heads-reversed rescale8");
-  CHECK(text(32, 512, 120, causal) == "sm80 q64 kv64 w4 st2 order=rows-reversed rescale8");
-  CHECK(text(32, 512, 128, causal, "a100") == "sm80 q64 kv64 w4 st2 order=rows-reversed rescale8");
-  CHECK(text(1, 512, 128, causal) == "sm80 q64 kv128 w4 st2 order=heads-reversed rescale8");  // too few tiles
-  CHECK(text(32, 512, 72, causal) == "sm80 q128 kv32 w4 st3 order=heads-reversed rescale8");
-  CHECK(text(32, 512, 16, causal) == "sm80 q64 kv32 w2 st3 order=heads-reversed rescale8");
+  CHECK(text(64, 256, 128, causal) == "sm80 q64 kv64 w4 st2 order=head-major-reversed rescale8");
+  CHECK(text(32, 513, 128, causal) == "sm80 q128 kv64 w4 st1 qsmem order=tile-major-reversed rescale8");
+  CHECK(text(32, 512, 120, causal) == "sm80 q64 kv64 w4 st2 order=head-major-reversed rescale8");
+  CHECK(text(32, 512, 128, causal, "a100") == "sm80 q64 kv64 w4 st2 order=head-major-reversed rescale8");
+  CHECK(text(1, 512, 128, causal) == "sm80 q64 kv128 w4 st2 order=tile-major-reversed rescale8");  // too few tiles
+  CHECK(text(32, 512, 72, causal) == "sm80 q128 kv32 w4 st3 order=tile-major-reversed rescale8");
+  CHECK(text(32, 512, 16, causal) == "sm80 q64 kv32 w2 st3 order=tile-major-reversed rescale8");
   CHECK(text(32, 4096, 72, MaskKind::none) == "sm80 q128 kv64 w4 st3 rescale8");
-  CHECK(text(32, 4096, 72, causal) == "sm80 q128 kv64 w4 st2 order=heads-reversed rescale8");
+  CHECK(text(32, 4096, 72, causal) == "sm80 q128 kv64 w4 st2 order=tile-major-reversed rescale8");
   CHECK(text(64, 60, 72, MaskKind::none) == "sm80 q64 kv64 w4 st2 rescale8");
-  CHECK(text(32, 4096, 256, causal) == "sm80 q128 kv96 w8 st1 qsmem order=heads-reversed rescale8");
+  CHECK(text(32, 4096, 256, causal) == "sm80 q128 kv96 w8 st1 qsmem order=tile-major-reversed rescale8");
   CHECK(text(32, 512, 256, MaskKind::none) == "sm80 q128 kv64 w8 st1 qsmem rescale8");
-  CHECK(text(32, 4096, 248, causal) == "sm80 q128 kv64 w8 st2 qsmem order=heads-reversed rescale8");
+  CHECK(text(32, 4096, 248, causal) == "sm80 q128 kv64 w8 st2 qsmem order=tile-major-reversed rescale8");
 }
 
 TEST_CASE("what has no default", "[nogpu]") {

@@ -43,7 +43,7 @@ TEST_CASE("tiles of keys are of key/value heads, or of query heads that are apar
   launch.section_bytes = 40 << 20;  // Q, dO and fp32 dQ of a query head: 4 MiB
   CHECK(launch.tiles(problem) == 5 * 2 * 2);
   CHECK(launch.section_heads(problem) == 4);  // a query head of each of the four fits
-  launch.heads_apart = true;
+  launch.kv_grad_per_query_head = true;
   CHECK(launch.tiles(problem) == 5 * 6 * 2);
   CHECK(launch.grid_x(problem) == 5 * 6 * 2);
   CHECK(launch.section_heads(problem) == 6);  // ten of twelve query heads
@@ -122,8 +122,8 @@ TEST_CASE("a section holds heads whose keys and values fit", "[nogpu]") {
         .launches.front()
         .section_bytes;
   };
-  CHECK(of_config("sm90 q128 kv64 st2 order=sections-reversed") == static_cast<std::size_t>(h200.l2_bytes) / 2);
-  CHECK(of_config("sm90 q128 kv64 st2 order=sections-reversed l2parts4") ==
+  CHECK(of_config("sm90 q128 kv64 st2 order=l2-sections-reversed") == static_cast<std::size_t>(h200.l2_bytes) / 2);
+  CHECK(of_config("sm90 q128 kv64 st2 order=l2-sections-reversed l2parts4") ==
         static_cast<std::size_t>(h200.l2_bytes) / 4);
   launch.heads_per_tile = 8;
   CHECK(heads(1, 64, 8, 16384) == 3);  // a tile holds all heads of a group

@@ -19,9 +19,10 @@ using Texts = std::map<std::string, std::string>;
 struct Case {
   const char *problem, *config;
 };
-constexpr Case kCases[] = {{"sq1024 d64", "sm80 q128 kv64 w4 st2"},
-                           {"sq1024 d64 causal", "sm90 q128 kv64 st2"},
-                           {"backward hq8 hkv2 sq1024 d64 causal", "sm80 q64 kv64 w4 st2 split2 dq=atomic apart"}};
+constexpr Case kCases[] = {
+    {"sq1024 d64", "sm80 q128 kv64 w4 st2"},
+    {"sq1024 d64 causal", "sm90 q128 kv64 st2"},
+    {"backward hq8 hkv2 sq1024 d64 causal", "sm80 q64 kv64 w4 st2 query-warps2 dq=atomic kv-grad-per-query-head"}};
 
 KernelPlan plan_of(const Case& of, const Texts& texts, KernelTarget target = KernelTarget::cuda) {
   return generate(parse_problem(of.problem), parse_config(of.config), find_device("h200"), TemplateSet(texts), target);

@@ -36,9 +36,9 @@ TEST_CASE("the kernel class forgets what the kernel takes as arguments", "[nogpu
   CHECK(kernel_class(problem, other) != name);
 
   // Packed heads are the exception: how many share K and V is a constant of the kernel.
-  const KernelConfig packed = parse_config("sm90 packed");
+  const KernelConfig packed = parse_config("sm90 pack-gqa");
   problem.heads_kv = 4;
-  CHECK(kernel_class(problem, packed) == "forward bf16 d128 causal group4 sm90 q128 kv64 st2 packed");
+  CHECK(kernel_class(problem, packed) == "forward bf16 d128 causal group4 sm90 q128 kv64 st2 pack-gqa");
   same = problem;
   same.heads_q = 8;
   same.heads_kv = 2;

@@ -119,7 +119,7 @@ TEST_CASE("backward runs what the source picks, the default where it fits or com
   CHECK(entries().size() == 3);
   const ConfigChoice other = runtime.prepare(call.problem)->choice;
   CHECK(other.origin == ConfigOrigin::default_config);
-  CHECK(other.config.dq != QueryGradient::atomic);
+  CHECK(other.config.dq != DqAccumulation::atomic);
 
   device->refused = {"sm80 q64 kv64 w4 st1"};
   source->configs = {"sm80 q64 kv64 w4 st1", "sm80 q64 kv64 w4 st2"};
@@ -130,14 +130,14 @@ TEST_CASE("backward runs what the source picks, the default where it fits or com
 TEST_CASE("a plan with heads apart runs other groups, and no heads that share no keys", "[nogpu]") {
   AttentionRuntime runtime(std::make_shared<FakeDevice>(find_device("h200")));
   Call call;
-  const auto prepared = runtime.prepare(call.problem, parse_config("sm80 q32 kv64 w4 st2 apart"));
+  const auto prepared = runtime.prepare(call.problem, parse_config("sm80 q32 kv64 w4 st2 kv-grad-per-query-head"));
   const auto launch = [&] {
     runtime.launch(*prepared, call.problem, call.tensors, workspace, sizeof(workspace), nullptr);
   };
   call.problem.heads_kv = 1;
   CHECK_NOTHROW(launch());
   call.problem.heads_kv = call.problem.heads_q;
-  CHECK_THROWS_WITH(launch(), ContainsSubstring("apart: every query head has keys of its own already"));
+  CHECK_THROWS_WITH(launch(), ContainsSubstring("kv-grad-per-query-head: needs grouped heads"));
 }
 
 TEST_CASE("a gradient that is not aligned takes the element-wise loader", "[nogpu]") {

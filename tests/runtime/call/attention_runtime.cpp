@@ -153,7 +153,7 @@ TEST_CASE("the element-wise loader serves tensors of lesser alignment", "[nogpu]
 
 TEST_CASE("a config that does not fit the very problem is never launched", "[nogpu]") {
   auto device = std::make_shared<FakeDevice>(h200());
-  const std::string whole = "sm80 q128 kv48 w4 st2 whole";
+  const std::string whole = "sm80 q128 kv48 w4 st2 even-tiles";
   auto source = std::make_shared<FixedSource>(whole);
   AttentionRuntime runtime(device, source);
   const AttentionProblem fits = make_problem(DataType::bf16, 1, 4, 1536, 64);    // 32 * 48 keys
@@ -163,7 +163,7 @@ TEST_CASE("a config that does not fit the very problem is never launched", "[nog
   CHECK(canonical_text(runtime.prepare(fits)->choice.config) == canonical_text(parse_config(whole)));
   CHECK(runtime.prepare(fits)->choice.origin == ConfigOrigin::exact);
   const auto other = runtime.prepare(misfit);
-  CHECK_FALSE(other->choice.config.whole_tiles);
+  CHECK_FALSE(other->choice.config.even_tiles);
   CHECK(other->choice.origin == ConfigOrigin::default_config);
 
   runtime.forward(fits, packed_tensors(fits), nullptr, 0, nullptr);
@@ -190,7 +190,7 @@ TEST_CASE("a kernel that packs heads runs only groups of as many", "[nogpu]") {
     problem.heads_kv = heads_kv;
     return problem;
   };
-  const auto prepared = runtime.prepare(problem_of(8, 2), parse_config("sm90 q128 kv64 st2 packed"));
+  const auto prepared = runtime.prepare(problem_of(8, 2), parse_config("sm90 q128 kv64 st2 pack-gqa"));
   const AttentionProblem other = problem_of(8, 4);
   CHECK_THAT(error_of(ErrorCode::invalid_argument,
                       [&] { runtime.launch(*prepared, other, packed_tensors(other), nullptr, 0, nullptr); }),
@@ -201,7 +201,7 @@ TEST_CASE("a pick that does not fit or compile gives way to the next, at last to
           "[nogpu]") {
   auto device = std::make_shared<FakeDevice>(h200());
   const std::string a = "sm80 q64 kv32 w4 st2", b = "sm80 q64 kv64 w4 st2", c = "sm80 q128 kv32 w4 st2",
-                    d = "sm80 q128 kv48 w4 st2", misfit = "sm80 q64 kv32 w4 st2 whole";
+                    d = "sm80 q128 kv48 w4 st2", misfit = "sm80 q64 kv32 w4 st2 even-tiles";
   const AttentionProblem problem = make_problem(DataType::bf16, 1, 4, 1000, 64);
   AttentionRuntime runtime(device, std::make_shared<ListSource>(std::vector<std::string>{misfit, a, b, c, d}));
   const std::string standard = canonical_text(default_config(problem, h200()));
@@ -276,7 +276,7 @@ TEST_CASE("a pick that does not fit or compile gives way to the next, at last to
 
 TEST_CASE("a pick that is passed over is logged with the reason", "[nogpu]") {
   const AttentionProblem problem = make_problem(DataType::bf16, 1, 2, 200, 64);
-  const std::string refused = "sm80 q64 kv64 w4 st2", unfit = "sm80 q128 kv64 w4 st2 whole",
+  const std::string refused = "sm80 q64 kv64 w4 st2", unfit = "sm80 q128 kv64 w4 st2 even-tiles",
                     good = "sm80 q64 kv32 w4 st2";
   const auto device = std::make_shared<FakeDevice>(find_device("a100"));
   device->refused = {refused};
@@ -306,7 +306,7 @@ TEST_CASE("a given config is used, or refused with the reasons", "[nogpu]") {
   runtime.launch(*prepared, problem, packed_tensors(problem), nullptr, 0, nullptr);
   CHECK(device->launched.size() == 1);
   CHECK_THAT(error_of(ErrorCode::infeasible_config,
-                      [&] { runtime.prepare(problem, parse_config("sm80 q64 kv32 w4 st2 whole")); }),
+                      [&] { runtime.prepare(problem, parse_config("sm80 q64 kv32 w4 st2 even-tiles")); }),
              ContainsSubstring("1000"));
   AttentionProblem other = problem;
   other.mask = MaskKind::causal;
@@ -348,7 +348,8 @@ TEST_CASE("bad calls are refused and name what is wrong", "[nogpu]") {
 
 TEST_CASE("a kernel that takes its tiles on demand counts them in the workspace", "[nogpu]") {
   auto device = std::make_shared<FakeDevice>(h200());
-  AttentionRuntime runtime(device, std::make_shared<FixedSource>("sm90 q128 kv64 st2 nomax persist=on-demand"));
+  AttentionRuntime runtime(device,
+                           std::make_shared<FixedSource>("sm90 q128 kv64 st2 lazy-max scheduler=dynamic-persistent"));
   const AttentionProblem problem = make_problem(DataType::bf16, 4, 16, 4096, 128);
   const Tensors tensors = packed_tensors(problem);
   std::array<std::uint8_t, 12> workspace;
@@ -381,7 +382,8 @@ TEST_CASE("the size of a workspace does not depend on what is prepared or given 
   struct LengthSource : ConfigSource {
     std::optional<ConfigChoice> find(const AttentionProblem& problem, const DeviceSpec&,
                                      const std::vector<KernelConfig>&) override {
-      const char* const config = problem.seq_q > 1500 ? "sm90 q128 kv64 st2 persist=on-demand" : "sm90 q128 kv64 st2";
+      const char* const config =
+          problem.seq_q > 1500 ? "sm90 q128 kv64 st2 scheduler=dynamic-persistent" : "sm90 q128 kv64 st2";
       return ConfigChoice{parse_config(config), ConfigOrigin::exact, "a test", ""};
     }
   };
@@ -399,7 +401,7 @@ TEST_CASE("the size of a workspace does not depend on what is prepared or given 
   CHECK(runtime.workspace_bytes(few) == bytes);
 
   const AttentionProblem short_one = make_problem(DataType::bf16, 4, 16, 300, 64);
-  const auto given = runtime.prepare(short_one, parse_config("sm90 q128 kv64 st2 persist=on-demand"));
+  const auto given = runtime.prepare(short_one, parse_config("sm90 q128 kv64 st2 scheduler=dynamic-persistent"));
   runtime.launch(*given, short_one, packed_tensors(short_one), &workspace, runtime.workspace_bytes(short_one), nullptr);
   CHECK(device->launched.size() == 2);
 

@@ -1,10 +1,16 @@
 #include "tuner/database/database_schema.h"
 
+#include <fmt/format.h>
 #include <signal.h>
+#include <sqlite3.h>
 #include <sys/fsuid.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "generator/error.h"
 #include "tests/catch.h"
@@ -125,6 +131,51 @@ TEST_CASE("a file of an older schema is migrated: nothing is lost, and the answe
   TuningDatabase database(file);
   REQUIRE(database.append_all(read_database(folder / "fresh.db").rows).known == old.rows);
   REQUIRE(examine_database(folder / "fresh.db").findings.empty());
+}
+
+TEST_CASE("configs of version 0.1 are respelled: the rows stay one with those that are imported", "[nogpu]") {
+  const TemporaryFolder folder;
+  const fs::path file = folder / "tuning.db";
+  begin_old_file(file, 3);
+  // As 0.1 wrote them: the words of that time, and the hash over them. The last row is damaged, and stays so.
+  run_sql(file,
+          "UPDATE measurement SET config = 'sm90 q128 kv64 st2 order=heads nomax turns persist=fixed' WHERE id <= 2;"
+          "UPDATE measurement SET config = 'sm80 q64 kv64 w4 st2 order=rows-reversed whole' WHERE id >= 9");
+  {
+    sqlite::Connection connection(file.string(), SQLITE_OPEN_READWRITE);
+    read_as_newest(connection, 3);
+    std::vector<std::pair<std::int64_t, std::string>> hashes;
+    {
+      sqlite::Statement rows(connection, fmt::format("SELECT {}, m.id FROM {}", kRowColumns, kRowTables));
+      while (rows.step()) hashes.emplace_back(rows.integer(kRowColumnCount), stored_content_hash(rows));
+    }
+    for (const auto& [id, hash] : hashes) {
+      if (id == 10) continue;
+      sqlite::Statement(connection, "UPDATE main.measurement SET content_hash = ? WHERE id = ?")
+          .bind(hash)
+          .bind(id)
+          .step();
+    }
+  }
+  const DatabaseContents unmigrated = read_database(file);
+  {
+    TuningDatabase database(file);
+    REQUIRE(database.notes().empty());
+  }
+  REQUIRE(ask_sql_text(file, "SELECT group_concat(DISTINCT config) FROM measurement WHERE id <= 2") ==
+          "sm90 q128 kv64 st2 order=tile-major lazy-max ordered scheduler=static-persistent");
+  REQUIRE(ask_sql_text(file, "SELECT config FROM measurement WHERE id = 9") ==
+          "sm80 q64 kv64 w4 st2 order=head-major-reversed even-tiles");
+  REQUIRE(ask_sql_text(file, "SELECT config FROM measurement WHERE id = 10") ==
+          "sm80 q64 kv64 w4 st2 order=rows-reversed whole");
+  const DatabaseDiagnosis diagnosis = examine_database(file);
+  REQUIRE(diagnosis.rows == kThird.rows);
+  REQUIRE(diagnosis.findings.size() == 1);  // the damaged row
+  REQUIRE(diagnosis.findings.front().check == "content_hash");
+  TuningDatabase database(file);
+  const auto appended = database.append_all(unmigrated.rows);
+  REQUIRE(appended.added <= 1);  // at most the damaged one
+  REQUIRE(appended.known >= kThird.rows - 1);
 }
 
 TEST_CASE("a file of an older schema is read without being migrated: for export and merge, and where it cannot be",

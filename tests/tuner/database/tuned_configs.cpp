@@ -27,7 +27,7 @@ namespace {
 constexpr const char* kA = "sm80 q64 kv64 w4 st2";
 constexpr const char* kB = "sm80 q128 kv64 w4 st2 rescale8";
 constexpr const char* kC = "sm80 q128 kv128 w8 st2";
-constexpr const char* kWhole = "sm80 q128 kv64 w4 st2 rescale8 whole";
+constexpr const char* kWhole = "sm80 q128 kv64 w4 st2 rescale8 even-tiles";
 constexpr const char* kUnfit = "sm80 q128 kv64 w3 st2 rescale8";  // 128 queries are no multiple of 3 warps of 16
 // A problem that fills the device: tiles differ little there by the cost model, kA takes 1.16 times as long as the
 // default config, kB as long, kWhole 0.99, kC 1.17. Rows that TMA cannot copy, here and below: the default is of family
@@ -116,7 +116,7 @@ TEST_CASE("picks: exact, then what is tuned nearby or the default, measured befo
     choice = find("forward bf16 b4 hq8 sq4001 d64 align2");
     REQUIRE(config_of(choice) == kB);
     REQUIRE(choice->origin == ConfigOrigin::nearest_shape);
-    REQUIRE_THAT(choice->detail, ContainsSubstring("50000.0 us, user database, without its whole tiles"));
+    REQUIRE_THAT(choice->detail, ContainsSubstring("50000.0 us, user database, without even-tiles"));
     // Neither it nor what it comes from is offered once more.
     const AttentionProblem odd = parse_problem("forward bf16 b4 hq8 sq4001 d64 align2");
     REQUIRE(config_of(tuned.find(odd, device, {parse_config(kB)})) == kA);
@@ -129,7 +129,7 @@ TEST_CASE("picks: exact, then what is tuned nearby or the default, measured befo
     REQUIRE(config_of(choice) == kWhole);
     REQUIRE_THAT(choice->detail, ContainsSubstring("sq4096") && ContainsSubstring("distance 1.55"));
     // A little slower by the model, and much nearer.
-    const std::string slower = "sm80 q128 kv48 w4 st2 qsmem order=heads", much_slower = "sm80 q64 kv128 w4 st2";
+    const std::string slower = "sm80 q128 kv48 w4 st2 qsmem order=tile-major", much_slower = "sm80 q64 kv128 w4 st2";
     REQUIRE(predicted(asked, slower) > 1.05 * predicted(asked, kWhole));
     REQUIRE(predicted(asked, slower) < 1.15 * predicted(asked, kWhole));
     add("forward bf16 b4 hq8 sq8000 d64 align2", slower, 300);
@@ -259,7 +259,7 @@ TEST_CASE("picks on Hopper: what was tuned nearby of either family, or its defau
   // So they were for this problem: a measurement wins.
   REQUIRE(canonical_text(found(*tuned, nearby).config) == kA);
   // Tiles of sm90 win nearby, though they are not expected to be the fastest.
-  const std::string of_sm90 = "sm90 q128 kv96 st3 qreg nomax turns overlap=within";
+  const std::string of_sm90 = "sm90 q128 kv96 st3 qreg lazy-max ordered overlap=within";
   REQUIRE(predicted(asked, of_sm90) > predicted(asked, standard));
   REQUIRE(predicted(asked, of_sm90) < 1.15 * predicted(asked, standard));
   databases.user->append(row_of(nearby, of_sm90, 40));
@@ -267,11 +267,11 @@ TEST_CASE("picks on Hopper: what was tuned nearby of either family, or its defau
   REQUIRE(canonical_text(choice.config) == of_sm90);
   REQUIRE(choice.origin == ConfigOrigin::nearest_shape);
   // The other dtype has not the range to do without maxima; lengths and dtype may ask for a change each.
-  databases.user->append(row_of(nearby, "sm90 q128 kv96 st3 qreg whole nomax turns overlap=within", 30));
+  databases.user->append(row_of(nearby, "sm90 q128 kv96 st3 qreg even-tiles lazy-max ordered overlap=within", 30));
   choice = found(*tuned, "forward fp16 b4 hq8 sq2048 d64");
-  REQUIRE(canonical_text(choice.config) == "sm90 q128 kv96 st3 qreg rescale8 turns overlap=within");
+  REQUIRE(canonical_text(choice.config) == "sm90 q128 kv96 st3 qreg rescale8 ordered overlap=within");
   REQUIRE(choice.origin == ConfigOrigin::nearest_shape);
-  REQUIRE_THAT(choice.detail, ContainsSubstring("with maxima, which fp16 needs, without its whole tiles"));
+  REQUIRE_THAT(choice.detail, ContainsSubstring("with maxima, which fp16 needs, without even-tiles"));
 }
 
 TEST_CASE("picks: far away all candidates are trusted alike, however many shapes are nearer", "[nogpu]") {
@@ -547,7 +547,7 @@ TEST_CASE("backward picks: exact, what is tuned nearby, never another pass's", "
   // Adds as they come are no answer to a problem that wants the same bits, although they are faster.
   const std::string deterministic = std::string(kBackward) + " deterministic";
   const ConfigChoice same_bits = found(*tuned, deterministic);
-  CHECK(same_bits.config.dq != QueryGradient::atomic);
+  CHECK(same_bits.config.dq != DqAccumulation::atomic);
   CHECK(same_bits.origin != ConfigOrigin::exact);
   databases.user->append(row_of(deterministic, kOwn, 65));
   const ConfigChoice then = found(*tuned, deterministic);
@@ -556,11 +556,11 @@ TEST_CASE("backward picks: exact, what is tuned nearby, never another pass's", "
   CHECK(canonical_text(found(*tuned, kBackward).config) == kAtomic);
 
   // Heads that share no keys take a neighbour's tiles, together.
-  databases.user->append(
-      row_of("backward bf16 b4 hq16 hkv4 sq4096 d128", "sm80 q64 kv128 w8 st2 split2 apart dq=atomic", 90));
+  databases.user->append(row_of("backward bf16 b4 hq16 hkv4 sq4096 d128",
+                                "sm80 q64 kv128 w8 st2 query-warps2 kv-grad-per-query-head dq=atomic", 90));
   const ConfigChoice together = found(*tuned, "backward bf16 b4 hq16 sq4096 d128");
-  CHECK(canonical_text(together.config) == "sm80 q64 kv128 w8 st2 split2 dq=atomic");
-  CHECK_THAT(together.detail, ContainsSubstring("without heads apart, which share no keys here"));
+  CHECK(canonical_text(together.config) == "sm80 q64 kv128 w8 st2 query-warps2 dq=atomic");
+  CHECK_THAT(together.detail, ContainsSubstring("without kv-grad-per-query-head, which needs grouped heads"));
 
   DeviceSpec h100 = find_device("h100");
   const ConfigChoice other_device = found(*tuned, kBackward, h100);

@@ -104,13 +104,13 @@ TEST_CASE("report: the document holds what the database holds", "[nogpu]") {
   {
     TuningDatabase database(file);
     database.append(example_measurement(kProblem, canonical_text(standard), 110));
-    database.append(example_measurement(kProblem, "sm80 q128 kv64 w4 st2 order=heads-reversed", 100));
+    database.append(example_measurement(kProblem, "sm80 q128 kv64 w4 st2 order=tile-major-reversed", 100));
     for (int status = static_cast<int>(MeasurementStatus::infeasible);
          status <= static_cast<int>(MeasurementStatus::out_of_memory); ++status) {
       database.append(failed("sm80 q64 kv" + std::to_string(16 * status) + " w4 st2",
                              static_cast<MeasurementStatus>(status), kHostile));
     }
-    database.append(raced(example_measurement(kProblem, "sm80 q128 kv64 w4 st2 order=heads-reversed", 101), 1));
+    database.append(raced(example_measurement(kProblem, "sm80 q128 kv64 w4 st2 order=tile-major-reversed", 101), 1));
     database.append(raced(example_measurement(kProblem, canonical_text(standard), 109), 2));
     // Probed once more after the race: its newest row, and not the one that the best can be compared with.
     Measurement later = example_measurement(kProblem, canonical_text(standard), 115);

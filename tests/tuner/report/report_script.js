@@ -33,7 +33,7 @@ const checks = {
     found.forEach((p) => assert(/^backward bf16 B\d+ H32\/8 .*D128 causal/.test(p.name), p.name));
     assert.strictEqual(wanted({ search: "no such word" }).length, 0);
     assert.strictEqual(wanted({ device: 1 }).length, 0);
-    assert(wanted({ search: "persist=fixed" }).every((p) => p.best.config.includes("persist=fixed")));
+    assert(wanted({ search: "scheduler=static-persistent" }).every((p) => p.best.config.includes("scheduler=static-persistent")));
   },
   "orders: by gain the greatest first, those without a value last, nothing lost"() {
     ordersOf([]).forEach((order) => {

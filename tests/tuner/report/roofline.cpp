@@ -61,7 +61,8 @@ TEST_CASE("roofline: wgmma at wgmma's rate, mma.sync at its own", "[nogpu]") {
   CHECK(peak_tflops(MatrixInstruction::wgmma, h200()) == Approx(1070.5).margin(0.1));
 
   // Backward has five products where forward has two, and the same exponentials.
-  const Roofline backward = roofline("backward bf16 b4 hq16 sq4096 d128", "sm80 q64 kv128 w8 st2 split2 dq=atomic");
+  const Roofline backward =
+      roofline("backward bf16 b4 hq16 sq4096 d128", "sm80 q64 kv128 w8 st2 query-warps2 dq=atomic");
   CHECK(backward.matrix_us == Approx(mma.matrix_us * 5 / 2));
   CHECK(backward.exponential_us == Approx(mma.exponential_us));
 
@@ -99,7 +100,8 @@ TEST_CASE("roofline: no preset was faster than its roofline", "[nogpu]") {
 
 TEST_CASE("occupancy: CTAs and waves of the plan that is launched", "[nogpu]") {
   // wgmma, a persistent CTA of 3 warpgroups and the producer on each SM: not the shape of another family.
-  const Occupancy persistent = occupancy("forward bf16 b4 hq16 sq4096 d128", "sm90 q128 kv128 st2 persist=fixed", 168);
+  const Occupancy persistent =
+      occupancy("forward bf16 b4 hq16 sq4096 d128", "sm90 q128 kv128 st2 scheduler=static-persistent", 168);
   CHECK(persistent.persistent);
   CHECK(persistent.threads == 384);
   CHECK(persistent.ctas_per_sm == 1);
@@ -122,7 +124,7 @@ TEST_CASE("occupancy: CTAs and waves of the plan that is launched", "[nogpu]") {
 
   // Backward: the kernel of key tiles, one CTA of 8 warps for 128 keys of each head.
   const Occupancy backward =
-      occupancy("backward bf16 b4 hq16 sq4096 d128", "sm80 q64 kv128 w8 st2 split2 dq=atomic", 255);
+      occupancy("backward bf16 b4 hq16 sq4096 d128", "sm80 q64 kv128 w8 st2 query-warps2 dq=atomic", 255);
   CHECK(backward.threads == 256);
   CHECK(backward.grid == 32 * 64);
   CHECK(backward.ctas_per_sm == 1);

@@ -44,7 +44,7 @@ double recorded_time(const AttentionProblem& problem, const KernelConfig& c) {
   time *= c.stages == 2 ? 1 : c.stages == 3 ? 1.015 : 1.08;
   time *= c.q_in_registers ? 1 : 1.03;
   time *= c.rescale_threshold > 0 ? 0.97 : 1;
-  time *= c.whole_tiles ? 0.96 : 1;
+  time *= c.even_tiles ? 0.96 : 1;
   time *= 1 + 0.02 * static_cast<int>(c.tile_order);
   time *= 1 + 0.02 * (c.ctas_per_sm - 1);
   unsigned ripple = 7;
@@ -172,18 +172,20 @@ TEST_CASE("one move", "[nogpu]") {
   CHECK(apart("sm80 q128 kv64 w4 st2", "sm80 q128 kv64 w8 st2"));
   CHECK(apart("sm80 q128 kv64 w4 st2", "sm80 q128 kv64 w4 st2 rescale8"));
   CHECK(apart("sm80 q64 kv64 w4 st2", "sm80 q64 kv64 w4 st2 dq=atomic"));
-  CHECK(apart("sm80 q64 kv64 w4 st2", "sm80 q64 kv64 w4 st2 apart"));
-  CHECK(apart("sm80 q64 kv64 w4 st2 split2 dq=atomic", "sm80 q64 kv64 w4 st2 split2 dq-first dq=atomic"));
-  CHECK(apart("sm80 q64 kv64 w4 st2", "sm80 q64 kv64 w8 st2 split2"));
-  CHECK(apart("sm80 q64 kv128 w8 st2", "sm80 q64 kv64 w8 st2 split2"));
-  CHECK(apart("sm80 q64 kv64 w4 st2", "sm80 q64 kv64 w4 st2 split2"));
-  CHECK(apart("sm90 q192 kv64 st2", "sm90 q192 kv64 st2 qst2 persist=on-demand"));
-  CHECK(apart("sm90 q192 kv64 st2 persist=fixed", "sm90 q192 kv64 st2 qst2 persist=on-demand"));
-  CHECK(apart("sm90 q192 kv64 st2 order=rows-reversed", "sm90 q192 kv64 st2 order=sections-reversed l2parts4"));
-  CHECK_FALSE(apart("sm90 q192 kv64 st2", "sm90 q192 kv64 st2 qst2 turns persist=on-demand"));
-  CHECK_FALSE(apart("sm80 q64 kv64 w4 st2", "sm80 q64 kv64 w8 st2 split2 dq=atomic"));
-  CHECK_FALSE(apart("sm80 q64 kv64 w4 st2", "sm80 q64 kv64 w4 st2 apart dq=atomic"));
-  CHECK_FALSE(apart("sm80 q64 kv64 w4 st2", "sm80 q64 kv128 w16 st2 split2"));
+  CHECK(apart("sm80 q64 kv64 w4 st2", "sm80 q64 kv64 w4 st2 kv-grad-per-query-head"));
+  CHECK(apart("sm80 q64 kv64 w4 st2 query-warps2 dq=atomic", "sm80 q64 kv64 w4 st2 query-warps2 dq-first dq=atomic"));
+  CHECK(apart("sm80 q64 kv64 w4 st2", "sm80 q64 kv64 w8 st2 query-warps2"));
+  CHECK(apart("sm80 q64 kv128 w8 st2", "sm80 q64 kv64 w8 st2 query-warps2"));
+  CHECK(apart("sm80 q64 kv64 w4 st2", "sm80 q64 kv64 w4 st2 query-warps2"));
+  CHECK(apart("sm90 q192 kv64 st2", "sm90 q192 kv64 st2 qst2 scheduler=dynamic-persistent"));
+  CHECK(
+      apart("sm90 q192 kv64 st2 scheduler=static-persistent", "sm90 q192 kv64 st2 qst2 scheduler=dynamic-persistent"));
+  CHECK(
+      apart("sm90 q192 kv64 st2 order=head-major-reversed", "sm90 q192 kv64 st2 order=l2-sections-reversed l2parts4"));
+  CHECK_FALSE(apart("sm90 q192 kv64 st2", "sm90 q192 kv64 st2 qst2 ordered scheduler=dynamic-persistent"));
+  CHECK_FALSE(apart("sm80 q64 kv64 w4 st2", "sm80 q64 kv64 w8 st2 query-warps2 dq=atomic"));
+  CHECK_FALSE(apart("sm80 q64 kv64 w4 st2", "sm80 q64 kv64 w4 st2 kv-grad-per-query-head dq=atomic"));
+  CHECK_FALSE(apart("sm80 q64 kv64 w4 st2", "sm80 q64 kv128 w16 st2 query-warps2"));
   CHECK_FALSE(apart("sm80 q128 kv64 w4 st2", "sm80 q128 kv64 w4 st2"));
   CHECK_FALSE(apart("sm80 q128 kv64 w4 st2", "sm80 q64 kv80 w2 st2"));
   CHECK_FALSE(apart("sm80 q128 kv64 w4 st2", "sm80 q64 kv64 w8 st2"));

@@ -30,7 +30,7 @@ std::string hostile_name(const AttentionProblem& problem, const KernelConfig& co
   return fmt::format("{} d{} {} q{} kv{} w{} st{} cta{} {} {} {} {}", said.at("dtype"), said.at("head_dim"),
                      said.at("mask"), said.at("block_q"), said.at("block_kv"), said.at("warps"), said.at("stages"),
                      said.at("ctas_per_sm"), said.at("query_operand"), said.at("tile_order"),
-                     said.at("rescale_threshold"), said.at("whole_tiles"));
+                     said.at("rescale_threshold"), said.at("even_tiles"));
 }
 
 std::map<std::string, std::string> hostile_templates(const BehaviourTable& table) {

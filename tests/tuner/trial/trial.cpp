@@ -586,7 +586,9 @@ TEST_CASE("a large problem is checked where it is", "[emulator][slow]") {
   const std::size_t reference_bytes = 2 * 8 * (o_bytes / 2);
   device->capacity = device->allocated() + kReserve;
   const Measurement crowded = bench.run(
-      parse_config("sm90 q128 kv80 st2 order=heads-reversed nomax overlap=within persist=on-demand vst1"), options);
+      parse_config(
+          "sm90 q128 kv80 st2 order=tile-major-reversed lazy-max overlap=within scheduler=dynamic-persistent vst1"),
+      options);
   INFO(crowded.reason);
   CHECK(crowded.status == MeasurementStatus::ok);
   CHECK(device->allocated() == *device->capacity - kReserve - reference_bytes);

@@ -9,7 +9,7 @@ using namespace attune;
 
 TEST_CASE("heads are apart by default where common tiles leave SMs idle and walks are long", "[nogpu]") {
   const auto apart = [](const char* problem) {
-    return default_config(parse_problem(problem), find_device("h200")).heads_apart;
+    return default_config(parse_problem(problem), find_device("h200")).kv_grad_per_query_head;
   };
   CHECK(apart("backward hq32 hkv1 sq4096 d128"));
   CHECK(apart("backward hq32 hkv2 sq1024 d128 causal"));
@@ -35,23 +35,23 @@ TEST_CASE("backward's defaults on an H200 are the tiles that were timed to be be
   const auto of = [](const char* problem, const char* device = "h200") {
     return canonical_text(default_config(parse_problem(problem), find_device(device)));
   };
-  CHECK(of("backward b4 hq32 sq4096 d64") == "sm80 q64 kv96 w4 st2 split2 dq=atomic");
-  CHECK(of("backward b4 hq32 sq4096 d64 causal") == "sm80 q64 kv96 w4 st2 order=sections split2 dq=atomic");
-  CHECK(of("backward b4 hq16 sq4096 d128 causal") == "sm80 q64 kv128 w8 st2 order=sections split2 dq=atomic");
-  CHECK(of("backward b4 hq8 sq4096 d256 deterministic") == "sm80 q64 kv64 w8 st2 split4 dq=ordered");
+  CHECK(of("backward b4 hq32 sq4096 d64") == "sm80 q64 kv96 w4 st2 query-warps2 dq=atomic");
+  CHECK(of("backward b4 hq32 sq4096 d64 causal") == "sm80 q64 kv96 w4 st2 order=l2-sections query-warps2 dq=atomic");
+  CHECK(of("backward b4 hq16 sq4096 d128 causal") == "sm80 q64 kv128 w8 st2 order=l2-sections query-warps2 dq=atomic");
+  CHECK(of("backward b4 hq8 sq4096 d256 deterministic") == "sm80 q64 kv64 w8 st2 query-warps4 dq=ordered");
   CHECK(of("backward b4 hq37 sq4096 d56") == "sm80 q32 kv128 w4 st2 dq=atomic");
-  CHECK(of("backward b4 hq12 sq4096 d176") == "sm80 q64 kv128 w8 st2 split2 dq-first dq=atomic");
-  CHECK(of("backward b4 hq9 sq4096 d224") == "sm80 q128 kv64 w8 st1 split4 dq-first dq=atomic");
-  CHECK(of("backward b4 hq10 sq4096 d192") == "sm80 q64 kv96 w8 st2 split4 dq-first dq=atomic");
-  CHECK(of("backward b4 hq10 sq4096 d192 deterministic") == "sm80 q64 kv96 w8 st2 split4 dq-first dq=ordered");
+  CHECK(of("backward b4 hq12 sq4096 d176") == "sm80 q64 kv128 w8 st2 query-warps2 dq-first dq=atomic");
+  CHECK(of("backward b4 hq9 sq4096 d224") == "sm80 q128 kv64 w8 st1 query-warps4 dq-first dq=atomic");
+  CHECK(of("backward b4 hq10 sq4096 d192") == "sm80 q64 kv96 w8 st2 query-warps4 dq-first dq=atomic");
+  CHECK(of("backward b4 hq10 sq4096 d192 deterministic") == "sm80 q64 kv96 w8 st2 query-warps4 dq-first dq=ordered");
   // A section of a single head is the order of rows.
-  CHECK(of("backward b1 hq16 sq16384 d128 causal") == "sm80 q64 kv128 w8 st2 split2 dq=atomic");
+  CHECK(of("backward b1 hq16 sq16384 d128 causal") == "sm80 q64 kv128 w8 st2 query-warps2 dq=atomic");
   // 8 heads of 4 tiles leave most SMs idle; smaller tiles leave fewer.
-  CHECK(of("backward hq8 sq512 d128") == "sm80 q32 kv32 w4 st2 split2 dq=atomic");
+  CHECK(of("backward hq8 sq512 d128") == "sm80 q32 kv32 w4 st2 query-warps2 dq=atomic");
   // One CTA on an SM, for the long tiles to spread out.
-  CHECK(of("backward hq16 sq1000 d128 causal") == "sm80 q64 kv64 w4 st3 order=sections split2 dq=atomic");
+  CHECK(of("backward hq16 sq1000 d128 causal") == "sm80 q64 kv64 w4 st3 order=l2-sections query-warps2 dq=atomic");
   // Zeros, sums and their conversion move more bytes than a walk of two steps.
-  CHECK(of("backward b128 hq16 sq128 d128 causal") == "sm80 q32 kv32 w2 st2 order=sections");
+  CHECK(of("backward b128 hq16 sq128 d128 causal") == "sm80 q32 kv32 w2 st2 order=l2-sections");
   // An SM of an A100 holds one CTA of the tiles that an H200 takes.
-  CHECK(of("backward b4 hq32 sq4096 d80", "a100") == "sm80 q64 kv128 w8 st2 split2 dq=atomic");
+  CHECK(of("backward b4 hq32 sq4096 d80", "a100") == "sm80 q64 kv128 w8 st2 query-warps2 dq=atomic");
 }

@@ -22,26 +22,29 @@ TEST_CASE("configs that no backward kernel serves are refused with reasons", "[n
   const std::vector<std::pair<const char*, const char*>> refused = {
       {"sm90 q64 kv64 st2", "family sm80 only"},
       {"sm80 q64 kv64 w4 st2 qsmem", "qsmem: backward_sm80 has no such choice"},
-      {"sm80 q64 kv64 w4 st2 whole", "whole: backward_sm80 has no such choice"},
+      {"sm80 q64 kv64 w4 st2 even-tiles", "even-tiles: backward_sm80 has no such choice"},
       {"sm80 q40 kv64 w4 st2", "multiple of 16"},
       {"sm80 q64 kv64 w3 st2", "kv must be 48, 96 or 144"},
       {"sm80 q64 kv64 w4 st9", "st9"},
-      {"sm80 q64 kv64 w4 split3 st2", "split3: must divide the 4 warps"},
-      {"sm80 q48 kv64 w4 split2 st2", "q48 split2: warps that share keys take 16 queries each"},
-      {"sm80 q64 kv64 w8 split8 st2", "kv must be 16, 32 or 48"},
-      {"sm80 q64 kv64 w4 st2 order=heads", "take order=rows or sections"},
-      {"sm80 q64 kv64 w4 st2 order=sections dq=ordered", "tiles take turns head by head"},
+      {"sm80 q64 kv64 w4 query-warps3 st2", "query-warps3: must divide the 4 warps"},
+      {"sm80 q48 kv64 w4 query-warps2 st2", "q48 query-warps2: warps that share keys take 16 queries each"},
+      {"sm80 q64 kv64 w8 query-warps8 st2", "kv must be 16, 32 or 48"},
+      {"sm80 q64 kv64 w4 st2 order=tile-major", "take order=head-major or l2-sections"},
+      {"sm80 q64 kv64 w4 st2 order=l2-sections dq=ordered", "tiles add to dQ head by head"},
       {"sm80 q64 kv64 w4 st2 cta99", "cta99"},
-      {"sm80 q64 kv64 w4 st2 split2 dq-first", "dq-first: only where warps share keys (splitN) and add to dQ"},
+      {"sm80 q64 kv64 w4 st2 query-warps2 dq-first",
+       "dq-first: only where warps share keys (query-warpsN) and add to dQ"},
       {"sm80 q64 kv64 w4 st2 dq-first dq=atomic", "dq-first: only where"},
   };
-  CHECK_THAT(reasons_of("backward hq4 sq100 d64", "sm80 q64 kv64 w4 st2 apart"),
-             ContainsSubstring("apart: every query head has keys of its own already; leave the word out"));
+  CHECK_THAT(reasons_of("backward hq4 sq100 d64", "sm80 q64 kv64 w4 st2 kv-grad-per-query-head"),
+             ContainsSubstring("kv-grad-per-query-head: needs grouped heads"));
   for (const char* dq : {"own", "ordered"})
-    CHECK(reasons_of("backward hq4 hkv2 sq100 d64 deterministic", std::string("sm80 q64 kv64 w4 st2 apart dq=") + dq)
+    CHECK(reasons_of("backward hq4 hkv2 sq100 d64 deterministic",
+                     std::string("sm80 q64 kv64 w4 st2 kv-grad-per-query-head dq=") + dq)
               .empty());
-  CHECK_THAT(reasons_of("backward hq4 hkv2 sq100 d64 deterministic", "sm80 q64 kv64 w4 st2 apart dq=atomic"),
-             ContainsSubstring("dq=atomic deterministic"));
+  CHECK_THAT(
+      reasons_of("backward hq4 hkv2 sq100 d64 deterministic", "sm80 q64 kv64 w4 st2 kv-grad-per-query-head dq=atomic"),
+      ContainsSubstring("dq=atomic deterministic"));
   for (const auto& [config, reason] : refused)
     CHECK_THAT(reasons_of("backward sq100 d64", config), ContainsSubstring(reason));
   CHECK_THAT(reasons_of("backward sq100 d256", "sm80 q128 kv64 w4 st2"), ContainsSubstring("shared memory"));

@@ -82,14 +82,14 @@ TEST_CASE("a backward plan with sums of dQ: they are zeroed, and dQ is not order
   CHECK(plan.zeroed_bytes_of(problem) == rows * 72 * sizeof(float));
   CHECK(plan.buffer_offset(kStatistics, problem) % kWorkspaceAlignment == 0);
   CHECK(plan.workspace_bytes_of(problem) == rows * (72 + 2) * sizeof(float));
-  CHECK_THROWS_AS(plan.buffer_offset(kTurns, problem), Error);
+  CHECK_THROWS_AS(plan.buffer_offset(kDqTickets, problem), Error);
   CHECK(plan.ordered_outputs == std::vector<Operand>{Operand::d_k, Operand::d_v});
 }
 
 TEST_CASE("a backward plan with sums of dQ in turns: turns and the number of tiles taken are zeroed too", "[nogpu]") {
   const AttentionProblem problem = parse_problem("backward b2 hq6 hkv2 sq100 skv300 d72 causal");
   const KernelPlan plan = generate(problem, parse_config("sm80 q32 kv64 w4 st2 dq=ordered"), find_device("a100"));
-  const std::size_t rows = 2 * 6 * 128, turns = plan.buffer_offset(kTurns, problem);
+  const std::size_t rows = 2 * 6 * 128, turns = plan.buffer_offset(kDqTickets, problem);
   CHECK(plan.buffer_offset(kDqSums, problem) > kTileCounterOffset);
   CHECK(turns >= plan.buffer_offset(kDqSums, problem) + rows * 72 * sizeof(float));
   CHECK(plan.zeroed_bytes_of(problem) == turns + rows / 32 * sizeof(std::uint32_t));
@@ -100,7 +100,7 @@ TEST_CASE("a backward plan with sums of dQ in turns: turns and the number of til
 TEST_CASE("a backward plan with heads apart: tiles for each query head, and sums of dK and dV", "[nogpu]") {
   const AttentionProblem problem = parse_problem("backward b2 hq6 hkv2 sq100 skv300 d72 causal");
   const std::size_t keys = 2 * 2 * 320, queries = 2 * 6 * 128;  // in tiles of 64 keys and blocks of 32 queries
-  const std::string base = "sm80 q32 kv64 w4 st2 apart";
+  const std::string base = "sm80 q32 kv64 w4 st2 kv-grad-per-query-head";
   const auto plan_of = [&](const char* dq) { return generate(problem, parse_config(base + dq), find_device("a100")); };
   const auto names_of = [](const KernelPlan& plan) {
     std::vector<std::string> names;
@@ -123,15 +123,15 @@ TEST_CASE("a backward plan with heads apart: tiles for each query head, and sums
   CHECK(atomic.buffer_offset(kDkSums, problem) == queries * 72 * sizeof(float));
   CHECK(atomic.zeroed_bytes_of(problem) == (queries + 2 * keys) * 72 * sizeof(float));
   CHECK(atomic.workspace_bytes_of(problem) == atomic.zeroed_bytes_of(problem) + queries * 2 * sizeof(float));
-  CHECK_THROWS_AS(atomic.buffer_offset(kKeyTurns, problem), Error);
+  CHECK_THROWS_AS(atomic.buffer_offset(kDkdvTickets, problem), Error);
 
   const KernelPlan own = plan_of("");
   CHECK(names_of(own) == std::vector<std::string>{"attune_backward_delta", "attune_backward_dkdv_sm80",
                                                   "attune_backward_dq_sm80", "attune_backward_convert_keys"});
   CHECK(uses(own.launches[1], Workspace{kTileCounter}));
-  CHECK_FALSE(uses(own.launches[1], Workspace{kTurns}));
+  CHECK_FALSE(uses(own.launches[1], Workspace{kDqTickets}));
   CHECK(own.buffer_offset(kDkSums, problem) > kTileCounterOffset);
-  CHECK(own.zeroed_bytes_of(problem) == own.buffer_offset(kKeyTurns, problem) + keys / 64 * sizeof(std::uint32_t));
+  CHECK(own.zeroed_bytes_of(problem) == own.buffer_offset(kDkdvTickets, problem) + keys / 64 * sizeof(std::uint32_t));
   CHECK(own.ordered_outputs.size() == 3);
   // The number of a tile has a place of its own: no scores lie in shared memory.
   const std::size_t together =
@@ -140,9 +140,9 @@ TEST_CASE("a backward plan with heads apart: tiles for each query head, and sums
 
   const KernelPlan ordered = plan_of(" dq=ordered");
   CHECK(ordered.launches.size() == 4);
-  CHECK(uses(ordered.launches[1], Workspace{kTurns}));
-  CHECK(uses(ordered.launches[1], Workspace{kKeyTurns}));
-  CHECK(ordered.buffer_offset(kTurns, problem) > ordered.buffer_offset(kDvSums, problem));
+  CHECK(uses(ordered.launches[1], Workspace{kDqTickets}));
+  CHECK(uses(ordered.launches[1], Workspace{kDkdvTickets}));
+  CHECK(ordered.buffer_offset(kDqTickets, problem) > ordered.buffer_offset(kDvSums, problem));
   CHECK(ordered.buffer_offset(kStatistics, problem) >= ordered.zeroed_bytes_of(problem));
   CHECK(ordered.ordered_outputs.size() == 3);
 }
@@ -153,11 +153,12 @@ TEST_CASE("most_workspace_bytes() of a backward problem is enough for every bloc
     const AttentionProblem problem = parse_problem(text);
     for (int block_q = 16; block_q <= 128; block_q += 16) {
       for (const char* rest : {" kv32 w2 st1", " kv256 w8 st1", " kv16 w1 st1"}) {
-        for (const QueryGradient dq : {QueryGradient::own, QueryGradient::atomic, QueryGradient::ordered}) {
+        for (const DqAccumulation dq :
+             {DqAccumulation::separate_kernel, DqAccumulation::atomic, DqAccumulation::ordered}) {
           for (const bool apart : {false, true}) {
             KernelConfig config = parse_config("sm80 q" + std::to_string(block_q) + rest);
             config.dq = dq;
-            config.heads_apart = apart;
+            config.kv_grad_per_query_head = apart;
             if (!infeasibility(problem, config, find_device("a100")).empty()) continue;
             const KernelPlan plan = generate(problem, config, find_device("a100"));
             CHECK(plan.workspace_bytes_of(problem) <= most_workspace_bytes(problem, find_device("a100")));
@@ -177,6 +178,6 @@ TEST_CASE("one backward kernel serves all lengths, batches, heads and offsets", 
     return texts;
   };
   CHECK(sources("backward b2 hq6 hkv2 sq100 skv300 d64 causal") == sources("backward hq1 sq7 d64 causal@-3"));
-  config.heads_apart = true;
+  config.kv_grad_per_query_head = true;
   CHECK(sources("backward b2 hq6 hkv2 sq100 skv300 d64 causal") == sources("backward hq8 hkv1 sq7 d64 causal@-3"));
 }

@@ -1,6 +1,6 @@
-// P V of a block of keys and S of the next one are issued together, and a turn ends when both have landed: while a warpgroup works on its
+// P V of a block of keys and S of the next one are issued together, and the next warpgroup may issue when both have landed: while a warpgroup works on its
 // softmax, the tensor cores have the products of the next.
-struct Walk {
+struct Mainloop {
   const Arguments& args;
   Consumer consumer;
   Softmax softmax;
@@ -8,14 +8,14 @@ struct Walk {
   OutputFragments o;
 
   // Leaves the fragments as they are: what S begins with does not count, and to set it would touch registers of the first product.
-  __device__ __forceinline__ Walk(const Arguments& args, const Barriers& barriers, u32 shared, i32 index)
+  __device__ __forceinline__ Mainloop(const Arguments& args, const Barriers& barriers, u32 shared, i32 index)
       : args(args), consumer{barriers, shared, index}, softmax{{args.softmax_scale_log2}} {}
 
   // The tile's first block, walked to: there is no P yet.
   template <bool kMasked>
   __device__ __forceinline__ void begin(i32 tile_number, i32 row, i32 block) {
     consumer.wait_k();
-    consumer.wait_turn();
+    consumer.wait_order();
     consumer.issue_qk(s);              // S = Q Kᵀ
     take_scores();
     if (kMasked) mask_scores(s, args, row, block);
@@ -26,7 +26,7 @@ struct Walk {
   __device__ __forceinline__ void step(i32 tile_number, i32 row, i32 block) {
     consumer.wait_k();
     consumer.wait_v();
-    consumer.wait_turn();
+    consumer.wait_order();
     consumer.issue_pv(o);              // O = O + P V
     consumer.issue_qk(s);              // S = Q Kᵀ
     wgmma_wait_group<1>();
@@ -39,7 +39,7 @@ struct Walk {
     softmax.rescale(o);
     if (block > 0) softmax.follow();
   }
-  // The product of the tile's last block waits for no turn: its warpgroup has no other that could go with it.
+  // The product of the tile's last block waits for nobody: its warpgroup has no other that could go with it.
   __device__ __forceinline__ void end() {
     consumer.wait_v();
     consumer.issue_pv(o);              // O = O + P V
@@ -52,7 +52,7 @@ struct Walk {
   __device__ __forceinline__ void take_scores() {
     wgmma_wait_group<0>();
     wgmma_landed(s);
-    consumer.pass_turn();
+    consumer.pass_order();
     consumer.release_k();
   }
 };

@@ -1,5 +1,5 @@
 // A block of keys at a time: S, its softmax, P V. Only other warpgroups keep the tensor core busy meanwhile.
-struct Walk {
+struct Mainloop {
   const Arguments& args;
   Consumer consumer;
   Softmax softmax;
@@ -7,29 +7,29 @@ struct Walk {
   OutputFragments o;
 
   // Leaves the fragments as they are: what S begins with does not count, and to set it would touch registers of the first product.
-  __device__ __forceinline__ Walk(const Arguments& args, const Barriers& barriers, u32 shared, i32 index)
+  __device__ __forceinline__ Mainloop(const Arguments& args, const Barriers& barriers, u32 shared, i32 index)
       : args(args), consumer{barriers, shared, index}, softmax{{args.softmax_scale_log2}} {}
 
   // The tile's first block, walked to; each of the others; what is left after the last one.
   template <bool kMasked>
   __device__ __forceinline__ void begin(i32 tile_number, i32 row, i32 block) {
-    walk_block<true, kMasked>(tile_number, row, block);
+    run_block<true, kMasked>(tile_number, row, block);
   }
   template <bool kMasked>
   __device__ __forceinline__ void step(i32 tile_number, i32 row, i32 block) {
-    walk_block<false, kMasked>(tile_number, row, block);
+    run_block<false, kMasked>(tile_number, row, block);
   }
   __device__ __forceinline__ void end() {}
 
  private:
   template <bool kFirst, bool kMasked>
-  __device__ __forceinline__ void walk_block(i32 tile_number, i32 row, i32 block) {
+  __device__ __forceinline__ void run_block(i32 tile_number, i32 row, i32 block) {
     consumer.wait_k();
-    consumer.wait_turn();
+    consumer.wait_order();
     consumer.issue_qk(s);              // S = Q Kᵀ
     wgmma_wait_group<0>();
     wgmma_landed(s);
-    consumer.pass_turn();
+    consumer.pass_order();
     consumer.release_k();
     if (kMasked) mask_scores(s, args, row, block);
     if (kFirst)

@@ -1,14 +1,14 @@
 //% include backward/query_product
 
 // dQ's sums grow as tiles of keys come by: in no order.
-struct QueryGradient {
+struct DqAccumulation {
   static constexpr bool kAdded = true;
   QueryProduct product;
 
   // head: of the queries, in all batch entries.
-  __device__ __forceinline__ QueryGradient(const Arguments& args, i64 head, i32 /*tile*/, i32 warp, u32 shared) : product(args, head, warp, shared) {}
-  __device__ __forceinline__ void await_turn(i32 /*block*/) const {}
+  __device__ __forceinline__ DqAccumulation(const Arguments& args, i64 head, i32 /*tile*/, i32 warp, u32 shared) : product(args, head, warp, shared) {}
+  __device__ __forceinline__ void await_ticket(i32 /*block*/) const {}
   __device__ __forceinline__ void add(i32 block) { product.add(block); }
-  __device__ __forceinline__ void pass_turn() const {}
+  __device__ __forceinline__ void pass_ticket() const {}
   __device__ __forceinline__ void finish() const {}
 };

@@ -1,5 +1,5 @@
 // S of a block of keys is issued with P V of the block before it: the softmax of the one runs beside the product of the other.
-struct Walk {
+struct Mainloop {
   const Arguments& args;
   Consumer consumer;
   Softmax softmax;
@@ -7,16 +7,16 @@ struct Walk {
   OutputFragments o;
 
   // Leaves the fragments as they are: what S begins with does not count, and to set it would touch registers of the first product.
-  __device__ __forceinline__ Walk(const Arguments& args, const Barriers& barriers, u32 shared, i32 index)
+  __device__ __forceinline__ Mainloop(const Arguments& args, const Barriers& barriers, u32 shared, i32 index)
       : args(args), consumer{barriers, shared, index}, softmax{{args.softmax_scale_log2}} {}
 
   // The tile's first block, walked to: there is no product to run beside it.
   template <bool kMasked>
   __device__ __forceinline__ void begin(i32 tile_number, i32 row, i32 block) {
     consumer.wait_k();
-    consumer.wait_turn();
+    consumer.wait_order();
     consumer.issue_qk(s);              // S = Q Kᵀ
-    consumer.pass_turn();
+    consumer.pass_order();
     wgmma_wait_group<0>();
     wgmma_landed(s);
     consumer.release_k();
@@ -26,11 +26,11 @@ struct Walk {
   template <bool kMasked>
   __device__ __forceinline__ void step(i32 tile_number, i32 row, i32 block) {
     consumer.wait_k();
-    consumer.wait_turn();
+    consumer.wait_order();
     consumer.issue_qk(s);              // S = Q Kᵀ
     consumer.wait_v();
     consumer.issue_pv(o);              // O = O + P V
-    consumer.pass_turn();
+    consumer.pass_order();
     wgmma_wait_group<1>();
     wgmma_landed(s);
     consumer.release_k();
@@ -47,11 +47,11 @@ struct Walk {
   template <bool kMasked>
   __device__ __forceinline__ void join(i32 tile_number, i32 row, i32 block, Softmax& earlier) {
     consumer.wait_k();
-    consumer.wait_turn();
+    consumer.wait_order();
     consumer.issue_qk(s);              // S = Q Kᵀ
     consumer.wait_v();
     consumer.issue_pv(o);              // O = O + P V
-    consumer.pass_turn();
+    consumer.pass_order();
     wgmma_wait_group<1>();
     wgmma_landed(s);
     consumer.release_k();

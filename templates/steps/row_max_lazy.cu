@@ -1,6 +1,6 @@
-// Unmasked blocks take no maximum: P in bf16 has the exponents of fp32, so any reference serves from which neither P nor its sums overflow. A
-// row's reference begins as its largest score of the masked blocks, of which it has seen at least one key; it is raised after a block whose
-// sums pass kHighSum. A block that leaps beyond kLeap before that is computed anew with its maximum: rare, slow, exact.
+// Unmasked blocks compute no maximum: P in bf16 has the exponents of fp32, so any row_max serves with which neither P nor its sums overflow.
+// row_max begins as the largest score of the masked blocks, of which a row has seen at least one key, and is raised after a block whose sums
+// pass kHighSum. A block that leaps beyond kLeap before that is computed anew with its maximum: rare, slow, exact.
 struct Softmax : OnlineSoftmax {
   static constexpr float kHighSum = 65536, kLeap = 0x1p100f;
   float block_sum[2];  // of the last block, this thread's share
@@ -24,7 +24,7 @@ struct Softmax : OnlineSoftmax {
     if (kMasked) {
       float largest[2];
       largest_scores(s, largest);
-      if (vote_sync_any(largest[0] > row_max[0] || largest[1] > row_max[1])) raise_reference<true>(largest);
+      if (vote_sync_any(largest[0] > row_max[0] || largest[1] > row_max[1])) raise_row_max<true>(largest);
     }
     exponentiate<kMasked>(s, block_sum);
     high = vote_sync_any(block_sum[0] > kHighSum || block_sum[1] > kHighSum);
@@ -34,7 +34,7 @@ struct Softmax : OnlineSoftmax {
     row_sum[1] += block_sum[1];
   }
 
-  // After a block that others follow, when O has been rescaled: references for those.
+  // After a block that others follow, when O has been rescaled: row_max for those.
   __device__ __forceinline__ void follow() {
     if (!high) return;
     high = false;
@@ -59,7 +59,7 @@ struct Softmax : OnlineSoftmax {
       earlier[1] = scale[1];
     }
     largest_scores(s, largest);
-    raise_reference<true>(largest);
+    raise_row_max<true>(largest);
     scale[0] *= earlier[0];
     scale[1] *= earlier[1];
     exponentiate<true>(s, block_sum);

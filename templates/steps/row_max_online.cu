@@ -1,4 +1,4 @@
-// The reference of a row is its largest score so far or, with kRescaleThreshold, one less than that many powers of two below it.
+// row_max is the largest score so far or, with kRescaleThreshold, one less than that many powers of two below it.
 struct Softmax : OnlineSoftmax {
   template <bool kMasked>
   __device__ __forceinline__ void first(ScoreFragments& s) {
@@ -11,7 +11,7 @@ struct Softmax : OnlineSoftmax {
     float largest[2], sum[2];
     largest_scores(s, largest);
     must_scale = false;
-    if (must_raise(largest)) raise_reference<kMasked>(largest);
+    if (must_raise(largest)) raise_row_max<kMasked>(largest);
     exponentiate<kMasked>(s, sum);
     row_sum[0] += sum[0];
     row_sum[1] += sum[1];
