@@ -13,6 +13,7 @@
 #include "generator/problem/dispatch_class.h"
 #include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
+#include "generator/text/attention_bindings.h"
 #include "generator/text/launch_rendering.h"
 
 namespace attune {
@@ -58,6 +59,7 @@ class Launches {
     TemplateBindings bindings = product_bindings();
     place("q_offset", "Q", 1, config_.block_q, &launch, &bindings);
     place("k_offset", "K", kRingTiles, config_.block_kv, &launch, &bindings);
+    bindings.set("score", "plain");
     add("ladder_scores", std::move(launch), std::move(bindings));
   }
 
@@ -69,7 +71,7 @@ class Launches {
                                            Scalar::group_size, Scalar::seq_q, Scalar::seq_kv, Scalar::query_tiles,
                                            Scalar::mask_offset, Scalar::softmax_scale, Scalar::softmax_scale_log2});
     TemplateBindings bindings;
-    bindings.set("mask", mask());
+    bind_mask(problem_, &bindings);
     bindings.set("warps", kSoftmaxWarps);
     bindings.set("passes", online ? "online" : "safe");
     bindings.set("formulas",
@@ -103,12 +105,11 @@ class Launches {
     place("q_offset", "Q", 1, config_.block_q, &launch, &bindings, "   later O");
     place("k_offset", "K", 1, config_.block_kv, &launch, &bindings);
     place("v_offset", "V", 1, config_.block_kv, &launch, &bindings);
+    bind_attention(problem_, &bindings);
     add("ladder_fa1", std::move(launch), std::move(bindings));
   }
 
  private:
-  std::string mask() const { return std::string(to_string(problem_.mask)); }
-
   KernelLaunch product_launch(Arguments fields) const {
     KernelLaunch launch;
     launch.threads = 32 * config_.warps;
@@ -119,7 +120,7 @@ class Launches {
 
   TemplateBindings product_bindings() const {
     TemplateBindings bindings;
-    bindings.set("mask", mask());
+    bind_mask(problem_, &bindings);
     bindings.set("dtype", problem_.dtype == DataType::bf16 ? "bf16" : "f16");
     bindings.set("head_dim", problem_.head_dim);
     bindings.set("block_kv", config_.block_kv);

@@ -107,6 +107,15 @@ bool hides_pairs(MaskKind mask) {
   return true;
 }
 
+bool hides_first_keys(MaskKind mask) {
+  switch (mask) {
+    case MaskKind::none:
+    case MaskKind::causal:
+      return false;
+  }
+  return true;
+}
+
 AttentionProblem with_lengths(AttentionProblem problem, std::int64_t seq_q, std::int64_t seq_kv) {
   const bool bottom_right = problem.mask_offset == bottom_right_offset(problem);
   problem.seq_q = seq_q;

@@ -73,6 +73,9 @@ inline std::int64_t count_attended_pairs(const AttentionProblem& problem) {
 /// Whether any pair may be hidden, so that kernels of the mask hold a predicate.
 bool hides_pairs(MaskKind mask);
 
+/// Whether a query's keys may begin behind the first one, so that kernels of the mask hold a predicate on both sides.
+bool hides_first_keys(MaskKind mask);
+
 /// The problem with other lengths and the same mask: what is aligned bottom right stays so, another offset is kept as
 /// far as the lengths let it.
 AttentionProblem with_lengths(AttentionProblem problem, std::int64_t seq_q, std::int64_t seq_kv);

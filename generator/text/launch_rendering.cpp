@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "generator/plan/source_hash.h"
-#include "generator/text/unused_primitives.h"
+#include "generator/text/unused_functions.h"
 
 namespace attune {
 namespace {
@@ -48,7 +48,7 @@ void render_launch(const std::string& name, const std::string& kernel_class, con
   bindings.set("target", std::string(to_string(target)));
   bind_arguments(launch->arguments, &bindings);
   RenderedText rendered = render(templates, root, bindings);
-  drop_unused_primitives(&rendered);
+  drop_unused_functions(&rendered);
   enclose(&rendered);
   const std::string body = "//\n" + rendered.text;
   launch->source_hash = hash_of_text(body);

@@ -33,7 +33,7 @@ struct RenderedText {
 
 /// Renders templates.texts()[root].
 ///
-///   ${name}              the value; also inside a directive's argument: //% include masks/${mask}. A value of several
+///   ${name}              the value; also inside a directive's argument: //% include attention/mask_${mask}. A value of several
 ///   lines continues
 ///                        below the column where it began; in a line comment, as a comment.
 ///   //% include NAME     another template, indented whole by the indentation of the directive. A partial included a

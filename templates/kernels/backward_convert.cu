@@ -20,9 +20,9 @@ constexpr i32 kChunks = kHeadDim / 8, kChunksAtOnce = 4, kParts = (kChunks + kCh
 
 //% include tile/${chunk_access}
 //% include tile/pack_elements
-//% include tile/transpose_in_quad
-//% include backward/sums_${sums_order}
-//% include backward/sums_place
+//% include wgmma/transpose_in_quad
+//% include mma_sync/sums_${sums_order}
+//% include mma_sync/sums_place
 
 // head: in all batch entries. gradient: that head's, row_bytes apart.
 __device__ __forceinline__ void convert(const float* all_sums, float scale, char* gradient, i64 row_bytes, i64 head, i32 tile, i32 rows) {

@@ -19,7 +19,7 @@ constexpr i32 kChunks = kHeadDim / 8, kRowsAtOnce = kThreads / kRowLanes;
 constexpr float kLog2E = 1.44269504088896340736f;
 static_assert(kRows % kRowsAtOnce == 0 && kChunks <= kRowLanes);
 
-//% include backward/read_chunk_${row_access}
+//% include mma_sync/read_chunk_${row_access}
 
 __device__ __forceinline__ float low_element(u32 pair) { return static_cast<float>(cvt_f64_${dtype}(static_cast<u16>(pair))); }
 __device__ __forceinline__ float high_element(u32 pair) { return static_cast<float>(cvt_f64_${dtype}(static_cast<u16>(pair >> 16))); }

@@ -57,22 +57,24 @@ static_assert(kRowBytes == 2 * kHeadDim && kStreamedTileBytes == kBlockQ * kRowB
 
 using ScoreFragments = float[kRowTiles][kKeyTiles][4];
 
-//% include backward/swizzle
+//% include mma_sync/swizzle_backward
 //% include tile/${chunk_access}
 //% include tile/copy_tile
-//% include tile/mma_operands
-//% include masks/${mask}
-//% include backward/first_query_${mask}
+//% include mma_sync/mma_operands
+//% include attention/sequence_${sequence}
+//% include attention/mask_${mask}
+//% include attention/query_blocks
+//% include attention/score_${score}
 
-//% include backward/tile_pair_stream
+//% include mma_sync/tile_pair_stream
 using StreamedRows = TilePairStream<kBlockQ>;  // of Q and dO
-//% include backward/query_statistics
-//% include backward/lse_delta_stream
-//% include backward/${ring}
-//% include steps/load_query
-//% include steps/query_shared
-//% include steps/gemm_qk
-//% include backward/gradient_columns
+//% include mma_sync/query_statistics
+//% include mma_sync/lse_delta_stream
+//% include mma_sync/${ring}
+//% include mma_sync/load_query
+//% include mma_sync/query_shared
+//% include mma_sync/gemm_qk
+//% include mma_sync/gradient_columns
 
 struct KeyGradients {
   GradientFragments dk, dv;
@@ -93,35 +95,37 @@ struct WarpPart {
 };
 
 //% if scores_shared
-//% include backward/score_tiles
+//% include mma_sync/score_tiles
 //% end
 //% if sums
-//% include backward/sums_${sums_order}
-//% include backward/sums_place
+//% include mma_sync/sums_${sums_order}
+//% include mma_sync/sums_place
 //% end
-//% include backward/dq_accumulation_${dq}
-//% include backward/dkdv_${scores}
-//% include backward/key_tiles_per_${key_tile_head}
-//% include backward/tile_id_${tile_id}
+//% include mma_sync/dq_accumulation_${dq}
+//% include mma_sync/dkdv_${scores}
+//% include schedule/key_tiles_per_${key_tile_head}
+//% include schedule/tile_id_${tile_id}
 // Which tile of all heads' a CTA of that number takes, in the order in which KeyTile counts them: computed once, since registers are short later.
-//% include backward/key_tile_order_${key_tile_order}
+//% include schedule/key_tile_order_${key_tile_order}
 
 struct KeyTile {
-  i32 tile, batch, head, first_key, keys;  // head: with tiles of its own, as TileHeads says
+  Sequence sequence;
+  i32 tile, head, first_key, keys;  // head: with tiles of its own, as TileHeads says
 
   // index: among the tiles of all heads, all tiles of a head, then those of the next.
   __device__ __forceinline__ KeyTile(const Arguments& args, i32 index) {
     tile = index % args.key_tiles;
     const i32 head_of_all = index / args.key_tiles, heads = TileHeads::count(args);
-    batch = head_of_all / heads;
-    head = head_of_all - batch * heads;
+    sequence = Sequence(args, head_of_all / heads);
+    head = head_of_all - sequence.batch * heads;
     first_key = tile * kBlockKv;
-    keys = args.seq_kv - first_key < kBlockKv ? args.seq_kv - first_key : kBlockKv;
+    keys = sequence.keys(args) - first_key < kBlockKv ? sequence.keys(args) - first_key : kBlockKv;
   }
 };
 
-__device__ __forceinline__ const char* row_pointer(const void* tensor, i64 batch_offset, i64 head_offset, i64 row_offset) {
-  return static_cast<const char*>(tensor) + 2 * (batch_offset + head_offset + row_offset);
+// The offsets: of a sequence, of a head and of a row, in elements.
+__device__ __forceinline__ const char* row_pointer(const void* tensor, i64 sequence_offset, i64 head_offset, i64 row_offset) {
+  return static_cast<const char*>(tensor) + 2 * (sequence_offset + head_offset + row_offset);
 }
 
 // Sᵀ becomes Pᵀ. query: the warp's first in the block.
@@ -139,16 +143,18 @@ __device__ __forceinline__ void exponentiate(ScoreFragments& p, const Arguments&
 }
 
 // Pᵀ is 0 where a query does not attend to a key. first_query, first_key: the warp's, in the sequence.
-__device__ __forceinline__ void mask_probabilities(ScoreFragments& p, const Arguments& args, i32 first_query, i32 first_key) {
+__device__ __forceinline__ void mask_probabilities(ScoreFragments& p, const Arguments& args, const Sequence& sequence, i32 first_query,
+                                                   i32 first_key) {
 #pragma unroll
   for (i32 n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
     for (i32 e = 0; e < 2; ++e) {
       const i32 query = first_query + 8 * n + static_cast<i32>(lane_index() % 4 * 2) + e;
-      const i32 keys = last_key(args, query) - first_key - static_cast<i32>(lane_index() / 4);  // the last visible one, seen from this thread's first
+      HiddenKeys hidden(args, sequence, query, first_key);
+      hidden.move(static_cast<i32>(lane_index() / 4));
 #pragma unroll
       for (i32 i = 0; i < 2 * kRowTiles; ++i)
-        if (8 * i > keys) p[i / 2][n][i % 2 * 2 + e] = 0;
+        if (hidden.has(8 * i)) p[i / 2][n][i % 2 * 2 + e] = 0;
     }
   }
 }
@@ -168,43 +174,33 @@ __device__ __forceinline__ void differentiate(ScoreFragments& ds, const ScoreFra
 }
 
 // The exponentials come before the product dPᵀ, so that they may run beside it; the mask, a branch, comes after it.
-__device__ __forceinline__ void query_step(const Arguments& args, bool masked, i32 block, i32 tile_key, const WarpPart& part, TilePairRing& ring,
+__device__ __forceinline__ void query_step(const Arguments& args, bool masked, i32 block, const KeyTile& tile, const WarpPart& part, TilePairRing& ring,
                                            const QueryFragments& k, const QueryFragments& v, KeyGradients& acc, DqAccumulation& dq, u32 shared) {
   ScoreFragments acc_p = {}, acc_ds = {};
+  ScoreFunction score;
   ring.acquire();
   dq.pass_ticket();
   gemm_qk(acc_p, k, ring.first_tile() + part.query * kRowBytes);    // Sᵀ = K Qᵀ
+  score.modify(acc_p);
   exponentiate(acc_p, args, part.query, shared, ring.stage);
   gemm_qk(acc_ds, v, ring.second_tile() + part.query * kRowBytes);  // dPᵀ = V dOᵀ
-  if (masked) mask_probabilities(acc_p, args, block * kBlockQ + part.query, tile_key + part.row);
+  if (masked) mask_probabilities(acc_p, args, tile.sequence, block * kBlockQ + part.query, tile.first_key + part.row);
   differentiate(acc_ds, acc_p, part.query, shared, ring.stage);
+  score.differentiate(acc_ds);
   add_gradients(acc, dq, acc_p, acc_ds, part, ring, block, shared);
   ring.release();
 }
 
-// Blocks of queries that attend to a tile: [first, whole_from) in part, [whole_from, end) to all of it. May be empty.
-struct QueryBlocks {
-  i32 first, whole_from, end;
-
-  __device__ __forceinline__ QueryBlocks(const Arguments& args, const KeyTile& tile) : end((args.seq_q + kBlockQ - 1) / kBlockQ) {
-    const i32 first_row = first_query(args, tile.first_key), first_whole = first_query(args, tile.first_key + tile.keys - 1);
-    first = first_row < args.seq_q ? first_row / kBlockQ : end;
-    // Keys beyond the last would have a P that is not 0, or no number: their dS must not reach dQ.
-    const bool ragged = DqAccumulation::kAdded && tile.keys < kBlockKv;
-    whole_from = ragged ? end : (first_whole + kBlockQ - 1) / kBlockQ;
-  }
-};
-
 __device__ __forceinline__ void load_keys(const Arguments& args, const KeyTile& tile, u32 shared) {
   const i64 row = tile.first_key;
   const i32 head = TileHeads::of_keys(args, tile.head);
-  const char* k = row_pointer(args.k, tile.batch * args.k_stride_batch, head * args.k_stride_head, row * args.k_stride_row);
-  const char* v = row_pointer(args.v, tile.batch * args.v_stride_batch, head * args.v_stride_head, row * args.v_stride_row);
+  const char* k = row_pointer(args.k, tile.sequence.key_offset(args.k_stride_batch, args.k_stride_row), head * args.k_stride_head, row * args.k_stride_row);
+  const char* v = row_pointer(args.v, tile.sequence.key_offset(args.v_stride_batch, args.v_stride_row), head * args.v_stride_head, row * args.v_stride_row);
   TilePairStream<kBlockKv>(k, 2 * args.k_stride_row, v, 2 * args.v_stride_row, tile.keys).load_next(shared + kKOffset, shared + kVOffset);
   cp_async_commit_group();
 }
 
-//% include backward/dkdv_epilogue_${dkdv_epilogue}
+//% include mma_sync/dkdv_epilogue_${dkdv_epilogue}
 
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(const __grid_constant__ Arguments args) {
   const u32 shared = shared_base();
@@ -218,18 +214,27 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
   for (i32 member = 0; member < TileHeads::walked(args); ++member) {
     // Of the tile, too, all is computed for each head: registers are short in the steps.
     const KeyTile tile(args, opaque_i32(index));
-    const QueryBlocks blocks(args, tile);
+    // Keys beyond the last would have a P that is not 0, or no number: their dS must not reach dQ.
+    const QueryBlocks<DqAccumulation::kAdded> blocks(args, tile.sequence, tile.first_key, tile.keys);
     const i32 head = TileHeads::of_queries(args, tile.head, member);
-    const i64 first_row = static_cast<i64>(blocks.first) * kBlockQ, row_head = static_cast<i64>(tile.batch) * args.heads_q + head;
-    const char* q = row_pointer(args.q, tile.batch * args.q_stride_batch, head * args.q_stride_head, first_row * args.q_stride_row);
-    const char* d_o = row_pointer(args.d_o, tile.batch * args.d_o_stride_batch, head * args.d_o_stride_head, first_row * args.d_o_stride_row);
-    TilePairRing ring{StreamedRows(q, 2 * args.q_stride_row, d_o, 2 * args.d_o_stride_row, args.seq_q - static_cast<i32>(first_row)),
-                      LseDeltaStream(args, row_head * blocks.end * kBlockQ + first_row), blocks.end - blocks.first, shared};
+    const i64 first_row = static_cast<i64>(blocks.begin) * kBlockQ, row_head = static_cast<i64>(tile.sequence.batch) * args.heads_q + head;
+    const char* q =
+        row_pointer(args.q, tile.sequence.query_offset(args.q_stride_batch, args.q_stride_row), head * args.q_stride_head, first_row * args.q_stride_row);
+    const char* d_o =
+        row_pointer(args.d_o, tile.sequence.query_offset(args.d_o_stride_batch, args.d_o_stride_row), head * args.d_o_stride_head, first_row * args.d_o_stride_row);
+    TilePairRing ring{StreamedRows(q, 2 * args.q_stride_row, d_o, 2 * args.d_o_stride_row, tile.sequence.queries(args) - static_cast<i32>(first_row)),
+                      LseDeltaStream(args, row_head * blocks.all * kBlockQ + first_row), blocks.end - blocks.begin, shared};
     if (member > 0) bar_sync();  // all have read the last block of the head before
     ring.prefetch();
-    DqAccumulation dq(args, row_head, tile.tile, warp, shared);
-    for (i32 block = blocks.first; block < blocks.end; ++block)
-      query_step(args, block < blocks.whole_from, block, tile.first_key, part, ring, k, v, acc, dq, shared);
+    DqAccumulation dq(args, tile.sequence, row_head, tile.tile, warp, shared);
+    for (i32 block = blocks.begin; block < blocks.end; ++block) {
+//% if masked_begin
+      const bool masked = block < blocks.unmasked_begin || block >= blocks.unmasked_end;
+//% else
+      const bool masked = block < blocks.unmasked_begin;
+//% end
+      query_step(args, masked, block, tile, part, ring, k, v, acc, dq, shared);
+    }
     dq.finish();
   }
 

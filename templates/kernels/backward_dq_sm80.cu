@@ -39,43 +39,47 @@ static_assert(kRowBytes == 2 * kHeadDim && kStreamedTileBytes == kBlockKv * kRow
 
 using ScoreFragments = float[kRowTiles][kKeyTiles][4];
 
-//% include backward/swizzle
+//% include mma_sync/swizzle_backward
 //% include tile/${chunk_access}
 //% include tile/copy_tile
-//% include tile/mma_operands
-//% include masks/${mask}
+//% include mma_sync/mma_operands
+//% include attention/sequence_${sequence}
+//% include attention/mask_${mask}
+//% include attention/key_blocks
+//% include attention/score_${score}
 
-//% include backward/tile_pair_stream
+//% include mma_sync/tile_pair_stream
 using StreamedRows = TilePairStream<kBlockKv>;  // of K and V
 // Each thread has the statistics of its queries.
 struct LseDeltaStream {
   __device__ __forceinline__ void load_next(u32 /*shared*/, i32 /*into*/) {}
 };
-//% include backward/${ring}
-//% include steps/load_query
-//% include steps/query_shared
-//% include steps/gemm_qk
-//% include backward/gradient_columns
-//% include backward/query_statistics
+//% include mma_sync/${ring}
+//% include mma_sync/load_query
+//% include mma_sync/query_shared
+//% include mma_sync/gemm_qk
+//% include mma_sync/gradient_columns
+//% include mma_sync/query_statistics
 
-__device__ __forceinline__ const char* row_pointer(const void* tensor, i64 batch_offset, i64 head_offset, i64 row_offset) {
-  return static_cast<const char*>(tensor) + 2 * (batch_offset + head_offset + row_offset);
+// The offsets: of a sequence, of a head and of a row, in elements.
+__device__ __forceinline__ const char* row_pointer(const void* tensor, i64 sequence_offset, i64 head_offset, i64 row_offset) {
+  return static_cast<const char*>(tensor) + 2 * (sequence_offset + head_offset + row_offset);
 }
 
 // S and dP become P (not kept) and dS. first_row: the warp's, in the sequence.
 template <bool kMasked>
-__device__ __forceinline__ void differentiate(ScoreFragments& s, ScoreFragments& ds, const Arguments& args,
+__device__ __forceinline__ void differentiate(ScoreFragments& s, ScoreFragments& ds, const Arguments& args, const Sequence& sequence,
                                               const QueryStatistics (&queries)[2], i32 first_row, i32 block) {
   const i32 first_key = block * kBlockKv + lane_index() % 4 * 2;
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
-    const i32 keys = last_key(args, first_row + 8 * half + lane_index() / 4) - first_key;  // the last visible one, seen from first_key
+    const HiddenKeys hidden(args, sequence, first_row + 8 * half + lane_index() / 4, first_key);
 #pragma unroll
     for (i32 n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
       for (i32 e = 0; e < 2; ++e) {
         const float p = queries[half].probability(s[0][n][2 * half + e], args.softmax_scale_log2);
-        const bool visible = !kMasked || 8 * n + e <= keys;
+        const bool visible = !kMasked || !hidden.has(8 * n + e);
         ds[0][n][2 * half + e] = visible ? p * (ds[0][n][2 * half + e] - queries[half].delta) : 0.0f;
       }
     }
@@ -83,13 +87,16 @@ __device__ __forceinline__ void differentiate(ScoreFragments& s, ScoreFragments&
 }
 
 template <bool kMasked>
-__device__ __forceinline__ void kv_step(const Arguments& args, i32 block, i32 first_row, TilePairRing& ring, const QueryFragments& q,
-                                        const QueryFragments& d_o, const QueryStatistics (&queries)[2], GradientFragments& acc_dq) {
+__device__ __forceinline__ void kv_step(const Arguments& args, const Sequence& sequence, i32 block, i32 first_row, TilePairRing& ring,
+                                        const QueryFragments& q, const QueryFragments& d_o, const QueryStatistics (&queries)[2], GradientFragments& acc_dq) {
   ScoreFragments acc_s = {}, acc_ds = {};
+  ScoreFunction score;
   ring.acquire();
   gemm_qk(acc_s, q, ring.first_tile());      // S = Q Kᵀ
+  score.modify(acc_s);
   gemm_qk(acc_ds, d_o, ring.second_tile());  // dP = dO Vᵀ
-  differentiate<kMasked>(acc_s, acc_ds, args, queries, first_row, block);
+  differentiate<kMasked>(acc_s, acc_ds, args, sequence, queries, first_row, block);
+  score.differentiate(acc_ds);
   gemm_columns<kBlockKv / 16>(acc_dq, PackedScores{acc_ds}, ring.first_tile(), 0);  // dQ = dQ + dS K
   ring.release();
 }
@@ -97,23 +104,25 @@ __device__ __forceinline__ void kv_step(const Arguments& args, i32 block, i32 fi
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(const __grid_constant__ Arguments args) {
   const i32 tile = static_cast<i32>(block_index() % static_cast<u32>(args.query_tiles)),
             batch_head = static_cast<i32>(block_index() / static_cast<u32>(args.query_tiles));
-  const i32 batch = batch_head / args.heads_q, head = batch_head - batch * args.heads_q, head_kv = head / args.group_size;
-  const i32 tile_row = tile * kBlockQ, rows = args.seq_q - tile_row < kBlockQ ? args.seq_q - tile_row : kBlockQ;
+  const Sequence sequence(args, batch_head / args.heads_q);
+  const i32 head = batch_head - sequence.batch * args.heads_q, head_kv = head / args.group_size;
+  const i32 tile_row = tile * kBlockQ, rows = sequence.queries(args) - tile_row < kBlockQ ? sequence.queries(args) - tile_row : kBlockQ;
   const i32 warp_row = warp_index() * kWarpRows, first_row = tile_row + warp_row;
   const u32 shared = shared_base();
 
-  // Blocks of keys that the tile attends to: [0, masked_from) as a whole, [masked_from, end) in part. May be empty.
-  const i32 masked_from = (last_key(args, tile_row) + 1) / kBlockKv, end = (last_key(args, tile_row + rows - 1) + kBlockKv) / kBlockKv;
+  const KeyBlocks blocks(args, sequence, tile_row, tile_row + rows - 1);
 
-  TilePairStream<kBlockQ>(row_pointer(args.q, batch * args.q_stride_batch, head * args.q_stride_head, tile_row * args.q_stride_row),
+  TilePairStream<kBlockQ>(row_pointer(args.q, sequence.query_offset(args.q_stride_batch, args.q_stride_row), head * args.q_stride_head, tile_row * args.q_stride_row),
                           2 * args.q_stride_row,
-                          row_pointer(args.d_o, batch * args.d_o_stride_batch, head * args.d_o_stride_head, tile_row * args.d_o_stride_row),
+                          row_pointer(args.d_o, sequence.query_offset(args.d_o_stride_batch, args.d_o_stride_row), head * args.d_o_stride_head, tile_row * args.d_o_stride_row),
                           2 * args.d_o_stride_row, rows)
       .load_next(shared + kQOffset, shared + kDoOffset);
   cp_async_commit_group();
-  const char* k = row_pointer(args.k, batch * args.k_stride_batch, head_kv * args.k_stride_head, 0);
-  const char* v = row_pointer(args.v, batch * args.v_stride_batch, head_kv * args.v_stride_head, 0);
-  TilePairRing ring{StreamedRows(k, 2 * args.k_stride_row, v, 2 * args.v_stride_row, args.seq_kv), LseDeltaStream{}, end, shared};
+  const i64 first_key = static_cast<i64>(blocks.begin) * kBlockKv;
+  const char* k = row_pointer(args.k, sequence.key_offset(args.k_stride_batch, args.k_stride_row), head_kv * args.k_stride_head, first_key * args.k_stride_row);
+  const char* v = row_pointer(args.v, sequence.key_offset(args.v_stride_batch, args.v_stride_row), head_kv * args.v_stride_head, first_key * args.v_stride_row);
+  TilePairRing ring{StreamedRows(k, 2 * args.k_stride_row, v, 2 * args.v_stride_row, sequence.keys(args) - static_cast<i32>(first_key)), LseDeltaStream{},
+                    blocks.end - blocks.begin, shared};
   ring.prefetch();
 
   const QueryFragments q(shared + kQOffset, warp_row), d_o(shared + kDoOffset, warp_row);
@@ -121,9 +130,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
   const QueryStatistics queries[2] = {{ld_global_f32(statistics), ld_global_f32(statistics + 1)},
                                       {ld_global_f32(statistics + 16), ld_global_f32(statistics + 17)}};
   GradientFragments acc_dq = {};
-  i32 block = 0;
-  for (; block < masked_from; ++block) kv_step<false>(args, block, first_row, ring, q, d_o, queries, acc_dq);
-  for (; block < end; ++block) kv_step<true>(args, block, first_row, ring, q, d_o, queries, acc_dq);
+  i32 block = blocks.begin;
+//% if masked_begin
+  for (; block < blocks.unmasked_begin; ++block) kv_step<true>(args, sequence, block, first_row, ring, q, d_o, queries, acc_dq);
+//% end
+  for (; block < blocks.unmasked_end; ++block) kv_step<false>(args, sequence, block, first_row, ring, q, d_o, queries, acc_dq);
+  for (; block < blocks.end; ++block) kv_step<true>(args, sequence, block, first_row, ring, q, d_o, queries, acc_dq);
 
   // dQ leaves through the warp's own rows of Q's tile, so that global stores are whole chunks of a row.
   cp_async_wait_group<0>();
@@ -131,7 +143,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
   put_gradient(shared + kQOffset, warp_row, 0, 0, args.softmax_scale, acc_dq);
   bar_warp_sync();
   const i64 row_bytes = 2 * args.d_q_stride_row;
-  char* d_q = const_cast<char*>(row_pointer(args.d_q, batch * args.d_q_stride_batch, head * args.d_q_stride_head, 0));
+  char* d_q = const_cast<char*>(row_pointer(args.d_q, sequence.query_offset(args.d_q_stride_batch, args.d_q_stride_row), head * args.d_q_stride_head, 0));
   store_tile<kWarpRows, false, kWarpSize>(d_q + first_row * row_bytes, shared + kQOffset + warp_row * kRowBytes, row_bytes, rows - warp_row,
                                           lane_index());
 }

@@ -47,75 +47,72 @@ using OutputFragments = float[kRowTiles][kChunks][4];
 //% include tile/swizzle
 //% include tile/${chunk_access}
 //% include tile/copy_tile
-//% include tile/mma_operands
-//% include masks/${mask}
+//% include mma_sync/mma_operands
+//% include attention/sequence_${sequence}
+//% include attention/mask_${mask}
+//% include attention/key_blocks
+//% include attention/score_${score}
+//% include attention/kv_source_${kv_source}
 
 // The tile of queries that a CTA works on.
 struct TileIndex {
   i32 tile, batch_head;
 };
-//% include tile/tile_order_${tile_order}
+//% include schedule/tile_order_${tile_order}
 
 struct QueryTile {
-  i32 batch, head, head_kv;
+  Sequence sequence;
+  i32 head, head_kv;
   i32 first_row, rows;  // rows that exist
 
   __device__ __forceinline__ explicit QueryTile(const Arguments& args) {
     const TileIndex index = tile_index(args, block_index());
-    batch = index.batch_head / args.heads_q;
-    head = index.batch_head - batch * args.heads_q;
+    sequence = Sequence(args, index.batch_head / args.heads_q);
+    head = index.batch_head - sequence.batch * args.heads_q;
     head_kv = head / args.group_size;
     first_row = index.tile * kBlockQ;
-    rows = kEvenTiles || args.seq_q - first_row > kBlockQ ? kBlockQ : args.seq_q - first_row;
+    rows = kEvenTiles || sequence.queries(args) - first_row > kBlockQ ? kBlockQ : sequence.queries(args) - first_row;
   }
 };
 
-// The blocks of keys that a tile attends to: [0, masked_from) as a whole, [masked_from, end) in part. May be empty.
-struct KvRange {
-  i32 masked_from, end;
-
-  __device__ __forceinline__ KvRange(const Arguments& args, const QueryTile& tile) {
-    masked_from = (last_key(args, tile.first_row) + 1) / kBlockKv;
-    end = (last_key(args, tile.first_row + tile.rows - 1) + kBlockKv) / kBlockKv;
-  }
-};
-
-__device__ __forceinline__ const char* head_pointer(const void* tensor, i64 batch_offset, i64 head_offset) {
-  return static_cast<const char*>(tensor) + 2 * (batch_offset + head_offset);
+// The offsets: of a sequence, of a head and of a row, in elements.
+__device__ __forceinline__ const char* row_pointer(const void* tensor, i64 sequence_offset, i64 head_offset, i64 row_offset) {
+  return static_cast<const char*>(tensor) + 2 * (sequence_offset + head_offset + row_offset);
 }
 
-using KvStream = TileStream<kBlockKv, kEvenTiles, kThreads>;
-//% include steps/${kv_ring}
+//% include mma_sync/${kv_ring}
 
-//% include steps/load_query
-//% include steps/${query_operand}
-//% include steps/gemm_qk
-//% include steps/gemm_pv
-//% include steps/online_softmax
+//% include mma_sync/load_query
+//% include mma_sync/${query_operand}
+//% include mma_sync/gemm_qk
+//% include mma_sync/gemm_pv
+//% include mma_sync/online_softmax
 
-// Scores of keys beyond the last one of their row become -inf. first_row: the warp's, in the sequence.
-__device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& args, i32 first_row, i32 block) {
+// Scores of keys that their row does not attend to become -inf. first_row: the warp's, in the sequence.
+__device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& args, const Sequence& sequence, i32 first_row, i32 block) {
   const i32 first_key = block * kBlockKv + lane_index() % 4 * 2;
 #pragma unroll
   for (i32 i = 0; i < 2 * kRowTiles; ++i) {
-    const i32 keys = last_key(args, first_row + 8 * i + lane_index() / 4) - first_key;  // the last visible one, seen from first_key
+    const HiddenKeys hidden(args, sequence, first_row + 8 * i + lane_index() / 4, first_key);
 #pragma unroll
     for (i32 n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
       for (i32 e = 0; e < 2; ++e)
-        if (8 * n + e > keys) s[i / 2][n][i % 2 * 2 + e] = negative_infinity();
+        if (hidden.has(8 * n + e)) s[i / 2][n][i % 2 * 2 + e] = negative_infinity();
     }
   }
 }
 
 template <bool kMasked>
-__device__ __forceinline__ void kv_step(const Arguments& args, i32 block, i32 first_row, KvRing& ring, const QueryFragments& q,
-                                        OnlineSoftmax& softmax, OutputFragments& acc_o) {
+__device__ __forceinline__ void kv_step(const Arguments& args, const Sequence& sequence, i32 block, i32 first_row, KvRing& ring,
+                                        const QueryFragments& q, OnlineSoftmax& softmax, OutputFragments& acc_o) {
   ScoreFragments acc_s = {};
+  ScoreFunction score;
   ring.acquire_k();
   gemm_qk(acc_s, q, ring.k_tile());         // S = Q Kᵀ
+  score.modify(acc_s);
   ring.acquire_v();
-  if (kMasked) mask_scores(acc_s, args, first_row, block);
+  if (kMasked) mask_scores(acc_s, args, sequence, first_row, block);
   softmax.update<kMasked>(acc_s, acc_o);
   gemm_pv(acc_o, acc_s, ring.v_tile());     // O = O + P V
   ring.release();
@@ -138,7 +135,7 @@ __device__ __forceinline__ void store_output(const Arguments& args, const QueryT
   }
   bar_warp_sync();
   const i64 row_bytes = 2 * args.o_stride_row;
-  char* o = const_cast<char*>(head_pointer(args.o, tile.batch * args.o_stride_batch, tile.head * args.o_stride_head));
+  char* o = const_cast<char*>(row_pointer(args.o, tile.sequence.query_offset(args.o_stride_batch, args.o_stride_row), tile.head * args.o_stride_head, 0));
   store_tile<kWarpRows, kEvenTiles, kWarpSize>(o + (tile.first_row + warp_row) * row_bytes, q_tile + warp_row * kRowBytes, row_bytes,
                                                 tile.rows - warp_row, lane);
 }
@@ -147,7 +144,7 @@ __device__ __forceinline__ void store_output(const Arguments& args, const QueryT
 __device__ __forceinline__ void store_lse(const Arguments& args, const QueryTile& tile, i32 warp_row, const OnlineSoftmax& softmax) {
   const u32 lane = lane_index();
   if (args.lse == nullptr || lane % 4 != 0) return;
-  float* lse = args.lse + (static_cast<i64>(tile.batch) * args.heads_q + tile.head) * args.seq_q + tile.first_row;
+  float* lse = args.lse + tile.sequence.packed_query_row(args, tile.head, tile.first_row);
 #pragma unroll
   for (i32 t = 0; t < kRowTiles; ++t) {
 #pragma unroll
@@ -160,18 +157,19 @@ __device__ __forceinline__ void store_lse(const Arguments& args, const QueryTile
 
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(const __grid_constant__ Arguments args) {
   const QueryTile tile(args);
-  const KvRange range(args, tile);
+  const KeyBlocks blocks(args, tile.sequence, tile.first_row, tile.first_row + tile.rows - 1);
   const i32 warp_row = warp_index() * kWarpRows;  // the warp's first row in the tile
   const u32 shared = shared_base(), q_tile = shared + kQOffset;
 
   const i64 q_row_bytes = 2 * args.q_stride_row;
-  const char* q_rows = head_pointer(args.q, tile.batch * args.q_stride_batch, tile.head * args.q_stride_head) + tile.first_row * q_row_bytes;
+  const char* q_rows =
+      row_pointer(args.q, tile.sequence.query_offset(args.q_stride_batch, args.q_stride_row), tile.head * args.q_stride_head, 0) + tile.first_row * q_row_bytes;
   TileStream<kBlockQ, kEvenTiles, kThreads>(q_rows, q_row_bytes, tile.rows, thread_index()).load_next(q_tile);
   cp_async_commit_group();
-  const char* k = head_pointer(args.k, tile.batch * args.k_stride_batch, tile.head_kv * args.k_stride_head);
-  const char* v = head_pointer(args.v, tile.batch * args.v_stride_batch, tile.head_kv * args.v_stride_head);
-  KvRing ring{KvStream(k, 2 * args.k_stride_row, args.seq_kv, thread_index()), KvStream(v, 2 * args.v_stride_row, args.seq_kv, thread_index()),
-              range.end, shared};
+  const char* k = row_pointer(args.k, tile.sequence.key_offset(args.k_stride_batch, args.k_stride_row), tile.head_kv * args.k_stride_head, 0);
+  const char* v = row_pointer(args.v, tile.sequence.key_offset(args.v_stride_batch, args.v_stride_row), tile.head_kv * args.v_stride_head, 0);
+  KvRing ring{KvStream(args, tile.sequence, k, 2 * args.k_stride_row, blocks.begin), KvStream(args, tile.sequence, v, 2 * args.v_stride_row, blocks.begin),
+              blocks.end - blocks.begin, shared};
   ring.prefetch();
 
   cp_async_wait_group<kPrefetchGroups>();
@@ -181,10 +179,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
   OutputFragments acc_o = {};
 
   const i32 first_row = tile.first_row + warp_row;
-  i32 block = 0;
-  for (; block < range.masked_from; ++block) kv_step<false>(args, block, first_row, ring, q, softmax, acc_o);
+  i32 block = blocks.begin;
+//% if masked_begin
+  for (; block < blocks.unmasked_begin; ++block) kv_step<true>(args, tile.sequence, block, first_row, ring, q, softmax, acc_o);
+//% end
+  for (; block < blocks.unmasked_end; ++block) kv_step<false>(args, tile.sequence, block, first_row, ring, q, softmax, acc_o);
   if (kPartialBlocks)
-    for (; block < range.end; ++block) kv_step<true>(args, block, first_row, ring, q, softmax, acc_o);
+    for (; block < blocks.end; ++block) kv_step<true>(args, tile.sequence, block, first_row, ring, q, softmax, acc_o);
 
   softmax.normalize(acc_o);
   store_output(args, tile, q_tile, warp_row, acc_o);

@@ -60,10 +60,14 @@ static_assert(kBarrierOffset >= kVOffset + kVStages * kKvTileBytes);
 using ScoreFragments = float[kBlockKv / 2];
 using OutputFragments = float[kHeadDim / 2];
 
-//% include tile/matrix_descriptor
+//% include wgmma/matrix_descriptor
 //% include tile/pack_elements
-//% include tile/transpose_in_quad
-//% include masks/${mask}
+//% include wgmma/transpose_in_quad
+//% include attention/sequence_${sequence}
+//% include attention/mask_${mask}
+//% include attention/key_blocks
+//% include attention/score_${score}
+//% include attention/kv_source_${kv_source}
 
 // Named barriers, one for each consumer warpgroup, from these on.
 constexpr u32 kOrder = 1, kProbabilities = kOrder + kConsumers;
@@ -71,22 +75,23 @@ constexpr u32 kOrder = 1, kProbabilities = kOrder + kConsumers;
 struct TileIndex {
   i32 tile, batch_head;
 };
-//% include tile/tile_order_${tile_order}
+//% include schedule/tile_order_${tile_order}
 
 struct QueryTile {
-  i32 batch, head, head_kv;  // its first query head
+  Sequence sequence;
+  i32 head, head_kv;    // its first query head
   i32 first_row, rows;  // rows that exist
-  i32 blocks;           // of keys that any of its rows attends to
+  KeyBlocks blocks;     // that any of its rows attends to
 
   __device__ __forceinline__ QueryTile(const Arguments& args, i32 number) {
     const TileIndex index = tile_index(args, number);
 //% if packed
-    batch = index.batch_head / args.heads_kv;
-    head_kv = index.batch_head - batch * args.heads_kv;
+    sequence = Sequence(args, index.batch_head / args.heads_kv);
+    head_kv = index.batch_head - sequence.batch * args.heads_kv;
     head = head_kv * kGroup;
 //% else
-    batch = index.batch_head / args.heads_q;
-    head = index.batch_head - batch * args.heads_q;
+    sequence = Sequence(args, index.batch_head / args.heads_q);
+    head = index.batch_head - sequence.batch * args.heads_q;
     head_kv = head / args.group_size;
 //% end
 //% if clustered
@@ -95,28 +100,24 @@ struct QueryTile {
     const i32 before = static_cast<i32>(cluster_cta_rank()) * kBlockQ;
     first_row = first + before;
     rows = kEvenTiles || all - before > kBlockQ ? kBlockQ : all - before;
-    blocks = blocks_of(args, first + (kEvenTiles || all > kCluster * kBlockQ ? kCluster * kBlockQ : all) - 1);
+    const i32 last = first + (kEvenTiles || all > kCluster * kBlockQ ? kCluster * kBlockQ : all) - 1;
+    blocks = KeyBlocks(args, sequence, position_of(first), position_of(last));
 //% else
     first_row = index.tile * kBlockQ;
     rows = kEvenTiles || all_rows(args) - first_row > kBlockQ ? kBlockQ : all_rows(args) - first_row;
-    blocks = blocks_of(args, first_row + rows - 1);
+    blocks = KeyBlocks(args, sequence, position_of(first_row), position_of(first_row + rows - 1));
 //% end
   }
   // Rows of all tiles of a head; of a row: its place in the sequence, and its head.
 //% if packed
-  __device__ __forceinline__ static i32 all_rows(const Arguments& args) { return args.seq_q * kGroup; }
+  __device__ __forceinline__ i32 all_rows(const Arguments& args) const { return sequence.queries(args) * kGroup; }
   __device__ __forceinline__ static i32 position_of(i32 row) { return static_cast<i32>(static_cast<u32>(row) / kGroup); }
   __device__ __forceinline__ i32 head_of(i32 row) const { return head + static_cast<i32>(static_cast<u32>(row) % kGroup); }
 //% else
-  __device__ __forceinline__ static i32 all_rows(const Arguments& args) { return args.seq_q; }
+  __device__ __forceinline__ i32 all_rows(const Arguments& args) const { return sequence.queries(args); }
   __device__ __forceinline__ static i32 position_of(i32 row) { return row; }
   __device__ __forceinline__ i32 head_of(i32 /*row*/) const { return head; }
 //% end
-  // Blocks of keys up to the last one that a row attends to, and those of them that it attends to as a whole.
-  __device__ __forceinline__ static i32 blocks_of(const Arguments& args, i32 row) { return (last_key(args, position_of(row)) + kBlockKv) / kBlockKv; }
-  __device__ __forceinline__ static i32 whole_blocks_of(const Arguments& args, i32 row) {
-    return (last_key(args, position_of(row)) + 1 - kAnchorKeys) / kBlockKv;
-  }
 };
 
 // Where the barriers lie: full ones complete when TMA has filled a buffer, empty ones when every consumer warp has left it.
@@ -160,20 +161,20 @@ struct Barriers {
   }
 };
 
-//% include steps/pipeline_slot
-//% include steps/tile_scheduler_${tile_scheduler}
-//% include steps/load_tile
-//% include steps/kv_loads_${kv_loads}
-//% include steps/producer
-//% include steps/exponential_${exponential}
-//% include steps/warpgroup_softmax
-//% include steps/score_source_${score_source}
-//% include steps/row_max_${row_max}
-//% include steps/warpgroup_${query_operand}
-//% include steps/warpgroup_${probability_operand}
-//% include steps/consumer
-//% include steps/mainloop_${mainloop}
-//% include steps/${consume}
+//% include wgmma/pipeline_slot
+//% include schedule/tile_scheduler_${tile_scheduler}
+//% include wgmma/load_tile
+//% include wgmma/kv_loads_${kv_loads}
+//% include wgmma/producer
+//% include wgmma/exponential_${exponential}
+//% include wgmma/warpgroup_softmax
+//% include wgmma/score_source_${score_source}
+//% include wgmma/row_max_${row_max}
+//% include wgmma/warpgroup_${query_operand}
+//% include wgmma/warpgroup_${probability_operand}
+//% include wgmma/consumer
+//% include wgmma/mainloop_${mainloop}
+//% include wgmma/${consume}
 
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(const __grid_constant__ Arguments args) {
   const u32 shared = shared_base();

@@ -34,53 +34,55 @@ constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of Q Kᵀ; kDimTai
 //% include tile/swizzle
 //% include tile/${chunk_access}
 //% include tile/copy_tile
-//% include tile/mma_operands
-//% include masks/${mask}
+//% include mma_sync/mma_operands
+//% include attention/sequence_${sequence}
+//% include attention/mask_${mask}
+//% include attention/key_blocks
+//% include attention/score_${score}
 //% include ladder/row_pointer
 //% include ladder/store_output
-//% include steps/load_query
-//% include steps/query_shared
-//% include steps/gemm_qk
-//% include steps/gemm_pv
-//% include steps/online_softmax
+//% include mma_sync/load_query
+//% include mma_sync/query_shared
+//% include mma_sync/gemm_qk
+//% include mma_sync/gemm_pv
+//% include mma_sync/online_softmax
 
 struct Head {
-  i32 batch, head, head_kv;
+  Sequence sequence;
+  i32 head, head_kv;
   i64 first_row;  // of the head, among the rows of O, l and m in the workspace and of LSE
 
-  __device__ __forceinline__ explicit Head(const Arguments& args) {
-    batch = static_cast<i32>(block_index()) / args.heads_q;
-    head = static_cast<i32>(block_index()) - batch * args.heads_q;
+  __device__ __forceinline__ explicit Head(const Arguments& args) : sequence(args, static_cast<i32>(block_index()) / args.heads_q) {
+    head = static_cast<i32>(block_index()) - sequence.batch * args.heads_q;
     head_kv = head / args.group_size;
     first_row = static_cast<i64>(block_index()) * args.seq_q;
   }
 };
 
-// Tile i: its blocks of keys [0, masked_from) are attended to as a whole, [masked_from, end) in part. The first block is visited in any case, since
-// queries that attend to nothing have outputs, too.
+// Tile i, and its blocks of keys. The first block is visited in any case, since queries that attend to nothing have outputs, too.
 struct QueryTile {
-  i32 first_row, rows, masked_from, end;
+  i32 first_row, rows;
+  KeyBlocks blocks;
 
-  __device__ __forceinline__ QueryTile(const Arguments& args, i32 i) {
+  __device__ __forceinline__ QueryTile(const Arguments& args, const Sequence& sequence, i32 i) {
     first_row = i * kRowsPerTile;
-    rows = args.seq_q - first_row < kRowsPerTile ? args.seq_q - first_row : kRowsPerTile;
-    masked_from = (last_key(args, first_row) + 1) / kBlockKv;
-    end = (last_key(args, first_row + rows - 1) + kBlockKv) / kBlockKv;
-    if (end == 0) end = 1;
+    rows = sequence.queries(args) - first_row < kRowsPerTile ? sequence.queries(args) - first_row : kRowsPerTile;
+    blocks = KeyBlocks(args, sequence, first_row, first_row + rows - 1);
+    if (blocks.end == 0) blocks.end = 1;
   }
 };
 
-// Scores of keys beyond the last one of their row become -inf. first_row: the warp's.
-__device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& args, i32 first_row, i32 block) {
+// Scores of keys that their row does not attend to become -inf. first_row: the warp's.
+__device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& args, const Sequence& sequence, i32 first_row, i32 block) {
   const i32 first_key = block * kBlockKv + static_cast<i32>(lane_index() % 4 * 2);
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
-    const i32 keys = last_key(args, first_row + 8 * half + static_cast<i32>(lane_index() / 4)) - first_key;
+    const HiddenKeys hidden(args, sequence, first_row + 8 * half + static_cast<i32>(lane_index() / 4), first_key);
 #pragma unroll
     for (i32 n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
       for (i32 e = 0; e < 2; ++e)
-        if (8 * n + e > keys) s[0][n][2 * half + e] = negative_infinity();
+        if (hidden.has(8 * n + e)) s[0][n][2 * half + e] = negative_infinity();
     }
   }
 }
@@ -154,22 +156,22 @@ __device__ __forceinline__ void store_lse(const Arguments& args, const Head& hea
 
 extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_constant__ Arguments args) {
   const Head head(args);
-  const i32 warp_row = warp_index() * kWarpRows, tiles = (args.seq_q + kRowsPerTile - 1) / kRowsPerTile,
-            blocks = QueryTile(args, tiles - 1).end;
+  const i32 warp_row = warp_index() * kWarpRows, tiles = (head.sequence.queries(args) + kRowsPerTile - 1) / kRowsPerTile,
+            blocks = QueryTile(args, head.sequence, tiles - 1).blocks.end;
   const u32 shared = shared_base(), q_tile = shared + kQOffset, k_tile = shared + kKOffset, v_tile = shared + kVOffset;
 
   using KvStream = TileStream<kBlockKv, false, kThreads>;
-  KvStream k(row_pointer(args.k, head.batch * args.k_stride_batch, head.head_kv * args.k_stride_head, 0), 2 * args.k_stride_row, args.seq_kv,
+  KvStream k(row_pointer(args.k, head.sequence.batch * args.k_stride_batch, head.head_kv * args.k_stride_head, 0), 2 * args.k_stride_row, head.sequence.keys(args),
              thread_index());
-  KvStream v(row_pointer(args.v, head.batch * args.v_stride_batch, head.head_kv * args.v_stride_head, 0), 2 * args.v_stride_row, args.seq_kv,
+  KvStream v(row_pointer(args.v, head.sequence.batch * args.v_stride_batch, head.head_kv * args.v_stride_head, 0), 2 * args.v_stride_row, head.sequence.keys(args),
              thread_index());
   for (i32 block = 0; block < blocks; ++block) {
     k.load_next(k_tile);
     v.load_next(v_tile);
     for (i32 i = 0; i < tiles; ++i) {
-      const QueryTile tile(args, i);
-      if (block >= tile.end) continue;
-      const char* q = row_pointer(args.q, head.batch * args.q_stride_batch, head.head * args.q_stride_head, tile.first_row * args.q_stride_row);
+      const QueryTile tile(args, head.sequence, i);
+      if (block >= tile.blocks.end) continue;
+      const char* q = row_pointer(args.q, head.sequence.batch * args.q_stride_batch, head.head * args.q_stride_head, tile.first_row * args.q_stride_row);
       TileStream<kRowsPerTile, false, kThreads>(q, 2 * args.q_stride_row, tile.rows, thread_index()).load_next(q_tile);
       cp_async_commit_group();
 
@@ -182,15 +184,16 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
       bar_sync();  // Q, K and V have landed for all threads
       ScoreFragments acc_s = {};
       gemm_qk(acc_s, QueryFragments(q_tile, warp_row), k_tile);  // S = Q Kᵀ
-      if (block >= tile.masked_from) mask_scores(acc_s, args, tile.first_row + warp_row, block);
+      ScoreFunction().modify(acc_s);
+      if (block >= tile.blocks.unmasked_end) mask_scores(acc_s, args, head.sequence, tile.first_row + warp_row, block);
       softmax.update<true>(acc_s, acc_o);
       gemm_pv(acc_o, acc_s, v_tile);  // O = O + P V
       softmax.normalize(acc_o);
 
-      if (block + 1 < tile.end) {
+      if (block + 1 < tile.blocks.end) {
         stored.store(softmax, acc_o);
       } else {
-        char* o = row_pointer(args.o, head.batch * args.o_stride_batch, head.head * args.o_stride_head,
+        char* o = row_pointer(args.o, head.sequence.batch * args.o_stride_batch, head.head * args.o_stride_head,
                               (tile.first_row + warp_row) * args.o_stride_row);
         store_output(o, 2 * args.o_stride_row, tile.rows - warp_row, q_tile, warp_row, acc_o);
         store_lse(args, head, tile, warp_row, softmax);

@@ -24,15 +24,17 @@ constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of Q Kᵀ; kDimTai
 //% include tile/swizzle
 //% include tile/${chunk_access}
 //% include tile/copy_tile
-//% include tile/mma_operands
-//% include masks/${mask}
+//% include mma_sync/mma_operands
+//% include attention/sequence_${sequence}
+//% include attention/mask_${mask}
+//% include attention/score_${score}
 //% include ladder/query_tile
 //% include ladder/score_rows
 //% include ladder/row_pointer
 //% include ladder/tile_ring
-//% include steps/load_query
-//% include steps/query_shared
-//% include steps/gemm_qk
+//% include mma_sync/load_query
+//% include mma_sync/query_shared
+//% include mma_sync/gemm_qk
 
 // A thread has two neighbouring keys of each eight, of two queries.
 __device__ __forceinline__ void store_scores(const Arguments& args, const QueryTile& tile, i32 warp_row, i32 block, const ScoreFragments& s) {
@@ -57,10 +59,10 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
   const i32 warp_row = warp_index() * kWarpRows, blocks = attended_blocks(args, tile);
   const u32 shared = shared_base();
 
-  const char* q = row_pointer(args.q, tile.batch * args.q_stride_batch, tile.head * args.q_stride_head, tile.first_row * args.q_stride_row);
-  const char* k = row_pointer(args.k, tile.batch * args.k_stride_batch, tile.head_kv * args.k_stride_head, 0);
+  const char* q = row_pointer(args.q, tile.sequence.batch * args.q_stride_batch, tile.head * args.q_stride_head, tile.first_row * args.q_stride_row);
+  const char* k = row_pointer(args.k, tile.sequence.batch * args.k_stride_batch, tile.head_kv * args.k_stride_head, 0);
   TileStream<kRowsPerTile, false, kThreads>(q, 2 * args.q_stride_row, tile.rows, thread_index()).load_next(shared + kQOffset);
-  TileRing ring{{k, 2 * args.k_stride_row, args.seq_kv, static_cast<i32>(thread_index())}, blocks, shared + kKOffset};
+  TileRing ring{{k, 2 * args.k_stride_row, tile.sequence.keys(args), static_cast<i32>(thread_index())}, blocks, shared + kKOffset};
   ring.load(0);  // one cp.async group with Q
 
   const QueryFragments q_rows(shared + kQOffset, warp_row);
@@ -68,6 +70,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
     ScoreFragments acc_s = {};
     const u32 k_tile = ring.acquire();
     gemm_qk(acc_s, q_rows, k_tile);  // S = Q Kᵀ
+    ScoreFunction().modify(acc_s);
     store_scores(args, tile, warp_row, block, acc_s);
     ring.release();
   }

@@ -16,7 +16,8 @@ constexpr u32 kArgumentBytes = ${argument_bytes};
 
 constexpr i32 kWarps = ${warps}, kThreads = kWarps * kWarpSize, kRowsPerTile = kWarps;
 
-//% include masks/${mask}
+//% include attention/sequence_${sequence}
+//% include attention/mask_${mask}
 //% include ladder/query_tile
 //% include ladder/score_rows
 //% include ladder/warp_sums

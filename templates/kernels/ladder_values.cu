@@ -23,14 +23,15 @@ constexpr u32 kOOffset = ${o_offset}, kVOffset = ${v_offset};
 //% include tile/swizzle
 //% include tile/${chunk_access}
 //% include tile/copy_tile
-//% include tile/mma_operands
-//% include masks/${mask}
+//% include mma_sync/mma_operands
+//% include attention/sequence_${sequence}
+//% include attention/mask_${mask}
 //% include ladder/query_tile
 //% include ladder/score_rows
 //% include ladder/row_pointer
 //% include ladder/tile_ring
 //% include ladder/store_output
-//% include steps/gemm_pv
+//% include mma_sync/gemm_pv
 
 // A thread has two neighbouring keys of each eight, of two queries. Keys that a query does not attend to have no P in memory: it is 0.
 __device__ __forceinline__ void load_probabilities(ScoreFragments& p, const Arguments& args, const QueryTile& tile, i32 warp_row, i32 block) {
@@ -58,8 +59,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
   const i32 warp_row = warp_index() * kWarpRows, blocks = attended_blocks(args, tile);
   const u32 shared = shared_base();
 
-  const char* v = row_pointer(args.v, tile.batch * args.v_stride_batch, tile.head_kv * args.v_stride_head, 0);
-  TileRing ring{{v, 2 * args.v_stride_row, args.seq_kv, static_cast<i32>(thread_index())}, blocks, shared + kVOffset};
+  const char* v = row_pointer(args.v, tile.sequence.batch * args.v_stride_batch, tile.head_kv * args.v_stride_head, 0);
+  TileRing ring{{v, 2 * args.v_stride_row, tile.sequence.keys(args), static_cast<i32>(thread_index())}, blocks, shared + kVOffset};
   ring.load(0);
 
   OutputFragments acc_o = {};
@@ -72,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
   }
   cp_async_wait_group<0>();
 
-  char* o = row_pointer(args.o, tile.batch * args.o_stride_batch, tile.head * args.o_stride_head,
+  char* o = row_pointer(args.o, tile.sequence.batch * args.o_stride_batch, tile.head * args.o_stride_head,
                         (tile.first_row + warp_row) * args.o_stride_row);
   store_output(o, 2 * args.o_stride_row, tile.rows - warp_row, shared + kOOffset, warp_row, acc_o);
 }

@@ -6,5 +6,5 @@ __device__ __forceinline__ float* score_row(const Arguments& args, const QueryTi
 }
 // Keys [0, attended_keys) are attended to; a row that pads the tile attends to none.
 __device__ __forceinline__ i32 attended_keys(const Arguments& args, const QueryTile& tile, i32 row) {
-  return row < tile.rows ? last_key(args, tile.first_row + row) + 1 : 0;
+  return row < tile.rows ? last_key(args, tile.sequence, tile.first_row + row) + 1 : 0;
 }

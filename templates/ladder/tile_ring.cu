@@ -1,6 +1,6 @@
 // Blocks of keys that some query of the tile attends to.
 __device__ __forceinline__ i32 attended_blocks(const Arguments& args, const QueryTile& tile) {
-  return (last_key(args, tile.first_row + tile.rows - 1) + kBlockKv) / kBlockKv;
+  return (last_key(args, tile.sequence, tile.first_row + tile.rows - 1) + kBlockKv) / kBlockKv;
 }
 
 // Two tiles of shared memory for the tiles of a tensor that a loop walks over: one is read while the next is copied. The one barrier of a

@@ -1,4 +1,4 @@
-// attune backward bf16 d72 causal sm80 q64 kv64 w4 st2 · source fa904856129599a9
+// attune backward bf16 d72 causal sm80 q64 kv64 w4 st2 · source 077da9d0711999c0
 //
 // dK and dV of one tile of keys of one key/value head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:
@@ -20,7 +20,7 @@
 //    55296  LSE and delta  [2][64][2], fp32
 //    56320  end
 
-namespace attune_273f63be5748b526 {
+namespace attune_38d60cc7221f2041 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -288,17 +288,66 @@ __device__ __forceinline__ void store_tile(char* to, u32 from, i64 row_bytes, i3
 __device__ __forceinline__ void mma_k16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) { mma_m16n8k16_f32_bf16(d, a, b0, b1); }
 __device__ __forceinline__ void mma_k8(float (&d)[4], const u32 (&a)[2], u32 b0) { mma_m16n8k8_f32_bf16(d, a, b0); }
 __device__ __forceinline__ u32 pack_elements(float low, float high) { return cvt_rn_bf16x2_f32(high, low); }
-// The last key that a query attends to; below 0 if it attends to none. Does not fall from one row to the next.
-__device__ __forceinline__ i32 last_key(const Arguments& args, i32 row) {
-  const i64 diagonal = static_cast<i64>(row) + args.mask_offset;  // may leave 32 bits
-  const i64 last = args.seq_kv - 1;
+// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its own in each tensor.
+struct Sequence {
+  i32 batch;
+
+  __device__ __forceinline__ Sequence() = default;
+  __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
+
+  // Its lengths.
+  __device__ __forceinline__ i32 queries(const Arguments& args) const { return args.seq_q; }
+  __device__ __forceinline__ i32 keys(const Arguments& args) const { return args.seq_kv; }
+
+  // Elements from a tensor's first one to the sequence's, of a tensor of queries and of one of keys.
+  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // A row of a tensor without columns, such as LSE, which is packed: (batch, heads, queries).
+  __device__ __forceinline__ i64 packed_query_row(const Arguments& args, i32 head, i64 row) const {
+    return (static_cast<i64>(batch) * args.heads_q + head) * args.seq_q + row;
+  }
+};
+// Which pairs are attended to: key <= query + mask_offset. The first and the last one of a row do not fall from one row to the next; a row
+// without any has its first behind its last.
+__device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 query) {
+  const i64 diagonal = static_cast<i64>(query) + args.mask_offset;  // may leave 32 bits
+  const i64 last = sequence.keys(args) - 1;
   return static_cast<i32>(diagonal < -1 ? -1 : diagonal < last ? diagonal : last);
 }
-// The first query that attends to a key; seq_q if none does.
-__device__ __forceinline__ i32 first_query(const Arguments& args, i32 key) {
-  const i64 first = static_cast<i64>(key) - args.mask_offset;  // may leave 32 bits
-  return static_cast<i32>(first < 0 ? 0 : first < args.seq_q ? first : args.seq_q);
+__device__ __forceinline__ i32 first_query(const Arguments& args, const Sequence& sequence, i32 key) {
+  const i64 first = static_cast<i64>(key) - args.mask_offset;
+  return static_cast<i32>(first < 0 ? 0 : first < sequence.queries(args) ? first : sequence.queries(args));
 }
+
+// The keys that a query does not attend to, by their distance from a key.
+struct HiddenKeys {
+  i32 last;  // that is attended to
+
+  __device__ __forceinline__ HiddenKeys(const Arguments& args, const Sequence& sequence, i32 query, i32 from)
+      : last(last_key(args, sequence, query) - from) {}
+  __device__ __forceinline__ void move(i32 keys) { last -= keys; }
+  __device__ __forceinline__ bool has(i32 distance) const { return distance > last; }
+};
+// Blocks of queries that attend to some keys, from first_key on: those of [unmasked_begin, unmasked_end) to all of them, the others of
+// [begin, end) in part. May be empty. kMaskRagged: none counts as unmasked where the keys do not fill their tile.
+template <bool kMaskRagged>
+struct QueryBlocks {
+  i32 begin, unmasked_begin, end, all;  // what attends to a key ends with the last query: end and all are the same
+
+  __device__ __forceinline__ QueryBlocks(const Arguments& args, const Sequence& sequence, i32 first_key, i32 keys) {
+    const i32 last_key = first_key + keys - 1;
+    all = (sequence.queries(args) + kBlockQ - 1) / kBlockQ;
+    end = all;
+    const i32 first = first_query(args, sequence, first_key), first_of_last = first_query(args, sequence, last_key);
+    begin = first < sequence.queries(args) ? first / kBlockQ : end;
+    unmasked_begin = kMaskRagged && keys < kBlockKv ? end : (first_of_last + kBlockQ - 1) / kBlockQ;
+  }
+};
+// What the softmax sees of a block's scores q·k before they are masked, and how a gradient goes back through it: here they are as they are.
+struct ScoreFunction {
+  __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
+  __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
+};
 
 // Copies tile after tile of two tensors that are walked in step, kBlock rows of each, by all threads. kRowLanes neighbouring threads share a
 // row, a power of two, so that each keeps its column and walks down the rows; where a row has fewer chunks, some have nothing to do. Rows
@@ -534,7 +583,7 @@ struct WarpPart {
 struct DqAccumulation {
   static constexpr bool kAdded = false;
 
-  __device__ __forceinline__ DqAccumulation(const Arguments&, i64 /*head*/, i32 /*tile*/, i32 /*warp*/, u32 /*shared*/) {}
+  __device__ __forceinline__ DqAccumulation(const Arguments&, const Sequence&, i64 /*head*/, i32 /*tile*/, i32 /*warp*/, u32 /*shared*/) {}
   __device__ __forceinline__ void await_ticket(i32 /*block*/) const {}
   __device__ __forceinline__ void add(i32 /*block*/) {}
   __device__ __forceinline__ void pass_ticket() const {}
@@ -560,21 +609,23 @@ __device__ __forceinline__ i32 take_tile_id(const Arguments&, u32 /*shared*/) { 
 __device__ __forceinline__ i32 tile_in_order(const Arguments&, i32 number) { return number; }
 
 struct KeyTile {
-  i32 tile, batch, head, first_key, keys;  // head: with tiles of its own, as TileHeads says
+  Sequence sequence;
+  i32 tile, head, first_key, keys;  // head: with tiles of its own, as TileHeads says
 
   // index: among the tiles of all heads, all tiles of a head, then those of the next.
   __device__ __forceinline__ KeyTile(const Arguments& args, i32 index) {
     tile = index % args.key_tiles;
     const i32 head_of_all = index / args.key_tiles, heads = TileHeads::count(args);
-    batch = head_of_all / heads;
-    head = head_of_all - batch * heads;
+    sequence = Sequence(args, head_of_all / heads);
+    head = head_of_all - sequence.batch * heads;
     first_key = tile * kBlockKv;
-    keys = args.seq_kv - first_key < kBlockKv ? args.seq_kv - first_key : kBlockKv;
+    keys = sequence.keys(args) - first_key < kBlockKv ? sequence.keys(args) - first_key : kBlockKv;
   }
 };
 
-__device__ __forceinline__ const char* row_pointer(const void* tensor, i64 batch_offset, i64 head_offset, i64 row_offset) {
-  return static_cast<const char*>(tensor) + 2 * (batch_offset + head_offset + row_offset);
+// The offsets: of a sequence, of a head and of a row, in elements.
+__device__ __forceinline__ const char* row_pointer(const void* tensor, i64 sequence_offset, i64 head_offset, i64 row_offset) {
+  return static_cast<const char*>(tensor) + 2 * (sequence_offset + head_offset + row_offset);
 }
 
 // Sᵀ becomes Pᵀ. query: the warp's first in the block.
@@ -592,16 +643,18 @@ __device__ __forceinline__ void exponentiate(ScoreFragments& p, const Arguments&
 }
 
 // Pᵀ is 0 where a query does not attend to a key. first_query, first_key: the warp's, in the sequence.
-__device__ __forceinline__ void mask_probabilities(ScoreFragments& p, const Arguments& args, i32 first_query, i32 first_key) {
+__device__ __forceinline__ void mask_probabilities(ScoreFragments& p, const Arguments& args, const Sequence& sequence, i32 first_query,
+                                                   i32 first_key) {
 #pragma unroll
   for (i32 n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
     for (i32 e = 0; e < 2; ++e) {
       const i32 query = first_query + 8 * n + static_cast<i32>(lane_index() % 4 * 2) + e;
-      const i32 keys = last_key(args, query) - first_key - static_cast<i32>(lane_index() / 4);  // the last visible one, seen from this thread's first
+      HiddenKeys hidden(args, sequence, query, first_key);
+      hidden.move(static_cast<i32>(lane_index() / 4));
 #pragma unroll
       for (i32 i = 0; i < 2 * kRowTiles; ++i)
-        if (8 * i > keys) p[i / 2][n][i % 2 * 2 + e] = 0;
+        if (hidden.has(8 * i)) p[i / 2][n][i % 2 * 2 + e] = 0;
     }
   }
 }
@@ -621,38 +674,28 @@ __device__ __forceinline__ void differentiate(ScoreFragments& ds, const ScoreFra
 }
 
 // The exponentials come before the product dPᵀ, so that they may run beside it; the mask, a branch, comes after it.
-__device__ __forceinline__ void query_step(const Arguments& args, bool masked, i32 block, i32 tile_key, const WarpPart& part, TilePairRing& ring,
+__device__ __forceinline__ void query_step(const Arguments& args, bool masked, i32 block, const KeyTile& tile, const WarpPart& part, TilePairRing& ring,
                                            const QueryFragments& k, const QueryFragments& v, KeyGradients& acc, DqAccumulation& dq, u32 shared) {
   ScoreFragments acc_p = {}, acc_ds = {};
+  ScoreFunction score;
   ring.acquire();
   dq.pass_ticket();
   gemm_qk(acc_p, k, ring.first_tile() + part.query * kRowBytes);    // Sᵀ = K Qᵀ
+  score.modify(acc_p);
   exponentiate(acc_p, args, part.query, shared, ring.stage);
   gemm_qk(acc_ds, v, ring.second_tile() + part.query * kRowBytes);  // dPᵀ = V dOᵀ
-  if (masked) mask_probabilities(acc_p, args, block * kBlockQ + part.query, tile_key + part.row);
+  if (masked) mask_probabilities(acc_p, args, tile.sequence, block * kBlockQ + part.query, tile.first_key + part.row);
   differentiate(acc_ds, acc_p, part.query, shared, ring.stage);
+  score.differentiate(acc_ds);
   add_gradients(acc, dq, acc_p, acc_ds, part, ring, block, shared);
   ring.release();
 }
 
-// Blocks of queries that attend to a tile: [first, whole_from) in part, [whole_from, end) to all of it. May be empty.
-struct QueryBlocks {
-  i32 first, whole_from, end;
-
-  __device__ __forceinline__ QueryBlocks(const Arguments& args, const KeyTile& tile) : end((args.seq_q + kBlockQ - 1) / kBlockQ) {
-    const i32 first_row = first_query(args, tile.first_key), first_whole = first_query(args, tile.first_key + tile.keys - 1);
-    first = first_row < args.seq_q ? first_row / kBlockQ : end;
-    // Keys beyond the last would have a P that is not 0, or no number: their dS must not reach dQ.
-    const bool ragged = DqAccumulation::kAdded && tile.keys < kBlockKv;
-    whole_from = ragged ? end : (first_whole + kBlockQ - 1) / kBlockQ;
-  }
-};
-
 __device__ __forceinline__ void load_keys(const Arguments& args, const KeyTile& tile, u32 shared) {
   const i64 row = tile.first_key;
   const i32 head = TileHeads::of_keys(args, tile.head);
-  const char* k = row_pointer(args.k, tile.batch * args.k_stride_batch, head * args.k_stride_head, row * args.k_stride_row);
-  const char* v = row_pointer(args.v, tile.batch * args.v_stride_batch, head * args.v_stride_head, row * args.v_stride_row);
+  const char* k = row_pointer(args.k, tile.sequence.key_offset(args.k_stride_batch, args.k_stride_row), head * args.k_stride_head, row * args.k_stride_row);
+  const char* v = row_pointer(args.v, tile.sequence.key_offset(args.v_stride_batch, args.v_stride_row), head * args.v_stride_head, row * args.v_stride_row);
   TilePairStream<kBlockKv>(k, 2 * args.k_stride_row, v, 2 * args.v_stride_row, tile.keys).load_next(shared + kKOffset, shared + kVOffset);
   cp_async_commit_group();
 }
@@ -665,8 +708,8 @@ __device__ __forceinline__ void finish_key_gradients(const Arguments& args, cons
   bar_sync();
   const i32 worker = opaque_i32(thread_index());
   const i64 dk_row_bytes = 2 * args.d_k_stride_row, dv_row_bytes = 2 * args.d_v_stride_row;
-  char* d_k = const_cast<char*>(row_pointer(args.d_k, tile.batch * args.d_k_stride_batch, tile.head * args.d_k_stride_head, 0));
-  char* d_v = const_cast<char*>(row_pointer(args.d_v, tile.batch * args.d_v_stride_batch, tile.head * args.d_v_stride_head, 0));
+  char* d_k = const_cast<char*>(row_pointer(args.d_k, tile.sequence.key_offset(args.d_k_stride_batch, args.d_k_stride_row), tile.head * args.d_k_stride_head, 0));
+  char* d_v = const_cast<char*>(row_pointer(args.d_v, tile.sequence.key_offset(args.d_v_stride_batch, args.d_v_stride_row), tile.head * args.d_v_stride_head, 0));
   store_tile<kBlockKv, false, kThreads>(d_k + tile.first_key * dk_row_bytes, shared + kKOffset, dk_row_bytes, tile.keys, worker);
   store_tile<kBlockKv, false, kThreads>(d_v + tile.first_key * dv_row_bytes, shared + kVOffset, dv_row_bytes, tile.keys, worker);
 }
@@ -683,18 +726,23 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
   for (i32 member = 0; member < TileHeads::walked(args); ++member) {
     // Of the tile, too, all is computed for each head: registers are short in the steps.
     const KeyTile tile(args, opaque_i32(index));
-    const QueryBlocks blocks(args, tile);
+    // Keys beyond the last would have a P that is not 0, or no number: their dS must not reach dQ.
+    const QueryBlocks<DqAccumulation::kAdded> blocks(args, tile.sequence, tile.first_key, tile.keys);
     const i32 head = TileHeads::of_queries(args, tile.head, member);
-    const i64 first_row = static_cast<i64>(blocks.first) * kBlockQ, row_head = static_cast<i64>(tile.batch) * args.heads_q + head;
-    const char* q = row_pointer(args.q, tile.batch * args.q_stride_batch, head * args.q_stride_head, first_row * args.q_stride_row);
-    const char* d_o = row_pointer(args.d_o, tile.batch * args.d_o_stride_batch, head * args.d_o_stride_head, first_row * args.d_o_stride_row);
-    TilePairRing ring{StreamedRows(q, 2 * args.q_stride_row, d_o, 2 * args.d_o_stride_row, args.seq_q - static_cast<i32>(first_row)),
-                      LseDeltaStream(args, row_head * blocks.end * kBlockQ + first_row), blocks.end - blocks.first, shared};
+    const i64 first_row = static_cast<i64>(blocks.begin) * kBlockQ, row_head = static_cast<i64>(tile.sequence.batch) * args.heads_q + head;
+    const char* q =
+        row_pointer(args.q, tile.sequence.query_offset(args.q_stride_batch, args.q_stride_row), head * args.q_stride_head, first_row * args.q_stride_row);
+    const char* d_o =
+        row_pointer(args.d_o, tile.sequence.query_offset(args.d_o_stride_batch, args.d_o_stride_row), head * args.d_o_stride_head, first_row * args.d_o_stride_row);
+    TilePairRing ring{StreamedRows(q, 2 * args.q_stride_row, d_o, 2 * args.d_o_stride_row, tile.sequence.queries(args) - static_cast<i32>(first_row)),
+                      LseDeltaStream(args, row_head * blocks.all * kBlockQ + first_row), blocks.end - blocks.begin, shared};
     if (member > 0) bar_sync();  // all have read the last block of the head before
     ring.prefetch();
-    DqAccumulation dq(args, row_head, tile.tile, warp, shared);
-    for (i32 block = blocks.first; block < blocks.end; ++block)
-      query_step(args, block < blocks.whole_from, block, tile.first_key, part, ring, k, v, acc, dq, shared);
+    DqAccumulation dq(args, tile.sequence, row_head, tile.tile, warp, shared);
+    for (i32 block = blocks.begin; block < blocks.end; ++block) {
+      const bool masked = block < blocks.unmasked_begin;
+      query_step(args, masked, block, tile, part, ring, k, v, acc, dq, shared);
+    }
     dq.finish();
   }
 
@@ -704,4 +752,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_273f63be5748b526
+}  // namespace attune_38d60cc7221f2041

@@ -1,4 +1,4 @@
-// attune backward fp16 d128 align2 sm80 q64 kv64 w4 st1 · source 867d68605efe68ad
+// attune backward fp16 d128 align2 sm80 q64 kv64 w4 st1 · source 4332338b58800d0d
 //
 // dQ of one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -16,7 +16,7 @@
 //    49152  V  [1][64][128]
 //    65536  end
 
-namespace attune_00a7f4519b33ee4a {
+namespace attune_19d6c93e7711669c {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -293,8 +293,64 @@ __device__ __forceinline__ void store_tile(char* to, u32 from, i64 row_bytes, i3
 __device__ __forceinline__ void mma_k16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) { mma_m16n8k16_f32_f16(d, a, b0, b1); }
 __device__ __forceinline__ void mma_k8(float (&d)[4], const u32 (&a)[2], u32 b0) { mma_m16n8k8_f32_f16(d, a, b0); }
 __device__ __forceinline__ u32 pack_elements(float low, float high) { return cvt_rn_f16x2_f32(high, low); }
-// The last key that a query attends to; below 0 if it attends to none. Does not fall from one row to the next.
-__device__ __forceinline__ i32 last_key(const Arguments& args, i32 /*row*/) { return args.seq_kv - 1; }
+// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its own in each tensor.
+struct Sequence {
+  i32 batch;
+
+  __device__ __forceinline__ Sequence() = default;
+  __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
+
+  // Its lengths.
+  __device__ __forceinline__ i32 queries(const Arguments& args) const { return args.seq_q; }
+  __device__ __forceinline__ i32 keys(const Arguments& args) const { return args.seq_kv; }
+
+  // Elements from a tensor's first one to the sequence's, of a tensor of queries and of one of keys.
+  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // A row of a tensor without columns, such as LSE, which is packed: (batch, heads, queries).
+  __device__ __forceinline__ i64 packed_query_row(const Arguments& args, i32 head, i64 row) const {
+    return (static_cast<i64>(batch) * args.heads_q + head) * args.seq_q + row;
+  }
+};
+// Which pairs are attended to: all of a sequence.
+__device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 /*query*/) { return sequence.keys(args) - 1; }
+__device__ __forceinline__ i32 first_query(const Arguments&, const Sequence&, i32 /*key*/) { return 0; }
+
+// The keys that a query does not attend to, by their distance from a key.
+struct HiddenKeys {
+  i32 last;  // that is attended to
+
+  __device__ __forceinline__ HiddenKeys(const Arguments& args, const Sequence& sequence, i32 query, i32 from)
+      : last(last_key(args, sequence, query) - from) {}
+  __device__ __forceinline__ void move(i32 keys) { last -= keys; }
+  __device__ __forceinline__ bool has(i32 distance) const { return distance > last; }
+};
+// Blocks of keys that some queries attend to, from the first of these to the last: all of [unmasked_begin, unmasked_end) to all of them, the
+// others of [begin, end) in part.
+struct KeyBlocks {
+  static constexpr i32 begin = 0, unmasked_begin = 0;  // what a query attends to begins with the first key
+  i32 unmasked_end, end;
+
+  __device__ __forceinline__ KeyBlocks() = default;
+  __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 first_query, i32 last_query) {
+    unmasked_end = unmasked_end_of<0>(args, sequence, first_query);
+    end = end_of(args, sequence, last_query);
+  }
+
+  // kAttended: keys behind the unmasked blocks that each query attends to, if it attends to any.
+  template <i32 kAttended>
+  __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 first_query) {
+    return (last_key(args, sequence, first_query) + 1 - kAttended) / kBlockKv;
+  }
+  __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 last_query) {
+    return (last_key(args, sequence, last_query) + kBlockKv) / kBlockKv;
+  }
+};
+// What the softmax sees of a block's scores q·k before they are masked, and how a gradient goes back through it: here they are as they are.
+struct ScoreFunction {
+  __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
+  __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
+};
 
 // Copies tile after tile of two tensors that are walked in step, kBlock rows of each, by all threads. kRowLanes neighbouring threads share a
 // row, a power of two, so that each keeps its column and walks down the rows; where a row has fewer chunks, some have nothing to do. Rows
@@ -485,24 +541,25 @@ struct QueryStatistics {
   }
 };
 
-__device__ __forceinline__ const char* row_pointer(const void* tensor, i64 batch_offset, i64 head_offset, i64 row_offset) {
-  return static_cast<const char*>(tensor) + 2 * (batch_offset + head_offset + row_offset);
+// The offsets: of a sequence, of a head and of a row, in elements.
+__device__ __forceinline__ const char* row_pointer(const void* tensor, i64 sequence_offset, i64 head_offset, i64 row_offset) {
+  return static_cast<const char*>(tensor) + 2 * (sequence_offset + head_offset + row_offset);
 }
 
 // S and dP become P (not kept) and dS. first_row: the warp's, in the sequence.
 template <bool kMasked>
-__device__ __forceinline__ void differentiate(ScoreFragments& s, ScoreFragments& ds, const Arguments& args,
+__device__ __forceinline__ void differentiate(ScoreFragments& s, ScoreFragments& ds, const Arguments& args, const Sequence& sequence,
                                               const QueryStatistics (&queries)[2], i32 first_row, i32 block) {
   const i32 first_key = block * kBlockKv + lane_index() % 4 * 2;
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
-    const i32 keys = last_key(args, first_row + 8 * half + lane_index() / 4) - first_key;  // the last visible one, seen from first_key
+    const HiddenKeys hidden(args, sequence, first_row + 8 * half + lane_index() / 4, first_key);
 #pragma unroll
     for (i32 n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
       for (i32 e = 0; e < 2; ++e) {
         const float p = queries[half].probability(s[0][n][2 * half + e], args.softmax_scale_log2);
-        const bool visible = !kMasked || 8 * n + e <= keys;
+        const bool visible = !kMasked || !hidden.has(8 * n + e);
         ds[0][n][2 * half + e] = visible ? p * (ds[0][n][2 * half + e] - queries[half].delta) : 0.0f;
       }
     }
@@ -510,13 +567,16 @@ __device__ __forceinline__ void differentiate(ScoreFragments& s, ScoreFragments&
 }
 
 template <bool kMasked>
-__device__ __forceinline__ void kv_step(const Arguments& args, i32 block, i32 first_row, TilePairRing& ring, const QueryFragments& q,
-                                        const QueryFragments& d_o, const QueryStatistics (&queries)[2], GradientFragments& acc_dq) {
+__device__ __forceinline__ void kv_step(const Arguments& args, const Sequence& sequence, i32 block, i32 first_row, TilePairRing& ring,
+                                        const QueryFragments& q, const QueryFragments& d_o, const QueryStatistics (&queries)[2], GradientFragments& acc_dq) {
   ScoreFragments acc_s = {}, acc_ds = {};
+  ScoreFunction score;
   ring.acquire();
   gemm_qk(acc_s, q, ring.first_tile());      // S = Q Kᵀ
+  score.modify(acc_s);
   gemm_qk(acc_ds, d_o, ring.second_tile());  // dP = dO Vᵀ
-  differentiate<kMasked>(acc_s, acc_ds, args, queries, first_row, block);
+  differentiate<kMasked>(acc_s, acc_ds, args, sequence, queries, first_row, block);
+  score.differentiate(acc_ds);
   gemm_columns<kBlockKv / 16>(acc_dq, PackedScores{acc_ds}, ring.first_tile(), 0);  // dQ = dQ + dS K
   ring.release();
 }
@@ -524,23 +584,25 @@ __device__ __forceinline__ void kv_step(const Arguments& args, i32 block, i32 fi
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backward_dq_sm80(const __grid_constant__ Arguments args) {
   const i32 tile = static_cast<i32>(block_index() % static_cast<u32>(args.query_tiles)),
             batch_head = static_cast<i32>(block_index() / static_cast<u32>(args.query_tiles));
-  const i32 batch = batch_head / args.heads_q, head = batch_head - batch * args.heads_q, head_kv = head / args.group_size;
-  const i32 tile_row = tile * kBlockQ, rows = args.seq_q - tile_row < kBlockQ ? args.seq_q - tile_row : kBlockQ;
+  const Sequence sequence(args, batch_head / args.heads_q);
+  const i32 head = batch_head - sequence.batch * args.heads_q, head_kv = head / args.group_size;
+  const i32 tile_row = tile * kBlockQ, rows = sequence.queries(args) - tile_row < kBlockQ ? sequence.queries(args) - tile_row : kBlockQ;
   const i32 warp_row = warp_index() * kWarpRows, first_row = tile_row + warp_row;
   const u32 shared = shared_base();
 
-  // Blocks of keys that the tile attends to: [0, masked_from) as a whole, [masked_from, end) in part. May be empty.
-  const i32 masked_from = (last_key(args, tile_row) + 1) / kBlockKv, end = (last_key(args, tile_row + rows - 1) + kBlockKv) / kBlockKv;
+  const KeyBlocks blocks(args, sequence, tile_row, tile_row + rows - 1);
 
-  TilePairStream<kBlockQ>(row_pointer(args.q, batch * args.q_stride_batch, head * args.q_stride_head, tile_row * args.q_stride_row),
+  TilePairStream<kBlockQ>(row_pointer(args.q, sequence.query_offset(args.q_stride_batch, args.q_stride_row), head * args.q_stride_head, tile_row * args.q_stride_row),
                           2 * args.q_stride_row,
-                          row_pointer(args.d_o, batch * args.d_o_stride_batch, head * args.d_o_stride_head, tile_row * args.d_o_stride_row),
+                          row_pointer(args.d_o, sequence.query_offset(args.d_o_stride_batch, args.d_o_stride_row), head * args.d_o_stride_head, tile_row * args.d_o_stride_row),
                           2 * args.d_o_stride_row, rows)
       .load_next(shared + kQOffset, shared + kDoOffset);
   cp_async_commit_group();
-  const char* k = row_pointer(args.k, batch * args.k_stride_batch, head_kv * args.k_stride_head, 0);
-  const char* v = row_pointer(args.v, batch * args.v_stride_batch, head_kv * args.v_stride_head, 0);
-  TilePairRing ring{StreamedRows(k, 2 * args.k_stride_row, v, 2 * args.v_stride_row, args.seq_kv), LseDeltaStream{}, end, shared};
+  const i64 first_key = static_cast<i64>(blocks.begin) * kBlockKv;
+  const char* k = row_pointer(args.k, sequence.key_offset(args.k_stride_batch, args.k_stride_row), head_kv * args.k_stride_head, first_key * args.k_stride_row);
+  const char* v = row_pointer(args.v, sequence.key_offset(args.v_stride_batch, args.v_stride_row), head_kv * args.v_stride_head, first_key * args.v_stride_row);
+  TilePairRing ring{StreamedRows(k, 2 * args.k_stride_row, v, 2 * args.v_stride_row, sequence.keys(args) - static_cast<i32>(first_key)), LseDeltaStream{},
+                    blocks.end - blocks.begin, shared};
   ring.prefetch();
 
   const QueryFragments q(shared + kQOffset, warp_row), d_o(shared + kDoOffset, warp_row);
@@ -548,9 +610,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
   const QueryStatistics queries[2] = {{ld_global_f32(statistics), ld_global_f32(statistics + 1)},
                                       {ld_global_f32(statistics + 16), ld_global_f32(statistics + 17)}};
   GradientFragments acc_dq = {};
-  i32 block = 0;
-  for (; block < masked_from; ++block) kv_step<false>(args, block, first_row, ring, q, d_o, queries, acc_dq);
-  for (; block < end; ++block) kv_step<true>(args, block, first_row, ring, q, d_o, queries, acc_dq);
+  i32 block = blocks.begin;
+  for (; block < blocks.unmasked_end; ++block) kv_step<false>(args, sequence, block, first_row, ring, q, d_o, queries, acc_dq);
+  for (; block < blocks.end; ++block) kv_step<true>(args, sequence, block, first_row, ring, q, d_o, queries, acc_dq);
 
   // dQ leaves through the warp's own rows of Q's tile, so that global stores are whole chunks of a row.
   cp_async_wait_group<0>();
@@ -558,10 +620,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
   put_gradient(shared + kQOffset, warp_row, 0, 0, args.softmax_scale, acc_dq);
   bar_warp_sync();
   const i64 row_bytes = 2 * args.d_q_stride_row;
-  char* d_q = const_cast<char*>(row_pointer(args.d_q, batch * args.d_q_stride_batch, head * args.d_q_stride_head, 0));
+  char* d_q = const_cast<char*>(row_pointer(args.d_q, sequence.query_offset(args.d_q_stride_batch, args.d_q_stride_row), head * args.d_q_stride_head, 0));
   store_tile<kWarpRows, false, kWarpSize>(d_q + first_row * row_bytes, shared + kQOffset + warp_row * kRowBytes, row_bytes, rows - warp_row,
                                           lane_index());
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_00a7f4519b33ee4a
+}  // namespace attune_19d6c93e7711669c

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 sm80 q128 kv64 w8 st2 even-tiles · source 225e0c9238a83227
+// attune forward bf16 d128 sm80 q128 kv64 w8 st2 even-tiles · source 2c29735a75f3f20e
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -15,7 +15,7 @@
 //    65536  V  [2][64][128]
 //    98304  end
 
-namespace attune_91b4dd7c8faf4241 {
+namespace attune_f3dfe0a8e3bc25ca {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -278,8 +278,69 @@ __device__ __forceinline__ void store_tile(char* to, u32 from, i64 row_bytes, i3
 __device__ __forceinline__ void mma_k16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) { mma_m16n8k16_f32_bf16(d, a, b0, b1); }
 __device__ __forceinline__ void mma_k8(float (&d)[4], const u32 (&a)[2], u32 b0) { mma_m16n8k8_f32_bf16(d, a, b0); }
 __device__ __forceinline__ u32 pack_elements(float low, float high) { return cvt_rn_bf16x2_f32(high, low); }
-// The last key that a query attends to; below 0 if it attends to none. Does not fall from one row to the next.
-__device__ __forceinline__ i32 last_key(const Arguments& args, i32 /*row*/) { return args.seq_kv - 1; }
+// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its own in each tensor.
+struct Sequence {
+  i32 batch;
+
+  __device__ __forceinline__ Sequence() = default;
+  __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
+
+  // Its lengths.
+  __device__ __forceinline__ i32 queries(const Arguments& args) const { return args.seq_q; }
+  __device__ __forceinline__ i32 keys(const Arguments& args) const { return args.seq_kv; }
+
+  // Elements from a tensor's first one to the sequence's, of a tensor of queries and of one of keys.
+  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // A row of a tensor without columns, such as LSE, which is packed: (batch, heads, queries).
+  __device__ __forceinline__ i64 packed_query_row(const Arguments& args, i32 head, i64 row) const {
+    return (static_cast<i64>(batch) * args.heads_q + head) * args.seq_q + row;
+  }
+};
+// Which pairs are attended to: all of a sequence.
+__device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 /*query*/) { return sequence.keys(args) - 1; }
+__device__ __forceinline__ i32 first_query(const Arguments&, const Sequence&, i32 /*key*/) { return 0; }
+
+// The keys that a query does not attend to, by their distance from a key.
+struct HiddenKeys {
+  i32 last;  // that is attended to
+
+  __device__ __forceinline__ HiddenKeys(const Arguments& args, const Sequence& sequence, i32 query, i32 from)
+      : last(last_key(args, sequence, query) - from) {}
+  __device__ __forceinline__ void move(i32 keys) { last -= keys; }
+  __device__ __forceinline__ bool has(i32 distance) const { return distance > last; }
+};
+// Blocks of keys that some queries attend to, from the first of these to the last: all of [unmasked_begin, unmasked_end) to all of them, the
+// others of [begin, end) in part.
+struct KeyBlocks {
+  static constexpr i32 begin = 0, unmasked_begin = 0;  // what a query attends to begins with the first key
+  i32 unmasked_end, end;
+
+  __device__ __forceinline__ KeyBlocks() = default;
+  __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 first_query, i32 last_query) {
+    unmasked_end = unmasked_end_of<0>(args, sequence, first_query);
+    end = end_of(args, sequence, last_query);
+  }
+
+  // kAttended: keys behind the unmasked blocks that each query attends to, if it attends to any.
+  template <i32 kAttended>
+  __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 first_query) {
+    return (last_key(args, sequence, first_query) + 1 - kAttended) / kBlockKv;
+  }
+  __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 last_query) {
+    return (last_key(args, sequence, last_query) + kBlockKv) / kBlockKv;
+  }
+};
+// What the softmax sees of a block's scores q·k before they are masked, and how a gradient goes back through it: here they are as they are.
+struct ScoreFunction {
+  __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
+  __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
+};
+// Where a block of keys lies: a sequence's blocks follow each other. Copies tile after tile of K or V, from block `begin` on.
+struct KvStream : TileStream<kBlockKv, kEvenTiles, kThreads> {
+  __device__ __forceinline__ KvStream(const Arguments& args, const Sequence& sequence, const char* head, i64 row_bytes, i32 begin)
+      : TileStream(head + begin * kBlockKv * row_bytes, row_bytes, sequence.keys(args) - begin * kBlockKv, thread_index()) {}
+};
 
 // The tile of queries that a CTA works on.
 struct TileIndex {
@@ -292,34 +353,25 @@ __device__ __forceinline__ TileIndex tile_index(const Arguments& args, u32 cta) 
 }
 
 struct QueryTile {
-  i32 batch, head, head_kv;
+  Sequence sequence;
+  i32 head, head_kv;
   i32 first_row, rows;  // rows that exist
 
   __device__ __forceinline__ explicit QueryTile(const Arguments& args) {
     const TileIndex index = tile_index(args, block_index());
-    batch = index.batch_head / args.heads_q;
-    head = index.batch_head - batch * args.heads_q;
+    sequence = Sequence(args, index.batch_head / args.heads_q);
+    head = index.batch_head - sequence.batch * args.heads_q;
     head_kv = head / args.group_size;
     first_row = index.tile * kBlockQ;
-    rows = kEvenTiles || args.seq_q - first_row > kBlockQ ? kBlockQ : args.seq_q - first_row;
+    rows = kEvenTiles || sequence.queries(args) - first_row > kBlockQ ? kBlockQ : sequence.queries(args) - first_row;
   }
 };
 
-// The blocks of keys that a tile attends to: [0, masked_from) as a whole, [masked_from, end) in part. May be empty.
-struct KvRange {
-  i32 masked_from, end;
-
-  __device__ __forceinline__ KvRange(const Arguments& args, const QueryTile& tile) {
-    masked_from = (last_key(args, tile.first_row) + 1) / kBlockKv;
-    end = (last_key(args, tile.first_row + tile.rows - 1) + kBlockKv) / kBlockKv;
-  }
-};
-
-__device__ __forceinline__ const char* head_pointer(const void* tensor, i64 batch_offset, i64 head_offset) {
-  return static_cast<const char*>(tensor) + 2 * (batch_offset + head_offset);
+// The offsets: of a sequence, of a head and of a row, in elements.
+__device__ __forceinline__ const char* row_pointer(const void* tensor, i64 sequence_offset, i64 head_offset, i64 row_offset) {
+  return static_cast<const char*>(tensor) + 2 * (sequence_offset + head_offset + row_offset);
 }
 
-using KvStream = TileStream<kBlockKv, kEvenTiles, kThreads>;
 // kStages tiles of K and of V; a block's two tiles are copied kStages - 1 steps before they are read. The one barrier of a step says
 // that its block has landed for all threads, and that all have finished with the block before it, whose tiles are filled next.
 struct KvRing {
@@ -556,29 +608,31 @@ struct OnlineSoftmax {
   }
 };
 
-// Scores of keys beyond the last one of their row become -inf. first_row: the warp's, in the sequence.
-__device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& args, i32 first_row, i32 block) {
+// Scores of keys that their row does not attend to become -inf. first_row: the warp's, in the sequence.
+__device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& args, const Sequence& sequence, i32 first_row, i32 block) {
   const i32 first_key = block * kBlockKv + lane_index() % 4 * 2;
 #pragma unroll
   for (i32 i = 0; i < 2 * kRowTiles; ++i) {
-    const i32 keys = last_key(args, first_row + 8 * i + lane_index() / 4) - first_key;  // the last visible one, seen from first_key
+    const HiddenKeys hidden(args, sequence, first_row + 8 * i + lane_index() / 4, first_key);
 #pragma unroll
     for (i32 n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
       for (i32 e = 0; e < 2; ++e)
-        if (8 * n + e > keys) s[i / 2][n][i % 2 * 2 + e] = negative_infinity();
+        if (hidden.has(8 * n + e)) s[i / 2][n][i % 2 * 2 + e] = negative_infinity();
     }
   }
 }
 
 template <bool kMasked>
-__device__ __forceinline__ void kv_step(const Arguments& args, i32 block, i32 first_row, KvRing& ring, const QueryFragments& q,
-                                        OnlineSoftmax& softmax, OutputFragments& acc_o) {
+__device__ __forceinline__ void kv_step(const Arguments& args, const Sequence& sequence, i32 block, i32 first_row, KvRing& ring,
+                                        const QueryFragments& q, OnlineSoftmax& softmax, OutputFragments& acc_o) {
   ScoreFragments acc_s = {};
+  ScoreFunction score;
   ring.acquire_k();
   gemm_qk(acc_s, q, ring.k_tile());         // S = Q Kᵀ
+  score.modify(acc_s);
   ring.acquire_v();
-  if (kMasked) mask_scores(acc_s, args, first_row, block);
+  if (kMasked) mask_scores(acc_s, args, sequence, first_row, block);
   softmax.update<kMasked>(acc_s, acc_o);
   gemm_pv(acc_o, acc_s, ring.v_tile());     // O = O + P V
   ring.release();
@@ -601,7 +655,7 @@ __device__ __forceinline__ void store_output(const Arguments& args, const QueryT
   }
   bar_warp_sync();
   const i64 row_bytes = 2 * args.o_stride_row;
-  char* o = const_cast<char*>(head_pointer(args.o, tile.batch * args.o_stride_batch, tile.head * args.o_stride_head));
+  char* o = const_cast<char*>(row_pointer(args.o, tile.sequence.query_offset(args.o_stride_batch, args.o_stride_row), tile.head * args.o_stride_head, 0));
   store_tile<kWarpRows, kEvenTiles, kWarpSize>(o + (tile.first_row + warp_row) * row_bytes, q_tile + warp_row * kRowBytes, row_bytes,
                                                 tile.rows - warp_row, lane);
 }
@@ -610,7 +664,7 @@ __device__ __forceinline__ void store_output(const Arguments& args, const QueryT
 __device__ __forceinline__ void store_lse(const Arguments& args, const QueryTile& tile, i32 warp_row, const OnlineSoftmax& softmax) {
   const u32 lane = lane_index();
   if (args.lse == nullptr || lane % 4 != 0) return;
-  float* lse = args.lse + (static_cast<i64>(tile.batch) * args.heads_q + tile.head) * args.seq_q + tile.first_row;
+  float* lse = args.lse + tile.sequence.packed_query_row(args, tile.head, tile.first_row);
 #pragma unroll
   for (i32 t = 0; t < kRowTiles; ++t) {
 #pragma unroll
@@ -623,18 +677,19 @@ __device__ __forceinline__ void store_lse(const Arguments& args, const QueryTile
 
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forward(const __grid_constant__ Arguments args) {
   const QueryTile tile(args);
-  const KvRange range(args, tile);
+  const KeyBlocks blocks(args, tile.sequence, tile.first_row, tile.first_row + tile.rows - 1);
   const i32 warp_row = warp_index() * kWarpRows;  // the warp's first row in the tile
   const u32 shared = shared_base(), q_tile = shared + kQOffset;
 
   const i64 q_row_bytes = 2 * args.q_stride_row;
-  const char* q_rows = head_pointer(args.q, tile.batch * args.q_stride_batch, tile.head * args.q_stride_head) + tile.first_row * q_row_bytes;
+  const char* q_rows =
+      row_pointer(args.q, tile.sequence.query_offset(args.q_stride_batch, args.q_stride_row), tile.head * args.q_stride_head, 0) + tile.first_row * q_row_bytes;
   TileStream<kBlockQ, kEvenTiles, kThreads>(q_rows, q_row_bytes, tile.rows, thread_index()).load_next(q_tile);
   cp_async_commit_group();
-  const char* k = head_pointer(args.k, tile.batch * args.k_stride_batch, tile.head_kv * args.k_stride_head);
-  const char* v = head_pointer(args.v, tile.batch * args.v_stride_batch, tile.head_kv * args.v_stride_head);
-  KvRing ring{KvStream(k, 2 * args.k_stride_row, args.seq_kv, thread_index()), KvStream(v, 2 * args.v_stride_row, args.seq_kv, thread_index()),
-              range.end, shared};
+  const char* k = row_pointer(args.k, tile.sequence.key_offset(args.k_stride_batch, args.k_stride_row), tile.head_kv * args.k_stride_head, 0);
+  const char* v = row_pointer(args.v, tile.sequence.key_offset(args.v_stride_batch, args.v_stride_row), tile.head_kv * args.v_stride_head, 0);
+  KvRing ring{KvStream(args, tile.sequence, k, 2 * args.k_stride_row, blocks.begin), KvStream(args, tile.sequence, v, 2 * args.v_stride_row, blocks.begin),
+              blocks.end - blocks.begin, shared};
   ring.prefetch();
 
   cp_async_wait_group<kPrefetchGroups>();
@@ -644,10 +699,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
   OutputFragments acc_o = {};
 
   const i32 first_row = tile.first_row + warp_row;
-  i32 block = 0;
-  for (; block < range.masked_from; ++block) kv_step<false>(args, block, first_row, ring, q, softmax, acc_o);
+  i32 block = blocks.begin;
+  for (; block < blocks.unmasked_end; ++block) kv_step<false>(args, tile.sequence, block, first_row, ring, q, softmax, acc_o);
   if (kPartialBlocks)
-    for (; block < range.end; ++block) kv_step<true>(args, block, first_row, ring, q, softmax, acc_o);
+    for (; block < blocks.end; ++block) kv_step<true>(args, tile.sequence, block, first_row, ring, q, softmax, acc_o);
 
   softmax.normalize(acc_o);
   store_output(args, tile, q_tile, warp_row, acc_o);
@@ -655,4 +710,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_91b4dd7c8faf4241
+}  // namespace attune_f3dfe0a8e3bc25ca

@@ -1,4 +1,4 @@
-// attune forward bf16 d256 causal sm90 q128 kv80 st2 order=tile-major-reversed lazy-max overlap=within scheduler=dynamic-persistent vst1 cluster2 · source 04f2493e00d4bf82
+// attune forward bf16 d256 causal sm90 q128 kv80 st2 order=tile-major-reversed lazy-max overlap=within scheduler=dynamic-persistent vst1 cluster2 · source 7362290ce952f1bc
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -19,7 +19,7 @@
 //   188416  barriers, numbers of tiles
 //   188512  end
 
-namespace attune_ee0310a54bb80af0 {
+namespace attune_7b06e1e5406f3eb6 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -476,12 +476,78 @@ __device__ __forceinline__ void transpose_in_quad(u32 (&words)[4]) {
     words[3] = d;
   }
 }
-// The last key that a query attends to; below 0 if it attends to none. Does not fall from one row to the next.
-__device__ __forceinline__ i32 last_key(const Arguments& args, i32 row) {
-  const i64 diagonal = static_cast<i64>(row) + args.mask_offset;  // may leave 32 bits
-  const i64 last = args.seq_kv - 1;
+// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its own in each tensor.
+struct Sequence {
+  i32 batch;
+
+  __device__ __forceinline__ Sequence() = default;
+  __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
+
+  // Its lengths.
+  __device__ __forceinline__ i32 queries(const Arguments& args) const { return args.seq_q; }
+  __device__ __forceinline__ i32 keys(const Arguments& args) const { return args.seq_kv; }
+
+  // Elements from a tensor's first one to the sequence's, of a tensor of queries and of one of keys.
+  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // A row of a tensor without columns, such as LSE, which is packed: (batch, heads, queries).
+  __device__ __forceinline__ i64 packed_query_row(const Arguments& args, i32 head, i64 row) const {
+    return (static_cast<i64>(batch) * args.heads_q + head) * args.seq_q + row;
+  }
+};
+// Which pairs are attended to: key <= query + mask_offset. The first and the last one of a row do not fall from one row to the next; a row
+// without any has its first behind its last.
+__device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 query) {
+  const i64 diagonal = static_cast<i64>(query) + args.mask_offset;  // may leave 32 bits
+  const i64 last = sequence.keys(args) - 1;
   return static_cast<i32>(diagonal < -1 ? -1 : diagonal < last ? diagonal : last);
 }
+__device__ __forceinline__ i32 first_query(const Arguments& args, const Sequence& sequence, i32 key) {
+  const i64 first = static_cast<i64>(key) - args.mask_offset;
+  return static_cast<i32>(first < 0 ? 0 : first < sequence.queries(args) ? first : sequence.queries(args));
+}
+
+// The keys that a query does not attend to, by their distance from a key.
+struct HiddenKeys {
+  i32 last;  // that is attended to
+
+  __device__ __forceinline__ HiddenKeys(const Arguments& args, const Sequence& sequence, i32 query, i32 from)
+      : last(last_key(args, sequence, query) - from) {}
+  __device__ __forceinline__ void move(i32 keys) { last -= keys; }
+  __device__ __forceinline__ bool has(i32 distance) const { return distance > last; }
+};
+// Blocks of keys that some queries attend to, from the first of these to the last: all of [unmasked_begin, unmasked_end) to all of them, the
+// others of [begin, end) in part.
+struct KeyBlocks {
+  static constexpr i32 begin = 0, unmasked_begin = 0;  // what a query attends to begins with the first key
+  i32 unmasked_end, end;
+
+  __device__ __forceinline__ KeyBlocks() = default;
+  __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 first_query, i32 last_query) {
+    unmasked_end = unmasked_end_of<0>(args, sequence, first_query);
+    end = end_of(args, sequence, last_query);
+  }
+
+  // kAttended: keys behind the unmasked blocks that each query attends to, if it attends to any.
+  template <i32 kAttended>
+  __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 first_query) {
+    return (last_key(args, sequence, first_query) + 1 - kAttended) / kBlockKv;
+  }
+  __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 last_query) {
+    return (last_key(args, sequence, last_query) + kBlockKv) / kBlockKv;
+  }
+};
+// What the softmax sees of a block's scores q·k before they are masked, and how a gradient goes back through it: here they are as they are.
+struct ScoreFunction {
+  __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
+  __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
+};
+// Where rows lie, as coordinates of tensor maps: those of a sequence follow each other.
+struct MapPlace {
+  i32 row, batch;
+};
+__device__ __forceinline__ MapPlace place_of_queries(const Sequence& sequence, i32 row) { return {row, sequence.batch}; }
+__device__ __forceinline__ MapPlace place_of_keys(const Sequence& sequence, i32 block) { return {block * kBlockKv, sequence.batch}; }
 
 // Named barriers, one for each consumer warpgroup, from these on.
 constexpr u32 kOrder = 1, kProbabilities = kOrder + kConsumers;
@@ -496,31 +562,28 @@ __device__ __forceinline__ TileIndex tile_index(const Arguments& args, u32 cta) 
 }
 
 struct QueryTile {
-  i32 batch, head, head_kv;  // its first query head
+  Sequence sequence;
+  i32 head, head_kv;    // its first query head
   i32 first_row, rows;  // rows that exist
-  i32 blocks;           // of keys that any of its rows attends to
+  KeyBlocks blocks;     // that any of its rows attends to
 
   __device__ __forceinline__ QueryTile(const Arguments& args, i32 number) {
     const TileIndex index = tile_index(args, number);
-    batch = index.batch_head / args.heads_q;
-    head = index.batch_head - batch * args.heads_q;
+    sequence = Sequence(args, index.batch_head / args.heads_q);
+    head = index.batch_head - sequence.batch * args.heads_q;
     head_kv = head / args.group_size;
     // Of a pair of tiles each CTA takes one, and walks the blocks of both. The second may have no rows.
     const i32 first = index.tile * kCluster * kBlockQ, all = all_rows(args) - first;
     const i32 before = static_cast<i32>(cluster_cta_rank()) * kBlockQ;
     first_row = first + before;
     rows = kEvenTiles || all - before > kBlockQ ? kBlockQ : all - before;
-    blocks = blocks_of(args, first + (kEvenTiles || all > kCluster * kBlockQ ? kCluster * kBlockQ : all) - 1);
+    const i32 last = first + (kEvenTiles || all > kCluster * kBlockQ ? kCluster * kBlockQ : all) - 1;
+    blocks = KeyBlocks(args, sequence, position_of(first), position_of(last));
   }
   // Rows of all tiles of a head; of a row: its place in the sequence, and its head.
-  __device__ __forceinline__ static i32 all_rows(const Arguments& args) { return args.seq_q; }
+  __device__ __forceinline__ i32 all_rows(const Arguments& args) const { return sequence.queries(args); }
   __device__ __forceinline__ static i32 position_of(i32 row) { return row; }
   __device__ __forceinline__ i32 head_of(i32 /*row*/) const { return head; }
-  // Blocks of keys up to the last one that a row attends to, and those of them that it attends to as a whole.
-  __device__ __forceinline__ static i32 blocks_of(const Arguments& args, i32 row) { return (last_key(args, position_of(row)) + kBlockKv) / kBlockKv; }
-  __device__ __forceinline__ static i32 whole_blocks_of(const Arguments& args, i32 row) {
-    return (last_key(args, position_of(row)) + 1 - kAnchorKeys) / kBlockKv;
-  }
 };
 
 // Where the barriers lie: full ones complete when TMA has filled a buffer, empty ones when every consumer warp has left it.
@@ -616,11 +679,11 @@ struct ConsumerTiles {
 };
 // Copies a tile panel by panel; all of it completes on `full`.
 template <u32 kPanelStride>
-__device__ __forceinline__ void load_tile(u32 to, const TensorMap& map, u32 full, i32 head, i32 row, i32 batch) {
+__device__ __forceinline__ void load_tile(u32 to, const TensorMap& map, u32 full, i32 head, MapPlace place) {
   mbarrier_arrive_expect_tx(full, kPanels * kPanelStride);
 #pragma unroll
   for (i32 panel = 0; panel < kPanels; ++panel)
-    cp_async_bulk_tensor_4d_load(to + panel * kPanelStride, map, full, panel * kPanelColumns, head, row, batch);
+    cp_async_bulk_tensor_4d_load(to + panel * kPanelStride, map, full, panel * kPanelColumns, head, place.row, place.batch);
 }
 // Each CTA of a cluster loads a part of the rows of every tile of K and V and sends it to all of them, to the same place. The full barrier of
 // each counts the bytes of all parts. A buffer must be free in every CTA: consumers arrive at the empty barrier of their own, and before each
@@ -634,7 +697,7 @@ struct KvLoads {
   u32 meetings = 0;
 
   // Into a buffer that this CTA's consumers have left.
-  __device__ __forceinline__ void load(u32 to, const TensorMap& map, u32 full, i32 head, i32 row, i32 batch) {
+  __device__ __forceinline__ void load(u32 to, const TensorMap& map, u32 full, i32 head, MapPlace place) {
     const u32 rank = cluster_cta_rank();
     const u32 meeting = barriers.meeting(meetings % 2);
     mbarrier_arrive_cluster(meeting, rank ^ 1);
@@ -644,7 +707,7 @@ struct KvLoads {
 #pragma unroll
     for (i32 panel = 0; panel < kPanels; ++panel)
       cp_async_bulk_tensor_4d_load_multicast(to + panel * kKvPanelStride + rank * kRows * kPanelBytes, map, full, kAllCtas, panel * kPanelColumns,
-                                             head, row + static_cast<i32>(rank) * kRows, batch);
+                                             head, place.row + static_cast<i32>(rank) * kRows, place.batch);
   }
 };
 // Copies Q, K and V of the CTA's tiles, in the order in which the consumers want them: K before Q, whose buffer is free later.
@@ -656,28 +719,28 @@ __device__ __forceinline__ void produce(const Arguments& args, const Barriers& b
   KvLoads loads{barriers};
   const auto load_k = [&](const QueryTile& tile, i32 block) {
     mbarrier_wait_parity(barriers.k_empty(k.stage), k.parity ^ 1);
-    loads.load(shared + kKOffset + k.stage * kKvTileBytes, args.k_map, barriers.k_full(k.stage), tile.head_kv, block * kBlockKv, tile.batch);
+    loads.load(shared + kKOffset + k.stage * kKvTileBytes, args.k_map, barriers.k_full(k.stage), tile.head_kv, place_of_keys(tile.sequence, block));
     k.advance();
   };
   const auto load_v = [&](const QueryTile& tile, i32 block) {
     mbarrier_wait_parity(barriers.v_empty(v.stage), v.parity ^ 1);
-    loads.load(shared + kVOffset + v.stage * kKvTileBytes, args.v_map, barriers.v_full(v.stage), tile.head_kv, block * kBlockKv, tile.batch);
+    loads.load(shared + kVOffset + v.stage * kKvTileBytes, args.v_map, barriers.v_full(v.stage), tile.head_kv, place_of_keys(tile.sequence, block));
     v.advance();
   };
   for (i32 number = tiles.first(args, barriers); number >= 0; number = tiles.next(args, barriers)) {
     const QueryTile tile(args, number);
-    i32 block = tile.blocks - 1;
-    if (block >= 0) load_k(tile, block);
+    i32 block = tile.blocks.end - 1;
+    if (block >= tile.blocks.begin) load_k(tile, block);
     mbarrier_wait_parity(barriers.q_empty(q.stage), q.parity ^ 1);
     tiles.publish(number, barriers, q);
     load_tile<kQPanelStride>(shared + kQOffset + q.stage * kQTileBytes, args.q_map, barriers.q_full(q.stage), tile.head,
-                              QueryTile::position_of(tile.first_row), tile.batch);
+                              place_of_queries(tile.sequence, QueryTile::position_of(tile.first_row)));
     q.advance();
-    for (; block > 0; --block) {
+    for (; block > tile.blocks.begin; --block) {
       load_k(tile, block - 1);
       load_v(tile, block);
     }
-    if (block == 0) load_v(tile, 0);
+    if (block == tile.blocks.begin) load_v(tile, block);
   }
   mbarrier_wait_parity(barriers.q_empty(q.stage), q.parity ^ 1);
   tiles.publish(-1, barriers, q);
@@ -762,12 +825,12 @@ struct ScoreSource {
 #pragma unroll 1
     for (i32 i = 0; i < kBlockKv / 2; ++i) {
       const i32 query = row + i / 2 % 2 * 8, key = block * kBlockKv + i / 4 * 8 + static_cast<i32>(lane_index() % 4 * 2) + i % 2;
-      const i32 head = tile.head_of(query), last = args.seq_q - 1;
+      const i32 head = tile.head_of(query), last = tile.sequence.queries(args) - 1;
       const i32 position = QueryTile::position_of(query) < last ? QueryTile::position_of(query) : last;
       const char* q =
-          static_cast<const char*>(args.q) + 2 * (tile.batch * args.q_stride_batch + head * args.q_stride_head + position * args.q_stride_row);
+          static_cast<const char*>(args.q) + 2 * (tile.sequence.query_offset(args.q_stride_batch, args.q_stride_row) + head * args.q_stride_head + position * args.q_stride_row);
       const char* k =
-          static_cast<const char*>(args.k) + 2 * (tile.batch * args.k_stride_batch + tile.head_kv * args.k_stride_head + key * args.k_stride_row);
+          static_cast<const char*>(args.k) + 2 * (tile.sequence.key_offset(args.k_stride_batch, args.k_stride_row) + tile.head_kv * args.k_stride_head + key * args.k_stride_row);
       double score = 0;
 #pragma unroll 1
       for (i32 e = 0; e < kHeadDim; ++e)
@@ -776,6 +839,7 @@ struct ScoreSource {
       for (i32 e = 0; e < kBlockKv / 2; ++e)
         if (e == i) s[e] = static_cast<float>(score);
     }
+    ScoreFunction().modify(s);
   }
 };
 // Unmasked blocks compute no maximum: P in bf16 has the exponents of fp32, so any row_max serves with which neither P nor its sums overflow.
@@ -867,31 +931,31 @@ struct ProbabilityOperand {
 };
 // The part of a warpgroup in a tile: 64 rows, and the blocks of keys that they attend to.
 struct RowsOfWarpgroup {
-  i32 first_row;     // in the sequence, of this thread's first row
-  i32 blocks;        // [0, whole_blocks) without a mask, [whole_blocks, blocks) with one
-  i32 whole_blocks;
-  i32 unused_blocks;  // of the tile, beyond this warpgroup's
+  Sequence sequence;
+  i32 first_row;  // in the sequence, of this thread's first row
+  KeyBlocks blocks;
+  i32 unused_blocks;  // of the tile, behind this warpgroup's
 
-  __device__ __forceinline__ RowsOfWarpgroup(const Arguments& args, const QueryTile& tile, i32 consumer) {
+  __device__ __forceinline__ RowsOfWarpgroup(const Arguments& args, const QueryTile& tile, i32 consumer) : sequence(tile.sequence) {
     const i32 first = 64 * consumer, last = (kEvenTiles || tile.rows > first + 64 ? first + 64 : tile.rows) - 1;
     first_row = tile.first_row + first + static_cast<i32>(warp_index() % 4 * 16 + lane_index() / 4);
-    blocks = first < tile.rows ? QueryTile::blocks_of(args, tile.first_row + last) : 0;
-    whole_blocks = QueryTile::whole_blocks_of(args, tile.first_row + first);
-    unused_blocks = tile.blocks - blocks;
+    blocks.end = first < tile.rows ? KeyBlocks::end_of(args, sequence, QueryTile::position_of(tile.first_row + last)) : blocks.begin;
+    blocks.unmasked_end = KeyBlocks::unmasked_end_of<kAnchorKeys>(args, sequence, QueryTile::position_of(tile.first_row + first));
+    unused_blocks = tile.blocks.end - blocks.end;
   }
 };
 
-// Scores of keys beyond the last one of their row become -inf. row: this thread's first, in the sequence.
-__device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& args, i32 row, i32 block) {
+// Scores of keys that their row does not attend to become -inf.
+__device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& args, const RowsOfWarpgroup& rows, i32 block) {
   const i32 first_key = block * kBlockKv + static_cast<i32>(lane_index() % 4 * 2);
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
-    const i32 keys = last_key(args, QueryTile::position_of(row + 8 * half)) - first_key;  // the last visible one, seen from first_key
+    const HiddenKeys hidden(args, rows.sequence, QueryTile::position_of(rows.first_row + 8 * half), first_key);
 #pragma unroll
     for (i32 n = 0; n < kBlockKv / 8; ++n) {
 #pragma unroll
       for (i32 e = 0; e < 2; ++e)
-        if (8 * n + e > keys) s[4 * n + 2 * half + e] = negative_infinity();
+        if (hidden.has(8 * n + e)) s[4 * n + 2 * half + e] = negative_infinity();
     }
   }
 }
@@ -1001,10 +1065,10 @@ __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTil
     const i32 head = tile.head_of(i), position = QueryTile::position_of(i);
     if (args.lse != nullptr && quad == 0 && exists) {
       const float lse = sum != 0 ? fma_rn_f32(softmax.row_max[half], args.softmax_scale, lg2_approx_ftz_f32(sum) * kLn2) : negative_infinity();
-      st_global_f32(args.lse + (static_cast<i64>(tile.batch) * args.heads_q + head) * args.seq_q + position, lse);
+      st_global_f32(args.lse + tile.sequence.packed_query_row(args, head, position), lse);
     }
     char* const to =
-        static_cast<char*>(args.o) + 2 * (tile.batch * args.o_stride_batch + head * args.o_stride_head + position * args.o_stride_row);
+        static_cast<char*>(args.o) + 2 * (tile.sequence.query_offset(args.o_stride_batch, args.o_stride_row) + head * args.o_stride_head + position * args.o_stride_row);
 #pragma unroll
     for (i32 group = 0; group < kHeadDim / 32; ++group) {
       u32 words[4];
@@ -1033,7 +1097,7 @@ struct Mainloop {
 
   // The tile's first block, walked to: there is no product to run beside it.
   template <bool kMasked>
-  __device__ __forceinline__ void begin(i32 tile_number, i32 row, i32 block) {
+  __device__ __forceinline__ void begin(i32 tile_number, const RowsOfWarpgroup& rows, i32 block) {
     consumer.wait_k();
     consumer.wait_order();
     consumer.issue_qk(s);              // S = Q Kᵀ
@@ -1041,11 +1105,11 @@ struct Mainloop {
     wgmma_wait_group<0>();
     wgmma_landed(s);
     consumer.release_k();
-    softmax_of<true, kMasked>(tile_number, row, block);
+    softmax_of<true, kMasked>(tile_number, rows, block);
     consumer.put_probabilities(s);
   }
   template <bool kMasked>
-  __device__ __forceinline__ void step(i32 tile_number, i32 row, i32 block) {
+  __device__ __forceinline__ void step(i32 tile_number, const RowsOfWarpgroup& rows, i32 block) {
     consumer.wait_k();
     consumer.wait_order();
     consumer.issue_qk(s);              // S = Q Kᵀ
@@ -1055,18 +1119,18 @@ struct Mainloop {
     wgmma_wait_group<1>();
     wgmma_landed(s);
     consumer.release_k();
-    softmax_of<false, kMasked>(tile_number, row, block);
+    softmax_of<false, kMasked>(tile_number, rows, block);
     wgmma_wait_group<0>();
     wgmma_landed(o);
     consumer.release_v();
     consumer.put_probabilities(s);
     softmax.rescale(o);
-    if (block > 0) softmax.follow();
+    if (block > rows.blocks.begin) softmax.follow();
   }
   // The first block of a tile beside the last product of the tile before it, whose O is whole afterwards, with its maxima and sums in
   // `earlier`.
   template <bool kMasked>
-  __device__ __forceinline__ void join(i32 tile_number, i32 row, i32 block, Softmax& earlier) {
+  __device__ __forceinline__ void join(i32 tile_number, const RowsOfWarpgroup& rows, i32 block, Softmax& earlier) {
     consumer.wait_k();
     consumer.wait_order();
     consumer.issue_qk(s);              // S = Q Kᵀ
@@ -1077,7 +1141,7 @@ struct Mainloop {
     wgmma_landed(s);
     consumer.release_k();
     earlier = softmax;
-    softmax_of<true, kMasked>(tile_number, row, block);
+    softmax_of<true, kMasked>(tile_number, rows, block);
     wgmma_wait_group<0>();
     wgmma_landed(o);
     consumer.release_v();
@@ -1094,15 +1158,16 @@ struct Mainloop {
 
  private:
   template <bool kFirst, bool kMasked>
-  __device__ __forceinline__ void softmax_of(i32 tile_number, i32 row, i32 block) {
-    if (kMasked) mask_scores(s, args, row, block);
+  __device__ __forceinline__ void softmax_of(i32 tile_number, const RowsOfWarpgroup& rows, i32 block) {
+    ScoreFunction().modify(s);
+    if (kMasked) mask_scores(s, args, rows, block);
     if (kFirst)
       softmax.first<kMasked>(s);
     else
-      softmax.update<kMasked>(s, {args, tile_number, row, block});
+      softmax.update<kMasked>(s, {args, tile_number, rows.first_row, block});
   }
 };
-// What a consumer warpgroup does with each tile: the blocks of keys from the last one down, masked ones first.
+// What a consumer warpgroup does with each tile: the blocks of keys from the last one down.
 __device__ __forceinline__ void consume(const Arguments& args, const Barriers& barriers, u32 shared, i32 index) {
   Mainloop mainloop(args, barriers, shared, index);
   Consumer& consumer = mainloop.consumer;
@@ -1115,12 +1180,12 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
     consumer.load_query();
     skip_blocks(consumer, rows.unused_blocks);
     clear(mainloop.o);
-    if (rows.blocks > 0) {
-      i32 block = rows.blocks - 1;
-      mainloop.begin<kPartialBlocks>(number, rows.first_row, block--);
+    if (rows.blocks.end > rows.blocks.begin) {
+      i32 block = rows.blocks.end - 1;
+      mainloop.begin<kPartialBlocks>(number, rows, block--);
       if (kPartialBlocks)
-        for (; block >= rows.whole_blocks; --block) mainloop.step<true>(number, rows.first_row, block);
-      for (; block >= 0; --block) mainloop.step<false>(number, rows.first_row, block);
+        for (; block >= rows.blocks.unmasked_end; --block) mainloop.step<true>(number, rows, block);
+      for (; block >= rows.blocks.unmasked_begin; --block) mainloop.step<false>(number, rows, block);
       mainloop.end();
     } else {
       mainloop.softmax.row_sum[0] = mainloop.softmax.row_sum[1] = 0;
@@ -1156,4 +1221,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_ee0310a54bb80af0
+}  // namespace attune_7b06e1e5406f3eb6

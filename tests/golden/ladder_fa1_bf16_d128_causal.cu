@@ -1,4 +1,4 @@
-// attune fa1 forward bf16 d128 causal sm80 q128 kv64 w8 st1 · source 0f0cec8e6f5d6548
+// attune fa1 forward bf16 d128 causal sm80 q128 kv64 w8 st1 · source 66a31a281dbf26ac
 //
 // FlashAttention, Algorithm 1 (Dao, Fu, Ermon, Rudra, Ré 2022), of one head, on mma.sync (compute capability 8.0 and newer): blocks of keys outside,
 // tiles of queries inside; O, l and m of all queries live in device memory and are read and written at each visit.
@@ -19,7 +19,7 @@
 //    49152  V  [64][128]
 //    65536  end
 
-namespace attune_5c98f1f1558832e8 {
+namespace attune_ce165f3966c898f6 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -288,12 +288,72 @@ __device__ __forceinline__ void store_tile(char* to, u32 from, i64 row_bytes, i3
 __device__ __forceinline__ void mma_k16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) { mma_m16n8k16_f32_bf16(d, a, b0, b1); }
 __device__ __forceinline__ void mma_k8(float (&d)[4], const u32 (&a)[2], u32 b0) { mma_m16n8k8_f32_bf16(d, a, b0); }
 __device__ __forceinline__ u32 pack_elements(float low, float high) { return cvt_rn_bf16x2_f32(high, low); }
-// The last key that a query attends to; below 0 if it attends to none. Does not fall from one row to the next.
-__device__ __forceinline__ i32 last_key(const Arguments& args, i32 row) {
-  const i64 diagonal = static_cast<i64>(row) + args.mask_offset;  // may leave 32 bits
-  const i64 last = args.seq_kv - 1;
+// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its own in each tensor.
+struct Sequence {
+  i32 batch;
+
+  __device__ __forceinline__ Sequence() = default;
+  __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
+
+  // Its lengths.
+  __device__ __forceinline__ i32 queries(const Arguments& args) const { return args.seq_q; }
+  __device__ __forceinline__ i32 keys(const Arguments& args) const { return args.seq_kv; }
+
+  // Elements from a tensor's first one to the sequence's, of a tensor of queries and of one of keys.
+  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // A row of a tensor without columns, such as LSE, which is packed: (batch, heads, queries).
+  __device__ __forceinline__ i64 packed_query_row(const Arguments& args, i32 head, i64 row) const {
+    return (static_cast<i64>(batch) * args.heads_q + head) * args.seq_q + row;
+  }
+};
+// Which pairs are attended to: key <= query + mask_offset. The first and the last one of a row do not fall from one row to the next; a row
+// without any has its first behind its last.
+__device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 query) {
+  const i64 diagonal = static_cast<i64>(query) + args.mask_offset;  // may leave 32 bits
+  const i64 last = sequence.keys(args) - 1;
   return static_cast<i32>(diagonal < -1 ? -1 : diagonal < last ? diagonal : last);
 }
+__device__ __forceinline__ i32 first_query(const Arguments& args, const Sequence& sequence, i32 key) {
+  const i64 first = static_cast<i64>(key) - args.mask_offset;
+  return static_cast<i32>(first < 0 ? 0 : first < sequence.queries(args) ? first : sequence.queries(args));
+}
+
+// The keys that a query does not attend to, by their distance from a key.
+struct HiddenKeys {
+  i32 last;  // that is attended to
+
+  __device__ __forceinline__ HiddenKeys(const Arguments& args, const Sequence& sequence, i32 query, i32 from)
+      : last(last_key(args, sequence, query) - from) {}
+  __device__ __forceinline__ void move(i32 keys) { last -= keys; }
+  __device__ __forceinline__ bool has(i32 distance) const { return distance > last; }
+};
+// Blocks of keys that some queries attend to, from the first of these to the last: all of [unmasked_begin, unmasked_end) to all of them, the
+// others of [begin, end) in part.
+struct KeyBlocks {
+  static constexpr i32 begin = 0, unmasked_begin = 0;  // what a query attends to begins with the first key
+  i32 unmasked_end, end;
+
+  __device__ __forceinline__ KeyBlocks() = default;
+  __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 first_query, i32 last_query) {
+    unmasked_end = unmasked_end_of<0>(args, sequence, first_query);
+    end = end_of(args, sequence, last_query);
+  }
+
+  // kAttended: keys behind the unmasked blocks that each query attends to, if it attends to any.
+  template <i32 kAttended>
+  __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 first_query) {
+    return (last_key(args, sequence, first_query) + 1 - kAttended) / kBlockKv;
+  }
+  __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 last_query) {
+    return (last_key(args, sequence, last_query) + kBlockKv) / kBlockKv;
+  }
+};
+// What the softmax sees of a block's scores q·k before they are masked, and how a gradient goes back through it: here they are as they are.
+struct ScoreFunction {
+  __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
+  __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
+};
 __device__ __forceinline__ char* row_pointer(const void* tensor, i64 batch_offset, i64 head_offset, i64 row_offset) {
   return const_cast<char*>(static_cast<const char*>(tensor)) + 2 * (batch_offset + head_offset + row_offset);
 }
@@ -506,42 +566,41 @@ struct OnlineSoftmax {
 };
 
 struct Head {
-  i32 batch, head, head_kv;
+  Sequence sequence;
+  i32 head, head_kv;
   i64 first_row;  // of the head, among the rows of O, l and m in the workspace and of LSE
 
-  __device__ __forceinline__ explicit Head(const Arguments& args) {
-    batch = static_cast<i32>(block_index()) / args.heads_q;
-    head = static_cast<i32>(block_index()) - batch * args.heads_q;
+  __device__ __forceinline__ explicit Head(const Arguments& args) : sequence(args, static_cast<i32>(block_index()) / args.heads_q) {
+    head = static_cast<i32>(block_index()) - sequence.batch * args.heads_q;
     head_kv = head / args.group_size;
     first_row = static_cast<i64>(block_index()) * args.seq_q;
   }
 };
 
-// Tile i: its blocks of keys [0, masked_from) are attended to as a whole, [masked_from, end) in part. The first block is visited in any case, since
-// queries that attend to nothing have outputs, too.
+// Tile i, and its blocks of keys. The first block is visited in any case, since queries that attend to nothing have outputs, too.
 struct QueryTile {
-  i32 first_row, rows, masked_from, end;
+  i32 first_row, rows;
+  KeyBlocks blocks;
 
-  __device__ __forceinline__ QueryTile(const Arguments& args, i32 i) {
+  __device__ __forceinline__ QueryTile(const Arguments& args, const Sequence& sequence, i32 i) {
     first_row = i * kRowsPerTile;
-    rows = args.seq_q - first_row < kRowsPerTile ? args.seq_q - first_row : kRowsPerTile;
-    masked_from = (last_key(args, first_row) + 1) / kBlockKv;
-    end = (last_key(args, first_row + rows - 1) + kBlockKv) / kBlockKv;
-    if (end == 0) end = 1;
+    rows = sequence.queries(args) - first_row < kRowsPerTile ? sequence.queries(args) - first_row : kRowsPerTile;
+    blocks = KeyBlocks(args, sequence, first_row, first_row + rows - 1);
+    if (blocks.end == 0) blocks.end = 1;
   }
 };
 
-// Scores of keys beyond the last one of their row become -inf. first_row: the warp's.
-__device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& args, i32 first_row, i32 block) {
+// Scores of keys that their row does not attend to become -inf. first_row: the warp's.
+__device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& args, const Sequence& sequence, i32 first_row, i32 block) {
   const i32 first_key = block * kBlockKv + static_cast<i32>(lane_index() % 4 * 2);
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
-    const i32 keys = last_key(args, first_row + 8 * half + static_cast<i32>(lane_index() / 4)) - first_key;
+    const HiddenKeys hidden(args, sequence, first_row + 8 * half + static_cast<i32>(lane_index() / 4), first_key);
 #pragma unroll
     for (i32 n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
       for (i32 e = 0; e < 2; ++e)
-        if (8 * n + e > keys) s[0][n][2 * half + e] = negative_infinity();
+        if (hidden.has(8 * n + e)) s[0][n][2 * half + e] = negative_infinity();
     }
   }
 }
@@ -615,22 +674,22 @@ __device__ __forceinline__ void store_lse(const Arguments& args, const Head& hea
 
 extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_fa1(const __grid_constant__ Arguments args) {
   const Head head(args);
-  const i32 warp_row = warp_index() * kWarpRows, tiles = (args.seq_q + kRowsPerTile - 1) / kRowsPerTile,
-            blocks = QueryTile(args, tiles - 1).end;
+  const i32 warp_row = warp_index() * kWarpRows, tiles = (head.sequence.queries(args) + kRowsPerTile - 1) / kRowsPerTile,
+            blocks = QueryTile(args, head.sequence, tiles - 1).blocks.end;
   const u32 shared = shared_base(), q_tile = shared + kQOffset, k_tile = shared + kKOffset, v_tile = shared + kVOffset;
 
   using KvStream = TileStream<kBlockKv, false, kThreads>;
-  KvStream k(row_pointer(args.k, head.batch * args.k_stride_batch, head.head_kv * args.k_stride_head, 0), 2 * args.k_stride_row, args.seq_kv,
+  KvStream k(row_pointer(args.k, head.sequence.batch * args.k_stride_batch, head.head_kv * args.k_stride_head, 0), 2 * args.k_stride_row, head.sequence.keys(args),
              thread_index());
-  KvStream v(row_pointer(args.v, head.batch * args.v_stride_batch, head.head_kv * args.v_stride_head, 0), 2 * args.v_stride_row, args.seq_kv,
+  KvStream v(row_pointer(args.v, head.sequence.batch * args.v_stride_batch, head.head_kv * args.v_stride_head, 0), 2 * args.v_stride_row, head.sequence.keys(args),
              thread_index());
   for (i32 block = 0; block < blocks; ++block) {
     k.load_next(k_tile);
     v.load_next(v_tile);
     for (i32 i = 0; i < tiles; ++i) {
-      const QueryTile tile(args, i);
-      if (block >= tile.end) continue;
-      const char* q = row_pointer(args.q, head.batch * args.q_stride_batch, head.head * args.q_stride_head, tile.first_row * args.q_stride_row);
+      const QueryTile tile(args, head.sequence, i);
+      if (block >= tile.blocks.end) continue;
+      const char* q = row_pointer(args.q, head.sequence.batch * args.q_stride_batch, head.head * args.q_stride_head, tile.first_row * args.q_stride_row);
       TileStream<kRowsPerTile, false, kThreads>(q, 2 * args.q_stride_row, tile.rows, thread_index()).load_next(q_tile);
       cp_async_commit_group();
 
@@ -643,15 +702,16 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_fa1(const _
       bar_sync();  // Q, K and V have landed for all threads
       ScoreFragments acc_s = {};
       gemm_qk(acc_s, QueryFragments(q_tile, warp_row), k_tile);  // S = Q Kᵀ
-      if (block >= tile.masked_from) mask_scores(acc_s, args, tile.first_row + warp_row, block);
+      ScoreFunction().modify(acc_s);
+      if (block >= tile.blocks.unmasked_end) mask_scores(acc_s, args, head.sequence, tile.first_row + warp_row, block);
       softmax.update<true>(acc_s, acc_o);
       gemm_pv(acc_o, acc_s, v_tile);  // O = O + P V
       softmax.normalize(acc_o);
 
-      if (block + 1 < tile.end) {
+      if (block + 1 < tile.blocks.end) {
         stored.store(softmax, acc_o);
       } else {
-        char* o = row_pointer(args.o, head.batch * args.o_stride_batch, head.head * args.o_stride_head,
+        char* o = row_pointer(args.o, head.sequence.batch * args.o_stride_batch, head.head * args.o_stride_head,
                               (tile.first_row + warp_row) * args.o_stride_row);
         store_output(o, 2 * args.o_stride_row, tile.rows - warp_row, q_tile, warp_row, acc_o);
         store_lse(args, head, tile, warp_row, softmax);
@@ -662,4 +722,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_fa1(const _
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_5c98f1f1558832e8
+}  // namespace attune_ce165f3966c898f6

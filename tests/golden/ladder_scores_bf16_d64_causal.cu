@@ -1,4 +1,4 @@
-// attune standard forward bf16 d64 causal sm80 q64 kv64 w4 st1 · source 283e52a7c99c5b4a
+// attune standard forward bf16 d64 causal sm80 q64 kv64 w4 st1 · source 0dd312f62706bc38
 //
 // The scores of one tile of queries of one head, on mma.sync (compute capability 8.0 and newer), into device memory:
 //
@@ -9,7 +9,7 @@
 //     8192  K  [2][64][64]
 //    24576  end
 
-namespace attune_157f2d96b7147026 {
+namespace attune_a1bb4014dc974410 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -215,25 +215,51 @@ __device__ __forceinline__ void store_tile(char* to, u32 from, i64 row_bytes, i3
 __device__ __forceinline__ void mma_k16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) { mma_m16n8k16_f32_bf16(d, a, b0, b1); }
 __device__ __forceinline__ void mma_k8(float (&d)[4], const u32 (&a)[2], u32 b0) { mma_m16n8k8_f32_bf16(d, a, b0); }
 __device__ __forceinline__ u32 pack_elements(float low, float high) { return cvt_rn_bf16x2_f32(high, low); }
-// The last key that a query attends to; below 0 if it attends to none. Does not fall from one row to the next.
-__device__ __forceinline__ i32 last_key(const Arguments& args, i32 row) {
-  const i64 diagonal = static_cast<i64>(row) + args.mask_offset;  // may leave 32 bits
-  const i64 last = args.seq_kv - 1;
+// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its own in each tensor.
+struct Sequence {
+  i32 batch;
+
+  __device__ __forceinline__ Sequence() = default;
+  __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
+
+  // Its lengths.
+  __device__ __forceinline__ i32 queries(const Arguments& args) const { return args.seq_q; }
+  __device__ __forceinline__ i32 keys(const Arguments& args) const { return args.seq_kv; }
+
+  // Elements from a tensor's first one to the sequence's, of a tensor of queries and of one of keys.
+  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // A row of a tensor without columns, such as LSE, which is packed: (batch, heads, queries).
+  __device__ __forceinline__ i64 packed_query_row(const Arguments& args, i32 head, i64 row) const {
+    return (static_cast<i64>(batch) * args.heads_q + head) * args.seq_q + row;
+  }
+};
+// Which pairs are attended to: key <= query + mask_offset. The first and the last one of a row do not fall from one row to the next; a row
+// without any has its first behind its last.
+__device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 query) {
+  const i64 diagonal = static_cast<i64>(query) + args.mask_offset;  // may leave 32 bits
+  const i64 last = sequence.keys(args) - 1;
   return static_cast<i32>(diagonal < -1 ? -1 : diagonal < last ? diagonal : last);
 }
+// What the softmax sees of a block's scores q·k before they are masked, and how a gradient goes back through it: here they are as they are.
+struct ScoreFunction {
+  __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
+  __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
+};
 // The CTA's tile of queries. Tiles of a head are neighbours in the grid, then come the heads, then the batch.
 struct QueryTile {
-  i32 batch, head, head_kv, batch_head;
+  Sequence sequence;
+  i32 head, head_kv, batch_head;
   i32 first_row, rows;  // rows that exist
 
   __device__ __forceinline__ explicit QueryTile(const Arguments& args) {
     const u32 tile = block_index() % static_cast<u32>(args.query_tiles);
     batch_head = static_cast<i32>(block_index() / static_cast<u32>(args.query_tiles));
-    batch = batch_head / args.heads_q;
-    head = batch_head - batch * args.heads_q;
+    sequence = Sequence(args, batch_head / args.heads_q);
+    head = batch_head - sequence.batch * args.heads_q;
     head_kv = head / args.group_size;
     first_row = static_cast<i32>(tile) * kRowsPerTile;
-    rows = args.seq_q - first_row < kRowsPerTile ? args.seq_q - first_row : kRowsPerTile;
+    rows = sequence.queries(args) - first_row < kRowsPerTile ? sequence.queries(args) - first_row : kRowsPerTile;
   }
 };
 // S and P have a row of fp32 for each query of each head, of which only the keys that the query attends to are ever touched. Rows start at
@@ -244,14 +270,14 @@ __device__ __forceinline__ float* score_row(const Arguments& args, const QueryTi
 }
 // Keys [0, attended_keys) are attended to; a row that pads the tile attends to none.
 __device__ __forceinline__ i32 attended_keys(const Arguments& args, const QueryTile& tile, i32 row) {
-  return row < tile.rows ? last_key(args, tile.first_row + row) + 1 : 0;
+  return row < tile.rows ? last_key(args, tile.sequence, tile.first_row + row) + 1 : 0;
 }
 __device__ __forceinline__ char* row_pointer(const void* tensor, i64 batch_offset, i64 head_offset, i64 row_offset) {
   return const_cast<char*>(static_cast<const char*>(tensor)) + 2 * (batch_offset + head_offset + row_offset);
 }
 // Blocks of keys that some query of the tile attends to.
 __device__ __forceinline__ i32 attended_blocks(const Arguments& args, const QueryTile& tile) {
-  return (last_key(args, tile.first_row + tile.rows - 1) + kBlockKv) / kBlockKv;
+  return (last_key(args, tile.sequence, tile.first_row + tile.rows - 1) + kBlockKv) / kBlockKv;
 }
 
 // Two tiles of shared memory for the tiles of a tensor that a loop walks over: one is read while the next is copied. The one barrier of a
@@ -354,10 +380,10 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_scores(cons
   const i32 warp_row = warp_index() * kWarpRows, blocks = attended_blocks(args, tile);
   const u32 shared = shared_base();
 
-  const char* q = row_pointer(args.q, tile.batch * args.q_stride_batch, tile.head * args.q_stride_head, tile.first_row * args.q_stride_row);
-  const char* k = row_pointer(args.k, tile.batch * args.k_stride_batch, tile.head_kv * args.k_stride_head, 0);
+  const char* q = row_pointer(args.q, tile.sequence.batch * args.q_stride_batch, tile.head * args.q_stride_head, tile.first_row * args.q_stride_row);
+  const char* k = row_pointer(args.k, tile.sequence.batch * args.k_stride_batch, tile.head_kv * args.k_stride_head, 0);
   TileStream<kRowsPerTile, false, kThreads>(q, 2 * args.q_stride_row, tile.rows, thread_index()).load_next(shared + kQOffset);
-  TileRing ring{{k, 2 * args.k_stride_row, args.seq_kv, static_cast<i32>(thread_index())}, blocks, shared + kKOffset};
+  TileRing ring{{k, 2 * args.k_stride_row, tile.sequence.keys(args), static_cast<i32>(thread_index())}, blocks, shared + kKOffset};
   ring.load(0);  // one cp.async group with Q
 
   const QueryFragments q_rows(shared + kQOffset, warp_row);
@@ -365,6 +391,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_scores(cons
     ScoreFragments acc_s = {};
     const u32 k_tile = ring.acquire();
     gemm_qk(acc_s, q_rows, k_tile);  // S = Q Kᵀ
+    ScoreFunction().modify(acc_s);
     store_scores(args, tile, warp_row, block, acc_s);
     ring.release();
   }
@@ -372,4 +399,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_scores(cons
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_157f2d96b7147026
+}  // namespace attune_a1bb4014dc974410

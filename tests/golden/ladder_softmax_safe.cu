@@ -1,4 +1,4 @@
-// attune standard forward bf16 d64 sm80 q64 kv64 w4 st1 · source ddd1823fc19ae975
+// attune standard forward bf16 d64 sm80 q64 kv64 w4 st1 · source ef51233e1a9f1f59
 //
 // Softmax of the rows of S in device memory, in place, a warp for each row:
 //
@@ -7,7 +7,7 @@
 //
 // S and m are without the softmax scale: exponentials are taken as exp2(c (S - m)), c = scale·log2(e).
 
-namespace attune_069659572d14ab47 {
+namespace attune_3b435695efa75514 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -79,21 +79,41 @@ constexpr u32 kArgumentBytes = 48;
 
 constexpr i32 kWarps = 4, kThreads = kWarps * kWarpSize, kRowsPerTile = kWarps;
 
-// The last key that a query attends to; below 0 if it attends to none. Does not fall from one row to the next.
-__device__ __forceinline__ i32 last_key(const Arguments& args, i32 /*row*/) { return args.seq_kv - 1; }
+// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its own in each tensor.
+struct Sequence {
+  i32 batch;
+
+  __device__ __forceinline__ Sequence() = default;
+  __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
+
+  // Its lengths.
+  __device__ __forceinline__ i32 queries(const Arguments& args) const { return args.seq_q; }
+  __device__ __forceinline__ i32 keys(const Arguments& args) const { return args.seq_kv; }
+
+  // Elements from a tensor's first one to the sequence's, of a tensor of queries and of one of keys.
+  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // A row of a tensor without columns, such as LSE, which is packed: (batch, heads, queries).
+  __device__ __forceinline__ i64 packed_query_row(const Arguments& args, i32 head, i64 row) const {
+    return (static_cast<i64>(batch) * args.heads_q + head) * args.seq_q + row;
+  }
+};
+// Which pairs are attended to: all of a sequence.
+__device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 /*query*/) { return sequence.keys(args) - 1; }
 // The CTA's tile of queries. Tiles of a head are neighbours in the grid, then come the heads, then the batch.
 struct QueryTile {
-  i32 batch, head, head_kv, batch_head;
+  Sequence sequence;
+  i32 head, head_kv, batch_head;
   i32 first_row, rows;  // rows that exist
 
   __device__ __forceinline__ explicit QueryTile(const Arguments& args) {
     const u32 tile = block_index() % static_cast<u32>(args.query_tiles);
     batch_head = static_cast<i32>(block_index() / static_cast<u32>(args.query_tiles));
-    batch = batch_head / args.heads_q;
-    head = batch_head - batch * args.heads_q;
+    sequence = Sequence(args, batch_head / args.heads_q);
+    head = batch_head - sequence.batch * args.heads_q;
     head_kv = head / args.group_size;
     first_row = static_cast<i32>(tile) * kRowsPerTile;
-    rows = args.seq_q - first_row < kRowsPerTile ? args.seq_q - first_row : kRowsPerTile;
+    rows = sequence.queries(args) - first_row < kRowsPerTile ? sequence.queries(args) - first_row : kRowsPerTile;
   }
 };
 // S and P have a row of fp32 for each query of each head, of which only the keys that the query attends to are ever touched. Rows start at
@@ -104,7 +124,7 @@ __device__ __forceinline__ float* score_row(const Arguments& args, const QueryTi
 }
 // Keys [0, attended_keys) are attended to; a row that pads the tile attends to none.
 __device__ __forceinline__ i32 attended_keys(const Arguments& args, const QueryTile& tile, i32 row) {
-  return row < tile.rows ? last_key(args, tile.first_row + row) + 1 : 0;
+  return row < tile.rows ? last_key(args, tile.sequence, tile.first_row + row) + 1 : 0;
 }
 // Over the lanes of a warp, for all of them.
 __device__ __forceinline__ float warp_max(float x) {
@@ -163,4 +183,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_softmax(con
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_069659572d14ab47
+}  // namespace attune_3b435695efa75514

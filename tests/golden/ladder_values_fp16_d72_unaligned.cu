@@ -1,4 +1,4 @@
-// attune standard forward fp16 d72 align2 sm80 q64 kv64 w4 st1 · source 83fe1c69a9ebf725
+// attune standard forward fp16 d72 align2 sm80 q64 kv64 w4 st1 · source 74c83a4a367cf50f
 //
 // The output of one tile of queries of one head, on mma.sync (compute capability 8.0 and newer), from the probabilities in device memory:
 //
@@ -9,7 +9,7 @@
 //     9216  V  [2][64][72]
 //    27648  end
 
-namespace attune_1ec3889faa791bf8 {
+namespace attune_f64a8a90a964590f {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -246,21 +246,41 @@ __device__ __forceinline__ void store_tile(char* to, u32 from, i64 row_bytes, i3
 __device__ __forceinline__ void mma_k16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) { mma_m16n8k16_f32_f16(d, a, b0, b1); }
 __device__ __forceinline__ void mma_k8(float (&d)[4], const u32 (&a)[2], u32 b0) { mma_m16n8k8_f32_f16(d, a, b0); }
 __device__ __forceinline__ u32 pack_elements(float low, float high) { return cvt_rn_f16x2_f32(high, low); }
-// The last key that a query attends to; below 0 if it attends to none. Does not fall from one row to the next.
-__device__ __forceinline__ i32 last_key(const Arguments& args, i32 /*row*/) { return args.seq_kv - 1; }
+// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its own in each tensor.
+struct Sequence {
+  i32 batch;
+
+  __device__ __forceinline__ Sequence() = default;
+  __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
+
+  // Its lengths.
+  __device__ __forceinline__ i32 queries(const Arguments& args) const { return args.seq_q; }
+  __device__ __forceinline__ i32 keys(const Arguments& args) const { return args.seq_kv; }
+
+  // Elements from a tensor's first one to the sequence's, of a tensor of queries and of one of keys.
+  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // A row of a tensor without columns, such as LSE, which is packed: (batch, heads, queries).
+  __device__ __forceinline__ i64 packed_query_row(const Arguments& args, i32 head, i64 row) const {
+    return (static_cast<i64>(batch) * args.heads_q + head) * args.seq_q + row;
+  }
+};
+// Which pairs are attended to: all of a sequence.
+__device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 /*query*/) { return sequence.keys(args) - 1; }
 // The CTA's tile of queries. Tiles of a head are neighbours in the grid, then come the heads, then the batch.
 struct QueryTile {
-  i32 batch, head, head_kv, batch_head;
+  Sequence sequence;
+  i32 head, head_kv, batch_head;
   i32 first_row, rows;  // rows that exist
 
   __device__ __forceinline__ explicit QueryTile(const Arguments& args) {
     const u32 tile = block_index() % static_cast<u32>(args.query_tiles);
     batch_head = static_cast<i32>(block_index() / static_cast<u32>(args.query_tiles));
-    batch = batch_head / args.heads_q;
-    head = batch_head - batch * args.heads_q;
+    sequence = Sequence(args, batch_head / args.heads_q);
+    head = batch_head - sequence.batch * args.heads_q;
     head_kv = head / args.group_size;
     first_row = static_cast<i32>(tile) * kRowsPerTile;
-    rows = args.seq_q - first_row < kRowsPerTile ? args.seq_q - first_row : kRowsPerTile;
+    rows = sequence.queries(args) - first_row < kRowsPerTile ? sequence.queries(args) - first_row : kRowsPerTile;
   }
 };
 // S and P have a row of fp32 for each query of each head, of which only the keys that the query attends to are ever touched. Rows start at
@@ -271,14 +291,14 @@ __device__ __forceinline__ float* score_row(const Arguments& args, const QueryTi
 }
 // Keys [0, attended_keys) are attended to; a row that pads the tile attends to none.
 __device__ __forceinline__ i32 attended_keys(const Arguments& args, const QueryTile& tile, i32 row) {
-  return row < tile.rows ? last_key(args, tile.first_row + row) + 1 : 0;
+  return row < tile.rows ? last_key(args, tile.sequence, tile.first_row + row) + 1 : 0;
 }
 __device__ __forceinline__ char* row_pointer(const void* tensor, i64 batch_offset, i64 head_offset, i64 row_offset) {
   return const_cast<char*>(static_cast<const char*>(tensor)) + 2 * (batch_offset + head_offset + row_offset);
 }
 // Blocks of keys that some query of the tile attends to.
 __device__ __forceinline__ i32 attended_blocks(const Arguments& args, const QueryTile& tile) {
-  return (last_key(args, tile.first_row + tile.rows - 1) + kBlockKv) / kBlockKv;
+  return (last_key(args, tile.sequence, tile.first_row + tile.rows - 1) + kBlockKv) / kBlockKv;
 }
 
 // Two tiles of shared memory for the tiles of a tensor that a loop walks over: one is read while the next is copied. The one barrier of a
@@ -374,8 +394,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_values(cons
   const i32 warp_row = warp_index() * kWarpRows, blocks = attended_blocks(args, tile);
   const u32 shared = shared_base();
 
-  const char* v = row_pointer(args.v, tile.batch * args.v_stride_batch, tile.head_kv * args.v_stride_head, 0);
-  TileRing ring{{v, 2 * args.v_stride_row, args.seq_kv, static_cast<i32>(thread_index())}, blocks, shared + kVOffset};
+  const char* v = row_pointer(args.v, tile.sequence.batch * args.v_stride_batch, tile.head_kv * args.v_stride_head, 0);
+  TileRing ring{{v, 2 * args.v_stride_row, tile.sequence.keys(args), static_cast<i32>(thread_index())}, blocks, shared + kVOffset};
   ring.load(0);
 
   OutputFragments acc_o = {};
@@ -388,10 +408,10 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_values(cons
   }
   cp_async_wait_group<0>();
 
-  char* o = row_pointer(args.o, tile.batch * args.o_stride_batch, tile.head * args.o_stride_head,
+  char* o = row_pointer(args.o, tile.sequence.batch * args.o_stride_batch, tile.head * args.o_stride_head,
                         (tile.first_row + warp_row) * args.o_stride_row);
   store_output(o, 2 * args.o_stride_row, tile.rows - warp_row, shared + kOOffset, warp_row, acc_o);
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_1ec3889faa791bf8
+}  // namespace attune_f64a8a90a964590f

@@ -12,6 +12,7 @@
 #include "generator/families/shared/bindings.h"
 #include "generator/families/shared/chunk_swizzle.h"
 #include "generator/rounding.h"
+#include "generator/text/attention_bindings.h"
 #include "generator/text/launch_rendering.h"
 
 namespace attune {
@@ -211,7 +212,7 @@ class Launches {
     const ChunkSwizzle swizzle = chunk_swizzle(problem_.head_dim);
     const std::size_t ring_bytes = static_cast<std::size_t>(config_.stages) * streamed_bytes;
     TemplateBindings bindings;
-    bindings.set("mask", std::string(to_string(problem_.mask)));
+    bind_attention(problem_, &bindings);
     bindings.set("block_q", config_.block_q);
     bindings.set("block_kv", config_.block_kv);
     bindings.set("stages", config_.stages);

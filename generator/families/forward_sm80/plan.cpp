@@ -34,6 +34,7 @@ TemplateBindings forward_sm80_bindings(const AttentionProblem& problem, const Ke
 
   TemplateBindings bindings;
   bind_forward(problem, config, &bindings);
+  bindings.set("kv_source", "dense");
 
   bindings.set("block_q", config.block_q);
   bindings.set("block_kv", config.block_kv);

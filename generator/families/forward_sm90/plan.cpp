@@ -58,6 +58,7 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   const ForwardSm90Shape shape = forward_sm90_shape(problem, config, device);
   TemplateBindings bindings;
   bind_forward(problem, config, &bindings);
+  bindings.set("kv_source", "dense_tensor_map");
 
   bindings.set("block_q", config.block_q);
   bindings.set("block_kv", config.block_kv);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "generator/text/attention_bindings.h"
+
 namespace attune {
 std::string partial_name(std::string_view word) {
   std::string name(word);
@@ -11,7 +13,7 @@ std::string partial_name(std::string_view word) {
 
 void bind_forward(const AttentionProblem& problem, const KernelConfig& config, TemplateBindings* bindings) {
   bindings->set("dtype", problem.dtype == DataType::bf16 ? "bf16" : "f16");
-  bindings->set("mask", std::string(to_string(problem.mask)));
+  bind_attention(problem, bindings);
   if (config.tile_order != TileOrder::head_major && config.tile_order != TileOrder::head_major_reversed)
     bindings->set("tile_heads", config.pack_gqa ? "heads_kv" : "heads_q");
   bindings->set("tile_order", partial_name(to_string(config.tile_order)));

@@ -71,7 +71,7 @@ TEST_CASE("provenance is the text that a kernel was made of, and nothing beside 
     }
     CHECK(unused > 50);
     Texts more = texts;
-    more["masks/of_a_later_version"] = "what a kernel does not use";
+    more["attention/mask_of_a_later_version"] = "what a kernel does not use";
     CHECK(plan_of(of, more).source_hash() == hash);
     for (const std::string& name : parts) {
       INFO(name);

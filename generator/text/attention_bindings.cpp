@@ -1,0 +1,20 @@
+#include "generator/text/attention_bindings.h"
+
+#include <string>
+
+#include "generator/problem/mask_geometry.h"
+
+namespace attune {
+
+void bind_mask(const AttentionProblem& problem, TemplateBindings* bindings) {
+  bindings->set("mask", std::string(to_string(problem.mask)));
+  bindings->set("sequence", "dense");
+}
+
+void bind_attention(const AttentionProblem& problem, TemplateBindings* bindings) {
+  bind_mask(problem, bindings);
+  bindings->set("score", "plain");
+  bindings->conditions["masked_begin"] = hides_first_keys(problem.mask);
+}
+
+}  // namespace attune

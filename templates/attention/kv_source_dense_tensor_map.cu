@@ -1,0 +1,6 @@
+// Where rows lie, as coordinates of tensor maps: those of a sequence follow each other.
+struct MapPlace {
+  i32 row, batch;
+};
+__device__ __forceinline__ MapPlace place_of_queries(const Sequence& sequence, i32 row) { return {row, sequence.batch}; }
+__device__ __forceinline__ MapPlace place_of_keys(const Sequence& sequence, i32 block) { return {block * kBlockKv, sequence.batch}; }

@@ -1,0 +1,35 @@
+// What a consumer warpgroup does with each tile: the blocks of keys from the last one down.
+__device__ __forceinline__ void consume(const Arguments& args, const Barriers& barriers, u32 shared, i32 index) {
+  Mainloop mainloop(args, barriers, shared, index);
+  Consumer& consumer = mainloop.consumer;
+  ConsumerTiles tiles;
+  if (index == kConsumers - 1) consumer.pass_order();
+  for (i32 number; (number = tiles.next(args, barriers, consumer.q)) >= 0;) {
+    const QueryTile tile(args, number);
+    const RowsOfWarpgroup rows(args, tile, index);
+    consumer.wait_q();
+    consumer.load_query();
+    skip_blocks(consumer, rows.unused_blocks);
+    clear(mainloop.o);
+    if (rows.blocks.end > rows.blocks.begin) {
+      i32 block = rows.blocks.end - 1;
+      mainloop.begin<kPartialBlocks>(number, rows, block--);
+      if (kPartialBlocks)
+        for (; block >= rows.blocks.unmasked_end; --block) mainloop.step<true>(number, rows, block);
+      for (; block >= rows.blocks.unmasked_begin; --block) mainloop.step<false>(number, rows, block);
+//% if masked_begin
+      for (; block >= rows.blocks.begin; --block) mainloop.step<true>(number, rows, block);
+//% end
+      mainloop.end();
+    } else {
+      mainloop.softmax.row_sum[0] = mainloop.softmax.row_sum[1] = 0;
+      bar_warp_sync();
+    }
+//% if masked_begin
+    skip_blocks(consumer, rows.unused_first_blocks);
+//% end
+    consumer.release_q();
+    store_rows(args, QueryTile(args, opaque_i32(number)), rows.first_row, mainloop.o, mainloop.softmax);
+  }
+  if (index == 0) consumer.wait_order();
+}

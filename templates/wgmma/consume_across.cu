@@ -1,0 +1,68 @@
+// What a consumer warpgroup does with each tile: the blocks of keys from the last one down. A tile's last product and its
+// stores wait until the first scores of the next tile have been issued.
+struct PendingTile {
+  i32 number = -1;
+  i32 row = 0;  // this thread's first, in the sequence
+};
+
+__device__ __forceinline__ void finish(const Arguments& args, Mainloop& mainloop, PendingTile& pending) {
+  mainloop.end();
+  store_rows(args, QueryTile(args, pending.number), pending.row, mainloop.o, mainloop.softmax);
+  pending.number = -1;
+}
+
+__device__ __forceinline__ void consume(const Arguments& args, const Barriers& barriers, u32 shared, i32 index) {
+  Mainloop mainloop(args, barriers, shared, index);
+  Consumer& consumer = mainloop.consumer;
+  ConsumerTiles tiles;
+  PendingTile pending;
+  if (index == kConsumers - 1) consumer.pass_order();
+  for (i32 number; (number = tiles.next(args, barriers, consumer.q)) >= 0;) {
+    const QueryTile tile(args, number);
+    const RowsOfWarpgroup rows(args, tile, index);
+    // The pending product holds a buffer of V until this warpgroup's first own block. By then no other may need that buffer filled anew.
+    if (pending.number >= 0 && (rows.blocks.end == rows.blocks.begin || rows.unused_blocks >= kVStages)) finish(args, mainloop, pending);
+    consumer.wait_q();
+    consumer.load_query();
+    const bool joined = pending.number >= 0;
+    if (joined)
+      skip_keys(consumer, rows.unused_blocks);
+    else
+      skip_blocks(consumer, rows.unused_blocks);
+    i32 block = rows.blocks.end - 1;
+    if (block < rows.blocks.begin) {
+      clear(mainloop.o);
+      mainloop.softmax.row_sum[0] = mainloop.softmax.row_sum[1] = 0;
+      bar_warp_sync();
+      consumer.release_q();
+      store_rows(args, tile, rows.first_row, mainloop.o, mainloop.softmax);
+      continue;
+    }
+    if (joined) {
+      Softmax earlier;
+      mainloop.join<kPartialBlocks>(number, rows, block--, earlier);
+      skip_values(consumer, rows.unused_blocks);
+      store_rows(args, QueryTile(args, pending.number), pending.row, mainloop.o, earlier);
+    } else {
+      mainloop.begin<kPartialBlocks>(number, rows, block--);
+    }
+    clear(mainloop.o);
+    if (kPartialBlocks)
+      for (; block >= rows.blocks.unmasked_end; --block) mainloop.step<true>(number, rows, block);
+    for (; block >= rows.blocks.unmasked_begin; --block) mainloop.step<false>(number, rows, block);
+//% if masked_begin
+    for (; block >= rows.blocks.begin; --block) mainloop.step<true>(number, rows, block);
+//% end
+    consumer.release_q();
+    pending = {number, rows.first_row};
+//% if masked_begin
+    // Others still need the blocks before this warpgroup's: the product must not wait for the next tile with a buffer of V.
+    if (rows.unused_first_blocks > 0) {
+      finish(args, mainloop, pending);
+      skip_blocks(consumer, rows.unused_first_blocks);
+    }
+//% end
+  }
+  if (pending.number >= 0) finish(args, mainloop, pending);
+  if (index == 0) consumer.wait_order();
+}

@@ -1,0 +1,166 @@
+// The part of a warpgroup in a tile: 64 rows, and the blocks of keys that they attend to.
+struct RowsOfWarpgroup {
+  Sequence sequence;
+  i32 first_row;  // in the sequence, of this thread's first row
+  KeyBlocks blocks;
+  i32 unused_blocks;  // of the tile, behind this warpgroup's
+//% if masked_begin
+  i32 unused_first_blocks;  // and before them
+//% end
+
+  __device__ __forceinline__ RowsOfWarpgroup(const Arguments& args, const QueryTile& tile, i32 consumer) : sequence(tile.sequence) {
+    const i32 first = 64 * consumer, last = (kEvenTiles || tile.rows > first + 64 ? first + 64 : tile.rows) - 1;
+    first_row = tile.first_row + first + static_cast<i32>(warp_index() % 4 * 16 + lane_index() / 4);
+//% if masked_begin
+    blocks.begin = KeyBlocks::begin_of(args, sequence, QueryTile::position_of(tile.first_row + first));
+    blocks.unmasked_begin = KeyBlocks::unmasked_begin_of(args, sequence, QueryTile::position_of(tile.first_row + last));
+//% end
+    blocks.end = first < tile.rows ? KeyBlocks::end_of(args, sequence, QueryTile::position_of(tile.first_row + last)) : blocks.begin;
+    blocks.unmasked_end = KeyBlocks::unmasked_end_of<kAnchorKeys>(args, sequence, QueryTile::position_of(tile.first_row + first));
+//% if masked_begin
+    if (blocks.unmasked_end < blocks.begin) blocks.unmasked_end = blocks.begin;
+    if (blocks.end <= blocks.begin) blocks.begin = blocks.end = tile.blocks.begin;
+    unused_first_blocks = blocks.begin - tile.blocks.begin;
+//% end
+    unused_blocks = tile.blocks.end - blocks.end;
+  }
+};
+
+// Scores of keys that their row does not attend to become -inf.
+__device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& args, const RowsOfWarpgroup& rows, i32 block) {
+  const i32 first_key = block * kBlockKv + static_cast<i32>(lane_index() % 4 * 2);
+#pragma unroll
+  for (i32 half = 0; half < 2; ++half) {
+    const HiddenKeys hidden(args, rows.sequence, QueryTile::position_of(rows.first_row + 8 * half), first_key);
+#pragma unroll
+    for (i32 n = 0; n < kBlockKv / 8; ++n) {
+#pragma unroll
+      for (i32 e = 0; e < 2; ++e)
+        if (hidden.has(8 * n + e)) s[4 * n + 2 * half + e] = negative_infinity();
+    }
+  }
+}
+
+// Where a warpgroup stands in the rings, and its products.
+struct Consumer {
+  Barriers barriers;
+  u32 shared;
+  i32 index;  // of the warpgroup among the consumers
+  PipelineSlot<kQStages> q;
+  PipelineSlot<kStages> k;
+  PipelineSlot<kVStages> v;
+  QueryOperand query;
+  ProbabilityOperand probabilities;
+
+  __device__ __forceinline__ void wait_q() const { mbarrier_wait_parity(barriers.q_full(q.stage), q.parity); }
+  __device__ __forceinline__ void wait_k() const { mbarrier_wait_parity(barriers.k_full(k.stage), k.parity); }
+  __device__ __forceinline__ void wait_v() const { mbarrier_wait_parity(barriers.v_full(v.stage), v.parity); }
+  __device__ __forceinline__ void release_q() {
+    if (lane_index() == 0) mbarrier_arrive(barriers.q_empty(q.stage));
+    q.advance();
+  }
+  __device__ __forceinline__ void release_k() {
+    if (lane_index() == 0) mbarrier_arrive(barriers.k_empty(k.stage));
+    k.advance();
+  }
+  __device__ __forceinline__ void release_v() {
+    if (lane_index() == 0) mbarrier_arrive(barriers.v_empty(v.stage));
+    v.advance();
+  }
+
+  // Where warpgroups are ordered, each issues its products when its predecessor lets it.
+  __device__ __forceinline__ void wait_order() const {
+    if (kOrderedWarpgroups) bar_sync_named(kOrder + index, 2 * kWarpgroup);
+  }
+  __device__ __forceinline__ void pass_order() const {
+    if (kOrderedWarpgroups) bar_arrive_named(kOrder + (index + 1 == kConsumers ? 0 : index + 1), 2 * kWarpgroup);
+  }
+
+  __device__ __forceinline__ void load_query() { query.load(shared + kQOffset + q.stage * kQTileBytes + index * 64 * kPanelBytes); }
+  // S = Q Kᵀ
+  __device__ __forceinline__ void issue_qk(ScoreFragments& s) const {
+    const u32 keys = tile_place(shared + kKOffset + k.stage * kKvTileBytes, kKvPanelStride);
+    wgmma_fence();
+    query.multiply<false>(s, 0, matrix_descriptor(keys));
+#pragma unroll
+    for (i32 step = 1; step < kDimSteps; ++step) query.multiply<true>(s, step, matrix_descriptor(keys + column_step(step, kKvPanelStride)));
+    wgmma_commit_group();
+  }
+  // P in 16 bits, for the next product with V.
+  __device__ __forceinline__ void put_probabilities(const ScoreFragments& s) { probabilities.put(s, shared, index); }
+  // O += P V
+  __device__ __forceinline__ void issue_pv(OutputFragments& o) const {
+    const u32 values = tile_place(shared + kVOffset + v.stage * kKvTileBytes, kKvPanelStride);
+    wgmma_fence();
+#pragma unroll
+    for (i32 step = 0; step < kKeySteps; ++step) probabilities.multiply(o, step, matrix_descriptor(values + row_step(step)));
+    wgmma_commit_group();
+  }
+};
+
+// Blocks that other warpgroups need and this one does not: it waits for them only to give them back, and passes the order on. A buffer is
+// given back when every lane has seen it full: where no product holds the warp together, that is said.
+__device__ __forceinline__ void skip_key(Consumer& consumer) {
+  consumer.wait_k();
+  bar_warp_sync();
+  consumer.release_k();
+  consumer.wait_order();
+  consumer.pass_order();
+}
+__device__ __forceinline__ void skip_value(Consumer& consumer) {
+  consumer.wait_v();
+  bar_warp_sync();
+  consumer.release_v();
+}
+__device__ __forceinline__ void skip_keys(Consumer& consumer, i32 count) {
+  for (i32 i = 0; i < count; ++i) skip_key(consumer);
+}
+__device__ __forceinline__ void skip_values(Consumer& consumer, i32 count) {
+  for (i32 i = 0; i < count; ++i) skip_value(consumer);
+}
+__device__ __forceinline__ void skip_blocks(Consumer& consumer, i32 count) {
+  for (i32 i = 0; i < count; ++i) {
+    skip_key(consumer);
+    skip_value(consumer);
+  }
+}
+
+__device__ __forceinline__ void clear(OutputFragments& o) {
+#pragma unroll
+  for (i32 i = 0; i < kHeadDim / 2; ++i) o[i] = 0;
+}
+
+// O / l and LSE of this thread's two rows. row: the first of them, in the sequence. Words of four fragments are exchanged in a quad, so that
+// each lane stores 16 bytes of a row.
+__device__ __forceinline__ void store_rows(const Arguments& args, const QueryTile& tile, i32 row, OutputFragments& o, Softmax& softmax) {
+  constexpr float kLn2 = 0.693147180559945309f;
+  const u32 quad = lane_index() % 4;
+#pragma unroll
+  for (i32 half = 0; half < 2; ++half) {
+    float sum = softmax.row_sum[half];
+    sum += shfl_sync_bfly_f32<1>(sum);
+    sum += shfl_sync_bfly_f32<2>(sum);
+    const float inverse = sum != 0 ? rcp_approx_ftz_f32(sum) : 0;  // a row that has seen no key keeps its zeros; a NaN stays one
+    const i32 i = row + 8 * half;
+    const bool exists = kEvenTiles || i < tile.first_row + tile.rows;
+    const i32 head = tile.head_of(i), position = QueryTile::position_of(i);
+    if (args.lse != nullptr && quad == 0 && exists) {
+      const float lse = sum != 0 ? fma_rn_f32(softmax.row_max[half], args.softmax_scale, lg2_approx_ftz_f32(sum) * kLn2) : negative_infinity();
+      st_global_f32(args.lse + tile.sequence.packed_query_row(args, head, position), lse);
+    }
+    char* const to =
+        static_cast<char*>(args.o) + 2 * (tile.sequence.query_offset(args.o_stride_batch, args.o_stride_row) + head * args.o_stride_head + position * args.o_stride_row);
+#pragma unroll
+    for (i32 group = 0; group < kHeadDim / 32; ++group) {
+      u32 words[4];
+#pragma unroll
+      for (i32 n = 0; n < 4; ++n)
+        words[n] = pack_elements(o[16 * group + 4 * n + 2 * half] * inverse, o[16 * group + 4 * n + 2 * half + 1] * inverse);
+      transpose_in_quad(words);
+      if (exists) st_global_v4_b32(to + 64 * group + 16 * quad, {words[0], words[1], words[2], words[3]});
+    }
+#pragma unroll
+    for (i32 n = kHeadDim / 32 * 4; n < kHeadDim / 8; ++n)
+      if (exists) st_global_b32(to + 16 * n + 4 * quad, pack_elements(o[4 * n + 2 * half] * inverse, o[4 * n + 2 * half + 1] * inverse));
+  }
+}

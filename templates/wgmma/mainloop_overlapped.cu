@@ -1,0 +1,84 @@
+// S of a block of keys is issued with P V of the block before it: the softmax of the one runs beside the product of the other.
+struct Mainloop {
+  const Arguments& args;
+  Consumer consumer;
+  Softmax softmax;
+  ScoreFragments s;
+  OutputFragments o;
+
+  // Leaves the fragments as they are: what S begins with does not count, and to set it would touch registers of the first product.
+  __device__ __forceinline__ Mainloop(const Arguments& args, const Barriers& barriers, u32 shared, i32 index)
+      : args(args), consumer{barriers, shared, index}, softmax{{args.softmax_scale_log2}} {}
+
+  // The tile's first block, walked to: there is no product to run beside it.
+  template <bool kMasked>
+  __device__ __forceinline__ void begin(i32 tile_number, const RowsOfWarpgroup& rows, i32 block) {
+    consumer.wait_k();
+    consumer.wait_order();
+    consumer.issue_qk(s);              // S = Q Kᵀ
+    consumer.pass_order();
+    wgmma_wait_group<0>();
+    wgmma_landed(s);
+    consumer.release_k();
+    softmax_of<true, kMasked>(tile_number, rows, block);
+    consumer.put_probabilities(s);
+  }
+  template <bool kMasked>
+  __device__ __forceinline__ void step(i32 tile_number, const RowsOfWarpgroup& rows, i32 block) {
+    consumer.wait_k();
+    consumer.wait_order();
+    consumer.issue_qk(s);              // S = Q Kᵀ
+    consumer.wait_v();
+    consumer.issue_pv(o);              // O = O + P V
+    consumer.pass_order();
+    wgmma_wait_group<1>();
+    wgmma_landed(s);
+    consumer.release_k();
+    softmax_of<false, kMasked>(tile_number, rows, block);
+    wgmma_wait_group<0>();
+    wgmma_landed(o);
+    consumer.release_v();
+    consumer.put_probabilities(s);
+    softmax.rescale(o);
+    if (block > rows.blocks.begin) softmax.follow();
+  }
+  // The first block of a tile beside the last product of the tile before it, whose O is whole afterwards, with its maxima and sums in
+  // `earlier`.
+  template <bool kMasked>
+  __device__ __forceinline__ void join(i32 tile_number, const RowsOfWarpgroup& rows, i32 block, Softmax& earlier) {
+    consumer.wait_k();
+    consumer.wait_order();
+    consumer.issue_qk(s);              // S = Q Kᵀ
+    consumer.wait_v();
+    consumer.issue_pv(o);              // O = O + P V
+    consumer.pass_order();
+    wgmma_wait_group<1>();
+    wgmma_landed(s);
+    consumer.release_k();
+    earlier = softmax;
+    softmax_of<true, kMasked>(tile_number, rows, block);
+    wgmma_wait_group<0>();
+    wgmma_landed(o);
+    consumer.release_v();
+    consumer.put_probabilities(s);
+  }
+  // The product of the tile's last block.
+  __device__ __forceinline__ void end() {
+    consumer.wait_v();
+    consumer.issue_pv(o);              // O = O + P V
+    wgmma_wait_group<0>();
+    wgmma_landed(o);
+    consumer.release_v();
+  }
+
+ private:
+  template <bool kFirst, bool kMasked>
+  __device__ __forceinline__ void softmax_of(i32 tile_number, const RowsOfWarpgroup& rows, i32 block) {
+    ScoreFunction().modify(s);
+    if (kMasked) mask_scores(s, args, rows, block);
+    if (kFirst)
+      softmax.first<kMasked>(s);
+    else
+      softmax.update<kMasked>(s, {args, tile_number, rows.first_row, block});
+  }
+};

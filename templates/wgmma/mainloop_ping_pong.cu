@@ -1,0 +1,60 @@
+// P V of a block of keys and S of the next one are issued together, and the next warpgroup may issue when both have landed: while a warpgroup works on its
+// softmax, the tensor cores have the products of the next.
+struct Mainloop {
+  const Arguments& args;
+  Consumer consumer;
+  Softmax softmax;
+  ScoreFragments s;
+  OutputFragments o;
+
+  // Leaves the fragments as they are: what S begins with does not count, and to set it would touch registers of the first product.
+  __device__ __forceinline__ Mainloop(const Arguments& args, const Barriers& barriers, u32 shared, i32 index)
+      : args(args), consumer{barriers, shared, index}, softmax{{args.softmax_scale_log2}} {}
+
+  // The tile's first block, walked to: there is no P yet.
+  template <bool kMasked>
+  __device__ __forceinline__ void begin(i32 tile_number, const RowsOfWarpgroup& rows, i32 block) {
+    consumer.wait_k();
+    consumer.wait_order();
+    consumer.issue_qk(s);              // S = Q Kᵀ
+    take_scores();
+    ScoreFunction().modify(s);
+    if (kMasked) mask_scores(s, args, rows, block);
+    softmax.first<kMasked>(s);
+    consumer.put_probabilities(s);
+  }
+  template <bool kMasked>
+  __device__ __forceinline__ void step(i32 tile_number, const RowsOfWarpgroup& rows, i32 block) {
+    consumer.wait_k();
+    consumer.wait_v();
+    consumer.wait_order();
+    consumer.issue_pv(o);              // O = O + P V
+    consumer.issue_qk(s);              // S = Q Kᵀ
+    wgmma_wait_group<1>();
+    wgmma_landed(o);
+    consumer.release_v();
+    take_scores();
+    ScoreFunction().modify(s);
+    if (kMasked) mask_scores(s, args, rows, block);
+    softmax.update<kMasked>(s, {args, tile_number, rows.first_row, block});
+    consumer.put_probabilities(s);
+    softmax.rescale(o);
+    if (block > rows.blocks.begin) softmax.follow();
+  }
+  // The product of the tile's last block waits for nobody: its warpgroup has no other that could go with it.
+  __device__ __forceinline__ void end() {
+    consumer.wait_v();
+    consumer.issue_pv(o);              // O = O + P V
+    wgmma_wait_group<0>();
+    wgmma_landed(o);
+    consumer.release_v();
+  }
+
+ private:
+  __device__ __forceinline__ void take_scores() {
+    wgmma_wait_group<0>();
+    wgmma_landed(s);
+    consumer.pass_order();
+    consumer.release_k();
+  }
+};

@@ -1,0 +1,49 @@
+// A block of keys at a time: S, its softmax, P V. Only other warpgroups keep the tensor core busy meanwhile.
+struct Mainloop {
+  const Arguments& args;
+  Consumer consumer;
+  Softmax softmax;
+  ScoreFragments s;
+  OutputFragments o;
+
+  // Leaves the fragments as they are: what S begins with does not count, and to set it would touch registers of the first product.
+  __device__ __forceinline__ Mainloop(const Arguments& args, const Barriers& barriers, u32 shared, i32 index)
+      : args(args), consumer{barriers, shared, index}, softmax{{args.softmax_scale_log2}} {}
+
+  // The tile's first block, walked to; each of the others; what is left after the last one.
+  template <bool kMasked>
+  __device__ __forceinline__ void begin(i32 tile_number, const RowsOfWarpgroup& rows, i32 block) {
+    run_block<true, kMasked>(tile_number, rows, block);
+  }
+  template <bool kMasked>
+  __device__ __forceinline__ void step(i32 tile_number, const RowsOfWarpgroup& rows, i32 block) {
+    run_block<false, kMasked>(tile_number, rows, block);
+  }
+  __device__ __forceinline__ void end() {}
+
+ private:
+  template <bool kFirst, bool kMasked>
+  __device__ __forceinline__ void run_block(i32 tile_number, const RowsOfWarpgroup& rows, i32 block) {
+    consumer.wait_k();
+    consumer.wait_order();
+    consumer.issue_qk(s);              // S = Q Kᵀ
+    wgmma_wait_group<0>();
+    wgmma_landed(s);
+    consumer.pass_order();
+    consumer.release_k();
+    ScoreFunction().modify(s);
+    if (kMasked) mask_scores(s, args, rows, block);
+    if (kFirst)
+      softmax.first<kMasked>(s);
+    else
+      softmax.update<kMasked>(s, {args, tile_number, rows.first_row, block});
+    consumer.put_probabilities(s);
+    if (!kFirst) softmax.rescale(o);
+    consumer.wait_v();
+    consumer.issue_pv(o);              // O = O + P V
+    wgmma_wait_group<0>();
+    wgmma_landed(o);
+    consumer.release_v();
+    if (!kFirst && block > rows.blocks.begin) softmax.follow();
+  }
+};
