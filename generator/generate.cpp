@@ -18,12 +18,14 @@ namespace attune {
 namespace {
 constexpr int kReferenceThreads = 128;
 
-ArgumentLayout reference_arguments() {
+ArgumentLayout reference_arguments(const AttentionProblem& problem) {
   Arguments fields;
   append_pointers(&fields, {Operand::q, Operand::k, Operand::v});
   append_strides(&fields, {Operand::q, Operand::k, Operand::v});
   append(&fields, {Workspace{kOFp64}, Workspace{kLseFp64}, Workspace{kWeightFp64}, Scalar::heads_q, Scalar::group_size,
-                   Scalar::seq_q, Scalar::seq_kv, Scalar::mask_offset, Scalar::softmax_scale});
+                   Scalar::seq_q, Scalar::seq_kv});
+  append_mask(&fields, problem);
+  fields.push_back(Scalar::softmax_scale);
   return ArgumentLayout::of(std::move(fields));
 }
 
@@ -123,7 +125,7 @@ KernelPlan generate_reference(const AttentionProblem& problem, const DeviceSpec&
   launch.threads = kReferenceThreads;
   launch.shared_bytes = shared_bytes;
   launch.rows_per_tile = 1;
-  launch.arguments = reference_arguments();
+  launch.arguments = reference_arguments(problem);
   render_launch("reference_forward", reference_class(problem), device, templates, target, std::move(bindings), &launch);
 
   KernelPlan plan = plan_of(problem);

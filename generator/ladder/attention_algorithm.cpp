@@ -226,6 +226,11 @@ KernelPlan generate(const AttentionProblem& problem, AttentionAlgorithm algorith
   }
   // The ladder's kernels are written for the instructions of the family that serves most GPUs.
   const KernelFamily& family = general_family(Pass::forward);
+  if (hides_first_keys(problem.mask)) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("\"{}\": algorithms of the ladder serve a causal mask and none; take a config instead",
+                            canonical_text(problem)));
+  }
   Reasons reasons;
   if (!family.supports({problem, device}, &reasons)) throw Error(ErrorCode::unsupported, reasons.front());
   if (algorithm == AttentionAlgorithm::fa2)

@@ -99,9 +99,11 @@ std::vector<KernelLaunch> generate_backward_reference(const AttentionProblem& pr
     Arguments arguments;
     append_pointers(&arguments, {Operand::q, Operand::k, Operand::v, Operand::d_o});
     append_strides(&arguments, {Operand::q, Operand::k, Operand::v, Operand::d_o});
-    append(&arguments, {Workspace{kLseFp64}, Workspace{kRowStatisticsFp64}, Workspace{kPartials}, kUnitRoundoff,
-                        kSmallestStep, Scalar::batch, Scalar::heads_q, Scalar::group_size, Scalar::seq_q,
-                        Scalar::seq_kv, Scalar::mask_offset, Scalar::softmax_scale});
+    append(&arguments,
+           {Workspace{kLseFp64}, Workspace{kRowStatisticsFp64}, Workspace{kPartials}, kUnitRoundoff, kSmallestStep,
+            Scalar::batch, Scalar::heads_q, Scalar::group_size, Scalar::seq_q, Scalar::seq_kv});
+    append_mask(&arguments, problem);
+    arguments.push_back(Scalar::softmax_scale);
     arguments.insert(arguments.end(), more.begin(), more.end());
     KernelLaunch made = oracle_launch(name, kernel_class, std::move(arguments), shared_bytes, std::move(bindings),
                                       device, templates, target);

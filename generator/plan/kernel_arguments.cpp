@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "generator/error.h"
+#include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
 
 namespace attune {
@@ -48,6 +49,8 @@ ScalarFacts facts(Scalar scalar) {
       return {"key_tiles", "i32"};
     case Scalar::section_heads:
       return {"section_heads", "i32"};
+    case Scalar::first_offset:
+      return {"first_offset", "i32"};
     case Scalar::mask_offset:
       return {"mask_offset", "i32"};
     case Scalar::softmax_scale:
@@ -99,6 +102,11 @@ void append(Arguments* fields, std::initializer_list<KernelArgument> more) {
 
 void append_pointers(Arguments* fields, std::initializer_list<Operand> operands) {
   for (const Operand operand : operands) fields->push_back(Pointer{operand});
+}
+
+void append_mask(Arguments* fields, const AttentionProblem& problem) {
+  if (hides_first_keys(problem.mask)) fields->push_back(Scalar::first_offset);
+  fields->push_back(Scalar::mask_offset);
 }
 
 void append_strides(Arguments* fields, std::initializer_list<Operand> operands) {

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "generator/problem/attention_problem.h"
 #include "generator/problem/operand_shape.h"
 
 namespace attune {
@@ -63,7 +64,8 @@ enum class Scalar {
   query_tiles,         ///< ceil(seq_q / rows_per_tile)
   key_tiles,           ///< the same of seq_kv
   section_heads,       ///< KernelLaunch::section_heads()
-  mask_offset,         ///< clamped to int32: what hides all keys or none stays so
+  first_offset,        ///< of a query's first key; clamped to int32: what hides all keys or none stays so
+  mask_offset,         ///< of its last key; the same
   softmax_scale,       ///< float
   softmax_scale_log2,  ///< float: scale * log2(e)
   tiles,               ///< KernelLaunch::tiles()
@@ -80,6 +82,8 @@ inline constexpr std::size_t kTensorMapArgumentBytes = 128, kTensorMapArgumentAl
 
 void append(Arguments* fields, std::initializer_list<KernelArgument> more);
 void append_pointers(Arguments* fields, std::initializer_list<Operand> operands);
+/// What a kernel's predicates compute with: the offsets of a query's first and last key, of a mask that has them.
+void append_mask(Arguments* fields, const AttentionProblem& problem);
 /// The three strides of each.
 void append_strides(Arguments* fields, std::initializer_list<Operand> operands);
 

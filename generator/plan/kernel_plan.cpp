@@ -7,6 +7,7 @@
 
 #include "generator/error.h"
 #include "generator/plan/source_hash.h"
+#include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
 
 namespace attune {
@@ -141,6 +142,8 @@ std::variant<std::int32_t, float> value_of(Scalar scalar, const AttentionProblem
       return launch.key_tiles(problem);
     case Scalar::section_heads:
       return launch.section_heads(problem);
+    case Scalar::first_offset:
+      return integer(clamped_offset(MaskGeometry(problem).first_diagonal));
     case Scalar::mask_offset:
       return integer(clamped_offset(problem.mask_offset));
     case Scalar::softmax_scale:

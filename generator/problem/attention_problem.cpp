@@ -186,6 +186,11 @@ AttentionProblem parse_problem(std::string_view text) {
   return problem;
 }
 
+void copy_mask(const AttentionProblem& from, AttentionProblem* to) {
+  to->mask = from.mask;
+  to->mask_offset = from.mask_offset;
+}
+
 bool apply_mask_word(std::string_view word, AttentionProblem* problem) {
   if (!is_mask_word(word)) return false;
   std::int64_t offset = 0;

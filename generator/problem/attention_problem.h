@@ -66,6 +66,12 @@ std::string canonical_text(const AttentionProblem& problem);
 /// d64). Throws Error(invalid_argument) that names the word. Does not judge the values: that is validate().
 AttentionProblem parse_problem(std::string_view text);
 
+/// The words that name a mask, as an error lists them.
+inline constexpr std::string_view kMaskWords = "none, causal, causal-top-left, causal@OFFSET";
+
+/// Gives a problem the mask of another one of the same lengths.
+void copy_mask(const AttentionProblem& from, AttentionProblem* to);
+
 /// Sets the mask that a word of the canonical text names ("causal", "causal-top-left", "causal@OFFSET"), by the lengths
 /// that the problem has. False, and nothing set, if the word names no mask, or its OFFSET is no whole number.
 bool apply_mask_word(std::string_view word, AttentionProblem* problem);

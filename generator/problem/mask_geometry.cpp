@@ -116,6 +116,16 @@ bool hides_first_keys(MaskKind mask) {
   return true;
 }
 
+bool lengthens_tiles(MaskKind mask) {
+  switch (mask) {
+    case MaskKind::none:
+      return false;
+    case MaskKind::causal:
+      return true;
+  }
+  return true;
+}
+
 AttentionProblem with_lengths(AttentionProblem problem, std::int64_t seq_q, std::int64_t seq_kv) {
   const bool bottom_right = problem.mask_offset == bottom_right_offset(problem);
   problem.seq_q = seq_q;

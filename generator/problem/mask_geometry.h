@@ -76,6 +76,9 @@ bool hides_pairs(MaskKind mask);
 /// Whether a query's keys may begin behind the first one, so that kernels of the mask hold a predicate on both sides.
 bool hides_first_keys(MaskKind mask);
 
+/// Whether later queries see more keys, so that tiles differ in length and their order decides what is left at the end.
+bool lengthens_tiles(MaskKind mask);
+
 /// The problem with other lengths and the same mask: what is aligned bottom right stays so, another offset is kept as
 /// far as the lengths let it.
 AttentionProblem with_lengths(AttentionProblem problem, std::int64_t seq_q, std::int64_t seq_kv);

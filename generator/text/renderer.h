@@ -33,8 +33,8 @@ struct RenderedText {
 
 /// Renders templates.texts()[root].
 ///
-///   ${name}              the value; also inside a directive's argument: //% include attention/mask_${mask}. A value of several
-///   lines continues
+///   ${name}              the value; also inside a directive's argument: //% include attention/mask_${mask}. A value of
+///   several lines continues
 ///                        below the column where it began; in a line comment, as a comment.
 ///   //% include NAME     another template, indented whole by the indentation of the directive. A partial included a
 ///   second time in

@@ -17,17 +17,13 @@ struct Arguments {
 };
 constexpr u32 kArgumentBytes = ${argument_bytes};
 
-enum class Mask { none, causal };
-constexpr Mask kMask = Mask::${mask};
 constexpr i32 kHeadDim = ${head_dim}, kThreads = ${threads}, kTile = ${rows_per_tile};
 constexpr i32 kPairValues = 4;  // ds, w, p, p + h/u
 //% include oracle/backward_pairs
 
-// The first query that attends to a key; seq_q if none does.
-__device__ __forceinline__ i32 first_query(const Arguments& args, i32 key) {
-  if (kMask == Mask::none) return 0;
-  const i64 first = static_cast<i64>(key) - args.mask_offset;
-  return static_cast<i32>(first < 0 ? 0 : first < args.seq_q ? first : args.seq_q);
+// Whether any of these queries attends to any of these keys: neither end of what a query attends to falls from one to the next.
+__device__ __forceinline__ bool attend(const Arguments& args, i32 first_query, i32 queries, i32 first_key, i32 keys) {
+  return attended_keys(args, first_query).begin < first_key + keys && attended_keys(args, first_query + queries - 1).end > first_key;
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_constant__ Arguments args) {
@@ -50,8 +46,9 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
 
   for (i32 member = 0; member < args.group_size; ++member) {
     const i32 head = head_kv * args.group_size + member;
-    for (i32 first = first_query(args, first_key) / kTile * kTile; first < args.seq_q; first += kTile) {
+    for (i32 first = 0; first < args.seq_q; first += kTile) {
       const i32 count = args.seq_q - first < kTile ? args.seq_q - first : kTile;
+      if (!attend(args, first, count, first_key, keys)) continue;
       load_rows(shared + kQueryOffset, args.q, batch * args.q_stride_batch + head * args.q_stride_head + first * args.q_stride_row,
                 args.q_stride_row, count);
       load_rows(shared + kGradientOffset, args.d_o, batch * args.d_o_stride_batch + head * args.d_o_stride_head + first * args.d_o_stride_row,
@@ -59,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
       bar_sync();
       if (query < kTile) {
         double values[kPairValues] = {};
-        if (query < count && key < keys && first_key + key < attended_keys(args, first + query)) {
+        if (query < count && key < keys && attended_keys(args, first + query).has(first_key + key)) {
           const RowStatistics row = RowStatistics::load(args, (batch * args.heads_q + head) * args.seq_q + first + query);
           const Pair pair(args, shared, query, key, row);
           values[0] = pair.ds;

@@ -19,8 +19,6 @@ struct Arguments {
 };
 constexpr u32 kArgumentBytes = ${argument_bytes};
 
-enum class Mask { none, causal };
-constexpr Mask kMask = Mask::${mask};
 constexpr i32 kHeadDim = ${head_dim}, kThreads = ${threads}, kTile = ${rows_per_tile};
 constexpr i32 kPairValues = 3;  // ds, w, p
 //% include oracle/backward_pairs
@@ -76,11 +74,11 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
       has_row ? RowStatistics{ld_global_f64(args.lse_fp64 + row), ld_global_f64(args.row_statistics + RowStatistics::kStored * row),
                               ld_global_f64(args.row_statistics + RowStatistics::kStored * row + 1), 0}
               : RowStatistics{};
-  const i32 row_keys = has_row ? attended_keys(args, tile.first + query) : 0;
-  const i32 keys = attended_keys(args, tile.first + tile.count - 1);
+  const AttendedKeys row_keys = has_row ? attended_keys(args, tile.first + query) : AttendedKeys{0, 0};
+  const i32 begin = attended_keys(args, tile.first).begin, end = attended_keys(args, tile.first + tile.count - 1).end;
   double k_squares = 0;  // of the keys that the row attends to and this thread had
 
-  for (i32 first = 0; first < keys; first += kTile) {
+  for (i32 first = begin / kTile * kTile; first < end; first += kTile) {
     const i32 count = args.seq_kv - first < kTile ? args.seq_kv - first : kTile;
     load_rows(shared + kKeyOffset, args.k, tile.batch * args.k_stride_batch + head_kv * args.k_stride_head + first * args.k_stride_row,
               args.k_stride_row, count);
@@ -89,7 +87,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
     bar_sync();
     if (query < kTile) {
       double values[kPairValues] = {};
-      if (first + key < row_keys) {
+      if (row_keys.has(first + key)) {
         const Pair pair(args, shared, query, key, statistics);
         values[0] = pair.ds;
         values[1] = pair.weight;

@@ -18,8 +18,6 @@ struct Arguments {
 };
 constexpr u32 kArgumentBytes = ${argument_bytes};
 
-enum class Mask { none, causal };
-constexpr Mask kMask = Mask::${mask};
 constexpr i32 kHeadDim = ${head_dim}, kThreads = ${threads};
 constexpr i32 kColumns = (kHeadDim + kThreads - 1) / kThreads;  // of o, for each thread: thread_index() + c * kThreads
 
@@ -41,12 +39,7 @@ struct QueryRow {
   }
 };
 
-// Keys [0, count) are attended to.
-__device__ __forceinline__ i32 attended_keys(const Arguments& args, const QueryRow& query) {
-  if (kMask == Mask::none) return args.seq_kv;
-  const i64 count = static_cast<i64>(query.row) + args.mask_offset + 1;
-  return count < 0 ? 0 : count < args.seq_kv ? count : args.seq_kv;
-}
+//% include oracle/attended_keys
 
 __device__ __forceinline__ double load_element(const u16* from) { return cvt_f64_${dtype}(ld_global_b16(from)); }
 __device__ __forceinline__ double absolute(double x) { return x < 0 ? -x : x; }
@@ -129,7 +122,8 @@ __device__ __forceinline__ void store_results(const Arguments& args, const Query
 
 extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_constant__ Arguments args) {
   const QueryRow query(args);
-  const i32 head_kv = query.head / args.group_size, keys = attended_keys(args, query);
+  const i32 head_kv = query.head / args.group_size;
+  const AttendedKeys keys = attended_keys(args, query.row);
   const u16* q = static_cast<const u16*>(args.q) + query.batch * args.q_stride_batch + query.head * args.q_stride_head +
                  query.row * args.q_stride_row;
   const u16* k = static_cast<const u16*>(args.k) + query.batch * args.k_stride_batch + head_kv * args.k_stride_head;
@@ -142,8 +136,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
   bar_sync();
 
   RunningSoftmax softmax;
-  for (i32 first = 0; first < keys; first += kThreads) {
-    const i32 count = keys - first < kThreads ? keys - first : kThreads;
+  for (i32 first = keys.begin; first < keys.end; first += kThreads) {
+    const i32 count = keys.end - first < kThreads ? keys.end - first : kThreads;
     const i32 mine = thread_index();
     const double score = mine < count ? args.softmax_scale * dot_query(shared, k + (first + mine) * args.k_stride_row)
                                       : negative_infinity_f64();

@@ -31,12 +31,7 @@ __device__ __forceinline__ void load_rows(u32 tile, const void* tensor, i64 offs
   }
 }
 
-// Keys [0, count) are attended to.
-__device__ __forceinline__ i32 attended_keys(const Arguments& args, i32 query) {
-  if (kMask == Mask::none) return args.seq_kv;
-  const i64 count = static_cast<i64>(query) + args.mask_offset + 1;
-  return static_cast<i32>(count < 0 ? 0 : count < args.seq_kv ? count : args.seq_kv);
-}
+//% include oracle/attended_keys
 
 // Of a query, all heads' rows counted: what its keys share. Errors are over the unit roundoff, the likely one squared.
 struct RowStatistics {

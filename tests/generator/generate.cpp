@@ -159,9 +159,9 @@ TEST_CASE("a template that a person has edited wrongly", "[nogpu]") {
     return std::string("no error");
   };
   const std::string mask = *TemplateSet::embedded().find("attention/mask_causal");
-  CHECK_THAT(
-      error_of("attention/mask_causal", "int x = ${block_qq};\n" + mask),
-      ContainsSubstring("attention/mask_causal:1: the value 'block_qq' is not declared (included from kernels/forward_sm80:"));
+  CHECK_THAT(error_of("attention/mask_causal", "int x = ${block_qq};\n" + mask),
+             ContainsSubstring(
+                 "attention/mask_causal:1: the value 'block_qq' is not declared (included from kernels/forward_sm80:"));
   CHECK_THAT(error_of("attention/mask_causal", mask + "//% include attention/mask_diagonal\n"),
              ContainsSubstring("there is no template 'attention/mask_diagonal'"));
   CHECK_THAT(error_of("kernels/forward_sm80", "// nothing\n"), ContainsSubstring("is bound, but neither"));

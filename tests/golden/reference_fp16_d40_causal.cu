@@ -1,4 +1,4 @@
-// attune reference forward fp16 d40 causal · source c1c13774e3262de3
+// attune reference forward fp16 d40 causal · source 3b5bdf5b19368c52
 //
 // Attention forward in double precision for one query of one head, in the plainest way that is right:
 //
@@ -11,7 +11,7 @@
 //
 // shared memory:   q [kHeadDim]   p [kThreads]   reduction [kThreads]     doubles, 2368 bytes in all
 
-namespace attune_03736b414bb3da0f {
+namespace attune_a068203893b3fe07 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -87,8 +87,6 @@ struct Arguments {
 };
 constexpr u32 kArgumentBytes = 144;
 
-enum class Mask { none, causal };
-constexpr Mask kMask = Mask::causal;
 constexpr i32 kHeadDim = 40, kThreads = 128;
 constexpr i32 kColumns = (kHeadDim + kThreads - 1) / kThreads;  // of o, for each thread: thread_index() + c * kThreads
 
@@ -110,11 +108,22 @@ struct QueryRow {
   }
 };
 
-// Keys [0, count) are attended to.
-__device__ __forceinline__ i32 attended_keys(const Arguments& args, const QueryRow& query) {
-  if (kMask == Mask::none) return args.seq_kv;
-  const i64 count = static_cast<i64>(query.row) + args.mask_offset + 1;
-  return count < 0 ? 0 : count < args.seq_kv ? count : args.seq_kv;
+// Keys [begin, end) that a query attends to: said here once more, apart from what the kernels say.
+struct AttendedKeys {
+  i32 begin, end;
+  __device__ __forceinline__ bool has(i32 key) const { return begin <= key && key < end; }
+};
+
+enum class Mask { none, causal };
+constexpr Mask kMask = Mask::causal;
+
+__device__ __forceinline__ i32 clamp_to_keys(const Arguments& args, i64 key) {
+  return static_cast<i32>(key < 0 ? 0 : key < args.seq_kv ? key : args.seq_kv);
+}
+
+__device__ __forceinline__ AttendedKeys attended_keys(const Arguments& args, i32 query) {
+  if (kMask == Mask::none) return {0, args.seq_kv};
+  return {0, clamp_to_keys(args, static_cast<i64>(query) + args.mask_offset + 1)};
 }
 
 __device__ __forceinline__ double load_element(const u16* from) { return cvt_f64_f16(ld_global_b16(from)); }
@@ -198,7 +207,8 @@ __device__ __forceinline__ void store_results(const Arguments& args, const Query
 
 extern "C" __global__ void __launch_bounds__(kThreads) attune_reference_forward(const __grid_constant__ Arguments args) {
   const QueryRow query(args);
-  const i32 head_kv = query.head / args.group_size, keys = attended_keys(args, query);
+  const i32 head_kv = query.head / args.group_size;
+  const AttendedKeys keys = attended_keys(args, query.row);
   const u16* q = static_cast<const u16*>(args.q) + query.batch * args.q_stride_batch + query.head * args.q_stride_head +
                  query.row * args.q_stride_row;
   const u16* k = static_cast<const u16*>(args.k) + query.batch * args.k_stride_batch + head_kv * args.k_stride_head;
@@ -211,8 +221,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_reference_forward(
   bar_sync();
 
   RunningSoftmax softmax;
-  for (i32 first = 0; first < keys; first += kThreads) {
-    const i32 count = keys - first < kThreads ? keys - first : kThreads;
+  for (i32 first = keys.begin; first < keys.end; first += kThreads) {
+    const i32 count = keys.end - first < kThreads ? keys.end - first : kThreads;
     const i32 mine = thread_index();
     const double score = mine < count ? args.softmax_scale * dot_query(shared, k + (first + mine) * args.k_stride_row)
                                       : negative_infinity_f64();
@@ -222,4 +232,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_reference_forward(
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_03736b414bb3da0f
+}  // namespace attune_a068203893b3fe07

@@ -115,12 +115,9 @@ void ProblemOptions::apply_mask_and_scale(AttentionProblem& problem) const {
   const std::string mask = causal_ ? "causal" : mask_;
   if (!mask.empty() && mask != "none") {
     const bool set = apply_mask_word(mask, &problem);
-    if (!set && mask.starts_with("causal@"))
+    if (!set && mask.find('@') != std::string::npos)
       refuse(fmt::format("--mask {}: the offset after '@' must be a whole number", mask));
-    if (!set) {
-      refuse(fmt::format("--mask {}: expected none, causal, causal-top-left or causal@OFFSET{}", mask,
-                         did_you_mean(mask, kMasks)));
-    }
+    if (!set) refuse(fmt::format("--mask {}: expected one of: {}{}", mask, kMaskWords, did_you_mean(mask, kMasks)));
   }
   if (scale_) {
     problem.softmax_scale = static_cast<float>(*scale_);
@@ -172,8 +169,7 @@ AttentionProblem ProblemOptions::problem_of(const AttentionProblem& tensors) con
   AttentionProblem found = tensors;
   if (!text_.empty()) {
     const AttentionProblem named = parse_problem(text_);
-    found.mask = named.mask;
-    found.mask_offset = named.mask_offset;
+    copy_mask(named, &found);
     found.softmax_scale = named.softmax_scale;
     found.alignment = named.alignment;
     if (!(found == named)) {

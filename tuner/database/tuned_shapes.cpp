@@ -6,6 +6,8 @@
 #include <string_view>
 #include <tuple>
 
+#include "generator/error.h"
+#include "generator/problem/mask_geometry.h"
 #include "tuner/database/database_rows.h"
 
 namespace attune {
@@ -15,6 +17,7 @@ using TunedShape = TuningDatabase::TunedShape;
 
 struct Shape {
   std::int64_t batch, heads_q, heads_kv, seq_q, seq_kv, head_dim, mask_offset;
+  double attended_keys;  // of a query in the mean; of a mask that hides first keys, else 0
   friend bool operator==(const Shape&, const Shape&) = default;
 };
 
@@ -43,13 +46,23 @@ double distance(const Shape& a, const Shape& b, int sm_count) {
   };
   return length(a.seq_q, b.seq_q) + length(a.seq_kv, b.seq_kv) +
          kPerWorkFactor * log2_distance(tiles_per_sm(a), tiles_per_sm(b), kLeastWork, kMostWork) +
+         (a.attended_keys > 0 && b.attended_keys > 0
+              ? kPerLengthFactor * log2_distance(a.attended_keys, b.attended_keys)
+              : 0) +
          kPerChunkOfHeadDim * std::abs(real(a.head_dim - b.head_dim)) / kElementsOfChunk +
          kPerGroupFactor * log2_distance(real(a.heads_q) / real(a.heads_kv), real(b.heads_q) / real(b.heads_kv));
 }
 
+// Of a query, in the mean.
+double attended_keys(const AttentionProblem& problem) {
+  if (!hides_first_keys(problem.mask)) return 0;
+  return static_cast<double>(count_attended_pairs(problem)) / static_cast<double>(problem.seq_q);
+}
+
 }  // namespace
 
-// From the columns alone: parsing every text would cost more than the query.
+// From the columns alone: parsing every text would cost more than the query. Of a mask that hides first keys they do
+// not say all.
 std::vector<TunedShape> tuned_shapes_near(sqlite::Connection& db, const AttentionProblem& problem, int sm_count) {
   sqlite::Statement query(db,
                           "SELECT p.text, d.name, d.sm_count, p.batch, p.heads_q, p.heads_kv, p.seq_q, p.seq_kv, "
@@ -62,18 +75,28 @@ std::vector<TunedShape> tuned_shapes_near(sqlite::Connection& db, const Attentio
       .bind(to_string(problem.pass))
       .bind(to_string(problem.mask))
       .bind(problem.alignment);
-  const Shape asked{problem.batch,  problem.heads_q,  problem.heads_kv,   problem.seq_q,
-                    problem.seq_kv, problem.head_dim, problem.mask_offset};
+  const Shape asked{problem.batch,  problem.heads_q,  problem.heads_kv,    problem.seq_q,
+                    problem.seq_kv, problem.head_dim, problem.mask_offset, attended_keys(problem)};
   std::vector<TunedShape> found;
   while (query.step()) {
-    const Shape shape{query.integer(3), query.integer(4), query.integer(5), query.integer(6),
-                      query.integer(7), query.integer(8), query.integer(9)};
+    Shape shape{query.integer(3), query.integer(4), query.integer(5), query.integer(6),
+                query.integer(7), query.integer(8), query.integer(9), 0};
+    bool same_mask = true;
+    if (hides_first_keys(problem.mask)) {
+      try {
+        const AttentionProblem stored = parse_problem(query.text(0));
+        shape.attended_keys = attended_keys(stored);
+        same_mask = same_but_scale_and_layout(stored, problem);
+      } catch (const Error&) {
+        continue;  // of a later version
+      }
+    }
     const bool same_dtype = query.integer(10) != 0, same_determinism = query.integer(11) != 0;
     const double apart =
         distance(shape, asked, sm_count) + (same_dtype ? 0 : kOtherDtype) + (same_determinism ? 0 : kOtherDeterminism);
     if (!std::isfinite(apart)) continue;  // sizes that no problem has
     found.push_back({query.text(0), query.text(1), static_cast<int>(query.integer(2)),
-                     same_dtype && same_determinism && shape == asked, apart});
+                     same_mask && same_dtype && same_determinism && shape == asked, apart});
   }
   const std::string asked_text = canonical_text(problem);
   std::sort(found.begin(), found.end(), [&](const TunedShape& a, const TunedShape& b) {

@@ -111,9 +111,9 @@ class CanonicalText {
     if (causal && *causal == "true") {
       text_ += " causal";
     } else if (mask && *mask != "none") {
-      const bool offset = mask->starts_with("causal@") && is_whole_number(mask->substr(7));
-      if (*mask != "causal" && *mask != "causal-top-left" && !offset)
-        row_.refuse_field("mask", fmt::format("'{}' is none of: none, causal, causal-top-left, causal@OFFSET", *mask));
+      AttentionProblem any;
+      if (!apply_mask_word(*mask, &any))
+        row_.refuse_field("mask", fmt::format("'{}' is none of: {}", *mask, kMaskWords));
       text_ += " " + *mask;
     }
   }

@@ -66,7 +66,7 @@ constexpr std::int64_t kShort = 600;
 // Under a causal mask the longest tiles of several heads come first, lest the last head begin with its longest when all
 // others are done; with a section of one head that would be the order of rows.
 TileOrder default_order(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
-  if (problem.deterministic || !hides_pairs(problem.mask)) return TileOrder::head_major;
+  if (problem.deterministic || !lengthens_tiles(problem.mask)) return TileOrder::head_major;
   return backward_section_heads(problem, config, device) > 1 ? TileOrder::l2_sections : TileOrder::head_major;
 }
 

@@ -47,7 +47,7 @@ Arguments convert_arguments(bool of_keys) {
   return fields;
 }
 
-Arguments main_arguments(bool of_keys, const KernelConfig& config) {
+Arguments main_arguments(bool of_keys, const AttentionProblem& problem, const KernelConfig& config) {
   Arguments fields, strides;
   append_pointers(&fields, {Operand::q, Operand::k, Operand::v, Operand::d_o});
   fields.push_back(Workspace{kStatistics});
@@ -67,8 +67,9 @@ Arguments main_arguments(bool of_keys, const KernelConfig& config) {
   }
   fields.insert(fields.end(), strides.begin(), strides.end());
   append(&fields, {Scalar::heads_q, Scalar::group_size, Scalar::seq_q, Scalar::seq_kv,
-                   of_keys ? Scalar::key_tiles : Scalar::query_tiles, Scalar::mask_offset, Scalar::softmax_scale,
-                   Scalar::softmax_scale_log2});
+                   of_keys ? Scalar::key_tiles : Scalar::query_tiles});
+  append_mask(&fields, problem);
+  append(&fields, {Scalar::softmax_scale, Scalar::softmax_scale_log2});
   return fields;
 }
 
@@ -106,7 +107,7 @@ class Launches {
     launch.rows_per_tile = config_.block_kv;
     launch.kv_grad_per_query_head = config_.kv_grad_per_query_head;
     launch.shared_bytes = shape_.dkdv_shared_bytes;
-    Arguments fields = main_arguments(true, config_);
+    Arguments fields = main_arguments(true, problem_, config_);
     if (config_.tile_order == TileOrder::l2_sections) {
       append(&fields, {Scalar::batch, Scalar::section_heads});
       launch.section_bytes = section_bytes(config_, device_);
@@ -168,7 +169,7 @@ class Launches {
     launch.threads = shape_.dq_threads;
     launch.rows_per_tile = config_.block_q;
     launch.shared_bytes = shape_.dq_shared_bytes;
-    launch.arguments = ArgumentLayout::of(main_arguments(false, config_));
+    launch.arguments = ArgumentLayout::of(main_arguments(false, problem_, config_));
     TemplateBindings bindings = main_bindings(shape_.q_tile_bytes, shape_.kv_tile_bytes, {"Q", "dO"}, {"K", "V"},
                                               config_.block_q, config_.block_kv, {"   later dQ", ""});
     bind_shared_buffer(shape_.dq_shared_bytes, "end", &bindings);

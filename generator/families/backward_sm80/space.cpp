@@ -32,7 +32,7 @@ constexpr DqAccumulation kDqAccumulations[] = {DqAccumulation::separate_kernel, 
 // Head after head the last head begins with its longest tile; without a mask all tiles take equally long. Turns go head
 // by head.
 std::vector<TileOrder> tile_orders(const AttentionProblem& problem, DqAccumulation dq) {
-  if (!hides_pairs(problem.mask) || dq == DqAccumulation::ordered) return {TileOrder::head_major};
+  if (!lengthens_tiles(problem.mask) || dq == DqAccumulation::ordered) return {TileOrder::head_major};
   return {TileOrder::head_major, TileOrder::l2_sections};
 }
 

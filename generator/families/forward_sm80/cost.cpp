@@ -121,7 +121,7 @@ StepClocks step_clocks(const AttentionProblem& problem, const KernelConfig& conf
 
 // K and V leave L2 between two tiles of a head if the heads that are at work together do not fit.
 double device_memory_bytes(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
-                           double tiles, double slots) {
+                           double tiles, double slots, double keys_of_tile) {
   const double least = count_bytes(problem);
   const bool by_heads =
       config.tile_order == TileOrder::tile_major || config.tile_order == TileOrder::tile_major_reversed;
@@ -130,13 +130,14 @@ double device_memory_bytes(const AttentionProblem& problem, const KernelConfig& 
                           static_cast<double>(problem.seq_kv) * problem.head_dim;
   if (!by_heads || kv_bytes <= 0.8 * static_cast<double>(device.l2_bytes)) return least;
   const double passes = std::max(1.0, tiles * heads / std::max(heads, slots));
-  return least + kv_bytes * (passes - 1) * (hides_pairs(problem.mask) ? 0.5 : 1.0);
+  const double share = lengthens_tiles(problem.mask) ? 0.5 : keys_of_tile / static_cast<double>(problem.seq_kv);
+  return least + kv_bytes * (passes - 1) * share;
 }
 
 // What the end of the kernel leaves idle, as a share of the longest CTA's time alone on its SM.
 double tail_share(const AttentionProblem& problem, TileOrder order, double waves) {
-  // Fitted: without a mask all tiles take equally long, but wave by wave the CTAs drift apart.
-  if (!hides_pairs(problem.mask)) return 0.8 * std::clamp((waves - 1) / 4, 0.0, 1.0);
+  // Fitted: where all tiles take equally long the CTAs drift apart, wave by wave.
+  if (!lengthens_tiles(problem.mask)) return 0.8 * std::clamp((waves - 1) / 4, 0.0, 1.0);
   switch (order) {
     case TileOrder::head_major:
       return 1.2;  // not in the fitted space, like `heads`: a little worse than reversed
@@ -186,7 +187,7 @@ CostEstimate forward_sm80_cost(const AttentionProblem& problem, const KernelConf
   const double rest = std::ceil((ctas - full_waves * slots) / device.sm_count);
   const double resident = full_waves > 0 ? cost.ctas_per_sm : rest;
   double clocks = 0;
-  if (!hides_pairs(problem.mask)) {
+  if (!lengthens_tiles(problem.mask)) {
     clocks = full_waves * resident * clocks_of(resident, steps.mean);
     if (rest > 0) clocks += rest * clocks_of(rest, steps.mean);
   } else {
@@ -202,7 +203,9 @@ CostEstimate forward_sm80_cost(const AttentionProblem& problem, const KernelConf
   cost.matrix_microseconds = step.matrix * per_sm;
   cost.exponential_microseconds = step.exponential * per_sm;
   cost.shared_microseconds = step.shared * per_sm;
-  const double device_memory = device_memory_bytes(problem, config, device, tiles, slots) / (device.memory_gbps * 1e3);
+  const double keys_of_tile = std::min(steps.mean * config.block_kv, static_cast<double>(problem.seq_kv));
+  const double device_memory =
+      device_memory_bytes(problem, config, device, tiles, slots, keys_of_tile) / (device.memory_gbps * 1e3);
   cost.memory_microseconds = std::max(step.l2 * per_sm, device_memory);
   cost.microseconds =
       std::max(clocks / clocks_per_microsecond, device_memory) + kMemoryShare * device_memory + kLaunchMicroseconds;

@@ -9,6 +9,7 @@
 #include "generator/families/forward_sm80/shape.h"
 #include "generator/families/shared/forward_rules.h"
 #include "generator/generate.h"
+#include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
 
 namespace attune {
@@ -66,9 +67,8 @@ constexpr Exception kExceptions[] = {
 };
 // Warps of 16 rows hold Q in registers up to this estimate.
 constexpr int kMaxEstimateWithQ = 230;
-// Up to these lengths tiles of 64 queries win: under a causal mask a tile of 128 spends much of its work on masked
-// scores.
-constexpr int kShortSequence = 64, kShortCausalSequence = 512;
+// Up to these lengths tiles of 64 queries win: under a mask a tile of 128 spends much of its work on masked scores.
+constexpr int kShortSequence = 64, kShortMaskedSequence = 512;
 
 const Tile* exception_for(const AttentionProblem& problem, const DeviceSpec& device) {
   for (const Exception& exception : kExceptions) {
@@ -92,14 +92,14 @@ void shrink_to_lengths(const AttentionProblem& problem, const DeviceSpec& device
   const std::int64_t heads = problem.batch * problem.heads_q;
   const std::int64_t tiles = ceil_div(problem.seq_q, config->block_q) * heads;
   const bool too_few = tiles < device.sm_count;
-  const int short_sequence = problem.mask == MaskKind::causal ? kShortCausalSequence : kShortSequence;
+  const int short_sequence = hides_pairs(problem.mask) ? kShortMaskedSequence : kShortSequence;
   if ((problem.seq_q <= short_sequence && exception_for(problem, device) == nullptr) || too_few) {
     config->block_q = 64;
     config->warps = 4;
     config->stages = 2;
     config->ctas_per_sm = 1;
     // Small tiles read K and V more often: of short sequences a head's stay in L2 while its tiles follow each other.
-    if (problem.mask == MaskKind::causal && !too_few) config->tile_order = TileOrder::head_major_reversed;
+    if (lengthens_tiles(problem.mask) && !too_few) config->tile_order = TileOrder::head_major_reversed;
     // Wide heads spill with more than 32 keys, by up to a kilobyte.
     config->block_kv = problem.head_dim > 160 ? 32 : too_few && problem.head_dim <= 128 ? 128 : 64;
     config->q_in_registers = true;  // the estimate counts Q only where it is held
@@ -148,7 +148,7 @@ KernelConfig forward_sm80_default(const AttentionProblem& problem, const DeviceS
   config.ctas_per_sm = tile.ctas_per_sm;
   // Under a causal mask the longest tiles of all heads first: the last wave is short, and heads that walk in step share
   // L2.
-  config.tile_order = problem.mask == MaskKind::causal ? TileOrder::tile_major_reversed : TileOrder::head_major;
+  config.tile_order = lengthens_tiles(problem.mask) ? TileOrder::tile_major_reversed : TileOrder::head_major;
   config.rescale_threshold = kDefaultRescaleThreshold;
   shrink_to_lengths(problem, device, &config);
   while (!infeasibility(problem, config, device).empty()) {

@@ -16,12 +16,14 @@ namespace {
 
 constexpr const char* kEntry = "attune_forward";
 
-ArgumentLayout argument_layout(const KernelConfig& config) {
+ArgumentLayout argument_layout(const AttentionProblem& problem, const KernelConfig& config) {
   Arguments fields;
   append_pointers(&fields, {Operand::q, Operand::k, Operand::v, Operand::o, Operand::lse});
   append_strides(&fields, {Operand::q, Operand::k, Operand::v, Operand::o});
-  append(&fields, {Scalar::batch, Scalar::heads_q, Scalar::group_size, Scalar::seq_q, Scalar::seq_kv,
-                   Scalar::query_tiles, Scalar::mask_offset, Scalar::softmax_scale, Scalar::softmax_scale_log2});
+  append(&fields,
+         {Scalar::batch, Scalar::heads_q, Scalar::group_size, Scalar::seq_q, Scalar::seq_kv, Scalar::query_tiles});
+  append_mask(&fields, problem);
+  append(&fields, {Scalar::softmax_scale, Scalar::softmax_scale_log2});
   if (config.tile_order == TileOrder::l2_sections_reversed) fields.push_back(Scalar::section_heads);
   return ArgumentLayout::of(std::move(fields));
 }
@@ -76,7 +78,7 @@ KernelLaunch forward_sm80_launch(const AttentionProblem& problem, const KernelCo
   launch.shared_bytes = shape.shared_bytes;
   launch.rows_per_tile = config.block_q;
   launch.section_bytes = section_bytes(config, device);
-  launch.arguments = argument_layout(config);
+  launch.arguments = argument_layout(problem, config);
   render_launch("forward_sm80", kernel_class(problem, config), device, templates, target,
                 forward_sm80_bindings(problem, config), &launch);
   return launch;

@@ -27,12 +27,13 @@ bool is_of_reduced_space(const KernelConfig& config, const AttentionProblem& pro
       config.warps > 1 && in(config.block_q / config.warps, {16, 32, 64}) && in(config.block_kv, {32, 48, 64, 96, 128});
   const bool longest_first =
       config.tile_order == TileOrder::head_major_reversed || config.tile_order == TileOrder::tile_major_reversed;
-  return tiles && longest_first == (problem.mask == MaskKind::causal) && config.rescale_threshold > 0 &&
+  return tiles && longest_first == lengthens_tiles(problem.mask) && config.rescale_threshold > 0 &&
          !config.even_tiles && config.ctas_per_sm == 1;
 }
 
 std::vector<TileOrder> tile_orders(const AttentionProblem& problem) {
-  if (!hides_pairs(problem.mask)) return {TileOrder::head_major, TileOrder::tile_major};  // all tiles take equally long
+  if (!lengthens_tiles(problem.mask))
+    return {TileOrder::head_major, TileOrder::tile_major};  // all tiles take equally long
   return {TileOrder::head_major, TileOrder::head_major_reversed, TileOrder::tile_major, TileOrder::tile_major_reversed,
           TileOrder::l2_sections_reversed};
 }

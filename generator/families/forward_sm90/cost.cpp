@@ -106,13 +106,15 @@ double key_bytes(const AttentionProblem& problem) {
 
 // How often K and V come from device memory. Tiles of one head follow each other while its keys are in L2; where all
 // heads take turns, the keys of the first are gone when its next tile comes.
-double key_passes(const AttentionProblem& problem, const KernelConfig& config, double tiles_of_head, double slots) {
+double key_passes(const AttentionProblem& problem, const KernelConfig& config, double tiles_of_head, double slots,
+                  double keys_of_tile) {
   const bool by_heads =
       config.tile_order == TileOrder::tile_major || config.tile_order == TileOrder::tile_major_reversed;
   if (!by_heads || key_bytes(problem) <= kL2Megabytes * 1e6) return 1;
   const double together =
       std::max(1.0, slots / static_cast<double>(problem.batch * problem.heads_q));  // tiles of a head
-  const double share = hides_pairs(problem.mask) ? (1 + 1 / tiles_of_head) / 2 : 1;
+  const double share =
+      lengthens_tiles(problem.mask) ? (1 + 1 / tiles_of_head) / 2 : keys_of_tile / static_cast<double>(problem.seq_kv);
   return std::max(1.0, tiles_of_head / together * share);
 }
 }  // namespace
@@ -177,7 +179,7 @@ CostEstimate forward_sm90_cost(const AttentionProblem& problem, const KernelConf
   const double ends = begins + q * d / kStoredPerClock / shape.consumers;
   const double mean = steps.mean * step + ends, longest = steps.longest * step + ends;
   double clocks = kTileClocks;
-  if (!hides_pairs(problem.mask)) {
+  if (!lengthens_tiles(problem.mask)) {
     clocks += std::ceil(cost.waves) * config.ctas_per_sm * mean;
   } else {
     clocks += std::max(cost.waves * config.ctas_per_sm * mean, longest) + tail_share(problem, config) * longest;
@@ -187,7 +189,9 @@ CostEstimate forward_sm90_cost(const AttentionProblem& problem, const KernelConf
   cost.matrix_microseconds = matrix_peak * per_sm;
   cost.exponential_microseconds = elementwise * per_sm;
   cost.shared_microseconds = 0;  // wgmma reads its operands beside everything else
-  const double bytes = count_bytes(problem) + (key_passes(problem, config, tiles, slots) - 1) * key_bytes(problem);
+  const double keys_of_tile = std::min(steps.mean * kv, static_cast<double>(problem.seq_kv));
+  const double bytes =
+      count_bytes(problem) + (key_passes(problem, config, tiles, slots, keys_of_tile) - 1) * key_bytes(problem);
   const double device_memory = bytes / (kMemoryRate * device.memory_gbps * 1e3);
   cost.memory_microseconds = std::max(l2 * per_sm, device_memory);
   const double computing = clocks / device.clock_mhz;

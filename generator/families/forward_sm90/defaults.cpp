@@ -9,55 +9,54 @@
 #include "generator/families/forward_sm90/tile_source.h"
 #include "generator/families/shared/forward_rules.h"
 #include "generator/generate.h"
+#include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
 
 namespace attune {
 namespace {
-// By measurements on an H200 (docs/notebook/forward_sm90.md): of a mask, the rows of the smallest head dim that is
-// large enough. fp16 takes maxima in place of "lazy-max". Where persistent, CTAs may come by their tiles in each way.
+// By measurements on an H200 (docs/notebook/forward_sm90.md): with a mask or without, the rows of the smallest head dim
+// that is large enough. fp16 takes maxima in place of "lazy-max". Where persistent, CTAs may come by their tiles in
+// each way.
 struct HopperTile {
-  MaskKind mask;
+  bool masked;  // of a causal mask; they serve other masks that hide pairs, too
   int max_head_dim;
   std::string_view config;
 };
 constexpr HopperTile kHopperTiles[] = {
-    {MaskKind::none, 16,
+    {false, 16,
      "sm90 q192 kv128 st3 order=tile-major qst2 lazy-max ordered overlap=within scheduler=static-persistent"},
-    {MaskKind::none, 32, "sm90 q192 kv128 st2 qst2 lazy-max ordered overlap=within scheduler=static-persistent"},
-    {MaskKind::none, 64, "sm90 q192 kv112 st2 qst2 lazy-max ordered overlap=within scheduler=static-persistent"},
-    {MaskKind::none, 64, "sm90 q128 kv128 st2 qreg qst2 lazy-max overlap=within scheduler=static-persistent"},
-    {MaskKind::none, 80, "sm90 q192 kv80 st2 qreg qst2 lazy-max ordered overlap=within scheduler=static-persistent"},
-    {MaskKind::none, 96,
-     "sm90 q192 kv96 st2 order=tile-major qst2 lazy-max ordered overlap=within scheduler=static-persistent"},
-    {MaskKind::none, 128, "sm90 q192 kv64 st2 qst2 lazy-max ordered overlap=within scheduler=static-persistent"},
-    {MaskKind::none, 128, "sm90 q128 kv128 st2 qst2 lazy-max overlap=within scheduler=static-persistent"},
-    {MaskKind::none, 160, "sm90 q192 kv48 st3 lazy-max ordered overlap=within scheduler=static-persistent"},
-    {MaskKind::none, 192, "sm90 q128 kv64 st3 lazy-max overlap=within scheduler=static-persistent"},
-    {MaskKind::none, 256, "sm90 q128 kv64 st2 lazy-max overlap=within scheduler=static-persistent"},
-    {MaskKind::causal, 32,
-     "sm90 q192 kv128 st4 qreg order=l2-sections-reversed qst2 lazy-max scheduler=static-persistent"},
-    {MaskKind::causal, 64,
+    {false, 32, "sm90 q192 kv128 st2 qst2 lazy-max ordered overlap=within scheduler=static-persistent"},
+    {false, 64, "sm90 q192 kv112 st2 qst2 lazy-max ordered overlap=within scheduler=static-persistent"},
+    {false, 64, "sm90 q128 kv128 st2 qreg qst2 lazy-max overlap=within scheduler=static-persistent"},
+    {false, 80, "sm90 q192 kv80 st2 qreg qst2 lazy-max ordered overlap=within scheduler=static-persistent"},
+    {false, 96, "sm90 q192 kv96 st2 order=tile-major qst2 lazy-max ordered overlap=within scheduler=static-persistent"},
+    {false, 128, "sm90 q192 kv64 st2 qst2 lazy-max ordered overlap=within scheduler=static-persistent"},
+    {false, 128, "sm90 q128 kv128 st2 qst2 lazy-max overlap=within scheduler=static-persistent"},
+    {false, 160, "sm90 q192 kv48 st3 lazy-max ordered overlap=within scheduler=static-persistent"},
+    {false, 192, "sm90 q128 kv64 st3 lazy-max overlap=within scheduler=static-persistent"},
+    {false, 256, "sm90 q128 kv64 st2 lazy-max overlap=within scheduler=static-persistent"},
+    {true, 32, "sm90 q192 kv128 st4 qreg order=l2-sections-reversed qst2 lazy-max scheduler=static-persistent"},
+    {true, 64,
      "sm90 q192 kv112 st2 qreg order=l2-sections-reversed qst2 lazy-max overlap=within scheduler=static-persistent"},
-    {MaskKind::causal, 64,
+    {true, 64,
      "sm90 q128 kv128 st3 qreg order=l2-sections-reversed qst2 lazy-max overlap=within scheduler=static-persistent"},
-    {MaskKind::causal, 64,
+    {true, 64,
      "sm90 q192 kv64 st3 order=l2-sections-reversed qst2 lazy-max overlap=within scheduler=static-persistent"},
-    {MaskKind::causal, 80,
+    {true, 80,
      "sm90 q192 kv64 st4 qreg order=l2-sections-reversed qst2 lazy-max overlap=within scheduler=static-persistent"},
-    {MaskKind::causal, 96,
+    {true, 96,
      "sm90 q192 kv64 st3 order=l2-sections-reversed qst2 lazy-max ordered overlap=within scheduler=static-persistent"},
-    {MaskKind::causal, 128,
+    {true, 128,
      "sm90 q192 kv64 st3 order=l2-sections-reversed lazy-max ordered overlap=within scheduler=static-persistent"},
-    {MaskKind::causal, 128,
+    {true, 128,
      "sm90 q128 kv64 st4 order=l2-sections-reversed qst2 lazy-max ordered overlap=within scheduler=static-persistent"},
-    {MaskKind::causal, 160,
+    {true, 160,
      "sm90 q192 kv48 st3 order=l2-sections-reversed lazy-max ordered overlap=within scheduler=static-persistent"},
-    {MaskKind::causal, 160,
+    {true, 160,
      "sm90 q128 kv64 st2 order=l2-sections-reversed lazy-max ordered overlap=within scheduler=static-persistent"},
-    {MaskKind::causal, 192,
+    {true, 192,
      "sm90 q128 kv64 st2 order=l2-sections-reversed lazy-max ordered overlap=within scheduler=static-persistent"},
-    {MaskKind::causal, 256,
-     "sm90 q128 kv64 st2 order=l2-sections-reversed lazy-max overlap=within scheduler=static-persistent"},
+    {true, 256, "sm90 q128 kv64 st2 order=l2-sections-reversed lazy-max overlap=within scheduler=static-persistent"},
 };
 // Where tiles of 16 queries and more CTAs an SM win: the exponentials bind.
 constexpr int kMaxHeadDimOfSm80 = 16;
@@ -89,9 +88,9 @@ KernelConfig fitted_to(const AttentionProblem& problem, const DeviceSpec& device
 // CTAs take one tile or several, and how they come by them, weighs differently by their number and length: of these the
 // cost model chooses.
 std::optional<KernelConfig> forward_sm90_default(const AttentionProblem& problem, const DeviceSpec& device) {
-  const bool causal = problem.mask == MaskKind::causal;
+  const bool masked = hides_pairs(problem.mask), lengthens = lengthens_tiles(problem.mask);
   Reasons reasons;
-  if (!forward_sm90_supports({problem, device}, &reasons) || (causal && problem.head_dim <= kMaxHeadDimOfSm80))
+  if (!forward_sm90_supports({problem, device}, &reasons) || (masked && problem.head_dim <= kMaxHeadDimOfSm80))
     return std::nullopt;
   std::optional<KernelConfig> best;
   double least = 0;
@@ -103,7 +102,8 @@ std::optional<KernelConfig> forward_sm90_default(const AttentionProblem& problem
     least = time;
   };
   const auto consider_tiles = [&](const KernelConfig& row, int block_q, bool packed) {
-    for (const TileOrder order : {row.tile_order, causal ? TileOrder::head_major_reversed : TileOrder::head_major}) {
+    const TileOrder other = lengthens ? TileOrder::head_major_reversed : TileOrder::head_major;
+    for (const TileOrder order : {masked && !lengthens ? TileOrder::tile_major : row.tile_order, other}) {
       KernelConfig config = fitted_to(problem, device, row, block_q, packed);
       config.tile_order = order;
       const bool persistent = config.tile_scheduler != TileScheduler::single;
@@ -117,7 +117,7 @@ std::optional<KernelConfig> forward_sm90_default(const AttentionProblem& problem
   };
   int head_dim = 0;  // of the rows that serve
   for (const HopperTile& tile : kHopperTiles) {
-    if (tile.mask != problem.mask || tile.max_head_dim < problem.head_dim) continue;
+    if (tile.masked != masked || tile.max_head_dim < problem.head_dim) continue;
     if (head_dim != 0 && tile.max_head_dim != head_dim) break;
     head_dim = tile.max_head_dim;
     const KernelConfig row = parse_config(tile.config);

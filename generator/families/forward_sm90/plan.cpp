@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kEntry = "attune_forward";
 
-ArgumentLayout argument_layout(const KernelConfig& config) {
+ArgumentLayout argument_layout(const AttentionProblem& problem, const KernelConfig& config) {
   Arguments fields = {TensorMap{Operand::q}, TensorMap{Operand::k}, TensorMap{Operand::v}};
   append_pointers(&fields, {Operand::o, Operand::lse});
   append_strides(&fields, {Operand::o});
@@ -25,8 +25,9 @@ ArgumentLayout argument_layout(const KernelConfig& config) {
     fields.push_back(Workspace{kRecomputedBlocks});
   }
   append(&fields, {Scalar::batch, Scalar::heads_q, config.pack_gqa ? Scalar::heads_kv : Scalar::group_size,
-                   Scalar::seq_q, Scalar::seq_kv, Scalar::query_tiles, Scalar::tiles, Scalar::mask_offset,
-                   Scalar::softmax_scale, Scalar::softmax_scale_log2});
+                   Scalar::seq_q, Scalar::seq_kv, Scalar::query_tiles, Scalar::tiles});
+  append_mask(&fields, problem);
+  append(&fields, {Scalar::softmax_scale, Scalar::softmax_scale_log2});
   if (config.tile_order == TileOrder::l2_sections_reversed) fields.push_back(Scalar::section_heads);
   return ArgumentLayout::of(std::move(fields));
 }
@@ -132,7 +133,7 @@ KernelLaunch forward_sm90_launch(const AttentionProblem& problem, const KernelCo
   launch.cluster = config.cluster;
   if (config.tile_scheduler != TileScheduler::single)
     launch.max_ctas = device.sm_count * config.ctas_per_sm / config.cluster * config.cluster;
-  launch.arguments = argument_layout(config);
+  launch.arguments = argument_layout(problem, config);
   const int swizzle_bytes = 2 * shape.panel_columns;
   launch.tensor_maps = {{Operand::q, shape.panel_columns, config.block_q / shape.group, swizzle_bytes, shape.group},
                         {Operand::k, shape.panel_columns, shape.kv_box_rows, swizzle_bytes},

@@ -19,7 +19,7 @@ constexpr int kMaxHeadDimWithQ = 128;  // beyond, fragments of Q leave no regist
 
 // Only those that were seen to win: all tiles take equally long without a mask; with one the longest come first.
 std::vector<TileOrder> tile_orders(const AttentionProblem& problem) {
-  if (!hides_pairs(problem.mask)) return {TileOrder::head_major, TileOrder::tile_major};
+  if (!lengthens_tiles(problem.mask)) return {TileOrder::head_major, TileOrder::tile_major};
   return {TileOrder::l2_sections_reversed, TileOrder::head_major_reversed};
 }
 
