@@ -69,6 +69,9 @@ AttentionProblem parse_problem(std::string_view text);
 /// The words that name a mask, as an error lists them.
 inline constexpr std::string_view kMaskWords = "none, causal, causal-top-left, causal@OFFSET";
 
+/// The offset of a side that a mask leaves open, beyond those of any valid problem.
+inline constexpr std::int64_t kOpenDiagonal = std::int64_t{1} << 40;
+
 /// Gives a problem the mask of another one of the same lengths.
 void copy_mask(const AttentionProblem& from, AttentionProblem* to);
 

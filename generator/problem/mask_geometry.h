@@ -62,9 +62,6 @@ struct MaskGeometry {
   StepCount query_steps(std::int64_t tile, std::int64_t block) const;
 };
 
-/// Rows and offsets of valid problems have 32 bits.
-inline constexpr std::int64_t kOpenDiagonal = std::int64_t{1} << 40;
-
 /// Attended (query, key) pairs of one head; exact.
 inline std::int64_t count_attended_pairs(const AttentionProblem& problem) {
   return MaskGeometry(problem).attended_pairs();

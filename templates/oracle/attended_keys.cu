@@ -4,14 +4,8 @@ struct AttendedKeys {
   __device__ __forceinline__ bool has(i32 key) const { return begin <= key && key < end; }
 };
 
-enum class Mask { none, causal };
-constexpr Mask kMask = Mask::${mask};
-
 __device__ __forceinline__ i32 clamp_to_keys(const Arguments& args, i64 key) {
   return static_cast<i32>(key < 0 ? 0 : key < args.seq_kv ? key : args.seq_kv);
 }
 
-__device__ __forceinline__ AttendedKeys attended_keys(const Arguments& args, i32 query) {
-  if (kMask == Mask::none) return {0, args.seq_kv};
-  return {0, clamp_to_keys(args, static_cast<i64>(query) + args.mask_offset + 1)};
-}
+//% include oracle/attended_keys_${mask}
