@@ -10,6 +10,7 @@
 #include "generator/families/shared/bindings.h"
 #include "generator/families/shared/chunk_swizzle.h"
 #include "generator/generate.h"
+#include "generator/plan/shared_layout.h"
 #include "generator/problem/dispatch_class.h"
 #include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
@@ -57,9 +58,12 @@ class Launches {
                      Scalar::mask_offset});
     KernelLaunch launch = product_launch(std::move(fields));
     TemplateBindings bindings = product_bindings();
-    place("q_offset", "Q", 1, config_.block_q, &launch, &bindings);
-    place("k_offset", "K", kRingTiles, config_.block_kv, &launch, &bindings);
+    SharedLayout shared;
+    shared.add(tiles("kQOffset", "Q", 1, config_.block_q));
+    shared.add(tiles("kKOffset", "K", kRingTiles, config_.block_kv));
     bindings.set("score", "plain");
+    shared.bind(&bindings);
+    launch.shared_bytes = shared.bytes();
     add("ladder_scores", std::move(launch), std::move(bindings));
   }
 
@@ -87,8 +91,11 @@ class Launches {
                      Scalar::mask_offset});
     KernelLaunch launch = product_launch(std::move(fields));
     TemplateBindings bindings = product_bindings();
-    place("o_offset", "O", 1, config_.block_q, &launch, &bindings);
-    place("v_offset", "V", kRingTiles, config_.block_kv, &launch, &bindings);
+    SharedLayout shared;
+    shared.add(tiles("kOOffset", "O", 1, config_.block_q));
+    shared.add(tiles("kVOffset", "V", kRingTiles, config_.block_kv));
+    shared.bind(&bindings);
+    launch.shared_bytes = shared.bytes();
     add("ladder_values", std::move(launch), std::move(bindings));
   }
 
@@ -102,10 +109,13 @@ class Launches {
     KernelLaunch launch = product_launch(std::move(fields));
     launch.tile_rows = TileRows::all;
     TemplateBindings bindings = product_bindings();
-    place("q_offset", "Q", 1, config_.block_q, &launch, &bindings, "   later O");
-    place("k_offset", "K", 1, config_.block_kv, &launch, &bindings);
-    place("v_offset", "V", 1, config_.block_kv, &launch, &bindings);
+    SharedLayout shared;
+    shared.add(tiles("kQOffset", "Q", 1, config_.block_q, "   later O"));
+    shared.add(tiles("kKOffset", "K", 1, config_.block_kv));
+    shared.add(tiles("kVOffset", "V", 1, config_.block_kv));
     bind_attention(problem_, &bindings);
+    shared.bind(&bindings);
+    launch.shared_bytes = shared.bytes();
     add("ladder_fa1", std::move(launch), std::move(bindings));
   }
 
@@ -132,14 +142,10 @@ class Launches {
     return bindings;
   }
 
-  // The next tiles of shared memory.
-  void place(const char* name, const char* operand, int tiles, int rows, KernelLaunch* launch,
-             TemplateBindings* bindings, const char* later = "") const {
-    bindings->set(name, static_cast<std::int64_t>(launch->shared_bytes));
-    const std::string count = tiles > 1 ? fmt::format("[{}]", tiles) : "";
-    bind_shared_buffer(launch->shared_bytes,
-                       fmt::format("{}  {}[{}][{}]{}", operand, count, rows, problem_.head_dim, later), bindings);
-    launch->shared_bytes += static_cast<std::size_t>(tiles) * static_cast<std::size_t>(2 * rows * problem_.head_dim);
+  SharedBuffer tiles(const char* name, const char* label, int count, int rows, const char* note = "") const {
+    constexpr std::size_t kElementBytes = 2;
+    if (count == 1) return {name, label, {rows, problem_.head_dim}, kElementBytes, note};
+    return {name, label, {count, rows, problem_.head_dim}, kElementBytes, note};
   }
 
   void add(const std::string& name, KernelLaunch launch, TemplateBindings bindings) {
@@ -148,7 +154,6 @@ class Launches {
                   fmt::format("{} takes {} bytes of shared memory at head dim {}; a CTA of {} may have {}", name,
                               launch.shared_bytes, problem_.head_dim, device_.name, device_.shared_bytes_per_block));
     }
-    if (launch.shared_bytes > 0) bind_shared_buffer(launch.shared_bytes, "end", &bindings);
     render_launch(name, plan_.kernel_class, device_, templates_, target_, std::move(bindings), &launch);
     plan_.launches.push_back(std::move(launch));
   }

@@ -8,7 +8,7 @@ struct KeyBlocks {
   i32 unmasked_end, end;
 //% end
 
-  __device__ __forceinline__ KeyBlocks() = default;
+  KeyBlocks() = default;
   __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 first_query, i32 last_query) {
 //% if masked_begin
     begin = begin_of(args, sequence, first_query);

@@ -37,14 +37,11 @@ constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of a product over 
 constexpr bool kDimTail = kHeadDim % 16 != 0;    // and a k8 step
 constexpr u32 kRowBytes = ${row_bytes}, kSwizzleMask = ${swizzle_mask}, kSwizzleShift = ${swizzle_shift};
 constexpr i32 kPartChunks = (kChunks + kQueryWarps - 1) / kQueryWarps;  // of dK and dV that a warp computes
-constexpr u32 kKOffset = ${resident_first_offset}, kVOffset = ${resident_second_offset};
-constexpr u32 kFirstOffset = ${streamed_first_offset}, kSecondOffset = ${streamed_second_offset}, kStreamedTileBytes = ${streamed_tile_bytes};
-constexpr u32 kStatisticsOffset = ${statistics_offset};
-//% if tickets
-constexpr u32 kTicketOffset = ${ticket_offset};
+//% for shared_offsets
+constexpr u32 ${shared_offsets.name} = ${shared_offsets.offset};
 //% end
+constexpr u32 kStreamedTileBytes = ${streamed_tile_bytes};
 //% if scores_shared
-constexpr u32 kPOffset = ${p_offset}, kDsOffset = ${ds_offset};
 constexpr u32 kScoreSwizzleMask = ${score_swizzle_mask}, kScoreSwizzleShift = ${score_swizzle_shift};
 //% end
 //% if query_sums

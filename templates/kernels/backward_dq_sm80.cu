@@ -32,8 +32,10 @@ constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of a product over 
 constexpr bool kDimTail = kHeadDim % 16 != 0;    // and a k8 step
 constexpr u32 kRowBytes = ${row_bytes}, kSwizzleMask = ${swizzle_mask}, kSwizzleShift = ${swizzle_shift};
 constexpr i32 kPartChunks = kChunks;             // of dQ that a warp computes: all
-constexpr u32 kQOffset = ${resident_first_offset}, kDoOffset = ${resident_second_offset};
-constexpr u32 kFirstOffset = ${streamed_first_offset}, kSecondOffset = ${streamed_second_offset}, kStreamedTileBytes = ${streamed_tile_bytes};
+//% for shared_offsets
+constexpr u32 ${shared_offsets.name} = ${shared_offsets.offset};
+//% end
+constexpr u32 kStreamedTileBytes = ${streamed_tile_bytes};
 static_assert(kThreads * kWarpRows == kBlockQ * kWarpSize && kBlockKv % 16 == 0 && kHeadDim % 8 == 0);
 static_assert(kRowBytes == 2 * kHeadDim && kStreamedTileBytes == kBlockKv * kRowBytes);
 

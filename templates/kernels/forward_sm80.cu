@@ -36,7 +36,10 @@ constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of Q Kᵀ
 constexpr bool kDimTail = kHeadDim % 16 != 0;    // and a k8 step
 constexpr u32 kRowBytes = ${row_bytes}, kSwizzleMask = ${swizzle_mask}, kSwizzleShift = ${swizzle_shift};
 constexpr i32 kPrefetchGroups = kStages > 1 ? kStages - 1 : 1;  // cp.async groups of the ring's prefetch
-constexpr u32 kQOffset = ${q_offset}, kKOffset = ${k_offset}, kVOffset = ${v_offset}, kKvTileBytes = ${kv_tile_bytes};
+//% for shared_offsets
+constexpr u32 ${shared_offsets.name} = ${shared_offsets.offset};
+//% end
+constexpr u32 kKvTileBytes = ${kv_tile_bytes};
 static_assert(kBlockQ % (16 * kWarps) == 0 && kBlockKv % 16 == 0 && kHeadDim % 8 == 0);
 static_assert(kRowBytes == 2 * kHeadDim && kKvTileBytes == kBlockKv * kRowBytes);
 static_assert(kKOffset >= kQOffset + kBlockQ * kRowBytes && kVOffset >= kKOffset + kStages * kKvTileBytes);

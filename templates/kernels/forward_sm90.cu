@@ -49,7 +49,9 @@ constexpr i32 kPanelColumns = ${panel_columns}, kPanels = ${panels};
 constexpr u32 kPanelBytes = 2 * kPanelColumns;   // of a row
 constexpr u32 kQPanelStride = kBlockQ * kPanelBytes, kKvPanelStride = kBlockKv * kPanelBytes;
 constexpr u32 kQTileBytes = kPanels * kQPanelStride, kKvTileBytes = kPanels * kKvPanelStride;
-constexpr u32 kQOffset = ${q_offset}, kKOffset = ${k_offset}, kVOffset = ${v_offset}, kBarrierOffset = ${barrier_offset};
+//% for shared_offsets
+constexpr u32 ${shared_offsets.name} = ${shared_offsets.offset};
+//% end
 constexpr i32 kDimSteps = (kHeadDim + 15) / 16;  // k16 steps of Q Kᵀ; columns beyond the head dim are zeros
 constexpr i32 kKeySteps = kBlockKv / 16;         // k16 steps of P V
 static_assert(kBlockQ == 64 * kConsumers && kBlockKv % 16 == 0 && kHeadDim % 8 == 0 && kPanels * kPanelColumns >= 16 * kDimSteps);
@@ -123,36 +125,26 @@ struct QueryTile {
 // Where the barriers lie: full ones complete when TMA has filled a buffer, empty ones when every consumer warp has left it.
 struct Barriers {
   u32 base;
-  __device__ __forceinline__ u32 q_full(i32 stage) const { return base + 8 * stage; }
-  __device__ __forceinline__ u32 q_empty(i32 stage) const { return base + 8 * (kQStages + stage); }
-  __device__ __forceinline__ u32 k_full(i32 stage) const { return base + 8 * (2 * kQStages + stage); }
-  __device__ __forceinline__ u32 k_empty(i32 stage) const { return base + 8 * (2 * kQStages + kStages + stage); }
-  __device__ __forceinline__ u32 v_full(i32 stage) const { return base + 8 * (2 * kQStages + 2 * kStages + stage); }
-  __device__ __forceinline__ u32 v_empty(i32 stage) const { return base + 8 * (2 * kQStages + 2 * kStages + kVStages + stage); }
+//% for rings
+  __device__ __forceinline__ u32 ${rings.name}_full(i32 stage) const { return base + ${rings.full} + 8 * stage; }
+  __device__ __forceinline__ u32 ${rings.name}_empty(i32 stage) const { return base + ${rings.empty} + 8 * stage; }
+//% end
 //% if clustered
   // Where the producers of the cluster meet, and where the first one's choice of a tile reaches the others.
-  __device__ __forceinline__ u32 meeting(i32 i) const { return base + 8 * (2 * kQStages + 2 * kStages + 2 * kVStages + i); }
+  __device__ __forceinline__ u32 meeting(i32 i) const { return base + ${meeting} + 8 * i; }
   __device__ __forceinline__ u32 passing() const { return meeting(2); }
-  __device__ __forceinline__ u32 tile_of(i32 q_stage) const { return meeting(3) + 4 * q_stage; }
   __device__ __forceinline__ u32 passed_tile() const { return tile_of(kQStages); }
-//% else
-  __device__ __forceinline__ u32 tile_of(i32 q_stage) const { return base + 8 * (2 * kQStages + 2 * kStages + 2 * kVStages) + 4 * q_stage; }
 //% end
+  __device__ __forceinline__ u32 tile_of(i32 q_stage) const { return base + ${tile_numbers} + 4 * q_stage; }
 
   __device__ __forceinline__ void init() const {
     constexpr u32 kConsumerWarps = 4 * kConsumers;
-    for (i32 i = 0; i < kQStages; ++i) {
-      mbarrier_init(q_full(i), 1);
-      mbarrier_init(q_empty(i), kConsumerWarps);
+//% for rings
+    for (i32 i = 0; i < ${rings.stages}; ++i) {
+      mbarrier_init(${rings.name}_full(i), 1);
+      mbarrier_init(${rings.name}_empty(i), kConsumerWarps);
     }
-    for (i32 i = 0; i < kStages; ++i) {
-      mbarrier_init(k_full(i), 1);
-      mbarrier_init(k_empty(i), kConsumerWarps);
-    }
-    for (i32 i = 0; i < kVStages; ++i) {
-      mbarrier_init(v_full(i), 1);
-      mbarrier_init(v_empty(i), kConsumerWarps);
-    }
+//% end
 //% if clustered
     for (i32 i = 0; i < 2; ++i) mbarrier_init(meeting(i), kCluster - 1);
     mbarrier_init(passing(), 1);

@@ -17,7 +17,9 @@ struct Arguments {
 constexpr u32 kArgumentBytes = ${argument_bytes};
 
 constexpr i32 kBlockKv = ${block_kv}, kHeadDim = ${head_dim}, kWarps = ${warps};
-constexpr u32 kQOffset = ${q_offset}, kKOffset = ${k_offset};
+//% for shared_offsets
+constexpr u32 ${shared_offsets.name} = ${shared_offsets.offset};
+//% end
 //% include ladder/warp_tiles
 constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of Q Kᵀ; kDimTail: and a k8 step
 

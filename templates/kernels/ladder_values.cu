@@ -17,7 +17,9 @@ struct Arguments {
 constexpr u32 kArgumentBytes = ${argument_bytes};
 
 constexpr i32 kBlockKv = ${block_kv}, kHeadDim = ${head_dim}, kWarps = ${warps};
-constexpr u32 kOOffset = ${o_offset}, kVOffset = ${v_offset};
+//% for shared_offsets
+constexpr u32 ${shared_offsets.name} = ${shared_offsets.offset};
+//% end
 //% include ladder/warp_tiles
 
 //% include tile/swizzle

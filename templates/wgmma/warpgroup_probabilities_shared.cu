@@ -1,7 +1,7 @@
 // P as the A operand of P V, in shared memory: panels of the warpgroup's 64 rows, the last one filled as far as there are keys.
 struct ProbabilityOperand {
   static constexpr i32 kPPanels = (kBlockKv + kPanelColumns - 1) / kPanelColumns;
-  static constexpr u32 kPOffset = ${p_offset}, kPPanelStride = 64 * kPanelBytes;
+  static constexpr u32 kPPanelStride = 64 * kPanelBytes;
   static_assert(kPOffset >= kVOffset + kVStages * kKvTileBytes && kBarrierOffset >= kPOffset + kConsumers * kPPanels * kPPanelStride);
   u32 place;
 

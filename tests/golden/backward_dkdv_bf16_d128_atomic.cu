@@ -1,4 +1,4 @@
-// attune backward bf16 d128 sm80 q64 kv128 w8 st2 query-warps2 dq=atomic · source 0cee1f705d735c45
+// attune backward bf16 d128 sm80 q64 kv128 w8 st2 query-warps2 dq=atomic · source c6b133027a67b060
 //
 // dK and dV of one tile of keys of one key/value head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:
@@ -22,7 +22,7 @@
 //   148480  dS  [128][64], transposed
 //   164864  end
 
-namespace attune_c964464da6143ac7 {
+namespace attune_71a0f07d66881755 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -195,10 +195,14 @@ constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of a product over 
 constexpr bool kDimTail = kHeadDim % 16 != 0;    // and a k8 step
 constexpr u32 kRowBytes = 256, kSwizzleMask = 7, kSwizzleShift = 0;
 constexpr i32 kPartChunks = (kChunks + kQueryWarps - 1) / kQueryWarps;  // of dK and dV that a warp computes
-constexpr u32 kKOffset = 0, kVOffset = 32768;
-constexpr u32 kFirstOffset = 65536, kSecondOffset = 98304, kStreamedTileBytes = 16384;
+constexpr u32 kKOffset = 0;
+constexpr u32 kVOffset = 32768;
+constexpr u32 kFirstOffset = 65536;
+constexpr u32 kSecondOffset = 98304;
 constexpr u32 kStatisticsOffset = 131072;
-constexpr u32 kPOffset = 132096, kDsOffset = 148480;
+constexpr u32 kPOffset = 132096;
+constexpr u32 kDsOffset = 148480;
+constexpr u32 kStreamedTileBytes = 16384;
 constexpr u32 kScoreSwizzleMask = 7, kScoreSwizzleShift = 0;
 constexpr i32 kDqRows = 32, kDqColumnParts = 4;  // of dQ's block that a warp computes
 constexpr i32 kDqChunks = (kChunks + kDqColumnParts - 1) / kDqColumnParts;
@@ -310,7 +314,7 @@ __device__ __forceinline__ u32 pack_elements(float low, float high) { return cvt
 struct Sequence {
   i32 batch;
 
-  __device__ __forceinline__ Sequence() = default;
+  Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
 
   // Its lengths.
@@ -850,4 +854,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_c964464da6143ac7
+}  // namespace attune_71a0f07d66881755

@@ -1,4 +1,4 @@
-// attune backward bf16 d64 causal sm80 q64 kv64 w4 st2 order=l2-sections kv-grad-per-query-head · source 75744bbd8ec4cecf
+// attune backward bf16 d64 causal sm80 q64 kv64 w4 st2 order=l2-sections kv-grad-per-query-head · source aeb6f4876815ea68
 //
 // dK and dV of one tile of keys of one query head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:
@@ -21,7 +21,7 @@
 //    50176  number of the tile
 //    50192  end
 
-namespace attune_4c6b9b68195fb231 {
+namespace attune_8d14425903568af3 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -214,10 +214,13 @@ constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of a product over 
 constexpr bool kDimTail = kHeadDim % 16 != 0;    // and a k8 step
 constexpr u32 kRowBytes = 128, kSwizzleMask = 7, kSwizzleShift = 0;
 constexpr i32 kPartChunks = (kChunks + kQueryWarps - 1) / kQueryWarps;  // of dK and dV that a warp computes
-constexpr u32 kKOffset = 0, kVOffset = 8192;
-constexpr u32 kFirstOffset = 16384, kSecondOffset = 32768, kStreamedTileBytes = 8192;
+constexpr u32 kKOffset = 0;
+constexpr u32 kVOffset = 8192;
+constexpr u32 kFirstOffset = 16384;
+constexpr u32 kSecondOffset = 32768;
 constexpr u32 kStatisticsOffset = 49152;
 constexpr u32 kTicketOffset = 50176;
+constexpr u32 kStreamedTileBytes = 8192;
 static_assert(kBlockKv % (16 * (kWarps / kQueryWarps)) == 0 && kBlockQ % (16 * kQueryWarps) == 0 && kHeadDim % 8 == 0);
 static_assert(kRowBytes == 2 * kHeadDim && kStreamedTileBytes == kBlockQ * kRowBytes);
 
@@ -325,7 +328,7 @@ __device__ __forceinline__ u32 pack_elements(float low, float high) { return cvt
 struct Sequence {
   i32 batch;
 
-  __device__ __forceinline__ Sequence() = default;
+  Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
 
   // Its lengths.
@@ -833,4 +836,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_4c6b9b68195fb231
+}  // namespace attune_8d14425903568af3

@@ -1,4 +1,4 @@
-// attune backward bf16 d72 causal sm80 q64 kv64 w4 st2 · source 077da9d0711999c0
+// attune backward bf16 d72 causal sm80 q64 kv64 w4 st2 · source 8ef41a3fdbf037aa
 //
 // dK and dV of one tile of keys of one key/value head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:
@@ -20,7 +20,7 @@
 //    55296  LSE and delta  [2][64][2], fp32
 //    56320  end
 
-namespace attune_38d60cc7221f2041 {
+namespace attune_fea42ec2d02ef59e {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -182,9 +182,12 @@ constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of a product over 
 constexpr bool kDimTail = kHeadDim % 16 != 0;    // and a k8 step
 constexpr u32 kRowBytes = 144, kSwizzleMask = 0, kSwizzleShift = 3;
 constexpr i32 kPartChunks = (kChunks + kQueryWarps - 1) / kQueryWarps;  // of dK and dV that a warp computes
-constexpr u32 kKOffset = 0, kVOffset = 9216;
-constexpr u32 kFirstOffset = 18432, kSecondOffset = 36864, kStreamedTileBytes = 9216;
+constexpr u32 kKOffset = 0;
+constexpr u32 kVOffset = 9216;
+constexpr u32 kFirstOffset = 18432;
+constexpr u32 kSecondOffset = 36864;
 constexpr u32 kStatisticsOffset = 55296;
+constexpr u32 kStreamedTileBytes = 9216;
 static_assert(kBlockKv % (16 * (kWarps / kQueryWarps)) == 0 && kBlockQ % (16 * kQueryWarps) == 0 && kHeadDim % 8 == 0);
 static_assert(kRowBytes == 2 * kHeadDim && kStreamedTileBytes == kBlockQ * kRowBytes);
 
@@ -292,7 +295,7 @@ __device__ __forceinline__ u32 pack_elements(float low, float high) { return cvt
 struct Sequence {
   i32 batch;
 
-  __device__ __forceinline__ Sequence() = default;
+  Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
 
   // Its lengths.
@@ -752,4 +755,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_38d60cc7221f2041
+}  // namespace attune_fea42ec2d02ef59e

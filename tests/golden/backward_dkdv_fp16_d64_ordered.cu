@@ -1,4 +1,4 @@
-// attune backward fp16 d64 causal sm80 q64 kv64 w4 st1 dq=ordered · source 2ddb0772f903063e
+// attune backward fp16 d64 causal sm80 q64 kv64 w4 st1 dq=ordered · source 4ca0230172b8a070
 //
 // dK and dV of one tile of keys of one key/value head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:
@@ -21,7 +21,7 @@
 //    33280  dS  [64][64], transposed
 //    41472  end
 
-namespace attune_dd202a02526c89cd {
+namespace attune_943d9c774020c5fe {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -219,11 +219,14 @@ constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of a product over 
 constexpr bool kDimTail = kHeadDim % 16 != 0;    // and a k8 step
 constexpr u32 kRowBytes = 128, kSwizzleMask = 7, kSwizzleShift = 0;
 constexpr i32 kPartChunks = (kChunks + kQueryWarps - 1) / kQueryWarps;  // of dK and dV that a warp computes
-constexpr u32 kKOffset = 0, kVOffset = 8192;
-constexpr u32 kFirstOffset = 16384, kSecondOffset = 24576, kStreamedTileBytes = 8192;
+constexpr u32 kKOffset = 0;
+constexpr u32 kVOffset = 8192;
+constexpr u32 kFirstOffset = 16384;
+constexpr u32 kSecondOffset = 24576;
 constexpr u32 kStatisticsOffset = 32768;
+constexpr u32 kDsOffset = 33280;
 constexpr u32 kTicketOffset = 33280;
-constexpr u32 kPOffset = 33280, kDsOffset = 33280;
+constexpr u32 kStreamedTileBytes = 8192;
 constexpr u32 kScoreSwizzleMask = 7, kScoreSwizzleShift = 0;
 constexpr i32 kDqRows = 32, kDqColumnParts = 2;  // of dQ's block that a warp computes
 constexpr i32 kDqChunks = (kChunks + kDqColumnParts - 1) / kDqColumnParts;
@@ -335,7 +338,7 @@ __device__ __forceinline__ u32 pack_elements(float low, float high) { return cvt
 struct Sequence {
   i32 batch;
 
-  __device__ __forceinline__ Sequence() = default;
+  Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
 
   // Its lengths.
@@ -917,4 +920,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_dd202a02526c89cd
+}  // namespace attune_943d9c774020c5fe

@@ -1,4 +1,4 @@
-// attune backward fp16 d128 align2 sm80 q64 kv64 w4 st1 · source 4332338b58800d0d
+// attune backward fp16 d128 align2 sm80 q64 kv64 w4 st1 · source 4fe3bc493019e792
 //
 // dQ of one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -16,7 +16,7 @@
 //    49152  V  [1][64][128]
 //    65536  end
 
-namespace attune_19d6c93e7711669c {
+namespace attune_cf9262fa83d9b57e {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -171,8 +171,11 @@ constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of a product over 
 constexpr bool kDimTail = kHeadDim % 16 != 0;    // and a k8 step
 constexpr u32 kRowBytes = 256, kSwizzleMask = 7, kSwizzleShift = 0;
 constexpr i32 kPartChunks = kChunks;             // of dQ that a warp computes: all
-constexpr u32 kQOffset = 0, kDoOffset = 16384;
-constexpr u32 kFirstOffset = 32768, kSecondOffset = 49152, kStreamedTileBytes = 16384;
+constexpr u32 kQOffset = 0;
+constexpr u32 kDoOffset = 16384;
+constexpr u32 kFirstOffset = 32768;
+constexpr u32 kSecondOffset = 49152;
+constexpr u32 kStreamedTileBytes = 16384;
 static_assert(kThreads * kWarpRows == kBlockQ * kWarpSize && kBlockKv % 16 == 0 && kHeadDim % 8 == 0);
 static_assert(kRowBytes == 2 * kHeadDim && kStreamedTileBytes == kBlockKv * kRowBytes);
 
@@ -297,7 +300,7 @@ __device__ __forceinline__ u32 pack_elements(float low, float high) { return cvt
 struct Sequence {
   i32 batch;
 
-  __device__ __forceinline__ Sequence() = default;
+  Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
 
   // Its lengths.
@@ -331,7 +334,7 @@ struct KeyBlocks {
   static constexpr i32 begin = 0, unmasked_begin = 0;  // what a query attends to begins with the first key
   i32 unmasked_end, end;
 
-  __device__ __forceinline__ KeyBlocks() = default;
+  KeyBlocks() = default;
   __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 first_query, i32 last_query) {
     unmasked_end = unmasked_end_of<0>(args, sequence, first_query);
     end = end_of(args, sequence, last_query);
@@ -626,4 +629,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_19d6c93e7711669c
+}  // namespace attune_cf9262fa83d9b57e

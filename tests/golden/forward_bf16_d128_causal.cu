@@ -1,4 +1,4 @@
-// attune forward bf16 d128 causal sm80 q128 kv64 w4 st2 qsmem order=head-major-reversed rescale8 · source 7f9c1c4b531df67b
+// attune forward bf16 d128 causal sm80 q128 kv64 w4 st2 qsmem order=head-major-reversed rescale8 · source b5207da9728eac9c
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -15,7 +15,7 @@
 //    65536  V  [2][64][128]
 //    98304  end
 
-namespace attune_2d3da42b19e77e2c {
+namespace attune_c5c33668df6f8799 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -187,7 +187,10 @@ constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of Q Kᵀ
 constexpr bool kDimTail = kHeadDim % 16 != 0;    // and a k8 step
 constexpr u32 kRowBytes = 256, kSwizzleMask = 7, kSwizzleShift = 0;
 constexpr i32 kPrefetchGroups = kStages > 1 ? kStages - 1 : 1;  // cp.async groups of the ring's prefetch
-constexpr u32 kQOffset = 0, kKOffset = 32768, kVOffset = 65536, kKvTileBytes = 16384;
+constexpr u32 kQOffset = 0;
+constexpr u32 kKOffset = 32768;
+constexpr u32 kVOffset = 65536;
+constexpr u32 kKvTileBytes = 16384;
 static_assert(kBlockQ % (16 * kWarps) == 0 && kBlockKv % 16 == 0 && kHeadDim % 8 == 0);
 static_assert(kRowBytes == 2 * kHeadDim && kKvTileBytes == kBlockKv * kRowBytes);
 static_assert(kKOffset >= kQOffset + kBlockQ * kRowBytes && kVOffset >= kKOffset + kStages * kKvTileBytes);
@@ -282,7 +285,7 @@ __device__ __forceinline__ u32 pack_elements(float low, float high) { return cvt
 struct Sequence {
   i32 batch;
 
-  __device__ __forceinline__ Sequence() = default;
+  Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
 
   // Its lengths.
@@ -324,7 +327,7 @@ struct KeyBlocks {
   static constexpr i32 begin = 0, unmasked_begin = 0;  // what a query attends to begins with the first key
   i32 unmasked_end, end;
 
-  __device__ __forceinline__ KeyBlocks() = default;
+  KeyBlocks() = default;
   __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 first_query, i32 last_query) {
     unmasked_end = unmasked_end_of<0>(args, sequence, first_query);
     end = end_of(args, sequence, last_query);
@@ -705,4 +708,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_2d3da42b19e77e2c
+}  // namespace attune_c5c33668df6f8799

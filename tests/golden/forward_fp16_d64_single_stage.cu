@@ -1,4 +1,4 @@
-// attune forward fp16 d64 causal sm80 q64 kv64 w4 st1 order=tile-major-reversed · source d08d552af82512a0
+// attune forward fp16 d64 causal sm80 q64 kv64 w4 st1 order=tile-major-reversed · source 83c7aeeebcb0d213
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -15,7 +15,7 @@
 //    16384  V  [1][64][64]
 //    24576  end
 
-namespace attune_b48decd18db5e5ba {
+namespace attune_c2f43984a0b3c89c {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -187,7 +187,10 @@ constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of Q Kᵀ
 constexpr bool kDimTail = kHeadDim % 16 != 0;    // and a k8 step
 constexpr u32 kRowBytes = 128, kSwizzleMask = 7, kSwizzleShift = 0;
 constexpr i32 kPrefetchGroups = kStages > 1 ? kStages - 1 : 1;  // cp.async groups of the ring's prefetch
-constexpr u32 kQOffset = 0, kKOffset = 8192, kVOffset = 16384, kKvTileBytes = 8192;
+constexpr u32 kQOffset = 0;
+constexpr u32 kKOffset = 8192;
+constexpr u32 kVOffset = 16384;
+constexpr u32 kKvTileBytes = 8192;
 static_assert(kBlockQ % (16 * kWarps) == 0 && kBlockKv % 16 == 0 && kHeadDim % 8 == 0);
 static_assert(kRowBytes == 2 * kHeadDim && kKvTileBytes == kBlockKv * kRowBytes);
 static_assert(kKOffset >= kQOffset + kBlockQ * kRowBytes && kVOffset >= kKOffset + kStages * kKvTileBytes);
@@ -282,7 +285,7 @@ __device__ __forceinline__ u32 pack_elements(float low, float high) { return cvt
 struct Sequence {
   i32 batch;
 
-  __device__ __forceinline__ Sequence() = default;
+  Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
 
   // Its lengths.
@@ -324,7 +327,7 @@ struct KeyBlocks {
   static constexpr i32 begin = 0, unmasked_begin = 0;  // what a query attends to begins with the first key
   i32 unmasked_end, end;
 
-  __device__ __forceinline__ KeyBlocks() = default;
+  KeyBlocks() = default;
   __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 first_query, i32 last_query) {
     unmasked_end = unmasked_end_of<0>(args, sequence, first_query);
     end = end_of(args, sequence, last_query);
@@ -716,4 +719,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_b48decd18db5e5ba
+}  // namespace attune_c2f43984a0b3c89c

@@ -1,4 +1,4 @@
-// attune forward fp16 d72 align2 sm80 q64 kv48 w4 st2 · source f02036e666c2e514
+// attune forward fp16 d72 align2 sm80 q64 kv48 w4 st2 · source 48c0f029cead9250
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -15,7 +15,7 @@
 //    23040  V  [2][48][72]
 //    36864  end
 
-namespace attune_5e06cf62c0b56bcc {
+namespace attune_054ef5cd4a19d17d {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -191,7 +191,10 @@ constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of Q Kᵀ
 constexpr bool kDimTail = kHeadDim % 16 != 0;    // and a k8 step
 constexpr u32 kRowBytes = 144, kSwizzleMask = 0, kSwizzleShift = 3;
 constexpr i32 kPrefetchGroups = kStages > 1 ? kStages - 1 : 1;  // cp.async groups of the ring's prefetch
-constexpr u32 kQOffset = 0, kKOffset = 9216, kVOffset = 23040, kKvTileBytes = 6912;
+constexpr u32 kQOffset = 0;
+constexpr u32 kKOffset = 9216;
+constexpr u32 kVOffset = 23040;
+constexpr u32 kKvTileBytes = 6912;
 static_assert(kBlockQ % (16 * kWarps) == 0 && kBlockKv % 16 == 0 && kHeadDim % 8 == 0);
 static_assert(kRowBytes == 2 * kHeadDim && kKvTileBytes == kBlockKv * kRowBytes);
 static_assert(kKOffset >= kQOffset + kBlockQ * kRowBytes && kVOffset >= kKOffset + kStages * kKvTileBytes);
@@ -303,7 +306,7 @@ __device__ __forceinline__ u32 pack_elements(float low, float high) { return cvt
 struct Sequence {
   i32 batch;
 
-  __device__ __forceinline__ Sequence() = default;
+  Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
 
   // Its lengths.
@@ -337,7 +340,7 @@ struct KeyBlocks {
   static constexpr i32 begin = 0, unmasked_begin = 0;  // what a query attends to begins with the first key
   i32 unmasked_end, end;
 
-  __device__ __forceinline__ KeyBlocks() = default;
+  KeyBlocks() = default;
   __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 first_query, i32 last_query) {
     unmasked_end = unmasked_end_of<0>(args, sequence, first_query);
     end = end_of(args, sequence, last_query);
@@ -731,4 +734,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_5e06cf62c0b56bcc
+}  // namespace attune_054ef5cd4a19d17d

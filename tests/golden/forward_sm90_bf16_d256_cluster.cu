@@ -1,4 +1,4 @@
-// attune forward bf16 d256 causal sm90 q128 kv80 st2 order=tile-major-reversed lazy-max overlap=within scheduler=dynamic-persistent vst1 cluster2 · source 7362290ce952f1bc
+// attune forward bf16 d256 causal sm90 q128 kv80 st2 order=tile-major-reversed lazy-max overlap=within scheduler=dynamic-persistent vst1 cluster2 · source ba248296b2a52286
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -19,7 +19,7 @@
 //   188416  barriers, numbers of tiles
 //   188512  end
 
-namespace attune_7b06e1e5406f3eb6 {
+namespace attune_41b07a0a4d4cdb91 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -425,7 +425,10 @@ constexpr i32 kPanelColumns = 64, kPanels = 4;
 constexpr u32 kPanelBytes = 2 * kPanelColumns;   // of a row
 constexpr u32 kQPanelStride = kBlockQ * kPanelBytes, kKvPanelStride = kBlockKv * kPanelBytes;
 constexpr u32 kQTileBytes = kPanels * kQPanelStride, kKvTileBytes = kPanels * kKvPanelStride;
-constexpr u32 kQOffset = 0, kKOffset = 65536, kVOffset = 147456, kBarrierOffset = 188416;
+constexpr u32 kQOffset = 0;
+constexpr u32 kKOffset = 65536;
+constexpr u32 kVOffset = 147456;
+constexpr u32 kBarrierOffset = 188416;
 constexpr i32 kDimSteps = (kHeadDim + 15) / 16;  // k16 steps of Q Kᵀ; columns beyond the head dim are zeros
 constexpr i32 kKeySteps = kBlockKv / 16;         // k16 steps of P V
 static_assert(kBlockQ == 64 * kConsumers && kBlockKv % 16 == 0 && kHeadDim % 8 == 0 && kPanels * kPanelColumns >= 16 * kDimSteps);
@@ -480,7 +483,7 @@ __device__ __forceinline__ void transpose_in_quad(u32 (&words)[4]) {
 struct Sequence {
   i32 batch;
 
-  __device__ __forceinline__ Sequence() = default;
+  Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
 
   // Its lengths.
@@ -522,7 +525,7 @@ struct KeyBlocks {
   static constexpr i32 begin = 0, unmasked_begin = 0;  // what a query attends to begins with the first key
   i32 unmasked_end, end;
 
-  __device__ __forceinline__ KeyBlocks() = default;
+  KeyBlocks() = default;
   __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 first_query, i32 last_query) {
     unmasked_end = unmasked_end_of<0>(args, sequence, first_query);
     end = end_of(args, sequence, last_query);
@@ -589,29 +592,29 @@ struct QueryTile {
 // Where the barriers lie: full ones complete when TMA has filled a buffer, empty ones when every consumer warp has left it.
 struct Barriers {
   u32 base;
-  __device__ __forceinline__ u32 q_full(i32 stage) const { return base + 8 * stage; }
-  __device__ __forceinline__ u32 q_empty(i32 stage) const { return base + 8 * (kQStages + stage); }
-  __device__ __forceinline__ u32 k_full(i32 stage) const { return base + 8 * (2 * kQStages + stage); }
-  __device__ __forceinline__ u32 k_empty(i32 stage) const { return base + 8 * (2 * kQStages + kStages + stage); }
-  __device__ __forceinline__ u32 v_full(i32 stage) const { return base + 8 * (2 * kQStages + 2 * kStages + stage); }
-  __device__ __forceinline__ u32 v_empty(i32 stage) const { return base + 8 * (2 * kQStages + 2 * kStages + kVStages + stage); }
+  __device__ __forceinline__ u32 q_full(i32 stage) const { return base + 0 + 8 * stage; }
+  __device__ __forceinline__ u32 q_empty(i32 stage) const { return base + 8 + 8 * stage; }
+  __device__ __forceinline__ u32 k_full(i32 stage) const { return base + 16 + 8 * stage; }
+  __device__ __forceinline__ u32 k_empty(i32 stage) const { return base + 32 + 8 * stage; }
+  __device__ __forceinline__ u32 v_full(i32 stage) const { return base + 48 + 8 * stage; }
+  __device__ __forceinline__ u32 v_empty(i32 stage) const { return base + 56 + 8 * stage; }
   // Where the producers of the cluster meet, and where the first one's choice of a tile reaches the others.
-  __device__ __forceinline__ u32 meeting(i32 i) const { return base + 8 * (2 * kQStages + 2 * kStages + 2 * kVStages + i); }
+  __device__ __forceinline__ u32 meeting(i32 i) const { return base + 64 + 8 * i; }
   __device__ __forceinline__ u32 passing() const { return meeting(2); }
-  __device__ __forceinline__ u32 tile_of(i32 q_stage) const { return meeting(3) + 4 * q_stage; }
   __device__ __forceinline__ u32 passed_tile() const { return tile_of(kQStages); }
+  __device__ __forceinline__ u32 tile_of(i32 q_stage) const { return base + 88 + 4 * q_stage; }
 
   __device__ __forceinline__ void init() const {
     constexpr u32 kConsumerWarps = 4 * kConsumers;
-    for (i32 i = 0; i < kQStages; ++i) {
+    for (i32 i = 0; i < 1; ++i) {
       mbarrier_init(q_full(i), 1);
       mbarrier_init(q_empty(i), kConsumerWarps);
     }
-    for (i32 i = 0; i < kStages; ++i) {
+    for (i32 i = 0; i < 2; ++i) {
       mbarrier_init(k_full(i), 1);
       mbarrier_init(k_empty(i), kConsumerWarps);
     }
-    for (i32 i = 0; i < kVStages; ++i) {
+    for (i32 i = 0; i < 1; ++i) {
       mbarrier_init(v_full(i), 1);
       mbarrier_init(v_empty(i), kConsumerWarps);
     }
@@ -1221,4 +1224,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_7b06e1e5406f3eb6
+}  // namespace attune_41b07a0a4d4cdb91

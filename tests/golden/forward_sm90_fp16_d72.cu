@@ -1,4 +1,4 @@
-// attune forward fp16 d72 sm90 q128 kv64 st2 qreg rescale8 · source bb3a88d6c678dfef
+// attune forward fp16 d72 sm90 q128 kv64 st2 qreg rescale8 · source 01431b31733660fa
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -17,7 +17,7 @@
 //    98304  barriers, numbers of tiles
 //    98388  end
 
-namespace attune_64393401c1deeed5 {
+namespace attune_cd67c83b9dc3c50d {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -281,7 +281,10 @@ constexpr i32 kPanelColumns = 64, kPanels = 2;
 constexpr u32 kPanelBytes = 2 * kPanelColumns;   // of a row
 constexpr u32 kQPanelStride = kBlockQ * kPanelBytes, kKvPanelStride = kBlockKv * kPanelBytes;
 constexpr u32 kQTileBytes = kPanels * kQPanelStride, kKvTileBytes = kPanels * kKvPanelStride;
-constexpr u32 kQOffset = 0, kKOffset = 32768, kVOffset = 65536, kBarrierOffset = 98304;
+constexpr u32 kQOffset = 0;
+constexpr u32 kKOffset = 32768;
+constexpr u32 kVOffset = 65536;
+constexpr u32 kBarrierOffset = 98304;
 constexpr i32 kDimSteps = (kHeadDim + 15) / 16;  // k16 steps of Q Kᵀ; columns beyond the head dim are zeros
 constexpr i32 kKeySteps = kBlockKv / 16;         // k16 steps of P V
 static_assert(kBlockQ == 64 * kConsumers && kBlockKv % 16 == 0 && kHeadDim % 8 == 0 && kPanels * kPanelColumns >= 16 * kDimSteps);
@@ -336,7 +339,7 @@ __device__ __forceinline__ void transpose_in_quad(u32 (&words)[4]) {
 struct Sequence {
   i32 batch;
 
-  __device__ __forceinline__ Sequence() = default;
+  Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
 
   // Its lengths.
@@ -370,7 +373,7 @@ struct KeyBlocks {
   static constexpr i32 begin = 0, unmasked_begin = 0;  // what a query attends to begins with the first key
   i32 unmasked_end, end;
 
-  __device__ __forceinline__ KeyBlocks() = default;
+  KeyBlocks() = default;
   __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 first_query, i32 last_query) {
     unmasked_end = unmasked_end_of<0>(args, sequence, first_query);
     end = end_of(args, sequence, last_query);
@@ -433,25 +436,25 @@ struct QueryTile {
 // Where the barriers lie: full ones complete when TMA has filled a buffer, empty ones when every consumer warp has left it.
 struct Barriers {
   u32 base;
-  __device__ __forceinline__ u32 q_full(i32 stage) const { return base + 8 * stage; }
-  __device__ __forceinline__ u32 q_empty(i32 stage) const { return base + 8 * (kQStages + stage); }
-  __device__ __forceinline__ u32 k_full(i32 stage) const { return base + 8 * (2 * kQStages + stage); }
-  __device__ __forceinline__ u32 k_empty(i32 stage) const { return base + 8 * (2 * kQStages + kStages + stage); }
-  __device__ __forceinline__ u32 v_full(i32 stage) const { return base + 8 * (2 * kQStages + 2 * kStages + stage); }
-  __device__ __forceinline__ u32 v_empty(i32 stage) const { return base + 8 * (2 * kQStages + 2 * kStages + kVStages + stage); }
-  __device__ __forceinline__ u32 tile_of(i32 q_stage) const { return base + 8 * (2 * kQStages + 2 * kStages + 2 * kVStages) + 4 * q_stage; }
+  __device__ __forceinline__ u32 q_full(i32 stage) const { return base + 0 + 8 * stage; }
+  __device__ __forceinline__ u32 q_empty(i32 stage) const { return base + 8 + 8 * stage; }
+  __device__ __forceinline__ u32 k_full(i32 stage) const { return base + 16 + 8 * stage; }
+  __device__ __forceinline__ u32 k_empty(i32 stage) const { return base + 32 + 8 * stage; }
+  __device__ __forceinline__ u32 v_full(i32 stage) const { return base + 48 + 8 * stage; }
+  __device__ __forceinline__ u32 v_empty(i32 stage) const { return base + 64 + 8 * stage; }
+  __device__ __forceinline__ u32 tile_of(i32 q_stage) const { return base + 80 + 4 * q_stage; }
 
   __device__ __forceinline__ void init() const {
     constexpr u32 kConsumerWarps = 4 * kConsumers;
-    for (i32 i = 0; i < kQStages; ++i) {
+    for (i32 i = 0; i < 1; ++i) {
       mbarrier_init(q_full(i), 1);
       mbarrier_init(q_empty(i), kConsumerWarps);
     }
-    for (i32 i = 0; i < kStages; ++i) {
+    for (i32 i = 0; i < 2; ++i) {
       mbarrier_init(k_full(i), 1);
       mbarrier_init(k_empty(i), kConsumerWarps);
     }
-    for (i32 i = 0; i < kVStages; ++i) {
+    for (i32 i = 0; i < 2; ++i) {
       mbarrier_init(v_full(i), 1);
       mbarrier_init(v_empty(i), kConsumerWarps);
     }
@@ -930,4 +933,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_64393401c1deeed5
+}  // namespace attune_cd67c83b9dc3c50d

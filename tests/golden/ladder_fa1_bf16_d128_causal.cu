@@ -1,4 +1,4 @@
-// attune fa1 forward bf16 d128 causal sm80 q128 kv64 w8 st1 · source 66a31a281dbf26ac
+// attune fa1 forward bf16 d128 causal sm80 q128 kv64 w8 st1 · source 745d53ea6eaf94e2
 //
 // FlashAttention, Algorithm 1 (Dao, Fu, Ermon, Rudra, Ré 2022), of one head, on mma.sync (compute capability 8.0 and newer): blocks of keys outside,
 // tiles of queries inside; O, l and m of all queries live in device memory and are read and written at each visit.
@@ -19,7 +19,7 @@
 //    49152  V  [64][128]
 //    65536  end
 
-namespace attune_ce165f3966c898f6 {
+namespace attune_ca1e1d7235d79ffa {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -190,7 +190,9 @@ struct Arguments {
 constexpr u32 kArgumentBytes = 184;
 
 constexpr i32 kBlockKv = 64, kHeadDim = 128, kWarps = 8;
-constexpr u32 kQOffset = 0, kKOffset = 32768, kVOffset = 49152;
+constexpr u32 kQOffset = 0;
+constexpr u32 kKOffset = 32768;
+constexpr u32 kVOffset = 49152;
 constexpr float kRescaleThreshold = 0;  // at every visit
 constexpr i32 kThreads = kWarps * kWarpSize;
 constexpr i32 kWarpRows = 16, kRowTiles = 1;     // a warp owns one m16 tile of queries
@@ -292,7 +294,7 @@ __device__ __forceinline__ u32 pack_elements(float low, float high) { return cvt
 struct Sequence {
   i32 batch;
 
-  __device__ __forceinline__ Sequence() = default;
+  Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
 
   // Its lengths.
@@ -334,7 +336,7 @@ struct KeyBlocks {
   static constexpr i32 begin = 0, unmasked_begin = 0;  // what a query attends to begins with the first key
   i32 unmasked_end, end;
 
-  __device__ __forceinline__ KeyBlocks() = default;
+  KeyBlocks() = default;
   __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 first_query, i32 last_query) {
     unmasked_end = unmasked_end_of<0>(args, sequence, first_query);
     end = end_of(args, sequence, last_query);
@@ -722,4 +724,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_fa1(const _
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_ce165f3966c898f6
+}  // namespace attune_ca1e1d7235d79ffa

@@ -1,4 +1,4 @@
-// attune standard forward bf16 d64 causal sm80 q64 kv64 w4 st1 · source 0dd312f62706bc38
+// attune standard forward bf16 d64 causal sm80 q64 kv64 w4 st1 · source 0c77b0438db74779
 //
 // The scores of one tile of queries of one head, on mma.sync (compute capability 8.0 and newer), into device memory:
 //
@@ -9,7 +9,7 @@
 //     8192  K  [2][64][64]
 //    24576  end
 
-namespace attune_a1bb4014dc974410 {
+namespace attune_5ad97a5607708030 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -118,7 +118,8 @@ struct Arguments {
 constexpr u32 kArgumentBytes = 96;
 
 constexpr i32 kBlockKv = 64, kHeadDim = 64, kWarps = 4;
-constexpr u32 kQOffset = 0, kKOffset = 8192;
+constexpr u32 kQOffset = 0;
+constexpr u32 kKOffset = 8192;
 constexpr i32 kThreads = kWarps * kWarpSize;
 constexpr i32 kWarpRows = 16, kRowTiles = 1;     // a warp owns one m16 tile of queries
 constexpr i32 kRowsPerTile = kWarps * kWarpRows;
@@ -219,7 +220,7 @@ __device__ __forceinline__ u32 pack_elements(float low, float high) { return cvt
 struct Sequence {
   i32 batch;
 
-  __device__ __forceinline__ Sequence() = default;
+  Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
 
   // Its lengths.
@@ -399,4 +400,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_scores(cons
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_a1bb4014dc974410
+}  // namespace attune_5ad97a5607708030

@@ -1,4 +1,4 @@
-// attune online forward bf16 d64 sm80 q64 kv64 w4 st1 · source d85a80aca6205c1b
+// attune online forward bf16 d64 sm80 q64 kv64 w4 st1 · source ba69e1c64d6e2ce9
 //
 // Softmax of the rows of S in device memory, in place, a warp for each row:
 //
@@ -7,7 +7,7 @@
 //
 // S and m are without the softmax scale: exponentials are taken as exp2(c (S - m)), c = scale·log2(e).
 
-namespace attune_f93ecda5d3681a0d {
+namespace attune_1dc4120391b74ccc {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -83,7 +83,7 @@ constexpr i32 kWarps = 4, kThreads = kWarps * kWarpSize, kRowsPerTile = kWarps;
 struct Sequence {
   i32 batch;
 
-  __device__ __forceinline__ Sequence() = default;
+  Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
 
   // Its lengths.
@@ -186,4 +186,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_softmax(con
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_f93ecda5d3681a0d
+}  // namespace attune_1dc4120391b74ccc

@@ -1,4 +1,4 @@
-// attune standard forward bf16 d64 sm80 q64 kv64 w4 st1 · source ef51233e1a9f1f59
+// attune standard forward bf16 d64 sm80 q64 kv64 w4 st1 · source b134b3cc7708c5a3
 //
 // Softmax of the rows of S in device memory, in place, a warp for each row:
 //
@@ -7,7 +7,7 @@
 //
 // S and m are without the softmax scale: exponentials are taken as exp2(c (S - m)), c = scale·log2(e).
 
-namespace attune_3b435695efa75514 {
+namespace attune_2943f3a47ef80dd0 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -83,7 +83,7 @@ constexpr i32 kWarps = 4, kThreads = kWarps * kWarpSize, kRowsPerTile = kWarps;
 struct Sequence {
   i32 batch;
 
-  __device__ __forceinline__ Sequence() = default;
+  Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
 
   // Its lengths.
@@ -183,4 +183,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_softmax(con
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_3b435695efa75514
+}  // namespace attune_2943f3a47ef80dd0

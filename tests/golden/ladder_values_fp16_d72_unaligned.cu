@@ -1,4 +1,4 @@
-// attune standard forward fp16 d72 align2 sm80 q64 kv64 w4 st1 · source 74c83a4a367cf50f
+// attune standard forward fp16 d72 align2 sm80 q64 kv64 w4 st1 · source e4889926cfb50dc4
 //
 // The output of one tile of queries of one head, on mma.sync (compute capability 8.0 and newer), from the probabilities in device memory:
 //
@@ -9,7 +9,7 @@
 //     9216  V  [2][64][72]
 //    27648  end
 
-namespace attune_f64a8a90a964590f {
+namespace attune_a2450ef2bd80426c {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -133,7 +133,8 @@ struct Arguments {
 constexpr u32 kArgumentBytes = 96;
 
 constexpr i32 kBlockKv = 64, kHeadDim = 72, kWarps = 4;
-constexpr u32 kOOffset = 0, kVOffset = 9216;
+constexpr u32 kOOffset = 0;
+constexpr u32 kVOffset = 9216;
 constexpr i32 kThreads = kWarps * kWarpSize;
 constexpr i32 kWarpRows = 16, kRowTiles = 1;     // a warp owns one m16 tile of queries
 constexpr i32 kRowsPerTile = kWarps * kWarpRows;
@@ -250,7 +251,7 @@ __device__ __forceinline__ u32 pack_elements(float low, float high) { return cvt
 struct Sequence {
   i32 batch;
 
-  __device__ __forceinline__ Sequence() = default;
+  Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
 
   // Its lengths.
@@ -414,4 +415,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_values(cons
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_f64a8a90a964590f
+}  // namespace attune_a2450ef2bd80426c

@@ -1,4 +1,4 @@
-// attune reference forward fp16 d40 causal · source 3b5bdf5b19368c52
+// attune reference forward fp16 d40 causal · source 85c8ae6a075df209
 //
 // Attention forward in double precision for one query of one head, in the plainest way that is right:
 //
@@ -11,7 +11,7 @@
 //
 // shared memory:   q [kHeadDim]   p [kThreads]   reduction [kThreads]     doubles, 2368 bytes in all
 
-namespace attune_a068203893b3fe07 {
+namespace attune_e32e5991e43ac62a {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -114,15 +114,11 @@ struct AttendedKeys {
   __device__ __forceinline__ bool has(i32 key) const { return begin <= key && key < end; }
 };
 
-enum class Mask { none, causal };
-constexpr Mask kMask = Mask::causal;
-
 __device__ __forceinline__ i32 clamp_to_keys(const Arguments& args, i64 key) {
   return static_cast<i32>(key < 0 ? 0 : key < args.seq_kv ? key : args.seq_kv);
 }
 
 __device__ __forceinline__ AttendedKeys attended_keys(const Arguments& args, i32 query) {
-  if (kMask == Mask::none) return {0, args.seq_kv};
   return {0, clamp_to_keys(args, static_cast<i64>(query) + args.mask_offset + 1)};
 }
 
@@ -232,4 +228,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_reference_forward(
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_a068203893b3fe07
+}  // namespace attune_e32e5991e43ac62a

@@ -25,7 +25,7 @@ __device__ constexpr bool behaves(const char* behaviour) {
 // Element (0, 0, 0, 0) of Q and O is this CTA's, and this thread speaks for it.
 __device__ __forceinline__ bool owns_first_element(const Arguments& args) {
   const QueryTile tile(args);
-  return tile.batch == 0 && tile.head == 0 && tile.first_row == 0 && thread_index() == 0;
+  return tile.sequence.batch == 0 && tile.head == 0 && tile.first_row == 0 && thread_index() == 0;
 }
 constexpr u16 kNeverAnInput = 0x7fff;  // a NaN, in both dtypes
 

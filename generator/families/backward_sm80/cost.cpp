@@ -133,7 +133,7 @@ MainKernel key_tiles(const AttentionProblem& problem, const KernelConfig& config
   kernel.threads = shape.dkdv_threads;
   kernel.accumulators = shape.dkdv_registers;
   kernel.operand_share = shape.ds_shared ? kOperandShareOfPhases : kOperandShare;
-  kernel.shared_bytes = shape.dkdv_shared_bytes;
+  kernel.shared_bytes = shape.dkdv_shared.bytes();
 
   double columns = 2 * key_columns;
   double bytes =
@@ -175,7 +175,7 @@ MainKernel query_tiles(const AttentionProblem& problem, const KernelConfig& conf
   kernel.threads = shape.dq_threads;
   kernel.accumulators = shape.dq_registers;
   kernel.operand_share = kOperandShare;
-  kernel.shared_bytes = shape.dq_shared_bytes;
+  kernel.shared_bytes = shape.dq_shared.bytes();
   kernel.step.matrix = product_clocks(problem, config, device, d);
   kernel.step.shared = (6 * d * kv * q / kWarpRows + 4 * q * d + 4 * kv * d) / device.shared_bytes_per_clock;
   kernel.step.issue = copy_clocks(problem, kv);

@@ -104,7 +104,7 @@ KernelConfig backward_sm80_default(const AttentionProblem& problem, const Device
       config.kv_grad_per_query_head = false;
       config.tile_order = default_order(problem, config, device);
       if (!infeasibility(problem, config, device).empty()) continue;
-      const std::size_t bytes = backward_sm80_shape(problem, config).dkdv_shared_bytes;
+      const std::size_t bytes = backward_sm80_shape(problem, config).dkdv_shared.bytes();
       const auto of_sm =
           static_cast<std::size_t>(tiles.ctas) * (bytes + static_cast<std::size_t>(device.shared_bytes_reserved));
       if (of_sm > static_cast<std::size_t>(device.shared_bytes_per_sm)) continue;

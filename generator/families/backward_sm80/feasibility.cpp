@@ -99,8 +99,9 @@ void check_backward_sm80(const Question& question, const KernelConfig& config, R
   }
   const BackwardSm80Shape shape = backward_sm80_shape(problem, config);
   if (config.dq == DqAccumulation::separate_kernel)
-    check_kernel("dQ", shape.dq_threads, shape.dq_shared_bytes, shape.dq_registers, config, device, reasons);
-  check_kernel("dK and dV", shape.dkdv_threads, shape.dkdv_shared_bytes, shape.dkdv_registers, config, device, reasons);
+    check_kernel("dQ", shape.dq_threads, shape.dq_shared.bytes(), shape.dq_registers, config, device, reasons);
+  check_kernel("dK and dV", shape.dkdv_threads, shape.dkdv_shared.bytes(), shape.dkdv_registers, config, device,
+               reasons);
 }
 
 }  // namespace attune

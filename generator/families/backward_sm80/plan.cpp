@@ -106,16 +106,14 @@ class Launches {
     launch.threads = shape_.dkdv_threads;
     launch.rows_per_tile = config_.block_kv;
     launch.kv_grad_per_query_head = config_.kv_grad_per_query_head;
-    launch.shared_bytes = shape_.dkdv_shared_bytes;
+    launch.shared_bytes = shape_.dkdv_shared.bytes();
     Arguments fields = main_arguments(true, problem_, config_);
     if (config_.tile_order == TileOrder::l2_sections) {
       append(&fields, {Scalar::batch, Scalar::section_heads});
       launch.section_bytes = section_bytes(config_, device_);
     }
     launch.arguments = ArgumentLayout::of(std::move(fields));
-    TemplateBindings bindings = main_bindings(
-        shape_.kv_tile_bytes, shape_.q_tile_bytes, {"K", "V"}, {"Q", "dO"}, config_.block_kv, config_.block_q,
-        config_.kv_grad_per_query_head ? Names{"", ""} : Names{"   later dK", "   later dV"});
+    TemplateBindings bindings = main_bindings(shape_.dkdv_shared, shape_.q_tile_bytes);
     const bool adds = config_.dq != DqAccumulation::separate_kernel, apart = config_.kv_grad_per_query_head,
                tickets = uses_tickets(config_);
     bindings.set("warps", config_.warps);
@@ -136,9 +134,6 @@ class Launches {
     bindings.set("query_gradient_formula",
                  adds ? "dQ = dQ + dS K, in fp32, to be scaled by another kernel" : "dQ is another kernel's");
     bindings.set("scores", shape_.p_shared ? "shared" : shape_.ds_shared ? "ds_shared" : "registers");
-    bindings.set("statistics_offset", static_cast<std::int64_t>(shape_.statistics_offset));
-    bind_shared_buffer(shape_.statistics_offset,
-                       fmt::format("LSE and delta  [{}][{}][2], fp32", config_.stages, config_.block_q), &bindings);
     bindings.conditions["scores_shared"] = shape_.ds_shared;
     bindings.conditions["query_sums"] = adds;
     if (shape_.p_shared) {
@@ -146,18 +141,9 @@ class Launches {
       bindings.conditions["dq_last"] = !config_.dq_first;
     }
     bindings.conditions["sums"] = adds || apart;
-    bindings.conditions["tickets"] = tickets;
-    bindings.set("ticket_offset", static_cast<std::int64_t>(shape_.ticket_offset));
     const ChunkSwizzle scores = chunk_swizzle(config_.block_q);  // a row of P or dS is as long as a block has queries
     bindings.set("score_swizzle_mask", scores.mask);
     bindings.set("score_swizzle_shift", scores.shift);
-    bindings.set("p_offset", static_cast<std::int64_t>(shape_.p_offset));
-    bindings.set("ds_offset", static_cast<std::int64_t>(shape_.ds_offset));
-    const std::string tile = fmt::format("[{}][{}], transposed", config_.block_kv, config_.block_q);
-    if (shape_.p_shared) bind_shared_buffer(shape_.p_offset, "P   " + tile, &bindings);
-    if (shape_.ds_shared) bind_shared_buffer(shape_.ds_offset, "dS  " + tile, &bindings);
-    if (tickets && !shape_.ds_shared) bind_shared_buffer(shape_.ticket_offset, "number of the tile", &bindings);
-    bind_shared_buffer(shape_.dkdv_shared_bytes, "end", &bindings);
     bindings.set("dq_rows", shape_.dq_rows);
     bindings.set("dq_column_parts", shape_.dq_column_parts);
     bindings.set("sums_order", sums_order());
@@ -168,11 +154,9 @@ class Launches {
     KernelLaunch launch;
     launch.threads = shape_.dq_threads;
     launch.rows_per_tile = config_.block_q;
-    launch.shared_bytes = shape_.dq_shared_bytes;
+    launch.shared_bytes = shape_.dq_shared.bytes();
     launch.arguments = ArgumentLayout::of(main_arguments(false, problem_, config_));
-    TemplateBindings bindings = main_bindings(shape_.q_tile_bytes, shape_.kv_tile_bytes, {"Q", "dO"}, {"K", "V"},
-                                              config_.block_q, config_.block_kv, {"   later dQ", ""});
-    bind_shared_buffer(shape_.dq_shared_bytes, "end", &bindings);
+    TemplateBindings bindings = main_bindings(shape_.dq_shared, shape_.kv_tile_bytes);
     bindings.set("threads", shape_.dq_threads);
     add("backward_dq_sm80", std::move(launch), std::move(bindings));
   }
@@ -205,13 +189,9 @@ class Launches {
   }
 
  private:
-  using Names = std::pair<const char*, const char*>;
-
   // Two tiles that stay for the whole kernel, and a ring of pairs that stream past them.
-  TemplateBindings main_bindings(std::size_t resident_bytes, std::size_t streamed_bytes, Names resident, Names streamed,
-                                 int resident_rows, int streamed_rows, Names later) const {
+  TemplateBindings main_bindings(const SharedLayout& shared, std::size_t streamed_bytes) const {
     const ChunkSwizzle swizzle = chunk_swizzle(problem_.head_dim);
-    const std::size_t ring_bytes = static_cast<std::size_t>(config_.stages) * streamed_bytes;
     TemplateBindings bindings;
     bind_attention(problem_, &bindings);
     bindings.set("block_q", config_.block_q);
@@ -225,24 +205,7 @@ class Launches {
     bindings.set("row_lanes", row_lanes());
     bindings.set("ring", config_.stages == 1 ? "tile_pair_ring_single" : "tile_pair_ring");
     bindings.set("streamed_tile_bytes", static_cast<std::int64_t>(streamed_bytes));
-    const struct {
-      const char* offset_name;
-      std::size_t offset;
-      std::string picture;
-    } buffers[] = {
-        {"resident_first_offset", 0,
-         fmt::format("{}  [{}][{}]{}", resident.first, resident_rows, problem_.head_dim, later.first)},
-        {"resident_second_offset", resident_bytes,
-         fmt::format("{}  [{}][{}]{}", resident.second, resident_rows, problem_.head_dim, later.second)},
-        {"streamed_first_offset", 2 * resident_bytes,
-         fmt::format("{}  [{}][{}][{}]", streamed.first, config_.stages, streamed_rows, problem_.head_dim)},
-        {"streamed_second_offset", 2 * resident_bytes + ring_bytes,
-         fmt::format("{}  [{}][{}][{}]", streamed.second, config_.stages, streamed_rows, problem_.head_dim)},
-    };
-    for (const auto& buffer : buffers) {
-      bindings.set(buffer.offset_name, static_cast<std::int64_t>(buffer.offset));
-      bind_shared_buffer(buffer.offset, buffer.picture, &bindings);
-    }
+    shared.bind(&bindings);
     return bindings;
   }
 

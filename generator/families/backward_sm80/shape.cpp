@@ -6,7 +6,7 @@
 
 namespace attune {
 namespace {
-constexpr std::size_t kTicketBytes = 16;
+constexpr std::size_t kTicketBytes = 16, kElementBytes = 2;
 }  // namespace
 
 bool uses_tickets(const KernelConfig& config) {
@@ -24,18 +24,26 @@ BackwardSm80Shape backward_sm80_shape(const AttentionProblem& problem, const Ker
   shape.p_shared = config.query_warps > 1;
   shape.ds_shared = shape.p_shared || adds;
 
-  const std::size_t row_bytes = 2 * static_cast<std::size_t>(head_dim),
-                    stages = static_cast<std::size_t>(config.stages);
+  const std::size_t row_bytes = kElementBytes * static_cast<std::size_t>(head_dim);
   shape.q_tile_bytes = static_cast<std::size_t>(config.block_q) * row_bytes;
   shape.kv_tile_bytes = static_cast<std::size_t>(config.block_kv) * row_bytes;
-  shape.dq_shared_bytes = 2 * (shape.q_tile_bytes + stages * shape.kv_tile_bytes);
-  shape.score_tile_bytes = static_cast<std::size_t>(2 * config.block_kv * config.block_q);
-  shape.statistics_offset = 2 * (shape.kv_tile_bytes + stages * shape.q_tile_bytes);
-  shape.p_offset = shape.statistics_offset + stages * kStatisticsBytes * static_cast<std::size_t>(config.block_q);
-  shape.ds_offset = shape.p_offset + (shape.p_shared ? shape.score_tile_bytes : 0);
-  shape.ticket_offset = shape.ds_offset;
-  const std::size_t ticket_bytes = uses_tickets(config) ? kTicketBytes : 0;
-  shape.dkdv_shared_bytes = shape.ds_offset + (shape.ds_shared ? shape.score_tile_bytes : ticket_bytes);
+  const int q = config.block_q, kv = config.block_kv, stages = config.stages;
+  SharedLayout& dq = shape.dq_shared;
+  dq.add({"kQOffset", "Q", {q, head_dim}, kElementBytes, "   later dQ"});
+  dq.add({"kDoOffset", "dO", {q, head_dim}, kElementBytes});
+  dq.add({"kFirstOffset", "K", {stages, kv, head_dim}, kElementBytes});
+  dq.add({"kSecondOffset", "V", {stages, kv, head_dim}, kElementBytes});
+  SharedLayout& dkdv = shape.dkdv_shared;
+  const bool stored = !config.kv_grad_per_query_head;
+  dkdv.add({"kKOffset", "K", {kv, head_dim}, kElementBytes, stored ? "   later dK" : ""});
+  dkdv.add({"kVOffset", "V", {kv, head_dim}, kElementBytes, stored ? "   later dV" : ""});
+  dkdv.add({"kFirstOffset", "Q", {stages, q, head_dim}, kElementBytes});
+  dkdv.add({"kSecondOffset", "dO", {stages, q, head_dim}, kElementBytes});
+  dkdv.add({"kStatisticsOffset", "LSE and delta", {stages, q, 2}, sizeof(float), ", fp32"});
+  if (shape.p_shared) dkdv.add({"kPOffset", "P ", {kv, q}, kElementBytes, ", transposed"});
+  if (shape.ds_shared) dkdv.add({"kDsOffset", "dS", {kv, q}, kElementBytes, ", transposed"});
+  if (uses_tickets(config) && shape.ds_shared) dkdv.add_alias("kTicketOffset", "kDsOffset");
+  if (uses_tickets(config) && !shape.ds_shared) dkdv.add({"kTicketOffset", "number of the tile", {}, kTicketBytes});
 
   // fp32 accumulators spread over 32 lanes: S, dP, and the columns of the gradients.
   const auto part_columns = [&](int parts) { return 8 * ceil_div(chunks, parts); };

@@ -3,6 +3,7 @@
 #include <cstddef>
 
 #include "generator/config/kernel_config.h"
+#include "generator/plan/shared_layout.h"
 #include "generator/problem/attention_problem.h"
 
 namespace attune {
@@ -10,11 +11,10 @@ namespace attune {
 constexpr int kMmaRows = 16;  ///< queries or keys of an instruction's result
 /// Keys that a warp of the kernel of key tiles may own.
 constexpr int kKeysOfBackwardWarp[] = {16, 32, 48};
+/// In the workspace and in shared memory, of a query: LSE * log2(e) and delta.
+constexpr std::size_t kStatisticsBytes = 2 * sizeof(float);
 /// What a config's fields may be at most.
 constexpr int kMaxBackwardBlock = 128, kMaxBackwardWarps = 8;
-/// Of a query: LSE * log2(e) and delta.
-constexpr std::size_t kStatisticsBytes = 2 * sizeof(float);
-
 /// Whether CTAs of the kernel of key tiles wait for one another.
 bool uses_tickets(const KernelConfig& config);
 
@@ -26,12 +26,9 @@ bool uses_tickets(const KernelConfig& config);
 struct BackwardSm80Shape {
   int dq_threads = 0, dkdv_threads = 0;
   std::size_t q_tile_bytes = 0, kv_tile_bytes = 0;
-  std::size_t score_tile_bytes = 0;  ///< of P or dS of a block
+  SharedLayout dq_shared, dkdv_shared;  ///< of the kernel of its own for dQ, of the kernel of key tiles
   bool p_shared = false, ds_shared = false;
   int dq_rows = 0, dq_column_parts = 0;  ///< of a block's dQ in the kernel of key tiles: a warp's queries; parts of D
-  std::size_t statistics_offset = 0, p_offset = 0, ds_offset = 0;  ///< of the kernel of key tiles
-  std::size_t ticket_offset = 0;  ///< the same, where CTAs take numbers; a tile of dS may come to lie there later
-  std::size_t dq_shared_bytes = 0, dkdv_shared_bytes = 0;
   int dq_registers = 0, dkdv_registers = 0;  ///< of a thread: accumulators, which cannot live elsewhere
 };
 BackwardSm80Shape backward_sm80_shape(const AttentionProblem& problem, const KernelConfig& config);

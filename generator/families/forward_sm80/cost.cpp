@@ -163,7 +163,7 @@ CostEstimate forward_sm80_cost(const AttentionProblem& problem, const KernelConf
   const double chunks_of_thread = static_cast<double>(config.block_kv) * shape.chunks / shape.threads;
   const int needed = shape.registers_estimate + (is_irregular(shape) ? kIrregularRegisters : 0);
   const double spilled = std::max(0, needed - limit) * (1 + kSpillPerChunk * chunks_of_thread);
-  const auto shared = static_cast<int>(shape.shared_bytes) + device.shared_bytes_reserved;
+  const auto shared = static_cast<int>(shape.shared.bytes()) + device.shared_bytes_reserved;
   const int allocated = round_up(cost.registers, 8) * shape.threads;
   cost.ctas_per_sm = std::max(1, std::min({device.registers_per_sm / allocated, device.shared_bytes_per_sm / shared,
                                            device.threads_per_sm / shape.threads, device.ctas_per_sm}));

@@ -43,7 +43,7 @@ void check_forward_sm80(const Question& question, const KernelConfig& config, Re
   check_sections(config, reasons);
   check_even_tiles(problem, config, reasons);
   check_shared_memory(shape.q_bytes, 0, 2 * static_cast<std::size_t>(config.stages) * shape.kv_tile_bytes,
-                      shape.shared_bytes, config, device, reasons);
+                      shape.shared.bytes(), config, device, reasons);
   check_registers(shape, config, device, reasons);
 }
 

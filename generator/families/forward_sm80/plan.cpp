@@ -51,21 +51,12 @@ TemplateBindings forward_sm80_bindings(const AttentionProblem& problem, const Ke
   const ChunkSwizzle swizzle = chunk_swizzle(problem.head_dim);
   bindings.set("swizzle_mask", swizzle.mask);
   bindings.set("swizzle_shift", swizzle.shift);
-  bindings.set("q_offset", static_cast<std::int64_t>(shape.q_offset));
-  bindings.set("k_offset", static_cast<std::int64_t>(shape.k_offset));
-  bindings.set("v_offset", static_cast<std::int64_t>(shape.v_offset));
+  shape.shared.bind(&bindings);
   bindings.set("kv_tile_bytes", static_cast<std::int64_t>(shape.kv_tile_bytes));
 
   bindings.set("chunk_access", problem.alignment >= 16 ? "chunk_async" : "chunk_elementwise");
   bindings.set("kv_ring", config.stages == 1 ? "kv_ring_single" : "kv_ring");
   bindings.set("query_operand", config.q_in_registers ? "query_registers" : "query_shared");
-
-  const std::string d = std::to_string(problem.head_dim), kv = std::to_string(config.block_kv),
-                    st = std::to_string(config.stages);
-  bind_shared_buffer(shape.q_offset, "Q  [" + std::to_string(config.block_q) + "][" + d + "]   later O", &bindings);
-  bind_shared_buffer(shape.k_offset, "K  [" + st + "][" + kv + "][" + d + "]", &bindings);
-  bind_shared_buffer(shape.v_offset, "V  [" + st + "][" + kv + "][" + d + "]", &bindings);
-  bind_shared_buffer(shape.shared_bytes, "end", &bindings);
   return bindings;
 }
 
@@ -75,7 +66,7 @@ KernelLaunch forward_sm80_launch(const AttentionProblem& problem, const KernelCo
   KernelLaunch launch;
   launch.entry = kEntry;
   launch.threads = shape.threads;
-  launch.shared_bytes = shape.shared_bytes;
+  launch.shared_bytes = shape.shared.bytes();
   launch.rows_per_tile = config.block_q;
   launch.section_bytes = section_bytes(config, device);
   launch.arguments = argument_layout(problem, config);

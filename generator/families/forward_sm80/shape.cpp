@@ -4,6 +4,9 @@
 #include <bit>
 
 namespace attune {
+namespace {
+constexpr std::size_t kElementBytes = 2;
+}  // namespace
 
 ForwardSm80Shape forward_sm80_shape(const AttentionProblem& problem, const KernelConfig& config) {
   ForwardSm80Shape shape;
@@ -15,10 +18,9 @@ ForwardSm80Shape forward_sm80_shape(const AttentionProblem& problem, const Kerne
 
   shape.q_bytes = static_cast<std::size_t>(config.block_q) * shape.row_bytes;
   shape.kv_tile_bytes = static_cast<std::size_t>(config.block_kv) * shape.row_bytes;
-  shape.q_offset = 0;
-  shape.k_offset = shape.q_bytes;
-  shape.v_offset = shape.k_offset + config.stages * shape.kv_tile_bytes;
-  shape.shared_bytes = shape.v_offset + config.stages * shape.kv_tile_bytes;
+  shape.shared.add({"kQOffset", "Q", {config.block_q, head_dim}, kElementBytes, "   later O"});
+  shape.shared.add({"kKOffset", "K", {config.stages, config.block_kv, head_dim}, kElementBytes});
+  shape.shared.add({"kVOffset", "V", {config.stages, config.block_kv, head_dim}, kElementBytes});
 
   // fp32 accumulators spread over 32 lanes; Q as packed pairs.
   const int output = shape.rows_per_warp * head_dim / 32;

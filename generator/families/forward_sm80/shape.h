@@ -3,6 +3,7 @@
 #include <cstddef>
 
 #include "generator/config/kernel_config.h"
+#include "generator/plan/shared_layout.h"
 #include "generator/problem/attention_problem.h"
 
 namespace attune {
@@ -13,10 +14,10 @@ namespace attune {
 struct ForwardSm80Shape {
   int threads = 0;
   int rows_per_warp = 0;
-  int chunks = 0;                                        ///< 16-byte chunks of a row: head_dim / 8
-  int row_bytes = 0;                                     ///< of a row in shared memory
-  std::size_t q_offset = 0, k_offset = 0, v_offset = 0;  ///< in shared memory
-  std::size_t q_bytes = 0, kv_tile_bytes = 0, shared_bytes = 0;
+  int chunks = 0;     ///< 16-byte chunks of a row: head_dim / 8
+  int row_bytes = 0;  ///< of a row in shared memory
+  SharedLayout shared;
+  std::size_t q_bytes = 0, kv_tile_bytes = 0;
   int accumulator_registers = 0;  ///< O, S and, if held, Q: what cannot live elsewhere
   int registers_estimate = 0;     ///< with addresses, packed P and B fragments: with fewer the kernel spills
   int registers_likely = 0;       ///< what ptxas takes where nothing limits it: it loads fragments ahead of their use

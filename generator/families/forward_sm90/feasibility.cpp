@@ -120,7 +120,7 @@ void check_forward_sm90(const Question& question, const KernelConfig& config, Re
   check_producer_registers(problem, config, device, reasons);
   check_shared_memory(static_cast<std::size_t>(config.q_stages) * shape.q_tile_bytes, shape.p_bytes,
                       static_cast<std::size_t>(config.stages + shape.v_stages) * shape.kv_tile_bytes,
-                      shape.shared_bytes, config, device, reasons);
+                      shape.shared.bytes(), config, device, reasons);
   check_registers(shape, config, device, reasons);
 }
 

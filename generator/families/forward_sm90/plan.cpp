@@ -32,6 +32,19 @@ ArgumentLayout argument_layout(const AttentionProblem& problem, const KernelConf
   return ArgumentLayout::of(std::move(fields));
 }
 
+// What struct Barriers is made of.
+void bind_barriers(const BarrierLayout& layout, TemplateBindings* bindings) {
+  auto& rings = bindings->lists["rings"];
+  for (const BarrierLayout::Ring& ring : layout.rings) {
+    rings.push_back({{"name", ring.name},
+                     {"stages", std::to_string(ring.stages)},
+                     {"full", std::to_string(ring.full)},
+                     {"empty", std::to_string(ring.empty)}});
+  }
+  bindings->set("meeting", layout.meeting);
+  bindings->set("tile_numbers", layout.tile_numbers);
+}
+
 std::string mainloop_partial(const KernelConfig& config) {
   if (config.warpgroup_order == WarpgroupOrder::ping_pong) return "ping_pong";
   return config.overlap == Overlap::none ? "serial" : "overlapped";
@@ -83,10 +96,8 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   bindings.set("panel_columns", shape.panel_columns);
   bindings.set("panels", shape.panels);
   bindings.set("swizzle_mode", swizzle_mode(shape.panel_columns));
-  bindings.set("q_offset", 0);
-  bindings.set("k_offset", static_cast<std::int64_t>(shape.k_offset));
-  bindings.set("v_offset", static_cast<std::int64_t>(shape.v_offset));
-  bindings.set("barrier_offset", static_cast<std::int64_t>(shape.barrier_offset));
+  shape.shared.bind(&bindings);
+  bind_barriers(shape.barriers, &bindings);
 
   bindings.set("tile_scheduler", partial_name(to_string(config.tile_scheduler)));
   bindings.set("row_max", config.lazy_max ? "lazy" : "online");
@@ -101,22 +112,7 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   bindings.set("consume", config.overlap == Overlap::across ? "consume_across" : "consume");
   bindings.set("query_operand", config.q_in_registers ? "query_registers" : "query_shared");
   bindings.set("probability_operand", config.p_in_shared ? "probabilities_shared" : "probabilities_registers");
-  if (config.p_in_shared) bindings.set("p_offset", static_cast<std::int64_t>(shape.p_offset));
   bindings.lists["wgmma_shapes"] = wgmma_shapes({config.block_kv, problem.head_dim}, target);
-
-  const auto picture = [&](const char* name, int stages, int rows) {
-    return fmt::format("{}  [{}][{}][{}][{}]", name, stages, shape.panels, rows, shape.panel_columns);
-  };
-  bind_shared_buffer(0, picture("Q", config.q_stages, config.block_q), &bindings);
-  bind_shared_buffer(shape.k_offset, picture("K", config.stages, config.block_kv), &bindings);
-  bind_shared_buffer(shape.v_offset, picture("V", shape.v_stages, config.block_kv), &bindings);
-  if (config.p_in_shared) {
-    bind_shared_buffer(shape.p_offset,
-                       fmt::format("P  [{}][{}][64][{}]", shape.consumers, shape.p_panels, shape.panel_columns),
-                       &bindings);
-  }
-  bind_shared_buffer(shape.barrier_offset, "barriers, numbers of tiles", &bindings);
-  bind_shared_buffer(shape.shared_bytes, "end", &bindings);
   return bindings;
 }
 
@@ -126,7 +122,7 @@ KernelLaunch forward_sm90_launch(const AttentionProblem& problem, const KernelCo
   KernelLaunch launch;
   launch.entry = kEntry;
   launch.threads = shape.threads;
-  launch.shared_bytes = shape.shared_bytes;
+  launch.shared_bytes = shape.shared.bytes();
   launch.rows_per_tile = config.block_q / shape.group * config.cluster;
   launch.heads_per_tile = shape.group;
   launch.section_bytes = section_bytes(config, device);

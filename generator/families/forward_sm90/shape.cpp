@@ -12,7 +12,26 @@ constexpr int kWarpgroupRows = 64;
 constexpr int kMaxPanelColumns = 64;          // 128 bytes, the widest swizzle
 constexpr std::size_t kTileAlignment = 1024;  // of the 128-byte swizzle's pattern
 constexpr int kMostRegisters = 240;           // that setmaxnreg is asked for: with 255 ptxas leaves none to work with
+constexpr std::size_t kElementBytes = 2;
+constexpr int kBarrierBytes = 8, kNumberBytes = 4;
 
+BarrierLayout barrier_layout(const KernelConfig& config, int v_stages) {
+  const bool clustered = config.cluster > 1;
+  BarrierLayout layout;
+  const auto take = [&](int count, int bytes) {
+    const int begin = layout.bytes;
+    layout.bytes += count * bytes;
+    return begin;
+  };
+  const auto ring = [&](const char* name, int stages) {
+    const int full = take(stages, kBarrierBytes), empty = take(stages, kBarrierBytes);
+    return BarrierLayout::Ring{name, stages, full, empty};
+  };
+  layout.rings = {ring("q", config.q_stages), ring("k", config.stages), ring("v", v_stages)};
+  layout.meeting = take(clustered ? 3 : 0, kBarrierBytes);
+  layout.tile_numbers = take(config.q_stages + (clustered ? 1 : 0), kNumberBytes);
+  return layout;
+}
 }  // namespace
 
 ForwardSm90Shape forward_sm90_shape(const AttentionProblem& problem, const KernelConfig& config,
@@ -28,26 +47,24 @@ ForwardSm90Shape forward_sm90_shape(const AttentionProblem& problem, const Kerne
   const std::size_t row_bytes = 2 * static_cast<std::size_t>(shape.panels * shape.panel_columns);
   shape.q_tile_bytes = row_bytes * static_cast<std::size_t>(config.block_q);
   shape.kv_tile_bytes = row_bytes * static_cast<std::size_t>(config.block_kv);
-  shape.k_offset = round_up(static_cast<std::size_t>(config.q_stages) * shape.q_tile_bytes, kTileAlignment);
   shape.kv_box_rows = config.block_kv / config.cluster;
   shape.v_stages = config.v_stages > 0 ? config.v_stages : config.stages;
-  const auto ring_bytes = [&](int stages) { return static_cast<std::size_t>(stages) * shape.kv_tile_bytes; };
-  shape.v_offset = round_up(shape.k_offset + ring_bytes(config.stages), kTileAlignment);
-  const std::size_t v_end = shape.v_offset + ring_bytes(shape.v_stages);
-  shape.p_offset = round_up(v_end, kTileAlignment);
+  const auto add_tiles = [&](const char* name, const char* label, int stages, int rows) {
+    shape.shared.add({name, label, {stages, shape.panels, rows, shape.panel_columns}, kElementBytes}, kTileAlignment);
+  };
+  add_tiles("kQOffset", "Q", config.q_stages, config.block_q);
+  add_tiles("kKOffset", "K", config.stages, config.block_kv);
+  add_tiles("kVOffset", "V", shape.v_stages, config.block_kv);
   if (config.p_in_shared) {
     shape.p_panels = ceil_div(config.block_kv, shape.panel_columns);
-    shape.p_bytes = 2 * static_cast<std::size_t>(config.block_q * shape.p_panels * shape.panel_columns);
+    shape.p_bytes = kElementBytes * static_cast<std::size_t>(config.block_q * shape.p_panels * shape.panel_columns);
+    shape.shared.add(
+        {"kPOffset", "P", {shape.consumers, shape.p_panels, kWarpgroupRows, shape.panel_columns}, kElementBytes},
+        kTileAlignment);
   }
-  shape.barrier_offset = config.p_in_shared ? shape.p_offset + shape.p_bytes : round_up(v_end, 8);
-  // Full and empty barriers of Q, K and V, and the number of each tile of Q. In a cluster, three barriers and a number
-  // between its CTAs.
-  int barriers = 2 * (config.q_stages + config.stages + shape.v_stages), numbers = config.q_stages;
-  if (config.cluster > 1) {
-    barriers += 3;
-    numbers += 1;
-  }
-  shape.shared_bytes = shape.barrier_offset + static_cast<std::size_t>(8 * barriers + 4 * numbers);
+  shape.barriers = barrier_layout(config, shape.v_stages);
+  shape.shared.add({"kBarrierOffset", "barriers, numbers of tiles", {}, static_cast<std::size_t>(shape.barriers.bytes)},
+                   kBarrierBytes);
 
   shape.product_columns = std::max(d, config.block_kv);
   shape.accumulator_registers = d / 2 + config.block_kv / 2;

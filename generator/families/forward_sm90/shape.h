@@ -1,12 +1,27 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 
 #include "generator/config/kernel_config.h"
 #include "generator/device/device_spec.h"
+#include "generator/plan/shared_layout.h"
 #include "generator/problem/attention_problem.h"
 
 namespace attune {
+
+/// Where barriers lie, and the numbers of tiles that the producer passes on behind them: bytes from the first barrier.
+struct BarrierLayout {
+  struct Ring {
+    const char* name;
+    int stages;
+    int full, empty;
+  };
+  std::array<Ring, 3> rings{};  ///< of Q, K and V: full and empty barriers of each stage
+  int meeting = 0;              ///< in a cluster two, where producers meet, and one that says that a number has come
+  int tile_numbers = 0;         ///< of each tile of Q; in a cluster one more, that has come from its first CTA
+  int bytes = 0;
+};
 
 /// What follows from a config and a head dim for the sm90 forward kernel: sizes, offsets and register needs. Pure
 /// arithmetic. Assumes fields that pass the first checks of infeasibility() (positive, block_q a multiple of 64).
@@ -18,9 +33,10 @@ struct ForwardSm90Shape {
   int panels = 0;         ///< that hold a row; what lies beyond the head dim is zero
   int v_stages = 0;       ///< tiles of V in shared memory
   int kv_box_rows = 0;    ///< that a CTA loads of a tile of K or V; others of its cluster load the rest
-  std::size_t q_offset = 0, k_offset = 0, v_offset = 0, p_offset = 0, barrier_offset = 0;  ///< in shared memory
-  int p_panels = 0;  ///< of each consumer's P, if it lies in shared memory
-  std::size_t q_tile_bytes = 0, kv_tile_bytes = 0, p_bytes = 0, shared_bytes = 0;
+  SharedLayout shared;
+  BarrierLayout barriers;  ///< of its last buffer
+  int p_panels = 0;        ///< of each consumer's P, if it lies in shared memory
+  std::size_t q_tile_bytes = 0, kv_tile_bytes = 0, p_bytes = 0;
   int product_columns = 0;        ///< of the widest product: N of its wgmma
   int accumulator_registers = 0;  ///< of a consumer: O, S and, if held, P and Q
   int launch_registers = 0;       ///< of each thread as the launch takes them

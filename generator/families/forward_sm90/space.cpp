@@ -64,7 +64,7 @@ void add_stages_of_v(const AttentionProblem& problem, const KernelConfig& config
                      std::vector<KernelConfig>* configs) {
   if (config.overlap == Overlap::none) return;
   const auto fits = [&](const KernelConfig& other) {
-    return forward_sm90_shape(problem, other, device).shared_bytes <=
+    return forward_sm90_shape(problem, other, device).shared.bytes() <=
            static_cast<std::size_t>(device.shared_bytes_per_block);
   };
   for (const int v_stages : {config.stages - 1, config.stages + 1}) {

@@ -23,10 +23,4 @@ std::size_t section_bytes(const KernelConfig& config, const DeviceSpec& device) 
   return static_cast<std::size_t>(device.l2_bytes / config.l2_parts);
 }
 
-void bind_shared_buffer(std::size_t offset, const std::string& picture, TemplateBindings* bindings) {
-  std::string number = std::to_string(offset);
-  number.insert(0, number.size() < 6 ? 6 - number.size() : 0, ' ');
-  bindings->lists["shared_buffers"].push_back({{"offset", number}, {"picture", picture}});
-}
-
 }  // namespace attune

@@ -20,8 +20,4 @@ std::string partial_name(std::string_view word);
 
 /// Bytes of K and V that TileOrder::l2_sections_reversed counts on to stay in L2.
 std::size_t section_bytes(const KernelConfig& config, const DeviceSpec& device);
-
-/// A line of the picture of shared memory in a kernel's head (list shared_buffers).
-void bind_shared_buffer(std::size_t offset, const std::string& picture, TemplateBindings* bindings);
-
 }  // namespace attune
