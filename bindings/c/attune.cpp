@@ -38,8 +38,10 @@ static_assert(-static_cast<int>(ErrorCode::internal) == ATTUNE_ERROR_INTERNAL &&
               "statuses are the negated error codes");
 
 // Sizes that the structs had in the headers so far.
-constexpr std::initializer_list<std::size_t> kProblemSizes = {80, 88}, kTensorsSizes = {144}, kGradientsSizes = {144};
-static_assert(offsetof(attune_problem, pass) == 80 && sizeof(attune_problem) == 88);
+constexpr std::initializer_list<std::size_t> kProblemSizes = {80, 88, 104}, kTensorsSizes = {144},
+                                             kGradientsSizes = {144};
+static_assert(offsetof(attune_problem, pass) == 80 && offsetof(attune_problem, window_left) == 88 &&
+              sizeof(attune_problem) == 104);
 static_assert(sizeof(attune_tensors) == 144 && sizeof(attune_gradients) == 144);
 
 static_assert(ATTUNE_VERSION_MAJOR == ATTUNE_PROJECT_MAJOR && ATTUNE_VERSION_MINOR == ATTUNE_PROJECT_MINOR &&
@@ -152,6 +154,9 @@ attune::Layout layout_of(std::int32_t layout) {
 // The lengths of `problem` are set.
 void set_mask(const attune_problem& from, AttentionProblem* problem) {
   switch (from.mask) {
+    case ATTUNE_MASK_WINDOW:
+      attune::apply_window(from.window_left, from.window_right, attune::bottom_right_offset(*problem), problem);
+      return;
     case ATTUNE_MASK_NONE:
       return;
     case ATTUNE_MASK_CAUSAL:
@@ -164,7 +169,7 @@ void set_mask(const attune_problem& from, AttentionProblem* problem) {
       break;
     default:
       refuse("mask " + std::to_string(from.mask) +
-             " is unknown: one of ATTUNE_MASK_NONE, _CAUSAL, _CAUSAL_TOP_LEFT, _CAUSAL_OFFSET");
+             " is unknown: one of ATTUNE_MASK_NONE, _CAUSAL, _CAUSAL_TOP_LEFT, _CAUSAL_OFFSET, _WINDOW");
   }
   problem->mask = attune::MaskKind::causal;
 }

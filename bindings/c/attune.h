@@ -74,7 +74,8 @@ enum {
   ATTUNE_MASK_NONE = 0,
   ATTUNE_MASK_CAUSAL = 1,          /* query i attends to key j iff j <= i + seq_kv - seq_q: aligned bottom right */
   ATTUNE_MASK_CAUSAL_TOP_LEFT = 2, /* iff j <= i */
-  ATTUNE_MASK_CAUSAL_OFFSET = 3    /* iff j <= i + mask_offset */
+  ATTUNE_MASK_CAUSAL_OFFSET = 3,   /* iff j <= i + mask_offset */
+  ATTUNE_MASK_WINDOW = 4           /* iff i - window_left <= j - (seq_kv - seq_q) <= i + window_right */
 };
 
 /* O = softmax(softmax_scale * Q K^T + mask) V,   LSE = ln(sum(exp(softmax_scale * Q K^T + mask)))
@@ -104,6 +105,9 @@ typedef struct attune_problem {
                         that launch know theirs */
   int32_t deterministic; /* 1: backward gives the same bits each time it is given the same inputs (forward always does);
                             0: it may add in any order, which can be faster */
+  int64_t
+      window_left; /* for ATTUNE_MASK_WINDOW: keys before the diagonal that is aligned bottom right; negative: all */
+  int64_t window_right; /* keys behind it; negative: all. A causal window has 0 */
 } attune_problem;
 
 /* (batch, heads, seq, head_dim) in device memory. Strides are in elements and may have any sign and size; the last

@@ -7,6 +7,7 @@
 #include <bit>
 #include <charconv>
 #include <cmath>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -48,6 +49,48 @@ std::string shortest_text(float value) {
   return std::string(buffer.data(), end);
 }
 
+constexpr std::string_view kWindow = "window=", kOpen = "open";
+
+// a - b, or 0 where that is no int64, of offsets that validate() refuses.
+std::int64_t difference(std::int64_t a, std::int64_t b) {
+  std::int64_t result = 0;
+  return __builtin_sub_overflow(a, b, &result) ? 0 : result;
+}
+
+// From the diagonal that is aligned bottom right, if it lies in the window; else from the window's last one, or its
+// first where it has no last.
+std::string window_words(const AttentionProblem& problem) {
+  const std::int64_t first = problem.first_offset, last = problem.mask_offset, aligned = bottom_right_offset(problem);
+  const bool is_open = last == kOpenDiagonal, holds = first <= aligned && aligned <= last;
+  const std::int64_t diagonal = holds ? aligned : is_open ? first : last;
+  return fmt::format(" {}{},{}{}", kWindow, difference(diagonal, first),
+                     is_open ? std::string(kOpen) : std::to_string(difference(last, diagonal)),
+                     holds ? "" : fmt::format("@{}", diagonal));
+}
+
+// A side of a window: digits, or -1 for all.
+std::optional<std::int64_t> parse_side(std::string_view text) {
+  std::int64_t keys = 0;
+  if (text == kOpen) return -1;
+  if (text.empty() || text.front() == '-' || !parse_number(text, &keys)) return std::nullopt;
+  return keys;
+}
+
+bool apply_window_word(std::string_view word, AttentionProblem* problem) {
+  word.remove_prefix(kWindow.size());
+  std::int64_t diagonal = bottom_right_offset(*problem);
+  if (const std::size_t at = word.find('@'); at != std::string_view::npos) {
+    if (!parse_number(word.substr(at + 1), &diagonal)) return false;
+    word = word.substr(0, at);
+  }
+  const std::size_t comma = word.find(',');
+  if (comma == std::string_view::npos) return false;
+  const auto left = parse_side(word.substr(0, comma)), right = parse_side(word.substr(comma + 1));
+  if (!left || !right) return false;
+  apply_window(*left, *right, diagonal, problem);
+  return true;
+}
+
 // A mask's words of the canonical text, with a space before them; nothing of a problem without one.
 std::string mask_words(const AttentionProblem& problem) {
   switch (problem.mask) {
@@ -57,17 +100,20 @@ std::string mask_words(const AttentionProblem& problem) {
       if (problem.mask_offset == bottom_right_offset(problem)) return " causal";
       if (problem.mask_offset == 0) return " causal-top-left";
       return fmt::format(" causal@{}", problem.mask_offset);
+    case MaskKind::window:
+      return window_words(problem);
   }
   return {};
 }
 
 bool is_mask_word(std::string_view word) {
-  return word == "causal" || word == "causal-top-left" || word.starts_with("causal@");
+  return word == "causal" || word == "causal-top-left" || word.starts_with("causal@") || word.starts_with(kWindow);
 }
 
 constexpr std::string_view kKnownWords =
     "forward, backward, fp16, bf16, bN (batch), hqN and hkvN (heads), sqN and skvN (lengths), dN (head dim), causal, "
-    "causal-top-left, causal@OFFSET, scaleX, bshd, bhsd, alignN, deterministic";
+    "causal-top-left, causal@OFFSET, window=LEFT,RIGHT, window=LEFT,RIGHT@OFFSET, scaleX, bshd, bhsd, alignN, "
+    "deterministic";
 }  // namespace
 
 float default_softmax_scale(int head_dim) { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim))); }
@@ -143,7 +189,7 @@ AttentionProblem parse_problem(std::string_view text) {
 
   const std::vector<std::string_view> words = split_words(text);
   if (words.empty()) invalid("an empty problem text; write for example 'forward bf16 b2 hq16 sq4096 d128 causal'");
-  std::string_view mask_word;
+  std::vector<std::string_view> mask_words;
   for (const std::string_view word : words) {
     if (word == "forward" || word == "backward") {
       once("pass", word);
@@ -158,8 +204,8 @@ AttentionProblem parse_problem(std::string_view text) {
       once("determinism", word);
       problem.deterministic = true;
     } else if (is_mask_word(word)) {
-      once("mask", word);
-      mask_word = word;
+      once(word.starts_with(kWindow) ? "window" : "mask", word);
+      mask_words.push_back(word);
     } else if (word.starts_with("scale")) {
       once("scale", word);
       const std::string_view number = word.substr(5);
@@ -181,33 +227,61 @@ AttentionProblem parse_problem(std::string_view text) {
   if (!seen.contains("key heads")) problem.heads_kv = problem.heads_q;
   if (!seen.contains("key length")) problem.seq_kv = problem.seq_q;
   if (!seen.contains("scale")) problem.softmax_scale = default_softmax_scale(problem.head_dim);
-  if (!mask_word.empty() && !apply_mask_word(mask_word, &problem))
-    invalid(fmt::format("problem '{}': '{}' needs a whole number after the '@'", text, mask_word));
+  for (const std::string_view word : mask_words) {
+    if (apply_mask_word(word, &problem)) continue;
+    invalid(fmt::format("problem '{}': '{}' needs {}", text, word,
+                        word.starts_with(kWindow)
+                            ? "the form window=LEFT,RIGHT or window=LEFT,RIGHT@OFFSET; a side is a "
+                              "number of keys, or 'open'"
+                            : "a whole number after the '@'"));
+  }
   return problem;
 }
 
 void copy_mask(const AttentionProblem& from, AttentionProblem* to) {
   to->mask = from.mask;
   to->mask_offset = from.mask_offset;
+  to->first_offset = from.first_offset;
 }
 
 bool apply_mask_word(std::string_view word, AttentionProblem* problem) {
   if (!is_mask_word(word)) return false;
+  if (word.starts_with(kWindow)) return apply_window_word(word, problem);
   std::int64_t offset = 0;
   if (word == "causal") {
     offset = bottom_right_offset(*problem);
   } else if (const std::size_t at = word.find('@'); at != std::string_view::npos) {
     if (!parse_number(word.substr(at + 1), &offset)) return false;
   }
-  problem->mask = MaskKind::causal;
-  problem->mask_offset = offset;
+  if (problem->mask == MaskKind::none) {
+    problem->mask = MaskKind::causal;
+    problem->mask_offset = offset;
+  } else {
+    hide_outside(-kOpenDiagonal, offset, problem);
+  }
   return true;
 }
 
-std::int64_t bottom_right_offset(const AttentionProblem& problem) {
-  std::int64_t offset = 0;
-  return __builtin_sub_overflow(problem.seq_kv, problem.seq_q, &offset) ? 0 : offset;
+void hide_outside(std::int64_t first, std::int64_t last, AttentionProblem* problem) {
+  if (problem->mask == MaskKind::window) first = std::max(first, problem->first_offset);
+  if (problem->mask != MaskKind::none) last = std::min(last, problem->mask_offset);
+  // A side that hides nothing is open.
+  const bool from_first_key = first <= -kOpenDiagonal || first <= difference(1, problem->seq_q);
+  if (last >= difference(problem->seq_kv, 1)) last = kOpenDiagonal;
+  problem->mask = !from_first_key ? MaskKind::window : last >= kOpenDiagonal ? MaskKind::none : MaskKind::causal;
+  problem->first_offset = from_first_key ? 0 : first;
+  problem->mask_offset = problem->mask == MaskKind::none ? 0 : last;
 }
+
+void apply_window(std::int64_t left, std::int64_t right, std::int64_t diagonal, AttentionProblem* problem) {
+  // Beyond what any valid problem has, nothing is computed with.
+  diagonal = std::clamp(diagonal, -kOpenDiagonal / 2, kOpenDiagonal / 2);
+  left = std::min(left, kOpenDiagonal / 2 - 1);
+  right = std::min(right, kOpenDiagonal / 2 - 1);
+  hide_outside(left < 0 ? -kOpenDiagonal : diagonal - left, right < 0 ? kOpenDiagonal : diagonal + right, problem);
+}
+
+std::int64_t bottom_right_offset(const AttentionProblem& problem) { return difference(problem.seq_kv, problem.seq_q); }
 
 void validate(const AttentionProblem& problem) {
   if (problem.head_dim < 8 || problem.head_dim > kMaxHeadDim || problem.head_dim % 8 != 0) {
@@ -259,8 +333,20 @@ void validate(const AttentionProblem& problem) {
   if (!hides_pairs(problem.mask) && problem.mask_offset != 0) {
     invalid(fmt::format("mask offset {} without a mask: must be 0, or ask for a causal mask", problem.mask_offset));
   }
+  if (!hides_first_keys(problem.mask) && problem.first_offset != 0)
+    invalid(fmt::format("first offset {} without a window: must be 0, or ask for a window", problem.first_offset));
+  if (hides_first_keys(problem.mask) && problem.first_offset > problem.mask_offset) {
+    invalid(fmt::format("a window from offset {} to {}: no query attends to any key", problem.first_offset,
+                        problem.mask_offset));
+  }
+  if (hides_first_keys(problem.mask) &&
+      (problem.first_offset <= -kLengthLimit || problem.first_offset > kLengthLimit - problem.seq_q)) {
+    invalid(fmt::format("a window from offset {}: must be above {} and at most {} for query length {}",
+                        problem.first_offset, -kLengthLimit, kLengthLimit - problem.seq_q, problem.seq_q));
+  }
   // Kernels compute query + offset in int32.
-  if (problem.mask_offset <= -kLengthLimit || problem.mask_offset > kLengthLimit - problem.seq_q) {
+  const bool is_open = hides_first_keys(problem.mask) && problem.mask_offset == kOpenDiagonal;
+  if (!is_open && (problem.mask_offset <= -kLengthLimit || problem.mask_offset > kLengthLimit - problem.seq_q)) {
     invalid(fmt::format("mask offset {}: must be above {} and at most {} for query length {}", problem.mask_offset,
                         -kLengthLimit, kLengthLimit - problem.seq_q, problem.seq_q));
   }
@@ -298,6 +384,8 @@ std::string_view to_string(MaskKind mask) {
       return "none";
     case MaskKind::causal:
       return "causal";
+    case MaskKind::window:
+      return "window";
   }
   return {};
 }
@@ -308,6 +396,8 @@ std::string_view class_words(MaskKind mask) {
       return {};
     case MaskKind::causal:
       return " causal";
+    case MaskKind::window:
+      return " window";
   }
   return {};
 }
@@ -328,6 +418,7 @@ std::size_t AttentionProblemHash::operator()(const AttentionProblem& problem) co
   mix(static_cast<std::uint64_t>(problem.seq_q));
   mix(static_cast<std::uint64_t>(problem.seq_kv));
   mix(static_cast<std::uint64_t>(problem.mask_offset));
+  mix(static_cast<std::uint64_t>(problem.first_offset));
   const float scale = problem.softmax_scale == 0 ? 0.0f : problem.softmax_scale;  // -0 equals 0
   mix(std::bit_cast<std::uint32_t>(scale));
   return static_cast<std::size_t>(hash);

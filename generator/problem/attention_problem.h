@@ -9,8 +9,9 @@ namespace attune {
 
 enum class Pass { forward, backward };
 enum class DataType { fp16, bf16 };
-/// none: every query attends to every key. causal: query i attends to key j iff j <= i + mask_offset.
-enum class MaskKind { none, causal };
+/// none: every query attends to every key. causal: query i attends to key j iff j <= i + mask_offset. window: iff
+/// i + first_offset <= j <= i + mask_offset.
+enum class MaskKind { none, causal, window };
 /// Order of the dimensions of packed tensors: (batch, seq, head, dim) or (batch, head, seq, dim).
 enum class Layout { bshd, bhsd };
 
@@ -33,9 +34,12 @@ struct AttentionProblem {
   std::int64_t seq_kv = 1;
   int head_dim = 64;
   MaskKind mask = MaskKind::none;
-  std::int64_t mask_offset = 0;  ///< causal only (0 otherwise): seq_kv - seq_q aligns bottom right, 0 aligns top left
-  float softmax_scale = 0.125f;  ///< multiplies the scores; positive and finite
-  Layout layout = Layout::bshd;  ///< of packed tensors; a call with strides of its own ignores it
+  /// Causal and window only (0 otherwise). Causal: seq_kv - seq_q aligns bottom right, 0 aligns top left. A window that
+  /// is open to the right has kOpenDiagonal.
+  std::int64_t mask_offset = 0;
+  std::int64_t first_offset = 0;  ///< window only (0 otherwise); at most mask_offset
+  float softmax_scale = 0.125f;   ///< multiplies the scores; positive and finite
+  Layout layout = Layout::bshd;   ///< of packed tensors; a call with strides of its own ignores it
   int alignment = 16;  ///< bytes that every row of each tensor starts at a multiple of: 16, or 2 (element-wise loader)
   bool deterministic = false;  ///< backward only: the same inputs give the same bits of every gradient
 
@@ -58,8 +62,10 @@ AttentionProblem forward_of(AttentionProblem problem);
 
 /// Canonical text, for example "forward bf16 b4 hq16 hkv4 sq4096 d128 causal". Order of the words is fixed; words that
 /// equal their default are left out: hkv (= hq), skv (= sq), mask (none), scale (1/sqrt(d)), layout (bshd), align (16),
-/// "deterministic". Masks: "causal" (bottom right), "causal-top-left" (where that differs), "causal@OFFSET". Scale:
-/// "scale0.1", shortest text that round-trips.
+/// "deterministic". Masks: "causal" (bottom right), "causal-top-left" (where that differs), "causal@OFFSET";
+/// "window=LEFT,RIGHT", which FlashAttention calls its window: so many keys on both sides of the diagonal that is
+/// aligned bottom right, "open" for all of a side; "window=LEFT,RIGHT@OFFSET" of another diagonal. Scale: "scale0.1",
+/// shortest text that round-trips.
 std::string canonical_text(const AttentionProblem& problem);
 
 /// The inverse of canonical_text; words may come in any order, omitted ones have their default (bf16, b1, hq1, sq1,
@@ -67,7 +73,8 @@ std::string canonical_text(const AttentionProblem& problem);
 AttentionProblem parse_problem(std::string_view text);
 
 /// The words that name a mask, as an error lists them.
-inline constexpr std::string_view kMaskWords = "none, causal, causal-top-left, causal@OFFSET";
+inline constexpr std::string_view kMaskWords =
+    "none, causal, causal-top-left, causal@OFFSET, window=LEFT,RIGHT, window=LEFT,RIGHT@OFFSET";
 
 /// The offset of a side that a mask leaves open, beyond those of any valid problem.
 inline constexpr std::int64_t kOpenDiagonal = std::int64_t{1} << 40;
@@ -75,9 +82,19 @@ inline constexpr std::int64_t kOpenDiagonal = std::int64_t{1} << 40;
 /// Gives a problem the mask of another one of the same lengths.
 void copy_mask(const AttentionProblem& from, AttentionProblem* to);
 
-/// Sets the mask that a word of the canonical text names ("causal", "causal-top-left", "causal@OFFSET"), by the lengths
-/// that the problem has. False, and nothing set, if the word names no mask, or its OFFSET is no whole number.
+/// Hides what a word of the canonical text names as a mask, by the lengths that the problem has, beside what its mask
+/// hides already: "causal" and "window=LEFT,RIGHT" make the window that ends at the diagonal. False, and nothing set,
+/// if the word names no mask, or a number of it is not one.
 bool apply_mask_word(std::string_view word, AttentionProblem* problem);
+
+/// Hides the pairs outside of first <= key - query <= last, beside what the mask hides already; -kOpenDiagonal and
+/// kOpenDiagonal leave a side as it is. The mask becomes the simplest kind that says so: none, causal
+/// (which begins with the first key), or a window. A side that hides no key is open.
+void hide_outside(std::int64_t first, std::int64_t last, AttentionProblem* problem);
+
+/// hide_outside() of a window: `left` keys before the diagonal key - query = diagonal and `right` behind it; negative:
+/// all of that side.
+void apply_window(std::int64_t left, std::int64_t right, std::int64_t diagonal, AttentionProblem* problem);
 
 /// The mask offset by which the last query attends to the last key: seq_kv - seq_q (0 where that is no int64, of
 /// lengths that validate() refuses).
@@ -86,7 +103,8 @@ std::int64_t bottom_right_offset(const AttentionProblem& problem);
 /// Throws Error(invalid_argument) that names the first field out of range and says what it may be: head_dim a multiple
 /// of 8 in [8, 256], positive sizes, heads_q divisible by heads_kv, lengths below 2^31 - 1024, batch * heads_q below
 /// 2^31, tensors below 2^50 elements, a positive scale, finite times log2(e), alignment 2 or 16, a mask offset that
-/// keeps query + offset within 32 bits (0 without a mask), deterministic only of a backward problem.
+/// keeps query + offset within 32 bits (0 without a mask), a window that some pair may be in, deterministic only of a
+/// backward problem.
 void validate(const AttentionProblem& problem);
 
 /// Counted work: 4 * D FLOP per attended (query, key) pair and query head, backward 10 * D.
@@ -99,7 +117,7 @@ double count_bytes(const AttentionProblem& problem);
 std::string_view to_string(Pass pass);
 std::string_view to_string(DataType dtype);
 std::string_view to_string(Layout layout);
-std::string_view to_string(MaskKind mask);  ///< "none", "causal": as templates and the database name masks
+std::string_view to_string(MaskKind mask);  ///< "none", "causal", "window": as templates and the database name masks
 /// What a kernel class says of a mask, with a space before it: " causal", or nothing. Offsets are no part of it.
 std::string_view class_words(MaskKind mask);
 constexpr int size_of(DataType) { return 2; }

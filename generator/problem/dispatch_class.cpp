@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "generator/problem/mask_geometry.h"
+
 namespace attune {
 namespace {
 constexpr std::int64_t kMaxLength = (std::int64_t{1} << 31) - 1280;  // the longest valid multiple of kWholeLength
@@ -18,6 +20,19 @@ std::int64_t bucket_end(std::int64_t length) {
 
 // Keeps a class of ragged lengths apart from that of whole ones.
 std::int64_t ragged(std::int64_t length) { return length % kWholeLength == 0 ? length - 1 : length; }
+// Of a window its keys are bucketed on both sides of its diagonal: that which is aligned bottom right, if the window
+// holds it, else its last one, or the first where it has no last.
+void set_window_class(const AttentionProblem& problem, AttentionProblem* representative) {
+  const std::int64_t first = problem.first_offset, last = problem.mask_offset, aligned = bottom_right_offset(problem);
+  const bool is_open = last == kOpenDiagonal, holds = first <= aligned && aligned <= last;
+  const std::int64_t diagonal = holds ? aligned : is_open ? first : last;
+  const std::int64_t of_class = std::clamp(bottom_right_offset(*representative) + diagonal - aligned,
+                                           1 - representative->seq_q, representative->seq_kv - 1);
+  representative->mask = MaskKind::none;
+  representative->mask_offset = representative->first_offset = 0;
+  hide_outside(of_class + 1 - bucket_end(diagonal - first + 1),
+               is_open ? kOpenDiagonal : of_class + bucket_end(last - diagonal + 1) - 1, representative);
+}
 }  // namespace
 
 std::string kernel_class(const AttentionProblem& problem, const KernelConfig& config) {
@@ -48,7 +63,12 @@ DispatchClass dispatch_class(const AttentionProblem& problem) {
       representative.mask_offset = top_left ? 0 : bottom_right_offset(representative);
       break;
     }
+    case MaskKind::window:
+      set_window_class(problem, &representative);
+      break;
   }
+  // What its class makes of a window, such as a causal mask, may have another class.
+  if (hides_first_keys(problem.mask) && !(representative == problem)) return dispatch_class(representative);
   return {representative};
 }
 

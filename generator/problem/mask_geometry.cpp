@@ -60,6 +60,10 @@ MaskGeometry::MaskGeometry(const AttentionProblem& problem)
     case MaskKind::causal:
       last_diagonal = problem.mask_offset;
       break;
+    case MaskKind::window:
+      first_diagonal = problem.first_offset;
+      last_diagonal = problem.mask_offset;
+      break;
   }
 }
 
@@ -102,6 +106,7 @@ bool hides_pairs(MaskKind mask) {
     case MaskKind::none:
       return false;
     case MaskKind::causal:
+    case MaskKind::window:
       return true;
   }
   return true;
@@ -112,6 +117,8 @@ bool hides_first_keys(MaskKind mask) {
     case MaskKind::none:
     case MaskKind::causal:
       return false;
+    case MaskKind::window:
+      return true;
   }
   return true;
 }
@@ -119,6 +126,7 @@ bool hides_first_keys(MaskKind mask) {
 bool lengthens_tiles(MaskKind mask) {
   switch (mask) {
     case MaskKind::none:
+    case MaskKind::window:  // but at the ends
       return false;
     case MaskKind::causal:
       return true;
@@ -127,6 +135,7 @@ bool lengthens_tiles(MaskKind mask) {
 }
 
 AttentionProblem with_lengths(AttentionProblem problem, std::int64_t seq_q, std::int64_t seq_kv) {
+  const AttentionProblem given = problem;
   const bool bottom_right = problem.mask_offset == bottom_right_offset(problem);
   problem.seq_q = seq_q;
   problem.seq_kv = seq_kv;
@@ -137,6 +146,19 @@ AttentionProblem with_lengths(AttentionProblem problem, std::int64_t seq_q, std:
       problem.mask_offset =
           bottom_right ? bottom_right_offset(problem) : std::clamp(problem.mask_offset, -seq_q, seq_kv);
       break;
+    case MaskKind::window: {
+      // Of a window that holds the diagonal aligned bottom right both sides go with it.
+      const std::int64_t aligned = bottom_right_offset(given);
+      const bool holds = given.first_offset <= aligned && aligned <= given.mask_offset;
+      const std::int64_t shift = holds ? bottom_right_offset(problem) - aligned : 0;
+      const std::int64_t first = std::clamp(given.first_offset + shift, -seq_q, seq_kv);
+      const std::int64_t last =
+          given.mask_offset == kOpenDiagonal ? kOpenDiagonal : std::clamp(given.mask_offset + shift, first, seq_kv);
+      problem.mask = MaskKind::none;
+      problem.mask_offset = problem.first_offset = 0;
+      hide_outside(first, last, &problem);
+      break;
+    }
   }
   return problem;
 }

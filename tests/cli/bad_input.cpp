@@ -71,6 +71,8 @@ TEST_CASE("flags with bad values are named", "[nogpu]") {
       {"check --seq 16 --head-dim 64 --mask diagonal", {"--mask diagonal", "causal-top-left"}},
       {"check --seq 16 --head-dim 64 --mask causal@", {"--mask causal@", "whole number"}},
       {"check --seq 16 --head-dim 64 --mask causal@7x", {"--mask causal@7x", "whole number"}},
+      {"check --seq 16 --head-dim 64 --mask window=3", {"--mask window=3", "window=LEFT,RIGHT"}},
+      {"check --seq 16 --head-dim 64 --mask causal@2 --causal", {"--causal", "--mask causal@2"}},
       {"check --seq 16 --head-dim 64 --layout sbhd", {"--layout sbhd", "bshd"}},
       {"check --seq 16 --head-dim 64 --pass sideways", {"--pass sideways", "backward"}},
       {"input --output y.safetensors --seq 16 --head-dim 64 --pass backward", {"--pass backward", "forward"}},

@@ -147,6 +147,10 @@ TEST_CASE("flags and text name the same problem", "[nogpu]") {
         "forward fp16 b2 hq4 hkv2 sq16 skv32 d40 causal scale0.5 bhsd");
   CHECK(problem_of("--seq 16 --kv-seq 32 --head-dim 64 --causal") ==
         problem_of("--seq 16 --kv-seq 32 --head-dim 64 --mask causal@16"));
+  CHECK(problem_of("--seq 16 --kv-seq 32 --head-dim 64 --mask window=4,2") ==
+        "forward bf16 b1 hq1 sq16 skv32 d64 window=4,2");
+  CHECK(problem_of("--seq 16 --head-dim 64 --causal --mask window=4,open") ==
+        "forward bf16 b1 hq1 sq16 d64 window=4,0");
   CHECK(problem_of("--seq 16 --kv-seq 32 --head-dim 64 --mask causal-top-left") ==
         "forward bf16 b1 hq1 sq16 skv32 d64 causal-top-left");
   // Decimal, whatever zeros it begins with.

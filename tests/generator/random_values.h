@@ -39,6 +39,12 @@ class RandomValues {
       const std::int64_t offsets[] = {problem.seq_kv - problem.seq_q, 0, between(-9000, 9000)};
       problem.mask_offset = offsets[between(0, 2)];
     }
+    if (coin()) {
+      const std::int64_t first = between(-9000, 9000), last = coin() ? kOpenDiagonal : first + between(0, 9000);
+      AttentionProblem both = problem;
+      hide_outside(first, last, &both);
+      if (both.mask != MaskKind::window || both.first_offset <= both.mask_offset) problem = both;
+    }
     problem.layout = coin() ? Layout::bshd : Layout::bhsd;
     problem.alignment = coin() ? 16 : 2;
     return problem;

@@ -135,7 +135,7 @@ void check_pairwise(Devices& devices) {
   sizes[kHeadDim] = std::size(kHeadDims);
   sizes[kSeqQ] = sizes[kSeqKv] = std::size(kLengths);
   sizes[kGroup] = std::size(kGroups);
-  sizes[kMask] = kMaskChoices;
+  sizes[kMask] = kMaskChoicesOfLadder;
   sizes[kPlacement] = std::size(kPlacements);
   std::uint32_t seed = 0;
   for (const FactorChoice& row : pairwise(

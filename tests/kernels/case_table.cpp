@@ -48,9 +48,9 @@ enum Factor {
   kReference,
   kCtas,
   kQStages,  // from here on sm90's
-  kDqTickets,
+  kWarpgroupOrderFactor,
   kOverlap,
-  kPersistence,
+  kSchedulerFactor,
   kVStages,
   kCluster,
   kProducerRegisters,
@@ -77,7 +77,7 @@ std::vector<int> factor_sizes(FamilyWord family) {
     sizes[kAlignment] = 1;  // others are not for TMA, nor are rows from the last to the first
     sizes[kPlacement] = 2;
     sizes[kRowsFactor] = std::size(kConsumers);
-    sizes[kReference] = sizes[kDqTickets] = sizes[kOverlap] = sizes[kPersistence] = sizes[kVStages] = 3;
+    sizes[kReference] = sizes[kWarpgroupOrderFactor] = sizes[kOverlap] = sizes[kSchedulerFactor] = sizes[kVStages] = 3;
     sizes[kExponentials] = std::size(kEmulatedExponentials);
   }
   return sizes;
@@ -107,9 +107,9 @@ ForwardCase case_of(const FactorChoice& row, FamilyWord family) {
   } else {
     config.block_q = 64 * kConsumers[row[kRowsFactor]];
     config.q_stages = 1 + row[kQStages];
-    config.warpgroup_order = static_cast<WarpgroupOrder>(row[kDqTickets]);
+    config.warpgroup_order = static_cast<WarpgroupOrder>(row[kWarpgroupOrderFactor]);
     config.overlap = static_cast<Overlap>(row[kOverlap]);
-    config.tile_scheduler = static_cast<TileScheduler>(row[kPersistence]);
+    config.tile_scheduler = static_cast<TileScheduler>(row[kSchedulerFactor]);
     config.cluster = 1 + row[kCluster];
     config.pack_gqa = row[kPackedHeads] == 1;
     config.producer_registers = 40 * row[kProducerRegisters];
@@ -145,11 +145,27 @@ AttentionProblem problem_of(const ProblemChoice& choice) {
   problem.seq_kv = choice.seq_kv;
   problem.alignment = choice.unaligned || choice.placement == Placement::reversed ? 2 : 16;
   problem.layout = choice.bhsd ? Layout::bhsd : Layout::bshd;
-  if (choice.mask != MaskChoice::none) {
-    problem.mask = MaskKind::causal;
-    problem.mask_offset = choice.mask == MaskChoice::bottom_right ? problem.seq_kv - problem.seq_q
-                          : choice.mask == MaskChoice::top_left   ? 0
-                                                                  : -(problem.seq_q + 1) / 2;
+  const std::int64_t aligned = problem.seq_kv - problem.seq_q;
+  switch (choice.mask) {
+    case MaskChoice::none:
+      break;
+    case MaskChoice::bottom_right:
+    case MaskChoice::top_left:
+    case MaskChoice::below:
+      problem.mask = MaskKind::causal;
+      problem.mask_offset = choice.mask == MaskChoice::bottom_right ? aligned
+                            : choice.mask == MaskChoice::top_left   ? 0
+                                                                    : -(problem.seq_q + 1) / 2;
+      break;
+    case MaskChoice::window:
+      hide_outside(aligned - problem.seq_kv / 3, aligned + problem.seq_kv / 5, &problem);
+      break;
+    case MaskChoice::window_causal:
+      hide_outside(aligned - problem.seq_kv / 4, aligned, &problem);
+      break;
+    case MaskChoice::window_narrow:
+      hide_outside(aligned + 3, kOpenDiagonal, &problem);
+      break;
   }
   return problem;
 }

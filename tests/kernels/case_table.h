@@ -8,9 +8,10 @@
 
 namespace attune::tests {
 
-/// below: some first queries see no key.
-enum class MaskChoice { none, bottom_right, top_left, below };
-inline constexpr int kMaskChoices = 4;
+/// below: some first queries see no key. window: a third of the keys before the diagonal and a fifth behind it; causal:
+/// a quarter before it, none behind; narrow: a few, open on the right, and some last queries see no key.
+enum class MaskChoice { none, bottom_right, top_left, below, window, window_causal, window_narrow };
+inline constexpr int kMaskChoices = 7, kMaskChoicesOfLadder = 4;  ///< the ladder serves no window
 
 /// What the tables of all kernels vary of a problem.
 struct ProblemChoice {

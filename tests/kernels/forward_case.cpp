@@ -86,7 +86,9 @@ TensorImage make_image(const ForwardCase& test, Role role) {
 }
 
 bool attends(const AttentionProblem& problem, std::int64_t query, std::int64_t key) {
-  return problem.mask == MaskKind::none || key <= query + problem.mask_offset;
+  if (problem.mask == MaskKind::none) return true;
+  if (problem.mask == MaskKind::window && key < query + problem.first_offset) return false;
+  return key <= query + problem.mask_offset;
 }
 
 template <typename T>
@@ -217,18 +219,20 @@ Expected expected_forward(const ForwardCase& test, const ForwardData& data) {
       for (std::int64_t i = 0; i < problem.seq_q; ++i) {
         const auto q_at = static_cast<std::size_t>(data.q.index(b, h, i));
         for (std::size_t d = 0; d < dim; ++d) q[d] = table[data.q.memory[q_at + d]];
-        std::size_t visible = 0;
+        std::vector<std::size_t> visible;
         double largest = -HUGE_VAL;
-        for (; visible < keys && attends(problem, i, static_cast<std::int64_t>(visible)); ++visible) {
+        for (std::size_t j = 0; j < keys; ++j) {
+          if (!attends(problem, i, static_cast<std::int64_t>(j))) continue;
           double dot = 0;
-          for (std::size_t d = 0; d < dim; ++d) dot += q[d] * k[visible * dim + d];
-          scores[visible] = problem.softmax_scale * dot;
-          largest = std::max(largest, scores[visible]);
+          for (std::size_t d = 0; d < dim; ++d) dot += q[d] * k[j * dim + d];
+          scores[j] = problem.softmax_scale * dot;
+          largest = std::max(largest, scores[j]);
+          visible.push_back(j);
         }
         std::fill(o.begin(), o.end(), 0);
         std::fill(weight.begin(), weight.end(), 0);
         double sum = 0;
-        for (std::size_t j = 0; j < visible; ++j) {
+        for (const std::size_t j : visible) {
           const double p = std::exp(scores[j] - largest);
           sum += p;
           for (std::size_t d = 0; d < dim; ++d) {
@@ -237,10 +241,10 @@ Expected expected_forward(const ForwardCase& test, const ForwardData& data) {
           }
         }
         for (std::size_t d = 0; d < dim; ++d) {
-          expected.o.push_back(visible ? o[d] / sum : 0);
-          expected.weight.push_back(visible ? weight[d] / sum : 0);
+          expected.o.push_back(!visible.empty() ? o[d] / sum : 0);
+          expected.weight.push_back(!visible.empty() ? weight[d] / sum : 0);
         }
-        expected.lse.push_back(visible ? largest + std::log(sum) : -HUGE_VAL);
+        expected.lse.push_back(!visible.empty() ? largest + std::log(sum) : -HUGE_VAL);
       }
     }
   }

@@ -124,6 +124,10 @@ static void refuses_extreme_numbers(void) {
   problem.seq_kv = INT64_MIN;
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "key length -9223372036854775808");
   problem = valid_problem();
+  problem.mask = ATTUNE_MASK_WINDOW;
+  problem.window_left = INT64_MAX;
+  problem.window_right = 0;
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "key length -9223372036854775808");
   problem.mask = ATTUNE_MASK_CAUSAL_OFFSET;
   problem.mask_offset = INT64_MAX;
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "mask offset 9223372036854775807");

@@ -50,6 +50,9 @@ CASES = [
     (BF16, 1, 6, 2, 40, 130, 72, {"causal": True, "top_left": True}),  # keys that nobody sees
     (FP16, 1, 3, 1, 33, 190, 128, {"scale": 0.3, "layout": "bshd"}),
     (BF16, 1, 8, 2, 1024, 1024, 128, {"causal": True}),
+    (BF16, 1, 4, 2, 300, 420, 128, {"window": (64, 16)}),
+    (FP16, 2, 2, 2, 200, 200, 64, {"causal": True, "window": (50, None)}),
+    (BF16, 1, 2, 1, 150, 90, 64, {"window": (3, None)}),  # queries that see nothing
 ]
 
 
@@ -68,19 +71,29 @@ def inputs(dtype, batch, heads_q, heads_kv, seq_q, seq_kv, head_dim, layout="bhs
     return tensor(heads_q, seq_q, 1), tensor(heads_kv, seq_kv, 2), tensor(heads_kv, seq_kv, 3), tensor(heads_q, seq_q, 4), grad_lse
 
 
-def attended(seq_q, seq_kv, causal, top_left):
+def attended(seq_q, seq_kv, causal=False, top_left=False, window=None, **_):
     """Which query sees which key."""
     queries, keys = torch.arange(seq_q, device=DEVICE)[:, None], torch.arange(seq_kv, device=DEVICE)[None, :]
-    return keys <= queries + (0 if top_left else seq_kv - seq_q) if causal else (keys >= 0).expand(seq_q, seq_kv)
+    after = keys - queries - (0 if top_left else seq_kv - seq_q)  # of the diagonal
+    seen = torch.ones_like(after, dtype=torch.bool)
+    if causal:
+        seen &= after <= 0
+    if window is not None:
+        left, right = window
+        if left is not None:
+            seen &= after >= -left
+        if right is not None:
+            seen &= after <= right
+    return seen
 
 
-def reference(q, k, v, causal=False, scale=None, layout="bhsd", top_left=False):
+def reference(q, k, v, causal=False, scale=None, layout="bhsd", top_left=False, window=None):
     """(out, lse) of tensors in double precision; autograd knows their gradients."""
     if layout == "bshd":
-        out, lse = reference(*(tensor.transpose(1, 2) for tensor in (q, k, v)), causal, scale, "bhsd", top_left)
+        out, lse = reference(*(tensor.transpose(1, 2) for tensor in (q, k, v)), causal, scale, "bhsd", top_left, window)
         return out.transpose(1, 2), lse
     k, v = (tensor.repeat_interleave(q.shape[1] // tensor.shape[1], 1) for tensor in (k, v))
-    mask = attended(q.shape[2], k.shape[2], causal, top_left)
+    mask = attended(q.shape[2], k.shape[2], causal, top_left, window)
     blind = ~mask.any(1)
     scores = q @ k.transpose(2, 3) * (q.shape[3] ** -0.5 if scale is None else scale)
     scores = scores.masked_fill(~mask, -torch.inf).masked_fill(blind[:, None], 0)
@@ -128,16 +141,16 @@ class Values(OnGpu):
                 continue  # queries that see nothing: PyTorch's versions differ
             leaves = [tensor.double().requires_grad_() for tensor in (q, k, v)]
             wide = [leaf.repeat_interleave(q.shape[1] // leaf.shape[1], 1) for leaf in leaves]
-            mask = attended(q.shape[2], k.shape[2], options.get("causal", False), options.get("top_left", False))
+            mask = attended(q.shape[2], k.shape[2], **options)
             theirs = torch.nn.functional.scaled_dot_product_attention(*wide, attn_mask=mask, scale=options.get("scale"))
             self.assert_close("O", out, theirs.detach(), 1e-12)
             for ours, exact in zip(gradients, torch.autograd.grad(theirs, leaves, grad_out.double())):
                 self.assert_close("gradient", ours, exact, 1e-12)
 
-    def assert_zero_where_nothing_is_seen(self, d_q, d_k, d_v, causal=False, top_left=False, layout="bhsd", **_):
+    def assert_zero_where_nothing_is_seen(self, d_q, d_k, d_v, layout="bhsd", **options):
         if layout == "bshd":
             d_q, d_k, d_v = (gradient.transpose(1, 2) for gradient in (d_q, d_k, d_v))
-        mask = attended(d_q.shape[2], d_k.shape[2], causal, top_left)
+        mask = attended(d_q.shape[2], d_k.shape[2], **options)
         self.assertTrue((d_q[:, :, ~mask.any(1)] == 0).all(), "dQ of queries that see nothing")
         for gradient in (d_k, d_v):
             self.assertTrue((gradient[:, :, ~mask.any(0)] == 0).all(), "dK and dV of keys that nobody sees")

@@ -115,7 +115,7 @@ def tensors(**options):
 
 class Structs(unittest.TestCase):
     def test_they_have_the_sizes_of_the_header(self):
-        self.assertEqual(ctypes.sizeof(_library.Problem), 88)
+        self.assertEqual(ctypes.sizeof(_library.Problem), 104)
         self.assertEqual(ctypes.sizeof(_library.Tensors), 144)
         self.assertEqual(ctypes.sizeof(_library.Gradients), 144)
 
@@ -124,7 +124,7 @@ class Structs(unittest.TestCase):
                  ({"head_dim": 60}, "60"), ({"batch": -2}, "-2"), ({"heads_kv": 3}, "3"), ({"alignment": 4}, "4"),
                  ({"softmax_scale": -0.5}, "-0.5"), ({"pass_": 2}, "pass 2"), ({"deterministic": 2}, "deterministic 2")]
         for fields, words in cases:
-            problem = _library.Problem(struct_size=88, dtype=1, batch=1, heads_q=4, seq_q=8, head_dim=64)
+            problem = _library.Problem(struct_size=104, dtype=1, batch=1, heads_q=4, seq_q=8, head_dim=64)
             for name, value in fields.items():
                 setattr(problem, name, value)
             with self.subTest(fields=fields), self.assertRaisesRegex(attune.AttuneError, words) as caught:
@@ -216,13 +216,29 @@ class Attention(unittest.TestCase):
 
     def test_problem_and_views_follow_the_layout(self):
         q, k = Tensor((2, 100, 8, 64), address=0x1008), Tensor((2, 300, 4, 64))
-        call = attune._Call(q, k, k, (True, None, "bshd", False, None))
+        call = attune._Call(q, k, k, (True, None, "bshd", False, None, None))
         problem = call.problem
         self.assertEqual((problem.batch, problem.heads_q, problem.heads_kv, problem.seq_q, problem.seq_kv), (2, 8, 4, 100, 300))
         self.assertEqual((problem.mask, problem.alignment, problem.device), (_library.MASK_CAUSAL, 2, 1))
         views = call.tensors(q, None)
         self.assertEqual((views.q.stride_batch, views.q.stride_head, views.q.stride_row), (51200, 64, 512))
         self.assertEqual((views.k.stride_batch, views.k.stride_head, views.k.stride_row), (76800, 64, 256))
+
+    def test_sides_of_a_window(self):
+        q, k = Tensor((2, 100, 8, 64)), Tensor((2, 300, 4, 64))
+
+        def sides(window, causal=False):
+            problem = attune._Call(q, k, k, (causal, None, "bshd", False, window, None)).problem
+            self.assertEqual(problem.mask, _library.MASK_WINDOW)
+            return problem.window_left, problem.window_right
+
+        self.assertEqual(sides((10, 20)), (10, 20))
+        self.assertEqual(sides((None, 0)), (-1, 0))
+        self.assertEqual(sides((10, -1)), (10, -1))
+        self.assertEqual(sides((10, 20), causal=True), (10, 0))
+        self.refused(ValueError, "leave top_left out", q, k, k, layout="bshd", causal=True, top_left=True, window=(1, 1))
+        for window in ((1,), (1, 2, 3), (1.5, 2), (True, 2)):
+            self.refused(ValueError, "it must be .left, right.", q, k, k, layout="bshd", window=window)
 
     def test_a_gradient_is_asked_of_the_library(self):
         q, k, v = tensors()
@@ -368,7 +384,7 @@ class Backward(unittest.TestCase):
 
     def test_deterministic_is_as_pytorch_says_unless_the_call_does(self):
         def asked(deterministic):
-            options = (False, None, "bhsd", False, deterministic)
+            options = (False, None, "bhsd", False, None, deterministic)
             return attune._Call(self.q, self.k, self.v, options, pass_=_library.BACKWARD).problem.deterministic
 
         self.assertEqual([asked(None), asked(False), asked(True)], [0, 0, 1])
@@ -376,7 +392,7 @@ class Backward(unittest.TestCase):
             self.assertEqual([asked(None), asked(False), asked(True)], [1, 0, 1])
 
     def test_views_and_alignment(self):
-        call = attune._Call(self.q, self.k, self.v, (False, None, "bhsd", False, None), pass_=_library.BACKWARD)
+        call = attune._Call(self.q, self.k, self.v, (False, None, "bhsd", False, None, None), pass_=_library.BACKWARD)
         self.assertEqual((call.problem.pass_, call.problem.alignment), (1, 16))
         grads = (Tensor(self.q.shape, address=1 << 8), Tensor(self.k.shape, address=2 << 8), Tensor(self.v.shape, address=3 << 8))
         views = call.gradients(Tensor(self.q.shape, address=4 << 8), Tensor((2, 4, 100), "fp32", address=5 << 8), grads)

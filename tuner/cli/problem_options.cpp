@@ -14,7 +14,8 @@ namespace {
 [[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
 
 const std::vector<std::string> kDtypes = {"bf16", "fp16"}, kLayouts = {"bshd", "bhsd"},
-                               kPasses = {"forward", "backward"}, kMasks = {"none", "causal", "causal-top-left"};
+                               kPasses = {"forward", "backward"},
+                               kMasks = {"none", "causal", "causal-top-left", "window="};
 
 DataType parse_dtype(const std::string& text) {
   if (text == "bf16") return DataType::bf16;
@@ -60,9 +61,11 @@ void ProblemOptions::add_to(CommandLine& verb, Passes passes, Sizes sizes) {
   verb.add_option("--seq", seq_, needed("queries")).group(group);
   verb.add_option("--kv-seq", kv_seq_, "keys (default: --seq)").group(group);
   verb.add_option("--head-dim", head_dim_, needed("multiple of 8, at most 256")).group(group);
-  verb.add_option("--mask", mask_,
-                  "none (default), causal (the last query sees all keys), causal-top-left (query i sees keys 0..i), or "
-                  "causal@OFFSET")
+  verb.add_option(
+          "--mask", mask_,
+          "none (default), causal (the last query sees all keys), causal-top-left (query i sees keys 0..i), "
+          "causal@OFFSET, or window=LEFT,RIGHT (so many keys on both sides of the diagonal that ends at the last "
+          "key, 'open' for all; with --causal none on the right), window=LEFT,RIGHT@OFFSET")
       .group(group)
       .suggest(kMasks);
   verb.add_flag("--causal", causal_, "short for --mask causal").group(group);
@@ -102,7 +105,7 @@ void ProblemOptions::refuse_conflicts() const {
         refuse(fmt::format("--problem already names the whole problem: leave out {}, or put it into the text", flag));
     }
   }
-  if (causal_ && !mask_.empty() && mask_ != "causal") {
+  if (causal_ && !mask_.empty() && mask_ != "causal" && !mask_.starts_with("window=")) {
     refuse(fmt::format("--causal is short for --mask causal and contradicts --mask {}: give one of them", mask_));
   }
   const bool is_backward = pass_ == "backward";
@@ -112,7 +115,8 @@ void ProblemOptions::refuse_conflicts() const {
 }
 
 void ProblemOptions::apply_mask_and_scale(AttentionProblem& problem) const {
-  const std::string mask = causal_ ? "causal" : mask_;
+  if (causal_) apply_mask_word("causal", &problem);
+  const std::string mask = causal_ && mask_ == "causal" ? "" : mask_;
   if (!mask.empty() && mask != "none") {
     const bool set = apply_mask_word(mask, &problem);
     if (!set && mask.find('@') != std::string::npos)

@@ -50,7 +50,7 @@ def _outside_graphs(function):
 
 @_outside_graphs
 def attention(
-    q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, return_lse=False, out=None, deterministic=None
+    q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, window=None, return_lse=False, out=None, deterministic=None
 ):
     """softmax(scale * q k^T + mask) v, differentiable once with respect to q, k and v.
 
@@ -58,7 +58,8 @@ def attention(
     divisor of q's) and length. float16 or bfloat16 on one CUDA device; any strides, the last dimension contiguous. Under torch.autocast
     they are cast to its dtype first, as by torch.nn.functional.scaled_dot_product_attention, and gradients come in the dtype of the tensor.
     causal: a query attends to keys up to its own position, the last query to all of them; with top_left, the first query to one key, as
-    PyTorch's is_causal has it (the same where lengths are equal). scale: 1/sqrt(head_dim) if None.
+    PyTorch's is_causal has it (the same where lengths are equal). window: (left, right), as FlashAttention counts it: of the keys only so
+    many on both sides of the diagonal that ends at the last key; None or -1 for all of a side; with causal, none on the right. scale: 1/sqrt(head_dim) if None.
     Returns out, or (out, lse): lse is (batch, heads, seq) float32, natural logarithm, -inf where a query attends to nothing; a loss may
     depend on both. A tensor given as out takes the result; then nothing may require a gradient. Without keys out is 0 and lse -inf; without
     queries, heads or batch both are empty.
@@ -69,7 +70,7 @@ def attention(
     """
     q, k, v = _as_autocast_has_them(q, k, v)
     _refuse_transforms(q, k, v)
-    options = (causal, scale, layout, top_left, deterministic)
+    options = (causal, scale, layout, top_left, window, deterministic)
     if _needs_grad(q, k, v, out):
         if out is not None:
             raise ValueError("a result in out cannot be differentiated: leave out away, or call under torch.no_grad()")
@@ -133,6 +134,7 @@ def backward(
     scale=None,
     layout="bhsd",
     top_left=False,
+    window=None,
     grads=None,
     deterministic=None,
 ):
@@ -144,27 +146,27 @@ def backward(
     given as grads, like q, k and v, take the result.
     Returns (grad_q, grad_k, grad_v). Runs on the device's current stream. Raises ValueError, TypeError or AttuneError.
     """
-    call = _Call(q, k, v, (causal, scale, layout, top_left, deterministic), pass_=_library.BACKWARD)
+    call = _Call(q, k, v, (causal, scale, layout, top_left, window, deterministic), pass_=_library.BACKWARD)
     return call.backward(grad_out, out, lse, grad_lse, grads)
 
 
 @_outside_graphs
-def prepare(q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, config=None):
+def prepare(q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, window=None, config=None):
     """Compiles for tensors like these ahead of the first call, which a capture into a CUDA graph needs.
 
     config: the text of one, such as "sm80 q128 kv64 w4 st2", instead of the one that attention() would pick.
     """
     q, k, v = _as_autocast_has_them(q, k, v)
-    return Prepared(_Call(q, k, v, (causal, scale, layout, top_left, None)), config)
+    return Prepared(_Call(q, k, v, (causal, scale, layout, top_left, window, None)), config)
 
 
 @_outside_graphs
 def prepare_backward(
-    q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, config=None, deterministic=None
+    q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, window=None, config=None, deterministic=None
 ):
     """The same for backward(), which attention() too runs in its backward pass."""
     q, k, v = _as_autocast_has_them(q, k, v)
-    options = (causal, scale, layout, top_left, deterministic)
+    options = (causal, scale, layout, top_left, window, deterministic)
     return PreparedBackward(_Call(q, k, v, options, pass_=_library.BACKWARD), config)
 
 
@@ -226,7 +228,7 @@ class _Call:
 
     def __init__(self, q, k, v, options, pass_=_library.FORWARD):
         self.options = options
-        causal, scale, layout, top_left, deterministic = options
+        causal, scale, layout, top_left, window, deterministic = options
         if deterministic is None:
             deterministic = torch.are_deterministic_algorithms_enabled()
         if layout not in _LAYOUTS:
@@ -258,13 +260,15 @@ class _Call:
             seq_q=q.shape[self.seq_axis],
             seq_kv=k.shape[self.seq_axis],
             head_dim=head_dim,
-            mask=_mask(causal, top_left),
+            mask=_mask(causal, top_left) if window is None else _library.MASK_WINDOW,
             softmax_scale=0.0 if scale is None else scale,
             layout=_LAYOUTS[layout],
             device=q.device.index + 1,
             pass_=pass_,
             deterministic=bool(deterministic),
         )
+        if window is not None:
+            self.problem.window_left, self.problem.window_right = _sides(window, causal, top_left)
         self._note_alignment(q, k, v)
 
     def forward(self, out, return_lse, prepared=None):
@@ -461,6 +465,17 @@ def _mask(causal, top_left):
     if not causal:
         return _library.MASK_NONE
     return _library.MASK_CAUSAL_TOP_LEFT if top_left else _library.MASK_CAUSAL
+
+
+def _sides(window, causal, top_left):
+    """Keys on both sides of the diagonal, -1 for all of them."""
+    if top_left:
+        raise ValueError("a window lies about the diagonal that ends at the last key: leave top_left out")
+    sides = tuple(window)
+    if len(sides) != 2 or any(side is not None and (isinstance(side, bool) or int(side) != side) for side in sides):
+        raise ValueError(f"window is {window!r}: it must be (left, right), numbers of keys, or None for all of a side")
+    left, right = (-1 if side is None or side < 0 else int(side) for side in sides)
+    return left, 0 if causal else right
 
 
 def _is_aligned(tensor):

@@ -13,7 +13,7 @@ from ctypes import POINTER, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t
 FP16, BF16 = 0, 1
 LAYOUT_BSHD, LAYOUT_BHSD = 0, 1
 FORWARD, BACKWARD = 0, 1
-MASK_NONE, MASK_CAUSAL, MASK_CAUSAL_TOP_LEFT, MASK_CAUSAL_OFFSET = 0, 1, 2, 3
+MASK_NONE, MASK_CAUSAL, MASK_CAUSAL_TOP_LEFT, MASK_CAUSAL_OFFSET, MASK_WINDOW = 0, 1, 2, 3, 4
 LOG_LEVELS = {"debug": 0, "info": 1, "warning": 2}
 
 
@@ -37,6 +37,8 @@ class Problem(ctypes.Structure):
         ("alignment", c_int32),
         ("pass_", c_int32),
         ("deterministic", c_int32),
+        ("window_left", c_int64),
+        ("window_right", c_int64),
     ]
 
 

@@ -135,10 +135,53 @@ TEST_CASE("validation names the field and what it may be", "[nogpu]") {
   CHECK(complaint_about([](AttentionProblem& p) { p.mask_offset = -100000; }).empty());
 }
 
+TEST_CASE("windows: the simplest mask that says the same", "[nogpu]") {
+  const auto text = [](const char* words) {
+    return canonical_text(parse_problem(words)).substr(std::size("forward bf16 b1 hq1"));
+  };
+  CHECK(text("sq100 d64 window=10,5") == "sq100 d64 window=10,5");
+  CHECK(text("sq100 skv300 d64 window=10,5") == "sq100 skv300 d64 window=10,5");
+  CHECK(text("sq100 skv300 d64 window=10,5@200") == "sq100 skv300 d64 window=10,5");
+  CHECK(text("sq100 skv300 d64 window=10,5@0") == "sq100 skv300 d64 window=15,0@5");
+  CHECK(text("sq100 skv300 d64 window=10,open@250") == "sq100 skv300 d64 window=0,open@240");
+  CHECK(text("sq100 d64 window=open,open") == "sq100 d64");
+  CHECK(text("sq100 d64 window=open,0") == "sq100 d64 causal");
+  CHECK(text("sq100 d64 window=open,7") == "sq100 d64 causal@7");
+  CHECK(text("sq100 d64 window=99,0") == "sq100 d64 causal");
+  CHECK(text("sq100 d64 window=98,0") == "sq100 d64 window=98,0");
+  CHECK(text("sq100 d64 window=10,99") == "sq100 d64 window=10,open");
+  CHECK(text("sq100 d64 window=99999999999999,99999999999999") == "sq100 d64");
+  // Beside a causal mask a window ends at the diagonal, in whichever order they come.
+  CHECK(text("sq100 d64 causal window=10,5") == "sq100 d64 window=10,0");
+  CHECK(text("sq100 d64 window=10,open causal") == "sq100 d64 window=10,0");
+  CHECK(text("sq100 skv300 d64 causal-top-left window=10,3@0") == "sq100 skv300 d64 window=10,0@0");
+  const AttentionProblem problem = parse_problem("sq100 skv300 d64 window=10,5");
+  CHECK(problem.mask == MaskKind::window);
+  CHECK(problem.first_offset == 190);
+  CHECK(problem.mask_offset == 205);
+  for (const char* bad :
+       {"window=", "window=3", "window=3,", "window=,3", "window=-1,0", "window=3,x", "window=3,4@", "window=3,4@y"}) {
+    INFO(bad);
+    CHECK_THROWS_WITH(parse_problem(std::string("sq100 d64 ") + bad), ContainsSubstring("window=LEFT,RIGHT"));
+  }
+  CHECK_THROWS_WITH(parse_problem("sq100 d64 window=3,4 window=3,4"), ContainsSubstring("a second time"));
+  CHECK_THROWS_WITH(validate(parse_problem("sq100 d64 causal@-20 window=5,5")),
+                    ContainsSubstring("no query attends to any key"));
+  CHECK_THROWS_WITH(validate(parse_problem("sq100 d64 window=1,0@9999999999")),
+                    ContainsSubstring("a window from offset"));
+  CHECK_THAT(complaint_about([](AttentionProblem& p) { p.first_offset = 1; }), ContainsSubstring("without a window"));
+}
+
 TEST_CASE("texts of problems that nobody can solve are written and read without overflow", "[nogpu]") {
   constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   for (const auto& [seq_q, seq_kv] : {std::pair(kLeast, kMost), std::pair(kMost, kLeast)}) {
+    for (const char* window : {" window=3,4", " window=3,open", " window=3,4@9223372036854775807"}) {
+      const std::string text = fmt::format("sq{} skv{} d64{}", seq_q, seq_kv, window);
+      INFO(text);
+      CHECK_NOTHROW(canonical_text(parse_problem(text)));
+      CHECK_THROWS_AS(validate(parse_problem(text)), Error);
+    }
     AttentionProblem problem;
     problem.mask = MaskKind::causal;
     problem.seq_q = seq_q;

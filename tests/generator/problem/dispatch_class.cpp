@@ -98,6 +98,16 @@ TEST_CASE("decoding stays in a class while its keys grow", "[nogpu]") {
   }
 }
 
+TEST_CASE("a dispatch class buckets the sides of a window", "[nogpu]") {
+  const auto of = [](const char* text) { return canonical_text(dispatch_class(parse_problem(text))); };
+  CHECK(of("sq8192 d128 window=1023,0") == "forward bf16 b1 hq1 sq8192 d128 window=1023,0");
+  CHECK(of("sq8192 d128 window=900,0") == "forward bf16 b1 hq1 sq8192 d128 window=1023,0");
+  CHECK(of("sq8192 d128 window=700,40") == "forward bf16 b1 hq1 sq8192 d128 window=767,47");
+  CHECK(of("sq8000 d128 window=700,open") == "forward bf16 b1 hq1 sq8191 d128 window=767,open");
+  CHECK(of("sq1000 skv3000 d128 window=63,0") == "forward bf16 b1 hq1 sq1023 skv3071 d128 window=63,0");
+  CHECK(of("sq1000 d128 window=990,0") == "forward bf16 b1 hq1 sq1023 d128 causal");
+}
+
 TEST_CASE("a dispatch class keeps the alignment of the diagonal and forgets the scale", "[nogpu]") {
   AttentionProblem problem = make_problem(DataType::bf16, 1, 8, 1000, 128, MaskKind::causal);
   problem.seq_kv = 3000;

@@ -107,7 +107,11 @@ TEST_CASE("a problem's mask is its band of diagonals", "[nogpu]") {
   CHECK(band("sq5 skv9 causal") == std::pair(-kOpenDiagonal, std::int64_t{4}));
   CHECK(band("sq5 skv9 causal-top-left") == std::pair(-kOpenDiagonal, std::int64_t{0}));
   CHECK(band("sq5 skv9 causal@-2") == std::pair(-kOpenDiagonal, std::int64_t{-2}));
+  CHECK(band("sq5 skv9 window=2,1") == std::pair(std::int64_t{2}, std::int64_t{5}));
+  CHECK(band("sq50 skv9 window=2,1@-3") == std::pair(std::int64_t{-5}, std::int64_t{-2}));
+  CHECK(band("sq5 skv9 window=1,open") == std::pair(std::int64_t{3}, kOpenDiagonal));
   CHECK(hides_pairs(MaskKind::causal));
+  CHECK(hides_pairs(MaskKind::window));
   CHECK_FALSE(hides_pairs(MaskKind::none));
 }
 
@@ -141,4 +145,8 @@ TEST_CASE("other lengths leave a mask what it is", "[nogpu]") {
   CHECK(cut("sq100 skv300 causal@5") == "forward bf16 b1 hq1 sq10 skv30 d64 causal@5");
   CHECK(cut("sq100 skv300 causal@-70") == "forward bf16 b1 hq1 sq10 skv30 d64 causal@-10");
   CHECK(cut("sq100 skv300 causal@290") == "forward bf16 b1 hq1 sq10 skv30 d64 causal@30");
+  CHECK(cut("sq100 skv300 window=10,5") == "forward bf16 b1 hq1 sq10 skv30 d64 window=10,5");
+  CHECK(cut("sq100 skv300 window=200,0") == "forward bf16 b1 hq1 sq10 skv30 d64 causal");
+  CHECK(cut("sq100 skv300 window=3,open") == "forward bf16 b1 hq1 sq10 skv30 d64 window=3,open");
+  CHECK(cut("sq100 skv300 window=4,0@-2") == "forward bf16 b1 hq1 sq10 skv30 d64 window=4,0@-2");
 }

@@ -56,6 +56,11 @@ void compare_all(const std::shared_ptr<Device>& device, const std::vector<Shape>
       compare_oracles(device, problem, number % 3);
       ++number;
     }
+    AttentionProblem window = make_problem(DataType::bf16, shape.batch, shape.heads_q, shape.seq_q, shape.head_dim);
+    window.heads_kv = shape.heads_kv;
+    window.seq_kv = shape.seq_kv;
+    apply_window(shape.seq_kv / 3, number % 2 == 0 ? shape.seq_kv / 5 : -1, bottom_right_offset(window), &window);
+    compare_oracles(device, window, number % 3);
   }
 }
 

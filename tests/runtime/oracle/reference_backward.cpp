@@ -49,7 +49,9 @@ std::size_t place(const AttentionProblem& p, std::int64_t heads, std::int64_t ro
 }
 
 bool attends(const AttentionProblem& p, std::int64_t query, std::int64_t key) {
-  return p.mask == MaskKind::none || key <= query + p.mask_offset;
+  if (p.mask == MaskKind::none) return true;
+  if (p.mask == MaskKind::window && key < query + p.first_offset) return false;
+  return key <= query + p.mask_offset;
 }
 
 // sum(dO o O) + sum(dLSE o LSE), of inputs that are any doubles.
