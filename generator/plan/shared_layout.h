@@ -38,8 +38,8 @@ class SharedLayout {
   /// Throws Error(internal) if there is no such buffer.
   std::size_t offset(std::string_view name) const;
 
-  /// Fills the lists `shared_offsets`, a constant for each buffer, and `shared_buffers`, the picture, whose last line is
-  /// the end.
+  /// Fills the lists `shared_offsets`, a constant for each buffer, and `shared_buffers`, the picture, whose last line
+  /// is the end.
   void bind(TemplateBindings* bindings) const;
 
  private:

@@ -23,8 +23,10 @@ TEST_CASE("shared memory: buffers one behind the other, aligned, with a picture"
   TemplateBindings bindings;
   layout.bind(&bindings);
   std::string shown, constants;
-  for (const auto& line : bindings.lists.at("shared_buffers")) shown += line.at("offset") + " " + line.at("picture") + "\n";
-  for (const auto& line : bindings.lists.at("shared_offsets")) constants += line.at("name") + "=" + line.at("offset") + " ";
+  for (const auto& line : bindings.lists.at("shared_buffers"))
+    shown += line.at("offset") + " " + line.at("picture") + "\n";
+  for (const auto& line : bindings.lists.at("shared_offsets"))
+    constants += line.at("name") + "=" + line.at("offset") + " ";
   CHECK(shown == "     0 Q  [3][20]   later O\n  1024 K  [2][4][8]\n  1152 barriers\n  1164 end\n");
   CHECK(constants == "kQOffset=0 kKOffset=1024 kTicketOffset=1024 kBarrierOffset=1152 ");
 }
