@@ -106,11 +106,12 @@ class CanonicalText {
     const std::string *mask = row_.find("mask"), *causal = row_.find("causal");
     if (causal && *causal != "true" && *causal != "false")
       row_.refuse_field("causal", fmt::format("'{}' is neither true nor false", *causal));
-    if (causal && mask && (*causal == "true") != (*mask == "causal"))
+    // A window may stand beside "causal", which closes its right side.
+    const bool is_causal = causal && *causal == "true", window = mask && mask->starts_with("window=");
+    if (causal && mask && !window && is_causal != (*mask == "causal"))
       row_.refuse_field("causal", fmt::format("'{}' contradicts the mask '{}'; give one of them", *causal, *mask));
-    if (causal && *causal == "true") {
-      text_ += " causal";
-    } else if (mask && *mask != "none") {
+    if (is_causal) text_ += " causal";
+    if (mask && *mask != "none" && (window || !is_causal)) {
       AttentionProblem any;
       if (!apply_mask_word(*mask, &any))
         row_.refuse_field("mask", fmt::format("'{}' is none of: {}", *mask, kMaskWords));

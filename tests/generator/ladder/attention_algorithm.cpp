@@ -98,6 +98,15 @@ TEST_CASE("the traffic of algorithms is counted as by hand", "[nogpu]") {
         std::vector<MemoryTraffic>{{2 * 64 * 16 + 3 * 16, 3 * 16 + 3 * 4}});
 }
 
+TEST_CASE("algorithms of the ladder refuse a window, and say what to take", "[nogpu]") {
+  for (const AttentionAlgorithm algorithm :
+       {AttentionAlgorithm::standard, AttentionAlgorithm::online, AttentionAlgorithm::fa1, AttentionAlgorithm::fa2}) {
+    CHECK_THROWS_WITH(generate(parse_problem("sq100 d64 window=10,0"), algorithm, find_device("a100"),
+                               TemplateSet::embedded(), KernelTarget::cuda),
+                      ContainsSubstring("serve a causal mask and none; take a config instead"));
+  }
+}
+
 TEST_CASE("S is what tells the algorithms apart: traffic at 4096 keys falls from step to step", "[nogpu]") {
   for (const char* problem : {"b4 hq16 sq4096 d64", "b4 hq16 sq4096 d128 causal"}) {
     double before = 0;

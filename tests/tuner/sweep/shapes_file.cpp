@@ -45,6 +45,8 @@ TEST_CASE("problems from JSON: texts and objects, defaults as on the command lin
        "layout": "bhsd", "dtype": "fp16", "pass": "forward"},
       {"seq": 100, "kv-seq": 300, "head-dim": 64, "mask": "causal-top-left"},
       {"seq": 100, "head-dim": 64, "mask": "causal@-3"},
+      {"seq": 100, "head-dim": 64, "mask": "window=10,open"},
+      {"seq": 100, "head-dim": 64, "causal": true, "mask": "window=10,open"},
       {"seq": 100, "head-dim": 64, "mask": "none", "causal": false, "scale": null},
       {"head-dim": 72, "seq": "128"},
       {"pass": "backward", "seq": 128, "head-dim": 72, "deterministic": true},
@@ -54,7 +56,9 @@ TEST_CASE("problems from JSON: texts and objects, defaults as on the command lin
         std::vector<std::string>{"forward fp16 b2 hq8 sq512 d64 causal", "forward bf16 b1 hq1 sq128 d72",
                                  "forward fp16 b4 hq16 hkv4 sq1 skv4096 d128 causal scale0.5 bhsd",
                                  "forward bf16 b1 hq1 sq100 skv300 d64 causal-top-left",
-                                 "forward bf16 b1 hq1 sq100 d64 causal@-3", "forward bf16 b1 hq1 sq100 d64",
+                                 "forward bf16 b1 hq1 sq100 d64 causal@-3",
+                                 "forward bf16 b1 hq1 sq100 d64 window=10,open",
+                                 "forward bf16 b1 hq1 sq100 d64 window=10,0", "forward bf16 b1 hq1 sq100 d64",
                                  "backward bf16 b1 hq1 sq128 d72 deterministic", "backward bf16 b1 hq1 sq128 d72"});
 }
 
@@ -69,6 +73,8 @@ TEST_CASE("problems from CSV: header, empty cells, quotes, line ends", "[nogpu]"
       "list.csv");
   CHECK(texts(problems) ==
         std::vector<std::string>{"forward bf16 b1 hq8 sq512 d64 causal", "forward bf16 b1 hq1 sq256 skv1024 d128"});
+  CHECK(texts(parse_shapes_csv("seq,head-dim,mask\n100,64,\"window=10,2\"\n", "list.csv")) ==
+        std::vector<std::string>{"forward bf16 b1 hq1 sq100 d64 window=10,2"});
   CHECK(texts(parse_shapes_csv("problem\n\"forward fp16 b1 hq1 sq16 d64\"\n", "list.csv")) ==
         std::vector<std::string>{"forward fp16 b1 hq1 sq16 d64"});
 }
