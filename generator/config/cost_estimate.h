@@ -19,7 +19,7 @@ struct CostEstimate {
   double waves = 0;                     ///< CTAs over (ctas_per_sm * SMs)
 };
 
-/// Of a feasible config.
+/// Estimates the time of a feasible config, by the cost model of its family.
 CostEstimate estimate_cost(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device);
 
 }  // namespace attune

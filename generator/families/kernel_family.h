@@ -53,7 +53,7 @@ struct KernelFamily {
   CostEstimate (*estimate)(const Question&, const KernelConfig&);
   /// Adds the launches, the workspace and the ordered outputs of a feasible config.
   void (*describe)(const Question&, const KernelConfig&, const TemplateSet&, KernelTarget, KernelPlan*);
-  /// Of any plan of the problem, at most, whatever the lengths of a forward.
+  /// The most bytes that any plan of the problem takes, whatever the lengths of a forward.
   std::size_t (*most_workspace)(const Question&);
 
   /// The hash of its templates that version 0.1 ended with and stored with its rows. What is generated now has the same

@@ -42,9 +42,9 @@ struct MemoryTraffic {
   friend bool operator==(const MemoryTraffic&, const MemoryTraffic&) = default;
 };
 
-/// Of each launch of an algorithm's plan, by formula, for a call of `problem` that asks for LSE. With pairs = attended
-/// (query, key) pairs, R = B Hq Sq, E = 2 D bytes of a row, and keys(q, kv) = the keys in the kv-blocks that tiles of q
-/// queries attend to, summed over tiles and heads:
+/// Counts the memory traffic of each launch of an algorithm's plan, by formula, for a call of `problem` that asks for
+/// LSE. With pairs = attended (query, key) pairs, R = B Hq Sq, E = 2 D bytes of a row, and keys(q, kv) = the keys in
+/// the kv-blocks that tiles of q queries attend to, summed over tiles and heads:
 ///   scores   reads R E + keys(q, kv) E      writes 4 pairs
 ///   softmax  reads 12 pairs (online: 8)     writes 4 pairs + 4 R
 ///   values   reads 4 pairs + keys(q, kv) E  writes R E
@@ -54,7 +54,7 @@ struct MemoryTraffic {
 ///   fa2      reads R E + 2 keys(q, kv) E    writes R E + 4 R
 std::vector<MemoryTraffic> count_traffic(const KernelPlan& plan, AttentionAlgorithm algorithm,
                                          const AttentionProblem& problem);
-/// Of all launches together.
+/// The sum over all launches.
 MemoryTraffic total_traffic(const std::vector<MemoryTraffic>& launches);
 
 }  // namespace attune

@@ -19,7 +19,7 @@ inline constexpr Buffer kRowStatisticsFp64{"row_statistics", "double*"};  ///< w
 inline constexpr Buffer kPartials{"partials", "void*"};  ///< where each CTA of a check leaves its part of the result
 inline constexpr Buffer kElements{"elements", "u16*"};   ///< of 16 bits: what a checksum reads or randomness fills
 inline constexpr Given kUnitRoundoff{"unit_roundoff", "double"}, kSmallestStep{"smallest_step", "double"};  ///< bounds
-/// Of random elements: copies lie copy_stride elements apart.
+/// How many random elements there are; their copies lie copy_stride elements apart.
 inline constexpr Given kElementCount{"element_count", "i64"}, kCopies{"copies", "i64"},
     kCopyStride{"copy_stride", "i64"}, kSeed{"seed", "u64"};
 

@@ -124,9 +124,9 @@ struct KernelPlan {
   /// Provenance of what is measured: the hash of its one launch, or the hash of all launches' hashes in their order.
   std::string source_hash() const;
 
-  /// Of a launch of any problem of the kernel class, without room for `counters`.
+  /// The bytes that a call of any problem of the kernel class takes, without room for `counters`.
   std::size_t workspace_bytes_of(const AttentionProblem& launched) const;
-  /// So many bytes from its start must hold zeros before the first launch.
+  /// How many bytes from the start of the workspace must hold zeros before the first launch.
   std::size_t zeroed_bytes_of(const AttentionProblem& launched) const;
   /// Where a buffer begins, in bytes. Throws Error(internal) if the plan has none of its name.
   std::size_t buffer_offset(const Buffer& buffer, const AttentionProblem& launched) const;

@@ -56,9 +56,9 @@ struct MaskGeometry {
   /// needs no predicate for that: what is no query has gradients of zero.
   BlockRange query_blocks(std::int64_t first, std::int64_t rows, std::int64_t block) const;
 
-  /// Of tiles of `tile` queries past blocks of `block` keys; counted on at most 64 tiles, evenly spread.
+  /// Steps of tiles of `tile` queries past blocks of `block` keys, counted on at most 64 tiles, evenly spread.
   StepCount key_steps(std::int64_t tile, std::int64_t block) const;
-  /// The same of tiles of keys past blocks of queries.
+  /// Steps of tiles of keys past blocks of queries.
   StepCount query_steps(std::int64_t tile, std::int64_t block) const;
 };
 

@@ -43,7 +43,7 @@ OperandShape operand_shape(const AttentionProblem& problem, Operand operand);
 struct TensorStrides {
   std::int64_t batch = 0, head = 0, row = 0;
 };
-/// Of an operand that is packed in problem.layout. Throws Error(internal) for one without strides.
+/// The strides of an operand that is packed in problem.layout. Throws Error(internal) for one without strides.
 TensorStrides packed_strides(const AttentionProblem& problem, Operand operand);
 
 /// Whether a call gives the tensor's strides: of all but those with a number for each row, which are contiguous.

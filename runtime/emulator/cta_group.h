@@ -192,7 +192,7 @@ class CtaGroup {
     return static_cast<std::uint32_t>(random_ >> 32);
   }
 
-  // Of Hopper, in async_proxy.cpp.
+  // Hopper's instructions, in async_proxy.cpp.
   void reset_async(Cta& cta);
   void exit_async();      // the running lane exits
   void exit_cta_async();  // and it was the last one of its CTA

@@ -37,7 +37,7 @@ struct EmulatorTraffic {
   std::uint64_t written_bytes = 0;
 };
 
-/// Of all launches of an emulator device so far. Throws Error(internal) for any other device.
+/// The traffic of all launches of an emulator device so far. Throws Error(internal) for any other device.
 EmulatorTraffic traffic_of(const Device& emulator);
 
 /// "async=lazy schedule=random(7)": for logs and error messages.

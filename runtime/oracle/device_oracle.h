@@ -19,12 +19,12 @@ struct DeviceReference {
   DeviceBuffer o, weight;  ///< doubles, in ReferenceForward's order
   std::vector<double> lse;
 
-  /// Of device memory that making it takes.
+  /// How much device memory it takes to make one.
   static std::size_t bytes_of(const AttentionProblem& problem);
   ReferenceForward to_host(Device& device) const;
 };
 
-/// By the generated fp64 kernel. `tensors` need q, k and v.
+/// Computes the reference by the generated fp64 kernel. `tensors` needs q, k and v.
 DeviceReference make_device_reference(const std::shared_ptr<Device>& device, const AttentionProblem& problem,
                                       const Tensors& tensors);
 

@@ -16,7 +16,7 @@ struct OutputBounds {
   double unit_roundoff;
   double smallest_step;  ///< half of the smallest subnormal number: what rounding costs where numbers are tiny
 
-  /// Of the error of one element.
+  /// The bound of the error of one element.
   double of_element(double reference, double weight) const;
 };
 OutputBounds bounds_of(DataType dtype);
@@ -49,7 +49,7 @@ struct ComparedOutput {
   double noise_squares = 0;  ///< what counts as part of the reference's squares beside its own
 };
 ComparedOutput compared_o(const AttentionProblem& problem);
-/// Of a gradient: dq (shape o), dk or dv (shape k), as compare_backward() documents it.
+/// A gradient as comparisons know it: dq (shape o), dk or dv (shape k), as compare_backward() documents them.
 ComparedOutput compared_gradient(const AttentionProblem& problem, std::string name, Operand shape,
                                  double noise_squares);
 

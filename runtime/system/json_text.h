@@ -47,10 +47,10 @@ class BasicJsonView {
 
   [[noreturn]] void refuse(std::string_view complaint) const;
 
-  /// Of an object; anything else is refused.
+  /// Whether an object has the member; refuses anything but an object.
   bool has(std::string_view name) const;
   BasicJsonView at(std::string_view name) const;  ///< refuses an object without it
-  /// Of an array; anything else is refused.
+  /// The length of an array; refuses anything but an array.
   std::size_t size() const;
   BasicJsonView at(std::size_t index) const;  ///< `index` is below size()
 

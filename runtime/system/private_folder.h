@@ -39,7 +39,7 @@ class PrivateFolder {
   bool usable() const { return state_ == State::usable; }
   /// Whether files can be put into it; one that root has filled and others read is usable all the same.
   bool writable() const { return writable_; }
-  /// Of a folder that cannot be used, or only be read: a sentence that names it, says why, and how to mend it.
+  /// A sentence that names a folder which cannot be used, or only be read, and says why and how to mend it.
   const std::string& complaint() const { return complaint_; }
   const std::filesystem::path& path() const { return path_; }
 

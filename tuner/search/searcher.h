@@ -21,8 +21,8 @@ struct SearchLimits {
 /// same proposals.
 ///
 ///   1. the opening: the seeds in their order (the default config first), then the first of the cost model's order.
-///      Of configs with the same tile, warps, stages and persistence (ConfigField::sets_apart) only the first takes a
-///      place there: measured, they lie close together, and the moves find the others;
+///      Configs with the same tile, warps, stages and tile scheduler (ConfigField::sets_apart) take one place there:
+///      their times lie close together, and the moves find the others;
 ///   2. moves of one field from the fastest, then from others within kReach of it: small steps first, then in the cost
 ///      model's order;
 ///   3. the rest in the cost model's order.
@@ -58,8 +58,8 @@ class Searcher {
   std::optional<std::size_t> propose();
   std::optional<std::size_t> move_from(std::size_t index) const;
 
-  // Of each config that moves were made from, those one move apart in the order in which they are proposed: found once,
-  // for a space may hold a hundred thousand.
+  // The configs one move away from each config that moves were made from, in the order in which they are proposed. They
+  // are found once, for a space may hold a hundred thousand.
   using Neighbours = std::map<std::size_t, std::vector<std::size_t>>;
   const std::vector<std::size_t>& neighbours_of(std::size_t index) const;
 

@@ -23,7 +23,8 @@ void check_warpgroups(const KernelConfig& config, std::vector<std::string>* reas
   if (config.overlap == Overlap::across && config.tile_scheduler == TileScheduler::single)
     reasons->push_back("overlap=across: a CTA of a single tile has no next one");
   if (config.warpgroup_order != WarpgroupOrder::free && config.block_q == 64)
-    reasons->push_back(fmt::format("{}: there is but one consumer warpgroup", to_string(config.warpgroup_order)));
+    reasons->push_back(
+        fmt::format("{}: needs at least two consumer warpgroups (q128 or more)", to_string(config.warpgroup_order)));
   if (config.v_stages != 0 && config.v_stages == config.stages)
     reasons->push_back(
         fmt::format("vst{}: as many as st{} says of K already; leave the word out", config.v_stages, config.stages));

@@ -8,7 +8,7 @@ struct ChunkSwizzle {
   int mask = 0, shift = 0;
 };
 
-/// Of rows of so many 16-bit elements, a multiple of 8.
+/// The swizzle of rows of `row_elements` 16-bit elements, a multiple of 8.
 ChunkSwizzle chunk_swizzle(int row_elements);
 
 }  // namespace attune

@@ -122,9 +122,9 @@ TEST_CASE("what an sm90 config may be", "[nogpu]") {
   CHECK_THAT(hopper("sm90 q64 preg40"),
              ContainsSubstring("preg40: the one consumer of q64 has all that a thread can have; leave the word out"));
   CHECK(hopper("sm90 q64 cta2 preg40").empty());
-  CHECK_THAT(hopper("sm90 q64 ordered"), ContainsSubstring("ordered: there is but one consumer warpgroup"));
+  CHECK_THAT(hopper("sm90 q64 ordered"), ContainsSubstring("ordered: needs at least two consumer warpgroups"));
   CHECK(hopper("sm90 q128 pingpong").empty());
-  CHECK_THAT(hopper("sm90 q64 pingpong"), ContainsSubstring("pingpong: there is but one consumer warpgroup"));
+  CHECK_THAT(hopper("sm90 q64 pingpong"), ContainsSubstring("pingpong: needs at least two consumer warpgroups"));
   CHECK_THAT(hopper("sm90 q128 pingpong overlap=within"), ContainsSubstring("take 'ordered', or no overlap"));
   CHECK_THAT(hopper("sm90 q192 kv192 st2"), ContainsSubstring("64 rows of O, S and P (kv192) take 176 registers"));
   CHECK(hopper("sm90 q192 kv192 st2 psmem").empty());
