@@ -54,7 +54,7 @@ static_assert(kRowBytes == 2 * kHeadDim && kStreamedTileBytes == kBlockQ * kRowB
 
 using ScoreFragments = float[kRowTiles][kKeyTiles][4];
 
-//% include tile/swizzle
+//% include mma_sync/swizzle_backward
 //% include tile/${chunk_access}
 //% include tile/copy_tile
 //% include mma_sync/mma_operands

@@ -176,7 +176,7 @@ TEST_CASE("check and run --check fail a kernel that computes something else", "[
   const std::string templates = folder.file("templates");
   std::filesystem::copy(attune::testing::source_folder() / "templates", templates,
                         std::filesystem::copy_options::recursive);
-  const std::string step = templates + "/steps/online_softmax.cu";
+  const std::string step = templates + "/mma_sync/online_softmax.cu";
   std::string text = read_file(step);
   const std::string right = "kLn2 = 0.693147";
   REQUIRE(text.find(right) != std::string::npos);
@@ -214,7 +214,7 @@ TEST_CASE("check names the rule that a kernel breaks on the emulator", "[emulato
   const std::string templates = folder.file("templates");
   std::filesystem::copy(attune::testing::source_folder() / "templates", templates,
                         std::filesystem::copy_options::recursive);
-  const std::string ring = templates + "/steps/kv_ring.cu";
+  const std::string ring = templates + "/mma_sync/kv_ring.cu";
   std::string text = read_file(ring);
   // Without waiting for its copies, a CTA reads what has not arrived.
   std::size_t removed = 0;

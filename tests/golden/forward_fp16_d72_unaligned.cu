@@ -1,4 +1,4 @@
-// attune forward fp16 d72 align2 sm80 q64 kv48 w4 st2 · source 6223695313cfa8df
+// attune forward fp16 d72 align2 sm80 q64 kv48 w4 st2 · source 48c0f029cead9250
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -15,7 +15,7 @@
 //    23040  V  [2][48][72]
 //    36864  end
 
-namespace attune_9e14fc053092a521 {
+namespace attune_054ef5cd4a19d17d {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -202,40 +202,25 @@ static_assert(kKOffset >= kQOffset + kBlockQ * kRowBytes && kVOffset >= kKOffset
 using ScoreFragments = float[kRowTiles][kKeyTiles][4];
 using OutputFragments = float[kRowTiles][kChunks][4];
 
-// A tile in shared memory: rows of chunks of 16 bytes (eight elements). ldmatrix reads one chunk of eight consecutive rows at once; the
-// chunk's place in its row is permuted so that these eight lie in different banks. The permutation repeats after eight rows, and changes
-// kMask + 1 neighbouring chunks, to a multiple of whose size all tiles are aligned.
-template <u32 kBytes, u32 kMask, u32 kShift>
-struct SwizzledRows {
-  __device__ __forceinline__ static u32 offset(u32 row, u32 chunk) { return row * kBytes + ((chunk ^ ((row >> kShift) & kMask)) << 4); }
+// A tile in shared memory: rows of kChunks chunks of 16 bytes (eight elements). ldmatrix reads one chunk of eight consecutive rows at
+// once; the chunk's place in its row is permuted so that these eight lie in different banks. Rows of an odd number of chunks need no
+// permutation (kSwizzleMask is 0).
+__device__ __forceinline__ u32 tile_offset(u32 row, u32 chunk) {
+  return row * kRowBytes + ((chunk ^ ((row >> kSwizzleShift) & kSwizzleMask)) << 4);
+}
 
-  // Whether places that begin at a multiple of kChunksApart chunks, fewer than so many chunks further, are reached without a carry.
-  template <u32 kChunksApart>
-  static constexpr bool kReached = kChunksApart % (kMask + 1) == 0 || (kChunksApart & (kChunksApart - 1)) == 0;
+// A lane's place in a tile (row below 16, chunk 0 or 1), and the places that lie whole multiples of 8 rows and 2 chunks further: their
+// permutation is the lane's own. Where rows are a power of two long, the step to another chunk is one xor on the whole address.
+struct TileCursor {
+  static constexpr bool kXor = (kRowBytes & (kRowBytes - 1)) == 0 && kSwizzleMask != 0;
+  u32 tile, row, chunk, address;
 
-  // A lane's place in a tile, and the places that lie constant numbers of rows (a multiple of 8) and of chunks further.
-  struct Cursor {
-    u32 start, chunk, swizzle, address;  // start: of the row
-
-    __device__ __forceinline__ Cursor(u32 tile, u32 row, u32 chunk)
-        : start(tile + row * kBytes), chunk(chunk), swizzle((row >> kShift) & kMask), address(start + ((chunk ^ swizzle) << 4)) {}
-    // The sum of both numbers of chunks carries nothing among the permuted ones: an even number to 0 or 1, or as kReached says.
-    __device__ __forceinline__ u32 at(u32 rows, u32 chunks) const {
-      return (address ^ (chunks & kMask) << 4) + (chunks & ~kMask) * 16 + rows * kBytes;
-    }
-    __device__ __forceinline__ u32 at_any(u32 rows, u32 chunks) const {
-      return start + (((chunk + (chunks & kMask)) ^ swizzle) << 4) + (chunks & ~kMask) * 16 + rows * kBytes;
-    }
-    template <bool kReached>
-    __device__ __forceinline__ u32 at_reached(u32 rows, u32 chunks) const {
-      return kReached ? at(rows, chunks) : at_any(rows, chunks);
-    }
-  };
+  __device__ __forceinline__ TileCursor(u32 tile, u32 row, u32 chunk)
+      : tile(tile), row(row), chunk(chunk), address(tile + tile_offset(row, chunk)) {}
+  __device__ __forceinline__ u32 at(u32 rows, u32 chunks) const {
+    return kXor ? (address ^ (chunks << 4)) + rows * kRowBytes : tile + tile_offset(row + rows, chunk + chunks);
+  }
 };
-
-using TileRowsLayout = SwizzledRows<kRowBytes, kSwizzleMask, kSwizzleShift>;
-using TileCursor = TileRowsLayout::Cursor;
-__device__ __forceinline__ u32 tile_offset(u32 row, u32 chunk) { return TileRowsLayout::offset(row, chunk); }
 // Rows may start anywhere: chunks are moved element by element.
 __device__ __forceinline__ void load_chunk(u32 to, const char* from, bool exists) {
   u32 pairs[4] = {0, 0, 0, 0};
@@ -749,4 +734,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_9e14fc053092a521
+}  // namespace attune_054ef5cd4a19d17d

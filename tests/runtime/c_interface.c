@@ -123,11 +123,11 @@ static void refuses_extreme_numbers(void) {
   problem.seq_q = INT64_MAX;
   problem.seq_kv = INT64_MIN;
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "key length -9223372036854775808");
-  problem = valid_problem();
   problem.mask = ATTUNE_MASK_WINDOW;
   problem.window_left = INT64_MAX;
   problem.window_right = 0;
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "key length -9223372036854775808");
+  problem = valid_problem();
   problem.mask = ATTUNE_MASK_CAUSAL_OFFSET;
   problem.mask_offset = INT64_MAX;
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "mask offset 9223372036854775807");
@@ -189,7 +189,7 @@ static void refuses_newer_structs(void) {
   *tensors = null_tensors();
   *gradients = null_gradients();
   problem->struct_size = sizeof(*problem) + 8;
-  EXPECT_ERROR(ATTUNE_ERROR_UNSUPPORTED, attune_forward(problem, tensors, NULL, 0, NULL), "struct_size is 96");
+  EXPECT_ERROR(ATTUNE_ERROR_UNSUPPORTED, attune_forward(problem, tensors, NULL, 0, NULL), "struct_size is 112");
   EXPECT_ERROR(ATTUNE_ERROR_UNSUPPORTED, attune_forward(problem, tensors, NULL, 0, NULL), "update the library");
   EXPECT_ERROR(ATTUNE_ERROR_UNSUPPORTED, attune_forward(problem, tensors, NULL, 0, NULL), version);
   problem->struct_size = UINT32_MAX;
