@@ -8,8 +8,8 @@
 
 #include "generator/error.h"
 #include "generator/problem/mask_geometry.h"
-#include "generator/problem/offset_difference.h"
 #include "generator/problem/operand_shape.h"
+#include "generator/problem/window.h"
 
 namespace attune {
 namespace {

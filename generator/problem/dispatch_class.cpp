@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "generator/problem/mask_geometry.h"
+#include "generator/problem/window.h"
 
 namespace attune {
 namespace {
@@ -20,18 +21,15 @@ std::int64_t bucket_end(std::int64_t length) {
 
 // Keeps a class of ragged lengths apart from that of whole ones.
 std::int64_t ragged(std::int64_t length) { return length % kWholeLength == 0 ? length - 1 : length; }
-// Of a window its keys are bucketed on both sides of its diagonal: that which is aligned bottom right, if the window
-// holds it, else its last one, or the first where it has no last.
+// The sides of a window are bucketed as lengths are, from the same diagonal.
 void set_window_class(const AttentionProblem& problem, AttentionProblem* representative) {
-  const std::int64_t first = problem.first_offset, last = problem.mask_offset, aligned = bottom_right_offset(problem);
-  const bool is_open = last == kOpenDiagonal, holds = first <= aligned && aligned <= last;
-  const std::int64_t diagonal = holds ? aligned : is_open ? first : last;
-  const std::int64_t of_class = std::clamp(bottom_right_offset(*representative) + diagonal - aligned,
-                                           1 - representative->seq_q, representative->seq_kv - 1);
+  const std::int64_t first = problem.first_offset, last = problem.mask_offset, diagonal = window_diagonal(problem);
+  const std::int64_t moved = bottom_right_offset(*representative) - bottom_right_offset(problem);
+  const std::int64_t of_class = std::clamp(diagonal + moved, 1 - representative->seq_q, representative->seq_kv - 1);
   representative->mask = MaskKind::none;
   representative->mask_offset = representative->first_offset = 0;
   hide_outside(of_class + 1 - bucket_end(diagonal - first + 1),
-               is_open ? kOpenDiagonal : of_class + bucket_end(last - diagonal + 1) - 1, representative);
+               last == kOpenDiagonal ? kOpenDiagonal : of_class + bucket_end(last - diagonal + 1) - 1, representative);
 }
 }  // namespace
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "generator/problem/window.h"
 #include "generator/rounding.h"
 
 namespace attune {
@@ -147,10 +148,9 @@ AttentionProblem with_lengths(AttentionProblem problem, std::int64_t seq_q, std:
           bottom_right ? bottom_right_offset(problem) : std::clamp(problem.mask_offset, -seq_q, seq_kv);
       break;
     case MaskKind::window: {
-      // Of a window that holds the diagonal aligned bottom right both sides go with it.
-      const std::int64_t aligned = bottom_right_offset(given);
-      const bool holds = given.first_offset <= aligned && aligned <= given.mask_offset;
-      const std::int64_t shift = holds ? bottom_right_offset(problem) - aligned : 0;
+      // Both sides go with the diagonal that is aligned bottom right, if the window holds it.
+      const std::int64_t moved = bottom_right_offset(problem) - bottom_right_offset(given);
+      const std::int64_t shift = holds_aligned_diagonal(given) ? moved : 0;
       const std::int64_t first = std::clamp(given.first_offset + shift, -seq_q, seq_kv);
       const std::int64_t last =
           given.mask_offset == kOpenDiagonal ? kOpenDiagonal : std::clamp(given.mask_offset + shift, first, seq_kv);

@@ -11,7 +11,7 @@
 
 #include "generator/error.h"
 #include "generator/problem/attention_problem.h"
-#include "generator/problem/offset_difference.h"
+#include "generator/problem/window.h"
 
 // The canonical text of a problem: written, read, and its words.
 
@@ -43,17 +43,15 @@ std::string shortest_text(float value) {
   return std::string(buffer.data(), end);
 }
 
-constexpr std::string_view kWindow = "window=", kOpen = "open";
+constexpr std::string_view kOpen = "open";
 
-// From the diagonal that is aligned bottom right, if it lies in the window; else from the window's last one, or its
-// first where it has no last.
 std::string window_words(const AttentionProblem& problem) {
-  const std::int64_t first = problem.first_offset, last = problem.mask_offset, aligned = bottom_right_offset(problem);
-  const bool is_open = last == kOpenDiagonal, holds = first <= aligned && aligned <= last;
-  const std::int64_t diagonal = holds ? aligned : is_open ? first : last;
-  return fmt::format(" {}{},{}{}", kWindow, offset_difference(diagonal, first),
-                     is_open ? std::string(kOpen) : std::to_string(offset_difference(last, diagonal)),
-                     holds ? "" : fmt::format("@{}", diagonal));
+  const std::int64_t diagonal = window_diagonal(problem), left = offset_difference(diagonal, problem.first_offset);
+  const std::string right = problem.mask_offset == kOpenDiagonal
+                                ? std::string(kOpen)
+                                : std::to_string(offset_difference(problem.mask_offset, diagonal));
+  const std::string from = holds_aligned_diagonal(problem) ? "" : fmt::format("@{}", diagonal);
+  return fmt::format(" {}{},{}{}", kWindowWord, left, right, from);
 }
 
 // A side of a window: digits, or -1 for all.
@@ -65,7 +63,7 @@ std::optional<std::int64_t> parse_side(std::string_view text) {
 }
 
 bool apply_window_word(std::string_view word, AttentionProblem* problem) {
-  word.remove_prefix(kWindow.size());
+  word.remove_prefix(kWindowWord.size());
   std::int64_t diagonal = bottom_right_offset(*problem);
   if (const std::size_t at = word.find('@'); at != std::string_view::npos) {
     if (!parse_number(word.substr(at + 1), &diagonal)) return false;
@@ -95,7 +93,7 @@ std::string mask_words(const AttentionProblem& problem) {
 }
 
 bool is_mask_word(std::string_view word) {
-  return word == "causal" || word == "causal-top-left" || word.starts_with("causal@") || word.starts_with(kWindow);
+  return word == "causal" || word == "causal-top-left" || word.starts_with("causal@") || word.starts_with(kWindowWord);
 }
 
 constexpr std::string_view kKnownWords =
@@ -171,7 +169,7 @@ AttentionProblem parse_problem(std::string_view text) {
       once("determinism", word);
       problem.deterministic = true;
     } else if (is_mask_word(word)) {
-      once(word.starts_with(kWindow) ? "window" : "mask", word);
+      once(word.starts_with(kWindowWord) ? "window" : "mask", word);
       mask_words.push_back(word);
     } else if (word.starts_with("scale")) {
       once("scale", word);
@@ -197,7 +195,7 @@ AttentionProblem parse_problem(std::string_view text) {
   for (const std::string_view word : mask_words) {
     if (apply_mask_word(word, &problem)) continue;
     invalid(fmt::format("problem '{}': '{}' needs {}", text, word,
-                        word.starts_with(kWindow)
+                        word.starts_with(kWindowWord)
                             ? "the form window=LEFT,RIGHT or window=LEFT,RIGHT@OFFSET; a side is a "
                               "number of keys, or 'open'"
                             : "a whole number after the '@'"));
@@ -207,7 +205,7 @@ AttentionProblem parse_problem(std::string_view text) {
 
 bool apply_mask_word(std::string_view word, AttentionProblem* problem) {
   if (!is_mask_word(word)) return false;
-  if (word.starts_with(kWindow)) return apply_window_word(word, problem);
+  if (word.starts_with(kWindowWord)) return apply_window_word(word, problem);
   std::int64_t offset = 0;
   if (word == "causal") {
     offset = bottom_right_offset(*problem);

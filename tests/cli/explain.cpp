@@ -276,6 +276,25 @@ TEST_CASE("explain: occupancy and roofline of the family that is picked, in eith
              ContainsSubstring("1 CTA/SM, 15.52 waves") && ContainsSubstring("by mma.sync"));
 }
 
+TEST_CASE("explain compares rows of one race without samples by their medians", "[nogpu]") {
+  const attune::test::TemporaryFolder folder;
+  const std::string path = (folder / "tuning.db").string(), problem = "forward bf16 b4 hq16 sq4096 d128";
+  {
+    attune::TuningDatabase database(path);
+    int place = 0;
+    for (const char* config : {"sm80 q128 kv64 w4 st2 qsmem", "sm80 q128 kv64 w8 st2"}) {
+      Measurement row = attune::test::example_measurement(problem, config, 700 * (1 + 0.1 * place));
+      row.samples_us.clear();  // as in presets
+      row.clocks_mhz.clear();
+      row.race = "2026-11-22T08:19:57.417664Z";
+      row.place = ++place;
+      database.append(row);
+    }
+  }
+  CHECK_THAT(run_attune({"explain", "--problem", problem, "--target", "h200", "--database", path}, kNoGpu).out,
+             ContainsSubstring("its median differs by +10.00 % (no samples are stored"));
+}
+
 TEST_CASE("explain says when it found no presets", "[nogpu]") {
   const attune::test::TemporaryFolder folder;
   const std::string system = (folder / "system.db").string();

@@ -114,6 +114,10 @@ std::string why_not_picked(const Explained& other, const Explained& pick) {
   if (is_election(*pick.row)) return "no race has told it from the pick, which stands until one does";
   if (row.race != pick.row->race && !pick.row->race.empty())
     return row.race.empty() ? "was not in the final race: its time is a probe's" : "was in an older race";
+  if (row.samples_us.empty() || pick.row->samples_us.empty()) {  // as in presets
+    return fmt::format("its median differs by {:+.2f} % (no samples are stored of one of them, or of both)",
+                       (row.median_us / pick.row->median_us - 1) * 100);
+  }
   const bool in_turns = of_one_race(row, *pick.row);
   const Comparison compared =
       in_turns ? compare_rows(row, *pick.row) : compare_times(row.samples_us, pick.row->samples_us);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "generator/error.h"
+#include "generator/problem/window.h"
 #include "tuner/cli/suggestion.h"
 
 namespace attune::cli {
@@ -105,7 +106,7 @@ void ProblemOptions::refuse_conflicts() const {
         refuse(fmt::format("--problem already names the whole problem: leave out {}, or put it into the text", flag));
     }
   }
-  if (causal_ && !mask_.empty() && mask_ != "causal" && !mask_.starts_with("window=")) {
+  if (causal_ && !mask_.empty() && mask_ != "causal" && !mask_.starts_with(kWindowWord)) {
     refuse(fmt::format("--causal is short for --mask causal and contradicts --mask {}: give one of them", mask_));
   }
   const bool is_backward = pass_ == "backward";

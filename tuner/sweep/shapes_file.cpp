@@ -11,6 +11,7 @@
 #include <unordered_set>
 
 #include "generator/error.h"
+#include "generator/problem/window.h"
 #include "runtime/system/json_text.h"
 #include "tuner/database/input_file.h"
 
@@ -107,7 +108,7 @@ class CanonicalText {
     if (causal && *causal != "true" && *causal != "false")
       row_.refuse_field("causal", fmt::format("'{}' is neither true nor false", *causal));
     // A window may stand beside "causal", which closes its right side.
-    const bool is_causal = causal && *causal == "true", window = mask && mask->starts_with("window=");
+    const bool is_causal = causal && *causal == "true", window = mask && mask->starts_with(kWindowWord);
     if (causal && mask && !window && is_causal != (*mask == "causal"))
       row_.refuse_field("causal", fmt::format("'{}' contradicts the mask '{}'; give one of them", *causal, *mask));
     if (is_causal) text_ += " causal";

@@ -34,8 +34,8 @@
 //
 // Tiles are dealt to the SMs as the hardware does it, in the order of the config: what the last ones leave idle follows
 // without a constant (of grouped heads and head after head under a mask up to half of the time). Where heads are apart,
-// the kernel of key tiles has a tile for each query head; in turns, those of a group that end together add one after
-// the other. Delta, the zeros of sums and their conversion take device memory's time; that of the other kernels'
+// the kernel of key tiles has a tile for each query head; in a fixed order, those of a group that end together add one
+// after the other. Delta, the zeros of sums and their conversion take device memory's time; that of the other kernels'
 // operands, each moved once, adds to their tiles' by the same norm as L2's to the SM's in a step.
 //
 // Rates of units are measured; "fitted" constants come from 4600 kernels of 115 problems timed on an H200
@@ -59,7 +59,7 @@ constexpr double kBytesPerClockOfSpill = 64;  // a thread's spills are stored an
 // Of fp32 adds into L2, bytes of an SM while all SMs add: four floats an instruction, or one in the accumulators'
 // order.
 constexpr double kVectorAddsPerClock = 12, kScalarAddsPerClock = 4.7;
-constexpr double kTurnClocks = 1650;  // fitted: of a step: an atomic of the tile before, seen through L2
+constexpr double kTicketClocks = 1650;  // fitted: of a step: an atomic of the tile before, seen through L2
 constexpr double kLaunchMicroseconds = 3.6;
 constexpr double kMemoryRate = 0.89;  // measured: copies, of the rate specified
 constexpr int kSchedulers = 4;        // of an SM
@@ -71,7 +71,7 @@ constexpr std::int64_t kWavesLookedAt = 4, kTicksOfLongest = 256;
 
 // Clocks of a step of a CTA, apart from what hides what.
 struct Step {
-  double matrix = 0, shared = 0, exponential = 0, turn = 0;
+  double matrix = 0, shared = 0, exponential = 0, ticket = 0;
   double issue = 0;           // of instructions that copy, beside the exponentials
   double copy = 0, adds = 0;  // of L2
   int barriers = 2;
@@ -86,8 +86,8 @@ struct MainKernel {
   std::size_t shared_bytes = 0;
   Step step;
   bool kv_grad_per_query_head = false;
-  double last_adds = 0, last_turn = 0;  // clocks of a CTA, after its steps
-  double memory_bytes = 0;              // that device memory moves at least
+  double last_adds = 0, last_ticket = 0;  // clocks of a CTA, after its steps
+  double memory_bytes = 0;                // that device memory moves at least
 };
 
 // Time of what two units do beside each other: more than the longer takes alone.
@@ -152,14 +152,14 @@ MainKernel key_tiles(const AttentionProblem& problem, const KernelConfig& config
   kernel.step.copy = 4 * q * d / device.l2_bytes_per_clock;
   if (adds) kernel.step.adds = 4 * q * d / adds_per_clock;
   kernel.step.barriers += shape.ds_shared ? 1 : 0;
-  if (config.dq == DqAccumulation::ordered) kernel.step.turn = kTurnClocks;
+  if (config.dq == DqAccumulation::ordered) kernel.step.ticket = kTicketClocks;
   // Q, dO, K and V are read and dK and dV written once, sums are read and written.
   kernel.memory_bytes =
       (adds ? 12 : 4) * elements_q(problem) + (config.kv_grad_per_query_head ? 20 : 8) * elements_kv(problem);
   if (config.kv_grad_per_query_head) {
     kernel.kv_grad_per_query_head = true;
     kernel.last_adds = 8 * kv * d / adds_per_clock;
-    if (config.dq != DqAccumulation::atomic) kernel.last_turn = kTurnClocks;
+    if (config.dq != DqAccumulation::atomic) kernel.last_ticket = kTicketClocks;
   }
   return kernel;
 }
@@ -187,7 +187,7 @@ MainKernel query_tiles(const AttentionProblem& problem, const KernelConfig& conf
 // Tiles in the order in which CTAs take them.
 struct TileSequence {
   std::int64_t tiles = 1, heads = 1;  // tiles of a head
-  std::int64_t section_heads = 1;     // whose tiles take turns
+  std::int64_t section_heads = 1;     // whose tiles alternate
   bool last_first = false;            // of a head's tiles
 
   std::int64_t tile(std::int64_t number) const {
@@ -235,7 +235,7 @@ double clocks_of_step(const MainKernel& kernel, const KernelConfig& config, doub
   const double warps = kernel.threads / 32.0, of_warp = kSchedulers / warps, all_warps = warps * together;
   const double reached = step.matrix / kMatrixShare;
   const double products = std::max(reached, step.shared) + kernel.operand_share * std::min(reached, step.shared);
-  const double barriers = step.barriers * kBarrierClocksPerWarp * warps + step.turn;
+  const double barriers = step.barriers * kBarrierClocksPerWarp * warps + step.ticket;
   const auto round = [&](double exposed) {
     return round_clocks(all_warps / std::min<double>(kSchedulers, all_warps), products * of_warp,
                         step.exponential * of_warp, barriers + exposed);
@@ -296,10 +296,10 @@ void add_kernel(const AttentionProblem& problem, const KernelConfig& config, con
   const double uneven =
       uneven_steps(problem, kernel, sequence, static_cast<std::int64_t>(slots), around / (group * slot_step));
   double clocks = ctas / slots * (group * steps.mean * slot_step + around) + group * uneven * lone_step;
-  if (kernel.last_turn > 0) {
+  if (kernel.last_ticket > 0) {
     // Heads begin one after the other: at most so many of a group stand in line at the end.
     const double line = std::clamp(slots / static_cast<double>(sequence.tiles), 1.0, sharing) - 1;
-    clocks += line * (kernel.last_adds + kernel.last_turn);
+    clocks += line * (kernel.last_adds + kernel.last_ticket);
   }
 
   const double per_sm = ctas * group * steps.mean / device.sm_count / device.clock_mhz;

@@ -29,8 +29,8 @@ constexpr int kMaxCtasPerSm = 4;
 constexpr DqAccumulation kDqAccumulations[] = {DqAccumulation::separate_kernel, DqAccumulation::atomic,
                                                DqAccumulation::ordered};
 
-// Head after head the last head begins with its longest tile; without a mask all tiles take equally long. Turns go head
-// by head.
+// Head after head the last head begins with its longest tile; without a mask all tiles take equally long. Tickets go
+// head by head.
 std::vector<TileOrder> tile_orders(const AttentionProblem& problem, DqAccumulation dq) {
   if (!lengthens_tiles(problem.mask) || dq == DqAccumulation::ordered) return {TileOrder::head_major};
   return {TileOrder::head_major, TileOrder::l2_sections};
@@ -111,7 +111,7 @@ bool is_of_reduced_space(const AttentionProblem& problem, const KernelConfig& co
   const bool block_q = config.block_q == 32 || config.block_q == 64 || config.block_q == 128;
   const bool stages =
       config.stages == 2 || (config.stages == 1 && problem.head_dim > 128);  // wide heads fill shared memory
-  // Apart as few warps serve the same end, more CTAs; a kernel of its own for dQ with turns for dK and dV seldom both.
+  // Apart as few warps serve the same end, more CTAs; a separate kernel for dQ with tickets for dK and dV seldom both.
   const bool apart =
       !config.kv_grad_per_query_head || (config.warps >= 4 && config.dq != DqAccumulation::separate_kernel);
   const bool dq_first = !config.dq_first || config.query_warps == 4;  // the widest heads add the most

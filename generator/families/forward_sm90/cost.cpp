@@ -36,7 +36,7 @@ constexpr double kClusterStepClocks = 3600, kClusterCost = 1.35;  // of a cluste
 // polynomial, as a share of a step: by pairs of trials (docs/notebook/forward_sm90.md).
 constexpr double kStoreClocks = 1470, kEmulationCost = 0.03;
 constexpr double kQueryInRegisters = 0.95;  // fitted: of a step, where the product reads no Q from shared memory
-// Of a step, by a regression on what other terms leave: products in turns, and no checks of bounds.
+// Of a step, by a regression on what other terms leave: products in a fixed order, and no checks of bounds.
 constexpr double kOrdered = 0.985, kWithoutBounds = 0.985;
 // Fitted: beyond so many keys a step is longer than its work, by this share for as many again.
 constexpr double kWideBlockKv = 128, kWideCost = 0.155;
@@ -105,7 +105,7 @@ double key_bytes(const AttentionProblem& problem) {
 }
 
 // How often K and V come from device memory. Tiles of one head follow each other while its keys are in L2; where all
-// heads take turns, the keys of the first are gone when its next tile comes.
+// heads alternate, the keys of the first are gone when its next tile comes.
 double key_passes(const AttentionProblem& problem, const KernelConfig& config, double tiles_of_head, double slots,
                   double keys_of_tile) {
   const bool by_heads =

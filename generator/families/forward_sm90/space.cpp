@@ -139,9 +139,9 @@ std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const Dev
                   for (const Overlap overlap : {Overlap::none, Overlap::within, Overlap::across}) {
                     if (overlap == Overlap::across && source.tile_scheduler == TileScheduler::single) continue;
                     config.overlap = overlap;
-                    for (const WarpgroupOrder turns : {WarpgroupOrder::free, WarpgroupOrder::ordered}) {
-                      if (turns != WarpgroupOrder::free && consumers == 1) continue;
-                      config.warpgroup_order = turns;
+                    for (const WarpgroupOrder warpgroups : {WarpgroupOrder::free, WarpgroupOrder::ordered}) {
+                      if (warpgroups != WarpgroupOrder::free && consumers == 1) continue;
+                      config.warpgroup_order = warpgroups;
                       for (const int ctas : {1, 2}) {
                         if (ctas > 1 && consumers > 1) continue;
                         config.ctas_per_sm = ctas;
