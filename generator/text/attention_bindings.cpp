@@ -6,9 +6,13 @@
 
 namespace attune {
 
-void bind_mask(const AttentionProblem& problem, TemplateBindings* bindings) {
-  bindings->set("mask", std::string(to_string(problem.mask)));
+void bind_sequence(const AttentionProblem& /*problem*/, TemplateBindings* bindings) {
   bindings->set("sequence", "dense");
+}
+
+void bind_mask(const AttentionProblem& problem, TemplateBindings* bindings) {
+  bind_sequence(problem, bindings);
+  bindings->set("mask", std::string(to_string(problem.mask)));
 }
 
 void bind_attention(const AttentionProblem& problem, TemplateBindings* bindings) {

@@ -5,7 +5,10 @@
 
 namespace attune {
 
-/// Names the partials of templates/attention/ by which a kernel knows whose rows it works on and which keys they see.
+/// Names the partial of templates/attention/ by which a kernel knows whose rows it works on.
+void bind_sequence(const AttentionProblem& problem, TemplateBindings* bindings);
+
+/// bind_sequence(), and the partial that says which keys these rows see.
 void bind_mask(const AttentionProblem& problem, TemplateBindings* bindings);
 
 /// bind_mask(), and what a kernel with a loop over blocks of scores needs too: what happens to a score, and whether the

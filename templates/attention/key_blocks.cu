@@ -1,5 +1,5 @@
-// Blocks of keys that some queries attend to, from the first of these to the last: all of [unmasked_begin, unmasked_end) to all of them, the
-// others of [begin, end) in part.
+// The blocks of keys [begin, end) that some of the queries from top_query to bottom_query attend to. All of these queries attend to all keys of
+// the blocks [unmasked_begin, unmasked_end).
 struct KeyBlocks {
 //% if masked_begin
   i32 begin, unmasked_begin, unmasked_end, end;
@@ -9,29 +9,29 @@ struct KeyBlocks {
 //% end
 
   KeyBlocks() = default;
-  __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 first_query, i32 last_query) {
+  __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 top_query, i32 bottom_query) {
 //% if masked_begin
-    begin = begin_of(args, sequence, first_query);
-    unmasked_begin = unmasked_begin_of(args, sequence, last_query);
+    begin = begin_of(args, sequence, top_query);
+    unmasked_begin = unmasked_begin_of(args, sequence, bottom_query);
 //% end
-    unmasked_end = unmasked_end_of<0>(args, sequence, first_query);
-    end = end_of(args, sequence, last_query);
+    unmasked_end = unmasked_end_of<0>(args, sequence, top_query);
+    end = end_of(args, sequence, bottom_query);
   }
 
 //% if masked_begin
-  __device__ __forceinline__ static i32 begin_of(const Arguments& args, const Sequence& sequence, i32 first_query) {
-    return first_key(args, sequence, first_query) / kBlockKv;
+  __device__ __forceinline__ static i32 begin_of(const Arguments& args, const Sequence& sequence, i32 top_query) {
+    return first_key(args, sequence, top_query) / kBlockKv;
   }
-  __device__ __forceinline__ static i32 unmasked_begin_of(const Arguments& args, const Sequence& sequence, i32 last_query) {
-    return (first_key(args, sequence, last_query) + kBlockKv - 1) / kBlockKv;
+  __device__ __forceinline__ static i32 unmasked_begin_of(const Arguments& args, const Sequence& sequence, i32 bottom_query) {
+    return (first_key(args, sequence, bottom_query) + kBlockKv - 1) / kBlockKv;
   }
 //% end
-  // kAttended: keys behind the unmasked blocks that each query attends to, if it attends to any.
+  // kAttended is the number of keys behind the unmasked blocks that each query attends to, if it attends to any.
   template <i32 kAttended>
-  __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 first_query) {
-    return (last_key(args, sequence, first_query) + 1 - kAttended) / kBlockKv;
+  __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 top_query) {
+    return (last_key(args, sequence, top_query) + 1 - kAttended) / kBlockKv;
   }
-  __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 last_query) {
-    return (last_key(args, sequence, last_query) + kBlockKv) / kBlockKv;
+  __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 bottom_query) {
+    return (last_key(args, sequence, bottom_query) + kBlockKv) / kBlockKv;
   }
 };

@@ -1,4 +1,4 @@
-// Where rows lie, as coordinates of tensor maps: those of a sequence follow each other.
+// The coordinates of rows in tensor maps. The rows of a sequence follow each other in memory.
 struct MapPlace {
   i32 row, batch;
 };

@@ -1,21 +1,21 @@
-// Which pairs are attended to: a band of diagonals, first_offset <= key - query <= mask_offset. The first and the last one of a row do not
-// fall from one row to the next; a row without any has its first behind its last.
+// A query attends to the keys with first_offset <= key - query <= mask_offset, a band of diagonals. Neither the first nor the last key of a query
+// falls from one query to the next. A query that attends to no key has its first key behind its last one.
 __device__ __forceinline__ i32 first_key(const Arguments& args, const Sequence& sequence, i32 query) {
   const i64 first = static_cast<i64>(query) + args.first_offset;  // may leave 32 bits
-  return static_cast<i32>(first < 0 ? 0 : first < sequence.keys(args) ? first : sequence.keys(args));
+  return static_cast<i32>(first < 0 ? 0 : first < key_count(args, sequence) ? first : key_count(args, sequence));
 }
 __device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 query) {
   const i64 diagonal = static_cast<i64>(query) + args.mask_offset;
-  const i64 last = sequence.keys(args) - 1;
+  const i64 last = key_count(args, sequence) - 1;
   return static_cast<i32>(diagonal < -1 ? -1 : diagonal < last ? diagonal : last);
 }
 __device__ __forceinline__ i32 first_query(const Arguments& args, const Sequence& sequence, i32 key) {
   const i64 first = static_cast<i64>(key) - args.mask_offset;
-  return static_cast<i32>(first < 0 ? 0 : first < sequence.queries(args) ? first : sequence.queries(args));
+  return static_cast<i32>(first < 0 ? 0 : first < query_count(args, sequence) ? first : query_count(args, sequence));
 }
 __device__ __forceinline__ i32 last_query(const Arguments& args, const Sequence& sequence, i32 key) {
   const i64 diagonal = static_cast<i64>(key) - args.first_offset;
-  const i64 last = sequence.queries(args) - 1;
+  const i64 last = query_count(args, sequence) - 1;
   return static_cast<i32>(diagonal < -1 ? -1 : diagonal < last ? diagonal : last);
 }
 

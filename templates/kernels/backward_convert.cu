@@ -1,4 +1,4 @@
-// Of one tile of ${rows_of} of one head, gradients from their sums:
+// Converts the fp32 sums of one tile of ${rows_of} of one head to gradients:
 //
 //% for gradients
 //   ${gradients.formula}
@@ -21,10 +21,11 @@ constexpr i32 kChunks = kHeadDim / 8, kChunksAtOnce = 4, kParts = (kChunks + kCh
 //% include tile/${chunk_access}
 //% include tile/pack_elements
 //% include wgmma/transpose_in_quad
+//% include attention/sequence_${sequence}
 //% include mma_sync/sums_${sums_order}
 //% include mma_sync/sums_place
 
-// head: in all batch entries. gradient: that head's, row_bytes apart.
+// head counts through all batch entries. gradient points to that head's first row; rows are row_bytes apart.
 __device__ __forceinline__ void convert(const float* all_sums, float scale, char* gradient, i64 row_bytes, i64 head, i32 tile, i32 rows) {
   const i32 lane = lane_index();
   for (i32 i = warp_index(); i < kTileRows / 16 * kParts; i += kThreads / kWarpSize) {
@@ -50,10 +51,13 @@ __device__ __forceinline__ void convert(const float* all_sums, float scale, char
 
 extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_constant__ Arguments args) {
   const i32 tile = static_cast<i32>(block_index()) % args.${tiles}, batch_head = static_cast<i32>(block_index()) / args.${tiles};
-  const i32 batch = batch_head / args.${heads}, head = batch_head - batch * args.${heads};
+  const Sequence sequence(args, batch_head / args.${heads});
+  const i32 head = batch_head - sequence.batch * args.${heads};
 //% for gradients
-  char* ${gradients.name} = static_cast<char*>(args.${gradients.name}) + 2 * (batch * args.${gradients.name}_stride_batch + head * args.${gradients.name}_stride_head);
-  convert(args.${gradients.name}_sums, ${gradients.scale}, ${gradients.name}, 2 * args.${gradients.name}_stride_row, batch_head, tile, args.${rows});
+  char* ${gradients.name} = static_cast<char*>(args.${gradients.name}) +
+              2 * (sequence.${row}_offset(args.${gradients.name}_stride_batch, args.${gradients.name}_stride_row) +
+                   head * args.${gradients.name}_stride_head);
+  convert(args.${gradients.name}_sums, ${gradients.scale}, ${gradients.name}, 2 * args.${gradients.name}_stride_row, batch_head, tile, ${row}_count(args, sequence));
 //% end
 }
 //% include primitives/entry/${target}

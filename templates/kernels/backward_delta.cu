@@ -1,9 +1,9 @@
-// Of each query, what its keys' gradients have in common:
+// Computes for each query what all its keys need for their gradients:
 //
 //   delta = rowsum(dO ∘ O) - dLSE,   and LSE·log2(e)
 //
-// both 0 and +inf for a query that sees nothing and for rows that pad a block of queries: P and dS are 0 there. kRowLanes lanes share a row;
-// sums are in fp32.
+// A query that sees no key, and a row that pads a block of queries, gets delta = 0 and LSE = +inf: its P and dS are 0. kRowLanes lanes share a
+// row; sums are in fp32.
 
 //% include primitives/mma_sync
 
@@ -20,6 +20,7 @@ constexpr float kLog2E = 1.44269504088896340736f;
 static_assert(kRows % kRowsAtOnce == 0 && kChunks <= kRowLanes);
 
 //% include mma_sync/read_chunk_${row_access}
+//% include attention/sequence_${sequence}
 
 __device__ __forceinline__ float low_element(u32 pair) { return static_cast<float>(cvt_f64_${dtype}(static_cast<u16>(pair))); }
 __device__ __forceinline__ float high_element(u32 pair) { return static_cast<float>(cvt_f64_${dtype}(static_cast<u16>(pair >> 16))); }
@@ -37,14 +38,15 @@ __device__ __forceinline__ float dot_of_chunks(Vec4 a, Vec4 b) {
 
 extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_constant__ Arguments args) {
   const i32 tiles = args.query_tiles, tile = static_cast<i32>(block_index()) % tiles, batch_head = static_cast<i32>(block_index()) / tiles;
-  const i32 batch = batch_head / args.heads_q, head = batch_head - batch * args.heads_q;
-  const char* o = static_cast<const char*>(args.o) + 2 * (batch * args.o_stride_batch + head * args.o_stride_head);
-  const char* d_o = static_cast<const char*>(args.d_o) + 2 * (batch * args.d_o_stride_batch + head * args.d_o_stride_head);
+  const Sequence sequence(args, batch_head / args.heads_q);
+  const i32 head = batch_head - sequence.batch * args.heads_q;
+  const char* o = static_cast<const char*>(args.o) + 2 * (sequence.query_offset(args.o_stride_batch, args.o_stride_row) + head * args.o_stride_head);
+  const char* d_o = static_cast<const char*>(args.d_o) + 2 * (sequence.query_offset(args.d_o_stride_batch, args.d_o_stride_row) + head * args.d_o_stride_head);
   const i32 chunk = static_cast<i32>(thread_index()) % kRowLanes;
 #pragma unroll
   for (i32 i = 0; i < kRows / kRowsAtOnce; ++i) {
     const i32 query = tile * kRows + i * kRowsAtOnce + static_cast<i32>(thread_index()) / kRowLanes;
-    const bool exists = query < args.seq_q;
+    const bool exists = query < query_count(args, sequence);
     float sum = 0;
     if (exists && chunk < kChunks)
       sum = dot_of_chunks(read_chunk(o + query * args.o_stride_row * 2 + 16 * chunk), read_chunk(d_o + query * args.d_o_stride_row * 2 + 16 * chunk));
@@ -54,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
     if (kRowLanes > 2) sum += shfl_sync_bfly_f32<2>(sum);
     if (kRowLanes > 1) sum += shfl_sync_bfly_f32<1>(sum);
     if (chunk != 0) continue;
-    const i64 row = static_cast<i64>(batch_head) * args.seq_q + query;
+    const i64 row = packed_query_row(args, sequence, head, query);
     const float lse = exists ? ld_global_f32(args.lse + row) : negative_infinity();
     const bool sees = lse != negative_infinity();
     const float d_lse = sees && args.d_lse != nullptr ? ld_global_f32(args.d_lse + row) : 0.0f;

@@ -77,7 +77,7 @@ struct KeyGradients {
   GradientFragments dk, dv;
 };
 
-// What is a warp's of a tile: its first key and, in each block, its first query; its columns of dK and dV.
+// The part of a tile that a warp computes: its first key, its first query in each block, and its columns of dK and dV.
 struct WarpPart {
   i32 row, query, first_chunk, first_stored;
 
@@ -85,7 +85,7 @@ struct WarpPart {
     const i32 part = warp % kQueryWarps;
     row = warp / kQueryWarps * kWarpRows;
     query = part * kWarpQueries;
-    // The last part begins early enough to be as wide as the others; what it shares with the one before, that one stores.
+    // The last part begins early enough to be as wide as the others. The part before it stores the columns that both have.
     first_stored = part * kPartChunks;
     first_chunk = first_stored < kChunks - kPartChunks ? first_stored : kChunks - kPartChunks;
   }
@@ -102,7 +102,7 @@ struct WarpPart {
 //% include mma_sync/dkdv_${scores}
 //% include schedule/key_tiles_per_${key_tile_head}
 //% include schedule/tile_id_${tile_id}
-// Which tile of all heads' a CTA of that number takes, in the order in which KeyTile counts them: computed once, since registers are short later.
+// Maps the number of a CTA to the tile that it takes, as KeyTile counts tiles. Computed once, since registers are short later.
 //% include schedule/key_tile_order_${key_tile_order}
 
 struct KeyTile {
@@ -116,16 +116,16 @@ struct KeyTile {
     sequence = Sequence(args, head_of_all / heads);
     head = head_of_all - sequence.batch * heads;
     first_key = tile * kBlockKv;
-    keys = sequence.keys(args) - first_key < kBlockKv ? sequence.keys(args) - first_key : kBlockKv;
+    keys = key_count(args, sequence) - first_key < kBlockKv ? key_count(args, sequence) - first_key : kBlockKv;
   }
 };
 
-// The offsets: of a sequence, of a head and of a row, in elements.
+// Offsets are in elements.
 __device__ __forceinline__ const char* row_pointer(const void* tensor, i64 sequence_offset, i64 head_offset, i64 row_offset) {
   return static_cast<const char*>(tensor) + 2 * (sequence_offset + head_offset + row_offset);
 }
 
-// Sᵀ becomes Pᵀ. query: the warp's first in the block.
+// Turns Sᵀ into Pᵀ. query is the warp's first one in the block.
 __device__ __forceinline__ void exponentiate(ScoreFragments& p, const Arguments& args, i32 query, u32 shared, i32 stage) {
 #pragma unroll
   for (i32 n = 0; n < kKeyTiles; ++n) {
@@ -139,7 +139,7 @@ __device__ __forceinline__ void exponentiate(ScoreFragments& p, const Arguments&
   }
 }
 
-// Pᵀ is 0 where a query does not attend to a key. first_query, first_key: the warp's, in the sequence.
+// Sets Pᵀ to 0 where a query does not attend to a key. first_query and first_key are the warp's first ones in the sequence.
 __device__ __forceinline__ void mask_probabilities(ScoreFragments& p, const Arguments& args, const Sequence& sequence, i32 first_query,
                                                    i32 first_key) {
 #pragma unroll
@@ -156,7 +156,7 @@ __device__ __forceinline__ void mask_probabilities(ScoreFragments& p, const Argu
   }
 }
 
-// dPᵀ becomes dSᵀ.
+// Turns dPᵀ into dSᵀ.
 __device__ __forceinline__ void differentiate(ScoreFragments& ds, const ScoreFragments& p, i32 query, u32 shared, i32 stage) {
 #pragma unroll
   for (i32 n = 0; n < kKeyTiles; ++n) {
@@ -209,9 +209,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
   const QueryFragments k(shared + kKOffset, part.row), v(shared + kVOffset, part.row);
   KeyGradients acc = {};
   for (i32 member = 0; member < TileHeads::walked(args); ++member) {
-    // Of the tile, too, all is computed for each head: registers are short in the steps.
+    // What belongs to the tile is computed again for each head, since registers are short in the steps.
     const KeyTile tile(args, opaque_i32(index));
-    // Keys beyond the last would have a P that is not 0, or no number: their dS must not reach dQ.
+    // Keys beyond the last would have a P that is not 0, or NaN: their dS must not reach dQ.
     const QueryBlocks<DqAccumulation::kAdded> blocks(args, tile.sequence, tile.first_key, tile.keys);
     const i32 head = TileHeads::of_queries(args, tile.head, member);
     const i64 first_row = static_cast<i64>(blocks.begin) * kBlockQ, row_head = static_cast<i64>(tile.sequence.batch) * args.heads_q + head;
@@ -219,7 +219,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
         row_pointer(args.q, tile.sequence.query_offset(args.q_stride_batch, args.q_stride_row), head * args.q_stride_head, first_row * args.q_stride_row);
     const char* d_o =
         row_pointer(args.d_o, tile.sequence.query_offset(args.d_o_stride_batch, args.d_o_stride_row), head * args.d_o_stride_head, first_row * args.d_o_stride_row);
-    TilePairRing ring{StreamedRows(q, 2 * args.q_stride_row, d_o, 2 * args.d_o_stride_row, tile.sequence.queries(args) - static_cast<i32>(first_row)),
+    TilePairRing ring{StreamedRows(q, 2 * args.q_stride_row, d_o, 2 * args.d_o_stride_row, query_count(args, tile.sequence) - static_cast<i32>(first_row)),
                       LseDeltaStream(args, row_head * blocks.all * kBlockQ + first_row), blocks.end - blocks.begin, shared};
     if (member > 0) bar_sync();  // all have read the last block of the head before
     ring.prefetch();

@@ -52,7 +52,7 @@ using ScoreFragments = float[kRowTiles][kKeyTiles][4];
 
 //% include mma_sync/tile_pair_stream
 using StreamedRows = TilePairStream<kBlockKv>;  // of K and V
-// Each thread has the statistics of its queries.
+// Each thread keeps the statistics of its queries in registers: nothing is streamed.
 struct LseDeltaStream {
   __device__ __forceinline__ void load_next(u32 /*shared*/, i32 /*into*/) {}
 };
@@ -63,12 +63,12 @@ struct LseDeltaStream {
 //% include mma_sync/gradient_columns
 //% include mma_sync/query_statistics
 
-// The offsets: of a sequence, of a head and of a row, in elements.
+// Offsets are in elements.
 __device__ __forceinline__ const char* row_pointer(const void* tensor, i64 sequence_offset, i64 head_offset, i64 row_offset) {
   return static_cast<const char*>(tensor) + 2 * (sequence_offset + head_offset + row_offset);
 }
 
-// S and dP become P (not kept) and dS. first_row: the warp's, in the sequence.
+// Turns dP in `ds` into dS = P ∘ (dP - delta). first_row is the warp's first query in the sequence.
 template <bool kMasked>
 __device__ __forceinline__ void differentiate(ScoreFragments& s, ScoreFragments& ds, const Arguments& args, const Sequence& sequence,
                                               const QueryStatistics (&queries)[2], i32 first_row, i32 block) {
@@ -108,7 +108,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
             batch_head = static_cast<i32>(block_index() / static_cast<u32>(args.query_tiles));
   const Sequence sequence(args, batch_head / args.heads_q);
   const i32 head = batch_head - sequence.batch * args.heads_q, head_kv = head / args.group_size;
-  const i32 tile_row = tile * kBlockQ, rows = sequence.queries(args) - tile_row < kBlockQ ? sequence.queries(args) - tile_row : kBlockQ;
+  const i32 tile_row = tile * kBlockQ, rows = query_count(args, sequence) - tile_row < kBlockQ ? query_count(args, sequence) - tile_row : kBlockQ;
   const i32 warp_row = warp_index() * kWarpRows, first_row = tile_row + warp_row;
   const u32 shared = shared_base();
 
@@ -123,7 +123,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
   const i64 first_key = static_cast<i64>(blocks.begin) * kBlockKv;
   const char* k = row_pointer(args.k, sequence.key_offset(args.k_stride_batch, args.k_stride_row), head_kv * args.k_stride_head, first_key * args.k_stride_row);
   const char* v = row_pointer(args.v, sequence.key_offset(args.v_stride_batch, args.v_stride_row), head_kv * args.v_stride_head, first_key * args.v_stride_row);
-  TilePairRing ring{StreamedRows(k, 2 * args.k_stride_row, v, 2 * args.v_stride_row, sequence.keys(args) - static_cast<i32>(first_key)), LseDeltaStream{},
+  TilePairRing ring{StreamedRows(k, 2 * args.k_stride_row, v, 2 * args.v_stride_row, key_count(args, sequence) - static_cast<i32>(first_key)), LseDeltaStream{},
                     blocks.end - blocks.begin, shared};
   ring.prefetch();
 

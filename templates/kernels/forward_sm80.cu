@@ -74,11 +74,11 @@ struct QueryTile {
     head = index.batch_head - sequence.batch * args.heads_q;
     head_kv = head / args.group_size;
     first_row = index.tile * kBlockQ;
-    rows = kEvenTiles || sequence.queries(args) - first_row > kBlockQ ? kBlockQ : sequence.queries(args) - first_row;
+    rows = kEvenTiles || query_count(args, sequence) - first_row > kBlockQ ? kBlockQ : query_count(args, sequence) - first_row;
   }
 };
 
-// The offsets: of a sequence, of a head and of a row, in elements.
+// Offsets are in elements.
 __device__ __forceinline__ const char* row_pointer(const void* tensor, i64 sequence_offset, i64 head_offset, i64 row_offset) {
   return static_cast<const char*>(tensor) + 2 * (sequence_offset + head_offset + row_offset);
 }
@@ -91,7 +91,7 @@ __device__ __forceinline__ const char* row_pointer(const void* tensor, i64 seque
 //% include mma_sync/gemm_pv
 //% include mma_sync/online_softmax
 
-// Scores of keys that their row does not attend to become -inf. first_row: the warp's, in the sequence.
+// Sets the scores of keys that their row does not attend to to -inf. first_row is the warp's first query in the sequence.
 __device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& args, const Sequence& sequence, i32 first_row, i32 block) {
   const i32 first_key = block * kBlockKv + lane_index() % 4 * 2;
 #pragma unroll
@@ -147,7 +147,7 @@ __device__ __forceinline__ void store_output(const Arguments& args, const QueryT
 __device__ __forceinline__ void store_lse(const Arguments& args, const QueryTile& tile, i32 warp_row, const OnlineSoftmax& softmax) {
   const u32 lane = lane_index();
   if (args.lse == nullptr || lane % 4 != 0) return;
-  float* lse = args.lse + tile.sequence.packed_query_row(args, tile.head, tile.first_row);
+  float* lse = args.lse + packed_query_row(args, tile.sequence, tile.head, tile.first_row);
 #pragma unroll
   for (i32 t = 0; t < kRowTiles; ++t) {
 #pragma unroll

@@ -58,7 +58,7 @@ static_assert(kBlockQ == 64 * kConsumers && kBlockKv % 16 == 0 && kHeadDim % 8 =
 static_assert(kKOffset >= kQOffset + kQStages * kQTileBytes && kVOffset >= kKOffset + kStages * kKvTileBytes);
 static_assert(kBarrierOffset >= kVOffset + kVStages * kKvTileBytes);
 
-// Of a thread: element 4 n + i is row lane / 4 + 8 (i / 2) of its warp's 16, column 8 n + 2 (lane % 4) + i % 2.
+// A thread's accumulators: element 4 n + i lies in row lane / 4 + 8 (i / 2) of its warp's 16 rows, in column 8 n + 2 (lane % 4) + i % 2.
 using ScoreFragments = float[kBlockKv / 2];
 using OutputFragments = float[kHeadDim / 2];
 
@@ -97,7 +97,7 @@ struct QueryTile {
     head_kv = head / args.group_size;
 //% end
 //% if clustered
-    // Of a pair of tiles each CTA takes one, and walks the blocks of both. The second may have no rows.
+    // Each CTA takes one tile of a pair and walks the blocks of both. The second tile may have no rows.
     const i32 first = index.tile * kCluster * kBlockQ, all = all_rows(args) - first;
     const i32 before = static_cast<i32>(cluster_cta_rank()) * kBlockQ;
     first_row = first + before;
@@ -110,19 +110,19 @@ struct QueryTile {
     blocks = KeyBlocks(args, sequence, position_of(first_row), position_of(first_row + rows - 1));
 //% end
   }
-  // Rows of all tiles of a head; of a row: its place in the sequence, and its head.
+  // The rows of all tiles of a head, and the position in the sequence and the head of a row.
 //% if packed
-  __device__ __forceinline__ i32 all_rows(const Arguments& args) const { return sequence.queries(args) * kGroup; }
+  __device__ __forceinline__ i32 all_rows(const Arguments& args) const { return query_count(args, sequence) * kGroup; }
   __device__ __forceinline__ static i32 position_of(i32 row) { return static_cast<i32>(static_cast<u32>(row) / kGroup); }
   __device__ __forceinline__ i32 head_of(i32 row) const { return head + static_cast<i32>(static_cast<u32>(row) % kGroup); }
 //% else
-  __device__ __forceinline__ i32 all_rows(const Arguments& args) const { return sequence.queries(args); }
+  __device__ __forceinline__ i32 all_rows(const Arguments& args) const { return query_count(args, sequence); }
   __device__ __forceinline__ static i32 position_of(i32 row) { return row; }
   __device__ __forceinline__ i32 head_of(i32 /*row*/) const { return head; }
 //% end
 };
 
-// Where the barriers lie: full ones complete when TMA has filled a buffer, empty ones when every consumer warp has left it.
+// The barriers. A full one completes when TMA has filled its buffer, an empty one when every consumer warp has left it.
 struct Barriers {
   u32 base;
 //% for rings
@@ -191,7 +191,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
     consume(args, barriers, shared, static_cast<i32>(warp / 4 - 1));
   }
 //% if clustered
-  // What a CTA's producer has under way may be for another one.
+  // What a CTA's producer has under way may be for another CTA of its cluster.
   bar_warp_sync();
   barrier_cluster_sync();
 //% end

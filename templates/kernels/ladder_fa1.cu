@@ -68,7 +68,7 @@ struct QueryTile {
 
   __device__ __forceinline__ QueryTile(const Arguments& args, const Sequence& sequence, i32 i) {
     first_row = i * kRowsPerTile;
-    rows = sequence.queries(args) - first_row < kRowsPerTile ? sequence.queries(args) - first_row : kRowsPerTile;
+    rows = query_count(args, sequence) - first_row < kRowsPerTile ? query_count(args, sequence) - first_row : kRowsPerTile;
     blocks = KeyBlocks(args, sequence, first_row, first_row + rows - 1);
     if (blocks.end == 0) blocks.end = 1;
   }
@@ -158,14 +158,14 @@ __device__ __forceinline__ void store_lse(const Arguments& args, const Head& hea
 
 extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_constant__ Arguments args) {
   const Head head(args);
-  const i32 warp_row = warp_index() * kWarpRows, tiles = (head.sequence.queries(args) + kRowsPerTile - 1) / kRowsPerTile,
+  const i32 warp_row = warp_index() * kWarpRows, tiles = (query_count(args, head.sequence) + kRowsPerTile - 1) / kRowsPerTile,
             blocks = QueryTile(args, head.sequence, tiles - 1).blocks.end;
   const u32 shared = shared_base(), q_tile = shared + kQOffset, k_tile = shared + kKOffset, v_tile = shared + kVOffset;
 
   using KvStream = TileStream<kBlockKv, false, kThreads>;
-  KvStream k(row_pointer(args.k, head.sequence.batch * args.k_stride_batch, head.head_kv * args.k_stride_head, 0), 2 * args.k_stride_row, head.sequence.keys(args),
+  KvStream k(row_pointer(args.k, head.sequence.key_offset(args.k_stride_batch, args.k_stride_row), head.head_kv * args.k_stride_head, 0), 2 * args.k_stride_row, key_count(args, head.sequence),
              thread_index());
-  KvStream v(row_pointer(args.v, head.sequence.batch * args.v_stride_batch, head.head_kv * args.v_stride_head, 0), 2 * args.v_stride_row, head.sequence.keys(args),
+  KvStream v(row_pointer(args.v, head.sequence.key_offset(args.v_stride_batch, args.v_stride_row), head.head_kv * args.v_stride_head, 0), 2 * args.v_stride_row, key_count(args, head.sequence),
              thread_index());
   for (i32 block = 0; block < blocks; ++block) {
     k.load_next(k_tile);
@@ -173,7 +173,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
     for (i32 i = 0; i < tiles; ++i) {
       const QueryTile tile(args, head.sequence, i);
       if (block >= tile.blocks.end) continue;
-      const char* q = row_pointer(args.q, head.sequence.batch * args.q_stride_batch, head.head * args.q_stride_head, tile.first_row * args.q_stride_row);
+      const char* q = row_pointer(args.q, head.sequence.query_offset(args.q_stride_batch, args.q_stride_row), head.head * args.q_stride_head, tile.first_row * args.q_stride_row);
       TileStream<kRowsPerTile, false, kThreads>(q, 2 * args.q_stride_row, tile.rows, thread_index()).load_next(q_tile);
       cp_async_commit_group();
 
@@ -195,7 +195,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
       if (block + 1 < tile.blocks.end) {
         stored.store(softmax, acc_o);
       } else {
-        char* o = row_pointer(args.o, head.sequence.batch * args.o_stride_batch, head.head * args.o_stride_head,
+        char* o = row_pointer(args.o, head.sequence.query_offset(args.o_stride_batch, args.o_stride_row), head.head * args.o_stride_head,
                               (tile.first_row + warp_row) * args.o_stride_row);
         store_output(o, 2 * args.o_stride_row, tile.rows - warp_row, q_tile, warp_row, acc_o);
         store_lse(args, head, tile, warp_row, softmax);

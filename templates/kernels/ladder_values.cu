@@ -61,8 +61,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
   const i32 warp_row = warp_index() * kWarpRows, blocks = attended_blocks(args, tile);
   const u32 shared = shared_base();
 
-  const char* v = row_pointer(args.v, tile.sequence.batch * args.v_stride_batch, tile.head_kv * args.v_stride_head, 0);
-  TileRing ring{{v, 2 * args.v_stride_row, tile.sequence.keys(args), static_cast<i32>(thread_index())}, blocks, shared + kVOffset};
+  const char* v = row_pointer(args.v, tile.sequence.key_offset(args.v_stride_batch, args.v_stride_row), tile.head_kv * args.v_stride_head, 0);
+  TileRing ring{{v, 2 * args.v_stride_row, key_count(args, tile.sequence), static_cast<i32>(thread_index())}, blocks, shared + kVOffset};
   ring.load(0);
 
   OutputFragments acc_o = {};
@@ -75,7 +75,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
   }
   cp_async_wait_group<0>();
 
-  char* o = row_pointer(args.o, tile.sequence.batch * args.o_stride_batch, tile.head * args.o_stride_head,
+  char* o = row_pointer(args.o, tile.sequence.query_offset(args.o_stride_batch, args.o_stride_row), tile.head * args.o_stride_head,
                         (tile.first_row + warp_row) * args.o_stride_row);
   store_output(o, 2 * args.o_stride_row, tile.rows - warp_row, shared + kOOffset, warp_row, acc_o);
 }

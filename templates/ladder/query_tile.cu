@@ -11,6 +11,6 @@ struct QueryTile {
     head = batch_head - sequence.batch * args.heads_q;
     head_kv = head / args.group_size;
     first_row = static_cast<i32>(tile) * kRowsPerTile;
-    rows = sequence.queries(args) - first_row < kRowsPerTile ? sequence.queries(args) - first_row : kRowsPerTile;
+    rows = query_count(args, sequence) - first_row < kRowsPerTile ? query_count(args, sequence) - first_row : kRowsPerTile;
   }
 };

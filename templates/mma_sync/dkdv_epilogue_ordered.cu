@@ -1,7 +1,7 @@
 //% include mma_sync/key_sums
 
-// Heads add to the sums of dK and dV in a fixed order: of the heads of a group the first begins. A head's tile has a greater number than the same tile of the
-// heads before it, in each order of tiles, and waits for nothing else here; tickets of dQ have all been handed on by now.
+// The heads of a group add to the sums of dK and dV in a fixed order, the first head first. In each order of tiles, a head's tile has a greater
+// number than the same tile of the heads before it. It waits for nothing else here; all tickets of dQ have been handed on by now.
 __device__ __forceinline__ void finish_key_gradients(const Arguments& args, const KeyTile& tile, const WarpPart& part, const KeyGradients& acc) {
   u32* ticket = args.dkdv_tickets + key_head(args, tile) * args.key_tiles + tile.tile;  // heads that have added
   const u32 mine = static_cast<u32>(tile.head % args.group_size);

@@ -1,4 +1,4 @@
-// dK and dV leave through the tiles of K and V, which all have read, so that global stores are whole chunks of a row.
+// dK and dV leave through the tiles of K and V, which all warps have read, so that global stores are whole chunks of a row.
 __device__ __forceinline__ void finish_key_gradients(const Arguments& args, const KeyTile& tile, const WarpPart& part, const KeyGradients& acc) {
   const u32 shared = shared_base();
   put_gradient(shared + kKOffset, part.row, part.first_chunk, part.first_stored, args.softmax_scale, acc.dk);

@@ -1,4 +1,4 @@
-// dQ is another kernel's.
+// Another kernel computes dQ.
 struct DqAccumulation {
   static constexpr bool kAdded = false;
 

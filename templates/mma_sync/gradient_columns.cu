@@ -42,7 +42,7 @@ struct PackedScores {
 
 using GradientFragments = float[kRowTiles][kPartChunks][4];
 
-// Into a warp's rows of a tile of shared memory, from chunk `first_stored` on: those before it are another warp's.
+// Stores a gradient into a warp's rows of a tile of shared memory, from chunk `first_stored` on: another warp stores the chunks before it.
 __device__ __forceinline__ void put_gradient(u32 tile, i32 warp_row, i32 first_chunk, i32 first_stored, float scale,
                                              const GradientFragments& acc) {
   const u32 lane = lane_index();

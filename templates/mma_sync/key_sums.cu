@@ -1,4 +1,4 @@
-// Of the keys, in all batch entries.
+// The heads of keys are counted through all batch entries.
 __device__ __forceinline__ i64 key_head(const Arguments& args, const KeyTile& tile) {
   return static_cast<i64>(tile.sequence.batch) * (args.heads_q / args.group_size) + TileHeads::of_keys(args, tile.head);
 }

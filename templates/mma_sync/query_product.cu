@@ -6,7 +6,7 @@ struct QueryProduct {
 
   __device__ __forceinline__ QueryProduct(const Arguments& args, i64 head, i32 warp, u32 shared) : shared(shared) {
     first_query = warp / kDqColumnParts * kDqRows;
-    // The last part begins early enough to be as wide as the others; what it shares with the one before, that one adds.
+    // The last part begins early enough to be as wide as the others. The part before it adds the columns that both have.
     first_added = warp % kDqColumnParts * kDqChunks;
     first_chunk = first_added < kChunks - kDqChunks ? first_added : kChunks - kDqChunks;
     sums = args.d_q_sums + sums_place(head, padded_rows<kBlockQ>(args.seq_q), first_query, first_chunk);

@@ -3,7 +3,7 @@ struct QueryFragments {
   u32 steps[kRowTiles][kDimSteps > 0 ? kDimSteps : 1][4];
   u32 tail[kRowTiles][2];
 
-  // first_row: the warp's first row in the tile.
+  // first_row is the warp's first row in the tile.
   __device__ __forceinline__ QueryFragments(u32 tile, u32 first_row) {
     const TileCursor queries(tile, first_row + lane_index() % 16, lane_index() / 16);
 #pragma unroll

@@ -1,5 +1,5 @@
-// What a query's keys share: P = exp2(c s - lse_log2), dS = P (dP - delta). A query that sees nothing, or does not exist, has an LSE of
-// +inf: its P is 0.
+// What all keys need to know of a query: P = exp2(c s - lse_log2), dS = P (dP - delta). A query that sees no key, or does not exist, has an LSE
+// of +inf: its P is 0.
 struct QueryStatistics {
   float lse_log2, delta;
 

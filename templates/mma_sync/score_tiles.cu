@@ -1,7 +1,7 @@
 // Pᵀ and dSᵀ of a block in shared memory, where warps need what others have computed: rows are keys, kBlockQ queries long.
 using ScoreRows = SwizzledRows<2 * kBlockQ, kScoreSwizzleMask, kScoreSwizzleShift>;
 
-// first_key, first_query: the warp's, in the tile.
+// first_key and first_query are the warp's first ones in the tile.
 __device__ __forceinline__ void put_scores(u32 tile, i32 first_key, i32 first_query, const ScoreFragments& scores) {
   const u32 lane = lane_index();
   const ScoreRows::Cursor place(tile + lane % 4 * 4, first_key + lane / 4, first_query / 8);
@@ -17,7 +17,7 @@ __device__ __forceinline__ void put_scores(u32 tile, i32 first_key, i32 first_qu
   }
 }
 
-// As A operand of dV and dK: keys are its rows.
+// The A operand of dV and dK: keys are its rows.
 struct ScoresOfKeys {
   ScoreRows::Cursor place;
   __device__ __forceinline__ ScoresOfKeys(u32 tile, i32 first_key) : place(tile, first_key + lane_index() % 16, lane_index() / 16) {}
@@ -25,7 +25,7 @@ struct ScoresOfKeys {
 };
 
 //% if query_sums
-// As A operand of dQ: queries are its rows.
+// The A operand of dQ: queries are its rows.
 struct ScoresOfQueries {
   ScoreRows::Cursor place;
   __device__ __forceinline__ ScoresOfQueries(u32 tile, i32 first_query)

@@ -6,7 +6,8 @@ __device__ __forceinline__ i32 padded_rows(i32 rows) {
   return (rows + kTileRows - 1) / kTileRows * kTileRows;
 }
 
-// Where a fragment of 16 rows, from `row` on, and the columns of a chunk has its sums. head: in all batch entries, of `padded` rows each.
+// The place of the sums of a fragment: 16 rows from `row` on, and the columns of a chunk. head counts through all batch entries, and has
+// `padded` rows.
 __device__ __forceinline__ i64 sums_place(i64 head, i32 padded, i32 row, i32 chunk) {
   return ((head * padded + row) / 16 * kChunks + chunk) * kSumsOfFragment;
 }

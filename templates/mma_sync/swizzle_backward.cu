@@ -5,7 +5,7 @@ template <u32 kBytes, u32 kMask, u32 kShift>
 struct SwizzledRows {
   __device__ __forceinline__ static u32 offset(u32 row, u32 chunk) { return row * kBytes + ((chunk ^ ((row >> kShift) & kMask)) << 4); }
 
-  // Whether places that begin at a multiple of kChunksApart chunks, fewer than so many chunks further, are reached without a carry.
+  // Whether a step of fewer than kChunksApart chunks from a multiple of kChunksApart never carries.
   template <u32 kChunksApart>
   static constexpr bool kReached = kChunksApart % (kMask + 1) == 0 || (kChunksApart & (kChunksApart - 1)) == 0;
 

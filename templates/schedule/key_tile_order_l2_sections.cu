@@ -1,5 +1,5 @@
-// Heads in sections whose queries, dO and sums of dQ stay in L2 together; of a section the first tile of every head, which under a causal mask is
-// the longest, then the next.
+// Heads form sections whose queries, dO and sums of dQ stay in L2 together. Consecutive CTAs take the first tile of every head of a section, which
+// under a causal mask is the longest, then the next tile.
 __device__ __forceinline__ i32 tile_in_order(const Arguments& args, i32 number) {
   const i32 heads = args.batch * TileHeads::count(args), section_tiles = args.section_heads * args.key_tiles;
   const i32 section = number / section_tiles, first = section * args.section_heads, place = number - section * section_tiles;

@@ -1,4 +1,4 @@
-// Which heads have tiles of keys of their own: the query heads, each for itself.
+// Every query head has tiles of keys of its own.
 struct TileHeads {
   __device__ __forceinline__ static i32 count(const Arguments& args) { return args.heads_q; }  // of a batch entry
   __device__ __forceinline__ static i32 of_keys(const Arguments& args, i32 head) { return head / args.group_size; }

@@ -1,4 +1,4 @@
-// Heads in sections whose K and V stay in L2 together. Of a section, consecutive CTAs take the same tile of every head, the last tile first.
+// Heads form sections whose K and V stay in L2 together. Consecutive CTAs take the same tile of every head of a section, the last tile first.
 __device__ __forceinline__ TileIndex tile_index(const Arguments& args, u32 cta) {
   const u32 heads = args.batch * args.${tile_heads}, section_heads = args.section_heads;
   const u32 section_tiles = section_heads * args.query_tiles, section = cta / section_tiles;

@@ -7,8 +7,8 @@ struct ProducerTiles {
 
   __device__ __forceinline__ i32 first(const Arguments&, const Barriers&) { return static_cast<i32>(block_index() / kCluster); }
 //% if clustered
-  // The first CTA of a cluster takes one for all its rows and passes it on when the one before has been read: its own barrier says so, that
-  // of the other that the tile has come.
+  // The first CTA of a cluster takes a tile for the whole cluster and passes it on when the one before has been read. The first CTA's barrier says
+  // that it has been read, the barrier of each other CTA that the tile has come.
   __device__ __forceinline__ i32 next(const Arguments& args, const Barriers& barriers) {
     i32 tile;
     if (cluster_cta_rank() == 0) {
@@ -27,7 +27,7 @@ struct ProducerTiles {
 //% else
   __device__ __forceinline__ i32 next(const Arguments& args, const Barriers&) { return take(args); }
 //% end
-  // Before the arrival on q_full that the consumers wait for.
+  // To be called before the arrival on q_full that the consumers wait for.
   __device__ __forceinline__ void publish(i32 tile, const Barriers& barriers, PipelineSlot<kQStages> q) {
     st_shared_b32(barriers.tile_of(q.stage), static_cast<u32>(tile));
     if (tile < 0) mbarrier_arrive(barriers.q_full(q.stage));

@@ -1,4 +1,4 @@
-// One tile for each CTA; for each cluster, one of all its rows.
+// Each CTA takes one tile; the CTAs of a cluster take neighbouring ones.
 struct ProducerTiles {
   bool taken = false;
 

@@ -43,7 +43,7 @@ struct TileStream {
   }
 };
 
-// The other way: the first `existing` rows of a tile of shared memory to global memory.
+// Copies the first `existing` rows of a tile of shared memory to global memory.
 template <i32 kRows, bool kAllExist, i32 kWorkers>
 __device__ __forceinline__ void store_tile(char* to, u32 from, i64 row_bytes, i32 existing, i32 worker) {
   using Chunks = ThreadChunks<kRows, kWorkers>;

@@ -26,7 +26,7 @@ struct RowsOfWarpgroup {
   }
 };
 
-// Scores of keys that their row does not attend to become -inf.
+// Sets the scores of keys that their row does not attend to to -inf.
 __device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& args, const RowsOfWarpgroup& rows, i32 block) {
   const i32 first_key = block * kBlockKv + static_cast<i32>(lane_index() % 4 * 2);
 #pragma unroll
@@ -98,8 +98,8 @@ struct Consumer {
   }
 };
 
-// Blocks that other warpgroups need and this one does not: it waits for them only to give them back, and passes the order on. A buffer is
-// given back when every lane has seen it full: where no product holds the warp together, that is said.
+// Passes over blocks that other warpgroups need and this one does not: waits for them only to release them, and passes the order on. A buffer is
+// released only after all lanes have seen it full; bar_warp_sync says so where no product holds the warp together.
 __device__ __forceinline__ void skip_key(Consumer& consumer) {
   consumer.wait_k();
   bar_warp_sync();
@@ -130,8 +130,8 @@ __device__ __forceinline__ void clear(OutputFragments& o) {
   for (i32 i = 0; i < kHeadDim / 2; ++i) o[i] = 0;
 }
 
-// O / l and LSE of this thread's two rows. row: the first of them, in the sequence. Words of four fragments are exchanged in a quad, so that
-// each lane stores 16 bytes of a row.
+// Stores O / l and LSE of this thread's two rows; `row` is the first of them in the sequence. The lanes of a quad exchange words of four fragments,
+// so that each lane stores 16 bytes of a row.
 __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTile& tile, i32 row, OutputFragments& o, Softmax& softmax) {
   constexpr float kLn2 = 0.693147180559945309f;
   const u32 quad = lane_index() % 4;
@@ -146,7 +146,7 @@ __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTil
     const i32 head = tile.head_of(i), position = QueryTile::position_of(i);
     if (args.lse != nullptr && quad == 0 && exists) {
       const float lse = sum != 0 ? fma_rn_f32(softmax.row_max[half], args.softmax_scale, lg2_approx_ftz_f32(sum) * kLn2) : negative_infinity();
-      st_global_f32(args.lse + tile.sequence.packed_query_row(args, head, position), lse);
+      st_global_f32(args.lse + packed_query_row(args, tile.sequence, head, position), lse);
     }
     char* const to =
         static_cast<char*>(args.o) + 2 * (tile.sequence.query_offset(args.o_stride_batch, args.o_stride_row) + head * args.o_stride_head + position * args.o_stride_row);

@@ -1,4 +1,4 @@
-// exp2(score * scale + offset). i: of the element among the thread's. The special function unit takes 16 of an SM in a clock, and the FMA pipes
+// exp2(score * scale + offset) of the thread's element i. The special function unit takes 16 of an SM in a clock, and the FMA pipes
 // have time: of every 16 elements they compute kEmulatedExponentials. x = n + f with integer n, 2^x = p(f) with n added to its exponent.
 // Outside of [-127, 128] the result is exactly 0 or infinity, since p(0) is 1. A NaN becomes a NaN or so large a number that O shows it.
 __device__ __forceinline__ float exponential(i32 i, float score, float scale, float offset) {
@@ -11,7 +11,8 @@ __device__ __forceinline__ float exponential(i32 i, float score, float scale, fl
   constexpr float kRound = 0x1.8p23f;  // added to a small number it leaves its integer in the low bits
   const float n = x + kRound;
   const float f = x - (n - kRound);
-  // Of least relative error with p(0) = 1: 2.8e-6 for |f| <= 1/2. One degree less would do for P in 16 bits, but its 1e-4 shows in LSE.
+  // The polynomial of least relative error with p(0) = 1: 2.8e-6 for |f| <= 1/2. One degree less would do for P in 16 bits,
+  // but its 1e-4 shows in LSE.
   constexpr float kC1 = 0.693124175f, kC2 = 0.240240991f, kC3 = 0.0559064373f, kC4 = 0.00958285574f;
   const float p = fma_rn_f32(f, fma_rn_f32(f, fma_rn_f32(f, fma_rn_f32(f, kC4, kC3), kC2), kC1), 1);
   return bits_to_f32(f32_to_bits(p) + (f32_to_bits(n) << 23));

@@ -2,7 +2,7 @@
 struct KvLoads {
   Barriers barriers;
 
-  // Into a buffer that this CTA's consumers have left.
+  // Loads into a buffer that this CTA's consumers have left.
   __device__ __forceinline__ void load(u32 to, const TensorMap& map, u32 full, i32 head, MapPlace place) {
     load_tile<kKvPanelStride>(to, map, full, head, place);
   }

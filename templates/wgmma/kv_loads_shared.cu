@@ -9,7 +9,7 @@ struct KvLoads {
   Barriers barriers;
   u32 meetings = 0;
 
-  // Into a buffer that this CTA's consumers have left.
+  // Loads into a buffer that this CTA's consumers have left.
   __device__ __forceinline__ void load(u32 to, const TensorMap& map, u32 full, i32 head, MapPlace place) {
     const u32 rank = cluster_cta_rank();
     const u32 meeting = barriers.meeting(meetings % 2);

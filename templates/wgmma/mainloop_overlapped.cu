@@ -6,11 +6,11 @@ struct Mainloop {
   ScoreFragments s;
   OutputFragments o;
 
-  // Leaves the fragments as they are: what S begins with does not count, and to set it would touch registers of the first product.
+  // Leaves the fragments unset: the first product overwrites S, and setting it would touch registers of that product.
   __device__ __forceinline__ Mainloop(const Arguments& args, const Barriers& barriers, u32 shared, i32 index)
       : args(args), consumer{barriers, shared, index}, softmax{{args.softmax_scale_log2}} {}
 
-  // The tile's first block, walked to: there is no product to run beside it.
+  // The tile's first block: there is no product to run beside it.
   template <bool kMasked>
   __device__ __forceinline__ void begin(i32 tile_number, const RowsOfWarpgroup& rows, i32 block) {
     consumer.wait_k();

@@ -1,5 +1,5 @@
-// P V of a block of keys and S of the next one are issued together, and the next warpgroup may issue when both have landed: while a warpgroup works on its
-// softmax, the tensor cores have the products of the next.
+// P V of a block of keys and S of the next one are issued together, and the next warpgroup may issue when both have landed: while a warpgroup
+// works on its softmax, the tensor cores have the products of the next warpgroup.
 struct Mainloop {
   const Arguments& args;
   Consumer consumer;
@@ -7,11 +7,11 @@ struct Mainloop {
   ScoreFragments s;
   OutputFragments o;
 
-  // Leaves the fragments as they are: what S begins with does not count, and to set it would touch registers of the first product.
+  // Leaves the fragments unset: the first product overwrites S, and setting it would touch registers of that product.
   __device__ __forceinline__ Mainloop(const Arguments& args, const Barriers& barriers, u32 shared, i32 index)
       : args(args), consumer{barriers, shared, index}, softmax{{args.softmax_scale_log2}} {}
 
-  // The tile's first block, walked to: there is no P yet.
+  // The tile's first block: there is no P yet.
   template <bool kMasked>
   __device__ __forceinline__ void begin(i32 tile_number, const RowsOfWarpgroup& rows, i32 block) {
     consumer.wait_k();

@@ -1,5 +1,5 @@
-// Scores of an unmasked block of keys for a warp's rows, from device memory: where those that wgmma computed have been overwritten. Keeps
-// nothing alive in its loops, for a rare path must not cost the common one registers.
+// Computes the scores of an unmasked block of keys for a warp's rows from device memory, after those that wgmma computed have been overwritten. Its
+// loops keep nothing alive, since a rare path must not cost the common one registers.
 struct ScoreSource {
   const Arguments& args;
   i32 tile_number;
@@ -11,7 +11,7 @@ struct ScoreSource {
 #pragma unroll 1
     for (i32 i = 0; i < kBlockKv / 2; ++i) {
       const i32 query = row + i / 2 % 2 * 8, key = block * kBlockKv + i / 4 * 8 + static_cast<i32>(lane_index() % 4 * 2) + i % 2;
-      const i32 head = tile.head_of(query), last = tile.sequence.queries(args) - 1;
+      const i32 head = tile.head_of(query), last = query_count(args, tile.sequence) - 1;
       const i32 position = QueryTile::position_of(query) < last ? QueryTile::position_of(query) : last;
       const char* q =
           static_cast<const char*>(args.q) + 2 * (tile.sequence.query_offset(args.q_stride_batch, args.q_stride_row) + head * args.q_stride_head + position * args.q_stride_row);

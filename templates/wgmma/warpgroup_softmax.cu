@@ -7,7 +7,7 @@ struct OnlineSoftmax {
   float scale[2];    // of O, if must_scale
   bool must_scale;
 
-  // P in place of S, and this thread's sums of it.
+  // Puts P in the place of S, and adds it to this thread's row sums.
   template <bool kMasked>
   __device__ __forceinline__ void exponentiate(ScoreFragments& s, float (&sum)[2]) const {
     float negative_max[2], sums[4] = {};  // two sums of a row: shorter chains
@@ -23,7 +23,7 @@ struct OnlineSoftmax {
     sum[1] = sums[1] + sums[3];
   }
 
-  // Of the scores of each row, over the quad.
+  // The largest score of each row, over the quad.
   __device__ __forceinline__ static void largest_scores(const ScoreFragments& s, float (&largest)[2]) {
     float m[4] = {s[0], s[2], s[1], s[3]};
 #pragma unroll

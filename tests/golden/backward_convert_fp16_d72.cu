@@ -1,12 +1,12 @@
-// attune backward fp16 d72 sm80 q64 kv64 w4 st1 dq=atomic · source 22a781db29d38b19
+// attune backward fp16 d72 sm80 q64 kv64 w4 st1 dq=atomic · source d98eaf7c82f7fd47
 //
-// Of one tile of queries of one head, gradients from their sums:
+// Converts the fp32 sums of one tile of queries of one head to gradients:
 //
 //   dQ = scale·sums, rounded
 //
 // A warp takes 16 rows and four chunks of columns at a time; a lane writes whole chunks of a row.
 
-namespace attune_c01beeecd4af0258 {
+namespace attune_87909c2773485a29 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -103,6 +103,18 @@ __device__ __forceinline__ void transpose_in_quad(u32 (&words)[4]) {
     words[3] = d;
   }
 }
+// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its own in each tensor.
+struct Sequence {
+  i32 batch;
+
+  Sequence() = default;
+  __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
+
+  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
+  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+};
+__device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
 // A gradient's sums of 16 rows and 8 columns, as the accumulators of a warp hold it: those of all lanes lie together, so that each of four adds
 // touches 128 bytes in a row.
 __device__ __forceinline__ void add_sums(float* sums, const float (&acc)[4]) {
@@ -121,12 +133,13 @@ __device__ __forceinline__ i32 padded_rows(i32 rows) {
   return (rows + kTileRows - 1) / kTileRows * kTileRows;
 }
 
-// Where a fragment of 16 rows, from `row` on, and the columns of a chunk has its sums. head: in all batch entries, of `padded` rows each.
+// The place of the sums of a fragment: 16 rows from `row` on, and the columns of a chunk. head counts through all batch entries, and has
+// `padded` rows.
 __device__ __forceinline__ i64 sums_place(i64 head, i32 padded, i32 row, i32 chunk) {
   return ((head * padded + row) / 16 * kChunks + chunk) * kSumsOfFragment;
 }
 
-// head: in all batch entries. gradient: that head's, row_bytes apart.
+// head counts through all batch entries. gradient points to that head's first row; rows are row_bytes apart.
 __device__ __forceinline__ void convert(const float* all_sums, float scale, char* gradient, i64 row_bytes, i64 head, i32 tile, i32 rows) {
   const i32 lane = lane_index();
   for (i32 i = warp_index(); i < kTileRows / 16 * kParts; i += kThreads / kWarpSize) {
@@ -152,10 +165,13 @@ __device__ __forceinline__ void convert(const float* all_sums, float scale, char
 
 extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_convert(const __grid_constant__ Arguments args) {
   const i32 tile = static_cast<i32>(block_index()) % args.query_tiles, batch_head = static_cast<i32>(block_index()) / args.query_tiles;
-  const i32 batch = batch_head / args.heads_q, head = batch_head - batch * args.heads_q;
-  char* d_q = static_cast<char*>(args.d_q) + 2 * (batch * args.d_q_stride_batch + head * args.d_q_stride_head);
-  convert(args.d_q_sums, args.softmax_scale, d_q, 2 * args.d_q_stride_row, batch_head, tile, args.seq_q);
+  const Sequence sequence(args, batch_head / args.heads_q);
+  const i32 head = batch_head - sequence.batch * args.heads_q;
+  char* d_q = static_cast<char*>(args.d_q) +
+              2 * (sequence.query_offset(args.d_q_stride_batch, args.d_q_stride_row) +
+                   head * args.d_q_stride_head);
+  convert(args.d_q_sums, args.softmax_scale, d_q, 2 * args.d_q_stride_row, batch_head, tile, query_count(args, sequence));
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_c01beeecd4af0258
+}  // namespace attune_87909c2773485a29

@@ -1,13 +1,13 @@
-// attune backward fp16 d72 sm80 q64 kv64 w4 st1 kv-grad-per-query-head · source d63c6c79691856a2
+// attune backward fp16 d72 sm80 q64 kv64 w4 st1 kv-grad-per-query-head · source 5505061fd38064db
 //
-// Of one tile of keys of one head, gradients from their sums:
+// Converts the fp32 sums of one tile of keys of one head to gradients:
 //
 //   dK = scale·sums, rounded
 //   dV = sums, rounded
 //
 // A warp takes 16 rows and four chunks of columns at a time; a lane writes whole chunks of a row.
 
-namespace attune_2b11746ec41b1862 {
+namespace attune_37aac296306a8916 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -109,6 +109,18 @@ __device__ __forceinline__ void transpose_in_quad(u32 (&words)[4]) {
     words[3] = d;
   }
 }
+// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its own in each tensor.
+struct Sequence {
+  i32 batch;
+
+  Sequence() = default;
+  __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
+
+  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
+  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+};
+__device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
 // A gradient's sums of 16 rows and 8 columns, as the accumulators of a warp hold it: those of all lanes lie together, so that each of four adds
 // touches 128 bytes in a row.
 __device__ __forceinline__ void add_sums(float* sums, const float (&acc)[4]) {
@@ -127,12 +139,13 @@ __device__ __forceinline__ i32 padded_rows(i32 rows) {
   return (rows + kTileRows - 1) / kTileRows * kTileRows;
 }
 
-// Where a fragment of 16 rows, from `row` on, and the columns of a chunk has its sums. head: in all batch entries, of `padded` rows each.
+// The place of the sums of a fragment: 16 rows from `row` on, and the columns of a chunk. head counts through all batch entries, and has
+// `padded` rows.
 __device__ __forceinline__ i64 sums_place(i64 head, i32 padded, i32 row, i32 chunk) {
   return ((head * padded + row) / 16 * kChunks + chunk) * kSumsOfFragment;
 }
 
-// head: in all batch entries. gradient: that head's, row_bytes apart.
+// head counts through all batch entries. gradient points to that head's first row; rows are row_bytes apart.
 __device__ __forceinline__ void convert(const float* all_sums, float scale, char* gradient, i64 row_bytes, i64 head, i32 tile, i32 rows) {
   const i32 lane = lane_index();
   for (i32 i = warp_index(); i < kTileRows / 16 * kParts; i += kThreads / kWarpSize) {
@@ -158,12 +171,17 @@ __device__ __forceinline__ void convert(const float* all_sums, float scale, char
 
 extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_convert_keys(const __grid_constant__ Arguments args) {
   const i32 tile = static_cast<i32>(block_index()) % args.key_tiles, batch_head = static_cast<i32>(block_index()) / args.key_tiles;
-  const i32 batch = batch_head / args.heads_kv, head = batch_head - batch * args.heads_kv;
-  char* d_k = static_cast<char*>(args.d_k) + 2 * (batch * args.d_k_stride_batch + head * args.d_k_stride_head);
-  convert(args.d_k_sums, args.softmax_scale, d_k, 2 * args.d_k_stride_row, batch_head, tile, args.seq_kv);
-  char* d_v = static_cast<char*>(args.d_v) + 2 * (batch * args.d_v_stride_batch + head * args.d_v_stride_head);
-  convert(args.d_v_sums, 1.0f, d_v, 2 * args.d_v_stride_row, batch_head, tile, args.seq_kv);
+  const Sequence sequence(args, batch_head / args.heads_kv);
+  const i32 head = batch_head - sequence.batch * args.heads_kv;
+  char* d_k = static_cast<char*>(args.d_k) +
+              2 * (sequence.key_offset(args.d_k_stride_batch, args.d_k_stride_row) +
+                   head * args.d_k_stride_head);
+  convert(args.d_k_sums, args.softmax_scale, d_k, 2 * args.d_k_stride_row, batch_head, tile, key_count(args, sequence));
+  char* d_v = static_cast<char*>(args.d_v) +
+              2 * (sequence.key_offset(args.d_v_stride_batch, args.d_v_stride_row) +
+                   head * args.d_v_stride_head);
+  convert(args.d_v_sums, 1.0f, d_v, 2 * args.d_v_stride_row, batch_head, tile, key_count(args, sequence));
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_2b11746ec41b1862
+}  // namespace attune_37aac296306a8916

@@ -1,13 +1,13 @@
-// attune backward bf16 d72 sm80 q64 kv64 w4 st2 · source 2eb29b1662d88f69
+// attune backward bf16 d72 sm80 q64 kv64 w4 st2 · source aa432794989dc10d
 //
-// Of each query, what its keys' gradients have in common:
+// Computes for each query what all its keys need for their gradients:
 //
 //   delta = rowsum(dO ∘ O) - dLSE,   and LSE·log2(e)
 //
-// both 0 and +inf for a query that sees nothing and for rows that pad a block of queries: P and dS are 0 there. kRowLanes lanes share a row;
-// sums are in fp32.
+// A query that sees no key, and a row that pads a block of queries, gets delta = 0 and LSE = +inf: its P and dS are 0. kRowLanes lanes share a
+// row; sums are in fp32.
 
-namespace attune_f00b7fa452a1456a {
+namespace attune_34d4ec759f89b651 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -75,6 +75,23 @@ static_assert(kRows % kRowsAtOnce == 0 && kChunks <= kRowLanes);
 
 // Eight elements of a row that starts at a multiple of 16 bytes.
 __device__ __forceinline__ Vec4 read_chunk(const char* from) { return ld_global_v4_b32(from); }
+// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its own in each tensor.
+struct Sequence {
+  i32 batch;
+
+  Sequence() = default;
+  __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
+
+  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
+  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+};
+__device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
+
+// The place of a row in a tensor without columns, such as LSE, which is packed: (batch, heads, queries).
+__device__ __forceinline__ i64 packed_query_row(const Arguments& args, const Sequence& sequence, i32 head, i64 row) {
+  return (static_cast<i64>(sequence.batch) * args.heads_q + head) * args.seq_q + row;
+}
 
 __device__ __forceinline__ float low_element(u32 pair) { return static_cast<float>(cvt_f64_bf16(static_cast<u16>(pair))); }
 __device__ __forceinline__ float high_element(u32 pair) { return static_cast<float>(cvt_f64_bf16(static_cast<u16>(pair >> 16))); }
@@ -92,14 +109,15 @@ __device__ __forceinline__ float dot_of_chunks(Vec4 a, Vec4 b) {
 
 extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_delta(const __grid_constant__ Arguments args) {
   const i32 tiles = args.query_tiles, tile = static_cast<i32>(block_index()) % tiles, batch_head = static_cast<i32>(block_index()) / tiles;
-  const i32 batch = batch_head / args.heads_q, head = batch_head - batch * args.heads_q;
-  const char* o = static_cast<const char*>(args.o) + 2 * (batch * args.o_stride_batch + head * args.o_stride_head);
-  const char* d_o = static_cast<const char*>(args.d_o) + 2 * (batch * args.d_o_stride_batch + head * args.d_o_stride_head);
+  const Sequence sequence(args, batch_head / args.heads_q);
+  const i32 head = batch_head - sequence.batch * args.heads_q;
+  const char* o = static_cast<const char*>(args.o) + 2 * (sequence.query_offset(args.o_stride_batch, args.o_stride_row) + head * args.o_stride_head);
+  const char* d_o = static_cast<const char*>(args.d_o) + 2 * (sequence.query_offset(args.d_o_stride_batch, args.d_o_stride_row) + head * args.d_o_stride_head);
   const i32 chunk = static_cast<i32>(thread_index()) % kRowLanes;
 #pragma unroll
   for (i32 i = 0; i < kRows / kRowsAtOnce; ++i) {
     const i32 query = tile * kRows + i * kRowsAtOnce + static_cast<i32>(thread_index()) / kRowLanes;
-    const bool exists = query < args.seq_q;
+    const bool exists = query < query_count(args, sequence);
     float sum = 0;
     if (exists && chunk < kChunks)
       sum = dot_of_chunks(read_chunk(o + query * args.o_stride_row * 2 + 16 * chunk), read_chunk(d_o + query * args.d_o_stride_row * 2 + 16 * chunk));
@@ -109,7 +127,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_delta(con
     if (kRowLanes > 2) sum += shfl_sync_bfly_f32<2>(sum);
     if (kRowLanes > 1) sum += shfl_sync_bfly_f32<1>(sum);
     if (chunk != 0) continue;
-    const i64 row = static_cast<i64>(batch_head) * args.seq_q + query;
+    const i64 row = packed_query_row(args, sequence, head, query);
     const float lse = exists ? ld_global_f32(args.lse + row) : negative_infinity();
     const bool sees = lse != negative_infinity();
     const float d_lse = sees && args.d_lse != nullptr ? ld_global_f32(args.d_lse + row) : 0.0f;
@@ -120,4 +138,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_delta(con
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_f00b7fa452a1456a
+}  // namespace attune_34d4ec759f89b651

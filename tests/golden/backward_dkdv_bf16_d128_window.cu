@@ -1,4 +1,4 @@
-// attune backward bf16 d128 window sm80 q64 kv128 w8 st2 query-warps2 dq=atomic · source 3568f08b113a6408
+// attune backward bf16 d128 window sm80 q64 kv128 w8 st2 query-warps2 dq=atomic · source 399e5acd4095f635
 //
 // dK and dV of one tile of keys of one key/value head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:
@@ -22,7 +22,7 @@
 //   148480  dS  [128][64], transposed
 //   164864  end
 
-namespace attune_c327da302aca4a91 {
+namespace attune_3f4623c519284482 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -220,7 +220,7 @@ template <u32 kBytes, u32 kMask, u32 kShift>
 struct SwizzledRows {
   __device__ __forceinline__ static u32 offset(u32 row, u32 chunk) { return row * kBytes + ((chunk ^ ((row >> kShift) & kMask)) << 4); }
 
-  // Whether places that begin at a multiple of kChunksApart chunks, fewer than so many chunks further, are reached without a carry.
+  // Whether a step of fewer than kChunksApart chunks from a multiple of kChunksApart never carries.
   template <u32 kChunksApart>
   static constexpr bool kReached = kChunksApart % (kMask + 1) == 0 || (kChunksApart & (kChunksApart - 1)) == 0;
 
@@ -295,7 +295,7 @@ struct TileStream {
   }
 };
 
-// The other way: the first `existing` rows of a tile of shared memory to global memory.
+// Copies the first `existing` rows of a tile of shared memory to global memory.
 template <i32 kRows, bool kAllExist, i32 kWorkers>
 __device__ __forceinline__ void store_tile(char* to, u32 from, i64 row_bytes, i32 existing, i32 worker) {
   using Chunks = ThreadChunks<kRows, kWorkers>;
@@ -318,36 +318,30 @@ struct Sequence {
   Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
 
-  // Its lengths.
-  __device__ __forceinline__ i32 queries(const Arguments& args) const { return args.seq_q; }
-  __device__ __forceinline__ i32 keys(const Arguments& args) const { return args.seq_kv; }
-
-  // Elements from a tensor's first one to the sequence's, of a tensor of queries and of one of keys.
+  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
-  // A row of a tensor without columns, such as LSE, which is packed: (batch, heads, queries).
-  __device__ __forceinline__ i64 packed_query_row(const Arguments& args, i32 head, i64 row) const {
-    return (static_cast<i64>(batch) * args.heads_q + head) * args.seq_q + row;
-  }
 };
-// Which pairs are attended to: a band of diagonals, first_offset <= key - query <= mask_offset. The first and the last one of a row do not
-// fall from one row to the next; a row without any has its first behind its last.
+__device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
+__device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
+// A query attends to the keys with first_offset <= key - query <= mask_offset, a band of diagonals. Neither the first nor the last key of a query
+// falls from one query to the next. A query that attends to no key has its first key behind its last one.
 __device__ __forceinline__ i32 first_key(const Arguments& args, const Sequence& sequence, i32 query) {
   const i64 first = static_cast<i64>(query) + args.first_offset;  // may leave 32 bits
-  return static_cast<i32>(first < 0 ? 0 : first < sequence.keys(args) ? first : sequence.keys(args));
+  return static_cast<i32>(first < 0 ? 0 : first < key_count(args, sequence) ? first : key_count(args, sequence));
 }
 __device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 query) {
   const i64 diagonal = static_cast<i64>(query) + args.mask_offset;
-  const i64 last = sequence.keys(args) - 1;
+  const i64 last = key_count(args, sequence) - 1;
   return static_cast<i32>(diagonal < -1 ? -1 : diagonal < last ? diagonal : last);
 }
 __device__ __forceinline__ i32 first_query(const Arguments& args, const Sequence& sequence, i32 key) {
   const i64 first = static_cast<i64>(key) - args.mask_offset;
-  return static_cast<i32>(first < 0 ? 0 : first < sequence.queries(args) ? first : sequence.queries(args));
+  return static_cast<i32>(first < 0 ? 0 : first < query_count(args, sequence) ? first : query_count(args, sequence));
 }
 __device__ __forceinline__ i32 last_query(const Arguments& args, const Sequence& sequence, i32 key) {
   const i64 diagonal = static_cast<i64>(key) - args.first_offset;
-  const i64 last = sequence.queries(args) - 1;
+  const i64 last = query_count(args, sequence) - 1;
   return static_cast<i32>(diagonal < -1 ? -1 : diagonal < last ? diagonal : last);
 }
 
@@ -363,8 +357,8 @@ struct HiddenKeys {
   }
   __device__ __forceinline__ bool has(i32 distance) const { return distance < first || distance > last; }
 };
-// Blocks of queries that attend to some keys, from first_key on: those of [unmasked_begin, unmasked_end) to all of them, the others of
-// [begin, end) in part. May be empty. kMaskRagged: none counts as unmasked where the keys do not fill their tile.
+// The blocks of queries [begin, end) that attend to some of the keys from first_key on. Those of [unmasked_begin, unmasked_end) attend to all of
+// these keys. Either range may be empty. With kMaskRagged, no block counts as unmasked where the keys do not fill their tile.
 template <bool kMaskRagged>
 struct QueryBlocks {
   i32 begin, unmasked_begin, unmasked_end, end;
@@ -372,17 +366,17 @@ struct QueryBlocks {
 
   __device__ __forceinline__ QueryBlocks(const Arguments& args, const Sequence& sequence, i32 first_key, i32 keys) {
     const i32 last_key = first_key + keys - 1;
-    all = (sequence.queries(args) + kBlockQ - 1) / kBlockQ;
+    all = (query_count(args, sequence) + kBlockQ - 1) / kBlockQ;
     end = (last_query(args, sequence, last_key) + kBlockQ) / kBlockQ;
-    // What lies behind the last query needs no mask: its P is 0.
+    // Rows behind the last query need no mask: their P is 0.
     const i32 last = last_query(args, sequence, first_key);
-    unmasked_end = last == sequence.queries(args) - 1 ? all : (last + 1) / kBlockQ;
+    unmasked_end = last == query_count(args, sequence) - 1 ? all : (last + 1) / kBlockQ;
     const i32 first = first_query(args, sequence, first_key), first_of_last = first_query(args, sequence, last_key);
-    begin = first < sequence.queries(args) ? first / kBlockQ : end;
+    begin = first < query_count(args, sequence) ? first / kBlockQ : end;
     unmasked_begin = kMaskRagged && keys < kBlockKv ? end : (first_of_last + kBlockQ - 1) / kBlockQ;
   }
 };
-// What the softmax sees of a block's scores q·k before they are masked, and how a gradient goes back through it: here they are as they are.
+// Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
 struct ScoreFunction {
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
   __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
@@ -421,8 +415,8 @@ struct TilePairStream {
   }
 };
 using StreamedRows = TilePairStream<kBlockQ>;  // of Q and dO
-// What a query's keys share: P = exp2(c s - lse_log2), dS = P (dP - delta). A query that sees nothing, or does not exist, has an LSE of
-// +inf: its P is 0.
+// What all keys need to know of a query: P = exp2(c s - lse_log2), dS = P (dP - delta). A query that sees no key, or does not exist, has an LSE
+// of +inf: its P is 0.
 struct QueryStatistics {
   float lse_log2, delta;
 
@@ -430,12 +424,12 @@ struct QueryStatistics {
     return ex2_approx_ftz_f32(fma_rn_f32(score, scale_log2, -lse_log2));
   }
 };
-// LSE·log2(e) and delta of a block's queries, beside its Q and dO.
+// Streams LSE·log2(e) and delta of a block's queries beside its Q and dO.
 struct LseDeltaStream {
   static constexpr u32 kBytes = 8 * kBlockQ, kCopies = kBytes / 16;
   const char* next;
 
-  // first_row: in the workspace, of all heads.
+  // first_row counts through all heads of the workspace.
   __device__ __forceinline__ LseDeltaStream(const Arguments& args, i64 first_row)
       : next(reinterpret_cast<const char*>(args.statistics) + 8 * first_row + 16 * thread_index()) {}
   __device__ __forceinline__ void load_next(u32 shared, i32 into) {
@@ -448,7 +442,7 @@ struct LseDeltaStream {
   }
 };
 
-// Of two neighbouring queries of the block, the first of them even.
+// The statistics of two neighbouring queries of the block; the first of them is even.
 __device__ __forceinline__ void load_statistics(QueryStatistics (&two)[2], u32 shared, i32 stage, i32 query) {
   const Vec4F32 read = ld_shared_v4_f32(shared + kStatisticsOffset + stage * LseDeltaStream::kBytes + 8 * query);
   two[0] = {read.x, read.y};
@@ -497,7 +491,7 @@ struct QueryFragments {
   u32 tile, first_row;
   TileCursor queries;
 
-  // first_row: the warp's first row in the tile.
+  // first_row is the warp's first row in the tile.
   __device__ __forceinline__ QueryFragments(u32 tile, u32 first_row)
       : tile(tile), first_row(first_row), queries(tile, first_row + lane_index() % 16, lane_index() / 16) {}
   __device__ __forceinline__ void step(u32 (&a)[4], i32 t, i32 k) const { load_query_step(a, queries, 16 * t, k); }
@@ -583,7 +577,7 @@ struct PackedScores {
 
 using GradientFragments = float[kRowTiles][kPartChunks][4];
 
-// Into a warp's rows of a tile of shared memory, from chunk `first_stored` on: those before it are another warp's.
+// Stores a gradient into a warp's rows of a tile of shared memory, from chunk `first_stored` on: another warp stores the chunks before it.
 __device__ __forceinline__ void put_gradient(u32 tile, i32 warp_row, i32 first_chunk, i32 first_stored, float scale,
                                              const GradientFragments& acc) {
   const u32 lane = lane_index();
@@ -604,7 +598,7 @@ struct KeyGradients {
   GradientFragments dk, dv;
 };
 
-// What is a warp's of a tile: its first key and, in each block, its first query; its columns of dK and dV.
+// The part of a tile that a warp computes: its first key, its first query in each block, and its columns of dK and dV.
 struct WarpPart {
   i32 row, query, first_chunk, first_stored;
 
@@ -612,7 +606,7 @@ struct WarpPart {
     const i32 part = warp % kQueryWarps;
     row = warp / kQueryWarps * kWarpRows;
     query = part * kWarpQueries;
-    // The last part begins early enough to be as wide as the others; what it shares with the one before, that one stores.
+    // The last part begins early enough to be as wide as the others. The part before it stores the columns that both have.
     first_stored = part * kPartChunks;
     first_chunk = first_stored < kChunks - kPartChunks ? first_stored : kChunks - kPartChunks;
   }
@@ -621,7 +615,7 @@ struct WarpPart {
 // Pᵀ and dSᵀ of a block in shared memory, where warps need what others have computed: rows are keys, kBlockQ queries long.
 using ScoreRows = SwizzledRows<2 * kBlockQ, kScoreSwizzleMask, kScoreSwizzleShift>;
 
-// first_key, first_query: the warp's, in the tile.
+// first_key and first_query are the warp's first ones in the tile.
 __device__ __forceinline__ void put_scores(u32 tile, i32 first_key, i32 first_query, const ScoreFragments& scores) {
   const u32 lane = lane_index();
   const ScoreRows::Cursor place(tile + lane % 4 * 4, first_key + lane / 4, first_query / 8);
@@ -637,14 +631,14 @@ __device__ __forceinline__ void put_scores(u32 tile, i32 first_key, i32 first_qu
   }
 }
 
-// As A operand of dV and dK: keys are its rows.
+// The A operand of dV and dK: keys are its rows.
 struct ScoresOfKeys {
   ScoreRows::Cursor place;
   __device__ __forceinline__ ScoresOfKeys(u32 tile, i32 first_key) : place(tile, first_key + lane_index() % 16, lane_index() / 16) {}
   __device__ __forceinline__ void step(u32 (&a)[4], i32 t, i32 k) const { ldmatrix_x4(a, place.at(16 * t, 2 * k)); }
 };
 
-// As A operand of dQ: queries are its rows.
+// The A operand of dQ: queries are its rows.
 struct ScoresOfQueries {
   ScoreRows::Cursor place;
   __device__ __forceinline__ ScoresOfQueries(u32 tile, i32 first_query)
@@ -666,7 +660,8 @@ __device__ __forceinline__ i32 padded_rows(i32 rows) {
   return (rows + kTileRows - 1) / kTileRows * kTileRows;
 }
 
-// Where a fragment of 16 rows, from `row` on, and the columns of a chunk has its sums. head: in all batch entries, of `padded` rows each.
+// The place of the sums of a fragment: 16 rows from `row` on, and the columns of a chunk. head counts through all batch entries, and has
+// `padded` rows.
 __device__ __forceinline__ i64 sums_place(i64 head, i32 padded, i32 row, i32 chunk) {
   return ((head * padded + row) / 16 * kChunks + chunk) * kSumsOfFragment;
 }
@@ -678,7 +673,7 @@ struct QueryProduct {
 
   __device__ __forceinline__ QueryProduct(const Arguments& args, i64 head, i32 warp, u32 shared) : shared(shared) {
     first_query = warp / kDqColumnParts * kDqRows;
-    // The last part begins early enough to be as wide as the others; what it shares with the one before, that one adds.
+    // The last part begins early enough to be as wide as the others. The part before it adds the columns that both have.
     first_added = warp % kDqColumnParts * kDqChunks;
     first_chunk = first_added < kChunks - kDqChunks ? first_added : kChunks - kDqChunks;
     sums = args.d_q_sums + sums_place(head, padded_rows<kBlockQ>(args.seq_q), first_query, first_chunk);
@@ -698,12 +693,12 @@ struct QueryProduct {
   }
 };
 
-// dQ's sums grow as tiles of keys come by: in no order.
+// Tiles of keys add to the sums of dQ in no fixed order.
 struct DqAccumulation {
   static constexpr bool kAdded = true;
   QueryProduct product;
 
-  // head: of the queries, in all batch entries.
+  // head is the query head, counted through all batch entries.
   __device__ __forceinline__ DqAccumulation(const Arguments& args, const Sequence&, i64 head, i32 /*tile*/, i32 warp, u32 shared) : product(args, head, warp, shared) {}
   __device__ __forceinline__ void await_ticket(i32 /*block*/) const {}
   __device__ __forceinline__ void add(i32 block) { product.add(block); }
@@ -722,7 +717,7 @@ __device__ __forceinline__ void add_gradients(KeyGradients& acc, DqAccumulation&
   gemm_columns<kBlockQ / 16>(acc.dk, ScoresOfKeys{shared + kDsOffset, part.row}, ring.first_tile(), part.first_chunk);   // dK = dK + dSᵀ Q
   dq.add(block);  // dQ = dQ + dS K
 }
-// Which heads have tiles of keys of their own: the key/value heads. A CTA walks through the query heads that share them.
+// Every key/value head has tiles of keys of its own. A CTA walks through the query heads that share them.
 struct TileHeads {
   __device__ __forceinline__ static i32 count(const Arguments& args) { return args.heads_q / args.group_size; }  // of a batch entry
   __device__ __forceinline__ static i32 of_keys(const Arguments&, i32 head) { return head; }
@@ -731,8 +726,8 @@ struct TileHeads {
 };
 // CTAs take tiles in the order of their numbers.
 __device__ __forceinline__ i32 take_tile_id(const Arguments&, u32 /*shared*/) { return static_cast<i32>(block_index()); }
-// Which tile of all heads' a CTA of that number takes, in the order in which KeyTile counts them: computed once, since registers are short later.
-// All tiles of a head, then those of the next.
+// Maps the number of a CTA to the tile that it takes, as KeyTile counts tiles. Computed once, since registers are short later.
+// CTAs take all tiles of a head, then those of the next.
 __device__ __forceinline__ i32 tile_in_order(const Arguments&, i32 number) { return number; }
 
 struct KeyTile {
@@ -746,16 +741,16 @@ struct KeyTile {
     sequence = Sequence(args, head_of_all / heads);
     head = head_of_all - sequence.batch * heads;
     first_key = tile * kBlockKv;
-    keys = sequence.keys(args) - first_key < kBlockKv ? sequence.keys(args) - first_key : kBlockKv;
+    keys = key_count(args, sequence) - first_key < kBlockKv ? key_count(args, sequence) - first_key : kBlockKv;
   }
 };
 
-// The offsets: of a sequence, of a head and of a row, in elements.
+// Offsets are in elements.
 __device__ __forceinline__ const char* row_pointer(const void* tensor, i64 sequence_offset, i64 head_offset, i64 row_offset) {
   return static_cast<const char*>(tensor) + 2 * (sequence_offset + head_offset + row_offset);
 }
 
-// Sᵀ becomes Pᵀ. query: the warp's first in the block.
+// Turns Sᵀ into Pᵀ. query is the warp's first one in the block.
 __device__ __forceinline__ void exponentiate(ScoreFragments& p, const Arguments& args, i32 query, u32 shared, i32 stage) {
 #pragma unroll
   for (i32 n = 0; n < kKeyTiles; ++n) {
@@ -769,7 +764,7 @@ __device__ __forceinline__ void exponentiate(ScoreFragments& p, const Arguments&
   }
 }
 
-// Pᵀ is 0 where a query does not attend to a key. first_query, first_key: the warp's, in the sequence.
+// Sets Pᵀ to 0 where a query does not attend to a key. first_query and first_key are the warp's first ones in the sequence.
 __device__ __forceinline__ void mask_probabilities(ScoreFragments& p, const Arguments& args, const Sequence& sequence, i32 first_query,
                                                    i32 first_key) {
 #pragma unroll
@@ -786,7 +781,7 @@ __device__ __forceinline__ void mask_probabilities(ScoreFragments& p, const Argu
   }
 }
 
-// dPᵀ becomes dSᵀ.
+// Turns dPᵀ into dSᵀ.
 __device__ __forceinline__ void differentiate(ScoreFragments& ds, const ScoreFragments& p, i32 query, u32 shared, i32 stage) {
 #pragma unroll
   for (i32 n = 0; n < kKeyTiles; ++n) {
@@ -827,7 +822,7 @@ __device__ __forceinline__ void load_keys(const Arguments& args, const KeyTile& 
   cp_async_commit_group();
 }
 
-// dK and dV leave through the tiles of K and V, which all have read, so that global stores are whole chunks of a row.
+// dK and dV leave through the tiles of K and V, which all warps have read, so that global stores are whole chunks of a row.
 __device__ __forceinline__ void finish_key_gradients(const Arguments& args, const KeyTile& tile, const WarpPart& part, const KeyGradients& acc) {
   const u32 shared = shared_base();
   put_gradient(shared + kKOffset, part.row, part.first_chunk, part.first_stored, args.softmax_scale, acc.dk);
@@ -851,9 +846,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
   const QueryFragments k(shared + kKOffset, part.row), v(shared + kVOffset, part.row);
   KeyGradients acc = {};
   for (i32 member = 0; member < TileHeads::walked(args); ++member) {
-    // Of the tile, too, all is computed for each head: registers are short in the steps.
+    // What belongs to the tile is computed again for each head, since registers are short in the steps.
     const KeyTile tile(args, opaque_i32(index));
-    // Keys beyond the last would have a P that is not 0, or no number: their dS must not reach dQ.
+    // Keys beyond the last would have a P that is not 0, or NaN: their dS must not reach dQ.
     const QueryBlocks<DqAccumulation::kAdded> blocks(args, tile.sequence, tile.first_key, tile.keys);
     const i32 head = TileHeads::of_queries(args, tile.head, member);
     const i64 first_row = static_cast<i64>(blocks.begin) * kBlockQ, row_head = static_cast<i64>(tile.sequence.batch) * args.heads_q + head;
@@ -861,7 +856,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
         row_pointer(args.q, tile.sequence.query_offset(args.q_stride_batch, args.q_stride_row), head * args.q_stride_head, first_row * args.q_stride_row);
     const char* d_o =
         row_pointer(args.d_o, tile.sequence.query_offset(args.d_o_stride_batch, args.d_o_stride_row), head * args.d_o_stride_head, first_row * args.d_o_stride_row);
-    TilePairRing ring{StreamedRows(q, 2 * args.q_stride_row, d_o, 2 * args.d_o_stride_row, tile.sequence.queries(args) - static_cast<i32>(first_row)),
+    TilePairRing ring{StreamedRows(q, 2 * args.q_stride_row, d_o, 2 * args.d_o_stride_row, query_count(args, tile.sequence) - static_cast<i32>(first_row)),
                       LseDeltaStream(args, row_head * blocks.all * kBlockQ + first_row), blocks.end - blocks.begin, shared};
     if (member > 0) bar_sync();  // all have read the last block of the head before
     ring.prefetch();
@@ -879,4 +874,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_c327da302aca4a91
+}  // namespace attune_3f4623c519284482

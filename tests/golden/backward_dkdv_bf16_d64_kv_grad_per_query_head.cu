@@ -1,4 +1,4 @@
-// attune backward bf16 d64 causal sm80 q64 kv64 w4 st2 order=l2-sections kv-grad-per-query-head · source aeb6f4876815ea68
+// attune backward bf16 d64 causal sm80 q64 kv64 w4 st2 order=l2-sections kv-grad-per-query-head · source ed17b8e1fd4a5c87
 //
 // dK and dV of one tile of keys of one query head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:
@@ -21,7 +21,7 @@
 //    50176  number of the tile
 //    50192  end
 
-namespace attune_8d14425903568af3 {
+namespace attune_cd061c659493541c {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -233,7 +233,7 @@ template <u32 kBytes, u32 kMask, u32 kShift>
 struct SwizzledRows {
   __device__ __forceinline__ static u32 offset(u32 row, u32 chunk) { return row * kBytes + ((chunk ^ ((row >> kShift) & kMask)) << 4); }
 
-  // Whether places that begin at a multiple of kChunksApart chunks, fewer than so many chunks further, are reached without a carry.
+  // Whether a step of fewer than kChunksApart chunks from a multiple of kChunksApart never carries.
   template <u32 kChunksApart>
   static constexpr bool kReached = kChunksApart % (kMask + 1) == 0 || (kChunksApart & (kChunksApart - 1)) == 0;
 
@@ -308,7 +308,7 @@ struct TileStream {
   }
 };
 
-// The other way: the first `existing` rows of a tile of shared memory to global memory.
+// Copies the first `existing` rows of a tile of shared memory to global memory.
 template <i32 kRows, bool kAllExist, i32 kWorkers>
 __device__ __forceinline__ void store_tile(char* to, u32 from, i64 row_bytes, i32 existing, i32 worker) {
   using Chunks = ThreadChunks<kRows, kWorkers>;
@@ -331,28 +331,22 @@ struct Sequence {
   Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
 
-  // Its lengths.
-  __device__ __forceinline__ i32 queries(const Arguments& args) const { return args.seq_q; }
-  __device__ __forceinline__ i32 keys(const Arguments& args) const { return args.seq_kv; }
-
-  // Elements from a tensor's first one to the sequence's, of a tensor of queries and of one of keys.
+  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
-  // A row of a tensor without columns, such as LSE, which is packed: (batch, heads, queries).
-  __device__ __forceinline__ i64 packed_query_row(const Arguments& args, i32 head, i64 row) const {
-    return (static_cast<i64>(batch) * args.heads_q + head) * args.seq_q + row;
-  }
 };
-// Which pairs are attended to: key <= query + mask_offset. The first and the last one of a row do not fall from one row to the next; a row
-// without any has its first behind its last.
+__device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
+__device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
+// A query attends to the keys with key <= query + mask_offset. Neither the first nor the last key of a query falls from one query to the next. A
+// query that attends to no key has its first key behind its last one.
 __device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 query) {
   const i64 diagonal = static_cast<i64>(query) + args.mask_offset;  // may leave 32 bits
-  const i64 last = sequence.keys(args) - 1;
+  const i64 last = key_count(args, sequence) - 1;
   return static_cast<i32>(diagonal < -1 ? -1 : diagonal < last ? diagonal : last);
 }
 __device__ __forceinline__ i32 first_query(const Arguments& args, const Sequence& sequence, i32 key) {
   const i64 first = static_cast<i64>(key) - args.mask_offset;
-  return static_cast<i32>(first < 0 ? 0 : first < sequence.queries(args) ? first : sequence.queries(args));
+  return static_cast<i32>(first < 0 ? 0 : first < query_count(args, sequence) ? first : query_count(args, sequence));
 }
 
 // The keys that a query does not attend to, by their distance from a key.
@@ -364,22 +358,22 @@ struct HiddenKeys {
   __device__ __forceinline__ void move(i32 keys) { last -= keys; }
   __device__ __forceinline__ bool has(i32 distance) const { return distance > last; }
 };
-// Blocks of queries that attend to some keys, from first_key on: those of [unmasked_begin, unmasked_end) to all of them, the others of
-// [begin, end) in part. May be empty. kMaskRagged: none counts as unmasked where the keys do not fill their tile.
+// The blocks of queries [begin, end) that attend to some of the keys from first_key on. Those of [unmasked_begin, unmasked_end) attend to all of
+// these keys. Either range may be empty. With kMaskRagged, no block counts as unmasked where the keys do not fill their tile.
 template <bool kMaskRagged>
 struct QueryBlocks {
   i32 begin, unmasked_begin, end, all;  // what attends to a key ends with the last query: end and all are the same
 
   __device__ __forceinline__ QueryBlocks(const Arguments& args, const Sequence& sequence, i32 first_key, i32 keys) {
     const i32 last_key = first_key + keys - 1;
-    all = (sequence.queries(args) + kBlockQ - 1) / kBlockQ;
+    all = (query_count(args, sequence) + kBlockQ - 1) / kBlockQ;
     end = all;
     const i32 first = first_query(args, sequence, first_key), first_of_last = first_query(args, sequence, last_key);
-    begin = first < sequence.queries(args) ? first / kBlockQ : end;
+    begin = first < query_count(args, sequence) ? first / kBlockQ : end;
     unmasked_begin = kMaskRagged && keys < kBlockKv ? end : (first_of_last + kBlockQ - 1) / kBlockQ;
   }
 };
-// What the softmax sees of a block's scores q·k before they are masked, and how a gradient goes back through it: here they are as they are.
+// Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
 struct ScoreFunction {
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
   __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
@@ -418,8 +412,8 @@ struct TilePairStream {
   }
 };
 using StreamedRows = TilePairStream<kBlockQ>;  // of Q and dO
-// What a query's keys share: P = exp2(c s - lse_log2), dS = P (dP - delta). A query that sees nothing, or does not exist, has an LSE of
-// +inf: its P is 0.
+// What all keys need to know of a query: P = exp2(c s - lse_log2), dS = P (dP - delta). A query that sees no key, or does not exist, has an LSE
+// of +inf: its P is 0.
 struct QueryStatistics {
   float lse_log2, delta;
 
@@ -427,12 +421,12 @@ struct QueryStatistics {
     return ex2_approx_ftz_f32(fma_rn_f32(score, scale_log2, -lse_log2));
   }
 };
-// LSE·log2(e) and delta of a block's queries, beside its Q and dO.
+// Streams LSE·log2(e) and delta of a block's queries beside its Q and dO.
 struct LseDeltaStream {
   static constexpr u32 kBytes = 8 * kBlockQ, kCopies = kBytes / 16;
   const char* next;
 
-  // first_row: in the workspace, of all heads.
+  // first_row counts through all heads of the workspace.
   __device__ __forceinline__ LseDeltaStream(const Arguments& args, i64 first_row)
       : next(reinterpret_cast<const char*>(args.statistics) + 8 * first_row + 16 * thread_index()) {}
   __device__ __forceinline__ void load_next(u32 shared, i32 into) {
@@ -445,7 +439,7 @@ struct LseDeltaStream {
   }
 };
 
-// Of two neighbouring queries of the block, the first of them even.
+// The statistics of two neighbouring queries of the block; the first of them is even.
 __device__ __forceinline__ void load_statistics(QueryStatistics (&two)[2], u32 shared, i32 stage, i32 query) {
   const Vec4F32 read = ld_shared_v4_f32(shared + kStatisticsOffset + stage * LseDeltaStream::kBytes + 8 * query);
   two[0] = {read.x, read.y};
@@ -494,7 +488,7 @@ struct QueryFragments {
   u32 tile, first_row;
   TileCursor queries;
 
-  // first_row: the warp's first row in the tile.
+  // first_row is the warp's first row in the tile.
   __device__ __forceinline__ QueryFragments(u32 tile, u32 first_row)
       : tile(tile), first_row(first_row), queries(tile, first_row + lane_index() % 16, lane_index() / 16) {}
   __device__ __forceinline__ void step(u32 (&a)[4], i32 t, i32 k) const { load_query_step(a, queries, 16 * t, k); }
@@ -580,7 +574,7 @@ struct PackedScores {
 
 using GradientFragments = float[kRowTiles][kPartChunks][4];
 
-// Into a warp's rows of a tile of shared memory, from chunk `first_stored` on: those before it are another warp's.
+// Stores a gradient into a warp's rows of a tile of shared memory, from chunk `first_stored` on: another warp stores the chunks before it.
 __device__ __forceinline__ void put_gradient(u32 tile, i32 warp_row, i32 first_chunk, i32 first_stored, float scale,
                                              const GradientFragments& acc) {
   const u32 lane = lane_index();
@@ -601,7 +595,7 @@ struct KeyGradients {
   GradientFragments dk, dv;
 };
 
-// What is a warp's of a tile: its first key and, in each block, its first query; its columns of dK and dV.
+// The part of a tile that a warp computes: its first key, its first query in each block, and its columns of dK and dV.
 struct WarpPart {
   i32 row, query, first_chunk, first_stored;
 
@@ -609,7 +603,7 @@ struct WarpPart {
     const i32 part = warp % kQueryWarps;
     row = warp / kQueryWarps * kWarpRows;
     query = part * kWarpQueries;
-    // The last part begins early enough to be as wide as the others; what it shares with the one before, that one stores.
+    // The last part begins early enough to be as wide as the others. The part before it stores the columns that both have.
     first_stored = part * kPartChunks;
     first_chunk = first_stored < kChunks - kPartChunks ? first_stored : kChunks - kPartChunks;
   }
@@ -628,11 +622,12 @@ __device__ __forceinline__ i32 padded_rows(i32 rows) {
   return (rows + kTileRows - 1) / kTileRows * kTileRows;
 }
 
-// Where a fragment of 16 rows, from `row` on, and the columns of a chunk has its sums. head: in all batch entries, of `padded` rows each.
+// The place of the sums of a fragment: 16 rows from `row` on, and the columns of a chunk. head counts through all batch entries, and has
+// `padded` rows.
 __device__ __forceinline__ i64 sums_place(i64 head, i32 padded, i32 row, i32 chunk) {
   return ((head * padded + row) / 16 * kChunks + chunk) * kSumsOfFragment;
 }
-// dQ is another kernel's.
+// Another kernel computes dQ.
 struct DqAccumulation {
   static constexpr bool kAdded = false;
 
@@ -642,13 +637,13 @@ struct DqAccumulation {
   __device__ __forceinline__ void pass_ticket() const {}
   __device__ __forceinline__ void finish() const {}
 };
-// A warp has all queries of its keys: Pᵀ and dSᵀ are A operands from registers, and nobody else needs them. dQ is another kernel's.
+// A warp has all queries of its keys: Pᵀ and dSᵀ are A operands from registers, and no other warp needs them. Another kernel computes dQ.
 __device__ __forceinline__ void add_gradients(KeyGradients& acc, DqAccumulation&, const ScoreFragments& p, const ScoreFragments& ds,
                                               const WarpPart& part, const TilePairRing& ring, i32 /*block*/, u32 /*shared*/) {
   gemm_columns<kBlockQ / 16>(acc.dv, PackedScores{p}, ring.second_tile(), part.first_chunk);   // dV = dV + Pᵀ dO
   gemm_columns<kBlockQ / 16>(acc.dk, PackedScores{ds}, ring.first_tile(), part.first_chunk);   // dK = dK + dSᵀ Q
 }
-// Which heads have tiles of keys of their own: the query heads, each for itself.
+// Every query head has tiles of keys of its own.
 struct TileHeads {
   __device__ __forceinline__ static i32 count(const Arguments& args) { return args.heads_q; }  // of a batch entry
   __device__ __forceinline__ static i32 of_keys(const Arguments& args, i32 head) { return head / args.group_size; }
@@ -662,9 +657,9 @@ __device__ __forceinline__ i32 take_tile_id(const Arguments& args, u32 shared) {
   bar_sync();
   return static_cast<i32>(ld_shared_b32(shared + kTicketOffset));
 }
-// Which tile of all heads' a CTA of that number takes, in the order in which KeyTile counts them: computed once, since registers are short later.
-// Heads in sections whose queries, dO and sums of dQ stay in L2 together; of a section the first tile of every head, which under a causal mask is
-// the longest, then the next.
+// Maps the number of a CTA to the tile that it takes, as KeyTile counts tiles. Computed once, since registers are short later.
+// Heads form sections whose queries, dO and sums of dQ stay in L2 together. Consecutive CTAs take the first tile of every head of a section, which
+// under a causal mask is the longest, then the next tile.
 __device__ __forceinline__ i32 tile_in_order(const Arguments& args, i32 number) {
   const i32 heads = args.batch * TileHeads::count(args), section_tiles = args.section_heads * args.key_tiles;
   const i32 section = number / section_tiles, first = section * args.section_heads, place = number - section * section_tiles;
@@ -684,16 +679,16 @@ struct KeyTile {
     sequence = Sequence(args, head_of_all / heads);
     head = head_of_all - sequence.batch * heads;
     first_key = tile * kBlockKv;
-    keys = sequence.keys(args) - first_key < kBlockKv ? sequence.keys(args) - first_key : kBlockKv;
+    keys = key_count(args, sequence) - first_key < kBlockKv ? key_count(args, sequence) - first_key : kBlockKv;
   }
 };
 
-// The offsets: of a sequence, of a head and of a row, in elements.
+// Offsets are in elements.
 __device__ __forceinline__ const char* row_pointer(const void* tensor, i64 sequence_offset, i64 head_offset, i64 row_offset) {
   return static_cast<const char*>(tensor) + 2 * (sequence_offset + head_offset + row_offset);
 }
 
-// Sᵀ becomes Pᵀ. query: the warp's first in the block.
+// Turns Sᵀ into Pᵀ. query is the warp's first one in the block.
 __device__ __forceinline__ void exponentiate(ScoreFragments& p, const Arguments& args, i32 query, u32 shared, i32 stage) {
 #pragma unroll
   for (i32 n = 0; n < kKeyTiles; ++n) {
@@ -707,7 +702,7 @@ __device__ __forceinline__ void exponentiate(ScoreFragments& p, const Arguments&
   }
 }
 
-// Pᵀ is 0 where a query does not attend to a key. first_query, first_key: the warp's, in the sequence.
+// Sets Pᵀ to 0 where a query does not attend to a key. first_query and first_key are the warp's first ones in the sequence.
 __device__ __forceinline__ void mask_probabilities(ScoreFragments& p, const Arguments& args, const Sequence& sequence, i32 first_query,
                                                    i32 first_key) {
 #pragma unroll
@@ -724,7 +719,7 @@ __device__ __forceinline__ void mask_probabilities(ScoreFragments& p, const Argu
   }
 }
 
-// dPᵀ becomes dSᵀ.
+// Turns dPᵀ into dSᵀ.
 __device__ __forceinline__ void differentiate(ScoreFragments& ds, const ScoreFragments& p, i32 query, u32 shared, i32 stage) {
 #pragma unroll
   for (i32 n = 0; n < kKeyTiles; ++n) {
@@ -765,7 +760,7 @@ __device__ __forceinline__ void load_keys(const Arguments& args, const KeyTile& 
   cp_async_commit_group();
 }
 
-// Of the keys, in all batch entries.
+// The heads of keys are counted through all batch entries.
 __device__ __forceinline__ i64 key_head(const Arguments& args, const KeyTile& tile) {
   return static_cast<i64>(tile.sequence.batch) * (args.heads_q / args.group_size) + TileHeads::of_keys(args, tile.head);
 }
@@ -786,8 +781,8 @@ __device__ __forceinline__ void add_key_sums(const Arguments& args, const KeyTil
   add_key_sums(args.d_v_sums + place, part, acc.dv);
 }
 
-// Heads add to the sums of dK and dV in a fixed order: of the heads of a group the first begins. A head's tile has a greater number than the same tile of the
-// heads before it, in each order of tiles, and waits for nothing else here; tickets of dQ have all been handed on by now.
+// The heads of a group add to the sums of dK and dV in a fixed order, the first head first. In each order of tiles, a head's tile has a greater
+// number than the same tile of the heads before it. It waits for nothing else here; all tickets of dQ have been handed on by now.
 __device__ __forceinline__ void finish_key_gradients(const Arguments& args, const KeyTile& tile, const WarpPart& part, const KeyGradients& acc) {
   u32* ticket = args.dkdv_tickets + key_head(args, tile) * args.key_tiles + tile.tile;  // heads that have added
   const u32 mine = static_cast<u32>(tile.head % args.group_size);
@@ -808,9 +803,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
   const QueryFragments k(shared + kKOffset, part.row), v(shared + kVOffset, part.row);
   KeyGradients acc = {};
   for (i32 member = 0; member < TileHeads::walked(args); ++member) {
-    // Of the tile, too, all is computed for each head: registers are short in the steps.
+    // What belongs to the tile is computed again for each head, since registers are short in the steps.
     const KeyTile tile(args, opaque_i32(index));
-    // Keys beyond the last would have a P that is not 0, or no number: their dS must not reach dQ.
+    // Keys beyond the last would have a P that is not 0, or NaN: their dS must not reach dQ.
     const QueryBlocks<DqAccumulation::kAdded> blocks(args, tile.sequence, tile.first_key, tile.keys);
     const i32 head = TileHeads::of_queries(args, tile.head, member);
     const i64 first_row = static_cast<i64>(blocks.begin) * kBlockQ, row_head = static_cast<i64>(tile.sequence.batch) * args.heads_q + head;
@@ -818,7 +813,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
         row_pointer(args.q, tile.sequence.query_offset(args.q_stride_batch, args.q_stride_row), head * args.q_stride_head, first_row * args.q_stride_row);
     const char* d_o =
         row_pointer(args.d_o, tile.sequence.query_offset(args.d_o_stride_batch, args.d_o_stride_row), head * args.d_o_stride_head, first_row * args.d_o_stride_row);
-    TilePairRing ring{StreamedRows(q, 2 * args.q_stride_row, d_o, 2 * args.d_o_stride_row, tile.sequence.queries(args) - static_cast<i32>(first_row)),
+    TilePairRing ring{StreamedRows(q, 2 * args.q_stride_row, d_o, 2 * args.d_o_stride_row, query_count(args, tile.sequence) - static_cast<i32>(first_row)),
                       LseDeltaStream(args, row_head * blocks.all * kBlockQ + first_row), blocks.end - blocks.begin, shared};
     if (member > 0) bar_sync();  // all have read the last block of the head before
     ring.prefetch();
@@ -836,4 +831,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_8d14425903568af3
+}  // namespace attune_cd061c659493541c

@@ -1,4 +1,4 @@
-// attune backward fp16 d128 align2 sm80 q64 kv64 w4 st1 · source 4fe3bc493019e792
+// attune backward fp16 d128 align2 sm80 q64 kv64 w4 st1 · source c0cf062407668139
 //
 // dQ of one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -16,7 +16,7 @@
 //    49152  V  [1][64][128]
 //    65536  end
 
-namespace attune_cf9262fa83d9b57e {
+namespace attune_b086014acf123ab8 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -188,7 +188,7 @@ template <u32 kBytes, u32 kMask, u32 kShift>
 struct SwizzledRows {
   __device__ __forceinline__ static u32 offset(u32 row, u32 chunk) { return row * kBytes + ((chunk ^ ((row >> kShift) & kMask)) << 4); }
 
-  // Whether places that begin at a multiple of kChunksApart chunks, fewer than so many chunks further, are reached without a carry.
+  // Whether a step of fewer than kChunksApart chunks from a multiple of kChunksApart never carries.
   template <u32 kChunksApart>
   static constexpr bool kReached = kChunksApart % (kMask + 1) == 0 || (kChunksApart & (kChunksApart - 1)) == 0;
 
@@ -280,7 +280,7 @@ struct TileStream {
   }
 };
 
-// The other way: the first `existing` rows of a tile of shared memory to global memory.
+// Copies the first `existing` rows of a tile of shared memory to global memory.
 template <i32 kRows, bool kAllExist, i32 kWorkers>
 __device__ __forceinline__ void store_tile(char* to, u32 from, i64 row_bytes, i32 existing, i32 worker) {
   using Chunks = ThreadChunks<kRows, kWorkers>;
@@ -303,21 +303,14 @@ struct Sequence {
   Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
 
-  // Its lengths.
-  __device__ __forceinline__ i32 queries(const Arguments& args) const { return args.seq_q; }
-  __device__ __forceinline__ i32 keys(const Arguments& args) const { return args.seq_kv; }
-
-  // Elements from a tensor's first one to the sequence's, of a tensor of queries and of one of keys.
+  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
-  // A row of a tensor without columns, such as LSE, which is packed: (batch, heads, queries).
-  __device__ __forceinline__ i64 packed_query_row(const Arguments& args, i32 head, i64 row) const {
-    return (static_cast<i64>(batch) * args.heads_q + head) * args.seq_q + row;
-  }
 };
-// Which pairs are attended to: all of a sequence.
-__device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 /*query*/) { return sequence.keys(args) - 1; }
-__device__ __forceinline__ i32 first_query(const Arguments&, const Sequence&, i32 /*key*/) { return 0; }
+__device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
+__device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
+// Every query of a sequence attends to every key.
+__device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 /*query*/) { return key_count(args, sequence) - 1; }
 
 // The keys that a query does not attend to, by their distance from a key.
 struct HiddenKeys {
@@ -328,28 +321,28 @@ struct HiddenKeys {
   __device__ __forceinline__ void move(i32 keys) { last -= keys; }
   __device__ __forceinline__ bool has(i32 distance) const { return distance > last; }
 };
-// Blocks of keys that some queries attend to, from the first of these to the last: all of [unmasked_begin, unmasked_end) to all of them, the
-// others of [begin, end) in part.
+// The blocks of keys [begin, end) that some of the queries from top_query to bottom_query attend to. All of these queries attend to all keys of
+// the blocks [unmasked_begin, unmasked_end).
 struct KeyBlocks {
   static constexpr i32 begin = 0, unmasked_begin = 0;  // what a query attends to begins with the first key
   i32 unmasked_end, end;
 
   KeyBlocks() = default;
-  __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 first_query, i32 last_query) {
-    unmasked_end = unmasked_end_of<0>(args, sequence, first_query);
-    end = end_of(args, sequence, last_query);
+  __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 top_query, i32 bottom_query) {
+    unmasked_end = unmasked_end_of<0>(args, sequence, top_query);
+    end = end_of(args, sequence, bottom_query);
   }
 
-  // kAttended: keys behind the unmasked blocks that each query attends to, if it attends to any.
+  // kAttended is the number of keys behind the unmasked blocks that each query attends to, if it attends to any.
   template <i32 kAttended>
-  __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 first_query) {
-    return (last_key(args, sequence, first_query) + 1 - kAttended) / kBlockKv;
+  __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 top_query) {
+    return (last_key(args, sequence, top_query) + 1 - kAttended) / kBlockKv;
   }
-  __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 last_query) {
-    return (last_key(args, sequence, last_query) + kBlockKv) / kBlockKv;
+  __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 bottom_query) {
+    return (last_key(args, sequence, bottom_query) + kBlockKv) / kBlockKv;
   }
 };
-// What the softmax sees of a block's scores q·k before they are masked, and how a gradient goes back through it: here they are as they are.
+// Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
 struct ScoreFunction {
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
   __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
@@ -388,7 +381,7 @@ struct TilePairStream {
   }
 };
 using StreamedRows = TilePairStream<kBlockKv>;  // of K and V
-// Each thread has the statistics of its queries.
+// Each thread keeps the statistics of its queries in registers: nothing is streamed.
 struct LseDeltaStream {
   __device__ __forceinline__ void load_next(u32 /*shared*/, i32 /*into*/) {}
 };
@@ -432,7 +425,7 @@ struct QueryFragments {
   u32 tile, first_row;
   TileCursor queries;
 
-  // first_row: the warp's first row in the tile.
+  // first_row is the warp's first row in the tile.
   __device__ __forceinline__ QueryFragments(u32 tile, u32 first_row)
       : tile(tile), first_row(first_row), queries(tile, first_row + lane_index() % 16, lane_index() / 16) {}
   __device__ __forceinline__ void step(u32 (&a)[4], i32 t, i32 k) const { load_query_step(a, queries, 16 * t, k); }
@@ -518,7 +511,7 @@ struct PackedScores {
 
 using GradientFragments = float[kRowTiles][kPartChunks][4];
 
-// Into a warp's rows of a tile of shared memory, from chunk `first_stored` on: those before it are another warp's.
+// Stores a gradient into a warp's rows of a tile of shared memory, from chunk `first_stored` on: another warp stores the chunks before it.
 __device__ __forceinline__ void put_gradient(u32 tile, i32 warp_row, i32 first_chunk, i32 first_stored, float scale,
                                              const GradientFragments& acc) {
   const u32 lane = lane_index();
@@ -534,8 +527,8 @@ __device__ __forceinline__ void put_gradient(u32 tile, i32 warp_row, i32 first_c
     }
   }
 }
-// What a query's keys share: P = exp2(c s - lse_log2), dS = P (dP - delta). A query that sees nothing, or does not exist, has an LSE of
-// +inf: its P is 0.
+// What all keys need to know of a query: P = exp2(c s - lse_log2), dS = P (dP - delta). A query that sees no key, or does not exist, has an LSE
+// of +inf: its P is 0.
 struct QueryStatistics {
   float lse_log2, delta;
 
@@ -544,12 +537,12 @@ struct QueryStatistics {
   }
 };
 
-// The offsets: of a sequence, of a head and of a row, in elements.
+// Offsets are in elements.
 __device__ __forceinline__ const char* row_pointer(const void* tensor, i64 sequence_offset, i64 head_offset, i64 row_offset) {
   return static_cast<const char*>(tensor) + 2 * (sequence_offset + head_offset + row_offset);
 }
 
-// S and dP become P (not kept) and dS. first_row: the warp's, in the sequence.
+// Turns dP in `ds` into dS = P ∘ (dP - delta). first_row is the warp's first query in the sequence.
 template <bool kMasked>
 __device__ __forceinline__ void differentiate(ScoreFragments& s, ScoreFragments& ds, const Arguments& args, const Sequence& sequence,
                                               const QueryStatistics (&queries)[2], i32 first_row, i32 block) {
@@ -589,7 +582,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
             batch_head = static_cast<i32>(block_index() / static_cast<u32>(args.query_tiles));
   const Sequence sequence(args, batch_head / args.heads_q);
   const i32 head = batch_head - sequence.batch * args.heads_q, head_kv = head / args.group_size;
-  const i32 tile_row = tile * kBlockQ, rows = sequence.queries(args) - tile_row < kBlockQ ? sequence.queries(args) - tile_row : kBlockQ;
+  const i32 tile_row = tile * kBlockQ, rows = query_count(args, sequence) - tile_row < kBlockQ ? query_count(args, sequence) - tile_row : kBlockQ;
   const i32 warp_row = warp_index() * kWarpRows, first_row = tile_row + warp_row;
   const u32 shared = shared_base();
 
@@ -604,7 +597,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
   const i64 first_key = static_cast<i64>(blocks.begin) * kBlockKv;
   const char* k = row_pointer(args.k, sequence.key_offset(args.k_stride_batch, args.k_stride_row), head_kv * args.k_stride_head, first_key * args.k_stride_row);
   const char* v = row_pointer(args.v, sequence.key_offset(args.v_stride_batch, args.v_stride_row), head_kv * args.v_stride_head, first_key * args.v_stride_row);
-  TilePairRing ring{StreamedRows(k, 2 * args.k_stride_row, v, 2 * args.v_stride_row, sequence.keys(args) - static_cast<i32>(first_key)), LseDeltaStream{},
+  TilePairRing ring{StreamedRows(k, 2 * args.k_stride_row, v, 2 * args.v_stride_row, key_count(args, sequence) - static_cast<i32>(first_key)), LseDeltaStream{},
                     blocks.end - blocks.begin, shared};
   ring.prefetch();
 
@@ -629,4 +622,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_cf9262fa83d9b57e
+}  // namespace attune_b086014acf123ab8

@@ -1,4 +1,4 @@
-// attune forward fp16 d64 causal sm80 q64 kv64 w4 st1 order=tile-major-reversed · source 83c7aeeebcb0d213
+// attune forward fp16 d64 causal sm80 q64 kv64 w4 st1 order=tile-major-reversed · source 9672084b7e140af6
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -15,7 +15,7 @@
 //    16384  V  [1][64][64]
 //    24576  end
 
-namespace attune_c2f43984a0b3c89c {
+namespace attune_8bc4ee8ad0366052 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -265,7 +265,7 @@ struct TileStream {
   }
 };
 
-// The other way: the first `existing` rows of a tile of shared memory to global memory.
+// Copies the first `existing` rows of a tile of shared memory to global memory.
 template <i32 kRows, bool kAllExist, i32 kWorkers>
 __device__ __forceinline__ void store_tile(char* to, u32 from, i64 row_bytes, i32 existing, i32 worker) {
   using Chunks = ThreadChunks<kRows, kWorkers>;
@@ -288,28 +288,23 @@ struct Sequence {
   Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
 
-  // Its lengths.
-  __device__ __forceinline__ i32 queries(const Arguments& args) const { return args.seq_q; }
-  __device__ __forceinline__ i32 keys(const Arguments& args) const { return args.seq_kv; }
-
-  // Elements from a tensor's first one to the sequence's, of a tensor of queries and of one of keys.
+  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
-  // A row of a tensor without columns, such as LSE, which is packed: (batch, heads, queries).
-  __device__ __forceinline__ i64 packed_query_row(const Arguments& args, i32 head, i64 row) const {
-    return (static_cast<i64>(batch) * args.heads_q + head) * args.seq_q + row;
-  }
 };
-// Which pairs are attended to: key <= query + mask_offset. The first and the last one of a row do not fall from one row to the next; a row
-// without any has its first behind its last.
+__device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
+__device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
+
+// The place of a row in a tensor without columns, such as LSE, which is packed: (batch, heads, queries).
+__device__ __forceinline__ i64 packed_query_row(const Arguments& args, const Sequence& sequence, i32 head, i64 row) {
+  return (static_cast<i64>(sequence.batch) * args.heads_q + head) * args.seq_q + row;
+}
+// A query attends to the keys with key <= query + mask_offset. Neither the first nor the last key of a query falls from one query to the next. A
+// query that attends to no key has its first key behind its last one.
 __device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 query) {
   const i64 diagonal = static_cast<i64>(query) + args.mask_offset;  // may leave 32 bits
-  const i64 last = sequence.keys(args) - 1;
+  const i64 last = key_count(args, sequence) - 1;
   return static_cast<i32>(diagonal < -1 ? -1 : diagonal < last ? diagonal : last);
-}
-__device__ __forceinline__ i32 first_query(const Arguments& args, const Sequence& sequence, i32 key) {
-  const i64 first = static_cast<i64>(key) - args.mask_offset;
-  return static_cast<i32>(first < 0 ? 0 : first < sequence.queries(args) ? first : sequence.queries(args));
 }
 
 // The keys that a query does not attend to, by their distance from a key.
@@ -321,36 +316,36 @@ struct HiddenKeys {
   __device__ __forceinline__ void move(i32 keys) { last -= keys; }
   __device__ __forceinline__ bool has(i32 distance) const { return distance > last; }
 };
-// Blocks of keys that some queries attend to, from the first of these to the last: all of [unmasked_begin, unmasked_end) to all of them, the
-// others of [begin, end) in part.
+// The blocks of keys [begin, end) that some of the queries from top_query to bottom_query attend to. All of these queries attend to all keys of
+// the blocks [unmasked_begin, unmasked_end).
 struct KeyBlocks {
   static constexpr i32 begin = 0, unmasked_begin = 0;  // what a query attends to begins with the first key
   i32 unmasked_end, end;
 
   KeyBlocks() = default;
-  __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 first_query, i32 last_query) {
-    unmasked_end = unmasked_end_of<0>(args, sequence, first_query);
-    end = end_of(args, sequence, last_query);
+  __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 top_query, i32 bottom_query) {
+    unmasked_end = unmasked_end_of<0>(args, sequence, top_query);
+    end = end_of(args, sequence, bottom_query);
   }
 
-  // kAttended: keys behind the unmasked blocks that each query attends to, if it attends to any.
+  // kAttended is the number of keys behind the unmasked blocks that each query attends to, if it attends to any.
   template <i32 kAttended>
-  __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 first_query) {
-    return (last_key(args, sequence, first_query) + 1 - kAttended) / kBlockKv;
+  __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 top_query) {
+    return (last_key(args, sequence, top_query) + 1 - kAttended) / kBlockKv;
   }
-  __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 last_query) {
-    return (last_key(args, sequence, last_query) + kBlockKv) / kBlockKv;
+  __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 bottom_query) {
+    return (last_key(args, sequence, bottom_query) + kBlockKv) / kBlockKv;
   }
 };
-// What the softmax sees of a block's scores q·k before they are masked, and how a gradient goes back through it: here they are as they are.
+// Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
 struct ScoreFunction {
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
   __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
 };
-// Where a block of keys lies: a sequence's blocks follow each other. Copies tile after tile of K or V, from block `begin` on.
+// The blocks of keys of a sequence follow each other in memory. Copies tile after tile of K or V, from block `begin` on.
 struct KvStream : TileStream<kBlockKv, kEvenTiles, kThreads> {
   __device__ __forceinline__ KvStream(const Arguments& args, const Sequence& sequence, const char* head, i64 row_bytes, i32 begin)
-      : TileStream(head + begin * kBlockKv * row_bytes, row_bytes, sequence.keys(args) - begin * kBlockKv, thread_index()) {}
+      : TileStream(head + begin * kBlockKv * row_bytes, row_bytes, key_count(args, sequence) - begin * kBlockKv, thread_index()) {}
 };
 
 // The tile of queries that a CTA works on.
@@ -374,11 +369,11 @@ struct QueryTile {
     head = index.batch_head - sequence.batch * args.heads_q;
     head_kv = head / args.group_size;
     first_row = index.tile * kBlockQ;
-    rows = kEvenTiles || sequence.queries(args) - first_row > kBlockQ ? kBlockQ : sequence.queries(args) - first_row;
+    rows = kEvenTiles || query_count(args, sequence) - first_row > kBlockQ ? kBlockQ : query_count(args, sequence) - first_row;
   }
 };
 
-// The offsets: of a sequence, of a head and of a row, in elements.
+// Offsets are in elements.
 __device__ __forceinline__ const char* row_pointer(const void* tensor, i64 sequence_offset, i64 head_offset, i64 row_offset) {
   return static_cast<const char*>(tensor) + 2 * (sequence_offset + head_offset + row_offset);
 }
@@ -424,7 +419,7 @@ struct QueryFragments {
   u32 steps[kRowTiles][kDimSteps > 0 ? kDimSteps : 1][4];
   u32 tail[kRowTiles][2];
 
-  // first_row: the warp's first row in the tile.
+  // first_row is the warp's first row in the tile.
   __device__ __forceinline__ QueryFragments(u32 tile, u32 first_row) {
     const TileCursor queries(tile, first_row + lane_index() % 16, lane_index() / 16);
 #pragma unroll
@@ -617,7 +612,7 @@ struct OnlineSoftmax {
   }
 };
 
-// Scores of keys that their row does not attend to become -inf. first_row: the warp's, in the sequence.
+// Sets the scores of keys that their row does not attend to to -inf. first_row is the warp's first query in the sequence.
 __device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& args, const Sequence& sequence, i32 first_row, i32 block) {
   const i32 first_key = block * kBlockKv + lane_index() % 4 * 2;
 #pragma unroll
@@ -673,7 +668,7 @@ __device__ __forceinline__ void store_output(const Arguments& args, const QueryT
 __device__ __forceinline__ void store_lse(const Arguments& args, const QueryTile& tile, i32 warp_row, const OnlineSoftmax& softmax) {
   const u32 lane = lane_index();
   if (args.lse == nullptr || lane % 4 != 0) return;
-  float* lse = args.lse + tile.sequence.packed_query_row(args, tile.head, tile.first_row);
+  float* lse = args.lse + packed_query_row(args, tile.sequence, tile.head, tile.first_row);
 #pragma unroll
   for (i32 t = 0; t < kRowTiles; ++t) {
 #pragma unroll
@@ -719,4 +714,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_c2f43984a0b3c89c
+}  // namespace attune_8bc4ee8ad0366052

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 window sm90 q128 kv64 st2 qst2 lazy-max overlap=across scheduler=static-persistent · source f8ee37d07cdd48cf
+// attune forward bf16 d128 window sm90 q128 kv64 st2 qst2 lazy-max overlap=across scheduler=static-persistent · source 1dad52ae45135774
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -17,7 +17,7 @@
 //   131072  barriers, numbers of tiles
 //   131176  end
 
-namespace attune_73fdda97c5baced2 {
+namespace attune_bbbdfde8e9514cbb {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -359,7 +359,7 @@ static_assert(kBlockQ == 64 * kConsumers && kBlockKv % 16 == 0 && kHeadDim % 8 =
 static_assert(kKOffset >= kQOffset + kQStages * kQTileBytes && kVOffset >= kKOffset + kStages * kKvTileBytes);
 static_assert(kBarrierOffset >= kVOffset + kVStages * kKvTileBytes);
 
-// Of a thread: element 4 n + i is row lane / 4 + 8 (i / 2) of its warp's 16, column 8 n + 2 (lane % 4) + i % 2.
+// A thread's accumulators: element 4 n + i lies in row lane / 4 + 8 (i / 2) of its warp's 16 rows, in column 8 n + 2 (lane % 4) + i % 2.
 using ScoreFragments = float[kBlockKv / 2];
 using OutputFragments = float[kHeadDim / 2];
 
@@ -410,36 +410,26 @@ struct Sequence {
   Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
 
-  // Its lengths.
-  __device__ __forceinline__ i32 queries(const Arguments& args) const { return args.seq_q; }
-  __device__ __forceinline__ i32 keys(const Arguments& args) const { return args.seq_kv; }
-
-  // Elements from a tensor's first one to the sequence's, of a tensor of queries and of one of keys.
+  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
-  // A row of a tensor without columns, such as LSE, which is packed: (batch, heads, queries).
-  __device__ __forceinline__ i64 packed_query_row(const Arguments& args, i32 head, i64 row) const {
-    return (static_cast<i64>(batch) * args.heads_q + head) * args.seq_q + row;
-  }
 };
-// Which pairs are attended to: a band of diagonals, first_offset <= key - query <= mask_offset. The first and the last one of a row do not
-// fall from one row to the next; a row without any has its first behind its last.
+__device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
+__device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
+
+// The place of a row in a tensor without columns, such as LSE, which is packed: (batch, heads, queries).
+__device__ __forceinline__ i64 packed_query_row(const Arguments& args, const Sequence& sequence, i32 head, i64 row) {
+  return (static_cast<i64>(sequence.batch) * args.heads_q + head) * args.seq_q + row;
+}
+// A query attends to the keys with first_offset <= key - query <= mask_offset, a band of diagonals. Neither the first nor the last key of a query
+// falls from one query to the next. A query that attends to no key has its first key behind its last one.
 __device__ __forceinline__ i32 first_key(const Arguments& args, const Sequence& sequence, i32 query) {
   const i64 first = static_cast<i64>(query) + args.first_offset;  // may leave 32 bits
-  return static_cast<i32>(first < 0 ? 0 : first < sequence.keys(args) ? first : sequence.keys(args));
+  return static_cast<i32>(first < 0 ? 0 : first < key_count(args, sequence) ? first : key_count(args, sequence));
 }
 __device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 query) {
   const i64 diagonal = static_cast<i64>(query) + args.mask_offset;
-  const i64 last = sequence.keys(args) - 1;
-  return static_cast<i32>(diagonal < -1 ? -1 : diagonal < last ? diagonal : last);
-}
-__device__ __forceinline__ i32 first_query(const Arguments& args, const Sequence& sequence, i32 key) {
-  const i64 first = static_cast<i64>(key) - args.mask_offset;
-  return static_cast<i32>(first < 0 ? 0 : first < sequence.queries(args) ? first : sequence.queries(args));
-}
-__device__ __forceinline__ i32 last_query(const Arguments& args, const Sequence& sequence, i32 key) {
-  const i64 diagonal = static_cast<i64>(key) - args.first_offset;
-  const i64 last = sequence.queries(args) - 1;
+  const i64 last = key_count(args, sequence) - 1;
   return static_cast<i32>(diagonal < -1 ? -1 : diagonal < last ? diagonal : last);
 }
 
@@ -455,40 +445,40 @@ struct HiddenKeys {
   }
   __device__ __forceinline__ bool has(i32 distance) const { return distance < first || distance > last; }
 };
-// Blocks of keys that some queries attend to, from the first of these to the last: all of [unmasked_begin, unmasked_end) to all of them, the
-// others of [begin, end) in part.
+// The blocks of keys [begin, end) that some of the queries from top_query to bottom_query attend to. All of these queries attend to all keys of
+// the blocks [unmasked_begin, unmasked_end).
 struct KeyBlocks {
   i32 begin, unmasked_begin, unmasked_end, end;
 
   KeyBlocks() = default;
-  __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 first_query, i32 last_query) {
-    begin = begin_of(args, sequence, first_query);
-    unmasked_begin = unmasked_begin_of(args, sequence, last_query);
-    unmasked_end = unmasked_end_of<0>(args, sequence, first_query);
-    end = end_of(args, sequence, last_query);
+  __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 top_query, i32 bottom_query) {
+    begin = begin_of(args, sequence, top_query);
+    unmasked_begin = unmasked_begin_of(args, sequence, bottom_query);
+    unmasked_end = unmasked_end_of<0>(args, sequence, top_query);
+    end = end_of(args, sequence, bottom_query);
   }
 
-  __device__ __forceinline__ static i32 begin_of(const Arguments& args, const Sequence& sequence, i32 first_query) {
-    return first_key(args, sequence, first_query) / kBlockKv;
+  __device__ __forceinline__ static i32 begin_of(const Arguments& args, const Sequence& sequence, i32 top_query) {
+    return first_key(args, sequence, top_query) / kBlockKv;
   }
-  __device__ __forceinline__ static i32 unmasked_begin_of(const Arguments& args, const Sequence& sequence, i32 last_query) {
-    return (first_key(args, sequence, last_query) + kBlockKv - 1) / kBlockKv;
+  __device__ __forceinline__ static i32 unmasked_begin_of(const Arguments& args, const Sequence& sequence, i32 bottom_query) {
+    return (first_key(args, sequence, bottom_query) + kBlockKv - 1) / kBlockKv;
   }
-  // kAttended: keys behind the unmasked blocks that each query attends to, if it attends to any.
+  // kAttended is the number of keys behind the unmasked blocks that each query attends to, if it attends to any.
   template <i32 kAttended>
-  __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 first_query) {
-    return (last_key(args, sequence, first_query) + 1 - kAttended) / kBlockKv;
+  __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 top_query) {
+    return (last_key(args, sequence, top_query) + 1 - kAttended) / kBlockKv;
   }
-  __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 last_query) {
-    return (last_key(args, sequence, last_query) + kBlockKv) / kBlockKv;
+  __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 bottom_query) {
+    return (last_key(args, sequence, bottom_query) + kBlockKv) / kBlockKv;
   }
 };
-// What the softmax sees of a block's scores q·k before they are masked, and how a gradient goes back through it: here they are as they are.
+// Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
 struct ScoreFunction {
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
   __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
 };
-// Where rows lie, as coordinates of tensor maps: those of a sequence follow each other.
+// The coordinates of rows in tensor maps. The rows of a sequence follow each other in memory.
 struct MapPlace {
   i32 row, batch;
 };
@@ -522,13 +512,13 @@ struct QueryTile {
     rows = kEvenTiles || all_rows(args) - first_row > kBlockQ ? kBlockQ : all_rows(args) - first_row;
     blocks = KeyBlocks(args, sequence, position_of(first_row), position_of(first_row + rows - 1));
   }
-  // Rows of all tiles of a head; of a row: its place in the sequence, and its head.
-  __device__ __forceinline__ i32 all_rows(const Arguments& args) const { return sequence.queries(args); }
+  // The rows of all tiles of a head, and the position in the sequence and the head of a row.
+  __device__ __forceinline__ i32 all_rows(const Arguments& args) const { return query_count(args, sequence); }
   __device__ __forceinline__ static i32 position_of(i32 row) { return row; }
   __device__ __forceinline__ i32 head_of(i32 /*row*/) const { return head; }
 };
 
-// Where the barriers lie: full ones complete when TMA has filled a buffer, empty ones when every consumer warp has left it.
+// The barriers. A full one completes when TMA has filled its buffer, an empty one when every consumer warp has left it.
 struct Barriers {
   u32 base;
   __device__ __forceinline__ u32 q_full(i32 stage) const { return base + 0 + 8 * stage; }
@@ -603,7 +593,7 @@ __device__ __forceinline__ void load_tile(u32 to, const TensorMap& map, u32 full
 struct KvLoads {
   Barriers barriers;
 
-  // Into a buffer that this CTA's consumers have left.
+  // Loads into a buffer that this CTA's consumers have left.
   __device__ __forceinline__ void load(u32 to, const TensorMap& map, u32 full, i32 head, MapPlace place) {
     load_tile<kKvPanelStride>(to, map, full, head, place);
   }
@@ -656,7 +646,7 @@ struct OnlineSoftmax {
   float scale[2];    // of O, if must_scale
   bool must_scale;
 
-  // P in place of S, and this thread's sums of it.
+  // Puts P in the place of S, and adds it to this thread's row sums.
   template <bool kMasked>
   __device__ __forceinline__ void exponentiate(ScoreFragments& s, float (&sum)[2]) const {
     float negative_max[2], sums[4] = {};  // two sums of a row: shorter chains
@@ -672,7 +662,7 @@ struct OnlineSoftmax {
     sum[1] = sums[1] + sums[3];
   }
 
-  // Of the scores of each row, over the quad.
+  // The largest score of each row, over the quad.
   __device__ __forceinline__ static void largest_scores(const ScoreFragments& s, float (&largest)[2]) {
     float m[4] = {s[0], s[2], s[1], s[3]};
 #pragma unroll
@@ -710,8 +700,8 @@ struct OnlineSoftmax {
     return kMasked && m == negative_infinity() ? 0 : m;
   }
 };
-// Scores of an unmasked block of keys for a warp's rows, from device memory: where those that wgmma computed have been overwritten. Keeps
-// nothing alive in its loops, for a rare path must not cost the common one registers.
+// Computes the scores of an unmasked block of keys for a warp's rows from device memory, after those that wgmma computed have been overwritten. Its
+// loops keep nothing alive, since a rare path must not cost the common one registers.
 struct ScoreSource {
   const Arguments& args;
   i32 tile_number;
@@ -723,7 +713,7 @@ struct ScoreSource {
 #pragma unroll 1
     for (i32 i = 0; i < kBlockKv / 2; ++i) {
       const i32 query = row + i / 2 % 2 * 8, key = block * kBlockKv + i / 4 * 8 + static_cast<i32>(lane_index() % 4 * 2) + i % 2;
-      const i32 head = tile.head_of(query), last = tile.sequence.queries(args) - 1;
+      const i32 head = tile.head_of(query), last = query_count(args, tile.sequence) - 1;
       const i32 position = QueryTile::position_of(query) < last ? QueryTile::position_of(query) : last;
       const char* q =
           static_cast<const char*>(args.q) + 2 * (tile.sequence.query_offset(args.q_stride_batch, args.q_stride_row) + head * args.q_stride_head + position * args.q_stride_row);
@@ -849,7 +839,7 @@ struct RowsOfWarpgroup {
   }
 };
 
-// Scores of keys that their row does not attend to become -inf.
+// Sets the scores of keys that their row does not attend to to -inf.
 __device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& args, const RowsOfWarpgroup& rows, i32 block) {
   const i32 first_key = block * kBlockKv + static_cast<i32>(lane_index() % 4 * 2);
 #pragma unroll
@@ -921,8 +911,8 @@ struct Consumer {
   }
 };
 
-// Blocks that other warpgroups need and this one does not: it waits for them only to give them back, and passes the order on. A buffer is
-// given back when every lane has seen it full: where no product holds the warp together, that is said.
+// Passes over blocks that other warpgroups need and this one does not: waits for them only to release them, and passes the order on. A buffer is
+// released only after all lanes have seen it full; bar_warp_sync says so where no product holds the warp together.
 __device__ __forceinline__ void skip_key(Consumer& consumer) {
   consumer.wait_k();
   bar_warp_sync();
@@ -953,8 +943,8 @@ __device__ __forceinline__ void clear(OutputFragments& o) {
   for (i32 i = 0; i < kHeadDim / 2; ++i) o[i] = 0;
 }
 
-// O / l and LSE of this thread's two rows. row: the first of them, in the sequence. Words of four fragments are exchanged in a quad, so that
-// each lane stores 16 bytes of a row.
+// Stores O / l and LSE of this thread's two rows; `row` is the first of them in the sequence. The lanes of a quad exchange words of four fragments,
+// so that each lane stores 16 bytes of a row.
 __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTile& tile, i32 row, OutputFragments& o, Softmax& softmax) {
   constexpr float kLn2 = 0.693147180559945309f;
   const u32 quad = lane_index() % 4;
@@ -969,7 +959,7 @@ __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTil
     const i32 head = tile.head_of(i), position = QueryTile::position_of(i);
     if (args.lse != nullptr && quad == 0 && exists) {
       const float lse = sum != 0 ? fma_rn_f32(softmax.row_max[half], args.softmax_scale, lg2_approx_ftz_f32(sum) * kLn2) : negative_infinity();
-      st_global_f32(args.lse + tile.sequence.packed_query_row(args, head, position), lse);
+      st_global_f32(args.lse + packed_query_row(args, tile.sequence, head, position), lse);
     }
     char* const to =
         static_cast<char*>(args.o) + 2 * (tile.sequence.query_offset(args.o_stride_batch, args.o_stride_row) + head * args.o_stride_head + position * args.o_stride_row);
@@ -995,11 +985,11 @@ struct Mainloop {
   ScoreFragments s;
   OutputFragments o;
 
-  // Leaves the fragments as they are: what S begins with does not count, and to set it would touch registers of the first product.
+  // Leaves the fragments unset: the first product overwrites S, and setting it would touch registers of that product.
   __device__ __forceinline__ Mainloop(const Arguments& args, const Barriers& barriers, u32 shared, i32 index)
       : args(args), consumer{barriers, shared, index}, softmax{{args.softmax_scale_log2}} {}
 
-  // The tile's first block, walked to: there is no product to run beside it.
+  // The tile's first block: there is no product to run beside it.
   template <bool kMasked>
   __device__ __forceinline__ void begin(i32 tile_number, const RowsOfWarpgroup& rows, i32 block) {
     consumer.wait_k();
@@ -1157,4 +1147,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_73fdda97c5baced2
+}  // namespace attune_bbbdfde8e9514cbb

@@ -1,4 +1,4 @@
-// attune forward bf16 d256 causal sm90 q128 kv80 st2 order=tile-major-reversed lazy-max overlap=within scheduler=dynamic-persistent vst1 cluster2 · source ba248296b2a52286
+// attune forward bf16 d256 causal sm90 q128 kv80 st2 order=tile-major-reversed lazy-max overlap=within scheduler=dynamic-persistent vst1 cluster2 · source 56e92619eef75285
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -19,7 +19,7 @@
 //   188416  barriers, numbers of tiles
 //   188512  end
 
-namespace attune_41b07a0a4d4cdb91 {
+namespace attune_5f1997920cc50b43 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -435,7 +435,7 @@ static_assert(kBlockQ == 64 * kConsumers && kBlockKv % 16 == 0 && kHeadDim % 8 =
 static_assert(kKOffset >= kQOffset + kQStages * kQTileBytes && kVOffset >= kKOffset + kStages * kKvTileBytes);
 static_assert(kBarrierOffset >= kVOffset + kVStages * kKvTileBytes);
 
-// Of a thread: element 4 n + i is row lane / 4 + 8 (i / 2) of its warp's 16, column 8 n + 2 (lane % 4) + i % 2.
+// A thread's accumulators: element 4 n + i lies in row lane / 4 + 8 (i / 2) of its warp's 16 rows, in column 8 n + 2 (lane % 4) + i % 2.
 using ScoreFragments = float[kBlockKv / 2];
 using OutputFragments = float[kHeadDim / 2];
 
@@ -486,28 +486,23 @@ struct Sequence {
   Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
 
-  // Its lengths.
-  __device__ __forceinline__ i32 queries(const Arguments& args) const { return args.seq_q; }
-  __device__ __forceinline__ i32 keys(const Arguments& args) const { return args.seq_kv; }
-
-  // Elements from a tensor's first one to the sequence's, of a tensor of queries and of one of keys.
+  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
-  // A row of a tensor without columns, such as LSE, which is packed: (batch, heads, queries).
-  __device__ __forceinline__ i64 packed_query_row(const Arguments& args, i32 head, i64 row) const {
-    return (static_cast<i64>(batch) * args.heads_q + head) * args.seq_q + row;
-  }
 };
-// Which pairs are attended to: key <= query + mask_offset. The first and the last one of a row do not fall from one row to the next; a row
-// without any has its first behind its last.
+__device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
+__device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
+
+// The place of a row in a tensor without columns, such as LSE, which is packed: (batch, heads, queries).
+__device__ __forceinline__ i64 packed_query_row(const Arguments& args, const Sequence& sequence, i32 head, i64 row) {
+  return (static_cast<i64>(sequence.batch) * args.heads_q + head) * args.seq_q + row;
+}
+// A query attends to the keys with key <= query + mask_offset. Neither the first nor the last key of a query falls from one query to the next. A
+// query that attends to no key has its first key behind its last one.
 __device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 query) {
   const i64 diagonal = static_cast<i64>(query) + args.mask_offset;  // may leave 32 bits
-  const i64 last = sequence.keys(args) - 1;
+  const i64 last = key_count(args, sequence) - 1;
   return static_cast<i32>(diagonal < -1 ? -1 : diagonal < last ? diagonal : last);
-}
-__device__ __forceinline__ i32 first_query(const Arguments& args, const Sequence& sequence, i32 key) {
-  const i64 first = static_cast<i64>(key) - args.mask_offset;
-  return static_cast<i32>(first < 0 ? 0 : first < sequence.queries(args) ? first : sequence.queries(args));
 }
 
 // The keys that a query does not attend to, by their distance from a key.
@@ -519,33 +514,33 @@ struct HiddenKeys {
   __device__ __forceinline__ void move(i32 keys) { last -= keys; }
   __device__ __forceinline__ bool has(i32 distance) const { return distance > last; }
 };
-// Blocks of keys that some queries attend to, from the first of these to the last: all of [unmasked_begin, unmasked_end) to all of them, the
-// others of [begin, end) in part.
+// The blocks of keys [begin, end) that some of the queries from top_query to bottom_query attend to. All of these queries attend to all keys of
+// the blocks [unmasked_begin, unmasked_end).
 struct KeyBlocks {
   static constexpr i32 begin = 0, unmasked_begin = 0;  // what a query attends to begins with the first key
   i32 unmasked_end, end;
 
   KeyBlocks() = default;
-  __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 first_query, i32 last_query) {
-    unmasked_end = unmasked_end_of<0>(args, sequence, first_query);
-    end = end_of(args, sequence, last_query);
+  __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 top_query, i32 bottom_query) {
+    unmasked_end = unmasked_end_of<0>(args, sequence, top_query);
+    end = end_of(args, sequence, bottom_query);
   }
 
-  // kAttended: keys behind the unmasked blocks that each query attends to, if it attends to any.
+  // kAttended is the number of keys behind the unmasked blocks that each query attends to, if it attends to any.
   template <i32 kAttended>
-  __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 first_query) {
-    return (last_key(args, sequence, first_query) + 1 - kAttended) / kBlockKv;
+  __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 top_query) {
+    return (last_key(args, sequence, top_query) + 1 - kAttended) / kBlockKv;
   }
-  __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 last_query) {
-    return (last_key(args, sequence, last_query) + kBlockKv) / kBlockKv;
+  __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 bottom_query) {
+    return (last_key(args, sequence, bottom_query) + kBlockKv) / kBlockKv;
   }
 };
-// What the softmax sees of a block's scores q·k before they are masked, and how a gradient goes back through it: here they are as they are.
+// Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
 struct ScoreFunction {
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
   __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
 };
-// Where rows lie, as coordinates of tensor maps: those of a sequence follow each other.
+// The coordinates of rows in tensor maps. The rows of a sequence follow each other in memory.
 struct MapPlace {
   i32 row, batch;
 };
@@ -575,7 +570,7 @@ struct QueryTile {
     sequence = Sequence(args, index.batch_head / args.heads_q);
     head = index.batch_head - sequence.batch * args.heads_q;
     head_kv = head / args.group_size;
-    // Of a pair of tiles each CTA takes one, and walks the blocks of both. The second may have no rows.
+    // Each CTA takes one tile of a pair and walks the blocks of both. The second tile may have no rows.
     const i32 first = index.tile * kCluster * kBlockQ, all = all_rows(args) - first;
     const i32 before = static_cast<i32>(cluster_cta_rank()) * kBlockQ;
     first_row = first + before;
@@ -583,13 +578,13 @@ struct QueryTile {
     const i32 last = first + (kEvenTiles || all > kCluster * kBlockQ ? kCluster * kBlockQ : all) - 1;
     blocks = KeyBlocks(args, sequence, position_of(first), position_of(last));
   }
-  // Rows of all tiles of a head; of a row: its place in the sequence, and its head.
-  __device__ __forceinline__ i32 all_rows(const Arguments& args) const { return sequence.queries(args); }
+  // The rows of all tiles of a head, and the position in the sequence and the head of a row.
+  __device__ __forceinline__ i32 all_rows(const Arguments& args) const { return query_count(args, sequence); }
   __device__ __forceinline__ static i32 position_of(i32 row) { return row; }
   __device__ __forceinline__ i32 head_of(i32 /*row*/) const { return head; }
 };
 
-// Where the barriers lie: full ones complete when TMA has filled a buffer, empty ones when every consumer warp has left it.
+// The barriers. A full one completes when TMA has filled its buffer, an empty one when every consumer warp has left it.
 struct Barriers {
   u32 base;
   __device__ __forceinline__ u32 q_full(i32 stage) const { return base + 0 + 8 * stage; }
@@ -644,8 +639,8 @@ struct ProducerTiles {
   u32 parity = 0;
 
   __device__ __forceinline__ i32 first(const Arguments&, const Barriers&) { return static_cast<i32>(block_index() / kCluster); }
-  // The first CTA of a cluster takes one for all its rows and passes it on when the one before has been read: its own barrier says so, that
-  // of the other that the tile has come.
+  // The first CTA of a cluster takes a tile for the whole cluster and passes it on when the one before has been read. The first CTA's barrier says
+  // that it has been read, the barrier of each other CTA that the tile has come.
   __device__ __forceinline__ i32 next(const Arguments& args, const Barriers& barriers) {
     i32 tile;
     if (cluster_cta_rank() == 0) {
@@ -661,7 +656,7 @@ struct ProducerTiles {
     parity ^= 1;
     return tile;
   }
-  // Before the arrival on q_full that the consumers wait for.
+  // To be called before the arrival on q_full that the consumers wait for.
   __device__ __forceinline__ void publish(i32 tile, const Barriers& barriers, PipelineSlot<kQStages> q) {
     st_shared_b32(barriers.tile_of(q.stage), static_cast<u32>(tile));
     if (tile < 0) mbarrier_arrive(barriers.q_full(q.stage));
@@ -699,7 +694,7 @@ struct KvLoads {
   Barriers barriers;
   u32 meetings = 0;
 
-  // Into a buffer that this CTA's consumers have left.
+  // Loads into a buffer that this CTA's consumers have left.
   __device__ __forceinline__ void load(u32 to, const TensorMap& map, u32 full, i32 head, MapPlace place) {
     const u32 rank = cluster_cta_rank();
     const u32 meeting = barriers.meeting(meetings % 2);
@@ -761,7 +756,7 @@ struct OnlineSoftmax {
   float scale[2];    // of O, if must_scale
   bool must_scale;
 
-  // P in place of S, and this thread's sums of it.
+  // Puts P in the place of S, and adds it to this thread's row sums.
   template <bool kMasked>
   __device__ __forceinline__ void exponentiate(ScoreFragments& s, float (&sum)[2]) const {
     float negative_max[2], sums[4] = {};  // two sums of a row: shorter chains
@@ -777,7 +772,7 @@ struct OnlineSoftmax {
     sum[1] = sums[1] + sums[3];
   }
 
-  // Of the scores of each row, over the quad.
+  // The largest score of each row, over the quad.
   __device__ __forceinline__ static void largest_scores(const ScoreFragments& s, float (&largest)[2]) {
     float m[4] = {s[0], s[2], s[1], s[3]};
 #pragma unroll
@@ -815,8 +810,8 @@ struct OnlineSoftmax {
     return kMasked && m == negative_infinity() ? 0 : m;
   }
 };
-// Scores of an unmasked block of keys for a warp's rows, from device memory: where those that wgmma computed have been overwritten. Keeps
-// nothing alive in its loops, for a rare path must not cost the common one registers.
+// Computes the scores of an unmasked block of keys for a warp's rows from device memory, after those that wgmma computed have been overwritten. Its
+// loops keep nothing alive, since a rare path must not cost the common one registers.
 struct ScoreSource {
   const Arguments& args;
   i32 tile_number;
@@ -828,7 +823,7 @@ struct ScoreSource {
 #pragma unroll 1
     for (i32 i = 0; i < kBlockKv / 2; ++i) {
       const i32 query = row + i / 2 % 2 * 8, key = block * kBlockKv + i / 4 * 8 + static_cast<i32>(lane_index() % 4 * 2) + i % 2;
-      const i32 head = tile.head_of(query), last = tile.sequence.queries(args) - 1;
+      const i32 head = tile.head_of(query), last = query_count(args, tile.sequence) - 1;
       const i32 position = QueryTile::position_of(query) < last ? QueryTile::position_of(query) : last;
       const char* q =
           static_cast<const char*>(args.q) + 2 * (tile.sequence.query_offset(args.q_stride_batch, args.q_stride_row) + head * args.q_stride_head + position * args.q_stride_row);
@@ -948,7 +943,7 @@ struct RowsOfWarpgroup {
   }
 };
 
-// Scores of keys that their row does not attend to become -inf.
+// Sets the scores of keys that their row does not attend to to -inf.
 __device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& args, const RowsOfWarpgroup& rows, i32 block) {
   const i32 first_key = block * kBlockKv + static_cast<i32>(lane_index() % 4 * 2);
 #pragma unroll
@@ -1020,8 +1015,8 @@ struct Consumer {
   }
 };
 
-// Blocks that other warpgroups need and this one does not: it waits for them only to give them back, and passes the order on. A buffer is
-// given back when every lane has seen it full: where no product holds the warp together, that is said.
+// Passes over blocks that other warpgroups need and this one does not: waits for them only to release them, and passes the order on. A buffer is
+// released only after all lanes have seen it full; bar_warp_sync says so where no product holds the warp together.
 __device__ __forceinline__ void skip_key(Consumer& consumer) {
   consumer.wait_k();
   bar_warp_sync();
@@ -1052,8 +1047,8 @@ __device__ __forceinline__ void clear(OutputFragments& o) {
   for (i32 i = 0; i < kHeadDim / 2; ++i) o[i] = 0;
 }
 
-// O / l and LSE of this thread's two rows. row: the first of them, in the sequence. Words of four fragments are exchanged in a quad, so that
-// each lane stores 16 bytes of a row.
+// Stores O / l and LSE of this thread's two rows; `row` is the first of them in the sequence. The lanes of a quad exchange words of four fragments,
+// so that each lane stores 16 bytes of a row.
 __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTile& tile, i32 row, OutputFragments& o, Softmax& softmax) {
   constexpr float kLn2 = 0.693147180559945309f;
   const u32 quad = lane_index() % 4;
@@ -1068,7 +1063,7 @@ __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTil
     const i32 head = tile.head_of(i), position = QueryTile::position_of(i);
     if (args.lse != nullptr && quad == 0 && exists) {
       const float lse = sum != 0 ? fma_rn_f32(softmax.row_max[half], args.softmax_scale, lg2_approx_ftz_f32(sum) * kLn2) : negative_infinity();
-      st_global_f32(args.lse + tile.sequence.packed_query_row(args, head, position), lse);
+      st_global_f32(args.lse + packed_query_row(args, tile.sequence, head, position), lse);
     }
     char* const to =
         static_cast<char*>(args.o) + 2 * (tile.sequence.query_offset(args.o_stride_batch, args.o_stride_row) + head * args.o_stride_head + position * args.o_stride_row);
@@ -1094,11 +1089,11 @@ struct Mainloop {
   ScoreFragments s;
   OutputFragments o;
 
-  // Leaves the fragments as they are: what S begins with does not count, and to set it would touch registers of the first product.
+  // Leaves the fragments unset: the first product overwrites S, and setting it would touch registers of that product.
   __device__ __forceinline__ Mainloop(const Arguments& args, const Barriers& barriers, u32 shared, i32 index)
       : args(args), consumer{barriers, shared, index}, softmax{{args.softmax_scale_log2}} {}
 
-  // The tile's first block, walked to: there is no product to run beside it.
+  // The tile's first block: there is no product to run beside it.
   template <bool kMasked>
   __device__ __forceinline__ void begin(i32 tile_number, const RowsOfWarpgroup& rows, i32 block) {
     consumer.wait_k();
@@ -1218,10 +1213,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
     if (kConsumerRegisters != 0) setmaxnreg_inc<kConsumerRegisters>();
     consume(args, barriers, shared, static_cast<i32>(warp / 4 - 1));
   }
-  // What a CTA's producer has under way may be for another one.
+  // What a CTA's producer has under way may be for another CTA of its cluster.
   bar_warp_sync();
   barrier_cluster_sync();
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_41b07a0a4d4cdb91
+}  // namespace attune_5f1997920cc50b43

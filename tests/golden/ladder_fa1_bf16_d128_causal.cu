@@ -1,4 +1,4 @@
-// attune fa1 forward bf16 d128 causal sm80 q128 kv64 w8 st1 · source 745d53ea6eaf94e2
+// attune fa1 forward bf16 d128 causal sm80 q128 kv64 w8 st1 · source 169db2987d9dd6ea
 //
 // FlashAttention, Algorithm 1 (Dao, Fu, Ermon, Rudra, Ré 2022), of one head, on mma.sync (compute capability 8.0 and newer): blocks of keys outside,
 // tiles of queries inside; O, l and m of all queries live in device memory and are read and written at each visit.
@@ -19,7 +19,7 @@
 //    49152  V  [64][128]
 //    65536  end
 
-namespace attune_ca1e1d7235d79ffa {
+namespace attune_a87f6f6866ad0f5b {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -274,7 +274,7 @@ struct TileStream {
   }
 };
 
-// The other way: the first `existing` rows of a tile of shared memory to global memory.
+// Copies the first `existing` rows of a tile of shared memory to global memory.
 template <i32 kRows, bool kAllExist, i32 kWorkers>
 __device__ __forceinline__ void store_tile(char* to, u32 from, i64 row_bytes, i32 existing, i32 worker) {
   using Chunks = ThreadChunks<kRows, kWorkers>;
@@ -297,28 +297,18 @@ struct Sequence {
   Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
 
-  // Its lengths.
-  __device__ __forceinline__ i32 queries(const Arguments& args) const { return args.seq_q; }
-  __device__ __forceinline__ i32 keys(const Arguments& args) const { return args.seq_kv; }
-
-  // Elements from a tensor's first one to the sequence's, of a tensor of queries and of one of keys.
+  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
-  // A row of a tensor without columns, such as LSE, which is packed: (batch, heads, queries).
-  __device__ __forceinline__ i64 packed_query_row(const Arguments& args, i32 head, i64 row) const {
-    return (static_cast<i64>(batch) * args.heads_q + head) * args.seq_q + row;
-  }
 };
-// Which pairs are attended to: key <= query + mask_offset. The first and the last one of a row do not fall from one row to the next; a row
-// without any has its first behind its last.
+__device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
+__device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
+// A query attends to the keys with key <= query + mask_offset. Neither the first nor the last key of a query falls from one query to the next. A
+// query that attends to no key has its first key behind its last one.
 __device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 query) {
   const i64 diagonal = static_cast<i64>(query) + args.mask_offset;  // may leave 32 bits
-  const i64 last = sequence.keys(args) - 1;
+  const i64 last = key_count(args, sequence) - 1;
   return static_cast<i32>(diagonal < -1 ? -1 : diagonal < last ? diagonal : last);
-}
-__device__ __forceinline__ i32 first_query(const Arguments& args, const Sequence& sequence, i32 key) {
-  const i64 first = static_cast<i64>(key) - args.mask_offset;
-  return static_cast<i32>(first < 0 ? 0 : first < sequence.queries(args) ? first : sequence.queries(args));
 }
 
 // The keys that a query does not attend to, by their distance from a key.
@@ -330,28 +320,28 @@ struct HiddenKeys {
   __device__ __forceinline__ void move(i32 keys) { last -= keys; }
   __device__ __forceinline__ bool has(i32 distance) const { return distance > last; }
 };
-// Blocks of keys that some queries attend to, from the first of these to the last: all of [unmasked_begin, unmasked_end) to all of them, the
-// others of [begin, end) in part.
+// The blocks of keys [begin, end) that some of the queries from top_query to bottom_query attend to. All of these queries attend to all keys of
+// the blocks [unmasked_begin, unmasked_end).
 struct KeyBlocks {
   static constexpr i32 begin = 0, unmasked_begin = 0;  // what a query attends to begins with the first key
   i32 unmasked_end, end;
 
   KeyBlocks() = default;
-  __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 first_query, i32 last_query) {
-    unmasked_end = unmasked_end_of<0>(args, sequence, first_query);
-    end = end_of(args, sequence, last_query);
+  __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 top_query, i32 bottom_query) {
+    unmasked_end = unmasked_end_of<0>(args, sequence, top_query);
+    end = end_of(args, sequence, bottom_query);
   }
 
-  // kAttended: keys behind the unmasked blocks that each query attends to, if it attends to any.
+  // kAttended is the number of keys behind the unmasked blocks that each query attends to, if it attends to any.
   template <i32 kAttended>
-  __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 first_query) {
-    return (last_key(args, sequence, first_query) + 1 - kAttended) / kBlockKv;
+  __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 top_query) {
+    return (last_key(args, sequence, top_query) + 1 - kAttended) / kBlockKv;
   }
-  __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 last_query) {
-    return (last_key(args, sequence, last_query) + kBlockKv) / kBlockKv;
+  __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 bottom_query) {
+    return (last_key(args, sequence, bottom_query) + kBlockKv) / kBlockKv;
   }
 };
-// What the softmax sees of a block's scores q·k before they are masked, and how a gradient goes back through it: here they are as they are.
+// Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
 struct ScoreFunction {
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
   __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
@@ -387,7 +377,7 @@ struct QueryFragments {
   u32 tile, first_row;
   TileCursor queries;
 
-  // first_row: the warp's first row in the tile.
+  // first_row is the warp's first row in the tile.
   __device__ __forceinline__ QueryFragments(u32 tile, u32 first_row)
       : tile(tile), first_row(first_row), queries(tile, first_row + lane_index() % 16, lane_index() / 16) {}
   __device__ __forceinline__ void step(u32 (&a)[4], i32 t, i32 k) const { load_query_step(a, queries, 16 * t, k); }
@@ -586,7 +576,7 @@ struct QueryTile {
 
   __device__ __forceinline__ QueryTile(const Arguments& args, const Sequence& sequence, i32 i) {
     first_row = i * kRowsPerTile;
-    rows = sequence.queries(args) - first_row < kRowsPerTile ? sequence.queries(args) - first_row : kRowsPerTile;
+    rows = query_count(args, sequence) - first_row < kRowsPerTile ? query_count(args, sequence) - first_row : kRowsPerTile;
     blocks = KeyBlocks(args, sequence, first_row, first_row + rows - 1);
     if (blocks.end == 0) blocks.end = 1;
   }
@@ -676,14 +666,14 @@ __device__ __forceinline__ void store_lse(const Arguments& args, const Head& hea
 
 extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_fa1(const __grid_constant__ Arguments args) {
   const Head head(args);
-  const i32 warp_row = warp_index() * kWarpRows, tiles = (head.sequence.queries(args) + kRowsPerTile - 1) / kRowsPerTile,
+  const i32 warp_row = warp_index() * kWarpRows, tiles = (query_count(args, head.sequence) + kRowsPerTile - 1) / kRowsPerTile,
             blocks = QueryTile(args, head.sequence, tiles - 1).blocks.end;
   const u32 shared = shared_base(), q_tile = shared + kQOffset, k_tile = shared + kKOffset, v_tile = shared + kVOffset;
 
   using KvStream = TileStream<kBlockKv, false, kThreads>;
-  KvStream k(row_pointer(args.k, head.sequence.batch * args.k_stride_batch, head.head_kv * args.k_stride_head, 0), 2 * args.k_stride_row, head.sequence.keys(args),
+  KvStream k(row_pointer(args.k, head.sequence.key_offset(args.k_stride_batch, args.k_stride_row), head.head_kv * args.k_stride_head, 0), 2 * args.k_stride_row, key_count(args, head.sequence),
              thread_index());
-  KvStream v(row_pointer(args.v, head.sequence.batch * args.v_stride_batch, head.head_kv * args.v_stride_head, 0), 2 * args.v_stride_row, head.sequence.keys(args),
+  KvStream v(row_pointer(args.v, head.sequence.key_offset(args.v_stride_batch, args.v_stride_row), head.head_kv * args.v_stride_head, 0), 2 * args.v_stride_row, key_count(args, head.sequence),
              thread_index());
   for (i32 block = 0; block < blocks; ++block) {
     k.load_next(k_tile);
@@ -691,7 +681,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_fa1(const _
     for (i32 i = 0; i < tiles; ++i) {
       const QueryTile tile(args, head.sequence, i);
       if (block >= tile.blocks.end) continue;
-      const char* q = row_pointer(args.q, head.sequence.batch * args.q_stride_batch, head.head * args.q_stride_head, tile.first_row * args.q_stride_row);
+      const char* q = row_pointer(args.q, head.sequence.query_offset(args.q_stride_batch, args.q_stride_row), head.head * args.q_stride_head, tile.first_row * args.q_stride_row);
       TileStream<kRowsPerTile, false, kThreads>(q, 2 * args.q_stride_row, tile.rows, thread_index()).load_next(q_tile);
       cp_async_commit_group();
 
@@ -713,7 +703,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_fa1(const _
       if (block + 1 < tile.blocks.end) {
         stored.store(softmax, acc_o);
       } else {
-        char* o = row_pointer(args.o, head.sequence.batch * args.o_stride_batch, head.head * args.o_stride_head,
+        char* o = row_pointer(args.o, head.sequence.query_offset(args.o_stride_batch, args.o_stride_row), head.head * args.o_stride_head,
                               (tile.first_row + warp_row) * args.o_stride_row);
         store_output(o, 2 * args.o_stride_row, tile.rows - warp_row, q_tile, warp_row, acc_o);
         store_lse(args, head, tile, warp_row, softmax);
@@ -724,4 +714,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_fa1(const _
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_ca1e1d7235d79ffa
+}  // namespace attune_a87f6f6866ad0f5b

@@ -1,4 +1,4 @@
-// attune standard forward bf16 d64 causal sm80 q64 kv64 w4 st1 · source 0c77b0438db74779
+// attune standard forward bf16 d64 causal sm80 q64 kv64 w4 st1 · source 330464cb0d211c2c
 //
 // The scores of one tile of queries of one head, on mma.sync (compute capability 8.0 and newer), into device memory:
 //
@@ -9,7 +9,7 @@
 //     8192  K  [2][64][64]
 //    24576  end
 
-namespace attune_5ad97a5607708030 {
+namespace attune_a62df371412817a8 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -200,7 +200,7 @@ struct TileStream {
   }
 };
 
-// The other way: the first `existing` rows of a tile of shared memory to global memory.
+// Copies the first `existing` rows of a tile of shared memory to global memory.
 template <i32 kRows, bool kAllExist, i32 kWorkers>
 __device__ __forceinline__ void store_tile(char* to, u32 from, i64 row_bytes, i32 existing, i32 worker) {
   using Chunks = ThreadChunks<kRows, kWorkers>;
@@ -223,26 +223,20 @@ struct Sequence {
   Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
 
-  // Its lengths.
-  __device__ __forceinline__ i32 queries(const Arguments& args) const { return args.seq_q; }
-  __device__ __forceinline__ i32 keys(const Arguments& args) const { return args.seq_kv; }
-
-  // Elements from a tensor's first one to the sequence's, of a tensor of queries and of one of keys.
+  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
-  // A row of a tensor without columns, such as LSE, which is packed: (batch, heads, queries).
-  __device__ __forceinline__ i64 packed_query_row(const Arguments& args, i32 head, i64 row) const {
-    return (static_cast<i64>(batch) * args.heads_q + head) * args.seq_q + row;
-  }
 };
-// Which pairs are attended to: key <= query + mask_offset. The first and the last one of a row do not fall from one row to the next; a row
-// without any has its first behind its last.
+__device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
+__device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
+// A query attends to the keys with key <= query + mask_offset. Neither the first nor the last key of a query falls from one query to the next. A
+// query that attends to no key has its first key behind its last one.
 __device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 query) {
   const i64 diagonal = static_cast<i64>(query) + args.mask_offset;  // may leave 32 bits
-  const i64 last = sequence.keys(args) - 1;
+  const i64 last = key_count(args, sequence) - 1;
   return static_cast<i32>(diagonal < -1 ? -1 : diagonal < last ? diagonal : last);
 }
-// What the softmax sees of a block's scores q·k before they are masked, and how a gradient goes back through it: here they are as they are.
+// Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
 struct ScoreFunction {
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
   __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
@@ -260,7 +254,7 @@ struct QueryTile {
     head = batch_head - sequence.batch * args.heads_q;
     head_kv = head / args.group_size;
     first_row = static_cast<i32>(tile) * kRowsPerTile;
-    rows = sequence.queries(args) - first_row < kRowsPerTile ? sequence.queries(args) - first_row : kRowsPerTile;
+    rows = query_count(args, sequence) - first_row < kRowsPerTile ? query_count(args, sequence) - first_row : kRowsPerTile;
   }
 };
 // S and P have a row of fp32 for each query of each head, of which only the keys that the query attends to are ever touched. Rows start at
@@ -315,7 +309,7 @@ struct QueryFragments {
   u32 tile, first_row;
   TileCursor queries;
 
-  // first_row: the warp's first row in the tile.
+  // first_row is the warp's first row in the tile.
   __device__ __forceinline__ QueryFragments(u32 tile, u32 first_row)
       : tile(tile), first_row(first_row), queries(tile, first_row + lane_index() % 16, lane_index() / 16) {}
   __device__ __forceinline__ void step(u32 (&a)[4], i32 t, i32 k) const { load_query_step(a, queries, 16 * t, k); }
@@ -381,10 +375,10 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_scores(cons
   const i32 warp_row = warp_index() * kWarpRows, blocks = attended_blocks(args, tile);
   const u32 shared = shared_base();
 
-  const char* q = row_pointer(args.q, tile.sequence.batch * args.q_stride_batch, tile.head * args.q_stride_head, tile.first_row * args.q_stride_row);
-  const char* k = row_pointer(args.k, tile.sequence.batch * args.k_stride_batch, tile.head_kv * args.k_stride_head, 0);
+  const char* q = row_pointer(args.q, tile.sequence.query_offset(args.q_stride_batch, args.q_stride_row), tile.head * args.q_stride_head, tile.first_row * args.q_stride_row);
+  const char* k = row_pointer(args.k, tile.sequence.key_offset(args.k_stride_batch, args.k_stride_row), tile.head_kv * args.k_stride_head, 0);
   TileStream<kRowsPerTile, false, kThreads>(q, 2 * args.q_stride_row, tile.rows, thread_index()).load_next(shared + kQOffset);
-  TileRing ring{{k, 2 * args.k_stride_row, tile.sequence.keys(args), static_cast<i32>(thread_index())}, blocks, shared + kKOffset};
+  TileRing ring{{k, 2 * args.k_stride_row, key_count(args, tile.sequence), static_cast<i32>(thread_index())}, blocks, shared + kKOffset};
   ring.load(0);  // one cp.async group with Q
 
   const QueryFragments q_rows(shared + kQOffset, warp_row);
@@ -400,4 +394,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_scores(cons
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_5ad97a5607708030
+}  // namespace attune_a62df371412817a8

@@ -1,4 +1,4 @@
-// attune standard forward bf16 d64 sm80 q64 kv64 w4 st1 · source b134b3cc7708c5a3
+// attune standard forward bf16 d64 sm80 q64 kv64 w4 st1 · source 8b496d075d40d954
 //
 // Softmax of the rows of S in device memory, in place, a warp for each row:
 //
@@ -7,7 +7,7 @@
 //
 // S and m are without the softmax scale: exponentials are taken as exp2(c (S - m)), c = scale·log2(e).
 
-namespace attune_2943f3a47ef80dd0 {
+namespace attune_55a62fc3671f1666 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -86,20 +86,14 @@ struct Sequence {
   Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
 
-  // Its lengths.
-  __device__ __forceinline__ i32 queries(const Arguments& args) const { return args.seq_q; }
-  __device__ __forceinline__ i32 keys(const Arguments& args) const { return args.seq_kv; }
-
-  // Elements from a tensor's first one to the sequence's, of a tensor of queries and of one of keys.
+  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
-  // A row of a tensor without columns, such as LSE, which is packed: (batch, heads, queries).
-  __device__ __forceinline__ i64 packed_query_row(const Arguments& args, i32 head, i64 row) const {
-    return (static_cast<i64>(batch) * args.heads_q + head) * args.seq_q + row;
-  }
 };
-// Which pairs are attended to: all of a sequence.
-__device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 /*query*/) { return sequence.keys(args) - 1; }
+__device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
+__device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
+// Every query of a sequence attends to every key.
+__device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 /*query*/) { return key_count(args, sequence) - 1; }
 // The CTA's tile of queries. Tiles of a head are neighbours in the grid, then come the heads, then the batch.
 struct QueryTile {
   Sequence sequence;
@@ -113,7 +107,7 @@ struct QueryTile {
     head = batch_head - sequence.batch * args.heads_q;
     head_kv = head / args.group_size;
     first_row = static_cast<i32>(tile) * kRowsPerTile;
-    rows = sequence.queries(args) - first_row < kRowsPerTile ? sequence.queries(args) - first_row : kRowsPerTile;
+    rows = query_count(args, sequence) - first_row < kRowsPerTile ? query_count(args, sequence) - first_row : kRowsPerTile;
   }
 };
 // S and P have a row of fp32 for each query of each head, of which only the keys that the query attends to are ever touched. Rows start at
@@ -183,4 +177,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_softmax(con
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_2943f3a47ef80dd0
+}  // namespace attune_55a62fc3671f1666

@@ -1,4 +1,4 @@
-// attune standard forward fp16 d72 align2 sm80 q64 kv64 w4 st1 · source e4889926cfb50dc4
+// attune standard forward fp16 d72 align2 sm80 q64 kv64 w4 st1 · source 6d3fce7701375a72
 //
 // The output of one tile of queries of one head, on mma.sync (compute capability 8.0 and newer), from the probabilities in device memory:
 //
@@ -9,7 +9,7 @@
 //     9216  V  [2][64][72]
 //    27648  end
 
-namespace attune_a2450ef2bd80426c {
+namespace attune_ccabd701c8de36d2 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -231,7 +231,7 @@ struct TileStream {
   }
 };
 
-// The other way: the first `existing` rows of a tile of shared memory to global memory.
+// Copies the first `existing` rows of a tile of shared memory to global memory.
 template <i32 kRows, bool kAllExist, i32 kWorkers>
 __device__ __forceinline__ void store_tile(char* to, u32 from, i64 row_bytes, i32 existing, i32 worker) {
   using Chunks = ThreadChunks<kRows, kWorkers>;
@@ -254,20 +254,14 @@ struct Sequence {
   Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
 
-  // Its lengths.
-  __device__ __forceinline__ i32 queries(const Arguments& args) const { return args.seq_q; }
-  __device__ __forceinline__ i32 keys(const Arguments& args) const { return args.seq_kv; }
-
-  // Elements from a tensor's first one to the sequence's, of a tensor of queries and of one of keys.
+  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
-  // A row of a tensor without columns, such as LSE, which is packed: (batch, heads, queries).
-  __device__ __forceinline__ i64 packed_query_row(const Arguments& args, i32 head, i64 row) const {
-    return (static_cast<i64>(batch) * args.heads_q + head) * args.seq_q + row;
-  }
 };
-// Which pairs are attended to: all of a sequence.
-__device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 /*query*/) { return sequence.keys(args) - 1; }
+__device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
+__device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
+// Every query of a sequence attends to every key.
+__device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 /*query*/) { return key_count(args, sequence) - 1; }
 // The CTA's tile of queries. Tiles of a head are neighbours in the grid, then come the heads, then the batch.
 struct QueryTile {
   Sequence sequence;
@@ -281,7 +275,7 @@ struct QueryTile {
     head = batch_head - sequence.batch * args.heads_q;
     head_kv = head / args.group_size;
     first_row = static_cast<i32>(tile) * kRowsPerTile;
-    rows = sequence.queries(args) - first_row < kRowsPerTile ? sequence.queries(args) - first_row : kRowsPerTile;
+    rows = query_count(args, sequence) - first_row < kRowsPerTile ? query_count(args, sequence) - first_row : kRowsPerTile;
   }
 };
 // S and P have a row of fp32 for each query of each head, of which only the keys that the query attends to are ever touched. Rows start at
@@ -395,8 +389,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_values(cons
   const i32 warp_row = warp_index() * kWarpRows, blocks = attended_blocks(args, tile);
   const u32 shared = shared_base();
 
-  const char* v = row_pointer(args.v, tile.sequence.batch * args.v_stride_batch, tile.head_kv * args.v_stride_head, 0);
-  TileRing ring{{v, 2 * args.v_stride_row, tile.sequence.keys(args), static_cast<i32>(thread_index())}, blocks, shared + kVOffset};
+  const char* v = row_pointer(args.v, tile.sequence.key_offset(args.v_stride_batch, args.v_stride_row), tile.head_kv * args.v_stride_head, 0);
+  TileRing ring{{v, 2 * args.v_stride_row, key_count(args, tile.sequence), static_cast<i32>(thread_index())}, blocks, shared + kVOffset};
   ring.load(0);
 
   OutputFragments acc_o = {};
@@ -409,10 +403,10 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_values(cons
   }
   cp_async_wait_group<0>();
 
-  char* o = row_pointer(args.o, tile.sequence.batch * args.o_stride_batch, tile.head * args.o_stride_head,
+  char* o = row_pointer(args.o, tile.sequence.query_offset(args.o_stride_batch, args.o_stride_row), tile.head * args.o_stride_head,
                         (tile.first_row + warp_row) * args.o_stride_row);
   store_output(o, 2 * args.o_stride_row, tile.rows - warp_row, shared + kOOffset, warp_row, acc_o);
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_a2450ef2bd80426c
+}  // namespace attune_ccabd701c8de36d2

@@ -42,7 +42,7 @@ struct Comparison {
 Comparison compare_times(const std::vector<double>& a, const std::vector<double>& b,
                          const ComparisonOptions& options = {});
 
-/// The same for times that were taken in turns: the i-th of both are of one round, so that what the two of a round
+/// The same for times that were taken alternately: the i-th of both are of one round, so that what the two of a round
 /// share (clocks, heat) is no noise, nor a drift. The interval is that of the median of the rounds' ratios. Both have
 /// the same number of samples.
 Comparison compare_rounds(const std::vector<double>& a, const std::vector<double>& b,

@@ -38,7 +38,7 @@ std::vector<std::size_t> places(const std::vector<KernelConfig>& configs,
                                 const std::vector<std::vector<double>>& samples_us, const KernelConfig& default_config,
                                 const RaceRules& rules = {});
 
-/// A final race as a value that knows no device: who runs in turns next, until it is decided or its time is up. The
+/// A final race as a value that knows no device: which kernels run alternately next, until it is decided or its time is up. The
 /// same trials and times give the same winner.
 ///
 ///   1. A first batch between those that noise may have put behind the first. How far its times scatter about those of
@@ -68,7 +68,7 @@ class FinalRace {
   /// Who takes part now, as indices into the trials: default_config among them if its trial was ok.
   std::vector<std::size_t> entrants() const;
 
-  /// What is to be timed in turns next; nothing if the race is over.
+  /// What is to be timed alternately next; nothing if the race is over.
   std::optional<Batch> next() const;
   /// What came of it: as many times and clocks of each entrant, one a round, in their order.
   void tell(const std::vector<std::vector<double>>& samples_us, const std::vector<std::vector<int>>& clocks_mhz);
@@ -111,7 +111,7 @@ class FinalRace {
 inline constexpr std::string_view kUntilARace = "; stands until a race decides";
 bool is_election(const Measurement& measurement);
 
-/// Whether the rounds of two rows were taken in turns.
+/// Whether the rounds of two rows were taken alternately.
 bool of_one_race(const Measurement& a, const Measurement& b);
 
 /// Two rows of one problem and device. Of one race: round by round. Of different runs: the ratio and the interval that

@@ -353,7 +353,7 @@ class Sweep {
     return progress;
   }
 
-  // The finalists in turns. Without a race, or if it fails, what stands is elected.
+  // Times the finalists alternately. Without a race, or if it fails, what stands is elected.
   void race() {
     if (rigor_ == Rigor::estimate) return;
     FinalRace race(result_.rows, default_, effort_.race_seconds);

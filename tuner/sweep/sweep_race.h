@@ -15,7 +15,7 @@ struct SweepRace {
   std::string failure;            ///< why it did not
 };
 
-/// Times the finalists in turns on one lane, batch after batch until the race is over. After a batch that fails the
+/// Times the finalists alternately on one lane, batch after batch until the race is over. After a batch that fails the
 /// race begins anew between fewer, unless `stop_asked()` or there are none fewer. `trials` are those that the race was
 /// made of.
 SweepRace run_race(FinalRace& race, const std::vector<Measurement>& trials, Rigor rigor, SweepLane& lane,

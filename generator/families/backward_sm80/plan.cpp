@@ -97,6 +97,7 @@ class Launches {
     bindings.set("rows_per_tile", launch.rows_per_tile);
     bindings.set("row_lanes", lanes);
     bindings.set("row_access", problem_.alignment >= 16 ? "whole" : "elements");
+    bind_sequence(problem_, &bindings);
     add("backward_delta", std::move(launch), std::move(bindings));
   }
 
@@ -161,7 +162,7 @@ class Launches {
     add("backward_dq_sm80", std::move(launch), std::move(bindings));
   }
 
-  // Of dQ's sums, or of those of dK and dV.
+  // Converts the sums of dQ, or those of dK and dV.
   void add_convert(bool of_keys) {
     KernelLaunch launch;
     if (of_keys) launch.entry = "attune_backward_convert_keys";
@@ -173,7 +174,8 @@ class Launches {
     bindings.set("threads", launch.threads);
     bindings.set("rows_per_tile", launch.rows_per_tile);
     bindings.set("rows_of", of_keys ? "keys" : "queries");
-    bindings.set("rows", of_keys ? "seq_kv" : "seq_q");
+    bindings.set("row", of_keys ? "key" : "query");
+    bind_sequence(problem_, &bindings);
     bindings.set("heads", of_keys ? "heads_kv" : "heads_q");
     bindings.set("tiles", of_keys ? "key_tiles" : "query_tiles");
     auto& gradients = bindings.lists["gradients"];

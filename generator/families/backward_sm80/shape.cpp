@@ -29,16 +29,16 @@ BackwardSm80Shape backward_sm80_shape(const AttentionProblem& problem, const Ker
   shape.kv_tile_bytes = static_cast<std::size_t>(config.block_kv) * row_bytes;
   const int q = config.block_q, kv = config.block_kv, stages = config.stages;
   SharedLayout& dq = shape.dq_shared;
-  dq.add({"kQOffset", "Q", {q, head_dim}, kElementBytes, "   later dQ"});
-  dq.add({"kDoOffset", "dO", {q, head_dim}, kElementBytes});
-  dq.add({"kFirstOffset", "K", {stages, kv, head_dim}, kElementBytes});
-  dq.add({"kSecondOffset", "V", {stages, kv, head_dim}, kElementBytes});
+  dq.add({"kQOffset", "Q", {q, problem.head_dim_qk()}, kElementBytes, "   later dQ"});
+  dq.add({"kDoOffset", "dO", {q, problem.head_dim_v()}, kElementBytes});
+  dq.add({"kFirstOffset", "K", {stages, kv, problem.head_dim_qk()}, kElementBytes});
+  dq.add({"kSecondOffset", "V", {stages, kv, problem.head_dim_v()}, kElementBytes});
   SharedLayout& dkdv = shape.dkdv_shared;
   const bool stored = !config.kv_grad_per_query_head;
-  dkdv.add({"kKOffset", "K", {kv, head_dim}, kElementBytes, stored ? "   later dK" : ""});
-  dkdv.add({"kVOffset", "V", {kv, head_dim}, kElementBytes, stored ? "   later dV" : ""});
-  dkdv.add({"kFirstOffset", "Q", {stages, q, head_dim}, kElementBytes});
-  dkdv.add({"kSecondOffset", "dO", {stages, q, head_dim}, kElementBytes});
+  dkdv.add({"kKOffset", "K", {kv, problem.head_dim_qk()}, kElementBytes, stored ? "   later dK" : ""});
+  dkdv.add({"kVOffset", "V", {kv, problem.head_dim_v()}, kElementBytes, stored ? "   later dV" : ""});
+  dkdv.add({"kFirstOffset", "Q", {stages, q, problem.head_dim_qk()}, kElementBytes});
+  dkdv.add({"kSecondOffset", "dO", {stages, q, problem.head_dim_v()}, kElementBytes});
   dkdv.add({"kStatisticsOffset", "LSE and delta", {stages, q, 2}, sizeof(float), ", fp32"});
   if (shape.p_shared) dkdv.add({"kPOffset", "P ", {kv, q}, kElementBytes, ", transposed"});
   if (shape.ds_shared) dkdv.add({"kDsOffset", "dS", {kv, q}, kElementBytes, ", transposed"});
@@ -47,7 +47,7 @@ BackwardSm80Shape backward_sm80_shape(const AttentionProblem& problem, const Ker
 
   // fp32 accumulators spread over 32 lanes: S, dP, and the columns of the gradients.
   const auto part_columns = [&](int parts) { return 8 * ceil_div(chunks, parts); };
-  shape.dq_registers = kMmaRows * (head_dim + 2 * config.block_kv) / 32;
+  shape.dq_registers = kMmaRows * (problem.head_dim_qk() + 2 * config.block_kv) / 32;
   const int key_gradients = 2 * rows * part_columns(config.query_warps) / 32;
   const int scores = 2 * rows * (config.block_q / config.query_warps) / 32;
   shape.dkdv_registers = key_gradients + scores;

@@ -85,9 +85,9 @@ double copy_clocks(const ForwardSm80Shape& shape, const KernelConfig& config) {
 
 StepClocks step_clocks(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                        const ForwardSm80Shape& shape, double masked_share, double ctas, double spilled) {
-  const double q = config.block_q, kv = config.block_kv, d = problem.head_dim;
-  const double padded = round_up(problem.head_dim, 16);
-  const double kv_bytes = 4 * kv * d;
+  const double q = config.block_q, kv = config.block_kv, d = problem.head_dim_v();
+  const double padded = round_up(problem.head_dim_qk(), 16);
+  const double kv_bytes = 2 * kv * (problem.head_dim_qk() + d);
 
   StepClocks clocks;
   clocks.matrix = 2 * q * kv * (padded + d) / device.mma_flops_per_clock;
@@ -96,7 +96,7 @@ StepClocks step_clocks(const AttentionProblem& problem, const KernelConfig& conf
   clocks.exponential += copy_clocks(shape, config);
   if (config.rescale_threshold == 0) clocks.exponential += q * d / device.alu_per_clock;
   if (problem.alignment < 16) clocks.exponential += kv_bytes / 2 / kElementwiseLoadsPerClock;
-  const double q_bytes = config.q_in_registers ? 0 : 2 * q * d;
+  const double q_bytes = config.q_in_registers ? 0 : 2 * q * problem.head_dim_qk();
   clocks.shared = (config.warps * kv_bytes + q_bytes + kv_bytes) / device.shared_bytes_per_clock;
   clocks.shared += spilled * config.warps * kClocksPerSpill;
   clocks.l2 = kv_bytes / device.l2_bytes_per_clock;
@@ -126,8 +126,8 @@ double device_memory_bytes(const AttentionProblem& problem, const KernelConfig& 
   const bool by_heads =
       config.tile_order == TileOrder::tile_major || config.tile_order == TileOrder::tile_major_reversed;
   const double heads = static_cast<double>(problem.batch * problem.heads_q);
-  const double kv_bytes = 4.0 * static_cast<double>(problem.batch * problem.heads_kv) *
-                          static_cast<double>(problem.seq_kv) * problem.head_dim;
+  const double kv_bytes = 2.0 * static_cast<double>(problem.batch * problem.heads_kv) *
+                          static_cast<double>(problem.seq_kv) * (problem.head_dim_qk() + problem.head_dim_v());
   if (!by_heads || kv_bytes <= 0.8 * static_cast<double>(device.l2_bytes)) return least;
   const double passes = std::max(1.0, tiles * heads / std::max(heads, slots));
   const double share = lengthens_tiles(problem.mask) ? 0.5 : keys_of_tile / static_cast<double>(problem.seq_kv);
@@ -176,7 +176,8 @@ CostEstimate forward_sm80_cost(const AttentionProblem& problem, const KernelConf
   const StepCount steps = MaskGeometry(problem).key_steps(config.block_q, config.block_kv);
   const double masked_share = steps.mean > 0 ? steps.masked / steps.mean : 0;
   const double memory_bytes_per_clock = device.memory_gbps * 1e3 / device.clock_mhz / device.sm_count;
-  const double ends = 4.0 * config.block_q * problem.head_dim / memory_bytes_per_clock;  // Q and O of a CTA
+  const double ends = 2.0 * config.block_q * (problem.head_dim_qk() + problem.head_dim_v()) /
+                      memory_bytes_per_clock;  // Q and O of a CTA
   // Clocks that an SM spends per CTA while `together` of them share it.
   const auto clocks_of = [&](double together, double count) {
     return count * step_clocks(problem, config, device, shape, masked_share, together, spilled).total + kStartClocks +

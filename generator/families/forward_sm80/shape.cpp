@@ -18,14 +18,14 @@ ForwardSm80Shape forward_sm80_shape(const AttentionProblem& problem, const Kerne
 
   shape.q_bytes = static_cast<std::size_t>(config.block_q) * shape.row_bytes;
   shape.kv_tile_bytes = static_cast<std::size_t>(config.block_kv) * shape.row_bytes;
-  shape.shared.add({"kQOffset", "Q", {config.block_q, head_dim}, kElementBytes, "   later O"});
-  shape.shared.add({"kKOffset", "K", {config.stages, config.block_kv, head_dim}, kElementBytes});
-  shape.shared.add({"kVOffset", "V", {config.stages, config.block_kv, head_dim}, kElementBytes});
+  shape.shared.add({"kQOffset", "Q", {config.block_q, problem.head_dim_qk()}, kElementBytes, "   later O"});
+  shape.shared.add({"kKOffset", "K", {config.stages, config.block_kv, problem.head_dim_qk()}, kElementBytes});
+  shape.shared.add({"kVOffset", "V", {config.stages, config.block_kv, problem.head_dim_v()}, kElementBytes});
 
   // fp32 accumulators spread over 32 lanes; Q as packed pairs.
-  const int output = shape.rows_per_warp * head_dim / 32;
+  const int output = shape.rows_per_warp * problem.head_dim_v() / 32;
   const int scores = shape.rows_per_warp * config.block_kv / 32;
-  const int query = config.q_in_registers ? shape.rows_per_warp * head_dim / 64 : 0;
+  const int query = config.q_in_registers ? shape.rows_per_warp * problem.head_dim_qk() / 64 : 0;
   shape.accumulator_registers = output + scores + query;
   const int row_state = 3 * shape.rows_per_warp / 8;  // maximum, sum and last key of each row
   const int fragments = shape.rows_per_warp / 16 * 4 + 16;

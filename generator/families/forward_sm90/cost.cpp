@@ -100,8 +100,8 @@ double tail_share(const AttentionProblem& problem, const KernelConfig& config) {
 
 // Of K and V.
 double key_bytes(const AttentionProblem& problem) {
-  return 2.0 * size_of(problem.dtype) * static_cast<double>(problem.batch * problem.heads_kv * problem.seq_kv) *
-         problem.head_dim;
+  return size_of(problem.dtype) * static_cast<double>(problem.batch * problem.heads_kv * problem.seq_kv) *
+         (problem.head_dim_qk() + problem.head_dim_v());
 }
 
 // How often K and V come from device memory. Tiles of one head follow each other while its keys are in L2; where all
@@ -121,8 +121,8 @@ double key_passes(const AttentionProblem& problem, const KernelConfig& config, d
 
 CostEstimate forward_sm90_cost(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
   const ForwardSm90Shape shape = forward_sm90_shape(problem, config, device);
-  const double q = config.block_q, kv = config.block_kv, d = problem.head_dim;
-  const double padded = round_up(problem.head_dim, 16);
+  const double q = config.block_q, kv = config.block_kv, d = problem.head_dim_v();
+  const double padded = round_up(problem.head_dim_qk(), 16);
   const double elements = q * kv;
   // The CTAs of a cluster walk the blocks of their last tile, and each masks its own.
   const std::int64_t tile_queries = config.block_q / shape.group, cluster_queries = tile_queries * config.cluster;

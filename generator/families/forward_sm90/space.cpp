@@ -89,8 +89,8 @@ void add_cluster(const AttentionProblem& problem, const KernelConfig& config, st
 void add_sections(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                   std::vector<KernelConfig>* configs) {
   constexpr int kSmallerParts = 4;
-  const std::int64_t kv_bytes =
-      2 * problem.batch * problem.heads_kv * problem.seq_kv * problem.head_dim * size_of(problem.dtype);
+  const std::int64_t kv_bytes = problem.batch * problem.heads_kv * problem.seq_kv *
+                                (problem.head_dim_qk() + problem.head_dim_v()) * size_of(problem.dtype);
   if (config.tile_order == TileOrder::l2_sections_reversed && kv_bytes > device.l2_bytes / kSmallerParts)
     configs->emplace_back(config).l2_parts = kSmallerParts;
 }

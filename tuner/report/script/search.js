@@ -48,7 +48,7 @@ function drawProgress() {
   legend("progress-legend", [
     ...(onlyEstimates ? [] : [Object.assign({ title: "timed" }, kTimed)]),
     ...(timed.some((row) => row.estimate) ? [Object.assign({ title: "cost model's estimate" }, kEstimated)] : []),
-    ...(rows.some((row) => row.race) ? [Object.assign({ title: "finalist of a race, timed in turns" }, kFinalist), Object.assign({ title: "winner of a race" }, kChosen)] : []),
+    ...(rows.some((row) => row.race) ? [Object.assign({ title: "finalist of a race, timed alternately" }, kFinalist), Object.assign({ title: "winner of a race" }, kChosen)] : []),
     ...(rows.some(counts) ? [{ line: true, color: "--best", title: "best so far" }] : []),
     ...(standard ? [{ line: true, dashed: true, color: "--default", title: "default config" }] : []),
   ]);
