@@ -76,7 +76,7 @@ def table(steps):
             text += "| " + " | ".join(cells) + " |\n"
         text += "\n"
     if timed:
-        return text + ("Times: medians on one NVIDIA H200 (`ladder_h200.json`), the four in turns, each checked against the "
+        return text + ("Times: medians on one NVIDIA H200 (`ladder_h200.json`), the four alternately, each checked against the "
                        "oracle before.\n")
     return text + "No times are recorded yet; `examples/ladder.py --measure examples/ladder_h200.json` on an H200 records them.\n"
 

@@ -127,7 +127,7 @@ TEST_CASE("bench of algorithms on the emulator checks and counts, and shows no t
       std::string::npos);
 }
 
-TEST_CASE("bench of algorithms on a GPU times them in turns", "[gpu]") {
+TEST_CASE("bench of algorithms on a GPU times them alternately", "[gpu]") {
   const CommandResult result =
       run_attune(words("bench --algorithm all --batch 2 --heads 8 --seq 1024 --head-dim 64 --causal --json"));
   INFO(result.err << result.out);

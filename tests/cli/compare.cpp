@@ -233,7 +233,7 @@ TEST_CASE("compare --now needs a GPU, and says so", "[nogpu]") {
   CHECK_THAT(seconds.err, ContainsSubstring("--seconds 0"));
 }
 
-TEST_CASE("compare --now times two configs, and the bests of two databases, in turns", "[gpu]") {
+TEST_CASE("compare --now times two configs, and the bests of two databases, alternately", "[gpu]") {
   const std::string problem = "forward bf16 b2 hq8 sq2048 d64";
   const auto now = [&](const std::string& a, const std::string& b) {
     const CommandResult result = run_attune(
@@ -244,7 +244,7 @@ TEST_CASE("compare --now times two configs, and the bests of two databases, in t
   };
   // One warp of 16 rows reads K and V eight times as often.
   const nlohmann::json configs = now("sm80 q128 kv64 w4 st2", "sm80 q16 kv16 w1 st1 qsmem");
-  CHECK(configs.at("timed") == "now, in turns");
+  CHECK(configs.at("timed") == "now, alternately");
   CHECK(configs.at("comparisons").at(0).at("verdict") == "faster");
   CHECK(configs.at("comparisons").at(0).at("time_ratio").get<double>() < 0.8);
   CHECK(configs.at("comparisons").at(0).at("a").at("samples").get<int>() >= 15);

@@ -438,7 +438,7 @@ TEST_CASE("backward is right in all modes of the emulator: keys beyond the last"
   check_keys_beyond_the_last(devices);
 }
 
-TEST_CASE("backward is right in all modes of the emulator: tiles of keys in turns, far more than run at once",
+TEST_CASE("backward is right in all modes of the emulator: ordered tiles of keys, far more than run at once",
           "[emulator]") {
   Devices devices = Devices::emulators();
   check_case(devices, case_from("backward bf16 hq3 hkv1 sq90 skv700 d8", "sm80 q16 kv16 w1 st2 dq=ordered"));

@@ -36,7 +36,8 @@ void AlgorithmOptions::add_to(CommandLine& verb) {
 
 void AlgorithmOptions::add_several_to(CommandLine& verb) {
   add(verb,
-      "instead of a config steps by which FlashAttention is derived, in turns: standard, online, fa1, fa2, several as "
+      "instead of a config steps by which FlashAttention is derived, alternately: standard, online, fa1, fa2, several "
+      "as "
       "fa1,fa2, or all");
 }
 

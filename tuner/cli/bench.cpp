@@ -94,7 +94,8 @@ Verb make_bench(CommandLine& command) {
   auto options = std::make_shared<BenchOptions>();
   CommandLine* verb = add_verb(
       command, "bench",
-      "check one config and time it on a GPU, or time algorithms in turns and print the device-memory traffic that is "
+      "check one config and time it on a GPU, or time algorithms alternately and print the device-memory traffic that "
+      "is "
       "counted for them; the emulator checks and counts, and times nothing",
       "attune bench --batch 4 --heads 16 --seq 4096 --head-dim 128 --causal --device cuda:0\n"
       "attune bench --problem \"forward bf16 b1 hq16 sq16384 d128\" --config \"sm80 q128 kv64 w4 st2\" --json\n"

@@ -190,7 +190,7 @@ std::string describe_verdict(const Pair& pair) {
   if (comparison.verdict == Verdict::undecidable && !pair.in_turns && comparison.interval) {
     return fmt::format(
         "not decidable: {}. By their samples alone A takes {:.4f} of B's time ({:.4f} to {:.4f}); `{}` times "
-        "both in turns",
+        "both alternately",
         comparison.reason, comparison.ratio, comparison.interval->low, comparison.interval->high,
         command_that_decides(pair));
   }
@@ -233,7 +233,7 @@ Json to_json(const Pair& pair) {
   return entry;
 }
 
-/// Times pairs in turns on the GPU at hand: their samples are replaced by those of this minute.
+/// Times pairs alternately on the GPU at hand: their samples are replaced by those of this minute.
 class Racer {
  public:
   explicit Racer(const CompareOptions& options) : options_(options), chosen_(options.device.choose()) {
@@ -336,7 +336,7 @@ int run(const CompareOptions& options) {
                      {"a", options.a},
                      {"b", options.b},
                      {"verdicts_of", "a against b"},
-                     {"timed", options.now ? "now, in turns" : "when they were stored"},
+                     {"timed", options.now ? "now, alternately" : "when they were stored"},
                      {"confidence", ComparisonOptions().confidence},
                      {"margin", options.margin_percent / 100}};
     for (const Verdict verdict : {Verdict::faster, Verdict::slower, Verdict::same, Verdict::undecidable})
@@ -375,7 +375,7 @@ Verb make_compare(CommandLine& command) {
       "compare two configs, or the best of two databases, by their stored times and say whether A is faster, slower, "
       "the "
       "same, or whether the times do not decide it. Stored times decide only if they come from one race, because no "
-      "interval covers what drifted between two runs; --now times both in turns. The exit status is 0 whatever the "
+      "interval covers what drifted between two runs; --now times both alternately. The exit status is 0 whatever the "
       "verdict, and 1 if there is nothing to compare",
       "attune compare \"sm80 q128 kv64 w4 st2\" \"sm80 q64 kv64 w4 st2\" --heads 16 --seq 4096 --head-dim 128 "
       "--target h200\n"
@@ -388,7 +388,7 @@ Verb make_compare(CommandLine& command) {
       "percent: times closer than this are the same (default 0.5). Intervals hold the ratio of the medians "
       "with 95 % confidence, from order statistics");
   verb->add_flag("--now", options->now,
-                 "time both in turns on this GPU instead of comparing stored times; drift then meets both alike");
+                 "time both alternately on this GPU instead of comparing stored times; drift then meets both alike");
   verb->add_option("--seconds", options->seconds, "with --now: of GPU time for each pair (default 1)");
   options->problem.add_to(*verb, Passes::all, Sizes::optional);
   options->device.add_target_to(*verb);

@@ -38,8 +38,8 @@ std::vector<std::size_t> places(const std::vector<KernelConfig>& configs,
                                 const std::vector<std::vector<double>>& samples_us, const KernelConfig& default_config,
                                 const RaceRules& rules = {});
 
-/// A final race as a value that knows no device: which kernels run alternately next, until it is decided or its time is up. The
-/// same trials and times give the same winner.
+/// A final race as a value that knows no device: which kernels run alternately next, until it is decided or its time is
+/// up. The same trials and times give the same winner.
 ///
 ///   1. A first batch between those that noise may have put behind the first. How far its times scatter about those of
 ///      the trials is the noise, and says who else may be the fastest: if that is more, the race begins anew with them.

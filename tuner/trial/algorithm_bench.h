@@ -31,7 +31,7 @@ struct AlgorithmResult {
   int sm_clock_mhz = 0;                ///< median while they were taken, 0 if unknown
 };
 
-/// Checks each algorithm and times those that are right in turns, as TrialBench checks and races configs. Expected
+/// Checks each algorithm and times those that are right alternately, as TrialBench checks and races configs. Expected
 /// failures (no memory, a wrong result) are statuses; throws Error as TrialBench::run() does.
 std::vector<AlgorithmResult> bench_algorithms(const std::shared_ptr<Device>& device, const AttentionProblem& problem,
                                               const std::vector<AttentionAlgorithm>& algorithms,

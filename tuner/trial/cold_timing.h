@@ -49,8 +49,8 @@ struct TurnsPlan {
   int cuda_ordinal = 0;
 };
 
-/// Times several works in turns (A B C, B C A, ...), one sample of each in a round, so that a drift of clocks or heat
-/// meets all of them alike. The i-th samples of all works belong to one round; a round under thermal or hardware
+/// Times several works alternately (A B C, B C A, ...), one sample of each in a round, so that a drift of clocks or
+/// heat meets all of them alike. The i-th samples of all works belong to one round; a round under thermal or hardware
 /// slowdown is discarded whole. One Timing per work, in their order; all complain if there is no round. Throws
 /// Error(driver).
 std::vector<Timing> time_in_turns(const std::shared_ptr<Device>& device, const std::vector<TimedWork>& works,

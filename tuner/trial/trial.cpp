@@ -221,7 +221,7 @@ struct TrialBench::State {
       times.clocks_mhz.push_back(std::move(timing.clocks_mhz));
       times.complaint = timing.complaint;
     }
-    times.protocol = fmt::format("{}; {} configs in turns", protocol(), prepared.size());
+    times.protocol = fmt::format("{}; {} configs alternately", protocol(), prepared.size());
     return times;
   }
 

@@ -34,7 +34,7 @@ struct RaceOptions {
   int cuda_ordinal = 0;
 };
 
-/// Times of several configs that were taken in turns.
+/// Times of several configs that were taken alternately.
 struct RaceTimes {
   std::vector<std::vector<double>> samples_us;  ///< of each config, in their order; the i-th of all are of one round
   std::vector<std::vector<int>> clocks_mhz;
@@ -66,8 +66,8 @@ class TrialBench {
   /// Error(nvrtc_unavailable), and Error(driver) for a CUDA error that sticks to the process.
   Measurement run(const KernelConfig& config, const TrialOptions& options = {});
 
-  /// Times configs that passed their trials in turns, as run() does otherwise. Only where the device can time. Throws
-  /// Error.
+  /// Times configs that passed their trials alternately, as run() does otherwise. Only where the device can time.
+  /// Throws Error.
   RaceTimes race(const std::vector<KernelConfig>& configs, const RaceOptions& options = {});
   /// The same of what prepare() made.
   RaceTimes race(const std::vector<std::shared_ptr<const PreparedAttention>>& prepared,

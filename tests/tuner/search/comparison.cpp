@@ -98,7 +98,7 @@ TEST_CASE("the margin decides what counts as the same", "[nogpu]") {
   CHECK(compare_times(a, a, {0.95, 0}).verdict == Verdict::undecidable);
 }
 
-TEST_CASE("rounds taken in turns: what both share is no noise", "[nogpu]") {
+TEST_CASE("rounds taken alternately: what both share is no noise", "[nogpu]") {
   // A drift of 30 % in both, B 1 % slower than A; apart from each other nothing can be said.
   std::vector<double> a, b;
   for (int round = 0; round < 40; ++round) {

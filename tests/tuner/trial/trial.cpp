@@ -427,7 +427,7 @@ struct Mistake {
   std::function<void(const Call&)> make;
 };
 
-// What a trial on `problem` says of a kernel that makes each of them, in turns with one that makes none.
+// What a trial on `problem` says of a kernel that makes each of them, alternately with one that makes none.
 void make_mistakes(const AttentionProblem& problem, const std::vector<Mistake>& mistakes) {
   const auto device = std::make_shared<CheckingEmulator>();
   TrialBench bench(device, problem, 3);

@@ -86,7 +86,7 @@ TEST_CASE("a backward plan with sums of dQ: they are zeroed, and dQ is not order
   CHECK(plan.ordered_outputs == std::vector<Operand>{Operand::d_k, Operand::d_v});
 }
 
-TEST_CASE("a backward plan with sums of dQ in turns: turns and the number of tiles taken are zeroed too", "[nogpu]") {
+TEST_CASE("a backward plan with ordered sums of dQ: tickets and the number of tiles taken are zeroed too", "[nogpu]") {
   const AttentionProblem problem = parse_problem("backward b2 hq6 hkv2 sq100 skv300 d72 causal");
   const KernelPlan plan = generate(problem, parse_config("sm80 q32 kv64 w4 st2 dq=ordered"), find_device("a100"));
   const std::size_t rows = 2 * 6 * 128, turns = plan.buffer_offset(kDqTickets, problem);
