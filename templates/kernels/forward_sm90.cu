@@ -36,6 +36,7 @@ constexpr bool kEvenTiles = ${even_tiles};      // lengths are multiples of the 
 constexpr bool kPartialBlocks = ${partial_blocks};   // whether any block can need a mask
 constexpr bool kOrderedWarpgroups = ${ordered_warpgroups};       // whether warpgroups issue their products in a fixed order
 constexpr float kRescaleThreshold = ${rescale_threshold};   // in powers of two; 0: rescale at every block
+constexpr float kHeadroom = ${headroom};   // powers of two by which P is smaller than row_max says, so that it never exceeds 1; 0: no room below
 constexpr i32 kProducerRegisters = ${producer_registers}, kConsumerRegisters = ${consumer_registers};  // 0: as they are at launch
 constexpr i32 kCtasPerSm = ${ctas_per_sm}, kCluster = ${cluster};  // CTAs
 //% if packed

@@ -1,6 +1,6 @@
 // exp2(score * scale + offset) of the thread's element i. The special function unit takes 16 of an SM in a clock, and the FMA pipes
 // have time: of every 16 elements they compute kEmulatedExponentials. x = n + f with integer n, 2^x = p(f) with n added to its exponent.
-// Outside of [-127, 128] the result is exactly 0 or infinity, since p(0) is 1. A NaN becomes a NaN or so large a number that O shows it.
+// Outside of [-127, 128] the result is exactly 0 or infinity, since p(0) is 1. A NaN becomes FLT_MAX: checked_sum() tells.
 __device__ __forceinline__ float exponential(i32 i, float score, float scale, float offset) {
   constexpr i32 kEmulatedExponentials = ${emulated_exponentials};
   constexpr bool kScoresLeap = ${scores_leap};  // far beyond row_max
@@ -17,3 +17,5 @@ __device__ __forceinline__ float exponential(i32 i, float score, float scale, fl
   const float p = fma_rn_f32(f, fma_rn_f32(f, fma_rn_f32(f, fma_rn_f32(f, kC4, kC3), kC2), kC1), 1);
   return bits_to_f32(f32_to_bits(p) + (f32_to_bits(n) << 23));
 }
+// A sum of exponentials of scores that are at most little above row_max: NaN where a NaN was among them.
+__device__ __forceinline__ float checked_sum(float sum) { return sum < 0x1p120f ? sum : bits_to_f32(0x7fffffff); }

@@ -40,7 +40,7 @@ struct Mainloop {
     consumer.release_v();
     consumer.put_probabilities(s);
     softmax.rescale(o);
-    if (block > rows.blocks.begin) softmax.follow();
+    if (block > rows.blocks.begin) softmax.after_block();
   }
   // The first block of a tile beside the last product of the tile before it, whose O is whole afterwards, with its maxima and sums in
   // `earlier`.

@@ -39,7 +39,7 @@ struct Mainloop {
     softmax.update<kMasked>(s, {args, tile_number, rows.first_row, block});
     consumer.put_probabilities(s);
     softmax.rescale(o);
-    if (block > rows.blocks.begin) softmax.follow();
+    if (block > rows.blocks.begin) softmax.after_block();
   }
   // The product of the tile's last block waits for nobody: its warpgroup has no other that could go with it.
   __device__ __forceinline__ void end() {

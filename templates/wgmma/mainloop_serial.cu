@@ -44,6 +44,6 @@ struct Mainloop {
     wgmma_wait_group<0>();
     wgmma_landed(o);
     consumer.release_v();
-    if (!kFirst && block > rows.blocks.begin) softmax.follow();
+    if (!kFirst && block > rows.blocks.begin) softmax.after_block();
   }
 };

@@ -12,6 +12,7 @@ struct Softmax : OnlineSoftmax {
     raised = false;
     largest_scores(s, row_max);
     exponentiate<kMasked>(s, block_sum);
+    check_block_sum();
     row_sum[0] = block_sum[0];
     row_sum[1] = block_sum[1];
     high = false;
@@ -27,6 +28,7 @@ struct Softmax : OnlineSoftmax {
       if (vote_sync_any(largest[0] > row_max[0] || largest[1] > row_max[1])) raise_row_max<true>(largest);
     }
     exponentiate<kMasked>(s, block_sum);
+    if (kMasked) check_block_sum();
     high = vote_sync_any(block_sum[0] > kHighSum || block_sum[1] > kHighSum);
     // NaN is no leap that a maximum could mend, but it must not pass for a small sum either.
     if (!kMasked && high && vote_sync_any(!(block_sum[0] < kLeap) || !(block_sum[1] < kLeap))) recompute(s, source);
@@ -35,7 +37,7 @@ struct Softmax : OnlineSoftmax {
   }
 
   // After a block that others follow, when O has been rescaled: row_max for those.
-  __device__ __forceinline__ void follow() {
+  __device__ __forceinline__ void after_block() {
     if (!high) return;
     high = false;
 #pragma unroll
@@ -51,6 +53,10 @@ struct Softmax : OnlineSoftmax {
   }
 
  private:
+  __device__ __forceinline__ void check_block_sum() {
+    block_sum[0] = checked_sum(block_sum[0]);
+    block_sum[1] = checked_sum(block_sum[1]);
+  }
   __device__ __forceinline__ void recompute(ScoreFragments& s, const ScoreSource& source) {
     source.load(s);
     float largest[2], earlier[2] = {1, 1};
@@ -63,6 +69,7 @@ struct Softmax : OnlineSoftmax {
     scale[0] *= earlier[0];
     scale[1] *= earlier[1];
     exponentiate<true>(s, block_sum);
+    check_block_sum();
     high = false;
   }
 };

@@ -1,5 +1,5 @@
-// Online softmax of a warpgroup's rows; a thread holds two, 8 apart, and shares each with the other lanes of its quad. P = exp2(c s - c m) with
-// the row's m. What O must be multiplied by when m moves is kept until the product that is under way has landed.
+// Online softmax of a warpgroup's rows; a thread holds two, 8 apart, and shares each with the other lanes of its quad. P is
+// exp2(c s - c m - kHeadroom) with the row's m. What O must be multiplied by when m moves is kept until the product that is under way has landed.
 struct OnlineSoftmax {
   float scale_log2;  // c
   float row_max[2];  // m; -inf only while a row has seen no key
@@ -12,7 +12,10 @@ struct OnlineSoftmax {
   __device__ __forceinline__ void exponentiate(ScoreFragments& s, float (&sum)[2]) const {
     float negative_max[2], sums[4] = {};  // two sums of a row: shorter chains
 #pragma unroll
-    for (i32 half = 0; half < 2; ++half) negative_max[half] = -finite_row_max<kMasked>(row_max[half]) * scale_log2;
+    for (i32 half = 0; half < 2; ++half) {
+      const float m = finite_row_max<kMasked>(row_max[half]);
+      negative_max[half] = kHeadroom == 0 ? -m * scale_log2 : fma_rn_f32(-m, scale_log2, -kHeadroom);
+    }
 #pragma unroll
     for (i32 i = 0; i < kBlockKv / 2; ++i) {
       const i32 half = i / 2 % 2;
@@ -53,6 +56,11 @@ struct OnlineSoftmax {
     if (!must_scale) return;
 #pragma unroll
     for (i32 i = 0; i < kHeadDim / 2; ++i) o[i] *= scale[i / 2 % 2];
+  }
+
+  // The logarithm that a sum of P would have with kHeadroom of 0.
+  __device__ __forceinline__ static float log2_without_headroom(float sum) {
+    return kHeadroom == 0 ? lg2_approx_ftz_f32(sum) : lg2_approx_ftz_f32(sum) + kHeadroom;
   }
 
   // A row that has seen no key yet has only scores of -inf: any finite row_max makes their P zero.

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 window sm90 q128 kv64 st2 qst2 lazy-max overlap=across scheduler=static-persistent · source 1dad52ae45135774
+// attune forward bf16 d128 window sm90 q128 kv64 st2 qst2 lazy-max overlap=across scheduler=static-persistent · source cdce8ac3b44310a8
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -17,7 +17,7 @@
 //   131072  barriers, numbers of tiles
 //   131176  end
 
-namespace attune_bbbdfde8e9514cbb {
+namespace attune_f8774dc2cdaef252 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -339,6 +339,7 @@ constexpr bool kEvenTiles = false;      // lengths are multiples of the tiles
 constexpr bool kPartialBlocks = true;   // whether any block can need a mask
 constexpr bool kOrderedWarpgroups = false;       // whether warpgroups issue their products in a fixed order
 constexpr float kRescaleThreshold = 0;   // in powers of two; 0: rescale at every block
+constexpr float kHeadroom = 0;   // powers of two by which P is smaller than row_max says, so that it never exceeds 1; 0: no room below
 constexpr i32 kProducerRegisters = 24, kConsumerRegisters = 240;  // 0: as they are at launch
 constexpr i32 kCtasPerSm = 1, kCluster = 1;  // CTAs
 constexpr i32 kAnchorKeys = 1;       // that each row with keys has seen when unmasked blocks begin
@@ -637,8 +638,10 @@ __device__ __forceinline__ void produce(const Arguments& args, const Barriers& b
 __device__ __forceinline__ float exponential(i32, float score, float scale, float offset) {
   return ex2_approx_ftz_f32(fma_rn_f32(score, scale, offset));
 }
-// Online softmax of a warpgroup's rows; a thread holds two, 8 apart, and shares each with the other lanes of its quad. P = exp2(c s - c m) with
-// the row's m. What O must be multiplied by when m moves is kept until the product that is under way has landed.
+// A sum of exponentials: NaN where a NaN was among them.
+__device__ __forceinline__ float checked_sum(float sum) { return sum; }
+// Online softmax of a warpgroup's rows; a thread holds two, 8 apart, and shares each with the other lanes of its quad. P is
+// exp2(c s - c m - kHeadroom) with the row's m. What O must be multiplied by when m moves is kept until the product that is under way has landed.
 struct OnlineSoftmax {
   float scale_log2;  // c
   float row_max[2];  // m; -inf only while a row has seen no key
@@ -651,7 +654,10 @@ struct OnlineSoftmax {
   __device__ __forceinline__ void exponentiate(ScoreFragments& s, float (&sum)[2]) const {
     float negative_max[2], sums[4] = {};  // two sums of a row: shorter chains
 #pragma unroll
-    for (i32 half = 0; half < 2; ++half) negative_max[half] = -finite_row_max<kMasked>(row_max[half]) * scale_log2;
+    for (i32 half = 0; half < 2; ++half) {
+      const float m = finite_row_max<kMasked>(row_max[half]);
+      negative_max[half] = kHeadroom == 0 ? -m * scale_log2 : fma_rn_f32(-m, scale_log2, -kHeadroom);
+    }
 #pragma unroll
     for (i32 i = 0; i < kBlockKv / 2; ++i) {
       const i32 half = i / 2 % 2;
@@ -692,6 +698,11 @@ struct OnlineSoftmax {
     if (!must_scale) return;
 #pragma unroll
     for (i32 i = 0; i < kHeadDim / 2; ++i) o[i] *= scale[i / 2 % 2];
+  }
+
+  // The logarithm that a sum of P would have with kHeadroom of 0.
+  __device__ __forceinline__ static float log2_without_headroom(float sum) {
+    return kHeadroom == 0 ? lg2_approx_ftz_f32(sum) : lg2_approx_ftz_f32(sum) + kHeadroom;
   }
 
   // A row that has seen no key yet has only scores of -inf: any finite row_max makes their P zero.
@@ -744,6 +755,7 @@ struct Softmax : OnlineSoftmax {
     raised = false;
     largest_scores(s, row_max);
     exponentiate<kMasked>(s, block_sum);
+    check_block_sum();
     row_sum[0] = block_sum[0];
     row_sum[1] = block_sum[1];
     high = false;
@@ -759,6 +771,7 @@ struct Softmax : OnlineSoftmax {
       if (vote_sync_any(largest[0] > row_max[0] || largest[1] > row_max[1])) raise_row_max<true>(largest);
     }
     exponentiate<kMasked>(s, block_sum);
+    if (kMasked) check_block_sum();
     high = vote_sync_any(block_sum[0] > kHighSum || block_sum[1] > kHighSum);
     // NaN is no leap that a maximum could mend, but it must not pass for a small sum either.
     if (!kMasked && high && vote_sync_any(!(block_sum[0] < kLeap) || !(block_sum[1] < kLeap))) recompute(s, source);
@@ -767,7 +780,7 @@ struct Softmax : OnlineSoftmax {
   }
 
   // After a block that others follow, when O has been rescaled: row_max for those.
-  __device__ __forceinline__ void follow() {
+  __device__ __forceinline__ void after_block() {
     if (!high) return;
     high = false;
 #pragma unroll
@@ -783,6 +796,10 @@ struct Softmax : OnlineSoftmax {
   }
 
  private:
+  __device__ __forceinline__ void check_block_sum() {
+    block_sum[0] = checked_sum(block_sum[0]);
+    block_sum[1] = checked_sum(block_sum[1]);
+  }
   __device__ __forceinline__ void recompute(ScoreFragments& s, const ScoreSource& source) {
     source.load(s);
     float largest[2], earlier[2] = {1, 1};
@@ -795,6 +812,7 @@ struct Softmax : OnlineSoftmax {
     scale[0] *= earlier[0];
     scale[1] *= earlier[1];
     exponentiate<true>(s, block_sum);
+    check_block_sum();
     high = false;
   }
 };
@@ -958,7 +976,7 @@ __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTil
     const bool exists = kEvenTiles || i < tile.first_row + tile.rows;
     const i32 head = tile.head_of(i), position = QueryTile::position_of(i);
     if (args.lse != nullptr && quad == 0 && exists) {
-      const float lse = sum != 0 ? fma_rn_f32(softmax.row_max[half], args.softmax_scale, lg2_approx_ftz_f32(sum) * kLn2) : negative_infinity();
+      const float lse = sum != 0 ? fma_rn_f32(softmax.row_max[half], args.softmax_scale, softmax.log2_without_headroom(sum) * kLn2) : negative_infinity();
       st_global_f32(args.lse + packed_query_row(args, tile.sequence, head, position), lse);
     }
     char* const to =
@@ -1019,7 +1037,7 @@ struct Mainloop {
     consumer.release_v();
     consumer.put_probabilities(s);
     softmax.rescale(o);
-    if (block > rows.blocks.begin) softmax.follow();
+    if (block > rows.blocks.begin) softmax.after_block();
   }
   // The first block of a tile beside the last product of the tile before it, whose O is whole afterwards, with its maxima and sums in
   // `earlier`.
@@ -1147,4 +1165,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_bbbdfde8e9514cbb
+}  // namespace attune_f8774dc2cdaef252

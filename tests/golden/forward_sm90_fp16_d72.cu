@@ -1,4 +1,4 @@
-// attune forward fp16 d72 sm90 q128 kv64 st2 qreg rescale8 · source 50120d7c30b2f116
+// attune forward fp16 d72 sm90 q128 kv64 st2 qreg rescale8 · source d1f33360c442a150
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -17,7 +17,7 @@
 //    98304  barriers, numbers of tiles
 //    98388  end
 
-namespace attune_f4b1d79b29550a8a {
+namespace attune_b3463d33914f41da {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -97,6 +97,14 @@ __device__ __forceinline__ float lg2_approx_ftz_f32(float x) {
 __device__ __forceinline__ float rcp_approx_ftz_f32(float x) {
   float r;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+
+__device__ __forceinline__ u32 f32_to_bits(float x) { return __float_as_uint(x); }
+// By an instruction: where the compiler saw through it, accumulators of wgmma became integers, which it copied.
+__device__ __forceinline__ float bits_to_f32(u32 x) {
+  float r;
+  asm("mov.b32 %0, %1;" : "=f"(r) : "r"(x));
   return r;
 }
 
@@ -271,6 +279,7 @@ constexpr bool kEvenTiles = false;      // lengths are multiples of the tiles
 constexpr bool kPartialBlocks = true;   // whether any block can need a mask
 constexpr bool kOrderedWarpgroups = false;       // whether warpgroups issue their products in a fixed order
 constexpr float kRescaleThreshold = 8;   // in powers of two; 0: rescale at every block
+constexpr float kHeadroom = 0;   // powers of two by which P is smaller than row_max says, so that it never exceeds 1; 0: no room below
 constexpr i32 kProducerRegisters = 24, kConsumerRegisters = 240;  // 0: as they are at launch
 constexpr i32 kCtasPerSm = 1, kCluster = 1;  // CTAs
 constexpr i32 kAnchorKeys = 0;       // that each row with keys has seen when unmasked blocks begin
@@ -548,8 +557,10 @@ __device__ __forceinline__ void produce(const Arguments& args, const Barriers& b
 __device__ __forceinline__ float exponential(i32, float score, float scale, float offset) {
   return ex2_approx_ftz_f32(fma_rn_f32(score, scale, offset));
 }
-// Online softmax of a warpgroup's rows; a thread holds two, 8 apart, and shares each with the other lanes of its quad. P = exp2(c s - c m) with
-// the row's m. What O must be multiplied by when m moves is kept until the product that is under way has landed.
+// A sum of exponentials: NaN where a NaN was among them.
+__device__ __forceinline__ float checked_sum(float sum) { return sum; }
+// Online softmax of a warpgroup's rows; a thread holds two, 8 apart, and shares each with the other lanes of its quad. P is
+// exp2(c s - c m - kHeadroom) with the row's m. What O must be multiplied by when m moves is kept until the product that is under way has landed.
 struct OnlineSoftmax {
   float scale_log2;  // c
   float row_max[2];  // m; -inf only while a row has seen no key
@@ -562,7 +573,10 @@ struct OnlineSoftmax {
   __device__ __forceinline__ void exponentiate(ScoreFragments& s, float (&sum)[2]) const {
     float negative_max[2], sums[4] = {};  // two sums of a row: shorter chains
 #pragma unroll
-    for (i32 half = 0; half < 2; ++half) negative_max[half] = -finite_row_max<kMasked>(row_max[half]) * scale_log2;
+    for (i32 half = 0; half < 2; ++half) {
+      const float m = finite_row_max<kMasked>(row_max[half]);
+      negative_max[half] = kHeadroom == 0 ? -m * scale_log2 : fma_rn_f32(-m, scale_log2, -kHeadroom);
+    }
 #pragma unroll
     for (i32 i = 0; i < kBlockKv / 2; ++i) {
       const i32 half = i / 2 % 2;
@@ -605,6 +619,11 @@ struct OnlineSoftmax {
     for (i32 i = 0; i < kHeadDim / 2; ++i) o[i] *= scale[i / 2 % 2];
   }
 
+  // The logarithm that a sum of P would have with kHeadroom of 0.
+  __device__ __forceinline__ static float log2_without_headroom(float sum) {
+    return kHeadroom == 0 ? lg2_approx_ftz_f32(sum) : lg2_approx_ftz_f32(sum) + kHeadroom;
+  }
+
   // A row that has seen no key yet has only scores of -inf: any finite row_max makes their P zero.
   template <bool kMasked>
   __device__ __forceinline__ static float finite_row_max(float m) {
@@ -617,32 +636,90 @@ struct ScoreSource {
   i32 tile_number;
   i32 row, block;
 };
-// row_max is the largest score so far or, with kRescaleThreshold, one less than that many powers of two below it.
+// row_max is the largest score so far or, with kRescaleThreshold, one less than that many powers of two below it. Whether a score of an unmasked
+// block exceeds it by more is seen from bits: those of positive floats are ordered like integers, of which Hopper finds the largest of three by one
+// instruction, and a thread's own scores suffice. The largest score of a row is computed only where one does.
 struct Softmax : OnlineSoftmax {
+  static constexpr i32 kNone = -0x7fffffff - 1;
+  float room;    // kRescaleThreshold powers of two, as a difference of scores
+  i32 limit[2];  // bits of row_max + room; kNone, which all scores exceed, where that is not positive
+
   template <bool kMasked>
   __device__ __forceinline__ void first(ScoreFragments& s) {
+    room = kRescaleThreshold / scale_log2;
     largest_scores(s, row_max);
+    set_limit();
     exponentiate<kMasked>(s, row_sum);
+    row_sum[0] = checked_sum(row_sum[0]);
+    row_sum[1] = checked_sum(row_sum[1]);
   }
 
   template <bool kMasked>
   __device__ __forceinline__ void update(ScoreFragments& s, const ScoreSource&) {
-    float largest[2], sum[2];
-    largest_scores(s, largest);
     must_scale = false;
-    if (must_raise(largest)) raise_row_max<kMasked>(largest);
+    if (kMasked) {
+      follow_largest<true>(s);
+    } else {
+      const i32 most[2] = {most_bits(s, 0), most_bits(s, 1)};
+      if (vote_sync_any((most[0] > limit[0]) | (most[1] > limit[1]))) follow(s, most);
+    }
+    float sum[2];
     exponentiate<kMasked>(s, sum);
-    row_sum[0] += sum[0];
-    row_sum[1] += sum[1];
+    row_sum[0] += checked_sum(sum[0]);
+    row_sum[1] += checked_sum(sum[1]);
   }
 
-  __device__ __forceinline__ void follow() {}
+  // After a block that others follow: row_max is up to date.
+  __device__ __forceinline__ void after_block() {}
 
  private:
+  // The largest of this thread's scores of a row, if any is positive; otherwise something negative.
+  __device__ __forceinline__ static i32 most_bits(const ScoreFragments& s, i32 half) {
+    i32 most[2] = {bits_of(s[2 * half]), bits_of(s[2 * half + 1])};  // two chains: shorter
+#pragma unroll
+    for (i32 i = 4; i < kBlockKv / 2; i += 4) {
+#pragma unroll
+      for (i32 e = 0; e < 2; ++e) most[e] = most[e] > bits_of(s[i + 2 * half + e]) ? most[e] : bits_of(s[i + 2 * half + e]);
+    }
+    return most[0] > most[1] ? most[0] : most[1];
+  }
+  __device__ __forceinline__ static i32 bits_of(float x) { return static_cast<i32>(f32_to_bits(x)); }
+
+  __device__ __forceinline__ void set_limit() {
+#pragma unroll
+    for (i32 half = 0; half < 2; ++half) {
+      const float largest = row_max[half] + room;
+      limit[half] = largest > 0 ? bits_of(largest) : kNone;
+    }
+  }
+
+  // Some row of the warp has exceeded its limit.
+  __device__ __forceinline__ void follow(const ScoreFragments& s, const i32 (&most)[2]) {
+    if (vote_sync_any((limit[0] == kNone) | (limit[1] == kNone))) {
+      follow_largest<false>(s);
+      return;
+    }
+    float largest[2];
+#pragma unroll
+    for (i32 half = 0; half < 2; ++half) {
+      float x = most[half] > 0 ? bits_to_f32(static_cast<u32>(most[half])) : 0;
+      x = max_f32(x, shfl_sync_bfly_f32<1>(x));
+      x = max_f32(x, shfl_sync_bfly_f32<2>(x));
+      largest[half] = x > 0 ? x : row_max[half];
+    }
+    raise_row_max<false>(largest);
+    set_limit();
+  }
+
   // One answer for the warp. -inf - -inf is NaN and compares false.
-  __device__ __forceinline__ bool must_raise(const float (&largest)[2]) const {
-    if (kRescaleThreshold == 0) return true;
-    return vote_sync_any((largest[0] - row_max[0]) * scale_log2 > kRescaleThreshold || (largest[1] - row_max[1]) * scale_log2 > kRescaleThreshold);
+  template <bool kMasked>
+  __device__ __forceinline__ void follow_largest(const ScoreFragments& s) {
+    float largest[2];
+    largest_scores(s, largest);
+    const bool grows = ((largest[0] - row_max[0]) * scale_log2 > kRescaleThreshold) | ((largest[1] - row_max[1]) * scale_log2 > kRescaleThreshold);
+    if (!vote_sync_any(grows)) return;
+    raise_row_max<kMasked>(largest);
+    set_limit();
   }
 };
 // Q as the A operand of Q Kᵀ: its fragments stay in registers.
@@ -812,7 +889,7 @@ __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTil
     const bool exists = kEvenTiles || i < tile.first_row + tile.rows;
     const i32 head = tile.head_of(i), position = QueryTile::position_of(i);
     if (args.lse != nullptr && quad == 0 && exists) {
-      const float lse = sum != 0 ? fma_rn_f32(softmax.row_max[half], args.softmax_scale, lg2_approx_ftz_f32(sum) * kLn2) : negative_infinity();
+      const float lse = sum != 0 ? fma_rn_f32(softmax.row_max[half], args.softmax_scale, softmax.log2_without_headroom(sum) * kLn2) : negative_infinity();
       st_global_f32(args.lse + packed_query_row(args, tile.sequence, head, position), lse);
     }
     char* const to =
@@ -877,7 +954,7 @@ struct Mainloop {
     wgmma_wait_group<0>();
     wgmma_landed(o);
     consumer.release_v();
-    if (!kFirst && block > rows.blocks.begin) softmax.follow();
+    if (!kFirst && block > rows.blocks.begin) softmax.after_block();
   }
 };
 // What a consumer warpgroup does with each tile: the blocks of keys from the last one down.
@@ -931,4 +1008,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_f4b1d79b29550a8a
+}  // namespace attune_b3463d33914f41da

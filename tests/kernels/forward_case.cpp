@@ -68,7 +68,11 @@ TensorImage make_image(const ForwardCase& test, Role role) {
   image.memory.assign(static_cast<std::size_t>(extent), kPoison);
   image.used.assign(static_cast<std::size_t>(extent), false);
   std::mt19937 random(test.seed * 4 + static_cast<std::uint32_t>(role));
-  std::normal_distribution<double> normal(0, role == Role::q ? test.q_deviation : 1);
+  const double mean = std::sqrt(std::fabs(test.shift) / dim);
+  std::normal_distribution<double> normal(role == Role::q   ? mean
+                                          : role == Role::k ? std::copysign(mean, test.shift)
+                                                            : 0,
+                                          role == Role::q ? test.q_deviation : 1);
   for (std::int64_t b = 0; b < batch; ++b) {
     for (std::int64_t h = 0; h < heads; ++h) {
       for (std::int64_t s = 0; s < rows; ++s) {
@@ -77,7 +81,8 @@ TensorImage make_image(const ForwardCase& test, Role role) {
           image.used[at + d] = true;
           if (role == Role::o) continue;
           const double loudness = role == Role::k && s == test.loud_key ? test.loudness : 1;
-          image.memory[at + d] = encode_as(problem.dtype, loudness * normal(random));
+          const double value = loudness * normal(random);
+          image.memory[at + d] = encode_as(problem.dtype, role == Role::v ? std::ldexp(value, test.v_exponent) : value);
         }
       }
     }
@@ -188,6 +193,8 @@ std::string to_string(const ForwardCase& test) {
   text << canonical_text(test.problem) << " | "
        << (test.algorithm ? std::string(to_string(*test.algorithm)) : canonical_text(test.config)) << " | "
        << placements[static_cast<int>(test.placement)] << (test.with_lse ? "" : " no-lse") << " q*" << test.q_deviation;
+  if (test.shift != 0) text << " shift " << test.shift;
+  if (test.v_exponent != 0) text << " v*2^" << test.v_exponent;
   if (test.loud_key >= 0) text << " key " << test.loud_key << " *" << test.loudness;
   return text.str();
 }

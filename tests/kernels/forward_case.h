@@ -28,6 +28,8 @@ struct ForwardCase {
   double q_deviation = 1;      ///< standard deviation of Q; K and V have 1
   std::int64_t loud_key = -1;  ///< a key that is multiplied by loudness, in every head; -1: none
   double loudness = 1;
+  double shift = 0;    ///< of the mean of the unscaled scores: Q and K have means of opposite signs if it is negative
+  int v_exponent = 0;  ///< V is multiplied by so many powers of two
   std::uint32_t seed = 1;
 };
 std::string to_string(const ForwardCase& test);

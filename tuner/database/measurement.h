@@ -77,8 +77,8 @@ struct Measurement {
 /// family could include: "templates:a2c9197d29983644".
 inline constexpr std::string_view kTemplatesMark = "templates:";
 
-/// Whether a row of version 0.1 was measured with the last templates that its pass and family had there. The kernels
-/// that the built-in templates make now have the same machine code.
+/// Whether a row of version 0.1 was measured with the last templates that its pass and family had there, and the
+/// kernels that the built-in templates make of its config now have the same machine code.
 bool is_of_last_templates(const Measurement& row);
 
 /// No database appends so many rows: 2^53, beyond which a double of JSON tells two numbers no longer apart.

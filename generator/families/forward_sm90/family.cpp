@@ -49,6 +49,7 @@ KernelFamily forward_sm90_family() {
           .describe = describe,
           .most_workspace = most_workspace,
           .last_templates_of_0_1 = "e9cbd44099937a8d",
+          .same_since_0_1 = [](const KernelConfig& config) { return config.lazy_max; },
           .published = kPublished,
           .spill_allowance_bytes = kSpillAllowanceBytes};
 }

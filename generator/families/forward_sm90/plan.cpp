@@ -85,6 +85,8 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   bindings.set("partial_blocks", text_of(!config.even_tiles || hides_pairs(problem.mask)));
   bindings.set("ordered_warpgroups", text_of(config.warpgroup_order != WarpgroupOrder::free));
   bindings.set("rescale_threshold", config.rescale_threshold);
+  // bf16 has the exponents of fp32, fp16 has none to spare below P.
+  bindings.set("headroom", problem.dtype == DataType::bf16 ? config.rescale_threshold : 0);
   bindings.set("producer_registers", shape.producer_registers);
   bindings.set("consumer_registers", shape.consumer_registers);
   bindings.set("ctas_per_sm", config.ctas_per_sm);

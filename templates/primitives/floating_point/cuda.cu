@@ -45,4 +45,9 @@ __device__ __forceinline__ float min_nan_f32(float a, float b) {
 }
 
 __device__ __forceinline__ u32 f32_to_bits(float x) { return __float_as_uint(x); }
-__device__ __forceinline__ float bits_to_f32(u32 x) { return __uint_as_float(x); }
+// By an instruction: where the compiler saw through it, accumulators of wgmma became integers, which it copied.
+__device__ __forceinline__ float bits_to_f32(u32 x) {
+  float r;
+  asm("mov.b32 %0, %1;" : "=f"(r) : "r"(x));
+  return r;
+}

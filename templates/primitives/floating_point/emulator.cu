@@ -32,5 +32,6 @@ inline double negative_infinity_f64() { return -__builtin_inf(); }
 inline float max_nan_f32(float a, float b) { return a != a || b != b ? a + b : max_f32(a, b); }
 inline float min_nan_f32(float a, float b) { return a != a || b != b ? a + b : -max_f32(-a, -b); }
 
-inline u32 f32_to_bits(float x) { return bits_of_float(x); }
+// Arithmetic on a GPU has one NaN.
+inline u32 f32_to_bits(float x) { return x == x ? bits_of_float(x) : 0x7fffffffu; }
 inline float bits_to_f32(u32 x) { return float_of_bits(x); }
