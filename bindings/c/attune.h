@@ -190,7 +190,7 @@ ATTUNE_API attune_status attune_describe(const attune_problem* problem, char* te
 typedef struct attune_prepared attune_prepared;
 
 /* Compiles ahead of the first call: with `config` (such as "sm80 q128 kv64 w4 st2") that one, with null the picked one.
- * Needed before a stream is captured into a graph. */
+ * Needed before a stream is captured into a graph. Threads that prepare different kernels compile side by side. */
 ATTUNE_API attune_status attune_prepare(const attune_problem* problem, const char* config, attune_prepared** prepared);
 
 /* Launches it, prepared for ATTUNE_FORWARD, on a problem that differs from the prepared one at most in batch, heads,

@@ -85,22 +85,30 @@ void PlanCache::log_passed_over(const KernelConfig& config, const AttentionProbl
                           canonical_text(problem) + "\" on " + device_->description() + ": " + why);
 }
 
-PlanCache::Prepared PlanCache::compile_locked(const AttentionProblem& problem, ConfigChoice choice) {
-  KernelPlan plan = generate(problem, choice.config, device_->spec(), templates_, device_->target());
-  return load_locked(std::move(plan), std::move(choice));
+std::shared_ptr<const CompiledKernel> PlanCache::find_or_compile(const std::string& name, const KernelLaunch& launch) {
+  const auto element = [&]() -> Kernel& {
+    const std::lock_guard lock(elements_mutex_);
+    return kernels_[name];
+  };
+  Kernel& kernel = element();
+  const std::lock_guard compiling(kernel.compiling);
+  std::shared_ptr<const CompiledKernel> loaded = kernel.loaded.lock();
+  if (loaded == nullptr) kernel.loaded = loaded = device_->compile(launch);
+  return loaded;
 }
 
-PlanCache::Prepared PlanCache::load_locked(KernelPlan plan, ConfigChoice choice) {
+PlanCache::Prepared PlanCache::load(KernelPlan plan, ConfigChoice choice) {
   auto prepared = std::make_shared<PreparedAttention>();
   prepared->plan = std::move(plan);
   prepared->choice = std::move(choice);
-  for (const KernelLaunch& launch : prepared->plan.launches) {
-    std::weak_ptr<const CompiledKernel>& loaded = kernels_[prepared->plan.kernel_class + " " + launch.entry];
-    std::shared_ptr<const CompiledKernel> kernel = loaded.lock();
-    if (kernel == nullptr) loaded = kernel = device_->compile(launch);
-    prepared->kernels.push_back(std::move(kernel));
-  }
+  for (const KernelLaunch& launch : prepared->plan.launches)
+    prepared->kernels.push_back(find_or_compile(prepared->plan.kernel_class + " " + launch.entry, launch));
   return prepared;
+}
+
+PlanCache::Prepared PlanCache::compile(const AttentionProblem& problem, ConfigChoice choice) {
+  KernelPlan plan = generate(problem, choice.config, device_->spec(), templates_, device_->target());
+  return load(std::move(plan), std::move(choice));
 }
 
 // The first pick that compiles; the default config must.
@@ -108,7 +116,7 @@ PlanCache::Prepared PlanCache::compile_choice(const AttentionProblem& problem) {
   for (int failures = 0;; ++failures) {
     const Pick pick = choose(problem, failures == kMostCompileFailures, failures == 0);
     try {
-      return compile_locked(problem, pick.choice);
+      return compile(problem, pick.choice);
     } catch (const Error& error) {
       if (pick.last_resort || error.code() != ErrorCode::compile_failed) throw;
       log_passed_over(pick.choice.config, problem, std::string("it does not compile: ") + error.what());
@@ -121,7 +129,11 @@ PlanCache::Prepared PlanCache::compile_choice(const AttentionProblem& problem) {
 PlanCache::Prepared PlanCache::find_or_compile(const AttentionProblem& problem) {
   const AttentionProblem representative = dispatch_class(problem).representative;
   if (Prepared prepared = find(problem, representative)) return prepared;
-  const std::lock_guard compiling(compile_mutex_);
+  const auto element = [&]() -> std::mutex& {
+    const std::lock_guard lock(elements_mutex_);
+    return preparing_[representative];
+  };
+  const std::lock_guard preparing(element());
   if (Prepared prepared = find(problem, representative)) return prepared;  // another thread was first
   Prepared prepared = compile_choice(problem);
   const std::unique_lock lock(plans_mutex_);
@@ -145,16 +157,6 @@ const PreparedAttention& PlanCache::last_or_found(const AttentionProblem& proble
     last_hit = {id_, problem, prepared.get()};
   }
   return *last_hit.prepared;
-}
-
-PlanCache::Prepared PlanCache::load(KernelPlan plan, ConfigChoice choice) {
-  const std::lock_guard compiling(compile_mutex_);
-  return load_locked(std::move(plan), std::move(choice));
-}
-
-PlanCache::Prepared PlanCache::compile(const AttentionProblem& problem, ConfigChoice choice) {
-  const std::lock_guard compiling(compile_mutex_);
-  return compile_locked(problem, std::move(choice));
 }
 
 }  // namespace attune

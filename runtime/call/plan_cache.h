@@ -15,7 +15,8 @@
 namespace attune {
 
 /// Plans with their kernels loaded, on one device: picks configs, compiles what was picked, and finds it again.
-/// Thread-safe.
+/// Thread-safe: threads that want different kernels compile side by side, those that want the same one wait for the
+/// first.
 class PlanCache {
  public:
   using Prepared = std::shared_ptr<const PreparedAttention>;
@@ -43,9 +44,7 @@ class PlanCache {
   bool is_refused(const KernelConfig& config, const AttentionProblem& problem) const;
   Pick choose(const AttentionProblem& problem, bool only_default, bool tell) const;
   void log_passed_over(const KernelConfig& config, const AttentionProblem& problem, const std::string& why) const;
-  // compile_mutex_ is held.
-  Prepared load_locked(KernelPlan plan, ConfigChoice choice);
-  Prepared compile_locked(const AttentionProblem& problem, ConfigChoice choice);
+  std::shared_ptr<const CompiledKernel> find_or_compile(const std::string& name, const KernelLaunch& launch);
   Prepared compile_choice(const AttentionProblem& problem);
 
   const std::shared_ptr<Device> device_;
@@ -58,9 +57,15 @@ class PlanCache {
   std::shared_mutex plans_mutex_;
   std::unordered_map<AttentionProblem, std::vector<Prepared>, AttentionProblemHash> plans_;
 
-  // Compiling is one thread's work at a time. Loaded code is shared by all plans of a kernel class.
-  std::mutex compile_mutex_;
-  std::map<std::string, std::weak_ptr<const CompiledKernel>> kernels_;
+  // Who prepares a dispatch class, and who compiles a kernel, holds its mutex meanwhile. Loaded code is shared by all
+  // plans of a kernel class. Elements are added, never removed: their addresses stay.
+  struct Kernel {
+    std::mutex compiling;
+    std::weak_ptr<const CompiledKernel> loaded;
+  };
+  std::mutex elements_mutex_;
+  std::unordered_map<AttentionProblem, std::mutex, AttentionProblemHash> preparing_;
+  std::map<std::string, Kernel> kernels_;
 
   // Kernel classes of picks that the compiler refused: they are not tried again.
   mutable std::mutex refused_mutex_;

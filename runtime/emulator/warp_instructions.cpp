@@ -9,8 +9,9 @@ namespace {
 
 typedef double HalfRow __attribute__((vector_size(4 * sizeof(double))));  // four columns of d, or of b
 
-// Compiled twice on x86; both give the same bits, as the products are exact and each element has its own sum.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+// Compiled twice on x86; both give the same bits, as the products are exact and each element has its own sum. With the
+// thread sanitizer once: what chooses a clone would run before the sanitizer is ready.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
 __attribute__((target_clones("avx2", "default")))
 #endif
 void multiply_add_tiles(HalfRow (*d)[2], const double (*a)[16], const HalfRow (*b)[2], std::uint32_t k) {

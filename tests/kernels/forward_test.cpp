@@ -84,7 +84,7 @@ ForwardCase case_from(const std::string& problem, const std::string& config) {
 
 void check_pairwise(Devices& devices, FamilyWord family, double max_work) {
   const CaseTable table = pairwise_cases(devices.spec(), family, max_work, 1);
-  // On all cores, into the cubin cache: a runtime compiles one kernel at a time. What fails here is reported below.
+  // On all cores, into the cubin cache. What fails here is reported below.
   if (devices.runtimes.front()->device()->target() == KernelTarget::cuda) {
     const std::shared_ptr<Device> device = devices.runtimes.front()->device();
     parallel_for(table.cases.size(), [&](std::size_t i) {

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstring>
+#include <functional>
 #include <map>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -31,6 +33,7 @@ class FakeDevice final : public Device {
   bool capturing = false;
   std::vector<std::string> refused;               // kernels whose source holds one of these texts do not compile
   ErrorCode refusal = ErrorCode::compile_failed;  // of those
+  std::function<void(const KernelLaunch&)> while_compiling = [](const KernelLaunch&) {};
 
   const DeviceSpec& spec() const override { return spec_; }
   KernelTarget target() const override { return KernelTarget::cuda; }
@@ -40,7 +43,11 @@ class FakeDevice final : public Device {
     for (const std::string& text : refused) {
       if (launch.source.find(text) != std::string::npos) throw Error(refusal, "refused: " + text);
     }
-    compiled.push_back(launch);
+    while_compiling(launch);
+    {
+      const std::lock_guard lock(compiled_mutex_);
+      compiled.push_back(launch);
+    }
     auto kernel = std::make_shared<Kernel>();
     kernel->entry = launch.entry;
     return kernel;
@@ -78,6 +85,7 @@ class FakeDevice final : public Device {
 
  private:
   DeviceSpec spec_;
+  std::mutex compiled_mutex_;
   std::map<DevicePointer, std::unique_ptr<std::byte[]>> blocks_;
 };
 

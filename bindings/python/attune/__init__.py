@@ -152,7 +152,8 @@ def backward(
 
 @_outside_graphs
 def prepare(q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, window=None, config=None):
-    """Compiles for tensors like these ahead of the first call, which a capture into a CUDA graph needs.
+    """Compiles for tensors like these ahead of the first call, which a capture into a CUDA graph needs. Threads that prepare different
+    kernels compile side by side.
 
     config: the text of one, such as "sm80 q128 kv64 w4 st2", instead of the one that attention() would pick.
     """

@@ -90,7 +90,8 @@ class AttentionRuntime {
   /// Compiles nothing.
   std::size_t workspace_bytes(const AttentionProblem& problem);
 
-  /// What forward() would launch, compiled and loaded; with `config`, that one instead of the picked one.
+  /// What forward() would launch, compiled and loaded; with `config`, that one instead of the picked one. Threads that
+  /// prepare different kernels compile side by side; those that want the same one wait for the first.
   std::shared_ptr<const PreparedAttention> prepare(const AttentionProblem& problem,
                                                    const std::optional<KernelConfig>& config = std::nullopt);
   /// A plan that was generated for this device elsewhere (a step of the ladder), compiled and loaded. Its launch()

@@ -1,6 +1,10 @@
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstring>
+#include <mutex>
 #include <set>
 #include <thread>
 
@@ -444,6 +448,61 @@ TEST_CASE("many threads share one kernel; runtimes share nothing", "[nogpu]") {
     CHECK(next->compiled.size() == 1);
     CHECK(next->launched.size() == 1);
   }
+}
+
+TEST_CASE("threads that want different kernels compile side by side, those that want the same one wait", "[nogpu]") {
+  constexpr int kProblems = 4, kThreadsOfEach = 3;
+  auto device = std::make_shared<FakeDevice>(h200());
+  // Nobody leaves the compiler before somebody of each problem has entered it.
+  std::mutex mutex;
+  std::condition_variable all_inside;
+  int inside = 0;
+  bool side_by_side = true;
+  device->while_compiling = [&](const KernelLaunch&) {
+    std::unique_lock lock(mutex);
+    ++inside;
+    all_inside.notify_all();
+    side_by_side &= all_inside.wait_for(lock, std::chrono::seconds(20), [&] { return inside >= kProblems; });
+  };
+  AttentionRuntime runtime(device);
+  std::vector<std::thread> threads;
+  std::set<const PreparedAttention*> prepared[kProblems];
+  for (int i = 0; i < kProblems * kThreadsOfEach; ++i) {
+    threads.emplace_back([&, i] {
+      const int which = i % kProblems;
+      const auto plan = runtime.prepare(make_problem(DataType::bf16, 1, 4, 100, 64 + 8 * which));
+      const std::lock_guard lock(mutex);
+      prepared[which].insert(plan.get());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(side_by_side);
+  CHECK(device->compiled.size() == kProblems);
+  for (const auto& plans : prepared) CHECK(plans.size() == 1);
+}
+
+TEST_CASE("a kernel that does not compile for one thread is tried by the next that waits", "[nogpu]") {
+  auto device = std::make_shared<FakeDevice>(h200());
+  std::atomic<int> tries{0};
+  device->while_compiling = [&](const KernelLaunch&) {
+    if (++tries == 1) throw Error(ErrorCode::driver, "out of memory, once");
+  };
+  AttentionRuntime runtime(device);
+  std::atomic<int> failed{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      try {
+        runtime.prepare(make_problem(DataType::bf16, 1, 4, 100, 64));
+      } catch (const Error&) {
+        ++failed;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(failed == 1);
+  CHECK(tries == 2);
+  CHECK(device->compiled.size() == 1);
 }
 
 TEST_CASE("plans that share a kernel class share its code", "[nogpu]") {
