@@ -1,4 +1,4 @@
-// attune forward fp16 d72 sm90 q128 kv64 st2 qreg rescale8 · source d1f33360c442a150
+// attune forward fp16 d72 sm90 q128 kv64 st2 qreg rescale8 · source 047bc4f06f20b41a
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -17,7 +17,7 @@
 //    98304  barriers, numbers of tiles
 //    98388  end
 
-namespace attune_b3463d33914f41da {
+namespace attune_9a902bd5547b737a {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -637,12 +637,12 @@ struct ScoreSource {
   i32 row, block;
 };
 // row_max is the largest score so far or, with kRescaleThreshold, one less than that many powers of two below it. Whether a score of an unmasked
-// block exceeds it by more is seen from bits: those of positive floats are ordered like integers, of which Hopper finds the largest of three by one
-// instruction, and a thread's own scores suffice. The largest score of a row is computed only where one does.
+// block exceeds it by so much is seen from bits: those of positive floats are ordered like integers, of which Hopper finds the largest of three by
+// one instruction, and a thread's own scores suffice. The largest score of a row is computed only where one does.
 struct Softmax : OnlineSoftmax {
   static constexpr i32 kNone = -0x7fffffff - 1;
   float room;    // kRescaleThreshold powers of two, as a difference of scores
-  i32 limit[2];  // bits of row_max + room; kNone, which all scores exceed, where that is not positive
+  i32 limit[2];  // bits of row_max + room; kNone, which all scores reach, where that is not positive
 
   template <bool kMasked>
   __device__ __forceinline__ void first(ScoreFragments& s) {
@@ -661,7 +661,7 @@ struct Softmax : OnlineSoftmax {
       follow_largest<true>(s);
     } else {
       const i32 most[2] = {most_bits(s, 0), most_bits(s, 1)};
-      if (vote_sync_any((most[0] > limit[0]) | (most[1] > limit[1]))) follow(s, most);
+      if (vote_sync_any((most[0] >= limit[0]) | (most[1] >= limit[1]))) follow(s, most);
     }
     float sum[2];
     exponentiate<kMasked>(s, sum);
@@ -693,7 +693,7 @@ struct Softmax : OnlineSoftmax {
     }
   }
 
-  // Some row of the warp has exceeded its limit.
+  // Some row of the warp has reached its limit.
   __device__ __forceinline__ void follow(const ScoreFragments& s, const i32 (&most)[2]) {
     if (vote_sync_any((limit[0] == kNone) | (limit[1] == kNone))) {
       follow_largest<false>(s);
@@ -1008,4 +1008,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_b3463d33914f41da
+}  // namespace attune_9a902bd5547b737a
