@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <iterator>
 #include <utility>
 #include <vector>
 
+#include "generator/families/backward_common/rows.h"
 #include "generator/families/backward_sm80/shape.h"
 #include "generator/families/shared/bindings.h"
 #include "generator/families/shared/chunk_swizzle.h"
@@ -20,32 +20,6 @@ namespace {
 
 constexpr int kMaxBlockKv =
     *std::max_element(std::begin(kKeysOfBackwardWarp), std::end(kKeysOfBackwardWarp)) * kMaxBackwardWarps;
-constexpr int kMaxThreads = 128;  // of delta and of the conversions
-
-Arguments delta_arguments() {
-  Arguments fields;
-  append_pointers(&fields, {Operand::o, Operand::d_o, Operand::lse, Operand::d_lse});
-  fields.push_back(Workspace{kStatistics});
-  append_strides(&fields, {Operand::o, Operand::d_o});
-  append(&fields, {Scalar::heads_q, Scalar::seq_q, Scalar::query_tiles});
-  return fields;
-}
-
-Arguments convert_arguments(bool of_keys) {
-  Arguments fields;
-  if (of_keys) {
-    fields = {Workspace{kDkSums}, Workspace{kDvSums}};
-    append_pointers(&fields, {Operand::d_k, Operand::d_v});
-    append_strides(&fields, {Operand::d_k, Operand::d_v});
-    append(&fields, {Scalar::heads_kv, Scalar::seq_kv, Scalar::key_tiles});
-  } else {
-    fields = {Workspace{kDqSums}, Pointer{Operand::d_q}};
-    append_strides(&fields, {Operand::d_q});
-    append(&fields, {Scalar::heads_q, Scalar::seq_q, Scalar::query_tiles});
-  }
-  fields.push_back(Scalar::softmax_scale);
-  return fields;
-}
 
 Arguments main_arguments(bool of_keys, const AttentionProblem& problem, const KernelConfig& config) {
   Arguments fields, strides;
@@ -86,18 +60,8 @@ class Launches {
         plan_(*plan) {}
 
   void add_delta() {
-    KernelLaunch launch;
-    const int lanes = std::max(2, row_lanes());  // so that a warp's rows divide any block
-    launch.threads = kMaxThreads;
-    while (config_.block_q % (launch.threads / lanes) != 0) launch.threads /= 2;
-    launch.rows_per_tile = config_.block_q;
-    launch.arguments = ArgumentLayout::of(delta_arguments());
     TemplateBindings bindings;
-    bindings.set("threads", launch.threads);
-    bindings.set("rows_per_tile", launch.rows_per_tile);
-    bindings.set("row_lanes", lanes);
-    bindings.set("row_access", problem_.alignment >= 16 ? "whole" : "elements");
-    bind_sequence(problem_, &bindings);
+    KernelLaunch launch = delta_launch(problem_, config_.block_q, &bindings);
     add("backward_delta", std::move(launch), std::move(bindings));
   }
 
@@ -147,7 +111,7 @@ class Launches {
     bindings.set("score_swizzle_shift", scores.shift);
     bindings.set("dq_rows", shape_.dq_rows);
     bindings.set("dq_column_parts", shape_.dq_column_parts);
-    bindings.set("sums_order", sums_order());
+    bindings.set("sums_order", sums_order(device_));
     add("backward_dkdv_sm80", std::move(launch), std::move(bindings));
   }
 
@@ -164,29 +128,9 @@ class Launches {
 
   // Converts the sums of dQ, or those of dK and dV.
   void add_convert(bool of_keys) {
-    KernelLaunch launch;
-    if (of_keys) launch.entry = "attune_backward_convert_keys";
-    launch.tile_rows = of_keys ? TileRows::keys : TileRows::queries;
-    launch.threads = kMaxThreads;
-    launch.rows_per_tile = of_keys ? config_.block_kv : config_.block_q;
-    launch.arguments = ArgumentLayout::of(convert_arguments(of_keys));
     TemplateBindings bindings;
-    bindings.set("threads", launch.threads);
-    bindings.set("rows_per_tile", launch.rows_per_tile);
-    bindings.set("rows_of", of_keys ? "keys" : "queries");
-    bindings.set("row", of_keys ? "key" : "query");
-    bind_sequence(problem_, &bindings);
-    bindings.set("heads", of_keys ? "heads_kv" : "heads_q");
-    bindings.set("tiles", of_keys ? "key_tiles" : "query_tiles");
-    auto& gradients = bindings.lists["gradients"];
-    if (of_keys) {
-      gradients.push_back({{"name", "d_k"}, {"scale", "args.softmax_scale"}, {"formula", "dK = scale·sums, rounded"}});
-      gradients.push_back({{"name", "d_v"}, {"scale", "1.0f"}, {"formula", "dV = sums, rounded"}});
-    } else {
-      gradients.push_back({{"name", "d_q"}, {"scale", "args.softmax_scale"}, {"formula", "dQ = scale·sums, rounded"}});
-    }
-    bindings.set("chunk_access", chunk_access());
-    bindings.set("sums_order", sums_order());
+    KernelLaunch launch =
+        convert_launch(problem_, device_, of_keys, of_keys ? config_.block_kv : config_.block_q, &bindings);
     add("backward_convert", std::move(launch), std::move(bindings));
   }
 
@@ -203,18 +147,13 @@ class Launches {
     bindings.set("row_bytes", 2 * problem_.head_dim);
     bindings.set("swizzle_mask", swizzle.mask);
     bindings.set("swizzle_shift", swizzle.shift);
-    bindings.set("chunk_access", chunk_access());
-    bindings.set("row_lanes", row_lanes());
+    bindings.set("chunk_access", chunk_access(problem_));
+    bindings.set("row_lanes", row_lanes(problem_));
     bindings.set("ring", config_.stages == 1 ? "tile_pair_ring_single" : "tile_pair_ring");
     bindings.set("streamed_tile_bytes", static_cast<std::int64_t>(streamed_bytes));
     shared.bind(&bindings);
     return bindings;
   }
-
-  // Threads that share a row, a chunk each.
-  int row_lanes() const { return static_cast<int>(std::bit_ceil(static_cast<unsigned>(problem_.head_dim / 8))); }
-  std::string chunk_access() const { return problem_.alignment >= 16 ? "chunk_async" : "chunk_elementwise"; }
-  std::string sums_order() const { return device_.compute_major >= 9 ? "vector" : "scalar"; }
 
   void add(const std::string& name, KernelLaunch launch, TemplateBindings bindings) {
     bindings.set("dtype", problem_.dtype == DataType::bf16 ? "bf16" : "f16");

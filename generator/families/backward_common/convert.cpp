@@ -1,0 +1,58 @@
+#include "generator/families/backward_common/convert.h"
+
+#include <utility>
+
+#include "generator/families/backward_common/rows.h"
+#include "generator/text/attention_bindings.h"
+
+namespace attune {
+namespace {
+
+Arguments convert_arguments(bool of_keys) {
+  Arguments fields;
+  if (of_keys) {
+    fields = {Workspace{kDkSums}, Workspace{kDvSums}};
+    append_pointers(&fields, {Operand::d_k, Operand::d_v});
+    append_strides(&fields, {Operand::d_k, Operand::d_v});
+    append(&fields, {Scalar::heads_kv, Scalar::seq_kv, Scalar::key_tiles});
+  } else {
+    fields = {Workspace{kDqSums}, Pointer{Operand::d_q}};
+    append_strides(&fields, {Operand::d_q});
+    append(&fields, {Scalar::heads_q, Scalar::seq_q, Scalar::query_tiles});
+  }
+  fields.push_back(Scalar::softmax_scale);
+  return fields;
+}
+
+}  // namespace
+
+KernelLaunch convert_launch(const AttentionProblem& problem, const DeviceSpec& device, bool of_keys, int rows,
+                            TemplateBindings* bindings) {
+  KernelLaunch launch;
+  if (of_keys) launch.entry = "attune_backward_convert_keys";
+  launch.tile_rows = of_keys ? TileRows::keys : TileRows::queries;
+  launch.threads = kThreadsOfRows;
+  launch.rows_per_tile = rows;
+  launch.arguments = ArgumentLayout::of(convert_arguments(of_keys));
+  bindings->set("threads", launch.threads);
+  bindings->set("rows_per_tile", launch.rows_per_tile);
+  bindings->set("rows_of", of_keys ? "keys" : "queries");
+  bindings->set("row", of_keys ? "key" : "query");
+  bind_sequence(problem, bindings);
+  bindings->set("heads", of_keys ? "heads_kv" : "heads_q");
+  bindings->set("tiles", of_keys ? "key_tiles" : "query_tiles");
+  auto& gradients = bindings->lists["gradients"];
+  if (of_keys) {
+    gradients.push_back({{"name", "d_k"}, {"scale", "args.softmax_scale"}, {"formula", "dK = scale·sums, rounded"}});
+    gradients.push_back({{"name", "d_v"}, {"scale", "1.0f"}, {"formula", "dV = sums, rounded"}});
+  } else {
+    gradients.push_back({{"name", "d_q"}, {"scale", "args.softmax_scale"}, {"formula", "dQ = scale·sums, rounded"}});
+  }
+  bindings->set("chunk_access", chunk_access(problem));
+  bindings->set("sums_order", sums_order(device));
+  return launch;
+}
+
+const char* sums_order(const DeviceSpec& device) { return device.compute_major >= 9 ? "vector" : "scalar"; }
+
+}  // namespace attune

@@ -1,0 +1,22 @@
+#pragma once
+
+#include "generator/device/device_spec.h"
+#include "generator/plan/kernel_plan.h"
+#include "generator/problem/attention_problem.h"
+#include "generator/text/renderer.h"
+
+namespace attune {
+
+/// dQ / scale, in the order of elements that mma_sync/sums_* define; dK / scale and dV the same, over the query heads
+/// of a group.
+inline constexpr Buffer kDqSums{"d_q_sums", "float*"}, kDkSums{"d_k_sums", "float*"}, kDvSums{"d_v_sums", "float*"};
+
+/// The launch of kernels/backward_convert, not rendered yet: dQ from its sums, or with `of_keys` dK and dV from
+/// theirs, for tiles of `rows`; and what its template is bound to beside the type and the head dim.
+KernelLaunch convert_launch(const AttentionProblem& problem, const DeviceSpec& device, bool of_keys, int rows,
+                            TemplateBindings* bindings);
+
+/// The partial mma_sync/sums_* by which a device adds to sums: four elements of a lane at once, or one by one.
+const char* sums_order(const DeviceSpec& device);
+
+}  // namespace attune

@@ -1,0 +1,38 @@
+#include "generator/families/backward_common/delta.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "generator/families/backward_common/rows.h"
+#include "generator/text/attention_bindings.h"
+
+namespace attune {
+namespace {
+
+Arguments delta_arguments() {
+  Arguments fields;
+  append_pointers(&fields, {Operand::o, Operand::d_o, Operand::lse, Operand::d_lse});
+  fields.push_back(Workspace{kStatistics});
+  append_strides(&fields, {Operand::o, Operand::d_o});
+  append(&fields, {Scalar::heads_q, Scalar::seq_q, Scalar::query_tiles});
+  return fields;
+}
+
+}  // namespace
+
+KernelLaunch delta_launch(const AttentionProblem& problem, int block_q, TemplateBindings* bindings) {
+  KernelLaunch launch;
+  const int lanes = std::max(2, row_lanes(problem));  // so that a warp's rows divide any block
+  launch.threads = kThreadsOfRows;
+  while (block_q % (launch.threads / lanes) != 0) launch.threads /= 2;
+  launch.rows_per_tile = block_q;
+  launch.arguments = ArgumentLayout::of(delta_arguments());
+  bindings->set("threads", launch.threads);
+  bindings->set("rows_per_tile", launch.rows_per_tile);
+  bindings->set("row_lanes", lanes);
+  bindings->set("row_access", problem.alignment >= 16 ? "whole" : "elements");
+  bind_sequence(problem, bindings);
+  return launch;
+}
+
+}  // namespace attune
