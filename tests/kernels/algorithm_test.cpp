@@ -11,37 +11,12 @@
 #include "runtime/emulator/emulator_device.h"
 #include "tests/catch.h"
 #include "tests/kernels/case_table.h"
+#include "tests/kernels/devices.h"
 #include "tests/kernels/forward_case.h"
 #include "tests/kernels/pairwise.h"
 
 namespace attune::tests {
 namespace {
-
-struct Devices {
-  std::vector<std::unique_ptr<AttentionRuntime>> runtimes;
-  std::vector<std::string> names;
-
-  static Devices emulators() {
-    Devices devices;
-    for (const AsyncMode async : {AsyncMode::eager, AsyncMode::lazy}) {
-      for (const ScheduleMode schedule : {ScheduleMode::round_robin, ScheduleMode::random}) {
-        const EmulatorOptions options{async, schedule, 40 + devices.names.size()};
-        devices.runtimes.push_back(
-            std::make_unique<AttentionRuntime>(make_emulator_device(find_device("h200"), options)));
-        devices.names.push_back(to_string(options));
-      }
-    }
-    return devices;
-  }
-  static Devices gpu() {
-    Devices devices;
-    for (const char* name : {"first run", "second run"}) {
-      devices.runtimes.push_back(std::make_unique<AttentionRuntime>(open_cuda_device(0)));
-      devices.names.push_back(name);
-    }
-    return devices;
-  }
-};
 
 // On the emulator: bytes that the kernels asked for are those that are counted, to the last one.
 void check_traffic(const ForwardCase& test, const Device& device, const EmulatorTraffic& before) {

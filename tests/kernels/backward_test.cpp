@@ -17,6 +17,7 @@
 #include "runtime/oracle/reference_attention.h"
 #include "tests/catch.h"
 #include "tests/kernels/case_table.h"
+#include "tests/kernels/devices.h"
 #include "tests/kernels/forward_case.h"
 #include "tests/kernels/pairwise.h"
 
@@ -230,33 +231,6 @@ BackwardResult run_backward(AttentionRuntime& runtime, const BackwardCase& test,
   if (std::memcmp(lse_after.data(), data.lse.data(), lse.bytes()) != 0) result.complaint = "LSE was overwritten";
   return result;
 }
-
-struct Devices {
-  std::vector<std::unique_ptr<AttentionRuntime>> runtimes;
-  std::vector<std::string> names;
-
-  static Devices emulators() {
-    Devices devices;
-    for (const AsyncMode async : {AsyncMode::eager, AsyncMode::lazy}) {
-      for (const ScheduleMode schedule : {ScheduleMode::round_robin, ScheduleMode::random}) {
-        const EmulatorOptions options{async, schedule, 40 + devices.names.size()};
-        devices.runtimes.push_back(
-            std::make_unique<AttentionRuntime>(make_emulator_device(find_device("h200"), options)));
-        devices.names.push_back(attune::to_string(options));
-      }
-    }
-    return devices;
-  }
-  static Devices gpu() {
-    Devices devices;
-    for (const char* name : {"first run", "second run"}) {
-      devices.runtimes.push_back(std::make_unique<AttentionRuntime>(open_cuda_device(0)));
-      devices.names.push_back(name);
-    }
-    return devices;
-  }
-  const DeviceSpec& spec() const { return runtimes.front()->device()->spec(); }
-};
 
 // Right on the first device, and the same bits on the others.
 void check_case(Devices& devices, const BackwardCase& test) {

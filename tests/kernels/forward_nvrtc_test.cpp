@@ -1,0 +1,62 @@
+// What NVRTC says of kernels, without a GPU: spills, and wgmma that waits.
+#include "generator/config/config_space.h"
+#include "generator/families/family_word.h"
+#include "generator/generate.h"
+#include "runtime/cuda/nvrtc_compiler.h"
+#include "tests/catch.h"
+#include "tests/kernels/forward_checks.h"
+
+namespace attune::tests {
+
+TEST_CASE("NVRTC compiles default configs of all head dims with hardly a spill", "[nvrtc]") {
+  for (const char* device : {"a100", "h200"}) {
+    for (const int head_dim : {8, 16, 40, 64, 72, 112, 128, 240, 256}) {
+      for (const MaskKind mask : {MaskKind::none, MaskKind::causal}) {
+        AttentionProblem problem =
+            make_problem(mask == MaskKind::none ? DataType::fp16 : DataType::bf16, 1, 1, 1000, head_dim, mask);
+        problem.alignment = head_dim == 72 ? 2 : 16;
+        const KernelConfig config = default_config(problem, find_device(device));
+        const KernelPlan plan = generate(problem, config, find_device(device));
+        INFO(device << ": " << canonical_text(problem) << " | " << canonical_text(config));
+        const KernelResources resources = compile_with_nvrtc(plan.launches.front()).resources;
+        // A few registers around the loop cost nothing. Rows of 14 or 30 chunks keep more addresses alive; even so a
+        // trial must run them.
+        const bool many_addresses = head_dim == 112 || head_dim == 240;
+        // Nothing at all beside wgmma, whose accumulators a spill would make wait.
+        const bool sm90 = config.family == FamilyWord::sm90;
+        CHECK(resources.spill_bytes <= (sm90 ? 0 : many_addresses ? 512 : 64));
+        CHECK(resources.advisories.empty());
+        CHECK(resources.registers > 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("NVRTC compiles sm90 kernels of all head dims: no wgmma serialized, no spill", "[nvrtc]") {
+  for (const int head_dim : {8, 16, 40, 64, 72, 96, 128, 160, 192, 256}) {
+    for (const MaskKind mask : {MaskKind::none, MaskKind::causal}) {
+      AttentionProblem problem = make_problem(DataType::bf16, 1, 8, 1000, head_dim, mask);
+      problem.heads_kv = 1;
+      // The most and the least that a kernel of this tile holds, and the other walks.
+      Configs configs = mask == MaskKind::causal
+                            ? Configs{"sm90 q128 kv64 st2 lazy-max ordered overlap=across scheduler=dynamic-persistent",
+                                      "sm90 q128 kv64 st1 lazy-max overlap=within psmem exp2"}
+                            : Configs{"sm90 q128 kv64 st2", "sm90 q128 kv64 st1 rescale8 pingpong exp4"};
+      if (head_dim >= 128) {
+        configs.push_back(mask == MaskKind::causal
+                              ? "sm90 q128 kv64 st2 lazy-max overlap=within scheduler=dynamic-persistent cluster2"
+                              : "sm90 q128 kv64 st2 rescale8 overlap=within cluster2");
+      }
+      if (mask == MaskKind::causal) configs.push_back("sm90 q128 kv64 st2 rescale8 overlap=within pack-gqa");
+      for (const char* config : configs) {
+        const KernelPlan plan = generate(problem, parse_config(config), find_device("h200"));
+        INFO(canonical_text(problem) << " | " << config);
+        const KernelResources resources = compile_with_nvrtc(plan.launches.front()).resources;
+        CHECK(resources.spill_bytes == 0);
+        CHECK(resources.advisories.empty());
+      }
+    }
+  }
+}
+
+}  // namespace attune::tests

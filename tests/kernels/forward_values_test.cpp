@@ -1,0 +1,201 @@
+// What the numbers in Q, K and V may be: how large scores are, how they leap from key to key, NaN.
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "tests/catch.h"
+#include "tests/kernels/forward_checks.h"
+#include "tests/primitives/number_formats.h"
+
+namespace attune::tests {
+namespace {
+
+// One for each type that a config serves, each config and each mask.
+std::vector<ForwardCase> cases_of_both_types(const Configs& configs, const std::string& shape,
+                                             const std::vector<const char*>& masks) {
+  std::vector<ForwardCase> cases;
+  for (const char* dtype : {"bf16", "fp16"}) {
+    for (const char* config : configs) {
+      if (dtype == std::string("fp16") && is_for_bf16(config)) continue;
+      for (const char* mask : masks)
+        cases.push_back(case_from(std::string("forward ") + dtype + " " + shape + mask, config));
+    }
+  }
+  return cases;
+}
+
+// Scores to +-1e4: exponentials of differences of large numbers.
+const Configs kLargeMagnitudes = {"sm80 q64 kv64 w4 st2", "sm80 q64 kv64 w4 st2 rescale8"};
+const Configs kLargeMagnitudesSm90 = {"sm90 q64 kv64 st2",
+                                      "sm90 q128 kv64 st2 rescale8 overlap=within",
+                                      "sm90 q128 kv64 st2 lazy-max overlap=within",
+                                      "sm90 q64 kv32 st2 lazy-max",
+                                      "sm90 q64 kv64 st2 exp4",
+                                      "sm90 q64 kv32 st2 lazy-max exp8"};
+void check_large_magnitudes(Devices& devices, const Configs& configs) {
+  for (ForwardCase test : cases_of_both_types(configs, "b1 hq2 sq129 skv200 d64", {"", " causal"})) {
+    // scale * q k has this deviation: with the first the largest of 26000 scores lie near +-1e4.
+    for (const double deviation : {2500.0, 30.0}) {
+      test.q_deviation = deviation;
+      check_case(devices, test);
+    }
+  }
+}
+
+// One key whose scores leap far beyond the others', met early or late in the walk; and rows whose scores are all equal.
+// Each is right for every reference, and only a leap that unmasked blocks cannot bear is computed anew.
+struct Leap {
+  std::int64_t key;
+  double loudness;
+  bool recomputes;  // without a maximum
+};
+const Configs kLeapsSm90 = {"sm90 q64 kv32 st2 rescale8",
+                            "sm90 q64 kv32 st2 lazy-max",
+                            "sm90 q128 kv32 st2 lazy-max ordered overlap=within scheduler=dynamic-persistent",
+                            "sm90 q64 kv32 st2 rescale8 exp8",
+                            "sm90 q64 kv32 st2 lazy-max exp4",
+                            "sm90 q128 kv32 st2 lazy-max overlap=within psmem"};
+void check_leaps(Devices& devices, const Configs& configs) {
+  for (const char* config : configs) {
+    for (const char* mask : {"", " causal"}) {
+      // 150 keys: the walk begins with key 149. A loudness of 14 leaps by some 2^20 to 2^60, of 200 beyond 2^200.
+      for (const Leap& leap :
+           {Leap{3, 14, false}, {3, 200, true}, {70, 200, true}, {149, 200, false}, {149, 14, false}}) {
+        ForwardCase test = case_from(std::string("forward bf16 b1 hq1 sq150 d64") + mask, config);
+        test.loud_key = leap.key;
+        test.loudness = leap.loudness;
+        check_case(devices, test);
+        if (!is_for_bf16(config)) continue;
+        INFO(to_string(test));
+        const std::uint32_t recomputed = run_forward(*devices.runtimes[0], test, make_data(test)).counters.at(0);
+        CHECK((recomputed > 0) == leap.recomputes);
+      }
+      ForwardCase equal = case_from(std::string("forward bf16 b1 hq1 sq150 d64") + mask, config);
+      equal.q_deviation = 0;
+      check_case(devices, equal);
+    }
+  }
+}
+
+// Scores that are all below zero, or all above: row maxima that are negative, and that grow by much between blocks.
+const Configs kShiftedScores = {"sm80 q64 kv32 w4 st2", "sm80 q64 kv32 w4 st2 rescale8"};
+const Configs kShiftedScoresSm90 = {"sm90 q64 kv32 st2",
+                                    "sm90 q128 kv32 st2 rescale8 overlap=within",
+                                    "sm90 q64 kv48 st2 rescale4 exp4",
+                                    "sm90 q128 kv32 st2 rescale8 qst2 overlap=across scheduler=dynamic-persistent",
+                                    "sm90 q128 kv32 st2 rescale8 pingpong",
+                                    "sm90 q64 kv32 st2 lazy-max"};
+void check_shifted_scores(Devices& devices, const Configs& configs) {
+  for (ForwardCase test : cases_of_both_types(configs, "b1 hq1 sq129 skv200 d64", {"", " causal", " window=70,0"})) {
+    for (const double shift : {-1000.0, -60.0, 300.0}) {
+      for (const double deviation : {1.0, 8.0}) {
+        test.shift = shift;
+        test.q_deviation = deviation;
+        check_case(devices, test);
+      }
+    }
+  }
+}
+
+// V near the largest of bf16: products with V overflow only where the sum of V itself does, although row_max follows
+// the scores with a delay.
+const Configs kLargeValuesSm90 = {"sm90 q64 kv32 st2 rescale8", "sm90 q128 kv32 st2 rescale8 overlap=within exp4",
+                                  "sm90 q64 kv32 st2 rescale32"};
+void check_large_values(Devices& devices, const Configs& configs) {
+  for (const char* config : configs) {
+    for (const char* mask : {"", " causal"}) {
+      // The walk begins with the last key. The loud one's scores exceed those by up to 2^30.
+      for (const double loudness : {1.0, 3.0, 8.0}) {
+        ForwardCase test = case_from(std::string("forward bf16 b1 hq1 sq150 d64") + mask, config);
+        test.loud_key = 3;
+        test.loudness = loudness;
+        test.v_exponent = 118;
+        check_case(devices, test);
+      }
+    }
+  }
+}
+
+// A NaN in K makes O and LSE of the rows that attend to its key NaN, and of no other.
+const Configs kNanSm90 = {"sm90 q64 kv32 st2",
+                          "sm90 q64 kv32 st2 exp4",
+                          "sm90 q128 kv32 st2 rescale8 overlap=within exp8",
+                          "sm90 q64 kv32 st2 lazy-max",
+                          "sm90 q64 kv32 st2 lazy-max exp8",
+                          "sm90 q128 kv32 st2 lazy-max overlap=across scheduler=dynamic-persistent exp4"};
+const Configs kNan = {"sm80 q64 kv32 w4 st2", "sm80 q64 kv64 w4 st2 rescale8"};
+void check_nan(Devices& devices, const Configs& configs) {
+  for (const char* config : configs) {
+    for (const std::int64_t key : {3, 70, 149}) {
+      ForwardCase test = case_from("forward bf16 b1 hq1 sq150 d64 causal", config);
+      test.q_deviation = 8;  // row maxima grow after the NaN, too
+      INFO(to_string(test) << ", NaN in key " << key);
+      ForwardData data = make_data(test);
+      const Expected expected = expected_forward(test, data);
+      data.k.memory[static_cast<std::size_t>(data.k.index(0, 0, key)) + 5] = 0x7fc0;
+      const ForwardResult result = run_forward(*devices.runtimes.front(), test, data);
+      for (std::int64_t row = 0; row < 150; ++row) {
+        INFO("row " << row);
+        const auto at = static_cast<std::size_t>(data.o.index(0, 0, row));
+        int nans = 0;
+        for (std::size_t d = 0; d < 64; ++d) nans += std::isnan(decode_bf16(result.o[at + d]));
+        const float lse = result.lse[kLseGuard + static_cast<std::size_t>(row)];
+        CHECK(nans == (row < key ? 0 : 64));
+        CHECK(std::isnan(lse) == (row >= key));
+        if (row < key) CHECK(std::fabs(lse - expected.lse[static_cast<std::size_t>(row)]) < 1e-3);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("forward is right in all modes of the emulator: large magnitudes", "[emulator]") {
+  Devices devices = forward_emulators();
+  check_large_magnitudes(devices, kLargeMagnitudes);
+}
+
+TEST_CASE("forward is right in all modes of the emulator: shifted scores, NaN", "[emulator]") {
+  Devices devices = forward_emulators();
+  check_shifted_scores(devices, kShiftedScores);
+  check_nan(devices, kNan);
+}
+
+TEST_CASE("sm90 forward is right in all modes of the emulator: large magnitudes, leaps", "[emulator]") {
+  Devices devices = forward_emulators();
+  check_large_magnitudes(devices, kLargeMagnitudesSm90);
+  check_leaps(devices, kLeapsSm90);
+}
+
+TEST_CASE("sm90 forward is right in all modes of the emulator: shifted scores, large values, NaN", "[emulator]") {
+  Devices devices = forward_emulators();
+  check_shifted_scores(devices, kShiftedScoresSm90);
+  check_large_values(devices, kLargeValuesSm90);
+  check_nan(devices, kNanSm90);
+}
+
+TEST_CASE("forward is right on the GPU: large magnitudes", "[gpu]") {
+  Devices devices = Devices::gpu();
+  check_large_magnitudes(devices, kLargeMagnitudes);
+}
+
+TEST_CASE("forward is right on the GPU: shifted scores, NaN", "[gpu]") {
+  Devices devices = Devices::gpu();
+  check_shifted_scores(devices, kShiftedScores);
+  check_nan(devices, kNan);
+}
+
+TEST_CASE("sm90 forward is right on the GPU: large magnitudes, leaps, shifted scores, large values, NaN", "[gpu]") {
+  Devices devices = Devices::gpu();
+  if (devices.spec().compute_major != 9) {
+    WARN("skipped: " << devices.spec().name << " is no Hopper GPU");
+    return;
+  }
+  check_large_magnitudes(devices, kLargeMagnitudesSm90);
+  check_leaps(devices, kLeapsSm90);
+  check_shifted_scores(devices, kShiftedScoresSm90);
+  check_large_values(devices, kLargeValuesSm90);
+  check_nan(devices, kNanSm90);
+}
+
+}  // namespace attune::tests
