@@ -46,8 +46,9 @@ struct ConfigField {
 /// each; their families are disjoint.
 std::span<const ConfigField> config_fields();
 
-/// A word of a config as version 0.2 writes it: that of version 0.1, if it has another name since ("nomax" becomes
-/// "lazy-max", "split2" "query-warps2"), else the word itself. Old words stay valid.
+/// A word of a config as this version writes it: that of an earlier one, if it has another name since ("split2" becomes
+/// "query-warps2") or if it is gone and another takes its place ("nomax", later "lazy-max": "rescale8"), else the word
+/// itself. Old words stay valid.
 std::string current_word(std::string_view word);
 
 /// The names of a choice, in their order.

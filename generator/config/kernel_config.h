@@ -73,9 +73,6 @@ struct KernelConfig {
   int ctas_per_sm = 1;      ///< CTAs that must fit on an SM together: limits the registers of a thread
   // sm90 only, from here
   int q_stages = 1;  ///< tiles of Q held in shared memory: with 2 a persistent CTA loads the next one's ahead
-  /// Unmasked blocks compute no row maximum: the one of the masked blocks is kept while it is good enough. bf16 only,
-  /// whose exponents reach as far as fp32's; rescale_threshold has no meaning then and is 0.
-  bool lazy_max = false;
   WarpgroupOrder warpgroup_order = WarpgroupOrder::free;
   Overlap overlap = Overlap::none;
   TileScheduler tile_scheduler = TileScheduler::single;

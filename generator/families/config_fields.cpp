@@ -35,8 +35,8 @@ struct FlagNames {
   std::string_view off, on;
 };
 constexpr FlagNames kQuery = {"shared memory", "registers"}, kLengths = {"any", "multiples of the tiles"},
-                    kMaximum = {"online", "lazy"}, kProbabilities = {"registers", "shared memory"},
-                    kHeads = {"one", "those of a group"}, kKeyTiles = {"the heads that share them", "each query head"},
+                    kProbabilities = {"registers", "shared memory"}, kHeads = {"one", "those of a group"},
+                    kKeyTiles = {"the heads that share them", "each query head"},
                     kFirst = {"after those of dK and dV", "before those of dK and dV"};
 template <const FlagNames& kNames>
 constexpr std::string_view flag(int value) {
@@ -117,7 +117,6 @@ constexpr ConfigField kFields[] = {
     flag_of<&C::even_tiles>("even-tiles", "even_tiles", 0, kForward, "lengths", "lengths are multiples of the tiles", "bounds", flag<kLengths>),
     number<&C::ctas_per_sm>("cta", "ctas_per_sm", 1, 32, 1, kAll, "CTAs that must fit on an SM", "CTAs per SM", "occupancy"),
     number<&C::q_stages>("qst", "q_stages", 1, 2, 1, kForwardSm90, "stages of Q (qst)", "stages of Q", "tile scheduler"),
-    flag_of<&C::lazy_max>("lazy-max", "lazy_max", 0, kForwardSm90, "row maximum of unmasked blocks", "no row maximum in unmasked blocks", "row maximum", flag<kMaximum>),
     choice_of<&C::warpgroup_order>("order of warpgroups", "warpgroup_order", kName, kForwardSm90, "order of warpgroups", "how warpgroups take the tensor cores: as they come, in a fixed order, one at a time", "warpgroups"),
     choice_of<&C::overlap>("overlap", "overlap", kChoice, kForwardSm90, "overlap", "what runs beside a warpgroup's products", "overlap"),
     set_apart(choice_of<&C::tile_scheduler>("scheduler", "tile_scheduler", kChoice, kForwardSm90, "tile scheduler", "how tiles are assigned to CTAs", "tile scheduler")),
@@ -134,7 +133,8 @@ constexpr ConfigField kFields[] = {
 };
 // clang-format on
 
-// Words that version 0.1 spells otherwise; one that ends with N is followed by a number.
+// Words of earlier versions that are spelled otherwise now, or that another replaces; one that ends with N is followed
+// by a number.
 struct OldWord {
   std::string_view old, now;
 };
@@ -146,7 +146,8 @@ constexpr OldWord kOldWords[] = {
     {"order=sections", "order=l2-sections"},
     {"order=sections-reversed", "order=l2-sections-reversed"},
     {"whole", "even-tiles"},
-    {"nomax", "lazy-max"},
+    {"nomax", "rescale8"},
+    {"lazy-max", "rescale8"},
     {"turns", "ordered"},
     {"persist=none", "scheduler=single"},
     {"persist=fixed", "scheduler=static-persistent"},

@@ -59,8 +59,6 @@ struct KernelFamily {
   /// The hash of its templates that version 0.1 ended with and stored with its rows. Such rows stay valid where what is
   /// generated now has the same machine code; empty once none has.
   std::string_view last_templates_of_0_1;
-  /// Whether the kernels of a config have had the same machine code since; null: those of all configs.
-  bool (*same_since_0_1)(const KernelConfig&);
 
   std::span<const PublishedTile> published;  ///< by rising head dim
   /// Bytes of spill stores and loads of a thread with which a kernel is still timed.

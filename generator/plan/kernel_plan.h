@@ -93,15 +93,6 @@ struct WorkspaceBuffer {
   std::size_t bytes_of(const AttentionProblem& problem) const;
 };
 
-/// A uint32 in the workspace that a plan's launches count in, zero before the first: for people who ask how often a
-/// rare path was taken. They give a workspace of KernelPlan::counted_workspace_bytes; with a smaller one nothing is
-/// counted.
-struct WorkspaceCounter {
-  Buffer buffer;           ///< null where nothing is counted
-  std::string name;        ///< for people
-  std::size_t offset = 0;  ///< in bytes
-};
-
 /// The value of a scalar in a launch.
 std::variant<std::int32_t, float> value_of(Scalar scalar, const AttentionProblem& problem, const KernelLaunch& launch);
 
@@ -112,11 +103,9 @@ struct KernelPlan {
   KernelConfig config;
   std::string kernel_class;
   std::vector<KernelLaunch> launches;
-  std::size_t workspace_bytes = 0;          ///< that the launches need, whatever the lengths
-  std::size_t counted_workspace_bytes = 0;  ///< the same with room for `counters`
-  bool workspace_zeroed = false;            ///< whether these bytes must hold zeros before the first launch
-  std::vector<WorkspaceBuffer> buffers;     ///< after them, each at a multiple of kWorkspaceAlignment
-  std::vector<WorkspaceCounter> counters;
+  std::size_t workspace_bytes = 0;       ///< that the launches need, whatever the lengths
+  bool workspace_zeroed = false;         ///< whether these bytes must hold zeros before the first launch
+  std::vector<WorkspaceBuffer> buffers;  ///< after them, each at a multiple of kWorkspaceAlignment
   std::vector<Operand> ordered_outputs;  ///< outputs whose bits do not depend on scheduling
   double flops = 0;                      ///< counted, of `problem`
   double bytes = 0;                      ///< fewest bytes of device memory, of `problem`
@@ -124,7 +113,7 @@ struct KernelPlan {
   /// Provenance of what is measured: the hash of its one launch, or the hash of all launches' hashes in their order.
   std::string source_hash() const;
 
-  /// The bytes that a call of any problem of the kernel class takes, without room for `counters`.
+  /// The bytes that a call of any problem of the kernel class takes.
   std::size_t workspace_bytes_of(const AttentionProblem& launched) const;
   /// How many bytes from the start of the workspace must hold zeros before the first launch.
   std::size_t zeroed_bytes_of(const AttentionProblem& launched) const;

@@ -109,12 +109,9 @@ void ArgumentValues::set(std::string_view name, std::uint64_t bits) {
   values_[count_++] = {name, bits};
 }
 
-ArgumentValues workspace_values(const KernelPlan& plan, const AttentionProblem& problem, DevicePointer workspace,
-                                bool counted) {
+ArgumentValues workspace_values(const KernelPlan& plan, const AttentionProblem& problem, DevicePointer workspace) {
   ArgumentValues values;
   values.set(kTileCounter, workspace + kTileCounterOffset);
-  for (const WorkspaceCounter& counter : plan.counters)
-    values.set(counter.buffer, counted ? workspace + counter.offset : DevicePointer{0});
   for (const WorkspaceBuffer& buffer : plan.buffers)
     values.set(buffer.buffer, workspace + plan.buffer_offset(buffer.buffer, problem));
   return values;

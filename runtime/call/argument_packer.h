@@ -33,9 +33,8 @@ class ArgumentValues {
   std::size_t count_ = 0;
 };
 
-/// Where the buffers of a plan lie in a workspace; null those of its counters unless they are `counted`.
-ArgumentValues workspace_values(const KernelPlan& plan, const AttentionProblem& problem, DevicePointer workspace,
-                                bool counted);
+/// Where the buffers of a plan lie in a workspace.
+ArgumentValues workspace_values(const KernelPlan& plan, const AttentionProblem& problem, DevicePointer workspace);
 
 /// The argument struct of one launch, by value: packing allocates nothing.
 struct PackedArguments {

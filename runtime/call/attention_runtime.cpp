@@ -11,13 +11,12 @@ namespace {
 
 // Everything has been checked.
 void launch_checked(Device& device, const PreparedAttention& prepared, const AttentionProblem& problem,
-                    const Tensors& tensors, void* workspace, std::size_t workspace_bytes, Stream stream) {
+                    const Tensors& tensors, void* workspace, Stream stream) {
   const KernelPlan& plan = prepared.plan;
-  const bool counted = !plan.counters.empty() && workspace_bytes >= plan.counted_workspace_bytes;
-  const std::size_t zeroed_bytes = counted ? plan.counted_workspace_bytes : plan.zeroed_bytes_of(problem);
+  const std::size_t zeroed_bytes = plan.zeroed_bytes_of(problem);
   const auto used = reinterpret_cast<DevicePointer>(workspace);
   if (zeroed_bytes != 0) device.fill(used, 0, zeroed_bytes, stream);
-  const ArgumentValues values = workspace_values(plan, problem, used, counted);
+  const ArgumentValues values = workspace_values(plan, problem, used);
   PackedArguments arguments;
   for (std::size_t i = 0; i < plan.launches.size(); ++i) {
     pack_arguments(plan.launches[i], problem, tensors, values, device, arguments);
@@ -34,7 +33,7 @@ void call(PlanCache& plans, Pass pass, const AttentionProblem& asked, const Tens
   problem.alignment = alignment_of(tensors, problem);
   const PreparedAttention& prepared = plans.last_or_found(problem, pass, stream);
   require_workspace(prepared.plan, problem, workspace, workspace_bytes);
-  launch_checked(*plans.device(), prepared, problem, tensors, workspace, workspace_bytes, stream);
+  launch_checked(*plans.device(), prepared, problem, tensors, workspace, stream);
 }
 
 }  // namespace
@@ -80,7 +79,7 @@ void AttentionRuntime::launch(const PreparedAttention& prepared, const Attention
   const AttentionProblem problem =
       require_fit(prepared.plan, asked, alignment_of(tensors, asked), plans_->device()->spec());
   require_workspace(prepared.plan, problem, workspace, workspace_bytes);
-  launch_checked(*plans_->device(), prepared, problem, tensors, workspace, workspace_bytes, stream);
+  launch_checked(*plans_->device(), prepared, problem, tensors, workspace, stream);
 }
 
 const std::shared_ptr<Device>& AttentionRuntime::device() const { return plans_->device(); }

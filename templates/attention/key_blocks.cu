@@ -14,7 +14,7 @@ struct KeyBlocks {
     begin = begin_of(args, sequence, top_query);
     unmasked_begin = unmasked_begin_of(args, sequence, bottom_query);
 //% end
-    unmasked_end = unmasked_end_of<0>(args, sequence, top_query);
+    unmasked_end = unmasked_end_of(args, sequence, top_query);
     end = end_of(args, sequence, bottom_query);
   }
 
@@ -26,10 +26,8 @@ struct KeyBlocks {
     return (first_key(args, sequence, bottom_query) + kBlockKv - 1) / kBlockKv;
   }
 //% end
-  // kAttended is the number of keys behind the unmasked blocks that each query attends to, if it attends to any.
-  template <i32 kAttended>
   __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 top_query) {
-    return (last_key(args, sequence, top_query) + 1 - kAttended) / kBlockKv;
+    return (last_key(args, sequence, top_query) + 1) / kBlockKv;
   }
   __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 bottom_query) {
     return (last_key(args, sequence, bottom_query) + kBlockKv) / kBlockKv;

@@ -42,7 +42,6 @@ constexpr i32 kCtasPerSm = ${ctas_per_sm}, kCluster = ${cluster};  // CTAs
 //% if packed
 constexpr i32 kGroup = ${group};                  // query heads in a tile: a position in the sequence has as many rows
 //% end
-constexpr i32 kAnchorKeys = ${anchor_keys};       // that each row with keys has seen when unmasked blocks begin
 
 constexpr i32 kWarpgroup = 128;                  // threads
 constexpr i32 kThreads = (kConsumers + 1) * kWarpgroup;
@@ -161,8 +160,7 @@ struct Barriers {
 //% include wgmma/producer
 //% include wgmma/exponential_${exponential}
 //% include wgmma/warpgroup_softmax
-//% include wgmma/score_source_${score_source}
-//% include wgmma/row_max_${row_max}
+//% include wgmma/row_max_online
 //% include wgmma/warpgroup_${query_operand}
 //% include wgmma/warpgroup_${probability_operand}
 //% include wgmma/consumer

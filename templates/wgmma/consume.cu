@@ -13,12 +13,12 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
     clear(mainloop.o);
     if (rows.blocks.end > rows.blocks.begin) {
       i32 block = rows.blocks.end - 1;
-      mainloop.begin<kPartialBlocks>(number, rows, block--);
+      mainloop.begin<kPartialBlocks>(rows, block--);
       if (kPartialBlocks)
-        for (; block >= rows.blocks.unmasked_end; --block) mainloop.step<true>(number, rows, block);
-      for (; block >= rows.blocks.unmasked_begin; --block) mainloop.step<false>(number, rows, block);
+        for (; block >= rows.blocks.unmasked_end; --block) mainloop.step<true>(rows, block);
+      for (; block >= rows.blocks.unmasked_begin; --block) mainloop.step<false>(rows, block);
 //% if masked_begin
-      for (; block >= rows.blocks.begin; --block) mainloop.step<true>(number, rows, block);
+      for (; block >= rows.blocks.begin; --block) mainloop.step<true>(rows, block);
 //% end
       mainloop.end();
     } else {

@@ -40,18 +40,18 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
     }
     if (joined) {
       Softmax earlier;
-      mainloop.join<kPartialBlocks>(number, rows, block--, earlier);
+      mainloop.join<kPartialBlocks>(rows, block--, earlier);
       skip_values(consumer, rows.unused_blocks);
       store_rows(args, QueryTile(args, pending.number), pending.row, mainloop.o, earlier);
     } else {
-      mainloop.begin<kPartialBlocks>(number, rows, block--);
+      mainloop.begin<kPartialBlocks>(rows, block--);
     }
     clear(mainloop.o);
     if (kPartialBlocks)
-      for (; block >= rows.blocks.unmasked_end; --block) mainloop.step<true>(number, rows, block);
-    for (; block >= rows.blocks.unmasked_begin; --block) mainloop.step<false>(number, rows, block);
+      for (; block >= rows.blocks.unmasked_end; --block) mainloop.step<true>(rows, block);
+    for (; block >= rows.blocks.unmasked_begin; --block) mainloop.step<false>(rows, block);
 //% if masked_begin
-    for (; block >= rows.blocks.begin; --block) mainloop.step<true>(number, rows, block);
+    for (; block >= rows.blocks.begin; --block) mainloop.step<true>(rows, block);
 //% end
     consumer.release_q();
     pending = {number, rows.first_row};

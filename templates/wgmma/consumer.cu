@@ -16,7 +16,7 @@ struct RowsOfWarpgroup {
     blocks.unmasked_begin = KeyBlocks::unmasked_begin_of(args, sequence, QueryTile::position_of(tile.first_row + last));
 //% end
     blocks.end = first < tile.rows ? KeyBlocks::end_of(args, sequence, QueryTile::position_of(tile.first_row + last)) : blocks.begin;
-    blocks.unmasked_end = KeyBlocks::unmasked_end_of<kAnchorKeys>(args, sequence, QueryTile::position_of(tile.first_row + first));
+    blocks.unmasked_end = KeyBlocks::unmasked_end_of(args, sequence, QueryTile::position_of(tile.first_row + first));
 //% if masked_begin
     if (blocks.unmasked_end < blocks.begin) blocks.unmasked_end = blocks.begin;
     if (blocks.end <= blocks.begin) blocks.begin = blocks.end = tile.blocks.begin;

@@ -3,11 +3,9 @@
 // Outside of [-127, 128] the result is exactly 0 or infinity, since p(0) is 1. A NaN becomes FLT_MAX: checked_sum() tells.
 __device__ __forceinline__ float exponential(i32 i, float score, float scale, float offset) {
   constexpr i32 kEmulatedExponentials = ${emulated_exponentials};
-  constexpr bool kScoresLeap = ${scores_leap};  // far beyond row_max
   float x = fma_rn_f32(score, scale, offset);
   if (i * kEmulatedExponentials % 16 >= kEmulatedExponentials) return ex2_approx_ftz_f32(x);
   x = max_nan_f32(x, -127);
-  if (kScoresLeap) x = min_nan_f32(x, 128);
   constexpr float kRound = 0x1.8p23f;  // added to a small number it leaves its integer in the low bits
   const float n = x + kRound;
   const float f = x - (n - kRound);

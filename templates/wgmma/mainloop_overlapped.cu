@@ -1,4 +1,5 @@
-// S of a block of keys is issued with P V of the block before it: the softmax of the one runs beside the product of the other.
+// S of a block of keys is issued with P V of the block before it: the softmax of the one runs beside the product of the other, and O is rescaled
+// beside the product for S.
 struct Mainloop {
   const Arguments& args;
   Consumer consumer;
@@ -12,7 +13,7 @@ struct Mainloop {
 
   // The tile's first block: there is no product to run beside it.
   template <bool kMasked>
-  __device__ __forceinline__ void begin(i32 tile_number, const RowsOfWarpgroup& rows, i32 block) {
+  __device__ __forceinline__ void begin(const RowsOfWarpgroup& rows, i32 block) {
     consumer.wait_k();
     consumer.wait_order();
     consumer.issue_qk(s);              // S = Q Kᵀ
@@ -20,11 +21,11 @@ struct Mainloop {
     wgmma_wait_group<0>();
     wgmma_landed(s);
     consumer.release_k();
-    softmax_of<true, kMasked>(tile_number, rows, block);
+    softmax_of<true, kMasked>(rows, block);
     consumer.put_probabilities(s);
   }
   template <bool kMasked>
-  __device__ __forceinline__ void step(i32 tile_number, const RowsOfWarpgroup& rows, i32 block) {
+  __device__ __forceinline__ void step(const RowsOfWarpgroup& rows, i32 block) {
     consumer.wait_k();
     consumer.wait_order();
     consumer.issue_qk(s);              // S = Q Kᵀ
@@ -34,18 +35,17 @@ struct Mainloop {
     wgmma_wait_group<1>();
     wgmma_landed(s);
     consumer.release_k();
-    softmax_of<false, kMasked>(tile_number, rows, block);
+    softmax_of<false, kMasked>(rows, block);
     wgmma_wait_group<0>();
     wgmma_landed(o);
     consumer.release_v();
     consumer.put_probabilities(s);
     softmax.rescale(o);
-    if (block > rows.blocks.begin) softmax.after_block();
   }
   // The first block of a tile beside the last product of the tile before it, whose O is whole afterwards, with its maxima and sums in
   // `earlier`.
   template <bool kMasked>
-  __device__ __forceinline__ void join(i32 tile_number, const RowsOfWarpgroup& rows, i32 block, Softmax& earlier) {
+  __device__ __forceinline__ void join(const RowsOfWarpgroup& rows, i32 block, Softmax& earlier) {
     consumer.wait_k();
     consumer.wait_order();
     consumer.issue_qk(s);              // S = Q Kᵀ
@@ -56,7 +56,7 @@ struct Mainloop {
     wgmma_landed(s);
     consumer.release_k();
     earlier = softmax;
-    softmax_of<true, kMasked>(tile_number, rows, block);
+    softmax_of<true, kMasked>(rows, block);
     wgmma_wait_group<0>();
     wgmma_landed(o);
     consumer.release_v();
@@ -73,12 +73,12 @@ struct Mainloop {
 
  private:
   template <bool kFirst, bool kMasked>
-  __device__ __forceinline__ void softmax_of(i32 tile_number, const RowsOfWarpgroup& rows, i32 block) {
+  __device__ __forceinline__ void softmax_of(const RowsOfWarpgroup& rows, i32 block) {
     ScoreFunction().modify(s);
     if (kMasked) mask_scores(s, args, rows, block);
     if (kFirst)
       softmax.first<kMasked>(s);
     else
-      softmax.update<kMasked>(s, {args, tile_number, rows.first_row, block});
+      softmax.update<kMasked>(s);
   }
 };

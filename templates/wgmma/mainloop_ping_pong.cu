@@ -13,7 +13,7 @@ struct Mainloop {
 
   // The tile's first block: there is no P yet.
   template <bool kMasked>
-  __device__ __forceinline__ void begin(i32 tile_number, const RowsOfWarpgroup& rows, i32 block) {
+  __device__ __forceinline__ void begin(const RowsOfWarpgroup& rows, i32 block) {
     consumer.wait_k();
     consumer.wait_order();
     consumer.issue_qk(s);              // S = Q Kᵀ
@@ -24,7 +24,7 @@ struct Mainloop {
     consumer.put_probabilities(s);
   }
   template <bool kMasked>
-  __device__ __forceinline__ void step(i32 tile_number, const RowsOfWarpgroup& rows, i32 block) {
+  __device__ __forceinline__ void step(const RowsOfWarpgroup& rows, i32 block) {
     consumer.wait_k();
     consumer.wait_v();
     consumer.wait_order();
@@ -36,10 +36,9 @@ struct Mainloop {
     take_scores();
     ScoreFunction().modify(s);
     if (kMasked) mask_scores(s, args, rows, block);
-    softmax.update<kMasked>(s, {args, tile_number, rows.first_row, block});
+    softmax.update<kMasked>(s);
     consumer.put_probabilities(s);
     softmax.rescale(o);
-    if (block > rows.blocks.begin) softmax.after_block();
   }
   // The product of the tile's last block waits for nobody: its warpgroup has no other that could go with it.
   __device__ __forceinline__ void end() {

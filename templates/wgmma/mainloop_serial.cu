@@ -12,18 +12,18 @@ struct Mainloop {
 
   // The tile's first block, each of the others, and what is left after the last one.
   template <bool kMasked>
-  __device__ __forceinline__ void begin(i32 tile_number, const RowsOfWarpgroup& rows, i32 block) {
-    run_block<true, kMasked>(tile_number, rows, block);
+  __device__ __forceinline__ void begin(const RowsOfWarpgroup& rows, i32 block) {
+    run_block<true, kMasked>(rows, block);
   }
   template <bool kMasked>
-  __device__ __forceinline__ void step(i32 tile_number, const RowsOfWarpgroup& rows, i32 block) {
-    run_block<false, kMasked>(tile_number, rows, block);
+  __device__ __forceinline__ void step(const RowsOfWarpgroup& rows, i32 block) {
+    run_block<false, kMasked>(rows, block);
   }
   __device__ __forceinline__ void end() {}
 
  private:
   template <bool kFirst, bool kMasked>
-  __device__ __forceinline__ void run_block(i32 tile_number, const RowsOfWarpgroup& rows, i32 block) {
+  __device__ __forceinline__ void run_block(const RowsOfWarpgroup& rows, i32 block) {
     consumer.wait_k();
     consumer.wait_order();
     consumer.issue_qk(s);              // S = Q Kᵀ
@@ -36,7 +36,7 @@ struct Mainloop {
     if (kFirst)
       softmax.first<kMasked>(s);
     else
-      softmax.update<kMasked>(s, {args, tile_number, rows.first_row, block});
+      softmax.update<kMasked>(s);
     consumer.put_probabilities(s);
     if (!kFirst) softmax.rescale(o);
     consumer.wait_v();
@@ -44,6 +44,5 @@ struct Mainloop {
     wgmma_wait_group<0>();
     wgmma_landed(o);
     consumer.release_v();
-    if (!kFirst && block > rows.blocks.begin) softmax.after_block();
   }
 };

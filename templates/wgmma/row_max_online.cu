@@ -8,8 +8,10 @@ struct Softmax : OnlineSoftmax {
 
   template <bool kMasked>
   __device__ __forceinline__ void first(ScoreFragments& s) {
+    must_scale = false;
     room = kRescaleThreshold / scale_log2;
-    largest_scores(s, row_max);
+    largest_of_thread(s, row_max);
+    largest_of_quad(row_max);
     set_limit();
     exponentiate<kMasked>(s, row_sum);
     row_sum[0] = checked_sum(row_sum[0]);
@@ -17,7 +19,7 @@ struct Softmax : OnlineSoftmax {
   }
 
   template <bool kMasked>
-  __device__ __forceinline__ void update(ScoreFragments& s, const ScoreSource&) {
+  __device__ __forceinline__ void update(ScoreFragments& s) {
     must_scale = false;
     if (kMasked) {
       follow_largest<true>(s);
@@ -30,9 +32,6 @@ struct Softmax : OnlineSoftmax {
     row_sum[0] += checked_sum(sum[0]);
     row_sum[1] += checked_sum(sum[1]);
   }
-
-  // After a block that others follow: row_max is up to date.
-  __device__ __forceinline__ void after_block() {}
 
  private:
   // The largest of this thread's scores of a row, if any is positive; otherwise something negative.
@@ -63,23 +62,22 @@ struct Softmax : OnlineSoftmax {
     }
     float largest[2];
 #pragma unroll
-    for (i32 half = 0; half < 2; ++half) {
-      float x = most[half] > 0 ? bits_to_f32(static_cast<u32>(most[half])) : 0;
-      x = max_f32(x, shfl_sync_bfly_f32<1>(x));
-      x = max_f32(x, shfl_sync_bfly_f32<2>(x));
-      largest[half] = x > 0 ? x : row_max[half];
-    }
+    for (i32 half = 0; half < 2; ++half) largest[half] = most[half] > 0 ? bits_to_f32(static_cast<u32>(most[half])) : 0;
+    largest_of_quad(largest);
+#pragma unroll
+    for (i32 half = 0; half < 2; ++half) largest[half] = largest[half] > 0 ? largest[half] : row_max[half];
     raise_row_max<false>(largest);
     set_limit();
   }
 
-  // One answer for the warp. -inf - -inf is NaN and compares false.
+  // By floating-point maxima, which do not ask for a limit in bits. One answer for the warp. -inf - -inf is NaN and compares false.
   template <bool kMasked>
   __device__ __forceinline__ void follow_largest(const ScoreFragments& s) {
     float largest[2];
-    largest_scores(s, largest);
+    largest_of_thread(s, largest);
     const bool grows = ((largest[0] - row_max[0]) * scale_log2 > kRescaleThreshold) | ((largest[1] - row_max[1]) * scale_log2 > kRescaleThreshold);
     if (!vote_sync_any(grows)) return;
+    largest_of_quad(largest);
     raise_row_max<kMasked>(largest);
     set_limit();
   }

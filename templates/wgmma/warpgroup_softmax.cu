@@ -26,14 +26,17 @@ struct OnlineSoftmax {
     sum[1] = sums[1] + sums[3];
   }
 
-  // The largest score of each row, over the quad.
-  __device__ __forceinline__ static void largest_scores(const ScoreFragments& s, float (&largest)[2]) {
+  // The largest of this thread's scores of each row, and of the quad's.
+  __device__ __forceinline__ static void largest_of_thread(const ScoreFragments& s, float (&largest)[2]) {
     float m[4] = {s[0], s[2], s[1], s[3]};
 #pragma unroll
     for (i32 i = 4; i < kBlockKv / 2; ++i) m[i / 2 % 2 + 2 * (i % 2)] = max_f32(m[i / 2 % 2 + 2 * (i % 2)], s[i]);
+    largest[0] = max_f32(m[0], m[2]);
+    largest[1] = max_f32(m[1], m[3]);
+  }
+  __device__ __forceinline__ static void largest_of_quad(float (&largest)[2]) {
 #pragma unroll
     for (i32 half = 0; half < 2; ++half) {
-      largest[half] = max_f32(m[half], m[half + 2]);
       largest[half] = max_f32(largest[half], shfl_sync_bfly_f32<1>(largest[half]));
       largest[half] = max_f32(largest[half], shfl_sync_bfly_f32<2>(largest[half]));
     }

@@ -1,4 +1,4 @@
-// attune backward fp16 d128 align2 sm80 q64 kv64 w4 st1 · source c0cf062407668139
+// attune backward fp16 d128 align2 sm80 q64 kv64 w4 st1 · source 5f5ab0f24f4c4b88
 //
 // dQ of one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -16,7 +16,7 @@
 //    49152  V  [1][64][128]
 //    65536  end
 
-namespace attune_b086014acf123ab8 {
+namespace attune_9a91ee5104349824 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -329,14 +329,12 @@ struct KeyBlocks {
 
   KeyBlocks() = default;
   __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 top_query, i32 bottom_query) {
-    unmasked_end = unmasked_end_of<0>(args, sequence, top_query);
+    unmasked_end = unmasked_end_of(args, sequence, top_query);
     end = end_of(args, sequence, bottom_query);
   }
 
-  // kAttended is the number of keys behind the unmasked blocks that each query attends to, if it attends to any.
-  template <i32 kAttended>
   __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 top_query) {
-    return (last_key(args, sequence, top_query) + 1 - kAttended) / kBlockKv;
+    return (last_key(args, sequence, top_query) + 1) / kBlockKv;
   }
   __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 bottom_query) {
     return (last_key(args, sequence, bottom_query) + kBlockKv) / kBlockKv;
@@ -622,4 +620,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_b086014acf123ab8
+}  // namespace attune_9a91ee5104349824

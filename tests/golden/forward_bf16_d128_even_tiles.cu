@@ -1,4 +1,4 @@
-// attune forward bf16 d128 sm80 q128 kv64 w8 st2 even-tiles · source d388448ee28968f3
+// attune forward bf16 d128 sm80 q128 kv64 w8 st2 even-tiles · source ac03f3418b052a42
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -15,7 +15,7 @@
 //    65536  V  [2][64][128]
 //    98304  end
 
-namespace attune_5e38c7e76e3f9e63 {
+namespace attune_d386113ecb0110d2 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -319,14 +319,12 @@ struct KeyBlocks {
 
   KeyBlocks() = default;
   __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 top_query, i32 bottom_query) {
-    unmasked_end = unmasked_end_of<0>(args, sequence, top_query);
+    unmasked_end = unmasked_end_of(args, sequence, top_query);
     end = end_of(args, sequence, bottom_query);
   }
 
-  // kAttended is the number of keys behind the unmasked blocks that each query attends to, if it attends to any.
-  template <i32 kAttended>
   __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 top_query) {
-    return (last_key(args, sequence, top_query) + 1 - kAttended) / kBlockKv;
+    return (last_key(args, sequence, top_query) + 1) / kBlockKv;
   }
   __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 bottom_query) {
     return (last_key(args, sequence, bottom_query) + kBlockKv) / kBlockKv;
@@ -711,4 +709,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_5e38c7e76e3f9e63
+}  // namespace attune_d386113ecb0110d2

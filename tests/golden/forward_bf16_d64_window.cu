@@ -1,4 +1,4 @@
-// attune forward bf16 d64 window sm80 q128 kv64 w4 st2 · source 815f571fcd4446a7
+// attune forward bf16 d64 window sm80 q128 kv64 w4 st2 · source 1f82365279f8d84a
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -15,7 +15,7 @@
 //    32768  V  [2][64][64]
 //    49152  end
 
-namespace attune_d5c304549eb23deb {
+namespace attune_76f29e82eec56635 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -333,7 +333,7 @@ struct KeyBlocks {
   __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 top_query, i32 bottom_query) {
     begin = begin_of(args, sequence, top_query);
     unmasked_begin = unmasked_begin_of(args, sequence, bottom_query);
-    unmasked_end = unmasked_end_of<0>(args, sequence, top_query);
+    unmasked_end = unmasked_end_of(args, sequence, top_query);
     end = end_of(args, sequence, bottom_query);
   }
 
@@ -343,10 +343,8 @@ struct KeyBlocks {
   __device__ __forceinline__ static i32 unmasked_begin_of(const Arguments& args, const Sequence& sequence, i32 bottom_query) {
     return (first_key(args, sequence, bottom_query) + kBlockKv - 1) / kBlockKv;
   }
-  // kAttended is the number of keys behind the unmasked blocks that each query attends to, if it attends to any.
-  template <i32 kAttended>
   __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 top_query) {
-    return (last_key(args, sequence, top_query) + 1 - kAttended) / kBlockKv;
+    return (last_key(args, sequence, top_query) + 1) / kBlockKv;
   }
   __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 bottom_query) {
     return (last_key(args, sequence, bottom_query) + kBlockKv) / kBlockKv;
@@ -732,4 +730,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_d5c304549eb23deb
+}  // namespace attune_76f29e82eec56635

@@ -1,4 +1,4 @@
-// attune forward fp16 d64 causal sm80 q64 kv64 w4 st1 order=tile-major-reversed · source 9672084b7e140af6
+// attune forward fp16 d64 causal sm80 q64 kv64 w4 st1 order=tile-major-reversed · source 17d5cf938a0f80be
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -15,7 +15,7 @@
 //    16384  V  [1][64][64]
 //    24576  end
 
-namespace attune_8bc4ee8ad0366052 {
+namespace attune_8ce05d9401998aec {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -324,14 +324,12 @@ struct KeyBlocks {
 
   KeyBlocks() = default;
   __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 top_query, i32 bottom_query) {
-    unmasked_end = unmasked_end_of<0>(args, sequence, top_query);
+    unmasked_end = unmasked_end_of(args, sequence, top_query);
     end = end_of(args, sequence, bottom_query);
   }
 
-  // kAttended is the number of keys behind the unmasked blocks that each query attends to, if it attends to any.
-  template <i32 kAttended>
   __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 top_query) {
-    return (last_key(args, sequence, top_query) + 1 - kAttended) / kBlockKv;
+    return (last_key(args, sequence, top_query) + 1) / kBlockKv;
   }
   __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 bottom_query) {
     return (last_key(args, sequence, bottom_query) + kBlockKv) / kBlockKv;
@@ -714,4 +712,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_8bc4ee8ad0366052
+}  // namespace attune_8ce05d9401998aec

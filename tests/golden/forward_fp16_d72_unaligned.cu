@@ -1,4 +1,4 @@
-// attune forward fp16 d72 align2 sm80 q64 kv48 w4 st2 · source f92b8e9690854031
+// attune forward fp16 d72 align2 sm80 q64 kv48 w4 st2 · source 8180bdc862a3b357
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -15,7 +15,7 @@
 //    23040  V  [2][48][72]
 //    36864  end
 
-namespace attune_ff2e1ca7be1b9ec6 {
+namespace attune_7edb1f881b9acf74 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -340,14 +340,12 @@ struct KeyBlocks {
 
   KeyBlocks() = default;
   __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 top_query, i32 bottom_query) {
-    unmasked_end = unmasked_end_of<0>(args, sequence, top_query);
+    unmasked_end = unmasked_end_of(args, sequence, top_query);
     end = end_of(args, sequence, bottom_query);
   }
 
-  // kAttended is the number of keys behind the unmasked blocks that each query attends to, if it attends to any.
-  template <i32 kAttended>
   __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 top_query) {
-    return (last_key(args, sequence, top_query) + 1 - kAttended) / kBlockKv;
+    return (last_key(args, sequence, top_query) + 1) / kBlockKv;
   }
   __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 bottom_query) {
     return (last_key(args, sequence, bottom_query) + kBlockKv) / kBlockKv;
@@ -732,4 +730,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_ff2e1ca7be1b9ec6
+}  // namespace attune_7edb1f881b9acf74

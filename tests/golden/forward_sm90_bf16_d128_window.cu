@@ -1,4 +1,4 @@
-// attune forward bf16 d128 window sm90 q128 kv64 st2 qst2 lazy-max overlap=across scheduler=static-persistent · source cdce8ac3b44310a8
+// attune forward bf16 d128 window sm90 q128 kv64 st2 rescale8 qst2 overlap=across scheduler=static-persistent · source 780c1ad0c2baf8a1
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -17,11 +17,10 @@
 //   131072  barriers, numbers of tiles
 //   131176  end
 
-namespace attune_f8774dc2cdaef252 {
+namespace attune_349e4a5509af14d4 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
-using u16 = unsigned short;
 using u32 = unsigned int;
 using i64 = long long;
 using u64 = unsigned long long;
@@ -39,12 +38,6 @@ __device__ __forceinline__ u32 warp_index() { return __shfl_sync(kAllLanes, thre
 
 __device__ __forceinline__ u32 grid_size() { return gridDim.x; }
 
-// x, hidden from the compiler: what is derived from it is computed anew instead of being kept in registers.
-__device__ __forceinline__ i32 opaque_i32(i32 x) {
-  asm volatile("" : "+r"(x));
-  return x;
-}
-
 struct alignas(16) Vec4 { u32 x, y, z, w; };  // 16 bytes: eight 16-bit elements
 
 // Address of the CTA's dynamic shared memory in the shared window; all shared addresses are such 32-bit numbers.
@@ -53,11 +46,6 @@ __device__ __forceinline__ u32 shared_base() {
   return static_cast<u32>(__cvta_generic_to_shared(dynamic_shared));
 }
 
-__device__ __forceinline__ u16 ld_global_b16(const void* from) {
-  u16 r;
-  asm volatile("ld.global.nc.b16 %0, [%1];" : "=h"(r) : "l"(from));
-  return r;
-}
 __device__ __forceinline__ void st_global_b32(void* to, u32 x) {
   asm volatile("st.global.b32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
 }
@@ -74,8 +62,6 @@ __device__ __forceinline__ u32 cvt_rn_bf16x2_f32(float high, float low) {
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
   return r;
 }
-
-__device__ __forceinline__ double cvt_f64_bf16(u16 x) { return static_cast<double>(__uint_as_float(static_cast<u32>(x) << 16)); }
 
 // x of the lane whose index differs in the bits of kMask.
 template <int kMask>
@@ -110,19 +96,19 @@ __device__ __forceinline__ float rcp_approx_ftz_f32(float x) {
   return r;
 }
 
-__device__ __forceinline__ double fma_rn_f64(double a, double b, double c) { return __fma_rn(a, b, c); }
+__device__ __forceinline__ u32 f32_to_bits(float x) { return __float_as_uint(x); }
+// By an instruction: where the compiler saw through it, accumulators of wgmma became integers, which it copied.
+__device__ __forceinline__ float bits_to_f32(u32 x) {
+  float r;
+  asm("mov.b32 %0, %1;" : "=f"(r) : "r"(x));
+  return r;
+}
 
 // All threads of the CTA.
 __device__ __forceinline__ void bar_sync() { asm volatile("bar.sync 0;" ::: "memory"); }
 
 // All lanes of the warp; orders their accesses to shared memory.
 __device__ __forceinline__ void bar_warp_sync() { __syncwarp(); }
-
-__device__ __forceinline__ u32 atom_relaxed_gpu_global_add_u32(u32* to, u32 x) {
-  u32 before;
-  asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(to), "r"(x) : "memory");
-  return before;
-}
 
 // Whether x holds in any lane of the warp.
 __device__ __forceinline__ bool vote_sync_any(bool x) { return __any_sync(kAllLanes, x); }
@@ -310,15 +296,6 @@ struct Arguments {
   i64 o_stride_batch;
   i64 o_stride_head;
   i64 o_stride_row;
-  const void* q;
-  const void* k;
-  i64 q_stride_batch;
-  i64 q_stride_head;
-  i64 q_stride_row;
-  i64 k_stride_batch;
-  i64 k_stride_head;
-  i64 k_stride_row;
-  u32* recomputed_blocks;
   i32 batch;
   i32 heads_q;
   i32 group_size;
@@ -331,18 +308,17 @@ struct Arguments {
   float softmax_scale;
   float softmax_scale_log2;
 };
-constexpr u32 kArgumentBytes = 576;
+constexpr u32 kArgumentBytes = 512;
 
 constexpr i32 kBlockQ = 128, kBlockKv = 64, kHeadDim = 128, kConsumers = 2;
 constexpr i32 kStages = 2, kVStages = 2, kQStages = 2;  // tiles of K, of V, of Q
 constexpr bool kEvenTiles = false;      // lengths are multiples of the tiles
 constexpr bool kPartialBlocks = true;   // whether any block can need a mask
 constexpr bool kOrderedWarpgroups = false;       // whether warpgroups issue their products in a fixed order
-constexpr float kRescaleThreshold = 0;   // in powers of two; 0: rescale at every block
-constexpr float kHeadroom = 0;   // powers of two by which P is smaller than row_max says, so that it never exceeds 1; 0: no room below
+constexpr float kRescaleThreshold = 8;   // in powers of two; 0: rescale at every block
+constexpr float kHeadroom = 8;   // powers of two by which P is smaller than row_max says, so that it never exceeds 1; 0: no room below
 constexpr i32 kProducerRegisters = 24, kConsumerRegisters = 240;  // 0: as they are at launch
 constexpr i32 kCtasPerSm = 1, kCluster = 1;  // CTAs
-constexpr i32 kAnchorKeys = 1;       // that each row with keys has seen when unmasked blocks begin
 
 constexpr i32 kWarpgroup = 128;                  // threads
 constexpr i32 kThreads = (kConsumers + 1) * kWarpgroup;
@@ -455,7 +431,7 @@ struct KeyBlocks {
   __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 top_query, i32 bottom_query) {
     begin = begin_of(args, sequence, top_query);
     unmasked_begin = unmasked_begin_of(args, sequence, bottom_query);
-    unmasked_end = unmasked_end_of<0>(args, sequence, top_query);
+    unmasked_end = unmasked_end_of(args, sequence, top_query);
     end = end_of(args, sequence, bottom_query);
   }
 
@@ -465,10 +441,8 @@ struct KeyBlocks {
   __device__ __forceinline__ static i32 unmasked_begin_of(const Arguments& args, const Sequence& sequence, i32 bottom_query) {
     return (first_key(args, sequence, bottom_query) + kBlockKv - 1) / kBlockKv;
   }
-  // kAttended is the number of keys behind the unmasked blocks that each query attends to, if it attends to any.
-  template <i32 kAttended>
   __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 top_query) {
-    return (last_key(args, sequence, top_query) + 1 - kAttended) / kBlockKv;
+    return (last_key(args, sequence, top_query) + 1) / kBlockKv;
   }
   __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 bottom_query) {
     return (last_key(args, sequence, bottom_query) + kBlockKv) / kBlockKv;
@@ -668,14 +642,17 @@ struct OnlineSoftmax {
     sum[1] = sums[1] + sums[3];
   }
 
-  // The largest score of each row, over the quad.
-  __device__ __forceinline__ static void largest_scores(const ScoreFragments& s, float (&largest)[2]) {
+  // The largest of this thread's scores of each row, and of the quad's.
+  __device__ __forceinline__ static void largest_of_thread(const ScoreFragments& s, float (&largest)[2]) {
     float m[4] = {s[0], s[2], s[1], s[3]};
 #pragma unroll
     for (i32 i = 4; i < kBlockKv / 2; ++i) m[i / 2 % 2 + 2 * (i % 2)] = max_f32(m[i / 2 % 2 + 2 * (i % 2)], s[i]);
+    largest[0] = max_f32(m[0], m[2]);
+    largest[1] = max_f32(m[1], m[3]);
+  }
+  __device__ __forceinline__ static void largest_of_quad(float (&largest)[2]) {
 #pragma unroll
     for (i32 half = 0; half < 2; ++half) {
-      largest[half] = max_f32(m[half], m[half + 2]);
       largest[half] = max_f32(largest[half], shfl_sync_bfly_f32<1>(largest[half]));
       largest[half] = max_f32(largest[half], shfl_sync_bfly_f32<2>(largest[half]));
     }
@@ -711,109 +688,88 @@ struct OnlineSoftmax {
     return kMasked && m == negative_infinity() ? 0 : m;
   }
 };
-// Computes the scores of an unmasked block of keys for a warp's rows from device memory, after those that wgmma computed have been overwritten. Its
-// loops keep nothing alive, since a rare path must not cost the common one registers.
-struct ScoreSource {
-  const Arguments& args;
-  i32 tile_number;
-  i32 row, block;  // this thread's first row, in the sequence
-
-  __device__ __forceinline__ void load(ScoreFragments& s) const {
-    const QueryTile tile(args, opaque_i32(tile_number));
-    if (lane_index() == 0 && args.recomputed_blocks != nullptr) atom_relaxed_gpu_global_add_u32(args.recomputed_blocks, 1);
-#pragma unroll 1
-    for (i32 i = 0; i < kBlockKv / 2; ++i) {
-      const i32 query = row + i / 2 % 2 * 8, key = block * kBlockKv + i / 4 * 8 + static_cast<i32>(lane_index() % 4 * 2) + i % 2;
-      const i32 head = tile.head_of(query), last = query_count(args, tile.sequence) - 1;
-      const i32 position = QueryTile::position_of(query) < last ? QueryTile::position_of(query) : last;
-      const char* q =
-          static_cast<const char*>(args.q) + 2 * (tile.sequence.query_offset(args.q_stride_batch, args.q_stride_row) + head * args.q_stride_head + position * args.q_stride_row);
-      const char* k =
-          static_cast<const char*>(args.k) + 2 * (tile.sequence.key_offset(args.k_stride_batch, args.k_stride_row) + tile.head_kv * args.k_stride_head + key * args.k_stride_row);
-      double score = 0;
-#pragma unroll 1
-      for (i32 e = 0; e < kHeadDim; ++e)
-        score = fma_rn_f64(cvt_f64_bf16(ld_global_b16(q + 2 * e)), cvt_f64_bf16(ld_global_b16(k + 2 * e)), score);
-#pragma unroll
-      for (i32 e = 0; e < kBlockKv / 2; ++e)
-        if (e == i) s[e] = static_cast<float>(score);
-    }
-    ScoreFunction().modify(s);
-  }
-};
-// Unmasked blocks compute no maximum: P in bf16 has the exponents of fp32, so any row_max serves with which neither P nor its sums overflow.
-// row_max begins as the largest score of the masked blocks, of which a row has seen at least one key, and is raised after a block whose sums
-// pass kHighSum. A block that leaps beyond kLeap before that is computed anew with its maximum: rare, slow, exact.
+// row_max is the largest score so far or, with kRescaleThreshold, one less than that many powers of two below it. Whether a score of an unmasked
+// block exceeds it by so much is seen from bits: those of positive floats are ordered like integers, of which Hopper finds the largest of three by
+// one instruction, and a thread's own scores suffice. The largest score of a row is computed only where one does.
 struct Softmax : OnlineSoftmax {
-  static constexpr float kHighSum = 65536, kLeap = 0x1p100f;
-  float block_sum[2];  // of the last block, this thread's share
-  bool high;           // whether one of the warp passed kHighSum
-  bool raised;         // whether `scale` is due with the next block
+  static constexpr i32 kNone = -0x7fffffff - 1;
+  float room;    // kRescaleThreshold powers of two, as a difference of scores
+  i32 limit[2];  // bits of row_max + room; kNone, which all scores reach, where that is not positive
 
   template <bool kMasked>
   __device__ __forceinline__ void first(ScoreFragments& s) {
-    raised = false;
-    largest_scores(s, row_max);
-    exponentiate<kMasked>(s, block_sum);
-    check_block_sum();
-    row_sum[0] = block_sum[0];
-    row_sum[1] = block_sum[1];
-    high = false;
+    must_scale = false;
+    room = kRescaleThreshold / scale_log2;
+    largest_of_thread(s, row_max);
+    largest_of_quad(row_max);
+    set_limit();
+    exponentiate<kMasked>(s, row_sum);
+    row_sum[0] = checked_sum(row_sum[0]);
+    row_sum[1] = checked_sum(row_sum[1]);
   }
 
   template <bool kMasked>
-  __device__ __forceinline__ void update(ScoreFragments& s, const ScoreSource& source) {
-    must_scale = raised;
-    raised = false;
+  __device__ __forceinline__ void update(ScoreFragments& s) {
+    must_scale = false;
     if (kMasked) {
-      float largest[2];
-      largest_scores(s, largest);
-      if (vote_sync_any(largest[0] > row_max[0] || largest[1] > row_max[1])) raise_row_max<true>(largest);
+      follow_largest<true>(s);
+    } else {
+      const i32 most[2] = {most_bits(s, 0), most_bits(s, 1)};
+      if (vote_sync_any((most[0] >= limit[0]) | (most[1] >= limit[1]))) follow(s, most);
     }
-    exponentiate<kMasked>(s, block_sum);
-    if (kMasked) check_block_sum();
-    high = vote_sync_any(block_sum[0] > kHighSum || block_sum[1] > kHighSum);
-    // NaN is no leap that a maximum could mend, but it must not pass for a small sum either.
-    if (!kMasked && high && vote_sync_any(!(block_sum[0] < kLeap) || !(block_sum[1] < kLeap))) recompute(s, source);
-    row_sum[0] += block_sum[0];
-    row_sum[1] += block_sum[1];
-  }
-
-  // After a block that others follow, when O has been rescaled: row_max for those.
-  __device__ __forceinline__ void after_block() {
-    if (!high) return;
-    high = false;
-#pragma unroll
-    for (i32 half = 0; half < 2; ++half) {
-      float largest = max_f32(block_sum[half], 1);
-      largest = max_f32(largest, shfl_sync_bfly_f32<1>(largest));
-      const float powers = lg2_approx_ftz_f32(max_f32(largest, shfl_sync_bfly_f32<2>(largest)));
-      row_max[half] += powers / scale_log2;
-      scale[half] = ex2_approx_ftz_f32(-powers);
-      row_sum[half] *= scale[half];
-    }
-    raised = true;
+    float sum[2];
+    exponentiate<kMasked>(s, sum);
+    row_sum[0] += checked_sum(sum[0]);
+    row_sum[1] += checked_sum(sum[1]);
   }
 
  private:
-  __device__ __forceinline__ void check_block_sum() {
-    block_sum[0] = checked_sum(block_sum[0]);
-    block_sum[1] = checked_sum(block_sum[1]);
-  }
-  __device__ __forceinline__ void recompute(ScoreFragments& s, const ScoreSource& source) {
-    source.load(s);
-    float largest[2], earlier[2] = {1, 1};
-    if (must_scale) {
-      earlier[0] = scale[0];
-      earlier[1] = scale[1];
+  // The largest of this thread's scores of a row, if any is positive; otherwise something negative.
+  __device__ __forceinline__ static i32 most_bits(const ScoreFragments& s, i32 half) {
+    i32 most[2] = {bits_of(s[2 * half]), bits_of(s[2 * half + 1])};  // two chains: shorter
+#pragma unroll
+    for (i32 i = 4; i < kBlockKv / 2; i += 4) {
+#pragma unroll
+      for (i32 e = 0; e < 2; ++e) most[e] = most[e] > bits_of(s[i + 2 * half + e]) ? most[e] : bits_of(s[i + 2 * half + e]);
     }
-    largest_scores(s, largest);
-    raise_row_max<true>(largest);
-    scale[0] *= earlier[0];
-    scale[1] *= earlier[1];
-    exponentiate<true>(s, block_sum);
-    check_block_sum();
-    high = false;
+    return most[0] > most[1] ? most[0] : most[1];
+  }
+  __device__ __forceinline__ static i32 bits_of(float x) { return static_cast<i32>(f32_to_bits(x)); }
+
+  __device__ __forceinline__ void set_limit() {
+#pragma unroll
+    for (i32 half = 0; half < 2; ++half) {
+      const float largest = row_max[half] + room;
+      limit[half] = largest > 0 ? bits_of(largest) : kNone;
+    }
+  }
+
+  // Some row of the warp has reached its limit.
+  __device__ __forceinline__ void follow(const ScoreFragments& s, const i32 (&most)[2]) {
+    if (vote_sync_any((limit[0] == kNone) | (limit[1] == kNone))) {
+      follow_largest<false>(s);
+      return;
+    }
+    float largest[2];
+#pragma unroll
+    for (i32 half = 0; half < 2; ++half) largest[half] = most[half] > 0 ? bits_to_f32(static_cast<u32>(most[half])) : 0;
+    largest_of_quad(largest);
+#pragma unroll
+    for (i32 half = 0; half < 2; ++half) largest[half] = largest[half] > 0 ? largest[half] : row_max[half];
+    raise_row_max<false>(largest);
+    set_limit();
+  }
+
+  // By floating-point maxima, which do not ask for a limit in bits. One answer for the warp. -inf - -inf is NaN and compares false.
+  template <bool kMasked>
+  __device__ __forceinline__ void follow_largest(const ScoreFragments& s) {
+    float largest[2];
+    largest_of_thread(s, largest);
+    const bool grows = ((largest[0] - row_max[0]) * scale_log2 > kRescaleThreshold) | ((largest[1] - row_max[1]) * scale_log2 > kRescaleThreshold);
+    if (!vote_sync_any(grows)) return;
+    largest_of_quad(largest);
+    raise_row_max<kMasked>(largest);
+    set_limit();
   }
 };
 // Q as the A operand of Q Kᵀ: read from shared memory at each step.
@@ -849,7 +805,7 @@ struct RowsOfWarpgroup {
     blocks.begin = KeyBlocks::begin_of(args, sequence, QueryTile::position_of(tile.first_row + first));
     blocks.unmasked_begin = KeyBlocks::unmasked_begin_of(args, sequence, QueryTile::position_of(tile.first_row + last));
     blocks.end = first < tile.rows ? KeyBlocks::end_of(args, sequence, QueryTile::position_of(tile.first_row + last)) : blocks.begin;
-    blocks.unmasked_end = KeyBlocks::unmasked_end_of<kAnchorKeys>(args, sequence, QueryTile::position_of(tile.first_row + first));
+    blocks.unmasked_end = KeyBlocks::unmasked_end_of(args, sequence, QueryTile::position_of(tile.first_row + first));
     if (blocks.unmasked_end < blocks.begin) blocks.unmasked_end = blocks.begin;
     if (blocks.end <= blocks.begin) blocks.begin = blocks.end = tile.blocks.begin;
     unused_first_blocks = blocks.begin - tile.blocks.begin;
@@ -995,7 +951,8 @@ __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTil
       if (exists) st_global_b32(to + 16 * n + 4 * quad, pack_elements(o[4 * n + 2 * half] * inverse, o[4 * n + 2 * half + 1] * inverse));
   }
 }
-// S of a block of keys is issued with P V of the block before it: the softmax of the one runs beside the product of the other.
+// S of a block of keys is issued with P V of the block before it: the softmax of the one runs beside the product of the other, and O is rescaled
+// beside the product for S.
 struct Mainloop {
   const Arguments& args;
   Consumer consumer;
@@ -1009,7 +966,7 @@ struct Mainloop {
 
   // The tile's first block: there is no product to run beside it.
   template <bool kMasked>
-  __device__ __forceinline__ void begin(i32 tile_number, const RowsOfWarpgroup& rows, i32 block) {
+  __device__ __forceinline__ void begin(const RowsOfWarpgroup& rows, i32 block) {
     consumer.wait_k();
     consumer.wait_order();
     consumer.issue_qk(s);              // S = Q Kᵀ
@@ -1017,11 +974,11 @@ struct Mainloop {
     wgmma_wait_group<0>();
     wgmma_landed(s);
     consumer.release_k();
-    softmax_of<true, kMasked>(tile_number, rows, block);
+    softmax_of<true, kMasked>(rows, block);
     consumer.put_probabilities(s);
   }
   template <bool kMasked>
-  __device__ __forceinline__ void step(i32 tile_number, const RowsOfWarpgroup& rows, i32 block) {
+  __device__ __forceinline__ void step(const RowsOfWarpgroup& rows, i32 block) {
     consumer.wait_k();
     consumer.wait_order();
     consumer.issue_qk(s);              // S = Q Kᵀ
@@ -1031,18 +988,17 @@ struct Mainloop {
     wgmma_wait_group<1>();
     wgmma_landed(s);
     consumer.release_k();
-    softmax_of<false, kMasked>(tile_number, rows, block);
+    softmax_of<false, kMasked>(rows, block);
     wgmma_wait_group<0>();
     wgmma_landed(o);
     consumer.release_v();
     consumer.put_probabilities(s);
     softmax.rescale(o);
-    if (block > rows.blocks.begin) softmax.after_block();
   }
   // The first block of a tile beside the last product of the tile before it, whose O is whole afterwards, with its maxima and sums in
   // `earlier`.
   template <bool kMasked>
-  __device__ __forceinline__ void join(i32 tile_number, const RowsOfWarpgroup& rows, i32 block, Softmax& earlier) {
+  __device__ __forceinline__ void join(const RowsOfWarpgroup& rows, i32 block, Softmax& earlier) {
     consumer.wait_k();
     consumer.wait_order();
     consumer.issue_qk(s);              // S = Q Kᵀ
@@ -1053,7 +1009,7 @@ struct Mainloop {
     wgmma_landed(s);
     consumer.release_k();
     earlier = softmax;
-    softmax_of<true, kMasked>(tile_number, rows, block);
+    softmax_of<true, kMasked>(rows, block);
     wgmma_wait_group<0>();
     wgmma_landed(o);
     consumer.release_v();
@@ -1070,13 +1026,13 @@ struct Mainloop {
 
  private:
   template <bool kFirst, bool kMasked>
-  __device__ __forceinline__ void softmax_of(i32 tile_number, const RowsOfWarpgroup& rows, i32 block) {
+  __device__ __forceinline__ void softmax_of(const RowsOfWarpgroup& rows, i32 block) {
     ScoreFunction().modify(s);
     if (kMasked) mask_scores(s, args, rows, block);
     if (kFirst)
       softmax.first<kMasked>(s);
     else
-      softmax.update<kMasked>(s, {args, tile_number, rows.first_row, block});
+      softmax.update<kMasked>(s);
   }
 };
 // What a consumer warpgroup does with each tile: the blocks of keys from the last one down. A tile's last product and its
@@ -1121,17 +1077,17 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
     }
     if (joined) {
       Softmax earlier;
-      mainloop.join<kPartialBlocks>(number, rows, block--, earlier);
+      mainloop.join<kPartialBlocks>(rows, block--, earlier);
       skip_values(consumer, rows.unused_blocks);
       store_rows(args, QueryTile(args, pending.number), pending.row, mainloop.o, earlier);
     } else {
-      mainloop.begin<kPartialBlocks>(number, rows, block--);
+      mainloop.begin<kPartialBlocks>(rows, block--);
     }
     clear(mainloop.o);
     if (kPartialBlocks)
-      for (; block >= rows.blocks.unmasked_end; --block) mainloop.step<true>(number, rows, block);
-    for (; block >= rows.blocks.unmasked_begin; --block) mainloop.step<false>(number, rows, block);
-    for (; block >= rows.blocks.begin; --block) mainloop.step<true>(number, rows, block);
+      for (; block >= rows.blocks.unmasked_end; --block) mainloop.step<true>(rows, block);
+    for (; block >= rows.blocks.unmasked_begin; --block) mainloop.step<false>(rows, block);
+    for (; block >= rows.blocks.begin; --block) mainloop.step<true>(rows, block);
     consumer.release_q();
     pending = {number, rows.first_row};
     // Others still need the blocks before this warpgroup's: the product must not wait for the next tile with a buffer of V.
@@ -1165,4 +1121,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_f8774dc2cdaef252
+}  // namespace attune_349e4a5509af14d4

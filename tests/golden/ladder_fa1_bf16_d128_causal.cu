@@ -1,4 +1,4 @@
-// attune fa1 forward bf16 d128 causal sm80 q128 kv64 w8 st1 · source 169db2987d9dd6ea
+// attune fa1 forward bf16 d128 causal sm80 q128 kv64 w8 st1 · source c860342f26eefa92
 //
 // FlashAttention, Algorithm 1 (Dao, Fu, Ermon, Rudra, Ré 2022), of one head, on mma.sync (compute capability 8.0 and newer): blocks of keys outside,
 // tiles of queries inside; O, l and m of all queries live in device memory and are read and written at each visit.
@@ -19,7 +19,7 @@
 //    49152  V  [64][128]
 //    65536  end
 
-namespace attune_a87f6f6866ad0f5b {
+namespace attune_f449735636ab83de {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -328,14 +328,12 @@ struct KeyBlocks {
 
   KeyBlocks() = default;
   __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 top_query, i32 bottom_query) {
-    unmasked_end = unmasked_end_of<0>(args, sequence, top_query);
+    unmasked_end = unmasked_end_of(args, sequence, top_query);
     end = end_of(args, sequence, bottom_query);
   }
 
-  // kAttended is the number of keys behind the unmasked blocks that each query attends to, if it attends to any.
-  template <i32 kAttended>
   __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 top_query) {
-    return (last_key(args, sequence, top_query) + 1 - kAttended) / kBlockKv;
+    return (last_key(args, sequence, top_query) + 1) / kBlockKv;
   }
   __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 bottom_query) {
     return (last_key(args, sequence, bottom_query) + kBlockKv) / kBlockKv;
@@ -714,4 +712,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_fa1(const _
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_a87f6f6866ad0f5b
+}  // namespace attune_f449735636ab83de

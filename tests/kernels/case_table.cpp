@@ -17,11 +17,7 @@ struct Rows {
 constexpr Rows kRows[] = {{16, 1}, {64, 4}, {128, 8}, {64, 2}, {128, 4}, {192, 4}, {96, 2}, {256, 4}};
 constexpr int kBlockKv[] = {16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 256};
 constexpr int kConsumers[] = {1, 2, 3};  // warpgroups of 64 rows, sm90
-struct Reference {
-  int rescale_threshold;
-  bool lazy_max;
-};
-constexpr Reference kReferences[] = {{0, false}, {8, false}, {0, true}};
+constexpr int kRescaleThresholds[] = {0, 8};
 constexpr TileOrder kForwardOrders[] = {TileOrder::head_major, TileOrder::head_major_reversed, TileOrder::tile_major,
                                         TileOrder::tile_major_reversed, TileOrder::l2_sections_reversed};
 constexpr int kEmulatedExponentials[] = {0, 2, 8};
@@ -45,7 +41,7 @@ enum Factor {
   kStages,
   kQueryPlace,
   kTileOrder,
-  kReference,
+  kThreshold,
   kCtas,
   kQStages,  // from here on sm90's
   kWarpgroupOrderFactor,
@@ -77,7 +73,7 @@ std::vector<int> factor_sizes(FamilyWord family) {
     sizes[kAlignment] = 1;  // others are not for TMA, nor are rows from the last to the first
     sizes[kPlacement] = 2;
     sizes[kRowsFactor] = std::size(kConsumers);
-    sizes[kReference] = sizes[kWarpgroupOrderFactor] = sizes[kOverlap] = sizes[kSchedulerFactor] = sizes[kVStages] = 3;
+    sizes[kThreshold] = sizes[kWarpgroupOrderFactor] = sizes[kOverlap] = sizes[kSchedulerFactor] = sizes[kVStages] = 3;
     sizes[kExponentials] = std::size(kEmulatedExponentials);
   }
   return sizes;
@@ -122,8 +118,7 @@ ForwardCase case_of(const FactorChoice& row, FamilyWord family) {
     config.v_stages = 1 + (row[kStages] + row[kVStages]) % 4;  // one more or two, in a ring of 1 to 4
   config.q_in_registers = row[kQueryPlace] == 0;
   config.tile_order = kForwardOrders[row[kTileOrder]];
-  config.rescale_threshold = kReferences[row[kReference]].rescale_threshold;
-  config.lazy_max = kReferences[row[kReference]].lazy_max;
+  config.rescale_threshold = kRescaleThresholds[row[kThreshold]];
   config.ctas_per_sm = 1 + row[kCtas];
   return test;
 }

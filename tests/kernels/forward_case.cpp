@@ -277,8 +277,7 @@ ForwardResult run_forward(AttentionRuntime& runtime, const ForwardCase& test, co
   const auto prepared = test.algorithm ? runtime.prepare(generate(test.problem, *test.algorithm, device->spec(),
                                                                   runtime_templates(), device->target()))
                                        : runtime.prepare(test.problem, test.config);
-  const KernelPlan& plan = prepared->plan;
-  const DeviceBuffer workspace(device, std::max(plan.counted_workspace_bytes, plan.workspace_bytes_of(test.problem)));
+  const DeviceBuffer workspace(device, prepared->plan.workspace_bytes_of(test.problem));
   if (test.algorithm && workspace.bytes() > 0) device->fill(workspace.pointer(), 0xff, workspace.bytes());
   runtime.launch(*prepared, test.problem, tensors, reinterpret_cast<void*>(workspace.pointer()), workspace.bytes(),
                  stream);
@@ -290,12 +289,6 @@ ForwardResult run_forward(AttentionRuntime& runtime, const ForwardCase& test, co
   result.v = download<std::uint16_t>(device, v);
   result.o = download<std::uint16_t>(device, o);
   result.lse = download<float>(device, lse);
-  const std::vector<std::uint8_t> workspace_bytes = download<std::uint8_t>(device, workspace);
-  for (const WorkspaceCounter& counter : prepared->plan.counters) {
-    std::uint32_t count = 0;
-    std::memcpy(&count, workspace_bytes.data() + counter.offset, sizeof(count));
-    result.counters.push_back(count);
-  }
   return result;
 }
 

@@ -61,7 +61,6 @@ Expected expected_forward(const ForwardCase& test, const ForwardData& data);
 struct ForwardResult {
   std::vector<std::uint16_t> q, k, v, o;  ///< whole images
   std::vector<float> lse;                 ///< with kLseGuard elements before and after
-  std::vector<std::uint32_t> counters;    ///< of the plan, in its order
 };
 constexpr std::size_t kLseGuard = 16;
 

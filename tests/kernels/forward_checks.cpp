@@ -43,6 +43,4 @@ ForwardCase case_from(const std::string& problem, const std::string& config) {
   return test;
 }
 
-bool is_for_bf16(const char* config) { return parse_config(config).lazy_max; }
-
 }  // namespace attune::tests

@@ -18,7 +18,4 @@ void check_case(Devices& devices, const ForwardCase& test);
 
 ForwardCase case_from(const std::string& problem, const std::string& config);
 
-/// Whether a config is for bf16 alone.
-bool is_for_bf16(const char* config);
-
 }  // namespace attune::tests

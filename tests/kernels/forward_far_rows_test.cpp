@@ -58,7 +58,7 @@ void check_far_rows(const std::shared_ptr<Device>& device, bool far_rows) {
     device->synchronize(nullptr);
 
     // O is brought back into its small image, and judged there.
-    ForwardResult result{data.q.memory, data.k.memory, data.v.memory, data.o.memory, {}, {}};
+    ForwardResult result{data.q.memory, data.k.memory, data.v.memory, data.o.memory, {}};
     for (std::int64_t b = 0; b < test.problem.batch; ++b) {
       for (std::int64_t h = 0; h < test.problem.heads_q; ++h) {
         for (std::int64_t s = 0; s < test.problem.seq_q; ++s) {

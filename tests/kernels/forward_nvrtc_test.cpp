@@ -39,12 +39,12 @@ TEST_CASE("NVRTC compiles sm90 kernels of all head dims: no wgmma serialized, no
       problem.heads_kv = 1;
       // The most and the least that a kernel of this tile holds, and the other walks.
       Configs configs = mask == MaskKind::causal
-                            ? Configs{"sm90 q128 kv64 st2 lazy-max ordered overlap=across scheduler=dynamic-persistent",
-                                      "sm90 q128 kv64 st1 lazy-max overlap=within psmem exp2"}
+                            ? Configs{"sm90 q128 kv64 st2 rescale8 ordered overlap=across scheduler=dynamic-persistent",
+                                      "sm90 q128 kv64 st1 rescale8 overlap=within psmem exp2"}
                             : Configs{"sm90 q128 kv64 st2", "sm90 q128 kv64 st1 rescale8 pingpong exp4"};
       if (head_dim >= 128) {
         configs.push_back(mask == MaskKind::causal
-                              ? "sm90 q128 kv64 st2 lazy-max overlap=within scheduler=dynamic-persistent cluster2"
+                              ? "sm90 q128 kv64 st2 rescale8 overlap=within scheduler=dynamic-persistent cluster2"
                               : "sm90 q128 kv64 st2 rescale8 overlap=within cluster2");
       }
       if (mask == MaskKind::causal) configs.push_back("sm90 q128 kv64 st2 rescale8 overlap=within pack-gqa");

@@ -40,15 +40,14 @@ const Configs kEvenTiles = {"sm80 q64 kv64 w4 st2 even-tiles", "sm80 q64 kv32 w4
 const Configs kWholeTilesSm90 = {
     "sm90 q64 kv64 st2 even-tiles",
     "sm90 q128 kv32 st1 even-tiles ordered overlap=within",
-    "sm90 q128 kv64 st2 even-tiles lazy-max qst2 overlap=across scheduler=dynamic-persistent",
+    "sm90 q128 kv64 st2 rescale8 even-tiles qst2 overlap=across scheduler=dynamic-persistent",
     "sm90 q64 kv32 st1 even-tiles overlap=within vst3 cluster2",
     "sm90 q128 kv32 st2 even-tiles pingpong",
-    "sm90 q128 kv64 st1 even-tiles rescale8 overlap=within psmem"};
+    "sm90 q128 kv64 st1 rescale8 even-tiles overlap=within psmem"};
 void check_even_tiles(Devices& devices, const Configs& configs) {
   for (const char* config : configs) {
     for (const char* mask : {"", " causal", " causal-top-left", " causal@-70"}) {
       check_case(devices, case_from(std::string("forward bf16 b1 hq2 hkv1 sq128 skv256 d40") + mask, config));
-      if (is_for_bf16(config)) continue;
       check_case(devices, case_from(std::string("forward fp16 b2 hq1 sq256 skv64 d64") + mask, config));
     }
   }
@@ -57,7 +56,7 @@ void check_even_tiles(Devices& devices, const Configs& configs) {
 // One compiled kernel for all lengths: batch, heads, lengths and strides are arguments.
 const Configs kManyLengths = {"sm80 q64 kv48 w4 st2", "sm80 q64 kv64 w4 st1 qsmem rescale8"};
 const Configs kManyLengthsSm90 = {
-    "sm90 q128 kv48 st2 qst2 lazy-max ordered overlap=across scheduler=dynamic-persistent",
+    "sm90 q128 kv48 st2 rescale8 qst2 ordered overlap=across scheduler=dynamic-persistent",
     "sm90 q64 kv48 st2 overlap=across scheduler=dynamic-persistent vst1 cluster2"};
 void check_one_kernel_for_many_lengths(Devices& devices, const Configs& configs) {
   for (const char* config : configs) {
@@ -82,8 +81,8 @@ const Configs kRowsThatSeeNothing = {"sm80 q64 kv64 w4 st1", "sm80 q64 kv64 w4 s
 const Configs kRowsThatSeeNothingSm90 = {
     "sm90 q64 kv64 st1",
     "sm90 q192 kv48 st3 rescale8 qst2 ordered overlap=across scheduler=dynamic-persistent",
-    "sm90 q128 kv32 st2 order=head-major-reversed lazy-max overlap=within scheduler=static-persistent",
-    "sm90 q128 kv16 st2 lazy-max ordered overlap=across scheduler=dynamic-persistent cluster2",
+    "sm90 q128 kv32 st2 order=head-major-reversed rescale8 overlap=within scheduler=static-persistent",
+    "sm90 q128 kv16 st2 rescale8 ordered overlap=across scheduler=dynamic-persistent cluster2",
     "sm90 q64 kv48 st1 order=head-major-reversed rescale8 vst2 cluster2",
     "sm90 q64 kv32 st2 exp8",
     "sm90 q192 kv48 st2 pingpong",
@@ -92,7 +91,7 @@ void check_rows_that_see_nothing(Devices& devices, const Configs& configs) {
   for (const char* config : configs) {
     for (const char* lengths : {"sq300 skv17", "sq129 skv64", "sq65 skv1"}) {
       for (const char* offset : {"causal", "causal@-1", "causal@-64", "causal@-1000", "causal@-2147480000"}) {
-        const std::string dtype = is_for_bf16(config) ? "bf16" : "fp16";
+        const std::string dtype = parse_config(config).rescale_threshold > 0 ? "bf16" : "fp16";
         check_case(devices, case_from("forward " + dtype + " b1 hq2 " + lengths + " d40 " + offset, config));
       }
     }
@@ -102,24 +101,24 @@ void check_rows_that_see_nothing(Devices& devices, const Configs& configs) {
 // CTAs that stay for several tiles, of which each warpgroup attends to another part: how far one may run ahead of
 // another.
 const Configs kSeveralTilesSm90 = {
-    "sm90 q192 kv80 st1 order=tile-major-reversed lazy-max ordered overlap=across scheduler=dynamic-persistent",
-    "sm90 q192 kv32 st1 order=l2-sections-reversed qst2 lazy-max overlap=across scheduler=dynamic-persistent",
-    "sm90 q192 kv32 st2 order=head-major-reversed lazy-max ordered overlap=across scheduler=dynamic-persistent",
+    "sm90 q192 kv80 st1 order=tile-major-reversed rescale8 ordered overlap=across scheduler=dynamic-persistent",
+    "sm90 q192 kv32 st1 order=l2-sections-reversed rescale8 qst2 overlap=across scheduler=dynamic-persistent",
+    "sm90 q192 kv32 st2 order=head-major-reversed rescale8 ordered overlap=across scheduler=dynamic-persistent",
     "sm90 q192 kv48 st3 qreg order=tile-major-reversed rescale8 qst2 ordered overlap=across "
     "scheduler=static-persistent",
-    "sm90 q128 kv32 st4 order=tile-major-reversed qst2 lazy-max ordered overlap=within scheduler=dynamic-persistent",
-    "sm90 q192 kv32 st3 order=tile-major-reversed lazy-max ordered overlap=across scheduler=dynamic-persistent vst1 "
+    "sm90 q128 kv32 st4 order=tile-major-reversed rescale8 qst2 ordered overlap=within scheduler=dynamic-persistent",
+    "sm90 q192 kv32 st3 order=tile-major-reversed rescale8 ordered overlap=across scheduler=dynamic-persistent vst1 "
     "preg24",
-    "sm90 q192 kv48 st1 order=tile-major-reversed qst2 lazy-max overlap=across scheduler=dynamic-persistent vst4",
-    "sm90 q128 kv48 st2 order=tile-major-reversed qst2 lazy-max ordered overlap=across scheduler=dynamic-persistent "
+    "sm90 q192 kv48 st1 order=tile-major-reversed rescale8 qst2 overlap=across scheduler=dynamic-persistent vst4",
+    "sm90 q128 kv48 st2 order=tile-major-reversed rescale8 qst2 ordered overlap=across scheduler=dynamic-persistent "
     "cluster2",
-    "sm90 q64 kv16 st1 order=head-major-reversed lazy-max overlap=across scheduler=dynamic-persistent vst2 cluster2",
+    "sm90 q64 kv16 st1 order=head-major-reversed rescale8 overlap=across scheduler=dynamic-persistent vst2 cluster2",
     "sm90 q128 kv80 st1 order=l2-sections-reversed rescale8 overlap=within scheduler=static-persistent cluster2",
-    "sm90 q192 kv32 st4 order=tile-major-reversed lazy-max ordered overlap=across scheduler=static-persistent vst2 "
+    "sm90 q192 kv32 st4 order=tile-major-reversed rescale8 ordered overlap=across scheduler=static-persistent vst2 "
     "cluster2",
-    "sm90 q192 kv32 st1 order=tile-major-reversed qst2 lazy-max pingpong scheduler=dynamic-persistent",
+    "sm90 q192 kv32 st1 order=tile-major-reversed rescale8 qst2 pingpong scheduler=dynamic-persistent",
     "sm90 q192 kv48 st3 order=tile-major-reversed rescale8 pingpong scheduler=static-persistent",
-    "sm90 q192 kv80 st1 order=tile-major-reversed lazy-max ordered overlap=across scheduler=dynamic-persistent psmem",
+    "sm90 q192 kv80 st1 order=tile-major-reversed rescale8 ordered overlap=across scheduler=dynamic-persistent psmem",
     "sm90 q128 kv48 st2 order=tile-major-reversed qst2 pingpong scheduler=dynamic-persistent psmem",
 };
 void check_several_tiles(Devices& devices, const Configs& configs) {
@@ -131,13 +130,13 @@ void check_several_tiles(Devices& devices, const Configs& configs) {
 }
 
 // Query heads that share K and V in one tile: few or many of them, positions that begin and end within a warp, tiles of
-// several CTAs, a key that leaps (whose scores are computed anew).
+// several CTAs, a key that leaps.
 const Configs kPackedSm90 = {
     "sm90 q64 kv64 st1 qreg order=tile-major-reversed rescale8 overlap=within pack-gqa",
-    "sm90 q128 kv48 st2 order=tile-major lazy-max overlap=within scheduler=static-persistent pack-gqa",
-    "sm90 q192 kv32 st2 order=l2-sections-reversed qst2 lazy-max ordered overlap=across scheduler=dynamic-persistent "
+    "sm90 q128 kv48 st2 order=tile-major rescale8 overlap=within scheduler=static-persistent pack-gqa",
+    "sm90 q192 kv32 st2 order=l2-sections-reversed rescale8 qst2 ordered overlap=across scheduler=dynamic-persistent "
     "pack-gqa",
-    "sm90 q128 kv32 st2 order=head-major-reversed lazy-max overlap=across scheduler=dynamic-persistent vst1 cluster2 "
+    "sm90 q128 kv32 st2 order=head-major-reversed rescale8 overlap=across scheduler=dynamic-persistent vst1 cluster2 "
     "pack-gqa",
 };
 void check_pack_gqa(Devices& devices, const Configs& configs) {
@@ -290,7 +289,7 @@ TEST_CASE("sm90 forward is right on the GPU", "[gpu]") {
   check_pack_gqa(devices, kPackedSm90);
   check_case(devices,
              case_from("forward bf16 b1 hq8 hkv2 sq5000 skv3007 d128 causal",
-                       "sm90 q192 kv80 st3 qst2 lazy-max ordered overlap=within scheduler=dynamic-persistent"));
+                       "sm90 q192 kv80 st3 rescale8 qst2 ordered overlap=within scheduler=dynamic-persistent"));
 }
 
 // The same bits at each of 200 launches, while another thread's kernels take SMs and shift who comes first.
@@ -306,7 +305,7 @@ TEST_CASE("forward gives the same bits 200 times beside other load on the GPU", 
   std::vector<const char*> configs = {"sm80 q128 kv64 w4 st2 qsmem order=tile-major-reversed rescale8"};
   if (runtime.device()->spec().compute_major == 9) {
     configs.push_back(
-        "sm90 q192 kv64 st3 order=head-major-reversed qst2 lazy-max ordered overlap=within "
+        "sm90 q192 kv64 st3 order=head-major-reversed rescale8 qst2 ordered overlap=within "
         "scheduler=dynamic-persistent");
     configs.push_back(
         "sm90 q128 kv80 st2 order=tile-major-reversed rescale8 qst2 ordered overlap=across "

@@ -30,7 +30,6 @@ struct CheckOptions {
 struct CheckOutcome {
   std::string status, reason;
   std::vector<OutputErrors> outputs;
-  std::map<std::string, std::uint32_t> counters;  // how often rare paths of the kernel were taken
 };
 
 CheckOutcome check(AttentionRuntime& runtime, const AttentionProblem& problem, const ConfigChoice& choice,
@@ -44,10 +43,9 @@ CheckOutcome check(AttentionRuntime& runtime, const AttentionProblem& problem, c
         resources.from_cache ? "from the cache" : fmt::format("compiled in {:.0f} ms", resources.compile_ms)));
   }
   try {
-    CheckOutcome outcome{"ok", "", {}, {}};
+    CheckOutcome outcome{"ok", "", {}};
     TrialBench bench(runtime.device(), problem, seed);
     outcome.outputs = bench.check(*prepared);
-    outcome.counters = bench.counters();
     for (const OutputErrors& output : outcome.outputs) {
       if (output.within) continue;
       outcome.status = "wrong_result";
@@ -57,7 +55,7 @@ CheckOutcome check(AttentionRuntime& runtime, const AttentionProblem& problem, c
   } catch (const Error& error) {
     // A kernel that breaks a rule of the machine has failed its check; anything else is not about the kernel.
     if (error.code() != ErrorCode::emulator) throw;
-    return {"rule_broken", error.what(), {}, {}};
+    return {"rule_broken", error.what(), {}};
   }
 }
 
@@ -85,7 +83,6 @@ int run(const CheckOptions& options) {
     add_choice(document, choice);
     document["seed"] = options.problem.seed();
     document["outputs"] = to_json(outcome.outputs);
-    if (!outcome.counters.empty()) document["counters"] = outcome.counters;
     if (!outcome.reason.empty()) document["reason"] = outcome.reason;
     print_json(document);
   } else {
@@ -94,7 +91,6 @@ int run(const CheckOptions& options) {
     print_field("config", canonical_text(choice.config));
     print_origin(choice);
     print_errors(outcome.outputs);
-    for (const auto& [name, count] : outcome.counters) print_field(name, fmt::format("{}", count));
     print_field("status",
                 outcome.reason.empty() ? outcome.status : fmt::format("{}: {}", outcome.status, outcome.reason));
   }

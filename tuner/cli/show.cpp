@@ -170,7 +170,6 @@ int show_plan(const ShownPlan& shown, const OutputOptions& output) {
   document["flops"] = plan.flops;
   document["bytes"] = plan.bytes;
   document["workspace_bytes"] = plan.workspace_bytes_of(plan.problem);
-  document["counted_workspace_bytes"] = plan.counted_workspace_bytes;
   document["zeroed_bytes"] = plan.zeroed_bytes_of(plan.problem);
   document["workspace_buffers"] = Json::array();
   for (const WorkspaceBuffer& buffer : plan.buffers) {

@@ -108,8 +108,7 @@ bool is_of_last_templates(const Measurement& row) {
   if (!row.source_hash.starts_with(kTemplatesMark)) return false;
   const KernelFamily* const family = find_family(row.problem.pass, row.config.family);
   return family != nullptr && !family->last_templates_of_0_1.empty() &&
-         std::string_view(row.source_hash).substr(kTemplatesMark.size()) == family->last_templates_of_0_1 &&
-         (family->same_since_0_1 == nullptr || family->same_since_0_1(row.config));
+         std::string_view(row.source_hash).substr(kTemplatesMark.size()) == family->last_templates_of_0_1;
 }
 
 bool is_newer(const Measurement& a, const Measurement& b) {

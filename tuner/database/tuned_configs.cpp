@@ -13,7 +13,6 @@
 #include "attune/log.h"
 #include "generator/config/cost_estimate.h"
 #include "generator/error.h"
-#include "generator/families/shared/forward_rules.h"
 #include "generator/generate.h"
 #include "tuner/database/system_database.h"
 
@@ -92,18 +91,14 @@ struct Offer {
   KernelConfig config;  // the row's, or what of it fits
 };
 
-// A neighbour's config as near to it as fits: fp16 takes maxima in place of "lazy-max", lengths that are no multiples
-// of the tiles take checks of bounds, and heads that share no keys are not apart. Of the same problem only as it was
+// A neighbour's config as near to it as fits: lengths that are no multiples of the tiles take checks of bounds, and
+// heads that share no keys are not apart. Of the same problem only as it was
 // measured.
 std::optional<KernelConfig> taken_from(const KernelConfig& config, bool same_problem, const Asked& asked) {
   if (asked.is_passed_over(config)) return std::nullopt;
   if (asked.fits(config)) return config;
   if (same_problem) return std::nullopt;
   KernelConfig same_bounds = config;
-  if (config.lazy_max && asked.problem.dtype != DataType::bf16) {
-    same_bounds.lazy_max = false;
-    same_bounds.rescale_threshold = kDefaultRescaleThreshold;
-  }
   if (asked.problem.heads_q == asked.problem.heads_kv) same_bounds.kv_grad_per_query_head = false;
   KernelConfig with_bounds = same_bounds;
   with_bounds.even_tiles = false;
@@ -144,7 +139,6 @@ std::vector<Offer> offers_of(const Place* begin, const Place* end, const Asked& 
 // What of the row's config does not fit here.
 std::string changes_of(const Offer& offer) {
   std::string changes;
-  if (offer.config.lazy_max != offer.row.config.lazy_max) changes += ", with maxima, which fp16 needs";
   if (offer.config.even_tiles != offer.row.config.even_tiles) changes += ", without even-tiles, which do not fit";
   if (offer.config.kv_grad_per_query_head != offer.row.config.kv_grad_per_query_head)
     changes += ", without kv-grad-per-query-head, which needs grouped heads";

@@ -19,7 +19,7 @@ namespace attune {
 ///      user's rows before the system's.
 ///   2. nearest shape: of what the nearest tuned shapes on this GPU offer, the user's and the system's in one list by
 ///      the distance of TuningDatabase::near(), the user's first where they are as near. A shape offers its best config
-///      that fits, without `whole` or "lazy-max" where only these do not; the nearest 40 shapes count, and the default
+///      that fits, without `even-tiles` where only that does not; the nearest 40 shapes count, and the default
 ///      config. The answer is that with the least
 ///          time that the cost model expects * exp(0.2 (1 - exp(-distance)))      (of the default config: * exp(0.2))
 ///      for the model tells tiles apart but not every detail, and what is tuned nearby has the details right. Where the

@@ -44,9 +44,8 @@ struct TrialBench::State {
   DefaultForward forward;                       // where O and LSE of a backward problem come from there
   std::unique_ptr<TrialReference> reference;
   std::vector<std::uint64_t> reference_checksums;
-  std::string no_memory;                          // why there are no tensors
-  std::map<std::string, std::uint32_t> counters;  // of the last check
-  double warm_up_seconds = kFirstWarmUpSeconds;   // before the next timing
+  std::string no_memory;                         // why there are no tensors
+  double warm_up_seconds = kFirstWarmUpSeconds;  // before the next timing
 
   State(std::shared_ptr<Device> on, const AttentionProblem& asked, std::uint64_t with_seed)
       : device(std::move(on)),
@@ -124,15 +123,10 @@ struct TrialBench::State {
 
   std::vector<OutputErrors> check(const PreparedAttention& prepared) {
     make_reference();
-    const KernelPlan& plan = prepared.plan;
-    const DeviceBuffer workspace =
-        make_workspace(std::max(plan.counted_workspace_bytes, plan.workspace_bytes_of(problem)));
+    const DeviceBuffer workspace = make_workspace(prepared.plan.workspace_bytes_of(problem));
     tensors.poison_outputs();
     launch(prepared, 0, workspace);
     device->synchronize(nullptr);
-    counters.clear();
-    for (const WorkspaceCounter& counter : plan.counters)
-      device->copy_from_device(&counters[counter.name], workspace.pointer() + counter.offset, sizeof(std::uint32_t));
 
     std::vector<OutputErrors> errors = reference->compare(tensors, device_oracle.get());
     tensors.check_guards(errors);
@@ -339,8 +333,6 @@ std::shared_ptr<const PreparedAttention> TrialBench::prepare(AttentionAlgorithm 
   return state_->runtime.prepare(
       generate(state_->problem, algorithm, device.spec(), runtime_templates(), device.target()));
 }
-
-const std::map<std::string, std::uint32_t>& TrialBench::counters() const { return state_->counters; }
 
 void TrialBench::make_reference() { state_->make_reference(); }
 

@@ -82,9 +82,6 @@ class TrialBench {
   std::shared_ptr<const PreparedAttention> prepare(const KernelConfig& config);
   std::shared_ptr<const PreparedAttention> prepare(AttentionAlgorithm algorithm);
 
-  /// What the plan's counters held after the last check, by their names: how often rare paths were taken.
-  const std::map<std::string, std::uint32_t>& counters() const;
-
   /// Makes the reference now; otherwise the first check does. Throws Error.
   void make_reference();
 

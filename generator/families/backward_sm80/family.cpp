@@ -46,7 +46,6 @@ KernelFamily backward_sm80_family() {
           .describe = describe,
           .most_workspace = most_workspace,
           .last_templates_of_0_1 = "504ccfd6950b1013",
-          .same_since_0_1 = nullptr,
           .published = kPublished,
           .spill_allowance_bytes = kSpillAllowanceBytes};
 }

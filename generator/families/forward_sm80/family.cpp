@@ -51,7 +51,6 @@ KernelFamily forward_sm80_family() {
           .describe = describe,
           .most_workspace = most_workspace,
           .last_templates_of_0_1 = "a2c9197d29983644",
-          .same_since_0_1 = nullptr,
           .published = kPublished,
           .spill_allowance_bytes = kSpillAllowanceBytes};
 }

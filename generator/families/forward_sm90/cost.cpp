@@ -23,7 +23,7 @@ namespace attune {
 namespace {
 constexpr double kMatrixEfficiency = 0.92;  // fitted
 // Fitted, of the rate of exponentials: elements a clock, and what a busy tensor core takes from them.
-constexpr double kElementsShare = 0.9125, kElementsShareWithoutMaximum = 0.9625, kTakenByMatrix = 0.48125;
+constexpr double kElementsShare = 0.9125, kTakenByMatrix = 0.48125;
 constexpr double kInstructionsOfMask = 4.8;  // fitted, of an element
 constexpr double kRescalesPerClock = 140;    // fitted: elements of O
 constexpr double kL2Share = 0.5;             // fitted, of L2's rate: what TMA gets for an SM while all of them load
@@ -132,9 +132,9 @@ CostEstimate forward_sm90_cost(const AttentionProblem& problem, const KernelConf
 
   const double matrix_peak = 2 * elements * (padded + d) / device.wgmma_flops_per_clock;
   const double matrix = matrix_peak / kMatrixEfficiency;
-  const double per_clock = device.exp2_per_clock * (config.lazy_max ? kElementsShareWithoutMaximum : kElementsShare);
+  const double per_clock = device.exp2_per_clock * (kElementsShare);
   double elementwise = elements / per_clock + masked_share * elements * kInstructionsOfMask / device.alu_per_clock;
-  if (config.rescale_threshold == 0 && !config.lazy_max) elementwise += q * d / kRescalesPerClock;
+  if (config.rescale_threshold == 0) elementwise += q * d / kRescalesPerClock;
   const double together = std::max(matrix, elementwise + kTakenByMatrix * device.exp2_per_clock / per_clock * matrix);
   const double hidden = hidden_share(config, shape.consumers);
   const double busy = hidden * together + (1 - hidden) * (matrix + elementwise);

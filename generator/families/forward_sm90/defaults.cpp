@@ -15,8 +15,7 @@
 namespace attune {
 namespace {
 // By measurements on an H200 (docs/notebook/forward_sm90.md): with a mask or without, the rows of the smallest head dim
-// that is large enough. fp16 takes maxima in place of "lazy-max". Where persistent, CTAs may come by their tiles in
-// each way.
+// that is large enough. Where persistent, CTAs may come by their tiles in each way.
 struct HopperTile {
   bool masked;  // of a causal mask; they serve other masks that hide pairs, too
   int max_head_dim;
@@ -24,39 +23,39 @@ struct HopperTile {
 };
 constexpr HopperTile kHopperTiles[] = {
     {false, 16,
-     "sm90 q192 kv128 st3 order=tile-major qst2 lazy-max ordered overlap=within scheduler=static-persistent"},
-    {false, 32, "sm90 q192 kv128 st2 qst2 lazy-max ordered overlap=within scheduler=static-persistent"},
-    {false, 64, "sm90 q192 kv112 st2 qst2 lazy-max ordered overlap=within scheduler=static-persistent"},
-    {false, 64, "sm90 q128 kv128 st2 qreg qst2 lazy-max overlap=within scheduler=static-persistent"},
-    {false, 80, "sm90 q192 kv80 st2 qreg qst2 lazy-max ordered overlap=within scheduler=static-persistent"},
-    {false, 96, "sm90 q192 kv96 st2 order=tile-major qst2 lazy-max ordered overlap=within scheduler=static-persistent"},
-    {false, 128, "sm90 q192 kv64 st2 qst2 lazy-max ordered overlap=within scheduler=static-persistent"},
-    {false, 128, "sm90 q128 kv128 st2 qst2 lazy-max overlap=within scheduler=static-persistent"},
-    {false, 160, "sm90 q192 kv48 st3 lazy-max ordered overlap=within scheduler=static-persistent"},
-    {false, 192, "sm90 q128 kv64 st3 lazy-max overlap=within scheduler=static-persistent"},
-    {false, 256, "sm90 q128 kv64 st2 lazy-max overlap=within scheduler=static-persistent"},
-    {true, 32, "sm90 q192 kv128 st4 qreg order=l2-sections-reversed qst2 lazy-max scheduler=static-persistent"},
+     "sm90 q192 kv128 st3 order=tile-major rescale8 qst2 ordered overlap=within scheduler=static-persistent"},
+    {false, 32, "sm90 q192 kv128 st2 rescale8 qst2 ordered overlap=within scheduler=static-persistent"},
+    {false, 64, "sm90 q192 kv112 st2 rescale8 qst2 ordered overlap=within scheduler=static-persistent"},
+    {false, 64, "sm90 q128 kv128 st2 qreg rescale8 qst2 overlap=within scheduler=static-persistent"},
+    {false, 80, "sm90 q192 kv80 st2 qreg rescale8 qst2 ordered overlap=within scheduler=static-persistent"},
+    {false, 96, "sm90 q192 kv96 st2 order=tile-major rescale8 qst2 ordered overlap=within scheduler=static-persistent"},
+    {false, 128, "sm90 q192 kv64 st2 rescale8 qst2 ordered overlap=within scheduler=static-persistent"},
+    {false, 128, "sm90 q128 kv128 st2 rescale8 qst2 overlap=within scheduler=static-persistent"},
+    {false, 160, "sm90 q192 kv48 st3 rescale8 ordered overlap=within scheduler=static-persistent"},
+    {false, 192, "sm90 q128 kv64 st3 rescale8 overlap=within scheduler=static-persistent"},
+    {false, 256, "sm90 q128 kv64 st2 rescale8 overlap=within scheduler=static-persistent"},
+    {true, 32, "sm90 q192 kv128 st4 qreg order=l2-sections-reversed rescale8 qst2 scheduler=static-persistent"},
     {true, 64,
-     "sm90 q192 kv112 st2 qreg order=l2-sections-reversed qst2 lazy-max overlap=within scheduler=static-persistent"},
+     "sm90 q192 kv112 st2 qreg order=l2-sections-reversed rescale8 qst2 overlap=within scheduler=static-persistent"},
     {true, 64,
-     "sm90 q128 kv128 st3 qreg order=l2-sections-reversed qst2 lazy-max overlap=within scheduler=static-persistent"},
+     "sm90 q128 kv128 st3 qreg order=l2-sections-reversed rescale8 qst2 overlap=within scheduler=static-persistent"},
     {true, 64,
-     "sm90 q192 kv64 st3 order=l2-sections-reversed qst2 lazy-max overlap=within scheduler=static-persistent"},
+     "sm90 q192 kv64 st3 order=l2-sections-reversed rescale8 qst2 overlap=within scheduler=static-persistent"},
     {true, 80,
-     "sm90 q192 kv64 st4 qreg order=l2-sections-reversed qst2 lazy-max overlap=within scheduler=static-persistent"},
+     "sm90 q192 kv64 st4 qreg order=l2-sections-reversed rescale8 qst2 overlap=within scheduler=static-persistent"},
     {true, 96,
-     "sm90 q192 kv64 st3 order=l2-sections-reversed qst2 lazy-max ordered overlap=within scheduler=static-persistent"},
+     "sm90 q192 kv64 st3 order=l2-sections-reversed rescale8 qst2 ordered overlap=within scheduler=static-persistent"},
     {true, 128,
-     "sm90 q192 kv64 st3 order=l2-sections-reversed lazy-max ordered overlap=within scheduler=static-persistent"},
+     "sm90 q192 kv64 st3 order=l2-sections-reversed rescale8 ordered overlap=within scheduler=static-persistent"},
     {true, 128,
-     "sm90 q128 kv64 st4 order=l2-sections-reversed qst2 lazy-max ordered overlap=within scheduler=static-persistent"},
+     "sm90 q128 kv64 st4 order=l2-sections-reversed rescale8 qst2 ordered overlap=within scheduler=static-persistent"},
     {true, 160,
-     "sm90 q192 kv48 st3 order=l2-sections-reversed lazy-max ordered overlap=within scheduler=static-persistent"},
+     "sm90 q192 kv48 st3 order=l2-sections-reversed rescale8 ordered overlap=within scheduler=static-persistent"},
     {true, 160,
-     "sm90 q128 kv64 st2 order=l2-sections-reversed lazy-max ordered overlap=within scheduler=static-persistent"},
+     "sm90 q128 kv64 st2 order=l2-sections-reversed rescale8 ordered overlap=within scheduler=static-persistent"},
     {true, 192,
-     "sm90 q128 kv64 st2 order=l2-sections-reversed lazy-max ordered overlap=within scheduler=static-persistent"},
-    {true, 256, "sm90 q128 kv64 st2 order=l2-sections-reversed lazy-max overlap=within scheduler=static-persistent"},
+     "sm90 q128 kv64 st2 order=l2-sections-reversed rescale8 ordered overlap=within scheduler=static-persistent"},
+    {true, 256, "sm90 q128 kv64 st2 order=l2-sections-reversed rescale8 overlap=within scheduler=static-persistent"},
 };
 // Where tiles of 16 queries and more CTAs an SM win: the exponentials bind.
 constexpr int kMaxHeadDimOfSm80 = 16;
@@ -64,10 +63,6 @@ constexpr int kMaxHeadDimOfSm80 = 16;
 // The row's config for so many queries a tile, without what they and the lengths make pointless.
 KernelConfig fitted_to(const AttentionProblem& problem, const DeviceSpec& device, KernelConfig config, int block_q,
                        bool packed) {
-  if (problem.dtype != DataType::bf16) {
-    config.lazy_max = false;
-    config.rescale_threshold = kDefaultRescaleThreshold;
-  }
   config.block_q = block_q;
   if (block_q == 64) config.warpgroup_order = WarpgroupOrder::free;
   const std::int64_t keys = std::max<std::int64_t>(32, round_up(problem.seq_kv, 16));

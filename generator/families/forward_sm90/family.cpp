@@ -48,8 +48,7 @@ KernelFamily forward_sm90_family() {
           .estimate = cost_of,
           .describe = describe,
           .most_workspace = most_workspace,
-          .last_templates_of_0_1 = "e9cbd44099937a8d",
-          .same_since_0_1 = [](const KernelConfig& config) { return config.lazy_max; },
+          .last_templates_of_0_1 = {},
           .published = kPublished,
           .spill_allowance_bytes = kSpillAllowanceBytes};
 }

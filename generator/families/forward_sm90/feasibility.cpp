@@ -105,11 +105,6 @@ bool forward_sm90_supports(const Question& question, Reasons* reasons) {
 
 void check_forward_sm90(const Question& question, const KernelConfig& config, Reasons* reasons) {
   const auto& [problem, device] = question;
-  if (config.lazy_max && problem.dtype != DataType::bf16)
-    reasons->push_back("lazy-max: P may reach 2^100, which only bf16 holds");
-  if (config.lazy_max && config.rescale_threshold != 0)
-    reasons->push_back(
-        fmt::format("lazy-max rescale{}: nothing is compared with a threshold", config.rescale_threshold));
   check_warpgroups(config, reasons);
   check_pack_gqa(problem, config, reasons);
   check_forward_tile(config, reasons);

@@ -19,11 +19,6 @@ ArgumentLayout argument_layout(const AttentionProblem& problem, const KernelConf
   append_pointers(&fields, {Operand::o, Operand::lse});
   append_strides(&fields, {Operand::o});
   if (config.tile_scheduler == TileScheduler::dynamic_persistent) fields.push_back(Workspace{kTileCounter});
-  if (config.lazy_max) {
-    append_pointers(&fields, {Operand::q, Operand::k});
-    append_strides(&fields, {Operand::q, Operand::k});
-    fields.push_back(Workspace{kRecomputedBlocks});
-  }
   append(&fields, {Scalar::batch, Scalar::heads_q, config.pack_gqa ? Scalar::heads_kv : Scalar::group_size,
                    Scalar::seq_q, Scalar::seq_kv, Scalar::query_tiles, Scalar::tiles});
   append_mask(&fields, problem);
@@ -59,12 +54,7 @@ std::string text_of(bool value) { return value ? "true" : "false"; }
 
 void describe_forward_sm90_workspace(const KernelConfig& config, KernelPlan* plan) {
   if (config.tile_scheduler == TileScheduler::dynamic_persistent) plan->workspace_bytes = kForwardSm90WorkspaceBytes;
-  plan->counted_workspace_bytes = plan->workspace_bytes;
   plan->workspace_zeroed = plan->workspace_bytes != 0;
-  if (!config.lazy_max) return;
-  plan->counters.push_back({kRecomputedBlocks, "recomputed blocks", kRecomputedBlocksOffset});
-  plan->counted_workspace_bytes = kRecomputedBlocksOffset + sizeof(std::uint32_t);
-  plan->workspace_zeroed = true;
 }
 
 TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const KernelConfig& config,
@@ -102,14 +92,8 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   bind_barriers(shape.barriers, &bindings);
 
   bindings.set("tile_scheduler", partial_name(to_string(config.tile_scheduler)));
-  bindings.set("row_max", config.lazy_max ? "lazy" : "online");
-  bindings.set("score_source", config.lazy_max ? "global" : "none");
   bindings.set("exponential", config.emulated_exponentials > 0 ? "polynomial" : "unit");
-  if (config.emulated_exponentials > 0) {
-    bindings.set("emulated_exponentials", config.emulated_exponentials);
-    bindings.set("scores_leap", text_of(config.lazy_max));
-  }
-  bindings.set("anchor_keys", config.lazy_max ? 1 : 0);
+  if (config.emulated_exponentials > 0) bindings.set("emulated_exponentials", config.emulated_exponentials);
   bindings.set("mainloop", mainloop_partial(config));
   bindings.set("consume", config.overlap == Overlap::across ? "consume_across" : "consume");
   bindings.set("query_operand", config.q_in_registers ? "query_registers" : "query_shared");

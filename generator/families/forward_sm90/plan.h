@@ -21,14 +21,10 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
 KernelLaunch forward_sm90_launch(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                                  const TemplateSet& templates, KernelTarget target);
 
-/// Blocks of keys whose scores were computed a second time; its counter follows that of tiles.
-inline constexpr Buffer kRecomputedBlocks{"recomputed_blocks", "u32*"};
-constexpr std::size_t kRecomputedBlocksOffset = kTileCounterOffset + sizeof(std::uint32_t);
-
 /// The most that a kernel of this family needs: the number of the next tile.
 constexpr std::size_t kForwardSm90WorkspaceBytes = kTileCounterOffset + sizeof(std::uint32_t);
 
-/// Its workspace: the number of the next tile, and counters.
+/// Its workspace: the number of the next tile.
 void describe_forward_sm90_workspace(const KernelConfig& config, KernelPlan* plan);
 
 }  // namespace attune

@@ -29,26 +29,15 @@ bool has_rare_choice(const KernelConfig& config) {
          config.l2_parts != KernelConfig().l2_parts;
 }
 
-bool is_of_reduced_space(const KernelConfig& config, const AttentionProblem& problem) {
+bool is_of_reduced_space(const KernelConfig& config) {
   const auto in = [](int value, std::initializer_list<int> values) {
     return std::find(values.begin(), values.end(), value) != values.end();
   };
   const bool tiles = in(config.block_kv, {48, 64, 80, 96, 112, 128, 176}) && in(config.stages, {2, 3});
-  const bool few_rescalings = problem.dtype == DataType::bf16 ? config.lazy_max : config.rescale_threshold > 0;
   const bool persistent = config.tile_scheduler == TileScheduler::dynamic_persistent && config.q_stages == 2;
-  return tiles && few_rescalings && config.overlap == Overlap::within && !config.even_tiles &&
+  return tiles && config.rescale_threshold > 0 && config.overlap == Overlap::within && !config.even_tiles &&
          config.ctas_per_sm == 1 && !has_rare_choice(config) &&
          (persistent || config.tile_scheduler == TileScheduler::single);
-}
-
-// How a row's reference follows its scores.
-struct Reference {
-  int rescale_threshold;
-  bool lazy_max;
-};
-std::vector<Reference> references(const AttentionProblem& problem) {
-  if (problem.dtype == DataType::bf16) return {{0, false}, {8, false}, {0, true}};
-  return {{0, false}, {8, false}};
 }
 
 // Choices that win rarely, if ever, each alone: together, and with every value of the commoner ones, they would make
@@ -97,8 +86,7 @@ void add_sections(const AttentionProblem& problem, const KernelConfig& config, c
 
 void add_rarer_configs(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                        std::vector<KernelConfig>* configs) {
-  const bool few_rescalings = config.rescale_threshold > 0 || config.lazy_max;
-  if (!few_rescalings || config.ctas_per_sm > 1) return;
+  if (config.rescale_threshold == 0 || config.ctas_per_sm > 1) return;
   if (problem.head_dim <= kMaxHeadDimOfEmulation && config.overlap == Overlap::within) {
     for (const int emulated : kEmulatedExponentials) configs->emplace_back(config).emulated_exponentials = emulated;
   }
@@ -128,9 +116,8 @@ std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const Dev
           config.q_in_registers = q_in_registers;
           for (const TileOrder order : tile_orders(problem)) {
             config.tile_order = order;
-            for (const Reference reference : references(problem)) {
-              config.rescale_threshold = reference.rescale_threshold;
-              config.lazy_max = reference.lazy_max;
+            for (const int threshold : {0, kDefaultRescaleThreshold}) {
+              config.rescale_threshold = threshold;
               for (const bool whole : whole_tile_choices(problem, config.block_q, config.block_kv)) {
                 config.even_tiles = whole;
                 for (const TileSource& source : kTileSources) {
@@ -165,7 +152,7 @@ std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const Dev
 
 void enumerate_forward_sm90(const Question& question, SpaceExtent extent, std::vector<KernelConfig>* configs) {
   for (const KernelConfig& config : all_configs(question.problem, question.device)) {
-    if (extent == SpaceExtent::whole || is_of_reduced_space(config, question.problem)) configs->push_back(config);
+    if (extent == SpaceExtent::whole || is_of_reduced_space(config)) configs->push_back(config);
   }
 }
 

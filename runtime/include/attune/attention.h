@@ -75,9 +75,7 @@ class AttentionRuntime {
 
   /// O and LSE of `problem` (its layout is ignored, its alignment is found from the tensors). Asynchronous on `stream`;
   /// a first call of a dispatch class compiles, so that it must not come while `stream` is being captured: prepare()
-  /// before. The workspace holds at least workspace_bytes(problem) bytes; one that holds
-  /// plan.counted_workspace_bytes of the plan that is launched counts how often its rare paths were taken. Throws
-  /// Error.
+  /// before. The workspace holds at least workspace_bytes(problem) bytes. Throws Error.
   void forward(const AttentionProblem& problem, const Tensors& tensors, void* workspace, std::size_t workspace_bytes,
                Stream stream);
   /// dQ, dK and dV of `problem`, whose pass is backward; otherwise as forward(). Allocates nothing: delta lies in the

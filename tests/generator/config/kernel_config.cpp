@@ -47,7 +47,6 @@ TEST_CASE("canonical text of an sm90 config", "[nogpu]") {
   config.even_tiles = true;
   config.ctas_per_sm = 2;
   config.q_stages = 2;
-  config.lazy_max = true;
   config.warpgroup_order = WarpgroupOrder::ordered;
   config.overlap = Overlap::within;
   config.tile_scheduler = TileScheduler::dynamic_persistent;
@@ -59,7 +58,7 @@ TEST_CASE("canonical text of an sm90 config", "[nogpu]") {
   config.emulated_exponentials = 4;
   config.producer_registers = 40;
   CHECK(canonical_text(config) ==
-        "sm90 q192 kv64 st2 qreg order=tile-major-reversed l2parts4 rescale8 even-tiles cta2 qst2 lazy-max ordered "
+        "sm90 q192 kv64 st2 qreg order=tile-major-reversed l2parts4 rescale8 even-tiles cta2 qst2 ordered "
         "overlap=within scheduler=dynamic-persistent vst3 psmem cluster2 pack-gqa exp4 preg40");
 }
 
@@ -80,7 +79,7 @@ TEST_CASE("omitted words of a config have their default", "[nogpu]") {
   CHECK(parse_config("sm90 overlap=none scheduler=single qst1") == default_fields(FamilyWord::sm90));
 }
 
-TEST_CASE("words of version 0.1 are understood, and written as those that replace them", "[nogpu]") {
+TEST_CASE("words of earlier versions are understood, and written as those that replace them", "[nogpu]") {
   const auto respelled = [](const char* text) { return canonical_text(parse_config(text)); };
   CHECK(respelled("sm80 q128 kv64 w4 st2 order=heads-reversed rescale8 whole split2 apart dq=own") ==
         "sm80 q128 kv64 w4 st2 order=tile-major-reversed rescale8 even-tiles query-warps2 kv-grad-per-query-head");
@@ -89,7 +88,8 @@ TEST_CASE("words of version 0.1 are understood, and written as those that replac
   CHECK(respelled("sm80 order=heads") == "sm80 q128 kv64 w4 st2 order=tile-major");
   CHECK(respelled("sm80 order=sections") == "sm80 q128 kv64 w4 st2 order=l2-sections");
   CHECK(respelled("sm90 order=sections-reversed nomax turns persist=fixed packed") ==
-        "sm90 q128 kv64 st2 order=l2-sections-reversed lazy-max ordered scheduler=static-persistent pack-gqa");
+        "sm90 q128 kv64 st2 order=l2-sections-reversed rescale8 ordered scheduler=static-persistent pack-gqa");
+  CHECK(respelled("sm90 lazy-max exp4") == "sm90 q128 kv64 st2 rescale8 exp4");
   CHECK(respelled("sm90 persist=on-demand") == "sm90 q128 kv64 st2 scheduler=dynamic-persistent");
   CHECK(respelled("sm90 persist=none") == "sm90 q128 kv64 st2");
   check_parse_error("sm80 split", "does not understand 'split'");
@@ -103,7 +103,7 @@ TEST_CASE("what a config's text may not say", "[nogpu]") {
   check_parse_error("q128 kv64", "begins with 'q128'");
   check_parse_error("sm70 q128", "known families: sm80, sm90");
   check_parse_error("sm80 q128 qst2", "does not understand 'qst2'");
-  check_parse_error("sm80 lazy-max", "known words of sm80");
+  check_parse_error("sm80 ordered", "known words of sm80");
   check_parse_error("sm90 w4", "known words of sm90");
   check_parse_error("sm90 qsmem", "'qsmem'");
   check_parse_error("sm90 overlap=all", "'overlap=all' is no overlap; known: none, within, across");

@@ -79,8 +79,8 @@ TEST_CASE("Hopper's defaults are of the sm90 family where it can serve", "[nogpu
                          fp16 = of(DataType::fp16, 4, 4096, head_dim, mask);
       CHECK((bf16.family == FamilyWord::sm80) == exponentials_bind);
       CHECK((fp16.family == FamilyWord::sm80) == exponentials_bind);
-      CHECK(bf16.lazy_max == !exponentials_bind);
-      CHECK(fp16.rescale_threshold == 8);                                                // P in fp16 does not reach far
+      CHECK(bf16.rescale_threshold == 8);
+      CHECK(fp16.rescale_threshold == 8);
       CHECK(of(DataType::bf16, 4, 4096, head_dim, mask, 2).family == FamilyWord::sm80);  // TMA cannot copy it
     }
   }

@@ -185,8 +185,8 @@ class MapKeeper final : public Device {
 }  // namespace
 
 TEST_CASE("tensor maps are made by the device, with strides that say something", "[nogpu]") {
-  KernelLaunch launch = launch_with({Pointer{Operand::lse}, TensorMap{Operand::k}, Scalar::tiles,
-                                     Workspace{kTileCounter}, Workspace{kRecomputedBlocks}});
+  KernelLaunch launch =
+      launch_with({Pointer{Operand::lse}, TensorMap{Operand::k}, Scalar::tiles, Workspace{kTileCounter}});
   launch.tensor_maps = {{Operand::k, 32, 80, 64, 4}};
   CHECK(launch.arguments.alignment == 64);
   CHECK(launch.arguments.offsets[1] == 64);
@@ -198,9 +198,7 @@ TEST_CASE("tensor maps are made by the device, with strides that say something",
   tensors[Operand::k] = {reinterpret_cast<void*>(0x1000), 40000, 7, 80};
   PackedArguments packed;
   const MapKeeper device;
-  KernelPlan plan;
-  plan.counters.push_back({kRecomputedBlocks, "recomputed blocks", kRecomputedBlocksOffset});
-  pack_arguments(launch, problem, tensors, workspace_values(plan, problem, 0x900, true), device, packed);
+  pack_arguments(launch, problem, tensors, workspace_values(KernelPlan(), problem, 0x900), device, packed);
   REQUIRE(device.requests.size() == 1);
   const TensorMapRequest& request = device.requests[0];
   CHECK(request.address == 0x1000);
@@ -212,10 +210,6 @@ TEST_CASE("tensor maps are made by the device, with strides that say something",
   CHECK(packed.data[64 + kTensorMapBytes - 1] == std::byte{0x5a});
   CHECK(read_field<std::int32_t>(packed, launch.arguments, Scalar::tiles) == 3 * 3 * 4);
   CHECK(read_field<std::uint64_t>(packed, launch.arguments, Workspace{kTileCounter}) == 0x900 + kTileCounterOffset);
-  CHECK(read_field<std::uint64_t>(packed, launch.arguments, Workspace{kRecomputedBlocks}) ==
-        0x900 + kRecomputedBlocksOffset);
-  pack_arguments(launch, problem, tensors, workspace_values(plan, problem, 0x900, false), device, packed);
-  CHECK(read_field<std::uint64_t>(packed, launch.arguments, Workspace{kRecomputedBlocks}) == 0);
 
   CHECK_THROWS_WITH(pack_arguments(launch, problem, tensors, {}, device, packed),
                     ContainsSubstring("nothing was given for the kernel argument tile_counter"));

@@ -253,8 +253,7 @@ TEST_CASE("a repeated call costs at most 1.5 us above the bare launch", "[gpu]")
   REQUIRE(prepared->plan.launches.size() == 1);
   const KernelLaunch& launch = prepared->plan.launches[0];
   PackedArguments arguments;
-  pack_arguments(launch, problem, data.tensors, workspace_values(prepared->plan, problem, 0, false), *device,
-                 arguments);
+  pack_arguments(launch, problem, data.tensors, workspace_values(prepared->plan, problem, 0), *device, arguments);
   const std::uint32_t grid = launch.grid_x(problem);
 
   const auto bare = [&](int calls) {

@@ -163,7 +163,7 @@ TEST_CASE("configs of version 0.1 are respelled: the rows stay one with those th
     REQUIRE(database.notes().empty());
   }
   REQUIRE(ask_sql_text(file, "SELECT group_concat(DISTINCT config) FROM measurement WHERE id <= 2") ==
-          "sm90 q128 kv64 st2 order=tile-major lazy-max ordered scheduler=static-persistent");
+          "sm90 q128 kv64 st2 order=tile-major rescale8 ordered scheduler=static-persistent");
   REQUIRE(ask_sql_text(file, "SELECT config FROM measurement WHERE id = 9") ==
           "sm80 q64 kv64 w4 st2 order=head-major-reversed even-tiles");
   REQUIRE(ask_sql_text(file, "SELECT config FROM measurement WHERE id = 10") ==

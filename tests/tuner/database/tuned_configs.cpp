@@ -259,19 +259,19 @@ TEST_CASE("picks on Hopper: what was tuned nearby of either family, or its defau
   // So they were for this problem: a measurement wins.
   REQUIRE(canonical_text(found(*tuned, nearby).config) == kA);
   // Tiles of sm90 win nearby, though they are not expected to be the fastest.
-  const std::string of_sm90 = "sm90 q128 kv96 st3 qreg lazy-max ordered overlap=within";
+  const std::string of_sm90 = "sm90 q128 kv96 st3 qreg rescale8 ordered overlap=within";
   REQUIRE(predicted(asked, of_sm90) > predicted(asked, standard));
   REQUIRE(predicted(asked, of_sm90) < 1.15 * predicted(asked, standard));
   databases.user->append(row_of(nearby, of_sm90, 40));
   choice = found(*tuned, asked);
   REQUIRE(canonical_text(choice.config) == of_sm90);
   REQUIRE(choice.origin == ConfigOrigin::nearest_shape);
-  // The other dtype has not the range to do without maxima; lengths and dtype may ask for a change each.
-  databases.user->append(row_of(nearby, "sm90 q128 kv96 st3 qreg even-tiles lazy-max ordered overlap=within", 30));
+  // Lengths may ask for a change.
+  databases.user->append(row_of(nearby, "sm90 q128 kv96 st3 qreg rescale8 even-tiles ordered overlap=within", 30));
   choice = found(*tuned, "forward fp16 b4 hq8 sq2048 d64");
   REQUIRE(canonical_text(choice.config) == "sm90 q128 kv96 st3 qreg rescale8 ordered overlap=within");
   REQUIRE(choice.origin == ConfigOrigin::nearest_shape);
-  REQUIRE_THAT(choice.detail, ContainsSubstring("with maxima, which fp16 needs, without even-tiles"));
+  REQUIRE_THAT(choice.detail, ContainsSubstring("without even-tiles, which do not fit"));
 }
 
 TEST_CASE("picks: far away all candidates are trusted alike, however many shapes are nearer", "[nogpu]") {

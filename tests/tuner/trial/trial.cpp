@@ -587,7 +587,7 @@ TEST_CASE("a large problem is checked where it is", "[emulator][slow]") {
   device->capacity = device->allocated() + kReserve;
   const Measurement crowded = bench.run(
       parse_config(
-          "sm90 q128 kv80 st2 order=tile-major-reversed lazy-max overlap=within scheduler=dynamic-persistent vst1"),
+          "sm90 q128 kv80 st2 order=tile-major-reversed rescale8 overlap=within scheduler=dynamic-persistent vst1"),
       options);
   INFO(crowded.reason);
   CHECK(crowded.status == MeasurementStatus::ok);
