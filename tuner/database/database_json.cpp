@@ -23,9 +23,9 @@ constexpr std::size_t kMostComplaints = 10;
 
 // The order of an entry's fields: question, answer, circumstances. Any other field follows.
 constexpr std::array kFieldOrder = {
-    "problem",      "device",  "sm_count",  "config",    "status",      "reason",       "rigor",
-    "race",         "place",   "median_us", "p20_us",    "p80_us",      "tflops",       "predicted_us",
-    "sm_clock_mhz", "error_o", "error_lse", "registers", "spill_bytes", "shared_bytes", "compile_ms"};
+    "problem", "device",    "sm_count",  "config",      "status",         "reason",    "rigor",        "race",
+    "place",   "median_us", "p20_us",    "p80_us",      "wide_median_us", "tflops",    "predicted_us", "sm_clock_mhz",
+    "error_o", "error_lse", "registers", "spill_bytes", "shared_bytes",   "compile_ms"};
 // Without these a row has no identity or no provenance.
 constexpr std::array kRequired = {"problem",     "device",   "sm_count", "config",   "status",         "rigor",
                                   "source_hash", "compiler", "driver",   "protocol", "attune_version", "created_at"};
@@ -89,10 +89,16 @@ void require_sound(const Measurement& m) {
   require_quantity("median_us", m.median_us);
   require_quantity("p20_us", m.p20_us);
   require_quantity("p80_us", m.p80_us);
+  for (const double sample : m.wide_samples_us) require_quantity("wide_samples_us", sample);
+  require_quantity("wide_median_us", m.wide_median_us);
   require_quantity("predicted_us", m.predicted_us);
   require_quantity("compile_ms", m.compile_ms);
   if (!m.clocks_mhz.empty() && m.clocks_mhz.size() != m.samples_us.size())
     malformed(fmt::format("field \"clocks_mhz\" has {} elements, \"samples_us\" {}", m.clocks_mhz.size(),
+                          m.samples_us.size()));
+  const bool is_wide = m.wide_median_us > 0 || !m.wide_samples_us.empty();
+  if (is_wide && m.wide_samples_us.size() != m.samples_us.size())
+    malformed(fmt::format("field \"wide_samples_us\" has {} elements, \"samples_us\" {}", m.wide_samples_us.size(),
                           m.samples_us.size()));
   if (!m.race.empty() && !is_utc(m.race))
     malformed(fmt::format("field \"race\" is \"{}\", expected UTC as \"2025-01-31T12:00:00Z\"", m.race));
@@ -123,6 +129,8 @@ Measurement read_entry(const json& written) {
     example["race"] = Measurement{}.race;  // what a row that was not raced omits
     example["place"] = Measurement{}.place;
     example["sequence"] = Measurement{}.sequence;
+    example["wide_samples_us"] = Measurement{}.wide_samples_us;
+    example["wide_median_us"] = Measurement{}.wide_median_us;
     return example;
   }();
   if (!written.is_object()) malformed("it is not an object");

@@ -54,6 +54,8 @@ StoredRow read_stored(const sqlite::Statement& row) {
   m.race = row.text(column++);
   m.place = static_cast<int>(row.integer(column++));
   m.sequence = row.integer(column++);
+  m.wide_samples_us = row.numbers<double>(column++);
+  m.wide_median_us = row.real(column++);
   return stored;
 }
 
@@ -72,6 +74,10 @@ std::string hash_of(std::string_view problem, std::string_view config, std::stri
   for (const int clock : m.clocks_mhz) bytes += fmt::format("{} ", clock);
   if (!m.race.empty() || m.place != 0) bytes += fmt::format("\n{}\n{}\n", m.race, m.place);
   if (m.sequence != 0) bytes += fmt::format("\nsequence {}\n", m.sequence);
+  if (!m.wide_samples_us.empty() || m.wide_median_us != 0) {
+    bytes += fmt::format("\nwide {:a}\n", without_sign(m.wide_median_us));
+    for (const double sample : m.wide_samples_us) bytes += fmt::format("{:a} ", sample);
+  }
   const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
@@ -111,7 +117,9 @@ void respell_configs(sqlite::Connection& db) {
   };
   std::vector<Respelled> respelled;
   {
-    sqlite::Statement rows(db, fmt::format("SELECT {}, m.id, m.content_hash FROM {}", kRowColumns, kRowTables));
+    sqlite::Statement rows(db, fmt::format("WITH measurement AS (SELECT *, {} FROM main.measurement) "
+                                           "SELECT {}, m.id, m.content_hash FROM {}",
+                                           kNoWideTimes, kRowColumns, kRowTables));
     while (rows.step()) {
       const auto row = read_row(rows);
       if (!row || stored_content_hash(rows) != rows.text(kRowColumnCount + 1)) continue;
@@ -197,10 +205,10 @@ bool insert_row(sqlite::Connection& db, const Measurement& m) {
       "samples_us, "
       "clocks_mhz, median_us, p20_us, p80_us, predicted_us, sm_clock_mhz, error_o, error_lse, registers, "
       "spill_bytes, "
-      "shared_bytes, compile_ms, created_at, race, place, sequence) VALUES ("
+      "shared_bytes, compile_ms, created_at, race, place, sequence, wide_samples_us, wide_median_us) VALUES ("
       "(SELECT id FROM problem WHERE text = ?), (SELECT id FROM device WHERE name = ? AND sm_count = ?), "
       "(SELECT id FROM provenance WHERE compiler = ? AND driver = ? AND protocol = ? AND attune_version = ?), "
-      "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT "
+      "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT "
       "(content_hash) "
       "DO "
       "NOTHING")
@@ -234,6 +242,8 @@ bool insert_row(sqlite::Connection& db, const Measurement& m) {
       .bind(m.race)
       .bind(m.place)
       .bind(m.sequence)
+      .bind_blob(m.wide_samples_us.data(), m.wide_samples_us.size() * sizeof(double))
+      .bind(m.wide_median_us)
       .step();
   return db.changes() > 0;
 }

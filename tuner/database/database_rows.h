@@ -15,12 +15,16 @@ inline constexpr const char* kRowColumns =
     " p.text, d.name, d.sm_count, m.config, m.status, m.reason, m.rigor, m.samples_us, m.clocks_mhz, m.median_us, "
     "m.p20_us, m.p80_us,"
     " m.predicted_us, m.sm_clock_mhz, m.error_o, m.error_lse, m.registers, m.spill_bytes, m.shared_bytes, m.compile_ms,"
-    " m.source_hash, v.compiler, v.driver, v.protocol, v.attune_version, m.created_at, m.race, m.place, m.sequence ";
+    " m.source_hash, v.compiler, v.driver, v.protocol, v.attune_version, m.created_at, m.race, m.place, m.sequence,"
+    " m.wide_samples_us, m.wide_median_us ";
 inline constexpr const char* kRowTables =
     " measurement m JOIN problem p ON p.id = m.problem_id JOIN device d ON d.id = m.device_id"
     " JOIN provenance v ON v.id = m.provenance_id ";
 
-constexpr int kRowColumnCount = 29;
+constexpr int kRowColumnCount = 31;
+
+/// What rows of the first four schemas lack, as the columns that it is read from.
+inline constexpr const char* kNoWideTimes = " x'' AS wide_samples_us, 0.0 AS wide_median_us ";
 
 /// The same rows, the same order, whatever the order of storing: for export, diff and pruning.
 inline constexpr const char* kRowOrder =
@@ -35,15 +39,16 @@ inline constexpr const char* kNewestFirst = " m.sequence DESC, m.created_at DESC
 inline constexpr const char* kOldestFirst = " m.sequence, m.created_at, m.content_hash ";
 
 /// Over all fields of a row, so that equal rows (and only they) have equal hashes on any machine. A row that was not
-/// raced, has no sequence, or has a templates' hash, has the hash that the schema gave it that knew no other.
+/// raced, has no sequence, no wide times, or a templates' hash, has the hash that the schema gave it that knew no
+/// other.
 std::string content_hash(const Measurement& measurement);
 
 /// The hash of the row that a query of kRowColumns stands at, whether or not this version can read it. It differs from
 /// the stored one exactly if the row was changed after it was stored.
 std::string stored_content_hash(const sqlite::Statement& row);
 
-/// Writes the configs of all rows in the words of this version, and their hashes anew. A row that this version cannot
-/// read, or whose hash does not fit it, stays as it is.
+/// Writes the configs of all rows in the words of this version, and their hashes anew, in a file of the fourth schema.
+/// A row that this version cannot read, or whose hash does not fit it, stays as it is.
 void respell_configs(sqlite::Connection& db);
 
 /// The sequence that a new row gets: that of its race if the race has rows here, else 1 + the greatest. Inside the

@@ -19,7 +19,7 @@ namespace attune {
 namespace {
 
 // The schema of version i + 1 from that of version i. A migration that has shipped never changes.
-constexpr std::array<const char*, 4> kMigrations = {R"sql(
+constexpr std::array<const char*, 5> kMigrations = {R"sql(
 CREATE TABLE problem (
   id          INTEGER PRIMARY KEY,
   text        TEXT    NOT NULL UNIQUE,  -- canonical; the other columns repeat it for queries
@@ -153,20 +153,22 @@ DROP TABLE old_measurement;
 DROP TABLE old_provenance;
 CREATE INDEX measurement_by_question ON measurement (problem_id, device_id, config, rigor, id);
 CREATE INDEX measurement_by_sequence ON measurement (sequence);
+)sql",
+                                                    R"sql(
+ALTER TABLE measurement ADD COLUMN wide_samples_us BLOB NOT NULL DEFAULT x'';  -- with wide scores, as samples_us; x'': none
+ALTER TABLE measurement ADD COLUMN wide_median_us REAL NOT NULL DEFAULT 0;     -- of them; 0: none
 )sql"};
 
 // The last version whose configs have the words of 0.1. A connection that cannot migrate reads them as they are: those
 // of one file are all alike.
 constexpr std::int64_t kVersionOfOldWords = 3;
 
-// What a connection that cannot migrate lays over the tables of version i + 1, so that they are read as those of the
-// newest: a temporary view hides the table of its name. A temporary table of provenance hides the file's here, too.
+// What a connection that cannot migrate adds to the measurements of version i + 1 in a view that it lays over them, so
+// that they are read as those of the newest: a temporary view hides the table of its name. Wide times follow, which all
+// of them lack. A temporary table of provenance hides the file's here, too.
 #define SOURCE_HASH "'templates:' || (SELECT templates_hash FROM provenance WHERE id = provenance_id) AS source_hash"
 constexpr std::array<const char*, kMigrations.size() - 1> kReadings = {
-    "CREATE TEMP VIEW measurement AS SELECT *, '' AS race, 0 AS place, 0 AS sequence, " SOURCE_HASH
-    " FROM main.measurement",
-    "CREATE TEMP VIEW measurement AS SELECT *, 0 AS sequence, " SOURCE_HASH " FROM main.measurement",
-    "CREATE TEMP VIEW measurement AS SELECT *, " SOURCE_HASH " FROM main.measurement"};
+    "'' AS race, 0 AS place, 0 AS sequence, " SOURCE_HASH ",", "0 AS sequence, " SOURCE_HASH ",", SOURCE_HASH ",", ""};
 #undef SOURCE_HASH
 
 static_assert(std::endian::native == std::endian::little, "the schema stores little-endian numbers");
@@ -346,7 +348,9 @@ std::string describe(const SchemaDifference& difference, const SchemaFacts& fact
 void read_as_newest(sqlite::Connection& connection, std::int64_t version) {
   if (version < 1 || version >= schema_version()) return;
   connection.execute("PRAGMA temp_store = MEMORY");
-  connection.execute(kReadings[static_cast<std::size_t>(version - 1)]);
+  connection.execute(fmt::format("CREATE TEMP VIEW measurement AS SELECT *, {} {} FROM main.measurement",
+                                 kReadings[static_cast<std::size_t>(version - 1)], kNoWideTimes)
+                         .c_str());
 }
 
 }  // namespace attune

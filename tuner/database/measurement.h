@@ -32,6 +32,18 @@ enum class Rigor { estimate, measure, patient, exhaustive };
 std::string_view to_string(Rigor rigor);
 std::optional<Rigor> parse_rigor(std::string_view text);
 
+/// How much wider the scores of a race's wide times are than those of the problem: the factor on its softmax scale. The
+/// spread of scores is the standard deviation of softmax_scale * Q K^T. It is 1 for the random normal Q and K of trials
+/// at the default scale, 2 to 10 in heads of trained models, and the speed of some forward kernels hangs on it. A power
+/// of two, so that the wide scores are exactly those of the problem times it. Stored rows do not name the factor: it
+/// never changes.
+inline constexpr int kWideSpread = 8;
+
+/// Whether a race times this problem with wide scores as well: forward ones, unless their scale is so large that the
+/// wide one is no number. No backward kernel has a path that hangs on how widely scores spread, and the LSE that it
+/// reads is that of the problem's own scale.
+bool races_wide(const AttentionProblem& problem);
+
 /// One trial of one config on one device: a row of the database. `estimate` rows come from the cost model: no samples,
 /// no proof on a GPU.
 struct Measurement {
@@ -50,6 +62,10 @@ struct Measurement {
   int place = 0;                   ///< in that race: 1 is its winner, then 2, 3 ...; 0 if there was none
   std::vector<double> samples_us;  ///< kernel times in microseconds, in order
   double median_us = 0, p20_us = 0, p80_us = 0;
+  /// Times of the same rounds with scores kWideSpread times as wide, as many as samples_us; empty where none were
+  /// taken: of a row that was not raced, of backward, of a race before there were any.
+  std::vector<double> wide_samples_us;
+  double wide_median_us = 0;          ///< 0 without them; kept where samples are left out, as in presets
   double predicted_us = 0;            ///< the cost model's
   std::vector<int> clocks_mhz;        ///< SM clock of each sample, 0 where unknown; empty if none was recorded
   int sm_clock_mhz = 0;               ///< their median; 0 if unknown
@@ -68,7 +84,7 @@ struct Measurement {
   std::int64_t sequence = 0;
 
   double tflops() const;  ///< counted FLOPs over the median; 0 without samples
-  void summarize();       ///< median, p20, p80 and the clock's median from the samples
+  void summarize();       ///< medians, p20, p80 and the clock's median from the samples
   /// What rows are ranked by: the median of the samples, for an estimate the prediction; 0 if there is neither.
   double ranking_us() const;
 };
@@ -89,8 +105,9 @@ inline constexpr std::int64_t kGreatestForeignSequence = kGreatestSequence / 2;
 
 /// Why these values cannot have been measured, as the rest of a sentence that begins with the row: "its median lies
 /// beyond its own quantiles". Empty if they can: every number is finite and not negative, quantiles are in order, a row
-/// that is ok has a time, and that is not below what the device's units need for the work (least_us()). Whether it was
-/// changed since it was stored is content_hash()'s to say.
+/// that is ok has a time, that is not below what the device's units need for the work (least_us()), nor is one with
+/// wide scores, of which there are as many as of the others. Whether it was changed since it was stored is
+/// content_hash()'s to say.
 std::string impossibility(const Measurement& measurement);
 
 /// A time that no kernel can undercut: counted FLOPs at the peak of the fastest matrix unit, or bytes beyond twice the
@@ -107,6 +124,12 @@ bool is_newer(const Measurement& a, const Measurement& b);
 /// order where times tie; then the smaller ranking_us, then the canonical config text, so that two runs agree. A row
 /// without a ranking time comes last.
 bool ranks_before(const Measurement& a, const Measurement& b);
+
+/// How a race weighs the two spreads of scores: the geometric mean of both times, the same weight for either, so that
+/// twice the time on one is made good by half the time on the other, whatever takes longer. Times are greater than 0.
+double both_spreads(double us, double wide_us);
+/// The same for each round. Without wide times those of the problem's own scores alone.
+std::vector<double> both_spreads(const std::vector<double>& samples_us, const std::vector<double>& wide_samples_us);
 
 /// The quantile of an unsorted sample, interpolated linearly between order statistics; 0 if it is empty.
 double quantile(std::vector<double> values, double probability);

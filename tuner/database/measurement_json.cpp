@@ -120,6 +120,8 @@ json measurement_to_json(const Measurement& m) {
   if (!m.race.empty()) object["race"] = m.race;
   if (m.place != 0) object["place"] = m.place;
   if (m.sequence != 0) object["sequence"] = m.sequence;
+  if (!m.wide_samples_us.empty()) object["wide_samples_us"] = m.wide_samples_us;
+  if (m.wide_median_us != 0) object["wide_median_us"] = number(m.wide_median_us);
   return object;
 }
 
@@ -163,6 +165,8 @@ Measurement measurement_from_json(const json& object) {
   reader.read("attune_version", m.attune_version);
   reader.read("created_at", m.created_at);
   reader.read("sequence", m.sequence);
+  reader.read("wide_samples_us", m.wide_samples_us);
+  reader.read("wide_median_us", m.wide_median_us);
   return m;
 }
 

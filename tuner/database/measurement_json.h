@@ -12,8 +12,8 @@ namespace attune {
 inline constexpr const char* kTemplatesHash = "templates_hash";
 
 /// Problem and config as canonical texts, quantities with their unit in the name; NaN and infinities as "nan", "inf",
-/// "-inf"; race and place only of a row that was raced. Used by --json and by the worker protocol: what one writes the
-/// other reads back, equal in every field.
+/// "-inf"; race and place only of a row that was raced, wide times only of one that has some. Used by --json and by the
+/// worker protocol: what one writes the other reads back, equal in every field.
 nlohmann::json measurement_to_json(const Measurement& measurement);
 /// Omitted fields have their default. Throws Error(invalid_argument) that names the field it does not understand.
 Measurement measurement_from_json(const nlohmann::json& json);

@@ -71,6 +71,7 @@ std::vector<Measurement> rows_to_ship(const std::vector<Measurement>& rows) {
     if (std::find(kept.begin(), kept.end(), &row) == kept.end()) continue;
     Measurement& summary = shipped.emplace_back(row);
     summary.samples_us.clear();
+    summary.wide_samples_us.clear();
     summary.clocks_mhz.clear();
   }
   return shipped;

@@ -30,6 +30,8 @@ inline void require_equal(const Measurement& a, const Measurement& b) {
   REQUIRE(a.race == b.race);
   REQUIRE(a.place == b.place);
   REQUIRE(a.samples_us == b.samples_us);
+  REQUIRE(a.wide_samples_us == b.wide_samples_us);
+  REQUIRE(a.wide_median_us == b.wide_median_us);
   REQUIRE(a.clocks_mhz == b.clocks_mhz);
   REQUIRE(a.median_us == b.median_us);
   REQUIRE(a.p20_us == b.p20_us);

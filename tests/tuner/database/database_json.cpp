@@ -29,6 +29,8 @@ std::vector<Measurement> two_rows() {
   row.summarize();
   row.race = "2025-01-31T11:59:00.000000Z";
   row.place = 2;
+  row.wide_samples_us = {2.0 / 3, 2e-9, 2};
+  row.wide_median_us = 2.0 / 3;
   return {row, failed};
 }
 
@@ -123,6 +125,10 @@ TEST_CASE("what is malformed is named with its position, and nothing comes of th
       {"median_us", "fast", "fast"},
       {"median_us", -1, "median_us"},
       {"median_us", "nan", "median_us"},
+      {"wide_median_us", -1, "wide_median_us"},
+      {"wide_samples_us", {1, "x", 3}, "wide_samples_us"},
+      {"wide_samples_us", {1, -2, 3}, "wide_samples_us"},
+      {"wide_samples_us", {1, 2}, "\"wide_samples_us\" has 2 elements, \"samples_us\" 0"},
       {"samples_us", {1, "x"}, "samples_us"},
       {"samples_us", {1, -2}, "samples_us"},
       {"clocks_mhz", {1.5}, "clocks_mhz"},

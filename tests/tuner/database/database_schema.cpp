@@ -32,23 +32,23 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// What schemas/v1.sql, v2.sql and v3.sql hold.
+// What schemas/v1.sql to v4.sql hold.
 constexpr const char* kProblem = "forward bf16 b2 hq8 sq1024 d64 causal";
 constexpr const char* kDevice = "NVIDIA H200";
 constexpr int kSms = 132;
 constexpr const char* kHashes = "SELECT group_concat(content_hash, ' ') FROM (SELECT * FROM measurement ORDER BY id)";
 constexpr const char* kAddedColumns =
-    "SELECT count(*) FROM pragma_table_info('measurement') WHERE name IN ('race', 'place', 'sequence', 'source_hash')";
+    "SELECT count(*) FROM pragma_table_info('measurement') WHERE name IN ('race', 'place', 'sequence', 'source_hash', "
+    "'wide_samples_us', 'wide_median_us')";
+constexpr std::int64_t kAddedByVersion[] = {0, 0, 2, 3, 4, 6};
 
 struct OldSchema {
   int version;
   int rows, rows_of_problem, raced;
   const char* best;
-  std::int64_t added_columns;
 };
-constexpr OldSchema kFirst = {1, 5, 4, 0, "sm80 q128 kv128 w8 st2", 0},
-                    kSecond = {2, 7, 6, 2, "sm80 q64 kv64 w4 st2", 2},
-                    kThird = {3, 10, 9, 2, "sm80 q64 kv64 w4 st2", 3};
+constexpr OldSchema kFirst = {1, 5, 4, 0, "sm80 q128 kv128 w8 st2"}, kSecond = {2, 7, 6, 2, "sm80 q64 kv64 w4 st2"},
+                    kThird = {3, 10, 9, 2, "sm80 q64 kv64 w4 st2"}, kFourth = {4, 12, 11, 4, "sm90 q128 kv64 st3"};
 constexpr const char* kTemplates =
     "SELECT group_concat(v.templates_hash, ' ') FROM (SELECT * FROM measurement ORDER BY id) m "
     "JOIN provenance v ON v.id = m.provenance_id";
@@ -87,13 +87,14 @@ bool migrate_until(const fs::path& file, int steps, bool before_commit) {
 }  // namespace
 
 TEST_CASE("a file of an older schema is migrated: nothing is lost, and the answers are the same", "[nogpu]") {
-  const OldSchema old = GENERATE(kFirst, kSecond, kThird);
+  const OldSchema old = GENERATE(kFirst, kSecond, kThird, kFourth);
   INFO("schema " << old.version);
   const TemporaryFolder folder;
   const fs::path file = folder / "tuning.db";
   begin_old_file(file, old.version);
-  REQUIRE(ask_sql(file, kAddedColumns) == old.added_columns);
-  const std::string hashes = ask_sql_text(file, kHashes), templates = ask_sql_text(file, kTemplates);
+  REQUIRE(ask_sql(file, kAddedColumns) == kAddedByVersion[old.version]);
+  const std::string hashes = ask_sql_text(file, kHashes),
+                    sources = ask_sql_text(file, old.version < 4 ? kTemplates : kSources);
   {
     TuningDatabase database(file);
     REQUIRE(database.notes().empty());
@@ -104,19 +105,23 @@ TEST_CASE("a file of an older schema is migrated: nothing is lost, and the answe
       REQUIRE(row.race.empty() == (row.place == 0));
       raced += row.place > 0;
       REQUIRE((row.sequence > 0) == (row.attune_version == "0.1.0" && row.created_at >= "2025-02-02"));
-      REQUIRE(row.source_hash.starts_with(kTemplatesMark));
-      REQUIRE(row.source_hash.size() == kTemplatesMark.size() + 16);
+      const bool of_templates = row.created_at < "2025-03";
+      REQUIRE(row.source_hash.starts_with(kTemplatesMark) == of_templates);
+      REQUIRE(row.source_hash.size() == (of_templates ? kTemplatesMark.size() : 0) + 16);
+      REQUIRE(row.wide_samples_us.empty());
+      REQUIRE(row.wide_median_us == 0);
     }
     REQUIRE(raced == old.raced);
     REQUIRE(database.list().size() == 2);
   }
   REQUIRE(ask_sql(file, "PRAGMA user_version") == schema_version());
-  REQUIRE(ask_sql(file, kAddedColumns) == 4);
+  REQUIRE(ask_sql(file, kAddedColumns) == kAddedByVersion[schema_version()]);
   REQUIRE(ask_sql_text(file, kHashes) == hashes);
-  REQUIRE(ask_sql_text(file, kSources) == templates);
-  REQUIRE(ask_sql(file, "SELECT count(*) FROM measurement WHERE source_hash LIKE 'templates:%'") == old.rows);
+  REQUIRE(ask_sql_text(file, kSources) == sources);
+  REQUIRE(ask_sql(file, "SELECT count(*) FROM measurement WHERE source_hash LIKE 'templates:%'") ==
+          (old.version < 4 ? old.rows : kThird.rows));
   // What differed in the hash alone is one provenance now.
-  REQUIRE(ask_sql(file, "SELECT count(*) FROM provenance") == (old.version == 1 ? 2 : 3));
+  REQUIRE(ask_sql(file, "SELECT count(*) FROM provenance") == (old.version == 1 ? 2 : old.version < 4 ? 3 : 4));
   const DatabaseDiagnosis diagnosis = examine_database(file);
   for (const DatabaseFinding& finding : diagnosis.findings) INFO(finding.what);
   REQUIRE(diagnosis.findings.empty());
@@ -180,7 +185,7 @@ TEST_CASE("configs of version 0.1 are respelled: the rows stay one with those th
 
 TEST_CASE("a file of an older schema is read without being migrated: for export and merge, and where it cannot be",
           "[nogpu]") {
-  const OldSchema old = GENERATE(kFirst, kSecond, kThird);
+  const OldSchema old = GENERATE(kFirst, kSecond, kThird, kFourth);
   INFO("schema " << old.version);
   const TemporaryFolder folder;
   ::chmod(folder.path().c_str(), 0755);
@@ -214,8 +219,8 @@ TEST_CASE("a file of an older schema is read without being migrated: for export 
   REQUIRE(ask_sql(file, "PRAGMA user_version") == old.version);
 }
 
-TEST_CASE("what can be read of a damaged file of an older schema keeps its hash of templates", "[nogpu]") {
-  const OldSchema old = GENERATE(kFirst, kSecond, kThird);
+TEST_CASE("what can be read of a damaged file of an older schema keeps its hash of templates or source", "[nogpu]") {
+  const OldSchema old = GENERATE(kFirst, kSecond, kThird, kFourth);
   INFO("schema " << old.version);
   const TemporaryFolder folder;
   const fs::path file = folder / "old.db";
@@ -248,7 +253,7 @@ TEST_CASE("a migration that is killed leaves the old schema or the new one, neve
   };
   const auto version_left = [&] {
     const std::int64_t version = ask_sql(file, "PRAGMA user_version");
-    REQUIRE(ask_sql(file, kAddedColumns) == (version == 1 ? 0 : version));
+    REQUIRE(ask_sql(file, kAddedColumns) == kAddedByVersion[version]);
     REQUIRE(ask_sql_text(file, "PRAGMA integrity_check") == "ok");
     REQUIRE(ask_sql_text(file, kHashes) == hashes);
     return version;

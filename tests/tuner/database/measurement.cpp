@@ -7,6 +7,7 @@
 #include "generator/error.h"
 #include "tests/catch.h"
 #include "tests/tuner/test_files.h"
+#include "tuner/database/database_rows.h"
 #include "tuner/database/measurement_json.h"
 
 using namespace attune;
@@ -76,6 +77,43 @@ TEST_CASE("quantiles, TFLOP/s and ranking", "[nogpu]") {
   REQUIRE(ranks_before(m, twin) != ranks_before(twin, m));
 }
 
+TEST_CASE("both spreads weigh the same, and which problems have wide scores", "[nogpu]") {
+  CHECK(both_spreads(100, 100) == Approx(100));
+  CHECK(both_spreads(50, 200) == Approx(both_spreads(100, 100)));
+  CHECK(both_spreads(1, 4) == Approx(2));
+  CHECK(both_spreads({4, 9}, {9, 16}) == std::vector<double>{6, 12});
+  CHECK(both_spreads({4, 9}, {}) == std::vector<double>{4, 9});
+  CHECK(races_wide(parse_problem("forward sq64 d64")));
+  CHECK(races_wide(parse_problem("forward sq64 d64 scale2e37")));
+  CHECK_FALSE(races_wide(parse_problem("forward sq64 d64 scale5e37")));  // times 8 and log2(e) it is beyond fp32
+  CHECK_FALSE(races_wide(parse_problem("backward sq64 d64")));
+
+  Measurement m = example_measurement();
+  CHECK(m.wide_median_us == 0);
+  m.wide_samples_us = {130, 120, 140};
+  m.summarize();
+  CHECK(m.wide_median_us == 130);
+  CHECK(m.median_us == 100);  // what TFLOP/s and ranks are of
+}
+
+TEST_CASE("a row without wide times has the content hash that it always had", "[nogpu]") {
+  Measurement m = example_measurement();
+  m.race = "2025-01-31T12:00:00.000000Z";
+  m.place = 2;
+  m.sequence = 7;
+  const std::string before = "428b51626e381059404967369130fd8e";  // as the fourth schema had it
+  CHECK(content_hash(m) == before);
+  m.wide_samples_us = {120, 121, 122};
+  m.wide_median_us = 121;
+  const std::string wide = content_hash(m);
+  CHECK(wide != before);
+  m.wide_samples_us[2] = 123;
+  CHECK(content_hash(m) != wide);
+  m.wide_samples_us.clear();  // as in presets
+  CHECK(content_hash(m) != wide);
+  CHECK(content_hash(m) != before);
+}
+
 TEST_CASE("status and rigor have names that come back", "[nogpu]") {
   for (int i = 0; i <= static_cast<int>(MeasurementStatus::out_of_memory); ++i) {
     const auto status = static_cast<MeasurementStatus>(i);
@@ -110,6 +148,12 @@ TEST_CASE("a measurement survives JSON", "[nogpu]") {
   m.place = 3;
   REQUIRE(measurement_from_json(measurement_to_json(m)).race == m.race);
   REQUIRE(measurement_from_json(measurement_to_json(m)).place == 3);
+  REQUIRE_FALSE(measurement_to_json(m).contains("wide_samples_us"));
+  REQUIRE_FALSE(measurement_to_json(m).contains("wide_median_us"));
+  m.wide_samples_us = {1.0 / 3, 2, 3};
+  m.wide_median_us = 2;
+  REQUIRE(measurement_from_json(measurement_to_json(m)).wide_samples_us == m.wide_samples_us);
+  REQUIRE(measurement_from_json(measurement_to_json(m)).wide_median_us == 2);
   m.error_o = std::numeric_limits<double>::quiet_NaN();
   REQUIRE(std::isnan(measurement_from_json(measurement_to_json(m)).error_o));
 

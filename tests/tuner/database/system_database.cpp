@@ -134,7 +134,11 @@ TEST_CASE("what is shipped of many rows: the best and the default of each proble
   const auto row = [&](const std::string& config, double us, int place = 0) {
     Measurement m = example_measurement(kProblem, config, us);
     m.created_at = "2025-01-31T12:00:" + std::to_string(10 + second++) + ".000000Z";
-    if (place > 0) m.race = "2025-01-31T11:00:00.000000Z";
+    if (place > 0) {
+      m.race = "2025-01-31T11:00:00.000000Z";
+      m.wide_samples_us = {us, 1.1 * us, 1.2 * us};
+      m.wide_median_us = 1.1 * us;
+    }
     m.place = place;
     return m;
   };
@@ -150,6 +154,7 @@ TEST_CASE("what is shipped of many rows: the best and the default of each proble
   REQUIRE(shipped.size() == 3);
   const auto without_samples = [](Measurement m) {
     m.samples_us.clear();
+    m.wide_samples_us.clear();
     m.clocks_mhz.clear();
     return m;
   };
@@ -157,6 +162,7 @@ TEST_CASE("what is shipped of many rows: the best and the default of each proble
   require_equal(shipped[1], without_samples(winner));
   require_equal(shipped[2], without_samples(unknown));
   REQUIRE(shipped[1].median_us > 0);
+  REQUIRE(shipped[1].wide_median_us > 0);
   // It can be written, read and shipped again.
   const auto back = import_measurements(export_measurements(shipped), "preset.json");
   REQUIRE(rows_to_ship(back).size() == 3);

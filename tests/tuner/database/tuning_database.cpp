@@ -37,7 +37,9 @@ constexpr int kSms = 132;
 
 TEST_CASE("a row comes back as it was stored", "[nogpu]") {
   const TemporaryFolder folder;
-  const Measurement row = example_measurement();
+  Measurement row = example_measurement();
+  row.wide_samples_us = {120, 1.0 / 3, 140};
+  row.wide_median_us = 120;
   Measurement failed = example_measurement();
   failed.status = MeasurementStatus::wrong_result;
   failed.reason = "o: element 17 is NaN; 'quoted' -- and, \"twice\"";
@@ -72,7 +74,7 @@ TEST_CASE("a row comes back as it was stored", "[nogpu]") {
   REQUIRE(entries[0].ok == 1);
 
   const fs::path file = folder / "sub/folder/tuning.db";
-  REQUIRE(ask_sql(file, "PRAGMA user_version") == 4);
+  REQUIRE(ask_sql(file, "PRAGMA user_version") == 5);
   REQUIRE(ask_sql(file, "PRAGMA application_id") == 0x4174746e);
   REQUIRE(ask_sql(file,
                   "SELECT count(*) FROM pragma_table_list WHERE schema = 'main' AND type = 'table' AND strict = 0 AND "
@@ -325,13 +327,34 @@ TEST_CASE("rows that were changed, or cannot have been measured, count nowhere a
   }
   SECTION("values that nothing can have, with a content hash that holds") {
     Measurement wrong = example_measurement(canonical_text(honest.problem), b, 80);
-    const std::string expected = GENERATE("at least", "quantiles", "negative", "place", "no time");
-    INFO(expected);
-    if (expected == "at least") wrong = example_measurement(canonical_text(honest.problem), b, 0.2);  // 10,000 TFLOP/s
-    if (expected == "quantiles") wrong.p20_us = wrong.p80_us;
-    if (expected == "negative") wrong.p80_us = std::numeric_limits<double>::infinity();
-    if (expected == "place") wrong.place = 1;
-    if (expected == "no time") wrong.median_us = wrong.p20_us = wrong.p80_us = 0;
+    const auto [what, expected] = GENERATE(table<std::string, std::string>(
+        {{"fast", "at least"},
+         {"quantiles", "quantiles"},
+         {"infinite", "negative"},
+         {"place", "place"},
+         {"untimed", "no time"},
+         {"fast with wide scores", "at least"},
+         {"infinite with wide scores", "negative"},
+         {"one negative sample", "negative"},
+         {"fewer samples with wide scores", "2 samples with wide scores and 3 others"},
+         {"none of the samples behind a median", "0 samples with wide scores and 3 others"},
+         {"no median of wide scores", "no median of them"}}));
+    INFO(what);
+    if (what == "fast") wrong = example_measurement(canonical_text(honest.problem), b, 0.2);  // 10,000 TFLOP/s
+    if (what == "quantiles") wrong.p20_us = wrong.p80_us;
+    if (what == "infinite") wrong.p80_us = std::numeric_limits<double>::infinity();
+    if (what == "place") wrong.place = 1;
+    if (what == "untimed") wrong.median_us = wrong.p20_us = wrong.p80_us = 0;
+    const auto with_wide = [&](std::vector<double> samples, double median_us) {
+      wrong.wide_samples_us = std::move(samples);
+      wrong.wide_median_us = median_us;
+    };
+    if (what == "fast with wide scores") with_wide({0.2, 0.2, 0.2}, 0.2);
+    if (what == "infinite with wide scores") with_wide({80, 80, 80}, std::numeric_limits<double>::infinity());
+    if (what == "one negative sample") with_wide({80, -80, 80}, 80);
+    if (what == "fewer samples with wide scores") with_wide({80, 80}, 80);
+    if (what == "none of the samples behind a median") with_wide({}, 80);
+    if (what == "no median of wide scores") with_wide({80, 80, 80}, 0);
     wrong.created_at.clear();
     TuningDatabase database(file);
     database.append(wrong);
