@@ -209,7 +209,10 @@ TrialOptions trial_options_from_json(const json& object) {
 }
 
 json race_options_to_json(const RaceOptions& options) {
-  return {{"seconds", options.seconds}, {"min_rounds", options.min_rounds}, {"cuda_ordinal", options.cuda_ordinal}};
+  return {{"seconds", options.seconds},
+          {"min_rounds", options.min_rounds},
+          {"wide", options.wide},
+          {"cuda_ordinal", options.cuda_ordinal}};
 }
 
 RaceOptions race_options_from_json(const json& object) {
@@ -217,6 +220,7 @@ RaceOptions race_options_from_json(const json& object) {
   RaceOptions options;
   reader.read("seconds", options.seconds);
   reader.read("min_rounds", options.min_rounds);
+  reader.read("wide", options.wide);
   reader.read("cuda_ordinal", options.cuda_ordinal);
   return options;
 }

@@ -11,8 +11,11 @@ namespace attune {
 namespace {
 
 constexpr double kMedian = 0.5;
-constexpr double kFirstReach = 1.15;  // of a first batch; it has at most kMostFinalists
-constexpr double kReachInNoise = 4;   // the fastest of many trials is two deviations lucky, the best may be as unlucky
+// Of a first batch, which has at most kMostFinalists. By the trials, whose scores are not wide, the best of both
+// spreads may be several percent behind: a config that saves work where scores are narrow leads there and loses more on
+// wide ones.
+constexpr double kFirstReach = 1.15;
+constexpr double kReachInNoise = 4;  // the fastest of many trials is two deviations lucky, the best may be as unlucky
 constexpr double kFarthestReach = 1.25;
 constexpr double kBeyondDoubt = 0.99;  // of the interval that ends a finalist's race
 
@@ -109,7 +112,7 @@ void FinalRace::begin(double reach, int most) {
   rules.reach = std::max(rules.reach, reach);
   rules.max_finalists = most;
   entrants_.clear();
-  for (const std::size_t trial : finalists(trials_, default_, rules)) entrants_.push_back({{trial, {}, {}}, true});
+  for (const std::size_t trial : finalists(trials_, default_, rules)) entrants_.push_back({{trial, {}, {}, {}}, true});
   batches_ = 0;
 }
 
@@ -138,14 +141,22 @@ std::optional<FinalRace::Batch> FinalRace::next() const {
 }
 
 void FinalRace::tell(const std::vector<std::vector<double>>& samples_us,
+                     const std::vector<std::vector<double>>& wide_samples_us,
                      const std::vector<std::vector<int>>& clocks_mhz) {
+  const bool wide = !wide_samples_us.empty();
+  const double spreads = wide ? 2 : 1;
   std::size_t told = 0;
   for (Entrant& entrant : entrants_) {
     if (!entrant.racing) continue;
     const auto append = [](auto& list, const auto& more) { list.insert(list.end(), more.begin(), more.end()); };
     append(entrant.so_far.samples_us, samples_us[told]);
     append(entrant.so_far.clocks_mhz, clocks_mhz[told]);
-    for (const double us : samples_us[told]) spent_us_ += 2 * us;
+    for (const double us : samples_us[told]) spent_us_ += 2 * us / spreads;
+    if (wide) {
+      append(entrant.so_far.wide_samples_us, wide_samples_us[told]);
+      for (const double us : wide_samples_us[told]) spent_us_ += 2 * us / spreads;
+    }
+    entrant.ranked_us = both_spreads(entrant.so_far.samples_us, entrant.so_far.wide_samples_us);
     ++told;
   }
   ++batches_;
@@ -161,7 +172,8 @@ void FinalRace::tell(const std::vector<std::vector<double>>& samples_us,
   drop_the_slower();
 }
 
-// The standard deviation of the logarithm of what an entrant takes in the race over what its trial took.
+// The standard deviation of the logarithm of what an entrant takes in the race over what its trial took, both with the
+// problem's own scores: what wide ones change is no noise.
 double FinalRace::noise_of_trials() const {
   std::vector<double> logs;
   double mean = 0, squares = 0;
@@ -179,7 +191,7 @@ std::size_t FinalRace::leader() const {
   std::size_t leader = 0;
   double least = 0;
   for (std::size_t i = 0; i < entrants_.size(); ++i) {
-    const double median = quantile(entrants_[i].so_far.samples_us, kMedian);
+    const double median = quantile(entrants_[i].ranked_us, kMedian);
     if (entrants_[i].racing && (least == 0 || median < least)) {
       leader = i;
       least = median;
@@ -189,24 +201,24 @@ std::size_t FinalRace::leader() const {
 }
 
 void FinalRace::drop_the_slower() {
-  const std::vector<double>& fastest = entrants_[leader()].so_far.samples_us;
+  const std::vector<double>& fastest = entrants_[leader()].ranked_us;
   for (Entrant& entrant : entrants_) {
     if (!entrant.racing || trials_[entrant.so_far.trial].config == default_) continue;
-    const auto interval = median_interval(ratios(entrant.so_far.samples_us, fastest), kBeyondDoubt);
+    const auto interval = median_interval(ratios(entrant.ranked_us, fastest), kBeyondDoubt);
     if (interval && interval->low > rules_.margin) entrant.racing = false;
   }
 }
 
 bool FinalRace::decided() const {
   if (batches_ == 0) return false;
-  const std::vector<double>& fastest = entrants_[leader()].so_far.samples_us;
+  const std::vector<double>& fastest = entrants_[leader()].ranked_us;
   return std::all_of(entrants_.begin(), entrants_.end(), [&](const Entrant& entrant) {
-    if (!entrant.racing || &entrant.so_far.samples_us == &fastest) return true;
+    if (!entrant.racing || &entrant.ranked_us == &fastest) return true;
     // As places() will ask.
     const double others = static_cast<double>(entrants_.size() - 1);
     const bool is_default = trials_[entrant.so_far.trial].config == default_;
     const double confidence = is_default ? 1 - (1 - rules_.confidence) / others : rules_.confidence;
-    const auto interval = median_interval(ratios(entrant.so_far.samples_us, fastest), confidence);
+    const auto interval = median_interval(ratios(entrant.ranked_us, fastest), confidence);
     return interval && (interval->low >= rules_.margin || interval->high < rules_.margin);
   });
 }
@@ -217,7 +229,7 @@ std::vector<FinalRace::Finalist> FinalRace::standings() const {
   std::vector<std::vector<double>> samples;
   for (const Entrant& entrant : entrants_) {
     configs.push_back(trials_[entrant.so_far.trial].config);
-    samples.push_back(entrant.so_far.samples_us);
+    samples.push_back(entrant.ranked_us);
   }
   std::vector<Finalist> standings;
   for (const std::size_t i : places(configs, samples, default_, rules_)) standings.push_back(entrants_[i].so_far);
@@ -228,10 +240,23 @@ bool is_election(const Measurement& m) { return m.place > 0 && m.protocol.ends_w
 
 bool of_one_race(const Measurement& a, const Measurement& b) { return !a.race.empty() && a.race == b.race; }
 
+bool have_both_spreads(const Measurement& a, const Measurement& b) {
+  return a.wide_median_us > 0 && b.wide_median_us > 0;
+}
+
+double ratio_of_medians(const Measurement& a, const Measurement& b) {
+  if (have_both_spreads(a, b))
+    return both_spreads(a.median_us, a.wide_median_us) / both_spreads(b.median_us, b.wide_median_us);
+  return a.ranking_us() / b.ranking_us();
+}
+
 Comparison compare_rows(const Measurement& a, const Measurement& b, const ComparisonOptions& options) {
-  if (of_one_race(a, b)) return compare_rounds(a.samples_us, b.samples_us, options);
+  const bool both = have_both_spreads(a, b);
+  const std::vector<double> of_a = both ? both_spreads(a.samples_us, a.wide_samples_us) : a.samples_us,
+                            of_b = both ? both_spreads(b.samples_us, b.wide_samples_us) : b.samples_us;
+  if (of_one_race(a, b)) return compare_rounds(of_a, of_b, options);
   if (content_hash(a) == content_hash(b)) return {Verdict::same, 1, Interval{1, 1}, ""};
-  Comparison comparison = compare_times(a.samples_us, b.samples_us, options);
+  Comparison comparison = compare_times(of_a, of_b, options);
   // Too few samples is reason enough.
   if (comparison.interval)
     comparison.reason = "stored rows of different runs do not decide it: their drift is in no interval";

@@ -67,10 +67,11 @@ struct SweepResult {
 ///
 ///   order    what a Searcher proposes; its seeds are the default config, this problem's best of earlier runs and of
 ///            the presets, the winners of its nearest tuned neighbours and the tiles that FlashAttention-2 and 3 ship
-///   race     those within reach of the fastest, the default always among them, are timed again alternately, which
-///            decides (tuner/search/race.h): their rows carry the race and their place in it. Without it (it failed, or
-///            the sweep was interrupted or killed) what an earlier race elected stands, else the default, never the
-///            fastest of the trials; the database says the same from the default's trial on
+///   race     those within reach of the fastest, the default always among them, are timed again alternately,
+///            forward ones with the problem's own and with wide scores, which decides (tuner/search/race.h): their rows
+///            carry the race and their place in it. Without it (it failed, or the sweep was interrupted or killed) what
+///            an earlier race elected stands, else the default, never the fastest of the trials; the database says the
+///            same from the default's trial on
 ///   again    configs already measured at this rigor or a higher one with the same templates, compiler and driver are
 ///            not tried again, nor is a race between the same finalists: an interrupted sweep goes on where it stopped
 ///

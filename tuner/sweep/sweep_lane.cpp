@@ -43,11 +43,14 @@ RaceTimes no_times(std::string complaint) {
   return times;
 }
 
-// Times of `configs` configs, as many of each, or the complaint that they are none.
-RaceTimes race_times_from_json(const json& object, std::size_t configs) {
+// Times of `configs` configs, as many of each, `wide` ones too exactly if they were asked for; or the complaint that
+// they are none.
+RaceTimes race_times_from_json(const json& object, std::size_t configs, bool wide) {
   const JsonView said(object, "the worker's answer", "/race");
   RaceTimes times;
-  times.samples_us = lists_of<double>(said.at("samples_us"), [](const JsonView& us) { return us.number(); });
+  const auto microseconds = [](const JsonView& us) { return us.number(); };
+  times.samples_us = lists_of<double>(said.at("samples_us"), microseconds);
+  if (wide) times.wide_samples_us = lists_of<double>(said.at("wide_samples_us"), microseconds);
   times.clocks_mhz = lists_of<int>(said.at("clocks_mhz"), [](const JsonView& mhz) { return mhz.whole<int>(0); });
   const auto is_time = [](double us) { return std::isfinite(us) && us > 0; };
   const auto complete = [&](const auto& lists) {
@@ -55,10 +58,13 @@ RaceTimes race_times_from_json(const json& object, std::size_t configs) {
              return !list.empty() && list.size() == times.samples_us.front().size();
            });
   };
-  const bool all_times =
-      std::all_of(times.samples_us.begin(), times.samples_us.end(),
-                  [&](const std::vector<double>& list) { return std::all_of(list.begin(), list.end(), is_time); });
-  if (!complete(times.samples_us) || !complete(times.clocks_mhz) || !all_times)
+  const auto all_times = [&](const std::vector<std::vector<double>>& lists) {
+    return std::all_of(lists.begin(), lists.end(),
+                       [&](const std::vector<double>& list) { return std::all_of(list.begin(), list.end(), is_time); });
+  };
+  if (!complete(times.samples_us) || !complete(times.clocks_mhz) || !all_times(times.samples_us) ||
+      (wide && !complete(times.wide_samples_us)) || !all_times(times.wide_samples_us) ||
+      (!wide && object.contains("wide_samples_us")))
     return no_times("the worker answered with times of another race");
   times.protocol = text_of(object, "protocol");
   return times;
@@ -207,12 +213,13 @@ RaceTimes SweepLane::race(const std::vector<KernelConfig>& configs, const RaceOp
   asked["configs"] = json::array();
   for (const KernelConfig& config : configs) asked["configs"].push_back(canonical_text(config));
   RaceOptions here = options;
+  // With wide scores each config runs twice a round.
+  const double runs = static_cast<double>(configs.size()) * (options.wide ? 2 : 1);
   here.cuda_ordinal = ordinal_;
   asked["options"] = race_options_to_json(here);
   try {
     prepare();
-    const WorkerAnswer answer = worker_->ask(
-        json_line(asked), options_.trial_timeout_seconds * static_cast<double>(configs.size()), options_.stop);
+    const WorkerAnswer answer = worker_->ask(json_line(asked), options_.trial_timeout_seconds * runs, options_.stop);
     if (answer.kind != WorkerAnswer::Kind::answered) {
       worker_.reset();
       return no_times(answer.text);
@@ -222,7 +229,7 @@ RaceTimes SweepLane::race(const std::vector<KernelConfig>& configs, const RaceOp
     if (object.contains("last")) worker_.reset();
     if (!object.contains("race"))
       return no_times(object.contains("reason") ? text_of(object, "reason") : "no times came of it");
-    return race_times_from_json(object["race"], configs.size());
+    return race_times_from_json(object["race"], configs.size(), options.wide);
   } catch (const Error& error) {
     worker_.reset();  // who answers something else than times may go on doing so
     return no_times(error.what());

@@ -16,10 +16,11 @@ std::string run_batch(FinalRace& race, const FinalRace::Batch& batch, const std:
   RaceOptions options;
   options.seconds = batch.seconds;
   options.min_rounds = batch.min_rounds;
+  options.wide = races_wide(trials[batch.entrants.front()].problem);
   const RaceTimes times = lane.race(configs, options);
   if (!times.complaint.empty()) return times.complaint;
   protocol = times.protocol;
-  race.tell(times.samples_us, times.clocks_mhz);
+  race.tell(times.samples_us, times.wide_samples_us, times.clocks_mhz);
   return {};
 }
 
@@ -42,6 +43,7 @@ SweepRace run_race(FinalRace& race, const std::vector<Measurement>& trials, Rigo
     row.place = static_cast<int>(result.rows.size());
     row.rigor = rigor;
     row.samples_us = std::move(finalist.samples_us);
+    row.wide_samples_us = std::move(finalist.wide_samples_us);
     row.clocks_mhz = std::move(finalist.clocks_mhz);
     row.protocol = protocol;
     row.created_at = utc_now();
@@ -55,6 +57,7 @@ bool raced_together(const std::vector<Measurement>& rows) {
   std::set<int> places;
   for (const Measurement& row : rows) {
     if (row.race.empty() || row.race != rows.front().race) return false;
+    if (races_wide(row.problem) && row.wide_median_us <= 0) return false;
     places.insert(row.place);
   }
   return rows.size() > 1 && places.size() == rows.size() && *places.begin() == 1;

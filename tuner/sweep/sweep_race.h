@@ -21,7 +21,8 @@ struct SweepRace {
 SweepRace run_race(FinalRace& race, const std::vector<Measurement>& trials, Rigor rigor, SweepLane& lane,
                    const std::function<bool()>& stop_asked);
 
-/// Whether the race between these rows took place already, in an earlier run.
+/// Whether the race between these rows took place already, in an earlier run. One with the problem's own scores alone
+/// is run again if wide ones count.
 bool raced_together(const std::vector<Measurement>& rows);
 
 /// The rows of a race among the trials, by place: also those who lost and are no finalists now.

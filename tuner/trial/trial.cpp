@@ -115,17 +115,18 @@ struct TrialBench::State {
     return workspace;
   }
 
-  // Of a call as the library makes it.
-  void launch(const PreparedAttention& prepared, std::size_t copy, const DeviceBuffer& workspace) {
+  // Of a call as the library makes it. `of` is the bench's problem, or differs from it in its scale alone.
+  void launch(const PreparedAttention& prepared, const AttentionProblem& of, std::size_t copy,
+              const DeviceBuffer& workspace) {
     const auto at = reinterpret_cast<void*>(workspace.pointer());
-    runtime.launch(prepared, problem, tensors.call(copy), at, workspace.bytes(), nullptr);
+    runtime.launch(prepared, of, tensors.call(copy), at, workspace.bytes(), nullptr);
   }
 
   std::vector<OutputErrors> check(const PreparedAttention& prepared) {
     make_reference();
     const DeviceBuffer workspace = make_workspace(prepared.plan.workspace_bytes_of(problem));
     tensors.poison_outputs();
-    launch(prepared, 0, workspace);
+    launch(prepared, problem, 0, workspace);
     device->synchronize(nullptr);
 
     std::vector<OutputErrors> errors = reference->compare(tensors, device_oracle.get());
@@ -149,19 +150,23 @@ struct TrialBench::State {
     return errors;
   }
 
-  // `prepared` and `workspace` outlive the work.
-  TimedWork timed_work(const PreparedAttention& prepared, const DeviceBuffer& workspace) {
+  // The scores are `spread` times as wide as the problem's: forward, where the scale is an argument of the launch like
+  // any other. Backward's LSE is that of the problem's own scale. `prepared` and `workspace` outlive the work.
+  TimedWork timed_work(const PreparedAttention& prepared, const DeviceBuffer& workspace, int spread = 1) {
+    AttentionProblem timed = problem;
+    timed.softmax_scale *= static_cast<float>(spread);
     TimedWork work;
-    work.launch = [this, &prepared, &workspace](std::uint64_t index) {
-      launch(prepared, index % tensors.copies(), workspace);
+    work.launch = [this, &prepared, &workspace, timed](std::uint64_t index) {
+      launch(prepared, timed, index % tensors.copies(), workspace);
     };
     // The same inputs and outputs for every entry of a large batch: long, and small in the L2. Backward's LSE, and a
     // workspace that grows with the problem, cannot repeat: there it is the default forward that fills the time.
     if (!prepared.plan.buffers.empty()) forward.prepare();
     const PreparedAttention& occupying = forward.prepared() ? *forward.prepared() : prepared;
-    work.occupy = [this, &occupying, &workspace](std::int64_t factor) {
+    work.occupy = [this, &occupying, &workspace, scale = timed.softmax_scale](std::int64_t factor) {
       AttentionProblem long_problem = forward.problem();
       long_problem.batch *= factor;
+      long_problem.softmax_scale = scale;
       Tensors repeated = tensors.call(0);
       for (const Operand operand : kOperands) repeated[operand].stride_batch = 0;
       repeated[Operand::lse].data = nullptr;
@@ -199,23 +204,41 @@ struct TrialBench::State {
   }
 
   RaceTimes race(const std::vector<std::shared_ptr<const PreparedAttention>>& prepared, const RaceOptions& options) {
+    if (options.wide && !races_wide(problem)) {
+      throw Error(ErrorCode::invalid_argument, fmt::format("'{}' cannot be timed with scores {} times as wide: only a "
+                                                           "forward problem whose scale stays finite can",
+                                                           canonical_text(problem), kWideSpread));
+    }
     require_tensors();
     std::vector<DeviceBuffer> workspaces;
     for (const auto& each : prepared) workspaces.push_back(make_workspace(each->plan.workspace_bytes_of(problem)));
+    // First all with the problem's own scores, then all with wide ones.
     std::vector<TimedWork> works;
-    for (std::size_t i = 0; i < prepared.size(); ++i) works.push_back(timed_work(*prepared[i], workspaces[i]));
+    for (const int spread : options.wide ? std::vector<int>{1, kWideSpread} : std::vector<int>{1}) {
+      for (std::size_t i = 0; i < prepared.size(); ++i)
+        works.push_back(timed_work(*prepared[i], workspaces[i], spread));
+    }
     TurnsPlan plan;
-    plan.seconds = options.seconds;
+    plan.seconds = options.wide ? 2 * options.seconds : options.seconds;
     plan.min_rounds = options.min_rounds;
     plan.batch_microseconds = kBatchMicroseconds;
     plan.cuda_ordinal = options.cuda_ordinal;
     RaceTimes times;
     for (Timing& timing : time_in_turns(device, works, plan)) {
+      times.complaint = timing.complaint;
+      if (times.samples_us.size() == prepared.size()) {
+        times.wide_samples_us.push_back(std::move(timing.samples_us));
+        continue;
+      }
       times.samples_us.push_back(std::move(timing.samples_us));
       times.clocks_mhz.push_back(std::move(timing.clocks_mhz));
-      times.complaint = timing.complaint;
     }
     times.protocol = fmt::format("{}; {} configs alternately", protocol(), prepared.size());
+    if (options.wide) {
+      // Inputs are unit normal, so a head dim's default scale gives the scores a standard deviation of 1.
+      const float spread = problem.softmax_scale / default_softmax_scale(problem.head_dim);
+      times.protocol += fmt::format(", spreads {:.3g} and {:.3g}", spread, kWideSpread * spread);
+    }
     return times;
   }
 

@@ -29,14 +29,16 @@ struct TrialOptions {
 };
 
 struct RaceOptions {
-  double seconds = 0.5;  ///< of GPU time, for all configs together
+  double seconds = 0.5;  ///< of GPU time, for all configs together; twice as much if they run with wide scores, too
   int min_rounds = 15;
+  bool wide = false;  ///< each config runs in each round with scores kWideSpread times as wide as well
   int cuda_ordinal = 0;
 };
 
 /// Times of several configs that were taken alternately.
 struct RaceTimes {
   std::vector<std::vector<double>> samples_us;  ///< of each config, in their order; the i-th of all are of one round
+  std::vector<std::vector<double>> wide_samples_us;  ///< with wide scores, of the same rounds; empty if not asked for
   std::vector<std::vector<int>> clocks_mhz;
   std::string complaint;  ///< why there are none
   std::string protocol;
@@ -66,8 +68,8 @@ class TrialBench {
   /// Error(nvrtc_unavailable), and Error(driver) for a CUDA error that sticks to the process.
   Measurement run(const KernelConfig& config, const TrialOptions& options = {});
 
-  /// Times configs that passed their trials alternately, as run() does otherwise. Only where the device can time.
-  /// Throws Error.
+  /// Times configs that passed their trials alternately, as run() does otherwise. Only where the device can time, and
+  /// with wide scores only problems for which races_wide(). Throws Error.
   RaceTimes race(const std::vector<KernelConfig>& configs, const RaceOptions& options = {});
   /// The same of what prepare() made.
   RaceTimes race(const std::vector<std::shared_ptr<const PreparedAttention>>& prepared,

@@ -172,8 +172,9 @@ class Worker {
       const RaceTimes times = bench(seed_of(request)).race(configs, options);
       if (!times.complaint.empty())
         return {{"failed", to_string(MeasurementStatus::launch_failed)}, {"reason", times.complaint}};
-      return {
-          {"race", {{"samples_us", times.samples_us}, {"clocks_mhz", times.clocks_mhz}, {"protocol", times.protocol}}}};
+      json race = {{"samples_us", times.samples_us}, {"clocks_mhz", times.clocks_mhz}, {"protocol", times.protocol}};
+      if (options.wide) race["wide_samples_us"] = times.wide_samples_us;
+      return {{"race", std::move(race)}};
     } catch (const Error& error) {
       const auto status = status_of(error);
       if (!status) throw;

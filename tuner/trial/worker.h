@@ -36,8 +36,8 @@ int worker_main();
 ///    prepare {"prepared": true} once inputs and reference are there; false where each trial makes its own
 ///    compile {"status": "ok" | "infeasible" | "compile_failed", "reason": ..., "from_cache": true | false}
 ///    trial   {"measurement": {...}}, or {"failed": "launch_failed", "reason": ...} for a CUDA error
-///    race    {"race": {"samples_us": [[...], ...], "clocks_mhz": [[...], ...], "protocol": ...}}, or {"failed": ...,
-///             "reason": ...}
+///    race    {"race": {"samples_us": [[...], ...], "wide_samples_us": [[...], ...], "clocks_mhz": [[...], ...],
+///             "protocol": ...}}, the second one with the option "wide" alone; or {"failed": ..., "reason": ...}
 ///    any     {"error": ..., "code": N} if the environment, not the config, is at fault;
 ///            "last": true beside the rest if the process is of no use any more
 /// Returns 0 at the end of input, 1 after an answer with "last".

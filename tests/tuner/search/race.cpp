@@ -2,6 +2,9 @@
 #include "tuner/search/race.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <initializer_list>
 #include <random>
 
 #include "tests/catch.h"
@@ -97,7 +100,7 @@ namespace {
 // Rows of trials, and a race whose times are the truth's with noise.
 struct Simulated {
   std::vector<Measurement> trials;
-  std::vector<double> truth;
+  std::vector<double> truth, wide_truth;  // the second empty: no times with wide scores
   int batches = 0;
   std::size_t most_entrants = 0;
 
@@ -105,18 +108,28 @@ struct Simulated {
     trials.push_back(row(config, trial_us));
     truth.push_back(true_us);
   }
+  // Its trial has no noise.
+  void add_wide(const char* config, double true_us, double wide_us) {
+    add(config, true_us, true_us);
+    wide_truth.push_back(wide_us);
+  }
   std::vector<std::size_t> run(FinalRace& race, double noise, unsigned seed = 1) {
     std::mt19937 random(seed);
     std::normal_distribution<double> normal;
     while (const auto batch = race.next()) {
       ++batches;
       most_entrants = std::max(most_entrants, batch->entrants.size());
-      std::vector<std::vector<double>> samples;
+      std::vector<std::vector<double>> samples, wide_samples;
       for (const std::size_t i : batch->entrants) {
         std::vector<double>& list = samples.emplace_back();
         for (int round = 0; round < batch->min_rounds; ++round) list.push_back(truth[i] * (1 + noise * normal(random)));
+        if (wide_truth.empty()) continue;
+        std::vector<double>& wide = wide_samples.emplace_back();
+        for (int round = 0; round < batch->min_rounds; ++round)
+          wide.push_back(wide_truth[i] * (1 + noise * normal(random)));
       }
-      race.tell(samples, std::vector<std::vector<int>>(samples.size(), std::vector<int>(samples[0].size(), 1980)));
+      race.tell(samples, wide_samples,
+                std::vector<std::vector<int>>(samples.size(), std::vector<int>(samples[0].size(), 1980)));
     }
     std::vector<std::size_t> order;
     for (const FinalRace::Finalist& finalist : race.standings()) order.push_back(finalist.trial);
@@ -200,6 +213,81 @@ TEST_CASE("a final race asks in as many as the noise between trials needs", "[no
     REQUIRE_FALSE(race.narrow());
     CHECK(race.standings().empty());
   }
+}
+
+TEST_CASE("a final race ranks by the geometric mean of both spreads", "[nogpu]") {
+  const char* const standard = "sm80 q128 kv64 w4 st2";
+  const auto order = [&](std::initializer_list<std::array<double, 2>> times, double noise = 0.001) {
+    Simulated simulated;
+    int other = 0;
+    for (const auto& [us, wide_us] : times)
+      simulated.add_wide(simulated.trials.empty() ? standard : kOthers[other++], us, wide_us);
+    FinalRace race(simulated.trials, kDefault, 0.5);
+    const Indices places = simulated.run(race, noise);
+    for (const FinalRace::Finalist& finalist : race.standings()) {
+      CHECK(finalist.samples_us.size() >= FinalRace::kRounds);
+      CHECK(finalist.wide_samples_us.size() == finalist.samples_us.size());
+      CHECK(finalist.clocks_mhz.size() == finalist.samples_us.size());
+    }
+    return places;
+  };
+  // What is fastest with the problem's own scores and far slower with wide ones loses to what is even on both.
+  CHECK(order({{112, 113}, {100, 140}, {104, 106}}) == Indices{2, 0, 1});
+  CHECK(order({{112, 113}, {104, 106}, {100, 140}}) == Indices{1, 0, 2});
+  // The other way round it may be 12 % behind there.
+  CHECK(order({{113, 113}, {100, 110}, {112, 80}}).front() == 2);
+  // The mean is the geometric one: by the sum of both times the second would win here.
+  CHECK(order({{114, 400}, {100, 200}, {105, 194}}).front() == 1);
+  CHECK(order({{114, 400}, {100, 200}, {105, 188}}).front() == 2);
+  // Ties go to the default: also one of a gain here and a loss there.
+  CHECK(order({{105, 105}, {100, 110.25}}).front() == 0);
+  CHECK(order({{104, 100}, {100, 104}, {100, 110}}).front() == 0);
+  CHECK(order({{104, 100}, {100, 102}}).front() == 1);
+  CHECK(order({{104, 100}, {100, 130}}, 0.02).front() == 0);
+}
+
+TEST_CASE("a final race with wide scores: the noise of trials, and its time", "[nogpu]") {
+  Simulated simulated;
+  SECTION("what wide scores change is no noise of the trials") {
+    simulated.add_wide("sm80 q128 kv64 w4 st2", 100, 100);
+    simulated.add_wide(kOthers[0], 101, 160);
+    simulated.add_wide(kOthers[1], 102, 90);
+    simulated.add_wide(kOthers[2], 120, 120);  // beyond the reach of a first batch, within that of much noise
+    FinalRace race(simulated.trials, kDefault, 0.5);
+    CHECK(simulated.run(race, 0.001).front() == 2);
+    CHECK(simulated.most_entrants == 3);
+  }
+  SECTION("the time of both counts") {
+    simulated.add_wide("sm80 q128 kv64 w4 st2", 2e3, 200e3);
+    simulated.add_wide(kOthers[0], 2.002e3, 200.1e3);
+    FinalRace race(simulated.trials, kDefault, 0.5);
+    simulated.run(race, 0.05);
+    CHECK(simulated.batches == 2);
+  }
+}
+
+TEST_CASE("rows with wide times are compared by both spreads, others by the problem's own", "[nogpu]") {
+  Measurement a = row(kOthers[0], 0), b = row(kOthers[1], 0);
+  for (int i = 0; i < 40; ++i) {
+    a.samples_us.push_back(90 + 0.001 * i);
+    b.samples_us.push_back(100 + 0.001 * i);
+    a.wide_samples_us.push_back(150 + 0.001 * i);
+    b.wide_samples_us.push_back(100 + 0.001 * i);
+  }
+  a.summarize();
+  b.summarize();
+  a.race = b.race = "2026-01-31T12:00:00Z";
+  CHECK(have_both_spreads(a, b));
+  const Comparison both = compare_rows(a, b);
+  CHECK(both.verdict == Verdict::slower);
+  CHECK(both.ratio == Approx(std::sqrt(0.9 * 1.5)).epsilon(1e-4));
+  CHECK(ratio_of_medians(a, b) == Approx(std::sqrt(0.9 * 1.5)).epsilon(1e-4));
+  Measurement without = b;
+  without.wide_samples_us.clear();
+  without.summarize();
+  CHECK_FALSE(have_both_spreads(a, without));
+  CHECK(compare_rows(a, without).verdict == Verdict::faster);
+  CHECK(ratio_of_medians(a, without) == Approx(0.9).epsilon(1e-4));
 }
 
 TEST_CASE("rows of different runs have a ratio and no verdict", "[nogpu]") {

@@ -271,7 +271,7 @@ NoisySweep sweep_with_noise(const Recording& of, const Noise& noise, unsigned se
     const auto samples = rounds_of(batch->entrants, rounds);
     std::vector<std::vector<int>> clocks;
     for (const auto& list : samples) clocks.emplace_back(list.size(), 1980);
-    race.tell(samples, clocks);
+    race.tell(samples, {}, clocks);  // recorded with the problem's own scores
   }
   return {trials[race.standings().front().trial].config, launches};
 }

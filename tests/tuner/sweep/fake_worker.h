@@ -18,7 +18,8 @@ namespace attune::test {
 inline const char* const kProblem = "forward bf16 b1 hq8 sq1024 d64";
 
 /// A worker in shell: what it does on a trial, which has $config and $problem, is `on_trial`; in a race each config
-/// takes what its trial says, unless `on_race` does something else. It keeps a list of all requests.
+/// takes what its trial says, with wide scores too if these are asked for, unless `on_race` does something else. It
+/// keeps a list of all requests.
 struct FakeWorker {
   std::string on_trial, on_compile = "", on_race = "race_by_trials", compiler = "C1", device = "NVIDIA H200";
 };
@@ -44,7 +45,9 @@ race_by_trials() {{
     samples="$samples,[$t,$t,$t,$t,$t,$t,$t,$t]"; clocks="$clocks,[1500,1500,1500,1500,1500,1500,1500,1500]"
   done
   IFS=$old
-  echo "{{\"race\":{{\"samples_us\":[${{samples#,}}],\"clocks_mhz\":[${{clocks#,}}],\"protocol\":\"in turns\"}}}}"
+  wide=""
+  case "$line" in *'"wide":true'*) wide="\"wide_samples_us\":[${{samples#,}}]," ;; esac
+  echo "{{\"race\":{{$wide\"samples_us\":[${{samples#,}}],\"clocks_mhz\":[${{clocks#,}}],\"protocol\":\"in turns\"}}}}"
 }}
 while read -r line; do
   config=$(printf '%s' "$line" | sed -n 's/.*"config":"\([^"]*\)".*/\1/p')

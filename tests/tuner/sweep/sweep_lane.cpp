@@ -179,3 +179,46 @@ TEST_CASE("what is at fault outside the configs ends the sweep, in the worker's 
   REQUIRE_THROWS_AS(sweep(invalid, options_for("/no/such/attune", 2), database), Error);
   REQUIRE(database.list().empty());
 }
+
+TEST_CASE("a race's answer has the times that were asked for, or none of it is believed", "[nogpu]") {
+  const TemporaryFolder folder;
+  const auto answer = [](const std::string& wide) {
+    return R"sh(echo '{"race":{"samples_us":[[1,2],[3,4]],)sh" + wide +
+           R"sh("clocks_mhz":[[1500,1500],[1500,1500]],"protocol":"in turns"}}')sh";
+  };
+  const AttentionProblem problem = parse_problem(kProblem);
+  const std::vector<KernelConfig> configs = {parse_config("sm80 q128 kv64 w4 st2"),
+                                             parse_config("sm80 q64 kv64 w4 st2")};
+  const auto race = [&](const std::string& wide, bool asked) {
+    const SweepOptions options =
+        options_for(fake_worker(folder, {.on_trial = "measured 80", .on_race = answer(wide)}), 2);
+    SweepLane lane(problem, options, "cuda:0");
+    RaceOptions how;
+    how.wide = asked;
+    return lane.race(configs, how);
+  };
+  const RaceTimes both = race(R"("wide_samples_us":[[5,6],[7,8]],)", true);
+  CHECK(both.complaint.empty());
+  CHECK(both.samples_us == std::vector<std::vector<double>>{{1, 2}, {3, 4}});
+  CHECK(both.wide_samples_us == std::vector<std::vector<double>>{{5, 6}, {7, 8}});
+  const RaceTimes narrow = race("", false);
+  CHECK(narrow.complaint.empty());
+  CHECK(narrow.wide_samples_us.empty());
+  const char* const wrong[] = {"",
+                               R"("wide_samples_us":[],)",
+                               R"("wide_samples_us":[[5,6]],)",
+                               R"("wide_samples_us":[[5,6],[7]],)",
+                               R"("wide_samples_us":[[5],[7]],)",
+                               R"("wide_samples_us":[[5,6,7],[7,8,9]],)",
+                               R"("wide_samples_us":[[5,6],[7,0]],)",
+                               R"("wide_samples_us":[[5,6],[7,-8]],)",
+                               R"("wide_samples_us":[[5,6],[7,"8"]],)",
+                               R"("wide_samples_us":7,)"};
+  for (const char* wide : wrong) {
+    INFO(wide);
+    const RaceTimes times = race(wide, true);
+    CHECK_FALSE(times.complaint.empty());
+    CHECK(times.samples_us.empty());
+  }
+  CHECK_FALSE(race(R"("wide_samples_us":[[5,6],[7,8]],)", false).complaint.empty());  // nobody asked
+}

@@ -1,6 +1,7 @@
 #include "tuner/sweep/sweep_race.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "tuner/search/race.h"
 
 using namespace attune;
+using attune::test::example_measurement;
 using attune::test::expected_order;
 using attune::test::fake_worker;
 using attune::test::kProblem;
@@ -30,20 +32,16 @@ TEST_CASE("a race decides, and its rows say so", "[nogpu]") {
                                                         order[0], order[1], order[2], order[3]),
                                 .on_race = on_race});
   };
-  const auto times = [](const std::vector<double>& of_finalists, int rounds = 8) {
-    std::string samples, clocks;
-    for (const double time : of_finalists) {
-      samples += (samples.empty() ? "[" : ",[") + std::to_string(time);
-      clocks += clocks.empty() ? "[1500" : ",[1500";
-      for (int i = 1; i < rounds; ++i) {
-        samples += "," + std::to_string(time);
-        clocks += ",1500";
-      }
-      samples += "]";
-      clocks += "]";
-    }
-    return fmt::format(R"sh(echo '{{"race":{{"samples_us":[{}],"clocks_mhz":[{}],"protocol":"in turns"}}}}')sh",
-                       samples, clocks);
+  const auto times = [](const std::vector<double>& of_finalists, std::vector<double> wide = {}) {
+    if (wide.empty()) wide = of_finalists;
+    const auto rounds = [](const std::vector<double>& each) {
+      std::vector<std::string> lists;
+      for (const double time : each) lists.push_back(fmt::format("[{}]", fmt::join(std::vector(8, time), ",")));
+      return fmt::format("[{}]", fmt::join(lists, ","));
+    };
+    return fmt::format(
+        R"sh(echo '{{"race":{{"samples_us":{},"wide_samples_us":{},"clocks_mhz":{},"protocol":"in turns"}}}}')sh",
+        rounds(of_finalists), rounds(wide), rounds(std::vector<double>(of_finalists.size(), 1500)));
   };
   TuningDatabase database(folder / "tuning.db");
   SweepOptions options = options_for("", 6);
@@ -76,6 +74,18 @@ TEST_CASE("a race decides, and its rows say so", "[nogpu]") {
     REQUIRE(requests(folder, "race").empty());
     REQUIRE(canonical_text(again.best->config) == order[3]);
   }
+  SECTION("the fastest with the problem's own scores loses to one that is even on both spreads") {
+    options.command = worker(times({80, 84, 85, 100}, {140, 86, 90, 100}));
+    const SweepResult result = sweep(problem, options, database);
+    REQUIRE(result.notes.empty());
+    REQUIRE(canonical_text(result.best->config) == order[2]);
+    const auto best = database.best(problem, "NVIDIA H200", 132);
+    REQUIRE(canonical_text(best->config) == order[2]);
+    REQUIRE(best->median_us == 84);
+    REQUIRE(best->wide_median_us == 86);
+    REQUIRE(best->wide_samples_us == std::vector<double>(8, 86));
+    REQUIRE(canonical_text(result.finalists.back().config) == order[1]);
+  }
   SECTION("the default wins a tie") {
     options.command = worker(times({80, 80, 80, 80.3}));
     const SweepResult result = sweep(problem, options, database);
@@ -83,11 +93,12 @@ TEST_CASE("a race decides, and its rows say so", "[nogpu]") {
     REQUIRE(canonical_text(database.best(problem, "NVIDIA H200", 132)->config) == order[0]);
   }
   SECTION("a race that fails elects the default, and is noted") {
+    const std::string short_of_wide = times({80, 84, 85, 100}, {80, 84, 85});
     const std::string failure =
-        GENERATE(as<std::string>{}, "exec sleep 100", "exit 3", "echo nonsense",
-                 R"(echo '{"failed":"launch_failed","reason":"too hot"}')",
-                 R"(echo '{"race":{"samples_us":[[1],[1]],"clocks_mhz":[[1],[1]],"protocol":"x"}}')",
-                 R"(echo '{"race":{"samples_us":"many"}}')");
+        GENERATE_REF(as<std::string>{}, "exec sleep 100", "exit 3", "echo nonsense",
+                     R"(echo '{"failed":"launch_failed","reason":"too hot"}')",
+                     R"(echo '{"race":{"samples_us":[[1],[1]],"clocks_mhz":[[1],[1]],"protocol":"x"}}')",
+                     R"(echo '{"race":{"samples_us":"many"}}')", short_of_wide);
     INFO(failure);
     options.command = worker(failure);
     const SweepResult result = sweep(problem, options, database);
@@ -111,4 +122,32 @@ TEST_CASE("a race decides, and its rows say so", "[nogpu]") {
     REQUIRE(canonical_text(again.best->config) == order[1]);
     REQUIRE(canonical_text(database.best(problem, "NVIDIA H200", 132)->config) == order[1]);
   }
+}
+
+TEST_CASE("a backward race knows no wide scores", "[nogpu]") {
+  const TemporaryFolder folder;
+  const AttentionProblem problem = parse_problem("backward bf16 b1 hq8 sq1024 d64");
+  TuningDatabase database(folder / "tuning.db");
+  const SweepResult result = sweep(problem, options_for(fake_worker(folder, {"measured 80"}), 2), database);
+  REQUIRE(result.notes.empty());
+  REQUIRE(result.finalists.size() == 2);
+  for (const Measurement& row : result.finalists) {
+    REQUIRE(row.samples_us.size() == 8);
+    REQUIRE(row.wide_samples_us.empty());
+    REQUIRE(row.wide_median_us == 0);
+  }
+  REQUIRE(raced_together(result.finalists));
+}
+
+TEST_CASE("a forward race that timed no wide scores is run again", "[nogpu]") {
+  std::vector<Measurement> rows(2, example_measurement());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    rows[i].race = "2026-01-31T12:00:00Z";
+    rows[i].place = static_cast<int>(i) + 1;
+  }
+  REQUIRE_FALSE(raced_together(rows));
+  for (Measurement& row : rows) row.wide_median_us = 120;
+  REQUIRE(raced_together(rows));
+  rows[1].wide_median_us = 0;
+  REQUIRE_FALSE(raced_together(rows));
 }
