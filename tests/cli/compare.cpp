@@ -1,4 +1,6 @@
 // `compare` on rows with known answers: two configs of one database, and two databases.
+#include <cmath>
+
 #include "tests/catch.h"
 #include "tests/cli/command.h"
 #include "tests/tuner/test_files.h"
@@ -221,6 +223,41 @@ TEST_CASE("rows of one race are compared round by round", "[nogpu]") {
   CHECK(result.json().at("comparisons").at(0).at("verdict") == (raced ? "faster" : "not decidable"));
 }
 
+TEST_CASE("rows of a race with wide scores are compared by both spreads, and the text says so", "[nogpu]") {
+  const bool of_one_race = GENERATE(true, false);
+  const attune::test::TemporaryFolder folder;
+  const std::string path = (folder / "tuning.db").string();
+  {
+    TuningDatabase database(path);
+    for (const bool first : {true, false}) {
+      Measurement row = raced(row_of(kProblem, first ? kA : kB, first ? 100 : 104), first ? 2 : 1);
+      if (!of_one_race && first) row.race = "2026-01-30T12:00:00.000000Z";
+      for (const double us : row.samples_us) row.wide_samples_us.push_back(us * (first ? 1.4 : 1.02));
+      row.summarize();
+      database.append(row);
+    }
+  }
+  const nlohmann::json comparison = compare(kA, kB, path, {"--json"}).json().at("comparisons").at(0);
+  CHECK(comparison.at("verdict") == (of_one_race ? "slower" : "not decidable"));
+  CHECK(comparison.at("time_ratio").get<double>() == Approx(std::sqrt(100 * 140 / (104 * 104 * 1.02))).epsilon(1e-3));
+  CHECK_THAT(comparison.at("by").get<std::string>(), ContainsSubstring("geometric mean"));
+  CHECK(comparison.at("a").at("wide_median_us").get<double>() == Approx(140));
+  const std::string text = compare(kA, kB, path).out;
+  CHECK_THAT(text, ContainsSubstring("140.0 us at 8 times the spread") &&
+                       ContainsSubstring("of B's geometric mean of the times at the problem's own spread and at 8"));
+  const CommandResult best = run_attune({"db", "best", "--database", path}, kNoGpu);
+  CHECK_THAT(best.out, ContainsSubstring(kB) && ContainsSubstring("106.1 us at 8 times the spread"));
+  const CommandResult explained =
+      run_attune({"explain", "--problem", kProblem, "--target", "h200", "--database", path}, kNoGpu);
+  if (!of_one_race) {
+    CHECK_THAT(text, ContainsSubstring("at the other spread with --spread 8"));
+    return;
+  }
+  CHECK_THAT(explained.out, ContainsSubstring("106.1 us at 8 times the spread") &&
+                                ContainsSubstring("slower by 12.6 %") &&
+                                ContainsSubstring("times the pick's mean over both spreads"));
+}
+
 TEST_CASE("compare --now needs a GPU, and says so", "[nogpu]") {
   const CommandResult hidden = compare(kA, kB, "", {"--now", "--problem", kProblem, "--device", "cuda:0"});
   CHECK(hidden.status == 2);
@@ -248,6 +285,14 @@ TEST_CASE("compare --now times two configs, and the bests of two databases, alte
   CHECK(configs.at("comparisons").at(0).at("verdict") == "faster");
   CHECK(configs.at("comparisons").at(0).at("time_ratio").get<double>() < 0.8);
   CHECK(configs.at("comparisons").at(0).at("a").at("samples").get<int>() >= 15);
+
+  CHECK(configs.at("spread") == 1);
+  const CommandResult wide =
+      run_attune({"compare", "sm80 q128 kv64 w4 st2", "sm80 q16 kv16 w1 st1 qsmem", "--now", "--spread", "8",
+                  "--seconds", "0.3", "--device", "cuda:0", "--problem", problem});
+  INFO(wide.err);
+  CHECK(wide.status == 0);
+  CHECK_THAT(wide.out, ContainsSubstring("A is faster") && ContainsSubstring("8: scores are so many times as wide"));
 
   const attune::test::TemporaryFolder folder;
   for (const char* name : {"a.db", "b.db"}) {

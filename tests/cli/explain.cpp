@@ -279,6 +279,7 @@ TEST_CASE("explain: occupancy and roofline of the family that is picked, in eith
 TEST_CASE("explain compares rows of one race without samples by their medians", "[nogpu]") {
   const attune::test::TemporaryFolder folder;
   const std::string path = (folder / "tuning.db").string(), problem = "forward bf16 b4 hq16 sq4096 d128";
+  const bool wide = GENERATE(false, true);
   {
     attune::TuningDatabase database(path);
     int place = 0;
@@ -286,13 +287,15 @@ TEST_CASE("explain compares rows of one race without samples by their medians", 
       Measurement row = attune::test::example_measurement(problem, config, 700 * (1 + 0.1 * place));
       row.samples_us.clear();  // as in presets
       row.clocks_mhz.clear();
+      if (wide) row.wide_median_us = 900 * (1 + 0.3 * place);
       row.race = "2026-11-22T08:19:57.417664Z";
       row.place = ++place;
       database.append(row);
     }
   }
   CHECK_THAT(run_attune({"explain", "--problem", problem, "--target", "h200", "--database", path}, kNoGpu).out,
-             ContainsSubstring("its median differs by +10.00 % (no samples are stored"));
+             ContainsSubstring(wide ? "its mean over both spreads differs by +19.58 % (no samples are stored"
+                                    : "its median differs by +10.00 % (no samples are stored"));
 }
 
 TEST_CASE("explain says when it found no presets", "[nogpu]") {

@@ -13,6 +13,7 @@
 #include "tuner/cli/output.h"
 #include "tuner/cli/problem_options.h"
 #include "tuner/cli/report.h"
+#include "tuner/cli/spread_option.h"
 #include "tuner/cli/verb.h"
 #include "tuner/trial/trial.h"
 
@@ -26,6 +27,7 @@ struct BenchOptions {
   ConfigOptions config;
   AlgorithmOptions algorithm;
   double seconds = 1;
+  SpreadOption spread;
 };
 
 int run_algorithms(const BenchOptions& options, const AttentionProblem& problem, const ChosenDevice& chosen) {
@@ -45,13 +47,13 @@ int run(const BenchOptions& options) {
   if (!std::isfinite(options.seconds) || options.seconds <= 0) {
     throw Error(ErrorCode::invalid_argument, fmt::format("--seconds {}: must be a positive number", options.seconds));
   }
-  const AttentionProblem problem = options.problem.problem();
+  const AttentionProblem asked = options.problem.problem(), problem = options.spread.apply(asked);
   for (const Operand operand : {Operand::q, Operand::k}) element_count(problem, operand);
   const ChosenDevice chosen = options.device.choose();
   if (!chosen.why.empty()) warn(chosen.why);
   if (options.algorithm.given()) return run_algorithms(options, problem, chosen);
   const std::shared_ptr<TunedConfigs> tuned = options.config.open_tuned_configs(options.output);
-  const ConfigChoice choice = options.config.pick(problem, chosen.spec, tuned.get());
+  const ConfigChoice choice = options.config.pick(asked, chosen.spec, tuned.get());
   const std::shared_ptr<Device> device = options.device.open(chosen);
   if (!device->can_time()) {
     throw Error(
@@ -68,6 +70,7 @@ int run(const BenchOptions& options) {
   if (options.output.json) {
     Json document = to_json(measurement);
     document["device"] = device->description();
+    document["spread"] = options.spread.factor;
     add_choice(document, choice);
     print_json(document);
   } else {
@@ -75,6 +78,7 @@ int run(const BenchOptions& options) {
     print_field("device", device->description());
     print_field("config", canonical_text(choice.config));
     print_origin(choice);
+    options.spread.print();
     if (measurement.status == MeasurementStatus::ok) {
       print_field("median", fmt::format("{:.2f} us ({} samples, p20 {:.2f}, p80 {:.2f})", measurement.median_us,
                                         measurement.samples_us.size(), measurement.p20_us, measurement.p80_us));
@@ -101,6 +105,7 @@ Verb make_bench(CommandLine& command) {
       "attune bench --problem \"forward bf16 b1 hq16 sq16384 d128\" --config \"sm80 q128 kv64 w4 st2\" --json\n"
       "attune bench --algorithm all --batch 4 --heads 16 --seq 4096 --head-dim 64 --device cuda:0");
   verb->add_option("--seconds", options->seconds, "time spent on samples (default 1), of all algorithms together");
+  options->spread.add_to(*verb);
   options->problem.add_to(*verb);
   options->device.add_to(*verb);
   options->config.add_config_to(*verb);

@@ -7,14 +7,15 @@
 #include <utility>
 
 #include "generator/error.h"
+#include "tuner/cli/compared_pair.h"
 #include "tuner/cli/config_options.h"
 #include "tuner/cli/device_options.h"
 #include "tuner/cli/exit_status.h"
 #include "tuner/cli/output.h"
 #include "tuner/cli/problem_options.h"
 #include "tuner/cli/report.h"
+#include "tuner/cli/spread_option.h"
 #include "tuner/cli/verb.h"
-#include "tuner/search/race.h"
 #include "tuner/trial/trial.h"
 
 namespace attune::cli {
@@ -29,6 +30,7 @@ struct CompareOptions {
   double margin_percent = 0.5;
   bool now = false;
   double seconds = 1;
+  SpreadOption spread;
 };
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
@@ -47,51 +49,15 @@ std::shared_ptr<TuningDatabase> open_compared(const std::string& path) {
   return database;
 }
 
-/// Two rows of one problem on one device.
-struct Pair {
-  Measurement a, b;
-  Comparison comparison;
-  std::vector<std::string> caveats;  ///< what else differs between the measurements
-  bool in_turns = false;             ///< the i-th samples of both are of one round: a drift meets both alike
-};
-
-/// What would decide between two stored rows.
-std::string command_that_decides(const Pair& pair) {
-  return fmt::format("attune compare --now \"{}\" \"{}\" --problem \"{}\"", canonical_text(pair.a.config),
-                     canonical_text(pair.b.config), canonical_text(pair.a.problem));
-}
-
 ComparisonOptions comparison_options(const CompareOptions& options) {
   ComparisonOptions how;
   how.margin = options.margin_percent / 100;
   return how;
 }
 
-Pair make_pair_of(Measurement a, Measurement b, const CompareOptions& options) {
-  Pair pair{std::move(a), std::move(b), {}, {}, false};
-  pair.in_turns = of_one_race(pair.a, pair.b);
-  pair.comparison = compare_rows(pair.a, pair.b, comparison_options(options));
-  const auto note = [&](const char* what, const std::string& of_a, const std::string& of_b) {
-    if (of_a != of_b) pair.caveats.push_back(fmt::format("{} differ: {} and {}", what, of_a, of_b));
-  };
-  // Two configs have two sources; what version 0.1 knew of sources is the same for all configs of a family.
-  const bool a_old = pair.a.source_hash.starts_with(kTemplatesMark),
-             b_old = pair.b.source_hash.starts_with(kTemplatesMark);
-  if (a_old == b_old && (a_old || pair.a.config == pair.b.config))
-    note("sources", pair.a.source_hash, pair.b.source_hash);
-  note("compilers", pair.a.compiler, pair.b.compiler);
-  note("drivers", pair.a.driver, pair.b.driver);
-  note("protocols", pair.a.protocol, pair.b.protocol);
-  constexpr double kSameClock = 0.02;
-  const int of_a = pair.a.sm_clock_mhz, of_b = pair.b.sm_clock_mhz;
-  if (of_a > 0 && of_b > 0 && std::abs(of_a - of_b) > kSameClock * std::max(of_a, of_b))
-    pair.caveats.push_back(fmt::format("SM clocks differ: {} and {} MHz", of_a, of_b));
-  return pair;
-}
-
 /// Everything that was compared, and what could not be.
 struct Compared {
-  std::vector<Pair> pairs;
+  std::vector<ComparedPair> pairs;
   std::vector<std::string> missing;  ///< sentences
 };
 
@@ -151,7 +117,7 @@ Compared compare_configs(const CompareOptions& options, const Filter& filter) {
       compared.missing.push_back(fmt::format(
           "{}: {}", name_of(entry), *row ? describe(**row) : fmt::format("{}  not tried", canonical_text(config))));
     }
-    if (both) compared.pairs.push_back(make_pair_of(std::move(*of_a), std::move(*of_b), options));
+    if (both) compared.pairs.push_back(compare_stored(std::move(*of_a), std::move(*of_b), comparison_options(options)));
   }
   return compared;
 }
@@ -168,7 +134,8 @@ Compared compare_databases(const CompareOptions& options, const Filter& filter) 
       if (!filter.takes(entry)) continue;
       auto mine = best(which, entry), other = best(1 - which, entry);
       if (mine && other) {
-        if (which == 0) compared.pairs.push_back(make_pair_of(std::move(*mine), std::move(*other), options));
+        if (which == 0)
+          compared.pairs.push_back(compare_stored(std::move(*mine), std::move(*other), comparison_options(options)));
         continue;
       }
       // A problem that neither has a result of is told once.
@@ -183,56 +150,6 @@ Compared compare_databases(const CompareOptions& options, const Filter& filter) 
   return compared;
 }
 
-/// "A is faster by 4.8 % (A takes 0.9491 to 0.9557 of B's time at 95 %)". Of rows of different runs the interval is
-/// that of their samples alone, and no verdict comes of it.
-std::string describe_verdict(const Pair& pair) {
-  const Comparison& comparison = pair.comparison;
-  if (comparison.verdict == Verdict::undecidable && !pair.in_turns && comparison.interval) {
-    return fmt::format(
-        "not decidable: {}. By their samples alone A takes {:.4f} of B's time ({:.4f} to {:.4f}); `{}` times "
-        "both alternately",
-        comparison.reason, comparison.ratio, comparison.interval->low, comparison.interval->high,
-        command_that_decides(pair));
-  }
-  const std::string interval = comparison.interval ? fmt::format("A takes {:.4f} to {:.4f} of B's time at 95 %",
-                                                                 comparison.interval->low, comparison.interval->high)
-                                                   : "";
-  switch (comparison.verdict) {
-    case Verdict::faster:
-      return fmt::format("A is faster: {:.1f} % less time ({})", (1 - comparison.ratio) * 100, interval);
-    case Verdict::slower:
-      return fmt::format("A is slower: {:.1f} % more time ({})", (comparison.ratio - 1) * 100, interval);
-    case Verdict::same:
-      return fmt::format("the same ({})", interval);
-    case Verdict::undecidable:
-      break;
-  }
-  return fmt::format("not decidable: {}{}", comparison.reason, interval.empty() ? "" : " (" + interval + ")");
-}
-
-Json to_json(const Pair& pair) {
-  Json entry = {{"problem", canonical_text(pair.a.problem)},
-                {"device", pair.a.device},
-                {"sm_count", pair.a.sm_count},
-                {"verdict", to_string(pair.comparison.verdict)}};
-  if (pair.comparison.ratio > 0) entry["time_ratio"] = pair.comparison.ratio;
-  if (pair.comparison.interval) entry["interval"] = {pair.comparison.interval->low, pair.comparison.interval->high};
-  if (!pair.comparison.reason.empty()) entry["reason"] = pair.comparison.reason;
-  entry["in_turns"] = pair.in_turns;
-  if (pair.comparison.interval)
-    entry["interval_covers"] = pair.in_turns ? "drift and noise" : "the noise of the samples, no drift between runs";
-  if (pair.comparison.verdict == Verdict::undecidable) entry["decided_by"] = command_that_decides(pair);
-  for (const auto& [name, row] : {std::pair("a", &pair.a), std::pair("b", &pair.b)}) {
-    entry[name] = {{"config", canonical_text(row->config)},
-                   {"rigor", to_string(row->rigor)},
-                   {"median_us", row->median_us},
-                   {"samples", row->samples_us.size()},
-                   {"created_at", row->created_at}};
-  }
-  if (!pair.caveats.empty()) entry["caveats"] = pair.caveats;
-  return entry;
-}
-
 /// Times pairs alternately on the GPU at hand: their samples are replaced by those of this minute.
 class Racer {
  public:
@@ -243,14 +160,14 @@ class Racer {
   }
   const DeviceSpec& spec() const { return chosen_.spec; }
 
-  void race(Pair& pair) {
+  void race(ComparedPair& pair) {
     pair.caveats.clear();
     pair.in_turns = true;
     if (pair.a.config == pair.b.config) {
       pair.comparison = {Verdict::same, 1, Interval{1, 1}, ""};
       return;
     }
-    TrialBench bench(device_, pair.a.problem, options_.problem.seed());
+    TrialBench bench(device_, options_.spread.apply(pair.a.problem), options_.problem.seed());
     RaceOptions race;
     race.seconds = options_.seconds;
     race.cuda_ordinal = chosen_.ordinal;
@@ -268,6 +185,7 @@ class Racer {
     for (std::size_t i = 0; i < 2; ++i) {
       Measurement& row = i == 0 ? pair.a : pair.b;
       row.samples_us = times.samples_us[i];
+      row.wide_samples_us.clear();
       row.clocks_mhz = times.clocks_mhz[i];
       row.protocol = times.protocol;
       row.created_at = utc_now();
@@ -301,8 +219,8 @@ Compared compare_now(const CompareOptions& options, bool files) {
     refuse(fmt::format("--seconds {}: must be a positive number", options.seconds));
   Racer racer(options);
   Compared compared = files ? compare_databases(options, Filter(options)) : pair_configs(options, racer.spec());
-  std::vector<Pair> here;
-  for (Pair& pair : compared.pairs) {
+  std::vector<ComparedPair> here;
+  for (ComparedPair& pair : compared.pairs) {
     if (pair.a.device != racer.spec().name || pair.a.sm_count != racer.spec().sm_count) {
       compared.missing.push_back(fmt::format("\"{}\": its results are of {} ({} SMs), the GPU here is {} ({} SMs)",
                                              canonical_text(pair.a.problem), pair.a.device, pair.a.sm_count,
@@ -324,13 +242,16 @@ int run(const CompareOptions& options) {
     refuse(fmt::format("\"{}\" and \"{}\" cannot be compared: give two configs or two database files", options.a,
                        options.b));
   }
+  options.spread.require_sound();
+  if (options.spread.given() && !options.now)
+    refuse("--spread belongs to --now: stored times have the spreads at which they were taken");
   const Filter filter(options);
   const Compared compared = options.now ? compare_now(options, files)
                             : files     ? compare_databases(options, filter)
                                         : compare_configs(options, filter);
 
   std::map<Verdict, int> counts;
-  for (const Pair& pair : compared.pairs) ++counts[pair.comparison.verdict];
+  for (const ComparedPair& pair : compared.pairs) ++counts[pair.comparison.verdict];
   if (options.output.json) {
     Json document = {{"status", compared.pairs.empty() ? "nothing_to_compare" : "ok"},
                      {"a", options.a},
@@ -339,17 +260,19 @@ int run(const CompareOptions& options) {
                      {"timed", options.now ? "now, alternately" : "when they were stored"},
                      {"confidence", ComparisonOptions().confidence},
                      {"margin", options.margin_percent / 100}};
+    if (options.now) document["spread"] = options.spread.factor;
     for (const Verdict verdict : {Verdict::faster, Verdict::slower, Verdict::same, Verdict::undecidable})
       document["counts"][std::string(to_string(verdict))] = counts[verdict];
     document["comparisons"] = Json::array();
-    for (const Pair& pair : compared.pairs) document["comparisons"].push_back(to_json(pair));
+    for (const ComparedPair& pair : compared.pairs) document["comparisons"].push_back(to_json(pair));
     document["missing"] = compared.missing;
     print_json(document);
   } else {
-    for (const Pair& pair : compared.pairs) {
+    for (const ComparedPair& pair : compared.pairs) {
       print_field("problem", fmt::format("{} on {}", canonical_text(pair.a.problem), pair.a.device));
       print_field("A", fmt::format("{}  ({} samples)", describe(pair.a), pair.a.samples_us.size()));
       print_field("B", fmt::format("{}  ({} samples)", describe(pair.b), pair.b.samples_us.size()));
+      if (options.now) options.spread.print();
       print_field("verdict", describe_verdict(pair));
       for (const std::string& caveat : pair.caveats) print_field("but", caveat);
     }
@@ -375,7 +298,9 @@ Verb make_compare(CommandLine& command) {
       "compare two configs, or the best of two databases, by their stored times and say whether A is faster, slower, "
       "the "
       "same, or whether the times do not decide it. Stored times decide only if they come from one race, because no "
-      "interval covers what drifted between two runs; --now times both alternately. The exit status is 0 whatever the "
+      "interval covers what drifted between two runs; --now times both alternately. Times of a race with wide scores "
+      "are "
+      "compared by the geometric mean of both spreads, as the race ranks them. The exit status is 0 whatever the "
       "verdict, and 1 if there is nothing to compare",
       "attune compare \"sm80 q128 kv64 w4 st2\" \"sm80 q64 kv64 w4 st2\" --heads 16 --seq 4096 --head-dim 128 "
       "--target h200\n"
@@ -390,6 +315,7 @@ Verb make_compare(CommandLine& command) {
   verb->add_flag("--now", options->now,
                  "time both alternately on this GPU instead of comparing stored times; drift then meets both alike");
   verb->add_option("--seconds", options->seconds, "with --now: of GPU time for each pair (default 1)");
+  options->spread.add_to(*verb, "with --now: ");
   options->problem.add_to(*verb, Passes::all, Sizes::optional);
   options->device.add_target_to(*verb);
   options->config.add_database_to(*verb);

@@ -114,23 +114,25 @@ std::string why_not_picked(const Explained& other, const Explained& pick) {
   if (is_election(*pick.row)) return "no race has told it from the pick, which stands until one does";
   if (row.race != pick.row->race && !pick.row->race.empty())
     return row.race.empty() ? "was not in the final race: its time is a probe's" : "was in an older race";
+  const char* const kind = have_both_spreads(row, *pick.row) ? "mean over both spreads" : "median";
   if (row.samples_us.empty() || pick.row->samples_us.empty()) {  // as in presets
-    return fmt::format("its median differs by {:+.2f} % (no samples are stored of one of them, or of both)",
-                       (row.median_us / pick.row->median_us - 1) * 100);
+    return fmt::format("its {} differs by {:+.2f} % (no samples are stored of one of them, or of both)", kind,
+                       (ratio_of_medians(row, *pick.row) - 1) * 100);
   }
   const bool in_turns = of_one_race(row, *pick.row);
   const Comparison compared =
       in_turns ? compare_rows(row, *pick.row) : compare_times(row.samples_us, pick.row->samples_us);
   const std::string interval =
       compared.interval
-          ? fmt::format(" ({:.4f} to {:.4f} times the pick's time {})", compared.interval->low, compared.interval->high,
+          ? fmt::format(" ({:.4f} to {:.4f} times the pick's {} {})", compared.interval->low, compared.interval->high,
+                        have_both_spreads(row, *pick.row) ? kind : "time",
                         in_turns ? "at 95 %" : "by the samples alone: what drifted between the runs is not in them")
           : fmt::format(" ({})", compared.reason);
   if (compared.verdict == Verdict::slower) return fmt::format("slower by {}{}", percent(compared.ratio), interval);
   if (compared.verdict == Verdict::faster) return fmt::format("faster in these samples, yet not picked{}", interval);
   const std::string difference = compared.ratio == 1
-                                     ? "its median is the same: later in the fixed order"
-                                     : fmt::format("its median differs by {:+.2f} %", (compared.ratio - 1) * 100);
+                                     ? fmt::format("its {} is the same: later in the fixed order", kind)
+                                     : fmt::format("its {} differs by {:+.2f} %", kind, (compared.ratio - 1) * 100);
   return compared.interval ? fmt::format("within noise of the pick{}; {}", interval, difference)
                            : fmt::format("{}{}", difference, interval);
 }

@@ -31,6 +31,7 @@ Json to_json(const Explained& candidate) {
     entry["median_us"] = candidate.row->median_us;
     entry["p20_us"] = candidate.row->p20_us;
     entry["p80_us"] = candidate.row->p80_us;
+    if (candidate.row->wide_median_us > 0) entry["wide_median_us"] = candidate.row->wide_median_us;
     entry["tflops"] = candidate.row->tflops();
     if (candidate.feasible()) entry["model_over_measured"] = candidate.cost.microseconds / candidate.row->median_us;
   }
@@ -72,8 +73,8 @@ std::string describe(const Occupancy& occupancy) {
 void print_candidate(const Explained& candidate, std::size_t width) {
   std::string time = candidate.row ? std::string(to_string(candidate.row->status)) : "not tried";
   if (candidate.timed()) {
-    time = fmt::format("{:.1f} us ({:.1f} to {:.1f})", candidate.row->median_us, candidate.row->p20_us,
-                       candidate.row->p80_us);
+    time = fmt::format("{:.1f} us ({:.1f} to {:.1f}){}", candidate.row->median_us, candidate.row->p20_us,
+                       candidate.row->p80_us, describe_wide(*candidate.row));
     if (is_election(*candidate.row)) {
       time += ", stands until a race decides";
     } else if (candidate.row->place > 0) {

@@ -35,14 +35,22 @@ void print_errors(const std::vector<OutputErrors>& outputs) {
 
 Json to_json(const Measurement& measurement) { return measurement_to_json(measurement); }
 
+std::string describe_wide(const Measurement& measurement) {
+  return measurement.wide_median_us > 0
+             ? fmt::format(", {:.1f} us at {} times the spread", measurement.wide_median_us, kWideSpread)
+             : "";
+}
+
 std::string describe(const Measurement& measurement) {
   const std::string config = canonical_text(measurement.config);
   if (measurement.status != MeasurementStatus::ok) {
     return fmt::format("{}  {}{}{}", config, to_string(measurement.status), measurement.reason.empty() ? "" : ": ",
                        measurement.reason);
   }
-  if (measurement.median_us > 0)
-    return fmt::format("{}  {:.1f} us  {:.1f} TFLOP/s", config, measurement.median_us, measurement.tflops());
+  if (measurement.median_us > 0) {
+    return fmt::format("{}  {:.1f} us  {:.1f} TFLOP/s{}", config, measurement.median_us, measurement.tflops(),
+                       describe_wide(measurement));
+  }
   return fmt::format("{}  correct, not timed (cost model: {:.1f} us)", config, measurement.predicted_us);
 }
 

@@ -16,6 +16,8 @@ Json to_json(const std::vector<OutputErrors>& outputs);
 void print_errors(const std::vector<OutputErrors>& outputs);
 
 Json to_json(const Measurement& measurement);
+/// ", 412.0 us at 8 times the spread" for a row that was timed with wide scores, too; else "".
+std::string describe_wide(const Measurement& measurement);
 /// "512.3 us  430.1 TFLOP/s  sm80 q128 ...", or the status and the reason.
 std::string describe(const Measurement& measurement);
 

@@ -11,6 +11,7 @@
 #include "runtime/system/printable.h"
 #include "tuner/cli/output.h"
 #include "tuner/cli/report.h"
+#include "tuner/search/race.h"
 
 namespace attune::cli {
 namespace {
@@ -58,7 +59,9 @@ std::string compare_with_default(const Measurement& best, const Measurement& def
   const double mine = best.ranking_us(), other = default_measurement.ranking_us();
   if (default_measurement.status != MeasurementStatus::ok || mine <= 0 || other <= 0) return "";
   if (best.config == default_measurement.config) return ", the default";
-  return fmt::format(", {:.2f}x the default{}", other / mine, best.median_us > 0 ? "'s speed" : " by the cost model");
+  return fmt::format(", {:.2f}x the default{}{}", ratio_of_medians(default_measurement, best),
+                     best.median_us > 0 ? "'s speed" : " by the cost model",
+                     have_both_spreads(best, default_measurement) ? " over both spreads" : "");
 }
 
 std::string describe_seconds(double seconds) {

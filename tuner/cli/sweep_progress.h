@@ -53,7 +53,8 @@ class ProgressPrinter {
   bool open_line_ = false;
 };
 
-/// ", 1.13x the default's speed", or "" where that cannot be said.
+/// ", 1.13x the default's speed", with " over both spreads" where the race timed wide scores too, or "" where that
+/// cannot be said.
 std::string compare_with_default(const Measurement& best, const Measurement& default_measurement);
 
 /// "40 s", "3 min 20 s", "2 h 5 min".

@@ -123,7 +123,9 @@ Verb make_tune(CommandLine& command) {
   CommandLine* verb = add_verb(
       command, "tune",
       "search the configs of a problem, or of a list, for the fastest one. Candidates are validated before they are "
-      "timed, the fastest are raced alternately, and every result is stored. The exit status is 130 after Ctrl-C",
+      "timed, the fastest are raced alternately (forward ones with narrow and with wide scores, ranked by the "
+      "geometric "
+      "mean of both times), and every result is stored. The exit status is 130 after Ctrl-C",
       "attune tune --batch 4 --heads 16 --seq 4096 --head-dim 128 --causal\n"
       "attune tune --shapes shapes.csv --shard 1/4 --rigor patient --device all\n"
       "attune tune --heads 2 --seq 256 --head-dim 64 --device emulator --target a100 --max-candidates 5 --json");

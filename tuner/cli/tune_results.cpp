@@ -32,6 +32,13 @@ std::string done_instead(const SweepResult& result, Rigor asked, const ChosenDev
       to_string(asked), device.is_cuda() ? "device" : "emulator", result.space_size, result.rows.size());
 }
 
+/// The weights of a race that timed wide scores, too; empty of any other.
+std::string race_ranks_by(const SweepResult& result) {
+  if (result.finalists.empty() || result.finalists.front().wide_median_us <= 0) return "";
+  return fmt::format("geometric mean of the times at the problem's own spread and at {} times it, with equal weights",
+                     kWideSpread);
+}
+
 void print_tuned(const Tuned& tuned, const ChosenDevice& device, Rigor asked) {
   print_field("problem", canonical_text(tuned.problem));
   if (!tuned.error.empty()) print_field("error", tuned.error);
@@ -54,12 +61,14 @@ void print_tuned(const Tuned& tuned, const ChosenDevice& device, Rigor asked) {
     if (row.place > 1) {
       const Comparison by = compare_rows(row, result.finalists.front());
       if (by.interval) {
-        behind = fmt::format("  takes {:.4f} of the first's time (95 %: {:.4f} to {:.4f})", by.ratio, by.interval->low,
+        behind = fmt::format("  takes {:.4f} of the first's {} (95 %: {:.4f} to {:.4f})", by.ratio,
+                             have_both_spreads(row, result.finalists.front()) ? "mean time" : "time", by.interval->low,
                              by.interval->high);
       }
     }
     print_field(row.place == 1 ? "race" : "", fmt::format("{}. {}{}", row.place, describe(row), behind));
   }
+  if (const std::string how = race_ranks_by(result); !how.empty()) print_field("", "ranked by the " + how);
   if (result.default_measurement) print_field("default", describe(*result.default_measurement));
   if (result.best) {
     print_field("best", describe(*result.best) + (result.default_measurement
@@ -113,17 +122,19 @@ Json to_json(const Tuned& tuned, const ChosenDevice& device, Rigor asked, const 
   if (result.best) document["best"] = cli::to_json(*result.best);
   if (result.default_measurement) document["default"] = cli::to_json(*result.default_measurement);
   if (result.timed && result.best && result.default_measurement && result.default_measurement->median_us > 0) {
-    document["speed_over_default"] = result.default_measurement->median_us / result.best->median_us;
+    document["speed_over_default"] = ratio_of_medians(*result.default_measurement, *result.best);
   }
   Json race = Json::array();
   for (const Measurement& row : result.finalists) {
     race.push_back({{"place", row.place}, {"config", canonical_text(row.config)}, {"median_us", row.median_us}});
+    if (row.wide_median_us > 0) race.back()["wide_median_us"] = row.wide_median_us;
     const Comparison behind = compare_rows(row, result.finalists.front());
     if (behind.interval)
       race.back().update(
           Json{{"time_ratio", behind.ratio}, {"interval", {behind.interval->low, behind.interval->high}}});
   }
   if (!race.empty()) document["race"] = std::move(race);
+  if (const std::string how = race_ranks_by(result); !how.empty()) document["race_ranks_by"] = how;
   Json counts = Json::object();
   for (const Measurement& row : result.rows) {
     const std::string status(to_string(row.status));

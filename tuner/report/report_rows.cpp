@@ -38,11 +38,11 @@ Json field_values(const KernelConfig& config) {
   return values;
 }
 
-constexpr const char* kColumns[] = {"config",       "status",       "reason",      "rigor",        "race",
-                                    "place",        "median_us",    "p20_us",      "p80_us",       "samples",
-                                    "predicted_us", "sm_clock_mhz", "clock_low",   "clock_high",   "error_o",
-                                    "error_lse",    "registers",    "spill_bytes", "shared_bytes", "compile_ms",
-                                    "bound_us",     "bound_by",     "provenance",  "source_hash",  "created_at"};
+constexpr const char* kColumns[] = {
+    "config",   "status",     "reason",      "rigor",        "race",          "place",      "median_us",
+    "p20_us",   "p80_us",     "samples",     "predicted_us", "sm_clock_mhz",  "clock_low",  "clock_high",
+    "error_o",  "error_lse",  "registers",   "spill_bytes",  "shared_bytes",  "compile_ms", "bound_us",
+    "bound_by", "provenance", "source_hash", "created_at",   "wide_median_us"};
 
 }  // namespace
 
@@ -108,7 +108,8 @@ Json report_row(const Measurement& row, const std::optional<DeviceSpec>& spec, R
                  bound_by,
                  lists.provenances.number_of(row),
                  row.source_hash,
-                 row.created_at};
+                 row.created_at,
+                 number(row.wide_median_us)};
   return values;
 }
 

@@ -166,6 +166,7 @@ TEST_CASE("report: the document holds what the database holds", "[nogpu]") {
     CHECK(row.at("p20_us") == rows[i].p20_us);
     CHECK(row.at("p80_us") == rows[i].p80_us);
     CHECK(row.at("samples") == rows[i].samples_us.size());
+    CHECK(row.at("wide_median_us") == rows[i].wide_median_us);
     CHECK(row.at("predicted_us") == rows[i].predicted_us);
     CHECK(row.at("sm_clock_mhz") == rows[i].sm_clock_mhz);
     CHECK(row.at("clock_low") == (rows[i].clocks_mhz.empty() ? 0 : 1605));

@@ -179,6 +179,7 @@ function drawConfigs() {
     { title: "config", value: (row) => row.config, className: "mono nowrap" },
     { title: "µs", value: (row) => (row.estimate ? "" : number(row.median_us)), number: true },
     { title: "p20 – p80", value: spread, number: true },
+    { title: "µs, spread 8", value: (row) => (row.wide_median_us > 0 ? number(row.wide_median_us) : ""), number: true },
     { title: "to best", value: (row) => (best && row.estimate === best.estimate ? signedPercent(row.time / best.time - 1) : ""), number: true },
     { title: "TFLOP/s", value: (row) => (row.estimate ? "" : number(problem.rate(row.time))), number: true },
     { title: "of roofline", value: (row) => reachedBy(row) !== null && percent(reachedBy(row)), number: true },

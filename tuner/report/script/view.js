@@ -30,6 +30,7 @@ const rowLines = (p, row) => [
   row.status !== "ok" ? words(row.status) + (row.reason ? ": " + clipped(row.reason, 300) : "")
   : row.estimate ? "correct on the emulator, not timed"
   : number(row.median_us) + " µs (p20 to p80: " + spread(row) + "), " + number(p.rate(row.median_us)) + " TFLOP/s",
+  row.wide_median_us > 0 ? number(row.wide_median_us) + " µs with scores 8 times as wide" : "",
   row.predicted_us > 0 ? "cost model: " + number(row.predicted_us) + " µs" : "",
   how(row) + (row.samples ? ", " + plural(row.samples, "sample") : "") + (row.sm_clock_mhz ? ", " + row.sm_clock_mhz + " MHz" : ""),
   row.registers ? row.registers + " registers, " + row.spill_bytes + " bytes spilled, " + whole(row.shared_bytes) + " bytes shared" : "",
