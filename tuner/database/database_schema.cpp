@@ -159,9 +159,9 @@ ALTER TABLE measurement ADD COLUMN wide_samples_us BLOB NOT NULL DEFAULT x'';  -
 ALTER TABLE measurement ADD COLUMN wide_median_us REAL NOT NULL DEFAULT 0;     -- of them; 0: none
 )sql"};
 
-// The last version whose configs have the words of 0.1. A connection that cannot migrate reads them as they are: those
-// of one file are all alike.
-constexpr std::int64_t kVersionOfOldWords = 3;
+// The last version whose configs may have words of earlier programs. A connection that cannot migrate reads them as
+// they are: those of one file are all alike.
+constexpr std::int64_t kVersionOfOldWords = 4;
 
 // What a connection that cannot migrate adds to the measurements of version i + 1 in a view that it lays over them, so
 // that they are read as those of the newest: a temporary view hides the table of its name. Wide times follow, which all
@@ -201,8 +201,8 @@ SchemaObjects objects_of(sqlite::Connection& connection) {
 }
 
 void take_step(sqlite::Connection& connection, std::int64_t version) {
-  connection.execute(kMigrations.at(static_cast<std::size_t>(version)));
   if (version == kVersionOfOldWords) respell_configs(connection);
+  connection.execute(kMigrations.at(static_cast<std::size_t>(version)));
   connection.execute(
       fmt::format("PRAGMA application_id = {}; PRAGMA user_version = {}", kApplicationId, version + 1).c_str());
 }

@@ -138,17 +138,26 @@ TEST_CASE("a file of an older schema is migrated: nothing is lost, and the answe
   REQUIRE(examine_database(folder / "fresh.db").findings.empty());
 }
 
-TEST_CASE("configs of version 0.1 are respelled: the rows stay one with those that are imported", "[nogpu]") {
+TEST_CASE("configs of older files are respelled: the rows stay one with those that are imported", "[nogpu]") {
+  struct OldWords {
+    int version;
+    const char *sm90, *sm80;
+  };
+  const OldWords old = GENERATE(OldWords{3, "order=heads nomax turns persist=fixed", "order=rows-reversed whole"},
+                                OldWords{4, "order=tile-major lazy-max ordered scheduler=static-persistent",
+                                         "order=head-major-reversed even-tiles rescale0"});
+  INFO("version " << old.version);
+  const int rows = old.version == 3 ? kThird.rows : kFourth.rows;
   const TemporaryFolder folder;
   const fs::path file = folder / "tuning.db";
-  begin_old_file(file, 3);
-  // As 0.1 wrote them: the words of that time, and the hash over them. The last row is damaged, and stays so.
-  run_sql(file,
-          "UPDATE measurement SET config = 'sm90 q128 kv64 st2 order=heads nomax turns persist=fixed' WHERE id <= 2;"
-          "UPDATE measurement SET config = 'sm80 q64 kv64 w4 st2 order=rows-reversed whole' WHERE id >= 9");
+  begin_old_file(file, old.version);
+  // As they were written: the words of that time, and the hash over them. The last row is damaged, and stays so.
+  run_sql(file, fmt::format("UPDATE measurement SET config = 'sm90 q128 kv64 st2 {}' WHERE id <= 2;"
+                            "UPDATE measurement SET config = 'sm80 q64 kv64 w4 st2 {}' WHERE id >= 9",
+                            old.sm90, old.sm80));
   {
     sqlite::Connection connection(file.string(), SQLITE_OPEN_READWRITE);
-    read_as_newest(connection, 3);
+    read_as_newest(connection, old.version);
     std::vector<std::pair<std::int64_t, std::string>> hashes;
     {
       sqlite::Statement rows(connection, fmt::format("SELECT {}, m.id FROM {}", kRowColumns, kRowTables));
@@ -172,15 +181,15 @@ TEST_CASE("configs of version 0.1 are respelled: the rows stay one with those th
   REQUIRE(ask_sql_text(file, "SELECT config FROM measurement WHERE id = 9") ==
           "sm80 q64 kv64 w4 st2 order=head-major-reversed even-tiles");
   REQUIRE(ask_sql_text(file, "SELECT config FROM measurement WHERE id = 10") ==
-          "sm80 q64 kv64 w4 st2 order=rows-reversed whole");
+          fmt::format("sm80 q64 kv64 w4 st2 {}", old.sm80));
   const DatabaseDiagnosis diagnosis = examine_database(file);
-  REQUIRE(diagnosis.rows == kThird.rows);
+  REQUIRE(diagnosis.rows == rows);
   REQUIRE(diagnosis.findings.size() == 1);  // the damaged row
   REQUIRE(diagnosis.findings.front().check == "content_hash");
   TuningDatabase database(file);
   const auto appended = database.append_all(unmigrated.rows);
   REQUIRE(appended.added <= 1);  // at most the damaged one
-  REQUIRE(appended.known >= kThird.rows - 1);
+  REQUIRE(appended.known >= rows - 1);
 }
 
 TEST_CASE("a file of an older schema is read without being migrated: for export and merge, and where it cannot be",
