@@ -22,6 +22,10 @@ double decode_as(DataType dtype, std::uint16_t bits) {
 }
 std::uint16_t encode_as(DataType dtype, double x) { return dtype == DataType::bf16 ? encode_bf16(x) : encode_f16(x); }
 
+double unit_roundoff_of(DataType dtype) { return dtype == DataType::bf16 ? 0x1p-8 : 0x1p-11; }
+// Half of the smallest subnormal number.
+double smallest_step_of(DataType dtype) { return dtype == DataType::bf16 ? 0x1p-134 : 0x1p-25; }
+
 enum class Role { q, k, v, o };
 
 TensorImage make_image(const ForwardCase& test, Role role) {
@@ -73,6 +77,11 @@ TensorImage make_image(const ForwardCase& test, Role role) {
                                           : role == Role::k ? std::copysign(mean, test.shift)
                                                             : 0,
                                           role == Role::q ? test.q_deviation : 1);
+  constexpr Operand kOperandOf[] = {Operand::q, Operand::k, Operand::v, Operand::o};
+  std::vector<double> given;  // instead of random values
+  if (test.data && role != Role::o)
+    given = data_values(*test.data, problem, kOperandOf[static_cast<int>(role)], test.seed);
+  std::size_t next = 0;
   for (std::int64_t b = 0; b < batch; ++b) {
     for (std::int64_t h = 0; h < heads; ++h) {
       for (std::int64_t s = 0; s < rows; ++s) {
@@ -81,19 +90,13 @@ TensorImage make_image(const ForwardCase& test, Role role) {
           image.used[at + d] = true;
           if (role == Role::o) continue;
           const double loudness = role == Role::k && s == test.loud_key ? test.loudness : 1;
-          const double value = loudness * normal(random);
+          const double value = test.data ? given[next++] : loudness * normal(random);
           image.memory[at + d] = encode_as(problem.dtype, role == Role::v ? std::ldexp(value, test.v_exponent) : value);
         }
       }
     }
   }
   return image;
-}
-
-bool attends(const AttentionProblem& problem, std::int64_t query, std::int64_t key) {
-  if (problem.mask == MaskKind::none) return true;
-  if (problem.mask == MaskKind::window && key < query + problem.first_offset) return false;
-  return key <= query + problem.mask_offset;
 }
 
 template <typename T>
@@ -136,7 +139,8 @@ std::string output_complaint(const ForwardCase& test, const ForwardData& data, c
                              const ForwardResult& result) {
   const AttentionProblem& problem = test.problem;
   const bool bf16 = problem.dtype == DataType::bf16;
-  const double unit = bf16 ? 0x1p-8 : 0x1p-11;
+  const double unit = unit_roundoff_of(problem.dtype);
+  const double smallest_step = smallest_step_of(problem.dtype);
   const double relative_bound = bf16 ? 3e-3 : 4e-4;
   double error_squares = 0, squares = 0;
   std::size_t i = 0;
@@ -148,7 +152,7 @@ std::string output_complaint(const ForwardCase& test, const ForwardData& data, c
           const std::uint16_t bits = result.o[at + static_cast<std::size_t>(d)];
           if (bits == kPoison) return "O was not written at " + place(b, h, s) + " element " + std::to_string(d);
           const double actual = decode_as(problem.dtype, bits), wanted = expected.o[i];
-          const double bound = 2 * unit * expected.weight[i] + unit * std::fabs(wanted);
+          const double bound = 2 * unit * expected.weight[i] + unit * std::fabs(wanted) + smallest_step;
           if (!(std::fabs(actual - wanted) <= bound)) {
             return "O at " + place(b, h, s) + " element " + std::to_string(d) + compared(actual, wanted, bound);
           }
@@ -187,12 +191,40 @@ std::string lse_complaint(const ForwardCase& test, const Expected& expected, con
 
 }  // namespace
 
+bool attends(const AttentionProblem& problem, std::int64_t query, std::int64_t key) {
+  if (problem.mask == MaskKind::none) return true;
+  if (problem.mask == MaskKind::window && key < query + problem.first_offset) return false;
+  return key <= query + problem.mask_offset;
+}
+
+std::vector<double> unpacked(const AttentionProblem& problem, Operand operand, const TensorImage& image,
+                             const std::vector<std::uint16_t>& memory) {
+  const bool of_queries = operand == Operand::q || operand == Operand::o;
+  const std::int64_t heads = of_queries ? problem.heads_q : problem.heads_kv;
+  const std::int64_t rows = of_queries ? problem.seq_q : problem.seq_kv;
+  std::vector<double> values;
+  for (std::int64_t b = 0; b < problem.batch; ++b) {
+    for (std::int64_t h = 0; h < heads; ++h) {
+      for (std::int64_t s = 0; s < rows; ++s) {
+        for (std::int64_t d = 0; d < problem.head_dim; ++d)
+          values.push_back(decode_as(problem.dtype, memory[static_cast<std::size_t>(image.index(b, h, s) + d)]));
+      }
+    }
+  }
+  return values;
+}
+
 std::string to_string(const ForwardCase& test) {
   const char* placements[] = {"packed", "padded", "reversed"};
   std::ostringstream text;
   text << canonical_text(test.problem) << " | "
        << (test.algorithm ? std::string(to_string(*test.algorithm)) : canonical_text(test.config)) << " | "
-       << placements[static_cast<int>(test.placement)] << (test.with_lse ? "" : " no-lse") << " q*" << test.q_deviation;
+       << placements[static_cast<int>(test.placement)] << (test.with_lse ? "" : " no-lse");
+  if (test.data) {
+    text << ' ' << to_string(*test.data);
+  } else {
+    text << " q*" << test.q_deviation;
+  }
   if (test.shift != 0) text << " shift " << test.shift;
   if (test.v_exponent != 0) text << " v*2^" << test.v_exponent;
   if (test.loud_key >= 0) text << " key " << test.loud_key << " *" << test.loudness;
@@ -212,6 +244,8 @@ Expected expected_forward(const ForwardCase& test, const ForwardData& data) {
     table[bits] = decode_as(problem.dtype, static_cast<std::uint16_t>(bits));
 
   Expected expected;
+  // What rounding costs a small P, where the value of the largest one is smaller still.
+  const double smallest_p = smallest_step_of(problem.dtype) / unit_roundoff_of(problem.dtype);
   std::vector<double> k(keys * dim), v(keys * dim), q(dim), scores(keys), o(dim), weight(dim);
   for (std::int64_t b = 0; b < problem.batch; ++b) {
     for (std::int64_t h = 0; h < problem.heads_q; ++h) {
@@ -244,7 +278,7 @@ Expected expected_forward(const ForwardCase& test, const ForwardData& data) {
           sum += p;
           for (std::size_t d = 0; d < dim; ++d) {
             o[d] += p * v[j * dim + d];
-            weight[d] += p * std::fabs(v[j * dim + d]);
+            weight[d] += (p + smallest_p) * std::fabs(v[j * dim + d]);
           }
         }
         for (std::size_t d = 0; d < dim; ++d) {

@@ -8,6 +8,7 @@
 
 #include "attune/attention.h"
 #include "generator/ladder/attention_algorithm.h"
+#include "tests/kernels/data_kinds.h"
 
 namespace attune::tests {
 
@@ -25,8 +26,9 @@ struct ForwardCase {
   std::optional<AttentionAlgorithm> algorithm;  ///< instead of the config
   Placement placement = Placement::packed;
   bool with_lse = true;
-  double q_deviation = 1;      ///< standard deviation of Q; K and V have 1
-  std::int64_t loud_key = -1;  ///< a key that is multiplied by loudness, in every head; -1: none
+  std::optional<DataKind> data;  ///< instead of the following fields as far as v_exponent
+  double q_deviation = 1;        ///< standard deviation of Q; K and V have 1
+  std::int64_t loud_key = -1;    ///< a key that is multiplied by loudness, in every head; -1: none
   double loudness = 1;
   double shift = 0;    ///< of the mean of the unscaled scores: Q and K have means of opposite signs if it is negative
   int v_exponent = 0;  ///< V is multiplied by so many powers of two
@@ -51,9 +53,16 @@ struct ForwardData {
 };
 ForwardData make_data(const ForwardCase& test);
 
+/// Whether a query sees a key.
+bool attends(const AttentionProblem& problem, std::int64_t query, std::int64_t key);
+
+/// The elements of Q or O (`operand` is one of these), or of K or V, in an image of memory: (B, H, S, D).
+std::vector<double> unpacked(const AttentionProblem& problem, Operand operand, const TensorImage& image,
+                             const std::vector<std::uint16_t>& memory);
+
 /// Scalar attention in double precision on the rounded inputs. Packed (B, Hq, Sq, D) and (B, Hq, Sq).
 struct Expected {
-  std::vector<double> o, weight, lse;  ///< weight: sum of p |v|
+  std::vector<double> o, weight, lse;  ///< weight: sum of (p + h/u) |v|, see forward_case.cpp
 };
 Expected expected_forward(const ForwardCase& test, const ForwardData& data);
 

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "attune/attention.h"
+
+namespace attune::tests {
+
+/// Attention as one writes it in PyTorch, in the problem's type: what FlashAttention's rule measures a kernel by.
+///   S = scale Q K^T in fp32,  P = round(softmax(S)),  O = P V;
+///   dV = P^T dO,  dP = round(dO V^T),  dS = round(P o (dP - rowsum(P o dP))),  dQ = scale dS K,  dK = scale dS^T Q
+/// Sums are in fp32 and every result is rounded. FlashAttention's own tests round S, too. So does the backward here;
+/// the forward does not, and errs less: a kernel that computes S in fp32 can be held to that. Gradients cannot, because
+/// delta, the row's sum of dO o O, is of an O that was rounded, in FlashAttention as here.
+struct PlainInputs {
+  std::vector<double> q, k, v, d_o;  ///< rounded already; (B, H, S, D), whatever the layout; forward has no d_o
+};
+struct PlainGradients {
+  std::vector<double> d_q, d_k, d_v;
+};
+std::vector<double> plain_forward(const AttentionProblem& problem, const PlainInputs& inputs);
+PlainGradients plain_backward(const AttentionProblem& problem, const PlainInputs& inputs);
+
+/// An output, what the plain algorithm makes of the same inputs, and what is right: rows of head_dim elements.
+struct RuleOutput {
+  std::string name;
+  std::span<const double> actual, plain, exact;
+  /// What cancels in fp32 may leave so much where plain has an exact zero. 0 for O.
+  double floor = 0;
+  /// Of dQ: element 0 of each row, which is larger than the others where a data kind has offsets, is judged apart.
+  bool offsets_apart = false;
+};
+
+/// FlashAttention's rule: the largest error is at most twice the plain algorithm's plus one rounding of the largest
+/// element (FlashAttention's tests allow some two such roundings), and the mean error at most twice the plain one's.
+/// A NaN breaks the rule. Empty if it holds, else a sentence.
+std::string rule_complaint(const AttentionProblem& problem, const RuleOutput& output);
+
+}  // namespace attune::tests
