@@ -97,6 +97,7 @@ void ErrorSummary::merge(const ErrorSummary& other) {
 OutputBounds gradient_bounds_of(DataType dtype) {
   OutputBounds bounds = bounds_of(dtype);
   bounds.relative = dtype == DataType::fp16 ? 6e-4 : 4e-3;
+  if (dtype == DataType::bf16) bounds.smallest_step = 0x1p-119;  // reference_attention.h says why
   return bounds;
 }
 

@@ -14,7 +14,7 @@ namespace attune {
 struct OutputBounds {
   double relative;  ///< of the norm of the error to the norm of the reference
   double unit_roundoff;
-  double smallest_step;  ///< half of the smallest subnormal number: what rounding costs where numbers are tiny
+  double smallest_step;  ///< h: what rounding costs where numbers are tiny
 
   /// The bound of the error of one element.
   double of_element(double reference, double weight) const;

@@ -45,8 +45,9 @@ struct ForwardErrors {
   bool within() const;
 };
 
-/// The bounds of a correct forward (u is the unit roundoff of the dtype, 2^-8 for bf16 and 2^-11 for fp16):
-///   ||o - ref|| / ||ref|| <= 3e-3 (bf16), 4e-4 (fp16);   |o - ref| <= 2u sum(p|v|) + u |ref| elementwise;
+/// The bounds of a correct forward (u is the unit roundoff of the dtype, 2^-8 for bf16 and 2^-11 for fp16; h is half of
+/// its smallest subnormal number):
+///   ||o - ref|| / ||ref|| <= 3e-3 (bf16), 4e-4 (fp16);   |o - ref| <= 2u sum(p|v|) + u |ref| + h elementwise;
 ///   |lse - ref| <= 1e-5 + 1e-6 |ref|, and -inf exactly where the reference has it. NaN is never within.
 /// `o` is packed in problem.layout, lse (B, Hq, Sq); an empty lse is not compared.
 ForwardErrors compare_forward(const AttentionProblem& problem, const ReferenceForward& reference,
@@ -83,7 +84,9 @@ struct BackwardErrors {
 };
 
 /// The bounds of a correct backward that rounds P and dS to the dtype before their products, is handed an O that was
-/// rounded to it, and sums in fp32. With u as in compare_forward(), h half of the dtype's smallest subnormal number:
+/// rounded to it, and sums in fp32. With u as in compare_forward(). For fp16 so is h; for bf16 it is 2^-119: kernels
+/// flush a P below 2^-126, fp32's smallest normal number, to zero, and |dP - delta|, up to 2^8 here, multiplies what P
+/// has lost.
 ///
 /// Each element: |x - ref| <= 2u w + u |ref| + h. The last two are the rounding of the result. In w stands what the
 /// roundings before it cost at most, taken twice because fp32 sums, LSE and exponentials err too (by far less):

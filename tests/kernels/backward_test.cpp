@@ -1,9 +1,5 @@
-#include <algorithm>
-#include <cstring>
 #include <iterator>
-#include <limits>
 #include <memory>
-#include <sstream>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -16,6 +12,7 @@
 #include "runtime/emulator/emulator_device.h"
 #include "runtime/oracle/reference_attention.h"
 #include "tests/catch.h"
+#include "tests/kernels/backward_case.h"
 #include "tests/kernels/case_table.h"
 #include "tests/kernels/devices.h"
 #include "tests/kernels/forward_case.h"
@@ -23,249 +20,6 @@
 
 namespace attune::tests {
 namespace {
-
-constexpr std::uint16_t kPoison = 0x7fa5;  // NaN in both formats
-constexpr std::int64_t kMargin = 64;       // elements before and after a tensor
-
-struct BackwardCase {
-  AttentionProblem problem;
-  KernelConfig config;
-  Placement placement = Placement::packed;
-  bool with_lse = false;
-  double loudness = 0;  // Q and K are random around it and around 1, or around 0 where it is 0
-  std::uint64_t seed = 1;
-};
-
-BackwardCase case_from(const std::string& problem, const std::string& config) {
-  return {parse_problem(problem), parse_config(config)};
-}
-
-std::string to_string(const BackwardCase& test) {
-  const char* placements[] = {"packed", "padded", "reversed"};
-  std::ostringstream text;
-  text << canonical_text(test.problem) << " | " << canonical_text(test.config) << " | "
-       << placements[static_cast<int>(test.placement)] << (test.with_lse ? " gradient of LSE" : "");
-  return text.str();
-}
-
-// A tensor on the device, placed as the case asks, and its packed image.
-class Tensor {
- public:
-  // packed: in problem.layout, or empty for an output, which is poisoned.
-  Tensor(const std::shared_ptr<Device>& device, const BackwardCase& test, Operand operand,
-         const std::vector<std::uint16_t>& packed)
-      : device_(device), packed_(packed_view(test.problem, operand)) {
-    const AttentionProblem& problem = test.problem;
-    const bool of_keys =
-        operand == Operand::k || operand == Operand::v || operand == Operand::d_k || operand == Operand::d_v;
-    batch_ = problem.batch;
-    heads_ = of_keys ? problem.heads_kv : problem.heads_q;
-    rows_ = of_keys ? problem.seq_kv : problem.seq_q;
-    columns_ = problem.head_dim;
-    const bool aligned = problem.alignment >= 16;
-    const std::int64_t gap = test.placement == Placement::packed ? 0 : aligned ? 8 : 3, pitch = columns_ + gap;
-    if (problem.layout == Layout::bshd) {
-      strides_.stride_head = pitch;
-      strides_.stride_row = heads_ * pitch + gap;
-      strides_.stride_batch = rows_ * strides_.stride_row + gap;
-    } else {
-      strides_.stride_row = pitch;
-      strides_.stride_head = rows_ * pitch + gap;
-      strides_.stride_batch = heads_ * strides_.stride_head + gap;
-    }
-    origin_ = kMargin + (aligned ? 8 : 1);
-    image_.assign(static_cast<std::size_t>(origin_ + batch_ * strides_.stride_batch + kMargin), kPoison);
-    if (test.placement == Placement::reversed) {
-      origin_ += (rows_ - 1) * strides_.stride_row;
-      strides_.stride_row = -strides_.stride_row;
-    }
-    used_.assign(image_.size(), false);
-    for_rows([&](std::int64_t placed, std::int64_t from) {
-      for (std::int64_t d = 0; d < columns_; ++d) {
-        used_[static_cast<std::size_t>(placed + d)] = true;
-        if (!packed.empty()) image_[static_cast<std::size_t>(placed + d)] = packed[static_cast<std::size_t>(from + d)];
-      }
-    });
-    buffer_ = DeviceBuffer(device, 2 * image_.size());
-    device->copy_to_device(buffer_.pointer(), image_.data(), buffer_.bytes());
-    view_ = strides_;
-    view_.data = reinterpret_cast<const void*>(buffer_.pointer() + 2 * static_cast<std::uint64_t>(origin_));
-    if (test.placement == Placement::padded) {  // absurd strides for dimensions of extent 1
-      if (rows_ == 1) view_.stride_row = 12345;
-      if (heads_ == 1) view_.stride_head = -777;
-      if (batch_ == 1) view_.stride_batch = 1;
-    }
-  }
-
-  const TensorView& view() const { return view_; }
-
-  // Its elements now, packed. Complains about memory beside the rows that has changed.
-  std::vector<std::uint16_t> read(std::string* complaint) const {
-    std::vector<std::uint16_t> now(image_.size());
-    device_->copy_from_device(now.data(), buffer_.pointer(), buffer_.bytes());
-    for (std::size_t i = 0; i < now.size(); ++i) {
-      if (!used_[i] && now[i] != image_[i]) *complaint = "memory between or beside rows was overwritten";
-    }
-    std::vector<std::uint16_t> packed(static_cast<std::size_t>(batch_ * heads_ * rows_ * columns_));
-    for_rows([&](std::int64_t placed, std::int64_t to) {
-      std::copy_n(now.begin() + placed, columns_, packed.begin() + to);
-    });
-    return packed;
-  }
-
- private:
-  template <typename Body>
-  void for_rows(const Body& body) const {
-    for (std::int64_t b = 0; b < batch_; ++b) {
-      for (std::int64_t h = 0; h < heads_; ++h) {
-        for (std::int64_t s = 0; s < rows_; ++s) {
-          body(origin_ + b * strides_.stride_batch + h * strides_.stride_head + s * strides_.stride_row,
-               b * packed_.stride_batch + h * packed_.stride_head + s * packed_.stride_row);
-        }
-      }
-    }
-  }
-
-  std::shared_ptr<Device> device_;
-  TensorView packed_, strides_, view_;
-  std::int64_t batch_ = 0, heads_ = 0, rows_ = 0, columns_ = 0, origin_ = 0;
-  std::vector<std::uint16_t> image_;
-  std::vector<bool> used_;
-  DeviceBuffer buffer_;
-};
-
-// Inputs in problem.layout, O and LSE as a forward would leave them, and what the gradients should be.
-struct BackwardData {
-  std::vector<std::uint16_t> q, k, v, o, d_o;
-  std::vector<float> lse, d_lse;
-  ReferenceBackward reference;
-
-  explicit BackwardData(const BackwardCase& test) {
-    const AttentionProblem& problem = test.problem;
-    const auto rows = static_cast<std::size_t>(problem.batch * problem.heads_q * problem.seq_q);
-    const auto keys = static_cast<std::size_t>(problem.batch * problem.heads_kv * problem.seq_kv);
-    const auto columns = static_cast<std::size_t>(problem.head_dim);
-    q = random_normal(problem.dtype, rows * columns, 8 * test.seed);
-    k = random_normal(problem.dtype, keys * columns, 8 * test.seed + 1);
-    if (test.loudness != 0) {
-      const auto move = [&](std::vector<std::uint16_t>& values, double by) {
-        for (std::uint16_t& bits : values) bits = from_double(problem.dtype, to_double(problem.dtype, bits) / 8 + by);
-      };
-      move(q, test.loudness);
-      move(k, 1);
-    }
-    v = random_normal(problem.dtype, keys * columns, 8 * test.seed + 2);
-    d_o = random_normal(problem.dtype, rows * columns, 8 * test.seed + 3);
-    if (test.with_lse) {
-      for (const std::uint16_t bits : random_normal(problem.dtype, rows, 8 * test.seed + 4))
-        d_lse.push_back(static_cast<float>(to_double(problem.dtype, bits)));
-    }
-    const ReferenceForward forward = reference_forward(problem, q, k, v);
-    for (std::size_t row = 0; row < rows; ++row) {
-      lse.push_back(static_cast<float>(forward.lse[row]));
-      // The loss does not depend on an LSE of -inf: what a framework leaves there must not be looked at.
-      if (test.with_lse && std::isinf(lse.back())) d_lse[row] = std::numeric_limits<float>::quiet_NaN();
-    }
-    const TensorView view = packed_view(problem, Operand::o);
-    o.resize(q.size());
-    for (std::size_t i = 0; i < o.size(); ++i) {
-      const auto row = static_cast<std::int64_t>(i / columns), head = row / problem.seq_q;
-      const std::int64_t at = head / problem.heads_q * view.stride_batch + head % problem.heads_q * view.stride_head +
-                              row % problem.seq_q * view.stride_row + static_cast<std::int64_t>(i % columns);
-      o[static_cast<std::size_t>(at)] = from_double(problem.dtype, forward.o[i]);
-    }
-    reference = reference_backward(problem, {q, k, v, d_o, d_lse});
-  }
-};
-
-struct BackwardResult {
-  std::vector<std::uint16_t> d_q, d_k, d_v;
-  std::string complaint;  // about memory that should not have changed
-  friend bool operator==(const BackwardResult&, const BackwardResult&) = default;
-};
-
-BackwardResult run_backward(AttentionRuntime& runtime, const BackwardCase& test, const BackwardData& data,
-                            Stream stream = nullptr) {
-  const std::shared_ptr<Device>& device = runtime.device();
-  const Tensor q(device, test, Operand::q, data.q), k(device, test, Operand::k, data.k),
-      v(device, test, Operand::v, data.v), o(device, test, Operand::o, data.o),
-      d_o(device, test, Operand::d_o, data.d_o);
-  const Tensor d_q(device, test, Operand::d_q, {}), d_k(device, test, Operand::d_k, {}),
-      d_v(device, test, Operand::d_v, {});
-  const auto upload = [&](const std::vector<float>& values) {
-    DeviceBuffer buffer(device, std::max<std::size_t>(1, values.size()) * sizeof(float));
-    if (!values.empty()) device->copy_to_device(buffer.pointer(), values.data(), buffer.bytes());
-    return buffer;
-  };
-  const DeviceBuffer lse = upload(data.lse), d_lse = upload(data.d_lse);
-  Tensors tensors;
-  tensors[Operand::q] = q.view();
-  tensors[Operand::k] = k.view();
-  tensors[Operand::v] = v.view();
-  tensors[Operand::o] = o.view();
-  tensors[Operand::lse].data = reinterpret_cast<const void*>(lse.pointer());
-  tensors[Operand::d_o] = d_o.view();
-  tensors[Operand::d_q] = d_q.view();
-  tensors[Operand::d_k] = d_k.view();
-  tensors[Operand::d_v] = d_v.view();
-  if (test.with_lse) tensors[Operand::d_lse].data = reinterpret_cast<const void*>(d_lse.pointer());
-
-  const auto prepared = runtime.prepare(test.problem, test.config);
-  const DeviceBuffer workspace(device, prepared->plan.workspace_bytes_of(test.problem));
-  device->fill(workspace.pointer(), 0xff, workspace.bytes());
-  runtime.launch(*prepared, test.problem, tensors, reinterpret_cast<void*>(workspace.pointer()), workspace.bytes(),
-                 stream);
-  device->synchronize(stream);
-
-  BackwardResult result;
-  result.d_q = d_q.read(&result.complaint);
-  result.d_k = d_k.read(&result.complaint);
-  result.d_v = d_v.read(&result.complaint);
-  const std::pair<const Tensor*, const std::vector<std::uint16_t>*> inputs[] = {
-      {&q, &data.q}, {&k, &data.k}, {&v, &data.v}, {&o, &data.o}, {&d_o, &data.d_o}};
-  for (const auto& [tensor, values] : inputs) {
-    if (tensor->read(&result.complaint) != *values) result.complaint = "an input was overwritten";
-  }
-  std::vector<float> lse_after(data.lse.size());
-  device->copy_from_device(lse_after.data(), lse.pointer(), lse.bytes());
-  if (std::memcmp(lse_after.data(), data.lse.data(), lse.bytes()) != 0) result.complaint = "LSE was overwritten";
-  return result;
-}
-
-// Right on the first device, and the same bits on the others.
-void check_case(Devices& devices, const BackwardCase& test) {
-  INFO(to_string(test));
-  const BackwardData data(test);
-  BackwardResult first;
-  for (std::size_t i = 0; i < devices.runtimes.size(); ++i) {
-    INFO(devices.names[i]);
-    BackwardResult result;
-    try {
-      result = run_backward(*devices.runtimes[i], test, data);
-    } catch (const Error& error) {
-      FAIL_CHECK(error.what());
-      return;
-    }
-    // Adds as they come differ from device to device: each sum must be right, and its bits are nobody's business.
-    const bool unordered = test.config.dq == DqAccumulation::atomic;
-    if (i == 0 || unordered) {
-      CHECK(result.complaint == "");
-      for (const OutputErrors& output :
-           compare_backward(test.problem, data.reference, result.d_q, result.d_k, result.d_v).outputs)
-        CHECK(output.complaint == "");
-    }
-    if (unordered) result.d_q.clear();
-    if (unordered && test.config.kv_grad_per_query_head) {
-      result.d_k.clear();
-      result.d_v.clear();
-    }
-    if (i == 0) {
-      first = std::move(result);
-    } else {
-      CHECK(first == result);
-    }
-  }
-}
 
 constexpr std::int64_t kLengths[] = {1, 3, 17, 65, 130};
 constexpr int kHeadDims[] = {8, 16, 40, 64, 72, 80, 96, 112, 128, 136, 192, 224, 256};
@@ -362,8 +116,8 @@ void check_rows_that_see_nothing(Devices& devices) {
     for (const char* offset :
          {"causal", "causal-top-left", "causal@-1", "causal@-1000", "causal@-2147480000", "causal@2147480000"}) {
       for (const char* dq : {"own", "atomic", "ordered", "ordered kv-grad-per-query-head"}) {
-        BackwardCase test = case_from(std::string("backward fp16 b1 hq2 hkv1 ") + lengths + " d40 " + offset,
-                                      std::string("sm80 q32 kv32 w2 st2 dq=") + dq);
+        BackwardCase test = backward_case(std::string("backward fp16 b1 hq2 hkv1 ") + lengths + " d40 " + offset,
+                                          std::string("sm80 q32 kv32 w2 st2 dq=") + dq);
         test.with_lse = test.config.dq != DqAccumulation::ordered;
         check_case(devices, test);
       }
@@ -376,7 +130,7 @@ void check_keys_beyond_the_last(Devices& devices) {
   for (const char* dq :
        {"atomic", "ordered", "separate-kernel kv-grad-per-query-head", "atomic kv-grad-per-query-head"}) {
     BackwardCase test =
-        case_from("backward bf16 hq2 hkv1 sq40 skv33 d16", std::string("sm80 q16 kv32 w2 st2 dq=") + dq);
+        backward_case("backward bf16 hq2 hkv1 sq40 skv33 d16", std::string("sm80 q16 kv32 w2 st2 dq=") + dq);
     test.loudness = -40;
     check_case(devices, test);
   }
@@ -415,19 +169,19 @@ TEST_CASE("backward is right in all modes of the emulator: keys beyond the last"
 TEST_CASE("backward is right in all modes of the emulator: ordered tiles of keys, far more than run at once",
           "[emulator]") {
   Devices devices = Devices::emulators();
-  check_case(devices, case_from("backward bf16 hq3 hkv1 sq90 skv700 d8", "sm80 q16 kv16 w1 st2 dq=ordered"));
-  check_case(devices, case_from("backward bf16 b2 hq2 sq400 skv500 d8 causal", "sm80 q16 kv16 w1 st1 dq=ordered"));
+  check_case(devices, backward_case("backward bf16 hq3 hkv1 sq90 skv700 d8", "sm80 q16 kv16 w1 st2 dq=ordered"));
+  check_case(devices, backward_case("backward bf16 b2 hq2 sq400 skv500 d8 causal", "sm80 q16 kv16 w1 st1 dq=ordered"));
   // Heads of a group apart take turns for dK and dV, in each order of tiles.
   for (const char* config :
        {"sm80 q16 kv16 w1 st2 kv-grad-per-query-head dq=ordered", "sm80 q16 kv16 w1 st2 kv-grad-per-query-head",
         "sm80 q16 kv16 w1 st1 order=l2-sections kv-grad-per-query-head"}) {
-    check_case(devices, case_from("backward bf16 b2 hq8 sq60 hkv1 skv200 d8", config));
-    check_case(devices, case_from("backward fp16 hq6 hkv2 sq150 skv170 d16 causal deterministic", config));
+    check_case(devices, backward_case("backward bf16 b2 hq8 sq60 hkv1 skv200 d8", config));
+    check_case(devices, backward_case("backward fp16 hq6 hkv2 sq150 skv170 d16 causal deterministic", config));
   }
   // All heads of a group end together, and among so many elements a sum in another order shows.
   for (const char* dq : {"own", "ordered"}) {
-    check_case(devices, case_from("backward fp16 b3 hq32 hkv2 sq33 skv32 d128 deterministic",
-                                  std::string("sm80 q48 kv32 w2 st1 kv-grad-per-query-head dq=") + dq));
+    check_case(devices, backward_case("backward fp16 b3 hq32 hkv2 sq33 skv32 d128 deterministic",
+                                      std::string("sm80 q48 kv32 w2 st1 kv-grad-per-query-head dq=") + dq));
   }
   EmulatorOptions one_by_one;
   one_by_one.concurrent_ctas = 1;
@@ -436,16 +190,16 @@ TEST_CASE("backward is right in all modes of the emulator: ordered tiles of keys
   Devices single;
   single.runtimes.push_back(std::make_unique<AttentionRuntime>(make_emulator_device(find_device("h200"), one_by_one)));
   single.names.push_back("one CTA at a time");
-  check_case(single, case_from("backward bf16 hq3 hkv1 sq90 skv300 d8 causal", "sm80 q16 kv16 w1 st2 dq=ordered"));
+  check_case(single, backward_case("backward bf16 hq3 hkv1 sq90 skv300 d8 causal", "sm80 q16 kv16 w1 st2 dq=ordered"));
   for (const char* config :
        {"sm80 q16 kv16 w1 st2 kv-grad-per-query-head dq=ordered", "sm80 q16 kv16 w1 st2 kv-grad-per-query-head",
         "sm80 q16 kv16 w1 st1 order=l2-sections kv-grad-per-query-head"})
-    check_case(single, case_from("backward bf16 b2 hq8 hkv1 sq90 skv150 d8 causal", config));
+    check_case(single, backward_case("backward bf16 b2 hq8 hkv1 sq90 skv150 d8 causal", config));
 }
 
 TEST_CASE("backward is right in all modes of the emulator: sections of heads, the last one smaller", "[emulator]") {
-  const BackwardCase test =
-      case_from("backward bf16 b5 hq2 hkv1 sq33 skv70 d16 causal", "sm80 q16 kv32 w2 st1 dq=atomic order=l2-sections");
+  const BackwardCase test = backward_case("backward bf16 b5 hq2 hkv1 sq33 skv70 d16 causal",
+                                          "sm80 q16 kv32 w2 st1 dq=atomic order=l2-sections");
   DeviceSpec small = find_device("h200");
   const int head_bytes = 33 * 16 * (2 + 2 + 4);  // Q, dO and sums of dQ of one of the two heads that share keys
   small.l2_bytes = 2 * 3 * head_bytes;
@@ -462,8 +216,8 @@ TEST_CASE("backward is right in all modes of the emulator: sections of heads, th
     CHECK(generate(apart.problem, apart.config, small).launches[1].section_heads(apart.problem) == 2);
     check_case(devices, apart);
   }
-  apart = case_from("backward bf16 hq10 hkv2 sq33 skv70 d16 causal",
-                    "sm80 q16 kv32 w2 st1 order=l2-sections kv-grad-per-query-head");
+  apart = backward_case("backward bf16 hq10 hkv2 sq33 skv70 d16 causal",
+                        "sm80 q16 kv32 w2 st1 order=l2-sections kv-grad-per-query-head");
   CHECK(generate(apart.problem, apart.config, small).launches[1].section_heads(apart.problem) == 2);
   check_case(devices, apart);
 }
@@ -500,15 +254,16 @@ TEST_CASE("backward is right on the GPU: odd cases and defaults", "[gpu]") {
   check_keys_beyond_the_last(devices);
   check_defaults(devices);
   for (const char* dq : {"own", "atomic", "ordered"}) {
-    check_case(devices, case_from("backward bf16 b2 hq6 hkv2 sq700 skv1000 d128 causal",
-                                  std::string("sm80 q64 kv128 w8 st2 query-warps2 dq=") + dq));
-    check_case(devices, case_from("backward bf16 b8 hq16 sq700 d64", std::string("sm80 q64 kv64 w4 st2 dq=") + dq));
-    check_case(devices, case_from("backward bf16 b2 hq24 hkv2 sq700 skv1000 d128 causal",
-                                  std::string("sm80 q64 kv128 w8 st2 query-warps2 kv-grad-per-query-head dq=") + dq));
+    check_case(devices, backward_case("backward bf16 b2 hq6 hkv2 sq700 skv1000 d128 causal",
+                                      std::string("sm80 q64 kv128 w8 st2 query-warps2 dq=") + dq));
+    check_case(devices, backward_case("backward bf16 b8 hq16 sq700 d64", std::string("sm80 q64 kv64 w4 st2 dq=") + dq));
+    check_case(devices,
+               backward_case("backward bf16 b2 hq24 hkv2 sq700 skv1000 d128 causal",
+                             std::string("sm80 q64 kv128 w8 st2 query-warps2 kv-grad-per-query-head dq=") + dq));
   }
   for (const char* dq : {"atomic", "ordered"}) {
-    check_case(devices, case_from("backward bf16 b2 hq6 hkv2 sq700 skv1000 d192 causal",
-                                  std::string("sm80 q64 kv96 w8 st2 query-warps4 dq-first dq=") + dq));
+    check_case(devices, backward_case("backward bf16 b2 hq6 hkv2 sq700 skv1000 d192 causal",
+                                      std::string("sm80 q64 kv96 w8 st2 query-warps4 dq-first dq=") + dq));
   }
 }
 
@@ -517,7 +272,7 @@ TEST_CASE("deterministic backward gives the same bits 200 times beside other loa
   constexpr int kRepetitions = 200;
   const Stream own_stream = reinterpret_cast<Stream>(2);  // CU_STREAM_PER_THREAD
   AttentionRuntime runtime(open_cuda_device(0));
-  const BackwardCase load = case_from("backward bf16 b2 hq4 sq700 d64", "sm80 q64 kv64 w4 st2 dq=atomic");
+  const BackwardCase load = backward_case("backward bf16 b2 hq4 sq700 d64", "sm80 q64 kv64 w4 st2 dq=atomic");
   const BackwardData load_data(load);
   const std::jthread other([&](const std::stop_token& stop) {
     while (!stop.stop_requested()) run_backward(runtime, load, load_data, own_stream);
@@ -525,7 +280,7 @@ TEST_CASE("deterministic backward gives the same bits 200 times beside other loa
   for (const char* problem : {"backward bf16 b2 hq10 hkv5 sq900 d96 causal deterministic",
                               "backward fp16 b1 hq16 hkv2 sq700 skv1000 d64 deterministic"}) {
     for (const char* dq : {"own", "ordered", "own apart", "ordered kv-grad-per-query-head", "ordered dq-first"}) {
-      const BackwardCase test = case_from(problem, std::string("sm80 q64 kv64 w4 st2 query-warps2 dq=") + dq);
+      const BackwardCase test = backward_case(problem, std::string("sm80 q64 kv64 w4 st2 query-warps2 dq=") + dq);
       INFO(to_string(test));
       const BackwardData data(test);
       const BackwardResult first = run_backward(runtime, test, data, own_stream);

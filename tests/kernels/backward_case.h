@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "attune/attention.h"
+#include "runtime/oracle/reference_attention.h"
+#include "tests/kernels/data_kinds.h"
+#include "tests/kernels/devices.h"
+#include "tests/kernels/forward_case.h"
+
+namespace attune::tests {
+
+/// One call of the backward kernels, with everything that can vary about it.
+struct BackwardCase {
+  AttentionProblem problem;
+  KernelConfig config;
+  Placement placement = Placement::packed;
+  bool with_lse = false;         ///< the loss depends on LSE
+  double loudness = 0;           ///< Q and K are random around it and around 1, or around 0 where it is 0
+  std::optional<DataKind> data;  ///< instead of loudness
+  std::uint64_t seed = 1;
+};
+BackwardCase backward_case(const std::string& problem, const std::string& config);
+std::string to_string(const BackwardCase& test);
+
+/// Packed inputs in problem.layout, O and LSE as a forward would leave them, and what the gradients should be.
+struct BackwardData {
+  std::vector<std::uint16_t> q, k, v, o, d_o;
+  std::vector<float> lse, d_lse;
+  ReferenceBackward reference;
+
+  explicit BackwardData(const BackwardCase& test);
+};
+
+/// The elements of a packed tensor in problem.layout as (B, H, S, D).
+std::vector<double> unpacked(const AttentionProblem& problem, Operand operand,
+                             const std::vector<std::uint16_t>& packed);
+
+struct BackwardResult {
+  std::vector<std::uint16_t> d_q, d_k, d_v;  ///< packed, in problem.layout
+  std::string complaint;                     ///< about memory that should not have changed
+  friend bool operator==(const BackwardResult&, const BackwardResult&) = default;
+};
+BackwardResult run_backward(AttentionRuntime& runtime, const BackwardCase& test, const BackwardData& data,
+                            Stream stream = nullptr);
+
+/// Right on the first device, and the same bits on the others.
+void check_case(Devices& devices, const BackwardCase& test);
+
+}  // namespace attune::tests

@@ -1,0 +1,140 @@
+// Gradients of every kind of data: the oracle's bounds, and FlashAttention's rule beside plain attention.
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "generator/error.h"
+#include "tests/catch.h"
+#include "tests/kernels/backward_case.h"
+#include "tests/kernels/plain_attention.h"
+
+namespace attune::tests {
+namespace {
+
+using Configs = std::vector<const char*>;
+const Configs kConfigs = {"sm80 q64 kv64 w4 st2 dq=atomic", "sm80 q32 kv32 w2 st2 dq=separate-kernel",
+                          "sm80 q32 kv32 w2 st1 dq=ordered kv-grad-per-query-head"};
+const Configs kFurtherConfigs = {"sm80 q64 kv64 w4 st2 query-warps2 dq=atomic dq-first",
+                                 "sm80 q32 kv64 w4 st2 dq=ordered"};
+
+// Shape words without a mask.
+const std::vector<std::string> kShapes = {"bf16 b1 hq2 hkv1 sq70 skv130 d64", "fp16 b1 hq2 hkv1 sq70 skv130 d128"};
+const std::vector<std::string> kFurtherShapes = {"fp16 b1 hq2 hkv1 sq70 skv130 d64",
+                                                 "bf16 b1 hq2 hkv1 sq70 skv130 d128"};
+const std::vector<std::string> kLargeShapes = {"bf16 b1 hq2 hkv1 sq300 skv700 d64", "fp16 b1 hq2 hkv1 sq300 skv700 d64",
+                                               "bf16 b1 hq2 hkv1 sq300 skv700 d128",
+                                               "fp16 b1 hq2 hkv1 sq300 skv700 d128"};
+
+double largest_of(const std::vector<double>& values) {
+  double largest = 0;
+  for (const double value : values) largest = std::max(largest, std::fabs(value));
+  return largest;
+}
+
+// Delta, the row's sum of dO o O, cancels dP where a row hardly sees more than one key. Both are sums in fp32, in
+// different orders: what is left of dS is so much, while plain attention subtracts equal numbers.
+double floor_of_ds(const AttentionProblem& problem, const PlainInputs& inputs) {
+  double largest_row = 0;
+  const auto dim = static_cast<std::size_t>(problem.head_dim);
+  for (std::size_t row = 0; row < inputs.d_o.size(); row += dim) {
+    double squares = 0;
+    for (std::size_t d = 0; d < dim; ++d) squares += inputs.d_o[row + d] * inputs.d_o[row + d];
+    largest_row = std::max(largest_row, std::sqrt(squares));
+  }
+  return 0x1p-22 * problem.softmax_scale * largest_row * std::sqrt(static_cast<double>(dim)) * largest_of(inputs.v);
+}
+
+void check_rule(Devices& devices, const BackwardCase& test, const Configs& configs) {
+  const AttentionProblem& problem = test.problem;
+  const BackwardData data(test);
+  const PlainInputs inputs = {unpacked(problem, Operand::q, data.q), unpacked(problem, Operand::k, data.k),
+                              unpacked(problem, Operand::v, data.v), unpacked(problem, Operand::d_o, data.d_o)};
+  const PlainGradients plain = plain_backward(problem, inputs);
+  const double floor = floor_of_ds(problem, inputs);
+  const bool apart = test.data && has_offsets(*test.data);
+  for (const char* config : configs) {
+    BackwardCase one = test;
+    one.config = parse_config(config);
+    INFO(to_string(one));
+    try {
+      const BackwardResult result = run_backward(*devices.runtimes.front(), one, data);
+      CHECK(result.complaint == "");
+      for (const OutputErrors& output :
+           compare_backward(problem, data.reference, result.d_q, result.d_k, result.d_v).outputs)
+        CHECK(output.complaint == "");
+      const std::vector<double> d_q = unpacked(problem, Operand::d_q, result.d_q);
+      const std::vector<double> d_k = unpacked(problem, Operand::d_k, result.d_k);
+      const std::vector<double> d_v = unpacked(problem, Operand::d_v, result.d_v);
+      const ReferenceBackward& exact = data.reference;
+      const RuleOutput outputs[] = {{"dQ", d_q, plain.d_q, exact.d_q.value, floor * largest_of(inputs.k), apart},
+                                    {"dK", d_k, plain.d_k, exact.d_k.value, floor * largest_of(inputs.q)},
+                                    {"dV", d_v, plain.d_v, exact.d_v.value}};
+      for (const RuleOutput& output : outputs) CHECK(rule_complaint(problem, output) == "");
+    } catch (const Error& error) {
+      FAIL_CHECK(error.what());
+    }
+  }
+}
+
+void check_suite(Devices& devices, const Configs& configs, const std::vector<std::string>& shapes) {
+  for (const std::string& shape : shapes) {
+    for (const char* mask : {"", " causal"}) {
+      for (const DataKind& kind : data_suite()) {
+        BackwardCase test = backward_case("backward " + shape + mask, configs.front());
+        test.data = kind;
+        check_rule(devices, test, configs);
+      }
+    }
+  }
+}
+
+// Where a row sees one key, dQ and its part of dK are 0 and its part of dV is dO.
+void check_single_keys(Devices& devices, const Configs& configs) {
+  for (const char* shape : {"bf16 b1 hq2 hkv1 sq70 skv1 d64", "fp16 b1 hq2 hkv1 sq70 skv1 d128",
+                            "bf16 b1 hq2 hkv1 sq1 skv70 d64 causal@0", "fp16 b1 hq2 hkv1 sq70 skv70 d128 causal"}) {
+    for (const DataKind& kind : {DataKind{ScorePattern::normal, 1}, {ScorePattern::normal, 16}}) {
+      BackwardCase test = backward_case(std::string("backward ") + shape, configs.front());
+      test.data = kind;
+      check_rule(devices, test, configs);
+    }
+  }
+}
+
+// Keys of which every row has a probability below fp32's smallest normal number: their gradients are flushed to zero.
+void check_tiny_probabilities(Devices& devices, const Configs& configs) {
+  BackwardCase test = backward_case("backward bf16 b1 hq2 hkv1 sq70 skv130 d64 causal", configs.front());
+  test.seed = 2;
+  for (const double spread : {30.0, 64.0}) {
+    test.data = {ScorePattern::normal, spread};
+    check_rule(devices, test, configs);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("backward follows FlashAttention's rule on the emulator: data suite", "[emulator]") {
+  Devices devices = Devices::emulators();
+  check_suite(devices, kConfigs, kShapes);
+  check_single_keys(devices, kConfigs);
+  check_tiny_probabilities(devices, kConfigs);
+}
+
+TEST_CASE("backward follows FlashAttention's rule on the emulator: data suite, further shapes and configs",
+          "[emulator][slow]") {
+  Devices devices = Devices::emulators();
+  check_suite(devices, kConfigs, kFurtherShapes);
+  check_suite(devices, kFurtherConfigs, kShapes);
+  check_single_keys(devices, kFurtherConfigs);
+}
+
+TEST_CASE("backward follows FlashAttention's rule on the GPU: data suite", "[gpu]") {
+  Devices devices = Devices::gpu();
+  Configs configs = kConfigs;
+  configs.insert(configs.end(), kFurtherConfigs.begin(), kFurtherConfigs.end());
+  check_suite(devices, configs, kLargeShapes);
+  check_single_keys(devices, configs);
+  check_tiny_probabilities(devices, configs);
+}
+
+}  // namespace attune::tests
