@@ -4,12 +4,13 @@
     python3 compare_with_torch.py                                   # the headline shapes, forward
     python3 compare_with_torch.py --pass backward                   # gradients, on shapes of their own
     python3 compare_with_torch.py --shapes my.csv --json out.json --markdown out.md
-    python3 compare_with_torch.py --peer-library fa3=/path/libfa3.so --spread 1,4,8
+    python3 compare_with_torch.py --peer-library fa3=/path/libfa3.so --data normal:1,normal:8,sink:12
     python3 compare_with_torch.py --why-stored-differs              # the table's way of timing beside the tuner's
 
-Each problem: random normal q, k, v, in memory as the problem's layout says, q times what makes the standard deviation of the scores 1, or
-what --spread says. Every contender's output is compared with attention in double precision on a sample of rows (backward: dQ, dK and dV of
-the first and the last key/value head). Then rounds of one launch of each, in random order; the L2 is flushed before each by reading a large
+Each problem: random q, k, v, in memory as the problem's layout says. Their scores are normal of standard deviation 1, or what --data says; a
+row is measured for each kind of data. Every contender's output is compared with attention in double precision on a sample of rows (backward:
+dQ, dK and dV of the first and the last key/value head), and by FlashAttention's rule: it errs at most twice as much as attention that is
+written in PyTorch's operations in the same type. Then rounds of one launch of each, in random order; the L2 is flushed before each by reading a large
 buffer, which also keeps the GPU busy while the host enqueues the launch, so that events around it see the kernel alone. --protocol
 sustained times as `attune tune` does instead: a launch of the same kernel before each one that is timed. The GPU's clock is read meanwhile.
 
@@ -46,7 +47,7 @@ from comparison import BadInput, tables  # noqa: E402
 from comparison.contenders import OWN, PASSES, prepare  # noqa: E402
 from comparison.differences import measure_variants  # noqa: E402
 from comparison.gpu_state import GpuState, Watch  # noqa: E402
-from comparison.inputs import make_inputs  # noqa: E402
+from comparison.inputs import KINDS, UNIT_NORMAL, Data, make_inputs, parse_data  # noqa: E402
 from comparison.peer_library import PeerLibrary  # noqa: E402
 from comparison.problems import parse_problem, read_shapes  # noqa: E402
 from comparison.stored import Command, find_command  # noqa: E402
@@ -145,15 +146,15 @@ class Comparison:
         twin = {"deterministic": dataclasses.replace(row.problem, deterministic=True)} if row.with_deterministic else {}
         return {"attune": row.problem, **twin}
 
-    def measure(self, row, spread, asked):
+    def measure(self, row, data, asked):
         problem, options = row.problem, self.options
         prepared = {name: self.prepared[kernel] for name, kernel in self._kernels_of(row).items()}
-        inputs = make_inputs(self.torch, problem, options.seed, spread)
+        inputs = make_inputs(self.torch, problem, options.seed, data)
         timed = PASSES[problem.pass_](self.torch, self.attune, problem, inputs, prepared, self.peers, options.seed,
                                       copies_for(options.protocol, inputs[: 3 if problem.pass_ == "forward" else 4], self.l2_bytes))
-        found = {"problem": problem.text(), "title": problem.title(), "shape": dataclasses.asdict(problem), "data": "normal",
-                 "spread": spread, "config": prepared["attune"].config, "origin": prepared["attune"].origin,
-                 "tuned_for": prepared["attune"].detail, "contenders": {}}
+        found = {"problem": problem.text(), "title": problem.title(), "shape": dataclasses.asdict(problem),
+                 "data": data.text(), "meaning": data.meaning(), "config": prepared["attune"].config,
+                 "origin": prepared["attune"].origin, "tuned_for": prepared["attune"].detail, "contenders": {}}
         if asked:
             found["asked"] = asked
         launches = {}
@@ -171,7 +172,7 @@ class Comparison:
                 found["contenders"][name] = {"error": (str(error).splitlines() or [repr(error)])[0]}  # it does not serve this problem
                 continue
             launches[name] = contender.launches
-            found["contenders"][name] = timed.errors(name, contender.read(out), is_unit_normal=spread == 1)
+            found["contenders"][name] = timed.errors(name, contender.read(out), data)
             if name in timed.configs:
                 found["contenders"][name]["config"] = timed.configs[name]
         watch = Watch(self.state)
@@ -179,7 +180,7 @@ class Comparison:
             times = summary_of(samples)
             found["contenders"][name].update(times, host_us=host_us, tflops=problem.flops() / times["median_us"] / 1e6)
         found.update(watch.summary(), ratios=tables.ratios_of(found["contenders"]))
-        stored = self._stored(problem, found["config"]) if spread == 1 else None
+        stored = self._stored(problem, found["config"]) if data == UNIT_NORMAL else None
         if stored:
             found["stored"] = {**stored, "table_over_stored": stored["median_us"] / found["contenders"]["attune"]["median_us"]}
         if options.why_stored_differs:
@@ -205,7 +206,15 @@ def numbers(text):
         raise argparse.ArgumentTypeError(f"'{text}' is no list of numbers, such as 1,4,8") from None
     if not all(0 < number < float("inf") for number in found):
         raise argparse.ArgumentTypeError(f"'{text}': standard deviations are positive")
-    return list(dict.fromkeys(found))
+    return [Data("normal", number) for number in found]
+
+
+def kinds_of_data(text):
+    """Of --data."""
+    try:
+        return parse_data(text)
+    except BadInput as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def peer_library(text):
@@ -228,8 +237,11 @@ def parse_arguments():
     parser.add_argument("--config", metavar="TEXT", help="this config for every problem, instead of the picked one")
     parser.add_argument("--peer-library", type=peer_library, action="append", default=[], metavar="NAME=PATH",
                         help="a further contender; may be repeated")
-    parser.add_argument("--spread", type=numbers, default=[1.0], metavar="LIST",
-                        help="standard deviations of the scores, such as 1,4,8 (default 1): each problem is timed with each")
+    parser.add_argument("--data", type=kinds_of_data, default=[], metavar="LIST",
+                        help="kinds of data, such as normal:8,sink:12,equal, or suite, which is all that attention must serve (default normal:1): "
+                        "each problem is timed with each. " + "; ".join(f"{name}: {meaning.format('N')}" for name, meaning in KINDS.items()))
+    parser.add_argument("--spread", type=numbers, default=[], metavar="LIST",
+                        help="standard deviations of normal scores: 1,8 is short for --data normal:1,normal:8")
     parser.add_argument("--protocol", choices=PROTOCOLS, default="flushed", help="what the GPU does before each launch (default flushed)")
     parser.add_argument("--why-stored-differs", action="store_true",
                         help="time each problem in further ways, between this table's and the tuner's (default shapes: shapes/stored.json)")
@@ -269,11 +281,11 @@ def main():
     measured = []
     with torch.no_grad():
         comparison.prepare(rows)
-        for spread in options.spread:
-            print(f"scores of standard deviation {spread:g}\n{tables.heading_of_text(columns)}", flush=True)
+        for data in list(dict.fromkeys([*options.spread, *options.data])) or [UNIT_NORMAL]:
+            print(f"data {data.text()}: {data.meaning()}\n{tables.heading_of_text(columns)}", flush=True)
             for row in rows:
                 try:
-                    measured.append(comparison.measure(row, spread, asked.get(row.problem) if spread == 1 else None))
+                    measured.append(comparison.measure(row, data, asked.get(row.problem) if data == UNIT_NORMAL else None))
                 except (attune.AttuneError, ValueError) as error:
                     raise BadInput(f"{row.problem.text()}: {error}") from None
                 print(tables.row_as_text(measured[-1], columns), flush=True)
@@ -283,7 +295,7 @@ def main():
         for line in tables.summary(of_section):
             print(f"  {line}")
         print("\n".join(tables.differences_as_lines(of_section)), end="")
-    document = {"format": FORMAT, "version": FORMAT_VERSION, "protocol": PROTOCOLS[options.protocol] + " Random normal inputs.",
+    document = {"format": FORMAT, "version": FORMAT_VERSION, "protocol": PROTOCOLS[options.protocol],
                 "machine": comparison.machine, "limits": comparison.limits, "seed": options.seed, "rows": measured}
     if options.json:
         write(options.json, json.dumps(document, indent=1) + "\n")

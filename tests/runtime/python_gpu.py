@@ -33,6 +33,9 @@ if not torch.cuda.is_available():
     skip("PyTorch sees no GPU")
 
 import attune  # noqa: E402
+from comparison.inputs import SUITE, make_inputs  # noqa: E402
+from comparison.problems import parse_problem  # noqa: E402
+from comparison.references import GradientReference, Reference  # noqa: E402
 
 DEVICE = "cuda"
 BF16, FP16 = torch.bfloat16, torch.float16
@@ -170,6 +173,56 @@ class Values(OnGpu):
                     gradients = torch.autograd.grad(results, leaves, grads)
                     self.assert_gradients(gradients, exact, dtype)
                     self.assert_zero_where_nothing_is_seen(*gradients, **options)
+
+
+class KindsOfData(OnGpu):
+    """Every kind of data within the bounds of each element and by FlashAttention's rule, beside attention in PyTorch's operations."""
+
+    SIZES = ("b1 hq4 hkv2 sq700 skv1000 d64", "b1 hq4 hkv2 sq500 d128")
+
+    def errors_of(self, problem, data, seed, damage=lambda tensor: tensor):
+        tensors = make_inputs(torch, problem, seed, data)
+        leaves, grad_out = with_gradients(*tensors[:3]), tensors[3]
+        options = {"causal": problem.is_causal, "layout": "bhsd"}
+        out, lse = attune.attention(*leaves, return_lse=True, **options)
+        gradients = torch.autograd.grad(out, leaves, grad_out)
+        forward = Reference(torch, problem, *tensors[:3], seed).errors(damage(out.detach()), lse.detach(), data)
+        backward = GradientReference(torch, problem, *tensors).errors([damage(one) for one in gradients], data)
+        return forward, backward
+
+    def test_outputs_and_gradients(self):
+        for dtype in ("bf16", "fp16"):
+            for sizes in self.SIZES:
+                for mask in ("", " causal"):
+                    problem = parse_problem(f"forward {dtype} {sizes}{mask} bhsd")
+                    for data in SUITE:
+                        with self.subTest(problem=problem.text(), data=data.text()):
+                            forward, backward = self.errors_of(problem, data, 1)
+                            self.assertTrue(forward["within"], f"O and LSE: {forward}")
+                            self.assertTrue(backward["within"], f"gradients: {backward}")
+
+    def test_errors_beyond_the_rule_are_seen(self):
+        problem = parse_problem("forward bf16 b1 hq2 sq200 d64 causal bhsd")
+        for data in (SUITE[0], SUITE[2]):
+            for damage in (lambda tensor: (tensor * 1.02).to(tensor.dtype), lambda tensor: tensor.masked_fill(tensor > 3 * tensor.std(), torch.nan)):
+                for errors in self.errors_of(problem, data, 1, damage):
+                    self.assertGreater(errors["error_over_rule"], 1)
+                    self.assertFalse(errors["within"])
+
+    def test_scores_are_as_the_kinds_say(self):
+        problem = parse_problem("forward bf16 b1 hq2 hkv1 sq60 skv2000 d64 bhsd")
+        for data in SUITE:
+            with self.subTest(data=data.text()):
+                q, k, _, _ = (tensor.double() for tensor in make_inputs(torch, problem, 1, data))
+                scores = problem.softmax_scale * q @ k.transpose(2, 3)
+                offsets = torch.tensor([data.offset_of_key(key, 2000) for key in range(2000)], dtype=torch.float64, device=DEVICE)
+                rest = scores - offsets  # the rounding of an offset costs 139 * 2^-8 at most
+                if data.kind in ("equal", "dominant"):
+                    self.assertLess((rest - rest[..., :1]).abs().max().item(), 0.1)
+                else:
+                    deviation = rest.std().item() / (data.parameter if data.kind in ("normal", "t3") else 1)
+                    least, most = (0.5, 2) if data.kind == "t3" else (0.9, 1.1)  # t3 has no fourth moment, and converges slowly
+                    self.assertTrue(least < deviation < most, deviation)
 
 
 class Strides(OnGpu):
@@ -654,14 +707,15 @@ class ComparisonWithPyTorch(OnGpu):
             return json.loads(document.read_text()), table.read_text()
 
     def test_a_table(self):
-        document, table = self.compare("--spread", "1,2", "--no-stored")
+        document, table = self.compare("--spread", "1", "--data", "sink:12", "--no-stored")
         self.assertEqual(len(document["rows"]), 8)
         for row in document["rows"]:
             self.assertGreater(row["contenders"]["attune"]["tflops"], 0)
             self.assertIn("sm_clock_mhz", row)
             self.assertLess(row["contenders"]["fa2"]["relative_error"], 2e-2, row)
         self.assertIn("deterministic", document["rows"][3]["contenders"])
-        self.assertIn("Backward, scores of standard deviation 2", table)
+        self.assertEqual({row["data"] for row in document["rows"]}, {"normal:1", "sink:12"})
+        self.assertIn("Backward, data sink:12: key 0, which kernels walk last, is 12 above the rest", table)
 
     def test_ways_of_timing(self):
         document, table = self.compare("--why-stored-differs", "--protocol", "sustained", "--no-stored", "--pass", "forward")

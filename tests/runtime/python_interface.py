@@ -104,7 +104,7 @@ install_torch()
 import attune  # noqa: E402
 import compare_with_torch  # noqa: E402
 from attune import _library  # noqa: E402
-from comparison import BadInput, peer_library, problems, stored, tables, timing  # noqa: E402
+from comparison import BadInput, inputs, peer_library, problems, stored, tables, timing  # noqa: E402
 
 NO_DEVICE = -4
 
@@ -527,12 +527,53 @@ class Shapes(unittest.TestCase):
                     compare_with_torch.read_asked(path)
 
 
+class KindsOfData(unittest.TestCase):
+    def test_texts(self):
+        self.assertEqual([data.text() for data in inputs.parse_data("normal:8, t3:4,near:-20,equal,normal:8.0")],
+                         ["normal:8", "t3:4", "near:-20", "equal"])
+        self.assertEqual(inputs.parse_data("suite"), list(inputs.SUITE))
+        self.assertEqual(inputs.parse_data("sink:12,suite")[0].text(), "sink:12")
+        self.assertEqual({data.kind for data in inputs.SUITE}, set(inputs.KINDS))
+        for data in inputs.SUITE:
+            self.assertEqual(inputs.parse_data(data.text()), [data])
+            self.assertNotIn("{", data.meaning())
+        self.assertEqual(compare_with_torch.numbers("1,8"), inputs.parse_data("normal:1,normal:8"))
+
+    def test_mistakes(self):
+        for text, words in [("loud:3", "there is no kind 'loud'; the kinds are normal, t3, sink, rare, near, leap, equal, dominant, and suite"),
+                            ("", "there is no kind ''"), ("sink", "sink needs a number, such as sink:8; it means: key 0"),
+                            ("sink:high", "sink needs a number"), ("normal:0", "normal needs a positive, finite number"),
+                            ("leap:-3", "leap needs a positive"), ("t3:nan", "t3 needs a positive"), ("near:inf", "near needs a finite number"),
+                            ("equal:1", "equal takes no number; write equal alone")]:
+            with self.subTest(text=text), self.assertRaisesRegex(BadInput, words):
+                inputs.parse_data(text)
+
+    def test_offsets_are_those_of_the_kernel_tests(self):
+        def offsets(text, keys):
+            (data,) = inputs.parse_data(text)
+            return [data.offset_of_key(key, keys) for key in range(keys)]
+
+        self.assertEqual(offsets("sink:12", 4), [12, 0, 0, 0])
+        self.assertEqual(offsets("near:20", 5), [0, 5, 10, 15, 20])
+        self.assertEqual(offsets("near:-20", 1), [0])
+        self.assertEqual([key for key, above in enumerate(offsets("rare:8", 1600)) if above], [37, 848, 1159])
+        self.assertEqual([(key, round(above, 4)) for key, above in enumerate(offsets("leap:20", 800)) if above], [(100, 13.8629)])
+        self.assertEqual([(key, round(above, 4)) for key, above in enumerate(offsets("dominant:1", 800)) if above], [(400, 0.6931)])
+        for text in ("normal:8", "t3:4", "equal"):
+            self.assertEqual(set(offsets(text, 600)), {0})
+        # tests/kernels/data_kinds.cpp has the same constants.
+        kernels = (REPOSITORY / "tests/kernels/data_kinds.cpp").read_text()
+        for line in (f"kOffsetQuery = {inputs.OFFSET_QUERY:g};", f"kRarePeriod = {inputs.RARE_PERIOD};", "(37 + 311 * (key / kRarePeriod))",
+                     "{" + ", ".join(f'"{kind}"' for kind in inputs.KINDS) + "}"):
+            self.assertIn(line, kernels)
+
+
 class Comparison(unittest.TestCase):
     def row(self, asked=0, **times):
-        contenders = {name: {"median_us": time, "tflops": 1e3 / time, "within": name != "fa3", "relative_error": 1e-3}
+        contenders = {name: {"median_us": time, "tflops": 1e3 / time, "within": name != "fa3", "relative_error": 1e-3, "error_over_rule": 0.5}
                       for name, time in times.items()}
-        return {"title": "a shape", "problem": "forward sq8 d64", "shape": {"pass_": "forward"}, "spread": 1, "asked": asked, "config": "sm80",
-                "origin": "exact", "contenders": contenders, "ratios": tables.ratios_of(contenders)}
+        return {"title": "a shape", "problem": "forward sq8 d64", "shape": {"pass_": "forward"}, "data": "normal:1",
+                "meaning": inputs.UNIT_NORMAL.meaning(), "asked": asked, "config": "sm80", "origin": "exact", "contenders": contenders, "ratios": tables.ratios_of(contenders)}
 
     def test_verdicts_and_means(self):
         rows = [self.row(1.0, attune=100, fa2=110, cudnn=50), self.row(1.2, attune=100, fa2=110, deterministic=130),
@@ -555,17 +596,20 @@ class Comparison(unittest.TestCase):
         first.update(stored={"table_over_stored": 1.034}, sm_clock_mhz={"median": 1755, "least": 1700, "most": 1800})
         second["contenders"]["fa3"] = {"error": "not built for this"}
         document = {"machine": {"gpu": "NVIDIA H200", "driver": "580.1", "cuda": "13.0", "torch": "2.11"}, "limits": {"power_watts": 700.0},
-                    "protocol": "In turn.", "rows": [first, second, {**first, "spread": 8}]}
+                    "protocol": "In turn.", "rows": [first, second, {**first, "data": "sink:12", "meaning": inputs.Data("sink", 12.0).meaning()}]}
         text = tables.as_markdown(document)
         self.assertTrue(text.startswith("GPU NVIDIA H200, driver 580.1, CUDA 13.0, PyTorch 2.11, SM clock 1700 to 1800 MHz while it was measured, power limit 700 W. "
                                         "In turn.\n"), text)
-        for line in ("Forward, scores of standard deviation 1; TFLOP/s and ratios:", "Forward, scores of standard deviation 8; TFLOP/s and ratios:",
-                     "| shape | Attune | FlashAttention-3 | cuDNN | to FlashAttention-3 | to cuDNN | to the best | SM MHz | to stored |",
-                     "| a shape | 10.0 | 9.1 | 20.0 | 1.10 | 0.50 | **0.50** | 1755 | +3.4 % |",
-                     "| a shape | 10.0 | - | 6.7 | - | 1.50 | **1.50** | - | - |",
+        for line in ("Forward, data normal:1: normal scores of standard deviation 1; TFLOP/s and ratios:",
+                     "Forward, data sink:12: key 0, which kernels walk last, is 12 above the rest; TFLOP/s and ratios:",
+                     "| shape | data | Attune | FlashAttention-3 | cuDNN | to FlashAttention-3 | to cuDNN | to the best | SM MHz | to stored |",
+                     "| a shape | normal:1 | 10.0 | 9.1 | 20.0 | 1.10 | 0.50 | **0.50** | 1755 | +3.4 % |",
+                     "| a shape | normal:1 | 10.0 | - | 6.7 | - | 1.50 | **1.50** | - | - |",
                      "- fa3: 1 of 1 outputs are beyond the bounds that Attune's are held to"):
             self.assertIn(line, text.splitlines())
+        self.assertIn("| a shape | sink:12 | 10.0 | 9.1 | 20.0 | 1.10 | 0.50 | **0.50** | 1755 | +3.4 % |", text)
         self.assertNotIn("alone", text)
+        self.assertRegex(tables.row_as_text({**first, "data": "sink:12"}, ["fa3"]), r"forward  a shape +sink:12 +10\.0 .* 1\.0e-03 +0\.50  ok")
 
     def test_ways_of_timing_stand_beside_each_other(self):
         row = self.row(attune=100)
@@ -652,6 +696,7 @@ class Comparison(unittest.TestCase):
         for arguments, words in [(("--shapes", "/nonexistent.json"), "/nonexistent.json cannot be read"),
                                  (("--peer-library", "libfa3.so"), "is not NAME=PATH"), (("--peer-library", "cudnn=x.so"), "'cudnn' already"),
                                  (("--spread", "1,b"), "list of numbers"), (("--spread", "0"), "are positive"),
+                                 (("--data", "normal:1,loud:3"), "there is no kind 'loud'; the kinds are normal, t3, sink,"),
                                  (("--pass", "backward", "--shapes", str(REPOSITORY / "bindings/python/shapes/forward_more.json")),
                                   "no problem of --pass backward")]:
             ended = self.ended(*arguments)

@@ -67,11 +67,11 @@ class ForwardPass:
         self.makers.update((name, lambda name=name: self._torch_backend(name)) for name in torch_backends())
         self.configs = {"attune": prepared["attune"].config}
 
-    def errors(self, name, read, is_unit_normal):
+    def errors(self, name, read, data):
         make, made = self._reference
         made = made or make()
         self._reference = make, made
-        return made.errors(*read, is_unit_normal)
+        return made.errors(*read, data)
 
     def _attune(self, with_lse=True):
         prepared, layout = self._prepared["attune"], self._problem.layout
@@ -112,11 +112,11 @@ class BackwardPass:
         self.makers.update((name, lambda name=name: self._torch_backend(name)) for name in torch_backends())
         self.configs = {name: one.config for name, one in prepared.items()}
 
-    def errors(self, name, read, is_unit_normal):
+    def errors(self, name, read, data):
         make, made = self._reference
         made = made or make()
         self._reference = make, made
-        return made.errors(read, is_unit_normal)
+        return made.errors(read, data)
 
     def _own(self, *tensors):
         return tuple(as_attune_takes_it(self._problem.layout, tensor) for tensor in tensors)

@@ -39,11 +39,11 @@ def geometric_mean(values):
 
 
 def sections(rows):
-    """(heading, rows) by pass and spread of the scores, in the order in which they were measured."""
+    """(heading, rows) by pass and kind of data, in the order in which they were measured."""
     found = {}
     for row in rows:
-        found.setdefault((row["shape"]["pass_"], row.get("spread", 1)), []).append(row)
-    return [(f"{pass_}, scores of standard deviation {spread:g}", rows) for (pass_, spread), rows in found.items()]
+        found.setdefault((row["shape"]["pass_"], row["data"]), []).append(row)
+    return [(f"{pass_}, data {data}: {rows[0]['meaning']}", rows) for (pass_, data), rows in found.items()]
 
 
 def summary(rows):
@@ -80,7 +80,7 @@ def _clock(row):
 def heading_of_text(peers):
     columns = " ".join(f"{name[:7]:>7}" for name in ("attune", *peers))
     ratios = " ".join(f"{name[:6]:>6}" for name in ("best", *peers))
-    return f"{'TFLOP/s and ratios':53} {columns}   {ratios}   {'MHz':>4}  stored  error"
+    return f"{'TFLOP/s and ratios':53} {'data':11} {columns}   {ratios}   {'MHz':>4}  stored  error    rule"
 
 
 def row_as_text(row, peers):
@@ -96,7 +96,8 @@ def row_as_text(row, peers):
     figures = " ".join(figure(name) for name in ("attune", *peers))
     ratios = " ".join(ratio(f"attune/{name}") for name in ("best", *peers))
     pass_and_title = f"{row['shape']['pass_']:8} {row['title']}"
-    lines = [f"{pass_and_title:53} {figures}   {ratios}   {_clock(row) or '-':>4} {stored:>7}  {max(one['relative_error'] for one in own):.1e} "
+    error, rule = (max(one[name] for one in own) for name in ("relative_error", "error_over_rule"))
+    lines = [f"{pass_and_title:53} {row['data']:11} {figures}   {ratios}   {_clock(row) or '-':>4} {stored:>7}  {error:.1e} {rule:6.2f}  "
              f"{verdict:5} {row['config']} ({row['origin']})"]
     wrong = [name for name in peers if row["contenders"].get(name, {}).get("within") is False]
     lines += [f"{'':53}   beyond Attune's bounds: {', '.join(wrong)}"] if wrong else []
@@ -127,7 +128,7 @@ def as_markdown(document):
         modes = ["attune"] + ["deterministic"] * any("deterministic" in row["contenders"] for row in rows)
         has_stored, has_clock = any("stored" in row for row in rows), any("sm_clock_mhz" in row for row in rows)
         titles = [TITLES.get(name, name) for name in (*modes, *peers)]
-        header = ["shape", *titles, *(f"to {TITLES.get(peer, peer)}" for peer in peers), "to the best"]
+        header = ["shape", "data", *titles, *(f"to {TITLES.get(peer, peer)}" for peer in peers), "to the best"]
         header += ["SM MHz"] * has_clock + ["to stored"] * has_stored
         table = []
         for row in rows:
@@ -136,7 +137,7 @@ def as_markdown(document):
             ratios = [f"{row['ratios'][f'attune/{peer}']:.2f}" if f"attune/{peer}" in row["ratios"] else "-" for peer in peers]
             best = f"**{row['ratios']['attune/best']:.2f}**" if "attune/best" in row["ratios"] else "-"
             stored = [_percent(row["stored"]["table_over_stored"]) if "stored" in row else "-"] * has_stored
-            table.append([row["title"], *figures, *ratios, best, *[_clock(row) or "-"] * has_clock, *stored])
+            table.append([row["title"], row["data"], *figures, *ratios, best, *[_clock(row) or "-"] * has_clock, *stored])
         lines += [f"{heading[0].upper()}{heading[1:]}; TFLOP/s and ratios:", "", *_markdown_table(header, table), ""]
         lines += [f"- {line}" for line in summary(rows)] + [""]
         lines += differences_as_lines(rows)
