@@ -79,6 +79,11 @@ PeerTime peer_time(const std::string& peer, const Part& part) {
   return time;
 }
 
+/// Rows of other data have times that no row of the report's own is timed with.
+bool is_of_unit_normal(const Part& row) {
+  return !row.has("data") || row.text("data") == "normal:1" || row.text("data") == "normal";  // as earlier files say
+}
+
 PeerRow peer_row(const Part& part) {
   PeerRow row;
   try {
@@ -129,8 +134,10 @@ PeerFile parse_peers(std::string_view json, const std::string& name) {
   if (whole.has("protocol")) file.protocol = whole.text("protocol");
   const Json& rows = whole.need("rows");
   if (!rows.is_array()) whole.fail("the field \"rows\" must be a list");
-  for (std::size_t i = 0; i < rows.size(); ++i)
-    file.rows.push_back(peer_row({rows[i], fmt::format("{}, row {}", name, i + 1)}));
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const Part row(rows[i], fmt::format("{}, row {}", name, i + 1));
+    if (is_of_unit_normal(row)) file.rows.push_back(peer_row(row));
+  }
   return file;
 }
 

@@ -35,8 +35,8 @@ struct PeerFile {
   std::vector<PeerRow> rows;
 };
 
-/// Throws Error(invalid_argument) that begins with `name` and gives the number of the row and the field that is
-/// missing or malformed.
+/// Rows of other data than "normal:1" are left out. Throws Error(invalid_argument) that begins with `name` and gives
+/// the number of the row and the field that is missing or malformed.
 PeerFile parse_peers(std::string_view json, const std::string& name);
 
 /// "FlashAttention-2" of "fa2"; a name that is not known stays as it is.

@@ -271,6 +271,11 @@ TEST_CASE("report: times of other libraries", "[nogpu]") {
   REQUIRE(peers.rows[0].peers.size() == 2);
   CHECK(peers.rows[0].peers[0].median_us == 125);
   CHECK(peers.rows[0].peers[1].error == "No available kernel");
+  for (const char* data : {"sink:12", "normal:1"}) {
+    const std::string text = replaced(kPeers, "{\"problem\": \"forward bf16 b2",
+                                      "{\"data\": \"" + std::string(data) + "\", \"problem\": \"forward bf16 b2");
+    CHECK(parse_peers(text, "peers.json").rows.size() == (std::string(data) == "sink:12" ? 1 : 2));
+  }
   CHECK(peer_title("fa2") == "FlashAttention-2");
   CHECK(peer_title("mine") == "mine");
 
