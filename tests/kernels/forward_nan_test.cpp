@@ -19,6 +19,7 @@ const Configs kConfigsSm90 = {"sm90 q64 kv32 st2",
                               "sm90 q128 kv32 st2 rescale8 overlap=within exp8",
                               "sm90 q128 kv32 st2 overlap=within psmem",
                               "sm90 q128 kv32 st2 overlap=across scheduler=dynamic-persistent exp4",
+                              "sm90 q128 kv32 st2 rescale8 overlap=across scheduler=dynamic-persistent exp4",
                               "sm90 q128 kv32 st2 rescale8 pingpong",
                               "sm90 q64 kv32 st2 rescale8 overlap=within vst3 cluster2",
                               "sm90 q64 kv32 st2 rescale8 overlap=within pack-gqa"};
