@@ -118,6 +118,7 @@ KernelPlan generate_reference(const AttentionProblem& problem, const DeviceSpec&
   bindings.set("dtype", problem.dtype == DataType::bf16 ? "bf16" : "f16");
   bindings.set("mask", std::string(to_string(problem.mask)));
   bindings.set("head_dim", problem.head_dim);
+  bindings.set("smallest_normal", problem.dtype == DataType::bf16 ? "0x1p-126" : "0x1p-14");
   bindings.set("threads", kReferenceThreads);
   bindings.set("shared_bytes", static_cast<std::int64_t>(shared_bytes));
 

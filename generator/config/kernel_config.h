@@ -67,8 +67,9 @@ struct KernelConfig {
   /// l2_sections_reversed: K and V of a section fill one of so many parts of the L2; Q, O and keys of the next section
   /// pass through the others.
   int l2_parts = 2;
-  int rescale_threshold =
-      0;  ///< O is rescaled when the row maximum grew by more than this many powers of two (0: always)
+  /// O is rescaled when the row maximum grew by more than this many powers of two (0: always). At most 8: P of a key
+  /// that outweighs all others by more would be rounded where PyTorch's is 1, and P of fp16 ends at 2^16.
+  int rescale_threshold = 0;
   bool even_tiles = false;  ///< lengths must be multiples of the tiles: no bounds checks
   int ctas_per_sm = 1;      ///< CTAs that must fit on an SM together: limits the registers of a thread
   // sm90 only, from here

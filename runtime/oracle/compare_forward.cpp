@@ -71,6 +71,8 @@ OutputBounds bounds_of(DataType dtype) {
   return {3e-3, 0x1p-8, 0x1p-134};
 }
 
+double smallest_normal(DataType dtype) { return bounds_of(dtype).smallest_step / bounds_of(dtype).unit_roundoff; }
+
 void ErrorSummary::add(std::int64_t index, double value, double reference, double bound) {
   double error = std::abs(value - reference);
   if (value == reference) error = 0;  // infinities of the same sign

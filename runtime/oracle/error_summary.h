@@ -20,6 +20,8 @@ struct OutputBounds {
   double of_element(double reference, double weight) const;
 };
 OutputBounds bounds_of(DataType dtype);
+/// The smallest normal number of the dtype, h / u: a smaller P is off by up to h, as if it were this.
+double smallest_normal(DataType dtype);
 OutputBounds gradient_bounds_of(DataType dtype);
 
 /// Errors of some elements of an output. The fields lie as templates/kernels/compare_forward.cu stores them.

@@ -7,6 +7,7 @@
 #include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
 #include "runtime/oracle/device_oracle.h"
+#include "runtime/oracle/error_summary.h"
 #include "runtime/oracle/parallel_for.h"
 #include "runtime/oracle/unpacked.h"
 
@@ -32,13 +33,14 @@ double attend(const AttentionProblem& problem, const double* q, const float* k, 
   const double scale = problem.softmax_scale;
   double maximum = -kInfinity;
   for (std::int64_t j = keys.begin; j < keys.end; ++j) maximum = std::max(maximum, p[j] *= scale);
+  const double least_p = smallest_normal(problem.dtype);  // beside the largest, which is 1 or more in a kernel
   double sum = 0;
   for (std::int64_t j = keys.begin; j < keys.end; ++j) sum += p[j] = std::exp(p[j] - maximum);
   for (std::int64_t j = keys.begin; j < keys.end; ++j) {
     const float* value = v + j * columns;
     for (std::int64_t d = 0; d < columns; ++d) {
       o[d] += p[j] * value[d];
-      weight[d] += p[j] * std::abs(value[d]);
+      weight[d] += (p[j] + least_p) * std::abs(value[d]);
     }
   }
   for (std::int64_t d = 0; d < columns; ++d) {

@@ -17,7 +17,9 @@ namespace attune {
 struct ReferenceForward {
   std::vector<double> o;
   std::vector<double> lse;
-  std::vector<double> weight;  ///< sum of p |v| of each element of o: what its error bound is relative to
+  /// Of each element of o what its error bound is relative to: the sum of (p + n / l) |v|, where n is the smallest
+  /// normal number of the dtype (smallest_normal()) and l the sum of exp(s - max s). A kernel's P is p l or more.
+  std::vector<double> weight;
 };
 
 /// Scalar code on the CPU, all cores. q, k, v hold packed tensors in problem.layout.
@@ -47,7 +49,7 @@ struct ForwardErrors {
 
 /// The bounds of a correct forward (u is the unit roundoff of the dtype, 2^-8 for bf16 and 2^-11 for fp16; h is half of
 /// its smallest subnormal number):
-///   ||o - ref|| / ||ref|| <= 3e-3 (bf16), 4e-4 (fp16);   |o - ref| <= 2u sum(p|v|) + u |ref| + h elementwise;
+///   ||o - ref|| / ||ref|| <= 3e-3 (bf16), 4e-4 (fp16);   |o - ref| <= 2u weight + u |ref| + h elementwise;
 ///   |lse - ref| <= 1e-5 + 1e-6 |ref|, and -inf exactly where the reference has it. NaN is never within.
 /// `o` is packed in problem.layout, lse (B, Hq, Sq); an empty lse is not compared.
 ForwardErrors compare_forward(const AttentionProblem& problem, const ReferenceForward& reference,

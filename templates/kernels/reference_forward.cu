@@ -2,7 +2,7 @@
 //
 //   s_j = scale q·k_j     for the keys j that the query attends to
 //   m = max s_j           p_j = exp(s_j - m)           l = Σ p_j
-//   o = Σ p_j v_j / l     weight = Σ p_j |v_j| / l     LSE = m + ln l
+//   o = Σ p_j v_j / l     weight = Σ (p_j + n) |v_j| / l     LSE = m + ln l     n: the smallest normal number of ${dtype}
 //
 // Keys come in chunks, one key for each thread; sums of earlier chunks are rescaled when m grows. A query that attends to no key has
 // o = 0, weight = 0, LSE = -inf.
@@ -19,6 +19,7 @@ struct Arguments {
 constexpr u32 kArgumentBytes = ${argument_bytes};
 
 constexpr i32 kHeadDim = ${head_dim}, kThreads = ${threads};
+constexpr double kSmallestNormal = ${smallest_normal};
 constexpr i32 kColumns = (kHeadDim + kThreads - 1) / kThreads;  // of o, for each thread: thread_index() + c * kThreads
 
 constexpr u32 kDouble = sizeof(double);
@@ -76,7 +77,7 @@ __device__ __forceinline__ double dot_query(u32 shared, const u16* key) {
 // What the chunks so far add up to, relative to their maximum; a thread holds its columns of o and weight.
 struct RunningSoftmax {
   double maximum = negative_infinity_f64(), sum = 0;
-  double o[kColumns] = {}, weight[kColumns] = {};
+  double o[kColumns] = {}, weight[kColumns] = {}, magnitude[kColumns] = {};  // magnitude: Σ |v_j|
 
   // One chunk: `score` is that of this thread's key, -inf where there is none; `values` is the first of the `count` rows of V.
   __device__ __forceinline__ void add_chunk(u32 shared, double score, const u16* values, i64 stride_row, i32 count) {
@@ -101,6 +102,7 @@ struct RunningSoftmax {
       const double p = ld_shared_f64(shared + kProbabilityOffset + j * kDouble), v = load_element(value);
       o[c] = fma_rn_f64(p, v, o[c]);
       weight[c] = fma_rn_f64(p, absolute(v), weight[c]);
+      magnitude[c] += absolute(v);
     }
   }
 };
@@ -113,7 +115,7 @@ __device__ __forceinline__ void store_results(const Arguments& args, const Query
     const i32 column = thread_index() + c * kThreads;
     if (column >= kHeadDim) continue;
     st_global_f64(args.o_fp64 + row * kHeadDim + column, attends ? softmax.o[c] / softmax.sum : 0);
-    st_global_f64(args.weight_fp64 + row * kHeadDim + column, attends ? softmax.weight[c] / softmax.sum : 0);
+    st_global_f64(args.weight_fp64 + row * kHeadDim + column, attends ? fma_rn_f64(kSmallestNormal, softmax.magnitude[c], softmax.weight[c]) / softmax.sum : 0);
   }
   if (thread_index() == 0) {
     st_global_f64(args.lse_fp64 + row, attends ? softmax.maximum + log_f64(softmax.sum) : negative_infinity_f64());

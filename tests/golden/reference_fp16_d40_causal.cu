@@ -1,17 +1,17 @@
-// attune reference forward fp16 d40 causal · source 85c8ae6a075df209
+// attune reference forward fp16 d40 causal · source ba4faf9dfd9b5e5b
 //
 // Attention forward in double precision for one query of one head, in the plainest way that is right:
 //
 //   s_j = scale q·k_j     for the keys j that the query attends to
 //   m = max s_j           p_j = exp(s_j - m)           l = Σ p_j
-//   o = Σ p_j v_j / l     weight = Σ p_j |v_j| / l     LSE = m + ln l
+//   o = Σ p_j v_j / l     weight = Σ (p_j + n) |v_j| / l     LSE = m + ln l     n: the smallest normal number of f16
 //
 // Keys come in chunks, one key for each thread; sums of earlier chunks are rescaled when m grows. A query that attends to no key has
 // o = 0, weight = 0, LSE = -inf.
 //
 // shared memory:   q [kHeadDim]   p [kThreads]   reduction [kThreads]     doubles, 2368 bytes in all
 
-namespace attune_e32e5991e43ac62a {
+namespace attune_91f0de3389c56dba {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -88,6 +88,7 @@ struct Arguments {
 constexpr u32 kArgumentBytes = 144;
 
 constexpr i32 kHeadDim = 40, kThreads = 128;
+constexpr double kSmallestNormal = 0x1p-14;
 constexpr i32 kColumns = (kHeadDim + kThreads - 1) / kThreads;  // of o, for each thread: thread_index() + c * kThreads
 
 constexpr u32 kDouble = sizeof(double);
@@ -157,7 +158,7 @@ __device__ __forceinline__ double dot_query(u32 shared, const u16* key) {
 // What the chunks so far add up to, relative to their maximum; a thread holds its columns of o and weight.
 struct RunningSoftmax {
   double maximum = negative_infinity_f64(), sum = 0;
-  double o[kColumns] = {}, weight[kColumns] = {};
+  double o[kColumns] = {}, weight[kColumns] = {}, magnitude[kColumns] = {};  // magnitude: Σ |v_j|
 
   // One chunk: `score` is that of this thread's key, -inf where there is none; `values` is the first of the `count` rows of V.
   __device__ __forceinline__ void add_chunk(u32 shared, double score, const u16* values, i64 stride_row, i32 count) {
@@ -182,6 +183,7 @@ struct RunningSoftmax {
       const double p = ld_shared_f64(shared + kProbabilityOffset + j * kDouble), v = load_element(value);
       o[c] = fma_rn_f64(p, v, o[c]);
       weight[c] = fma_rn_f64(p, absolute(v), weight[c]);
+      magnitude[c] += absolute(v);
     }
   }
 };
@@ -194,7 +196,7 @@ __device__ __forceinline__ void store_results(const Arguments& args, const Query
     const i32 column = thread_index() + c * kThreads;
     if (column >= kHeadDim) continue;
     st_global_f64(args.o_fp64 + row * kHeadDim + column, attends ? softmax.o[c] / softmax.sum : 0);
-    st_global_f64(args.weight_fp64 + row * kHeadDim + column, attends ? softmax.weight[c] / softmax.sum : 0);
+    st_global_f64(args.weight_fp64 + row * kHeadDim + column, attends ? fma_rn_f64(kSmallestNormal, softmax.magnitude[c], softmax.weight[c]) / softmax.sum : 0);
   }
   if (thread_index() == 0) {
     st_global_f64(args.lse_fp64 + row, attends ? softmax.maximum + log_f64(softmax.sum) : negative_infinity_f64());
@@ -228,4 +230,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_reference_forward(
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_e32e5991e43ac62a
+}  // namespace attune_91f0de3389c56dba

@@ -36,7 +36,7 @@ TEST_CASE("each reason names its numbers", "[nogpu]") {
   CHECK_THAT(reasons("sm80 kv272"), ContainsSubstring("kv272"));
   CHECK_THAT(reasons("sm80 st0"), ContainsSubstring("st0: must be 1 to 4"));
   CHECK_THAT(reasons("sm80 st5"), ContainsSubstring("st5"));
-  CHECK_THAT(reasons("sm80 rescale33"), ContainsSubstring("rescale33: must be 0 to 32"));
+  CHECK_THAT(reasons("sm80 rescale9"), ContainsSubstring("rescale9: must be 0 to 8"));
   CHECK_THAT(reasons("sm80 cta0"), ContainsSubstring("cta0"));
   CHECK_THAT(reasons("sm80 dq=atomic"), ContainsSubstring("dq=atomic: forward_sm80 has no such choice"));
   CHECK_THAT(reasons("sm80 order=l2-sections"), ContainsSubstring("take order=l2-sections-reversed"));

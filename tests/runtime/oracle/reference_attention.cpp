@@ -1,11 +1,13 @@
 #include "runtime/oracle/reference_attention.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <random>
 
 #include "generator/error.h"
+#include "runtime/oracle/error_summary.h"
 #include "tests/catch.h"
 
 using namespace attune;
@@ -144,6 +146,24 @@ TEST_CASE("tiny attention by hand", "[nogpu]") {
   }
 }
 
+TEST_CASE("a bound allows for a P that is subnormal in fp16", "[nogpu]") {
+  // Scores of 0 and -20 ln 2: P of the second key is 2^-20, of which fp16 holds 4 bits and rounds by up to 2^-25.
+  AttentionProblem problem = tiny(1, 2);
+  problem.dtype = DataType::fp16;
+  problem.softmax_scale = static_cast<float>(20 * std::log(2.0));
+  std::vector<std::uint16_t> q(8), k(16), v(16);
+  q[0] = 0x3c00;  // 1
+  k[8] = 0xbc00;  // -1
+  v[8] = 0x3c00;
+  const ReferenceForward r = reference_forward(problem, q, k, v);
+  CHECK(r.o[0] == Approx(0x1p-20).epsilon(1e-5));
+  CHECK(r.weight[0] == Approx(0x1p-20 + 0x1p-14).epsilon(1e-5));
+  const double bound = bounds_of(problem.dtype).of_element(r.o[0], r.weight[0]);
+  CHECK(bound > 0x1p-25);
+  CHECK(bound < 0x1p-22);
+  CHECK(smallest_normal(DataType::bf16) == 0x1p-126);
+}
+
 TEST_CASE("a row that attends to nothing gives 0 and -inf", "[nogpu]") {
   AttentionProblem problem = tiny(4, 2);
   problem.mask = MaskKind::causal;
@@ -177,7 +197,7 @@ TEST_CASE("the oracle agrees with attention written down another way", "[nogpu]"
       for (int b = 0; b < 2; ++b) {
         for (int h = 0; h < 6; ++h) {
           for (int i = 0; i < 19; ++i) {
-            long double sum = 0, o[24] = {}, weight[24] = {};
+            long double sum = 0, largest = 0, o[24] = {}, weight[24] = {}, magnitude[24] = {};
             for (int j = 0; j < 28 && j <= i + mask_offset; ++j) {
               long double s = 0;
               for (int d = 0; d < 24; ++d) {
@@ -186,10 +206,12 @@ TEST_CASE("the oracle agrees with attention written down another way", "[nogpu]"
               }
               const long double p = std::exp(s * problem.softmax_scale);
               sum += p;
+              largest = std::max(largest, p);
               for (int d = 0; d < 24; ++d) {
                 const long double value = to_double(problem.dtype, v[offset(vv, b, h / 3, j) + d]);
                 o[d] += p * value;
                 weight[d] += p * std::abs(value);
+                magnitude[d] += std::abs(value);
               }
             }
             const std::int64_t row = (b * 6 + h) * 19 + i;
@@ -200,7 +222,8 @@ TEST_CASE("the oracle agrees with attention written down another way", "[nogpu]"
             REQUIRE(r.lse[row] == Approx(static_cast<double>(std::log(sum))).epsilon(1e-13).margin(1e-13));
             for (int d = 0; d < 24; ++d) {
               REQUIRE(r.o[row * 24 + d] == Approx(static_cast<double>(o[d] / sum)).epsilon(1e-12).margin(1e-13));
-              REQUIRE(r.weight[row * 24 + d] == Approx(static_cast<double>(weight[d] / sum)).epsilon(1e-12));
+              const long double bounded = (weight[d] + 0x1p-14L * largest * magnitude[d]) / sum;
+              REQUIRE(r.weight[row * 24 + d] == Approx(static_cast<double>(bounded)).epsilon(1e-12));
             }
           }
         }

@@ -13,7 +13,7 @@ TEST_CASE("a race times each config with wide scores in the same rounds, if it i
   const auto device = open_cuda_device(0);
   const AttentionProblem problem = parse_problem("forward bf16 b2 hq8 sq2048 d128 causal");
   const std::vector<KernelConfig> configs = {default_config(problem, device->spec()),
-                                             parse_config("sm80 q128 kv64 w4 st2")};
+                                             parse_config("sm80 q64 kv64 w4 st2")};
   TrialBench bench(device, problem, 3);
   RaceOptions options;
   options.seconds = 0.1;
