@@ -1,6 +1,8 @@
-// S of a block of keys is issued with P V of the block before it: the softmax of the one runs beside the product of the other, and O is rescaled
-// beside the product for S.
+// S of a block of keys is issued with P V of the block before it: the softmax of the one runs beside the product of the other.
 struct Mainloop {
+  // O is rescaled beside the product for S; a wide one before it, which was seen to be faster.
+  static constexpr bool kRescaleLate = kHeadDim <= 128;
+
   const Arguments& args;
   Consumer consumer;
   Softmax softmax;
@@ -29,6 +31,7 @@ struct Mainloop {
     consumer.wait_k();
     consumer.wait_order();
     consumer.issue_qk(s);              // S = Q Kᵀ
+    if (kRescaleLate) softmax.rescale(o);
     consumer.wait_v();
     consumer.issue_pv(o);              // O = O + P V
     consumer.pass_order();
@@ -40,7 +43,7 @@ struct Mainloop {
     wgmma_landed(o);
     consumer.release_v();
     consumer.put_probabilities(s);
-    softmax.rescale(o);
+    if (!kRescaleLate) softmax.rescale(o);
   }
   // The first block of a tile beside the last product of the tile before it, whose O is whole afterwards, with its maxima and sums in
   // `earlier`.
@@ -49,6 +52,7 @@ struct Mainloop {
     consumer.wait_k();
     consumer.wait_order();
     consumer.issue_qk(s);              // S = Q Kᵀ
+    if (kRescaleLate) softmax.rescale(o);
     consumer.wait_v();
     consumer.issue_pv(o);              // O = O + P V
     consumer.pass_order();
@@ -64,6 +68,7 @@ struct Mainloop {
   }
   // The product of the tile's last block.
   __device__ __forceinline__ void end() {
+    if (kRescaleLate) softmax.rescale(o);
     consumer.wait_v();
     consumer.issue_pv(o);              // O = O + P V
     wgmma_wait_group<0>();

@@ -1,10 +1,11 @@
-// row_max is the largest score so far or, with kRescaleThreshold, one less than that many powers of two below it. Whether a score of an unmasked
-// block exceeds it by so much is seen from bits: those of positive floats are ordered like integers, of which Hopper finds the largest of three by
-// one instruction, and a thread's own scores suffice. The largest score of a row is computed only where one does.
+// row_max is the largest score so far or, with kRescaleThreshold, one less than that many powers of two below it. Whether a score exceeds it by so
+// much a thread sees from its own scores: from their bits, where the limit is positive, for those of positive floats are ordered like integers, of
+// which Hopper finds the largest of three by one instruction. The quad is asked for the largest score of a row only where one does.
 struct Softmax : OnlineSoftmax {
   static constexpr i32 kNone = -0x7fffffff - 1;
   float room;    // kRescaleThreshold powers of two, as a difference of scores
-  i32 limit[2];  // bits of row_max + room; kNone, which all scores reach, where that is not positive
+  i32 limit[2];  // bits of row_max + room; kNone where that is not positive
+  bool none;     // whether a row of the warp has no limit in bits
 
   template <bool kMasked>
   __device__ __forceinline__ void first(ScoreFragments& s) {
@@ -21,11 +22,24 @@ struct Softmax : OnlineSoftmax {
   template <bool kMasked>
   __device__ __forceinline__ void update(ScoreFragments& s) {
     must_scale = false;
-    if (kMasked) {
-      follow_largest<true>(s);
+    float largest[2];  // of a row that does not reach its limit it may be anything below
+    bool reaches = false;
+    if (kMasked || none) {
+      largest_of_thread(s, largest);  // -inf - -inf is NaN and compares false
+#pragma unroll
+      for (i32 half = 0; half < 2; ++half) reaches |= (largest[half] - row_max[half]) * scale_log2 > kRescaleThreshold;
     } else {
-      const i32 most[2] = {most_bits(s, 0), most_bits(s, 1)};
-      if (vote_sync_any((most[0] >= limit[0]) | (most[1] >= limit[1]))) follow(s, most);
+#pragma unroll
+      for (i32 half = 0; half < 2; ++half) {
+        const i32 most = most_bits(s, half);
+        reaches |= most >= limit[half];
+        largest[half] = bits_to_f32(static_cast<u32>(most));
+      }
+    }
+    if (vote_sync_any(reaches)) {
+      largest_of_quad(largest);
+      raise_row_max<kMasked>(largest);
+      set_limit();
     }
     float sum[2];
     exponentiate<kMasked>(s, sum);
@@ -52,33 +66,6 @@ struct Softmax : OnlineSoftmax {
       const float largest = row_max[half] + room;
       limit[half] = largest > 0 ? bits_of(largest) : kNone;
     }
-  }
-
-  // Some row of the warp has reached its limit.
-  __device__ __forceinline__ void follow(const ScoreFragments& s, const i32 (&most)[2]) {
-    if (vote_sync_any((limit[0] == kNone) | (limit[1] == kNone))) {
-      follow_largest<false>(s);
-      return;
-    }
-    float largest[2];
-#pragma unroll
-    for (i32 half = 0; half < 2; ++half) largest[half] = most[half] > 0 ? bits_to_f32(static_cast<u32>(most[half])) : 0;
-    largest_of_quad(largest);
-#pragma unroll
-    for (i32 half = 0; half < 2; ++half) largest[half] = largest[half] > 0 ? largest[half] : row_max[half];
-    raise_row_max<false>(largest);
-    set_limit();
-  }
-
-  // By floating-point maxima, which do not ask for a limit in bits. One answer for the warp. -inf - -inf is NaN and compares false.
-  template <bool kMasked>
-  __device__ __forceinline__ void follow_largest(const ScoreFragments& s) {
-    float largest[2];
-    largest_of_thread(s, largest);
-    const bool grows = ((largest[0] - row_max[0]) * scale_log2 > kRescaleThreshold) | ((largest[1] - row_max[1]) * scale_log2 > kRescaleThreshold);
-    if (!vote_sync_any(grows)) return;
-    largest_of_quad(largest);
-    raise_row_max<kMasked>(largest);
-    set_limit();
+    none = vote_sync_any((limit[0] == kNone) | (limit[1] == kNone));
   }
 };
