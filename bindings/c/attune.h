@@ -12,7 +12,7 @@
  *   problem.mask = ATTUNE_MASK_CAUSAL;
  *   attune_tensors tensors = {sizeof tensors};          // pointers and strides
  *   size_t bytes;
- *   attune_workspace_bytes(&problem, &bytes);           // a few, or none
+ *   attune_workspace_bytes(&problem, &bytes);           // that start at a multiple of 256
  *   if (attune_forward(&problem, &tensors, workspace, bytes, stream) != ATTUNE_OK) puts(attune_last_error());
  *
  * Backward takes the same problem and tensors (O and LSE as forward wrote them) and the gradients:
@@ -165,18 +165,18 @@ ATTUNE_API attune_status attune_set_log_callback(attune_log_callback callback, v
 
 /* Attention, asynchronous on `stream` (a CUstream or cudaStream_t; null: the default stream). The first call of a kind
  * of problem picks a config and compiles, later ones only launch. `workspace` holds attune_workspace_bytes() bytes of
- * device memory. */
+ * device memory and starts at a multiple of 256 bytes, as what cudaMalloc returns does. */
 ATTUNE_API attune_status attune_forward(const attune_problem* problem, const attune_tensors* tensors, void* workspace,
                                         size_t workspace_bytes, void* stream);
 
-/* dQ, dK and dV, otherwise as attune_forward. Allocates nothing; its workspace starts at a multiple of 256 bytes, as
- * what cudaMalloc returns does. */
+/* dQ, dK and dV, otherwise as attune_forward. Allocates nothing. */
 ATTUNE_API attune_status attune_backward(const attune_problem* problem, const attune_tensors* tensors,
                                          const attune_gradients* gradients, void* workspace, size_t workspace_bytes,
                                          void* stream);
 
 /* What problem->pass needs at most for a problem of this kind, launched in whatever way, whatever config is picked or
- * given: the same at each call. Forward: a few bytes, or none; backward: dQ in fp32 and a few bytes of each query. */
+ * given: the same at each call. Forward: a few bytes and, where rows of queries are few, room for the fp32 results of
+ * parts of their keys, whatever the length of the keys; backward: dQ in fp32 and a few bytes of each query. */
 ATTUNE_API attune_status attune_workspace_bytes(const attune_problem* problem, size_t* bytes);
 
 /* What attune_forward or, by problem->pass, attune_backward would launch, in four lines: config, where it came from

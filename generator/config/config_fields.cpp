@@ -13,7 +13,10 @@ std::string ConfigField::text(const KernelConfig& config) const {
   std::string text(word);
   switch (form) {
     case FieldForm::number:
-      text += std::to_string(get(config));
+      if (const std::string_view called = name == nullptr ? std::string_view() : name(get(config)); !called.empty())
+        text.append("=").append(called);
+      else
+        text += std::to_string(get(config));
       break;
     case FieldForm::flag:
       break;

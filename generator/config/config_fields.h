@@ -11,7 +11,7 @@ namespace attune {
 
 /// How a value stands in a config's text.
 enum class FieldForm {
-  number,  ///< the word and digits: "q128"
+  number,  ///< the word and digits: "q128"; a value that has a name: word=NAME ("parts=fill")
   flag,    ///< the word alone, for the other value than the default
   choice,  ///< word=NAME
   name,    ///< NAME alone: "ordered"

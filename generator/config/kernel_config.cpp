@@ -34,11 +34,22 @@ std::optional<int> named(const ConfigField& field, std::string_view name) {
   return static_cast<int>(found - names.begin());
 }
 
+// The value of a number that has a name, by that name.
+std::optional<int> named_number(const ConfigField& field, std::string_view name) {
+  if (field.name == nullptr || name.empty()) return std::nullopt;
+  for (int value = field.least; value <= field.most; value += field.step) {
+    if (field.name(value) == name) return value;
+  }
+  return std::nullopt;
+}
+
 // The value that a word gives a field; nothing if it is not a word of it.
 std::optional<int> value_of(const ConfigField& field, std::string_view word, std::string_view text) {
   switch (field.form) {
     case FieldForm::number:
-      return word.starts_with(field.word) ? parse_digits(word.substr(field.word.size())) : std::nullopt;
+      if (!word.starts_with(field.word)) return std::nullopt;
+      word.remove_prefix(field.word.size());
+      return word.starts_with('=') ? named_number(field, word.substr(1)) : parse_digits(word);
     case FieldForm::flag:
       return word == field.word ? std::optional(field.standard == 0 ? 1 : 0) : std::nullopt;
     case FieldForm::name:
@@ -64,6 +75,9 @@ std::string known_words(unsigned families) {
     switch (field.form) {
       case FieldForm::number:
         word += "N";
+        for (int value = field.least; field.name != nullptr && value <= field.most; value += field.step) {
+          if (!field.name(value).empty()) word += fmt::format("|{}={}", field.word, field.name(value));
+        }
         break;
       case FieldForm::flag:
         break;

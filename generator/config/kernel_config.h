@@ -51,6 +51,9 @@ enum class DqAccumulation {
   ordered,          ///< as atomic, but the tiles that see a block of queries add in a fixed order, by tickets
 };
 
+/// KernelConfig::key_parts: as many as fill the device, which each problem's lengths and heads decide.
+inline constexpr int kFillParts = 0;
+
 /// Every choice that can be tuned and nothing that can be derived. A plain value with a canonical text form that
 /// round-trips: the key in the database, the name in logs, the argument of --config.
 struct KernelConfig {
@@ -72,6 +75,9 @@ struct KernelConfig {
   int rescale_threshold = 0;
   bool even_tiles = false;  ///< lengths must be multiples of the tiles: no bounds checks
   int ctas_per_sm = 1;      ///< CTAs that must fit on an SM together: limits the registers of a thread
+  /// Forward: parts of a tile's keys, each worked on by a CTA of its own; with several a second kernel combines their
+  /// results, which lie in the workspace in fp32. kFillParts: as many as the problem needs to fill the device.
+  int key_parts = 1;
   // sm90 only, from here
   int q_stages = 1;  ///< tiles of Q held in shared memory: with 2 a persistent CTA loads the next one's ahead
   WarpgroupOrder warpgroup_order = WarpgroupOrder::free;

@@ -114,6 +114,7 @@ class Launches {
     shared.add(tiles("kKOffset", "K", 1, config_.block_kv));
     shared.add(tiles("kVOffset", "V", 1, config_.block_kv));
     bind_attention(problem_, &bindings);
+    bind_key_blocks(false, &bindings);
     shared.bind(&bindings);
     launch.shared_bytes = shared.bytes();
     add("ladder_fa1", std::move(launch), std::move(bindings));

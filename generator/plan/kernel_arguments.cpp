@@ -59,6 +59,8 @@ ScalarFacts facts(Scalar scalar) {
       return {"softmax_scale_log2", "float"};
     case Scalar::tiles:
       return {"tiles", "i32"};
+    case Scalar::key_parts:
+      return {"key_parts", "i32"};
   }
   throw Error(ErrorCode::internal, fmt::format("scalar {} is unknown", static_cast<int>(scalar)));
 }

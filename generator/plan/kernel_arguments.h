@@ -69,6 +69,7 @@ enum class Scalar {
   softmax_scale,       ///< float
   softmax_scale_log2,  ///< float: scale * log2(e)
   tiles,               ///< KernelLaunch::tiles()
+  key_parts,           ///< KernelLaunch::split, of the problem
 };
 
 using KernelArgument = std::variant<Pointer, Stride, TensorMap, Workspace, Given, Scalar>;

@@ -68,6 +68,8 @@ std::uint32_t KernelLaunch::grid_x(const AttentionProblem& problem) const {
 std::uint32_t KernelLaunch::tiles(const AttentionProblem& problem) const {
   constexpr std::int64_t kMaxGrid = std::numeric_limits<std::int32_t>::max();
   const bool of_keys = tile_rows == TileRows::keys;
+  if (tile_rows == TileRows::following)
+    return static_cast<std::uint32_t>(ceil_div(problem.batch * problem.heads_q * problem.seq_q, rows_per_tile));
   const std::int64_t heads = of_keys && !kv_grad_per_query_head ? problem.batch * problem.heads_kv
                                                                 : problem.batch * problem.heads_q / heads_per_tile;
   const std::int64_t tiles = of_keys ? key_tiles(problem) : tile_rows == TileRows::all ? 1 : query_tiles(problem);
@@ -77,19 +79,20 @@ std::uint32_t KernelLaunch::tiles(const AttentionProblem& problem) const {
                             "can count; take another config",
                             problem.seq_q, heads_per_tile));
   }
-  if (heads > kMaxGrid || tiles > kMaxGrid / cluster / heads) {
+  const std::int64_t parts = split.parts_of(problem);
+  if (heads > kMaxGrid || tiles > kMaxGrid / cluster / parts / heads) {
     throw Error(ErrorCode::unsupported,
                 fmt::format("{} tiles of {} {} times {} heads are more than the {} of a launch; split the batch", tiles,
-                            rows_per_tile, of_keys ? "keys" : "queries", heads, kMaxGrid / cluster));
+                            rows_per_tile, of_keys ? "keys" : "queries", heads, kMaxGrid / cluster / parts));
   }
-  return static_cast<std::uint32_t>(tiles * heads);
+  return static_cast<std::uint32_t>(tiles * heads * parts);
 }
 
 std::size_t WorkspaceBuffer::bytes_of(const AttentionProblem& problem) const {
   const bool of_keys = rows_of == TileRows::keys;
   const std::int64_t heads = problem.batch * (of_keys ? problem.heads_kv : problem.heads_q);
   const std::int64_t parts = heads * ceil_div(of_keys ? problem.seq_kv : problem.seq_q, rows);
-  if (!of_scores) return bytes * static_cast<std::size_t>(parts);
+  if (!of_scores) return bytes * static_cast<std::size_t>(parts) * static_cast<std::size_t>(split.parts_of(problem));
   constexpr std::int64_t kMostBytes = std::int64_t{1} << 60;
   const std::int64_t keys = round_up(problem.seq_kv, kScoreRowKeys);
   const auto row_bytes = static_cast<std::int64_t>(sizeof(float)) * keys;
@@ -152,6 +155,8 @@ std::variant<std::int32_t, float> value_of(Scalar scalar, const AttentionProblem
       return problem.softmax_scale * kLog2E;
     case Scalar::tiles:
       return integer(launch.tiles(problem));
+    case Scalar::key_parts:
+      return launch.split.parts_of(problem);
   }
   throw Error(ErrorCode::internal, fmt::format("scalar {} is unknown", static_cast<int>(scalar)));
 }

@@ -10,6 +10,7 @@
 #include "generator/config/kernel_config.h"
 #include "generator/device/device_spec.h"
 #include "generator/plan/kernel_arguments.h"
+#include "generator/plan/key_split.h"
 #include "generator/problem/attention_problem.h"
 #include "generator/text/renderer.h"
 
@@ -41,8 +42,9 @@ struct TensorMapSpec {
 
 /// What a kernel's tiles are rows of: queries of a query head, or keys of a key/value head (but see
 /// KernelLaunch::kv_grad_per_query_head).
-/// A tile of all rows is a query head as a whole.
-enum class TileRows { queries, keys, all };
+/// A tile of all rows is a query head as a whole. Rows that follow each other are those of all query heads and batch
+/// entries, in the order of LSE: a tile may hold queries of several heads.
+enum class TileRows { queries, keys, all, following };
 
 /// One launch of a plan. Independent of lengths, batch, heads and strides: those are arguments. Only a plan that packs
 /// heads knows how many share K and V.
@@ -61,6 +63,9 @@ struct KernelLaunch {
   bool kv_grad_per_query_head = false;  ///< each query head has its own tiles of the keys that its group shares
   int cluster = 1;                      ///< CTAs of a cluster
   int max_ctas = 0;                     ///< of the grid: persistent CTAs take several tiles; 0: a CTA for each tile
+  /// The parts of each tile's keys. A part of a tile counts as a tile; a launch over rows that follow each other takes
+  /// all parts of its rows.
+  KeySplit split;
   std::size_t section_bytes =
       0;  ///< of a section, where TileOrder::l2_sections or l2_sections_reversed orders the tiles
   ArgumentLayout arguments;
@@ -76,7 +81,8 @@ struct KernelLaunch {
   /// Heads of a section, counted as tiles count them: sections of equal size whose K and V (for tiles of keys: Q, dO
   /// and fp32 dQ of one query head of each group) take at most section_bytes, or one head's each.
   std::int32_t section_heads(const AttentionProblem& problem) const;
-  std::uint32_t tiles(const AttentionProblem& problem) const;  ///< of all heads and batch entries; throws as grid_x()
+  /// Of all heads and batch entries, times the parts of their keys; throws as grid_x().
+  std::uint32_t tiles(const AttentionProblem& problem) const;
 };
 
 /// A part of a workspace whose size grows with the problem: `bytes` for each `rows` queries (or what is left of them)
@@ -88,6 +94,7 @@ struct WorkspaceBuffer {
   bool zeroed = false;  ///< must hold zeros before the first launch; such buffers come first
   TileRows rows_of = TileRows::queries;
   bool of_scores = false;  ///< instead: a float for each query and key, whose rows kScoreRowKeys pads
+  KeySplit split;          ///< all of this once for each part of the keys
 
   /// Throws Error(unsupported) for 2^60 bytes or more.
   std::size_t bytes_of(const AttentionProblem& problem) const;

@@ -21,4 +21,8 @@ void bind_attention(const AttentionProblem& problem, TemplateBindings* bindings)
   bindings->conditions["masked_begin"] = hides_first_keys(problem.mask);
 }
 
+void bind_key_blocks(bool of_part, TemplateBindings* bindings) {
+  bindings->set("first_blocks", of_part ? "of_part" : "fixed");
+}
+
 }  // namespace attune

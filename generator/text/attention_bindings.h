@@ -15,4 +15,7 @@ void bind_mask(const AttentionProblem& problem, TemplateBindings* bindings);
 /// first blocks of the loop need a predicate.
 void bind_attention(const AttentionProblem& problem, TemplateBindings* bindings);
 
+/// What a kernel that walks over blocks of keys needs too: whether it walks over all blocks of a tile, or over a part.
+void bind_key_blocks(bool of_part, TemplateBindings* bindings);
+
 }  // namespace attune

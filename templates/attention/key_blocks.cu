@@ -4,7 +4,7 @@ struct KeyBlocks {
 //% if masked_begin
   i32 begin, unmasked_begin, unmasked_end, end;
 //% else
-  static constexpr i32 begin = 0, unmasked_begin = 0;  // what a query attends to begins with the first key
+//% include attention/first_blocks_${first_blocks}
   i32 unmasked_end, end;
 //% end
 

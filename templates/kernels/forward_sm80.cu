@@ -6,6 +6,10 @@
 //   O = O / l,   LSE = scale·m + ln l,   c = scale·log2(e)
 //
 // Each warp owns kWarpRows queries and all keys of a block: S, P and O stay in its registers.
+//% if split
+//
+// The keys of a tile are split into args.key_parts parts, each the work of a CTA. What a part gives its rows is combined by another kernel.
+//% end
 //
 // shared memory, bytes:
 //% for shared_buffers
@@ -54,6 +58,9 @@ using OutputFragments = float[kRowTiles][kChunks][4];
 //% include attention/sequence_${sequence}
 //% include attention/mask_${mask}
 //% include attention/key_blocks
+//% if split
+//% include attention/key_part
+//% end
 //% include attention/score_${score}
 //% include attention/kv_source_${kv_source}
 
@@ -67,9 +74,17 @@ struct QueryTile {
   Sequence sequence;
   i32 head, head_kv;
   i32 first_row, rows;  // rows that exist
+//% if split
+  KeyPart key_part;     // of its keys
+//% end
 
   __device__ __forceinline__ explicit QueryTile(const Arguments& args) {
+//% if split
+    key_part = KeyPart(args, block_index());
+    const TileIndex index = tile_index(args, key_part.tile);
+//% else
     const TileIndex index = tile_index(args, block_index());
+//% end
     sequence = Sequence(args, index.batch_head / args.heads_q);
     head = index.batch_head - sequence.batch * args.heads_q;
     head_kv = head / args.group_size;
@@ -121,46 +136,16 @@ __device__ __forceinline__ void kv_step(const Arguments& args, const Sequence& s
   ring.release();
 }
 
-// O leaves through the warp's own rows of Q's tile, so that global stores are whole chunks of a row.
-__device__ __forceinline__ void store_output(const Arguments& args, const QueryTile& tile, u32 q_tile, i32 warp_row,
-                                             const OutputFragments& acc_o) {
-  const u32 lane = lane_index();
-  bar_warp_sync();
-#pragma unroll
-  for (i32 t = 0; t < kRowTiles; ++t) {
-#pragma unroll
-    for (i32 n = 0; n < kChunks; ++n) {
-#pragma unroll
-      for (i32 half = 0; half < 2; ++half)
-        st_shared_b32(q_tile + tile_offset(warp_row + 16 * t + 8 * half + lane / 4, n) + lane % 4 * 4,
-                      pack_elements(acc_o[t][n][2 * half], acc_o[t][n][2 * half + 1]));
-    }
-  }
-  bar_warp_sync();
-  const i64 row_bytes = 2 * args.o_stride_row;
-  char* o = const_cast<char*>(row_pointer(args.o, tile.sequence.query_offset(args.o_stride_batch, args.o_stride_row), tile.head * args.o_stride_head, 0));
-  store_tile<kWarpRows, kEvenTiles, kWarpSize>(o + (tile.first_row + warp_row) * row_bytes, q_tile + warp_row * kRowBytes, row_bytes,
-                                                tile.rows - warp_row, lane);
-}
-
-// LSE is packed (B, Hq, Sq); one lane of a quad writes each row.
-__device__ __forceinline__ void store_lse(const Arguments& args, const QueryTile& tile, i32 warp_row, const OnlineSoftmax& softmax) {
-  const u32 lane = lane_index();
-  if (args.lse == nullptr || lane % 4 != 0) return;
-  float* lse = args.lse + packed_query_row(args, tile.sequence, tile.head, tile.first_row);
-#pragma unroll
-  for (i32 t = 0; t < kRowTiles; ++t) {
-#pragma unroll
-    for (i32 half = 0; half < 2; ++half) {
-      const i32 row = warp_row + 16 * t + 8 * half + lane / 4;
-      if (row < tile.rows) st_global_f32(lse + row, softmax.lse(args.softmax_scale, t, half));
-    }
-  }
-}
+//% include mma_sync/store_rows_${results}
 
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(const __grid_constant__ Arguments args) {
   const QueryTile tile(args);
+//% if split
+  KeyBlocks blocks(args, tile.sequence, tile.first_row, tile.first_row + tile.rows - 1);
+  tile.key_part.limit(args, blocks);
+//% else
   const KeyBlocks blocks(args, tile.sequence, tile.first_row, tile.first_row + tile.rows - 1);
+//% end
   const i32 warp_row = warp_index() * kWarpRows;  // the warp's first row in the tile
   const u32 shared = shared_base(), q_tile = shared + kQOffset;
 

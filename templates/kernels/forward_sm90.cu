@@ -11,6 +11,10 @@
 //
 // The ${group} query heads that share K and V lie in a tile together: row r of the tiles is position r / kGroup of head r % kGroup of them.
 //% end
+//% if split
+//
+// The keys of a tile are split into args.key_parts parts, which count as tiles. What a part gives its rows is combined by another kernel.
+//% end
 //% if clustered
 //
 // The CTAs of a cluster take neighbouring tiles of one head. Each loads a part of the rows of every tile of K and V, for all of them.
@@ -68,6 +72,9 @@ using OutputFragments = float[kHeadDim / 2];
 //% include attention/sequence_${sequence}
 //% include attention/mask_${mask}
 //% include attention/key_blocks
+//% if split
+//% include attention/key_part
+//% end
 //% include attention/score_${score}
 //% include attention/kv_source_${kv_source}
 
@@ -84,9 +91,17 @@ struct QueryTile {
   i32 head, head_kv;    // its first query head
   i32 first_row, rows;  // rows that exist
   KeyBlocks blocks;     // that any of its rows attends to
+//% if split
+  KeyPart key_part;     // whose blocks these are
+//% end
 
   __device__ __forceinline__ QueryTile(const Arguments& args, i32 number) {
+//% if split
+    key_part = KeyPart(args, number);
+    const TileIndex index = tile_index(args, key_part.tile);
+//% else
     const TileIndex index = tile_index(args, number);
+//% end
 //% if packed
     sequence = Sequence(args, index.batch_head / args.heads_kv);
     head_kv = index.batch_head - sequence.batch * args.heads_kv;
@@ -108,6 +123,9 @@ struct QueryTile {
     first_row = index.tile * kBlockQ;
     rows = kEvenTiles || all_rows(args) - first_row > kBlockQ ? kBlockQ : all_rows(args) - first_row;
     blocks = KeyBlocks(args, sequence, position_of(first_row), position_of(first_row + rows - 1));
+//% end
+//% if split
+    key_part.limit(args, blocks);
 //% end
   }
   // The rows of all tiles of a head, and the position in the sequence and the head of a row.
@@ -164,6 +182,8 @@ struct Barriers {
 //% include wgmma/warpgroup_${query_operand}
 //% include wgmma/warpgroup_${probability_operand}
 //% include wgmma/consumer
+
+//% include wgmma/store_rows_${results}
 //% include wgmma/mainloop_${mainloop}
 //% include wgmma/${consume}
 

@@ -312,7 +312,7 @@ ForwardResult run_forward(AttentionRuntime& runtime, const ForwardCase& test, co
                                                                   runtime_templates(), device->target()))
                                        : runtime.prepare(test.problem, test.config);
   const DeviceBuffer workspace(device, prepared->plan.workspace_bytes_of(test.problem));
-  if (test.algorithm && workspace.bytes() > 0) device->fill(workspace.pointer(), 0xff, workspace.bytes());
+  if (workspace.bytes() > 0) device->fill(workspace.pointer(), 0xff, workspace.bytes());  // NaN
   runtime.launch(*prepared, test.problem, tensors, reinterpret_cast<void*>(workspace.pointer()), workspace.bytes(),
                  stream);
   device->synchronize(stream);

@@ -59,4 +59,32 @@ TEST_CASE("NVRTC compiles sm90 kernels of all head dims: no wgmma serialized, no
   }
 }
 
+TEST_CASE("NVRTC compiles kernels that split their keys, and the one that combines: no wgmma serialized, no spill",
+          "[nvrtc]") {
+  const auto check = [](const char* device, const AttentionProblem& problem, const char* config) {
+    INFO(device << ": " << canonical_text(problem) << " | " << config);
+    const KernelPlan plan = generate(problem, parse_config(config), find_device(device));
+    REQUIRE(plan.launches.size() == 2);
+    for (const KernelLaunch& launch : plan.launches) {
+      INFO(launch.entry);
+      const KernelResources resources = compile_with_nvrtc(launch).resources;
+      CHECK(resources.spill_bytes == 0);
+      CHECK(resources.advisories.empty());
+    }
+  };
+  for (const int head_dim : {8, 40, 64, 128, 256}) {
+    for (const char* mask : {"", " causal", " window=100,20"}) {
+      const std::string problem = " hq8 hkv1 sq100 skv1000 d" + std::to_string(head_dim) + mask;
+      for (const char* device : {"a100", "rtx4090"}) {
+        check(device, parse_problem("fp16" + problem + (head_dim == 40 ? " align2" : "")),
+              head_dim > 128 ? "sm80 q64 kv32 w4 st1 qsmem rescale8 parts=fill"
+                             : "sm80 q64 kv32 w4 st2 rescale8 parts=fill");
+      }
+      check("h200", parse_problem("bf16" + problem),
+            "sm90 q128 kv64 st2 rescale8 qst2 overlap=within scheduler=static-persistent parts=fill");
+      check("h200", parse_problem("bf16" + problem), "sm90 q64 kv64 st2 rescale8 overlap=within pack-gqa parts=fill");
+    }
+  }
+}
+
 }  // namespace attune::tests

@@ -53,7 +53,7 @@ Outputs forward(AttentionRuntime& runtime, const PreparedAttention& prepared, co
   // 0xff bytes are NaN in every type: an element that the kernel leaves out shows.
   device->fill(o.pointer(), 0xff, o.bytes());
   device->fill(lse.pointer(), 0xff, lse.bytes());
-  const DeviceBuffer workspace(device, prepared.plan.workspace_bytes);
+  const DeviceBuffer workspace(device, prepared.plan.workspace_bytes_of(problem));
   Tensors tensors;
   tensors[Operand::q] = view_of(problem, Operand::q, q);
   tensors[Operand::k] = view_of(problem, Operand::k, k);

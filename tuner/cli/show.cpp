@@ -160,6 +160,8 @@ std::string_view name_of(TileRows rows) {
       return "keys";
     case TileRows::all:
       return "all";
+    case TileRows::following:
+      return "following";
   }
   return "";
 }
@@ -202,6 +204,7 @@ int show_plan(const ShownPlan& shown, const OutputOptions& output) {
          {"rows_per_tile", launch.rows_per_tile},
          {"tile_rows", name_of(launch.tile_rows)},
          {"kv_grad_per_query_head", launch.kv_grad_per_query_head},
+         {"key_parts", launch.split.parts_of(plan.problem)},
          {launch.tile_rows == TileRows::keys ? "key_tiles" : "query_tiles",
           launch.tile_rows == TileRows::keys ? launch.key_tiles(plan.problem) : launch.query_tiles(plan.problem)},
          {"source_lines", launch.lines.size()},
@@ -238,15 +241,23 @@ int show_plan(const ShownPlan& shown, const OutputOptions& output) {
       print_field("  grid",
                   fmt::format("{} CTAs: one for each head and batch entry, which walks over {} tiles of {} queries",
                               launch.grid_x(plan.problem), launch.query_tiles(plan.problem), launch.rows_per_tile));
-    } else {
+    } else if (launch.tile_rows == TileRows::following) {
       print_field("  grid",
-                  fmt::format("{} CTAs{}: {} tiles of {} {}, for each {} and batch entry", launch.grid_x(plan.problem),
-                              launch.cluster > 1 ? fmt::format(" in clusters of {}", launch.cluster) : "",
-                              of_keys ? launch.key_tiles(plan.problem) : launch.query_tiles(plan.problem),
-                              launch.rows_per_tile, of_keys ? "keys" : "queries",
-                              of_keys ? (launch.kv_grad_per_query_head ? "query head" : "key/value head")
-                              : launch.heads_per_tile > 1 ? fmt::format("{} heads", launch.heads_per_tile)
-                                                          : "head"));
+                  fmt::format("{} CTAs: one for {} queries of all heads and batch entries, with {} parts of "
+                              "their keys",
+                              launch.grid_x(plan.problem), launch.rows_per_tile, launch.split.parts_of(plan.problem)));
+    } else {
+      print_field("  grid", fmt::format("{} CTAs{}: {}{} tiles of {} {}, for each {} and batch entry",
+                                        launch.grid_x(plan.problem),
+                                        launch.cluster > 1 ? fmt::format(" in clusters of {}", launch.cluster) : "",
+                                        launch.split.is_split() ? fmt::format("{} parts of the keys of ",
+                                                                              launch.split.parts_of(plan.problem))
+                                                                : "",
+                                        of_keys ? launch.key_tiles(plan.problem) : launch.query_tiles(plan.problem),
+                                        launch.rows_per_tile, of_keys ? "keys" : "queries",
+                                        of_keys ? (launch.kv_grad_per_query_head ? "query head" : "key/value head")
+                                        : launch.heads_per_tile > 1 ? fmt::format("{} heads", launch.heads_per_tile)
+                                                                    : "head"));
     }
     print_field("  CTA", fmt::format("{} threads, {} bytes of shared memory", launch.threads, launch.shared_bytes));
     if (shown.algorithm) print_field("  counted", describe(traffic[index]));

@@ -6,7 +6,7 @@ namespace attune {
 
 void DefaultForward::prepare() {
   if (!prepared_) prepared_ = runtime_.prepare(problem_, default_config(problem_, device_->spec()));
-  if (workspace_.bytes() == 0) workspace_ = DeviceBuffer(device_, prepared_->plan.workspace_bytes);
+  if (workspace_.bytes() == 0) workspace_ = DeviceBuffer(device_, prepared_->plan.workspace_bytes_of(problem_));
 }
 
 void DefaultForward::launch(const Tensors& tensors) {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "generator/families/backward_common/rows.h"
+#include "generator/families/shared/rows.h"
 #include "generator/text/attention_bindings.h"
 
 namespace attune {

@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "generator/families/backward_common/rows.h"
 #include "generator/families/backward_sm80/shape.h"
 #include "generator/families/shared/bindings.h"
 #include "generator/families/shared/chunk_swizzle.h"
+#include "generator/families/shared/rows.h"
 #include "generator/rounding.h"
 #include "generator/text/attention_bindings.h"
 #include "generator/text/launch_rendering.h"
@@ -123,6 +123,7 @@ class Launches {
     launch.arguments = ArgumentLayout::of(main_arguments(false, problem_, config_));
     TemplateBindings bindings = main_bindings(shape_.dq_shared, shape_.kv_tile_bytes);
     bindings.set("threads", shape_.dq_threads);
+    bind_key_blocks(false, &bindings);
     add("backward_dq_sm80", std::move(launch), std::move(bindings));
   }
 

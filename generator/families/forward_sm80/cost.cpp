@@ -5,6 +5,8 @@
 #include <cmath>
 
 #include "generator/device/register_limit.h"
+#include "generator/families/forward_common/combine.h"
+#include "generator/families/forward_sm80/plan.h"
 #include "generator/families/forward_sm80/shape.h"
 #include "generator/families/shared/queueing_model.h"
 #include "generator/problem/mask_geometry.h"
@@ -158,22 +160,26 @@ CostEstimate forward_sm80_cost(const AttentionProblem& problem, const KernelConf
   const ForwardSm80Shape shape = forward_sm80_shape(problem, config);
   CostEstimate cost;
   const int limit = register_limit(shape.threads, config.ctas_per_sm, device);
-  // ptxas rather gives up fragments loaded ahead than the next step of eight registers.
-  cost.registers = std::min(limit, shape.registers_likely / 8 * 8);
+  const ForwardSm80Residency residency = forward_sm80_residency(shape, config, device);
+  cost.registers = residency.registers;
+  cost.ctas_per_sm = residency.ctas;
   const double chunks_of_thread = static_cast<double>(config.block_kv) * shape.chunks / shape.threads;
   const int needed = shape.registers_estimate + (is_irregular(shape) ? kIrregularRegisters : 0);
   const double spilled = std::max(0, needed - limit) * (1 + kSpillPerChunk * chunks_of_thread);
-  const auto shared = static_cast<int>(shape.shared.bytes()) + device.shared_bytes_reserved;
-  const int allocated = round_up(cost.registers, 8) * shape.threads;
-  cost.ctas_per_sm = std::max(1, std::min({device.registers_per_sm / allocated, device.shared_bytes_per_sm / shared,
-                                           device.threads_per_sm / shape.threads, device.ctas_per_sm}));
 
   const double tiles = static_cast<double>(ceil_div(problem.seq_q, config.block_q));
-  const double ctas = tiles * static_cast<double>(problem.batch * problem.heads_q);
+  const KeySplit split = forward_sm80_split(shape, config, device);
+  const double parts = split.parts_of(problem);
+  const double ctas = tiles * static_cast<double>(problem.batch * problem.heads_q) * parts;
   const double slots = static_cast<double>(device.sm_count) * cost.ctas_per_sm;
   cost.waves = ctas / slots;
 
-  const StepCount steps = MaskGeometry(problem).key_steps(config.block_q, config.block_kv);
+  StepCount steps = MaskGeometry(problem).key_steps(config.block_q, config.block_kv);
+  if (parts > 1) {  // of a part
+    steps.mean /= parts;
+    steps.masked /= parts;
+    steps.longest = std::ceil(steps.longest / parts);
+  }
   const double masked_share = steps.mean > 0 ? steps.masked / steps.mean : 0;
   const double memory_bytes_per_clock = device.memory_gbps * 1e3 / device.clock_mhz / device.sm_count;
   const double ends = 2.0 * config.block_q * (problem.head_dim_qk() + problem.head_dim_v()) /
@@ -204,12 +210,13 @@ CostEstimate forward_sm80_cost(const AttentionProblem& problem, const KernelConf
   cost.matrix_microseconds = step.matrix * per_sm;
   cost.exponential_microseconds = step.exponential * per_sm;
   cost.shared_microseconds = step.shared * per_sm;
-  const double keys_of_tile = std::min(steps.mean * config.block_kv, static_cast<double>(problem.seq_kv));
+  const double keys_of_tile = std::min(steps.mean * parts * config.block_kv, static_cast<double>(problem.seq_kv));
   const double device_memory =
       device_memory_bytes(problem, config, device, tiles, slots, keys_of_tile) / (device.memory_gbps * 1e3);
   cost.memory_microseconds = std::max(step.l2 * per_sm, device_memory);
   cost.microseconds =
       std::max(clocks / clocks_per_microsecond, device_memory) + kMemoryShare * device_memory + kLaunchMicroseconds;
+  cost.microseconds += combine_microseconds(problem, split, device);
   return cost;
 }
 

@@ -5,10 +5,13 @@
 #include <optional>
 
 #include "generator/error.h"
+#include "generator/families/forward_sm80/cost.h"
 #include "generator/families/forward_sm80/defaults.h"
+#include "generator/families/forward_sm80/plan.h"
 #include "generator/families/forward_sm80/shape.h"
 #include "generator/families/shared/forward_rules.h"
 #include "generator/generate.h"
+#include "generator/problem/dispatch_class.h"
 #include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
 
@@ -135,6 +138,30 @@ bool shrink(KernelConfig* config) {
   return true;
 }
 
+// The config, or one with parts of the keys where the cost model likes that better, for all lengths of a dispatch class
+// alike. Parts may want fewer keys a step, so that an SM holds more CTAs.
+KernelConfig with_parts(const AttentionProblem& problem, const DeviceSpec& device, const KernelConfig& config) {
+  const AttentionProblem of_class = dispatch_class(problem).representative;
+  if (!forward_sm80_parts_may_win(of_class, config, device)) return config;
+  KernelConfig best = config;
+  double least = forward_sm80_cost(of_class, config, device).microseconds;
+  for (const int block_kv : {config.block_kv, 64, 32}) {
+    if (block_kv > config.block_kv) continue;
+    for (const int stages : {2, 3}) {
+      KernelConfig split = config;
+      split.key_parts = kFillParts;
+      split.block_kv = block_kv;
+      split.stages = stages;
+      if (!infeasibility(problem, split, device).empty()) continue;
+      const double time = forward_sm80_cost(of_class, split, device).microseconds;
+      if (time >= least) continue;
+      best = split;
+      least = time;
+    }
+  }
+  return best;
+}
+
 }  // namespace
 
 KernelConfig forward_sm80_default(const AttentionProblem& problem, const DeviceSpec& device) {
@@ -156,7 +183,7 @@ KernelConfig forward_sm80_default(const AttentionProblem& problem, const DeviceS
     throw Error(ErrorCode::unsupported, fmt::format("no config of head dim {} fits {}: {}", problem.head_dim,
                                                     device.name, infeasibility(problem, config, device).front()));
   }
-  return config;
+  return with_parts(problem, device, config);
 }
 
 }  // namespace attune

@@ -1,6 +1,7 @@
 #include "generator/families/forward_sm80/family.h"
 
 #include "generator/families/family_word.h"
+#include "generator/families/forward_common/combine.h"
 #include "generator/families/forward_sm80/cost.h"
 #include "generator/families/forward_sm80/defaults.h"
 #include "generator/families/forward_sm80/plan.h"
@@ -30,10 +31,13 @@ CostEstimate cost_of(const Question& question, const KernelConfig& config) {
 void describe(const Question& question, const KernelConfig& config, const TemplateSet& templates, KernelTarget target,
               KernelPlan* plan) {
   plan->launches.push_back(forward_sm80_launch(question.problem, config, question.device, templates, target));
+  add_combine(question.device, templates, target, plan);
   plan->ordered_outputs = {Operand::o, Operand::lse};
 }
 
-std::size_t most_workspace(const Question&) { return 0; }
+std::size_t most_workspace(const Question& question) {
+  return most_forward_workspace(question.problem, question.device, 0);
+}
 
 }  // namespace
 

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "generator/device/register_limit.h"
+#include "generator/families/forward_common/combine.h"
 #include "generator/families/forward_sm80/family.h"
 #include "generator/families/forward_sm80/shape.h"
 #include "generator/families/shared/forward_rules.h"
@@ -42,6 +43,7 @@ void check_forward_sm80(const Question& question, const KernelConfig& config, Re
   const ForwardSm80Shape shape = forward_sm80_shape(problem, config);
   check_sections(config, reasons);
   check_even_tiles(problem, config, reasons);
+  check_key_parts(problem, config, device, reasons);
   check_shared_memory(shape.q_bytes, 0, 2 * static_cast<std::size_t>(config.stages) * shape.kv_tile_bytes,
                       shape.shared.bytes(), config, device, reasons);
   check_registers(shape, config, device, reasons);

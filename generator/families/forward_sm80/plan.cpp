@@ -1,12 +1,16 @@
 #include "generator/families/forward_sm80/plan.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "generator/families/forward_common/combine.h"
 #include "generator/families/forward_sm80/shape.h"
 #include "generator/families/shared/bindings.h"
 #include "generator/families/shared/chunk_swizzle.h"
+#include "generator/families/shared/forward_rules.h"
+#include "generator/families/shared/rows.h"
 #include "generator/problem/dispatch_class.h"
 #include "generator/problem/mask_geometry.h"
 #include "generator/text/launch_rendering.h"
@@ -15,16 +19,24 @@ namespace attune {
 namespace {
 
 constexpr const char* kEntry = "attune_forward";
+constexpr int kSchedulers = 4;  // of an SM
 
 ArgumentLayout argument_layout(const AttentionProblem& problem, const KernelConfig& config) {
   Arguments fields;
-  append_pointers(&fields, {Operand::q, Operand::k, Operand::v, Operand::o, Operand::lse});
-  append_strides(&fields, {Operand::q, Operand::k, Operand::v, Operand::o});
+  append_pointers(&fields, {Operand::q, Operand::k, Operand::v});
+  if (config.key_parts == 1) {
+    append_pointers(&fields, {Operand::o, Operand::lse});
+    append_strides(&fields, {Operand::q, Operand::k, Operand::v, Operand::o});
+  } else {
+    append(&fields, {Workspace{kPartialO}, Workspace{kPartialLse}});
+    append_strides(&fields, {Operand::q, Operand::k, Operand::v});
+  }
   append(&fields,
          {Scalar::batch, Scalar::heads_q, Scalar::group_size, Scalar::seq_q, Scalar::seq_kv, Scalar::query_tiles});
   append_mask(&fields, problem);
   append(&fields, {Scalar::softmax_scale, Scalar::softmax_scale_log2});
   if (config.tile_order == TileOrder::l2_sections_reversed) fields.push_back(Scalar::section_heads);
+  if (config.key_parts != 1) fields.push_back(Scalar::key_parts);
   return ArgumentLayout::of(std::move(fields));
 }
 
@@ -54,10 +66,21 @@ TemplateBindings forward_sm80_bindings(const AttentionProblem& problem, const Ke
   shape.shared.bind(&bindings);
   bindings.set("kv_tile_bytes", static_cast<std::int64_t>(shape.kv_tile_bytes));
 
-  bindings.set("chunk_access", problem.alignment >= 16 ? "chunk_async" : "chunk_elementwise");
+  bindings.set("chunk_access", chunk_access(problem));
   bindings.set("kv_ring", config.stages == 1 ? "kv_ring_single" : "kv_ring");
   bindings.set("query_operand", config.q_in_registers ? "query_registers" : "query_shared");
   return bindings;
+}
+
+KeySplit forward_sm80_split(const ForwardSm80Shape& shape, const KernelConfig& config, const DeviceSpec& device) {
+  const int ctas = config.key_parts == kFillParts ? forward_sm80_residency(shape, config, device).ctas : 1;
+  return key_split(config, device, device.sm_count * ctas, config.block_q, 1);
+}
+
+bool forward_sm80_parts_may_win(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
+  const std::int64_t warps = std::min(config.warps, kSchedulers);
+  return key_parts_may_win(problem, device, query_tile_count(problem, config.block_q, 1) * warps / kSchedulers,
+                           config.block_kv);
 }
 
 KernelLaunch forward_sm80_launch(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
@@ -69,6 +92,7 @@ KernelLaunch forward_sm80_launch(const AttentionProblem& problem, const KernelCo
   launch.shared_bytes = shape.shared.bytes();
   launch.rows_per_tile = config.block_q;
   launch.section_bytes = section_bytes(config, device);
+  launch.split = forward_sm80_split(shape, config, device);
   launch.arguments = argument_layout(problem, config);
   render_launch("forward_sm80", kernel_class(problem, config), device, templates, target,
                 forward_sm80_bindings(problem, config), &launch);

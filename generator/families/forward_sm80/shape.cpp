@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <bit>
 
+#include "generator/device/register_limit.h"
+#include "generator/rounding.h"
+
 namespace attune {
 namespace {
 constexpr std::size_t kElementBytes = 2;
@@ -38,6 +41,19 @@ ForwardSm80Shape forward_sm80_shape(const AttentionProblem& problem, const Kerne
   shape.registers_likely =
       std::max(32, shape.registers_estimate - 21 + scores * 9 / 20 + std::min(head_dim, 90) * 2 / 3 + addresses);
   return shape;
+}
+
+ForwardSm80Residency forward_sm80_residency(const ForwardSm80Shape& shape, const KernelConfig& config,
+                                            const DeviceSpec& device) {
+  ForwardSm80Residency residency;
+  // ptxas rather gives up fragments loaded ahead than the next step of eight registers.
+  residency.registers =
+      std::min(register_limit(shape.threads, config.ctas_per_sm, device), shape.registers_likely / 8 * 8);
+  const auto shared = static_cast<int>(shape.shared.bytes()) + device.shared_bytes_reserved;
+  const int allocated = round_up(residency.registers, 8) * shape.threads;
+  residency.ctas = std::max(1, std::min({device.registers_per_sm / allocated, device.shared_bytes_per_sm / shared,
+                                         device.threads_per_sm / shape.threads, device.ctas_per_sm}));
+  return residency;
 }
 
 }  // namespace attune

@@ -3,6 +3,7 @@
 #include <cstddef>
 
 #include "generator/config/kernel_config.h"
+#include "generator/device/device_spec.h"
 #include "generator/plan/shared_layout.h"
 #include "generator/problem/attention_problem.h"
 
@@ -22,6 +23,14 @@ struct ForwardSm80Shape {
   int registers_estimate = 0;     ///< with addresses, packed P and B fragments: with fewer the kernel spills
   int registers_likely = 0;       ///< what ptxas takes where nothing limits it: it loads fragments ahead of their use
 };
+
+/// What an SM holds of a kernel of this shape, as far as it is known before it is compiled.
+struct ForwardSm80Residency {
+  int registers = 0;  ///< of a thread
+  int ctas = 1;
+};
+ForwardSm80Residency forward_sm80_residency(const ForwardSm80Shape& shape, const KernelConfig& config,
+                                            const DeviceSpec& device);
 
 ForwardSm80Shape forward_sm80_shape(const AttentionProblem& problem, const KernelConfig& config);
 

@@ -3,6 +3,7 @@
 
 #include "generator/device/register_limit.h"
 #include "generator/families/forward_sm80/family.h"
+#include "generator/families/forward_sm80/plan.h"
 #include "generator/families/forward_sm80/shape.h"
 #include "generator/families/shared/forward_rules.h"
 #include "generator/problem/mask_geometry.h"
@@ -65,6 +66,7 @@ std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const Dev
           for (const bool q_in_registers : {true, false}) {
             config.q_in_registers = q_in_registers;
             const std::vector<int> ctas_choice = ctas_choices(problem, config, device);
+            const bool split = forward_sm80_parts_may_win(problem, config, device);
             for (const TileOrder order : tile_orders(problem)) {
               config.tile_order = order;
               for (const int threshold : kRescaleThresholds) {
@@ -74,6 +76,7 @@ std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const Dev
                   for (const int ctas : ctas_choice) {
                     config.ctas_per_sm = ctas;
                     configs.push_back(config);
+                    if (split) configs.emplace_back(config).key_parts = kFillParts;
                   }
                 }
               }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "generator/families/forward_common/combine.h"
+#include "generator/families/forward_sm90/plan.h"
 #include "generator/families/forward_sm90/shape.h"
 #include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
@@ -127,7 +129,9 @@ CostEstimate forward_sm90_cost(const AttentionProblem& problem, const KernelConf
   // The CTAs of a cluster walk the blocks of their last tile, and each masks its own.
   const std::int64_t tile_queries = config.block_q / shape.group, cluster_queries = tile_queries * config.cluster;
   const MaskGeometry mask(problem);
-  const StepCount steps = mask.key_steps(cluster_queries, config.block_kv);
+  const KeySplit split = forward_sm90_split(shape, config, device);
+  const double parts = split.parts_of(problem);
+  const StepCount steps = mask.key_steps(cluster_queries, config.block_kv);  // of all parts of a tile
   const double masked_share = steps.mean > 0 ? mask.key_steps(tile_queries, config.block_kv).masked / steps.mean : 0;
 
   const double matrix_peak = 2 * elements * (padded + d) / device.wgmma_flops_per_clock;
@@ -139,7 +143,7 @@ CostEstimate forward_sm90_cost(const AttentionProblem& problem, const KernelConf
   const double hidden = hidden_share(config, shape.consumers);
   const double busy = hidden * together + (1 - hidden) * (matrix + elementwise);
   const double tiles = static_cast<double>(ceil_div(problem.seq_q, cluster_queries) * config.cluster);
-  const double all = tiles * static_cast<double>(problem.batch * problem.heads_q / shape.group);
+  const double all = tiles * static_cast<double>(problem.batch * problem.heads_q / shape.group) * parts;
   const double sharing = std::max(device.sm_count / kMostShareOfL2, std::min<double>(device.sm_count, all));
   const double l2 = 4.0 * shape.kv_box_rows * shape.panels * shape.panel_columns /
                     (kL2Share * device.l2_bytes_per_clock * device.sm_count / sharing);
@@ -177,7 +181,7 @@ CostEstimate forward_sm90_cost(const AttentionProblem& problem, const KernelConf
                         : persistent ? (config.q_stages > 1 ? kNextTileClocksAhead : kNextTileClocks)
                                      : kTileClocks / config.ctas_per_sm;
   const double ends = begins + q * d / kStoredPerClock / shape.consumers;
-  const double mean = steps.mean * step + ends, longest = steps.longest * step + ends;
+  const double mean = steps.mean / parts * step + ends, longest = std::ceil(steps.longest / parts) * step + ends;
   double clocks = kTileClocks;
   if (!lengthens_tiles(problem.mask)) {
     clocks += std::ceil(cost.waves) * config.ctas_per_sm * mean;
@@ -185,7 +189,7 @@ CostEstimate forward_sm90_cost(const AttentionProblem& problem, const KernelConf
     clocks += std::max(cost.waves * config.ctas_per_sm * mean, longest) + tail_share(problem, config) * longest;
   }
 
-  const double per_sm = all * steps.mean / device.sm_count / device.clock_mhz;
+  const double per_sm = all * steps.mean / parts / device.sm_count / device.clock_mhz;
   cost.matrix_microseconds = matrix_peak * per_sm;
   cost.exponential_microseconds = elementwise * per_sm;
   cost.shared_microseconds = 0;  // wgmma reads its operands beside everything else
@@ -198,6 +202,7 @@ CostEstimate forward_sm90_cost(const AttentionProblem& problem, const KernelConf
   cost.microseconds =
       std::max(computing, device_memory) + kMemoryShare * std::min(computing, device_memory) + kLaunchMicroseconds;
   if (config.tile_scheduler == TileScheduler::dynamic_persistent) cost.microseconds += kCounterMicroseconds;
+  cost.microseconds += combine_microseconds(problem, split, device);
   return cost;
 }
 

@@ -5,7 +5,10 @@
 #include <string_view>
 
 #include "generator/config/cost_estimate.h"
+#include "generator/families/forward_common/combine.h"
 #include "generator/families/forward_sm90/family.h"
+#include "generator/families/forward_sm90/plan.h"
+#include "generator/families/forward_sm90/shape.h"
 #include "generator/families/forward_sm90/tile_source.h"
 #include "generator/families/shared/forward_rules.h"
 #include "generator/generate.h"
@@ -60,26 +63,45 @@ constexpr HopperTile kHopperTiles[] = {
 // Where tiles of 16 queries and more CTAs an SM win: the exponentials bind.
 constexpr int kMaxHeadDimOfSm80 = 16;
 
+std::int64_t tiles_of(const AttentionProblem& problem, int block_q, bool packed) {
+  return query_tile_count(problem, block_q, packed ? problem.heads_q / problem.heads_kv : 1);
+}
+
 // The row's config for so many queries a tile, without what they and the lengths make pointless.
 KernelConfig fitted_to(const AttentionProblem& problem, const DeviceSpec& device, KernelConfig config, int block_q,
-                       bool packed) {
+                       bool packed, int key_parts) {
   config.block_q = block_q;
   if (block_q == 64) config.warpgroup_order = WarpgroupOrder::free;
   const std::int64_t keys = std::max<std::int64_t>(32, round_up(problem.seq_kv, 16));
   config.block_kv = static_cast<int>(std::min<std::int64_t>(config.block_kv, keys));
   config.pack_gqa = packed;
-  const std::int64_t group = packed ? problem.heads_q / problem.heads_kv : 1;
-  const std::int64_t tiles = ceil_div(problem.seq_q * group, block_q) * problem.batch * problem.heads_q / group;
-  if (tiles <= device.sm_count) {  // each CTA has one tile
+  config.key_parts = key_parts;
+  const std::int64_t parts =
+      forward_sm90_split(forward_sm90_shape(problem, config, device), config, device).parts_of(problem);
+  if (tiles_of(problem, block_q, packed) * parts <= device.sm_count) {  // each CTA has one tile
     config.tile_scheduler = TileScheduler::single;
     config.q_stages = 1;
   }
   return config;
 }
 
+// Where a tile holds all rows that see its keys, each key is read once, from device memory: what is under way decides.
+KernelConfig with_deeper_rings(const AttentionProblem& problem, const DeviceSpec& device, const KernelConfig& config) {
+  constexpr int kMostStages = 4;
+  if (tiles_of(problem, config.block_q, config.pack_gqa) > problem.batch * problem.heads_kv) return config;
+  KernelConfig deepest = config;
+  for (KernelConfig deeper = config; deeper.stages < kMostStages;) {
+    ++deeper.stages;
+    if (!infeasibility(problem, deeper, device).empty()) break;
+    deepest = deeper;
+  }
+  return deepest;
+}
+
 }  // namespace
 
-// Tiles of fewer queries leave fewer SMs without work, and so may those that hold all heads of a group; whether
+// Tiles of fewer queries leave fewer SMs without work, and so may those that hold all heads of a group, and parts of
+// the keys; whether
 // CTAs take one tile or several, and how they come by them, weighs differently by their number and length: of these the
 // cost model chooses.
 std::optional<KernelConfig> forward_sm90_default(const AttentionProblem& problem, const DeviceSpec& device) {
@@ -96,10 +118,10 @@ std::optional<KernelConfig> forward_sm90_default(const AttentionProblem& problem
     best = config;
     least = time;
   };
-  const auto consider_tiles = [&](const KernelConfig& row, int block_q, bool packed) {
+  const auto consider_parts = [&](const KernelConfig& row, int block_q, bool packed, int key_parts) {
     const TileOrder other = lengthens ? TileOrder::head_major_reversed : TileOrder::head_major;
     for (const TileOrder order : {masked && !lengthens ? TileOrder::tile_major : row.tile_order, other}) {
-      KernelConfig config = fitted_to(problem, device, row, block_q, packed);
+      KernelConfig config = fitted_to(problem, device, row, block_q, packed, key_parts);
       config.tile_order = order;
       const bool persistent = config.tile_scheduler != TileScheduler::single;
       for (const TileSource& source : kTileSources) {
@@ -109,6 +131,11 @@ std::optional<KernelConfig> forward_sm90_default(const AttentionProblem& problem
         consider(config);
       }
     }
+  };
+  const auto consider_tiles = [&](const KernelConfig& row, int block_q, bool packed) {
+    consider_parts(row, block_q, packed, 1);
+    if (key_parts_may_win(problem, device, tiles_of(problem, block_q, packed), row.block_kv))
+      consider_parts(row, block_q, packed, kFillParts);
   };
   int head_dim = 0;  // of the rows that serve
   for (const HopperTile& tile : kHopperTiles) {
@@ -121,6 +148,7 @@ std::optional<KernelConfig> forward_sm90_default(const AttentionProblem& problem
       if (pack_gqa_may_win(problem, block_q)) consider_tiles(row, block_q, true);
     }
   }
+  if (best) best = with_deeper_rings(problem, device, *best);
   return best;
 }
 

@@ -1,6 +1,7 @@
 #include "generator/families/forward_sm90/family.h"
 
 #include "generator/families/family_word.h"
+#include "generator/families/forward_common/combine.h"
 #include "generator/families/forward_sm90/cost.h"
 #include "generator/families/forward_sm90/defaults.h"
 #include "generator/families/forward_sm90/plan.h"
@@ -28,10 +29,13 @@ void describe(const Question& question, const KernelConfig& config, const Templa
               KernelPlan* plan) {
   plan->launches.push_back(forward_sm90_launch(question.problem, config, question.device, templates, target));
   describe_forward_sm90_workspace(config, plan);
+  add_combine(question.device, templates, target, plan);
   plan->ordered_outputs = {Operand::o, Operand::lse};
 }
 
-std::size_t most_workspace(const Question&) { return kForwardSm90WorkspaceBytes; }
+std::size_t most_workspace(const Question& question) {
+  return most_forward_workspace(question.problem, question.device, kForwardSm90WorkspaceBytes);
+}
 
 }  // namespace
 

@@ -2,6 +2,7 @@
 
 #include "generator/device/register_limit.h"
 #include "generator/families/family_word.h"
+#include "generator/families/forward_common/combine.h"
 #include "generator/families/forward_sm90/family.h"
 #include "generator/families/forward_sm90/shape.h"
 #include "generator/families/shared/forward_rules.h"
@@ -113,6 +114,7 @@ void check_forward_sm90(const Question& question, const KernelConfig& config, Re
   const ForwardSm90Shape shape = forward_sm90_shape(problem, config, device);
   check_sections(config, reasons);
   check_even_tiles(problem, config, reasons);
+  check_key_parts(problem, config, device, reasons);
   check_producer_registers(problem, config, device, reasons);
   check_shared_memory(static_cast<std::size_t>(config.q_stages) * shape.q_tile_bytes, shape.p_bytes,
                       static_cast<std::size_t>(config.stages + shape.v_stages) * shape.kv_tile_bytes,

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "generator/families/forward_common/combine.h"
 #include "generator/families/forward_sm90/shape.h"
 #include "generator/families/forward_sm90/wgmma_shapes.h"
 #include "generator/families/shared/bindings.h"
@@ -16,14 +17,19 @@ constexpr const char* kEntry = "attune_forward";
 
 ArgumentLayout argument_layout(const AttentionProblem& problem, const KernelConfig& config) {
   Arguments fields = {TensorMap{Operand::q}, TensorMap{Operand::k}, TensorMap{Operand::v}};
-  append_pointers(&fields, {Operand::o, Operand::lse});
-  append_strides(&fields, {Operand::o});
+  if (config.key_parts == 1) {
+    append_pointers(&fields, {Operand::o, Operand::lse});
+    append_strides(&fields, {Operand::o});
+  } else {
+    append(&fields, {Workspace{kPartialO}, Workspace{kPartialLse}});
+  }
   if (config.tile_scheduler == TileScheduler::dynamic_persistent) fields.push_back(Workspace{kTileCounter});
   append(&fields, {Scalar::batch, Scalar::heads_q, config.pack_gqa ? Scalar::heads_kv : Scalar::group_size,
                    Scalar::seq_q, Scalar::seq_kv, Scalar::query_tiles, Scalar::tiles});
   append_mask(&fields, problem);
   append(&fields, {Scalar::softmax_scale, Scalar::softmax_scale_log2});
   if (config.tile_order == TileOrder::l2_sections_reversed) fields.push_back(Scalar::section_heads);
+  if (config.key_parts != 1) fields.push_back(Scalar::key_parts);
   return ArgumentLayout::of(std::move(fields));
 }
 
@@ -102,6 +108,11 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   return bindings;
 }
 
+KeySplit forward_sm90_split(const ForwardSm90Shape& shape, const KernelConfig& config, const DeviceSpec& device) {
+  return key_split(config, device, device.sm_count * config.ctas_per_sm / config.cluster,
+                   config.block_q / shape.group * config.cluster, shape.group);
+}
+
 KernelLaunch forward_sm90_launch(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                                  const TemplateSet& templates, KernelTarget target) {
   const ForwardSm90Shape shape = forward_sm90_shape(problem, config, device);
@@ -113,6 +124,7 @@ KernelLaunch forward_sm90_launch(const AttentionProblem& problem, const KernelCo
   launch.heads_per_tile = shape.group;
   launch.section_bytes = section_bytes(config, device);
   launch.cluster = config.cluster;
+  launch.split = forward_sm90_split(shape, config, device);
   if (config.tile_scheduler != TileScheduler::single)
     launch.max_ctas = device.sm_count * config.ctas_per_sm / config.cluster * config.cluster;
   launch.arguments = argument_layout(problem, config);

@@ -6,6 +6,7 @@
 
 #include "generator/config/kernel_config.h"
 #include "generator/device/device_spec.h"
+#include "generator/families/forward_sm90/shape.h"
 #include "generator/plan/kernel_plan.h"
 #include "generator/problem/attention_problem.h"
 #include "generator/text/renderer.h"
@@ -17,7 +18,10 @@ namespace attune {
 TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const KernelConfig& config,
                                        const DeviceSpec& device, KernelTarget target);
 
-/// The one launch of a forward plan of the sm90 family.
+/// How a config splits the keys of its tiles.
+KeySplit forward_sm90_split(const ForwardSm90Shape& shape, const KernelConfig& config, const DeviceSpec& device);
+
+/// The launch of a forward plan of the sm90 family, the only one where keys are not split.
 KernelLaunch forward_sm90_launch(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                                  const TemplateSet& templates, KernelTarget target);
 

@@ -3,6 +3,7 @@
 #include <iterator>
 
 #include "generator/families/family_word.h"
+#include "generator/families/forward_common/combine.h"
 #include "generator/families/forward_sm90/family.h"
 #include "generator/families/forward_sm90/shape.h"
 #include "generator/families/forward_sm90/tile_source.h"
@@ -84,9 +85,24 @@ void add_sections(const AttentionProblem& problem, const KernelConfig& config, c
     configs->emplace_back(config).l2_parts = kSmallerParts;
 }
 
+// Parts of the keys where tiles leave SMs idle: alone, and with the heads of a group in a tile, as decoding wants both.
+void add_parts(const AttentionProblem& problem, KernelConfig config, const DeviceSpec& device,
+               std::vector<KernelConfig>* configs) {
+  config.key_parts = kFillParts;
+  if (key_parts_may_win(problem, device, query_tile_count(problem, config.block_q, 1), config.block_kv))
+    configs->push_back(config);
+  if (!pack_gqa_may_win(problem, config.block_q)) return;
+  config.pack_gqa = true;
+  const std::int64_t group = problem.heads_q / problem.heads_kv;
+  if (key_parts_may_win(problem, device, query_tile_count(problem, config.block_q, group), config.block_kv))
+    configs->push_back(config);
+}
+
 void add_rarer_configs(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                        std::vector<KernelConfig>* configs) {
-  if (config.rescale_threshold == 0 || config.ctas_per_sm > 1) return;
+  if (config.rescale_threshold == 0) return;
+  add_parts(problem, config, device, configs);
+  if (config.ctas_per_sm > 1) return;
   if (problem.head_dim <= kMaxHeadDimOfEmulation && config.overlap == Overlap::within) {
     for (const int emulated : kEmulatedExponentials) configs->emplace_back(config).emulated_exponentials = emulated;
   }

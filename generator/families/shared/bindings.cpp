@@ -14,6 +14,9 @@ std::string partial_name(std::string_view word) {
 void bind_forward(const AttentionProblem& problem, const KernelConfig& config, TemplateBindings* bindings) {
   bindings->set("dtype", problem.dtype == DataType::bf16 ? "bf16" : "f16");
   bind_attention(problem, bindings);
+  bind_key_blocks(config.key_parts != 1, bindings);
+  bindings->conditions["split"] = config.key_parts != 1;
+  bindings->set("results", config.key_parts != 1 ? "partial" : "output");
   if (config.tile_order != TileOrder::head_major && config.tile_order != TileOrder::head_major_reversed)
     bindings->set("tile_heads", config.pack_gqa ? "heads_kv" : "heads_q");
   bindings->set("tile_order", partial_name(to_string(config.tile_order)));

@@ -12,7 +12,7 @@
 
 namespace attune {
 
-/// What the templates of every forward kernel name: dtype, mask, order of tiles.
+/// What the templates of every forward kernel name: dtype, mask, order of tiles, whether keys are split.
 void bind_forward(const AttentionProblem& problem, const KernelConfig& config, TemplateBindings* bindings);
 
 /// The name of the template that is bound for a choice: its word, with '_' for '-'.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "generator/problem/dispatch_class.h"
+#include "generator/rounding.h"
 
 namespace attune {
 namespace {
@@ -71,6 +72,10 @@ bool threads_fit(int threads, const KernelConfig& config, const DeviceSpec& devi
 bool pack_gqa_may_win(const AttentionProblem& problem, int block_q) {
   const std::int64_t group = problem.heads_q / problem.heads_kv;
   return group > 1 && block_q % group == 0 && problem.seq_q <= kShortSequence;
+}
+
+std::int64_t query_tile_count(const AttentionProblem& problem, int block_q, std::int64_t group) {
+  return ceil_div(problem.seq_q * group, block_q) * problem.batch * problem.heads_q / group;
 }
 
 // A plan for whole tiles serves a whole dispatch class, so its tiles must divide the lengths of all its members.

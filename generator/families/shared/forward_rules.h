@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,9 @@ bool pack_gqa_may_win(const AttentionProblem& problem, int block_q);
 
 /// Whether a plan for whole tiles would serve all members of the problem's dispatch class: {false} or {false, true}.
 std::vector<bool> whole_tile_choices(const AttentionProblem& problem, int block_q, int block_kv);
+
+/// Tiles of block_q rows, of all heads and batch entries, where rows of `group` query heads lie in a tile.
+std::int64_t query_tile_count(const AttentionProblem& problem, int block_q, std::int64_t group);
 
 /// Powers of two by which the row maximum may grow before O is rescaled, in default configs that take maxima.
 constexpr int kDefaultRescaleThreshold = 8;

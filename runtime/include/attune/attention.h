@@ -6,7 +6,7 @@
 //                                                           attune::MaskKind::causal);
 //   attune::Tensors tensors;                                                // pointers and strides, by operand
 //   tensors[attune::Operand::q] = ...;
-//   std::size_t bytes = attune::attention_workspace_bytes(problem);          // a few, or none
+//   std::size_t bytes = attune::attention_workspace_bytes(problem);          // at a multiple of 256
 //   attune::attention_forward(problem, tensors, workspace, bytes, stream);   // asynchronous on the stream
 
 #include <array>
@@ -79,13 +79,14 @@ class AttentionRuntime {
   void forward(const AttentionProblem& problem, const Tensors& tensors, void* workspace, std::size_t workspace_bytes,
                Stream stream);
   /// dQ, dK and dV of `problem`, whose pass is backward; otherwise as forward(). Allocates nothing: delta lies in the
-  /// workspace, which starts at a multiple of 256 bytes.
+  /// workspace.
   void backward(const AttentionProblem& problem, const Tensors& tensors, void* workspace, std::size_t workspace_bytes,
                 Stream stream);
   /// What forward(), backward() and launch() need at most for tensors of problem.alignment, whatever is picked,
-  /// prepared or given: a few bytes (backward: an fp32 dQ, where heads share keys dK and dV too, and a few
-  /// bytes of each query), and the same at each call.
-  /// Compiles nothing.
+  /// prepared or given, and the same at each call. Forward: a few bytes and, where rows of queries are few, room for
+  /// the fp32 results of parts of their keys (some megabytes; the length of the keys does not matter). Backward: an
+  /// fp32 dQ, where heads share keys dK and dV too, and a few bytes of each query. A workspace starts at a multiple of
+  /// 256 bytes. Compiles nothing.
   std::size_t workspace_bytes(const AttentionProblem& problem);
 
   /// What forward() would launch, compiled and loaded; with `config`, that one instead of the picked one. Threads that

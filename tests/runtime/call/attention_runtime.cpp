@@ -4,6 +4,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -11,6 +12,7 @@
 #include "attune/attention.h"
 #include "attune/log.h"
 #include "generator/error.h"
+#include "generator/families/forward_common/combine.h"
 #include "generator/families/forward_sm90/plan.h"
 #include "generator/generate.h"
 #include "generator/problem/dispatch_class.h"
@@ -413,12 +415,55 @@ TEST_CASE("the size of a workspace does not depend on what is prepared or given 
   CHECK(AttentionRuntime(std::make_shared<FakeDevice>(find_device("a100"))).workspace_bytes(many) == 0);
 }
 
+TEST_CASE("a decoding step whose keys are split needs one plan and one workspace for all lengths of its class",
+          "[nogpu]") {
+  auto device = std::make_shared<FakeDevice>(h200());
+  AttentionRuntime runtime(device);
+  AttentionProblem problem = make_problem(DataType::bf16, 1, 32, 1, 128, MaskKind::causal);
+  problem.heads_kv = 4;
+  const auto with_keys = [&](std::int64_t keys) {
+    problem.seq_kv = keys;
+    problem.mask_offset = keys - 1;
+    return problem;
+  };
+  const std::size_t bytes = runtime.workspace_bytes(with_keys(6145));
+  std::vector<std::byte> storage(bytes + kWorkspaceAlignment);
+  void* at = storage.data();
+  std::size_t room = storage.size();
+  void* const workspace = std::align(kWorkspaceAlignment, bytes, at, room);
+  for (const std::int64_t keys : {6145, 6200, 7001, 8191}) {
+    const AttentionProblem step = with_keys(keys);
+    REQUIRE(runtime.workspace_bytes(step) == bytes);
+    runtime.forward(step, packed_tensors(step), workspace, bytes, nullptr);
+    const KernelLaunch& main = device->compiled.front();
+    const std::int32_t parts = main.split.parts_of(step);
+    CHECK(parts > 1);
+    CHECK(device->launched.rbegin()[1].grid_x == main.grid_x(step));
+    CHECK(device->launched.back().entry == "attune_forward_combine");
+    CHECK(argument(*device, Scalar::key_parts) == parts);
+    CHECK(argument<std::uint64_t>(*device, Workspace{kPartialO}) == reinterpret_cast<std::uint64_t>(workspace));
+  }
+  CHECK(device->compiled.size() == 2);
+  CHECK(device->launched.size() == 8);
+  // A smaller workspace, or one that is not aligned, is refused before anything is launched.
+  const AttentionProblem step = with_keys(8000);
+  CHECK_THAT(error_of(ErrorCode::invalid_argument,
+                      [&] { runtime.forward(step, packed_tensors(step), workspace, 1000, nullptr); }),
+             ContainsSubstring("the workspace holds 1000 bytes"));
+  CHECK_THAT(
+      error_of(
+          ErrorCode::invalid_argument,
+          [&] { runtime.forward(step, packed_tensors(step), static_cast<std::byte*>(workspace) + 4, bytes, nullptr); }),
+      ContainsSubstring("multiple of 256"));
+  CHECK(device->launched.size() == 8);
+}
+
 TEST_CASE("nothing is compiled while the stream is captured", "[nogpu]") {
   auto device = std::make_shared<FakeDevice>(h200());
   AttentionRuntime runtime(device);
   const AttentionProblem problem = make_problem(DataType::bf16, 1, 4, 100, 64);
   device->capturing = true;
-  CHECK(runtime.workspace_bytes(problem) == 4);
+  CHECK(runtime.workspace_bytes(problem) == most_workspace_bytes(problem, h200()));
   CHECK_THAT(
       error_of(ErrorCode::unsupported, [&] { runtime.forward(problem, packed_tensors(problem), nullptr, 0, nullptr); }),
       ContainsSubstring("captured"));

@@ -1,0 +1,113 @@
+#include "generator/families/forward_common/combine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "generator/families/shared/rows.h"
+#include "generator/text/attention_bindings.h"
+#include "generator/text/launch_rendering.h"
+
+namespace attune {
+namespace {
+
+constexpr int kRowsOfCombine = 2;  // of a CTA, a warp each: few, so that the few rows of a decoding step take many SMs
+constexpr int kLeastKeys = 128;    // of a part that fills: reading them takes about as long as its partial results
+constexpr std::int64_t kRowsPerSm = 256;  // of partial results: what CTAs that fill an SM hold at most, and some
+constexpr int kFewestParts = 2;
+
+// Predicted, not fitted: a launch that follows another one, and what SMs get from L2 together, of its rate.
+constexpr double kCombineLaunchMicroseconds = 2.5, kL2Share = 0.5;
+
+std::int64_t rows_of(const AttentionProblem& problem) { return problem.batch * problem.heads_q * problem.seq_q; }
+std::int64_t most_rows(const DeviceSpec& device) { return kRowsPerSm * device.sm_count; }
+
+std::size_t row_bytes(const AttentionProblem& problem) {
+  return sizeof(float) * static_cast<std::size_t>(problem.head_dim_v());
+}
+
+void add_buffers(const AttentionProblem& problem, const KeySplit& split, KernelPlan* plan) {
+  plan->buffers.push_back({.buffer = kPartialO, .bytes = row_bytes(problem), .split = split});
+  plan->buffers.push_back({.buffer = kPartialLse, .bytes = sizeof(float), .split = split});
+}
+
+ArgumentLayout combine_arguments() {
+  Arguments fields = {Workspace{kPartialO}, Workspace{kPartialLse}};
+  append_pointers(&fields, {Operand::o, Operand::lse});
+  append_strides(&fields, {Operand::o});
+  append(&fields, {Scalar::batch, Scalar::heads_q, Scalar::seq_q, Scalar::key_parts});
+  return ArgumentLayout::of(std::move(fields));
+}
+
+}  // namespace
+
+KeySplit key_split(const KernelConfig& config, const DeviceSpec& device, int slots, int tile_queries, int tile_heads) {
+  if (config.key_parts != kFillParts) return {.parts = config.key_parts};
+  return {.parts = kFillParts,
+          .slots = slots,
+          .tile_queries = tile_queries,
+          .tile_heads = tile_heads,
+          .least_keys = std::max(kLeastKeys, 2 * config.block_kv),
+          .most_rows = most_rows(device)};
+}
+
+void check_key_parts(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
+                     std::vector<std::string>* reasons) {
+  if (config.key_parts == 1) return;
+  const bool fills = config.key_parts == kFillParts;
+  const std::int64_t parts = fills ? kFewestParts : config.key_parts, rows = rows_of(problem);
+  if (rows <= most_rows(device) / parts) return;
+  reasons->push_back(fmt::format(
+      "parts{}: {} rows of all heads in {} parts are more than the {} rows of partial results that the workspace has "
+      "room for on {} ({} for each SM); {}",
+      fills ? "=fill" : std::to_string(parts), rows, parts, most_rows(device), device.name, kRowsPerSm,
+      rows <= most_rows(device) / kFewestParts ? "take fewer parts" : "such tiles fill it without parts"));
+}
+
+void add_combine(const DeviceSpec& device, const TemplateSet& templates, KernelTarget target, KernelPlan* plan) {
+  const KeySplit split = plan->launches.front().split;
+  if (!split.is_split()) return;
+  const AttentionProblem& problem = plan->problem;
+  KernelLaunch launch;
+  launch.tile_rows = TileRows::following;
+  launch.rows_per_tile = kRowsOfCombine;
+  launch.threads = 32 * kRowsOfCombine;
+  launch.split = split;
+  launch.arguments = combine_arguments();
+  TemplateBindings bindings;
+  bindings.set("dtype", problem.dtype == DataType::bf16 ? "bf16" : "f16");
+  bindings.set("head_dim", problem.head_dim_v());
+  bindings.set("threads", launch.threads);
+  bindings.set("rows_per_tile", launch.rows_per_tile);
+  bindings.set("row_lanes", row_lanes(problem));
+  bindings.set("chunk_access", chunk_access(problem));
+  bind_sequence(problem, &bindings);
+  render_launch("forward_combine", plan->kernel_class, device, templates, target, std::move(bindings), &launch);
+  plan->launches.push_back(std::move(launch));
+  add_buffers(problem, split, plan);
+}
+
+std::size_t most_forward_workspace(const AttentionProblem& problem, const DeviceSpec& device,
+                                   std::size_t counter_bytes) {
+  KernelPlan plan;
+  plan.workspace_bytes = counter_bytes;
+  const std::int64_t parts = std::min<std::int64_t>(most_rows(device) / rows_of(problem), kMostKeyParts);
+  if (parts >= kFewestParts) add_buffers(problem, {.parts = static_cast<int>(parts)}, &plan);
+  return plan.workspace_bytes_of(problem);
+}
+
+double combine_microseconds(const AttentionProblem& problem, const KeySplit& split, const DeviceSpec& device) {
+  if (!split.is_split()) return 0;
+  const double bytes = static_cast<double>(rows_of(problem) * split.parts_of(problem)) *
+                       static_cast<double>(row_bytes(problem) + sizeof(float));
+  const double bytes_per_microsecond = kL2Share * device.l2_bytes_per_clock * device.sm_count * device.clock_mhz;
+  return kCombineLaunchMicroseconds + 2 * bytes / bytes_per_microsecond;
+}
+
+bool key_parts_may_win(const AttentionProblem& problem, const DeviceSpec& device, std::int64_t tiles, int block_kv) {
+  return tiles < device.sm_count && problem.seq_kv >= kFewestParts * std::max(kLeastKeys, 2 * block_kv) &&
+         rows_of(problem) <= most_rows(device) / kFewestParts;
+}
+
+}  // namespace attune

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+
+#include "generator/problem/attention_problem.h"
+
+namespace attune {
+
+inline constexpr int kMostKeyParts = 64;
+
+/// Into how many parts the keys of a tile of queries are split; a CTA works on each. A plain value of the config and
+/// the device: how many parts a problem gets is a number that kernels take as an argument, so that one plan serves
+/// keys that grow.
+struct KeySplit {
+  int parts = 1;  ///< kFillParts: as many as leave least of `slots` idle
+  // Where `parts` is kFillParts, from here
+  int slots = 1;               ///< CTAs (or clusters of them) that the device holds at once
+  int tile_queries = 1;        ///< of a tile
+  int tile_heads = 1;          ///< query heads of a tile
+  int least_keys = 1;          ///< of a part, as far as a tile has so many
+  std::int64_t most_rows = 1;  ///< of all parts together: rows of results that the workspace holds
+
+  bool is_split() const { return parts != 1; }
+  /// At least 1 and, where they fill the device, at most kMostKeyParts. Some of them may have no keys.
+  std::int32_t parts_of(const AttentionProblem& problem) const;
+
+  friend bool operator==(const KeySplit&, const KeySplit&) = default;
+};
+
+}  // namespace attune

@@ -1,0 +1,99 @@
+// Combines what args.key_parts parts of the keys gave each row of queries, O_i and LSE_i:
+//
+//   m = max LSE_i    w_i = exp(LSE_i - m)    O = Σ w_i O_i / Σ w_i    LSE = m + ln Σ w_i
+//
+// A part that holds no key of a row has LSE_i = -inf, and its O_i is not read; a row without any key gets O = 0 and LSE = -inf. The order of the
+// sums is fixed. A warp has a row: kRowLanes lanes share its columns, a chunk of eight each, and the kSlices groups of lanes share the parts.
+
+//% include primitives/mma_sync
+
+struct Arguments {
+//% for argument_fields
+  ${argument_fields.type} ${argument_fields.name};
+//% end
+};
+constexpr u32 kArgumentBytes = ${argument_bytes};
+
+constexpr i32 kHeadDim = ${head_dim}, kRows = ${rows_per_tile}, kThreads = ${threads}, kRowLanes = ${row_lanes};
+constexpr i32 kChunks = kHeadDim / 8, kSlices = kWarpSize / kRowLanes;
+constexpr i32 kAtOnce = 4;  // parts of a slice whose loads are under way together
+constexpr float kLog2E = 1.44269504088896340736f, kLn2 = 0.693147180559945309f;
+static_assert(kThreads == kRows * kWarpSize && kChunks <= kRowLanes && kSlices * kRowLanes == kWarpSize);
+
+//% include tile/${chunk_access}
+//% include tile/pack_elements
+//% include attention/sequence_${sequence}
+
+// Adds what the lanes hold whose index differs in this bit, unless the bit tells columns apart.
+template <i32 kMask>
+__device__ __forceinline__ void add_slices(float (&sums)[8], float& weights) {
+  if (kMask < kRowLanes) return;
+#pragma unroll
+  for (i32 e = 0; e < 8; ++e) sums[e] += shfl_sync_bfly_f32<kMask>(sums[e]);
+  weights += shfl_sync_bfly_f32<kMask>(weights);
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_constant__ Arguments args) {
+  const i32 heads = args.batch * args.heads_q, parts = args.key_parts;
+  const i64 rows = static_cast<i64>(heads) * args.seq_q, row = static_cast<i64>(block_index()) * kRows + warp_index();
+  if (row >= rows) return;
+  const i32 lane = static_cast<i32>(lane_index()), chunk = lane % kRowLanes, slice = lane / kRowLanes;
+  const float* const lse_of_row = args.lse_partial + row;
+  const float* const o_of_row = args.o_partial + row * kHeadDim + 8 * chunk;
+
+  float largest = negative_infinity();
+  for (i32 part = lane; part < parts; part += kWarpSize) largest = max_nan_f32(largest, ld_global_f32(lse_of_row + part * rows));
+  largest = max_nan_f32(largest, shfl_sync_bfly_f32<16>(largest));
+  largest = max_nan_f32(largest, shfl_sync_bfly_f32<8>(largest));
+  largest = max_nan_f32(largest, shfl_sync_bfly_f32<4>(largest));
+  largest = max_nan_f32(largest, shfl_sync_bfly_f32<2>(largest));
+  largest = max_nan_f32(largest, shfl_sync_bfly_f32<1>(largest));
+  const float m = largest == negative_infinity() ? 0 : largest;  // any finite m makes the weights of no keys zero
+
+  float sums[8] = {}, weights = 0;
+  for (i32 first = slice; first < parts; first += kAtOnce * kSlices) {
+    float lse[kAtOnce];
+    Vec4F32 low[kAtOnce] = {}, high[kAtOnce] = {};
+#pragma unroll
+    for (i32 i = 0; i < kAtOnce; ++i) {
+      const i32 part = first + i * kSlices;
+      lse[i] = part < parts ? ld_global_f32(lse_of_row + part * rows) : negative_infinity();
+    }
+#pragma unroll
+    for (i32 i = 0; i < kAtOnce; ++i) {
+      if (lse[i] == negative_infinity() || chunk >= kChunks) continue;
+      const float* const o = o_of_row + (first + i * kSlices) * rows * kHeadDim;
+      low[i] = ld_global_v4_f32(o);
+      high[i] = ld_global_v4_f32(o + 4);
+    }
+#pragma unroll
+    for (i32 i = 0; i < kAtOnce; ++i) {
+      const float weight = ex2_approx_ftz_f32((lse[i] - m) * kLog2E);
+      const float o[8] = {low[i].x, low[i].y, low[i].z, low[i].w, high[i].x, high[i].y, high[i].z, high[i].w};
+#pragma unroll
+      for (i32 e = 0; e < 8; ++e) sums[e] = fma_rn_f32(weight, o[e], sums[e]);
+      weights += weight;
+    }
+  }
+  add_slices<16>(sums, weights);
+  add_slices<8>(sums, weights);
+  add_slices<4>(sums, weights);
+  add_slices<2>(sums, weights);
+  add_slices<1>(sums, weights);
+
+  if (args.lse != nullptr && lane == 0)
+    st_global_f32(args.lse + row, weights != 0 ? fma_rn_f32(lg2_approx_ftz_f32(weights), kLn2, m) : negative_infinity());
+  if (slice != 0 || chunk >= kChunks) return;
+  const float inverse = weights != 0 ? rcp_approx_ftz_f32(weights) : 0;  // a NaN stays one
+  const i32 batch_head = static_cast<i32>(row / args.seq_q);
+  const Sequence sequence(args, batch_head / args.heads_q);
+  const i32 head = batch_head - sequence.batch * args.heads_q;
+  const i64 query = row - static_cast<i64>(batch_head) * args.seq_q;
+  char* const to = static_cast<char*>(args.o) +
+                   2 * (sequence.query_offset(args.o_stride_batch, args.o_stride_row) + head * args.o_stride_head + query * args.o_stride_row);
+  u32 words[4];
+#pragma unroll
+  for (i32 i = 0; i < 4; ++i) words[i] = pack_elements(sums[2 * i] * inverse, sums[2 * i + 1] * inverse);
+  store_chunk(to + 16 * chunk, Vec4{words[0], words[1], words[2], words[3]});
+}
+//% include primitives/entry/${target}

@@ -1,0 +1,27 @@
+// What a part of the keys gives the warp's rows, in fp32. The lanes of a quad store 32 bytes of a row together.
+__device__ __forceinline__ void store_output(const Arguments& args, const QueryTile& tile, u32 /*q_tile*/, i32 warp_row,
+                                             const OutputFragments& acc_o) {
+  const u32 lane = lane_index();
+#pragma unroll
+  for (i32 i = 0; i < 2 * kRowTiles; ++i) {
+    const i32 row = warp_row + 8 * i + static_cast<i32>(lane / 4);
+    if (row >= tile.rows) continue;
+    float* const o =
+        args.o_partial + partial_row(args, tile.sequence, tile.key_part, tile.head, tile.first_row + row) * kHeadDim + lane % 4 * 2;
+#pragma unroll
+    for (i32 n = 0; n < kChunks; ++n) st_global_v2_f32(o + 8 * n, {acc_o[i / 2][n][i % 2 * 2], acc_o[i / 2][n][i % 2 * 2 + 1]});
+  }
+}
+
+// One lane of a quad writes each row.
+__device__ __forceinline__ void store_lse(const Arguments& args, const QueryTile& tile, i32 warp_row, const OnlineSoftmax& softmax) {
+  const u32 lane = lane_index();
+  if (lane % 4 != 0) return;
+#pragma unroll
+  for (i32 i = 0; i < 2 * kRowTiles; ++i) {
+    const i32 row = warp_row + 8 * i + static_cast<i32>(lane / 4);
+    if (row < tile.rows)
+      st_global_f32(args.lse_partial + partial_row(args, tile.sequence, tile.key_part, tile.head, tile.first_row + row),
+                    softmax.lse(args.softmax_scale, i / 2, i % 2));
+  }
+}

@@ -1,0 +1,207 @@
+// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale8 parts=fill overlap=within pack-gqa · source 477b1b6d2c53a945
+//
+// Combines what args.key_parts parts of the keys gave each row of queries, O_i and LSE_i:
+//
+//   m = max LSE_i    w_i = exp(LSE_i - m)    O = Σ w_i O_i / Σ w_i    LSE = m + ln Σ w_i
+//
+// A part that holds no key of a row has LSE_i = -inf, and its O_i is not read; a row without any key gets O = 0 and LSE = -inf. The order of the
+// sums is fixed. A warp has a row: kRowLanes lanes share its columns, a chunk of eight each, and the kSlices groups of lanes share the parts.
+
+namespace attune_c150734b6b3b8790 {
+
+// #region primitives: of PTX, the instructions that this kernel uses
+using i32 = int;
+using u32 = unsigned int;
+using i64 = long long;
+
+constexpr u32 kWarpSize = 32;
+constexpr u32 kAllLanes = 0xffffffffu;
+
+__device__ __forceinline__ float negative_infinity() { return __int_as_float(0xff800000); }
+__device__ __forceinline__ u32 lane_index() { return threadIdx.x % kWarpSize; }
+__device__ __forceinline__ u32 block_index() { return blockIdx.x; }    // of the CTA in the grid
+
+// The same in all lanes of a warp, and known to the compiler as such.
+__device__ __forceinline__ u32 warp_index() { return __shfl_sync(kAllLanes, threadIdx.x / kWarpSize, 0); }
+
+struct alignas(16) Vec4 { u32 x, y, z, w; };  // 16 bytes: eight 16-bit elements
+
+__device__ __forceinline__ void st_global_f32(void* to, float x) {
+  asm volatile("st.global.f32 [%0], %1;" ::"l"(to), "f"(x) : "memory");
+}
+__device__ __forceinline__ void st_global_v4_b32(void* to, Vec4 x) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
+}
+
+struct alignas(16) Vec4F32 { float x, y, z, w; };
+
+__device__ __forceinline__ float ld_global_f32(const float* from) {
+  float r;
+  asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(r) : "l"(from));
+  return r;
+}
+__device__ __forceinline__ Vec4F32 ld_global_v4_f32(const float* from) {
+  Vec4F32 r;
+  asm volatile("ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(r.x), "=f"(r.y), "=f"(r.z), "=f"(r.w) : "l"(from));
+  return r;
+}
+
+// Two floats rounded to 16 bits: `high` to the upper half (PTX's operand order).
+__device__ __forceinline__ u32 cvt_rn_bf16x2_f32(float high, float low) {
+  u32 r;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+}
+
+// Copies 16 bytes from global to shared memory without registers; only the first `bytes` (0 or 16) are read, the rest is zero.
+__device__ __forceinline__ void cp_async_cg_16(u32 to, const void* from, u32 bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+
+// x of the lane whose index differs in the bits of kMask.
+template <int kMask>
+__device__ __forceinline__ float shfl_sync_bfly_f32(float x) {
+  float r;
+  asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=f"(r) : "f"(x), "n"(kMask));
+  return r;
+}
+
+__device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+
+__device__ __forceinline__ float ex2_approx_ftz_f32(float x) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+__device__ __forceinline__ float lg2_approx_ftz_f32(float x) {
+  float r;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+__device__ __forceinline__ float rcp_approx_ftz_f32(float x) {
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+
+// NaN where one of the two is.
+__device__ __forceinline__ float max_nan_f32(float a, float b) {
+  float r;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+}
+// #endregion
+
+struct Arguments {
+  float* o_partial;
+  float* lse_partial;
+  void* o;
+  float* lse;
+  i64 o_stride_batch;
+  i64 o_stride_head;
+  i64 o_stride_row;
+  i32 batch;
+  i32 heads_q;
+  i32 seq_q;
+  i32 key_parts;
+};
+constexpr u32 kArgumentBytes = 72;
+
+constexpr i32 kHeadDim = 128, kRows = 2, kThreads = 64, kRowLanes = 16;
+constexpr i32 kChunks = kHeadDim / 8, kSlices = kWarpSize / kRowLanes;
+constexpr i32 kAtOnce = 4;  // parts of a slice whose loads are under way together
+constexpr float kLog2E = 1.44269504088896340736f, kLn2 = 0.693147180559945309f;
+static_assert(kThreads == kRows * kWarpSize && kChunks <= kRowLanes && kSlices * kRowLanes == kWarpSize);
+
+// Rows start at multiples of 16 bytes: a chunk is copied without registers and arrives with its cp.async group.
+__device__ __forceinline__ void load_chunk(u32 to, const char* from, bool exists) { cp_async_cg_16(to, from, exists ? 16 : 0); }
+__device__ __forceinline__ void store_chunk(char* to, Vec4 chunk) { st_global_v4_b32(to, chunk); }
+// Two elements of the problem's type in a register.
+__device__ __forceinline__ u32 pack_elements(float low, float high) { return cvt_rn_bf16x2_f32(high, low); }
+// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its own in each tensor.
+struct Sequence {
+  i32 batch;
+
+  Sequence() = default;
+  __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
+
+  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
+  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+};
+
+// Adds what the lanes hold whose index differs in this bit, unless the bit tells columns apart.
+template <i32 kMask>
+__device__ __forceinline__ void add_slices(float (&sums)[8], float& weights) {
+  if (kMask < kRowLanes) return;
+#pragma unroll
+  for (i32 e = 0; e < 8; ++e) sums[e] += shfl_sync_bfly_f32<kMask>(sums[e]);
+  weights += shfl_sync_bfly_f32<kMask>(weights);
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads) attune_forward_combine(const __grid_constant__ Arguments args) {
+  const i32 heads = args.batch * args.heads_q, parts = args.key_parts;
+  const i64 rows = static_cast<i64>(heads) * args.seq_q, row = static_cast<i64>(block_index()) * kRows + warp_index();
+  if (row >= rows) return;
+  const i32 lane = static_cast<i32>(lane_index()), chunk = lane % kRowLanes, slice = lane / kRowLanes;
+  const float* const lse_of_row = args.lse_partial + row;
+  const float* const o_of_row = args.o_partial + row * kHeadDim + 8 * chunk;
+
+  float largest = negative_infinity();
+  for (i32 part = lane; part < parts; part += kWarpSize) largest = max_nan_f32(largest, ld_global_f32(lse_of_row + part * rows));
+  largest = max_nan_f32(largest, shfl_sync_bfly_f32<16>(largest));
+  largest = max_nan_f32(largest, shfl_sync_bfly_f32<8>(largest));
+  largest = max_nan_f32(largest, shfl_sync_bfly_f32<4>(largest));
+  largest = max_nan_f32(largest, shfl_sync_bfly_f32<2>(largest));
+  largest = max_nan_f32(largest, shfl_sync_bfly_f32<1>(largest));
+  const float m = largest == negative_infinity() ? 0 : largest;  // any finite m makes the weights of no keys zero
+
+  float sums[8] = {}, weights = 0;
+  for (i32 first = slice; first < parts; first += kAtOnce * kSlices) {
+    float lse[kAtOnce];
+    Vec4F32 low[kAtOnce] = {}, high[kAtOnce] = {};
+#pragma unroll
+    for (i32 i = 0; i < kAtOnce; ++i) {
+      const i32 part = first + i * kSlices;
+      lse[i] = part < parts ? ld_global_f32(lse_of_row + part * rows) : negative_infinity();
+    }
+#pragma unroll
+    for (i32 i = 0; i < kAtOnce; ++i) {
+      if (lse[i] == negative_infinity() || chunk >= kChunks) continue;
+      const float* const o = o_of_row + (first + i * kSlices) * rows * kHeadDim;
+      low[i] = ld_global_v4_f32(o);
+      high[i] = ld_global_v4_f32(o + 4);
+    }
+#pragma unroll
+    for (i32 i = 0; i < kAtOnce; ++i) {
+      const float weight = ex2_approx_ftz_f32((lse[i] - m) * kLog2E);
+      const float o[8] = {low[i].x, low[i].y, low[i].z, low[i].w, high[i].x, high[i].y, high[i].z, high[i].w};
+#pragma unroll
+      for (i32 e = 0; e < 8; ++e) sums[e] = fma_rn_f32(weight, o[e], sums[e]);
+      weights += weight;
+    }
+  }
+  add_slices<16>(sums, weights);
+  add_slices<8>(sums, weights);
+  add_slices<4>(sums, weights);
+  add_slices<2>(sums, weights);
+  add_slices<1>(sums, weights);
+
+  if (args.lse != nullptr && lane == 0)
+    st_global_f32(args.lse + row, weights != 0 ? fma_rn_f32(lg2_approx_ftz_f32(weights), kLn2, m) : negative_infinity());
+  if (slice != 0 || chunk >= kChunks) return;
+  const float inverse = weights != 0 ? rcp_approx_ftz_f32(weights) : 0;  // a NaN stays one
+  const i32 batch_head = static_cast<i32>(row / args.seq_q);
+  const Sequence sequence(args, batch_head / args.heads_q);
+  const i32 head = batch_head - sequence.batch * args.heads_q;
+  const i64 query = row - static_cast<i64>(batch_head) * args.seq_q;
+  char* const to = static_cast<char*>(args.o) +
+                   2 * (sequence.query_offset(args.o_stride_batch, args.o_stride_row) + head * args.o_stride_head + query * args.o_stride_row);
+  u32 words[4];
+#pragma unroll
+  for (i32 i = 0; i < 4; ++i) words[i] = pack_elements(sums[2 * i] * inverse, sums[2 * i + 1] * inverse);
+  store_chunk(to + 16 * chunk, Vec4{words[0], words[1], words[2], words[3]});
+}
+static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
+
+}  // namespace attune_c150734b6b3b8790

@@ -1,0 +1,160 @@
+// Forward kernels that split the keys of their tiles, and the kernel that combines the parts.
+#include <cmath>
+#include <string>
+
+#include "generator/generate.h"
+#include "tests/catch.h"
+#include "tests/kernels/forward_checks.h"
+#include "tests/primitives/number_formats.h"
+
+namespace attune::tests {
+namespace {
+
+// A workspace begins as NaN in all of these: what a part does not write may not reach O.
+const Configs kParts = {"sm80 q64 kv32 w4 st2 parts2", "sm80 q16 kv16 w1 st3 rescale8 parts=fill",
+                        "sm80 q128 kv48 w4 st1 qsmem order=tile-major-reversed rescale8 parts5"};
+const Configs kPartsSm90 = {
+    "sm90 q64 kv32 st2 rescale8 parts4",
+    "sm90 q64 kv48 st1 overlap=within rescale8 parts=fill",
+    "sm90 q128 kv32 st2 rescale8 qst2 ordered overlap=across scheduler=dynamic-persistent parts2",
+    "sm90 q192 kv32 st2 order=head-major-reversed rescale8 pingpong scheduler=static-persistent parts3",
+    "sm90 q128 kv32 st2 order=l2-sections-reversed rescale8 overlap=within psmem cluster2 parts7",
+};
+const Configs kPackedPartsSm90 = {
+    "sm90 q64 kv64 st2 rescale8 overlap=within pack-gqa parts=fill",
+    "sm90 q128 kv32 st2 order=tile-major-reversed rescale8 qst2 overlap=across scheduler=static-persistent pack-gqa "
+    "parts3"};
+
+// Both types by turns, and an LSE that nobody asks for.
+void check_lengths(Devices& devices, const Configs& configs, const std::string& heads) {
+  constexpr const char* kLengths[] = {"sq1 skv700", "sq7 skv5", "sq64 skv700", "sq200 skv700", "sq200 skv1"};
+  constexpr const char* kMasks[] = {"", " causal", " causal@-100", " window=150,20"};
+  int number = 0;
+  for (const char* config : configs) {
+    for (const char* lengths : kLengths) {
+      for (const char* mask : kMasks) {
+        const std::string dtype = ++number % 2 == 0 ? "bf16 " : "fp16 ";
+        ForwardCase test = case_from("forward " + dtype + heads + lengths + " d16" + mask, config);
+        test.with_lse = number % 3 != 0;
+        check_case(devices, test);
+      }
+    }
+  }
+}
+
+// Rows of one chunk and of 32, and numbers of chunks that are no power of two; tensors of other layouts and alignments.
+void check_head_dims(Devices& devices, const char* config, bool unaligned) {
+  for (const int head_dim : {8, 40, 64, 72, 136, 256}) {
+    ForwardCase test =
+        case_from("forward fp16 b2 hq3 sq17 skv300 d" + std::to_string(head_dim) + " causal bhsd", config);
+    test.placement = Placement::padded;
+    check_case(devices, test);
+    if (!unaligned) continue;
+    test.problem.alignment = 2;
+    test.placement = Placement::reversed;
+    check_case(devices, test);
+  }
+}
+
+// One kernel for keys that grow: more parts with each, whose number is an argument.
+void check_growing_keys(Devices& devices, const char* config) {
+  for (const std::int64_t keys : {1, 2, 127, 128, 129, 255, 256, 257, 400, 900})
+    check_case(devices, case_from("forward bf16 b1 hq4 hkv2 sq1 skv" + std::to_string(keys) + " d64 causal", config));
+}
+
+// Scores of some thousands: the weights of the parts leave hardly any to most of them.
+void check_large_scores(Devices& devices, const Configs& configs) {
+  for (const char* config : configs) {
+    for (const double deviation : {0.0, 30.0, 1000.0}) {
+      ForwardCase test = case_from("forward bf16 b1 hq2 sq65 skv300 d64 causal", config);
+      test.q_deviation = deviation;
+      check_case(devices, test);
+    }
+  }
+}
+
+// A NaN in K makes O and LSE of the rows that attend to its key NaN, and of no other, whatever their other parts hold.
+void check_nan(Devices& devices, const Configs& configs) {
+  constexpr std::int64_t kRows = 150;
+  for (const char* config : configs) {
+    for (const std::int64_t key : {3, 149}) {
+      const ForwardCase test = case_from("forward bf16 b1 hq1 sq150 d64 causal", config);
+      INFO(to_string(test) << ", NaN in key " << key);
+      ForwardData data = make_data(test);
+      const Expected expected = expected_forward(test, data);
+      data.k.memory[static_cast<std::size_t>(data.k.index(0, 0, key)) + 5] = 0x7fc0;
+      const ForwardResult result = run_forward(*devices.runtimes.front(), test, data);
+      for (std::int64_t row = 0; row < kRows; ++row) {
+        INFO("row " << row);
+        const auto at = static_cast<std::size_t>(data.o.index(0, 0, row));
+        int nans = 0;
+        for (std::size_t d = 0; d < 64; ++d) nans += std::isnan(decode_bf16(result.o[at + d]));
+        const float lse = result.lse[kLseGuard + static_cast<std::size_t>(row)];
+        CHECK(nans == (row < key ? 0 : 64));
+        CHECK(std::isnan(lse) == (row >= key));
+        if (row < key) CHECK(std::fabs(lse - expected.lse[static_cast<std::size_t>(row)]) < 1e-3);
+      }
+    }
+  }
+}
+
+void check_sm80(Devices& devices) {
+  check_lengths(devices, kParts, "b2 hq4 hkv2 ");
+  check_head_dims(devices, "sm80 q16 kv32 w1 st2 rescale8 parts3", true);
+  check_growing_keys(devices, "sm80 q16 kv32 w1 st2 rescale8 parts=fill");
+  check_large_scores(devices, kParts);
+  check_nan(devices, kParts);
+}
+
+void check_sm90(Devices& devices) {
+  check_lengths(devices, kPartsSm90, "b2 hq4 hkv2 ");
+  check_head_dims(devices, "sm90 q64 kv32 st2 rescale8 parts3", false);
+  check_large_scores(devices, kPartsSm90);
+  check_nan(devices, kPartsSm90);
+}
+
+void check_packed_sm90(Devices& devices) {
+  check_lengths(devices, kPackedPartsSm90, "b2 hq16 hkv2 ");
+  check_growing_keys(devices, kPackedPartsSm90.front());
+}
+
+}  // namespace
+
+TEST_CASE("forward with parts of the keys is right in all modes of the emulator", "[emulator]") {
+  Devices devices = forward_emulators();
+  check_sm80(devices);
+}
+
+TEST_CASE("sm90 forward with parts of the keys is right in all modes of the emulator", "[emulator]") {
+  Devices devices = forward_emulators();
+  check_sm90(devices);
+}
+
+TEST_CASE("sm90 forward with parts of the keys is right in all modes of the emulator: packed heads", "[emulator]") {
+  Devices devices = forward_emulators();
+  check_packed_sm90(devices);
+}
+
+TEST_CASE("forward with parts of the keys is right on the GPU", "[gpu]") {
+  Devices devices = Devices::gpu();
+  check_sm80(devices);
+  check_case(devices, case_from("forward bf16 b2 hq8 hkv2 sq130 skv9001 d128 causal",
+                                "sm80 q64 kv64 w4 st2 rescale8 parts=fill"));
+}
+
+TEST_CASE("sm90 forward with parts of the keys is right on the GPU", "[gpu]") {
+  Devices devices = Devices::gpu();
+  if (devices.spec().compute_major != 9) {
+    WARN("skipped: " << devices.spec().name << " is no Hopper GPU");
+    return;
+  }
+  check_sm90(devices);
+  check_packed_sm90(devices);
+  for (const char* config : {"sm90 q128 kv128 st2 rescale8 overlap=within parts=fill",
+                             "sm90 q64 kv128 st2 rescale8 overlap=within pack-gqa parts=fill"}) {
+    check_case(devices, case_from("forward bf16 b1 hq8 hkv1 sq512 skv8192 d128", config));
+    check_case(devices, case_from("forward bf16 b1 hq32 hkv4 sq1 skv8191 d128 causal", config));
+  }
+}
+
+}  // namespace attune::tests
