@@ -41,13 +41,13 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
   const float* const lse_of_row = args.lse_partial + row;
   const float* const o_of_row = args.o_partial + row * kHeadDim + 8 * chunk;
 
-  float largest = negative_infinity();
-  for (i32 part = lane; part < parts; part += kWarpSize) largest = max_nan_f32(largest, ld_global_f32(lse_of_row + part * rows));
-  largest = max_nan_f32(largest, shfl_sync_bfly_f32<16>(largest));
-  largest = max_nan_f32(largest, shfl_sync_bfly_f32<8>(largest));
-  largest = max_nan_f32(largest, shfl_sync_bfly_f32<4>(largest));
-  largest = max_nan_f32(largest, shfl_sync_bfly_f32<2>(largest));
-  largest = max_nan_f32(largest, shfl_sync_bfly_f32<1>(largest));
+  float largest = negative_infinity();  // of numbers: a NaN makes its weight one, whatever m is
+  for (i32 part = lane; part < parts; part += kWarpSize) largest = max_f32(largest, ld_global_f32(lse_of_row + part * rows));
+  largest = max_f32(largest, shfl_sync_bfly_f32<16>(largest));
+  largest = max_f32(largest, shfl_sync_bfly_f32<8>(largest));
+  largest = max_f32(largest, shfl_sync_bfly_f32<4>(largest));
+  largest = max_f32(largest, shfl_sync_bfly_f32<2>(largest));
+  largest = max_f32(largest, shfl_sync_bfly_f32<1>(largest));
   const float m = largest == negative_infinity() ? 0 : largest;  // any finite m makes the weights of no keys zero
 
   float sums[8] = {}, weights = 0;

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale8 parts=fill overlap=within pack-gqa · source 477b1b6d2c53a945
+// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale8 parts=fill overlap=within pack-gqa · source 2a30aea1323d588c
 //
 // Combines what args.key_parts parts of the keys gave each row of queries, O_i and LSE_i:
 //
@@ -7,7 +7,7 @@
 // A part that holds no key of a row has LSE_i = -inf, and its O_i is not read; a row without any key gets O = 0 and LSE = -inf. The order of the
 // sums is fixed. A warp has a row: kRowLanes lanes share its columns, a chunk of eight each, and the kSlices groups of lanes share the parts.
 
-namespace attune_c150734b6b3b8790 {
+namespace attune_2d141f559fd97296 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -67,6 +67,7 @@ __device__ __forceinline__ float shfl_sync_bfly_f32(float x) {
 }
 
 __device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+__device__ __forceinline__ float max_f32(float a, float b) { return fmaxf(a, b); }
 
 __device__ __forceinline__ float ex2_approx_ftz_f32(float x) {
   float r;
@@ -81,13 +82,6 @@ __device__ __forceinline__ float lg2_approx_ftz_f32(float x) {
 __device__ __forceinline__ float rcp_approx_ftz_f32(float x) {
   float r;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
-  return r;
-}
-
-// NaN where one of the two is.
-__device__ __forceinline__ float max_nan_f32(float a, float b) {
-  float r;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
   return r;
 }
 // #endregion
@@ -147,13 +141,13 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_forward_combine(co
   const float* const lse_of_row = args.lse_partial + row;
   const float* const o_of_row = args.o_partial + row * kHeadDim + 8 * chunk;
 
-  float largest = negative_infinity();
-  for (i32 part = lane; part < parts; part += kWarpSize) largest = max_nan_f32(largest, ld_global_f32(lse_of_row + part * rows));
-  largest = max_nan_f32(largest, shfl_sync_bfly_f32<16>(largest));
-  largest = max_nan_f32(largest, shfl_sync_bfly_f32<8>(largest));
-  largest = max_nan_f32(largest, shfl_sync_bfly_f32<4>(largest));
-  largest = max_nan_f32(largest, shfl_sync_bfly_f32<2>(largest));
-  largest = max_nan_f32(largest, shfl_sync_bfly_f32<1>(largest));
+  float largest = negative_infinity();  // of numbers: a NaN makes its weight one, whatever m is
+  for (i32 part = lane; part < parts; part += kWarpSize) largest = max_f32(largest, ld_global_f32(lse_of_row + part * rows));
+  largest = max_f32(largest, shfl_sync_bfly_f32<16>(largest));
+  largest = max_f32(largest, shfl_sync_bfly_f32<8>(largest));
+  largest = max_f32(largest, shfl_sync_bfly_f32<4>(largest));
+  largest = max_f32(largest, shfl_sync_bfly_f32<2>(largest));
+  largest = max_f32(largest, shfl_sync_bfly_f32<1>(largest));
   const float m = largest == negative_infinity() ? 0 : largest;  // any finite m makes the weights of no keys zero
 
   float sums[8] = {}, weights = 0;
@@ -204,4 +198,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_forward_combine(co
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_c150734b6b3b8790
+}  // namespace attune_2d141f559fd97296

@@ -81,7 +81,7 @@ TEST_CASE("NVRTC compiles kernels that split their keys, and the one that combin
                              : "sm80 q64 kv32 w4 st2 rescale8 parts=fill");
       }
       check("h200", parse_problem("bf16" + problem),
-            "sm90 q128 kv64 st2 rescale8 qst2 overlap=within scheduler=static-persistent parts=fill");
+            "sm90 q128 kv64 st2 rescale8 overlap=within scheduler=static-persistent parts=fill");
       check("h200", parse_problem("bf16" + problem), "sm90 q64 kv64 st2 rescale8 overlap=within pack-gqa parts=fill");
     }
   }

@@ -692,6 +692,29 @@ class Streams(OnGpu):
         self.assert_agree(results, expected)
 
 
+    def test_a_decoding_step_in_a_graph(self):
+        """Its keys are split: a graph of two launches, with a workspace between them, is replayed on other values; keys then grow."""
+        options = {"causal": True}
+        q, k, v, *_ = inputs(BF16, 1, 32, 4, 1, 4000, 128)
+        prepared = attune.prepare(q, k, v, **options)
+        self.assertIn("parts", prepared.config)
+        given = torch.zeros_like(q)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            out, lse = attune.attention(given, k, v, return_lse=True, **options)
+        for seed in (1, 9):
+            given.copy_(normal(1, 32, 1, 128, dtype=BF16, seed=seed))
+            graph.replay()
+            torch.cuda.synchronize()
+            expected, expected_lse = reference(given.double(), k.double(), v.double(), **options)
+            self.assert_close("O", out, expected, OUTPUT_BOUND[BF16])
+            self.assertLessEqual((lse.double() - expected_lse).abs().max().item(), LSE_BOUND)
+        for keys in range(3073, 4001, 103):
+            tensors = q, k[:, :, :keys], v[:, :, :keys]
+            expected, _ = reference(*(tensor.double() for tensor in tensors), **options)
+            self.assert_close("O", attune.attention(*tensors, **options), expected, OUTPUT_BOUND[BF16])
+
+
 class ComparisonWithPyTorch(OnGpu):
     """compare_with_torch.py: figures are for people; here it is that every part of it runs and that outputs are right."""
 
