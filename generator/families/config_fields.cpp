@@ -118,7 +118,7 @@ constexpr ConfigField kFields[] = {
     number<&C::rescale_threshold>("rescale", "rescale_threshold", 0, 8, 1, kForward, "rescale threshold, powers of two", "O is rescaled beyond this growth of the row maximum, in powers of two", "row maximum"),
     flag_of<&C::even_tiles>("even-tiles", "even_tiles", 0, kForward, "lengths", "lengths are multiples of the tiles", "bounds", flag<kLengths>),
     number<&C::ctas_per_sm>("cta", "ctas_per_sm", 1, 32, 1, kAll, "CTAs that must fit on an SM", "CTAs per SM", "occupancy"),
-    named(number<&C::key_parts>("parts", "key_parts", kFillParts, kMostKeyParts, 1, kForward, "parts of the keys (parts)", "parts of a tile's keys, whose results are combined (parts=fill: as many as fill the GPU)", "key parts"), filling),
+    named(number<&C::key_parts>("parts", "key_parts", kFillParts, kMostKeyParts, 1, kForward, "parts of the keys (parts)", "parts of a tile's keys, whose results are combined; fill: as many as fill the GPU", "key parts"), filling),
     number<&C::q_stages>("qst", "q_stages", 1, 2, 1, kForwardSm90, "stages of Q (qst)", "stages of Q", "tile scheduler"),
     choice_of<&C::warpgroup_order>("order of warpgroups", "warpgroup_order", kName, kForwardSm90, "order of warpgroups", "how warpgroups take the tensor cores: as they come, in a fixed order, one at a time", "warpgroups"),
     choice_of<&C::overlap>("overlap", "overlap", kChoice, kForwardSm90, "overlap", "what runs beside a warpgroup's products", "overlap"),

@@ -21,6 +21,7 @@ constexpr int kRescaleThresholds[] = {0, 8};
 constexpr TileOrder kForwardOrders[] = {TileOrder::head_major, TileOrder::head_major_reversed, TileOrder::tile_major,
                                         TileOrder::tile_major_reversed, TileOrder::l2_sections_reversed};
 constexpr int kEmulatedExponentials[] = {0, 2, 8};
+constexpr int kKeyParts[] = {1, 3, kFillParts};
 constexpr Placement kPlacements[] = {Placement::packed, Placement::padded, Placement::reversed};
 
 enum Factor {
@@ -43,6 +44,7 @@ enum Factor {
   kTileOrder,
   kThreshold,
   kCtas,
+  kKeyPartsFactor,
   kQStages,  // from here on sm90's
   kWarpgroupOrderFactor,
   kOverlap,
@@ -67,6 +69,7 @@ std::vector<int> factor_sizes(FamilyWord family) {
   sizes[kBlockKvFactor] = std::size(kBlockKv);
   sizes[kStages] = 4;
   sizes[kTileOrder] = std::size(kForwardOrders);
+  sizes[kKeyPartsFactor] = std::size(kKeyParts);
   if (family == FamilyWord::sm80) {
     for (int factor = kQStages; factor < kFactors; ++factor) sizes[static_cast<std::size_t>(factor)] = 1;
   } else {
@@ -120,6 +123,7 @@ ForwardCase case_of(const FactorChoice& row, FamilyWord family) {
   config.tile_order = kForwardOrders[row[kTileOrder]];
   config.rescale_threshold = kRescaleThresholds[row[kThreshold]];
   config.ctas_per_sm = 1 + row[kCtas];
+  config.key_parts = kKeyParts[row[kKeyPartsFactor]];
   return test;
 }
 

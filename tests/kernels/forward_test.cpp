@@ -26,7 +26,8 @@ void check_pairwise(Devices& devices, FamilyWord family, double max_work) {
     parallel_for(table.cases.size(), [&](std::size_t i) {
       const ForwardCase& test = table.cases[i];
       try {
-        device->compile(generate(test.problem, test.config, device->spec()).launches.front());
+        for (const KernelLaunch& launch : generate(test.problem, test.config, device->spec()).launches)
+          device->compile(launch);
       } catch (const Error&) {
       }
     });

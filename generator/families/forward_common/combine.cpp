@@ -62,7 +62,8 @@ void check_key_parts(const AttentionProblem& problem, const KernelConfig& config
       "parts{}: {} rows of all heads in {} parts are more than the {} rows of partial results that the workspace has "
       "room for on {} ({} for each SM); {}",
       fills ? "=fill" : std::to_string(parts), rows, parts, most_rows(device), device.name, kRowsPerSm,
-      rows <= most_rows(device) / kFewestParts ? "take fewer parts" : "such tiles fill it without parts"));
+      rows <= most_rows(device) / kFewestParts ? "take fewer parts"
+                                               : "so many rows fill it without parts: leave the word out"));
 }
 
 void add_combine(const DeviceSpec& device, const TemplateSet& templates, KernelTarget target, KernelPlan* plan) {

@@ -85,7 +85,7 @@ TEST_CASE("parts are refused where tiles are many, and by backward", "[nogpu]") 
              ContainsSubstring("parts9: 4096 rows of all heads in 9 parts are more than the 33792 rows") &&
                  ContainsSubstring("take fewer parts"));
   CHECK_THAT(reasons("b4 hq16 sq4096 d128", "sm80 q64 kv64 w4 st2 parts=fill"),
-             ContainsSubstring("parts=fill: 262144 rows") && ContainsSubstring("fill it without parts"));
+             ContainsSubstring("parts=fill: 262144 rows") && ContainsSubstring("leave the word out"));
   CHECK_THAT(reasons("hq8 sq512 skv8192 d128", "sm90 q64 kv64 st2 parts65"), ContainsSubstring("must be 0 to 64"));
   CHECK_THAT(reasons("backward hq8 sq512 d128", "sm80 q64 kv64 w4 st2 parts2"), ContainsSubstring("no such choice"));
   // Products that would overflow.
