@@ -1,4 +1,4 @@
-// attune forward bf16 d64 causal sm80 q64 kv64 w4 st2 parts4 · source f775f55d96b5cae4
+// attune forward bf16 d64 causal sm80 q64 kv64 w4 st2 parts4 · source d76ceb40a2f9a318
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -17,7 +17,7 @@
 //    24576  V  [2][64][64]
 //    40960  end
 
-namespace attune_b51fc0b6c613f0c7 {
+namespace attune_722696a495caac4a {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -324,14 +324,12 @@ struct KeyBlocks {
 
   KeyBlocks() = default;
   __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 top_query, i32 bottom_query) {
-    unmasked_end = unmasked_end_of<0>(args, sequence, top_query);
+    unmasked_end = unmasked_end_of(args, sequence, top_query);
     end = end_of(args, sequence, bottom_query);
   }
 
-  // kAttended is the number of keys behind the unmasked blocks that each query attends to, if it attends to any.
-  template <i32 kAttended>
   __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 top_query) {
-    return (last_key(args, sequence, top_query) + 1 - kAttended) / kBlockKv;
+    return (last_key(args, sequence, top_query) + 1) / kBlockKv;
   }
   __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 bottom_query) {
     return (last_key(args, sequence, bottom_query) + kBlockKv) / kBlockKv;
@@ -743,4 +741,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_b51fc0b6c613f0c7
+}  // namespace attune_722696a495caac4a

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale8 parts=fill overlap=within pack-gqa · source 5c574411f276a981
+// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale8 parts=fill overlap=within pack-gqa · source d0c12e21a0454f95
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -21,7 +21,7 @@
 //   147456  barriers, numbers of tiles
 //   147540  end
 
-namespace attune_0078fcca2ea2b5ab {
+namespace attune_05af926aef3225b0 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -286,7 +286,6 @@ constexpr float kHeadroom = 8;   // powers of two by which P is smaller than row
 constexpr i32 kProducerRegisters = 0, kConsumerRegisters = 0;  // 0: as they are at launch
 constexpr i32 kCtasPerSm = 1, kCluster = 1;  // CTAs
 constexpr i32 kGroup = 8;                  // query heads in a tile: a position in the sequence has as many rows
-constexpr i32 kAnchorKeys = 0;       // that each row with keys has seen when unmasked blocks begin
 
 constexpr i32 kWarpgroup = 128;                  // threads
 constexpr i32 kThreads = (kConsumers + 1) * kWarpgroup;
@@ -386,14 +385,12 @@ struct KeyBlocks {
 
   KeyBlocks() = default;
   __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 top_query, i32 bottom_query) {
-    unmasked_end = unmasked_end_of<0>(args, sequence, top_query);
+    unmasked_end = unmasked_end_of(args, sequence, top_query);
     end = end_of(args, sequence, bottom_query);
   }
 
-  // kAttended is the number of keys behind the unmasked blocks that each query attends to, if it attends to any.
-  template <i32 kAttended>
   __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 top_query) {
-    return (last_key(args, sequence, top_query) + 1 - kAttended) / kBlockKv;
+    return (last_key(args, sequence, top_query) + 1) / kBlockKv;
   }
   __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 bottom_query) {
     return (last_key(args, sequence, bottom_query) + kBlockKv) / kBlockKv;
@@ -627,14 +624,17 @@ struct OnlineSoftmax {
     sum[1] = sums[1] + sums[3];
   }
 
-  // The largest score of each row, over the quad.
-  __device__ __forceinline__ static void largest_scores(const ScoreFragments& s, float (&largest)[2]) {
+  // The largest of this thread's scores of each row, and of the quad's.
+  __device__ __forceinline__ static void largest_of_thread(const ScoreFragments& s, float (&largest)[2]) {
     float m[4] = {s[0], s[2], s[1], s[3]};
 #pragma unroll
     for (i32 i = 4; i < kBlockKv / 2; ++i) m[i / 2 % 2 + 2 * (i % 2)] = max_f32(m[i / 2 % 2 + 2 * (i % 2)], s[i]);
+    largest[0] = max_f32(m[0], m[2]);
+    largest[1] = max_f32(m[1], m[3]);
+  }
+  __device__ __forceinline__ static void largest_of_quad(float (&largest)[2]) {
 #pragma unroll
     for (i32 half = 0; half < 2; ++half) {
-      largest[half] = max_f32(m[half], m[half + 2]);
       largest[half] = max_f32(largest[half], shfl_sync_bfly_f32<1>(largest[half]));
       largest[half] = max_f32(largest[half], shfl_sync_bfly_f32<2>(largest[half]));
     }
@@ -670,12 +670,6 @@ struct OnlineSoftmax {
     return kMasked && m == negative_infinity() ? 0 : m;
   }
 };
-// No step asks for scores a second time.
-struct ScoreSource {
-  const Arguments& args;
-  i32 tile_number;
-  i32 row, block;
-};
 // row_max is the largest score so far or, with kRescaleThreshold, one less than that many powers of two below it. Whether a score of an unmasked
 // block exceeds it by so much is seen from bits: those of positive floats are ordered like integers, of which Hopper finds the largest of three by
 // one instruction, and a thread's own scores suffice. The largest score of a row is computed only where one does.
@@ -686,8 +680,10 @@ struct Softmax : OnlineSoftmax {
 
   template <bool kMasked>
   __device__ __forceinline__ void first(ScoreFragments& s) {
+    must_scale = false;
     room = kRescaleThreshold / scale_log2;
-    largest_scores(s, row_max);
+    largest_of_thread(s, row_max);
+    largest_of_quad(row_max);
     set_limit();
     exponentiate<kMasked>(s, row_sum);
     row_sum[0] = checked_sum(row_sum[0]);
@@ -695,7 +691,7 @@ struct Softmax : OnlineSoftmax {
   }
 
   template <bool kMasked>
-  __device__ __forceinline__ void update(ScoreFragments& s, const ScoreSource&) {
+  __device__ __forceinline__ void update(ScoreFragments& s) {
     must_scale = false;
     if (kMasked) {
       follow_largest<true>(s);
@@ -708,9 +704,6 @@ struct Softmax : OnlineSoftmax {
     row_sum[0] += checked_sum(sum[0]);
     row_sum[1] += checked_sum(sum[1]);
   }
-
-  // After a block that others follow: row_max is up to date.
-  __device__ __forceinline__ void after_block() {}
 
  private:
   // The largest of this thread's scores of a row, if any is positive; otherwise something negative.
@@ -741,23 +734,22 @@ struct Softmax : OnlineSoftmax {
     }
     float largest[2];
 #pragma unroll
-    for (i32 half = 0; half < 2; ++half) {
-      float x = most[half] > 0 ? bits_to_f32(static_cast<u32>(most[half])) : 0;
-      x = max_f32(x, shfl_sync_bfly_f32<1>(x));
-      x = max_f32(x, shfl_sync_bfly_f32<2>(x));
-      largest[half] = x > 0 ? x : row_max[half];
-    }
+    for (i32 half = 0; half < 2; ++half) largest[half] = most[half] > 0 ? bits_to_f32(static_cast<u32>(most[half])) : 0;
+    largest_of_quad(largest);
+#pragma unroll
+    for (i32 half = 0; half < 2; ++half) largest[half] = largest[half] > 0 ? largest[half] : row_max[half];
     raise_row_max<false>(largest);
     set_limit();
   }
 
-  // One answer for the warp. -inf - -inf is NaN and compares false.
+  // By floating-point maxima, which do not ask for a limit in bits. One answer for the warp. -inf - -inf is NaN and compares false.
   template <bool kMasked>
   __device__ __forceinline__ void follow_largest(const ScoreFragments& s) {
     float largest[2];
-    largest_scores(s, largest);
+    largest_of_thread(s, largest);
     const bool grows = ((largest[0] - row_max[0]) * scale_log2 > kRescaleThreshold) | ((largest[1] - row_max[1]) * scale_log2 > kRescaleThreshold);
     if (!vote_sync_any(grows)) return;
+    largest_of_quad(largest);
     raise_row_max<kMasked>(largest);
     set_limit();
   }
@@ -792,7 +784,7 @@ struct RowsOfWarpgroup {
     const i32 first = 64 * consumer, last = (kEvenTiles || tile.rows > first + 64 ? first + 64 : tile.rows) - 1;
     first_row = tile.first_row + first + static_cast<i32>(warp_index() % 4 * 16 + lane_index() / 4);
     blocks.end = first < tile.rows ? KeyBlocks::end_of(args, sequence, QueryTile::position_of(tile.first_row + last)) : blocks.begin;
-    blocks.unmasked_end = KeyBlocks::unmasked_end_of<kAnchorKeys>(args, sequence, QueryTile::position_of(tile.first_row + first));
+    blocks.unmasked_end = KeyBlocks::unmasked_end_of(args, sequence, QueryTile::position_of(tile.first_row + first));
     keep_blocks(blocks, tile.blocks.begin, tile.blocks.end);
     unused_blocks = tile.blocks.end - blocks.end;
   }
@@ -925,7 +917,8 @@ __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTil
       if (sees) st_global_v2_f32(to + 8 * n, {o[4 * n + 2 * half] * inverse, o[4 * n + 2 * half + 1] * inverse});
   }
 }
-// S of a block of keys is issued with P V of the block before it: the softmax of the one runs beside the product of the other.
+// S of a block of keys is issued with P V of the block before it: the softmax of the one runs beside the product of the other, and O is rescaled
+// beside the product for S.
 struct Mainloop {
   const Arguments& args;
   Consumer consumer;
@@ -939,7 +932,7 @@ struct Mainloop {
 
   // The tile's first block: there is no product to run beside it.
   template <bool kMasked>
-  __device__ __forceinline__ void begin(i32 tile_number, const RowsOfWarpgroup& rows, i32 block) {
+  __device__ __forceinline__ void begin(const RowsOfWarpgroup& rows, i32 block) {
     consumer.wait_k();
     consumer.wait_order();
     consumer.issue_qk(s);              // S = Q Kᵀ
@@ -947,11 +940,11 @@ struct Mainloop {
     wgmma_wait_group<0>();
     wgmma_landed(s);
     consumer.release_k();
-    softmax_of<true, kMasked>(tile_number, rows, block);
+    softmax_of<true, kMasked>(rows, block);
     consumer.put_probabilities(s);
   }
   template <bool kMasked>
-  __device__ __forceinline__ void step(i32 tile_number, const RowsOfWarpgroup& rows, i32 block) {
+  __device__ __forceinline__ void step(const RowsOfWarpgroup& rows, i32 block) {
     consumer.wait_k();
     consumer.wait_order();
     consumer.issue_qk(s);              // S = Q Kᵀ
@@ -961,18 +954,17 @@ struct Mainloop {
     wgmma_wait_group<1>();
     wgmma_landed(s);
     consumer.release_k();
-    softmax_of<false, kMasked>(tile_number, rows, block);
+    softmax_of<false, kMasked>(rows, block);
     wgmma_wait_group<0>();
     wgmma_landed(o);
     consumer.release_v();
     consumer.put_probabilities(s);
     softmax.rescale(o);
-    if (block > rows.blocks.begin) softmax.after_block();
   }
   // The first block of a tile beside the last product of the tile before it, whose O is whole afterwards, with its maxima and sums in
   // `earlier`.
   template <bool kMasked>
-  __device__ __forceinline__ void join(i32 tile_number, const RowsOfWarpgroup& rows, i32 block, Softmax& earlier) {
+  __device__ __forceinline__ void join(const RowsOfWarpgroup& rows, i32 block, Softmax& earlier) {
     consumer.wait_k();
     consumer.wait_order();
     consumer.issue_qk(s);              // S = Q Kᵀ
@@ -983,7 +975,7 @@ struct Mainloop {
     wgmma_landed(s);
     consumer.release_k();
     earlier = softmax;
-    softmax_of<true, kMasked>(tile_number, rows, block);
+    softmax_of<true, kMasked>(rows, block);
     wgmma_wait_group<0>();
     wgmma_landed(o);
     consumer.release_v();
@@ -1000,13 +992,13 @@ struct Mainloop {
 
  private:
   template <bool kFirst, bool kMasked>
-  __device__ __forceinline__ void softmax_of(i32 tile_number, const RowsOfWarpgroup& rows, i32 block) {
+  __device__ __forceinline__ void softmax_of(const RowsOfWarpgroup& rows, i32 block) {
     ScoreFunction().modify(s);
     if (kMasked) mask_scores(s, args, rows, block);
     if (kFirst)
       softmax.first<kMasked>(s);
     else
-      softmax.update<kMasked>(s, {args, tile_number, rows.first_row, block});
+      softmax.update<kMasked>(s);
   }
 };
 // What a consumer warpgroup does with each tile: the blocks of keys from the last one down.
@@ -1024,10 +1016,10 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
     clear(mainloop.o);
     if (rows.blocks.end > rows.blocks.begin) {
       i32 block = rows.blocks.end - 1;
-      mainloop.begin<kPartialBlocks>(number, rows, block--);
+      mainloop.begin<kPartialBlocks>(rows, block--);
       if (kPartialBlocks)
-        for (; block >= rows.blocks.unmasked_end; --block) mainloop.step<true>(number, rows, block);
-      for (; block >= rows.blocks.unmasked_begin; --block) mainloop.step<false>(number, rows, block);
+        for (; block >= rows.blocks.unmasked_end; --block) mainloop.step<true>(rows, block);
+      for (; block >= rows.blocks.unmasked_begin; --block) mainloop.step<false>(rows, block);
       mainloop.end();
     } else {
       mainloop.softmax.row_sum[0] = mainloop.softmax.row_sum[1] = 0;
@@ -1060,4 +1052,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_0078fcca2ea2b5ab
+}  // namespace attune_05af926aef3225b0
