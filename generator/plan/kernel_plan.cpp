@@ -91,16 +91,16 @@ std::uint32_t KernelLaunch::tiles(const AttentionProblem& problem) const {
 std::size_t WorkspaceBuffer::bytes_of(const AttentionProblem& problem) const {
   const bool of_keys = rows_of == TileRows::keys;
   const std::int64_t heads = problem.batch * (of_keys ? problem.heads_kv : problem.heads_q);
-  const std::int64_t parts = heads * ceil_div(of_keys ? problem.seq_kv : problem.seq_q, rows);
-  if (!of_scores) return bytes * static_cast<std::size_t>(parts) * static_cast<std::size_t>(split.parts_of(problem));
+  const std::int64_t tiles = heads * ceil_div(of_keys ? problem.seq_kv : problem.seq_q, rows);
+  if (!of_scores) return bytes * static_cast<std::size_t>(tiles) * static_cast<std::size_t>(split.parts_of(problem));
   constexpr std::int64_t kMostBytes = std::int64_t{1} << 60;
   const std::int64_t keys = round_up(problem.seq_kv, kScoreRowKeys);
   const auto row_bytes = static_cast<std::int64_t>(sizeof(float)) * keys;
-  if (parts > kMostBytes / row_bytes) {
+  if (tiles > kMostBytes / row_bytes) {
     throw Error(ErrorCode::unsupported,
                 fmt::format("the scores of \"{}\" would take more than 2^60 bytes", canonical_text(problem)));
   }
-  return static_cast<std::size_t>(row_bytes * parts);
+  return static_cast<std::size_t>(row_bytes * tiles);
 }
 
 std::string KernelPlan::source_hash() const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "generator/problem/attention_problem.h"
@@ -7,6 +8,9 @@
 namespace attune {
 
 inline constexpr int kMostKeyParts = 64;
+
+/// Keys of a part, at least, where parts fill: reading them takes about as long as writing what the part gives.
+constexpr int least_keys_of_part(int block_kv) { return std::max(128, 2 * block_kv); }
 
 /// Into how many parts the keys of a tile of queries are split; a CTA works on each. A plain value of the config and
 /// the device: how many parts a problem gets is a number that kernels take as an argument, so that one plan serves

@@ -13,7 +13,6 @@ namespace attune {
 namespace {
 
 constexpr int kRowsOfCombine = 2;  // of a CTA, a warp each: few, so that the few rows of a decoding step take many SMs
-constexpr int kLeastKeys = 128;    // of a part that fills: reading them takes about as long as its partial results
 constexpr std::int64_t kRowsPerSm = 256;  // of partial results: what CTAs that fill an SM hold at most, and some
 constexpr int kFewestParts = 2;
 
@@ -48,7 +47,7 @@ KeySplit key_split(const KernelConfig& config, const DeviceSpec& device, int slo
           .slots = slots,
           .tile_queries = tile_queries,
           .tile_heads = tile_heads,
-          .least_keys = std::max(kLeastKeys, 2 * config.block_kv),
+          .least_keys = least_keys_of_part(config.block_kv),
           .most_rows = most_rows(device)};
 }
 
@@ -107,7 +106,7 @@ double combine_microseconds(const AttentionProblem& problem, const KeySplit& spl
 }
 
 bool key_parts_may_win(const AttentionProblem& problem, const DeviceSpec& device, std::int64_t tiles, int block_kv) {
-  return tiles < device.sm_count && problem.seq_kv >= kFewestParts * std::max(kLeastKeys, 2 * block_kv) &&
+  return tiles < device.sm_count && problem.seq_kv >= kFewestParts * least_keys_of_part(block_kv) &&
          rows_of(problem) <= most_rows(device) / kFewestParts;
 }
 

@@ -101,9 +101,8 @@ KernelConfig with_deeper_rings(const AttentionProblem& problem, const DeviceSpec
 }  // namespace
 
 // Tiles of fewer queries leave fewer SMs without work, and so may those that hold all heads of a group, and parts of
-// the keys; whether
-// CTAs take one tile or several, and how they come by them, weighs differently by their number and length: of these the
-// cost model chooses.
+// the keys; whether CTAs take one tile or several, and how they come by them, weighs differently by their number and
+// length: of these the cost model chooses.
 std::optional<KernelConfig> forward_sm90_default(const AttentionProblem& problem, const DeviceSpec& device) {
   const bool masked = hides_pairs(problem.mask), lengthens = lengthens_tiles(problem.mask);
   Reasons reasons;

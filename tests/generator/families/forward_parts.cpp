@@ -113,6 +113,21 @@ TEST_CASE("the default splits keys where tiles leave most of the device idle, an
   }
 }
 
+TEST_CASE("a default that reads each key once has many bytes under way", "[nogpu]") {
+  const auto choice = [](const char* problem, const char* device) {
+    return default_config(parse_problem(problem), find_device(device));
+  };
+  // 128 KB of K and V on an SM of Hopper, where a longer problem needs no more than two stages.
+  const KernelConfig decoding = choice("b64 hq32 hkv8 sq1 skv4096 d128", "h200");
+  CHECK(decoding.pack_gqa);
+  CHECK(decoding.stages * decoding.block_kv >= 256);
+  CHECK(choice("hq8 sq512 skv8192 d128", "h200").stages == 2);
+  // Parts of fewer keys a step, so that several CTAs of one warp share an SM.
+  const KernelConfig small = choice("hq32 hkv4 sq1 skv8192 d128", "a100");
+  CHECK(small.key_parts == kFillParts);
+  CHECK(small.block_kv < 128);
+}
+
 TEST_CASE("spaces hold parts where tiles are fewer than SMs", "[nogpu]") {
   const auto count = [](const char* problem) {
     const std::vector<Candidate> space =

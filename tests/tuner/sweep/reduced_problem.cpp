@@ -1,5 +1,6 @@
 #include "tuner/sweep/reduced_problem.h"
 
+#include "generator/generate.h"
 #include "tests/catch.h"
 
 using namespace attune;
@@ -28,4 +29,16 @@ TEST_CASE("reduced problems are of the same kernel class, small, with the same t
   }
   const AttentionProblem small = parse_problem("forward bf16 b1 hq2 sq128 d64");
   REQUIRE(reduced_problem(small, KernelConfig()) == small);
+}
+
+TEST_CASE("a reduced problem has keys enough for several parts", "[nogpu]") {
+  const AttentionProblem problem = parse_problem("forward bf16 b1 hq8 sq512 skv8192 d128");
+  for (const char* text :
+       {"sm90 q64 kv64 st2 parts=fill", "sm80 q64 kv32 w4 st2 parts=fill", "sm90 q128 kv128 st2 parts=fill"}) {
+    INFO(text);
+    const KernelConfig config = parse_config(text);
+    const AttentionProblem reduced = reduced_problem(problem, config);
+    REQUIRE(count_flops(reduced) < 0.6e9);
+    CHECK(generate(reduced, config, find_device("h200")).launches[0].split.parts_of(reduced) == 3);
+  }
 }
