@@ -94,7 +94,7 @@ struct WorkspaceBuffer {
   bool zeroed = false;  ///< must hold zeros before the first launch; such buffers come first
   TileRows rows_of = TileRows::queries;
   bool of_scores = false;  ///< instead: a float for each query and key, whose rows kScoreRowKeys pads
-  KeySplit split;          ///< all of this once for each part of the keys
+  KeySplit split = {};     ///< all of this once for each part of the keys
 
   /// Throws Error(unsupported) for 2^60 bytes or more.
   std::size_t bytes_of(const AttentionProblem& problem) const;
