@@ -13,10 +13,15 @@
 namespace attune::tests {
 namespace {
 
-const Configs kConfigs = {"sm80 q64 kv64 w4 st2", "sm80 q64 kv64 w4 st2 rescale8"};
+const Configs kConfigs = {"sm80 q64 kv64 w4 st2", "sm80 q64 kv64 w4 st2 rescale8",
+                          "sm80 q64 kv32 w4 st2 rescale8 parts5"};
 // One for each way in which a kernel follows the maximum, computes exponentials, or orders the two.
-const Configs kConfigsSm90 = {"sm90 q64 kv64 st2", "sm90 q64 kv32 st2 exp4", "sm90 q128 kv64 st2 rescale8",
-                              "sm90 q128 kv64 st2 overlap=within", "sm90 q128 kv64 st2 rescale8 overlap=within exp4"};
+const Configs kConfigsSm90 = {"sm90 q64 kv64 st2",
+                              "sm90 q64 kv32 st2 exp4",
+                              "sm90 q128 kv64 st2 rescale8",
+                              "sm90 q128 kv64 st2 overlap=within",
+                              "sm90 q128 kv64 st2 rescale8 overlap=within exp4",
+                              "sm90 q64 kv32 st2 rescale8 overlap=within parts5"};
 const Configs kFurtherConfigsSm90 = {"sm90 q128 kv32 st2 rescale8 overlap=across scheduler=dynamic-persistent",
                                      "sm90 q128 kv32 st2 rescale8 pingpong", "sm90 q128 kv32 st2 rescale8 exp8",
                                      "sm90 q128 kv32 st2 overlap=within psmem"};

@@ -11,7 +11,8 @@
 namespace attune::tests {
 namespace {
 
-const Configs kConfigs = {"sm80 q64 kv32 w4 st2", "sm80 q64 kv64 w4 st2 rescale8", "sm80 q64 kv32 w4 st1 qsmem"};
+const Configs kConfigs = {"sm80 q64 kv32 w4 st2", "sm80 q64 kv64 w4 st2 rescale8",
+                          "sm80 q64 kv32 w4 st2 rescale8 parts3", "sm80 q64 kv32 w4 st1 qsmem"};
 // One for each way in which a kernel follows the maximum, computes exponentials, orders its work or shares it.
 const Configs kConfigsSm90 = {"sm90 q64 kv32 st2",
                               "sm90 q64 kv32 st2 exp4",
@@ -22,7 +23,8 @@ const Configs kConfigsSm90 = {"sm90 q64 kv32 st2",
                               "sm90 q128 kv32 st2 rescale8 overlap=across scheduler=dynamic-persistent exp4",
                               "sm90 q128 kv32 st2 rescale8 pingpong",
                               "sm90 q64 kv32 st2 rescale8 overlap=within vst3 cluster2",
-                              "sm90 q64 kv32 st2 rescale8 overlap=within pack-gqa"};
+                              "sm90 q64 kv32 st2 rescale8 overlap=within pack-gqa",
+                              "sm90 q64 kv32 st2 rescale8 overlap=within parts3"};
 
 constexpr std::int64_t kRows = 150;
 constexpr std::size_t kColumns = 64, kNanColumn = 5;
