@@ -1,4 +1,4 @@
-// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale8 parts=fill overlap=within pack-gqa · source d0c12e21a0454f95
+// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale8 parts=fill overlap=within pack-gqa · source 6d85861b0c072149
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -21,7 +21,7 @@
 //   147456  barriers, numbers of tiles
 //   147540  end
 
-namespace attune_05af926aef3225b0 {
+namespace attune_edc59d1e16bd65d1 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -670,13 +670,14 @@ struct OnlineSoftmax {
     return kMasked && m == negative_infinity() ? 0 : m;
   }
 };
-// row_max is the largest score so far or, with kRescaleThreshold, one less than that many powers of two below it. Whether a score of an unmasked
-// block exceeds it by so much is seen from bits: those of positive floats are ordered like integers, of which Hopper finds the largest of three by
-// one instruction, and a thread's own scores suffice. The largest score of a row is computed only where one does.
+// row_max is the largest score so far or, with kRescaleThreshold, one less than that many powers of two below it. Whether a score exceeds it by so
+// much a thread sees from its own scores: from their bits, where the limit is positive, for those of positive floats are ordered like integers, of
+// which Hopper finds the largest of three by one instruction. The quad is asked for the largest score of a row only where one does.
 struct Softmax : OnlineSoftmax {
   static constexpr i32 kNone = -0x7fffffff - 1;
   float room;    // kRescaleThreshold powers of two, as a difference of scores
-  i32 limit[2];  // bits of row_max + room; kNone, which all scores reach, where that is not positive
+  i32 limit[2];  // bits of row_max + room; kNone where that is not positive
+  bool none;     // whether a row of the warp has no limit in bits
 
   template <bool kMasked>
   __device__ __forceinline__ void first(ScoreFragments& s) {
@@ -693,11 +694,24 @@ struct Softmax : OnlineSoftmax {
   template <bool kMasked>
   __device__ __forceinline__ void update(ScoreFragments& s) {
     must_scale = false;
-    if (kMasked) {
-      follow_largest<true>(s);
+    float largest[2];  // of a row that does not reach its limit it may be anything below
+    bool reaches = false;
+    if (kMasked || none) {
+      largest_of_thread(s, largest);  // -inf - -inf is NaN and compares false
+#pragma unroll
+      for (i32 half = 0; half < 2; ++half) reaches |= (largest[half] - row_max[half]) * scale_log2 > kRescaleThreshold;
     } else {
-      const i32 most[2] = {most_bits(s, 0), most_bits(s, 1)};
-      if (vote_sync_any((most[0] >= limit[0]) | (most[1] >= limit[1]))) follow(s, most);
+#pragma unroll
+      for (i32 half = 0; half < 2; ++half) {
+        const i32 most = most_bits(s, half);
+        reaches |= most >= limit[half];
+        largest[half] = bits_to_f32(static_cast<u32>(most));
+      }
+    }
+    if (vote_sync_any(reaches)) {
+      largest_of_quad(largest);
+      raise_row_max<kMasked>(largest);
+      set_limit();
     }
     float sum[2];
     exponentiate<kMasked>(s, sum);
@@ -724,34 +738,7 @@ struct Softmax : OnlineSoftmax {
       const float largest = row_max[half] + room;
       limit[half] = largest > 0 ? bits_of(largest) : kNone;
     }
-  }
-
-  // Some row of the warp has reached its limit.
-  __device__ __forceinline__ void follow(const ScoreFragments& s, const i32 (&most)[2]) {
-    if (vote_sync_any((limit[0] == kNone) | (limit[1] == kNone))) {
-      follow_largest<false>(s);
-      return;
-    }
-    float largest[2];
-#pragma unroll
-    for (i32 half = 0; half < 2; ++half) largest[half] = most[half] > 0 ? bits_to_f32(static_cast<u32>(most[half])) : 0;
-    largest_of_quad(largest);
-#pragma unroll
-    for (i32 half = 0; half < 2; ++half) largest[half] = largest[half] > 0 ? largest[half] : row_max[half];
-    raise_row_max<false>(largest);
-    set_limit();
-  }
-
-  // By floating-point maxima, which do not ask for a limit in bits. One answer for the warp. -inf - -inf is NaN and compares false.
-  template <bool kMasked>
-  __device__ __forceinline__ void follow_largest(const ScoreFragments& s) {
-    float largest[2];
-    largest_of_thread(s, largest);
-    const bool grows = ((largest[0] - row_max[0]) * scale_log2 > kRescaleThreshold) | ((largest[1] - row_max[1]) * scale_log2 > kRescaleThreshold);
-    if (!vote_sync_any(grows)) return;
-    largest_of_quad(largest);
-    raise_row_max<kMasked>(largest);
-    set_limit();
+    none = vote_sync_any((limit[0] == kNone) | (limit[1] == kNone));
   }
 };
 // Q as the A operand of Q Kᵀ: read from shared memory at each step.
@@ -917,9 +904,11 @@ __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTil
       if (sees) st_global_v2_f32(to + 8 * n, {o[4 * n + 2 * half] * inverse, o[4 * n + 2 * half + 1] * inverse});
   }
 }
-// S of a block of keys is issued with P V of the block before it: the softmax of the one runs beside the product of the other, and O is rescaled
-// beside the product for S.
+// S of a block of keys is issued with P V of the block before it: the softmax of the one runs beside the product of the other.
 struct Mainloop {
+  // O is rescaled beside the product for S; a wide one before it, which was seen to be faster.
+  static constexpr bool kRescaleLate = kHeadDim <= 128;
+
   const Arguments& args;
   Consumer consumer;
   Softmax softmax;
@@ -948,6 +937,7 @@ struct Mainloop {
     consumer.wait_k();
     consumer.wait_order();
     consumer.issue_qk(s);              // S = Q Kᵀ
+    if (kRescaleLate) softmax.rescale(o);
     consumer.wait_v();
     consumer.issue_pv(o);              // O = O + P V
     consumer.pass_order();
@@ -959,7 +949,7 @@ struct Mainloop {
     wgmma_landed(o);
     consumer.release_v();
     consumer.put_probabilities(s);
-    softmax.rescale(o);
+    if (!kRescaleLate) softmax.rescale(o);
   }
   // The first block of a tile beside the last product of the tile before it, whose O is whole afterwards, with its maxima and sums in
   // `earlier`.
@@ -968,6 +958,7 @@ struct Mainloop {
     consumer.wait_k();
     consumer.wait_order();
     consumer.issue_qk(s);              // S = Q Kᵀ
+    if (kRescaleLate) softmax.rescale(o);
     consumer.wait_v();
     consumer.issue_pv(o);              // O = O + P V
     consumer.pass_order();
@@ -983,6 +974,7 @@ struct Mainloop {
   }
   // The product of the tile's last block.
   __device__ __forceinline__ void end() {
+    if (kRescaleLate) softmax.rescale(o);
     consumer.wait_v();
     consumer.issue_pv(o);              // O = O + P V
     wgmma_wait_group<0>();
@@ -1052,4 +1044,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_05af926aef3225b0
+}  // namespace attune_edc59d1e16bd65d1
