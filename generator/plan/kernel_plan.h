@@ -62,7 +62,9 @@ struct KernelLaunch {
   int heads_per_tile = 1;               ///< query heads whose rows a tile holds
   bool kv_grad_per_query_head = false;  ///< each query head has its own tiles of the keys that its group shares
   int cluster = 1;                      ///< CTAs of a cluster
-  int max_ctas = 0;                     ///< of the grid: persistent CTAs take several tiles; 0: a CTA for each tile
+  /// May begin while the launch before it runs (programmatic dependent launch), for whose results it waits itself.
+  bool programmatic_launch = false;
+  int max_ctas = 0;  ///< of the grid: persistent CTAs take several tiles; 0: a CTA for each tile
   /// The parts of each tile's keys. A part of a tile counts as a tile; a launch over rows that follow each other takes
   /// all parts of its rows.
   KeySplit split;

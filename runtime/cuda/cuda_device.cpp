@@ -1,6 +1,7 @@
 #include "runtime/cuda/cuda_device.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -173,6 +174,7 @@ class CudaKernel final : public CompiledKernel {
         threads_(static_cast<unsigned>(launch.threads)),
         shared_bytes_(static_cast<unsigned>(launch.shared_bytes)),
         cluster_(static_cast<unsigned>(launch.cluster)),
+        programmatic_launch_(launch.programmatic_launch),
         argument_bytes_(launch.arguments.bytes) {
     resources_ = std::move(resources);
   }
@@ -200,6 +202,7 @@ class CudaKernel final : public CompiledKernel {
   unsigned threads() const { return threads_; }
   unsigned shared_bytes() const { return shared_bytes_; }
   unsigned cluster() const { return cluster_; }
+  bool programmatic_launch() const { return programmatic_launch_; }
   std::size_t argument_bytes() const { return argument_bytes_; }
 
  private:
@@ -207,6 +210,7 @@ class CudaKernel final : public CompiledKernel {
   CUmodule module_;
   CUfunction function_ = nullptr;
   unsigned threads_, shared_bytes_, cluster_;
+  bool programmatic_launch_;
   std::size_t argument_bytes_;
 };
 
@@ -249,10 +253,20 @@ void CudaDevice::launch(const CompiledKernel& compiled, std::uint32_t grid_x, co
   }
   const ContextScope scope = enter();
   void* parameters[] = {const_cast<void*>(arguments)};
+  std::array<CUlaunchAttribute, 2> attributes = {};
+  unsigned used = 0;
   if (kernel.cluster() > 1) {
-    CUlaunchAttribute cluster = {};
+    CUlaunchAttribute& cluster = attributes[used++];
     cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
     cluster.value.clusterDim = {kernel.cluster(), 1, 1};
+  }
+  // An older driver starts it when the launch before has ended, and its wait returns at once.
+  if (kernel.programmatic_launch() && driver_.cuLaunchKernelEx != nullptr) {
+    CUlaunchAttribute& programmatic = attributes[used++];
+    programmatic.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    programmatic.value.programmaticStreamSerializationAllowed = 1;
+  }
+  if (used > 0) {
     CUlaunchConfig config = {};
     config.gridDimX = grid_x;
     config.gridDimY = config.gridDimZ = 1;
@@ -260,8 +274,8 @@ void CudaDevice::launch(const CompiledKernel& compiled, std::uint32_t grid_x, co
     config.blockDimY = config.blockDimZ = 1;
     config.sharedMemBytes = kernel.shared_bytes();
     config.hStream = static_cast<CUstream>(stream);
-    config.attrs = &cluster;
-    config.numAttrs = 1;
+    config.attrs = attributes.data();
+    config.numAttrs = used;
     driver_.check(driver_.cuLaunchKernelEx(&config, kernel.function(), parameters, nullptr), "cuLaunchKernelEx");
     return;
   }

@@ -53,6 +53,9 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
   const i64 rows = static_cast<i64>(heads) * args.seq_q, row = static_cast<i64>(block_index()) * kRows + warp_index();
   if (row >= rows) return;
   const i32 lane = static_cast<i32>(lane_index()), chunk = lane % kRowLanes, slice = lane / kRowLanes;
+//% if programmatic_launch
+  griddepcontrol_wait();
+//% end
   const float* const lse_of_row = args.lse_partial + row;
   const float* const o_of_row = args.o_partial + row * kHeadDim + 8 * chunk;
 

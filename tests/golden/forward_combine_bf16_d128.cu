@@ -1,4 +1,4 @@
-// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale8 parts=fill overlap=within pack-gqa · source 0aaf72aa5de6de3e
+// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale8 parts=fill overlap=within pack-gqa · source 5581ec999f6f82a9
 //
 // Combines what args.key_parts parts of the keys gave each row of queries, O_i and LSE_i:
 //
@@ -7,7 +7,7 @@
 // A part that holds no key of a row has LSE_i = -inf, and its O_i is not read; a row without any key gets O = 0 and LSE = -inf. The order of the
 // sums is fixed. A warp has a row: kRowLanes lanes share its columns, a chunk of eight each, and the kSlices groups of lanes share the parts.
 
-namespace attune_eb9863216254d2f7 {
+namespace attune_87e62733c064d092 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -84,6 +84,10 @@ __device__ __forceinline__ float rcp_approx_ftz_f32(float x) {
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
   return r;
 }
+
+// Programmatic dependent launch, compute capability 9.0 and newer: the launch that follows in the stream may begin, if it was made so, when each
+// CTA has said the first or has ended; behind the second it sees all that this one wrote.
+__device__ __forceinline__ void griddepcontrol_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 // #endregion
 
 struct Arguments {
@@ -153,6 +157,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_forward_combine(co
   const i64 rows = static_cast<i64>(heads) * args.seq_q, row = static_cast<i64>(block_index()) * kRows + warp_index();
   if (row >= rows) return;
   const i32 lane = static_cast<i32>(lane_index()), chunk = lane % kRowLanes, slice = lane / kRowLanes;
+  griddepcontrol_wait();
   const float* const lse_of_row = args.lse_partial + row;
   const float* const o_of_row = args.o_partial + row * kHeadDim + 8 * chunk;
 
@@ -212,4 +217,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_forward_combine(co
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_eb9863216254d2f7
+}  // namespace attune_87e62733c064d092

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale8 parts=fill overlap=within pack-gqa · source 6d85861b0c072149
+// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale8 parts=fill overlap=within pack-gqa · source ba877e747ef5d58e
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -21,7 +21,7 @@
 //   147456  barriers, numbers of tiles
 //   147540  end
 
-namespace attune_edc59d1e16bd65d1 {
+namespace attune_30a1e7af24f8aa89 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -115,6 +115,10 @@ __device__ __forceinline__ void bar_sync() { asm volatile("bar.sync 0;" ::: "mem
 
 // All lanes of the warp; orders their accesses to shared memory.
 __device__ __forceinline__ void bar_warp_sync() { __syncwarp(); }
+
+// Programmatic dependent launch, compute capability 9.0 and newer: the launch that follows in the stream may begin, if it was made so, when each
+// CTA has said the first or has ended; behind the second it sees all that this one wrote.
+__device__ __forceinline__ void griddepcontrol_launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
 // Whether x holds in any lane of the warp.
 __device__ __forceinline__ bool vote_sync_any(bool x) { return __any_sync(kAllLanes, x); }
@@ -1032,6 +1036,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
     prefetch_tensormap(args.k_map);
     prefetch_tensormap(args.v_map);
     barriers.init();
+    griddepcontrol_launch_dependents();
   }
   bar_sync();
   if (warp < 4) {
@@ -1044,4 +1049,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_edc59d1e16bd65d1
+}  // namespace attune_30a1e7af24f8aa89

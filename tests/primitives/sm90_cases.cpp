@@ -495,6 +495,8 @@ st_global_b32(out_bytes(args, 4 + 4 * number), number);
                    {},
                    drawn.size() * 4,
                    exactly(drawn)});
+  std::vector<std::uint32_t> tripled;
+  for (std::uint32_t i = 0; i < 64; ++i) tripled.push_back(3 * i);
   std::vector<float> terms;  // small integers: their sums are exact, whatever the order
   std::vector<float> sums(8, 0.5f);
   for (int i = 0; i < 256; ++i) terms.push_back(static_cast<float>(i % 41) - 17.0f);
@@ -508,6 +510,17 @@ red_global_add_v4_f32(reinterpret_cast<float*>(out_bytes(args, 16 * (thread % 2)
 )",
                                64, 0),
                    bytes_of(terms), 32, exactly(sums)});
+  // Of a launch that follows no other, and that none follows: neither waits for anything.
+  cases.push_back({"griddepcontrol_launch_dependents griddepcontrol_wait",
+                   sm90_kernel(R"(
+griddepcontrol_launch_dependents();
+griddepcontrol_wait();
+st_global_b32(out_bytes(args, 4 * thread), 3 * thread);
+)",
+                               64, 0),
+                   {},
+                   64 * 4,
+                   exactly(tripled)});
 }
 
 // A matrix of small integers.

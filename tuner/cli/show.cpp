@@ -200,6 +200,7 @@ int show_plan(const ShownPlan& shown, const OutputOptions& output) {
          {"arch", launch.arch},
          {"grid_x", launch.grid_x(plan.problem)},
          {"threads", launch.threads},
+         {"programmatic_launch", launch.programmatic_launch},
          {"shared_bytes", launch.shared_bytes},
          {"rows_per_tile", launch.rows_per_tile},
          {"tile_rows", name_of(launch.tile_rows)},

@@ -5,7 +5,12 @@
 namespace attune {
 
 void DefaultForward::prepare() {
-  if (!prepared_) prepared_ = runtime_.prepare(problem_, default_config(problem_, device_->spec()));
+  if (!prepared_) {
+    // Results of parts of a large batch would fit no workspace.
+    KernelConfig config = default_config(problem_, device_->spec());
+    config.key_parts = 1;
+    prepared_ = runtime_.prepare(problem_, config);
+  }
   if (workspace_.bytes() == 0) workspace_ = DeviceBuffer(device_, prepared_->plan.workspace_bytes_of(problem_));
 }
 

@@ -41,6 +41,8 @@ ArgumentLayout combine_arguments() {
 
 }  // namespace
 
+bool has_programmatic_launch(const DeviceSpec& device) { return device.compute_major >= 9; }
+
 KeySplit key_split(const KernelConfig& config, const DeviceSpec& device, int slots, int tile_queries, int tile_heads) {
   if (config.key_parts != kFillParts) return {.parts = config.key_parts};
   return {.parts = kFillParts,
@@ -74,8 +76,10 @@ void add_combine(const DeviceSpec& device, const TemplateSet& templates, KernelT
   launch.rows_per_tile = kRowsOfCombine;
   launch.threads = 32 * kRowsOfCombine;
   launch.split = split;
+  launch.programmatic_launch = has_programmatic_launch(device);
   launch.arguments = combine_arguments();
   TemplateBindings bindings;
+  bindings.conditions["programmatic_launch"] = launch.programmatic_launch;
   bindings.set("dtype", problem.dtype == DataType::bf16 ? "bf16" : "f16");
   bindings.set("head_dim", problem.head_dim_v());
   bindings.set("threads", launch.threads);

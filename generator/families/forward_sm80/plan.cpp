@@ -94,8 +94,9 @@ KernelLaunch forward_sm80_launch(const AttentionProblem& problem, const KernelCo
   launch.section_bytes = section_bytes(config, device);
   launch.split = forward_sm80_split(shape, config, device);
   launch.arguments = argument_layout(problem, config);
-  render_launch("forward_sm80", kernel_class(problem, config), device, templates, target,
-                forward_sm80_bindings(problem, config), &launch);
+  TemplateBindings bindings = forward_sm80_bindings(problem, config);
+  bindings.conditions["programmatic_launch"] = launch.split.is_split() && has_programmatic_launch(device);
+  render_launch("forward_sm80", kernel_class(problem, config), device, templates, target, std::move(bindings), &launch);
   return launch;
 }
 

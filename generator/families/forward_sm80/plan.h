@@ -10,7 +10,7 @@
 
 namespace attune {
 
-/// What templates/kernels/forward_sm80 names, for a feasible config.
+/// What templates/kernels/forward_sm80 names, for a feasible config, but for what hangs on the device.
 TemplateBindings forward_sm80_bindings(const AttentionProblem& problem, const KernelConfig& config);
 
 /// How a config splits the keys of its tiles.

@@ -37,6 +37,10 @@ inline void st_release_gpu_global_u32(u32* to, u32 x) {
 // Returns when *from is x.
 inline void wait_acquire_gpu_global_u32(const u32* from, u32 x) { emulator.wait_global("wait_acquire_gpu_global_u32", from, x); }
 
+// Launches follow each other here.
+inline void griddepcontrol_launch_dependents() {}
+inline void griddepcontrol_wait() {}
+
 // Whether x holds in any lane of the warp.
 inline bool vote_sync_any(bool x) { return emulator.vote_any("vote_sync_any", x); }
 
