@@ -239,8 +239,11 @@ KernelPlan generate(const AttentionProblem& problem, AttentionAlgorithm algorith
   }
   Reasons reasons;
   if (!family.supports({problem, device}, &reasons)) throw Error(ErrorCode::unsupported, reasons.front());
-  if (algorithm == AttentionAlgorithm::fa2)
-    return generate(problem, *family.default_config({problem, device}), device, templates, target);
+  if (algorithm == AttentionAlgorithm::fa2) {
+    KernelConfig config = *family.default_config({problem, device});
+    config.key_parts = 1;  // one kernel, whose traffic is counted
+    return generate(problem, config, device, templates, target);
+  }
 
   KernelPlan plan;
   plan.problem = problem;

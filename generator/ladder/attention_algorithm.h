@@ -17,7 +17,8 @@ namespace attune {
 ///   fa1       no S: key blocks outside, query tiles inside; O, l and m in device memory, normalized at each visit
 ///             (Dao et al. 2022, arXiv 2205.14135, Algorithm 1); one CTA per head, as there
 ///   fa2       query tiles outside, key blocks inside: O, l and m in registers, normalized once (Dao 2023, arXiv
-///             2307.08691, Algorithm 1): this library's forward of family sm80 with its default config
+///             2307.08691, Algorithm 1): this library's forward of family sm80 with its default config, but for parts
+///             of the keys
 enum class AttentionAlgorithm { standard, online, fa1, fa2 };
 inline constexpr AttentionAlgorithm kAttentionAlgorithms[] = {AttentionAlgorithm::standard, AttentionAlgorithm::online,
                                                               AttentionAlgorithm::fa1, AttentionAlgorithm::fa2};
