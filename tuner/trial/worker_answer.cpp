@@ -4,13 +4,14 @@
 #include <optional>
 
 #include "runtime/system/json_text.h"
+#include "runtime/system/printable.h"
 
 namespace attune {
 namespace {
 
 // What a worker states; none if the answer states no error.
 std::optional<Error> error_of(const nlohmann::json& answer) {
-  const std::string message = text_of(answer, "error");
+  const std::string message = printable(text_of(answer, "error"));  // a NUL would end it where it is shown
   if (message.empty()) return std::nullopt;
   try {
     const auto code =
