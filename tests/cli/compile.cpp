@@ -27,8 +27,8 @@ std::size_t cubins(const std::string& folder) {
 TEST_CASE("compile fills the cache in shards; a second run compiles nothing", "[nvrtc]") {
   const TemporaryFolder folder;
   const std::string cache = folder.file("cache"), shapes = folder.file("shapes.csv");
-  // Two lengths of one kernel class: their kernels are the same where both candidates are. Enough heads that no candidate
-  // splits its keys and has a second kernel.
+  // Two lengths of one kernel class: their kernels are the same where both candidates are. Enough heads that no
+  // candidate splits its keys and has a second kernel.
   write_file(shapes, "heads,seq,head-dim\n64,512,16\n64,500,16\n");
   const std::string compile = "compile --target a100 --max-candidates 2 --json --shapes " + shapes;
   std::size_t compiled = 0, kernels = 0;
