@@ -24,9 +24,12 @@ enum class TileOrder {
 
 /// sm90: what runs beside the products of a warpgroup, apart from other warpgroups.
 enum class Overlap {
-  none,    ///< nothing: a block's scores, their softmax and the product with V follow each other
-  within,  ///< the softmax of a block runs beside the product of the block before it
+  none,  ///< nothing: a block's scores, their softmax and the product with V follow each other
+  /// The softmax of a block runs beside the product of the block before it; backward also dS beside that for dV.
+  within,
   across,  ///< as within, and that of a tile's first block beside the last product of the tile before it
+  /// Backward: products follow each other without a pause where they can; only dS is computed beside one, that for dV.
+  queued,
 };
 
 /// sm90: how tiles are assigned to CTAs.
@@ -93,7 +96,7 @@ struct KernelConfig {
   /// sm80: warps that share the same keys of a tile. Each computes S and dP of a part of the queries, and dK and dV of
   /// a part of the columns.
   int query_warps = 1;
-  /// sm80: each query head of a group has tiles of keys of its own, so that there are more CTAs; dK and dV are summed
+  /// Each query head of a group has tiles of keys of its own, so that there are more CTAs; dK and dV are summed
   /// over the group in fp32 in the workspace: in a fixed order, or, where dq is atomic, as they come. Otherwise a CTA
   /// walks through all query heads of the group.
   bool kv_grad_per_query_head = false;
@@ -101,6 +104,15 @@ struct KernelConfig {
   /// adds then drain beside; otherwise after them.
   bool dq_first = false;
   DqAccumulation dq = DqAccumulation::separate_kernel;
+  // sm90's backward only, from here. `stages` are those of Q.
+  int do_stages = 0;    ///< blocks of dO held in shared memory; 0: as many as of Q
+  int ds_stages = 2;    ///< blocks of dS on their way to the warpgroup that computes dQ
+  int dq_columns = 64;  ///< columns of dQ that one product computes, for 64 queries
+  int dq_registers =
+      0;  ///< of a thread of the warpgroup that computes dQ; others have the rest. 0: the fewest it needs
+  /// Two warpgroups share the same 64 keys: one computes S, P and dV, the other dP, dS and dK. Wide heads need it,
+  /// whose dK and dV together leave no registers.
+  bool split_dkdv = false;
 
   friend bool operator==(const KernelConfig&, const KernelConfig&) = default;
 };
@@ -157,6 +169,8 @@ constexpr std::string_view to_string(Overlap overlap) {
       return "within";
     case Overlap::across:
       return "across";
+    case Overlap::queued:
+      return "queued";
   }
   return "";
 }

@@ -38,17 +38,20 @@ struct FlagNames {
 constexpr FlagNames kQuery = {"shared memory", "registers"}, kLengths = {"any", "multiples of the tiles"},
                     kProbabilities = {"registers", "shared memory"}, kHeads = {"one", "those of a group"},
                     kKeyTiles = {"the heads that share them", "each query head"},
-                    kFirst = {"after those of dK and dV", "before those of dK and dV"};
+                    kFirst = {"after those of dK and dV", "before those of dK and dV"},
+                    kKeyGradients = {"one warpgroup", "two warpgroups"};
 template <const FlagNames& kNames>
 constexpr std::string_view flag(int value) {
   return value == 0 ? kNames.off : kNames.on;
 }
 constexpr std::string_view as_many(int value) { return value == 0 ? "as of K" : ""; }
+constexpr std::string_view as_of_q(int value) { return value == 0 ? "as of Q" : ""; }
 constexpr std::string_view fewest(int value) { return value == 0 ? "fewest" : ""; }
 constexpr std::string_view filling(int value) { return value == kFillParts ? "fill" : ""; }
 
-constexpr unsigned kForward = kForwardSm80 | kForwardSm90, kMmaSync = kForwardSm80 | kBackwardSm80,
-                   kAll = kForward | kBackwardSm80;
+constexpr unsigned kForward = kForwardSm80 | kForwardSm90, kBackward = kBackwardSm80 | kBackwardSm90,
+                   kMmaSync = kForwardSm80 | kBackwardSm80, kWgmma = kForwardSm90 | kBackwardSm90,
+                   kAll = kForward | kBackward;
 constexpr KernelConfig kStandard;
 
 // One row of a field: its member, then what it is.
@@ -120,19 +123,24 @@ constexpr ConfigField kFields[] = {
     number<&C::ctas_per_sm>("cta", "ctas_per_sm", 1, 32, 1, kAll, "CTAs that must fit on an SM", "CTAs per SM", "occupancy"),
     named(number<&C::key_parts>("parts", "key_parts", kFillParts, kMostKeyParts, 1, kForward, "parts of the keys (parts)", "parts of a tile's keys, whose results are combined; fill: as many as fill the GPU", "key parts"), filling),
     number<&C::q_stages>("qst", "q_stages", 1, 2, 1, kForwardSm90, "stages of Q (qst)", "stages of Q", "tile scheduler"),
-    choice_of<&C::warpgroup_order>("order of warpgroups", "warpgroup_order", kName, kForwardSm90, "order of warpgroups", "how warpgroups take the tensor cores: as they come, in a fixed order, one at a time", "warpgroups"),
-    choice_of<&C::overlap>("overlap", "overlap", kChoice, kForwardSm90, "overlap", "what runs beside a warpgroup's products", "overlap"),
+    choice_of<&C::warpgroup_order>("order of warpgroups", "warpgroup_order", kName, kWgmma, "order of warpgroups", "how warpgroups take the tensor cores: as they come, in a fixed order, one at a time", "warpgroups"),
+    choice_of<&C::overlap>("overlap", "overlap", kChoice, kWgmma, "overlap", "what runs beside a warpgroup's products", "overlap"),
     set_apart(choice_of<&C::tile_scheduler>("scheduler", "tile_scheduler", kChoice, kForwardSm90, "tile scheduler", "how tiles are assigned to CTAs", "tile scheduler")),
     named(number<&C::v_stages>("vst", "v_stages", 1, 4, 1, kForwardSm90, "stages of V (vst)", "stages of V", "stages of V"), as_many),
     flag_of<&C::p_in_shared>("psmem", "p_in_shared", 0, kForwardSm90, "P through", "P goes through shared memory", "P", flag<kProbabilities>),
-    number<&C::cluster>("cluster", "cluster", 1, 2, 1, kForwardSm90, "CTAs of a cluster", "CTAs that share K and V", "cluster"),
+    number<&C::cluster>("cluster", "cluster", 1, 2, 1, kWgmma, "CTAs of a cluster", "CTAs that share K and V, backward that share dQ's sums", "cluster"),
     flag_of<&C::pack_gqa>("pack-gqa", "pack_gqa", 0, kForwardSm90, "heads of a tile", "heads of a group in one tile", "heads", flag<kHeads>),
     number<&C::emulated_exponentials>("exp", "emulated_exponentials", 0, 8, 1, kForwardSm90, "exponentials by a polynomial, of 16", "exponentials of 16 by a polynomial", "exponentials"),
     named(number<&C::producer_registers>("preg", "producer_registers", 24, 56, 8, kForwardSm90, "registers of the producer", "registers of the producer", "producer"), fewest),
     number<&C::query_warps>("query-warps", "query_warps", 1, 16, 1, kBackwardSm80, "warps that share keys (query-warps)", "warps that share keys", "tile"),
-    set_apart(flag_of<&C::kv_grad_per_query_head>("kv-grad-per-query-head", "kv_grad_per_query_head", 0, kBackwardSm80, "tiles of keys belong to", "query heads of a group have tiles of keys of their own", "key heads", flag<kKeyTiles>)),
+    set_apart(flag_of<&C::kv_grad_per_query_head>("kv-grad-per-query-head", "kv_grad_per_query_head", 0, kBackward, "tiles of keys belong to", "query heads of a group have tiles of keys of their own", "key heads", flag<kKeyTiles>)),
     flag_of<&C::dq_first>("dq-first", "dq_first", 0, kBackwardSm80, "dQ's product", "dQ's product before those of dK and dV", "dQ's product", flag<kFirst>),
-    set_apart(choice_of<&C::dq>("dq", "dq", kChoice, kBackwardSm80, "way to dQ", "dQ by a kernel of its own, by adds as they come, by adds in a fixed order", "dQ")),
+    set_apart(choice_of<&C::dq>("dq", "dq", kChoice, kBackward, "way to dQ", "dQ by a kernel of its own, by adds as they come, by adds in a fixed order", "dQ")),
+    named(number<&C::do_stages>("dost", "do_stages", 1, 4, 1, kBackwardSm90, "stages of dO (dost)", "stages of dO", "stages of dO"), as_of_q),
+    number<&C::ds_stages>("dsst", "ds_stages", 1, 3, 1, kBackwardSm90, "stages of dS (dsst)", "stages of dS", "stages of dS"),
+    named(number<&C::dq_registers>("dqreg", "dq_registers", 40, 152, 8, kBackwardSm90, "registers of the warpgroup of dQ", "registers of the warpgroup of dQ", "dQ's product"), fewest),
+    set_apart(flag_of<&C::split_dkdv>("split-dkdv", "split_dkdv", 0, kBackwardSm90, "dK and dV of a key by", "two warpgroups share keys: one computes dV, one dK", "dkdv", flag<kKeyGradients>)),
+    number<&C::dq_columns>("dqcols", "dq_columns", 64, 256, 64, kBackwardSm90, "columns of a product for dQ (dqcols)", "columns of a product for dQ", "dQ's product"),
 };
 // clang-format on
 

@@ -11,6 +11,6 @@ enum class FamilyWord : unsigned char {
 };
 
 /// Families as sets, for the table of config fields: each row of kernel_families() is one bit.
-enum FamilySet : unsigned { kForwardSm80 = 1, kForwardSm90 = 2, kBackwardSm80 = 4 };
+enum FamilySet : unsigned { kForwardSm80 = 1, kForwardSm90 = 2, kBackwardSm80 = 4, kBackwardSm90 = 8 };
 
 }  // namespace attune

@@ -7,6 +7,7 @@
 
 #include "generator/error.h"
 #include "generator/families/backward_sm80/family.h"
+#include "generator/families/backward_sm90/family.h"
 #include "generator/families/family_word.h"
 #include "generator/families/forward_sm80/family.h"
 #include "generator/families/forward_sm90/family.h"
@@ -14,7 +15,8 @@
 namespace attune {
 
 std::span<const KernelFamily> kernel_families() {
-  static const std::array families = {forward_sm80_family(), forward_sm90_family(), backward_sm80_family()};
+  static const std::array families = {forward_sm80_family(), forward_sm90_family(), backward_sm80_family(),
+                                      backward_sm90_family()};
   return families;
 }
 
@@ -55,7 +57,7 @@ unsigned families_of(FamilyWord word) {
     case FamilyWord::sm80:
       return kForwardSm80 | kBackwardSm80;
     case FamilyWord::sm90:
-      return kForwardSm90;
+      return kForwardSm90 | kBackwardSm90;
   }
   return 0;
 }

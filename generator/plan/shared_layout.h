@@ -28,6 +28,8 @@ struct SharedBuffer {
 /// search makes one for each config that it looks at.
 class SharedLayout {
  public:
+  static constexpr std::size_t kMost = 12;
+
   /// Lays a buffer behind the others, at a multiple of `alignment` bytes. At most kMost of them.
   void add(SharedBuffer buffer, std::size_t alignment = 1);
   /// Lets a name stand for the place of a buffer that is there already, and comes to lie there later.
@@ -43,7 +45,6 @@ class SharedLayout {
   void bind(TemplateBindings* bindings) const;
 
  private:
-  static constexpr std::size_t kMost = 8;
   std::array<SharedBuffer, kMost> buffers_{};
   std::size_t count_ = 0, bytes_ = 0;
 };

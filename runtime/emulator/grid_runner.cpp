@@ -429,17 +429,18 @@ void load_matrices_service(const char* name, std::uint32_t* r, std::uint32_t row
   });
 }
 
-void store_matrices_service(const char* name, const std::uint32_t* r, std::uint32_t row, std::uint32_t count) {
+void store_matrices_service(const char* name, const std::uint32_t* r, std::uint32_t row, std::uint32_t count,
+                            bool transpose) {
   CtaGroup& group = *running_group;
   void* memory = group.lane().index < 8 * count ? group.shared_memory(name, row, 16, true) : nullptr;
-  group.collective(name, 0, {memory, r, nullptr, 0}, [count](Warp& warp) {
+  group.collective(name, 0, {memory, r, nullptr, 0}, [count, transpose](Warp& warp) {
     std::uint8_t* rows[kWarpLanes];
     const std::uint32_t* r_lanes[kWarpLanes];
     for (std::uint32_t l = 0; l < kWarpLanes; ++l) {
       rows[l] = static_cast<std::uint8_t*>(warp.contributions[l].out);
       r_lanes[l] = static_cast<const std::uint32_t*>(warp.contributions[l].a);
     }
-    warp_store_matrices(rows, r_lanes, count);
+    warp_store_matrices(rows, r_lanes, count, transpose);
   });
 }
 
@@ -522,6 +523,8 @@ const KernelServices& kernel_services() {
       .prefetch_tensor_map = [](const char* name, const void* map) { running_group->prefetch_tensor_map(name, map); },
       .tensor_load = [](const char* name, std::uint32_t to, const void* map, std::uint32_t barrier, std::uint32_t ctas,
                         const std::int32_t* at) { running_group->tensor_load(name, to, map, barrier, ctas, at); },
+      .bulk_load = [](const char* name, std::uint32_t to, const void* from, std::uint32_t bytes,
+                      std::uint32_t barrier) { running_group->bulk_load(name, to, from, bytes, barrier); },
       .tensor_store = [](const char* name, const void* map, std::uint32_t from,
                          const std::int32_t* at) { running_group->tensor_store(name, map, from, at); },
       .bulk_commit = [] { running_group->bulk_commit(); },

@@ -19,7 +19,8 @@ struct KernelServices {
   void (*async_commit)();
   void (*async_wait)(std::uint32_t pending_groups);
   void (*load_matrices)(const char* name, std::uint32_t* r, std::uint32_t row, std::uint32_t count, bool transpose);
-  void (*store_matrices)(const char* name, const std::uint32_t* r, std::uint32_t row, std::uint32_t count);
+  void (*store_matrices)(const char* name, const std::uint32_t* r, std::uint32_t row, std::uint32_t count,
+                         bool transpose);
   void (*multiply_add)(const char* name, float* d, const std::uint32_t* a, const std::uint32_t* b, std::uint32_t k,
                        bool bf16);
   std::uint32_t (*shuffle_xor)(const char* name, std::uint32_t x, std::uint32_t mask);
@@ -36,6 +37,7 @@ struct KernelServices {
   void (*prefetch_tensor_map)(const char* name, const void* map);
   void (*tensor_load)(const char* name, std::uint32_t to, const void* map, std::uint32_t barrier, std::uint32_t ctas,
                       const std::int32_t* at);
+  void (*bulk_load)(const char* name, std::uint32_t to, const void* from, std::uint32_t bytes, std::uint32_t barrier);
   void (*tensor_store)(const char* name, const void* map, std::uint32_t from, const std::int32_t* at);
   void (*bulk_commit)();
   void (*bulk_wait_read)(std::uint32_t pending_groups);

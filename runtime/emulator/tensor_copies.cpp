@@ -79,6 +79,10 @@ void CtaGroup::check_tile(const TensorCopy& copy, const char* verb) {
     fail(fmt::format("{} {} shared memory at {}; with a swizzle of {} bytes it must be a multiple of {}", copy.name,
                      verb, place(copy.shared), copy.map.swizzle_bytes, alignment));
   }
+  check_shared_range(copy, verb);
+}
+
+void CtaGroup::check_shared_range(const TensorCopy& copy, const char* verb) {
   if (copy.shared < kSharedBase ||
       copy.shared - kSharedBase + std::uint64_t{copy.map.box_bytes()} > launch_.shared_bytes) {
     fail(fmt::format("{} {} {} bytes of shared memory at {}; the CTA has {}", copy.name, verb, copy.map.box_bytes(),
@@ -118,38 +122,61 @@ void CtaGroup::tensor_load(const char* name, std::uint32_t to, const void* map, 
   if (ctas == 0) fail(fmt::format("{} to no CTA", name));
   check_tile(copy, "writes");
   check_tensor(copy, "reads");
-  const std::uint32_t bytes = copy.map.box_bytes(), granules = bytes / kGranuleBytes;
-  for (std::uint32_t left = ctas; left; left &= left - 1) {
-    Cta& cta = cta_of_cluster(name, static_cast<std::uint32_t>(std::countr_zero(left)));
-    Mbarrier& full = find_mbarrier(name, cta, barrier, true);
-    check_overwritten(name, cta, to, bytes);
-    for (const Mbarrier& other : cta.async.barriers) {
-      for (const TensorCopy& load : other.loads) {
-        if (to < load.shared + load.map.box_bytes() && load.shared < to + bytes) {
-          fail(fmt::format("{} to {}, where a {} of thread {} to {} is still under way", name, place(to), load.name,
-                           load.thread, place(load.shared)));
-        }
-      }
-    }
-    for (std::uint32_t i = granule_of(to); i < granule_of(to) + granules; ++i) {
-      Granule& granule = cta.async.granules[i];
-      if (granule.barrier) {
-        fail(fmt::format("{} writes shared memory at {}, where an mbarrier lies", name,
-                         place(kSharedBase + i * kGranuleBytes)));
-      }
-      granule.writer = 0;
-    }
-    if (lazy_) {
-      std::memset(cta.shared + (to - kSharedBase), kPoison, bytes);
-      full.loads.push_back(copy);
-      full.load_bytes += bytes;
-    } else {
-      load_now(cta, copy);
-      full.bytes -= bytes;
-    }
-    update(name, full);
-  }
+  for (std::uint32_t left = ctas; left; left &= left - 1)
+    start_load(cta_of_cluster(name, static_cast<std::uint32_t>(std::countr_zero(left))), copy, barrier);
   end_of_turn();
+}
+
+// A copy of bytes that follow each other: a tensor of one row.
+void CtaGroup::bulk_load(const char* name, std::uint32_t to, const void* from, std::uint32_t bytes,
+                         std::uint32_t barrier) {
+  const auto address = reinterpret_cast<std::uint64_t>(from);
+  if (to % kGranuleBytes != 0 || address % kGranuleBytes != 0 || bytes % kGranuleBytes != 0 || bytes == 0) {
+    fail(fmt::format("{} of {} bytes from {:#x} to {}; all of them must be multiples of {}", name, bytes, address,
+                     place(to), kGranuleBytes));
+  }
+  TensorCopy copy{.map = {}, .shared = to, .name = name, .thread = current_->thread};
+  const std::uint32_t elements = bytes / copy.map.element_bytes;
+  copy.map.address = address;
+  copy.map.dims = {elements, 1, 1, 1};
+  copy.map.box = {elements, 1, 1, 1};
+  check_shared_range(copy, "writes");
+  check_tensor(copy, "reads");
+  start_load(*current_->warp->cta, copy, barrier);
+  end_of_turn();
+}
+
+// Towards the shared memory of a CTA, completing on a barrier of it.
+void CtaGroup::start_load(Cta& cta, const TensorCopy& copy, std::uint32_t barrier) {
+  const char* name = copy.name;
+  const std::uint32_t to = copy.shared, bytes = copy.map.box_bytes(), granules = bytes / kGranuleBytes;
+  Mbarrier& full = find_mbarrier(name, cta, barrier, true);
+  check_overwritten(name, cta, to, bytes);
+  for (const Mbarrier& other : cta.async.barriers) {
+    for (const TensorCopy& load : other.loads) {
+      if (to < load.shared + load.map.box_bytes() && load.shared < to + bytes) {
+        fail(fmt::format("{} to {}, where a {} of thread {} to {} is still under way", name, place(to), load.name,
+                         load.thread, place(load.shared)));
+      }
+    }
+  }
+  for (std::uint32_t i = granule_of(to); i < granule_of(to) + granules; ++i) {
+    Granule& granule = cta.async.granules[i];
+    if (granule.barrier) {
+      fail(fmt::format("{} writes shared memory at {}, where an mbarrier lies", name,
+                       place(kSharedBase + i * kGranuleBytes)));
+    }
+    granule.writer = 0;
+  }
+  if (lazy_) {
+    std::memset(cta.shared + (to - kSharedBase), kPoison, bytes);
+    full.loads.push_back(copy);
+    full.load_bytes += bytes;
+  } else {
+    load_now(cta, copy);
+    full.bytes -= bytes;
+  }
+  update(name, full);
 }
 
 void CtaGroup::tensor_store(const char* name, const void* map, std::uint32_t from, const std::int32_t* at) {

@@ -97,10 +97,20 @@ void warp_load_matrices(std::uint32_t* const* r, const std::uint8_t* const* rows
   }
 }
 
-void warp_store_matrices(std::uint8_t* const* rows, const std::uint32_t* const* r, std::uint32_t count) {
+void warp_store_matrices(std::uint8_t* const* rows, const std::uint32_t* const* r, std::uint32_t count,
+                         bool transpose) {
   for (std::uint32_t matrix = 0; matrix < count; ++matrix) {
-    for (std::uint32_t lane = 0; lane < kWarpLanes; ++lane)
-      std::memcpy(rows[8 * matrix + lane / 4] + 4 * (lane % 4), &r[lane][matrix], 4);
+    std::uint8_t* const* row = rows + 8 * matrix;
+    for (std::uint32_t lane = 0; lane < kWarpLanes; ++lane) {
+      if (transpose) {
+        const auto low = static_cast<std::uint16_t>(r[lane][matrix]),
+                   high = static_cast<std::uint16_t>(r[lane][matrix] >> 16);
+        std::memcpy(row[2 * (lane % 4)] + 2 * (lane / 4), &low, 2);
+        std::memcpy(row[2 * (lane % 4) + 1] + 2 * (lane / 4), &high, 2);
+      } else {
+        std::memcpy(row[lane / 4] + 4 * (lane % 4), &r[lane][matrix], 4);
+      }
+    }
   }
 }
 

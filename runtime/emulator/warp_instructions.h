@@ -17,6 +17,6 @@ void warp_multiply_add(float* const* d, const std::uint32_t* const* a, const std
 void warp_load_matrices(std::uint32_t* const* r, const std::uint8_t* const* rows, std::uint32_t count, bool transpose);
 
 /// stmatrix of `count` such matrices.
-void warp_store_matrices(std::uint8_t* const* rows, const std::uint32_t* const* r, std::uint32_t count);
+void warp_store_matrices(std::uint8_t* const* rows, const std::uint32_t* const* r, std::uint32_t count, bool transpose);
 
 }  // namespace attune

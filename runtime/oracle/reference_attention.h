@@ -94,16 +94,17 @@ struct BackwardErrors {
 /// roundings before it cost at most, taken twice because fp32 sums, LSE and exponentials err too (by far less):
 ///   dV: sum_i (P + h/u) |dO|. A rounded P is off by at most u P + h (P <= 1 is not scaled by its row's maximum, as
 ///       forward's is: in long rows of fp16 it is subnormal).
-///   dQ: scale sum_j (|dS| + h/u + P e/2) |K|, dK: scale sum_i (|dS| + h/u + P e/2) |Q|. Delta, the same number for a
-///       whole row, is off by u e = sum_d |dO| (2u sum_j(p|v|) + u|o| + h) if O is as wrong as compare_forward()
-///       allows. It is subtracted from dP, which it may cancel: with one key dS is 0, and what is left is this.
+///   dQ: scale sum_j (|dS| + g/u + P e/2) |K|, dK: scale sum_i (|dS| + g/u + P e/2) |Q|, g = h (1 + |dP - delta|): a
+///       kernel may multiply by the rounded P, too. Delta, the same number for a whole row, is off by u e = sum_d |dO|
+///       (2u sum_j(p|v|) + u|o| + h) if O is as wrong as compare_forward() allows. It is subtracted from dP, which it
+///       may cancel: with one key dS is 0, and what is left is this.
 ///
 /// All elements: ||x - ref||^2 <= r^2 ||ref||^2 + noise^2, r = 4e-3 (bf16), 6e-4 (fp16). Rounding errors are
 /// independent and spread evenly over a step, so that each rounding costs at most 0.41 u of the norm (u/sqrt 3,
 /// averaged over the places in a binade) and the two of P or dS and of the result 0.58 u: 2.3e-3 and 2.8e-4. The noise
 /// is of terms that do not shrink with the gradient: P times the likely error of delta, u sqrt(sum_d dO^2 (o^2 +
-/// sum_j(p^2 v^2))), and h for each rounded P or dS, added in squares. Fewer than 256 attended pairs are too few for
-/// such an average: then the elements' bounds alone count. NaN is never within. Throws Error(invalid_argument) for
+/// sum_j(p^2 v^2))), and h or g for each rounded P or dS, added in squares. Fewer than 256 attended pairs are too few
+/// for such an average: then the elements' bounds alone count. NaN is never within. Throws Error(invalid_argument) for
 /// tensors of a wrong size.
 BackwardErrors compare_backward(const AttentionProblem& problem, const ReferenceBackward& reference,
                                 std::span<const std::uint16_t> d_q, std::span<const std::uint16_t> d_k,

@@ -85,6 +85,7 @@ class Backward {
  private:
   struct Pair {
     double p, ds;
+    double lost;  // of ds, where P or dS is so small that the dtype holds few of its bits
   };
 
   // Of a query (of all heads) and a key (of all heads) that it attends to.
@@ -97,11 +98,12 @@ class Backward {
       dp += d_o[d] * v[d];
     }
     const double p = std::exp(problem_.softmax_scale * score - forward_.lse[query]);
-    return {p, p * (dp - delta_[query])};
+    const double difference = dp - delta_[query];
+    return {p, p * difference, step_ * (1 + std::abs(difference))};
   }
 
   double weight_of(const Pair& pair, std::int64_t query) const {
-    return std::abs(pair.ds) + step_ / unit_ + pair.p * delta_error_[query] / 2;
+    return std::abs(pair.ds) + pair.lost / unit_ + pair.p * delta_error_[query] / 2;
   }
 
   void over_queries() {
@@ -120,7 +122,7 @@ class Backward {
         double *value = &result_.d_q.value[at], *weight = &result_.d_q.weight[at];
         std::fill(mean.begin(), mean.end(), 0.0);
         std::fill(squares.begin(), squares.end(), 0.0);
-        double k_squares = 0;
+        double lost_squares = 0;
         for (std::int64_t j = keys.begin; j < keys.end; ++j) {
           const double* k = &k_[(first_key + j) * columns_];
           const Pair at_key = pair(query, first_key + j);
@@ -128,7 +130,9 @@ class Backward {
           add_scaled_abs(weight, scale * weight_of(at_key, query), k, columns_);
           add_scaled(mean.data(), at_key.p, k, columns_);
           add_scaled_squares(squares.data(), at_key.p * at_key.p, &v_[(first_key + j) * columns_], columns_);
+          double k_squares = 0;
           add_squares(k, &k_squares);
+          lost_squares += k_squares * at_key.lost * at_key.lost;
         }
         double likely = 0, mean_squares = 0;
         add_squares(mean.data(), &mean_squares);
@@ -137,7 +141,7 @@ class Backward {
           likely += d_o * d_o * (o * o + squares[d]);
         }
         delta_noise_[query] = unit_ * unit_ * likely;
-        noise[task] += scale * scale * (mean_squares * delta_noise_[query] + k_squares * step_ * step_);
+        noise[task] += scale * scale * (mean_squares * delta_noise_[query] + lost_squares);
       }
     });
     result_.d_q.noise_squares = sum_of(noise);
@@ -165,7 +169,8 @@ class Backward {
           double q_squares = 0, d_o_squares = 0;
           add_squares(q, &q_squares);
           add_squares(d_o, &d_o_squares);
-          noise_k[task] += scale * scale * q_squares * (at_query.p * at_query.p * delta_noise_[query] + step_ * step_);
+          noise_k[task] += scale * scale * q_squares *
+                           (at_query.p * at_query.p * delta_noise_[query] + at_query.lost * at_query.lost);
           noise_v[task] += d_o_squares * step_ * step_;
         }
       }

@@ -22,6 +22,6 @@ struct QueryBlocks {
 //% end
     const i32 first = first_query(args, sequence, first_key), first_of_last = first_query(args, sequence, last_key);
     begin = first < query_count(args, sequence) ? first / kBlockQ : end;
-    unmasked_begin = kMaskRagged && keys < kBlockKv ? end : (first_of_last + kBlockQ - 1) / kBlockQ;
+    unmasked_begin = kMaskRagged && keys < ${tile_keys} ? end : (first_of_last + kBlockQ - 1) / kBlockQ;
   }
 };

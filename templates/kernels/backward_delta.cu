@@ -60,9 +60,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
     const float lse = exists ? ld_global_f32(args.lse + row) : negative_infinity();
     const bool sees = lse != negative_infinity();
     const float d_lse = sees && args.d_lse != nullptr ? ld_global_f32(args.d_lse + row) : 0.0f;
-    float* statistics = args.statistics + 2 * ((static_cast<i64>(batch_head) * tiles + tile) * kRows + query - tile * kRows);
-    st_global_f32(statistics, sees ? lse * kLog2E : -negative_infinity());
-    st_global_f32(statistics + 1, sees ? sum - d_lse : 0.0f);
+    //% include tile/statistics_${statistics_order}
   }
 }
 //% include primitives/entry/${target}

@@ -2,9 +2,9 @@
 // roundoff of ${dtype}, h half of its smallest number:
 //
 //   delta = Σ dO o - dLSE           error = Σ |dO| (2 weight + |o| + h/u)       noise = u² Σ dO² (o² + Σ_j p² v²)
-//   p = exp(scale q·k - LSE)        ds = p (dO·v - delta)                       w = |ds| + h/u + p error / 2
+//   p = exp(scale q·k - LSE)        ds = p (dO·v - delta)                       w = |ds| + g/u + p error / 2,   g = h (1 + |dO·v - delta|)
 //   dQ = scale Σ_j ds k             weight of dQ = scale Σ_j w |k|
-//   partial = scale² (noise |Σ_j p k|² + h² Σ_j |k|²)
+//   partial = scale² (noise |Σ_j p k|² + Σ_j g² |k|²)
 //
 // delta, error and noise of each query are left for the kernel of the keys.
 //
@@ -76,7 +76,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
               : RowStatistics{};
   const AttendedKeys row_keys = has_row ? attended_keys(args, tile.first + query) : AttendedKeys{0, 0};
   const i32 begin = attended_keys(args, tile.first).begin, end = attended_keys(args, tile.first + tile.count - 1).end;
-  double k_squares = 0;  // of the keys that the row attends to and this thread had
+  double lost_squares = 0;  // g² |k|² of the keys that the row attends to and this thread had
 
   for (i32 first = begin / kTile * kTile; first < end; first += kTile) {
     const i32 count = args.seq_kv - first < kTile ? args.seq_kv - first : kTile;
@@ -92,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
         values[0] = pair.ds;
         values[1] = pair.weight;
         values[2] = pair.p;
-        k_squares += pair.k_squares;
+        lost_squares += pair.k_squares * pair.lost * pair.lost;
       }
 #pragma unroll
       for (i32 i = 0; i < kPairValues; ++i) st_shared_f64(pair_at(shared, i, query, key), values[i]);
@@ -128,19 +128,19 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
     st_shared_f64(shared + kKeyOffset + i * kRowStride + mine.column * kDouble, d_o * d_o * (o * o + squares[r]));
     st_shared_f64(shared + kValueOffset + i * kRowStride + mine.column * kDouble, mean[r] * mean[r]);
   }
-  if (query < kTile) st_shared_f64(pair_at(shared, 0, query, key), k_squares);
+  if (query < kTile) st_shared_f64(pair_at(shared, 0, query, key), lost_squares);
   bar_sync();
   if (thread < tile.count) {
-    double likely = 0, mean_squares = 0, squares_of_keys = 0;
+    double likely = 0, mean_squares = 0, lost = 0;
     for (i32 d = 0; d < kHeadDim; ++d) {
       likely += at(shared + kKeyOffset, thread, d);
       mean_squares += at(shared + kValueOffset, thread, d);
     }
-    for (i32 j = 0; j < kTile; ++j) squares_of_keys += ld_shared_f64(pair_at(shared, 0, thread, j));
+    for (i32 j = 0; j < kTile; ++j) lost += ld_shared_f64(pair_at(shared, 0, thread, j));
     const double noise = args.unit_roundoff * args.unit_roundoff * likely;
     st_global_f64(args.row_statistics + RowStatistics::kStored * (tile.first_index + thread) + 2, noise);
     st_global_f64(static_cast<double*>(args.partials) + tile.first_index + thread,
-                  scale * scale * (mean_squares * noise + squares_of_keys * args.smallest_step * args.smallest_step));
+                  scale * scale * (mean_squares * noise + lost));
   }
 }
 //% include primitives/entry/${target}

@@ -47,6 +47,7 @@ struct RowStatistics {
 // A query and a key in shared memory, by their rows of the tiles.
 struct Pair {
   double p = 0, ds = 0, weight = 0;  // weight: what the error of ds is relative to
+  double lost = 0;                   // of ds, where p or ds is so small that the type holds few of its bits
   double q_squares = 0, k_squares = 0, d_o_squares = 0;
 
   __device__ __forceinline__ Pair(const Arguments& args, u32 shared, i32 query, i32 key, const RowStatistics& row) {
@@ -62,6 +63,7 @@ struct Pair {
     }
     p = exp_f64(args.softmax_scale * score - row.lse);
     ds = p * (dp - row.delta);
-    weight = absolute(ds) + args.smallest_step / args.unit_roundoff + p * row.delta_error / 2;
+    lost = args.smallest_step * (1 + absolute(dp - row.delta));
+    weight = absolute(ds) + lost / args.unit_roundoff + p * row.delta_error / 2;
   }
 };

@@ -14,9 +14,12 @@ namespace {
 
 using Configs = std::vector<const char*>;
 const Configs kConfigs = {"sm80 q64 kv64 w4 st2 dq=atomic", "sm80 q32 kv32 w2 st2 dq=separate-kernel",
-                          "sm80 q32 kv32 w2 st1 dq=ordered kv-grad-per-query-head"};
+                          "sm80 q32 kv32 w2 st1 dq=ordered kv-grad-per-query-head",
+                          "sm90 q64 kv128 st2 overlap=within dq=atomic", "sm90 q64 kv64 st1 dq=ordered"};
 const Configs kFurtherConfigs = {"sm80 q64 kv64 w4 st2 query-warps2 dq=atomic dq-first",
-                                 "sm80 q32 kv64 w4 st2 dq=ordered"};
+                                 "sm80 q32 kv64 w4 st2 dq=ordered",
+                                 "sm90 q64 kv128 st2 ordered overlap=queued dq=atomic",
+                                 "sm90 q64 kv64 st2 overlap=within split-dkdv dq=ordered kv-grad-per-query-head"};
 
 // Shape words without a mask.
 const std::vector<std::string> kShapes = {"bf16 b1 hq2 hkv1 sq70 skv130 d64", "fp16 b1 hq2 hkv1 sq70 skv130 d128"};

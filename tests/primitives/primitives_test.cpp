@@ -2,7 +2,7 @@
 #include <regex>
 #include <set>
 
-#include "generator/families/forward_sm90/wgmma_shapes.h"
+#include "generator/families/shared/wgmma_shapes.h"
 #include "generator/text/template_set.h"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/nvrtc_compiler.h"

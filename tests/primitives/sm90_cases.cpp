@@ -292,6 +292,75 @@ for (u32 i = 0; i < 4; ++i) out_u32(args, 4 * thread + i, ld_shared_b32(shared_b
                    bytes_of(in), 4 * expected.size(), exactly(expected)});
 }
 
+// The same of transposed matrices: what a lane gives lies in rows 2 (lane % 4) and the next, in column lane / 4.
+void add_transposed_matrix_store(std::vector<PrimitiveCase>& cases) {
+  std::vector<std::uint32_t> in(128);
+  for (std::uint32_t i = 0; i < 128; ++i) in[i] = 0x10000 * (3 * i + 1) + 7 * i;
+  Words expected(256);
+  for (std::size_t lane = 0; lane < 32; ++lane) {
+    for (std::size_t matrix = 0; matrix < 4; ++matrix) {
+      for (std::size_t half = 0; half < 2; ++half) {
+        const std::size_t row = (8 * matrix + 2 * (lane % 4) + half) ^ 13;
+        expected[8 * row + lane / 4] = static_cast<std::uint16_t>(in[4 * lane + matrix] >> (16 * half));
+      }
+    }
+  }
+  cases.push_back({"stmatrix_x4_trans",
+                   sm90_kernel(R"(
+const u32 r[4] = {in_u32(args, 4 * thread), in_u32(args, 4 * thread + 1), in_u32(args, 4 * thread + 2), in_u32(args, 4 * thread + 3)};
+stmatrix_x4_trans(shared_base() + 16 * (thread ^ 13), r);
+bar_warp_sync();
+for (u32 i = 0; i < 4; ++i) out_u32(args, 4 * thread + i, ld_shared_b32(shared_base() + 16 * thread + 4 * i));
+)",
+                               32, 512),
+                   bytes_of(in), 2 * expected.size(), exactly(expected)});
+}
+
+// Two copies to one barrier, one of them behind the other in shared memory and before it in the input.
+void add_bulk_load(std::vector<PrimitiveCase>& cases) {
+  const Words words = random_words(400, 15);
+  Words expected(words.begin() + 200, words.begin() + 264);
+  expected.insert(expected.end(), words.begin() + 8, words.begin() + 200);
+  cases.push_back({"cp_async_bulk_load",
+                   sm90_kernel(R"(
+const u32 full = shared_base() + 1024;
+if (thread == 0) {
+  mbarrier_init(full, 1);
+  fence_mbarrier_init();
+}
+bar_sync();
+if (thread == 0) {
+  mbarrier_arrive_expect_tx(full, 512);
+  cp_async_bulk_load(shared_base(), in_bytes(args, 400), 128, full);
+  cp_async_bulk_load(shared_base() + 128, in_bytes(args, 16), 384, full);
+}
+mbarrier_wait_parity(full, 0);
+st_global_v4_b32(out_bytes(args, 16 * thread), ld_shared_v4_b32(shared_base() + 16 * thread));
+)",
+                               32, 1024 + 8),
+                   bytes_of(words), 2 * expected.size(), exactly(expected)});
+}
+
+// Halves of pairs as floats.
+void add_widening(std::vector<PrimitiveCase>& cases) {
+  const std::vector<double> values = {0, 1, -2.5, 0x1p-14, -0x1p-3, 448, -1.0078125, 3};
+  for (const bool bf16 : {true, false}) {
+    Words words;
+    std::vector<float> expected;
+    for (const double value : values) {
+      words.push_back(bf16 ? encode_bf16(value) : encode_f16(value));
+      expected.push_back(static_cast<float>(value));
+    }
+    const std::string type = bf16 ? "bf16" : "f16";
+    cases.push_back({"cvt_f32_low_" + type + " cvt_f32_high_" + type,
+                     sm90_kernel("if (thread < 4) {\n  out_f32(args, 2 * thread, cvt_f32_low_" + type +
+                                     "(in_u32(args, thread)));\n  out_f32(args, 2 * thread + 1, cvt_f32_high_" + type +
+                                     "(in_u32(args, thread)));\n}\n",
+                                 32, 0),
+                     bytes_of(words), 4 * expected.size(), exactly(expected)});
+  }
+}
+
 // Each value with each other; the bits of a NaN are not said.
 void add_nan_extremes(std::vector<PrimitiveCase>& cases) {
   const float infinity = std::numeric_limits<float>::infinity();
@@ -591,8 +660,10 @@ void add_wgmma(std::vector<PrimitiveCase>& cases, int n, int k, std::size_t span
   const std::string flags = transposed ? "true" : "false";
   std::string product;
   for (const char* accumulate : {"false", "true"}) {
-    const std::string first = std::string("if (k == 0) ") + (from_registers ? "wgmma_rs<" : "wgmma_ss<") + accumulate +
-                              ", " + flags + ">(d, ";
+    const bool overwrites = !from_registers && n % 64 == 0 && std::string(accumulate) == "false";
+    const std::string first = overwrites ? "if (k == 0) wgmma_ss_first<" + flags + ">(d, "
+                                         : std::string("if (k == 0) ") + (from_registers ? "wgmma_rs<" : "wgmma_ss<") +
+                                               accumulate + ", " + flags + ">(d, ";
     const std::string rest =
         std::string("else ") + (from_registers ? "wgmma_rs<" : "wgmma_ss<") + "true, " + flags + ">(d, ";
     const std::string operands = std::string(from_registers ? "a, k, " : "descriptor(shared_base() + a_step, 0), ") +
@@ -658,6 +729,9 @@ const std::vector<PrimitiveCase>& sm90_cases() {
     add_tensor_load(made);
     add_pipeline(made);
     add_matrix_store(made);
+    add_transposed_matrix_store(made);
+    add_bulk_load(made);
+    add_widening(made);
     add_nan_extremes(made);
     add_tensor_store(made);
     add_clusters(made);

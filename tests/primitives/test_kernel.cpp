@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "generator/families/forward_sm90/wgmma_shapes.h"
+#include "generator/families/shared/wgmma_shapes.h"
 #include "generator/text/renderer.h"
 #include "generator/text/template_set.h"
 

@@ -20,7 +20,8 @@ Arguments delta_arguments() {
 
 }  // namespace
 
-KernelLaunch delta_launch(const AttentionProblem& problem, int block_q, TemplateBindings* bindings) {
+KernelLaunch delta_launch(const AttentionProblem& problem, int block_q, StatisticsOrder order,
+                          TemplateBindings* bindings) {
   KernelLaunch launch;
   const int lanes = std::max(2, row_lanes(problem));  // so that a warp's rows divide any block
   launch.threads = kThreadsOfRows;
@@ -31,6 +32,7 @@ KernelLaunch delta_launch(const AttentionProblem& problem, int block_q, Template
   bindings->set("rows_per_tile", launch.rows_per_tile);
   bindings->set("row_lanes", lanes);
   bindings->set("row_access", problem.alignment >= 16 ? "whole" : "elements");
+  bindings->set("statistics_order", order == StatisticsOrder::pairs ? "pairs" : "columns");
   bind_sequence(problem, bindings);
   return launch;
 }

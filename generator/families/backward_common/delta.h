@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+
 #include "generator/plan/kernel_plan.h"
 #include "generator/problem/attention_problem.h"
 #include "generator/text/renderer.h"
@@ -7,9 +9,18 @@
 namespace attune {
 
 inline constexpr Buffer kStatistics{"statistics", "float*"};  ///< two of each query: LSE * log2(e) and delta
+/// Of a query, in the workspace and in shared memory.
+inline constexpr std::size_t kStatisticsBytes = 2 * sizeof(float);
+
+/// How the statistics of a block of queries lie.
+enum class StatisticsOrder {
+  pairs,    ///< LSE and delta of a query, then those of the next
+  columns,  ///< LSE of all queries, then their deltas; of each 16 queries as lanes of wgmma's fragments hold columns
+};
 
 /// The launch of kernels/backward_delta, not rendered yet, for tiles of `block_q` queries, and what its template is
 /// bound to beside the type and the head dim.
-KernelLaunch delta_launch(const AttentionProblem& problem, int block_q, TemplateBindings* bindings);
+KernelLaunch delta_launch(const AttentionProblem& problem, int block_q, StatisticsOrder order,
+                          TemplateBindings* bindings);
 
 }  // namespace attune

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "generator/device/register_limit.h"
+#include "generator/families/backward_common/tile_sequence.h"
 #include "generator/families/backward_sm80/plan.h"
 #include "generator/families/backward_sm80/shape.h"
 #include "generator/families/shared/queueing_model.h"
@@ -67,7 +68,6 @@ constexpr int kSchedulers = 4;        // of an SM
 // where nothing limits it and a product is more than one fragment deep.
 constexpr int kBesideAccumulators = 65, kLoadedAhead = 55, kDepthOfFragment = 16;
 constexpr int kRestingRegisters = 20;  // fitted: of a thread, that are spilled around the steps for next to nothing
-constexpr std::int64_t kWavesLookedAt = 4, kTicksOfLongest = 256;
 
 // Clocks of a step of a CTA, apart from what hides what.
 struct Step {
@@ -184,51 +184,6 @@ MainKernel query_tiles(const AttentionProblem& problem, const KernelConfig& conf
   return kernel;
 }
 
-// Tiles in the order in which CTAs take them.
-struct TileSequence {
-  std::int64_t tiles = 1, heads = 1;  // tiles of a head
-  std::int64_t section_heads = 1;     // whose tiles alternate
-  bool last_first = false;            // of a head's tiles
-
-  std::int64_t tile(std::int64_t number) const {
-    const std::int64_t section_tiles = section_heads * tiles, section = number / section_tiles;
-    const std::int64_t here = std::min(section_heads, heads - section * section_heads);
-    const std::int64_t tile = (number - section * section_tiles) / here;
-    return last_first ? tiles - 1 - tile : tile;
-  }
-};
-
-// Steps that the longest of `slots` works beyond the mean of all: each takes the next tile when it has done with one.
-// `around`: steps' worth of a tile's beginning and end. Of many tiles only the last are looked at.
-double uneven_steps(const AttentionProblem& problem, const MainKernel& kernel, const TileSequence& sequence,
-                    std::int64_t slots, double around) {
-  const std::int64_t all = sequence.tiles * sequence.heads, count = std::min(all, kWavesLookedAt * slots);
-  const MaskGeometry mask(problem);
-  std::vector<double> lengths;
-  lengths.reserve(static_cast<std::size_t>(count));
-  double sum = 0, longest = 0;
-  for (std::int64_t number = all - count; number < all; ++number) {
-    const std::int64_t first = sequence.tile(number) * kernel.resident;
-    const BlockRange blocks = kernel.of_keys ? mask.query_blocks(first, kernel.resident, kernel.streamed)
-                                             : mask.key_blocks(first, kernel.resident, kernel.streamed);
-    lengths.push_back(static_cast<double>(blocks.all()) + around);
-    sum += lengths.back();
-    longest = std::max(longest, lengths.back());
-  }
-  // Slots that fall free at each tick of a clock.
-  const double tick = longest / kTicksOfLongest;
-  std::vector<std::int64_t> ends(static_cast<std::size_t>((kWavesLookedAt + 1) * (kTicksOfLongest + 1) + 1));
-  std::int64_t now = 0, end = 0, free = slots;
-  for (const double length : lengths) {
-    while (free == 0) free += ends[static_cast<std::size_t>(++now)];
-    --free;
-    const std::int64_t then = now + std::max<std::int64_t>(1, std::llround(length / tick));
-    ++ends[static_cast<std::size_t>(then)];
-    end = std::max(end, then);
-  }
-  return std::max(0.0, static_cast<double>(end) * tick - sum / static_cast<double>(slots));
-}
-
 // Clocks that an SM takes for a step of a CTA while `together` of them share it.
 double clocks_of_step(const MainKernel& kernel, const KernelConfig& config, double together) {
   const Step& step = kernel.step;
@@ -293,8 +248,8 @@ void add_kernel(const AttentionProblem& problem, const KernelConfig& config, con
   const double around_bytes = 4.0 * problem.head_dim * (2 * kernel.resident + group * kernel.streamed);
   const double around = (1 + group) * kFillClocks + around_bytes / device.l2_bytes_per_clock + kernel.last_adds;
   const double slots = device.sm_count * together;
-  const double uneven =
-      uneven_steps(problem, kernel, sequence, static_cast<std::int64_t>(slots), around / (group * slot_step));
+  const double uneven = uneven_steps(problem, {kernel.of_keys, kernel.resident, kernel.streamed}, sequence,
+                                     static_cast<std::int64_t>(slots), around / (group * slot_step));
   double clocks = ctas / slots * (group * steps.mean * slot_step + around) + group * uneven * lone_step;
   if (kernel.last_ticket > 0) {
     // Heads begin one after the other: at most so many of a group stand in line at the end.

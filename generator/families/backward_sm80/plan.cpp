@@ -27,11 +27,11 @@ Arguments main_arguments(bool of_keys, const AttentionProblem& problem, const Ke
   fields.push_back(Workspace{kStatistics});
   if (of_keys && config.dq != DqAccumulation::separate_kernel) fields.push_back(Workspace{kDqSums});
   if (of_keys && config.dq == DqAccumulation::ordered) fields.push_back(Workspace{kDqTickets});
-  if (of_keys && uses_tickets(config)) fields.push_back(Workspace{kTileCounter});
+  if (of_keys && takes_tickets(config)) fields.push_back(Workspace{kTileCounter});
   append_strides(&strides, {Operand::q, Operand::k, Operand::v, Operand::d_o});
   if (of_keys && config.kv_grad_per_query_head) {
     append(&fields, {Workspace{kDkSums}, Workspace{kDvSums}});
-    if (uses_tickets(config)) fields.push_back(Workspace{kDkdvTickets});
+    if (takes_tickets(config)) fields.push_back(Workspace{kDkdvTickets});
   } else if (of_keys) {
     append_pointers(&fields, {Operand::d_k, Operand::d_v});
     append_strides(&strides, {Operand::d_k, Operand::d_v});
@@ -61,7 +61,7 @@ class Launches {
 
   void add_delta() {
     TemplateBindings bindings;
-    KernelLaunch launch = delta_launch(problem_, config_.block_q, &bindings);
+    KernelLaunch launch = delta_launch(problem_, config_.block_q, StatisticsOrder::pairs, &bindings);
     add("backward_delta", std::move(launch), std::move(bindings));
   }
 
@@ -80,10 +80,11 @@ class Launches {
     launch.arguments = ArgumentLayout::of(std::move(fields));
     TemplateBindings bindings = main_bindings(shape_.dkdv_shared, shape_.q_tile_bytes);
     const bool adds = config_.dq != DqAccumulation::separate_kernel, apart = config_.kv_grad_per_query_head,
-               tickets = uses_tickets(config_);
+               tickets = takes_tickets(config_);
     bindings.set("warps", config_.warps);
     bindings.set("query_warps", config_.query_warps);
     bindings.set("dq", partial_name(to_string(config_.dq)));
+    bindings.set("tile_keys", "kBlockKv");
     bindings.set("key_tile_head", apart ? "query_head" : "kv_head");
     bindings.set("dkdv_epilogue", !apart ? "store" : tickets ? "ordered" : "atomic");
     bindings.set("tile_id", tickets ? "ticket" : "block");
@@ -188,50 +189,17 @@ void describe_backward_sm80(const AttentionProblem& problem, const KernelConfig&
   Launches launches(problem, config, device, templates, target, plan);
   launches.add_delta();
   launches.add_dkdv();
-  const bool apart = config.kv_grad_per_query_head, unordered = config.dq == DqAccumulation::atomic;
-  const auto rows = static_cast<std::size_t>(config.block_q);
-  const std::size_t row_bytes = sizeof(float) * static_cast<std::size_t>(problem.head_dim);
   if (config.dq == DqAccumulation::separate_kernel) {
     launches.add_dq();
   } else {
     launches.add_convert(false);
-    plan->buffers.push_back({kDqSums, rows * row_bytes, config.block_q, true});
   }
-  if (apart) {
-    launches.add_convert(true);
-    const std::size_t bytes = static_cast<std::size_t>(config.block_kv) * row_bytes;
-    for (const Buffer& sums : {kDkSums, kDvSums})
-      plan->buffers.push_back({sums, bytes, config.block_kv, true, TileRows::keys});
-  }
-  if (config.dq == DqAccumulation::ordered)
-    plan->buffers.push_back({kDqTickets, sizeof(std::uint32_t), config.block_q, true});
-  if (apart && !unordered)
-    plan->buffers.push_back({kDkdvTickets, sizeof(std::uint32_t), config.block_kv, true, TileRows::keys});
-  if (uses_tickets(config)) {
-    plan->workspace_bytes = kTileCounterOffset + sizeof(std::uint32_t);
-    plan->workspace_zeroed = true;
-  }
-  if (!apart || !unordered) plan->ordered_outputs = {Operand::d_k, Operand::d_v};
-  if (!unordered) plan->ordered_outputs.push_back(Operand::d_q);
-  plan->buffers.push_back({kStatistics, kStatisticsBytes * rows, config.block_q, false});
+  if (config.kv_grad_per_query_head) launches.add_convert(true);
+  describe_backward_workspace(problem, config, plan);
 }
 
 std::size_t backward_sm80_most_workspace_bytes(const AttentionProblem& problem) {
-  KernelPlan plan;
-  const auto columns = static_cast<std::size_t>(problem.head_dim);
-  AttentionProblem padded = problem;
-  padded.seq_q += kMaxBackwardBlock - 1;  // rounded up to any block
-  padded.seq_kv += kMaxBlockKv - 1;
-  plan.workspace_bytes = kTileCounterOffset + sizeof(std::uint32_t);
-  plan.buffers = {{kDqSums, sizeof(float) * columns, 1, true},
-                  {kDqTickets, sizeof(std::uint32_t), kMmaRows, true},
-                  {kStatistics, kStatisticsBytes, 1, false}};
-  if (problem.heads_q != problem.heads_kv) {
-    for (const Buffer& sums : {kDkSums, kDvSums})
-      plan.buffers.push_back({sums, sizeof(float) * columns, 1, true, TileRows::keys});
-    plan.buffers.push_back({kDkdvTickets, sizeof(std::uint32_t), kMmaRows, true, TileRows::keys});
-  }
-  return plan.workspace_bytes_of(padded);
+  return most_backward_workspace_bytes(problem, kMaxBackwardBlock, kMaxBlockKv);
 }
 
 }  // namespace attune

@@ -8,16 +8,12 @@
 #include "generator/device/device_spec.h"
 #include "generator/families/backward_common/convert.h"
 #include "generator/families/backward_common/delta.h"
+#include "generator/families/backward_common/workspace.h"
 #include "generator/plan/kernel_plan.h"
 #include "generator/problem/attention_problem.h"
 #include "generator/text/template_set.h"
 
 namespace attune {
-
-/// What these plans keep in the workspace beside the statistics and the sums of backward_common.
-inline constexpr Buffer kDqTickets{"dq_tickets", "u32*"};  ///< tiles of keys that have added to a block of queries
-inline constexpr Buffer kDkdvTickets{"dkdv_tickets",
-                                     "u32*"};  ///< query heads of the group that have added to a tile of keys
 
 /// KernelLaunch::section_heads() of the kernel of key tiles, were its order sections.
 std::int32_t backward_section_heads(const AttentionProblem& problem, const KernelConfig& config,

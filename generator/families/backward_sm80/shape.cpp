@@ -2,17 +2,13 @@
 
 #include <algorithm>
 
+#include "generator/families/backward_common/workspace.h"
 #include "generator/rounding.h"
 
 namespace attune {
 namespace {
 constexpr std::size_t kTicketBytes = 16, kElementBytes = 2;
 }  // namespace
-
-bool uses_tickets(const KernelConfig& config) {
-  return config.dq == DqAccumulation::ordered ||
-         (config.kv_grad_per_query_head && config.dq == DqAccumulation::separate_kernel);
-}
 
 BackwardSm80Shape backward_sm80_shape(const AttentionProblem& problem, const KernelConfig& config) {
   BackwardSm80Shape shape;
@@ -42,8 +38,8 @@ BackwardSm80Shape backward_sm80_shape(const AttentionProblem& problem, const Ker
   dkdv.add({"kStatisticsOffset", "LSE and delta", {stages, q, 2}, sizeof(float), ", fp32"});
   if (shape.p_shared) dkdv.add({"kPOffset", "P ", {kv, q}, kElementBytes, ", transposed"});
   if (shape.ds_shared) dkdv.add({"kDsOffset", "dS", {kv, q}, kElementBytes, ", transposed"});
-  if (uses_tickets(config) && shape.ds_shared) dkdv.add_alias("kTicketOffset", "kDsOffset");
-  if (uses_tickets(config) && !shape.ds_shared) dkdv.add({"kTicketOffset", "number of the tile", {}, kTicketBytes});
+  if (takes_tickets(config) && shape.ds_shared) dkdv.add_alias("kTicketOffset", "kDsOffset");
+  if (takes_tickets(config) && !shape.ds_shared) dkdv.add({"kTicketOffset", "number of the tile", {}, kTicketBytes});
 
   // fp32 accumulators spread over 32 lanes: S, dP, and the columns of the gradients.
   const auto part_columns = [&](int parts) { return 8 * ceil_div(chunks, parts); };

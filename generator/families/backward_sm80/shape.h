@@ -11,12 +11,8 @@ namespace attune {
 constexpr int kMmaRows = 16;  ///< queries or keys of an instruction's result
 /// Keys that a warp of the kernel of key tiles may own.
 constexpr int kKeysOfBackwardWarp[] = {16, 32, 48};
-/// In the workspace and in shared memory, of a query: LSE * log2(e) and delta.
-constexpr std::size_t kStatisticsBytes = 2 * sizeof(float);
 /// What a config's fields may be at most.
 constexpr int kMaxBackwardBlock = 128, kMaxBackwardWarps = 8;
-/// Whether CTAs of the kernel of key tiles wait for one another.
-bool uses_tickets(const KernelConfig& config);
 
 /// What follows from a config and a head dim for the kernels of a backward plan of the sm80 family. Pure arithmetic.
 /// They use block_q, block_kv, warps and query_warps of a config (in the kernel of key tiles, query_warps warps own the

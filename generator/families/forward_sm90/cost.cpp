@@ -84,6 +84,8 @@ int comfortable_registers(Overlap overlap) {
       return kComfortableWithin;
     case Overlap::across:
       return kComfortableAcross;
+    case Overlap::queued:  // backward's alone
+      break;
   }
   return kComfortable;
 }

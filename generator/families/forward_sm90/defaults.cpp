@@ -11,6 +11,7 @@
 #include "generator/families/forward_sm90/shape.h"
 #include "generator/families/forward_sm90/tile_source.h"
 #include "generator/families/shared/forward_rules.h"
+#include "generator/families/shared/wgmma.h"
 #include "generator/generate.h"
 #include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
@@ -106,7 +107,7 @@ KernelConfig as_parts_want(const AttentionProblem& problem, const DeviceSpec& de
 std::optional<KernelConfig> forward_sm90_default(const AttentionProblem& problem, const DeviceSpec& device) {
   const bool masked = hides_pairs(problem.mask), lengthens = lengthens_tiles(problem.mask);
   Reasons reasons;
-  if (!forward_sm90_supports({problem, device}, &reasons) || (masked && problem.head_dim <= kMaxHeadDimOfSm80))
+  if (!supports_wgmma({problem, device}, &reasons) || (masked && problem.head_dim <= kMaxHeadDimOfSm80))
     return std::nullopt;
   std::optional<KernelConfig> best;
   double least = 0;

@@ -5,6 +5,7 @@
 #include "generator/families/forward_sm90/cost.h"
 #include "generator/families/forward_sm90/defaults.h"
 #include "generator/families/forward_sm90/plan.h"
+#include "generator/families/shared/wgmma.h"
 
 namespace attune {
 namespace {
@@ -45,7 +46,7 @@ KernelFamily forward_sm90_family() {
           .pass = Pass::forward,
           .set = kForwardSm90,
           .matrix_instruction = MatrixInstruction::wgmma,
-          .supports = forward_sm90_supports,
+          .supports = supports_wgmma,
           .check = check_forward_sm90,
           .enumerate = enumerate_forward_sm90,
           .default_config = default_of,

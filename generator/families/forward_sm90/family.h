@@ -7,7 +7,6 @@ namespace attune {
 /// The family's row of kernel_families(), and its parts that stand in files of their own.
 KernelFamily forward_sm90_family();
 
-bool forward_sm90_supports(const Question& question, Reasons* reasons);
 void check_forward_sm90(const Question& question, const KernelConfig& config, Reasons* reasons);
 void enumerate_forward_sm90(const Question& question, SpaceExtent extent, std::vector<KernelConfig>* configs);
 

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include "generator/device/register_limit.h"
-#include "generator/families/family_word.h"
 #include "generator/families/forward_common/combine.h"
 #include "generator/families/forward_sm90/family.h"
 #include "generator/families/forward_sm90/shape.h"
@@ -19,6 +18,9 @@ void check_warpgroups(const KernelConfig& config, std::vector<std::string>* reas
                     "multiple of 64 up to {}",
                     config.block_q, kMaxConsumers, 64 * kMaxConsumers));
   }
+  if (config.overlap == Overlap::queued)
+    reasons->push_back(
+        "overlap=queued: a forward has no two products that could follow each other without a pause; take within");
   if (config.q_stages > 1 && config.tile_scheduler == TileScheduler::single)
     reasons->push_back(fmt::format("qst{}: a CTA of a single tile has no use for a second one of Q", config.q_stages));
   if (config.overlap == Overlap::across && config.tile_scheduler == TileScheduler::single)
@@ -88,21 +90,6 @@ void check_registers(const ForwardSm90Shape& shape, const KernelConfig& config, 
 }
 
 }  // namespace
-
-bool forward_sm90_supports(const Question& question, Reasons* reasons) {
-  const auto& [problem, device] = question;
-  const std::size_t before = reasons->size();
-  if (device.compute_major != 9 || device.compute_minor != 0) {
-    reasons->push_back(fmt::format("{} has compute capability {}.{}; family {} needs 9.0", device.name,
-                                   device.compute_major, device.compute_minor, to_string(FamilyWord::sm90)));
-  }
-  if (problem.alignment < 16) {
-    reasons->push_back(
-        fmt::format("align{}: TMA copies rows that start at multiples of 16 bytes; family {} takes others",
-                    problem.alignment, to_string(FamilyWord::sm80)));
-  }
-  return reasons->size() == before;
-}
 
 void check_forward_sm90(const Question& question, const KernelConfig& config, Reasons* reasons) {
   const auto& [problem, device] = question;

@@ -4,8 +4,9 @@
 
 #include "generator/families/forward_common/combine.h"
 #include "generator/families/forward_sm90/shape.h"
-#include "generator/families/forward_sm90/wgmma_shapes.h"
 #include "generator/families/shared/bindings.h"
+#include "generator/families/shared/wgmma.h"
+#include "generator/families/shared/wgmma_shapes.h"
 #include "generator/problem/dispatch_class.h"
 #include "generator/problem/mask_geometry.h"
 #include "generator/text/launch_rendering.h"
@@ -50,9 +51,6 @@ std::string mainloop_partial(const KernelConfig& config) {
   if (config.warpgroup_order == WarpgroupOrder::ping_pong) return "ping_pong";
   return config.overlap == Overlap::none ? "serial" : "overlapped";
 }
-
-// As a matrix descriptor names the swizzle whose span a panel's row fills.
-int swizzle_mode(int panel_columns) { return panel_columns == 64 ? 1 : panel_columns == 32 ? 2 : 3; }
 
 std::string text_of(bool value) { return value ? "true" : "false"; }
 

@@ -3,17 +3,13 @@
 #include <algorithm>
 
 #include "generator/device/register_limit.h"
+#include "generator/families/shared/wgmma.h"
 #include "generator/rounding.h"
 
 namespace attune {
 namespace {
-constexpr int kWarpgroupThreads = 128;
-constexpr int kWarpgroupRows = 64;
-constexpr int kMaxPanelColumns = 64;          // 128 bytes, the widest swizzle
-constexpr std::size_t kTileAlignment = 1024;  // of the 128-byte swizzle's pattern
-constexpr int kMostRegisters = 240;           // that setmaxnreg is asked for: with 255 ptxas leaves none to work with
 constexpr std::size_t kElementBytes = 2;
-constexpr int kBarrierBytes = 8, kNumberBytes = 4;
+constexpr int kNumberBytes = 4;
 
 BarrierLayout barrier_layout(const KernelConfig& config, int v_stages) {
   const bool clustered = config.cluster > 1;
@@ -24,11 +20,11 @@ BarrierLayout barrier_layout(const KernelConfig& config, int v_stages) {
     return begin;
   };
   const auto ring = [&](const char* name, int stages) {
-    const int full = take(stages, kBarrierBytes), empty = take(stages, kBarrierBytes);
+    const int full = take(stages, kMbarrierBytes), empty = take(stages, kMbarrierBytes);
     return BarrierLayout::Ring{name, stages, full, empty};
   };
   layout.rings = {ring("q", config.q_stages), ring("k", config.stages), ring("v", v_stages)};
-  layout.meeting = take(clustered ? 3 : 0, kBarrierBytes);
+  layout.meeting = take(clustered ? 3 : 0, kMbarrierBytes);
   layout.tile_numbers = take(config.q_stages + (clustered ? 1 : 0), kNumberBytes);
   return layout;
 }
@@ -41,7 +37,7 @@ ForwardSm90Shape forward_sm90_shape(const AttentionProblem& problem, const Kerne
   shape.consumers = config.block_q / kWarpgroupRows;
   shape.threads = (shape.consumers + 1) * kWarpgroupThreads;
   if (config.pack_gqa) shape.group = static_cast<int>(problem.heads_q / problem.heads_kv);
-  shape.panel_columns = d <= 16 ? 16 : d <= 32 ? 32 : kMaxPanelColumns;
+  shape.panel_columns = panel_columns(d);
   shape.panels = ceil_div(d, shape.panel_columns);
 
   const std::size_t row_bytes = 2 * static_cast<std::size_t>(shape.panels * shape.panel_columns);
@@ -50,7 +46,8 @@ ForwardSm90Shape forward_sm90_shape(const AttentionProblem& problem, const Kerne
   shape.kv_box_rows = config.block_kv / config.cluster;
   shape.v_stages = config.v_stages > 0 ? config.v_stages : config.stages;
   const auto add_tiles = [&](const char* name, const char* label, int stages, int rows) {
-    shape.shared.add({name, label, {stages, shape.panels, rows, shape.panel_columns}, kElementBytes}, kTileAlignment);
+    shape.shared.add({name, label, {stages, shape.panels, rows, shape.panel_columns}, kElementBytes},
+                     kSwizzledTileAlignment);
   };
   add_tiles("kQOffset", "Q", config.q_stages, config.block_q);
   add_tiles("kKOffset", "K", config.stages, config.block_kv);
@@ -60,11 +57,11 @@ ForwardSm90Shape forward_sm90_shape(const AttentionProblem& problem, const Kerne
     shape.p_bytes = kElementBytes * static_cast<std::size_t>(config.block_q * shape.p_panels * shape.panel_columns);
     shape.shared.add(
         {"kPOffset", "P", {shape.consumers, shape.p_panels, kWarpgroupRows, shape.panel_columns}, kElementBytes},
-        kTileAlignment);
+        kSwizzledTileAlignment);
   }
   shape.barriers = barrier_layout(config, shape.v_stages);
   shape.shared.add({"kBarrierOffset", "barriers, numbers of tiles", {}, static_cast<std::size_t>(shape.barriers.bytes)},
-                   kBarrierBytes);
+                   kMbarrierBytes);
 
   shape.product_columns = std::max(d, config.block_kv);
   shape.accumulator_registers = d / 2 + config.block_kv / 2;
@@ -79,7 +76,7 @@ ForwardSm90Shape forward_sm90_shape(const AttentionProblem& problem, const Kerne
     const int fewest = shape.consumers == 3 || many_tiles_shared ? 32 : 24;
     shape.producer_registers = config.producer_registers > 0 ? config.producer_registers : fewest;
     const int pool = shape.launch_registers * (shape.consumers + 1) - shape.producer_registers;
-    shape.consumer_registers = std::min(kMostRegisters, pool / shape.consumers / 8 * 8);
+    shape.consumer_registers = std::min(kMostRegistersOfThread, pool / shape.consumers / 8 * 8);
   }
   return shape;
 }

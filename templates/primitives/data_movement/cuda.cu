@@ -129,6 +129,20 @@ __device__ __forceinline__ double cvt_f64_f16(u16 x) {
   return static_cast<double>(r);
 }
 
+// Two elements of 16 bits as floats.
+__device__ __forceinline__ float cvt_f32_low_bf16(u32 pair) { return __uint_as_float(pair << 16); }
+__device__ __forceinline__ float cvt_f32_high_bf16(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }
+__device__ __forceinline__ float cvt_f32_low_f16(u32 pair) {
+  float r;
+  asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %1;\ncvt.f32.f16 %0, low;\n}" : "=f"(r) : "r"(pair));
+  return r;
+}
+__device__ __forceinline__ float cvt_f32_high_f16(u32 pair) {
+  float r;
+  asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %1;\ncvt.f32.f16 %0, high;\n}" : "=f"(r) : "r"(pair));
+  return r;
+}
+
 // Copies 16 bytes from global to shared memory without registers; only the first `bytes` (0 or 16) are read, the rest is zero.
 __device__ __forceinline__ void cp_async_cg_16(u32 to, const void* from, u32 bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");

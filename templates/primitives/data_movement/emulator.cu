@@ -86,6 +86,12 @@ inline double cvt_f64_f16(u16 x) {
   return float_of_bits(bits_of_float(value) | sign);
 }
 
+// Two elements of 16 bits as floats.
+inline float cvt_f32_low_bf16(u32 pair) { return float_of_bits(pair << 16); }
+inline float cvt_f32_high_bf16(u32 pair) { return float_of_bits(pair & 0xffff0000u); }
+inline float cvt_f32_low_f16(u32 pair) { return static_cast<float>(cvt_f64_f16(static_cast<u16>(pair))); }
+inline float cvt_f32_high_f16(u32 pair) { return static_cast<float>(cvt_f64_f16(static_cast<u16>(pair >> 16))); }
+
 // Copies 16 bytes from global to shared memory without registers; only the first `bytes` (0 or 16) are read, the rest is zero.
 inline void cp_async_cg_16(u32 to, const void* from, u32 bytes) { emulator.async_copy("cp_async_cg_16", to, from, bytes); }
 

@@ -25,7 +25,7 @@ struct EmulatorServices {
   void (*async_commit)();
   void (*async_wait)(u32 pending_groups);
   void (*load_matrices)(const char* name, u32* r, u32 row, u32 count, bool transpose);
-  void (*store_matrices)(const char* name, const u32* r, u32 row, u32 count);
+  void (*store_matrices)(const char* name, const u32* r, u32 row, u32 count, bool transpose);
   void (*multiply_add)(const char* name, float* d, const u32* a, const u32* b, u32 k, bool bf16);
   u32 (*shuffle_xor)(const char* name, u32 x, u32 mask);
   bool (*vote_any)(const char* name, bool x);
@@ -40,6 +40,7 @@ struct EmulatorServices {
   void (*named_barrier)(const char* name, u32 index, u32 threads, bool wait);
   void (*prefetch_tensor_map)(const char* name, const void* map);
   void (*tensor_load)(const char* name, u32 to, const void* map, u32 barrier, u32 ctas, const i32* at);
+  void (*bulk_load)(const char* name, u32 to, const void* from, u32 bytes, u32 barrier);
   void (*tensor_store)(const char* name, const void* map, u32 from, const i32* at);
   void (*bulk_commit)();
   void (*bulk_wait_read)(u32 pending_groups);

@@ -16,6 +16,12 @@ __device__ __forceinline__ void cp_async_bulk_tensor_4d_load_multicast(u32 to, c
       ::"r"(to), "l"(&map), "r"(barrier), "r"(dim), "r"(head), "r"(row), "r"(batch), "h"(ctas) : "memory");
 }
 
+// Copies bytes that follow each other to shared memory; they complete on `barrier`. Addresses and `bytes` are multiples of 16.
+__device__ __forceinline__ void cp_async_bulk_load(u32 to, const void* from, u32 bytes, u32 barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+               ::"r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
+}
+
 // Copies a box from shared memory to a tensor; what lies beyond its end is not written. Unlike loads, stores may not begin before the tensor:
 // that is an illegal instruction on an H200. Belongs to this thread's open bulk group.
 __device__ __forceinline__ void cp_async_bulk_tensor_4d_store(const TensorMap& map, u32 from, i32 dim, i32 head, i32 row, i32 batch) {

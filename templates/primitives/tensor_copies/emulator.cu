@@ -14,6 +14,9 @@ inline void cp_async_bulk_tensor_4d_load_multicast(u32 to, const TensorMap& map,
   emulator.tensor_load("cp_async_bulk_tensor_4d_load_multicast", to, &map, barrier, ctas, at);
 }
 
+// Copies bytes that follow each other to shared memory; they complete on `barrier`. Addresses and `bytes` are multiples of 16.
+inline void cp_async_bulk_load(u32 to, const void* from, u32 bytes, u32 barrier) { emulator.bulk_load("cp_async_bulk_load", to, from, bytes, barrier); }
+
 // Copies a box from shared memory to a tensor; what lies outside of it is not written. Belongs to this thread's open bulk group.
 inline void cp_async_bulk_tensor_4d_store(const TensorMap& map, u32 from, i32 dim, i32 head, i32 row, i32 batch) {
   const i32 at[4] = {dim, head, row, batch};

@@ -24,4 +24,7 @@ inline void mma_m16n8k8_f32_f16(float (&d)[4], const u32 (&a)[2], u32 b0) {
 
 // 8x8 matrices of 16-bit elements: lanes 8 i .. 8 i + 7 give the row addresses of matrix i; lane l gives of each matrix the elements
 // (row l / 4, columns 2 (l % 4) and + 1).
-inline void stmatrix_x4(u32 row, const u32 (&r)[4]) { emulator.store_matrices("stmatrix_x4", r, row, 4); }
+inline void stmatrix_x4(u32 row, const u32 (&r)[4]) { emulator.store_matrices("stmatrix_x4", r, row, 4, false); }
+
+// The same, where the lanes give the elements of the transposed matrices.
+inline void stmatrix_x4_trans(u32 row, const u32 (&r)[4]) { emulator.store_matrices("stmatrix_x4_trans", r, row, 4, true); }

@@ -60,3 +60,20 @@ __device__ __forceinline__ void wgmma_rs(float (&d)[${wgmma_shapes.registers}], 
         "n"(kTransposed ? 1 : 0));
 }
 //% end
+
+// The first product of a sum, d = a b: d is an output alone, so that the compiler keeps nothing that it held before.
+//% for wgmma_shapes
+template <bool kTransposed>
+__device__ __forceinline__ void wgmma_ss_first(float (&d)[${wgmma_shapes.registers}], u64 a_descriptor, u64 b_descriptor) {
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "setp.ne.b32 p, 0, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n${wgmma_shapes.n}k16.f32.${dtype}.${dtype} "
+      "{${wgmma_shapes.operands}}, "
+      "%${wgmma_shapes.operand0}, %${wgmma_shapes.operand1}, p, 1, 1, 0, %${wgmma_shapes.operand2};\n"
+      "}"
+      : ${wgmma_shapes.first_outputs}
+      : "l"(a_descriptor), "l"(b_descriptor), "n"(kTransposed ? 1 : 0));
+}
+//% end

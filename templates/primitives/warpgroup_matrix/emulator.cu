@@ -42,3 +42,11 @@ inline void wgmma_rs(float (&d)[${wgmma_shapes.registers}], const u32 (&a)[kFrag
   emulator.wgmma("wgmma_rs", d, ${wgmma_shapes.n}, a + 4 * step, 0, b_descriptor, wgmma_flags(kAccumulate, kTransposed));
 }
 //% end
+
+// The first product of a sum, d = a b: d is an output alone, so that the compiler keeps nothing that it held before.
+//% for wgmma_shapes
+template <bool kTransposed>
+inline void wgmma_ss_first(float (&d)[${wgmma_shapes.registers}], u64 a_descriptor, u64 b_descriptor) {
+  emulator.wgmma("wgmma_ss_first", d, ${wgmma_shapes.n}, nullptr, a_descriptor, b_descriptor, wgmma_flags(false, kTransposed));
+}
+//% end

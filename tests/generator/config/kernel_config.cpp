@@ -125,7 +125,7 @@ TEST_CASE("what a config's text may not say", "[nogpu]") {
   check_parse_error("sm80 dq=sorted", "'dq=sorted' is no way to dQ; known: separate-kernel, atomic, ordered");
   check_parse_error("sm80 dq=atomic dq=separate-kernel", "a second time");
   check_parse_error("sm90 query-warps2", "does not understand 'query-warps2'");
-  check_parse_error("sm90 apart", "does not understand 'apart'");
+  check_parse_error("sm90 dq-first", "does not understand 'dq-first'");
   check_parse_error("sm80 kv-grad-per-query-head apart", "a second time");
   check_parse_error("sm90 dq-first", "does not understand 'dq-first'");
   check_parse_error("sm80 dq-first dq-first", "a second time");

@@ -33,6 +33,6 @@ TEST_CASE("shared memory: buffers one behind the other, aligned, with a picture"
 
 TEST_CASE("shared memory has room for so many buffers", "[nogpu]") {
   SharedLayout layout;
-  for (int i = 0; i < 8; ++i) layout.add({"kOffset", "buffer", {}, 4});
+  for (std::size_t i = 0; i < SharedLayout::kMost; ++i) layout.add({"kOffset", "buffer", {}, 4});
   CHECK_THROWS_AS(layout.add({"kOffset", "one too many", {}, 4}), Error);
 }

@@ -20,7 +20,6 @@ std::string reasons_of(const char* problem, const std::string& config, const cha
 TEST_CASE("configs that no backward kernel serves are refused with reasons", "[nogpu]") {
   CHECK(reasons_of("backward sq100 d64", "sm80 q64 kv64 w4 st2").empty());
   const std::vector<std::pair<const char*, const char*>> refused = {
-      {"sm90 q64 kv64 st2", "family sm80 only"},
       {"sm80 q64 kv64 w4 st2 qsmem", "qsmem: backward_sm80 has no such choice"},
       {"sm80 q64 kv64 w4 st2 even-tiles", "even-tiles: backward_sm80 has no such choice"},
       {"sm80 q40 kv64 w4 st2", "multiple of 16"},

@@ -1,4 +1,4 @@
-#include "generator/families/forward_sm90/wgmma_shapes.h"
+#include "generator/families/shared/wgmma_shapes.h"
 
 #include <fmt/format.h>
 
@@ -24,7 +24,9 @@ std::vector<std::map<std::string, std::string>> wgmma_shapes(std::vector<int> ns
       // Operands stand in the literal of an instruction, which ends with each line.
       const bool begins = i > 0 && i % kOperandsOfLine == 0, outputs_begin = i > 0 && i % kOutputsOfLine == 0;
       shape["operands"] += fmt::format("{}%{}", i == 0 ? "" : begins ? ", \"\n\"" : ", ", i);
-      shape["outputs"] += fmt::format("{}\"+f\"(d[{}])", i == 0 ? "" : outputs_begin ? ",\n" : ", ", i);
+      const char* separator = i == 0 ? "" : outputs_begin ? ",\n" : ", ";
+      shape["outputs"] += fmt::format("{}\"+f\"(d[{}])", separator, i);
+      shape["first_outputs"] += fmt::format("{}\"=f\"(d[{}])", separator, i);
     }
     for (int i = 0; target == KernelTarget::cuda && i < kFurtherOperands; ++i)
       shape[fmt::format("operand{}", i)] = std::to_string(registers + i);

@@ -1,0 +1,60 @@
+#include "generator/families/backward_common/workspace.h"
+
+#include <cstdint>
+
+#include "generator/families/backward_common/convert.h"
+#include "generator/families/backward_common/delta.h"
+
+namespace attune {
+namespace {
+constexpr int kLeastBlock = 16;  // rows that share a ticket
+}  // namespace
+
+bool takes_tickets(const KernelConfig& config) {
+  return config.dq == DqAccumulation::ordered ||
+         (config.kv_grad_per_query_head && config.dq == DqAccumulation::separate_kernel);
+}
+
+void describe_backward_workspace(const AttentionProblem& problem, const KernelConfig& config, KernelPlan* plan) {
+  const bool apart = config.kv_grad_per_query_head, unordered = config.dq == DqAccumulation::atomic;
+  const auto rows = static_cast<std::size_t>(config.block_q);
+  const std::size_t row_bytes = sizeof(float) * static_cast<std::size_t>(problem.head_dim);
+  if (config.dq != DqAccumulation::separate_kernel)
+    plan->buffers.push_back({kDqSums, rows * row_bytes, config.block_q, true});
+  if (apart) {
+    const std::size_t bytes = static_cast<std::size_t>(config.block_kv) * row_bytes;
+    for (const Buffer& sums : {kDkSums, kDvSums})
+      plan->buffers.push_back({sums, bytes, config.block_kv, true, TileRows::keys});
+  }
+  if (config.dq == DqAccumulation::ordered)
+    plan->buffers.push_back({kDqTickets, sizeof(std::uint32_t), config.block_q, true});
+  if (apart && !unordered)
+    plan->buffers.push_back({kDkdvTickets, sizeof(std::uint32_t), config.block_kv, true, TileRows::keys});
+  if (takes_tickets(config)) {
+    plan->workspace_bytes = kTileCounterOffset + sizeof(std::uint32_t);
+    plan->workspace_zeroed = true;
+  }
+  if (!apart || !unordered) plan->ordered_outputs = {Operand::d_k, Operand::d_v};
+  if (!unordered) plan->ordered_outputs.push_back(Operand::d_q);
+  plan->buffers.push_back({kStatistics, kStatisticsBytes * rows, config.block_q, false});
+}
+
+std::size_t most_backward_workspace_bytes(const AttentionProblem& problem, int most_block_q, int most_block_kv) {
+  KernelPlan plan;
+  const auto columns = static_cast<std::size_t>(problem.head_dim);
+  AttentionProblem padded = problem;
+  padded.seq_q += most_block_q - 1;  // rounded up to any block
+  padded.seq_kv += most_block_kv - 1;
+  plan.workspace_bytes = kTileCounterOffset + sizeof(std::uint32_t);
+  plan.buffers = {{kDqSums, sizeof(float) * columns, 1, true},
+                  {kDqTickets, sizeof(std::uint32_t), kLeastBlock, true},
+                  {kStatistics, kStatisticsBytes, 1, false}};
+  if (problem.heads_q != problem.heads_kv) {
+    for (const Buffer& sums : {kDkSums, kDvSums})
+      plan.buffers.push_back({sums, sizeof(float) * columns, 1, true, TileRows::keys});
+    plan.buffers.push_back({kDkdvTickets, sizeof(std::uint32_t), kLeastBlock, true, TileRows::keys});
+  }
+  return plan.workspace_bytes_of(padded);
+}
+
+}  // namespace attune

@@ -1,0 +1,119 @@
+#include "generator/families/backward_sm90/cost.h"
+
+#include <algorithm>
+
+#include "generator/families/backward_common/tile_sequence.h"
+#include "generator/families/backward_sm90/plan.h"
+#include "generator/families/backward_sm90/shape.h"
+#include "generator/families/shared/wgmma.h"
+#include "generator/problem/mask_geometry.h"
+#include "generator/rounding.h"
+
+// Clocks of one SM for one step (a block of queries) of one CTA, in the unit rates of the device; those of an H200 stand
+// here. D16 is the head dim rounded up to 16, w the number of softmax warpgroups, n the columns of a product for dQ:
+//
+//   matrix      = 2 q kv (2 D16 + 2 D + columns of products for dQ) / 4096
+//   shared      = (2 w (64 + q) D16 + 2 w q D + 2 kv (64 + n) q D / 64 n) / 64    S and dP; dV and dK; dQ
+//               + (2 q kv + 4 q D) / 128                                        dS stored; loads written
+//   exponential = q kv / 15.4
+//   adds        = 4 q D / 107, which pass the pipe of shared memory too
+//   step        = 1.17 max(matrix, shared + adds) + 0.45 exponential, + 0.15 matrix where nothing overlaps
+//
+// The units' rates are measured. What holds them together is not fitted to trials of these kernels yet: 1.17, 0.45 and
+// 0.15 come from two prototypes of D = 64 and 128, which these sums give to 3 %.
+namespace attune {
+namespace {
+
+constexpr double kOverheadOfStep = 1.17, kExponentialShare = 0.45, kSerialShare = 0.15;
+constexpr double kElementsShare = 0.9625;       // of the rate of exponentials: elements a clock, with scale and conversion
+constexpr double kAddsPerClock = 107;           // bytes of fp32 adds of an SM, while all SMs add
+constexpr double kLoadLatency = 900;            // of TMA under load
+constexpr double kInstructionsOfMask = 4.8;     // of an element
+constexpr double kTicketClocks = 1650;          // as on mma.sync: of a step, an atomic of the tile before, seen through L2
+constexpr double kTileClocks = 4000;            // of a tile: K and V come, the first S; dK and dV go
+constexpr double kLaunchMicroseconds = 3.6;     // as on mma.sync
+constexpr double kMemoryRate = 0.89;
+
+double elements(const AttentionProblem& problem, std::int64_t heads, std::int64_t rows) {
+  return static_cast<double>(problem.batch * heads) * static_cast<double>(rows) * problem.head_dim;
+}
+
+struct Step {
+  double matrix = 0, shared = 0, exponential = 0, adds = 0, ticket = 0;
+
+  double clocks(Overlap overlap) const {
+    const double serial = overlap == Overlap::none ? kSerialShare * matrix : 0;
+    return kOverheadOfStep * std::max(matrix, shared + adds) + kExponentialShare * exponential + serial + ticket;
+  }
+};
+
+Step step_of(const AttentionProblem& problem, const KernelConfig& config, const BackwardSm90Shape& shape,
+             const DeviceSpec& device, double masked_share) {
+  const double q = config.block_q, kv = config.block_kv, d = problem.head_dim, padded = round_up(problem.head_dim, 16);
+  const double warpgroups = shape.softmax_warpgroups, bytes_per_clock = device.shared_bytes_per_clock;
+  const DqProducts dq = dq_products(problem, config);
+  Step step;
+  step.matrix = 2 * q * kv * (2 * padded + 2 * d + dq.columns * dq.count) / device.wgmma_flops_per_clock;
+  double read = 2 * warpgroups * (kWarpgroupRows + q) * padded + 2 * warpgroups * q * d;
+  read += dq.count * kv * (kWarpgroupRows + dq.columns) * q / kWarpgroupRows;
+  step.shared = (2 * read + 2 * q * kv + 4 * q * d) / bytes_per_clock;
+  step.exponential = q * kv * (1 / (kElementsShare * device.exp2_per_clock) +
+                               masked_share * kInstructionsOfMask / device.alu_per_clock);
+  step.adds = 4 * q * d / kAddsPerClock;
+  if (config.dq == DqAccumulation::ordered) step.ticket = kTicketClocks;
+  return step;
+}
+
+}  // namespace
+
+CostEstimate backward_sm90_cost(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
+  const BackwardSm90Shape shape = backward_sm90_shape(problem, config, device);
+  const bool apart = config.kv_grad_per_query_head;
+  const double group = apart ? 1 : static_cast<double>(problem.heads_q / problem.heads_kv);
+  TileSequence sequence;
+  sequence.tiles = ceil_div(problem.seq_kv, config.block_kv);
+  sequence.heads = problem.batch * (apart ? problem.heads_q : problem.heads_kv);
+  sequence.last_first = config.dq == DqAccumulation::ordered;
+  if (config.tile_order == TileOrder::l2_sections)
+    sequence.section_heads = backward_sm90_section_heads(problem, config, device);
+
+  const MaskGeometry mask(problem);
+  const StepCount steps = mask.query_steps(config.block_kv, config.block_q);
+  const Step step = step_of(problem, config, shape, device, steps.mean > 0 ? steps.masked / steps.mean : 0);
+  const double ctas = static_cast<double>(sequence.tiles * sequence.heads);
+  const double together = std::max(1.0, std::min<double>(config.ctas_per_sm, ctas / device.sm_count));
+  // Two CTAs of an SM share its units: what one leaves idle the other may take.
+  const double alone = step.clocks(config.overlap);
+  const double shared = std::max(alone, together * std::max(step.matrix, step.shared + step.adds));
+  const double first_load = config.stages > 1 ? 0 : kLoadLatency;
+  const double last_adds = apart ? 8.0 * config.block_kv * problem.head_dim / kAddsPerClock : 0;
+  const double around = kTileClocks + last_adds;
+  const double slots = device.sm_count * together;
+  const double uneven = uneven_steps(problem, {true, config.block_kv, config.block_q}, sequence,
+                                     static_cast<std::int64_t>(slots), around / (group * (shared + first_load)));
+  const double clocks =
+      ctas / slots * (group * steps.mean * (shared + first_load) + around) + group * uneven * (alone + first_load);
+
+  const double q_elements = elements(problem, problem.heads_q, problem.seq_q),
+               kv_elements = elements(problem, problem.heads_kv, problem.seq_kv);
+  const double memory_rate = kMemoryRate * device.memory_gbps * 1e3;  // bytes a microsecond
+  constexpr double kBytesOfSum = 4 + 4 + 2;                           // zeros, then read and rounded
+  const double sums = q_elements + (apart ? 2 * kv_elements : 0);
+  const double around_bytes = 4 * q_elements + kBytesOfSum * sums;                      // of the other kernels
+  const double main_bytes = 12 * q_elements + (apart ? 20 : 8) * kv_elements;           // of the kernel of key tiles
+  const double per_sm = ctas * group * steps.mean / device.sm_count / device.clock_mhz;
+
+  CostEstimate cost;
+  cost.matrix_microseconds = step.matrix * per_sm;
+  cost.exponential_microseconds = step.exponential * per_sm;
+  cost.shared_microseconds = step.shared * per_sm;
+  cost.memory_microseconds = step.adds * per_sm + around_bytes / memory_rate;
+  cost.microseconds = std::max(clocks / device.clock_mhz, main_bytes / memory_rate) + around_bytes / memory_rate +
+                      (3 + (apart ? 2 : 1)) * kLaunchMicroseconds;
+  cost.registers = shape.launch_registers;
+  cost.ctas_per_sm = config.ctas_per_sm;
+  cost.waves = ctas / (static_cast<double>(device.sm_count) * config.ctas_per_sm);
+  return cost;
+}
+
+}  // namespace attune

@@ -1,0 +1,51 @@
+#include "generator/families/backward_sm90/family.h"
+
+#include "generator/families/backward_sm90/cost.h"
+#include "generator/families/backward_sm90/plan.h"
+#include "generator/families/family_word.h"
+#include "generator/families/shared/wgmma.h"
+
+namespace attune {
+namespace {
+
+// FlashAttention-3's, as far as they are multiples of 64.
+constexpr PublishedTile kPublished[] = {{64, 128, 128, 0}, {96, 64, 128, 0}, {128, 64, 128, 0}};
+
+// wgmma waits for what is spilled from between its products.
+constexpr int kSpillAllowanceBytes = 128;
+
+// None has been timed yet beside those of mma.sync: a search finds them.
+std::optional<KernelConfig> no_default(const Question&) { return std::nullopt; }
+
+CostEstimate cost_of(const Question& question, const KernelConfig& config) {
+  return backward_sm90_cost(question.problem, config, question.device);
+}
+
+void describe(const Question& question, const KernelConfig& config, const TemplateSet& templates, KernelTarget target,
+              KernelPlan* plan) {
+  describe_backward_sm90(question.problem, config, question.device, templates, target, plan);
+}
+
+std::size_t most_workspace(const Question& question) { return backward_sm90_most_workspace_bytes(question.problem); }
+
+}  // namespace
+
+KernelFamily backward_sm90_family() {
+  return {.name = "backward_sm90",
+          .word = FamilyWord::sm90,
+          .pass = Pass::backward,
+          .set = kBackwardSm90,
+          .matrix_instruction = MatrixInstruction::wgmma,
+          .supports = supports_wgmma,
+          .check = check_backward_sm90,
+          .enumerate = enumerate_backward_sm90,
+          .default_config = no_default,
+          .estimate = cost_of,
+          .describe = describe,
+          .most_workspace = most_workspace,
+          .last_templates_of_0_1 = {},
+          .published = kPublished,
+          .spill_allowance_bytes = kSpillAllowanceBytes};
+}
+
+}  // namespace attune

@@ -1,0 +1,140 @@
+#include <fmt/format.h>
+
+#include "generator/device/register_limit.h"
+#include "generator/families/backward_sm90/family.h"
+#include "generator/families/backward_sm90/shape.h"
+#include "generator/families/shared/forward_rules.h"
+#include "generator/families/shared/wgmma.h"
+
+namespace attune {
+namespace {
+
+constexpr int kMostBlockQ = 128, kMostBlockKv = 192;
+
+void check_choices(const AttentionProblem& problem, const KernelConfig& config, Reasons* reasons) {
+  if (config.block_q % kWarpgroupRows != 0 || config.block_q > kMostBlockQ) {
+    reasons->push_back(fmt::format("q{}: dQ is computed 64 queries at a time; q must be 64 or 128", config.block_q));
+  }
+  if (config.cluster != 1) reasons->push_back("cluster2: family sm90 has no such backward; leave the word out");
+  if (config.split_dkdv && config.overlap == Overlap::queued)
+    reasons->push_back("split-dkdv overlap=queued: each warpgroup has two products, which wait for each other; take overlap=within");
+  if (config.split_dkdv && config.warpgroup_order != WarpgroupOrder::free)
+    reasons->push_back(fmt::format("split-dkdv {}: warpgroups with different products take no order; leave the word out",
+                                   to_string(config.warpgroup_order)));
+  if (config.block_kv % kWarpgroupRows != 0 || config.block_kv > kMostBlockKv) {
+    reasons->push_back(
+        fmt::format("kv{}: each softmax warpgroup owns 64 keys, and there are 1 to {}: kv must be a multiple of 64 up "
+                    "to {}",
+                    config.block_kv, kMostBlockKv / kWarpgroupRows, kMostBlockKv));
+  }
+  if (config.dq == DqAccumulation::separate_kernel)
+    reasons->push_back("dq=separate-kernel: family sm90 adds to dQ; take dq=atomic or dq=ordered");
+  if (problem.deterministic && config.dq == DqAccumulation::atomic) {
+    reasons->push_back("dq=atomic deterministic: adds as they come give other bits at each run; take dq=ordered");
+  }
+  if (config.kv_grad_per_query_head && problem.heads_q == problem.heads_kv)
+    reasons->push_back("kv-grad-per-query-head: needs grouped heads (heads_q > heads_kv)");
+  if (config.overlap == Overlap::across)
+    reasons->push_back("overlap=across: a CTA has one tile of keys; take overlap=within or overlap=queued");
+  if (config.warpgroup_order == WarpgroupOrder::ping_pong)
+    reasons->push_back("pingpong: family sm90 has no such backward; take 'ordered', or leave the word out");
+  if (config.warpgroup_order != WarpgroupOrder::free && config.block_kv == kWarpgroupRows)
+    reasons->push_back(fmt::format("{}: needs at least two softmax warpgroups (kv128 or more)",
+                                   to_string(config.warpgroup_order)));
+  if (config.tile_order != TileOrder::head_major && config.tile_order != TileOrder::l2_sections) {
+    reasons->push_back(
+        fmt::format("order={}: of tiles of keys the first are the longest; take order=head-major or l2-sections",
+                    to_string(config.tile_order)));
+  }
+  if (config.tile_order == TileOrder::l2_sections && config.dq == DqAccumulation::ordered)
+    reasons->push_back("order=l2-sections dq=ordered: tiles add to dQ head by head; leave the order out");
+  if (config.do_stages != 0 && config.do_stages == config.stages) {
+    reasons->push_back(
+        fmt::format("dost{}: as many as st{} says of Q already; leave the word out", config.do_stages, config.stages));
+  }
+  if (config.stages == 1 && config.overlap != Overlap::none) {
+    reasons->push_back(
+        fmt::format("st1 overlap={}: a block's Q is read by dK while the next one's S is computed; take st2 or more, or "
+                    "overlap=none",
+                    to_string(config.overlap)));
+  }
+}
+
+// The largest number of columns that names the same products.
+void check_dq_columns(const AttentionProblem& problem, const KernelConfig& config, Reasons* reasons) {
+  KernelConfig fewer = config;
+  fewer.dq_columns -= kWarpgroupRows;
+  if (fewer.dq_columns > 0 && dq_products(problem, fewer).count == 1) {
+    reasons->push_back(fmt::format("dqcols{}: one product has all {} columns with dqcols{} too; take that",
+                                   config.dq_columns, problem.head_dim, fewer.dq_columns));
+  }
+}
+
+void check_memory(const BackwardSm90Shape& shape, const KernelConfig& config, const DeviceSpec& device,
+                  Reasons* reasons) {
+  const std::size_t bytes = shape.shared.bytes();
+  const auto of_sm = static_cast<std::size_t>(config.ctas_per_sm) *
+                     (bytes + static_cast<std::size_t>(device.shared_bytes_reserved));
+  if (bytes > static_cast<std::size_t>(device.shared_bytes_per_block) ||
+      of_sm > static_cast<std::size_t>(device.shared_bytes_per_sm)) {
+    reasons->push_back(fmt::format(
+        "shared memory: K and V, {} blocks of Q, {} of dO and {} of dS take {} bytes of each of {} CTAs; a CTA of {} "
+        "may have {}, an SM {}",
+        config.stages, shape.do_stages, config.ds_stages, bytes, config.ctas_per_sm, device.name,
+        device.shared_bytes_per_block, device.shared_bytes_per_sm));
+  }
+}
+
+void check_registers(const BackwardSm90Shape& shape, const KernelConfig& config, Reasons* reasons) {
+  // ptxas compiles for the registers at launch, and takes no product whose result and operands alone exceed them.
+  constexpr int kOperandRegisters = 30;
+  if (const int product = shape.product_columns / 2 + kOperandRegisters; product > shape.launch_registers) {
+    reasons->push_back(
+        fmt::format("registers: a product of {} columns takes {} registers of a thread and {} CTAs of {} threads leave "
+                    "it {} at launch; take fewer CTAs, keys or queries",
+                    shape.product_columns, product, config.ctas_per_sm, shape.threads, shape.launch_registers));
+  }
+  const auto check = [&](const char* what, int accumulators, int limit) {
+    if (accumulators <= limit - kWorkingRegisters) return;
+    reasons->push_back(
+        fmt::format("registers: {} take {} registers of a thread beside at least {} others; it may have {} with {} CTAs "
+                    "of {} threads on an SM",
+                    what, accumulators, kWorkingRegisters, limit, config.ctas_per_sm, shape.threads));
+  };
+  check(config.split_dkdv ? "dK or dV, S and P" : "dK, dV, S and P", shape.softmax_accumulators,
+        shape.softmax_registers > 0 ? shape.softmax_registers : shape.launch_registers);
+  check("the columns of dQ", shape.dq_accumulators,
+        shape.dq_registers > 0 ? shape.dq_registers : shape.launch_registers);
+}
+
+// Another number of registers must give another kernel.
+void check_dq_registers(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
+                        Reasons* reasons) {
+  if (config.dq_registers == 0) return;
+  KernelConfig without = config;
+  without.dq_registers = 0;
+  const int registers = backward_sm90_shape(problem, without, device).dq_registers;
+  if (registers == 0) {
+    reasons->push_back(fmt::format("dqreg{}: the one softmax warpgroup of kv{} has all that a thread can have; leave the "
+                                   "word out",
+                                   config.dq_registers, config.block_kv));
+  } else if (registers == config.dq_registers) {
+    reasons->push_back(fmt::format("dqreg{}: as many as without the word; leave it out", config.dq_registers));
+  }
+}
+
+}  // namespace
+
+void check_backward_sm90(const Question& question, const KernelConfig& config, Reasons* reasons) {
+  const auto& [problem, device] = question;
+  check_choices(problem, config, reasons);
+  if (!reasons->empty()) return;
+  check_dq_columns(problem, config, reasons);
+  check_dq_registers(problem, config, device, reasons);
+  const BackwardSm90Shape shape = backward_sm90_shape(problem, config, device);
+  if (!threads_fit(shape.threads, config, device, reasons)) return;
+  check_memory(shape, config, device, reasons);
+  check_registers(shape, config, reasons);
+}
+
+}  // namespace attune

@@ -1,0 +1,176 @@
+#include "generator/families/backward_sm90/plan.h"
+
+#include <utility>
+
+#include "generator/families/backward_common/convert.h"
+#include "generator/families/backward_common/delta.h"
+#include "generator/families/backward_common/workspace.h"
+#include "generator/families/backward_sm90/shape.h"
+#include "generator/families/shared/bindings.h"
+#include "generator/families/shared/wgmma.h"
+#include "generator/families/shared/wgmma_shapes.h"
+#include "generator/text/attention_bindings.h"
+#include "generator/text/launch_rendering.h"
+
+namespace attune {
+namespace {
+
+constexpr int kMostBlockQ = 128, kMostBlockKv = 192;
+
+Arguments key_tile_arguments(const AttentionProblem& problem, const KernelConfig& config) {
+  Arguments fields = {TensorMap{Operand::q}, TensorMap{Operand::k}, TensorMap{Operand::v}, TensorMap{Operand::d_o}};
+  append(&fields, {Workspace{kStatistics}, Workspace{kDqSums}});
+  if (config.dq == DqAccumulation::ordered) fields.push_back(Workspace{kDqTickets});
+  if (takes_tickets(config)) fields.push_back(Workspace{kTileCounter});
+  if (config.kv_grad_per_query_head) {
+    append(&fields, {Workspace{kDkSums}, Workspace{kDvSums}});
+    if (takes_tickets(config)) fields.push_back(Workspace{kDkdvTickets});
+  } else {
+    append_pointers(&fields, {Operand::d_k, Operand::d_v});
+    append_strides(&fields, {Operand::d_k, Operand::d_v});
+  }
+  append(&fields, {Scalar::heads_q, Scalar::group_size, Scalar::seq_q, Scalar::seq_kv, Scalar::key_tiles});
+  append_mask(&fields, problem);
+  append(&fields, {Scalar::softmax_scale, Scalar::softmax_scale_log2});
+  if (config.tile_order == TileOrder::l2_sections) append(&fields, {Scalar::batch, Scalar::section_heads});
+  return fields;
+}
+
+void bind_barriers(const BackwardBarriers& barriers, TemplateBindings* bindings) {
+  auto& rings = bindings->lists["rings"];
+  for (const BackwardBarriers::Ring& ring : barriers.rings) {
+    if (ring.stages == 0) continue;
+    rings.push_back({{"name", ring.name},
+                     {"stages", std::to_string(ring.stages)},
+                     {"full", std::to_string(ring.full)},
+                     {"empty", std::to_string(ring.empty)},
+                     {"fillers", std::to_string(ring.fillers)},
+                     {"readers", std::to_string(ring.readers)}});
+  }
+  bindings->set("k_full", barriers.k_full);
+  bindings->set("v_full", barriers.v_full);
+}
+
+std::string text_of(bool value) { return value ? "true" : "false"; }
+
+std::string query_step(Overlap overlap) {
+  switch (overlap) {
+    case Overlap::within:
+      return "overlapped";
+    case Overlap::queued:
+      return "queued";
+    case Overlap::none:
+    case Overlap::across:
+      break;
+  }
+  return "serial";
+}
+
+KernelLaunch key_tile_launch(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
+  const BackwardSm90Shape shape = backward_sm90_shape(problem, config, device);
+  KernelLaunch launch;
+  launch.tile_rows = TileRows::keys;
+  launch.threads = shape.threads;
+  launch.rows_per_tile = config.block_kv;
+  launch.kv_grad_per_query_head = config.kv_grad_per_query_head;
+  launch.shared_bytes = shape.shared.bytes();
+  if (config.tile_order == TileOrder::l2_sections) launch.section_bytes = section_bytes(config, device);
+  launch.arguments = ArgumentLayout::of(key_tile_arguments(problem, config));
+  const int swizzle_bytes = 2 * shape.panel_columns;
+  for (const Operand operand : {Operand::q, Operand::k, Operand::v, Operand::d_o}) {
+    const bool of_keys = operand == Operand::k || operand == Operand::v;
+    launch.tensor_maps.push_back(
+        {operand, shape.panel_columns, of_keys ? config.block_kv : config.block_q, swizzle_bytes});
+  }
+  return launch;
+}
+
+TemplateBindings key_tile_bindings(const AttentionProblem& problem, const KernelConfig& config,
+                                   const DeviceSpec& device, KernelTarget target) {
+  const BackwardSm90Shape shape = backward_sm90_shape(problem, config, device);
+  const bool apart = config.kv_grad_per_query_head, tickets = takes_tickets(config);
+  TemplateBindings bindings;
+  bind_attention(problem, &bindings);
+  bindings.set("kv_source", "dense_tensor_map");
+  bindings.set("block_q", config.block_q);
+  bindings.set("block_kv", config.block_kv);
+  bindings.set("stages", config.stages);
+  bindings.set("do_stages", shape.do_stages);
+  bindings.set("ds_stages", config.ds_stages);
+  bindings.set("softmax_count", shape.softmax_warpgroups);
+  bindings.set("ordered_warpgroups", text_of(config.warpgroup_order == WarpgroupOrder::ordered));
+  bindings.set("dq_registers", shape.dq_registers);
+  bindings.set("softmax_registers", shape.softmax_registers);
+  bindings.set("ctas_per_sm", config.ctas_per_sm);
+  bindings.set("panel_columns", shape.panel_columns);
+  bindings.set("panels", shape.panels);
+  bindings.set("swizzle_mode", swizzle_mode(shape.panel_columns));
+  bindings.set("tile_keys", "kWarpgroupKeys");
+  shape.shared.bind(&bindings);
+  bind_barriers(shape.barriers, &bindings);
+
+  const DqProducts dq = dq_products(problem, config);
+  bindings.set("dq_columns", dq.columns);
+  bindings.set("dq_products", dq.count);
+  bindings.set("dq_last_columns", dq.last_columns);
+  bindings.lists["wgmma_shapes"] = wgmma_shapes({problem.head_dim, config.block_q, dq.columns}, target);
+  bindings.set("query_step", query_step(config.overlap));
+  bindings.set("gradients", config.split_dkdv ? "split" : "together");
+  bindings.set("dq_tickets", config.dq == DqAccumulation::ordered ? "ordered" : "none");
+  bindings.set("key_tile_head", apart ? "query_head" : "kv_head");
+  bindings.set("dkdv_epilogue", !apart ? "store" : tickets ? "ordered" : "atomic");
+  bindings.set("tile_id", tickets ? "ticket" : "block");
+  bindings.set("key_tile_order", config.dq == DqAccumulation::ordered          ? "head_major_reversed"
+                                 : config.tile_order == TileOrder::l2_sections ? "l2_sections"
+                                                                                : "head_major");
+  bindings.set("tile_head", apart ? "query head" : "key/value head");
+  bindings.set("loops",
+               apart ? "for each block of queries" : "for each query head of the group, for each block of queries");
+  bindings.set("key_gradient_formula",
+               apart ? "dK and dV are added to sums over the group, in fp32, to be scaled by another kernel"
+                     : "dK = scale·dK");
+  bindings.set("softmax_warpgroups", config.split_dkdv ? "Two of the others share 64 keys: one computes S, P and dV, one dP, dS and dK."
+                                                       : "Each of the others owns 64 keys: their S, P, dP, dS, dK and dV.");
+  return bindings;
+}
+
+}  // namespace
+
+std::int32_t backward_sm90_section_heads(const AttentionProblem& problem, const KernelConfig& config,
+                                         const DeviceSpec& device) {
+  KernelLaunch launch;
+  launch.tile_rows = TileRows::keys;
+  launch.kv_grad_per_query_head = config.kv_grad_per_query_head;
+  launch.section_bytes = section_bytes(config, device);
+  return launch.section_heads(problem);
+}
+
+void describe_backward_sm90(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
+                            const TemplateSet& templates, KernelTarget target, KernelPlan* plan) {
+  const auto add = [&](const std::string& name, KernelLaunch launch, TemplateBindings bindings) {
+    bindings.set("dtype", problem.dtype == DataType::bf16 ? "bf16" : "f16");
+    bindings.set("head_dim", problem.head_dim);
+    render_launch(name, plan->kernel_class, device, templates, target, std::move(bindings), &launch);
+    plan->launches.push_back(std::move(launch));
+  };
+  {
+    TemplateBindings bindings;
+    KernelLaunch launch = delta_launch(problem, config.block_q, StatisticsOrder::columns, &bindings);
+    add("backward_delta", std::move(launch), std::move(bindings));
+  }
+  add("backward_sm90", key_tile_launch(problem, config, device), key_tile_bindings(problem, config, device, target));
+  for (const bool of_keys : {false, true}) {
+    if (of_keys && !config.kv_grad_per_query_head) continue;
+    TemplateBindings bindings;
+    KernelLaunch launch =
+        convert_launch(problem, device, of_keys, of_keys ? config.block_kv : config.block_q, &bindings);
+    add("backward_convert", std::move(launch), std::move(bindings));
+  }
+  describe_backward_workspace(problem, config, plan);
+}
+
+std::size_t backward_sm90_most_workspace_bytes(const AttentionProblem& problem) {
+  return most_backward_workspace_bytes(problem, kMostBlockQ, kMostBlockKv);
+}
+
+}  // namespace attune

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "generator/config/kernel_config.h"
+#include "generator/device/device_spec.h"
+#include "generator/plan/kernel_plan.h"
+#include "generator/problem/attention_problem.h"
+#include "generator/text/template_set.h"
+
+namespace attune {
+
+/// Adds the launches of a backward plan of the sm90 family, its workspace and its ordered outputs. The config is
+/// feasible for the problem.
+void describe_backward_sm90(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
+                            const TemplateSet& templates, KernelTarget target, KernelPlan* plan);
+
+/// KernelLaunch::section_heads of the kernel of key tiles.
+std::int32_t backward_sm90_section_heads(const AttentionProblem& problem, const KernelConfig& config,
+                                         const DeviceSpec& device);
+
+/// The most bytes that any backward plan of the family takes.
+std::size_t backward_sm90_most_workspace_bytes(const AttentionProblem& problem);
+
+}  // namespace attune

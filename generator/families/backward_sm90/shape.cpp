@@ -1,0 +1,101 @@
+#include "generator/families/backward_sm90/shape.h"
+
+#include <algorithm>
+
+#include "generator/device/register_limit.h"
+#include "generator/families/backward_common/workspace.h"
+#include "generator/families/shared/wgmma.h"
+#include "generator/rounding.h"
+
+namespace attune {
+namespace {
+
+constexpr std::size_t kElementBytes = 2, kTicketBytes = 16, kStatisticAlignment = 128;
+constexpr int kWarps = kWarpgroupThreads / 32;
+constexpr int kLeastColumns = 32;  // of a product for dQ: of fewer the A operand, dS, would be read for little
+
+BackwardBarriers barriers_of(const KernelConfig& config, int do_stages, int softmax_warpgroups) {
+  BackwardBarriers barriers;
+  const auto take = [&](int count) {
+    const int begin = barriers.bytes;
+    barriers.bytes += count * kMbarrierBytes;
+    return begin;
+  };
+  const auto ring = [&](const char* name, int stages, int fillers, int readers) {
+    const int full = take(stages), empty = take(stages);
+    return BackwardBarriers::Ring{name, stages, full, empty, fillers, readers};
+  };
+  const int softmax_warps = kWarps * softmax_warpgroups;
+  const int ds_warps = kWarps * config.block_kv / kWarpgroupRows;
+  barriers.rings[0] = ring("q", config.stages, 1, softmax_warps);
+  barriers.rings[1] = ring("d_o", do_stages, 1, softmax_warps);
+  barriers.rings[2] = ring("ds", config.ds_stages, ds_warps, kWarps);
+  // For each 64 keys a ring of its own.
+  if (config.split_dkdv)
+    barriers.rings[3] = ring("p", config.ds_stages * config.block_kv / kWarpgroupRows, kWarps, kWarps);
+  barriers.k_full = take(1);
+  barriers.v_full = take(1);
+  return barriers;
+}
+
+// What the dQ warpgroup keeps by default: its accumulators, and as little beside them as kernels were seen to need that
+// spill nothing. Of launches with more warpgroups each thread has what is left of fewer registers.
+int fewest_dq_registers(int accumulators) {
+  constexpr int kBeside = 40;
+  return round_up(accumulators + kBeside, 8);
+}
+
+}  // namespace
+
+DqProducts dq_products(const AttentionProblem& problem, const KernelConfig& config) {
+  const int all = problem.head_dim, columns = config.dq_columns;
+  if (all < columns + kLeastColumns) return {all, 1, all};
+  const int count = ceil_div(all, columns);
+  return {columns, count, all - (count - 1) * columns};
+}
+
+BackwardSm90Shape backward_sm90_shape(const AttentionProblem& problem, const KernelConfig& config,
+                                      const DeviceSpec& device) {
+  BackwardSm90Shape shape;
+  const int head_dim = problem.head_dim, q = config.block_q, kv = config.block_kv;
+  shape.softmax_warpgroups = kv / kWarpgroupRows * (config.split_dkdv ? 2 : 1);
+  shape.threads = (shape.softmax_warpgroups + 1) * kWarpgroupThreads;
+  shape.panel_columns = panel_columns(head_dim);
+  shape.panels = ceil_div(head_dim, shape.panel_columns);
+  shape.do_stages = config.do_stages > 0 ? config.do_stages : config.stages;
+
+  const auto add_tiles = [&](const char* name, const char* label, int stages, int rows, int columns) {
+    const int panels = ceil_div(columns, shape.panel_columns);
+    shape.shared.add({name, label, {stages, panels, rows, shape.panel_columns}, kElementBytes}, kSwizzledTileAlignment);
+  };
+  add_tiles("kKOffset", "K ", 1, kv, head_dim);
+  add_tiles("kVOffset", "V ", 1, kv, head_dim);
+  add_tiles("kQOffset", "Q ", config.stages, q, head_dim);
+  add_tiles("kDoOffset", "dO", shape.do_stages, q, head_dim);
+  add_tiles("kDsOffset", "dS", config.ds_stages, q, kv);
+  if (config.split_dkdv)
+    shape.shared.add({"kPOffset", "P ", {config.ds_stages, kv / kWarpgroupRows, q, kWarpgroupRows}, kElementBytes}, kTicketBytes);
+  shape.shared.add({"kLseOffset", "LSE", {config.stages, q}, sizeof(float), ", fp32"}, kStatisticAlignment);
+  shape.shared.add({"kDeltaOffset", "delta", {shape.do_stages, q}, sizeof(float), ", fp32"}, kStatisticAlignment);
+  if (takes_tickets(config))
+    shape.shared.add({"kTicketOffset", "number of the tile", {}, kTicketBytes}, kTicketBytes);
+  shape.barriers = barriers_of(config, shape.do_stages, shape.softmax_warpgroups);
+  shape.shared.add({"kBarrierOffset", "barriers", {}, static_cast<std::size_t>(shape.barriers.bytes)}, kMbarrierBytes);
+
+  // Of a softmax warpgroup: dK and dV, or one of them; S or dP, and P in 16 bits.
+  shape.softmax_accumulators = (config.split_dkdv ? head_dim / 2 : head_dim) + q / 2 + q / 4;
+  const int dq_width = dq_products(problem, config).columns;
+  shape.dq_accumulators = dq_width / 2;
+  shape.product_columns = std::max({head_dim, q, dq_width});
+  shape.launch_registers = register_limit(shape.threads, config.ctas_per_sm, device) / 8 * 8;
+  // One softmax warpgroup with an SM to itself has all that a thread can have.
+  if (shape.softmax_warpgroups > 1 || config.ctas_per_sm > 1) {
+    shape.dq_registers =
+        config.dq_registers > 0 ? config.dq_registers : fewest_dq_registers(shape.dq_accumulators);
+    const int pool = shape.launch_registers * (shape.softmax_warpgroups + 1) - shape.dq_registers;
+    shape.softmax_registers = std::min(kMostRegistersOfThread, pool / shape.softmax_warpgroups / 8 * 8);
+  }
+  return shape;
+}
+
+}  // namespace attune

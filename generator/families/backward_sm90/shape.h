@@ -1,0 +1,55 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include "generator/config/kernel_config.h"
+#include "generator/device/device_spec.h"
+#include "generator/plan/shared_layout.h"
+#include "generator/problem/attention_problem.h"
+
+namespace attune {
+
+/// Where barriers lie: bytes from the first one.
+struct BackwardBarriers {
+  struct Ring {
+    const char* name;
+    int stages;
+    int full, empty;
+    int fillers, readers;  ///< arrivals that complete a phase of a full and of an empty barrier
+  };
+  std::array<Ring, 4> rings{};  ///< of Q, dO, dS and, where it passes from a warpgroup to another, of P; else no stages
+  int k_full = 0, v_full = 0;
+  int bytes = 0;
+};
+
+/// The products that compute dQ of 64 queries, one after the other: `count` of `columns` each, of which the last has
+/// `last_columns` that exist.
+struct DqProducts {
+  int columns = 0, count = 0, last_columns = 0;
+};
+
+/// What follows from a config and a head dim for the sm90 kernel of key tiles: sizes, offsets and register needs. Pure
+/// arithmetic. Assumes fields that pass the first checks of infeasibility() (blocks that are multiples of 64).
+struct BackwardSm90Shape {
+  int softmax_warpgroups = 0;  ///< each, or two of them together, owns 64 keys; one more computes dQ and loads
+  int threads = 0;
+  int panel_columns = 0, panels = 0;  ///< of shared memory, as in ForwardSm90Shape
+  int do_stages = 0;
+  SharedLayout shared;
+  BackwardBarriers barriers;  ///< of its last buffer
+  int product_columns = 0;    ///< of the widest product: N of its wgmma
+  int softmax_accumulators = 0, dq_accumulators = 0;  ///< registers of a thread of either kind of warpgroup
+  int launch_registers = 0;                           ///< of each thread as the launch takes them
+  int dq_registers = 0;                               ///< after setmaxnreg; 0: none, all keep what the launch took
+  int softmax_registers = 0;
+};
+
+BackwardSm90Shape backward_sm90_shape(const AttentionProblem& problem, const KernelConfig& config,
+                                      const DeviceSpec& device);
+
+/// One product of all columns, where config.dq_columns or hardly more are all there are; else as many of that width as
+/// it takes. All are as wide, so that one's accumulators are the next one's.
+DqProducts dq_products(const AttentionProblem& problem, const KernelConfig& config);
+
+}  // namespace attune

@@ -1,0 +1,115 @@
+#include <vector>
+
+#include "generator/families/backward_common/workspace.h"
+#include "generator/families/backward_sm90/family.h"
+#include "generator/families/backward_sm90/shape.h"
+#include "generator/families/family_word.h"
+#include "generator/problem/mask_geometry.h"
+
+namespace attune {
+namespace {
+
+constexpr int kBlockQ[] = {64, 128};
+// More keys of a CTA add to dQ less often, whose sums in memory every block of queries meets.
+constexpr int kBlockKv[] = {64, 128, 192};
+constexpr int kMostStages = 4;
+constexpr int kDsStages[] = {1, 2};  // more changed nothing in a prototype
+constexpr int kDqColumns[] = {64, 128};
+constexpr int kMaxHeadDimOfTwoCtas = 64;
+// Below, a warpgroup has registers for dK and dV of 64 keys.
+constexpr int kMinHeadDimOfSplit = 112;
+
+std::vector<TileOrder> tile_orders(const AttentionProblem& problem, DqAccumulation dq) {
+  if (!lengthens_tiles(problem.mask) || dq == DqAccumulation::ordered) return {TileOrder::head_major};
+  return {TileOrder::head_major, TileOrder::l2_sections};
+}
+
+std::vector<bool> apart_choices(const AttentionProblem& problem) {
+  if (problem.heads_q == problem.heads_kv) return {false};
+  return {false, true};
+}
+
+// Of the warpgroups' products: what runs beside them, their order, their operands. Some choices need more stages, or
+// other warpgroups.
+void add_products(const AttentionProblem& problem, KernelConfig config, std::vector<KernelConfig>* configs) {
+  for (const Overlap overlap : {Overlap::none, Overlap::within, Overlap::queued}) {
+    if (overlap != Overlap::none && config.stages == 1) continue;
+    if (overlap == Overlap::queued && config.split_dkdv) continue;
+    config.overlap = overlap;
+    for (const WarpgroupOrder warpgroups : {WarpgroupOrder::free, WarpgroupOrder::ordered}) {
+      if (warpgroups != WarpgroupOrder::free && (config.block_kv == 64 || config.split_dkdv)) continue;
+      config.warpgroup_order = warpgroups;
+      for (const int columns : kDqColumns) {
+        if (columns > 64 && problem.head_dim <= 64) continue;
+        config.dq_columns = columns;
+        for (const int ctas : {1, 2}) {
+          if (ctas > 1 && problem.head_dim > kMaxHeadDimOfTwoCtas) continue;
+          config.ctas_per_sm = ctas;
+          configs->push_back(config);
+        }
+      }
+    }
+  }
+}
+
+// As many stages of dO as of Q; one fewer where shared memory does not hold so many.
+void add_rings(const AttentionProblem& problem, KernelConfig config, const DeviceSpec& device,
+               std::vector<KernelConfig>* configs) {
+  const auto fits = [&] {
+    return backward_sm90_shape(problem, config, device).shared.bytes() <=
+           static_cast<std::size_t>(device.shared_bytes_per_block);
+  };
+  for (config.stages = 1; config.stages <= kMostStages; ++config.stages) {
+    for (const int ds_stages : kDsStages) {
+      config.ds_stages = ds_stages;
+      config.do_stages = 0;
+      if (!fits()) config.do_stages = config.stages - 1;
+      if (config.stages > 1 || config.do_stages == 0) add_products(problem, config, configs);
+    }
+  }
+}
+
+std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const DeviceSpec& device) {
+  std::vector<KernelConfig> configs;
+  KernelConfig config = default_fields(FamilyWord::sm90);
+  for (const DqAccumulation dq : {DqAccumulation::atomic, DqAccumulation::ordered}) {
+    config.dq = dq;
+    for (const TileOrder order : tile_orders(problem, dq)) {
+      config.tile_order = order;
+      for (const bool apart : apart_choices(problem)) {
+        config.kv_grad_per_query_head = apart;
+        for (const int block_q : kBlockQ) {
+          config.block_q = block_q;
+          for (const int block_kv : kBlockKv) {
+            config.block_kv = block_kv;
+            for (const bool split : {false, true}) {
+              if (split && (problem.head_dim < kMinHeadDimOfSplit || block_kv > 64)) continue;
+              config.split_dkdv = split;
+              add_rings(problem, config, device, &configs);
+            }
+          }
+        }
+      }
+    }
+  }
+  return configs;
+}
+
+bool is_of_reduced_space(const AttentionProblem& problem, const KernelConfig& config) {
+  const bool overlap = problem.head_dim > 32 ? config.overlap != Overlap::queued : config.overlap == Overlap::within;
+  const bool rings = config.stages == 2 && config.do_stages == 0 && config.ds_stages == 2;
+  // Only wide heads leave no registers for both.
+  const bool split = config.split_dkdv == (problem.head_dim > 128);
+  return overlap && rings && split && config.dq_columns == 64 && config.ctas_per_sm == 1 &&
+         config.warpgroup_order == WarpgroupOrder::free && config.tile_order == tile_orders(problem, config.dq).back();
+}
+
+}  // namespace
+
+void enumerate_backward_sm90(const Question& question, SpaceExtent extent, std::vector<KernelConfig>* configs) {
+  for (const KernelConfig& config : all_configs(question.problem, question.device)) {
+    if (extent == SpaceExtent::whole || is_of_reduced_space(question.problem, config)) configs->push_back(config);
+  }
+}
+
+}  // namespace attune

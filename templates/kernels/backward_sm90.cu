@@ -1,0 +1,137 @@
+// Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one ${tile_head}. Keys are the rows of all products but dQ's:
+//
+//   ${loops}:
+//     Sᵀ = K Qᵀ        Pᵀ = exp2(c Sᵀ - LSE·log2(e)), masked     dV = dV + Pᵀ dO
+//     dPᵀ = V dOᵀ      dSᵀ = Pᵀ ∘ (dPᵀ - delta)                  dK = dK + dSᵀ Q
+//     dQ = dQ + dS K, in fp32, to be scaled by another kernel
+//   ${key_gradient_formula},   c = scale·log2(e)
+//
+// Warpgroup 0 computes dQ and adds it to its sums; two of its warps load, one Q and LSE, one dO and delta. ${softmax_warpgroups}
+// All blocks of a tile are walked in step: dS of a block goes to warpgroup 0 through shared memory.
+//
+// shared memory, bytes; a panel holds kPanelColumns columns of all rows of its tile:
+//% for shared_buffers
+//   ${shared_buffers.offset}  ${shared_buffers.picture}
+//% end
+
+//% include primitives/wgmma
+
+struct Arguments {
+//% for argument_fields
+  ${argument_fields.type} ${argument_fields.name};
+//% end
+};
+constexpr u32 kArgumentBytes = ${argument_bytes};
+
+constexpr i32 kBlockQ = ${block_q}, kBlockKv = ${block_kv}, kHeadDim = ${head_dim}, kSoftmaxWarpgroups = ${softmax_count};
+constexpr i32 kStages = ${stages}, kDoStages = ${do_stages}, kDsStages = ${ds_stages};  // tiles of Q, of dO, of dS
+constexpr bool kOrderedWarpgroups = ${ordered_warpgroups};  // whether they issue S and dP in a fixed order
+constexpr i32 kDqRegisters = ${dq_registers}, kSoftmaxRegisters = ${softmax_registers};  // 0: as they are at launch
+constexpr i32 kDqColumns = ${dq_columns}, kDqProducts = ${dq_products}, kDqLastColumns = ${dq_last_columns};  // of a product for dQ; that exist of the last
+constexpr i32 kCtasPerSm = ${ctas_per_sm};
+
+constexpr i32 kWarpgroup = 128, kWarpgroupWarps = 4;  // threads, warps
+constexpr i32 kWarpgroupKeys = 64;                    // rows of a wgmma
+constexpr i32 kThreads = (kSoftmaxWarpgroups + 1) * kWarpgroup;
+constexpr i32 kPanelColumns = ${panel_columns}, kPanels = ${panels};
+constexpr u32 kPanelBytes = 2 * kPanelColumns;        // of a row
+constexpr u32 kQPanelStride = kBlockQ * kPanelBytes, kKvPanelStride = kBlockKv * kPanelBytes;
+constexpr u32 kQTileBytes = kPanels * kQPanelStride, kKvTileBytes = kPanels * kKvPanelStride;
+constexpr u32 kDsTileBytes = 2 * kBlockQ * kBlockKv, kRowsBytes = 4 * kBlockQ;  // the latter: LSE of a block, or delta
+//% for shared_offsets
+constexpr u32 ${shared_offsets.name} = ${shared_offsets.offset};
+//% end
+constexpr i32 kChunks = kHeadDim / 8;                 // 16-byte chunks of a row
+constexpr i32 kDimSteps = (kHeadDim + 15) / 16;       // k16 steps over the head dim; columns beyond it are zeros
+constexpr i32 kQuerySteps = kBlockQ / 16, kKeySteps = kBlockKv / 16;  // the same over a block of queries, a tile of keys
+static_assert(kBlockQ % 64 == 0 && kBlockKv % kWarpgroupKeys == 0 && kHeadDim % 8 == 0 && kPanels * kPanelColumns >= 16 * kDimSteps);
+
+// A thread's accumulators: element 4 n + i lies in row lane / 4 + 8 (i / 2) of its warp's 16 rows, in column 8 n + 2 (lane % 4) + i % 2.
+using ScoreFragments = float[kBlockQ / 2];        // of Sᵀ or dPᵀ
+using PackedScores = u32[kBlockQ / 4];            // of Pᵀ or dSᵀ in 16 bits: the A operand of a product over the queries
+using GradientFragments = float[kHeadDim / 2];    // of dK or dV
+
+//% include wgmma/matrix_descriptor
+//% include wgmma/pipeline_slot
+//% include wgmma/transpose_in_quad
+//% include tile/pack_elements
+//% include attention/sequence_${sequence}
+//% include attention/mask_${mask}
+//% include attention/hidden_queries
+//% include attention/query_blocks
+//% include attention/score_${score}
+//% include attention/kv_source_${kv_source}
+//% include mma_sync/sums_vector
+//% include mma_sync/sums_place
+//% include schedule/key_tiles_per_${key_tile_head}
+//% include schedule/tile_id_${tile_id}
+//% include schedule/key_tile_order_${key_tile_order}
+//% include schedule/key_tile
+
+// Named barriers, one for each softmax warpgroup, from kOrder on.
+constexpr u32 kTickets = 1, kOrder = kTickets + 1;
+
+// The barriers. A full one completes when its buffer has been filled, by TMA or by every warp of those that fill it; an empty one when every warp
+// of those that read the buffer has left it.
+struct Barriers {
+  u32 base;
+//% for rings
+  __device__ __forceinline__ u32 ${rings.name}_full(i32 stage) const { return base + ${rings.full} + 8 * stage; }
+  __device__ __forceinline__ u32 ${rings.name}_empty(i32 stage) const { return base + ${rings.empty} + 8 * stage; }
+//% end
+  __device__ __forceinline__ u32 k_full() const { return base + ${k_full}; }
+  __device__ __forceinline__ u32 v_full() const { return base + ${v_full}; }
+
+  __device__ __forceinline__ void init() const {
+//% for rings
+    for (i32 i = 0; i < ${rings.stages}; ++i) {
+      mbarrier_init(${rings.name}_full(i), ${rings.fillers});
+      mbarrier_init(${rings.name}_empty(i), ${rings.readers});
+    }
+//% end
+    mbarrier_init(k_full(), 1);
+    mbarrier_init(v_full(), 1);
+    fence_mbarrier_init();
+  }
+};
+
+// The blocks of queries that a tile's CTA walks through, for each of its query heads: those that attend to any of its keys.
+struct QueryWalk {
+  QueryBlocks<true> blocks;
+
+  __device__ __forceinline__ QueryWalk(const Arguments& args, const KeyTile& tile) : blocks(args, tile.sequence, tile.first_key, tile.keys) {}
+  __device__ __forceinline__ bool any() const { return blocks.begin < blocks.end; }
+};
+
+//% include wgmma/load_tile
+//% include wgmma/query_loads
+//% include wgmma/dq_tickets_${dq_tickets}
+//% include wgmma/dq_warpgroup
+//% include wgmma/key_scores
+//% include wgmma/dkdv_epilogue_${dkdv_epilogue}
+//% include wgmma/softmax_warpgroup
+//% include wgmma/skip_block
+//% include wgmma/gradients_${gradients}
+
+extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(const __grid_constant__ Arguments args) {
+  const u32 shared = shared_base();
+  const Barriers barriers{shared + kBarrierOffset};
+  const i32 index = tile_in_order(args, take_tile_id(args, shared));
+  const u32 warp = warp_index();
+  if (thread_index() == 0) {
+    prefetch_tensormap(args.k_map);
+    prefetch_tensormap(args.q_map);
+    prefetch_tensormap(args.v_map);
+    prefetch_tensormap(args.d_o_map);
+    barriers.init();
+  }
+  bar_sync();
+  if (warp < kWarpgroupWarps) {
+    if (kDqRegisters != 0) setmaxnreg_dec<kDqRegisters>();
+    add_query_gradients(args, barriers, shared, index, static_cast<i32>(warp));
+  } else {
+    if (kSoftmaxRegisters != 0) setmaxnreg_inc<kSoftmaxRegisters>();
+    add_key_gradients(args, barriers, shared, index, static_cast<i32>(warp / kWarpgroupWarps - 1));
+  }
+}
+//% include primitives/entry/${target}

@@ -1,0 +1,175 @@
+// Two warpgroups share the same 64 keys: the first computes S, P and dV, the second dP, dS and dK. P goes from one to the other through shared
+// memory, where each thread of the second reads what its like of the first has written: both hold the same elements.
+constexpr i32 kKeyGroups = kSoftmaxWarpgroups / 2;
+constexpr u32 kPBytes = kBlockQ * kWarpgroup;  // of a group of keys
+
+__device__ __forceinline__ u32 probabilities_of_thread(u32 shared, i32 group, i32 stage) {
+  return shared + kPOffset + (stage * kKeyGroups + group) * kPBytes + thread_index() % kWarpgroup * 16;
+}
+
+struct ProbabilityPipe {
+  u32 full, empty;  // barriers of the group's first stage
+  u32 place;        // of this thread in the first stage
+  PipelineSlot<kDsStages> slot;
+
+  __device__ __forceinline__ ProbabilityPipe(const Barriers& barriers, u32 shared, i32 group)
+      : full(barriers.p_full(group)), empty(barriers.p_empty(group)), place(probabilities_of_thread(shared, group, 0)) {}
+
+  __device__ __forceinline__ void put(const PackedScores& p) {
+    mbarrier_wait_parity(empty + 8 * kKeyGroups * slot.stage, slot.parity ^ 1);
+#pragma unroll
+    for (i32 i = 0; i < kBlockQ / 16; ++i)
+      st_shared_v4_b32(place + slot.stage * kKeyGroups * kPBytes + i * kWarpgroup * 16, {p[4 * i], p[4 * i + 1], p[4 * i + 2], p[4 * i + 3]});
+    bar_warp_sync();
+    if (lane_index() == 0) mbarrier_arrive(full + 8 * kKeyGroups * slot.stage);
+    slot.advance();
+  }
+  __device__ __forceinline__ void take(PackedScores& p) {
+    mbarrier_wait_parity(full + 8 * kKeyGroups * slot.stage, slot.parity);
+#pragma unroll
+    for (i32 i = 0; i < kBlockQ / 16; ++i) {
+      const Vec4 words = ld_shared_v4_b32(place + slot.stage * kKeyGroups * kPBytes + i * kWarpgroup * 16);
+      p[4 * i] = words.x;
+      p[4 * i + 1] = words.y;
+      p[4 * i + 2] = words.z;
+      p[4 * i + 3] = words.w;
+    }
+    bar_warp_sync();
+    if (lane_index() == 0) mbarrier_arrive(empty + 8 * kKeyGroups * slot.stage);
+    slot.advance();
+  }
+};
+
+// What the first of the two holds.
+struct ValueGradients {
+  const Arguments& args;
+  const KeyTile& tile;
+  SoftmaxWarpgroup warpgroup;
+  ProbabilityPipe pipe;
+  ScoreFunction score;
+  ScoreFragments s;
+  PackedScores p;
+  GradientFragments dv;
+
+  // Leaves s unset: the first product overwrites it.
+  __device__ __forceinline__ ValueGradients(const Arguments& args, const KeyTile& tile, const SoftmaxWarpgroup& warpgroup, const ProbabilityPipe& pipe)
+      : args(args), tile(tile), warpgroup(warpgroup), pipe(pipe) {
+#pragma unroll
+    for (i32 i = 0; i < kHeadDim / 2; ++i) dv[i] = 0;
+  }
+  // Turns S into P, and leaves Q, with which LSE came.
+  __device__ __forceinline__ void exponentiate_scores(i32 block, bool masked) {
+    score.modify(s);
+    if (masked) mask_scores(s, args, tile.sequence, tile.first_key + warpgroup.first_key_of_thread(), block * kBlockQ);
+    exponentiate(s, args.softmax_scale_log2, warpgroup.lse());
+    bar_warp_sync();
+    warpgroup.release_q(warpgroup.q.stage);
+    warpgroup.q.advance();
+  }
+  // To be called when no product reads P of the block before any more.
+  __device__ __forceinline__ void hand_over() {
+    pack_scores(p, s);
+    pipe.put(p);
+  }
+  __device__ __forceinline__ void issue_dv() {
+    warpgroup.wait_do();
+    warpgroup.issue_dv(dv, p);  // dV = dV + Pᵀ dO
+  }
+  __device__ __forceinline__ void finish_dv() {
+    wgmma_wait_group<0>();
+    wgmma_landed(dv);
+    warpgroup.release_do();
+  }
+};
+
+// What the second one holds.
+struct KeyGradients {
+  SoftmaxWarpgroup warpgroup;
+  ProbabilityPipe pipe;
+  ScoreFunction score;
+  ScoreFragments dp;
+  PackedScores ds;
+  GradientFragments dk;
+
+  // Leaves dp unset: the first product overwrites it.
+  __device__ __forceinline__ KeyGradients(const SoftmaxWarpgroup& warpgroup, const ProbabilityPipe& pipe) : warpgroup(warpgroup), pipe(pipe) {
+#pragma unroll
+    for (i32 i = 0; i < kHeadDim / 2; ++i) dk[i] = 0;
+  }
+  // Turns dP into dS, and leaves dO, with which delta came.
+  __device__ __forceinline__ void differentiate_scores() {
+    PackedScores p;
+    pipe.take(p);
+    differentiate(dp, p, warpgroup.delta());
+    score.differentiate(dp);
+    bar_warp_sync();
+    warpgroup.release_do();
+  }
+  // To be called when no product reads dS of the block before any more.
+  __device__ __forceinline__ void publish() {
+    pack_scores(ds, dp);
+    warpgroup.publish(ds);
+  }
+  __device__ __forceinline__ void issue_dk() {
+    warpgroup.wait_q();
+    warpgroup.issue_dk(dk, ds, warpgroup.q.stage);  // dK = dK + dSᵀ Q
+  }
+  __device__ __forceinline__ void finish_dk() {
+    wgmma_wait_group<0>();
+    wgmma_landed(dk);
+    warpgroup.release_q(warpgroup.q.stage);
+    warpgroup.q.advance();
+  }
+};
+
+//% include wgmma/split_steps_${query_step}
+
+// Walks through the tile's blocks: those that attend to none of the 64 keys are passed over.
+template <class Gradients>
+__device__ __forceinline__ void walk_blocks(const Arguments& args, const KeyTile& tile, const QueryWalk& walk, Gradients& gradients, bool publishes) {
+  const LiveBlocks live(args, tile, walk, tile.first_key + gradients.warpgroup.first_key);
+  for (i32 head = 0; head < TileHeads::walked(args); ++head) {
+    i32 block = walk.blocks.begin;
+#pragma unroll 1
+    for (; block < live.begin; ++block) skip_block(gradients.warpgroup, publishes);
+    if (block < live.end) {
+      query_step<true>(gradients, block, live.masked(block));
+#pragma unroll 1
+      for (++block; block < live.end; ++block) query_step<false>(gradients, block, live.masked(block));
+      end_walk(gradients);
+    }
+//% if masked_begin
+#pragma unroll 1
+    for (; block < walk.blocks.end; ++block) skip_block(gradients.warpgroup, publishes);
+//% end
+  }
+}
+
+// What a softmax warpgroup does with its tile: dV or dK of its keys, from all blocks of queries.
+__device__ __forceinline__ void add_key_gradients(const Arguments& args, const Barriers& barriers, u32 shared, i32 index, i32 warpgroup) {
+  const KeyTile tile(args, index);
+  const QueryWalk walk(args, tile);
+  const i32 group = warpgroup / 2, first_key = group * kWarpgroupKeys, first_of_warp = first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16);
+  const SoftmaxWarpgroup place{barriers, shared, warpgroup, first_key};
+  const ProbabilityPipe pipe(barriers, shared, group);
+  if (warpgroup % 2 == 0) {
+    ValueGradients values(args, tile, place, pipe);
+    if (walk.any()) {
+      mbarrier_wait_parity(barriers.k_full(), 0);
+      walk_blocks(args, tile, walk, values, false);
+    }
+    const KeyTile stored(args, opaque_i32(index));
+    await_key_sums(args, stored);
+    store_dv(args, stored, first_of_warp, values.dv);
+  } else {
+    KeyGradients keys(place, pipe);
+    if (walk.any()) {
+      mbarrier_wait_parity(barriers.v_full(), 0);
+      walk_blocks(args, tile, walk, keys, true);
+    }
+    const KeyTile stored(args, opaque_i32(index));
+    await_key_sums(args, stored);
+    store_dk(args, stored, first_of_warp, keys.dk);
+  }
+  pass_key_sums(args, KeyTile(args, opaque_i32(index)));
+}

@@ -1,0 +1,39 @@
+// What a softmax warpgroup holds of its keys, and what it computes with a block of queries between the products.
+struct KeyGradients {
+  const Arguments& args;
+  const KeyTile& tile;
+  SoftmaxWarpgroup warpgroup;
+  ScoreFunction score;
+  ScoreFragments s, dp;
+  PackedScores p, ds;
+  GradientFragments dk, dv;
+
+  // Leaves s and dp unset: the first product overwrites them.
+  __device__ __forceinline__ KeyGradients(const Arguments& args, const KeyTile& tile, const SoftmaxWarpgroup& warpgroup)
+      : args(args), tile(tile), warpgroup(warpgroup) {
+#pragma unroll
+    for (i32 i = 0; i < kHeadDim / 2; ++i) dk[i] = dv[i] = 0;
+  }
+
+  // Pᵀ has 16 bits from its exponential on.
+  __device__ __forceinline__ void exponentiate_scores(i32 block, bool masked) {
+    score.modify(s);
+    if (masked) mask_scores(s, args, tile.sequence, tile.first_key + warpgroup.first_key_of_thread(), block * kBlockQ);
+    exponentiate(s, args.softmax_scale_log2, warpgroup.lse());
+    pack_scores(p, s);
+  }
+  __device__ __forceinline__ void differentiate_scores() {
+    differentiate(dp, p, warpgroup.delta());
+    score.differentiate(dp);
+    pack_scores(ds, dp);
+    warpgroup.publish(ds);
+  }
+  // dK of the last block.
+  __device__ __forceinline__ void end() {
+    warpgroup.issue_dk(dk, ds, warpgroup.q.stage);  // dK = dK + dSᵀ Q
+    wgmma_wait_group<0>();
+    wgmma_landed(dk);
+    warpgroup.release_q(warpgroup.q.stage);
+    warpgroup.q.advance();
+  }
+};

@@ -1,0 +1,60 @@
+// LSE or delta of a lane's columns among sixteen, from the statistics of a block.
+__device__ __forceinline__ Vec4F32 load_columns(u32 rows, i32 sixteen) { return ld_shared_v4_f32(rows + 64 * sixteen + lane_index() % 4 * 16); }
+__device__ __forceinline__ float column_of(const Vec4F32& columns, i32 i) { return i & 4 ? (i & 1 ? columns.w : columns.z) : (i & 1 ? columns.y : columns.x); }
+
+// Turns Sᵀ into Pᵀ.
+__device__ __forceinline__ void exponentiate(ScoreFragments& s, float scale_log2, u32 lse) {
+#pragma unroll
+  for (i32 k = 0; k < kQuerySteps; ++k) {
+    const Vec4F32 columns = load_columns(lse, k);
+#pragma unroll
+    for (i32 i = 0; i < 8; ++i) s[8 * k + i] = ex2_approx_ftz_f32(fma_rn_f32(s[8 * k + i], scale_log2, -column_of(columns, i)));
+  }
+}
+
+// Scores in 16 bits.
+__device__ __forceinline__ void pack_scores(PackedScores& packed, const ScoreFragments& scores) {
+#pragma unroll
+  for (i32 i = 0; i < kBlockQ / 4; ++i) packed[i] = pack_elements(scores[2 * i], scores[2 * i + 1]);
+}
+
+// Turns dPᵀ into dSᵀ = Pᵀ ∘ (dPᵀ - delta). Downwards: in 16 bits dSᵀ can take the upper half of dPᵀ's registers, so that the next scores fit
+// below it.
+__device__ __forceinline__ void differentiate(ScoreFragments& dp, const PackedScores& p, u32 delta) {
+#pragma unroll
+  for (i32 k = kQuerySteps - 1; k >= 0; --k) {
+    const Vec4F32 columns = load_columns(delta, k);
+#pragma unroll
+    for (i32 i = 0; i < 4; ++i) {
+      const u32 pair = p[4 * k + i];
+      float &low = dp[8 * k + 2 * i], &high = dp[8 * k + 2 * i + 1];
+      low = cvt_f32_low_${dtype}(pair) * (low - column_of(columns, 2 * i));
+      high = cvt_f32_high_${dtype}(pair) * (high - column_of(columns, 2 * i + 1));
+    }
+  }
+}
+
+// Sets the scores of queries that do not attend to a key to -inf. first_key: of this thread; first_query: of the block.
+__device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& args, const Sequence& sequence, i32 first_key, i32 first_query) {
+#pragma unroll
+  for (i32 half = 0; half < 2; ++half) {
+    const HiddenQueries hidden(args, sequence, first_key + 8 * half, first_query + static_cast<i32>(lane_index() % 4 * 2));
+#pragma unroll
+    for (i32 n = 0; n < kBlockQ / 8; ++n) {
+#pragma unroll
+      for (i32 e = 0; e < 2; ++e)
+        if (hidden.has(8 * n + e)) s[4 * n + 2 * half + e] = negative_infinity();
+    }
+  }
+}
+
+// Puts a warp's part of dSᵀ, 16 keys from column `key` of the tile on, into a tile of dS, whose rows are queries: fragments are transposed.
+__device__ __forceinline__ void put_scores(u32 tile, i32 key, const PackedScores& ds) {
+  const u32 lane = lane_index(), byte = 2 * (key + lane / 8 % 2 * 8);
+  const u32 at = swizzled(tile + byte / kPanelBytes * kQPanelStride + (lane / 16 * 8 + lane % 8) * kPanelBytes + byte % kPanelBytes);
+#pragma unroll
+  for (i32 k = 0; k < kQuerySteps; ++k) {
+    const u32 words[4] = {ds[4 * k], ds[4 * k + 1], ds[4 * k + 2], ds[4 * k + 3]};
+    stmatrix_x4_trans(at + k * 16 * kPanelBytes, words);
+  }
+}

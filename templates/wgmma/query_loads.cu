@@ -1,0 +1,39 @@
+// Copies the blocks of queries that a tile's CTA walks through: one warp those of Q, each with LSE, another those of dO, each with delta. Both run
+// the same code: a thread's registers are those of all roles of its warpgroup.
+struct QueryLoads {
+  bool of_do;  // what this warp copies
+  i32 stage = 0;
+  u32 parity = 0;
+  i32 head = 0, block;  // the next one; head: of those walked
+
+  __device__ __forceinline__ QueryLoads(const QueryWalk& walk, bool of_do) : of_do(of_do), block(walk.blocks.begin) {}
+
+  __device__ __forceinline__ i32 stages() const { return of_do ? kDoStages : kStages; }
+
+  // Waits for the buffer of the next block, if there is one, and fills it.
+  __device__ __forceinline__ void next(const Arguments& args, const Barriers& barriers, const KeyTile& tile, const QueryWalk& walk, u32 shared) {
+    if (head == TileHeads::walked(args)) return;
+    if (lane_index() == 0) {
+      const i32 query_head = TileHeads::of_queries(args, tile.head, head);
+      const u32 full = of_do ? barriers.d_o_full(stage) : barriers.q_full(stage);
+      mbarrier_wait_parity(of_do ? barriers.d_o_empty(stage) : barriers.q_empty(stage), parity ^ 1);
+      mbarrier_arrive_expect_tx(full, kQTileBytes + kRowsBytes);
+      const u32 to = shared + (of_do ? kDoOffset : kQOffset) + stage * kQTileBytes;
+      const TensorMap& map = of_do ? args.d_o_map : args.q_map;
+      const MapPlace place = place_of_queries(tile.sequence, block * kBlockQ);
+#pragma unroll
+      for (i32 panel = 0; panel < kPanels; ++panel)
+        cp_async_bulk_tensor_4d_load(to + panel * kQPanelStride, map, full, panel * kPanelColumns, query_head, place.row, place.batch);
+      const i64 of_all = static_cast<i64>(tile.sequence.batch * args.heads_q + query_head) * walk.blocks.all + block;
+      cp_async_bulk_load(shared + (of_do ? kDeltaOffset : kLseOffset) + stage * kRowsBytes, args.statistics + (2 * of_all + of_do) * kBlockQ, kRowsBytes, full);
+    }
+    if (++stage == stages()) {
+      stage = 0;
+      parity ^= 1;
+    }
+    if (++block == walk.blocks.end) {
+      block = walk.blocks.begin;
+      ++head;
+    }
+  }
+};

@@ -1,0 +1,95 @@
+// The blocks of queries that attend to any of a warpgroup's 64 keys. Others of the tile's walk are dead for it: they attend to other keys.
+struct LiveBlocks {
+  i32 begin, unmasked_begin, unmasked_end, end;
+
+  __device__ __forceinline__ LiveBlocks(const Arguments& args, const KeyTile& tile, const QueryWalk& walk, i32 first_key) {
+    const i32 keys = tile.first_key + tile.keys - first_key;
+    begin = end = walk.blocks.end;
+    if (keys <= 0) return;
+    const QueryBlocks<true> blocks(args, tile.sequence, first_key, keys < kWarpgroupKeys ? keys : kWarpgroupKeys);
+    if (blocks.begin >= blocks.end) return;
+    begin = blocks.begin;
+    unmasked_begin = blocks.unmasked_begin;
+//% if masked_begin
+    unmasked_end = blocks.unmasked_end;
+//% else
+    unmasked_end = blocks.end;
+//% end
+    end = blocks.end;
+  }
+  __device__ __forceinline__ bool masked(i32 block) const { return block < unmasked_begin || block >= unmasked_end; }
+};
+
+// Where a softmax warpgroup stands in the rings, and its products. Its rows are 64 keys.
+struct SoftmaxWarpgroup {
+  Barriers barriers;
+  u32 shared;
+  i32 index;         // among the softmax warpgroups
+  i32 first_key;     // of its 64, in the tile
+  PipelineSlot<kStages> q;
+  PipelineSlot<kDoStages> d_o;
+  PipelineSlot<kDsStages> ds;
+
+  __device__ __forceinline__ i32 first_key_of_thread() const { return first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16 + lane_index() / 4); }
+
+  __device__ __forceinline__ void wait_q() const { mbarrier_wait_parity(barriers.q_full(q.stage), q.parity); }
+  __device__ __forceinline__ void wait_do() const { mbarrier_wait_parity(barriers.d_o_full(d_o.stage), d_o.parity); }
+  __device__ __forceinline__ void release_q(i32 stage) const {
+    if (lane_index() == 0) mbarrier_arrive(barriers.q_empty(stage));
+  }
+  __device__ __forceinline__ void release_do() {
+    if (lane_index() == 0) mbarrier_arrive(barriers.d_o_empty(d_o.stage));
+    d_o.advance();
+  }
+  __device__ __forceinline__ u32 lse() const { return shared + kLseOffset + q.stage * kRowsBytes; }
+  __device__ __forceinline__ u32 delta() const { return shared + kDeltaOffset + d_o.stage * kRowsBytes; }
+
+  // Where warpgroups are ordered, each issues S and then dP when its predecessor has.
+  __device__ __forceinline__ void wait_order() const {
+    if (kOrderedWarpgroups) bar_sync_named(kOrder + index, 2 * kWarpgroup);
+  }
+  __device__ __forceinline__ void pass_order() const {
+    if (kOrderedWarpgroups) bar_arrive_named(kOrder + (index + 1 == kSoftmaxWarpgroups ? 0 : index + 1), 2 * kWarpgroup);
+  }
+
+  // Sᵀ = K Qᵀ
+  __device__ __forceinline__ void issue_s(ScoreFragments& s) const { issue_scores(s, kKOffset, shared + kQOffset + q.stage * kQTileBytes); }
+  // dPᵀ = V dOᵀ
+  __device__ __forceinline__ void issue_dp(ScoreFragments& dp) const { issue_scores(dp, kVOffset, shared + kDoOffset + d_o.stage * kQTileBytes); }
+  // dV += Pᵀ dO
+  __device__ __forceinline__ void issue_dv(GradientFragments& dv, const PackedScores& p) const { issue_gradient(dv, p, shared + kDoOffset + d_o.stage * kQTileBytes); }
+  // dK += dSᵀ Q
+  __device__ __forceinline__ void issue_dk(GradientFragments& dk, const PackedScores& ds_of_block, i32 stage) const {
+    issue_gradient(dk, ds_of_block, shared + kQOffset + stage * kQTileBytes);
+  }
+
+  // Hands dSᵀ of a block to warpgroup 0.
+  __device__ __forceinline__ void publish(const PackedScores& ds_of_block) {
+    mbarrier_wait_parity(barriers.ds_empty(ds.stage), ds.parity ^ 1);
+    put_scores(shared + kDsOffset + ds.stage * kDsTileBytes, first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16), ds_of_block);
+    fence_proxy_async();
+    bar_warp_sync();
+    if (lane_index() == 0) mbarrier_arrive(barriers.ds_full(ds.stage));
+    ds.advance();
+  }
+
+ private:
+  // Keys (of K or V) times queries (of Q or dO) over the head dim.
+  __device__ __forceinline__ void issue_scores(ScoreFragments& scores, u32 kv_offset, u32 tile) const {
+    const u32 rows = tile_place(shared + kv_offset + first_key * kPanelBytes, kKvPanelStride), columns = tile_place(tile, kQPanelStride);
+    wgmma_fence();
+    wgmma_ss_first<false>(scores, matrix_descriptor(rows), matrix_descriptor(columns));
+#pragma unroll
+    for (i32 step = 1; step < kDimSteps; ++step)
+      wgmma_ss<true, false>(scores, matrix_descriptor(rows + column_step(step, kKvPanelStride)), matrix_descriptor(columns + column_step(step, kQPanelStride)));
+    wgmma_commit_group();
+  }
+  // Scores of a block times its queries (of Q or dO).
+  __device__ __forceinline__ void issue_gradient(GradientFragments& gradient, const PackedScores& scores, u32 tile) const {
+    const u32 queries = tile_place(tile, kQPanelStride);
+    wgmma_fence();
+#pragma unroll
+    for (i32 step = 0; step < kQuerySteps; ++step) wgmma_rs<true, true>(gradient, scores, step, matrix_descriptor(queries + row_step(step)));
+    wgmma_commit_group();
+  }
+};

@@ -1,0 +1,105 @@
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "generator/config/config_space.h"
+#include "generator/families/family_word.h"
+#include "generator/generate.h"
+#include "tests/catch.h"
+
+using namespace attune;
+
+namespace {
+
+std::string reasons_of(const std::string& problem, const std::string& config, const char* device = "h200") {
+  std::string text;
+  for (const std::string& reason : infeasibility(parse_problem(problem), parse_config(config), find_device(device)))
+    text += reason + "\n";
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("configs that no backward kernel of wgmma serves are refused with reasons", "[nogpu]") {
+  const std::vector<std::pair<const char*, const char*>> refused = {
+      {"sm90 q80 kv128 st2 dq=atomic", "q must be 64 or 128"},
+      {"sm90 q64 kv96 st2 dq=atomic", "kv must be a multiple of 64 up to 192"},
+      {"sm90 q64 kv256 st2 dq=atomic", "kv must be a multiple of 64 up to 192"},
+      {"sm90 q64 kv128 st2", "family sm90 adds to dQ; take dq=atomic or dq=ordered"},
+      {"sm90 q64 kv128 st1 overlap=within dq=atomic", "st1 overlap=within: a block's Q is read by dK"},
+      {"sm90 q64 kv128 st2 overlap=across dq=atomic", "take overlap=within or overlap=queued"},
+      {"sm90 q64 kv128 st2 pingpong dq=atomic", "pingpong"},
+      {"sm90 q64 kv64 st2 ordered dq=atomic", "needs at least two softmax warpgroups"},
+      {"sm90 q64 kv128 st2 order=tile-major dq=atomic", "take order=head-major or l2-sections"},
+      {"sm90 q64 kv128 st2 order=l2-sections dq=ordered", "tiles add to dQ head by head"},
+      {"sm90 q64 kv128 st2 dq=atomic dost2", "dost2: as many as st2 says of Q already"},
+      {"sm90 q64 kv128 st2 dq=atomic cluster2", "cluster2"},
+      {"sm90 q64 kv128 st2 dq=atomic dqcols128", "one product has all 64 columns with dqcols64 too"},
+      {"sm90 q64 kv128 st2 dq=atomic dqreg72", "dqreg72: as many as without the word"},
+      {"sm90 q64 kv64 st2 dq=atomic dqreg72", "has all that a thread can have"},
+      {"sm90 q64 kv128 st2 overlap=queued dq=atomic split-dkdv", "split-dkdv overlap=queued"},
+      {"sm90 q64 kv128 st2 ordered dq=atomic split-dkdv", "take no order"},
+      {"sm90 q64 kv128 st2 qst2 dq=atomic", "qst2: backward_sm90 has no such choice"},
+      {"sm90 q128 kv128 st4 dq=atomic cta2", "shared memory"},
+      {"sm90 q64 kv128 st2 dq=atomic kv-grad-per-query-head", "needs grouped heads"},
+  };
+  CHECK(reasons_of("backward sq100 d64", "sm90 q64 kv128 st2 dq=atomic") == "");
+  for (const auto& [config, reason] : refused) CHECK_THAT(reasons_of("backward sq100 d64", config), ContainsSubstring(reason));
+  CHECK_THAT(reasons_of("backward sq100 d64 deterministic", "sm90 q64 kv128 st2 dq=atomic"),
+             ContainsSubstring("take dq=ordered"));
+  CHECK(reasons_of("backward sq100 d64 deterministic", "sm90 q64 kv128 st2 dq=ordered") == "");
+  CHECK_THAT(reasons_of("backward sq100 d256", "sm90 q64 kv64 st2 dq=atomic"), ContainsSubstring("registers: dK, dV"));
+  CHECK(reasons_of("backward sq100 d256", "sm90 q64 kv64 st2 dsst1 dq=atomic split-dkdv") == "");
+  CHECK_THAT(reasons_of("backward sq100 d256", "sm90 q64 kv64 st4 dq=atomic split-dkdv"), ContainsSubstring("shared memory"));
+  CHECK_THAT(reasons_of("backward sq100 d64 align2", "sm90 q64 kv128 st2 dq=atomic"), ContainsSubstring("align2"));
+  CHECK_THAT(reasons_of("backward sq100 d64", "sm90 q64 kv128 st2 dq=atomic", "a100"),
+             ContainsSubstring("compute capability 8.0"));
+}
+
+TEST_CASE("the space of a backward problem on Hopper has both families, and every choice of wgmma's", "[nogpu]") {
+  for (const int head_dim : {16, 64, 72, 128, 256}) {
+    AttentionProblem problem = make_problem(DataType::bf16, 4, 16, 4096, head_dim, MaskKind::causal);
+    problem.pass = Pass::backward;
+    std::set<int> block_q, block_kv, stages, do_stages, ds_stages, columns;
+    std::set<Overlap> overlaps;
+    std::set<WarpgroupOrder> warpgroups;
+    std::set<DqAccumulation> dq;
+    std::set<bool> split;
+    std::size_t wgmma = 0, mma_sync = 0;
+    for (const Candidate& candidate : config_space(problem, find_device("h200"), SpaceExtent::whole)) {
+      if (!candidate.feasible()) break;
+      const KernelConfig& config = candidate.config;
+      REQUIRE(candidate.cost.microseconds > 0);
+      if (config.family == FamilyWord::sm80) {
+        ++mma_sync;
+        continue;
+      }
+      ++wgmma;
+      block_q.insert(config.block_q);
+      block_kv.insert(config.block_kv);
+      stages.insert(config.stages);
+      do_stages.insert(config.do_stages);
+      ds_stages.insert(config.ds_stages);
+      columns.insert(config.dq_columns);
+      overlaps.insert(config.overlap);
+      warpgroups.insert(config.warpgroup_order);
+      dq.insert(config.dq);
+      split.insert(config.split_dkdv);
+    }
+    INFO("d" << head_dim << ": " << wgmma << " and " << mma_sync);
+    CHECK(wgmma >= 15);
+    CHECK(wgmma < 3000);
+    CHECK(mma_sync > 0);
+    CHECK(block_q.size() == (head_dim > 128 ? 1 : 2));
+    CHECK(block_kv.size() == (head_dim > 128 ? 1 : head_dim > 72 ? 2 : 3));
+    CHECK(stages.size() >= 2);
+    CHECK(do_stages.contains(0));
+    CHECK(ds_stages.size() == 2);
+    CHECK(columns.size() == (head_dim > 72 ? 2 : 1));
+    CHECK(overlaps.size() == (head_dim > 128 ? 2 : 3));
+    CHECK(warpgroups.size() == (head_dim > 128 ? 1 : 2));
+    CHECK(dq == std::set<DqAccumulation>{DqAccumulation::atomic, DqAccumulation::ordered});
+    CHECK(split.contains(head_dim > 128));
+  }
+}

@@ -1,0 +1,298 @@
+// Backward kernels of wgmma over problems and configs: a pairwise table, rows and keys that see nothing, tickets.
+#include <iterator>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <thread>
+
+#include "generator/families/family_word.h"
+#include "generator/generate.h"
+#include "runtime/cuda/cuda_device.h"
+#include "runtime/cuda/nvrtc_compiler.h"
+#include "runtime/emulator/emulator_device.h"
+#include "runtime/oracle/reference_attention.h"
+#include "tests/catch.h"
+#include "tests/kernels/backward_case.h"
+#include "tests/kernels/case_table.h"
+#include "tests/kernels/devices.h"
+#include "tests/kernels/pairwise.h"
+
+namespace attune::tests {
+namespace {
+
+constexpr std::int64_t kLengths[] = {1, 17, 65, 130, 200};
+constexpr int kHeadDims[] = {8, 16, 32, 40, 64, 72, 96, 128, 160, 256};
+constexpr std::int64_t kGroups[] = {1, 2, 3};
+constexpr int kBlockKv[] = {64, 128, 192};
+constexpr Overlap kOverlaps[] = {Overlap::none, Overlap::within, Overlap::queued};
+constexpr Placement kPlacements[] = {Placement::packed, Placement::padded};
+enum Factor {
+  kDtype,
+  kHeadDim,
+  kSeqQ,
+  kSeqKv,
+  kGroup,
+  kHeadsKv,
+  kBatch,
+  kMask,
+  kLayout,
+  kPlacement,
+  kLse,
+  kBlockQFactor,
+  kBlockKvFactor,
+  kStages,
+  kDoStages,
+  kDsStages,
+  kOverlap,
+  kOrdered,
+  kDq,
+  kApart,
+  kTiles,
+  kSplit,
+  kColumns,
+  kFactors
+};
+
+BackwardCase case_of(const FactorChoice& row) {
+  BackwardCase test;
+  test.placement = kPlacements[row[kPlacement]];
+  test.problem = problem_of({.fp16 = row[kDtype] == 1,
+                             .batch = 1 + row[kBatch],
+                             .heads_kv = 1 + row[kHeadsKv],
+                             .group = kGroups[row[kGroup]],
+                             .seq_q = kLengths[row[kSeqQ]],
+                             .seq_kv = kLengths[row[kSeqKv]],
+                             .head_dim = kHeadDims[row[kHeadDim]],
+                             .mask = static_cast<MaskChoice>(row[kMask]),
+                             .bhsd = row[kLayout] == 1,
+                             .placement = test.placement});
+  test.problem.pass = Pass::backward;
+  test.with_lse = row[kLse] == 1;
+  KernelConfig& config = test.config;
+  config = default_fields(FamilyWord::sm90);
+  config.block_q = 64 * (1 + row[kBlockQFactor]);
+  config.block_kv = kBlockKv[row[kBlockKvFactor]];
+  config.stages = 1 + row[kStages];
+  config.do_stages = row[kDoStages] == 0 ? 0 : config.stages == 1 ? 2 : config.stages - 1;
+  config.ds_stages = 1 + row[kDsStages];
+  config.overlap = kOverlaps[row[kOverlap]];
+  if (row[kOrdered] == 1) config.warpgroup_order = WarpgroupOrder::ordered;
+  config.dq = row[kDq] == 1 ? DqAccumulation::ordered : DqAccumulation::atomic;
+  config.kv_grad_per_query_head = row[kApart] == 1;
+  if (row[kTiles] == 1) config.tile_order = TileOrder::l2_sections;
+  config.split_dkdv = row[kSplit] == 1;
+  config.dq_columns = 64 * (1 + row[kColumns]);
+  test.problem.deterministic = config.dq != DqAccumulation::atomic && row[kLse] == 1;
+  return test;
+}
+
+// One of `parts` shares of the cases.
+void check_pairwise(Devices& devices, int part, int parts) {
+  std::vector<int> sizes(kFactors, 2);
+  sizes[kHeadDim] = std::size(kHeadDims);
+  sizes[kSeqQ] = sizes[kSeqKv] = std::size(kLengths);
+  sizes[kMask] = kMaskChoices;
+  sizes[kGroup] = std::size(kGroups);
+  sizes[kBlockKvFactor] = std::size(kBlockKv);
+  sizes[kOverlap] = std::size(kOverlaps);
+  sizes[kStages] = 3;
+  const auto allowed = [&](const FactorChoice& row) {
+    const BackwardCase test = case_of(row);
+    return infeasibility(test.problem, test.config, devices.spec()).empty();
+  };
+  std::uint64_t seed = 0;
+  for (const FactorChoice& row : pairwise(sizes, allowed, 1).rows) {
+    BackwardCase test = case_of(row);
+    test.seed = ++seed;
+    if (static_cast<int>(seed) % parts == part) check_case(devices, test);
+  }
+}
+
+// Words of configs that differ in who computes what, and in what they wait for; without the way to dQ.
+constexpr const char* kConfigs[] = {"sm90 q64 kv128 st2 ordered overlap=within",  "sm90 q128 kv64 st2 overlap=queued dsst1",
+                                    "sm90 q64 kv192 st1 ordered dost2",           "sm90 q64 kv64 st2 overlap=within split-dkdv",
+                                    "sm90 q64 kv64 st1 dsst1 split-dkdv"};
+
+void check_rows_that_see_nothing(Devices& devices) {
+  int i = 0;
+  for (const char* lengths : {"sq70 skv17", "sq33 skv200", "sq17 skv1", "sq150 skv90"}) {
+    for (const char* offset :
+         {"causal", "causal-top-left", "causal@-1", "causal@-1000", "causal@-2147480000", "causal@2147480000",
+          "window=20,0", "window=open,5@-30"}) {
+      for (const char* dq : {" dq=atomic", " dq=ordered", " dq=ordered kv-grad-per-query-head"}) {
+        BackwardCase test = backward_case(std::string("backward fp16 b1 hq2 hkv1 ") + lengths + " d40 " + offset,
+                                          std::string(kConfigs[i++ % std::size(kConfigs)]) + dq);
+        test.with_lse = test.config.dq != DqAccumulation::ordered;
+        check_case(devices, test);
+      }
+    }
+  }
+}
+
+// Keys whose scores would be 0 beside queries whose scores are far below that: exp(0 - LSE) overflows.
+void check_keys_beyond_the_last(Devices& devices) {
+  for (const char* config : kConfigs) {
+    for (const char* dq : {" dq=atomic", " dq=ordered kv-grad-per-query-head"}) {
+      BackwardCase test = backward_case("backward bf16 hq2 hkv1 sq40 skv33 d16", std::string(config) + dq);
+      test.loudness = -40;
+      check_case(devices, test);
+    }
+  }
+}
+
+// Tiles that wait for one another, far more than run at once.
+void check_tickets(Devices& devices) {
+  check_case(devices, backward_case("backward bf16 hq3 hkv1 sq130 skv1500 d8", "sm90 q64 kv64 st2 dq=ordered"));
+  check_case(devices, backward_case("backward bf16 b2 hq2 sq600 skv900 d8 causal", "sm90 q64 kv64 st1 dq=ordered"));
+  check_case(devices, backward_case("backward fp16 b2 hq8 hkv1 sq100 skv400 d16 deterministic",
+                                    "sm90 q64 kv128 st2 overlap=within kv-grad-per-query-head dq=ordered"));
+}
+
+TEST_CASE("sm90 backward is right in all modes of the emulator: pairwise over problems and configs, 1 of 2",
+          "[emulator]") {
+  Devices devices = Devices::emulators();
+  check_pairwise(devices, 0, 2);
+}
+
+TEST_CASE("sm90 backward is right in all modes of the emulator: pairwise over problems and configs, 2 of 2",
+          "[emulator]") {
+  Devices devices = Devices::emulators();
+  check_pairwise(devices, 1, 2);
+}
+
+TEST_CASE("sm90 backward is right in all modes of the emulator: rows that see nothing, keys beyond the last",
+          "[emulator]") {
+  Devices devices = Devices::emulators();
+  check_rows_that_see_nothing(devices);
+  check_keys_beyond_the_last(devices);
+}
+
+TEST_CASE("sm90 backward is right in all modes of the emulator: ordered tiles of keys, far more than run at once",
+          "[emulator]") {
+  Devices devices = Devices::emulators();
+  check_tickets(devices);
+  EmulatorOptions one_by_one;
+  one_by_one.concurrent_ctas = 1;
+  one_by_one.threads = 1;
+  one_by_one.schedule = ScheduleMode::random;  // CTAs begin in another order than that of their numbers
+  Devices single;
+  single.runtimes.push_back(std::make_unique<AttentionRuntime>(make_emulator_device(find_device("h200"), one_by_one)));
+  single.names.push_back("one CTA at a time");
+  check_case(single, backward_case("backward bf16 b2 hq4 hkv1 sq90 skv450 d8 causal",
+                                   "sm90 q64 kv64 st2 kv-grad-per-query-head dq=ordered"));
+}
+
+TEST_CASE("sm90 backward is right on the GPU: pairwise over problems and configs, 1 of 2", "[gpu]") {
+  Devices devices = Devices::gpu();
+  if (devices.spec().compute_major == 9) check_pairwise(devices, 0, 2);
+}
+
+TEST_CASE("sm90 backward is right on the GPU: pairwise over problems and configs, 2 of 2", "[gpu]") {
+  Devices devices = Devices::gpu();
+  if (devices.spec().compute_major == 9) check_pairwise(devices, 1, 2);
+}
+
+TEST_CASE("sm90 backward is right on the GPU: odd cases", "[gpu]") {
+  Devices devices = Devices::gpu();
+  if (devices.spec().compute_major != 9) {
+    WARN("skipped: " << devices.spec().name << " is no Hopper GPU");
+    return;
+  }
+  check_rows_that_see_nothing(devices);
+  check_keys_beyond_the_last(devices);
+  check_tickets(devices);
+  for (const char* dq : {" dq=atomic", " dq=ordered", " kv-grad-per-query-head dq=ordered"}) {
+    check_case(devices, backward_case("backward bf16 b2 hq6 hkv2 sq700 skv1000 d128 causal",
+                                      std::string("sm90 q64 kv128 st3 overlap=within") + dq));
+    check_case(devices, backward_case("backward fp16 b2 hq6 hkv2 sq700 skv1000 d64",
+                                      std::string("sm90 q128 kv128 st2 ordered overlap=within") + dq));
+    check_case(devices, backward_case("backward bf16 b2 hq6 hkv2 sq700 skv1000 d256 window=200,30",
+                                      std::string("sm90 q64 kv64 st2 dost1 overlap=within split-dkdv dsst1") + dq));
+  }
+}
+
+// The same bits at each of 200 launches, while another thread's kernels take SMs and shift who comes first.
+TEST_CASE("deterministic sm90 backward gives the same bits 200 times beside other load on the GPU", "[gpu]") {
+  constexpr int kRepetitions = 200;
+  const Stream own_stream = reinterpret_cast<Stream>(2);  // CU_STREAM_PER_THREAD
+  AttentionRuntime runtime(open_cuda_device(0));
+  if (runtime.device()->spec().compute_major != 9) {
+    WARN("skipped: " << runtime.device()->spec().name << " is no Hopper GPU");
+    return;
+  }
+  const BackwardCase load = backward_case("backward bf16 b2 hq4 sq700 d64", "sm80 q64 kv64 w4 st2 dq=atomic");
+  const BackwardData load_data(load);
+  const std::jthread other([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) run_backward(runtime, load, load_data, own_stream);
+  });
+  for (const char* problem : {"backward bf16 b2 hq10 hkv5 sq900 d96 causal deterministic",
+                              "backward fp16 b1 hq16 hkv2 sq700 skv1000 d64 deterministic"}) {
+    for (const char* config :
+         {"sm90 q64 kv128 st2 overlap=within dq=ordered", "sm90 q64 kv64 st2 kv-grad-per-query-head dq=ordered"}) {
+      const BackwardCase test = backward_case(problem, config);
+      INFO(to_string(test));
+      const BackwardData data(test);
+      const BackwardResult first = run_backward(runtime, test, data, own_stream);
+      CHECK(first.complaint == "");
+      for (const OutputErrors& output :
+           compare_backward(test.problem, data.reference, first.d_q, first.d_k, first.d_v).outputs)
+        CHECK(output.complaint == "");
+      int different = 0;
+      for (int i = 1; i < kRepetitions; ++i) different += !(first == run_backward(runtime, test, data, own_stream));
+      CHECK(different == 0);
+    }
+  }
+}
+
+struct Compiled {
+  int head_dim;
+  const char* config;  // without the way to dQ
+  int most_spilled = 0;
+};
+
+// Head dims and the configs that would serve them. What is spilled lies outside the loop over blocks, but for one number
+// at each of them.
+constexpr Compiled kCompiled[] = {
+    {8, "sm90 q128 kv128 st2 overlap=within"},
+    {16, "sm90 q128 kv128 st2 ordered overlap=queued"},
+    {32, "sm90 q128 kv128 st2 overlap=within"},
+    {40, "sm90 q128 kv128 st2 overlap=within", 8},
+    {64, "sm90 q128 kv128 st2 ordered overlap=within", 60},
+    {64, "sm90 q64 kv192 st2", 68},
+    {64, "sm90 q64 kv128 st2 overlap=queued"},
+    {72, "sm90 q64 kv128 st2 overlap=within"},
+    {80, "sm90 q64 kv128 st2 overlap=queued"},
+    {96, "sm90 q64 kv128 st2 overlap=within"},
+    {104, "sm90 q64 kv128 st2 overlap=within"},
+    {112, "sm90 q64 kv128 st2 overlap=queued"},
+    {120, "sm90 q64 kv128 st2 overlap=queued"},
+    {128, "sm90 q64 kv128 st3 overlap=within", 60},
+    {128, "sm90 q64 kv128 st3 overlap=queued", 40},
+    {136, "sm90 q64 kv64 st2 overlap=within split-dkdv"},
+    {160, "sm90 q64 kv64 st2 overlap=within split-dkdv"},
+    {192, "sm90 q64 kv64 st2 overlap=within split-dkdv"},
+    {224, "sm90 q64 kv64 st2 overlap=within dost1 split-dkdv", 36},
+    {256, "sm90 q64 kv64 st2 overlap=within dost1 split-dkdv", 200},
+};
+
+TEST_CASE("NVRTC compiles sm90 backward kernels of all head dims: no wgmma serialized, hardly a spill", "[nvrtc]") {
+  for (const Compiled& compiled : kCompiled) {
+    for (const char* words : {" dq=atomic", " causal dq=ordered kv-grad-per-query-head"}) {
+      const std::string text(words);
+      const bool causal = text.starts_with(" causal");
+      AttentionProblem problem = make_problem(compiled.head_dim % 16 == 8 ? DataType::fp16 : DataType::bf16, 1, 8, 1000,
+                                              compiled.head_dim, causal ? MaskKind::causal : MaskKind::none);
+      problem.pass = Pass::backward;
+      problem.heads_kv = 1;
+      const std::string config = compiled.config + text.substr(causal ? 7 : 0);
+      const KernelPlan plan = generate(problem, parse_config(config), find_device("h200"));
+      INFO(canonical_text(problem) << " | " << config);
+      const KernelResources resources = compile_with_nvrtc(plan.launches[1]).resources;
+      CHECK(resources.spill_bytes <= compiled.most_spilled);
+      CHECK(resources.advisories.empty());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace attune::tests
