@@ -154,6 +154,15 @@ std::string CtaGroup::reader_of(const Cta& cta, std::uint32_t granule) const {
       }
     }
   }
+  for (int rank = 0; rank < launch_.cluster; ++rank) {
+    for (const Mbarrier& barrier : cta.cluster->ctas[rank].async.barriers) {
+      for (const TensorCopy& load : barrier.loads) {
+        if (load.source == &cta && granule >= granule_of(load.from) &&
+            granule <= granule_of(load.from + load.map.box_bytes() - 1))
+          return fmt::format("a {} of thread {}", load.name, load.thread);
+      }
+    }
+  }
   return "something";
 }
 

@@ -12,6 +12,7 @@
 namespace attune {
 
 struct Lane;
+struct Cta;
 
 constexpr std::uint32_t kWarpgroupThreads = 128;
 constexpr std::uint32_t kWarpsOfWarpgroup = 4;
@@ -27,6 +28,8 @@ struct TensorCopy {
   const char* name = nullptr;
   std::uint32_t thread = 0;  // that issued it
   std::uint64_t group = 0;   // bulk group of that thread; stores only
+  Cta* source = nullptr;     // of a copy from shared memory: whose, and from where
+  std::uint32_t from = 0;
 };
 
 // An mbarrier. The emulator keeps its state; the 8 bytes in shared memory stay as they are.

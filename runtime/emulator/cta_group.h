@@ -159,6 +159,8 @@ class CtaGroup {
   void tensor_load(const char* name, std::uint32_t to, const void* map, std::uint32_t barrier, std::uint32_t ctas,
                    const std::int32_t* at);
   void bulk_load(const char* name, std::uint32_t to, const void* from, std::uint32_t bytes, std::uint32_t barrier);
+  void bulk_copy(const char* name, std::uint32_t to, std::uint32_t from, std::uint32_t bytes, std::uint32_t barrier,
+                 std::uint32_t cta);
   void tensor_store(const char* name, const void* map, std::uint32_t from, const std::int32_t* at);
   void bulk_commit();
   void bulk_wait_read(std::uint32_t pending_groups);
@@ -212,10 +214,11 @@ class CtaGroup {
   void land(const char* name, Cta& cta, Mbarrier& barrier);
   EmulatedTensorMap tensor_map(const char* name, const void* map);
   void check_tile(const TensorCopy& copy, const char* verb);
-  void check_shared_range(const TensorCopy& copy, const char* verb);
+  void check_shared_range(const char* name, std::uint32_t address, std::uint32_t bytes, const char* verb);
   void check_tensor(const TensorCopy& copy, const char* verb);
   void check_overwritten(const char* name, const Cta& cta, std::uint32_t address, std::uint32_t bytes);
   void check_fenced(const char* name, const Cta& cta, std::uint32_t address);
+  void count_readers(Cta& cta, std::uint32_t address, std::uint32_t bytes, int count);
   void start_load(Cta& cta, const TensorCopy& copy, std::uint32_t barrier);
   void load_now(Cta& cta, const TensorCopy& copy);
   void store_now(std::size_t count);

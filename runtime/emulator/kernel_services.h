@@ -38,6 +38,8 @@ struct KernelServices {
   void (*tensor_load)(const char* name, std::uint32_t to, const void* map, std::uint32_t barrier, std::uint32_t ctas,
                       const std::int32_t* at);
   void (*bulk_load)(const char* name, std::uint32_t to, const void* from, std::uint32_t bytes, std::uint32_t barrier);
+  void (*bulk_copy)(const char* name, std::uint32_t to, std::uint32_t from, std::uint32_t bytes, std::uint32_t barrier,
+                    std::uint32_t cta);
   void (*tensor_store)(const char* name, const void* map, std::uint32_t from, const std::int32_t* at);
   void (*bulk_commit)();
   void (*bulk_wait_read)(std::uint32_t pending_groups);

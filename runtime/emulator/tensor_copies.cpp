@@ -79,14 +79,13 @@ void CtaGroup::check_tile(const TensorCopy& copy, const char* verb) {
     fail(fmt::format("{} {} shared memory at {}; with a swizzle of {} bytes it must be a multiple of {}", copy.name,
                      verb, place(copy.shared), copy.map.swizzle_bytes, alignment));
   }
-  check_shared_range(copy, verb);
+  check_shared_range(copy.name, copy.shared, copy.map.box_bytes(), verb);
 }
 
-void CtaGroup::check_shared_range(const TensorCopy& copy, const char* verb) {
-  if (copy.shared < kSharedBase ||
-      copy.shared - kSharedBase + std::uint64_t{copy.map.box_bytes()} > launch_.shared_bytes) {
-    fail(fmt::format("{} {} {} bytes of shared memory at {}; the CTA has {}", copy.name, verb, copy.map.box_bytes(),
-                     place(copy.shared), launch_.shared_bytes));
+void CtaGroup::check_shared_range(const char* name, std::uint32_t address, std::uint32_t bytes, const char* verb) {
+  if (address < kSharedBase || address - kSharedBase + std::uint64_t{bytes} > launch_.shared_bytes) {
+    fail(fmt::format("{} {} {} bytes of shared memory at {}; the CTA has {}", name, verb, bytes, place(address),
+                     launch_.shared_bytes));
   }
 }
 
@@ -103,6 +102,12 @@ void CtaGroup::check_tensor(const TensorCopy& copy, const char* verb) {
 
 void CtaGroup::load_now(Cta& cta, const TensorCopy& copy) {
   check_overwritten(copy.name, cta, copy.shared, copy.map.box_bytes());
+  if (copy.source != nullptr) {
+    std::memcpy(cta.shared + (copy.shared - kSharedBase), copy.source->shared + (copy.from - kSharedBase),
+                copy.map.box_bytes());
+    count_readers(*copy.source, copy.from, copy.map.box_bytes(), -1);
+    return;
+  }
   std::memset(cta.shared + (copy.shared - kSharedBase), 0, copy.map.box_bytes());
   for_each_row(copy, [&](std::uint32_t first, std::uint32_t columns, std::uint64_t address, std::uint32_t row) {
     copy_row(copy, cta.shared, row, first * copy.map.element_bytes, columns * copy.map.element_bytes,
@@ -140,10 +145,37 @@ void CtaGroup::bulk_load(const char* name, std::uint32_t to, const void* from, s
   copy.map.address = address;
   copy.map.dims = {elements, 1, 1, 1};
   copy.map.box = {elements, 1, 1, 1};
-  check_shared_range(copy, "writes");
+  check_shared_range(name, to, bytes, "writes");
   check_tensor(copy, "reads");
   start_load(*current_->warp->cta, copy, barrier);
   end_of_turn();
+}
+
+// From shared memory to that of a CTA of the cluster, which is where it completes: until then the source is being read.
+void CtaGroup::bulk_copy(const char* name, std::uint32_t to, std::uint32_t from, std::uint32_t bytes,
+                         std::uint32_t barrier, std::uint32_t rank) {
+  if (to % kGranuleBytes != 0 || from % kGranuleBytes != 0 || bytes % kGranuleBytes != 0 || bytes == 0) {
+    fail(fmt::format("{} of {} bytes from {} to {}; all of them must be multiples of {}", name, bytes, place(from),
+                     place(to), kGranuleBytes));
+  }
+  Cta& mine = *current_->warp->cta;
+  check_shared_range(name, from, bytes, "reads");
+  check_shared_range(name, to, bytes, "writes");
+  for (std::uint32_t byte = 0; byte < bytes; byte += kGranuleBytes) check_fenced(name, mine, from + byte);
+  count_readers(mine, from, bytes, 1);
+  TensorCopy copy{.map = {}, .shared = to, .name = name, .thread = current_->thread, .source = &mine, .from = from};
+  const std::uint32_t elements = bytes / copy.map.element_bytes;
+  copy.map.dims = {elements, 1, 1, 1};
+  copy.map.box = {elements, 1, 1, 1};
+  start_load(cta_of_cluster(name, rank), copy, barrier);
+  end_of_turn();
+}
+
+void CtaGroup::count_readers(Cta& cta, std::uint32_t address, std::uint32_t bytes, int count) {
+  for (std::uint32_t byte = 0; byte < bytes; byte += kGranuleBytes) {
+    Granule& granule = cta.async.granules[granule_of(address + byte)];
+    granule.readers = static_cast<std::uint16_t>(granule.readers + count);
+  }
 }
 
 // Towards the shared memory of a CTA, completing on a barrier of it.

@@ -50,6 +50,9 @@ __device__ __forceinline__ void convert(const float* all_sums, float scale, char
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_constant__ Arguments args) {
+//% if programmatic_launch
+  griddepcontrol_wait();
+//% end
   const i32 tile = static_cast<i32>(block_index()) % args.${tiles}, batch_head = static_cast<i32>(block_index()) / args.${tiles};
   const Sequence sequence(args, batch_head / args.${heads});
   const i32 head = batch_head - sequence.batch * args.${heads};

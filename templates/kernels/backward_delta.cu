@@ -37,6 +37,9 @@ __device__ __forceinline__ float dot_of_chunks(Vec4 a, Vec4 b) {
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_constant__ Arguments args) {
+//% if programmatic_launch
+  griddepcontrol_launch_dependents();
+//% end
   const i32 tiles = args.query_tiles, tile = static_cast<i32>(block_index()) % tiles, batch_head = static_cast<i32>(block_index()) / tiles;
   const Sequence sequence(args, batch_head / args.heads_q);
   const i32 head = batch_head - sequence.batch * args.heads_q;

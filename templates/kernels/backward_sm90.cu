@@ -8,6 +8,11 @@
 //
 // Warpgroup 0 computes dQ and adds it to its sums; two of its warps load, one Q and LSE, one dO and delta. ${softmax_warpgroups}
 // All blocks of a tile are walked in step: dS of a block goes to warpgroup 0 through shared memory.
+//% if clustered
+//
+// The two CTAs of a cluster take neighbouring tiles and walk the blocks of both in step. Each sends its dS to the other one, and computes half of
+// the columns of dQ, for the keys of both tiles: there are half as many adds.
+//% end
 //
 // shared memory, bytes; a panel holds kPanelColumns columns of all rows of its tile:
 //% for shared_buffers
@@ -28,7 +33,7 @@ constexpr i32 kStages = ${stages}, kDoStages = ${do_stages}, kDsStages = ${ds_st
 constexpr bool kOrderedWarpgroups = ${ordered_warpgroups};  // whether they issue S and dP in a fixed order
 constexpr i32 kDqRegisters = ${dq_registers}, kSoftmaxRegisters = ${softmax_registers};  // 0: as they are at launch
 constexpr i32 kDqColumns = ${dq_columns}, kDqProducts = ${dq_products}, kDqLastColumns = ${dq_last_columns};  // of a product for dQ; that exist of the last
-constexpr i32 kCtasPerSm = ${ctas_per_sm};
+constexpr i32 kCtasPerSm = ${ctas_per_sm}, kCluster = ${cluster};  // CTAs
 
 constexpr i32 kWarpgroup = 128, kWarpgroupWarps = 4;  // threads, warps
 constexpr i32 kWarpgroupKeys = 64;                    // rows of a wgmma
@@ -66,10 +71,13 @@ using GradientFragments = float[kHeadDim / 2];    // of dK or dV
 //% include schedule/key_tiles_per_${key_tile_head}
 //% include schedule/tile_id_${tile_id}
 //% include schedule/key_tile_order_${key_tile_order}
-//% include schedule/key_tile
+//% include schedule/${key_tile}
 
-// Named barriers, one for each softmax warpgroup, from kOrder on.
+// Named barriers: of warpgroup 0; one for each softmax warpgroup, from kOrder on${and_panels}.
 constexpr u32 kTickets = 1, kOrder = kTickets + 1;
+//% if clustered
+constexpr u32 kScorePanel = kOrder + kSoftmaxWarpgroups;
+//% end
 
 // The barriers. A full one completes when its buffer has been filled, by TMA or by every warp of those that fill it; an empty one when every warp
 // of those that read the buffer has left it.
@@ -81,6 +89,9 @@ struct Barriers {
 //% end
   __device__ __forceinline__ u32 k_full() const { return base + ${k_full}; }
   __device__ __forceinline__ u32 v_full() const { return base + ${v_full}; }
+//% if clustered
+  __device__ __forceinline__ u32 peer_ds_full(i32 stage) const { return base + ${peer_ds_full} + 8 * stage; }
+//% end
 
   __device__ __forceinline__ void init() const {
 //% for rings
@@ -91,21 +102,26 @@ struct Barriers {
 //% end
     mbarrier_init(k_full(), 1);
     mbarrier_init(v_full(), 1);
+//% if clustered
+    for (i32 i = 0; i < kDsStages; ++i) mbarrier_init(peer_ds_full(i), 1);
+//% end
     fence_mbarrier_init();
   }
 };
 
-// The blocks of queries that a tile's CTA walks through, for each of its query heads: those that attend to any of its keys.
+// The blocks of queries that a tile's CTA walks through, for each of its query heads: those that attend to any of its keys${walked_by}.
 struct QueryWalk {
   QueryBlocks<true> blocks;
 
-  __device__ __forceinline__ QueryWalk(const Arguments& args, const KeyTile& tile) : blocks(args, tile.sequence, tile.first_key, tile.keys) {}
+  __device__ __forceinline__ QueryWalk(const Arguments& args, const KeyTile& tile) : blocks(args, tile.sequence, ${walked_keys}) {}
   __device__ __forceinline__ bool any() const { return blocks.begin < blocks.end; }
 };
 
 //% include wgmma/load_tile
 //% include wgmma/query_loads
 //% include wgmma/dq_tickets_${dq_tickets}
+//% include wgmma/dq_products
+//% include wgmma/dq_scores_${dq_scores}
 //% include wgmma/dq_warpgroup
 //% include wgmma/key_scores
 //% include wgmma/dkdv_epilogue_${dkdv_epilogue}
@@ -116,7 +132,7 @@ struct QueryWalk {
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(const __grid_constant__ Arguments args) {
   const u32 shared = shared_base();
   const Barriers barriers{shared + kBarrierOffset};
-  const i32 index = tile_in_order(args, take_tile_id(args, shared));
+  const i32 index = tile_in_order(args, take_tile_id(args, shared)${of_cluster});
   const u32 warp = warp_index();
   if (thread_index() == 0) {
     prefetch_tensormap(args.k_map);
@@ -124,8 +140,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
     prefetch_tensormap(args.v_map);
     prefetch_tensormap(args.d_o_map);
     barriers.init();
+    griddepcontrol_launch_dependents();
   }
+//% if clustered
+  barrier_cluster_sync();
+//% else
   bar_sync();
+//% end
   if (warp < kWarpgroupWarps) {
     if (kDqRegisters != 0) setmaxnreg_dec<kDqRegisters>();
     add_query_gradients(args, barriers, shared, index, static_cast<i32>(warp));
@@ -133,5 +154,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
     if (kSoftmaxRegisters != 0) setmaxnreg_inc<kSoftmaxRegisters>();
     add_key_gradients(args, barriers, shared, index, static_cast<i32>(warp / kWarpgroupWarps - 1));
   }
+//% if clustered
+  // The other CTA may still send what this one has no use for.
+  bar_warp_sync();
+  barrier_cluster_sync();
+//% end
 }
 //% include primitives/entry/${target}

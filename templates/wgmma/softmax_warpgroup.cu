@@ -63,11 +63,24 @@ struct SoftmaxWarpgroup {
     issue_gradient(dk, ds_of_block, shared + kQOffset + stage * kQTileBytes);
   }
 
-  // Hands dSᵀ of a block to warpgroup 0.
+  // Hands dSᵀ of a block to warpgroup 0${to_peer}.
   __device__ __forceinline__ void publish(const PackedScores& ds_of_block) {
+//% if clustered
+    mbarrier_wait_parity_cluster(barriers.ds_empty(ds.stage), ds.parity ^ 1);
+//% else
     mbarrier_wait_parity(barriers.ds_empty(ds.stage), ds.parity ^ 1);
+//% end
     put_scores(shared + kDsOffset + ds.stage * kDsTileBytes, first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16), ds_of_block);
     fence_proxy_async();
+//% if clustered
+    // The panel of these 64 keys goes to the other CTA at once.
+    static_assert(kPanelColumns == kWarpgroupKeys);
+    bar_sync_named(kScorePanel + static_cast<u32>(index), kWarpgroup);
+    if (thread_index() % kWarpgroup == 0) {
+      const u32 panel = ds.stage * kDsTileBytes + first_key / kPanelColumns * kQPanelStride;
+      cp_async_bulk_copy_cluster(shared + kPeerDsOffset + panel, shared + kDsOffset + panel, kQPanelStride, barriers.peer_ds_full(ds.stage), cluster_cta_rank() ^ 1);
+    }
+//% end
     bar_warp_sync();
     if (lane_index() == 0) mbarrier_arrive(barriers.ds_full(ds.stage));
     ds.advance();

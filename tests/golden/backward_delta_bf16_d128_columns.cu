@@ -1,4 +1,4 @@
-// attune backward bf16 d128 sm90 q64 kv128 st3 overlap=within dq=atomic · source 9718f9b957acc1f0
+// attune backward bf16 d128 sm90 q64 kv128 st3 overlap=within dq=atomic · source 1cb4b58392efc2d8
 //
 // Computes for each query what all its keys need for their gradients:
 //
@@ -7,7 +7,7 @@
 // A query that sees no key, and a row that pads a block of queries, gets delta = 0 and LSE = +inf: its P and dS are 0. kRowLanes lanes share a
 // row; sums are in fp32.
 
-namespace attune_ab1c8ae7d52f0cde {
+namespace attune_9b376f90547ba36b {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -48,6 +48,10 @@ __device__ __forceinline__ float shfl_sync_bfly_f32(float x) {
 }
 
 __device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+
+// Programmatic dependent launch, compute capability 9.0 and newer: the launch that follows in the stream may begin, if it was made so, when each
+// CTA has said the first or has ended; behind the second it sees all that this one wrote.
+__device__ __forceinline__ void griddepcontrol_launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 // #endregion
 
 struct Arguments {
@@ -108,6 +112,7 @@ __device__ __forceinline__ float dot_of_chunks(Vec4 a, Vec4 b) {
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_delta(const __grid_constant__ Arguments args) {
+  griddepcontrol_launch_dependents();
   const i32 tiles = args.query_tiles, tile = static_cast<i32>(block_index()) % tiles, batch_head = static_cast<i32>(block_index()) / tiles;
   const Sequence sequence(args, batch_head / args.heads_q);
   const i32 head = batch_head - sequence.batch * args.heads_q;
@@ -140,4 +145,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_delta(con
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_ab1c8ae7d52f0cde
+}  // namespace attune_9b376f90547ba36b

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 sm90 q64 kv128 st3 overlap=within dq=atomic · source 9200dc9fc774f9bc
+// attune backward bf16 d128 sm90 q64 kv128 st3 overlap=within dq=atomic · source b58a175d44c1f4ec
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -22,7 +22,7 @@
 //   198144  barriers
 //   198288  end
 
-namespace attune_4632d17add07ef00 {
+namespace attune_9f9c034f22fa940f {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -112,6 +112,11 @@ __device__ __forceinline__ void bar_warp_sync() { __syncwarp(); }
 __device__ __forceinline__ void red_global_add_v4_f32(float* to, Vec4F32 x) {
   asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w) : "memory");
 }
+
+// Programmatic dependent launch, compute capability 9.0 and newer: the launch that follows in the stream may begin, if it was made so, when each
+// CTA has said the first or has ended; behind the second it sees all that this one wrote.
+__device__ __forceinline__ void griddepcontrol_launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+__device__ __forceinline__ void griddepcontrol_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 // Named barriers of the CTA, 1 to 15 (0 is bar_sync's): `threads` of it arrive, those that sync also wait.
 __device__ __forceinline__ void bar_sync_named(u32 name, u32 threads) {
@@ -375,7 +380,7 @@ constexpr i32 kStages = 3, kDoStages = 3, kDsStages = 2;  // tiles of Q, of dO, 
 constexpr bool kOrderedWarpgroups = false;  // whether they issue S and dP in a fixed order
 constexpr i32 kDqRegisters = 72, kSoftmaxRegisters = 216;  // 0: as they are at launch
 constexpr i32 kDqColumns = 64, kDqProducts = 2, kDqLastColumns = 64;  // of a product for dQ; that exist of the last
-constexpr i32 kCtasPerSm = 1;
+constexpr i32 kCtasPerSm = 1, kCluster = 1;  // CTAs
 
 constexpr i32 kWarpgroup = 128, kWarpgroupWarps = 4;  // threads, warps
 constexpr i32 kWarpgroupKeys = 64;                    // rows of a wgmma
@@ -553,7 +558,7 @@ struct KeyTile {
   }
 };
 
-// Named barriers, one for each softmax warpgroup, from kOrder on.
+// Named barriers: of warpgroup 0; one for each softmax warpgroup, from kOrder on.
 constexpr u32 kTickets = 1, kOrder = kTickets + 1;
 
 // The barriers. A full one completes when its buffer has been filled, by TMA or by every warp of those that fill it; an empty one when every warp
@@ -649,47 +654,73 @@ struct DqTickets {
   __device__ __forceinline__ void await(const QueryWalk&, i32 /*head*/, i32 /*block*/) const {}
   __device__ __forceinline__ void pass() const {}
 };
-// kDqColumns columns of dS K, from a multiple of a panel on, for 64 queries of a block: in the accumulators of the warpgroup.
-struct DqProduct {
-  float acc[kDqColumns / 2];
+using DqFragments = float[kDqColumns / 2];  // of dQ: columns of a product, of 64 queries
+constexpr u32 kDqPartBytes = kDqColumns / kPanelColumns * kKvPanelStride;  // of K, between the columns of one product and those of the next
 
-  // keys: the panel of K that the columns begin with
-  __device__ __forceinline__ void issue(u32 ds, u32 keys) {
-    const u32 scores = tile_place(ds, kQPanelStride), columns = tile_place(keys, kKvPanelStride);
-    wgmma_fence();
-    wgmma_ss_first<true>(acc, matrix_descriptor(scores), matrix_descriptor(columns));
+// dQ = dS K, or dQ += dS K. `columns`: the panel of K that the columns of the product begin with.
+template <bool kFirst>
+__device__ __forceinline__ void issue_dq(DqFragments& dq, u32 ds, u32 columns) {
+  const u32 scores = tile_place(ds, kQPanelStride), keys = tile_place(columns, kKvPanelStride);
+  if (kFirst)
+    wgmma_ss_first<true>(dq, matrix_descriptor(scores), matrix_descriptor(keys));
+  else
+    wgmma_ss<true, true>(dq, matrix_descriptor(scores), matrix_descriptor(keys));
 #pragma unroll
-    for (i32 step = 1; step < kKeySteps; ++step)
-      wgmma_ss<true, true>(acc, matrix_descriptor(scores + column_step(step, kQPanelStride)), matrix_descriptor(columns + row_step(step)));
+  for (i32 step = 1; step < kKeySteps; ++step)
+    wgmma_ss<true, true>(dq, matrix_descriptor(scores + column_step(step, kQPanelStride)), matrix_descriptor(keys + row_step(step)));
+}
+
+// Adds to the sums of the warp's 16 queries; last: whether these are the last columns, of which fewer may exist.
+__device__ __forceinline__ void add_dq(const DqFragments& dq, float* sums, bool last) {
+#pragma unroll
+  for (i32 n = 0; n < kDqColumns / 8; ++n) {
+    const float fragment[4] = {dq[4 * n], dq[4 * n + 1], dq[4 * n + 2], dq[4 * n + 3]};
+    if (n < kDqLastColumns / 8 || !last) add_sums(sums + n * kSumsOfFragment, fragment);
+  }
+}
+// What warpgroup 0 multiplies: dS of the CTA's own tile with K. A CTA computes all columns of dQ.
+struct DqScores {
+  static constexpr i32 kProducts = kDqProducts;  // for 64 queries
+
+  __device__ __forceinline__ explicit DqScores(const KeyTile&) {}
+  // Columns of a product, counted in products.
+  __device__ __forceinline__ i32 part(i32 product) const { return product; }
+
+  __device__ __forceinline__ void load_keys(const Arguments& args, const Barriers& barriers, const KeyTile& tile, i32 head_kv, u32 shared) const {
+    load_tile<kKvPanelStride>(shared + kKOffset, args.k_map, barriers.k_full(), head_kv, place_of_keys(tile.sequence, tile.tile));
+  }
+  __device__ __forceinline__ void expect(const Barriers&, PipelineSlot<kDsStages>) const {}
+  __device__ __forceinline__ void issue(DqFragments& dq, const Barriers&, PipelineSlot<kDsStages> ds, i32 rows, i32 part, u32 shared) const {
+    wgmma_fence();
+    issue_dq<true>(dq, shared + kDsOffset + ds.stage * kDsTileBytes + rows * kPanelBytes, shared + kKOffset + part * kDqPartBytes);
     wgmma_commit_group();
   }
-  __device__ __forceinline__ void wait() {
-    wgmma_wait_group<0>();
-    wgmma_landed(acc);
-  }
-  // sums: of the warp's 16 queries and the first of these columns
-  __device__ __forceinline__ void add(float* sums, bool last) const {
-#pragma unroll
-    for (i32 n = 0; n < kDqColumns / 8; ++n) {
-      const float fragment[4] = {acc[4 * n], acc[4 * n + 1], acc[4 * n + 2], acc[4 * n + 3]};
-      if (n < kDqLastColumns / 8 || !last) add_sums(sums + n * kSumsOfFragment, fragment);
-    }
+  __device__ __forceinline__ void release(const Barriers& barriers, PipelineSlot<kDsStages> ds) const {
+    if (lane_index() == 0) mbarrier_arrive(barriers.ds_empty(ds.stage));
   }
 };
-
 // What warpgroup 0 does with its tile: dQ += dS K for each block of queries, and all loads. A buffer is filled anew while a product of the block
 // after the next runs, when every softmax warpgroup has left it; a single one as soon as they have.
 __device__ __forceinline__ void add_query_gradients(const Arguments& args, const Barriers& barriers, u32 shared, i32 index, i32 warp) {
   const KeyTile tile(args, index);
   const QueryWalk walk(args, tile);
-  if (!walk.any()) return;
+  if (!walk.any()) {
+    griddepcontrol_wait();  // a launch ends no earlier than the one before it
+    return;
+  }
+  const DqScores scores(tile);
   const bool loads = warp == 1 || warp == 2;
   QueryLoads queries(walk, warp == 2);
   const bool single = queries.stages() == 1;
   if (loads) {
-    if (lane_index() == 0)
-      load_tile<kKvPanelStride>(shared + (queries.of_do ? kVOffset : kKOffset), queries.of_do ? args.v_map : args.k_map,
-                                queries.of_do ? barriers.v_full() : barriers.k_full(), TileHeads::of_keys(args, tile.head), place_of_keys(tile.sequence, tile.tile));
+    const i32 head_kv = TileHeads::of_keys(args, tile.head);
+    if (lane_index() == 0) {
+      if (queries.of_do)
+        load_tile<kKvPanelStride>(shared + kVOffset, args.v_map, barriers.v_full(), head_kv, place_of_keys(tile.sequence, tile.tile));
+      else
+        scores.load_keys(args, barriers, tile, head_kv, shared);
+    }
+    griddepcontrol_wait();  // the statistics are another kernel's
 #pragma unroll 1
     for (i32 i = 0; i < queries.stages(); ++i) queries.next(args, barriers, tile, walk, shared);
   }
@@ -704,29 +735,30 @@ __device__ __forceinline__ void add_query_gradients(const Arguments& args, const
     float* sums = args.d_q_sums + sums_place(head, padded_rows<kBlockQ>(query_count(args, tile.sequence)), walk.blocks.begin * kBlockQ + 16 * warp, 0);
 #pragma unroll 1
     for (i32 block = walk.blocks.begin; block < walk.blocks.end; ++block) {
+      scores.expect(barriers, ds);
       mbarrier_wait_parity(barriers.ds_full(ds.stage), ds.parity);
       // Not unrolled, so that one product's accumulators are the next one's.
 #pragma unroll 1
-      for (i32 i = 0; i < kBlockQ / 64 * kDqProducts; ++i) {
-        const i32 rows = i / kDqProducts, part = i - rows * kDqProducts;
-        const bool last = part == kDqProducts - 1;
-        DqProduct product;
-        product.issue(shared + kDsOffset + ds.stage * kDsTileBytes + rows * 64 * kPanelBytes, shared + kKOffset + part * (kDqColumns / kPanelColumns) * kKvPanelStride);
+      for (i32 i = 0; i < kBlockQ / 64 * DqScores::kProducts; ++i) {
+        const i32 row_tile = i / DqScores::kProducts, part = scores.part(i - row_tile * DqScores::kProducts);
+        DqFragments dq;
+        scores.issue(dq, barriers, ds, 64 * row_tile, part, shared);
         if (i == 0) {
           if (loads && !single && !first) queries.next(args, barriers, tile, walk, shared);
           first = false;
           bar_warp_sync();
           tickets.await(walk, head, block);
         }
-        product.wait();
-        if (i == kBlockQ / 64 * kDqProducts - 1) {
+        wgmma_wait_group<0>();
+        wgmma_landed(dq);
+        if (i == kBlockQ / 64 * DqScores::kProducts - 1) {
           bar_warp_sync();
-          if (lane_index() == 0) mbarrier_arrive(barriers.ds_empty(ds.stage));
+          scores.release(barriers, ds);
         }
-        product.add(sums, last);
         // Four warps have 16 queries each.
-        sums += last ? (64 / 16 * kChunks - (kDqProducts - 1) * (kDqColumns / 8)) * kSumsOfFragment : kDqColumns / 8 * kSumsOfFragment;
+        add_dq(dq, sums + (row_tile * (64 / 16) * kChunks + part * (kDqColumns / 8)) * kSumsOfFragment, part == kDqProducts - 1);
       }
+      sums += kBlockQ / 16 * kChunks * kSumsOfFragment;
       tickets.pass();
       if (loads && single) queries.next(args, barriers, tile, walk, shared);
       bar_warp_sync();
@@ -1050,6 +1082,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
     prefetch_tensormap(args.v_map);
     prefetch_tensormap(args.d_o_map);
     barriers.init();
+    griddepcontrol_launch_dependents();
   }
   bar_sync();
   if (warp < kWarpgroupWarps) {
@@ -1062,4 +1095,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_4632d17add07ef00
+}  // namespace attune_9f9c034f22fa940f

@@ -4,6 +4,7 @@
 #include <stop_token>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "generator/families/family_word.h"
 #include "generator/generate.h"
@@ -50,6 +51,7 @@ enum Factor {
   kTiles,
   kSplit,
   kColumns,
+  kCluster,
   kFactors
 };
 
@@ -82,6 +84,7 @@ BackwardCase case_of(const FactorChoice& row) {
   if (row[kTiles] == 1) config.tile_order = TileOrder::l2_sections;
   config.split_dkdv = row[kSplit] == 1;
   config.dq_columns = 64 * (1 + row[kColumns]);
+  config.cluster = 1 + row[kCluster];
   test.problem.deterministic = config.dq != DqAccumulation::atomic && row[kLse] == 1;
   return test;
 }
@@ -108,17 +111,35 @@ void check_pairwise(Devices& devices, int part, int parts) {
   }
 }
 
+// Two CTAs that exchange dS, in problems where one of them has keys or queries that the other has not.
+void check_pairs_of_ctas(Devices& devices) {
+  constexpr std::pair<const char*, const char*> kPairs[] = {
+      {"d128", "sm90 q64 kv128 st2 overlap=within cluster2 dq=atomic"},
+      {"d256", "sm90 q64 kv64 st2 dost1 dsst1 overlap=within cluster2 dq=atomic split-dkdv"},
+      {"d104", "sm90 q64 kv128 st2 ordered overlap=queued cluster2 dq=atomic"},
+      {"d200", "sm90 q64 kv64 st1 cluster2 dq=atomic split-dkdv"},
+      {"d112", "sm90 q128 kv64 st1 cluster2 dq=atomic"}};
+  int i = 0;
+  for (const char* lengths : {"sq70 skv17", "sq33 skv300", "sq150 skv90", "sq200 skv260"}) {
+    for (const char* mask : {"", " causal", " causal@-100", " window=20,3", " window=open,5@-30"}) {
+      const auto [head_dim, config] = kPairs[i++ % std::size(kPairs)];
+      check_case(devices,
+                 backward_case(std::string("backward bf16 b1 hq2 hkv1 ") + lengths + " " + head_dim + mask, config));
+    }
+  }
+}
+
 // Words of configs that differ in who computes what, and in what they wait for; without the way to dQ.
-constexpr const char* kConfigs[] = {"sm90 q64 kv128 st2 ordered overlap=within",  "sm90 q128 kv64 st2 overlap=queued dsst1",
-                                    "sm90 q64 kv192 st1 ordered dost2",           "sm90 q64 kv64 st2 overlap=within split-dkdv",
+constexpr const char* kConfigs[] = {"sm90 q64 kv128 st2 ordered overlap=within",
+                                    "sm90 q128 kv64 st2 overlap=queued dsst1", "sm90 q64 kv192 st1 ordered dost2",
+                                    "sm90 q64 kv64 st2 overlap=within split-dkdv",
                                     "sm90 q64 kv64 st1 dsst1 split-dkdv"};
 
 void check_rows_that_see_nothing(Devices& devices) {
   int i = 0;
   for (const char* lengths : {"sq70 skv17", "sq33 skv200", "sq17 skv1", "sq150 skv90"}) {
-    for (const char* offset :
-         {"causal", "causal-top-left", "causal@-1", "causal@-1000", "causal@-2147480000", "causal@2147480000",
-          "window=20,0", "window=open,5@-30"}) {
+    for (const char* offset : {"causal", "causal-top-left", "causal@-1", "causal@-1000", "causal@-2147480000",
+                               "causal@2147480000", "window=20,0", "window=open,5@-30"}) {
       for (const char* dq : {" dq=atomic", " dq=ordered", " dq=ordered kv-grad-per-query-head"}) {
         BackwardCase test = backward_case(std::string("backward fp16 b1 hq2 hkv1 ") + lengths + " d40 " + offset,
                                           std::string(kConfigs[i++ % std::size(kConfigs)]) + dq);
@@ -182,6 +203,11 @@ TEST_CASE("sm90 backward is right in all modes of the emulator: ordered tiles of
                                    "sm90 q64 kv64 st2 kv-grad-per-query-head dq=ordered"));
 }
 
+TEST_CASE("sm90 backward is right in all modes of the emulator: pairs of CTAs", "[emulator]") {
+  Devices devices = Devices::emulators();
+  check_pairs_of_ctas(devices);
+}
+
 TEST_CASE("sm90 backward is right on the GPU: pairwise over problems and configs, 1 of 2", "[gpu]") {
   Devices devices = Devices::gpu();
   if (devices.spec().compute_major == 9) check_pairwise(devices, 0, 2);
@@ -201,6 +227,7 @@ TEST_CASE("sm90 backward is right on the GPU: odd cases", "[gpu]") {
   check_rows_that_see_nothing(devices);
   check_keys_beyond_the_last(devices);
   check_tickets(devices);
+  check_pairs_of_ctas(devices);
   for (const char* dq : {" dq=atomic", " dq=ordered", " kv-grad-per-query-head dq=ordered"}) {
     check_case(devices, backward_case("backward bf16 b2 hq6 hkv2 sq700 skv1000 d128 causal",
                                       std::string("sm90 q64 kv128 st3 overlap=within") + dq));
@@ -250,8 +277,8 @@ struct Compiled {
   int most_spilled = 0;
 };
 
-// Head dims and the configs that would serve them. What is spilled lies outside the loop over blocks, but for one number
-// at each of them.
+// Head dims and the configs that would serve them. What is spilled lies outside the loop over blocks, but for one
+// number at each of them.
 constexpr Compiled kCompiled[] = {
     {8, "sm90 q128 kv128 st2 overlap=within"},
     {16, "sm90 q128 kv128 st2 ordered overlap=queued"},
@@ -287,6 +314,26 @@ TEST_CASE("NVRTC compiles sm90 backward kernels of all head dims: no wgmma seria
       const std::string config = compiled.config + text.substr(causal ? 7 : 0);
       const KernelPlan plan = generate(problem, parse_config(config), find_device("h200"));
       INFO(canonical_text(problem) << " | " << config);
+      const KernelResources resources = compile_with_nvrtc(plan.launches[1]).resources;
+      CHECK(resources.spill_bytes <= compiled.most_spilled);
+      CHECK(resources.advisories.empty());
+    }
+  }
+}
+
+TEST_CASE("NVRTC compiles sm90 backward kernels of pairs of CTAs: no wgmma serialized, hardly a spill", "[nvrtc]") {
+  constexpr Compiled kPairs[] = {{104, "sm90 q64 kv128 st2 overlap=within cluster2", 40},
+                                 {128, "sm90 q64 kv128 st2 overlap=within cluster2", 40},
+                                 {128, "sm90 q64 kv128 st2 overlap=queued cluster2", 40},
+                                 {256, "sm90 q64 kv64 st2 dost1 overlap=within split-dkdv cluster2", 200},
+                                 {256, "sm90 q64 kv64 st1 split-dkdv cluster2", 150}};
+  for (const Compiled& compiled : kPairs) {
+    for (const MaskKind mask : {MaskKind::none, MaskKind::causal}) {
+      AttentionProblem problem = make_problem(DataType::bf16, 1, 8, 1000, compiled.head_dim, mask);
+      problem.pass = Pass::backward;
+      const KernelPlan plan =
+          generate(problem, parse_config(std::string(compiled.config) + " dq=atomic"), find_device("h200"));
+      INFO(canonical_text(problem) << " | " << compiled.config);
       const KernelResources resources = compile_with_nvrtc(plan.launches[1]).resources;
       CHECK(resources.spill_bytes <= compiled.most_spilled);
       CHECK(resources.advisories.empty());

@@ -503,6 +503,48 @@ barrier_cluster_sync();
     cases.push_back(test);
   }
   {
+    // Each CTA writes a row, sends it to the other one of its cluster, and says when it has read the other's.
+    PrimitiveCase test{"cp_async_bulk_copy_cluster mbarrier_wait_parity_cluster",
+                       sm90_kernel(R"(
+const u32 own = shared_base(), peer = own + 512, full = own + 1024, empty = full + 8, other = cluster_cta_rank() ^ 1;
+if (thread == 0) {
+  mbarrier_init(full, 1);
+  mbarrier_init(empty, 1);
+  fence_mbarrier_init();
+}
+barrier_cluster_sync();
+for (u32 round = 0; round < 3; ++round) {
+  if (round > 0) mbarrier_wait_parity_cluster(empty, (round - 1) & 1);
+  st_shared_b32(own + 4 * thread, 1000 * block_index() + 100 * round + thread);
+  fence_proxy_async();
+  bar_warp_sync();
+  if (thread == 0) {
+    mbarrier_arrive_expect_tx(full, 128);
+    cp_async_bulk_copy_cluster(peer, own, 128, full, other);
+  }
+  mbarrier_wait_parity(full, round & 1);
+  out_u32(args, 32 * (3 * block_index() + round) + thread, ld_shared_b32(peer + 4 * thread));
+  bar_warp_sync();
+  if (thread == 0) mbarrier_arrive_cluster(empty, other);
+}
+barrier_cluster_sync();
+)",
+                                   32, 1024 + 16, 4),
+                       {},
+                       4 * 3 * 32 * 4,
+                       {}};
+    test.kernel.cluster = 2;
+    std::vector<std::uint32_t> expected;
+    for (std::uint32_t block = 0; block < 4; ++block) {
+      for (std::uint32_t round = 0; round < 3; ++round) {
+        for (std::uint32_t thread = 0; thread < 32; ++thread)
+          expected.push_back(1000 * (block ^ 1) + 100 * round + thread);
+      }
+    }
+    test.complaint = exactly(expected);
+    cases.push_back(test);
+  }
+  {
     // Each CTA loads one half of a tile for both.
     const Tensor tensor{64, 1, 48, 1, 64};
     const Words words = random_words(tensor.elements(), 14);

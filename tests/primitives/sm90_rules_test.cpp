@@ -222,6 +222,44 @@ TEST_CASE("what TMA copies is checked", "[emulator]") {
              ContainsSubstring("to CTA 1 of the cluster, which has 1"));
 }
 
+TEST_CASE("what bulk copies copy is checked", "[emulator]") {
+  const auto of_load = [](const std::string& operands) {
+    return message_of({kFullBarrier + "if (thread == 0) cp_async_bulk_load(" + operands + ", full);\n"});
+  };
+  CHECK_THAT(of_load("shared_base() + 8, in_bytes(args, 0), 32"),
+             ContainsSubstring("cp_async_bulk_load of 32 bytes from 0x") &&
+                 ContainsSubstring("to +0x8; all of them must be multiples of 16"));
+  CHECK_THAT(of_load("shared_base(), in_bytes(args, 4), 32"), ContainsSubstring("must be multiples of 16"));
+  CHECK_THAT(of_load("shared_base(), in_bytes(args, 0), 40"), ContainsSubstring("must be multiples of 16"));
+  CHECK_THAT(of_load("shared_base(), in_bytes(args, 1008), 32"),
+             ContainsSubstring("cp_async_bulk_load reads 32 bytes"));
+  CHECK_THAT(of_load("shared_base() + 16384, in_bytes(args, 0), 32"),
+             ContainsSubstring("cp_async_bulk_load writes 32 bytes of shared memory at +0x4000"));
+  const auto of_copy = [](const std::string& before, const std::string& operands, const std::string& after = "") {
+    return Rule{kFullBarrier + "barrier_cluster_sync();\n" + before +
+                    "if (thread == 0 && cluster_cta_rank() == 0) {\ncp_async_bulk_copy_cluster(" + operands +
+                    ", full, 1);\n" + after +
+                    "}\nif (thread == 0 && cluster_cta_rank() == 1) {\nmbarrier_arrive_expect_tx(full, 32);\n"
+                    "mbarrier_wait_parity(full, 0);\n}\nbarrier_cluster_sync();\n",
+                128, 16384, 2};
+  };
+  CHECK_THAT(message_of(of_copy("", "shared_base(), shared_base() + 8, 32")),
+             ContainsSubstring("must be multiples of 16"));
+  CHECK_THAT(message_of(of_copy("", "shared_base(), shared_base() + 16384, 32")),
+             ContainsSubstring("cp_async_bulk_copy_cluster reads 32 bytes of shared memory at +0x4000"));
+  check_in_all_modes(
+      of_copy("if (thread == 5) st_shared_b32(shared_base() + 68, 1);\nbar_sync();\n",
+              "shared_base(), shared_base() + 64, 32"),
+      "cp_async_bulk_copy_cluster reads shared memory at +0x40, which thread 5 wrote with no fence_proxy_async");
+  // Until the copy has come, its source may not change.
+  CHECK_THAT(message_of(of_copy("", "shared_base(), shared_base() + 64, 32", "st_shared_b32(shared_base() + 80, 1);\n"),
+                        kLazy),
+             ContainsSubstring("st_shared_b32 overwrites shared memory at +0x50 while a cp_async_bulk_copy_cluster of "
+                               "thread 0 still reads it"));
+  for (const EmulatorOptions& mode : emulator_modes())
+    CHECK(message_of(of_copy("", "shared_base(), shared_base() + 64, 32"), mode) == "no error");
+}
+
 TEST_CASE("a load that nobody waits for is reported when its CTA exits", "[emulator]") {
   CHECK_THAT(message_of({kFullBarrier + "if (thread == 0) {\nmbarrier_arrive_expect_tx(full, 1024);\n" + kLoad + "}\n"},
                         kLazy),

@@ -27,11 +27,13 @@ Arguments convert_arguments(bool of_keys) {
 }  // namespace
 
 KernelLaunch convert_launch(const AttentionProblem& problem, const DeviceSpec& device, bool of_keys, int rows,
-                            TemplateBindings* bindings) {
+                            bool programmatic, TemplateBindings* bindings) {
   KernelLaunch launch;
   if (of_keys) launch.entry = "attune_backward_convert_keys";
   launch.tile_rows = of_keys ? TileRows::keys : TileRows::queries;
   launch.threads = kThreadsOfRows;
+  launch.programmatic_launch = programmatic;
+  bindings->conditions["programmatic_launch"] = programmatic;
   launch.rows_per_tile = rows;
   launch.arguments = ArgumentLayout::of(convert_arguments(of_keys));
   bindings->set("threads", launch.threads);

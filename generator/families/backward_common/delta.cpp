@@ -20,7 +20,7 @@ Arguments delta_arguments() {
 
 }  // namespace
 
-KernelLaunch delta_launch(const AttentionProblem& problem, int block_q, StatisticsOrder order,
+KernelLaunch delta_launch(const AttentionProblem& problem, int block_q, StatisticsOrder order, bool followed,
                           TemplateBindings* bindings) {
   KernelLaunch launch;
   const int lanes = std::max(2, row_lanes(problem));  // so that a warp's rows divide any block
@@ -32,6 +32,7 @@ KernelLaunch delta_launch(const AttentionProblem& problem, int block_q, Statisti
   bindings->set("rows_per_tile", launch.rows_per_tile);
   bindings->set("row_lanes", lanes);
   bindings->set("row_access", problem.alignment >= 16 ? "whole" : "elements");
+  bindings->conditions["programmatic_launch"] = followed;
   bindings->set("statistics_order", order == StatisticsOrder::pairs ? "pairs" : "columns");
   bind_sequence(problem, bindings);
   return launch;

@@ -19,8 +19,9 @@ enum class StatisticsOrder {
 };
 
 /// The launch of kernels/backward_delta, not rendered yet, for tiles of `block_q` queries, and what its template is
-/// bound to beside the type and the head dim.
-KernelLaunch delta_launch(const AttentionProblem& problem, int block_q, StatisticsOrder order,
+/// bound to beside the type and the head dim. followed: by a programmatic launch, which may begin when all its CTAs
+/// have.
+KernelLaunch delta_launch(const AttentionProblem& problem, int block_q, StatisticsOrder order, bool followed,
                           TemplateBindings* bindings);
 
 }  // namespace attune

@@ -61,7 +61,7 @@ class Launches {
 
   void add_delta() {
     TemplateBindings bindings;
-    KernelLaunch launch = delta_launch(problem_, config_.block_q, StatisticsOrder::pairs, &bindings);
+    KernelLaunch launch = delta_launch(problem_, config_.block_q, StatisticsOrder::pairs, false, &bindings);
     add("backward_delta", std::move(launch), std::move(bindings));
   }
 
@@ -132,7 +132,7 @@ class Launches {
   void add_convert(bool of_keys) {
     TemplateBindings bindings;
     KernelLaunch launch =
-        convert_launch(problem_, device_, of_keys, of_keys ? config_.block_kv : config_.block_q, &bindings);
+        convert_launch(problem_, device_, of_keys, of_keys ? config_.block_kv : config_.block_q, false, &bindings);
     add("backward_convert", std::move(launch), std::move(bindings));
   }
 

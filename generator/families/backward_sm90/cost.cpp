@@ -9,14 +9,16 @@
 #include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
 
-// Clocks of one SM for one step (a block of queries) of one CTA, in the unit rates of the device; those of an H200 stand
-// here. D16 is the head dim rounded up to 16, w the number of softmax warpgroups, n the columns of a product for dQ:
+// Clocks of one SM for one step (a block of queries) of one CTA, in the unit rates of the device; those of an H200
+// stand here. D16 is the head dim rounded up to 16, w the number of softmax warpgroups, n the columns of a product for
+// dQ:
 //
 //   matrix      = 2 q kv (2 D16 + 2 D + columns of products for dQ) / 4096
 //   shared      = (2 w (64 + q) D16 + 2 w q D + 2 kv (64 + n) q D / 64 n) / 64    S and dP; dV and dK; dQ
 //               + (2 q kv + 4 q D) / 128                                        dS stored; loads written
 //   exponential = q kv / 15.4
-//   adds        = 4 q D / 107, which pass the pipe of shared memory too
+//   adds        = 4 q D / 107, which pass the pipe of shared memory too; in a cluster half of that, and 4 q kv / 128
+//                 more of shared memory
 //   step        = 1.17 max(matrix, shared + adds) + 0.45 exponential, + 0.15 matrix where nothing overlaps
 //
 // The units' rates are measured. What holds them together is not fitted to trials of these kernels yet: 1.17, 0.45 and
@@ -25,13 +27,13 @@ namespace attune {
 namespace {
 
 constexpr double kOverheadOfStep = 1.17, kExponentialShare = 0.45, kSerialShare = 0.15;
-constexpr double kElementsShare = 0.9625;       // of the rate of exponentials: elements a clock, with scale and conversion
-constexpr double kAddsPerClock = 107;           // bytes of fp32 adds of an SM, while all SMs add
-constexpr double kLoadLatency = 900;            // of TMA under load
-constexpr double kInstructionsOfMask = 4.8;     // of an element
-constexpr double kTicketClocks = 1650;          // as on mma.sync: of a step, an atomic of the tile before, seen through L2
-constexpr double kTileClocks = 4000;            // of a tile: K and V come, the first S; dK and dV go
-constexpr double kLaunchMicroseconds = 3.6;     // as on mma.sync
+constexpr double kElementsShare = 0.9625;    // of the rate of exponentials: elements a clock, with scale and conversion
+constexpr double kAddsPerClock = 107;        // bytes of fp32 adds of an SM, while all SMs add
+constexpr double kLoadLatency = 900;         // of TMA under load
+constexpr double kInstructionsOfMask = 4.8;  // of an element
+constexpr double kTicketClocks = 1650;       // as on mma.sync: of a step, an atomic of the tile before, seen through L2
+constexpr double kTileClocks = 4000;         // of a tile: K and V come, the first S; dK and dV go
+constexpr double kLaunchMicroseconds = 3.6;  // as on mma.sync
 constexpr double kMemoryRate = 0.89;
 
 double elements(const AttentionProblem& problem, std::int64_t heads, std::int64_t rows) {
@@ -56,10 +58,12 @@ Step step_of(const AttentionProblem& problem, const KernelConfig& config, const 
   step.matrix = 2 * q * kv * (2 * padded + 2 * d + dq.columns * dq.count) / device.wgmma_flops_per_clock;
   double read = 2 * warpgroups * (kWarpgroupRows + q) * padded + 2 * warpgroups * q * d;
   read += dq.count * kv * (kWarpgroupRows + dq.columns) * q / kWarpgroupRows;
-  step.shared = (2 * read + 2 * q * kv + 4 * q * d) / bytes_per_clock;
-  step.exponential = q * kv * (1 / (kElementsShare * device.exp2_per_clock) +
-                               masked_share * kInstructionsOfMask / device.alu_per_clock);
-  step.adds = 4 * q * d / kAddsPerClock;
+  const double exchanged = config.cluster > 1 ? 4 * q * kv : 0;  // dS goes and comes
+  step.shared = (2 * read + 2 * q * kv + exchanged + 4 * q * d) / bytes_per_clock;
+  step.exponential =
+      q * kv *
+      (1 / (kElementsShare * device.exp2_per_clock) + masked_share * kInstructionsOfMask / device.alu_per_clock);
+  step.adds = 4 * q * d / kAddsPerClock / config.cluster;
   if (config.dq == DqAccumulation::ordered) step.ticket = kTicketClocks;
   return step;
 }
@@ -71,16 +75,17 @@ CostEstimate backward_sm90_cost(const AttentionProblem& problem, const KernelCon
   const bool apart = config.kv_grad_per_query_head;
   const double group = apart ? 1 : static_cast<double>(problem.heads_q / problem.heads_kv);
   TileSequence sequence;
-  sequence.tiles = ceil_div(problem.seq_kv, config.block_kv);
+  const int resident = config.block_kv * config.cluster;
+  sequence.tiles = ceil_div(problem.seq_kv, resident);
   sequence.heads = problem.batch * (apart ? problem.heads_q : problem.heads_kv);
   sequence.last_first = config.dq == DqAccumulation::ordered;
   if (config.tile_order == TileOrder::l2_sections)
     sequence.section_heads = backward_sm90_section_heads(problem, config, device);
 
   const MaskGeometry mask(problem);
-  const StepCount steps = mask.query_steps(config.block_kv, config.block_q);
+  const StepCount steps = mask.query_steps(resident, config.block_q);
   const Step step = step_of(problem, config, shape, device, steps.mean > 0 ? steps.masked / steps.mean : 0);
-  const double ctas = static_cast<double>(sequence.tiles * sequence.heads);
+  const double ctas = static_cast<double>(sequence.tiles * sequence.heads * config.cluster);
   const double together = std::max(1.0, std::min<double>(config.ctas_per_sm, ctas / device.sm_count));
   // Two CTAs of an SM share its units: what one leaves idle the other may take.
   const double alone = step.clocks(config.overlap);
@@ -89,8 +94,9 @@ CostEstimate backward_sm90_cost(const AttentionProblem& problem, const KernelCon
   const double last_adds = apart ? 8.0 * config.block_kv * problem.head_dim / kAddsPerClock : 0;
   const double around = kTileClocks + last_adds;
   const double slots = device.sm_count * together;
-  const double uneven = uneven_steps(problem, {true, config.block_kv, config.block_q}, sequence,
-                                     static_cast<std::int64_t>(slots), around / (group * (shared + first_load)));
+  const double uneven =
+      uneven_steps(problem, {true, resident, config.block_q}, sequence,
+                   static_cast<std::int64_t>(slots / config.cluster), around / (group * (shared + first_load)));
   const double clocks =
       ctas / slots * (group * steps.mean * (shared + first_load) + around) + group * uneven * (alone + first_load);
 
@@ -99,8 +105,8 @@ CostEstimate backward_sm90_cost(const AttentionProblem& problem, const KernelCon
   const double memory_rate = kMemoryRate * device.memory_gbps * 1e3;  // bytes a microsecond
   constexpr double kBytesOfSum = 4 + 4 + 2;                           // zeros, then read and rounded
   const double sums = q_elements + (apart ? 2 * kv_elements : 0);
-  const double around_bytes = 4 * q_elements + kBytesOfSum * sums;                      // of the other kernels
-  const double main_bytes = 12 * q_elements + (apart ? 20 : 8) * kv_elements;           // of the kernel of key tiles
+  const double around_bytes = 4 * q_elements + kBytesOfSum * sums;             // of the other kernels
+  const double main_bytes = 12 * q_elements + (apart ? 20 : 8) * kv_elements;  // of the kernel of key tiles
   const double per_sm = ctas * group * steps.mean / device.sm_count / device.clock_mhz;
 
   CostEstimate cost;

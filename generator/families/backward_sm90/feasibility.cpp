@@ -15,12 +15,30 @@ void check_choices(const AttentionProblem& problem, const KernelConfig& config, 
   if (config.block_q % kWarpgroupRows != 0 || config.block_q > kMostBlockQ) {
     reasons->push_back(fmt::format("q{}: dQ is computed 64 queries at a time; q must be 64 or 128", config.block_q));
   }
-  if (config.cluster != 1) reasons->push_back("cluster2: family sm90 has no such backward; leave the word out");
+  if (config.cluster > 1) {
+    const DqProducts dq = dq_products(problem, config);
+    if (dq.count % config.cluster != 0) {
+      reasons->push_back(
+          fmt::format("cluster{}: each CTA computes as many columns of dQ, and head dim {} takes {} products of {}; "
+                      "leave the word out",
+                      config.cluster, problem.head_dim, dq.count, dq.columns));
+    }
+    if (config.dq == DqAccumulation::ordered || config.kv_grad_per_query_head)
+      reasons->push_back(
+          fmt::format("cluster{}: its CTAs take no tickets and add to no sums of dK and dV; take dq=atomic, and "
+                      "leave kv-grad-per-query-head out",
+                      config.cluster));
+    if (config.ctas_per_sm > 1)
+      reasons->push_back(
+          fmt::format("cluster{} cta{}: leave one of the words out", config.cluster, config.ctas_per_sm));
+  }
   if (config.split_dkdv && config.overlap == Overlap::queued)
-    reasons->push_back("split-dkdv overlap=queued: each warpgroup has two products, which wait for each other; take overlap=within");
+    reasons->push_back(
+        "split-dkdv overlap=queued: each warpgroup has two products, which wait for each other; take overlap=within");
   if (config.split_dkdv && config.warpgroup_order != WarpgroupOrder::free)
-    reasons->push_back(fmt::format("split-dkdv {}: warpgroups with different products take no order; leave the word out",
-                                   to_string(config.warpgroup_order)));
+    reasons->push_back(
+        fmt::format("split-dkdv {}: warpgroups with different products take no order; leave the word out",
+                    to_string(config.warpgroup_order)));
   if (config.block_kv % kWarpgroupRows != 0 || config.block_kv > kMostBlockKv) {
     reasons->push_back(
         fmt::format("kv{}: each softmax warpgroup owns 64 keys, and there are 1 to {}: kv must be a multiple of 64 up "
@@ -39,8 +57,8 @@ void check_choices(const AttentionProblem& problem, const KernelConfig& config, 
   if (config.warpgroup_order == WarpgroupOrder::ping_pong)
     reasons->push_back("pingpong: family sm90 has no such backward; take 'ordered', or leave the word out");
   if (config.warpgroup_order != WarpgroupOrder::free && config.block_kv == kWarpgroupRows)
-    reasons->push_back(fmt::format("{}: needs at least two softmax warpgroups (kv128 or more)",
-                                   to_string(config.warpgroup_order)));
+    reasons->push_back(
+        fmt::format("{}: needs at least two softmax warpgroups (kv128 or more)", to_string(config.warpgroup_order)));
   if (config.tile_order != TileOrder::head_major && config.tile_order != TileOrder::l2_sections) {
     reasons->push_back(
         fmt::format("order={}: of tiles of keys the first are the longest; take order=head-major or l2-sections",
@@ -53,10 +71,10 @@ void check_choices(const AttentionProblem& problem, const KernelConfig& config, 
         fmt::format("dost{}: as many as st{} says of Q already; leave the word out", config.do_stages, config.stages));
   }
   if (config.stages == 1 && config.overlap != Overlap::none) {
-    reasons->push_back(
-        fmt::format("st1 overlap={}: a block's Q is read by dK while the next one's S is computed; take st2 or more, or "
-                    "overlap=none",
-                    to_string(config.overlap)));
+    reasons->push_back(fmt::format(
+        "st1 overlap={}: a block's Q is read by dK while the next one's S is computed; take st2 or more, or "
+        "overlap=none",
+        to_string(config.overlap)));
   }
 }
 
@@ -73,8 +91,8 @@ void check_dq_columns(const AttentionProblem& problem, const KernelConfig& confi
 void check_memory(const BackwardSm90Shape& shape, const KernelConfig& config, const DeviceSpec& device,
                   Reasons* reasons) {
   const std::size_t bytes = shape.shared.bytes();
-  const auto of_sm = static_cast<std::size_t>(config.ctas_per_sm) *
-                     (bytes + static_cast<std::size_t>(device.shared_bytes_reserved));
+  const auto of_sm =
+      static_cast<std::size_t>(config.ctas_per_sm) * (bytes + static_cast<std::size_t>(device.shared_bytes_reserved));
   if (bytes > static_cast<std::size_t>(device.shared_bytes_per_block) ||
       of_sm > static_cast<std::size_t>(device.shared_bytes_per_sm)) {
     reasons->push_back(fmt::format(
@@ -96,10 +114,10 @@ void check_registers(const BackwardSm90Shape& shape, const KernelConfig& config,
   }
   const auto check = [&](const char* what, int accumulators, int limit) {
     if (accumulators <= limit - kWorkingRegisters) return;
-    reasons->push_back(
-        fmt::format("registers: {} take {} registers of a thread beside at least {} others; it may have {} with {} CTAs "
-                    "of {} threads on an SM",
-                    what, accumulators, kWorkingRegisters, limit, config.ctas_per_sm, shape.threads));
+    reasons->push_back(fmt::format(
+        "registers: {} take {} registers of a thread beside at least {} others; it may have {} with {} CTAs "
+        "of {} threads on an SM",
+        what, accumulators, kWorkingRegisters, limit, config.ctas_per_sm, shape.threads));
   };
   check(config.split_dkdv ? "dK or dV, S and P" : "dK, dV, S and P", shape.softmax_accumulators,
         shape.softmax_registers > 0 ? shape.softmax_registers : shape.launch_registers);
@@ -115,9 +133,10 @@ void check_dq_registers(const AttentionProblem& problem, const KernelConfig& con
   without.dq_registers = 0;
   const int registers = backward_sm90_shape(problem, without, device).dq_registers;
   if (registers == 0) {
-    reasons->push_back(fmt::format("dqreg{}: the one softmax warpgroup of kv{} has all that a thread can have; leave the "
-                                   "word out",
-                                   config.dq_registers, config.block_kv));
+    reasons->push_back(
+        fmt::format("dqreg{}: the one softmax warpgroup of kv{} has all that a thread can have; leave the "
+                    "word out",
+                    config.dq_registers, config.block_kv));
   } else if (registers == config.dq_registers) {
     reasons->push_back(fmt::format("dqreg{}: as many as without the word; leave it out", config.dq_registers));
   }

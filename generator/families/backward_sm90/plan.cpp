@@ -48,6 +48,7 @@ void bind_barriers(const BackwardBarriers& barriers, TemplateBindings* bindings)
                      {"readers", std::to_string(ring.readers)}});
   }
   bindings->set("k_full", barriers.k_full);
+  bindings->set("peer_ds_full", barriers.peer_ds_full);
   bindings->set("v_full", barriers.v_full);
 }
 
@@ -71,7 +72,9 @@ KernelLaunch key_tile_launch(const AttentionProblem& problem, const KernelConfig
   KernelLaunch launch;
   launch.tile_rows = TileRows::keys;
   launch.threads = shape.threads;
-  launch.rows_per_tile = config.block_kv;
+  launch.rows_per_tile = config.block_kv * config.cluster;
+  launch.cluster = config.cluster;
+  launch.programmatic_launch = true;
   launch.kv_grad_per_query_head = config.kv_grad_per_query_head;
   launch.shared_bytes = shape.shared.bytes();
   if (config.tile_order == TileOrder::l2_sections) launch.section_bytes = section_bytes(config, device);
@@ -106,6 +109,16 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   bindings.set("panels", shape.panels);
   bindings.set("swizzle_mode", swizzle_mode(shape.panel_columns));
   bindings.set("tile_keys", "kWarpgroupKeys");
+  const bool pair = config.cluster > 1;
+  bindings.conditions["clustered"] = pair;
+  bindings.set("cluster", config.cluster);
+  bindings.set("key_tile", pair ? "key_tile_of_cluster" : "key_tile");
+  bindings.set("of_cluster", pair ? " / kCluster" : "");
+  bindings.set("walked_keys", pair ? "tile.first_of_cluster, tile.keys_of_cluster" : "tile.first_key, tile.keys");
+  bindings.set("walked_by", pair ? " or of the other CTA's" : "");
+  bindings.set("to_peer", pair ? ", and to that of the other CTA" : "");
+  bindings.set("and_panels", pair ? ", and another one, from kScorePanel on" : "");
+  bindings.set("dq_scores", pair ? "pair" : "own");
   shape.shared.bind(&bindings);
   bind_barriers(shape.barriers, &bindings);
 
@@ -122,15 +135,16 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   bindings.set("tile_id", tickets ? "ticket" : "block");
   bindings.set("key_tile_order", config.dq == DqAccumulation::ordered          ? "head_major_reversed"
                                  : config.tile_order == TileOrder::l2_sections ? "l2_sections"
-                                                                                : "head_major");
+                                                                               : "head_major");
   bindings.set("tile_head", apart ? "query head" : "key/value head");
   bindings.set("loops",
                apart ? "for each block of queries" : "for each query head of the group, for each block of queries");
-  bindings.set("key_gradient_formula",
-               apart ? "dK and dV are added to sums over the group, in fp32, to be scaled by another kernel"
-                     : "dK = scale·dK");
-  bindings.set("softmax_warpgroups", config.split_dkdv ? "Two of the others share 64 keys: one computes S, P and dV, one dP, dS and dK."
-                                                       : "Each of the others owns 64 keys: their S, P, dP, dS, dK and dV.");
+  bindings.set(
+      "key_gradient_formula",
+      apart ? "dK and dV are added to sums over the group, in fp32, to be scaled by another kernel" : "dK = scale·dK");
+  bindings.set("softmax_warpgroups",
+               config.split_dkdv ? "Two of the others share 64 keys: one computes S, P and dV, one dP, dS and dK."
+                                 : "Each of the others owns 64 keys: their S, P, dP, dS, dK and dV.");
   return bindings;
 }
 
@@ -155,7 +169,7 @@ void describe_backward_sm90(const AttentionProblem& problem, const KernelConfig&
   };
   {
     TemplateBindings bindings;
-    KernelLaunch launch = delta_launch(problem, config.block_q, StatisticsOrder::columns, &bindings);
+    KernelLaunch launch = delta_launch(problem, config.block_q, StatisticsOrder::columns, true, &bindings);
     add("backward_delta", std::move(launch), std::move(bindings));
   }
   add("backward_sm90", key_tile_launch(problem, config, device), key_tile_bindings(problem, config, device, target));
@@ -163,7 +177,7 @@ void describe_backward_sm90(const AttentionProblem& problem, const KernelConfig&
     if (of_keys && !config.kv_grad_per_query_head) continue;
     TemplateBindings bindings;
     KernelLaunch launch =
-        convert_launch(problem, device, of_keys, of_keys ? config.block_kv : config.block_q, &bindings);
+        convert_launch(problem, device, of_keys, of_keys ? config.block_kv : config.block_q, true, &bindings);
     add("backward_convert", std::move(launch), std::move(bindings));
   }
   describe_backward_workspace(problem, config, plan);

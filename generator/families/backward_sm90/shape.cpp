@@ -29,12 +29,13 @@ BackwardBarriers barriers_of(const KernelConfig& config, int do_stages, int soft
   const int ds_warps = kWarps * config.block_kv / kWarpgroupRows;
   barriers.rings[0] = ring("q", config.stages, 1, softmax_warps);
   barriers.rings[1] = ring("d_o", do_stages, 1, softmax_warps);
-  barriers.rings[2] = ring("ds", config.ds_stages, ds_warps, kWarps);
+  barriers.rings[2] = ring("ds", config.ds_stages, ds_warps, kWarps * config.cluster);
   // For each 64 keys a ring of its own.
   if (config.split_dkdv)
     barriers.rings[3] = ring("p", config.ds_stages * config.block_kv / kWarpgroupRows, kWarps, kWarps);
   barriers.k_full = take(1);
   barriers.v_full = take(1);
+  if (config.cluster > 1) barriers.peer_ds_full = take(config.ds_stages);
   return barriers;
 }
 
@@ -73,12 +74,17 @@ BackwardSm90Shape backward_sm90_shape(const AttentionProblem& problem, const Ker
   add_tiles("kQOffset", "Q ", config.stages, q, head_dim);
   add_tiles("kDoOffset", "dO", shape.do_stages, q, head_dim);
   add_tiles("kDsOffset", "dS", config.ds_stages, q, kv);
+  if (config.cluster > 1) {
+    const DqProducts dq = dq_products(problem, config);
+    add_tiles("kPeerKOffset", "K  of the other CTA", 1, kv, dq.columns * dq.count / config.cluster);
+    add_tiles("kPeerDsOffset", "dS of the other CTA", config.ds_stages, q, kv);
+  }
   if (config.split_dkdv)
-    shape.shared.add({"kPOffset", "P ", {config.ds_stages, kv / kWarpgroupRows, q, kWarpgroupRows}, kElementBytes}, kTicketBytes);
+    shape.shared.add({"kPOffset", "P ", {config.ds_stages, kv / kWarpgroupRows, q, kWarpgroupRows}, kElementBytes},
+                     kTicketBytes);
   shape.shared.add({"kLseOffset", "LSE", {config.stages, q}, sizeof(float), ", fp32"}, kStatisticAlignment);
   shape.shared.add({"kDeltaOffset", "delta", {shape.do_stages, q}, sizeof(float), ", fp32"}, kStatisticAlignment);
-  if (takes_tickets(config))
-    shape.shared.add({"kTicketOffset", "number of the tile", {}, kTicketBytes}, kTicketBytes);
+  if (takes_tickets(config)) shape.shared.add({"kTicketOffset", "number of the tile", {}, kTicketBytes}, kTicketBytes);
   shape.barriers = barriers_of(config, shape.do_stages, shape.softmax_warpgroups);
   shape.shared.add({"kBarrierOffset", "barriers", {}, static_cast<std::size_t>(shape.barriers.bytes)}, kMbarrierBytes);
 
@@ -90,8 +96,7 @@ BackwardSm90Shape backward_sm90_shape(const AttentionProblem& problem, const Ker
   shape.launch_registers = register_limit(shape.threads, config.ctas_per_sm, device) / 8 * 8;
   // One softmax warpgroup with an SM to itself has all that a thread can have.
   if (shape.softmax_warpgroups > 1 || config.ctas_per_sm > 1) {
-    shape.dq_registers =
-        config.dq_registers > 0 ? config.dq_registers : fewest_dq_registers(shape.dq_accumulators);
+    shape.dq_registers = config.dq_registers > 0 ? config.dq_registers : fewest_dq_registers(shape.dq_accumulators);
     const int pool = shape.launch_registers * (shape.softmax_warpgroups + 1) - shape.dq_registers;
     shape.softmax_registers = std::min(kMostRegistersOfThread, pool / shape.softmax_warpgroups / 8 * 8);
   }

@@ -20,6 +20,7 @@ struct BackwardBarriers {
   };
   std::array<Ring, 4> rings{};  ///< of Q, dO, dS and, where it passes from a warpgroup to another, of P; else no stages
   int k_full = 0, v_full = 0;
+  int peer_ds_full = 0;  ///< in a cluster: of each stage of dS, that of the other CTA has come
   int bytes = 0;
 };
 
@@ -37,8 +38,8 @@ struct BackwardSm90Shape {
   int panel_columns = 0, panels = 0;  ///< of shared memory, as in ForwardSm90Shape
   int do_stages = 0;
   SharedLayout shared;
-  BackwardBarriers barriers;  ///< of its last buffer
-  int product_columns = 0;    ///< of the widest product: N of its wgmma
+  BackwardBarriers barriers;                          ///< of its last buffer
+  int product_columns = 0;                            ///< of the widest product: N of its wgmma
   int softmax_accumulators = 0, dq_accumulators = 0;  ///< registers of a thread of either kind of warpgroup
   int launch_registers = 0;                           ///< of each thread as the launch takes them
   int dq_registers = 0;                               ///< after setmaxnreg; 0: none, all keep what the launch took

@@ -29,6 +29,12 @@ std::vector<bool> apart_choices(const AttentionProblem& problem) {
   return {false, true};
 }
 
+// Two CTAs that add to dQ together: where tiles of few keys add to it often, and all columns are two products or four.
+bool pair_may_win(const AttentionProblem& problem, const KernelConfig& config) {
+  return config.dq == DqAccumulation::atomic && !config.kv_grad_per_query_head &&
+         dq_products(problem, config).count % 2 == 0 && problem.seq_kv > config.block_kv;
+}
+
 // Of the warpgroups' products: what runs beside them, their order, their operands. Some choices need more stages, or
 // other warpgroups.
 void add_products(const AttentionProblem& problem, KernelConfig config, std::vector<KernelConfig>* configs) {
@@ -46,6 +52,7 @@ void add_products(const AttentionProblem& problem, KernelConfig config, std::vec
           if (ctas > 1 && problem.head_dim > kMaxHeadDimOfTwoCtas) continue;
           config.ctas_per_sm = ctas;
           configs->push_back(config);
+          if (ctas == 1 && columns == 64 && pair_may_win(problem, config)) configs->emplace_back(config).cluster = 2;
         }
       }
     }
@@ -100,7 +107,7 @@ bool is_of_reduced_space(const AttentionProblem& problem, const KernelConfig& co
   const bool rings = config.stages == 2 && config.do_stages == 0 && config.ds_stages == 2;
   // Only wide heads leave no registers for both.
   const bool split = config.split_dkdv == (problem.head_dim > 128);
-  return overlap && rings && split && config.dq_columns == 64 && config.ctas_per_sm == 1 &&
+  return overlap && rings && split && config.dq_columns == 64 && config.ctas_per_sm == 1 && config.cluster == 1 &&
          config.warpgroup_order == WarpgroupOrder::free && config.tile_order == tile_orders(problem, config.dq).back();
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "generator/families/shared/programmatic_launch.h"
 #include "generator/families/shared/rows.h"
 #include "generator/text/attention_bindings.h"
 #include "generator/text/launch_rendering.h"
@@ -40,8 +41,6 @@ ArgumentLayout combine_arguments() {
 }
 
 }  // namespace
-
-bool has_programmatic_launch(const DeviceSpec& device) { return device.compute_major >= 9; }
 
 KeySplit key_split(const KernelConfig& config, const DeviceSpec& device, int slots, int tile_queries, int tile_heads) {
   if (config.key_parts != kFillParts) return {.parts = config.key_parts};

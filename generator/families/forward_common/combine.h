@@ -19,9 +19,6 @@ namespace attune {
 /// (part, batch, head, query) of rows of O, normalised, and of LSE.
 inline constexpr Buffer kPartialO{"o_partial", "float*"}, kPartialLse{"lse_partial", "float*"};
 
-/// Whether a launch may begin while the one before it runs, and wait for it itself: compute capability 9.0 and newer.
-bool has_programmatic_launch(const DeviceSpec& device);
-
 /// How a config splits the keys of tiles of `tile_queries` queries of `tile_heads` heads where `slots` CTAs (or
 /// clusters) run at once.
 KeySplit key_split(const KernelConfig& config, const DeviceSpec& device, int slots, int tile_queries, int tile_heads);

@@ -10,6 +10,7 @@
 #include "generator/families/shared/bindings.h"
 #include "generator/families/shared/chunk_swizzle.h"
 #include "generator/families/shared/forward_rules.h"
+#include "generator/families/shared/programmatic_launch.h"
 #include "generator/families/shared/rows.h"
 #include "generator/problem/dispatch_class.h"
 #include "generator/problem/mask_geometry.h"

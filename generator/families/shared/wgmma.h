@@ -9,13 +9,14 @@ namespace attune {
 // What kernels of warpgroups share: their tiles in shared memory, and the registers of a thread.
 
 constexpr int kWarpgroupThreads = 128;
-constexpr int kWarpgroupRows = 64;                   // of a product
+constexpr int kWarpgroupRows = 64;                    // of a product
 constexpr std::size_t kSwizzledTileAlignment = 1024;  // of the 128-byte swizzle's pattern
 constexpr int kMbarrierBytes = 8;
 /// That setmaxnreg is asked for: with 255 ptxas leaves none to work with.
 constexpr int kMostRegistersOfThread = 240;
 
-/// Columns of a panel of shared memory, whose rows have the bytes of the swizzle's span: the least that a head dim needs.
+/// Columns of a panel of shared memory, whose rows have the bytes of the swizzle's span: the least that a head dim
+/// needs.
 int panel_columns(int head_dim);
 /// As a matrix descriptor names the swizzle whose span a panel's row fills.
 int swizzle_mode(int panel_columns);

@@ -24,3 +24,8 @@ inline bool mbarrier_try_wait_parity(u32 barrier, u32 parity) {
 }
 
 inline void mbarrier_wait_parity(u32 barrier, u32 parity) { emulator.mbarrier_wait("mbarrier_wait_parity", barrier, parity, true); }
+
+// The same, where threads of other CTAs of the cluster arrive: what they did before comes before what this thread does next.
+inline void mbarrier_wait_parity_cluster(u32 barrier, u32 parity) {
+  emulator.mbarrier_wait("mbarrier_wait_parity_cluster", barrier, parity, true);
+}

@@ -22,6 +22,18 @@ __device__ __forceinline__ void cp_async_bulk_load(u32 to, const void* from, u32
                ::"r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
 }
 
+// Copies bytes that follow each other from shared memory to the same CTA's or another one's of the cluster, where they complete on `barrier`. `to`
+// and `barrier` are addresses in CTA `cta`; all are multiples of 16, but for the barrier's.
+__device__ __forceinline__ void cp_async_bulk_copy_cluster(u32 to, u32 from, u32 bytes, u32 barrier, u32 cta) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 remote, remote_barrier;\n"
+      "mapa.shared::cluster.u32 remote, %0, %4;\n"
+      "mapa.shared::cluster.u32 remote_barrier, %3, %4;\n"
+      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [remote], [%1], %2, [remote_barrier];\n"
+      "}" ::"r"(to), "r"(from), "r"(bytes), "r"(barrier), "r"(cta) : "memory");
+}
+
 // Copies a box from shared memory to a tensor; what lies beyond its end is not written. Unlike loads, stores may not begin before the tensor:
 // that is an illegal instruction on an H200. Belongs to this thread's open bulk group.
 __device__ __forceinline__ void cp_async_bulk_tensor_4d_store(const TensorMap& map, u32 from, i32 dim, i32 head, i32 row, i32 batch) {

@@ -17,6 +17,12 @@ inline void cp_async_bulk_tensor_4d_load_multicast(u32 to, const TensorMap& map,
 // Copies bytes that follow each other to shared memory; they complete on `barrier`. Addresses and `bytes` are multiples of 16.
 inline void cp_async_bulk_load(u32 to, const void* from, u32 bytes, u32 barrier) { emulator.bulk_load("cp_async_bulk_load", to, from, bytes, barrier); }
 
+// Copies bytes that follow each other from shared memory to the same CTA's or another one's of the cluster, where they complete on `barrier`. `to`
+// and `barrier` are addresses in CTA `cta`; all are multiples of 16, but for the barrier's.
+inline void cp_async_bulk_copy_cluster(u32 to, u32 from, u32 bytes, u32 barrier, u32 cta) {
+  emulator.bulk_copy("cp_async_bulk_copy_cluster", to, from, bytes, barrier, cta);
+}
+
 // Copies a box from shared memory to a tensor; what lies outside of it is not written. Belongs to this thread's open bulk group.
 inline void cp_async_bulk_tensor_4d_store(const TensorMap& map, u32 from, i32 dim, i32 head, i32 row, i32 batch) {
   const i32 at[4] = {dim, head, row, batch};

@@ -34,7 +34,8 @@ TEST_CASE("configs that no backward kernel of wgmma serves are refused with reas
       {"sm90 q64 kv128 st2 order=tile-major dq=atomic", "take order=head-major or l2-sections"},
       {"sm90 q64 kv128 st2 order=l2-sections dq=ordered", "tiles add to dQ head by head"},
       {"sm90 q64 kv128 st2 dq=atomic dost2", "dost2: as many as st2 says of Q already"},
-      {"sm90 q64 kv128 st2 dq=atomic cluster2", "cluster2"},
+      {"sm90 q64 kv128 st2 dq=atomic cluster2",
+       "each CTA computes as many columns of dQ, and head dim 64 takes 1 products of 64"},
       {"sm90 q64 kv128 st2 dq=atomic dqcols128", "one product has all 64 columns with dqcols64 too"},
       {"sm90 q64 kv128 st2 dq=atomic dqreg72", "dqreg72: as many as without the word"},
       {"sm90 q64 kv64 st2 dq=atomic dqreg72", "has all that a thread can have"},
@@ -45,13 +46,19 @@ TEST_CASE("configs that no backward kernel of wgmma serves are refused with reas
       {"sm90 q64 kv128 st2 dq=atomic kv-grad-per-query-head", "needs grouped heads"},
   };
   CHECK(reasons_of("backward sq100 d64", "sm90 q64 kv128 st2 dq=atomic") == "");
-  for (const auto& [config, reason] : refused) CHECK_THAT(reasons_of("backward sq100 d64", config), ContainsSubstring(reason));
+  for (const auto& [config, reason] : refused)
+    CHECK_THAT(reasons_of("backward sq100 d64", config), ContainsSubstring(reason));
   CHECK_THAT(reasons_of("backward sq100 d64 deterministic", "sm90 q64 kv128 st2 dq=atomic"),
              ContainsSubstring("take dq=ordered"));
   CHECK(reasons_of("backward sq100 d64 deterministic", "sm90 q64 kv128 st2 dq=ordered") == "");
   CHECK_THAT(reasons_of("backward sq100 d256", "sm90 q64 kv64 st2 dq=atomic"), ContainsSubstring("registers: dK, dV"));
   CHECK(reasons_of("backward sq100 d256", "sm90 q64 kv64 st2 dsst1 dq=atomic split-dkdv") == "");
-  CHECK_THAT(reasons_of("backward sq100 d256", "sm90 q64 kv64 st4 dq=atomic split-dkdv"), ContainsSubstring("shared memory"));
+  CHECK_THAT(reasons_of("backward sq100 d256", "sm90 q64 kv64 st4 dq=atomic split-dkdv"),
+             ContainsSubstring("shared memory"));
+  CHECK(reasons_of("backward sq100 d128", "sm90 q64 kv128 st2 cluster2 dq=atomic") == "");
+  for (const char* words : {"dq=ordered", "dq=atomic kv-grad-per-query-head"})
+    CHECK_THAT(reasons_of("backward hq2 hkv1 sq100 d128", std::string("sm90 q64 kv128 st2 cluster2 ") + words),
+               ContainsSubstring("take no tickets and add to no sums of dK and dV"));
   CHECK_THAT(reasons_of("backward sq100 d64 align2", "sm90 q64 kv128 st2 dq=atomic"), ContainsSubstring("align2"));
   CHECK_THAT(reasons_of("backward sq100 d64", "sm90 q64 kv128 st2 dq=atomic", "a100"),
              ContainsSubstring("compute capability 8.0"));
