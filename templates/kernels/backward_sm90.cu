@@ -3,7 +3,7 @@
 //   ${loops}:
 //     Sᵀ = K Qᵀ        Pᵀ = exp2(c Sᵀ - LSE·log2(e)), masked     dV = dV + Pᵀ dO
 //     dPᵀ = V dOᵀ      dSᵀ = Pᵀ ∘ (dPᵀ - delta)                  dK = dK + dSᵀ Q
-//     dQ = dQ + dS K, in fp32, to be scaled by another kernel
+//     dQ = dQ + dS K, in fp32, to be scaled by ${dq_converter}
 //   ${key_gradient_formula},   c = scale·log2(e)
 //
 // Warpgroup 0 computes dQ and adds it to its sums; two of its warps load, one Q and LSE, one dO and delta. ${softmax_warpgroups}
@@ -123,6 +123,7 @@ struct QueryWalk {
 //% include wgmma/dq_products
 //% include wgmma/dq_scores_${dq_scores}
 //% include wgmma/dq_warpgroup
+//% include wgmma/dq_conversion_${dq_conversion}
 //% include wgmma/key_scores
 //% include wgmma/dkdv_epilogue_${dkdv_epilogue}
 //% include wgmma/softmax_warpgroup
@@ -159,5 +160,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
   bar_warp_sync();
   barrier_cluster_sync();
 //% end
+  convert_finished_heads(args, KeyTile(args, opaque_i32(index)), shared);
 }
 //% include primitives/entry/${target}

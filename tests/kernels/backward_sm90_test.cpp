@@ -52,6 +52,7 @@ enum Factor {
   kSplit,
   kColumns,
   kCluster,
+  kFusedConvert,
   kFactors
 };
 
@@ -85,6 +86,7 @@ BackwardCase case_of(const FactorChoice& row) {
   config.split_dkdv = row[kSplit] == 1;
   config.dq_columns = 64 * (1 + row[kColumns]);
   config.cluster = 1 + row[kCluster];
+  config.fused_convert = row[kFusedConvert] == 1;
   test.problem.deterministic = config.dq != DqAccumulation::atomic && row[kLse] == 1;
   return test;
 }
@@ -115,7 +117,7 @@ void check_pairwise(Devices& devices, int part, int parts) {
 void check_pairs_of_ctas(Devices& devices) {
   constexpr std::pair<const char*, const char*> kPairs[] = {
       {"d128", "sm90 q64 kv128 st2 overlap=within cluster2 dq=atomic"},
-      {"d256", "sm90 q64 kv64 st2 dost1 dsst1 overlap=within cluster2 dq=atomic split-dkdv"},
+      {"d256", "sm90 q64 kv64 st2 dost1 dsst1 overlap=within cluster2 dq=atomic fused-convert split-dkdv"},
       {"d104", "sm90 q64 kv128 st2 ordered overlap=queued cluster2 dq=atomic"},
       {"d200", "sm90 q64 kv64 st1 cluster2 dq=atomic split-dkdv"},
       {"d112", "sm90 q128 kv64 st1 cluster2 dq=atomic"}};
@@ -167,6 +169,13 @@ void check_tickets(Devices& devices) {
   check_case(devices, backward_case("backward bf16 b2 hq2 sq600 skv900 d8 causal", "sm90 q64 kv64 st1 dq=ordered"));
   check_case(devices, backward_case("backward fp16 b2 hq8 hkv1 sq100 skv400 d16 deterministic",
                                     "sm90 q64 kv128 st2 overlap=within kv-grad-per-query-head dq=ordered"));
+  // The last tile of many converts.
+  for (const char* mask : {"", " causal", " window=100,0"}) {
+    check_case(devices, backward_case(std::string("backward bf16 b2 hq4 hkv2 sq300 skv900 d24") + mask,
+                                      "sm90 q64 kv64 st2 dq=atomic fused-convert"));
+    check_case(devices, backward_case(std::string("backward fp16 b2 hq2 sq333 skv500 d72 deterministic") + mask,
+                                      "sm90 q64 kv128 st2 overlap=within dq=ordered fused-convert"));
+  }
 }
 
 TEST_CASE("sm90 backward is right in all modes of the emulator: pairwise over problems and configs, 1 of 2",
@@ -294,7 +303,7 @@ constexpr Compiled kCompiled[] = {
     {112, "sm90 q64 kv128 st2 overlap=queued"},
     {120, "sm90 q64 kv128 st2 overlap=queued"},
     {128, "sm90 q64 kv128 st3 overlap=within", 60},
-    {128, "sm90 q64 kv128 st3 overlap=queued", 40},
+    {128, "sm90 q64 kv128 st3 overlap=queued fused-convert", 40},
     {136, "sm90 q64 kv64 st2 overlap=within split-dkdv"},
     {160, "sm90 q64 kv64 st2 overlap=within split-dkdv"},
     {192, "sm90 q64 kv64 st2 overlap=within split-dkdv"},

@@ -621,6 +621,28 @@ red_global_add_v4_f32(reinterpret_cast<float*>(out_bytes(args, 16 * (thread % 2)
 )",
                                64, 0),
                    bytes_of(terms), 32, exactly(sums)});
+  // The last of four CTAs to say that it has written copies what all have written.
+  std::vector<std::uint32_t> copied = {3, 0xffffffffu, 0xffffffffu, 0xffffffffu};
+  for (int times = 0; times < 2; ++times) {
+    for (std::uint32_t i = 0; i < 64; ++i) copied.push_back(5 * i + 1);
+  }
+  cases.push_back({"fence_acq_rel_gpu atom_acq_rel_gpu_global_add_u32 ld_weak_global_v4_f32",
+                   sm90_kernel(R"(
+const u32 i = 16 * block_index() + thread % 16;
+if (thread < 16) st_global_b32(out_bytes(args, 16 + 4 * i), 5 * i + 1);
+fence_acq_rel_gpu();
+bar_sync();
+if (thread == 0) st_shared_b32(shared_base(), atom_acq_rel_gpu_global_add_u32(reinterpret_cast<u32*>(out_bytes(args, 0)), 1));
+bar_sync();
+if (ld_shared_b32(shared_base()) == 2 && thread < 16) {
+  const Vec4F32 read = ld_weak_global_v4_f32(reinterpret_cast<const float*>(out_bytes(args, 16 + 16 * thread)));
+  st_global_v4_b32(out_bytes(args, 272 + 16 * thread), Vec4{f32_to_bits(read.x), f32_to_bits(read.y), f32_to_bits(read.z), f32_to_bits(read.w)});
+}
+)",
+                               64, 16, 4),
+                   {},
+                   copied.size() * 4,
+                   exactly(copied)});
   // Of a launch that follows no other, and that none follows: neither waits for anything.
   cases.push_back({"griddepcontrol_launch_dependents griddepcontrol_wait",
                    sm90_kernel(R"(

@@ -52,6 +52,8 @@ KernelLaunch convert_launch(const AttentionProblem& problem, const DeviceSpec& d
   }
   bindings->set("chunk_access", chunk_access(problem));
   bindings->set("sums_order", sums_order(device));
+  bindings->set("convert_units", "kTileRows / 16 * kParts");
+  bindings->set("load_sums", "load_sums");
   return launch;
 }
 

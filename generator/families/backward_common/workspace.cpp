@@ -1,13 +1,15 @@
 #include "generator/families/backward_common/workspace.h"
 
 #include <cstdint>
+#include <limits>
 
 #include "generator/families/backward_common/convert.h"
 #include "generator/families/backward_common/delta.h"
 
 namespace attune {
 namespace {
-constexpr int kLeastBlock = 16;  // rows that share a ticket
+constexpr int kLeastBlock = 16;                            // rows that share a ticket
+constexpr int kAllRows = std::numeric_limits<int>::max();  // of a head, which have one number together
 }  // namespace
 
 bool takes_tickets(const KernelConfig& config) {
@@ -30,6 +32,7 @@ void describe_backward_workspace(const AttentionProblem& problem, const KernelCo
     plan->buffers.push_back({kDqTickets, sizeof(std::uint32_t), config.block_q, true});
   if (apart && !unordered)
     plan->buffers.push_back({kDkdvTickets, sizeof(std::uint32_t), config.block_kv, true, TileRows::keys});
+  if (config.fused_convert) plan->buffers.push_back({kFinishedTiles, sizeof(std::uint32_t), kAllRows, true});
   if (takes_tickets(config)) {
     plan->workspace_bytes = kTileCounterOffset + sizeof(std::uint32_t);
     plan->workspace_zeroed = true;
@@ -48,6 +51,7 @@ std::size_t most_backward_workspace_bytes(const AttentionProblem& problem, int m
   plan.workspace_bytes = kTileCounterOffset + sizeof(std::uint32_t);
   plan.buffers = {{kDqSums, sizeof(float) * columns, 1, true},
                   {kDqTickets, sizeof(std::uint32_t), kLeastBlock, true},
+                  {kFinishedTiles, sizeof(std::uint32_t), kAllRows, true},
                   {kStatistics, kStatisticsBytes, 1, false}};
   if (problem.heads_q != problem.heads_kv) {
     for (const Buffer& sums : {kDkSums, kDvSums})

@@ -13,6 +13,8 @@ inline constexpr Buffer kDqTickets{"dq_tickets", "u32*"};  ///< tiles of keys th
 inline constexpr Buffer kDkdvTickets{"dkdv_tickets",
                                      "u32*"};  ///< query heads of the group that have added to a tile of keys
 
+inline constexpr Buffer kFinishedTiles{"finished_tiles", "u32*"};  ///< of keys, that have added all to a query head
+
 /// Whether tiles of keys take numbers in the order in which they begin to run, since some wait for others: in a fixed
 /// order of adds, to dQ or to dK and dV of a group's heads.
 bool takes_tickets(const KernelConfig& config);

@@ -103,9 +103,11 @@ CostEstimate backward_sm90_cost(const AttentionProblem& problem, const KernelCon
   const double q_elements = elements(problem, problem.heads_q, problem.seq_q),
                kv_elements = elements(problem, problem.heads_kv, problem.seq_kv);
   const double memory_rate = kMemoryRate * device.memory_gbps * 1e3;  // bytes a microsecond
-  constexpr double kBytesOfSum = 4 + 4 + 2;                           // zeros, then read and rounded
-  const double sums = q_elements + (apart ? 2 * kv_elements : 0);
-  const double around_bytes = 4 * q_elements + kBytesOfSum * sums;             // of the other kernels
+  // Zeros, then read and rounded; what the last tile converts is in L2.
+  constexpr double kBytesOfSum = 4 + 4 + 2, kBytesOfFusedSum = 4 + 2;
+  const double around_bytes = 4 * q_elements + (config.fused_convert ? kBytesOfFusedSum : kBytesOfSum) * q_elements +
+                              (apart ? 2 * kBytesOfSum * kv_elements : 0);     // of the other kernels
+  const int launches = 3 + (config.fused_convert ? 0 : 1) + (apart ? 1 : 0);   // zeros, delta, key tiles; conversions
   const double main_bytes = 12 * q_elements + (apart ? 20 : 8) * kv_elements;  // of the kernel of key tiles
   const double per_sm = ctas * group * steps.mean / device.sm_count / device.clock_mhz;
 
@@ -115,7 +117,7 @@ CostEstimate backward_sm90_cost(const AttentionProblem& problem, const KernelCon
   cost.shared_microseconds = step.shared * per_sm;
   cost.memory_microseconds = step.adds * per_sm + around_bytes / memory_rate;
   cost.microseconds = std::max(clocks / device.clock_mhz, main_bytes / memory_rate) + around_bytes / memory_rate +
-                      (3 + (apart ? 2 : 1)) * kLaunchMicroseconds;
+                      launches * kLaunchMicroseconds;
   cost.registers = shape.launch_registers;
   cost.ctas_per_sm = config.ctas_per_sm;
   cost.waves = ctas / (static_cast<double>(device.sm_count) * config.ctas_per_sm);

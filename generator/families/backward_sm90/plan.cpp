@@ -22,6 +22,10 @@ Arguments key_tile_arguments(const AttentionProblem& problem, const KernelConfig
   append(&fields, {Workspace{kStatistics}, Workspace{kDqSums}});
   if (config.dq == DqAccumulation::ordered) fields.push_back(Workspace{kDqTickets});
   if (takes_tickets(config)) fields.push_back(Workspace{kTileCounter});
+  if (config.fused_convert) {
+    append(&fields, {Workspace{kFinishedTiles}, Pointer{Operand::d_q}});
+    append_strides(&fields, {Operand::d_q});
+  }
   if (config.kv_grad_per_query_head) {
     append(&fields, {Workspace{kDkSums}, Workspace{kDvSums}});
     if (takes_tickets(config)) fields.push_back(Workspace{kDkdvTickets});
@@ -129,6 +133,12 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   bindings.lists["wgmma_shapes"] = wgmma_shapes({problem.head_dim, config.block_q, dq.columns}, target);
   bindings.set("query_step", query_step(config.overlap));
   bindings.set("gradients", config.split_dkdv ? "split" : "together");
+  bindings.set("dq_conversion", config.fused_convert ? "fused" : "separate");
+  bindings.set("dq_converter", config.fused_convert ? "the tile that adds last" : "another kernel");
+  if (config.fused_convert) {
+    bindings.set("convert_units", "(rows + 15) / 16 * kParts");
+    bindings.set("load_sums", "load_added_sums");
+  }
   bindings.set("dq_tickets", config.dq == DqAccumulation::ordered ? "ordered" : "none");
   bindings.set("key_tile_head", apart ? "query_head" : "kv_head");
   bindings.set("dkdv_epilogue", !apart ? "store" : tickets ? "ordered" : "atomic");
@@ -174,7 +184,7 @@ void describe_backward_sm90(const AttentionProblem& problem, const KernelConfig&
   }
   add("backward_sm90", key_tile_launch(problem, config, device), key_tile_bindings(problem, config, device, target));
   for (const bool of_keys : {false, true}) {
-    if (of_keys && !config.kv_grad_per_query_head) continue;
+    if (of_keys ? !config.kv_grad_per_query_head : config.fused_convert) continue;
     TemplateBindings bindings;
     KernelLaunch launch =
         convert_launch(problem, device, of_keys, of_keys ? config.block_kv : config.block_q, true, &bindings);

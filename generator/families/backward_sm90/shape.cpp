@@ -85,6 +85,7 @@ BackwardSm90Shape backward_sm90_shape(const AttentionProblem& problem, const Ker
   shape.shared.add({"kLseOffset", "LSE", {config.stages, q}, sizeof(float), ", fp32"}, kStatisticAlignment);
   shape.shared.add({"kDeltaOffset", "delta", {shape.do_stages, q}, sizeof(float), ", fp32"}, kStatisticAlignment);
   if (takes_tickets(config)) shape.shared.add({"kTicketOffset", "number of the tile", {}, kTicketBytes}, kTicketBytes);
+  if (config.fused_convert) shape.shared.add_alias("kFinishedOffset", "kLseOffset");
   shape.barriers = barriers_of(config, shape.do_stages, shape.softmax_warpgroups);
   shape.shared.add({"kBarrierOffset", "barriers", {}, static_cast<std::size_t>(shape.barriers.bytes)}, kMbarrierBytes);
 

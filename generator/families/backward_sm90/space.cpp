@@ -52,7 +52,14 @@ void add_products(const AttentionProblem& problem, KernelConfig config, std::vec
           if (ctas > 1 && problem.head_dim > kMaxHeadDimOfTwoCtas) continue;
           config.ctas_per_sm = ctas;
           configs->push_back(config);
-          if (ctas == 1 && columns == 64 && pair_may_win(problem, config)) configs->emplace_back(config).cluster = 2;
+          if (ctas > 1 || columns > 64) continue;
+          configs->emplace_back(config).fused_convert = true;
+          if (!pair_may_win(problem, config)) continue;
+          KernelConfig pair = config;
+          pair.cluster = 2;
+          configs->push_back(pair);
+          pair.fused_convert = true;
+          configs->push_back(pair);
         }
       }
     }
@@ -108,7 +115,8 @@ bool is_of_reduced_space(const AttentionProblem& problem, const KernelConfig& co
   // Only wide heads leave no registers for both.
   const bool split = config.split_dkdv == (problem.head_dim > 128);
   return overlap && rings && split && config.dq_columns == 64 && config.ctas_per_sm == 1 && config.cluster == 1 &&
-         config.warpgroup_order == WarpgroupOrder::free && config.tile_order == tile_orders(problem, config.dq).back();
+         !config.fused_convert && config.warpgroup_order == WarpgroupOrder::free &&
+         config.tile_order == tile_orders(problem, config.dq).back();
 }
 
 }  // namespace

@@ -88,6 +88,13 @@ __device__ __forceinline__ Vec4F32 ld_shared_v4_f32(u32 from) {
   return r;
 }
 
+// Memory that this kernel itself writes.
+__device__ __forceinline__ Vec4F32 ld_weak_global_v4_f32(const float* from) {
+  Vec4F32 r;
+  asm volatile("ld.weak.global.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(r.x), "=f"(r.y), "=f"(r.z), "=f"(r.w) : "l"(from) : "memory");
+  return r;
+}
+
 __device__ __forceinline__ Vec4 ld_global_v4_b32(const void* from) {
   Vec4 r;
   asm volatile("ld.global.nc.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "l"(from));

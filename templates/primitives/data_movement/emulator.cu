@@ -52,6 +52,9 @@ inline float ld_global_f32(const float* from) { return load_global<float>("ld_gl
 inline Vec4F32 ld_global_v4_f32(const float* from) { return load_global<Vec4F32>("ld_global_v4_f32", from); }
 inline Vec4F32 ld_shared_v4_f32(u32 from) { return load_shared<Vec4F32>("ld_shared_v4_f32", from); }
 
+// Memory that this kernel itself writes.
+inline Vec4F32 ld_weak_global_v4_f32(const float* from) { return load_global<Vec4F32>("ld_weak_global_v4_f32", from); }
+
 inline Vec4 ld_global_v4_b32(const void* from) { return load_global<Vec4>("ld_global_v4_b32", from); }
 inline double ld_global_f64(const void* from) { return load_global<double>("ld_global_f64", from); }
 inline void st_global_b64(void* to, u64 x) { store_global("st_global_b64", to, x); }

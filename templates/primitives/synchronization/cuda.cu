@@ -33,6 +33,16 @@ __device__ __forceinline__ void wait_acquire_gpu_global_u32(const u32* from, u32
   } while (seen != x);
 }
 
+// Orders what this thread has done before it with what it does after it, for all threads of the device.
+__device__ __forceinline__ void fence_acq_rel_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+
+// What comes before an addition in one thread comes before what follows a later one in another.
+__device__ __forceinline__ u32 atom_acq_rel_gpu_global_add_u32(u32* to, u32 x) {
+  u32 before;
+  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(to), "r"(x) : "memory");
+  return before;
+}
+
 // Programmatic dependent launch, compute capability 9.0 and newer: the launch that follows in the stream may begin, if it was made so, when each
 // CTA has said the first or has ended; behind the second it sees all that this one wrote.
 __device__ __forceinline__ void griddepcontrol_launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }

@@ -37,6 +37,15 @@ inline void st_release_gpu_global_u32(u32* to, u32 x) {
 // Returns when *from is x.
 inline void wait_acquire_gpu_global_u32(const u32* from, u32 x) { emulator.wait_global("wait_acquire_gpu_global_u32", from, x); }
 
+// Orders what this thread has done before it with what it does after it, for all threads of the device.
+inline void fence_acq_rel_gpu() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
+
+// What comes before an addition in one thread comes before what follows a later one in another.
+inline u32 atom_acq_rel_gpu_global_add_u32(u32* to, u32 x) {
+  return __atomic_fetch_add(static_cast<u32*>(emulator.global_memory("atom_acq_rel_gpu_global_add_u32", to, sizeof(u32), true)), x,
+                            __ATOMIC_ACQ_REL);
+}
+
 // Launches follow each other here.
 inline void griddepcontrol_launch_dependents() {}
 inline void griddepcontrol_wait() {}
