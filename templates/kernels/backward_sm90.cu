@@ -123,7 +123,9 @@ struct QueryWalk {
 //% include wgmma/dq_products
 //% include wgmma/dq_scores_${dq_scores}
 //% include wgmma/dq_warpgroup
-//% include wgmma/dq_conversion_${dq_conversion}
+//% if fused_convert
+//% include wgmma/convert_finished_heads
+//% end
 //% include wgmma/key_scores
 //% include wgmma/dkdv_epilogue_${dkdv_epilogue}
 //% include wgmma/softmax_warpgroup
@@ -160,6 +162,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
   bar_warp_sync();
   barrier_cluster_sync();
 //% end
+//% if fused_convert
   convert_finished_heads(args, KeyTile(args, opaque_i32(index)), shared);
+//% end
 }
 //% include primitives/entry/${target}

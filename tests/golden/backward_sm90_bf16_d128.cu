@@ -1,4 +1,4 @@
-// attune backward bf16 d128 sm90 q64 kv128 st3 overlap=within dq=atomic · source 0a53359ce5c000e3
+// attune backward bf16 d128 sm90 q64 kv128 st3 overlap=within dq=atomic · source b58a175d44c1f4ec
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -22,7 +22,7 @@
 //   198144  barriers
 //   198288  end
 
-namespace attune_2a32a8cffc07c4b7 {
+namespace attune_9f9c034f22fa940f {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -766,8 +766,6 @@ __device__ __forceinline__ void add_query_gradients(const Arguments& args, const
     }
   }
 }
-// Another kernel converts the sums of dQ.
-__device__ __forceinline__ void convert_finished_heads(const Arguments&, const KeyTile&, u32 /*shared*/) {}
 // LSE or delta of a lane's columns among sixteen, from the statistics of a block.
 __device__ __forceinline__ Vec4F32 load_columns(u32 rows, i32 sixteen) { return ld_shared_v4_f32(rows + 64 * sixteen + lane_index() % 4 * 16); }
 __device__ __forceinline__ float column_of(const Vec4F32& columns, i32 i) { return i & 4 ? (i & 1 ? columns.w : columns.z) : (i & 1 ? columns.y : columns.x); }
@@ -1094,8 +1092,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
     if (kSoftmaxRegisters != 0) setmaxnreg_inc<kSoftmaxRegisters>();
     add_key_gradients(args, barriers, shared, index, static_cast<i32>(warp / kWarpgroupWarps - 1));
   }
-  convert_finished_heads(args, KeyTile(args, opaque_i32(index)), shared);
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_2a32a8cffc07c4b7
+}  // namespace attune_9f9c034f22fa940f

@@ -1,4 +1,4 @@
-// attune backward fp16 d72 window sm90 q64 kv128 st2 ordered kv-grad-per-query-head dq=ordered dost1 · source 4e5ea22f2fa21bc7
+// attune backward fp16 d72 window sm90 q64 kv128 st2 ordered kv-grad-per-query-head dq=ordered dost1 · source 529bc67bc343d025
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one query head. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   148240  barriers
 //   148336  end
 
-namespace attune_ce99543da109e7e1 {
+namespace attune_ea90cc699eecf99b {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -830,8 +830,6 @@ __device__ __forceinline__ void add_query_gradients(const Arguments& args, const
     }
   }
 }
-// Another kernel converts the sums of dQ.
-__device__ __forceinline__ void convert_finished_heads(const Arguments&, const KeyTile&, u32 /*shared*/) {}
 // LSE or delta of a lane's columns among sixteen, from the statistics of a block.
 __device__ __forceinline__ Vec4F32 load_columns(u32 rows, i32 sixteen) { return ld_shared_v4_f32(rows + 64 * sixteen + lane_index() % 4 * 16); }
 __device__ __forceinline__ float column_of(const Vec4F32& columns, i32 i) { return i & 4 ? (i & 1 ? columns.w : columns.z) : (i & 1 ? columns.y : columns.x); }
@@ -1155,8 +1153,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
     if (kSoftmaxRegisters != 0) setmaxnreg_inc<kSoftmaxRegisters>();
     add_key_gradients(args, barriers, shared, index, static_cast<i32>(warp / kWarpgroupWarps - 1));
   }
-  convert_finished_heads(args, KeyTile(args, opaque_i32(index)), shared);
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_ce99543da109e7e1
+}  // namespace attune_ea90cc699eecf99b

@@ -133,12 +133,10 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   bindings.lists["wgmma_shapes"] = wgmma_shapes({problem.head_dim, config.block_q, dq.columns}, target);
   bindings.set("query_step", query_step(config.overlap));
   bindings.set("gradients", config.split_dkdv ? "split" : "together");
-  bindings.set("dq_conversion", config.fused_convert ? "fused" : "separate");
+  bindings.conditions["fused_convert"] = config.fused_convert;
   bindings.set("dq_converter", config.fused_convert ? "the tile that adds last" : "another kernel");
-  if (config.fused_convert) {
-    bindings.set("convert_units", "(rows + 15) / 16 * kParts");
-    bindings.set("load_sums", "load_added_sums");
-  }
+  bindings.set("convert_units", "(rows + 15) / 16 * kParts");
+  bindings.set("load_sums", "load_added_sums");
   bindings.set("dq_tickets", config.dq == DqAccumulation::ordered ? "ordered" : "none");
   bindings.set("key_tile_head", apart ? "query_head" : "kv_head");
   bindings.set("dkdv_epilogue", !apart ? "store" : tickets ? "ordered" : "atomic");
