@@ -19,7 +19,9 @@
 //   exponential = q kv / 15.4
 //   adds        = 4 q D / 107, which pass the pipe of shared memory too; in a cluster half of that, and 4 q kv / 128
 //                 more of shared memory
-//   step        = 1.17 max(matrix, shared + adds) + 0.45 exponential, + 0.15 matrix where nothing overlaps
+//   l2 adds     = 4 q D / 12, half of that in a cluster: what L2 takes while all SMs add
+//   step        = max(1.17 max(matrix, shared + adds) + 0.45 exponential, + 0.15 matrix where nothing overlaps;
+//                     l2 adds)
 //
 // The units' rates are measured. What holds them together is not fitted to trials of these kernels yet: 1.17, 0.45 and
 // 0.15 come from two prototypes of D = 64 and 128, which these sums give to 3 %.
@@ -29,6 +31,7 @@ namespace {
 constexpr double kOverheadOfStep = 1.17, kExponentialShare = 0.45, kSerialShare = 0.15;
 constexpr double kElementsShare = 0.9625;    // of the rate of exponentials: elements a clock, with scale and conversion
 constexpr double kAddsPerClock = 107;        // bytes of fp32 adds of an SM, while all SMs add
+constexpr double kL2AddsPerClock = 12;       // as on mma.sync: of an SM, while all SMs add
 constexpr double kLoadLatency = 900;         // of TMA under load
 constexpr double kInstructionsOfMask = 4.8;  // of an element
 constexpr double kTicketClocks = 1650;       // as on mma.sync: of a step, an atomic of the tile before, seen through L2
@@ -41,11 +44,14 @@ double elements(const AttentionProblem& problem, std::int64_t heads, std::int64_
 }
 
 struct Step {
-  double matrix = 0, shared = 0, exponential = 0, adds = 0, ticket = 0;
+  double matrix = 0, shared = 0, exponential = 0, adds = 0, l2_adds = 0, ticket = 0;
+
+  double busiest_unit() const { return std::max({matrix, shared + adds, l2_adds}); }
 
   double clocks(Overlap overlap) const {
     const double serial = overlap == Overlap::none ? kSerialShare * matrix : 0;
-    return kOverheadOfStep * std::max(matrix, shared + adds) + kExponentialShare * exponential + serial + ticket;
+    const double of_sm = kOverheadOfStep * std::max(matrix, shared + adds) + kExponentialShare * exponential + serial;
+    return std::max(of_sm, l2_adds) + ticket;
   }
 };
 
@@ -64,6 +70,7 @@ Step step_of(const AttentionProblem& problem, const KernelConfig& config, const 
       q * kv *
       (1 / (kElementsShare * device.exp2_per_clock) + masked_share * kInstructionsOfMask / device.alu_per_clock);
   step.adds = 4 * q * d / kAddsPerClock / config.cluster;
+  step.l2_adds = 4 * q * d / kL2AddsPerClock / config.cluster;
   if (config.dq == DqAccumulation::ordered) step.ticket = kTicketClocks;
   return step;
 }
@@ -89,7 +96,7 @@ CostEstimate backward_sm90_cost(const AttentionProblem& problem, const KernelCon
   const double together = std::max(1.0, std::min<double>(config.ctas_per_sm, ctas / device.sm_count));
   // Two CTAs of an SM share its units: what one leaves idle the other may take.
   const double alone = step.clocks(config.overlap);
-  const double shared = std::max(alone, together * std::max(step.matrix, step.shared + step.adds));
+  const double shared = std::max(alone, together * step.busiest_unit());
   const double first_load = config.stages > 1 ? 0 : kLoadLatency;
   const double last_adds = apart ? 8.0 * config.block_kv * problem.head_dim / kAddsPerClock : 0;
   const double around = kTileClocks + last_adds;

@@ -112,14 +112,16 @@ void check_registers(const BackwardSm90Shape& shape, const KernelConfig& config,
                     "it {} at launch; take fewer CTAs, keys or queries",
                     shape.product_columns, product, config.ctas_per_sm, shape.threads, shape.launch_registers));
   }
+  // Accumulators begin at register 24: where others have fewer than these, ptxas serializes the products.
+  constexpr int kOtherRegisters = 24;
   const auto check = [&](const char* what, int accumulators, int limit) {
-    if (accumulators <= limit - kWorkingRegisters) return;
-    reasons->push_back(fmt::format(
-        "registers: {} take {} registers of a thread beside at least {} others; it may have {} with {} CTAs "
-        "of {} threads on an SM",
-        what, accumulators, kWorkingRegisters, limit, config.ctas_per_sm, shape.threads));
+    if (accumulators + kOtherRegisters <= limit) return;
+    reasons->push_back(
+        fmt::format("registers: {} take {} registers of a thread beside {} others; it may have {} with {} CTAs of {} "
+                    "threads on an SM",
+                    what, accumulators, kOtherRegisters, limit, config.ctas_per_sm, shape.threads));
   };
-  check(config.split_dkdv ? "dK or dV, S and P" : "dK, dV, S and P", shape.softmax_accumulators,
+  check(config.split_dkdv ? "dK or dV, S, P and dS" : "dK, dV, S, P and dS", shape.softmax_accumulators,
         shape.softmax_registers > 0 ? shape.softmax_registers : shape.launch_registers);
   check("the columns of dQ", shape.dq_accumulators,
         shape.dq_registers > 0 ? shape.dq_registers : shape.launch_registers);

@@ -89,8 +89,10 @@ BackwardSm90Shape backward_sm90_shape(const AttentionProblem& problem, const Ker
   shape.barriers = barriers_of(config, shape.do_stages, shape.softmax_warpgroups);
   shape.shared.add({"kBarrierOffset", "barriers", {}, static_cast<std::size_t>(shape.barriers.bytes)}, kMbarrierBytes);
 
-  // Of a softmax warpgroup: dK and dV, or one of them; S or dP, and P in 16 bits.
+  // Of a softmax warpgroup: dK and dV, or one of them; S or dP, and P in 16 bits; beside the product for dK dS in 16
+  // bits.
   shape.softmax_accumulators = (config.split_dkdv ? head_dim / 2 : head_dim) + q / 2 + q / 4;
+  if (config.overlap != Overlap::none) shape.softmax_accumulators += q / 4;
   const int dq_width = dq_products(problem, config).columns;
   shape.dq_accumulators = dq_width / 2;
   shape.product_columns = std::max({head_dim, q, dq_width});

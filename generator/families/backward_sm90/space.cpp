@@ -29,6 +29,17 @@ std::vector<bool> apart_choices(const AttentionProblem& problem) {
   return {false, true};
 }
 
+bool fits(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
+  return backward_sm90_shape(problem, config, device).shared.bytes() <=
+         static_cast<std::size_t>(device.shared_bytes_per_block);
+}
+
+// As many stages of dO as of Q; one fewer where shared memory does not hold so many.
+void fit_stages(const AttentionProblem& problem, const DeviceSpec& device, KernelConfig* config) {
+  config->do_stages = 0;
+  if (config->stages > 1 && !fits(problem, *config, device)) config->do_stages = config->stages - 1;
+}
+
 // Two CTAs that add to dQ together: where tiles of few keys add to it often, and all columns are two products or four.
 bool pair_may_win(const AttentionProblem& problem, const KernelConfig& config) {
   return config.dq == DqAccumulation::atomic && !config.kv_grad_per_query_head &&
@@ -37,7 +48,8 @@ bool pair_may_win(const AttentionProblem& problem, const KernelConfig& config) {
 
 // Of the warpgroups' products: what runs beside them, their order, their operands. Some choices need more stages, or
 // other warpgroups.
-void add_products(const AttentionProblem& problem, KernelConfig config, std::vector<KernelConfig>* configs) {
+void add_products(const AttentionProblem& problem, KernelConfig config, const DeviceSpec& device,
+                  std::vector<KernelConfig>* configs) {
   for (const Overlap overlap : {Overlap::none, Overlap::within, Overlap::queued}) {
     if (overlap != Overlap::none && config.stages == 1) continue;
     if (overlap == Overlap::queued && config.split_dkdv) continue;
@@ -57,6 +69,7 @@ void add_products(const AttentionProblem& problem, KernelConfig config, std::vec
           if (!pair_may_win(problem, config)) continue;
           KernelConfig pair = config;
           pair.cluster = 2;
+          fit_stages(problem, device, &pair);
           configs->push_back(pair);
           pair.fused_convert = true;
           configs->push_back(pair);
@@ -66,19 +79,13 @@ void add_products(const AttentionProblem& problem, KernelConfig config, std::vec
   }
 }
 
-// As many stages of dO as of Q; one fewer where shared memory does not hold so many.
 void add_rings(const AttentionProblem& problem, KernelConfig config, const DeviceSpec& device,
                std::vector<KernelConfig>* configs) {
-  const auto fits = [&] {
-    return backward_sm90_shape(problem, config, device).shared.bytes() <=
-           static_cast<std::size_t>(device.shared_bytes_per_block);
-  };
   for (config.stages = 1; config.stages <= kMostStages; ++config.stages) {
     for (const int ds_stages : kDsStages) {
       config.ds_stages = ds_stages;
-      config.do_stages = 0;
-      if (!fits()) config.do_stages = config.stages - 1;
-      if (config.stages > 1 || config.do_stages == 0) add_products(problem, config, configs);
+      fit_stages(problem, device, &config);
+      add_products(problem, config, device, configs);
     }
   }
 }
