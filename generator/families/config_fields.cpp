@@ -126,7 +126,7 @@ constexpr ConfigField kFields[] = {
     number<&C::q_stages>("qst", "q_stages", 1, 2, 1, kForwardSm90, "stages of Q (qst)", "stages of Q", "tile scheduler"),
     choice_of<&C::warpgroup_order>("order of warpgroups", "warpgroup_order", kName, kWgmma, "order of warpgroups", "how warpgroups take the tensor cores: as they come, in a fixed order, one at a time", "warpgroups"),
     choice_of<&C::overlap>("overlap", "overlap", kChoice, kWgmma, "overlap", "what runs beside a warpgroup's products", "overlap"),
-    set_apart(choice_of<&C::tile_scheduler>("scheduler", "tile_scheduler", kChoice, kForwardSm90, "tile scheduler", "how tiles are assigned to CTAs", "tile scheduler")),
+    set_apart(choice_of<&C::tile_scheduler>("scheduler", "tile_scheduler", kChoice, kWgmma, "tile scheduler", "how tiles are assigned to CTAs", "tile scheduler")),
     named(number<&C::v_stages>("vst", "v_stages", 1, 4, 1, kForwardSm90, "stages of V (vst)", "stages of V", "stages of V"), as_many),
     flag_of<&C::p_in_shared>("psmem", "p_in_shared", 0, kForwardSm90, "P through", "P goes through shared memory", "P", flag<kProbabilities>),
     number<&C::cluster>("cluster", "cluster", 1, 2, 1, kWgmma, "CTAs of a cluster", "CTAs that share K and V, backward that share dQ's sums", "cluster"),

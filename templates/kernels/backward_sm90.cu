@@ -36,7 +36,7 @@ constexpr i32 kDqColumns = ${dq_columns}, kDqProducts = ${dq_products}, kDqLastC
 constexpr i32 kCtasPerSm = ${ctas_per_sm}, kCluster = ${cluster};  // CTAs
 
 constexpr i32 kWarpgroup = 128, kWarpgroupWarps = 4;  // threads, warps
-constexpr i32 kWarpgroupKeys = 64;                    // rows of a wgmma
+constexpr i32 kWarpgroupKeys = 64, kWarpgroupsOfKeys = ${warpgroups_of_keys};  // rows of a wgmma; softmax warpgroups that share them
 constexpr i32 kThreads = (kSoftmaxWarpgroups + 1) * kWarpgroup;
 constexpr i32 kPanelColumns = ${panel_columns}, kPanels = ${panels};
 constexpr u32 kPanelBytes = 2 * kPanelColumns;        // of a row
@@ -72,6 +72,7 @@ using GradientFragments = float[kHeadDim / 2];    // of dK or dV
 //% include schedule/tile_id_${tile_id}
 //% include schedule/key_tile_order_${key_tile_order}
 //% include schedule/${key_tile}
+//% include schedule/key_tiles_of_cta_${tile_scheduler}
 
 // Named barriers: of warpgroup 0; one for each softmax warpgroup, from kOrder on${and_panels}.
 constexpr u32 kTickets = 1, kOrder = kTickets + 1;
@@ -89,6 +90,11 @@ struct Barriers {
 //% end
   __device__ __forceinline__ u32 k_full() const { return base + ${k_full}; }
   __device__ __forceinline__ u32 v_full() const { return base + ${v_full}; }
+//% if persistent
+  // The tile has left them.
+  __device__ __forceinline__ u32 k_empty() const { return base + ${k_empty}; }
+  __device__ __forceinline__ u32 v_empty() const { return base + ${v_empty}; }
+//% end
 //% if clustered
   __device__ __forceinline__ u32 peer_ds_full(i32 stage) const { return base + ${peer_ds_full} + 8 * stage; }
 //% end
@@ -102,6 +108,10 @@ struct Barriers {
 //% end
     mbarrier_init(k_full(), 1);
     mbarrier_init(v_full(), 1);
+//% if persistent
+    mbarrier_init(k_empty(), kWarpgroupWarps * (kSoftmaxWarpgroups + 1));
+    mbarrier_init(v_empty(), kWarpgroupWarps * kSoftmaxWarpgroups);
+//% end
 //% if clustered
     for (i32 i = 0; i < kDsStages; ++i) mbarrier_init(peer_ds_full(i), 1);
 //% end
@@ -135,7 +145,7 @@ struct QueryWalk {
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(const __grid_constant__ Arguments args) {
   const u32 shared = shared_base();
   const Barriers barriers{shared + kBarrierOffset};
-  const i32 index = tile_in_order(args, take_tile_id(args, shared)${of_cluster});
+  const KeyTilesOfCta tiles(args, shared);
   const u32 warp = warp_index();
   if (thread_index() == 0) {
     prefetch_tensormap(args.k_map);
@@ -152,18 +162,27 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
 //% end
   if (warp < kWarpgroupWarps) {
     if (kDqRegisters != 0) setmaxnreg_dec<kDqRegisters>();
-    add_query_gradients(args, barriers, shared, index, static_cast<i32>(warp));
+    DqWarpgroup warpgroup(static_cast<i32>(warp));
+    tiles.for_each(args, [&](i32 index) {
+      add_query_gradients(args, barriers, shared, index, warpgroup);
+//% if fused_convert
+      convert_finished_heads(args, KeyTile(args, opaque_i32(index)), shared);
+//% end
+    });
   } else {
     if (kSoftmaxRegisters != 0) setmaxnreg_inc<kSoftmaxRegisters>();
-    add_key_gradients(args, barriers, shared, index, static_cast<i32>(warp / kWarpgroupWarps - 1));
+    SoftmaxWarpgroup warpgroup(barriers, shared, static_cast<i32>(warp / kWarpgroupWarps - 1));
+    tiles.for_each(args, [&](i32 index) {
+      add_key_gradients(args, barriers, index, warpgroup);
+//% if fused_convert
+      convert_finished_heads(args, KeyTile(args, opaque_i32(index)), shared);
+//% end
+    });
   }
 //% if clustered
   // The other CTA may still send what this one has no use for.
   bar_warp_sync();
   barrier_cluster_sync();
-//% end
-//% if fused_convert
-  convert_finished_heads(args, KeyTile(args, opaque_i32(index)), shared);
 //% end
 }
 //% include primitives/entry/${target}

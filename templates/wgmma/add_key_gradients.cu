@@ -1,14 +1,14 @@
-// What a softmax warpgroup does with its tile: dK and dV of its keys, from all blocks of queries.
-__device__ __forceinline__ void add_key_gradients(const Arguments& args, const Barriers& barriers, u32 shared, i32 index, i32 warpgroup) {
+// What a softmax warpgroup does with a tile: dK and dV of its keys, from all blocks of queries.
+__device__ __forceinline__ void add_key_gradients(const Arguments& args, const Barriers& barriers, i32 index, SoftmaxWarpgroup& warpgroup) {
   const KeyTile tile(args, index);
   const QueryWalk walk(args, tile);
-  const i32 first_key = warpgroup * kWarpgroupKeys, first_of_warp = first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16);
-  KeyGradients keys(args, tile, SoftmaxWarpgroup{barriers, shared, warpgroup, first_key});
+  const i32 first_of_warp = warpgroup.first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16);
+  KeyGradients keys(args, tile, warpgroup);
   if (walk.any()) {
-    const LiveBlocks live(args, tile, walk, tile.first_key + first_key);
-    if (warpgroup == kSoftmaxWarpgroups - 1) keys.warpgroup.pass_order();
-    mbarrier_wait_parity(barriers.k_full(), 0);
-    mbarrier_wait_parity(barriers.v_full(), 0);
+    const LiveBlocks live(args, tile, walk, tile.first_key + warpgroup.first_key);
+    if (warpgroup.index == kSoftmaxWarpgroups - 1) keys.warpgroup.pass_order();
+    mbarrier_wait_parity(barriers.k_full(), warpgroup.kv.parity);
+    mbarrier_wait_parity(barriers.v_full(), warpgroup.kv.parity);
     for (i32 head = 0; head < TileHeads::walked(args); ++head) {
       i32 block = walk.blocks.begin;
 #pragma unroll 1
@@ -24,7 +24,9 @@ __device__ __forceinline__ void add_key_gradients(const Arguments& args, const B
       for (; block < walk.blocks.end; ++block) skip_block(keys.warpgroup, true);
 //% end
     }
-    if (warpgroup == 0) keys.warpgroup.wait_order();
+    if (warpgroup.index == 0) keys.warpgroup.wait_order();
+    keys.warpgroup.leave_kv();
+    warpgroup = keys.warpgroup;
   }
   const KeyTile stored(args, opaque_i32(index));
   await_key_sums(args, stored);

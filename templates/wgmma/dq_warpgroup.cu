@@ -1,6 +1,16 @@
-// What warpgroup 0 does with its tile: dQ += dS K for each block of queries, and all loads. A buffer is filled anew while a product of the block
+// Where warpgroup 0 stands in the rings, from tile to tile.
+struct DqWarpgroup {
+  i32 warp;
+  QueryLoads queries;
+  PipelineSlot<kDsStages> ds;
+  PipelineSlot<1> kv;  // K and V of the tile
+
+  __device__ __forceinline__ explicit DqWarpgroup(i32 warp) : warp(warp), queries(warp == 2) {}
+};
+
+// What warpgroup 0 does with a tile: dQ += dS K for each block of queries, and all loads. A buffer is filled anew while a product of the block
 // after the next runs, when every softmax warpgroup has left it; a single one as soon as they have.
-__device__ __forceinline__ void add_query_gradients(const Arguments& args, const Barriers& barriers, u32 shared, i32 index, i32 warp) {
+__device__ __forceinline__ void add_query_gradients(const Arguments& args, const Barriers& barriers, u32 shared, i32 index, DqWarpgroup& warpgroup) {
   const KeyTile tile(args, index);
   const QueryWalk walk(args, tile);
   if (!walk.any()) {
@@ -8,26 +18,31 @@ __device__ __forceinline__ void add_query_gradients(const Arguments& args, const
     return;
   }
   const DqScores scores(tile);
+  const i32 warp = warpgroup.warp;
   const bool loads = warp == 1 || warp == 2;
-  QueryLoads queries(walk, warp == 2);
+  QueryLoads& queries = warpgroup.queries;
+  PipelineSlot<kDsStages>& ds = warpgroup.ds;
   const bool single = queries.stages() == 1;
   if (loads) {
     const i32 head_kv = TileHeads::of_keys(args, tile.head);
     if (lane_index() == 0) {
+//% if persistent
+      mbarrier_wait_parity(queries.of_do ? barriers.v_empty() : barriers.k_empty(), warpgroup.kv.parity ^ 1);
+//% end
       if (queries.of_do)
         load_tile<kKvPanelStride>(shared + kVOffset, args.v_map, barriers.v_full(), head_kv, place_of_keys(tile.sequence, tile.tile));
       else
         scores.load_keys(args, barriers, tile, head_kv, shared);
     }
     griddepcontrol_wait();  // the statistics are another kernel's
+    queries.begin(walk);
 #pragma unroll 1
     for (i32 i = 0; i < queries.stages(); ++i) queries.next(args, barriers, tile, walk, shared);
   }
   bar_warp_sync();
   DqTickets tickets(args, tile);
-  PipelineSlot<kDsStages> ds;
   bool first = true;
-  mbarrier_wait_parity(barriers.k_full(), 0);
+  mbarrier_wait_parity(barriers.k_full(), warpgroup.kv.parity);
 #pragma unroll 1
   for (i32 walked = 0; walked < TileHeads::walked(args); ++walked) {
     const i32 head = tile.sequence.batch * args.heads_q + TileHeads::of_queries(args, tile.head, walked);
@@ -64,4 +79,8 @@ __device__ __forceinline__ void add_query_gradients(const Arguments& args, const
       ds.advance();
     }
   }
+//% if persistent
+  if (lane_index() == 0) mbarrier_arrive(barriers.k_empty());
+//% end
+  warpgroup.kv.advance();
 }

@@ -10,12 +10,11 @@ __device__ __forceinline__ u32 probabilities_of_thread(u32 shared, i32 group, i3
 struct ProbabilityPipe {
   u32 full, empty;  // barriers of the group's first stage
   u32 place;        // of this thread in the first stage
-  PipelineSlot<kDsStages> slot;
 
   __device__ __forceinline__ ProbabilityPipe(const Barriers& barriers, u32 shared, i32 group)
       : full(barriers.p_full(group)), empty(barriers.p_empty(group)), place(probabilities_of_thread(shared, group, 0)) {}
 
-  __device__ __forceinline__ void put(const PackedScores& p) {
+  __device__ __forceinline__ void put(const PackedScores& p, PipelineSlot<kDsStages>& slot) const {
     mbarrier_wait_parity(empty + 8 * kKeyGroups * slot.stage, slot.parity ^ 1);
 #pragma unroll
     for (i32 i = 0; i < kBlockQ / 16; ++i)
@@ -24,7 +23,7 @@ struct ProbabilityPipe {
     if (lane_index() == 0) mbarrier_arrive(full + 8 * kKeyGroups * slot.stage);
     slot.advance();
   }
-  __device__ __forceinline__ void take(PackedScores& p) {
+  __device__ __forceinline__ void take(PackedScores& p, PipelineSlot<kDsStages>& slot) const {
     mbarrier_wait_parity(full + 8 * kKeyGroups * slot.stage, slot.parity);
 #pragma unroll
     for (i32 i = 0; i < kBlockQ / 16; ++i) {
@@ -69,7 +68,7 @@ struct ValueGradients {
   // To be called when no product reads P of the block before any more.
   __device__ __forceinline__ void hand_over() {
     pack_scores(p, s);
-    pipe.put(p);
+    pipe.put(p, warpgroup.p);
   }
   __device__ __forceinline__ void issue_dv() {
     warpgroup.wait_do();
@@ -99,7 +98,7 @@ struct KeyGradients {
   // Turns dP into dS, and leaves dO, with which delta came.
   __device__ __forceinline__ void differentiate_scores() {
     PackedScores p;
-    pipe.take(p);
+    pipe.take(p, warpgroup.p);
     differentiate(dp, p, warpgroup.delta());
     score.differentiate(dp);
     bar_warp_sync();
@@ -145,27 +144,30 @@ __device__ __forceinline__ void walk_blocks(const Arguments& args, const KeyTile
   }
 }
 
-// What a softmax warpgroup does with its tile: dV or dK of its keys, from all blocks of queries.
-__device__ __forceinline__ void add_key_gradients(const Arguments& args, const Barriers& barriers, u32 shared, i32 index, i32 warpgroup) {
+// What a softmax warpgroup does with a tile: dV or dK of its keys, from all blocks of queries.
+__device__ __forceinline__ void add_key_gradients(const Arguments& args, const Barriers& barriers, i32 index, SoftmaxWarpgroup& warpgroup) {
   const KeyTile tile(args, index);
   const QueryWalk walk(args, tile);
-  const i32 group = warpgroup / 2, first_key = group * kWarpgroupKeys, first_of_warp = first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16);
-  const SoftmaxWarpgroup place{barriers, shared, warpgroup, first_key};
-  const ProbabilityPipe pipe(barriers, shared, group);
-  if (warpgroup % 2 == 0) {
-    ValueGradients values(args, tile, place, pipe);
+  const i32 first_of_warp = warpgroup.first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16);
+  const ProbabilityPipe pipe(barriers, warpgroup.shared, warpgroup.index / 2);
+  if (warpgroup.index % 2 == 0) {
+    ValueGradients values(args, tile, warpgroup, pipe);
     if (walk.any()) {
-      mbarrier_wait_parity(barriers.k_full(), 0);
+      mbarrier_wait_parity(barriers.k_full(), warpgroup.kv.parity);
       walk_blocks(args, tile, walk, values, false);
+      values.warpgroup.leave_kv();
+      warpgroup = values.warpgroup;
     }
     const KeyTile stored(args, opaque_i32(index));
     await_key_sums(args, stored);
     store_dv(args, stored, first_of_warp, values.dv);
   } else {
-    KeyGradients keys(place, pipe);
+    KeyGradients keys(warpgroup, pipe);
     if (walk.any()) {
-      mbarrier_wait_parity(barriers.v_full(), 0);
+      mbarrier_wait_parity(barriers.v_full(), warpgroup.kv.parity);
       walk_blocks(args, tile, walk, keys, true);
+      keys.warpgroup.leave_kv();
+      warpgroup = keys.warpgroup;
     }
     const KeyTile stored(args, opaque_i32(index));
     await_key_sums(args, stored);

@@ -4,9 +4,13 @@ struct QueryLoads {
   bool of_do;  // what this warp copies
   i32 stage = 0;
   u32 parity = 0;
-  i32 head = 0, block;  // the next one; head: of those walked
+  i32 head, block;  // the next one of the tile; head: of those walked
 
-  __device__ __forceinline__ QueryLoads(const QueryWalk& walk, bool of_do) : of_do(of_do), block(walk.blocks.begin) {}
+  __device__ __forceinline__ explicit QueryLoads(bool of_do) : of_do(of_do) {}
+  __device__ __forceinline__ void begin(const QueryWalk& walk) {
+    head = 0;
+    block = walk.blocks.begin;
+  }
 
   __device__ __forceinline__ i32 stages() const { return of_do ? kDoStages : kStages; }
 

@@ -29,6 +29,13 @@ struct SoftmaxWarpgroup {
   PipelineSlot<kStages> q;
   PipelineSlot<kDoStages> d_o;
   PipelineSlot<kDsStages> ds;
+  PipelineSlot<1> kv;  // K and V of the tile
+//% if split
+  PipelineSlot<kDsStages> p;
+//% end
+
+  __device__ __forceinline__ SoftmaxWarpgroup(const Barriers& barriers, u32 shared, i32 index)
+      : barriers(barriers), shared(shared), index(index), first_key(index / kWarpgroupsOfKeys * kWarpgroupKeys) {}
 
   __device__ __forceinline__ i32 first_key_of_thread() const { return first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16 + lane_index() / 4); }
 
@@ -61,6 +68,18 @@ struct SoftmaxWarpgroup {
   // dK += dSᵀ Q
   __device__ __forceinline__ void issue_dk(GradientFragments& dk, const PackedScores& ds_of_block, i32 stage) const {
     issue_gradient(dk, ds_of_block, shared + kQOffset + stage * kQTileBytes);
+  }
+
+  // When it has seen all blocks of a tile.
+  __device__ __forceinline__ void leave_kv() {
+//% if persistent
+    bar_warp_sync();
+    if (lane_index() == 0) {
+      mbarrier_arrive(barriers.k_empty());
+      mbarrier_arrive(barriers.v_empty());
+    }
+//% end
+    kv.advance();
   }
 
   // Hands dSᵀ of a block to warpgroup 0${to_peer}.

@@ -1,4 +1,4 @@
-// attune backward fp16 d72 window sm90 q64 kv128 st2 ordered kv-grad-per-query-head dq=ordered dost1 · source 529bc67bc343d025
+// attune backward fp16 d72 window sm90 q64 kv128 st2 ordered kv-grad-per-query-head dq=ordered dost1 · source 508646933c68ecb0
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one query head. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   148240  barriers
 //   148336  end
 
-namespace attune_ea90cc699eecf99b {
+namespace attune_5749feaf75f7f872 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -396,7 +396,7 @@ constexpr i32 kDqColumns = 72, kDqProducts = 1, kDqLastColumns = 72;  // of a pr
 constexpr i32 kCtasPerSm = 1, kCluster = 1;  // CTAs
 
 constexpr i32 kWarpgroup = 128, kWarpgroupWarps = 4;  // threads, warps
-constexpr i32 kWarpgroupKeys = 64;                    // rows of a wgmma
+constexpr i32 kWarpgroupKeys = 64, kWarpgroupsOfKeys = 1;  // rows of a wgmma; softmax warpgroups that share them
 constexpr i32 kThreads = (kSoftmaxWarpgroups + 1) * kWarpgroup;
 constexpr i32 kPanelColumns = 64, kPanels = 2;
 constexpr u32 kPanelBytes = 2 * kPanelColumns;        // of a row
@@ -603,6 +603,17 @@ struct KeyTile {
     keys = key_count(args, sequence) - first_key < kBlockKv ? key_count(args, sequence) - first_key : kBlockKv;
   }
 };
+// A CTA takes one tile of keys; the CTAs of a cluster take neighbouring ones.
+struct KeyTilesOfCta {
+  i32 number;
+
+  __device__ __forceinline__ KeyTilesOfCta(const Arguments& args, u32 shared) : number(take_tile_id(args, shared) / kCluster) {}
+  // Calls work with the index of each tile.
+  template <class Work>
+  __device__ __forceinline__ void for_each(const Arguments& args, const Work& work) const {
+    work(tile_in_order(args, number));
+  }
+};
 
 // Named barriers: of warpgroup 0; one for each softmax warpgroup, from kOrder on.
 constexpr u32 kTickets = 1, kOrder = kTickets + 1;
@@ -661,9 +672,13 @@ struct QueryLoads {
   bool of_do;  // what this warp copies
   i32 stage = 0;
   u32 parity = 0;
-  i32 head = 0, block;  // the next one; head: of those walked
+  i32 head, block;  // the next one of the tile; head: of those walked
 
-  __device__ __forceinline__ QueryLoads(const QueryWalk& walk, bool of_do) : of_do(of_do), block(walk.blocks.begin) {}
+  __device__ __forceinline__ explicit QueryLoads(bool of_do) : of_do(of_do) {}
+  __device__ __forceinline__ void begin(const QueryWalk& walk) {
+    head = 0;
+    block = walk.blocks.begin;
+  }
 
   __device__ __forceinline__ i32 stages() const { return of_do ? kDoStages : kStages; }
 
@@ -763,9 +778,19 @@ struct DqScores {
     if (lane_index() == 0) mbarrier_arrive(barriers.ds_empty(ds.stage));
   }
 };
-// What warpgroup 0 does with its tile: dQ += dS K for each block of queries, and all loads. A buffer is filled anew while a product of the block
+// Where warpgroup 0 stands in the rings, from tile to tile.
+struct DqWarpgroup {
+  i32 warp;
+  QueryLoads queries;
+  PipelineSlot<kDsStages> ds;
+  PipelineSlot<1> kv;  // K and V of the tile
+
+  __device__ __forceinline__ explicit DqWarpgroup(i32 warp) : warp(warp), queries(warp == 2) {}
+};
+
+// What warpgroup 0 does with a tile: dQ += dS K for each block of queries, and all loads. A buffer is filled anew while a product of the block
 // after the next runs, when every softmax warpgroup has left it; a single one as soon as they have.
-__device__ __forceinline__ void add_query_gradients(const Arguments& args, const Barriers& barriers, u32 shared, i32 index, i32 warp) {
+__device__ __forceinline__ void add_query_gradients(const Arguments& args, const Barriers& barriers, u32 shared, i32 index, DqWarpgroup& warpgroup) {
   const KeyTile tile(args, index);
   const QueryWalk walk(args, tile);
   if (!walk.any()) {
@@ -773,8 +798,10 @@ __device__ __forceinline__ void add_query_gradients(const Arguments& args, const
     return;
   }
   const DqScores scores(tile);
+  const i32 warp = warpgroup.warp;
   const bool loads = warp == 1 || warp == 2;
-  QueryLoads queries(walk, warp == 2);
+  QueryLoads& queries = warpgroup.queries;
+  PipelineSlot<kDsStages>& ds = warpgroup.ds;
   const bool single = queries.stages() == 1;
   if (loads) {
     const i32 head_kv = TileHeads::of_keys(args, tile.head);
@@ -785,14 +812,14 @@ __device__ __forceinline__ void add_query_gradients(const Arguments& args, const
         scores.load_keys(args, barriers, tile, head_kv, shared);
     }
     griddepcontrol_wait();  // the statistics are another kernel's
+    queries.begin(walk);
 #pragma unroll 1
     for (i32 i = 0; i < queries.stages(); ++i) queries.next(args, barriers, tile, walk, shared);
   }
   bar_warp_sync();
   DqTickets tickets(args, tile);
-  PipelineSlot<kDsStages> ds;
   bool first = true;
-  mbarrier_wait_parity(barriers.k_full(), 0);
+  mbarrier_wait_parity(barriers.k_full(), warpgroup.kv.parity);
 #pragma unroll 1
   for (i32 walked = 0; walked < TileHeads::walked(args); ++walked) {
     const i32 head = tile.sequence.batch * args.heads_q + TileHeads::of_queries(args, tile.head, walked);
@@ -829,6 +856,7 @@ __device__ __forceinline__ void add_query_gradients(const Arguments& args, const
       ds.advance();
     }
   }
+  warpgroup.kv.advance();
 }
 // LSE or delta of a lane's columns among sixteen, from the statistics of a block.
 __device__ __forceinline__ Vec4F32 load_columns(u32 rows, i32 sixteen) { return ld_shared_v4_f32(rows + 64 * sixteen + lane_index() % 4 * 16); }
@@ -952,6 +980,10 @@ struct SoftmaxWarpgroup {
   PipelineSlot<kStages> q;
   PipelineSlot<kDoStages> d_o;
   PipelineSlot<kDsStages> ds;
+  PipelineSlot<1> kv;  // K and V of the tile
+
+  __device__ __forceinline__ SoftmaxWarpgroup(const Barriers& barriers, u32 shared, i32 index)
+      : barriers(barriers), shared(shared), index(index), first_key(index / kWarpgroupsOfKeys * kWarpgroupKeys) {}
 
   __device__ __forceinline__ i32 first_key_of_thread() const { return first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16 + lane_index() / 4); }
 
@@ -984,6 +1016,11 @@ struct SoftmaxWarpgroup {
   // dK += dSᵀ Q
   __device__ __forceinline__ void issue_dk(GradientFragments& dk, const PackedScores& ds_of_block, i32 stage) const {
     issue_gradient(dk, ds_of_block, shared + kQOffset + stage * kQTileBytes);
+  }
+
+  // When it has seen all blocks of a tile.
+  __device__ __forceinline__ void leave_kv() {
+    kv.advance();
   }
 
   // Hands dSᵀ of a block to warpgroup 0.
@@ -1099,17 +1136,17 @@ __device__ __forceinline__ void query_step(KeyGradients& keys, i32 block, bool m
   wgmma_landed(keys.dv);
   warpgroup.release_do();
 }
-// What a softmax warpgroup does with its tile: dK and dV of its keys, from all blocks of queries.
-__device__ __forceinline__ void add_key_gradients(const Arguments& args, const Barriers& barriers, u32 shared, i32 index, i32 warpgroup) {
+// What a softmax warpgroup does with a tile: dK and dV of its keys, from all blocks of queries.
+__device__ __forceinline__ void add_key_gradients(const Arguments& args, const Barriers& barriers, i32 index, SoftmaxWarpgroup& warpgroup) {
   const KeyTile tile(args, index);
   const QueryWalk walk(args, tile);
-  const i32 first_key = warpgroup * kWarpgroupKeys, first_of_warp = first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16);
-  KeyGradients keys(args, tile, SoftmaxWarpgroup{barriers, shared, warpgroup, first_key});
+  const i32 first_of_warp = warpgroup.first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16);
+  KeyGradients keys(args, tile, warpgroup);
   if (walk.any()) {
-    const LiveBlocks live(args, tile, walk, tile.first_key + first_key);
-    if (warpgroup == kSoftmaxWarpgroups - 1) keys.warpgroup.pass_order();
-    mbarrier_wait_parity(barriers.k_full(), 0);
-    mbarrier_wait_parity(barriers.v_full(), 0);
+    const LiveBlocks live(args, tile, walk, tile.first_key + warpgroup.first_key);
+    if (warpgroup.index == kSoftmaxWarpgroups - 1) keys.warpgroup.pass_order();
+    mbarrier_wait_parity(barriers.k_full(), warpgroup.kv.parity);
+    mbarrier_wait_parity(barriers.v_full(), warpgroup.kv.parity);
     for (i32 head = 0; head < TileHeads::walked(args); ++head) {
       i32 block = walk.blocks.begin;
 #pragma unroll 1
@@ -1123,7 +1160,9 @@ __device__ __forceinline__ void add_key_gradients(const Arguments& args, const B
 #pragma unroll 1
       for (; block < walk.blocks.end; ++block) skip_block(keys.warpgroup, true);
     }
-    if (warpgroup == 0) keys.warpgroup.wait_order();
+    if (warpgroup.index == 0) keys.warpgroup.wait_order();
+    keys.warpgroup.leave_kv();
+    warpgroup = keys.warpgroup;
   }
   const KeyTile stored(args, opaque_i32(index));
   await_key_sums(args, stored);
@@ -1135,7 +1174,7 @@ __device__ __forceinline__ void add_key_gradients(const Arguments& args, const B
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backward_sm90(const __grid_constant__ Arguments args) {
   const u32 shared = shared_base();
   const Barriers barriers{shared + kBarrierOffset};
-  const i32 index = tile_in_order(args, take_tile_id(args, shared));
+  const KeyTilesOfCta tiles(args, shared);
   const u32 warp = warp_index();
   if (thread_index() == 0) {
     prefetch_tensormap(args.k_map);
@@ -1148,12 +1187,18 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
   bar_sync();
   if (warp < kWarpgroupWarps) {
     if (kDqRegisters != 0) setmaxnreg_dec<kDqRegisters>();
-    add_query_gradients(args, barriers, shared, index, static_cast<i32>(warp));
+    DqWarpgroup warpgroup(static_cast<i32>(warp));
+    tiles.for_each(args, [&](i32 index) {
+      add_query_gradients(args, barriers, shared, index, warpgroup);
+    });
   } else {
     if (kSoftmaxRegisters != 0) setmaxnreg_inc<kSoftmaxRegisters>();
-    add_key_gradients(args, barriers, shared, index, static_cast<i32>(warp / kWarpgroupWarps - 1));
+    SoftmaxWarpgroup warpgroup(barriers, shared, static_cast<i32>(warp / kWarpgroupWarps - 1));
+    tiles.for_each(args, [&](i32 index) {
+      add_key_gradients(args, barriers, index, warpgroup);
+    });
   }
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_ea90cc699eecf99b
+}  // namespace attune_5749feaf75f7f872

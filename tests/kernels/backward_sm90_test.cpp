@@ -1,4 +1,6 @@
 // Backward kernels of wgmma over problems and configs: a pairwise table, rows and keys that see nothing, tickets.
+#include <fmt/format.h>
+
 #include <iterator>
 #include <memory>
 #include <stop_token>
@@ -53,6 +55,7 @@ enum Factor {
   kColumns,
   kCluster,
   kFusedConvert,
+  kScheduler,
   kFactors
 };
 
@@ -87,6 +90,7 @@ BackwardCase case_of(const FactorChoice& row) {
   config.dq_columns = 64 * (1 + row[kColumns]);
   config.cluster = 1 + row[kCluster];
   config.fused_convert = row[kFusedConvert] == 1;
+  if (row[kScheduler] == 1) config.tile_scheduler = TileScheduler::static_persistent;
   test.problem.deterministic = config.dq != DqAccumulation::atomic && row[kLse] == 1;
   return test;
 }
@@ -178,6 +182,22 @@ void check_tickets(Devices& devices) {
   }
 }
 
+// CTAs that take several tiles each, of which some have no queries; `batch`: sequences.
+void check_persistent_ctas(Devices& devices, int batch) {
+  constexpr std::pair<const char*, const char*> kCases[] = {
+      {"hq2 sq200 skv450 d16 causal", "sm90 q64 kv64 st1 dq=atomic"},
+      {"hq4 hkv2 sq130 skv600 d40 causal", "sm90 q64 kv128 st2 dsst1 overlap=queued dq=atomic"},
+      {"hq4 hkv2 sq150 skv300 d64 window=60,0", "sm90 q128 kv64 st3 overlap=within dq=atomic fused-convert"},
+      {"hq4 hkv1 sq70 skv500 d24", "sm90 q64 kv64 st2 cta2 dq=atomic kv-grad-per-query-head"},
+      {"hq3 sq90 skv260 d160 causal", "sm90 q64 kv64 st2 overlap=within split-dkdv dq=atomic"},
+      {"hq2 sq130 skv300 d256 causal@-40", "sm90 q64 kv64 st1 dsst1 cluster2 split-dkdv dq=atomic fused-convert"},
+      {"hq2 sq130 skv700 d112 causal", "sm90 q64 kv64 st2 overlap=within cluster2 dq=atomic"}};
+  for (const auto& [problem, config] : kCases) {
+    check_case(devices, backward_case(fmt::format("backward bf16 b{} {}", batch, problem),
+                                      std::string(config) + " scheduler=static-persistent"));
+  }
+}
+
 TEST_CASE("sm90 backward is right in all modes of the emulator: pairwise over problems and configs, 1 of 2",
           "[emulator]") {
   Devices devices = Devices::emulators();
@@ -217,6 +237,13 @@ TEST_CASE("sm90 backward is right in all modes of the emulator: pairs of CTAs", 
   check_pairs_of_ctas(devices);
 }
 
+TEST_CASE("sm90 backward is right in all modes of the emulator: persistent CTAs", "[emulator]") {
+  DeviceSpec small = find_device("h200");
+  small.sm_count = 4;
+  Devices devices = Devices::emulators(small);
+  check_persistent_ctas(devices, 1);
+}
+
 TEST_CASE("sm90 backward is right on the GPU: pairwise over problems and configs, 1 of 2", "[gpu]") {
   Devices devices = Devices::gpu();
   if (devices.spec().compute_major == 9) check_pairwise(devices, 0, 2);
@@ -237,6 +264,7 @@ TEST_CASE("sm90 backward is right on the GPU: odd cases", "[gpu]") {
   check_keys_beyond_the_last(devices);
   check_tickets(devices);
   check_pairs_of_ctas(devices);
+  check_persistent_ctas(devices, 40);
   for (const char* dq : {" dq=atomic", " dq=ordered", " kv-grad-per-query-head dq=ordered"}) {
     check_case(devices, backward_case("backward bf16 b2 hq6 hkv2 sq700 skv1000 d128 causal",
                                       std::string("sm90 q64 kv128 st3 overlap=within") + dq));
@@ -330,13 +358,20 @@ TEST_CASE("NVRTC compiles sm90 backward kernels of all head dims: no wgmma seria
   }
 }
 
-TEST_CASE("NVRTC compiles sm90 backward kernels of pairs of CTAs: no wgmma serialized, hardly a spill", "[nvrtc]") {
-  constexpr Compiled kPairs[] = {{104, "sm90 q64 kv128 st2 overlap=within cluster2", 40},
-                                 {128, "sm90 q64 kv128 st2 overlap=within cluster2", 40},
-                                 {128, "sm90 q64 kv128 st2 overlap=queued cluster2", 40},
-                                 {256, "sm90 q64 kv64 st2 dost1 overlap=within split-dkdv cluster2", 200},
-                                 {256, "sm90 q64 kv64 st1 split-dkdv cluster2", 150}};
-  for (const Compiled& compiled : kPairs) {
+TEST_CASE(
+    "NVRTC compiles sm90 backward kernels of pairs of CTAs and persistent ones: no wgmma serialized, hardly a spill",
+    "[nvrtc]") {
+  constexpr Compiled kTogether[] = {
+      {104, "sm90 q64 kv128 st2 overlap=within cluster2", 40},
+      {128, "sm90 q64 kv128 st2 overlap=within cluster2", 40},
+      {128, "sm90 q64 kv128 st2 overlap=queued cluster2", 40},
+      {256, "sm90 q64 kv64 st2 dost1 overlap=within split-dkdv cluster2", 200},
+      {256, "sm90 q64 kv64 st1 split-dkdv cluster2", 150},
+      // Where they stand in the rings is kept from tile to tile; some of it is read again at each block of queries.
+      {64, "sm90 q128 kv128 st2 ordered overlap=within scheduler=static-persistent", 80},
+      {128, "sm90 q64 kv128 st3 overlap=queued scheduler=static-persistent", 232},
+      {256, "sm90 q64 kv64 st2 dost1 overlap=within split-dkdv scheduler=static-persistent", 420}};
+  for (const Compiled& compiled : kTogether) {
     for (const MaskKind mask : {MaskKind::none, MaskKind::causal}) {
       AttentionProblem problem = make_problem(DataType::bf16, 1, 8, 1000, compiled.head_dim, mask);
       problem.pass = Pass::backward;

@@ -11,6 +11,7 @@ struct TileSequence {
   std::int64_t tiles = 1, heads = 1;  ///< tiles of a head
   std::int64_t section_heads = 1;     ///< whose tiles alternate
   bool last_first = false;            ///< of a head's tiles
+  bool in_rounds = false;             ///< each CTA takes one tile of each round, every second one backwards
 
   std::int64_t tile(std::int64_t number) const;  ///< of its head
 };
@@ -21,8 +22,9 @@ struct TileRowCounts {
   int resident = 0, streamed = 0;
 };
 
-/// Steps that the longest of `slots` works beyond the mean of all: each takes the next tile when it has done with one.
-/// `around`: steps' worth of a tile's beginning and end. Of many tiles only the last are looked at.
+/// Steps that the longest of `slots` works beyond the mean of all: each takes the next tile when it has done with one,
+/// or its tile of the next round. `around`: steps' worth of a tile's beginning and end. Of many tiles only the last are
+/// looked at.
 double uneven_steps(const AttentionProblem& problem, const TileRowCounts& rows, const TileSequence& sequence,
                     std::int64_t slots, double around);
 

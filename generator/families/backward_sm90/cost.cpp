@@ -86,6 +86,7 @@ CostEstimate backward_sm90_cost(const AttentionProblem& problem, const KernelCon
   sequence.tiles = ceil_div(problem.seq_kv, resident);
   sequence.heads = problem.batch * (apart ? problem.heads_q : problem.heads_kv);
   sequence.last_first = config.dq == DqAccumulation::ordered;
+  sequence.in_rounds = config.tile_scheduler == TileScheduler::static_persistent;
   if (config.tile_order == TileOrder::l2_sections)
     sequence.section_heads = backward_sm90_section_heads(problem, config, device);
 

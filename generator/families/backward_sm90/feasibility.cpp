@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "generator/device/register_limit.h"
+#include "generator/families/backward_common/workspace.h"
 #include "generator/families/backward_sm90/family.h"
 #include "generator/families/backward_sm90/shape.h"
 #include "generator/families/shared/forward_rules.h"
@@ -52,6 +53,15 @@ void check_choices(const AttentionProblem& problem, const KernelConfig& config, 
   }
   if (config.kv_grad_per_query_head && problem.heads_q == problem.heads_kv)
     reasons->push_back("kv-grad-per-query-head: needs grouped heads (heads_q > heads_kv)");
+  if (config.tile_scheduler == TileScheduler::dynamic_persistent)
+    reasons->push_back(
+        "scheduler=dynamic-persistent: backward takes tiles of keys by scheduler=single or static-persistent");
+  // Where fewer CTAs run than were counted on, as in a part of the card, one would wait for another that cannot start.
+  if (config.tile_scheduler == TileScheduler::static_persistent && takes_tickets(config)) {
+    reasons->push_back(
+        "scheduler=static-persistent dq=ordered: a tile waits for earlier ones, which must have been started; take "
+        "scheduler=single");
+  }
   if (config.overlap == Overlap::across)
     reasons->push_back("overlap=across: a CTA has one tile of keys; take overlap=within or overlap=queued");
   if (config.warpgroup_order == WarpgroupOrder::ping_pong)

@@ -36,6 +36,7 @@ Arguments key_tile_arguments(const AttentionProblem& problem, const KernelConfig
   append(&fields, {Scalar::heads_q, Scalar::group_size, Scalar::seq_q, Scalar::seq_kv, Scalar::key_tiles});
   append_mask(&fields, problem);
   append(&fields, {Scalar::softmax_scale, Scalar::softmax_scale_log2});
+  if (config.tile_scheduler != TileScheduler::single) fields.push_back(Scalar::tiles);
   if (config.tile_order == TileOrder::l2_sections) append(&fields, {Scalar::batch, Scalar::section_heads});
   return fields;
 }
@@ -53,6 +54,8 @@ void bind_barriers(const BackwardBarriers& barriers, TemplateBindings* bindings)
   }
   bindings->set("k_full", barriers.k_full);
   bindings->set("peer_ds_full", barriers.peer_ds_full);
+  bindings->set("k_empty", barriers.k_empty);
+  bindings->set("v_empty", barriers.v_empty);
   bindings->set("v_full", barriers.v_full);
 }
 
@@ -79,6 +82,8 @@ KernelLaunch key_tile_launch(const AttentionProblem& problem, const KernelConfig
   launch.rows_per_tile = config.block_kv * config.cluster;
   launch.cluster = config.cluster;
   launch.programmatic_launch = true;
+  if (config.tile_scheduler != TileScheduler::single)
+    launch.max_ctas = device.sm_count * config.ctas_per_sm / config.cluster * config.cluster;
   launch.kv_grad_per_query_head = config.kv_grad_per_query_head;
   launch.shared_bytes = shape.shared.bytes();
   if (config.tile_order == TileOrder::l2_sections) launch.section_bytes = section_bytes(config, device);
@@ -113,11 +118,14 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   bindings.set("panels", shape.panels);
   bindings.set("swizzle_mode", swizzle_mode(shape.panel_columns));
   bindings.set("tile_keys", "kWarpgroupKeys");
+  bindings.set("warpgroups_of_keys", config.split_dkdv ? 2 : 1);
+  bindings.conditions["split"] = config.split_dkdv;
+  bindings.conditions["persistent"] = config.tile_scheduler != TileScheduler::single;
+  bindings.set("tile_scheduler", partial_name(to_string(config.tile_scheduler)));
   const bool pair = config.cluster > 1;
   bindings.conditions["clustered"] = pair;
   bindings.set("cluster", config.cluster);
   bindings.set("key_tile", pair ? "key_tile_of_cluster" : "key_tile");
-  bindings.set("of_cluster", pair ? " / kCluster" : "");
   bindings.set("walked_keys", pair ? "tile.first_of_cluster, tile.keys_of_cluster" : "tile.first_key, tile.keys");
   bindings.set("walked_by", pair ? " or of the other CTA's" : "");
   bindings.set("to_peer", pair ? ", and to that of the other CTA" : "");

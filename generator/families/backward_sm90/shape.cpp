@@ -35,6 +35,10 @@ BackwardBarriers barriers_of(const KernelConfig& config, int do_stages, int soft
     barriers.rings[3] = ring("p", config.ds_stages * config.block_kv / kWarpgroupRows, kWarps, kWarps);
   barriers.k_full = take(1);
   barriers.v_full = take(1);
+  if (config.tile_scheduler != TileScheduler::single) {
+    barriers.k_empty = take(1);
+    barriers.v_empty = take(1);
+  }
   if (config.cluster > 1) barriers.peer_ds_full = take(config.ds_stages);
   return barriers;
 }
@@ -85,7 +89,8 @@ BackwardSm90Shape backward_sm90_shape(const AttentionProblem& problem, const Ker
   shape.shared.add({"kLseOffset", "LSE", {config.stages, q}, sizeof(float), ", fp32"}, kStatisticAlignment);
   shape.shared.add({"kDeltaOffset", "delta", {shape.do_stages, q}, sizeof(float), ", fp32"}, kStatisticAlignment);
   if (takes_tickets(config)) shape.shared.add({"kTicketOffset", "number of the tile", {}, kTicketBytes}, kTicketBytes);
-  if (config.fused_convert) shape.shared.add_alias("kFinishedOffset", "kLseOffset");
+  if (config.fused_convert)
+    shape.shared.add({"kFinishedOffset", "number of finished tiles", {}, kTicketBytes}, kTicketBytes);
   shape.barriers = barriers_of(config, shape.do_stages, shape.softmax_warpgroups);
   shape.shared.add({"kBarrierOffset", "barriers", {}, static_cast<std::size_t>(shape.barriers.bytes)}, kMbarrierBytes);
 

@@ -20,7 +20,8 @@ struct BackwardBarriers {
   };
   std::array<Ring, 4> rings{};  ///< of Q, dO, dS and, where it passes from a warpgroup to another, of P; else no stages
   int k_full = 0, v_full = 0;
-  int peer_ds_full = 0;  ///< in a cluster: of each stage of dS, that of the other CTA has come
+  int k_empty = 0, v_empty = 0;  ///< of persistent CTAs
+  int peer_ds_full = 0;          ///< in a cluster: of each stage of dS, that of the other CTA has come
   int bytes = 0;
 };
 

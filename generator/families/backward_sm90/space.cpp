@@ -64,6 +64,8 @@ void add_products(const AttentionProblem& problem, KernelConfig config, const De
           if (ctas > 1 && problem.head_dim > kMaxHeadDimOfTwoCtas) continue;
           config.ctas_per_sm = ctas;
           configs->push_back(config);
+          if (ctas == 1 && columns == 64 && !takes_tickets(config))
+            configs->emplace_back(config).tile_scheduler = TileScheduler::static_persistent;
           if (ctas > 1 || columns > 64) continue;
           configs->emplace_back(config).fused_convert = true;
           if (!pair_may_win(problem, config)) continue;
@@ -122,8 +124,8 @@ bool is_of_reduced_space(const AttentionProblem& problem, const KernelConfig& co
   // Only wide heads leave no registers for both.
   const bool split = config.split_dkdv == (problem.head_dim > 128);
   return overlap && rings && split && config.dq_columns == 64 && config.ctas_per_sm == 1 && config.cluster == 1 &&
-         !config.fused_convert && config.warpgroup_order == WarpgroupOrder::free &&
-         config.tile_order == tile_orders(problem, config.dq).back();
+         !config.fused_convert && config.tile_scheduler == TileScheduler::single &&
+         config.warpgroup_order == WarpgroupOrder::free && config.tile_order == tile_orders(problem, config.dq).back();
 }
 
 }  // namespace
