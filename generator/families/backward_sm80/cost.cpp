@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "generator/device/register_limit.h"
+#include "generator/families/backward_common/key_tiles.h"
 #include "generator/families/backward_common/tile_sequence.h"
-#include "generator/families/backward_sm80/plan.h"
 #include "generator/families/backward_sm80/shape.h"
 #include "generator/families/shared/queueing_model.h"
 #include "generator/problem/mask_geometry.h"
@@ -212,7 +212,7 @@ void add_kernel(const AttentionProblem& problem, const KernelConfig& config, con
   sequence.heads = problem.batch * (together_heads ? problem.heads_kv : problem.heads_q);
   if (kernel.of_keys) {
     if (config.tile_order == TileOrder::l2_sections)
-      sequence.section_heads = backward_section_heads(problem, config, device);
+      sequence.section_heads = key_tile_section_heads(problem, config, device);
     sequence.last_first = config.dq == DqAccumulation::ordered;
   }
   const auto ctas = static_cast<double>(sequence.tiles * sequence.heads);

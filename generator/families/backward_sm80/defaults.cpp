@@ -8,8 +8,8 @@
 #include <optional>
 
 #include "generator/error.h"
+#include "generator/families/backward_common/key_tiles.h"
 #include "generator/families/backward_sm80/cost.h"
-#include "generator/families/backward_sm80/plan.h"
 #include "generator/families/backward_sm80/shape.h"
 #include "generator/families/family_word.h"
 #include "generator/generate.h"
@@ -67,7 +67,7 @@ constexpr std::int64_t kShort = 600;
 // others are done; with a section of one head that would be the order of rows.
 TileOrder default_order(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
   if (problem.deterministic || !lengthens_tiles(problem.mask)) return TileOrder::head_major;
-  return backward_section_heads(problem, config, device) > 1 ? TileOrder::l2_sections : TileOrder::head_major;
+  return key_tile_section_heads(problem, config, device) > 1 ? TileOrder::l2_sections : TileOrder::head_major;
 }
 
 // Whether a group's heads have tiles of their own: it fills the SMs where common tiles are few, and pays for sums in

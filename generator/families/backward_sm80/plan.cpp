@@ -7,6 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "generator/families/backward_common/convert.h"
+#include "generator/families/backward_common/delta.h"
+#include "generator/families/backward_common/key_tiles.h"
+#include "generator/families/backward_common/workspace.h"
 #include "generator/families/backward_sm80/shape.h"
 #include "generator/families/shared/bindings.h"
 #include "generator/families/shared/chunk_swizzle.h"
@@ -79,24 +83,12 @@ class Launches {
     }
     launch.arguments = ArgumentLayout::of(std::move(fields));
     TemplateBindings bindings = main_bindings(shape_.dkdv_shared, shape_.q_tile_bytes);
-    const bool adds = config_.dq != DqAccumulation::separate_kernel, apart = config_.kv_grad_per_query_head,
-               tickets = takes_tickets(config_);
+    const bool adds = config_.dq != DqAccumulation::separate_kernel;
     bindings.set("warps", config_.warps);
     bindings.set("query_warps", config_.query_warps);
     bindings.set("dq", partial_name(to_string(config_.dq)));
     bindings.set("tile_keys", "kBlockKv");
-    bindings.set("key_tile_head", apart ? "query_head" : "kv_head");
-    bindings.set("dkdv_epilogue", !apart ? "store" : tickets ? "ordered" : "atomic");
-    bindings.set("tile_id", tickets ? "ticket" : "block");
-    bindings.set("key_tile_order", config_.dq == DqAccumulation::ordered          ? "head_major_reversed"
-                                   : config_.tile_order == TileOrder::l2_sections ? "l2_sections"
-                                                                                  : "head_major");
-    bindings.set("tile_head", apart ? "query head" : "key/value head");
-    bindings.set("loops",
-                 apart ? "for each block of queries" : "for each query head of the group, for each block of queries");
-    bindings.set("key_gradient_formula",
-                 apart ? "dK and dV are added to sums over the group, in fp32, to be scaled by another kernel"
-                       : "dK = scale·dK");
+    bind_key_tiles(config_, &bindings);
     bindings.set("query_gradient_formula",
                  adds ? "dQ = dQ + dS K, in fp32, to be scaled by another kernel" : "dQ is another kernel's");
     bindings.set("scores", shape_.p_shared ? "shared" : shape_.ds_shared ? "ds_shared" : "registers");
@@ -106,7 +98,7 @@ class Launches {
       bindings.conditions["dq_first"] = config_.dq_first;
       bindings.conditions["dq_last"] = !config_.dq_first;
     }
-    bindings.conditions["sums"] = adds || apart;
+    bindings.conditions["sums"] = adds || config_.kv_grad_per_query_head;
     const ChunkSwizzle scores = chunk_swizzle(config_.block_q);  // a row of P or dS is as long as a block has queries
     bindings.set("score_swizzle_mask", scores.mask);
     bindings.set("score_swizzle_shift", scores.shift);
@@ -174,15 +166,6 @@ class Launches {
 };
 
 }  // namespace
-
-std::int32_t backward_section_heads(const AttentionProblem& problem, const KernelConfig& config,
-                                    const DeviceSpec& device) {
-  KernelLaunch launch;
-  launch.tile_rows = TileRows::keys;
-  launch.kv_grad_per_query_head = config.kv_grad_per_query_head;
-  launch.section_bytes = section_bytes(config, device);
-  return launch.section_heads(problem);
-}
 
 void describe_backward_sm80(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                             const TemplateSet& templates, KernelTarget target, KernelPlan* plan) {

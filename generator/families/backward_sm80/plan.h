@@ -1,23 +1,14 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
-#include <string>
 
 #include "generator/config/kernel_config.h"
 #include "generator/device/device_spec.h"
-#include "generator/families/backward_common/convert.h"
-#include "generator/families/backward_common/delta.h"
-#include "generator/families/backward_common/workspace.h"
 #include "generator/plan/kernel_plan.h"
 #include "generator/problem/attention_problem.h"
 #include "generator/text/template_set.h"
 
 namespace attune {
-
-/// KernelLaunch::section_heads() of the kernel of key tiles, were its order sections.
-std::int32_t backward_section_heads(const AttentionProblem& problem, const KernelConfig& config,
-                                    const DeviceSpec& device);
 
 /// Launches, workspace and ordered outputs: delta; dK and dV, or their sums where query heads have key tiles of their
 /// own, by tiles of keys; dQ by tiles of queries, or its sums by the kernel before; the conversions of sums. All are

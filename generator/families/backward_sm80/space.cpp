@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "generator/device/register_limit.h"
+#include "generator/families/backward_common/key_tiles.h"
 #include "generator/families/backward_sm80/shape.h"
 #include "generator/families/family_word.h"
-#include "generator/problem/mask_geometry.h"
 
 namespace attune {
 namespace {
@@ -28,19 +28,6 @@ constexpr int kMaxCtasPerSm = 4;
 // A kernel of its own for dQ computes S and dP again, but adds nothing in memory; adds save two of seven products.
 constexpr DqAccumulation kDqAccumulations[] = {DqAccumulation::separate_kernel, DqAccumulation::atomic,
                                                DqAccumulation::ordered};
-
-// Head after head the last head begins with its longest tile; without a mask all tiles take equally long. Tickets go
-// head by head.
-std::vector<TileOrder> tile_orders(const AttentionProblem& problem, DqAccumulation dq) {
-  if (!lengthens_tiles(problem.mask) || dq == DqAccumulation::ordered) return {TileOrder::head_major};
-  return {TileOrder::head_major, TileOrder::l2_sections};
-}
-
-// Where heads share keys: tiles of each query head are more CTAs, for small problems, but dK and dV go through sums.
-std::vector<bool> apart_choices(const AttentionProblem& problem) {
-  if (problem.heads_q == problem.heads_kv) return {false};
-  return {false, true};
-}
 
 // Adds to dQ that come in a burst at a step's end hold up the next step's copies and loads; before the other products
 // they take registers from them.
@@ -73,9 +60,9 @@ void add_key_tiles(const AttentionProblem& problem, KernelConfig config, const D
         config.dq = dq;
         for (const bool dq_first : dq_first_choices(config)) {
           config.dq_first = dq_first;
-          for (const bool apart : apart_choices(problem)) {
+          for (const bool apart : kv_grad_choices(problem)) {
             config.kv_grad_per_query_head = apart;
-            for (const TileOrder order : tile_orders(problem, dq)) {
+            for (const TileOrder order : key_tile_orders(problem, dq)) {
               config.tile_order = order;
               for (const int ctas : ctas_choices(problem, config, device)) {
                 config.ctas_per_sm = ctas;
@@ -116,7 +103,7 @@ bool is_of_reduced_space(const AttentionProblem& problem, const KernelConfig& co
       !config.kv_grad_per_query_head || (config.warps >= 4 && config.dq != DqAccumulation::separate_kernel);
   const bool dq_first = !config.dq_first || config.query_warps == 4;  // the widest heads add the most
   return block_q && config.warps >= 2 && stages && apart && dq_first && config.ctas_per_sm <= 2 &&
-         config.tile_order == tile_orders(problem, config.dq).back();
+         config.tile_order == key_tile_orders(problem, config.dq).back();
 }
 
 }  // namespace

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "generator/families/backward_common/key_tiles.h"
 #include "generator/families/backward_common/tile_sequence.h"
-#include "generator/families/backward_sm90/plan.h"
 #include "generator/families/backward_sm90/shape.h"
 #include "generator/families/shared/wgmma.h"
 #include "generator/problem/mask_geometry.h"
@@ -88,7 +88,7 @@ CostEstimate backward_sm90_cost(const AttentionProblem& problem, const KernelCon
   sequence.last_first = config.dq == DqAccumulation::ordered;
   sequence.in_rounds = config.tile_scheduler == TileScheduler::static_persistent;
   if (config.tile_order == TileOrder::l2_sections)
-    sequence.section_heads = backward_sm90_section_heads(problem, config, device);
+    sequence.section_heads = key_tile_section_heads(problem, config, device);
 
   const MaskGeometry mask(problem);
   const StepCount steps = mask.query_steps(resident, config.block_q);

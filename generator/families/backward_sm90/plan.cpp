@@ -4,6 +4,7 @@
 
 #include "generator/families/backward_common/convert.h"
 #include "generator/families/backward_common/delta.h"
+#include "generator/families/backward_common/key_tiles.h"
 #include "generator/families/backward_common/workspace.h"
 #include "generator/families/backward_sm90/shape.h"
 #include "generator/families/shared/bindings.h"
@@ -100,7 +101,6 @@ KernelLaunch key_tile_launch(const AttentionProblem& problem, const KernelConfig
 TemplateBindings key_tile_bindings(const AttentionProblem& problem, const KernelConfig& config,
                                    const DeviceSpec& device, KernelTarget target) {
   const BackwardSm90Shape shape = backward_sm90_shape(problem, config, device);
-  const bool apart = config.kv_grad_per_query_head, tickets = takes_tickets(config);
   TemplateBindings bindings;
   bind_attention(problem, &bindings);
   bindings.set("kv_source", "dense_tensor_map");
@@ -146,18 +146,7 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   bindings.set("convert_units", "(rows + 15) / 16 * kParts");
   bindings.set("load_sums", "load_added_sums");
   bindings.set("dq_tickets", config.dq == DqAccumulation::ordered ? "ordered" : "none");
-  bindings.set("key_tile_head", apart ? "query_head" : "kv_head");
-  bindings.set("dkdv_epilogue", !apart ? "store" : tickets ? "ordered" : "atomic");
-  bindings.set("tile_id", tickets ? "ticket" : "block");
-  bindings.set("key_tile_order", config.dq == DqAccumulation::ordered          ? "head_major_reversed"
-                                 : config.tile_order == TileOrder::l2_sections ? "l2_sections"
-                                                                               : "head_major");
-  bindings.set("tile_head", apart ? "query head" : "key/value head");
-  bindings.set("loops",
-               apart ? "for each block of queries" : "for each query head of the group, for each block of queries");
-  bindings.set(
-      "key_gradient_formula",
-      apart ? "dK and dV are added to sums over the group, in fp32, to be scaled by another kernel" : "dK = scale·dK");
+  bind_key_tiles(config, &bindings);
   bindings.set("softmax_warpgroups",
                config.split_dkdv ? "Two of the others share 64 keys: one computes S, P and dV, one dP, dS and dK."
                                  : "Each of the others owns 64 keys: their S, P, dP, dS, dK and dV.");
@@ -165,15 +154,6 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
 }
 
 }  // namespace
-
-std::int32_t backward_sm90_section_heads(const AttentionProblem& problem, const KernelConfig& config,
-                                         const DeviceSpec& device) {
-  KernelLaunch launch;
-  launch.tile_rows = TileRows::keys;
-  launch.kv_grad_per_query_head = config.kv_grad_per_query_head;
-  launch.section_bytes = section_bytes(config, device);
-  return launch.section_heads(problem);
-}
 
 void describe_backward_sm90(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                             const TemplateSet& templates, KernelTarget target, KernelPlan* plan) {

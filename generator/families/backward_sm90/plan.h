@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 
 #include "generator/config/kernel_config.h"
 #include "generator/device/device_spec.h"
@@ -15,10 +14,6 @@ namespace attune {
 /// feasible for the problem.
 void describe_backward_sm90(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                             const TemplateSet& templates, KernelTarget target, KernelPlan* plan);
-
-/// KernelLaunch::section_heads of the kernel of key tiles.
-std::int32_t backward_sm90_section_heads(const AttentionProblem& problem, const KernelConfig& config,
-                                         const DeviceSpec& device);
 
 /// The most bytes that any backward plan of the family takes.
 std::size_t backward_sm90_most_workspace_bytes(const AttentionProblem& problem);

@@ -1,10 +1,10 @@
 #include <vector>
 
+#include "generator/families/backward_common/key_tiles.h"
 #include "generator/families/backward_common/workspace.h"
 #include "generator/families/backward_sm90/family.h"
 #include "generator/families/backward_sm90/shape.h"
 #include "generator/families/family_word.h"
-#include "generator/problem/mask_geometry.h"
 
 namespace attune {
 namespace {
@@ -18,16 +18,6 @@ constexpr int kDqColumns[] = {64, 128};
 constexpr int kMaxHeadDimOfTwoCtas = 64;
 // Below, a warpgroup has registers for dK and dV of 64 keys.
 constexpr int kMinHeadDimOfSplit = 112;
-
-std::vector<TileOrder> tile_orders(const AttentionProblem& problem, DqAccumulation dq) {
-  if (!lengthens_tiles(problem.mask) || dq == DqAccumulation::ordered) return {TileOrder::head_major};
-  return {TileOrder::head_major, TileOrder::l2_sections};
-}
-
-std::vector<bool> apart_choices(const AttentionProblem& problem) {
-  if (problem.heads_q == problem.heads_kv) return {false};
-  return {false, true};
-}
 
 bool fits(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
   return backward_sm90_shape(problem, config, device).shared.bytes() <=
@@ -97,9 +87,9 @@ std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const Dev
   KernelConfig config = default_fields(FamilyWord::sm90);
   for (const DqAccumulation dq : {DqAccumulation::atomic, DqAccumulation::ordered}) {
     config.dq = dq;
-    for (const TileOrder order : tile_orders(problem, dq)) {
+    for (const TileOrder order : key_tile_orders(problem, dq)) {
       config.tile_order = order;
-      for (const bool apart : apart_choices(problem)) {
+      for (const bool apart : kv_grad_choices(problem)) {
         config.kv_grad_per_query_head = apart;
         for (const int block_q : kBlockQ) {
           config.block_q = block_q;
@@ -125,7 +115,8 @@ bool is_of_reduced_space(const AttentionProblem& problem, const KernelConfig& co
   const bool split = config.split_dkdv == (problem.head_dim > 128);
   return overlap && rings && split && config.dq_columns == 64 && config.ctas_per_sm == 1 && config.cluster == 1 &&
          !config.fused_convert && config.tile_scheduler == TileScheduler::single &&
-         config.warpgroup_order == WarpgroupOrder::free && config.tile_order == tile_orders(problem, config.dq).back();
+         config.warpgroup_order == WarpgroupOrder::free &&
+         config.tile_order == key_tile_orders(problem, config.dq).back();
 }
 
 }  // namespace

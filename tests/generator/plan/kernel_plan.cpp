@@ -2,7 +2,7 @@
 
 #include "generator/device/device_spec.h"
 #include "generator/error.h"
-#include "generator/families/backward_sm80/plan.h"
+#include "generator/families/backward_common/convert.h"
 #include "generator/generate.h"
 #include "tests/catch.h"
 

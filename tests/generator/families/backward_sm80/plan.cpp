@@ -6,6 +6,9 @@
 #include <vector>
 
 #include "generator/error.h"
+#include "generator/families/backward_common/convert.h"
+#include "generator/families/backward_common/delta.h"
+#include "generator/families/backward_common/workspace.h"
 #include "generator/generate.h"
 #include "generator/problem/dispatch_class.h"
 #include "tests/catch.h"

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "generator/config/kernel_config.h"
+#include "generator/device/device_spec.h"
+#include "generator/problem/attention_problem.h"
+#include "generator/text/renderer.h"
+
+namespace attune {
+
+/// The orders of tiles of keys worth a search. Head after head the last head begins with its longest tile; without a
+/// mask all tiles take equally long. Tickets go head by head.
+std::vector<TileOrder> key_tile_orders(const AttentionProblem& problem, DqAccumulation dq);
+
+/// The values of kv_grad_per_query_head worth a search. Where heads share keys, tiles of each query head are more CTAs,
+/// for small problems, but dK and dV go through sums.
+std::vector<bool> kv_grad_choices(const AttentionProblem& problem);
+
+/// KernelLaunch::section_heads() of the kernel of key tiles, were its order sections.
+std::int32_t key_tile_section_heads(const AttentionProblem& problem, const KernelConfig& config,
+                                    const DeviceSpec& device);
+
+/// What the templates of every kernel of key tiles name: whose tiles they are, which one a CTA takes, where dK and dV go.
+void bind_key_tiles(const KernelConfig& config, TemplateBindings* bindings);
+
+}  // namespace attune
