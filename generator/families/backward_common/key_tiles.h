@@ -22,7 +22,8 @@ std::vector<bool> kv_grad_choices(const AttentionProblem& problem);
 std::int32_t key_tile_section_heads(const AttentionProblem& problem, const KernelConfig& config,
                                     const DeviceSpec& device);
 
-/// What the templates of every kernel of key tiles name: whose tiles they are, which one a CTA takes, where dK and dV go.
+/// What the templates of every kernel of key tiles name: whose tiles they are, which one a CTA takes, where dK and dV
+/// go.
 void bind_key_tiles(const KernelConfig& config, TemplateBindings* bindings);
 
 }  // namespace attune
