@@ -10,7 +10,6 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <sstream>
 #include <thread>
@@ -24,8 +23,10 @@ std::map<pid_t, std::string> children() {
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
     const std::string id = entry.path().filename().string();
     if (!std::all_of(id.begin(), id.end(), [](unsigned char c) { return std::isdigit(c) != 0; })) continue;
-    std::ifstream file(entry.path() / "stat");
-    const std::string stat((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    // Of a process that ends meanwhile, nothing can be read: iterators over the file would throw, this ends early.
+    std::ostringstream text;
+    text << std::ifstream(entry.path() / "stat").rdbuf();
+    const std::string stat = text.str();
     // "1234 (name) S 1233 ...", where the name may hold anything.
     const std::size_t open = stat.find('('), close = stat.rfind(')');
     if (open == std::string::npos || close == std::string::npos) continue;  // it has just ended
