@@ -110,8 +110,8 @@ struct KernelConfig {
   int dq_columns = 64;  ///< columns of dQ that one product computes, for 64 queries
   /// The tile that adds last to dQ of a head converts it, while its sums are in L2; else another kernel converts all.
   bool fused_convert = false;
-  int dq_registers =
-      0;  ///< of a thread of the warpgroup that computes dQ; others have the rest. 0: the fewest it needs
+  /// Registers of a thread of the warpgroup that computes dQ; others have the rest. 0: the fewest it needs.
+  int dq_registers = 0;
   /// Two warpgroups share the same 64 keys: one computes S, P and dV, the other dP, dS and dK. Wide heads need it,
   /// whose dK and dV together leave no registers.
   bool split_dkdv = false;

@@ -10,8 +10,6 @@
 namespace attune {
 namespace {
 
-constexpr int kMostBlockQ = 128, kMostBlockKv = 192;
-
 void check_choices(const AttentionProblem& problem, const KernelConfig& config, Reasons* reasons) {
   if (config.block_q % kWarpgroupRows != 0 || config.block_q > kMostBlockQ) {
     reasons->push_back(fmt::format("q{}: dQ is computed 64 queries at a time; q must be 64 or 128", config.block_q));
@@ -63,7 +61,9 @@ void check_choices(const AttentionProblem& problem, const KernelConfig& config, 
         "scheduler=single");
   }
   if (config.overlap == Overlap::across)
-    reasons->push_back("overlap=across: a CTA has one tile of keys; take overlap=within or overlap=queued");
+    reasons->push_back(
+        "overlap=across: products of a tile of keys do not run beside the next one's; take overlap=within or "
+        "overlap=queued");
   if (config.warpgroup_order == WarpgroupOrder::ping_pong)
     reasons->push_back("pingpong: family sm90 has no such backward; take 'ordered', or leave the word out");
   if (config.warpgroup_order != WarpgroupOrder::free && config.block_kv == kWarpgroupRows)

@@ -16,8 +16,6 @@
 namespace attune {
 namespace {
 
-constexpr int kMostBlockQ = 128, kMostBlockKv = 192;
-
 Arguments key_tile_arguments(const AttentionProblem& problem, const KernelConfig& config) {
   Arguments fields = {TensorMap{Operand::q}, TensorMap{Operand::k}, TensorMap{Operand::v}, TensorMap{Operand::d_o}};
   append(&fields, {Workspace{kStatistics}, Workspace{kDqSums}});
@@ -54,10 +52,10 @@ void bind_barriers(const BackwardBarriers& barriers, TemplateBindings* bindings)
                      {"readers", std::to_string(ring.readers)}});
   }
   bindings->set("k_full", barriers.k_full);
-  bindings->set("peer_ds_full", barriers.peer_ds_full);
+  bindings->set("v_full", barriers.v_full);
   bindings->set("k_empty", barriers.k_empty);
   bindings->set("v_empty", barriers.v_empty);
-  bindings->set("v_full", barriers.v_full);
+  bindings->set("peer_ds_full", barriers.peer_ds_full);
 }
 
 std::string text_of(bool value) { return value ? "true" : "false"; }

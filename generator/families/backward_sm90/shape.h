@@ -10,6 +10,9 @@
 
 namespace attune {
 
+/// Rows of the largest blocks of queries and tiles of keys.
+constexpr int kMostBlockQ = 128, kMostBlockKv = 192;
+
 /// Where barriers lie: bytes from the first one.
 struct BackwardBarriers {
   struct Ring {
