@@ -29,6 +29,9 @@ constexpr std::size_t kSharedAlignment = 1024;
 constexpr std::uint8_t kPoison = 0xff;    // all-ones bytes are NaN in fp16, bf16, fp32 and fp64
 constexpr int kCollectivesPerTurn = 16;   // round robin: a warp goes on for so many before the next warp has its turn
 constexpr std::uint64_t kRandomTurn = 4;  // random: one collective in so many ends the warp's turn
+// Random: for so many turns at most, a warpgroup of every CTA runs only while nothing else can, or none is held back.
+constexpr std::uint64_t kMostTurnsHeldBack = 8192;
+constexpr std::size_t kWarpgroupWarps = 4;
 
 struct Warp;
 
@@ -185,6 +188,8 @@ class CtaGroup {
 
   void make_ready(Warp& warp, std::uint32_t lanes);
   Lane* take_next();
+  std::size_t ready_warp(std::size_t start, bool but_for_held_back) const;
+  void hold_back();
   void switch_to(Lane* next);
   void block();        // the running lane waits: another one runs
   void end_of_turn();  // the running lane could go on, but others may have their turn
@@ -250,6 +255,8 @@ class CtaGroup {
   std::vector<Warp> warps_;
   std::vector<Lane> lanes_;
   std::vector<std::uint64_t> ready_warps_;  // one bit per warp with ready lanes
+  std::vector<std::uint64_t> held_back_;    // likewise, of the random schedule
+  std::uint64_t turns_held_back_ = 0;       // left
   std::unique_ptr<FiberStacks> stacks_;
   std::unique_ptr<std::uint8_t, SharedFree> shared_;
 

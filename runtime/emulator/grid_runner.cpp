@@ -70,6 +70,7 @@ CtaGroup::CtaGroup(LaunchState& state, std::uint32_t first, std::uint32_t step)
   warps_.resize(std::size_t{alive} * warps);
   lanes_.resize(std::size_t{alive} * threads);
   ready_warps_.assign((warps_.size() + 63) / 64, 0);
+  held_back_.assign(ready_warps_.size(), 0);
   running_clusters_.resize(alive_clusters);
   for (std::uint32_t c = 0; c < alive_clusters; ++c) {
     running_clusters_[c].ctas = &ctas_[std::size_t{c} * cluster_ctas];
@@ -233,23 +234,41 @@ void CtaGroup::make_ready(Warp& warp, std::uint32_t lanes) {
   if (warp.ready) ready_warps_[warp.slot / 64] |= std::uint64_t{1} << warp.slot % 64;
 }
 
+// The first ready warp from `start` on, and round again; the number of warps if there is none.
+std::size_t CtaGroup::ready_warp(std::size_t start, bool but_for_held_back) const {
+  const std::size_t words = ready_warps_.size();
+  const auto ready = [&](std::size_t word) {
+    return but_for_held_back ? ready_warps_[word] & ~held_back_[word] : ready_warps_[word];
+  };
+  std::size_t word = start / 64;
+  std::uint64_t bits = ready(word) & ~std::uint64_t{0} << start % 64;
+  for (std::size_t i = 0; i <= words; ++i) {
+    if (bits) return word * 64 + static_cast<std::size_t>(std::countr_zero(bits));
+    word = (word + 1) % words;
+    bits = ready(word);
+  }
+  return warps_.size();
+}
+
+// Draws the warpgroup that is held back from now on, of every CTA, or none.
+void CtaGroup::hold_back() {
+  turns_held_back_ = random() % kMostTurnsHeldBack;
+  const auto warps = static_cast<std::size_t>(launch_.threads) / kWarpLanes;
+  const std::size_t groups = ceil_div(warps, kWarpgroupWarps), group = random() % (groups + 1);
+  held_back_.assign(ready_warps_.size(), 0);
+  for (std::size_t slot = 0; slot < warps_.size(); ++slot)
+    if (slot % warps / kWarpgroupWarps == group) held_back_[slot / 64] |= std::uint64_t{1} << slot % 64;
+}
+
 // The lane that runs next, removed from its ready set; the host's context if there is none.
 Lane* CtaGroup::take_next() {
   Warp* warp = &warps_[last_warp_];
   if (turn_ <= 0 || !warp->ready) {
     turn_ = kCollectivesPerTurn;
-    const std::size_t words = ready_warps_.size();
-    std::size_t start = (random_schedule_ ? random() : last_warp_ + 1) % warps_.size();
-    std::size_t found = warps_.size();
-    std::uint64_t bits = ready_warps_[start / 64] & ~std::uint64_t{0} << start % 64;
-    for (std::size_t i = 0, word = start / 64; i <= words; ++i) {
-      if (bits) {
-        found = word * 64 + static_cast<std::size_t>(std::countr_zero(bits));
-        break;
-      }
-      word = (word + 1) % words;
-      bits = ready_warps_[word];
-    }
+    if (random_schedule_ && turns_held_back_-- == 0) hold_back();
+    const std::size_t start = (random_schedule_ ? random() : last_warp_ + 1) % warps_.size();
+    std::size_t found = ready_warp(start, true);
+    if (found == warps_.size()) found = ready_warp(start, false);
     if (found == warps_.size()) return &host_;
     last_warp_ = found;
     warp = &warps_[found];

@@ -172,12 +172,18 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
   } else {
     if (kSoftmaxRegisters != 0) setmaxnreg_inc<kSoftmaxRegisters>();
     SoftmaxWarpgroup warpgroup(barriers, shared, static_cast<i32>(warp / kWarpgroupWarps - 1));
+//% if persistent
+    warpgroup.begin_order();
+//% end
     tiles.for_each(args, [&](i32 index) {
       add_key_gradients(args, barriers, index, warpgroup);
 //% if fused_convert
       convert_finished_heads(args, KeyTile(args, opaque_i32(index)), shared);
 //% end
     });
+//% if persistent
+    warpgroup.end_order();
+//% end
   }
 //% if clustered
   // The other CTA may still send what this one has no use for.

@@ -6,7 +6,9 @@ __device__ __forceinline__ void add_key_gradients(const Arguments& args, const B
   KeyGradients keys(args, tile, warpgroup);
   if (walk.any()) {
     const LiveBlocks live(args, tile, walk, tile.first_key + warpgroup.first_key);
-    if (warpgroup.index == kSoftmaxWarpgroups - 1) keys.warpgroup.pass_order();
+//% if !persistent
+    keys.warpgroup.begin_order();
+//% end
     mbarrier_wait_parity(barriers.k_full(), warpgroup.kv.parity);
     mbarrier_wait_parity(barriers.v_full(), warpgroup.kv.parity);
     for (i32 head = 0; head < TileHeads::walked(args); ++head) {
@@ -24,7 +26,9 @@ __device__ __forceinline__ void add_key_gradients(const Arguments& args, const B
       for (; block < walk.blocks.end; ++block) skip_block(keys.warpgroup, true);
 //% end
     }
-    if (warpgroup.index == 0) keys.warpgroup.wait_order();
+//% if !persistent
+    keys.warpgroup.end_order();
+//% end
     keys.warpgroup.leave_kv();
     warpgroup = keys.warpgroup;
   }

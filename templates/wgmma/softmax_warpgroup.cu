@@ -51,7 +51,14 @@ struct SoftmaxWarpgroup {
   __device__ __forceinline__ u32 lse() const { return shared + kLseOffset + q.stage * kRowsBytes; }
   __device__ __forceinline__ u32 delta() const { return shared + kDeltaOffset + d_o.stage * kRowsBytes; }
 
-  // Where warpgroups are ordered, each issues S and then dP when its predecessor has.
+  // Where warpgroups are ordered, each issues S and then dP when its predecessor has. The last one gives the first its first turn, which the first one
+  // takes back in the end; not at each of several tiles, since the last one may then come twice while the first is still on its way.
+  __device__ __forceinline__ void begin_order() const {
+    if (index == kSoftmaxWarpgroups - 1) pass_order();
+  }
+  __device__ __forceinline__ void end_order() const {
+    if (index == 0) wait_order();
+  }
   __device__ __forceinline__ void wait_order() const {
     if (kOrderedWarpgroups) bar_sync_named(kOrder + index, 2 * kWarpgroup);
   }
