@@ -110,6 +110,9 @@ struct KernelConfig {
   int dq_columns = 64;  ///< columns of dQ that one product computes, for 64 queries
   /// The tile that adds last to dQ of a head converts it, while its sums are in L2; else another kernel converts all.
   bool fused_convert = false;
+  /// A lane of a loading warp looks again and again whether a buffer of Q or dO is free, and fills it at once;
+  /// otherwise once a block, for a block ahead.
+  bool polled_loads = false;
   /// Registers of a thread of the warpgroup that computes dQ; others have the rest. 0: the fewest it needs.
   int dq_registers = 0;
   /// Two warpgroups share the same 64 keys: one computes S, P and dV, the other dP, dS and dK. Wide heads need it,

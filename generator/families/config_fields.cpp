@@ -40,7 +40,8 @@ constexpr FlagNames kQuery = {"shared memory", "registers"}, kLengths = {"any", 
                     kKeyTiles = {"the heads that share them", "each query head"},
                     kFirst = {"after those of dK and dV", "before those of dK and dV"},
                     kKeyGradients = {"one warpgroup", "two warpgroups"},
-                    kConversion = {"another kernel", "the tile that adds last"};
+                    kConversion = {"another kernel", "the tile that adds last"},
+                    kLoads = {"once a block", "when they are free"};
 template <const FlagNames& kNames>
 constexpr std::string_view flag(int value) {
   return value == 0 ? kNames.off : kNames.on;
@@ -140,6 +141,7 @@ constexpr ConfigField kFields[] = {
     named(number<&C::do_stages>("dost", "do_stages", 1, 4, 1, kBackwardSm90, "stages of dO (dost)", "stages of dO", "stages of dO"), as_of_q),
     number<&C::ds_stages>("dsst", "ds_stages", 1, 3, 1, kBackwardSm90, "stages of dS (dsst)", "stages of dS", "stages of dS"),
     set_apart(flag_of<&C::fused_convert>("fused-convert", "fused_convert", 0, kBackwardSm90, "dQ's sums converted by", "dQ of a head is converted by the tile that adds last", "dQ's sums", flag<kConversion>)),
+    flag_of<&C::polled_loads>("polled-loads", "polled_loads", 0, kBackwardSm90, "buffers are filled anew", "loads are issued as soon as a buffer is seen to be free", "loads", flag<kLoads>),
     named(number<&C::dq_registers>("dqreg", "dq_registers", 40, 152, 8, kBackwardSm90, "registers of the warpgroup of dQ", "registers of the warpgroup of dQ", "dQ's product"), fewest),
     set_apart(flag_of<&C::split_dkdv>("split-dkdv", "split_dkdv", 0, kBackwardSm90, "dK and dV of a key by", "two warpgroups share keys: one computes dV, one dK", "dkdv", flag<kKeyGradients>)),
     number<&C::dq_columns>("dqcols", "dq_columns", 64, 256, 64, kBackwardSm90, "columns of a product for dQ (dqcols)", "columns of a product for dQ", "dQ's product"),

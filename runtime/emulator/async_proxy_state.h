@@ -112,7 +112,7 @@ struct AsyncLane {
   const Mbarrier* mbarrier = nullptr;
   std::uint32_t parity = 0;
   std::uint32_t named_barrier = 0;
-  std::uint32_t polls = 0;  // of one barrier that has not completed, in a row
+  std::uint32_t polls = 0;  // of barriers that have not completed, in a row
   bool wgmma_fenced = false;
   std::uint64_t wgmma_waits = 0;
   std::uint64_t wgmma_groups = 0;       // committed

@@ -155,7 +155,7 @@ class CtaGroup {
   void mbarrier_init(const char* name, std::uint32_t address, std::uint32_t arrivals);
   void mbarrier_arrive(const char* name, std::uint32_t address, std::uint32_t cta, std::uint32_t bytes);
   void store_async(const char* name, std::uint32_t to, std::uint32_t x, std::uint32_t barrier, std::uint32_t cta);
-  bool mbarrier_wait(const char* name, std::uint32_t address, std::uint32_t parity, bool block);
+  bool mbarrier_wait(const char* name, std::uint32_t address, std::uint32_t parity, std::uint32_t patience);
   void fence_mbarriers();
   void named_barrier(const char* name, std::uint32_t index, std::uint32_t threads, bool wait);
   void prefetch_tensor_map(const char* name, const void* map);

@@ -534,8 +534,10 @@ const KernelServices& kernel_services() {
                             std::uint32_t bytes) { running_group->mbarrier_arrive(name, barrier, cta, bytes); },
       .store_async = [](const char* name, std::uint32_t to, std::uint32_t x, std::uint32_t barrier,
                         std::uint32_t cta) { running_group->store_async(name, to, x, barrier, cta); },
-      .mbarrier_wait = [](const char* name, std::uint32_t barrier, std::uint32_t parity,
-                          bool block) { return running_group->mbarrier_wait(name, barrier, parity, block); },
+      .mbarrier_wait =
+          [](const char* name, std::uint32_t barrier, std::uint32_t parity, std::uint32_t patience) {
+            return running_group->mbarrier_wait(name, barrier, parity, patience);
+          },
       .mbarrier_fence = [] { running_group->fence_mbarriers(); },
       .named_barrier = [](const char* name, std::uint32_t index, std::uint32_t threads,
                           bool wait) { running_group->named_barrier(name, index, threads, wait); },

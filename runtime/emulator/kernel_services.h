@@ -31,7 +31,7 @@ struct KernelServices {
   void (*mbarrier_init)(const char* name, std::uint32_t barrier, std::uint32_t arrivals);
   void (*mbarrier_arrive)(const char* name, std::uint32_t barrier, std::uint32_t cta, std::uint32_t bytes);
   void (*store_async)(const char* name, std::uint32_t to, std::uint32_t x, std::uint32_t barrier, std::uint32_t cta);
-  bool (*mbarrier_wait)(const char* name, std::uint32_t barrier, std::uint32_t parity, bool block);
+  bool (*mbarrier_wait)(const char* name, std::uint32_t barrier, std::uint32_t parity, std::uint32_t patience);
   void (*mbarrier_fence)();
   void (*named_barrier)(const char* name, std::uint32_t index, std::uint32_t threads, bool wait);
   void (*prefetch_tensor_map)(const char* name, const void* map);
@@ -55,6 +55,8 @@ struct KernelServices {
 
 /// For mbarrier_arrive, store_async and tensor_load: the CTA of the running thread.
 constexpr std::uint32_t kOwnCta = 0xffffffffu;
+/// Of mbarrier_wait: it asks and goes on, waits a while, waits until the phase has completed.
+constexpr std::uint32_t kTestWait = 0, kTryWait = 1, kWait = 2;
 /// Flags of wgmma.
 constexpr std::uint32_t kWgmmaAccumulate = 1, kWgmmaTransposed = 2, kWgmmaBf16 = 4;
 

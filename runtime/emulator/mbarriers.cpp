@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::uint32_t kMaxArrivals = (1u << 20) - 1;
 constexpr std::uint32_t kPollsBeforeBlocking = 1000;  // then a try_wait waits: a deadlock shows although threads spin
+constexpr std::uint32_t kMostPolls = 1u << 20;  // of a test_wait, which may poll several in turn and so never waits
 
 bool completed(const Mbarrier& barrier, std::uint32_t parity) { return (barrier.phase & 1) != (parity & 1); }
 
@@ -111,7 +112,7 @@ void CtaGroup::store_async(const char* name, std::uint32_t to, std::uint32_t x, 
   end_of_turn();
 }
 
-bool CtaGroup::mbarrier_wait(const char* name, std::uint32_t address, std::uint32_t parity, bool block_until_done) {
+bool CtaGroup::mbarrier_wait(const char* name, std::uint32_t address, std::uint32_t parity, std::uint32_t patience) {
   Cta& cta = *current_->warp->cta;
   if (parity > 1) fail(fmt::format("{}: the parity {} is neither 0 nor 1", name, parity));
   Mbarrier& barrier = find_mbarrier(name, cta, address, false);
@@ -121,7 +122,11 @@ bool CtaGroup::mbarrier_wait(const char* name, std::uint32_t address, std::uint3
       land(name, cta, barrier);
       continue;
     }
-    if (!block_until_done && lane.polls < kPollsBeforeBlocking) {
+    if (patience == kTestWait && lane.polls == kMostPolls) {
+      fail(fmt::format("{} of the mbarrier at {}, parity {}: the thread has polled {} times in a row in vain", name,
+                       place(address), parity, kMostPolls));
+    }
+    if (patience == kTestWait || (patience == kTryWait && lane.polls < kPollsBeforeBlocking)) {
       if (yielded) return false;
       yielded = true;
       ++lane.polls;

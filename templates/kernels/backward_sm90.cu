@@ -175,12 +175,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
 //% if persistent
     warpgroup.begin_order();
 //% end
-    tiles.for_each(args, [&](i32 index) {
-      add_key_gradients(args, barriers, index, warpgroup);
-//% if fused_convert
-      convert_finished_heads(args, KeyTile(args, opaque_i32(index)), shared);
-//% end
-    });
+    tiles.for_each(args, [&](i32 index) { add_key_gradients(args, barriers, index, warpgroup); });
 //% if persistent
     warpgroup.end_order();
 //% end

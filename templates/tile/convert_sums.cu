@@ -1,7 +1,7 @@
 // head counts through all batch entries. gradient points to that head's first row; rows are row_bytes apart.
 __device__ __forceinline__ void convert(const float* all_sums, float scale, char* gradient, i64 row_bytes, i64 head, i32 tile, i32 rows) {
   const i32 lane = lane_index();
-  for (i32 i = warp_index(); i < ${convert_units}; i += kThreads / kWarpSize) {
+  for (i32 i = warp_index(); i < ${convert_units}; i += ${convert_warps}) {
     const i32 first_row = tile * kTileRows + i / kParts * 16, first_chunk = i % kParts * kChunksAtOnce;
     const float* sums = all_sums + sums_place(head, padded_rows<kTileRows>(rows), first_row, first_chunk);
     u32 upper[4] = {}, lower[4] = {};

@@ -6,18 +6,18 @@ __device__ __forceinline__ Vec4F32 load_added_sums(const float* sums) { return l
 //% include tile/chunk_async
 //% include tile/convert_sums
 
-// The tile that adds last to the sums of a query head converts them, while they are in L2. To be called by all threads of the CTA when its own adds
-// have been issued.
+// The tile that adds last to the sums of a query head converts them, while they are in L2. To be called by warpgroup 0, which adds, when it has issued
+// all of a tile.
 __device__ __forceinline__ void convert_finished_heads(const Arguments& args, const KeyTile& tile, u32 shared) {
   fence_acq_rel_gpu();
-  bar_sync();
+  bar_sync_named(kTickets, kWarpgroup);
   for (i32 walked = 0; walked < TileHeads::walked(args); ++walked) {
     const i32 head = TileHeads::of_queries(args, tile.head, walked);
     const i64 of_all = static_cast<i64>(tile.sequence.batch) * args.heads_q + head;
     if (thread_index() == 0) st_shared_b32(shared + kFinishedOffset, atom_acq_rel_gpu_global_add_u32(args.finished_tiles + of_all, 1));
-    bar_sync();
+    bar_sync_named(kTickets, kWarpgroup);
     const bool last = static_cast<i32>(ld_shared_b32(shared + kFinishedOffset)) == args.key_tiles * kCluster - 1;
-    bar_sync();
+    bar_sync_named(kTickets, kWarpgroup);
     if (!last) continue;
     char* const d_q = static_cast<char*>(args.d_q) + 2 * (tile.sequence.query_offset(args.d_q_stride_batch, args.d_q_stride_row) + head * args.d_q_stride_head);
     convert(args.d_q_sums, args.softmax_scale, d_q, 2 * args.d_q_stride_row, of_all, 0, query_count(args, tile.sequence));

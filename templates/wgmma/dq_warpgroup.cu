@@ -8,8 +8,13 @@ struct DqWarpgroup {
   __device__ __forceinline__ explicit DqWarpgroup(i32 warp) : warp(warp), queries(warp == 2) {}
 };
 
+//% if polled_loads
+// What warpgroup 0 does with a tile: dQ += dS K for each block of queries, and all loads. A buffer is filled anew when every softmax warpgroup has left
+// it: while a product runs, and while dS is waited for, one lane of a loading warp looks again and again.
+//% else
 // What warpgroup 0 does with a tile: dQ += dS K for each block of queries, and all loads. A buffer is filled anew while a product of the block
 // after the next runs, when every softmax warpgroup has left it; a single one as soon as they have.
+//% end
 __device__ __forceinline__ void add_query_gradients(const Arguments& args, const Barriers& barriers, u32 shared, i32 index, DqWarpgroup& warpgroup) {
   const KeyTile tile(args, index);
   const QueryWalk walk(args, tile);
@@ -22,7 +27,9 @@ __device__ __forceinline__ void add_query_gradients(const Arguments& args, const
   const bool loads = warp == 1 || warp == 2;
   QueryLoads& queries = warpgroup.queries;
   PipelineSlot<kDsStages>& ds = warpgroup.ds;
+//% if !polled_loads
   const bool single = queries.stages() == 1;
+//% end
   if (loads) {
     const i32 head_kv = TileHeads::of_keys(args, tile.head);
     if (lane_index() == 0) {
@@ -36,12 +43,16 @@ __device__ __forceinline__ void add_query_gradients(const Arguments& args, const
     }
     griddepcontrol_wait();  // the statistics are another kernel's
     queries.begin(walk);
+//% if !polled_loads
 #pragma unroll 1
     for (i32 i = 0; i < queries.stages(); ++i) queries.next(args, barriers, tile, walk, shared);
+//% end
   }
   bar_warp_sync();
   DqTickets tickets(args, tile);
+//% if !polled_loads
   bool first = true;
+//% end
   mbarrier_wait_parity(barriers.k_full(), warpgroup.kv.parity);
 #pragma unroll 1
   for (i32 walked = 0; walked < TileHeads::walked(args); ++walked) {
@@ -50,6 +61,14 @@ __device__ __forceinline__ void add_query_gradients(const Arguments& args, const
 #pragma unroll 1
     for (i32 block = walk.blocks.begin; block < walk.blocks.end; ++block) {
       scores.expect(barriers, ds);
+//% if polled_loads
+      if (loads) {
+        if (lane_index() == 0) {
+          while (!mbarrier_test_wait_parity(barriers.ds_full(ds.stage), ds.parity)) queries.poll(args, barriers, tile, walk, shared);
+        }
+        bar_warp_sync();
+      }
+//% end
       mbarrier_wait_parity(barriers.ds_full(ds.stage), ds.parity);
       // Not unrolled, so that one product's accumulators are the next one's.
 #pragma unroll 1
@@ -57,12 +76,18 @@ __device__ __forceinline__ void add_query_gradients(const Arguments& args, const
         const i32 row_tile = i / DqScores::kProducts, part = scores.part(i - row_tile * DqScores::kProducts);
         DqFragments dq;
         scores.issue(dq, barriers, ds, 64 * row_tile, part, shared);
+//% if polled_loads
+        if (loads && lane_index() == 0) queries.poll(args, barriers, tile, walk, shared);
+        bar_warp_sync();
+        if (i == 0) tickets.await(walk, head, block);
+//% else
         if (i == 0) {
           if (loads && !single && !first) queries.next(args, barriers, tile, walk, shared);
           first = false;
           bar_warp_sync();
           tickets.await(walk, head, block);
         }
+//% end
         wgmma_wait_group<0>();
         wgmma_landed(dq);
         if (i == kBlockQ / 64 * DqScores::kProducts - 1) {
@@ -74,7 +99,9 @@ __device__ __forceinline__ void add_query_gradients(const Arguments& args, const
       }
       sums += kBlockQ / 16 * kChunks * kSumsOfFragment;
       tickets.pass();
+//% if !polled_loads
       if (loads && single) queries.next(args, barriers, tile, walk, shared);
+//% end
       bar_warp_sync();
       ds.advance();
     }

@@ -1,4 +1,4 @@
-// attune backward fp16 d72 window sm90 q64 kv128 st2 ordered kv-grad-per-query-head dq=ordered dost1 · source 508646933c68ecb0
+// attune backward fp16 d72 window sm90 q64 kv128 st2 ordered kv-grad-per-query-head dq=ordered dost1 · source 6698bdbd3e19ef22
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one query head. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   148240  barriers
 //   148336  end
 
-namespace attune_5749feaf75f7f872 {
+namespace attune_cfbf1feae394cc4b {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -686,19 +686,28 @@ struct QueryLoads {
   __device__ __forceinline__ void next(const Arguments& args, const Barriers& barriers, const KeyTile& tile, const QueryWalk& walk, u32 shared) {
     if (head == TileHeads::walked(args)) return;
     if (lane_index() == 0) {
-      const i32 query_head = TileHeads::of_queries(args, tile.head, head);
-      const u32 full = of_do ? barriers.d_o_full(stage) : barriers.q_full(stage);
-      mbarrier_wait_parity(of_do ? barriers.d_o_empty(stage) : barriers.q_empty(stage), parity ^ 1);
-      mbarrier_arrive_expect_tx(full, kQTileBytes + kRowsBytes);
-      const u32 to = shared + (of_do ? kDoOffset : kQOffset) + stage * kQTileBytes;
-      const TensorMap& map = of_do ? args.d_o_map : args.q_map;
-      const MapPlace place = place_of_queries(tile.sequence, block * kBlockQ);
-#pragma unroll
-      for (i32 panel = 0; panel < kPanels; ++panel)
-        cp_async_bulk_tensor_4d_load(to + panel * kQPanelStride, map, full, panel * kPanelColumns, query_head, place.row, place.batch);
-      const i64 of_all = static_cast<i64>(tile.sequence.batch * args.heads_q + query_head) * walk.blocks.all + block;
-      cp_async_bulk_load(shared + (of_do ? kDeltaOffset : kLseOffset) + stage * kRowsBytes, args.statistics + (2 * of_all + of_do) * kBlockQ, kRowsBytes, full);
+      mbarrier_wait_parity(empty(barriers), parity ^ 1);
+      fill(args, barriers, tile, walk, shared);
     }
+    advance(walk);
+  }
+
+ private:
+  __device__ __forceinline__ u32 empty(const Barriers& barriers) const { return of_do ? barriers.d_o_empty(stage) : barriers.q_empty(stage); }
+  __device__ __forceinline__ void fill(const Arguments& args, const Barriers& barriers, const KeyTile& tile, const QueryWalk& walk, u32 shared) const {
+    const i32 query_head = TileHeads::of_queries(args, tile.head, head);
+    const u32 full = of_do ? barriers.d_o_full(stage) : barriers.q_full(stage);
+    mbarrier_arrive_expect_tx(full, kQTileBytes + kRowsBytes);
+    const u32 to = shared + (of_do ? kDoOffset : kQOffset) + stage * kQTileBytes;
+    const TensorMap& map = of_do ? args.d_o_map : args.q_map;
+    const MapPlace place = place_of_queries(tile.sequence, block * kBlockQ);
+#pragma unroll
+    for (i32 panel = 0; panel < kPanels; ++panel)
+      cp_async_bulk_tensor_4d_load(to + panel * kQPanelStride, map, full, panel * kPanelColumns, query_head, place.row, place.batch);
+    const i64 of_all = static_cast<i64>(tile.sequence.batch * args.heads_q + query_head) * walk.blocks.all + block;
+    cp_async_bulk_load(shared + (of_do ? kDeltaOffset : kLseOffset) + stage * kRowsBytes, args.statistics + (2 * of_all + of_do) * kBlockQ, kRowsBytes, full);
+  }
+  __device__ __forceinline__ void advance(const QueryWalk& walk) {
     if (++stage == stages()) {
       stage = 0;
       parity ^= 1;
@@ -999,7 +1008,14 @@ struct SoftmaxWarpgroup {
   __device__ __forceinline__ u32 lse() const { return shared + kLseOffset + q.stage * kRowsBytes; }
   __device__ __forceinline__ u32 delta() const { return shared + kDeltaOffset + d_o.stage * kRowsBytes; }
 
-  // Where warpgroups are ordered, each issues S and then dP when its predecessor has.
+  // Where warpgroups are ordered, each issues S and then dP when its predecessor has. The last one gives the first its first turn, which the first one
+  // takes back in the end; not at each of several tiles, since the last one may then come twice while the first is still on its way.
+  __device__ __forceinline__ void begin_order() const {
+    if (index == kSoftmaxWarpgroups - 1) pass_order();
+  }
+  __device__ __forceinline__ void end_order() const {
+    if (index == 0) wait_order();
+  }
   __device__ __forceinline__ void wait_order() const {
     if (kOrderedWarpgroups) bar_sync_named(kOrder + index, 2 * kWarpgroup);
   }
@@ -1144,7 +1160,7 @@ __device__ __forceinline__ void add_key_gradients(const Arguments& args, const B
   KeyGradients keys(args, tile, warpgroup);
   if (walk.any()) {
     const LiveBlocks live(args, tile, walk, tile.first_key + warpgroup.first_key);
-    if (warpgroup.index == kSoftmaxWarpgroups - 1) keys.warpgroup.pass_order();
+    keys.warpgroup.begin_order();
     mbarrier_wait_parity(barriers.k_full(), warpgroup.kv.parity);
     mbarrier_wait_parity(barriers.v_full(), warpgroup.kv.parity);
     for (i32 head = 0; head < TileHeads::walked(args); ++head) {
@@ -1160,7 +1176,7 @@ __device__ __forceinline__ void add_key_gradients(const Arguments& args, const B
 #pragma unroll 1
       for (; block < walk.blocks.end; ++block) skip_block(keys.warpgroup, true);
     }
-    if (warpgroup.index == 0) keys.warpgroup.wait_order();
+    keys.warpgroup.end_order();
     keys.warpgroup.leave_kv();
     warpgroup = keys.warpgroup;
   }
@@ -1194,11 +1210,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
   } else {
     if (kSoftmaxRegisters != 0) setmaxnreg_inc<kSoftmaxRegisters>();
     SoftmaxWarpgroup warpgroup(barriers, shared, static_cast<i32>(warp / kWarpgroupWarps - 1));
-    tiles.for_each(args, [&](i32 index) {
-      add_key_gradients(args, barriers, index, warpgroup);
-    });
+    tiles.for_each(args, [&](i32 index) { add_key_gradients(args, barriers, index, warpgroup); });
   }
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_5749feaf75f7f872
+}  // namespace attune_cfbf1feae394cc4b

@@ -56,6 +56,7 @@ enum Factor {
   kCluster,
   kFusedConvert,
   kScheduler,
+  kPolledLoads,
   kFactors
 };
 
@@ -90,6 +91,7 @@ BackwardCase case_of(const FactorChoice& row) {
   config.dq_columns = 64 * (1 + row[kColumns]);
   config.cluster = 1 + row[kCluster];
   config.fused_convert = row[kFusedConvert] == 1;
+  config.polled_loads = row[kPolledLoads] == 1;
   if (row[kScheduler] == 1) config.tile_scheduler = TileScheduler::static_persistent;
   test.problem.deterministic = config.dq != DqAccumulation::atomic && row[kLse] == 1;
   return test;
@@ -122,6 +124,7 @@ void check_pairs_of_ctas(Devices& devices) {
   constexpr std::pair<const char*, const char*> kPairs[] = {
       {"d128", "sm90 q64 kv128 st2 overlap=within cluster2 dq=atomic"},
       {"d256", "sm90 q64 kv64 st2 dost1 dsst1 overlap=within cluster2 dq=atomic fused-convert split-dkdv"},
+      {"d256", "sm90 q64 kv64 st2 dost1 dsst1 cluster2 dq=atomic polled-loads split-dkdv"},
       {"d104", "sm90 q64 kv128 st2 ordered overlap=queued cluster2 dq=atomic"},
       {"d200", "sm90 q64 kv64 st1 cluster2 dq=atomic split-dkdv"},
       {"d112", "sm90 q128 kv64 st1 cluster2 dq=atomic"}};
@@ -189,6 +192,7 @@ void check_persistent_ctas(Devices& devices, int batch) {
       {"hq4 hkv2 sq130 skv600 d40 causal", "sm90 q64 kv128 st2 dsst1 overlap=queued dq=atomic"},
       {"hq4 hkv2 sq150 skv300 d64 window=60,0", "sm90 q128 kv64 st3 overlap=within dq=atomic fused-convert"},
       {"hq4 hkv1 sq70 skv500 d24", "sm90 q64 kv64 st2 cta2 dq=atomic kv-grad-per-query-head"},
+      {"hq5 sq130 skv520 d16", "sm90 q64 kv128 st2 ordered overlap=queued dq=atomic"},
       {"hq3 sq90 skv260 d160 causal", "sm90 q64 kv64 st2 overlap=within split-dkdv dq=atomic"},
       {"hq2 sq130 skv300 d256 causal@-40", "sm90 q64 kv64 st1 dsst1 cluster2 split-dkdv dq=atomic fused-convert"},
       {"hq2 sq130 skv700 d112 causal", "sm90 q64 kv64 st2 overlap=within cluster2 dq=atomic"}};

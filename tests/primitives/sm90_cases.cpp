@@ -132,8 +132,9 @@ void add_pipeline(std::vector<PrimitiveCase>& cases) {
       expected.insert(expected.end(), box.begin(), box.end());
     }
   }
-  PrimitiveCase test{"mbarrier_arrive_expect_tx mbarrier_wait_parity mbarrier_arrive, a ring of two stages",
-                     sm90_kernel(R"(
+  PrimitiveCase test{
+      "mbarrier_arrive_expect_tx mbarrier_wait_parity mbarrier_test_wait_parity mbarrier_arrive, a ring of two stages",
+      sm90_kernel(R"(
 constexpr u32 kStage = 2048, kBlocks = 10;
 const u32 full = shared_base() + 2 * kStage, empty = full + 16;
 if (thread == 0) {
@@ -147,7 +148,8 @@ bar_sync();
 if (thread < 32) {
   for (u32 block = 0; thread == 0 && block < kBlocks; ++block) {
     const u32 stage = block % 2, to = shared_base() + stage * kStage;
-    mbarrier_wait_parity(empty + 8 * stage, (block / 2 & 1) ^ 1);
+    while (!mbarrier_test_wait_parity(empty + 8 * stage, (block / 2 & 1) ^ 1)) {
+    }
     mbarrier_arrive_expect_tx(full + 8 * stage, kStage);
     cp_async_bulk_tensor_4d_load(to, args.in_map, full + 8 * stage, 0, 0, 8 * block, 0);
     cp_async_bulk_tensor_4d_load(to + 1024, args.in_map, full + 8 * stage, 0, 1, 8 * block, 0);
@@ -163,8 +165,8 @@ if (thread < 32) {
   }
 }
 )",
-                                 128, 4096 + 32),
-                     bytes_of(words), 2 * expected.size(), exactly(expected)};
+                  128, 4096 + 32),
+      bytes_of(words), 2 * expected.size(), exactly(expected)};
   test.kernel.in_map = tensor.map(64, 1, 8, 128);
   cases.push_back(test);
 }

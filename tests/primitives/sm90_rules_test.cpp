@@ -141,6 +141,9 @@ else bar_sync_named(7, 64);
   check_in_all_modes({kFullBarrier + "while (!mbarrier_try_wait_parity(full, 0)) {\n}\n", 64},
                      "deadlock in CTA 0: warps 0-1: lanes 0-31 wait for parity 0 of the mbarrier at +0x3000: 1 of 1 "
                      "arrivals and 0 bytes are missing");
+  check_in_all_modes(
+      {kFullBarrier + "while (thread == 0 && !mbarrier_test_wait_parity(full, 0)) {\n}\n", 32},
+      "mbarrier_test_wait_parity of the mbarrier at +0x3000, parity 0: the thread has polled 1048576 times");
   // Those that have exited count as arrived at a cluster's barrier.
   for (const EmulatorOptions& mode : emulator_modes())
     CHECK(message_of({"if (cluster_cta_rank() == 0 || thread == 5) barrier_cluster_sync();\n", 64, 64, 2}, mode) ==

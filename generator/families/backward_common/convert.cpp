@@ -53,6 +53,7 @@ KernelLaunch convert_launch(const AttentionProblem& problem, const DeviceSpec& d
   bindings->set("chunk_access", chunk_access(problem));
   bindings->set("sums_order", sums_order(device));
   bindings->set("convert_units", "kTileRows / 16 * kParts");
+  bindings->set("convert_warps", "kThreads / kWarpSize");
   bindings->set("load_sums", "load_sums");
   return launch;
 }

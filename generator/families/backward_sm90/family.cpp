@@ -1,6 +1,7 @@
 #include "generator/families/backward_sm90/family.h"
 
 #include "generator/families/backward_sm90/cost.h"
+#include "generator/families/backward_sm90/defaults.h"
 #include "generator/families/backward_sm90/plan.h"
 #include "generator/families/family_word.h"
 #include "generator/families/shared/wgmma.h"
@@ -14,8 +15,9 @@ constexpr PublishedTile kPublished[] = {{64, 128, 128, 0}, {96, 64, 128, 0}, {12
 // What kernels of wide heads spill lies outside the loop over blocks, but for a number or two.
 constexpr int kSpillAllowanceBytes = 256;
 
-// None has been timed yet beside those of mma.sync: a search finds them.
-std::optional<KernelConfig> no_default(const Question&) { return std::nullopt; }
+std::optional<KernelConfig> default_of(const Question& question) {
+  return backward_sm90_default(question.problem, question.device);
+}
 
 CostEstimate cost_of(const Question& question, const KernelConfig& config) {
   return backward_sm90_cost(question.problem, config, question.device);
@@ -39,7 +41,7 @@ KernelFamily backward_sm90_family() {
           .supports = supports_wgmma,
           .check = check_backward_sm90,
           .enumerate = enumerate_backward_sm90,
-          .default_config = no_default,
+          .default_config = default_of,
           .estimate = cost_of,
           .describe = describe,
           .most_workspace = most_workspace,

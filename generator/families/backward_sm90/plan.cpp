@@ -139,9 +139,11 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   bindings.lists["wgmma_shapes"] = wgmma_shapes({problem.head_dim, config.block_q, dq.columns}, target);
   bindings.set("query_step", query_step(config.overlap));
   bindings.set("gradients", config.split_dkdv ? "split" : "together");
+  bindings.conditions["polled_loads"] = config.polled_loads;
   bindings.conditions["fused_convert"] = config.fused_convert;
   bindings.set("dq_converter", config.fused_convert ? "the tile that adds last" : "another kernel");
   bindings.set("convert_units", "(rows + 15) / 16 * kParts");
+  bindings.set("convert_warps", "kWarpgroupWarps");
   bindings.set("load_sums", "load_added_sums");
   bindings.set("dq_tickets", config.dq == DqAccumulation::ordered ? "ordered" : "none");
   bind_key_tiles(config, &bindings);

@@ -36,6 +36,13 @@ bool pair_may_win(const AttentionProblem& problem, const KernelConfig& config) {
          dq_products(problem, config).count % 2 == 0 && problem.seq_kv > config.block_kv;
 }
 
+void add_loads_and_conversions(KernelConfig config, std::vector<KernelConfig>* configs) {
+  for (const bool polled : {false, true}) {
+    config.polled_loads = polled;
+    for (const bool fused : {false, true}) configs->emplace_back(config).fused_convert = fused;
+  }
+}
+
 // Of the warpgroups' products: what runs beside them, their order, their operands. Some choices need more stages, or
 // other warpgroups.
 void add_products(const AttentionProblem& problem, KernelConfig config, const DeviceSpec& device,
@@ -53,18 +60,17 @@ void add_products(const AttentionProblem& problem, KernelConfig config, const De
         for (const int ctas : {1, 2}) {
           if (ctas > 1 && problem.head_dim > kMaxHeadDimOfTwoCtas) continue;
           config.ctas_per_sm = ctas;
-          configs->push_back(config);
-          if (ctas == 1 && columns == 64 && !takes_tickets(config))
-            configs->emplace_back(config).tile_scheduler = TileScheduler::static_persistent;
-          if (ctas > 1 || columns > 64) continue;
-          configs->emplace_back(config).fused_convert = true;
+          if (ctas > 1 || columns > 64) {
+            configs->push_back(config);
+            continue;
+          }
+          add_loads_and_conversions(config, configs);
+          if (!takes_tickets(config)) configs->emplace_back(config).tile_scheduler = TileScheduler::static_persistent;
           if (!pair_may_win(problem, config)) continue;
           KernelConfig pair = config;
           pair.cluster = 2;
           fit_stages(problem, device, &pair);
-          configs->push_back(pair);
-          pair.fused_convert = true;
-          configs->push_back(pair);
+          add_loads_and_conversions(pair, configs);
         }
       }
     }
@@ -114,7 +120,7 @@ bool is_of_reduced_space(const AttentionProblem& problem, const KernelConfig& co
   // Only wide heads leave no registers for both.
   const bool split = config.split_dkdv == (problem.head_dim > 128);
   return overlap && rings && split && config.dq_columns == 64 && config.ctas_per_sm == 1 && config.cluster == 1 &&
-         !config.fused_convert && config.tile_scheduler == TileScheduler::single &&
+         !config.fused_convert && !config.polled_loads && config.tile_scheduler == TileScheduler::single &&
          config.warpgroup_order == WarpgroupOrder::free &&
          config.tile_order == key_tile_orders(problem, config.dq).back();
 }

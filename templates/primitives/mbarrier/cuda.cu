@@ -24,6 +24,18 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx(u32 barrier, u32 bytes
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 
+// Whether the phase of this parity has completed.
+__device__ __forceinline__ bool mbarrier_test_wait_parity(u32 barrier, u32 parity) {
+  u32 done;
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+      "selp.b32 %0, 1, 0, p;\n"
+      "}" : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+  return done != 0;
+}
+
 // Whether the phase of this parity has completed; waits a while for it.
 __device__ __forceinline__ bool mbarrier_try_wait_parity(u32 barrier, u32 parity) {
   u32 done;

@@ -35,7 +35,7 @@ struct EmulatorServices {
   void (*mbarrier_init)(const char* name, u32 barrier, u32 arrivals);
   void (*mbarrier_arrive)(const char* name, u32 barrier, u32 cta, u32 bytes);
   void (*store_async)(const char* name, u32 to, u32 x, u32 barrier, u32 cta);
-  bool (*mbarrier_wait)(const char* name, u32 barrier, u32 parity, bool block);
+  bool (*mbarrier_wait)(const char* name, u32 barrier, u32 parity, u32 patience);
   void (*mbarrier_fence)();
   void (*named_barrier)(const char* name, u32 index, u32 threads, bool wait);
   void (*prefetch_tensor_map)(const char* name, const void* map);

@@ -70,7 +70,7 @@ TEST_CASE("one backward call launches its plan in order, compiled once", "[nogpu
   CHECK(device->compiled.size() == 3);
   REQUIRE(device->launched.size() == 6);
   CHECK(device->launched[3].entry == "attune_backward_delta");
-  CHECK(device->launched[4].entry == "attune_backward_dkdv_sm80");
+  CHECK(device->launched[4].entry == "attune_backward_sm90");
   CHECK(device->launched[5].entry == "attune_backward_convert");
   CHECK(device->launched[4].grid_x == device->compiled[1].grid_x(call.problem));
   CHECK(runtime.prepare(call.problem)->choice.tune_command ==

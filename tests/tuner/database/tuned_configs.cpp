@@ -526,8 +526,8 @@ TEST_CASE("threads share picks while rows are stored", "[nogpu]") {
 }
 
 TEST_CASE("backward picks: exact, what is tuned nearby, never another pass's", "[nogpu]") {
-  constexpr const char *kBackward = "backward bf16 b4 hq16 sq4096 d64", *kAtomic = "sm80 q64 kv64 w4 st2 dq=atomic",
-                       *kOwn = "sm80 q64 kv64 w4 st2";
+  constexpr const char *kBackward = "backward bf16 b4 hq16 sq4096 d64",
+                       *kAtomic = "sm90 q128 kv128 st3 overlap=within dq=atomic dsst1", *kOwn = "sm80 q64 kv64 w4 st2";
   Databases databases;
   const auto tuned = databases.over({row_of("forward bf16 b4 hq16 sq4096 d64", kB, 40)});
   CHECK_FALSE(tuned->find(parse_problem(kBackward), h200()));
@@ -557,9 +557,9 @@ TEST_CASE("backward picks: exact, what is tuned nearby, never another pass's", "
 
   // Heads that share no keys take a neighbour's tiles, together.
   databases.user->append(row_of("backward bf16 b4 hq16 hkv4 sq4096 d128",
-                                "sm80 q64 kv128 w8 st2 query-warps2 kv-grad-per-query-head dq=atomic", 90));
+                                "sm90 q64 kv128 st3 overlap=within kv-grad-per-query-head dq=atomic", 90));
   const ConfigChoice together = found(*tuned, "backward bf16 b4 hq16 sq4096 d128");
-  CHECK(canonical_text(together.config) == "sm80 q64 kv128 w8 st2 query-warps2 dq=atomic");
+  CHECK(canonical_text(together.config) == "sm90 q64 kv128 st3 overlap=within dq=atomic");
   CHECK_THAT(together.detail, ContainsSubstring("without kv-grad-per-query-head, which needs grouped heads"));
 
   DeviceSpec h100 = find_device("h100");

@@ -7,9 +7,9 @@
 
 using namespace attune;
 
-TEST_CASE("heads are apart by default where common tiles leave SMs idle and walks are long", "[nogpu]") {
+TEST_CASE("on mma.sync heads are apart by default where common tiles leave SMs idle and walks are long", "[nogpu]") {
   const auto apart = [](const char* problem) {
-    return default_config(parse_problem(problem), find_device("h200")).kv_grad_per_query_head;
+    return backward_sm80_default(parse_problem(problem), find_device("h200")).kv_grad_per_query_head;
   };
   CHECK(apart("backward hq32 hkv1 sq4096 d128"));
   CHECK(apart("backward hq32 hkv2 sq1024 d128 causal"));
@@ -19,21 +19,22 @@ TEST_CASE("heads are apart by default where common tiles leave SMs idle and walk
   CHECK_FALSE(apart("backward hq2 hkv1 sq1 skv8192 d128"));        // a step of one query
 }
 
-TEST_CASE("each head dim has a default backward config on each device", "[nogpu]") {
+TEST_CASE("each head dim has a default backward config of mma.sync on each device", "[nogpu]") {
   for (const char* device : {"a100", "rtx4090", "l4", "h200"}) {
     for (int head_dim = 8; head_dim <= 256; head_dim += 8) {
       AttentionProblem problem = make_problem(DataType::bf16, 1, 2, 1000, head_dim);
       problem.pass = Pass::backward;
       INFO(device << " d" << head_dim);
-      CHECK(infeasibility(problem, default_config(problem, find_device(device)), find_device(device)).empty());
+      CHECK(infeasibility(problem, backward_sm80_default(problem, find_device(device)), find_device(device)).empty());
     }
   }
 }
 
-TEST_CASE("backward's defaults on an H200 are the tiles that were timed to be best, where there is enough to do",
-          "[nogpu]") {
+TEST_CASE(
+    "mma.sync's defaults of backward on an H200 are the tiles that were timed to be best, where there is enough to do",
+    "[nogpu]") {
   const auto of = [](const char* problem, const char* device = "h200") {
-    return canonical_text(default_config(parse_problem(problem), find_device(device)));
+    return canonical_text(backward_sm80_default(parse_problem(problem), find_device(device)));
   };
   CHECK(of("backward b4 hq32 sq4096 d64") == "sm80 q64 kv96 w4 st2 query-warps2 dq=atomic");
   CHECK(of("backward b4 hq32 sq4096 d64 causal") == "sm80 q64 kv96 w4 st2 order=l2-sections query-warps2 dq=atomic");

@@ -1,0 +1,55 @@
+#include "generator/families/backward_sm90/defaults.h"
+
+#include <string_view>
+
+#include "generator/families/backward_common/key_tiles.h"
+#include "generator/families/backward_common/workspace.h"
+#include "generator/families/backward_sm90/cost.h"
+#include "generator/generate.h"
+#include "generator/problem/mask_geometry.h"
+
+namespace attune {
+namespace {
+
+// By times on an H200 at head dims 64, 128 and 256 (docs/notebook/backward_sm90.md): of those that fit the cost model
+// chooses. Three stages where shared memory holds them: with two, loads come late.
+struct Tile {
+  int least_head_dim, most_head_dim;
+  std::string_view config;
+};
+constexpr Tile kTiles[] = {
+    {48, 64, "sm90 q128 kv128 st3 ordered overlap=within dq=atomic dsst1"},
+    {48, 64, "sm90 q64 kv128 st3 overlap=within dq=atomic dsst1"},
+    {72, 128, "sm90 q64 kv128 st3 ordered overlap=within dq=atomic"},
+    {48, 128, "sm90 q64 kv64 st3 overlap=within dq=atomic dsst1"},
+    {136, 192, "sm90 q64 kv64 st3 dq=atomic dsst1 split-dkdv"},
+    {136, 256, "sm90 q64 kv64 st2 dq=atomic dsst1 split-dkdv"},
+};
+
+}  // namespace
+
+std::optional<KernelConfig> backward_sm90_default(const AttentionProblem& problem, const DeviceSpec& device) {
+  std::optional<KernelConfig> best;
+  double least = 0;
+  for (const Tile& tile : kTiles) {
+    if (problem.head_dim < tile.least_head_dim || problem.head_dim > tile.most_head_dim) continue;
+    KernelConfig config = parse_config(tile.config);
+    if (problem.deterministic) config.dq = DqAccumulation::ordered;
+    for (const bool apart : kv_grad_choices(problem)) {
+      config.kv_grad_per_query_head = apart;
+      config.tile_order = TileOrder::head_major;
+      if (!infeasibility(problem, config, device).empty()) continue;
+      // The longest tiles of several heads come first.
+      if (lengthens_tiles(problem.mask) && !problem.deterministic &&
+          key_tile_section_heads(problem, config, device) > 1)
+        config.tile_order = TileOrder::l2_sections;
+      const double microseconds = backward_sm90_cost(problem, config, device).microseconds;
+      if (best && microseconds >= least) continue;
+      best = config;
+      least = microseconds;
+    }
+  }
+  return best;
+}
+
+}  // namespace attune

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <optional>
+
+#include "generator/config/kernel_config.h"
+#include "generator/device/device_spec.h"
+#include "generator/problem/attention_problem.h"
+
+namespace attune {
+
+/// A config that fits, of head dims for which these kernels were timed or lie between such; nothing for narrower heads.
+/// Of the few that may be best, and of the ways to take a group's heads, the cost model chooses.
+std::optional<KernelConfig> backward_sm90_default(const AttentionProblem& problem, const DeviceSpec& device);
+
+}  // namespace attune

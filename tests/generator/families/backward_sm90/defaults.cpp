@@ -1,0 +1,56 @@
+#include "generator/families/backward_sm90/defaults.h"
+
+#include <string>
+
+#include "generator/families/family_word.h"
+#include "generator/generate.h"
+#include "tests/catch.h"
+
+using namespace attune;
+
+namespace {
+
+std::string default_of(const char* problem, const char* device = "h200") {
+  return canonical_text(default_config(parse_problem(problem), find_device(device)));
+}
+
+}  // namespace
+
+TEST_CASE("backward's defaults on an H200 are kernels of wgmma from head dim 48 on", "[nogpu]") {
+  CHECK(default_of("backward b4 hq32 sq4096 d64") == "sm90 q128 kv128 st3 ordered overlap=within dq=atomic dsst1");
+  CHECK(default_of("backward b4 hq16 sq4096 d128 causal") ==
+        "sm90 q64 kv128 st3 order=l2-sections ordered overlap=within dq=atomic");
+  CHECK(default_of("backward b4 hq8 sq4096 d256") == "sm90 q64 kv64 st2 dq=atomic dsst1 split-dkdv");
+  CHECK(default_of("backward b4 hq8 sq4096 d256 causal deterministic") ==
+        "sm90 q64 kv64 st2 dq=ordered dsst1 split-dkdv");
+  // Shared memory holds three stages of narrower heads.
+  CHECK(default_of("backward b4 hq8 sq4096 d192") == "sm90 q64 kv64 st3 dq=atomic dsst1 split-dkdv");
+  // A section of a single head is the order of rows.
+  CHECK(default_of("backward b1 hq16 sq16384 d128 causal") == "sm90 q64 kv128 st3 ordered overlap=within dq=atomic");
+  // 8 heads of 4 tiles leave most SMs idle; smaller tiles leave fewer.
+  CHECK(default_of("backward hq8 sq512 d128") == "sm90 q64 kv64 st3 overlap=within dq=atomic dsst1");
+  // So do groups of heads that share few tiles.
+  CHECK(parse_config(default_of("backward hq32 hkv1 sq4096 d128")).kv_grad_per_query_head);
+  CHECK_FALSE(parse_config(default_of("backward b4 hq32 hkv8 sq4096 d128 causal")).kv_grad_per_query_head);
+}
+
+TEST_CASE("backward's defaults are kernels of mma.sync where those of wgmma were not timed or cannot serve",
+          "[nogpu]") {
+  for (const char* problem : {"backward b4 hq32 sq4096 d40", "backward b4 hq16 sq4096 d128 align2"})
+    CHECK(parse_config(default_of(problem)).family == FamilyWord::sm80);
+  CHECK(parse_config(default_of("backward b4 hq16 sq4096 d128", "a100")).family == FamilyWord::sm80);
+}
+
+TEST_CASE("each head dim from 48 on has a default of wgmma that fits", "[nogpu]") {
+  const DeviceSpec device = find_device("h200");
+  for (const char* words : {"", " causal", " deterministic", " window=500,100"}) {
+    for (int head_dim = 48; head_dim <= 256; head_dim += 8) {
+      AttentionProblem problem =
+          parse_problem("backward hq8 hkv2 sq1000 d" + std::to_string(head_dim) + std::string(words));
+      INFO(canonical_text(problem));
+      const auto config = backward_sm90_default(problem, device);
+      REQUIRE(config);
+      CHECK(infeasibility(problem, *config, device).empty());
+    }
+  }
+}
