@@ -30,6 +30,9 @@ enum class Overlap {
   across,  ///< as within, and that of a tile's first block beside the last product of the tile before it
   /// Backward: products follow each other without a pause where they can; only dS is computed beside one, that for dV.
   queued,
+  /// Backward: S and dP of a block are issued behind the products for dV and dK of the block before it; the
+  /// exponentials run beside dP, and dS is computed beside dV.
+  ahead,
 };
 
 /// sm90: how tiles are assigned to CTAs.
@@ -176,6 +179,8 @@ constexpr std::string_view to_string(Overlap overlap) {
       return "across";
     case Overlap::queued:
       return "queued";
+    case Overlap::ahead:
+      return "ahead";
   }
   return "";
 }

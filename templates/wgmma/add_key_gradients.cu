@@ -19,7 +19,7 @@ __device__ __forceinline__ void add_key_gradients(const Arguments& args, const B
         query_step<true>(keys, block, live.masked(block));
 #pragma unroll 1
         for (++block; block < live.end; ++block) query_step<false>(keys, block, live.masked(block));
-        keys.end();
+        end_walk(keys);
       }
 //% if masked_begin
 #pragma unroll 1

@@ -28,11 +28,7 @@ struct KeyGradients {
     pack_scores(ds, dp);
     warpgroup.publish(ds);
   }
-  // dK of the last block.
-  __device__ __forceinline__ void end() {
-    warpgroup.issue_dk(dk, ds, warpgroup.q.stage);  // dK = dK + dSᵀ Q
-    wgmma_wait_group<0>();
-    wgmma_landed(dk);
+  __device__ __forceinline__ void release_last_q() {
     warpgroup.release_q(warpgroup.q.stage);
     warpgroup.q.advance();
   }

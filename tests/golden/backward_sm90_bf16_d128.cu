@@ -1,4 +1,4 @@
-// attune backward bf16 d128 sm90 q64 kv128 st3 overlap=within dq=atomic · source 0fcb3cb418c54081
+// attune backward bf16 d128 sm90 q64 kv128 st3 overlap=within dq=atomic · source 85a037c7309114c6
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -22,7 +22,7 @@
 //   198144  barriers
 //   198288  end
 
-namespace attune_d7696ed73a20eff0 {
+namespace attune_c604982fd33dc0b1 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -1054,11 +1054,7 @@ struct KeyGradients {
     pack_scores(ds, dp);
     warpgroup.publish(ds);
   }
-  // dK of the last block.
-  __device__ __forceinline__ void end() {
-    warpgroup.issue_dk(dk, ds, warpgroup.q.stage);  // dK = dK + dSᵀ Q
-    wgmma_wait_group<0>();
-    wgmma_landed(dk);
+  __device__ __forceinline__ void release_last_q() {
     warpgroup.release_q(warpgroup.q.stage);
     warpgroup.q.advance();
   }
@@ -1093,6 +1089,13 @@ __device__ __forceinline__ void query_step(KeyGradients& keys, i32 block, bool m
   wgmma_landed(keys.dv);
   warpgroup.release_do();
 }
+
+__device__ __forceinline__ void end_walk(KeyGradients& keys) {
+  keys.warpgroup.issue_dk(keys.dk, keys.ds, keys.warpgroup.q.stage);  // dK = dK + dSᵀ Q
+  wgmma_wait_group<0>();
+  wgmma_landed(keys.dk);
+  keys.release_last_q();
+}
 // What a softmax warpgroup does with a tile: dK and dV of its keys, from all blocks of queries.
 __device__ __forceinline__ void add_key_gradients(const Arguments& args, const Barriers& barriers, i32 index, SoftmaxWarpgroup& warpgroup) {
   const KeyTile tile(args, index);
@@ -1112,7 +1115,7 @@ __device__ __forceinline__ void add_key_gradients(const Arguments& args, const B
         query_step<true>(keys, block, live.masked(block));
 #pragma unroll 1
         for (++block; block < live.end; ++block) query_step<false>(keys, block, live.masked(block));
-        keys.end();
+        end_walk(keys);
       }
     }
     keys.warpgroup.end_order();
@@ -1154,4 +1157,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_d7696ed73a20eff0
+}  // namespace attune_c604982fd33dc0b1

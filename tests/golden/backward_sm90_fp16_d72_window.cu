@@ -1,4 +1,4 @@
-// attune backward fp16 d72 window sm90 q64 kv128 st2 ordered kv-grad-per-query-head dq=ordered dost1 · source 6698bdbd3e19ef22
+// attune backward fp16 d72 window sm90 q64 kv128 st2 ordered kv-grad-per-query-head dq=ordered dost1 · source cae18d974dc7a0d5
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one query head. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   148240  barriers
 //   148336  end
 
-namespace attune_cfbf1feae394cc4b {
+namespace attune_7df3ebdfdf029b52 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -1114,11 +1114,7 @@ struct KeyGradients {
     pack_scores(ds, dp);
     warpgroup.publish(ds);
   }
-  // dK of the last block.
-  __device__ __forceinline__ void end() {
-    warpgroup.issue_dk(dk, ds, warpgroup.q.stage);  // dK = dK + dSᵀ Q
-    wgmma_wait_group<0>();
-    wgmma_landed(dk);
+  __device__ __forceinline__ void release_last_q() {
     warpgroup.release_q(warpgroup.q.stage);
     warpgroup.q.advance();
   }
@@ -1152,6 +1148,13 @@ __device__ __forceinline__ void query_step(KeyGradients& keys, i32 block, bool m
   wgmma_landed(keys.dv);
   warpgroup.release_do();
 }
+
+__device__ __forceinline__ void end_walk(KeyGradients& keys) {
+  keys.warpgroup.issue_dk(keys.dk, keys.ds, keys.warpgroup.q.stage);  // dK = dK + dSᵀ Q
+  wgmma_wait_group<0>();
+  wgmma_landed(keys.dk);
+  keys.release_last_q();
+}
 // What a softmax warpgroup does with a tile: dK and dV of its keys, from all blocks of queries.
 __device__ __forceinline__ void add_key_gradients(const Arguments& args, const Barriers& barriers, i32 index, SoftmaxWarpgroup& warpgroup) {
   const KeyTile tile(args, index);
@@ -1171,7 +1174,7 @@ __device__ __forceinline__ void add_key_gradients(const Arguments& args, const B
         query_step<true>(keys, block, live.masked(block));
 #pragma unroll 1
         for (++block; block < live.end; ++block) query_step<false>(keys, block, live.masked(block));
-        keys.end();
+        end_walk(keys);
       }
 #pragma unroll 1
       for (; block < walk.blocks.end; ++block) skip_block(keys.warpgroup, true);
@@ -1215,4 +1218,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_cfbf1feae394cc4b
+}  // namespace attune_7df3ebdfdf029b52

@@ -27,7 +27,7 @@ constexpr std::int64_t kLengths[] = {1, 17, 65, 130, 200};
 constexpr int kHeadDims[] = {8, 16, 32, 40, 64, 72, 96, 128, 160, 256};
 constexpr std::int64_t kGroups[] = {1, 2, 3};
 constexpr int kBlockKv[] = {64, 128, 192};
-constexpr Overlap kOverlaps[] = {Overlap::none, Overlap::within, Overlap::queued};
+constexpr Overlap kOverlaps[] = {Overlap::none, Overlap::within, Overlap::queued, Overlap::ahead};
 constexpr Placement kPlacements[] = {Placement::packed, Placement::padded};
 enum Factor {
   kDtype,
@@ -330,6 +330,9 @@ constexpr Compiled kCompiled[] = {
     {64, "sm90 q64 kv128 st2 overlap=queued"},
     {72, "sm90 q64 kv128 st2 overlap=within"},
     {80, "sm90 q64 kv128 st2 overlap=queued"},
+    {64, "sm90 q64 kv128 st3 overlap=ahead"},
+    {96, "sm90 q64 kv128 st3 ordered overlap=ahead"},
+    {120, "sm90 q64 kv128 st3 overlap=ahead"},
     {96, "sm90 q64 kv128 st2 overlap=within"},
     {104, "sm90 q64 kv128 st2 overlap=within"},
     {112, "sm90 q64 kv128 st2 overlap=queued"},

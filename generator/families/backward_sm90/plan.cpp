@@ -66,6 +66,8 @@ std::string query_step(Overlap overlap) {
       return "overlapped";
     case Overlap::queued:
       return "queued";
+    case Overlap::ahead:
+      return "ahead";
     case Overlap::none:
     case Overlap::across:
       break;

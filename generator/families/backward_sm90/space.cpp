@@ -47,9 +47,10 @@ void add_loads_and_conversions(KernelConfig config, std::vector<KernelConfig>* c
 // other warpgroups.
 void add_products(const AttentionProblem& problem, KernelConfig config, const DeviceSpec& device,
                   std::vector<KernelConfig>* configs) {
-  for (const Overlap overlap : {Overlap::none, Overlap::within, Overlap::queued}) {
+  for (const Overlap overlap : {Overlap::none, Overlap::within, Overlap::queued, Overlap::ahead}) {
     if (overlap != Overlap::none && config.stages == 1) continue;
-    if (overlap == Overlap::queued && config.split_dkdv) continue;
+    if ((overlap == Overlap::queued || overlap == Overlap::ahead) && config.split_dkdv) continue;
+    if (overlap == Overlap::ahead && config.block_q > 64) continue;
     config.overlap = overlap;
     for (const WarpgroupOrder warpgroups : {WarpgroupOrder::free, WarpgroupOrder::ordered}) {
       if (warpgroups != WarpgroupOrder::free && (config.block_kv == 64 || config.split_dkdv)) continue;
@@ -115,7 +116,7 @@ std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const Dev
 }
 
 bool is_of_reduced_space(const AttentionProblem& problem, const KernelConfig& config) {
-  const bool overlap = problem.head_dim > 32 ? config.overlap != Overlap::queued : config.overlap == Overlap::within;
+  const bool overlap = config.overlap == Overlap::within || (config.overlap == Overlap::none && problem.head_dim > 32);
   const bool rings = config.stages == 2 && config.do_stages == 0 && config.ds_stages == 2;
   // Only wide heads leave no registers for both.
   const bool split = config.split_dkdv == (problem.head_dim > 128);

@@ -84,7 +84,8 @@ int comfortable_registers(Overlap overlap) {
       return kComfortableWithin;
     case Overlap::across:
       return kComfortableAcross;
-    case Overlap::queued:  // backward's alone
+    case Overlap::queued:  // backward's alone, as the next
+    case Overlap::ahead:
       break;
   }
   return kComfortable;

@@ -18,9 +18,12 @@ void check_warpgroups(const KernelConfig& config, std::vector<std::string>* reas
                     "multiple of 64 up to {}",
                     config.block_q, kMaxConsumers, 64 * kMaxConsumers));
   }
-  if (config.overlap == Overlap::queued)
+  if (config.overlap == Overlap::queued || config.overlap == Overlap::ahead) {
     reasons->push_back(
-        "overlap=queued: a forward has no two products that could follow each other without a pause; take within");
+        fmt::format("overlap={}: a forward has no two products that could follow each other without a pause; take "
+                    "within",
+                    to_string(config.overlap)));
+  }
   if (config.q_stages > 1 && config.tile_scheduler == TileScheduler::single)
     reasons->push_back(fmt::format("qst{}: a CTA of a single tile has no use for a second one of Q", config.q_stages));
   if (config.overlap == Overlap::across && config.tile_scheduler == TileScheduler::single)
