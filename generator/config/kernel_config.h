@@ -48,6 +48,8 @@ enum class WarpgroupOrder {
   free,       ///< as they come
   ordered,    ///< one after the other, in a fixed order
   ping_pong,  ///< one has the tensor cores until its products are done, while the others work on their softmax
+  /// Backward: as ordered, twice a block: all of them issue S before the first issues dP.
+  alternating,
 };
 
 /// Backward: how dQ, to which all tiles of keys contribute, is summed.
@@ -121,6 +123,9 @@ struct KernelConfig {
   /// Two warpgroups share the same 64 keys: one computes S, P and dV, the other dP, dS and dK. Wide heads need it,
   /// whose dK and dV together leave no registers.
   bool split_dkdv = false;
+  /// Of the two that share keys: P passes through the buffer that dS of the block takes afterwards, which leaves shared
+  /// memory for another stage, but waits for that buffer.
+  bool p_in_ds = false;
 
   friend bool operator==(const KernelConfig&, const KernelConfig&) = default;
 };
@@ -165,6 +170,8 @@ constexpr std::string_view to_string(WarpgroupOrder order) {
       return "ordered";
     case WarpgroupOrder::ping_pong:
       return "pingpong";
+    case WarpgroupOrder::alternating:
+      return "alternating";
   }
   return "";
 }

@@ -41,7 +41,8 @@ constexpr FlagNames kQuery = {"shared memory", "registers"}, kLengths = {"any", 
                     kFirst = {"after those of dK and dV", "before those of dK and dV"},
                     kKeyGradients = {"one warpgroup", "two warpgroups"},
                     kConversion = {"another kernel", "the tile that adds last"},
-                    kLoads = {"once a block", "when they are free"};
+                    kLoads = {"once a block", "when they are free"},
+                    kProbabilityBuffer = {"a buffer of its own", "that of dS"};
 template <const FlagNames& kNames>
 constexpr std::string_view flag(int value) {
   return value == 0 ? kNames.off : kNames.on;
@@ -144,6 +145,7 @@ constexpr ConfigField kFields[] = {
     flag_of<&C::polled_loads>("polled-loads", "polled_loads", 0, kBackwardSm90, "buffers are filled anew", "loads are issued as soon as a buffer is seen to be free", "loads", flag<kLoads>),
     named(number<&C::dq_registers>("dqreg", "dq_registers", 40, 152, 8, kBackwardSm90, "registers of the warpgroup of dQ", "registers of the warpgroup of dQ", "dQ's product"), fewest),
     set_apart(flag_of<&C::split_dkdv>("split-dkdv", "split_dkdv", 0, kBackwardSm90, "dK and dV of a key by", "two warpgroups share keys: one computes dV, one dK", "dkdv", flag<kKeyGradients>)),
+    flag_of<&C::p_in_ds>("p-in-ds", "p_in_ds", 0, kBackwardSm90, "P passes through", "P passes through the buffer that dS takes", "dkdv", flag<kProbabilityBuffer>),
     number<&C::dq_columns>("dqcols", "dq_columns", 64, 256, 64, kBackwardSm90, "columns of a product for dQ (dqcols)", "columns of a product for dQ", "dQ's product"),
 };
 // clang-format on

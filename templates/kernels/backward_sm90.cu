@@ -31,6 +31,7 @@ constexpr u32 kArgumentBytes = ${argument_bytes};
 constexpr i32 kBlockQ = ${block_q}, kBlockKv = ${block_kv}, kHeadDim = ${head_dim}, kSoftmaxWarpgroups = ${softmax_count};
 constexpr i32 kStages = ${stages}, kDoStages = ${do_stages}, kDsStages = ${ds_stages};  // tiles of Q, of dO, of dS
 constexpr bool kOrderedWarpgroups = ${ordered_warpgroups};  // whether they issue S and dP in a fixed order
+constexpr bool kAlternatingWarpgroups = ${alternating_warpgroups};  // and all of them S before the first issues dP
 constexpr i32 kDqRegisters = ${dq_registers}, kSoftmaxRegisters = ${softmax_registers};  // 0: as they are at launch
 constexpr i32 kDqColumns = ${dq_columns}, kDqProducts = ${dq_products}, kDqLastColumns = ${dq_last_columns};  // of a product for dQ; that exist of the last
 constexpr i32 kCtasPerSm = ${ctas_per_sm}, kCluster = ${cluster};  // CTAs
@@ -74,10 +75,13 @@ using GradientFragments = float[kHeadDim / 2];    // of dK or dV
 //% include schedule/${key_tile}
 //% include schedule/key_tiles_of_cta_${tile_scheduler}
 
-// Named barriers: of warpgroup 0; one for each softmax warpgroup, from kOrder on${and_panels}.
+// Named barriers: of warpgroup 0; one for each softmax warpgroup, from kOrder on${and_panels}; others follow.
 constexpr u32 kTickets = 1, kOrder = kTickets + 1;
 //% if clustered
 constexpr u32 kScorePanel = kOrder + kSoftmaxWarpgroups;
+//% end
+//% if p_in_ds
+constexpr u32 kProbabilitiesTaken = kOrder + 2 * kSoftmaxWarpgroups;  // one for each 64 keys
 //% end
 
 // The barriers. A full one completes when its buffer has been filled, by TMA or by every warp of those that fill it; an empty one when every warp

@@ -1,41 +1,73 @@
 // Two warpgroups share the same 64 keys: the first computes S, P and dV, the second dP, dS and dK. P goes from one to the other through shared
 // memory, where each thread of the second reads what its like of the first has written: both hold the same elements.
+//% if p_in_ds
+// P lies in the buffer that dS takes when all of P has been read. So the first warpgroup waits for the buffer, also where a block is passed over, and
+// the second for the first.
+//% end
 constexpr i32 kKeyGroups = kSoftmaxWarpgroups / 2;
 constexpr u32 kPBytes = kBlockQ * kWarpgroup;  // of a group of keys
-
-__device__ __forceinline__ u32 probabilities_of_thread(u32 shared, i32 group, i32 stage) {
-  return shared + kPOffset + (stage * kKeyGroups + group) * kPBytes + thread_index() % kWarpgroup * 16;
-}
+//% if p_in_ds
+constexpr u32 kPPlace = kDsOffset, kPStageBytes = kDsTileBytes;
+static_assert(kKeyGroups * kPBytes == kDsTileBytes);
+//% else
+constexpr u32 kPPlace = kPOffset, kPStageBytes = kKeyGroups * kPBytes;
+//% end
 
 struct ProbabilityPipe {
-  u32 full, empty;  // barriers of the group's first stage
-  u32 place;        // of this thread in the first stage
+  Barriers barriers;
+  i32 group;
+  u32 place;  // of this thread in the first stage
 
   __device__ __forceinline__ ProbabilityPipe(const Barriers& barriers, u32 shared, i32 group)
-      : full(barriers.p_full(group)), empty(barriers.p_empty(group)), place(probabilities_of_thread(shared, group, 0)) {}
+      : barriers(barriers), group(group), place(shared + kPPlace + group * kPBytes + thread_index() % kWarpgroup * 16) {}
 
-  __device__ __forceinline__ void put(const PackedScores& p, PipelineSlot<kDsStages>& slot) const {
-    mbarrier_wait_parity(empty + 8 * kKeyGroups * slot.stage, slot.parity ^ 1);
-#pragma unroll
-    for (i32 i = 0; i < kBlockQ / 16; ++i)
-      st_shared_v4_b32(place + slot.stage * kKeyGroups * kPBytes + i * kWarpgroup * 16, {p[4 * i], p[4 * i + 1], p[4 * i + 2], p[4 * i + 3]});
+  // Before P is put.
+  __device__ __forceinline__ void wait_empty(const PipelineSlot<kDsStages>& slot) const {
+//% if p_in_ds
+    mbarrier_wait_parity${cluster_suffix}(barriers.ds_empty(slot.stage), slot.parity ^ 1);
+//% else
+    mbarrier_wait_parity(barriers.p_empty(slot.stage * kKeyGroups + group), slot.parity ^ 1);
+//% end
+  }
+  // When P has been put.
+  __device__ __forceinline__ void pass(PipelineSlot<kDsStages>& slot) const {
     bar_warp_sync();
-    if (lane_index() == 0) mbarrier_arrive(full + 8 * kKeyGroups * slot.stage);
+    if (lane_index() == 0) mbarrier_arrive(barriers.p_full(slot.stage * kKeyGroups + group));
     slot.advance();
   }
+  // Before P is taken.
+  __device__ __forceinline__ void wait_full(const PipelineSlot<kDsStages>& slot) const {
+    mbarrier_wait_parity(barriers.p_full(slot.stage * kKeyGroups + group), slot.parity);
+  }
+  // When P has been taken.
+  __device__ __forceinline__ void release(PipelineSlot<kDsStages>& slot) const {
+//% if p_in_ds
+    bar_sync_named(kProbabilitiesTaken + group, kWarpgroup);  // dS may be written
+//% else
+    bar_warp_sync();
+    if (lane_index() == 0) mbarrier_arrive(barriers.p_empty(slot.stage * kKeyGroups + group));
+//% end
+    slot.advance();
+  }
+
+  __device__ __forceinline__ void put(const PackedScores& p, PipelineSlot<kDsStages>& slot) const {
+    wait_empty(slot);
+#pragma unroll
+    for (i32 i = 0; i < kBlockQ / 16; ++i)
+      st_shared_v4_b32(place + slot.stage * kPStageBytes + i * kWarpgroup * 16, {p[4 * i], p[4 * i + 1], p[4 * i + 2], p[4 * i + 3]});
+    pass(slot);
+  }
   __device__ __forceinline__ void take(PackedScores& p, PipelineSlot<kDsStages>& slot) const {
-    mbarrier_wait_parity(full + 8 * kKeyGroups * slot.stage, slot.parity);
+    wait_full(slot);
 #pragma unroll
     for (i32 i = 0; i < kBlockQ / 16; ++i) {
-      const Vec4 words = ld_shared_v4_b32(place + slot.stage * kKeyGroups * kPBytes + i * kWarpgroup * 16);
+      const Vec4 words = ld_shared_v4_b32(place + slot.stage * kPStageBytes + i * kWarpgroup * 16);
       p[4 * i] = words.x;
       p[4 * i + 1] = words.y;
       p[4 * i + 2] = words.z;
       p[4 * i + 3] = words.w;
     }
-    bar_warp_sync();
-    if (lane_index() == 0) mbarrier_arrive(empty + 8 * kKeyGroups * slot.stage);
-    slot.advance();
+    release(slot);
   }
 };
 
@@ -65,6 +97,12 @@ struct ValueGradients {
     warpgroup.release_q(warpgroup.q.stage);
     warpgroup.q.advance();
   }
+//% if p_in_ds
+  __device__ __forceinline__ void skip_probabilities() {
+    pipe.wait_empty(warpgroup.p);
+    pipe.pass(warpgroup.p);
+  }
+//% end
   // To be called when no product reads P of the block before any more.
   __device__ __forceinline__ void hand_over() {
     pack_scores(p, s);
@@ -104,6 +142,12 @@ struct KeyGradients {
     bar_warp_sync();
     warpgroup.release_do();
   }
+//% if p_in_ds
+  __device__ __forceinline__ void skip_probabilities() {
+    pipe.wait_full(warpgroup.p);
+    warpgroup.p.advance();
+  }
+//% end
   // To be called when no product reads dS of the block before any more.
   __device__ __forceinline__ void publish() {
     pack_scores(ds, dp);
@@ -123,6 +167,14 @@ struct KeyGradients {
 
 //% include wgmma/split_steps_${query_step}
 
+template <class Gradients>
+__device__ __forceinline__ void pass_over(Gradients& gradients, bool publishes) {
+//% if p_in_ds
+  gradients.skip_probabilities();
+//% end
+  skip_block(gradients.warpgroup, publishes);
+}
+
 // Walks through the tile's blocks: those that attend to none of the 64 keys are passed over.
 template <class Gradients>
 __device__ __forceinline__ void walk_blocks(const Arguments& args, const KeyTile& tile, const QueryWalk& walk, Gradients& gradients, bool publishes) {
@@ -130,7 +182,7 @@ __device__ __forceinline__ void walk_blocks(const Arguments& args, const KeyTile
   for (i32 head = 0; head < TileHeads::walked(args); ++head) {
     i32 block = walk.blocks.begin;
 #pragma unroll 1
-    for (; block < live.begin; ++block) skip_block(gradients.warpgroup, publishes);
+    for (; block < live.begin; ++block) pass_over(gradients, publishes);
     if (block < live.end) {
       query_step<true>(gradients, block, live.masked(block));
 #pragma unroll 1
@@ -139,7 +191,7 @@ __device__ __forceinline__ void walk_blocks(const Arguments& args, const KeyTile
     }
 //% if masked_begin
 #pragma unroll 1
-    for (; block < walk.blocks.end; ++block) skip_block(gradients.warpgroup, publishes);
+    for (; block < walk.blocks.end; ++block) pass_over(gradients, publishes);
 //% end
   }
 }

@@ -1,6 +1,8 @@
 // What remains of the block before: dV, dSᵀ beside it, dK.
 __device__ __forceinline__ void issue_gradients(KeyGradients& keys) {
+  keys.warpgroup.wait_between();
   keys.warpgroup.issue_dv(keys.dv, keys.p);                          // dV = dV + Pᵀ dO
+  keys.warpgroup.pass_between();
   keys.differentiate_scores();
   keys.warpgroup.issue_dk(keys.dk, keys.ds, keys.warpgroup.q.stage); // dK = dK + dSᵀ Q
 }

@@ -66,6 +66,14 @@ struct SoftmaxWarpgroup {
     if (kOrderedWarpgroups) bar_arrive_named(kOrder + (index + 1 == kSoftmaxWarpgroups ? 0 : index + 1), 2 * kWarpgroup);
   }
 
+  // Where warpgroups alternate, between the two pairs of products of a block.
+  __device__ __forceinline__ void pass_between() const {
+    if (kAlternatingWarpgroups) pass_order();
+  }
+  __device__ __forceinline__ void wait_between() const {
+    if (kAlternatingWarpgroups) wait_order();
+  }
+
   // Sᵀ = K Qᵀ
   __device__ __forceinline__ void issue_s(ScoreFragments& s) const { issue_scores(s, kKOffset, shared + kQOffset + q.stage * kQTileBytes); }
   // dPᵀ = V dOᵀ
@@ -91,10 +99,8 @@ struct SoftmaxWarpgroup {
 
   // Hands dSᵀ of a block to warpgroup 0${to_peer}.
   __device__ __forceinline__ void publish(const PackedScores& ds_of_block) {
-//% if clustered
-    mbarrier_wait_parity_cluster(barriers.ds_empty(ds.stage), ds.parity ^ 1);
-//% else
-    mbarrier_wait_parity(barriers.ds_empty(ds.stage), ds.parity ^ 1);
+//% if !p_in_ds
+    mbarrier_wait_parity${cluster_suffix}(barriers.ds_empty(ds.stage), ds.parity ^ 1);
 //% end
     put_scores(shared + kDsOffset + ds.stage * kDsTileBytes, first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16), ds_of_block);
     fence_proxy_async();

@@ -1,4 +1,4 @@
-// attune backward bf16 d256 sm90 q64 kv64 st2 overlap=within dq=atomic polled-loads split-dkdv · source e90f178944e7ae60
+// attune backward bf16 d256 sm90 q64 kv64 st2 overlap=within dq=atomic polled-loads split-dkdv · source 3e0b4269e4a8bd02
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   230400  barriers
 //   230544  end
 
-namespace attune_27cb644f49cb8416 {
+namespace attune_8c4192a00ad3fc64 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -436,6 +436,7 @@ constexpr u32 kArgumentBytes = 640;
 constexpr i32 kBlockQ = 64, kBlockKv = 64, kHeadDim = 256, kSoftmaxWarpgroups = 2;
 constexpr i32 kStages = 2, kDoStages = 2, kDsStages = 2;  // tiles of Q, of dO, of dS
 constexpr bool kOrderedWarpgroups = false;  // whether they issue S and dP in a fixed order
+constexpr bool kAlternatingWarpgroups = false;  // and all of them S before the first issues dP
 constexpr i32 kDqRegisters = 72, kSoftmaxRegisters = 216;  // 0: as they are at launch
 constexpr i32 kDqColumns = 64, kDqProducts = 4, kDqLastColumns = 64;  // of a product for dQ; that exist of the last
 constexpr i32 kCtasPerSm = 1, kCluster = 1;  // CTAs
@@ -628,7 +629,7 @@ struct KeyTilesOfCta {
   }
 };
 
-// Named barriers: of warpgroup 0; one for each softmax warpgroup, from kOrder on.
+// Named barriers: of warpgroup 0; one for each softmax warpgroup, from kOrder on; others follow.
 constexpr u32 kTickets = 1, kOrder = kTickets + 1;
 
 // The barriers. A full one completes when its buffer has been filled, by TMA or by every warp of those that fill it; an empty one when every warp
@@ -1024,6 +1025,14 @@ struct SoftmaxWarpgroup {
     if (kOrderedWarpgroups) bar_arrive_named(kOrder + (index + 1 == kSoftmaxWarpgroups ? 0 : index + 1), 2 * kWarpgroup);
   }
 
+  // Where warpgroups alternate, between the two pairs of products of a block.
+  __device__ __forceinline__ void pass_between() const {
+    if (kAlternatingWarpgroups) pass_order();
+  }
+  __device__ __forceinline__ void wait_between() const {
+    if (kAlternatingWarpgroups) wait_order();
+  }
+
   // Sᵀ = K Qᵀ
   __device__ __forceinline__ void issue_s(ScoreFragments& s) const { issue_scores(s, kKOffset, shared + kQOffset + q.stage * kQTileBytes); }
   // dPᵀ = V dOᵀ
@@ -1075,6 +1084,8 @@ struct SoftmaxWarpgroup {
 __device__ __forceinline__ void skip_block(SoftmaxWarpgroup& warpgroup, bool publishes) {
   warpgroup.wait_order();
   warpgroup.pass_order();
+  warpgroup.wait_between();
+  warpgroup.pass_between();
   warpgroup.wait_q();
   warpgroup.wait_do();
   bar_warp_sync();
@@ -1088,40 +1099,55 @@ __device__ __forceinline__ void skip_block(SoftmaxWarpgroup& warpgroup, bool pub
 // memory, where each thread of the second reads what its like of the first has written: both hold the same elements.
 constexpr i32 kKeyGroups = kSoftmaxWarpgroups / 2;
 constexpr u32 kPBytes = kBlockQ * kWarpgroup;  // of a group of keys
-
-__device__ __forceinline__ u32 probabilities_of_thread(u32 shared, i32 group, i32 stage) {
-  return shared + kPOffset + (stage * kKeyGroups + group) * kPBytes + thread_index() % kWarpgroup * 16;
-}
+constexpr u32 kPPlace = kPOffset, kPStageBytes = kKeyGroups * kPBytes;
 
 struct ProbabilityPipe {
-  u32 full, empty;  // barriers of the group's first stage
-  u32 place;        // of this thread in the first stage
+  Barriers barriers;
+  i32 group;
+  u32 place;  // of this thread in the first stage
 
   __device__ __forceinline__ ProbabilityPipe(const Barriers& barriers, u32 shared, i32 group)
-      : full(barriers.p_full(group)), empty(barriers.p_empty(group)), place(probabilities_of_thread(shared, group, 0)) {}
+      : barriers(barriers), group(group), place(shared + kPPlace + group * kPBytes + thread_index() % kWarpgroup * 16) {}
 
-  __device__ __forceinline__ void put(const PackedScores& p, PipelineSlot<kDsStages>& slot) const {
-    mbarrier_wait_parity(empty + 8 * kKeyGroups * slot.stage, slot.parity ^ 1);
-#pragma unroll
-    for (i32 i = 0; i < kBlockQ / 16; ++i)
-      st_shared_v4_b32(place + slot.stage * kKeyGroups * kPBytes + i * kWarpgroup * 16, {p[4 * i], p[4 * i + 1], p[4 * i + 2], p[4 * i + 3]});
+  // Before P is put.
+  __device__ __forceinline__ void wait_empty(const PipelineSlot<kDsStages>& slot) const {
+    mbarrier_wait_parity(barriers.p_empty(slot.stage * kKeyGroups + group), slot.parity ^ 1);
+  }
+  // When P has been put.
+  __device__ __forceinline__ void pass(PipelineSlot<kDsStages>& slot) const {
     bar_warp_sync();
-    if (lane_index() == 0) mbarrier_arrive(full + 8 * kKeyGroups * slot.stage);
+    if (lane_index() == 0) mbarrier_arrive(barriers.p_full(slot.stage * kKeyGroups + group));
     slot.advance();
   }
+  // Before P is taken.
+  __device__ __forceinline__ void wait_full(const PipelineSlot<kDsStages>& slot) const {
+    mbarrier_wait_parity(barriers.p_full(slot.stage * kKeyGroups + group), slot.parity);
+  }
+  // When P has been taken.
+  __device__ __forceinline__ void release(PipelineSlot<kDsStages>& slot) const {
+    bar_warp_sync();
+    if (lane_index() == 0) mbarrier_arrive(barriers.p_empty(slot.stage * kKeyGroups + group));
+    slot.advance();
+  }
+
+  __device__ __forceinline__ void put(const PackedScores& p, PipelineSlot<kDsStages>& slot) const {
+    wait_empty(slot);
+#pragma unroll
+    for (i32 i = 0; i < kBlockQ / 16; ++i)
+      st_shared_v4_b32(place + slot.stage * kPStageBytes + i * kWarpgroup * 16, {p[4 * i], p[4 * i + 1], p[4 * i + 2], p[4 * i + 3]});
+    pass(slot);
+  }
   __device__ __forceinline__ void take(PackedScores& p, PipelineSlot<kDsStages>& slot) const {
-    mbarrier_wait_parity(full + 8 * kKeyGroups * slot.stage, slot.parity);
+    wait_full(slot);
 #pragma unroll
     for (i32 i = 0; i < kBlockQ / 16; ++i) {
-      const Vec4 words = ld_shared_v4_b32(place + slot.stage * kKeyGroups * kPBytes + i * kWarpgroup * 16);
+      const Vec4 words = ld_shared_v4_b32(place + slot.stage * kPStageBytes + i * kWarpgroup * 16);
       p[4 * i] = words.x;
       p[4 * i + 1] = words.y;
       p[4 * i + 2] = words.z;
       p[4 * i + 3] = words.w;
     }
-    bar_warp_sync();
-    if (lane_index() == 0) mbarrier_arrive(empty + 8 * kKeyGroups * slot.stage);
-    slot.advance();
+    release(slot);
   }
 };
 
@@ -1243,6 +1269,11 @@ __device__ __forceinline__ void end_walk(KeyGradients& keys) {
   keys.finish_dk();
 }
 
+template <class Gradients>
+__device__ __forceinline__ void pass_over(Gradients& gradients, bool publishes) {
+  skip_block(gradients.warpgroup, publishes);
+}
+
 // Walks through the tile's blocks: those that attend to none of the 64 keys are passed over.
 template <class Gradients>
 __device__ __forceinline__ void walk_blocks(const Arguments& args, const KeyTile& tile, const QueryWalk& walk, Gradients& gradients, bool publishes) {
@@ -1250,7 +1281,7 @@ __device__ __forceinline__ void walk_blocks(const Arguments& args, const KeyTile
   for (i32 head = 0; head < TileHeads::walked(args); ++head) {
     i32 block = walk.blocks.begin;
 #pragma unroll 1
-    for (; block < live.begin; ++block) skip_block(gradients.warpgroup, publishes);
+    for (; block < live.begin; ++block) pass_over(gradients, publishes);
     if (block < live.end) {
       query_step<true>(gradients, block, live.masked(block));
 #pragma unroll 1
@@ -1320,4 +1351,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_27cb644f49cb8416
+}  // namespace attune_8c4192a00ad3fc64

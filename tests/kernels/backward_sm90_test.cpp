@@ -28,6 +28,7 @@ constexpr int kHeadDims[] = {8, 16, 32, 40, 64, 72, 96, 128, 160, 256};
 constexpr std::int64_t kGroups[] = {1, 2, 3};
 constexpr int kBlockKv[] = {64, 128, 192};
 constexpr Overlap kOverlaps[] = {Overlap::none, Overlap::within, Overlap::queued, Overlap::ahead};
+constexpr WarpgroupOrder kOrders[] = {WarpgroupOrder::free, WarpgroupOrder::ordered, WarpgroupOrder::alternating};
 constexpr Placement kPlacements[] = {Placement::packed, Placement::padded};
 enum Factor {
   kDtype,
@@ -57,6 +58,7 @@ enum Factor {
   kFusedConvert,
   kScheduler,
   kPolledLoads,
+  kPInDs,
   kFactors
 };
 
@@ -83,7 +85,7 @@ BackwardCase case_of(const FactorChoice& row) {
   config.do_stages = row[kDoStages] == 0 ? 0 : config.stages == 1 ? 2 : config.stages - 1;
   config.ds_stages = 1 + row[kDsStages];
   config.overlap = kOverlaps[row[kOverlap]];
-  if (row[kOrdered] == 1) config.warpgroup_order = WarpgroupOrder::ordered;
+  config.warpgroup_order = kOrders[row[kOrdered]];
   config.dq = row[kDq] == 1 ? DqAccumulation::ordered : DqAccumulation::atomic;
   config.kv_grad_per_query_head = row[kApart] == 1;
   if (row[kTiles] == 1) config.tile_order = TileOrder::l2_sections;
@@ -92,6 +94,7 @@ BackwardCase case_of(const FactorChoice& row) {
   config.cluster = 1 + row[kCluster];
   config.fused_convert = row[kFusedConvert] == 1;
   config.polled_loads = row[kPolledLoads] == 1;
+  config.p_in_ds = row[kPInDs] == 1;
   if (row[kScheduler] == 1) config.tile_scheduler = TileScheduler::static_persistent;
   test.problem.deterministic = config.dq != DqAccumulation::atomic && row[kLse] == 1;
   return test;
@@ -106,6 +109,7 @@ void check_pairwise(Devices& devices, int part, int parts) {
   sizes[kGroup] = std::size(kGroups);
   sizes[kBlockKvFactor] = std::size(kBlockKv);
   sizes[kOverlap] = std::size(kOverlaps);
+  sizes[kOrdered] = std::size(kOrders);
   sizes[kStages] = 3;
   const auto allowed = [&](const FactorChoice& row) {
     const BackwardCase test = case_of(row);
@@ -124,7 +128,7 @@ void check_pairs_of_ctas(Devices& devices) {
   constexpr std::pair<const char*, const char*> kPairs[] = {
       {"d128", "sm90 q64 kv128 st2 overlap=within cluster2 dq=atomic"},
       {"d256", "sm90 q64 kv64 st2 dost1 dsst1 overlap=within cluster2 dq=atomic fused-convert split-dkdv"},
-      {"d256", "sm90 q64 kv64 st2 dost1 dsst1 cluster2 dq=atomic polled-loads split-dkdv"},
+      {"d256", "sm90 q64 kv64 st2 dsst1 cluster2 dq=atomic polled-loads split-dkdv p-in-ds"},
       {"d104", "sm90 q64 kv128 st2 ordered overlap=queued cluster2 dq=atomic"},
       {"d200", "sm90 q64 kv64 st1 cluster2 dq=atomic split-dkdv"},
       {"d112", "sm90 q128 kv64 st1 cluster2 dq=atomic"}};
@@ -193,6 +197,7 @@ void check_persistent_ctas(Devices& devices, int batch) {
       {"hq4 hkv2 sq150 skv300 d64 window=60,0", "sm90 q128 kv64 st3 overlap=within dq=atomic fused-convert"},
       {"hq4 hkv1 sq70 skv500 d24", "sm90 q64 kv64 st2 cta2 dq=atomic kv-grad-per-query-head"},
       {"hq5 sq130 skv520 d16", "sm90 q64 kv128 st2 ordered overlap=queued dq=atomic"},
+      {"hq5 sq130 skv520 d16 causal", "sm90 q64 kv128 st2 alternating overlap=within dq=atomic"},
       {"hq3 sq90 skv260 d160 causal", "sm90 q64 kv64 st2 overlap=within split-dkdv dq=atomic"},
       {"hq2 sq130 skv300 d256 causal@-40", "sm90 q64 kv64 st1 dsst1 cluster2 split-dkdv dq=atomic fused-convert"},
       {"hq2 sq130 skv700 d112 causal", "sm90 q64 kv64 st2 overlap=within cluster2 dq=atomic"}};
@@ -332,6 +337,7 @@ constexpr Compiled kCompiled[] = {
     {80, "sm90 q64 kv128 st2 overlap=queued"},
     {64, "sm90 q64 kv128 st3 overlap=ahead"},
     {96, "sm90 q64 kv128 st3 ordered overlap=ahead"},
+    {128, "sm90 q64 kv128 st3 alternating overlap=within"},
     {120, "sm90 q64 kv128 st3 overlap=ahead"},
     {96, "sm90 q64 kv128 st2 overlap=within"},
     {104, "sm90 q64 kv128 st2 overlap=within"},
@@ -374,6 +380,7 @@ TEST_CASE(
       {128, "sm90 q64 kv128 st2 overlap=queued cluster2", 40},
       {256, "sm90 q64 kv64 st2 dost1 overlap=within split-dkdv cluster2", 200},
       {256, "sm90 q64 kv64 st1 split-dkdv cluster2", 150},
+      {256, "sm90 q64 kv64 st2 dsst1 split-dkdv cluster2 polled-loads p-in-ds", 150},
       // Where they stand in the rings is kept from tile to tile; some of it is read again at each block of queries.
       {64, "sm90 q128 kv128 st2 ordered overlap=within scheduler=static-persistent", 80},
       {128, "sm90 q64 kv128 st3 overlap=queued scheduler=static-persistent", 232},

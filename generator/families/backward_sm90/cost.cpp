@@ -63,7 +63,7 @@ struct Step {
     if (std::min(config.stages, do_stages) == 2 && !config.split_dkdv) {
       clocks += (serial ? kLateLoadsOfSerial : kLateLoads) * (config.polled_loads ? kPolledShare : 1);
     }
-    if (config.warpgroup_order == WarpgroupOrder::ordered) clocks *= kOrdered;
+    if (config.warpgroup_order != WarpgroupOrder::free) clocks *= kOrdered;
     if (config.overlap == Overlap::queued) clocks *= kQueued;
     if (config.cluster > 1) clocks *= kPair;
     if (config.tile_scheduler == TileScheduler::static_persistent) clocks *= kPersistent;

@@ -46,6 +46,8 @@ void check_choices(const AttentionProblem& problem, const KernelConfig& config, 
     reasons->push_back(
         fmt::format("split-dkdv {}: warpgroups with different products take no order; leave the word out",
                     to_string(config.warpgroup_order)));
+  if (config.p_in_ds && !config.split_dkdv)
+    reasons->push_back("p-in-ds: P stays in registers without split-dkdv; leave one of the words out, or take both");
   if (config.block_kv % kWarpgroupRows != 0 || config.block_kv > kMostBlockKv) {
     reasons->push_back(
         fmt::format("kv{}: each softmax warpgroup owns 64 keys, and there are 1 to {}: kv must be a multiple of 64 up "

@@ -110,7 +110,8 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   bindings.set("do_stages", shape.do_stages);
   bindings.set("ds_stages", config.ds_stages);
   bindings.set("softmax_count", shape.softmax_warpgroups);
-  bindings.set("ordered_warpgroups", text_of(config.warpgroup_order == WarpgroupOrder::ordered));
+  bindings.set("ordered_warpgroups", text_of(config.warpgroup_order != WarpgroupOrder::free));
+  bindings.set("alternating_warpgroups", text_of(config.warpgroup_order == WarpgroupOrder::alternating));
   bindings.set("dq_registers", shape.dq_registers);
   bindings.set("softmax_registers", shape.softmax_registers);
   bindings.set("ctas_per_sm", config.ctas_per_sm);
@@ -124,6 +125,7 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   bindings.set("tile_scheduler", partial_name(to_string(config.tile_scheduler)));
   const bool pair = config.cluster > 1;
   bindings.conditions["clustered"] = pair;
+  bindings.set("cluster_suffix", pair ? "_cluster" : "");
   bindings.set("cluster", config.cluster);
   bindings.set("key_tile", pair ? "key_tile_of_cluster" : "key_tile");
   bindings.set("walked_keys", pair ? "tile.first_of_cluster, tile.keys_of_cluster" : "tile.first_key, tile.keys");
@@ -142,6 +144,7 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   bindings.set("query_step", query_step(config.overlap));
   bindings.set("gradients", config.split_dkdv ? "split" : "together");
   bindings.conditions["polled_loads"] = config.polled_loads;
+  bindings.conditions["p_in_ds"] = config.p_in_ds;
   bindings.conditions["fused_convert"] = config.fused_convert;
   bindings.set("dq_converter", config.fused_convert ? "the tile that adds last" : "another kernel");
   bindings.set("convert_units", "(rows + 15) / 16 * kParts");

@@ -84,7 +84,7 @@ BackwardSm90Shape backward_sm90_shape(const AttentionProblem& problem, const Ker
     add_tiles("kPeerKOffset", "K  of the other CTA", 1, kv, dq.columns * dq.count / config.cluster);
     add_tiles("kPeerDsOffset", "dS of the other CTA", config.ds_stages, q, kv);
   }
-  if (config.split_dkdv)
+  if (config.split_dkdv && !config.p_in_ds)
     shape.shared.add({"kPOffset", "P ", {config.ds_stages, kv / kWarpgroupRows, q, kWarpgroupRows}, kElementBytes},
                      kTicketBytes);
   shape.shared.add({"kLseOffset", "LSE", {config.stages, q}, sizeof(float), ", fp32"}, kStatisticAlignment);

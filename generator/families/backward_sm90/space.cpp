@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <vector>
 
 #include "generator/families/backward_common/key_tiles.h"
@@ -16,6 +17,8 @@ constexpr int kMostStages = 4;
 constexpr int kDsStages[] = {1, 2};  // more changed nothing in a prototype
 constexpr int kDqColumns[] = {64, 128};
 constexpr int kMaxHeadDimOfTwoCtas = 64;
+// Beyond, two softmax warpgroups have no registers for S and dP together.
+constexpr int kMaxHeadDimOfAhead = 120;
 // Below, a warpgroup has registers for dK and dV of 64 keys.
 constexpr int kMinHeadDimOfSplit = 112;
 
@@ -37,7 +40,9 @@ bool pair_may_win(const AttentionProblem& problem, const KernelConfig& config) {
 }
 
 void add_loads_and_conversions(KernelConfig config, std::vector<KernelConfig>* configs) {
+  const int buffers = std::min(config.stages, config.do_stages > 0 ? config.do_stages : config.stages);
   for (const bool polled : {false, true}) {
+    if (polled && buffers > 2) continue;  // loads come early enough
     config.polled_loads = polled;
     for (const bool fused : {false, true}) configs->emplace_back(config).fused_convert = fused;
   }
@@ -50,9 +55,12 @@ void add_products(const AttentionProblem& problem, KernelConfig config, const De
   for (const Overlap overlap : {Overlap::none, Overlap::within, Overlap::queued, Overlap::ahead}) {
     if (overlap != Overlap::none && config.stages == 1) continue;
     if ((overlap == Overlap::queued || overlap == Overlap::ahead) && config.split_dkdv) continue;
-    if (overlap == Overlap::ahead && config.block_q > 64) continue;
+    if (overlap == Overlap::ahead &&
+        (config.block_q > 64 || (config.block_kv > 64 && problem.head_dim > kMaxHeadDimOfAhead)))
+      continue;
     config.overlap = overlap;
-    for (const WarpgroupOrder warpgroups : {WarpgroupOrder::free, WarpgroupOrder::ordered}) {
+    for (const WarpgroupOrder warpgroups :
+         {WarpgroupOrder::free, WarpgroupOrder::ordered, WarpgroupOrder::alternating}) {
       if (warpgroups != WarpgroupOrder::free && (config.block_kv == 64 || config.split_dkdv)) continue;
       config.warpgroup_order = warpgroups;
       for (const int columns : kDqColumns) {
@@ -70,8 +78,12 @@ void add_products(const AttentionProblem& problem, KernelConfig config, const De
           if (!pair_may_win(problem, config)) continue;
           KernelConfig pair = config;
           pair.cluster = 2;
-          fit_stages(problem, device, &pair);
-          add_loads_and_conversions(pair, configs);
+          for (const bool p_in_ds : {false, true}) {
+            if (p_in_ds && !pair.split_dkdv) continue;
+            pair.p_in_ds = p_in_ds;
+            fit_stages(problem, device, &pair);
+            add_loads_and_conversions(pair, configs);
+          }
         }
       }
     }

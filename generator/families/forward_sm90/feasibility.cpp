@@ -24,6 +24,8 @@ void check_warpgroups(const KernelConfig& config, std::vector<std::string>* reas
                     "within",
                     to_string(config.overlap)));
   }
+  if (config.warpgroup_order == WarpgroupOrder::alternating)
+    reasons->push_back("alternating: a forward has one pair of products a step; take ordered");
   if (config.q_stages > 1 && config.tile_scheduler == TileScheduler::single)
     reasons->push_back(fmt::format("qst{}: a CTA of a single tile has no use for a second one of Q", config.q_stages));
   if (config.overlap == Overlap::across && config.tile_scheduler == TileScheduler::single)
