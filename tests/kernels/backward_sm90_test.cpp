@@ -323,8 +323,8 @@ struct Compiled {
   int most_spilled = 0;
 };
 
-// Head dims and the configs that would serve them. What is spilled lies outside the loop over blocks, but for one
-// number at each of them.
+// Head dims and the configs that would serve them. What is spilled lies outside the loop over blocks, but for a few
+// numbers at each of them.
 constexpr Compiled kCompiled[] = {
     {8, "sm90 q128 kv128 st2 overlap=within"},
     {16, "sm90 q128 kv128 st2 ordered overlap=queued"},
@@ -337,7 +337,7 @@ constexpr Compiled kCompiled[] = {
     {80, "sm90 q64 kv128 st2 overlap=queued"},
     {64, "sm90 q64 kv128 st3 overlap=ahead"},
     {96, "sm90 q64 kv128 st3 ordered overlap=ahead"},
-    {128, "sm90 q64 kv128 st3 alternating overlap=within"},
+    {128, "sm90 q64 kv128 st3 alternating overlap=within", 136},
     {120, "sm90 q64 kv128 st3 overlap=ahead"},
     {96, "sm90 q64 kv128 st2 overlap=within"},
     {104, "sm90 q64 kv128 st2 overlap=within"},

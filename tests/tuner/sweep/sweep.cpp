@@ -254,7 +254,8 @@ TEST_CASE("a sweep that is asked to stop keeps what it has, and goes on later", 
 
 TEST_CASE("progress says what is to come", "[nogpu]") {
   const TemporaryFolder folder;
-  SweepOptions options = options_for(fake_worker(folder, {"measured 80"}), 0);
+  // Compilers are slow, so that some are still at it after the first trial.
+  SweepOptions options = options_for(fake_worker(folder, {.on_trial = "measured 80", .on_compile = "sleep 0.3;"}), 0);
   options.patience = 3;
   TuningDatabase database(folder / "tuning.db");
   std::vector<SweepProgress> seen;
