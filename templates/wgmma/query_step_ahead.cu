@@ -38,12 +38,3 @@ __device__ __forceinline__ void query_step(KeyGradients& keys, i32 block, bool m
   wgmma_wait_group<0>();
   wgmma_landed(keys.dp);
 }
-
-__device__ __forceinline__ void end_walk(KeyGradients& keys) {
-  issue_gradients(keys);
-  wgmma_wait_group<0>();
-  wgmma_landed(keys.dv);
-  wgmma_landed(keys.dk);
-  keys.warpgroup.release_do();
-  keys.release_last_q();
-}

@@ -30,10 +30,3 @@ __device__ __forceinline__ void query_step(KeyGradients& keys, i32 block, bool m
   wgmma_landed(keys.dv);
   warpgroup.release_do();
 }
-
-__device__ __forceinline__ void end_walk(KeyGradients& keys) {
-  keys.warpgroup.issue_dk(keys.dk, keys.ds, keys.warpgroup.q.stage);  // dK = dK + dSᵀ Q
-  wgmma_wait_group<0>();
-  wgmma_landed(keys.dk);
-  keys.release_last_q();
-}

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 sm90 q64 kv128 st3 overlap=within dq=atomic · source cbf2f7df3df2c30d
+// attune backward bf16 d128 sm90 q64 kv128 st3 overlap=within dq=atomic · source 742d14a679ee658c
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -22,7 +22,7 @@
 //   198144  barriers
 //   198288  end
 
-namespace attune_9893a09ae925e672 {
+namespace attune_8834764ad23fab46 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -1102,7 +1102,7 @@ __device__ __forceinline__ void query_step(KeyGradients& keys, i32 block, bool m
   wgmma_landed(keys.dv);
   warpgroup.release_do();
 }
-
+// When all blocks of a head have been seen: dK of the last one.
 __device__ __forceinline__ void end_walk(KeyGradients& keys) {
   keys.warpgroup.issue_dk(keys.dk, keys.ds, keys.warpgroup.q.stage);  // dK = dK + dSᵀ Q
   wgmma_wait_group<0>();
@@ -1170,4 +1170,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_9893a09ae925e672
+}  // namespace attune_8834764ad23fab46

@@ -1,4 +1,4 @@
-// attune backward fp16 d72 window sm90 q64 kv128 st2 ordered kv-grad-per-query-head dq=ordered dost1 · source 728989e759b5a938
+// attune backward fp16 d72 window sm90 q64 kv128 st2 ordered kv-grad-per-query-head dq=ordered dost1 · source 82cf50bf1e5c050c
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one query head. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   148240  barriers
 //   148336  end
 
-namespace attune_0ee384f65196dde7 {
+namespace attune_ba481e1a905bc3b6 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -1161,7 +1161,7 @@ __device__ __forceinline__ void query_step(KeyGradients& keys, i32 block, bool m
   wgmma_landed(keys.dv);
   warpgroup.release_do();
 }
-
+// When all blocks of a head have been seen: dK of the last one.
 __device__ __forceinline__ void end_walk(KeyGradients& keys) {
   keys.warpgroup.issue_dk(keys.dk, keys.ds, keys.warpgroup.q.stage);  // dK = dK + dSᵀ Q
   wgmma_wait_group<0>();
@@ -1231,4 +1231,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_0ee384f65196dde7
+}  // namespace attune_ba481e1a905bc3b6

@@ -142,6 +142,7 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   bindings.set("dq_last_columns", dq.last_columns);
   bindings.lists["wgmma_shapes"] = wgmma_shapes({problem.head_dim, config.block_q, dq.columns}, target);
   bindings.set("query_step", query_step(config.overlap));
+  if (!config.split_dkdv) bindings.set("end_walk", config.overlap == Overlap::ahead ? "gradients" : "dk");
   bindings.set("gradients", config.split_dkdv ? "split" : "together");
   bindings.conditions["polled_loads"] = config.polled_loads;
   bindings.conditions["p_in_ds"] = config.p_in_ds;
