@@ -31,7 +31,6 @@ constexpr int kCollectivesPerTurn = 16;   // round robin: a warp goes on for so 
 constexpr std::uint64_t kRandomTurn = 4;  // random: one collective in so many ends the warp's turn
 // Random: for so many turns at most, a warpgroup of every CTA runs only while nothing else can, or none is held back.
 constexpr std::uint64_t kMostTurnsHeldBack = 8192;
-constexpr std::size_t kWarpgroupWarps = 4;
 
 struct Warp;
 

@@ -254,10 +254,10 @@ std::size_t CtaGroup::ready_warp(std::size_t start, bool but_for_held_back) cons
 void CtaGroup::hold_back() {
   turns_held_back_ = random() % kMostTurnsHeldBack;
   const auto warps = static_cast<std::size_t>(launch_.threads) / kWarpLanes;
-  const std::size_t groups = ceil_div(warps, kWarpgroupWarps), group = random() % (groups + 1);
+  const std::size_t groups = ceil_div(warps, std::size_t{kWarpsOfWarpgroup}), group = random() % (groups + 1);
   held_back_.assign(ready_warps_.size(), 0);
   for (std::size_t slot = 0; slot < warps_.size(); ++slot)
-    if (slot % warps / kWarpgroupWarps == group) held_back_[slot / 64] |= std::uint64_t{1} << slot % 64;
+    if (slot % warps / kWarpsOfWarpgroup == group) held_back_[slot / 64] |= std::uint64_t{1} << slot % 64;
 }
 
 // The lane that runs next, removed from its ready set; the host's context if there is none.

@@ -53,6 +53,8 @@ int fewest_dq_registers(int accumulators) {
 
 }  // namespace
 
+int do_stages_of(const KernelConfig& config) { return config.do_stages > 0 ? config.do_stages : config.stages; }
+
 DqProducts dq_products(const AttentionProblem& problem, const KernelConfig& config) {
   const int all = problem.head_dim, columns = config.dq_columns;
   if (all < columns + kLeastColumns) return {all, 1, all};
@@ -68,7 +70,7 @@ BackwardSm90Shape backward_sm90_shape(const AttentionProblem& problem, const Ker
   shape.threads = (shape.softmax_warpgroups + 1) * kWarpgroupThreads;
   shape.panel_columns = panel_columns(head_dim);
   shape.panels = ceil_div(head_dim, shape.panel_columns);
-  shape.do_stages = config.do_stages > 0 ? config.do_stages : config.stages;
+  shape.do_stages = do_stages_of(config);
 
   const auto add_tiles = [&](const char* name, const char* label, int stages, int rows, int columns) {
     const int panels = ceil_div(columns, shape.panel_columns);

@@ -50,6 +50,9 @@ struct BackwardSm90Shape {
   int softmax_registers = 0;
 };
 
+/// Blocks of dO that shared memory holds: what the config says, else as many as of Q.
+int do_stages_of(const KernelConfig& config);
+
 BackwardSm90Shape backward_sm90_shape(const AttentionProblem& problem, const KernelConfig& config,
                                       const DeviceSpec& device);
 

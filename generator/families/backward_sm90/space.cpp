@@ -17,8 +17,6 @@ constexpr int kMostStages = 4;
 constexpr int kDsStages[] = {1, 2};  // more changed nothing in a prototype
 constexpr int kDqColumns[] = {64, 128};
 constexpr int kMaxHeadDimOfTwoCtas = 64;
-// Beyond, two softmax warpgroups have no registers for S and dP together.
-constexpr int kMaxHeadDimOfAhead = 120;
 // Below, a warpgroup has registers for dK and dV of 64 keys.
 constexpr int kMinHeadDimOfSplit = 112;
 
@@ -40,9 +38,10 @@ bool pair_may_win(const AttentionProblem& problem, const KernelConfig& config) {
 }
 
 void add_loads_and_conversions(KernelConfig config, std::vector<KernelConfig>* configs) {
-  const int buffers = std::min(config.stages, config.do_stages > 0 ? config.do_stages : config.stages);
+  const int buffers = std::min(config.stages, do_stages_of(config));
   for (const bool polled : {false, true}) {
-    if (polled && buffers > 2) continue;  // loads come early enough
+    // With more buffers loads come early enough; where tiles wait for tickets they have the time.
+    if (polled && (buffers > 2 || takes_tickets(config))) continue;
     config.polled_loads = polled;
     for (const bool fused : {false, true}) configs->emplace_back(config).fused_convert = fused;
   }
@@ -55,13 +54,14 @@ void add_products(const AttentionProblem& problem, KernelConfig config, const De
   for (const Overlap overlap : {Overlap::none, Overlap::within, Overlap::queued, Overlap::ahead}) {
     if (overlap != Overlap::none && config.stages == 1) continue;
     if ((overlap == Overlap::queued || overlap == Overlap::ahead) && config.split_dkdv) continue;
-    if (overlap == Overlap::ahead &&
-        (config.block_q > 64 || (config.block_kv > 64 && problem.head_dim > kMaxHeadDimOfAhead)))
-      continue;
+    if (overlap == Overlap::ahead && config.block_q > 64) continue;
     config.overlap = overlap;
     for (const WarpgroupOrder warpgroups :
          {WarpgroupOrder::free, WarpgroupOrder::ordered, WarpgroupOrder::alternating}) {
       if (warpgroups != WarpgroupOrder::free && (config.block_kv == 64 || config.split_dkdv)) continue;
+      // A turn behind S helps where products that follow have to wait for exponentials.
+      if (warpgroups == WarpgroupOrder::alternating && overlap != Overlap::within && overlap != Overlap::queued)
+        continue;
       config.warpgroup_order = warpgroups;
       for (const int columns : kDqColumns) {
         if (columns > 64 && problem.head_dim <= 64) continue;
@@ -78,12 +78,15 @@ void add_products(const AttentionProblem& problem, KernelConfig config, const De
           if (!pair_may_win(problem, config)) continue;
           KernelConfig pair = config;
           pair.cluster = 2;
-          for (const bool p_in_ds : {false, true}) {
-            if (p_in_ds && !pair.split_dkdv) continue;
-            pair.p_in_ds = p_in_ds;
-            fit_stages(problem, device, &pair);
-            add_loads_and_conversions(pair, configs);
-          }
+          fit_stages(problem, device, &pair);
+          add_loads_and_conversions(pair, configs);
+          if (!pair.split_dkdv) continue;
+          // Where it leaves memory for another stage of dO, or for the config at all.
+          KernelConfig shared_buffer = pair;
+          shared_buffer.p_in_ds = true;
+          fit_stages(problem, device, &shared_buffer);
+          if (do_stages_of(shared_buffer) > do_stages_of(pair) || !fits(problem, pair, device))
+            add_loads_and_conversions(shared_buffer, configs);
         }
       }
     }

@@ -101,7 +101,7 @@ TEST_CASE("the space of a backward problem on Hopper has both families, and ever
     }
     INFO("d" << head_dim << ": " << wgmma << " and " << mma_sync);
     CHECK(wgmma >= 15);
-    CHECK(wgmma < 4000);
+    CHECK(wgmma < 3000);
     CHECK(mma_sync > 0);
     CHECK(block_q.size() == (head_dim > 128 ? 1 : 2));
     CHECK(block_kv.size() == (head_dim > 128 ? 1 : head_dim > 72 ? 2 : 3));
