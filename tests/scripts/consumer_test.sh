@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A project of C++17 that adds Attune's folder gets C++20 for what links it, none of Attune's settings, and the presets: it describes what
-# is picked for an H200 that is not here. The compiler's cache makes a second build cheap.
+# A project of C++17 that adds Attune's folder gets C++20 for what links its C++ interface, none of Attune's settings, and the presets: it
+# describes what is picked for an H200 that is not here. A C program of the same project links libattune.so. The compiler's cache makes a second build cheap.
 # usage: consumer_test.sh SOURCE_FOLDER BUILD_FOLDER [CMAKE_OPTION...]
 set -euo pipefail
 source=$1 build=$2
@@ -9,17 +9,19 @@ folder=$build/consumer
 mkdir -p "$folder/project"
 cat >"$folder/project/CMakeLists.txt" <<CMAKE
 cmake_minimum_required(VERSION 3.22)
-project(consumer LANGUAGES CXX)
+project(consumer LANGUAGES C CXX)
 set(CMAKE_CXX_STANDARD 17)
 add_subdirectory($source attune)
 add_executable(consumer consumer.cpp)
-target_link_libraries(consumer PRIVATE attune::attune)
+target_link_libraries(consumer PRIVATE attune::runtime)
+add_executable(caller caller.c)
+target_link_libraries(caller PRIVATE attune::attune)
 foreach(variable CMAKE_BUILD_TYPE CMAKE_RUNTIME_OUTPUT_DIRECTORY CMAKE_LIBRARY_OUTPUT_DIRECTORY CMAKE_EXPORT_COMPILE_COMMANDS)
   if(\${variable})
     message(FATAL_ERROR "attune has set \${variable} of the project that added it")
   endif()
 endforeach()
-foreach(target attune test_generator attune_shared)
+foreach(target attune test_generator)
   if(TARGET \${target})
     message(FATAL_ERROR "\${target} is built although only the library was asked for")
   endif()
@@ -44,7 +46,13 @@ int main() {
   return choice->origin == attune::ConfigOrigin::exact ? 0 : 1;
 }
 CPP
+cat >"$folder/project/caller.c" <<'C'
+#include <attune.h>
+#include <stdio.h>
+int main(void) { return puts(attune_version()) < 0; }
+C
 cp "$build/deps.cmake" "$folder/" 2>/dev/null || true
 cmake -S "$folder/project" -B "$folder" -G Ninja "$@" >"$folder/log" || { cat "$folder/log"; exit 1; }
-cmake --build "$folder" --parallel "$(nproc)" --target consumer
+cmake --build "$folder" --parallel "$(nproc)" --target consumer caller
 env -u ATTUNE_SYSTEM_DATABASE ATTUNE_DATABASE=/nonexistent/none.db "$folder/consumer"
+"$folder/caller"
