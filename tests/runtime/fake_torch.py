@@ -1,0 +1,83 @@
+"""As much of torch as the Python binding asks for where nothing runs on a GPU: `install()` puts it where `import torch` finds it."""
+
+import sys
+import types
+
+
+class Tensor:
+    """What the binding asks of a torch.Tensor. `filled`: the number that every element was set to, if one was."""
+
+    def __init__(self, shape, dtype="bf16", device="cuda:0", strides=None, address=0x1000, requires_grad=False, layout="strided",
+                 is_nested=False):
+        self.shape, self.dtype, self.address, self.requires_grad = tuple(shape), dtype, address, requires_grad
+        self.layout, self.is_nested, self.is_cuda, self.filled = layout, is_nested, device.startswith("cuda"), None
+        kind, _, index = device.partition(":")
+        self.device = types.SimpleNamespace(type=kind, index=int(index) if index else None)
+        if strides is None:
+            strides = [1]
+            for size in reversed(self.shape[1:]):
+                strides.insert(0, strides[0] * size)
+        self.strides = tuple(strides)
+
+    def dim(self):
+        return len(self.shape)
+
+    def stride(self, axis=None):
+        return self.strides if axis is None else self.strides[axis]
+
+    def data_ptr(self):
+        if self.address is None:
+            raise RuntimeError("Cannot access data pointer")
+        return self.address
+
+    def to(self, dtype):
+        return Tensor(self.shape, dtype, strides=self.strides, address=self.address, requires_grad=self.requires_grad)
+
+    def is_floating_point(self):
+        return self.dtype[:2] in ("fp", "bf")
+
+    def fill_(self, number):
+        self.filled = number
+
+    def zero_(self):
+        self.fill_(0)
+
+    def element_size(self):
+        return 2
+
+    def is_contiguous(self):
+        return self.strides == Tensor(self.shape).strides
+
+    def numel(self):
+        product = 1
+        for size in self.shape:
+            product *= size
+        return product
+
+
+class Function:
+    """torch.autograd.Function, as far as forward."""
+
+    @classmethod
+    def apply(cls, *arguments):
+        return cls.forward(types.SimpleNamespace(), *arguments)
+
+
+def install():
+    torch = types.ModuleType("torch")
+    torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.uint8 = "fp16", "bf16", "fp32", "fp64", "u8"
+    torch.strided = "strided"
+    torch.Tensor = Tensor
+    torch.is_grad_enabled = lambda: True
+    torch.are_deterministic_algorithms_enabled = lambda: False
+    torch.autograd = types.ModuleType("torch.autograd")
+    torch.autograd.forward_ad = types.SimpleNamespace(_current_level=-1)
+    torch.autograd.Function = Function
+    torch.is_autocast_enabled, torch.get_autocast_dtype = lambda device: False, lambda device: "bf16"
+    torch.compiler = types.SimpleNamespace(is_compiling=lambda: False)
+    torch._C = types.SimpleNamespace(_are_functorch_transforms_active=lambda: False)
+    torch.empty = lambda shape, dtype, device: Tensor(shape if isinstance(shape, tuple) else (shape,), dtype)
+    torch.empty_like = lambda tensor: Tensor(tensor.shape, tensor.dtype, strides=tensor.strides)
+    torch.cuda = types.SimpleNamespace(current_stream=lambda device: types.SimpleNamespace(cuda_stream=0))
+    for module in (torch, torch.autograd):
+        sys.modules[module.__name__] = module
