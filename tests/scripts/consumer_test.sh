@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A project of C++17 that adds Attune's folder gets C++20 for what links its C++ interface, none of Attune's settings, and the presets: it
-# describes what is picked for an H200 that is not here. A C program of the same project links libattune.so. The compiler's cache makes a second build cheap.
+# describes what is picked for an H200 that is not here. A C program of the same project links libattune.so, which is installed without the
+# command. The compiler's cache makes a second build cheap.
 # usage: consumer_test.sh SOURCE_FOLDER BUILD_FOLDER [CMAKE_OPTION...]
 set -euo pipefail
 source=$1 build=$2
@@ -52,7 +53,13 @@ cat >"$folder/project/caller.c" <<'C'
 int main(void) { return puts(attune_version()) < 0; }
 C
 cp "$build/deps.cmake" "$folder/" 2>/dev/null || true
-cmake -S "$folder/project" -B "$folder" -G Ninja "$@" >"$folder/log" || { cat "$folder/log"; exit 1; }
+cmake -S "$folder/project" -B "$folder" -G Ninja -DATTUNE_INSTALL=ON "$@" >"$folder/log" || { cat "$folder/log"; exit 1; }
 cmake --build "$folder" --parallel "$(nproc)" --target consumer caller
 env -u ATTUNE_SYSTEM_DATABASE ATTUNE_DATABASE=/nonexistent/none.db "$folder/consumer"
 "$folder/caller"
+
+rm -rf "$folder/prefix"
+cmake --install "$folder" --prefix "$folder/prefix" >"$folder/log" || { cat "$folder/log"; exit 1; }
+installed=$(find "$folder/prefix" \( -name libattune.so -o -name attune.h -o -name attune-config.cmake \) | wc -l)
+[ "$installed" = 3 ] || { echo "consumer test: libattune.so and what finds it are not all installed" >&2; exit 1; }
+[ ! -e "$folder/prefix/bin/attune" ] || { echo "consumer test: the command is installed, which was left out" >&2; exit 1; }
