@@ -116,7 +116,12 @@ void CtaGroup::check_ordinary_access(const char* name, std::uint32_t address, st
       }
     }
   }
-  if (!write) return;
+  if (!write) {
+    if (granule.copied) async_lane().unused_reads.push_back(granule_of(address));
+    return;
+  }
+  async_lane().unused_reads.clear();
+  granule.copied = false;
   check_overwritten(name, cta, address, bytes);
   const auto writer = static_cast<std::uint16_t>(current_->thread + 1);
   if (granule.writer == writer) return;
@@ -131,6 +136,19 @@ void CtaGroup::check_overwritten(const char* name, const Cta& cta, std::uint32_t
       fail(fmt::format("{} overwrites shared memory at {}{} while {} still reads it", name,
                        place(kSharedBase + i * kGranuleBytes),
                        &cta == current_->warp->cta ? "" : fmt::format(" of CTA {}", cta.block), reader_of(cta, i)));
+    }
+  }
+}
+
+void CtaGroup::check_reads_used(const char* name, const Cta& cta, std::uint32_t address, std::uint32_t bytes) {
+  const std::uint32_t begin = granule_of(address), end = granule_of(address + bytes - 1);
+  for (std::size_t thread = 0; thread < cta.async.lanes.size(); ++thread) {
+    for (const std::uint32_t read : cta.async.lanes[thread].unused_reads) {
+      if (read < begin || read > end) continue;
+      fail(
+          fmt::format("{} overwrites shared memory at {}, which thread {} has read without using what it read: an "
+                      "arrival may overtake a load; arrive behind a store or a product that needs its result",
+                      name, place(kSharedBase + read * kGranuleBytes), thread));
     }
   }
 }

@@ -58,6 +58,7 @@ struct Granule {
   std::uint16_t readers = 0;  // wgmma and TMA stores under way that read it
   std::uint16_t writer = 0;   // 1 + the thread whose ordinary write no proxy fence has followed; 0: none
   bool barrier = false;       // part of it is an mbarrier
+  bool copied = false;        // what lies there came by a bulk copy
 };
 
 // What the threads of a warpgroup bring to a collective; all but the pointers must agree.
@@ -119,6 +120,9 @@ struct AsyncLane {
   std::vector<TensorCopy> stores;       // whose shared memory is not known to have been read, oldest first
   std::uint64_t bulk_groups = 0;        // committed
   std::vector<std::uint32_t> unfenced;  // granules that it wrote since its last proxy fence
+  // Copied granules that it read since it last stored or multiplied: what it read there may still be on its way, since
+  // nothing has needed it yet, and an arrival at an mbarrier may overtake it.
+  std::vector<std::uint32_t> unused_reads;
 };
 
 // What a CTA has of Hopper.

@@ -221,6 +221,7 @@ class CtaGroup {
   void check_shared_range(const char* name, std::uint32_t address, std::uint32_t bytes, const char* verb);
   void check_tensor(const TensorCopy& copy, const char* verb);
   void check_overwritten(const char* name, const Cta& cta, std::uint32_t address, std::uint32_t bytes);
+  void check_reads_used(const char* name, const Cta& cta, std::uint32_t address, std::uint32_t bytes);
   void check_fenced(const char* name, const Cta& cta, std::uint32_t address);
   void count_readers(Cta& cta, std::uint32_t address, std::uint32_t bytes, int count);
   void start_load(Cta& cta, const TensorCopy& copy, std::uint32_t barrier);

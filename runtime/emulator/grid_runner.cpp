@@ -347,6 +347,7 @@ void* CtaGroup::global_memory(const char* name, const void* address, std::uint32
                      last_range_->begin));
   }
   (write ? written_bytes_ : read_bytes_) += bytes;
+  if (write && async_proxy_) async_lane().unused_reads.clear();
   return const_cast<void*>(address);
 }
 

@@ -184,6 +184,7 @@ void CtaGroup::start_load(Cta& cta, const TensorCopy& copy, std::uint32_t barrie
   const std::uint32_t to = copy.shared, bytes = copy.map.box_bytes(), granules = bytes / kGranuleBytes;
   Mbarrier& full = find_mbarrier(name, cta, barrier, true);
   check_overwritten(name, cta, to, bytes);
+  check_reads_used(name, cta, to, bytes);
   for (const Mbarrier& other : cta.async.barriers) {
     for (const TensorCopy& load : other.loads) {
       if (to < load.shared + load.map.box_bytes() && load.shared < to + bytes) {
@@ -199,6 +200,7 @@ void CtaGroup::start_load(Cta& cta, const TensorCopy& copy, std::uint32_t barrie
                        place(kSharedBase + i * kGranuleBytes)));
     }
     granule.writer = 0;
+    granule.copied = true;
   }
   if (lazy_) {
     std::memset(cta.shared + (to - kSharedBase), kPoison, bytes);

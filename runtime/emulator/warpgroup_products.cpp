@@ -78,7 +78,8 @@ void CtaGroup::add_readers(const MatrixOperand& operand, int count) {
 
 void CtaGroup::wgmma(const char* name, float* d, std::uint32_t n, const std::uint32_t* a, std::uint64_t a_descriptor,
                      std::uint64_t b_descriptor, std::uint32_t flags) {
-  const AsyncLane& lane = async_lane();
+  AsyncLane& lane = async_lane();
+  lane.unused_reads.clear();
   if (!lane.wgmma_fenced) {
     fail(fmt::format("{} with no wgmma_fence since the kernel began or since the last wgmma_wait_group", name));
   }

@@ -409,6 +409,19 @@ TEST_CASE("ordinary writes are fenced before wgmma and TMA read them", "[emulato
   }
 }
 
+TEST_CASE("what was read is used before TMA overwrites it", "[emulator]") {
+  // A barrier says that all have issued their loads from shared memory, not that these have come.
+  const std::string load = "if (thread == 0) {\nmbarrier_arrive_expect_tx(full, 1024);\n" + kLoad + "}\n";
+  const std::string read = "mbarrier_wait_parity(full, 0);\nconst u32 x = ld_shared_b32(shared_base() + 4 * thread);\n";
+  const std::string again = "bar_sync();\n" + load + "mbarrier_wait_parity(full, 1);\n";
+  check_in_all_modes({kFullBarrier + load + read + again + "st_shared_b32(shared_base() + 8192 + 4 * thread, x);\n"},
+                     "which thread 0 has read without using what it read");
+  for (const EmulatorOptions& mode : emulator_modes()) {
+    CHECK(message_of({kFullBarrier + load + read + "st_shared_b32(shared_base() + 8192 + 4 * thread, x);\n" + again},
+                     mode) == "no error");
+  }
+}
+
 TEST_CASE("a CTA outlives those of its cluster that reach into it", "[emulator]") {
   // CTA 1 is gone before CTA 0, whose clock is a collective, goes on.
   const std::string late = "if (cluster_cta_rank() == 1) return;\nfor (u32 i = 0; i < 2000; ++i) bar_warp_sync();\n";
