@@ -71,7 +71,8 @@ struct ProbabilityPipe {
   }
 };
 
-// What the first of the two holds.
+// What the first of the two holds. A buffer of Q or dO is left when what was computed from its LSE or delta has been put: an arrival that follows a
+// load at once was seen to overtake it, and TMA then to fill the buffer before the load had read it.
 struct ValueGradients {
   const Arguments& args;
   const KeyTile& tile;
@@ -88,14 +89,11 @@ struct ValueGradients {
 #pragma unroll
     for (i32 i = 0; i < kHeadDim / 2; ++i) dv[i] = 0;
   }
-  // Turns S into P, and leaves Q, with which LSE came.
+  // Turns S into P.
   __device__ __forceinline__ void exponentiate_scores(i32 block, bool masked) {
     score.modify(s);
     if (masked) mask_scores(s, args, tile.sequence, tile.first_key + warpgroup.first_key_of_thread(), block * kBlockQ);
     exponentiate(s, args.softmax_scale_log2, warpgroup.lse());
-    bar_warp_sync();
-    warpgroup.release_q(warpgroup.q.stage);
-    warpgroup.q.advance();
   }
 //% if p_in_ds
   __device__ __forceinline__ void skip_probabilities() {
@@ -103,10 +101,12 @@ struct ValueGradients {
     pipe.pass(warpgroup.p);
   }
 //% end
-  // To be called when no product reads P of the block before any more.
+  // Hands P over, and leaves Q, with which LSE came. To be called when no product reads P of the block before any more.
   __device__ __forceinline__ void hand_over() {
     pack_scores(p, s);
     pipe.put(p, warpgroup.p);
+    warpgroup.release_q(warpgroup.q.stage);
+    warpgroup.q.advance();
   }
   __device__ __forceinline__ void issue_dv() {
     warpgroup.wait_do();
@@ -133,14 +133,12 @@ struct KeyGradients {
 #pragma unroll
     for (i32 i = 0; i < kHeadDim / 2; ++i) dk[i] = 0;
   }
-  // Turns dP into dS, and leaves dO, with which delta came.
+  // Turns dP into dS.
   __device__ __forceinline__ void differentiate_scores() {
     PackedScores p;
     pipe.take(p, warpgroup.p);
     differentiate(dp, p, warpgroup.delta());
     score.differentiate(dp);
-    bar_warp_sync();
-    warpgroup.release_do();
   }
 //% if p_in_ds
   __device__ __forceinline__ void skip_probabilities() {
@@ -148,10 +146,11 @@ struct KeyGradients {
     warpgroup.p.advance();
   }
 //% end
-  // To be called when no product reads dS of the block before any more.
+  // Hands dS over, and leaves dO, with which delta came. To be called when no product reads dS of the block before any more.
   __device__ __forceinline__ void publish() {
     pack_scores(ds, dp);
     warpgroup.publish(ds);
+    warpgroup.release_do();
   }
   __device__ __forceinline__ void issue_dk() {
     warpgroup.wait_q();
