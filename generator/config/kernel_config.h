@@ -30,9 +30,6 @@ enum class Overlap {
   across,  ///< as within, and that of a tile's first block beside the last product of the tile before it
   /// Backward: products follow each other without a pause where they can; only dS is computed beside one, that for dV.
   queued,
-  /// Backward: S and dP of a block are issued behind the products for dV and dK of the block before it; the
-  /// exponentials run beside dP, and dS is computed beside dV.
-  ahead,
 };
 
 /// sm90: how tiles are assigned to CTAs.
@@ -48,8 +45,6 @@ enum class WarpgroupOrder {
   free,       ///< as they come
   ordered,    ///< one after the other, in a fixed order
   ping_pong,  ///< one has the tensor cores until its products are done, while the others work on their softmax
-  /// Backward: as ordered, twice a block: all of them issue S before the first issues dP.
-  alternating,
 };
 
 /// Backward: how dQ, to which all tiles of keys contribute, is summed.
@@ -170,8 +165,6 @@ constexpr std::string_view to_string(WarpgroupOrder order) {
       return "ordered";
     case WarpgroupOrder::ping_pong:
       return "pingpong";
-    case WarpgroupOrder::alternating:
-      return "alternating";
   }
   return "";
 }
@@ -186,8 +179,6 @@ constexpr std::string_view to_string(Overlap overlap) {
       return "across";
     case Overlap::queued:
       return "queued";
-    case Overlap::ahead:
-      return "ahead";
   }
   return "";
 }

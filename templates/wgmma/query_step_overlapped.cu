@@ -9,7 +9,6 @@ __device__ __forceinline__ void query_step(KeyGradients& keys, i32 block, bool m
   warpgroup.wait_q();
   warpgroup.issue_s(keys.s);                                   // Sᵀ = K Qᵀ
   if (!kFirst) warpgroup.issue_dk(keys.dk, keys.ds, before);   // dK = dK + dSᵀ Q, of the block before
-  warpgroup.pass_between();
   wgmma_wait_group<kFirst ? 0 : 1>();
   wgmma_landed(keys.s);
   keys.exponentiate_scores(block, masked);
@@ -19,7 +18,6 @@ __device__ __forceinline__ void query_step(KeyGradients& keys, i32 block, bool m
     warpgroup.release_q(before);
   }
   warpgroup.wait_do();
-  warpgroup.wait_between();
   warpgroup.issue_dp(keys.dp);                                 // dPᵀ = V dOᵀ
   warpgroup.issue_dv(keys.dv, keys.p);                         // dV = dV + Pᵀ dO
   warpgroup.pass_order();

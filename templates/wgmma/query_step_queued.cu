@@ -9,7 +9,6 @@ __device__ __forceinline__ void query_step(KeyGradients& keys, i32 block, bool m
   warpgroup.wait_q();
   if (!kFirst) warpgroup.issue_dk(keys.dk, keys.ds, before);   // dK = dK + dSᵀ Q, of the block before
   warpgroup.issue_s(keys.s);                                   // Sᵀ = K Qᵀ
-  warpgroup.pass_between();
   if (!kFirst) {
     wgmma_wait_group<1>();
     wgmma_landed(keys.dk);
@@ -19,7 +18,6 @@ __device__ __forceinline__ void query_step(KeyGradients& keys, i32 block, bool m
   wgmma_landed(keys.s);
   keys.exponentiate_scores(block, masked);
   warpgroup.wait_do();
-  warpgroup.wait_between();
   warpgroup.issue_dp(keys.dp);                                 // dPᵀ = V dOᵀ
   warpgroup.issue_dv(keys.dv, keys.p);                         // dV = dV + Pᵀ dO
   warpgroup.pass_order();

@@ -13,12 +13,10 @@ __device__ __forceinline__ void query_step(KeyGradients& keys, i32 block, bool m
   warpgroup.wait_q();
   warpgroup.wait_order();
   warpgroup.issue_s(keys.s);                                   // Sᵀ = K Qᵀ
-  warpgroup.pass_between();
   wgmma_wait_group<0>();
   wgmma_landed(keys.s);
   keys.exponentiate_scores(block, masked);
   warpgroup.wait_do();
-  warpgroup.wait_between();
   warpgroup.issue_dp(keys.dp);                                 // dPᵀ = V dOᵀ
   warpgroup.pass_order();
   wgmma_wait_group<0>();

@@ -3,8 +3,6 @@
 __device__ __forceinline__ void skip_block(SoftmaxWarpgroup& warpgroup, bool publishes) {
   warpgroup.wait_order();
   warpgroup.pass_order();
-  warpgroup.wait_between();
-  warpgroup.pass_between();
   warpgroup.wait_q();
   warpgroup.wait_do();
   bar_warp_sync();

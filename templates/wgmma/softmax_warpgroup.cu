@@ -66,14 +66,6 @@ struct SoftmaxWarpgroup {
     if (kOrderedWarpgroups) bar_arrive_named(kOrder + (index + 1 == kSoftmaxWarpgroups ? 0 : index + 1), 2 * kWarpgroup);
   }
 
-  // Where warpgroups alternate, between the two pairs of products of a block.
-  __device__ __forceinline__ void pass_between() const {
-    if (kAlternatingWarpgroups) pass_order();
-  }
-  __device__ __forceinline__ void wait_between() const {
-    if (kAlternatingWarpgroups) wait_order();
-  }
-
   // Sᵀ = K Qᵀ
   __device__ __forceinline__ void issue_s(ScoreFragments& s) const { issue_scores(s, kKOffset, shared + kQOffset + q.stage * kQTileBytes); }
   // dPᵀ = V dOᵀ

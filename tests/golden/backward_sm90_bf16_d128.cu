@@ -1,4 +1,4 @@
-// attune backward bf16 d128 sm90 q64 kv128 st3 overlap=within dq=atomic · source 742d14a679ee658c
+// attune backward bf16 d128 sm90 q64 kv128 st3 overlap=within dq=atomic · source 29b1507a56b10db5
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -22,7 +22,7 @@
 //   198144  barriers
 //   198288  end
 
-namespace attune_8834764ad23fab46 {
+namespace attune_e41b44b338a7b643 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -378,7 +378,6 @@ constexpr u32 kArgumentBytes = 640;
 constexpr i32 kBlockQ = 64, kBlockKv = 128, kHeadDim = 128, kSoftmaxWarpgroups = 2;
 constexpr i32 kStages = 3, kDoStages = 3, kDsStages = 2;  // tiles of Q, of dO, of dS
 constexpr bool kOrderedWarpgroups = false;  // whether they issue S and dP in a fixed order
-constexpr bool kAlternatingWarpgroups = false;  // and all of them S before the first issues dP
 constexpr i32 kDqRegisters = 72, kSoftmaxRegisters = 216;  // 0: as they are at launch
 constexpr i32 kDqColumns = 64, kDqProducts = 2, kDqLastColumns = 64;  // of a product for dQ; that exist of the last
 constexpr i32 kCtasPerSm = 1, kCluster = 1;  // CTAs
@@ -964,14 +963,6 @@ struct SoftmaxWarpgroup {
     if (kOrderedWarpgroups) bar_arrive_named(kOrder + (index + 1 == kSoftmaxWarpgroups ? 0 : index + 1), 2 * kWarpgroup);
   }
 
-  // Where warpgroups alternate, between the two pairs of products of a block.
-  __device__ __forceinline__ void pass_between() const {
-    if (kAlternatingWarpgroups) pass_order();
-  }
-  __device__ __forceinline__ void wait_between() const {
-    if (kAlternatingWarpgroups) wait_order();
-  }
-
   // Sᵀ = K Qᵀ
   __device__ __forceinline__ void issue_s(ScoreFragments& s) const { issue_scores(s, kKOffset, shared + kQOffset + q.stage * kQTileBytes); }
   // dPᵀ = V dOᵀ
@@ -1023,8 +1014,6 @@ struct SoftmaxWarpgroup {
 __device__ __forceinline__ void skip_block(SoftmaxWarpgroup& warpgroup, bool publishes) {
   warpgroup.wait_order();
   warpgroup.pass_order();
-  warpgroup.wait_between();
-  warpgroup.pass_between();
   warpgroup.wait_q();
   warpgroup.wait_do();
   bar_warp_sync();
@@ -1081,7 +1070,6 @@ __device__ __forceinline__ void query_step(KeyGradients& keys, i32 block, bool m
   warpgroup.wait_q();
   warpgroup.issue_s(keys.s);                                   // Sᵀ = K Qᵀ
   if (!kFirst) warpgroup.issue_dk(keys.dk, keys.ds, before);   // dK = dK + dSᵀ Q, of the block before
-  warpgroup.pass_between();
   wgmma_wait_group<kFirst ? 0 : 1>();
   wgmma_landed(keys.s);
   keys.exponentiate_scores(block, masked);
@@ -1091,7 +1079,6 @@ __device__ __forceinline__ void query_step(KeyGradients& keys, i32 block, bool m
     warpgroup.release_q(before);
   }
   warpgroup.wait_do();
-  warpgroup.wait_between();
   warpgroup.issue_dp(keys.dp);                                 // dPᵀ = V dOᵀ
   warpgroup.issue_dv(keys.dv, keys.p);                         // dV = dV + Pᵀ dO
   warpgroup.pass_order();
@@ -1170,4 +1157,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_8834764ad23fab46
+}  // namespace attune_e41b44b338a7b643

@@ -1,4 +1,4 @@
-// attune backward bf16 d256 sm90 q64 kv64 st2 overlap=within dq=atomic polled-loads split-dkdv · source 3e0b4269e4a8bd02
+// attune backward bf16 d256 sm90 q64 kv64 st2 overlap=within dq=atomic polled-loads split-dkdv · source e07b4888c0889f29
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   230400  barriers
 //   230544  end
 
-namespace attune_8c4192a00ad3fc64 {
+namespace attune_a70cdd8ca31c0558 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -436,7 +436,6 @@ constexpr u32 kArgumentBytes = 640;
 constexpr i32 kBlockQ = 64, kBlockKv = 64, kHeadDim = 256, kSoftmaxWarpgroups = 2;
 constexpr i32 kStages = 2, kDoStages = 2, kDsStages = 2;  // tiles of Q, of dO, of dS
 constexpr bool kOrderedWarpgroups = false;  // whether they issue S and dP in a fixed order
-constexpr bool kAlternatingWarpgroups = false;  // and all of them S before the first issues dP
 constexpr i32 kDqRegisters = 72, kSoftmaxRegisters = 216;  // 0: as they are at launch
 constexpr i32 kDqColumns = 64, kDqProducts = 4, kDqLastColumns = 64;  // of a product for dQ; that exist of the last
 constexpr i32 kCtasPerSm = 1, kCluster = 1;  // CTAs
@@ -1025,14 +1024,6 @@ struct SoftmaxWarpgroup {
     if (kOrderedWarpgroups) bar_arrive_named(kOrder + (index + 1 == kSoftmaxWarpgroups ? 0 : index + 1), 2 * kWarpgroup);
   }
 
-  // Where warpgroups alternate, between the two pairs of products of a block.
-  __device__ __forceinline__ void pass_between() const {
-    if (kAlternatingWarpgroups) pass_order();
-  }
-  __device__ __forceinline__ void wait_between() const {
-    if (kAlternatingWarpgroups) wait_order();
-  }
-
   // Sᵀ = K Qᵀ
   __device__ __forceinline__ void issue_s(ScoreFragments& s) const { issue_scores(s, kKOffset, shared + kQOffset + q.stage * kQTileBytes); }
   // dPᵀ = V dOᵀ
@@ -1084,8 +1075,6 @@ struct SoftmaxWarpgroup {
 __device__ __forceinline__ void skip_block(SoftmaxWarpgroup& warpgroup, bool publishes) {
   warpgroup.wait_order();
   warpgroup.pass_order();
-  warpgroup.wait_between();
-  warpgroup.pass_between();
   warpgroup.wait_q();
   warpgroup.wait_do();
   bar_warp_sync();
@@ -1151,7 +1140,8 @@ struct ProbabilityPipe {
   }
 };
 
-// What the first of the two holds.
+// What the first of the two holds. A buffer of Q or dO is left when what was computed from its LSE or delta has been put: an arrival that follows a
+// load at once was seen to overtake it, and TMA then to fill the buffer before the load had read it.
 struct ValueGradients {
   const Arguments& args;
   const KeyTile& tile;
@@ -1168,19 +1158,18 @@ struct ValueGradients {
 #pragma unroll
     for (i32 i = 0; i < kHeadDim / 2; ++i) dv[i] = 0;
   }
-  // Turns S into P, and leaves Q, with which LSE came.
+  // Turns S into P.
   __device__ __forceinline__ void exponentiate_scores(i32 block, bool masked) {
     score.modify(s);
     if (masked) mask_scores(s, args, tile.sequence, tile.first_key + warpgroup.first_key_of_thread(), block * kBlockQ);
     exponentiate(s, args.softmax_scale_log2, warpgroup.lse());
-    bar_warp_sync();
-    warpgroup.release_q(warpgroup.q.stage);
-    warpgroup.q.advance();
   }
-  // To be called when no product reads P of the block before any more.
+  // Hands P over, and leaves Q, with which LSE came. To be called when no product reads P of the block before any more.
   __device__ __forceinline__ void hand_over() {
     pack_scores(p, s);
     pipe.put(p, warpgroup.p);
+    warpgroup.release_q(warpgroup.q.stage);
+    warpgroup.q.advance();
   }
   __device__ __forceinline__ void issue_dv() {
     warpgroup.wait_do();
@@ -1207,19 +1196,18 @@ struct KeyGradients {
 #pragma unroll
     for (i32 i = 0; i < kHeadDim / 2; ++i) dk[i] = 0;
   }
-  // Turns dP into dS, and leaves dO, with which delta came.
+  // Turns dP into dS.
   __device__ __forceinline__ void differentiate_scores() {
     PackedScores p;
     pipe.take(p, warpgroup.p);
     differentiate(dp, p, warpgroup.delta());
     score.differentiate(dp);
-    bar_warp_sync();
-    warpgroup.release_do();
   }
-  // To be called when no product reads dS of the block before any more.
+  // Hands dS over, and leaves dO, with which delta came. To be called when no product reads dS of the block before any more.
   __device__ __forceinline__ void publish() {
     pack_scores(ds, dp);
     warpgroup.publish(ds);
+    warpgroup.release_do();
   }
   __device__ __forceinline__ void issue_dk() {
     warpgroup.wait_q();
@@ -1351,4 +1339,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_8c4192a00ad3fc64
+}  // namespace attune_a70cdd8ca31c0558

@@ -1,4 +1,4 @@
-// attune backward fp16 d72 window sm90 q64 kv128 st2 ordered kv-grad-per-query-head dq=ordered dost1 · source 82cf50bf1e5c050c
+// attune backward fp16 d72 window sm90 q64 kv128 st2 ordered kv-grad-per-query-head dq=ordered dost1 · source 47b18ba888fbc527
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one query head. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   148240  barriers
 //   148336  end
 
-namespace attune_ba481e1a905bc3b6 {
+namespace attune_373e423317f16055 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -391,7 +391,6 @@ constexpr u32 kArgumentBytes = 640;
 constexpr i32 kBlockQ = 64, kBlockKv = 128, kHeadDim = 72, kSoftmaxWarpgroups = 2;
 constexpr i32 kStages = 2, kDoStages = 1, kDsStages = 2;  // tiles of Q, of dO, of dS
 constexpr bool kOrderedWarpgroups = true;  // whether they issue S and dP in a fixed order
-constexpr bool kAlternatingWarpgroups = false;  // and all of them S before the first issues dP
 constexpr i32 kDqRegisters = 80, kSoftmaxRegisters = 208;  // 0: as they are at launch
 constexpr i32 kDqColumns = 72, kDqProducts = 1, kDqLastColumns = 72;  // of a product for dQ; that exist of the last
 constexpr i32 kCtasPerSm = 1, kCluster = 1;  // CTAs
@@ -1024,14 +1023,6 @@ struct SoftmaxWarpgroup {
     if (kOrderedWarpgroups) bar_arrive_named(kOrder + (index + 1 == kSoftmaxWarpgroups ? 0 : index + 1), 2 * kWarpgroup);
   }
 
-  // Where warpgroups alternate, between the two pairs of products of a block.
-  __device__ __forceinline__ void pass_between() const {
-    if (kAlternatingWarpgroups) pass_order();
-  }
-  __device__ __forceinline__ void wait_between() const {
-    if (kAlternatingWarpgroups) wait_order();
-  }
-
   // Sᵀ = K Qᵀ
   __device__ __forceinline__ void issue_s(ScoreFragments& s) const { issue_scores(s, kKOffset, shared + kQOffset + q.stage * kQTileBytes); }
   // dPᵀ = V dOᵀ
@@ -1083,8 +1074,6 @@ struct SoftmaxWarpgroup {
 __device__ __forceinline__ void skip_block(SoftmaxWarpgroup& warpgroup, bool publishes) {
   warpgroup.wait_order();
   warpgroup.pass_order();
-  warpgroup.wait_between();
-  warpgroup.pass_between();
   warpgroup.wait_q();
   warpgroup.wait_do();
   bar_warp_sync();
@@ -1145,12 +1134,10 @@ __device__ __forceinline__ void query_step(KeyGradients& keys, i32 block, bool m
   warpgroup.wait_q();
   warpgroup.wait_order();
   warpgroup.issue_s(keys.s);                                   // Sᵀ = K Qᵀ
-  warpgroup.pass_between();
   wgmma_wait_group<0>();
   wgmma_landed(keys.s);
   keys.exponentiate_scores(block, masked);
   warpgroup.wait_do();
-  warpgroup.wait_between();
   warpgroup.issue_dp(keys.dp);                                 // dPᵀ = V dOᵀ
   warpgroup.pass_order();
   wgmma_wait_group<0>();
@@ -1231,4 +1218,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_ba481e1a905bc3b6
+}  // namespace attune_373e423317f16055

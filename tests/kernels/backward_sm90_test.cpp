@@ -27,8 +27,8 @@ constexpr std::int64_t kLengths[] = {1, 17, 65, 130, 200};
 constexpr int kHeadDims[] = {8, 16, 32, 40, 64, 72, 96, 128, 160, 256};
 constexpr std::int64_t kGroups[] = {1, 2, 3};
 constexpr int kBlockKv[] = {64, 128, 192};
-constexpr Overlap kOverlaps[] = {Overlap::none, Overlap::within, Overlap::queued, Overlap::ahead};
-constexpr WarpgroupOrder kOrders[] = {WarpgroupOrder::free, WarpgroupOrder::ordered, WarpgroupOrder::alternating};
+constexpr Overlap kOverlaps[] = {Overlap::none, Overlap::within, Overlap::queued};
+constexpr WarpgroupOrder kOrders[] = {WarpgroupOrder::free, WarpgroupOrder::ordered};
 constexpr Placement kPlacements[] = {Placement::packed, Placement::padded};
 enum Factor {
   kDtype,
@@ -197,7 +197,6 @@ void check_persistent_ctas(Devices& devices, int batch) {
       {"hq4 hkv2 sq150 skv300 d64 window=60,0", "sm90 q128 kv64 st3 overlap=within dq=atomic fused-convert"},
       {"hq4 hkv1 sq70 skv500 d24", "sm90 q64 kv64 st2 cta2 dq=atomic kv-grad-per-query-head"},
       {"hq5 sq130 skv520 d16", "sm90 q64 kv128 st2 ordered overlap=queued dq=atomic"},
-      {"hq5 sq130 skv520 d16 causal", "sm90 q64 kv128 st2 alternating overlap=within dq=atomic"},
       {"hq3 sq90 skv260 d160 causal", "sm90 q64 kv64 st2 overlap=within split-dkdv dq=atomic"},
       {"hq2 sq130 skv300 d256 causal@-40", "sm90 q64 kv64 st1 dsst1 cluster2 split-dkdv dq=atomic fused-convert"},
       {"hq2 sq130 skv700 d112 causal", "sm90 q64 kv64 st2 overlap=within cluster2 dq=atomic"}};
@@ -335,10 +334,6 @@ constexpr Compiled kCompiled[] = {
     {64, "sm90 q64 kv128 st2 overlap=queued"},
     {72, "sm90 q64 kv128 st2 overlap=within"},
     {80, "sm90 q64 kv128 st2 overlap=queued"},
-    {64, "sm90 q64 kv128 st3 overlap=ahead"},
-    {96, "sm90 q64 kv128 st3 ordered overlap=ahead"},
-    {128, "sm90 q64 kv128 st3 alternating overlap=within", 136},
-    {120, "sm90 q64 kv128 st3 overlap=ahead"},
     {96, "sm90 q64 kv128 st2 overlap=within"},
     {104, "sm90 q64 kv128 st2 overlap=within"},
     {112, "sm90 q64 kv128 st2 overlap=queued"},

@@ -34,6 +34,9 @@ constexpr double kOrdered = 0.98, kQueued = 1.015, kPair = 1.06, kPersistent = 1
 // Of a step, where two buffers are filled anew once a block: products in a row wait for them longer. One look at a free
 // buffer in half a block is not measured.
 constexpr double kLateLoads = 1200, kLateLoadsOfSerial = 290, kPolledShare = 0.5;
+// Of a step with split-dkdv, from races of six problems of head dim 256: loads that come when buffers are free, and
+// what they lose where one stage of dS, or products in a row, keep warpgroups waiting all the same.
+constexpr double kPolledOfSplit = 0.87, kPolledOneStage = 1.05, kPolledWithin = 1.08;
 constexpr double kElementsShare = 0.9625;    // of the rate of exponentials: elements a clock, with scale and conversion
 constexpr double kAddsPerClock = 107;        // bytes of fp32 adds of an SM, while all SMs add
 constexpr double kL2AddsPerClock = 11.5;     // as on mma.sync: of an SM, while all SMs add
@@ -62,6 +65,11 @@ struct Step {
     clocks = std::max(clocks, l2_adds);
     if (std::min(config.stages, do_stages) == 2 && !config.split_dkdv) {
       clocks += (serial ? kLateLoadsOfSerial : kLateLoads) * (config.polled_loads ? kPolledShare : 1);
+    }
+    if (config.split_dkdv && config.polled_loads) {
+      clocks *= kPolledOfSplit;
+      if (config.ds_stages == 1) clocks *= kPolledOneStage;
+      if (!serial) clocks *= kPolledWithin;
     }
     if (config.warpgroup_order != WarpgroupOrder::free) clocks *= kOrdered;
     if (config.overlap == Overlap::queued) clocks *= kQueued;

@@ -23,6 +23,7 @@ constexpr Tile kTiles[] = {
     {72, 128, "sm90 q64 kv128 st3 ordered overlap=within dq=atomic"},
     {48, 128, "sm90 q64 kv64 st3 overlap=within dq=atomic dsst1"},
     {136, 192, "sm90 q64 kv64 st3 dq=atomic dsst1 split-dkdv"},
+    {136, 256, "sm90 q64 kv64 st2 dq=atomic polled-loads split-dkdv"},
     {136, 256, "sm90 q64 kv64 st2 dq=atomic dsst1 split-dkdv"},
 };
 
@@ -34,13 +35,15 @@ std::optional<KernelConfig> backward_sm90_default(const AttentionProblem& proble
   for (const Tile& tile : kTiles) {
     if (problem.head_dim < tile.least_head_dim || problem.head_dim > tile.most_head_dim) continue;
     KernelConfig config = parse_config(tile.config);
+    // Tiles that wait for tickets give loads the time.
+    if (problem.deterministic && config.polled_loads) continue;
     if (problem.deterministic) config.dq = DqAccumulation::ordered;
     for (const bool apart : kv_grad_choices(problem)) {
       config.kv_grad_per_query_head = apart;
       config.tile_order = TileOrder::head_major;
       if (!infeasibility(problem, config, device).empty()) continue;
-      // The longest tiles of several heads come first.
-      if (lengthens_tiles(problem.mask) && !problem.deterministic &&
+      // The longest tiles of several heads come first; where two warpgroups share keys head by head was faster.
+      if (!config.split_dkdv && lengthens_tiles(problem.mask) && !problem.deterministic &&
           key_tile_section_heads(problem, config, device) > 1)
         config.tile_order = TileOrder::l2_sections;
       const double microseconds = backward_sm90_cost(problem, config, device).microseconds;

@@ -31,16 +31,9 @@ void check_choices(const AttentionProblem& problem, const KernelConfig& config, 
       reasons->push_back(
           fmt::format("cluster{} cta{}: leave one of the words out", config.cluster, config.ctas_per_sm));
   }
-  if (config.split_dkdv && (config.overlap == Overlap::queued || config.overlap == Overlap::ahead)) {
-    reasons->push_back(fmt::format(
-        "split-dkdv overlap={}: each warpgroup has two products, which wait for each other; take overlap=within",
-        to_string(config.overlap)));
-  }
-  if (config.overlap == Overlap::ahead && config.block_q != kWarpgroupRows) {
+  if (config.split_dkdv && config.overlap == Overlap::queued) {
     reasons->push_back(
-        fmt::format("q{} overlap=ahead: S and dP are held together, for which ptxas finds no registers; take q{}, or "
-                    "overlap=queued",
-                    config.block_q, kWarpgroupRows));
+        "split-dkdv overlap=queued: each warpgroup has two products, which wait for each other; take overlap=within");
   }
   if (config.split_dkdv && config.warpgroup_order != WarpgroupOrder::free)
     reasons->push_back(

@@ -66,8 +66,6 @@ std::string query_step(Overlap overlap) {
       return "overlapped";
     case Overlap::queued:
       return "queued";
-    case Overlap::ahead:
-      return "ahead";
     case Overlap::none:
     case Overlap::across:
       break;
@@ -111,7 +109,6 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   bindings.set("ds_stages", config.ds_stages);
   bindings.set("softmax_count", shape.softmax_warpgroups);
   bindings.set("ordered_warpgroups", text_of(config.warpgroup_order != WarpgroupOrder::free));
-  bindings.set("alternating_warpgroups", text_of(config.warpgroup_order == WarpgroupOrder::alternating));
   bindings.set("dq_registers", shape.dq_registers);
   bindings.set("softmax_registers", shape.softmax_registers);
   bindings.set("ctas_per_sm", config.ctas_per_sm);
@@ -142,7 +139,6 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   bindings.set("dq_last_columns", dq.last_columns);
   bindings.lists["wgmma_shapes"] = wgmma_shapes({problem.head_dim, config.block_q, dq.columns}, target);
   bindings.set("query_step", query_step(config.overlap));
-  if (!config.split_dkdv) bindings.set("end_walk", config.overlap == Overlap::ahead ? "gradients" : "dk");
   bindings.set("gradients", config.split_dkdv ? "split" : "together");
   bindings.conditions["polled_loads"] = config.polled_loads;
   bindings.conditions["p_in_ds"] = config.p_in_ds;

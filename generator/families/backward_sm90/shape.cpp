@@ -12,8 +12,7 @@ namespace {
 
 constexpr std::size_t kElementBytes = 2, kTicketBytes = 16, kStatisticAlignment = 128;
 constexpr int kWarps = kWarpgroupThreads / 32;
-constexpr int kBesideBothScores = 8;  // registers that ptxas was seen to need more where S and dP are held together
-constexpr int kLeastColumns = 32;     // of a product for dQ: of fewer the A operand, dS, would be read for little
+constexpr int kLeastColumns = 32;  // of a product for dQ: of fewer the A operand, dS, would be read for little
 
 BackwardBarriers barriers_of(const KernelConfig& config, int do_stages, int softmax_warpgroups) {
   BackwardBarriers barriers;
@@ -101,7 +100,6 @@ BackwardSm90Shape backward_sm90_shape(const AttentionProblem& problem, const Ker
   // bits. Where S and dP are held together, P and dS take parts of their registers.
   shape.softmax_accumulators = (config.split_dkdv ? head_dim / 2 : head_dim) + q / 2 + q / 4;
   if (config.overlap != Overlap::none) shape.softmax_accumulators += q / 4;
-  if (config.overlap == Overlap::ahead) shape.softmax_accumulators += kBesideBothScores;
   const int dq_width = dq_products(problem, config).columns;
   shape.dq_accumulators = dq_width / 2;
   shape.product_columns = std::max({head_dim, q, dq_width});

@@ -51,17 +51,12 @@ void add_loads_and_conversions(KernelConfig config, std::vector<KernelConfig>* c
 // other warpgroups.
 void add_products(const AttentionProblem& problem, KernelConfig config, const DeviceSpec& device,
                   std::vector<KernelConfig>* configs) {
-  for (const Overlap overlap : {Overlap::none, Overlap::within, Overlap::queued, Overlap::ahead}) {
+  for (const Overlap overlap : {Overlap::none, Overlap::within, Overlap::queued}) {
     if (overlap != Overlap::none && config.stages == 1) continue;
-    if ((overlap == Overlap::queued || overlap == Overlap::ahead) && config.split_dkdv) continue;
-    if (overlap == Overlap::ahead && config.block_q > 64) continue;
+    if (overlap == Overlap::queued && config.split_dkdv) continue;
     config.overlap = overlap;
-    for (const WarpgroupOrder warpgroups :
-         {WarpgroupOrder::free, WarpgroupOrder::ordered, WarpgroupOrder::alternating}) {
+    for (const WarpgroupOrder warpgroups : {WarpgroupOrder::free, WarpgroupOrder::ordered}) {
       if (warpgroups != WarpgroupOrder::free && (config.block_kv == 64 || config.split_dkdv)) continue;
-      // A turn behind S helps where products that follow have to wait for exponentials.
-      if (warpgroups == WarpgroupOrder::alternating && overlap != Overlap::within && overlap != Overlap::queued)
-        continue;
       config.warpgroup_order = warpgroups;
       for (const int columns : kDqColumns) {
         if (columns > 64 && problem.head_dim <= 64) continue;

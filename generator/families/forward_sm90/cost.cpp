@@ -84,8 +84,7 @@ int comfortable_registers(Overlap overlap) {
       return kComfortableWithin;
     case Overlap::across:
       return kComfortableAcross;
-    case Overlap::queued:  // backward's alone, as the next
-    case Overlap::ahead:
+    case Overlap::queued:  // backward's alone
       break;
   }
   return kComfortable;

@@ -18,14 +18,10 @@ void check_warpgroups(const KernelConfig& config, std::vector<std::string>* reas
                     "multiple of 64 up to {}",
                     config.block_q, kMaxConsumers, 64 * kMaxConsumers));
   }
-  if (config.overlap == Overlap::queued || config.overlap == Overlap::ahead) {
+  if (config.overlap == Overlap::queued) {
     reasons->push_back(
-        fmt::format("overlap={}: a forward has no two products that could follow each other without a pause; take "
-                    "within",
-                    to_string(config.overlap)));
+        "overlap=queued: a forward has no two products that could follow each other without a pause; take within");
   }
-  if (config.warpgroup_order == WarpgroupOrder::alternating)
-    reasons->push_back("alternating: a forward has one pair of products a step; take ordered");
   if (config.q_stages > 1 && config.tile_scheduler == TileScheduler::single)
     reasons->push_back(fmt::format("qst{}: a CTA of a single tile has no use for a second one of Q", config.q_stages));
   if (config.overlap == Overlap::across && config.tile_scheduler == TileScheduler::single)

@@ -20,11 +20,12 @@ TEST_CASE("backward's defaults on an H200 are kernels of wgmma from head dim 48 
   CHECK(default_of("backward b4 hq32 sq4096 d64") == "sm90 q128 kv128 st3 ordered overlap=within dq=atomic dsst1");
   CHECK(default_of("backward b4 hq16 sq4096 d128 causal") ==
         "sm90 q64 kv128 st3 order=l2-sections ordered overlap=within dq=atomic");
-  CHECK(default_of("backward b4 hq8 sq4096 d256") == "sm90 q64 kv64 st2 dq=atomic dsst1 split-dkdv");
+  CHECK(default_of("backward b4 hq8 sq4096 d256") == "sm90 q64 kv64 st2 dq=atomic polled-loads split-dkdv");
   CHECK(default_of("backward b4 hq8 sq4096 d256 causal deterministic") ==
         "sm90 q64 kv64 st2 dq=ordered dsst1 split-dkdv");
+  CHECK(default_of("backward b4 hq8 sq4096 d192") == "sm90 q64 kv64 st2 dq=atomic polled-loads split-dkdv");
   // Shared memory holds three stages of narrower heads.
-  CHECK(default_of("backward b4 hq8 sq4096 d192") == "sm90 q64 kv64 st3 dq=atomic dsst1 split-dkdv");
+  CHECK(default_of("backward b4 hq8 sq4096 d192 deterministic") == "sm90 q64 kv64 st3 dq=ordered dsst1 split-dkdv");
   // A section of a single head is the order of rows.
   CHECK(default_of("backward b1 hq16 sq16384 d128 causal") == "sm90 q64 kv128 st3 ordered overlap=within dq=atomic");
   // 8 heads of 4 tiles leave most SMs idle; smaller tiles leave fewer.

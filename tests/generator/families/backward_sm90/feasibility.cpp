@@ -109,8 +109,8 @@ TEST_CASE("the space of a backward problem on Hopper has both families, and ever
     CHECK(do_stages.contains(0));
     CHECK(ds_stages.size() == 2);
     CHECK(columns.size() == (head_dim > 72 ? 2 : 1));
-    CHECK(overlaps.size() == (head_dim > 128 ? 2 : 4));
-    CHECK(warpgroups.size() == (head_dim > 128 ? 1 : 3));
+    CHECK(overlaps.size() == (head_dim > 128 ? 2 : 3));
+    CHECK(warpgroups.size() == (head_dim > 128 ? 1 : 2));
     CHECK(dq == std::set<DqAccumulation>{DqAccumulation::atomic, DqAccumulation::ordered});
     CHECK(schedulers == std::set<TileScheduler>{TileScheduler::single, TileScheduler::static_persistent});
     CHECK(split.contains(head_dim > 128));
