@@ -9,7 +9,7 @@
 
 namespace attune {
 namespace {
-constexpr std::int64_t kWavesLookedAt = 4, kTicksOfLongest = 256;
+constexpr std::int64_t kWavesLookedAt = 4, kRoundsLookedAt = 64, kTicksOfLongest = 256;
 
 // What the busiest of `slots` has of tiles that begin with a round which goes forwards.
 double longest_of_rounds(const std::vector<double>& lengths, std::int64_t slots) {
@@ -32,7 +32,7 @@ std::int64_t TileSequence::tile(std::int64_t number) const {
 double uneven_steps(const AttentionProblem& problem, const TileRowCounts& rows, const TileSequence& sequence,
                     std::int64_t slots, double around) {
   const std::int64_t all = sequence.tiles * sequence.heads;
-  std::int64_t begin = std::max<std::int64_t>(0, all - kWavesLookedAt * slots);
+  std::int64_t begin = std::max<std::int64_t>(0, all - (sequence.in_rounds ? kRoundsLookedAt : kWavesLookedAt) * slots);
   if (sequence.in_rounds) begin = round_up(begin, 2 * slots);
   const MaskGeometry mask(problem);
   std::vector<double> lengths;

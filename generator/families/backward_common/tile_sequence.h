@@ -24,7 +24,7 @@ struct TileRowCounts {
 
 /// Steps that the longest of `slots` works beyond the mean of all: each takes the next tile when it has done with one,
 /// or its tile of the next round. `around`: steps' worth of a tile's beginning and end. Of many tiles only the last are
-/// looked at.
+/// looked at: of rounds more, since the same slots may get long tiles again and again.
 double uneven_steps(const AttentionProblem& problem, const TileRowCounts& rows, const TileSequence& sequence,
                     std::int64_t slots, double around);
 

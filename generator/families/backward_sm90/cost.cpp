@@ -37,6 +37,10 @@ constexpr double kLateLoads = 1200, kLateLoadsOfSerial = 290, kPolledShare = 0.5
 // Of a step with split-dkdv, from races of six problems of head dim 256: loads that come when buffers are free, and
 // what they lose where one stage of dS, or products in a row, keep warpgroups waiting all the same.
 constexpr double kPolledOfSplit = 0.87, kPolledOneStage = 1.05, kPolledWithin = 1.08;
+// Of a step of tiles that differ in length and walk through more than four query heads: they drift apart, and what they
+// read and add no longer stays in L2. From six problems with groups of eight.
+constexpr double kDriftOfGroup = 1.12;
+constexpr double kMostHeadsTogether = 4;
 constexpr double kElementsShare = 0.9625;    // of the rate of exponentials: elements a clock, with scale and conversion
 constexpr double kAddsPerClock = 107;        // bytes of fp32 adds of an SM, while all SMs add
 constexpr double kL2AddsPerClock = 11.5;     // as on mma.sync: of an SM, while all SMs add
@@ -120,7 +124,8 @@ CostEstimate backward_sm90_cost(const AttentionProblem& problem, const KernelCon
   const double ctas = static_cast<double>(sequence.tiles * sequence.heads * config.cluster);
   const double together = std::max(1.0, std::min<double>(config.ctas_per_sm, ctas / device.sm_count));
   // Two CTAs of an SM share its units: what one leaves idle the other may take.
-  const double alone = step.clocks(config, shape.do_stages);
+  double alone = step.clocks(config, shape.do_stages);
+  if (group > kMostHeadsTogether && lengthens_tiles(problem.mask)) alone *= kDriftOfGroup;
   const double shared = std::max(alone, together * step.busiest_unit());
   const double first_load = std::min(config.stages, shape.do_stages) > 1 ? 0 : kLoadLatency;
   const double last_adds = apart ? 8.0 * config.block_kv * problem.head_dim / kAddsPerClock : 0;

@@ -12,16 +12,17 @@ namespace attune {
 namespace {
 
 // By times on an H200 at head dims 64, 128 and 256 (docs/notebook/backward_sm90.md): of those that fit the cost model
-// chooses. Three stages where shared memory holds them: with two, loads come late.
+// chooses. Three stages where shared memory holds them: with two, loads come late. The order is that of tiles which
+// grow shorter: the longest ones of several heads first, or head by head.
 struct Tile {
   int least_head_dim, most_head_dim;
   std::string_view config;
 };
 constexpr Tile kTiles[] = {
     {48, 64, "sm90 q128 kv128 st3 ordered overlap=within dq=atomic dsst1"},
-    {48, 64, "sm90 q64 kv128 st3 overlap=within dq=atomic dsst1"},
-    {72, 128, "sm90 q64 kv128 st3 ordered overlap=within dq=atomic"},
-    {48, 128, "sm90 q64 kv64 st3 overlap=within dq=atomic dsst1"},
+    {48, 64, "sm90 q64 kv128 st3 order=l2-sections overlap=within dq=atomic dsst1"},
+    {72, 128, "sm90 q64 kv128 st3 order=l2-sections ordered overlap=within dq=atomic"},
+    {48, 128, "sm90 q64 kv64 st3 order=l2-sections overlap=within dq=atomic dsst1"},
     {136, 192, "sm90 q64 kv64 st3 dq=atomic dsst1 split-dkdv"},
     {136, 256, "sm90 q64 kv64 st2 dq=atomic polled-loads split-dkdv"},
     {136, 256, "sm90 q64 kv64 st2 dq=atomic dsst1 split-dkdv"},
@@ -38,14 +39,13 @@ std::optional<KernelConfig> backward_sm90_default(const AttentionProblem& proble
     // Tiles that wait for tickets give loads the time.
     if (problem.deterministic && config.polled_loads) continue;
     if (problem.deterministic) config.dq = DqAccumulation::ordered;
+    const bool sections =
+        config.tile_order == TileOrder::l2_sections && lengthens_tiles(problem.mask) && !problem.deterministic;
     for (const bool apart : kv_grad_choices(problem)) {
       config.kv_grad_per_query_head = apart;
       config.tile_order = TileOrder::head_major;
       if (!infeasibility(problem, config, device).empty()) continue;
-      // The longest tiles of several heads come first; where two warpgroups share keys head by head was faster.
-      if (!config.split_dkdv && lengthens_tiles(problem.mask) && !problem.deterministic &&
-          key_tile_section_heads(problem, config, device) > 1)
-        config.tile_order = TileOrder::l2_sections;
+      if (sections && key_tile_section_heads(problem, config, device) > 1) config.tile_order = TileOrder::l2_sections;
       const double microseconds = backward_sm90_cost(problem, config, device).microseconds;
       if (best && microseconds >= least) continue;
       best = config;

@@ -18,6 +18,8 @@ std::string default_of(const char* problem, const char* device = "h200") {
 
 TEST_CASE("backward's defaults on an H200 are kernels of wgmma from head dim 48 on", "[nogpu]") {
   CHECK(default_of("backward b4 hq32 sq4096 d64") == "sm90 q128 kv128 st3 ordered overlap=within dq=atomic dsst1");
+  CHECK(default_of("backward b4 hq32 sq4096 d64 causal") ==
+        "sm90 q128 kv128 st3 ordered overlap=within dq=atomic dsst1");
   CHECK(default_of("backward b4 hq16 sq4096 d128 causal") ==
         "sm90 q64 kv128 st3 order=l2-sections ordered overlap=within dq=atomic");
   CHECK(default_of("backward b4 hq8 sq4096 d256") == "sm90 q64 kv64 st2 dq=atomic polled-loads split-dkdv");
@@ -33,6 +35,8 @@ TEST_CASE("backward's defaults on an H200 are kernels of wgmma from head dim 48 
   // So do groups of heads that share few tiles.
   CHECK(parse_config(default_of("backward hq32 hkv1 sq4096 d128")).kv_grad_per_query_head);
   CHECK_FALSE(parse_config(default_of("backward b4 hq32 hkv8 sq4096 d128 causal")).kv_grad_per_query_head);
+  // Tiles that walk through eight heads drift apart.
+  CHECK(parse_config(default_of("backward b2 hq64 hkv8 sq4096 d128 causal")).kv_grad_per_query_head);
 }
 
 TEST_CASE("backward's defaults are kernels of mma.sync where those of wgmma were not timed or cannot serve",
