@@ -1,8 +1,8 @@
-"""A small transformer learns to copy, with each backend of attention: step time and loss beside PyTorch's. Run from anywhere after scripts/build.
+"""A small transformer learns to go on with a phrase, with each backend of attention: step time and loss beside PyTorch's. Run from anywhere after
+scripts/build.
 
-A sequence is a random text and then the same text again, so that the second half can be told from the first alone: the loss falls only if
-attention and its gradients work. The models begin with the same weights and see the same data; their steps take turns, so that they see the same
-clock of the GPU.
+A sequence is a random phrase again and again: what comes next stands one phrase before, so the loss falls only if attention and its gradients work.
+The models begin with the same weights and see the same data; their steps take turns, so that they see the same clock of the GPU.
 """
 
 import argparse
@@ -22,6 +22,16 @@ import attune  # noqa: E402
 PYTORCH = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION, "efficient": SDPBackend.EFFICIENT_ATTENTION}
 
 
+def rotated(x):
+    """Rotary positions: pairs of elements of (batch, heads, length, head_dim) turn with the position."""
+    half = x.shape[-1] // 2
+    rates = 10000.0 ** (-torch.arange(half, device=x.device) / half)
+    angles = torch.arange(x.shape[-2], device=x.device)[:, None] * rates
+    sine, cosine = angles.sin().to(x.dtype), angles.cos().to(x.dtype)
+    a, b = x[..., :half], x[..., half:]
+    return torch.cat((a * cosine - b * sine, a * sine + b * cosine), -1)
+
+
 class Block(nn.Module):
     def __init__(self, heads, head_dim, attention):
         super().__init__()
@@ -34,7 +44,7 @@ class Block(nn.Module):
     def forward(self, x):
         batch, length, width = x.shape
         q, k, v = self.qkv(self.before_attention(x)).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        x = x + self.out(self.attention(q, k, v).transpose(1, 2).reshape(batch, length, width))
+        x = x + self.out(self.attention(rotated(q), rotated(k), v).transpose(1, 2).reshape(batch, length, width))
         return x + self.mlp(self.before_mlp(x))
 
 
@@ -42,13 +52,12 @@ class Model(nn.Module):
     def __init__(self, options, attention):
         super().__init__()
         width = options.heads * options.head_dim
-        self.token, self.position = nn.Embedding(options.words, width), nn.Embedding(options.length, width)
+        self.token = nn.Embedding(options.words, width)
         self.blocks = nn.Sequential(*(Block(options.heads, options.head_dim, attention) for _ in range(options.layers)))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, options.words, bias=False)
 
     def forward(self, words):
-        x = self.token(words) + self.position(torch.arange(words.shape[1], device=words.device))
-        return self.head(self.norm(self.blocks(x)))
+        return self.head(self.norm(self.blocks(self.token(words))))
 
 
 def attention_of(backend):
@@ -84,9 +93,10 @@ class Run:
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backends", default="attune,cudnn,flash,efficient")
-    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--batch", type=int, default=2)
-    parser.add_argument("--length", type=int, default=4096, help="of a sequence; an even number")
+    parser.add_argument("--length", type=int, default=4096, help="of a sequence; a multiple of --phrase")
+    parser.add_argument("--phrase", type=int, default=32, help="words of a phrase")
     parser.add_argument("--heads", type=int, default=16)
     parser.add_argument("--head-dim", type=int, default=128)
     parser.add_argument("--layers", type=int, default=2)
@@ -98,16 +108,16 @@ def main():
     unknown = [backend for backend in backends if backend not in ("attune", *PYTORCH)]
     if unknown:
         parser.error(f"--backends: there is no backend {unknown[0]!r}; they are attune, {', '.join(PYTORCH)}")
-    if options.length % 2:
-        parser.error(f"--length {options.length}: a text and its copy need an even number")
+    if options.length % options.phrase or options.length == options.phrase:
+        parser.error(f"--length {options.length}: it must hold a phrase of {options.phrase} words several times")
 
     runs = {backend: Run(backend, options) for backend in backends}
     source = torch.Generator("cuda").manual_seed(options.seed)
     for step in range(options.steps):
-        text = torch.randint(options.words, (options.batch, options.length // 2), generator=source, device="cuda")
-        words = torch.cat((text, text), 1)
+        phrase = torch.randint(options.words, (options.batch, options.phrase), generator=source, device="cuda")
+        words = phrase.repeat(1, options.length // options.phrase)
         for backend in backends[step % len(backends) :] + backends[: step % len(backends)]:
-            runs[backend].step(words, options.length // 2)
+            runs[backend].step(words, options.phrase)
         if step % 10 == 0 or step == options.steps - 1:
             print(f"step {step:3}: " + "  ".join(f"{backend} {run.losses[-1]:.4f}" for backend, run in runs.items()), flush=True)
 
