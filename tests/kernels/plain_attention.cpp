@@ -81,22 +81,29 @@ std::vector<double> plain_forward(const AttentionProblem& problem, const PlainIn
   return rounded(problem.dtype, o);
 }
 
-PlainGradients plain_backward(const AttentionProblem& problem, const PlainInputs& inputs) {
+PlainGradients plain_backward(const AttentionProblem& problem, const PlainInputs& inputs, Delta delta_of) {
   const Shape shape(problem);
   const Floats q = floats_of(inputs.q), k = floats_of(inputs.k), v = floats_of(inputs.v), d_o = floats_of(inputs.d_o);
   Floats d_q(q.size()), d_k(k.size()), d_v(v.size());
   parallel_for(static_cast<std::size_t>(problem.batch * problem.heads_kv), [&](std::size_t head_kv) {
     const std::size_t first = head_kv * shape.keys * shape.dim;
-    Floats p(shape.keys), d_p(shape.keys);
+    Floats p(shape.keys), d_p(shape.keys), o(shape.dim);
     for (std::size_t head = head_kv * shape.group; head < (head_kv + 1) * shape.group; ++head) {
       for (std::size_t i = 0; i < shape.queries; ++i) {
         const std::size_t at = (head * shape.queries + i) * shape.dim;
         probabilities(problem, shape, i, &q[at], &k[first], true, &p);
         float delta = 0;
+        std::fill(o.begin(), o.end(), 0.0f);
         for (std::size_t j = 0; j < shape.keys; ++j) {
           if (p[j] == 0) continue;
-          d_p[j] = rounded(problem.dtype, dot(&d_o[at], &v[first + j * shape.dim], shape.dim));
+          const float* value = &v[first + j * shape.dim];
+          d_p[j] = rounded(problem.dtype, dot(&d_o[at], value, shape.dim));
           delta += p[j] * d_p[j];
+          add(o.data(), p[j], value, shape.dim);
+        }
+        if (delta_of == Delta::saved_o) {
+          for (float& x : o) x = rounded(problem.dtype, x);
+          delta = dot(&d_o[at], o.data(), shape.dim);
         }
         for (std::size_t j = 0; j < shape.keys; ++j) {
           if (p[j] == 0) continue;
@@ -117,19 +124,23 @@ std::string rule_complaint(const AttentionProblem& problem, const RuleOutput& ou
   const double unit = problem.dtype == DataType::bf16 ? 0x1p-8 : 0x1p-11;
   for (const bool of_offsets : {false, true}) {
     if (of_offsets && !output.offsets_apart) break;
-    double largest = 0, plain_largest = 0, sum = 0, plain_sum = 0, largest_exact = 0, count = 0;
+    double largest = 0, sum = 0, largest_exact = 0, count = 0;
+    double plain_largest = 0, plain_sum = 0, saved_sum = 0;
     for (std::size_t i = 0; i < output.exact.size(); ++i) {
       if (output.offsets_apart && (i % dim == 0) != of_offsets) continue;
-      const double error = std::fabs(output.actual[i] - output.exact[i]);
-      const double plain_error = std::fabs(output.plain[i] - output.exact[i]);
+      const auto error_of = [&](double x) { return std::fabs(x - output.exact[i]); };
+      const double error = error_of(output.actual[i]), plain_error = error_of(output.plain[i]);
+      const double saved_error = output.plain_of_saved_o.empty() ? 0 : error_of(output.plain_of_saved_o[i]);
       if (std::isnan(error)) return "An element of " + output.name + " is NaN.";
       largest = std::max(largest, error);
-      plain_largest = std::max(plain_largest, plain_error);
+      plain_largest = std::max({plain_largest, plain_error, saved_error});
       sum += error;
       plain_sum += plain_error;
+      saved_sum += saved_error;
       largest_exact = std::max(largest_exact, std::fabs(output.exact[i]));
       ++count;
     }
+    plain_sum = std::max(plain_sum, saved_sum);
     const double bound = 2 * plain_largest + unit * largest_exact + output.floor;
     const double mean_bound = 2 * plain_sum / count + output.floor;
     const bool is_mean = largest <= bound;

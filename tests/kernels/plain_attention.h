@@ -12,8 +12,7 @@ namespace attune::tests {
 ///   S = scale Q K^T in fp32,  P = round(softmax(S)),  O = P V;
 ///   dV = P^T dO,  dP = round(dO V^T),  dS = round(P o (dP - rowsum(P o dP))),  dQ = scale dS K,  dK = scale dS^T Q
 /// Sums are in fp32 and every result is rounded. FlashAttention's own tests round S, too. So does the backward here;
-/// the forward does not, and errs less: a kernel that computes S in fp32 can be held to that. Gradients cannot, because
-/// delta, the row's sum of dO o O, is of an O that was rounded, in FlashAttention as here.
+/// the forward does not, and errs less: a kernel that computes S in fp32 can be held to that.
 struct PlainInputs {
   std::vector<double> q, k, v, d_o;  ///< rounded already; (B, H, S, D), whatever the layout; forward has no d_o
 };
@@ -21,12 +20,21 @@ struct PlainGradients {
   std::vector<double> d_q, d_k, d_v;
 };
 std::vector<double> plain_forward(const AttentionProblem& problem, const PlainInputs& inputs);
-PlainGradients plain_backward(const AttentionProblem& problem, const PlainInputs& inputs);
+/// Where delta, the row's sum of P o dP, comes from.
+enum class Delta {
+  scores,   ///< that sum, as in PyTorch's operations
+  saved_o,  ///< the row's sum of dO o round(O): all that is left of it where O is saved and P is not, as in
+            ///< FlashAttention
+};
+PlainGradients plain_backward(const AttentionProblem& problem, const PlainInputs& inputs, Delta delta);
 
 /// An output, what the plain algorithm makes of the same inputs, and what is right: rows of head_dim elements.
 struct RuleOutput {
   std::string name;
   std::span<const double> actual, plain, exact;
+  /// Of gradients: what the plain algorithm makes of a saved O. The rule takes the larger error of the two. Where one
+  /// key dominates, O's rounding breaks the rule without it, in FlashAttention and cuDNN as here.
+  std::span<const double> plain_of_saved_o = {};
   /// What cancels in fp32 may leave so much where plain has an exact zero. 0 for O.
   double floor = 0;
   /// Of dQ: element 0 of each row, which is larger than the others where a data kind has offsets, is judged apart.
