@@ -32,7 +32,11 @@ thread_local LastHit last_hit;
 }  // namespace
 
 PlanCache::PlanCache(std::shared_ptr<Device> device, std::shared_ptr<ConfigSource> source, const TemplateSet& templates)
-    : device_(std::move(device)), source_(std::move(source)), templates_(templates), id_(next_id()) {}
+    : device_(std::move(device)),
+      source_(std::move(source)),
+      templates_(templates),
+      problem_log_(ProblemLog::of_environment()),
+      id_(next_id()) {}
 
 bool PlanCache::fits(const KernelConfig& config, const AttentionProblem& problem) const {
   return infeasibility(problem, config, device_->spec()).empty();
@@ -127,6 +131,7 @@ PlanCache::Prepared PlanCache::compile_choice(const AttentionProblem& problem) {
 }
 
 PlanCache::Prepared PlanCache::find_or_compile(const AttentionProblem& problem) {
+  if (problem_log_ != nullptr) problem_log_->note(problem);
   const AttentionProblem representative = dispatch_class(problem).representative;
   if (Prepared prepared = find(problem, representative)) return prepared;
   const auto element = [&]() -> std::mutex& {
@@ -153,6 +158,8 @@ const PreparedAttention& PlanCache::last_or_found(const AttentionProblem& proble
                                                 ": run this problem once, or prepare it, before the capture begins");
       }
       prepared = find_or_compile(problem);
+    } else if (problem_log_ != nullptr) {
+      problem_log_->note(problem);
     }
     last_hit = {id_, problem, prepared.get()};
   }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "attune/attention.h"
+#include "runtime/call/problem_log.h"
 
 namespace attune {
 
@@ -50,6 +51,7 @@ class PlanCache {
   const std::shared_ptr<Device> device_;
   const std::shared_ptr<ConfigSource> source_;
   const TemplateSet templates_;
+  const std::shared_ptr<ProblemLog> problem_log_;  // of $ATTUNE_LOG_PROBLEMS as it was when this was made; may be null
   const std::uint64_t id_;  // never used twice: a thread's last hit may outlive the cache that it came from
 
   // Plans of each dispatch class, hardly ever more than one: a second where a config of the first does not fit a

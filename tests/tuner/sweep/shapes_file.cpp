@@ -5,7 +5,9 @@
 #include <fstream>
 
 #include "generator/error.h"
+#include "runtime/call/problem_log.h"
 #include "tests/catch.h"
+#include "tests/temporary_folder.h"
 #include "tests/tuner/test_files.h"
 
 using namespace attune;
@@ -77,6 +79,18 @@ TEST_CASE("problems from CSV: header, empty cells, quotes, line ends", "[nogpu]"
         std::vector<std::string>{"forward bf16 b1 hq1 sq100 d64 window=10,2"});
   CHECK(texts(parse_shapes_csv("problem\n\"forward fp16 b1 hq1 sq16 d64\"\n", "list.csv")) ==
         std::vector<std::string>{"forward fp16 b1 hq1 sq16 d64"});
+}
+
+TEST_CASE("problems from a log of what was called", "[nogpu]") {
+  const testing::TemporaryFolder folder;
+  ProblemLog log(folder / "called.csv");
+  const std::vector<std::string> called = {
+      "forward fp16 b2 hq8 hkv2 sq100 skv300 d72 window=30,open@5 scale0.3 bhsd align2",
+      "backward bf16 b1 hq8 sq512 d64 causal deterministic", "forward bf16 b1 hq1 sq1 d8 causal-top-left"};
+  for (const std::string& text : called) log.note(parse_problem(text));
+  std::vector<std::string> expected;
+  for (const std::string& text : called) expected.push_back(canonical_text(parse_problem(text)));
+  CHECK(texts(read_shapes(folder / "called.csv")) == expected);
 }
 
 TEST_CASE("a mistake in JSON is named by file, row and field", "[nogpu]") {

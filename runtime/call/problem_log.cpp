@@ -1,0 +1,167 @@
+#include "runtime/call/problem_log.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <string_view>
+#include <thread>
+
+#include "attune/log.h"
+
+namespace attune {
+namespace {
+
+constexpr std::string_view kHeader = "problem";
+constexpr std::size_t kMostBytes = 16 << 20;
+constexpr std::chrono::milliseconds kLongestWait{1000}, kWait{2};
+
+std::string trouble_of_system() { return std::strerror(errno); }
+
+// An open file, which gives its lock back with its end.
+class LockedFile {
+ public:
+  explicit LockedFile(const std::filesystem::path& path) {
+    // O_NONBLOCK: opening a FIFO must not wait.
+    descriptor_ = ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666);
+    if (descriptor_ < 0) {
+      trouble_ = trouble_of_system();
+      return;
+    }
+    struct stat facts {};
+    if (::fstat(descriptor_, &facts) != 0) {
+      trouble_ = trouble_of_system();
+    } else if (!S_ISREG(facts.st_mode)) {
+      trouble_ = "it is no regular file";
+    } else {
+      lock();
+    }
+  }
+  ~LockedFile() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  LockedFile(const LockedFile&) = delete;
+  LockedFile& operator=(const LockedFile&) = delete;
+
+  // Empty, or why the file cannot be used.
+  const std::string& trouble() const { return trouble_; }
+
+  // The whole of it.
+  std::string read() {
+    std::string text;
+    char buffer[1 << 14];
+    for (;;) {
+      const ssize_t count = ::pread(descriptor_, buffer, sizeof(buffer), static_cast<off_t>(text.size()));
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) trouble_ = trouble_of_system();
+      if (count <= 0) return text;
+      text.append(buffer, static_cast<std::size_t>(count));
+      if (text.size() > kMostBytes) {
+        trouble_ = "it has more than " + std::to_string(kMostBytes) + " bytes";
+        return text;
+      }
+    }
+  }
+  // All of the lines or none: a full disk must leave no half of one.
+  void append(std::string_view lines, std::size_t size_before) {
+    std::size_t written = 0;
+    while (written < lines.size()) {
+      const ssize_t count = ::write(descriptor_, lines.data() + written, lines.size() - written);
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) {
+        trouble_ = trouble_of_system();
+        if (::ftruncate(descriptor_, static_cast<off_t>(size_before)) != 0)
+          trouble_ += ", and a part of a line was left";
+        return;
+      }
+      written += static_cast<std::size_t>(count);
+    }
+  }
+
+ private:
+  void lock() {
+    const auto end = std::chrono::steady_clock::now() + kLongestWait;
+    while (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
+      if (errno != EWOULDBLOCK && errno != EINTR) {
+        trouble_ = trouble_of_system();
+        return;
+      }
+      if (std::chrono::steady_clock::now() > end) {
+        trouble_ = "another process has kept it locked for a second";
+        return;
+      }
+      std::this_thread::sleep_for(kWait);
+    }
+  }
+
+  int descriptor_ = -1;
+  std::string trouble_;
+};
+
+// A line without its end, quotes or none.
+std::string_view cell_of(std::string_view line) {
+  if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
+  if (line.size() >= 2 && line.front() == '"' && line.back() == '"') line = line.substr(1, line.size() - 2);
+  return line;
+}
+
+}  // namespace
+
+// Empty, or why not.
+std::string ProblemLog::append(const std::string& text) {
+  if (path_.extension() != ".csv") return "its name must end in .csv";
+  LockedFile file(path_);
+  if (!file.trouble().empty()) return file.trouble();
+  const std::string content = file.read();
+  if (!file.trouble().empty()) return file.trouble();
+  std::string_view left = content;
+  for (bool header = true; !left.empty(); header = false) {
+    const std::size_t end = left.find('\n');
+    const std::string_view cell = cell_of(left.substr(0, end));
+    if (header && cell != kHeader)
+      return "it holds something else; a list of problems begins with the line \"problem\"";
+    if (!header) known_.emplace(cell);
+    left.remove_prefix(end == std::string_view::npos ? left.size() : end + 1);
+  }
+  if (known_.count(text) > 0) return {};
+  std::string lines;
+  if (content.empty()) lines.append(kHeader).append("\n");
+  if (!content.empty() && content.back() != '\n') lines.append("\n");
+  lines.append("\"").append(text).append("\"\n");  // windows have commas
+  file.append(lines, content.size());
+  if (file.trouble().empty()) known_.insert(text);
+  return file.trouble();
+}
+
+void ProblemLog::note(const AttentionProblem& problem) noexcept {
+  try {
+    const std::string text = canonical_text(problem);
+    const std::lock_guard lock(mutex_);
+    if (stopped_ || known_.count(text) > 0) return;
+    const std::string trouble = append(text);
+    if (trouble.empty()) return;
+    stopped_ = true;
+    log(LogLevel::warning, "ATTUNE_LOG_PROBLEMS: no problems are written to " + path_.string() + ": " + trouble);
+  } catch (...) {
+    // Out of memory: the call itself matters more.
+  }
+}
+
+std::shared_ptr<ProblemLog> ProblemLog::of_environment() {
+  const char* const named = std::getenv("ATTUNE_LOG_PROBLEMS");
+  if (named == nullptr || *named == '\0') return nullptr;
+  static std::mutex& mutex = *new std::mutex;
+  static auto& logs = *new std::map<std::string, std::shared_ptr<ProblemLog>>;
+  const std::lock_guard lock(mutex);
+  std::shared_ptr<ProblemLog>& log = logs[named];
+  if (log == nullptr) log = std::make_shared<ProblemLog>(named);
+  return log;
+}
+
+}  // namespace attune
