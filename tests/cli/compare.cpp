@@ -159,6 +159,61 @@ TEST_CASE("compare two databases: the best of each problem, and what only one ha
   CHECK(compare(before, after, "", {"--problem", kOther, "--target", "h200"}).status == 1);
 }
 
+TEST_CASE("compare --fail-if-slower: what B may lose, and what only A has", "[nogpu]") {
+  const attune::test::TemporaryFolder folder;
+  const std::string before = (folder / "before.db").string(), after = (folder / "after.db").string();
+  {
+    TuningDatabase a(before), b(after);
+    a.append(row_of(kProblem, kA, 100));
+    b.append(row_of(kProblem, kA, 103));
+  }
+  const auto status_of = [&](const std::string& allowed) {
+    return compare(before, after, "", {"--fail-if-slower", allowed}).status;
+  };
+  CHECK(compare(before, after, "").status == 0);
+  CHECK(status_of("5%") == 0);
+  CHECK(status_of("3.1") == 0);
+  CHECK(status_of("2%") == 1);
+  CHECK(status_of("0") == 1);
+  CHECK(compare(after, before, "", {"--fail-if-slower", "0"}).status == 0);  // faster
+  const CommandResult slower = compare(before, after, "", {"--fail-if-slower", "2%", "--format", "json"});
+  CHECK_THAT(slower.json().at("slower").at(0).get<std::string>(),
+             ContainsSubstring(kProblem) && ContainsSubstring("B takes 3.0 % longer (" + kA + ")"));
+  // So noisy that it may be 2 % only.
+  TuningDatabase(after).append(row_of(kOther, kA, 103, 0.2));
+  TuningDatabase(before).append(row_of(kOther, kA, 100, 0.2));
+  CHECK(compare(before, after, "", {"--fail-if-slower", "2%", "--problem", kOther, "--target", "h200"}).status == 0);
+  // A problem that B has lost.
+  TuningDatabase(before).append(row_of("forward bf16 b1 hq8 sq512 d64", kA, 50));
+  const CommandResult lost = compare(before, after, "", {"--fail-if-slower", "50%"});
+  CHECK(lost.status == 1);
+  CHECK_THAT(lost.out,
+             ContainsSubstring("slower") && ContainsSubstring("sq512 d64\" on") && ContainsSubstring("no result in"));
+  CHECK(compare(after, before, "", {"--fail-if-slower", "50%"}).status == 0);
+  for (const char* bad : {"-1", "much", "%", "2%%", "nan", "inf"}) {
+    const CommandResult refused = compare(before, after, "", {"--fail-if-slower", bad});
+    CHECK(refused.status == 2);
+    CHECK_THAT(refused.err, ContainsSubstring("--fail-if-slower"));
+  }
+}
+
+TEST_CASE("compare --fail-if-slower: a config of B that does not run", "[nogpu]") {
+  const attune::test::TemporaryFolder folder;
+  const std::string path = (folder / "tuning.db").string();
+  {
+    TuningDatabase database(path);
+    Measurement failed = row_of(kProblem, kB, 0, 0, 0);
+    failed.status = attune::MeasurementStatus::crashed;
+    database.append(row_of(kProblem, kA, 100));
+    database.append(failed);
+    database.append(row_of(kOther, kA, 100));
+    database.append(row_of(kOther, kB, 100));
+  }
+  CHECK(compare(kA, kB, path).status == 0);
+  CHECK(compare(kA, kB, path, {"--fail-if-slower", "2%"}).status == 1);
+  CHECK(compare(kB, kA, path, {"--fail-if-slower", "2%"}).status == 0);
+}
+
 TEST_CASE("compare with nothing to compare: exit status 1, and why", "[nogpu]") {
   const attune::test::TemporaryFolder folder;
   const std::string path = (folder / "tuning.db").string();

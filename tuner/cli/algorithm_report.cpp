@@ -6,6 +6,7 @@
 
 #include "tuner/cli/exit_status.h"
 #include "tuner/cli/report.h"
+#include "tuner/cli/table.h"
 
 namespace attune::cli {
 namespace {
@@ -24,6 +25,18 @@ struct Speed {
     share = gbps / device.spec().memory_gbps;
   }
 };
+
+const Table kAlgorithmTable = {"/algorithms",
+                               {{"algorithm", "/algorithm"},
+                                {"config", "/config"},
+                                {"status", "/status"},
+                                {"reason", "/reason"},
+                                {"median_us", "/median_us"},
+                                {"tflops", "/tflops"},
+                                {"counted_gbps", "/counted_gbps"},
+                                {"read_bytes", "/counted_traffic/read_bytes"},
+                                {"written_bytes", "/counted_traffic/written_bytes"},
+                                {"workspace_bytes", "/workspace_bytes"}}};
 
 Json entry_of(const AlgorithmResult& result, const Device& device) {
   Json entry = {{"algorithm", to_string(result.algorithm)}, {"status", to_string(result.status)}};
@@ -91,7 +104,7 @@ int report_algorithms(const Device& device, const AttentionProblem& problem, std
                               [](const AlgorithmResult& result) { return result.status == MeasurementStatus::ok; });
   const bool timed = std::any_of(results.begin(), results.end(),
                                  [](const AlgorithmResult& result) { return !result.samples_us.empty(); });
-  if (output.json) {
+  if (const Format format = output.format(); format != Format::text) {
     Json document = {{"status", ok ? "ok" : "failed"},
                      {"problem", canonical_text(problem)},
                      {"device", device.description()},
@@ -103,7 +116,7 @@ int report_algorithms(const Device& device, const AttentionProblem& problem, std
     if (timed) document["memory_gbps"] = device.spec().memory_gbps;
     document["algorithms"] = Json::array();
     for (const AlgorithmResult& result : results) document["algorithms"].push_back(entry_of(result, device));
-    print_json(document);
+    print_document(document, kAlgorithmTable, format);
   } else {
     print_field("problem", canonical_text(problem));
     print_field("device", device.description());

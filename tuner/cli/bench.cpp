@@ -14,6 +14,7 @@
 #include "tuner/cli/problem_options.h"
 #include "tuner/cli/report.h"
 #include "tuner/cli/spread_option.h"
+#include "tuner/cli/table.h"
 #include "tuner/cli/verb.h"
 #include "tuner/trial/trial.h"
 
@@ -43,7 +44,22 @@ int run_algorithms(const BenchOptions& options, const AttentionProblem& problem,
                            options.output);
 }
 
+const Table kTimesTable = {"",
+                           {{"problem", "/problem"},
+                            {"device", "/device"},
+                            {"config", "/config"},
+                            {"origin", "/origin"},
+                            {"spread", "/spread"},
+                            {"status", "/status"},
+                            {"reason", "/reason"},
+                            {"median_us", "/median_us"},
+                            {"p20_us", "/p20_us"},
+                            {"p80_us", "/p80_us"},
+                            {"tflops", "/tflops"},
+                            {"sm_clock_mhz", "/sm_clock_mhz"}}};
+
 int run(const BenchOptions& options) {
+  const Format format = options.output.format();
   if (!std::isfinite(options.seconds) || options.seconds <= 0) {
     throw Error(ErrorCode::invalid_argument, fmt::format("--seconds {}: must be a positive number", options.seconds));
   }
@@ -67,12 +83,12 @@ int run(const BenchOptions& options) {
   trial.cuda_ordinal = std::max(chosen.ordinal, 0);
   TrialBench bench(device, problem, options.problem.seed());
   const Measurement measurement = bench.run(choice.config, trial);
-  if (options.output.json) {
+  if (format != Format::text) {
     Json document = to_json(measurement);
     document["device"] = device->description();
     document["spread"] = options.spread.factor;
     add_choice(document, choice);
-    print_json(document);
+    print_document(document, kTimesTable, format);
   } else {
     print_field("problem", canonical_text(problem));
     print_field("device", device->description());
@@ -111,7 +127,7 @@ Verb make_bench(CommandLine& command) {
   options->config.add_config_to(*verb);
   options->algorithm.add_several_to(*verb);
   options->config.add_database_to(*verb);
-  options->output.add_to(*verb);
+  options->output.add_with_table_to(*verb);
   return {verb, [options] { return run(*options); }};
 }
 

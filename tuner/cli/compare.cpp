@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "generator/error.h"
@@ -15,6 +17,7 @@
 #include "tuner/cli/problem_options.h"
 #include "tuner/cli/report.h"
 #include "tuner/cli/spread_option.h"
+#include "tuner/cli/table.h"
 #include "tuner/cli/verb.h"
 #include "tuner/trial/trial.h"
 
@@ -28,6 +31,7 @@ struct CompareOptions {
   ConfigOptions config;
   std::string a, b;
   double margin_percent = 0.5;
+  std::string fail_if_slower;  ///< a percentage; empty: not asked for
   bool now = false;
   double seconds = 1;
   SpreadOption spread;
@@ -59,6 +63,7 @@ ComparisonOptions comparison_options(const CompareOptions& options) {
 struct Compared {
   std::vector<ComparedPair> pairs;
   std::vector<std::string> missing;  ///< sentences
+  std::vector<std::string> only_a;   ///< those of problems that A alone has a result of
 };
 
 using Entry = TuningDatabase::Entry;
@@ -90,9 +95,10 @@ std::string name_of(const Entry& entry) {
   return fmt::format("\"{}\" on {} ({} SMs)", canonical_text(entry.problem), entry.device, entry.sm_count);
 }
 
+bool timed(const Measurement& row) { return row.status == MeasurementStatus::ok && row.median_us > 0; }
+
 /// The newest timed row of the highest rigor; else the newest row of any kind.
 std::optional<Measurement> row_of(const KernelConfig& config, const std::vector<Measurement>& rows) {
-  const auto timed = [](const Measurement& row) { return row.status == MeasurementStatus::ok && row.median_us > 0; };
   std::optional<Measurement> found;
   for (const Measurement& row : rows) {
     if (!(row.config == config)) continue;
@@ -112,10 +118,11 @@ Compared compare_configs(const CompareOptions& options, const Filter& filter) {
     std::optional<Measurement> of_a = row_of(a, rows), of_b = row_of(b, rows);
     bool both = true;
     for (const auto& [config, row] : {std::pair(a, &of_a), std::pair(b, &of_b)}) {
-      if (*row && (*row)->status == MeasurementStatus::ok && (*row)->median_us > 0) continue;
+      if (*row && timed(**row)) continue;
       both = false;
       compared.missing.push_back(fmt::format(
           "{}: {}", name_of(entry), *row ? describe(**row) : fmt::format("{}  not tried", canonical_text(config))));
+      if (row == &of_b && of_a && timed(*of_a)) compared.only_a.push_back(compared.missing.back());
     }
     if (both) compared.pairs.push_back(compare_stored(std::move(*of_a), std::move(*of_b), comparison_options(options)));
   }
@@ -145,6 +152,7 @@ Compared compare_databases(const CompareOptions& options, const Filter& filter) 
                                              mine    ? *names[1 - which]
                                              : other ? *names[which]
                                                      : "either"));
+      if (which == 0 && mine) compared.only_a.push_back(compared.missing.back());
     }
   }
   return compared;
@@ -234,7 +242,51 @@ Compared compare_now(const CompareOptions& options, bool files) {
   return compared;
 }
 
+const Table kComparisonTable = {"/comparisons",
+                                {{"problem", "/problem"},
+                                 {"device", "/device"},
+                                 {"config_a", "/a/config"},
+                                 {"config_b", "/b/config"},
+                                 {"median_us_a", "/a/median_us"},
+                                 {"median_us_b", "/b/median_us"},
+                                 {"time_ratio", "/time_ratio"},
+                                 {"low", "/interval/0"},
+                                 {"high", "/interval/1"},
+                                 {"verdict", "/verdict"}}};
+
+/// "2%" or "2" as a part: 0.02. Nothing if that is not asked for.
+std::optional<double> allowed_slowdown(const CompareOptions& options) {
+  std::string number = options.fail_if_slower;
+  if (number.empty()) return std::nullopt;
+  if (number.back() == '%') number.pop_back();
+  char* end = nullptr;
+  const double percent = std::strtod(number.c_str(), &end);
+  if (number.empty() || *end != '\0' || !std::isfinite(percent) || percent < 0)
+    refuse(fmt::format("--fail-if-slower {}: must be a percentage of at least 0, such as 2%", options.fail_if_slower));
+  return percent / 100;
+}
+
+/// Of pairs where B takes longer than A by more than is allowed: a sentence each. Where an interval is known, its end
+/// that favours B counts; B's time over A's is one over the pair's ratio.
+std::vector<std::string> slower_pairs(const Compared& compared, double allowed) {
+  std::vector<std::string> sentences;
+  for (const ComparedPair& pair : compared.pairs) {
+    const Comparison& comparison = pair.comparison;
+    const std::string name = fmt::format("\"{}\" on {}", canonical_text(pair.a.problem), pair.a.device);
+    const double favourable = comparison.interval ? comparison.interval->high : comparison.ratio;
+    if (favourable <= 0) {
+      sentences.push_back(fmt::format("{}: {}", name, comparison.reason));
+    } else if (1 / favourable > 1 + allowed) {
+      sentences.push_back(fmt::format("{}: B takes {:.1f} % longer ({})", name, (1 / comparison.ratio - 1) * 100,
+                                      canonical_text(pair.b.config)));
+    }
+  }
+  return sentences;
+}
+
 int run(const CompareOptions& options) {
+  const Format format = options.output.format();
+  const std::optional<double> allowed = allowed_slowdown(options);
   if (!std::isfinite(options.margin_percent) || options.margin_percent < 0 || options.margin_percent >= 100)
     refuse(fmt::format("--margin {}: must be a percentage from 0 to below 100", options.margin_percent));
   const bool files = names_file(options.a);
@@ -252,7 +304,12 @@ int run(const CompareOptions& options) {
 
   std::map<Verdict, int> counts;
   for (const ComparedPair& pair : compared.pairs) ++counts[pair.comparison.verdict];
-  if (options.output.json) {
+  std::vector<std::string> failures;
+  if (allowed) {
+    failures = slower_pairs(compared, *allowed);
+    failures.insert(failures.end(), compared.only_a.begin(), compared.only_a.end());
+  }
+  if (format != Format::text) {
     Json document = {{"status", compared.pairs.empty() ? "nothing_to_compare" : "ok"},
                      {"a", options.a},
                      {"b", options.b},
@@ -266,7 +323,12 @@ int run(const CompareOptions& options) {
     document["comparisons"] = Json::array();
     for (const ComparedPair& pair : compared.pairs) document["comparisons"].push_back(to_json(pair));
     document["missing"] = compared.missing;
-    print_json(document);
+    if (allowed) document["slower"] = failures;
+    print_document(document, kComparisonTable, format);
+    if (format != Format::json) {
+      for (const std::string& sentence : compared.missing) warn("missing: " + sentence);
+      for (const std::string& sentence : failures) warn("slower: " + sentence);
+    }
   } else {
     for (const ComparedPair& pair : compared.pairs) {
       print_field("problem", fmt::format("{} on {}", canonical_text(pair.a.problem), pair.a.device));
@@ -285,8 +347,9 @@ int run(const CompareOptions& options) {
       print_field("in all", fmt::format("A faster {}, slower {}, same {}, not decidable {}", counts[Verdict::faster],
                                         counts[Verdict::slower], counts[Verdict::same], counts[Verdict::undecidable]));
     }
+    for (const std::string& sentence : failures) print_field("slower", sentence);
   }
-  return compared.pairs.empty() ? kCheckFailed : kOk;
+  return compared.pairs.empty() || !failures.empty() ? kCheckFailed : kOk;
 }
 
 }  // namespace
@@ -301,17 +364,20 @@ Verb make_compare(CommandLine& command) {
       "interval covers what drifted between two runs; --now times both alternately. Times of a race with wide scores "
       "are "
       "compared by the geometric mean of both spreads, as the race ranks them. The exit status is 0 whatever the "
-      "verdict, and 1 if there is nothing to compare",
+      "verdict, and 1 if there is nothing to compare or --fail-if-slower finds something",
       "attune compare \"sm80 q128 kv64 w4 st2\" \"sm80 q64 kv64 w4 st2\" --heads 16 --seq 4096 --head-dim 128 "
       "--target h200\n"
       "attune compare before.db after.db --json\n"
-      "attune compare before.db after.db --now --device cuda:0");
+      "attune compare before.db after.db --now --device cuda:0 --fail-if-slower 2%");
   verb->add_option("A", options->a, "a config in quotation marks, or a database file").required();
   verb->add_option("B", options->b, "what it is compared with: likewise").required();
   verb->add_option(
       "--margin", options->margin_percent,
       "percent: times closer than this are the same (default 0.5). Intervals hold the ratio of the medians "
       "with 95 % confidence, from order statistics");
+  verb->add_option("--fail-if-slower", options->fail_if_slower,
+                   "for CI: the exit status is 1 if B takes longer than A by more than this percentage, at the end of "
+                   "its interval that favours B, or if only A has a result of a problem");
   verb->add_flag("--now", options->now,
                  "time both alternately on this GPU instead of comparing stored times; drift then meets both alike");
   verb->add_option("--seconds", options->seconds, "with --now: of GPU time for each pair (default 1)");
@@ -319,7 +385,7 @@ Verb make_compare(CommandLine& command) {
   options->problem.add_to(*verb, Passes::all, Sizes::optional);
   options->device.add_target_to(*verb);
   options->config.add_database_to(*verb);
-  options->output.add_to(*verb);
+  options->output.add_with_table_to(*verb);
   return {verb, [options] { return run(*options); }};
 }
 

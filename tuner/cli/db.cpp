@@ -8,6 +8,7 @@
 #include "tuner/cli/output.h"
 #include "tuner/cli/problem_options.h"
 #include "tuner/cli/report.h"
+#include "tuner/cli/table.h"
 #include "tuner/cli/verb.h"
 #include "tuner/search/race.h"
 
@@ -86,16 +87,27 @@ std::string standing_of(const Measurement& row) {
   return fmt::format(", place {} in the race of {}", row.place, row.race);
 }
 
+const Table kBestTable = {"/best",
+                          {{"problem", "/problem"},
+                           {"device", "/device"},
+                           {"sm_count", "/sm_count"},
+                           {"config", "/config"},
+                           {"median_us", "/median_us"},
+                           {"wide_median_us", "/wide_median_us"},
+                           {"tflops", "/tflops"},
+                           {"rigor", "/rigor"},
+                           {"created_at", "/created_at"}}};
+
 int best(const DatabaseOptions& options) {
   const Wanted asked = wanted(options);
   const std::shared_ptr<TuningDatabase> database = options.config.open_existing_database(options.output);
   const std::vector<Measurement> rows = database ? find_best(asked, *database) : std::vector<Measurement>{};
-  if (options.output.json) {
+  if (const Format format = options.output.format(); format != Format::text) {
     Json document = {{"status", rows.empty() ? "nothing_found" : "ok"},
                      {"database", options.config.database_path().string()},
                      {"best", Json::array()}};
     for (const Measurement& row : rows) document["best"].push_back(to_json(row));
-    print_json(document);
+    print_document(document, kBestTable, format);
   } else {
     for (const Measurement& row : rows) {
       print_field("problem", canonical_text(row.problem));
@@ -131,7 +143,7 @@ std::vector<Verb> make_db(CommandLine& command) {
   best_options->problem.add_to(*best_verb, Passes::all, Sizes::optional);
   best_options->device.add_target_to(*best_verb);
   best_options->config.add_database_to(*best_verb);
-  best_options->output.add_to(*best_verb);
+  best_options->output.add_with_table_to(*best_verb);
   std::vector<Verb> verbs = {{list_verb, [list_options] { return list(*list_options); }},
                              {best_verb, [best_options] { return best(*best_options); }}};
   for (Verb& verb : make_db_maintenance(*db)) verbs.push_back(std::move(verb));

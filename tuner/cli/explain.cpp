@@ -9,6 +9,7 @@
 #include "tuner/cli/explanation.h"
 #include "tuner/cli/output.h"
 #include "tuner/cli/problem_options.h"
+#include "tuner/cli/table.h"
 #include "tuner/cli/verb.h"
 
 namespace attune::cli {
@@ -22,17 +23,33 @@ struct ExplainOptions {
   std::size_t limit = 10;
 };
 
+const Table kCandidateTable = {"/candidates",
+                               {{"config", "/config"},
+                                {"picked", "/picked"},
+                                {"status", "/status"},
+                                {"median_us", "/median_us"},
+                                {"wide_median_us", "/wide_median_us"},
+                                {"tflops", "/tflops"},
+                                {"predicted_us", "/predicted_us"},
+                                {"registers", "/registers"},
+                                {"ctas_per_sm", "/ctas_per_sm"},
+                                {"waves", "/waves"},
+                                {"why_not", "/why_not"}}};
+
 int run(const ExplainOptions& options) {
+  const Format format = options.output.format();
   const AttentionProblem problem = options.problem.problem();
   const ChosenDevice device = options.device.choose();
   if (!device.why.empty()) warn(fmt::format("no --target given: explaining for {}", device.spec.name));
   const std::shared_ptr<TunedConfigs> tuned = options.config.open_tuned_configs(options.output);
   ConfigChoice choice = options.config.pick(problem, device.spec, tuned.get());
   const Explanation explanation = explain(problem, device, std::move(choice), *tuned, options.limit);
-  if (options.output.json) {
-    print_json(to_json(explanation));
-  } else {
+  if (format == Format::text) {
     print_explanation(explanation);
+  } else {
+    print_document(to_json(explanation), kCandidateTable, format);
+    if (format != Format::json && explanation.not_shown > 0)
+      warn(fmt::format("{} more candidates are not shown (--limit 0 lists all)", explanation.not_shown));
   }
   return kOk;
 }
@@ -50,7 +67,7 @@ Verb make_explain(CommandLine& command) {
   options->problem.add_to(*verb);
   options->device.add_target_to(*verb);
   options->config.add_database_to(*verb);
-  options->output.add_to(*verb);
+  options->output.add_with_table_to(*verb);
   return {verb, [options] { return run(*options); }};
 }
 

@@ -29,7 +29,8 @@ namespace {
 /// Whether a document is wanted even if the arguments cannot be parsed.
 bool wants_json(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
-    if (std::strcmp(argv[i], "--json") == 0) return true;
+    if (std::strcmp(argv[i], "--json") == 0 || std::strcmp(argv[i], "--format=json") == 0) return true;
+    if (std::strcmp(argv[i], "--format") == 0 && i + 1 < argc && std::strcmp(argv[i + 1], "json") == 0) return true;
   }
   return false;
 }

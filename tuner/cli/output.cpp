@@ -20,6 +20,22 @@ void OutputOptions::add_to(CommandLine& verb) {
   verb.add_flag("--verbose", verbose, "say more on stderr: database, caches, compiler");
 }
 
+void OutputOptions::add_with_table_to(CommandLine& verb) {
+  verb.add_option("--format", format_word,
+                  "text for people (default), json (the same as --json), or a table: csv, markdown")
+      .one_of({"text", "json", "csv", "markdown"});
+  add_to(verb);
+}
+
+Format OutputOptions::format() const {
+  if (json && !format_word.empty() && format_word != "json") {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("--json and --format {} contradict each other: give one of them", format_word));
+  }
+  if (json || format_word == "json") return Format::json;
+  return format_word == "csv" ? Format::csv : format_word == "markdown" ? Format::markdown : Format::text;
+}
+
 void OutputOptions::leave_stdout_to(const std::string& file) const {
   if (!OutputFile::is_standard_output(file)) return;
   if (json) {

@@ -10,13 +10,21 @@ namespace attune::cli {
 
 using Json = nlohmann::ordered_json;
 
+/// How a verb prints its results: for people, as one document, or as a table.
+enum class Format { text, json, csv, markdown };
+
 /// --json and --verbose of a verb. Results go to stdout: text for people, or with --json exactly one document. Messages
 /// go to stderr.
 struct OutputOptions {
   bool json = false;
   bool verbose = false;
+  std::string format_word;  ///< of --format; empty: not given
 
   void add_to(CommandLine& verb);
+  /// The same and --format, for a verb whose results make a table.
+  void add_with_table_to(CommandLine& verb);
+  /// Throws Error(invalid_argument) if --json and --format disagree.
+  Format format() const;
   /// For a verb that writes a file: if that is standard output, nothing else goes there, and what print() and
   /// print_field() say goes to stderr. Throws Error(invalid_argument) if --json wants it, too.
   void leave_stdout_to(const std::string& file) const;
