@@ -6,7 +6,7 @@ import sys
 import torch
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "bindings" / "python"))
-import attune  # noqa: E402
+import attune_kernels as attune  # noqa: E402
 
 q, k, v = (torch.randn(2, 8, 1000, 128, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
 o, lse = attune.attention(q, k, v, causal=True, return_lse=True)

@@ -270,7 +270,7 @@ def main():
         raise BadInput("PyTorch is not installed") from None
     if not torch.cuda.is_available():
         raise BadInput("PyTorch sees no GPU")
-    import attune
+    import attune_kernels as attune
 
     comparison = Comparison(torch, attune, options, peers)
     print("  ".join(f"{name} {value}" for name, value in comparison.machine.items()))

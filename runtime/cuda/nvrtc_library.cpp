@@ -4,6 +4,7 @@
 #include <elf.h>
 #include <link.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -122,9 +123,31 @@ bool open_library(const std::string& path, NvrtcLibrary& nvrtc, std::string& tri
   return true;
 }
 
+// PREFIX/lib/python3.*/site-packages/nvidia/*/lib of a program PREFIX/bin/..., sorted: PyTorch comes with NVRTC there.
+std::vector<std::string> folders_of_wheels(const std::string& program) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::path path = fs::canonical(program, error), prefix = path.parent_path().parent_path();
+  if (error || path.parent_path().filename() != "bin") return {};
+  std::vector<std::string> folders;
+  const auto each = [](const fs::path& folder, const auto& work) {
+    std::error_code unreadable;
+    for (fs::directory_iterator entry(folder, unreadable), end; !unreadable && entry != end;
+         entry.increment(unreadable))
+      work(entry->path());
+  };
+  each(prefix / "lib", [&](const fs::path& python) {
+    if (!python.filename().string().starts_with("python3.")) return;
+    each(python / "site-packages" / "nvidia",
+         [&](const fs::path& wheel) { folders.push_back((wheel / "lib").string()); });
+  });
+  std::sort(folders.begin(), folders.end());
+  return folders;
+}
+
 }  // namespace
 
-std::vector<std::string> nvrtc_candidates() {
+std::vector<std::string> nvrtc_candidates(const std::string& program) {
   if (const char* given = std::getenv("ATTUNE_NVRTC"); given != nullptr && *given != 0) return {given};
   std::vector<std::string> folders;
   if (*ATTUNE_NVRTC_HINT != 0) folders.emplace_back(ATTUNE_NVRTC_HINT);  // where the build found one; may be empty
@@ -133,6 +156,8 @@ std::vector<std::string> nvrtc_candidates() {
       folders.push_back(std::string(root) + "/lib64");
   }
   folders.insert(folders.end(), {"/usr/local/cuda/lib64", "/opt/cuda/lib64", "/usr/lib/x86_64-linux-gnu"});
+  const std::vector<std::string> wheels = folders_of_wheels(program);
+  folders.insert(folders.end(), wheels.begin(), wheels.end());
   std::vector<std::string> paths;
   for (const char* file : {"libnvrtc.so.13", "libnvrtc.so.12"}) {
     paths.emplace_back(file);

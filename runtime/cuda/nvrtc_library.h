@@ -27,9 +27,9 @@ struct NvrtcLibrary {
   std::string identity;  ///< "NVRTC 13.0 (build id ...)"
 };
 
-/// Where an NVRTC may be: $ATTUNE_NVRTC alone, else the loader's own search and the usual folders, newest version
-/// first.
-std::vector<std::string> nvrtc_candidates();
+/// Where an NVRTC may be: $ATTUNE_NVRTC alone, else the loader's own search, the usual folders, and the wheels of the
+/// Python environment whose bin/ `program` is in, newest version first. By default this process's program.
+std::vector<std::string> nvrtc_candidates(const std::string& program = "/proc/self/exe");
 
 /// Opens the first usable one of `paths` whose major version is not newer than the driver's (version 1000 * major + 10
 /// * minor; any, if that is 0): the driver does not load what a newer one compiled. Throws Error(nvrtc_unavailable):

@@ -32,7 +32,7 @@ except ImportError:
 if not torch.cuda.is_available():
     skip("PyTorch sees no GPU")
 
-import attune  # noqa: E402
+import attune_kernels as attune  # noqa: E402
 from comparison.inputs import SUITE, make_inputs  # noqa: E402
 from comparison.problems import parse_problem  # noqa: E402
 from comparison.references import GradientReference, Reference  # noqa: E402

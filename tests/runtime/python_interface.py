@@ -22,8 +22,8 @@ import fake_torch  # noqa: E402
 from fake_torch import Tensor  # noqa: E402
 
 fake_torch.install()
-import attune  # noqa: E402
-from attune import _library  # noqa: E402
+import attune_kernels as attune  # noqa: E402
+from attune_kernels import _library  # noqa: E402
 
 NO_DEVICE = -4
 
@@ -249,8 +249,8 @@ class Messages(unittest.TestCase):
         """What a program that imports the binding prints to standard error."""
         environment = {name: value for name, value in os.environ.items() if name != "ATTUNE_LOG"}
         start = "import sys; sys.dont_write_bytecode = True; sys.path.insert(0, sys.argv[1]); import logging, types, importlib.util\n"
-        start += "sys.modules['attune'] = types.ModuleType('attune')\n"  # the part of it that needs no torch
-        start += "spec = importlib.util.spec_from_file_location('attune._library', sys.argv[1] + '/attune/_library.py')\n"
+        start += "sys.modules['attune_kernels'] = types.ModuleType('attune_kernels')\n"  # the part of it that needs no torch
+        start += "spec = importlib.util.spec_from_file_location('attune_kernels._library', sys.argv[1] + '/attune_kernels/_library.py')\n"
         start += "library = importlib.util.module_from_spec(spec); spec.loader.exec_module(library); library.load()\n"
         ended = subprocess.run([sys.executable, "-c", start + program, str(REPOSITORY / "bindings/python")], capture_output=True, text=True,
                                env={**environment, **variables})

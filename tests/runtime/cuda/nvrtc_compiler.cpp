@@ -1,6 +1,9 @@
 #include "runtime/cuda/nvrtc_compiler.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "generator/error.h"
@@ -10,6 +13,7 @@
 #include "tests/catch.h"
 #include "tests/error_of.h"
 #include "tests/scoped_variable.h"
+#include "tests/temporary_folder.h"
 
 using namespace attune;
 using attune::testing::error_of;
@@ -49,6 +53,21 @@ TEST_CASE("ATTUNE_NVRTC names the only library that is tried", "[nogpu]") {
   CHECK(nvrtc_candidates() == std::vector<std::string>{"/somewhere/libnvrtc.so"});
   named.unset();
   CHECK(nvrtc_candidates().size() >= 2);
+  // A program of a Python environment finds the wheel that PyTorch came with.
+  const attune::testing::TemporaryFolder environment;
+  const std::filesystem::path wheel = environment / "lib/python3.11/site-packages/nvidia/cu13/lib";
+  std::filesystem::create_directories(wheel);
+  std::filesystem::create_directories(environment / "bin");
+  for (const std::filesystem::path& file : {wheel / "libnvrtc.so.13", environment / "bin/attune"})
+    std::ofstream(file) << "";
+  const auto holds = [&](const std::string& program) {
+    const std::vector<std::string> paths = nvrtc_candidates((environment / program).string());
+    return std::find(paths.begin(), paths.end(), std::filesystem::canonical(wheel / "libnvrtc.so.13").string()) !=
+           paths.end();
+  };
+  CHECK(holds("bin/attune"));
+  CHECK_FALSE(holds("bin/none"));
+  CHECK_FALSE(holds("lib/python3.11/site-packages/nvidia/cu13/lib/libnvrtc.so.13"));
 }
 
 TEST_CASE("an NVRTC newer than the driver is refused, naming both versions", "[nvrtc]") {

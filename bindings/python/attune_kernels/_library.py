@@ -111,7 +111,10 @@ def candidates():
     given = os.environ.get("ATTUNE_LIBRARY")
     if given:
         return [given]
-    root = pathlib.Path(__file__).resolve().parents[3]
+    package = pathlib.Path(__file__).resolve().parent
+    if (package / "lib").is_dir():  # installed by pip
+        return [str(package / "lib" / "libattune.so")]
+    root = package.parents[2]
     found = [root / "lib" / "libattune.so"] + [path / "lib" / "libattune.so" for path in sorted(root.glob("build*"))]
     return [str(path) for path in found if path.exists()] + ["libattune.so.0"]
 

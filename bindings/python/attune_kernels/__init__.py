@@ -1,6 +1,6 @@
 """Attention by kernels that are generated and tuned for the GPU at hand. Torch tensors go in by pointer, on the current stream.
 
-    import attune
+    import attune_kernels as attune
     o = attune.attention(q, k, v, causal=True)                       # (batch, heads, seq, head_dim)
     o, lse = attune.attention(q, k, v, layout="bshd", return_lse=True)
 

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# `pip install .` into an environment of its own: the command runs there with the shipped presets, and the package loads its own library. PyTorch is
+# a stand-in. Skipped (77) where PyPI, which has the build's backend, cannot be reached.
+# usage: wheel_test.sh SOURCE_FOLDER BUILD_FOLDER [CMAKE_OPTION...]
+set -euo pipefail
+source=$1 build=$2
+shift 2
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+fail() { echo "wheel test: $*" >&2; exit 1; }
+skip() { echo "skipped: $*"; exit 77; }
+
+python3 -m venv "$folder/venv" || skip "python3 makes no virtual environment here"
+pip() { "$folder/venv/bin/python" -m pip --disable-pip-version-check --no-input --retries 1 --timeout 20 "$@"; }
+pip download --quiet --no-deps --dest "$folder/backend" "scikit-build-core>=0.10" 2>"$folder/log" || skip "PyPI cannot be reached: $(tail -n 1 "$folder/log")"
+
+settings=(-C "build-dir=$build/wheel-build")
+for option in "$@"; do settings+=(-C "cmake.define.${option#-D}"); done
+[ ! -e "$build/deps.cmake" ] || { mkdir -p "$build/wheel-build"; cp "$build/deps.cmake" "$build/wheel-build/"; }
+pip wheel --quiet --no-deps --wheel-dir "$folder" "${settings[@]}" "$source" >"$folder/log" 2>&1 || { cat "$folder/log"; fail "pip wheel failed"; }
+wheel=$(basename "$folder"/*.whl)
+[[ $wheel = attune_kernels-*-py3-none-linux_* ]] || fail "$wheel: it should serve every Python 3"
+pip install --quiet --no-deps "$folder/$wheel"
+
+mkdir "$folder/home"
+run() { (cd "$folder/home" && env -i PATH=/usr/bin:/bin HOME="$folder/home" CUDA_VISIBLE_DEVICES=-1 "$@"); }
+version=$(pip show attune-kernels | sed -n 's/^Version: //p')
+[[ $(run "$folder/venv/bin/attune" --version) = *"$version"* ]] || fail "the command has another version than the wheel's, $version"
+said=$(run "$folder/venv/bin/attune" explain --batch 4 --heads 16 --seq 4096 --head-dim 128 --causal --target h200)
+grep -Eq '^origin +exact' <<<"$said" || fail "a shipped preset is not picked: $said"
+run PYTHONPATH="$source/tests/runtime" PYTHONDONTWRITEBYTECODE=1 "$folder/venv/bin/python" - "$folder/venv" "$version" <<'PYTHON' || fail "the package does not work"
+import sys
+
+import fake_torch
+
+fake_torch.install()
+import attune_kernels as attune
+from attune_kernels import _library
+
+venv, version = sys.argv[1:]
+assert _library.candidates()[0].startswith(venv), _library.candidates()
+assert attune.version() == version, attune.version()
+try:
+    attune.prepare(*[fake_torch.Tensor((2, 4, 100, 64)) for _ in range(3)])
+except attune.AttuneError as error:
+    assert error.status == -4, error  # no GPU
+else:
+    raise AssertionError("a kernel was prepared without a GPU")
+PYTHON
