@@ -29,6 +29,7 @@ struct BenchOptions {
   AlgorithmOptions algorithm;
   double seconds = 1;
   SpreadOption spread;
+  bool profile = false;
 };
 
 int run_algorithms(const BenchOptions& options, const AttentionProblem& problem, const ChosenDevice& chosen) {
@@ -42,6 +43,45 @@ int run_algorithms(const BenchOptions& options, const AttentionProblem& problem,
   bench.cuda_ordinal = std::max(chosen.ordinal, 0);
   return report_algorithms(*device, problem, bench.seed, bench_algorithms(device, problem, algorithms, bench),
                            options.output);
+}
+
+/// What profiles the plan's kernels and no other of this process: those that make inputs have other names.
+std::string ncu_command(const KernelPlan& plan, const ChosenDevice& chosen) {
+  std::string names;
+  for (const KernelLaunch& launch : plan.launches) names += (names.empty() ? "" : "|") + launch.entry;
+  return fmt::format(
+      "ncu --set full --kernel-name 'regex:^({})$' attune bench --profile --problem \"{}\" --config \"{}\" --device {}",
+      names, canonical_text(plan.problem), canonical_text(plan.config), chosen.name);
+}
+
+/// One launch of each kernel, to be looked at from outside.
+int run_profile(const BenchOptions& options, const AttentionProblem& problem, const ChosenDevice& chosen) {
+  const Format format = options.output.format();
+  if (format == Format::csv || format == Format::markdown)
+    throw Error(ErrorCode::invalid_argument, "--profile makes no table: leave --format out, or take json");
+  const std::shared_ptr<TunedConfigs> tuned = options.config.open_tuned_configs(options.output);
+  const ConfigChoice choice = options.config.pick(options.problem.problem(), chosen.spec, tuned.get());
+  const std::shared_ptr<Device> device = options.device.open(chosen);
+  TrialBench bench(device, problem, options.problem.seed());
+  const auto prepared = bench.prepare(choice.config);
+  bench.launch_once(*prepared);
+  const std::string command = ncu_command(prepared->plan, chosen);
+  if (format == Format::json) {
+    Json document = {{"status", "ok"}, {"problem", canonical_text(problem)}, {"device", device->description()}};
+    add_choice(document, choice);
+    document["launches"] = Json::array();
+    for (const KernelLaunch& launch : prepared->plan.launches) document["launches"].push_back(launch.entry);
+    if (chosen.is_cuda()) document["ncu"] = command;
+    print_json(document);
+    return kOk;
+  }
+  print_field("problem", canonical_text(problem));
+  print_field("device", device->description());
+  print_field("config", canonical_text(choice.config));
+  print_origin(choice);
+  for (const KernelLaunch& launch : prepared->plan.launches) print_field("launched", launch.entry);
+  print_field("to profile", chosen.is_cuda() ? command : "take a GPU: ncu sees none of the emulator's kernels");
+  return kOk;
 }
 
 const Table kTimesTable = {"",
@@ -67,6 +107,11 @@ int run(const BenchOptions& options) {
   for (const Operand operand : {Operand::q, Operand::k}) element_count(problem, operand);
   const ChosenDevice chosen = options.device.choose();
   if (!chosen.why.empty()) warn(chosen.why);
+  if (options.profile && options.algorithm.given()) {
+    throw Error(ErrorCode::invalid_argument,
+                "--profile launches a config's kernels, --algorithm times steps: give one of them");
+  }
+  if (options.profile) return run_profile(options, problem, chosen);
   if (options.algorithm.given()) return run_algorithms(options, problem, chosen);
   const std::shared_ptr<TunedConfigs> tuned = options.config.open_tuned_configs(options.output);
   const ConfigChoice choice = options.config.pick(asked, chosen.spec, tuned.get());
@@ -119,8 +164,12 @@ Verb make_bench(CommandLine& command) {
       "counted for them; the emulator checks and counts, and times nothing",
       "attune bench --batch 4 --heads 16 --seq 4096 --head-dim 128 --causal --device cuda:0\n"
       "attune bench --problem \"forward bf16 b1 hq16 sq16384 d128\" --config \"sm80 q128 kv64 w4 st2\" --json\n"
+      "attune bench --profile --batch 4 --heads 16 --seq 4096 --head-dim 128 --causal --device cuda:0\n"
       "attune bench --algorithm all --batch 4 --heads 16 --seq 4096 --head-dim 64 --device cuda:0");
   verb->add_option("--seconds", options->seconds, "time spent on samples (default 1), of all algorithms together");
+  verb->add_flag("--profile", options->profile,
+                 "launch each kernel of the config once, check and time nothing, and print the line of ncu that looks "
+                 "at these launches alone");
   options->spread.add_to(*verb);
   options->problem.add_to(*verb);
   options->device.add_to(*verb);

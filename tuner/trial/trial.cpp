@@ -122,12 +122,16 @@ struct TrialBench::State {
     runtime.launch(prepared, of, tensors.call(copy), at, workspace.bytes(), nullptr);
   }
 
-  std::vector<OutputErrors> check(const PreparedAttention& prepared) {
-    make_reference();
+  void launch_once(const PreparedAttention& prepared) {
     const DeviceBuffer workspace = make_workspace(prepared.plan.workspace_bytes_of(problem));
     tensors.poison_outputs();
     launch(prepared, problem, 0, workspace);
     device->synchronize(nullptr);
+  }
+
+  std::vector<OutputErrors> check(const PreparedAttention& prepared) {
+    make_reference();
+    launch_once(prepared);
 
     std::vector<OutputErrors> errors = reference->compare(tensors, device_oracle.get());
     tensors.check_guards(errors);
@@ -346,6 +350,11 @@ RaceTimes TrialBench::race(const std::vector<std::shared_ptr<const PreparedAtten
 }
 
 std::vector<OutputErrors> TrialBench::check(const PreparedAttention& prepared) { return state_->check(prepared); }
+
+void TrialBench::launch_once(const PreparedAttention& prepared) {
+  state_->require_tensors();
+  state_->launch_once(prepared);
+}
 
 std::shared_ptr<const PreparedAttention> TrialBench::prepare(const KernelConfig& config) {
   return state_->runtime.prepare(state_->problem, config);

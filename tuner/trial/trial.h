@@ -80,6 +80,9 @@ class TrialBench {
   /// Throws Error if the kernel does not run.
   std::vector<OutputErrors> check(const PreparedAttention& prepared);
 
+  /// Launches each kernel of the plan once and waits for them; nothing is compared. Throws Error.
+  void launch_once(const PreparedAttention& prepared);
+
   /// Compiled and loaded for this bench's problem, as run() does it.
   std::shared_ptr<const PreparedAttention> prepare(const KernelConfig& config);
   std::shared_ptr<const PreparedAttention> prepare(AttentionAlgorithm algorithm);
