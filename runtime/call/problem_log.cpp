@@ -142,11 +142,15 @@ std::string ProblemLog::append(const std::string& text) {
 void ProblemLog::note(const AttentionProblem& problem) noexcept {
   try {
     const std::string text = canonical_text(problem);
-    const std::lock_guard lock(mutex_);
-    if (stopped_ || known_.count(text) > 0) return;
-    const std::string trouble = append(text);
-    if (trouble.empty()) return;
-    stopped_ = true;
+    std::string trouble;
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopped_ || known_.count(text) > 0) return;
+      trouble = append(text);
+      if (trouble.empty()) return;
+      stopped_ = true;
+    }
+    // Without the lock: who hears of it may call, too.
     log(LogLevel::warning, "ATTUNE_LOG_PROBLEMS: no problems are written to " + path_.string() + ": " + trouble);
   } catch (...) {
     // Out of memory: the call itself matters more.
