@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
-# `pip install .` into an environment of its own: the command runs there with the shipped presets, and the package loads its own library. PyTorch is
+# A wheel, installed into an environment of its own: the command runs there with the shipped presets, and the package loads its own library. PyTorch is
 # a stand-in. Skipped (77) where PyPI, which has the build's backend, cannot be reached.
-# usage: wheel_test.sh SOURCE_FOLDER BUILD_FOLDER [CMAKE_OPTION...]
+# usage: wheel_test.sh SOURCE_FOLDER [BUILD_FOLDER]      with the library and command of BUILD_FOLDER, else built anew as `pip install .` does
 set -euo pipefail
-source=$1 build=$2
-shift 2
+source=$1 build=${2:-}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 fail() { echo "wheel test: $*" >&2; exit 1; }
@@ -14,9 +13,8 @@ python3 -m venv "$folder/venv" || skip "python3 makes no virtual environment her
 pip() { "$folder/venv/bin/python" -m pip --disable-pip-version-check --no-input --retries 1 --timeout 20 "$@"; }
 pip download --quiet --no-deps --dest "$folder/backend" "scikit-build-core>=0.10" 2>"$folder/log" || skip "PyPI cannot be reached: $(tail -n 1 "$folder/log")"
 
-settings=(-C "build-dir=$build/wheel-build")
-for option in "$@"; do settings+=(-C "cmake.define.${option#-D}"); done
-[ ! -e "$build/deps.cmake" ] || { mkdir -p "$build/wheel-build"; cp "$build/deps.cmake" "$build/wheel-build/"; }
+settings=(-C "build-dir=$folder/build")
+[ -z "$build" ] || settings+=(-C "cmake.define.ATTUNE_PREBUILT=$build")
 pip wheel --quiet --no-deps --wheel-dir "$folder" "${settings[@]}" "$source" >"$folder/log" 2>&1 || { cat "$folder/log"; fail "pip wheel failed"; }
 wheel=$(basename "$folder"/*.whl)
 [[ $wheel = attune_kernels-*-py3-none-linux_* ]] || fail "$wheel: it should serve every Python 3"
