@@ -30,7 +30,7 @@ const checks = {
     });
     const found = wanted({ pass: "backward", head_dim: "128", search: "CAUSAL  s1024" });
     assert(found.length > 0 && found.length < all.length);
-    found.forEach((p) => assert(/^backward bf16 B\d+ H\d+ S1024 D128 causal/.test(p.name), p.name));
+    found.forEach((p) => assert(/^backward (bf16|fp16) B\d+ H\d+(\/\d+)? S1024 D128 causal/.test(p.name), p.name));
     assert.strictEqual(wanted({ search: "no such word" }).length, 0);
     assert.strictEqual(wanted({ device: 1 }).length, 0);
     assert(wanted({ search: "scheduler=static-persistent" }).every((p) => p.best.config.includes("scheduler=static-persistent")));
