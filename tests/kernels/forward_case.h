@@ -62,7 +62,8 @@ std::vector<double> unpacked(const AttentionProblem& problem, Operand operand, c
 
 /// Scalar attention in double precision on the rounded inputs. Packed (B, Hq, Sq, D) and (B, Hq, Sq).
 struct Expected {
-  std::vector<double> o, weight, lse;  ///< weight: sum of (p + h/u) |v|, see forward_case.cpp
+  std::vector<double> o, weight;        ///< weight: sum of (p + h/u) |v|, see forward_case.cpp
+  std::vector<double> lse, lse_weight;  ///< the latter: scale sum_j p_j sum_d |q k|, what fp32 sums to get the scores
 };
 Expected expected_forward(const ForwardCase& test, const ForwardData& data);
 

@@ -4,6 +4,10 @@ runtime/oracle/reference_attention.h derives, and FlashAttention's rule.
 The rule: the largest error is at most twice that of plain attention, written in PyTorch's operations in the same type, plus one rounding of
 the largest element (FlashAttention's tests allow some two such roundings), and the mean error is at most twice plain attention's. In
 FlashAttention's tests plain attention rounds S, too. So do the gradients here; O is held to one that keeps S in fp32 and errs less.
+
+Plain attention takes delta from P and dP. A flash attention has only the rounded O that was saved, and where one key dominates that alone
+breaks the rule for each of them: errors are told beside plain attention with such a delta, too (`error_over_rule_of_saved_o`: the rule with
+the larger error of the two).
 """
 
 import sys
@@ -39,12 +43,13 @@ def _rounded(torch, problem, tensor):
     return tensor.to(getattr(torch, DTYPES[problem.dtype])).float()
 
 
-def _over_rule(actual, plain, exact, unit_roundoff, floor=0.0):
-    """By how much errors exceed what the rule allows: above 1 they break it. `floor`: what sums in fp32 may leave where plain attention has
-    an exact zero."""
+def _over_rule(actual, plains, exact, unit_roundoff, floor=0.0):
+    """By how much errors exceed what the rule allows: above 1 they break it. `plains`: ways of plain attention, of which the larger error
+    counts. `floor`: what sums in fp32 may leave where plain attention has an exact zero."""
     error = (actual.double() - exact).nan_to_num(nan=float("inf")).abs()
-    plain_error = (plain.double() - exact).abs()
-    allowed = {"max": 2 * plain_error.max().item() + unit_roundoff * exact.abs().max().item() + floor, "mean": 2 * plain_error.mean().item() + floor}
+    plain_errors = [(plain.double() - exact).abs() for plain in plains]
+    largest, mean = (max(of(one).item() for one in plain_errors) for of in (lambda one: one.max(), lambda one: one.mean()))
+    allowed = {"max": 2 * largest + unit_roundoff * exact.abs().max().item() + floor, "mean": 2 * mean + floor}
     found = {"max": error.max().item(), "mean": error.mean().item()}
     return max(found[what] / allowed[what] if allowed[what] else float("inf") if found[what] else 0.0 for what in found)
 
@@ -77,7 +82,7 @@ class Reference:
         actual_rows = self.plain.new_empty(self.plain.shape)
         for number, (batch, head) in enumerate(self.heads):
             actual_rows[number] = out[batch, head, self.rows].float()
-        over_rule = _over_rule(actual_rows, self.plain, self.exact, u)
+        over_rule = _over_rule(actual_rows, [self.plain], self.exact, u)
         error_squares = reference_squares = worst = worst_lse = 0.0
         for (batch, head), (o, weight, expected_lse) in zip(self.heads, self.expected):
             difference = (out[batch, head, self.rows].double() - o).nan_to_num(nan=float("inf"))
@@ -100,7 +105,8 @@ class GradientReference:
         self._torch, self.problem, self.heads = torch, problem, sorted({(0, 0), (problem.batch - 1, problem.kv_heads - 1)})
         self.group = problem.heads // problem.kv_heads
         self.expected = [self._differentiate(torch, batch, head, q, k, v, grad_out) for batch, head in self.heads]
-        self.plain = [self._plain(torch, batch, head, q, k, v, grad_out) for batch, head in self.heads]
+        # By PyTorch's operations, and with the delta of a saved O.
+        self.plains = [[self._plain(torch, batch, head, q, k, v, grad_out, saves_o) for batch, head in self.heads] for saves_o in (False, True)]
         # Delta, a sum of dO o O, cancels dP, a sum of dO o V, where a row hardly sees more than one key; both are in fp32, in other orders.
         ds = 2.0**-22 * problem.softmax_scale * problem.head_dim**0.5 * grad_out.float().norm(dim=-1).max().item() * v.abs().max().item()
         self.floors = (ds * k.abs().max().item(), ds * q.abs().max().item(), 0.0)
@@ -120,8 +126,10 @@ class GradientReference:
                 p = torch.softmax((scale * queries @ keys.T).masked_fill_(hidden, float("-inf")), dim=-1).masked_fill_(hidden, 0)
                 out = p @ values
                 error_of_delta = (grads.abs() * (2 * p @ values.abs() + out.abs() + tiny)).sum(-1, keepdim=True)
-                ds = p * (grads @ values.T - (grads * out).sum(-1, keepdim=True))
-                weight = ds.abs() + tiny * visible + p * error_of_delta / 2
+                difference = grads @ values.T - (grads * out).sum(-1, keepdim=True)
+                ds = p * difference
+                # A kernel may multiply by the rounded P, too: dP - delta multiplies what a subnormal P has lost.
+                weight = ds.abs() + tiny * (1 + difference.abs()) * visible + p * error_of_delta / 2
                 of_queries.append((scale * ds @ keys, scale * weight @ keys.abs()))
                 grad_k += scale * ds.T @ queries
                 weight_k += scale * weight.T @ queries.abs()
@@ -129,7 +137,7 @@ class GradientReference:
                 weight_v += (p + tiny * visible).T @ grads.abs()
         return [torch.cat(parts) for parts in zip(*of_queries)], (grad_k, weight_k), (grad_v, weight_v)
 
-    def _plain(self, torch, batch, head_kv, q, k, v, grad_out):
+    def _plain(self, torch, batch, head_kv, q, k, v, grad_out, saves_o):
         """dQ of the head's queries, dK and dV, as autograd makes them of plain attention."""
         problem, scale = self.problem, self.problem.softmax_scale
         keys, values = k[batch, head_kv].float(), v[batch, head_kv].float()
@@ -141,20 +149,21 @@ class GradientReference:
                 hidden = _hidden(torch, problem, torch.arange(first, first + queries.shape[0], device=q.device))
                 p = _plain_probabilities(torch, problem, queries, keys, hidden, rounds_scores=True)
                 dp = _rounded(torch, problem, grads @ values.T)
-                ds = _rounded(torch, problem, p * (dp - (p * dp).sum(-1, keepdim=True)))
+                products = grads * _rounded(torch, problem, p @ values) if saves_o else p * dp  # delta is their sum
+                ds = _rounded(torch, problem, p * (dp - products.sum(-1, keepdim=True)))
                 grad_q.append(scale * ds @ keys)
                 grad_k += scale * ds.T @ queries
                 grad_v += p.T @ grads
         return [_rounded(torch, problem, grad) for grad in (torch.cat(grad_q), grad_k, grad_v)]
 
-    def _over_rule(self, number, grads, has_offsets):
+    def _over_rule(self, number, grads, has_offsets, plains):
         """Of dQ (0), dK (1) or dV (2). Element 0 of dQ's rows is larger than the others where keys have offsets, and is judged apart."""
         actual = self._torch.cat([self._of_head(grads[number], number, batch, head_kv) for batch, head_kv in self.heads])
-        plain = self._torch.cat([of_head[number] for of_head in self.plain])
+        ways = [self._torch.cat([of_head[number] for of_head in plain]) for plain in plains]
         exact = self._torch.cat([of_head[number][0] for of_head in self.expected])
         parts = (slice(0, 1), slice(1, None)) if number == 0 and has_offsets else (slice(None),)
-        return max(_over_rule(actual[:, part], plain[:, part], exact[:, part], UNIT_ROUNDOFF[self.problem.dtype], self.floors[number])
-                   for part in parts)
+        return max(_over_rule(actual[:, part], [way[:, part] for way in ways], exact[:, part], UNIT_ROUNDOFF[self.problem.dtype],
+                              self.floors[number]) for part in parts)
 
     def _of_head(self, grad, number, batch, head_kv):
         """Rows of dQ, of all query heads that read a key/value head, or of dK or dV."""
@@ -165,7 +174,8 @@ class GradientReference:
         """The largest relative error of the three and the largest error of an element over its bound. Where scores are wide apart dS is a
         difference of nearly equal numbers, and only the bound of each element knows by how much its rounding grows."""
         u, step = UNIT_ROUNDOFF[self.problem.dtype], SMALLEST_GRADIENT_STEP[self.problem.dtype]
-        over_rule = max(self._over_rule(number, grads, data.has_offsets) for number in range(3))
+        over_rule, over_rule_of_saved_o = (
+            max(self._over_rule(number, grads, data.has_offsets, plains) for number in range(3)) for plains in (self.plains[:1], self.plains))
         squares, worst = (0.0, 1.0), 0.0
         for number, grad in enumerate(grads):
             error_squares = reference_squares = 0.0
@@ -178,7 +188,7 @@ class GradientReference:
                 worst = max(worst, (difference / (2 * u * weight + u * reference.abs() + step)).max().item())
             squares = max(squares, (error_squares, reference_squares), key=lambda pair: pair[0] / pair[1] if pair[0] else 0.0)
         bound = GRADIENT_RELATIVE_BOUND[self.problem.dtype] if data == UNIT_NORMAL else float("inf")
-        return _judged(*squares, worst, over_rule, bound)
+        return {**_judged(*squares, worst, over_rule, bound), "error_over_rule_of_saved_o": min(over_rule_of_saved_o, sys.float_info.max)}
 
 
 def _judged(error_squares, reference_squares, worst, over_rule, relative_bound, worst_lse=None):
