@@ -20,6 +20,7 @@
 //   adds        = 4 q D / 107, which pass the pipe of shared memory too; in a cluster half of that, and 4 q kv / 128
 //                 more of shared memory
 //   l2 adds     = 4 q D / 12, half of that in a cluster: what L2 takes while all SMs add
+//   issue       = 14.5 q kv / 128 + 320: instructions, which bind where two CTAs of narrow heads share an SM
 //   step        = max(1.27 max(matrix, shared + adds) + 1.63 exponential, + 0.12 matrix where nothing overlaps but the
 //                     two warpgroups of split-dkdv; l2 adds) + late loads
 //
@@ -41,6 +42,9 @@ constexpr double kPolledOfSplit = 0.87, kPolledOneStage = 1.05, kPolledWithin = 
 // read and add no longer stays in L2. From six problems with groups of eight.
 constexpr double kDriftOfGroup = 1.12;
 constexpr double kMostHeadsTogether = 4;
+// Issued for an element of P and dS, and besides for a step, by times of two CTAs on an SM at head dims 16 and 32: 19.5
+// an element in all where a step has 8192, 22.8 and 26 where it has 4096.
+constexpr double kInstructionsOfElement = 14.5, kIssueClocksOfStep = 320;
 constexpr double kElementsShare = 0.9625;    // of the rate of exponentials: elements a clock, with scale and conversion
 constexpr double kAddsPerClock = 107;        // bytes of fp32 adds of an SM, while all SMs add
 constexpr double kL2AddsPerClock = 11.5;     // as on mma.sync: of an SM, while all SMs add
@@ -58,9 +62,9 @@ double elements(const AttentionProblem& problem, std::int64_t heads, std::int64_
 }
 
 struct Step {
-  double matrix = 0, shared = 0, exponential = 0, adds = 0, l2_adds = 0, ticket = 0;
+  double matrix = 0, shared = 0, exponential = 0, adds = 0, l2_adds = 0, issue = 0, ticket = 0;
 
-  double busiest_unit() const { return std::max({matrix, shared + adds, l2_adds}); }
+  double busiest_unit() const { return std::max({matrix, shared + adds, l2_adds, issue}); }
 
   double clocks(const KernelConfig& config, int do_stages) const {
     const bool serial = config.overlap == Overlap::none;
@@ -99,6 +103,7 @@ Step step_of(const AttentionProblem& problem, const KernelConfig& config, const 
       (1 / (kElementsShare * device.exp2_per_clock) + masked_share * kInstructionsOfMask / device.alu_per_clock);
   step.adds = 4 * q * d / kAddsPerClock / config.cluster;
   step.l2_adds = 4 * q * d / kL2AddsPerClock / config.cluster;
+  step.issue = q * kv * kInstructionsOfElement / device.alu_per_clock + kIssueClocksOfStep;
   if (config.dq == DqAccumulation::ordered) step.ticket = kTicketClocks;
   return step;
 }
@@ -126,7 +131,7 @@ CostEstimate backward_sm90_cost(const AttentionProblem& problem, const KernelCon
   // Two CTAs of an SM share its units: what one leaves idle the other may take.
   double alone = step.clocks(config, shape.do_stages);
   if (group > kMostHeadsTogether && lengthens_tiles(problem.mask)) alone *= kDriftOfGroup;
-  const double shared = std::max(alone, together * step.busiest_unit());
+  const double shared = together > 1 ? std::max(alone, together * step.busiest_unit()) : alone;
   const double first_load = std::min(config.stages, shape.do_stages) > 1 ? 0 : kLoadLatency;
   const double last_adds = apart ? 8.0 * config.block_kv * problem.head_dim / kAddsPerClock : 0;
   double around = kTileClocks;

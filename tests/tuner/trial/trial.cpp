@@ -328,7 +328,7 @@ TEST_CASE("trial on the emulator", "[emulator]") {
                            Case{"forward bf16 b1 hq2 sq70 skv133 d64 causal", sm80, FamilyWord::sm80},
                            Case{"forward fp16 b2 hq2 hkv1 sq17 d40 align2", {}, FamilyWord::sm80},
                            Case{"backward bf16 b1 hq2 hkv1 sq70 skv133 d64 causal", {}, FamilyWord::sm90},
-                           Case{"backward bf16 b1 hq2 hkv1 sq70 skv133 d40", {}, FamilyWord::sm80},
+                           Case{"backward bf16 b1 hq2 hkv1 sq70 skv133 d40 align2", {}, FamilyWord::sm80},
                            Case{"backward fp16 b2 hq2 sq17 d40 align2 deterministic", {}, FamilyWord::sm80}}) {
     const AttentionProblem problem = parse_problem(test.problem);
     TrialBench bench(device, problem, 3);
