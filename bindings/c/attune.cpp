@@ -19,6 +19,7 @@
 #include "attune/log.h"
 #include "generator/error.h"
 #include "tuner/database/measurement.h"
+#include "tuner/database/packed_configs.h"
 #include "tuner/database/tuned_configs.h"
 
 using attune::AttentionProblem;
@@ -174,6 +175,11 @@ void set_mask(const attune_problem& from, AttentionProblem* problem) {
   problem->mask = attune::MaskKind::causal;
 }
 
+void require_device(std::int32_t device) {
+  if (device < 0 || device > kMaxDevice)
+    refuse("device " + std::to_string(device) + ": 0 for the current one, or an ordinal plus 1");
+}
+
 // The caller's problem and the device that it names. The runtime validates its numbers. `launched` is the pass of a
 // function that launches; the others ask about the problem's.
 struct Request {
@@ -202,9 +208,7 @@ struct Request {
       refuse("deterministic " + std::to_string(from.deterministic) + ": it must be 0 or 1");
     }
     problem.deterministic = problem.pass == attune::Pass::backward && from.deterministic == 1;
-    if (from.device < 0 || from.device > kMaxDevice) {
-      refuse("device " + std::to_string(from.device) + ": 0 for the current one, or an ordinal plus 1");
-    }
+    require_device(from.device);
     device = from.device;
   }
 };
@@ -215,11 +219,28 @@ void use_databases_once() {
   std::call_once(once, attune::use_tuned_configs);
 }
 
+AttentionRuntime& runtime_on(int device) {
+  use_databases_once();
+  return device == 0 ? attune::current_runtime() : attune::runtime_of(device - 1);
+}
+
 AttentionRuntime& runtime_for(const Request& request) {
   // A problem that cannot be answered anywhere is refused for what it is, also where there is no GPU.
   attune::validate(request.problem);
-  use_databases_once();
-  return request.device == 0 ? attune::current_runtime() : attune::runtime_of(request.device - 1);
+  return runtime_on(request.device);
+}
+
+// Of a text that may be longer than its place: as much as fits, with a terminating 0.
+void write_text(const std::string& whole, char* text, std::size_t capacity, std::size_t* bytes) {
+  if (bytes != nullptr) *bytes = whole.size() + 1;
+  if (capacity == 0) return;
+  const std::size_t written = whole.size() < capacity ? whole.size() : capacity - 1;
+  std::memcpy(text, whole.data(), written);
+  text[written] = 0;
+}
+
+void require_place(const char* text, std::size_t capacity) {
+  if (text == nullptr && capacity != 0) refuse("text is a null pointer, but capacity is " + std::to_string(capacity));
 }
 
 attune::TensorView view_of(const attune_tensor& tensor) {
@@ -306,17 +327,13 @@ attune_status attune_workspace_bytes(const attune_problem* problem, size_t* byte
 
 attune_status attune_describe(const attune_problem* problem, char* text, size_t capacity, size_t* bytes) {
   return guarded([&] {
-    if (text == nullptr && capacity != 0) refuse("text is a null pointer, but capacity is " + std::to_string(capacity));
+    require_place(text, capacity);
     const Request request(problem);
     const auto prepared = runtime_for(request).prepare(request.problem);
     const attune::ConfigChoice& choice = prepared->choice;
     const std::string whole = canonical_text(choice.config) + "\n" + std::string(to_string(choice.origin)) + "\n" +
                               choice.detail + "\n" + choice.tune_command;
-    if (bytes != nullptr) *bytes = whole.size() + 1;
-    if (capacity == 0) return;
-    const std::size_t written = whole.size() < capacity ? whole.size() : capacity - 1;
-    std::memcpy(text, whole.data(), written);
-    text[written] = 0;
+    write_text(whole, text, capacity, bytes);
   });
 }
 
@@ -350,6 +367,21 @@ attune_status attune_launch_backward(const attune_prepared* prepared, const attu
     const Request request(problem, attune::Pass::backward);
     const attune::Tensors views = tensors_of(tensors, gradients);
     prepared->runtime->launch(*prepared->kernels, request.problem, views, workspace, workspace_bytes, stream);
+  });
+}
+
+attune_status attune_load_pack(const char* path) {
+  return guarded([&] {
+    require(path, "path");
+    attune::load_pack(path);
+  });
+}
+
+attune_status attune_digest(int32_t device, char* text, size_t capacity, size_t* bytes) {
+  return guarded([&] {
+    require_place(text, capacity);
+    require_device(device);
+    write_text(attune::picks_digest(runtime_on(device).device()->spec()), text, capacity, bytes);
   });
 }
 

@@ -180,8 +180,8 @@ ATTUNE_API attune_status attune_backward(const attune_problem* problem, const at
 ATTUNE_API attune_status attune_workspace_bytes(const attune_problem* problem, size_t* bytes);
 
 /* What attune_forward or, by problem->pass, attune_backward would launch, in four lines: config, where it came from
- * ("exact", "nearest shape", "nearest device", "default"), what that was tuned for or, of a default, what it was
- * preferred to (may be empty), the command that would tune it for this problem (empty if that was done). Compiles.
+ * ("pack", "exact", "nearest shape", "nearest device", "default"), what that was tuned for or, of a default, what it
+ * was preferred to (may be empty), the command that would tune it for this problem (empty if that was done). Compiles.
  * Writes at most `capacity` bytes, terminating 0 included, and to *bytes (if not null) how many the whole text needs.
  */
 ATTUNE_API attune_status attune_describe(const attune_problem* problem, char* text, size_t capacity, size_t* bytes);
@@ -206,6 +206,24 @@ ATTUNE_API attune_status attune_launch_backward(const attune_prepared* prepared,
 
 /* No launch of it may be under way. Null is allowed. */
 ATTUNE_API void attune_release(attune_prepared* prepared);
+
+/* Serves calls of this process from a pack that `attune pack` made, on every GPU of the model that it is for: its
+ * kernels need no NVRTC and no cache folder, and its picks go before those of the tuning databases. Needs no GPU. Call
+ * it before the first call: what is prepared already stays. Several packs may be loaded, also from several threads; the
+ * first one that has a problem answers, those of $ATTUNE_PACK before all others, and the same pack twice counts once.
+ * They stay loaded until the process ends, and no file of them is read again.
+ *
+ * A file that is missing, damaged, no pack, or made by another version is refused with what to do, and so is any later
+ * call where $ATTUNE_PACK names one. Calls on a GPU that no loaded pack is for are refused with
+ * ATTUNE_ERROR_UNSUPPORTED. What no pack has is picked from the databases and compiled by NVRTC, unless
+ * $ATTUNE_FROZEN is 1: then it is ATTUNE_ERROR_UNSUPPORTED, and the message names the problem. */
+ATTUNE_API attune_status attune_load_pack(const char* path);
+
+/* 32 hexadecimal digits that are equal on processes that pick equally on such a device: compare them between ranks once
+ * the packs are loaded. docs/packs.md lists what goes in. `device` is as attune_problem has it. Reads the tuning
+ * databases, which takes milliseconds. Writes at most `capacity` bytes, terminating 0 included, and to *bytes (if not
+ * null) how many the whole text needs: 33. */
+ATTUNE_API attune_status attune_digest(int32_t device, char* text, size_t capacity, size_t* bytes);
 
 #ifdef __cplusplus
 }

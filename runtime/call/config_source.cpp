@@ -1,11 +1,17 @@
 #include "runtime/call/config_source.h"
 
+#include <cstdlib>
+
+#include "generator/error.h"
+
 namespace attune {
 
 std::string_view to_string(ConfigOrigin origin) {
   switch (origin) {
     case ConfigOrigin::given:
       return "given";
+    case ConfigOrigin::packed:
+      return "pack";
     case ConfigOrigin::exact:
       return "exact";
     case ConfigOrigin::nearest_shape:
@@ -20,6 +26,18 @@ std::string_view to_string(ConfigOrigin origin) {
 
 std::string tune_command(const AttentionProblem& problem) {
   return "attune tune --problem \"" + canonical_text(problem) + "\"";
+}
+
+std::string pack_command(const AttentionProblem& problem) {
+  return "attune pack --problem \"" + canonical_text(problem) + "\" --output FILE";
+}
+
+bool frozen_by_environment() {
+  const char* const set = std::getenv("ATTUNE_FROZEN");
+  const std::string_view value = set == nullptr ? "" : set;
+  if (value.empty() || value == "0") return false;
+  if (value == "1") return true;
+  throw Error(ErrorCode::invalid_argument, "ATTUNE_FROZEN is '" + std::string(value) + "': set it to 1, or unset it");
 }
 
 }  // namespace attune

@@ -12,8 +12,9 @@
 namespace attune {
 
 /// Where a config came from.
-enum class ConfigOrigin { given, exact, nearest_shape, nearest_device, default_config };
-std::string_view to_string(ConfigOrigin origin);  ///< "given", "exact", "nearest shape", "nearest device", "default"
+enum class ConfigOrigin { given, packed, exact, nearest_shape, nearest_device, default_config };
+/// "given", "pack", "exact", "nearest shape", "nearest device", "default"
+std::string_view to_string(ConfigOrigin origin);
 
 struct ConfigChoice {
   KernelConfig config;
@@ -26,6 +27,13 @@ struct ConfigChoice {
 /// The command that measures configs for a problem: attune tune --problem "forward bf16 ...".
 std::string tune_command(const AttentionProblem& problem);
 
+/// The command that puts a problem's kernels into a pack: attune pack --problem "forward bf16 ..." --output FILE.
+std::string pack_command(const AttentionProblem& problem);
+
+/// Whether $ATTUNE_FROZEN is 1; it is not where the variable is not set, empty or 0. Throws Error(invalid_argument) for
+/// another value.
+bool frozen_by_environment();
+
 /// What the runtime asks for a config. find() is quick, never launches or compiles, never throws for a missing entry,
 /// and is thread-safe.
 class ConfigSource {
@@ -36,6 +44,9 @@ class ConfigSource {
   /// of other problems.
   virtual std::optional<ConfigChoice> find(const AttentionProblem& problem, const DeviceSpec& device,
                                            const std::vector<KernelConfig>& passed_over = {}) = 0;
+  /// Whether calls may use nothing but picks of a pack, exact picks, and kernels of a pack (see kernel_source.h): then
+  /// anything else is an error. The same for the life of the object.
+  virtual bool frozen() const { return false; }
 };
 
 }  // namespace attune

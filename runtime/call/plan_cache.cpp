@@ -9,6 +9,7 @@
 #include "generator/generate.h"
 #include "generator/problem/dispatch_class.h"
 #include "runtime/call/call_checks.h"
+#include "runtime/cuda/kernel_source.h"
 
 namespace attune {
 namespace {
@@ -42,15 +43,49 @@ bool PlanCache::fits(const KernelConfig& config, const AttentionProblem& problem
   return infeasibility(problem, config, device_->spec()).empty();
 }
 
-// A plan that was prepared for the class and fits this very problem; nullptr if there is none.
+// A plan that was prepared for the class and fits this very problem; nullptr if there is none. Frozen calls get what
+// the source picks, whatever was called before them.
 PlanCache::Prepared PlanCache::find(const AttentionProblem& problem, const AttentionProblem& representative) {
-  const std::shared_lock lock(plans_mutex_);
-  const auto found = plans_.find(representative);
-  if (found == plans_.end()) return nullptr;
-  for (const Prepared& prepared : found->second) {
-    if (prepared->plan.problem == problem || fits(prepared->plan.config, problem)) return prepared;
+  const auto prepared_as = [&](const auto& wanted) -> Prepared {
+    const std::shared_lock lock(plans_mutex_);
+    const auto found = plans_.find(representative);
+    if (found == plans_.end()) return nullptr;
+    for (const Prepared& prepared : found->second) {
+      if (wanted(*prepared)) return prepared;
+    }
+    return nullptr;
+  };
+  const auto is_its_own = [&](const PreparedAttention& prepared) { return prepared.plan.problem == problem; };
+  if (!frozen()) {
+    return prepared_as(
+        [&](const PreparedAttention& prepared) { return is_its_own(prepared) || fits(prepared.plan.config, problem); });
   }
-  return nullptr;
+  if (Prepared prepared = prepared_as(is_its_own)) return prepared;
+  const KernelConfig config = frozen_choice(problem).config;
+  return prepared_as([&](const PreparedAttention& prepared) { return prepared.plan.config == config; });
+}
+
+// What a frozen call takes: a pick of a pack, or of a database for this very problem.
+ConfigChoice PlanCache::frozen_choice(const AttentionProblem& problem) const {
+  std::optional<ConfigChoice> choice = source_->find(problem, device_->spec());
+  if (choice && (choice->origin == ConfigOrigin::packed || choice->origin == ConfigOrigin::exact))
+    return std::move(*choice);
+  throw Error(ErrorCode::unsupported,
+              "ATTUNE_FROZEN is set, and neither a loaded pack nor a tuning database has a row of \"" +
+                  canonical_text(problem) + "\" on " + device_->description() + ": add the problem to the pack (" +
+                  pack_command(problem) + "; --shapes takes a list), or unset ATTUNE_FROZEN");
+}
+
+void PlanCache::require_packed(const KernelPlan& plan) const {
+  const std::shared_ptr<const KernelSource> packs = kernel_source();
+  for (const KernelLaunch& launch : plan.launches) {
+    if (packs != nullptr && packs->has(launch)) continue;
+    throw Error(ErrorCode::unsupported,
+                "ATTUNE_FROZEN is set, and no loaded pack has kernel " + launch.entry + " of \"" +
+                    canonical_text(plan.problem) + "\" with the config " + canonical_text(plan.config) + " for " +
+                    launch.arch + " (" + device_->description() + "): add the problem to the pack (" +
+                    pack_command(plan.problem) + "; --shapes takes a list), or unset ATTUNE_FROZEN");
+  }
 }
 
 bool PlanCache::is_refused(const KernelConfig& config, const AttentionProblem& problem) const {
@@ -102,6 +137,7 @@ std::shared_ptr<const CompiledKernel> PlanCache::find_or_compile(const std::stri
 }
 
 PlanCache::Prepared PlanCache::load(KernelPlan plan, ConfigChoice choice) {
+  if (frozen()) require_packed(plan);
   auto prepared = std::make_shared<PreparedAttention>();
   prepared->plan = std::move(plan);
   prepared->choice = std::move(choice);
@@ -117,11 +153,18 @@ PlanCache::Prepared PlanCache::compile(const AttentionProblem& problem, ConfigCh
 
 // The first pick that compiles; the default config must.
 PlanCache::Prepared PlanCache::compile_choice(const AttentionProblem& problem) {
+  if (frozen()) return compile(problem, frozen_choice(problem));
   for (int failures = 0;; ++failures) {
     const Pick pick = choose(problem, failures == kMostCompileFailures, failures == 0);
     try {
       return compile(problem, pick.choice);
     } catch (const Error& error) {
+      if (error.code() == ErrorCode::nvrtc_unavailable && kernel_source() != nullptr) {
+        throw Error(error.code(), "no loaded pack has the kernels of \"" + canonical_text(problem) +
+                                      "\" with the config " + canonical_text(pick.choice.config) + " on " +
+                                      device_->description() + "; " + pack_command(problem) +
+                                      " makes one that has. They cannot be compiled here: " + error.what());
+      }
       if (pick.last_resort || error.code() != ErrorCode::compile_failed) throw;
       log_passed_over(pick.choice.config, problem, std::string("it does not compile: ") + error.what());
     }

@@ -41,6 +41,9 @@ class PlanCache {
   };
 
   bool fits(const KernelConfig& config, const AttentionProblem& problem) const;
+  bool frozen() const { return source_ != nullptr && source_->frozen(); }
+  ConfigChoice frozen_choice(const AttentionProblem& problem) const;
+  void require_packed(const KernelPlan& plan) const;
   Prepared find(const AttentionProblem& problem, const AttentionProblem& representative);
   bool is_refused(const KernelConfig& config, const AttentionProblem& problem) const;
   Pick choose(const AttentionProblem& problem, bool only_default, bool tell) const;

@@ -36,6 +36,11 @@ AttentionRuntime& runtime_of(int ordinal) {
   std::atomic<AttentionRuntime*>& runtime = runtimes.by_ordinal[static_cast<std::size_t>(ordinal)];
   if (AttentionRuntime* made = runtime.load(std::memory_order_acquire)) return *made;
   const std::lock_guard lock(runtimes.mutex);
+  if (runtimes.source == nullptr && frozen_by_environment()) {
+    throw Error(ErrorCode::unsupported,
+                "ATTUNE_FROZEN is set, and this program picks no tuned configs: call attune::use_tuned_configs() or "
+                "attune::load_pack() before the first call, or unset ATTUNE_FROZEN");
+  }
   if (runtime.load() == nullptr) runtime.store(new AttentionRuntime(open_cuda_device(ordinal), runtimes.source));
   return *runtime.load();
 }
@@ -46,6 +51,12 @@ void set_default_config_source(std::shared_ptr<ConfigSource> source) {
   ProcessRuntimes& runtimes = process_runtimes();
   const std::lock_guard lock(runtimes.mutex);
   runtimes.source = std::move(source);
+}
+
+std::shared_ptr<ConfigSource> default_config_source() {
+  ProcessRuntimes& runtimes = process_runtimes();
+  const std::lock_guard lock(runtimes.mutex);
+  return runtimes.source;
 }
 
 void attention_forward(const AttentionProblem& problem, const Tensors& tensors, void* workspace,

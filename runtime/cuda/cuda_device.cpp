@@ -5,6 +5,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <typeinfo>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "generator/error.h"
 #include "runtime/cuda/cubin_cache.h"
 #include "runtime/cuda/cuda_driver.h"
+#include "runtime/cuda/kernel_source.h"
 #include "runtime/cuda/nvrtc_compiler.h"
 
 namespace attune {
@@ -158,6 +160,9 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   const CudaDriver& driver() const { return driver_; }
 
  private:
+  std::shared_ptr<const CompiledKernel> load_packed(const KernelLaunch& launch, PackedKernel packed);
+  std::shared_ptr<const CompiledKernel> loaded(CUmodule module, const KernelLaunch& launch, KernelResources resources);
+
   const CudaDriver& driver_;
   int ordinal_;
   CUdevice device_ = 0;
@@ -221,7 +226,33 @@ bool refuses_image(CUresult result) {
          result == CUDA_ERROR_NOT_FOUND || result == CUDA_ERROR_INVALID_VALUE;
 }
 
+std::shared_ptr<const CompiledKernel> CudaDevice::loaded(CUmodule module, const KernelLaunch& launch,
+                                                         KernelResources resources) {
+  auto kernel = std::make_shared<CudaKernel>(shared_from_this(), module, launch, std::move(resources));
+  kernel->prepare(driver_, launch.entry);
+  return kernel;
+}
+
+// What was named to be used is used or an error: nothing is compiled in its place.
+std::shared_ptr<const CompiledKernel> CudaDevice::load_packed(const KernelLaunch& launch, PackedKernel packed) {
+  const ContextScope scope = enter();
+  CUmodule module = nullptr;
+  const CUresult result = driver_.cuModuleLoadData(&module, packed.compiled.image.data());
+  if (result != CUDA_SUCCESS) {
+    throw Error(
+        ErrorCode::driver,
+        "kernel " + launch.entry + " of " + packed.origin + " does not load on " + description() +
+            ", whose driver supports CUDA " + cuda_version_text(driver_.version) +
+            (refuses_image(result) ? ": update the driver, or make the pack with an NVRTC that is no newer" : "") +
+            ": " + driver_.describe(result, "cuModuleLoadData"));
+  }
+  return loaded(module, launch, std::move(packed.compiled.resources));
+}
+
 std::shared_ptr<const CompiledKernel> CudaDevice::compile(const KernelLaunch& launch) {
+  if (const std::shared_ptr<const KernelSource> source = kernel_source()) {
+    if (std::optional<PackedKernel> packed = source->find(launch)) return load_packed(launch, std::move(*packed));
+  }
   CompiledText compiled = cache_.get(launch);
   const ContextScope scope = enter();
   CUmodule module = nullptr;
@@ -236,9 +267,7 @@ std::shared_ptr<const CompiledKernel> CudaDevice::compile(const KernelLaunch& la
     throw Error(ErrorCode::driver, "kernel " + launch.entry + " for " + launch.arch + " does not load on " +
                                        description() + ": " + driver_.describe(result, "cuModuleLoadData"));
   }
-  auto kernel = std::make_shared<CudaKernel>(shared_from_this(), module, launch, std::move(compiled.resources));
-  kernel->prepare(driver_, launch.entry);
-  return kernel;
+  return loaded(module, launch, std::move(compiled.resources));
 }
 
 void CudaDevice::launch(const CompiledKernel& compiled, std::uint32_t grid_x, const void* arguments, std::size_t bytes,

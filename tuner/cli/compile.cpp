@@ -86,17 +86,27 @@ int run(const CompileOptions& options) {
 
 }  // namespace
 
-ExitStatus compile_kernels(const CompileJobs& asked, const ChosenDevice& chosen, const OutputOptions& output) {
-  if (!std::isfinite(asked.timeout_seconds) || asked.timeout_seconds <= 0) {
+void require_limits(int workers, double timeout_seconds) {
+  if (!std::isfinite(timeout_seconds) || timeout_seconds <= 0) {
     throw Error(ErrorCode::invalid_argument,
-                fmt::format("--compile-timeout {}: must be a positive number of seconds", asked.timeout_seconds));
+                fmt::format("--compile-timeout {}: must be a positive number of seconds", timeout_seconds));
   }
-  if (asked.max_candidates < 0 || asked.workers < 0) {
+  if (workers < 0)
     throw Error(ErrorCode::invalid_argument,
-                fmt::format("{}: must be at least 1, or 0 for {}",
-                            asked.workers < 0 ? fmt::format("--workers {}", asked.workers)
-                                              : fmt::format("--max-candidates {}", asked.max_candidates),
-                            asked.workers < 0 ? "all cores" : "no limit"));
+                fmt::format("--workers {}: must be at least 1, or 0 for all cores", workers));
+}
+
+std::vector<PrecompileOutcome> precompile_and_say(const std::vector<PrecompileJob>& jobs,
+                                                  const PrecompileOptions& how) {
+  ProgressLine progress(jobs);
+  return precompile(jobs, how, [&](std::size_t job, const PrecompileOutcome& outcome) { progress(job, outcome); });
+}
+
+ExitStatus compile_kernels(const CompileJobs& asked, const ChosenDevice& chosen, const OutputOptions& output) {
+  require_limits(asked.workers, asked.timeout_seconds);
+  if (asked.max_candidates < 0) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("--max-candidates {}: must be at least 1, or 0 for no limit", asked.max_candidates));
   }
   const std::string compiler = nvrtc_identity(), cache = writable_cache();
   std::size_t considered = 0;
@@ -109,12 +119,7 @@ ExitStatus compile_kernels(const CompileJobs& asked, const ChosenDevice& chosen,
   how.workers = asked.workers;
   how.timeout_seconds = asked.timeout_seconds;
   const auto begin = std::chrono::steady_clock::now();
-  std::vector<PrecompileOutcome> outcomes;
-  {
-    ProgressLine progress(jobs);
-    outcomes =
-        precompile(jobs, how, [&](std::size_t job, const PrecompileOutcome& outcome) { progress(job, outcome); });
-  }
+  const std::vector<PrecompileOutcome> outcomes = precompile_and_say(jobs, how);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 
   std::size_t compiled = 0, from_cache = 0;

@@ -17,6 +17,7 @@ class ShapesOptions {
   void add_to(CommandLine& verb, const std::string& shard_of);
 
   bool given() const { return !file_.empty(); }
+  const std::string& file() const { return file_; }
   /// The problems of the file, else the one of the flags. Throws Error(io), Error(invalid_argument) that names the
   /// flag.
   std::vector<AttentionProblem> problems(const ProblemOptions& one) const;

@@ -16,6 +16,7 @@
 
 #include "generator/error.h"
 #include "tuner/database/file_system.h"
+#include "tuner/database/kernel_pack.h"
 #include "tuner/database/system_database.h"
 
 namespace attune {
@@ -192,7 +193,9 @@ void OutputFile::refuse_database() const {
                 fmt::format("{} is not written: whether it is a database cannot be seen ({}); name another file",
                             path_.string(), reason_of(error)));
   }
-  if (is_sqlite(head) && !(rules_.over_system_database && is_system_database(head))) {
+  const bool replaceable =
+      (rules_.over_system_database && is_system_database(head)) || (rules_.over_pack && is_kernel_pack(head));
+  if (is_sqlite(head) && !replaceable) {
     refuse(
         rules_.over_system_database
             ? "it is a database that `attune db ship` did not make, or that was changed since: name another file, or "

@@ -14,6 +14,7 @@ namespace attune {
 struct OutputRules {
   std::vector<std::filesystem::path> inputs = {};  ///< what is read for it; with a database its log and journal
   bool over_system_database = false;               ///< what write_system_database() made may be replaced
+  bool over_pack = false;                          ///< what write_kernel_pack() made may be replaced
   bool binary = false;                             ///< nothing for a terminal
 };
 
@@ -26,10 +27,10 @@ struct OutputRules {
 ///   a pipe, /dev/null,       as it comes
 ///   a terminal
 ///
-/// All else is refused: folders, other devices, SQLite databases but the one of `over_system_database`, and each of the
-/// inputs, under whatever name. Until commit() returns, what was there is unchanged, and afterwards nothing else is;
-/// SIGINT and SIGTERM leave no temporary file. Throws Error(invalid_argument) for what is refused and Error(io) with
-/// the system's reason for what fails; both name the file.
+/// All else is refused: folders, other devices, SQLite databases but those of `over_system_database` and `over_pack`,
+/// and each of the inputs, under whatever name. Until commit() returns, what was there is unchanged, and afterwards
+/// nothing else is; SIGINT and SIGTERM leave no temporary file. Throws Error(invalid_argument) for what is refused and
+/// Error(io) with the system's reason for what fails; both name the file.
 class OutputFile {
  public:
   explicit OutputFile(const std::filesystem::path& path, OutputRules rules = {});

@@ -80,6 +80,7 @@ class Statement {
   std::int64_t integer(int column) const;
   double real(int column) const;  ///< NULL becomes NaN
   std::string text(int column) const;
+  std::string_view blob(int column) const;  ///< until the next step
   /// Whole elements of a blob of numbers, in the machine's byte order.
   template <typename T>
   std::vector<T> numbers(int column) const {
@@ -90,7 +91,6 @@ class Statement {
   }
 
  private:
-  std::string_view blob(int column) const;
   void check(int code) const;
 
   sqlite3* connection_ = nullptr;

@@ -9,7 +9,6 @@
 #include <tuple>
 #include <utility>
 
-#include "attune/attention.h"
 #include "attune/log.h"
 #include "generator/config/cost_estimate.h"
 #include "generator/error.h"
@@ -279,7 +278,5 @@ std::optional<ConfigChoice> TunedConfigs::look_up(const AttentionProblem& proble
   }
   return std::nullopt;
 }
-
-void use_tuned_configs() { set_default_config_source(TunedConfigs::at_default_places()); }
 
 }  // namespace attune

@@ -70,7 +70,9 @@ class TunedConfigs final : public ConfigSource {
 };
 
 /// Makes calls of this process pick from what was tuned, as libattune does by itself: set_default_config_source() with
-/// at_default_places(). For programs that link the C++ library; before their first call.
+/// PackedConfigs (packed_configs.h) over at_default_places(), and the packs that $ATTUNE_PACK names loaded. For
+/// programs that link the C++ library; before their first call. Throws Error that says what to do for a pack that
+/// cannot be used, and for a value of $ATTUNE_FROZEN that has no meaning.
 void use_tuned_configs();
 
 }  // namespace attune

@@ -126,6 +126,60 @@ struct TuningDatabase::State {
     });
   }
 
+  // What ranks_before() says, as a query's order, of rows that stand for their config.
+  static constexpr const char* kBestFirst =
+      " m.rigor DESC, m.race = '', CASE m.race WHEN '' THEN 0 ELSE m.sequence END DESC, m.race DESC, m.place, "
+      "m.ranking_us, m.config ";
+
+  std::vector<Ranked> ranked(Connection& db, const std::function<bool(const std::string&, int)>& wanted) {
+    std::vector<std::int64_t> devices;
+    Statement device(db, "SELECT id, name, sm_count FROM device");
+    while (device.step()) {
+      if (wanted(device.text(1), static_cast<int>(device.integer(2)))) devices.push_back(device.integer(0));
+    }
+    const std::string of = fmt::format("[{}]", fmt::join(devices, ","));
+    std::vector<std::int64_t> unsound;
+    std::vector<Ranked> found = ranked_beside(db, of, unsound);
+    if (unsound.empty()) return found;
+    // One that does not count may have kept an older row of its config from standing.
+    unsound.clear();
+    Statement all(db,
+                  fmt::format("SELECT {}, m.content_hash, m.id FROM {} WHERE d.id IN (SELECT value FROM json_each(?))",
+                              kRowColumns, kRowTables));
+    all.bind(of);
+    while (all.step()) sound_row(all, unsound);
+    return ranked_beside(db, of, unsound);
+  }
+
+  std::vector<Ranked> ranked_beside(Connection& db, const std::string& devices, std::vector<std::int64_t>& unsound) {
+    Statement query(db, fmt::format(
+                            R"sql(
+WITH standing AS (   -- each config by the newest row of its highest rigor
+  SELECT m.id, row_number() OVER (PARTITION BY m.problem_id, m.device_id, m.config ORDER BY m.rigor DESC, {}) AS standing
+  FROM measurement m
+  WHERE m.device_id IN (SELECT value FROM json_each(?)) AND m.id NOT IN (SELECT value FROM json_each(?))
+), chosen AS (
+  SELECT m.*, CASE m.rigor WHEN 0 THEN m.predicted_us ELSE m.median_us END AS ranking_us
+  FROM measurement m JOIN standing s ON s.id = m.id
+  WHERE s.standing = 1 AND m.status = 'ok'
+)
+SELECT {}, m.content_hash, m.id FROM chosen m JOIN problem p ON p.id = m.problem_id JOIN device d ON d.id = m.device_id
+  JOIN provenance v ON v.id = m.provenance_id
+WHERE m.ranking_us > 0
+ORDER BY p.text, d.name, d.sm_count, {}
+)sql",
+                            kNewestFirst, kRowColumns, kBestFirst));
+    query.bind(devices).bind(fmt::format("[{}]", fmt::join(unsound, ",")));
+    std::vector<Ranked> found;
+    while (query.step()) {
+      const auto row = sound_row(query, unsound);
+      if (!row) continue;
+      found.push_back(
+          {query.text(0), row->device, row->sm_count, canonical_text(row->config), row->rigor == Rigor::estimate});
+    }
+    return found;
+  }
+
   // The rows that can be chosen for a stored problem, the best first: what ranks_before() says, as a query. Preparing
   // it takes longer than running it.
   class Ranking {
@@ -184,10 +238,9 @@ WITH standing AS (   -- each config by the newest row of its highest rigor
 SELECT {}, m.content_hash, m.id FROM chosen m JOIN problem p ON p.id = m.problem_id JOIN device d ON d.id = m.device_id
   JOIN provenance v ON v.id = m.provenance_id
 WHERE m.ranking_us > 0
-ORDER BY m.rigor DESC, m.race = '', CASE m.race WHEN '' THEN 0 ELSE m.sequence END DESC, m.race DESC, m.place,
-  m.ranking_us, m.config
+ORDER BY {}
 )sql",
-          kNewestFirst, kRowColumns);
+          kNewestFirst, kRowColumns, kBestFirst);
       return kQuery;
     }
 
@@ -329,6 +382,11 @@ std::vector<TuningDatabase::Entry> TuningDatabase::list() const {
     }
     return entries;
   });
+}
+
+std::vector<TuningDatabase::Ranked> TuningDatabase::ranked(
+    const std::function<bool(const std::string& device, int sm_count)>& wanted) const {
+  return state_->ask([&](Connection& db) { return state_->ranked(db, wanted); });
 }
 
 std::uint64_t TuningDatabase::generation() const { return state_->generation; }

@@ -122,6 +122,19 @@ class TuningDatabase {
   };
   std::vector<Entry> list() const;  ///< every problem and device with a row, by canonical text
 
+  /// A config that could be picked for a problem on a device.
+  struct Ranked {
+    std::string problem;  ///< its canonical text
+    std::string device;
+    int sm_count = 0;
+    std::string config;  ///< its canonical text
+    bool estimate = false;
+    friend bool operator==(const Ranked&, const Ranked&) = default;
+  };
+  /// All of them on the devices that are `wanted`, by problem and device, those of one problem and device in the order
+  /// of best(). `wanted` must not use this database.
+  std::vector<Ranked> ranked(const std::function<bool(const std::string& device, int sm_count)>& wanted) const;
+
   /// How often this object has stored rows: answers that were derived from an earlier count may be old.
   std::uint64_t generation() const;
 

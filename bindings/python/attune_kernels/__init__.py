@@ -13,6 +13,7 @@ logging, unless set_log_callback() names another place.
 
 import ctypes
 import functools
+import os
 
 import torch
 from torch.autograd import forward_ad
@@ -20,8 +21,8 @@ from torch.autograd import forward_ad
 from . import _library
 from ._library import AttuneError, set_log_callback
 
-__all__ = ["AttuneError", "Prepared", "PreparedBackward", "attention", "backward", "prepare", "prepare_backward", "set_log_callback",
-           "version"]
+__all__ = ["AttuneError", "Prepared", "PreparedBackward", "attention", "backward", "digest", "load_pack", "prepare", "prepare_backward",
+           "set_log_callback", "version"]
 
 _DTYPES = {torch.float16: _library.FP16, torch.bfloat16: _library.BF16}
 _LAYOUTS = {"bhsd": _library.LAYOUT_BHSD, "bshd": _library.LAYOUT_BSHD}
@@ -30,6 +31,32 @@ _LAYOUTS = {"bhsd": _library.LAYOUT_BHSD, "bshd": _library.LAYOUT_BSHD}
 def version():
     """The version of libattune."""
     return _library.load().attune_version().decode()
+
+
+def load_pack(path):
+    """Serves calls of this process from a pack that `attune pack` made: without NVRTC, on every GPU of the model that it is for.
+
+    Call it before the first call: what is prepared already stays. Several packs may be loaded; the first one that has a problem answers,
+    those of $ATTUNE_PACK before all others. Raises AttuneError, which says what to do, for a file that is missing, damaged, no pack, or
+    made by another version; so do calls on a GPU that no loaded pack is for.
+    """
+    library = _library.load()
+    _library.check(library.attune_load_pack(os.fsencode(path)))
+
+
+def digest(device=None):
+    """32 hexadecimal digits that are equal on processes that pick equally on such a GPU: compare them between ranks once packs are loaded.
+
+    device: what torch.device() takes of type cuda, or an ordinal; the current one if None. docs/packs.md lists what goes in. Raises
+    ValueError, AttuneError.
+    """
+    device = torch.device("cuda", device) if isinstance(device, int) else torch.device("cuda" if device is None else device)
+    if device.type != "cuda":
+        raise ValueError(f"device is {device}: kernels run on cuda devices")
+    ordinal = torch.cuda.current_device() if device.index is None else device.index
+    library, text = _library.load(), ctypes.create_string_buffer(64)
+    _library.check(library.attune_digest(ordinal + 1, text, ctypes.sizeof(text), None))
+    return text.value.decode()
 
 
 def _outside_graphs(function):

@@ -85,6 +85,8 @@ _SIGNATURES = {
     "attune_workspace_bytes": [POINTER(Problem), POINTER(c_size_t)],
     "attune_describe": [POINTER(Problem), c_void_p, c_size_t, POINTER(c_size_t)],
     "attune_prepare": [POINTER(Problem), c_char_p, POINTER(c_void_p)],
+    "attune_load_pack": [c_char_p],
+    "attune_digest": [c_int32, c_char_p, c_size_t, POINTER(c_size_t)],
     "attune_launch": [c_void_p, POINTER(Problem), POINTER(Tensors), c_void_p, c_size_t, c_void_p],
     "attune_launch_backward": [
         c_void_p, POINTER(Problem), POINTER(Tensors), POINTER(Gradients), c_void_p, c_size_t, c_void_p

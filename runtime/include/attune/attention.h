@@ -116,6 +116,8 @@ AttentionRuntime& current_runtime();
 AttentionRuntime& runtime_of(int ordinal);
 /// Sets the config source of runtimes made from now on.
 void set_default_config_source(std::shared_ptr<ConfigSource> source);
+/// What was set last; null if nothing was.
+std::shared_ptr<ConfigSource> default_config_source();
 
 void attention_forward(const AttentionProblem& problem, const Tensors& tensors, void* workspace,
                        std::size_t workspace_bytes, Stream stream);
