@@ -1,6 +1,7 @@
 #include "attune.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
@@ -215,8 +216,15 @@ struct Request {
 
 // Tuned configs come from the databases, if there are any: a library call creates no file in a home folder.
 void use_databases_once() {
-  static std::once_flag once;
-  std::call_once(once, attune::use_tuned_configs);
+  // No call_once: what an exception leaves must be tried again by the next call, and libstdc++ cannot throw through
+  // pthread_once() where it is linked statically.
+  static std::atomic<bool> used{false};
+  static std::mutex& using_them = *new std::mutex;
+  if (used.load(std::memory_order_acquire)) return;
+  const std::lock_guard lock(using_them);
+  if (used.load(std::memory_order_relaxed)) return;
+  attune::use_tuned_configs();
+  used.store(true, std::memory_order_release);
 }
 
 AttentionRuntime& runtime_on(int device) {

@@ -28,8 +28,11 @@ std::string tune_command(const AttentionProblem& problem) {
   return "attune tune --problem \"" + canonical_text(problem) + "\"";
 }
 
-std::string pack_command(const AttentionProblem& problem) {
-  return "attune pack --problem \"" + canonical_text(problem) + "\" --output FILE";
+std::string pack_command(const AttentionProblem& problem, const DeviceSpec& device) {
+  // A GPU that is not known by its name is packed for where it is.
+  const std::optional<DeviceSpec> known = find_device_by_name(device.name);
+  return "attune pack " + (known ? "--target " + known->key : "--device cuda:0") + " --problem \"" +
+         canonical_text(problem) + "\" --output FILE";
 }
 
 bool frozen_by_environment() {

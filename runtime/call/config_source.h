@@ -27,8 +27,10 @@ struct ConfigChoice {
 /// The command that measures configs for a problem: attune tune --problem "forward bf16 ...".
 std::string tune_command(const AttentionProblem& problem);
 
-/// The command that puts a problem's kernels into a pack: attune pack --problem "forward bf16 ..." --output FILE.
-std::string pack_command(const AttentionProblem& problem);
+/// The command that puts a problem's kernels into a pack for a device:
+///
+///   attune pack --target h200 --problem "forward bf16 ..." --output FILE
+std::string pack_command(const AttentionProblem& problem, const DeviceSpec& device);
 
 /// Whether $ATTUNE_FROZEN is 1; it is not where the variable is not set, empty or 0. Throws Error(invalid_argument) for
 /// another value.

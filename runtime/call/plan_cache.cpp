@@ -73,7 +73,7 @@ ConfigChoice PlanCache::frozen_choice(const AttentionProblem& problem) const {
   throw Error(ErrorCode::unsupported,
               "ATTUNE_FROZEN is set, and neither a loaded pack nor a tuning database has a row of \"" +
                   canonical_text(problem) + "\" on " + device_->description() + ": add the problem to the pack (" +
-                  pack_command(problem) + "; --shapes takes a list), or unset ATTUNE_FROZEN");
+                  pack_command(problem, device_->spec()) + "; --shapes takes a list), or unset ATTUNE_FROZEN");
 }
 
 void PlanCache::require_packed(const KernelPlan& plan) const {
@@ -84,7 +84,7 @@ void PlanCache::require_packed(const KernelPlan& plan) const {
                 "ATTUNE_FROZEN is set, and no loaded pack has kernel " + launch.entry + " of \"" +
                     canonical_text(plan.problem) + "\" with the config " + canonical_text(plan.config) + " for " +
                     launch.arch + " (" + device_->description() + "): add the problem to the pack (" +
-                    pack_command(plan.problem) + "; --shapes takes a list), or unset ATTUNE_FROZEN");
+                    pack_command(plan.problem, device_->spec()) + "; --shapes takes a list), or unset ATTUNE_FROZEN");
   }
 }
 
@@ -162,7 +162,7 @@ PlanCache::Prepared PlanCache::compile_choice(const AttentionProblem& problem) {
       if (error.code() == ErrorCode::nvrtc_unavailable && kernel_source() != nullptr) {
         throw Error(error.code(), "no loaded pack has the kernels of \"" + canonical_text(problem) +
                                       "\" with the config " + canonical_text(pick.choice.config) + " on " +
-                                      device_->description() + "; " + pack_command(problem) +
+                                      device_->description() + "; " + pack_command(problem, device_->spec()) +
                                       " makes one that has. They cannot be compiled here: " + error.what());
       }
       if (pick.last_resort || error.code() != ErrorCode::compile_failed) throw;

@@ -275,6 +275,17 @@ static void ends_at_what_is_missing(void) {
   EXPECT(attune_workspace_bytes(&problem, &bytes) == ATTUNE_ERROR_NO_DEVICE);
 }
 
+static void refuses_packs_that_are_none(void) {
+  char text[64];
+  size_t bytes = 0;
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_load_pack(NULL), "path is a null pointer");
+  EXPECT_ERROR(ATTUNE_ERROR_IO, attune_load_pack("/nowhere/model.attune"), "there is no pack /nowhere/model.attune");
+  EXPECT_ERROR(ATTUNE_ERROR_IO, attune_load_pack("/"), "it is a folder");
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_digest(-1, text, sizeof text, &bytes), "device -1");
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_digest(0, NULL, sizeof text, &bytes), "text is a null pointer");
+  EXPECT(attune_digest(60000, text, sizeof text, &bytes) == ATTUNE_ERROR_NO_DEVICE);
+}
+
 int main(void) {
   EXPECT(strcmp(attune_last_error(), "") == 0);
   tells_its_version();
@@ -286,6 +297,7 @@ int main(void) {
   refuses_null_results();
   tells_a_callback();
   ends_at_what_is_missing();
+  refuses_packs_that_are_none();
   printf("%d failures\n", failures);
   return failures == 0 ? 0 : 1;
 }

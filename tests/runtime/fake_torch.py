@@ -55,6 +55,12 @@ class Tensor:
         return product
 
 
+def device(kind, index=None):
+    """torch.device"""
+    kind, _, number = kind.partition(":")
+    return types.SimpleNamespace(type=kind, index=int(number) if number else index)
+
+
 class Function:
     """torch.autograd.Function, as far as forward."""
 
@@ -78,6 +84,7 @@ def install():
     torch._C = types.SimpleNamespace(_are_functorch_transforms_active=lambda: False)
     torch.empty = lambda shape, dtype, device: Tensor(shape if isinstance(shape, tuple) else (shape,), dtype)
     torch.empty_like = lambda tensor: Tensor(tensor.shape, tensor.dtype, strides=tensor.strides)
-    torch.cuda = types.SimpleNamespace(current_stream=lambda device: types.SimpleNamespace(cuda_stream=0))
+    torch.cuda = types.SimpleNamespace(current_stream=lambda device: types.SimpleNamespace(cuda_stream=0), current_device=lambda: 0)
+    torch.device = device
     for module in (torch, torch.autograd):
         sys.modules[module.__name__] = module

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <type_traits>
 #include <unordered_set>
 
@@ -34,9 +35,11 @@ using sqlite::Transaction;
 }  // namespace
 
 struct TuningDatabase::State {
-  State(fs::path path, DatabaseFile::Use use, std::string_view image = {}) : file(std::move(path), use, image) {}
+  State(fs::path path, DatabaseFile::Use use, std::string_view image = {})
+      : file(std::move(path), use, image), embedded(!image.empty()) {}
 
   DatabaseFile file;
+  const bool embedded;
   std::atomic<std::uint64_t> generation{0};
   std::mutex told_mutex;       // guards what follows
   std::set<std::string> told;  // hashes of rows that were passed over
@@ -126,11 +129,31 @@ struct TuningDatabase::State {
     });
   }
 
-  // What ranks_before() says, as a query's order, of rows that stand for their config.
-  static constexpr const char* kBestFirst =
-      " m.rigor DESC, m.race = '', CASE m.race WHEN '' THEN 0 ELSE m.sequence END DESC, m.race DESC, m.place, "
-      "m.ranking_us, m.config ";
+  // As much of a row as says whether it stands for its config, and before whom.
+  struct RankedRow {
+    Ranked ranked;
+    std::int64_t id = 0, rigor = 0, sequence = 0, place = 0;
+    bool ok = false;
+    std::string race, created_at, hash;
+    double ranking_us = 0;
 
+    auto question() const { return std::tie(ranked.problem, ranked.device, ranked.sm_count); }
+    // Which row stands for a config: the newest of its highest rigor.
+    auto standing() const { return std::tie(rigor, sequence, created_at, hash); }
+    bool can_be_chosen() const { return ok && ranking_us > 0; }
+    // ranks_before(), of two rows of a question.
+    bool ranks_before(const RankedRow& other) const {
+      if (rigor != other.rigor) return rigor > other.rigor;
+      if (race.empty() != other.race.empty()) return other.race.empty();
+      if (!race.empty()) {
+        if (sequence != other.sequence) return sequence > other.sequence;
+        if (race != other.race) return race > other.race;
+      }
+      return std::tie(place, ranking_us, ranked.config) < std::tie(other.place, other.ranking_us, other.ranked.config);
+    }
+  };
+
+  // Sorting here takes a tenth of the time of a query that does it.
   std::vector<Ranked> ranked(Connection& db, const std::function<bool(const std::string&, int)>& wanted) {
     std::vector<std::int64_t> devices;
     Statement device(db, "SELECT id, name, sm_count FROM device");
@@ -138,46 +161,83 @@ struct TuningDatabase::State {
       if (wanted(device.text(1), static_cast<int>(device.integer(2)))) devices.push_back(device.integer(0));
     }
     const std::string of = fmt::format("[{}]", fmt::join(devices, ","));
-    std::vector<std::int64_t> unsound;
-    std::vector<Ranked> found = ranked_beside(db, of, unsound);
-    if (unsound.empty()) return found;
-    // One that does not count may have kept an older row of its config from standing.
-    unsound.clear();
-    Statement all(db,
-                  fmt::format("SELECT {}, m.content_hash, m.id FROM {} WHERE d.id IN (SELECT value FROM json_each(?))",
-                              kRowColumns, kRowTables));
-    all.bind(of);
-    while (all.step()) sound_row(all, unsound);
-    return ranked_beside(db, of, unsound);
-  }
-
-  std::vector<Ranked> ranked_beside(Connection& db, const std::string& devices, std::vector<std::int64_t>& unsound) {
-    Statement query(db, fmt::format(
-                            R"sql(
-WITH standing AS (   -- each config by the newest row of its highest rigor
-  SELECT m.id, row_number() OVER (PARTITION BY m.problem_id, m.device_id, m.config ORDER BY m.rigor DESC, {}) AS standing
-  FROM measurement m
-  WHERE m.device_id IN (SELECT value FROM json_each(?)) AND m.id NOT IN (SELECT value FROM json_each(?))
-), chosen AS (
-  SELECT m.*, CASE m.rigor WHEN 0 THEN m.predicted_us ELSE m.median_us END AS ranking_us
-  FROM measurement m JOIN standing s ON s.id = m.id
-  WHERE s.standing = 1 AND m.status = 'ok'
-)
-SELECT {}, m.content_hash, m.id FROM chosen m JOIN problem p ON p.id = m.problem_id JOIN device d ON d.id = m.device_id
-  JOIN provenance v ON v.id = m.provenance_id
-WHERE m.ranking_us > 0
-ORDER BY p.text, d.name, d.sm_count, {}
-)sql",
-                            kNewestFirst, kRowColumns, kBestFirst));
-    query.bind(devices).bind(fmt::format("[{}]", fmt::join(unsound, ",")));
-    std::vector<Ranked> found;
+    std::vector<RankedRow> all;
+    Statement query(
+        db,
+        "SELECT m.id, p.text, d.name, d.sm_count, m.config, m.status = 'ok', m.rigor, m.race, m.sequence, "
+        "m.created_at, m.content_hash, m.place, CASE m.rigor WHEN 0 THEN m.predicted_us ELSE m.median_us END "
+        "FROM measurement m JOIN problem p ON p.id = m.problem_id JOIN device d ON d.id = m.device_id "
+        "WHERE m.device_id IN (SELECT value FROM json_each(?))");
+    query.bind(of);
     while (query.step()) {
-      const auto row = sound_row(query, unsound);
-      if (!row) continue;
-      found.push_back(
-          {query.text(0), row->device, row->sm_count, canonical_text(row->config), row->rigor == Rigor::estimate});
+      RankedRow& row = all.emplace_back();
+      row.id = query.integer(0);
+      row.rigor = query.integer(6);
+      row.ranked = {query.text(1), query.text(2), static_cast<int>(query.integer(3)), query.text(4), row.rigor == 0};
+      row.ok = query.integer(5) != 0;
+      row.race = query.text(7);
+      row.sequence = query.integer(8);
+      row.created_at = query.text(9);
+      row.hash = query.text(10);
+      row.place = query.integer(11);
+      row.ranking_us = query.real(12);
+    }
+    std::vector<Ranked> found;
+    std::unordered_set<std::int64_t> passed_over;
+    if (!chosen(db, all, passed_over, found)) {
+      // One that does not count may have kept an older row of its config from standing.
+      std::vector<std::int64_t> unsound;
+      Statement whole(db, fmt::format("SELECT {}, m.content_hash, m.id FROM {} WHERE d.id IN (SELECT value FROM "
+                                      "json_each(?))",
+                                      kRowColumns, kRowTables));
+      whole.bind(of);
+      while (whole.step()) sound_row(whole, unsound);
+      passed_over.insert(unsound.begin(), unsound.end());
+      chosen(db, all, passed_over, found);
     }
     return found;
+  }
+
+  // Those that can be chosen, in their order; false if one of them is not sound.
+  bool chosen(Connection& db, const std::vector<RankedRow>& all, const std::unordered_set<std::int64_t>& passed_over,
+              std::vector<Ranked>& found) {
+    std::vector<const RankedRow*> rows;
+    for (const RankedRow& row : all) {
+      if (passed_over.count(row.id) == 0) rows.push_back(&row);
+    }
+    std::sort(rows.begin(), rows.end(), [](const RankedRow* a, const RankedRow* b) {
+      const auto of_config = [](const RankedRow* row) {
+        return std::tuple_cat(row->question(), std::tie(row->ranked.config));
+      };
+      return of_config(a) != of_config(b) ? of_config(a) < of_config(b) : a->standing() > b->standing();
+    });
+    const auto same_config = [](const RankedRow* a, const RankedRow* b) {
+      return a->question() == b->question() && a->ranked.config == b->ranked.config;
+    };
+    rows.erase(std::unique(rows.begin(), rows.end(), same_config), rows.end());
+    std::erase_if(rows, [](const RankedRow* row) { return !row->can_be_chosen(); });
+    std::sort(rows.begin(), rows.end(), [](const RankedRow* a, const RankedRow* b) {
+      return a->question() != b->question() ? a->question() < b->question() : a->ranks_before(*b);
+    });
+    found.clear();
+    // What is part of the program is what it was made as.
+    if (embedded) {
+      for (const RankedRow* row : rows) found.push_back(row->ranked);
+      return true;
+    }
+    std::vector<std::int64_t> unsound;
+    Statement whole(db, fmt::format("SELECT {}, m.content_hash, m.id FROM {} WHERE m.id = ?", kRowColumns, kRowTables));
+    for (const RankedRow* row : rows) {
+      whole.bind(row->id);
+      if (whole.step()) {
+        if (const auto sound = sound_row(whole, unsound)) {
+          found.push_back(row->ranked);
+          found.back().config = canonical_text(sound->config);
+        }
+      }
+      whole.reset();
+    }
+    return unsound.empty();
   }
 
   // The rows that can be chosen for a stored problem, the best first: what ranks_before() says, as a query. Preparing
@@ -238,9 +298,10 @@ WITH standing AS (   -- each config by the newest row of its highest rigor
 SELECT {}, m.content_hash, m.id FROM chosen m JOIN problem p ON p.id = m.problem_id JOIN device d ON d.id = m.device_id
   JOIN provenance v ON v.id = m.provenance_id
 WHERE m.ranking_us > 0
-ORDER BY {}
+ORDER BY m.rigor DESC, m.race = '', CASE m.race WHEN '' THEN 0 ELSE m.sequence END DESC, m.race DESC, m.place,
+  m.ranking_us, m.config
 )sql",
-          kNewestFirst, kRowColumns, kBestFirst);
+          kNewestFirst, kRowColumns);
       return kQuery;
     }
 
