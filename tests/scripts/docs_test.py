@@ -1,12 +1,17 @@
 #!/usr/bin/env python3
 """Links between the repository's documents lead to files and headings that exist, and files that documents, comments and messages name by
-their path below docs/ exist. README.md has at most 150 lines. usage: docs_test.py SOURCE_FOLDER"""
+their path below docs/ exist. README.md has at most 150 lines. The code that documents show is checked as snippets.py says, docs/kernels.md has
+every word of a config, and scripts/docs-site.yml every page.
+usage: docs_test.py SOURCE_FOLDER BUILD_FOLDER C_COMPILER C++_COMPILER"""
 import pathlib
 import re
 import subprocess
 import sys
 
-root = pathlib.Path(sys.argv[1]).resolve()
+sys.dont_write_bytecode = True
+import snippets
+
+root, build = (pathlib.Path(folder).resolve() for folder in sys.argv[1:3])
 link = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 named = re.compile(r"(?<![\w/.])docs/[\w./-]*\w")
 
@@ -61,6 +66,21 @@ for path in tracked():
 lines = len((root / "README.md").read_text().splitlines())
 if lines > 150:
     complaints.append(f"README.md has {lines} lines: 150 are allowed, the rest belongs to docs/")
+
+shown = snippets.Snippets(root, build, sys.argv[3:5])
+shown.check(["README.md", "CONTRIBUTING.md", *(f"docs/{page.name}" for page in sorted((root / "docs").glob("*.md"))), "examples/README.md",
+             "examples/ladder.md", "scripts/README.md", "tests/README.md"])
+complaints += shown.complaints
+
+site = (root / "scripts/docs-site.yml").read_text()
+complaints += [f"scripts/docs-site.yml has no line for docs/{page.name}" for page in sorted((root / "docs").glob("*.md")) if f" docs/{page.name}\n" not in site]
+
+fields = re.findall(r'<&C::\w+>\("([\w-]+)"', (root / "generator/families/config_fields.cpp").read_text())
+explained = (root / "docs/kernels.md").read_text()
+complaints += [f"docs/kernels.md has no `{word}` among the words of a config" for word in fields if not re.search(f"`{word}(N|=…)?`", explained)]
+if len(fields) < 20:
+    sys.exit("hardly a word of a config was found: this test looks in the wrong place")
+
 for complaint in complaints:
     print(complaint)
 if links < 20:
