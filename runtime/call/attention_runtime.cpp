@@ -4,6 +4,7 @@
 #include "generator/generate.h"
 #include "runtime/call/argument_packer.h"
 #include "runtime/call/call_checks.h"
+#include "runtime/call/nvtx_range.h"
 #include "runtime/call/plan_cache.h"
 
 namespace attune {
@@ -13,6 +14,7 @@ namespace {
 void launch_checked(Device& device, const PreparedAttention& prepared, const AttentionProblem& problem,
                     const Tensors& tensors, void* workspace, Stream stream) {
   const KernelPlan& plan = prepared.plan;
+  const NvtxRange range("", problem, plan.config);
   const std::size_t zeroed_bytes = plan.zeroed_bytes_of(problem);
   const auto used = reinterpret_cast<DevicePointer>(workspace);
   if (zeroed_bytes != 0) device.fill(used, 0, zeroed_bytes, stream);

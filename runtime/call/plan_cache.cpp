@@ -9,6 +9,7 @@
 #include "generator/generate.h"
 #include "generator/problem/dispatch_class.h"
 #include "runtime/call/call_checks.h"
+#include "runtime/call/nvtx_range.h"
 #include "runtime/cuda/kernel_source.h"
 
 namespace attune {
@@ -147,6 +148,7 @@ PlanCache::Prepared PlanCache::load(KernelPlan plan, ConfigChoice choice) {
 }
 
 PlanCache::Prepared PlanCache::compile(const AttentionProblem& problem, ConfigChoice choice) {
+  const NvtxRange range("prepare", problem, choice.config);
   KernelPlan plan = generate(problem, choice.config, device_->spec(), templates_, device_->target());
   return load(std::move(plan), std::move(choice));
 }

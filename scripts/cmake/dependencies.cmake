@@ -75,6 +75,11 @@ endif()
 message(STATUS "CUDA headers: ${cuda_include} (CUDA_VERSION ${cuda_version})")
 add_library(attune_cuda_headers INTERFACE)
 target_include_directories(attune_cuda_headers SYSTEM INTERFACE ${cuda_include} ${nvrtc_include})
+# NVTX is headers too: a profiler brings the rest. Without them calls are not marked, and ATTUNE_NVTX says so.
+find_path(ATTUNE_NVTX_INCLUDE nvtx3/nvToolsExt.h HINTS ${cuda_include} ${ATTUNE_FOUND_NVTX_INCLUDE})
+if(ATTUNE_NVTX_INCLUDE)
+  target_include_directories(attune_cuda_headers SYSTEM INTERFACE ${ATTUNE_NVTX_INCLUDE})
+endif()
 
 # Where libnvrtc lies on this machine, for those that the loader's own path does not lead there. A hint: absent elsewhere.
 set(ATTUNE_NVRTC_HINT "" CACHE PATH "folder with libnvrtc.so.13 or .12; empty: what scripts/install-deps found, else beside nvrtc.h")
