@@ -54,3 +54,7 @@ install(FILES ${CMAKE_CURRENT_LIST_DIR}/attune-config.cmake ${PROJECT_BINARY_DIR
 file(RELATIVE_PATH attune_prefix_from_pkgconfig /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 configure_file(${CMAKE_CURRENT_LIST_DIR}/attune.pc.in ${PROJECT_BINARY_DIR}/attune.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/attune.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+if(PROJECT_IS_TOP_LEVEL)
+  include(${CMAKE_CURRENT_LIST_DIR}/packages.cmake)
+endif()
