@@ -148,6 +148,8 @@ class Snippets:
 
     def check_sh(self, block):
         for words in commands_of(block.text):
+            if words[:2] == ["docker", "run"] and "attune" in words:  # the image, whose program is `attune`
+                words = words[words.index("attune"):]
             if words[0].startswith("scripts/"):
                 if not (self.root / words[0]).exists():
                     self.complain(block, f"{words[0]} is not there")
