@@ -19,10 +19,10 @@ check() {
   local flags
   diff <(files "$folder/installed") <(files "$1") || fail "$1 does not hold what is installed"
   [[ $(run "$1/bin/attune" --version) = *"$version"* ]] || fail "the command of $1 does not run"
-  flags=$(PKG_CONFIG_PATH=$1/lib/pkgconfig pkg-config --cflags --libs attune) || fail "pkg-config does not find attune in $1"
+  flags=$(PKG_CONFIG_PATH=$(dirname "$(find "$1" -name attune.pc)") pkg-config --cflags --libs attune) || fail "pkg-config does not find attune in $1"
   # shellcheck disable=SC2086  # flags are words
   cc "$source/examples/project/caller.c" $flags -o "$folder/caller" || fail "a C program does not build with $1"
-  grep -q "Attune $version" <(run LD_LIBRARY_PATH="$1/lib" "$folder/caller") || fail "a C program does not run with $1"
+  grep -q "Attune $version" <(run LD_LIBRARY_PATH="$(dirname "$(find "$1" -name libattune.so)")" "$folder/caller") || fail "a C program does not run with $1"
 }
 
 pack TGZ

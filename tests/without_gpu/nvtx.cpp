@@ -26,7 +26,7 @@ std::string recorded() {
   void* const profiler = ::dlopen(ATTUNE_FAKE_NVTX, RTLD_NOW | RTLD_NOLOAD);
   if (profiler == nullptr) return {};
   const auto take = reinterpret_cast<const char* (*)()>(::dlsym(profiler, "fake_nvtx_recorded"));
-  const std::string text = take();
+  std::string text = take();
   ::dlclose(profiler);
   return text;
 }
