@@ -23,7 +23,7 @@ for path in sorted((root / "scripts").iterdir()):
 
 # TMPDIR is std::filesystem::temp_directory_path()'s.
 read.setdefault("TMPDIR", "the standard library")
-page = set(re.findall(r"`\$?([A-Z][A-Z0-9_]+)", (root / "docs" / "environment.md").read_text())) - {"CUDA_VISIBLE_DEVICES"}
+page = set(re.findall(r"`\$?([A-Z][A-Z0-9_]+)", (root / "docs" / "environment.md").read_text())) - {"CUDA_VISIBLE_DEVICES", "NVTX_INJECTION64_PATH"}  # read by others
 missing = {name: path for name, path in read.items() if name not in page}
 for name, path in sorted(missing.items()):
     print(f"docs/environment.md does not name {name}, which {path} reads")
