@@ -15,7 +15,8 @@ install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/README.md ${PR
 
 # The C++ interface: these headers and those that they include, in a folder of their own, so that `generator/` and the like are nobody else's
 # path. Its libraries are static, because the interface of C++ classes may change with each version.
-set(attune_interface attune/attention.h attune/log.h generator/error.h generator/generate.h runtime/cuda/cuda_device.h tuner/database/tuned_configs.h)
+file(GLOB attune_interface CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/runtime/include ${PROJECT_SOURCE_DIR}/runtime/include/attune/*.h)
+list(APPEND attune_interface generator/error.h generator/generate.h runtime/cuda/cuda_device.h tuner/database/tuned_configs.h)
 set(attune_header_folder ${CMAKE_INSTALL_INCLUDEDIR}/attune)
 set(listed)
 while(attune_interface)
