@@ -3,61 +3,30 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "generator/error.h"
+#include "generator/plan/launch_rules.h"
 #include "generator/plan/source_hash.h"
-#include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
 
 namespace attune {
 namespace {
 
-constexpr float kLog2E = 1.44269504088896340736f;
-
-// Lengths have 31 bits, so that an offset beyond them hides all keys or none, as its nearest 32-bit value does.
-std::int64_t clamped_offset(std::int64_t offset) {
-  using Limits = std::numeric_limits<std::int32_t>;
-  return std::clamp<std::int64_t>(offset, Limits::min(), Limits::max());
-}
-
-// Of sections of half of `fit` heads to `fit`: those whose last one holds most. With few heads in it, its longest tiles
-// would begin when little else is left to do, and end alone.
-std::int64_t fullest_last_section(std::int64_t heads, std::int64_t fit) {
-  std::int64_t best = fit;
-  double most = 0;
-  for (std::int64_t size = (fit + 1) / 2; size <= fit; ++size) {
-    const std::int64_t last = (heads - 1) % size + 1;
-    const double fill = static_cast<double>(last) + static_cast<double>(last) / static_cast<double>(size);
-    if (fill < most) continue;
-    best = size;
-    most = fill;
-  }
-  return best;
-}
+std::int32_t to_int32(std::int64_t value) { return static_cast<std::int32_t>(value); }
 
 }  // namespace
 
 std::int32_t KernelLaunch::query_tiles(const AttentionProblem& problem) const {
-  return static_cast<std::int32_t>(ceil_div(problem.seq_q, rows_per_tile));
+  return to_int32(launch_rules::ceil_div(problem.seq_q, rows_per_tile));
 }
 
 std::int32_t KernelLaunch::key_tiles(const AttentionProblem& problem) const {
-  return static_cast<std::int32_t>(ceil_div(problem.seq_kv, rows_per_tile));
+  return to_int32(launch_rules::ceil_div(problem.seq_kv, rows_per_tile));
 }
 
 std::int32_t KernelLaunch::section_heads(const AttentionProblem& problem) const {
-  // Heads that no section divides: those that share K and V, or, apart, each of them.
-  const std::int64_t whole_heads = problem.batch * (kv_grad_per_query_head ? problem.heads_q : problem.heads_kv);
-  const bool of_keys = tile_rows == TileRows::keys;
-  // Tiles of keys that begin together walk through the query heads of their group in step: one of these is in L2.
-  const std::int64_t element_bytes = 2 * size_of(problem.dtype) + (of_keys ? static_cast<int>(sizeof(float)) : 0);
-  const std::int64_t head_bytes = (of_keys ? problem.seq_q : problem.seq_kv) * problem.head_dim * element_bytes;
-  const std::int64_t fit = std::max<std::int64_t>(1, static_cast<std::int64_t>(section_bytes) / head_bytes);
-  if (of_keys)
-    return static_cast<std::int32_t>(whole_heads <= fit ? whole_heads : fullest_last_section(whole_heads, fit));
-  const std::int64_t sections = ceil_div(whole_heads, fit), group = problem.heads_q / problem.heads_kv;
-  return static_cast<std::int32_t>(ceil_div(whole_heads, sections) * (group / heads_per_tile));
+  return to_int32(
+      launch_rules::section_heads_of(launch_rules::launch_of(*this, problem), launch_rules::call_of(problem)));
 }
 
 std::uint32_t KernelLaunch::grid_x(const AttentionProblem& problem) const {
@@ -66,33 +35,30 @@ std::uint32_t KernelLaunch::grid_x(const AttentionProblem& problem) const {
 }
 
 std::uint32_t KernelLaunch::tiles(const AttentionProblem& problem) const {
-  constexpr std::int64_t kMaxGrid = std::numeric_limits<std::int32_t>::max();
-  const bool of_keys = tile_rows == TileRows::keys;
-  if (tile_rows == TileRows::following)
-    return static_cast<std::uint32_t>(ceil_div(problem.batch * problem.heads_q * problem.seq_q, rows_per_tile));
-  const std::int64_t heads = of_keys && !kv_grad_per_query_head ? problem.batch * problem.heads_kv
-                                                                : problem.batch * problem.heads_q / heads_per_tile;
-  const std::int64_t tiles = of_keys ? key_tiles(problem) : tile_rows == TileRows::all ? 1 : query_tiles(problem);
-  if (tiles > kMaxGrid / heads_per_tile / rows_per_tile && heads_per_tile > 1) {
+  const launch_rules::Launch launch = launch_rules::launch_of(*this, problem);
+  const launch_rules::Call call = launch_rules::call_of(problem);
+  if (launch_rules::has_too_many_packed_rows(launch, call)) {
     throw Error(ErrorCode::unsupported,
                 fmt::format("{} queries of {} heads are more rows than a kernel that packs them "
                             "can count; take another config",
                             problem.seq_q, heads_per_tile));
   }
-  const std::int64_t parts = split.parts_of(problem);
-  if (heads > kMaxGrid || tiles > kMaxGrid / cluster / parts / heads) {
-    throw Error(ErrorCode::unsupported,
-                fmt::format("{} tiles of {} {} times {} heads are more than the {} of a launch; split the batch", tiles,
-                            rows_per_tile, of_keys ? "keys" : "queries", heads, kMaxGrid / cluster / parts));
+  if (launch_rules::has_too_many_tiles(launch, call)) {
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("{} tiles of {} {} times {} heads are more than the {} of a launch; split the batch",
+                    launch_rules::tiles_of_head(launch, call), rows_per_tile,
+                    tile_rows == TileRows::keys ? "keys" : "queries", launch_rules::heads_of_tiles(launch, call),
+                    launch_rules::kMostCtas / cluster / launch_rules::parts_of(launch.split, call)));
   }
-  return static_cast<std::uint32_t>(tiles * heads * parts);
+  return static_cast<std::uint32_t>(launch_rules::tiles_of(launch, call));
 }
 
 std::size_t WorkspaceBuffer::bytes_of(const AttentionProblem& problem) const {
-  const bool of_keys = rows_of == TileRows::keys;
-  const std::int64_t heads = problem.batch * (of_keys ? problem.heads_kv : problem.heads_q);
-  const std::int64_t tiles = heads * ceil_div(of_keys ? problem.seq_kv : problem.seq_q, rows);
-  if (!of_scores) return bytes * static_cast<std::size_t>(tiles) * static_cast<std::size_t>(split.parts_of(problem));
+  if (!of_scores)
+    return static_cast<std::size_t>(
+        launch_rules::bytes_of(launch_rules::buffer_of(*this), launch_rules::call_of(problem)));
+  const std::int64_t tiles = problem.batch * problem.heads_q * ceil_div(problem.seq_q, rows);
   constexpr std::int64_t kMostBytes = std::int64_t{1} << 60;
   const std::int64_t keys = round_up(problem.seq_kv, kScoreRowKeys);
   const auto row_bytes = static_cast<std::int64_t>(sizeof(float)) * keys;
@@ -125,38 +91,39 @@ std::size_t KernelPlan::zeroed_bytes_of(const AttentionProblem& launched) const 
 }
 
 std::variant<std::int32_t, float> value_of(Scalar scalar, const AttentionProblem& problem, const KernelLaunch& launch) {
-  const auto integer = [](std::int64_t value) { return static_cast<std::int32_t>(value); };
+  const launch_rules::Launch of = launch_rules::launch_of(launch, problem);
+  const launch_rules::Call call = launch_rules::call_of(problem);
   switch (scalar) {
     case Scalar::batch:
-      return integer(problem.batch);
+      return to_int32(batch_of(of, call));
     case Scalar::heads_q:
-      return integer(problem.heads_q);
+      return to_int32(heads_q_of(of, call));
     case Scalar::heads_kv:
-      return integer(problem.heads_kv);
+      return to_int32(heads_kv_of(of, call));
     case Scalar::group_size:
-      return integer(problem.heads_q / problem.heads_kv);
+      return to_int32(group_size_of(of, call));
     case Scalar::seq_q:
-      return integer(problem.seq_q);
+      return to_int32(seq_q_of(of, call));
     case Scalar::seq_kv:
-      return integer(problem.seq_kv);
+      return to_int32(seq_kv_of(of, call));
     case Scalar::query_tiles:
-      return launch.query_tiles(problem);
+      return to_int32(query_tiles_of(of, call));
     case Scalar::key_tiles:
-      return launch.key_tiles(problem);
+      return to_int32(key_tiles_of(of, call));
     case Scalar::section_heads:
-      return launch.section_heads(problem);
+      return to_int32(section_heads_of(of, call));
     case Scalar::first_offset:
-      return integer(clamped_offset(MaskGeometry(problem).first_diagonal));
+      return to_int32(first_offset_of(of, call));
     case Scalar::mask_offset:
-      return integer(clamped_offset(problem.mask_offset));
+      return to_int32(mask_offset_of(of, call));
     case Scalar::softmax_scale:
-      return problem.softmax_scale;
+      return softmax_scale_of(of, call);
     case Scalar::softmax_scale_log2:
-      return problem.softmax_scale * kLog2E;
+      return softmax_scale_log2_of(of, call);
     case Scalar::tiles:
-      return integer(launch.tiles(problem));
+      return to_int32(launch.tiles(problem));
     case Scalar::key_parts:
-      return launch.split.parts_of(problem);
+      return to_int32(key_parts_of(of, call));
   }
   throw Error(ErrorCode::internal, fmt::format("scalar {} is unknown", static_cast<int>(scalar)));
 }

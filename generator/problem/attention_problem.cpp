@@ -7,18 +7,15 @@
 #include <cmath>
 
 #include "generator/error.h"
+#include "generator/plan/launch_rules.h"
 #include "generator/problem/mask_geometry.h"
 #include "generator/problem/operand_shape.h"
 #include "generator/problem/window.h"
 
 namespace attune {
 namespace {
-constexpr std::int64_t kLengthLimit = (std::int64_t{1} << 31) - 1024;  // rounding up to a tile must stay within int32
-constexpr std::int64_t kHeadsLimit = std::int64_t{1} << 31;
+using launch_rules::kElementsLimit, launch_rules::kHeadsLimit, launch_rules::kLengthLimit, launch_rules::kLog2E;
 constexpr int kMaxHeadDim = 256;
-// Of each tensor: far beyond any GPU's address space, and its bytes in fp32 are far from where an int64 ends.
-constexpr std::int64_t kElementsLimit = std::int64_t{1} << 50;
-constexpr float kLog2E = 1.44269504088896340736f;
 
 [[noreturn]] void invalid(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
 

@@ -6,11 +6,12 @@
 #include <variant>
 
 #include "generator/error.h"
+#include "generator/plan/tensor_strides.h"
 
 namespace attune {
 namespace {
 
-constexpr std::int64_t kMapAlignment = 16;  // bytes that strides of a tensor map are multiples of
+TensorStrides strides_of(const TensorView& view) { return {view.stride_batch, view.stride_head, view.stride_row}; }
 
 class Packer {
  public:
@@ -42,9 +43,7 @@ class Packer {
       case Dimension::head:
         return put(to, view.stride_head);
       case Dimension::row:
-        // A tile's rows beyond the only row of a tensor have addresses too, which are aligned only if no stride of its
-        // own moves them.
-        return put(to, operand_shape(problem_, stride.operand).rows > 1 ? view.stride_row : std::int64_t{0});
+        return put(to, row_stride_argument(operand_shape(problem_, stride.operand), strides_of(view)));
     }
   }
 
@@ -61,19 +60,12 @@ class Packer {
     if (spec == launch_.tensor_maps.end())
       throw Error(ErrorCode::internal, "no tensor map of " + std::string(to_string(map.operand)) + " is described");
     const TensorView& view = tensors_[map.operand];
-    const OperandShape shape = operand_shape(problem_, map.operand);
-    // The stride of a dimension of extent 1 says nothing and may be odd.
-    const auto stride_bytes = [&](std::int64_t stride, std::int64_t extent) {
-      return static_cast<std::uint64_t>(extent > 1 ? stride * size_of(shape.element) : kMapAlignment);
-    };
+    const TensorMapExtents extents = tensor_map_extents(*spec, operand_shape(problem_, map.operand), strides_of(view));
     TensorMapRequest request;
     request.address = reinterpret_cast<DevicePointer>(view.data);
-    request.dims = {static_cast<std::uint64_t>(shape.columns), static_cast<std::uint64_t>(shape.heads),
-                    static_cast<std::uint64_t>(shape.rows), static_cast<std::uint64_t>(shape.batch)};
-    request.strides_bytes = {stride_bytes(view.stride_head, shape.heads), stride_bytes(view.stride_row, shape.rows),
-                             stride_bytes(view.stride_batch, shape.batch)};
-    request.box = {static_cast<std::uint32_t>(spec->box_columns), static_cast<std::uint32_t>(spec->box_heads),
-                   static_cast<std::uint32_t>(spec->box_rows), 1};
+    request.dims = extents.dims;
+    request.strides_bytes = extents.strides_bytes;
+    request.box = extents.box;
     request.swizzle_bytes = spec->swizzle_bytes;
     device_.encode_tensor_map(request, to);
   }

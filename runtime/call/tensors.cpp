@@ -1,25 +1,16 @@
-#include <algorithm>
 #include <cstdint>
 
 #include "attune/attention.h"
+#include "generator/plan/tensor_strides.h"
 
 namespace attune {
 namespace {
 
 constexpr int kWholeAlignment = 16, kElementAlignment = 2;  // bytes
-constexpr std::int64_t kMaxStrideBytes = std::int64_t{1} << 40;
 
-bool is_multiple(std::int64_t value, std::int64_t of) { return value % of == 0; }
-
-// Strides of dimensions of extent 1 are never used, whatever they say. Tensor maps take no negative ones, nor longer
-// ones.
 bool rows_aligned(const TensorView& view, const OperandShape& shape) {
-  const std::int64_t element_bytes = size_of(shape.element), elements = kWholeAlignment / element_bytes;
-  const auto serves = [&](std::int64_t stride, std::int64_t extent) {
-    return extent == 1 || (is_multiple(stride, elements) && stride >= 0 && stride < kMaxStrideBytes / element_bytes);
-  };
-  return reinterpret_cast<std::uintptr_t>(view.data) % kWholeAlignment == 0 && serves(view.stride_batch, shape.batch) &&
-         serves(view.stride_head, shape.heads) && serves(view.stride_row, shape.rows);
+  return reinterpret_cast<std::uintptr_t>(view.data) % kWholeAlignment == 0 &&
+         has_aligned_strides(shape, {view.stride_batch, view.stride_head, view.stride_row});
 }
 
 }  // namespace

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "generator/plan/kernel_plan.h"
+#include "generator/problem/operand_shape.h"
+
+namespace attune {
+
+/// What the driver is told of a tensor and of the box that a copy moves, from the contiguous dimension outwards:
+/// (column, head, row, batch).
+struct TensorMapExtents {
+  std::array<std::uint64_t, 4> dims{};
+  std::array<std::uint64_t, 3> strides_bytes{};  ///< of head, row, batch; 16 for a dimension of extent 1
+  std::array<std::uint32_t, 4> box{};            ///< in elements
+};
+TensorMapExtents tensor_map_extents(const TensorMapSpec& spec, const OperandShape& shape, const TensorStrides& strides);
+
+/// The row stride that a kernel is given: 0 for a tensor of one row.
+std::int64_t row_stride_argument(const OperandShape& shape, const TensorStrides& strides);
+
+/// Whether rows start at multiples of 16 bytes where the first one does, and no stride is one that tensor maps refuse.
+/// Strides of dimensions of extent 1 are never used, whatever they say.
+bool has_aligned_strides(const OperandShape& shape, const TensorStrides& strides);
+
+}  // namespace attune

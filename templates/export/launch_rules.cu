@@ -1,0 +1,192 @@
+// What a launch is made of for a problem: the arithmetic of grids, parts of keys, sections of heads and workspaces. Plain numbers; 64-bit integers,
+// so that no product of valid sizes overflows.
+
+constexpr std::int64_t kMostCtas = 2147483647;                      // of a grid
+constexpr std::int64_t kLengthLimit = (std::int64_t{1} << 31) - 1024;  // rounding a length up to a tile must stay within int32
+constexpr std::int64_t kHeadsLimit = std::int64_t{1} << 31;         // of batch * heads_q
+// Of a tensor: far beyond any GPU's address space, and its bytes in fp32 are far from where an int64 ends.
+constexpr std::int64_t kElementsLimit = std::int64_t{1} << 50;
+constexpr std::int64_t kOpenDiagonal = std::int64_t{1} << 40;       // of a mask's side that hides nothing
+constexpr std::int64_t kWorkspaceAlignment = 256;                   // bytes: of a workspace and of each buffer in it
+constexpr std::int64_t kRowAlignment = 16;                          // bytes: of rows that are copied whole, and of strides in tensor maps
+constexpr std::int64_t kMostStrideBytes = std::int64_t{1} << 40;    // tensor maps take no longer ones
+constexpr float kLog2E = 1.44269504088896340736f;
+
+// A call's sizes. Query i may see the keys j with first_diagonal <= j - i <= last_diagonal.
+struct Call {
+  std::int64_t batch, heads_q, heads_kv, seq_q, seq_kv;
+  std::int64_t first_diagonal, last_diagonal;
+  float softmax_scale;
+};
+
+// Into how many parts the keys of a tile of queries are split: a fixed number, or as many as leave least of the slots idle.
+struct Split {
+  int parts;               // kFill: as many as the rest says
+  int slots;               // CTAs (or clusters of them) that the GPU holds at once
+  int tile_queries;        // of a tile
+  int tile_heads;          // query heads of a tile
+  int least_keys;          // of a part, as far as a tile has so many
+  std::int64_t most_rows;  // of all parts together: rows of results that the workspace holds
+};
+constexpr int kFill = 0, kMostParts = 64;
+
+// What tiles are rows of: queries of a query head; keys of a key/value head; all queries of a head; queries of all heads, one after the other.
+enum class Rows { queries, keys, all, following };
+
+struct Launch {
+  Rows rows;
+  int rows_per_tile;            // a cluster takes one as a whole
+  int heads_per_tile;           // query heads whose rows a tile holds
+  bool kv_grad_per_query_head;  // each query head has its own tiles of the keys that its group shares
+  int cluster;                  // CTAs of a cluster
+  int max_ctas;                 // of the grid; 0: a CTA for each tile
+  std::int64_t section_bytes;   // of a section of heads, whose tiles follow each other
+  int head_dim, element_bytes;
+  Split split;
+};
+
+// `bytes` for each `rows` queries of each query head and batch entry, or keys of each key/value head; once for each part of the keys.
+struct Buffer {
+  std::int64_t bytes, rows;
+  bool of_keys;
+  Split split;
+};
+
+inline std::int64_t ceil_div(std::int64_t value, std::int64_t divisor) { return (value + divisor - 1) / divisor; }
+inline std::int64_t round_up(std::int64_t value, std::int64_t multiple) { return ceil_div(value, multiple) * multiple; }
+
+// Parts of `tiles` tiles, all equally long, that fill the slots: of one wave, or of a few where one would leave many slots idle.
+inline std::int64_t filling_parts(std::int64_t tiles, std::int64_t slots) {
+  constexpr int kMostWaves = 4;             // that parts may take: more of them are shorter, and fill the last one better
+  constexpr double kShareOfBestFill = 0.9;  // of the slots' time: fewer waves that come so near are taken
+  const auto parts_in = [&](std::int64_t waves) { return waves * slots / tiles; };
+  const auto fill_of = [&](std::int64_t waves) {
+    return static_cast<double>(parts_in(waves) * tiles) / static_cast<double>(waves * slots);
+  };
+  if (fill_of(1) >= kShareOfBestFill) return parts_in(1);  // each call asks
+  double best = 0;
+  for (int waves = 1; waves <= kMostWaves; ++waves) best = std::max(best, fill_of(waves));
+  for (int waves = 1; waves < kMostWaves; ++waves) {
+    if (fill_of(waves) >= kShareOfBestFill * best) return parts_in(waves);
+  }
+  return parts_in(kMostWaves);
+}
+
+// Keys that a tile sees at most: those of its band, as far as any query sees them.
+inline std::int64_t most_keys(const Call& call, int tile_queries) {
+  const auto clamped = [&](std::int64_t key) { return std::clamp<std::int64_t>(key, 0, call.seq_kv); };
+  const std::int64_t band = call.last_diagonal - call.first_diagonal + tile_queries;
+  const std::int64_t seen = clamped(call.seq_q + call.last_diagonal) - clamped(call.first_diagonal);
+  return std::max<std::int64_t>(0, std::min(band, seen));
+}
+
+// At least 1 and, where they fill the device, at most kMostParts. Some of them may have no keys.
+inline std::int64_t parts_of(const Split& split, const Call& call) {
+  if (split.parts != kFill) return split.parts;
+  const std::int64_t heads = call.batch * call.heads_q, rows = heads * call.seq_q;
+  const std::int64_t tiles = heads / split.tile_heads * ceil_div(call.seq_q, split.tile_queries);
+  const std::int64_t most =
+      std::min({most_keys(call, split.tile_queries) / split.least_keys, split.most_rows / rows, std::int64_t{kMostParts}});
+  return std::max<std::int64_t>(1, std::min(filling_parts(tiles, split.slots), most));
+}
+
+inline std::int64_t query_tiles_of(const Launch& launch, const Call& call) { return ceil_div(call.seq_q, launch.rows_per_tile); }
+inline std::int64_t key_tiles_of(const Launch& launch, const Call& call) { return ceil_div(call.seq_kv, launch.rows_per_tile); }
+
+// Of sections of half of `fit` heads to `fit`: those whose last one holds most. With few heads in it, its longest tiles would begin when little
+// else is left to do, and end alone.
+inline std::int64_t fullest_last_section(std::int64_t heads, std::int64_t fit) {
+  std::int64_t best = fit;
+  double most = 0;
+  for (std::int64_t size = (fit + 1) / 2; size <= fit; ++size) {
+    const std::int64_t last = (heads - 1) % size + 1;
+    const double fill = static_cast<double>(last) + static_cast<double>(last) / static_cast<double>(size);
+    if (fill < most) continue;
+    best = size;
+    most = fill;
+  }
+  return best;
+}
+
+// Heads of a section, counted as tiles count them: sections of equal size whose K and V (for tiles of keys: Q, dO and fp32 dQ of one query head
+// of each group) take at most section_bytes, or one head's each.
+inline std::int64_t section_heads_of(const Launch& launch, const Call& call) {
+  // Heads that no section divides: those that share K and V, or, apart, each of them.
+  const std::int64_t whole_heads = call.batch * (launch.kv_grad_per_query_head ? call.heads_q : call.heads_kv);
+  const bool of_keys = launch.rows == Rows::keys;
+  // Tiles of keys that begin together walk through the query heads of their group in step: one of these is in L2.
+  const std::int64_t element_bytes = 2 * launch.element_bytes + (of_keys ? static_cast<int>(sizeof(float)) : 0);
+  const std::int64_t head_bytes = (of_keys ? call.seq_q : call.seq_kv) * launch.head_dim * element_bytes;
+  const std::int64_t fit = std::max<std::int64_t>(1, launch.section_bytes / head_bytes);
+  if (of_keys) return whole_heads <= fit ? whole_heads : fullest_last_section(whole_heads, fit);
+  const std::int64_t sections = ceil_div(whole_heads, fit), group = call.heads_q / call.heads_kv;
+  return ceil_div(whole_heads, sections) * (group / launch.heads_per_tile);
+}
+
+inline std::int64_t heads_of_tiles(const Launch& launch, const Call& call) {
+  return launch.rows == Rows::keys && !launch.kv_grad_per_query_head ? call.batch * call.heads_kv
+                                                                     : call.batch * call.heads_q / launch.heads_per_tile;
+}
+inline std::int64_t tiles_of_head(const Launch& launch, const Call& call) {
+  if (launch.rows == Rows::all) return 1;
+  return launch.rows == Rows::keys ? key_tiles_of(launch, call) : query_tiles_of(launch, call);
+}
+
+// Kernels count the rows of packed heads, and their tiles, in int32.
+inline bool has_too_many_packed_rows(const Launch& launch, const Call& call) {
+  return launch.rows != Rows::following && launch.heads_per_tile > 1 &&
+         tiles_of_head(launch, call) > kMostCtas / launch.heads_per_tile / launch.rows_per_tile;
+}
+inline bool has_too_many_tiles(const Launch& launch, const Call& call) {
+  if (launch.rows == Rows::following) return false;
+  const std::int64_t heads = heads_of_tiles(launch, call);
+  return heads > kMostCtas || tiles_of_head(launch, call) > kMostCtas / launch.cluster / parts_of(launch.split, call) / heads;
+}
+
+// Of all heads and batch entries, times the parts of their keys.
+inline std::int64_t tiles_of(const Launch& launch, const Call& call) {
+  if (launch.rows == Rows::following) return ceil_div(call.batch * call.heads_q * call.seq_q, launch.rows_per_tile);
+  return tiles_of_head(launch, call) * heads_of_tiles(launch, call) * parts_of(launch.split, call);
+}
+// CTAs in x.
+inline std::int64_t grid_of(const Launch& launch, const Call& call) {
+  const std::int64_t all = tiles_of(launch, call) * launch.cluster;
+  return launch.max_ctas > 0 ? std::min<std::int64_t>(all, launch.max_ctas) : all;
+}
+
+inline std::int64_t bytes_of(const Buffer& buffer, const Call& call) {
+  const std::int64_t heads = call.batch * (buffer.of_keys ? call.heads_kv : call.heads_q);
+  return buffer.bytes * heads * ceil_div(buffer.of_keys ? call.seq_kv : call.seq_q, buffer.rows) * parts_of(buffer.split, call);
+}
+
+// Lengths have 31 bits, so that an offset beyond them hides all keys or none, as its nearest 32-bit value does.
+inline std::int64_t clamped_offset(std::int64_t offset) {
+  return std::clamp<std::int64_t>(offset, -kMostCtas - 1, kMostCtas);
+}
+
+// What kernels compute with, by its name.
+inline std::int64_t batch_of(const Launch&, const Call& call) { return call.batch; }
+inline std::int64_t heads_q_of(const Launch&, const Call& call) { return call.heads_q; }
+inline std::int64_t heads_kv_of(const Launch&, const Call& call) { return call.heads_kv; }
+inline std::int64_t group_size_of(const Launch&, const Call& call) { return call.heads_q / call.heads_kv; }
+inline std::int64_t seq_q_of(const Launch&, const Call& call) { return call.seq_q; }
+inline std::int64_t seq_kv_of(const Launch&, const Call& call) { return call.seq_kv; }
+inline std::int64_t first_offset_of(const Launch&, const Call& call) { return clamped_offset(call.first_diagonal); }
+inline std::int64_t mask_offset_of(const Launch&, const Call& call) { return clamped_offset(call.last_diagonal); }
+inline float softmax_scale_of(const Launch&, const Call& call) { return call.softmax_scale; }
+inline float softmax_scale_log2_of(const Launch&, const Call& call) { return call.softmax_scale * kLog2E; }
+inline std::int64_t key_parts_of(const Launch& launch, const Call& call) { return parts_of(launch.split, call); }
+
+// A tile's rows beyond the only row of a tensor have addresses too, which are aligned only if no stride of its own moves them.
+inline std::int64_t row_stride(std::int64_t stride, std::int64_t rows) { return rows > 1 ? stride : 0; }
+
+// The stride of a dimension of extent 1 says nothing and may be odd.
+inline std::int64_t map_stride_bytes(std::int64_t stride, std::int64_t extent, std::int64_t element_bytes) {
+  return extent > 1 ? stride * element_bytes : kRowAlignment;
+}
+
+// Whether rows that are this far apart, or heads, or batch entries, start at multiples of 16 bytes. Tensor maps take no negative strides.
+inline bool is_aligned_stride(std::int64_t stride, std::int64_t extent, std::int64_t element_bytes) {
+  return extent == 1 ||
+         (stride % (kRowAlignment / element_bytes) == 0 && stride >= 0 && stride < kMostStrideBytes / element_bytes);
+}
