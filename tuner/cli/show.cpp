@@ -21,6 +21,7 @@
 #include "tuner/cli/device_options.h"
 #include "tuner/cli/exit_status.h"
 #include "tuner/cli/output.h"
+#include "tuner/cli/plan_document.h"
 #include "tuner/cli/problem_options.h"
 #include "tuner/cli/subprocess.h"
 #include "tuner/cli/verb.h"
@@ -152,69 +153,15 @@ int show_resources(const ShownPlan& shown, const OutputOptions& output) {
   return kOk;
 }
 
-std::string_view name_of(TileRows rows) {
-  switch (rows) {
-    case TileRows::queries:
-      return "queries";
-    case TileRows::keys:
-      return "keys";
-    case TileRows::all:
-      return "all";
-    case TileRows::following:
-      return "following";
-  }
-  return "";
-}
-
 int show_plan(const ShownPlan& shown, const OutputOptions& output) {
   const KernelPlan& plan = shown.plan;
   Json document = head_of(shown);
-  document["flops"] = plan.flops;
-  document["bytes"] = plan.bytes;
-  document["workspace_bytes"] = plan.workspace_bytes_of(plan.problem);
-  document["zeroed_bytes"] = plan.zeroed_bytes_of(plan.problem);
-  document["workspace_buffers"] = Json::array();
-  for (const WorkspaceBuffer& buffer : plan.buffers) {
-    document["workspace_buffers"].push_back({{"name", buffer.buffer.name},
-                                             {"offset", plan.buffer_offset(buffer.buffer, plan.problem)},
-                                             {"bytes", buffer.bytes_of(plan.problem)},
-                                             {"zeroed", buffer.zeroed}});
-  }
-  document["ordered_outputs"] = Json::array();
-  for (const Operand operand : plan.ordered_outputs) document["ordered_outputs"].push_back(to_string(operand));
+  document.update(plan_document(plan));
   std::vector<MemoryTraffic> traffic;  // of each launch
   if (shown.algorithm) {
     traffic = count_traffic(plan, *shown.algorithm, plan.problem);
     document["counted_traffic"] = to_json(total_traffic(traffic));
-  }
-  document["launches"] = Json::array();
-  for (const KernelLaunch& launch : plan.launches) {
-    Json arguments = Json::array();
-    for (std::size_t i = 0; i < launch.arguments.fields.size(); ++i) {
-      const KernelArgument& field = launch.arguments.fields[i];
-      arguments.push_back(
-          {{"name", to_string(field)}, {"type", type_text(field)}, {"offset", launch.arguments.offsets[i]}});
-    }
-    document["launches"].push_back(
-        {{"entry", launch.entry},
-         {"arch", launch.arch},
-         {"grid_x", launch.grid_x(plan.problem)},
-         {"threads", launch.threads},
-         {"programmatic_launch", launch.programmatic_launch},
-         {"shared_bytes", launch.shared_bytes},
-         {"rows_per_tile", launch.rows_per_tile},
-         {"tile_rows", name_of(launch.tile_rows)},
-         {"kv_grad_per_query_head", launch.kv_grad_per_query_head},
-         {"key_parts", launch.split.parts_of(plan.problem)},
-         {launch.tile_rows == TileRows::keys ? "key_tiles" : "query_tiles",
-          launch.tile_rows == TileRows::keys ? launch.key_tiles(plan.problem) : launch.query_tiles(plan.problem)},
-         {"source_lines", launch.lines.size()},
-         {"argument_bytes", launch.arguments.bytes},
-         {"arguments", std::move(arguments)}});
-    if (shown.algorithm) {
-      Json& entry = document["launches"].back();
-      entry["counted_traffic"] = to_json(traffic[document["launches"].size() - 1]);
-    }
+    for (std::size_t i = 0; i < traffic.size(); ++i) document["launches"][i]["counted_traffic"] = to_json(traffic[i]);
   }
   if (output.json) {
     print_json(document);
