@@ -48,10 +48,11 @@ int run(int argc, char** argv) {
   program.set_footer(
       "Example:\n  attune check --heads 4 --seq 300 --head-dim 64 --causal\n`attune VERB --help` describes a verb. "
       "Exit status: 0 ok, 1 a check failed or nothing was found, 2 bad input, 3 another error.");
-  std::vector<Verb> verbs = {
-      make_run(program),     make_check(program),   make_show(program),       make_tune(program),  make_bench(program),
-      make_explain(program), make_compare(program), make_compile(program),    make_pack(program),  make_report(program),
-      make_input(program),   make_devices(program), make_completion(program), make_worker(program)};
+  std::vector<Verb> verbs = {make_run(program),     make_check(program),      make_show(program),
+                             make_tune(program),    make_bench(program),      make_explain(program),
+                             make_compare(program), make_compile(program),    make_pack(program),
+                             make_export(program),  make_report(program),     make_input(program),
+                             make_devices(program), make_completion(program), make_worker(program)};
   for (Verb& verb : make_db(program)) verbs.push_back(std::move(verb));
 
   // `attune help VERB` is `attune VERB --help`, which is where CLI11 answers.

@@ -24,6 +24,7 @@ Verb make_explain(CommandLine& command);
 Verb make_compare(CommandLine& command);
 Verb make_compile(CommandLine& command);
 Verb make_pack(CommandLine& command);
+Verb make_export(CommandLine& command);
 Verb make_report(CommandLine& command);
 Verb make_input(CommandLine& command);
 Verb make_devices(CommandLine& command);

@@ -130,9 +130,10 @@ TEST_CASE("a pack serves forward and backward on a GPU without NVRTC", "[gpu]") 
   REQUIRE(run(sibling_program("attune") + " pack " + device + " --shapes " + folder.file("shapes.csv") + " --output " +
               pack) == 0);
   const std::string self = fs::read_symlink("/proc/self/exe").string();
-  const int status = run("ATTUNE_PACK=" + pack + " ATTUNE_FROZEN=1 ATTUNE_NVRTC=/nowhere/libnvrtc.so ATTUNE_CACHE_DIR=" +
-                         folder.file("unused") + " " + kInChild + "=1 " + self + " \"" + kName + "\" > " +
-                         folder.file("said") + " 2>&1");
+  const int status =
+      run("ATTUNE_PACK=" + pack +
+          " ATTUNE_FROZEN=1 ATTUNE_NVRTC=/nowhere/libnvrtc.so ATTUNE_CACHE_DIR=" + folder.file("unused") + " " +
+          kInChild + "=1 " + self + " \"" + kName + "\" > " + folder.file("said") + " 2>&1");
   // But for its count of tests, of which this is the only one.
   std::ifstream said(folder / "said");
   for (std::string line; std::getline(said, line);)

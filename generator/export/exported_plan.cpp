@@ -1,0 +1,494 @@
+#include "generator/export/exported_plan.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <set>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include "generator/error.h"
+#include "generator/plan/launch_rules.h"
+#include "generator/problem/mask_geometry.h"
+#include "generator/text/renderer.h"
+
+namespace attune {
+namespace {
+
+using Item = std::map<std::string, std::string>;
+
+struct Template {
+  const char* file;
+  const char* name;
+};
+constexpr Template kTemplates[] = {{"kernel.cu", "export/kernel"},          {"launch.h", "export/launch_h"},
+                                   {"launch.cpp", "export/launch_cpp"},     {"test.cu", "export/test"},
+                                   {"CMakeLists.txt", "export/cmakelists"}, {"README.md", "export/readme"}};
+
+// Bounds of a correct result, of the norm of the error to that of the result.
+constexpr double kForwardBoundBf16 = 3e-3, kForwardBoundFp16 = 4e-4, kBackwardBoundBf16 = 4e-3,
+                 kBackwardBoundFp16 = 6e-4;
+
+std::string text_of(bool value) { return value ? "true" : "false"; }
+
+std::string float_text(float value) {
+  const std::string digits = fmt::format("{}", value);
+  return digits.find_first_of(".e") == std::string::npos ? digits + ".0f" : digits + "f";
+}
+
+// A name in C of which no name with something behind it is reserved. Hardly a keyword has an underscore.
+void require_name(const std::string& name) {
+  const auto fits = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  };
+  constexpr std::size_t kLongest = 64;
+  if (!name.empty() && name.size() <= kLongest && std::all_of(name.begin(), name.end(), fits) &&
+      (name[0] < '0' || name[0] > '9') && name[0] != '_' && name.find("__") == std::string::npos &&
+      name.find('_') != std::string::npos)
+    return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("name '{}': must be a name in C with an underscore inside, such as my_attention: at most {} "
+                          "letters, digits and single underscores, a letter first",
+                          name, kLongest));
+}
+
+bool rows_are_queries(Operand operand) {
+  AttentionProblem grouped;  // whose operands tell by their heads what their rows are
+  grouped.heads_q = 2;
+  return operand_shape(grouped, operand).heads == grouped.heads_q;
+}
+std::string extents_of(Operand operand) { return rows_are_queries(operand) ? "of_queries" : "of_keys"; }
+
+bool among(std::span<const Operand> operands, Operand operand) {
+  return std::find(operands.begin(), operands.end(), operand) != operands.end();
+}
+
+// Code for one architecture, which has no PTX for later ones: "sm_90a".
+bool is_of_one_architecture(const KernelPlan& plan) { return plan.launches.front().arch.back() == 'a'; }
+
+class Exporter {
+ public:
+  Exporter(const KernelPlan& plan, const DeviceSpec& device, const ExportOptions& options, const TemplateSet& templates)
+      : plan_(plan), problem_(plan.problem), device_(device), options_(options), templates_(templates) {
+    for (const std::span<const Operand> operands : {inputs_of(problem_.pass), outputs_of(problem_.pass)}) {
+      for (const Operand operand : operands) (has_strides(operand) ? tensors_ : rows_).push_back(operand);
+    }
+    bind_names();
+    bind_problem();
+    bind_sizes();
+    bind_tensors();
+    bind_workspace();
+    for (std::size_t i = 0; i < plan.launches.size(); ++i) bind_launch(i);
+    bind_page();
+  }
+
+  std::vector<ExportedFile> files() const {
+    std::vector<ExportedFile> files;
+    std::set<std::string> used;
+    for (const Template& each : kTemplates)
+      files.push_back({each.file, render(templates_, each.name, bindings_of(each.name, &used)).text});
+    const auto require_use = [&](const std::string& name) {
+      if (!used.contains(name))
+        throw Error(ErrorCode::template_error, fmt::format("no file of an export uses '{}'", name));
+    };
+    for (const auto& [name, value] : all_.values) require_use(name);
+    for (const auto& [name, value] : all_.conditions) require_use(name);
+    for (const auto& [name, value] : all_.lists) require_use(name);
+    return files;
+  }
+
+ private:
+  // What one of the templates names: each names but a part of what is bound.
+  TemplateBindings bindings_of(const std::string& name, std::set<std::string>* used) const {
+    const std::string* found = templates_.find(name);
+    if (found == nullptr) throw Error(ErrorCode::template_error, fmt::format("there is no template '{}'", name));
+    const std::string text = *found + "\n";
+    const auto names = [&](const std::string& what) { return text.find(what) != std::string::npos; };
+    TemplateBindings bindings;
+    for (const auto& entry : all_.values)
+      if (names("${" + entry.first + "}")) bindings.values.insert(entry);
+    for (const auto& entry : all_.conditions)
+      if (names("//% if " + entry.first + "\n") || names("//% if !" + entry.first + "\n"))
+        bindings.conditions.insert(entry);
+    for (const auto& entry : all_.lists)
+      if (names("//% for " + entry.first + "\n")) bindings.lists.insert(entry);
+    for (const auto& entry : bindings.values) used->insert(entry.first);
+    for (const auto& entry : bindings.conditions) used->insert(entry.first);
+    for (const auto& entry : bindings.lists) used->insert(entry.first);
+    return bindings;
+  }
+
+  void set(const std::string& name, const std::string& value) { all_.set(name, value); }
+  void set(const std::string& name, std::int64_t value) { all_.set(name, value); }
+
+  void bind_names() {
+    set("name", options_.name);
+    set("title", fmt::format("Generated by Attune {}", options_.version));
+    set("licence", "SPDX-License-Identifier: Apache-2.0");
+    set("problem", canonical_text(problem_));
+    set("config", canonical_text(plan_.config));
+    set("gpu", fmt::format("{} ({})", device_.name, arch()));
+    set("arch", arch());
+    const bool only = is_of_one_architecture(plan_);
+    set("nvcc_flags", nvcc_architecture_flags(plan_));
+    set("cmake_architecture", arch().substr(arch().find('_') + 1) + (only ? "-real" : ""));
+    const std::string capability = fmt::format("{}.{}", device_.compute_major, device_.compute_minor);
+    set("compute_major", device_.compute_major);
+    set("compute_minor", device_.compute_minor);
+    set("architecture_only", text_of(only));
+    set("runs_on", only ? fmt::format("GPUs of compute capability {} alone", capability)
+                        : fmt::format("GPUs of compute capability {} and newer", capability));
+    set("cubin_runs_on", only ? fmt::format("GPUs of compute capability {} alone", capability)
+                              : fmt::format("GPUs of compute capability {} and later ones below {}.0", capability,
+                                            device_.compute_major + 1));
+    all_.conditions["cubin"] = !options_.compiler.empty();
+    set("compiler", options_.compiler);
+  }
+
+  void bind_problem() {
+    const bool forward = problem_.pass == Pass::forward, fp16 = problem_.dtype == DataType::fp16;
+    const bool first = hides_first_keys(problem_.mask), hides = hides_pairs(problem_.mask);
+    all_.conditions["forward"] = forward;
+    all_.conditions["backward"] = !forward;
+    all_.conditions["hides_first_keys"] = first;
+    all_.conditions["hides_pairs"] = hides;
+    all_.conditions["is_causal"] = hides && !first;
+    set("dtype", std::string(to_string(problem_.dtype)));
+    set("element", fp16 ? "__half" : "__nv_bfloat16");
+    set("head_dim", problem_.head_dim);
+    set("element_bytes", size_of(problem_.dtype));
+    set("alignment", problem_.alignment);
+    set("alignment_note",
+        problem_.alignment == launch_rules::kRowAlignment
+            ? fmt::format("Pointers are multiples of 16 bytes; strides are multiples of 8 elements, none negative.")
+            : fmt::format("Pointers are multiples of 2 bytes; strides may be any, negative ones too."));
+    set("gap", problem_.alignment == launch_rules::kRowAlignment ? 8 : 3);
+    set("is_bhsd", text_of(problem_.layout == Layout::bhsd));
+    set("layout_words", problem_.layout == Layout::bhsd ? "batch, head, row, column" : "batch, row, head, column");
+    set("mask_words", !hides ? "none" : first ? "a window" : "causal");
+    set("first_diagonal", first ? "asked.first_offset" : "-kOpenDiagonal");
+    set("last_diagonal", hides ? "asked.mask_offset" : "kOpenDiagonal");
+    set("first_of_call", first ? "call.first_offset" : fmt::format("-{}_open", options_.name));
+    set("last_of_call", hides ? "call.mask_offset" : fmt::format("{}_open", options_.name));
+    set("open_right", first ? "asked.mask_offset != kOpenDiagonal && " : "");
+    set("formula", forward
+                       ? "O = softmax(softmax_scale Q K^T + mask) V,   LSE = ln(sum(exp(softmax_scale Q K^T + mask)))"
+                       : "dQ, dK and dV of attention, from dO (and dLSE), Q, K, V and the forward's O and LSE");
+    set("relative_bound", fmt::format("{}", forward ? (fp16 ? kForwardBoundFp16 : kForwardBoundBf16)
+                                                    : (fp16 ? kBackwardBoundFp16 : kBackwardBoundBf16)));
+  }
+
+  // The sizes of the problem, and those that the kernels take: what infeasibility() says of sizes, as numbers.
+  void bind_sizes() {
+    const KernelConfig& config = plan_.config;
+    const std::int64_t group = config.pack_gqa ? problem_.heads_q / problem_.heads_kv : 0;
+    const std::int64_t rows = config.even_tiles ? config.block_q * config.cluster : 1;
+    const std::int64_t keys = config.even_tiles ? config.block_kv : 1;
+    set("packed_group", group);
+    set("row_multiple", rows);
+    set("key_multiple", keys);
+    set("needs_groups", text_of(config.kv_grad_per_query_head));
+    set("length_step", std::lcm(rows, keys));
+    set("group_words", group != 0 ? fmt::format(", query heads for each key/value head ({}),", group) : "");
+    set("group_condition", group != 0                      ? fmt::format("; {} for each key/value head", group)
+                           : config.kv_grad_per_query_head ? "; more than `heads_kv`"
+                                                           : "");
+    set("query_condition", rows == 1    ? ""
+                           : group != 0 ? fmt::format("; times {} a multiple of {}", group, rows)
+                                        : fmt::format("; a multiple of {}", rows));
+    set("key_condition", keys == 1 ? "" : fmt::format("; a multiple of {}", keys));
+    set("batch", problem_.batch);
+    set("heads_q", problem_.heads_q);
+    set("heads_kv", problem_.heads_kv);
+    set("seq_q", problem_.seq_q);
+    set("seq_kv", problem_.seq_kv);
+    set("softmax_scale", float_text(problem_.softmax_scale));
+    if (hides_first_keys(problem_.mask)) {
+      set("first_offset", problem_.first_offset);
+    } else {
+      set("first_offset", 0);
+    }
+    set("mask_offset", problem_.mask_offset);
+  }
+
+  bool is_output(Operand operand) const { return among(outputs_of(problem_.pass), operand); }
+  bool may_be_null(Operand operand) const {
+    return operand == Operand::d_lse || (operand == Operand::lse && is_output(operand));
+  }
+
+  std::string note_of(Operand operand) const {
+    const bool queries = rows_are_queries(operand);
+    std::string shape = fmt::format("(batch, {}, {}", queries ? "heads_q" : "heads_kv", queries ? "seq_q" : "seq_kv");
+    shape += has_strides(operand) ? fmt::format(", {})", problem_.head_dim) : "), fp32, packed";
+    const char* null =
+        operand == Operand::d_lse ? "; may be null: the loss does not depend on LSE" : "; may be null: not written";
+    return fmt::format("{}, {}{}", shape, is_output(operand) ? "written" : "read", may_be_null(operand) ? null : "");
+  }
+
+  void bind_tensors() {
+    auto& lists = all_.lists;
+    for (const char* list : {"header_tensors", "header_rows", "checked_tensors", "checked_rows", "packed",
+                             "readme_tensors", "example", "test_tensors", "written"})
+      lists[list];
+    std::vector<std::string> unstrided;
+    for (const std::vector<Operand>* operands : {&tensors_, &rows_}) {
+      for (const Operand operand : *operands) {
+        const std::string name(identifier(operand));
+        const bool strided = has_strides(operand);
+        const std::string type = fmt::format("{}{}* ", is_output(operand) ? "" : "const ", strided ? "void" : "float");
+        lists[strided ? "header_tensors" : "header_rows"].push_back(
+            {{"name", name}, {"type", type}, {"note", note_of(operand)}});
+        lists["readme_tensors"].push_back(
+            {{"name", name}, {"type", type.substr(0, type.size() - 1)}, {"note", note_of(operand)}});
+        lists["example"].push_back({{"line", fmt::format("call.{} = {};   // device memory{}", name, name,
+                                                         may_be_null(operand) ? ", or a null pointer" : "")}});
+        if (!strided) {
+          unstrided.push_back(fmt::format("`{}`", name));
+          lists["checked_rows"].push_back({{"name", name}, {"may_be_null", text_of(may_be_null(operand))}});
+          continue;
+        }
+        lists["checked_tensors"].push_back({{"name", name}, {"extents", extents_of(operand)}});
+        lists["test_tensors"].push_back({{"name", name}, {"make", extents_of(operand)}});
+        if (is_output(operand))
+          lists["written"].push_back({{"name", name}, {"ordered", text_of(among(plan_.ordered_outputs, operand))}});
+        const std::string heads = rows_are_queries(operand) ? "heads_q" : "heads_kv",
+                          rows = rows_are_queries(operand) ? "seq_q" : "seq_kv";
+        const bool by_head = problem_.layout == Layout::bhsd;
+        lists["packed"].push_back({{"name", name},
+                                   {"heads", heads},
+                                   {"rows", rows},
+                                   {"stride_head", by_head ? fmt::format("call->{} * kHeadDim", rows) : "kHeadDim"},
+                                   {"stride_row", by_head ? "kHeadDim" : fmt::format("call->{} * kHeadDim", heads)}});
+      }
+    }
+    set("unstrided", fmt::format("{}", fmt::join(unstrided, " and ")));
+  }
+
+  static std::string split_text(const launch_rules::Split& split) {
+    return fmt::format("{{{}, {}, {}, {}, {}, {}}}", split.parts, split.slots, split.tile_queries, split.tile_heads,
+                       split.least_keys, split.most_rows);
+  }
+
+  void bind_workspace() {
+    set("fixed_bytes", static_cast<std::int64_t>(plan_.workspace_bytes));
+    set("fixed_zeroed", text_of(plan_.workspace_zeroed));
+    set("part_count", static_cast<std::int64_t>(plan_.buffers.size()));
+    set("workspace_bytes", static_cast<std::int64_t>(plan_.workspace_bytes_of(problem_)));
+    set("zeroed_bytes", static_cast<std::int64_t>(plan_.zeroed_bytes_of(problem_)));
+    auto& parts = all_.lists["parts"];
+    auto& shown = all_.lists["readme_parts"];
+    if (plan_.workspace_bytes != 0) {
+      shown.push_back({{"name", std::string(kTileCounter.name)},
+                       {"offset", std::to_string(kTileCounterOffset)},
+                       {"bytes", std::to_string(plan_.workspace_bytes)},
+                       {"zeroed", plan_.workspace_zeroed ? "yes" : "no"}});
+    }
+    for (const WorkspaceBuffer& buffer : plan_.buffers) {
+      if (buffer.of_scores)
+        throw Error(ErrorCode::unsupported, "a plan that stores all scores is to be read and is not exported");
+      const launch_rules::Buffer rules = launch_rules::buffer_of(buffer);
+      const std::string name(buffer.buffer.name);
+      parts.push_back({{"name", name},
+                       {"buffer", fmt::format("{{{}, {}, {}, {}}}", rules.bytes, rules.rows, text_of(rules.of_keys),
+                                              split_text(rules.split))},
+                       {"zeroed", text_of(buffer.zeroed)},
+                       {"note", fmt::format("{} bytes for each {} {}", rules.bytes, rules.rows,
+                                            rules.of_keys ? "keys" : "queries")}});
+      shown.push_back({{"name", name},
+                       {"offset", std::to_string(plan_.buffer_offset(buffer.buffer, problem_))},
+                       {"bytes", std::to_string(buffer.bytes_of(problem_))},
+                       {"zeroed", buffer.zeroed ? "yes" : "no"}});
+    }
+    all_.conditions["has_parts"] = !shown.empty();
+  }
+
+  std::string entry_of(const KernelLaunch& launch) const {
+    constexpr std::string_view kPrefix = "attune_";
+    const std::string_view entry = launch.entry;
+    return fmt::format("{}_{}", options_.name, entry.starts_with(kPrefix) ? entry.substr(kPrefix.size()) : entry);
+  }
+
+  // The text of a launch with its entry renamed, so that two exports link into one program.
+  std::string renamed_source(const KernelLaunch& launch) const {
+    const std::string before = " " + launch.entry + "(";
+    const std::size_t at = launch.source.find(before);
+    if (at == std::string::npos || launch.source.find(before, at + 1) != std::string::npos)
+      throw Error(ErrorCode::internal, fmt::format("kernel {} is not declared once in its source", launch.entry));
+    std::string source = launch.source;
+    source.replace(at + 1, launch.entry.size(), entry_of(launch));
+    while (!source.empty() && source.back() == '\n') source.pop_back();
+    return source;
+  }
+
+  static std::string scope_of(const KernelLaunch& launch) {
+    constexpr std::string_view kBegin = "\nnamespace ";
+    const std::size_t begin = launch.source.find(kBegin);
+    if (begin == std::string::npos)
+      throw Error(ErrorCode::internal, fmt::format("kernel {} is in no namespace", launch.entry));
+    const std::size_t name = begin + kBegin.size();
+    return launch.source.substr(name, launch.source.find(' ', name) - name);
+  }
+
+  struct FieldOf {
+    std::string operator()(const Pointer&) const { return "const void* "; }
+    std::string operator()(const Stride&) const { return "std::int64_t "; }
+    std::string operator()(const TensorMap&) const { return "CUtensorMap "; }
+    std::string operator()(const Workspace&) const { return "void* "; }
+    std::string operator()(const Given& given) const {
+      throw Error(ErrorCode::unsupported,
+                  fmt::format("a kernel that takes {}, which is no part of a call, is not exported", given.name));
+    }
+    std::string operator()(Scalar scalar) const { return type_text(scalar) == "float" ? "float " : "std::int32_t "; }
+  };
+
+  // The statement that gives a field of a launch's arguments its value.
+  struct ValueOf {
+    const Exporter& exporter;
+    const KernelLaunch& launch;
+
+    std::string operator()(const Pointer& pointer) const {
+      return fmt::format("arguments.{0} = asked.{0};", identifier(pointer.operand));
+    }
+    std::string operator()(const Stride& stride) const {
+      const std::string name = to_string(stride);
+      if (stride.dimension != Dimension::row) return fmt::format("arguments.{0} = asked.{0};", name);
+      return fmt::format("arguments.{0} = row_stride(asked.{0}, {1}(call).rows);", name, extents_of(stride.operand));
+    }
+    std::string operator()(const TensorMap& map) const {
+      const auto spec = std::find_if(launch.tensor_maps.begin(), launch.tensor_maps.end(),
+                                     [&](const TensorMapSpec& each) { return each.operand == map.operand; });
+      if (spec == launch.tensor_maps.end())
+        throw Error(ErrorCode::internal, fmt::format("no tensor map of {} is described", to_string(map.operand)));
+      return fmt::format(
+          "{0}_try(encode(driver, &arguments.{1}, \"{2}\", asked.{2}, {3}(call), asked.{2}_stride_batch, "
+          "asked.{2}_stride_head,\n    asked.{2}_stride_row, {{{4}, {5}, {6}, 1}}, CU_TENSOR_MAP_SWIZZLE_{7}));",
+          exporter.options_.name, to_string(map), identifier(map.operand), extents_of(map.operand), spec->box_columns,
+          spec->box_heads, spec->box_rows, spec->swizzle_bytes == 0 ? "NONE" : fmt::format("{}B", spec->swizzle_bytes));
+    }
+    std::string operator()(const Workspace& workspace) const {
+      const std::string name(workspace.buffer.name);
+      if (workspace.buffer == kTileCounter)
+        return fmt::format("arguments.{} = workspace + {};", name, kTileCounterOffset);
+      const auto& buffers = exporter.plan_.buffers;
+      const auto found = std::find_if(buffers.begin(), buffers.end(),
+                                      [&](const WorkspaceBuffer& each) { return each.buffer == workspace.buffer; });
+      if (found == buffers.end())
+        throw Error(ErrorCode::unsupported,
+                    fmt::format("a kernel that takes {}, which is no part of the workspace, is not exported", name));
+      return fmt::format("arguments.{} = workspace + layout.offsets[{}];", name, found - buffers.begin());
+    }
+    std::string operator()(const Given&) const { return {}; }
+    std::string operator()(Scalar scalar) const {
+      const std::string name = to_string(scalar);
+      if (type_text(scalar) == "float") return fmt::format("arguments.{0} = {0}_of(kernel, call);", name);
+      return fmt::format("arguments.{0} = static_cast<std::int32_t>({0}_of(kernel, call));", name);
+    }
+  };
+
+  void bind_launch(std::size_t index) {
+    const KernelLaunch& launch = plan_.launches[index];
+    if (launch.target != KernelTarget::cuda)
+      throw Error(ErrorCode::unsupported, "a plan of the emulator's kernels is not exported");
+    const std::string number = std::to_string(index), entry = entry_of(launch);
+    if (!entries_.insert(entry).second)
+      throw Error(ErrorCode::internal, fmt::format("two kernels are named {}", entry));
+    const launch_rules::Launch rules = launch_rules::launch_of(launch, problem_);
+    constexpr const char* kRows[] = {"queries", "keys", "all", "following"};
+
+    std::vector<std::string> fields, offsets, values;
+    for (std::size_t i = 0; i < launch.arguments.fields.size(); ++i) {
+      const KernelArgument& field = launch.arguments.fields[i];
+      const std::string name = to_string(field);
+      fields.push_back(std::visit(FieldOf{}, field) + name + ";");
+      offsets.push_back(fmt::format("offsetof(Arguments{}, {}) == {}", number, name, launch.arguments.offsets[i]));
+      values.push_back(std::visit(ValueOf{*this, launch}, field));
+    }
+    auto& lists = all_.lists;
+    lists["kernels"].push_back(
+        {{"number", number}, {"source", renamed_source(launch)}, {"scope", scope_of(launch)}, {"entry", entry}});
+    lists["structs"].push_back(
+        {{"number", number},
+         {"entry", entry},
+         {"fields", fmt::format("{}", fmt::join(fields, "\n"))},
+         {"bytes", std::to_string(launch.arguments.bytes)},
+         {"offsets", fmt::format("static_assert({});", fmt::join(offsets, " &&\n              "))}});
+    lists["calls"].push_back({{"number", number}, {"values", fmt::format("{}", fmt::join(values, "\n"))}});
+    lists["launches"].push_back(
+        {{"entry", entry},
+         {"rules", fmt::format("{{Rows::{}, {}, {}, {}, {}, {}, {}, {}, {}, {}}}", kRows[static_cast<int>(rules.rows)],
+                               rules.rows_per_tile, rules.heads_per_tile, text_of(rules.kv_grad_per_query_head),
+                               rules.cluster, rules.max_ctas, rules.section_bytes, rules.head_dim, rules.element_bytes,
+                               split_text(rules.split))},
+         {"threads", std::to_string(launch.threads)},
+         {"shared_bytes", std::to_string(launch.shared_bytes)},
+         {"programmatic", text_of(launch.programmatic_launch)}});
+    lists["readme_launches"].push_back({{"entry", entry},
+                                        {"grid", std::to_string(launch.grid_x(problem_))},
+                                        {"threads", std::to_string(launch.threads)},
+                                        {"shared", fmt::format("{} bytes", launch.shared_bytes)},
+                                        {"cluster", std::to_string(launch.cluster)}});
+    all_.conditions["tensor_maps"] = all_.conditions["tensor_maps"] || !launch.tensor_maps.empty();
+  }
+
+  void bind_page() {
+    const std::size_t count = plan_.launches.size();
+    set("launch_words", count == 1 ? "one launch" : fmt::format("{} launches", count));
+    std::vector<std::string> ordered, others;
+    for (const Operand operand : outputs_of(problem_.pass)) {
+      auto& names = among(plan_.ordered_outputs, operand) ? ordered : others;
+      names.push_back(fmt::format("`{}`", identifier(operand)));
+    }
+    std::string note = "Every element of the outputs is written";
+    note += problem_.pass == Pass::forward ? "; a query that sees no key has O = 0 and LSE = -infinity. "
+                                           : ", with 0 where a query sees no key or no query sees a key. ";
+    if (!ordered.empty())
+      note += fmt::format("The same inputs give the same bits of {} in each call. ", fmt::join(ordered, ", "));
+    if (!others.empty())
+      note +=
+          fmt::format("Sums of {} are added in an order that differs from call to call, and so do their last bits. ",
+                      fmt::join(others, ", "));
+    note.pop_back();
+    set("results_note", note);
+  }
+
+  const std::string& arch() const { return plan_.launches.front().arch; }
+
+  const KernelPlan& plan_;
+  const AttentionProblem& problem_;
+  const DeviceSpec& device_;
+  const ExportOptions& options_;
+  const TemplateSet& templates_;
+  TemplateBindings all_;
+  std::vector<Operand> tensors_, rows_;  // of the pass, inputs first
+  std::set<std::string> entries_;
+};
+
+}  // namespace
+
+std::string default_export_name(const KernelPlan& plan) {
+  const AttentionProblem& problem = plan.problem;
+  std::string name =
+      fmt::format("attune_{}_{}_d{}", to_string(problem.pass), to_string(problem.dtype), problem.head_dim);
+  if (hides_pairs(problem.mask)) name += fmt::format("_{}", to_string(problem.mask));
+  if (problem.deterministic) name += "_deterministic";
+  return name;
+}
+
+std::string nvcc_architecture_flags(const KernelPlan& plan) {
+  const std::string& arch = plan.launches.front().arch;
+  if (!is_of_one_architecture(plan)) return "-arch=" + arch;
+  return fmt::format("-gencode arch=compute_{},code={}", arch.substr(arch.find('_') + 1), arch);
+}
+
+std::vector<ExportedFile> export_plan(const KernelPlan& plan, const DeviceSpec& device, const ExportOptions& options,
+                                      const TemplateSet& templates) {
+  require_name(options.name);
+  if (plan.launches.empty()) throw Error(ErrorCode::internal, "a plan without launches was given to be exported");
+  return Exporter(plan, device, options, templates).files();
+}
+
+}  // namespace attune

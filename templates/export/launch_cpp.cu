@@ -1,0 +1,431 @@
+// ${title}
+// ${licence}
+//
+// ${problem}
+// ${config}
+// ${gpu}
+
+#include "launch.h"
+
+#include <cuda.h>
+
+#include <algorithm>
+#include <cstdarg>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+
+#ifndef ${name}_from_cubin
+extern "C" const void* ${name}_kernel(int number);  // of kernel.cu
+#endif
+
+namespace ${name}_launcher {
+namespace {
+
+//% include export/launch_rules
+
+constexpr int kHeadDim = ${head_dim}, kElementBytes = ${element_bytes}, kAlignment = ${alignment};
+
+// What sizes the kernels were compiled for.
+constexpr std::int64_t kPackedGroup = ${packed_group};    // query heads that share K and V; 0: any number
+constexpr std::int64_t kRowMultiple = ${row_multiple};    // of the queries of a head, or of the heads that are packed; 1: any
+constexpr std::int64_t kKeyMultiple = ${key_multiple};    // of the keys; 1: any
+constexpr bool kNeedsGroups = ${needs_groups};  // heads_q > heads_kv
+
+constexpr int kComputeMajor = ${compute_major}, kComputeMinor = ${compute_minor};
+constexpr bool kThisArchitectureOnly = ${architecture_only};
+
+// The workspace: fixed bytes, then buffers that grow with the problem, each at a multiple of 256 bytes.
+constexpr std::int64_t kFixedBytes = ${fixed_bytes};
+constexpr bool kFixedZeroed = ${fixed_zeroed};
+struct Part {
+  const char* name;
+  Buffer buffer;
+  bool zeroed;  // before the first launch
+};
+constexpr int kParts = ${part_count};
+constexpr Part kWorkspace[kParts + 1] = {
+//% for parts
+    {"${parts.name}", ${parts.buffer}, ${parts.zeroed}},  // ${parts.note}
+//% end
+    {"", {}, false}};
+
+struct Layout {
+  std::int64_t offsets[kParts + 1];
+  std::int64_t bytes, zeroed_bytes;  // all that is zeroed comes first
+};
+
+Layout layout_of(const Call& call) {
+  Layout layout = {};
+  layout.bytes = kFixedBytes;
+  layout.zeroed_bytes = kFixedZeroed ? kFixedBytes : 0;
+  for (int i = 0; i < kParts; ++i) {
+    layout.offsets[i] = round_up(layout.bytes, kWorkspaceAlignment);
+    layout.bytes = layout.offsets[i] + bytes_of(kWorkspace[i].buffer, call);
+    if (kWorkspace[i].zeroed) layout.zeroed_bytes = layout.bytes;
+  }
+  return layout;
+}
+
+struct Kernel {
+  const char* entry;
+  Launch launch;
+  unsigned threads, shared_bytes;  // of a CTA
+  bool programmatic;               // may begin while the launch before it runs, for whose results it waits itself
+};
+constexpr Kernel kKernels[] = {
+//% for launches
+    {"${launches.entry}",
+     ${launches.rules},
+     ${launches.threads}, ${launches.shared_bytes}, ${launches.programmatic}},
+//% end
+};
+constexpr int kKernelCount = sizeof(kKernels) / sizeof(kKernels[0]);
+
+//% for structs
+// The one parameter of ${structs.entry}.
+struct Arguments${structs.number} {
+  ${structs.fields}
+};
+static_assert(sizeof(Arguments${structs.number}) == ${structs.bytes}, "kernel.cu has the same struct");
+${structs.offsets}
+
+//% end
+thread_local char message[512];
+
+cudaError_t fail(cudaError_t error, const char* format, ...) {
+  va_list values;
+  va_start(values, format);
+  std::vsnprintf(message, sizeof(message), format, values);
+  va_end(values);
+  return error;
+}
+
+long long shown(std::int64_t value) { return value; }
+
+// Errors of the driver have the numbers of the runtime's.
+cudaError_t fail_in(const char* what, cudaError_t error) {
+  return fail(error, "%s failed: %s (%s)", what, cudaGetErrorString(error), cudaGetErrorName(error));
+}
+cudaError_t fail_in(const char* what, CUresult result) { return fail_in(what, static_cast<cudaError_t>(result)); }
+
+// A function of the driver, found without linking libcuda.
+template <typename Function>
+cudaError_t find(const char* name, unsigned version, Function* function) {
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
+  const cudaError_t error = cudaGetDriverEntryPointByVersion(name, &found, version, cudaEnableDefault, &result);
+#else
+  (void)version;
+  const cudaError_t error = cudaGetDriverEntryPoint(name, &found, cudaEnableDefault, &result);
+#endif
+  if (error != cudaSuccess) return fail_in(name, error);
+  if (found == nullptr || result != cudaDriverEntryPointSuccess)
+    return fail(cudaErrorNotSupported, "the NVIDIA driver has no %s, which needs CUDA %u.%u: update it", name, version / 1000, version % 1000 / 10);
+  *function = reinterpret_cast<Function>(found);
+  return cudaSuccess;
+}
+
+#define ${name}_try(expression) \
+  if (const cudaError_t error = (expression); error != cudaSuccess) return error
+
+#ifdef ${name}_from_cubin
+CUfunction loaded[kKernelCount];
+
+cudaError_t load(const void* cubin) {
+  CUresult (*load_data)(CUlibrary*, const void*, CUjit_option*, void**, unsigned, CUlibraryOption*, void**, unsigned) = nullptr;
+  CUresult (*get_kernel)(CUkernel*, CUlibrary, const char*) = nullptr;
+  ${name}_try(find("cuLibraryLoadData", 12000, &load_data));
+  ${name}_try(find("cuLibraryGetKernel", 12000, &get_kernel));
+  CUlibrary library = nullptr;
+  if (const CUresult result = load_data(&library, cubin, nullptr, nullptr, 0, nullptr, nullptr, 0); result != CUDA_SUCCESS)
+    return fail_in("cuLibraryLoadData", result);
+  for (int i = 0; i < kKernelCount; ++i) {
+    CUkernel kernel = nullptr;
+    if (const CUresult result = get_kernel(&kernel, library, kKernels[i].entry); result != CUDA_SUCCESS) return fail_in(kKernels[i].entry, result);
+    loaded[i] = reinterpret_cast<CUfunction>(kernel);  // the driver takes one where it takes the other
+  }
+  return cudaSuccess;
+}
+
+cudaError_t function_of(int number, CUfunction* function) {
+  *function = loaded[number];
+  if (*function == nullptr) return fail(cudaErrorNotReady, "the kernels are not loaded: call ${name}_load() with the bytes of kernel.cubin first");
+  return cudaSuccess;
+}
+#else
+cudaError_t function_of(int number, CUfunction* function) {
+  cudaFunction_t found = nullptr;
+  const cudaError_t error = cudaGetFuncBySymbol(&found, ${name}_kernel(number));
+  if (error != cudaSuccess) return fail_in(kKernels[number].entry, error);
+  *function = reinterpret_cast<CUfunction>(found);
+  return cudaSuccess;
+}
+#endif
+
+// The driver's functions that a call takes.
+struct Driver {
+  CUresult (*launch)(const CUlaunchConfig*, CUfunction, void**, void**) = nullptr;
+  CUresult (*set_attribute)(CUfunction, CUfunction_attribute, int) = nullptr;
+//% if tensor_maps
+  CUresult (*encode)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*, const cuuint64_t*, const cuuint32_t*,
+                     const cuuint32_t*, CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill) = nullptr;
+//% end
+};
+cudaError_t find_driver(Driver* driver) {
+  ${name}_try(find("cuLaunchKernelEx", 11080, &driver->launch));
+  ${name}_try(find("cuFuncSetAttribute", 9000, &driver->set_attribute));
+//% if tensor_maps
+  ${name}_try(find("cuTensorMapEncodeTiled", 12000, &driver->encode));
+//% end
+  return cudaSuccess;
+}
+
+cudaError_t launch(const Driver& driver, int number, const Call& call, void* arguments, cudaStream_t stream) {
+  const Kernel& kernel = kKernels[number];
+  CUfunction function = nullptr;
+  ${name}_try(function_of(number, &function));
+  constexpr unsigned kSharedBytesWithoutOptIn = 48 * 1024;
+  if (kernel.shared_bytes > kSharedBytesWithoutOptIn) {
+    const CUresult result =
+        driver.set_attribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, static_cast<int>(kernel.shared_bytes));
+    if (result != CUDA_SUCCESS) return fail_in("cuFuncSetAttribute(MAX_DYNAMIC_SHARED_SIZE_BYTES)", result);
+  }
+  CUlaunchAttribute attributes[2] = {};
+  unsigned used = 0;
+  if (kernel.launch.cluster > 1) {
+    CUlaunchAttribute& cluster = attributes[used++];
+    cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+    cluster.value.clusterDim.x = static_cast<unsigned>(kernel.launch.cluster);
+    cluster.value.clusterDim.y = cluster.value.clusterDim.z = 1;
+  }
+  if (kernel.programmatic) {
+    CUlaunchAttribute& programmatic = attributes[used++];
+    programmatic.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    programmatic.value.programmaticStreamSerializationAllowed = 1;
+  }
+  CUlaunchConfig config = {};
+  config.gridDimX = static_cast<unsigned>(grid_of(kernel.launch, call));
+  config.gridDimY = config.gridDimZ = 1;
+  config.blockDimX = kernel.threads;
+  config.blockDimY = config.blockDimZ = 1;
+  config.sharedMemBytes = kernel.shared_bytes;
+  config.hStream = reinterpret_cast<CUstream>(stream);
+  config.attrs = attributes;
+  config.numAttrs = used;
+  void* parameters[] = {arguments};
+  const CUresult result = driver.launch(&config, function, parameters, nullptr);
+  return result == CUDA_SUCCESS ? cudaSuccess : fail_in(kernel.entry, result);
+}
+
+struct Extents {
+  std::int64_t batch, heads, rows;
+};
+Extents of_queries(const Call& call) { return {call.batch, call.heads_q, call.seq_q}; }
+Extents of_keys(const Call& call) { return {call.batch, call.heads_kv, call.seq_kv}; }
+//% if tensor_maps
+
+// The map of a tensor, (column, head, row, batch) from the contiguous dimension outwards, and the box of it that one copy moves.
+cudaError_t encode(const Driver& driver, CUtensorMap* map, const char* name, const void* data, const Extents& extents, std::int64_t stride_batch,
+                   std::int64_t stride_head, std::int64_t stride_row, const cuuint32_t (&box)[4], CUtensorMapSwizzle swizzle) {
+  const auto stride = [](std::int64_t elements, std::int64_t extent) {
+    return static_cast<cuuint64_t>(map_stride_bytes(elements, extent, kElementBytes));
+  };
+  const cuuint64_t dims[4] = {kHeadDim, static_cast<cuuint64_t>(extents.heads), static_cast<cuuint64_t>(extents.rows),
+                              static_cast<cuuint64_t>(extents.batch)};
+  const cuuint64_t strides[3] = {stride(stride_head, extents.heads), stride(stride_row, extents.rows), stride(stride_batch, extents.batch)};
+  constexpr cuuint32_t kEveryElement[4] = {1, 1, 1, 1};
+  // Both 16-bit types are copied bit for bit, and zero is zero in both.
+  const CUresult result = driver.encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, const_cast<void*>(data), dims, strides, box, kEveryElement,
+                                        CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                                        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result == CUDA_SUCCESS) return cudaSuccess;
+  return fail(static_cast<cudaError_t>(result), "the driver makes no tensor map of %s (error %d)", name, static_cast<int>(result));
+}
+//% end
+
+Call call_of(const ${name}_call& asked) {
+  return {asked.batch, asked.heads_q, asked.heads_kv, asked.seq_q, asked.seq_kv, ${first_diagonal}, ${last_diagonal}, asked.softmax_scale};
+}
+
+cudaError_t check_sizes(const ${name}_call& asked) {
+  const auto invalid = cudaErrorInvalidValue;
+  const struct {
+    const char* name;
+    std::int64_t value, limit;
+  } sizes[] = {{"batch", asked.batch, kHeadsLimit},
+               {"heads_q", asked.heads_q, kHeadsLimit},
+               {"heads_kv", asked.heads_kv, kHeadsLimit},
+               {"seq_q", asked.seq_q, kLengthLimit},
+               {"seq_kv", asked.seq_kv, kLengthLimit}};
+  for (const auto& size : sizes) {
+    if (size.value < 1 || size.value >= size.limit)
+      return fail(invalid, "%s is %lld: must be at least 1 and below %lld", size.name, shown(size.value), shown(size.limit));
+  }
+  if (asked.heads_q % asked.heads_kv != 0)
+    return fail(invalid, "heads_q is %lld: must be a multiple of heads_kv, which is %lld", shown(asked.heads_q), shown(asked.heads_kv));
+  if (asked.batch * asked.heads_q >= kHeadsLimit)
+    return fail(invalid, "batch * heads_q is %lld: must be below %lld; split the batch", shown(asked.batch * asked.heads_q), shown(kHeadsLimit));
+  if (asked.batch * asked.heads_q >= kElementsLimit / (std::max(asked.seq_q, asked.seq_kv) * kHeadDim))
+    return fail(invalid, "tensors must have fewer than 2^50 elements; split the batch");
+  if (!(asked.softmax_scale > 0) || !(asked.softmax_scale * kLog2E <= 3.402823466e38f))
+    return fail(invalid, "softmax_scale is %g: must be positive, and finite times log2(e)", static_cast<double>(asked.softmax_scale));
+//% if hides_first_keys
+  if (asked.first_offset > asked.mask_offset)
+    return fail(invalid, "first_offset is %lld and mask_offset %lld: no query sees any key", shown(asked.first_offset), shown(asked.mask_offset));
+  if (asked.first_offset <= -kLengthLimit || asked.first_offset > kLengthLimit - asked.seq_q)
+    return fail(invalid, "first_offset is %lld: query + offset must stay within 32 bits; a side that hides nothing is no window", shown(asked.first_offset));
+//% end
+//% if hides_pairs
+  if (${open_right}(asked.mask_offset <= -kLengthLimit || asked.mask_offset > kLengthLimit - asked.seq_q))
+    return fail(invalid, "mask_offset is %lld: query + offset must stay within 32 bits", shown(asked.mask_offset));
+//% end
+  const std::int64_t group = asked.heads_q / asked.heads_kv;
+  if (kPackedGroup != 0 && group != kPackedGroup)
+    return fail(invalid, "%lld query heads share K and V: these kernels were made for %lld", shown(group), shown(kPackedGroup));
+  if (asked.seq_q * (kPackedGroup != 0 ? kPackedGroup : 1) % kRowMultiple != 0)
+    return fail(invalid, "seq_q is %lld: these kernels take no tile that is not full; %s of %lld", shown(asked.seq_q),
+                kPackedGroup != 0 ? "its rows of all packed heads must be a multiple" : "it must be a multiple", shown(kRowMultiple));
+  if (asked.seq_kv % kKeyMultiple != 0)
+    return fail(invalid, "seq_kv is %lld: these kernels take no tile that is not full; it must be a multiple of %lld", shown(asked.seq_kv),
+                shown(kKeyMultiple));
+  if (kNeedsGroups && group == 1) return fail(invalid, "these kernels need grouped heads (heads_q > heads_kv)");
+  const Call call = call_of(asked);
+  for (const Kernel& kernel : kKernels) {
+    if (has_too_many_packed_rows(kernel.launch, call) || has_too_many_tiles(kernel.launch, call))
+      return fail(invalid, "%s would need more CTAs than a grid has; split the batch", kernel.entry);
+  }
+  return cudaSuccess;
+}
+
+cudaError_t check_tensor(const char* name, const void* data, const Extents& extents, std::int64_t stride_batch, std::int64_t stride_head,
+                         std::int64_t stride_row) {
+  if (data == nullptr) return fail(cudaErrorInvalidValue, "%s is null", name);
+  if (reinterpret_cast<std::uintptr_t>(data) % kAlignment != 0)
+    return fail(cudaErrorMisalignedAddress, "%s starts at an address that is no multiple of %d bytes", name, kAlignment);
+  const struct {
+    const char* name;
+    std::int64_t stride, extent;
+  } strides[] = {{"batch", stride_batch, extents.batch}, {"head", stride_head, extents.heads}, {"row", stride_row, extents.rows}};
+  for (const auto& each : strides) {
+    if (kAlignment == kRowAlignment && !is_aligned_stride(each.stride, each.extent, kElementBytes))
+      return fail(cudaErrorInvalidValue, "%s_stride_%s is %lld: must be a multiple of %lld elements, not negative and below 2^39", name, each.name,
+                  shown(each.stride), shown(kRowAlignment / kElementBytes));
+  }
+  return cudaSuccess;
+}
+
+cudaError_t check_rows(const char* name, const void* data, bool may_be_null) {
+  if (data == nullptr && !may_be_null) return fail(cudaErrorInvalidValue, "%s is null", name);
+  if (reinterpret_cast<std::uintptr_t>(data) % alignof(float) != 0)
+    return fail(cudaErrorMisalignedAddress, "%s starts at an address that is no multiple of 4 bytes", name);
+  return cudaSuccess;
+}
+
+cudaError_t check_device() {
+  int device = 0, major = 0, minor = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error == cudaSuccess) error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  if (error == cudaSuccess) error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+  if (error != cudaSuccess) return fail_in("asking for the current device", error);
+  const bool newer = major > kComputeMajor || (major == kComputeMajor && minor >= kComputeMinor);
+  const bool same = major == kComputeMajor && minor == kComputeMinor;
+  if (kThisArchitectureOnly ? same : newer) return cudaSuccess;
+  return fail(cudaErrorNoKernelImageForDevice, "the current device has compute capability %d.%d: these kernels need %d.%d%s", major, minor,
+              kComputeMajor, kComputeMinor, kThisArchitectureOnly ? "" : " or newer");
+}
+
+cudaError_t check_workspace(const ${name}_call& asked, const Layout& layout) {
+  if (layout.bytes == 0) return cudaSuccess;
+  const std::size_t given = asked.workspace == nullptr ? 0 : asked.workspace_bytes;
+  if (given < static_cast<std::size_t>(layout.bytes))
+    return fail(cudaErrorInvalidValue, "the workspace holds %lld bytes, %lld are needed; ask ${name}_workspace_bytes()",
+                static_cast<long long>(given), shown(layout.bytes));
+  if (reinterpret_cast<std::uintptr_t>(asked.workspace) % kWorkspaceAlignment != 0)
+    return fail(cudaErrorMisalignedAddress, "the workspace starts at an address that is no multiple of %lld bytes", shown(kWorkspaceAlignment));
+  return cudaSuccess;
+}
+
+cudaError_t run(const ${name}_call& asked, cudaStream_t stream) {
+  ${name}_try(check_sizes(asked));
+  const Call call = call_of(asked);
+//% for checked_tensors
+  ${name}_try(check_tensor("${checked_tensors.name}", asked.${checked_tensors.name}, ${checked_tensors.extents}(call), asked.${checked_tensors.name}_stride_batch,
+                           asked.${checked_tensors.name}_stride_head, asked.${checked_tensors.name}_stride_row));
+//% end
+//% for checked_rows
+  ${name}_try(check_rows("${checked_rows.name}", asked.${checked_rows.name}, ${checked_rows.may_be_null}));
+//% end
+  const Layout layout = layout_of(call);
+  ${name}_try(check_workspace(asked, layout));
+  ${name}_try(check_device());
+  Driver driver;
+  ${name}_try(find_driver(&driver));
+
+  char* const workspace = static_cast<char*>(asked.workspace);
+  if (layout.zeroed_bytes != 0) {
+    const cudaError_t error = cudaMemsetAsync(workspace, 0, static_cast<std::size_t>(layout.zeroed_bytes), stream);
+    if (error != cudaSuccess) return fail_in("zeroing the workspace", error);
+  }
+//% for calls
+  {
+    const Launch& kernel = kKernels[${calls.number}].launch;
+    (void)kernel;
+    Arguments${calls.number} arguments = {};
+    ${calls.values}
+    ${name}_try(launch(driver, ${calls.number}, call, &arguments, stream));
+  }
+//% end
+  return cudaSuccess;
+}
+
+}  // namespace
+}  // namespace ${name}_launcher
+
+using namespace ${name}_launcher;
+
+void ${name}_problem(${name}_call* call) {
+  *call = {};
+  call->batch = ${batch};
+  call->heads_q = ${heads_q};
+  call->heads_kv = ${heads_kv};
+  call->seq_q = ${seq_q};
+  call->seq_kv = ${seq_kv};
+  call->softmax_scale = ${softmax_scale};
+//% if hides_first_keys
+  call->first_offset = ${first_offset};
+//% end
+//% if hides_pairs
+  call->mask_offset = ${mask_offset};
+//% end
+  ${name}_pack(call);
+}
+
+void ${name}_pack(${name}_call* call) {
+//% for packed
+  call->${packed.name}_stride_batch = call->${packed.heads} * call->${packed.rows} * kHeadDim;
+  call->${packed.name}_stride_head = ${packed.stride_head};
+  call->${packed.name}_stride_row = ${packed.stride_row};
+//% end
+}
+
+size_t ${name}_workspace_bytes(const ${name}_call* call) {
+  message[0] = 0;
+  return check_sizes(*call) == cudaSuccess ? static_cast<std::size_t>(layout_of(call_of(*call)).bytes) : 0;
+}
+
+cudaError_t ${name}(const ${name}_call* call, cudaStream_t stream) {
+  message[0] = 0;
+  if (call == nullptr) return fail(cudaErrorInvalidValue, "the call is null");
+  return run(*call, stream);
+}
+
+const char* ${name}_message(void) { return message; }
+
+#ifdef ${name}_from_cubin
+cudaError_t ${name}_load(const void* cubin) {
+  message[0] = 0;
+  return load(cubin);
+}
+#endif

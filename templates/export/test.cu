@@ -1,0 +1,451 @@
+// ${title}
+// ${licence}
+//
+// Checks ${name}() against naive kernels in fp32, on random data: the problem that it was exported for (a long one with shorter lengths), more
+// tiles than a GPU holds at once, lengths that are no round numbers, and tensors with gaps and another order of dimensions. Prints a line for each
+// tensor of each case; the exit status is 0 if all are ok, 1 if one is wrong, 2 if nothing could be checked.
+//
+//   usage: test [--full]      --full: also the whole problem, which may take long
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "launch.h"
+
+namespace {
+
+using Element = ${element};
+constexpr int kHeadDim = ${head_dim}, kThreads = 128, kMostColumns = 256;
+constexpr double kRelativeBound = ${relative_bound};  // of the norm of a tensor's error, to the tensor's norm
+constexpr double kRowFactor = 20;     // the same of each row may be so many times as large
+//% if forward
+constexpr double kLseBound = 2e-4;
+//% end
+constexpr std::int64_t kLengthStep = ${length_step};  // lengths must be multiples of it
+
+#define CHECK_CUDA(call) check_cuda((call), #call, __LINE__)
+void check_cuda(cudaError_t error, const char* call, int line) {
+  if (error == cudaSuccess) return;
+  std::printf("test.cu:%d: %s: %s\n", line, call, cudaGetErrorString(error));
+  std::exit(2);
+}
+
+struct View {
+  void* data;
+  std::int64_t batch, head, row;  // strides
+};
+template <typename T>
+__device__ T& at(const View& view, std::int64_t b, std::int64_t h, std::int64_t i, int c) {
+  return static_cast<T*>(view.data)[b * view.batch + h * view.head + i * view.row + c];
+}
+
+struct Problem {
+  int batch, heads_q, heads_kv, seq_q, seq_kv;
+  float scale;
+  long long first, last;  // query i sees the keys j with first <= j - i <= last
+};
+__device__ bool sees(const Problem& p, int i, int j) { return j - i >= p.first && j - i <= p.last; }
+
+__device__ std::uint64_t mix(std::uint64_t x) {
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+  return x ^ x >> 31;
+}
+__device__ float normal(std::uint64_t seed, std::uint64_t index) {
+  const std::uint64_t bits = mix(seed * 0x9e3779b97f4a7c15ull + index);
+  const float u = (static_cast<float>(bits >> 40) + 1) * 0x1p-24f, v = static_cast<float>(bits & 0xffffff) * 0x1p-24f;
+  return sqrtf(-2 * logf(u)) * cospif(2 * v);
+}
+
+// A CTA for each row.
+__global__ void fill_normal(View view, int heads, int rows, std::uint64_t seed) {
+  const int i = blockIdx.x % rows, h = blockIdx.x / rows % heads, b = blockIdx.x / rows / heads;
+  for (int c = threadIdx.x; c < kHeadDim; c += kThreads)
+    at<Element>(view, b, h, i, c) = Element(normal(seed, static_cast<std::uint64_t>(blockIdx.x) * kMostColumns + c));
+}
+
+__device__ float dot(const float* row, const View& view, int b, int h, int i) {
+  float sum = 0;
+  for (int c = 0; c < kHeadDim; ++c) sum += row[c] * static_cast<float>(at<Element>(view, b, h, i, c));
+  return sum;
+}
+
+// O and LSE of one query a CTA, by blocks of kThreads keys.
+__global__ void naive_forward(Problem p, View q, View k, View v, float* o, float* lse) {
+  const int i = blockIdx.x % p.seq_q, h = blockIdx.x / p.seq_q % p.heads_q, b = blockIdx.x / p.seq_q / p.heads_q;
+  const int h_kv = h / (p.heads_q / p.heads_kv), t = threadIdx.x;
+  __shared__ float query[kMostColumns], scores[kThreads];
+  for (int c = t; c < kHeadDim; c += kThreads) query[c] = static_cast<float>(at<Element>(q, b, h, i, c));
+  float highest = -INFINITY, sum = 0, acc[kMostColumns / kThreads] = {};
+  for (int first = 0; first < p.seq_kv; first += kThreads) {
+    __syncthreads();
+    const int j = first + t;
+    scores[t] = j < p.seq_kv && sees(p, i, j) ? p.scale * dot(query, k, b, h_kv, j) : -INFINITY;
+    __syncthreads();
+    float most = highest;
+    for (int n = 0; n < kThreads; ++n) most = fmaxf(most, scores[n]);
+    if (most == -INFINITY) continue;
+    const float rescale = expf(highest - most);
+    highest = most;
+    sum *= rescale;
+    for (float& each : acc) each *= rescale;
+    for (int n = 0; n < kThreads && first + n < p.seq_kv; ++n) {
+      const float weight = expf(scores[n] - highest);
+      sum += weight;
+      if (weight == 0) continue;
+      for (int c = t; c < kHeadDim; c += kThreads)
+        acc[c / kThreads] += weight * static_cast<float>(at<Element>(v, b, h_kv, first + n, c));
+    }
+  }
+  for (int c = t; c < kHeadDim; c += kThreads)
+    o[static_cast<std::int64_t>(blockIdx.x) * kHeadDim + c] = sum > 0 ? acc[c / kThreads] / sum : 0;
+  if (t == 0) lse[blockIdx.x] = sum > 0 ? highest + logf(sum) : -INFINITY;
+}
+//% if backward
+
+__global__ void fill_rows(float* rows, std::uint64_t seed) {
+  if (threadIdx.x == 0) rows[blockIdx.x] = normal(seed, blockIdx.x);
+}
+__global__ void round_rows(const float* from, View to, int heads, int rows) {
+  const int i = blockIdx.x % rows, h = blockIdx.x / rows % heads, b = blockIdx.x / rows / heads;
+  for (int c = threadIdx.x; c < kHeadDim; c += kThreads)
+    at<Element>(to, b, h, i, c) = Element(from[static_cast<std::int64_t>(blockIdx.x) * kHeadDim + c]);
+}
+
+// delta = rowsum(dO o O) - dLSE, a CTA for each query.
+__global__ void naive_delta(Problem p, View o, View d_o, const float* d_lse, float* delta) {
+  const int i = blockIdx.x % p.seq_q, h = blockIdx.x / p.seq_q % p.heads_q, b = blockIdx.x / p.seq_q / p.heads_q;
+  if (threadIdx.x != 0) return;
+  float sum = 0;
+  for (int c = 0; c < kHeadDim; ++c)
+    sum += static_cast<float>(at<Element>(o, b, h, i, c)) * static_cast<float>(at<Element>(d_o, b, h, i, c));
+  delta[blockIdx.x] = sum - (d_lse != nullptr ? d_lse[blockIdx.x] : 0);
+}
+
+__device__ float probability(const Problem& p, int i, int j, float score, float lse) {
+  return sees(p, i, j) && lse != -INFINITY ? expf(p.scale * score - lse) : 0;
+}
+
+// dQ of one query a CTA.
+__global__ void naive_dq(Problem p, View q, View k, View v, View d_o, const float* lse, const float* delta, float* d_q) {
+  const int i = blockIdx.x % p.seq_q, h = blockIdx.x / p.seq_q % p.heads_q, b = blockIdx.x / p.seq_q / p.heads_q;
+  const int h_kv = h / (p.heads_q / p.heads_kv), t = threadIdx.x;
+  __shared__ float query[kMostColumns], gradient[kMostColumns], d_s[kThreads];
+  for (int c = t; c < kHeadDim; c += kThreads) {
+    query[c] = static_cast<float>(at<Element>(q, b, h, i, c));
+    gradient[c] = static_cast<float>(at<Element>(d_o, b, h, i, c));
+  }
+  float acc[kMostColumns / kThreads] = {};
+  for (int first = 0; first < p.seq_kv; first += kThreads) {
+    __syncthreads();
+    const int j = first + t;
+    d_s[t] = 0;
+    if (j < p.seq_kv && sees(p, i, j))
+      d_s[t] = probability(p, i, j, dot(query, k, b, h_kv, j), lse[blockIdx.x]) * (dot(gradient, v, b, h_kv, j) - delta[blockIdx.x]);
+    __syncthreads();
+    for (int n = 0; n < kThreads && first + n < p.seq_kv; ++n) {
+      if (d_s[n] == 0) continue;
+      for (int c = t; c < kHeadDim; c += kThreads)
+        acc[c / kThreads] += d_s[n] * static_cast<float>(at<Element>(k, b, h_kv, first + n, c));
+    }
+  }
+  for (int c = t; c < kHeadDim; c += kThreads) d_q[static_cast<std::int64_t>(blockIdx.x) * kHeadDim + c] = p.scale * acc[c / kThreads];
+}
+
+// dK and dV of one key a CTA.
+__global__ void naive_dkdv(Problem p, View q, View k, View v, View d_o, const float* lse, const float* delta, float* d_k, float* d_v) {
+  const int j = blockIdx.x % p.seq_kv, h_kv = blockIdx.x / p.seq_kv % p.heads_kv, b = blockIdx.x / p.seq_kv / p.heads_kv;
+  const int group = p.heads_q / p.heads_kv, t = threadIdx.x;
+  __shared__ float key[kMostColumns], value[kMostColumns], probabilities[kThreads], d_s[kThreads];
+  for (int c = t; c < kHeadDim; c += kThreads) {
+    key[c] = static_cast<float>(at<Element>(k, b, h_kv, j, c));
+    value[c] = static_cast<float>(at<Element>(v, b, h_kv, j, c));
+  }
+  float acc_k[kMostColumns / kThreads] = {}, acc_v[kMostColumns / kThreads] = {};
+  for (int h = h_kv * group; h < (h_kv + 1) * group; ++h) {
+    const std::int64_t rows = (static_cast<std::int64_t>(b) * p.heads_q + h) * p.seq_q;
+    for (int first = 0; first < p.seq_q; first += kThreads) {
+      __syncthreads();
+      const int i = first + t;
+      probabilities[t] = d_s[t] = 0;
+      if (i < p.seq_q && sees(p, i, j)) {
+        probabilities[t] = probability(p, i, j, dot(key, q, b, h, i), lse[rows + i]);
+        d_s[t] = probabilities[t] * (dot(value, d_o, b, h, i) - delta[rows + i]);
+      }
+      __syncthreads();
+      for (int n = 0; n < kThreads && first + n < p.seq_q; ++n) {
+        if (probabilities[n] == 0) continue;
+        for (int c = t; c < kHeadDim; c += kThreads) {
+          acc_k[c / kThreads] += d_s[n] * static_cast<float>(at<Element>(q, b, h, first + n, c));
+          acc_v[c / kThreads] += probabilities[n] * static_cast<float>(at<Element>(d_o, b, h, first + n, c));
+        }
+      }
+    }
+  }
+  for (int c = t; c < kHeadDim; c += kThreads) {
+    d_k[static_cast<std::int64_t>(blockIdx.x) * kHeadDim + c] = p.scale * acc_k[c / kThreads];
+    d_v[static_cast<std::int64_t>(blockIdx.x) * kHeadDim + c] = acc_v[c / kThreads];
+  }
+}
+//% end
+
+// Device memory that frees itself, filled with bits that are NaN.
+class Memory {
+ public:
+  explicit Memory(std::size_t bytes) : bytes_(bytes) {
+    CHECK_CUDA(cudaMalloc(&data_, std::max<std::size_t>(bytes, 1)));
+    CHECK_CUDA(cudaMemset(data_, 0xff, bytes));
+  }
+  ~Memory() { cudaFree(data_); }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  void* data() const { return data_; }
+  float* floats() const { return static_cast<float*>(data_); }
+  template <typename T>
+  std::vector<T> copy() const {
+    std::vector<T> values(bytes_ / sizeof(T));
+    CHECK_CUDA(cudaMemcpy(values.data(), data_, values.size() * sizeof(T), cudaMemcpyDeviceToHost));
+    return values;
+  }
+
+ private:
+  void* data_ = nullptr;
+  std::size_t bytes_;
+};
+
+enum class Order { as_exported, other_with_gaps };
+
+// A tensor (batch, head, row, column), its memory and what is to be there.
+struct Tensor {
+  int batch, heads, rows;
+  std::int64_t stride_batch, stride_head, stride_row, start;
+  std::size_t elements;
+  Memory memory;
+
+  static Tensor* make(int batch, int heads, int rows, Order order) {
+    const bool exported_by_head = ${is_bhsd}, by_head = exported_by_head != (order == Order::other_with_gaps);
+    const int gap = order == Order::other_with_gaps ? ${gap} : 0;
+    const std::int64_t inner = kHeadDim + gap;
+    const std::int64_t of_row = by_head ? inner : heads * inner, of_head = by_head ? rows * inner : inner;
+    const std::int64_t of_batch = static_cast<std::int64_t>(heads) * rows * inner + gap;
+    const std::size_t elements = static_cast<std::size_t>(batch * of_batch + gap);
+    return new Tensor{batch, heads, rows, of_batch, of_head, of_row, gap, elements, Memory(elements * sizeof(Element))};
+  }
+  Element* pointer() const { return static_cast<Element*>(memory.data()) + start; }
+  View view() const { return {pointer(), stride_batch, stride_head, stride_row}; }
+  int all_rows() const { return batch * heads * rows; }
+  void fill(std::uint64_t seed) const { fill_normal<<<all_rows(), kThreads>>>(view(), heads, rows, seed); }
+};
+
+bool all_ok = true;
+
+void print_line(const char* name, const std::string& what, bool ok, const std::string& text) {
+  all_ok = all_ok && ok;
+  std::printf("%-5s  %-28s  %-4s  %s\n", ok ? "ok" : "wrong", what.c_str(), name, text.c_str());
+}
+
+// Whether a tensor is what the naive kernels say, and what lies between its rows is untouched.
+void compare(const char* name, const std::string& what, const Tensor& tensor, const Memory& reference) {
+  const std::vector<Element> found = tensor.memory.copy<Element>();
+  const std::vector<float> expected = reference.copy<float>();
+  std::vector<char> own(found.size(), 0);
+  double error = 0, norm = 0;
+  std::int64_t index = 0, not_finite = 0;
+  std::vector<double> row_errors, row_norms;
+  for (int b = 0; b < tensor.batch; ++b)
+    for (int h = 0; h < tensor.heads; ++h)
+      for (int i = 0; i < tensor.rows; ++i) {
+        double row_error = 0, row_norm = 0;
+        for (int c = 0; c < kHeadDim; ++c, ++index) {
+          const std::size_t place = static_cast<std::size_t>(tensor.start + b * tensor.stride_batch + h * tensor.stride_head + i * tensor.stride_row + c);
+          own[place] = 1;
+          const double value = static_cast<float>(found[place]), difference = value - expected[static_cast<std::size_t>(index)];
+          if (!std::isfinite(value)) ++not_finite;
+          row_error += difference * difference;
+          row_norm += static_cast<double>(expected[static_cast<std::size_t>(index)]) * expected[static_cast<std::size_t>(index)];
+        }
+        error += row_error;
+        norm += row_norm;
+        row_errors.push_back(row_error);
+        row_norms.push_back(row_norm);
+      }
+  std::int64_t touched = 0;
+  for (std::size_t place = 0; place < found.size(); ++place) {
+    std::uint16_t bits;
+    std::memcpy(&bits, &found[place], sizeof(bits));
+    touched += !own[place] && bits != 0xffff;
+  }
+  const double typical = norm / static_cast<double>(row_norms.size());
+  double worst = 0;
+  for (std::size_t row = 0; row < row_errors.size(); ++row)
+    worst = std::max(worst, std::sqrt(row_errors[row] / std::max(std::max(row_norms[row], typical), 1e-30)));
+  const double relative = norm > 0 ? std::sqrt(error / norm) : std::sqrt(error);
+  const bool ok = not_finite == 0 && touched == 0 && relative <= kRelativeBound && worst <= kRowFactor * kRelativeBound;
+  char text[200];
+  std::snprintf(text, sizeof(text), "error %.2e of at most %.2e, worst row %.2e, %lld not finite, %lld written beside it", relative, kRelativeBound,
+                worst, static_cast<long long>(not_finite), static_cast<long long>(touched));
+  print_line(name, what, ok, text);
+}
+
+//% if forward
+void compare_lse(const std::string& what, const Memory& found_rows, const Memory& reference) {
+  const std::vector<float> found = found_rows.copy<float>(), expected = reference.copy<float>();
+  double worst = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (found[i] == expected[i]) continue;  // also where both are -infinity
+    const double difference = std::fabs(static_cast<double>(found[i]) - expected[i]);
+    worst = std::isfinite(difference) ? std::max(worst, difference) : INFINITY;
+  }
+  char text[100];
+  std::snprintf(text, sizeof(text), "error %.2e of at most %.2e", worst, kLseBound);
+  print_line("lse", what, worst <= kLseBound, text);
+}
+
+//% end
+std::int64_t rounded(std::int64_t length) { return std::max<std::int64_t>(kLengthStep, length / kLengthStep * kLengthStep); }
+
+// The mask of a call of other lengths: it keeps its distance from the diagonal that ends at the last key.
+void move_mask(const ${name}_call& exported, ${name}_call* call) {
+  (void)exported;
+  (void)call;
+//% if hides_pairs
+  const std::int64_t by = (call->seq_kv - call->seq_q) - (exported.seq_kv - exported.seq_q);
+  if (call->mask_offset < ${name}_open) call->mask_offset += by;
+//% end
+//% if hides_first_keys
+  call->first_offset += by;
+//% end
+}
+
+void check(const std::string& what, ${name}_call call, Order order) {
+  const Problem problem = {static_cast<int>(call.batch), static_cast<int>(call.heads_q), static_cast<int>(call.heads_kv), static_cast<int>(call.seq_q),
+                           static_cast<int>(call.seq_kv), call.softmax_scale, ${first_of_call}, ${last_of_call}};
+  const auto of_queries = [&] { return Tensor::make(problem.batch, problem.heads_q, problem.seq_q, order); };
+  const auto of_keys = [&] { return Tensor::make(problem.batch, problem.heads_kv, problem.seq_kv, order); };
+//% for test_tensors
+  const Tensor* ${test_tensors.name} = ${test_tensors.make}();
+  call.${test_tensors.name} = ${test_tensors.name}->pointer();
+  call.${test_tensors.name}_stride_batch = ${test_tensors.name}->stride_batch;
+  call.${test_tensors.name}_stride_head = ${test_tensors.name}->stride_head;
+  call.${test_tensors.name}_stride_row = ${test_tensors.name}->stride_row;
+//% end
+  const std::size_t queries = static_cast<std::size_t>(q->all_rows()), row_bytes = kHeadDim * sizeof(float);
+  const int query_rows = q->all_rows();
+  q->fill(1);
+  k->fill(2);
+  v->fill(3);
+  const Memory reference_o(queries * row_bytes), reference_lse(queries * sizeof(float));
+  naive_forward<<<query_rows, kThreads>>>(problem, q->view(), k->view(), v->view(), reference_o.floats(), reference_lse.floats());
+//% if forward
+  const Memory lse(queries * sizeof(float));
+  call.lse = lse.floats();
+//% else
+  round_rows<<<query_rows, kThreads>>>(reference_o.floats(), o->view(), problem.heads_q, problem.seq_q);
+  d_o->fill(4);
+  const Memory d_lse(queries * sizeof(float)), delta(queries * sizeof(float));
+  fill_rows<<<query_rows, kThreads>>>(d_lse.floats(), 5);
+  call.lse = reference_lse.floats();
+  call.d_lse = order == Order::other_with_gaps ? d_lse.floats() : nullptr;
+  const std::size_t keys = static_cast<std::size_t>(k->all_rows());
+  const Memory reference_dq(queries * row_bytes), reference_dk(keys * row_bytes), reference_dv(keys * row_bytes);
+  naive_delta<<<query_rows, kThreads>>>(problem, o->view(), d_o->view(), call.d_lse, delta.floats());
+  naive_dq<<<query_rows, kThreads>>>(problem, q->view(), k->view(), v->view(), d_o->view(), call.lse, delta.floats(), reference_dq.floats());
+  naive_dkdv<<<k->all_rows(), kThreads>>>(problem, q->view(), k->view(), v->view(), d_o->view(), call.lse, delta.floats(), reference_dk.floats(),
+                                          reference_dv.floats());
+//% end
+  CHECK_CUDA(cudaGetLastError());
+  CHECK_CUDA(cudaDeviceSynchronize());
+
+  const Memory workspace(${name}_workspace_bytes(&call));
+  call.workspace = workspace.data();
+  call.workspace_bytes = ${name}_workspace_bytes(&call);
+  const cudaError_t error = ${name}(&call, nullptr);
+  if (error != cudaSuccess) {
+    std::printf("wrong  %s: %s\n", what.c_str(), ${name}_message());
+    std::exit(error == cudaErrorNoKernelImageForDevice ? 2 : 1);
+  }
+  CHECK_CUDA(cudaDeviceSynchronize());
+//% if forward
+  compare("o", what, *o, reference_o);
+  compare_lse(what, lse, reference_lse);
+//% else
+  compare("dq", what, *d_q, reference_dq);
+  compare("dk", what, *d_k, reference_dk);
+  compare("dv", what, *d_v, reference_dv);
+//% end
+  // A workspace that is not new, and a call that is wrong.
+  if (order == Order::as_exported) {
+//% for written
+    const std::vector<std::uint16_t> first_${written.name} = ${written.name}->memory.copy<std::uint16_t>();
+//% end
+    CHECK_CUDA(cudaMemset(workspace.data(), 0xff, call.workspace_bytes));
+    CHECK_CUDA(${name}(&call, nullptr));
+    CHECK_CUDA(cudaDeviceSynchronize());
+//% for written
+    if (${written.ordered}) print_line("${written.name}", what, first_${written.name} == ${written.name}->memory.copy<std::uint16_t>(), "the same bits in a second call");
+//% end
+    call.q = nullptr;
+    print_line("", what, ${name}(&call, nullptr) == cudaErrorInvalidValue && std::strstr(${name}_message(), "q is null") != nullptr, "a null pointer is refused");
+  }
+//% for test_tensors
+  delete ${test_tensors.name};
+//% end
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const bool full = argc > 1 && std::strcmp(argv[1], "--full") == 0;
+  if (argc > 2 || (argc > 1 && !full)) {
+    std::printf("usage: test [--full]\n");
+    return 2;
+  }
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+    std::printf("no GPU: nothing was checked\n");
+    return 2;
+  }
+  ${name}_call exported;
+  ${name}_problem(&exported);
+  const std::int64_t group = exported.heads_q / exported.heads_kv;
+  const auto sized = [&](std::int64_t batch, std::int64_t heads_kv, std::int64_t seq_q, std::int64_t seq_kv) {
+    ${name}_call call = exported;
+    call.batch = batch;
+    call.heads_kv = heads_kv;
+    call.heads_q = heads_kv * group;
+    call.seq_q = seq_q;
+    call.seq_kv = seq_kv;
+    move_mask(exported, &call);
+    ${name}_pack(&call);
+    return call;
+  };
+
+  // The exported problem, within some milliseconds of the naive kernels.
+  constexpr std::int64_t kMostPairs = std::int64_t{1} << 26;
+  std::int64_t batch = std::min<std::int64_t>(exported.batch, 2), heads = std::min<std::int64_t>(exported.heads_kv, 2);
+  std::int64_t seq_q = exported.seq_q, seq_kv = exported.seq_kv;
+  while (batch * heads * group * seq_q * seq_kv > kMostPairs && std::max(seq_q, seq_kv) > 2 * kLengthStep)
+    (seq_q > seq_kv ? seq_q : seq_kv) = rounded(std::max(seq_q, seq_kv) / 2);
+  check("exported, " + std::to_string(seq_q) + " x " + std::to_string(seq_kv), sized(batch, heads, seq_q, seq_kv), Order::as_exported);
+
+  // Many short tiles: more than a GPU holds CTAs at once.
+  const std::int64_t short_q = std::min(seq_q, rounded(512)), short_kv = std::min(seq_kv, rounded(512));
+  check("many tiles", sized(std::max<std::int64_t>(1, 128 / group), 2, short_q, short_kv), Order::as_exported);
+
+  // Lengths that fill no tile, where the kernels take such; some queries see no key where the mask says so.
+  const bool any_length = kLengthStep == 1;
+  check(any_length ? "ragged, gaps" : "gaps", sized(2, 3, any_length ? 333 : rounded(768), any_length ? 209 : rounded(256)), Order::other_with_gaps);
+  check(any_length ? "ragged, more keys" : "more keys", sized(1, 2, any_length ? 77 : rounded(256), any_length ? 1111 : rounded(1024)),
+        Order::as_exported);
+  if (full) check("exported, whole", exported, Order::as_exported);
+  std::printf("%s\n", all_ok ? "ok" : "WRONG");
+  return all_ok ? 0 : 1;
+}
