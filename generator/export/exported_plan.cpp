@@ -258,11 +258,14 @@ class Exporter {
         const std::string heads = rows_are_queries(operand) ? "heads_q" : "heads_kv",
                           rows = rows_are_queries(operand) ? "seq_q" : "seq_kv";
         const bool by_head = problem_.layout == Layout::bhsd;
-        lists["packed"].push_back({{"name", name},
-                                   {"heads", heads},
-                                   {"rows", rows},
-                                   {"stride_head", by_head ? fmt::format("call->{} * kHeadDim", rows) : "kHeadDim"},
-                                   {"stride_row", by_head ? "kHeadDim" : fmt::format("call->{} * kHeadDim", heads)}});
+        lists["packed"].push_back(
+            {{"name", name},
+             {"heads", heads},
+             {"rows", rows},
+             {"stride_head", by_head ? fmt::format("call->{} * {}_launcher::kHeadDim", rows, options_.name)
+                                     : options_.name + "_launcher::kHeadDim"},
+             {"stride_row", by_head ? options_.name + "_launcher::kHeadDim"
+                                    : fmt::format("call->{} * {}_launcher::kHeadDim", heads, options_.name)}});
       }
     }
     set("unstrided", fmt::format("{}", fmt::join(unstrided, " and ")));
@@ -336,7 +339,7 @@ class Exporter {
   struct FieldOf {
     std::string operator()(const Pointer&) const { return "const void* "; }
     std::string operator()(const Stride&) const { return "std::int64_t "; }
-    std::string operator()(const TensorMap&) const { return "CUtensorMap "; }
+    std::string operator()(const TensorMap&) const { return "TensorMap "; }
     std::string operator()(const Workspace&) const { return "void* "; }
     std::string operator()(const Given& given) const {
       throw Error(ErrorCode::unsupported,

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 
 #ifndef ${name}_from_cubin
 extern "C" const void* ${name}_kernel(int number);  // of kernel.cu
@@ -82,6 +83,13 @@ constexpr Kernel kKernels[] = {
 };
 constexpr int kKernelCount = sizeof(kKernels) / sizeof(kKernels[0]);
 
+//% if tensor_maps
+// A tensor map as kernel.cu aligns it.
+struct alignas(64) TensorMap {
+  unsigned char bytes[128];
+};
+
+//% end
 //% for structs
 // The one parameter of ${structs.entry}.
 struct Arguments${structs.number} {
@@ -227,7 +235,7 @@ Extents of_keys(const Call& call) { return {call.batch, call.heads_kv, call.seq_
 //% if tensor_maps
 
 // The map of a tensor, (column, head, row, batch) from the contiguous dimension outwards, and the box of it that one copy moves.
-cudaError_t encode(const Driver& driver, CUtensorMap* map, const char* name, const void* data, const Extents& extents, std::int64_t stride_batch,
+cudaError_t encode(const Driver& driver, TensorMap* to, const char* name, const void* data, const Extents& extents, std::int64_t stride_batch,
                    std::int64_t stride_head, std::int64_t stride_row, const cuuint32_t (&box)[4], CUtensorMapSwizzle swizzle) {
   const auto stride = [](std::int64_t elements, std::int64_t extent) {
     return static_cast<cuuint64_t>(map_stride_bytes(elements, extent, kElementBytes));
@@ -236,10 +244,13 @@ cudaError_t encode(const Driver& driver, CUtensorMap* map, const char* name, con
                               static_cast<cuuint64_t>(extents.batch)};
   const cuuint64_t strides[3] = {stride(stride_head, extents.heads), stride(stride_row, extents.rows), stride(stride_batch, extents.batch)};
   constexpr cuuint32_t kEveryElement[4] = {1, 1, 1, 1};
+  CUtensorMap map;  // aligned as the driver wants it
   // Both 16-bit types are copied bit for bit, and zero is zero in both.
-  const CUresult result = driver.encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, const_cast<void*>(data), dims, strides, box, kEveryElement,
+  const CUresult result = driver.encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, const_cast<void*>(data), dims, strides, box, kEveryElement,
                                         CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                                         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  static_assert(sizeof(map) == sizeof(*to));
+  std::memcpy(to, &map, sizeof(map));
   if (result == CUDA_SUCCESS) return cudaSuccess;
   return fail(static_cast<cudaError_t>(result), "the driver makes no tensor map of %s (error %d)", name, static_cast<int>(result));
 }
@@ -383,8 +394,6 @@ cudaError_t run(const ${name}_call& asked, cudaStream_t stream) {
 }  // namespace
 }  // namespace ${name}_launcher
 
-using namespace ${name}_launcher;
-
 void ${name}_problem(${name}_call* call) {
   *call = {};
   call->batch = ${batch};
@@ -404,28 +413,28 @@ void ${name}_problem(${name}_call* call) {
 
 void ${name}_pack(${name}_call* call) {
 //% for packed
-  call->${packed.name}_stride_batch = call->${packed.heads} * call->${packed.rows} * kHeadDim;
+  call->${packed.name}_stride_batch = call->${packed.heads} * call->${packed.rows} * ${name}_launcher::kHeadDim;
   call->${packed.name}_stride_head = ${packed.stride_head};
   call->${packed.name}_stride_row = ${packed.stride_row};
 //% end
 }
 
 size_t ${name}_workspace_bytes(const ${name}_call* call) {
-  message[0] = 0;
-  return check_sizes(*call) == cudaSuccess ? static_cast<std::size_t>(layout_of(call_of(*call)).bytes) : 0;
+  ${name}_launcher::message[0] = 0;
+  return ${name}_launcher::check_sizes(*call) == cudaSuccess ? static_cast<std::size_t>(${name}_launcher::layout_of(${name}_launcher::call_of(*call)).bytes) : 0;
 }
 
 cudaError_t ${name}(const ${name}_call* call, cudaStream_t stream) {
-  message[0] = 0;
-  if (call == nullptr) return fail(cudaErrorInvalidValue, "the call is null");
-  return run(*call, stream);
+  ${name}_launcher::message[0] = 0;
+  if (call == nullptr) return ${name}_launcher::fail(cudaErrorInvalidValue, "the call is null");
+  return ${name}_launcher::run(*call, stream);
 }
 
-const char* ${name}_message(void) { return message; }
+const char* ${name}_message(void) { return ${name}_launcher::message; }
 
 #ifdef ${name}_from_cubin
 cudaError_t ${name}_load(const void* cubin) {
-  message[0] = 0;
-  return load(cubin);
+  ${name}_launcher::message[0] = 0;
+  return ${name}_launcher::load(cubin);
 }
 #endif

@@ -413,6 +413,22 @@ int main(int argc, char** argv) {
     std::printf("no GPU: nothing was checked\n");
     return 2;
   }
+#ifdef ${name}_from_cubin
+  std::FILE* file = std::fopen("kernel.cubin", "rb");
+  std::vector<char> cubin;
+  if (file != nullptr) {
+    for (int c = std::fgetc(file); c != EOF; c = std::fgetc(file)) cubin.push_back(static_cast<char>(c));
+    std::fclose(file);
+  }
+  if (cubin.empty()) {
+    std::printf("kernel.cubin is not in this folder: nothing was checked\n");
+    return 2;
+  }
+  if (${name}_load(cubin.data()) != cudaSuccess) {
+    std::printf("wrong  %s\n", ${name}_message());
+    return 1;
+  }
+#endif
   ${name}_call exported;
   ${name}_problem(&exported);
   const std::int64_t group = exported.heads_q / exported.heads_kv;

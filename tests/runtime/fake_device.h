@@ -75,10 +75,20 @@ class FakeDevice final : public Device {
     launched.push_back({static_cast<const Kernel&>(kernel).entry, grid_x, {first, first + bytes}, stream});
   }
   void synchronize(Stream) override {}
-  // Zeros: the launch that reads the map is only remembered.
+  // What was asked for: the launch that reads the map is only remembered.
   void encode_tensor_map(const TensorMapRequest& request, void* to) const override {
     if (spec_.compute_major < 9) return Device::encode_tensor_map(request, to);
     std::memset(to, 0, kTensorMapBytes);
+    auto* next = static_cast<std::byte*>(to);
+    const auto put = [&](const auto& value) {
+      std::memcpy(next, &value, sizeof(value));
+      next += sizeof(value);
+    };
+    put(request.address);
+    put(request.dims);
+    put(request.strides_bytes);
+    put(request.box);
+    put(request.swizzle_bytes);
   }
   bool is_capturing(Stream) const override { return capturing; }
   bool can_time() const override { return false; }
