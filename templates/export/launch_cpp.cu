@@ -139,28 +139,42 @@ cudaError_t find(const char* name, unsigned version, Function* function) {
   if (const cudaError_t error = (expression); error != cudaSuccess) return error
 
 #ifdef ${name}_from_cubin
-CUfunction loaded[kKernelCount];
+cudaError_t check_device();
+
+CUkernel loaded[kKernelCount];
+CUresult (*get_context)(CUcontext*) = nullptr;
+CUresult (*get_function)(CUfunction*, CUkernel) = nullptr;
 
 cudaError_t load(const void* cubin) {
+  ${name}_try(check_device());
   CUresult (*load_data)(CUlibrary*, const void*, CUjit_option*, void**, unsigned, CUlibraryOption*, void**, unsigned) = nullptr;
   CUresult (*get_kernel)(CUkernel*, CUlibrary, const char*) = nullptr;
   ${name}_try(find("cuLibraryLoadData", 12000, &load_data));
   ${name}_try(find("cuLibraryGetKernel", 12000, &get_kernel));
+  ${name}_try(find("cuKernelGetFunction", 12000, &get_function));
+  ${name}_try(find("cuCtxGetCurrent", 4000, &get_context));
   CUlibrary library = nullptr;
   if (const CUresult result = load_data(&library, cubin, nullptr, nullptr, 0, nullptr, nullptr, 0); result != CUDA_SUCCESS)
     return fail_in("cuLibraryLoadData", result);
   for (int i = 0; i < kKernelCount; ++i) {
-    CUkernel kernel = nullptr;
-    if (const CUresult result = get_kernel(&kernel, library, kKernels[i].entry); result != CUDA_SUCCESS) return fail_in(kKernels[i].entry, result);
-    loaded[i] = reinterpret_cast<CUfunction>(kernel);  // the driver takes one where it takes the other
+    if (const CUresult result = get_kernel(&loaded[i], library, kKernels[i].entry); result != CUDA_SUCCESS)
+      return fail_in(kKernels[i].entry, result);
   }
   return cudaSuccess;
 }
 
 cudaError_t function_of(int number, CUfunction* function) {
-  *function = loaded[number];
-  if (*function == nullptr) return fail(cudaErrorNotReady, "the kernels are not loaded: call ${name}_load() with the bytes of kernel.cubin first");
-  return cudaSuccess;
+  if (loaded[number] == nullptr)
+    return fail(cudaErrorNotReady, "the kernels are not loaded: call ${name}_load() with the bytes of kernel.cubin first");
+  CUcontext context = nullptr;
+  if (get_context(&context) == CUDA_SUCCESS && context == nullptr) {  // nothing was done in this thread yet
+    int device = 0;
+    cudaError_t error = cudaGetDevice(&device);
+    if (error == cudaSuccess) error = cudaSetDevice(device);
+    if (error != cudaSuccess) return fail_in("making the device's context current", error);
+  }
+  const CUresult result = get_function(function, loaded[number]);
+  return result == CUDA_SUCCESS ? cudaSuccess : fail_in(kKernels[number].entry, result);
 }
 #else
 cudaError_t function_of(int number, CUfunction* function) {
