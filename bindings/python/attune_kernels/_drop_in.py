@@ -1,0 +1,101 @@
+"""What the interfaces of flash-attn have in common: how their arguments are meant, and what Attune does not serve of them."""
+
+import torch
+
+from . import attention
+
+
+class NotServed(NotImplementedError):
+    """A call of another library's interface asks for something that Attune has no kernels for. feature names it in a few words."""
+
+    def __init__(self, feature, instead):
+        super().__init__(f"attune does not serve {feature}: {instead}")
+        self.feature = feature
+
+
+_FLEX = "torch.nn.attention.flex_attention has it as a score_mod"
+_INSTEAD = {
+    "dropout": "pass dropout_p=0.0; torch.nn.functional.scaled_dot_product_attention has dropout_p",
+    "softcap": f"pass softcap=0.0; {_FLEX}",
+    "ALiBi": f"pass alibi_slopes=None; {_FLEX}",
+    "FP8": "cast q, k and v to torch.bfloat16 and leave the descale factors out",
+    "qv": "pass qv=None; where both head dims add up to at most 256, concatenate qv to q and v to k, and pad v with zeros",
+    "attention_chunk": "pass attention_chunk=0, or make one call for each chunk",
+    "sm_margin": "pass sm_margin=0; kernels take all multiprocessors of the GPU",
+    "a head_dim of v unlike that of q": "pad v with zeros to the head_dim of q, and cut the result",
+    "sequences of different lengths in one tensor": "make one call of flash_attn_func for each sequence, or for each group of equal lengths",
+    "a cache of keys and values": "write new keys and values into the cache by tensor operations, and call flash_attn_func on its filled part",
+    "combining results of parts of the keys": "call flash_attn_func on all keys: Attune splits them itself where rows of queries are few",
+}
+
+
+def not_served(feature):
+    return NotServed(feature, _INSTEAD[feature])
+
+
+def attend(q, k, v, softmax_scale, causal, window_size, deterministic, wants_lse):
+    """(out, lse or None) of tensors (batch, seq, heads, head_dim). causal and window_size are aligned bottom right, -1 opens a side of the
+    window, and a head_dim that is no multiple of 8 is padded with zeros, as flash-attn has them. lse is -inf where a query sees nothing."""
+    head_dim = _check(q, k, v)
+    if softmax_scale is None:
+        softmax_scale = head_dim**-0.5
+    q, k, v = (tensor if tensor.stride(-1) == 1 else tensor.contiguous() for tensor in (q, k, v))
+    missing = -head_dim % 8
+    if missing:
+        q, k, v = (torch.nn.functional.pad(tensor, (0, missing)) for tensor in (q, k, v))
+    left, right = sides(q, k, causal, window_size)
+    is_causal = left is None and right == 0
+    result = attention(
+        q,
+        k,
+        v,
+        causal=is_causal,
+        scale=softmax_scale,
+        layout="bshd",
+        window=None if is_causal or (left is None and right is None) else (left, right),
+        return_lse=wants_lse,
+        deterministic=True if deterministic else None,  # None: as torch.use_deterministic_algorithms() says
+    )
+    out, lse = result if wants_lse else (result, None)
+    return (out[..., :head_dim] if missing else out), lse
+
+
+def sides(q, k, causal, window_size):
+    """(left, right) of the window that flash-attn's arguments stand for: None where no key is out of reach."""
+    left, right = (int(side) for side in window_size)
+    if causal:
+        right = 0
+    return None if left < 0 or left >= k.shape[1] - 1 else left, None if right < 0 or right >= q.shape[1] - 1 else right
+
+
+def sees_nothing(q, k, causal, window_size):
+    """Whether some query attends to no key. The first one does where any does: the window reaches its key only from the left."""
+    right = sides(q, k, causal, window_size)[1]
+    return k.shape[1] == 0 or (right is not None and k.shape[1] - q.shape[1] + right < 0)
+
+
+def _check(q, k, v):
+    """The head_dim; raises RuntimeError for what flash-attn refuses so. What remains is attention()'s to check."""
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{name} is a {type(tensor).__name__}: it must be a torch.Tensor")
+        if tensor.dim() != 4:
+            raise RuntimeError(f"{name} has shape {tuple(tensor.shape)}: it must be (batch, seq, heads, head_dim)")
+        if tensor.device.type != "cuda":
+            raise RuntimeError(f"{name} is on {tensor.device}: it must be on a CUDA device")
+        if tensor.dtype not in (torch.float16, torch.bfloat16) and not torch.is_autocast_enabled("cuda"):
+            raise RuntimeError(f"{name} is {tensor.dtype}: only torch.float16 and torch.bfloat16 are served")
+    if not torch.is_autocast_enabled("cuda") and not q.dtype == k.dtype == v.dtype:
+        raise RuntimeError(f"q is {q.dtype}, k {k.dtype} and v {v.dtype}: they must be equal")
+    batch, _, heads, head_dim = q.shape
+    if not 0 < head_dim <= 256:
+        raise RuntimeError(f"head_dim is {head_dim}: it must be at most 256")
+    if k.shape[0] != batch or k.shape[3] != head_dim or v.shape[:3] != k.shape[:3]:
+        raise RuntimeError(f"q has shape {tuple(q.shape)}, k {tuple(k.shape)} and v {tuple(v.shape)}: batch and head_dim must be equal, and "
+                           "k and v of one length and number of heads")
+    if v.shape[3] != head_dim:
+        raise not_served("a head_dim of v unlike that of q")
+    heads_kv = k.shape[2]
+    if heads_kv == 0 or heads % heads_kv != 0:
+        raise RuntimeError(f"q has {heads} heads and k {heads_kv}: those of k must divide those of q")
+    return head_dim

@@ -1,0 +1,184 @@
+"""flash-attn's functions, served by Attune: in a program that was written for flash-attn 2.8
+
+    from attune_kernels.flash_attn import flash_attn_func
+
+stands where `from flash_attn import flash_attn_func` did. Names, arguments, their order and defaults, shapes of results and kinds of errors
+are those of flash-attn. Tensors are (batch, seq, heads, head_dim); a causal mask ends at the last query and the last key; head dimensions up
+to 256 are served, whether or not they are multiples of 8.
+
+What Attune has no kernels for (dropout, softcap, ALiBi, sequences of different lengths, key/value caches) raises NotServed, a
+NotImplementedError that names it, and never computes something else. Two things are more than flash-attn gives: a loss may depend on
+softmax_lse, whose gradient flash-attn drops, and torch.autocast casts the arguments.
+"""
+
+import torch
+
+from ._drop_in import NotServed, attend, not_served, sees_nothing
+
+__all__ = ["NotServed", "flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func",
+           "flash_attn_varlen_kvpacked_func", "flash_attn_varlen_qkvpacked_func", "flash_attn_with_kvcache"]
+
+__version__ = "2.8.3"  # of flash-attn's interface: programs ask for it
+
+
+def flash_attn_func(
+    q,
+    k,
+    v,
+    dropout_p=0.0,
+    softmax_scale=None,
+    causal=False,
+    window_size=(-1, -1),
+    softcap=0.0,
+    alibi_slopes=None,
+    deterministic=False,
+    return_attn_probs=False,
+):
+    """softmax(softmax_scale * q k^T + mask) v, differentiable.
+
+    q, out: (batch, seq_q, heads, head_dim); k, v: (batch, seq_k, heads_k, head_dim) where heads_k divides heads; float16 or bfloat16 on one
+    CUDA device. softmax_scale: 1/sqrt(head_dim) if None. window_size: query i attends to keys i + seq_k - seq_q - left to
+    i + seq_k - seq_q + right, -1 for all of a side. deterministic: gradients have the same bits on each run.
+    Returns out or, with return_attn_probs, (out, softmax_lse, an empty tensor): probabilities are dropout's, which is not served.
+    softmax_lse is (batch, heads, seq_q) float32, +inf where a query attends to nothing.
+    Raises RuntimeError, ValueError, TypeError and NotServed.
+    """
+    if dropout_p > 0:
+        raise not_served("dropout")
+    if softcap > 0:
+        raise not_served("softcap")
+    if alibi_slopes is not None:
+        raise not_served("ALiBi")
+    out, lse = attend(q, k, v, softmax_scale, causal, window_size, deterministic, return_attn_probs)
+    if not return_attn_probs:
+        return out
+    if sees_nothing(q, k, causal, window_size):
+        lse = lse.masked_fill(lse == -torch.inf, torch.inf)
+    return out, lse, torch.empty((0,), dtype=out.dtype, device=out.device)
+
+
+def flash_attn_qkvpacked_func(
+    qkv,
+    dropout_p=0.0,
+    softmax_scale=None,
+    causal=False,
+    window_size=(-1, -1),
+    softcap=0.0,
+    alibi_slopes=None,
+    deterministic=False,
+    return_attn_probs=False,
+):
+    """flash_attn_func() of the parts of qkv, (batch, seq, 3, heads, head_dim)."""
+    q, k, v = _parts("qkv", qkv, 3)
+    return flash_attn_func(
+        q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs
+    )
+
+
+def flash_attn_kvpacked_func(
+    q,
+    kv,
+    dropout_p=0.0,
+    softmax_scale=None,
+    causal=False,
+    window_size=(-1, -1),
+    softcap=0.0,
+    alibi_slopes=None,
+    deterministic=False,
+    return_attn_probs=False,
+):
+    """flash_attn_func() of q and the parts of kv, (batch, seq_k, 2, heads_k, head_dim)."""
+    k, v = _parts("kv", kv, 2)
+    return flash_attn_func(
+        q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs
+    )
+
+
+def _parts(name, packed, number):
+    if packed.dim() != 5 or packed.shape[2] != number:
+        raise RuntimeError(f"{name} has shape {tuple(packed.shape)}: it must be (batch, seq, {number}, heads, head_dim)")
+    return packed.unbind(2)
+
+
+def flash_attn_varlen_func(
+    q,
+    k,
+    v,
+    cu_seqlens_q,
+    cu_seqlens_k,
+    max_seqlen_q,
+    max_seqlen_k,
+    dropout_p=0.0,
+    softmax_scale=None,
+    causal=False,
+    window_size=(-1, -1),
+    softcap=0.0,
+    alibi_slopes=None,
+    deterministic=False,
+    return_attn_probs=False,
+    block_table=None,
+):
+    """Raises NotServed."""
+    raise not_served("sequences of different lengths in one tensor")
+
+
+def flash_attn_varlen_qkvpacked_func(
+    qkv,
+    cu_seqlens,
+    max_seqlen,
+    dropout_p=0.0,
+    softmax_scale=None,
+    causal=False,
+    window_size=(-1, -1),
+    softcap=0.0,
+    alibi_slopes=None,
+    deterministic=False,
+    return_attn_probs=False,
+):
+    """Raises NotServed."""
+    raise not_served("sequences of different lengths in one tensor")
+
+
+def flash_attn_varlen_kvpacked_func(
+    q,
+    kv,
+    cu_seqlens_q,
+    cu_seqlens_k,
+    max_seqlen_q,
+    max_seqlen_k,
+    dropout_p=0.0,
+    softmax_scale=None,
+    causal=False,
+    window_size=(-1, -1),
+    softcap=0.0,
+    alibi_slopes=None,
+    deterministic=False,
+    return_attn_probs=False,
+):
+    """Raises NotServed."""
+    raise not_served("sequences of different lengths in one tensor")
+
+
+def flash_attn_with_kvcache(
+    q,
+    k_cache,
+    v_cache,
+    k=None,
+    v=None,
+    rotary_cos=None,
+    rotary_sin=None,
+    cache_seqlens=None,
+    cache_batch_idx=None,
+    cache_leftpad=None,
+    block_table=None,
+    softmax_scale=None,
+    causal=False,
+    window_size=(-1, -1),
+    softcap=0.0,
+    rotary_interleaved=True,
+    alibi_slopes=None,
+    num_splits=0,
+    return_softmax_lse=False,
+):
+    """Raises NotServed."""
+    raise not_served("a cache of keys and values")

@@ -1,0 +1,333 @@
+"""The drop-ins of the Python binding without a GPU and without PyTorch: signatures, what their arguments become, results, refusals.
+
+usage: python_dropins.py REPOSITORY LIBATTUNE
+"""
+
+import inspect
+import os
+import pathlib
+import sys
+import types
+import unittest
+import unittest.mock
+
+REPOSITORY, LIBRARY = pathlib.Path(sys.argv.pop(1)), sys.argv.pop(1)
+os.environ.update(ATTUNE_LIBRARY=LIBRARY, CUDA_VISIBLE_DEVICES="")  # pointers here are made up: no GPU may see them
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(REPOSITORY / "bindings" / "python"))
+
+import fake_torch  # noqa: E402
+
+fake_torch.install()
+torch = sys.modules["torch"]
+
+
+class Tensor(fake_torch.Tensor):
+    """What the drop-ins ask of a tensor beside what attention() does. made: how it came from another."""
+
+    made = ""
+
+    def like(self, shape, made, strides=None):
+        other = Tensor(shape, self.dtype, strides=strides)
+        other.made = made
+        return other
+
+    def contiguous(self):
+        return self.like(self.shape, "contiguous")
+
+    def unbind(self, axis):
+        return [self.like(self.shape[:axis] + self.shape[axis + 1:], f"part {i}") for i in range(self.shape[axis])]
+
+    def split(self, sizes, axis):
+        return [self.like(self.shape[:axis] + (size,) + self.shape[axis + 1:], f"of {size}") for size in sizes]
+
+    def transpose(self, one, other):
+        shape, strides = list(self.shape), list(self.strides)
+        for each in (shape, strides):
+            each[one], each[other] = each[other], each[one]
+        return self.like(tuple(shape), "transposed", tuple(strides))
+
+    def masked_fill(self, mask, number):
+        return self.like(self.shape, f"-inf as {number}")
+
+    def __getitem__(self, index):
+        assert index[0] is Ellipsis
+        return self.like(self.shape[:-1] + (index[1].stop,), "cut")
+
+
+def pad(tensor, amount):
+    assert amount[0] == 0
+    return tensor.like(tensor.shape[:-1] + (tensor.shape[-1] + amount[1],), "padded")
+
+
+torch.inf, torch.float8_e4m3fn = float("inf"), "fp8"
+torch.nn = getattr(torch, "nn", None) or types.SimpleNamespace()
+torch.nn.functional = types.SimpleNamespace(pad=pad)
+
+import attune_kernels as attune  # noqa: E402
+from attune_kernels import _drop_in, flash_attn, flash_attn_interface  # noqa: E402
+
+FA2, FA3 = flash_attn.flash_attn_func, flash_attn_interface.flash_attn_func
+NO_DEVICE = -4
+
+
+def tensors(seq_q=100, seq_k=100, heads=4, heads_k=4, head_dim=64, **options):
+    return [Tensor((2, seq, count, head_dim), **options) for seq, count in ((seq_q, heads), (seq_k, heads_k), (seq_k, heads_k))]
+
+
+class Recorded(unittest.TestCase):
+    """attention() is asked for its arguments only."""
+
+    def setUp(self):
+        self.calls = []
+        self.enter(unittest.mock.patch.object(_drop_in, "attention", self.attention))
+        self.enter(unittest.mock.patch.object(torch, "empty", lambda shape, dtype, device: Tensor(shape, dtype)))
+
+    def enter(self, context):
+        self.addCleanup(context.__exit__, None, None, None)
+        return context.__enter__()
+
+    def attention(self, q, k, v, *, return_lse, layout, **options):
+        self.assertEqual(layout, "bshd")
+        self.calls.append((q, k, v, options))
+        out = q.like(q.shape, "out")
+        return (out, Tensor((q.shape[0], q.shape[2], q.shape[1]), "fp32")) if return_lse else out
+
+    def options(self, function, *arguments, **options):
+        function(*arguments, **options)
+        return self.calls.pop()[3]
+
+
+class Signatures(unittest.TestCase):
+    def signature(self, function):
+        return str(inspect.signature(function)).replace(" ", "")
+
+    def test_flash_attn(self):
+        options = ("dropout_p=0.0,softmax_scale=None,causal=False,window_size=(-1,-1),softcap=0.0,alibi_slopes=None,deterministic=False,"
+                   "return_attn_probs=False")
+        lengths = "cu_seqlens_q,cu_seqlens_k,max_seqlen_q,max_seqlen_k"
+        for name, expected in {
+            "flash_attn_func": f"(q,k,v,{options})",
+            "flash_attn_qkvpacked_func": f"(qkv,{options})",
+            "flash_attn_kvpacked_func": f"(q,kv,{options})",
+            "flash_attn_varlen_func": f"(q,k,v,{lengths},{options},block_table=None)",
+            "flash_attn_varlen_qkvpacked_func": f"(qkv,cu_seqlens,max_seqlen,{options})",
+            "flash_attn_varlen_kvpacked_func": f"(q,kv,{lengths},{options})",
+        }.items():
+            self.assertEqual(self.signature(getattr(flash_attn, name)), expected, name)
+        parameters = list(inspect.signature(flash_attn.flash_attn_with_kvcache).parameters)
+        self.assertEqual((parameters[:5], parameters[7], parameters[-1]),
+                         (["q", "k_cache", "v_cache", "k", "v"], "cache_seqlens", "return_softmax_lse"))
+
+    def test_flash_attn_interface(self):
+        scales = "q_descale=None,k_descale=None,v_descale=None,window_size=(-1,-1),attention_chunk=0,softcap=0.0"
+        ending = f"softmax_scale=None,causal=False,qv=None,{scales},num_splits=1,pack_gqa=None,deterministic=False,sm_margin=0,return_attn_probs=False)"
+        for name, expected in {
+            "flash_attn_func": f"(q,k,v,{ending}",
+            "flash_attn_varlen_func": f"(q,k,v,cu_seqlens_q,cu_seqlens_k,max_seqlen_q,max_seqlen_k,seqused_q=None,seqused_k=None,{ending}",
+            "flash_attn_qkvpacked_func": f"(qkv,softmax_scale=None,causal=False,{scales},deterministic=False,num_heads_q=None,sm_margin=0,"
+                                         "return_attn_probs=False)",
+            "flash_attn_combine": "(out_partial,lse_partial,out=None,out_dtype=None)",
+        }.items():
+            self.assertEqual(self.signature(getattr(flash_attn_interface, name)), expected, name)
+
+    def test_all_names_are_there(self):
+        for module in (flash_attn, flash_attn_interface):
+            for name in module.__all__:
+                self.assertTrue(callable(getattr(module, name)), name)
+
+
+class Arguments(Recorded):
+    def test_a_plain_call(self):
+        for function in (FA2, FA3):
+            q, k, v = tensors()
+            out = function(q, k, v)
+            given_q, given_k, given_v, options = self.calls.pop()
+            self.assertEqual((given_q is q, given_k is k, given_v is v, out.made), (True, True, True, "out"))
+            self.assertEqual(options, {"causal": False, "window": None, "scale": 0.125, "deterministic": None})
+            self.assertEqual(self.options(function, q, k, v, softmax_scale=0.5, deterministic=True)["deterministic"], True)
+            self.assertEqual(self.options(function, q, k, v, softmax_scale=0.5)["scale"], 0.5)
+
+    def test_positions_are_those_of_the_originals(self):
+        options = self.options(FA2, *tensors(), 0.0, 0.3, True, (5, 7), 0.0, None, True)
+        self.assertEqual(options, {"causal": False, "window": (5, 0), "scale": 0.3, "deterministic": True})
+        options = self.options(FA3, *tensors(), 0.3, True, None, None, None, None, (5, 7), 0, 0.0, 3, True, True)
+        self.assertEqual(options, {"causal": False, "window": (5, 0), "scale": 0.3, "deterministic": True})
+
+    def test_masks(self):
+        """causal with lengths (seq_q, seq_k) and a window; what attention() gets as (causal, window)."""
+        for seq_q, seq_k, causal, window, expected in [
+            (100, 100, False, (-1, -1), (False, None)),
+            (100, 100, True, (-1, -1), (True, None)),
+            (100, 100, False, (-1, 0), (True, None)),
+            (100, 100, True, (-1, 9), (True, None)),  # causal closes the right side
+            (100, 300, True, (10, 20), (False, (10, 0))),
+            (100, 300, False, (10, 20), (False, (10, 20))),
+            (100, 300, False, (10, -1), (False, (10, None))),
+            (100, 300, False, (-7, 20), (False, (None, 20))),
+            (100, 300, False, (298, 20), (False, (298, 20))),  # the last query misses the first key
+            (100, 300, False, (299, 20), (False, (None, 20))),
+            (100, 300, False, (10, 98), (False, (10, 98))),  # the first query misses the last key
+            (100, 300, False, (10, 99), (False, (10, None))),
+            (300, 100, False, (99, 100), (False, (None, 100))),  # more than there are keys, and yet not all
+            (100, 100, False, (99, 99), (False, None)),
+            (1, 300, True, (-1, -1), (False, None)),  # the last query sees all keys
+            (1, 300, True, (5, 5), (False, (5, None))),
+        ]:
+            for function in (FA2, FA3):
+                with self.subTest(seq_q=seq_q, seq_k=seq_k, causal=causal, window=window):
+                    options = self.options(function, *tensors(seq_q, seq_k), causal=causal, window_size=window)
+                    self.assertEqual((options["causal"], options["window"]), expected)
+
+    def test_the_mask_is_the_one_of_flash_attn(self):
+        """Each pair of a query and a key, for every window of small problems."""
+        def seen(i, j, seq_q, seq_k, left, right):
+            after = j - (i + seq_k - seq_q)
+            return (left is None or after >= -left) and (right is None or after <= right)
+
+        for seq_q, seq_k in ((4, 4), (2, 5), (5, 2), (1, 3), (3, 1)):
+            for causal in (False, True):
+                for left in range(-1, 7):
+                    for right in range(-1, 7):
+                        options = self.options(FA2, *tensors(seq_q, seq_k), causal=causal, window_size=(left, right))
+                        ours = (None, 0) if options["causal"] else options["window"] or (None, None)
+                        theirs = left if left >= 0 else None, 0 if causal else right if right >= 0 else None
+                        blind = False
+                        for i in range(seq_q):
+                            row = [seen(i, j, seq_q, seq_k, *theirs) for j in range(seq_k)]
+                            blind |= not any(row)
+                            self.assertEqual([seen(i, j, seq_q, seq_k, *ours) for j in range(seq_k)], row, (seq_q, seq_k, causal, left, right))
+                        self.assertEqual(_drop_in.sees_nothing(*tensors(seq_q, seq_k)[:2], causal, (left, right)), blind)
+
+    def test_head_dims_are_padded(self):
+        for function in (FA2, FA3):
+            for head_dim, padded in ((59, 64), (111, 112), (1, 8), (255, 256)):
+                out = function(*tensors(head_dim=head_dim))
+                q, k, v, options = self.calls.pop()
+                self.assertEqual([tensor.shape[3] for tensor in (q, k, v, out)], [padded, padded, padded, head_dim])
+                self.assertEqual((options["scale"], out.made), (head_dim**-0.5, "cut"))
+
+    def test_the_last_dimension_becomes_contiguous(self):
+        q, k, v = tensors()
+        turned = Tensor(v.shape, strides=(25600, 1, 6400, 100))
+        FA2(q, k, turned)
+        self.assertEqual([tensor.made for tensor in self.calls.pop()[:3]], ["", "", "contiguous"])
+
+    def test_packed(self):
+        qkv, q, kv = Tensor((2, 100, 3, 4, 64)), Tensor((2, 90, 8, 64)), Tensor((2, 100, 2, 4, 64))
+        for module in (flash_attn, flash_attn_interface):
+            module.flash_attn_qkvpacked_func(qkv, softmax_scale=0.5, causal=True, window_size=(3, 3), deterministic=True)
+            *parts, options = self.calls.pop()
+            self.assertEqual([part.made for part in parts], ["part 0", "part 1", "part 2"])
+            self.assertEqual(options, {"causal": False, "window": (3, 0), "scale": 0.5, "deterministic": True})
+        flash_attn.flash_attn_kvpacked_func(q, kv, 0.0, 0.5, True, (-1, -1), 0.0, None, True)
+        *parts, options = self.calls.pop()
+        self.assertEqual([part.made for part in parts], ["", "part 0", "part 1"])
+        self.assertEqual(options, {"causal": True, "window": None, "scale": 0.5, "deterministic": True})
+        flash_attn_interface.flash_attn_qkvpacked_func(Tensor((2, 100, 12, 64)), num_heads_q=8)
+        self.assertEqual([part.shape[2] for part in self.calls.pop()[:3]], [8, 2, 2])
+
+
+class Results(Recorded):
+    def test_flash_attn_returns_three(self):
+        for causal, seq_q, made in ((False, 100, ""), (True, 100, ""), (True, 101, "-inf as inf")):
+            out, lse, probabilities = FA2(*tensors(seq_q, 100), causal=causal, return_attn_probs=True)
+            self.assertEqual((lse.shape, lse.dtype, lse.made), ((2, 4, seq_q), "fp32", made))
+            self.assertEqual((probabilities.shape, probabilities.dtype), ((0,), "bf16"))
+        qkv, kv = Tensor((2, 100, 3, 4, 64)), Tensor((2, 100, 2, 4, 64))
+        self.assertEqual(len(flash_attn.flash_attn_qkvpacked_func(qkv, return_attn_probs=True)), 3)
+        self.assertEqual(len(flash_attn.flash_attn_kvpacked_func(Tensor((2, 90, 8, 64)), kv, return_attn_probs=True)), 3)
+
+    def test_flash_attn_interface_returns_two(self):
+        out, lse = FA3(*tensors(101, 100), causal=True, return_attn_probs=True)
+        self.assertEqual((out.shape, lse.shape, lse.made), ((2, 101, 4, 64), (2, 4, 101), ""))
+        self.assertEqual(len(flash_attn_interface.flash_attn_qkvpacked_func(Tensor((2, 100, 3, 4, 64)), return_attn_probs=True)), 2)
+
+
+class Refusals(Recorded):
+    def refused(self, error, words, function, *arguments, **options):
+        with self.assertRaisesRegex(error, words) as caught:
+            function(*arguments, **options)
+        self.assertEqual(self.calls, [])
+        return caught.exception
+
+    def test_what_is_not_served_is_named(self):
+        q, k, v = tensors()
+        qkv, kv, number = Tensor((2, 100, 3, 4, 64)), Tensor((2, 100, 2, 4, 64)), Tensor((2,), "fp32")
+        one, two = flash_attn, flash_attn_interface
+        for feature, function, arguments, options in [
+            ("dropout", FA2, (q, k, v, 0.17), {}),
+            ("dropout", one.flash_attn_qkvpacked_func, (qkv, 0.17), {}),
+            ("dropout", one.flash_attn_kvpacked_func, (q, kv), {"dropout_p": 0.17}),
+            ("softcap", FA2, (q, k, v), {"softcap": 50.0}),
+            ("softcap", FA3, (q, k, v), {"softcap": 15.0}),
+            ("softcap", two.flash_attn_qkvpacked_func, (qkv,), {"softcap": 15.0}),
+            ("ALiBi", FA2, (q, k, v), {"alibi_slopes": number}),
+            ("ALiBi", one.flash_attn_qkvpacked_func, (qkv,), {"alibi_slopes": number}),
+            ("ALiBi", one.flash_attn_kvpacked_func, (q, kv), {"alibi_slopes": number}),
+            ("FP8", FA3, tensors(dtype="fp8"), {}),
+            ("FP8", FA3, (q, k, v), {"q_descale": number}),
+            ("FP8", FA3, (q, k, v), {"v_descale": number}),
+            ("FP8", two.flash_attn_qkvpacked_func, (qkv,), {"k_descale": number}),
+            ("qv", FA3, (q, k, v), {"qv": q}),
+            ("attention_chunk", FA3, (q, k, v), {"attention_chunk": 64}),
+            ("attention_chunk", two.flash_attn_qkvpacked_func, (qkv,), {"attention_chunk": 64}),
+            ("sm_margin", FA3, (q, k, v), {"sm_margin": 8}),
+            ("sm_margin", two.flash_attn_qkvpacked_func, (qkv,), {"sm_margin": 8}),
+            ("a head_dim of v unlike that of q", FA3, (q, k, Tensor((2, 100, 4, 128))), {}),
+            ("sequences of different lengths in one tensor", one.flash_attn_varlen_func, (q, k, v, number, number, 9, 9), {"causal": True}),
+            ("sequences of different lengths in one tensor", one.flash_attn_varlen_qkvpacked_func, (qkv, number, 9), {}),
+            ("sequences of different lengths in one tensor", one.flash_attn_varlen_kvpacked_func, (q, kv, number, number, 9, 9), {}),
+            ("sequences of different lengths in one tensor", two.flash_attn_varlen_func, (q, k, v, number, number, 9, 9), {}),
+            ("a cache of keys and values", one.flash_attn_with_kvcache, (q, k, v), {"cache_seqlens": 5}),
+            ("a cache of keys and values", two.flash_attn_with_kvcache, (q, k, v), {"page_table": number}),
+            ("a cache of keys and values", two.get_scheduler_metadata, (2, 9, 9, 4, 4, 64, number), {}),
+            ("combining results of parts of the keys", two.flash_attn_combine, (number, number), {}),
+        ]:
+            with self.subTest(feature=feature, function=function.__name__):
+                error = self.refused(NotImplementedError, f"attune does not serve {feature}: .", function, *arguments, **options)
+                self.assertIs(type(error), flash_attn.NotServed)
+                self.assertEqual(error.feature, feature)
+
+    def test_hints_and_neutral_values_are_taken(self):
+        FA2(*tensors(), dropout_p=0.0, softcap=-1.0, alibi_slopes=None)
+        FA3(*tensors(), num_splits=5, pack_gqa=True, softcap=0.0, sm_margin=0)
+        self.assertEqual(len(self.calls), 2)
+        self.calls.clear()
+
+    def test_tensors_are_refused_as_by_the_originals(self):
+        q, k, v = tensors()
+        for function in (FA2, FA3):
+            self.refused(TypeError, "k is a int", function, q, 1, v)
+            self.refused(RuntimeError, r"v has shape .*\(batch, seq, heads, head_dim\)", function, q, k, Tensor((2, 100, 64)))
+            self.refused(RuntimeError, "k is on", function, q, Tensor(k.shape, device="cpu"), v)
+            self.refused(RuntimeError, "q is fp32: only torch.float16", function, *tensors(dtype="fp32"))
+            self.refused(RuntimeError, "q is bf16, k fp16", function, q, Tensor(k.shape, "fp16"), v)
+            self.refused(RuntimeError, "head_dim is 264: it must be at most 256", function, *tensors(head_dim=264))
+            self.refused(RuntimeError, "4 heads and k 3", function, *tensors(heads_k=3))
+            self.refused(RuntimeError, "batch and head_dim must be equal", function, q, Tensor((1, 100, 4, 64)), Tensor((1, 100, 4, 64)))
+            self.refused(RuntimeError, "of one length", function, q, k, Tensor((2, 99, 4, 64)))
+        self.refused(RuntimeError, r"qkv has shape .*\(batch, seq, 3,", flash_attn.flash_attn_qkvpacked_func, Tensor((2, 100, 2, 4, 64)))
+        self.refused(RuntimeError, r"kv has shape .*\(batch, seq, 2,", flash_attn.flash_attn_kvpacked_func, q, Tensor((2, 100, 4, 64)))
+        packed = flash_attn_interface.flash_attn_qkvpacked_func
+        self.refused(AssertionError, r"\(batch, seq, 3,", packed, Tensor((2, 100, 2, 4, 64)))
+        self.refused(AssertionError, "num_heads_q must say", packed, Tensor((2, 100, 12, 64)))
+        self.refused(AssertionError, "cannot be halved", packed, Tensor((2, 100, 12, 64)), num_heads_q=7)
+
+    def test_autocast_takes_other_types(self):
+        with unittest.mock.patch.object(torch, "is_autocast_enabled", lambda device: True):
+            FA2(*tensors(dtype="fp32"))
+        self.assertEqual(len(self.calls), 1)
+        self.calls.clear()
+
+
+class WholeWay(unittest.TestCase):
+    def test_a_valid_call_reaches_the_library(self):
+        for function in (FA2, FA3):
+            for options in ({}, {"causal": True, "return_attn_probs": True}, {"window_size": (7, 5), "softmax_scale": 0.5}):
+                with self.assertRaises(attune.AttuneError) as caught:
+                    function(*tensors(), **options)
+                self.assertEqual(caught.exception.status, NO_DEVICE)
+
+
+unittest.main()
