@@ -56,8 +56,10 @@ class Tensor(fake_torch.Tensor):
         return self.like(self.shape, f"-inf as {number}")
 
     def __getitem__(self, index):
-        assert index[0] is Ellipsis
-        return self.like(self.shape[:-1] + (index[1].stop,), "cut")
+        if index[0] is Ellipsis:
+            return self.like(self.shape[:-1] + (index[1].stop,), "cut")
+        assert index[:2] == (slice(None), slice(None))
+        return self.like(self.shape[:2] + (index[2].stop,) + self.shape[3:], "first", self.strides)
 
 
 def pad(tensor, amount):
@@ -70,7 +72,7 @@ torch.nn = getattr(torch, "nn", None) or types.SimpleNamespace()
 torch.nn.functional = types.SimpleNamespace(pad=pad)
 
 import attune_kernels as attune  # noqa: E402
-from attune_kernels import _drop_in, flash_attn, flash_attn_interface  # noqa: E402
+from attune_kernels import _drop_in, flash_attn, flash_attn_interface, transformers  # noqa: E402
 
 FA2, FA3 = flash_attn.flash_attn_func, flash_attn_interface.flash_attn_func
 NO_DEVICE = -4
@@ -333,6 +335,103 @@ class WholeWay(unittest.TestCase):
                 with self.assertRaises(attune.AttuneError) as caught:
                     function(*tensors(), **options)
                 self.assertEqual(caught.exception.status, NO_DEVICE)
+
+
+class Transformers(unittest.TestCase):
+    def setUp(self):
+        class Interface(dict):
+            """transformers' AttentionInterface and AttentionMaskInterface: one mapping for all instances."""
+
+            known = {"sdpa": "sdpa's"}
+
+            @classmethod
+            def register(cls, name, function):
+                cls.known[name] = function
+
+            def __getitem__(self, name):
+                return self.known[name]
+
+        self.functions = type("AttentionInterface", (Interface,), {"known": {"sdpa": self.sdpa}})
+        self.masks = type("AttentionMaskInterface", (Interface,), {"known": {"sdpa": "the mask of sdpa"}})
+        self.library = types.SimpleNamespace(AttentionInterface=self.functions, AttentionMaskInterface=self.masks)
+        self.ours, self.theirs = [], []
+        for patch in (unittest.mock.patch.dict(sys.modules, {"transformers": self.library}),
+                      unittest.mock.patch.object(transformers, "attention", self.attention)):
+            patch.start()
+            self.addCleanup(patch.stop)
+        self.assertEqual(transformers.register(), "attune")
+        self.query, self.key = Tensor((2, 8, 100, 64)), Tensor((2, 4, 100, 64))
+        self.module = types.SimpleNamespace(is_causal=True)
+        transformers._tell_once.cache_clear()
+
+    def attention(self, q, k, v, **options):
+        self.ours.append((q.shape, k.shape, v.shape, options))
+        return q.like(q.shape, "out")
+
+    def sdpa(self, module, query, key, value, attention_mask, **options):
+        self.theirs.append((query, attention_mask, options))
+        return "sdpa's answer", None
+
+    def call(self, query=None, key=None, value=None, mask=None, **options):
+        key = key or self.key
+        return self.functions.known["attune"](self.module, query or self.query, key, value or key, mask, **options)
+
+    def test_names_are_registered(self):
+        self.assertEqual(self.masks.known["attune"], "the mask of sdpa")
+        transformers.register("another")
+        self.assertEqual(set(self.functions.known), {"sdpa", "attune", "another"})
+        with unittest.mock.patch.dict(sys.modules, {"transformers": types.SimpleNamespace(AttentionInterface=self.functions)}):
+            with self.assertRaisesRegex(ImportError, "Transformers 4.53 or newer"):
+                transformers.register()
+
+    def test_causal_and_unmasked_calls_are_attunes(self):
+        out, weights = self.call(scaling=0.5, dropout=0.0, sliding_window=4096)
+        self.assertEqual((out.shape, out.made, weights), ((2, 100, 8, 64), "contiguous", None))
+        self.assertEqual(self.ours.pop(), ((2, 100, 8, 64), (2, 100, 4, 64), (2, 100, 4, 64),
+                                           {"causal": True, "top_left": False, "scale": 0.5, "layout": "bshd"}))
+        for options, seq_q, seq_k, expected in [
+            ({"is_causal": False}, 100, 100, (100, False, False)),
+            ({}, 1, 70, (70, False, False)),  # a step of decoding
+            ({}, 100, 300, (100, True, False)),  # a cache that was allocated ahead
+            ({}, 100, 70, (70, True, True)),
+        ]:
+            self.call(Tensor((2, 8, seq_q, 64)), Tensor((2, 4, seq_k, 64)), **options)
+            _, k, _, given = self.ours.pop()
+            self.assertEqual((k[1], given["causal"], given["top_left"]), expected)
+        self.module.is_causal = False
+        self.call()
+        self.assertEqual(self.ours.pop()[3]["causal"], False)
+        self.assertEqual(self.theirs, [])
+
+    def test_sdpa_answers_the_rest_and_says_so_once(self):
+        mask, other = Tensor((2, 1, 100, 100), "bool"), Tensor((2, 4, 100, 32))
+        for options, reason in [({"mask": mask}, "a mask other than"), ({"dropout": 0.1}, "dropout"), ({"cache": "pages"}, "cache"),
+                                ({"position_bias": mask}, "position_bias"), ({"output_attentions": True}, "output_attentions"),
+                                ({"query": Tensor((2, 8, 100, 64), device="cpu")}, "tensors on cpu"),
+                                ({"query": Tensor((2, 8, 100, 64), "fp32")}, "fp32"), ({"value": other}, "a head_dim of 64 for keys and 32"),
+                                ({"query": Tensor((2, 8, 100, 60)), "key": Tensor((2, 8, 100, 60))}, "a head_dim of 60"),
+                                ({"query": Tensor((1, 8, 100, 64))}, "broadcast"),
+                                ({"key": Tensor((2, 4, 100, 64), strides=(25600, 6400, 1, 100))}, "not contiguous")]:
+            with self.subTest(reason=reason), self.assertLogs("attune", "WARNING") as logged:
+                self.assertEqual(self.call(scaling=0.5, **options), ("sdpa's answer", None))
+                self.assertRegex(logged.output[0], f"Attune does not serve .*{reason}.*sdpa")
+            self.assertEqual(self.theirs[-1][2]["scaling"], 0.5)
+            with self.assertNoLogs("attune", "WARNING"):
+                self.call(scaling=0.5, **options)
+            self.assertIs(self.theirs[-1][1], options.get("mask"))
+            for name in {"dropout", "cache", "position_bias"} & options.keys():
+                self.assertEqual(self.theirs[-1][2][name], options[name])
+        self.assertEqual(self.ours, [])
+
+    def test_what_sdpa_would_leave_out_is_refused(self):
+        lengths = Tensor((4,), "i32")
+        for options, words in [({"s_aux": lengths}, "sinks"), ({"softcap": 50.0}, "softcap"), ({"cu_seq_lens_q": lengths}, "packed sequences")]:
+            with self.assertRaisesRegex(NotImplementedError, f"attune does not serve .*{words}.*attn_implementation="):
+                self.call(**options)
+        self.call(s_aux=None, softcap=None, cu_seq_lens_q=Tensor((2,), "i32"))  # one sequence
+        with self.assertLogs("attune", "WARNING"):
+            self.call(mask=Tensor((2, 1, 100, 100), "bool"), cu_seq_lens_q=lengths)
+        self.assertEqual((len(self.ours), len(self.theirs)), (1, 1))
 
 
 def script(name):
