@@ -329,6 +329,14 @@ class Refusals(Recorded):
 
 
 class WholeWay(unittest.TestCase):
+    def test_it_stands_where_flash_attn_did(self):
+        with unittest.mock.patch.dict(sys.modules, {"flash_attn": flash_attn, "flash_attn.flash_attn_interface": flash_attn}):
+            from flash_attn import __version__, flash_attn_func
+            from flash_attn.flash_attn_interface import flash_attn_varlen_func
+        self.assertIs(flash_attn_func, FA2)
+        self.assertIs(flash_attn_varlen_func, flash_attn.flash_attn_varlen_func)
+        self.assertRegex(__version__, r"^2\.8\.")
+
     def test_a_valid_call_reaches_the_library(self):
         for function in (FA2, FA3):
             for options in ({}, {"causal": True, "return_attn_probs": True}, {"window_size": (7, 5), "softmax_scale": 0.5}):

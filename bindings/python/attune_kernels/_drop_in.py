@@ -6,11 +6,16 @@ from . import attention
 
 
 class NotServed(NotImplementedError):
-    """A call of another library's interface asks for something that Attune has no kernels for. feature names it in a few words."""
+    """A call of another library's interface asks for something that Attune has no kernels for: NotServed(feature, instead), what it is in a
+    few words, and what to do instead."""
 
-    def __init__(self, feature, instead):
-        super().__init__(f"attune does not serve {feature}: {instead}")
-        self.feature = feature
+    # torch.compile raises it as it is for want of an __init__ of its own.
+    @property
+    def feature(self):
+        return self.args[0]
+
+    def __str__(self):
+        return f"attune does not serve {self.args[0]}: {self.args[1]}"
 
 
 _FLEX = "torch.nn.attention.flex_attention has it as a score_mod"

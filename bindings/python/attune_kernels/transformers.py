@@ -2,7 +2,7 @@
 
     import attune_kernels.transformers
     attune_kernels.transformers.register()
-    model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="attune", torch_dtype=torch.bfloat16)
+    model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="attune", dtype=torch.bfloat16)
 
 A loaded model changes by model.set_attn_implementation("attune"), and back by "sdpa".
 

@@ -1,0 +1,292 @@
+"""The drop-ins of the Python binding on a GPU: values and gradients beside double precision, FlashAttention-2 as PyTorch holds it, and
+Transformers' own attention.
+
+usage: python_dropins_gpu.py [UNITTEST_ARGUMENT...]
+
+The module is taken from bindings/python two folders up, libattune.so from where the module finds it; tests of Transformers are skipped where it is
+not installed. A line for each test, then one "attune-tests: N passed, N failed, N skipped"; exit status 77 where there is no PyTorch with a
+GPU.
+"""
+
+import importlib.util
+import pathlib
+import sys
+import unittest
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bindings" / "python"))
+
+
+def skip(why):
+    print(f"attune-tests: 0 passed, 0 failed, 1 skipped: {why}")
+    sys.exit(77)
+
+
+try:
+    import torch
+except ImportError:
+    skip("PyTorch is not installed")
+if not torch.cuda.is_available():
+    skip("PyTorch sees no GPU")
+
+from attune_kernels import flash_attn, flash_attn_interface  # noqa: E402
+
+BF16, FP16 = torch.bfloat16, torch.float16
+# Norm of the error over norm of the reference.
+OUTPUT_BOUND = {BF16: 3e-3, FP16: 4e-4}
+GRADIENT_BOUND = {BF16: 4e-3, FP16: 6e-4}
+LSE_BOUND = 1e-4
+
+# dtype, batch, heads_q, heads_kv, seq_q, seq_k, head_dim, options
+CASES = [
+    (BF16, 2, 4, 4, 128, 128, 64, {}),
+    (FP16, 2, 4, 2, 113, 203, 59, {"causal": True}),
+    (BF16, 1, 6, 1, 203, 113, 111, {"causal": True}),  # queries that see nothing
+    (BF16, 1, 4, 2, 300, 420, 128, {"window_size": (64, 16)}),
+    (FP16, 2, 2, 2, 200, 200, 64, {"causal": True, "window_size": (50, 9)}),
+    (BF16, 1, 2, 1, 150, 90, 40, {"window_size": (3, 5)}),  # likewise
+    (FP16, 1, 4, 4, 97, 97, 96, {"softmax_scale": 0.3, "deterministic": True}),
+    (BF16, 1, 4, 2, 1, 300, 256, {"causal": True}),
+]
+
+
+def normal(*shape, dtype, seed):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype).cuda()
+
+
+def inputs(dtype, batch, heads_q, heads_kv, seq_q, seq_k, head_dim):
+    """q, k, v, and the gradient of out."""
+    shapes = [(seq_q, heads_q), (seq_k, heads_kv), (seq_k, heads_kv), (seq_q, heads_q)]
+    return [normal(batch, seq, heads, head_dim, dtype=dtype, seed=seed) for seed, (seq, heads) in enumerate(shapes)]
+
+
+def reference(q, k, v, softmax_scale=None, causal=False, window_size=(-1, -1), deterministic=False):
+    """(out, lse) of tensors (batch, seq, heads, head_dim) in double precision, lse -inf where nothing is seen."""
+    q, k, v = (tensor.transpose(1, 2) for tensor in (q, k, v))
+    k, v = (tensor.repeat_interleave(q.shape[1] // tensor.shape[1], 1) for tensor in (k, v))
+    left, right = window_size[0], 0 if causal else window_size[1]
+    after = torch.arange(k.shape[2], device="cuda") - torch.arange(q.shape[2], device="cuda")[:, None] - (k.shape[2] - q.shape[2])
+    seen = torch.ones_like(after, dtype=torch.bool)
+    if left >= 0:
+        seen &= after >= -left
+    if right >= 0:
+        seen &= after <= right
+    blind = ~seen.any(1)
+    scores = q @ k.transpose(2, 3) * (q.shape[3] ** -0.5 if softmax_scale is None else softmax_scale)
+    scores = scores.masked_fill(~seen, -torch.inf).masked_fill(blind[:, None], 0)
+    out = (scores.softmax(3) @ v).masked_fill(blind[:, None], 0)
+    return out.transpose(1, 2), scores.logsumexp(3).masked_fill(blind, -torch.inf)
+
+
+def doubles(*tensors):
+    return [tensor.detach().double().requires_grad_() for tensor in tensors]
+
+
+def leaves(*tensors):
+    return [tensor.clone().requires_grad_() for tensor in tensors]
+
+
+class OnGpu(unittest.TestCase):
+    def assert_close(self, name, tensor, expected, bound):
+        self.assertEqual(tensor.shape, expected.shape, name)
+        error = ((tensor.double() - expected).norm() / expected.norm()).item()
+        self.assertLessEqual(error, bound, f"relative error of {name}")
+
+    def assert_gradients(self, gradients, expected, dtype):
+        for i, (gradient, exact) in enumerate(zip(gradients, expected)):
+            self.assertEqual(gradient.dtype, dtype)
+            self.assert_close(f"gradient {i}", gradient, exact, GRADIENT_BOUND[dtype])
+
+    def assert_lse(self, lse, expected, blind):
+        """blind: what lse is where nothing is seen."""
+        self.assertEqual(lse.dtype, torch.float32)
+        self.assertTrue(torch.equal(lse == blind, expected == -torch.inf))
+        self.assertLess((lse - expected).masked_fill(expected.isinf(), 0).abs().max().item(), LSE_BOUND)
+
+
+class FlashAttention(OnGpu):
+    def test_values_and_gradients(self):
+        for dtype, *sizes, options in CASES:
+            q, k, v, grad_out = inputs(dtype, *sizes)
+            exact = doubles(q, k, v)
+            exact_out, exact_lse = reference(*exact, **options)
+            exact_gradients = torch.autograd.grad(exact_out, exact, grad_out.double())
+            for module, blind in ((flash_attn, torch.inf), (flash_attn_interface, -torch.inf)):
+                with self.subTest(module=module.__name__, dtype=dtype, sizes=sizes, **options):
+                    given = leaves(q, k, v)
+                    out, lse, *rest = module.flash_attn_func(*given, return_attn_probs=True, **options)
+                    self.assert_close("O", out, exact_out.detach(), OUTPUT_BOUND[dtype])
+                    self.assert_lse(lse.detach(), exact_lse.detach(), blind)
+                    self.assertEqual([tuple(tensor.shape) for tensor in rest], [(0,)] if module is flash_attn else [])
+                    self.assert_gradients(torch.autograd.grad(out, given, grad_out), exact_gradients, dtype)
+                    self.assertTrue(torch.equal(module.flash_attn_func(q, k, v, **options), out))
+
+    def test_packed_tensors(self):
+        qkv, kv, q = normal(2, 90, 3, 4, 64, dtype=BF16, seed=1), normal(2, 90, 2, 2, 59, dtype=BF16, seed=2), normal(2, 70, 4, 59, dtype=BF16, seed=3)
+        for function, tensors, parts in [
+            (flash_attn.flash_attn_qkvpacked_func, [qkv], lambda qkv: qkv.unbind(2)),
+            (flash_attn_interface.flash_attn_qkvpacked_func, [qkv], lambda qkv: qkv.unbind(2)),
+            (flash_attn.flash_attn_kvpacked_func, [q, kv], lambda q, kv: (q, *kv.unbind(2))),
+        ]:
+            given, exact = leaves(*tensors), doubles(*tensors)
+            out, exact_out = function(*given, causal=True), reference(*parts(*exact), causal=True)[0]
+            grad_out = normal(*out.shape, dtype=BF16, seed=4)
+            self.assert_close("O", out, exact_out.detach(), OUTPUT_BOUND[BF16])
+            self.assert_gradients(torch.autograd.grad(out, given, grad_out), torch.autograd.grad(exact_out, exact, grad_out.double()), BF16)
+        heads = normal(2, 90, 8, 64, dtype=BF16, seed=5)  # 4 of q, 2 of k, 2 of v
+        out = flash_attn_interface.flash_attn_qkvpacked_func(heads, num_heads_q=4)
+        self.assert_close("O", out, reference(*heads.double().split([4, 2, 2], 2))[0], OUTPUT_BOUND[BF16])
+
+    def test_a_last_dimension_of_any_stride(self):
+        q, k, v, grad_out = inputs(BF16, 1, 2, 2, 80, 80, 64)
+        turned = v.transpose(1, 3).contiguous().transpose(1, 3)
+        self.assertNotEqual(turned.stride(3), 1)
+        for module in (flash_attn, flash_attn_interface):
+            self.assertTrue(torch.equal(module.flash_attn_func(q, k, turned), module.flash_attn_func(q, k, v)))
+            given = leaves(q, k, v)
+            out = module.flash_attn_func(*given, deterministic=True)
+            expected = torch.autograd.grad(out, given, grad_out, retain_graph=True)
+            for gradient, other in zip(torch.autograd.grad(out, given, grad_out.transpose(1, 3).contiguous().transpose(1, 3)), expected):
+                self.assertTrue(torch.equal(gradient, other))
+
+    def test_a_loss_may_depend_on_lse(self):
+        q, k, v, _ = inputs(BF16, 1, 2, 2, 90, 70, 64)
+        weights = normal(1, 2, 90, dtype=torch.float32, seed=9)
+        given, exact = leaves(q, k, v), doubles(q, k, v)
+        lse, exact_lse = flash_attn.flash_attn_func(*given, causal=True, return_attn_probs=True)[1], reference(*exact, causal=True)[1]
+        ours = torch.autograd.grad((lse * weights).masked_fill(lse.isinf(), 0).sum(), given[:2])
+        theirs = torch.autograd.grad((exact_lse * weights).masked_fill(exact_lse.isinf(), 0).sum(), exact[:2])
+        self.assert_gradients(ours, theirs, BF16)
+
+    def test_results_are_those_of_pytorchs_flash_attention(self):
+        for dtype, batch, heads_q, heads_kv, seq_q, seq_k, head_dim, options in CASES:
+            if head_dim % 8 != 0:
+                continue
+            q, k, v, _ = inputs(dtype, batch, heads_q, heads_kv, seq_q, seq_k, head_dim)
+            k, v = (tensor.repeat_interleave(heads_q // heads_kv, 2) for tensor in (k, v))
+            window = {} if "window_size" not in options else dict(zip(("window_size_left", "window_size_right"), options["window_size"]))
+            with self.subTest(dtype=dtype, sizes=(seq_q, seq_k, head_dim), **options):
+                theirs = torch.ops.aten._flash_attention_forward(q, k, v, None, None, seq_q, seq_k, 0.0, options.get("causal", False), False,
+                                                                 scale=options.get("softmax_scale"), **window)
+                out, lse, _ = flash_attn.flash_attn_func(q, k, v, return_attn_probs=True, **options)
+                self.assert_close("O", out, theirs[0].double(), 2 * OUTPUT_BOUND[dtype])
+                self.assertTrue(torch.equal(lse == torch.inf, theirs[1] == torch.inf), "where lse is +inf")
+                self.assertLess((lse - theirs[1]).masked_fill(lse.isinf(), 0).abs().max().item(), LSE_BOUND)
+
+    def test_deterministic_gradients(self):
+        q, k, v, grad_out = inputs(BF16, 2, 8, 2, 600, 600, 128)
+        given = leaves(q, k, v)
+        out = flash_attn.flash_attn_func(*given, causal=True, deterministic=True)
+        first = torch.autograd.grad(out, given, grad_out, retain_graph=True)
+        for _ in range(20):
+            for gradient, other in zip(torch.autograd.grad(out, given, grad_out, retain_graph=True), first):
+                self.assertTrue(torch.equal(gradient, other))
+
+    def test_compiled_programs(self):
+        q, k, v, grad_out = inputs(BF16, 1, 4, 2, 128, 128, 59)
+        results = []
+        for function in (flash_attn.flash_attn_func, torch.compile(flash_attn.flash_attn_func, backend="aot_eager")):
+            given = leaves(q, k, v)
+            out = function(*given, causal=True, deterministic=True)
+            results.append((out, *torch.autograd.grad(out, given, grad_out)))
+        for tensor, other in zip(*results):
+            self.assertTrue(torch.equal(tensor, other))
+
+    def test_no_keys(self):
+        q, k = normal(1, 5, 2, 64, dtype=BF16, seed=1), torch.empty(1, 0, 2, 64, dtype=BF16, device="cuda")
+        out, lse, _ = flash_attn.flash_attn_func(q, k, k, return_attn_probs=True)
+        self.assertTrue((out == 0).all() and (lse == torch.inf).all())
+        self.assertTrue((flash_attn_interface.flash_attn_func(q, k, k, return_attn_probs=True)[1] == -torch.inf).all())
+
+    def test_what_is_not_served_is_refused(self):
+        q, k, v, _ = inputs(BF16, 1, 2, 2, 40, 40, 64)
+        wide = normal(1, 40, 2, 128, dtype=BF16, seed=1)
+        lengths = torch.tensor([0, 40], dtype=torch.int32, device="cuda")
+        for feature, function, arguments, options in [
+            ("dropout", flash_attn.flash_attn_func, (q, k, v, 0.1), {}),
+            ("ALiBi", flash_attn.flash_attn_func, (q, k, v), {"alibi_slopes": torch.rand(2, device="cuda")}),
+            ("FP8", flash_attn_interface.flash_attn_func, [tensor.to(torch.float8_e4m3fn) for tensor in (q, k, v)], {}),
+            ("a head_dim of v", flash_attn_interface.flash_attn_func, (q, k, wide), {}),
+            ("sequences of different lengths", flash_attn.flash_attn_varlen_func, (q[0], k[0], v[0], lengths, lengths, 40, 40), {}),
+        ]:
+            with self.assertRaisesRegex(flash_attn.NotServed, feature):
+                function(*arguments, **options)
+
+
+@unittest.skipUnless(importlib.util.find_spec("transformers"), "Transformers is not installed")
+class Transformers(OnGpu):
+    """A small model of random weights."""
+
+    def setUp(self):
+        from transformers import LlamaConfig, LlamaForCausalLM
+
+        import attune_kernels.transformers
+
+        attune_kernels.transformers.register()
+        config = LlamaConfig(hidden_size=256, intermediate_size=512, num_hidden_layers=3, num_attention_heads=8, num_key_value_heads=2, head_dim=64,
+                             vocab_size=500, max_position_embeddings=512)
+        torch.manual_seed(0)
+        self.model = LlamaForCausalLM(config).cuda()
+        self.tokens = torch.randint(0, 500, (2, 200), device="cuda")
+        self.calls = []
+        ours = attune_kernels.transformers.attention
+        attune_kernels.transformers.attention = lambda *tensors, **options: self.calls.append(options) or ours(*tensors, **options)
+        self.addCleanup(setattr, attune_kernels.transformers, "attention", ours)
+
+    def step(self, implementation, dtype=BF16, **options):
+        """(logits, gradients), in double precision."""
+        import copy
+
+        model = copy.deepcopy(self.model).to(dtype)
+        model.set_attn_implementation(implementation)
+        answer = model(self.tokens, labels=self.tokens, **options)
+        answer.loss.backward()
+        return answer.logits.detach().double(), [parameter.grad.double() for parameter in model.parameters()]
+
+    def errors(self, step, exact):
+        error = [((ours - theirs).norm() / theirs.norm()).item() for ours, theirs in zip([step[0], *step[1]], [exact[0], *exact[1]])]
+        return error[0], max(error[1:])
+
+    def test_forward_and_backward_beside_sdpa(self):
+        # Both beside the same model in double precision.
+        exact = self.step("sdpa", torch.float64)
+        self.assertEqual(len(self.calls), 0)
+        ours = self.errors(self.step("attune"), exact)
+        self.assertEqual([call["causal"] for call in self.calls], [True] * 3)
+        theirs = self.errors(self.step("sdpa"), exact)
+        print(f"errors of logits {ours[0]:.2e} and gradients {ours[1]:.2e}, SDPA's {theirs[0]:.2e} and {theirs[1]:.2e} ... ", end="", file=sys.stderr)
+        for error, other in zip(ours, theirs):
+            self.assertLess(error, 1.25 * other)
+            self.assertLess(error, 5e-2)
+
+    def test_padding_is_left_to_sdpa(self):
+        mask = torch.ones_like(self.tokens)
+        mask[0, :30] = 0
+        ours, theirs = self.step("attune", attention_mask=mask), self.step("sdpa", attention_mask=mask)
+        self.assertEqual(len(self.calls), 0)
+        self.assertTrue(torch.equal(ours[0], theirs[0]))
+
+    def test_generated_tokens(self):
+        # The steps of decoding are a query each, over a cache that grows.
+        self.model.half().eval()
+        generated = []
+        for implementation in ("attune", "sdpa"):
+            self.model.set_attn_implementation(implementation)
+            with torch.no_grad():
+                scores = self.model.generate(self.tokens, attention_mask=torch.ones_like(self.tokens), max_new_tokens=6, min_new_tokens=6, do_sample=False,
+                                             output_logits=True, return_dict_in_generate=True, pad_token_id=0).logits
+            generated.append(torch.stack(scores).double())
+        self.assertGreaterEqual(len(self.calls), 3 * 6)
+        self.assertFalse(self.calls[-1]["causal"])
+        self.assert_close("logits", generated[0][0], generated[1][0], 1e-2)
+        same = [torch.equal(ours.argmax(1), theirs.argmax(1)) for ours, theirs in zip(*generated)]
+        last = same.index(False) if False in same else len(same)  # beyond a tie the texts differ
+        self.assertGreaterEqual(last, 2)
+        for ours, theirs in zip(generated[0][:last], generated[1][:last]):
+            self.assert_close("logits", ours, theirs, 1e-2)
+
+
+result = unittest.main(exit=False, verbosity=2).result
+failed, skipped = len({case.id().split(" ")[0] for case, _ in result.failures + result.errors}), len(result.skipped)
+print(f"attune-tests: {result.testsRun - failed - skipped} passed, {failed} failed, {skipped} skipped")
+sys.exit(0 if result.wasSuccessful() else 1)
