@@ -1,7 +1,10 @@
 """As much of torch as the Python binding asks for where nothing runs on a GPU: `install()` puts it where `import torch` finds it."""
 
+import collections
 import sys
 import types
+
+Device = collections.namedtuple("Device", "type index")
 
 
 class Tensor:
@@ -12,7 +15,7 @@ class Tensor:
         self.shape, self.dtype, self.address, self.requires_grad = tuple(shape), dtype, address, requires_grad
         self.layout, self.is_nested, self.is_cuda, self.filled = layout, is_nested, device.startswith("cuda"), None
         kind, _, index = device.partition(":")
-        self.device = types.SimpleNamespace(type=kind, index=int(index) if index else None)
+        self.device = Device(kind, int(index) if index else None)
         if strides is None:
             strides = [1]
             for size in reversed(self.shape[1:]):
@@ -29,6 +32,9 @@ class Tensor:
         if self.address is None:
             raise RuntimeError("Cannot access data pointer")
         return self.address
+
+    def new_empty(self, shape):
+        return Tensor((shape,), self.dtype)
 
     def to(self, dtype):
         return Tensor(self.shape, dtype, strides=self.strides, address=self.address, requires_grad=self.requires_grad)
@@ -47,6 +53,9 @@ class Tensor:
 
     def is_contiguous(self):
         return self.strides == Tensor(self.shape).strides
+
+    def contiguous(self):
+        return self if self.is_contiguous() else Tensor(self.shape, self.dtype)
 
     def numel(self):
         product = 1
@@ -69,8 +78,36 @@ class Function:
         return cls.forward(types.SimpleNamespace(), *arguments)
 
 
+class Library:
+    """torch.library.Library, which keeps what it is given: `schemas` and `kernels` by name and key."""
+
+    def __init__(self, namespace, kind, key=""):
+        self.namespace, self.kind, self.schemas, self.kernels = namespace, kind, {}, {}
+
+    def define(self, schema, tags=()):
+        self.schemas[schema.partition("(")[0]] = schema
+
+    def impl(self, name, kernel, key, with_keyset=False):
+        self.kernels[name, key] = kernel
+
+
+def library():
+    """torch.library of PyTorch 2.4."""
+    module = types.SimpleNamespace(Library=Library, registered={})
+
+    def register_fake(name, function, lib):
+        module.registered[name, "fake"] = function
+
+    def register_autograd(name, backward, setup_context=None, lib=None):
+        module.registered[name, "autograd"] = backward
+
+    module.register_fake, module.register_autograd = register_fake, register_autograd
+    return module
+
+
 def install():
     torch = types.ModuleType("torch")
+    torch.__version__ = "2.4"
     torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.uint8 = "fp16", "bf16", "fp32", "fp64", "u8"
     torch.strided = "strided"
     torch.Tensor = Tensor
@@ -81,10 +118,13 @@ def install():
     torch.autograd.Function = Function
     torch.is_autocast_enabled, torch.get_autocast_dtype = lambda device: False, lambda device: "bf16"
     torch.compiler = types.SimpleNamespace(is_compiling=lambda: False)
-    torch._C = types.SimpleNamespace(_are_functorch_transforms_active=lambda: False)
+    torch.library, torch.ops = library(), types.SimpleNamespace(attune_kernels=types.SimpleNamespace(), aten=types.SimpleNamespace())
+    torch.Tag = types.SimpleNamespace(pt2_compliant_tag=1, needs_fixed_stride_order=2)
+    torch.nn = types.SimpleNamespace()
+    torch._C = types.SimpleNamespace(_are_functorch_transforms_active=lambda: False, _len_torch_dispatch_stack=lambda: 0,
+                                     _cuda_getCurrentRawStream=lambda device: 0)
     torch.empty = lambda shape, dtype, device: Tensor(shape if isinstance(shape, tuple) else (shape,), dtype)
     torch.empty_like = lambda tensor: Tensor(tensor.shape, tensor.dtype, strides=tensor.strides)
-    torch.cuda = types.SimpleNamespace(current_stream=lambda device: types.SimpleNamespace(cuda_stream=0), current_device=lambda: 0)
-    torch.device = device
+    torch.cuda, torch.device = types.SimpleNamespace(current_device=lambda: 0), device
     for module in (torch, torch.autograd):
         sys.modules[module.__name__] = module

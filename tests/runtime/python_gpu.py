@@ -418,17 +418,23 @@ class OtherKindsOfTensors(OnGpu):
     def test_fake_tensors(self):
         from torch._subclasses.fake_tensor import FakeTensorMode
 
-        with FakeTensorMode() as mode, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # PyTorch's, of a data pointer that was asked for
+        with FakeTensorMode() as mode:
             fake = [mode.from_tensor(tensor) for tensor in (self.q, self.k, self.v)]
-            self.refused(TypeError, "q is a FakeTensor without memory of its own", *fake)
+            out, lse = attune.attention(*fake, return_lse=True)
+            self.assertEqual((out.shape, out.stride(), out.dtype, out.device), (self.q.shape, self.q.stride(), BF16, self.q.device))
+            self.assertEqual((lse.shape, lse.dtype), (self.q.shape[:3], torch.float32))
+            self.refused(ValueError, "scale is -1", *fake, scale=-1.0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PyTorch's, of a data pointer that was asked for
+            self.refused(TypeError, "q is a FakeTensor without memory of its own", *fake)  # out of their mode
 
     def test_transforms(self):
         q, k, v = self.q, self.k, self.v
+        prepared = attune.prepare(q, k, v)
         with self.assertRaisesRegex(NotImplementedError, "transforms of torch.func"):
-            torch.func.vmap(lambda q: attune.attention(q, k, v))(torch.stack([q, q]))
-        with self.assertRaisesRegex(NotImplementedError, "transforms of torch.func"):
-            torch.func.grad(lambda q: attune.attention(q, k, v).float().sum())(q)
+            torch.func.vmap(lambda q: prepared(q, k, v))(torch.stack([q, q]))
+        with self.assertRaisesRegex(NotImplementedError, "no forward-mode derivative"):
+            torch.func.jvp(lambda q: attune.attention(q, k, v), (q,), (q,))
         with torch.autograd.forward_ad.dual_level():
             dual = torch.autograd.forward_ad.make_dual(q, torch.ones_like(q))
             self.refused(NotImplementedError, "no forward-mode derivative", dual, k, v)
@@ -488,7 +494,7 @@ class Autocast(OnGpu):
 
 
 class Compiled(OnGpu):
-    """torch.compile breaks its graph at the call: what is around it is compiled."""
+    """A call is one operator of the graph; python_torch_gpu.py asks for whole graphs."""
 
     def step(self, q, k, v, **options):
         out = attune.attention(q * 1.5, k, v, causal=True, deterministic=True, **options)
@@ -540,10 +546,17 @@ class Compiled(OnGpu):
         exact_out, exact, _ = step(q, k, v)
         self.assert_same([out, *raw, *of_prepared], [exact_out, *exact, *exact])
 
-    def test_a_whole_graph_is_refused(self):
-        compiled = torch.compile(self.step, backend="eager", fullgraph=True)
+    def test_a_result_in_a_given_tensor_breaks_the_graph(self):
+        q, k, v, *_ = inputs(BF16, 1, 2, 2, 64, 64, 64)
+
+        def step(q, k, v, out):
+            return attune.attention(q, k, v, out=out) + 1
+
+        out = torch.empty_like(q)
+        self.assert_same([torch.compile(step, backend="eager")(q, k, v, out), out], [attune.attention(q, k, v) + 1, attune.attention(q, k, v)])
+        torch._dynamo.reset()
         with self.assertRaisesRegex(Exception, "torch.compiler.disable"):
-            compiled(*inputs(BF16, 1, 2, 2, 64, 64, 64)[:3])
+            torch.compile(step, backend="eager", fullgraph=True)(q, k, v, out)
 
     def test_a_module_that_is_trained(self):
         class Layer(torch.nn.Module):

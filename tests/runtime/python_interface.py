@@ -3,6 +3,7 @@
 usage: python_interface.py REPOSITORY LIBATTUNE
 """
 
+import copy
 import ctypes
 import ctypes.util
 import os
@@ -23,7 +24,7 @@ from fake_torch import Tensor  # noqa: E402
 
 fake_torch.install()
 import attune_kernels as attune  # noqa: E402
-from attune_kernels import _library  # noqa: E402
+from attune_kernels import _calls, _library, _ops, _sdpa  # noqa: E402
 
 NO_DEVICE = -4
 
@@ -96,10 +97,7 @@ class Attention(unittest.TestCase):
         self.refused(ValueError, "scale is 1e.39: .* float32 .where it is inf", *tensors(), scale=1e39)
         self.refused(ValueError, "scale is -0.0", *tensors(), scale=-0.0)
 
-    def test_transforms_of_autograd_are_refused(self):
-        torch = sys.modules["torch"]
-        with unittest.mock.patch.object(torch._C, "_are_functorch_transforms_active", lambda: True):
-            self.refused(NotImplementedError, r"torch.func \(vmap", *tensors())
+    def test_forward_mode_is_refused(self):
         duals = types.SimpleNamespace(_current_level=0, unpack_dual=lambda tensor: types.SimpleNamespace(tangent=tensor))
         with unittest.mock.patch.object(attune, "forward_ad", duals):
             self.refused(NotImplementedError, "no forward-mode derivative", *tensors())
@@ -109,7 +107,7 @@ class Attention(unittest.TestCase):
         q, k, v = Tensor((2, 4, 100, 64), "fp32"), Tensor((2, 4, 100, 64), "fp16"), Tensor((2, 4, 100, 64), "bf16")
         self.refused(TypeError, "under torch.autocast", q, k, v)
         with unittest.mock.patch.object(torch, "is_autocast_enabled", lambda device: device == "cuda"):
-            cast = attune._as_autocast_has_them(q, k, v, Tensor((1,), "fp64"), Tensor((1,), "i32"), Tensor((1,), "fp32", device="cpu"), None)
+            cast = _ops.as_autocast_has_them(q, k, v, Tensor((1,), "fp64"), Tensor((1,), "i32"), Tensor((1,), "fp32", device="cpu"), None)
             self.assertEqual([getattr(tensor, "dtype", None) for tensor in cast], ["bf16", "bf16", "bf16", "fp64", "i32", "fp32", None])
             for function in (attune.attention, attune.prepare, attune.prepare_backward):
                 with self.assertRaises(attune.AttuneError) as caught:
@@ -117,29 +115,32 @@ class Attention(unittest.TestCase):
                 self.assertEqual(caught.exception.status, NO_DEVICE)
 
     def test_torch_compile_calls_from_outside_of_its_graphs(self):
+        """What is no operator: kernels that were prepared, and tensors of the caller's that are written to."""
         torch, outside = sys.modules["torch"], []
 
         def disable(function):
             def run(*arguments, **options):
                 outside.append(arguments[0].__name__)
-                return function(*arguments, **options)
+                with unittest.mock.patch.object(torch.compiler, "is_compiling", lambda: False):
+                    return function(*arguments, **options)
 
             return run
 
+        q, k, v = tensors()
         with unittest.mock.patch.object(torch.compiler, "is_compiling", lambda: True), \
                 unittest.mock.patch.object(torch.compiler, "disable", disable, create=True):
-            for function in (attune.attention, attune.prepare, attune.prepare_backward):
+            for call in (lambda: attune.attention(q, k, v, out=q), lambda: attune.prepare(q, k, v), lambda: attune.prepare_backward(q, k, v)):
                 with self.assertRaises(attune.AttuneError):
-                    function(*tensors(), causal=True)
+                    call()
         self.assertEqual(outside, ["attention", "prepare", "prepare_backward"])
 
     def test_problem_and_views_follow_the_layout(self):
         q, k = Tensor((2, 100, 8, 64), address=0x1008), Tensor((2, 300, 4, 64))
-        call = attune._Call(q, k, k, (True, None, "bshd", False, None, None))
+        call = _calls.Checked(q, k, k, (True, None, "bshd", False, None, None), _library.FORWARD)
         problem = call.problem
         self.assertEqual((problem.batch, problem.heads_q, problem.heads_kv, problem.seq_q, problem.seq_kv), (2, 8, 4, 100, 300))
         self.assertEqual((problem.mask, problem.alignment, problem.device), (_library.MASK_CAUSAL, 2, 1))
-        views = call.tensors(q, None)
+        views = call.tensors(q)
         self.assertEqual((views.q.stride_batch, views.q.stride_head, views.q.stride_row), (51200, 64, 512))
         self.assertEqual((views.k.stride_batch, views.k.stride_head, views.k.stride_row), (76800, 64, 256))
 
@@ -147,7 +148,7 @@ class Attention(unittest.TestCase):
         q, k = Tensor((2, 100, 8, 64)), Tensor((2, 300, 4, 64))
 
         def sides(window, causal=False):
-            problem = attune._Call(q, k, k, (causal, None, "bshd", False, window, None)).problem
+            problem = _calls.Checked(q, k, k, (causal, None, "bshd", False, window, None), _library.FORWARD).problem
             self.assertEqual(problem.mask, _library.MASK_WINDOW)
             return problem.window_left, problem.window_right
 
@@ -304,22 +305,243 @@ class Backward(unittest.TestCase):
     def test_deterministic_is_as_pytorch_says_unless_the_call_does(self):
         def asked(deterministic):
             options = (False, None, "bhsd", False, None, deterministic)
-            return attune._Call(self.q, self.k, self.v, options, pass_=_library.BACKWARD).problem.deterministic
+            return _calls.Checked(self.q, self.k, self.v, options, _library.BACKWARD).problem.deterministic
 
         self.assertEqual([asked(None), asked(False), asked(True)], [0, 0, 1])
         with unittest.mock.patch.object(sys.modules["torch"], "are_deterministic_algorithms_enabled", lambda: True):
             self.assertEqual([asked(None), asked(False), asked(True)], [1, 0, 1])
 
     def test_views_and_alignment(self):
-        call = attune._Call(self.q, self.k, self.v, (False, None, "bhsd", False, None, None), pass_=_library.BACKWARD)
+        call = _calls.Checked(self.q, self.k, self.v, (False, None, "bhsd", False, None, None), _library.BACKWARD)
         self.assertEqual((call.problem.pass_, call.problem.alignment), (1, 16))
         grads = (Tensor(self.q.shape, address=1 << 8), Tensor(self.k.shape, address=2 << 8), Tensor(self.v.shape, address=3 << 8))
-        views = call.gradients(Tensor(self.q.shape, address=4 << 8), Tensor((2, 4, 100), "fp32", address=5 << 8), grads)
+        views = call.gradients(Tensor(self.q.shape, address=4 << 8), grads)
         self.assertEqual([view.data for view in (views.d_q, views.d_k, views.d_v, views.d_o)], [1 << 8, 2 << 8, 3 << 8, 4 << 8])
-        self.assertEqual((views.d_lse, views.d_q.stride_head, views.d_k.stride_head), (5 << 8, 6400, 4480))
+        self.assertEqual((views.d_q.stride_head, views.d_k.stride_head), (6400, 4480))
+        call.note_alignment(*grads)
         self.assertEqual(call.problem.alignment, 16)
-        call.gradients(self.q, None, (self.q, Tensor(self.k.shape, address=0x1008), self.v))
+        call.note_alignment(self.q, Tensor(self.k.shape, address=0x1008), self.v)
         self.assertEqual(call.problem.alignment, 2)
+
+
+class RecordingLibrary:
+    """libattune, which writes down what it is given instead of launching it. `inside` is called in the middle of a launch."""
+
+    attune_launch = attune_launch_backward = None
+
+    def __init__(self):
+        self.launches, self.asked_for_workspace, self.inside = [], 0, lambda: None
+
+    def attune_workspace_bytes(self, problem, needed):
+        self.asked_for_workspace += 1
+        needed._obj.value = 1000
+        return 0
+
+    def attune_forward(self, problem, tensors, workspace, workspace_bytes, stream):
+        self.inside()
+        self.launches.append({"problem": copy.copy(problem), "o": tensors.o.data, "q": tensors.q.data, "k": tensors.k.data,
+                              "v": tensors.v.data, "lse": tensors.lse, "stride": tensors.q.stride_head, "bytes": workspace_bytes})
+        return 0
+
+    def attune_backward(self, problem, tensors, gradients, workspace, workspace_bytes, stream):
+        self.launches.append({"problem": copy.copy(problem), "o": tensors.o.data, "lse": tensors.lse, "d_lse": gradients.d_lse,
+                              "d": [view.data for view in (gradients.d_o, gradients.d_q, gradients.d_k, gradients.d_v)]})
+        return 0
+
+
+class Kinds(unittest.TestCase):
+    """A call is checked once for each kind; later ones of the kind bring their own pointers."""
+
+    def setUp(self):
+        self.library = RecordingLibrary()
+        for patch in (unittest.mock.patch.object(_library, "load", lambda: self.library),
+                      unittest.mock.patch.object(_calls, "_forward_launchers", {}), unittest.mock.patch.object(_calls, "_backward_launchers", {})):
+            patch.start()
+            self.addCleanup(patch.stop)
+        self.addresses = iter(range(1 << 20, 1 << 30, 256))
+        fresh = unittest.mock.patch.object(sys.modules["torch"], "empty_like", self.like)
+        fresh.start()
+        self.addCleanup(fresh.stop)
+
+    def tensor(self, shape=(2, 4, 100, 64), **options):
+        return Tensor(shape, address=next(self.addresses), **options)
+
+    def like(self, tensor):
+        return self.tensor(tensor.shape, dtype=tensor.dtype, strides=tensor.strides)
+
+    def test_pointers_are_those_of_the_call(self):
+        for _ in range(3):
+            q, k, v = (self.tensor() for _ in range(3))
+            out = attune.attention(q, k, v, causal=True)
+            launch = self.library.launches[-1]
+            self.assertEqual([launch[name] for name in "qkvo"], [one.address for one in (q, k, v, out)])
+            self.assertEqual((launch["lse"], launch["bytes"], launch["problem"].mask), (None, 1000, _library.MASK_CAUSAL))
+        self.assertEqual(attune.attention(q, k, v, causal=True, return_lse=True)[1].address, self.library.launches[-1]["lse"])
+        self.assertEqual(self.library.asked_for_workspace, 1)
+
+    def test_what_makes_a_kind(self):
+        def call(shape=(2, 4, 100, 64), others=None, **options):
+            tensors = {name: options.pop(name) for name in ("dtype", "strides", "device") if name in options}
+            q, k, v = self.tensor(shape, **tensors), self.tensor(others or shape, **tensors), self.tensor(others or shape, **tensors)
+            if options.pop("unaligned", False):
+                q.address += 2
+            attune.attention(q, k, v, **options)
+            return self.library.launches[-1]["problem"]
+
+        self.assertEqual(call().alignment, 16)
+        self.assertEqual(call(unaligned=True).alignment, 2)
+        self.assertEqual(call(others=(2, 4, 90, 64)).seq_kv, 90)
+        self.assertEqual(call(dtype="fp16").dtype, _library.FP16)
+        self.assertEqual(call(device="cuda:1").device, 2)
+        self.assertEqual(call(scale=0.5).softmax_scale, 0.5)
+        self.assertEqual(call(window=(3, 4)).window_right, 4)
+        self.assertEqual(call(window=[3, 5]).window_right, 5)  # a list is no key
+        self.assertEqual(call(layout="bshd").heads_q, 100)
+        call(strides=(51200, 64, 512, 1))
+        self.assertEqual(self.library.launches[-1]["stride"], 64)
+        kinds = len(_calls._forward_launchers)
+        self.assertEqual(kinds, 9)
+        self.assertEqual(call().alignment, 16)
+        self.assertEqual(len(_calls._forward_launchers), kinds)
+
+    def test_a_call_inside_of_a_call_has_structs_of_its_own(self):
+        outer, inner = [self.tensor() for _ in range(3)], [self.tensor() for _ in range(3)]
+        attune.attention(*outer)
+
+        def inside():
+            self.library.inside = lambda: None
+            attune.attention(*inner)
+
+        self.library.inside = inside
+        attune.attention(*outer)
+        self.assertEqual([launch["q"] for launch in self.library.launches], [outer[0].address, inner[0].address, outer[0].address])
+
+    def test_old_kinds_are_forgotten(self):
+        with unittest.mock.patch.object(_calls, "_KINDS_KEPT", 3):
+            for seq in range(10, 20):
+                attune.attention(*(self.tensor((1, 1, seq, 64)) for _ in range(3)))
+                self.assertLessEqual(len(_calls._forward_launchers), 3)
+        self.assertEqual([launch["problem"].seq_q for launch in self.library.launches], list(range(10, 20)))
+
+    def test_wrong_tensors_are_named_after_right_ones_of_the_shape(self):
+        q, k, v = (self.tensor() for _ in range(3))
+        attune.attention(q, k, v)
+        for wrong in (self.tensor(dtype="fp16"), self.tensor(device="cpu"), self.tensor(device="cuda:1"), Tensor(k.shape, address=0)):
+            with self.assertRaises((TypeError, ValueError)):
+                attune.attention(q, wrong, v)
+        self.assertEqual(len(self.library.launches), 1)
+
+    def test_backward(self):
+        lse, options = Tensor((2, 4, 100), "fp32"), {"causal": True}
+        for grad_lse in (None, Tensor((2, 4, 100), "fp32", address=1 << 8), None):
+            q, k, v, out, grad_out = (self.tensor() for _ in range(5))
+            grads = attune.backward(grad_out, q, k, v, out, lse, grad_lse=grad_lse, **options)
+            launch = self.library.launches[-1]
+            self.assertEqual((launch["o"], launch["d_lse"], launch["problem"].pass_), (out.address, grad_lse and 1 << 8, 1))
+            self.assertEqual(launch["d"], [tensor.address for tensor in (grad_out, *grads)])
+        self.assertEqual(self.library.asked_for_workspace, 2)
+        with unittest.mock.patch.object(sys.modules["torch"], "are_deterministic_algorithms_enabled", lambda: True):
+            attune.backward(grad_out, q, k, v, out, lse, **options)
+        self.assertEqual(self.library.launches[-1]["problem"].deterministic, 1)
+        for wrong in (Tensor((2, 4, 99), "fp32"), Tensor((2, 4, 100), "fp32", device="cuda:1"), Tensor((2, 4, 100), "bf16")):
+            with self.assertRaises((TypeError, ValueError)):
+                attune.backward(grad_out, q, k, v, out, wrong, **options)
+        with self.assertRaisesRegex(ValueError, "cannot be differentiated"):
+            attune.backward(grad_out, q, self.tensor(requires_grad=True), v, out, lse, **options)
+
+
+class Operators(unittest.TestCase):
+    def test_they_are_defined(self):
+        library = _ops._defined
+        self.assertEqual((library.namespace, sorted(library.schemas)), ("attune_kernels", ["backward", "forward"]))
+        self.assertEqual(sorted(library.kernels), [("backward", "CUDA"), ("forward", "AutocastCUDA"), ("forward", "CUDA")])
+
+    def test_shapes_of_what_is_traced(self):
+        q, k, v = (Tensor((2, 100, heads, 64), address=None) for heads in (4, 2, 2))
+        out, lse = _ops._trace_forward(q, k, v, True, None, "bshd", False, [3, 0])
+        self.assertEqual((out.shape, out.dtype, lse.shape, lse.dtype), (q.shape, "bf16", (2, 4, 100), "fp32"))
+        grads = _ops._trace_backward(q, q, k, v, out, lse)
+        self.assertEqual([grad.shape for grad in grads], [one.shape for one in (q, k, v)])
+        with self.assertRaisesRegex(ValueError, "scale is -1"):
+            _ops._trace_forward(q, k, v, True, -1)
+        with self.assertRaisesRegex(ValueError, "q has 100 heads and k 90"):
+            _ops._trace_forward(q, Tensor((2, 90, 2, 64)), Tensor((2, 90, 2, 64)))
+
+    def test_they_are_called_where_operators_are_watched(self):
+        torch, asked = sys.modules["torch"], []
+
+        def forward(*arguments):
+            asked.append(arguments[3:])
+            return "out", "lse"
+
+        for patched, name in ((torch.compiler, "is_compiling"), (torch._C, "_len_torch_dispatch_stack")):
+            with unittest.mock.patch.object(patched, name, lambda: True), \
+                    unittest.mock.patch.object(torch.ops.attune_kernels, "forward", forward, create=True):
+                self.assertEqual(attune.attention(*tensors(), causal=True, window=(7, None), return_lse=True), ("out", "lse"))
+                self.assertEqual(attune.attention(*tensors(), scale=2, deterministic=True), "out")
+        self.assertEqual(asked, 2 * [(True, None, "bhsd", False, [7, 0], None), (False, 2, "bhsd", False, None, True)])
+
+
+class Sdpa(unittest.TestCase):
+    """Without a registry of implementations, as PyTorch was before 2.11."""
+
+    def setUp(self):
+        torch = sys.modules["torch"]
+        have = unittest.mock.patch.object(torch._C, "_dispatch_has_kernel_for_dispatch_key", lambda name, key: "flash" in name, create=True)
+        have.start()
+        self.addCleanup(have.stop)
+        self.addCleanup(attune.disable_sdpa)
+        self.q = Tensor((2, 4, 100, 64))
+
+    def kernel(self, name):
+        return _sdpa._replaced.kernels[name, "CUDA"]
+
+    def test_on_and_off(self):
+        self.assertIsNone(_sdpa._replaced)
+        with attune.enable_sdpa():
+            self.assertIsNotNone(_sdpa._replaced)
+            with attune.enable_sdpa():
+                pass
+            self.assertIsNotNone(_sdpa._replaced)
+        self.assertIsNone(_sdpa._replaced)
+        attune.enable_sdpa()
+        attune.disable_sdpa()
+        attune.disable_sdpa()
+        self.assertIsNone(_sdpa._replaced)
+
+    def test_what_is_not_served_goes_on(self):
+        attune.enable_sdpa()
+        forward, backward = (self.kernel(f"_scaled_dot_product_flash_attention{end}") for end in ("", "_backward"))
+        q = self.q
+        with unittest.mock.patch.object(_sdpa._calls, "forward", lambda *arguments, **options: self.fail("served")):
+            for arguments in ((q, q, q, 0.1), (q, q, q, 0.0, True, True)):
+                with self.assertRaises(AttributeError):  # torch.ops.aten is empty: this is where the call goes on to
+                    forward("keys", *arguments)
+        wide = Tensor((2, 4, 100, 64), "fp32")
+        for tensor in (wide, Tensor((2, 4, 100, 60)), Tensor((2, 4, 100, 64), strides=(25600, 6400, 1, 100))):
+            self.assertIsNone(_sdpa._flash_forward(tensor, tensor, tensor))
+        self.assertIsNone(_sdpa._flash_backward(wide, wide, wide, wide, wide, wide, None, None, 100, 100, 0.0, True, None, None))
+        with self.assertRaises(AttributeError):
+            backward("keys", q, q, q, q, q, q, None, None, 100, 100, 0.5, True, None, None)
+
+    def test_errors_of_the_library(self):
+        def answering(status):
+            def forward(*_, **__):
+                raise attune.AttuneError(status, "why")
+
+            return unittest.mock.patch.object(_sdpa._calls, "forward", forward)
+
+        for not_served in (-1, -2):
+            with answering(not_served), self.assertLogs("attune", "DEBUG") as logged:
+                self.assertIsNone(_sdpa._flash_forward(self.q, self.q, self.q))
+            self.assertIn("PyTorch's own kernels run instead: why", logged.output[0])
+        with answering(-5), self.assertRaisesRegex(attune.AttuneError, "why"):
+            _sdpa._flash_forward(self.q, self.q, self.q)
+
+    def test_without_cuda_there_is_nothing_to_replace(self):
+        with unittest.mock.patch.object(sys.modules["torch"]._C, "_dispatch_has_kernel_for_dispatch_key", lambda name, key: False):
+            with self.assertRaisesRegex(RuntimeError, "built without CUDA"):
+                attune.enable_sdpa()
 
 
 unittest.main()

@@ -1,0 +1,377 @@
+"""Calls of the C interface on torch tensors: what is checked, what is allocated, what is handed over.
+
+A call is checked in full once for each kind: the shapes, strides, types and places of its tensors, and its options. What was found is kept
+as a Launcher, and later calls of the kind only fill in pointers. This keeps the host time of a call low.
+"""
+
+import ctypes
+
+import torch
+
+from . import _library
+
+DTYPES = {torch.float16: _library.FP16, torch.bfloat16: _library.BF16}
+LAYOUTS = {"bhsd": _library.LAYOUT_BHSD, "bshd": _library.LAYOUT_BSHD}
+_KINDS_KEPT = 4096  # a program whose lengths grow with each call forgets the old ones
+
+# Attributes of what is no dense tensor with memory raise these, as does the hash of an option that is none. Checked says what is wrong.
+_NOT_SO = (AttributeError, RuntimeError, TypeError)
+
+_forward_launchers, _backward_launchers = {}, {}
+
+
+def forward(q, k, v, options, out=None, return_lse=False, prepared=None):
+    """Launches forward, the prepared one if there is one. Returns out, allocated if it is None, and lse or None.
+
+    options: (causal, scale, layout, top_left, window, deterministic), as attention() takes them."""
+    launcher = kind = None
+    try:
+        q_data, k_data, v_data = q.data_ptr(), k.data_ptr(), v.data_ptr()
+        if out is None and q_data and k_data and v_data:
+            kind = (q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(), q.dtype, k.dtype, v.dtype, q.device, k.device, v.device,
+                    options, (q_data | k_data | v_data) & 15)
+            launcher = _forward_launchers.get(kind)
+    except _NOT_SO:
+        kind = None
+    if launcher is None:
+        checked = Checked(q, k, v, options, _library.FORWARD)
+        if out is not None:
+            check_like("out", out, "q", q)
+        if checked.is_empty:
+            return _forward_of_nothing(checked, out, return_lse)
+        launcher = _ForwardLauncher(checked, empty_like(q) if out is None else out)
+        _keep(_forward_launchers, kind, launcher)
+        q_data, k_data, v_data = q.data_ptr(), k.data_ptr(), v.data_ptr()
+    if out is None:
+        out = torch.empty_like(q) if launcher.strides_are_kept else empty_like(q)
+    lse = torch.empty(launcher.lse_shape, dtype=torch.float32, device=q.device) if return_lse else None
+    structs = launcher.structs()
+    structs.set_tensors(q_data, k_data, v_data, out.data_ptr(), lse.data_ptr() if return_lse else 0)
+    launcher.run(prepared, q.new_empty(launcher.workspace_elements), structs)
+    return out, lse
+
+
+def backward(grad_out, q, k, v, out, lse, grad_lse, options, grads=None, prepared=None):
+    """Launches backward, the prepared one if there is one. Returns the gradients of q, k and v, allocated if grads is None."""
+    if options[5] is None:
+        options = (*options[:5], torch.are_deterministic_algorithms_enabled())
+    launcher = kind = None
+    try:
+        q_data, k_data, v_data, out_data, grad_out_data = q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(), grad_out.data_ptr()
+        if grads is None and q_data and k_data and v_data and out_data and grad_out_data:
+            of_lse = None if grad_lse is None else (grad_lse.shape, grad_lse.stride(), grad_lse.dtype, grad_lse.device)
+            kind = (q.shape, k.shape, v.shape, out.shape, grad_out.shape, lse.shape,
+                    q.stride(), k.stride(), v.stride(), out.stride(), grad_out.stride(), lse.stride(),
+                    q.dtype, k.dtype, v.dtype, out.dtype, grad_out.dtype, lse.dtype,
+                    q.device, k.device, v.device, out.device, grad_out.device, lse.device,
+                    of_lse, options, (q_data | k_data | v_data | out_data | grad_out_data) & 15)
+            launcher = _backward_launchers.get(kind)
+    except _NOT_SO:
+        kind = None
+    if launcher is None:
+        checked = Checked(q, k, v, options, _library.BACKWARD)
+        checked.check_backward(grad_out, out, lse, grad_lse, grads)
+    if torch.is_grad_enabled() and needs_grad(grad_out, q, k, v, out, lse, grad_lse, *(grads or ())):
+        raise ValueError("backward() cannot be differentiated: call it under torch.no_grad(), or use attention()")
+    if launcher is None and not checked.is_empty:
+        launcher = _BackwardLauncher(checked, grad_out, out, [empty_like(tensor) for tensor in (q, k, v)] if grads is None else grads)
+        _keep(_backward_launchers, kind, launcher)
+    if grads is not None:
+        d_q, d_k, d_v = grads
+    elif launcher is not None and launcher.strides_are_kept:
+        d_q, d_k, d_v = grads = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    else:
+        d_q, d_k, d_v = grads = empty_like(q), empty_like(k), empty_like(v)
+    if launcher is None:
+        for grad in grads:
+            grad.zero_()
+        return grads
+    structs = launcher.structs()
+    structs.set_tensors(q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(), lse.data_ptr())
+    structs.set_gradients(grad_out.data_ptr(), d_q.data_ptr(), d_k.data_ptr(), d_v.data_ptr(), 0 if grad_lse is None else grad_lse.data_ptr())
+    launcher.run(prepared, q.new_empty(launcher.workspace_elements), structs)
+    return grads
+
+
+def _forward_of_nothing(checked, out, return_lse):
+    """Without keys out is 0 and lse -inf; without queries, heads or batch both are empty. Nothing is launched."""
+    if out is None:
+        out = empty_like(checked.q)
+    out.zero_()
+    lse = None
+    if return_lse:
+        lse = torch.empty(checked.lse_shape, dtype=torch.float32, device=checked.q.device)
+        lse.fill_(float("-inf"))
+    return out, lse
+
+
+def _keep(launchers, kind, launcher):
+    if kind is not None:
+        if len(launchers) >= _KINDS_KEPT:
+            launchers.clear()
+        launchers[kind] = launcher
+
+
+class _Launcher:
+    """Calls of one kind: the structs of the C interface with everything but pointers.
+
+    Structs are in the hands of one call at a time, since the library runs without Python's lock: a call takes a set that is free, or makes
+    one, and puts it back.
+    """
+
+    def __init__(self, checked):
+        self.problem, self.lse_shape, self.device = checked.problem, checked.lse_shape, checked.q.device.index
+        self._free = []
+        library, needed = checked.library, ctypes.c_size_t()
+        _library.check(library.attune_workspace_bytes(self.problem, ctypes.byref(needed)))
+        self.workspace_bytes = needed.value
+        self.workspace_elements = -(-needed.value // checked.q.element_size())
+
+    def structs(self):
+        try:
+            return self._free.pop()
+        except IndexError:
+            return self._template.copy()
+
+    def run(self, prepared, workspace, structs):
+        """Launches on the current stream. Raises AttuneError."""
+        stream = _current_stream(self.device)
+        if prepared is None:
+            status = self._function(self.problem, *structs.arguments, workspace.data_ptr(), self.workspace_bytes, stream)
+        else:
+            status = self._prepared_function(prepared, self.problem, *structs.arguments, workspace.data_ptr(), self.workspace_bytes, stream)
+        self._free.append(structs)
+        if status:
+            _library.check(status)
+
+
+class _ForwardLauncher(_Launcher):
+    def __init__(self, checked, out):
+        checked.note_alignment(out)
+        super().__init__(checked)
+        self.strides_are_kept = torch.empty_like(checked.q).stride() == out.stride()
+        self._function, self._prepared_function = checked.library.attune_forward, checked.library.attune_launch
+        self._template = _Structs(checked.tensors(out))
+
+
+class _BackwardLauncher(_Launcher):
+    def __init__(self, checked, grad_out, out, grads):
+        checked.note_alignment(out, grad_out, *grads)
+        super().__init__(checked)
+        self.strides_are_kept = all(
+            torch.empty_like(tensor).stride() == grad.stride() for tensor, grad in zip((checked.q, checked.k, checked.v), grads)
+        )
+        self._function, self._prepared_function = checked.library.attune_backward, checked.library.attune_launch_backward
+        self._template = _Structs(checked.tensors(out), checked.gradients(grad_out, grads))
+
+
+class _Structs:
+    """attune_tensors and, for backward, attune_gradients. Their pointers are set as words of 8 bytes, which is faster than by fields."""
+
+    __slots__ = ("arguments", "_tensors", "_gradients")
+
+    def __init__(self, *structs):
+        self.arguments = structs
+        self._tensors = _words(structs[0])
+        self._gradients = _words(structs[1]) if len(structs) == 2 else None
+
+    def copy(self):
+        return _Structs(*(type(struct).from_buffer_copy(struct) for struct in self.arguments))
+
+    def set_tensors(self, q, k, v, o, lse):
+        words = self._tensors
+        words[1], words[5], words[9], words[13], words[17] = q, k, v, o, lse
+
+    def set_gradients(self, d_o, d_q, d_k, d_v, d_lse):
+        words = self._gradients
+        words[1], words[5], words[9], words[13], words[17] = d_o, d_q, d_k, d_v, d_lse
+
+
+def _words(struct):
+    return (ctypes.c_uint64 * (ctypes.sizeof(struct) // 8)).from_buffer(struct)
+
+
+def _current_stream(device):
+    return torch._C._cuda_getCurrentRawStream(device)
+
+
+class Checked:
+    """Arguments that were checked, as the C interface takes them. Raises ValueError or TypeError.
+
+    A call that is only traced has tensors without memory: traced=True asks for none, and neither for the library."""
+
+    def __init__(self, q, k, v, options, pass_, traced=False):
+        self.options = options
+        causal, scale, layout, top_left, window, deterministic = options
+        if layout not in LAYOUTS:
+            raise ValueError(f"layout is {layout!r}: it must be 'bhsd' or 'bshd'")
+        if top_left and not causal:
+            raise ValueError("top_left says where the diagonal of a causal mask begins: it needs causal=True")
+        for name, tensor in (("q", q), ("k", k), ("v", v)):
+            check_tensor(name, tensor, q, traced)
+        self.q, self.k, self.v = q, k, v
+        self.seq_axis, self.head_axis = (2, 1) if layout == "bhsd" else (1, 2)
+        batch, head_dim = q.shape[0], q.shape[3]
+        if k.shape != v.shape:
+            raise ValueError(f"k has shape {tuple(k.shape)} and v {tuple(v.shape)}: they must be equal")
+        if k.shape[0] != batch or k.shape[3] != head_dim:
+            raise ValueError(f"q has shape {tuple(q.shape)} and k {tuple(k.shape)}: batch and head_dim must be equal")
+        rounded = 1 if scale is None else ctypes.c_float(scale).value
+        if not 0 < rounded < float("inf"):
+            raise ValueError(f"scale is {scale}: it must be positive and finite, also as a float32 (where it is {rounded})")
+        sides = None if window is None else window_sides(window, causal, top_left)
+        self.lse_shape = q.shape[0], q.shape[self.head_axis], q.shape[self.seq_axis]
+        if traced:
+            self._check_what_the_library_is_not_asked()
+            return
+        self.is_empty = q.numel() == 0 or k.numel() == 0
+        if self.is_empty:
+            self._check_what_the_library_is_not_asked()
+        self.library = _library.load()
+        self.problem = _library.Problem(
+            struct_size=ctypes.sizeof(_library.Problem),
+            dtype=DTYPES[q.dtype],
+            batch=batch,
+            heads_q=q.shape[self.head_axis],
+            heads_kv=k.shape[self.head_axis],
+            seq_q=q.shape[self.seq_axis],
+            seq_kv=k.shape[self.seq_axis],
+            head_dim=head_dim,
+            mask=_mask(causal, top_left) if window is None else _library.MASK_WINDOW,
+            softmax_scale=0.0 if scale is None else scale,
+            layout=LAYOUTS[layout],
+            device=q.device.index + 1,
+            pass_=pass_,
+            deterministic=bool(torch.are_deterministic_algorithms_enabled() if deterministic is None else deterministic),
+        )
+        if sides is not None:
+            self.problem.window_left, self.problem.window_right = sides
+        self.note_alignment(q, k, v)
+
+    def check_backward(self, grad_out, out, lse, grad_lse, grads):
+        check_like("grad_out", grad_out, "q", self.q)
+        check_like("out", out, "q", self.q)
+        self._check_lse("lse", lse)
+        if grad_lse is not None:
+            self._check_lse("grad_lse", grad_lse)
+        if grads is not None:
+            if len(grads) != 3:
+                raise ValueError(f"grads has {len(grads)} elements: it must have 3, the gradients of q, k and v")
+            check_like("grads[0]", grads[0], "q", self.q)
+            check_like("grads[1]", grads[1], "k", self.k)
+            check_like("grads[2]", grads[2], "v", self.v)
+
+    def tensors(self, out):
+        """attune_tensors without the pointer of lse."""
+        return _library.Tensors(
+            struct_size=ctypes.sizeof(_library.Tensors),
+            q=self._view(self.q),
+            k=self._view(self.k),
+            v=self._view(self.v),
+            o=self._view(out),
+        )
+
+    def gradients(self, grad_out, grads):
+        """attune_gradients without the pointer of d_lse."""
+        d_q, d_k, d_v = map(self._view, grads)
+        return _library.Gradients(struct_size=ctypes.sizeof(_library.Gradients), d_o=self._view(grad_out), d_q=d_q, d_k=d_k, d_v=d_v)
+
+    def note_alignment(self, *tensors):
+        aligned = self.problem.alignment != 2 and all(map(_is_aligned, tensors))
+        self.problem.alignment = 16 if aligned else 2
+
+    def _check_what_the_library_is_not_asked(self):
+        head_dim, heads_q, heads_kv = self.q.shape[3], self.q.shape[self.head_axis], self.k.shape[self.head_axis]
+        if head_dim % 8 != 0 or not 8 <= head_dim <= 256:
+            raise ValueError(f"q has shape {tuple(self.q.shape)}: head_dim must be a multiple of 8 from 8 to 256")
+        if heads_q % heads_kv != 0 if heads_kv else heads_q > 0:
+            raise ValueError(f"q has {heads_q} heads and k {heads_kv}: those of k must divide those of q")
+
+    def _check_lse(self, name, tensor):
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{name} is a {type(tensor).__name__}: it must be a torch.Tensor, as attention(return_lse=True) returns it")
+        if tensor.device != self.q.device:
+            raise ValueError(f"{name} is on {tensor.device} and q on {self.q.device}: they must be on one device")
+        if tensor.dtype != torch.float32:
+            raise TypeError(f"{name} is {tensor.dtype}: it must be torch.float32")
+        if tuple(tensor.shape) != self.lse_shape:
+            raise ValueError(f"{name} has shape {tuple(tensor.shape)}: it must have {self.lse_shape}, (batch, heads, seq)")
+        if not tensor.is_contiguous():
+            raise ValueError(f"{name} is not contiguous: call {name}.contiguous()")
+
+    def _view(self, tensor):
+        strides = tensor.stride()
+        return _library.Tensor(tensor.data_ptr(), strides[0], strides[self.head_axis], strides[self.seq_axis])
+
+
+def needs_grad(*tensors):
+    return any(getattr(tensor, "requires_grad", False) for tensor in tensors)
+
+
+def empty_like(tensor):
+    """Of the same strides if the tensor is dense, and always with a contiguous last dimension."""
+    empty = torch.empty_like(tensor)
+    return empty if empty.stride(3) == 1 else torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+
+
+def check_like(name, tensor, other_name, other):
+    check_tensor(name, tensor, other)
+    if tensor.shape != other.shape:
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}: it must have that of {other_name}, {tuple(other.shape)}")
+
+
+def check_tensor(name, tensor, q, traced=False):
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{name} is a {type(tensor).__name__}: it must be a torch.Tensor")
+    if tensor.is_nested:
+        raise TypeError(f"{name} is a nested tensor: attune takes dense ones. Pad it (torch.nested.to_padded_tensor), or make one call for "
+                        "each sequence")
+    if tensor.layout != torch.strided:
+        raise TypeError(f"{name} has the layout {tensor.layout}: attune takes dense tensors, such as {name}.to_dense()")
+    if tensor.device.type != "cuda" and not (traced and tensor.device.type == "meta"):
+        without_data = ", which holds no data" if tensor.device.type == "meta" else ""
+        raise ValueError(f"{name} is on {tensor.device}{without_data}: it must be on a CUDA device")
+    if tensor.device != q.device:
+        raise ValueError(f"{name} is on {tensor.device} and q on {q.device}: they must be on one device")
+    if tensor.dtype not in DTYPES:
+        raise TypeError(f"{name} is {tensor.dtype}: it must be torch.float16 or torch.bfloat16, by {name}.to(...) or under torch.autocast")
+    if tensor.dtype != q.dtype:
+        raise TypeError(f"{name} is {tensor.dtype} and q {q.dtype}: they must be equal")
+    if tensor.dim() != 4:
+        raise ValueError(f"{name} has {tensor.dim()} dimensions: it must have 4")
+    if tensor.stride(3) != 1 and tensor.shape[3] != 1 and tensor.numel() != 0:
+        raise ValueError(f"the last dimension of {name} is not contiguous: call {name}.contiguous()")
+    if not traced and tensor.numel() != 0 and not has_memory(tensor):
+        raise TypeError(f"{name} is a {type(tensor).__name__} without memory of its own: attune runs on real tensors, not on fake or traced "
+                        "ones")
+
+
+def has_memory(tensor):
+    try:
+        return tensor.data_ptr() != 0
+    except RuntimeError:  # as of a FakeTensor
+        return False
+
+
+def _mask(causal, top_left):
+    if not causal:
+        return _library.MASK_NONE
+    return _library.MASK_CAUSAL_TOP_LEFT if top_left else _library.MASK_CAUSAL
+
+
+def window_sides(window, causal, top_left):
+    """Keys on both sides of the diagonal, -1 for all of them."""
+    if top_left:
+        raise ValueError("a window lies about the diagonal that ends at the last key: leave top_left out")
+    sides = tuple(window)
+    if len(sides) != 2 or any(side is not None and (isinstance(side, bool) or int(side) != side) for side in sides):
+        raise ValueError(f"window is {window!r}: it must be (left, right), numbers of keys, or None for all of a side")
+    left, right = (-1 if side is None or side < 0 else int(side) for side in sides)
+    return left, 0 if causal else right
+
+
+def _is_aligned(tensor):
+    elements = 16 // tensor.element_size()
+    return tensor.data_ptr() % 16 == 0 and all(
+        size == 1 or stride % elements == 0 for size, stride in zip(tensor.shape[:3], tensor.stride()[:3])
+    )

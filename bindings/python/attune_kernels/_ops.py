@@ -1,0 +1,183 @@
+"""attention() as operators of PyTorch, for everything that works on graphs of operators: torch.compile, torch.export, selective checkpoints.
+
+    torch.ops.attune_kernels.forward(q, k, v, causal, scale, layout, top_left, window, deterministic) -> (out, lse)
+    torch.ops.attune_kernels.backward(grad_out, q, k, v, out, lse, grad_lse, causal, ...) -> (grad_q, grad_k, grad_v)
+
+Options have the defaults of attention(); window is a list of two numbers, -1 for all of a side. Both return new tensors. A call through the
+dispatcher costs more host time than attention(), which therefore takes this way only where somebody watches operators.
+"""
+
+import torch
+
+from . import _calls, _library
+
+_OPTIONS = 'bool causal=False, float? scale=None, str layout="bhsd", bool top_left=False, int[]? window=None, bool? deterministic=None'
+_SCHEMAS = {
+    "forward": f"(Tensor q, Tensor k, Tensor v, {_OPTIONS}) -> (Tensor out, Tensor lse)",
+    "backward": f"(Tensor grad_out, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, Tensor? grad_lse=None, {_OPTIONS}) "
+                "-> (Tensor grad_q, Tensor grad_k, Tensor grad_v)",
+}
+
+
+def forward(q, k, v, options):
+    """(out, lse) by the operator; options as attention() has them."""
+    options = _as_schema_has_them(options)
+    if torch._C._are_functorch_transforms_active():
+        return _TransformedForward.apply(q, k, v, *options)
+    return torch.ops.attune_kernels.forward(q, k, v, *options)
+
+
+def backward(grad_out, q, k, v, out, lse, grad_lse, options):
+    """(grad_q, grad_k, grad_v) by the operator."""
+    options = _as_schema_has_them(options)
+    if torch._C._are_functorch_transforms_active():
+        return _TransformedBackward.apply(grad_out, q, k, v, out, lse, grad_lse, *options)
+    return torch.ops.attune_kernels.backward(grad_out, q, k, v, out, lse, grad_lse, *options)
+
+
+def _as_schema_has_them(options):
+    causal, scale, layout, top_left, window, deterministic = options
+    if window is not None:
+        window = list(_calls.window_sides(window, causal, top_left))
+    return bool(causal), scale, layout, bool(top_left), window, deterministic
+
+
+def _options(causal=False, scale=None, layout="bhsd", top_left=False, window=None, deterministic=None):
+    return causal, scale, layout, top_left, None if window is None else tuple(window), deterministic
+
+
+def _run_forward(q, k, v, *options):
+    return _calls.forward(q, k, v, _options(*options), return_lse=True)
+
+
+def _run_backward(grad_out, q, k, v, out, lse, grad_lse=None, *options):
+    if grad_out.stride(3) != 1:
+        grad_out = grad_out.contiguous()
+    if grad_lse is not None:
+        grad_lse = grad_lse.contiguous()
+    return _calls.backward(grad_out, q, k, v, out, lse, grad_lse, _options(*options))
+
+
+def _trace_forward(q, k, v, *options):
+    checked = _calls.Checked(q, k, v, _options(*options), _library.FORWARD, traced=True)
+    return _calls.empty_like(q), torch.empty(checked.lse_shape, dtype=torch.float32, device=q.device)
+
+
+def _trace_backward(grad_out, q, k, v, out, lse, grad_lse=None, *options):
+    _calls.Checked(q, k, v, _options(*options), _library.BACKWARD, traced=True)
+    return _calls.empty_like(q), _calls.empty_like(k), _calls.empty_like(v)
+
+
+def _keep_for_backward(ctx, inputs, output):
+    q, k, v, *ctx.options = inputs
+    ctx.save_for_backward(q, k, v, *output)
+    ctx.set_materialize_grads(False)
+
+
+def _differentiate_forward(ctx, grad_out, grad_lse):
+    nothing = (None,) * len(ctx.options)
+    q, k, v, out, lse = ctx.saved_tensors
+    if grad_out is None:
+        if grad_lse is None:
+            return (None, None, None, *nothing)
+        grad_out = torch.zeros_like(out)
+    grads = backward(grad_out, q, k, v, out, lse, grad_lse, ctx.options)
+    return (*(grad if needed else None for grad, needed in zip(grads, ctx.needs_input_grad)), *nothing)
+
+
+def _refuse_second_derivative(ctx, *_):
+    raise NotImplementedError(
+        "attune.attention is differentiable once: its gradients have none of their own. For second derivatives use "
+        "torch.nn.functional.scaled_dot_product_attention under torch.nn.attention.sdpa_kernel(SDPBackend.MATH)"
+    )
+
+
+class _TransformedForward(torch.autograd.Function):
+    """The operator with its derivative as torch.func wants it, which what register_autograd() makes is not."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(q, k, v, causal, scale, layout, top_left, window, deterministic):  # each by name: torch.compile counts them
+        return torch.ops.attune_kernels.forward(q, k, v, causal, scale, layout, top_left, window, deterministic)
+
+    setup_context = staticmethod(_keep_for_backward)
+    backward = staticmethod(_differentiate_forward)
+
+
+class _TransformedBackward(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(grad_out, q, k, v, out, lse, grad_lse, causal, scale, layout, top_left, window, deterministic):
+        return torch.ops.attune_kernels.backward(
+            grad_out, q, k, v, out, lse, grad_lse, causal, scale, layout, top_left, window, deterministic)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    backward = staticmethod(_refuse_second_derivative)
+
+
+def _cast_and_run_forward(q, k, v, *options):
+    """Under torch.autocast."""
+    q, k, v = as_autocast_has_them(q, k, v)
+    with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)):
+        return torch.ops.attune_kernels.forward(q, k, v, *options)
+
+
+def as_autocast_has_them(*tensors):
+    """Under torch.autocast what its casts make of the arguments of PyTorch's own attention; gradients go back through the casts."""
+    if not torch.is_autocast_enabled("cuda"):
+        return tensors
+    dtype = torch.get_autocast_dtype("cuda")
+
+    def cast(tensor):
+        is_cast = isinstance(tensor, torch.Tensor) and tensor.is_cuda and tensor.is_floating_point() and tensor.dtype != torch.float64
+        return tensor.to(dtype) if is_cast else tensor
+
+    return tuple(map(cast, tensors))
+
+
+def _fold(size, dims, tensors):
+    """Tensors with the dimension that torch.vmap maps over made part of the batch: (size * batch, ...)."""
+    return [
+        None if tensor is None else
+        (tensor.movedim(dim, 0) if dim is not None else tensor.expand(size, *tensor.shape)).flatten(0, 1)
+        for tensor, dim in zip(tensors, dims)
+    ]
+
+
+def _map_forward(info, in_dims, q, k, v, *options):
+    size = info.batch_size
+    results = torch.ops.attune_kernels.forward(*_fold(size, in_dims, (q, k, v)), *options)
+    return tuple(result.unflatten(0, (size, result.shape[0] // size)) for result in results), (0, 0)
+
+
+def _map_backward(info, in_dims, grad_out, q, k, v, out, lse, grad_lse=None, *options):
+    size = info.batch_size
+    results = torch.ops.attune_kernels.backward(*_fold(size, in_dims, (grad_out, q, k, v, out, lse, grad_lse)), *options)
+    return tuple(result.unflatten(0, (size, result.shape[0] // size)) for result in results), (0, 0, 0)
+
+
+def _define():
+    library = torch.library.Library("attune_kernels", "DEF")
+    # A graph's compiler may choose strides: kernels take any, but results follow those of q, k and v as they were traced.
+    tags = [torch.Tag.pt2_compliant_tag, getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)]
+    for name, schema in _SCHEMAS.items():
+        library.define(name + schema, tags=tags)
+    library.impl("forward", _run_forward, "CUDA")
+    library.impl("backward", _run_backward, "CUDA")
+    library.impl("forward", _cast_and_run_forward, "AutocastCUDA")
+    torch.library.register_fake("attune_kernels::forward", _trace_forward, lib=library)
+    torch.library.register_fake("attune_kernels::backward", _trace_backward, lib=library)
+    torch.library.register_autograd("attune_kernels::forward", _differentiate_forward, setup_context=_keep_for_backward, lib=library)
+    torch.library.register_autograd("attune_kernels::backward", _refuse_second_derivative, lib=library)
+    if hasattr(torch.library, "register_vmap"):  # PyTorch 2.5
+        torch.library.register_vmap("attune_kernels::forward", _map_forward, lib=library)
+        torch.library.register_vmap("attune_kernels::backward", _map_backward, lib=library)
+    return library
+
+
+_defined = _define()  # the operators live as long as this

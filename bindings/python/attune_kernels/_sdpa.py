@@ -1,0 +1,222 @@
+"""Attune under torch.nn.functional.scaled_dot_product_attention, for programs that call nothing else.
+
+PyTorch goes on choosing among its backends. Where it chooses FlashAttention or cuDNN, Attune's kernels run instead of theirs: both are operators
+of PyTorch, whose CUDA implementations are replaced, forward and backward. A call that Attune does not serve goes on to the implementation
+that was replaced. torch.compile, autocast, checkpoints and nested tensors see the operators that they know.
+"""
+
+import logging
+import warnings
+
+import torch
+
+from . import _calls, _library
+from ._library import AttuneError
+
+_NAME = "attune"
+_NOT_SERVED = (-1, -2)  # invalid argument and unsupported, of attune_status
+
+
+def enable_sdpa():
+    """From now on, torch.nn.functional.scaled_dot_product_attention runs Attune's kernels wherever PyTorch would take those of FlashAttention
+    or cuDNN. disable_sdpa() ends that, as does the end of a with statement:
+
+        attune.enable_sdpa()
+        with attune.enable_sdpa(): ...                # what was in force before comes back
+
+    It applies to the whole process, to all threads, and to graphs that were compiled before. Masks as tensors, dropout, float32 and whatever
+    else Attune does not serve go to PyTorch's own kernels, as do calls for which PyTorch takes another of its backends: causal ones whose
+    lengths differ, and those under torch.nn.attention.sdpa_kernel() that exclude both.
+    PyTorch 2.11's registry lists it as "attune": torch.nn.attention.activate_flash_attention_impl("attune") does the same.
+    """
+    return _Enabled()
+
+
+def disable_sdpa():
+    """PyTorch's own kernels again. Nothing happens if they are in force."""
+    if _registry is None:
+        _remove()
+    elif _registry.current_flash_attention_impl() == _NAME:
+        _registry.restore_flash_attention_impl()
+
+
+class _Enabled:
+    """What enable_sdpa() returns: leaving it restores what was in force before."""
+
+    def __init__(self):
+        self._before = _current()
+        _activate(_NAME)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        _activate(self._before)
+
+
+def _current():
+    """Whose kernels FlashAttention's operators run: a name of PyTorch's registry, or None for its own."""
+    if _registry is None:
+        return _NAME if _replaced is not None else None
+    return _registry.current_flash_attention_impl()
+
+
+def _activate(name):
+    if name == _current():
+        return
+    if _registry is None:
+        _install() if name == _NAME else _remove()
+    elif name is None:
+        _registry.restore_flash_attention_impl()
+    else:
+        _registry.activate_flash_attention_impl(name)
+
+
+_replaced = None  # the torch.library.Library that replaces implementations, while it does
+
+
+def _install():
+    """Replaces the implementations. Returns a handle whose remove() brings them back."""
+    global _replaced
+    library = torch.library.Library("aten", "IMPL", "CUDA")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*verriding a previously registered kernel", category=UserWarning)
+        for name, (implementation, original) in _implementations().items():
+            library.impl(name, _with_fallback(implementation, original), "CUDA", with_keyset=True)
+    _replaced = library
+    return _Handle()
+
+
+def _remove():
+    global _replaced
+    _replaced = None
+
+
+class _Handle:
+    def remove(self):
+        _remove()
+
+
+def _implementations():
+    """By the operator's name: Attune's implementation and PyTorch's."""
+    found = {}
+    for name, (implementation, otherwise) in {
+        "_scaled_dot_product_flash_attention": (_flash_forward, _pytorch_flash_forward),
+        "_scaled_dot_product_flash_attention_backward": (_flash_backward, _pytorch_flash_backward),
+        "_scaled_dot_product_cudnn_attention": (_cudnn_forward, None),
+        "_scaled_dot_product_cudnn_attention_backward": (_cudnn_backward, None),
+    }.items():
+        if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "CUDA"):
+            continue
+        if hasattr(torch.library, "get_kernel"):
+            kernel = torch.library.get_kernel(f"aten::{name}", "CUDA")
+            found[name] = implementation, kernel.call_boxed
+        elif otherwise is not None:
+            found[name] = implementation, otherwise
+    if not found:
+        raise RuntimeError(f"PyTorch {torch.__version__} was built without CUDA: there are no kernels of attention to replace")
+    return found
+
+
+def _with_fallback(implementation, original):
+    def run(keyset, *arguments, **options):
+        results = implementation(*arguments, **options)
+        return original(keyset, *arguments, **options) if results is None else results
+
+    return run
+
+
+def _flash_forward(q, k, v, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None):
+    if dropout_p != 0.0 or return_debug_mask:
+        return None
+    served = _forward(q, k, v, (is_causal, scale, "bhsd", False, None, None))
+    if served is None:
+        return None
+    out, lse = served
+    seed, offset = torch.empty(2, dtype=torch.uint64, device=q.device), torch.empty((), dtype=torch.uint64, device=q.device)
+    return out, lse, None, None, q.shape[2], k.shape[2], seed, offset, q.new_empty(0)
+
+
+def _flash_backward(grad_out, q, k, v, out, lse, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, seed, offset, *, scale=None):
+    if dropout_p != 0.0:
+        return None
+    return _backward(grad_out, q, k, v, out, lse, (is_causal, scale, "bhsd", False, None, None))
+
+
+def _cudnn_forward(
+    q, k, v, attn_bias, compute_log_sumexp, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None
+):
+    if attn_bias is not None or dropout_p != 0.0 or return_debug_mask:
+        return None
+    served = _forward(q, k, v, (is_causal, scale, "bhsd", is_causal, None, None))  # cuDNN's diagonal begins top left
+    if served is None:
+        return None
+    out, lse = served
+    seed, offset = torch.empty((), dtype=torch.int64, device=q.device), torch.empty((), dtype=torch.int64, device=q.device)
+    return out, lse.unsqueeze(3), None, None, q.shape[2], k.shape[2], seed, offset, None
+
+
+def _cudnn_backward(
+    grad_out, q, k, v, out, lse, seed, offset, attn_bias, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, *, scale=None
+):
+    if attn_bias is not None or dropout_p != 0.0:
+        return None
+    return _backward(grad_out, q, k, v, out, lse.squeeze(3), (is_causal, scale, "bhsd", is_causal, None, None))
+
+
+def _forward(q, k, v, options):
+    """(out, lse), or None for what Attune does not serve."""
+    try:
+        return _calls.forward(q, k, v, options, return_lse=True)
+    except (TypeError, ValueError):
+        return None
+    except AttuneError as error:
+        return _none_if_not_served(error)
+
+
+def _backward(grad_out, q, k, v, out, lse, options):
+    try:
+        if grad_out.stride()[3] != 1:
+            grad_out = grad_out.contiguous()
+        return _calls.backward(grad_out, q, k, v, out, lse.contiguous(), None, options)
+    except (TypeError, ValueError):
+        return None
+    except AttuneError as error:
+        return _none_if_not_served(error)
+
+
+def _none_if_not_served(error):
+    if error.status not in _NOT_SERVED:
+        raise error
+    logging.getLogger("attune").debug("PyTorch's own kernels run instead: %s", error)
+    return None
+
+
+def _pytorch_flash_forward(_, q, k, v, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None):
+    """What the operator does where PyTorch cannot be asked for the implementation that was replaced: the same with lengths before heads."""
+    out, *lse, seed, offset, mask = torch.ops.aten._flash_attention_forward(
+        q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), None, None, q.shape[2], k.shape[2], dropout_p, is_causal, return_debug_mask,
+        scale=scale)
+    return out.transpose(1, 2), *lse, None, None, q.shape[2], k.shape[2], seed, offset, mask
+
+
+def _pytorch_flash_backward(
+    _, grad_out, q, k, v, out, lse, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, seed, offset, *, scale=None
+):
+    grads = torch.ops.aten._flash_attention_backward(
+        *(tensor.transpose(1, 2) for tensor in (grad_out, q, k, v, out)), lse, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal,
+        seed, offset, scale=scale)
+    return tuple(grad.transpose(1, 2) for grad in grads)
+
+
+def _find_registry():
+    """torch.nn.attention where it has a registry of implementations (PyTorch 2.11), in which Attune then is."""
+    registry = getattr(torch.nn, "attention", None)
+    names = ("register_flash_attention_impl", "activate_flash_attention_impl", "restore_flash_attention_impl", "current_flash_attention_impl")
+    if not all(hasattr(registry, name) for name in names):
+        return None
+    registry.register_flash_attention_impl(_NAME, register_fn=_install)
+    return registry
+
+
+_registry = _find_registry()
