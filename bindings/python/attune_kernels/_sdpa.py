@@ -80,7 +80,7 @@ def _install():
     global _replaced
     library = torch.library.Library("aten", "IMPL", "CUDA")
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*verriding a previously registered kernel", category=UserWarning)
+        warnings.filterwarnings("ignore", message="(?s).*overriding a previously registered kernel", category=UserWarning)
         for name, (implementation, original) in _implementations().items():
             library.impl(name, _with_fallback(implementation, original), "CUDA", with_keyset=True)
     _replaced = library
