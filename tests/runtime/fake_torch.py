@@ -28,6 +28,9 @@ class Tensor:
     def stride(self, axis=None):
         return self.strides if axis is None else self.strides[axis]
 
+    def get_device(self):
+        return -1 if self.device.index is None else self.device.index
+
     def data_ptr(self):
         if self.address is None:
             raise RuntimeError("Cannot access data pointer")
@@ -70,12 +73,14 @@ def device(kind, index=None):
     return types.SimpleNamespace(type=kind, index=int(number) if number else index)
 
 
-class Function:
-    """torch.autograd.Function, as far as forward."""
-
+class SingleLevelFunction:
     @classmethod
     def apply(cls, *arguments):
         return cls.forward(types.SimpleNamespace(), *arguments)
+
+
+class Function(SingleLevelFunction):
+    """torch.autograd.Function, as far as forward."""
 
 
 class Library:

@@ -114,7 +114,7 @@ def attention(
     if _operators_are_watched() and out is None:
         out, lse = _ops.forward(q, k, v, options)
     elif is_differentiated:
-        out, lse = _Attention.apply(q, k, v, options)
+        out, lse = _apply_attention(q, k, v, options)
     else:
         out, lse = _calls.forward(q, k, v, options, out, return_lse)
     return (out, lse) if return_lse else out
@@ -152,6 +152,10 @@ class _Attention(torch.autograd.Function):
         if ctx.needs_input_grad == (True, True, True, False):
             return (*grads, None)
         return (*(grad if needed else None for grad, needed in zip(grads, ctx.needs_input_grad)), None)
+
+
+# Function.apply() makes ready for transforms of torch.func, which attention() sends another way, and then calls this.
+_apply_attention = super(torch.autograd.Function, _Attention).apply
 
 
 def backward(

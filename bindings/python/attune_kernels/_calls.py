@@ -28,8 +28,8 @@ def forward(q, k, v, options, out=None, return_lse=False, prepared=None):
     try:
         q_data, k_data, v_data = q.data_ptr(), k.data_ptr(), v.data_ptr()
         if out is None and q_data and k_data and v_data:
-            kind = (q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(), q.dtype, k.dtype, v.dtype, q.device, k.device, v.device,
-                    options, (q_data | k_data | v_data) & 15)
+            kind = (q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(), q.dtype, k.dtype, v.dtype,
+                    q.get_device(), k.get_device(), v.get_device(), options, (q_data | k_data | v_data) & 15)
             launcher = _forward_launchers.get(kind)
     except _NOT_SO:
         kind = None
@@ -59,11 +59,11 @@ def backward(grad_out, q, k, v, out, lse, grad_lse, options, grads=None, prepare
     try:
         q_data, k_data, v_data, out_data, grad_out_data = q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(), grad_out.data_ptr()
         if grads is None and q_data and k_data and v_data and out_data and grad_out_data:
-            of_lse = None if grad_lse is None else (grad_lse.shape, grad_lse.stride(), grad_lse.dtype, grad_lse.device)
+            of_lse = None if grad_lse is None else (grad_lse.shape, grad_lse.stride(), grad_lse.dtype, grad_lse.get_device())
             kind = (q.shape, k.shape, v.shape, out.shape, grad_out.shape, lse.shape,
                     q.stride(), k.stride(), v.stride(), out.stride(), grad_out.stride(), lse.stride(),
                     q.dtype, k.dtype, v.dtype, out.dtype, grad_out.dtype, lse.dtype,
-                    q.device, k.device, v.device, out.device, grad_out.device, lse.device,
+                    q.get_device(), k.get_device(), v.get_device(), out.get_device(), grad_out.get_device(), lse.get_device(),
                     of_lse, options, (q_data | k_data | v_data | out_data | grad_out_data) & 15)
             launcher = _backward_launchers.get(kind)
     except _NOT_SO:
@@ -122,24 +122,29 @@ class _Launcher:
     def __init__(self, checked):
         self.problem, self.lse_shape, self.device = checked.problem, checked.lse_shape, checked.q.device.index
         self._free = []
-        library, needed = checked.library, ctypes.c_size_t()
-        _library.check(library.attune_workspace_bytes(self.problem, ctypes.byref(needed)))
-        self.workspace_bytes = needed.value
+        self._library, needed = checked.library, ctypes.c_size_t()
+        _library.check(self._library.attune_workspace_bytes(self.problem, ctypes.byref(needed)))
+        self._workspace_bytes = needed
         self.workspace_elements = -(-needed.value // checked.q.element_size())
+
+    def _find(self, name, prepared_name):
+        """Taken as items, functions have no declared types of arguments: those of _Structs need no conversion."""
+        self._function, self._prepared_function = self._library[name], self._library[prepared_name]
 
     def structs(self):
         try:
             return self._free.pop()
         except IndexError:
-            return self._template.copy()
+            return _Structs(self.problem, self._workspace_bytes, *self._filled)
 
     def run(self, prepared, workspace, structs):
         """Launches on the current stream. Raises AttuneError."""
+        structs.workspace.value = workspace.data_ptr()
         stream = _current_stream(self.device)
         if prepared is None:
-            status = self._function(self.problem, *structs.arguments, workspace.data_ptr(), self.workspace_bytes, stream)
+            status = self._function(*structs.arguments, stream)
         else:
-            status = self._prepared_function(prepared, self.problem, *structs.arguments, workspace.data_ptr(), self.workspace_bytes, stream)
+            status = self._prepared_function(prepared, *structs.arguments, stream)
         self._free.append(structs)
         if status:
             _library.check(status)
@@ -150,8 +155,8 @@ class _ForwardLauncher(_Launcher):
         checked.note_alignment(out)
         super().__init__(checked)
         self.strides_are_kept = torch.empty_like(checked.q).stride() == out.stride()
-        self._function, self._prepared_function = checked.library.attune_forward, checked.library.attune_launch
-        self._template = _Structs(checked.tensors(out))
+        self._find("attune_forward", "attune_launch")
+        self._filled = [checked.tensors(out)]
 
 
 class _BackwardLauncher(_Launcher):
@@ -161,22 +166,22 @@ class _BackwardLauncher(_Launcher):
         self.strides_are_kept = all(
             torch.empty_like(tensor).stride() == grad.stride() for tensor, grad in zip((checked.q, checked.k, checked.v), grads)
         )
-        self._function, self._prepared_function = checked.library.attune_backward, checked.library.attune_launch_backward
-        self._template = _Structs(checked.tensors(out), checked.gradients(grad_out, grads))
+        self._find("attune_backward", "attune_launch_backward")
+        self._filled = [checked.tensors(out), checked.gradients(grad_out, grads)]
 
 
 class _Structs:
-    """attune_tensors and, for backward, attune_gradients. Their pointers are set as words of 8 bytes, which is faster than by fields."""
+    """attune_tensors and, for backward, attune_gradients, as arguments that are ready to be passed. Pointers in them are set as words of 8
+    bytes, which is faster than by fields."""
 
-    __slots__ = ("arguments", "_tensors", "_gradients")
+    __slots__ = ("arguments", "workspace", "_tensors", "_gradients")
 
-    def __init__(self, *structs):
-        self.arguments = structs
-        self._tensors = _words(structs[0])
-        self._gradients = _words(structs[1]) if len(structs) == 2 else None
-
-    def copy(self):
-        return _Structs(*(type(struct).from_buffer_copy(struct) for struct in self.arguments))
+    def __init__(self, problem, workspace_bytes, *filled):
+        own = [type(struct).from_buffer_copy(struct) for struct in filled]
+        self.workspace = ctypes.c_void_p()
+        self.arguments = (ctypes.byref(problem), *map(ctypes.byref, own), self.workspace, workspace_bytes)
+        self._tensors = _words(own[0])
+        self._gradients = _words(own[1]) if len(own) == 2 else None
 
     def set_tensors(self, q, k, v, o, lse):
         words = self._tensors
@@ -191,8 +196,15 @@ def _words(struct):
     return (ctypes.c_uint64 * (ctypes.sizeof(struct) // 8)).from_buffer(struct)
 
 
+_streams = {}  # by number: as an argument that is ready to be passed
+
+
 def _current_stream(device):
-    return torch._C._cuda_getCurrentRawStream(device)
+    stream = torch._C._cuda_getCurrentRawStream(device)
+    try:
+        return _streams[stream]
+    except KeyError:
+        return _streams.setdefault(stream, ctypes.c_void_p(stream))
 
 
 class Checked:
@@ -305,7 +317,10 @@ class Checked:
 
 
 def needs_grad(*tensors):
-    return any(getattr(tensor, "requires_grad", False) for tensor in tensors)
+    for tensor in tensors:
+        if getattr(tensor, "requires_grad", False):
+            return True
+    return False
 
 
 def empty_like(tensor):
