@@ -71,7 +71,7 @@ def measure(group):
 
 
 def main():
-    print(f"PyTorch {torch.__version__}, {torch.cuda.get_device_name()}, {options.calls} calls a round, {options.rounds} rounds; microseconds per call")
+    print(f"PyTorch {torch.__version__}, {torch.cuda.get_device_name()}, {options.rounds} rounds of {options.calls} calls; microseconds per call")
     print(f"{'':16}{'':16}{'median':>10}{'least':>10}{'beyond SDPA':>14}")
     results = {}
     for what, group in contenders().items():

@@ -53,9 +53,13 @@ class Operators(unittest.TestCase):
     def test_wrong_arguments(self):
         with FakeTensorMode():
             q, k, v = tensors()
-            for words, call in (("scale is -1", lambda: attune.attention(q, k, v, scale=-1.0)), ("layout is 'x'", lambda: attune.attention(q, k, v, layout="x")),
-                                ("batch and head_dim", lambda: attune.attention(q[:1], k, v)), ("leave top_left out", lambda: attune.attention(
-                                    q, k, v, causal=True, top_left=True, window=(1, 1)))):
+            cases = [
+                ("scale is -1", lambda: attune.attention(q, k, v, scale=-1.0)),
+                ("layout is 'x'", lambda: attune.attention(q, k, v, layout="x")),
+                ("batch and head_dim", lambda: attune.attention(q[:1], k, v)),
+                ("leave top_left out", lambda: attune.attention(q, k, v, causal=True, top_left=True, window=(1, 1))),
+            ]
+            for words, call in cases:
                 with self.assertRaisesRegex(ValueError, words):
                     call()
 

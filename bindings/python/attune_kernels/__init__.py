@@ -87,7 +87,8 @@ def attention(
     they are cast to its dtype first, as by torch.nn.functional.scaled_dot_product_attention, and gradients come in the dtype of the tensor.
     causal: a query attends to keys up to its own position, the last query to all of them; with top_left, the first query to one key, as
     PyTorch's is_causal has it (the same where lengths are equal). window: (left, right), as FlashAttention counts it: of the keys only so
-    many on both sides of the diagonal that ends at the last key; None or -1 for all of a side; with causal, none on the right. scale: 1/sqrt(head_dim) if None.
+    many on both sides of the diagonal that ends at the last key; None or -1 for all of a side; with causal, none on the right.
+    scale: 1/sqrt(head_dim) if None.
     Returns out, or (out, lse): lse is (batch, heads, seq) float32, natural logarithm, -inf where a query attends to nothing; a loss may
     depend on both. A tensor given as out takes the result; then nothing may require a gradient. Without keys out is 0 and lse -inf; without
     queries, heads or batch both are empty.

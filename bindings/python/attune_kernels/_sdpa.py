@@ -5,6 +5,7 @@ of PyTorch, whose CUDA implementations are replaced, forward and backward. A cal
 that was replaced. torch.compile, autocast, checkpoints and nested tensors see the operators that they know.
 """
 
+import functools
 import logging
 import warnings
 
@@ -133,8 +134,20 @@ def _flash_forward(q, k, v, dropout_p=0.0, is_causal=False, return_debug_mask=Fa
     if served is None:
         return None
     out, lse = served
-    seed, offset = torch.empty(2, dtype=torch.uint64, device=q.device), torch.empty((), dtype=torch.uint64, device=q.device)
-    return out, lse, None, None, q.shape[2], k.shape[2], seed, offset, q.new_empty(0)
+    return out, lse, None, None, q.shape[2], k.shape[2], *_unused_random_state(q), q.new_empty(0)
+
+
+@functools.lru_cache(maxsize=None)
+def _seed_has_two_words():
+    """Whether PyTorch's operator returns its seed so, as newer versions do."""
+    return torch.ops.aten._scaled_dot_product_flash_attention.default._schema.returns[6].name == "rng_state"
+
+
+def _unused_random_state(q):
+    """Seed and offset of a dropout that there is not, of the shapes that PyTorch's operator returns."""
+    if _seed_has_two_words():
+        return torch.empty(2, dtype=torch.uint64, device=q.device), torch.empty((), dtype=torch.uint64, device=q.device)
+    return torch.empty((), dtype=torch.int64, device=q.device), torch.empty((), dtype=torch.int64, device=q.device)
 
 
 def _flash_backward(grad_out, q, k, v, out, lse, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, seed, offset, *, scale=None):
@@ -194,10 +207,10 @@ def _none_if_not_served(error):
 
 def _pytorch_flash_forward(_, q, k, v, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None):
     """What the operator does where PyTorch cannot be asked for the implementation that was replaced: the same with lengths before heads."""
-    out, *lse, seed, offset, mask = torch.ops.aten._flash_attention_forward(
+    out, lse, seed, offset, mask = torch.ops.aten._flash_attention_forward(
         q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), None, None, q.shape[2], k.shape[2], dropout_p, is_causal, return_debug_mask,
         scale=scale)
-    return out.transpose(1, 2), *lse, None, None, q.shape[2], k.shape[2], seed, offset, mask
+    return out.transpose(1, 2), lse, None, None, q.shape[2], k.shape[2], seed, offset, mask
 
 
 def _pytorch_flash_backward(
