@@ -17,8 +17,10 @@
 #include "runtime/emulator/emulator_device.h"
 #include "tests/catch.h"
 #include "tests/out_of_memory/failing_allocations.h"
+#include "tests/tuner/database/kernel_packs.h"
 #include "tests/tuner/test_files.h"
 #include "tests/without_gpu/fake_toolchain.h"
+#include "tuner/database/packed_configs.h"
 #include "tuner/database/tuned_configs.h"
 
 using namespace attune;
@@ -230,4 +232,23 @@ TEST_CASE("C++: picks with failing allocations", "[nogpu]") {
   const auto choice = picks.find(exact, device);
   REQUIRE(choice);
   CHECK(choice->origin == ConfigOrigin::exact);
+}
+
+TEST_CASE("C++: packs with failing allocations", "[nogpu]") {
+  const TemporaryFolder folder;
+  const char* const problem = "forward bf16 b1 hq2 sq256 d64";
+  const char* const config = "sm80 q64 kv64 w4 st2";
+  write_kernel_pack(folder.path() / "model.attune", attune::test::example_pack({{problem, config}}));
+  const AttentionProblem asked = parse_problem(problem);
+  const KernelLaunch launch = generate(asked, parse_config(config), find_device("a100")).launches[0];
+  fail_each(
+      [&] {
+        return outcome_of([&] {
+          LoadedPacks packs;
+          packs.load(folder.path() / "model.attune");
+          if (!packs.pick(asked, find_device("a100"), {})) throw std::runtime_error("no pick");
+          if (!packs.find(launch)) throw std::runtime_error("no kernel");
+        });
+      },
+      200);
 }

@@ -262,7 +262,7 @@ int make(const PackOptions& options) {
                                            untuned));
     }
     print_field("written", options.path);
-    print_field("to use it", fmt::format("ATTUNE_PACK={}", options.path));
+    if (is_file) print_field("to use it", fmt::format("ATTUNE_PACK={}", options.path));
   }
   return kOk;
 }

@@ -246,6 +246,7 @@ KernelPack::KernelPack(const fs::path& path) : path_(path) {
   } catch (const Failure& failure) {
     // What the file has as its size and as its pages differs from what it says.
     const int code = failure.primary();
+    if (code == SQLITE_NOMEM) throw std::bad_alloc();
     if (code == SQLITE_CORRUPT || code == SQLITE_NOTADB || code == SQLITE_ERROR || code == SQLITE_TOOBIG ||
         (code == SQLITE_IOERR && failure.code == SQLITE_IOERR_SHORT_READ)) {
       throw damaged(failure.message);

@@ -39,7 +39,7 @@ void write(const fs::path& path, const std::string& bytes) {
 }
 
 std::string refusal(ErrorCode code, const fs::path& path) {
-  const std::string text = error_of(code, [&] { const KernelPack pack(path); });
+  std::string text = error_of(code, [&] { const KernelPack pack(path); });
   CHECK_THAT(text, ContainsSubstring(path.string()));
   return text;
 }
@@ -204,7 +204,7 @@ TEST_CASE("a pack replaces what it is told to, and no database", "[nogpu]") {
   const TemporaryFolder folder;
   const fs::path path = folder / "model.attune";
   const auto refused = [&](bool replace) {
-    const std::string text =
+    std::string text =
         error_of(ErrorCode::invalid_argument, [&] { write_kernel_pack(path, two_problems(), {}, replace); });
     CHECK(error_of(ErrorCode::invalid_argument, [&] { require_writable_pack(path, {}, replace); }) == text);
     return text;
