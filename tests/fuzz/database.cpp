@@ -1,4 +1,4 @@
-// A file that is opened as a database: for reading, as the system's, by the doctor. None changes it.
+// A file that is opened as a database: for reading, as the system's, by the doctor; and as a pack. None changes it.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -12,6 +12,7 @@
 #include "tests/fuzz/fuzz_target.h"
 #include "tuner/database/database_doctor.h"
 #include "tuner/database/database_maintenance.h"
+#include "tuner/database/kernel_pack.h"
 #include "tuner/database/tuning_database.h"
 
 using namespace attune;
@@ -50,6 +51,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   fuzz::accepts([&] { examine_database(file); });
   fuzz::accepts([&] { read_database(file); });
   fuzz::accepts([&] { describe_database(file); });
+  fuzz::accepts([&] {
+    const KernelPack pack(file);
+    for (const PackPick& pick : pack.picks()) fuzz::require(pack.find(pick.problem) != nullptr);
+  });
   std::ifstream after(file, std::ios::binary);
   fuzz::require(std::string(std::istreambuf_iterator<char>(after), {}) == bytes);
   return 0;

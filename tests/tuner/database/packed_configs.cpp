@@ -46,7 +46,7 @@ struct Packs {
   int count = 0;
 
   fs::path add(const Rows& rows, const std::string& target = "a100") {
-    const fs::path path = folder / ("pack" + std::to_string(count++));
+    fs::path path = folder / ("pack" + std::to_string(count++));
     write_kernel_pack(path, example_pack(rows, target));
     loaded->load(path);
     return path;
