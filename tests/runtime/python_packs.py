@@ -66,14 +66,14 @@ def child():
         "setenv": lambda assignment: ctypes.CDLL(None).setenv(*(part.encode() for part in assignment.split("=", 1)), 1),
     }
     for verb, argument in zip(sys.argv[3::2], sys.argv[4::2]):
-        begin = time.perf_counter()
+        begin = time.process_time()  # not what other processes take of the machine
         try:
             status, text = OK, verbs[verb](argument)
         except attune.AttuneError as error:
             status, text = error.status, str(error)
         except ValueError as error:
             status, text = "ValueError", str(error)
-        print(json.dumps({"status": status, "text": text, "ms": 1e3 * (time.perf_counter() - begin)}))
+        print(json.dumps({"status": status, "text": text, "ms": 1e3 * (time.process_time() - begin)}))
 
 
 class Packs(unittest.TestCase):
