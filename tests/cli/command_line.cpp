@@ -144,7 +144,7 @@ TEST_CASE("a shell completes verbs, flags and their values", "[nogpu]") {
   const CommandResult bash = run_attune({"completion", "bash"});
   REQUIRE(bash.status == 0);
   write_file(script, bash.out);
-  CHECK(offered(script, "attune ex") == std::set<std::string>{"explain"});
+  CHECK(offered(script, "attune ex") == std::set<std::string>{"explain", "export"});
   CHECK(offered(script, "attune db b") == std::set<std::string>{"best"});
   CHECK(offered(script, "attune check --head-") == std::set<std::string>{"--head-dim"});
   CHECK(offered(script, "attune check --seq 4 --dtype b") == std::set<std::string>{"bf16"});

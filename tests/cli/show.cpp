@@ -31,7 +31,7 @@ TEST_CASE("a template folder that is none is named with its variable", "[nogpu]"
 
 TEST_CASE("every verb has --help with an example", "[nogpu]") {
   const std::string verb =
-      GENERATE("run", "check", "show", "tune", "bench", "input", "devices", "db", "db list", "db best");
+      GENERATE("run", "check", "show", "tune", "bench", "export", "input", "devices", "db", "db list", "db best");
   const CommandResult result = run_attune(words(verb + " --help"));
   CHECK(result.status == 0);
   const std::size_t example = result.out.find("\nExample:\n  attune ");

@@ -16,7 +16,7 @@ KernelPlan plan_of(const char* problem, const char* config, const char* device) 
   return generate(parse_problem(problem), parse_config(config), find_device(device));
 }
 
-std::map<std::string, std::string> export_of(const KernelPlan& plan, const char* device, ExportOptions options) {
+std::map<std::string, std::string> export_of(const KernelPlan& plan, const char* device, const ExportOptions& options) {
   std::map<std::string, std::string> files;
   for (ExportedFile& file : export_plan(plan, find_device(device), options))
     files.emplace(std::move(file.name), std::move(file.text));
