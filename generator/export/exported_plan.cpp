@@ -309,12 +309,6 @@ class Exporter {
     all_.conditions["has_parts"] = !shown.empty();
   }
 
-  std::string entry_of(const KernelLaunch& launch) const {
-    constexpr std::string_view kPrefix = "attune_";
-    const std::string_view entry = launch.entry;
-    return fmt::format("{}_{}", options_.name, entry.starts_with(kPrefix) ? entry.substr(kPrefix.size()) : entry);
-  }
-
   // The text of a launch with its entry renamed, so that two exports link into one program.
   std::string renamed_source(const KernelLaunch& launch) const {
     const std::string before = " " + launch.entry + "(";
@@ -322,7 +316,7 @@ class Exporter {
     if (at == std::string::npos || launch.source.find(before, at + 1) != std::string::npos)
       throw Error(ErrorCode::internal, fmt::format("kernel {} is not declared once in its source", launch.entry));
     std::string source = launch.source;
-    source.replace(at + 1, launch.entry.size(), entry_of(launch));
+    source.replace(at + 1, launch.entry.size(), exported_entry(launch, options_.name));
     while (!source.empty() && source.back() == '\n') source.pop_back();
     return source;
   }
@@ -396,7 +390,7 @@ class Exporter {
     const KernelLaunch& launch = plan_.launches[index];
     if (launch.target != KernelTarget::cuda)
       throw Error(ErrorCode::unsupported, "a plan of the emulator's kernels is not exported");
-    const std::string number = std::to_string(index), entry = entry_of(launch);
+    const std::string number = std::to_string(index), entry = exported_entry(launch, options_.name);
     if (!entries_.insert(entry).second)
       throw Error(ErrorCode::internal, fmt::format("two kernels are named {}", entry));
     const launch_rules::Launch rules = launch_rules::launch_of(launch, problem_);
@@ -479,6 +473,12 @@ std::string default_export_name(const KernelPlan& plan) {
   if (hides_pairs(problem.mask)) name += fmt::format("_{}", to_string(problem.mask));
   if (problem.deterministic) name += "_deterministic";
   return name;
+}
+
+std::string exported_entry(const KernelLaunch& launch, const std::string& name) {
+  constexpr std::string_view kPrefix = "attune_";
+  const std::string_view entry = launch.entry;
+  return fmt::format("{}_{}", name, entry.starts_with(kPrefix) ? entry.substr(kPrefix.size()) : entry);
 }
 
 std::string nvcc_architecture_flags(const KernelPlan& plan) {

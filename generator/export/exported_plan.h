@@ -24,6 +24,9 @@ struct ExportOptions {
 /// "attune_backward_bf16_d64_causal_deterministic": from what a plan's kernels are compiled for.
 std::string default_export_name(const KernelPlan& plan);
 
+/// What a kernel of the plan is named in an export of that name: "my_name_backward_delta".
+std::string exported_entry(const KernelLaunch& launch, const std::string& name);
+
 /// What nvcc is told of the architecture: "-arch=sm_80". For an architecture's own variant, which has no PTX that
 /// others run: "-gencode arch=compute_90a,code=sm_90a".
 std::string nvcc_architecture_flags(const KernelPlan& plan);

@@ -91,6 +91,8 @@ int run(const ExportVerbOptions& options) {
   document["kernel_class"] = plan.kernel_class;
   Json launches = document;
   launches.update(plan_document(plan));
+  for (std::size_t i = 0; i < plan.launches.size(); ++i)
+    launches["launches"][i]["entry"] = exported_entry(plan.launches[i], named.name);
   files.push_back({"plan.json", json_text(launches, 2) + "\n"});
   if (options.cubin) files.push_back({kCubinFile, cubin_of(files, plan)});
 
