@@ -25,8 +25,7 @@ std::int32_t KernelLaunch::key_tiles(const AttentionProblem& problem) const {
 }
 
 std::int32_t KernelLaunch::section_heads(const AttentionProblem& problem) const {
-  return to_int32(
-      launch_rules::section_heads_of(launch_rules::launch_of(*this, problem), launch_rules::call_of(problem)));
+  return to_int32(section_heads_of(launch_rules::launch_of(*this, problem), launch_rules::sizes_of(problem)));
 }
 
 std::uint32_t KernelLaunch::grid_x(const AttentionProblem& problem) const {
@@ -36,14 +35,15 @@ std::uint32_t KernelLaunch::grid_x(const AttentionProblem& problem) const {
 
 std::uint32_t KernelLaunch::tiles(const AttentionProblem& problem) const {
   const launch_rules::Launch launch = launch_rules::launch_of(*this, problem);
-  const launch_rules::Call call = launch_rules::call_of(problem);
+  const launch_rules::Call call = launch_rules::call_of(problem, split);
   if (launch_rules::has_too_many_packed_rows(launch, call)) {
     throw Error(ErrorCode::unsupported,
                 fmt::format("{} queries of {} heads are more rows than a kernel that packs them "
                             "can count; take another config",
                             problem.seq_q, heads_per_tile));
   }
-  if (launch_rules::has_too_many_tiles(launch, call)) {
+  const std::int64_t tiles = launch_rules::tiles_of(launch, call);
+  if (tiles == launch_rules::kTooManyTiles) {
     throw Error(
         ErrorCode::unsupported,
         fmt::format("{} tiles of {} {} times {} heads are more than the {} of a launch; split the batch",
@@ -51,13 +51,14 @@ std::uint32_t KernelLaunch::tiles(const AttentionProblem& problem) const {
                     tile_rows == TileRows::keys ? "keys" : "queries", launch_rules::heads_of_tiles(launch, call),
                     launch_rules::kMostCtas / cluster / launch_rules::parts_of(launch.split, call)));
   }
-  return static_cast<std::uint32_t>(launch_rules::tiles_of(launch, call));
+  return static_cast<std::uint32_t>(tiles);
 }
 
 std::size_t WorkspaceBuffer::bytes_of(const AttentionProblem& problem) const {
-  if (!of_scores)
-    return static_cast<std::size_t>(
-        launch_rules::bytes_of(launch_rules::buffer_of(*this), launch_rules::call_of(problem)));
+  if (!of_scores) {
+    const launch_rules::Call call = launch_rules::call_of(problem, split);
+    return static_cast<std::size_t>(launch_rules::bytes_of(launch_rules::buffer_of(*this), call));
+  }
   const std::int64_t tiles = problem.batch * problem.heads_q * ceil_div(problem.seq_q, rows);
   constexpr std::int64_t kMostBytes = std::int64_t{1} << 60;
   const std::int64_t keys = round_up(problem.seq_kv, kScoreRowKeys);
@@ -91,39 +92,39 @@ std::size_t KernelPlan::zeroed_bytes_of(const AttentionProblem& launched) const 
 }
 
 std::variant<std::int32_t, float> value_of(Scalar scalar, const AttentionProblem& problem, const KernelLaunch& launch) {
-  const launch_rules::Launch of = launch_rules::launch_of(launch, problem);
-  const launch_rules::Call call = launch_rules::call_of(problem);
+  const auto of = [&] { return launch_rules::launch_of(launch, problem); };
+  const auto call = [&] { return launch_rules::sizes_of(problem); };
   switch (scalar) {
     case Scalar::batch:
-      return to_int32(batch_of(of, call));
+      return to_int32(batch_of(of(), call()));
     case Scalar::heads_q:
-      return to_int32(heads_q_of(of, call));
+      return to_int32(heads_q_of(of(), call()));
     case Scalar::heads_kv:
-      return to_int32(heads_kv_of(of, call));
+      return to_int32(heads_kv_of(of(), call()));
     case Scalar::group_size:
-      return to_int32(group_size_of(of, call));
+      return to_int32(group_size_of(of(), call()));
     case Scalar::seq_q:
-      return to_int32(seq_q_of(of, call));
+      return to_int32(seq_q_of(of(), call()));
     case Scalar::seq_kv:
-      return to_int32(seq_kv_of(of, call));
+      return to_int32(seq_kv_of(of(), call()));
     case Scalar::query_tiles:
-      return to_int32(query_tiles_of(of, call));
+      return to_int32(query_tiles_of(of(), call()));
     case Scalar::key_tiles:
-      return to_int32(key_tiles_of(of, call));
+      return to_int32(key_tiles_of(of(), call()));
     case Scalar::section_heads:
-      return to_int32(section_heads_of(of, call));
+      return to_int32(section_heads_of(of(), call()));
     case Scalar::first_offset:
-      return to_int32(first_offset_of(of, call));
+      return to_int32(first_offset_of(of(), launch_rules::call_of(problem)));
     case Scalar::mask_offset:
-      return to_int32(mask_offset_of(of, call));
+      return to_int32(mask_offset_of(of(), launch_rules::call_of(problem)));
     case Scalar::softmax_scale:
-      return softmax_scale_of(of, call);
+      return softmax_scale_of(of(), call());
     case Scalar::softmax_scale_log2:
-      return softmax_scale_log2_of(of, call);
+      return softmax_scale_log2_of(of(), call());
     case Scalar::tiles:
       return to_int32(launch.tiles(problem));
     case Scalar::key_parts:
-      return to_int32(key_parts_of(of, call));
+      return to_int32(key_parts_of(of(), launch_rules::call_of(problem, launch.split)));
   }
   throw Error(ErrorCode::internal, fmt::format("scalar {} is unknown", static_cast<int>(scalar)));
 }

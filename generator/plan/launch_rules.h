@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "generator/config/kernel_config.h"
 #include "generator/plan/kernel_plan.h"
+#include "generator/plan/key_split.h"
+#include "generator/problem/mask_geometry.h"
 
 /// The arithmetic of a launch, of plain numbers. It is a template, since exported launchers hold the very same text.
 /// Only the generator's own sources include it.
@@ -11,9 +14,55 @@ namespace attune::launch_rules {
 
 #include "templates/export/launch_rules.cu"
 
-Call call_of(const AttentionProblem& problem);
-Split split_of(const KeySplit& split);
-Launch launch_of(const KernelLaunch& launch, const AttentionProblem& problem);
-Buffer buffer_of(const WorkspaceBuffer& buffer);
+static_assert(kFill == kFillParts && kMostParts == kMostKeyParts);
+static_assert(launch_rules::kOpenDiagonal == attune::kOpenDiagonal);
+static_assert(launch_rules::kWorkspaceAlignment == attune::kWorkspaceAlignment);
+static_assert(static_cast<int>(Rows::queries) == static_cast<int>(TileRows::queries) &&
+              static_cast<int>(Rows::keys) == static_cast<int>(TileRows::keys) &&
+              static_cast<int>(Rows::all) == static_cast<int>(TileRows::all) &&
+              static_cast<int>(Rows::following) == static_cast<int>(TileRows::following));
+
+// Inline, so that of what is copied here nothing is left but what a rule reads: each call of the library asks often.
+
+/// A call that looks at no mask.
+inline Call sizes_of(const AttentionProblem& problem) {
+  return {problem.batch,  problem.heads_q,        problem.heads_kv,      problem.seq_q,
+          problem.seq_kv, -attune::kOpenDiagonal, attune::kOpenDiagonal, problem.softmax_scale};
+}
+
+inline Call call_of(const AttentionProblem& problem) {
+  const MaskGeometry mask(problem);
+  Call call = sizes_of(problem);
+  call.first_diagonal = mask.first_diagonal;
+  call.last_diagonal = mask.last_diagonal;
+  return call;
+}
+
+/// For what depends on the mask by the number of parts alone, if at all.
+inline Call call_of(const AttentionProblem& problem, const KeySplit& split) {
+  return split.parts == kFill ? call_of(problem) : sizes_of(problem);
+}
+
+inline Split split_of(const KeySplit& split) {
+  return {split.parts, split.slots, split.tile_queries, split.tile_heads, split.least_keys, split.most_rows};
+}
+
+inline Launch launch_of(const KernelLaunch& launch, const AttentionProblem& problem) {
+  return {static_cast<Rows>(launch.tile_rows),
+          launch.rows_per_tile,
+          launch.heads_per_tile,
+          launch.kv_grad_per_query_head,
+          launch.cluster,
+          launch.max_ctas,
+          static_cast<std::int64_t>(launch.section_bytes),
+          problem.head_dim,
+          size_of(problem.dtype),
+          split_of(launch.split)};
+}
+
+inline Buffer buffer_of(const WorkspaceBuffer& buffer) {
+  return {static_cast<std::int64_t>(buffer.bytes), buffer.rows, buffer.rows_of == TileRows::keys,
+          split_of(buffer.split)};
+}
 
 }  // namespace attune::launch_rules

@@ -318,7 +318,7 @@ cudaError_t check_sizes(const ${name}_call& asked) {
   if (kNeedsGroups && group == 1) return fail(invalid, "these kernels need grouped heads (heads_q > heads_kv)");
   const Call call = call_of(asked);
   for (const Kernel& kernel : kKernels) {
-    if (has_too_many_packed_rows(kernel.launch, call) || has_too_many_tiles(kernel.launch, call))
+    if (has_too_many_packed_rows(kernel.launch, call) || tiles_of(kernel.launch, call) == kTooManyTiles)
       return fail(invalid, "%s would need more CTAs than a grid has; split the batch", kernel.entry);
   }
   return cudaSuccess;

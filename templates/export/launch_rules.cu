@@ -137,16 +137,14 @@ inline bool has_too_many_packed_rows(const Launch& launch, const Call& call) {
   return launch.rows != Rows::following && launch.heads_per_tile > 1 &&
          tiles_of_head(launch, call) > kMostCtas / launch.heads_per_tile / launch.rows_per_tile;
 }
-inline bool has_too_many_tiles(const Launch& launch, const Call& call) {
-  if (launch.rows == Rows::following) return false;
-  const std::int64_t heads = heads_of_tiles(launch, call);
-  return heads > kMostCtas || tiles_of_head(launch, call) > kMostCtas / launch.cluster / parts_of(launch.split, call) / heads;
-}
 
-// Of all heads and batch entries, times the parts of their keys.
+// Of all heads and batch entries, times the parts of their keys; kTooManyTiles if a grid has not so many CTAs.
+constexpr std::int64_t kTooManyTiles = -1;
 inline std::int64_t tiles_of(const Launch& launch, const Call& call) {
   if (launch.rows == Rows::following) return ceil_div(call.batch * call.heads_q * call.seq_q, launch.rows_per_tile);
-  return tiles_of_head(launch, call) * heads_of_tiles(launch, call) * parts_of(launch.split, call);
+  const std::int64_t heads = heads_of_tiles(launch, call), tiles = tiles_of_head(launch, call), parts = parts_of(launch.split, call);
+  if (heads > kMostCtas || tiles > kMostCtas / launch.cluster / parts / heads) return kTooManyTiles;
+  return tiles * heads * parts;
 }
 // CTAs in x.
 inline std::int64_t grid_of(const Launch& launch, const Call& call) {
