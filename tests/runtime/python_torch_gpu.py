@@ -276,11 +276,13 @@ class Eager(OnGpu):
     def test_threads(self):
         """Calls of one kind at the same time, on streams of their own."""
         wrong, ended = [], []
+        inputs = [tensors(seed=seed) for seed in range(4)]
+        outputs = [with_gradients(exact, leaves) for leaves in inputs]  # here: which backend PyTorch takes is a matter of the process
+        torch.cuda.synchronize()
 
         def work(seed):
+            leaves, expected = inputs[seed], outputs[seed]
             with torch.cuda.stream(torch.cuda.Stream()):
-                leaves = tensors(seed=seed)
-                expected = with_gradients(exact, leaves)
                 for _ in range(50):
                     results = with_gradients(functools.partial(attune.attention, causal=True), leaves)
                     for result, other in zip(results, expected):
