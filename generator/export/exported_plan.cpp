@@ -258,14 +258,11 @@ class Exporter {
         const std::string heads = rows_are_queries(operand) ? "heads_q" : "heads_kv",
                           rows = rows_are_queries(operand) ? "seq_q" : "seq_kv";
         const bool by_head = problem_.layout == Layout::bhsd;
-        lists["packed"].push_back(
-            {{"name", name},
-             {"heads", heads},
-             {"rows", rows},
-             {"stride_head", by_head ? fmt::format("call->{} * {}_launcher::kHeadDim", rows, options_.name)
-                                     : options_.name + "_launcher::kHeadDim"},
-             {"stride_row", by_head ? options_.name + "_launcher::kHeadDim"
-                                    : fmt::format("call->{} * {}_launcher::kHeadDim", heads, options_.name)}});
+        lists["packed"].push_back({{"name", name},
+                                   {"heads", heads},
+                                   {"rows", rows},
+                                   {"stride_head", by_head ? fmt::format("call->{} * kHeadDim", rows) : "kHeadDim"},
+                                   {"stride_row", by_head ? "kHeadDim" : fmt::format("call->{} * kHeadDim", heads)}});
       }
     }
     set("unstrided", fmt::format("{}", fmt::join(unstrided, " and ")));
@@ -361,10 +358,11 @@ class Exporter {
       if (spec == launch.tensor_maps.end())
         throw Error(ErrorCode::internal, fmt::format("no tensor map of {} is described", to_string(map.operand)));
       return fmt::format(
-          "{0}_try(encode(driver, &arguments.{1}, \"{2}\", asked.{2}, {3}(call), asked.{2}_stride_batch, "
-          "asked.{2}_stride_head,\n    asked.{2}_stride_row, {{{4}, {5}, {6}, 1}}, CU_TENSOR_MAP_SWIZZLE_{7}));",
-          exporter.options_.name, to_string(map), identifier(map.operand), extents_of(map.operand), spec->box_columns,
-          spec->box_heads, spec->box_rows, spec->swizzle_bytes == 0 ? "NONE" : fmt::format("{}B", spec->swizzle_bytes));
+          "RETURN_IF_FAILED(encode(driver, &arguments.{0}, \"{1}\", asked.{1}, {2}(call), asked.{1}_stride_batch,\n"
+          "                        asked.{1}_stride_head, asked.{1}_stride_row, {{{3}, {4}, {5}, 1}},\n"
+          "                        CU_TENSOR_MAP_SWIZZLE_{6}));",
+          to_string(map), identifier(map.operand), extents_of(map.operand), spec->box_columns, spec->box_heads,
+          spec->box_rows, spec->swizzle_bytes == 0 ? "NONE" : fmt::format("{}B", spec->swizzle_bytes));
     }
     std::string operator()(const Workspace& workspace) const {
       const std::string name(workspace.buffer.name);

@@ -135,7 +135,7 @@ cudaError_t find(const char* name, unsigned version, Function* function) {
   return cudaSuccess;
 }
 
-#define ${name}_try(expression) \
+#define RETURN_IF_FAILED(expression) \
   if (const cudaError_t error = (expression); error != cudaSuccess) return error
 
 #ifdef ${name}_from_cubin
@@ -146,13 +146,13 @@ CUresult (*get_context)(CUcontext*) = nullptr;
 CUresult (*get_function)(CUfunction*, CUkernel) = nullptr;
 
 cudaError_t load(const void* cubin) {
-  ${name}_try(check_device());
+  RETURN_IF_FAILED(check_device());
   CUresult (*load_data)(CUlibrary*, const void*, CUjit_option*, void**, unsigned, CUlibraryOption*, void**, unsigned) = nullptr;
   CUresult (*get_kernel)(CUkernel*, CUlibrary, const char*) = nullptr;
-  ${name}_try(find("cuLibraryLoadData", 12000, &load_data));
-  ${name}_try(find("cuLibraryGetKernel", 12000, &get_kernel));
-  ${name}_try(find("cuKernelGetFunction", 12000, &get_function));
-  ${name}_try(find("cuCtxGetCurrent", 4000, &get_context));
+  RETURN_IF_FAILED(find("cuLibraryLoadData", 12000, &load_data));
+  RETURN_IF_FAILED(find("cuLibraryGetKernel", 12000, &get_kernel));
+  RETURN_IF_FAILED(find("cuKernelGetFunction", 12000, &get_function));
+  RETURN_IF_FAILED(find("cuCtxGetCurrent", 4000, &get_context));
   CUlibrary library = nullptr;
   if (const CUresult result = load_data(&library, cubin, nullptr, nullptr, 0, nullptr, nullptr, 0); result != CUDA_SUCCESS)
     return fail_in("cuLibraryLoadData", result);
@@ -196,10 +196,10 @@ struct Driver {
 //% end
 };
 cudaError_t find_driver(Driver* driver) {
-  ${name}_try(find("cuLaunchKernelEx", 11080, &driver->launch));
-  ${name}_try(find("cuFuncSetAttribute", 9000, &driver->set_attribute));
+  RETURN_IF_FAILED(find("cuLaunchKernelEx", 11080, &driver->launch));
+  RETURN_IF_FAILED(find("cuFuncSetAttribute", 9000, &driver->set_attribute));
 //% if tensor_maps
-  ${name}_try(find("cuTensorMapEncodeTiled", 12000, &driver->encode));
+  RETURN_IF_FAILED(find("cuTensorMapEncodeTiled", 12000, &driver->encode));
 //% end
   return cudaSuccess;
 }
@@ -207,7 +207,7 @@ cudaError_t find_driver(Driver* driver) {
 cudaError_t launch(const Driver& driver, int number, const Call& call, void* arguments, cudaStream_t stream) {
   const Kernel& kernel = kKernels[number];
   CUfunction function = nullptr;
-  ${name}_try(function_of(number, &function));
+  RETURN_IF_FAILED(function_of(number, &function));
   constexpr unsigned kSharedBytesWithoutOptIn = 48 * 1024;
   if (kernel.shared_bytes > kSharedBytesWithoutOptIn) {
     const CUresult result =
@@ -373,20 +373,20 @@ cudaError_t check_workspace(const ${name}_call& asked, const Layout& layout) {
 }
 
 cudaError_t run(const ${name}_call& asked, cudaStream_t stream) {
-  ${name}_try(check_sizes(asked));
+  RETURN_IF_FAILED(check_sizes(asked));
   const Call call = call_of(asked);
 //% for checked_tensors
-  ${name}_try(check_tensor("${checked_tensors.name}", asked.${checked_tensors.name}, ${checked_tensors.extents}(call), asked.${checked_tensors.name}_stride_batch,
+  RETURN_IF_FAILED(check_tensor("${checked_tensors.name}", asked.${checked_tensors.name}, ${checked_tensors.extents}(call), asked.${checked_tensors.name}_stride_batch,
                            asked.${checked_tensors.name}_stride_head, asked.${checked_tensors.name}_stride_row));
 //% end
 //% for checked_rows
-  ${name}_try(check_rows("${checked_rows.name}", asked.${checked_rows.name}, ${checked_rows.may_be_null}));
+  RETURN_IF_FAILED(check_rows("${checked_rows.name}", asked.${checked_rows.name}, ${checked_rows.may_be_null}));
 //% end
   const Layout layout = layout_of(call);
-  ${name}_try(check_workspace(asked, layout));
-  ${name}_try(check_device());
+  RETURN_IF_FAILED(check_workspace(asked, layout));
+  RETURN_IF_FAILED(check_device());
   Driver driver;
-  ${name}_try(find_driver(&driver));
+  RETURN_IF_FAILED(find_driver(&driver));
 
   char* const workspace = static_cast<char*>(asked.workspace);
   if (layout.zeroed_bytes != 0) {
@@ -399,14 +399,16 @@ cudaError_t run(const ${name}_call& asked, cudaStream_t stream) {
     (void)kernel;
     Arguments${calls.number} arguments = {};
     ${calls.values}
-    ${name}_try(launch(driver, ${calls.number}, call, &arguments, stream));
+    RETURN_IF_FAILED(launch(driver, ${calls.number}, call, &arguments, stream));
   }
 //% end
   return cudaSuccess;
 }
 
 }  // namespace
-}  // namespace ${name}_launcher
+
+// With C linkage these are the functions of launch.h.
+extern "C" {
 
 void ${name}_problem(${name}_call* call) {
   *call = {};
@@ -427,28 +429,34 @@ void ${name}_problem(${name}_call* call) {
 
 void ${name}_pack(${name}_call* call) {
 //% for packed
-  call->${packed.name}_stride_batch = call->${packed.heads} * call->${packed.rows} * ${name}_launcher::kHeadDim;
+  call->${packed.name}_stride_batch = call->${packed.heads} * call->${packed.rows} * kHeadDim;
   call->${packed.name}_stride_head = ${packed.stride_head};
   call->${packed.name}_stride_row = ${packed.stride_row};
 //% end
 }
 
 size_t ${name}_workspace_bytes(const ${name}_call* call) {
-  ${name}_launcher::message[0] = 0;
-  return ${name}_launcher::check_sizes(*call) == cudaSuccess ? static_cast<std::size_t>(${name}_launcher::layout_of(${name}_launcher::call_of(*call)).bytes) : 0;
+  message[0] = 0;
+  if (call == nullptr || check_sizes(*call) != cudaSuccess) return 0;
+  return static_cast<std::size_t>(layout_of(call_of(*call)).bytes);
 }
 
 cudaError_t ${name}(const ${name}_call* call, cudaStream_t stream) {
-  ${name}_launcher::message[0] = 0;
-  if (call == nullptr) return ${name}_launcher::fail(cudaErrorInvalidValue, "the call is null");
-  return ${name}_launcher::run(*call, stream);
+  message[0] = 0;
+  if (call == nullptr) return fail(cudaErrorInvalidValue, "the call is null");
+  return run(*call, stream);
 }
 
-const char* ${name}_message(void) { return ${name}_launcher::message; }
+const char* ${name}_message(void) { return message; }
 
 #ifdef ${name}_from_cubin
 cudaError_t ${name}_load(const void* cubin) {
-  ${name}_launcher::message[0] = 0;
-  return ${name}_launcher::load(cubin);
+  message[0] = 0;
+  return load(cubin);
 }
 #endif
+
+}  // extern "C"
+}  // namespace ${name}_launcher
+
+#undef RETURN_IF_FAILED
