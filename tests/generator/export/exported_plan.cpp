@@ -65,7 +65,7 @@ TEST_CASE("an architecture's own variant is named to every compiler", "[nogpu]")
   CHECK(has(files.at("CMakeLists.txt"), "CUDA_ARCHITECTURES 90a-real"));
   CHECK(has(files.at("README.md"), "GPUs of compute capability 9.0 alone"));
   CHECK(has(files.at("README.md"), "`kernel.cubin` | the kernels compiled by NVRTC 13.0"));
-  CHECK(has(files.at("launch.cpp"), "{64, 1, 128, 1}, CU_TENSOR_MAP_SWIZZLE_128B"));
+  CHECK(has(files.at("launch.cpp"), "{64, 1, 128, 1},\n                            CU_TENSOR_MAP_SWIZZLE_128B"));
 }
 
 TEST_CASE("an export's page says which sizes its kernels take", "[nogpu]") {
