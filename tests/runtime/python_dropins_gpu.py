@@ -1,41 +1,17 @@
 """The drop-ins of the Python binding on a GPU: values and gradients beside double precision, FlashAttention-2 as PyTorch holds it, and
 Transformers' own attention.
 
-usage: python_dropins_gpu.py [UNITTEST_ARGUMENT...]
-
-The module is taken from bindings/python two folders up, libattune.so from where the module finds it; tests of Transformers are skipped where it is
-not installed. A line for each test, then one "attune-tests: N passed, N failed, N skipped"; exit status 77 where there is no PyTorch with a
-GPU.
+Tests of Transformers are skipped where it is not installed.
 """
 
 import importlib.util
-import pathlib
 import sys
 import unittest
 
-sys.dont_write_bytecode = True
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bindings" / "python"))
+# First: it finds the module, and ends a program that has no GPU.
+from on_gpu import BF16, FP16, GRADIENT_BOUND, LSE_BOUND, OUTPUT_BOUND, normal, run_tests, torch
 
-
-def skip(why):
-    print(f"attune-tests: 0 passed, 0 failed, 1 skipped: {why}")
-    sys.exit(77)
-
-
-try:
-    import torch
-except ImportError:
-    skip("PyTorch is not installed")
-if not torch.cuda.is_available():
-    skip("PyTorch sees no GPU")
-
-from attune_kernels import flash_attn, flash_attn_interface  # noqa: E402
-
-BF16, FP16 = torch.bfloat16, torch.float16
-# Norm of the error over norm of the reference.
-OUTPUT_BOUND = {BF16: 3e-3, FP16: 4e-4}
-GRADIENT_BOUND = {BF16: 4e-3, FP16: 6e-4}
-LSE_BOUND = 1e-4
+from attune_kernels import flash_attn, flash_attn_interface
 
 # dtype, batch, heads_q, heads_kv, seq_q, seq_k, head_dim, options
 CASES = [
@@ -48,10 +24,6 @@ CASES = [
     (FP16, 1, 4, 4, 97, 97, 96, {"softmax_scale": 0.3, "deterministic": True}),
     (BF16, 1, 4, 2, 1, 300, 256, {"causal": True}),
 ]
-
-
-def normal(*shape, dtype, seed):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype).cuda()
 
 
 def inputs(dtype, batch, heads_q, heads_kv, seq_q, seq_k, head_dim):
@@ -284,7 +256,5 @@ class Transformers(OnGpu):
                 break  # a tie: from here on the texts differ
 
 
-result = unittest.main(exit=False, verbosity=2).result
-failed, skipped = len({case.id().split(" ")[0] for case, _ in result.failures + result.errors}), len(result.skipped)
-print(f"attune-tests: {result.testsRun - failed - skipped} passed, {failed} failed, {skipped} skipped")
-sys.exit(0 if result.wasSuccessful() else 1)
+if __name__ == "__main__":
+    run_tests(verbosity=2)

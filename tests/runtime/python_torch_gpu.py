@@ -1,37 +1,20 @@
 """The Python binding inside PyTorch, on a GPU: its operators under torch.compile, torch.export, checkpoints, graphs and torch.func, and its kernels
 under torch.nn.functional.scaled_dot_product_attention.
 
-usage: python_torch_gpu.py [UNITTEST_ARGUMENT...]
-
-Prints a line for each test. The module is taken from bindings/python two folders up, libattune.so from where the module finds it. Ends as
-test_* programs do: a line "attune-tests: N passed, N failed, N skipped", exit status 77 where there is no PyTorch with a GPU.
+Prints a line for each test.
 """
 
 import contextlib
 import functools
 import os
-import pathlib
-import sys
 import threading
 import unittest
 import unittest.mock
 
-sys.dont_write_bytecode = True
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # a pool of processes takes longer to start than these graphs to compile
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bindings" / "python"))
 
-
-def skip(why):
-    print(f"attune-tests: 0 passed, 0 failed, 1 skipped: {why}")
-    sys.exit(77)
-
-
-try:
-    import torch
-except ImportError:
-    skip("PyTorch is not installed")
-if not torch.cuda.is_available():
-    skip("PyTorch sees no GPU")
+# First: it finds the module, and ends a program that has no GPU.
+from on_gpu import BF16, DEVICE, FP16, run_tests, torch  # noqa: E402
 
 from torch import nn  # noqa: E402
 from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
@@ -41,8 +24,6 @@ from torch.utils import checkpoint  # noqa: E402
 import attune_kernels as attune  # noqa: E402
 from attune_kernels import _calls, _sdpa  # noqa: E402
 
-DEVICE = "cuda"
-BF16, FP16 = torch.bfloat16, torch.float16
 BOUND = 1.2e-2  # norm of the error over norm of the expected: what is compared was rounded to bf16 several times
 OPERATOR = torch.ops.attune_kernels.forward.default
 
@@ -527,7 +508,5 @@ class Training(OnGpu):
                     self.assertLess(abs(sum(ours[-10:]) - sum(theirs[-10:])), 0.25 * sum(theirs[-10:]) + 0.5)
 
 
-result = unittest.main(exit=False, verbosity=2, warnings="ignore").result
-failed, skipped = len({case.id().split(" ")[0] for case, _ in result.failures + result.errors}), len(result.skipped)
-print(f"attune-tests: {result.testsRun - failed - skipped} passed, {failed} failed, {skipped} skipped")
-sys.exit(0 if result.wasSuccessful() else 1)
+if __name__ == "__main__":
+    run_tests(verbosity=2, warnings="ignore")

@@ -11,7 +11,7 @@ import warnings
 
 import torch
 
-from . import _calls, _library
+from . import _calls
 from ._library import AttuneError
 
 _NAME = "attune"
