@@ -81,6 +81,9 @@ struct KernelConfig {
   /// Forward: parts of a tile's keys, each worked on by a CTA of its own; with several a second kernel combines their
   /// results, which lie in the workspace in fp32. kFillParts: as many as the problem needs to fill the device.
   int key_parts = 1;
+  /// Forward: blocks of keys after which sums over a row leave the accumulators of the tensor cores, which truncate,
+  /// and are added up in fp32 that rounds: sm80 1, in registers; sm90 any number, in the workspace. 0: never.
+  int promotion_blocks = 0;
   // sm90 only, from here
   int q_stages = 1;  ///< tiles of Q held in shared memory: with 2 a persistent CTA loads the next one's ahead
   WarpgroupOrder warpgroup_order = WarpgroupOrder::free;

@@ -268,6 +268,10 @@ class Exporter {
     set("unstrided", fmt::format("{}", fmt::join(unstrided, " and ")));
   }
 
+  static std::string note_of(const launch_rules::Buffer& rules) {
+    if (rules.rows == launch_rules::kOnce) return fmt::format("{} bytes", rules.bytes);
+    return fmt::format("{} bytes for each {} {}", rules.bytes, rules.rows, rules.of_keys ? "keys" : "queries");
+  }
   static std::string split_text(const launch_rules::Split& split) {
     return fmt::format("{{{}, {}, {}, {}, {}, {}}}", split.parts, split.slots, split.tile_queries, split.tile_heads,
                        split.least_keys, split.most_rows);
@@ -296,8 +300,7 @@ class Exporter {
                        {"buffer", fmt::format("{{{}, {}, {}, {}}}", rules.bytes, rules.rows, text_of(rules.of_keys),
                                               split_text(rules.split))},
                        {"zeroed", text_of(buffer.zeroed)},
-                       {"note", fmt::format("{} bytes for each {} {}", rules.bytes, rules.rows,
-                                            rules.of_keys ? "keys" : "queries")}});
+                       {"note", note_of(rules)}});
       shown.push_back({{"name", name},
                        {"offset", std::to_string(plan_.buffer_offset(buffer.buffer, problem_))},
                        {"bytes", std::to_string(buffer.bytes_of(problem_))},

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "generator/families/family_word.h"
+#include "generator/families/long_rows.h"
 #include "generator/plan/key_split.h"
 
 namespace attune {
@@ -37,6 +38,7 @@ struct FlagNames {
 };
 constexpr FlagNames kQuery = {"shared memory", "registers"}, kLengths = {"any", "multiples of the tiles"},
                     kProbabilities = {"registers", "shared memory"}, kHeads = {"one", "those of a group"},
+                    kRowSums = {"in the tensor cores", "of each block rounded"},
                     kKeyTiles = {"the heads that share them", "each query head"},
                     kFirst = {"after those of dK and dV", "before those of dK and dV"},
                     kKeyGradients = {"one warpgroup", "two warpgroups"},
@@ -50,6 +52,7 @@ constexpr std::string_view flag(int value) {
 constexpr std::string_view as_many(int value) { return value == 0 ? "as of K" : ""; }
 constexpr std::string_view as_of_q(int value) { return value == 0 ? "as of Q" : ""; }
 constexpr std::string_view fewest(int value) { return value == 0 ? "fewest" : ""; }
+constexpr std::string_view never(int value) { return value == 0 ? "never" : ""; }
 constexpr std::string_view filling(int value) { return value == kFillParts ? "fill" : ""; }
 
 constexpr unsigned kForward = kForwardSm80 | kForwardSm90, kBackward = kBackwardSm80 | kBackwardSm90,
@@ -125,6 +128,8 @@ constexpr ConfigField kFields[] = {
     flag_of<&C::even_tiles>("even-tiles", "even_tiles", 0, kForward, "lengths", "lengths are multiples of the tiles", "bounds", flag<kLengths>),
     number<&C::ctas_per_sm>("cta", "ctas_per_sm", 1, 32, 1, kAll, "CTAs that must fit on an SM", "CTAs per SM", "occupancy"),
     named(number<&C::key_parts>("parts", "key_parts", kFillParts, kMostKeyParts, 1, kForward, "parts of the keys (parts)", "parts of a tile's keys, whose results are combined; fill: as many as fill the GPU", "key parts"), filling),
+    flag_of<&C::promotion_blocks>("promoted", "promotion_blocks", 0, kForwardSm80, "sums over a row", "the tensor cores sum each block of keys from zero", "promotion", flag<kRowSums>),
+    named(number<&C::promotion_blocks>("promote", "promotion_blocks", 1, kMostPromotionBlocks, 1, kForwardSm90, "blocks of keys between promotions (promote)", "sums over a row leave the tensor cores after every N blocks of keys", "promotion"), never),
     number<&C::q_stages>("qst", "q_stages", 1, 2, 1, kForwardSm90, "stages of Q (qst)", "stages of Q", "tile scheduler"),
     choice_of<&C::warpgroup_order>("order of warpgroups", "warpgroup_order", kName, kWgmma, "order of warpgroups", "how warpgroups take the tensor cores: as they come, in a fixed order, one at a time", "warpgroups"),
     choice_of<&C::overlap>("overlap", "overlap", kChoice, kWgmma, "overlap", "what runs beside a warpgroup's products", "overlap"),

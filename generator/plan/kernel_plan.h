@@ -87,12 +87,15 @@ struct KernelLaunch {
   std::uint32_t tiles(const AttentionProblem& problem) const;
 };
 
-/// A part of a workspace whose size grows with the problem: `bytes` for each `rows` queries (or what is left of them)
-/// of each query head and batch entry; or for each `rows` keys of each key/value head.
+/// WorkspaceBuffer::rows of a buffer whose size no problem changes.
+constexpr int kOnce = 0;
+
+/// A part of a workspace whose size may grow with the problem: `bytes` for each `rows` queries (or what is left of
+/// them) of each query head and batch entry; or for each `rows` keys of each key/value head.
 struct WorkspaceBuffer {
   Buffer buffer;
   std::size_t bytes = 0;
-  int rows = 1;
+  int rows = 1;         ///< kOnce: `bytes` as a whole, whatever the problem
   bool zeroed = false;  ///< must hold zeros before the first launch; such buffers come first
   TileRows rows_of = TileRows::queries;
   bool of_scores = false;  ///< instead: a float for each query and key, whose rows kScoreRowKeys pads

@@ -16,7 +16,7 @@ namespace attune::launch_rules {
 
 static_assert(kFill == kFillParts && kMostParts == kMostKeyParts);
 static_assert(launch_rules::kOpenDiagonal == attune::kOpenDiagonal);
-static_assert(launch_rules::kWorkspaceAlignment == attune::kWorkspaceAlignment);
+static_assert(launch_rules::kWorkspaceAlignment == attune::kWorkspaceAlignment && launch_rules::kOnce == attune::kOnce);
 static_assert(static_cast<int>(Rows::queries) == static_cast<int>(TileRows::queries) &&
               static_cast<int>(Rows::keys) == static_cast<int>(TileRows::keys) &&
               static_cast<int>(Rows::all) == static_cast<int>(TileRows::all) &&

@@ -45,7 +45,9 @@ struct Launch {
   Split split;
 };
 
-// `bytes` for each `rows` queries of each query head and batch entry, or keys of each key/value head; once for each part of the keys.
+// `bytes` for each `rows` queries of each query head and batch entry, or keys of each key/value head; once for each part of the keys. Where `rows` is
+// kOnce: `bytes`, whatever the call.
+constexpr std::int64_t kOnce = 0;
 struct Buffer {
   std::int64_t bytes, rows;
   bool of_keys;
@@ -153,6 +155,7 @@ inline std::int64_t grid_of(const Launch& launch, const Call& call) {
 }
 
 inline std::int64_t bytes_of(const Buffer& buffer, const Call& call) {
+  if (buffer.rows == kOnce) return buffer.bytes;
   const std::int64_t heads = call.batch * (buffer.of_keys ? call.heads_kv : call.heads_q);
   return buffer.bytes * heads * ceil_div(buffer.of_keys ? call.seq_kv : call.seq_q, buffer.rows) * parts_of(buffer.split, call);
 }

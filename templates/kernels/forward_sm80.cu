@@ -103,7 +103,7 @@ __device__ __forceinline__ const char* row_pointer(const void* tensor, i64 seque
 //% include mma_sync/load_query
 //% include mma_sync/${query_operand}
 //% include mma_sync/gemm_qk
-//% include mma_sync/gemm_pv
+//% include mma_sync/${gemm_pv}
 //% include mma_sync/online_softmax
 
 // Sets the scores of keys that their row does not attend to to -inf. first_row is the warp's first query in the sequence.

@@ -15,6 +15,10 @@
 //
 // The keys of a tile are split into args.key_parts parts, which count as tiles. What a part gives its rows is combined by another kernel.
 //% end
+//% if promoted
+//
+// Sums over long rows are promoted: after every kPromotionBlocks blocks O leaves the accumulators and is added up in the workspace.
+//% end
 //% if clustered
 //
 // The CTAs of a cluster take neighbouring tiles of one head. Each loads a part of the rows of every tile of K and V, for all of them.
@@ -43,6 +47,9 @@ constexpr float kRescaleThreshold = ${rescale_threshold};   // in powers of two;
 constexpr float kHeadroom = ${headroom};   // powers of two by which P is smaller than row_max says, so that it never exceeds 1; 0: no room below
 constexpr i32 kProducerRegisters = ${producer_registers}, kConsumerRegisters = ${consumer_registers};  // 0: as they are at launch
 constexpr i32 kCtasPerSm = ${ctas_per_sm}, kCluster = ${cluster};  // CTAs
+//% if promoted
+constexpr i32 kPromotionBlocks = ${promotion_blocks};   // of keys, after which sums leave the tensor cores
+//% end
 //% if packed
 constexpr i32 kGroup = ${group};                  // query heads in a tile: a position in the sequence has as many rows
 //% end
@@ -184,6 +191,9 @@ struct Barriers {
 //% include wgmma/consumer
 
 //% include wgmma/store_rows_${results}
+//% if promoted
+//% include wgmma/promoted_sums
+//% end
 //% include wgmma/mainloop_${mainloop}
 //% include wgmma/${consume}
 

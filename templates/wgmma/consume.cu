@@ -3,6 +3,9 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
   Mainloop mainloop(args, barriers, shared, index);
   Consumer& consumer = mainloop.consumer;
   ConsumerTiles tiles;
+//% if promoted
+  PromotedSums sums(args);
+//% end
   if (index == kConsumers - 1) consumer.pass_order();
   for (i32 number; (number = tiles.next(args, barriers, consumer.q)) >= 0;) {
     const QueryTile tile(args, number);
@@ -16,11 +19,27 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
       mainloop.begin<kPartialBlocks>(rows, block--);
       if (kPartialBlocks)
         for (; block >= rows.blocks.unmasked_end; --block) mainloop.step<true>(rows, block);
+//% if promoted
+      while (block >= rows.blocks.unmasked_begin) {
+        // Of masked blocks there are few: they count as none.
+        const i32 left = block + 1 - rows.blocks.unmasked_begin, until = block - (left < kPromotionBlocks ? left : kPromotionBlocks);
+        for (; block > until; --block) mainloop.step<false>(rows, block);
+        if (block < rows.blocks.unmasked_begin) break;
+        mainloop.end();
+        sums.promote(mainloop.o, mainloop.softmax);
+        clear(mainloop.o);
+        mainloop.begin<false>(rows, block--);
+      }
+//% else
       for (; block >= rows.blocks.unmasked_begin; --block) mainloop.step<false>(rows, block);
+//% end
 //% if masked_begin
       for (; block >= rows.blocks.begin; --block) mainloop.step<true>(rows, block);
 //% end
       mainloop.end();
+//% if promoted
+      sums.finish(mainloop.o, mainloop.softmax);
+//% end
     } else {
       mainloop.softmax.row_sum[0] = mainloop.softmax.row_sum[1] = 0;
       bar_warp_sync();

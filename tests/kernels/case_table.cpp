@@ -21,6 +21,7 @@ constexpr int kRescaleThresholds[] = {0, 8};
 constexpr TileOrder kForwardOrders[] = {TileOrder::head_major, TileOrder::head_major_reversed, TileOrder::tile_major,
                                         TileOrder::tile_major_reversed, TileOrder::l2_sections_reversed};
 constexpr int kEmulatedExponentials[] = {0, 2, 8};
+constexpr int kPromotionBlocks[] = {0, 1, 3};
 constexpr int kKeyParts[] = {1, 3, kFillParts};
 constexpr Placement kPlacements[] = {Placement::packed, Placement::padded, Placement::reversed};
 
@@ -45,6 +46,7 @@ enum Factor {
   kThreshold,
   kCtas,
   kKeyPartsFactor,
+  kPromotion,
   kQStages,  // from here on sm90's
   kWarpgroupOrderFactor,
   kOverlap,
@@ -70,6 +72,7 @@ std::vector<int> factor_sizes(FamilyWord family) {
   sizes[kStages] = 4;
   sizes[kTileOrder] = std::size(kForwardOrders);
   sizes[kKeyPartsFactor] = std::size(kKeyParts);
+  sizes[kPromotion] = family == FamilyWord::sm80 ? 2 : std::size(kPromotionBlocks);
   if (family == FamilyWord::sm80) {
     for (int factor = kQStages; factor < kFactors; ++factor) sizes[static_cast<std::size_t>(factor)] = 1;
   } else {
@@ -124,6 +127,7 @@ ForwardCase case_of(const FactorChoice& row, FamilyWord family) {
   config.rescale_threshold = kRescaleThresholds[row[kThreshold]];
   config.ctas_per_sm = 1 + row[kCtas];
   config.key_parts = kKeyParts[row[kKeyPartsFactor]];
+  config.promotion_blocks = kPromotionBlocks[row[kPromotion]];
   return test;
 }
 

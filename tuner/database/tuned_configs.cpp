@@ -12,6 +12,7 @@
 #include "attune/log.h"
 #include "generator/config/cost_estimate.h"
 #include "generator/error.h"
+#include "generator/families/long_rows.h"
 #include "generator/generate.h"
 #include "tuner/database/system_database.h"
 
@@ -90,14 +91,15 @@ struct Offer {
   KernelConfig config;  // the row's, or what of it fits
 };
 
-// A neighbour's config as near to it as fits: lengths that are no multiples of the tiles take checks of bounds, and
-// heads that share no keys are not apart. Of the same problem only as it was
-// measured.
+// A neighbour's config as near to it as fits: sums are promoted as often as these rows want it, lengths that are no
+// multiples of the tiles take checks of bounds, and heads that share no keys are not apart. Of the same problem only as
+// it was measured.
 std::optional<KernelConfig> taken_from(const KernelConfig& config, bool same_problem, const Asked& asked) {
   if (asked.is_passed_over(config)) return std::nullopt;
-  if (asked.fits(config)) return config;
-  if (same_problem) return std::nullopt;
-  KernelConfig same_bounds = config;
+  if (same_problem) return asked.fits(config) ? std::optional(config) : std::nullopt;
+  const KernelConfig as_exact = promoted_for(asked.problem, config);
+  if (asked.fits(as_exact) && !asked.is_passed_over(as_exact)) return as_exact;
+  KernelConfig same_bounds = as_exact;
   if (asked.problem.heads_q == asked.problem.heads_kv) same_bounds.kv_grad_per_query_head = false;
   KernelConfig with_bounds = same_bounds;
   with_bounds.even_tiles = false;
@@ -138,6 +140,9 @@ std::vector<Offer> offers_of(const Place* begin, const Place* end, const Asked& 
 // What of the row's config does not fit here.
 std::string changes_of(const Offer& offer) {
   std::string changes;
+  if (offer.config.promotion_blocks != offer.row.config.promotion_blocks)
+    changes += offer.config.promotion_blocks == 0 ? ", without promote, which only long rows need"
+                                                  : ", with promote, which long rows need";
   if (offer.config.even_tiles != offer.row.config.even_tiles) changes += ", without even-tiles, which do not fit";
   if (offer.config.kv_grad_per_query_head != offer.row.config.kv_grad_per_query_head)
     changes += ", without kv-grad-per-query-head, which needs grouped heads";

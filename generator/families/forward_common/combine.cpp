@@ -91,13 +91,9 @@ void add_combine(const DeviceSpec& device, const TemplateSet& templates, KernelT
   add_buffers(problem, split, plan);
 }
 
-std::size_t most_forward_workspace(const AttentionProblem& problem, const DeviceSpec& device,
-                                   std::size_t counter_bytes) {
-  KernelPlan plan;
-  plan.workspace_bytes = counter_bytes;
+void add_most_partial_results(const AttentionProblem& problem, const DeviceSpec& device, KernelPlan* plan) {
   const std::int64_t parts = std::min<std::int64_t>(most_rows(device) / rows_of(problem), kMostKeyParts);
-  if (parts >= kFewestParts) add_buffers(problem, {.parts = static_cast<int>(parts)}, &plan);
-  return plan.workspace_bytes_of(problem);
+  if (parts >= kFewestParts) add_buffers(problem, {.parts = static_cast<int>(parts)}, plan);
 }
 
 double combine_microseconds(const AttentionProblem& problem, const KeySplit& split, const DeviceSpec& device) {

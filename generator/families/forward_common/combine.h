@@ -31,10 +31,8 @@ void check_key_parts(const AttentionProblem& problem, const KernelConfig& config
 /// between them. Nothing where that one does not.
 void add_combine(const DeviceSpec& device, const TemplateSet& templates, KernelTarget target, KernelPlan* plan);
 
-/// The most bytes that a forward plan takes which needs `counter_bytes` at the start of its workspace: with results of
-/// as many parts as any config may have. Depends on no length of keys.
-std::size_t most_forward_workspace(const AttentionProblem& problem, const DeviceSpec& device,
-                                   std::size_t counter_bytes);
+/// Adds the buffers for results of as many parts as any config may have. Depends on no length of keys.
+void add_most_partial_results(const AttentionProblem& problem, const DeviceSpec& device, KernelPlan* plan);
 
 /// What the cost models say of the split: the time in microseconds in which partial results are written, and that of
 /// the second launch, which reads them. 0 where keys are not split.

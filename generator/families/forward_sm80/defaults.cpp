@@ -9,6 +9,7 @@
 #include "generator/families/forward_sm80/defaults.h"
 #include "generator/families/forward_sm80/plan.h"
 #include "generator/families/forward_sm80/shape.h"
+#include "generator/families/long_rows.h"
 #include "generator/families/shared/forward_rules.h"
 #include "generator/generate.h"
 #include "generator/problem/dispatch_class.h"
@@ -183,7 +184,7 @@ KernelConfig forward_sm80_default(const AttentionProblem& problem, const DeviceS
     throw Error(ErrorCode::unsupported, fmt::format("no config of head dim {} fits {}: {}", problem.head_dim,
                                                     device.name, infeasibility(problem, config, device).front()));
   }
-  return with_parts(problem, device, config);
+  return promoted_for(problem, with_parts(problem, device, config));
 }
 
 }  // namespace attune

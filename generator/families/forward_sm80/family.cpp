@@ -36,7 +36,9 @@ void describe(const Question& question, const KernelConfig& config, const Templa
 }
 
 std::size_t most_workspace(const Question& question) {
-  return most_forward_workspace(question.problem, question.device, 0);
+  KernelPlan plan;
+  add_most_partial_results(question.problem, question.device, &plan);
+  return plan.workspace_bytes_of(question.problem);
 }
 
 }  // namespace

@@ -69,6 +69,7 @@ TemplateBindings forward_sm80_bindings(const AttentionProblem& problem, const Ke
 
   bindings.set("chunk_access", chunk_access(problem));
   bindings.set("kv_ring", config.stages == 1 ? "kv_ring_single" : "kv_ring");
+  bindings.set("gemm_pv", config.promotion_blocks != 0 ? "gemm_pv_promoted" : "gemm_pv");
   bindings.set("query_operand", config.q_in_registers ? "query_registers" : "query_shared");
   return bindings;
 }

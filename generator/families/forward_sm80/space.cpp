@@ -5,6 +5,7 @@
 #include "generator/families/forward_sm80/family.h"
 #include "generator/families/forward_sm80/plan.h"
 #include "generator/families/forward_sm80/shape.h"
+#include "generator/families/long_rows.h"
 #include "generator/families/shared/forward_rules.h"
 #include "generator/problem/mask_geometry.h"
 
@@ -93,7 +94,8 @@ std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const Dev
 
 void enumerate_forward_sm80(const Question& question, SpaceExtent extent, std::vector<KernelConfig>* configs) {
   for (const KernelConfig& config : all_configs(question.problem, question.device)) {
-    if (extent == SpaceExtent::whole || is_of_reduced_space(config, question.problem)) configs->push_back(config);
+    if (extent == SpaceExtent::whole || is_of_reduced_space(config, question.problem))
+      configs->push_back(promoted_for(question.problem, config));
   }
 }
 

@@ -10,6 +10,7 @@
 #include "generator/families/forward_sm90/plan.h"
 #include "generator/families/forward_sm90/shape.h"
 #include "generator/families/forward_sm90/tile_source.h"
+#include "generator/families/long_rows.h"
 #include "generator/families/shared/forward_rules.h"
 #include "generator/families/shared/wgmma.h"
 #include "generator/generate.h"
@@ -79,7 +80,9 @@ KernelConfig fitted_to(const AttentionProblem& problem, const DeviceSpec& device
   config.key_parts = key_parts;
   const std::int64_t parts =
       forward_sm90_split(forward_sm90_shape(problem, config, device), config, device).parts_of(problem);
-  if (tiles_of(problem, block_q, packed) * parts <= device.sm_count) {  // each CTA has one tile
+  config = promoted_for(problem, config);
+  const bool one_tile = tiles_of(problem, block_q, packed) * parts <= device.sm_count;  // for each CTA
+  if (one_tile && config.promotion_blocks == 0) {
     config.tile_scheduler = TileScheduler::single;
     config.q_stages = 1;
   }

@@ -29,13 +29,13 @@ CostEstimate cost_of(const Question& question, const KernelConfig& config) {
 void describe(const Question& question, const KernelConfig& config, const TemplateSet& templates, KernelTarget target,
               KernelPlan* plan) {
   plan->launches.push_back(forward_sm90_launch(question.problem, config, question.device, templates, target));
-  describe_forward_sm90_workspace(config, plan);
+  describe_forward_sm90_workspace(config, question.device, plan);
   add_combine(question.device, templates, target, plan);
   plan->ordered_outputs = {Operand::o, Operand::lse};
 }
 
 std::size_t most_workspace(const Question& question) {
-  return most_forward_workspace(question.problem, question.device, kForwardSm90WorkspaceBytes);
+  return forward_sm90_most_workspace_bytes(question.problem, question.device);
 }
 
 }  // namespace

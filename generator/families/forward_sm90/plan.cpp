@@ -15,6 +15,8 @@ namespace attune {
 namespace {
 
 constexpr const char* kEntry = "attune_forward";
+constexpr std::size_t kCounterBytes = kTileCounterOffset + sizeof(std::uint32_t);  // the number of the next tile
+constexpr Buffer kPromotedSums{"promoted_sums", "float*"};
 
 ArgumentLayout argument_layout(const AttentionProblem& problem, const KernelConfig& config) {
   Arguments fields = {TensorMap{Operand::q}, TensorMap{Operand::k}, TensorMap{Operand::v}};
@@ -25,6 +27,7 @@ ArgumentLayout argument_layout(const AttentionProblem& problem, const KernelConf
     append(&fields, {Workspace{kPartialO}, Workspace{kPartialLse}});
   }
   if (config.tile_scheduler == TileScheduler::dynamic_persistent) fields.push_back(Workspace{kTileCounter});
+  if (config.promotion_blocks != 0) fields.push_back(Workspace{kPromotedSums});
   append(&fields, {Scalar::batch, Scalar::heads_q, config.pack_gqa ? Scalar::heads_kv : Scalar::group_size,
                    Scalar::seq_q, Scalar::seq_kv, Scalar::query_tiles, Scalar::tiles});
   append_mask(&fields, problem);
@@ -54,11 +57,35 @@ std::string mainloop_partial(const KernelConfig& config) {
 
 std::string text_of(bool value) { return value ? "true" : "false"; }
 
+int persistent_ctas(const KernelConfig& config, const DeviceSpec& device) {
+  return device.sm_count * config.ctas_per_sm / config.cluster * config.cluster;
+}
+
+// O, row maximum and row sum of the rows of CTAs that stay; a row is shared by the four threads of a quad, of which
+// each has a maximum and a sum of its own for each of its two rows.
+WorkspaceBuffer promoted_sums(const AttentionProblem& problem, int rows) {
+  constexpr int kStatisticsOfRow = 2 * 4;
+  return {.buffer = kPromotedSums,
+          .bytes = sizeof(float) * static_cast<std::size_t>(rows) *
+                   static_cast<std::size_t>(problem.head_dim_v() + kStatisticsOfRow),
+          .rows = kOnce};
+}
+
 }  // namespace
 
-void describe_forward_sm90_workspace(const KernelConfig& config, KernelPlan* plan) {
-  if (config.tile_scheduler == TileScheduler::dynamic_persistent) plan->workspace_bytes = kForwardSm90WorkspaceBytes;
+void describe_forward_sm90_workspace(const KernelConfig& config, const DeviceSpec& device, KernelPlan* plan) {
+  if (config.promotion_blocks != 0)
+    plan->buffers.push_back(promoted_sums(plan->problem, persistent_ctas(config, device) * config.block_q));
+  if (config.tile_scheduler == TileScheduler::dynamic_persistent) plan->workspace_bytes = kCounterBytes;
   plan->workspace_zeroed = plan->workspace_bytes != 0;
+}
+
+std::size_t forward_sm90_most_workspace_bytes(const AttentionProblem& problem, const DeviceSpec& device) {
+  KernelPlan plan;
+  plan.workspace_bytes = kCounterBytes;
+  plan.buffers.push_back(promoted_sums(problem, kPromotedRowsPerSm * device.sm_count));
+  add_most_partial_results(problem, device, &plan);
+  return plan.workspace_bytes_of(problem);
 }
 
 TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const KernelConfig& config,
@@ -86,6 +113,8 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   bindings.set("ctas_per_sm", config.ctas_per_sm);
   bindings.set("cluster", config.cluster);
   bindings.set("group", shape.group);
+  bindings.conditions["promoted"] = config.promotion_blocks != 0;
+  bindings.set("promotion_blocks", config.promotion_blocks);
   bindings.conditions["packed"] = config.pack_gqa;
   bindings.conditions["clustered"] = config.cluster > 1;
   bindings.set("kv_loads", config.cluster > 1 ? "shared" : "alone");
@@ -123,8 +152,7 @@ KernelLaunch forward_sm90_launch(const AttentionProblem& problem, const KernelCo
   launch.section_bytes = section_bytes(config, device);
   launch.cluster = config.cluster;
   launch.split = forward_sm90_split(shape, config, device);
-  if (config.tile_scheduler != TileScheduler::single)
-    launch.max_ctas = device.sm_count * config.ctas_per_sm / config.cluster * config.cluster;
+  if (config.tile_scheduler != TileScheduler::single) launch.max_ctas = persistent_ctas(config, device);
   launch.arguments = argument_layout(problem, config);
   const int swizzle_bytes = 2 * shape.panel_columns;
   launch.tensor_maps = {{Operand::q, shape.panel_columns, config.block_q / shape.group, swizzle_bytes, shape.group},

@@ -25,10 +25,13 @@ KeySplit forward_sm90_split(const ForwardSm90Shape& shape, const KernelConfig& c
 KernelLaunch forward_sm90_launch(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                                  const TemplateSet& templates, KernelTarget target);
 
-/// The most that a kernel of this family needs: the number of the next tile.
-constexpr std::size_t kForwardSm90WorkspaceBytes = kTileCounterOffset + sizeof(std::uint32_t);
+/// Rows of the CTAs of an SM, at most, whose promoted sums the workspace holds.
+constexpr int kPromotedRowsPerSm = 256;
 
-/// Its workspace: the number of the next tile.
-void describe_forward_sm90_workspace(const KernelConfig& config, KernelPlan* plan);
+/// Adds to the plan's workspace what the first launch needs: the number of the next tile, and promoted sums.
+void describe_forward_sm90_workspace(const KernelConfig& config, const DeviceSpec& device, KernelPlan* plan);
+
+/// The most that a plan of this family takes. Depends on no length of keys.
+std::size_t forward_sm90_most_workspace_bytes(const AttentionProblem& problem, const DeviceSpec& device);
 
 }  // namespace attune

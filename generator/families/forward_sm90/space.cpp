@@ -7,6 +7,7 @@
 #include "generator/families/forward_sm90/family.h"
 #include "generator/families/forward_sm90/shape.h"
 #include "generator/families/forward_sm90/tile_source.h"
+#include "generator/families/long_rows.h"
 #include "generator/families/shared/forward_rules.h"
 #include "generator/problem/mask_geometry.h"
 
@@ -168,7 +169,8 @@ std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const Dev
 
 void enumerate_forward_sm90(const Question& question, SpaceExtent extent, std::vector<KernelConfig>* configs) {
   for (const KernelConfig& config : all_configs(question.problem, question.device)) {
-    if (extent == SpaceExtent::whole || is_of_reduced_space(config)) configs->push_back(config);
+    if (extent == SpaceExtent::whole || is_of_reduced_space(config))
+      configs->push_back(promoted_for(question.problem, config));
   }
 }
 

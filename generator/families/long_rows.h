@@ -1,0 +1,18 @@
+#pragma once
+
+#include "generator/config/kernel_config.h"
+#include "generator/problem/attention_problem.h"
+
+namespace attune {
+
+// Rows with very many keys. Tensor cores truncate what they add to an accumulator, so a long sum comes out too small:
+// by 1.3e-3 of O at 2^20 keys in fp16 (H200, V uniform; docs/notebook/split_keys.md). Kernels that promote their sums
+// add what so many keys gave in fp32, rounded to nearest.
+
+inline constexpr int kMostPromotionBlocks = 8192;
+
+/// The config with sums promoted as often as the problem's rows want it: never up to 2^17 keys that a part of a row
+/// sees, and from there on at least after every 2^16. Other fields stay as they are, so that the result may not fit.
+KernelConfig promoted_for(const AttentionProblem& problem, KernelConfig config);
+
+}  // namespace attune

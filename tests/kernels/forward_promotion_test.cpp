@@ -1,0 +1,108 @@
+// Forward kernels whose sums over long rows leave the tensor cores' accumulators.
+#include <string>
+
+#include "tests/catch.h"
+#include "tests/kernels/forward_checks.h"
+
+namespace attune::tests {
+namespace {
+
+// A workspace begins as NaN in all of these: only what a tile itself left there may reach O.
+const Configs kPromoted = {"sm80 q64 kv32 w4 st2 promoted", "sm80 q16 kv16 w1 st3 rescale8 parts=fill promoted",
+                           "sm80 q128 kv48 w4 st1 qsmem order=tile-major-reversed rescale8 promoted"};
+const Configs kPromotedSm90 = {
+    "sm90 q64 kv32 st2 rescale8 scheduler=static-persistent promote1",
+    "sm90 q64 kv48 st1 overlap=within rescale8 scheduler=static-persistent cta2 promote2 parts2",
+    "sm90 q128 kv32 st2 rescale8 qst2 ordered overlap=within scheduler=dynamic-persistent promote3",
+    "sm90 q192 kv32 st2 order=head-major-reversed rescale8 pingpong scheduler=static-persistent promote2",
+    "sm90 q128 kv32 st2 order=l2-sections-reversed overlap=within psmem cluster2 scheduler=static-persistent promote4",
+};
+const Configs kPackedPromotedSm90 = {
+    "sm90 q64 kv32 st2 rescale8 overlap=within scheduler=static-persistent pack-gqa promote2",
+    "sm90 q128 kv32 st2 qst2 scheduler=dynamic-persistent pack-gqa parts3 promote1"};
+
+// Rows that end before their first promotion, at one, and behind several; both types by turns, and an LSE that nobody
+// asks for.
+void check_lengths(Devices& devices, const Configs& configs, const std::string& heads) {
+  constexpr const char* kLengths[] = {"sq7 skv5", "sq64 skv96", "sq200 skv700", "sq1 skv700"};
+  constexpr const char* kMasks[] = {"", " causal", " causal@-100", " window=150,20"};
+  int number = 0;
+  for (const char* config : configs) {
+    for (const char* lengths : kLengths) {
+      for (const char* mask : kMasks) {
+        const std::string dtype = ++number % 2 == 0 ? "bf16 " : "fp16 ";
+        ForwardCase test = case_from("forward " + dtype + heads + lengths + " d16" + mask, config);
+        test.with_lse = number % 3 != 0;
+        check_case(devices, test);
+      }
+    }
+  }
+}
+
+// Rows of one chunk and of 32, and an odd number of chunks.
+void check_head_dims(Devices& devices, const char* config) {
+  for (const int head_dim : {8, 40, 64, 72, 136, 256}) {
+    ForwardCase test =
+        case_from("forward fp16 b2 hq3 sq17 skv300 d" + std::to_string(head_dim) + " causal bhsd", config);
+    test.placement = Placement::padded;
+    check_case(devices, test);
+  }
+}
+
+// Scores of some thousands: what left before weighs nothing, or what comes after.
+void check_large_scores(Devices& devices, const Configs& configs) {
+  for (const char* config : configs) {
+    for (const double deviation : {0.0, 30.0, 1000.0}) {
+      ForwardCase test = case_from("forward bf16 b1 hq2 sq65 skv300 d64 causal", config);
+      test.q_deviation = deviation;
+      check_case(devices, test);
+    }
+  }
+}
+
+void check_sm80(Devices& devices) {
+  check_lengths(devices, kPromoted, "b2 hq4 hkv2 ");
+  check_head_dims(devices, "sm80 q16 kv32 w1 st2 rescale8 promoted");
+  check_large_scores(devices, kPromoted);
+}
+
+void check_sm90(Devices& devices) {
+  check_lengths(devices, kPromotedSm90, "b2 hq4 hkv2 ");
+  check_head_dims(devices, "sm90 q64 kv32 st1 rescale8 scheduler=static-persistent promote2");
+  check_large_scores(devices, kPromotedSm90);
+  check_lengths(devices, kPackedPromotedSm90, "b2 hq16 hkv2 ");
+}
+
+}  // namespace
+
+TEST_CASE("forward with promoted sums is right in all modes of the emulator", "[emulator]") {
+  Devices devices = forward_emulators();
+  check_sm80(devices);
+}
+
+TEST_CASE("sm90 forward with promoted sums is right in all modes of the emulator", "[emulator]") {
+  Devices devices = forward_emulators();
+  check_sm90(devices);
+}
+
+TEST_CASE("forward with promoted sums is right on the GPU", "[gpu]") {
+  Devices devices = Devices::gpu();
+  check_sm80(devices);
+  check_case(devices, case_from("forward bf16 b2 hq8 hkv2 sq130 skv9001 d128 causal",
+                                "sm80 q128 kv64 w4 st2 rescale8 promoted"));
+}
+
+TEST_CASE("sm90 forward with promoted sums is right on the GPU", "[gpu]") {
+  Devices devices = Devices::gpu();
+  if (devices.spec().compute_major != 9) {
+    WARN("skipped: " << devices.spec().name << " is no Hopper GPU");
+    return;
+  }
+  check_sm90(devices);
+  for (const char* config :
+       {"sm90 q128 kv128 st2 rescale8 qst2 ordered overlap=within scheduler=static-persistent promote8",
+        "sm90 q192 kv64 st2 rescale8 qst2 ordered overlap=within scheduler=dynamic-persistent promote16"})
+    check_case(devices, case_from("forward bf16 b2 hq8 hkv1 sq3000 skv8192 d128 causal", config));
+}
+
+}  // namespace attune::tests
