@@ -22,7 +22,8 @@ std::vector<std::string> infeasibility(const AttentionProblem& problem, const Ke
 KernelPlan generate(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                     const TemplateSet& templates = TemplateSet::embedded(), KernelTarget target = KernelTarget::cuda);
 
-/// The most workspace that a plan of the problem needs on the device, whatever its config and (forward) lengths.
+/// The most workspace that a plan of the problem needs on the device, whichever config of config_space() it has or is
+/// picked from a neighbour, and (forward) whatever the length of keys up to 2^17; for longer rows it is more.
 std::size_t most_workspace_bytes(const AttentionProblem& problem, const DeviceSpec& device);
 
 /// The naive kernel in double precision that large shapes are checked against (O, LSE and sum(p |v|), each as double).

@@ -13,16 +13,20 @@ namespace {
 // What is lost grows with the keys between promotions: at 2^17 it is a third of what rounding O to fp16 costs.
 constexpr std::int64_t kMostKeysUnpromoted = std::int64_t{1} << 17, kKeysOfPromotion = std::int64_t{1} << 16;
 
-std::int64_t most_keys_of_part(const AttentionProblem& problem, const KernelConfig& config) {
-  const std::int64_t keys = launch_rules::most_keys(launch_rules::call_of(problem), 1);
-  return config.key_parts == kFillParts ? keys : ceil_div(keys, config.key_parts);
+std::int64_t most_keys(const AttentionProblem& problem) {
+  return launch_rules::most_keys(launch_rules::call_of(problem), 1);
 }
 }  // namespace
 
+bool has_long_rows(const AttentionProblem& problem) {
+  return problem.pass == Pass::forward && most_keys(problem) > kMostKeysUnpromoted;
+}
+
 KernelConfig promoted_for(const AttentionProblem& problem, KernelConfig config) {
   config.promotion_blocks = 0;
-  if (problem.pass != Pass::forward || problem.seq_kv <= kMostKeysUnpromoted) return config;
-  if (most_keys_of_part(problem, config) <= kMostKeysUnpromoted) return config;
+  if (!has_long_rows(problem)) return config;
+  const int parts = config.key_parts == kFillParts ? 1 : config.key_parts;
+  if (ceil_div(most_keys(problem), parts) <= kMostKeysUnpromoted) return config;
   config.promotion_blocks =
       config.family == FamilyWord::sm80 ? 1 : static_cast<int>(kKeysOfPromotion / config.block_kv);
   return config;

@@ -11,6 +11,9 @@ namespace attune {
 
 inline constexpr int kMostPromotionBlocks = 8192;
 
+/// Whether any row of the problem has so many keys that its sums want promotion where one CTA has them all.
+bool has_long_rows(const AttentionProblem& problem);
+
 /// The config with sums promoted as often as the problem's rows want it: never up to 2^17 keys that a part of a row
 /// sees, and from there on at least after every 2^16. Other fields stay as they are, so that the result may not fit.
 KernelConfig promoted_for(const AttentionProblem& problem, KernelConfig config);

@@ -56,15 +56,16 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
 //% if programmatic_launch
   griddepcontrol_wait();
 //% end
+  // The parts may still be written when this launch begins: no .nc here.
   const float* const lse_of_row = args.lse_partial + row;
   const float* const o_of_row = args.o_partial + row * kHeadDim + 8 * chunk;
 
   float m = negative_infinity(), weights = 0;
-  for (i32 part = lane; part < parts; part += kWarpSize) m = max_f32(m, ld_global_f32(lse_of_row + part * rows));
+  for (i32 part = lane; part < parts; part += kWarpSize) m = max_f32(m, ld_weak_global_f32(lse_of_row + part * rows));
   m = warp_max(m);  // of numbers: a NaN makes its weight one, whatever m is
   const float finite_m = m == negative_infinity() ? 0 : m;  // any number makes the weights of no keys zero
   for (i32 part = lane; part < parts; part += kWarpSize)
-    weights += ex2_approx_ftz_f32((ld_global_f32(lse_of_row + part * rows) - finite_m) * kLog2E);
+    weights += ex2_approx_ftz_f32((ld_weak_global_f32(lse_of_row + part * rows) - finite_m) * kLog2E);
   weights = warp_sum(weights);
   const float inverse = weights != 0 ? rcp_approx_ftz_f32(weights) : 0;  // a NaN stays one
 
@@ -76,14 +77,14 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
 #pragma unroll
     for (i32 i = 0; i < kAtOnce; ++i) {
       const i32 part = first + i * kSlices;
-      lse[i] = part < parts ? ld_global_f32(lse_of_row + part * rows) : negative_infinity();
+      lse[i] = part < parts ? ld_weak_global_f32(lse_of_row + part * rows) : negative_infinity();
     }
 #pragma unroll
     for (i32 i = 0; i < kAtOnce; ++i) {
       if (lse[i] == negative_infinity() || chunk >= kChunks) continue;
       const float* const o = o_of_row + (first + i * kSlices) * rows * kHeadDim;
-      low[i] = ld_global_v4_f32(o);
-      high[i] = ld_global_v4_f32(o + 4);
+      low[i] = ld_weak_global_v4_f32(o);
+      high[i] = ld_weak_global_v4_f32(o + 4);
     }
 #pragma unroll
     for (i32 i = 0; i < kAtOnce; ++i) {

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale8 parts=fill overlap=within pack-gqa · source 5581ec999f6f82a9
+// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale8 parts=fill overlap=within pack-gqa · source 792dbde736ed01e6
 //
 // Combines what args.key_parts parts of the keys gave each row of queries, O_i and LSE_i:
 //
@@ -7,7 +7,7 @@
 // A part that holds no key of a row has LSE_i = -inf, and its O_i is not read; a row without any key gets O = 0 and LSE = -inf. The order of the
 // sums is fixed. A warp has a row: kRowLanes lanes share its columns, a chunk of eight each, and the kSlices groups of lanes share the parts.
 
-namespace attune_87e62733c064d092 {
+namespace attune_c31b93353cfd1a0b {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -33,16 +33,19 @@ __device__ __forceinline__ void st_global_v4_b32(void* to, Vec4 x) {
   asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
 }
 
-struct alignas(16) Vec4F32 { float x, y, z, w; };
-
-__device__ __forceinline__ float ld_global_f32(const float* from) {
+// Memory that the kernel itself writes: no .nc, whose cache may hold what was there before.
+__device__ __forceinline__ float ld_weak_global_f32(const float* from) {
   float r;
-  asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(r) : "l"(from));
+  asm volatile("ld.weak.global.f32 %0, [%1];" : "=f"(r) : "l"(from) : "memory");
   return r;
 }
-__device__ __forceinline__ Vec4F32 ld_global_v4_f32(const float* from) {
+
+struct alignas(16) Vec4F32 { float x, y, z, w; };
+
+// Memory that this kernel itself writes.
+__device__ __forceinline__ Vec4F32 ld_weak_global_v4_f32(const float* from) {
   Vec4F32 r;
-  asm volatile("ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(r.x), "=f"(r.y), "=f"(r.z), "=f"(r.w) : "l"(from));
+  asm volatile("ld.weak.global.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(r.x), "=f"(r.y), "=f"(r.z), "=f"(r.w) : "l"(from) : "memory");
   return r;
 }
 
@@ -158,15 +161,16 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_forward_combine(co
   if (row >= rows) return;
   const i32 lane = static_cast<i32>(lane_index()), chunk = lane % kRowLanes, slice = lane / kRowLanes;
   griddepcontrol_wait();
+  // The parts may still be written when this launch begins: no .nc here.
   const float* const lse_of_row = args.lse_partial + row;
   const float* const o_of_row = args.o_partial + row * kHeadDim + 8 * chunk;
 
   float m = negative_infinity(), weights = 0;
-  for (i32 part = lane; part < parts; part += kWarpSize) m = max_f32(m, ld_global_f32(lse_of_row + part * rows));
+  for (i32 part = lane; part < parts; part += kWarpSize) m = max_f32(m, ld_weak_global_f32(lse_of_row + part * rows));
   m = warp_max(m);  // of numbers: a NaN makes its weight one, whatever m is
   const float finite_m = m == negative_infinity() ? 0 : m;  // any number makes the weights of no keys zero
   for (i32 part = lane; part < parts; part += kWarpSize)
-    weights += ex2_approx_ftz_f32((ld_global_f32(lse_of_row + part * rows) - finite_m) * kLog2E);
+    weights += ex2_approx_ftz_f32((ld_weak_global_f32(lse_of_row + part * rows) - finite_m) * kLog2E);
   weights = warp_sum(weights);
   const float inverse = weights != 0 ? rcp_approx_ftz_f32(weights) : 0;  // a NaN stays one
 
@@ -178,14 +182,14 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_forward_combine(co
 #pragma unroll
     for (i32 i = 0; i < kAtOnce; ++i) {
       const i32 part = first + i * kSlices;
-      lse[i] = part < parts ? ld_global_f32(lse_of_row + part * rows) : negative_infinity();
+      lse[i] = part < parts ? ld_weak_global_f32(lse_of_row + part * rows) : negative_infinity();
     }
 #pragma unroll
     for (i32 i = 0; i < kAtOnce; ++i) {
       if (lse[i] == negative_infinity() || chunk >= kChunks) continue;
       const float* const o = o_of_row + (first + i * kSlices) * rows * kHeadDim;
-      low[i] = ld_global_v4_f32(o);
-      high[i] = ld_global_v4_f32(o + 4);
+      low[i] = ld_weak_global_v4_f32(o);
+      high[i] = ld_weak_global_v4_f32(o + 4);
     }
 #pragma unroll
     for (i32 i = 0; i < kAtOnce; ++i) {
@@ -217,4 +221,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_forward_combine(co
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_87e62733c064d092
+}  // namespace attune_c31b93353cfd1a0b

@@ -73,6 +73,16 @@ void check_sm90(Devices& devices) {
   check_lengths(devices, kPackedPromotedSm90, "b2 hq16 hkv2 ");
 }
 
+// Rows of a million keys: right with promoted sums, and wrong without, so that they are known to be what does it.
+void check_million_keys(Devices& devices, const Configs& promoted, const char* plain) {
+  const std::string problem = "forward fp16 b1 hq1 sq8 skv1048576 d64";
+  for (const char* config : promoted) check_case(devices, case_from(problem, config));
+  const ForwardCase test = case_from(problem, plain);
+  INFO(to_string(test));
+  const ForwardData data = make_data(test);
+  CHECK(complaint(test, data, expected_forward(test, data), run_forward(*devices.runtimes[0], test, data)) != "");
+}
+
 }  // namespace
 
 TEST_CASE("forward with promoted sums is right in all modes of the emulator", "[emulator]") {
@@ -90,6 +100,8 @@ TEST_CASE("forward with promoted sums is right on the GPU", "[gpu]") {
   check_sm80(devices);
   check_case(devices, case_from("forward bf16 b2 hq8 hkv2 sq130 skv9001 d128 causal",
                                 "sm80 q128 kv64 w4 st2 rescale8 promoted"));
+  check_million_keys(devices, {"sm80 q16 kv64 w1 st3 promoted", "sm80 q64 kv128 w4 st2 rescale8 promoted"},
+                     "sm80 q64 kv128 w4 st2 rescale8");
 }
 
 TEST_CASE("sm90 forward with promoted sums is right on the GPU", "[gpu]") {
@@ -103,6 +115,10 @@ TEST_CASE("sm90 forward with promoted sums is right on the GPU", "[gpu]") {
        {"sm90 q128 kv128 st2 rescale8 qst2 ordered overlap=within scheduler=static-persistent promote8",
         "sm90 q192 kv64 st2 rescale8 qst2 ordered overlap=within scheduler=dynamic-persistent promote16"})
     check_case(devices, case_from("forward bf16 b2 hq8 hkv1 sq3000 skv8192 d128 causal", config));
+  check_million_keys(devices,
+                     {"sm90 q64 kv128 st2 rescale8 overlap=within scheduler=static-persistent promote512",
+                      "sm90 q128 kv64 st2 rescale8 scheduler=dynamic-persistent promote1024"},
+                     "sm90 q64 kv128 st2 rescale8 overlap=within scheduler=static-persistent");
 }
 
 }  // namespace attune::tests

@@ -4,6 +4,7 @@
 
 #include "generator/families/forward_common/combine.h"
 #include "generator/families/forward_sm90/shape.h"
+#include "generator/families/long_rows.h"
 #include "generator/families/shared/bindings.h"
 #include "generator/families/shared/wgmma.h"
 #include "generator/families/shared/wgmma_shapes.h"
@@ -83,7 +84,7 @@ void describe_forward_sm90_workspace(const KernelConfig& config, const DeviceSpe
 std::size_t forward_sm90_most_workspace_bytes(const AttentionProblem& problem, const DeviceSpec& device) {
   KernelPlan plan;
   plan.workspace_bytes = kCounterBytes;
-  plan.buffers.push_back(promoted_sums(problem, kPromotedRowsPerSm * device.sm_count));
+  if (has_long_rows(problem)) plan.buffers.push_back(promoted_sums(problem, kPromotedRowsPerSm * device.sm_count));
   add_most_partial_results(problem, device, &plan);
   return plan.workspace_bytes_of(problem);
 }

@@ -31,7 +31,8 @@ constexpr int kPromotedRowsPerSm = 256;
 /// Adds to the plan's workspace what the first launch needs: the number of the next tile, and promoted sums.
 void describe_forward_sm90_workspace(const KernelConfig& config, const DeviceSpec& device, KernelPlan* plan);
 
-/// The most that a plan of this family takes. Depends on no length of keys.
+/// The most that a plan of this family takes whose config was picked or searched for the problem. Of the length of keys
+/// it depends only by whether rows are long (has_long_rows()).
 std::size_t forward_sm90_most_workspace_bytes(const AttentionProblem& problem, const DeviceSpec& device);
 
 }  // namespace attune

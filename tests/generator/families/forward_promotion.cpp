@@ -77,6 +77,15 @@ TEST_CASE("rows with more than 2^17 keys have their sums promoted, shorter ones 
   CHECK(promoted_text("sq4096 d64", sm90 + " promote7") == sm90);
 }
 
+TEST_CASE("promoted sums of 256 rows of an SM are the most workspace of long rows, and no more than that of short ones",
+          "[nogpu]") {
+  const DeviceSpec& h200 = find_device("h200");
+  const AttentionProblem problem = parse_problem("b4 hq16 sq4096 skv131073 d64");
+  const KernelConfig config = parse_config("sm90 q128 kv32 st1 scheduler=dynamic-persistent cta2 promote2048");
+  CHECK(generate(problem, config, h200).workspace_bytes_of(problem) == most_workspace_bytes(problem, h200));
+  CHECK(most_workspace_bytes(parse_problem("b4 hq16 sq4096 skv131072 d64"), h200) == 4);
+}
+
 TEST_CASE("defaults and searches promote the sums of long rows", "[nogpu]") {
   for (const char* text : {"hq64 sq262144 d128 causal", "hq64 sq262144 d16", "hq4 sq262144 d256"}) {
     const AttentionProblem problem = parse_problem(text);
