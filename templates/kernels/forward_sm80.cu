@@ -139,9 +139,6 @@ __device__ __forceinline__ void kv_step(const Arguments& args, const Sequence& s
 //% include mma_sync/store_rows_${results}
 
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(const __grid_constant__ Arguments args) {
-//% if programmatic_launch
-  griddepcontrol_launch_dependents();
-//% end
   const QueryTile tile(args);
 //% if split
   KeyBlocks blocks(args, tile.sequence, tile.first_row, tile.first_row + tile.rows - 1);

@@ -206,9 +206,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
     prefetch_tensormap(args.k_map);
     prefetch_tensormap(args.v_map);
     barriers.init();
-//% if split
-    griddepcontrol_launch_dependents();
-//% end
   }
 //% if clustered
   barrier_cluster_sync();

@@ -11,10 +11,10 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
     const QueryTile tile(args, number);
     const RowsOfWarpgroup rows(args, tile, index);
     consumer.wait_q();
-    consumer.load_query();
+    if (rows.any()) consumer.load_query();
     skip_blocks(consumer, rows.unused_blocks);
     clear(mainloop.o);
-    if (rows.blocks.end > rows.blocks.begin) {
+    if (rows.any()) {
       i32 block = rows.blocks.end - 1;
       mainloop.begin<kPartialBlocks>(rows, block--);
       if (kPartialBlocks)

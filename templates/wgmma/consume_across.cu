@@ -21,16 +21,15 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
     const QueryTile tile(args, number);
     const RowsOfWarpgroup rows(args, tile, index);
     // The pending product holds a buffer of V until this warpgroup's first own block. By then no other may need that buffer filled anew.
-    if (pending.number >= 0 && (rows.blocks.end == rows.blocks.begin || rows.unused_blocks >= kVStages)) finish(args, mainloop, pending);
+    if (pending.number >= 0 && (!rows.any() || rows.unused_blocks >= kVStages)) finish(args, mainloop, pending);
     consumer.wait_q();
-    consumer.load_query();
+    if (rows.any()) consumer.load_query();
     const bool joined = pending.number >= 0;
     if (joined)
       skip_keys(consumer, rows.unused_blocks);
     else
       skip_blocks(consumer, rows.unused_blocks);
-    i32 block = rows.blocks.end - 1;
-    if (block < rows.blocks.begin) {
+    if (!rows.any()) {
       clear(mainloop.o);
       mainloop.softmax.row_sum[0] = mainloop.softmax.row_sum[1] = 0;
       bar_warp_sync();
@@ -38,6 +37,7 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
       store_rows(args, tile, rows.first_row, mainloop.o, mainloop.softmax);
       continue;
     }
+    i32 block = rows.blocks.end - 1;
     if (joined) {
       Softmax earlier;
       mainloop.join<kPartialBlocks>(rows, block--, earlier);

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 causal sm90 q192 kv80 st3 order=tile-major-reversed rescale8 qst2 ordered overlap=within scheduler=dynamic-persistent · source 887837415fcca659
+// attune forward bf16 d128 causal sm90 q192 kv80 st3 order=tile-major-reversed rescale8 qst2 ordered overlap=within scheduler=dynamic-persistent · source a8796c74df808de4
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -17,7 +17,7 @@
 //   221184  barriers, numbers of tiles
 //   221320  end
 
-namespace attune_ee2a247f937720cc {
+namespace attune_ee5c257e42e446f3 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -808,6 +808,8 @@ struct RowsOfWarpgroup {
     blocks.unmasked_end = KeyBlocks::unmasked_end_of(args, sequence, QueryTile::position_of(tile.first_row + first));
     unused_blocks = tile.blocks.end - blocks.end;
   }
+  // Without blocks a warpgroup must not read Q either: its release of a tile that it made no use of may overtake the loads.
+  __device__ __forceinline__ bool any() const { return blocks.begin < blocks.end; }
 };
 
 // Sets the scores of keys that their row does not attend to to -inf.
@@ -1047,10 +1049,10 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
     const QueryTile tile(args, number);
     const RowsOfWarpgroup rows(args, tile, index);
     consumer.wait_q();
-    consumer.load_query();
+    if (rows.any()) consumer.load_query();
     skip_blocks(consumer, rows.unused_blocks);
     clear(mainloop.o);
-    if (rows.blocks.end > rows.blocks.begin) {
+    if (rows.any()) {
       i32 block = rows.blocks.end - 1;
       mainloop.begin<kPartialBlocks>(rows, block--);
       if (kPartialBlocks)
@@ -1088,4 +1090,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_ee2a247f937720cc
+}  // namespace attune_ee5c257e42e446f3

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale8 parts=fill overlap=within pack-gqa · source ba877e747ef5d58e
+// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale8 parts=fill overlap=within pack-gqa · source d07b63a79b10e024
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -21,7 +21,7 @@
 //   147456  barriers, numbers of tiles
 //   147540  end
 
-namespace attune_30a1e7af24f8aa89 {
+namespace attune_967dc3c74801fb92 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -115,10 +115,6 @@ __device__ __forceinline__ void bar_sync() { asm volatile("bar.sync 0;" ::: "mem
 
 // All lanes of the warp; orders their accesses to shared memory.
 __device__ __forceinline__ void bar_warp_sync() { __syncwarp(); }
-
-// Programmatic dependent launch, compute capability 9.0 and newer: the launch that follows in the stream may begin, if it was made so, when each
-// CTA has said the first or has ended; behind the second it sees all that this one wrote.
-__device__ __forceinline__ void griddepcontrol_launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
 // Whether x holds in any lane of the warp.
 __device__ __forceinline__ bool vote_sync_any(bool x) { return __any_sync(kAllLanes, x); }
@@ -779,6 +775,8 @@ struct RowsOfWarpgroup {
     keep_blocks(blocks, tile.blocks.begin, tile.blocks.end);
     unused_blocks = tile.blocks.end - blocks.end;
   }
+  // Without blocks a warpgroup must not read Q either: its release of a tile that it made no use of may overtake the loads.
+  __device__ __forceinline__ bool any() const { return blocks.begin < blocks.end; }
 };
 
 // Sets the scores of keys that their row does not attend to to -inf.
@@ -1007,10 +1005,10 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
     const QueryTile tile(args, number);
     const RowsOfWarpgroup rows(args, tile, index);
     consumer.wait_q();
-    consumer.load_query();
+    if (rows.any()) consumer.load_query();
     skip_blocks(consumer, rows.unused_blocks);
     clear(mainloop.o);
-    if (rows.blocks.end > rows.blocks.begin) {
+    if (rows.any()) {
       i32 block = rows.blocks.end - 1;
       mainloop.begin<kPartialBlocks>(rows, block--);
       if (kPartialBlocks)
@@ -1036,7 +1034,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
     prefetch_tensormap(args.k_map);
     prefetch_tensormap(args.v_map);
     barriers.init();
-    griddepcontrol_launch_dependents();
   }
   bar_sync();
   if (warp < 4) {
@@ -1049,4 +1046,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_30a1e7af24f8aa89
+}  // namespace attune_967dc3c74801fb92

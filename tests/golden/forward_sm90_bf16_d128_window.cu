@@ -1,4 +1,4 @@
-// attune forward bf16 d128 window sm90 q128 kv64 st2 rescale8 qst2 overlap=across scheduler=static-persistent · source ac311124c78921b8
+// attune forward bf16 d128 window sm90 q128 kv64 st2 rescale8 qst2 overlap=across scheduler=static-persistent · source bab7655bd287c43f
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -17,7 +17,7 @@
 //   131072  barriers, numbers of tiles
 //   131176  end
 
-namespace attune_5fa96b86f2d7893f {
+namespace attune_7c0af26c1d82dfc0 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -798,6 +798,8 @@ struct RowsOfWarpgroup {
     unused_first_blocks = blocks.begin - tile.blocks.begin;
     unused_blocks = tile.blocks.end - blocks.end;
   }
+  // Without blocks a warpgroup must not read Q either: its release of a tile that it made no use of may overtake the loads.
+  __device__ __forceinline__ bool any() const { return blocks.begin < blocks.end; }
 };
 
 // Sets the scores of keys that their row does not attend to to -inf.
@@ -1050,16 +1052,15 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
     const QueryTile tile(args, number);
     const RowsOfWarpgroup rows(args, tile, index);
     // The pending product holds a buffer of V until this warpgroup's first own block. By then no other may need that buffer filled anew.
-    if (pending.number >= 0 && (rows.blocks.end == rows.blocks.begin || rows.unused_blocks >= kVStages)) finish(args, mainloop, pending);
+    if (pending.number >= 0 && (!rows.any() || rows.unused_blocks >= kVStages)) finish(args, mainloop, pending);
     consumer.wait_q();
-    consumer.load_query();
+    if (rows.any()) consumer.load_query();
     const bool joined = pending.number >= 0;
     if (joined)
       skip_keys(consumer, rows.unused_blocks);
     else
       skip_blocks(consumer, rows.unused_blocks);
-    i32 block = rows.blocks.end - 1;
-    if (block < rows.blocks.begin) {
+    if (!rows.any()) {
       clear(mainloop.o);
       mainloop.softmax.row_sum[0] = mainloop.softmax.row_sum[1] = 0;
       bar_warp_sync();
@@ -1067,6 +1068,7 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
       store_rows(args, tile, rows.first_row, mainloop.o, mainloop.softmax);
       continue;
     }
+    i32 block = rows.blocks.end - 1;
     if (joined) {
       Softmax earlier;
       mainloop.join<kPartialBlocks>(rows, block--, earlier);
@@ -1113,4 +1115,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_5fa96b86f2d7893f
+}  // namespace attune_7c0af26c1d82dfc0

@@ -1,4 +1,4 @@
-// attune forward bf16 d256 causal sm90 q128 kv80 st2 order=tile-major-reversed rescale8 overlap=within scheduler=dynamic-persistent vst1 cluster2 · source dbbc612f68b31ba4
+// attune forward bf16 d256 causal sm90 q128 kv80 st2 order=tile-major-reversed rescale8 overlap=within scheduler=dynamic-persistent vst1 cluster2 · source 0a52b35060ea3d69
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -19,7 +19,7 @@
 //   188416  barriers, numbers of tiles
 //   188512  end
 
-namespace attune_8e1b2b6e9c170a8e {
+namespace attune_452a44cd47e60a12 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -915,6 +915,8 @@ struct RowsOfWarpgroup {
     blocks.unmasked_end = KeyBlocks::unmasked_end_of(args, sequence, QueryTile::position_of(tile.first_row + first));
     unused_blocks = tile.blocks.end - blocks.end;
   }
+  // Without blocks a warpgroup must not read Q either: its release of a tile that it made no use of may overtake the loads.
+  __device__ __forceinline__ bool any() const { return blocks.begin < blocks.end; }
 };
 
 // Sets the scores of keys that their row does not attend to to -inf.
@@ -1154,10 +1156,10 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
     const QueryTile tile(args, number);
     const RowsOfWarpgroup rows(args, tile, index);
     consumer.wait_q();
-    consumer.load_query();
+    if (rows.any()) consumer.load_query();
     skip_blocks(consumer, rows.unused_blocks);
     clear(mainloop.o);
-    if (rows.blocks.end > rows.blocks.begin) {
+    if (rows.any()) {
       i32 block = rows.blocks.end - 1;
       mainloop.begin<kPartialBlocks>(rows, block--);
       if (kPartialBlocks)
@@ -1198,4 +1200,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_8e1b2b6e9c170a8e
+}  // namespace attune_452a44cd47e60a12

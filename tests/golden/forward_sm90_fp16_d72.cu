@@ -1,4 +1,4 @@
-// attune forward fp16 d72 sm90 q128 kv64 st2 qreg rescale8 · source 9e27c188b563405c
+// attune forward fp16 d72 sm90 q128 kv64 st2 qreg rescale8 · source dbcc094a678c9129
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -17,7 +17,7 @@
 //    98304  barriers, numbers of tiles
 //    98388  end
 
-namespace attune_08919ad6f0cbd26c {
+namespace attune_a0c863dad4bc01db {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -747,6 +747,8 @@ struct RowsOfWarpgroup {
     blocks.unmasked_end = KeyBlocks::unmasked_end_of(args, sequence, QueryTile::position_of(tile.first_row + first));
     unused_blocks = tile.blocks.end - blocks.end;
   }
+  // Without blocks a warpgroup must not read Q either: its release of a tile that it made no use of may overtake the loads.
+  __device__ __forceinline__ bool any() const { return blocks.begin < blocks.end; }
 };
 
 // Sets the scores of keys that their row does not attend to to -inf.
@@ -945,10 +947,10 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
     const QueryTile tile(args, number);
     const RowsOfWarpgroup rows(args, tile, index);
     consumer.wait_q();
-    consumer.load_query();
+    if (rows.any()) consumer.load_query();
     skip_blocks(consumer, rows.unused_blocks);
     clear(mainloop.o);
-    if (rows.blocks.end > rows.blocks.begin) {
+    if (rows.any()) {
       i32 block = rows.blocks.end - 1;
       mainloop.begin<kPartialBlocks>(rows, block--);
       if (kPartialBlocks)
@@ -986,4 +988,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_08919ad6f0cbd26c
+}  // namespace attune_a0c863dad4bc01db

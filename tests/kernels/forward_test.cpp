@@ -130,6 +130,16 @@ void check_several_tiles(Devices& devices, const Configs& configs) {
   }
 }
 
+// CTAs that stay, whose warpgroups have queries in a tile and no keys: the next tile's Q comes into the buffer of one that
+// nobody made use of.
+const Configs kUnusedQueriesSm90 = {
+    "sm90 q64 kv32 st1 qreg scheduler=static-persistent", "sm90 q128 kv48 st2 qreg scheduler=dynamic-persistent",
+    "sm90 q128 kv32 st1 qreg rescale8 ordered overlap=across scheduler=static-persistent"};
+void check_unused_queries(Devices& devices, const Configs& configs) {
+  for (const char* config : configs)
+    check_case(devices, case_from("forward bf16 b1 hq140 sq130 skv20 d8 causal@-70", config));
+}
+
 // Query heads that share K and V in one tile: few or many of them, positions that begin and end within a warp, tiles of
 // several CTAs, a key that leaps.
 const Configs kPackedSm90 = {
@@ -243,6 +253,7 @@ TEST_CASE("sm90 forward is right in all modes of the emulator: packed heads", "[
 TEST_CASE("sm90 forward is right in all modes of the emulator: rows that see nothing", "[emulator]") {
   Devices devices = forward_emulators();
   check_rows_that_see_nothing(devices, kRowsThatSeeNothingSm90);
+  check_unused_queries(devices, kUnusedQueriesSm90);
 }
 
 TEST_CASE("forward is right on the emulator at length 1000 and head dim 256", "[emulator]") {
@@ -286,6 +297,7 @@ TEST_CASE("sm90 forward is right on the GPU", "[gpu]") {
   check_even_tiles(devices, kWholeTilesSm90);
   check_one_kernel_for_many_lengths(devices, kManyLengthsSm90);
   check_rows_that_see_nothing(devices, kRowsThatSeeNothingSm90);
+  check_unused_queries(devices, kUnusedQueriesSm90);
   check_several_tiles(devices, kSeveralTilesSm90);
   check_pack_gqa(devices, kPackedSm90);
   check_case(devices,

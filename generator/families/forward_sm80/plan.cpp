@@ -10,7 +10,6 @@
 #include "generator/families/shared/bindings.h"
 #include "generator/families/shared/chunk_swizzle.h"
 #include "generator/families/shared/forward_rules.h"
-#include "generator/families/shared/programmatic_launch.h"
 #include "generator/families/shared/rows.h"
 #include "generator/problem/dispatch_class.h"
 #include "generator/problem/mask_geometry.h"
@@ -97,7 +96,6 @@ KernelLaunch forward_sm80_launch(const AttentionProblem& problem, const KernelCo
   launch.split = forward_sm80_split(shape, config, device);
   launch.arguments = argument_layout(problem, config);
   TemplateBindings bindings = forward_sm80_bindings(problem, config);
-  bindings.conditions["programmatic_launch"] = launch.split.is_split() && has_programmatic_launch(device);
   render_launch("forward_sm80", kernel_class(problem, config), device, templates, target, std::move(bindings), &launch);
   return launch;
 }
