@@ -9,26 +9,22 @@
 #include "generator/rounding.h"
 
 namespace attune {
-namespace {
-// What is lost grows with the keys between promotions: at 2^17 it is a third of what rounding O to fp16 costs.
-constexpr std::int64_t kMostKeysUnpromoted = std::int64_t{1} << 17, kKeysOfPromotion = std::int64_t{1} << 16;
 
-std::int64_t most_keys(const AttentionProblem& problem) {
+std::int64_t most_keys_of_row(const AttentionProblem& problem) {
   return launch_rules::most_keys(launch_rules::call_of(problem), 1);
 }
-}  // namespace
 
 bool has_long_rows(const AttentionProblem& problem) {
-  return problem.pass == Pass::forward && most_keys(problem) > kMostKeysUnpromoted;
+  return problem.pass == Pass::forward && most_keys_of_row(problem) > kMostRowsInAccumulators;
 }
 
 KernelConfig promoted_for(const AttentionProblem& problem, KernelConfig config) {
   config.promotion_blocks = 0;
   if (!has_long_rows(problem)) return config;
   const int parts = config.key_parts == kFillParts ? 1 : config.key_parts;
-  if (ceil_div(most_keys(problem), parts) <= kMostKeysUnpromoted) return config;
+  if (ceil_div(most_keys_of_row(problem), parts) <= kMostRowsInAccumulators) return config;
   config.promotion_blocks =
-      config.family == FamilyWord::sm80 ? 1 : static_cast<int>(kKeysOfPromotion / config.block_kv);
+      config.family == FamilyWord::sm80 ? 1 : static_cast<int>(kRowsOfPromotion / config.block_kv);
   return config;
 }
 

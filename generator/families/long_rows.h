@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+
 #include "generator/config/kernel_config.h"
 #include "generator/problem/attention_problem.h"
 
@@ -10,6 +12,13 @@ namespace attune {
 // add what so many keys gave in fp32, rounded to nearest.
 
 inline constexpr int kMostPromotionBlocks = 8192;
+
+/// Rows whose products a tensor core may add to one accumulator, and so many where there would be more. What is lost
+/// grows with them: at 2^17 keys it is a third of what rounding O to fp16 costs.
+inline constexpr std::int64_t kMostRowsInAccumulators = std::int64_t{1} << 17, kRowsOfPromotion = std::int64_t{1} << 16;
+
+/// Keys that a row sees, at most.
+std::int64_t most_keys_of_row(const AttentionProblem& problem);
 
 /// Whether any row of the problem has so many keys that its sums want promotion where one CTA has them all.
 bool has_long_rows(const AttentionProblem& problem);

@@ -65,8 +65,8 @@ struct KernelLaunch {
   /// May begin while the launch before it runs (programmatic dependent launch), for whose results it waits itself.
   bool programmatic_launch = false;
   int max_ctas = 0;  ///< of the grid: persistent CTAs take several tiles; 0: a CTA for each tile
-  /// The parts of each tile's keys. A part of a tile counts as a tile; a launch over rows that follow each other takes
-  /// all parts of its rows.
+  /// The parts of each tile's keys, or of the queries that a tile of keys walks through. A part of a tile counts as a
+  /// tile; a launch over rows that follow each other takes all parts of its rows.
   KeySplit split;
   std::size_t section_bytes =
       0;  ///< of a section, where TileOrder::l2_sections or l2_sections_reversed orders the tiles
@@ -81,9 +81,9 @@ struct KernelLaunch {
   std::int32_t query_tiles(const AttentionProblem& problem) const;
   std::int32_t key_tiles(const AttentionProblem& problem) const;
   /// Heads of a section, counted as tiles count them: sections of equal size whose K and V (for tiles of keys: Q, dO
-  /// and fp32 dQ of one query head of each group) take at most section_bytes, or one head's each.
+  /// and fp32 dQ of one query head of each group, or a part of it) take at most section_bytes, or one head's each.
   std::int32_t section_heads(const AttentionProblem& problem) const;
-  /// Of all heads and batch entries, times the parts of their keys; throws as grid_x().
+  /// Of all heads and batch entries, times the parts of their keys or queries; throws as grid_x().
   std::uint32_t tiles(const AttentionProblem& problem) const;
 };
 

@@ -14,7 +14,7 @@ constexpr int least_keys_of_part(int block_kv) { return std::max(128, 2 * block_
 
 /// Into how many parts the keys of a tile of queries are split; a CTA works on each. A plain value of the config and
 /// the device: how many parts a problem gets is a number that kernels take as an argument, so that one plan serves
-/// keys that grow.
+/// keys that grow. Backward: into how many parts the queries of a tile of keys are split, a number of the config.
 struct KeySplit {
   int parts = 1;  ///< kFillParts: as many as leave least of `slots` idle
   // Where `parts` is kFillParts, from here

@@ -82,6 +82,11 @@ std::int64_t MaskGeometry::attended_pairs() const {
   return sum_of_clamped(seq_q, last_diagonal + 1, seq_kv) - sum_of_clamped(seq_q, first_diagonal, seq_kv);
 }
 
+std::int64_t MaskGeometry::most_queries() const {
+  const auto clamped = [&](std::int64_t query) { return std::clamp<std::int64_t>(query, 0, seq_q); };
+  return std::min(last_diagonal - first_diagonal + 1, clamped(seq_kv - first_diagonal) - clamped(-last_diagonal));
+}
+
 // Of neighbouring rows the ranges begin and end no earlier than those before: a tile's first and last row say all.
 BlockRange MaskGeometry::key_blocks(std::int64_t first, std::int64_t rows, std::int64_t block) const {
   const RowRange of_first = keys_of_query(first), of_last = keys_of_query(std::min(first + rows, seq_q) - 1);

@@ -48,6 +48,7 @@ struct MaskGeometry {
   RowRange keys_of_query(std::int64_t query) const;
   RowRange queries_of_key(std::int64_t key) const;
   std::int64_t attended_pairs() const;  ///< of one head; exact
+  std::int64_t most_queries() const;    ///< of a key: no fewer than see any
 
   /// Blocks of `block` keys past a tile of `rows` queries from `first` on (those that exist). A last block that the
   /// keys do not fill needs a predicate, lest scores of what is no key reach the softmax.

@@ -6,7 +6,11 @@ struct QueryBlocks {
   i32 begin, unmasked_begin, unmasked_end, end;
   i32 all;  // of the sequence
 //% else
+//% if query_parts
+  i32 begin, unmasked_begin, end, all;  // what attends to a key ends with the last query, but not its first parts
+//% else
   i32 begin, unmasked_begin, end, all;  // what attends to a key ends with the last query: end and all are the same
+//% end
 //% end
 
   __device__ __forceinline__ QueryBlocks(const Arguments& args, const Sequence& sequence, i32 first_key, i32 keys) {

@@ -19,7 +19,8 @@ struct Call {
   float softmax_scale;
 };
 
-// Into how many parts the keys of a tile of queries are split: a fixed number, or as many as leave least of the slots idle.
+// Into how many parts the keys of a tile of queries are split: a fixed number, or as many as leave least of the slots idle. The queries of a tile of
+// keys are split into a fixed number.
 struct Split {
   int parts;               // kFill: as many as the rest says
   int slots;               // CTAs (or clusters of them) that the GPU holds at once
@@ -111,14 +112,16 @@ inline std::int64_t fullest_last_section(std::int64_t heads, std::int64_t fit) {
 }
 
 // Heads of a section, counted as tiles count them: sections of equal size whose K and V (for tiles of keys: Q, dO and fp32 dQ of one query head
-// of each group) take at most section_bytes, or one head's each.
+// of each group, or a part of it) take at most section_bytes, or one head's each.
 inline std::int64_t section_heads_of(const Launch& launch, const Call& call) {
   // Heads that no section divides: those that share K and V, or, apart, each of them.
-  const std::int64_t whole_heads = call.batch * (launch.kv_grad_per_query_head ? call.heads_q : call.heads_kv);
   const bool of_keys = launch.rows == Rows::keys;
+  // Each part of the queries counts as a head.
+  const std::int64_t parts = of_keys ? parts_of(launch.split, call) : 1;
+  const std::int64_t whole_heads = call.batch * (launch.kv_grad_per_query_head ? call.heads_q : call.heads_kv) * parts;
   // Tiles of keys that begin together walk through the query heads of their group in step: one of these is in L2.
   const std::int64_t element_bytes = 2 * launch.element_bytes + (of_keys ? static_cast<int>(sizeof(float)) : 0);
-  const std::int64_t head_bytes = (of_keys ? call.seq_q : call.seq_kv) * launch.head_dim * element_bytes;
+  const std::int64_t head_bytes = (of_keys ? ceil_div(call.seq_q, parts) : call.seq_kv) * launch.head_dim * element_bytes;
   const std::int64_t fit = std::max<std::int64_t>(1, launch.section_bytes / head_bytes);
   if (of_keys) return whole_heads <= fit ? whole_heads : fullest_last_section(whole_heads, fit);
   const std::int64_t sections = ceil_div(whole_heads, fit), group = call.heads_q / call.heads_kv;
@@ -140,7 +143,7 @@ inline bool has_too_many_packed_rows(const Launch& launch, const Call& call) {
          tiles_of_head(launch, call) > kMostCtas / launch.heads_per_tile / launch.rows_per_tile;
 }
 
-// Of all heads and batch entries, times the parts of their keys; kTooManyTiles if a grid has not so many CTAs.
+// Of all heads and batch entries, times the parts of their keys or queries; kTooManyTiles if a grid has not so many CTAs.
 constexpr std::int64_t kTooManyTiles = -1;
 inline std::int64_t tiles_of(const Launch& launch, const Call& call) {
   if (launch.rows == Rows::following) return ceil_div(call.batch * call.heads_q * call.seq_q, launch.rows_per_tile);

@@ -26,6 +26,9 @@ constexpr u32 kArgumentBytes = ${argument_bytes};
 
 constexpr i32 kBlockQ = ${block_q}, kBlockKv = ${block_kv}, kHeadDim = ${head_dim}, kWarps = ${warps}, kQueryWarps = ${query_warps}, kStages = ${stages};
 constexpr i32 kCtasPerSm = ${ctas_per_sm};
+//% if query_parts
+constexpr i32 kQueryParts = ${query_part_count};  // of the queries that a tile of keys walks through
+//% end
 
 constexpr i32 kThreads = kWarps * kWarpSize;
 constexpr i32 kWarpRows = kBlockKv / (kWarps / kQueryWarps), kWarpQueries = kBlockQ / kQueryWarps;
@@ -61,6 +64,9 @@ using ScoreFragments = float[kRowTiles][kKeyTiles][4];
 //% include attention/sequence_${sequence}
 //% include attention/mask_${mask}
 //% include attention/query_blocks
+//% if query_parts
+//% include attention/query_part
+//% end
 //% include attention/score_${score}
 
 //% include mma_sync/tile_pair_stream
@@ -199,7 +205,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
     // What belongs to the tile is computed again for each head, since registers are short in the steps.
     const KeyTile tile(args, opaque_i32(index));
     // Keys beyond the last would have a P that is not 0, or NaN: their dS must not reach dQ.
+//% if query_parts
+    QueryBlocks<DqAccumulation::kAdded> blocks(args, tile.sequence, tile.first_key, tile.keys);
+    keep_part(blocks, tile.part);
+//% else
     const QueryBlocks<DqAccumulation::kAdded> blocks(args, tile.sequence, tile.first_key, tile.keys);
+//% end
     const i32 head = TileHeads::of_queries(args, tile.head, member);
     const i64 first_row = static_cast<i64>(blocks.begin) * kBlockQ, row_head = static_cast<i64>(tile.sequence.batch) * args.heads_q + head;
     const char* q =

@@ -34,6 +34,9 @@ constexpr bool kOrderedWarpgroups = ${ordered_warpgroups};  // whether they issu
 constexpr i32 kDqRegisters = ${dq_registers}, kSoftmaxRegisters = ${softmax_registers};  // 0: as they are at launch
 constexpr i32 kDqColumns = ${dq_columns}, kDqProducts = ${dq_products}, kDqLastColumns = ${dq_last_columns};  // of a product for dQ; that exist of the last
 constexpr i32 kCtasPerSm = ${ctas_per_sm}, kCluster = ${cluster};  // CTAs
+//% if query_parts
+constexpr i32 kQueryParts = ${query_part_count};  // of the queries that a tile of keys walks through
+//% end
 
 constexpr i32 kWarpgroup = 128, kWarpgroupWarps = 4;  // threads, warps
 constexpr i32 kWarpgroupKeys = 64, kWarpgroupsOfKeys = ${warpgroups_of_keys};  // rows of a wgmma; softmax warpgroups that share them
@@ -64,6 +67,9 @@ using GradientFragments = float[kHeadDim / 2];    // of dK or dV
 //% include attention/mask_${mask}
 //% include attention/hidden_queries
 //% include attention/query_blocks
+//% if query_parts
+//% include attention/query_part
+//% end
 //% include attention/score_${score}
 //% include attention/kv_source_${kv_source}
 //% include mma_sync/sums_vector
@@ -126,7 +132,11 @@ struct Barriers {
 struct QueryWalk {
   QueryBlocks<true> blocks;
 
+//% if query_parts
+  __device__ __forceinline__ QueryWalk(const Arguments& args, const KeyTile& tile) : blocks(args, tile.sequence, ${walked_keys}) { keep_part(blocks, tile.part); }
+//% else
   __device__ __forceinline__ QueryWalk(const Arguments& args, const KeyTile& tile) : blocks(args, tile.sequence, ${walked_keys}) {}
+//% end
   __device__ __forceinline__ bool any() const { return blocks.begin < blocks.end; }
 };
 

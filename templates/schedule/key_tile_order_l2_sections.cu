@@ -1,7 +1,12 @@
 // Heads form sections whose queries, dO and sums of dQ stay in L2 together. Consecutive CTAs take the first tile of every head of a section, which
 // under a causal mask is the longest, then the next tile.
 __device__ __forceinline__ i32 tile_in_order(const Arguments& args, i32 number) {
+//% if query_parts
+  const i32 heads = args.batch * TileHeads::count(args) * kQueryParts;  // each part counts as one
+  const i32 section_tiles = args.section_heads * args.key_tiles;
+//% else
   const i32 heads = args.batch * TileHeads::count(args), section_tiles = args.section_heads * args.key_tiles;
+//% end
   const i32 section = number / section_tiles, first = section * args.section_heads, place = number - section * section_tiles;
   const i32 here = heads - first < args.section_heads ? heads - first : args.section_heads;
   const i32 tile = place / here;

@@ -16,6 +16,11 @@ struct LiveBlocks {
     unmasked_end = blocks.end;
 //% end
     end = blocks.end;
+//% if query_parts
+    if (begin < walk.blocks.begin) begin = walk.blocks.begin;
+    if (end > walk.blocks.end) end = walk.blocks.end;
+    if (begin >= end) begin = end = walk.blocks.end;
+//% end
   }
   __device__ __forceinline__ bool masked(i32 block) const { return block < unmasked_begin || block >= unmasked_end; }
 };

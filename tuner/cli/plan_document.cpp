@@ -106,7 +106,7 @@ Json document_of(const KernelLaunch& launch, const KernelPlan& plan) {
           {"heads_per_tile", launch.heads_per_tile},
           {"tile_rows", name_of(launch.tile_rows)},
           {"kv_grad_per_query_head", launch.kv_grad_per_query_head},
-          {"key_parts", launch.split.parts_of(problem)},
+          {of_keys ? "query_parts" : "key_parts", launch.split.parts_of(problem)},
           {of_keys ? "key_tiles" : "query_tiles", of_keys ? launch.key_tiles(problem) : launch.query_tiles(problem)},
           {"source_lines", launch.lines.size()},
           {"argument_bytes", launch.arguments.bytes},

@@ -12,6 +12,7 @@
 #include "attune/log.h"
 #include "generator/config/cost_estimate.h"
 #include "generator/error.h"
+#include "generator/families/backward_common/query_parts.h"
 #include "generator/families/long_rows.h"
 #include "generator/generate.h"
 #include "tuner/database/system_database.h"
@@ -91,13 +92,19 @@ struct Offer {
   KernelConfig config;  // the row's, or what of it fits
 };
 
-// A neighbour's config as near to it as fits: sums are promoted as often as these rows want it, lengths that are no
-// multiples of the tiles take checks of bounds, and heads that share no keys are not apart. Of the same problem only as
-// it was measured.
+// The config with sums that leave the tensor cores' accumulators as often as these rows want it.
+KernelConfig with_sums_for(const Asked& asked, const KernelConfig& config) {
+  return asked.problem.pass == Pass::forward ? promoted_for(asked.problem, config)
+                                             : with_exact_sums(asked.problem, config, asked.device);
+}
+
+// A neighbour's config as near to it as fits: sums are as exact as these rows want them, lengths that are no multiples
+// of the tiles take checks of bounds, and heads that share no keys are not apart. Of the same problem only as it was
+// measured.
 std::optional<KernelConfig> taken_from(const KernelConfig& config, bool same_problem, const Asked& asked) {
   if (asked.is_passed_over(config)) return std::nullopt;
   if (same_problem) return asked.fits(config) ? std::optional(config) : std::nullopt;
-  const KernelConfig as_exact = promoted_for(asked.problem, config);
+  const KernelConfig as_exact = with_sums_for(asked, config);
   if (asked.fits(as_exact) && !asked.is_passed_over(as_exact)) return as_exact;
   KernelConfig same_bounds = as_exact;
   if (asked.problem.heads_q == asked.problem.heads_kv) same_bounds.kv_grad_per_query_head = false;
@@ -143,6 +150,10 @@ std::string changes_of(const Offer& offer) {
   if (offer.config.promotion_blocks != offer.row.config.promotion_blocks)
     changes += offer.config.promotion_blocks == 0 ? ", without promote, which only long rows need"
                                                   : ", with promote, which long rows need";
+  if (offer.config.query_parts != offer.row.config.query_parts)
+    changes += fmt::format(", with {} in place of {} parts of the queries", offer.config.query_parts,
+                           offer.row.config.query_parts);
+  if (offer.config.dq != offer.row.config.dq) changes += ", with dQ added by tiles of keys, which long rows need";
   if (offer.config.even_tiles != offer.row.config.even_tiles) changes += ", without even-tiles, which do not fit";
   if (offer.config.kv_grad_per_query_head != offer.row.config.kv_grad_per_query_head)
     changes += ", without kv-grad-per-query-head, which needs grouped heads";

@@ -42,7 +42,7 @@ double uneven_steps(const AttentionProblem& problem, const TileRowCounts& rows, 
     const std::int64_t first = sequence.tile(number) * rows.resident;
     const BlockRange blocks = rows.of_keys ? mask.query_blocks(first, rows.resident, rows.streamed)
                                            : mask.key_blocks(first, rows.resident, rows.streamed);
-    lengths.push_back(static_cast<double>(blocks.all()) + around);
+    lengths.push_back(static_cast<double>(blocks.all()) / static_cast<double>(sequence.parts) + around);
     sum += lengths.back();
     longest = std::max(longest, lengths.back());
   }

@@ -10,6 +10,7 @@ namespace attune {
 struct TileSequence {
   std::int64_t tiles = 1, heads = 1;  ///< tiles of a head
   std::int64_t section_heads = 1;     ///< whose tiles alternate
+  std::int64_t parts = 1;             ///< into which what passes by a tile is split; each counts as a head of its own
   bool last_first = false;            ///< of a head's tiles
   bool in_rounds = false;             ///< each CTA takes one tile of each round, every second one backwards
 

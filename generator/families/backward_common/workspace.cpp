@@ -5,6 +5,7 @@
 
 #include "generator/families/backward_common/convert.h"
 #include "generator/families/backward_common/delta.h"
+#include "generator/families/backward_common/query_parts.h"
 
 namespace attune {
 namespace {
@@ -12,37 +13,40 @@ constexpr int kLeastBlock = 16;                            // rows that share a 
 constexpr int kAllRows = std::numeric_limits<int>::max();  // of a head, which have one number together
 }  // namespace
 
+bool adds_key_sums(const KernelConfig& config) { return config.kv_grad_per_query_head || config.query_parts > 1; }
+
 bool takes_tickets(const KernelConfig& config) {
   return config.dq == DqAccumulation::ordered ||
-         (config.kv_grad_per_query_head && config.dq == DqAccumulation::separate_kernel);
+         (adds_key_sums(config) && config.dq == DqAccumulation::separate_kernel);
 }
 
 void describe_backward_workspace(const AttentionProblem& problem, const KernelConfig& config, KernelPlan* plan) {
-  const bool apart = config.kv_grad_per_query_head, unordered = config.dq == DqAccumulation::atomic;
+  const bool sums = adds_key_sums(config), unordered = config.dq == DqAccumulation::atomic;
   const auto rows = static_cast<std::size_t>(config.block_q);
   const std::size_t row_bytes = sizeof(float) * static_cast<std::size_t>(problem.head_dim);
   if (config.dq != DqAccumulation::separate_kernel)
     plan->buffers.push_back({kDqSums, rows * row_bytes, config.block_q, true});
-  if (apart) {
+  if (sums) {
     const std::size_t bytes = static_cast<std::size_t>(config.block_kv) * row_bytes;
-    for (const Buffer& sums : {kDkSums, kDvSums})
-      plan->buffers.push_back({sums, bytes, config.block_kv, true, TileRows::keys});
+    for (const Buffer& buffer : {kDkSums, kDvSums})
+      plan->buffers.push_back({buffer, bytes, config.block_kv, true, TileRows::keys});
   }
   if (config.dq == DqAccumulation::ordered)
     plan->buffers.push_back({kDqTickets, sizeof(std::uint32_t), config.block_q, true});
-  if (apart && !unordered)
+  if (sums && !unordered)
     plan->buffers.push_back({kDkdvTickets, sizeof(std::uint32_t), config.block_kv, true, TileRows::keys});
   if (config.fused_convert) plan->buffers.push_back({kFinishedTiles, sizeof(std::uint32_t), kAllRows, true});
   if (takes_tickets(config)) {
     plan->workspace_bytes = kTileCounterOffset + sizeof(std::uint32_t);
     plan->workspace_zeroed = true;
   }
-  if (!apart || !unordered) plan->ordered_outputs = {Operand::d_k, Operand::d_v};
+  if (!sums || !unordered) plan->ordered_outputs = {Operand::d_k, Operand::d_v};
   if (!unordered) plan->ordered_outputs.push_back(Operand::d_q);
   plan->buffers.push_back({kStatistics, kStatisticsBytes * rows, config.block_q, false});
 }
 
-std::size_t most_backward_workspace_bytes(const AttentionProblem& problem, int most_block_q, int most_block_kv) {
+std::size_t most_backward_workspace_bytes(const AttentionProblem& problem, const DeviceSpec& device, int most_block_q,
+                                          int most_block_kv) {
   KernelPlan plan;
   const auto columns = static_cast<std::size_t>(problem.head_dim);
   AttentionProblem padded = problem;
@@ -53,7 +57,7 @@ std::size_t most_backward_workspace_bytes(const AttentionProblem& problem, int m
                   {kDqTickets, sizeof(std::uint32_t), kLeastBlock, true},
                   {kFinishedTiles, sizeof(std::uint32_t), kAllRows, true},
                   {kStatistics, kStatisticsBytes, 1, false}};
-  if (problem.heads_q != problem.heads_kv) {
+  if (problem.heads_q != problem.heads_kv || may_split_queries(problem, device)) {
     for (const Buffer& sums : {kDkSums, kDvSums})
       plan.buffers.push_back({sums, sizeof(float) * columns, 1, true, TileRows::keys});
     plan.buffers.push_back({kDkdvTickets, sizeof(std::uint32_t), kLeastBlock, true, TileRows::keys});

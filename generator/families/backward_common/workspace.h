@@ -3,6 +3,7 @@
 #include <cstddef>
 
 #include "generator/config/kernel_config.h"
+#include "generator/device/device_spec.h"
 #include "generator/plan/kernel_plan.h"
 #include "generator/problem/attention_problem.h"
 
@@ -10,20 +11,25 @@ namespace attune {
 
 /// What backward plans keep in the workspace beside the statistics and the sums.
 inline constexpr Buffer kDqTickets{"dq_tickets", "u32*"};  ///< tiles of keys that have added to a block of queries
-inline constexpr Buffer kDkdvTickets{"dkdv_tickets",
-                                     "u32*"};  ///< query heads of the group that have added to a tile of keys
+inline constexpr Buffer kDkdvTickets{"dkdv_tickets", "u32*"};  ///< how many have added to dK and dV of a tile of keys
 
 inline constexpr Buffer kFinishedTiles{"finished_tiles", "u32*"};  ///< of keys, that have added all to a query head
 
+/// Whether several tiles hold the same keys, for each query head of a group or for each part of the queries: their dK
+/// and dV are summed in fp32 in the workspace, and another kernel converts them.
+bool adds_key_sums(const KernelConfig& config);
+
 /// Whether tiles of keys take numbers in the order in which they begin to run, since some wait for others: in a fixed
-/// order of adds, to dQ or to dK and dV of a group's heads.
+/// order of adds, to dQ or to dK and dV.
 bool takes_tickets(const KernelConfig& config);
 
 /// Adds the workspace and the ordered outputs of a plan whose launches compute delta, then dK, dV and dQ, then convert
 /// sums. All outputs are ordered but sums that grow as CTAs come.
 void describe_backward_workspace(const AttentionProblem& problem, const KernelConfig& config, KernelPlan* plan);
 
-/// workspace_bytes_of() of any such plan of the problem, at most, for blocks of at most so many queries and keys.
-std::size_t most_backward_workspace_bytes(const AttentionProblem& problem, int most_block_q, int most_block_kv);
+/// workspace_bytes_of() of any such plan of the problem, at most, for blocks of at most so many queries and keys. Counts
+/// sums of dK and dV where a picked or searched config may have them.
+std::size_t most_backward_workspace_bytes(const AttentionProblem& problem, const DeviceSpec& device, int most_block_q,
+                                          int most_block_kv);
 
 }  // namespace attune

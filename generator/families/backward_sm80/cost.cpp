@@ -9,6 +9,7 @@
 #include "generator/device/register_limit.h"
 #include "generator/families/backward_common/key_tiles.h"
 #include "generator/families/backward_common/tile_sequence.h"
+#include "generator/families/backward_common/workspace.h"
 #include "generator/families/backward_sm80/shape.h"
 #include "generator/families/shared/queueing_model.h"
 #include "generator/problem/mask_geometry.h"
@@ -35,8 +36,8 @@
 //
 // Tiles are dealt to the SMs as the hardware does it, in the order of the config: what the last ones leave idle follows
 // without a constant (of grouped heads and head after head under a mask up to half of the time). Where heads are apart,
-// the kernel of key tiles has a tile for each query head; in a fixed order, those of a group that end together add one
-// after the other. Delta, the zeros of sums and their conversion take device memory's time; that of the other kernels'
+// the kernel of key tiles has a tile for each query head, and one for each part of the queries; in a fixed order, those
+// of the same keys that end together add one after the other. Delta, the zeros of sums and their conversion take device memory's time; that of the other kernels'
 // operands, each moved once, adds to their tiles' by the same norm as L2's to the SM's in a step.
 //
 // Rates of units are measured; "fitted" constants come from 4600 kernels of 115 problems timed on an H200
@@ -86,6 +87,7 @@ struct MainKernel {
   std::size_t shared_bytes = 0;
   Step step;
   bool kv_grad_per_query_head = false;
+  int query_parts = 1;
   double last_adds = 0, last_ticket = 0;  // clocks of a CTA, after its steps
   double memory_bytes = 0;                // that device memory moves at least
 };
@@ -155,9 +157,10 @@ MainKernel key_tiles(const AttentionProblem& problem, const KernelConfig& config
   if (config.dq == DqAccumulation::ordered) kernel.step.ticket = kTicketClocks;
   // Q, dO, K and V are read and dK and dV written once, sums are read and written.
   kernel.memory_bytes =
-      (adds ? 12 : 4) * elements_q(problem) + (config.kv_grad_per_query_head ? 20 : 8) * elements_kv(problem);
-  if (config.kv_grad_per_query_head) {
-    kernel.kv_grad_per_query_head = true;
+      (adds ? 12 : 4) * elements_q(problem) + (adds_key_sums(config) ? 20 : 8) * elements_kv(problem);
+  kernel.kv_grad_per_query_head = config.kv_grad_per_query_head;
+  kernel.query_parts = config.query_parts;
+  if (adds_key_sums(config)) {
     kernel.last_adds = 8 * kv * d / adds_per_clock;
     if (config.dq != DqAccumulation::atomic) kernel.last_ticket = kTicketClocks;
   }
@@ -209,7 +212,8 @@ void add_kernel(const AttentionProblem& problem, const KernelConfig& config, con
   sequence.tiles = ceil_div(rows, kernel.resident);
   const bool together_heads =
       kernel.of_keys && !kernel.kv_grad_per_query_head;  // a tile's CTA walks through those of a group
-  sequence.heads = problem.batch * (together_heads ? problem.heads_kv : problem.heads_q);
+  sequence.parts = kernel.query_parts;
+  sequence.heads = problem.batch * (together_heads ? problem.heads_kv : problem.heads_q) * sequence.parts;
   if (kernel.of_keys) {
     if (config.tile_order == TileOrder::l2_sections)
       sequence.section_heads = key_tile_section_heads(problem, config, device);
@@ -232,6 +236,7 @@ void add_kernel(const AttentionProblem& problem, const KernelConfig& config, con
   const MaskGeometry mask(problem);
   const StepCount steps = kernel.of_keys ? mask.query_steps(kernel.resident, kernel.streamed)
                                          : mask.key_steps(kernel.resident, kernel.streamed);
+  const double tile_steps = steps.mean / kernel.query_parts;
   const double masked_share = steps.mean > 0 ? steps.masked / steps.mean : 0;
   const double pairs = static_cast<double>(kernel.resident) * kernel.streamed;
   step.exponential = step.issue + pairs * (1 / device.exp2_per_clock +
@@ -250,14 +255,15 @@ void add_kernel(const AttentionProblem& problem, const KernelConfig& config, con
   const double slots = device.sm_count * together;
   const double uneven = uneven_steps(problem, {kernel.of_keys, kernel.resident, kernel.streamed}, sequence,
                                      static_cast<std::int64_t>(slots), around / (group * slot_step));
-  double clocks = ctas / slots * (group * steps.mean * slot_step + around) + group * uneven * lone_step;
+  double clocks = ctas / slots * (group * tile_steps * slot_step + around) + group * uneven * lone_step;
   if (kernel.last_ticket > 0) {
-    // Heads begin one after the other: at most so many of a group stand in line at the end.
-    const double line = std::clamp(slots / static_cast<double>(sequence.tiles), 1.0, sharing) - 1;
+    // Heads and their parts begin one after the other: at most so many of a group stand in line at the end.
+    const double adders = sharing / group * kernel.query_parts;
+    const double line = std::clamp(slots / static_cast<double>(sequence.tiles), 1.0, adders) - 1;
     clocks += line * (kernel.last_adds + kernel.last_ticket);
   }
 
-  const double per_sm = ctas * group * steps.mean / device.sm_count / device.clock_mhz;
+  const double per_sm = ctas * group * tile_steps / device.sm_count / device.clock_mhz;
   cost->matrix_microseconds += step.matrix * per_sm;
   cost->exponential_microseconds += step.exponential * per_sm;
   cost->shared_microseconds += step.shared * per_sm;
@@ -279,9 +285,9 @@ CostEstimate backward_sm80_cost(const AttentionProblem& problem, const KernelCon
   const double delta_bytes = 4 * q_elements;  // O and dO
   constexpr double kBytesOfSum = 4 + 4 + 2;   // zeros, then read and rounded
   const bool adds = config.dq != DqAccumulation::separate_kernel;
-  const double sums = (adds ? q_elements : 0) + (config.kv_grad_per_query_head ? 2 * kv_elements : 0);
-  const int launches =
-      1 + adds + config.kv_grad_per_query_head + (adds || config.kv_grad_per_query_head);  // conversions, and the zeros
+  const bool key_sums = adds_key_sums(config);
+  const double sums = (adds ? q_elements : 0) + (key_sums ? 2 * kv_elements : 0);
+  const int launches = 1 + adds + key_sums + (adds || key_sums);  // conversions, and the zeros
   CostEstimate cost;
   cost.memory_microseconds = (delta_bytes + kBytesOfSum * sums) / memory_bytes_per_microsecond(device);
   cost.microseconds = cost.memory_microseconds + launches * kLaunchMicroseconds;

@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
+#include <utility>
 
 #include "generator/error.h"
 #include "generator/families/backward_common/key_tiles.h"
+#include "generator/families/backward_common/query_parts.h"
 #include "generator/families/backward_sm80/cost.h"
 #include "generator/families/backward_sm80/shape.h"
 #include "generator/families/family_word.h"
@@ -70,16 +73,22 @@ TileOrder default_order(const AttentionProblem& problem, const KernelConfig& con
   return key_tile_section_heads(problem, config, device) > 1 ? TileOrder::l2_sections : TileOrder::head_major;
 }
 
-// Whether a group's heads have tiles of their own: it fills the SMs where common tiles are few, and pays for sums in
-// fp32: dK and dV of each query head, in place of one's of each group, zeros, adds and one more launch.
-bool kv_grad_per_query_head_by_default(const AttentionProblem& problem, KernelConfig config, const DeviceSpec& device) {
-  if (problem.heads_q == problem.heads_kv) return false;
-  const auto time = [&](bool apart) {
+// Whether a group's heads, and parts of the queries, have tiles of their own: they fill the SMs where common tiles are
+// few, and pay for sums in fp32: dK and dV of each tile, in place of one's of the same keys, zeros, adds and one more
+// launch. Returns the config and the time that the model expects of it.
+std::pair<KernelConfig, double> with_tiles_by_default(const AttentionProblem& problem, KernelConfig config,
+                                                      const DeviceSpec& device) {
+  std::pair<KernelConfig, double> best(config, std::numeric_limits<double>::infinity());
+  for (const bool apart : kv_grad_choices(problem)) {
     config.kv_grad_per_query_head = apart;
-    config.tile_order = default_order(problem, config, device);
-    return backward_sm80_cost(problem, config, device).microseconds;
-  };
-  return time(true) < time(false);
+    for (const int parts : query_part_choices(problem, config, device)) {
+      config.query_parts = parts;
+      config.tile_order = default_order(problem, config, device);
+      const double microseconds = backward_sm80_cost(problem, config, device).microseconds;
+      if (microseconds < best.second) best = {config, microseconds};
+    }
+  }
+  return best;
 }
 
 }  // namespace
@@ -102,17 +111,17 @@ KernelConfig backward_sm80_default(const AttentionProblem& problem, const Device
       config.dq = dq;
       config.dq_first = tiles.dq_first && dq != DqAccumulation::separate_kernel;
       config.kv_grad_per_query_head = false;
+      config.query_parts = 1;
       config.tile_order = default_order(problem, config, device);
+      if (sums_long_dq_in_registers(problem, config)) continue;
       if (!infeasibility(problem, config, device).empty()) continue;
       const std::size_t bytes = backward_sm80_shape(problem, config).dkdv_shared.bytes();
       const auto of_sm =
           static_cast<std::size_t>(tiles.ctas) * (bytes + static_cast<std::size_t>(device.shared_bytes_reserved));
       if (of_sm > static_cast<std::size_t>(device.shared_bytes_per_sm)) continue;
-      config.kv_grad_per_query_head = kv_grad_per_query_head_by_default(problem, config, device);
-      config.tile_order = default_order(problem, config, device);
-      const double microseconds = backward_sm80_cost(problem, config, device).microseconds;
+      const auto [fitted, microseconds] = with_tiles_by_default(problem, config, device);
       if (best && microseconds >= doubt * least) continue;
-      best = config;
+      best = fitted;
       least = microseconds;
     }
   }

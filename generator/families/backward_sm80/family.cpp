@@ -28,7 +28,9 @@ void describe(const Question& question, const KernelConfig& config, const Templa
   describe_backward_sm80(question.problem, config, question.device, templates, target, plan);
 }
 
-std::size_t most_workspace(const Question& question) { return backward_sm80_most_workspace_bytes(question.problem); }
+std::size_t most_workspace(const Question& question) {
+  return backward_sm80_most_workspace_bytes(question.problem, question.device);
+}
 
 }  // namespace
 

@@ -33,7 +33,7 @@ Arguments main_arguments(bool of_keys, const AttentionProblem& problem, const Ke
   if (of_keys && config.dq == DqAccumulation::ordered) fields.push_back(Workspace{kDqTickets});
   if (of_keys && takes_tickets(config)) fields.push_back(Workspace{kTileCounter});
   append_strides(&strides, {Operand::q, Operand::k, Operand::v, Operand::d_o});
-  if (of_keys && config.kv_grad_per_query_head) {
+  if (of_keys && adds_key_sums(config)) {
     append(&fields, {Workspace{kDkSums}, Workspace{kDvSums}});
     if (takes_tickets(config)) fields.push_back(Workspace{kDkdvTickets});
   } else if (of_keys) {
@@ -75,6 +75,7 @@ class Launches {
     launch.threads = shape_.dkdv_threads;
     launch.rows_per_tile = config_.block_kv;
     launch.kv_grad_per_query_head = config_.kv_grad_per_query_head;
+    launch.split.parts = config_.query_parts;
     launch.shared_bytes = shape_.dkdv_shared.bytes();
     Arguments fields = main_arguments(true, problem_, config_);
     if (config_.tile_order == TileOrder::l2_sections) {
@@ -98,7 +99,7 @@ class Launches {
       bindings.conditions["dq_first"] = config_.dq_first;
       bindings.conditions["dq_last"] = !config_.dq_first;
     }
-    bindings.conditions["sums"] = adds || config_.kv_grad_per_query_head;
+    bindings.conditions["sums"] = adds || adds_key_sums(config_);
     const ChunkSwizzle scores = chunk_swizzle(config_.block_q);  // a row of P or dS is as long as a block has queries
     bindings.set("score_swizzle_mask", scores.mask);
     bindings.set("score_swizzle_shift", scores.shift);
@@ -177,12 +178,12 @@ void describe_backward_sm80(const AttentionProblem& problem, const KernelConfig&
   } else {
     launches.add_convert(false);
   }
-  if (config.kv_grad_per_query_head) launches.add_convert(true);
+  if (adds_key_sums(config)) launches.add_convert(true);
   describe_backward_workspace(problem, config, plan);
 }
 
-std::size_t backward_sm80_most_workspace_bytes(const AttentionProblem& problem) {
-  return most_backward_workspace_bytes(problem, kMaxBackwardBlock, kMaxBlockKv);
+std::size_t backward_sm80_most_workspace_bytes(const AttentionProblem& problem, const DeviceSpec& device) {
+  return most_backward_workspace_bytes(problem, device, kMaxBackwardBlock, kMaxBlockKv);
 }
 
 }  // namespace attune

@@ -30,7 +30,7 @@ BackwardSm80Shape backward_sm80_shape(const AttentionProblem& problem, const Ker
   dq.add({"kFirstOffset", "K", {stages, kv, problem.head_dim_qk()}, kElementBytes});
   dq.add({"kSecondOffset", "V", {stages, kv, problem.head_dim_v()}, kElementBytes});
   SharedLayout& dkdv = shape.dkdv_shared;
-  const bool stored = !config.kv_grad_per_query_head;
+  const bool stored = !adds_key_sums(config);
   dkdv.add({"kKOffset", "K", {kv, problem.head_dim_qk()}, kElementBytes, stored ? "   later dK" : ""});
   dkdv.add({"kVOffset", "V", {kv, problem.head_dim_v()}, kElementBytes, stored ? "   later dV" : ""});
   dkdv.add({"kFirstOffset", "Q", {stages, q, problem.head_dim_qk()}, kElementBytes});

@@ -4,6 +4,7 @@
 
 #include "generator/device/register_limit.h"
 #include "generator/families/backward_common/key_tiles.h"
+#include "generator/families/backward_common/query_parts.h"
 #include "generator/families/backward_sm80/shape.h"
 #include "generator/families/family_word.h"
 
@@ -58,15 +59,19 @@ void add_key_tiles(const AttentionProblem& problem, KernelConfig config, const D
       config.stages = stages;
       for (const DqAccumulation dq : kDqAccumulations) {
         config.dq = dq;
+        if (sums_long_dq_in_registers(problem, config)) continue;
         for (const bool dq_first : dq_first_choices(config)) {
           config.dq_first = dq_first;
           for (const bool apart : kv_grad_choices(problem)) {
             config.kv_grad_per_query_head = apart;
-            for (const TileOrder order : key_tile_orders(problem, dq)) {
-              config.tile_order = order;
-              for (const int ctas : ctas_choices(problem, config, device)) {
-                config.ctas_per_sm = ctas;
-                configs->push_back(config);
+            for (const int parts : query_part_choices(problem, config, device)) {
+              config.query_parts = parts;
+              for (const TileOrder order : key_tile_orders(problem, dq)) {
+                config.tile_order = order;
+                for (const int ctas : ctas_choices(problem, config, device)) {
+                  config.ctas_per_sm = ctas;
+                  configs->push_back(config);
+                }
               }
             }
           }

@@ -4,6 +4,7 @@
 
 #include "generator/families/backward_common/key_tiles.h"
 #include "generator/families/backward_common/tile_sequence.h"
+#include "generator/families/backward_common/workspace.h"
 #include "generator/families/backward_sm90/shape.h"
 #include "generator/families/shared/wgmma.h"
 #include "generator/problem/mask_geometry.h"
@@ -113,12 +114,13 @@ Step step_of(const AttentionProblem& problem, const KernelConfig& config, const 
 
 CostEstimate backward_sm90_cost(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
   const BackwardSm90Shape shape = backward_sm90_shape(problem, config, device);
-  const bool apart = config.kv_grad_per_query_head;
+  const bool apart = config.kv_grad_per_query_head, sums = adds_key_sums(config);
   const double group = apart ? 1 : static_cast<double>(problem.heads_q / problem.heads_kv);
   TileSequence sequence;
   const int resident = config.block_kv * config.cluster;
   sequence.tiles = ceil_div(problem.seq_kv, resident);
-  sequence.heads = problem.batch * (apart ? problem.heads_q : problem.heads_kv);
+  sequence.parts = config.query_parts;
+  sequence.heads = problem.batch * (apart ? problem.heads_q : problem.heads_kv) * sequence.parts;
   sequence.last_first = config.dq == DqAccumulation::ordered;
   sequence.in_rounds = config.tile_scheduler == TileScheduler::static_persistent;
   if (config.tile_order == TileOrder::l2_sections)
@@ -127,6 +129,7 @@ CostEstimate backward_sm90_cost(const AttentionProblem& problem, const KernelCon
   const MaskGeometry mask(problem);
   const StepCount steps = mask.query_steps(resident, config.block_q);
   const Step step = step_of(problem, config, shape, device, steps.mean > 0 ? steps.masked / steps.mean : 0);
+  const double tile_steps = steps.mean / config.query_parts;
   const double ctas = static_cast<double>(sequence.tiles * sequence.heads * config.cluster);
   const double together = std::max(1.0, std::min<double>(config.ctas_per_sm, ctas / device.sm_count));
   // Two CTAs of an SM share its units: what one leaves idle the other may take.
@@ -134,7 +137,7 @@ CostEstimate backward_sm90_cost(const AttentionProblem& problem, const KernelCon
   if (group > kMostHeadsTogether && lengthens_tiles(problem.mask)) alone *= kDriftOfGroup;
   const double shared = together > 1 ? std::max(alone, together * step.busiest_unit()) : alone;
   const double first_load = std::min(config.stages, shape.do_stages) > 1 ? 0 : kLoadLatency;
-  const double last_adds = apart ? 8.0 * config.block_kv * problem.head_dim / kAddsPerClock : 0;
+  const double last_adds = sums ? 8.0 * config.block_kv * problem.head_dim / kAddsPerClock : 0;
   double around = kTileClocks;
   if (config.tile_scheduler == TileScheduler::static_persistent) around *= kHiddenTileShare;
   around += last_adds + (config.fused_convert ? kConvertClocks : 0);
@@ -143,7 +146,7 @@ CostEstimate backward_sm90_cost(const AttentionProblem& problem, const KernelCon
       uneven_steps(problem, {true, resident, config.block_q}, sequence,
                    static_cast<std::int64_t>(slots / config.cluster), around / (group * (shared + first_load)));
   const double clocks =
-      ctas / slots * (group * steps.mean * (shared + first_load) + around) + group * uneven * (alone + first_load);
+      ctas / slots * (group * tile_steps * (shared + first_load) + around) + group * uneven * (alone + first_load);
 
   const double q_elements = elements(problem, problem.heads_q, problem.seq_q),
                kv_elements = elements(problem, problem.heads_kv, problem.seq_kv);
@@ -151,10 +154,10 @@ CostEstimate backward_sm90_cost(const AttentionProblem& problem, const KernelCon
   // Zeros, then read and rounded; what the last tile converts is in L2.
   constexpr double kBytesOfSum = 4 + 4 + 2, kBytesOfFusedSum = 4 + 2;
   const double around_bytes = 4 * q_elements + (config.fused_convert ? kBytesOfFusedSum : kBytesOfSum) * q_elements +
-                              (apart ? 2 * kBytesOfSum * kv_elements : 0);     // of the other kernels
-  const int launches = 3 + (config.fused_convert ? 0 : 1) + (apart ? 1 : 0);   // zeros, delta, key tiles; conversions
-  const double main_bytes = 12 * q_elements + (apart ? 20 : 8) * kv_elements;  // of the kernel of key tiles
-  const double per_sm = ctas * group * steps.mean / device.sm_count / device.clock_mhz;
+                              (sums ? 2 * kBytesOfSum * kv_elements : 0);     // of the other kernels
+  const int launches = 3 + (config.fused_convert ? 0 : 1) + (sums ? 1 : 0);   // zeros, delta, key tiles; conversions
+  const double main_bytes = 12 * q_elements + (sums ? 20 : 8) * kv_elements;  // of the kernel of key tiles
+  const double per_sm = ctas * group * tile_steps / device.sm_count / device.clock_mhz;
 
   CostEstimate cost;
   cost.matrix_microseconds = step.matrix * per_sm;

@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "generator/families/backward_common/key_tiles.h"
+#include "generator/families/backward_common/query_parts.h"
 #include "generator/families/backward_common/workspace.h"
 #include "generator/families/backward_sm90/cost.h"
 #include "generator/generate.h"
@@ -47,13 +48,16 @@ std::optional<KernelConfig> backward_sm90_default(const AttentionProblem& proble
         config.tile_order == TileOrder::l2_sections && lengthens_tiles(problem.mask) && !problem.deterministic;
     for (const bool apart : kv_grad_choices(problem)) {
       config.kv_grad_per_query_head = apart;
-      config.tile_order = TileOrder::head_major;
-      if (!infeasibility(problem, config, device).empty()) continue;
-      if (sections && key_tile_section_heads(problem, config, device) > 1) config.tile_order = TileOrder::l2_sections;
-      const double microseconds = backward_sm90_cost(problem, config, device).microseconds;
-      if (best && microseconds >= least) continue;
-      best = config;
-      least = microseconds;
+      for (const int parts : query_part_choices(problem, config, device)) {
+        config.query_parts = parts;
+        config.tile_order = TileOrder::head_major;
+        if (!infeasibility(problem, config, device).empty()) continue;
+        if (sections && key_tile_section_heads(problem, config, device) > 1) config.tile_order = TileOrder::l2_sections;
+        const double microseconds = backward_sm90_cost(problem, config, device).microseconds;
+        if (best && microseconds >= least) continue;
+        best = config;
+        least = microseconds;
+      }
     }
   }
   return best;

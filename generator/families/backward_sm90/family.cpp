@@ -28,7 +28,9 @@ void describe(const Question& question, const KernelConfig& config, const Templa
   describe_backward_sm90(question.problem, config, question.device, templates, target, plan);
 }
 
-std::size_t most_workspace(const Question& question) { return backward_sm90_most_workspace_bytes(question.problem); }
+std::size_t most_workspace(const Question& question) {
+  return backward_sm90_most_workspace_bytes(question.problem, question.device);
+}
 
 }  // namespace
 

@@ -22,10 +22,10 @@ void check_choices(const AttentionProblem& problem, const KernelConfig& config, 
                       "leave the word out",
                       config.cluster, problem.head_dim, dq.count, dq.columns));
     }
-    if (config.dq == DqAccumulation::ordered || config.kv_grad_per_query_head)
+    if (config.dq == DqAccumulation::ordered || adds_key_sums(config))
       reasons->push_back(
           fmt::format("cluster{}: its CTAs take no tickets and add to no sums of dK and dV; take dq=atomic, and "
-                      "leave kv-grad-per-query-head out",
+                      "leave kv-grad-per-query-head and query-parts out",
                       config.cluster));
     if (config.ctas_per_sm > 1)
       reasons->push_back(

@@ -25,7 +25,7 @@ Arguments key_tile_arguments(const AttentionProblem& problem, const KernelConfig
     append(&fields, {Workspace{kFinishedTiles}, Pointer{Operand::d_q}});
     append_strides(&fields, {Operand::d_q});
   }
-  if (config.kv_grad_per_query_head) {
+  if (adds_key_sums(config)) {
     append(&fields, {Workspace{kDkSums}, Workspace{kDvSums}});
     if (takes_tickets(config)) fields.push_back(Workspace{kDkdvTickets});
   } else {
@@ -84,6 +84,7 @@ KernelLaunch key_tile_launch(const AttentionProblem& problem, const KernelConfig
   if (config.tile_scheduler != TileScheduler::single)
     launch.max_ctas = device.sm_count * config.ctas_per_sm / config.cluster * config.cluster;
   launch.kv_grad_per_query_head = config.kv_grad_per_query_head;
+  launch.split.parts = config.query_parts;
   launch.shared_bytes = shape.shared.bytes();
   if (config.tile_order == TileOrder::l2_sections) launch.section_bytes = section_bytes(config, device);
   launch.arguments = ArgumentLayout::of(key_tile_arguments(problem, config));
@@ -147,6 +148,7 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   bindings.set("convert_units", "(rows + 15) / 16 * kParts");
   bindings.set("convert_warps", "kWarpgroupWarps");
   bindings.set("load_sums", "load_added_sums");
+  bindings.set("finishing_tiles", config.query_parts > 1 ? "kQueryParts" : "kCluster");
   bindings.set("dq_tickets", config.dq == DqAccumulation::ordered ? "ordered" : "none");
   bind_key_tiles(config, &bindings);
   bindings.set("softmax_warpgroups",
@@ -172,7 +174,7 @@ void describe_backward_sm90(const AttentionProblem& problem, const KernelConfig&
   }
   add("backward_sm90", key_tile_launch(problem, config, device), key_tile_bindings(problem, config, device, target));
   for (const bool of_keys : {false, true}) {
-    if (of_keys ? !config.kv_grad_per_query_head : config.fused_convert) continue;
+    if (of_keys ? !adds_key_sums(config) : config.fused_convert) continue;
     TemplateBindings bindings;
     KernelLaunch launch =
         convert_launch(problem, device, of_keys, of_keys ? config.block_kv : config.block_q, true, &bindings);
@@ -181,8 +183,8 @@ void describe_backward_sm90(const AttentionProblem& problem, const KernelConfig&
   describe_backward_workspace(problem, config, plan);
 }
 
-std::size_t backward_sm90_most_workspace_bytes(const AttentionProblem& problem) {
-  return most_backward_workspace_bytes(problem, kMostBlockQ, kMostBlockKv);
+std::size_t backward_sm90_most_workspace_bytes(const AttentionProblem& problem, const DeviceSpec& device) {
+  return most_backward_workspace_bytes(problem, device, kMostBlockQ, kMostBlockKv);
 }
 
 }  // namespace attune

@@ -15,7 +15,7 @@ namespace attune {
 void describe_backward_sm90(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                             const TemplateSet& templates, KernelTarget target, KernelPlan* plan);
 
-/// The most bytes that any backward plan of the family takes.
-std::size_t backward_sm90_most_workspace_bytes(const AttentionProblem& problem);
+/// The most bytes that a plan of the family takes whose config was picked or searched for the problem.
+std::size_t backward_sm90_most_workspace_bytes(const AttentionProblem& problem, const DeviceSpec& device);
 
 }  // namespace attune

@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "generator/families/backward_common/key_tiles.h"
+#include "generator/families/backward_common/query_parts.h"
 #include "generator/families/backward_common/workspace.h"
 #include "generator/families/backward_sm90/family.h"
 #include "generator/families/backward_sm90/shape.h"
@@ -33,7 +34,7 @@ void fit_stages(const AttentionProblem& problem, const DeviceSpec& device, Kerne
 
 // Two CTAs that add to dQ together: where tiles of few keys add to it often, and all columns are two products or four.
 bool pair_may_win(const AttentionProblem& problem, const KernelConfig& config) {
-  return config.dq == DqAccumulation::atomic && !config.kv_grad_per_query_head &&
+  return config.dq == DqAccumulation::atomic && !adds_key_sums(config) &&
          dq_products(problem, config).count % 2 == 0 && problem.seq_kv > config.block_kv;
 }
 
@@ -115,7 +116,10 @@ std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const Dev
             for (const bool split : {false, true}) {
               if (split && (problem.head_dim < kMinHeadDimOfSplit || block_kv > 64)) continue;
               config.split_dkdv = split;
-              add_rings(problem, config, device, &configs);
+              for (const int parts : query_part_choices(problem, config, device)) {
+                config.query_parts = parts;
+                add_rings(problem, config, device, &configs);
+              }
             }
           }
         }

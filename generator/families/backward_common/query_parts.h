@@ -1,0 +1,36 @@
+#pragma once
+
+#include <vector>
+
+#include "generator/config/kernel_config.h"
+#include "generator/device/device_spec.h"
+#include "generator/problem/attention_problem.h"
+
+namespace attune {
+
+// Parts of the queries that a tile of keys walks through (KernelConfig::query_parts). They serve two ends. Tensor cores
+// truncate what they add to an accumulator, so that dK and dV of a key that very many queries see come out too small
+// (as O of very many keys does: generator/families/long_rows.h); each part's are smaller, and the parts' are added in
+// fp32, rounded to nearest. And parts are more tiles, where those of few keys leave SMs without work.
+
+inline constexpr int kMostQueryParts = 4096;
+
+/// Whether a plan of the problem may split queries whose config was picked or searched: where a tile of keys walks
+/// through very many queries, or where tiles are few.
+bool may_split_queries(const AttentionProblem& problem, const DeviceSpec& device);
+
+/// The values of query_parts worth a search, the fewest parts first: 1, or as many as keep a part's walk near 2^16
+/// queries, of all heads that it walks through, where the whole one has more than 2^17; and as many as fill the device.
+std::vector<int> query_part_choices(const AttentionProblem& problem, const KernelConfig& config,
+                                    const DeviceSpec& device);
+
+/// Whether dQ of a query that sees very many keys would be summed in the accumulators of the tensor cores: where it has
+/// a kernel of its own. Otherwise each tile's part of dQ is added in fp32.
+bool sums_long_dq_in_registers(const AttentionProblem& problem, const KernelConfig& config);
+
+/// The config with sums as exact as the problem's rows want them: at least the parts that long walks need, no more than
+/// 1 where may_split_queries() says no, and dQ added by tiles of keys where sums_long_dq_in_registers(). Other fields
+/// stay as they are, so that the result may not fit.
+KernelConfig with_exact_sums(const AttentionProblem& problem, KernelConfig config, const DeviceSpec& device);
+
+}  // namespace attune
