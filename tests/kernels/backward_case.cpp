@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "generator/error.h"
+#include "generator/families/backward_common/workspace.h"
 #include "tests/catch.h"
 
 namespace attune::tests {
@@ -268,7 +269,7 @@ void check_case(Devices& devices, const BackwardCase& test) {
         CHECK(output.complaint == "");
     }
     if (unordered) result.d_q.clear();
-    if (unordered && test.config.kv_grad_per_query_head) {
+    if (unordered && adds_key_sums(test.config)) {
       result.d_k.clear();
       result.d_v.clear();
     }

@@ -30,6 +30,7 @@ constexpr int kBlockKv[] = {64, 128, 192};
 constexpr Overlap kOverlaps[] = {Overlap::none, Overlap::within, Overlap::queued};
 constexpr WarpgroupOrder kOrders[] = {WarpgroupOrder::free, WarpgroupOrder::ordered};
 constexpr Placement kPlacements[] = {Placement::packed, Placement::padded};
+constexpr int kQueryParts[] = {1, 2, 5};
 enum Factor {
   kDtype,
   kHeadDim,
@@ -51,6 +52,7 @@ enum Factor {
   kOrdered,
   kDq,
   kApart,
+  kQueryPartsFactor,
   kTiles,
   kSplit,
   kColumns,
@@ -88,6 +90,7 @@ BackwardCase case_of(const FactorChoice& row) {
   config.warpgroup_order = kOrders[row[kOrdered]];
   config.dq = row[kDq] == 1 ? DqAccumulation::ordered : DqAccumulation::atomic;
   config.kv_grad_per_query_head = row[kApart] == 1;
+  config.query_parts = kQueryParts[row[kQueryPartsFactor]];
   if (row[kTiles] == 1) config.tile_order = TileOrder::l2_sections;
   config.split_dkdv = row[kSplit] == 1;
   config.dq_columns = 64 * (1 + row[kColumns]);
@@ -111,6 +114,7 @@ void check_pairwise(Devices& devices, int part, int parts) {
   sizes[kOverlap] = std::size(kOverlaps);
   sizes[kOrdered] = std::size(kOrders);
   sizes[kStages] = 3;
+  sizes[kQueryPartsFactor] = std::size(kQueryParts);
   const auto allowed = [&](const FactorChoice& row) {
     const BackwardCase test = case_of(row);
     return infeasibility(test.problem, test.config, devices.spec()).empty();

@@ -33,6 +33,7 @@ constexpr int kBlockQ[] = {16, 32, 48, 64, 96, 128};
 constexpr DqAccumulation kWaysToDq[] = {DqAccumulation::separate_kernel, DqAccumulation::atomic,
                                         DqAccumulation::ordered};
 constexpr Placement kPlacements[] = {Placement::packed, Placement::padded, Placement::reversed};
+constexpr int kQueryParts[] = {1, 2, 5};
 enum Factor {
   kDtype,
   kHeadDim,
@@ -52,6 +53,7 @@ enum Factor {
   kCtas,
   kDq,
   kApart,
+  kQueryPartsFactor,
   kDqFirst,
   kOrder,
   kFactors
@@ -81,6 +83,7 @@ BackwardCase case_of(const FactorChoice& row) {
   test.config.query_warps = kKeys[row[kKeysFactor]].split;
   test.config.dq = kWaysToDq[row[kDq]];
   test.config.kv_grad_per_query_head = row[kApart] == 1;
+  test.config.query_parts = kQueryParts[row[kQueryPartsFactor]];
   test.config.dq_first = row[kDqFirst] == 1;
   if (row[kOrder] == 1) test.config.tile_order = TileOrder::l2_sections;
   test.problem.deterministic = test.config.dq != DqAccumulation::atomic && row[kLse] == 1;
@@ -99,6 +102,7 @@ void check_pairwise(Devices& devices, int part = 0, int parts = 1) {
   sizes[kKeysFactor] = std::size(kKeys);
   sizes[kBlockQFactor] = std::size(kBlockQ);
   sizes[kStages] = 3;
+  sizes[kQueryPartsFactor] = std::size(kQueryParts);
   const auto allowed = [&](const FactorChoice& row) {
     const BackwardCase test = case_of(row);
     return infeasibility(test.problem, test.config, devices.spec()).empty();

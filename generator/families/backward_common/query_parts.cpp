@@ -10,8 +10,8 @@
 namespace attune {
 namespace {
 
-// Blocks of queries of a part, where parts fill the device: beside fewer a tile's beginning and end weigh too much.
-constexpr int kLeastBlocksOfPart = 8;
+// Of a part, where parts fill the device: beside fewer a tile's beginning and end, and its adds, weigh too much.
+constexpr int kLeastQueriesOfPart = 512;
 // Keys of the largest tile of any family.
 constexpr int kMostKeysOfTile = 384;
 
@@ -42,7 +42,7 @@ std::vector<int> query_part_choices(const AttentionProblem& problem, const Kerne
   const std::int64_t needed = needed_parts(problem, config.kv_grad_per_query_head);
   const std::int64_t tiles =
       key_tiles(problem, config.kv_grad_per_query_head ? problem.heads_q : problem.heads_kv, config.block_kv);
-  const std::int64_t most = MaskGeometry(problem).most_queries() / (kLeastBlocksOfPart * config.block_q);
+  const std::int64_t most = MaskGeometry(problem).most_queries() / kLeastQueriesOfPart;
   const std::int64_t filling = std::min<std::int64_t>({device.sm_count / tiles, most, kMostQueryParts});
   if (filling <= needed) return {static_cast<int>(needed)};
   return {static_cast<int>(needed), static_cast<int>(filling)};
