@@ -103,8 +103,8 @@ struct KernelConfig {
   /// over the group in fp32 in the workspace: in a fixed order, or, where dq is atomic, as they come. Otherwise a CTA
   /// walks through all query heads of the group.
   bool kv_grad_per_query_head = false;
-  /// Parts of the queries that a tile of keys walks through, each worked on by a CTA of its own, which sums dK and dV
-  /// over fewer of them; those of the parts are summed as where kv_grad_per_query_head says so.
+  /// Parts of the queries of a head, each of which has tiles of keys of its own, so that dK and dV of a tile are sums
+  /// over fewer queries; with several, query heads have theirs apart, and all is summed as kv_grad_per_query_head says.
   int query_parts = 1;
   /// sm80, of warps that share keys: a step's product for dQ, and its adds, come before those of dK and dV, which the
   /// adds then drain beside; otherwise after them.

@@ -143,7 +143,7 @@ constexpr ConfigField kFields[] = {
     named(number<&C::producer_registers>("preg", "producer_registers", 24, 56, 8, kForwardSm90, "registers of the producer", "registers of the producer", "producer"), fewest),
     number<&C::query_warps>("query-warps", "query_warps", 1, 16, 1, kBackwardSm80, "warps that share keys (query-warps)", "warps that share keys", "tile"),
     set_apart(flag_of<&C::kv_grad_per_query_head>("kv-grad-per-query-head", "kv_grad_per_query_head", 0, kBackward, "tiles of keys belong to", "query heads of a group have tiles of keys of their own", "key heads", flag<kKeyTiles>)),
-    set_apart(number<&C::query_parts>("query-parts", "query_parts", 1, kMostQueryParts, 1, kBackward, "parts of the queries (query-parts)", "parts of the queries that a tile of keys walks through, whose dK and dV are summed", "query parts")),
+    set_apart(number<&C::query_parts>("query-parts", "query_parts", 1, kMostQueryParts, 1, kBackward, "parts of the queries (query-parts)", "parts of a head's queries, which have tiles of keys of their own", "query parts")),
     flag_of<&C::dq_first>("dq-first", "dq_first", 0, kBackwardSm80, "dQ's product", "dQ's product before those of dK and dV", "dQ's product", flag<kFirst>),
     set_apart(choice_of<&C::dq>("dq", "dq", kChoice, kBackward, "way to dQ", "dQ by a kernel of its own, by adds as they come, by adds in a fixed order", "dQ")),
     named(number<&C::do_stages>("dost", "do_stages", 1, 4, 1, kBackwardSm90, "stages of dO (dost)", "stages of dO", "stages of dO"), as_of_q),

@@ -27,7 +27,7 @@ constexpr u32 kArgumentBytes = ${argument_bytes};
 constexpr i32 kBlockQ = ${block_q}, kBlockKv = ${block_kv}, kHeadDim = ${head_dim}, kWarps = ${warps}, kQueryWarps = ${query_warps}, kStages = ${stages};
 constexpr i32 kCtasPerSm = ${ctas_per_sm};
 //% if query_parts
-constexpr i32 kQueryParts = ${query_part_count};  // of the queries that a tile of keys walks through
+constexpr i32 kQueryParts = ${query_part_count};  // of the queries of a head
 //% end
 
 constexpr i32 kThreads = kWarps * kWarpSize;

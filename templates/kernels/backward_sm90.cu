@@ -35,7 +35,7 @@ constexpr i32 kDqRegisters = ${dq_registers}, kSoftmaxRegisters = ${softmax_regi
 constexpr i32 kDqColumns = ${dq_columns}, kDqProducts = ${dq_products}, kDqLastColumns = ${dq_last_columns};  // of a product for dQ; that exist of the last
 constexpr i32 kCtasPerSm = ${ctas_per_sm}, kCluster = ${cluster};  // CTAs
 //% if query_parts
-constexpr i32 kQueryParts = ${query_part_count};  // of the queries that a tile of keys walks through
+constexpr i32 kQueryParts = ${query_part_count};  // of the queries of a head
 //% end
 
 constexpr i32 kWarpgroup = 128, kWarpgroupWarps = 4;  // threads, warps

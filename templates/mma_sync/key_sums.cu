@@ -3,7 +3,7 @@ __device__ __forceinline__ i64 key_head(const Arguments& args, const KeyTile& ti
   return static_cast<i64>(tile.sequence.batch) * (args.heads_q / args.group_size) + TileHeads::of_keys(args, tile.head);
 }
 
-// Adds a warp's part of dK or dV to the sums of all tiles that hold the keys.
+// Adds a warp's part of dK or dV to the sums of the heads that share the keys.
 __device__ __forceinline__ void add_key_sums(float* sums, const WarpPart& part, const GradientFragments& acc) {
 #pragma unroll
   for (i32 t = 0; t < kRowTiles; ++t) {

@@ -10,16 +10,22 @@ struct LiveBlocks {
     if (blocks.begin >= blocks.end) return;
     begin = blocks.begin;
     unmasked_begin = blocks.unmasked_begin;
+//% if query_parts
+//% if masked_begin
+    unmasked_end = blocks.unmasked_end;
+    if (end > blocks.end) end = blocks.end;
+//% else
+    unmasked_end = end;
+//% end
+    if (begin < walk.blocks.begin) begin = walk.blocks.begin;
+    if (begin >= end) begin = end = walk.blocks.end;
+//% else
 //% if masked_begin
     unmasked_end = blocks.unmasked_end;
 //% else
     unmasked_end = blocks.end;
 //% end
     end = blocks.end;
-//% if query_parts
-    if (begin < walk.blocks.begin) begin = walk.blocks.begin;
-    if (end > walk.blocks.end) end = walk.blocks.end;
-    if (begin >= end) begin = end = walk.blocks.end;
 //% end
   }
   __device__ __forceinline__ bool masked(i32 block) const { return block < unmasked_begin || block >= unmasked_end; }

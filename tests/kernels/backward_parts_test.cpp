@@ -23,8 +23,8 @@ const Configs kPartsSm90 = {"sm90 q64 kv64 st2 overlap=within query-parts2 dq=at
                             "sm90 q64 kv64 st2 overlap=within scheduler=static-persistent query-parts3 dq=atomic "
                             "polled-loads fused-convert"};
 
-// Walks that parts divide evenly and unevenly, and of fewer blocks than parts. A gradient of LSE by turns; heads that
-// share keys, by turns with tiles of their own.
+// Walks that parts divide evenly and unevenly, and of fewer blocks than parts. Heads that share keys or do not, and a
+// gradient of LSE, by turns.
 void check_lengths(Devices& devices, const Configs& configs) {
   constexpr const char* kLengths[] = {"sq7 skv70", "sq300 skv5", "sq300 skv260"};
   constexpr const char* kMasks[] = {"", " causal", " causal@-100", " window=120,20"};
@@ -33,8 +33,8 @@ void check_lengths(Devices& devices, const Configs& configs) {
     for (const char* lengths : kLengths) {
       for (const char* mask : kMasks) {
         const std::string dtype = ++number % 2 == 0 ? "bf16 " : "fp16 ";
-        BackwardCase test = backward_case("backward " + dtype + "b2 hq4 hkv2 " + lengths + " d16" + mask, config);
-        test.config.kv_grad_per_query_head = number % 3 == 0;
+        const std::string heads = number % 3 == 0 ? "b2 hq2 " : "b2 hq4 hkv2 ";
+        BackwardCase test = backward_case("backward " + dtype + heads + lengths + " d16" + mask, config);
         test.with_lse = number % 4 == 0;
         test.problem.deterministic = test.config.dq != DqAccumulation::atomic;
         check_case(devices, test);
@@ -57,7 +57,7 @@ void check_head_dims(Devices& devices, const std::string& config, const std::str
 
 void check_sm80(Devices& devices) {
   check_lengths(devices, kParts);
-  check_head_dims(devices, "sm80 q32 kv32 w2 st2", "sm80 q32 kv32 w4 st1 query-warps4");
+  check_head_dims(devices, "sm80 q32 kv32 w2 st2", "sm80 q64 kv64 w8 st1 query-warps4");
 }
 
 void check_sm90(Devices& devices) {
@@ -76,11 +76,7 @@ void check_one_by_one(const Configs& configs) {
   single.names.push_back("one CTA at a time");
   for (const char* config : configs) {
     for (const char* mask : {"", " causal", " window=150,60"}) {
-      for (const bool apart : {false, true}) {
-        BackwardCase test = backward_case(std::string("backward bf16 b2 hq4 hkv1 sq330 skv330 d8") + mask, config);
-        test.config.kv_grad_per_query_head = apart;
-        check_case(single, test);
-      }
+      check_case(single, backward_case(std::string("backward bf16 b2 hq4 hkv1 sq330 skv330 d8") + mask, config));
     }
   }
 }
@@ -146,7 +142,7 @@ TEST_CASE("sm90 backward with parts of the queries is right on the GPU", "[gpu]"
     return;
   }
   check_sm90(devices);
-  for (const char* dq : {" dq=atomic", " dq=ordered", " kv-grad-per-query-head dq=ordered"}) {
+  for (const char* dq : {" dq=atomic", " dq=ordered"}) {
     check_case(devices, backward_case("backward bf16 b2 hq6 hkv2 sq3000 skv300 d128 causal",
                                       std::string("sm90 q64 kv128 st3 overlap=within query-parts5") + dq));
   }

@@ -155,7 +155,9 @@ std::string changes_of(const Offer& offer) {
                            offer.row.config.query_parts);
   if (offer.config.dq != offer.row.config.dq) changes += ", with dQ added by tiles of keys, which long rows need";
   if (offer.config.even_tiles != offer.row.config.even_tiles) changes += ", without even-tiles, which do not fit";
-  if (offer.config.kv_grad_per_query_head != offer.row.config.kv_grad_per_query_head)
+  if (offer.config.kv_grad_per_query_head && !offer.row.config.kv_grad_per_query_head)
+    changes += ", with kv-grad-per-query-head, which long rows need";
+  if (!offer.config.kv_grad_per_query_head && offer.row.config.kv_grad_per_query_head && offer.config.query_parts == 1)
     changes += ", without kv-grad-per-query-head, which needs grouped heads";
   return changes;
 }

@@ -1,8 +1,11 @@
 #include "generator/families/backward_common/query_parts.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdint>
 
+#include "generator/families/backward_common/workspace.h"
 #include "generator/families/long_rows.h"
 #include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
@@ -12,40 +15,52 @@ namespace {
 
 // Of a part, where parts fill the device: beside fewer a tile's beginning and end, and its adds, weigh too much.
 constexpr int kLeastQueriesOfPart = 512;
-// Keys of the largest tile of any family.
-constexpr int kMostKeysOfTile = 384;
+constexpr int kMostKeysOfTile = 384;  // of any family
 
-// Query heads that one tile of keys walks through.
-std::int64_t heads_walked(const AttentionProblem& problem, bool kv_grad_per_query_head) {
-  return kv_grad_per_query_head ? 1 : problem.heads_q / problem.heads_kv;
+std::int64_t most_queries(const AttentionProblem& problem) { return MaskGeometry(problem).most_queries(); }
+
+// Queries that a tile of the config walks through, at most.
+std::int64_t longest_walk(const AttentionProblem& problem, const KernelConfig& config) {
+  const std::int64_t heads = adds_key_sums(config) ? 1 : problem.heads_q / problem.heads_kv;
+  return heads * ceil_div(most_queries(problem), config.query_parts);
 }
 
-std::int64_t needed_parts(const AttentionProblem& problem, bool kv_grad_per_query_head) {
-  const std::int64_t walk = heads_walked(problem, kv_grad_per_query_head) * MaskGeometry(problem).most_queries();
-  if (walk <= kMostRowsInAccumulators) return 1;
-  return std::min<std::int64_t>(ceil_div(walk, kRowsOfPromotion), kMostQueryParts);
+bool has_long_heads(const AttentionProblem& problem) { return most_queries(problem) > kMostRowsInAccumulators; }
+int parts_of_long_head(const AttentionProblem& problem) {
+  return static_cast<int>(std::min<std::int64_t>(ceil_div(most_queries(problem), kRowsOfPromotion), kMostQueryParts));
 }
 
-std::int64_t key_tiles(const AttentionProblem& problem, std::int64_t heads, int block_kv) {
-  return problem.batch * heads * ceil_div(problem.seq_kv, block_kv);
+// Less than 2: the device is full without.
+int filling_parts(const AttentionProblem& problem, int block_kv, const DeviceSpec& device) {
+  const std::int64_t tiles = problem.batch * problem.heads_q * ceil_div(problem.seq_kv, block_kv);
+  return static_cast<int>(std::min<std::int64_t>(device.sm_count / tiles, most_queries(problem) / kLeastQueriesOfPart));
 }
 
 }  // namespace
 
+void check_query_parts(const KernelConfig& config, std::vector<std::string>* reasons) {
+  if (config.query_parts == 1 || !config.kv_grad_per_query_head) return;
+  reasons->push_back(
+      fmt::format("query-parts{} kv-grad-per-query-head: parts are of one query head each; leave "
+                  "kv-grad-per-query-head out",
+                  config.query_parts));
+}
+
 bool may_split_queries(const AttentionProblem& problem, const DeviceSpec& device) {
-  return needed_parts(problem, false) > 1 ||
-         2 * key_tiles(problem, problem.heads_kv, kMostKeysOfTile) <= device.sm_count;
+  return has_long_heads(problem) || filling_parts(problem, kMostKeysOfTile, device) > 1;
 }
 
 std::vector<int> query_part_choices(const AttentionProblem& problem, const KernelConfig& config,
                                     const DeviceSpec& device) {
-  const std::int64_t needed = needed_parts(problem, config.kv_grad_per_query_head);
-  const std::int64_t tiles =
-      key_tiles(problem, config.kv_grad_per_query_head ? problem.heads_q : problem.heads_kv, config.block_kv);
-  const std::int64_t most = MaskGeometry(problem).most_queries() / kLeastQueriesOfPart;
-  const std::int64_t filling = std::min<std::int64_t>({device.sm_count / tiles, most, kMostQueryParts});
-  if (filling <= needed) return {static_cast<int>(needed)};
-  return {static_cast<int>(needed), static_cast<int>(filling)};
+  KernelConfig whole = config;
+  whole.query_parts = 1;
+  std::vector<int> choices;
+  if (longest_walk(problem, whole) <= kMostRowsInAccumulators) choices.push_back(1);
+  if (config.kv_grad_per_query_head) return choices;
+  if (has_long_heads(problem)) choices.push_back(parts_of_long_head(problem));
+  const int filling = filling_parts(problem, config.block_kv, device);
+  if (filling > 1 && (choices.empty() || filling > choices.back())) choices.push_back(filling);
+  return choices;
 }
 
 bool sums_long_dq_in_registers(const AttentionProblem& problem, const KernelConfig& config) {
@@ -54,8 +69,10 @@ bool sums_long_dq_in_registers(const AttentionProblem& problem, const KernelConf
 
 KernelConfig with_exact_sums(const AttentionProblem& problem, KernelConfig config, const DeviceSpec& device) {
   if (!may_split_queries(problem, device)) config.query_parts = 1;
-  config.query_parts =
-      std::max(config.query_parts, static_cast<int>(needed_parts(problem, config.kv_grad_per_query_head)));
+  if (longest_walk(problem, config) > kMostRowsInAccumulators) {
+    config.kv_grad_per_query_head = !has_long_heads(problem);
+    if (has_long_heads(problem)) config.query_parts = parts_of_long_head(problem);
+  }
   if (sums_long_dq_in_registers(problem, config))
     config.dq = problem.deterministic ? DqAccumulation::ordered : DqAccumulation::atomic;
   return config;

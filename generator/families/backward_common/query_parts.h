@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "generator/config/kernel_config.h"
@@ -8,19 +9,23 @@
 
 namespace attune {
 
-// Parts of the queries that a tile of keys walks through (KernelConfig::query_parts). They serve two ends. Tensor cores
-// truncate what they add to an accumulator, so that dK and dV of a key that very many queries see come out too small
-// (as O of very many keys does: generator/families/long_rows.h); each part's are smaller, and the parts' are added in
-// fp32, rounded to nearest. And parts are more tiles, where those of few keys leave SMs without work.
+// Parts of the queries of a head (KernelConfig::query_parts). They serve two ends. Tensor cores truncate what they add to
+// an accumulator, so that dK and dV of a key that very many queries see come out too small (as O of very many keys does:
+// generator/families/long_rows.h); each part's are smaller, and the parts' are added in fp32, rounded to nearest. And
+// parts are more tiles, where those of few keys leave SMs without work.
 
 inline constexpr int kMostQueryParts = 4096;
 
-/// Whether a plan of the problem may split queries whose config was picked or searched: where a tile of keys walks
-/// through very many queries, or where tiles are few.
+/// A part of infeasibility(): parts that say what another word says, too.
+void check_query_parts(const KernelConfig& config, std::vector<std::string>* reasons);
+
+/// Whether a config of the problem that was picked or searched may have parts: where very many queries see a key, or
+/// where tiles are few.
 bool may_split_queries(const AttentionProblem& problem, const DeviceSpec& device);
 
-/// The values of query_parts worth a search, the fewest parts first: 1, or as many as keep a part's walk near 2^16
-/// queries, of all heads that it walks through, where the whole one has more than 2^17; and as many as fill the device.
+/// The values of query_parts worth a search with the config's kv_grad_per_query_head. 1, but where a tile would walk
+/// through more than 2^17 queries; as many as leave a part 2^16, where a head has more than 2^17; as many as fill the
+/// device. Often one, and none where the other value of kv_grad_per_query_head must be taken.
 std::vector<int> query_part_choices(const AttentionProblem& problem, const KernelConfig& config,
                                     const DeviceSpec& device);
 
@@ -28,9 +33,9 @@ std::vector<int> query_part_choices(const AttentionProblem& problem, const Kerne
 /// a kernel of its own. Otherwise each tile's part of dQ is added in fp32.
 bool sums_long_dq_in_registers(const AttentionProblem& problem, const KernelConfig& config);
 
-/// The config with sums as exact as the problem's rows want them: at least the parts that long walks need, no more than
-/// 1 where may_split_queries() says no, and dQ added by tiles of keys where sums_long_dq_in_registers(). Other fields
-/// stay as they are, so that the result may not fit.
+/// The config with sums as exact as the problem's rows want them: walks of at most 2^17 queries, by parts or by
+/// kv_grad_per_query_head, no parts where may_split_queries() says no, and dQ added by tiles of keys where
+/// sums_long_dq_in_registers(). Other fields stay as they are, so that the result may not fit.
 KernelConfig with_exact_sums(const AttentionProblem& problem, KernelConfig config, const DeviceSpec& device);
 
 }  // namespace attune

@@ -15,8 +15,8 @@ inline constexpr Buffer kDkdvTickets{"dkdv_tickets", "u32*"};  ///< how many hav
 
 inline constexpr Buffer kFinishedTiles{"finished_tiles", "u32*"};  ///< of keys, that have added all to a query head
 
-/// Whether several tiles hold the same keys, for each query head of a group or for each part of the queries: their dK
-/// and dV are summed in fp32 in the workspace, and another kernel converts them.
+/// Whether each query head has tiles of keys of its own, one or one for each part of its queries: dK and dV of the tiles
+/// that hold the same keys are summed in fp32 in the workspace, and another kernel converts them.
 bool adds_key_sums(const KernelConfig& config);
 
 /// Whether tiles of keys take numbers in the order in which they begin to run, since some wait for others: in a fixed

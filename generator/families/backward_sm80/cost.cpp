@@ -36,8 +36,8 @@
 //
 // Tiles are dealt to the SMs as the hardware does it, in the order of the config: what the last ones leave idle follows
 // without a constant (of grouped heads and head after head under a mask up to half of the time). Where heads are apart,
-// the kernel of key tiles has a tile for each query head, and one for each part of the queries; in a fixed order, those
-// of the same keys that end together add one after the other. Delta, the zeros of sums and their conversion take device memory's time; that of the other kernels'
+// the kernel of key tiles has a tile for each query head, or for each part of its queries; in a fixed order, those of the
+// same keys that end together add one after the other. Delta, the zeros of sums and their conversion take device memory's time; that of the other kernels'
 // operands, each moved once, adds to their tiles' by the same norm as L2's to the SM's in a step.
 //
 // Rates of units are measured; "fitted" constants come from 4600 kernels of 115 problems timed on an H200
@@ -158,9 +158,9 @@ MainKernel key_tiles(const AttentionProblem& problem, const KernelConfig& config
   // Q, dO, K and V are read and dK and dV written once, sums are read and written.
   kernel.memory_bytes =
       (adds ? 12 : 4) * elements_q(problem) + (adds_key_sums(config) ? 20 : 8) * elements_kv(problem);
-  kernel.kv_grad_per_query_head = config.kv_grad_per_query_head;
   kernel.query_parts = config.query_parts;
   if (adds_key_sums(config)) {
+    kernel.kv_grad_per_query_head = true;
     kernel.last_adds = 8 * kv * d / adds_per_clock;
     if (config.dq != DqAccumulation::atomic) kernel.last_ticket = kTicketClocks;
   }
@@ -258,7 +258,7 @@ void add_kernel(const AttentionProblem& problem, const KernelConfig& config, con
   double clocks = ctas / slots * (group * tile_steps * slot_step + around) + group * uneven * lone_step;
   if (kernel.last_ticket > 0) {
     // Heads and their parts begin one after the other: at most so many of a group stand in line at the end.
-    const double adders = sharing / group * kernel.query_parts;
+    const double adders = sharing * kernel.query_parts;
     const double line = std::clamp(slots / static_cast<double>(sequence.tiles), 1.0, adders) - 1;
     clocks += line * (kernel.last_adds + kernel.last_ticket);
   }

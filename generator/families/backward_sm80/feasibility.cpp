@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "generator/device/register_limit.h"
+#include "generator/families/backward_common/query_parts.h"
 #include "generator/families/backward_sm80/shape.h"
 
 namespace attune {
@@ -83,6 +84,7 @@ void check_kernel(const char* name, int threads, std::size_t shared_bytes, int r
 void check_backward_sm80(const Question& question, const KernelConfig& config, Reasons* reasons) {
   const auto& [problem, device] = question;
   check_fields(config, reasons);
+  check_query_parts(config, reasons);
   if (!reasons->empty()) return;
   if (problem.deterministic && config.dq == DqAccumulation::atomic) {
     reasons->push_back(

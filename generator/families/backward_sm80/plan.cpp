@@ -74,7 +74,7 @@ class Launches {
     launch.tile_rows = TileRows::keys;
     launch.threads = shape_.dkdv_threads;
     launch.rows_per_tile = config_.block_kv;
-    launch.kv_grad_per_query_head = config_.kv_grad_per_query_head;
+    launch.kv_grad_per_query_head = adds_key_sums(config_);
     launch.split.parts = config_.query_parts;
     launch.shared_bytes = shape_.dkdv_shared.bytes();
     Arguments fields = main_arguments(true, problem_, config_);

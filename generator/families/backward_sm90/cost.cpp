@@ -114,7 +114,7 @@ Step step_of(const AttentionProblem& problem, const KernelConfig& config, const 
 
 CostEstimate backward_sm90_cost(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
   const BackwardSm90Shape shape = backward_sm90_shape(problem, config, device);
-  const bool apart = config.kv_grad_per_query_head, sums = adds_key_sums(config);
+  const bool apart = adds_key_sums(config);
   const double group = apart ? 1 : static_cast<double>(problem.heads_q / problem.heads_kv);
   TileSequence sequence;
   const int resident = config.block_kv * config.cluster;
@@ -137,7 +137,7 @@ CostEstimate backward_sm90_cost(const AttentionProblem& problem, const KernelCon
   if (group > kMostHeadsTogether && lengthens_tiles(problem.mask)) alone *= kDriftOfGroup;
   const double shared = together > 1 ? std::max(alone, together * step.busiest_unit()) : alone;
   const double first_load = std::min(config.stages, shape.do_stages) > 1 ? 0 : kLoadLatency;
-  const double last_adds = sums ? 8.0 * config.block_kv * problem.head_dim / kAddsPerClock : 0;
+  const double last_adds = apart ? 8.0 * config.block_kv * problem.head_dim / kAddsPerClock : 0;
   double around = kTileClocks;
   if (config.tile_scheduler == TileScheduler::static_persistent) around *= kHiddenTileShare;
   around += last_adds + (config.fused_convert ? kConvertClocks : 0);
@@ -154,9 +154,9 @@ CostEstimate backward_sm90_cost(const AttentionProblem& problem, const KernelCon
   // Zeros, then read and rounded; what the last tile converts is in L2.
   constexpr double kBytesOfSum = 4 + 4 + 2, kBytesOfFusedSum = 4 + 2;
   const double around_bytes = 4 * q_elements + (config.fused_convert ? kBytesOfFusedSum : kBytesOfSum) * q_elements +
-                              (sums ? 2 * kBytesOfSum * kv_elements : 0);     // of the other kernels
-  const int launches = 3 + (config.fused_convert ? 0 : 1) + (sums ? 1 : 0);   // zeros, delta, key tiles; conversions
-  const double main_bytes = 12 * q_elements + (sums ? 20 : 8) * kv_elements;  // of the kernel of key tiles
+                              (apart ? 2 * kBytesOfSum * kv_elements : 0);     // of the other kernels
+  const int launches = 3 + (config.fused_convert ? 0 : 1) + (apart ? 1 : 0);   // zeros, delta, key tiles; conversions
+  const double main_bytes = 12 * q_elements + (apart ? 20 : 8) * kv_elements;  // of the kernel of key tiles
   const double per_sm = ctas * group * tile_steps / device.sm_count / device.clock_mhz;
 
   CostEstimate cost;

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "generator/device/register_limit.h"
+#include "generator/families/backward_common/query_parts.h"
 #include "generator/families/backward_common/workspace.h"
 #include "generator/families/backward_sm90/family.h"
 #include "generator/families/backward_sm90/shape.h"
@@ -162,6 +163,7 @@ void check_dq_registers(const AttentionProblem& problem, const KernelConfig& con
 void check_backward_sm90(const Question& question, const KernelConfig& config, Reasons* reasons) {
   const auto& [problem, device] = question;
   check_choices(problem, config, reasons);
+  check_query_parts(config, reasons);
   if (!reasons->empty()) return;
   check_dq_columns(problem, config, reasons);
   check_dq_registers(problem, config, device, reasons);

@@ -83,7 +83,7 @@ KernelLaunch key_tile_launch(const AttentionProblem& problem, const KernelConfig
   launch.programmatic_launch = true;
   if (config.tile_scheduler != TileScheduler::single)
     launch.max_ctas = device.sm_count * config.ctas_per_sm / config.cluster * config.cluster;
-  launch.kv_grad_per_query_head = config.kv_grad_per_query_head;
+  launch.kv_grad_per_query_head = adds_key_sums(config);
   launch.split.parts = config.query_parts;
   launch.shared_bytes = shape.shared.bytes();
   if (config.tile_order == TileOrder::l2_sections) launch.section_bytes = section_bytes(config, device);
