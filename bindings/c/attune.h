@@ -177,8 +177,9 @@ ATTUNE_API attune_status attune_backward(const attune_problem* problem, const at
 /* What problem->pass needs at most for a problem of this kind, launched in whatever way, whatever config is picked or
  * given: the same at each call. Forward: a few bytes and, where rows of queries are few, room for the fp32 results of
  * parts of their keys, whatever the length of the keys up to 2^17; longer rows take up to 36 MB more. Backward: dQ in
- * fp32 and a few bytes of each query. A given config that promotes the sums of shorter rows may need more: the error of
- * a call says how much. */
+ * fp32 and a few bytes of each query; dK and dV in fp32, too, where heads share keys, where more than 2^17 queries see
+ * a key, or where keys are few. A given config that promotes the sums of shorter rows, or splits their queries, may
+ * need more: the error of a call says how much. */
 ATTUNE_API attune_status attune_workspace_bytes(const attune_problem* problem, size_t* bytes);
 
 /* What attune_forward or, by problem->pass, attune_backward would launch, in four lines: config, where it came from

@@ -200,6 +200,9 @@ TEST_CASE("show plan of a backward problem names its launches and its workspace"
   CHECK(names == std::vector<std::string>{"d_k_sums", "d_v_sums", "dkdv_tickets", "statistics"});
   asked.erase(std::find(asked.begin(), asked.end(), "--json"));
   CHECK_THAT(run_attune(asked).out, ContainsSubstring("5 tiles of 64 keys, for each query head and batch entry"));
+  asked.back() = "sm80 q64 kv64 w4 st2 query-parts2";
+  CHECK_THAT(run_attune(asked).out,
+             ContainsSubstring("2 parts of the queries of 5 tiles of 64 keys, for each query head and batch entry"));
 }
 
 TEST_CASE("show space lists at least 100 candidates, and why others are rejected", "[nogpu]") {

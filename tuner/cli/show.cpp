@@ -198,10 +198,10 @@ int show_plan(const ShownPlan& shown, const OutputOptions& output) {
       print_field("  grid", fmt::format("{} CTAs{}: {}{} tiles of {} {}, for each {} and batch entry",
                                         launch.grid_x(plan.problem),
                                         launch.cluster > 1 ? fmt::format(" in clusters of {}", launch.cluster) : "",
-                                        launch.split.is_split() ? fmt::format("{} parts of the {} of ",
-                                                                              launch.split.parts_of(plan.problem),
-                                                                              of_keys ? "queries" : "keys")
-                                                                : "",
+                                        launch.split.is_split()
+                                            ? fmt::format("{} parts of the {} of ", launch.split.parts_of(plan.problem),
+                                                          of_keys ? "queries" : "keys")
+                                            : "",
                                         of_keys ? launch.key_tiles(plan.problem) : launch.query_tiles(plan.problem),
                                         launch.rows_per_tile, of_keys ? "keys" : "queries",
                                         of_keys ? (launch.kv_grad_per_query_head ? "query head" : "key/value head")

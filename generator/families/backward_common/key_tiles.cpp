@@ -33,7 +33,8 @@ void bind_key_tiles(const KernelConfig& config, TemplateBindings* bindings) {
   bindings->set("query_part_count", config.query_parts);
   bindings->set("key_tile_head", sums ? "query_head" : "kv_head");
   bindings->set("dkdv_epilogue", !sums ? "store" : tickets ? "ordered" : "atomic");
-  if (sums) bindings->set("key_sum_adders", parts ? "The parts of the queries of a group's heads" : "The heads of a group");
+  if (sums)
+    bindings->set("key_sum_adders", parts ? "The parts of the queries of a group's heads" : "The heads of a group");
   if (sums && tickets) {
     bindings->set("key_sum_adder", parts ? "part" : "head");
     bindings->set("key_sums_before",

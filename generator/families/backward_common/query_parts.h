@@ -9,10 +9,10 @@
 
 namespace attune {
 
-// Parts of the queries of a head (KernelConfig::query_parts). They serve two ends. Tensor cores truncate what they add to
-// an accumulator, so that dK and dV of a key that very many queries see come out too small (as O of very many keys does:
-// generator/families/long_rows.h); each part's are smaller, and the parts' are added in fp32, rounded to nearest. And
-// parts are more tiles, where those of few keys leave SMs without work.
+// Parts of the queries of a head (KernelConfig::query_parts). They serve two ends. Tensor cores truncate what they add
+// to an accumulator, so that dK and dV of a key that very many queries see come out too small (as O of very many keys
+// does: generator/families/long_rows.h); each part's are smaller, and the parts' are added in fp32, rounded to nearest.
+// And parts are more tiles, where those of few keys leave SMs without work.
 
 inline constexpr int kMostQueryParts = 4096;
 

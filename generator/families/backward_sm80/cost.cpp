@@ -36,9 +36,10 @@
 //
 // Tiles are dealt to the SMs as the hardware does it, in the order of the config: what the last ones leave idle follows
 // without a constant (of grouped heads and head after head under a mask up to half of the time). Where heads are apart,
-// the kernel of key tiles has a tile for each query head, or for each part of its queries; in a fixed order, those of the
-// same keys that end together add one after the other. Delta, the zeros of sums and their conversion take device memory's time; that of the other kernels'
-// operands, each moved once, adds to their tiles' by the same norm as L2's to the SM's in a step.
+// the kernel of key tiles has a tile for each query head, or for each part of its queries; in a fixed order, those of
+// the same keys that end together add one after the other. Delta, the zeros of sums and their conversion take device
+// memory's time; that of the other kernels' operands, each moved once, adds to their tiles' by the same norm as L2's to
+// the SM's in a step.
 //
 // Rates of units are measured; "fitted" constants come from 4600 kernels of 115 problems timed on an H200
 // (docs/notebook/backward_sm80.md), those that are not marked from forward's model.
@@ -156,8 +157,7 @@ MainKernel key_tiles(const AttentionProblem& problem, const KernelConfig& config
   kernel.step.barriers += shape.ds_shared ? 1 : 0;
   if (config.dq == DqAccumulation::ordered) kernel.step.ticket = kTicketClocks;
   // Q, dO, K and V are read and dK and dV written once, sums are read and written.
-  kernel.memory_bytes =
-      (adds ? 12 : 4) * elements_q(problem) + (adds_key_sums(config) ? 20 : 8) * elements_kv(problem);
+  kernel.memory_bytes = (adds ? 12 : 4) * elements_q(problem) + (adds_key_sums(config) ? 20 : 8) * elements_kv(problem);
   kernel.query_parts = config.query_parts;
   if (adds_key_sums(config)) {
     kernel.kv_grad_per_query_head = true;

@@ -16,10 +16,9 @@ constexpr int kMaxBackwardBlock = 128, kMaxBackwardWarps = 8;
 
 /// What follows from a config and a head dim for the kernels of a backward plan of the sm80 family. Pure arithmetic.
 /// They use block_q, block_kv, warps and query_warps of a config (in the kernel of key tiles, query_warps warps own the
-/// same query_warps * block_kv / warps keys), stages, ctas_per_sm, tile_order, kv_grad_per_query_head, query_parts, dq_first and
-/// dq.
-/// The separate kernel for dQ has a warp for each 16 of block_q. Assumes fields that pass the first checks of
-/// backward_sm80_infeasibility().
+/// same query_warps * block_kv / warps keys), stages, ctas_per_sm, tile_order, kv_grad_per_query_head, query_parts,
+/// dq_first and dq. The separate kernel for dQ has a warp for each 16 of block_q. Assumes fields that pass the first
+/// checks of backward_sm80_infeasibility().
 struct BackwardSm80Shape {
   int dq_threads = 0, dkdv_threads = 0;
   std::size_t q_tile_bytes = 0, kv_tile_bytes = 0;

@@ -34,8 +34,8 @@ void fit_stages(const AttentionProblem& problem, const DeviceSpec& device, Kerne
 
 // Two CTAs that add to dQ together: where tiles of few keys add to it often, and all columns are two products or four.
 bool pair_may_win(const AttentionProblem& problem, const KernelConfig& config) {
-  return config.dq == DqAccumulation::atomic && !adds_key_sums(config) &&
-         dq_products(problem, config).count % 2 == 0 && problem.seq_kv > config.block_kv;
+  return config.dq == DqAccumulation::atomic && !adds_key_sums(config) && dq_products(problem, config).count % 2 == 0 &&
+         problem.seq_kv > config.block_kv;
 }
 
 void add_loads_and_conversions(KernelConfig config, std::vector<KernelConfig>* configs) {

@@ -85,9 +85,10 @@ class AttentionRuntime {
   /// What forward(), backward() and launch() need at most for tensors of problem.alignment, whatever is picked,
   /// prepared or given, and the same at each call. Forward: a few bytes and, where rows of queries are few, room for
   /// the fp32 results of parts of their keys (some megabytes; the length of the keys does not matter up to 2^17; longer
-  /// rows take up to 36 MB more). Backward: an fp32 dQ, where heads share keys dK and dV too, and a few bytes of each
-  /// query. A given config that promotes the sums of shorter rows may need more: the error of a call says how much. A
-  /// workspace starts at a multiple of 256 bytes. Compiles nothing.
+  /// rows take up to 36 MB more). Backward: an fp32 dQ, and a few bytes of each query; dK and dV too where heads
+  /// share keys, where more than 2^17 queries see a key, or where keys are few. A given config that promotes the sums
+  /// of shorter rows, or splits their queries, may need more: the error of a call says how much. A workspace starts at
+  /// a multiple of 256 bytes. Compiles nothing.
   std::size_t workspace_bytes(const AttentionProblem& problem);
 
   /// What forward() would launch, compiled and loaded; with `config`, that one instead of the picked one. Threads that

@@ -424,6 +424,8 @@ TEST_CASE("an exported launcher does what the plan says", "[nogpu]") {
        "h200"},
       {"backward fp16 hq8 hkv2 sq1000 d72 window=300,50 deterministic",
        "sm90 q64 kv128 st2 ordered kv-grad-per-query-head dq=ordered dost1", "h200"},
+      {"backward bf16 hq4 sq4000 skv100 d64 causal",
+       "sm90 q64 kv64 st2 order=l2-sections scheduler=static-persistent query-parts5 dq=atomic", "h200"},
   });
 }
 

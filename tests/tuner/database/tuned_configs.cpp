@@ -562,6 +562,14 @@ TEST_CASE("backward picks: exact, what is tuned nearby, never another pass's", "
   CHECK(canonical_text(together.config) == "sm90 q64 kv128 st3 overlap=within dq=atomic");
   CHECK_THAT(together.detail, ContainsSubstring("without kv-grad-per-query-head, which needs grouped heads"));
 
+  // Longer walks than the neighbour's are split.
+  const std::string tiles = "sm90 q128 kv128 st3 ordered overlap=within ";
+  databases.user->append(row_of("backward bf16 b4 hq16 sq131072 d64", tiles + "dq=atomic dsst1", 900000));
+  const ConfigChoice split = found(*tuned, "backward bf16 b4 hq16 sq140000 d64");
+  CHECK(canonical_text(split.config) == tiles + "query-parts3 dq=atomic dsst1");
+  CHECK_THAT(split.detail, ContainsSubstring("with 3 in place of 1 parts of the queries"));
+  CHECK(canonical_text(found(*tuned, "backward bf16 b4 hq16 sq130000 d64").config) == tiles + "dq=atomic dsst1");
+
   DeviceSpec h100 = find_device("h100");
   const ConfigChoice other_device = found(*tuned, kBackward, h100);
   CHECK(other_device.origin == ConfigOrigin::nearest_device);

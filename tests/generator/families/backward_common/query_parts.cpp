@@ -47,9 +47,8 @@ TEST_CASE("parts of the queries are tiles, and their dK and dV are summed as tho
     // The same plan serves heads that share keys.
     const AttentionProblem grouped = parse_problem("backward b2 hq6 hkv2 sq4000 skv300 d64");
     CHECK(atomic.launches[1].grid_x(grouped) == 2 * 6 * 5 * 3);
-    CHECK(atomic.launches[1].source == plan_of(canonical_text(grouped), std::string(base) + " dq=atomic query-parts3")
-                                           .launches[1]
-                                           .source);
+    CHECK(atomic.launches[1].source ==
+          plan_of(canonical_text(grouped), std::string(base) + " dq=atomic query-parts3").launches[1].source);
   }
 }
 
@@ -71,7 +70,8 @@ TEST_CASE("parts of the queries are refused where another word says as much, and
              ContainsSubstring("parts are of one query head each; leave kv-grad-per-query-head out"));
   CHECK_THAT(reasons_of(problem, "sm90 q64 kv128 st2 overlap=within cluster2 dq=atomic query-parts2"),
              ContainsSubstring("leave kv-grad-per-query-head and query-parts out"));
-  CHECK_THAT(reasons_of(problem, "sm80 q64 kv64 w4 st2 query-parts5000"), ContainsSubstring("query-parts5000: must be"));
+  CHECK_THAT(reasons_of(problem, "sm80 q64 kv64 w4 st2 query-parts5000"),
+             ContainsSubstring("query-parts5000: must be"));
   CHECK_THAT(reasons_of("hq4 sq4096 d128", "sm80 q64 kv64 w4 st2 query-parts2"), ContainsSubstring("query-parts"));
   CHECK(reasons_of(problem, "sm80 q64 kv64 w4 st2 query-parts2") == "");
   CHECK(reasons_of(problem, "sm90 q64 kv128 st2 dq=atomic query-parts4000") == "");  // more than blocks
