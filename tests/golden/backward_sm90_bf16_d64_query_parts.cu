@@ -1,4 +1,4 @@
-// attune backward bf16 d64 causal sm90 q128 kv128 st2 ordered overlap=within query-parts8 dq=ordered · source 5fb1c31179493451
+// attune backward bf16 d64 causal sm90 q128 kv128 st2 ordered overlap=within query-parts8 dq=ordered · source c33fb286851f2b98
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one query head and one part of its queries. Keys are the rows of all products but dQ's:
 //
@@ -6,7 +6,7 @@
 //     Sᵀ = K Qᵀ        Pᵀ = exp2(c Sᵀ - LSE·log2(e)), masked     dV = dV + Pᵀ dO
 //     dPᵀ = V dOᵀ      dSᵀ = Pᵀ ∘ (dPᵀ - delta)                  dK = dK + dSᵀ Q
 //     dQ = dQ + dS K, in fp32, to be scaled by another kernel
-//   dK and dV are added to sums over the group, in fp32, to be scaled by another kernel,   c = scale·log2(e)
+//   dK and dV are added to sums over the parts and the group, in fp32, to be scaled by another kernel,   c = scale·log2(e)
 //
 // Warpgroup 0 computes dQ and adds it to its sums; two of its warps load, one Q and LSE, one dO and delta. Each of the others owns 64 keys: their S, P, dP, dS, dK and dV.
 // All blocks of a tile are walked in step: dS of a block goes to warpgroup 0 through shared memory.
@@ -23,7 +23,7 @@
 //   165904  barriers
 //   166016  end
 
-namespace attune_ee6075cd245a9c07 {
+namespace attune_209797f8f6e71dc8 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -1219,4 +1219,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_ee6075cd245a9c07
+}  // namespace attune_209797f8f6e71dc8

@@ -50,7 +50,9 @@ void bind_key_tiles(const KernelConfig& config, TemplateBindings* bindings) {
                                 : "for each query head of the group, for each block of queries");
   bindings->set(
       "key_gradient_formula",
-      sums ? "dK and dV are added to sums over the group, in fp32, to be scaled by another kernel" : "dK = scale·dK");
+      parts  ? "dK and dV are added to sums over the parts and the group, in fp32, to be scaled by another kernel"
+      : sums ? "dK and dV are added to sums over the group, in fp32, to be scaled by another kernel"
+             : "dK = scale·dK");
 }
 
 }  // namespace attune
