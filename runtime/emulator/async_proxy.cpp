@@ -201,6 +201,7 @@ void CtaGroup::proxy_fence() {
     if (state.granules[i].writer == current_->thread + 1) state.granules[i].writer = 0;
   }
   async_lane().unfenced.clear();
+  async_lane().unused_reads.clear();
   fence_mbarriers();
 }
 

@@ -120,8 +120,8 @@ struct AsyncLane {
   std::vector<TensorCopy> stores;       // whose shared memory is not known to have been read, oldest first
   std::uint64_t bulk_groups = 0;        // committed
   std::vector<std::uint32_t> unfenced;  // granules that it wrote since its last proxy fence
-  // Copied granules that it read since it last stored or multiplied: what it read there may still be on its way, since
-  // nothing has needed it yet, and an arrival at an mbarrier may overtake it.
+  // Copied granules that it read since it last stored, multiplied or fenced the proxies: what it read there may still
+  // be on its way, since nothing has needed it yet, and an arrival at an mbarrier may overtake it.
   std::vector<std::uint32_t> unused_reads;
 };
 

@@ -11,7 +11,7 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
     const QueryTile tile(args, number);
     const RowsOfWarpgroup rows(args, tile, index);
     consumer.wait_q();
-    if (rows.any()) consumer.load_query();
+    consumer.load_query();
     skip_blocks(consumer, rows.unused_blocks);
     clear(mainloop.o);
     if (rows.any()) {
@@ -42,6 +42,7 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
 //% end
     } else {
       mainloop.softmax.row_sum[0] = mainloop.softmax.row_sum[1] = 0;
+      fence_proxy_async();  // no product waited for the loads of Q: the release must not overtake them
       bar_warp_sync();
     }
 //% if masked_begin

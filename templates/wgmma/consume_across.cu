@@ -23,7 +23,7 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
     // The pending product holds a buffer of V until this warpgroup's first own block. By then no other may need that buffer filled anew.
     if (pending.number >= 0 && (!rows.any() || rows.unused_blocks >= kVStages)) finish(args, mainloop, pending);
     consumer.wait_q();
-    if (rows.any()) consumer.load_query();
+    consumer.load_query();
     const bool joined = pending.number >= 0;
     if (joined)
       skip_keys(consumer, rows.unused_blocks);
@@ -32,6 +32,7 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
     if (!rows.any()) {
       clear(mainloop.o);
       mainloop.softmax.row_sum[0] = mainloop.softmax.row_sum[1] = 0;
+      fence_proxy_async();  // no product waited for the loads of Q: the release must not overtake them
       bar_warp_sync();
       consumer.release_q();
       store_rows(args, tile, rows.first_row, mainloop.o, mainloop.softmax);

@@ -27,7 +27,6 @@ struct RowsOfWarpgroup {
 //% end
     unused_blocks = tile.blocks.end - blocks.end;
   }
-  // Without blocks a warpgroup must not read Q either: its release of a tile that it made no use of may overtake the loads.
   __device__ __forceinline__ bool any() const { return blocks.begin < blocks.end; }
 };
 

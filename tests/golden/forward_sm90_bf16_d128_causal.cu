@@ -1,4 +1,4 @@
-// attune forward bf16 d128 causal sm90 q192 kv80 st3 order=tile-major-reversed rescale8 qst2 ordered overlap=within scheduler=dynamic-persistent · source a8796c74df808de4
+// attune forward bf16 d128 causal sm90 q192 kv80 st3 order=tile-major-reversed rescale8 qst2 ordered overlap=within scheduler=dynamic-persistent · source 72c8648849df2d6a
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -17,7 +17,7 @@
 //   221184  barriers, numbers of tiles
 //   221320  end
 
-namespace attune_ee5c257e42e446f3 {
+namespace attune_7b25912088ed1683 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -141,6 +141,9 @@ __device__ __forceinline__ void bar_sync_named(u32 name, u32 threads) {
 __device__ __forceinline__ void bar_arrive_named(u32 name, u32 threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(name), "r"(threads) : "memory");
 }
+
+// This thread's ordinary accesses to shared memory before it come before accesses by wgmma and TMA that are ordered after it.
+__device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // mbarriers: 64-bit objects in shared memory that complete a phase when `arrivals` threads have arrived and all expected bytes have landed.
 __device__ __forceinline__ void mbarrier_init(u32 barrier, u32 arrivals) {
@@ -808,7 +811,6 @@ struct RowsOfWarpgroup {
     blocks.unmasked_end = KeyBlocks::unmasked_end_of(args, sequence, QueryTile::position_of(tile.first_row + first));
     unused_blocks = tile.blocks.end - blocks.end;
   }
-  // Without blocks a warpgroup must not read Q either: its release of a tile that it made no use of may overtake the loads.
   __device__ __forceinline__ bool any() const { return blocks.begin < blocks.end; }
 };
 
@@ -1049,7 +1051,7 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
     const QueryTile tile(args, number);
     const RowsOfWarpgroup rows(args, tile, index);
     consumer.wait_q();
-    if (rows.any()) consumer.load_query();
+    consumer.load_query();
     skip_blocks(consumer, rows.unused_blocks);
     clear(mainloop.o);
     if (rows.any()) {
@@ -1061,6 +1063,7 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
       mainloop.end();
     } else {
       mainloop.softmax.row_sum[0] = mainloop.softmax.row_sum[1] = 0;
+      fence_proxy_async();  // no product waited for the loads of Q: the release must not overtake them
       bar_warp_sync();
     }
     consumer.release_q();
@@ -1090,4 +1093,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_ee5c257e42e446f3
+}  // namespace attune_7b25912088ed1683

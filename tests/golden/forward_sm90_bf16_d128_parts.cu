@@ -1,4 +1,4 @@
-// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale8 parts=fill overlap=within pack-gqa · source d07b63a79b10e024
+// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale8 parts=fill overlap=within pack-gqa · source d862ecf0cdff8f4e
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -21,7 +21,7 @@
 //   147456  barriers, numbers of tiles
 //   147540  end
 
-namespace attune_967dc3c74801fb92 {
+namespace attune_a763c0b253c0afff {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -126,6 +126,9 @@ __device__ __forceinline__ void bar_sync_named(u32 name, u32 threads) {
 __device__ __forceinline__ void bar_arrive_named(u32 name, u32 threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(name), "r"(threads) : "memory");
 }
+
+// This thread's ordinary accesses to shared memory before it come before accesses by wgmma and TMA that are ordered after it.
+__device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // mbarriers: 64-bit objects in shared memory that complete a phase when `arrivals` threads have arrived and all expected bytes have landed.
 __device__ __forceinline__ void mbarrier_init(u32 barrier, u32 arrivals) {
@@ -775,7 +778,6 @@ struct RowsOfWarpgroup {
     keep_blocks(blocks, tile.blocks.begin, tile.blocks.end);
     unused_blocks = tile.blocks.end - blocks.end;
   }
-  // Without blocks a warpgroup must not read Q either: its release of a tile that it made no use of may overtake the loads.
   __device__ __forceinline__ bool any() const { return blocks.begin < blocks.end; }
 };
 
@@ -1005,7 +1007,7 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
     const QueryTile tile(args, number);
     const RowsOfWarpgroup rows(args, tile, index);
     consumer.wait_q();
-    if (rows.any()) consumer.load_query();
+    consumer.load_query();
     skip_blocks(consumer, rows.unused_blocks);
     clear(mainloop.o);
     if (rows.any()) {
@@ -1017,6 +1019,7 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
       mainloop.end();
     } else {
       mainloop.softmax.row_sum[0] = mainloop.softmax.row_sum[1] = 0;
+      fence_proxy_async();  // no product waited for the loads of Q: the release must not overtake them
       bar_warp_sync();
     }
     consumer.release_q();
@@ -1046,4 +1049,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_967dc3c74801fb92
+}  // namespace attune_a763c0b253c0afff

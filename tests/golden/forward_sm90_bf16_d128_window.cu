@@ -1,4 +1,4 @@
-// attune forward bf16 d128 window sm90 q128 kv64 st2 rescale8 qst2 overlap=across scheduler=static-persistent · source bab7655bd287c43f
+// attune forward bf16 d128 window sm90 q128 kv64 st2 rescale8 qst2 overlap=across scheduler=static-persistent · source 719d20716bc862d3
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -17,7 +17,7 @@
 //   131072  barriers, numbers of tiles
 //   131176  end
 
-namespace attune_7c0af26c1d82dfc0 {
+namespace attune_86dca2792beeb301 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -120,6 +120,9 @@ __device__ __forceinline__ void bar_sync_named(u32 name, u32 threads) {
 __device__ __forceinline__ void bar_arrive_named(u32 name, u32 threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(name), "r"(threads) : "memory");
 }
+
+// This thread's ordinary accesses to shared memory before it come before accesses by wgmma and TMA that are ordered after it.
+__device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // mbarriers: 64-bit objects in shared memory that complete a phase when `arrivals` threads have arrived and all expected bytes have landed.
 __device__ __forceinline__ void mbarrier_init(u32 barrier, u32 arrivals) {
@@ -798,7 +801,6 @@ struct RowsOfWarpgroup {
     unused_first_blocks = blocks.begin - tile.blocks.begin;
     unused_blocks = tile.blocks.end - blocks.end;
   }
-  // Without blocks a warpgroup must not read Q either: its release of a tile that it made no use of may overtake the loads.
   __device__ __forceinline__ bool any() const { return blocks.begin < blocks.end; }
 };
 
@@ -1054,7 +1056,7 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
     // The pending product holds a buffer of V until this warpgroup's first own block. By then no other may need that buffer filled anew.
     if (pending.number >= 0 && (!rows.any() || rows.unused_blocks >= kVStages)) finish(args, mainloop, pending);
     consumer.wait_q();
-    if (rows.any()) consumer.load_query();
+    consumer.load_query();
     const bool joined = pending.number >= 0;
     if (joined)
       skip_keys(consumer, rows.unused_blocks);
@@ -1063,6 +1065,7 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
     if (!rows.any()) {
       clear(mainloop.o);
       mainloop.softmax.row_sum[0] = mainloop.softmax.row_sum[1] = 0;
+      fence_proxy_async();  // no product waited for the loads of Q: the release must not overtake them
       bar_warp_sync();
       consumer.release_q();
       store_rows(args, tile, rows.first_row, mainloop.o, mainloop.softmax);
@@ -1115,4 +1118,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_7c0af26c1d82dfc0
+}  // namespace attune_86dca2792beeb301

@@ -1,4 +1,4 @@
-// attune forward bf16 d256 causal sm90 q128 kv80 st2 order=tile-major-reversed rescale8 overlap=within scheduler=dynamic-persistent vst1 cluster2 · source 0a52b35060ea3d69
+// attune forward bf16 d256 causal sm90 q128 kv80 st2 order=tile-major-reversed rescale8 overlap=within scheduler=dynamic-persistent vst1 cluster2 · source c480dda3622c236d
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -19,7 +19,7 @@
 //   188416  barriers, numbers of tiles
 //   188512  end
 
-namespace attune_452a44cd47e60a12 {
+namespace attune_52ca3b016316073f {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -158,6 +158,9 @@ __device__ __forceinline__ void bar_sync_named(u32 name, u32 threads) {
 __device__ __forceinline__ void bar_arrive_named(u32 name, u32 threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(name), "r"(threads) : "memory");
 }
+
+// This thread's ordinary accesses to shared memory before it come before accesses by wgmma and TMA that are ordered after it.
+__device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // All threads of all CTAs of the cluster.
 __device__ __forceinline__ void barrier_cluster_sync() {
@@ -915,7 +918,6 @@ struct RowsOfWarpgroup {
     blocks.unmasked_end = KeyBlocks::unmasked_end_of(args, sequence, QueryTile::position_of(tile.first_row + first));
     unused_blocks = tile.blocks.end - blocks.end;
   }
-  // Without blocks a warpgroup must not read Q either: its release of a tile that it made no use of may overtake the loads.
   __device__ __forceinline__ bool any() const { return blocks.begin < blocks.end; }
 };
 
@@ -1156,7 +1158,7 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
     const QueryTile tile(args, number);
     const RowsOfWarpgroup rows(args, tile, index);
     consumer.wait_q();
-    if (rows.any()) consumer.load_query();
+    consumer.load_query();
     skip_blocks(consumer, rows.unused_blocks);
     clear(mainloop.o);
     if (rows.any()) {
@@ -1168,6 +1170,7 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
       mainloop.end();
     } else {
       mainloop.softmax.row_sum[0] = mainloop.softmax.row_sum[1] = 0;
+      fence_proxy_async();  // no product waited for the loads of Q: the release must not overtake them
       bar_warp_sync();
     }
     consumer.release_q();
@@ -1200,4 +1203,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_452a44cd47e60a12
+}  // namespace attune_52ca3b016316073f

@@ -107,7 +107,7 @@ TEST_CASE("forward with promoted sums is right on the GPU", "[gpu]") {
   Devices devices = Devices::gpu();
   check_sm80(devices);
   check_case(devices, case_from("forward bf16 b2 hq8 hkv2 sq130 skv9001 d128 causal",
-                                "sm80 q128 kv64 w4 st2 rescale8 promoted"));
+                                "sm80 q128 kv64 w8 st2 rescale8 promoted"));
   check_million_keys(devices, {"sm80 q16 kv64 w1 st3 promoted", "sm80 q64 kv128 w4 st2 rescale8 promoted"},
                      "sm80 q64 kv128 w4 st2 rescale8");
 }
@@ -122,7 +122,7 @@ TEST_CASE("sm90 forward with promoted sums is right on the GPU", "[gpu]") {
   for (const char* config :
        {"sm90 q128 kv128 st2 rescale8 qst2 ordered overlap=within scheduler=static-persistent promote8",
         "sm90 q192 kv64 st2 rescale8 qst2 ordered overlap=within scheduler=dynamic-persistent promote16"})
-    check_case(devices, case_from("forward bf16 b2 hq8 hkv1 sq3000 skv8192 d128 causal", config));
+    check_case(devices, case_from("forward bf16 b1 hq4 hkv1 sq400 skv8192 d128 causal", config));
   check_million_keys(devices,
                      {"sm90 q64 kv128 st2 rescale8 overlap=within scheduler=static-persistent promote512",
                       "sm90 q128 kv64 st2 rescale8 scheduler=dynamic-persistent promote1024"},

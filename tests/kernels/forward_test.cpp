@@ -130,8 +130,8 @@ void check_several_tiles(Devices& devices, const Configs& configs) {
   }
 }
 
-// CTAs that stay, whose warpgroups have queries in a tile and no keys: the next tile's Q comes into the buffer of one that
-// nobody made use of.
+// CTAs that stay, whose warpgroups have queries in a tile and no keys: the next tile's Q comes into the buffer of one
+// that nobody made use of.
 const Configs kUnusedQueriesSm90 = {
     "sm90 q64 kv32 st1 qreg scheduler=static-persistent", "sm90 q128 kv48 st2 qreg scheduler=dynamic-persistent",
     "sm90 q128 kv32 st1 qreg rescale8 ordered overlap=across scheduler=static-persistent"};

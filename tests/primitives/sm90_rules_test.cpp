@@ -419,6 +419,9 @@ TEST_CASE("what was read is used before TMA overwrites it", "[emulator]") {
   for (const EmulatorOptions& mode : emulator_modes()) {
     CHECK(message_of({kFullBarrier + load + read + "st_shared_b32(shared_base() + 8192 + 4 * thread, x);\n" + again},
                      mode) == "no error");
+    CHECK(message_of({kFullBarrier + load + read + "fence_proxy_async();\n" + again +
+                      "st_shared_b32(shared_base() + 8192 + 4 * thread, x);\n"},
+                     mode) == "no error");
   }
 }
 

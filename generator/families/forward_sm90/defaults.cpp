@@ -90,7 +90,8 @@ KernelConfig fitted_to(const AttentionProblem& problem, const DeviceSpec& device
 }
 
 // What the cost model does not see of parts, measured on an H200 (docs/notebook/split_keys.md): where they are one
-// wave, or equally long, CTAs that stay are 2 to 9 % faster, and products in a fixed order 4 %.
+// wave, or equally long, CTAs that stay are 2 to 9 % faster, and products in a fixed order 4 %. In one wave all tiles
+// begin together: their order means nothing, and sections of heads would be rated as if CTAs took turns at them.
 KernelConfig as_parts_want(const AttentionProblem& problem, const DeviceSpec& device, const KernelConfig& config) {
   if (config.key_parts == 1) return config;
   const std::int64_t parts =
@@ -98,6 +99,8 @@ KernelConfig as_parts_want(const AttentionProblem& problem, const DeviceSpec& de
   const bool one_wave = tiles_of(problem, config.block_q, config.pack_gqa) * parts <= device.sm_count;
   KernelConfig wanted = config;
   if (one_wave || !lengthens_tiles(problem.mask)) wanted.tile_scheduler = TileScheduler::static_persistent;
+  if (one_wave && config.tile_order == TileOrder::l2_sections_reversed)
+    wanted.tile_order = TileOrder::head_major_reversed;
   if (config.block_q > 64) wanted.warpgroup_order = WarpgroupOrder::ordered;
   return infeasibility(problem, wanted, device).empty() ? wanted : config;
 }
@@ -135,20 +138,23 @@ std::optional<KernelConfig> forward_sm90_default(const AttentionProblem& problem
       }
     }
   };
-  const auto consider_tiles = [&](const KernelConfig& row, int block_q, bool packed) {
-    consider_parts(row, block_q, packed, 1);
-    if (key_parts_may_win(problem, device, tiles_of(problem, block_q, packed), row.block_kv))
-      consider_parts(row, block_q, packed, kFillParts);
-  };
-  int head_dim = 0;  // of the rows that serve
-  for (const HopperTile& tile : kHopperTiles) {
-    if (tile.masked != masked || tile.max_head_dim < problem.head_dim) continue;
-    if (head_dim != 0 && tile.max_head_dim != head_dim) break;
-    head_dim = tile.max_head_dim;
-    const KernelConfig row = parse_config(tile.config);
-    for (int block_q = row.block_q; block_q >= 64; block_q -= 64) {
-      consider_tiles(row, block_q, false);
-      if (pack_gqa_may_win(problem, block_q)) consider_tiles(row, block_q, true);
+  // Where keys are split, most parts have no block with a mask: what wins without one may win there, too.
+  for (const bool rows_with_mask : {true, false}) {
+    if (rows_with_mask && !masked) continue;
+    int head_dim = 0;  // of the rows that serve
+    for (const HopperTile& tile : kHopperTiles) {
+      if (tile.masked != rows_with_mask || tile.max_head_dim < problem.head_dim) continue;
+      if (head_dim != 0 && tile.max_head_dim != head_dim) break;
+      head_dim = tile.max_head_dim;
+      const KernelConfig row = parse_config(tile.config);
+      for (int block_q = row.block_q; block_q >= 64; block_q -= 64) {
+        for (const bool packed : {false, true}) {
+          if (packed && !pack_gqa_may_win(problem, block_q)) continue;
+          if (rows_with_mask == masked) consider_parts(row, block_q, packed, 1);
+          if (key_parts_may_win(problem, device, tiles_of(problem, block_q, packed), row.block_kv))
+            consider_parts(row, block_q, packed, kFillParts);
+        }
+      }
     }
   }
   if (best) best = as_parts_want(problem, device, *best);

@@ -120,6 +120,10 @@ TEST_CASE("a default with parts is what was measured to be fast with them", "[no
   // On Hopper CTAs that stay, and products in a fixed order where there are several warpgroups (docs/notebook).
   CHECK(canonical_text(choice("hq8 sq512 skv8192 d128", "h200")) ==
         "sm90 q128 kv128 st2 rescale8 parts=fill ordered overlap=within scheduler=static-persistent");
+  // In one wave sections of heads mean nothing, and the cost model, which picks compare by, takes them for turns.
+  const KernelConfig causal = choice("hq8 sq512 skv8192 d128 causal", "h200");
+  CHECK(causal.key_parts == kFillParts);
+  CHECK(causal.tile_order == TileOrder::head_major_reversed);
   CHECK(canonical_text(choice("hq32 hkv4 sq1 skv8192 d128", "h200")) ==
         "sm90 q64 kv128 st2 rescale8 parts=fill overlap=within scheduler=static-persistent pack-gqa");
   // Enough tiles without parts, of all heads that share keys.
