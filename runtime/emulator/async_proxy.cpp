@@ -145,10 +145,11 @@ void CtaGroup::check_reads_used(const char* name, const Cta& cta, std::uint32_t 
   for (std::size_t thread = 0; thread < cta.async.lanes.size(); ++thread) {
     for (const std::uint32_t read : cta.async.lanes[thread].unused_reads) {
       if (read < begin || read > end) continue;
-      fail(
-          fmt::format("{} overwrites shared memory at {}, which thread {} has read without using what it read: an "
-                      "arrival may overtake a load; arrive behind a store or a product that needs its result",
-                      name, place(kSharedBase + read * kGranuleBytes), thread));
+      fail(fmt::format(
+          "{} overwrites shared memory at {}, which thread {} has read without using what it read: an "
+          "arrival may overtake a load; arrive behind a store or a product that needs its result, or behind "
+          "fence_proxy_async",
+          name, place(kSharedBase + read * kGranuleBytes), thread));
     }
   }
 }

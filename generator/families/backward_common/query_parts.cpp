@@ -15,7 +15,6 @@ namespace {
 
 // Of a part, where parts fill the device: beside fewer a tile's beginning and end, and its adds, weigh too much.
 constexpr int kLeastQueriesOfPart = 512;
-constexpr int kMostKeysOfTile = 384;  // of any family
 
 std::int64_t most_queries(const AttentionProblem& problem) { return MaskGeometry(problem).most_queries(); }
 

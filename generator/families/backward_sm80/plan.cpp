@@ -10,6 +10,7 @@
 #include "generator/families/backward_common/convert.h"
 #include "generator/families/backward_common/delta.h"
 #include "generator/families/backward_common/key_tiles.h"
+#include "generator/families/backward_common/query_parts.h"
 #include "generator/families/backward_common/workspace.h"
 #include "generator/families/backward_sm80/shape.h"
 #include "generator/families/shared/bindings.h"
@@ -24,6 +25,7 @@ namespace {
 
 constexpr int kMaxBlockKv =
     *std::max_element(std::begin(kKeysOfBackwardWarp), std::end(kKeysOfBackwardWarp)) * kMaxBackwardWarps;
+static_assert(kMaxBlockKv <= kMostKeysOfTile);
 
 Arguments main_arguments(bool of_keys, const AttentionProblem& problem, const KernelConfig& config) {
   Arguments fields, strides;

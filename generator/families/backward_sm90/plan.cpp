@@ -5,6 +5,7 @@
 #include "generator/families/backward_common/convert.h"
 #include "generator/families/backward_common/delta.h"
 #include "generator/families/backward_common/key_tiles.h"
+#include "generator/families/backward_common/query_parts.h"
 #include "generator/families/backward_common/workspace.h"
 #include "generator/families/backward_sm90/shape.h"
 #include "generator/families/shared/bindings.h"
@@ -15,6 +16,8 @@
 
 namespace attune {
 namespace {
+
+static_assert(kMostBlockKv <= kMostKeysOfTile);
 
 Arguments key_tile_arguments(const AttentionProblem& problem, const KernelConfig& config) {
   Arguments fields = {TensorMap{Operand::q}, TensorMap{Operand::k}, TensorMap{Operand::v}, TensorMap{Operand::d_o}};

@@ -138,23 +138,20 @@ std::optional<KernelConfig> forward_sm90_default(const AttentionProblem& problem
       }
     }
   };
-  // Where keys are split, most parts have no block with a mask: what wins without one may win there, too.
-  for (const bool rows_with_mask : {true, false}) {
-    if (rows_with_mask && !masked) continue;
-    int head_dim = 0;  // of the rows that serve
-    for (const HopperTile& tile : kHopperTiles) {
-      if (tile.masked != rows_with_mask || tile.max_head_dim < problem.head_dim) continue;
-      if (head_dim != 0 && tile.max_head_dim != head_dim) break;
-      head_dim = tile.max_head_dim;
-      const KernelConfig row = parse_config(tile.config);
-      for (int block_q = row.block_q; block_q >= 64; block_q -= 64) {
-        for (const bool packed : {false, true}) {
-          if (packed && !pack_gqa_may_win(problem, block_q)) continue;
-          if (rows_with_mask == masked) consider_parts(row, block_q, packed, 1);
-          if (key_parts_may_win(problem, device, tiles_of(problem, block_q, packed), row.block_kv))
-            consider_parts(row, block_q, packed, kFillParts);
-        }
-      }
+  const auto consider_tiles = [&](const KernelConfig& row, int block_q, bool packed) {
+    consider_parts(row, block_q, packed, 1);
+    if (key_parts_may_win(problem, device, tiles_of(problem, block_q, packed), row.block_kv))
+      consider_parts(row, block_q, packed, kFillParts);
+  };
+  int head_dim = 0;  // of the rows that serve
+  for (const HopperTile& tile : kHopperTiles) {
+    if (tile.masked != masked || tile.max_head_dim < problem.head_dim) continue;
+    if (head_dim != 0 && tile.max_head_dim != head_dim) break;
+    head_dim = tile.max_head_dim;
+    const KernelConfig row = parse_config(tile.config);
+    for (int block_q = row.block_q; block_q >= 64; block_q -= 64) {
+      consider_tiles(row, block_q, false);
+      if (pack_gqa_may_win(problem, block_q)) consider_tiles(row, block_q, true);
     }
   }
   if (best) best = as_parts_want(problem, device, *best);
