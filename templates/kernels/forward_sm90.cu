@@ -1,6 +1,6 @@
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
-//   for each block of keys, from the last one down:   S = Q Kᵀ, masked        m' = max(m, rowmax S)
+//   for each block of keys:                           S = Q Kᵀ, masked        m' = max(m, rowmax S)
 //                                                     P = exp2(c S - c m')    l = l·exp2(c m - c m') + rowsum P
 //                                                     O = O·exp2(c m - c m') + P V
 //   O = O / l,   LSE = scale·m + ln l,   c = scale·log2(e)

@@ -41,8 +41,10 @@ struct ProducerTiles {
 };
 
 struct ConsumerTiles {
+  // Every lane reads the same number, which ptxas cannot know of a load: the loops that hang on it would count as divergent, and each product
+  // would fetch its descriptors from the registers of the lanes.
   __device__ __forceinline__ i32 next(const Arguments&, const Barriers& barriers, PipelineSlot<kQStages> q) {
     mbarrier_wait_parity(barriers.q_full(q.stage), q.parity);
-    return static_cast<i32>(ld_shared_b32(barriers.tile_of(q.stage)));
+    return static_cast<i32>(redux_sync_or_b32(ld_shared_b32(barriers.tile_of(q.stage))));
   }
 };

@@ -17,18 +17,31 @@ __device__ __forceinline__ void produce(const Arguments& args, const Barriers& b
   };
   for (i32 number = tiles.first(args, barriers); number >= 0; number = tiles.next(args, barriers)) {
     const QueryTile tile(args, number);
+//% if ascending_keys
+    i32 block = tile.blocks.begin;
+    if (block < tile.blocks.end) load_k(tile, block);
+//% else
     i32 block = tile.blocks.end - 1;
     if (block >= tile.blocks.begin) load_k(tile, block);
+//% end
     mbarrier_wait_parity(barriers.q_empty(q.stage), q.parity ^ 1);
     tiles.publish(number, barriers, q);
     load_tile<kQPanelStride>(shared + kQOffset + q.stage * kQTileBytes, args.q_map, barriers.q_full(q.stage), tile.head,
                               place_of_queries(tile.sequence, QueryTile::position_of(tile.first_row)));
     q.advance();
+//% if ascending_keys
+    for (; block < tile.blocks.end - 1; ++block) {
+      load_k(tile, block + 1);
+      load_v(tile, block);
+    }
+    if (block < tile.blocks.end) load_v(tile, block);
+//% else
     for (; block > tile.blocks.begin; --block) {
       load_k(tile, block - 1);
       load_v(tile, block);
     }
     if (block == tile.blocks.begin) load_v(tile, block);
+//% end
   }
   mbarrier_wait_parity(barriers.q_empty(q.stage), q.parity ^ 1);
   tiles.publish(-1, barriers, q);

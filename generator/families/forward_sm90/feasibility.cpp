@@ -68,6 +68,14 @@ void check_producer_registers(const AttentionProblem& problem, const KernelConfi
   }
 }
 
+void check_key_walk(const KernelConfig& config, std::vector<std::string>* reasons) {
+  if (config.ascending_keys && config.overlap == Overlap::across) {
+    reasons->push_back(
+        "ascending-keys overlap=across: a tile's first block is joined to the last product of the tile before, which "
+        "other warpgroups may still pass over; take overlap=within");
+  }
+}
+
 void check_promotion(const KernelConfig& config, std::vector<std::string>* reasons) {
   if (config.promotion_blocks == 0) return;
   if (config.tile_scheduler == TileScheduler::single) {
@@ -126,6 +134,7 @@ void check_forward_sm90(const Question& question, const KernelConfig& config, Re
   check_sections(config, reasons);
   check_even_tiles(problem, config, reasons);
   check_key_parts(problem, config, device, reasons);
+  check_key_walk(config, reasons);
   check_promotion(config, reasons);
   check_producer_registers(problem, config, device, reasons);
   check_shared_memory(static_cast<std::size_t>(config.q_stages) * shape.q_tile_bytes, shape.p_bytes,

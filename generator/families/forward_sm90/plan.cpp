@@ -103,6 +103,7 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   bindings.set("stages", config.stages);
   bindings.set("v_stages", shape.v_stages);
   bindings.set("q_stages", config.q_stages);
+  bindings.conditions["ascending_keys"] = config.ascending_keys;
   bindings.set("even_tiles", text_of(config.even_tiles));
   bindings.set("partial_blocks", text_of(!config.even_tiles || hides_pairs(problem.mask)));
   bindings.set("ordered_warpgroups", text_of(config.warpgroup_order != WarpgroupOrder::free));
@@ -130,6 +131,7 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   if (config.emulated_exponentials > 0) bindings.set("emulated_exponentials", config.emulated_exponentials);
   bindings.set("mainloop", mainloop_partial(config));
   bindings.set("consume", config.overlap == Overlap::across ? "consume_across" : "consume");
+  if (config.overlap != Overlap::across) bindings.set("key_walk", config.ascending_keys ? "up" : "down");
   bindings.set("query_operand", config.q_in_registers ? "query_registers" : "query_shared");
   bindings.set("probability_operand", config.p_in_shared ? "probabilities_shared" : "probabilities_registers");
   bindings.lists["wgmma_shapes"] = wgmma_shapes({config.block_kv, problem.head_dim}, target);

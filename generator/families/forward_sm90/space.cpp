@@ -28,7 +28,7 @@ std::vector<TileOrder> tile_orders(const AttentionProblem& problem) {
 bool has_rare_choice(const KernelConfig& config) {
   return config.v_stages != 0 || config.cluster != 1 || config.p_in_shared || config.emulated_exponentials != 0 ||
          config.pack_gqa || config.warpgroup_order == WarpgroupOrder::ping_pong ||
-         config.l2_parts != KernelConfig().l2_parts;
+         config.l2_parts != KernelConfig().l2_parts || config.ascending_keys;
 }
 
 bool is_of_reduced_space(const KernelConfig& config) {
@@ -84,6 +84,12 @@ void add_sections(const AttentionProblem& problem, const KernelConfig& config, c
                                 (problem.head_dim_qk() + problem.head_dim_v()) * size_of(problem.dtype);
   if (config.tile_order == TileOrder::l2_sections_reversed && kv_bytes > device.l2_bytes / kSmallerParts)
     configs->emplace_back(config).l2_parts = kSmallerParts;
+}
+
+// CTAs that begin with the first keys walk through a head together where a mask lets their tiles end at different keys.
+bool ascending_keys_may_win(const AttentionProblem& problem, const KernelConfig& config) {
+  return lengthens_tiles(problem.mask) && config.overlap == Overlap::within && config.rescale_threshold > 0 &&
+         config.ctas_per_sm == 1;
 }
 
 // Parts of the keys where tiles leave SMs idle: alone, and with the heads of a group in a tile, as decoding wants both.
@@ -151,6 +157,7 @@ std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const Dev
                         config.ctas_per_sm = ctas;
                         configs.push_back(config);
                         add_rarer_configs(problem, config, device, &configs);
+                        if (ascending_keys_may_win(problem, config)) configs.emplace_back(config).ascending_keys = true;
                       }
                     }
                   }

@@ -177,6 +177,13 @@ __device__ __forceinline__ u32 shfl_sync_bfly_b32(u32 x) {
   return r;
 }
 
+// The bits that are set in any lane's x. The compiler knows that a warp's lanes have the same result, as it does not know of a shuffle's.
+__device__ __forceinline__ u32 redux_sync_or_b32(u32 x) {
+  u32 r;
+  asm volatile("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(r) : "r"(x));
+  return r;
+}
+
 // Stores x in shared memory of CTA `cta` of the cluster; its 4 bytes complete on that CTA's barrier.
 __device__ __forceinline__ void st_async_cluster_b32(u32 to, u32 x, u32 barrier, u32 cta) {
   asm volatile(

@@ -116,6 +116,12 @@ inline u32 shfl_sync_bfly_b32(u32 x) {
   return emulator.shuffle_xor("shfl_sync_bfly_b32", x, kMask);
 }
 
+// The bits that are set in any lane's x.
+inline u32 redux_sync_or_b32(u32 x) {
+  for (u32 mask = 1; mask < kWarpSize; mask *= 2) x |= emulator.shuffle_xor("redux_sync_or_b32", x, mask);
+  return x;
+}
+
 // Stores x in shared memory of CTA `cta` of the cluster; its 4 bytes complete on that CTA's barrier.
 inline void st_async_cluster_b32(u32 to, u32 x, u32 barrier, u32 cta) {
   emulator.store_async("st_async_cluster_b32", to, x, barrier, cta);
