@@ -17,7 +17,7 @@ struct Rows {
 constexpr Rows kRows[] = {{16, 1}, {64, 4}, {128, 8}, {64, 2}, {128, 4}, {192, 4}, {96, 2}, {256, 4}};
 constexpr int kBlockKv[] = {16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 256};
 constexpr int kConsumers[] = {1, 2, 3};  // warpgroups of 64 rows, sm90
-constexpr int kRescaleThresholds[] = {0, 8};
+constexpr int kRescaleThresholds[] = {0, 8, 10};
 constexpr TileOrder kForwardOrders[] = {TileOrder::head_major, TileOrder::head_major_reversed, TileOrder::tile_major,
                                         TileOrder::tile_major_reversed, TileOrder::l2_sections_reversed};
 constexpr int kEmulatedExponentials[] = {0, 2, 8};
@@ -57,6 +57,7 @@ enum Factor {
   kExponentials,
   kProbabilityPlace,
   kPackedHeads,
+  kKeyWalk,
   kFactors
 };
 
@@ -71,6 +72,7 @@ std::vector<int> factor_sizes(FamilyWord family) {
   sizes[kBlockKvFactor] = std::size(kBlockKv);
   sizes[kStages] = 4;
   sizes[kTileOrder] = std::size(kForwardOrders);
+  sizes[kThreshold] = std::size(kRescaleThresholds);
   sizes[kKeyPartsFactor] = std::size(kKeyParts);
   sizes[kPromotion] = family == FamilyWord::sm80 ? 2 : std::size(kPromotionBlocks);
   if (family == FamilyWord::sm80) {
@@ -79,7 +81,7 @@ std::vector<int> factor_sizes(FamilyWord family) {
     sizes[kAlignment] = 1;  // others are not for TMA, nor are rows from the last to the first
     sizes[kPlacement] = 2;
     sizes[kRowsFactor] = std::size(kConsumers);
-    sizes[kThreshold] = sizes[kWarpgroupOrderFactor] = sizes[kOverlap] = sizes[kSchedulerFactor] = sizes[kVStages] = 3;
+    sizes[kWarpgroupOrderFactor] = sizes[kOverlap] = sizes[kSchedulerFactor] = sizes[kVStages] = 3;
     sizes[kExponentials] = std::size(kEmulatedExponentials);
   }
   return sizes;
@@ -117,6 +119,7 @@ ForwardCase case_of(const FactorChoice& row, FamilyWord family) {
     config.producer_registers = 40 * row[kProducerRegisters];
     config.p_in_shared = row[kProbabilityPlace] == 1;
     config.emulated_exponentials = kEmulatedExponentials[row[kExponentials]];
+    config.ascending_keys = row[kKeyWalk] == 1;
   }
   config.block_kv = kBlockKv[row[kBlockKvFactor]];
   config.stages = 1 + row[kStages];

@@ -14,14 +14,15 @@ namespace attune::tests {
 namespace {
 
 const Configs kConfigs = {"sm80 q64 kv64 w4 st2", "sm80 q64 kv64 w4 st2 rescale8",
-                          "sm80 q64 kv32 w4 st2 rescale8 parts5"};
+                          "sm80 q64 kv32 w4 st2 rescale8 parts5", "sm80 q64 kv32 w4 st2 rescale10"};
 // One for each way in which a kernel follows the maximum, computes exponentials, or orders the two.
 const Configs kConfigsSm90 = {"sm90 q64 kv64 st2",
                               "sm90 q64 kv32 st2 exp4",
                               "sm90 q128 kv64 st2 rescale8",
                               "sm90 q128 kv64 st2 overlap=within",
                               "sm90 q128 kv64 st2 rescale8 overlap=within exp4",
-                              "sm90 q64 kv32 st2 rescale8 overlap=within parts5"};
+                              "sm90 q64 kv32 st2 rescale8 overlap=within parts5",
+                              "sm90 q128 kv64 st2 rescale10 overlap=within ascending-keys"};
 const Configs kFurtherConfigsSm90 = {"sm90 q128 kv32 st2 rescale8 overlap=across scheduler=dynamic-persistent",
                                      "sm90 q128 kv32 st2 rescale8 pingpong", "sm90 q128 kv32 st2 rescale8 exp8",
                                      "sm90 q128 kv32 st2 overlap=within psmem"};
@@ -70,6 +71,17 @@ void check_suite(Devices& devices, const Configs& configs, const std::vector<std
         test.data = kind;
         check_rule(devices, test, configs);
       }
+    }
+  }
+}
+
+// A key that outweighs all others by some powers of two, up to those from which O is rescaled.
+void check_thresholds(Devices& devices, const Configs& configs) {
+  for (const char* shape : {"bf16 b1 hq2 hkv1 sq70 skv300 d64", "fp16 b1 hq2 hkv1 sq70 skv300 d128"}) {
+    for (const double powers : {7.3, 8.6, 9.1, 9.5, 9.9, 10.2}) {
+      ForwardCase test = case_from(std::string("forward ") + shape, configs.front());
+      test.data = {ScorePattern::dominant, powers};
+      check_rule(devices, test, configs);
     }
   }
 }
@@ -193,6 +205,7 @@ TEST_CASE("forward follows FlashAttention's rule on the emulator: data suite", "
   Devices devices = forward_emulators();
   check_suite(devices, kConfigs, kShapes);
   check_single_keys(devices, kConfigs);
+  check_thresholds(devices, kConfigs);
   check_large_values(devices, kConfigs);
 }
 
@@ -204,6 +217,7 @@ TEST_CASE("sm90 forward follows FlashAttention's rule on the emulator: data suit
 TEST_CASE("sm90 forward follows FlashAttention's rule on the emulator: single keys, large values", "[emulator]") {
   Devices devices = forward_emulators();
   check_single_keys(devices, kConfigsSm90);
+  check_thresholds(devices, kConfigsSm90);
   check_large_values(devices, kConfigsSm90);
 }
 
@@ -221,6 +235,7 @@ TEST_CASE("forward follows FlashAttention's rule on the GPU: data suite", "[gpu]
   Devices devices = Devices::gpu();
   check_suite(devices, kConfigs, kLargeShapes);
   check_single_keys(devices, kConfigs);
+  check_thresholds(devices, kConfigs);
   check_large_values(devices, kConfigs);
 }
 
@@ -234,6 +249,7 @@ TEST_CASE("sm90 forward follows FlashAttention's rule on the GPU: data suite", "
   configs.insert(configs.end(), kFurtherConfigsSm90.begin(), kFurtherConfigsSm90.end());
   check_suite(devices, configs, kLargeShapes);
   check_single_keys(devices, configs);
+  check_thresholds(devices, configs);
   check_large_values(devices, configs);
 }
 

@@ -370,6 +370,13 @@ out_f32(args, 256 + thread, shfl_sync_bfly_f32<16>(x));
                    {},
                    256,
                    exactly(exchanged)});
+  std::vector<std::uint32_t> united(64);  // a bit of each lane of warp 0, and of warp 1 those of its thread indices
+  for (int i = 0; i < 64; ++i) united[static_cast<std::size_t>(i)] = i < 32 ? 0xffffffffu : 0x3fu;
+  cases.push_back({"redux_sync_or_b32",
+                   {"out_u32(args, thread, redux_sync_or_b32(thread < 32 ? 1u << thread : thread));\n", 64},
+                   {},
+                   256,
+                   exactly(united)});
   // Warp 0: lane 17 alone says yes; warp 1: nobody; warp 2: everybody.
   std::vector<std::uint32_t> votes(96);
   for (int i = 0; i < 96; ++i) votes[i] = i < 32 || i >= 64;

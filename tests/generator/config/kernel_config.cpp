@@ -54,12 +54,13 @@ TEST_CASE("canonical text of an sm90 config", "[nogpu]") {
   config.v_stages = 3;
   config.p_in_shared = true;
   config.cluster = 2;
+  config.ascending_keys = true;
   config.pack_gqa = true;
   config.emulated_exponentials = 4;
   config.producer_registers = 40;
   CHECK(canonical_text(config) ==
         "sm90 q192 kv64 st2 qreg order=tile-major-reversed l2parts4 rescale8 even-tiles cta2 qst2 ordered "
-        "overlap=within scheduler=dynamic-persistent vst3 psmem cluster2 pack-gqa exp4 preg40");
+        "overlap=within scheduler=dynamic-persistent vst3 psmem cluster2 ascending-keys pack-gqa exp4 preg40");
 }
 
 TEST_CASE("a config's text round-trips, in any order of words after the family", "[nogpu]") {
