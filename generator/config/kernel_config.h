@@ -73,10 +73,8 @@ struct KernelConfig {
   /// l2_sections_reversed: K and V of a section fill one of so many parts of the L2; Q, O and keys of the next section
   /// pass through the others.
   int l2_parts = 2;
-  /// O is rescaled when the row maximum grew by more than this many powers of two (0: always). At most 10: P = 2^x of a
-  /// key that outweighs all others by that, x from 9 to 10, is off by at most 2 in bf16, so O by 2 · 2^-x; PyTorch
-  /// rounds the key's weight 1 - 2^-x to 1. That is FlashAttention's rule, at most twice PyTorch's error; from 2^10 on P
-  /// would be off by up to 4.
+  /// O is rescaled when the row maximum grew by more than this many powers of two (0: always). At most 8: P of a key
+  /// that outweighs all others by more would be rounded where PyTorch's is 1, and P of fp16 ends at 2^16.
   int rescale_threshold = 0;
   bool even_tiles = false;  ///< lengths must be multiples of the tiles: no bounds checks
   int ctas_per_sm = 1;      ///< CTAs that must fit on an SM together: limits the registers of a thread

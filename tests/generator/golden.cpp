@@ -33,7 +33,7 @@ constexpr Golden kGoldens[] = {
     {"forward_bf16_d256", "sq4096 d256", "sm80 q128 kv32 w8 st1 qsmem order=tile-major", "rtx4090"},
     {"forward_bf16_d8_three_stages", "sq100 d8 causal", "sm80 q16 kv16 w1 st3", "l4"},
     {"forward_sm90_bf16_d128_causal", "sq4096 d128 causal",
-     "sm90 q192 kv80 st3 order=tile-major-reversed rescale10 qst2 ordered overlap=within scheduler=dynamic-persistent "
+     "sm90 q192 kv80 st3 order=tile-major-reversed rescale8 qst2 ordered overlap=within scheduler=dynamic-persistent "
      "ascending-keys",
      "h200"},
     {"forward_sm90_bf16_d256_cluster", "sq4096 d256 causal",

@@ -1,8 +1,8 @@
-// attune forward bf16 d128 causal sm90 q192 kv80 st3 order=tile-major-reversed rescale8 qst2 ordered overlap=within scheduler=dynamic-persistent · source 72c8648849df2d6a
+// attune forward bf16 d128 causal sm90 q192 kv80 st3 order=tile-major-reversed rescale8 qst2 ordered overlap=within scheduler=dynamic-persistent ascending-keys · source 14b06c33e78c612e
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
-//   for each block of keys, from the last one down:   S = Q Kᵀ, masked        m' = max(m, rowmax S)
+//   for each block of keys:                           S = Q Kᵀ, masked        m' = max(m, rowmax S)
 //                                                     P = exp2(c S - c m')    l = l·exp2(c m - c m') + rowsum P
 //                                                     O = O·exp2(c m - c m') + P V
 //   O = O / l,   LSE = scale·m + ln l,   c = scale·log2(e)
@@ -17,7 +17,7 @@
 //   221184  barriers, numbers of tiles
 //   221320  end
 
-namespace attune_7b25912088ed1683 {
+namespace attune_7571932d74b2c4c5 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -89,6 +89,13 @@ template <int kMask>
 __device__ __forceinline__ u32 shfl_sync_bfly_b32(u32 x) {
   u32 r;
   asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(r) : "r"(x), "n"(kMask));
+  return r;
+}
+
+// The bits that are set in any lane's x. The compiler knows that a warp's lanes have the same result, as it does not know of a shuffle's.
+__device__ __forceinline__ u32 redux_sync_or_b32(u32 x) {
+  u32 r;
+  asm volatile("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(r) : "r"(x));
   return r;
 }
 
@@ -570,9 +577,11 @@ struct ProducerTiles {
 };
 
 struct ConsumerTiles {
+  // Every lane reads the same number, which ptxas cannot know of a load: the loops that hang on it would count as divergent, and each product
+  // would fetch its descriptors from the registers of the lanes.
   __device__ __forceinline__ i32 next(const Arguments&, const Barriers& barriers, PipelineSlot<kQStages> q) {
     mbarrier_wait_parity(barriers.q_full(q.stage), q.parity);
-    return static_cast<i32>(ld_shared_b32(barriers.tile_of(q.stage)));
+    return static_cast<i32>(redux_sync_or_b32(ld_shared_b32(barriers.tile_of(q.stage))));
   }
 };
 // Copies a tile panel by panel; all of it completes on `full`.
@@ -611,18 +620,18 @@ __device__ __forceinline__ void produce(const Arguments& args, const Barriers& b
   };
   for (i32 number = tiles.first(args, barriers); number >= 0; number = tiles.next(args, barriers)) {
     const QueryTile tile(args, number);
-    i32 block = tile.blocks.end - 1;
-    if (block >= tile.blocks.begin) load_k(tile, block);
+    i32 block = tile.blocks.begin;
+    if (block < tile.blocks.end) load_k(tile, block);
     mbarrier_wait_parity(barriers.q_empty(q.stage), q.parity ^ 1);
     tiles.publish(number, barriers, q);
     load_tile<kQPanelStride>(shared + kQOffset + q.stage * kQTileBytes, args.q_map, barriers.q_full(q.stage), tile.head,
                               place_of_queries(tile.sequence, QueryTile::position_of(tile.first_row)));
     q.advance();
-    for (; block > tile.blocks.begin; --block) {
-      load_k(tile, block - 1);
+    for (; block < tile.blocks.end - 1; ++block) {
+      load_k(tile, block + 1);
       load_v(tile, block);
     }
-    if (block == tile.blocks.begin) load_v(tile, block);
+    if (block < tile.blocks.end) load_v(tile, block);
   }
   mbarrier_wait_parity(barriers.q_empty(q.stage), q.parity ^ 1);
   tiles.publish(-1, barriers, q);
@@ -784,7 +793,9 @@ struct QueryOperand {
   __device__ __forceinline__ void load(u32 tile) { place = tile_place(tile, kQPanelStride); }
   template <bool kAccumulate>
   __device__ __forceinline__ void multiply(ScoreFragments& s, i32 step, u64 keys) const {
-    wgmma_ss<kAccumulate, false>(s, matrix_descriptor(place + column_step(step, kQPanelStride)), keys);
+    // Descriptors of many steps would be kept from block to block, beyond what uniform registers hold: each would come from a lane's.
+    const u32 first = kDimSteps > 8 ? static_cast<u32>(opaque_i32(static_cast<i32>(place))) : place;
+    wgmma_ss<kAccumulate, false>(s, matrix_descriptor(first + column_step(step, kQPanelStride)), keys);
   }
 };
 // P as the A operand of P V, in registers: the elements of S lie as wgmma wants them of A.
@@ -1041,7 +1052,7 @@ struct Mainloop {
       softmax.update<kMasked>(s);
   }
 };
-// What a consumer warpgroup does with each tile: the blocks of keys from the last one down.
+// What a consumer warpgroup does with each tile.
 __device__ __forceinline__ void consume(const Arguments& args, const Barriers& barriers, u32 shared, i32 index) {
   Mainloop mainloop(args, barriers, shared, index);
   Consumer& consumer = mainloop.consumer;
@@ -1052,20 +1063,24 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
     const RowsOfWarpgroup rows(args, tile, index);
     consumer.wait_q();
     consumer.load_query();
-    skip_blocks(consumer, rows.unused_blocks);
+    // The blocks of keys from the first one up: CTAs that work on a head at the same time begin with the same keys, whatever their queries.
     clear(mainloop.o);
     if (rows.any()) {
-      i32 block = rows.blocks.end - 1;
-      mainloop.begin<kPartialBlocks>(rows, block--);
+      i32 block = rows.blocks.begin;
+      if (!kPartialBlocks || (block >= rows.blocks.unmasked_begin && block < rows.blocks.unmasked_end))
+        mainloop.begin<false>(rows, block++);
+      else
+        mainloop.begin<true>(rows, block++);
+      for (; block < rows.blocks.unmasked_end; ++block) mainloop.step<false>(rows, block);
       if (kPartialBlocks)
-        for (; block >= rows.blocks.unmasked_end; --block) mainloop.step<true>(rows, block);
-      for (; block >= rows.blocks.unmasked_begin; --block) mainloop.step<false>(rows, block);
+        for (; block < rows.blocks.end; ++block) mainloop.step<true>(rows, block);
       mainloop.end();
     } else {
       mainloop.softmax.row_sum[0] = mainloop.softmax.row_sum[1] = 0;
       fence_proxy_async();  // no product waited for the loads of Q: the release must not overtake them
       bar_warp_sync();
     }
+    skip_blocks(consumer, rows.unused_blocks);
     consumer.release_q();
     store_rows(args, QueryTile(args, opaque_i32(number)), rows.first_row, mainloop.o, mainloop.softmax);
   }
@@ -1093,4 +1108,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_7b25912088ed1683
+}  // namespace attune_7571932d74b2c4c5

@@ -1,8 +1,8 @@
-// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale8 parts=fill overlap=within pack-gqa · source d862ecf0cdff8f4e
+// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale8 parts=fill overlap=within pack-gqa · source 9aacad07254f8ee9
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
-//   for each block of keys, from the last one down:   S = Q Kᵀ, masked        m' = max(m, rowmax S)
+//   for each block of keys:                           S = Q Kᵀ, masked        m' = max(m, rowmax S)
 //                                                     P = exp2(c S - c m')    l = l·exp2(c m - c m') + rowsum P
 //                                                     O = O·exp2(c m - c m') + P V
 //   O = O / l,   LSE = scale·m + ln l,   c = scale·log2(e)
@@ -21,7 +21,7 @@
 //   147456  barriers, numbers of tiles
 //   147540  end
 
-namespace attune_a763c0b253c0afff {
+namespace attune_22fdedb1fe3ec800 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -750,7 +750,9 @@ struct QueryOperand {
   __device__ __forceinline__ void load(u32 tile) { place = tile_place(tile, kQPanelStride); }
   template <bool kAccumulate>
   __device__ __forceinline__ void multiply(ScoreFragments& s, i32 step, u64 keys) const {
-    wgmma_ss<kAccumulate, false>(s, matrix_descriptor(place + column_step(step, kQPanelStride)), keys);
+    // Descriptors of many steps would be kept from block to block, beyond what uniform registers hold: each would come from a lane's.
+    const u32 first = kDimSteps > 8 ? static_cast<u32>(opaque_i32(static_cast<i32>(place))) : place;
+    wgmma_ss<kAccumulate, false>(s, matrix_descriptor(first + column_step(step, kQPanelStride)), keys);
   }
 };
 // P as the A operand of P V, in registers: the elements of S lie as wgmma wants them of A.
@@ -997,7 +999,7 @@ struct Mainloop {
       softmax.update<kMasked>(s);
   }
 };
-// What a consumer warpgroup does with each tile: the blocks of keys from the last one down.
+// What a consumer warpgroup does with each tile.
 __device__ __forceinline__ void consume(const Arguments& args, const Barriers& barriers, u32 shared, i32 index) {
   Mainloop mainloop(args, barriers, shared, index);
   Consumer& consumer = mainloop.consumer;
@@ -1008,6 +1010,7 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
     const RowsOfWarpgroup rows(args, tile, index);
     consumer.wait_q();
     consumer.load_query();
+    // The blocks of keys from the last one down.
     skip_blocks(consumer, rows.unused_blocks);
     clear(mainloop.o);
     if (rows.any()) {
@@ -1049,4 +1052,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_a763c0b253c0afff
+}  // namespace attune_22fdedb1fe3ec800

@@ -1,8 +1,8 @@
-// attune forward bf16 d128 window sm90 q128 kv64 st2 rescale8 qst2 overlap=across scheduler=static-persistent · source 719d20716bc862d3
+// attune forward bf16 d128 window sm90 q128 kv64 st2 rescale8 qst2 overlap=across scheduler=static-persistent · source b488bb062f8492e8
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
-//   for each block of keys, from the last one down:   S = Q Kᵀ, masked        m' = max(m, rowmax S)
+//   for each block of keys:                           S = Q Kᵀ, masked        m' = max(m, rowmax S)
 //                                                     P = exp2(c S - c m')    l = l·exp2(c m - c m') + rowsum P
 //                                                     O = O·exp2(c m - c m') + P V
 //   O = O / l,   LSE = scale·m + ln l,   c = scale·log2(e)
@@ -17,7 +17,7 @@
 //   131072  barriers, numbers of tiles
 //   131176  end
 
-namespace attune_86dca2792beeb301 {
+namespace attune_08c31e5ddf8b93cb {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -37,6 +37,12 @@ __device__ __forceinline__ u32 block_index() { return blockIdx.x; }    // of the
 __device__ __forceinline__ u32 warp_index() { return __shfl_sync(kAllLanes, threadIdx.x / kWarpSize, 0); }
 
 __device__ __forceinline__ u32 grid_size() { return gridDim.x; }
+
+// x, hidden from the compiler: what is derived from it is computed anew instead of being kept in registers.
+__device__ __forceinline__ i32 opaque_i32(i32 x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
 
 struct alignas(16) Vec4 { u32 x, y, z, w; };  // 16 bytes: eight 16-bit elements
 
@@ -768,7 +774,9 @@ struct QueryOperand {
   __device__ __forceinline__ void load(u32 tile) { place = tile_place(tile, kQPanelStride); }
   template <bool kAccumulate>
   __device__ __forceinline__ void multiply(ScoreFragments& s, i32 step, u64 keys) const {
-    wgmma_ss<kAccumulate, false>(s, matrix_descriptor(place + column_step(step, kQPanelStride)), keys);
+    // Descriptors of many steps would be kept from block to block, beyond what uniform registers hold: each would come from a lane's.
+    const u32 first = kDimSteps > 8 ? static_cast<u32>(opaque_i32(static_cast<i32>(place))) : place;
+    wgmma_ss<kAccumulate, false>(s, matrix_descriptor(first + column_step(step, kQPanelStride)), keys);
   }
 };
 // P as the A operand of P V, in registers: the elements of S lie as wgmma wants them of A.
@@ -1118,4 +1126,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_86dca2792beeb301
+}  // namespace attune_08c31e5ddf8b93cb

@@ -1,8 +1,8 @@
-// attune forward bf16 d256 causal sm90 q128 kv80 st2 order=tile-major-reversed rescale8 overlap=within scheduler=dynamic-persistent vst1 cluster2 · source c480dda3622c236d
+// attune forward bf16 d256 causal sm90 q128 kv80 st2 order=tile-major-reversed rescale8 overlap=within scheduler=dynamic-persistent vst1 cluster2 · source b7f91ec919b7c31e
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
-//   for each block of keys, from the last one down:   S = Q Kᵀ, masked        m' = max(m, rowmax S)
+//   for each block of keys:                           S = Q Kᵀ, masked        m' = max(m, rowmax S)
 //                                                     P = exp2(c S - c m')    l = l·exp2(c m - c m') + rowsum P
 //                                                     O = O·exp2(c m - c m') + P V
 //   O = O / l,   LSE = scale·m + ln l,   c = scale·log2(e)
@@ -19,7 +19,7 @@
 //   188416  barriers, numbers of tiles
 //   188512  end
 
-namespace attune_52ca3b016316073f {
+namespace attune_6e44fda0438b2d9b {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -98,6 +98,13 @@ template <int kMask>
 __device__ __forceinline__ u32 shfl_sync_bfly_b32(u32 x) {
   u32 r;
   asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(r) : "r"(x), "n"(kMask));
+  return r;
+}
+
+// The bits that are set in any lane's x. The compiler knows that a warp's lanes have the same result, as it does not know of a shuffle's.
+__device__ __forceinline__ u32 redux_sync_or_b32(u32 x) {
+  u32 r;
+  asm volatile("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(r) : "r"(x));
   return r;
 }
 
@@ -661,9 +668,11 @@ struct ProducerTiles {
 };
 
 struct ConsumerTiles {
+  // Every lane reads the same number, which ptxas cannot know of a load: the loops that hang on it would count as divergent, and each product
+  // would fetch its descriptors from the registers of the lanes.
   __device__ __forceinline__ i32 next(const Arguments&, const Barriers& barriers, PipelineSlot<kQStages> q) {
     mbarrier_wait_parity(barriers.q_full(q.stage), q.parity);
-    return static_cast<i32>(ld_shared_b32(barriers.tile_of(q.stage)));
+    return static_cast<i32>(redux_sync_or_b32(ld_shared_b32(barriers.tile_of(q.stage))));
   }
 };
 // Copies a tile panel by panel; all of it completes on `full`.
@@ -891,7 +900,9 @@ struct QueryOperand {
   __device__ __forceinline__ void load(u32 tile) { place = tile_place(tile, kQPanelStride); }
   template <bool kAccumulate>
   __device__ __forceinline__ void multiply(ScoreFragments& s, i32 step, u64 keys) const {
-    wgmma_ss<kAccumulate, false>(s, matrix_descriptor(place + column_step(step, kQPanelStride)), keys);
+    // Descriptors of many steps would be kept from block to block, beyond what uniform registers hold: each would come from a lane's.
+    const u32 first = kDimSteps > 8 ? static_cast<u32>(opaque_i32(static_cast<i32>(place))) : place;
+    wgmma_ss<kAccumulate, false>(s, matrix_descriptor(first + column_step(step, kQPanelStride)), keys);
   }
 };
 // P as the A operand of P V, in registers: the elements of S lie as wgmma wants them of A.
@@ -1148,7 +1159,7 @@ struct Mainloop {
       softmax.update<kMasked>(s);
   }
 };
-// What a consumer warpgroup does with each tile: the blocks of keys from the last one down.
+// What a consumer warpgroup does with each tile.
 __device__ __forceinline__ void consume(const Arguments& args, const Barriers& barriers, u32 shared, i32 index) {
   Mainloop mainloop(args, barriers, shared, index);
   Consumer& consumer = mainloop.consumer;
@@ -1159,6 +1170,7 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
     const RowsOfWarpgroup rows(args, tile, index);
     consumer.wait_q();
     consumer.load_query();
+    // The blocks of keys from the last one down.
     skip_blocks(consumer, rows.unused_blocks);
     clear(mainloop.o);
     if (rows.any()) {
@@ -1203,4 +1215,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_52ca3b016316073f
+}  // namespace attune_6e44fda0438b2d9b

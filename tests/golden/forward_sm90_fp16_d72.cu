@@ -1,8 +1,8 @@
-// attune forward fp16 d72 sm90 q128 kv64 st2 qreg rescale8 · source 83d758d7611e5053
+// attune forward fp16 d72 sm90 q128 kv64 st2 qreg rescale8 · source fd70a26b912b1ad6
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
-//   for each block of keys, from the last one down:   S = Q Kᵀ, masked        m' = max(m, rowmax S)
+//   for each block of keys:                           S = Q Kᵀ, masked        m' = max(m, rowmax S)
 //                                                     P = exp2(c S - c m')    l = l·exp2(c m - c m') + rowsum P
 //                                                     O = O·exp2(c m - c m') + P V
 //   O = O / l,   LSE = scale·m + ln l,   c = scale·log2(e)
@@ -17,7 +17,7 @@
 //    98304  barriers, numbers of tiles
 //    98388  end
 
-namespace attune_9b0898f4fa6a5996 {
+namespace attune_f80c52a82c8eb577 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -939,7 +939,7 @@ struct Mainloop {
     consumer.release_v();
   }
 };
-// What a consumer warpgroup does with each tile: the blocks of keys from the last one down.
+// What a consumer warpgroup does with each tile.
 __device__ __forceinline__ void consume(const Arguments& args, const Barriers& barriers, u32 shared, i32 index) {
   Mainloop mainloop(args, barriers, shared, index);
   Consumer& consumer = mainloop.consumer;
@@ -950,6 +950,7 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
     const RowsOfWarpgroup rows(args, tile, index);
     consumer.wait_q();
     consumer.load_query();
+    // The blocks of keys from the last one down.
     skip_blocks(consumer, rows.unused_blocks);
     clear(mainloop.o);
     if (rows.any()) {
@@ -991,4 +992,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_9b0898f4fa6a5996
+}  // namespace attune_f80c52a82c8eb577

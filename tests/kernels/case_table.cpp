@@ -17,7 +17,7 @@ struct Rows {
 constexpr Rows kRows[] = {{16, 1}, {64, 4}, {128, 8}, {64, 2}, {128, 4}, {192, 4}, {96, 2}, {256, 4}};
 constexpr int kBlockKv[] = {16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 256};
 constexpr int kConsumers[] = {1, 2, 3};  // warpgroups of 64 rows, sm90
-constexpr int kRescaleThresholds[] = {0, 8, 10};
+constexpr int kRescaleThresholds[] = {0, 8};
 constexpr TileOrder kForwardOrders[] = {TileOrder::head_major, TileOrder::head_major_reversed, TileOrder::tile_major,
                                         TileOrder::tile_major_reversed, TileOrder::l2_sections_reversed};
 constexpr int kEmulatedExponentials[] = {0, 2, 8};

@@ -44,7 +44,7 @@ const Configs kWholeTilesSm90 = {
     "sm90 q128 kv64 st2 rescale8 even-tiles qst2 overlap=across scheduler=dynamic-persistent",
     "sm90 q64 kv32 st1 even-tiles overlap=within vst3 cluster2",
     "sm90 q128 kv32 st2 even-tiles pingpong",
-    "sm90 q128 kv32 st2 rescale10 even-tiles qst2 ordered overlap=within scheduler=static-persistent ascending-keys",
+    "sm90 q128 kv32 st2 rescale8 even-tiles qst2 ordered overlap=within scheduler=static-persistent ascending-keys",
     "sm90 q128 kv64 st1 rescale8 even-tiles overlap=within psmem"};
 void check_even_tiles(Devices& devices, const Configs& configs) {
   for (const char* config : configs) {
@@ -88,7 +88,7 @@ const Configs kRowsThatSeeNothingSm90 = {
     "sm90 q64 kv48 st1 order=head-major-reversed rescale8 vst2 cluster2",
     "sm90 q64 kv32 st2 exp8",
     "sm90 q192 kv48 st2 pingpong",
-    "sm90 q192 kv32 st2 order=head-major-reversed rescale10 ordered overlap=within ascending-keys",
+    "sm90 q192 kv32 st2 order=head-major-reversed rescale8 ordered overlap=within ascending-keys",
     "sm90 q192 kv144 st1 overlap=within psmem"};
 void check_rows_that_see_nothing(Devices& devices, const Configs& configs) {
   for (const char* config : configs) {
@@ -110,7 +110,7 @@ const Configs kSeveralTilesSm90 = {
     "sm90 q192 kv48 st3 qreg order=tile-major-reversed rescale8 qst2 ordered overlap=across "
     "scheduler=static-persistent",
     "sm90 q128 kv32 st4 order=tile-major-reversed rescale8 qst2 ordered overlap=within scheduler=dynamic-persistent",
-    "sm90 q192 kv32 st2 order=l2-sections-reversed rescale10 qst2 ordered overlap=within scheduler=dynamic-persistent "
+    "sm90 q192 kv32 st2 order=l2-sections-reversed rescale8 qst2 ordered overlap=within scheduler=dynamic-persistent "
     "ascending-keys",
     "sm90 q192 kv32 st3 order=tile-major-reversed rescale8 ordered overlap=across scheduler=dynamic-persistent vst1 "
     "preg24",

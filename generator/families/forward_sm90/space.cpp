@@ -28,8 +28,7 @@ std::vector<TileOrder> tile_orders(const AttentionProblem& problem) {
 bool has_rare_choice(const KernelConfig& config) {
   return config.v_stages != 0 || config.cluster != 1 || config.p_in_shared || config.emulated_exponentials != 0 ||
          config.pack_gqa || config.warpgroup_order == WarpgroupOrder::ping_pong ||
-         config.l2_parts != KernelConfig().l2_parts || config.ascending_keys ||
-         config.rescale_threshold > kDefaultRescaleThreshold;
+         config.l2_parts != KernelConfig().l2_parts || config.ascending_keys;
 }
 
 bool is_of_reduced_space(const KernelConfig& config) {
@@ -87,18 +86,11 @@ void add_sections(const AttentionProblem& problem, const KernelConfig& config, c
     configs->emplace_back(config).l2_parts = kSmallerParts;
 }
 
-// Where scores spread widely O is rescaled less often with a higher threshold: 0.6 % in the mean of eight shapes at a
-// spread of 8, nothing at 1. And CTAs that begin with the first keys walk through a head together where a mask lets
-// their tiles end at different keys: up to 2 % from D = 128 up.
-void add_thresholds_and_walks(const AttentionProblem& problem, KernelConfig config,
-                              std::vector<KernelConfig>* configs) {
-  if (config.overlap != Overlap::within || config.rescale_threshold == 0 || config.ctas_per_sm > 1) return;
-  const bool walks = lengthens_tiles(problem.mask);
-  for (const int threshold : {kDefaultRescaleThreshold, kMostRescaleThreshold}) {
-    config.rescale_threshold = threshold;
-    if (threshold != kDefaultRescaleThreshold) configs->push_back(config);
-    if (walks) configs->emplace_back(config).ascending_keys = true;
-  }
+// CTAs that begin with the first keys walk through a head together where a mask lets their tiles end at different keys:
+// up to 2 % from D = 128 up.
+bool ascending_keys_may_win(const AttentionProblem& problem, const KernelConfig& config) {
+  return lengthens_tiles(problem.mask) && config.overlap == Overlap::within && config.rescale_threshold > 0 &&
+         config.ctas_per_sm == 1;
 }
 
 // Parts of the keys where tiles leave SMs idle: alone, and with the heads of a group in a tile, as decoding wants both.
@@ -166,7 +158,7 @@ std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const Dev
                         config.ctas_per_sm = ctas;
                         configs.push_back(config);
                         add_rarer_configs(problem, config, device, &configs);
-                        add_thresholds_and_walks(problem, config, &configs);
+                        if (ascending_keys_may_win(problem, config)) configs.emplace_back(config).ascending_keys = true;
                       }
                     }
                   }

@@ -38,7 +38,5 @@ std::int64_t query_tile_count(const AttentionProblem& problem, int block_q, std:
 
 /// Powers of two by which the row maximum may grow before O is rescaled, in default configs that take maxima.
 constexpr int kDefaultRescaleThreshold = 8;
-/// The most that any config takes; see KernelConfig::rescale_threshold.
-constexpr int kMostRescaleThreshold = 10;
 
 }  // namespace attune
