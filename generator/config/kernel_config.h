@@ -89,9 +89,9 @@ struct KernelConfig {
   WarpgroupOrder warpgroup_order = WarpgroupOrder::free;
   Overlap overlap = Overlap::none;
   TileScheduler tile_scheduler = TileScheduler::single;
-  int v_stages = 0;               ///< tiles of V, where they are not as many as of K; 0: as many
-  bool p_in_shared = false;       ///< P goes to the product with V through shared memory, not from registers
-  int cluster = 1;                ///< CTAs that take neighbouring tiles of one head and load each K and V once, for all
+  int v_stages = 0;          ///< tiles of V, where they are not as many as of K; 0: as many
+  bool p_in_shared = false;  ///< P goes to the product with V through shared memory, not from registers
+  int cluster = 1;           ///< CTAs that take neighbouring tiles of one head and load each K and V once, for all
   /// A tile walks through its keys from the first block up, otherwise from the last one down.
   bool ascending_keys = false;
   bool pack_gqa = false;          ///< the query heads that share K and V lie in one tile, as its rows

@@ -39,7 +39,8 @@ struct FlagNames {
 };
 constexpr FlagNames kQuery = {"shared memory", "registers"}, kLengths = {"any", "multiples of the tiles"},
                     kProbabilities = {"registers", "shared memory"}, kHeads = {"one", "those of a group"},
-                    kWalk = {"from the last one", "from the first one"}, kRowSums = {"in the tensor cores", "of each block rounded"},
+                    kWalk = {"from the last one", "from the first one"},
+                    kRowSums = {"in the tensor cores", "of each block rounded"},
                     kKeyTiles = {"the heads that share them", "each query head"},
                     kFirst = {"after those of dK and dV", "before those of dK and dV"},
                     kKeyGradients = {"one warpgroup", "two warpgroups"},
