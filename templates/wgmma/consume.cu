@@ -12,7 +12,28 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
     const RowsOfWarpgroup rows(args, tile, index);
     consumer.wait_q();
     consumer.load_query();
-    //% include wgmma/walk_${key_walk}
+//% if ascending_keys
+    skip_blocks(consumer, rows.unused_first_blocks);
+//% else
+    skip_blocks(consumer, rows.unused_blocks);
+//% end
+    clear(mainloop.o);
+    if (rows.any()) {
+      //% include wgmma/walk_${key_walk}
+      mainloop.end();
+//% if promoted
+      sums.finish(mainloop.o, mainloop.softmax);
+//% end
+    } else {
+      mainloop.softmax.row_sum[0] = mainloop.softmax.row_sum[1] = 0;
+      fence_proxy_async();  // no product waited for the loads of Q: the release must not overtake them
+      bar_warp_sync();
+    }
+//% if ascending_keys
+    skip_blocks(consumer, rows.unused_blocks);
+//% else
+    skip_blocks(consumer, rows.unused_first_blocks);
+//% end
     consumer.release_q();
     store_rows(args, QueryTile(args, opaque_i32(number)), rows.first_row, mainloop.o, mainloop.softmax);
   }

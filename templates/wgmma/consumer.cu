@@ -6,6 +6,8 @@ struct RowsOfWarpgroup {
   i32 unused_blocks;  // of the tile, behind this warpgroup's
 //% if masked_begin
   i32 unused_first_blocks;  // and before them
+//% else
+  static constexpr i32 unused_first_blocks = 0;
 //% end
 
   __device__ __forceinline__ RowsOfWarpgroup(const Arguments& args, const QueryTile& tile, i32 consumer) : sequence(tile.sequence) {

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 causal sm90 q192 kv80 st3 order=tile-major-reversed rescale8 qst2 ordered overlap=within scheduler=dynamic-persistent ascending-keys · source 14b06c33e78c612e
+// attune forward bf16 d128 causal sm90 q192 kv80 st3 order=tile-major-reversed rescale8 qst2 ordered overlap=within scheduler=dynamic-persistent ascending-keys · source 1af8538d8138b0f8
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -17,7 +17,7 @@
 //   221184  barriers, numbers of tiles
 //   221320  end
 
-namespace attune_7571932d74b2c4c5 {
+namespace attune_64bde6f22001842f {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -814,6 +814,7 @@ struct RowsOfWarpgroup {
   i32 first_row;  // in the sequence, of this thread's first row
   KeyBlocks blocks;
   i32 unused_blocks;  // of the tile, behind this warpgroup's
+  static constexpr i32 unused_first_blocks = 0;
 
   __device__ __forceinline__ RowsOfWarpgroup(const Arguments& args, const QueryTile& tile, i32 consumer) : sequence(tile.sequence) {
     const i32 first = 64 * consumer, last = (kEvenTiles || tile.rows > first + 64 ? first + 64 : tile.rows) - 1;
@@ -1063,9 +1064,10 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
     const RowsOfWarpgroup rows(args, tile, index);
     consumer.wait_q();
     consumer.load_query();
-    // The blocks of keys from the first one up: CTAs that work on a head at the same time begin with the same keys, whatever their queries.
+    skip_blocks(consumer, rows.unused_first_blocks);
     clear(mainloop.o);
     if (rows.any()) {
+      // The blocks of keys from the first one up: CTAs that work on a head at the same time begin with the same keys, whatever their queries.
       i32 block = rows.blocks.begin;
       if (!kPartialBlocks || (block >= rows.blocks.unmasked_begin && block < rows.blocks.unmasked_end))
         mainloop.begin<false>(rows, block++);
@@ -1108,4 +1110,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_7571932d74b2c4c5
+}  // namespace attune_64bde6f22001842f

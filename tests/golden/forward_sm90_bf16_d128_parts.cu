@@ -1,4 +1,4 @@
-// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale8 parts=fill overlap=within pack-gqa · source 9aacad07254f8ee9
+// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale8 parts=fill overlap=within pack-gqa · source 6385561eb6e33e22
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -21,7 +21,7 @@
 //   147456  barriers, numbers of tiles
 //   147540  end
 
-namespace attune_22fdedb1fe3ec800 {
+namespace attune_a4ee6e02bd39b33a {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -771,6 +771,7 @@ struct RowsOfWarpgroup {
   i32 first_row;  // in the sequence, of this thread's first row
   KeyBlocks blocks;
   i32 unused_blocks;  // of the tile, behind this warpgroup's
+  static constexpr i32 unused_first_blocks = 0;
 
   __device__ __forceinline__ RowsOfWarpgroup(const Arguments& args, const QueryTile& tile, i32 consumer) : sequence(tile.sequence) {
     const i32 first = 64 * consumer, last = (kEvenTiles || tile.rows > first + 64 ? first + 64 : tile.rows) - 1;
@@ -1010,10 +1011,10 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
     const RowsOfWarpgroup rows(args, tile, index);
     consumer.wait_q();
     consumer.load_query();
-    // The blocks of keys from the last one down.
     skip_blocks(consumer, rows.unused_blocks);
     clear(mainloop.o);
     if (rows.any()) {
+      // The blocks of keys from the last one down.
       i32 block = rows.blocks.end - 1;
       mainloop.begin<kPartialBlocks>(rows, block--);
       if (kPartialBlocks)
@@ -1025,6 +1026,7 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
       fence_proxy_async();  // no product waited for the loads of Q: the release must not overtake them
       bar_warp_sync();
     }
+    skip_blocks(consumer, rows.unused_first_blocks);
     consumer.release_q();
     store_rows(args, QueryTile(args, opaque_i32(number)), rows.first_row, mainloop.o, mainloop.softmax);
   }
@@ -1052,4 +1054,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_22fdedb1fe3ec800
+}  // namespace attune_a4ee6e02bd39b33a

@@ -1,4 +1,4 @@
-// attune forward bf16 d256 causal sm90 q128 kv80 st2 order=tile-major-reversed rescale8 overlap=within scheduler=dynamic-persistent vst1 cluster2 · source b7f91ec919b7c31e
+// attune forward bf16 d256 causal sm90 q128 kv80 st2 order=tile-major-reversed rescale8 overlap=within scheduler=dynamic-persistent vst1 cluster2 · source acdb4e8f2bd281df
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -19,7 +19,7 @@
 //   188416  barriers, numbers of tiles
 //   188512  end
 
-namespace attune_6e44fda0438b2d9b {
+namespace attune_caf5cf27a61dbbee {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -921,6 +921,7 @@ struct RowsOfWarpgroup {
   i32 first_row;  // in the sequence, of this thread's first row
   KeyBlocks blocks;
   i32 unused_blocks;  // of the tile, behind this warpgroup's
+  static constexpr i32 unused_first_blocks = 0;
 
   __device__ __forceinline__ RowsOfWarpgroup(const Arguments& args, const QueryTile& tile, i32 consumer) : sequence(tile.sequence) {
     const i32 first = 64 * consumer, last = (kEvenTiles || tile.rows > first + 64 ? first + 64 : tile.rows) - 1;
@@ -1170,10 +1171,10 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
     const RowsOfWarpgroup rows(args, tile, index);
     consumer.wait_q();
     consumer.load_query();
-    // The blocks of keys from the last one down.
     skip_blocks(consumer, rows.unused_blocks);
     clear(mainloop.o);
     if (rows.any()) {
+      // The blocks of keys from the last one down.
       i32 block = rows.blocks.end - 1;
       mainloop.begin<kPartialBlocks>(rows, block--);
       if (kPartialBlocks)
@@ -1185,6 +1186,7 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
       fence_proxy_async();  // no product waited for the loads of Q: the release must not overtake them
       bar_warp_sync();
     }
+    skip_blocks(consumer, rows.unused_first_blocks);
     consumer.release_q();
     store_rows(args, QueryTile(args, opaque_i32(number)), rows.first_row, mainloop.o, mainloop.softmax);
   }
@@ -1215,4 +1217,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_6e44fda0438b2d9b
+}  // namespace attune_caf5cf27a61dbbee

@@ -1,4 +1,4 @@
-// attune forward fp16 d72 sm90 q128 kv64 st2 qreg rescale8 · source fd70a26b912b1ad6
+// attune forward fp16 d72 sm90 q128 kv64 st2 qreg rescale8 · source b9b4b6f166386390
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -17,7 +17,7 @@
 //    98304  barriers, numbers of tiles
 //    98388  end
 
-namespace attune_f80c52a82c8eb577 {
+namespace attune_b2bb595fe90dfae6 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -742,6 +742,7 @@ struct RowsOfWarpgroup {
   i32 first_row;  // in the sequence, of this thread's first row
   KeyBlocks blocks;
   i32 unused_blocks;  // of the tile, behind this warpgroup's
+  static constexpr i32 unused_first_blocks = 0;
 
   __device__ __forceinline__ RowsOfWarpgroup(const Arguments& args, const QueryTile& tile, i32 consumer) : sequence(tile.sequence) {
     const i32 first = 64 * consumer, last = (kEvenTiles || tile.rows > first + 64 ? first + 64 : tile.rows) - 1;
@@ -950,10 +951,10 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
     const RowsOfWarpgroup rows(args, tile, index);
     consumer.wait_q();
     consumer.load_query();
-    // The blocks of keys from the last one down.
     skip_blocks(consumer, rows.unused_blocks);
     clear(mainloop.o);
     if (rows.any()) {
+      // The blocks of keys from the last one down.
       i32 block = rows.blocks.end - 1;
       mainloop.begin<kPartialBlocks>(rows, block--);
       if (kPartialBlocks)
@@ -965,6 +966,7 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
       fence_proxy_async();  // no product waited for the loads of Q: the release must not overtake them
       bar_warp_sync();
     }
+    skip_blocks(consumer, rows.unused_first_blocks);
     consumer.release_q();
     store_rows(args, QueryTile(args, opaque_i32(number)), rows.first_row, mainloop.o, mainloop.softmax);
   }
@@ -992,4 +994,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_f80c52a82c8eb577
+}  // namespace attune_b2bb595fe90dfae6
