@@ -126,7 +126,7 @@ constexpr ConfigField kFields[] = {
     flag_of<&C::q_in_registers>("qreg", "q_in_registers", 0, kForwardSm90, "Q fragments in", "Q stays in registers", "query operand", flag<kQuery>),
     choice_of<&C::tile_order>("order", "tile_order", kChoice, kAll, "tile order", "which tiles follow each other", "order"),
     number<&C::l2_parts>("l2parts", "l2_parts", 1, 16, 1, kForward, "parts of L2, of which a section fills one (l2parts)", "K and V of a section fill 1/N of L2", "order"),
-    number<&C::rescale_threshold>("rescale", "rescale_threshold", 0, 8, 1, kForward, "rescale threshold, powers of two", "O is rescaled beyond this growth of the row maximum, in powers of two", "row maximum"),
+    number<&C::rescale_threshold>("rescale", "rescale_threshold", 0, 10, 1, kForward, "rescale threshold, powers of two", "O is rescaled beyond this growth of the row maximum, in powers of two", "row maximum"),
     flag_of<&C::even_tiles>("even-tiles", "even_tiles", 0, kForward, "lengths", "lengths are multiples of the tiles", "bounds", flag<kLengths>),
     number<&C::ctas_per_sm>("cta", "ctas_per_sm", 1, 32, 1, kAll, "CTAs that must fit on an SM", "CTAs per SM", "occupancy"),
     named(number<&C::key_parts>("parts", "key_parts", kFillParts, kMostKeyParts, 1, kForward, "parts of the keys (parts)", "parts of a tile's keys, whose results are combined; fill: as many as fill the GPU", "key parts"), filling),

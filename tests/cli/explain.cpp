@@ -166,12 +166,12 @@ TEST_CASE("explain: a user's rows over the system's, origins, and what would tun
   CHECK_FALSE(document.contains("tune_command"));
   CHECK_FALSE(std::filesystem::exists(user));
 
-  Measurement mine = row_of("sm80 q64 kv128 w4 st2 rescale8", 120);
+  Measurement mine = row_of("sm80 q64 kv128 w4 st2 rescale10", 120);
   mine.race = "2025-03-04T00:00:00.000000Z";
   mine.place = 1;
   attune::TuningDatabase(user).append(mine);
   document = ask(kProblem);
-  CHECK(document.at("config") == "sm80 q64 kv128 w4 st2 rescale8");
+  CHECK(document.at("config") == "sm80 q64 kv128 w4 st2 rescale10");
   CHECK_THAT(document.at("origin_detail").get<std::string>(), ContainsSubstring("user database"));
   CHECK(document.at("candidates").at(0).at("place") == 1);
   CHECK_THAT(document.at("candidates").at(1).at("why_not").get<std::string>(), ContainsSubstring("system database"));
@@ -196,7 +196,7 @@ TEST_CASE("explain: a user's rows over the system's, origins, and what would tun
   const CommandResult damaged =
       run_attune({"explain", "--problem", kProblem, "--target", "h200", "--json"}, environment);
   CHECK(damaged.status == 0);
-  CHECK(damaged.json().at("config") == "sm80 q64 kv128 w4 st2 rescale8");
+  CHECK(damaged.json().at("config") == "sm80 q64 kv128 w4 st2 rescale10");
   CHECK_THAT(damaged.err, ContainsSubstring(system));
   environment["ATTUNE_SYSTEM_DATABASE"] = "";
   CHECK(run_attune({"explain", "--problem", kProblem, "--target", "h200", "--json"}, environment).err.empty());

@@ -103,7 +103,7 @@ TEST_CASE("export says what is wrong with its arguments", "[nogpu]") {
 TEST_CASE("show plan --json tells all that a launch takes", "[nogpu]") {
   std::vector<std::string> asked =
       words("show plan --batch 2 --heads 8 --seq 4096 --head-dim 256 --causal --target h200 --json --config");
-  asked.push_back("sm90 q128 kv80 st2 rescale8 overlap=within scheduler=dynamic-persistent vst1 cluster2");
+  asked.push_back("sm90 q128 kv80 st2 rescale10 overlap=within scheduler=dynamic-persistent vst1 cluster2");
   const nlohmann::json document = run_attune(asked).json();
   CHECK(document.at("workspace_bytes") == 4);
   CHECK(document.at("workspace_alignment") == 256);

@@ -99,7 +99,7 @@ TEST_CASE("another kernel class is another source", "[nogpu]") {
   for (const char* other :
        {"sm80 q32 kv64 w2 st2", "sm80 q64 kv32 w4 st2", "sm80 q64 kv64 w2 st2", "sm80 q64 kv64 w4 st1",
         "sm80 q64 kv64 w4 st3", "sm80 q64 kv64 w4 st2 qsmem", "sm80 q64 kv64 w4 st2 order=tile-major",
-        "sm80 q64 kv64 w4 st2 rescale8", "sm80 q64 kv64 w4 st2 even-tiles", "sm80 q64 kv64 w4 st2 cta3"}) {
+        "sm80 q64 kv64 w4 st2 rescale10", "sm80 q64 kv64 w4 st2 even-tiles", "sm80 q64 kv64 w4 st2 cta3"}) {
     CHECK(sources.insert(source_of("sq256 d64", other)).second);
   }
 }

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 causal sm80 q128 kv64 w4 st2 qsmem order=head-major-reversed rescale8 · source c9c34ac5e42b1b6d
+// attune forward bf16 d128 causal sm80 q128 kv64 w4 st2 qsmem order=head-major-reversed rescale10 · source 9b8b110f77004bcb
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -15,7 +15,7 @@
 //    65536  V  [2][64][128]
 //    98304  end
 
-namespace attune_7809237700d5a43e {
+namespace attune_6e569d1317bc3f01 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -174,7 +174,7 @@ constexpr u32 kArgumentBytes = 176;
 
 constexpr i32 kBlockQ = 128, kBlockKv = 64, kHeadDim = 128, kWarps = 4, kStages = 2;
 constexpr bool kEvenTiles = false;     // lengths are multiples of the tiles
-constexpr float kRescaleThreshold = 8;  // in powers of two; 0: rescale at every block
+constexpr float kRescaleThreshold = 10;  // in powers of two; 0: rescale at every block
 constexpr bool kPartialBlocks = true;  // whether any block can need a mask
 constexpr i32 kCtasPerSm = 1;
 
@@ -701,4 +701,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_7809237700d5a43e
+}  // namespace attune_6e569d1317bc3f01

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale8 parts=fill overlap=within pack-gqa · source 792dbde736ed01e6
+// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale10 parts=fill overlap=within pack-gqa · source 792dbde736ed01e6
 //
 // Combines what args.key_parts parts of the keys gave each row of queries, O_i and LSE_i:
 //

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 causal sm90 q192 kv80 st3 order=tile-major-reversed rescale8 qst2 ordered overlap=within scheduler=dynamic-persistent ascending-keys · source 1af8538d8138b0f8
+// attune forward bf16 d128 causal sm90 q192 kv80 st3 order=tile-major-reversed rescale10 qst2 ordered overlap=within scheduler=dynamic-persistent ascending-keys · source be79332ce0ebb61e
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -17,7 +17,7 @@
 //   221184  barriers, numbers of tiles
 //   221320  end
 
-namespace attune_64bde6f22001842f {
+namespace attune_040af79a12a85325 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -350,8 +350,8 @@ constexpr i32 kStages = 3, kVStages = 3, kQStages = 2;  // tiles of K, of V, of 
 constexpr bool kEvenTiles = false;      // lengths are multiples of the tiles
 constexpr bool kPartialBlocks = true;   // whether any block can need a mask
 constexpr bool kOrderedWarpgroups = true;       // whether warpgroups issue their products in a fixed order
-constexpr float kRescaleThreshold = 8;   // in powers of two; 0: rescale at every block
-constexpr float kHeadroom = 8;   // powers of two by which P is smaller than row_max says, so that it never exceeds 1; 0: no room below
+constexpr float kRescaleThreshold = 10;   // in powers of two; 0: rescale at every block
+constexpr float kHeadroom = 10;   // powers of two by which P is smaller than row_max says, so that it never exceeds 1; 0: no room below
 constexpr i32 kProducerRegisters = 32, kConsumerRegisters = 160;  // 0: as they are at launch
 constexpr i32 kCtasPerSm = 1, kCluster = 1;  // CTAs
 
@@ -1110,4 +1110,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_64bde6f22001842f
+}  // namespace attune_040af79a12a85325

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale8 parts=fill overlap=within pack-gqa · source 6385561eb6e33e22
+// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale10 parts=fill overlap=within pack-gqa · source 283cac4f2f0820cd
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -21,7 +21,7 @@
 //   147456  barriers, numbers of tiles
 //   147540  end
 
-namespace attune_a4ee6e02bd39b33a {
+namespace attune_be1b69df503c1780 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -284,8 +284,8 @@ constexpr i32 kStages = 2, kVStages = 2, kQStages = 1;  // tiles of K, of V, of 
 constexpr bool kEvenTiles = false;      // lengths are multiples of the tiles
 constexpr bool kPartialBlocks = true;   // whether any block can need a mask
 constexpr bool kOrderedWarpgroups = false;       // whether warpgroups issue their products in a fixed order
-constexpr float kRescaleThreshold = 8;   // in powers of two; 0: rescale at every block
-constexpr float kHeadroom = 8;   // powers of two by which P is smaller than row_max says, so that it never exceeds 1; 0: no room below
+constexpr float kRescaleThreshold = 10;   // in powers of two; 0: rescale at every block
+constexpr float kHeadroom = 10;   // powers of two by which P is smaller than row_max says, so that it never exceeds 1; 0: no room below
 constexpr i32 kProducerRegisters = 0, kConsumerRegisters = 0;  // 0: as they are at launch
 constexpr i32 kCtasPerSm = 1, kCluster = 1;  // CTAs
 constexpr i32 kGroup = 8;                  // query heads in a tile: a position in the sequence has as many rows
@@ -1054,4 +1054,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_a4ee6e02bd39b33a
+}  // namespace attune_be1b69df503c1780

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 window sm90 q128 kv64 st2 rescale8 qst2 overlap=across scheduler=static-persistent · source b488bb062f8492e8
+// attune forward bf16 d128 window sm90 q128 kv64 st2 rescale10 qst2 overlap=across scheduler=static-persistent · source 719597dd96edb54d
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -17,7 +17,7 @@
 //   131072  barriers, numbers of tiles
 //   131176  end
 
-namespace attune_08c31e5ddf8b93cb {
+namespace attune_a2285f568210f668 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -324,8 +324,8 @@ constexpr i32 kStages = 2, kVStages = 2, kQStages = 2;  // tiles of K, of V, of 
 constexpr bool kEvenTiles = false;      // lengths are multiples of the tiles
 constexpr bool kPartialBlocks = true;   // whether any block can need a mask
 constexpr bool kOrderedWarpgroups = false;       // whether warpgroups issue their products in a fixed order
-constexpr float kRescaleThreshold = 8;   // in powers of two; 0: rescale at every block
-constexpr float kHeadroom = 8;   // powers of two by which P is smaller than row_max says, so that it never exceeds 1; 0: no room below
+constexpr float kRescaleThreshold = 10;   // in powers of two; 0: rescale at every block
+constexpr float kHeadroom = 10;   // powers of two by which P is smaller than row_max says, so that it never exceeds 1; 0: no room below
 constexpr i32 kProducerRegisters = 24, kConsumerRegisters = 240;  // 0: as they are at launch
 constexpr i32 kCtasPerSm = 1, kCluster = 1;  // CTAs
 
@@ -1126,4 +1126,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_08c31e5ddf8b93cb
+}  // namespace attune_a2285f568210f668

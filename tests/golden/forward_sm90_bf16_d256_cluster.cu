@@ -1,4 +1,4 @@
-// attune forward bf16 d256 causal sm90 q128 kv80 st2 order=tile-major-reversed rescale8 overlap=within scheduler=dynamic-persistent vst1 cluster2 · source acdb4e8f2bd281df
+// attune forward bf16 d256 causal sm90 q128 kv80 st2 order=tile-major-reversed rescale10 overlap=within scheduler=dynamic-persistent vst1 cluster2 · source 67afeca1fda1d3d1
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -19,7 +19,7 @@
 //   188416  barriers, numbers of tiles
 //   188512  end
 
-namespace attune_caf5cf27a61dbbee {
+namespace attune_a9fc8cbaaeccfc24 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -414,8 +414,8 @@ constexpr i32 kStages = 2, kVStages = 1, kQStages = 1;  // tiles of K, of V, of 
 constexpr bool kEvenTiles = false;      // lengths are multiples of the tiles
 constexpr bool kPartialBlocks = true;   // whether any block can need a mask
 constexpr bool kOrderedWarpgroups = false;       // whether warpgroups issue their products in a fixed order
-constexpr float kRescaleThreshold = 8;   // in powers of two; 0: rescale at every block
-constexpr float kHeadroom = 8;   // powers of two by which P is smaller than row_max says, so that it never exceeds 1; 0: no room below
+constexpr float kRescaleThreshold = 10;   // in powers of two; 0: rescale at every block
+constexpr float kHeadroom = 10;   // powers of two by which P is smaller than row_max says, so that it never exceeds 1; 0: no room below
 constexpr i32 kProducerRegisters = 32, kConsumerRegisters = 232;  // 0: as they are at launch
 constexpr i32 kCtasPerSm = 1, kCluster = 2;  // CTAs
 
@@ -1217,4 +1217,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_caf5cf27a61dbbee
+}  // namespace attune_a9fc8cbaaeccfc24

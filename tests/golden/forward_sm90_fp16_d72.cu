@@ -1,4 +1,4 @@
-// attune forward fp16 d72 sm90 q128 kv64 st2 qreg rescale8 · source b9b4b6f166386390
+// attune forward fp16 d72 sm90 q128 kv64 st2 qreg rescale10 · source 421bc43649b340f2
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -17,7 +17,7 @@
 //    98304  barriers, numbers of tiles
 //    98388  end
 
-namespace attune_b2bb595fe90dfae6 {
+namespace attune_6583c66022f7f2c5 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -281,7 +281,7 @@ constexpr i32 kStages = 2, kVStages = 2, kQStages = 1;  // tiles of K, of V, of 
 constexpr bool kEvenTiles = false;      // lengths are multiples of the tiles
 constexpr bool kPartialBlocks = true;   // whether any block can need a mask
 constexpr bool kOrderedWarpgroups = false;       // whether warpgroups issue their products in a fixed order
-constexpr float kRescaleThreshold = 8;   // in powers of two; 0: rescale at every block
+constexpr float kRescaleThreshold = 10;   // in powers of two; 0: rescale at every block
 constexpr float kHeadroom = 0;   // powers of two by which P is smaller than row_max says, so that it never exceeds 1; 0: no room below
 constexpr i32 kProducerRegisters = 24, kConsumerRegisters = 240;  // 0: as they are at launch
 constexpr i32 kCtasPerSm = 1, kCluster = 1;  // CTAs
@@ -994,4 +994,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_b2bb595fe90dfae6
+}  // namespace attune_6583c66022f7f2c5

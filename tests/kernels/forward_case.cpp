@@ -141,7 +141,11 @@ std::string output_complaint(const ForwardCase& test, const ForwardData& data, c
   const bool bf16 = problem.dtype == DataType::bf16;
   const double unit = unit_roundoff_of(problem.dtype);
   const double smallest_step = smallest_step_of(problem.dtype);
-  const double relative_bound = bf16 ? 3e-3 : 4e-4;
+  // Where one key outweighs the others, the rounding of its P is the error of its row: 1.1 u at most, with the rounding
+  // of O. Many rows average it, unless their scores are the same.
+  const bool averages = problem.batch * problem.heads_q * problem.seq_q >= 256 &&
+                        !(test.data && test.data->pattern == ScorePattern::dominant);
+  const double relative_bound = averages ? (bf16 ? 3e-3 : 4e-4) : 1.1 * unit;
   double error_squares = 0, squares = 0;
   std::size_t i = 0;
   for (std::int64_t b = 0; b < problem.batch; ++b) {

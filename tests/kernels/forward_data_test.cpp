@@ -13,18 +13,18 @@
 namespace attune::tests {
 namespace {
 
-const Configs kConfigs = {"sm80 q64 kv64 w4 st2", "sm80 q64 kv64 w4 st2 rescale8",
-                          "sm80 q64 kv32 w4 st2 rescale8 parts5"};
+const Configs kConfigs = {"sm80 q64 kv64 w4 st2", "sm80 q64 kv64 w4 st2 rescale10",
+                          "sm80 q64 kv32 w4 st2 rescale10 parts5"};
 // One for each way in which a kernel follows the maximum, computes exponentials, or orders the two.
 const Configs kConfigsSm90 = {"sm90 q64 kv64 st2",
                               "sm90 q64 kv32 st2 exp4",
-                              "sm90 q128 kv64 st2 rescale8",
+                              "sm90 q128 kv64 st2 rescale10",
                               "sm90 q128 kv64 st2 overlap=within",
-                              "sm90 q128 kv64 st2 rescale8 overlap=within exp4",
-                              "sm90 q64 kv32 st2 rescale8 overlap=within parts5",
-                              "sm90 q128 kv64 st2 rescale8 overlap=within ascending-keys"};
-const Configs kFurtherConfigsSm90 = {"sm90 q128 kv32 st2 rescale8 overlap=across scheduler=dynamic-persistent",
-                                     "sm90 q128 kv32 st2 rescale8 pingpong", "sm90 q128 kv32 st2 rescale8 exp8",
+                              "sm90 q128 kv64 st2 rescale10 overlap=within exp4",
+                              "sm90 q64 kv32 st2 rescale10 overlap=within parts5",
+                              "sm90 q128 kv64 st2 rescale10 overlap=within ascending-keys"};
+const Configs kFurtherConfigsSm90 = {"sm90 q128 kv32 st2 rescale10 overlap=across scheduler=dynamic-persistent",
+                                     "sm90 q128 kv32 st2 rescale10 pingpong", "sm90 q128 kv32 st2 rescale10 exp8",
                                      "sm90 q128 kv32 st2 overlap=within psmem"};
 
 // Shape words without a mask: odd lengths, several tiles, keys before the diagonal.
@@ -78,7 +78,7 @@ void check_suite(Devices& devices, const Configs& configs, const std::vector<std
 // A key that outweighs all others by some powers of two, fewer and more than those from which O is rescaled.
 void check_thresholds(Devices& devices, const Configs& configs) {
   for (const char* shape : {"bf16 b1 hq2 hkv1 sq70 skv300 d64", "fp16 b1 hq2 hkv1 sq70 skv300 d128"}) {
-    for (const double powers : {7.3, 7.9, 8.6, 10.2}) {
+    for (const double powers : {7.3, 7.9, 8.6, 9.3, 9.9, 10.2, 12.4}) {
       ForwardCase test = case_from(std::string("forward ") + shape, configs.front());
       test.data = {ScorePattern::dominant, powers};
       check_rule(devices, test, configs);

@@ -11,20 +11,20 @@
 namespace attune::tests {
 namespace {
 
-const Configs kConfigs = {"sm80 q64 kv32 w4 st2", "sm80 q64 kv64 w4 st2 rescale8",
-                          "sm80 q64 kv32 w4 st2 rescale8 parts3", "sm80 q64 kv32 w4 st1 qsmem"};
+const Configs kConfigs = {"sm80 q64 kv32 w4 st2", "sm80 q64 kv64 w4 st2 rescale10",
+                          "sm80 q64 kv32 w4 st2 rescale10 parts3", "sm80 q64 kv32 w4 st1 qsmem"};
 // One for each way in which a kernel follows the maximum, computes exponentials, orders its work or shares it.
 const Configs kConfigsSm90 = {"sm90 q64 kv32 st2",
                               "sm90 q64 kv32 st2 exp4",
-                              "sm90 q64 kv32 st2 rescale8 exp8",
-                              "sm90 q128 kv32 st2 rescale8 overlap=within exp8",
+                              "sm90 q64 kv32 st2 rescale10 exp8",
+                              "sm90 q128 kv32 st2 rescale10 overlap=within exp8",
                               "sm90 q128 kv32 st2 overlap=within psmem",
                               "sm90 q128 kv32 st2 overlap=across scheduler=dynamic-persistent exp4",
-                              "sm90 q128 kv32 st2 rescale8 overlap=across scheduler=dynamic-persistent exp4",
-                              "sm90 q128 kv32 st2 rescale8 pingpong",
-                              "sm90 q64 kv32 st2 rescale8 overlap=within vst3 cluster2",
-                              "sm90 q64 kv32 st2 rescale8 overlap=within pack-gqa",
-                              "sm90 q64 kv32 st2 rescale8 overlap=within parts3"};
+                              "sm90 q128 kv32 st2 rescale10 overlap=across scheduler=dynamic-persistent exp4",
+                              "sm90 q128 kv32 st2 rescale10 pingpong",
+                              "sm90 q64 kv32 st2 rescale10 overlap=within vst3 cluster2",
+                              "sm90 q64 kv32 st2 rescale10 overlap=within pack-gqa",
+                              "sm90 q64 kv32 st2 rescale10 overlap=within parts3"};
 
 constexpr std::int64_t kRows = 150;
 constexpr std::size_t kColumns = 64, kNanColumn = 5;
@@ -98,7 +98,7 @@ TEST_CASE("NaN shows wherever it is seen on the emulator: forward", "[emulator]"
 TEST_CASE("NaN shows wherever it is seen on the emulator: sm90 forward", "[emulator]") {
   Devices devices = forward_emulators();
   check_nan(devices, kConfigsSm90, "bf16");
-  check_nan(devices, {"sm90 q128 kv32 st2 rescale8 overlap=within exp8"}, "fp16");
+  check_nan(devices, {"sm90 q128 kv32 st2 rescale10 overlap=within exp8"}, "fp16");
 }
 
 TEST_CASE("NaN shows wherever it is seen on the GPU: forward", "[gpu]") {

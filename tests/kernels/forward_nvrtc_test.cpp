@@ -38,16 +38,17 @@ TEST_CASE("NVRTC compiles sm90 kernels of all head dims: no wgmma serialized, no
       AttentionProblem problem = make_problem(DataType::bf16, 1, 8, 1000, head_dim, mask);
       problem.heads_kv = 1;
       // The most and the least that a kernel of this tile holds, and the other walks.
-      Configs configs = mask == MaskKind::causal
-                            ? Configs{"sm90 q128 kv64 st2 rescale8 ordered overlap=across scheduler=dynamic-persistent",
-                                      "sm90 q128 kv64 st1 rescale8 overlap=within psmem exp2"}
-                            : Configs{"sm90 q128 kv64 st2", "sm90 q128 kv64 st1 rescale8 pingpong exp4"};
+      Configs configs =
+          mask == MaskKind::causal
+              ? Configs{"sm90 q128 kv64 st2 rescale10 ordered overlap=across scheduler=dynamic-persistent",
+                        "sm90 q128 kv64 st1 rescale10 overlap=within psmem exp2"}
+              : Configs{"sm90 q128 kv64 st2", "sm90 q128 kv64 st1 rescale10 pingpong exp4"};
       if (head_dim >= 128) {
         configs.push_back(mask == MaskKind::causal
-                              ? "sm90 q128 kv64 st2 rescale8 overlap=within scheduler=dynamic-persistent cluster2"
-                              : "sm90 q128 kv64 st2 rescale8 overlap=within cluster2");
+                              ? "sm90 q128 kv64 st2 rescale10 overlap=within scheduler=dynamic-persistent cluster2"
+                              : "sm90 q128 kv64 st2 rescale10 overlap=within cluster2");
       }
-      if (mask == MaskKind::causal) configs.push_back("sm90 q128 kv64 st2 rescale8 overlap=within pack-gqa");
+      if (mask == MaskKind::causal) configs.push_back("sm90 q128 kv64 st2 rescale10 overlap=within pack-gqa");
       for (const char* config : configs) {
         const KernelPlan plan = generate(problem, parse_config(config), find_device("h200"));
         INFO(canonical_text(problem) << " | " << config);
@@ -77,12 +78,12 @@ TEST_CASE("NVRTC compiles kernels that split their keys, and the one that combin
       const std::string problem = " hq8 hkv1 sq100 skv1000 d" + std::to_string(head_dim) + mask;
       for (const char* device : {"a100", "rtx4090"}) {
         check(device, parse_problem("fp16" + problem + (head_dim == 40 ? " align2" : "")),
-              head_dim > 128 ? "sm80 q64 kv32 w4 st1 qsmem rescale8 parts=fill"
-                             : "sm80 q64 kv32 w4 st2 rescale8 parts=fill");
+              head_dim > 128 ? "sm80 q64 kv32 w4 st1 qsmem rescale10 parts=fill"
+                             : "sm80 q64 kv32 w4 st2 rescale10 parts=fill");
       }
       check("h200", parse_problem("bf16" + problem),
-            "sm90 q128 kv64 st2 rescale8 overlap=within scheduler=static-persistent parts=fill");
-      check("h200", parse_problem("bf16" + problem), "sm90 q64 kv64 st2 rescale8 overlap=within pack-gqa parts=fill");
+            "sm90 q128 kv64 st2 rescale10 overlap=within scheduler=static-persistent parts=fill");
+      check("h200", parse_problem("bf16" + problem), "sm90 q64 kv64 st2 rescale10 overlap=within pack-gqa parts=fill");
     }
   }
 }

@@ -9,18 +9,18 @@ namespace attune::tests {
 namespace {
 
 // A workspace begins as NaN in all of these: what a part does not write may not reach O.
-const Configs kParts = {"sm80 q64 kv32 w4 st2 parts2", "sm80 q16 kv16 w1 st3 rescale8 parts=fill",
-                        "sm80 q128 kv48 w4 st1 qsmem order=tile-major-reversed rescale8 parts5"};
+const Configs kParts = {"sm80 q64 kv32 w4 st2 parts2", "sm80 q16 kv16 w1 st3 rescale10 parts=fill",
+                        "sm80 q128 kv48 w4 st1 qsmem order=tile-major-reversed rescale10 parts5"};
 const Configs kPartsSm90 = {
-    "sm90 q64 kv32 st2 rescale8 parts4",
-    "sm90 q64 kv48 st1 overlap=within rescale8 parts=fill",
-    "sm90 q128 kv32 st2 rescale8 qst2 ordered overlap=across scheduler=dynamic-persistent parts2",
-    "sm90 q192 kv32 st2 order=head-major-reversed rescale8 pingpong scheduler=static-persistent parts3",
-    "sm90 q128 kv32 st2 order=l2-sections-reversed rescale8 overlap=within psmem cluster2 parts7",
+    "sm90 q64 kv32 st2 rescale10 parts4",
+    "sm90 q64 kv48 st1 overlap=within rescale10 parts=fill",
+    "sm90 q128 kv32 st2 rescale10 qst2 ordered overlap=across scheduler=dynamic-persistent parts2",
+    "sm90 q192 kv32 st2 order=head-major-reversed rescale10 pingpong scheduler=static-persistent parts3",
+    "sm90 q128 kv32 st2 order=l2-sections-reversed rescale10 overlap=within psmem cluster2 parts7",
 };
 const Configs kPackedPartsSm90 = {
-    "sm90 q64 kv64 st2 rescale8 overlap=within pack-gqa parts=fill",
-    "sm90 q128 kv32 st2 order=tile-major-reversed rescale8 qst2 overlap=across scheduler=static-persistent pack-gqa "
+    "sm90 q64 kv64 st2 rescale10 overlap=within pack-gqa parts=fill",
+    "sm90 q128 kv32 st2 order=tile-major-reversed rescale10 qst2 overlap=across scheduler=static-persistent pack-gqa "
     "parts3"};
 
 // Both types by turns, and an LSE that nobody asks for.
@@ -73,14 +73,14 @@ void check_large_scores(Devices& devices, const Configs& configs) {
 
 void check_sm80(Devices& devices) {
   check_lengths(devices, kParts, "b2 hq4 hkv2 ");
-  check_head_dims(devices, "sm80 q16 kv32 w1 st2 rescale8 parts3", true);
-  check_growing_keys(devices, "sm80 q16 kv32 w1 st2 rescale8 parts=fill");
+  check_head_dims(devices, "sm80 q16 kv32 w1 st2 rescale10 parts3", true);
+  check_growing_keys(devices, "sm80 q16 kv32 w1 st2 rescale10 parts=fill");
   check_large_scores(devices, kParts);
 }
 
 void check_sm90(Devices& devices) {
   check_lengths(devices, kPartsSm90, "b2 hq4 hkv2 ");
-  check_head_dims(devices, "sm90 q64 kv32 st2 rescale8 parts3", false);
+  check_head_dims(devices, "sm90 q64 kv32 st2 rescale10 parts3", false);
   check_large_scores(devices, kPartsSm90);
 }
 
@@ -110,7 +110,7 @@ TEST_CASE("forward with parts of the keys is right on the GPU", "[gpu]") {
   Devices devices = Devices::gpu();
   check_sm80(devices);
   check_case(devices, case_from("forward bf16 b2 hq8 hkv2 sq130 skv9001 d128 causal",
-                                "sm80 q64 kv64 w4 st2 rescale8 parts=fill"));
+                                "sm80 q64 kv64 w4 st2 rescale10 parts=fill"));
 }
 
 TEST_CASE("sm90 forward with parts of the keys is right on the GPU", "[gpu]") {
@@ -121,8 +121,8 @@ TEST_CASE("sm90 forward with parts of the keys is right on the GPU", "[gpu]") {
   }
   check_sm90(devices);
   check_packed_sm90(devices);
-  for (const char* config : {"sm90 q128 kv128 st2 rescale8 overlap=within parts=fill",
-                             "sm90 q64 kv128 st2 rescale8 overlap=within pack-gqa parts=fill"}) {
+  for (const char* config : {"sm90 q128 kv128 st2 rescale10 overlap=within parts=fill",
+                             "sm90 q64 kv128 st2 rescale10 overlap=within pack-gqa parts=fill"}) {
     check_case(devices, case_from("forward bf16 b1 hq8 hkv1 sq512 skv8192 d128", config));
     check_case(devices, case_from("forward bf16 b1 hq32 hkv4 sq1 skv8191 d128 causal", config));
   }

@@ -8,17 +8,17 @@ namespace attune::tests {
 namespace {
 
 // A workspace begins as NaN in all of these: only what a tile itself left there may reach O.
-const Configs kPromoted = {"sm80 q64 kv32 w4 st2 promoted", "sm80 q16 kv16 w1 st3 rescale8 parts=fill promoted",
-                           "sm80 q128 kv48 w4 st1 qsmem order=tile-major-reversed rescale8 promoted"};
+const Configs kPromoted = {"sm80 q64 kv32 w4 st2 promoted", "sm80 q16 kv16 w1 st3 rescale10 parts=fill promoted",
+                           "sm80 q128 kv48 w4 st1 qsmem order=tile-major-reversed rescale10 promoted"};
 const Configs kPromotedSm90 = {
-    "sm90 q64 kv32 st2 rescale8 scheduler=static-persistent promote1",
-    "sm90 q64 kv48 st1 overlap=within rescale8 scheduler=static-persistent cta2 promote2 parts2",
-    "sm90 q128 kv32 st2 rescale8 qst2 ordered overlap=within scheduler=dynamic-persistent promote3",
-    "sm90 q192 kv32 st2 order=head-major-reversed rescale8 pingpong scheduler=static-persistent promote2",
+    "sm90 q64 kv32 st2 rescale10 scheduler=static-persistent promote1",
+    "sm90 q64 kv48 st1 overlap=within rescale10 scheduler=static-persistent cta2 promote2 parts2",
+    "sm90 q128 kv32 st2 rescale10 qst2 ordered overlap=within scheduler=dynamic-persistent promote3",
+    "sm90 q192 kv32 st2 order=head-major-reversed rescale10 pingpong scheduler=static-persistent promote2",
     "sm90 q128 kv32 st2 order=l2-sections-reversed overlap=within psmem cluster2 scheduler=static-persistent promote4",
 };
 const Configs kPackedPromotedSm90 = {
-    "sm90 q64 kv32 st2 rescale8 overlap=within scheduler=static-persistent pack-gqa promote2",
+    "sm90 q64 kv32 st2 rescale10 overlap=within scheduler=static-persistent pack-gqa promote2",
     "sm90 q128 kv32 st2 qst2 scheduler=dynamic-persistent pack-gqa parts3 promote1"};
 
 // Rows that end before their first promotion, at one, and behind several; both types by turns, and an LSE that nobody
@@ -62,13 +62,13 @@ void check_large_scores(Devices& devices, const Configs& configs) {
 
 void check_sm80(Devices& devices) {
   check_lengths(devices, kPromoted, "b2 hq4 hkv2 ");
-  check_head_dims(devices, "sm80 q16 kv32 w1 st2 rescale8 promoted");
+  check_head_dims(devices, "sm80 q16 kv32 w1 st2 rescale10 promoted");
   check_large_scores(devices, kPromoted);
 }
 
 void check_sm90(Devices& devices) {
   check_lengths(devices, kPromotedSm90, "b2 hq4 hkv2 ");
-  check_head_dims(devices, "sm90 q64 kv32 st1 rescale8 scheduler=static-persistent promote2");
+  check_head_dims(devices, "sm90 q64 kv32 st1 rescale10 scheduler=static-persistent promote2");
   check_large_scores(devices, kPromotedSm90);
   check_lengths(devices, kPackedPromotedSm90, "b2 hq16 hkv2 ");
 }
@@ -107,9 +107,9 @@ TEST_CASE("forward with promoted sums is right on the GPU", "[gpu]") {
   Devices devices = Devices::gpu();
   check_sm80(devices);
   check_case(devices, case_from("forward bf16 b2 hq8 hkv2 sq130 skv9001 d128 causal",
-                                "sm80 q128 kv64 w8 st2 rescale8 promoted"));
-  check_million_keys(devices, {"sm80 q16 kv64 w1 st3 promoted", "sm80 q64 kv128 w4 st2 rescale8 promoted"},
-                     "sm80 q64 kv128 w4 st2 rescale8");
+                                "sm80 q128 kv64 w8 st2 rescale10 promoted"));
+  check_million_keys(devices, {"sm80 q16 kv64 w1 st3 promoted", "sm80 q64 kv128 w4 st2 rescale10 promoted"},
+                     "sm80 q64 kv128 w4 st2 rescale10");
 }
 
 TEST_CASE("sm90 forward with promoted sums is right on the GPU", "[gpu]") {
@@ -120,13 +120,13 @@ TEST_CASE("sm90 forward with promoted sums is right on the GPU", "[gpu]") {
   }
   check_sm90(devices);
   for (const char* config :
-       {"sm90 q128 kv128 st2 rescale8 qst2 ordered overlap=within scheduler=static-persistent promote8",
-        "sm90 q192 kv64 st2 rescale8 qst2 ordered overlap=within scheduler=dynamic-persistent promote16"})
+       {"sm90 q128 kv128 st2 rescale10 qst2 ordered overlap=within scheduler=static-persistent promote8",
+        "sm90 q192 kv64 st2 rescale10 qst2 ordered overlap=within scheduler=dynamic-persistent promote16"})
     check_case(devices, case_from("forward bf16 b1 hq4 hkv1 sq400 skv8192 d128 causal", config));
   check_million_keys(devices,
-                     {"sm90 q64 kv128 st2 rescale8 overlap=within scheduler=static-persistent promote512",
-                      "sm90 q128 kv64 st2 rescale8 scheduler=dynamic-persistent promote1024"},
-                     "sm90 q64 kv128 st2 rescale8 overlap=within scheduler=static-persistent");
+                     {"sm90 q64 kv128 st2 rescale10 overlap=within scheduler=static-persistent promote512",
+                      "sm90 q128 kv64 st2 rescale10 scheduler=dynamic-persistent promote1024"},
+                     "sm90 q64 kv128 st2 rescale10 overlap=within scheduler=static-persistent");
 }
 
 }  // namespace attune::tests

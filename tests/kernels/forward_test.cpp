@@ -37,15 +37,15 @@ void check_pairwise(Devices& devices, FamilyWord family, double max_work) {
 
 // Lengths that are multiples of the tiles, and configs that rely on it.
 const Configs kEvenTiles = {"sm80 q64 kv64 w4 st2 even-tiles", "sm80 q64 kv32 w4 st1 even-tiles qsmem",
-                            "sm80 q128 kv64 w4 st3 rescale8 even-tiles"};
+                            "sm80 q128 kv64 w4 st3 rescale10 even-tiles"};
 const Configs kWholeTilesSm90 = {
     "sm90 q64 kv64 st2 even-tiles",
     "sm90 q128 kv32 st1 even-tiles ordered overlap=within",
-    "sm90 q128 kv64 st2 rescale8 even-tiles qst2 overlap=across scheduler=dynamic-persistent",
+    "sm90 q128 kv64 st2 rescale10 even-tiles qst2 overlap=across scheduler=dynamic-persistent",
     "sm90 q64 kv32 st1 even-tiles overlap=within vst3 cluster2",
     "sm90 q128 kv32 st2 even-tiles pingpong",
-    "sm90 q128 kv32 st2 rescale8 even-tiles qst2 ordered overlap=within scheduler=static-persistent ascending-keys",
-    "sm90 q128 kv64 st1 rescale8 even-tiles overlap=within psmem"};
+    "sm90 q128 kv32 st2 rescale10 even-tiles qst2 ordered overlap=within scheduler=static-persistent ascending-keys",
+    "sm90 q128 kv64 st1 rescale10 even-tiles overlap=within psmem"};
 void check_even_tiles(Devices& devices, const Configs& configs) {
   for (const char* config : configs) {
     for (const char* mask : {"", " causal", " causal-top-left", " causal@-70"}) {
@@ -56,9 +56,9 @@ void check_even_tiles(Devices& devices, const Configs& configs) {
 }
 
 // One compiled kernel for all lengths: batch, heads, lengths and strides are arguments.
-const Configs kManyLengths = {"sm80 q64 kv48 w4 st2", "sm80 q64 kv64 w4 st1 qsmem rescale8"};
+const Configs kManyLengths = {"sm80 q64 kv48 w4 st2", "sm80 q64 kv64 w4 st1 qsmem rescale10"};
 const Configs kManyLengthsSm90 = {
-    "sm90 q128 kv48 st2 rescale8 qst2 ordered overlap=across scheduler=dynamic-persistent",
+    "sm90 q128 kv48 st2 rescale10 qst2 ordered overlap=across scheduler=dynamic-persistent",
     "sm90 q64 kv48 st2 overlap=across scheduler=dynamic-persistent vst1 cluster2"};
 void check_one_kernel_for_many_lengths(Devices& devices, const Configs& configs) {
   for (const char* config : configs) {
@@ -78,17 +78,17 @@ void check_one_kernel_for_many_lengths(Devices& devices, const Configs& configs)
 }
 
 // Rows that attend to nothing, at each end of what a tile can hold of them.
-const Configs kRowsThatSeeNothing = {"sm80 q64 kv64 w4 st1", "sm80 q64 kv64 w4 st3 rescale8",
+const Configs kRowsThatSeeNothing = {"sm80 q64 kv64 w4 st1", "sm80 q64 kv64 w4 st3 rescale10",
                                      "sm80 q128 kv32 w4 st2 qsmem order=head-major-reversed"};
 const Configs kRowsThatSeeNothingSm90 = {
     "sm90 q64 kv64 st1",
-    "sm90 q192 kv48 st3 rescale8 qst2 ordered overlap=across scheduler=dynamic-persistent",
-    "sm90 q128 kv32 st2 order=head-major-reversed rescale8 overlap=within scheduler=static-persistent",
-    "sm90 q128 kv16 st2 rescale8 ordered overlap=across scheduler=dynamic-persistent cluster2",
-    "sm90 q64 kv48 st1 order=head-major-reversed rescale8 vst2 cluster2",
+    "sm90 q192 kv48 st3 rescale10 qst2 ordered overlap=across scheduler=dynamic-persistent",
+    "sm90 q128 kv32 st2 order=head-major-reversed rescale10 overlap=within scheduler=static-persistent",
+    "sm90 q128 kv16 st2 rescale10 ordered overlap=across scheduler=dynamic-persistent cluster2",
+    "sm90 q64 kv48 st1 order=head-major-reversed rescale10 vst2 cluster2",
     "sm90 q64 kv32 st2 exp8",
     "sm90 q192 kv48 st2 pingpong",
-    "sm90 q192 kv32 st2 order=head-major-reversed rescale8 ordered overlap=within ascending-keys",
+    "sm90 q192 kv32 st2 order=head-major-reversed rescale10 ordered overlap=within ascending-keys",
     "sm90 q192 kv144 st1 overlap=within psmem"};
 void check_rows_that_see_nothing(Devices& devices, const Configs& configs) {
   for (const char* config : configs) {
@@ -104,26 +104,26 @@ void check_rows_that_see_nothing(Devices& devices, const Configs& configs) {
 // CTAs that stay for several tiles, of which each warpgroup attends to another part: how far one may run ahead of
 // another.
 const Configs kSeveralTilesSm90 = {
-    "sm90 q192 kv80 st1 order=tile-major-reversed rescale8 ordered overlap=across scheduler=dynamic-persistent",
-    "sm90 q192 kv32 st1 order=l2-sections-reversed rescale8 qst2 overlap=across scheduler=dynamic-persistent",
-    "sm90 q192 kv32 st2 order=head-major-reversed rescale8 ordered overlap=across scheduler=dynamic-persistent",
-    "sm90 q192 kv48 st3 qreg order=tile-major-reversed rescale8 qst2 ordered overlap=across "
+    "sm90 q192 kv80 st1 order=tile-major-reversed rescale10 ordered overlap=across scheduler=dynamic-persistent",
+    "sm90 q192 kv32 st1 order=l2-sections-reversed rescale10 qst2 overlap=across scheduler=dynamic-persistent",
+    "sm90 q192 kv32 st2 order=head-major-reversed rescale10 ordered overlap=across scheduler=dynamic-persistent",
+    "sm90 q192 kv48 st3 qreg order=tile-major-reversed rescale10 qst2 ordered overlap=across "
     "scheduler=static-persistent",
-    "sm90 q128 kv32 st4 order=tile-major-reversed rescale8 qst2 ordered overlap=within scheduler=dynamic-persistent",
-    "sm90 q192 kv32 st2 order=l2-sections-reversed rescale8 qst2 ordered overlap=within scheduler=dynamic-persistent "
+    "sm90 q128 kv32 st4 order=tile-major-reversed rescale10 qst2 ordered overlap=within scheduler=dynamic-persistent",
+    "sm90 q192 kv32 st2 order=l2-sections-reversed rescale10 qst2 ordered overlap=within scheduler=dynamic-persistent "
     "ascending-keys",
-    "sm90 q192 kv32 st3 order=tile-major-reversed rescale8 ordered overlap=across scheduler=dynamic-persistent vst1 "
+    "sm90 q192 kv32 st3 order=tile-major-reversed rescale10 ordered overlap=across scheduler=dynamic-persistent vst1 "
     "preg24",
-    "sm90 q192 kv48 st1 order=tile-major-reversed rescale8 qst2 overlap=across scheduler=dynamic-persistent vst4",
-    "sm90 q128 kv48 st2 order=tile-major-reversed rescale8 qst2 ordered overlap=across scheduler=dynamic-persistent "
+    "sm90 q192 kv48 st1 order=tile-major-reversed rescale10 qst2 overlap=across scheduler=dynamic-persistent vst4",
+    "sm90 q128 kv48 st2 order=tile-major-reversed rescale10 qst2 ordered overlap=across scheduler=dynamic-persistent "
     "cluster2",
-    "sm90 q64 kv16 st1 order=head-major-reversed rescale8 overlap=across scheduler=dynamic-persistent vst2 cluster2",
-    "sm90 q128 kv80 st1 order=l2-sections-reversed rescale8 overlap=within scheduler=static-persistent cluster2",
-    "sm90 q192 kv32 st4 order=tile-major-reversed rescale8 ordered overlap=across scheduler=static-persistent vst2 "
+    "sm90 q64 kv16 st1 order=head-major-reversed rescale10 overlap=across scheduler=dynamic-persistent vst2 cluster2",
+    "sm90 q128 kv80 st1 order=l2-sections-reversed rescale10 overlap=within scheduler=static-persistent cluster2",
+    "sm90 q192 kv32 st4 order=tile-major-reversed rescale10 ordered overlap=across scheduler=static-persistent vst2 "
     "cluster2",
-    "sm90 q192 kv32 st1 order=tile-major-reversed rescale8 qst2 pingpong scheduler=dynamic-persistent",
-    "sm90 q192 kv48 st3 order=tile-major-reversed rescale8 pingpong scheduler=static-persistent",
-    "sm90 q192 kv80 st1 order=tile-major-reversed rescale8 ordered overlap=across scheduler=dynamic-persistent psmem",
+    "sm90 q192 kv32 st1 order=tile-major-reversed rescale10 qst2 pingpong scheduler=dynamic-persistent",
+    "sm90 q192 kv48 st3 order=tile-major-reversed rescale10 pingpong scheduler=static-persistent",
+    "sm90 q192 kv80 st1 order=tile-major-reversed rescale10 ordered overlap=across scheduler=dynamic-persistent psmem",
     "sm90 q128 kv48 st2 order=tile-major-reversed qst2 pingpong scheduler=dynamic-persistent psmem",
 };
 void check_several_tiles(Devices& devices, const Configs& configs) {
@@ -138,8 +138,8 @@ void check_several_tiles(Devices& devices, const Configs& configs) {
 // that nobody made use of.
 const Configs kUnusedQueriesSm90 = {
     "sm90 q64 kv32 st1 qreg scheduler=static-persistent", "sm90 q128 kv48 st2 qreg scheduler=dynamic-persistent",
-    "sm90 q192 kv32 st2 qreg rescale8 ordered overlap=within scheduler=dynamic-persistent ascending-keys",
-    "sm90 q128 kv32 st1 qreg rescale8 ordered overlap=across scheduler=static-persistent"};
+    "sm90 q192 kv32 st2 qreg rescale10 ordered overlap=within scheduler=dynamic-persistent ascending-keys",
+    "sm90 q128 kv32 st1 qreg rescale10 ordered overlap=across scheduler=static-persistent"};
 void check_unused_queries(Devices& devices, const Configs& configs) {
   for (const char* config : configs)
     check_case(devices, case_from("forward bf16 b1 hq140 sq130 skv20 d8 causal@-70", config));
@@ -148,11 +148,11 @@ void check_unused_queries(Devices& devices, const Configs& configs) {
 // Query heads that share K and V in one tile: few or many of them, positions that begin and end within a warp, tiles of
 // several CTAs, a key that leaps.
 const Configs kPackedSm90 = {
-    "sm90 q64 kv64 st1 qreg order=tile-major-reversed rescale8 overlap=within pack-gqa",
-    "sm90 q128 kv48 st2 order=tile-major rescale8 overlap=within scheduler=static-persistent pack-gqa",
-    "sm90 q192 kv32 st2 order=l2-sections-reversed rescale8 qst2 ordered overlap=across scheduler=dynamic-persistent "
+    "sm90 q64 kv64 st1 qreg order=tile-major-reversed rescale10 overlap=within pack-gqa",
+    "sm90 q128 kv48 st2 order=tile-major rescale10 overlap=within scheduler=static-persistent pack-gqa",
+    "sm90 q192 kv32 st2 order=l2-sections-reversed rescale10 qst2 ordered overlap=across scheduler=dynamic-persistent "
     "pack-gqa",
-    "sm90 q128 kv32 st2 order=head-major-reversed rescale8 overlap=across scheduler=dynamic-persistent vst1 cluster2 "
+    "sm90 q128 kv32 st2 order=head-major-reversed rescale10 overlap=across scheduler=dynamic-persistent vst1 cluster2 "
     "pack-gqa",
 };
 void check_pack_gqa(Devices& devices, const Configs& configs) {
@@ -307,7 +307,7 @@ TEST_CASE("sm90 forward is right on the GPU", "[gpu]") {
   check_pack_gqa(devices, kPackedSm90);
   check_case(devices,
              case_from("forward bf16 b1 hq8 hkv2 sq5000 skv3007 d128 causal",
-                       "sm90 q192 kv80 st3 rescale8 qst2 ordered overlap=within scheduler=dynamic-persistent"));
+                       "sm90 q192 kv80 st3 rescale10 qst2 ordered overlap=within scheduler=dynamic-persistent"));
 }
 
 // The same bits at each of 200 launches, while another thread's kernels take SMs and shift who comes first.
@@ -320,15 +320,15 @@ TEST_CASE("forward gives the same bits 200 times beside other load on the GPU", 
   const std::jthread other([&](const std::stop_token& stop) {
     while (!stop.stop_requested()) run_forward(runtime, load, load_data, own_stream);
   });
-  std::vector<const char*> configs = {"sm80 q128 kv64 w4 st2 qsmem order=tile-major-reversed rescale8"};
+  std::vector<const char*> configs = {"sm80 q128 kv64 w4 st2 qsmem order=tile-major-reversed rescale10"};
   if (runtime.device()->spec().compute_major == 9) {
     configs.push_back(
-        "sm90 q192 kv64 st3 order=head-major-reversed rescale8 qst2 ordered overlap=within "
+        "sm90 q192 kv64 st3 order=head-major-reversed rescale10 qst2 ordered overlap=within "
         "scheduler=dynamic-persistent");
     configs.push_back(
-        "sm90 q128 kv80 st2 order=tile-major-reversed rescale8 qst2 ordered overlap=across "
+        "sm90 q128 kv80 st2 order=tile-major-reversed rescale10 qst2 ordered overlap=across "
         "scheduler=dynamic-persistent");
-    configs.push_back("sm90 q64 kv64 st2 rescale8 cta2 overlap=within");
+    configs.push_back("sm90 q64 kv64 st2 rescale10 cta2 overlap=within");
   }
   for (const char* config : configs) {
     const ForwardCase test = case_from("forward bf16 b2 hq10 sq1900 d96 causal", config);

@@ -22,10 +22,10 @@ std::vector<ForwardCase> cases_of_both_types(const Configs& configs, const std::
 }
 
 // Scores to +-1e4: exponentials of differences of large numbers.
-const Configs kLargeMagnitudes = {"sm80 q64 kv64 w4 st2", "sm80 q64 kv64 w4 st2 rescale8"};
-const Configs kLargeMagnitudesSm90 = {"sm90 q64 kv64 st2", "sm90 q128 kv64 st2 rescale8 overlap=within",
-                                      "sm90 q64 kv32 st2 rescale8", "sm90 q64 kv64 st2 exp4",
-                                      "sm90 q64 kv32 st2 rescale8 exp8"};
+const Configs kLargeMagnitudes = {"sm80 q64 kv64 w4 st2", "sm80 q64 kv64 w4 st2 rescale10"};
+const Configs kLargeMagnitudesSm90 = {"sm90 q64 kv64 st2", "sm90 q128 kv64 st2 rescale10 overlap=within",
+                                      "sm90 q64 kv32 st2 rescale10", "sm90 q64 kv64 st2 exp4",
+                                      "sm90 q64 kv32 st2 rescale10 exp8"};
 void check_large_magnitudes(Devices& devices, const Configs& configs) {
   for (ForwardCase test : cases_of_both_types(configs, "b1 hq2 sq129 skv200 d64", {"", " causal"})) {
     // scale * q k has this deviation: with the first the largest of 26000 scores lie near +-1e4.
@@ -41,10 +41,10 @@ struct Leap {
   std::int64_t key;
   double loudness;
 };
-const Configs kLeapsSm90 = {"sm90 q64 kv32 st2 rescale8",
-                            "sm90 q128 kv32 st2 rescale8 ordered overlap=within scheduler=dynamic-persistent",
-                            "sm90 q64 kv32 st2 rescale8 exp8", "sm90 q64 kv32 st2 rescale8 exp4",
-                            "sm90 q128 kv32 st2 rescale8 overlap=within psmem"};
+const Configs kLeapsSm90 = {"sm90 q64 kv32 st2 rescale10",
+                            "sm90 q128 kv32 st2 rescale10 ordered overlap=within scheduler=dynamic-persistent",
+                            "sm90 q64 kv32 st2 rescale10 exp8", "sm90 q64 kv32 st2 rescale10 exp4",
+                            "sm90 q128 kv32 st2 rescale10 overlap=within psmem"};
 void check_leaps(Devices& devices, const Configs& configs) {
   for (const char* config : configs) {
     for (const char* mask : {"", " causal"}) {
@@ -63,11 +63,11 @@ void check_leaps(Devices& devices, const Configs& configs) {
 }
 
 // Scores that are all below zero, or all above: row maxima that are negative, and that grow by much between blocks.
-const Configs kShiftedScores = {"sm80 q64 kv32 w4 st2", "sm80 q64 kv32 w4 st2 rescale8"};
-const Configs kShiftedScoresSm90 = {"sm90 q64 kv32 st2", "sm90 q128 kv32 st2 rescale8 overlap=within",
+const Configs kShiftedScores = {"sm80 q64 kv32 w4 st2", "sm80 q64 kv32 w4 st2 rescale10"};
+const Configs kShiftedScoresSm90 = {"sm90 q64 kv32 st2", "sm90 q128 kv32 st2 rescale10 overlap=within",
                                     "sm90 q64 kv48 st2 rescale4 exp4",
-                                    "sm90 q128 kv32 st2 rescale8 qst2 overlap=across scheduler=dynamic-persistent",
-                                    "sm90 q128 kv32 st2 rescale8 pingpong"};
+                                    "sm90 q128 kv32 st2 rescale10 qst2 overlap=across scheduler=dynamic-persistent",
+                                    "sm90 q128 kv32 st2 rescale10 pingpong"};
 void check_shifted_scores(Devices& devices, const Configs& configs) {
   for (ForwardCase test : cases_of_both_types(configs, "b1 hq1 sq129 skv200 d64", {"", " causal", " window=70,0"})) {
     for (const double shift : {-1000.0, -60.0, 300.0}) {
@@ -82,7 +82,7 @@ void check_shifted_scores(Devices& devices, const Configs& configs) {
 
 // V near the largest of bf16: products with V overflow only where the sum of V itself does, although row_max follows
 // the scores with a delay.
-const Configs kLargeValuesSm90 = {"sm90 q64 kv32 st2 rescale8", "sm90 q128 kv32 st2 rescale8 overlap=within exp4",
+const Configs kLargeValuesSm90 = {"sm90 q64 kv32 st2 rescale10", "sm90 q128 kv32 st2 rescale10 overlap=within exp4",
                                   "sm90 q64 kv32 st2 rescale4"};
 void check_large_values(Devices& devices, const Configs& configs) {
   for (const char* config : configs) {

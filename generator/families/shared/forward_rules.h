@@ -37,6 +37,6 @@ std::vector<bool> whole_tile_choices(const AttentionProblem& problem, int block_
 std::int64_t query_tile_count(const AttentionProblem& problem, int block_q, std::int64_t group);
 
 /// Powers of two by which the row maximum may grow before O is rescaled, in default configs that take maxima.
-constexpr int kDefaultRescaleThreshold = 8;
+constexpr int kDefaultRescaleThreshold = 10;
 
 }  // namespace attune

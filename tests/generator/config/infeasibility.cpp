@@ -36,7 +36,7 @@ TEST_CASE("each reason names its numbers", "[nogpu]") {
   CHECK_THAT(reasons("sm80 kv272"), ContainsSubstring("kv272"));
   CHECK_THAT(reasons("sm80 st0"), ContainsSubstring("st0: must be 1 to 4"));
   CHECK_THAT(reasons("sm80 st5"), ContainsSubstring("st5"));
-  CHECK_THAT(reasons("sm80 rescale9"), ContainsSubstring("rescale9: must be 0 to 8"));
+  CHECK_THAT(reasons("sm80 rescale11"), ContainsSubstring("rescale11: must be 0 to 10"));
   CHECK_THAT(reasons("sm80 cta0"), ContainsSubstring("cta0"));
   CHECK_THAT(reasons("sm80 dq=atomic"), ContainsSubstring("dq=atomic: forward_sm80 has no such choice"));
   CHECK_THAT(reasons("sm80 order=l2-sections"), ContainsSubstring("take order=l2-sections-reversed"));
@@ -95,7 +95,7 @@ TEST_CASE("whole tiles need lengths that are multiples of them", "[nogpu]") {
 TEST_CASE("what an sm90 config may be", "[nogpu]") {
   const auto hopper = [](const std::string& config, int head_dim = 64) { return reasons(config, head_dim, "h200"); };
   CHECK(hopper("sm90 q128 kv128 st2 overlap=within", 128).empty());
-  CHECK(hopper("sm90 q192 kv80 st3 rescale8 qst2 ordered overlap=within scheduler=dynamic-persistent", 128).empty());
+  CHECK(hopper("sm90 q192 kv80 st3 rescale10 qst2 ordered overlap=within scheduler=dynamic-persistent", 128).empty());
   CHECK(hopper("sm90 q128 kv80 st2 overlap=within", 256).empty());
   CHECK_THAT(reasons("sm90 q128 kv64 st2"), ContainsSubstring("compute capability 8.0; family sm90 needs 9.0"));
   CHECK_THAT(reasons("sm90 q128 kv64 st2", 64, "sm_100"), ContainsSubstring("family sm90 needs 9.0"));
@@ -115,7 +115,7 @@ TEST_CASE("what an sm90 config may be", "[nogpu]") {
   CHECK_THAT(hopper("sm90 q128 qst2 overlap=across scheduler=dynamic-persistent ascending-keys"),
              ContainsSubstring("ascending-keys overlap=across: a tile's first block is joined"));
   CHECK(hopper("sm90 q128 qst2 overlap=within scheduler=dynamic-persistent ascending-keys").empty());
-  CHECK(hopper("sm90 q128 rescale8 cluster2 qst2 ordered overlap=across scheduler=dynamic-persistent", 128).empty());
+  CHECK(hopper("sm90 q128 rescale10 cluster2 qst2 ordered overlap=across scheduler=dynamic-persistent", 128).empty());
   CHECK(hopper("sm90 q128 cluster2 scheduler=dynamic-persistent preg24", 128).empty());
   CHECK_THAT(hopper("sm90 q128 cluster2 scheduler=dynamic-persistent preg32"),
              ContainsSubstring("preg32: as many as without"));

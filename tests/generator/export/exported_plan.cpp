@@ -74,7 +74,7 @@ TEST_CASE("an export's page says which sizes its kernels take", "[nogpu]") {
   CHECK(has(even.at("README.md"), "| `seq_q` | int64 | queries; a multiple of 128 |"));
   CHECK(has(even.at("README.md"), "| `seq_kv` | int64 | keys; a multiple of 64 |"));
   const auto packed = export_of(plan_of("hq32 hkv8 sq4 skv8192 d128 causal",
-                                        "sm90 q64 kv128 st2 rescale8 overlap=within pack-gqa parts=fill", "h200"),
+                                        "sm90 q64 kv128 st2 rescale10 overlap=within pack-gqa parts=fill", "h200"),
                                 "h200", {"f_packed", "1", ""});
   CHECK(has(packed.at("README.md"), "| `heads_q` | int64 | query heads; 4 for each key/value head |"));
   CHECK(has(packed.at("README.md"), "| o_partial | 0 |"));

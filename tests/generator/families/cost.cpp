@@ -44,7 +44,7 @@ TEST_CASE("what must cost more does", "[nogpu]") {
   const std::string base = "sm80 q128 kv64 w8 st2";
   CHECK(cost(full, base) > 1.5 * cost(causal, base + " order=head-major-reversed"));
   CHECK(cost(causal, base) > cost(causal, base + " order=head-major-reversed"));
-  CHECK(cost(full, base) > cost(full, base + " rescale8"));
+  CHECK(cost(full, base) > cost(full, base + " rescale10"));
   CHECK(cost(full, base) > cost(full, base + " even-tiles"));
   CHECK(cost(full, "sm80 q16 kv64 w1 st2") > cost(full, base));
   CHECK(cost(full, base, "a100") > cost(full, base, "h200"));
@@ -111,13 +111,13 @@ TEST_CASE("sm90: registers that are lacking cost much at once", "[nogpu]") {
   // 160 registers of three consumers: O takes 64, S and P 3/4 of the keys; 28 must be left.
   const AttentionProblem problem = make_problem(DataType::bf16, 4, 16, 4096, 128);
   const auto of_keys = [&](const char* keys) {
-    return cost(problem, std::string("sm90 q192 kv") + keys + " st2 rescale8 overlap=within", "h200");
+    return cost(problem, std::string("sm90 q192 kv") + keys + " st2 rescale10 overlap=within", "h200");
   };
   CHECK(of_keys("80") < 1.05 * of_keys("64"));
   CHECK(of_keys("96") > 1.3 * of_keys("80"));
   // Under a mask Q that is loaded ahead takes more, where heads are wide.
   const std::string config =
-      "sm90 q192 kv48 st2 order=tile-major-reversed rescale8 overlap=within scheduler=dynamic-persistent";
+      "sm90 q192 kv48 st2 order=tile-major-reversed rescale10 overlap=within scheduler=dynamic-persistent";
   const auto ahead = [&](int head_dim) {
     AttentionProblem causal = make_problem(DataType::bf16, 4, 16, 4096, head_dim);
     causal.mask = MaskKind::causal;
@@ -129,7 +129,7 @@ TEST_CASE("sm90: registers that are lacking cost much at once", "[nogpu]") {
 
 TEST_CASE("sm90: a ring of one stage makes the other one wait", "[nogpu]") {
   const AttentionProblem problem = make_problem(DataType::bf16, 4, 16, 4096, 128);
-  const std::string config = "sm90 q128 kv128 st", words = " rescale8 overlap=within";
+  const std::string config = "sm90 q128 kv128 st", words = " rescale10 overlap=within";
   const double one = cost(problem, config + "1" + words, "h200"), two = cost(problem, config + "2" + words, "h200");
   CHECK(two < 0.98 * one);
   CHECK(cost(problem, config + "2" + words + " vst1", "h200") == one);
@@ -137,7 +137,7 @@ TEST_CASE("sm90: a ring of one stage makes the other one wait", "[nogpu]") {
 
 TEST_CASE("sm90: turns and tiles without checks of bounds are a little faster", "[nogpu]") {
   const AttentionProblem problem = make_problem(DataType::bf16, 4, 16, 4096, 64);
-  const std::string config = "sm90 q128 kv128 st2 rescale8 overlap=within";
+  const std::string config = "sm90 q128 kv128 st2 rescale10 overlap=within";
   for (const char* word : {" ordered", " even-tiles"}) {
     const double share = cost(problem, config + word, "h200") / cost(problem, config, "h200");
     CHECK(share < 0.995);

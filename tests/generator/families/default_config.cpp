@@ -79,8 +79,8 @@ TEST_CASE("Hopper's defaults are of the sm90 family where it can serve", "[nogpu
                          fp16 = of(DataType::fp16, 4, 4096, head_dim, mask);
       CHECK((bf16.family == FamilyWord::sm80) == exponentials_bind);
       CHECK((fp16.family == FamilyWord::sm80) == exponentials_bind);
-      CHECK(bf16.rescale_threshold == 8);
-      CHECK(fp16.rescale_threshold == 8);
+      CHECK(bf16.rescale_threshold == 10);
+      CHECK(fp16.rescale_threshold == 10);
       CHECK(of(DataType::bf16, 4, 4096, head_dim, mask, 2).family == FamilyWord::sm80);  // TMA cannot copy it
     }
   }
@@ -108,21 +108,21 @@ TEST_CASE("defaults that were found by timing every tile hold for their head dim
     return canonical_text(default_config(problem, find_device(device)));
   };
   const MaskKind causal = MaskKind::causal;
-  CHECK(text(32, 512, 128, causal) == "sm80 q128 kv64 w4 st2 qsmem order=tile-major-reversed rescale8");
+  CHECK(text(32, 512, 128, causal) == "sm80 q128 kv64 w4 st2 qsmem order=tile-major-reversed rescale10");
   CHECK(text(32, 257, 128, causal) == text(32, 512, 128, causal));
-  CHECK(text(64, 256, 128, causal) == "sm80 q64 kv64 w4 st2 order=head-major-reversed rescale8");
-  CHECK(text(32, 513, 128, causal) == "sm80 q128 kv64 w4 st1 qsmem order=tile-major-reversed rescale8");
-  CHECK(text(32, 512, 120, causal) == "sm80 q64 kv64 w4 st2 order=head-major-reversed rescale8");
-  CHECK(text(32, 512, 128, causal, "a100") == "sm80 q64 kv64 w4 st2 order=head-major-reversed rescale8");
-  CHECK(text(1, 512, 128, causal) == "sm80 q64 kv128 w4 st2 order=tile-major-reversed rescale8");  // too few tiles
-  CHECK(text(32, 512, 72, causal) == "sm80 q128 kv32 w4 st3 order=tile-major-reversed rescale8");
-  CHECK(text(32, 512, 16, causal) == "sm80 q64 kv32 w2 st3 order=tile-major-reversed rescale8");
-  CHECK(text(32, 4096, 72, MaskKind::none) == "sm80 q128 kv64 w4 st3 rescale8");
-  CHECK(text(32, 4096, 72, causal) == "sm80 q128 kv64 w4 st2 order=tile-major-reversed rescale8");
-  CHECK(text(64, 60, 72, MaskKind::none) == "sm80 q64 kv64 w4 st2 rescale8");
-  CHECK(text(32, 4096, 256, causal) == "sm80 q128 kv96 w8 st1 qsmem order=tile-major-reversed rescale8");
-  CHECK(text(32, 512, 256, MaskKind::none) == "sm80 q128 kv64 w8 st1 qsmem rescale8");
-  CHECK(text(32, 4096, 248, causal) == "sm80 q128 kv64 w8 st2 qsmem order=tile-major-reversed rescale8");
+  CHECK(text(64, 256, 128, causal) == "sm80 q64 kv64 w4 st2 order=head-major-reversed rescale10");
+  CHECK(text(32, 513, 128, causal) == "sm80 q128 kv64 w4 st1 qsmem order=tile-major-reversed rescale10");
+  CHECK(text(32, 512, 120, causal) == "sm80 q64 kv64 w4 st2 order=head-major-reversed rescale10");
+  CHECK(text(32, 512, 128, causal, "a100") == "sm80 q64 kv64 w4 st2 order=head-major-reversed rescale10");
+  CHECK(text(1, 512, 128, causal) == "sm80 q64 kv128 w4 st2 order=tile-major-reversed rescale10");  // too few tiles
+  CHECK(text(32, 512, 72, causal) == "sm80 q128 kv32 w4 st3 order=tile-major-reversed rescale10");
+  CHECK(text(32, 512, 16, causal) == "sm80 q64 kv32 w2 st3 order=tile-major-reversed rescale10");
+  CHECK(text(32, 4096, 72, MaskKind::none) == "sm80 q128 kv64 w4 st3 rescale10");
+  CHECK(text(32, 4096, 72, causal) == "sm80 q128 kv64 w4 st2 order=tile-major-reversed rescale10");
+  CHECK(text(64, 60, 72, MaskKind::none) == "sm80 q64 kv64 w4 st2 rescale10");
+  CHECK(text(32, 4096, 256, causal) == "sm80 q128 kv96 w8 st1 qsmem order=tile-major-reversed rescale10");
+  CHECK(text(32, 512, 256, MaskKind::none) == "sm80 q128 kv64 w8 st1 qsmem rescale10");
+  CHECK(text(32, 4096, 248, causal) == "sm80 q128 kv64 w8 st2 qsmem order=tile-major-reversed rescale10");
 }
 
 TEST_CASE("what has no default", "[nogpu]") {

@@ -119,13 +119,13 @@ TEST_CASE("a default with parts is what was measured to be fast with them", "[no
   };
   // On Hopper CTAs that stay, and products in a fixed order where there are several warpgroups (docs/notebook).
   CHECK(canonical_text(choice("hq8 sq512 skv8192 d128", "h200")) ==
-        "sm90 q128 kv128 st2 rescale8 parts=fill ordered overlap=within scheduler=static-persistent");
+        "sm90 q128 kv128 st2 rescale10 parts=fill ordered overlap=within scheduler=static-persistent");
   // In one wave sections of heads mean nothing, and the cost model, which picks compare by, takes them for turns.
   const KernelConfig causal = choice("hq8 sq512 skv8192 d128 causal", "h200");
   CHECK(causal.key_parts == kFillParts);
   CHECK(causal.tile_order == TileOrder::head_major_reversed);
   CHECK(canonical_text(choice("hq32 hkv4 sq1 skv8192 d128", "h200")) ==
-        "sm90 q64 kv128 st2 rescale8 parts=fill overlap=within scheduler=static-persistent pack-gqa");
+        "sm90 q64 kv128 st2 rescale10 parts=fill overlap=within scheduler=static-persistent pack-gqa");
   // Enough tiles without parts, of all heads that share keys.
   const KernelConfig many = choice("b64 hq32 hkv8 sq1 skv4096 d128", "h200");
   CHECK(many.pack_gqa);
@@ -154,7 +154,7 @@ TEST_CASE("the cost model knows what parts save and what they cost", "[nogpu]") 
   const auto cost = [](const char* problem, const std::string& config) {
     return estimate_cost(parse_problem(problem), parse_config(config), find_device("h200")).microseconds;
   };
-  for (const std::string config : {"sm80 q64 kv64 w4 st2 rescale8", "sm90 q128 kv64 st2 rescale8 overlap=within"}) {
+  for (const std::string config : {"sm80 q64 kv64 w4 st2 rescale10", "sm90 q128 kv64 st2 rescale10 overlap=within"}) {
     INFO(config);
     const char *few = "hq8 sq512 skv8192 d128", *many = "hq33 sq512 skv8192 d128", *brief = "hq8 sq512 skv256 d128";
     CHECK(cost(few, config + " parts=fill") < 0.6 * cost(few, config));

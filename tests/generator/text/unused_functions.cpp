@@ -95,7 +95,7 @@ TEST_CASE("no kernel holds a primitive that it does not use", "[nogpu]") {
     of("sq1024 d72 align2", "sm80 q64 kv64 w4 st1 qsmem");
     of("sq1024 d128 causal", "sm90 q128 kv64 st2");
     of("sq1024 d128",
-       "sm90 q128 kv80 st2 order=tile-major-reversed rescale8 overlap=within scheduler=dynamic-persistent vst1 "
+       "sm90 q128 kv80 st2 order=tile-major-reversed rescale10 overlap=within scheduler=dynamic-persistent vst1 "
        "cluster2");
     of("backward hq8 hkv2 sq1024 d64 causal", "sm80 q64 kv64 w4 st2 query-warps2 dq=atomic kv-grad-per-query-head");
     of("backward sq1000 d72", "sm80 q64 kv64 w4 st2");

@@ -355,7 +355,7 @@ TEST_CASE("bad calls are refused and name what is wrong", "[nogpu]") {
 TEST_CASE("a kernel that takes its tiles on demand counts them in the workspace", "[nogpu]") {
   auto device = std::make_shared<FakeDevice>(h200());
   AttentionRuntime runtime(device,
-                           std::make_shared<FixedSource>("sm90 q128 kv64 st2 rescale8 scheduler=dynamic-persistent"));
+                           std::make_shared<FixedSource>("sm90 q128 kv64 st2 rescale10 scheduler=dynamic-persistent"));
   const AttentionProblem problem = make_problem(DataType::bf16, 4, 16, 4096, 128);
   const Tensors tensors = packed_tensors(problem);
   std::array<std::uint8_t, 12> workspace;

@@ -409,13 +409,13 @@ TEST_CASE("an exported launcher does what the plan says", "[nogpu]") {
       {"forward bf16 hq4 sq512 d64 causal", "sm80 q64 kv64 w4 st2 order=l2-sections-reversed parts=fill", "a100"},
       {"forward bf16 hq8 sq4096 d128", "sm80 q128 kv64 w8 st2 even-tiles", "a100"},
       {"forward bf16 hq8 sq4096 d256 causal",
-       "sm90 q128 kv80 st2 order=tile-major-reversed rescale8 overlap=within scheduler=dynamic-persistent vst1 "
+       "sm90 q128 kv80 st2 order=tile-major-reversed rescale10 overlap=within scheduler=dynamic-persistent vst1 "
        "cluster2",
        "h200"},
       {"forward bf16 b4 hq32 hkv8 sq4 skv8192 d128 causal",
-       "sm90 q64 kv128 st2 rescale8 overlap=within pack-gqa parts=fill", "h200"},
+       "sm90 q64 kv128 st2 rescale10 overlap=within pack-gqa parts=fill", "h200"},
       {"forward bf16 hq16 sq4096 d128 window=512,100",
-       "sm90 q128 kv64 st2 rescale8 qst2 overlap=across scheduler=static-persistent", "h200"},
+       "sm90 q128 kv64 st2 rescale10 qst2 overlap=across scheduler=static-persistent", "h200"},
       {"forward fp16 sq300 skv1000 d72 align2", "sm80 q64 kv48 w4 st2 parts4", "a100"},
       {"backward bf16 hq4 hkv2 sq512 d64 causal", "sm80 q64 kv64 w4 st2 order=l2-sections kv-grad-per-query-head",
        "h200"},

@@ -20,7 +20,7 @@ TEST_CASE("a row of version 0.1 is current by the last templates of its pass and
     return is_of_last_templates(row);
   };
   const char *forward = "sq1024 d64", *backward = "backward sq1024 d64", *sm80 = "sm80 q64 kv64 w4 st2",
-             *sm90 = "sm90 q128 kv128 st2 rescale8";
+             *sm90 = "sm90 q128 kv128 st2 rescale10";
   CHECK(is_current(forward, sm80, "templates:a2c9197d29983644"));
   CHECK(is_current(backward, sm80, "templates:504ccfd6950b1013"));
   CHECK_FALSE(is_current(forward, sm90, "templates:e9cbd44099937a8d"));  // its kernel is another one now

@@ -25,10 +25,10 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kA = "sm80 q64 kv64 w4 st2";
-constexpr const char* kB = "sm80 q128 kv64 w4 st2 rescale8";
+constexpr const char* kB = "sm80 q128 kv64 w4 st2 rescale10";
 constexpr const char* kC = "sm80 q128 kv128 w8 st2";
-constexpr const char* kWhole = "sm80 q128 kv64 w4 st2 rescale8 even-tiles";
-constexpr const char* kUnfit = "sm80 q128 kv64 w3 st2 rescale8";  // 128 queries are no multiple of 3 warps of 16
+constexpr const char* kWhole = "sm80 q128 kv64 w4 st2 rescale10 even-tiles";
+constexpr const char* kUnfit = "sm80 q128 kv64 w3 st2 rescale10";  // 128 queries are no multiple of 3 warps of 16
 // A problem that fills the device: tiles differ little there by the cost model, kA takes 1.16 times as long as the
 // default config, kB as long, kWhole 0.99, kC 1.17. Rows that TMA cannot copy, here and below: the default is of family
 // sm80, too.
@@ -259,7 +259,7 @@ TEST_CASE("picks on Hopper: what was tuned nearby of either family, or its defau
   // So they were for this problem: a measurement wins.
   REQUIRE(canonical_text(found(*tuned, nearby).config) == kA);
   // Tiles of sm90 win nearby, though they are not expected to be the fastest.
-  const std::string of_sm90 = "sm90 q128 kv96 st3 qreg rescale8 ordered overlap=within";
+  const std::string of_sm90 = "sm90 q128 kv96 st3 qreg rescale10 ordered overlap=within";
   REQUIRE(predicted(asked, of_sm90) > predicted(asked, standard));
   REQUIRE(predicted(asked, of_sm90) < 1.15 * predicted(asked, standard));
   databases.user->append(row_of(nearby, of_sm90, 40));
@@ -267,9 +267,9 @@ TEST_CASE("picks on Hopper: what was tuned nearby of either family, or its defau
   REQUIRE(canonical_text(choice.config) == of_sm90);
   REQUIRE(choice.origin == ConfigOrigin::nearest_shape);
   // Lengths may ask for a change.
-  databases.user->append(row_of(nearby, "sm90 q128 kv96 st3 qreg rescale8 even-tiles ordered overlap=within", 30));
+  databases.user->append(row_of(nearby, "sm90 q128 kv96 st3 qreg rescale10 even-tiles ordered overlap=within", 30));
   choice = found(*tuned, "forward fp16 b4 hq8 sq2048 d64");
-  REQUIRE(canonical_text(choice.config) == "sm90 q128 kv96 st3 qreg rescale8 ordered overlap=within");
+  REQUIRE(canonical_text(choice.config) == "sm90 q128 kv96 st3 qreg rescale10 ordered overlap=within");
   REQUIRE(choice.origin == ConfigOrigin::nearest_shape);
   REQUIRE_THAT(choice.detail, ContainsSubstring("without even-tiles, which do not fit"));
 }

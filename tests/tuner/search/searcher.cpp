@@ -170,7 +170,7 @@ TEST_CASE("one move", "[nogpu]") {
   CHECK(apart("sm80 q128 kv64 w4 st2", "sm80 q128 kv80 w4 st2"));
   CHECK(apart("sm80 q128 kv64 w4 st2", "sm80 q64 kv64 w2 st2"));
   CHECK(apart("sm80 q128 kv64 w4 st2", "sm80 q128 kv64 w8 st2"));
-  CHECK(apart("sm80 q128 kv64 w4 st2", "sm80 q128 kv64 w4 st2 rescale8"));
+  CHECK(apart("sm80 q128 kv64 w4 st2", "sm80 q128 kv64 w4 st2 rescale10"));
   CHECK(apart("sm80 q64 kv64 w4 st2", "sm80 q64 kv64 w4 st2 dq=atomic"));
   CHECK(apart("sm80 q64 kv64 w4 st2", "sm80 q64 kv64 w4 st2 kv-grad-per-query-head"));
   CHECK(apart("sm80 q64 kv64 w4 st2 query-warps2 dq=atomic", "sm80 q64 kv64 w4 st2 query-warps2 dq-first dq=atomic"));

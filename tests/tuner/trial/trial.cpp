@@ -156,7 +156,7 @@ const char* const kProblem = "forward bf16 b2 hq4 hkv2 sq33 skv70 d16";
 struct Fixture {
   std::shared_ptr<FakeDevice> device = std::make_shared<FakeDevice>();
   AttentionProblem problem = parse_problem(kProblem);
-  KernelConfig config = parse_config("sm80 q64 kv64 w4 st2 rescale8");
+  KernelConfig config = parse_config("sm80 q64 kv64 w4 st2 rescale10");
 
   Measurement run(const std::function<void(const Call&)>& afterwards = {}, const TrialOptions& options = {}) {
     device->kernel = [this, afterwards](const Call& call) {
@@ -318,7 +318,7 @@ TEST_CASE("an alignment of 2 is what the tensors have", "[nogpu]") {
 
 TEST_CASE("trial on the emulator", "[emulator]") {
   const auto device = make_emulator_device(find_device("h200"));
-  const KernelConfig sm80 = parse_config("sm80 q64 kv64 w4 st2 rescale8");
+  const KernelConfig sm80 = parse_config("sm80 q64 kv64 w4 st2 rescale10");
   struct Case {
     const char* problem;
     std::optional<KernelConfig> config;  // otherwise the default
@@ -588,7 +588,7 @@ TEST_CASE("a large problem is checked where it is", "[emulator][slow]") {
   device->capacity = device->allocated() + kReserve;
   const Measurement crowded = bench.run(
       parse_config(
-          "sm90 q128 kv80 st2 order=tile-major-reversed rescale8 overlap=within scheduler=dynamic-persistent vst1"),
+          "sm90 q128 kv80 st2 order=tile-major-reversed rescale10 overlap=within scheduler=dynamic-persistent vst1"),
       options);
   INFO(crowded.reason);
   CHECK(crowded.status == MeasurementStatus::ok);
