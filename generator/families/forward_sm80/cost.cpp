@@ -18,8 +18,8 @@
 //   matrix      = 2 q kv (D16 + D) / mma rate
 //   shared      = (w * 4 kv D + 4 kv D + Q from shared memory: 2 q D) / 128 + spilled registers * w * 2
 //                 since each warp reads all of K and V, which are written once
-//   exponential = q kv (1 / 16 + 3.2 / 126) + 0.4 q + rescale: q D / 126 + masked steps: 7 q kv / 126 + copies
-//   l2          = 4 kv D / 48
+//   exponential = q kv (1 / 16 + 3.2 / 126) + 0.4 q + rescale, but for the first step: q D / 126 + masked steps: 7 q kv
+//   / 126 + copies l2          = 4 kv D / 48
 //
 // A warp does its products, then its exponentials; the warps of a scheduler share its tensor core and its ALUs. So a
 // step's time is that of a closed network of two stations, products and exponentials, and a delay, the barriers, with
@@ -86,7 +86,8 @@ double copy_clocks(const ForwardSm80Shape& shape, const KernelConfig& config) {
 }
 
 StepClocks step_clocks(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
-                       const ForwardSm80Shape& shape, double masked_share, double ctas, double spilled) {
+                       const ForwardSm80Shape& shape, double masked_share, double rescaled_share, double ctas,
+                       double spilled) {
   const double q = config.block_q, kv = config.block_kv, d = problem.head_dim_v();
   const double padded = round_up(problem.head_dim_qk(), 16);
   const double kv_bytes = 2 * kv * (problem.head_dim_qk() + d);
@@ -96,7 +97,7 @@ StepClocks step_clocks(const AttentionProblem& problem, const KernelConfig& conf
   clocks.exponential = q * kv * (1 / device.exp2_per_clock + kAluPerElement / device.alu_per_clock) + q * kRowClocks;
   clocks.exponential += masked_share * q * kv * kMaskPerElement / device.alu_per_clock;
   clocks.exponential += copy_clocks(shape, config);
-  if (config.rescale_threshold == 0) clocks.exponential += q * d / device.alu_per_clock;
+  if (config.rescale_threshold == 0) clocks.exponential += rescaled_share * q * d / device.alu_per_clock;
   if (problem.alignment < 16) clocks.exponential += kv_bytes / 2 / kElementwiseLoadsPerClock;
   const double q_bytes = config.q_in_registers ? 0 : 2 * q * problem.head_dim_qk();
   clocks.shared = (config.warps * kv_bytes + q_bytes + kv_bytes) / device.shared_bytes_per_clock;
@@ -181,13 +182,14 @@ CostEstimate forward_sm80_cost(const AttentionProblem& problem, const KernelConf
     steps.longest = std::ceil(steps.longest / parts);
   }
   const double masked_share = steps.mean > 0 ? steps.masked / steps.mean : 0;
+  const double rescaled_share = std::max(0.0, 1 - 1 / std::max(1.0, steps.mean));  // of steps: all but the first
   const double memory_bytes_per_clock = device.memory_gbps * 1e3 / device.clock_mhz / device.sm_count;
   const double ends = 2.0 * config.block_q * (problem.head_dim_qk() + problem.head_dim_v()) /
                       memory_bytes_per_clock;  // Q and O of a CTA
   // Clocks that an SM spends per CTA while `together` of them share it.
   const auto clocks_of = [&](double together, double count) {
-    return count * step_clocks(problem, config, device, shape, masked_share, together, spilled).total + kStartClocks +
-           ends;
+    return count * step_clocks(problem, config, device, shape, masked_share, rescaled_share, together, spilled).total +
+           kStartClocks + ends;
   };
 
   const double full_waves = std::floor(cost.waves);
@@ -206,7 +208,7 @@ CostEstimate forward_sm80_cost(const AttentionProblem& problem, const KernelConf
 
   const double clocks_per_microsecond = device.clock_mhz;
   const double per_sm = ctas * steps.mean / device.sm_count / clocks_per_microsecond;
-  const StepClocks step = step_clocks(problem, config, device, shape, masked_share, resident, spilled);
+  const StepClocks step = step_clocks(problem, config, device, shape, masked_share, rescaled_share, resident, spilled);
   cost.matrix_microseconds = step.matrix * per_sm;
   cost.exponential_microseconds = step.exponential * per_sm;
   cost.shared_microseconds = step.shared * per_sm;

@@ -40,7 +40,9 @@ constexpr HopperTile kHopperTiles[] = {
     {false, 160, "sm90 q192 kv48 st3 rescale10 ordered overlap=within scheduler=static-persistent"},
     {false, 192, "sm90 q128 kv64 st3 rescale10 overlap=within scheduler=static-persistent"},
     {false, 256, "sm90 q128 kv64 st2 rescale10 overlap=within scheduler=static-persistent"},
-    {true, 32, "sm90 q192 kv128 st4 qreg order=l2-sections-reversed rescale10 qst2 scheduler=static-persistent"},
+    {true, 32,
+     "sm90 q192 kv128 st4 qreg order=l2-sections-reversed rescale10 qst2 ordered overlap=within "
+     "scheduler=static-persistent"},
     {true, 64,
      "sm90 q192 kv112 st2 qreg order=l2-sections-reversed rescale10 qst2 overlap=within scheduler=static-persistent"},
     {true, 64,
