@@ -124,7 +124,9 @@ struct SoftmaxWarpgroup {
  private:
   // Keys (of K or V) times queries (of Q or dO) over the head dim.
   __device__ __forceinline__ void issue_scores(ScoreFragments& scores, u32 kv_offset, u32 tile) const {
-    const u32 rows = tile_place(shared + kv_offset + first_key * kPanelBytes, kKvPanelStride), columns = tile_place(tile, kQPanelStride);
+    const u32 place = tile_place(shared + kv_offset + first_key * kPanelBytes, kKvPanelStride), columns = tile_place(tile, kQPanelStride);
+    // Descriptors of many steps would be kept from block to block, beyond what uniform registers hold: each would come from a lane's.
+    const u32 rows = kDimSteps > 12 ? static_cast<u32>(opaque_i32(static_cast<i32>(place))) : place;
     wgmma_fence();
     wgmma_ss_first<false>(scores, matrix_descriptor(rows), matrix_descriptor(columns));
 #pragma unroll

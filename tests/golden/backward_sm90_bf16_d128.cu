@@ -1,4 +1,4 @@
-// attune backward bf16 d128 sm90 q64 kv128 st3 overlap=within dq=atomic · source 29b1507a56b10db5
+// attune backward bf16 d128 sm90 q64 kv128 st3 overlap=within dq=atomic · source 3d96e9eb87ca11f4
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -22,7 +22,7 @@
 //   198144  barriers
 //   198288  end
 
-namespace attune_e41b44b338a7b643 {
+namespace attune_469ea8c43e7777f1 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -992,7 +992,9 @@ struct SoftmaxWarpgroup {
  private:
   // Keys (of K or V) times queries (of Q or dO) over the head dim.
   __device__ __forceinline__ void issue_scores(ScoreFragments& scores, u32 kv_offset, u32 tile) const {
-    const u32 rows = tile_place(shared + kv_offset + first_key * kPanelBytes, kKvPanelStride), columns = tile_place(tile, kQPanelStride);
+    const u32 place = tile_place(shared + kv_offset + first_key * kPanelBytes, kKvPanelStride), columns = tile_place(tile, kQPanelStride);
+    // Descriptors of many steps would be kept from block to block, beyond what uniform registers hold: each would come from a lane's.
+    const u32 rows = kDimSteps > 12 ? static_cast<u32>(opaque_i32(static_cast<i32>(place))) : place;
     wgmma_fence();
     wgmma_ss_first<false>(scores, matrix_descriptor(rows), matrix_descriptor(columns));
 #pragma unroll
@@ -1157,4 +1159,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_e41b44b338a7b643
+}  // namespace attune_469ea8c43e7777f1

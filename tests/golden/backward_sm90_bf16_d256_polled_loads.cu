@@ -1,4 +1,4 @@
-// attune backward bf16 d256 sm90 q64 kv64 st2 overlap=within dq=atomic polled-loads split-dkdv · source e07b4888c0889f29
+// attune backward bf16 d256 sm90 q64 kv64 st2 overlap=within dq=atomic polled-loads split-dkdv · source b4ef679c701ffabc
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   230400  barriers
 //   230544  end
 
-namespace attune_a70cdd8ca31c0558 {
+namespace attune_fa0e4e5aa1971c5c {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -1053,7 +1053,9 @@ struct SoftmaxWarpgroup {
  private:
   // Keys (of K or V) times queries (of Q or dO) over the head dim.
   __device__ __forceinline__ void issue_scores(ScoreFragments& scores, u32 kv_offset, u32 tile) const {
-    const u32 rows = tile_place(shared + kv_offset + first_key * kPanelBytes, kKvPanelStride), columns = tile_place(tile, kQPanelStride);
+    const u32 place = tile_place(shared + kv_offset + first_key * kPanelBytes, kKvPanelStride), columns = tile_place(tile, kQPanelStride);
+    // Descriptors of many steps would be kept from block to block, beyond what uniform registers hold: each would come from a lane's.
+    const u32 rows = kDimSteps > 12 ? static_cast<u32>(opaque_i32(static_cast<i32>(place))) : place;
     wgmma_fence();
     wgmma_ss_first<false>(scores, matrix_descriptor(rows), matrix_descriptor(columns));
 #pragma unroll
@@ -1339,4 +1341,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_a70cdd8ca31c0558
+}  // namespace attune_fa0e4e5aa1971c5c

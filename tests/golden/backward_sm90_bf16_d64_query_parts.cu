@@ -1,4 +1,4 @@
-// attune backward bf16 d64 causal sm90 q128 kv128 st2 ordered overlap=within query-parts8 dq=ordered · source c33fb286851f2b98
+// attune backward bf16 d64 causal sm90 q128 kv128 st2 ordered overlap=within query-parts8 dq=ordered · source 5c8d9e1228321f7c
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one query head and one part of its queries. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   165904  barriers
 //   166016  end
 
-namespace attune_209797f8f6e71dc8 {
+namespace attune_205777214b283162 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -1054,7 +1054,9 @@ struct SoftmaxWarpgroup {
  private:
   // Keys (of K or V) times queries (of Q or dO) over the head dim.
   __device__ __forceinline__ void issue_scores(ScoreFragments& scores, u32 kv_offset, u32 tile) const {
-    const u32 rows = tile_place(shared + kv_offset + first_key * kPanelBytes, kKvPanelStride), columns = tile_place(tile, kQPanelStride);
+    const u32 place = tile_place(shared + kv_offset + first_key * kPanelBytes, kKvPanelStride), columns = tile_place(tile, kQPanelStride);
+    // Descriptors of many steps would be kept from block to block, beyond what uniform registers hold: each would come from a lane's.
+    const u32 rows = kDimSteps > 12 ? static_cast<u32>(opaque_i32(static_cast<i32>(place))) : place;
     wgmma_fence();
     wgmma_ss_first<false>(scores, matrix_descriptor(rows), matrix_descriptor(columns));
 #pragma unroll
@@ -1219,4 +1221,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_209797f8f6e71dc8
+}  // namespace attune_205777214b283162

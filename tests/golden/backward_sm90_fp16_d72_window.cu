@@ -1,4 +1,4 @@
-// attune backward fp16 d72 window sm90 q64 kv128 st2 ordered kv-grad-per-query-head dq=ordered dost1 · source 47b18ba888fbc527
+// attune backward fp16 d72 window sm90 q64 kv128 st2 ordered kv-grad-per-query-head dq=ordered dost1 · source cf73932fba6eba3c
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one query head. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   148240  barriers
 //   148336  end
 
-namespace attune_373e423317f16055 {
+namespace attune_3e2606463dea42b9 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -1052,7 +1052,9 @@ struct SoftmaxWarpgroup {
  private:
   // Keys (of K or V) times queries (of Q or dO) over the head dim.
   __device__ __forceinline__ void issue_scores(ScoreFragments& scores, u32 kv_offset, u32 tile) const {
-    const u32 rows = tile_place(shared + kv_offset + first_key * kPanelBytes, kKvPanelStride), columns = tile_place(tile, kQPanelStride);
+    const u32 place = tile_place(shared + kv_offset + first_key * kPanelBytes, kKvPanelStride), columns = tile_place(tile, kQPanelStride);
+    // Descriptors of many steps would be kept from block to block, beyond what uniform registers hold: each would come from a lane's.
+    const u32 rows = kDimSteps > 12 ? static_cast<u32>(opaque_i32(static_cast<i32>(place))) : place;
     wgmma_fence();
     wgmma_ss_first<false>(scores, matrix_descriptor(rows), matrix_descriptor(columns));
 #pragma unroll
@@ -1218,4 +1220,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_373e423317f16055
+}  // namespace attune_3e2606463dea42b9
