@@ -27,7 +27,7 @@ constexpr double kMatrixEfficiency = 0.92;  // fitted
 // Fitted, of the rate of exponentials: elements a clock, and what a busy tensor core takes from them.
 constexpr double kElementsShare = 0.9125, kTakenByMatrix = 0.48125;
 constexpr double kInstructionsOfMask = 4.8;  // fitted, of an element
-constexpr double kRescalesPerClock = 140;    // fitted: elements of O
+constexpr double kRescalesPerClock = 50;     // elements of O; by 34 pairs of trials
 // Of the work that warpgroups save where they pass over a block: the others go on, and they wait for them. Fitted on
 // 2700 trials of 126 shapes that nobody had tuned, as is kTailOfFixed.
 constexpr double kSavedByPassing = 0.5;
@@ -40,9 +40,9 @@ constexpr double kClusterStepClocks = 3600, kClusterCost = 1.35;  // of a cluste
 // Of a warpgroup's P to shared memory, with a fence and two barriers (fitted), and of an exponential of 16 by a
 // polynomial, as a share of a step: by pairs of trials (docs/notebook/forward_sm90.md).
 constexpr double kStoreClocks = 1470, kEmulationCost = 0.03;
-constexpr double kQueryInRegisters = 0.95;  // fitted: of a step, where the product reads no Q from shared memory
-// Of a step, by a regression on what other terms leave: products in a fixed order, and no checks of bounds.
-constexpr double kOrdered = 0.985, kWithoutBounds = 0.985;
+constexpr double kQueryInRegisters = 0.99;  // of a step, where the product reads no Q from shared memory; by 40 pairs
+// Of a step: products in a fixed order, by 51 pairs, and no checks of bounds, by a regression on what others leave.
+constexpr double kOrdered = 0.97, kWithoutBounds = 0.985;
 // Fitted: beyond so many keys a step is longer than its work, by this share for as many again.
 constexpr double kWideBlockKv = 128, kWideCost = 0.155;
 // Fitted, of a step: waits at barriers, issue, drain, with 1, 2, 3 consumers, and with two CTAs of one.
@@ -65,8 +65,9 @@ constexpr double kStoredPerClock = 6.9;
 // Fitted: the tail of a launch under a mask, as a share of the longest tile.
 constexpr double kTailOfFixed = 0.2, kTailOfHeads = 0, kTailOfRows = 0.3, kTailOfShortestFirst = 0.7;
 // By pairs of trials. Short sequences have so many tiles that their lengths even out when those of one head follow each
-// other (50 pairs: 7 to 11 % over sections); of long ones it is luck (40 pairs, -10 to +56 % over one tile a CTA).
-constexpr double kTailOfFixedSections = 0.9, kTailOfFixedLong = 0.8;
+// other (50 pairs: 7 to 11 % over sections); of long ones it is luck (40 pairs, -10 to +56 % over one tile a CTA; 11
+// pairs, 6 % less than on demand).
+constexpr double kTailOfFixedSections = 0.9, kTailOfFixedLong = 0.4;
 constexpr std::int64_t kMostQueriesOfEvenTiles = 1024;
 constexpr double kL2Megabytes = 30;    // fitted: of K and V, that stay in L2 from one round of heads to the next
 constexpr double kMemoryRate = 0.958;  // fitted: of the specified one
