@@ -324,7 +324,7 @@ TEST_CASE("trial on the emulator", "[emulator]") {
     std::optional<KernelConfig> config;  // otherwise the default
     FamilyWord family;
   };
-  for (const Case& test : {Case{"forward bf16 b1 hq2 sq70 skv133 d64 causal", {}, FamilyWord::sm90},
+  for (const Case& test : {Case{"forward bf16 b1 hq2 sq130 skv133 d64 causal", {}, FamilyWord::sm90},
                            Case{"forward bf16 b1 hq2 sq70 skv133 d64 causal", sm80, FamilyWord::sm80},
                            Case{"forward fp16 b2 hq2 hkv1 sq17 d40 align2", {}, FamilyWord::sm80},
                            Case{"backward bf16 b1 hq2 hkv1 sq70 skv133 d64 causal", {}, FamilyWord::sm90},
