@@ -7,72 +7,12 @@
 #include <random>
 #include <sstream>
 
+#include "tests/primitives/case_parts.h"
+#include "tests/primitives/data_movement_cases.h"
 #include "tests/primitives/number_formats.h"
 
 namespace attune::tests {
 namespace {
-
-using Bytes = std::vector<std::uint8_t>;
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-
-template <typename T>
-std::string text_of(T x) {
-  std::ostringstream text;
-  text.precision(17);
-  text << x;
-  return text.str();
-}
-
-// Bit for bit, but any NaN equals any other.
-template <typename T>
-std::function<std::string(const Bytes&)> exactly(std::vector<T> expected) {
-  return [expected = std::move(expected)](const Bytes& output) -> std::string {
-    const std::vector<T> actual = values_of<T>(output);
-    if (actual.size() != expected.size()) return "the output has another size";
-    for (std::size_t i = 0; i < actual.size(); ++i) {
-      if constexpr (std::is_floating_point_v<T>) {
-        if (std::isnan(actual[i]) && std::isnan(expected[i])) continue;
-      }
-      if (!same_bits(actual[i], expected[i])) {
-        return "element " + std::to_string(i) + " is " + text_of(actual[i]) + " instead of " + text_of(expected[i]);
-      }
-    }
-    return {};
-  };
-}
-
-// Within relative * |expected| + absolute; special values exactly.
-template <typename T>
-std::function<std::string(const Bytes&)> nearly(std::vector<T> expected, double relative, double absolute = 0) {
-  return [=](const Bytes& output) -> std::string {
-    const std::vector<T> actual = values_of<T>(output);
-    if (actual.size() != expected.size()) return "the output has another size";
-    for (std::size_t i = 0; i < actual.size(); ++i) {
-      const double a = actual[i], e = expected[i];
-      if (std::isnan(a) && std::isnan(e)) continue;
-      const bool special = std::isnan(e) || std::isinf(e) || std::isnan(a) || std::isinf(a) || e == 0;
-      if (special ? a != e : !(std::fabs(a - e) <= relative * std::fabs(e) + absolute)) {
-        return "element " + std::to_string(i) + " is " + text_of(a) + " instead of " + text_of(e);
-      }
-    }
-    return {};
-  };
-}
-
-std::vector<std::uint16_t> random_words(std::size_t count, std::uint32_t seed) {
-  std::mt19937 random(seed);
-  std::vector<std::uint16_t> words(count);
-  for (auto& word : words) word = static_cast<std::uint16_t>(random());
-  return words;
-}
-
-template <typename T>
-Bytes concatenated(const std::vector<T>& first, const std::vector<T>& second) {
-  std::vector<T> both = first;
-  both.insert(both.end(), second.begin(), second.end());
-  return bytes_of(both);
-}
 
 void add_prelude(std::vector<PrimitiveCase>& cases) {
   PrimitiveCase indices{"indices",
@@ -103,155 +43,6 @@ if (thread == 0) {
                    {},
                    16,
                    exactly<std::uint32_t>({0xff800000u, 0xffffffffu, 0u, 0xfff00000u})});
-}
-
-void add_memory(std::vector<PrimitiveCase>& cases) {
-  const std::vector<std::uint16_t> words = random_words(256, 1);
-  {
-    std::vector<std::uint16_t> reversed(words.rbegin(), words.rend());
-    cases.push_back({"ld_global_b16 st_global_b16",
-                     {R"(
-for (u32 i = thread; i < 256; i += 64) st_global_b16(out_bytes(args, 2 * i), ld_global_b16(in_bytes(args, 2 * (255 - i))));
-)",
-                      64},
-                     bytes_of(words),
-                     512,
-                     exactly(reversed)});
-  }
-  {
-    std::vector<double> doubles;
-    for (int i = 0; i < 32; ++i) doubles.push_back(std::ldexp(1.0 + i, 40 * i - 600));
-    cases.push_back({"st_global_f64",
-                     {"st_global_f64(out_bytes(args, 8 * thread), in_f64(args, thread));\n"},
-                     bytes_of(doubles),
-                     256,
-                     exactly(doubles)});
-    const std::vector<float> floats = {0.0f, -0.0f, 1.5f, kInfinity, -kInfinity, 1e-40f, 3e38f, -7.0f};
-    cases.push_back({"st_global_f32",
-                     {"if (thread < 8) st_global_f32(out_bytes(args, 4 * thread), in_f32(args, thread));\n"},
-                     bytes_of(floats),
-                     32,
-                     exactly(floats)});
-    cases.push_back({"ld_global_f32",
-                     {"if (thread < 8) st_global_f32(out_bytes(args, 4 * thread), "
-                      "ld_global_f32(static_cast<const float*>(args.in) + thread));\n"},
-                     bytes_of(floats),
-                     32,
-                     exactly(floats)});
-  }
-  cases.push_back({"st_global_b32 ld_shared_b32",
-                   {R"(
-st_shared_b32(shared_base() + 4 * thread, in_u32(args, thread));
-bar_sync();
-st_global_b32(out_bytes(args, 4 * thread), ld_shared_b32(shared_base() + 4 * (127 - thread)));
-)",
-                    128, 512},
-                   bytes_of(words),
-                   512,
-                   [&] {
-                     const std::vector<std::uint32_t> singles = values_of<std::uint32_t>(bytes_of(words));
-                     return exactly(std::vector<std::uint32_t>(singles.rbegin(), singles.rend()));
-                   }()});
-  // Written by one thread, read by another of another warp.
-  cases.push_back({"st_shared_b32 ld_shared_v4_b32 bar_sync",
-                   {R"(
-const u32 shared = shared_base();
-st_shared_b32(shared + 4 * thread, in_u32(args, thread));
-bar_sync();
-if (thread < 32) st_global_v4_b32(out_bytes(args, 16 * thread), ld_shared_v4_b32(shared + 16 * (31 - thread)));
-)",
-                    128, 512},
-                   bytes_of(words),
-                   512,
-                   [&] {
-                     std::vector<std::uint16_t> expected;
-                     for (int i = 31; i >= 0; --i)
-                       expected.insert(expected.end(), words.begin() + 8 * i, words.begin() + 8 * i + 8);
-                     return exactly(expected);
-                   }()});
-  cases.push_back({"st_shared_v4_b32",
-                   {R"(
-const u32 shared = shared_base();
-st_shared_v4_b32(shared + 16 * (31 - thread), Vec4{in_u32(args, 4 * thread), in_u32(args, 4 * thread + 1), in_u32(args, 4 * thread + 2),
-                                                   in_u32(args, 4 * thread + 3)});
-bar_sync();
-st_global_v4_b32(out_bytes(args, 16 * (31 - thread)), ld_shared_v4_b32(shared + 16 * thread));
-)",
-                    32, 512},
-                   bytes_of(words),
-                   512,
-                   [&] {
-                     // Twice reversed: to thread t's place comes what thread 31 - (31 - t) ... wrote at 31 - t.
-                     return exactly(words);
-                   }()});
-  {
-    std::vector<double> doubles, rotated;
-    for (int i = 0; i < 64; ++i) doubles.push_back(1.0 / (i + 3));
-    for (int i = 0; i < 64; ++i) rotated.push_back(doubles[(i + 33) % 64]);
-    cases.push_back({"st_shared_f64 ld_shared_f64",
-                     {R"(
-const u32 shared = shared_base();
-st_shared_f64(shared + 8 * thread, in_f64(args, thread));
-bar_sync();
-st_global_f64(out_bytes(args, 8 * thread), ld_shared_f64(shared + 8 * ((thread + 33) % 64)));
-)",
-                      64, 512},
-                     bytes_of(doubles),
-                     512,
-                     exactly(rotated)});
-  }
-  {
-    std::vector<std::uint32_t> expected;
-    for (std::uint32_t thread = 0; thread < 64; ++thread) {
-      const std::uint32_t from = thread / 32 * 32 + (thread + 7) % 32;
-      expected.push_back(1000 + from + 2000 * (3 + from));
-    }
-    // The second write may not overtake the first read.
-    cases.push_back({"bar_warp_sync",
-                     {R"(
-const u32 mine = shared_base() + 16 * thread, other = shared_base() + 16 * (thread / 32 * 32 + (thread + 7) % 32);
-st_shared_b32(mine, 1000 + thread);
-bar_warp_sync();
-const u32 first = ld_shared_v4_b32(other).x;
-bar_warp_sync();
-st_shared_b32(mine, 2000 * (3 + thread));
-bar_warp_sync();
-out_u32(args, thread, first + ld_shared_v4_b32(other).x);
-)",
-                      64, 1024},
-                     {},
-                     256,
-                     exactly(expected)});
-  }
-}
-
-void add_async(std::vector<PrimitiveCase>& cases) {
-  const std::vector<std::uint16_t> words = random_words(32 * 8 * 3, 2);
-  std::vector<std::uint16_t> expected;
-  for (std::size_t i = 0; i < 32 * 3; ++i) {
-    for (std::size_t e = 0; e < 8; ++e) expected.push_back(i % 5 == 0 ? 0 : words[8 * i + e]);
-  }
-  // Three groups; every fifth chunk is not read but filled with zeros. The first wait lets two groups stay under way.
-  cases.push_back({"cp_async_cg_16 cp_async_commit_group cp_async_wait_group",
-                   {R"(
-const u32 shared = shared_base();
-for (u32 group = 0; group < 3; ++group) {
-  const u32 chunk = 32 * group + thread;
-  cp_async_cg_16(shared + 16 * chunk, in_bytes(args, 16 * chunk), chunk % 5 == 0 ? 0 : 16);
-  cp_async_commit_group();
-}
-cp_async_wait_group<2>();
-st_global_v4_b32(out_bytes(args, 16 * thread), ld_shared_v4_b32(shared + 16 * thread));
-cp_async_wait_group<0>();
-bar_sync();
-const u32 other = thread ^ 1;
-for (u32 group = 1; group < 3; ++group)
-  st_global_v4_b32(out_bytes(args, 16 * (32 * group + other)), ld_shared_v4_b32(shared + 16 * (32 * group + other)));
-)",
-                    32, 32 * 16 * 3},
-                   bytes_of(words),
-                   words.size() * 2,
-                   exactly(expected)});
 }
 
 void add_ldmatrix(std::vector<PrimitiveCase>& cases) {
@@ -385,17 +176,6 @@ out_f32(args, 256 + thread, shfl_sync_bfly_f32<16>(x));
                    {},
                    384,
                    exactly(votes)});
-}
-
-// One value of the output for each element of the input, all by one expression.
-template <typename In, typename Out>
-PrimitiveCase elementwise(const std::string& name, const std::string& statement, const std::vector<In>& in,
-                          std::size_t outputs, std::function<std::string(const Bytes&)> complaint) {
-  return {name,
-          {"for (u32 i = thread; i < " + std::to_string(outputs) + "; i += 128) {\n  " + statement + "\n}\n", 128},
-          bytes_of(in),
-          outputs * sizeof(Out),
-          std::move(complaint)};
 }
 
 void add_math(std::vector<PrimitiveCase>& cases) {
@@ -544,161 +324,17 @@ void add_math(std::vector<PrimitiveCase>& cases) {
   }
 }
 
-void add_wide(std::vector<PrimitiveCase>& cases) {
-  const std::vector<std::uint16_t> words = random_words(256, 2);
-  cases.push_back({"ld_global_v4_b32",
-                   {"st_global_v4_b32(out_bytes(args, 16 * thread), ld_global_v4_b32(in_bytes(args, 16 * thread)));\n"},
-                   bytes_of(words),
-                   512,
-                   exactly(words)});
-  const std::vector<std::uint64_t> wide = values_of<std::uint64_t>(bytes_of(words));
-  cases.push_back({"st_shared_b64 ld_shared_b64 st_global_b64 bits_of_f64 f64_of_bits",
-                   {R"(
-st_shared_b64(shared_base() + 8 * thread, bits_of_f64(in_f64(args, thread)));
-bar_sync();
-const u64 other = ld_shared_b64(shared_base() + 8 * (63 - thread));
-st_global_b64(out_bytes(args, 8 * thread), bits_of_f64(f64_of_bits(other)));
-)",
-                    64, 512},
-                   bytes_of(words),
-                   512,
-                   exactly(std::vector<std::uint64_t>(wide.rbegin(), wide.rend()))});
-
-  std::mt19937 random(6);
-  std::normal_distribution<double> normal;
-  std::vector<double> in, sums, products, quotients, roots, differences;
-  for (int i = 0; i < 256; ++i) {
-    const double a = normal(random), b = normal(random);
-    in.insert(in.end(), {a, b});
-    sums.push_back(a + b);
-    products.push_back(a * b);
-    quotients.push_back(a / b);
-    roots.push_back(std::sqrt(std::fabs(a)));
-    differences.push_back(0);
-  }
-  const auto add = [&](const std::string& name, const std::string& value, const std::vector<double>& expected) {
-    cases.push_back(elementwise<double, double>(
-        name,
-        "const double a = ld_global_f64(in_bytes(args, 16 * i)), b = ld_global_f64(in_bytes(args, 16 * i + 8)); "
-        "st_global_f64(out_bytes(args, 8 * i), " +
-            value + ");",
-        in, expected.size(), exactly(expected)));
-  };
-  add("ld_global_f64 add_rn_f64", "add_rn_f64(a, b)", sums);
-  add("mul_rn_f64", "mul_rn_f64(a, b)", products);
-  add("div_rn_f64", "div_rn_f64(a, b)", quotients);
-  add("sqrt_rn_f64", "sqrt_rn_f64(a < 0 ? -a : a)", roots);
-  // A contraction would leave the rounding error of the product.
-  add("mul_rn_f64 add_rn_f64", "add_rn_f64(mul_rn_f64(a, b), -mul_rn_f64(b, a))", differences);
-}
-
-void add_sums(std::vector<PrimitiveCase>& cases) {
-  std::vector<float> floats, reversed;
-  for (int i = 0; i < 128; ++i) floats.push_back(static_cast<float>(i) - 40.5f);
-  for (std::size_t i = 0; i < 128; ++i) reversed.push_back(floats[(31 - i / 4) * 4 + i % 4]);
-  cases.push_back({"ld_global_v4_f32 ld_shared_v4_f32",
-                   {R"(
-const Vec4F32 x = ld_global_v4_f32(static_cast<const float*>(args.in) + 4 * thread);
-st_global_f32(out_bytes(args, 16 * thread), x.x + x.w);
-st_global_f32(out_bytes(args, 16 * thread + 4), x.y - x.z);
-for (u32 i = 0; i < 4; ++i) st_shared_b32(shared_base() + 16 * thread + 4 * i, in_u32(args, 4 * thread + i));
-bar_sync();
-const Vec4F32 y = ld_shared_v4_f32(shared_base() + 16 * (31 - thread));
-st_global_f32(out_bytes(args, 16 * thread + 8), y.x + y.w);
-st_global_f32(out_bytes(args, 16 * thread + 12), y.y - y.z);
-)",
-                    32, 512},
-                   bytes_of(floats),
-                   512,
-                   [&] {
-                     std::vector<float> expected;
-                     for (std::size_t i = 0; i < 32; ++i) {
-                       for (const auto* from : {&floats, &reversed}) {
-                         const float* four = from->data() + 4 * i;
-                         expected.insert(expected.end(), {four[0] + four[3], four[1] - four[2]});
-                       }
-                     }
-                     return exactly(expected);
-                   }()});
-  cases.push_back(
-      {"opaque_i32",
-       {"out_u32(args, thread, static_cast<u32>(opaque_i32(static_cast<i32>(in_u32(args, thread))) + 1));\n"},
-       bytes_of(std::vector<std::uint32_t>(32, 41)),
-       128,
-       exactly(std::vector<std::uint32_t>(32, 42))});
-  // Small integers: their sums are exact, whatever the order.
-  cases.push_back({"red_global_add_f32",
-                   {R"(
-if (thread < 4) st_global_f32(out_bytes(args, 4 * thread), 0.5f);
-bar_sync();
-red_global_add_f32(reinterpret_cast<float*>(out_bytes(args, 4 * (thread % 4))), in_f32(args, thread));
-)",
-                    64},
-                   bytes_of(std::vector<float>(floats.begin(), floats.begin() + 64)),
-                   16,
-                   [&] {
-                     std::vector<float> sums(4, 0.5f);
-                     for (std::size_t i = 0; i < 64; ++i) sums[i % 4] += floats[i];
-                     return exactly(sums);
-                   }()});
-  // 2^30 + 1 - 2^30 is 0 in this order and 1 in others; the CTA of the first number clears the sum.
-  const std::vector<float> terms = {0.0f, 0x1p30f, 1.0f, -0x1p30f, 5.0f, 0x1p30f, 3.0f, -0x1p30f};
-  std::vector<float> numbers_and_terms(4, 0.0f);
-  numbers_and_terms.insert(numbers_and_terms.end(), terms.begin(), terms.end());
-  PrimitiveCase turns{"atom_relaxed_gpu_global_add_u32 wait_acquire_gpu_global_u32 st_release_gpu_global_u32",
-                      {R"(
-u32* numbers = static_cast<u32*>(const_cast<void*>(args.in));
-if (thread == 0) {
-  const u32 mine = atom_relaxed_gpu_global_add_u32(numbers, 1);
-  wait_acquire_gpu_global_u32(numbers + 1, mine);
-  if (mine == 0) st_global_f32(out_bytes(args, 0), 0.0f);
-  red_global_add_f32(reinterpret_cast<float*>(out_bytes(args, 0)), in_f32(args, 4 + mine));
-  st_release_gpu_global_u32(numbers + 1, mine + 1);
-}
-)"},
-                      bytes_of(numbers_and_terms),
-                      4,
-                      exactly(std::vector<float>{0.0f})};
-  turns.kernel.grid = 8;
-  cases.push_back(turns);
-}
-
-// What a thread has written itself is what it reads, also where it has read before.
-void add_pair(std::vector<PrimitiveCase>& cases) {
-  const std::vector<std::uint16_t> words = random_words(128, 3);
-  const std::vector<std::uint32_t> in = values_of<std::uint32_t>(bytes_of(words));
-  std::vector<std::uint32_t> swapped;
-  for (std::size_t i = 0; i < in.size(); i += 2) swapped.insert(swapped.end(), {in[i + 1], in[i]});
-  cases.push_back({"st_global_v2_f32 ld_weak_global_f32 ld_weak_global_v2_f32",
-                   {R"(
-float* out = reinterpret_cast<float*>(out_bytes(args, 8 * thread));
-const Vec2F32 read = ld_weak_global_v2_f32(reinterpret_cast<const float*>(in_bytes(args, 8 * thread)));
-st_global_v2_f32(out, read);
-const float first = ld_weak_global_f32(out);
-st_global_v2_f32(out, Vec2F32{ld_weak_global_f32(out + 1), first});
-const Vec2F32 again = ld_weak_global_v2_f32(out);
-st_global_v2_f32(out, again);
-)"},
-                   bytes_of(words),
-                   256,
-                   exactly(swapped)});
-}
-
 }  // namespace
 
 const std::vector<PrimitiveCase>& primitive_cases() {
   static const std::vector<PrimitiveCase> cases = [] {
     std::vector<PrimitiveCase> made;
     add_prelude(made);
-    add_memory(made);
-    add_async(made);
+    add_data_movement_cases(made);
     add_ldmatrix(made);
     add_mma(made);
     add_lanes(made);
     add_math(made);
-    add_wide(made);
-    add_sums(made);
-    add_pair(made);
     return made;
   }();
   return cases;
