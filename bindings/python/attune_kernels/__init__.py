@@ -114,8 +114,10 @@ def attention(
         raise ValueError("a result in out cannot be differentiated: leave out away, or call under torch.no_grad()")
     if _operators_are_watched() and out is None:
         out, lse = _ops.forward(q, k, v, options)
+    elif is_differentiated and not return_lse:
+        return _apply_attention(q, k, v, options)
     elif is_differentiated:
-        out, lse = _apply_attention(q, k, v, options)
+        out, lse = _apply_attention_with_lse(q, k, v, options)
     else:
         out, lse = _calls.forward(q, k, v, options, out, return_lse)
     return (out, lse) if return_lse else out
@@ -131,32 +133,53 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, q, k, v, options):
-        out, lse = _calls.forward(q, k, v, options, return_lse=True)
-        ctx.save_for_backward(q, k, v, out, lse)
+        return _run_and_keep(ctx, q, k, v, options)[0]
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        return _gradients_of(ctx, grad_out, None)
+
+
+class _AttentionWithLse(torch.autograd.Function):
+    """The same where lse is wanted, too, on which a loss may depend."""
+
+    @staticmethod
+    def forward(ctx, q, k, v, options):
         ctx.set_materialize_grads(False)
-        ctx.options = options
-        return out, lse
+        return _run_and_keep(ctx, q, k, v, options)
 
     @staticmethod
     def backward(ctx, grad_out, grad_lse):
-        q, k, v, out, lse = ctx.saved_tensors
         if grad_out is None:
-            grad_out = torch.zeros_like(out)
-        if torch.compiler.is_compiling() or torch.is_grad_enabled() or _operators_are_watched():
-            grads = _ops.backward(grad_out, q, k, v, out, lse, grad_lse, ctx.options)
-        else:
-            if grad_out.stride()[3] != 1:
-                grad_out = grad_out.contiguous()
-            if grad_lse is not None:
-                grad_lse = grad_lse.contiguous()
-            grads = _calls.backward(grad_out, q, k, v, out, lse, grad_lse, ctx.options)
-        if ctx.needs_input_grad == (True, True, True, False):
-            return (*grads, None)
-        return (*(grad if needed else None for grad, needed in zip(grads, ctx.needs_input_grad)), None)
+            grad_out = torch.zeros_like(ctx.saved_tensors[3])
+        return _gradients_of(ctx, grad_out, grad_lse)
+
+
+def _run_and_keep(ctx, q, k, v, options):
+    out, lse = _calls.forward(q, k, v, options, return_lse=True)
+    ctx.save_for_backward(q, k, v, out, lse)
+    ctx.options = options
+    return out, lse
+
+
+def _gradients_of(ctx, grad_out, grad_lse):
+    q, k, v, out, lse = ctx.saved_tensors
+    if torch.compiler.is_compiling() or torch.is_grad_enabled() or _operators_are_watched():
+        grads = _ops.backward(grad_out, q, k, v, out, lse, grad_lse, ctx.options)
+    else:
+        if grad_out.stride()[3] != 1:
+            grad_out = grad_out.contiguous()
+        if grad_lse is not None:
+            grad_lse = grad_lse.contiguous()
+        grads = _calls.backward(grad_out, q, k, v, out, lse, grad_lse, ctx.options)
+    if ctx.needs_input_grad == (True, True, True, False):
+        return (*grads, None)
+    return (*(grad if needed else None for grad, needed in zip(grads, ctx.needs_input_grad)), None)
 
 
 # Function.apply() makes ready for transforms of torch.func, which attention() sends another way, and then calls this.
 _apply_attention = super(torch.autograd.Function, _Attention).apply
+_apply_attention_with_lse = super(torch.autograd.Function, _AttentionWithLse).apply
 
 
 def backward(

@@ -44,10 +44,10 @@ def forward(q, k, v, options, out=None, return_lse=False, prepared=None):
         q_data, k_data, v_data = q.data_ptr(), k.data_ptr(), v.data_ptr()
     if out is None:
         out = torch.empty_like(q) if launcher.strides_are_kept else empty_like(q)
-    lse = torch.empty(launcher.lse_shape, dtype=torch.float32, device=q.device) if return_lse else None
+    lse = q.new_empty(launcher.lse_shape, dtype=torch.float32) if return_lse else None
     structs = launcher.structs()
     structs.set_tensors(q_data, k_data, v_data, out.data_ptr(), lse.data_ptr() if return_lse else 0)
-    launcher.run(prepared, q.new_empty(launcher.workspace_elements), structs)
+    launcher.run(prepared, q, structs)
     return out, lse
 
 
@@ -89,7 +89,7 @@ def backward(grad_out, q, k, v, out, lse, grad_lse, options, grads=None, prepare
     structs = launcher.structs()
     structs.set_tensors(q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(), lse.data_ptr())
     structs.set_gradients(grad_out.data_ptr(), d_q.data_ptr(), d_k.data_ptr(), d_v.data_ptr(), 0 if grad_lse is None else grad_lse.data_ptr())
-    launcher.run(prepared, q.new_empty(launcher.workspace_elements), structs)
+    launcher.run(prepared, q, structs)
     return grads
 
 
@@ -137,9 +137,11 @@ class _Launcher:
         except IndexError:
             return _Structs(self.problem, self._workspace_bytes, *self._filled)
 
-    def run(self, prepared, workspace, structs):
-        """Launches on the current stream. Raises AttuneError."""
-        structs.workspace.value = workspace.data_ptr()
+    def run(self, prepared, q, structs):
+        """Launches on the current stream, with a workspace from where q's memory comes from. Raises AttuneError."""
+        if self.workspace_elements:
+            workspace = q.new_empty(self.workspace_elements)  # lives until the launch is on its stream
+            structs.workspace.value = workspace.data_ptr()
         stream = _current_stream(self.device)
         if prepared is None:
             status = self._function(*structs.arguments, stream)
