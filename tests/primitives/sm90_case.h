@@ -2,33 +2,14 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <utility>
-#include <vector>
 
+#include "tests/primitives/case_parts.h"
 #include "tests/primitives/number_formats.h"
 #include "tests/primitives/primitive_cases.h"
 
 namespace attune::tests {
-
-using Bytes = std::vector<std::uint8_t>;
-
-/// Complains of the first value that is not the same bit for bit.
-template <typename T>
-std::function<std::string(const Bytes&)> exactly(std::vector<T> expected) {
-  return [expected = std::move(expected)](const Bytes& output) -> std::string {
-    const std::vector<T> actual = values_of<T>(output);
-    if (actual.size() != expected.size()) return "the output has another size";
-    for (std::size_t i = 0; i < actual.size(); ++i) {
-      if (!same_bits(actual[i], expected[i])) {
-        return "element " + std::to_string(i) + " is " + std::to_string(actual[i]) + " instead of " +
-               std::to_string(expected[i]);
-      }
-    }
-    return {};
-  };
-}
 
 inline TestKernel sm90_kernel(std::string body, int threads, std::size_t shared_bytes, std::uint32_t grid = 1) {
   TestKernel kernel{std::move(body), threads, shared_bytes, grid};

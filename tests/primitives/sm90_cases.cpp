@@ -6,7 +6,6 @@
 #include <iterator>
 #include <limits>
 #include <optional>
-#include <random>
 
 #include "tests/primitives/number_formats.h"
 #include "tests/primitives/sm90_case.h"
@@ -16,13 +15,6 @@ namespace attune::tests {
 namespace {
 
 using Words = std::vector<std::uint16_t>;
-
-Words random_words(std::size_t count, std::uint32_t seed) {
-  std::mt19937 random(seed);
-  Words words(count);
-  for (auto& word : words) word = static_cast<std::uint16_t>(random());
-  return words;
-}
 
 // A tensor (dim, head, row, batch) of the shape below; its rows are padded, so that the strides matter.
 struct Tensor {

@@ -18,8 +18,9 @@
 //   matrix      = 2 q kv (D16 + D) / mma rate
 //   shared      = (w * 4 kv D + 4 kv D + Q from shared memory: 2 q D) / 128 + spilled registers * w * 2
 //                 since each warp reads all of K and V, which are written once
-//   exponential = q kv (1 / 16 + 3.2 / 126) + 0.4 q + rescale, but for the first step: q D / 126 + masked steps: 7 q kv
-//   / 126 + copies l2          = 4 kv D / 48
+//   exponential = q kv (1 / 16 + 3.2 / 126) + 0.4 q + rescale: q D / 126 + masked steps: 7 q kv / 126 + copies
+//                 of which the first step has no rescale
+//   l2          = 4 kv D / 48
 //
 // A warp does its products, then its exponentials; the warps of a scheduler share its tensor core and its ALUs. So a
 // step's time is that of a closed network of two stations, products and exponentials, and a delay, the barriers, with
