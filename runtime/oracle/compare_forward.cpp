@@ -20,6 +20,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kLseAbsolute = 1e-5, kLseRelative = 1e-6;
 constexpr std::int64_t kPartRows = 256;  // of a head, compared by one thread
 constexpr std::int64_t kRowsOfAnAverage = 256;
+constexpr double kFewRowsBound = 1.1;  // u, for fewer of them
 
 std::string locate_row(const OperandShape& shape, std::int64_t row) {
   const std::int64_t heads = shape.heads, rows = shape.rows;
@@ -72,8 +73,6 @@ OutputBounds bounds_of(DataType dtype) {
   return {3e-3, 0x1p-8, 0x1p-134};
 }
 
-double few_rows_bound(DataType dtype) { return 1.1 * bounds_of(dtype).unit_roundoff; }
-
 double smallest_normal(DataType dtype) { return bounds_of(dtype).smallest_step / bounds_of(dtype).unit_roundoff; }
 
 void ErrorSummary::add(std::int64_t index, double value, double reference, double bound) {
@@ -115,7 +114,7 @@ std::int64_t offset_of_element(const AttentionProblem& problem, const TensorView
 ComparedOutput compared_o(const AttentionProblem& problem) {
   ComparedOutput output{"o", Operand::o, bounds_of(problem.dtype), 0};
   if (problem.batch * problem.heads_q * problem.seq_q < kRowsOfAnAverage)
-    output.bounds.relative = few_rows_bound(problem.dtype);
+    output.bounds.relative = kFewRowsBound * output.bounds.unit_roundoff;
   return output;
 }
 

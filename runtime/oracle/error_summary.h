@@ -20,8 +20,6 @@ struct OutputBounds {
   double of_element(double reference, double weight) const;
 };
 OutputBounds bounds_of(DataType dtype);
-/// The relative bound of an O of fewer than 256 rows.
-double few_rows_bound(DataType dtype);
 /// The smallest normal number of the dtype, h / u: a smaller P is off by up to h, as if it were this.
 double smallest_normal(DataType dtype);
 OutputBounds gradient_bounds_of(DataType dtype);

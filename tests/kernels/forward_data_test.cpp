@@ -75,7 +75,9 @@ void check_suite(Devices& devices, const Configs& configs, const std::vector<std
   }
 }
 
-// A key that outweighs all others by some powers of two, fewer and more than those from which O is rescaled.
+// A key that outweighs all others by some powers of two, fewer and more than those from which O is rescaled. In steps
+// of 0.05 from 7.05 to 10 the largest error keeps the rule at each of them; the mean one breaks it in fp16 at 7.25, 8.1
+// and 8.15, by up to 1.18 (docs/notebook/forward_sm90.md).
 void check_thresholds(Devices& devices, const Configs& configs) {
   for (const char* shape : {"bf16 b1 hq2 hkv1 sq70 skv300 d64", "fp16 b1 hq2 hkv1 sq70 skv300 d128"}) {
     for (const double powers : {7.3, 7.9, 8.6, 9.3, 9.9, 10.2, 12.4}) {

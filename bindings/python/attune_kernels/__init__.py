@@ -150,8 +150,6 @@ class _AttentionWithLse(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad_out, grad_lse):
-        if grad_out is None:
-            grad_out = torch.zeros_like(ctx.saved_tensors[3])
         return _gradients_of(ctx, grad_out, grad_lse)
 
 
@@ -164,6 +162,8 @@ def _run_and_keep(ctx, q, k, v, options):
 
 def _gradients_of(ctx, grad_out, grad_lse):
     q, k, v, out, lse = ctx.saved_tensors
+    if grad_out is None:  # the loss depends on lse alone
+        grad_out = torch.zeros_like(out)
     if torch.compiler.is_compiling() or torch.is_grad_enabled() or _operators_are_watched():
         grads = _ops.backward(grad_out, q, k, v, out, lse, grad_lse, ctx.options)
     else:

@@ -183,7 +183,7 @@ CostEstimate forward_sm80_cost(const AttentionProblem& problem, const KernelConf
     steps.longest = std::ceil(steps.longest / parts);
   }
   const double masked_share = steps.mean > 0 ? steps.masked / steps.mean : 0;
-  const double rescaled_share = std::max(0.0, 1 - 1 / std::max(1.0, steps.mean));  // of steps: all but the first
+  const double rescaled_share = 1 - 1 / std::max(1.0, steps.mean);  // of steps: all but the first
   const double memory_bytes_per_clock = device.memory_gbps * 1e3 / device.clock_mhz / device.sm_count;
   const double ends = 2.0 * config.block_q * (problem.head_dim_qk() + problem.head_dim_v()) /
                       memory_bytes_per_clock;  // Q and O of a CTA

@@ -29,7 +29,7 @@ constexpr double kElementsShare = 0.9125, kTakenByMatrix = 0.48125;
 constexpr double kInstructionsOfMask = 4.8;  // fitted, of an element
 constexpr double kRescalesPerClock = 50;     // elements of O; by 34 pairs of trials
 // Of the work that warpgroups save where they pass over a block: the others go on, and they wait for them. Fitted on
-// 2700 trials of 126 shapes that nobody had tuned, as is kTailOfFixed.
+// 4200 trials of 126 shapes that nobody had tuned, as is kTailOfFixed.
 constexpr double kSavedByPassing = 0.5;
 constexpr double kL2Share = 0.5;        // fitted, of L2's rate: what TMA gets for an SM while all of them load
 constexpr double kMostShareOfL2 = 2.2;  // times that, where fewer do: by two shapes of 78 and 95 tiles
