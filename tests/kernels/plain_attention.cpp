@@ -144,7 +144,7 @@ std::string rule_complaint(const AttentionProblem& problem, const RuleOutput& ou
     const double bound = 2 * plain_largest + unit * largest_exact + output.floor;
     const double mean_bound = 2 * plain_sum / count + output.floor;
     const bool is_mean = largest <= bound;
-    if (is_mean && sum / count <= mean_bound) continue;
+    if (is_mean && (!output.averages || sum / count <= mean_bound)) continue;
     std::ostringstream text;
     text << "The " << (is_mean ? "mean" : "largest") << " error of " << output.name
          << (of_offsets ? " in element 0" : "") << " is " << (is_mean ? sum / count : largest)

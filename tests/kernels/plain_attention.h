@@ -37,6 +37,8 @@ struct RuleOutput {
   std::span<const double> plain_of_saved_o = {};
   /// What cancels in fp32 may leave so much where plain has an exact zero. 0 for O.
   double floor = 0;
+  /// False: all rows have the same P, so that one rounding makes the mean error, which is then not judged.
+  bool averages = true;
   /// Of dQ: element 0 of each row, which is larger than the others where a data kind has offsets, is judged apart.
   bool offsets_apart = false;
 };

@@ -14,6 +14,7 @@
 #include "generator/error.h"
 #include "generator/families/backward_common/query_parts.h"
 #include "generator/families/long_rows.h"
+#include "generator/families/shared/forward_rules.h"
 #include "generator/generate.h"
 #include "tuner/database/system_database.h"
 
@@ -92,19 +93,23 @@ struct Offer {
   KernelConfig config;  // the row's, or what of it fits
 };
 
-// The config with sums that leave the tensor cores' accumulators as often as these rows want it.
-KernelConfig with_sums_for(const Asked& asked, const KernelConfig& config) {
-  return asked.problem.pass == Pass::forward ? promoted_for(asked.problem, config)
-                                             : with_exact_sums(asked.problem, config, asked.device);
+// The config as exact as these rows and their dtype want it: sums leave the tensor cores' accumulators as often, and O
+// is rescaled as early.
+KernelConfig as_exact_as(const Asked& asked, const KernelConfig& config) {
+  const AttentionProblem& problem = asked.problem;
+  if (problem.pass == Pass::backward) return with_exact_sums(problem, config, asked.device);
+  KernelConfig exact = promoted_for(problem, config);
+  exact.rescale_threshold = std::min(exact.rescale_threshold, rescale_threshold_for(problem.dtype));
+  return exact;
 }
 
-// A neighbour's config as near to it as fits: sums are as exact as these rows want them, lengths that are no multiples
+// A neighbour's config as near to it as fits: it is as exact as these rows want it, lengths that are no multiples
 // of the tiles take checks of bounds, and heads that share no keys are not apart. Of the same problem only as it was
 // measured.
 std::optional<KernelConfig> taken_from(const KernelConfig& config, bool same_problem, const Asked& asked) {
   if (asked.is_passed_over(config)) return std::nullopt;
   if (same_problem) return asked.fits(config) ? std::optional(config) : std::nullopt;
-  const KernelConfig as_exact = with_sums_for(asked, config);
+  const KernelConfig as_exact = as_exact_as(asked, config);
   if (asked.fits(as_exact) && !asked.is_passed_over(as_exact)) return as_exact;
   KernelConfig same_bounds = as_exact;
   if (asked.problem.heads_q == asked.problem.heads_kv) same_bounds.kv_grad_per_query_head = false;
@@ -150,6 +155,8 @@ std::string changes_of(const Offer& offer) {
   if (offer.config.promotion_blocks != offer.row.config.promotion_blocks)
     changes += offer.config.promotion_blocks == 0 ? ", without promote, which only long rows need"
                                                   : ", with promote, which long rows need";
+  if (offer.config.rescale_threshold != offer.row.config.rescale_threshold)
+    changes += fmt::format(", with rescale{}, which this dtype needs", offer.config.rescale_threshold);
   if (offer.config.query_parts != offer.row.config.query_parts)
     changes += fmt::format(", with {} in place of {} parts of the queries", offer.config.query_parts,
                            offer.row.config.query_parts);

@@ -177,7 +177,7 @@ KernelConfig forward_sm80_default(const AttentionProblem& problem, const DeviceS
   // Under a causal mask the longest tiles of all heads first: the last wave is short, and heads that walk in step share
   // L2.
   config.tile_order = lengthens_tiles(problem.mask) ? TileOrder::tile_major_reversed : TileOrder::head_major;
-  config.rescale_threshold = kDefaultRescaleThreshold;
+  config.rescale_threshold = rescale_threshold_for(problem.dtype);
   shrink_to_lengths(problem, device, &config);
   while (!infeasibility(problem, config, device).empty()) {
     if (shrink(&config)) continue;

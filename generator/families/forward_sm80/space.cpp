@@ -16,7 +16,6 @@ constexpr int kWarps[] = {1, 2, 4, 8};
 constexpr int kRowsPerWarp[] = {16, 32, 48, 64};
 constexpr int kBlockKv[] = {16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 256};
 constexpr int kStages[] = {1, 2, 3};
-constexpr int kRescaleThresholds[] = {0, kDefaultRescaleThreshold};
 constexpr int kMaxBlockQ = 256;
 constexpr int kMaxCtasPerSm = 4;
 constexpr int kEstimateMargin = 16;  // registers by which a kernel may exceed its estimate
@@ -70,7 +69,7 @@ std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const Dev
             const bool split = forward_sm80_parts_may_win(problem, config, device);
             for (const TileOrder order : tile_orders(problem)) {
               config.tile_order = order;
-              for (const int threshold : kRescaleThresholds) {
+              for (const int threshold : {0, rescale_threshold_for(problem.dtype)}) {
                 config.rescale_threshold = threshold;
                 for (const bool whole : whole_tile_choices(problem, config.block_q, block_kv)) {
                   config.even_tiles = whole;

@@ -20,52 +20,41 @@
 namespace attune {
 namespace {
 // By measurements on an H200 (docs/notebook/forward_sm90.md): with a mask or without, the rows of the smallest head dim
-// that is large enough. Where persistent, CTAs may come by their tiles in each way.
+// that is large enough. Where persistent, CTAs may come by their tiles in each way. When O is rescaled is the dtype's.
 struct HopperTile {
   bool masked;  // of a causal mask; they serve other masks that hide pairs, too
   int max_head_dim;
   std::string_view config;
 };
 constexpr HopperTile kHopperTiles[] = {
-    {false, 16,
-     "sm90 q192 kv128 st3 order=tile-major rescale10 qst2 ordered overlap=within scheduler=static-persistent"},
-    {false, 32, "sm90 q192 kv128 st2 rescale10 qst2 ordered overlap=within scheduler=static-persistent"},
-    {false, 64, "sm90 q192 kv112 st2 rescale10 qst2 ordered overlap=within scheduler=static-persistent"},
-    {false, 64, "sm90 q128 kv128 st2 qreg rescale10 qst2 overlap=within scheduler=static-persistent"},
-    {false, 80, "sm90 q192 kv80 st2 qreg rescale10 qst2 ordered overlap=within scheduler=static-persistent"},
-    {false, 96,
-     "sm90 q192 kv96 st2 order=tile-major rescale10 qst2 ordered overlap=within scheduler=static-persistent"},
-    {false, 128, "sm90 q192 kv64 st2 rescale10 qst2 ordered overlap=within scheduler=static-persistent"},
-    {false, 128, "sm90 q128 kv128 st2 rescale10 qst2 overlap=within scheduler=static-persistent"},
-    {false, 160, "sm90 q192 kv48 st3 rescale10 ordered overlap=within scheduler=static-persistent"},
-    {false, 192, "sm90 q128 kv64 st3 rescale10 overlap=within scheduler=static-persistent"},
-    {false, 256, "sm90 q128 kv64 st2 rescale10 overlap=within scheduler=static-persistent"},
+    {false, 16, "sm90 q192 kv128 st3 order=tile-major qst2 ordered overlap=within scheduler=static-persistent"},
+    {false, 32, "sm90 q192 kv128 st2 qst2 ordered overlap=within scheduler=static-persistent"},
+    {false, 64, "sm90 q192 kv112 st2 qst2 ordered overlap=within scheduler=static-persistent"},
+    {false, 64, "sm90 q128 kv128 st2 qreg qst2 overlap=within scheduler=static-persistent"},
+    {false, 80, "sm90 q192 kv80 st2 qreg qst2 ordered overlap=within scheduler=static-persistent"},
+    {false, 96, "sm90 q192 kv96 st2 order=tile-major qst2 ordered overlap=within scheduler=static-persistent"},
+    {false, 128, "sm90 q192 kv64 st2 qst2 ordered overlap=within scheduler=static-persistent"},
+    {false, 128, "sm90 q128 kv128 st2 qst2 overlap=within scheduler=static-persistent"},
+    {false, 160, "sm90 q192 kv48 st3 ordered overlap=within scheduler=static-persistent"},
+    {false, 192, "sm90 q128 kv64 st3 overlap=within scheduler=static-persistent"},
+    {false, 256, "sm90 q128 kv64 st2 overlap=within scheduler=static-persistent"},
     {true, 32,
-     "sm90 q192 kv128 st4 qreg order=l2-sections-reversed rescale10 qst2 ordered overlap=within "
+     "sm90 q192 kv128 st4 qreg order=l2-sections-reversed qst2 ordered overlap=within "
      "scheduler=static-persistent"},
-    {true, 64,
-     "sm90 q192 kv112 st2 qreg order=l2-sections-reversed rescale10 qst2 overlap=within scheduler=static-persistent"},
-    {true, 64,
-     "sm90 q128 kv128 st3 qreg order=l2-sections-reversed rescale10 qst2 overlap=within scheduler=static-persistent"},
-    {true, 64,
-     "sm90 q192 kv64 st3 order=l2-sections-reversed rescale10 qst2 overlap=within scheduler=static-persistent"},
-    {true, 80,
-     "sm90 q192 kv64 st4 qreg order=l2-sections-reversed rescale10 qst2 overlap=within scheduler=static-persistent"},
-    {true, 96,
-     "sm90 q192 kv64 st3 order=l2-sections-reversed rescale10 qst2 ordered overlap=within scheduler=static-persistent"},
+    {true, 64, "sm90 q192 kv112 st2 qreg order=l2-sections-reversed qst2 overlap=within scheduler=static-persistent"},
+    {true, 64, "sm90 q128 kv128 st3 qreg order=l2-sections-reversed qst2 overlap=within scheduler=static-persistent"},
+    {true, 64, "sm90 q192 kv64 st3 order=l2-sections-reversed qst2 overlap=within scheduler=static-persistent"},
+    {true, 80, "sm90 q192 kv64 st4 qreg order=l2-sections-reversed qst2 overlap=within scheduler=static-persistent"},
+    {true, 96, "sm90 q192 kv64 st3 order=l2-sections-reversed qst2 ordered overlap=within scheduler=static-persistent"},
+    {true, 128, "sm90 q192 kv64 st3 order=l2-sections-reversed ordered overlap=within scheduler=static-persistent"},
     {true, 128,
-     "sm90 q192 kv64 st3 order=l2-sections-reversed rescale10 ordered overlap=within scheduler=static-persistent"},
+     "sm90 q192 kv80 st2 order=l2-sections-reversed qst2 ordered overlap=within scheduler=static-persistent"},
     {true, 128,
-     "sm90 q192 kv80 st2 order=l2-sections-reversed rescale10 qst2 ordered overlap=within scheduler=static-persistent"},
-    {true, 128,
-     "sm90 q128 kv64 st4 order=l2-sections-reversed rescale10 qst2 ordered overlap=within scheduler=static-persistent"},
-    {true, 160,
-     "sm90 q192 kv48 st3 order=l2-sections-reversed rescale10 ordered overlap=within scheduler=static-persistent"},
-    {true, 160,
-     "sm90 q128 kv64 st2 order=l2-sections-reversed rescale10 ordered overlap=within scheduler=static-persistent"},
-    {true, 192,
-     "sm90 q128 kv64 st2 order=l2-sections-reversed rescale10 ordered overlap=within scheduler=static-persistent"},
-    {true, 256, "sm90 q128 kv64 st2 order=l2-sections-reversed rescale10 overlap=within scheduler=static-persistent"},
+     "sm90 q128 kv64 st4 order=l2-sections-reversed qst2 ordered overlap=within scheduler=static-persistent"},
+    {true, 160, "sm90 q192 kv48 st3 order=l2-sections-reversed ordered overlap=within scheduler=static-persistent"},
+    {true, 160, "sm90 q128 kv64 st2 order=l2-sections-reversed ordered overlap=within scheduler=static-persistent"},
+    {true, 192, "sm90 q128 kv64 st2 order=l2-sections-reversed ordered overlap=within scheduler=static-persistent"},
+    {true, 256, "sm90 q128 kv64 st2 order=l2-sections-reversed overlap=within scheduler=static-persistent"},
 };
 // Where tiles of 16 queries and more CTAs an SM win: the exponentials bind.
 constexpr int kMaxHeadDimOfSm80 = 16;
@@ -153,7 +142,8 @@ std::optional<KernelConfig> forward_sm90_default(const AttentionProblem& problem
     if (tile.masked != masked || tile.max_head_dim < problem.head_dim) continue;
     if (head_dim != 0 && tile.max_head_dim != head_dim) break;
     head_dim = tile.max_head_dim;
-    const KernelConfig row = parse_config(tile.config);
+    KernelConfig row = parse_config(tile.config);
+    row.rescale_threshold = rescale_threshold_for(problem.dtype);
     for (int block_q = row.block_q; block_q >= 64; block_q -= 64) {
       consider_tiles(row, block_q, false);
       if (pack_gqa_may_win(problem, block_q)) consider_tiles(row, block_q, true);

@@ -140,7 +140,7 @@ std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const Dev
           config.q_in_registers = q_in_registers;
           for (const TileOrder order : tile_orders(problem)) {
             config.tile_order = order;
-            for (const int threshold : {0, kDefaultRescaleThreshold}) {
+            for (const int threshold : {0, rescale_threshold_for(problem.dtype)}) {
               config.rescale_threshold = threshold;
               for (const bool whole : whole_tile_choices(problem, config.block_q, config.block_kv)) {
                 config.even_tiles = whole;

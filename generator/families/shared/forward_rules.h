@@ -36,7 +36,9 @@ std::vector<bool> whole_tile_choices(const AttentionProblem& problem, int block_
 /// Tiles of block_q rows, of all heads and batch entries, where rows of `group` query heads lie in a tile.
 std::int64_t query_tile_count(const AttentionProblem& problem, int block_q, std::int64_t group);
 
-/// Powers of two by which the row maximum may grow before O is rescaled, in default configs that take maxima.
-constexpr int kDefaultRescaleThreshold = 10;
+/// Powers of two by which the row maximum may grow before O is rescaled, in default configs and in what the space
+/// offers beside rescaling at every block: what is faster on scores that spread widely costs exactness where one key
+/// outweighs the others by more than 8 powers, and fp16 has little to give (docs/notebook/forward_sm90.md).
+constexpr int rescale_threshold_for(DataType dtype) { return dtype == DataType::fp16 ? 8 : 10; }
 
 }  // namespace attune

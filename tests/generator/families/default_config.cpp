@@ -80,7 +80,7 @@ TEST_CASE("Hopper's defaults are of the sm90 family where it can serve", "[nogpu
       CHECK((bf16.family == FamilyWord::sm80) == exponentials_bind);
       CHECK((fp16.family == FamilyWord::sm80) == exponentials_bind);
       CHECK(bf16.rescale_threshold == 10);
-      CHECK(fp16.rescale_threshold == 10);
+      CHECK(fp16.rescale_threshold == 8);
       CHECK(of(DataType::bf16, 4, 4096, head_dim, mask, 2).family == FamilyWord::sm80);  // TMA cannot copy it
     }
   }

@@ -198,9 +198,11 @@ TEST_CASE("picks: exact, then what is tuned nearby or the default, measured befo
   }
   SECTION("the other dtype is a neighbour, a little further off than its own") {
     choice = find("forward fp16 b4 hq8 sq4096 d64 align2");
-    REQUIRE(config_of(choice) == kWhole);
+    // fp16 wants O to be rescaled earlier.
+    REQUIRE(config_of(choice) == "sm80 q128 kv64 w4 st2 rescale8 even-tiles");
     REQUIRE(choice->origin == ConfigOrigin::nearest_shape);
-    REQUIRE_THAT(choice->detail, ContainsSubstring("bf16") && ContainsSubstring("distance 0.20"));
+    REQUIRE_THAT(choice->detail, ContainsSubstring("bf16") && ContainsSubstring("distance 0.20") &&
+                                     ContainsSubstring("with rescale8, which this dtype needs"));
     add("forward fp16 b4 hq8 sq4224 d64 align2", kWhole, 50);
     choice = find("forward fp16 b4 hq8 sq4096 d64 align2");
     REQUIRE_THAT(choice->detail, ContainsSubstring("fp16") && ContainsSubstring("distance 0.07"));
@@ -269,7 +271,7 @@ TEST_CASE("picks on Hopper: what was tuned nearby of either family, or its defau
   // Lengths may ask for a change.
   databases.user->append(row_of(nearby, "sm90 q128 kv96 st3 qreg rescale10 even-tiles ordered overlap=within", 30));
   choice = found(*tuned, "forward fp16 b4 hq8 sq2048 d64");
-  REQUIRE(canonical_text(choice.config) == "sm90 q128 kv96 st3 qreg rescale10 ordered overlap=within");
+  REQUIRE(canonical_text(choice.config) == "sm90 q128 kv96 st3 qreg rescale8 ordered overlap=within");
   REQUIRE(choice.origin == ConfigOrigin::nearest_shape);
   REQUIRE_THAT(choice.detail, ContainsSubstring("without even-tiles, which do not fit"));
 }

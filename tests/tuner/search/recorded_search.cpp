@@ -69,9 +69,9 @@ std::vector<Candidate> reduced_space(const AttentionProblem& problem) {
 }
 
 // Recorded when the space offered a threshold of 8, on scores of spread 1, where another one takes as long.
-KernelConfig recorded_config(const std::string& text) {
+KernelConfig recorded_config(const AttentionProblem& problem, const std::string& text) {
   KernelConfig config = parse_config(text);
-  if (config.rescale_threshold > 0) config.rescale_threshold = kDefaultRescaleThreshold;
+  if (config.rescale_threshold > 0) config.rescale_threshold = rescale_threshold_for(problem.dtype);
   return config;
 }
 
@@ -85,7 +85,7 @@ Recording parse_recording(const char* text) {
     for (std::size_t j = 1; j < orders.size(); ++j) {
       Row row;
       std::istringstream(cells.at(j)) >> row.microseconds >> row.registers >> row.spilled_bytes;
-      made.add(recorded_config("sm80 " + cells[0] + " " + orders[j] + " rescale8"), row);
+      made.add(recorded_config(made.problem, "sm80 " + cells[0] + " " + orders[j] + " rescale8"), row);
     }
   }
   // Recorded when sm80 was the only family.
@@ -107,7 +107,7 @@ Recording parse_joint_recording(const char* text) {
     }
     for (std::size_t j = 1; j < cells.size(); ++j) {
       if (!cells[j].empty())
-        made.add(recorded_config(head.at(0) + " " + cells[0] + " " + head.at(j)),
+        made.add(recorded_config(made.problem, head.at(0) + " " + cells[0] + " " + head.at(j)),
                  {.microseconds = std::stod(cells[j])});
     }
   }
