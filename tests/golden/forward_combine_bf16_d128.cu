@@ -1,13 +1,15 @@
-// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale10 parts=fill overlap=within pack-gqa · source 792dbde736ed01e6
+// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale10 parts=fill overlap=within pack-gqa · source ad855dee5ca86cc2
 //
 // Combines what args.key_parts parts of the keys gave each row of queries, O_i and LSE_i:
 //
 //   m = max LSE_i    w_i = exp(LSE_i - m)    O = Σ (w_i / Σ w) O_i    LSE = m + ln Σ w
 //
 // A part that holds no key of a row has LSE_i = -inf, and its O_i is not read; a row without any key gets O = 0 and LSE = -inf. The order of the
-// sums is fixed. A warp has a row: kRowLanes lanes share its columns, a chunk of eight each, and the kSlices groups of lanes share the parts.
+// sums is fixed. kWarpsOfRow warps have a row: kRowLanes lanes share its columns, a chunk of eight each, and the kSlices groups of lanes share the
+// parts. What counts for few rows is the number of trips to memory, one after the other: one for LSE, and one for so many parts of O as are under
+// way together.
 
-namespace attune_c31b93353cfd1a0b {
+namespace attune_5bb9bd5b9f9022d8 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -26,11 +28,21 @@ __device__ __forceinline__ u32 warp_index() { return __shfl_sync(kAllLanes, thre
 
 struct alignas(16) Vec4 { u32 x, y, z, w; };  // 16 bytes: eight 16-bit elements
 
+// Address of the CTA's dynamic shared memory in the shared window; all shared addresses are such 32-bit numbers.
+__device__ __forceinline__ u32 shared_base() {
+  extern __shared__ __align__(1024) unsigned char dynamic_shared[];
+  return static_cast<u32>(__cvta_generic_to_shared(dynamic_shared));
+}
+
 __device__ __forceinline__ void st_global_f32(void* to, float x) {
   asm volatile("st.global.f32 [%0], %1;" ::"l"(to), "f"(x) : "memory");
 }
 __device__ __forceinline__ void st_global_v4_b32(void* to, Vec4 x) {
   asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
+}
+
+__device__ __forceinline__ void st_shared_v4_b32(u32 to, Vec4 x) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
 }
 
 // Memory that the kernel itself writes: no .nc, whose cache may hold what was there before.
@@ -41,6 +53,12 @@ __device__ __forceinline__ float ld_weak_global_f32(const float* from) {
 }
 
 struct alignas(16) Vec4F32 { float x, y, z, w; };
+
+__device__ __forceinline__ Vec4F32 ld_shared_v4_f32(u32 from) {
+  Vec4F32 r;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(r.x), "=f"(r.y), "=f"(r.z), "=f"(r.w) : "r"(from) : "memory");
+  return r;
+}
 
 // Memory that this kernel itself writes.
 __device__ __forceinline__ Vec4F32 ld_weak_global_v4_f32(const float* from) {
@@ -88,6 +106,11 @@ __device__ __forceinline__ float rcp_approx_ftz_f32(float x) {
   return r;
 }
 
+__device__ __forceinline__ u32 f32_to_bits(float x) { return __float_as_uint(x); }
+
+// All threads of the CTA.
+__device__ __forceinline__ void bar_sync() { asm volatile("bar.sync 0;" ::: "memory"); }
+
 // Programmatic dependent launch, compute capability 9.0 and newer: the launch that follows in the stream may begin, if it was made so, when each
 // CTA has said the first or has ended; behind the second it sees all that this one wrote.
 __device__ __forceinline__ void griddepcontrol_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
@@ -108,11 +131,12 @@ struct Arguments {
 };
 constexpr u32 kArgumentBytes = 72;
 
-constexpr i32 kHeadDim = 128, kRows = 2, kThreads = 64, kRowLanes = 16;
-constexpr i32 kChunks = kHeadDim / 8, kSlices = kWarpSize / kRowLanes;
+constexpr i32 kHeadDim = 128, kRows = 1, kThreads = 128, kRowLanes = 16, kWarpsOfRow = 4;
+constexpr i32 kChunks = kHeadDim / 8, kSlicesOfWarp = kWarpSize / kRowLanes, kSlices = kWarpsOfRow * kSlicesOfWarp;
 constexpr i32 kAtOnce = 4;  // parts of a slice whose loads are under way together
 constexpr float kLog2E = 1.44269504088896340736f, kLn2 = 0.693147180559945309f;
-static_assert(kThreads == kRows * kWarpSize && kChunks <= kRowLanes && kSlices * kRowLanes == kWarpSize);
+static_assert(kThreads == kRows * kWarpsOfRow * kWarpSize && kChunks <= kRowLanes && kSlicesOfWarp * kRowLanes == kWarpSize);
+static_assert(kWarpsOfRow == 1 || kRows == 1);   // the warps of a CTA meet once
 
 // Rows start at multiples of 16 bytes: a chunk is copied without registers and arrives with its cp.async group.
 __device__ __forceinline__ void load_chunk(u32 to, const char* from, bool exists) { cp_async_cg_16(to, from, exists ? 16 : 0); }
@@ -155,49 +179,80 @@ __device__ __forceinline__ float warp_sum(float x) {
   return x + shfl_sync_bfly_f32<1>(x);
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads) attune_forward_combine(const __grid_constant__ Arguments args) {
-  const i32 heads = args.batch * args.heads_q, parts = args.key_parts;
-  const i64 rows = static_cast<i64>(heads) * args.seq_q, row = static_cast<i64>(block_index()) * kRows + warp_index();
-  if (row >= rows) return;
-  const i32 lane = static_cast<i32>(lane_index()), chunk = lane % kRowLanes, slice = lane / kRowLanes;
-  griddepcontrol_wait();
-  // The parts may still be written when this launch begins: no .nc here.
-  const float* const lse_of_row = args.lse_partial + row;
-  const float* const o_of_row = args.o_partial + row * kHeadDim + 8 * chunk;
+// A number in place of the LSE of no keys, whose weight is then zero.
+__device__ __forceinline__ float finite(float lse) { return lse == negative_infinity() ? 0 : lse; }
+__device__ __forceinline__ float weight_of(float lse, float reference) { return ex2_approx_ftz_f32((lse - reference) * kLog2E); }
 
-  float m = negative_infinity(), weights = 0;
-  for (i32 part = lane; part < parts; part += kWarpSize) m = max_f32(m, ld_weak_global_f32(lse_of_row + part * rows));
-  m = warp_max(m);  // of numbers: a NaN makes its weight one, whatever m is
-  const float finite_m = m == negative_infinity() ? 0 : m;  // any number makes the weights of no keys zero
-  for (i32 part = lane; part < parts; part += kWarpSize)
-    weights += ex2_approx_ftz_f32((ld_weak_global_f32(lse_of_row + part * rows) - finite_m) * kLog2E);
-  weights = warp_sum(weights);
-  const float inverse = weights != 0 ? rcp_approx_ftz_f32(weights) : 0;  // a NaN stays one
+// Parts of a row, of which a slice has every kSlices-th. They may still be written when this launch begins: no .nc here.
+struct Parts {
+  float lse[kAtOnce];
+  Vec4F32 low[kAtOnce], high[kAtOnce];
 
-  // Weights that add up to 1: sums of the largest numbers do not overflow.
-  float sums[8] = {};
-  for (i32 first = slice; first < parts; first += kAtOnce * kSlices) {
-    float lse[kAtOnce];
-    Vec4F32 low[kAtOnce] = {}, high[kAtOnce] = {};
+  __device__ __forceinline__ void load_lse(const float* lse_of_row, i64 rows, i32 first, i32 parts) {
 #pragma unroll
     for (i32 i = 0; i < kAtOnce; ++i) {
       const i32 part = first + i * kSlices;
       lse[i] = part < parts ? ld_weak_global_f32(lse_of_row + part * rows) : negative_infinity();
     }
+  }
+  __device__ __forceinline__ void load_o(const float* o_of_row, i64 rows, i32 first, bool has_columns) {
 #pragma unroll
     for (i32 i = 0; i < kAtOnce; ++i) {
-      if (lse[i] == negative_infinity() || chunk >= kChunks) continue;
+      low[i] = high[i] = Vec4F32{};
+      if (lse[i] == negative_infinity() || !has_columns) continue;
       const float* const o = o_of_row + (first + i * kSlices) * rows * kHeadDim;
       low[i] = ld_weak_global_v4_f32(o);
       high[i] = ld_weak_global_v4_f32(o + 4);
     }
+  }
+  __device__ __forceinline__ void add_to(float (&sums)[8], float reference, float inverse) const {
 #pragma unroll
     for (i32 i = 0; i < kAtOnce; ++i) {
-      const float weight = ex2_approx_ftz_f32((lse[i] - finite_m) * kLog2E) * inverse;
+      const float weight = weight_of(lse[i], reference) * inverse;
       const float o[8] = {low[i].x, low[i].y, low[i].z, low[i].w, high[i].x, high[i].y, high[i].z, high[i].w};
 #pragma unroll
       for (i32 e = 0; e < 8; ++e) sums[e] = fma_rn_f32(weight, o[e], sums[e]);
     }
+  }
+};
+
+extern "C" __global__ void __launch_bounds__(kThreads) attune_forward_combine(const __grid_constant__ Arguments args) {
+  const i32 heads = args.batch * args.heads_q, parts = args.key_parts, warp = static_cast<i32>(warp_index());
+  const i64 rows = static_cast<i64>(heads) * args.seq_q, row = static_cast<i64>(block_index()) * kRows + warp / kWarpsOfRow;
+  if (row >= rows) return;
+  const i32 lane = static_cast<i32>(lane_index()), chunk = lane % kRowLanes;
+  const i32 slice = warp % kWarpsOfRow * kSlicesOfWarp + lane / kRowLanes;
+  griddepcontrol_wait();
+  const float* const lse_of_row = args.lse_partial + row;
+  const float* const o_of_row = args.o_partial + row * kHeadDim + 8 * chunk;
+
+  i32 first = slice;
+  Parts some;
+  some.load_lse(lse_of_row, rows, first, parts);
+  // Of all parts, by every warp: the maximum, and the sum of the weights beside it.
+  float m = negative_infinity(), weights = 0;
+  for (i32 part = lane; part < parts; part += 2 * kWarpSize) {
+    const float x = ld_weak_global_f32(lse_of_row + part * rows);
+    const float y = part + kWarpSize < parts ? ld_weak_global_f32(lse_of_row + (part + kWarpSize) * rows) : negative_infinity();
+    const float higher = max_f32(m, max_f32(x, y));  // of numbers: a NaN makes its weight one, whatever m is
+    weights = weights * weight_of(m, finite(higher)) + weight_of(x, finite(higher)) + weight_of(y, finite(higher));
+    m = higher;
+  }
+  some.load_o(o_of_row, rows, first, chunk < kChunks);
+  const float m_of_lane = m;
+  m = warp_max(m);
+  const float reference = finite(m);
+  weights = warp_sum(weights * weight_of(m_of_lane, reference));
+  const float inverse = weights != 0 ? rcp_approx_ftz_f32(weights) : 0;  // a NaN stays one
+
+  // Weights that add up to 1: sums of the largest numbers do not overflow.
+  float sums[8] = {};
+  while (true) {
+    some.add_to(sums, reference, inverse);
+    first += kAtOnce * kSlices;
+    if (first >= parts) break;
+    some.load_lse(lse_of_row, rows, first, parts);
+    some.load_o(o_of_row, rows, first, chunk < kChunks);
   }
   add_slices<16>(sums);
   add_slices<8>(sums);
@@ -205,9 +260,31 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_forward_combine(co
   add_slices<2>(sums);
   add_slices<1>(sums);
 
+  const bool has_chunk = lane < kRowLanes && chunk < kChunks;  // of what the slices of a warp have added up
+  if (kWarpsOfRow > 1) {
+    constexpr u32 kChunkBytes = 8 * sizeof(float);
+    const u32 mine = shared_base() + static_cast<u32>(chunk) * kChunkBytes;
+    const u32 of_warp = kChunks * kChunkBytes;
+    if (warp > 0 && has_chunk) {
+      const u32 to = mine + static_cast<u32>(warp - 1) * of_warp;
+      st_shared_v4_b32(to, Vec4{f32_to_bits(sums[0]), f32_to_bits(sums[1]), f32_to_bits(sums[2]), f32_to_bits(sums[3])});
+      st_shared_v4_b32(to + 16, Vec4{f32_to_bits(sums[4]), f32_to_bits(sums[5]), f32_to_bits(sums[6]), f32_to_bits(sums[7])});
+    }
+    bar_sync();
+    if (warp > 0) return;
+#pragma unroll
+    for (u32 other = 0; other < kWarpsOfRow - 1; ++other) {
+      if (!has_chunk) break;
+      const Vec4F32 low = ld_shared_v4_f32(mine + other * of_warp), high = ld_shared_v4_f32(mine + other * of_warp + 16);
+      const float added[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+      for (i32 e = 0; e < 8; ++e) sums[e] += added[e];
+    }
+  }
+
   if (args.lse != nullptr && lane == 0)
     st_global_f32(args.lse + row, weights != 0 ? fma_rn_f32(lg2_approx_ftz_f32(weights), kLn2, m) : negative_infinity());
-  if (slice != 0 || chunk >= kChunks) return;
+  if (!has_chunk) return;
   const i32 batch_head = static_cast<i32>(row / args.seq_q);
   const Sequence sequence(args, batch_head / args.heads_q);
   const i32 head = batch_head - sequence.batch * args.heads_q;
@@ -221,4 +298,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_forward_combine(co
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_c31b93353cfd1a0b
+}  // namespace attune_5bb9bd5b9f9022d8

@@ -13,7 +13,9 @@
 namespace attune {
 namespace {
 
-constexpr int kRowsOfCombine = 2;  // of a CTA, a warp each: few, so that the few rows of a decoding step take many SMs
+// Tiles of few queries have few rows and many parts, as in decoding: several warps share a row, so that its parts take
+// few trips to memory. Else a warp has a row, of two in a CTA.
+constexpr int kFewQueries = 64, kWarpsOfFewRows = 4, kRowsOfCombine = 2;
 constexpr std::int64_t kRowsPerSm = 256;  // of partial results: what CTAs that fill an SM hold at most, and some
 constexpr int kFewestParts = 2;
 
@@ -72,8 +74,10 @@ void add_combine(const DeviceSpec& device, const TemplateSet& templates, KernelT
   const AttentionProblem& problem = plan->problem;
   KernelLaunch launch;
   launch.tile_rows = TileRows::following;
-  launch.rows_per_tile = kRowsOfCombine;
-  launch.threads = 32 * kRowsOfCombine;
+  const int warps_of_row = plan->config.block_q <= kFewQueries ? kWarpsOfFewRows : 1;
+  launch.rows_per_tile = warps_of_row > 1 ? 1 : kRowsOfCombine;
+  launch.threads = 32 * warps_of_row * launch.rows_per_tile;
+  launch.shared_bytes = static_cast<std::size_t>(warps_of_row - 1) * row_bytes(problem);
   launch.split = split;
   launch.programmatic_launch = has_programmatic_launch(device);
   launch.arguments = combine_arguments();
@@ -84,6 +88,7 @@ void add_combine(const DeviceSpec& device, const TemplateSet& templates, KernelT
   bindings.set("threads", launch.threads);
   bindings.set("rows_per_tile", launch.rows_per_tile);
   bindings.set("row_lanes", row_lanes(problem));
+  bindings.set("warps_of_row", warps_of_row);
   bindings.set("chunk_access", chunk_access(problem));
   bind_sequence(problem, &bindings);
   render_launch("forward_combine", plan->kernel_class, device, templates, target, std::move(bindings), &launch);
