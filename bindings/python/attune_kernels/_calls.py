@@ -65,6 +65,23 @@ def backward(grad_out, q, k, v, out, lse, grad_lse, options, grads=None, prepare
         results = _known_calls.backward(grad_out, q, k, v, out, lse, grad_lse, options)
         if results is not None:
             return results
+    return _check_and_run_backward(grad_out, q, k, v, out, lse, grad_lse, options, grads, prepared)
+
+
+def backward_of_graph(grad_out, q, k, v, out, lse, grad_lse, options):
+    """backward() as autograd needs it: gradients of O and LSE may have any strides, and nothing is recorded."""
+    if _known_calls is not None:
+        results = _known_calls.backward(grad_out, q, k, v, out, lse, grad_lse, options)
+        if results is not None:
+            return results
+    if grad_out.stride(3) != 1:
+        grad_out = grad_out.contiguous()
+    if grad_lse is not None:
+        grad_lse = grad_lse.contiguous()
+    return backward(grad_out, q, k, v, out, lse, grad_lse, options)
+
+
+def _check_and_run_backward(grad_out, q, k, v, out, lse, grad_lse, options, grads, prepared):
     if options[5] is None:
         options = (*options[:5], torch.are_deterministic_algorithms_enabled())
     launcher = kind = None
