@@ -119,6 +119,7 @@ class OfAnotherClass(Tensor):
 
 
 deterministic = False
+torch.__version__ = "2.10.0+test"
 torch.Tensor = Tensor
 torch.empty_like = lambda tensor: Tensor(tensor.shape, tensor.dtype, tensor.on, strides=tensor.strides)
 torch.are_deterministic_algorithms_enabled = lambda: deterministic
@@ -407,6 +408,8 @@ class NotServed(Case):
         for value in (None, 7, capsule(first_table, b"something_else"), capsule(table(2))):
             with unittest.mock.patch.object(Tensor, "__dlpack_c_exchange_api__", value):
                 self.assertIsNone(_extension.load())
+        with unittest.mock.patch.object(torch, "__version__", "2.9.1"):
+            self.assertIsNone(_extension.load())
         with unittest.mock.patch.object(_extension, "_INTERFACE", 99):
             self.assertIsNone(_extension.load())
         with unittest.mock.patch.object(_extension, "_find", lambda: None):

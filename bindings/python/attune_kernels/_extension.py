@@ -7,6 +7,7 @@ one file serves all its versions. A build makes it where it finds Python's heade
 import importlib.machinery
 import importlib.util
 import pathlib
+import re
 
 import torch
 
@@ -17,8 +18,11 @@ _INTERFACE = 1  # what its functions take and return, as extension/known_calls.c
 
 def load():
     """The extension, ready to be used, or None where it was not built, or PyTorch is too old or a stand-in."""
-    exchange = getattr(getattr(torch, "Tensor", None), "__dlpack_c_exchange_api__", None)
-    extension = None if exchange is None else _find()
+    version = tuple(map(int, re.match(r"(\d+)\.(\d+)", torch.__version__).groups()))
+    exchange = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    if version < (2, 10) or exchange is None:  # on older versions other packages hang tables of their own
+        return None
+    extension = _find()
     if getattr(extension, "INTERFACE", None) != _INTERFACE:
         return None
     try:
