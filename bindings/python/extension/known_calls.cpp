@@ -338,14 +338,14 @@ PyObject* new_empty(PyObject* tensor, PyObject* shape, PyObject* options) {
 }
 
 // Whether a result that PyTorch has just made can be handed over as `expected` has it: in eager programs always.
-bool fits(const DLTensor& tensor, const attune_tensor& expected, int64_t layout_bshd) {
-  const int head_axis = layout_bshd ? 2 : 1, seq_axis = layout_bshd ? 1 : 2;
+bool fits(const DLTensor& tensor, const attune_tensor& expected, bool is_bshd) {
+  const int head_axis = is_bshd ? 2 : 1, seq_axis = is_bshd ? 1 : 2;
   return tensor.ndim == kMostDimensions && tensor.strides[0] == expected.stride_batch &&
          tensor.strides[head_axis] == expected.stride_head && tensor.strides[seq_axis] == expected.stride_row &&
          address_of(tensor) % kAlignment == 0;
 }
 
-bool is_bshd(const attune_problem& problem) { return problem.layout == ATTUNE_LAYOUT_BSHD; }
+bool has_layout_bshd(const attune_problem& problem) { return problem.layout == ATTUNE_LAYOUT_BSHD; }
 
 // What every launch needs beside its tensors, from where q's memory comes from and on its stream. False: a Python
 // exception is set, or `is_served` is false.
@@ -402,7 +402,7 @@ PyObject* forward(PyObject*, PyObject* arguments) {
   Reference out(PyObject_CallFunctionObjArgs(empty_like, objects[kQ], nullptr));
   if (!out) return nullptr;
   DLTensor result;
-  if (!read(out.get(), result) || !fits(result, handed.o, is_bshd(entry->problem))) return not_served();
+  if (!read(out.get(), result) || !fits(result, handed.o, has_layout_bshd(entry->problem))) return not_served();
   handed.o.data = data_of(result);
 
   Reference lse;
@@ -455,7 +455,7 @@ PyObject* backward(PyObject*, PyObject* arguments) {
     grads[i].take(PyObject_CallFunctionObjArgs(empty_like, objects[kQ + i], nullptr));
     if (!grads[i]) return nullptr;
     DLTensor result;
-    if (!read(grads[i].get(), result) || !fits(result, *views[i], is_bshd(entry->problem))) return not_served();
+    if (!read(grads[i].get(), result) || !fits(result, *views[i], has_layout_bshd(entry->problem))) return not_served();
     views[i]->data = data_of(result);
   }
 
