@@ -1,12 +1,22 @@
 # What scikit-build-core puts into a wheel (pyproject.toml), beside the Python files: the library in the package, where its module looks, and
-# the command among the environment's programs. A wheel has no links, so the library has one name. ATTUNE_PREBUILT is a build folder whose files are
-# taken as they are, for a test of the packaging alone.
+# the command among the environment's programs. The extension, if there is one, lies beside the Python files. A wheel has no links, so the library has
+# one name. ATTUNE_PREBUILT is a build folder whose files are taken as they are, for a test of the packaging alone.
+set(attune_extension)
 if(ATTUNE_PREBUILT)
+  if(EXISTS ${ATTUNE_PREBUILT}/lib/attune_kernels/_known_calls.abi3.so)
+    set(attune_extension ${ATTUNE_PREBUILT}/lib/attune_kernels/_known_calls.abi3.so)
+  endif()
   set(attune_library ${ATTUNE_PREBUILT}/lib/libattune.so.${PROJECT_VERSION})
   set(attune_command ${ATTUNE_PREBUILT}/bin/attune)
 else()
+  if(TARGET attune_known_calls)
+    set(attune_extension $<TARGET_FILE:attune_known_calls>)
+  endif()
   set(attune_library $<TARGET_FILE:attune_shared>)
   set(attune_command $<TARGET_FILE:attune>)
 endif()
 install(FILES ${attune_library} DESTINATION attune_kernels/lib RENAME libattune.so)
+if(attune_extension)
+  install(FILES ${attune_extension} DESTINATION attune_kernels)
+endif()
 install(PROGRAMS ${attune_command} DESTINATION ${SKBUILD_SCRIPTS_DIR})

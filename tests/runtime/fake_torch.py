@@ -36,8 +36,8 @@ class Tensor:
             raise RuntimeError("Cannot access data pointer")
         return self.address
 
-    def new_empty(self, shape, dtype=None):
-        return Tensor(shape if isinstance(shape, tuple) else (shape,), dtype or self.dtype)
+    def new_empty(self, *shape, dtype=None):
+        return Tensor(shape[0] if isinstance(shape[0], tuple) else shape, dtype or self.dtype)
 
     def to(self, dtype):
         return Tensor(self.shape, dtype, strides=self.strides, address=self.address, requires_grad=self.requires_grad)

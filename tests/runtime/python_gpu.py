@@ -1,5 +1,7 @@
 """The Python binding on a GPU: outputs, log-sum-exp and gradients beside PyTorch's own in double precision."""
 
+import unittest
+import unittest.mock
 import warnings
 
 # First: it finds the module, and ends a program that has no GPU.
@@ -7,6 +9,7 @@ from on_gpu import (BF16, DEVICE, FP16, GRADIENT_BOUND, LSE_BOUND, OUTPUT_BOUND,
                     reference_gradients, run_tests, torch, with_gradients)
 
 import attune_kernels as attune
+from attune_kernels import _calls
 from comparison.inputs import SUITE, make_inputs
 from comparison.problems import parse_problem
 from comparison.references import GradientReference, Reference
@@ -422,6 +425,61 @@ class RawBackward(OnGpu):
         first, *others = (attune.backward(grad_out, *tensors, out, lse, **self.options) for _ in range(8))
         for other in others:
             self.assert_same(other, first)
+
+
+@unittest.skipIf(_calls._known_calls is None, "without the extension")
+class KnownCalls(OnGpu):
+    """Calls that the extension serves."""
+
+    def run_by_python(self, call):
+        with unittest.mock.patch.object(_calls, "_known_calls", None), unittest.mock.patch.object(_calls, "_forward_launchers", {}), \
+                unittest.mock.patch.object(_calls, "_backward_launchers", {}):
+            return call()
+
+    def run_by_extension(self, call):
+        call()
+        with unittest.mock.patch.object(_calls._Launcher, "run", side_effect=AssertionError("a call of a known kind was made by Python code")):
+            return call()
+
+    def test_results_have_the_bits_of_those_of_the_python_code(self):
+        for dtype, *sizes, options in CASES:
+            q, k, v, *grads = inputs(dtype, *sizes, options.get("layout", "bhsd"))
+
+            def call():
+                leaves = with_gradients(q, k, v)
+                results = attune.attention(*leaves, return_lse=True, deterministic=True, **options)
+                return [one.detach() for one in results] + list(torch.autograd.grad(results, leaves, grads))
+
+            with self.subTest(dtype=dtype, sizes=sizes, **options):
+                self.assert_same(self.run_by_extension(call), self.run_by_python(call))
+
+    def test_they_run_on_the_current_stream(self):
+        q, k, v, _, _ = inputs(BF16, 1, 2, 2, 80, 80, 64)
+        expected = self.run_by_python(lambda: attune.attention(q, k, v))
+        late, stream = torch.zeros_like(q), torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+
+        def call():
+            with torch.cuda.stream(stream):
+                late.zero_()
+                torch.cuda._sleep(10 ** 8)
+                late.copy_(q)
+                return attune.attention(late, k, v)
+
+        out = self.run_by_extension(call)
+        stream.synchronize()
+        self.assert_same([out], [expected])
+
+    def test_they_can_be_captured(self):
+        q, k, v, other, _ = inputs(BF16, 1, 2, 2, 80, 80, 64)
+        expected = self.run_by_python(lambda: attune.attention(other, k, v))
+        self.run_by_extension(lambda: attune.attention(q, k, v))
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            out = attune.attention(q, k, v)
+        q.copy_(other)
+        graph.replay()
+        self.assert_same([out], [expected])
 
 
 if __name__ == "__main__":

@@ -28,7 +28,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 import attune_kernels as attune  # noqa: E402
-from attune_kernels import _sdpa  # noqa: E402
+from attune_kernels import _calls, _library, _ops, _sdpa  # noqa: E402
+from recording_library import RecordingLibrary  # noqa: E402
 
 BF16 = torch.bfloat16
 FLASH = "aten::_scaled_dot_product_flash_attention"
@@ -99,6 +100,175 @@ class Operators(unittest.TestCase):
         program = "import sys; sys.path.insert(0, sys.argv[1]); import attune_kernels; sys.exit('torch._dynamo' in sys.modules)"
         ended = subprocess.run([sys.executable, "-c", program, BINDING], capture_output=True, text=True)
         self.assertEqual(ended.returncode, 0, ended.stderr)
+
+
+class Eager(unittest.TestCase):
+    """Calls that reach the library, which writes them down: tensors of the CPU pass for those of a GPU. The extension serves those that come
+    again, if it is there, and the Python code otherwise; either way the results are the same."""
+
+    SERVES = _calls._known_calls is not None
+
+    def setUp(self):
+        self.library, self.by_python = RecordingLibrary(), 0
+        run = _calls._Launcher.run
+
+        def counted(launcher, *arguments):
+            self.by_python += 1
+            return run(launcher, *arguments)
+
+        mock = unittest.mock.patch
+        for patch in (mock.object(_library, "load", lambda: self.library), mock.object(_calls._Launcher, "run", counted),
+                      mock.object(_calls, "check_tensor", lambda *_: None), mock.object(torch._C, "_cuda_getCurrentRawStream", lambda _: 0, create=True),
+                      mock.object(_calls, "_forward_launchers", {}), mock.object(_calls, "_backward_launchers", {})):
+            patch.start()
+            self.addCleanup(patch.stop)
+        self.forget()
+        self.addCleanup(self.forget)
+        self.q, self.k, self.v = tensors("cpu")
+        self.leaves = tensors("cpu", requires_grad=True)
+
+    def forget(self):
+        """The functions of one library are not there for the next one."""
+        if self.SERVES:
+            _calls._known_calls.forget_forward()
+            _calls._known_calls.forget_backward()
+
+    def served(self, call, again=True):
+        """What a call returns that was made before; whether the extension must serve it."""
+        call()
+        before = self.by_python
+        results = call()
+        self.assertEqual(self.by_python == before, self.SERVES and again)
+        return results
+
+    def addresses(self, *names):
+        _, _, handed, gradients, *_ = self.library.launches[-1]
+        return [{**handed, **(gradients or {})}[name] for name in names]
+
+    def test_the_extension_is_there_if_it_was_built(self):
+        built = (pathlib.Path(LIBRARY).parent / "attune_kernels" / "_known_calls.abi3.so").exists()
+        self.assertEqual(self.SERVES, built and hasattr(torch.Tensor, "__dlpack_c_exchange_api__"))
+
+    def test_results(self):
+        q, k, v = self.q.transpose(1, 2).contiguous().transpose(1, 2), self.k, self.v
+        out, lse = self.served(lambda: attune.attention(q, k, v, return_lse=True))
+        self.assertEqual((out.shape, out.stride(), out.dtype), (q.shape, q.stride(), BF16))
+        self.assertEqual((lse.shape, lse.stride(), lse.dtype), ((2, 4, 100), (400, 100, 1), torch.float32))
+        self.assertEqual(self.addresses("q.data", "k.data", "v.data", "o.data", "lse"), [one.data_ptr() for one in (q, k, v, out, lse)])
+        grads = self.served(lambda: attune.backward(out, q, k, v, out, lse))
+        self.assertEqual([(grad.shape, grad.stride()) for grad in grads], [(one.shape, one.stride()) for one in (q, k, v)])
+        self.assertEqual(self.addresses("d_o.data", "d_q.data", "d_k.data", "d_v.data", "d_lse"), [one.data_ptr() for one in (out, *grads)] + [None])
+
+    def test_a_view_begins_where_it_begins(self):
+        packed = torch.zeros(2, 3, 4, 100, 64, dtype=BF16)
+        q, k, v = packed.unbind(1)
+        self.served(lambda: attune.attention(q, k, v))
+        self.assertEqual(self.addresses("q.data", "k.data", "v.data"), [packed.data_ptr() + 2 * 6400 * 4 * place for place in range(3)])
+        self.assertEqual(self.addresses("q.stride_batch"), [3 * 4 * 6400])
+
+    def test_gradients(self):
+        for return_lse in (False, True):
+            def call():
+                result = attune.attention(*self.leaves, causal=True, return_lse=return_lse)
+                return torch.autograd.grad((result[0] if return_lse else result).float().sum(), self.leaves)
+
+            grads = self.served(call)
+            self.assertEqual([grad.shape for grad in grads], [one.shape for one in self.leaves])
+            self.assertEqual(self.addresses("q.data", "k.data", "v.data", "d_q.data", "d_k.data", "d_v.data"),
+                             [one.data_ptr() for one in (*self.leaves, *grads)])
+
+    def test_the_graph_is_kept_or_freed(self):
+        out = attune.attention(*self.leaves)
+        for _ in range(3):
+            torch.autograd.grad(out.sum(), self.leaves, retain_graph=True)
+        torch.autograd.grad(out.sum(), self.leaves)
+        with self.assertRaisesRegex(RuntimeError, "second time"):
+            torch.autograd.grad(out.sum(), self.leaves)
+
+    def test_a_saved_tensor_that_was_modified(self):
+        for changed in (lambda out: self.leaves[1], lambda out: out):
+            for _ in range(2):
+                out = attune.attention(*self.leaves)
+                with torch.no_grad():
+                    changed(out).add_(0)
+                with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+                    torch.autograd.grad(out.sum(), self.leaves)
+
+    def test_gradients_of_some(self):
+        q = self.leaves[0]
+        grads = self.served(lambda: torch.autograd.grad(attune.attention(q, self.k, self.v).sum(), [q]))
+        self.assertEqual(grads[0].shape, q.shape)
+
+    def test_a_checkpoint(self):
+        def call():
+            out = torch.utils.checkpoint.checkpoint(lambda *each: attune.attention(*each) * 1, *self.leaves, use_reentrant=False)
+            return torch.autograd.grad(out.sum(), self.leaves)
+
+        self.assertEqual(len(self.served(call)), 3)
+
+    def test_second_derivatives_are_refused(self):
+        for name, function in (("forward", _ops._run_forward), ("backward", _ops._run_backward)):
+            if not torch._C._dispatch_has_kernel_for_dispatch_key(f"attune_kernels::{name}", "CPU"):
+                _ops._defined.impl(name, function, "CPU")
+        for _ in range(2):
+            grads = torch.autograd.grad(attune.attention(*self.leaves).sum(), self.leaves, create_graph=True)
+            with self.assertRaisesRegex(NotImplementedError, "differentiable once"):
+                torch.autograd.grad(grads[0].sum(), self.leaves[0])
+
+    def test_tensors_that_are_not_served(self):
+        class Derived(torch.Tensor):
+            pass
+
+        attune.attention(self.q, self.k, self.v)
+        self.served(lambda: attune.attention(self.q.as_subclass(Derived), self.k, self.v), again=False)
+        with torch.no_grad():
+            self.served(lambda: attune.attention(torch.nn.Parameter(self.q), self.k, self.v), again=False)
+
+    @unittest.skipUnless(SERVES, "without the extension")
+    def test_tensors_without_memory_of_their_own(self):
+        """Each looks like q, of which a call was served."""
+        q, k, v = self.q, self.k, self.v
+        options = (False, None, "bhsd", False, None, None)
+        self.served(lambda: attune.attention(q, k, v))
+        self.assertIsNotNone(_calls._known_calls.forward(q, k, v, options, False))
+        launches = len(self.library.launches)
+        others = [q.to("meta"), q.to_sparse(), torch.nested.nested_tensor([q[0], q[1]]), torch._to_functional_tensor(q), q[:0],
+                  FakeTensorMode().from_tensor(q)]
+        for other in others:
+            for each in ((other, k, v), (q, other, v), (q, k, other)):
+                self.assertIsNone(_calls._known_calls.forward(*each, options, False))
+        seen = []
+        torch.func.vmap(lambda one: (seen.append(_calls._known_calls.forward(one, k, v, options, False)), one)[1])(q[None])
+        torch.func.grad(lambda one: (seen.append(_calls._known_calls.forward(one, k, v, options, False)), one.sum())[1])(q)
+        self.assertEqual(seen, [None, None])
+        self.assertEqual(len(self.library.launches), launches)
+
+    @unittest.skipUnless(SERVES, "without the extension")
+    def test_modes_see_no_call_that_is_served(self):
+        """Whoever watches operators gets one, however often the call was served before."""
+        self.served(lambda: attune.attention(self.q, self.k, self.v))
+        launches = len(self.library.launches)
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            out = attune.attention(*tensors("cuda"))
+            self.assertEqual(type(out).__name__, "FakeTensor")
+        graph = make_fx(lambda q, k, v: attune.attention(q, k, v), tracing_mode="fake")(*(one.to("meta") for one in (self.q, self.k, self.v))).graph
+        self.assertIn(torch.ops.attune_kernels.forward.default, [node.target for node in graph.nodes])
+        self.assertEqual(len(self.library.launches), launches)
+
+    def test_a_status_is_raised(self):
+        for _ in range(2):
+            self.library.status = -7
+            with self.assertRaisesRegex(attune.AttuneError, "status -7 of a test") as raised:
+                attune.attention(self.q, self.k, self.v)
+            self.assertEqual(raised.exception.status, -7)
+            self.library.status = 0
+            attune.attention(self.q, self.k, self.v)
+
+    def test_memory_is_filled_if_pytorch_is_to_fill_it(self):
+        torch.use_deterministic_algorithms(True)
+        self.addCleanup(torch.use_deterministic_algorithms, False)
+        out, lse = self.served(lambda: attune.attention(self.q, self.k, self.v, return_lse=True))
+        self.assertTrue(out.isnan().all() and lse.isnan().all())
 
 
 @unittest.skipUnless(torch.version.cuda, "this PyTorch was built without CUDA")

@@ -17,8 +17,16 @@ settings=(-C "build-dir=$folder/build")
 [ -z "$build" ] || settings+=(-C "cmake.define.ATTUNE_PREBUILT=$build")
 pip wheel --quiet --no-deps --wheel-dir "$folder" "${settings[@]}" "$source" >"$folder/log" 2>&1 || { cat "$folder/log"; fail "pip wheel failed"; }
 wheel=$(basename "$folder"/*.whl)
-[[ $wheel = attune_kernels-*-py3-none-linux_* ]] || fail "$wheel: it should serve every Python 3"
+[[ $wheel = attune_kernels-*-cp39-abi3-linux_* ]] || fail "$wheel: it should serve every Python from 3.9 on"
 pip install --quiet --no-deps "$folder/$wheel"
+
+# The extension is in where it was built before, or could be: where Python's headers are.
+extension=no
+if [ -n "$build" ]; then
+  if [ -e "$build/lib/attune_kernels/_known_calls.abi3.so" ]; then extension=yes; fi
+elif "$folder/venv/bin/python" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))'; then
+  extension=yes
+fi
 
 mkdir "$folder/home"
 run() { (cd "$folder/home" && env -i PATH=/usr/bin:/bin HOME="$folder/home" CUDA_VISIBLE_DEVICES=-1 "$@"); }
@@ -26,7 +34,8 @@ version=$(pip show attune-kernels | sed -n 's/^Version: //p')
 [[ $(run "$folder/venv/bin/attune" --version) = *"$version"* ]] || fail "the command has another version than the wheel's, $version"
 said=$(run "$folder/venv/bin/attune" explain --batch 4 --heads 16 --seq 4096 --head-dim 128 --causal --target h200)
 grep -Eq '^origin +exact' <<<"$said" || fail "a shipped preset is not picked: $said"
-run PYTHONPATH="$source/tests/runtime" PYTHONDONTWRITEBYTECODE=1 "$folder/venv/bin/python" - "$folder/venv" "$version" <<'PYTHON' || fail "the package does not work"
+run PYTHONPATH="$source/tests/runtime" PYTHONDONTWRITEBYTECODE=1 "$folder/venv/bin/python" - "$folder/venv" "$version" "$extension" <<'PYTHON' || fail "the package does not work"
+import importlib.util
 import sys
 
 import fake_torch
@@ -35,9 +44,14 @@ fake_torch.install()
 import attune_kernels as attune
 from attune_kernels import _library
 
-venv, version = sys.argv[1:]
+venv, version, extension = sys.argv[1:]
 assert _library.candidates()[0].startswith(venv), _library.candidates()
 assert attune.version() == version, attune.version()
+assert (importlib.util.find_spec("attune_kernels._known_calls") is not None) == (extension == "yes"), f"an extension is expected: {extension}"
+if extension == "yes":
+    from attune_kernels import _extension, _known_calls
+
+    assert _known_calls.INTERFACE == _extension._INTERFACE
 try:
     attune.prepare(*[fake_torch.Tensor((2, 4, 100, 64)) for _ in range(3)])
 except attune.AttuneError as error:

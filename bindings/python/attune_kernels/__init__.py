@@ -107,12 +107,13 @@ def attention(
         return (out, lse) if return_lse else out
     if torch.is_autocast_enabled("cuda"):
         q, k, v = _ops.as_autocast_has_them(q, k, v)
-    _refuse_forward_mode(q, k, v)
+    if forward_ad._current_level >= 0:
+        _refuse_forward_mode(q, k, v)
     options = (causal, scale, layout, top_left, window, deterministic)
     is_differentiated = torch.is_grad_enabled() and _calls.needs_grad(q, k, v, out)
     if out is not None and is_differentiated:
         raise ValueError("a result in out cannot be differentiated: leave out away, or call under torch.no_grad()")
-    if _operators_are_watched() and out is None:
+    if out is None and _operators_are_watched():
         out, lse = _ops.forward(q, k, v, options)
     elif is_differentiated and not return_lse:
         return _apply_attention(q, k, v, options)
@@ -133,7 +134,10 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, q, k, v, options):
-        return _run_and_keep(ctx, q, k, v, options)[0]
+        out, lse = _calls.forward(q, k, v, options, None, True)
+        ctx.save_for_backward(q, k, v, out, lse)
+        ctx.options = options
+        return out
 
     @staticmethod
     def backward(ctx, grad_out):
@@ -146,18 +150,14 @@ class _AttentionWithLse(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, v, options):
         ctx.set_materialize_grads(False)
-        return _run_and_keep(ctx, q, k, v, options)
+        out, lse = _calls.forward(q, k, v, options, None, True)
+        ctx.save_for_backward(q, k, v, out, lse)
+        ctx.options = options
+        return out, lse
 
     @staticmethod
     def backward(ctx, grad_out, grad_lse):
         return _gradients_of(ctx, grad_out, grad_lse)
-
-
-def _run_and_keep(ctx, q, k, v, options):
-    out, lse = _calls.forward(q, k, v, options, return_lse=True)
-    ctx.save_for_backward(q, k, v, out, lse)
-    ctx.options = options
-    return out, lse
 
 
 def _gradients_of(ctx, grad_out, grad_lse):
@@ -167,11 +167,7 @@ def _gradients_of(ctx, grad_out, grad_lse):
     if torch.compiler.is_compiling() or torch.is_grad_enabled() or _operators_are_watched():
         grads = _ops.backward(grad_out, q, k, v, out, lse, grad_lse, ctx.options)
     else:
-        if grad_out.stride()[3] != 1:
-            grad_out = grad_out.contiguous()
-        if grad_lse is not None:
-            grad_lse = grad_lse.contiguous()
-        grads = _calls.backward(grad_out, q, k, v, out, lse, grad_lse, ctx.options)
+        grads = _calls.backward_of_graph(grad_out, q, k, v, out, lse, grad_lse, ctx.options)
     if ctx.needs_input_grad == (True, True, True, False):
         return (*grads, None)
     return (*(grad if needed else None for grad, needed in zip(grads, ctx.needs_input_grad)), None)

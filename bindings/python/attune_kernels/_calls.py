@@ -1,14 +1,15 @@
 """Calls of the C interface on torch tensors: what is checked, what is allocated, what is handed over.
 
 A call is checked in full once for each kind: the shapes, strides, types and places of its tensors, and its options. What was found is kept
-as a Launcher, and later calls of the kind only fill in pointers. This keeps the host time of a call low.
+as a Launcher, and later calls of the kind only fill in pointers. This keeps the host time of a call low. Where the extension is there (see
+_extension.py), it is given what was found, too, and serves later calls of the kind by itself.
 """
 
 import ctypes
 
 import torch
 
-from . import _library
+from . import _extension, _library
 
 DTYPES = {torch.float16: _library.FP16, torch.bfloat16: _library.BF16}
 LAYOUTS = {"bhsd": _library.LAYOUT_BHSD, "bshd": _library.LAYOUT_BSHD}
@@ -18,12 +19,17 @@ _KINDS_KEPT = 4096  # a program whose lengths grow with each call forgets the ol
 _NOT_SO = (AttributeError, RuntimeError, TypeError)
 
 _forward_launchers, _backward_launchers = {}, {}
+_known_calls = _extension.load()  # None: all calls are served here
 
 
 def forward(q, k, v, options, out=None, return_lse=False, prepared=None):
     """Launches forward, the prepared one if there is one. Returns out, allocated if it is None, and lse or None.
 
     options: (causal, scale, layout, top_left, window, deterministic), as attention() takes them."""
+    if _known_calls is not None and out is None and prepared is None:
+        results = _known_calls.forward(q, k, v, options, return_lse)
+        if results is not None:
+            return results
     launcher = kind = None
     try:
         q_data, k_data, v_data = q.data_ptr(), k.data_ptr(), v.data_ptr()
@@ -40,7 +46,8 @@ def forward(q, k, v, options, out=None, return_lse=False, prepared=None):
         if checked.is_empty:
             return _forward_of_nothing(checked, out, return_lse)
         launcher = _ForwardLauncher(checked, empty_like(q) if out is None else out)
-        _keep(_forward_launchers, kind, launcher)
+        if _keep(_forward_launchers, kind, launcher) and _known_calls is not None:
+            launcher.enter(q, k, v, options)
         q_data, k_data, v_data = q.data_ptr(), k.data_ptr(), v.data_ptr()
     if out is None:
         out = torch.empty_like(q) if launcher.strides_are_kept else empty_like(q)
@@ -53,6 +60,28 @@ def forward(q, k, v, options, out=None, return_lse=False, prepared=None):
 
 def backward(grad_out, q, k, v, out, lse, grad_lse, options, grads=None, prepared=None):
     """Launches backward, the prepared one if there is one. Returns the gradients of q, k and v, allocated if grads is None."""
+    if _known_calls is not None and grads is None and prepared is None \
+            and not (torch.is_grad_enabled() and needs_grad(grad_out, q, k, v, out, lse, grad_lse)):
+        results = _known_calls.backward(grad_out, q, k, v, out, lse, grad_lse, options)
+        if results is not None:
+            return results
+    return _check_and_run_backward(grad_out, q, k, v, out, lse, grad_lse, options, grads, prepared)
+
+
+def backward_of_graph(grad_out, q, k, v, out, lse, grad_lse, options):
+    """backward() as autograd needs it: gradients of O and LSE may have any strides, and nothing is recorded."""
+    if _known_calls is not None:
+        results = _known_calls.backward(grad_out, q, k, v, out, lse, grad_lse, options)
+        if results is not None:
+            return results
+    if grad_out.stride(3) != 1:
+        grad_out = grad_out.contiguous()
+    if grad_lse is not None:
+        grad_lse = grad_lse.contiguous()
+    return backward(grad_out, q, k, v, out, lse, grad_lse, options)
+
+
+def _check_and_run_backward(grad_out, q, k, v, out, lse, grad_lse, options, grads, prepared):
     if options[5] is None:
         options = (*options[:5], torch.are_deterministic_algorithms_enabled())
     launcher = kind = None
@@ -75,7 +104,8 @@ def backward(grad_out, q, k, v, out, lse, grad_lse, options, grads=None, prepare
         raise ValueError("backward() cannot be differentiated: call it under torch.no_grad(), or use attention()")
     if launcher is None and not checked.is_empty:
         launcher = _BackwardLauncher(checked, grad_out, out, [empty_like(tensor) for tensor in (q, k, v)] if grads is None else grads)
-        _keep(_backward_launchers, kind, launcher)
+        if _keep(_backward_launchers, kind, launcher) and _known_calls is not None:
+            launcher.enter(grad_out, q, k, v, out, lse, grad_lse, options)
     if grads is not None:
         d_q, d_k, d_v = grads
     elif launcher is not None and launcher.strides_are_kept:
@@ -106,10 +136,15 @@ def _forward_of_nothing(checked, out, return_lse):
 
 
 def _keep(launchers, kind, launcher):
-    if kind is not None:
-        if len(launchers) >= _KINDS_KEPT:
-            launchers.clear()
-        launchers[kind] = launcher
+    """Whether later calls will find it: not if this one is of no kind."""
+    if kind is None:
+        return False
+    if len(launchers) >= _KINDS_KEPT:
+        launchers.clear()
+        if _known_calls is not None:
+            launcher.forget()
+    launchers[kind] = launcher
+    return True
 
 
 class _Launcher:
@@ -120,7 +155,7 @@ class _Launcher:
     """
 
     def __init__(self, checked):
-        self.problem, self.lse_shape, self.device = checked.problem, checked.lse_shape, checked.q.device.index
+        self.problem, self.lse_shape, self.device = checked.problem, checked.lse_shape, checked.q.get_device()
         self._free = []
         self._library, needed = checked.library, ctypes.c_size_t()
         _library.check(self._library.attune_workspace_bytes(self.problem, ctypes.byref(needed)))
@@ -130,6 +165,9 @@ class _Launcher:
     def _find(self, name, prepared_name):
         """Taken as items, functions have no declared types of arguments: those of _Structs need no conversion."""
         self._function, self._prepared_function = self._library[name], self._library[prepared_name]
+
+    def _address(self):
+        return ctypes.cast(self._function, ctypes.c_void_p).value
 
     def structs(self):
         try:
@@ -160,6 +198,15 @@ class _ForwardLauncher(_Launcher):
         self._find("attune_forward", "attune_launch")
         self._filled = [checked.tensors(out)]
 
+    def enter(self, q, k, v, options):
+        """Lets the extension serve calls like this, if their results need no strides but those of torch.empty_like()."""
+        if self.strides_are_kept:
+            _known_calls.add_forward(q, k, v, options, self._address(), bytes(self.problem), *map(bytes, self._filled),
+                                     self._workspace_bytes.value, self.workspace_elements, tuple(self.lse_shape))
+
+    def forget(self):
+        _known_calls.forget_forward()
+
 
 class _BackwardLauncher(_Launcher):
     def __init__(self, checked, grad_out, out, grads):
@@ -170,6 +217,15 @@ class _BackwardLauncher(_Launcher):
         )
         self._find("attune_backward", "attune_launch_backward")
         self._filled = [checked.tensors(out), checked.gradients(grad_out, grads)]
+
+    def enter(self, *arguments):
+        """The same."""
+        if self.strides_are_kept:
+            _known_calls.add_backward(*arguments, self._address(), bytes(self.problem), *map(bytes, self._filled),
+                                      self._workspace_bytes.value, self.workspace_elements)
+
+    def forget(self):
+        _known_calls.forget_backward()
 
 
 class _Structs:
@@ -254,7 +310,7 @@ class Checked:
             mask=_mask(causal, top_left) if window is None else _library.MASK_WINDOW,
             softmax_scale=0.0 if scale is None else scale,
             layout=LAYOUTS[layout],
-            device=q.device.index + 1,
+            device=q.get_device() + 1,
             pass_=pass_,
             deterministic=bool(torch.are_deterministic_algorithms_enabled() if deterministic is None else deterministic),
         )

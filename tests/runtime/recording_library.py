@@ -1,0 +1,54 @@
+"""A libattune that writes down what it is given instead of launching it, as C functions: also those who know no Python can call them."""
+
+import ctypes
+import threading
+from ctypes import POINTER, c_int, c_size_t, c_void_p
+
+from attune_kernels import _library
+
+_FORWARD = ctypes.CFUNCTYPE(c_int, POINTER(_library.Problem), POINTER(_library.Tensors), c_void_p, c_size_t, c_void_p)
+_BACKWARD = ctypes.CFUNCTYPE(
+    c_int, POINTER(_library.Problem), POINTER(_library.Tensors), POINTER(_library.Gradients), c_void_p, c_size_t, c_void_p)
+
+
+class RecordingLibrary:
+    """`launches`: what each call was given, as tuples; `inside` is called in the middle of each; `status` is what all answer."""
+
+    def __init__(self, workspace_bytes=1000):
+        self.launches, self.workspace_bytes, self.status, self.inside, self._lock = [], workspace_bytes, 0, lambda: None, threading.Lock()
+        self._functions = {"attune_forward": _FORWARD(self._forward), "attune_backward": _BACKWARD(self._backward),
+                           "attune_launch": None, "attune_launch_backward": None}
+
+    def __getitem__(self, name):
+        return self._functions[name]
+
+    def attune_workspace_bytes(self, problem, needed):
+        needed._obj.value = self.workspace_bytes
+        return 0
+
+    def attune_last_error(self):
+        return f"status {self.status} of a test".encode()
+
+    def _forward(self, problem, tensors, workspace, workspace_bytes, stream):
+        return self._record(_fields(problem[0]), _fields(tensors[0]), None, bool(workspace), workspace_bytes, stream)
+
+    def _backward(self, problem, tensors, gradients, workspace, workspace_bytes, stream):
+        return self._record(_fields(problem[0]), _fields(tensors[0]), _fields(gradients[0]), bool(workspace), workspace_bytes, stream)
+
+    def _record(self, *launch):
+        with self._lock:
+            self.launches.append((threading.get_ident(), *launch))
+        self.inside()
+        return self.status
+
+
+def _fields(struct):
+    """{name: value}, of a struct within by "outer.inner"."""
+    found = {}
+    for name, _ in struct._fields_:
+        value = getattr(struct, name)
+        if isinstance(value, ctypes.Structure):
+            found.update({f"{name}.{inner}": one for inner, one in _fields(value).items()})
+        else:
+            found[name] = value
+    return found
