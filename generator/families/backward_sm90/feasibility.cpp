@@ -48,6 +48,7 @@ void check_dq_by_softmax(const AttentionProblem& problem, const KernelConfig& co
   refuse(config.fused_convert, "fused-convert", "the warpgroup that would convert does not know what has been added");
   refuse(config.polled_loads, "polled-loads", "the warpgroup that loads does nothing else");
   refuse(config.dq_columns != kWarpgroupRows, "dqcols", "products have 64 of the head dim");
+  refuse(config.dq_registers != 0, "dqreg", "the warpgroup that loads keeps the fewest registers");
 }
 
 void check_choices(const AttentionProblem& problem, const KernelConfig& config, Reasons* reasons) {
