@@ -54,6 +54,18 @@ enum class DqAccumulation {
   ordered,          ///< as atomic, but the tiles that see a block of queries add in a fixed order, by tickets
 };
 
+/// sm90's backward: which warpgroups compute dQ.
+enum class DqWarpgroups {
+  own,      ///< one of its own, which loads besides
+  softmax,  ///< those of P and dS, each a part of dQ, transposed; the other one only loads
+};
+
+/// sm90's backward: how the warpgroups that compute dQ add it to its sums in global memory.
+enum class DqAdds {
+  red,   ///< each thread its accumulators, 16 bytes at a time
+  bulk,  ///< through shared memory, from where each warp adds its part by one bulk reduction
+};
+
 /// KernelConfig::key_parts: as many as fill the device, which each problem's lengths and heads decide.
 inline constexpr int kFillParts = 0;
 
@@ -129,6 +141,8 @@ struct KernelConfig {
   /// Of the two that share keys: P passes through the buffer that dS of the block takes afterwards, which leaves shared
   /// memory for another stage, but waits for that buffer.
   bool p_in_ds = false;
+  DqWarpgroups dq_by = DqWarpgroups::own;
+  DqAdds dq_adds = DqAdds::red;
 
   friend bool operator==(const KernelConfig&, const KernelConfig&) = default;
 };
@@ -211,6 +225,26 @@ constexpr std::string_view to_string(DqAccumulation dq) {
       return "atomic";
     case DqAccumulation::ordered:
       return "ordered";
+  }
+  return "";
+}
+
+constexpr std::string_view to_string(DqWarpgroups warpgroups) {
+  switch (warpgroups) {
+    case DqWarpgroups::own:
+      return "own";
+    case DqWarpgroups::softmax:
+      return "softmax";
+  }
+  return "";
+}
+
+constexpr std::string_view to_string(DqAdds adds) {
+  switch (adds) {
+    case DqAdds::red:
+      return "red";
+    case DqAdds::bulk:
+      return "bulk";
   }
   return "";
 }

@@ -156,6 +156,8 @@ constexpr ConfigField kFields[] = {
     set_apart(flag_of<&C::split_dkdv>("split-dkdv", "split_dkdv", 0, kBackwardSm90, "dK and dV of a key by", "two warpgroups share keys: one computes dV, one dK", "dkdv", flag<kKeyGradients>)),
     flag_of<&C::p_in_ds>("p-in-ds", "p_in_ds", 0, kBackwardSm90, "P passes through", "P passes through the buffer that dS takes", "dkdv", flag<kProbabilityBuffer>),
     number<&C::dq_columns>("dqcols", "dq_columns", 64, 256, 64, kBackwardSm90, "columns of a product for dQ (dqcols)", "columns of a product for dQ", "dQ's product"),
+    set_apart(choice_of<&C::dq_by>("dq-by", "dq_by", kChoice, kBackwardSm90, "warpgroups that compute dQ (dq-by)", "which warpgroups compute dQ: one of its own, or those of the softmax", "dQ's product")),
+    choice_of<&C::dq_adds>("dq-adds", "dq_adds", kChoice, kBackwardSm90, "adds of dQ (dq-adds)", "how dQ is added: by threads from registers, or by bulk reductions from shared memory", "dQ's product"),
 };
 // clang-format on
 

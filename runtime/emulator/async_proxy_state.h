@@ -30,6 +30,7 @@ struct TensorCopy {
   std::uint64_t group = 0;   // bulk group of that thread; stores only
   Cta* source = nullptr;     // of a copy from shared memory: whose, and from where
   std::uint32_t from = 0;
+  bool adds = false;  // floats, to what lies in global memory
 };
 
 // An mbarrier. The emulator keeps its state; the 8 bytes in shared memory stay as they are.

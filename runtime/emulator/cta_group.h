@@ -164,6 +164,7 @@ class CtaGroup {
   void bulk_copy(const char* name, std::uint32_t to, std::uint32_t from, std::uint32_t bytes, std::uint32_t barrier,
                  std::uint32_t cta);
   void tensor_store(const char* name, const void* map, std::uint32_t from, const std::int32_t* at);
+  void bulk_add(const char* name, void* to, std::uint32_t from, std::uint32_t bytes);
   void bulk_commit();
   void bulk_wait_read(std::uint32_t pending_groups);
   void proxy_fence();
@@ -225,6 +226,7 @@ class CtaGroup {
   void check_fenced(const char* name, const Cta& cta, std::uint32_t address);
   void count_readers(Cta& cta, std::uint32_t address, std::uint32_t bytes, int count);
   void start_load(Cta& cta, const TensorCopy& copy, std::uint32_t barrier);
+  void start_store(const TensorCopy& copy);
   void load_now(Cta& cta, const TensorCopy& copy);
   void store_now(std::size_t count);
   void warpgroup_collective(const WarpgroupCall& call, float* d, const std::uint32_t* a,

@@ -552,6 +552,8 @@ const KernelServices& kernel_services() {
                       std::uint32_t cta) { running_group->bulk_copy(name, to, from, bytes, barrier, cta); },
       .tensor_store = [](const char* name, const void* map, std::uint32_t from,
                          const std::int32_t* at) { running_group->tensor_store(name, map, from, at); },
+      .bulk_add = [](const char* name, void* to, std::uint32_t from,
+                     std::uint32_t bytes) { running_group->bulk_add(name, to, from, bytes); },
       .bulk_commit = [] { running_group->bulk_commit(); },
       .bulk_wait_read = [](std::uint32_t pending_groups) { running_group->bulk_wait_read(pending_groups); },
       .proxy_fence = [] { running_group->proxy_fence(); },

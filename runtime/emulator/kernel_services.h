@@ -41,6 +41,7 @@ struct KernelServices {
   void (*bulk_copy)(const char* name, std::uint32_t to, std::uint32_t from, std::uint32_t bytes, std::uint32_t barrier,
                     std::uint32_t cta);
   void (*tensor_store)(const char* name, const void* map, std::uint32_t from, const std::int32_t* at);
+  void (*bulk_add)(const char* name, void* to, std::uint32_t from, std::uint32_t bytes);
   void (*bulk_commit)();
   void (*bulk_wait_read)(std::uint32_t pending_groups);
   void (*proxy_fence)();
@@ -58,7 +59,7 @@ constexpr std::uint32_t kOwnCta = 0xffffffffu;
 /// Of mbarrier_wait: it asks and goes on, waits a while, waits until the phase has completed.
 constexpr std::uint32_t kTestWait = 0, kTryWait = 1, kWait = 2;
 /// Flags of wgmma.
-constexpr std::uint32_t kWgmmaAccumulate = 1, kWgmmaTransposed = 2, kWgmmaBf16 = 4;
+constexpr std::uint32_t kWgmmaAccumulate = 1, kWgmmaTransposed = 2, kWgmmaBf16 = 4, kWgmmaTransposedA = 8;
 
 /// The services of this process; they serve the fiber that calls them.
 const KernelServices& kernel_services();

@@ -1,5 +1,6 @@
 // Hopper's tensor memory accelerator: loads and stores of boxes of tensors.
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstring>
 
@@ -41,6 +42,15 @@ void for_each_row(const TensorCopy& copy, const F& f) {
   }
 }
 
+// Adds floats to those at `to`, which other CTAs add to as well.
+void add_floats(std::uint8_t* to, const std::uint8_t* from, std::uint32_t bytes) {
+  for (std::uint32_t byte = 0; byte < bytes; byte += sizeof(float)) {
+    float x;
+    std::memcpy(&x, from + byte, sizeof x);
+    std::atomic_ref<float>(*reinterpret_cast<float*>(to + byte)).fetch_add(x, std::memory_order_relaxed);
+  }
+}
+
 // Copies `bytes` of row `row` of the box, from byte `begin` on, between the tensor and its swizzled place in shared
 // memory.
 void copy_row(const TensorCopy& copy, std::uint8_t* shared, std::uint32_t row, std::uint32_t begin, std::uint32_t bytes,
@@ -52,12 +62,32 @@ void copy_row(const TensorCopy& copy, std::uint8_t* shared, std::uint32_t row, s
     std::uint8_t* at = shared + (chunk - kSharedBase) + byte % kGranuleBytes;
     if (load) {
       std::memcpy(at, global, part);
+    } else if (copy.adds) {
+      add_floats(global, at, part);
     } else {
       std::memcpy(global, at, part);
     }
     global += part;
     byte += part;
   }
+}
+
+// A store reads shared memory and writes the tensor, or adds to it.
+void take_effect(const TensorCopy& copy, std::uint8_t* shared) {
+  for_each_row(copy, [&](std::uint32_t first, std::uint32_t columns, std::uint64_t address, std::uint32_t row) {
+    copy_row(copy, shared, row, first * copy.map.element_bytes, columns * copy.map.element_bytes,
+             reinterpret_cast<std::uint8_t*>(address), false);
+  });
+}
+
+// Bytes that follow each other, from `address` on: a tensor of one row.
+EmulatedTensorMap row_of_bytes(std::uint64_t address, std::uint32_t bytes) {
+  EmulatedTensorMap map;
+  const std::uint32_t elements = bytes / map.element_bytes;
+  map.address = address;
+  map.dims = {elements, 1, 1, 1};
+  map.box = {elements, 1, 1, 1};
+  return map;
 }
 
 }  // namespace
@@ -132,7 +162,6 @@ void CtaGroup::tensor_load(const char* name, std::uint32_t to, const void* map, 
   end_of_turn();
 }
 
-// A copy of bytes that follow each other: a tensor of one row.
 void CtaGroup::bulk_load(const char* name, std::uint32_t to, const void* from, std::uint32_t bytes,
                          std::uint32_t barrier) {
   const auto address = reinterpret_cast<std::uint64_t>(from);
@@ -140,11 +169,7 @@ void CtaGroup::bulk_load(const char* name, std::uint32_t to, const void* from, s
     fail(fmt::format("{} of {} bytes from {:#x} to {}; all of them must be multiples of {}", name, bytes, address,
                      place(to), kGranuleBytes));
   }
-  TensorCopy copy{.map = {}, .shared = to, .name = name, .thread = current_->thread};
-  const std::uint32_t elements = bytes / copy.map.element_bytes;
-  copy.map.address = address;
-  copy.map.dims = {elements, 1, 1, 1};
-  copy.map.box = {elements, 1, 1, 1};
+  const TensorCopy copy{.map = row_of_bytes(address, bytes), .shared = to, .name = name, .thread = current_->thread};
   check_shared_range(name, to, bytes, "writes");
   check_tensor(copy, "reads");
   start_load(*current_->warp->cta, copy, barrier);
@@ -163,10 +188,12 @@ void CtaGroup::bulk_copy(const char* name, std::uint32_t to, std::uint32_t from,
   check_shared_range(name, to, bytes, "writes");
   for (std::uint32_t byte = 0; byte < bytes; byte += kGranuleBytes) check_fenced(name, mine, from + byte);
   count_readers(mine, from, bytes, 1);
-  TensorCopy copy{.map = {}, .shared = to, .name = name, .thread = current_->thread, .source = &mine, .from = from};
-  const std::uint32_t elements = bytes / copy.map.element_bytes;
-  copy.map.dims = {elements, 1, 1, 1};
-  copy.map.box = {elements, 1, 1, 1};
+  const TensorCopy copy{.map = row_of_bytes(0, bytes),
+                        .shared = to,
+                        .name = name,
+                        .thread = current_->thread,
+                        .source = &mine,
+                        .from = from};
   start_load(cta_of_cluster(name, rank), copy, barrier);
   end_of_turn();
 }
@@ -225,19 +252,34 @@ void CtaGroup::tensor_store(const char* name, const void* map, std::uint32_t fro
                   .name = name,
                   .thread = current_->thread,
                   .group = async_lane().bulk_groups};
-  Cta& cta = *current_->warp->cta;
   check_tile(copy, "reads");
-  check_tensor(copy, "writes");
-  for (std::uint32_t byte = 0; byte < copy.map.box_bytes(); byte += kGranuleBytes) {
-    check_fenced(name, cta, from + byte);
-    ++cta.async.granules[granule_of(from + byte)].readers;
+  start_store(copy);
+}
+
+void CtaGroup::bulk_add(const char* name, void* to, std::uint32_t from, std::uint32_t bytes) {
+  const auto address = reinterpret_cast<std::uint64_t>(to);
+  if (address % kGranuleBytes != 0 || from % kGranuleBytes != 0 || bytes % kGranuleBytes != 0 || bytes == 0) {
+    fail(fmt::format("{} of {} bytes from {} to {:#x}; all of them must be multiples of {}", name, bytes, place(from),
+                     address, kGranuleBytes));
   }
+  check_shared_range(name, from, bytes, "reads");
+  start_store({.map = row_of_bytes(address, bytes),
+               .shared = from,
+               .name = name,
+               .thread = current_->thread,
+               .group = async_lane().bulk_groups,
+               .adds = true});
+}
+
+// From shared memory, which is being read until the issuing thread has waited.
+void CtaGroup::start_store(const TensorCopy& copy) {
+  Cta& cta = *current_->warp->cta;
+  check_tensor(copy, "writes");
+  const std::uint32_t bytes = copy.map.box_bytes();
+  for (std::uint32_t byte = 0; byte < bytes; byte += kGranuleBytes) check_fenced(copy.name, cta, copy.shared + byte);
+  count_readers(cta, copy.shared, bytes, 1);
   async_lane().stores.push_back(copy);
-  if (lazy_) return;
-  for_each_row(copy, [&](std::uint32_t first, std::uint32_t columns, std::uint64_t address, std::uint32_t row) {
-    copy_row(copy, cta.shared, row, first * copy.map.element_bytes, columns * copy.map.element_bytes,
-             reinterpret_cast<std::uint8_t*>(address), false);
-  });
+  if (!lazy_) take_effect(copy, cta.shared);
 }
 
 // The running thread's `count` oldest stores have read shared memory; lazy ones do so now.
@@ -246,15 +288,8 @@ void CtaGroup::store_now(std::size_t count) {
   std::vector<TensorCopy>& stores = async_lane().stores;
   for (std::size_t i = 0; i < count; ++i) {
     const TensorCopy& copy = stores[i];
-    if (lazy_) {
-      for_each_row(copy, [&](std::uint32_t first, std::uint32_t columns, std::uint64_t address, std::uint32_t row) {
-        copy_row(copy, cta.shared, row, first * copy.map.element_bytes, columns * copy.map.element_bytes,
-                 reinterpret_cast<std::uint8_t*>(address), false);
-      });
-    }
-    for (std::uint32_t byte = 0; byte < copy.map.box_bytes(); byte += kGranuleBytes) {
-      --cta.async.granules[granule_of(copy.shared + byte)].readers;
-    }
+    if (lazy_) take_effect(copy, cta.shared);
+    count_readers(cta, copy.shared, copy.map.box_bytes(), -1);
   }
   stores.erase(stores.begin(), stores.begin() + static_cast<std::ptrdiff_t>(count));
 }

@@ -87,13 +87,13 @@ void unpack_row_chunks(const std::vector<std::uint32_t>& chunks, const std::uint
 
 template <bool kBf16>
 void unpack_column_chunks(const std::vector<std::uint32_t>& chunks, const std::uint8_t* shared, std::uint32_t base,
-                          std::uint32_t n, WarpgroupOperands& to) {
-  const std::size_t chunks_of_k = n / 8;
+                          std::size_t rows, double* to, std::size_t row_stride, std::size_t k_stride) {
+  const std::size_t chunks_of_k = rows / 8;
   for (std::size_t chunk = 0; chunk < chunks.size(); ++chunk) {
     std::uint16_t elements[8];
     std::memcpy(elements, shared + (chunks[chunk] - base), sizeof elements);
-    double* out = to.b[chunk / chunks_of_k] + chunk % chunks_of_k * 8;
-    for (std::size_t i = 0; i < 8; ++i) out[i] = number<kBf16>(elements[i]);
+    double* out = to + chunk / chunks_of_k * k_stride + chunk % chunks_of_k * 8 * row_stride;
+    for (std::size_t i = 0; i < 8; ++i) out[i * row_stride] = number<kBf16>(elements[i]);
   }
 }
 
@@ -158,15 +158,20 @@ MatrixOperand matrix_operand(std::uint64_t descriptor, std::uint32_t rows, bool 
   return operand;
 }
 
-void unpack_a(const std::vector<std::uint32_t>& chunks, const std::uint8_t* shared, std::uint32_t base, bool bf16,
-              WarpgroupOperands& to) {
-  (bf16 ? unpack_row_chunks<true> : unpack_row_chunks<false>)(chunks, shared, base, to.a[0], 16, 1);
+void unpack_a(const std::vector<std::uint32_t>& chunks, const std::uint8_t* shared, std::uint32_t base, bool mn_major,
+              bool bf16, WarpgroupOperands& to) {
+  if (mn_major) {
+    (bf16 ? unpack_column_chunks<true> : unpack_column_chunks<false>)(chunks, shared, base, 64, to.a[0], 16, 1);
+  } else {
+    (bf16 ? unpack_row_chunks<true> : unpack_row_chunks<false>)(chunks, shared, base, to.a[0], 16, 1);
+  }
 }
 
 void unpack_b(const std::vector<std::uint32_t>& chunks, const std::uint8_t* shared, std::uint32_t base, std::uint32_t n,
               bool mn_major, bool bf16, WarpgroupOperands& to) {
   if (mn_major) {
-    (bf16 ? unpack_column_chunks<true> : unpack_column_chunks<false>)(chunks, shared, base, n, to);
+    (bf16 ? unpack_column_chunks<true> : unpack_column_chunks<false>)(chunks, shared, base, n, to.b[0], 1,
+                                                                      WarpgroupOperands::kColumns);
   } else {
     (bf16 ? unpack_row_chunks<true> : unpack_row_chunks<false>)(chunks, shared, base, to.b[0], 1,
                                                                 WarpgroupOperands::kColumns);

@@ -33,8 +33,8 @@ struct WarpgroupOperands {
 
 /// Fills a or b from the chunks of an operand in shared memory, in the order of MatrixOperand::chunks; `shared` is
 /// where the shared address `base` lies.
-void unpack_a(const std::vector<std::uint32_t>& chunks, const std::uint8_t* shared, std::uint32_t base, bool bf16,
-              WarpgroupOperands& to);
+void unpack_a(const std::vector<std::uint32_t>& chunks, const std::uint8_t* shared, std::uint32_t base, bool mn_major,
+              bool bf16, WarpgroupOperands& to);
 void unpack_b(const std::vector<std::uint32_t>& chunks, const std::uint8_t* shared, std::uint32_t base, std::uint32_t n,
               bool mn_major, bool bf16, WarpgroupOperands& to);
 /// Fills a from the registers of 128 threads, fragments of m16k16 for each warp.

@@ -95,7 +95,7 @@ void CtaGroup::wgmma(const char* name, float* d, std::uint32_t n, const std::uin
                     .accumulate = (flags & kWgmmaAccumulate) != 0,
                     .bf16 = (flags & kWgmmaBf16) != 0,
                     .from_registers = a != nullptr};
-    if (!a) product.a = operand(name, "a", a_descriptor, 64, false);
+    if (!a) product.a = operand(name, "a", a_descriptor, 64, (flags & kWgmmaTransposedA) != 0);
     product.b = operand(name, "b", b_descriptor, n, (flags & kWgmmaTransposed) != 0);
     product.a_fragments = warpgroup.a;
     product.group = call.group;
@@ -141,7 +141,7 @@ void CtaGroup::multiply(const Product& product, float* values) {
     unpack_a_fragments(product.a_fragments.data(), product.bf16, operands_);
   } else {
     product.a.chunks(chunks_);
-    unpack_a(chunks_, shared, kSharedBase, product.bf16, operands_);
+    unpack_a(chunks_, shared, kSharedBase, product.a.mn_major, product.bf16, operands_);
   }
   product.b.chunks(chunks_);
   unpack_b(chunks_, shared, kSharedBase, product.n, product.b.mn_major, product.bf16, operands_);

@@ -4,7 +4,7 @@
 //   ${gradients.formula}
 //% end
 //
-// A warp takes 16 rows and four chunks of columns at a time; a lane writes whole chunks of a row.
+${converting_warp}
 
 //% include primitives/mma_sync
 
@@ -20,12 +20,17 @@ constexpr i32 kChunks = kHeadDim / 8, kChunksAtOnce = 4, kParts = (kChunks + kCh
 
 //% include tile/${chunk_access}
 //% include tile/pack_elements
+//% if !transposed_sums
 //% include wgmma/transpose_in_quad
+//% end
 //% include attention/sequence_${sequence}
 //% include mma_sync/sums_${sums_order}
 //% include mma_sync/sums_place
+//% if transposed_sums
+//% include mma_sync/sums_place_transposed
+//% end
 
-//% include tile/convert_sums
+//% include tile/convert_${sums_layout}
 
 extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_constant__ Arguments args) {
 //% if programmatic_launch

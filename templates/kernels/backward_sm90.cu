@@ -3,11 +3,11 @@
 //   ${loops}:
 //     Sᵀ = K Qᵀ        Pᵀ = exp2(c Sᵀ - LSE·log2(e)), masked     dV = dV + Pᵀ dO
 //     dPᵀ = V dOᵀ      dSᵀ = Pᵀ ∘ (dPᵀ - delta)                  dK = dK + dSᵀ Q
-//     dQ = dQ + dS K, in fp32, to be scaled by ${dq_converter}
+//     ${dq_formula}, in fp32, to be scaled by ${dq_converter}
 //   ${key_gradient_formula},   c = scale·log2(e)
 //
-// Warpgroup 0 computes dQ and adds it to its sums; two of its warps load, one Q and LSE, one dO and delta. ${softmax_warpgroups}
-// All blocks of a tile are walked in step: dS of a block goes to warpgroup 0 through shared memory.
+// Warpgroup 0 ${first_warpgroup_work}, one Q and LSE, one dO and delta. ${softmax_warpgroups}
+// All blocks of a tile are walked in step: dS of a block goes to ${ds_readers} through shared memory${dq_way}.
 //% if clustered
 //
 // The two CTAs of a cluster take neighbouring tiles and walk the blocks of both in step. Each sends its dS to the other one, and computes half of
@@ -31,8 +31,10 @@ constexpr u32 kArgumentBytes = ${argument_bytes};
 constexpr i32 kBlockQ = ${block_q}, kBlockKv = ${block_kv}, kHeadDim = ${head_dim}, kSoftmaxWarpgroups = ${softmax_count};
 constexpr i32 kStages = ${stages}, kDoStages = ${do_stages}, kDsStages = ${ds_stages};  // tiles of Q, of dO, of dS
 constexpr bool kOrderedWarpgroups = ${ordered_warpgroups};  // whether they issue S and dP in a fixed order
-constexpr i32 kDqRegisters = ${dq_registers}, kSoftmaxRegisters = ${softmax_registers};  // 0: as they are at launch
+constexpr i32 k${first_warpgroup}Registers = ${dq_registers}, kSoftmaxRegisters = ${softmax_registers};  // 0: as they are at launch
+//% if !dq_by_softmax
 constexpr i32 kDqColumns = ${dq_columns}, kDqProducts = ${dq_products}, kDqLastColumns = ${dq_last_columns};  // of a product for dQ; that exist of the last
+//% end
 constexpr i32 kCtasPerSm = ${ctas_per_sm}, kCluster = ${cluster};  // CTAs
 //% if query_parts
 constexpr i32 kQueryParts = ${query_part_count};  // of the queries of a head
@@ -52,7 +54,7 @@ constexpr u32 ${shared_offsets.name} = ${shared_offsets.offset};
 constexpr i32 kChunks = kHeadDim / 8;                 // 16-byte chunks of a row
 constexpr i32 kDimSteps = (kHeadDim + 15) / 16;       // k16 steps over the head dim; columns beyond it are zeros
 constexpr i32 kQuerySteps = kBlockQ / 16, kKeySteps = kBlockKv / 16;  // the same over a block of queries, a tile of keys
-static_assert(kBlockQ % 64 == 0 && kBlockKv % kWarpgroupKeys == 0 && kHeadDim % 8 == 0 && kPanels * kPanelColumns >= 16 * kDimSteps);
+static_assert(kBlockQ % ${query_multiple} == 0 && kBlockKv % kWarpgroupKeys == 0 && kHeadDim % 8 == 0 && kPanels * kPanelColumns >= 16 * kDimSteps);
 
 // A thread's accumulators: element 4 n + i lies in row lane / 4 + 8 (i / 2) of its warp's 16 rows, in column 8 n + 2 (lane % 4) + i % 2.
 using ScoreFragments = float[kBlockQ / 2];        // of Sᵀ or dPᵀ
@@ -74,6 +76,9 @@ using GradientFragments = float[kHeadDim / 2];    // of dK or dV
 //% include attention/kv_source_${kv_source}
 //% include mma_sync/sums_vector
 //% include mma_sync/sums_place
+//% if dq_by_softmax
+//% include mma_sync/sums_place_transposed
+//% end
 //% include schedule/key_tiles_per_${key_tile_head}
 //% include schedule/tile_id_${tile_id}
 //% include schedule/key_tile_order_${key_tile_order}
@@ -118,7 +123,7 @@ struct Barriers {
     mbarrier_init(k_full(), 1);
     mbarrier_init(v_full(), 1);
 //% if persistent
-    mbarrier_init(k_empty(), kWarpgroupWarps * (kSoftmaxWarpgroups + 1));
+    mbarrier_init(k_empty(), kWarpgroupWarps * ${k_readers});
     mbarrier_init(v_empty(), kWarpgroupWarps * kSoftmaxWarpgroups);
 //% end
 //% if clustered
@@ -142,10 +147,14 @@ struct QueryWalk {
 
 //% include wgmma/load_tile
 //% include wgmma/query_loads
+//% if dq_by_softmax
+//% include wgmma/query_producer
+//% else
 //% include wgmma/dq_tickets_${dq_tickets}
 //% include wgmma/dq_products
 //% include wgmma/dq_scores_${dq_scores}
 //% include wgmma/dq_warpgroup
+//% end
 //% if fused_convert
 //% include wgmma/convert_finished_heads
 //% end
@@ -174,6 +183,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
   bar_sync();
 //% end
   if (warp < kWarpgroupWarps) {
+//% if dq_by_softmax
+    if (kProducerRegisters != 0) setmaxnreg_dec<kProducerRegisters>();
+    QueryProducer producer(static_cast<i32>(warp));
+    tiles.for_each(args, [&](i32 index) { load_operands(args, barriers, shared, index, producer); });
+//% else
     if (kDqRegisters != 0) setmaxnreg_dec<kDqRegisters>();
     DqWarpgroup warpgroup(static_cast<i32>(warp));
     tiles.for_each(args, [&](i32 index) {
@@ -182,6 +196,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
       convert_finished_heads(args, KeyTile(args, opaque_i32(index)), shared);
 //% end
     });
+//% end
   } else {
     if (kSoftmaxRegisters != 0) setmaxnreg_inc<kSoftmaxRegisters>();
     SoftmaxWarpgroup warpgroup(barriers, shared, static_cast<i32>(warp / kWarpgroupWarps - 1));

@@ -12,9 +12,12 @@ __device__ __forceinline__ void add_key_gradients(const Arguments& args, const B
     mbarrier_wait_parity(barriers.k_full(), warpgroup.kv.parity);
     mbarrier_wait_parity(barriers.v_full(), warpgroup.kv.parity);
     for (i32 head = 0; head < TileHeads::walked(args); ++head) {
+//% if dq_by_softmax
+      keys.dq.begin_head(args, walk, tile.sequence.batch * args.heads_q + TileHeads::of_queries(args, tile.head, head));
+//% end
       i32 block = walk.blocks.begin;
 #pragma unroll 1
-      for (; block < live.begin; ++block) skip_block(keys.warpgroup, true);
+      for (; block < live.begin; ++block) skip_block(${skipping});
       if (block < live.end) {
         query_step<true>(keys, block, live.masked(block));
 #pragma unroll 1
@@ -23,11 +26,14 @@ __device__ __forceinline__ void add_key_gradients(const Arguments& args, const B
       }
 //% if masked_begin
 #pragma unroll 1
-      for (; block < walk.blocks.end; ++block) skip_block(keys.warpgroup, true);
+      for (; block < walk.blocks.end; ++block) skip_block(${skipping});
 //% end
     }
 //% if !persistent
     keys.warpgroup.end_order();
+//% end
+//% if dq_by_softmax
+    keys.dq.end_adds();
 //% end
     keys.warpgroup.leave_kv();
     warpgroup = keys.warpgroup;

@@ -7,10 +7,13 @@ struct KeyGradients {
   ScoreFragments s, dp;
   PackedScores p, ds;
   GradientFragments dk, dv;
+//% if dq_by_softmax
+  DqShare dq;
+//% end
 
   // Leaves s and dp unset: the first product overwrites them.
   __device__ __forceinline__ KeyGradients(const Arguments& args, const KeyTile& tile, const SoftmaxWarpgroup& warpgroup)
-      : args(args), tile(tile), warpgroup(warpgroup) {
+      : args(args), tile(tile), warpgroup(warpgroup)${and_dq} {
 #pragma unroll
     for (i32 i = 0; i < kHeadDim / 2; ++i) dk[i] = dv[i] = 0;
   }

@@ -22,6 +22,9 @@ struct QueryLoads {
     advance(walk);
   }
 //% else
+//% if dq_by_softmax
+  __device__ __forceinline__ bool any(const Arguments& args) const { return head < TileHeads::walked(args); }
+//% end
   // Waits for the buffer of the next block, if there is one, and fills it.
   __device__ __forceinline__ void next(const Arguments& args, const Barriers& barriers, const KeyTile& tile, const QueryWalk& walk, u32 shared) {
     if (head == TileHeads::walked(args)) return;

@@ -100,7 +100,7 @@ struct SoftmaxWarpgroup {
     kv.advance();
   }
 
-  // Hands dSᵀ of a block to warpgroup 0${to_peer}.
+  // Hands dSᵀ of a block to ${ds_readers}${to_peer}.
   __device__ __forceinline__ void publish(const PackedScores& ds_of_block) {
 //% if !p_in_ds
     mbarrier_wait_parity${cluster_suffix}(barriers.ds_empty(ds.stage), ds.parity ^ 1);
@@ -126,7 +126,7 @@ struct SoftmaxWarpgroup {
   __device__ __forceinline__ void issue_scores(ScoreFragments& scores, u32 kv_offset, u32 tile) const {
     const u32 place = tile_place(shared + kv_offset + first_key * kPanelBytes, kKvPanelStride), columns = tile_place(tile, kQPanelStride);
     // Descriptors of many steps would be kept from block to block, beyond what uniform registers hold: each would come from a lane's.
-    const u32 rows = kDimSteps > 12 ? static_cast<u32>(opaque_i32(static_cast<i32>(place))) : place;
+    const u32 rows = kDimSteps > ${most_kept_steps} ? static_cast<u32>(opaque_i32(static_cast<i32>(place))) : place;
     wgmma_fence();
     wgmma_ss_first<false>(scores, matrix_descriptor(rows), matrix_descriptor(columns));
 #pragma unroll

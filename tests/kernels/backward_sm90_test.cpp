@@ -26,7 +26,7 @@ namespace {
 constexpr std::int64_t kLengths[] = {1, 17, 65, 130, 200};
 constexpr int kHeadDims[] = {8, 16, 32, 40, 64, 72, 96, 128, 160, 256};
 constexpr std::int64_t kGroups[] = {1, 2, 3};
-constexpr int kBlockKv[] = {64, 128, 192};
+constexpr int kBlockQ[] = {64, 128, 80, 48, 112}, kBlockKv[] = {64, 128, 192};
 constexpr Overlap kOverlaps[] = {Overlap::none, Overlap::within, Overlap::queued};
 constexpr WarpgroupOrder kOrders[] = {WarpgroupOrder::free, WarpgroupOrder::ordered};
 constexpr Placement kPlacements[] = {Placement::packed, Placement::padded};
@@ -61,6 +61,8 @@ enum Factor {
   kScheduler,
   kPolledLoads,
   kPInDs,
+  kDqBy,
+  kDqAdds,
   kFactors
 };
 
@@ -81,7 +83,7 @@ BackwardCase case_of(const FactorChoice& row) {
   test.with_lse = row[kLse] == 1;
   KernelConfig& config = test.config;
   config = default_fields(FamilyWord::sm90);
-  config.block_q = 64 * (1 + row[kBlockQFactor]);
+  config.block_q = kBlockQ[row[kBlockQFactor]];
   config.block_kv = kBlockKv[row[kBlockKvFactor]];
   config.stages = 1 + row[kStages];
   config.do_stages = row[kDoStages] == 0 ? 0 : config.stages == 1 ? 2 : config.stages - 1;
@@ -98,6 +100,8 @@ BackwardCase case_of(const FactorChoice& row) {
   config.fused_convert = row[kFusedConvert] == 1;
   config.polled_loads = row[kPolledLoads] == 1;
   config.p_in_ds = row[kPInDs] == 1;
+  if (row[kDqBy] == 1) config.dq_by = DqWarpgroups::softmax;
+  if (row[kDqAdds] == 1) config.dq_adds = DqAdds::bulk;
   if (row[kScheduler] == 1) config.tile_scheduler = TileScheduler::static_persistent;
   test.problem.deterministic = config.dq != DqAccumulation::atomic && row[kLse] == 1;
   return test;
@@ -110,6 +114,7 @@ void check_pairwise(Devices& devices, int part, int parts) {
   sizes[kSeqQ] = sizes[kSeqKv] = std::size(kLengths);
   sizes[kMask] = kMaskChoices;
   sizes[kGroup] = std::size(kGroups);
+  sizes[kBlockQFactor] = std::size(kBlockQ);
   sizes[kBlockKvFactor] = std::size(kBlockKv);
   sizes[kOverlap] = std::size(kOverlaps);
   sizes[kOrdered] = std::size(kOrders);
@@ -142,6 +147,30 @@ void check_pairs_of_ctas(Devices& devices) {
       const auto [head_dim, config] = kPairs[i++ % std::size(kPairs)];
       check_case(devices,
                  backward_case(std::string("backward bf16 b1 hq2 hkv1 ") + lengths + " " + head_dim + mask, config));
+    }
+  }
+}
+
+// dQ by the softmax warpgroups, of which each walks blocks that attend to none of its keys, for the others' sake.
+void check_dq_by_softmax(Devices& devices) {
+  constexpr std::pair<const char*, const char*> kConfigs[] = {
+      {"bf16 d128", "sm90 q80 kv128 st2 ordered overlap=within"},
+      {"fp16 d128", "sm90 q64 kv128 st2 overlap=queued scheduler=static-persistent"},
+      {"bf16 d64", "sm90 q128 kv128 st3 dost2 ordered overlap=within"},
+      {"fp16 d96", "sm90 q80 kv128 st2 ordered overlap=queued"},
+      {"bf16 d112", "sm90 q48 kv128 st2 overlap=within dsst3"},
+      {"fp16 d32", "sm90 q96 kv192 st2 ordered overlap=within kv-grad-per-query-head"},
+      {"bf16 d48", "sm90 q112 kv64 st3 overlap=queued"}};
+  int i = 0;
+  for (const char* lengths : {"sq70 skv17", "sq33 skv300", "sq170 skv90", "sq200 skv260"}) {
+    for (const char* mask : {"", " causal", " causal@-100", " window=20,3", " window=open,5@-30"}) {
+      for (const char* adds : {"", " dq-adds=bulk"}) {
+        const auto [kind, config] = kConfigs[i++ % std::size(kConfigs)];
+        BackwardCase test = backward_case(fmt::format("backward {} b1 hq4 hkv2 {}{}", kind, lengths, mask),
+                                          fmt::format("{} dq=atomic dq-by=softmax{}", config, adds));
+        test.with_lse = i % 3 == 0;
+        check_case(devices, test);
+      }
     }
   }
 }
@@ -249,6 +278,13 @@ TEST_CASE("sm90 backward is right in all modes of the emulator: pairs of CTAs", 
   check_pairs_of_ctas(devices);
 }
 
+TEST_CASE("sm90 backward is right in all modes of the emulator: dQ by the softmax warpgroups", "[emulator]") {
+  DeviceSpec small = find_device("h200");
+  small.sm_count = 2;  // so that persistent CTAs take several tiles
+  Devices devices = Devices::emulators(small);
+  check_dq_by_softmax(devices);
+}
+
 TEST_CASE("sm90 backward is right in all modes of the emulator: persistent CTAs", "[emulator]") {
   DeviceSpec small = find_device("h200");
   small.sm_count = 4;
@@ -276,6 +312,7 @@ TEST_CASE("sm90 backward is right on the GPU: odd cases", "[gpu]") {
   check_keys_beyond_the_last(devices);
   check_tickets(devices);
   check_pairs_of_ctas(devices);
+  check_dq_by_softmax(devices);
   check_persistent_ctas(devices, 40);
   for (const char* dq : {" dq=atomic", " dq=ordered", " kv-grad-per-query-head dq=ordered"}) {
     check_case(devices, backward_case("backward bf16 b2 hq6 hkv2 sq700 skv1000 d128 causal",
@@ -366,6 +403,28 @@ TEST_CASE("NVRTC compiles sm90 backward kernels of all head dims: no wgmma seria
       const KernelResources resources = compile_with_nvrtc(plan.launches[1]).resources;
       CHECK(resources.spill_bytes <= compiled.most_spilled);
       CHECK(resources.advisories.empty());
+    }
+  }
+}
+
+TEST_CASE("NVRTC compiles sm90 backward kernels with dQ by the softmax warpgroups: no wgmma serialized, hardly a spill",
+          "[nvrtc]") {
+  constexpr Compiled kBySoftmax[] = {
+      {64, "sm90 q128 kv128 st2 ordered overlap=within", 16}, {64, "sm90 q112 kv128 st2 ordered overlap=queued", 24},
+      {96, "sm90 q80 kv128 st2 ordered overlap=queued", 16},  {128, "sm90 q80 kv128 st2 overlap=within", 16},
+      {128, "sm90 q64 kv128 st2 ordered overlap=within", 16}, {128, "sm90 q64 kv128 st2 ordered overlap=queued", 16}};
+  for (const Compiled& compiled : kBySoftmax) {
+    for (const MaskKind mask : {MaskKind::none, MaskKind::causal}) {
+      for (const char* adds : {"", " dq-adds=bulk"}) {
+        AttentionProblem problem = make_problem(DataType::bf16, 1, 8, 1000, compiled.head_dim, mask);
+        problem.pass = Pass::backward;
+        const std::string config = std::string(compiled.config) + " dq=atomic dq-by=softmax" + adds;
+        const KernelPlan plan = generate(problem, parse_config(config), find_device("h200"));
+        INFO(canonical_text(problem) << " | " << config);
+        const KernelResources resources = compile_with_nvrtc(plan.launches[1]).resources;
+        CHECK(resources.spill_bytes <= compiled.most_spilled);
+        CHECK(resources.advisories.empty());
+      }
     }
   }
 }

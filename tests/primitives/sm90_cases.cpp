@@ -402,6 +402,39 @@ void add_tensor_store(std::vector<PrimitiveCase>& cases) {
   }
 }
 
+// Three warps add to the same floats, small integers that add up to the same in any order; one of them twice.
+void add_bulk_add(std::vector<PrimitiveCase>& cases) {
+  constexpr std::size_t kFloats = 128;
+  std::vector<float> expected;
+  for (std::size_t i = 0; i < kFloats; ++i) expected.push_back(100.0f + static_cast<float>(4 * i));
+  cases.push_back({"cp_reduce_async_bulk_add_f32",
+                   sm90_kernel(R"(
+const u32 warp = warp_index(), part = shared_base() + 512 * warp;
+if (warp == 0) st_global_v4_b32(out_bytes(args, 16 * thread), Vec4{f32_to_bits(100.0f), f32_to_bits(100.0f), f32_to_bits(100.0f), f32_to_bits(100.0f)});
+u32 word[4];
+for (u32 i = 0; i < 4; ++i) word[i] = f32_to_bits(static_cast<float>(4 * (thread % 32) + i));
+st_shared_v4_b32(part + 16 * (thread % 32), Vec4{word[0], word[1], word[2], word[3]});
+fence_proxy_async();
+fence_acq_rel_gpu();
+bar_sync();
+if (thread % 32 == 0) {
+  float* const sums = reinterpret_cast<float*>(out_bytes(args, 0));
+  if (warp == 2) {
+    cp_reduce_async_bulk_add_f32(sums, part, 256);
+    cp_reduce_async_bulk_add_f32(sums + 64, part + 256, 256);
+    cp_async_bulk_commit_group();
+  }
+  cp_reduce_async_bulk_add_f32(sums, part, 512);
+  cp_async_bulk_commit_group();
+  cp_async_bulk_wait_group_read<0>();
+}
+)",
+                               96, 3 * 512),
+                   {},
+                   4 * expected.size(),
+                   exactly(expected)});
+}
+
 void add_clusters(std::vector<PrimitiveCase>& cases) {
   {
     // Each CTA says that it has come to the barrier of the next one of its cluster, and waits at its own.
@@ -633,6 +666,7 @@ const std::vector<PrimitiveCase>& sm90_cases() {
     add_widening(made);
     add_nan_extremes(made);
     add_tensor_store(made);
+    add_bulk_add(made);
     add_clusters(made);
     add_registers_and_atomics(made);
     add_wgmma_cases(made);

@@ -202,6 +202,12 @@ TEST_CASE("what TMA copies is checked", "[emulator]") {
              ContainsSubstring("cp_async_bulk_tensor_4d_store at row -3: a store may not begin before its tensor"));
   CHECK_THAT(message_of({"cp_async_bulk_tensor_4d_store(args.out_map, shared_base() + 128, 0, 0, 0, 0);\n", 32}),
              ContainsSubstring("cp_async_bulk_tensor_4d_store reads shared memory at +0x80"));
+  const std::string add_to = "cp_reduce_async_bulk_add_f32(reinterpret_cast<float*>(out_bytes(args, ";
+  CHECK_THAT(message_of({add_to + "4)), shared_base(), 64);\n", 32}),
+             ContainsSubstring("cp_reduce_async_bulk_add_f32 of 64 bytes from +0x0 to 0x") &&
+                 ContainsSubstring("all of them must be multiples of 16"));
+  CHECK_THAT(message_of({add_to + "0)), shared_base() + 16352, 64);\n", 32}),
+             ContainsSubstring("cp_reduce_async_bulk_add_f32 reads 64 bytes of shared memory at +0x3fe0"));
   // The tensor map says that there are 9 rows; the input holds 8.
   Rule beyond{load_from + "shared_base(), args.in_map, full, 0, 0, 1, 0);\n", 32};
   beyond.in_map = eight_rows(9);
@@ -347,6 +353,12 @@ TEST_CASE("shared memory is not overwritten while TMA or wgmma reads it", "[emul
       "still reads it");
   check_in_all_modes({store + "cp_async_bulk_wait_group_read<1>();\nst_shared_b32(shared_base(), 1);\n}\n"},
                      "st_shared_b32 overwrites shared memory at +0x0");
+  const std::string add =
+      "cp_reduce_async_bulk_add_f32(reinterpret_cast<float*>(out_bytes(args, 0)), shared_base(), 64);\n"
+      "cp_async_bulk_commit_group();\n";
+  check_in_all_modes(
+      {"if (thread == 0) {\n" + add + "st_shared_b32(shared_base() + 60, 1);\n}\n"},
+      "st_shared_b32 overwrites shared memory at +0x30 while a cp_reduce_async_bulk_add_f32 of thread 0");
   for (const EmulatorOptions& mode : emulator_modes()) {
     CHECK(message_of({store + "cp_async_bulk_wait_group_read<0>();\nst_shared_b32(shared_base(), 1);\n}\n"}, mode) ==
           "no error");

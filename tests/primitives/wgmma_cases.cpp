@@ -35,9 +35,13 @@ Bytes panels_of(const Matrix& matrix, std::size_t span, bool bf16) {
   return bytes;
 }
 
+// Where A comes from: K-major or MN-major from shared memory, or from registers.
+enum class OperandA { k_major, mn_major, registers };
+
 // D = A B over K = 32 or more, in chained products, then once more on top: D = A B + A B.
-void add_wgmma(std::vector<PrimitiveCase>& cases, int n, int k, std::size_t span, bool transposed, bool from_registers,
+void add_wgmma(std::vector<PrimitiveCase>& cases, int n, int k, std::size_t span, bool transposed, OperandA kind,
                bool bf16) {
+  const bool from_registers = kind == OperandA::registers, a_transposed = kind == OperandA::mn_major;
   std::mt19937 random(static_cast<std::uint32_t>(n) + 1000u * static_cast<std::uint32_t>(span));
   const auto columns = static_cast<std::size_t>(n), depth = static_cast<std::size_t>(k);
   const Matrix a(64, depth, random);
@@ -51,7 +55,12 @@ void add_wgmma(std::vector<PrimitiveCase>& cases, int n, int k, std::size_t span
       expected.push_back(static_cast<float>(2 * sum));
     }
   }
-  const Bytes a_bytes = panels_of(a, span, bf16), b_bytes = panels_of(b, span, bf16);
+  Matrix a_of_memory(a_transposed ? depth : 64, a_transposed ? 64 : depth, random);
+  for (std::size_t row = 0; row < 64; ++row) {
+    for (std::size_t i = 0; i < depth; ++i)
+      a_of_memory.values[a_transposed ? i * 64 + row : row * depth + i] = a.at(row, i);
+  }
+  const Bytes a_bytes = panels_of(a_of_memory, span, bf16), b_bytes = panels_of(b, span, bf16);
   // B begins at a whole period of the widest swizzle.
   const std::size_t b_offset = (a_bytes.size() + 1023) / 1024 * 1024;
   Bytes input = a_bytes;
@@ -66,27 +75,28 @@ void add_wgmma(std::vector<PrimitiveCase>& cases, int n, int k, std::size_t span
     }
   }
   const auto number = [](std::size_t x) { return std::to_string(x); };
-  const std::string constants = "constexpr u32 N = " + number(columns) + ", K = " + number(depth) +
-                                ", SPAN = " + number(span) + ", B = " + number(b_offset) +
-                                ", BYTES = " + number(input.size() - 128 * depth) + ", ROWS = " + number(b.rows) +
-                                ";\n" + "constexpr u64 MODE = " +
-                                (span == 128  ? "1"
-                                 : span == 64 ? "2"
-                                              : "3") +
-                                ";\n";
+  const std::string constants =
+      "constexpr u32 N = " + number(columns) + ", K = " + number(depth) + ", SPAN = " + number(span) +
+      ", B = " + number(b_offset) + ", BYTES = " + number(input.size() - 128 * depth) + ", ROWS = " + number(b.rows) +
+      ";\nconstexpr bool TRANSPOSED_A = " + (a_transposed ? "true" : "false") + ";\nconstexpr u64 MODE = " +
+      (span == 128  ? "1"
+       : span == 64 ? "2"
+                    : "3") +
+      ";\n";
   const std::string flags = transposed ? "true" : "false";
+  const std::string name = from_registers ? "wgmma_rs" : a_transposed ? "wgmma_ss_transposed_a" : "wgmma_ss";
   std::string product;
   for (const char* accumulate : {"false", "true"}) {
     const bool overwrites = !from_registers && n % 64 == 0 && std::string(accumulate) == "false";
-    const std::string first = overwrites ? "if (k == 0) wgmma_ss_first<" + flags + ">(d, "
-                                         : std::string("if (k == 0) ") + (from_registers ? "wgmma_rs<" : "wgmma_ss<") +
-                                               accumulate + ", " + flags + ">(d, ";
-    const std::string rest =
-        std::string("else ") + (from_registers ? "wgmma_rs<" : "wgmma_ss<") + "true, " + flags + ">(d, ";
-    const std::string operands = std::string(from_registers ? "a, k, " : "descriptor(shared_base() + a_step, 0), ") +
-                                 "descriptor(shared_base() + B + b_step, ROWS * SPAN));\n";
+    const std::string first =
+        "if (k == 0) " + name + (overwrites ? "_first<" : std::string("<") + accumulate + ", ") + flags + ">(d, ";
+    const std::string rest = "else " + name + "<true, " + flags + ">(d, ";
+    const std::string operands =
+        std::string(from_registers ? "a, k, " : "descriptor(shared_base() + a_step, TRANSPOSED_A ? K * SPAN : 0), ") +
+        "descriptor(shared_base() + B + b_step, ROWS * SPAN));\n";
     product += "#pragma unroll\nfor (u32 k = 0; k < K / 16; ++k) {\n";
-    product += "  const u32 a_step = k / (SPAN / 32) * 64 * SPAN + k % (SPAN / 32) * 32;\n";
+    product += a_transposed ? "  const u32 a_step = k * 16 * SPAN;\n"
+                            : "  const u32 a_step = k / (SPAN / 32) * 64 * SPAN + k % (SPAN / 32) * 32;\n";
     product += transposed ? "  const u32 b_step = k * 16 * SPAN;\n"
                           : "  const u32 b_step = k / (SPAN / 32) * ROWS * SPAN + k % (SPAN / 32) * 32;\n";
     product += "  (void)a_step;\n  " + first + operands + "  " + rest + operands + "}\n";
@@ -114,9 +124,9 @@ wgmma_wait_group<0>();
 wgmma_landed(d);
 #pragma unroll
 for (u32 i = 0; i < N / 2; ++i) out_f32(args, (row + i / 2 % 2 * 8) * N + i / 4 * 8 + column + i % 2, d[i]);
-)" + (from_registers ? "" : "(void)a;\n");
-  PrimitiveCase test{std::string(from_registers ? "wgmma_rs" : "wgmma_ss") + " N = " + number(columns) + ", span " +
-                         number(span) + (transposed ? ", MN-major" : ", K-major") + (bf16 ? ", bf16" : ", fp16"),
+)" + (from_registers ? "(void)TRANSPOSED_A;\n" : "(void)a;\n");
+  PrimitiveCase test{name + " N = " + number(columns) + ", span " + number(span) +
+                         (transposed ? ", MN-major" : ", K-major") + (bf16 ? ", bf16" : ", fp16"),
                      sm90_kernel(body, 128, shared_bytes), input, 4 * expected.size(), exactly(expected)};
   test.kernel.dtype = bf16 ? "bf16" : "f16";
   test.kernel.wgmma_ns = {n};
@@ -132,8 +142,11 @@ void add_wgmma_cases(std::vector<PrimitiveCase>& cases) {
     for (const std::size_t span : {128, 64, 32}) {
       for (const bool transposed : {false, true}) {
         ++i;
-        add_wgmma(cases, n, span == 32 ? 32 : 80, span, transposed, i % 2 == 0, i % 4 < 2);
-        add_wgmma(cases, n, span == 32 ? 32 : 64, span, transposed, i % 2 != 0, i % 3 == 0);
+        const OperandA even = i % 2 == 0 ? OperandA::registers : OperandA::k_major,
+                       odd = i % 2 != 0 ? OperandA::registers : OperandA::k_major;
+        add_wgmma(cases, n, span == 32 ? 32 : 80, span, transposed, even, i % 4 < 2);
+        add_wgmma(cases, n, span == 32 ? 32 : 64, span, transposed, odd, i % 3 == 0);
+        add_wgmma(cases, n, span == 32 ? 32 : 80, span, transposed, OperandA::mn_major, i % 4 < 2);
       }
     }
   }

@@ -27,7 +27,7 @@ Arguments convert_arguments(bool of_keys) {
 }  // namespace
 
 KernelLaunch convert_launch(const AttentionProblem& problem, const DeviceSpec& device, bool of_keys, int rows,
-                            bool programmatic, TemplateBindings* bindings) {
+                            bool transposed, bool programmatic, TemplateBindings* bindings) {
   KernelLaunch launch;
   if (of_keys) launch.entry = "attune_backward_convert_keys";
   launch.tile_rows = of_keys ? TileRows::keys : TileRows::queries;
@@ -52,9 +52,19 @@ KernelLaunch convert_launch(const AttentionProblem& problem, const DeviceSpec& d
   }
   bindings->set("chunk_access", chunk_access(problem));
   bindings->set("sums_order", sums_order(device));
-  bindings->set("convert_units", "kTileRows / 16 * kParts");
-  bindings->set("convert_warps", "kThreads / kWarpSize");
-  bindings->set("load_sums", "load_sums");
+  bindings->conditions["transposed_sums"] = transposed;
+  bindings->set("sums_layout", transposed ? "sums_transposed" : "sums");
+  if (transposed) {
+    bindings->set("converting_warp",
+                  "// Sums lie transposed. A warp takes 8 rows and four chunks of columns at a time; a lane writes a "
+                  "whole chunk of a row.");
+  } else {
+    bindings->set("converting_warp",
+                  "// A warp takes 16 rows and four chunks of columns at a time; a lane writes whole chunks of a row.");
+    bindings->set("convert_units", "kTileRows / 16 * kParts");
+    bindings->set("convert_warps", "kThreads / kWarpSize");
+    bindings->set("load_sums", "load_sums");
+  }
   return launch;
 }
 

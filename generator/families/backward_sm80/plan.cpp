@@ -126,8 +126,8 @@ class Launches {
   // Converts the sums of dQ, or those of dK and dV.
   void add_convert(bool of_keys) {
     TemplateBindings bindings;
-    KernelLaunch launch =
-        convert_launch(problem_, device_, of_keys, of_keys ? config_.block_kv : config_.block_q, false, &bindings);
+    KernelLaunch launch = convert_launch(problem_, device_, of_keys, of_keys ? config_.block_kv : config_.block_q,
+                                         false, false, &bindings);
     add("backward_convert", std::move(launch), std::move(bindings));
   }
 

@@ -18,17 +18,21 @@
 //   shared      = (2 w (64 + q) D16 + 2 w q D + 2 kv (64 + n) q D / 64 n) / 64    S and dP; dV and dK; dQ
 //               + (2 q kv + 4 q D) / 128                                        dS stored; loads written
 //   exponential = q kv / 15.4
+//   Where the softmax warpgroups compute dQ, a product has 64 of D and m queries: 2 w kv (64 + m) instead of the last
+//   term's. Bulk adds pass shared memory twice, 8 q D / 128.
 //   adds        = 4 q D / 107, which pass the pipe of shared memory too; in a cluster half of that, and 4 q kv / 128
 //                 more of shared memory
 //   l2 adds     = 4 q D / 12, half of that in a cluster: what L2 takes while all SMs add
 //   issue       = 14.5 q kv / 128 + 320: instructions, which bind where two CTAs of narrow heads share an SM
 //   step        = max(1.27 max(matrix, shared + adds) + 1.63 exponential, + 0.12 matrix where nothing overlaps but the
-//                     two warpgroups of split-dkdv; l2 adds) + late loads
+//                     two warpgroups of split-dkdv; l2 adds) + late loads, of which a warpgroup that only loads has
+//                     none
 //   A step of both CTAs of an SM takes at least twice the largest of matrix, shared + adds, l2 adds and issue.
 //
 // The units' rates are measured; what holds them together is fitted to 747 timed configs of 18 problems (D = 64, 128,
 // 256; docs/notebook/backward_sm90.md). It errs by 7 % in the root mean square; the model's first is 4 % slower than
-// the fastest in the mean, 14 % at worst.
+// the fastest in the mean, 14 % at worst. For dQ by the softmax warpgroups all of it is an assumption: none of those
+// configs has been timed.
 namespace attune {
 namespace {
 
@@ -73,7 +77,7 @@ struct Step {
     double clocks = kOverheadOfStep * std::max(matrix, shared + adds) + kExponentialShare * exponential;
     if (serial && !config.split_dkdv) clocks += kSerialShare * matrix;
     clocks = std::max(clocks, l2_adds);
-    if (std::min(config.stages, do_stages) == 2 && !config.split_dkdv) {
+    if (std::min(config.stages, do_stages) == 2 && !config.split_dkdv && config.dq_by == DqWarpgroups::own) {
       clocks += (serial ? kLateLoadsOfSerial : kLateLoads) * (config.polled_loads ? kPolledShare : 1);
     }
     if (config.split_dkdv && config.polled_loads) {
@@ -93,17 +97,22 @@ Step step_of(const AttentionProblem& problem, const KernelConfig& config, const 
              const DeviceSpec& device, double masked_share) {
   const double q = config.block_q, kv = config.block_kv, d = problem.head_dim, padded = round_up(problem.head_dim, 16);
   const double warpgroups = shape.softmax_warpgroups, bytes_per_clock = device.shared_bytes_per_clock;
+  const bool dq_by_softmax = config.dq_by == DqWarpgroups::softmax, bulk = config.dq_adds == DqAdds::bulk;
   const DqProducts dq = dq_products(problem, config);
+  const DqShares shares = dq_shares(problem, config);
+  const double dq_columns = dq_by_softmax ? kWarpgroupRows * shares.row_tiles : dq.columns * dq.count;
   Step step;
-  step.matrix = 2 * q * kv * (2 * padded + 2 * d + dq.columns * dq.count) / device.wgmma_flops_per_clock;
+  step.matrix = 2 * q * kv * (2 * padded + 2 * d + dq_columns) / device.wgmma_flops_per_clock;
   double read = 2 * warpgroups * (kWarpgroupRows + q) * padded + 2 * warpgroups * q * d;
-  read += dq.count * kv * (kWarpgroupRows + dq.columns) * q / kWarpgroupRows;
-  const double exchanged = config.cluster > 1 ? 4 * q * kv : 0;  // dS goes and comes
+  read += dq_by_softmax ? warpgroups * kv * (kWarpgroupRows + shares.queries)
+                        : dq.count * kv * (kWarpgroupRows + dq.columns) * q / kWarpgroupRows;
+  double exchanged = config.cluster > 1 ? 4 * q * kv : 0;  // dS goes and comes
+  if (bulk) exchanged += 8 * q * d;
   step.shared = (2 * read + 2 * q * kv + exchanged + 4 * q * d) / bytes_per_clock;
   step.exponential =
       q * kv *
       (1 / (kElementsShare * device.exp2_per_clock) + masked_share * kInstructionsOfMask / device.alu_per_clock);
-  step.adds = 4 * q * d / kAddsPerClock / config.cluster;
+  step.adds = bulk ? 0 : 4 * q * d / kAddsPerClock / config.cluster;
   step.l2_adds = 4 * q * d / kL2AddsPerClock / config.cluster;
   step.issue = q * kv * kInstructionsOfElement / device.alu_per_clock + kIssueClocksOfStep;
   if (config.dq == DqAccumulation::ordered) step.ticket = kTicketClocks;

@@ -11,9 +11,55 @@
 namespace attune {
 namespace {
 
+// Where the softmax warpgroups compute dQ.
+void check_dq_by_softmax(const AttentionProblem& problem, const KernelConfig& config, Reasons* reasons) {
+  constexpr int kRowsOfFragment = 16, kLeastHeadDim = 2 * kRowsOfFragment;
+  if (config.block_q > kMostBlockQ)
+    reasons->push_back(fmt::format("q{} dq-by=softmax: at most {} queries", config.block_q, kMostBlockQ));
+  // Narrower heads would have a product read beyond K and V, which follow each other.
+  if (problem.head_dim % kRowsOfFragment != 0 || problem.head_dim < kLeastHeadDim) {
+    reasons->push_back(
+        fmt::format("dq-by=softmax: dQ transposed has fragments of 16 of the head dim; {} is no multiple of 16 from {} "
+                    "on; leave the word out",
+                    problem.head_dim, kLeastHeadDim));
+  } else if (dq_shares(problem, config).queries == 0) {
+    reasons->push_back(fmt::format(
+        "q{} kv{} dq-by=softmax: {} softmax warpgroups must share {} tiles of 64 of the head dim evenly, "
+        "with a multiple of 8 queries each; take more keys, or another number of queries",
+        config.block_q, config.block_kv, config.block_kv / kWarpgroupRows, dq_shares(problem, config).row_tiles));
+  }
+  if (config.dq == DqAccumulation::ordered)
+    reasons->push_back(
+        "dq-by=softmax dq=ordered: the warpgroups of P and dS would wait for tickets, and with them all products; "
+        "leave dq-by out");
+  if (config.overlap == Overlap::none)
+    reasons->push_back(
+        "dq-by=softmax overlap=none: dQ of a block is computed beside the next one's products; take overlap=within or "
+        "overlap=queued");
+  if (config.ds_stages < 2)
+    reasons->push_back(fmt::format(
+        "dq-by=softmax dsst{}: dS of a block is stored before dQ of the one before is computed; take dsst2 or more",
+        config.ds_stages));
+  const auto refuse = [&](bool has, std::string_view word, std::string_view why) {
+    if (has) reasons->push_back(fmt::format("dq-by=softmax {}: {}; leave one of the words out", word, why));
+  };
+  refuse(config.split_dkdv, "split-dkdv", "a warpgroup has either dV or dK, and dQ with neither");
+  refuse(config.cluster > 1, "cluster", "a CTA computes dQ of its own keys");
+  refuse(config.fused_convert, "fused-convert", "the warpgroup that would convert does not know what has been added");
+  refuse(config.polled_loads, "polled-loads", "the warpgroup that loads does nothing else");
+  refuse(config.dq_columns != kWarpgroupRows, "dqcols", "products have 64 of the head dim");
+  refuse(config.dq_registers != 0, "dqreg", "the warpgroup that loads keeps the fewest registers");
+}
+
 void check_choices(const AttentionProblem& problem, const KernelConfig& config, Reasons* reasons) {
-  if (config.block_q % kWarpgroupRows != 0 || config.block_q > kMostBlockQ) {
-    reasons->push_back(fmt::format("q{}: dQ is computed 64 queries at a time; q must be 64 or 128", config.block_q));
+  if (config.dq_by == DqWarpgroups::softmax) {
+    check_dq_by_softmax(problem, config, reasons);
+  } else {
+    if (config.block_q % kWarpgroupRows != 0 || config.block_q > kMostBlockQ)
+      reasons->push_back(fmt::format("q{}: dQ is computed 64 queries at a time; q must be 64 or 128", config.block_q));
+    if (config.dq_adds == DqAdds::bulk)
+      reasons->push_back(
+          "dq-adds=bulk: the loads of a warpgroup that computes dQ would wait behind them; take dq-by=softmax too");
   }
   if (config.cluster > 1) {
     const DqProducts dq = dq_products(problem, config);
@@ -135,10 +181,14 @@ void check_registers(const BackwardSm90Shape& shape, const KernelConfig& config,
                     "threads on an SM",
                     what, accumulators, kOtherRegisters, limit, config.ctas_per_sm, shape.threads));
   };
-  check(config.split_dkdv ? "dK or dV, S, P and dS" : "dK, dV, S, P and dS", shape.softmax_accumulators,
-        shape.softmax_registers > 0 ? shape.softmax_registers : shape.launch_registers);
-  check("the columns of dQ", shape.dq_accumulators,
-        shape.dq_registers > 0 ? shape.dq_registers : shape.launch_registers);
+  const bool dq_by_softmax = config.dq_by == DqWarpgroups::softmax;
+  check(dq_by_softmax       ? "dK, dV, S and dP, or P, dS and dQ"
+        : config.split_dkdv ? "dK or dV, S, P and dS"
+                            : "dK, dV, S, P and dS",
+        shape.softmax_accumulators, shape.softmax_registers > 0 ? shape.softmax_registers : shape.launch_registers);
+  if (!dq_by_softmax)
+    check("the columns of dQ", shape.dq_accumulators,
+          shape.dq_registers > 0 ? shape.dq_registers : shape.launch_registers);
 }
 
 // Another number of registers must give another kernel.

@@ -76,6 +76,28 @@ std::string query_step(Overlap overlap) {
   return "serial";
 }
 
+// Who computes dQ, and how it is added.
+void bind_dq_warpgroups(const KernelConfig& config, TemplateBindings* bindings) {
+  const bool softmax = config.dq_by == DqWarpgroups::softmax;
+  bindings->conditions["dq_by_softmax"] = softmax;
+  bindings->set("dq_formula", softmax ? "dQᵀ = dQᵀ + Kᵀ dSᵀ" : "dQ = dQ + dS K");
+  bindings->set("first_warpgroup_work", softmax ? "loads, with two of its warps"
+                                                : "computes dQ and adds it to its sums; two of its warps load");
+  bindings->set("ds_readers", softmax ? "all softmax warpgroups" : "warpgroup 0");
+  bindings->set("dq_way",
+                softmax ? ";\n// a block later each computes a part of that block's dQ, transposed, and adds it" : "");
+  bindings->set("first_warpgroup", softmax ? "Producer" : "Dq");
+  // Steps of a product whose descriptors the compiler may keep in uniform registers. More products leave fewer of them.
+  bindings->set("most_kept_steps", softmax ? 4 : 12);
+  bindings->set("query_multiple", softmax ? 16 : kWarpgroupRows);
+  bindings->set("k_readers", softmax ? "kSoftmaxWarpgroups" : "(kSoftmaxWarpgroups + 1)");
+  if (config.split_dkdv) return;
+  bindings->set("dq_adds", std::string(to_string(config.dq_adds)));
+  bindings->set("and_dq", softmax ? ", dq(warpgroup)" : "");
+  bindings->set("with_dq", softmax ? "_with_dq" : "");
+  bindings->set("skipping", softmax ? "keys" : "keys.warpgroup, true");
+}
+
 KernelLaunch key_tile_launch(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
   const BackwardSm90Shape shape = backward_sm90_shape(problem, config, device);
   KernelLaunch launch;
@@ -134,6 +156,7 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   bindings.set("to_peer", pair ? ", and to that of the other CTA" : "");
   bindings.set("and_panels", pair ? ", and another one, from kScorePanel on" : "");
   bindings.set("dq_scores", pair ? "pair" : "own");
+  bind_dq_warpgroups(config, &bindings);
   shape.shared.bind(&bindings);
   bind_barriers(shape.barriers, &bindings);
 
@@ -141,8 +164,10 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   bindings.set("dq_columns", dq.columns);
   bindings.set("dq_products", dq.count);
   bindings.set("dq_last_columns", dq.last_columns);
-  bindings.lists["wgmma_shapes"] = wgmma_shapes({problem.head_dim, config.block_q, dq.columns}, target);
-  bindings.set("query_step", query_step(config.overlap));
+  const bool dq_by_softmax = config.dq_by == DqWarpgroups::softmax;
+  const int dq_width = dq_by_softmax ? dq_shares(problem, config).queries : dq.columns;
+  bindings.lists["wgmma_shapes"] = wgmma_shapes({problem.head_dim, config.block_q, dq_width}, target);
+  bindings.set("query_step", query_step(config.overlap) + (dq_by_softmax ? "_with_dq" : ""));
   bindings.set("gradients", config.split_dkdv ? "split" : "together");
   bindings.conditions["polled_loads"] = config.polled_loads;
   bindings.conditions["p_in_ds"] = config.p_in_ds;
@@ -179,8 +204,8 @@ void describe_backward_sm90(const AttentionProblem& problem, const KernelConfig&
   for (const bool of_keys : {false, true}) {
     if (of_keys ? !adds_key_sums(config) : config.fused_convert) continue;
     TemplateBindings bindings;
-    KernelLaunch launch =
-        convert_launch(problem, device, of_keys, of_keys ? config.block_kv : config.block_q, true, &bindings);
+    KernelLaunch launch = convert_launch(problem, device, of_keys, of_keys ? config.block_kv : config.block_q,
+                                         !of_keys && config.dq_by == DqWarpgroups::softmax, true, &bindings);
     add("backward_convert", std::move(launch), std::move(bindings));
   }
   describe_backward_workspace(problem, config, plan);

@@ -29,7 +29,8 @@ BackwardBarriers barriers_of(const KernelConfig& config, int do_stages, int soft
   const int ds_warps = kWarps * config.block_kv / kWarpgroupRows;
   barriers.rings[0] = ring("q", config.stages, 1, softmax_warps);
   barriers.rings[1] = ring("d_o", do_stages, 1, softmax_warps);
-  barriers.rings[2] = ring("ds", config.ds_stages, ds_warps, kWarps * config.cluster);
+  const bool dq_by_softmax = config.dq_by == DqWarpgroups::softmax;
+  barriers.rings[2] = ring("ds", config.ds_stages, ds_warps, dq_by_softmax ? softmax_warps : kWarps * config.cluster);
   // For each 64 keys a ring of its own.
   if (config.split_dkdv)
     barriers.rings[3] = ring("p", config.ds_stages * config.block_kv / kWarpgroupRows, kWarps, kWarps);
@@ -50,6 +51,9 @@ int fewest_dq_registers(int accumulators) {
   return round_up(accumulators + kBeside, 8);
 }
 
+// What the warpgroup that only loads keeps: the fewest that setmaxnreg takes.
+constexpr int kProducerRegisters = 24;
+
 }  // namespace
 
 int do_stages_of(const KernelConfig& config) { return config.do_stages > 0 ? config.do_stages : config.stages; }
@@ -59,6 +63,14 @@ DqProducts dq_products(const AttentionProblem& problem, const KernelConfig& conf
   if (all < columns + kLeastColumns) return {all, 1, all};
   const int count = ceil_div(all, columns);
   return {columns, count, all - (count - 1) * columns};
+}
+
+DqShares dq_shares(const AttentionProblem& problem, const KernelConfig& config) {
+  constexpr int kLeastQueries = 8;  // of wgmma's N
+  const int warpgroups = config.block_kv / kWarpgroupRows, row_tiles = ceil_div(problem.head_dim, kWarpgroupRows);
+  if (warpgroups % row_tiles != 0) return {row_tiles, 0};
+  const int parts = warpgroups / row_tiles;
+  return {row_tiles, config.block_q % (parts * kLeastQueries) == 0 ? config.block_q / parts : 0};
 }
 
 BackwardSm90Shape backward_sm90_shape(const AttentionProblem& problem, const KernelConfig& config,
@@ -88,6 +100,8 @@ BackwardSm90Shape backward_sm90_shape(const AttentionProblem& problem, const Ker
   if (config.split_dkdv && !config.p_in_ds)
     shape.shared.add({"kPOffset", "P ", {config.ds_stages, kv / kWarpgroupRows, q, kWarpgroupRows}, kElementBytes},
                      kTicketBytes);
+  if (config.dq_adds == DqAdds::bulk)
+    shape.shared.add({"kDqOffset", "dQ", {head_dim, q}, sizeof(float), ", fp32"}, kStatisticAlignment);
   shape.shared.add({"kLseOffset", "LSE", {config.stages, q}, sizeof(float), ", fp32"}, kStatisticAlignment);
   shape.shared.add({"kDeltaOffset", "delta", {shape.do_stages, q}, sizeof(float), ", fp32"}, kStatisticAlignment);
   if (takes_tickets(config)) shape.shared.add({"kTicketOffset", "number of the tile", {}, kTicketBytes}, kTicketBytes);
@@ -100,13 +114,20 @@ BackwardSm90Shape backward_sm90_shape(const AttentionProblem& problem, const Ker
   // bits. Where S and dP are held together, P and dS take parts of their registers.
   shape.softmax_accumulators = (config.split_dkdv ? head_dim / 2 : head_dim) + q / 2 + q / 4;
   if (config.overlap != Overlap::none) shape.softmax_accumulators += q / 4;
-  const int dq_width = dq_products(problem, config).columns;
-  shape.dq_accumulators = dq_width / 2;
+  const bool dq_by_softmax = config.dq_by == DqWarpgroups::softmax;
+  const int dq_width = dq_by_softmax ? dq_shares(problem, config).queries : dq_products(problem, config).columns;
+  // Then dQ comes when dS of the block has taken dP's place, or is computed beside dP.
+  if (dq_by_softmax) {
+    const int scores = config.overlap == Overlap::queued ? q / 2 + q / 4 : q / 4;
+    shape.softmax_accumulators = std::max(shape.softmax_accumulators, head_dim + scores + dq_width / 2);
+  }
+  shape.dq_accumulators = dq_by_softmax ? 0 : dq_width / 2;
   shape.product_columns = std::max({head_dim, q, dq_width});
   shape.launch_registers = register_limit(shape.threads, config.ctas_per_sm, device) / 8 * 8;
   // One softmax warpgroup with an SM to itself has all that a thread can have.
   if (shape.softmax_warpgroups > 1 || config.ctas_per_sm > 1) {
-    shape.dq_registers = config.dq_registers > 0 ? config.dq_registers : fewest_dq_registers(shape.dq_accumulators);
+    const int fewest = dq_by_softmax ? kProducerRegisters : fewest_dq_registers(shape.dq_accumulators);
+    shape.dq_registers = config.dq_registers > 0 ? config.dq_registers : fewest;
     const int pool = shape.launch_registers * (shape.softmax_warpgroups + 1) - shape.dq_registers;
     shape.softmax_registers = std::min(kMostRegistersOfThread, pool / shape.softmax_warpgroups / 8 * 8);
   }

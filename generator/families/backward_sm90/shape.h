@@ -34,10 +34,15 @@ struct DqProducts {
   int columns = 0, count = 0, last_columns = 0;
 };
 
+/// The parts of dQᵀ that softmax warpgroups compute: 64 of the head dim each, of `row_tiles`, and so many queries.
+struct DqShares {
+  int row_tiles = 0, queries = 0;
+};
+
 /// What follows from a config and a head dim for the sm90 kernel of key tiles: sizes, offsets and register needs. Pure
-/// arithmetic. Assumes fields that pass the first checks of infeasibility() (blocks that are multiples of 64).
+/// arithmetic. Assumes fields that pass the first checks of infeasibility() (tiles of keys that are multiples of 64).
 struct BackwardSm90Shape {
-  int softmax_warpgroups = 0;  ///< each, or two of them together, owns 64 keys; one more computes dQ and loads
+  int softmax_warpgroups = 0;  ///< each, or two of them together, owns 64 keys; one more loads, and may compute dQ
   int threads = 0;
   int panel_columns = 0, panels = 0;  ///< of shared memory, as in ForwardSm90Shape
   int do_stages = 0;
@@ -46,7 +51,7 @@ struct BackwardSm90Shape {
   int product_columns = 0;                            ///< of the widest product: N of its wgmma
   int softmax_accumulators = 0, dq_accumulators = 0;  ///< registers of a thread of either kind of warpgroup
   int launch_registers = 0;                           ///< of each thread as the launch takes them
-  int dq_registers = 0;                               ///< after setmaxnreg; 0: none, all keep what the launch took
+  int dq_registers = 0;  ///< of the one that loads, after setmaxnreg; 0: none, all keep what the launch took
   int softmax_registers = 0;
 };
 
@@ -59,5 +64,9 @@ BackwardSm90Shape backward_sm90_shape(const AttentionProblem& problem, const Ker
 /// One product of all columns, where config.dq_columns or hardly more are all there are; else as many of that width as
 /// it takes. All are as wide, so that one's accumulators are the next one's.
 DqProducts dq_products(const AttentionProblem& problem, const KernelConfig& config);
+
+/// Where softmax warpgroups compute dQ. `queries` is 0 where they cannot divide it evenly: each takes one of the head
+/// dim's row tiles, and an equal part of the queries, which must be a multiple of 8.
+DqShares dq_shares(const AttentionProblem& problem, const KernelConfig& config);
 
 }  // namespace attune

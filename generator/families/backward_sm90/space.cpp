@@ -17,6 +17,9 @@ constexpr int kBlockKv[] = {64, 128, 192};
 constexpr int kMostStages = 4;
 constexpr int kDsStages[] = {1, 2};  // more changed nothing in a prototype
 constexpr int kDqColumns[] = {64, 128};
+// Where the softmax warpgroups compute dQ: blocks of other sizes too, of which registers hold those that fit.
+constexpr int kBlockQOfDqBySoftmax[] = {64, 80, 96, 112, 128};
+constexpr int kMostStagesOfDqBySoftmax = 3;  // a warpgroup that only loads fills a buffer at once
 constexpr int kMaxHeadDimOfTwoCtas = 64;
 // Below, a warpgroup has registers for dK and dV of 64 keys.
 constexpr int kMinHeadDimOfSplit = 112;
@@ -100,6 +103,30 @@ void add_rings(const AttentionProblem& problem, KernelConfig config, const Devic
   }
 }
 
+// dQ by the softmax warpgroups: how it is added, and what runs beside its product.
+void add_dq_by_softmax(const AttentionProblem& problem, KernelConfig config, const DeviceSpec& device,
+                       std::vector<KernelConfig>* configs) {
+  if (config.dq == DqAccumulation::ordered) return;
+  config.dq_by = DqWarpgroups::softmax;
+  for (const int block_q : kBlockQOfDqBySoftmax) {
+    config.block_q = block_q;
+    for (const DqAdds adds : {DqAdds::red, DqAdds::bulk}) {
+      config.dq_adds = adds;
+      for (config.stages = 2; config.stages <= kMostStagesOfDqBySoftmax; ++config.stages) {
+        fit_stages(problem, device, &config);
+        for (const Overlap overlap : {Overlap::within, Overlap::queued}) {
+          config.overlap = overlap;
+          for (const WarpgroupOrder warpgroups : {WarpgroupOrder::free, WarpgroupOrder::ordered}) {
+            if (warpgroups != WarpgroupOrder::free && config.block_kv == 64) continue;
+            config.warpgroup_order = warpgroups;
+            configs->push_back(config);
+          }
+        }
+      }
+    }
+  }
+}
+
 std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const DeviceSpec& device) {
   std::vector<KernelConfig> configs;
   KernelConfig config = default_fields(FamilyWord::sm90);
@@ -123,6 +150,13 @@ std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const Dev
             }
           }
         }
+        for (const int block_kv : kBlockKv) {
+          KernelConfig by_softmax = config;
+          by_softmax.block_kv = block_kv;
+          by_softmax.split_dkdv = false;
+          by_softmax.query_parts = 1;
+          add_dq_by_softmax(problem, by_softmax, device, &configs);
+        }
       }
     }
   }
@@ -134,9 +168,10 @@ bool is_of_reduced_space(const AttentionProblem& problem, const KernelConfig& co
   const bool rings = config.stages == 2 && config.do_stages == 0 && config.ds_stages == 2;
   // Only wide heads leave no registers for both.
   const bool split = config.split_dkdv == (problem.head_dim > 128);
-  return overlap && rings && split && config.dq_columns == 64 && config.ctas_per_sm == 1 && config.cluster == 1 &&
-         !config.fused_convert && !config.polled_loads && config.tile_scheduler == TileScheduler::single &&
-         config.warpgroup_order == WarpgroupOrder::free &&
+  const bool dq_by_own = config.dq_by == DqWarpgroups::own;
+  return overlap && rings && split && dq_by_own && config.dq_columns == 64 && config.ctas_per_sm == 1 &&
+         config.cluster == 1 && !config.fused_convert && !config.polled_loads &&
+         config.tile_scheduler == TileScheduler::single && config.warpgroup_order == WarpgroupOrder::free &&
          config.tile_order == key_tile_orders(problem, config.dq).back();
 }
 

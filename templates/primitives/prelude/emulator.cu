@@ -43,6 +43,7 @@ struct EmulatorServices {
   void (*bulk_load)(const char* name, u32 to, const void* from, u32 bytes, u32 barrier);
   void (*bulk_copy)(const char* name, u32 to, u32 from, u32 bytes, u32 barrier, u32 cta);
   void (*tensor_store)(const char* name, const void* map, u32 from, const i32* at);
+  void (*bulk_add)(const char* name, void* to, u32 from, u32 bytes);
   void (*bulk_commit)();
   void (*bulk_wait_read)(u32 pending_groups);
   void (*proxy_fence)();

@@ -41,6 +41,12 @@ __device__ __forceinline__ void cp_async_bulk_tensor_4d_store(const TensorMap& m
                ::"l"(&map), "r"(from), "r"(dim), "r"(head), "r"(row), "r"(batch) : "memory");
 }
 
+// Adds floats that follow each other in shared memory to those in global memory, each as it comes: a sum's bits depend on who came before. Addresses
+// and `bytes` are multiples of 16. Belongs to this thread's open bulk group.
+__device__ __forceinline__ void cp_reduce_async_bulk_add_f32(float* to, u32 from, u32 bytes) {
+  asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes) : "memory");
+}
+
 __device__ __forceinline__ void cp_async_bulk_commit_group() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 
 // Waits until all but this thread's kPending youngest groups have read their shared memory.

@@ -29,6 +29,10 @@ inline void cp_async_bulk_tensor_4d_store(const TensorMap& map, u32 from, i32 di
   emulator.tensor_store("cp_async_bulk_tensor_4d_store", &map, from, at);
 }
 
+// Adds floats that follow each other in shared memory to those in global memory, each as it comes: a sum's bits depend on who came before. Addresses
+// and `bytes` are multiples of 16. Belongs to this thread's open bulk group.
+inline void cp_reduce_async_bulk_add_f32(float* to, u32 from, u32 bytes) { emulator.bulk_add("cp_reduce_async_bulk_add_f32", to, from, bytes); }
+
 inline void cp_async_bulk_commit_group() { emulator.bulk_commit(); }
 
 // Waits until all but this thread's kPending youngest groups have read their shared memory.

@@ -77,3 +77,33 @@ __device__ __forceinline__ void wgmma_ss_first(float (&d)[${wgmma_shapes.registe
       : "l"(a_descriptor), "l"(b_descriptor), "n"(kTransposed ? 1 : 0));
 }
 //% end
+
+// The same two with a MN-major, as b may be: rows of shared memory are k.
+//% for wgmma_shapes
+template <bool kAccumulate, bool kTransposed>
+__device__ __forceinline__ void wgmma_ss_transposed_a(float (&d)[${wgmma_shapes.registers}], u64 a_descriptor, u64 b_descriptor) {
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "setp.ne.b32 p, %${wgmma_shapes.operand2}, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n${wgmma_shapes.n}k16.f32.${dtype}.${dtype} "
+      "{${wgmma_shapes.operands}}, "
+      "%${wgmma_shapes.operand0}, %${wgmma_shapes.operand1}, p, 1, 1, 1, %${wgmma_shapes.operand3};\n"
+      "}"
+      : ${wgmma_shapes.outputs}
+      : "l"(a_descriptor), "l"(b_descriptor), "n"(kAccumulate ? 1 : 0), "n"(kTransposed ? 1 : 0));
+}
+template <bool kTransposed>
+__device__ __forceinline__ void wgmma_ss_transposed_a_first(float (&d)[${wgmma_shapes.registers}], u64 a_descriptor, u64 b_descriptor) {
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "setp.ne.b32 p, 0, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n${wgmma_shapes.n}k16.f32.${dtype}.${dtype} "
+      "{${wgmma_shapes.operands}}, "
+      "%${wgmma_shapes.operand0}, %${wgmma_shapes.operand1}, p, 1, 1, 1, %${wgmma_shapes.operand2};\n"
+      "}"
+      : ${wgmma_shapes.first_outputs}
+      : "l"(a_descriptor), "l"(b_descriptor), "n"(kTransposed ? 1 : 0));
+}
+//% end

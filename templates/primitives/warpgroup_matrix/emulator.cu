@@ -50,3 +50,16 @@ inline void wgmma_ss_first(float (&d)[${wgmma_shapes.registers}], u64 a_descript
   emulator.wgmma("wgmma_ss_first", d, ${wgmma_shapes.n}, nullptr, a_descriptor, b_descriptor, wgmma_flags(false, kTransposed));
 }
 //% end
+
+// The same two with a MN-major, as b may be: rows of shared memory are k.
+constexpr u32 kWgmmaTransposedA = 8;
+//% for wgmma_shapes
+template <bool kAccumulate, bool kTransposed>
+inline void wgmma_ss_transposed_a(float (&d)[${wgmma_shapes.registers}], u64 a_descriptor, u64 b_descriptor) {
+  emulator.wgmma("wgmma_ss_transposed_a", d, ${wgmma_shapes.n}, nullptr, a_descriptor, b_descriptor, wgmma_flags(kAccumulate, kTransposed) | kWgmmaTransposedA);
+}
+template <bool kTransposed>
+inline void wgmma_ss_transposed_a_first(float (&d)[${wgmma_shapes.registers}], u64 a_descriptor, u64 b_descriptor) {
+  emulator.wgmma("wgmma_ss_transposed_a_first", d, ${wgmma_shapes.n}, nullptr, a_descriptor, b_descriptor, wgmma_flags(false, kTransposed) | kWgmmaTransposedA);
+}
+//% end

@@ -67,6 +67,34 @@ TEST_CASE("configs that no backward kernel of wgmma serves are refused with reas
              ContainsSubstring("compute capability 8.0"));
 }
 
+TEST_CASE("what the softmax warpgroups cannot compute of dQ is refused with reasons", "[nogpu]") {
+  const std::string fits = "sm90 q80 kv128 st2 overlap=within dq=atomic dq-by=softmax";
+  for (const char* head_dim : {"d32", "d64", "d96", "d128"})
+    CHECK(reasons_of(std::string("backward sq100 ") + head_dim, fits) == "");
+  CHECK(reasons_of("backward sq100 d128", fits + " dq-adds=bulk") == "");
+  const std::vector<std::pair<const char*, const char*>> refused = {
+      {"sm90 q80 kv128 st2 overlap=within dq=ordered dq-by=softmax", "would wait for tickets"},
+      {"sm90 q80 kv128 st2 dq=atomic dq-by=softmax", "take overlap=within or overlap=queued"},
+      {"sm90 q80 kv128 st2 overlap=within dq=atomic dsst1 dq-by=softmax", "take dsst2 or more"},
+      {"sm90 q80 kv64 st2 overlap=within dq=atomic dq-by=softmax", "1 softmax warpgroups must share 2 tiles of 64"},
+      {"sm90 q144 kv128 st2 overlap=within dq=atomic dq-by=softmax", "at most 128 queries"},
+      {"sm90 q96 kv128 st2 overlap=within dq=atomic dq-by=softmax", "registers: dK, dV, S"},
+      {"sm90 q80 kv128 st2 overlap=queued dq=atomic dq-by=softmax", "registers: dK, dV, S"},
+      {"sm90 q80 kv128 st4 overlap=within dq=atomic dq-by=softmax", "shared memory"},
+      {"sm90 q64 kv128 st2 overlap=within dq=atomic dq-by=softmax split-dkdv", "dq-by=softmax split-dkdv"},
+      {"sm90 q64 kv128 st2 overlap=within dq=atomic dq-by=softmax cluster2", "dq-by=softmax cluster"},
+      {"sm90 q64 kv128 st2 overlap=within dq=atomic dq-by=softmax fused-convert", "dq-by=softmax fused-convert"},
+      {"sm90 q64 kv128 st2 overlap=within dq=atomic dq-by=softmax polled-loads", "dq-by=softmax polled-loads"},
+      {"sm90 q64 kv128 st2 overlap=within dq=atomic dq-by=softmax dqcols128", "dq-by=softmax dqcols"},
+      {"sm90 q64 kv128 st2 overlap=within dq=atomic dqreg40 dq-by=softmax", "dq-by=softmax dqreg"},
+      {"sm90 q64 kv128 st2 overlap=within dq=atomic dq-adds=bulk", "take dq-by=softmax too"}};
+  for (const auto& [config, reason] : refused)
+    CHECK_THAT(reasons_of("backward sq100 d128", config), ContainsSubstring(reason));
+  for (const char* head_dim : {"d16", "d72", "d120"})
+    CHECK_THAT(reasons_of(std::string("backward sq100 ") + head_dim, fits),
+               ContainsSubstring("multiple of 16 from 32"));
+}
+
 TEST_CASE("the space of a backward problem on Hopper has both families, and every choice of wgmma's", "[nogpu]") {
   for (const int head_dim : {16, 64, 72, 128, 256}) {
     AttentionProblem problem = make_problem(DataType::bf16, 4, 16, 4096, head_dim, MaskKind::causal);
@@ -77,6 +105,7 @@ TEST_CASE("the space of a backward problem on Hopper has both families, and ever
     std::set<DqAccumulation> dq;
     std::set<TileScheduler> schedulers;
     std::set<bool> split;
+    std::set<DqWarpgroups> dq_by;
     std::size_t wgmma = 0, mma_sync = 0;
     for (const Candidate& candidate : config_space(problem, find_device("h200"), SpaceExtent::whole)) {
       if (!candidate.feasible()) break;
@@ -98,12 +127,15 @@ TEST_CASE("the space of a backward problem on Hopper has both families, and ever
       dq.insert(config.dq);
       schedulers.insert(config.tile_scheduler);
       split.insert(config.split_dkdv);
+      dq_by.insert(config.dq_by);
     }
     INFO("d" << head_dim << ": " << wgmma << " and " << mma_sync);
     CHECK(wgmma >= 15);
     CHECK(wgmma < 3000);
     CHECK(mma_sync > 0);
-    CHECK(block_q.size() == (head_dim > 128 ? 1 : 2));
+    // Blocks of other sizes where the softmax warpgroups compute dQ.
+    CHECK(block_q.size() == (head_dim > 128 ? 1 : head_dim == 64 ? 5 : head_dim == 128 ? 3 : 2));
+    CHECK(dq_by.size() == (head_dim == 64 || head_dim == 128 ? 2 : 1));
     CHECK(block_kv.size() == (head_dim > 128 ? 1 : head_dim > 72 ? 2 : 3));
     CHECK(stages.size() >= 2);
     CHECK(do_stages.contains(0));
