@@ -94,12 +94,12 @@ struct Offer {
 };
 
 // The config as exact as these rows and their dtype want it: sums leave the tensor cores' accumulators as often, and O
-// is rescaled as early.
+// is rescaled as early, and no earlier than that.
 KernelConfig as_exact_as(const Asked& asked, const KernelConfig& config) {
   const AttentionProblem& problem = asked.problem;
   if (problem.pass == Pass::backward) return with_exact_sums(problem, config, asked.device);
   KernelConfig exact = promoted_for(problem, config);
-  exact.rescale_threshold = std::min(exact.rescale_threshold, rescale_threshold_for(problem.dtype));
+  if (exact.rescale_threshold > 0) exact.rescale_threshold = rescale_threshold_for(problem.dtype);
   return exact;
 }
 
@@ -156,7 +156,7 @@ std::string changes_of(const Offer& offer) {
     changes += offer.config.promotion_blocks == 0 ? ", without promote, which only long rows need"
                                                   : ", with promote, which long rows need";
   if (offer.config.rescale_threshold != offer.row.config.rescale_threshold)
-    changes += fmt::format(", with rescale{}, which this dtype needs", offer.config.rescale_threshold);
+    changes += fmt::format(", with rescale{}, as this dtype wants it", offer.config.rescale_threshold);
   if (offer.config.query_parts != offer.row.config.query_parts)
     changes += fmt::format(", with {} in place of {} parts of the queries", offer.config.query_parts,
                            offer.row.config.query_parts);

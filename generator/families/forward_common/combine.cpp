@@ -13,17 +13,23 @@
 namespace attune {
 namespace {
 
-// Tiles of few queries have few rows and many parts, as in decoding: several warps share a row, so that its parts take
-// few trips to memory. Else a warp has a row, of two in a CTA.
-constexpr int kFewQueries = 64, kWarpsOfFewRows = 4, kRowsOfCombine = 2;
+// Tiles of few rows, and of few queries, are those of decoding: rows are few and parts are many. There several warps
+// share a row, so that its parts take few trips to memory. Else a warp has a row, of two in a CTA.
+constexpr int kFewRows = 64, kFewQueries = 32, kWarpsOfFewRows = 4, kRowsOfCombine = 2;
 constexpr std::int64_t kRowsPerSm = 256;  // of partial results: what CTAs that fill an SM hold at most, and some
 constexpr int kFewestParts = 2;
 
-// Predicted, not fitted: a launch that follows another one, and what SMs get from L2 together, of its rate.
-constexpr double kCombineLaunchMicroseconds = 2.5, kL2Share = 0.5;
+// A launch that follows another one: on 16 shapes the best trial with parts took 5.7 us in the median beyond what is
+// predicted without this (docs/notebook/search.md). What SMs get from L2 together, of its rate, is predicted.
+constexpr double kCombineLaunchMicroseconds = 5, kL2Share = 0.5;
 
 std::int64_t rows_of(const AttentionProblem& problem) { return problem.batch * problem.heads_q * problem.seq_q; }
 std::int64_t most_rows(const DeviceSpec& device) { return kRowsPerSm * device.sm_count; }
+
+bool has_few_rows(const KernelConfig& config, const AttentionProblem& problem) {
+  const std::int64_t group = config.pack_gqa ? problem.heads_q / problem.heads_kv : 1;
+  return config.block_q <= kFewRows && config.block_q / group <= kFewQueries;
+}
 
 std::size_t row_bytes(const AttentionProblem& problem) {
   return sizeof(float) * static_cast<std::size_t>(problem.head_dim_v());
@@ -74,7 +80,7 @@ void add_combine(const DeviceSpec& device, const TemplateSet& templates, KernelT
   const AttentionProblem& problem = plan->problem;
   KernelLaunch launch;
   launch.tile_rows = TileRows::following;
-  const int warps_of_row = plan->config.block_q <= kFewQueries ? kWarpsOfFewRows : 1;
+  const int warps_of_row = has_few_rows(plan->config, problem) ? kWarpsOfFewRows : 1;
   launch.rows_per_tile = warps_of_row > 1 ? 1 : kRowsOfCombine;
   launch.threads = 32 * warps_of_row * launch.rows_per_tile;
   launch.shared_bytes = static_cast<std::size_t>(warps_of_row - 1) * row_bytes(problem);

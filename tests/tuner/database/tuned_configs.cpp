@@ -202,7 +202,7 @@ TEST_CASE("picks: exact, then what is tuned nearby or the default, measured befo
     REQUIRE(config_of(choice) == "sm80 q128 kv64 w4 st2 rescale8 even-tiles");
     REQUIRE(choice->origin == ConfigOrigin::nearest_shape);
     REQUIRE_THAT(choice->detail, ContainsSubstring("bf16") && ContainsSubstring("distance 0.20") &&
-                                     ContainsSubstring("with rescale8, which this dtype needs"));
+                                     ContainsSubstring("with rescale8, as this dtype wants it"));
     add("forward fp16 b4 hq8 sq4224 d64 align2", kWhole, 50);
     choice = find("forward fp16 b4 hq8 sq4096 d64 align2");
     REQUIRE_THAT(choice->detail, ContainsSubstring("fp16") && ContainsSubstring("distance 0.07"));
