@@ -21,7 +21,7 @@ else:
     REPOSITORY, LIBRARY, ATTUNE, FAKES = pathlib.Path(sys.argv.pop(1)), sys.argv.pop(1), sys.argv.pop(1), pathlib.Path(sys.argv.pop(1))
 
 OK, INVALID_ARGUMENT, UNSUPPORTED, NVRTC_UNAVAILABLE, IO = 0, -1, -2, -5, -8
-PACKED, OTHER = "forward bf16 b1 hq2 sq256 d64", "forward bf16 b1 hq2 sq512 d64"
+PACKED, OTHER = "forward bf16 b1 hq2 sq256 d64", "forward bf16 b1 hq2 sq1024 d64"  # with configs of their own
 
 
 def child():
@@ -130,18 +130,18 @@ class Packs(unittest.TestCase):
         self.assertLess(least, 20)
 
     def test_what_no_pack_has_is_compiled_or_says_how_it_could_be(self):
-        answers = self.run_child("forward", "256", "forward", "512", ATTUNE_PACK=self.pack)
+        answers = self.run_child("forward", "256", "forward", "1024", ATTUNE_PACK=self.pack)
         self.assert_served(answers[0])
         self.assertEqual(answers[1]["status"], NVRTC_UNAVAILABLE)
         for words in f'no loaded pack has the kernels of "{OTHER}"', f'attune pack --target a100 --problem "{OTHER}" --output FILE', "NVRTC":
             self.assertIn(words, answers[1]["text"])
-        answer = self.run_child("forward", "512", nvrtc=True, ATTUNE_PACK=self.pack)[0]
+        answer = self.run_child("forward", "1024", nvrtc=True, ATTUNE_PACK=self.pack)[0]
         self.assertEqual(answer["status"], OK)
         self.assertEqual(answer["text"].split("\n")[1], "default")
 
     def test_frozen_calls_are_refused_with_the_problem_and_what_to_do(self):
         variables = {"ATTUNE_FROZEN": "1", "nvrtc": True, "ATTUNE_CACHE_DIR": str(self.path / "frozen")}
-        answers = self.run_child("forward", "256", "forward", "512", ATTUNE_PACK=self.pack, **variables)
+        answers = self.run_child("forward", "256", "forward", "1024", ATTUNE_PACK=self.pack, **variables)
         self.assert_served(answers[0])
         self.assertEqual(answers[1]["status"], UNSUPPORTED)
         self.assertIn(f'row of "{OTHER}"', answers[1]["text"])
