@@ -6,6 +6,7 @@
 
 #include "attune/log.h"
 #include "generator/error.h"
+#include "generator/families/shared/forward_rules.h"
 #include "generator/generate.h"
 #include "tests/catch.h"
 #include "tests/scoped_variable.h"
@@ -185,7 +186,7 @@ TEST_CASE("what cannot have been measured is not shipped", "[nogpu]") {
   REQUIRE_THAT(said, ContainsSubstring("is not shipped"));
 }
 
-TEST_CASE("every preset can be read, and says where it comes from", "[nogpu]") {
+TEST_CASE("every preset can be read, is as exact as its dtype wants, and says where it comes from", "[nogpu]") {
   for (const auto& entry : fs::directory_iterator(attune::testing::source_folder() / "tuner/presets")) {
     if (entry.path().extension() != ".json") continue;
     INFO(entry.path());
@@ -199,6 +200,7 @@ TEST_CASE("every preset can be read, and says where it comes from", "[nogpu]") {
       const auto device = find_device_by_name(row.device);
       REQUIRE(device);  // else the rows serve no other GPU of its family
       REQUIRE(infeasibility(row.problem, row.config, *device).empty());
+      REQUIRE(row.config.rescale_threshold <= rescale_threshold_for(row.problem.dtype));
       REQUIRE_FALSE(row.source_hash.empty());
       REQUIRE_FALSE(row.compiler.empty());
       REQUIRE_FALSE(row.driver.empty());
