@@ -1,5 +1,9 @@
 // A block of queries. Sᵀ is issued with dK of the block before, so that the exponentials run beside dK; dPᵀ with dV, so that dSᵀ is computed
+//% if dq_by_softmax
+// beside dV. dQ follows dV: that of the block before, whose dS the other warpgroups have had the time to hand over. kFirst: there is no block before.
+//% else
 // beside dV. kFirst: there is no block before.
+//% end
 template <bool kFirst>
 __device__ __forceinline__ void query_step(KeyGradients& keys, i32 block, bool masked) {
   SoftmaxWarpgroup& warpgroup = keys.warpgroup;
@@ -24,7 +28,19 @@ __device__ __forceinline__ void query_step(KeyGradients& keys, i32 block, bool m
   wgmma_wait_group<1>();
   wgmma_landed(keys.dp);
   keys.differentiate_scores();
+//% if dq_by_softmax
+  const PipelineSlot<kDsStages> ds = slot_before<2>(warpgroup.ds);
+  if (!kFirst) keys.dq.issue(ds);                              // dQᵀ = Kᵀ dSᵀ, of the block before
+  wgmma_wait_group<kFirst ? 0 : 1>();
+//% else
   wgmma_wait_group<0>();
+//% end
   wgmma_landed(keys.dv);
   warpgroup.release_do();
+//% if dq_by_softmax
+  if (!kFirst) {
+    wgmma_wait_group<0>();
+    keys.dq.add(ds);
+  }
+//% end
 }

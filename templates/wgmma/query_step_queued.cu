@@ -1,5 +1,10 @@
+//% if dq_by_softmax
+// A block of queries. dK of the block before and Sᵀ follow each other without a pause, and so do dPᵀ, dV and dQ of the block before, beside which dSᵀ
+// is computed. kFirst: there is no block before.
+//% else
 // A block of queries. dK of the block before and Sᵀ follow each other without a pause, and so do dPᵀ and dV, beside which dSᵀ is computed. kFirst:
 // there is no block before.
+//% end
 template <bool kFirst>
 __device__ __forceinline__ void query_step(KeyGradients& keys, i32 block, bool masked) {
   SoftmaxWarpgroup& warpgroup = keys.warpgroup;
@@ -17,14 +22,34 @@ __device__ __forceinline__ void query_step(KeyGradients& keys, i32 block, bool m
   wgmma_wait_group<0>();
   wgmma_landed(keys.s);
   keys.exponentiate_scores(block, masked);
+//% if dq_by_softmax
+  const PipelineSlot<kDsStages> ds = slot_before<1>(warpgroup.ds);
+//% end
   warpgroup.wait_do();
   warpgroup.issue_dp(keys.dp);                                 // dPᵀ = V dOᵀ
   warpgroup.issue_dv(keys.dv, keys.p);                         // dV = dV + Pᵀ dO
+//% if dq_by_softmax
+  if (!kFirst) keys.dq.issue(ds);                              // dQᵀ = Kᵀ dSᵀ, of the block before
+//% end
   warpgroup.pass_order();
+//% if dq_by_softmax
+  wgmma_wait_group<kFirst ? 1 : 2>();
+//% else
   wgmma_wait_group<1>();
+//% end
   wgmma_landed(keys.dp);
   keys.differentiate_scores();
+//% if dq_by_softmax
+  wgmma_wait_group<kFirst ? 0 : 1>();
+//% else
   wgmma_wait_group<0>();
+//% end
   wgmma_landed(keys.dv);
   warpgroup.release_do();
+//% if dq_by_softmax
+  if (!kFirst) {
+    wgmma_wait_group<0>();
+    keys.dq.add(ds);
+  }
+//% end
 }

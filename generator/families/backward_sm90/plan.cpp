@@ -167,7 +167,7 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   const bool dq_by_softmax = config.dq_by == DqWarpgroups::softmax;
   const int dq_width = dq_by_softmax ? dq_shares(problem, config).queries : dq.columns;
   bindings.lists["wgmma_shapes"] = wgmma_shapes({problem.head_dim, config.block_q, dq_width}, target);
-  bindings.set("query_step", query_step(config.overlap) + (dq_by_softmax ? "_with_dq" : ""));
+  bindings.set("query_step", query_step(config.overlap));
   bindings.set("gradients", config.split_dkdv ? "split" : "together");
   bindings.conditions["polled_loads"] = config.polled_loads;
   bindings.conditions["p_in_ds"] = config.p_in_ds;
