@@ -59,8 +59,7 @@ Outputs checked_outputs(Devices& devices, const ForwardCase& test, const Configs
   outputs.exact = expected.o;
   for (const char* config : configs) {
     ForwardCase one = test;
-    one.config = parse_config(config);
-    one.config.rescale_threshold = std::min(one.config.rescale_threshold, rescale_threshold_for(test.problem.dtype));
+    one.config = with_threshold_for(test.problem.dtype, parse_config(config));
     INFO(to_string(one));
     std::vector<double>& o = outputs.of_configs.emplace_back();
     try {

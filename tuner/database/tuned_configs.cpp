@@ -98,9 +98,7 @@ struct Offer {
 KernelConfig as_exact_as(const Asked& asked, const KernelConfig& config) {
   const AttentionProblem& problem = asked.problem;
   if (problem.pass == Pass::backward) return with_exact_sums(problem, config, asked.device);
-  KernelConfig exact = promoted_for(problem, config);
-  if (exact.rescale_threshold > 0) exact.rescale_threshold = rescale_threshold_for(problem.dtype);
-  return exact;
+  return promoted_for(problem, with_threshold_for(problem.dtype, config));
 }
 
 // A neighbour's config as near to it as fits: it is as exact as these rows want it, lengths that are no multiples

@@ -2,24 +2,13 @@
 
 #include <algorithm>
 
+#include "generator/families/shared/forward_rules.h"
 #include "tuner/search/searcher.h"
 
 namespace attune {
 namespace {
 
 constexpr int kNeighbours = 3;  // whose winners are seeds
-
-// A row's config with the threshold that the space offers in place of its own: an earlier version may have offered
-// another one, and where one wins so does the other.
-KernelConfig as_offered(const KernelConfig& config, const std::vector<Candidate>& space) {
-  for (const Candidate& candidate : space) {
-    KernelConfig offered = config;
-    if (config.rescale_threshold > 0 && candidate.config.rescale_threshold > 0)
-      offered.rescale_threshold = candidate.config.rescale_threshold;
-    if (candidate.config == offered) return offered;
-  }
-  return config;
-}
 
 }  // namespace
 
@@ -33,7 +22,7 @@ SearchStart search_start(const AttentionProblem& problem, const std::vector<Cand
     if (!from) continue;
     const auto best = from->best(problem, device, sm_count);
     if (!best) continue;
-    start.seeds.push_back(as_offered(best->config, space));
+    start.seeds.push_back(with_threshold_for(problem.dtype, best->config));
     const auto is_it = [&](const Candidate& candidate) { return candidate.config == best->config; };
     if (from == &database && !best->race.empty() && std::any_of(space.begin(), space.end(), is_it))
       start.elected = best->config;
@@ -41,7 +30,7 @@ SearchStart search_start(const AttentionProblem& problem, const std::vector<Cand
   for (const TuningDatabase* from : known) {
     if (!from) continue;
     for (const KernelConfig& config : from->winners_of_neighbours(problem, device, sm_count, kNeighbours))
-      start.seeds.push_back(as_offered(config, space));
+      start.seeds.push_back(with_threshold_for(problem.dtype, config));
   }
   for (const KernelConfig& config : published_seeds(problem, space)) start.seeds.push_back(config);
   return start;

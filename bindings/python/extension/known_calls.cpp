@@ -34,16 +34,16 @@ using ForwardFunction = attune_status (*)(const attune_problem*, const attune_te
 using BackwardFunction = attune_status (*)(const attune_problem*, const attune_tensors*, const attune_gradients*, void*,
                                            size_t, void*);
 
-constexpr int kInterface =
-    1;  // what _extension.py asks for: grows with each change of what functions here take or return
+// What _extension.py asks for: grows with each change of what functions here take or return.
+constexpr int kInterface = 1;
 constexpr int kMostDimensions = 4;
 constexpr int kMostTensors = 7;                          // of backward: q, k, v, out, lse, grad_out, grad_lse
 constexpr int kWordsOfTensor = 2 + 2 * kMostDimensions;  // type and dimensions, device, shape, strides
 constexpr int kWordsOfOptions = 4;                       // choices, scale, both sides of the window
 constexpr int kMostWords = kMostTensors * kWordsOfTensor + kWordsOfOptions + 1;
 constexpr int kBuckets = 2048;  // of a table
-constexpr int kMostEntries =
-    4096;  // of a table; _calls.py, which enters as many kinds and then forgets them, never gets here
+// Of a table; _calls.py, which enters as many kinds and then forgets them, never gets here.
+constexpr int kMostEntries = 4096;
 constexpr uint64_t kAlignment = 16;  // the most that a kernel asks of an address
 
 // What use() was given.
@@ -580,12 +580,10 @@ PyMethodDef methods[] = {
      "DLPack is not known."},
     {"add_forward", add_forward, METH_VARARGS,
      "add_forward(q, k, v, options, function, problem, tensors, workspace_bytes, workspace_elements, lse_shape): "
-     "whether calls like this "
-     "are served from now on."},
+     "whether calls like this are served from now on."},
     {"add_backward", add_backward, METH_VARARGS,
      "add_backward(grad_out, q, k, v, out, lse, grad_lse, options, function, problem, tensors, gradients, "
-     "workspace_bytes, "
-     "workspace_elements): the same."},
+     "workspace_bytes, workspace_elements): the same."},
     {"forward", forward, METH_VARARGS,
      "forward(q, k, v, options, return_lse): (out, lse), or None if the call is not served here."},
     {"backward", backward, METH_VARARGS,

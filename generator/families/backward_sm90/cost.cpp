@@ -31,8 +31,8 @@
 //
 // The units' rates are measured; what holds them together is fitted to 747 timed configs of 18 problems (D = 64, 128,
 // 256; docs/notebook/backward_sm90.md). It errs by 7 % in the root mean square; the model's first is 4 % slower than
-// the fastest in the mean, 14 % at worst. For dQ by the softmax warpgroups all of it is an assumption: none of those
-// configs has been timed.
+// the fastest in the mean, 14 % at worst. For dQ by the softmax warpgroups all of it is an assumption, fitted to none
+// of those configs.
 namespace attune {
 namespace {
 

@@ -41,4 +41,11 @@ std::int64_t query_tile_count(const AttentionProblem& problem, int block_q, std:
 /// outweighs the others by more than 8 powers, and fp16 has little to give (docs/notebook/forward_sm90.md).
 constexpr int rescale_threshold_for(DataType dtype) { return dtype == DataType::fp16 ? 8 : 10; }
 
+/// The config with its dtype's threshold in place of another one: an earlier version, or the other dtype, may have it,
+/// and where one wins so does the other.
+inline KernelConfig with_threshold_for(DataType dtype, KernelConfig config) {
+  if (config.rescale_threshold > 0) config.rescale_threshold = rescale_threshold_for(dtype);
+  return config;
+}
+
 }  // namespace attune

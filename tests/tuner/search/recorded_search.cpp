@@ -70,9 +70,7 @@ std::vector<Candidate> reduced_space(const AttentionProblem& problem) {
 
 // Recorded when the space offered a threshold of 8, on scores of spread 1, where another one takes as long.
 KernelConfig recorded_config(const AttentionProblem& problem, const std::string& text) {
-  KernelConfig config = parse_config(text);
-  if (config.rescale_threshold > 0) config.rescale_threshold = rescale_threshold_for(problem.dtype);
-  return config;
+  return with_threshold_for(problem.dtype, parse_config(text));
 }
 
 Recording parse_recording(const char* text) {
