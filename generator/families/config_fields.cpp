@@ -140,7 +140,7 @@ constexpr ConfigField kFields[] = {
     flag_of<&C::p_in_shared>("psmem", "p_in_shared", 0, kForwardSm90, "P through", "P goes through shared memory", "P", flag<kProbabilities>),
     number<&C::cluster>("cluster", "cluster", 1, 2, 1, kWgmma, "CTAs of a cluster", "CTAs that share K and V, backward that share dQ's sums", "cluster"),
     flag_of<&C::ascending_keys>("ascending-keys", "ascending_keys", 0, kForwardSm90, "walk through the keys", "tiles begin with their first keys", "order", flag<kWalk>),
-    flag_of<&C::pack_gqa>("pack-gqa", "pack_gqa", 0, kForwardSm90, "heads of a tile", "heads of a group in one tile", "heads", flag<kHeads>),
+    flag_of<&C::pack_gqa>("pack-gqa", "pack_gqa", 0, kForward, "heads of a tile", "heads of a group in one tile", "heads", flag<kHeads>),
     number<&C::emulated_exponentials>("exp", "emulated_exponentials", 0, 8, 1, kForwardSm90, "exponentials by a polynomial, of 16", "exponentials of 16 by a polynomial", "exponentials"),
     named(number<&C::producer_registers>("preg", "producer_registers", 24, 56, 8, kForwardSm90, "registers of the producer", "registers of the producer", "producer"), fewest),
     number<&C::query_warps>("query-warps", "query_warps", 1, 16, 1, kBackwardSm80, "warps that share keys (query-warps)", "warps that share keys", "tile"),

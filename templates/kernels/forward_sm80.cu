@@ -6,6 +6,10 @@
 //   O = O / l,   LSE = scale·m + ln l,   c = scale·log2(e)
 //
 // Each warp owns kWarpRows queries and all keys of a block: S, P and O stay in its registers.
+//% if packed
+//
+// The ${group} query heads that share K and V lie in a tile together: row r of the tiles is position r / kGroup of head r % kGroup of them.
+//% end
 //% if split
 //
 // The keys of a tile are split into args.key_parts parts, each the work of a CTA. What a part gives its rows is combined by another kernel.
@@ -30,6 +34,9 @@ constexpr bool kEvenTiles = ${even_tiles};     // lengths are multiples of the t
 constexpr float kRescaleThreshold = ${rescale_threshold};  // in powers of two; 0: rescale at every block
 constexpr bool kPartialBlocks = ${partial_blocks};  // whether any block can need a mask
 constexpr i32 kCtasPerSm = ${ctas_per_sm};
+//% if packed
+constexpr i32 kGroup = ${group};               // query heads in a tile: a position in the sequence has as many rows
+//% end
 
 constexpr i32 kThreads = kWarps * kWarpSize;
 constexpr i32 kWarpRows = kBlockQ / kWarps;
@@ -72,7 +79,7 @@ struct TileIndex {
 
 struct QueryTile {
   Sequence sequence;
-  i32 head, head_kv;
+  i32 head, head_kv;    // its first query head
   i32 first_row, rows;  // rows that exist
 //% if split
   KeyPart key_part;     // of its keys
@@ -85,12 +92,11 @@ struct QueryTile {
 //% else
     const TileIndex index = tile_index(args, block_index());
 //% end
-    sequence = Sequence(args, index.batch_head / args.heads_q);
-    head = index.batch_head - sequence.batch * args.heads_q;
-    head_kv = head / args.group_size;
+//% include attention/heads_of_tile
     first_row = index.tile * kBlockQ;
-    rows = kEvenTiles || query_count(args, sequence) - first_row > kBlockQ ? kBlockQ : query_count(args, sequence) - first_row;
+    rows = kEvenTiles || all_rows(args) - first_row > kBlockQ ? kBlockQ : all_rows(args) - first_row;
   }
+//% include attention/rows_of_tile
 };
 
 // Offsets are in elements.
@@ -100,18 +106,19 @@ __device__ __forceinline__ const char* row_pointer(const void* tensor, i64 seque
 
 //% include mma_sync/${kv_ring}
 
+//% include mma_sync/query_rows_of_${query_rows}
 //% include mma_sync/load_query
 //% include mma_sync/${query_operand}
 //% include mma_sync/gemm_qk
 //% include mma_sync/${gemm_pv}
 //% include mma_sync/online_softmax
 
-// Sets the scores of keys that their row does not attend to to -inf. first_row is the warp's first query in the sequence.
+// Sets the scores of keys that their row does not attend to to -inf. first_row is the warp's first row.
 __device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& args, const Sequence& sequence, i32 first_row, i32 block) {
   const i32 first_key = block * kBlockKv + lane_index() % 4 * 2;
 #pragma unroll
   for (i32 i = 0; i < 2 * kRowTiles; ++i) {
-    const HiddenKeys hidden(args, sequence, first_row + 8 * i + lane_index() / 4, first_key);
+    const HiddenKeys hidden(args, sequence, QueryTile::position_of(first_row + 8 * i + lane_index() / 4), first_key);
 #pragma unroll
     for (i32 n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
@@ -140,19 +147,17 @@ __device__ __forceinline__ void kv_step(const Arguments& args, const Sequence& s
 
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(const __grid_constant__ Arguments args) {
   const QueryTile tile(args);
+  const i32 top_query = QueryTile::position_of(tile.first_row), bottom_query = QueryTile::position_of(tile.first_row + tile.rows - 1);
 //% if split
-  KeyBlocks blocks(args, tile.sequence, tile.first_row, tile.first_row + tile.rows - 1);
+  KeyBlocks blocks(args, tile.sequence, top_query, bottom_query);
   tile.key_part.limit(args, blocks);
 //% else
-  const KeyBlocks blocks(args, tile.sequence, tile.first_row, tile.first_row + tile.rows - 1);
+  const KeyBlocks blocks(args, tile.sequence, top_query, bottom_query);
 //% end
   const i32 warp_row = warp_index() * kWarpRows;  // the warp's first row in the tile
   const u32 shared = shared_base(), q_tile = shared + kQOffset;
 
-  const i64 q_row_bytes = 2 * args.q_stride_row;
-  const char* q_rows =
-      row_pointer(args.q, tile.sequence.query_offset(args.q_stride_batch, args.q_stride_row), tile.head * args.q_stride_head, 0) + tile.first_row * q_row_bytes;
-  TileStream<kBlockQ, kEvenTiles, kThreads>(q_rows, q_row_bytes, tile.rows, thread_index()).load_next(q_tile);
+  load_query_rows(args, tile, q_tile);
   cp_async_commit_group();
   const char* k = row_pointer(args.k, tile.sequence.key_offset(args.k_stride_batch, args.k_stride_row), tile.head_kv * args.k_stride_head, 0);
   const char* v = row_pointer(args.v, tile.sequence.key_offset(args.v_stride_batch, args.v_stride_row), tile.head_kv * args.v_stride_head, 0);

@@ -109,15 +109,7 @@ struct QueryTile {
 //% else
     const TileIndex index = tile_index(args, number);
 //% end
-//% if packed
-    sequence = Sequence(args, index.batch_head / args.heads_kv);
-    head_kv = index.batch_head - sequence.batch * args.heads_kv;
-    head = head_kv * kGroup;
-//% else
-    sequence = Sequence(args, index.batch_head / args.heads_q);
-    head = index.batch_head - sequence.batch * args.heads_q;
-    head_kv = head / args.group_size;
-//% end
+//% include attention/heads_of_tile
 //% if clustered
     // Each CTA takes one tile of a pair and walks the blocks of both. The second tile may have no rows.
     const i32 first = index.tile * kCluster * kBlockQ, all = all_rows(args) - first;
@@ -135,16 +127,7 @@ struct QueryTile {
     key_part.limit(args, blocks);
 //% end
   }
-  // The rows of all tiles of a head, and the position in the sequence and the head of a row.
-//% if packed
-  __device__ __forceinline__ i32 all_rows(const Arguments& args) const { return query_count(args, sequence) * kGroup; }
-  __device__ __forceinline__ static i32 position_of(i32 row) { return static_cast<i32>(static_cast<u32>(row) / kGroup); }
-  __device__ __forceinline__ i32 head_of(i32 row) const { return head + static_cast<i32>(static_cast<u32>(row) % kGroup); }
-//% else
-  __device__ __forceinline__ i32 all_rows(const Arguments& args) const { return query_count(args, sequence); }
-  __device__ __forceinline__ static i32 position_of(i32 row) { return row; }
-  __device__ __forceinline__ i32 head_of(i32 /*row*/) const { return head; }
-//% end
+//% include attention/rows_of_tile
 };
 
 // The barriers. A full one completes when TMA has filled its buffer, an empty one when every consumer warp has left it.

@@ -14,23 +14,21 @@ __device__ __forceinline__ void store_output(const Arguments& args, const QueryT
     }
   }
   bar_warp_sync();
-  const i64 row_bytes = 2 * args.o_stride_row;
-  char* o = const_cast<char*>(row_pointer(args.o, tile.sequence.query_offset(args.o_stride_batch, args.o_stride_row), tile.head * args.o_stride_head, 0));
-  store_tile<kWarpRows, kEvenTiles, kWarpSize>(o + (tile.first_row + warp_row) * row_bytes, q_tile + warp_row * kRowBytes, row_bytes,
-                                                tile.rows - warp_row, lane);
+  store_query_rows(args, tile, q_tile, warp_row);
 }
 
 // LSE is packed (B, Hq, Sq); one lane of a quad writes each row.
 __device__ __forceinline__ void store_lse(const Arguments& args, const QueryTile& tile, i32 warp_row, const OnlineSoftmax& softmax) {
   const u32 lane = lane_index();
   if (args.lse == nullptr || lane % 4 != 0) return;
-  float* lse = args.lse + packed_query_row(args, tile.sequence, tile.head, tile.first_row);
 #pragma unroll
   for (i32 t = 0; t < kRowTiles; ++t) {
 #pragma unroll
     for (i32 half = 0; half < 2; ++half) {
-      const i32 row = warp_row + 16 * t + 8 * half + lane / 4;
-      if (row < tile.rows) st_global_f32(lse + row, softmax.lse(args.softmax_scale, t, half));
+      const i32 row = warp_row + 16 * t + 8 * half + static_cast<i32>(lane / 4), i = tile.first_row + row;
+      if (row < tile.rows)
+        st_global_f32(args.lse + packed_query_row(args, tile.sequence, tile.head_of(i), QueryTile::position_of(i)),
+                      softmax.lse(args.softmax_scale, t, half));
     }
   }
 }

@@ -1,3 +1,9 @@
+// Where the results of a row of the tile lie, among those of all parts.
+__device__ __forceinline__ i64 place_of_results(const Arguments& args, const QueryTile& tile, i32 row) {
+  const i32 i = tile.first_row + row;
+  return partial_row(args, tile.sequence, tile.key_part, tile.head_of(i), QueryTile::position_of(i));
+}
+
 // What a part of the keys gives the warp's rows, in fp32. The lanes of a quad store 32 bytes of a row together.
 __device__ __forceinline__ void store_output(const Arguments& args, const QueryTile& tile, u32 /*q_tile*/, i32 warp_row,
                                              const OutputFragments& acc_o) {
@@ -6,8 +12,7 @@ __device__ __forceinline__ void store_output(const Arguments& args, const QueryT
   for (i32 i = 0; i < 2 * kRowTiles; ++i) {
     const i32 row = warp_row + 8 * i + static_cast<i32>(lane / 4);
     if (row >= tile.rows) continue;
-    float* const o =
-        args.o_partial + partial_row(args, tile.sequence, tile.key_part, tile.head, tile.first_row + row) * kHeadDim + lane % 4 * 2;
+    float* const o = args.o_partial + place_of_results(args, tile, row) * kHeadDim + lane % 4 * 2;
 #pragma unroll
     for (i32 n = 0; n < kChunks; ++n) st_global_v2_f32(o + 8 * n, {acc_o[i / 2][n][i % 2 * 2], acc_o[i / 2][n][i % 2 * 2 + 1]});
   }
@@ -21,7 +26,6 @@ __device__ __forceinline__ void store_lse(const Arguments& args, const QueryTile
   for (i32 i = 0; i < 2 * kRowTiles; ++i) {
     const i32 row = warp_row + 8 * i + static_cast<i32>(lane / 4);
     if (row < tile.rows)
-      st_global_f32(args.lse_partial + partial_row(args, tile.sequence, tile.key_part, tile.head, tile.first_row + row),
-                    softmax.lse(args.softmax_scale, i / 2, i % 2));
+      st_global_f32(args.lse_partial + place_of_results(args, tile, row), softmax.lse(args.softmax_scale, i / 2, i % 2));
   }
 }

@@ -46,6 +46,7 @@ constexpr Golden kGoldens[] = {
     {"forward_bf16_d64_parts", "sq100 skv1000 d64 causal", "sm80 q64 kv64 w4 st2 parts4", "a100"},
     {"forward_sm90_bf16_d128_parts", "hq32 hkv4 sq1 skv8192 d128",
      "sm90 q64 kv128 st2 rescale10 overlap=within pack-gqa parts=fill", "h200"},
+    {"forward_bf16_d128_packed", "b64 hq32 hkv8 sq1 skv4096 d128", "sm80 q16 kv32 w1 st2 rescale10 pack-gqa", "a100"},
     {"forward_combine_bf16_d128", "hq32 hkv4 sq1 skv8192 d128",
      "sm90 q64 kv128 st2 rescale10 overlap=within pack-gqa parts=fill", "h200", 1},
     {"backward_dkdv_bf16_d128_window", "backward sq4096 d128 window=1023,0",

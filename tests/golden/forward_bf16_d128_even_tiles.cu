@@ -1,4 +1,4 @@
-// attune forward bf16 d128 sm80 q128 kv64 w8 st2 even-tiles · source ac03f3418b052a42
+// attune forward bf16 d128 sm80 q128 kv64 w8 st2 even-tiles · source ab85f5216a32cf3a
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -15,7 +15,7 @@
 //    65536  V  [2][64][128]
 //    98304  end
 
-namespace attune_d386113ecb0110d2 {
+namespace attune_1135b123bc19fb80 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -353,7 +353,7 @@ __device__ __forceinline__ TileIndex tile_index(const Arguments& args, u32 cta) 
 
 struct QueryTile {
   Sequence sequence;
-  i32 head, head_kv;
+  i32 head, head_kv;    // its first query head
   i32 first_row, rows;  // rows that exist
 
   __device__ __forceinline__ explicit QueryTile(const Arguments& args) {
@@ -362,8 +362,12 @@ struct QueryTile {
     head = index.batch_head - sequence.batch * args.heads_q;
     head_kv = head / args.group_size;
     first_row = index.tile * kBlockQ;
-    rows = kEvenTiles || query_count(args, sequence) - first_row > kBlockQ ? kBlockQ : query_count(args, sequence) - first_row;
+    rows = kEvenTiles || all_rows(args) - first_row > kBlockQ ? kBlockQ : all_rows(args) - first_row;
   }
+  // The rows of all tiles of a head, and the position in the sequence and the head of a row.
+  __device__ __forceinline__ i32 all_rows(const Arguments& args) const { return query_count(args, sequence); }
+  __device__ __forceinline__ static i32 position_of(i32 row) { return row; }
+  __device__ __forceinline__ i32 head_of(i32 /*row*/) const { return head; }
 };
 
 // Offsets are in elements.
@@ -401,6 +405,23 @@ struct KvRing {
   __device__ __forceinline__ u32 v_tile() const { return shared + kVOffset + stage * kKvTileBytes; }
 };
 
+// Rows of a head lie apart evenly in Q and O.
+
+// Q's tile into shared memory, by all threads of the CTA.
+__device__ __forceinline__ void load_query_rows(const Arguments& args, const QueryTile& tile, u32 q_tile) {
+  const i64 row_bytes = 2 * args.q_stride_row;
+  const char* q =
+      row_pointer(args.q, tile.sequence.query_offset(args.q_stride_batch, args.q_stride_row), tile.head * args.q_stride_head, 0) + tile.first_row * row_bytes;
+  TileStream<kBlockQ, kEvenTiles, kThreads>(q, row_bytes, tile.rows, thread_index()).load_next(q_tile);
+}
+
+// A warp's rows of O out of shared memory.
+__device__ __forceinline__ void store_query_rows(const Arguments& args, const QueryTile& tile, u32 o_tile, i32 warp_row) {
+  const i64 row_bytes = 2 * args.o_stride_row;
+  char* o = const_cast<char*>(row_pointer(args.o, tile.sequence.query_offset(args.o_stride_batch, args.o_stride_row), tile.head * args.o_stride_head, 0));
+  store_tile<kWarpRows, kEvenTiles, kWarpSize>(o + (tile.first_row + warp_row) * row_bytes, o_tile + warp_row * kRowBytes, row_bytes,
+                                                tile.rows - warp_row, lane_index());
+}
 // A fragment of 16 queries, from row `row` of the warp on, and 16 (or, as the last step of an odd number of chunks, 8) elements of the
 // head dimension. `queries` is a cursor at row l % 16 and chunk l / 16 of the warp's rows.
 __device__ __forceinline__ void load_query_step(u32 (&a)[4], const TileCursor& queries, u32 row, u32 k) {
@@ -607,12 +628,12 @@ struct OnlineSoftmax {
   }
 };
 
-// Sets the scores of keys that their row does not attend to to -inf. first_row is the warp's first query in the sequence.
+// Sets the scores of keys that their row does not attend to to -inf. first_row is the warp's first row.
 __device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& args, const Sequence& sequence, i32 first_row, i32 block) {
   const i32 first_key = block * kBlockKv + lane_index() % 4 * 2;
 #pragma unroll
   for (i32 i = 0; i < 2 * kRowTiles; ++i) {
-    const HiddenKeys hidden(args, sequence, first_row + 8 * i + lane_index() / 4, first_key);
+    const HiddenKeys hidden(args, sequence, QueryTile::position_of(first_row + 8 * i + lane_index() / 4), first_key);
 #pragma unroll
     for (i32 n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
@@ -653,37 +674,33 @@ __device__ __forceinline__ void store_output(const Arguments& args, const QueryT
     }
   }
   bar_warp_sync();
-  const i64 row_bytes = 2 * args.o_stride_row;
-  char* o = const_cast<char*>(row_pointer(args.o, tile.sequence.query_offset(args.o_stride_batch, args.o_stride_row), tile.head * args.o_stride_head, 0));
-  store_tile<kWarpRows, kEvenTiles, kWarpSize>(o + (tile.first_row + warp_row) * row_bytes, q_tile + warp_row * kRowBytes, row_bytes,
-                                                tile.rows - warp_row, lane);
+  store_query_rows(args, tile, q_tile, warp_row);
 }
 
 // LSE is packed (B, Hq, Sq); one lane of a quad writes each row.
 __device__ __forceinline__ void store_lse(const Arguments& args, const QueryTile& tile, i32 warp_row, const OnlineSoftmax& softmax) {
   const u32 lane = lane_index();
   if (args.lse == nullptr || lane % 4 != 0) return;
-  float* lse = args.lse + packed_query_row(args, tile.sequence, tile.head, tile.first_row);
 #pragma unroll
   for (i32 t = 0; t < kRowTiles; ++t) {
 #pragma unroll
     for (i32 half = 0; half < 2; ++half) {
-      const i32 row = warp_row + 16 * t + 8 * half + lane / 4;
-      if (row < tile.rows) st_global_f32(lse + row, softmax.lse(args.softmax_scale, t, half));
+      const i32 row = warp_row + 16 * t + 8 * half + static_cast<i32>(lane / 4), i = tile.first_row + row;
+      if (row < tile.rows)
+        st_global_f32(args.lse + packed_query_row(args, tile.sequence, tile.head_of(i), QueryTile::position_of(i)),
+                      softmax.lse(args.softmax_scale, t, half));
     }
   }
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forward(const __grid_constant__ Arguments args) {
   const QueryTile tile(args);
-  const KeyBlocks blocks(args, tile.sequence, tile.first_row, tile.first_row + tile.rows - 1);
+  const i32 top_query = QueryTile::position_of(tile.first_row), bottom_query = QueryTile::position_of(tile.first_row + tile.rows - 1);
+  const KeyBlocks blocks(args, tile.sequence, top_query, bottom_query);
   const i32 warp_row = warp_index() * kWarpRows;  // the warp's first row in the tile
   const u32 shared = shared_base(), q_tile = shared + kQOffset;
 
-  const i64 q_row_bytes = 2 * args.q_stride_row;
-  const char* q_rows =
-      row_pointer(args.q, tile.sequence.query_offset(args.q_stride_batch, args.q_stride_row), tile.head * args.q_stride_head, 0) + tile.first_row * q_row_bytes;
-  TileStream<kBlockQ, kEvenTiles, kThreads>(q_rows, q_row_bytes, tile.rows, thread_index()).load_next(q_tile);
+  load_query_rows(args, tile, q_tile);
   cp_async_commit_group();
   const char* k = row_pointer(args.k, tile.sequence.key_offset(args.k_stride_batch, args.k_stride_row), tile.head_kv * args.k_stride_head, 0);
   const char* v = row_pointer(args.v, tile.sequence.key_offset(args.v_stride_batch, args.v_stride_row), tile.head_kv * args.v_stride_head, 0);
@@ -709,4 +726,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_d386113ecb0110d2
+}  // namespace attune_1135b123bc19fb80

@@ -1,4 +1,4 @@
-// attune forward bf16 d64 causal sm80 q64 kv64 w4 st2 parts4 · source d76ceb40a2f9a318
+// attune forward bf16 d64 causal sm80 q64 kv64 w4 st2 parts4 · source c7e46d9c567ecffc
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -17,7 +17,7 @@
 //    24576  V  [2][64][64]
 //    40960  end
 
-namespace attune_722696a495caac4a {
+namespace attune_def6bd2cf78e4656 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -391,7 +391,7 @@ __device__ __forceinline__ TileIndex tile_index(const Arguments& args, u32 cta) 
 
 struct QueryTile {
   Sequence sequence;
-  i32 head, head_kv;
+  i32 head, head_kv;    // its first query head
   i32 first_row, rows;  // rows that exist
   KeyPart key_part;     // of its keys
 
@@ -402,8 +402,12 @@ struct QueryTile {
     head = index.batch_head - sequence.batch * args.heads_q;
     head_kv = head / args.group_size;
     first_row = index.tile * kBlockQ;
-    rows = kEvenTiles || query_count(args, sequence) - first_row > kBlockQ ? kBlockQ : query_count(args, sequence) - first_row;
+    rows = kEvenTiles || all_rows(args) - first_row > kBlockQ ? kBlockQ : all_rows(args) - first_row;
   }
+  // The rows of all tiles of a head, and the position in the sequence and the head of a row.
+  __device__ __forceinline__ i32 all_rows(const Arguments& args) const { return query_count(args, sequence); }
+  __device__ __forceinline__ static i32 position_of(i32 row) { return row; }
+  __device__ __forceinline__ i32 head_of(i32 /*row*/) const { return head; }
 };
 
 // Offsets are in elements.
@@ -441,6 +445,15 @@ struct KvRing {
   __device__ __forceinline__ u32 v_tile() const { return shared + kVOffset + stage * kKvTileBytes; }
 };
 
+// Rows of a head lie apart evenly in Q and O.
+
+// Q's tile into shared memory, by all threads of the CTA.
+__device__ __forceinline__ void load_query_rows(const Arguments& args, const QueryTile& tile, u32 q_tile) {
+  const i64 row_bytes = 2 * args.q_stride_row;
+  const char* q =
+      row_pointer(args.q, tile.sequence.query_offset(args.q_stride_batch, args.q_stride_row), tile.head * args.q_stride_head, 0) + tile.first_row * row_bytes;
+  TileStream<kBlockQ, kEvenTiles, kThreads>(q, row_bytes, tile.rows, thread_index()).load_next(q_tile);
+}
 // A fragment of 16 queries, from row `row` of the warp on, and 16 (or, as the last step of an odd number of chunks, 8) elements of the
 // head dimension. `queries` is a cursor at row l % 16 and chunk l / 16 of the warp's rows.
 __device__ __forceinline__ void load_query_step(u32 (&a)[4], const TileCursor& queries, u32 row, u32 k) {
@@ -647,12 +660,12 @@ struct OnlineSoftmax {
   }
 };
 
-// Sets the scores of keys that their row does not attend to to -inf. first_row is the warp's first query in the sequence.
+// Sets the scores of keys that their row does not attend to to -inf. first_row is the warp's first row.
 __device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& args, const Sequence& sequence, i32 first_row, i32 block) {
   const i32 first_key = block * kBlockKv + lane_index() % 4 * 2;
 #pragma unroll
   for (i32 i = 0; i < 2 * kRowTiles; ++i) {
-    const HiddenKeys hidden(args, sequence, first_row + 8 * i + lane_index() / 4, first_key);
+    const HiddenKeys hidden(args, sequence, QueryTile::position_of(first_row + 8 * i + lane_index() / 4), first_key);
 #pragma unroll
     for (i32 n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
@@ -677,6 +690,12 @@ __device__ __forceinline__ void kv_step(const Arguments& args, const Sequence& s
   ring.release();
 }
 
+// Where the results of a row of the tile lie, among those of all parts.
+__device__ __forceinline__ i64 place_of_results(const Arguments& args, const QueryTile& tile, i32 row) {
+  const i32 i = tile.first_row + row;
+  return partial_row(args, tile.sequence, tile.key_part, tile.head_of(i), QueryTile::position_of(i));
+}
+
 // What a part of the keys gives the warp's rows, in fp32. The lanes of a quad store 32 bytes of a row together.
 __device__ __forceinline__ void store_output(const Arguments& args, const QueryTile& tile, u32 /*q_tile*/, i32 warp_row,
                                              const OutputFragments& acc_o) {
@@ -685,8 +704,7 @@ __device__ __forceinline__ void store_output(const Arguments& args, const QueryT
   for (i32 i = 0; i < 2 * kRowTiles; ++i) {
     const i32 row = warp_row + 8 * i + static_cast<i32>(lane / 4);
     if (row >= tile.rows) continue;
-    float* const o =
-        args.o_partial + partial_row(args, tile.sequence, tile.key_part, tile.head, tile.first_row + row) * kHeadDim + lane % 4 * 2;
+    float* const o = args.o_partial + place_of_results(args, tile, row) * kHeadDim + lane % 4 * 2;
 #pragma unroll
     for (i32 n = 0; n < kChunks; ++n) st_global_v2_f32(o + 8 * n, {acc_o[i / 2][n][i % 2 * 2], acc_o[i / 2][n][i % 2 * 2 + 1]});
   }
@@ -700,22 +718,19 @@ __device__ __forceinline__ void store_lse(const Arguments& args, const QueryTile
   for (i32 i = 0; i < 2 * kRowTiles; ++i) {
     const i32 row = warp_row + 8 * i + static_cast<i32>(lane / 4);
     if (row < tile.rows)
-      st_global_f32(args.lse_partial + partial_row(args, tile.sequence, tile.key_part, tile.head, tile.first_row + row),
-                    softmax.lse(args.softmax_scale, i / 2, i % 2));
+      st_global_f32(args.lse_partial + place_of_results(args, tile, row), softmax.lse(args.softmax_scale, i / 2, i % 2));
   }
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forward(const __grid_constant__ Arguments args) {
   const QueryTile tile(args);
-  KeyBlocks blocks(args, tile.sequence, tile.first_row, tile.first_row + tile.rows - 1);
+  const i32 top_query = QueryTile::position_of(tile.first_row), bottom_query = QueryTile::position_of(tile.first_row + tile.rows - 1);
+  KeyBlocks blocks(args, tile.sequence, top_query, bottom_query);
   tile.key_part.limit(args, blocks);
   const i32 warp_row = warp_index() * kWarpRows;  // the warp's first row in the tile
   const u32 shared = shared_base(), q_tile = shared + kQOffset;
 
-  const i64 q_row_bytes = 2 * args.q_stride_row;
-  const char* q_rows =
-      row_pointer(args.q, tile.sequence.query_offset(args.q_stride_batch, args.q_stride_row), tile.head * args.q_stride_head, 0) + tile.first_row * q_row_bytes;
-  TileStream<kBlockQ, kEvenTiles, kThreads>(q_rows, q_row_bytes, tile.rows, thread_index()).load_next(q_tile);
+  load_query_rows(args, tile, q_tile);
   cp_async_commit_group();
   const char* k = row_pointer(args.k, tile.sequence.key_offset(args.k_stride_batch, args.k_stride_row), tile.head_kv * args.k_stride_head, 0);
   const char* v = row_pointer(args.v, tile.sequence.key_offset(args.v_stride_batch, args.v_stride_row), tile.head_kv * args.v_stride_head, 0);
@@ -741,4 +756,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_722696a495caac4a
+}  // namespace attune_def6bd2cf78e4656

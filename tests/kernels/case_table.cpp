@@ -47,6 +47,7 @@ enum Factor {
   kCtas,
   kKeyPartsFactor,
   kPromotion,
+  kPackedHeads,
   kQStages,  // from here on sm90's
   kWarpgroupOrderFactor,
   kOverlap,
@@ -56,7 +57,6 @@ enum Factor {
   kProducerRegisters,
   kExponentials,
   kProbabilityPlace,
-  kPackedHeads,
   kKeyWalk,
   kFactors
 };
@@ -115,7 +115,6 @@ ForwardCase case_of(const FactorChoice& row, FamilyWord family) {
     config.overlap = static_cast<Overlap>(row[kOverlap]);
     config.tile_scheduler = static_cast<TileScheduler>(row[kSchedulerFactor]);
     config.cluster = 1 + row[kCluster];
-    config.pack_gqa = row[kPackedHeads] == 1;
     config.producer_registers = 40 * row[kProducerRegisters];
     config.p_in_shared = row[kProbabilityPlace] == 1;
     config.emulated_exponentials = kEmulatedExponentials[row[kExponentials]];
@@ -131,6 +130,7 @@ ForwardCase case_of(const FactorChoice& row, FamilyWord family) {
   config.ctas_per_sm = 1 + row[kCtas];
   config.key_parts = kKeyParts[row[kKeyPartsFactor]];
   config.promotion_blocks = kPromotionBlocks[row[kPromotion]];
+  config.pack_gqa = row[kPackedHeads] == 1;
   return test;
 }
 

@@ -12,7 +12,8 @@ namespace attune::tests {
 namespace {
 
 const Configs kConfigs = {"sm80 q64 kv32 w4 st2", "sm80 q64 kv64 w4 st2 rescale10",
-                          "sm80 q64 kv32 w4 st2 rescale10 parts3", "sm80 q64 kv32 w4 st1 qsmem"};
+                          "sm80 q64 kv32 w4 st2 rescale10 parts3", "sm80 q32 kv32 w2 st2 rescale10 pack-gqa",
+                          "sm80 q64 kv32 w4 st1 qsmem"};
 // One for each way in which a kernel follows the maximum, computes exponentials, orders its work or shares it.
 const Configs kConfigsSm90 = {"sm90 q64 kv32 st2",
                               "sm90 q64 kv32 st2 exp4",

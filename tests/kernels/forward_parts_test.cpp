@@ -18,6 +18,8 @@ const Configs kPartsSm90 = {
     "sm90 q192 kv32 st2 order=head-major-reversed rescale10 pingpong scheduler=static-persistent parts3",
     "sm90 q128 kv32 st2 order=l2-sections-reversed rescale10 overlap=within psmem cluster2 parts7",
 };
+const Configs kPackedParts = {"sm80 q16 kv16 w1 st3 rescale10 parts=fill pack-gqa",
+                              "sm80 q64 kv32 w2 st2 order=tile-major-reversed rescale10 parts3 pack-gqa"};
 const Configs kPackedPartsSm90 = {
     "sm90 q64 kv64 st2 rescale10 overlap=within pack-gqa parts=fill",
     "sm90 q128 kv32 st2 order=tile-major-reversed rescale10 qst2 overlap=across scheduler=static-persistent pack-gqa "
@@ -84,9 +86,9 @@ void check_sm90(Devices& devices) {
   check_large_scores(devices, kPartsSm90);
 }
 
-void check_packed_sm90(Devices& devices) {
-  check_lengths(devices, kPackedPartsSm90, "b2 hq16 hkv2 ");
-  check_growing_keys(devices, kPackedPartsSm90.front());
+void check_packed(Devices& devices, const Configs& configs) {
+  check_lengths(devices, configs, "b2 hq16 hkv2 ");
+  check_growing_keys(devices, configs.front());
 }
 
 }  // namespace
@@ -101,14 +103,22 @@ TEST_CASE("sm90 forward with parts of the keys is right in all modes of the emul
   check_sm90(devices);
 }
 
+TEST_CASE("forward with parts of the keys is right in all modes of the emulator: packed heads", "[emulator]") {
+  Devices devices = forward_emulators();
+  check_packed(devices, kPackedParts);
+}
+
 TEST_CASE("sm90 forward with parts of the keys is right in all modes of the emulator: packed heads", "[emulator]") {
   Devices devices = forward_emulators();
-  check_packed_sm90(devices);
+  check_packed(devices, kPackedPartsSm90);
 }
 
 TEST_CASE("forward with parts of the keys is right on the GPU", "[gpu]") {
   Devices devices = Devices::gpu();
   check_sm80(devices);
+  check_packed(devices, kPackedParts);
+  check_case(devices,
+             case_from("forward bf16 b64 hq32 hkv8 sq1 skv4096 d128", "sm80 q16 kv32 w1 st2 rescale10 pack-gqa"));
   check_case(devices, case_from("forward bf16 b2 hq8 hkv2 sq130 skv9001 d128 causal",
                                 "sm80 q64 kv64 w4 st2 rescale10 parts=fill"));
 }
@@ -120,7 +130,7 @@ TEST_CASE("sm90 forward with parts of the keys is right on the GPU", "[gpu]") {
     return;
   }
   check_sm90(devices);
-  check_packed_sm90(devices);
+  check_packed(devices, kPackedPartsSm90);
   for (const char* config : {"sm90 q128 kv128 st2 rescale10 overlap=within parts=fill",
                              "sm90 q64 kv128 st2 rescale10 overlap=within pack-gqa parts=fill"}) {
     check_case(devices, case_from("forward bf16 b1 hq8 hkv1 sq512 skv8192 d128", config));

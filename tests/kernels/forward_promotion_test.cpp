@@ -9,6 +9,7 @@ namespace {
 
 // A workspace begins as NaN in all of these: only what a tile itself left there may reach O.
 const Configs kPromoted = {"sm80 q64 kv32 w4 st2 promoted", "sm80 q16 kv16 w1 st3 rescale10 parts=fill promoted",
+                           "sm80 q32 kv16 w2 st2 rescale10 promoted pack-gqa",
                            "sm80 q128 kv48 w4 st1 qsmem order=tile-major-reversed rescale10 promoted"};
 const Configs kPromotedSm90 = {
     "sm90 q64 kv32 st2 rescale10 scheduler=static-persistent promote1",

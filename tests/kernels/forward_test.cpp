@@ -147,6 +147,10 @@ void check_unused_queries(Devices& devices, const Configs& configs) {
 
 // Query heads that share K and V in one tile: few or many of them, positions that begin and end within a warp, tiles of
 // several CTAs, a key that leaps.
+const Configs kPacked = {"sm80 q16 kv32 w1 st2 rescale10 pack-gqa",
+                         "sm80 q48 kv16 w1 st3 order=tile-major-reversed pack-gqa",
+                         "sm80 q64 kv48 w4 st1 qsmem order=l2-sections-reversed rescale10 pack-gqa",
+                         "sm80 q192 kv32 w4 st2 order=head-major-reversed rescale10 cta2 pack-gqa"};
 const Configs kPackedSm90 = {
     "sm90 q64 kv64 st1 qreg order=tile-major-reversed rescale10 overlap=within pack-gqa",
     "sm90 q128 kv48 st2 order=tile-major rescale10 overlap=within scheduler=static-persistent pack-gqa",
@@ -172,10 +176,21 @@ void check_pack_gqa(Devices& devices, const Configs& configs) {
     leap.loudness = 200;
     check_case(devices, leap);
   }
-  for (const char* mask : {"", " causal"})
-    check_case(devices, case_from(std::string("forward fp16 b1 hq4 hkv2 sq96 skv128 d40") + mask,
-                                  "sm90 q64 kv64 st2 even-tiles overlap=within pack-gqa"));
 }
+// Lengths that fill the tiles; rows that lie at no multiple of 16 bytes, and in an order of their own.
+void check_packed_rows(Devices& devices, const char* even, const char* unaligned) {
+  for (const char* mask : {"", " causal"})
+    check_case(devices, case_from(std::string("forward fp16 b1 hq4 hkv2 sq96 skv128 d40") + mask, even));
+  if (unaligned == nullptr) return;
+  for (const Placement placement : {Placement::padded, Placement::reversed}) {
+    ForwardCase test = case_from("forward fp16 b2 hq6 hkv2 sq70 skv130 d72 causal bhsd align2", unaligned);
+    test.placement = placement;
+    check_case(devices, test);
+  }
+}
+constexpr const char* kPackedEven = "sm80 q64 kv64 w4 st2 even-tiles pack-gqa";
+constexpr const char* kPackedUnaligned = "sm80 q48 kv32 w1 st2 rescale8 pack-gqa";
+constexpr const char* kPackedEvenSm90 = "sm90 q64 kv64 st2 even-tiles overlap=within pack-gqa";
 
 // The default config of each head dim and mask on a length that a person would use.
 void check_defaults(Devices& devices, std::int64_t seq, std::int64_t heads) {
@@ -229,6 +244,12 @@ TEST_CASE("forward is right in all modes of the emulator: rows that see nothing"
   check_rows_that_see_nothing(devices, kRowsThatSeeNothing);
 }
 
+TEST_CASE("forward is right in all modes of the emulator: packed heads", "[emulator]") {
+  Devices devices = forward_emulators();
+  check_pack_gqa(devices, kPacked);
+  check_packed_rows(devices, kPackedEven, kPackedUnaligned);
+}
+
 TEST_CASE("forward is right in all modes of the emulator: default configs", "[emulator]") {
   Devices devices = forward_emulators();
   check_defaults(devices, 200, 1);
@@ -253,6 +274,7 @@ TEST_CASE("sm90 forward is right in all modes of the emulator: several tiles of 
 TEST_CASE("sm90 forward is right in all modes of the emulator: packed heads", "[emulator]") {
   Devices devices = forward_emulators();
   check_pack_gqa(devices, kPackedSm90);
+  check_packed_rows(devices, kPackedEvenSm90, nullptr);
 }
 
 TEST_CASE("sm90 forward is right in all modes of the emulator: rows that see nothing", "[emulator]") {
@@ -287,6 +309,12 @@ TEST_CASE("forward is right on the GPU: rows that see nothing", "[gpu]") {
   check_rows_that_see_nothing(devices, kRowsThatSeeNothing);
 }
 
+TEST_CASE("forward is right on the GPU: packed heads", "[gpu]") {
+  Devices devices = Devices::gpu();
+  check_pack_gqa(devices, kPacked);
+  check_packed_rows(devices, kPackedEven, kPackedUnaligned);
+}
+
 TEST_CASE("forward is right on the GPU: default configs", "[gpu]") {
   Devices devices = Devices::gpu();
   check_defaults(devices, 1000, 2);
@@ -305,6 +333,7 @@ TEST_CASE("sm90 forward is right on the GPU", "[gpu]") {
   check_unused_queries(devices, kUnusedQueriesSm90);
   check_several_tiles(devices, kSeveralTilesSm90);
   check_pack_gqa(devices, kPackedSm90);
+  check_packed_rows(devices, kPackedEvenSm90, nullptr);
   check_case(devices,
              case_from("forward bf16 b1 hq8 hkv2 sq5000 skv3007 d128 causal",
                        "sm90 q192 kv80 st3 rescale10 qst2 ordered overlap=within scheduler=dynamic-persistent"));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "generator/families/shared/forward_rules.h"
 #include "generator/families/shared/programmatic_launch.h"
 #include "generator/families/shared/rows.h"
 #include "generator/text/attention_bindings.h"
@@ -27,8 +28,7 @@ std::int64_t rows_of(const AttentionProblem& problem) { return problem.batch * p
 std::int64_t most_rows(const DeviceSpec& device) { return kRowsPerSm * device.sm_count; }
 
 bool has_few_rows(const KernelConfig& config, const AttentionProblem& problem) {
-  const std::int64_t group = config.pack_gqa ? problem.heads_q / problem.heads_kv : 1;
-  return config.block_q <= kFewRows && config.block_q / group <= kFewQueries;
+  return config.block_q <= kFewRows && config.block_q / heads_of_tile(problem, config) <= kFewQueries;
 }
 
 std::size_t row_bytes(const AttentionProblem& problem) {

@@ -8,6 +8,7 @@
 #include "generator/families/forward_common/combine.h"
 #include "generator/families/forward_sm80/plan.h"
 #include "generator/families/forward_sm80/shape.h"
+#include "generator/families/shared/forward_rules.h"
 #include "generator/families/shared/queueing_model.h"
 #include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
@@ -129,7 +130,7 @@ double device_memory_bytes(const AttentionProblem& problem, const KernelConfig& 
   const double least = count_bytes(problem);
   const bool by_heads =
       config.tile_order == TileOrder::tile_major || config.tile_order == TileOrder::tile_major_reversed;
-  const double heads = static_cast<double>(problem.batch * problem.heads_q);
+  const double heads = static_cast<double>(problem.batch * problem.heads_q / heads_of_tile(problem, config));
   const double kv_bytes = 2.0 * static_cast<double>(problem.batch * problem.heads_kv) *
                           static_cast<double>(problem.seq_kv) * (problem.head_dim_qk() + problem.head_dim_v());
   if (!by_heads || kv_bytes <= 0.8 * static_cast<double>(device.l2_bytes)) return least;
@@ -169,14 +170,15 @@ CostEstimate forward_sm80_cost(const AttentionProblem& problem, const KernelConf
   const int needed = shape.registers_estimate + (is_irregular(shape) ? kIrregularRegisters : 0);
   const double spilled = std::max(0, needed - limit) * (1 + kSpillPerChunk * chunks_of_thread);
 
-  const double tiles = static_cast<double>(ceil_div(problem.seq_q, config.block_q));
+  const int tile_queries = config.block_q / shape.group;
+  const double tiles = static_cast<double>(ceil_div(problem.seq_q, tile_queries));
   const KeySplit split = forward_sm80_split(shape, config, device);
   const double parts = split.parts_of(problem);
-  const double ctas = tiles * static_cast<double>(problem.batch * problem.heads_q) * parts;
+  const double ctas = tiles * static_cast<double>(problem.batch * problem.heads_q / shape.group) * parts;
   const double slots = static_cast<double>(device.sm_count) * cost.ctas_per_sm;
   cost.waves = ctas / slots;
 
-  StepCount steps = MaskGeometry(problem).key_steps(config.block_q, config.block_kv);
+  StepCount steps = MaskGeometry(problem).key_steps(tile_queries, config.block_kv);
   if (parts > 1) {  // of a part
     steps.mean /= parts;
     steps.masked /= parts;

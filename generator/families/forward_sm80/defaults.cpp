@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <vector>
 
 #include "generator/error.h"
 #include "generator/families/forward_sm80/cost.h"
@@ -163,6 +164,29 @@ KernelConfig with_parts(const AttentionProblem& problem, const DeviceSpec& devic
   return best;
 }
 
+// Where queries are few, tiles of the heads of a group, of as few warps as hold their rows: K and V, which is what such
+// a problem waits for, are read once for all heads.
+std::vector<KernelConfig> configs_of_groups(const AttentionProblem& problem, KernelConfig config) {
+  constexpr int kStepsOfKeys[] = {32, 48, 64, 128}, kRowsOfWarp = 16, kMostWarps = 4;
+  const std::int64_t rows = problem.seq_q * problem.heads_q / problem.heads_kv;
+  config.pack_gqa = true;
+  config.warps = 1;
+  while (config.warps < kMostWarps && rows > config.warps * kRowsOfWarp) config.warps *= 2;
+  config.block_q = config.warps * kRowsOfWarp;
+  config.ctas_per_sm = 1;
+  config.q_in_registers = true;
+  std::vector<KernelConfig> configs;
+  if (!pack_gqa_may_win(problem, config.block_q)) return configs;
+  for (const int block_kv : kStepsOfKeys) {
+    config.block_kv = block_kv;
+    for (const int stages : {2, 3}) {
+      config.stages = stages;
+      configs.push_back(config);
+    }
+  }
+  return configs;
+}
+
 }  // namespace
 
 KernelConfig forward_sm80_default(const AttentionProblem& problem, const DeviceSpec& device) {
@@ -184,7 +208,18 @@ KernelConfig forward_sm80_default(const AttentionProblem& problem, const DeviceS
     throw Error(ErrorCode::unsupported, fmt::format("no config of head dim {} fits {}: {}", problem.head_dim,
                                                     device.name, infeasibility(problem, config, device).front()));
   }
-  return promoted_for(problem, with_parts(problem, device, config));
+  // For all lengths of a dispatch class alike.
+  const AttentionProblem of_class = dispatch_class(problem).representative;
+  KernelConfig best = with_parts(problem, device, config);
+  for (const KernelConfig& packed : configs_of_groups(of_class, config)) {
+    if (!infeasibility(problem, packed, device).empty()) continue;
+    const KernelConfig other = with_parts(problem, device, packed);
+    const auto time = [&](const KernelConfig& choice) {
+      return forward_sm80_cost(of_class, choice, device).microseconds;
+    };
+    if (time(other) < time(best)) best = other;
+  }
+  return promoted_for(problem, best);
 }
 
 }  // namespace attune

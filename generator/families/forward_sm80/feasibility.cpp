@@ -36,6 +36,7 @@ void check_registers(const ForwardSm80Shape& shape, const KernelConfig& config, 
 
 void check_forward_sm80(const Question& question, const KernelConfig& config, Reasons* reasons) {
   check_warps(config, reasons);
+  check_pack_gqa(question.problem, config, reasons);
   check_forward_tile(config, reasons);
   if (!reasons->empty()) return;
 

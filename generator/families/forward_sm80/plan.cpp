@@ -31,8 +31,8 @@ ArgumentLayout argument_layout(const AttentionProblem& problem, const KernelConf
     append(&fields, {Workspace{kPartialO}, Workspace{kPartialLse}});
     append_strides(&fields, {Operand::q, Operand::k, Operand::v});
   }
-  append(&fields,
-         {Scalar::batch, Scalar::heads_q, Scalar::group_size, Scalar::seq_q, Scalar::seq_kv, Scalar::query_tiles});
+  append(&fields, {Scalar::batch, Scalar::heads_q, config.pack_gqa ? Scalar::heads_kv : Scalar::group_size,
+                   Scalar::seq_q, Scalar::seq_kv, Scalar::query_tiles});
   append_mask(&fields, problem);
   append(&fields, {Scalar::softmax_scale, Scalar::softmax_scale_log2});
   if (config.tile_order == TileOrder::l2_sections_reversed) fields.push_back(Scalar::section_heads);
@@ -69,19 +69,21 @@ TemplateBindings forward_sm80_bindings(const AttentionProblem& problem, const Ke
   bindings.set("chunk_access", chunk_access(problem));
   bindings.set("kv_ring", config.stages == 1 ? "kv_ring_single" : "kv_ring");
   bindings.set("gemm_pv", config.promotion_blocks != 0 ? "gemm_pv_promoted" : "gemm_pv");
+  bindings.set("query_rows", config.pack_gqa ? "group" : "head");
   bindings.set("query_operand", config.q_in_registers ? "query_registers" : "query_shared");
   return bindings;
 }
 
 KeySplit forward_sm80_split(const ForwardSm80Shape& shape, const KernelConfig& config, const DeviceSpec& device) {
   const int ctas = config.key_parts == kFillParts ? forward_sm80_residency(shape, config, device).ctas : 1;
-  return key_split(config, device, device.sm_count * ctas, config.block_q, 1);
+  return key_split(config, device, device.sm_count * ctas, config.block_q / shape.group, shape.group);
 }
 
 bool forward_sm80_parts_may_win(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
   const std::int64_t warps = std::min(config.warps, kSchedulers);
-  return key_parts_may_win(problem, device, query_tile_count(problem, config.block_q, 1) * warps / kSchedulers,
-                           config.block_kv);
+  return key_parts_may_win(
+      problem, device, query_tile_count(problem, config.block_q, heads_of_tile(problem, config)) * warps / kSchedulers,
+      config.block_kv);
 }
 
 KernelLaunch forward_sm80_launch(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
@@ -91,7 +93,8 @@ KernelLaunch forward_sm80_launch(const AttentionProblem& problem, const KernelCo
   launch.entry = kEntry;
   launch.threads = shape.threads;
   launch.shared_bytes = shape.shared.bytes();
-  launch.rows_per_tile = config.block_q;
+  launch.rows_per_tile = config.block_q / shape.group;
+  launch.heads_per_tile = shape.group;
   launch.section_bytes = section_bytes(config, device);
   launch.split = forward_sm80_split(shape, config, device);
   launch.arguments = argument_layout(problem, config);

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "generator/device/register_limit.h"
+#include "generator/families/shared/forward_rules.h"
 #include "generator/rounding.h"
 
 namespace attune {
@@ -16,6 +17,7 @@ ForwardSm80Shape forward_sm80_shape(const AttentionProblem& problem, const Kerne
   const int head_dim = problem.head_dim;
   shape.threads = 32 * config.warps;
   shape.rows_per_warp = config.block_q / config.warps;
+  shape.group = heads_of_tile(problem, config);
   shape.chunks = head_dim / 8;
   shape.row_bytes = 2 * head_dim;
 

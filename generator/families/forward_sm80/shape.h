@@ -15,6 +15,7 @@ namespace attune {
 struct ForwardSm80Shape {
   int threads = 0;
   int rows_per_warp = 0;
+  int group = 1;      ///< query heads whose rows lie in a tile
   int chunks = 0;     ///< 16-byte chunks of a row: head_dim / 8
   int row_bytes = 0;  ///< of a row in shared memory
   SharedLayout shared;

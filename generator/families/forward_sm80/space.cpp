@@ -29,7 +29,7 @@ bool is_of_reduced_space(const KernelConfig& config, const AttentionProblem& pro
   const bool longest_first =
       config.tile_order == TileOrder::head_major_reversed || config.tile_order == TileOrder::tile_major_reversed;
   return tiles && longest_first == lengthens_tiles(problem.mask) && config.rescale_threshold > 0 &&
-         !config.even_tiles && config.ctas_per_sm == 1;
+         !config.even_tiles && config.ctas_per_sm == 1 && !config.pack_gqa;
 }
 
 std::vector<TileOrder> tile_orders(const AttentionProblem& problem) {
@@ -51,6 +51,18 @@ std::vector<int> ctas_choices(const AttentionProblem& problem, const KernelConfi
   return choices;
 }
 
+// The config, with parts of the keys where these may win, and both with the heads of a group in a tile.
+void add_with_parts_and_groups(const AttentionProblem& problem, KernelConfig config, const DeviceSpec& device,
+                               std::vector<KernelConfig>* configs) {
+  const auto add = [&] {
+    configs->push_back(config);
+    if (forward_sm80_parts_may_win(problem, config, device)) configs->emplace_back(config).key_parts = kFillParts;
+  };
+  add();
+  config.pack_gqa = true;
+  if (config.rescale_threshold > 0 && pack_gqa_may_win(problem, config.block_q)) add();
+}
+
 std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const DeviceSpec& device) {
   std::vector<KernelConfig> configs;
   KernelConfig config;
@@ -66,7 +78,6 @@ std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const Dev
           for (const bool q_in_registers : {true, false}) {
             config.q_in_registers = q_in_registers;
             const std::vector<int> ctas_choice = ctas_choices(problem, config, device);
-            const bool split = forward_sm80_parts_may_win(problem, config, device);
             for (const TileOrder order : tile_orders(problem)) {
               config.tile_order = order;
               for (const int threshold : {0, rescale_threshold_for(problem.dtype)}) {
@@ -75,8 +86,7 @@ std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const Dev
                   config.even_tiles = whole;
                   for (const int ctas : ctas_choice) {
                     config.ctas_per_sm = ctas;
-                    configs.push_back(config);
-                    if (split) configs.emplace_back(config).key_parts = kFillParts;
+                    add_with_parts_and_groups(problem, config, device, &configs);
                   }
                 }
               }

@@ -41,18 +41,6 @@ void check_warpgroups(const KernelConfig& config, std::vector<std::string>* reas
   }
 }
 
-// Before forward_sm90_shape, which divides by what is checked here.
-void check_pack_gqa(const AttentionProblem& problem, const KernelConfig& config, std::vector<std::string>* reasons) {
-  if (!config.pack_gqa) return;
-  const std::int64_t group = problem.heads_q / problem.heads_kv;
-  if (group == 1) {
-    reasons->push_back("pack-gqa: needs grouped heads (heads_q > heads_kv)");
-  } else if (config.block_q % group != 0) {
-    reasons->push_back(fmt::format("pack-gqa: {} query heads share K and V, and q{} is not a multiple of that", group,
-                                   config.block_q));
-  }
-}
-
 // What the consumers have beside a producer of so many registers: other numbers of them must give another kernel.
 void check_producer_registers(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                               std::vector<std::string>* reasons) {

@@ -114,10 +114,8 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   bindings.set("consumer_registers", shape.consumer_registers);
   bindings.set("ctas_per_sm", config.ctas_per_sm);
   bindings.set("cluster", config.cluster);
-  bindings.set("group", shape.group);
   bindings.conditions["promoted"] = config.promotion_blocks != 0;
   bindings.set("promotion_blocks", config.promotion_blocks);
-  bindings.conditions["packed"] = config.pack_gqa;
   bindings.conditions["clustered"] = config.cluster > 1;
   bindings.set("kv_loads", config.cluster > 1 ? "shared" : "alone");
   bindings.set("panel_columns", shape.panel_columns);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "generator/device/register_limit.h"
+#include "generator/families/shared/forward_rules.h"
 #include "generator/families/shared/wgmma.h"
 #include "generator/rounding.h"
 
@@ -36,7 +37,7 @@ ForwardSm90Shape forward_sm90_shape(const AttentionProblem& problem, const Kerne
   const int d = problem.head_dim;
   shape.consumers = config.block_q / kWarpgroupRows;
   shape.threads = (shape.consumers + 1) * kWarpgroupThreads;
-  if (config.pack_gqa) shape.group = static_cast<int>(problem.heads_q / problem.heads_kv);
+  shape.group = heads_of_tile(problem, config);
   shape.panel_columns = panel_columns(d);
   shape.panels = ceil_div(d, shape.panel_columns);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "generator/families/shared/forward_rules.h"
 #include "generator/text/attention_bindings.h"
 
 namespace attune {
@@ -15,6 +16,8 @@ void bind_forward(const AttentionProblem& problem, const KernelConfig& config, T
   bindings->set("dtype", problem.dtype == DataType::bf16 ? "bf16" : "f16");
   bind_attention(problem, bindings);
   bind_key_blocks(config.key_parts != 1, bindings);
+  bindings->conditions["packed"] = config.pack_gqa;
+  bindings->set("group", heads_of_tile(problem, config));
   bindings->conditions["split"] = config.key_parts != 1;
   bindings->set("results", config.key_parts != 1 ? "partial" : "output");
   if (config.tile_order != TileOrder::head_major && config.tile_order != TileOrder::head_major_reversed)

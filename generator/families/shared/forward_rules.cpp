@@ -40,6 +40,17 @@ void check_even_tiles(const AttentionProblem& problem, const KernelConfig& confi
   }
 }
 
+void check_pack_gqa(const AttentionProblem& problem, const KernelConfig& config, std::vector<std::string>* reasons) {
+  if (!config.pack_gqa) return;
+  const std::int64_t group = problem.heads_q / problem.heads_kv;
+  if (group == 1) {
+    reasons->push_back("pack-gqa: needs grouped heads (heads_q > heads_kv)");
+  } else if (config.block_q % group != 0) {
+    reasons->push_back(fmt::format("pack-gqa: {} query heads share K and V, and q{} is not a multiple of that", group,
+                                   config.block_q));
+  }
+}
+
 void check_shared_memory(std::size_t q_bytes, std::size_t p_bytes, std::size_t kv_bytes, std::size_t shared_bytes,
                          const KernelConfig& config, const DeviceSpec& device, std::vector<std::string>* reasons) {
   const auto available = static_cast<std::size_t>(device.shared_bytes_per_block);
@@ -67,6 +78,10 @@ bool threads_fit(int threads, const KernelConfig& config, const DeviceSpec& devi
       "cta{}: {} CTAs of {} threads do not fit an SM of {}, which takes {} CTAs and {} threads", config.ctas_per_sm,
       config.ctas_per_sm, threads, device.name, device.ctas_per_sm, device.threads_per_sm));
   return false;
+}
+
+int heads_of_tile(const AttentionProblem& problem, const KernelConfig& config) {
+  return config.pack_gqa ? static_cast<int>(problem.heads_q / problem.heads_kv) : 1;
 }
 
 bool pack_gqa_may_win(const AttentionProblem& problem, int block_q) {

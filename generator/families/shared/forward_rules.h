@@ -20,11 +20,17 @@ void check_forward_tile(const KernelConfig& config, std::vector<std::string>* re
 void check_sections(const KernelConfig& config, std::vector<std::string>* reasons);
 /// Lengths that are no multiples of the tiles.
 void check_even_tiles(const AttentionProblem& problem, const KernelConfig& config, std::vector<std::string>* reasons);
+/// Heads of a group in a tile that none or only a part of it fits. Comes before shapes of tiles, which divide by what
+/// it checks.
+void check_pack_gqa(const AttentionProblem& problem, const KernelConfig& config, std::vector<std::string>* reasons);
 /// Bytes of Q, of P, of all stages of K and V, and of all of them together.
 void check_shared_memory(std::size_t q_bytes, std::size_t p_bytes, std::size_t kv_bytes, std::size_t shared_bytes,
                          const KernelConfig& config, const DeviceSpec& device, std::vector<std::string>* reasons);
 /// Whether an SM takes as many CTAs of so many threads as the config wants.
 bool threads_fit(int threads, const KernelConfig& config, const DeviceSpec& device, std::vector<std::string>* reasons);
+
+/// Query heads that a tile of the config holds, as its rows in turn.
+int heads_of_tile(const AttentionProblem& problem, const KernelConfig& config);
 
 /// Whether tiles of block_q rows that hold all query heads of a group are worth trying: tiles of one head would be
 /// mostly empty, or mostly on the diagonal.

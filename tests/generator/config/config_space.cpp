@@ -129,7 +129,7 @@ TEST_CASE("Hopper's clusters, stages of V, packed heads and smaller sections are
     problem.heads_kv = heads_kv;
     Found found;
     for (const Candidate& candidate : config_space(problem, find_device("h200"))) {
-      if (!candidate.feasible()) continue;
+      if (!candidate.feasible() || candidate.config.family != FamilyWord::sm90) continue;
       found.clusters |= candidate.config.cluster > 1;
       found.v_stages |= candidate.config.v_stages != 0;
       found.packed |= candidate.config.pack_gqa;
@@ -142,6 +142,22 @@ TEST_CASE("Hopper's clusters, stages of V, packed heads and smaller sections are
   CHECK(found(4096, 1, 192) == Found{true, true, false, false});
   CHECK(found(100, 8, 192) == Found{false, true, false, false});
   CHECK(found(100, 1, 16) == Found{false, false, true, false});
+}
+
+TEST_CASE("mma.sync packs the heads of a group where queries are few", "[nogpu]") {
+  const auto packed = [](std::int64_t seq, std::int64_t heads_kv) {
+    AttentionProblem problem = make_problem(DataType::bf16, 1, 8, seq, 64);
+    problem.heads_kv = heads_kv;
+    bool alone = false, with_parts = false;
+    for (const Candidate& candidate : config_space(problem, find_device("a100"))) {
+      if (!candidate.feasible() || !candidate.config.pack_gqa) continue;
+      (candidate.config.key_parts == 1 ? alone : with_parts) = true;
+    }
+    return std::pair(alone, with_parts);
+  };
+  CHECK(packed(500, 2) == std::pair(true, true));
+  CHECK(packed(500, 8) == std::pair(false, false));
+  CHECK(packed(4096, 2) == std::pair(false, false));
 }
 
 TEST_CASE("every head dim has a space on every device", "[nogpu]") {

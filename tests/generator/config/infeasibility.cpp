@@ -157,6 +157,9 @@ TEST_CASE("what an sm90 config may be", "[nogpu]") {
   CHECK(infeasibility(problem, parse_config("sm90 q128 pack-gqa"), find_device("h200")) ==
         std::vector<std::string>{"pack-gqa: 3 query heads share K and V, and q128 is not a multiple of that"});
   CHECK(infeasibility(problem, parse_config("sm90 q192 pack-gqa even-tiles"), find_device("h200")).empty());
+  CHECK(infeasibility(problem, parse_config("sm80 q16 kv32 w1 pack-gqa"), find_device("a100")) ==
+        std::vector<std::string>{"pack-gqa: 3 query heads share K and V, and q16 is not a multiple of that"});
+  CHECK(infeasibility(problem, parse_config("sm80 q48 kv32 w1 pack-gqa"), find_device("a100")).empty());
   problem.seq_q = 160;
   CHECK(infeasibility(problem, parse_config("sm90 q192 pack-gqa even-tiles"), find_device("h200")) ==
         std::vector<std::string>{

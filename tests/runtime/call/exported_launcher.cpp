@@ -414,6 +414,8 @@ TEST_CASE("an exported launcher does what the plan says", "[nogpu]") {
        "h200"},
       {"forward bf16 b4 hq32 hkv8 sq4 skv8192 d128 causal",
        "sm90 q64 kv128 st2 rescale10 overlap=within pack-gqa parts=fill", "h200"},
+      {"forward bf16 b4 hq32 hkv8 sq4 skv8192 d128 causal", "sm80 q16 kv32 w1 st2 rescale10 pack-gqa parts=fill",
+       "a100"},
       {"forward bf16 hq16 sq4096 d128 window=512,100",
        "sm90 q128 kv64 st2 rescale10 qst2 overlap=across scheduler=static-persistent", "h200"},
       {"forward fp16 sq300 skv1000 d72 align2", "sm80 q64 kv48 w4 st2 parts4", "a100"},
