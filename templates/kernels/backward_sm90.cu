@@ -147,11 +147,15 @@ struct QueryWalk {
 
 //% include wgmma/load_tile
 //% include wgmma/query_loads
+//% if bulk_adds
+//% include wgmma/bulk_adds
+//% end
 //% if dq_by_softmax
 //% include wgmma/query_producer
 //% else
 //% include wgmma/dq_tickets_${dq_tickets}
 //% include wgmma/dq_products
+//% include wgmma/dq_columns_${dq_adds}
 //% include wgmma/dq_scores_${dq_scores}
 //% include wgmma/dq_warpgroup
 //% end

@@ -13,12 +13,3 @@ __device__ __forceinline__ void issue_dq(DqFragments& dq, u32 ds, u32 columns) {
   for (i32 step = 1; step < kKeySteps; ++step)
     wgmma_ss<true, true>(dq, matrix_descriptor(scores + column_step(step, kQPanelStride)), matrix_descriptor(keys + row_step(step)));
 }
-
-// Adds to the sums of the warp's 16 queries; last: whether these are the last columns, of which fewer may exist.
-__device__ __forceinline__ void add_dq(const DqFragments& dq, float* sums, bool last) {
-#pragma unroll
-  for (i32 n = 0; n < kDqColumns / 8; ++n) {
-    const float fragment[4] = {dq[4 * n], dq[4 * n + 1], dq[4 * n + 2], dq[4 * n + 3]};
-    if (n < kDqLastColumns / 8 || !last) add_sums(sums + n * kSumsOfFragment, fragment);
-  }
-}

@@ -95,7 +95,7 @@ __device__ __forceinline__ void add_query_gradients(const Arguments& args, const
           scores.release(barriers, ds);
         }
         // Four warps have 16 queries each.
-        add_dq(dq, sums + (row_tile * (64 / 16) * kChunks + part * (kDqColumns / 8)) * kSumsOfFragment, part == kDqProducts - 1);
+        add_dq(dq, sums + (row_tile * (64 / 16) * kChunks + part * (kDqColumns / 8)) * kSumsOfFragment, part == kDqProducts - 1, shared);
       }
       sums += kBlockQ / 16 * kChunks * kSumsOfFragment;
       tickets.pass();
@@ -106,6 +106,7 @@ __device__ __forceinline__ void add_query_gradients(const Arguments& args, const
       ds.advance();
     }
   }
+  end_dq_adds();
 //% if persistent
   if (lane_index() == 0) mbarrier_arrive(barriers.k_empty());
 //% end

@@ -67,6 +67,8 @@ constexpr Golden kGoldens[] = {
      "sm90 q64 kv128 st2 ordered kv-grad-per-query-head dq=ordered dost1", "h200", 1},
     {"backward_sm90_bf16_d64_query_parts", "backward sq65536 skv256 d64 causal deterministic",
      "sm90 q128 kv128 st2 ordered overlap=within query-parts8 dq=ordered", "h200", 1},
+    {"backward_sm90_bf16_d128_bulk_adds", "backward sq4096 d128",
+     "sm90 q64 kv128 st3 ordered overlap=within dq=atomic dq-adds=bulk", "h200", 1},
     {"backward_sm90_bf16_d256_polled_loads", "backward sq4096 d256",
      "sm90 q64 kv64 st2 overlap=within dq=atomic polled-loads split-dkdv", "h200", 1},
     {"backward_sm90_bf16_d128_dq_by_softmax", "backward sq4096 d128",

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 sm90 q64 kv128 st3 overlap=within dq=atomic · source 3d96e9eb87ca11f4
+// attune backward bf16 d128 sm90 q64 kv128 st3 overlap=within dq=atomic · source ddf9bef7cc185125
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -22,7 +22,7 @@
 //   198144  barriers
 //   198288  end
 
-namespace attune_469ea8c43e7777f1 {
+namespace attune_84511a16b64569b7 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -693,15 +693,16 @@ __device__ __forceinline__ void issue_dq(DqFragments& dq, u32 ds, u32 columns) {
   for (i32 step = 1; step < kKeySteps; ++step)
     wgmma_ss<true, true>(dq, matrix_descriptor(scores + column_step(step, kQPanelStride)), matrix_descriptor(keys + row_step(step)));
 }
-
-// Adds to the sums of the warp's 16 queries; last: whether these are the last columns, of which fewer may exist.
-__device__ __forceinline__ void add_dq(const DqFragments& dq, float* sums, bool last) {
+// Each lane adds its accumulators, four at a time, to the sums of the warp's 16 queries; last: whether these are the last columns, of which fewer may
+// exist.
+__device__ __forceinline__ void add_dq(const DqFragments& dq, float* sums, bool last, u32 /*shared*/) {
 #pragma unroll
   for (i32 n = 0; n < kDqColumns / 8; ++n) {
     const float fragment[4] = {dq[4 * n], dq[4 * n + 1], dq[4 * n + 2], dq[4 * n + 3]};
     if (n < kDqLastColumns / 8 || !last) add_sums(sums + n * kSumsOfFragment, fragment);
   }
 }
+__device__ __forceinline__ void end_dq_adds() {}
 // What warpgroup 0 multiplies: dS of the CTA's own tile with K. A CTA computes all columns of dQ.
 struct DqScores {
   static constexpr i32 kProducts = kDqProducts;  // for 64 queries
@@ -792,7 +793,7 @@ __device__ __forceinline__ void add_query_gradients(const Arguments& args, const
           scores.release(barriers, ds);
         }
         // Four warps have 16 queries each.
-        add_dq(dq, sums + (row_tile * (64 / 16) * kChunks + part * (kDqColumns / 8)) * kSumsOfFragment, part == kDqProducts - 1);
+        add_dq(dq, sums + (row_tile * (64 / 16) * kChunks + part * (kDqColumns / 8)) * kSumsOfFragment, part == kDqProducts - 1, shared);
       }
       sums += kBlockQ / 16 * kChunks * kSumsOfFragment;
       tickets.pass();
@@ -801,6 +802,7 @@ __device__ __forceinline__ void add_query_gradients(const Arguments& args, const
       ds.advance();
     }
   }
+  end_dq_adds();
   warpgroup.kv.advance();
 }
 // LSE or delta of a lane's columns among sixteen, from the statistics of a block.
@@ -1159,4 +1161,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_469ea8c43e7777f1
+}  // namespace attune_84511a16b64569b7

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 sm90 q80 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax dq-adds=bulk · source ab9318e2c9f42cef
+// attune backward bf16 d128 sm90 q80 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax dq-adds=bulk · source 766cbe5cf64160d7
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -24,7 +24,7 @@
 //   230656  barriers
 //   230768  end
 
-namespace attune_56ab6124cce49187 {
+namespace attune_b99e66afbe6efc82 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -798,6 +798,28 @@ struct QueryLoads {
     }
   }
 };
+// A warp's fragments pass through shared memory, from where one lane adds them all. Returns when the bytes of the adds before have been read, so that
+// shared memory may be written, or left.
+__device__ __forceinline__ void end_bulk_adds() {
+  if (lane_index() == 0) cp_async_bulk_wait_group_read<0>();
+  bar_warp_sync();
+}
+// Adds the first `count` of the warp's fragments to sums that follow each other. The warp goes on when their bytes have been stored to shared memory.
+template <i32 kCount>
+__device__ __forceinline__ void add_in_bulk(const float (&values)[4 * kCount], i32 count, float* sums, u32 part) {
+  end_bulk_adds();
+#pragma unroll
+  for (i32 n = 0; n < kCount; ++n) {
+    const Vec4 fragment = {f32_to_bits(values[4 * n]), f32_to_bits(values[4 * n + 1]), f32_to_bits(values[4 * n + 2]), f32_to_bits(values[4 * n + 3])};
+    if (n < count) st_shared_v4_b32(part + 4 * n * kSumsOfFragment + 16 * lane_index(), fragment);
+  }
+  fence_proxy_async();
+  bar_warp_sync();
+  if (lane_index() == 0) {
+    cp_reduce_async_bulk_add_f32(sums, part, 4 * count * kSumsOfFragment);
+    cp_async_bulk_commit_group();
+  }
+}
 // Where the warpgroup that loads stands in the rings, from tile to tile.
 struct QueryProducer {
   i32 warp;
@@ -1106,28 +1128,11 @@ struct DqShare {
     sums += kHeadDim * kBlockQ;
   }
 
-  // The fragments of a warp pass through shared memory, from where one lane adds them all: the warp goes on when the bytes have been stored. Its part
-  // of the buffer is free again when the block before's have been read.
+  // A warp's part of the buffer is free again when the block before's has been read.
   __device__ __forceinline__ void add_fragments() const {
-    const u32 part = shared + kDqOffset + 4 * transposed_fragment_place<kBlockQ>(sixteen_dims, first_query / 8);
-    end_adds();
-#pragma unroll
-    for (i32 n = 0; n < kDqQueries / 8; ++n) {
-      const Vec4 fragment = {f32_to_bits(dq[4 * n]), f32_to_bits(dq[4 * n + 1]), f32_to_bits(dq[4 * n + 2]), f32_to_bits(dq[4 * n + 3])};
-      st_shared_v4_b32(part + 4 * n * kSumsOfFragment + 16 * lane_index(), fragment);
-    }
-    fence_proxy_async();
-    bar_warp_sync();
-    if (lane_index() == 0) {
-      cp_reduce_async_bulk_add_f32(sums, part, 4 * kDqQueries / 8 * kSumsOfFragment);
-      cp_async_bulk_commit_group();
-    }
+    add_in_bulk<kDqQueries / 8>(dq, kDqQueries / 8, sums, shared + kDqOffset + 4 * transposed_fragment_place<kBlockQ>(sixteen_dims, first_query / 8));
   }
-  // Shared memory stays until all adds have read it.
-  __device__ __forceinline__ void end_adds() const {
-    if (lane_index() == 0) cp_async_bulk_wait_group_read<0>();
-    bar_warp_sync();
-  }
+  __device__ __forceinline__ void end_adds() const { end_bulk_adds(); }
 };
 // What a softmax warpgroup holds of its keys, and what it computes with a block of queries between the products.
 struct KeyGradients {
@@ -1281,4 +1286,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_56ab6124cce49187
+}  // namespace attune_b99e66afbe6efc82

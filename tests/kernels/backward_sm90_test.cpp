@@ -175,6 +175,29 @@ void check_dq_by_softmax(Devices& devices) {
   }
 }
 
+// Adds by bulk reductions of the warpgroup that computes dQ alone: one product or several, of which the last may have
+// fewer columns.
+void check_bulk_adds(Devices& devices) {
+  constexpr std::pair<const char*, const char*> kConfigs[] = {
+      {"bf16 d128", "sm90 q64 kv128 st2 ordered overlap=within"},
+      {"fp16 d64", "sm90 q128 kv128 st3 ordered overlap=queued scheduler=static-persistent"},
+      {"bf16 d104", "sm90 q64 kv64 st2 overlap=within polled-loads"},
+      {"fp16 d72", "sm90 q128 kv64 st2 overlap=within dsst1"},
+      {"bf16 d160", "sm90 q64 kv64 st2 overlap=within dqcols128 split-dkdv"},
+      {"bf16 d128", "sm90 q64 kv64 st2 overlap=within cluster2"},
+      {"fp16 d8", "sm90 q64 kv128 st1 cta2 kv-grad-per-query-head"}};
+  int i = 0;
+  for (const char* lengths : {"sq70 skv17", "sq33 skv300", "sq170 skv90", "sq200 skv260"}) {
+    for (const char* mask : {"", " causal", " causal@-100", " window=20,3", " window=open,5@-30"}) {
+      const auto [kind, config] = kConfigs[i++ % std::size(kConfigs)];
+      BackwardCase test = backward_case(fmt::format("backward {} b1 hq4 hkv2 {}{}", kind, lengths, mask),
+                                        fmt::format("{} dq=atomic dq-adds=bulk", config));
+      test.with_lse = i % 3 == 0;
+      check_case(devices, test);
+    }
+  }
+}
+
 // Words of configs that differ in who computes what, and in what they wait for; without the way to dQ.
 constexpr const char* kConfigs[] = {"sm90 q64 kv128 st2 ordered overlap=within",
                                     "sm90 q128 kv64 st2 overlap=queued dsst1", "sm90 q64 kv192 st1 ordered dost2",
@@ -285,6 +308,13 @@ TEST_CASE("sm90 backward is right in all modes of the emulator: dQ by the softma
   check_dq_by_softmax(devices);
 }
 
+TEST_CASE("sm90 backward is right in all modes of the emulator: adds by bulk reductions", "[emulator]") {
+  DeviceSpec small = find_device("h200");
+  small.sm_count = 2;  // so that persistent CTAs take several tiles
+  Devices devices = Devices::emulators(small);
+  check_bulk_adds(devices);
+}
+
 TEST_CASE("sm90 backward is right in all modes of the emulator: persistent CTAs", "[emulator]") {
   DeviceSpec small = find_device("h200");
   small.sm_count = 4;
@@ -313,6 +343,7 @@ TEST_CASE("sm90 backward is right on the GPU: odd cases", "[gpu]") {
   check_tickets(devices);
   check_pairs_of_ctas(devices);
   check_dq_by_softmax(devices);
+  check_bulk_adds(devices);
   check_persistent_ctas(devices, 40);
   for (const char* dq : {" dq=atomic", " dq=ordered", " kv-grad-per-query-head dq=ordered"}) {
     check_case(devices, backward_case("backward bf16 b2 hq6 hkv2 sq700 skv1000 d128 causal",
@@ -425,6 +456,25 @@ TEST_CASE("NVRTC compiles sm90 backward kernels with dQ by the softmax warpgroup
         CHECK(resources.spill_bytes <= compiled.most_spilled);
         CHECK(resources.advisories.empty());
       }
+    }
+  }
+}
+
+TEST_CASE("NVRTC compiles sm90 backward kernels with adds by bulk reductions: no wgmma serialized, hardly a spill",
+          "[nvrtc]") {
+  constexpr Compiled kBulk[] = {{64, "sm90 q64 kv128 st3 overlap=within", 16},
+                                {128, "sm90 q64 kv128 st3 ordered overlap=within", 16},
+                                {256, "sm90 q64 kv64 st2 split-dkdv p-in-ds", 16}};
+  for (const Compiled& compiled : kBulk) {
+    for (const MaskKind mask : {MaskKind::none, MaskKind::causal}) {
+      AttentionProblem problem = make_problem(DataType::bf16, 1, 8, 1000, compiled.head_dim, mask);
+      problem.pass = Pass::backward;
+      const std::string config = std::string(compiled.config) + " dq=atomic dq-adds=bulk";
+      const KernelPlan plan = generate(problem, parse_config(config), find_device("h200"));
+      INFO(canonical_text(problem) << " | " << config);
+      const KernelResources resources = compile_with_nvrtc(plan.launches[1]).resources;
+      CHECK(resources.spill_bytes <= compiled.most_spilled);
+      CHECK(resources.advisories.empty());
     }
   }
 }

@@ -57,9 +57,14 @@ void check_choices(const AttentionProblem& problem, const KernelConfig& config, 
   } else {
     if (config.block_q % kWarpgroupRows != 0 || config.block_q > kMostBlockQ)
       reasons->push_back(fmt::format("q{}: dQ is computed 64 queries at a time; q must be 64 or 128", config.block_q));
-    if (config.dq_adds == DqAdds::bulk)
-      reasons->push_back(
-          "dq-adds=bulk: the loads of a warpgroup that computes dQ would wait behind them; take dq-by=softmax too");
+    const auto refuse = [&](bool has, std::string_view word, std::string_view why) {
+      if (config.dq_adds == DqAdds::bulk && has)
+        reasons->push_back(fmt::format("dq-adds=bulk {}: {}; leave one of the words out", word, why));
+    };
+    refuse(config.dq == DqAccumulation::ordered, "dq=ordered",
+           "a ticket could be passed on only when adds that run on by themselves have arrived");
+    refuse(config.fused_convert, "fused-convert",
+           "the warpgroup that converts would have to wait for adds that run on by themselves");
   }
   if (config.cluster > 1) {
     const DqProducts dq = dq_products(problem, config);

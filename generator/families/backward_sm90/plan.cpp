@@ -91,8 +91,9 @@ void bind_dq_warpgroups(const KernelConfig& config, TemplateBindings* bindings) 
   bindings->set("most_kept_steps", softmax ? 4 : 12);
   bindings->set("query_multiple", softmax ? 16 : kWarpgroupRows);
   bindings->set("k_readers", softmax ? "kSoftmaxWarpgroups" : "(kSoftmaxWarpgroups + 1)");
-  if (config.split_dkdv) return;
+  bindings->conditions["bulk_adds"] = config.dq_adds == DqAdds::bulk;
   bindings->set("dq_adds", std::string(to_string(config.dq_adds)));
+  if (config.split_dkdv) return;
   bindings->set("and_dq", softmax ? ", dq(warpgroup)" : "");
   bindings->set("with_dq", softmax ? "_with_dq" : "");
   bindings->set("skipping", softmax ? "keys" : "keys.warpgroup, true");

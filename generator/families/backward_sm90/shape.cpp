@@ -100,8 +100,12 @@ BackwardSm90Shape backward_sm90_shape(const AttentionProblem& problem, const Ker
   if (config.split_dkdv && !config.p_in_ds)
     shape.shared.add({"kPOffset", "P ", {config.ds_stages, kv / kWarpgroupRows, q, kWarpgroupRows}, kElementBytes},
                      kTicketBytes);
-  if (config.dq_adds == DqAdds::bulk)
-    shape.shared.add({"kDqOffset", "dQ", {head_dim, q}, sizeof(float), ", fp32"}, kStatisticAlignment);
+  if (config.dq_adds == DqAdds::bulk) {
+    const bool by_softmax = config.dq_by == DqWarpgroups::softmax;
+    const int columns = by_softmax ? head_dim : dq_products(problem, config).columns,
+              queries = by_softmax ? q : kWarpgroupRows;
+    shape.shared.add({"kDqOffset", "dQ", {columns, queries}, sizeof(float), ", fp32"}, kStatisticAlignment);
+  }
   shape.shared.add({"kLseOffset", "LSE", {config.stages, q}, sizeof(float), ", fp32"}, kStatisticAlignment);
   shape.shared.add({"kDeltaOffset", "delta", {shape.do_stages, q}, sizeof(float), ", fp32"}, kStatisticAlignment);
   if (takes_tickets(config)) shape.shared.add({"kTicketOffset", "number of the tile", {}, kTicketBytes}, kTicketBytes);

@@ -51,6 +51,14 @@ void add_loads_and_conversions(KernelConfig config, std::vector<KernelConfig>* c
   }
 }
 
+// Adds that run on by themselves, where the warpgroup that computes dQ has no other work than that and loads.
+void add_bulk_adds(KernelConfig config, std::vector<KernelConfig>* configs) {
+  if (config.dq == DqAccumulation::ordered) return;
+  config.dq_adds = DqAdds::bulk;
+  configs->push_back(config);
+  if (!takes_tickets(config)) configs->emplace_back(config).tile_scheduler = TileScheduler::static_persistent;
+}
+
 // Of the warpgroups' products: what runs beside them, their order, their operands. Some choices need more stages, or
 // other warpgroups.
 void add_products(const AttentionProblem& problem, KernelConfig config, const DeviceSpec& device,
@@ -73,6 +81,7 @@ void add_products(const AttentionProblem& problem, KernelConfig config, const De
             continue;
           }
           add_loads_and_conversions(config, configs);
+          add_bulk_adds(config, configs);
           if (!takes_tickets(config)) configs->emplace_back(config).tile_scheduler = TileScheduler::static_persistent;
           if (!pair_may_win(problem, config)) continue;
           KernelConfig pair = config;

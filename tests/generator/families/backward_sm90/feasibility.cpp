@@ -87,7 +87,8 @@ TEST_CASE("what the softmax warpgroups cannot compute of dQ is refused with reas
       {"sm90 q64 kv128 st2 overlap=within dq=atomic dq-by=softmax polled-loads", "dq-by=softmax polled-loads"},
       {"sm90 q64 kv128 st2 overlap=within dq=atomic dq-by=softmax dqcols128", "dq-by=softmax dqcols"},
       {"sm90 q64 kv128 st2 overlap=within dq=atomic dqreg40 dq-by=softmax", "dq-by=softmax dqreg"},
-      {"sm90 q64 kv128 st2 overlap=within dq=atomic dq-adds=bulk", "take dq-by=softmax too"}};
+      {"sm90 q64 kv128 st2 overlap=within dq=ordered dq-adds=bulk", "a ticket could be passed on only when"},
+      {"sm90 q64 kv128 st2 overlap=within dq=atomic dq-adds=bulk fused-convert", "the warpgroup that converts"}};
   for (const auto& [config, reason] : refused)
     CHECK_THAT(reasons_of("backward sq100 d128", config), ContainsSubstring(reason));
   for (const char* head_dim : {"d16", "d72", "d120"})
