@@ -9,8 +9,8 @@ namespace {
 
 // A workspace begins as NaN in all of these: only what a tile itself left there may reach O.
 const Configs kPromoted = {"sm80 q64 kv32 w4 st2 promoted", "sm80 q16 kv16 w1 st3 rescale10 parts=fill promoted",
-                           "sm80 q32 kv16 w2 st2 rescale10 promoted pack-gqa",
                            "sm80 q128 kv48 w4 st1 qsmem order=tile-major-reversed rescale10 promoted"};
+const Configs kPackedPromoted = {"sm80 q32 kv16 w2 st2 rescale10 promoted pack-gqa"};
 const Configs kPromotedSm90 = {
     "sm90 q64 kv32 st2 rescale10 scheduler=static-persistent promote1",
     "sm90 q64 kv48 st1 overlap=within rescale10 scheduler=static-persistent cta2 promote2 parts2",
@@ -65,6 +65,7 @@ void check_sm80(Devices& devices) {
   check_lengths(devices, kPromoted, "b2 hq4 hkv2 ");
   check_head_dims(devices, "sm80 q16 kv32 w1 st2 rescale10 promoted");
   check_large_scores(devices, kPromoted);
+  check_lengths(devices, kPackedPromoted, "b2 hq16 hkv2 ");
 }
 
 void check_sm90(Devices& devices) {
