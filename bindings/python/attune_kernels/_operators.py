@@ -14,6 +14,8 @@ import torch
 
 from . import _calls
 
+_extension = _calls._known_calls
+
 # By the extension's name for it: the symbols that a function may have in libtorch. Those with C++ names are c10::impl::dispatch_mode_enabled,
 # at::globalContext, at::Context::deterministicAlgorithms and at::_ops::zero_::call.
 _FUNCTIONS = {name: [name] for name in (
@@ -67,7 +69,7 @@ SDPA_GRADIENTS = "(Tensor grad_query, Tensor grad_key, Tensor grad_value, Tensor
 @functools.lru_cache(maxsize=None)
 def are_there():
     """Whether the extension has what it needs of PyTorch."""
-    return _calls._known_calls is not None and _calls._known_calls.use_shims(_addresses())
+    return _extension is not None and _extension.use_shims(_addresses())
 
 
 def _addresses():
@@ -89,7 +91,7 @@ def _addresses():
 
 def implement(name, key):
     """Implements aten's operator in C for a dispatch key, as long as what this returns lives."""
-    return _calls._known_calls.implement(name, key)
+    return _extension.implement(name, key)
 
 
 def can_implement(name):
@@ -98,11 +100,10 @@ def can_implement(name):
     return operator is not None and are_there() and str(operator.default._schema) == f"aten::{name}{_SCHEMAS[name]}"
 
 
-def define(name, of, results, implementation, key="CompositeExplicitAutograd", with_keyset=False):
-    """Defines attune_kernels::name, to which the extension hands calls, with the arguments of aten's operator `of`. Returns the
-    torch.library.Library by which it lives. What the implementation raises becomes its last result."""
+def define(library, name, of, results, implementation, key="CompositeExplicitAutograd", with_keyset=False):
+    """Defines attune_kernels::name, to which the extension hands calls, with the arguments of aten's operator `of`, as long as the
+    torch.library.Library lives. What the implementation raises becomes its last result."""
     arguments, _, _ = _SCHEMAS[of].partition(" -> ")
-    library = torch.library.Library("attune_kernels", "FRAGMENT")
     library.define(f"{name}{arguments} -> {results}")
     count = results.count("Tensor")
 
@@ -113,7 +114,6 @@ def define(name, of, results, implementation, key="CompositeExplicitAutograd", w
             return (None,) * (count - 1) + (_Failure(error),)
 
     library.impl(name, run, key, with_keyset=with_keyset)
-    return library
 
 
 class _Failure(torch.Tensor):
@@ -146,18 +146,15 @@ def record_attention(differentiate):
         return None
     if any(torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{one}", key) for one in (name, backward) for key in ("CUDA", "AutogradCUDA")):
         return None  # somebody else's
-    _kept.extend((
-        define("_attention_forward", name, FORWARD_RESULTS, _refuse_attention),
-        define("_attention_backward", backward, "(Tensor, Tensor, Tensor, Tensor, Tensor failure)",
-               functools.partial(_attention_backward, differentiate), "CompositeImplicitAutograd"),
-        implement(name, "CUDA"),
-        implement(backward, "AutogradCUDA"),
-        torch.library.Library("aten", "IMPL"),
-    ))
-    _kept[-1].impl(backward, functools.partial(_attention_backward, _map_differentiate), "FuncTorchBatched")
+    ours, pytorchs = torch.library.Library("attune_kernels", "FRAGMENT"), torch.library.Library("aten", "IMPL")
+    define(ours, "_attention_forward", name, FORWARD_RESULTS, _refuse_attention)
+    define(ours, "_attention_backward", backward, "(Tensor, Tensor, Tensor, Tensor, Tensor failure)",
+           functools.partial(_attention_backward, differentiate), "CompositeImplicitAutograd")
+    pytorchs.impl(backward, functools.partial(_attention_backward, _map_differentiate), "FuncTorchBatched")
+    _kept.extend((ours, pytorchs, implement(name, "CUDA"), implement(backward, "AutogradCUDA")))
     operator = getattr(torch.ops.aten, name).default
-    _calls._known_calls.record_by(operator._op, torch._C._autograd._top_saved_tensors_default_hooks, torch._C._is_tracing)
-    return _calls._known_calls.attend
+    _extension.record_by(operator._op, torch._C._autograd._top_saved_tensors_default_hooks, torch._C._is_tracing)
+    return _extension.attend
 
 
 _kept = []  # what record_attention() has registered, for as long as the process lives
@@ -176,7 +173,7 @@ def _attention_backward(
     differentiate, grad_out, q, k, v, attn_bias, grad_input_mask, out, lse, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, seed,
     offset, *, scale=None
 ):
-    options = _calls._known_calls.options_of(dropout_p, max_q, max_k, scale)
+    options = _extension.options_of(dropout_p, max_q, max_k, scale)
     if options is None:
         _refuse_attention()
     return (*differentiate(grad_out, q, k, v, out, lse, options), None)

@@ -88,22 +88,23 @@ def _install(key="CUDA"):
         warnings.filterwarnings("ignore", message="(?s).*overriding a previously registered kernel", category=UserWarning)
         for name, implementation in implementations.items():
             library.impl(name, implementation, key, with_keyset=True)
-    _replaced = [library]
-    for name, implementation in implementations.items():
-        _implement_in_c(name, implementation, key)
+    _replaced = [library, *_implement_in_c(implementations, key)]
     return _Handle()
 
 
-def _implement_in_c(name, implementation, key):
-    if not _operators.can_implement(name):
+def _implement_in_c(implementations, key):
+    """What lies on top of those in Python as long as it lives. It hands calls to operators of the same implementations."""
+    if not all(map(_operators.can_implement, implementations)):
         return
-    short = "_cudnn" if "cudnn" in name else "_flash"
-    if name.endswith("_backward"):
-        _replaced.append(_operators.define(f"{short}_backward", name, _operators.SDPA_GRADIENTS, implementation, with_keyset=True))
-    else:
-        _replaced.append(_operators.define(f"{short}_forward", name, _operators.FORWARD_RESULTS, _with_tensors_alone(implementation),
-                                           with_keyset=True))
-    _replaced.append(_operators.implement(name, key))
+    library = torch.library.Library("attune_kernels", "FRAGMENT")
+    yield library
+    for name, implementation in implementations.items():
+        short = "_cudnn" if "cudnn" in name else "_flash"
+        if name.endswith("_backward"):
+            _operators.define(library, f"{short}_backward", name, _operators.SDPA_GRADIENTS, implementation, with_keyset=True)
+        else:
+            _operators.define(library, f"{short}_forward", name, _operators.FORWARD_RESULTS, _with_tensors_alone(implementation), with_keyset=True)
+        yield _operators.implement(name, key)
 
 
 def _with_tensors_alone(implementation):

@@ -407,6 +407,7 @@ PyMethodDef methods[] = {
      "record_by(operator, saved_tensor_hooks, is_tracing): what attend() asks of PyTorch."},
     {"attend", attend, METH_VARARGS,
      "attend(q, k, v, options): out, whose derivative PyTorch has recorded, or None if the call is not served here."},
+    {"served", served, METH_NOARGS, "How many calls of operators forward and backward were served in C."},
     {"options_of", options_of, METH_VARARGS,
      "options_of(code, left, right, scale): the options that attend() has told PyTorch so."},
     {nullptr, nullptr, 0, nullptr},

@@ -25,6 +25,8 @@
 
 #include <stdlib.h>
 
+#include <atomic>
+
 #include "known_calls.h"
 #include "torch_shims.h"
 
@@ -33,6 +35,8 @@ namespace {
 
 TorchShims shims;
 bool has_shims = false;
+
+std::atomic<long> served_forward{0}, served_backward{0};  // calls of the operators, not those that were handed over
 
 // What record_by() was given.
 PyObject* recorded_operator = nullptr;   // aten::_scaled_dot_product_fused_attention_overrideable
@@ -202,7 +206,9 @@ bool serve_forward(const TorchValue* stack, const Options& options, OwnedTensor&
   key.add_forward_tensors(tensors);
   key.add(options);
   Launch launch;
-  return forward_calls.copy(key, launch) && launch_forward(launch, views, out, lse, lse_is_column);
+  if (!forward_calls.copy(key, launch) || !launch_forward(launch, views, out, lse, lse_is_column)) return false;
+  ++served_forward;
+  return true;
 }
 
 // `places` of q, k, v, out, lse and grad_out on the stack.
@@ -237,9 +243,12 @@ bool serve_backward(const TorchValue* stack, const int* places, Options options,
     if (results[i]->data == nullptr) return false;
   }
   Surroundings around;
-  return around.find(launch, views[kQ]) && reinterpret_cast<BackwardFunction>(launch.function)(
-                                               &launch.problem, &handed, &gradients, around.workspace_data,
-                                               launch.workspace_bytes, around.stream) == ATTUNE_OK;
+  if (!around.find(launch, views[kQ])) return false;
+  const attune_status status = reinterpret_cast<BackwardFunction>(launch.function)(
+      &launch.problem, &handed, &gradients, around.workspace_data, launch.workspace_bytes, around.stream);
+  if (status != ATTUNE_OK) return false;
+  ++served_backward;
+  return true;
 }
 
 // Of each argument of an operator, how it is freed.
@@ -441,6 +450,7 @@ void attend_forward(const Attended& call, TorchValue* stack) {
   for (int i = kQ; i <= kV; ++i)
     is_served = is_served && read(tensor_of(stack[i]), views[i]) && data_of(views[i].tensor) == call.data[i];
   is_served = is_served && launch_forward(call.launch, views, out, lse, false);
+  if (is_served) ++served_forward;
   free_arguments(kAttentionForward, stack);
   stack[0] = is_served ? out.release() : undefined();
   stack[1] = is_served ? lse.release() : undefined();
@@ -642,5 +652,7 @@ PyObject* options_of(PyObject*, PyObject* arguments) {
                        options.has(Options::kScale) ? scale : Py_None, options.has(Options::kBshd) ? "bshd" : "bhsd",
                        PyBool_FromLong(options.has(Options::kTopLeft)), window.get(), deterministic.get());
 }
+
+PyObject* served(PyObject*, PyObject*) { return Py_BuildValue("(ll)", served_forward.load(), served_backward.load()); }
 
 }  // namespace attune_python

@@ -13,5 +13,6 @@ PyObject* implement(PyObject*, PyObject* arguments);
 PyObject* record_by(PyObject*, PyObject* arguments);
 PyObject* attend(PyObject*, PyObject* arguments);
 PyObject* options_of(PyObject*, PyObject* arguments);
+PyObject* served(PyObject*, PyObject*);
 
 }  // namespace attune_python
