@@ -56,6 +56,11 @@ def kind_of(out):
     return type(out.grad_fn).__name__
 
 
+def gradients(out, leaves, **options):
+    """Those of a loss whose gradient of out is contiguous: of others the Python code makes a copy."""
+    return torch.autograd.grad(out, leaves, torch.ones_like(out), **options)
+
+
 def tensors(count=3, shape=SHAPE, **options):
     return [torch.randn(shape).to(BF16).requires_grad_(options.get("requires_grad", False)) for _ in range(count)]
 
@@ -137,9 +142,10 @@ class Attention(Case):
                     with unittest.mock.patch.object(attune, "_attend", attend):
                         self.call(leaves, **options)
                         grad_out = torch.ones_like(leaves[0])
-                        before = self.by_python
+                        before = self.by_python, _calls._known_calls.served()
                         out, grads = self.call(leaves, grad_out, **options)
-                        self.assertEqual((self.by_python, kind_of(out) == IN_C), (before, attend is not None))
+                        self.assertEqual((self.by_python, kind_of(out) == IN_C), (before[0], attend is not None))
+                        self.assertEqual([now - one for now, one in zip(_calls._known_calls.served(), before[1])], [int(attend is not None)] * 2)
                         self.assertEqual([grad.stride() for grad in grads], [torch.empty_like(leaf).stride() for leaf in leaves])
                         self.assertEqual((out.stride(), out.requires_grad), (torch.empty_like(leaves[0]).stride(), True))
                         found.append(self.last_launches(out=out, grad_out=grad_out, **dict(zip("qkv", leaves)),
@@ -160,7 +166,7 @@ class Attention(Case):
                     torch.use_deterministic_algorithms(False)
                     out = attune.attention(*self.leaves, **options)
                     torch.use_deterministic_algorithms(bool(is_on))
-                    torch.autograd.grad(out.sum(), self.leaves)
+                    gradients(out, self.leaves)
                     self.assertEqual(self.library.launches[-1][1]["deterministic"], expected[is_on])
 
     def test_gradients_of_some(self):
@@ -168,7 +174,7 @@ class Attention(Case):
             leaves = [one.detach().requires_grad_(is_wanted) for one, is_wanted in zip(self.leaves, wanted)]
             out, grads = self.known(leaves)
             self.assertEqual(len(grads), sum(wanted))
-            out.sum().backward()
+            out.backward(torch.ones_like(out))
             self.assertEqual([leaf.grad is not None for leaf in leaves], list(wanted))
 
     def test_gradients_of_out_of_all_strides(self):
@@ -186,10 +192,10 @@ class Attention(Case):
         self.known()
         out = attune.attention(*self.leaves)
         for _ in range(3):
-            torch.autograd.grad(out.sum(), self.leaves, retain_graph=True)
-        torch.autograd.grad(out.sum(), self.leaves)
+            gradients(out, self.leaves, retain_graph=True)
+        gradients(out, self.leaves)
         with self.assertRaisesRegex(RuntimeError, "second time"):
-            torch.autograd.grad(out.sum(), self.leaves)
+            gradients(out, self.leaves)
 
     def test_a_saved_tensor_that_was_modified(self):
         self.known()
@@ -198,13 +204,13 @@ class Attention(Case):
             with torch.no_grad():
                 (out if place is None else self.leaves[place]).add_(0)
             with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
-                torch.autograd.grad(out.sum(), self.leaves)
+                gradients(out, self.leaves)
 
     def test_second_derivatives_are_refused(self):
         self.known()
         out = attune.attention(*self.leaves)
         self.assertEqual(kind_of(out), IN_C)
-        grads = torch.autograd.grad(out.sum(), self.leaves, create_graph=True)
+        grads = gradients(out, self.leaves, create_graph=True)
         self.assertTrue(all(grad.requires_grad for grad in grads))
         with self.assertRaisesRegex(NotImplementedError, "differentiable once"):
             torch.autograd.grad(grads[0].sum(), self.leaves[0])
@@ -216,7 +222,7 @@ class Attention(Case):
         out.register_hook(lambda grad: seen.append("out") or grad * 2)
         out.grad_fn.register_hook(lambda results, given: seen.append(("node", len(results))))
         self.leaves[1].register_hook(lambda grad: seen.append("k"))
-        torch.autograd.grad(out.sum(), self.leaves)
+        gradients(out, self.leaves)
         self.assertEqual((seen[0], sorted(seen[1:], key=str)), ("out", [("node", 4), "k"]))
 
     def test_saved_tensor_hooks_go_the_old_way(self):
@@ -230,13 +236,13 @@ class Attention(Case):
         for _ in range(3):
             out = checkpoint(lambda *each: attune.attention(*each) * 1, *self.leaves, use_reentrant=False)
             self.call()
-            self.assertEqual(len(torch.autograd.grad(out.sum(), self.leaves)), 3)
+            self.assertEqual(len(gradients(out, self.leaves)), 3)
         out = checkpoint(lambda *each: attune.attention(*each) * 1, *self.leaves, use_reentrant=True)
         with self.assert_no_python():
-            out.sum().backward()
+            out.backward(torch.ones_like(out))
         with torch.autograd.graph.save_on_cpu():
             out = attune.attention(*self.leaves)
-        torch.autograd.grad(out.sum(), self.leaves)
+        gradients(out, self.leaves)
 
     def test_unusual_calls_go_the_old_way(self):
         class Derived(torch.Tensor):
@@ -301,7 +307,7 @@ class Attention(Case):
         self.known()
         out = attune.attention(*self.leaves)
         self.forget()
-        grads = torch.autograd.grad(out.sum(), self.leaves)
+        grads = gradients(out, self.leaves)
         self.assertEqual([grad.data_ptr() for grad in grads], [self.library.launches[-1][3][f"d_{name}.data"] for name in "qkv"])
 
     def test_a_status_is_raised(self):
@@ -315,7 +321,7 @@ class Attention(Case):
             out = attune.attention(*self.leaves)
             self.library.status = -7
             with self.assertRaisesRegex(attune.AttuneError, "status -7 of a test") as raised:
-                out.sum().backward()
+                out.backward(torch.ones_like(out))
             self.assertEqual(raised.exception.status, -7)
             self.library.status = 0
         self.known()
@@ -329,7 +335,7 @@ class Attention(Case):
             out = attune.attention(*self.leaves)
             self.forget()
             with unittest.mock.patch.object(_calls, "backward_of_graph", fail), self.assertRaises(type(error)) as raised:
-                torch.autograd.grad(out.sum(), self.leaves)
+                gradients(out, self.leaves)
             self.assertIs(raised.exception, error)
             self.known()
 
@@ -344,7 +350,7 @@ class Attention(Case):
         self.known()
         out = attune.attention(*self.leaves)
         with Watch():
-            torch.autograd.grad(out.sum(), self.leaves)
+            gradients(out, self.leaves)
         self.assertIn(torch.ops.attune_kernels.backward.default, seen)
 
     def test_batches_of_gradients(self):
@@ -373,7 +379,7 @@ class Attention(Case):
             leaves = tensors(shape=(1, 1 + number % 3, 50, 64), requires_grad=True)
             for _ in range(100):
                 out = attune.attention(*leaves)
-                grads = torch.autograd.grad(out.sum(), leaves)
+                grads = gradients(out, leaves)
                 launch = next(one for one in reversed(self.library.launches) if one[0] == threading.get_ident() and one[3])
                 handed = [launch[2][f"{name}.data"] for name in "qkvo"] + [launch[3][f"d_{name}.data"] for name in "qkv"]
                 if handed != [one.data_ptr() for one in (*leaves, out, *grads)]:
@@ -403,7 +409,7 @@ class Attention(Case):
                 out = attune.attention(*leaves)
                 self.library.status = 0 if is_ending_well else -7
                 with contextlib.suppress(attune.AttuneError):
-                    torch.autograd.grad(out.sum(), leaves)
+                    gradients(out, leaves)
                 self.library.status = 0
             self.assertLess(memory() - before, 60 << 20)
 
@@ -448,10 +454,11 @@ class Sdpa(Case):
                     self.forget()
                     found = []
                     for is_known in (False, True):
-                        before = self.by_python
+                        before, served = self.by_python, _calls._known_calls.served()
                         results = run(*self.leaves, **options)
-                        grads = torch.autograd.grad(results[0].sum(), self.leaves)
+                        grads = gradients(results[0], self.leaves)
                         self.assertEqual(self.by_python - before, 0 if is_known else 2)
+                        self.assertEqual([now - one for now, one in zip(_calls._known_calls.served(), served)], [int(is_known)] * 2)
                         described = [(one.shape, one.stride(), one.dtype, one.requires_grad) if isinstance(one, torch.Tensor) else one
                                      for one in (*results, *grads)]
                         launches = self.last_launches(out=results[0], lse=results[1], **dict(zip("qkv", self.leaves)),
@@ -474,21 +481,21 @@ class Sdpa(Case):
         for run, options in ((self.run_flash, {"dropout": 0.1}), (self.run_flash, {"mask": True}), (self.run_cudnn, {"dropout": 0.1}),
                              (self.run_cudnn, {"bias": bias}), (self.run_cudnn, {"mask": True})):
             with self.subTest(run=run.__name__, options=list(options)):
-                run(*self.leaves)
+                gradients(run(*self.leaves)[0], self.leaves)
                 launches = len(self.library.launches)
                 results = run(*self.leaves, **options)
                 self.assertEqual((len(self.library.launches), results[4:6]), (launches, (12345, 2 ** 40)))
                 if "mask" not in options:
-                    torch.autograd.grad(results[0].sum(), self.leaves)
+                    gradients(results[0], self.leaves)
                     self.assertEqual(len(self.library.launches), launches)
         self.assertEqual(len(self.calls), 8)
 
     def test_statuses(self):
         for run in (self.run_flash, self.run_cudnn):
-            torch.autograd.grad(run(*self.leaves)[0].sum(), self.leaves)
+            gradients(run(*self.leaves)[0], self.leaves)
             out = run(*self.leaves)[0]
             self.library.status = -7
-            for call in (lambda: run(*self.leaves), lambda: out.sum().backward()):
+            for call in (lambda: run(*self.leaves), lambda: out.backward(torch.ones_like(out))):
                 with self.assertRaisesRegex(attune.AttuneError, "status -7 of a test") as raised:
                     call()
                 self.assertEqual(raised.exception.status, -7)
