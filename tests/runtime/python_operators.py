@@ -9,6 +9,7 @@ exit status 77 where there is no PyTorch, or none in which the extension can imp
 import contextlib
 import os
 import pathlib
+import subprocess
 import sys
 import threading
 import unittest
@@ -520,6 +521,15 @@ class Sdpa(Case):
         self.assertEqual(len(self.library.launches), launches + 1)
 
 
+CHANGED = """
+import sys, torch
+sys.path.insert(0, sys.argv[1])
+def fail(a, b, c): pass
+owner, name = (torch._C._autograd, "_top_saved_tensors_default_hooks") if sys.argv[2] == "_autograd" else (torch._C, sys.argv[2])
+delattr(owner, name) if sys.argv[3] == "none" else setattr(owner, name, fail)
+"""
+
+
 class Functions(unittest.TestCase):
     def test_one_that_is_missing(self):
         addresses = _operators._addresses()
@@ -539,6 +549,14 @@ class Functions(unittest.TestCase):
 
     def test_an_operator_that_is_somebody_elses(self):
         self.assertIsNone(_operators.record_attention(None))  # it has kernels by now
+
+    def test_a_pytorch_of_another_kind(self):
+        """Whose undocumented functions are others: the module can be imported, and Python code serves all calls."""
+        changes = (["_autograd", "hooks"], ["_is_tracing", "none"], ["_is_tracing", "arguments"])
+        for change in changes:
+            program = CHANGED + "import attune_kernels as attune\nassert attune._attend is None\nattune.enable_sdpa()"
+            ended = subprocess.run([sys.executable, "-c", program, str(REPOSITORY / "bindings" / "python"), *change], capture_output=True, text=True)
+            self.assertEqual(ended.returncode, 0, ended.stderr)
 
     def test_an_unknown_operator(self):
         with self.assertRaisesRegex(RuntimeError, "cannot be implemented"):

@@ -332,8 +332,8 @@ class Recorded(OnGpu):
         """Autograd runs backward on it, in a thread of its own."""
         leaves = tensors(512)
         expected, stream = self.results(leaves), torch.cuda.Stream()
-        torch.cuda.synchronize()
         late = [torch.zeros_like(leaf).requires_grad_() for leaf in leaves]
+        torch.cuda.synchronize()
         with torch.cuda.stream(stream):
             torch.cuda._sleep(50_000_000)
             with torch.no_grad():
@@ -342,6 +342,12 @@ class Recorded(OnGpu):
             results = with_gradients(functools.partial(attune.attention, deterministic=True), late)
         stream.synchronize()
         self.assert_same(results, expected)
+
+    @unittest.skipIf(torch.cuda.device_count() < 2, "a single GPU")
+    def test_another_device(self):
+        leaves = [leaf.detach().to("cuda:1").requires_grad_() for leaf in tensors()]
+        self.assert_same(self.results(leaves, causal=True), self.results(leaves, is_recorded=False, causal=True))
+        self.assert_close(self.results(leaves, causal=True), [one.to("cuda:1") for one in with_gradients(exact, tensors())])
 
     def test_autocast(self):
         leaves = tensors(dtype=torch.float32)

@@ -69,7 +69,10 @@ SDPA_GRADIENTS = "(Tensor grad_query, Tensor grad_key, Tensor grad_value, Tensor
 @functools.lru_cache(maxsize=None)
 def are_there():
     """Whether the extension has what it needs of PyTorch."""
-    return _extension is not None and _extension.use_shims(_addresses())
+    if _extension is None:
+        return False
+    addresses = _addresses()
+    return _extension.use_shims(addresses) and (torch.version.cuda is None or "aoti_torch_get_current_cuda_stream" in addresses)
 
 
 def _addresses():
@@ -96,8 +99,8 @@ def implement(name, key):
 
 def can_implement(name):
     """Whether the extension can implement aten's operator, which must have the arguments that it expects."""
-    operator = getattr(torch.ops.aten, name, None)
-    return operator is not None and are_there() and str(operator.default._schema) == f"aten::{name}{_SCHEMAS[name]}"
+    operator = getattr(torch.ops.aten, name, None) if are_there() else None
+    return operator is not None and str(operator.default._schema) == f"aten::{name}{_SCHEMAS[name]}"
 
 
 def define(library, name, of, results, implementation, key="CompositeExplicitAutograd", with_keyset=False):
@@ -146,14 +149,20 @@ def record_attention(differentiate):
         return None
     if any(torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{one}", key) for one in (name, backward) for key in ("CUDA", "AutogradCUDA")):
         return None  # somebody else's
-    ours, pytorchs = torch.library.Library("attune_kernels", "FRAGMENT"), torch.library.Library("aten", "IMPL")
-    define(ours, "_attention_forward", name, FORWARD_RESULTS, _refuse_attention)
-    define(ours, "_attention_backward", backward, "(Tensor, Tensor, Tensor, Tensor, Tensor failure)",
-           functools.partial(_attention_backward, differentiate), "CompositeImplicitAutograd")
-    pytorchs.impl(backward, functools.partial(_attention_backward, _map_differentiate), "FuncTorchBatched")
-    _kept.extend((ours, pytorchs, implement(name, "CUDA"), implement(backward, "AutogradCUDA")))
-    operator = getattr(torch.ops.aten, name).default
-    _extension.record_by(operator._op, torch._C._autograd._top_saved_tensors_default_hooks, torch._C._is_tracing)
+    try:
+        operator = getattr(torch.ops.aten, name).default._op
+        hooks, is_tracing = torch._C._autograd._top_saved_tensors_default_hooks, torch._C._is_tracing
+        hooks(False), is_tracing()
+        ours, pytorchs = torch.library.Library("attune_kernels", "FRAGMENT"), torch.library.Library("aten", "IMPL")
+        define(ours, "_attention_forward", name, FORWARD_RESULTS, _refuse_attention)
+        define(ours, "_attention_backward", backward, "(Tensor, Tensor, Tensor, Tensor, Tensor failure)",
+               functools.partial(_attention_backward, differentiate), "CompositeImplicitAutograd")
+        pytorchs.impl(backward, functools.partial(_attention_backward, _map_differentiate), "FuncTorchBatched")
+        registered = ours, pytorchs, implement(name, "CUDA"), implement(backward, "AutogradCUDA")
+    except (AttributeError, RuntimeError, TypeError):  # what is not documented may change
+        return None
+    _kept.extend(registered)
+    _extension.record_by(operator, hooks, is_tracing)
     return _extension.attend
 
 

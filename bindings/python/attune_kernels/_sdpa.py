@@ -95,16 +95,19 @@ def _install(key="CUDA"):
 def _implement_in_c(implementations, key):
     """What lies on top of those in Python as long as it lives. It hands calls to operators of the same implementations."""
     if not all(map(_operators.can_implement, implementations)):
-        return
+        return []
     library = torch.library.Library("attune_kernels", "FRAGMENT")
-    yield library
-    for name, implementation in implementations.items():
-        short = "_cudnn" if "cudnn" in name else "_flash"
-        if name.endswith("_backward"):
-            _operators.define(library, f"{short}_backward", name, _operators.SDPA_GRADIENTS, implementation, with_keyset=True)
-        else:
-            _operators.define(library, f"{short}_forward", name, _operators.FORWARD_RESULTS, _with_tensors_alone(implementation), with_keyset=True)
-        yield _operators.implement(name, key)
+    try:
+        for name, implementation in implementations.items():
+            short = "_cudnn" if "cudnn" in name else "_flash"
+            if name.endswith("_backward"):
+                _operators.define(library, f"{short}_backward", name, _operators.SDPA_GRADIENTS, implementation, with_keyset=True)
+            else:
+                _operators.define(library, f"{short}_forward", name, _operators.FORWARD_RESULTS, _with_tensors_alone(implementation),
+                                  with_keyset=True)
+        return [library, *(_operators.implement(name, key) for name in implementations)]
+    except RuntimeError:
+        return []
 
 
 def _with_tensors_alone(implementation):
