@@ -3,11 +3,20 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-// Operators of PyTorch that are implemented in C: functions of the extension's module, which known_calls.cpp lists.
-// operators.cpp says how they work.
+#include "torch_shims.h"
+
+// Operators of PyTorch that are implemented in C; operators.cpp says how they work.
 
 namespace attune_python {
 
+void flash_forward(TorchValue* stack, uint64_t arguments, uint64_t results);
+void flash_backward(TorchValue* stack, uint64_t arguments, uint64_t results);
+void cudnn_forward(TorchValue* stack, uint64_t arguments, uint64_t results);
+void cudnn_backward(TorchValue* stack, uint64_t arguments, uint64_t results);
+void attention_forward(TorchValue* stack, uint64_t arguments, uint64_t results);
+void attention_backward(TorchValue* stack, uint64_t arguments, uint64_t results);
+
+// Functions of the extension's module, which known_calls.cpp lists.
 PyObject* use_shims(PyObject*, PyObject* addresses);
 PyObject* implement(PyObject*, PyObject* arguments);
 PyObject* record_by(PyObject*, PyObject* arguments);
