@@ -35,11 +35,12 @@ def under_attune(call):
 
 def without_extension(call):
     def run():
-        extension, _calls._known_calls = _calls._known_calls, None
+        kept = _calls._known_calls, attune._attend
+        _calls._known_calls = attune._attend = None
         try:
             return timed(call)
         finally:
-            _calls._known_calls = extension
+            _calls._known_calls, attune._attend = kept
 
     return run
 

@@ -496,7 +496,7 @@ class Sdpa(unittest.TestCase):
         self.q = Tensor((2, 4, 100, 64))
 
     def kernel(self, name):
-        return _sdpa._replaced.kernels[name, "CUDA"]
+        return _sdpa._replaced[0].kernels[name, "CUDA"]
 
     def test_on_and_off(self):
         self.assertIsNone(_sdpa._replaced)

@@ -279,15 +279,144 @@ class Eager(OnGpu):
         self.assertEqual((wrong, sorted(ended)), ([], [0, 1, 2, 3]))
 
 
+@unittest.skipIf(attune._attend is None, "the extension does not implement PyTorch's operators")
+class Recorded(OnGpu):
+    """attention() of a kind that was called before, which autograd records in C++."""
+
+    KIND = "ScaledDotProductFusedAttentionOverrideableBackward0"
+
+    def results(self, leaves, is_recorded=True, **options):
+        options = {"deterministic": True, **options}
+        call = functools.partial(attune.attention, **options)
+        if not is_recorded:
+            with unittest.mock.patch.object(attune, "_attend", None):
+                return with_gradients(call, leaves)
+        with_gradients(call, leaves)
+        self.assertEqual(type(call(*leaves).grad_fn).__name__, self.KIND)
+        before = _calls._known_calls.served()
+        with unittest.mock.patch.object(_calls._Launcher, "run", side_effect=AssertionError("a call of a known kind was made by Python code")):
+            results = with_gradients(call, leaves)
+        self.assertEqual([now - one for now, one in zip(_calls._known_calls.served(), before)], [1, 1])
+        return results
+
+    def test_results_are_those_of_python_code(self):
+        for options in ({}, {"causal": True}, {"causal": True, "top_left": True}, {"scale": 0.3}, {"window": (20, 7)},
+                        {"window": (33, None), "causal": True, "scale": 0.2}, {"layout": "bshd", "causal": True}):
+            for kind in ({}, {"seq_q": 70, "seq_kv": 150}, {"head_dim": 128, "heads": (6, 2)}, {"dtype": FP16}):
+                with self.subTest(options=options, kind=kind):
+                    leaves = tensors(**kind, layout=options.get("layout", "bhsd"))
+                    self.assert_same(self.results(leaves, **options), self.results(leaves, is_recorded=False, **options))
+
+    def test_strides(self):
+        packed = torch.randn(2, 96, 3, 4, 64, device=DEVICE, dtype=BF16)
+        leaves = [one.transpose(1, 2).detach().requires_grad_() for one in packed.unbind(2)]
+        self.assert_same(self.results(leaves, causal=True), self.results(leaves, is_recorded=False, causal=True))
+
+    def test_nothing_is_recorded_twice_in_a_cuda_graph(self):
+        leaves = tensors()
+        self.results(leaves, causal=True)
+        grad_out = torch.randn_like(leaves[0])
+        expected = [torch.autograd.grad(attune.attention(*leaves, causal=True, deterministic=True), leaves, scale * grad_out) for scale in (1, 2)]
+        given, graph, stream = torch.zeros_like(grad_out), torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        before = _calls._known_calls.served()
+        with torch.cuda.graph(graph, stream=stream):
+            grads = torch.autograd.grad(attune.attention(*leaves, causal=True, deterministic=True), leaves, given)
+        self.assertEqual([now - one for now, one in zip(_calls._known_calls.served(), before)], [1, 1])
+        for scale, others in zip((1, 2), expected):
+            given.copy_(scale * grad_out)
+            graph.replay()
+            self.assert_same(grads, others)
+
+    def test_the_stream_of_the_forward_pass(self):
+        """Autograd runs backward on it, in a thread of its own."""
+        leaves = tensors(512)
+        expected, stream = self.results(leaves), torch.cuda.Stream()
+        late = [torch.zeros_like(leaf).requires_grad_() for leaf in leaves]
+        torch.cuda.synchronize()
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(50_000_000)
+            with torch.no_grad():
+                for one, leaf in zip(late, leaves):
+                    one.copy_(leaf)
+            results = with_gradients(functools.partial(attune.attention, deterministic=True), late)
+        stream.synchronize()
+        self.assert_same(results, expected)
+
+    @unittest.skipIf(torch.cuda.device_count() < 2, "a single GPU")
+    def test_another_device(self):
+        leaves = [leaf.detach().to("cuda:1").requires_grad_() for leaf in tensors()]
+        self.assert_same(self.results(leaves, causal=True), self.results(leaves, is_recorded=False, causal=True))
+        self.assert_close(self.results(leaves, causal=True), [one.to("cuda:1") for one in with_gradients(exact, tensors())])
+
+    def test_autocast(self):
+        leaves = tensors(dtype=torch.float32)
+        with torch.autocast(DEVICE, dtype=BF16):
+            ours, others = self.results(leaves), self.results(leaves, is_recorded=False)
+        self.assertEqual([one.dtype for one in ours], [BF16] + [torch.float32] * 3)
+        self.assert_same(ours, others)
+
+    def test_no_memory(self):
+        leaves = tensors(4096, heads=(16, 16))
+        call = functools.partial(attune.attention, deterministic=True)
+        with_gradients(call, leaves)
+        out, grad_out = call(*leaves), torch.ones_like(leaves[0])
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        self.addCleanup(torch.cuda.set_per_process_memory_fraction, 1.0)
+        torch.cuda.set_per_process_memory_fraction(1e-6)
+        for fails in (lambda: call(*leaves), lambda: torch.autograd.grad(out, leaves, grad_out, retain_graph=True)):
+            with self.assertRaises(torch.OutOfMemoryError):
+                fails()
+        torch.cuda.set_per_process_memory_fraction(1.0)
+        torch.autograd.grad(out, leaves, grad_out)
+
+    def test_inference_tensors_are_refused_as_elsewhere(self):
+        q, k, v = tensors()
+        self.results((q, k, v))
+        with torch.inference_mode():
+            k = k.detach().clone()
+        for is_recorded in (True, False):
+            with unittest.mock.patch.object(attune, "_attend", attune._attend if is_recorded else None), \
+                    self.assertRaisesRegex(RuntimeError, "[Ii]nference tensors cannot be saved"):
+                attune.attention(q, k, v, deterministic=True)
+
+    def test_compiled_autograd(self):
+        leaves = tensors()
+        expected = self.results(leaves)
+        with torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager")):
+            results = with_gradients(functools.partial(attune.attention, deterministic=True), leaves)
+        self.assert_same(results, expected)
+
+
+class Ran:
+    """How often Attune's forward and backward have run for PyTorch's operators: by Python code, and by the extension."""
+
+    def __init__(self):
+        self.by_python, self.before, self.ended = [0, 0], self.in_c(), None
+
+    @staticmethod
+    def in_c():
+        return _calls._known_calls.served() if _calls._known_calls else (0, 0)
+
+    def __iter__(self):
+        return iter(self.ended or [python + now - before for python, now, before in zip(self.by_python, self.in_c(), self.before)])
+
+    def __eq__(self, other):
+        return list(self) == other
+
+    def __repr__(self):
+        return repr(list(self))
+
+
 @contextlib.contextmanager
 def counted():
-    """Counts how often Attune's forward and backward ran for PyTorch's operators: a list of two numbers."""
-    ran = [0, 0]
+    ran = Ran()
 
     def counting(function, place):
         def call(*arguments):
             result = function(*arguments)
-            ran[place] += result is not None
+            ran.by_python[place] += result is not None
             return result
 
         return call
@@ -295,6 +424,7 @@ def counted():
     with unittest.mock.patch.object(_sdpa, "_forward", counting(_sdpa._forward, 0)), \
             unittest.mock.patch.object(_sdpa, "_backward", counting(_sdpa._backward, 1)):
         yield ran
+    ran.ended = list(ran)
 
 
 def causal_sdpa(q, k, v):
@@ -357,6 +487,22 @@ class Sdpa(OnGpu):
                 if is_served is not None:
                     self.assertEqual(ran, [1, 1] if is_served else [0, 0])
                 self.assert_close(ours, expected)
+
+    @unittest.skipIf(attune._attend is None, "the extension does not implement PyTorch's operators")
+    def test_known_kinds_are_served_in_c(self):
+        for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION):
+            with self.subTest(backend=backend), sdpa_kernel(backend), attune.enable_sdpa():
+                leaves = tensors(128, heads=(4, 4))
+                torch.use_deterministic_algorithms(True)
+                try:
+                    first = with_gradients(causal_sdpa, leaves)
+                except RuntimeError as error:
+                    if "No available kernel" not in str(error):
+                        raise
+                    continue
+                before = _calls._known_calls.served()
+                self.assert_same(with_gradients(causal_sdpa, leaves), first)
+                self.assertEqual([now - one for now, one in zip(_calls._known_calls.served(), before)], [1, 1])
 
     def test_turned_on_and_off_between_forward_and_backward(self):
         for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION):

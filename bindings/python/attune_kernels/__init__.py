@@ -21,7 +21,7 @@ import os
 import torch
 from torch.autograd import forward_ad
 
-from . import _calls, _library, _ops
+from . import _calls, _library, _operators, _ops
 from ._library import AttuneError, set_log_callback
 from ._sdpa import disable_sdpa, enable_sdpa
 
@@ -116,7 +116,8 @@ def attention(
     if out is None and _operators_are_watched():
         out, lse = _ops.forward(q, k, v, options)
     elif is_differentiated and not return_lse:
-        return _apply_attention(q, k, v, options)
+        out = None if _attend is None else _attend(q, k, v, options)
+        return _apply_attention(q, k, v, options) if out is None else out
     elif is_differentiated:
         out, lse = _apply_attention_with_lse(q, k, v, options)
     else:
@@ -164,18 +165,24 @@ def _gradients_of(ctx, grad_out, grad_lse):
     q, k, v, out, lse = ctx.saved_tensors
     if grad_out is None:  # the loss depends on lse alone
         grad_out = torch.zeros_like(out)
-    if torch.compiler.is_compiling() or torch.is_grad_enabled() or _operators_are_watched():
-        grads = _ops.backward(grad_out, q, k, v, out, lse, grad_lse, ctx.options)
-    else:
-        grads = _calls.backward_of_graph(grad_out, q, k, v, out, lse, grad_lse, ctx.options)
+    grads = _differentiate(grad_out, q, k, v, out, lse, grad_lse, ctx.options)
     if ctx.needs_input_grad == (True, True, True, False):
         return (*grads, None)
     return (*(grad if needed else None for grad, needed in zip(grads, ctx.needs_input_grad)), None)
 
 
+def _differentiate(grad_out, q, k, v, out, lse, grad_lse, options):
+    if torch.compiler.is_compiling() or torch.is_grad_enabled() or _operators_are_watched():
+        return _ops.backward(grad_out, q, k, v, out, lse, grad_lse, options)
+    return _calls.backward_of_graph(grad_out, q, k, v, out, lse, grad_lse, options)
+
+
 # Function.apply() makes ready for transforms of torch.func, which attention() sends another way, and then calls this.
 _apply_attention = super(torch.autograd.Function, _Attention).apply
 _apply_attention_with_lse = super(torch.autograd.Function, _AttentionWithLse).apply
+
+# A tape without Python code for calls of a kind that was made before, or None.
+_attend = _operators.record_attention(lambda grad_out, q, k, v, out, lse, options: _differentiate(grad_out, q, k, v, out, lse, None, options))
 
 
 def backward(

@@ -3,6 +3,9 @@
 PyTorch goes on choosing among its backends. Where it chooses FlashAttention or cuDNN, Attune's kernels run instead of theirs: both are operators
 of PyTorch, whose CUDA implementations are replaced, forward and backward. A call that Attune does not serve goes on to the implementation
 that was replaced. torch.compile, autocast, checkpoints and nested tensors see the operators that they know.
+
+Where the extension can implement operators (see _operators.py), its implementations lie on top of those in Python, and serve calls of a kind
+that was made before.
 """
 
 import functools
@@ -11,7 +14,7 @@ import warnings
 
 import torch
 
-from . import _calls
+from . import _calls, _operators
 from ._library import AttuneError
 
 _NAME = "attune"
@@ -73,19 +76,46 @@ def _activate(name):
         _registry.activate_flash_attention_impl(name)
 
 
-_replaced = None  # the torch.library.Library that replaces implementations, while it does
+_replaced = None  # what replaces implementations, while it does
 
 
-def _install():
+def _install(key="CUDA"):
     """Replaces the implementations. Returns a handle whose remove() brings them back."""
     global _replaced
-    library = torch.library.Library("aten", "IMPL", "CUDA")
+    library = torch.library.Library("aten", "IMPL", key)
+    implementations = {name: _with_fallback(*both) for name, both in _implementations(key).items()}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="(?s).*overriding a previously registered kernel", category=UserWarning)
-        for name, (implementation, original) in _implementations().items():
-            library.impl(name, _with_fallback(implementation, original), "CUDA", with_keyset=True)
-    _replaced = library
+        for name, implementation in implementations.items():
+            library.impl(name, implementation, key, with_keyset=True)
+    _replaced = [library, *_implement_in_c(implementations, key)]
     return _Handle()
+
+
+def _implement_in_c(implementations, key):
+    """What lies on top of those in Python as long as it lives. It hands calls to operators of the same implementations."""
+    if not all(map(_operators.can_implement, implementations)):
+        return []
+    library = torch.library.Library("attune_kernels", "FRAGMENT")
+    try:
+        for name, implementation in implementations.items():
+            short = "_cudnn" if "cudnn" in name else "_flash"
+            if name.endswith("_backward"):
+                _operators.define(library, f"{short}_backward", name, _operators.SDPA_GRADIENTS, implementation, with_keyset=True)
+            else:
+                _operators.define(library, f"{short}_forward", name, _operators.FORWARD_RESULTS, _with_tensors_alone(implementation),
+                                  with_keyset=True)
+        return [library, *(_operators.implement(name, key) for name in implementations)]
+    except RuntimeError:
+        return []
+
+
+def _with_tensors_alone(implementation):
+    def run(*arguments, **options):
+        out, lse, cum_seq_q, cum_seq_k, max_q, max_k, seed, offset, mask = implementation(*arguments, **options)
+        return out, lse, cum_seq_q, cum_seq_k, seed, offset, mask, torch.tensor([max_q, max_k], dtype=torch.int64, device="cpu")
+
+    return run
 
 
 def _remove():
@@ -98,7 +128,7 @@ class _Handle:
         _remove()
 
 
-def _implementations():
+def _implementations(key):
     """By the operator's name: Attune's implementation and PyTorch's."""
     found = {}
     for name, (implementation, otherwise) in {
@@ -107,10 +137,10 @@ def _implementations():
         "_scaled_dot_product_cudnn_attention": (_cudnn_forward, None),
         "_scaled_dot_product_cudnn_attention_backward": (_cudnn_backward, None),
     }.items():
-        if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "CUDA"):
+        if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", key):
             continue
         if hasattr(torch.library, "get_kernel"):
-            kernel = torch.library.get_kernel(f"aten::{name}", "CUDA")
+            kernel = torch.library.get_kernel(f"aten::{name}", key)
             found[name] = implementation, kernel.call_boxed
         elif otherwise is not None:
             found[name] = implementation, otherwise

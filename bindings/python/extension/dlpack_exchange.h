@@ -11,8 +11,8 @@ extern "C" {
 
 enum { kDlpackMajorVersion = 1 };
 
-// DLDeviceType: memory of the host, which has no streams.
-enum { kDLCPU = 1 };
+// DLDeviceType. Memory of the host has no streams.
+enum { kDLCPU = 1, kDLCUDA = 2 };
 
 struct DLDevice {
   int32_t device_type;

@@ -14,37 +14,27 @@
 //   None, and _calls.py makes the call: it is the one place of checks and of their messages, and nothing is ever
 //   refused here.
 //
+// Calls that PyTorch makes, in the backward pass and where its own attention is replaced, have the same table: see
+// operators.cpp.
+//
 // Python's lock guards the table. An entry is counted, since a call lets go of the lock while it is in use: in the
 // launch, and wherever PyTorch runs Python code. Compiled against the limited API of Python 3.9, so that one file
 // serves all later versions that have the lock.
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <stdint.h>
-#include <string.h>
+#include "known_calls.h"
 
 #include <new>
 
-#include "attune.h"
-#include "dlpack_exchange.h"
+#include "operators.h"
+
+namespace attune_python {
+
+Table forward_calls, backward_calls;
 
 namespace {
 
-using ForwardFunction = attune_status (*)(const attune_problem*, const attune_tensors*, void*, size_t, void*);
-using BackwardFunction = attune_status (*)(const attune_problem*, const attune_tensors*, const attune_gradients*, void*,
-                                           size_t, void*);
-
 // What _extension.py asks for: grows with each change of what functions here take or return.
-constexpr int kInterface = 1;
-constexpr int kMostDimensions = 4;
-constexpr int kMostTensors = 7;                          // of backward: q, k, v, out, lse, grad_out, grad_lse
-constexpr int kWordsOfTensor = 2 + 2 * kMostDimensions;  // type and dimensions, device, shape, strides
-constexpr int kWordsOfOptions = 4;                       // choices, scale, both sides of the window
-constexpr int kMostWords = kMostTensors * kWordsOfTensor + kWordsOfOptions + 1;
-constexpr int kBuckets = 2048;  // of a table
-// Of a table; _calls.py, which enters as many kinds and then forgets them, never gets here.
-constexpr int kMostEntries = 4096;
-constexpr uint64_t kAlignment = 16;  // the most that a kernel asks of an address
+constexpr int kInterface = 2;
 
 // What use() was given.
 const DLPackExchangeAPI* exchange = nullptr;
@@ -54,37 +44,6 @@ PyObject* as_float32 = nullptr;        // {"dtype": torch.float32}
 PyObject* is_deterministic = nullptr;  // torch.are_deterministic_algorithms_enabled
 PyObject* raise_status = nullptr;      // raises what the library's status and last error say
 PyObject* new_empty_name = nullptr;
-
-// A counted reference to an object; empty after a call that failed.
-class Reference {
- public:
-  explicit Reference(PyObject* owned = nullptr) : object_(owned) {}
-  Reference(const Reference&) = delete;
-  Reference& operator=(const Reference&) = delete;
-  ~Reference() { Py_XDECREF(object_); }
-
-  PyObject* get() const { return object_; }
-  void take(PyObject* owned) {
-    PyObject* const before = object_;
-    object_ = owned;
-    Py_XDECREF(before);
-  }
-  explicit operator bool() const { return object_ != nullptr; }
-
- private:
-  PyObject* object_;
-};
-
-PyObject* none() {
-  Py_INCREF(Py_None);
-  return Py_None;
-}
-
-PyObject* not_served() { return none(); }
-
-uint64_t address_of(const DLTensor& tensor) { return reinterpret_cast<uint64_t>(tensor.data) + tensor.byte_offset; }
-
-void* data_of(const DLTensor& tensor) { return static_cast<char*>(tensor.data) + tensor.byte_offset; }
 
 // Whether `object` is a torch.Tensor, of no derived class, with memory of its own: not fake, functional, sparse,
 // nested, on the device meta, or empty. PyTorch raises for most of these.
@@ -96,45 +55,6 @@ bool read(PyObject* object, DLTensor& tensor) {
   }
   return tensor.data != nullptr && tensor.ndim > 0 && tensor.ndim <= kMostDimensions && tensor.strides != nullptr;
 }
-
-// What a call is recognized by.
-struct Key {
-  int64_t words[kMostWords];
-  int count = 0;
-  uint64_t addresses = 0;  // or-ed: their alignment becomes a word in the end
-
-  void add(int64_t word) { words[count++] = word; }
-
-  void add(const DLTensor& tensor) {
-    add(int64_t{tensor.dtype.code} | int64_t{tensor.dtype.bits} << 8 | int64_t{tensor.dtype.lanes} << 16 |
-        int64_t{tensor.ndim} << 32);
-    add(int64_t{tensor.device.device_type} << 32 | static_cast<uint32_t>(tensor.device.device_id));
-    for (int axis = 0; axis < tensor.ndim; ++axis) {
-      add(tensor.shape[axis]);
-      add(tensor.strides[axis]);
-    }
-  }
-
-  // In the place of a tensor that is not there; no tensor begins with it.
-  void add_nothing() { add(-1); }
-
-  void note_address(const DLTensor& tensor) { addresses |= address_of(tensor); }
-
-  void add_alignment() { add(static_cast<int64_t>(addresses & (kAlignment - 1))); }
-
-  uint64_t hash() const {
-    uint64_t mixed = 0;
-    for (int i = 0; i < count; ++i) {
-      mixed = (mixed ^ static_cast<uint64_t>(words[i])) * 0x9E3779B97F4A7C15u;  // 2^64 / golden ratio
-      mixed ^= mixed >> 29;
-    }
-    return mixed;
-  }
-
-  bool operator==(const Key& other) const {
-    return count == other.count && memcmp(words, other.words, sizeof words[0] * static_cast<size_t>(count)) == 0;
-  }
-};
 
 // A side of a window: None is all of it.
 bool read_side(PyObject* side, int64_t& keys) {
@@ -153,181 +73,89 @@ bool read_flag(PyObject* object, bool& flag) {
   return flag || object == Py_False;
 }
 
-// (causal, scale, layout, top_left, window, deterministic) as words, if each is of the type that it has in most
-// programs. Backward has results that depend on whether they must be deterministic, and asks PyTorch if the call does
-// not say.
-bool add_options(Key& key, PyObject* options, bool is_backward) {
-  constexpr int64_t kCausal = 1, kTopLeft = 2, kBshd = 4, kDeterministic = 8, kDeterministicGiven = 16, kScale = 32,
-                    kWindow = 64;
-  if (!PyTuple_CheckExact(options) || PyTuple_Size(options) != 6) return false;
-  PyObject* const scale = PyTuple_GetItem(options, 1);
-  PyObject* const layout = PyTuple_GetItem(options, 2);
-  PyObject* const window = PyTuple_GetItem(options, 4);
-  PyObject* const deterministic = PyTuple_GetItem(options, 5);
+}  // namespace
+
+bool read_forward_tensors(PyObject* const* objects, DLTensor* tensors) {
+  if (exchange == nullptr) return false;
+  for (int i = kQ; i <= kV; ++i) {
+    if (!read(objects[i], tensors[i])) return false;
+  }
+  return true;
+}
+
+bool read_options(PyObject* object, Options& options) {
+  if (!PyTuple_CheckExact(object) || PyTuple_Size(object) != 6) return false;
+  PyObject* const scale = PyTuple_GetItem(object, 1);
+  PyObject* const layout = PyTuple_GetItem(object, 2);
+  PyObject* const window = PyTuple_GetItem(object, 4);
+  PyObject* const deterministic = PyTuple_GetItem(object, 5);
 
   bool causal = false, top_left = false;
-  if (!read_flag(PyTuple_GetItem(options, 0), causal) || !read_flag(PyTuple_GetItem(options, 3), top_left))
-    return false;
-  int64_t choices = (causal ? kCausal : 0) | (top_left ? kTopLeft : 0);
+  if (!read_flag(PyTuple_GetItem(object, 0), causal) || !read_flag(PyTuple_GetItem(object, 3), top_left)) return false;
+  options.choices = (causal ? Options::kCausal : 0) | (top_left ? Options::kTopLeft : 0);
 
-  double factor = 0;
   if (scale != Py_None) {
     if (!PyFloat_CheckExact(scale)) return false;
-    factor = PyFloat_AsDouble(scale);
-    choices |= kScale;
+    options.scale = PyFloat_AsDouble(scale);
+    options.choices |= Options::kScale;
   }
 
   if (!PyUnicode_CheckExact(layout)) return false;
   if (PyUnicode_CompareWithASCIIString(layout, "bshd") == 0) {
-    choices |= kBshd;
+    options.choices |= Options::kBshd;
   } else if (PyUnicode_CompareWithASCIIString(layout, "bhsd") != 0) {
     return false;
   }
 
-  int64_t left = 0, right = 0;
   if (window != Py_None) {
     if (!PyTuple_CheckExact(window) || PyTuple_Size(window) != 2) return false;
-    if (!read_side(PyTuple_GetItem(window, 0), left) || !read_side(PyTuple_GetItem(window, 1), right)) return false;
-    choices |= kWindow;
+    if (!read_side(PyTuple_GetItem(window, 0), options.left) || !read_side(PyTuple_GetItem(window, 1), options.right))
+      return false;
+    options.choices |= Options::kWindow;
   }
 
   if (deterministic != Py_None) {
     bool given = false;
     if (!read_flag(deterministic, given)) return false;
-    choices |= kDeterministicGiven | (given ? kDeterministic : 0);
-  } else if (is_backward) {
+    options.choices |= Options::kDeterministicGiven | (given ? Options::kDeterministic : 0);
+  }
+  return true;
+}
+
+namespace {
+
+// Reads what backward() is given; grad_lse may be None.
+bool read_backward_tensors(PyObject* const* objects, DLTensor* tensors) {
+  if (exchange == nullptr) return false;
+  for (int i = kQ; i <= kGradLse; ++i) {
+    if (i == kGradLse && objects[i] == Py_None) continue;
+    if (!read(objects[i], tensors[i])) return false;
+  }
+  return true;
+}
+
+bool recognize_forward(Key& key, PyObject* const* objects, DLTensor* tensors, PyObject* given) {
+  Options options;
+  if (!read_forward_tensors(objects, tensors) || !read_options(given, options)) return false;
+  key.add_forward_tensors(tensors);
+  key.add(options);
+  return true;
+}
+
+bool recognize_backward(Key& key, PyObject* const* objects, DLTensor* tensors, PyObject* given) {
+  Options options;
+  if (!read_backward_tensors(objects, tensors) || !read_options(given, options)) return false;
+  if (!options.has(Options::kDeterministicGiven)) {
     const Reference now(PyObject_CallFunctionObjArgs(is_deterministic, nullptr));
-    bool enabled = false;
-    if (!now || !read_flag(now.get(), enabled)) {
+    bool is_enabled = false;
+    if (!now || !read_flag(now.get(), is_enabled)) {
       PyErr_Clear();
       return false;
     }
-    choices |= kDeterministicGiven | (enabled ? kDeterministic : 0);
+    options.settle_deterministic(is_enabled);
   }
-
-  int64_t bits = 0;
-  memcpy(&bits, &factor, sizeof bits);
-  key.add(choices);
-  key.add(bits);
-  key.add(left);
-  key.add(right);
-  return true;
-}
-
-// What calls of one kind hand over, but for pointers to data.
-struct Entry {
-  Entry* next = nullptr;  // in its bucket
-  uint64_t hash = 0;
-  int users = 1;  // the table, and each call under way
-  Key key;
-  uint64_t function = 0;  // attune_forward or attune_backward
-  attune_problem problem;
-  attune_tensors tensors;
-  attune_gradients gradients;  // of backward alone
-  size_t workspace_bytes = 0;
-  // Arguments of new_empty(): sizes one by one, which PyTorch reads faster than a tuple of them.
-  PyObject* workspace_shape = nullptr;  // null if no workspace is needed
-  PyObject* lse_shape = nullptr;
-
-  ~Entry() {
-    Py_XDECREF(workspace_shape);
-    Py_XDECREF(lse_shape);
-  }
-
-  void let_go() {
-    if (--users == 0) delete this;
-  }
-};
-
-// An entry that a call uses: it stays, though the table may forget it.
-class Use {
- public:
-  explicit Use(Entry* entry) : entry_(entry) {
-    if (entry_ != nullptr) ++entry_->users;
-  }
-  Use(const Use&) = delete;
-  Use& operator=(const Use&) = delete;
-  ~Use() {
-    if (entry_ != nullptr) entry_->let_go();
-  }
-
-  const Entry* operator->() const { return entry_; }
-  explicit operator bool() const { return entry_ != nullptr; }
-
- private:
-  Entry* entry_;
-};
-
-class Table {
- public:
-  Entry* find(const Key& key) const {
-    const uint64_t hash = key.hash();
-    Entry* entry = buckets_[hash % kBuckets];
-    while (entry != nullptr && !(entry->hash == hash && entry->key == key)) entry = entry->next;
-    return entry;
-  }
-
-  int size() const { return count_; }
-
-  // Takes the place of an entry with the same key. False if the table is full.
-  bool add(Entry* entry) {
-    entry->hash = entry->key.hash();
-    Entry** place = &buckets_[entry->hash % kBuckets];
-    while (*place != nullptr && !((*place)->hash == entry->hash && (*place)->key == entry->key))
-      place = &(*place)->next;
-    Entry* const before = *place;
-    if (before == nullptr && count_ == kMostEntries) return false;
-    entry->next = before == nullptr ? nullptr : before->next;
-    *place = entry;
-    if (before == nullptr) {
-      ++count_;
-    } else {
-      before->let_go();
-    }
-    return true;
-  }
-
-  void clear() {
-    for (Entry*& bucket : buckets_) {
-      while (bucket != nullptr) {
-        Entry* const entry = bucket;
-        bucket = entry->next;
-        --count_;
-        entry->let_go();
-      }
-    }
-  }
-
- private:
-  Entry* buckets_[kBuckets] = {};
-  int count_ = 0;
-};
-
-Table forward_calls, backward_calls;
-
-enum { kQ, kK, kV, kOut, kLse, kGradOut, kGradLse };
-
-bool add_forward_tensors(Key& key, PyObject* const* objects, DLTensor* tensors) {
-  for (int i = kQ; i <= kV; ++i) {
-    if (!read(objects[i], tensors[i])) return false;
-    key.add(tensors[i]);
-    key.note_address(tensors[i]);
-  }
-  key.add_alignment();
-  return true;
-}
-
-bool add_backward_tensors(Key& key, PyObject* const* objects, DLTensor* tensors) {
-  for (int i = kQ; i <= kGradLse; ++i) {
-    if (i == kGradLse && objects[i] == Py_None) {
-      key.add_nothing();
-      continue;
-    }
-    if (!read(objects[i], tensors[i])) return false;
-    key.add(tensors[i]);
-    if (i != kLse && i != kGradLse) key.note_address(tensors[i]);
-  }
-  key.add_alignment();
+  key.add_backward_tensors(tensors, objects[kGradLse] != Py_None);
+  key.add(options);
   return true;
 }
 
@@ -336,16 +164,6 @@ PyObject* new_empty(PyObject* tensor, PyObject* shape, PyObject* options) {
   const Reference method(PyObject_GetAttr(tensor, new_empty_name));
   return method ? PyObject_Call(method.get(), shape, options) : nullptr;
 }
-
-// Whether a result that PyTorch has just made can be handed over as `expected` has it: in eager programs always.
-bool fits(const DLTensor& tensor, const attune_tensor& expected, bool is_bshd) {
-  const int head_axis = is_bshd ? 2 : 1, seq_axis = is_bshd ? 1 : 2;
-  return tensor.ndim == kMostDimensions && tensor.strides[0] == expected.stride_batch &&
-         tensor.strides[head_axis] == expected.stride_head && tensor.strides[seq_axis] == expected.stride_row &&
-         address_of(tensor) % kAlignment == 0;
-}
-
-bool has_layout_bshd(const attune_problem& problem) { return problem.layout == ATTUNE_LAYOUT_BSHD; }
 
 // What every launch needs beside its tensors, from where q's memory comes from and on its stream. False: a Python
 // exception is set, or `is_served` is false.
@@ -387,13 +205,11 @@ PyObject* forward(PyObject*, PyObject* arguments) {
   DLTensor tensors[kV + 1];
   Key key;
   bool wants_lse = false;
-  if (exchange == nullptr || !read_flag(return_lse, wants_lse) || !add_forward_tensors(key, objects, tensors) ||
-      !add_options(key, options, false)) {
-    return not_served();
-  }
+  if (!read_flag(return_lse, wants_lse) || !recognize_forward(key, objects, tensors, options)) return not_served();
   const Use entry(forward_calls.find(key));
   if (!entry) return not_served();
-  attune_tensors handed = entry->tensors;
+  const Launch& launch = entry->launch;
+  attune_tensors handed = launch.tensors;
   handed.q.data = data_of(tensors[kQ]);
   handed.k.data = data_of(tensors[kK]);
   handed.v.data = data_of(tensors[kV]);
@@ -402,7 +218,7 @@ PyObject* forward(PyObject*, PyObject* arguments) {
   Reference out(PyObject_CallFunctionObjArgs(empty_like, objects[kQ], nullptr));
   if (!out) return nullptr;
   DLTensor result;
-  if (!read(out.get(), result) || !fits(result, handed.o, has_layout_bshd(entry->problem))) return not_served();
+  if (!read(out.get(), result) || !launch.fits(result, handed.o)) return not_served();
   handed.o.data = data_of(result);
 
   Reference lse;
@@ -418,8 +234,8 @@ PyObject* forward(PyObject*, PyObject* arguments) {
   Surroundings around;
   if (!around.find(entry, objects[kQ], device)) return around.is_served ? nullptr : not_served();
   PyThreadState* const unlocked = PyEval_SaveThread();
-  const attune_status status = reinterpret_cast<ForwardFunction>(entry->function)(
-      &entry->problem, &handed, around.workspace_data, entry->workspace_bytes, around.stream);
+  const attune_status status = reinterpret_cast<ForwardFunction>(launch.function)(
+      &launch.problem, &handed, around.workspace_data, launch.workspace_bytes, around.stream);
   PyEval_RestoreThread(unlocked);
   if (status != ATTUNE_OK) return failed(status);
   return PyTuple_Pack(2, out.get(), lse.get());
@@ -433,18 +249,17 @@ PyObject* backward(PyObject*, PyObject* arguments) {
   }
   DLTensor tensors[kMostTensors];
   Key key;
-  if (exchange == nullptr || !add_backward_tensors(key, objects, tensors) || !add_options(key, options, true)) {
-    return not_served();
-  }
+  if (!recognize_backward(key, objects, tensors, options)) return not_served();
   const Use entry(backward_calls.find(key));
   if (!entry) return not_served();
-  attune_tensors handed = entry->tensors;
+  const Launch& launch = entry->launch;
+  attune_tensors handed = launch.tensors;
   handed.q.data = data_of(tensors[kQ]);
   handed.k.data = data_of(tensors[kK]);
   handed.v.data = data_of(tensors[kV]);
   handed.o.data = data_of(tensors[kOut]);
   handed.lse = static_cast<float*>(data_of(tensors[kLse]));
-  attune_gradients gradients = entry->gradients;
+  attune_gradients gradients = launch.gradients;
   gradients.d_o.data = data_of(tensors[kGradOut]);
   gradients.d_lse = objects[kGradLse] == Py_None ? nullptr : static_cast<const float*>(data_of(tensors[kGradLse]));
   const DLDevice device = tensors[kQ].device;
@@ -455,15 +270,15 @@ PyObject* backward(PyObject*, PyObject* arguments) {
     grads[i].take(PyObject_CallFunctionObjArgs(empty_like, objects[kQ + i], nullptr));
     if (!grads[i]) return nullptr;
     DLTensor result;
-    if (!read(grads[i].get(), result) || !fits(result, *views[i], has_layout_bshd(entry->problem))) return not_served();
+    if (!read(grads[i].get(), result) || !launch.fits(result, *views[i])) return not_served();
     views[i]->data = data_of(result);
   }
 
   Surroundings around;
   if (!around.find(entry, objects[kQ], device)) return around.is_served ? nullptr : not_served();
   PyThreadState* const unlocked = PyEval_SaveThread();
-  const attune_status status = reinterpret_cast<BackwardFunction>(entry->function)(
-      &entry->problem, &handed, &gradients, around.workspace_data, entry->workspace_bytes, around.stream);
+  const attune_status status = reinterpret_cast<BackwardFunction>(launch.function)(
+      &launch.problem, &handed, &gradients, around.workspace_data, launch.workspace_bytes, around.stream);
   PyEval_RestoreThread(unlocked);
   if (status != ATTUNE_OK) return failed(status);
   return PyTuple_Pack(3, grads[0].get(), grads[1].get(), grads[2].get());
@@ -489,10 +304,12 @@ PyObject* enter(Table& table, const Key& key, uint64_t function, PyObject* probl
   Entry* const entry = new (std::nothrow) Entry;
   if (entry == nullptr) return PyErr_NoMemory();
   entry->key = key;
-  entry->function = function;
-  entry->workspace_bytes = workspace_bytes;
-  bool is_made = read_struct(problem, entry->problem) && read_struct(tensors, entry->tensors);
-  if (gradients != nullptr) is_made = is_made && read_struct(gradients, entry->gradients);
+  Launch& launch = entry->launch;
+  launch.function = function;
+  launch.workspace_bytes = workspace_bytes;
+  launch.workspace_elements = workspace_elements;
+  bool is_made = read_struct(problem, launch.problem) && read_struct(tensors, launch.tensors);
+  if (gradients != nullptr) is_made = is_made && read_struct(gradients, launch.gradients);
   if (lse_shape != nullptr) {
     Py_INCREF(lse_shape);
     entry->lse_shape = lse_shape;
@@ -514,8 +331,7 @@ PyObject* add_forward(PyObject*, PyObject* arguments) {
   }
   DLTensor tensors[kV + 1];
   Key key;
-  if (exchange == nullptr || !add_forward_tensors(key, objects, tensors) || !add_options(key, options, false))
-    Py_RETURN_FALSE;
+  if (!recognize_forward(key, objects, tensors, options)) Py_RETURN_FALSE;
   return enter(forward_calls, key, function, problem, views, nullptr, workspace_bytes, workspace_elements, lse_shape);
 }
 
@@ -530,8 +346,7 @@ PyObject* add_backward(PyObject*, PyObject* arguments) {
   }
   DLTensor tensors[kMostTensors];
   Key key;
-  if (exchange == nullptr || !add_backward_tensors(key, objects, tensors) || !add_options(key, options, true))
-    Py_RETURN_FALSE;
+  if (!recognize_backward(key, objects, tensors, options)) Py_RETURN_FALSE;
   return enter(backward_calls, key, function, problem, views, gradients, workspace_bytes, workspace_elements, nullptr);
 }
 
@@ -546,13 +361,6 @@ PyObject* forget_backward(PyObject*, PyObject*) {
 }
 
 PyObject* kinds(PyObject*, PyObject*) { return Py_BuildValue("(ii)", forward_calls.size(), backward_calls.size()); }
-
-void keep(PyObject*& place, PyObject* object) {
-  Py_INCREF(object);
-  PyObject* const before = place;
-  place = object;
-  Py_XDECREF(before);
-}
 
 PyObject* use(PyObject*, PyObject* arguments) {
   PyObject *capsule, *type, *like, *options, *asks, *raises;
@@ -592,6 +400,16 @@ PyMethodDef methods[] = {
     {"forget_forward", forget_forward, METH_NOARGS, "Empties the table of forward()."},
     {"forget_backward", forget_backward, METH_NOARGS, "Empties the table of backward()."},
     {"kinds", kinds, METH_NOARGS, "How many kinds of calls forward() and backward() serve."},
+    {"use_shims", use_shims, METH_O, "use_shims({name: address}): whether all functions of torch_shims.h are there."},
+    {"implement", implement, METH_VARARGS,
+     "implement(operator, key): what implements PyTorch's operator for a dispatch key in C, as long as it lives."},
+    {"record_by", record_by, METH_VARARGS,
+     "record_by(operator, saved_tensor_hooks, is_tracing): what attend() asks of PyTorch."},
+    {"attend", attend, METH_VARARGS,
+     "attend(q, k, v, options): out, whose derivative PyTorch has recorded, or None if the call is not served here."},
+    {"served", served, METH_NOARGS, "How many calls of operators forward and backward were served in C."},
+    {"options_of", options_of, METH_VARARGS,
+     "options_of(code, left, right, scale): the options that attend() has told PyTorch so."},
     {nullptr, nullptr, 0, nullptr},
 };
 
@@ -606,9 +424,11 @@ PyModuleDef module = {PyModuleDef_HEAD_INIT,
                       nullptr};
 
 }  // namespace
+}  // namespace attune_python
 
 // NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming): the name that Python looks for.
 PyMODINIT_FUNC PyInit__known_calls() {
+  using namespace attune_python;
   new_empty_name = PyUnicode_InternFromString("new_empty");
   if (new_empty_name == nullptr) return nullptr;
   PyObject* const made = PyModule_Create(&module);
