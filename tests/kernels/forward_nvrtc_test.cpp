@@ -84,7 +84,9 @@ TEST_CASE("NVRTC compiles kernels that split their keys, and the one that combin
       check("h200", parse_problem("bf16" + problem),
             "sm90 q128 kv64 st2 rescale10 overlap=within scheduler=static-persistent parts=fill");
       check("h200", parse_problem("bf16" + problem), "sm90 q64 kv64 st2 rescale10 overlap=within pack-gqa parts=fill");
-      check("a100", parse_problem("bf16" + problem), "sm80 q16 kv32 w1 st2 rescale10 pack-gqa parts=fill");
+      check("a100", parse_problem("bf16" + problem),
+            head_dim > 128 ? "sm80 q16 kv32 w1 st2 qsmem rescale10 pack-gqa parts=fill"
+                           : "sm80 q16 kv32 w1 st2 rescale10 pack-gqa parts=fill");
     }
   }
 }

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <optional>
 #include <vector>
@@ -91,6 +92,11 @@ const Tile& tile_for(const AttentionProblem& problem, const DeviceSpec& device) 
   });
 }
 
+bool q_fits_registers(const AttentionProblem& problem, KernelConfig config) {
+  config.q_in_registers = true;  // the estimate counts Q only where it is held
+  return forward_sm80_shape(problem, config).registers_estimate <= kMaxEstimateWithQ;
+}
+
 // Short sequences, and too few tiles for all SMs, take smaller tiles; lengths need not be multiples of anything. Bounds
 // are powers of two, as those of the dispatch classes, so that all lengths of a class have one default.
 void shrink_to_lengths(const AttentionProblem& problem, const DeviceSpec& device, KernelConfig* config) {
@@ -107,8 +113,7 @@ void shrink_to_lengths(const AttentionProblem& problem, const DeviceSpec& device
     if (lengthens_tiles(problem.mask) && !too_few) config->tile_order = TileOrder::head_major_reversed;
     // Wide heads spill with more than 32 keys, by up to a kilobyte.
     config->block_kv = problem.head_dim > 160 ? 32 : too_few && problem.head_dim <= 128 ? 128 : 64;
-    config->q_in_registers = true;  // the estimate counts Q only where it is held
-    config->q_in_registers = forward_sm80_shape(problem, *config).registers_estimate <= kMaxEstimateWithQ;
+    config->q_in_registers = q_fits_registers(problem, *config);
   }
   while (config->warps > 1 && problem.seq_q <= config->block_q / 2) {
     config->block_q /= 2;
@@ -165,20 +170,23 @@ KernelConfig with_parts(const AttentionProblem& problem, const DeviceSpec& devic
 }
 
 // Where queries are few, tiles of the heads of a group, of as few warps as hold their rows: K and V, which is what such
-// a problem waits for, are read once for all heads.
+// a problem waits for, are read once for all heads. Wide rows whose chunks are no power of two take a register for the
+// address of each chunk that a thread copies: with one warp 500 bytes and more are spilled, with four and 16 keys none.
 std::vector<KernelConfig> configs_of_groups(const AttentionProblem& problem, KernelConfig config) {
-  constexpr int kStepsOfKeys[] = {32, 48, 64, 128}, kRowsOfWarp = 16, kMostWarps = 4;
+  constexpr int kRowsOfWarp = 16, kMostWarps = 4, kMostHeadDimOfOneWarp = 96;
+  const bool regular = std::has_single_bit(static_cast<unsigned>(forward_sm80_shape(problem, config).chunks)) ||
+                       problem.head_dim <= kMostHeadDimOfOneWarp;
   const std::int64_t rows = problem.seq_q * problem.heads_q / problem.heads_kv;
   config.pack_gqa = true;
-  config.warps = 1;
+  config.warps = regular ? 1 : kMostWarps;
   while (config.warps < kMostWarps && rows > config.warps * kRowsOfWarp) config.warps *= 2;
   config.block_q = config.warps * kRowsOfWarp;
   config.ctas_per_sm = 1;
-  config.q_in_registers = true;
   std::vector<KernelConfig> configs;
   if (!pack_gqa_may_win(problem, config.block_q)) return configs;
-  for (const int block_kv : kStepsOfKeys) {
+  for (const int block_kv : regular ? std::vector{32, 48, 64, 128} : std::vector{16}) {
     config.block_kv = block_kv;
+    config.q_in_registers = regular && q_fits_registers(problem, config);
     for (const int stages : {2, 3}) {
       config.stages = stages;
       configs.push_back(config);

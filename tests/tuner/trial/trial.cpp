@@ -308,7 +308,7 @@ TEST_CASE("what is no property of the config is thrown", "[nogpu]") {
 TEST_CASE("an alignment of 2 is what the tensors have", "[nogpu]") {
   Fixture f;
   f.problem.alignment = 2;
-  f.config = default_config(f.problem, f.device->spec());
+  f.config = parse_config("sm80 q64 kv64 w4 st2");
   std::int64_t o_address = 0;
   const Measurement m = f.run([&](const Call& c) { o_address = c[Pointer{Operand::o}]; });
   INFO(m.reason);
