@@ -31,7 +31,11 @@ void CtaGroup::exit_async() {
     if (product.waited >> current_->warp->index % kWarpsOfWarpgroup & 1) continue;
     fail(fmt::format("it exits while {} of its warpgroup is under way: no wgmma_wait_group covers it", product.name));
   }
-  store_now(async_lane().stores.size());
+  // Nobody else can wait for them, and shared memory of a CTA that has ended is another one's.
+  if (const std::vector<TensorCopy>& stores = async_lane().stores; !stores.empty())
+    fail(
+        fmt::format("it exits while its {} still reads shared memory at {}: no cp_async_bulk_wait_group_read covers it",
+                    stores.front().name, place(stores.front().shared)));
   Cluster& cluster = *cta.cluster;
   // Threads that have exited count as arrived.
   if (cluster.lanes_at_barrier && cluster.lanes_at_barrier + 1 == cluster.lanes_left) release_cluster_barrier(cluster);

@@ -363,6 +363,12 @@ TEST_CASE("shared memory is not overwritten while TMA or wgmma reads it", "[emul
     CHECK(message_of({store + "cp_async_bulk_wait_group_read<0>();\nst_shared_b32(shared_base(), 1);\n}\n"}, mode) ==
           "no error");
   }
+  // The CTA may end with the thread that issued them.
+  const std::string exits = "it exits while its ", covers = ": no cp_async_bulk_wait_group_read covers it";
+  check_in_all_modes({store + "}\n"},
+                     exits + "cp_async_bulk_tensor_4d_store still reads shared memory at +0x0" + covers);
+  check_in_all_modes({"if (thread == 0) {\n" + add + "cp_async_bulk_wait_group_read<1>();\n}\n"},
+                     exits + "cp_reduce_async_bulk_add_f32 still reads shared memory at +0x0" + covers);
   // By the other CTA of the cluster.
   check_in_all_modes(
       {kFullBarrier + "barrier_cluster_sync();\n" + kProduct +
@@ -416,7 +422,8 @@ TEST_CASE("ordinary writes are fenced before wgmma and TMA read them", "[emulato
     // TMA's own writes need none, and a load replaces what was written before.
     CHECK(message_of({kFullBarrier +
                       "if (thread == 0) {\nst_shared_b32(shared_base(), 1);\nmbarrier_arrive_expect_tx(full, 1024);\n" +
-                      kLoad + "}\nmbarrier_wait_parity(full, 0);\nif (thread == 0) " + kStore},
+                      kLoad + "}\nmbarrier_wait_parity(full, 0);\nif (thread == 0) {\n" + kStore +
+                      "cp_async_bulk_commit_group();\ncp_async_bulk_wait_group_read<0>();\n}\n"},
                      mode) == "no error");
   }
 }

@@ -19,7 +19,8 @@
 //               + (2 q kv + 4 q D) / 128                                        dS stored; loads written
 //   exponential = q kv / 15.4
 //   Where the softmax warpgroups compute dQ, a product has 64 of D and m queries: 2 w kv (64 + m) instead of the last
-//   term's. Bulk adds pass shared memory twice, 8 q D / 128.
+//   term's. Bulk adds take the place of the next term: they pass shared memory twice, 8 q D / 128, half of that in a
+//   cluster.
 //   adds        = 4 q D / 107, which pass the pipe of shared memory too; in a cluster half of that, and 4 q kv / 128
 //                 more of shared memory
 //   l2 adds     = 4 q D / 12, half of that in a cluster: what L2 takes while all SMs add
@@ -107,7 +108,7 @@ Step step_of(const AttentionProblem& problem, const KernelConfig& config, const 
   read += dq_by_softmax ? warpgroups * kv * (kWarpgroupRows + shares.queries)
                         : dq.count * kv * (kWarpgroupRows + dq.columns) * q / kWarpgroupRows;
   double exchanged = config.cluster > 1 ? 4 * q * kv : 0;  // dS goes and comes
-  if (bulk) exchanged += 8 * q * d;
+  if (bulk) exchanged += 8 * q * d / config.cluster;
   step.shared = (2 * read + 2 * q * kv + exchanged + 4 * q * d) / bytes_per_clock;
   step.exponential =
       q * kv *

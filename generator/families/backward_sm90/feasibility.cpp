@@ -160,10 +160,12 @@ void check_memory(const BackwardSm90Shape& shape, const KernelConfig& config, co
       static_cast<std::size_t>(config.ctas_per_sm) * (bytes + static_cast<std::size_t>(device.shared_bytes_reserved));
   if (bytes > static_cast<std::size_t>(device.shared_bytes_per_block) ||
       of_sm > static_cast<std::size_t>(device.shared_bytes_per_sm)) {
+    const std::string staged =
+        config.dq_adds == DqAdds::bulk ? " with the part of dQ that dq-adds=bulk keeps there" : "";
     reasons->push_back(fmt::format(
-        "shared memory: K and V, {} blocks of Q, {} of dO and {} of dS take {} bytes of each of {} CTAs; a CTA of {} "
+        "shared memory: K and V, {} blocks of Q, {} of dO and {} of dS{} take {} bytes of each of {} CTAs; a CTA of {} "
         "may have {}, an SM {}",
-        config.stages, shape.do_stages, config.ds_stages, bytes, config.ctas_per_sm, device.name,
+        config.stages, shape.do_stages, config.ds_stages, staged, bytes, config.ctas_per_sm, device.name,
         device.shared_bytes_per_block, device.shared_bytes_per_sm));
   }
 }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "generator/config/config_space.h"
+#include "generator/families/backward_sm90/cost.h"
 #include "generator/families/family_word.h"
 #include "generator/generate.h"
 #include "tests/catch.h"
@@ -96,6 +97,32 @@ TEST_CASE("what the softmax warpgroups cannot compute of dQ is refused with reas
                ContainsSubstring("multiple of 16 from 32"));
 }
 
+TEST_CASE("the configs that head dims take by default leave room for bulk adds, or say what does not fit", "[nogpu]") {
+  const std::string bulk = " dq-adds=bulk", staged = "with the part of dQ that dq-adds=bulk keeps there";
+  CHECK(reasons_of("backward sq4096 d64", "sm90 q128 kv128 st3 ordered overlap=within dq=atomic dsst1" + bulk) == "");
+  CHECK(reasons_of("backward sq4096 d128", "sm90 q64 kv128 st3 ordered overlap=within dq=atomic" + bulk) == "");
+  // At head dim 256 less is left than a fragment of each warp takes; P in the buffer of dS makes room.
+  const std::string widest = "sm90 q64 kv64 st2 dq=atomic polled-loads split-dkdv";
+  CHECK(reasons_of("backward sq4096 d256", widest) == "");
+  CHECK_THAT(reasons_of("backward sq4096 d256", widest + bulk), ContainsSubstring(staged));
+  CHECK(reasons_of("backward sq4096 d256", widest + " p-in-ds" + bulk) == "");
+  CHECK_THAT(reasons_of("backward sq4096 d256", "sm90 q64 kv64 st3 dq=atomic polled-loads split-dkdv"),
+             ContainsSubstring("shared memory") && !ContainsSubstring(staged));
+}
+
+TEST_CASE("bulk adds cost a pair of CTAs half of the shared memory that one CTA's take", "[nogpu]") {
+  const AttentionProblem problem = parse_problem("backward b4 hq16 sq4096 d256");
+  const auto shared_of_adds = [&](const std::string& config) {
+    const auto shared = [&](const std::string& words) {
+      return backward_sm90_cost(problem, parse_config(words), find_device("h200")).shared_microseconds;
+    };
+    return shared(config + " dq-adds=bulk") - shared(config);
+  };
+  const std::string one = "sm90 q64 kv64 st1 dsst1 dq=atomic split-dkdv", pair = one + " cluster2";
+  CHECK(shared_of_adds(one) > 0);
+  CHECK(shared_of_adds(pair) == Approx(shared_of_adds(one) / 2));
+}
+
 TEST_CASE("the space of a backward problem on Hopper has both families, and every choice of wgmma's", "[nogpu]") {
   for (const int head_dim : {16, 64, 72, 128, 256}) {
     AttentionProblem problem = make_problem(DataType::bf16, 4, 16, 4096, head_dim, MaskKind::causal);
@@ -107,6 +134,7 @@ TEST_CASE("the space of a backward problem on Hopper has both families, and ever
     std::set<TileScheduler> schedulers;
     std::set<bool> split;
     std::set<DqWarpgroups> dq_by;
+    std::set<DqAdds> adds_of_own, adds_of_softmax;  // of dQ, by who computes it
     std::size_t wgmma = 0, mma_sync = 0;
     for (const Candidate& candidate : config_space(problem, find_device("h200"), SpaceExtent::whole)) {
       if (!candidate.feasible()) break;
@@ -129,6 +157,7 @@ TEST_CASE("the space of a backward problem on Hopper has both families, and ever
       schedulers.insert(config.tile_scheduler);
       split.insert(config.split_dkdv);
       dq_by.insert(config.dq_by);
+      (config.dq_by == DqWarpgroups::own ? adds_of_own : adds_of_softmax).insert(config.dq_adds);
     }
     INFO("d" << head_dim << ": " << wgmma << " and " << mma_sync);
     CHECK(wgmma >= 15);
@@ -137,6 +166,8 @@ TEST_CASE("the space of a backward problem on Hopper has both families, and ever
     // Blocks of other sizes where the softmax warpgroups compute dQ.
     CHECK(block_q.size() == (head_dim > 128 ? 1 : head_dim == 64 ? 5 : head_dim == 128 ? 3 : 2));
     CHECK(dq_by.size() == (head_dim == 64 || head_dim == 128 ? 2 : 1));
+    CHECK(adds_of_own.size() == 2);
+    CHECK(adds_of_softmax.size() == (dq_by.size() == 2 ? 2 : 0));
     CHECK(block_kv.size() == (head_dim > 128 ? 1 : head_dim > 72 ? 2 : 3));
     CHECK(stages.size() >= 2);
     CHECK(do_stages.contains(0));
