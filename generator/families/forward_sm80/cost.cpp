@@ -64,6 +64,9 @@ constexpr double kClocksPerSpill = 2;
 constexpr double kSpillPerChunk = 0.22;
 // Fitted: registers that addresses take beside the estimate where rows hold no power of two of chunks.
 constexpr int kIrregularRegisters = 16;
+// And for each chunk beyond these that a thread copies, whose address is kept from step to step: by what 28 kernels of
+// one and two warps spill (D = 104 to 248).
+constexpr double kChunksWithoutAddress = 8, kRegistersPerChunk = 9;
 constexpr double kStartClocks = 530;         // fitted: of a CTA, that the others on its SM do not hide
 constexpr double kBoundsCheckCost = 0.015;   // of a step, which lengths that are multiples of the tiles save
 constexpr double kLaunchMicroseconds = 3.3;  // fitted, as is kStartClocks, on 32 shapes of less than 60 us
@@ -167,8 +170,10 @@ CostEstimate forward_sm80_cost(const AttentionProblem& problem, const KernelConf
   cost.registers = residency.registers;
   cost.ctas_per_sm = residency.ctas;
   const double chunks_of_thread = static_cast<double>(config.block_kv) * shape.chunks / shape.threads;
-  const int needed = shape.registers_estimate + (is_irregular(shape) ? kIrregularRegisters : 0);
-  const double spilled = std::max(0, needed - limit) * (1 + kSpillPerChunk * chunks_of_thread);
+  double needed = shape.registers_estimate;
+  if (is_irregular(shape))
+    needed += kIrregularRegisters + kRegistersPerChunk * std::max(0.0, chunks_of_thread - kChunksWithoutAddress);
+  const double spilled = std::max(0.0, needed - limit) * (1 + kSpillPerChunk * chunks_of_thread);
 
   const int tile_queries = config.block_q / shape.group;
   const double tiles = static_cast<double>(ceil_div(problem.seq_q, tile_queries));
