@@ -29,6 +29,9 @@ struct Arguments {
 constexpr u32 kArgumentBytes = ${argument_bytes};
 
 constexpr i32 kBlockQ = ${block_q}, kBlockKv = ${block_kv}, kHeadDim = ${head_dim}, kSoftmaxWarpgroups = ${softmax_count};
+//% if persistent
+constexpr u32 kTileNumbers = ${tile_numbers};  // that are held at once
+//% end
 constexpr i32 kStages = ${stages}, kDoStages = ${do_stages}, kDsStages = ${ds_stages};  // tiles of Q, of dO, of dS
 constexpr bool kOrderedWarpgroups = ${ordered_warpgroups};  // whether they issue S and dP in a fixed order
 constexpr i32 k${first_warpgroup}Registers = ${dq_registers}, kSoftmaxRegisters = ${softmax_registers};  // 0: as they are at launch
@@ -63,6 +66,7 @@ using GradientFragments = float[kHeadDim / 2];    // of dK or dV
 
 //% include wgmma/matrix_descriptor
 //% include wgmma/pipeline_slot
+//% include wgmma/tile_slot
 //% include wgmma/transpose_in_quad
 //% include tile/pack_elements
 //% include attention/sequence_${sequence}
@@ -83,7 +87,6 @@ using GradientFragments = float[kHeadDim / 2];    // of dK or dV
 //% include schedule/tile_id_${tile_id}
 //% include schedule/key_tile_order_${key_tile_order}
 //% include schedule/${key_tile}
-//% include schedule/key_tiles_of_cta_${tile_scheduler}
 
 // Named barriers: of warpgroup 0; one for each softmax warpgroup, from kOrder on${and_panels}; others follow.
 constexpr u32 kTickets = 1, kOrder = kTickets + 1;
@@ -124,7 +127,7 @@ struct Barriers {
     mbarrier_init(v_full(), 1);
 //% if persistent
     mbarrier_init(k_empty(), kWarpgroupWarps * ${k_readers});
-    mbarrier_init(v_empty(), kWarpgroupWarps * kSoftmaxWarpgroups);
+    mbarrier_init(v_empty(), kWarpgroupWarps * ${v_readers});
 //% end
 //% if clustered
     for (i32 i = 0; i < kDsStages; ++i) mbarrier_init(peer_ds_full(i), 1);
@@ -132,6 +135,8 @@ struct Barriers {
     fence_mbarrier_init();
   }
 };
+
+//% include schedule/key_tiles_of_cta_${tile_scheduler}
 
 // The blocks of queries that a tile's CTA walks through, for each of its query heads: those that attend to any of its keys${walked_by}.
 struct QueryWalk {
@@ -147,6 +152,9 @@ struct QueryWalk {
 
 //% include wgmma/load_tile
 //% include wgmma/query_loads
+//% if loads_ahead
+//% include wgmma/tile_loads
+//% end
 //% if bulk_adds
 //% include wgmma/bulk_adds
 //% end
@@ -171,7 +179,7 @@ struct QueryWalk {
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(const __grid_constant__ Arguments args) {
   const u32 shared = shared_base();
   const Barriers barriers{shared + kBarrierOffset};
-  const KeyTilesOfCta tiles(args, shared);
+  const KeyTilesOfCta tiles(args, barriers, shared);
   const u32 warp = warp_index();
   if (thread_index() == 0) {
     prefetch_tensormap(args.k_map);
@@ -190,12 +198,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
 //% if dq_by_softmax
     if (kProducerRegisters != 0) setmaxnreg_dec<kProducerRegisters>();
     QueryProducer producer(static_cast<i32>(warp));
-    tiles.for_each(args, [&](i32 index) { load_operands(args, barriers, shared, index, producer); });
+    tiles.for_each(args, producer.slot, [&](i32 index) { load_operands(args, barriers, shared, index, producer${and_tiles_passed}); });
 //% else
     if (kDqRegisters != 0) setmaxnreg_dec<kDqRegisters>();
     DqWarpgroup warpgroup(static_cast<i32>(warp));
-    tiles.for_each(args, [&](i32 index) {
-      add_query_gradients(args, barriers, shared, index, warpgroup);
+//% if persistent
+    if (warp == 1 || warp == 2) warpgroup.loads.begin_cta(args, barriers, shared);
+//% end
+    tiles.for_each(args, warpgroup.slot, [&](i32 index) {
+      add_query_gradients(args, barriers, shared, index, warpgroup${and_tiles_passed});
 //% if fused_convert
       convert_finished_heads(args, KeyTile(args, opaque_i32(index)), shared);
 //% end
@@ -207,7 +218,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
 //% if persistent
     warpgroup.begin_order();
 //% end
-    tiles.for_each(args, [&](i32 index) { add_key_gradients(args, barriers, index, warpgroup); });
+    tiles.for_each(args, warpgroup.slot, [&](i32 index) { add_key_gradients(args, barriers, index, warpgroup${and_tiles_passed}); });
 //% if persistent
     warpgroup.end_order();
 //% end

@@ -2,10 +2,10 @@
 struct KeyTilesOfCta {
   i32 number;
 
-  __device__ __forceinline__ KeyTilesOfCta(const Arguments& args, u32 shared) : number(take_tile_id(args, shared) / kCluster) {}
+  __device__ __forceinline__ KeyTilesOfCta(const Arguments& args, const Barriers&, u32 shared) : number(take_tile_id(args, shared) / kCluster) {}
   // Calls work with the index of each tile.
   template <class Work>
-  __device__ __forceinline__ void for_each(const Arguments& args, const Work& work) const {
+  __device__ __forceinline__ void for_each(const Arguments& args, TileSlot, const Work& work) const {
     work(tile_in_order(args, number));
   }
 };

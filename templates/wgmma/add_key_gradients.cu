@@ -1,5 +1,5 @@
 // What a softmax warpgroup does with a tile: dK and dV of its keys, from all blocks of queries.
-__device__ __forceinline__ void add_key_gradients(const Arguments& args, const Barriers& barriers, i32 index, SoftmaxWarpgroup& warpgroup) {
+__device__ __forceinline__ void add_key_gradients(const Arguments& args, const Barriers& barriers, i32 index, SoftmaxWarpgroup& warpgroup${and_tiles}) {
   const KeyTile tile(args, index);
   const QueryWalk walk(args, tile);
   const i32 first_of_warp = warpgroup.first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16);
@@ -9,8 +9,7 @@ __device__ __forceinline__ void add_key_gradients(const Arguments& args, const B
 //% if !persistent
     keys.warpgroup.begin_order();
 //% end
-    mbarrier_wait_parity(barriers.k_full(), warpgroup.kv.parity);
-    mbarrier_wait_parity(barriers.v_full(), warpgroup.kv.parity);
+    keys.warpgroup.wait_k();
     for (i32 head = 0; head < TileHeads::walked(args); ++head) {
 //% if dq_by_softmax
       keys.dq.begin_head(args, walk, tile.sequence.batch * args.heads_q + TileHeads::of_queries(args, tile.head, head));
@@ -22,6 +21,9 @@ __device__ __forceinline__ void add_key_gradients(const Arguments& args, const B
         query_step<true>(keys, block, live.masked(block));
 #pragma unroll 1
         for (++block; block < live.end; ++block) query_step<false>(keys, block, live.masked(block));
+//% if persistent
+        if (head == TileHeads::walked(args) - 1) keys.warpgroup.leave_operands();
+//% end
         end_walk(keys);
       }
 //% if masked_begin
@@ -35,8 +37,26 @@ __device__ __forceinline__ void add_key_gradients(const Arguments& args, const B
 //% if dq_by_softmax
     keys.dq.end_adds();
 //% end
-    keys.warpgroup.leave_kv();
+//% if persistent
+    if (live.begin >= live.end) {
+      keys.warpgroup.wait_v();
+      keys.warpgroup.leave_operands();
+    }
+//% if loads_ahead
+    keys.warpgroup.load_next_v(args, tiles);
+//% end
+//% if dq_by_softmax
+    keys.warpgroup.leave_k();
+//% end
+//% end
     warpgroup = keys.warpgroup;
+//% if persistent
+  } else {
+    pass_tile_over(warpgroup);
+//% if loads_ahead
+    warpgroup.load_next_v(args, tiles);
+//% end
+//% end
   }
   const KeyTile stored(args, opaque_i32(index));
   await_key_sums(args, stored);

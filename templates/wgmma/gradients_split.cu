@@ -89,6 +89,11 @@ struct ValueGradients {
 #pragma unroll
     for (i32 i = 0; i < kHeadDim / 2; ++i) dv[i] = 0;
   }
+  // K: for the tile's S.
+  __device__ __forceinline__ void wait_operand() const { warpgroup.wait_k(); }
+//% if persistent
+  __device__ __forceinline__ void leave_operand() const { warpgroup.leave_k(); }
+//% end
   // Turns S into P.
   __device__ __forceinline__ void exponentiate_scores(i32 block, bool masked) {
     score.modify(s);
@@ -133,6 +138,11 @@ struct KeyGradients {
 #pragma unroll
     for (i32 i = 0; i < kHeadDim / 2; ++i) dk[i] = 0;
   }
+  // V: for the tile's dP.
+  __device__ __forceinline__ void wait_operand() const { warpgroup.wait_v(); }
+//% if persistent
+  __device__ __forceinline__ void leave_operand() const { warpgroup.leave_v(); }
+//% end
   // Turns dP into dS.
   __device__ __forceinline__ void differentiate_scores() {
     PackedScores p;
@@ -186,6 +196,9 @@ __device__ __forceinline__ void walk_blocks(const Arguments& args, const KeyTile
       query_step<true>(gradients, block, live.masked(block));
 #pragma unroll 1
       for (++block; block < live.end; ++block) query_step<false>(gradients, block, live.masked(block));
+//% if persistent
+      if (head == TileHeads::walked(args) - 1) gradients.leave_operand();
+//% end
       end_walk(gradients);
     }
 //% if masked_begin
@@ -193,10 +206,13 @@ __device__ __forceinline__ void walk_blocks(const Arguments& args, const KeyTile
     for (; block < walk.blocks.end; ++block) pass_over(gradients, publishes);
 //% end
   }
+//% if persistent
+  if (live.begin >= live.end) gradients.leave_operand();
+//% end
 }
 
 // What a softmax warpgroup does with a tile: dV or dK of its keys, from all blocks of queries.
-__device__ __forceinline__ void add_key_gradients(const Arguments& args, const Barriers& barriers, i32 index, SoftmaxWarpgroup& warpgroup) {
+__device__ __forceinline__ void add_key_gradients(const Arguments& args, const Barriers& barriers, i32 index, SoftmaxWarpgroup& warpgroup${and_tiles}) {
   const KeyTile tile(args, index);
   const QueryWalk walk(args, tile);
   const i32 first_of_warp = warpgroup.first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16);
@@ -204,10 +220,14 @@ __device__ __forceinline__ void add_key_gradients(const Arguments& args, const B
   if (warpgroup.index % 2 == 0) {
     ValueGradients values(args, tile, warpgroup, pipe);
     if (walk.any()) {
-      mbarrier_wait_parity(barriers.k_full(), warpgroup.kv.parity);
+      values.wait_operand();
       walk_blocks(args, tile, walk, values, false);
-      values.warpgroup.leave_kv();
       warpgroup = values.warpgroup;
+//% if persistent
+    } else {
+      values.wait_operand();
+      values.leave_operand();
+//% end
     }
     const KeyTile stored(args, opaque_i32(index));
     await_key_sums(args, stored);
@@ -215,11 +235,18 @@ __device__ __forceinline__ void add_key_gradients(const Arguments& args, const B
   } else {
     KeyGradients keys(warpgroup, pipe);
     if (walk.any()) {
-      mbarrier_wait_parity(barriers.v_full(), warpgroup.kv.parity);
+      keys.wait_operand();
       walk_blocks(args, tile, walk, keys, true);
-      keys.warpgroup.leave_kv();
       warpgroup = keys.warpgroup;
+//% if persistent
+    } else {
+      keys.wait_operand();
+      keys.leave_operand();
+//% end
     }
+//% if persistent
+    warpgroup.load_next_v(args, tiles);
+//% end
     const KeyTile stored(args, opaque_i32(index));
     await_key_sums(args, stored);
     store_dk(args, stored, first_of_warp, keys.dk);

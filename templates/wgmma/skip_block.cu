@@ -12,3 +12,17 @@ __device__ __forceinline__ void skip_block(SoftmaxWarpgroup& warpgroup, bool pub
   const PackedScores zeros = {};
   if (publishes) warpgroup.publish(zeros);
 }
+//% if persistent
+//% if !split
+
+// A tile whose keys no query attends to: its operands come all the same.
+__device__ __forceinline__ void pass_tile_over(SoftmaxWarpgroup& warpgroup) {
+  warpgroup.wait_k();
+  warpgroup.wait_v();
+  warpgroup.leave_operands();
+//% if dq_by_softmax
+  warpgroup.leave_k();
+//% end
+}
+//% end
+//% end

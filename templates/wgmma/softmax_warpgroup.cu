@@ -40,7 +40,7 @@ struct SoftmaxWarpgroup {
   PipelineSlot<kStages> q;
   PipelineSlot<kDoStages> d_o;
   PipelineSlot<kDsStages> ds;
-  PipelineSlot<1> kv;  // K and V of the tile
+  TileSlot slot;
 //% if split
   PipelineSlot<kDsStages> p;
 //% end
@@ -50,6 +50,8 @@ struct SoftmaxWarpgroup {
 
   __device__ __forceinline__ i32 first_key_of_thread() const { return first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16 + lane_index() / 4); }
 
+  __device__ __forceinline__ void wait_k() const { mbarrier_wait_parity(barriers.k_full(), slot.parity()); }
+  __device__ __forceinline__ void wait_v() const { mbarrier_wait_parity(barriers.v_full(), slot.parity()); }
   __device__ __forceinline__ void wait_q() const { mbarrier_wait_parity(barriers.q_full(q.stage), q.parity); }
   __device__ __forceinline__ void wait_do() const { mbarrier_wait_parity(barriers.d_o_full(d_o.stage), d_o.parity); }
   __device__ __forceinline__ void release_q(i32 stage) const {
@@ -88,17 +90,39 @@ struct SoftmaxWarpgroup {
     issue_gradient(dk, ds_of_block, shared + kQOffset + stage * kQTileBytes);
   }
 
-  // When it has seen all blocks of a tile.
-  __device__ __forceinline__ void leave_kv() {
 //% if persistent
+  // When all products with K, or with V, of a tile have landed.
+  __device__ __forceinline__ void leave_k() const {
     bar_warp_sync();
-    if (lane_index() == 0) {
-      mbarrier_arrive(barriers.k_empty());
-      mbarrier_arrive(barriers.v_empty());
-    }
-//% end
-    kv.advance();
+    if (lane_index() == 0) mbarrier_arrive(barriers.k_empty());
   }
+  __device__ __forceinline__ void leave_v() const {
+    bar_warp_sync();
+    if (lane_index() == 0) mbarrier_arrive(barriers.v_empty());
+  }
+//% if loads_ahead
+  // A warp of the last warpgroup copies the next tile's V, as soon as all have left this one: warpgroup 0 is behind them.
+  __device__ __forceinline__ void load_next_v(const Arguments& args, const KeyTilesOfCta& tiles) const {
+    if (index != kSoftmaxWarpgroups - 1 || warp_index() % kWarpgroupWarps != 0) return;
+    const i32 next = tiles.after(slot);
+    if (next < 0) return;
+    mbarrier_wait_parity(barriers.v_empty(), slot.parity());
+    bar_warp_sync();
+    const KeyTile tile(args, next);
+    if (lane_index() == 0)
+      load_tile<kKvPanelStride>(shared + kVOffset, args.v_map, barriers.v_full(), TileHeads::of_keys(args, tile.head), place_of_keys(tile.sequence, tile.tile));
+  }
+//% end
+//% if !split
+  // When the last scores of a tile and their gradients have landed.
+  __device__ __forceinline__ void leave_operands() const {
+    leave_v();
+//% if !dq_by_softmax
+    leave_k();
+//% end
+  }
+//% end
+//% end
 
   // Hands dSᵀ of a block to ${ds_readers}${to_peer}.
   __device__ __forceinline__ void publish(const PackedScores& ds_of_block) {

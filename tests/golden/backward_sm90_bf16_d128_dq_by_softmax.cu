@@ -1,4 +1,4 @@
-// attune backward bf16 d128 sm90 q80 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax dq-adds=bulk · source 766cbe5cf64160d7
+// attune backward bf16 d128 sm90 q80 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax dq-adds=bulk · source 450b902c2bbe84e6
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -24,7 +24,7 @@
 //   230656  barriers
 //   230768  end
 
-namespace attune_b99e66afbe6efc82 {
+namespace attune_feeef67b0c3dc607 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -554,6 +554,13 @@ struct PipelineSlot {
     }
   }
 };
+// Where a role stands in what comes once a tile: K and V. It has come when the phase of this parity of its full barrier has completed.
+struct TileSlot {
+  u32 tiles = 0;  // before this one
+
+  __device__ __forceinline__ u32 parity() const { return tiles % 2; }
+  __device__ __forceinline__ void advance() { ++tiles; }
+};
 // Word j of lane i of a quad goes to word i of lane j.
 __device__ __forceinline__ void transpose_in_quad(u32 (&words)[4]) {
   const bool odd = lane_index() & 1, high = lane_index() & 2;
@@ -682,17 +689,6 @@ struct KeyTile {
     keys = key_count(args, sequence) - first_key < kBlockKv ? key_count(args, sequence) - first_key : kBlockKv;
   }
 };
-// A CTA takes one tile of keys; the CTAs of a cluster take neighbouring ones.
-struct KeyTilesOfCta {
-  i32 number;
-
-  __device__ __forceinline__ KeyTilesOfCta(const Arguments& args, u32 shared) : number(take_tile_id(args, shared) / kCluster) {}
-  // Calls work with the index of each tile.
-  template <class Work>
-  __device__ __forceinline__ void for_each(const Arguments& args, const Work& work) const {
-    work(tile_in_order(args, number));
-  }
-};
 
 // Named barriers: of warpgroup 0; one for each softmax warpgroup, from kOrder on; others follow.
 constexpr u32 kTickets = 1, kOrder = kTickets + 1;
@@ -729,6 +725,18 @@ struct Barriers {
   }
 };
 
+// A CTA takes one tile of keys; the CTAs of a cluster take neighbouring ones.
+struct KeyTilesOfCta {
+  i32 number;
+
+  __device__ __forceinline__ KeyTilesOfCta(const Arguments& args, const Barriers&, u32 shared) : number(take_tile_id(args, shared) / kCluster) {}
+  // Calls work with the index of each tile.
+  template <class Work>
+  __device__ __forceinline__ void for_each(const Arguments& args, TileSlot, const Work& work) const {
+    work(tile_in_order(args, number));
+  }
+};
+
 // The blocks of queries that a tile's CTA walks through, for each of its query heads: those that attend to any of its keys.
 struct QueryWalk {
   QueryBlocks<true> blocks;
@@ -745,6 +753,22 @@ __device__ __forceinline__ void load_tile(u32 to, const TensorMap& map, u32 full
   for (i32 panel = 0; panel < kPanels; ++panel)
     cp_async_bulk_tensor_4d_load(to + panel * kPanelStride, map, full, panel * kPanelColumns, head, place.row, place.batch);
 }
+__device__ __forceinline__ i32 block_count(const Arguments& args, const Sequence& sequence) { return (query_count(args, sequence) + kBlockQ - 1) / kBlockQ; }
+
+// Copies a block of queries into a buffer that is free: Q and LSE, or dO and delta.
+__device__ __forceinline__ void copy_block(const Arguments& args, const Barriers& barriers, u32 shared, bool of_do, i32 stage, const Sequence& sequence, i32 query_head, i32 block) {
+  const u32 full = of_do ? barriers.d_o_full(stage) : barriers.q_full(stage);
+  mbarrier_arrive_expect_tx(full, kQTileBytes + kRowsBytes);
+  const u32 to = shared + (of_do ? kDoOffset : kQOffset) + stage * kQTileBytes;
+  const TensorMap& map = of_do ? args.d_o_map : args.q_map;
+  const MapPlace place = place_of_queries(sequence, block * kBlockQ);
+#pragma unroll
+  for (i32 panel = 0; panel < kPanels; ++panel)
+    cp_async_bulk_tensor_4d_load(to + panel * kQPanelStride, map, full, panel * kPanelColumns, query_head, place.row, place.batch);
+  const i64 of_all = static_cast<i64>(sequence.batch * args.heads_q + query_head) * block_count(args, sequence) + block;
+  cp_async_bulk_load(shared + (of_do ? kDeltaOffset : kLseOffset) + stage * kRowsBytes, args.statistics + (2 * of_all + of_do) * kBlockQ, kRowsBytes, full);
+}
+
 // Copies the blocks of queries that a tile's CTA walks through: one warp those of Q, each with LSE, another those of dO, each with delta. Both run
 // the same code: a thread's registers are those of all roles of its warpgroup.
 struct QueryLoads {
@@ -767,25 +791,15 @@ struct QueryLoads {
     if (head == TileHeads::walked(args)) return;
     if (lane_index() == 0) {
       mbarrier_wait_parity(empty(barriers), parity ^ 1);
-      fill(args, barriers, tile, walk, shared);
+      fill(args, barriers, tile, shared);
     }
     advance(walk);
   }
 
  private:
   __device__ __forceinline__ u32 empty(const Barriers& barriers) const { return of_do ? barriers.d_o_empty(stage) : barriers.q_empty(stage); }
-  __device__ __forceinline__ void fill(const Arguments& args, const Barriers& barriers, const KeyTile& tile, const QueryWalk& walk, u32 shared) const {
-    const i32 query_head = TileHeads::of_queries(args, tile.head, head);
-    const u32 full = of_do ? barriers.d_o_full(stage) : barriers.q_full(stage);
-    mbarrier_arrive_expect_tx(full, kQTileBytes + kRowsBytes);
-    const u32 to = shared + (of_do ? kDoOffset : kQOffset) + stage * kQTileBytes;
-    const TensorMap& map = of_do ? args.d_o_map : args.q_map;
-    const MapPlace place = place_of_queries(tile.sequence, block * kBlockQ);
-#pragma unroll
-    for (i32 panel = 0; panel < kPanels; ++panel)
-      cp_async_bulk_tensor_4d_load(to + panel * kQPanelStride, map, full, panel * kPanelColumns, query_head, place.row, place.batch);
-    const i64 of_all = static_cast<i64>(tile.sequence.batch * args.heads_q + query_head) * walk.blocks.all + block;
-    cp_async_bulk_load(shared + (of_do ? kDeltaOffset : kLseOffset) + stage * kRowsBytes, args.statistics + (2 * of_all + of_do) * kBlockQ, kRowsBytes, full);
+  __device__ __forceinline__ void fill(const Arguments& args, const Barriers& barriers, const KeyTile& tile, u32 shared) const {
+    copy_block(args, barriers, shared, of_do, stage, tile.sequence, TileHeads::of_queries(args, tile.head, head), block);
   }
   __device__ __forceinline__ void advance(const QueryWalk& walk) {
     if (++stage == stages()) {
@@ -824,7 +838,7 @@ __device__ __forceinline__ void add_in_bulk(const float (&values)[4 * kCount], i
 struct QueryProducer {
   i32 warp;
   QueryLoads queries;
-  PipelineSlot<1> kv;  // K and V of the tile
+  TileSlot slot;
 
   __device__ __forceinline__ explicit QueryProducer(i32 warp) : warp(warp), queries(warp == 2) {}
 };
@@ -841,15 +855,14 @@ __device__ __forceinline__ void load_operands(const Arguments& args, const Barri
   if (producer.warp == 1 || producer.warp == 2) {
     const i32 head_kv = TileHeads::of_keys(args, tile.head);
     if (lane_index() == 0) {
-      const u32 to = shared + (queries.of_do ? kVOffset : kKOffset), full = queries.of_do ? barriers.v_full() : barriers.k_full();
-      load_tile<kKvPanelStride>(to, queries.of_do ? args.v_map : args.k_map, full, head_kv, place_of_keys(tile.sequence, tile.tile));
+      load_tile<kKvPanelStride>(shared + (queries.of_do ? kVOffset : kKOffset), queries.of_do ? args.v_map : args.k_map, queries.of_do ? barriers.v_full() : barriers.k_full(),
+                                head_kv, place_of_keys(tile.sequence, tile.tile));
     }
     griddepcontrol_wait();  // the statistics are another kernel's
     queries.begin(walk);
 #pragma unroll 1
     while (queries.any(args)) queries.next(args, barriers, tile, walk, shared);
   }
-  producer.kv.advance();
 }
 // LSE or delta of a lane's columns among sixteen, from the statistics of a block.
 __device__ __forceinline__ Vec4F32 load_columns(u32 rows, i32 sixteen) { return ld_shared_v4_f32(rows + 64 * sixteen + lane_index() % 4 * 16); }
@@ -977,13 +990,15 @@ struct SoftmaxWarpgroup {
   PipelineSlot<kStages> q;
   PipelineSlot<kDoStages> d_o;
   PipelineSlot<kDsStages> ds;
-  PipelineSlot<1> kv;  // K and V of the tile
+  TileSlot slot;
 
   __device__ __forceinline__ SoftmaxWarpgroup(const Barriers& barriers, u32 shared, i32 index)
       : barriers(barriers), shared(shared), index(index), first_key(index / kWarpgroupsOfKeys * kWarpgroupKeys) {}
 
   __device__ __forceinline__ i32 first_key_of_thread() const { return first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16 + lane_index() / 4); }
 
+  __device__ __forceinline__ void wait_k() const { mbarrier_wait_parity(barriers.k_full(), slot.parity()); }
+  __device__ __forceinline__ void wait_v() const { mbarrier_wait_parity(barriers.v_full(), slot.parity()); }
   __device__ __forceinline__ void wait_q() const { mbarrier_wait_parity(barriers.q_full(q.stage), q.parity); }
   __device__ __forceinline__ void wait_do() const { mbarrier_wait_parity(barriers.d_o_full(d_o.stage), d_o.parity); }
   __device__ __forceinline__ void release_q(i32 stage) const {
@@ -1022,10 +1037,6 @@ struct SoftmaxWarpgroup {
     issue_gradient(dk, ds_of_block, shared + kQOffset + stage * kQTileBytes);
   }
 
-  // When it has seen all blocks of a tile.
-  __device__ __forceinline__ void leave_kv() {
-    kv.advance();
-  }
 
   // Hands dSᵀ of a block to all softmax warpgroups.
   __device__ __forceinline__ void publish(const PackedScores& ds_of_block) {
@@ -1190,6 +1201,7 @@ __device__ __forceinline__ void query_step(KeyGradients& keys, i32 block, bool m
     warpgroup.release_q(before);
   }
   warpgroup.wait_do();
+  if (kFirst) warpgroup.wait_v();
   warpgroup.issue_dp(keys.dp);                                 // dPᵀ = V dOᵀ
   warpgroup.issue_dv(keys.dv, keys.p);                         // dV = dV + Pᵀ dO
   warpgroup.pass_order();
@@ -1234,8 +1246,7 @@ __device__ __forceinline__ void add_key_gradients(const Arguments& args, const B
   if (walk.any()) {
     const LiveBlocks live(args, tile, walk, tile.first_key + warpgroup.first_key);
     keys.warpgroup.begin_order();
-    mbarrier_wait_parity(barriers.k_full(), warpgroup.kv.parity);
-    mbarrier_wait_parity(barriers.v_full(), warpgroup.kv.parity);
+    keys.warpgroup.wait_k();
     for (i32 head = 0; head < TileHeads::walked(args); ++head) {
       keys.dq.begin_head(args, walk, tile.sequence.batch * args.heads_q + TileHeads::of_queries(args, tile.head, head));
       i32 block = walk.blocks.begin;
@@ -1250,7 +1261,6 @@ __device__ __forceinline__ void add_key_gradients(const Arguments& args, const B
     }
     keys.warpgroup.end_order();
     keys.dq.end_adds();
-    keys.warpgroup.leave_kv();
     warpgroup = keys.warpgroup;
   }
   const KeyTile stored(args, opaque_i32(index));
@@ -1263,7 +1273,7 @@ __device__ __forceinline__ void add_key_gradients(const Arguments& args, const B
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backward_sm90(const __grid_constant__ Arguments args) {
   const u32 shared = shared_base();
   const Barriers barriers{shared + kBarrierOffset};
-  const KeyTilesOfCta tiles(args, shared);
+  const KeyTilesOfCta tiles(args, barriers, shared);
   const u32 warp = warp_index();
   if (thread_index() == 0) {
     prefetch_tensormap(args.k_map);
@@ -1277,13 +1287,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
   if (warp < kWarpgroupWarps) {
     if (kProducerRegisters != 0) setmaxnreg_dec<kProducerRegisters>();
     QueryProducer producer(static_cast<i32>(warp));
-    tiles.for_each(args, [&](i32 index) { load_operands(args, barriers, shared, index, producer); });
+    tiles.for_each(args, producer.slot, [&](i32 index) { load_operands(args, barriers, shared, index, producer); });
   } else {
     if (kSoftmaxRegisters != 0) setmaxnreg_inc<kSoftmaxRegisters>();
     SoftmaxWarpgroup warpgroup(barriers, shared, static_cast<i32>(warp / kWarpgroupWarps - 1));
-    tiles.for_each(args, [&](i32 index) { add_key_gradients(args, barriers, index, warpgroup); });
+    tiles.for_each(args, warpgroup.slot, [&](i32 index) { add_key_gradients(args, barriers, index, warpgroup); });
   }
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_b99e66afbe6efc82
+}  // namespace attune_feeef67b0c3dc607

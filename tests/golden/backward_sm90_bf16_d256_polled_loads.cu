@@ -1,4 +1,4 @@
-// attune backward bf16 d256 sm90 q64 kv64 st2 overlap=within dq=atomic polled-loads split-dkdv · source 5ce96bc6b1307a23
+// attune backward bf16 d256 sm90 q64 kv64 st2 overlap=within dq=atomic polled-loads split-dkdv · source d2d2b207e9835c6d
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   230400  barriers
 //   230544  end
 
-namespace attune_bb206d7d8957f6af {
+namespace attune_3846525f8d4a7319 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -499,6 +499,13 @@ struct PipelineSlot {
     }
   }
 };
+// Where a role stands in what comes once a tile: K and V. It has come when the phase of this parity of its full barrier has completed.
+struct TileSlot {
+  u32 tiles = 0;  // before this one
+
+  __device__ __forceinline__ u32 parity() const { return tiles % 2; }
+  __device__ __forceinline__ void advance() { ++tiles; }
+};
 // Word j of lane i of a quad goes to word i of lane j.
 __device__ __forceinline__ void transpose_in_quad(u32 (&words)[4]) {
   const bool odd = lane_index() & 1, high = lane_index() & 2;
@@ -616,17 +623,6 @@ struct KeyTile {
     keys = key_count(args, sequence) - first_key < kBlockKv ? key_count(args, sequence) - first_key : kBlockKv;
   }
 };
-// A CTA takes one tile of keys; the CTAs of a cluster take neighbouring ones.
-struct KeyTilesOfCta {
-  i32 number;
-
-  __device__ __forceinline__ KeyTilesOfCta(const Arguments& args, u32 shared) : number(take_tile_id(args, shared) / kCluster) {}
-  // Calls work with the index of each tile.
-  template <class Work>
-  __device__ __forceinline__ void for_each(const Arguments& args, const Work& work) const {
-    work(tile_in_order(args, number));
-  }
-};
 
 // Named barriers: of warpgroup 0; one for each softmax warpgroup, from kOrder on; others follow.
 constexpr u32 kTickets = 1, kOrder = kTickets + 1;
@@ -669,6 +665,18 @@ struct Barriers {
   }
 };
 
+// A CTA takes one tile of keys; the CTAs of a cluster take neighbouring ones.
+struct KeyTilesOfCta {
+  i32 number;
+
+  __device__ __forceinline__ KeyTilesOfCta(const Arguments& args, const Barriers&, u32 shared) : number(take_tile_id(args, shared) / kCluster) {}
+  // Calls work with the index of each tile.
+  template <class Work>
+  __device__ __forceinline__ void for_each(const Arguments& args, TileSlot, const Work& work) const {
+    work(tile_in_order(args, number));
+  }
+};
+
 // The blocks of queries that a tile's CTA walks through, for each of its query heads: those that attend to any of its keys.
 struct QueryWalk {
   QueryBlocks<true> blocks;
@@ -685,6 +693,22 @@ __device__ __forceinline__ void load_tile(u32 to, const TensorMap& map, u32 full
   for (i32 panel = 0; panel < kPanels; ++panel)
     cp_async_bulk_tensor_4d_load(to + panel * kPanelStride, map, full, panel * kPanelColumns, head, place.row, place.batch);
 }
+__device__ __forceinline__ i32 block_count(const Arguments& args, const Sequence& sequence) { return (query_count(args, sequence) + kBlockQ - 1) / kBlockQ; }
+
+// Copies a block of queries into a buffer that is free: Q and LSE, or dO and delta.
+__device__ __forceinline__ void copy_block(const Arguments& args, const Barriers& barriers, u32 shared, bool of_do, i32 stage, const Sequence& sequence, i32 query_head, i32 block) {
+  const u32 full = of_do ? barriers.d_o_full(stage) : barriers.q_full(stage);
+  mbarrier_arrive_expect_tx(full, kQTileBytes + kRowsBytes);
+  const u32 to = shared + (of_do ? kDoOffset : kQOffset) + stage * kQTileBytes;
+  const TensorMap& map = of_do ? args.d_o_map : args.q_map;
+  const MapPlace place = place_of_queries(sequence, block * kBlockQ);
+#pragma unroll
+  for (i32 panel = 0; panel < kPanels; ++panel)
+    cp_async_bulk_tensor_4d_load(to + panel * kQPanelStride, map, full, panel * kPanelColumns, query_head, place.row, place.batch);
+  const i64 of_all = static_cast<i64>(sequence.batch * args.heads_q + query_head) * block_count(args, sequence) + block;
+  cp_async_bulk_load(shared + (of_do ? kDeltaOffset : kLseOffset) + stage * kRowsBytes, args.statistics + (2 * of_all + of_do) * kBlockQ, kRowsBytes, full);
+}
+
 // Copies the blocks of queries that a tile's CTA walks through: one warp those of Q, each with LSE, another those of dO, each with delta. Both run
 // the same code: a thread's registers are those of all roles of its warpgroup.
 struct QueryLoads {
@@ -704,24 +728,14 @@ struct QueryLoads {
   // Fills the buffer of the next block, if there is one and its buffer is free. For one lane, which alone knows the next block.
   __device__ __forceinline__ void poll(const Arguments& args, const Barriers& barriers, const KeyTile& tile, const QueryWalk& walk, u32 shared) {
     if (head == TileHeads::walked(args) || !mbarrier_test_wait_parity(empty(barriers), parity ^ 1)) return;
-    fill(args, barriers, tile, walk, shared);
+    fill(args, barriers, tile, shared);
     advance(walk);
   }
 
  private:
   __device__ __forceinline__ u32 empty(const Barriers& barriers) const { return of_do ? barriers.d_o_empty(stage) : barriers.q_empty(stage); }
-  __device__ __forceinline__ void fill(const Arguments& args, const Barriers& barriers, const KeyTile& tile, const QueryWalk& walk, u32 shared) const {
-    const i32 query_head = TileHeads::of_queries(args, tile.head, head);
-    const u32 full = of_do ? barriers.d_o_full(stage) : barriers.q_full(stage);
-    mbarrier_arrive_expect_tx(full, kQTileBytes + kRowsBytes);
-    const u32 to = shared + (of_do ? kDoOffset : kQOffset) + stage * kQTileBytes;
-    const TensorMap& map = of_do ? args.d_o_map : args.q_map;
-    const MapPlace place = place_of_queries(tile.sequence, block * kBlockQ);
-#pragma unroll
-    for (i32 panel = 0; panel < kPanels; ++panel)
-      cp_async_bulk_tensor_4d_load(to + panel * kQPanelStride, map, full, panel * kPanelColumns, query_head, place.row, place.batch);
-    const i64 of_all = static_cast<i64>(tile.sequence.batch * args.heads_q + query_head) * walk.blocks.all + block;
-    cp_async_bulk_load(shared + (of_do ? kDeltaOffset : kLseOffset) + stage * kRowsBytes, args.statistics + (2 * of_all + of_do) * kBlockQ, kRowsBytes, full);
+  __device__ __forceinline__ void fill(const Arguments& args, const Barriers& barriers, const KeyTile& tile, u32 shared) const {
+    copy_block(args, barriers, shared, of_do, stage, tile.sequence, TileHeads::of_queries(args, tile.head, head), block);
   }
   __device__ __forceinline__ void advance(const QueryWalk& walk) {
     if (++stage == stages()) {
@@ -791,7 +805,7 @@ struct DqWarpgroup {
   i32 warp;
   QueryLoads queries;
   PipelineSlot<kDsStages> ds;
-  PipelineSlot<1> kv;  // K and V of the tile
+  TileSlot slot;
 
   __device__ __forceinline__ explicit DqWarpgroup(i32 warp) : warp(warp), queries(warp == 2) {}
 };
@@ -801,14 +815,15 @@ struct DqWarpgroup {
 __device__ __forceinline__ void add_query_gradients(const Arguments& args, const Barriers& barriers, u32 shared, i32 index, DqWarpgroup& warpgroup) {
   const KeyTile tile(args, index);
   const QueryWalk walk(args, tile);
+  const i32 warp = warpgroup.warp;
+  const bool loads = warp == 1 || warp == 2;
+  const TileSlot slot = warpgroup.slot;
   if (!walk.any()) {
     griddepcontrol_wait();  // a launch ends no earlier than the one before it
     return;
   }
-  const DqScores scores(tile);
-  const i32 warp = warpgroup.warp;
-  const bool loads = warp == 1 || warp == 2;
   QueryLoads& queries = warpgroup.queries;
+  const DqScores scores(tile);
   PipelineSlot<kDsStages>& ds = warpgroup.ds;
   if (loads) {
     const i32 head_kv = TileHeads::of_keys(args, tile.head);
@@ -823,7 +838,13 @@ __device__ __forceinline__ void add_query_gradients(const Arguments& args, const
   }
   bar_warp_sync();
   DqTickets tickets(args, tile);
-  mbarrier_wait_parity(barriers.k_full(), warpgroup.kv.parity);
+  if (loads) {
+    if (lane_index() == 0) {
+      while (!mbarrier_test_wait_parity(barriers.k_full(), slot.parity())) queries.poll(args, barriers, tile, walk, shared);
+    }
+    bar_warp_sync();
+  }
+  mbarrier_wait_parity(barriers.k_full(), slot.parity());
 #pragma unroll 1
   for (i32 walked = 0; walked < TileHeads::walked(args); ++walked) {
     const i32 head = tile.sequence.batch * args.heads_q + TileHeads::of_queries(args, tile.head, walked);
@@ -863,7 +884,6 @@ __device__ __forceinline__ void add_query_gradients(const Arguments& args, const
     }
   }
   end_dq_adds();
-  warpgroup.kv.advance();
 }
 // LSE or delta of a lane's columns among sixteen, from the statistics of a block.
 __device__ __forceinline__ Vec4F32 load_columns(u32 rows, i32 sixteen) { return ld_shared_v4_f32(rows + 64 * sixteen + lane_index() % 4 * 16); }
@@ -991,7 +1011,7 @@ struct SoftmaxWarpgroup {
   PipelineSlot<kStages> q;
   PipelineSlot<kDoStages> d_o;
   PipelineSlot<kDsStages> ds;
-  PipelineSlot<1> kv;  // K and V of the tile
+  TileSlot slot;
   PipelineSlot<kDsStages> p;
 
   __device__ __forceinline__ SoftmaxWarpgroup(const Barriers& barriers, u32 shared, i32 index)
@@ -999,6 +1019,8 @@ struct SoftmaxWarpgroup {
 
   __device__ __forceinline__ i32 first_key_of_thread() const { return first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16 + lane_index() / 4); }
 
+  __device__ __forceinline__ void wait_k() const { mbarrier_wait_parity(barriers.k_full(), slot.parity()); }
+  __device__ __forceinline__ void wait_v() const { mbarrier_wait_parity(barriers.v_full(), slot.parity()); }
   __device__ __forceinline__ void wait_q() const { mbarrier_wait_parity(barriers.q_full(q.stage), q.parity); }
   __device__ __forceinline__ void wait_do() const { mbarrier_wait_parity(barriers.d_o_full(d_o.stage), d_o.parity); }
   __device__ __forceinline__ void release_q(i32 stage) const {
@@ -1037,10 +1059,6 @@ struct SoftmaxWarpgroup {
     issue_gradient(dk, ds_of_block, shared + kQOffset + stage * kQTileBytes);
   }
 
-  // When it has seen all blocks of a tile.
-  __device__ __forceinline__ void leave_kv() {
-    kv.advance();
-  }
 
   // Hands dSᵀ of a block to warpgroup 0.
   __device__ __forceinline__ void publish(const PackedScores& ds_of_block) {
@@ -1162,6 +1180,8 @@ struct ValueGradients {
 #pragma unroll
     for (i32 i = 0; i < kHeadDim / 2; ++i) dv[i] = 0;
   }
+  // K: for the tile's S.
+  __device__ __forceinline__ void wait_operand() const { warpgroup.wait_k(); }
   // Turns S into P.
   __device__ __forceinline__ void exponentiate_scores(i32 block, bool masked) {
     score.modify(s);
@@ -1200,6 +1220,8 @@ struct KeyGradients {
 #pragma unroll
     for (i32 i = 0; i < kHeadDim / 2; ++i) dk[i] = 0;
   }
+  // V: for the tile's dP.
+  __device__ __forceinline__ void wait_operand() const { warpgroup.wait_v(); }
   // Turns dP into dS.
   __device__ __forceinline__ void differentiate_scores() {
     PackedScores p;
@@ -1292,9 +1314,8 @@ __device__ __forceinline__ void add_key_gradients(const Arguments& args, const B
   if (warpgroup.index % 2 == 0) {
     ValueGradients values(args, tile, warpgroup, pipe);
     if (walk.any()) {
-      mbarrier_wait_parity(barriers.k_full(), warpgroup.kv.parity);
+      values.wait_operand();
       walk_blocks(args, tile, walk, values, false);
-      values.warpgroup.leave_kv();
       warpgroup = values.warpgroup;
     }
     const KeyTile stored(args, opaque_i32(index));
@@ -1303,9 +1324,8 @@ __device__ __forceinline__ void add_key_gradients(const Arguments& args, const B
   } else {
     KeyGradients keys(warpgroup, pipe);
     if (walk.any()) {
-      mbarrier_wait_parity(barriers.v_full(), warpgroup.kv.parity);
+      keys.wait_operand();
       walk_blocks(args, tile, walk, keys, true);
-      keys.warpgroup.leave_kv();
       warpgroup = keys.warpgroup;
     }
     const KeyTile stored(args, opaque_i32(index));
@@ -1318,7 +1338,7 @@ __device__ __forceinline__ void add_key_gradients(const Arguments& args, const B
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backward_sm90(const __grid_constant__ Arguments args) {
   const u32 shared = shared_base();
   const Barriers barriers{shared + kBarrierOffset};
-  const KeyTilesOfCta tiles(args, shared);
+  const KeyTilesOfCta tiles(args, barriers, shared);
   const u32 warp = warp_index();
   if (thread_index() == 0) {
     prefetch_tensormap(args.k_map);
@@ -1332,15 +1352,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
   if (warp < kWarpgroupWarps) {
     if (kDqRegisters != 0) setmaxnreg_dec<kDqRegisters>();
     DqWarpgroup warpgroup(static_cast<i32>(warp));
-    tiles.for_each(args, [&](i32 index) {
+    tiles.for_each(args, warpgroup.slot, [&](i32 index) {
       add_query_gradients(args, barriers, shared, index, warpgroup);
     });
   } else {
     if (kSoftmaxRegisters != 0) setmaxnreg_inc<kSoftmaxRegisters>();
     SoftmaxWarpgroup warpgroup(barriers, shared, static_cast<i32>(warp / kWarpgroupWarps - 1));
-    tiles.for_each(args, [&](i32 index) { add_key_gradients(args, barriers, index, warpgroup); });
+    tiles.for_each(args, warpgroup.slot, [&](i32 index) { add_key_gradients(args, barriers, index, warpgroup); });
   }
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_bb206d7d8957f6af
+}  // namespace attune_3846525f8d4a7319

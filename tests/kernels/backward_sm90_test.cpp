@@ -31,6 +31,8 @@ constexpr Overlap kOverlaps[] = {Overlap::none, Overlap::within, Overlap::queued
 constexpr WarpgroupOrder kOrders[] = {WarpgroupOrder::free, WarpgroupOrder::ordered};
 constexpr Placement kPlacements[] = {Placement::packed, Placement::padded};
 constexpr int kQueryParts[] = {1, 2, 5};
+constexpr TileScheduler kSchedulers[] = {TileScheduler::single, TileScheduler::static_persistent,
+                                         TileScheduler::dynamic_persistent};
 enum Factor {
   kDtype,
   kHeadDim,
@@ -102,7 +104,7 @@ BackwardCase case_of(const FactorChoice& row) {
   config.p_in_ds = row[kPInDs] == 1;
   if (row[kDqBy] == 1) config.dq_by = DqWarpgroups::softmax;
   if (row[kDqAdds] == 1) config.dq_adds = DqAdds::bulk;
-  if (row[kScheduler] == 1) config.tile_scheduler = TileScheduler::static_persistent;
+  config.tile_scheduler = kSchedulers[row[kScheduler]];
   test.problem.deterministic = config.dq != DqAccumulation::atomic && row[kLse] == 1;
   return test;
 }
@@ -119,6 +121,7 @@ void check_pairwise(Devices& devices, int part, int parts) {
   sizes[kOverlap] = std::size(kOverlaps);
   sizes[kOrdered] = std::size(kOrders);
   sizes[kStages] = 3;
+  sizes[kScheduler] = std::size(kSchedulers);
   sizes[kQueryPartsFactor] = std::size(kQueryParts);
   const auto allowed = [&](const FactorChoice& row) {
     const BackwardCase test = case_of(row);
@@ -255,11 +258,15 @@ void check_persistent_ctas(Devices& devices, int batch) {
       {"hq4 hkv1 sq70 skv500 d24", "sm90 q64 kv64 st2 cta2 dq=atomic kv-grad-per-query-head"},
       {"hq5 sq130 skv520 d16", "sm90 q64 kv128 st2 ordered overlap=queued dq=atomic"},
       {"hq3 sq90 skv260 d160 causal", "sm90 q64 kv64 st2 overlap=within split-dkdv dq=atomic"},
-      {"hq2 sq130 skv300 d256 causal@-40", "sm90 q64 kv64 st1 dsst1 cluster2 split-dkdv dq=atomic fused-convert"},
-      {"hq2 sq130 skv700 d112 causal", "sm90 q64 kv64 st2 overlap=within cluster2 dq=atomic"}};
+      {"hq3 sq150 skv300 d128 causal@-120", "sm90 q64 kv128 st3 ordered overlap=within dq=atomic"},
+      {"hq2 sq130 skv300 d256 causal@-40", "sm90 q64 kv64 st2 polled-loads split-dkdv p-in-ds dq=atomic"},
+      {"hq4 hkv2 sq200 skv400 d64 causal", "sm90 q128 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax"},
+      {"hq3 sq160 skv400 d64 window=20,20", "sm90 q64 kv128 st2 overlap=queued dq=atomic dq-by=softmax dq-adds=bulk"}};
   for (const auto& [problem, config] : kCases) {
-    check_case(devices, backward_case(fmt::format("backward bf16 b{} {}", batch, problem),
-                                      std::string(config) + " scheduler=static-persistent"));
+    for (const char* scheduler : {"static", "dynamic"}) {
+      check_case(devices, backward_case(fmt::format("backward bf16 b{} {}", batch, problem),
+                                        fmt::format("{} scheduler={}-persistent", config, scheduler)));
+    }
   }
 }
 
@@ -492,8 +499,12 @@ TEST_CASE(
       {256, "sm90 q64 kv64 st2 dost1 overlap=within split-dkdv cluster2", 200},
       {256, "sm90 q64 kv64 st1 split-dkdv cluster2", 150},
       {256, "sm90 q64 kv64 st2 dsst1 split-dkdv cluster2 polled-loads p-in-ds", 150},
-      // Where they stand in the rings is kept from tile to tile; some of it is read again at each block of queries.
+      // Where they stand in the rings is kept from tile to tile.
       {64, "sm90 q128 kv128 st2 ordered overlap=within scheduler=static-persistent", 80},
+      {64, "sm90 q64 kv128 st3 overlap=within dsst1 scheduler=dynamic-persistent", 16},
+      {64, "sm90 q128 kv128 st2 ordered overlap=within dq-by=softmax scheduler=dynamic-persistent", 80},
+      {128, "sm90 q64 kv128 st3 ordered overlap=within scheduler=dynamic-persistent", 16},
+      {256, "sm90 q64 kv64 st2 polled-loads split-dkdv scheduler=dynamic-persistent", 16},
       {128, "sm90 q64 kv128 st3 overlap=queued scheduler=static-persistent", 232},
       {256, "sm90 q64 kv64 st2 dost1 overlap=within split-dkdv scheduler=static-persistent", 420}};
   for (const Compiled& compiled : kTogether) {

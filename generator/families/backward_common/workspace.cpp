@@ -36,7 +36,7 @@ void describe_backward_workspace(const AttentionProblem& problem, const KernelCo
   if (sums && !unordered)
     plan->buffers.push_back({kDkdvTickets, sizeof(std::uint32_t), config.block_kv, true, TileRows::keys});
   if (config.fused_convert) plan->buffers.push_back({kFinishedTiles, sizeof(std::uint32_t), kAllRows, true});
-  if (takes_tickets(config)) {
+  if (takes_tickets(config) || config.tile_scheduler == TileScheduler::dynamic_persistent) {
     plan->workspace_bytes = kTileCounterOffset + sizeof(std::uint32_t);
     plan->workspace_zeroed = true;
   }

@@ -89,7 +89,7 @@ struct Step {
     if (config.warpgroup_order != WarpgroupOrder::free) clocks *= kOrdered;
     if (config.overlap == Overlap::queued) clocks *= kQueued;
     if (config.cluster > 1) clocks *= kPair;
-    if (config.tile_scheduler == TileScheduler::static_persistent) clocks *= kPersistent;
+    if (config.tile_scheduler != TileScheduler::single) clocks *= kPersistent;
     return clocks + ticket;
   }
 };
@@ -149,7 +149,7 @@ CostEstimate backward_sm90_cost(const AttentionProblem& problem, const KernelCon
   const double first_load = std::min(config.stages, shape.do_stages) > 1 ? 0 : kLoadLatency;
   const double last_adds = apart ? 8.0 * config.block_kv * problem.head_dim / kAddsPerClock : 0;
   double around = kTileClocks;
-  if (config.tile_scheduler == TileScheduler::static_persistent) around *= kHiddenTileShare;
+  if (config.tile_scheduler != TileScheduler::single) around *= kHiddenTileShare;
   around += last_adds + (config.fused_convert ? kConvertClocks : 0);
   const double slots = device.sm_count * together;
   const double uneven =

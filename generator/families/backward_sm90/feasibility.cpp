@@ -106,15 +106,18 @@ void check_choices(const AttentionProblem& problem, const KernelConfig& config, 
   }
   if (config.kv_grad_per_query_head && problem.heads_q == problem.heads_kv)
     reasons->push_back("kv-grad-per-query-head: needs grouped heads (heads_q > heads_kv)");
-  if (config.tile_scheduler == TileScheduler::dynamic_persistent)
-    reasons->push_back(
-        "scheduler=dynamic-persistent: backward takes tiles of keys by scheduler=single or static-persistent");
   // Where fewer CTAs run than were counted on, as in a part of the card, one would wait for another that cannot start.
-  if (config.tile_scheduler == TileScheduler::static_persistent && takes_tickets(config)) {
+  const bool persistent = config.tile_scheduler != TileScheduler::single;
+  if (persistent && takes_tickets(config)) {
     reasons->push_back(
-        "scheduler=static-persistent dq=ordered: a tile waits for earlier ones, which must have been started; take "
-        "scheduler=single");
+        fmt::format("scheduler={} dq=ordered: a tile waits for earlier ones, which must have been started; take "
+                    "scheduler=single",
+                    to_string(config.tile_scheduler)));
   }
+  if (persistent && config.cluster > 1)
+    reasons->push_back(
+        fmt::format("scheduler={} cluster{}: a pair of CTAs takes one pair of tiles; leave one of the words out",
+                    to_string(config.tile_scheduler), config.cluster));
   if (config.overlap == Overlap::across)
     reasons->push_back(
         "overlap=across: products of a tile of keys do not run beside the next one's; take overlap=within or "

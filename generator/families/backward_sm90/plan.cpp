@@ -11,6 +11,7 @@
 #include "generator/families/shared/bindings.h"
 #include "generator/families/shared/wgmma.h"
 #include "generator/families/shared/wgmma_shapes.h"
+#include "generator/problem/mask_geometry.h"
 #include "generator/text/attention_bindings.h"
 #include "generator/text/launch_rendering.h"
 
@@ -23,7 +24,8 @@ Arguments key_tile_arguments(const AttentionProblem& problem, const KernelConfig
   Arguments fields = {TensorMap{Operand::q}, TensorMap{Operand::k}, TensorMap{Operand::v}, TensorMap{Operand::d_o}};
   append(&fields, {Workspace{kStatistics}, Workspace{kDqSums}});
   if (config.dq == DqAccumulation::ordered) fields.push_back(Workspace{kDqTickets});
-  if (takes_tickets(config)) fields.push_back(Workspace{kTileCounter});
+  if (takes_tickets(config) || config.tile_scheduler == TileScheduler::dynamic_persistent)
+    fields.push_back(Workspace{kTileCounter});
   if (config.fused_convert) {
     append(&fields, {Workspace{kFinishedTiles}, Pointer{Operand::d_q}});
     append_strides(&fields, {Operand::d_q});
@@ -90,7 +92,16 @@ void bind_dq_warpgroups(const KernelConfig& config, TemplateBindings* bindings) 
   // Steps of a product whose descriptors the compiler may keep in uniform registers. More products leave fewer of them.
   bindings->set("most_kept_steps", softmax ? 4 : 12);
   bindings->set("query_multiple", softmax ? 16 : kWarpgroupRows);
-  bindings->set("k_readers", softmax ? "kSoftmaxWarpgroups" : "(kSoftmaxWarpgroups + 1)");
+  // V is read by those that compute dP, K by those that compute S, or dQ.
+  const std::string scoring = config.split_dkdv ? "(kSoftmaxWarpgroups / 2)" : "kSoftmaxWarpgroups";
+  bindings->set("k_readers", softmax ? scoring : "(" + scoring + " + 1)");
+  bindings->set("v_readers", scoring);
+  const bool persistent = config.tile_scheduler != TileScheduler::single;
+  bindings->conditions["loads_ahead"] = persistent && !softmax;
+  bindings->set("and_tiles", persistent ? ", const KeyTilesOfCta& tiles" : "");
+  bindings->set("and_tiles_passed", persistent ? ", tiles" : "");
+  bindings->set("poll",
+                persistent ? "ahead.poll(args, barriers, shared)" : "queries.poll(args, barriers, tile, walk, shared)");
   bindings->conditions["bulk_adds"] = config.dq_adds == DqAdds::bulk;
   bindings->set("dq_adds", std::string(to_string(config.dq_adds)));
   if (config.split_dkdv) return;
@@ -131,6 +142,7 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   bindings.set("kv_source", "dense_tensor_map");
   bindings.set("block_q", config.block_q);
   bindings.set("block_kv", config.block_kv);
+  bindings.set("tile_numbers", kTileNumbers);
   bindings.set("stages", config.stages);
   bindings.set("do_stages", shape.do_stages);
   bindings.set("ds_stages", config.ds_stages);
@@ -170,6 +182,7 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   bindings.lists["wgmma_shapes"] = wgmma_shapes({problem.head_dim, config.block_q, dq_width}, target);
   bindings.set("query_step", query_step(config.overlap));
   bindings.set("gradients", config.split_dkdv ? "split" : "together");
+  bindings.conditions["ends_early"] = hides_first_keys(problem.mask) || config.query_parts > 1;
   bindings.conditions["polled_loads"] = config.polled_loads;
   bindings.conditions["p_in_ds"] = config.p_in_ds;
   bindings.conditions["fused_convert"] = config.fused_convert;

@@ -10,7 +10,7 @@
 namespace attune {
 namespace {
 
-constexpr std::size_t kElementBytes = 2, kTicketBytes = 16, kStatisticAlignment = 128;
+constexpr std::size_t kElementBytes = 2, kTicketBytes = 16, kNumberBytes = 4, kStatisticAlignment = 128;
 constexpr int kWarps = kWarpgroupThreads / 32;
 constexpr int kLeastColumns = 32;  // of a product for dQ: of fewer the A operand, dS, would be read for little
 
@@ -39,6 +39,7 @@ BackwardBarriers barriers_of(const KernelConfig& config, int do_stages, int soft
   if (config.tile_scheduler != TileScheduler::single) {
     barriers.k_empty = take(1);
     barriers.v_empty = take(1);
+    barriers.rings[4] = ring("tile", kTileNumbers, 1, softmax_warps + kWarps);
   }
   if (config.cluster > 1) barriers.peer_ds_full = take(config.ds_stages);
   return barriers;
@@ -111,6 +112,8 @@ BackwardSm90Shape backward_sm90_shape(const AttentionProblem& problem, const Ker
   if (takes_tickets(config)) shape.shared.add({"kTicketOffset", "number of the tile", {}, kTicketBytes}, kTicketBytes);
   if (config.fused_convert)
     shape.shared.add({"kFinishedOffset", "number of finished tiles", {}, kTicketBytes}, kTicketBytes);
+  if (config.tile_scheduler != TileScheduler::single)
+    shape.shared.add({"kTileNumberOffset", "numbers of tiles", {kTileNumbers}, kNumberBytes}, kMbarrierBytes);
   shape.barriers = barriers_of(config, shape.do_stages, shape.softmax_warpgroups);
   shape.shared.add({"kBarrierOffset", "barriers", {}, static_cast<std::size_t>(shape.barriers.bytes)}, kMbarrierBytes);
 

@@ -21,12 +21,17 @@ struct BackwardBarriers {
     int full, empty;
     int fillers, readers;  ///< arrivals that complete a phase of a full and of an empty barrier
   };
-  std::array<Ring, 4> rings{};  ///< of Q, dO, dS and, where it passes from a warpgroup to another, of P; else no stages
+  /// Of Q, dO, dS, of P where it passes from a warpgroup to another, of the numbers of a persistent CTA's tiles; else
+  /// no stages.
+  std::array<Ring, 5> rings{};
   int k_full = 0, v_full = 0;
   int k_empty = 0, v_empty = 0;  ///< of persistent CTAs
   int peer_ds_full = 0;          ///< in a cluster: of each stage of dS, that of the other CTA has come
   int bytes = 0;
 };
+
+/// Numbers of tiles that a persistent CTA holds at once: of the one it works on, and of the next.
+constexpr int kTileNumbers = 2;
 
 /// The products that compute dQ of 64 queries, one after the other: `count` of `columns` each, of which the last has
 /// `last_columns` that exist.

@@ -51,12 +51,19 @@ void add_loads_and_conversions(KernelConfig config, std::vector<KernelConfig>* c
   }
 }
 
+// CTAs that take several tiles: where none waits for tickets of another.
+void add_persistent(KernelConfig config, std::vector<KernelConfig>* configs) {
+  if (takes_tickets(config)) return;
+  for (const TileScheduler scheduler : {TileScheduler::static_persistent, TileScheduler::dynamic_persistent})
+    configs->emplace_back(config).tile_scheduler = scheduler;
+}
+
 // Adds that run on by themselves, where the warpgroup that computes dQ has no other work than that and loads.
 void add_bulk_adds(KernelConfig config, std::vector<KernelConfig>* configs) {
   if (config.dq == DqAccumulation::ordered) return;
   config.dq_adds = DqAdds::bulk;
   configs->push_back(config);
-  if (!takes_tickets(config)) configs->emplace_back(config).tile_scheduler = TileScheduler::static_persistent;
+  if (!takes_tickets(config)) configs->emplace_back(config).tile_scheduler = TileScheduler::dynamic_persistent;
 }
 
 // Of the warpgroups' products: what runs beside them, their order, their operands. Some choices need more stages, or
@@ -82,7 +89,7 @@ void add_products(const AttentionProblem& problem, KernelConfig config, const De
           }
           add_loads_and_conversions(config, configs);
           add_bulk_adds(config, configs);
-          if (!takes_tickets(config)) configs->emplace_back(config).tile_scheduler = TileScheduler::static_persistent;
+          add_persistent(config, configs);
           if (!pair_may_win(problem, config)) continue;
           KernelConfig pair = config;
           pair.cluster = 2;

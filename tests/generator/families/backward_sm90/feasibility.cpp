@@ -42,8 +42,8 @@ TEST_CASE("configs that no backward kernel of wgmma serves are refused with reas
       {"sm90 q64 kv64 st2 dq=atomic dqreg72", "has all that a thread can have"},
       {"sm90 q64 kv128 st2 overlap=queued dq=atomic split-dkdv", "split-dkdv overlap=queued"},
       {"sm90 q64 kv128 st2 ordered dq=atomic split-dkdv", "take no order"},
-      {"sm90 q64 kv128 st2 scheduler=dynamic-persistent dq=atomic", "scheduler=single or static-persistent"},
       {"sm90 q64 kv128 st2 scheduler=static-persistent dq=ordered", "must have been started"},
+      {"sm90 q64 kv128 st2 scheduler=dynamic-persistent dq=ordered", "scheduler=dynamic-persistent dq=ordered"},
       {"sm90 q64 kv128 st2 qst2 dq=atomic", "qst2: backward_sm90 has no such choice"},
       {"sm90 q128 kv128 st4 dq=atomic cta2", "shared memory"},
       {"sm90 q64 kv128 st2 dq=atomic kv-grad-per-query-head", "needs grouped heads"},
@@ -59,7 +59,11 @@ TEST_CASE("configs that no backward kernel of wgmma serves are refused with reas
   CHECK_THAT(reasons_of("backward sq100 d256", "sm90 q64 kv64 st4 dq=atomic split-dkdv"),
              ContainsSubstring("shared memory"));
   CHECK(reasons_of("backward sq100 d128", "sm90 q64 kv128 st2 cluster2 dq=atomic") == "");
-  CHECK(reasons_of("backward sq100 d128", "sm90 q64 kv128 st2 scheduler=static-persistent dq=atomic") == "");
+  for (const char* scheduler : {"static-persistent", "dynamic-persistent"}) {
+    const std::string config = std::string("sm90 q64 kv128 st2 dq=atomic scheduler=") + scheduler;
+    CHECK(reasons_of("backward sq100 d128", config) == "");
+    CHECK_THAT(reasons_of("backward sq100 d128", config + " cluster2"), ContainsSubstring("takes one pair of tiles"));
+  }
   for (const char* words : {"dq=ordered", "dq=atomic kv-grad-per-query-head"})
     CHECK_THAT(reasons_of("backward hq2 hkv1 sq100 d128", std::string("sm90 q64 kv128 st2 cluster2 ") + words),
                ContainsSubstring("take no tickets and add to no sums of dK and dV"));
@@ -176,7 +180,8 @@ TEST_CASE("the space of a backward problem on Hopper has both families, and ever
     CHECK(overlaps.size() == (head_dim > 128 ? 2 : 3));
     CHECK(warpgroups.size() == (head_dim > 128 ? 1 : 2));
     CHECK(dq == std::set<DqAccumulation>{DqAccumulation::atomic, DqAccumulation::ordered});
-    CHECK(schedulers == std::set<TileScheduler>{TileScheduler::single, TileScheduler::static_persistent});
+    CHECK(schedulers == std::set<TileScheduler>{TileScheduler::single, TileScheduler::static_persistent,
+                                                TileScheduler::dynamic_persistent});
     CHECK(split.contains(head_dim > 128));
   }
 }
