@@ -10,6 +10,9 @@ __device__ __forceinline__ void add_key_gradients(const Arguments& args, const B
     keys.warpgroup.begin_order();
 //% end
     keys.warpgroup.wait_k();
+//% if !persistent
+    keys.warpgroup.wait_v();
+//% end
     for (i32 head = 0; head < TileHeads::walked(args); ++head) {
 //% if dq_by_softmax
       keys.dq.begin_head(args, walk, tile.sequence.batch * args.heads_q + TileHeads::of_queries(args, tile.head, head));

@@ -22,7 +22,9 @@ __device__ __forceinline__ void query_step(KeyGradients& keys, i32 block, bool m
     warpgroup.release_q(before);
   }
   warpgroup.wait_do();
+//% if persistent
   if (kFirst) warpgroup.wait_v();
+//% end
   warpgroup.issue_dp(keys.dp);                                 // dPᵀ = V dOᵀ
   warpgroup.issue_dv(keys.dv, keys.p);                         // dV = dV + Pᵀ dO
   warpgroup.pass_order();

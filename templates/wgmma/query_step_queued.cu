@@ -26,7 +26,9 @@ __device__ __forceinline__ void query_step(KeyGradients& keys, i32 block, bool m
   const PipelineSlot<kDsStages> ds = slot_before<1>(warpgroup.ds);
 //% end
   warpgroup.wait_do();
+//% if persistent
   if (kFirst) warpgroup.wait_v();
+//% end
   warpgroup.issue_dp(keys.dp);                                 // dPᵀ = V dOᵀ
   warpgroup.issue_dv(keys.dv, keys.p);                         // dV = dV + Pᵀ dO
 //% if dq_by_softmax

@@ -17,7 +17,9 @@ __device__ __forceinline__ void query_step(KeyGradients& keys, i32 block, bool m
   wgmma_landed(keys.s);
   keys.exponentiate_scores(block, masked);
   warpgroup.wait_do();
+//% if persistent
   if (kFirst) warpgroup.wait_v();
+//% end
   warpgroup.issue_dp(keys.dp);                                 // dPᵀ = V dOᵀ
   warpgroup.pass_order();
   wgmma_wait_group<0>();

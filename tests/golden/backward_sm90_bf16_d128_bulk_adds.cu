@@ -1,4 +1,4 @@
-// attune backward bf16 d128 sm90 q64 kv128 st3 ordered overlap=within dq=atomic dq-adds=bulk · source b5e93160ce2c7626
+// attune backward bf16 d128 sm90 q64 kv128 st3 ordered overlap=within dq=atomic dq-adds=bulk · source 772f972454e5468b
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   214528  barriers
 //   214672  end
 
-namespace attune_2f8af833f33dee9e {
+namespace attune_65adc3814b38a259 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -1137,7 +1137,6 @@ __device__ __forceinline__ void query_step(KeyGradients& keys, i32 block, bool m
     warpgroup.release_q(before);
   }
   warpgroup.wait_do();
-  if (kFirst) warpgroup.wait_v();
   warpgroup.issue_dp(keys.dp);                                 // dPᵀ = V dOᵀ
   warpgroup.issue_dv(keys.dv, keys.p);                         // dV = dV + Pᵀ dO
   warpgroup.pass_order();
@@ -1165,6 +1164,7 @@ __device__ __forceinline__ void add_key_gradients(const Arguments& args, const B
     const LiveBlocks live(args, tile, walk, tile.first_key + warpgroup.first_key);
     keys.warpgroup.begin_order();
     keys.warpgroup.wait_k();
+    keys.warpgroup.wait_v();
     for (i32 head = 0; head < TileHeads::walked(args); ++head) {
       i32 block = walk.blocks.begin;
 #pragma unroll 1
@@ -1214,4 +1214,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_2f8af833f33dee9e
+}  // namespace attune_65adc3814b38a259

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 sm90 q80 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax dq-adds=bulk · source 450b902c2bbe84e6
+// attune backward bf16 d128 sm90 q80 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax dq-adds=bulk · source 067f6afffe1c7baf
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -24,7 +24,7 @@
 //   230656  barriers
 //   230768  end
 
-namespace attune_feeef67b0c3dc607 {
+namespace attune_85652d7ce50bbfd7 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -1201,7 +1201,6 @@ __device__ __forceinline__ void query_step(KeyGradients& keys, i32 block, bool m
     warpgroup.release_q(before);
   }
   warpgroup.wait_do();
-  if (kFirst) warpgroup.wait_v();
   warpgroup.issue_dp(keys.dp);                                 // dPᵀ = V dOᵀ
   warpgroup.issue_dv(keys.dv, keys.p);                         // dV = dV + Pᵀ dO
   warpgroup.pass_order();
@@ -1247,6 +1246,7 @@ __device__ __forceinline__ void add_key_gradients(const Arguments& args, const B
     const LiveBlocks live(args, tile, walk, tile.first_key + warpgroup.first_key);
     keys.warpgroup.begin_order();
     keys.warpgroup.wait_k();
+    keys.warpgroup.wait_v();
     for (i32 head = 0; head < TileHeads::walked(args); ++head) {
       keys.dq.begin_head(args, walk, tile.sequence.batch * args.heads_q + TileHeads::of_queries(args, tile.head, head));
       i32 block = walk.blocks.begin;
@@ -1296,4 +1296,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_feeef67b0c3dc607
+}  // namespace attune_85652d7ce50bbfd7

@@ -1,4 +1,4 @@
-// attune backward bf16 d64 causal sm90 q128 kv128 st2 ordered overlap=within query-parts8 dq=ordered · source e03c387c3d6c00e9
+// attune backward bf16 d64 causal sm90 q128 kv128 st2 ordered overlap=within query-parts8 dq=ordered · source 9d71c9a14a4c1831
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one query head and one part of its queries. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   165904  barriers
 //   166016  end
 
-namespace attune_0827a8aeb3f20eb5 {
+namespace attune_cdefe7f8d4eb4885 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -1157,7 +1157,6 @@ __device__ __forceinline__ void query_step(KeyGradients& keys, i32 block, bool m
     warpgroup.release_q(before);
   }
   warpgroup.wait_do();
-  if (kFirst) warpgroup.wait_v();
   warpgroup.issue_dp(keys.dp);                                 // dPᵀ = V dOᵀ
   warpgroup.issue_dv(keys.dv, keys.p);                         // dV = dV + Pᵀ dO
   warpgroup.pass_order();
@@ -1185,6 +1184,7 @@ __device__ __forceinline__ void add_key_gradients(const Arguments& args, const B
     const LiveBlocks live(args, tile, walk, tile.first_key + warpgroup.first_key);
     keys.warpgroup.begin_order();
     keys.warpgroup.wait_k();
+    keys.warpgroup.wait_v();
     for (i32 head = 0; head < TileHeads::walked(args); ++head) {
       i32 block = walk.blocks.begin;
 #pragma unroll 1
@@ -1234,4 +1234,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_0827a8aeb3f20eb5
+}  // namespace attune_cdefe7f8d4eb4885

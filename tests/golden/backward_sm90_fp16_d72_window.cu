@@ -1,4 +1,4 @@
-// attune backward fp16 d72 window sm90 q64 kv128 st2 ordered kv-grad-per-query-head dq=ordered dost1 · source 6a3e09eb7c42205c
+// attune backward fp16 d72 window sm90 q64 kv128 st2 ordered kv-grad-per-query-head dq=ordered dost1 · source 1e4c60dd5278043a
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one query head. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   148240  barriers
 //   148336  end
 
-namespace attune_60f98452d71066ab {
+namespace attune_09a43f7328d8c645 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -1154,7 +1154,6 @@ __device__ __forceinline__ void query_step(KeyGradients& keys, i32 block, bool m
   wgmma_landed(keys.s);
   keys.exponentiate_scores(block, masked);
   warpgroup.wait_do();
-  if (kFirst) warpgroup.wait_v();
   warpgroup.issue_dp(keys.dp);                                 // dPᵀ = V dOᵀ
   warpgroup.pass_order();
   wgmma_wait_group<0>();
@@ -1182,6 +1181,7 @@ __device__ __forceinline__ void add_key_gradients(const Arguments& args, const B
     const LiveBlocks live(args, tile, walk, tile.first_key + warpgroup.first_key);
     keys.warpgroup.begin_order();
     keys.warpgroup.wait_k();
+    keys.warpgroup.wait_v();
     for (i32 head = 0; head < TileHeads::walked(args); ++head) {
       i32 block = walk.blocks.begin;
 #pragma unroll 1
@@ -1233,4 +1233,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_60f98452d71066ab
+}  // namespace attune_09a43f7328d8c645
