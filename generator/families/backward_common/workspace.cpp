@@ -20,6 +20,10 @@ bool takes_tickets(const KernelConfig& config) {
          (adds_key_sums(config) && config.dq == DqAccumulation::separate_kernel);
 }
 
+bool counts_tiles(const KernelConfig& config) {
+  return takes_tickets(config) || config.tile_scheduler == TileScheduler::dynamic_persistent;
+}
+
 void describe_backward_workspace(const AttentionProblem& problem, const KernelConfig& config, KernelPlan* plan) {
   const bool sums = adds_key_sums(config), unordered = config.dq == DqAccumulation::atomic;
   const auto rows = static_cast<std::size_t>(config.block_q);
@@ -36,7 +40,7 @@ void describe_backward_workspace(const AttentionProblem& problem, const KernelCo
   if (sums && !unordered)
     plan->buffers.push_back({kDkdvTickets, sizeof(std::uint32_t), config.block_kv, true, TileRows::keys});
   if (config.fused_convert) plan->buffers.push_back({kFinishedTiles, sizeof(std::uint32_t), kAllRows, true});
-  if (takes_tickets(config) || config.tile_scheduler == TileScheduler::dynamic_persistent) {
+  if (counts_tiles(config)) {
     plan->workspace_bytes = kTileCounterOffset + sizeof(std::uint32_t);
     plan->workspace_zeroed = true;
   }

@@ -23,6 +23,9 @@ bool adds_key_sums(const KernelConfig& config);
 /// order of adds, to dQ or to dK and dV.
 bool takes_tickets(const KernelConfig& config);
 
+/// Whether CTAs take the numbers of their tiles from a counter in the workspace.
+bool counts_tiles(const KernelConfig& config);
+
 /// Adds the workspace and the ordered outputs of a plan whose launches compute delta, then dK, dV and dQ, then convert
 /// sums. All outputs are ordered but sums that grow as CTAs come.
 void describe_backward_workspace(const AttentionProblem& problem, const KernelConfig& config, KernelPlan* plan);

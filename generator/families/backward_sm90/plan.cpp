@@ -24,8 +24,7 @@ Arguments key_tile_arguments(const AttentionProblem& problem, const KernelConfig
   Arguments fields = {TensorMap{Operand::q}, TensorMap{Operand::k}, TensorMap{Operand::v}, TensorMap{Operand::d_o}};
   append(&fields, {Workspace{kStatistics}, Workspace{kDqSums}});
   if (config.dq == DqAccumulation::ordered) fields.push_back(Workspace{kDqTickets});
-  if (takes_tickets(config) || config.tile_scheduler == TileScheduler::dynamic_persistent)
-    fields.push_back(Workspace{kTileCounter});
+  if (counts_tiles(config)) fields.push_back(Workspace{kTileCounter});
   if (config.fused_convert) {
     append(&fields, {Workspace{kFinishedTiles}, Pointer{Operand::d_q}});
     append_strides(&fields, {Operand::d_q});
