@@ -1,7 +1,6 @@
-__device__ __forceinline__ i32 block_count(const Arguments& args, const Sequence& sequence) { return (query_count(args, sequence) + kBlockQ - 1) / kBlockQ; }
-
-// Copies a block of queries into a buffer that is free: Q and LSE, or dO and delta.
-__device__ __forceinline__ void copy_block(const Arguments& args, const Barriers& barriers, u32 shared, bool of_do, i32 stage, const Sequence& sequence, i32 query_head, i32 block) {
+// Copies a block of queries into a buffer that is free: Q and LSE, or dO and delta. blocks: of the sequence.
+__device__ __forceinline__ void copy_block(const Arguments& args, const Barriers& barriers, u32 shared, bool of_do, i32 stage, const Sequence& sequence, i32 query_head,
+                                           i32 block, i32 blocks) {
   const u32 full = of_do ? barriers.d_o_full(stage) : barriers.q_full(stage);
   mbarrier_arrive_expect_tx(full, kQTileBytes + kRowsBytes);
   const u32 to = shared + (of_do ? kDoOffset : kQOffset) + stage * kQTileBytes;
@@ -10,7 +9,7 @@ __device__ __forceinline__ void copy_block(const Arguments& args, const Barriers
 #pragma unroll
   for (i32 panel = 0; panel < kPanels; ++panel)
     cp_async_bulk_tensor_4d_load(to + panel * kQPanelStride, map, full, panel * kPanelColumns, query_head, place.row, place.batch);
-  const i64 of_all = static_cast<i64>(sequence.batch * args.heads_q + query_head) * block_count(args, sequence) + block;
+  const i64 of_all = static_cast<i64>(sequence.batch * args.heads_q + query_head) * blocks + block;
   cp_async_bulk_load(shared + (of_do ? kDeltaOffset : kLseOffset) + stage * kRowsBytes, args.statistics + (2 * of_all + of_do) * kBlockQ, kRowsBytes, full);
 }
 //% if !loads_ahead
@@ -38,7 +37,7 @@ struct QueryLoads {
   // Fills the buffer of the next block, if there is one and its buffer is free. For one lane, which alone knows the next block.
   __device__ __forceinline__ void poll(const Arguments& args, const Barriers& barriers, const KeyTile& tile, const QueryWalk& walk, u32 shared) {
     if (head == TileHeads::walked(args) || !mbarrier_test_wait_parity(empty(barriers), parity ^ 1)) return;
-    fill(args, barriers, tile, shared);
+    fill(args, barriers, tile, walk, shared);
     advance(walk);
   }
 //% else
@@ -47,7 +46,7 @@ struct QueryLoads {
     if (head == TileHeads::walked(args)) return;
     if (lane_index() == 0) {
       mbarrier_wait_parity(empty(barriers), parity ^ 1);
-      fill(args, barriers, tile, shared);
+      fill(args, barriers, tile, walk, shared);
     }
     advance(walk);
   }
@@ -55,8 +54,8 @@ struct QueryLoads {
 
  private:
   __device__ __forceinline__ u32 empty(const Barriers& barriers) const { return of_do ? barriers.d_o_empty(stage) : barriers.q_empty(stage); }
-  __device__ __forceinline__ void fill(const Arguments& args, const Barriers& barriers, const KeyTile& tile, u32 shared) const {
-    copy_block(args, barriers, shared, of_do, stage, tile.sequence, TileHeads::of_queries(args, tile.head, head), block);
+  __device__ __forceinline__ void fill(const Arguments& args, const Barriers& barriers, const KeyTile& tile, const QueryWalk& walk, u32 shared) const {
+    copy_block(args, barriers, shared, of_do, stage, tile.sequence, TileHeads::of_queries(args, tile.head, head), block, walk.blocks.all);
   }
   __device__ __forceinline__ void advance(const QueryWalk& walk) {
     if (++stage == stages()) {

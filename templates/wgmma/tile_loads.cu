@@ -4,6 +4,8 @@ __device__ __forceinline__ PipelineSlot<kCount> slot_of(u32 buffer) {
   return {static_cast<i32>(buffer % kCount), buffer / kCount % 2};
 }
 
+__device__ __forceinline__ i32 block_count(const Arguments& args, const Sequence& sequence) { return (query_count(args, sequence) + kBlockQ - 1) / kBlockQ; }
+
 constexpr i32 kMostStages = kStages > kDoStages ? kStages : kDoStages;  // blocks that are copied ahead
 
 // The loads of a persistent CTA, for two warps: one copies K, Q and LSE, the other one V (of the first tile), dO and delta. When all blocks of a tile have
@@ -122,6 +124,6 @@ struct TileLoads {
     ++walked;
   }
   __device__ __forceinline__ void copy(const Arguments& args, const Barriers& barriers, u32 shared) const {
-    copy_block(args, barriers, shared, of_do, stage(), sequence, TileHeads::of_queries(args, head, walked), block);
+    copy_block(args, barriers, shared, of_do, stage(), sequence, TileHeads::of_queries(args, head, walked), block, block_count(args, sequence));
   }
 };

@@ -71,6 +71,8 @@ constexpr Golden kGoldens[] = {
      "sm90 q64 kv128 st3 ordered overlap=within dq=atomic dq-adds=bulk", "h200", 1},
     {"backward_sm90_bf16_d256_polled_loads", "backward sq4096 d256",
      "sm90 q64 kv64 st2 overlap=within dq=atomic polled-loads split-dkdv", "h200", 1},
+    {"backward_sm90_bf16_d128_persistent", "backward b16 hq16 sq1024 d128 causal",
+     "sm90 q64 kv128 st3 order=l2-sections ordered overlap=within scheduler=dynamic-persistent dq=atomic", "h200", 1},
     {"backward_sm90_bf16_d128_dq_by_softmax", "backward sq4096 d128",
      "sm90 q80 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax dq-adds=bulk", "h200", 1},
     {"backward_convert_bf16_d128_transposed", "backward sq4096 d128",

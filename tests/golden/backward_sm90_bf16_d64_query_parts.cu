@@ -1,4 +1,4 @@
-// attune backward bf16 d64 causal sm90 q128 kv128 st2 ordered overlap=within query-parts8 dq=ordered · source 9d71c9a14a4c1831
+// attune backward bf16 d64 causal sm90 q128 kv128 st2 ordered overlap=within query-parts8 dq=ordered · source 6c8a7a782946b71f
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one query head and one part of its queries. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   165904  barriers
 //   166016  end
 
-namespace attune_cdefe7f8d4eb4885 {
+namespace attune_83901ef0d13de8f6 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -675,10 +675,9 @@ __device__ __forceinline__ void load_tile(u32 to, const TensorMap& map, u32 full
   for (i32 panel = 0; panel < kPanels; ++panel)
     cp_async_bulk_tensor_4d_load(to + panel * kPanelStride, map, full, panel * kPanelColumns, head, place.row, place.batch);
 }
-__device__ __forceinline__ i32 block_count(const Arguments& args, const Sequence& sequence) { return (query_count(args, sequence) + kBlockQ - 1) / kBlockQ; }
-
-// Copies a block of queries into a buffer that is free: Q and LSE, or dO and delta.
-__device__ __forceinline__ void copy_block(const Arguments& args, const Barriers& barriers, u32 shared, bool of_do, i32 stage, const Sequence& sequence, i32 query_head, i32 block) {
+// Copies a block of queries into a buffer that is free: Q and LSE, or dO and delta. blocks: of the sequence.
+__device__ __forceinline__ void copy_block(const Arguments& args, const Barriers& barriers, u32 shared, bool of_do, i32 stage, const Sequence& sequence, i32 query_head,
+                                           i32 block, i32 blocks) {
   const u32 full = of_do ? barriers.d_o_full(stage) : barriers.q_full(stage);
   mbarrier_arrive_expect_tx(full, kQTileBytes + kRowsBytes);
   const u32 to = shared + (of_do ? kDoOffset : kQOffset) + stage * kQTileBytes;
@@ -687,7 +686,7 @@ __device__ __forceinline__ void copy_block(const Arguments& args, const Barriers
 #pragma unroll
   for (i32 panel = 0; panel < kPanels; ++panel)
     cp_async_bulk_tensor_4d_load(to + panel * kQPanelStride, map, full, panel * kPanelColumns, query_head, place.row, place.batch);
-  const i64 of_all = static_cast<i64>(sequence.batch * args.heads_q + query_head) * block_count(args, sequence) + block;
+  const i64 of_all = static_cast<i64>(sequence.batch * args.heads_q + query_head) * blocks + block;
   cp_async_bulk_load(shared + (of_do ? kDeltaOffset : kLseOffset) + stage * kRowsBytes, args.statistics + (2 * of_all + of_do) * kBlockQ, kRowsBytes, full);
 }
 
@@ -712,15 +711,15 @@ struct QueryLoads {
     if (head == TileHeads::walked(args)) return;
     if (lane_index() == 0) {
       mbarrier_wait_parity(empty(barriers), parity ^ 1);
-      fill(args, barriers, tile, shared);
+      fill(args, barriers, tile, walk, shared);
     }
     advance(walk);
   }
 
  private:
   __device__ __forceinline__ u32 empty(const Barriers& barriers) const { return of_do ? barriers.d_o_empty(stage) : barriers.q_empty(stage); }
-  __device__ __forceinline__ void fill(const Arguments& args, const Barriers& barriers, const KeyTile& tile, u32 shared) const {
-    copy_block(args, barriers, shared, of_do, stage, tile.sequence, TileHeads::of_queries(args, tile.head, head), block);
+  __device__ __forceinline__ void fill(const Arguments& args, const Barriers& barriers, const KeyTile& tile, const QueryWalk& walk, u32 shared) const {
+    copy_block(args, barriers, shared, of_do, stage, tile.sequence, TileHeads::of_queries(args, tile.head, head), block, walk.blocks.all);
   }
   __device__ __forceinline__ void advance(const QueryWalk& walk) {
     if (++stage == stages()) {
@@ -1234,4 +1233,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_cdefe7f8d4eb4885
+}  // namespace attune_83901ef0d13de8f6
