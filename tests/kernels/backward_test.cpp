@@ -154,9 +154,15 @@ void check_defaults(Devices& devices) {
   }
 }
 
-TEST_CASE("backward is right in all modes of the emulator: pairwise over problems and configs", "[emulator]") {
+TEST_CASE("backward is right in all modes of the emulator: pairwise over problems and configs, 1 of 2", "[emulator]") {
   Devices devices = Devices::emulators();
-  check_pairwise(devices);
+  check_pairwise(devices, 0, 2);
+}
+
+TEST_CASE("backward is right in all modes of the emulator: pairwise over problems and configs, 2 of 2",
+          "[emulator][slow]") {
+  Devices devices = Devices::emulators();
+  check_pairwise(devices, 1, 2);
 }
 
 TEST_CASE("backward is right in all modes of the emulator: rows that see nothing, keys that nobody sees",
