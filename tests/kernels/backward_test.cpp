@@ -159,8 +159,7 @@ TEST_CASE("backward is right in all modes of the emulator: pairwise over problem
   check_pairwise(devices, 0, 2);
 }
 
-TEST_CASE("backward is right in all modes of the emulator: pairwise over problems and configs, 2 of 2",
-          "[emulator][slow]") {
+TEST_CASE("backward is right in all modes of the emulator: pairwise over problems and configs, 2 of 2", "[emulator]") {
   Devices devices = Devices::emulators();
   check_pairwise(devices, 1, 2);
 }
