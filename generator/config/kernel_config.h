@@ -143,6 +143,9 @@ struct KernelConfig {
   bool p_in_ds = false;
   DqWarpgroups dq_by = DqWarpgroups::own;
   DqAdds dq_adds = DqAdds::red;
+  /// Sixteens of a block's queries whose LSE and delta are read while the products run whose results they meet: half of
+  /// them of LSE, rounded down, the others of delta. Otherwise each is read when it is used.
+  int early_statistics = 0;
 
   friend bool operator==(const KernelConfig&, const KernelConfig&) = default;
 };

@@ -54,6 +54,7 @@ constexpr std::string_view flag(int value) {
 constexpr std::string_view as_many(int value) { return value == 0 ? "as of K" : ""; }
 constexpr std::string_view as_of_q(int value) { return value == 0 ? "as of Q" : ""; }
 constexpr std::string_view fewest(int value) { return value == 0 ? "fewest" : ""; }
+constexpr std::string_view none(int value) { return value == 0 ? "none" : ""; }
 constexpr std::string_view never(int value) { return value == 0 ? "never" : ""; }
 constexpr std::string_view filling(int value) { return value == kFillParts ? "fill" : ""; }
 
@@ -158,6 +159,7 @@ constexpr ConfigField kFields[] = {
     number<&C::dq_columns>("dqcols", "dq_columns", 64, 256, 64, kBackwardSm90, "columns of a product for dQ (dqcols)", "columns of a product for dQ", "dQ's product"),
     set_apart(choice_of<&C::dq_by>("dq-by", "dq_by", kChoice, kBackwardSm90, "warpgroups that compute dQ (dq-by)", "which warpgroups compute dQ: one of its own, or those of the softmax", "dQ's product")),
     choice_of<&C::dq_adds>("dq-adds", "dq_adds", kChoice, kBackwardSm90, "adds of dQ (dq-adds)", "how dQ is added: by threads from registers, or by bulk reductions from shared memory", "dQ's product"),
+    named(number<&C::early_statistics>("early", "early_statistics", 0, 16, 1, kBackwardSm90, "16 queries' LSE or delta that are read early (early)", "16 queries' LSE or delta that are read while the products run that they meet", "LSE and delta"), none),
 };
 // clang-format on
 

@@ -98,7 +98,7 @@ struct ValueGradients {
   __device__ __forceinline__ void exponentiate_scores(i32 block, bool masked) {
     score.modify(s);
     if (masked) mask_scores(s, args, tile.sequence, tile.first_key + warpgroup.first_key_of_thread(), block * kBlockQ);
-    exponentiate(s, args.softmax_scale_log2, warpgroup.lse());
+    exponentiate(s, args.softmax_scale_log2, LseColumns(warpgroup.lse()));
   }
 //% if p_in_ds
   __device__ __forceinline__ void skip_probabilities() {
@@ -147,7 +147,7 @@ struct KeyGradients {
   __device__ __forceinline__ void differentiate_scores() {
     PackedScores p;
     pipe.take(p, warpgroup.p);
-    differentiate(dp, p, warpgroup.delta());
+    differentiate(dp, p, DeltaColumns(warpgroup.delta()));
     score.differentiate(dp);
   }
 //% if p_in_ds

@@ -18,15 +18,32 @@ struct KeyGradients {
     for (i32 i = 0; i < kHeadDim / 2; ++i) dk[i] = dv[i] = 0;
   }
 
+//% if early
+  // LSE of the block whose S has been issued. What is read early does not wait for S, but maybe for warpgroup 0's adds, which take the same way. A wait
+  // comes first since it ends a basic block: ptxas would put the loads among the products, and the next of these would wait with them.
+//% if waits_for_do
+  // That for dO was to come anyway.
+//% end
+//% end
+  __device__ __forceinline__ LseColumns read_lse() const {
+//% if early
+//% if waits_for_do
+    warpgroup.wait_do();
+//% else
+    warpgroup.wait_q();
+//% end
+//% end
+    return LseColumns(warpgroup.lse());
+  }
   // Pᵀ has 16 bits from its exponential on.
-  __device__ __forceinline__ void exponentiate_scores(i32 block, bool masked) {
+  __device__ __forceinline__ void exponentiate_scores(i32 block, bool masked, const LseColumns& lse) {
     score.modify(s);
     if (masked) mask_scores(s, args, tile.sequence, tile.first_key + warpgroup.first_key_of_thread(), block * kBlockQ);
-    exponentiate(s, args.softmax_scale_log2, warpgroup.lse());
+    exponentiate(s, args.softmax_scale_log2, lse);
     pack_scores(p, s);
   }
-  __device__ __forceinline__ void differentiate_scores() {
-    differentiate(dp, p, warpgroup.delta());
+  __device__ __forceinline__ void differentiate_scores(const DeltaColumns& delta) {
+    differentiate(dp, p, delta);
     score.differentiate(dp);
     pack_scores(ds, dp);
     warpgroup.publish(ds);

@@ -2,11 +2,30 @@
 __device__ __forceinline__ Vec4F32 load_columns(u32 rows, i32 sixteen) { return ld_shared_v4_f32(rows + 64 * sixteen + lane_index() % 4 * 16); }
 __device__ __forceinline__ float column_of(const Vec4F32& columns, i32 i) { return i & 4 ? (i & 1 ? columns.w : columns.z) : (i & 1 ? columns.y : columns.x); }
 
+// LSE or delta of a lane's columns in a block, to be used upwards or downwards, sixteen queries after the other. What is used first, kEarly sixteens, is
+// read at once; the rest as it is used.
+template <i32 kEarly, bool kUpwards>
+struct BlockColumns {
+  u32 rows;
+  Vec4F32 early[kEarly == 0 ? 1 : kEarly];
+
+  __device__ __forceinline__ explicit BlockColumns(u32 rows) : rows(rows) {
+#pragma unroll
+    for (i32 use = 0; use < kEarly; ++use) early[use] = load_columns(rows, kUpwards ? use : kQuerySteps - 1 - use);
+  }
+  __device__ __forceinline__ Vec4F32 of(i32 sixteen) const {
+    const i32 use = kUpwards ? sixteen : kQuerySteps - 1 - sixteen;
+    return use < kEarly ? early[use] : load_columns(rows, sixteen);
+  }
+};
+using LseColumns = BlockColumns<${early_lse}, true>;
+using DeltaColumns = BlockColumns<${early_delta}, false>;
+
 // Turns Sᵀ into Pᵀ.
-__device__ __forceinline__ void exponentiate(ScoreFragments& s, float scale_log2, u32 lse) {
+__device__ __forceinline__ void exponentiate(ScoreFragments& s, float scale_log2, const LseColumns& lse) {
 #pragma unroll
   for (i32 k = 0; k < kQuerySteps; ++k) {
-    const Vec4F32 columns = load_columns(lse, k);
+    const Vec4F32 columns = lse.of(k);
 #pragma unroll
     for (i32 i = 0; i < 8; ++i) s[8 * k + i] = ex2_approx_ftz_f32(fma_rn_f32(s[8 * k + i], scale_log2, -column_of(columns, i)));
   }
@@ -20,10 +39,10 @@ __device__ __forceinline__ void pack_scores(PackedScores& packed, const ScoreFra
 
 // Turns dPᵀ into dSᵀ = Pᵀ ∘ (dPᵀ - delta). Downwards: in 16 bits dSᵀ can take the upper half of dPᵀ's registers, so that the next scores fit
 // below it.
-__device__ __forceinline__ void differentiate(ScoreFragments& dp, const PackedScores& p, u32 delta) {
+__device__ __forceinline__ void differentiate(ScoreFragments& dp, const PackedScores& p, const DeltaColumns& delta) {
 #pragma unroll
   for (i32 k = kQuerySteps - 1; k >= 0; --k) {
-    const Vec4F32 columns = load_columns(delta, k);
+    const Vec4F32 columns = delta.of(k);
 #pragma unroll
     for (i32 i = 0; i < 4; ++i) {
       const u32 pair = p[4 * k + i];

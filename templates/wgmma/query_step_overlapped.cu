@@ -13,24 +13,33 @@ __device__ __forceinline__ void query_step(KeyGradients& keys, i32 block, bool m
   warpgroup.wait_q();
   warpgroup.issue_s(keys.s);                                   // Sᵀ = K Qᵀ
   if (!kFirst) warpgroup.issue_dk(keys.dk, keys.ds, before);   // dK = dK + dSᵀ Q, of the block before
+  const LseColumns lse = keys.read_lse();
   wgmma_wait_group<kFirst ? 0 : 1>();
   wgmma_landed(keys.s);
-  keys.exponentiate_scores(block, masked);
+  keys.exponentiate_scores(block, masked, lse);
   if (!kFirst) {
     wgmma_wait_group<0>();
     wgmma_landed(keys.dk);
+//% if !waits_for_do
     warpgroup.release_q(before);
+//% end
   }
+//% if !waits_for_do
   warpgroup.wait_do();
+//% end
 //% if persistent
   if (kFirst) warpgroup.wait_v();
 //% end
   warpgroup.issue_dp(keys.dp);                                 // dPᵀ = V dOᵀ
-  warpgroup.issue_dv(keys.dv, keys.p);                         // dV = dV + Pᵀ dO
   warpgroup.pass_order();
+  warpgroup.issue_dv(keys.dv, keys.p);                         // dV = dV + Pᵀ dO
+  const DeltaColumns delta(warpgroup.delta());
+//% if waits_for_do
+  if (!kFirst) warpgroup.release_q(before);
+//% end
   wgmma_wait_group<1>();
   wgmma_landed(keys.dp);
-  keys.differentiate_scores();
+  keys.differentiate_scores(delta);
 //% if dq_by_softmax
   const PipelineSlot<kDsStages> ds = slot_before<2>(warpgroup.ds);
   if (!kFirst) keys.dq.issue(ds);                              // dQᵀ = Kᵀ dSᵀ, of the block before

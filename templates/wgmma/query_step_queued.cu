@@ -14,6 +14,7 @@ __device__ __forceinline__ void query_step(KeyGradients& keys, i32 block, bool m
   warpgroup.wait_q();
   if (!kFirst) warpgroup.issue_dk(keys.dk, keys.ds, before);   // dK = dK + dSᵀ Q, of the block before
   warpgroup.issue_s(keys.s);                                   // Sᵀ = K Qᵀ
+  const LseColumns lse = keys.read_lse();
   if (!kFirst) {
     wgmma_wait_group<1>();
     wgmma_landed(keys.dk);
@@ -21,27 +22,30 @@ __device__ __forceinline__ void query_step(KeyGradients& keys, i32 block, bool m
   }
   wgmma_wait_group<0>();
   wgmma_landed(keys.s);
-  keys.exponentiate_scores(block, masked);
+  keys.exponentiate_scores(block, masked, lse);
 //% if dq_by_softmax
   const PipelineSlot<kDsStages> ds = slot_before<1>(warpgroup.ds);
 //% end
+//% if !waits_for_do
   warpgroup.wait_do();
+//% end
 //% if persistent
   if (kFirst) warpgroup.wait_v();
 //% end
   warpgroup.issue_dp(keys.dp);                                 // dPᵀ = V dOᵀ
+  warpgroup.pass_order();
   warpgroup.issue_dv(keys.dv, keys.p);                         // dV = dV + Pᵀ dO
 //% if dq_by_softmax
   if (!kFirst) keys.dq.issue(ds);                              // dQᵀ = Kᵀ dSᵀ, of the block before
 //% end
-  warpgroup.pass_order();
+  const DeltaColumns delta(warpgroup.delta());
 //% if dq_by_softmax
   wgmma_wait_group<kFirst ? 1 : 2>();
 //% else
   wgmma_wait_group<1>();
 //% end
   wgmma_landed(keys.dp);
-  keys.differentiate_scores();
+  keys.differentiate_scores(delta);
 //% if dq_by_softmax
   wgmma_wait_group<kFirst ? 0 : 1>();
 //% else

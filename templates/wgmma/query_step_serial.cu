@@ -13,18 +13,22 @@ __device__ __forceinline__ void query_step(KeyGradients& keys, i32 block, bool m
   warpgroup.wait_q();
   warpgroup.wait_order();
   warpgroup.issue_s(keys.s);                                   // Sᵀ = K Qᵀ
+  const LseColumns lse = keys.read_lse();
   wgmma_wait_group<0>();
   wgmma_landed(keys.s);
-  keys.exponentiate_scores(block, masked);
+  keys.exponentiate_scores(block, masked, lse);
+//% if !waits_for_do
   warpgroup.wait_do();
+//% end
 //% if persistent
   if (kFirst) warpgroup.wait_v();
 //% end
   warpgroup.issue_dp(keys.dp);                                 // dPᵀ = V dOᵀ
   warpgroup.pass_order();
+  const DeltaColumns delta(warpgroup.delta());
   wgmma_wait_group<0>();
   wgmma_landed(keys.dp);
-  keys.differentiate_scores();
+  keys.differentiate_scores(delta);
   warpgroup.issue_dv(keys.dv, keys.p);                         // dV = dV + Pᵀ dO
   wgmma_wait_group<0>();
   wgmma_landed(keys.dv);

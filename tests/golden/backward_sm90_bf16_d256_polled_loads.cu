@@ -1,4 +1,4 @@
-// attune backward bf16 d256 sm90 q64 kv64 st2 overlap=within dq=atomic polled-loads split-dkdv · source 65916b4fcaab6ed6
+// attune backward bf16 d256 sm90 q64 kv64 st2 overlap=within dq=atomic polled-loads split-dkdv · source 84531d8304898f2d
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   230400  barriers
 //   230544  end
 
-namespace attune_e04ef09ce92e440d {
+namespace attune_ed27285e5e2b0eb7 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -888,11 +888,30 @@ __device__ __forceinline__ void add_query_gradients(const Arguments& args, const
 __device__ __forceinline__ Vec4F32 load_columns(u32 rows, i32 sixteen) { return ld_shared_v4_f32(rows + 64 * sixteen + lane_index() % 4 * 16); }
 __device__ __forceinline__ float column_of(const Vec4F32& columns, i32 i) { return i & 4 ? (i & 1 ? columns.w : columns.z) : (i & 1 ? columns.y : columns.x); }
 
+// LSE or delta of a lane's columns in a block, to be used upwards or downwards, sixteen queries after the other. What is used first, kEarly sixteens, is
+// read at once; the rest as it is used.
+template <i32 kEarly, bool kUpwards>
+struct BlockColumns {
+  u32 rows;
+  Vec4F32 early[kEarly == 0 ? 1 : kEarly];
+
+  __device__ __forceinline__ explicit BlockColumns(u32 rows) : rows(rows) {
+#pragma unroll
+    for (i32 use = 0; use < kEarly; ++use) early[use] = load_columns(rows, kUpwards ? use : kQuerySteps - 1 - use);
+  }
+  __device__ __forceinline__ Vec4F32 of(i32 sixteen) const {
+    const i32 use = kUpwards ? sixteen : kQuerySteps - 1 - sixteen;
+    return use < kEarly ? early[use] : load_columns(rows, sixteen);
+  }
+};
+using LseColumns = BlockColumns<0, true>;
+using DeltaColumns = BlockColumns<0, false>;
+
 // Turns Sᵀ into Pᵀ.
-__device__ __forceinline__ void exponentiate(ScoreFragments& s, float scale_log2, u32 lse) {
+__device__ __forceinline__ void exponentiate(ScoreFragments& s, float scale_log2, const LseColumns& lse) {
 #pragma unroll
   for (i32 k = 0; k < kQuerySteps; ++k) {
-    const Vec4F32 columns = load_columns(lse, k);
+    const Vec4F32 columns = lse.of(k);
 #pragma unroll
     for (i32 i = 0; i < 8; ++i) s[8 * k + i] = ex2_approx_ftz_f32(fma_rn_f32(s[8 * k + i], scale_log2, -column_of(columns, i)));
   }
@@ -906,10 +925,10 @@ __device__ __forceinline__ void pack_scores(PackedScores& packed, const ScoreFra
 
 // Turns dPᵀ into dSᵀ = Pᵀ ∘ (dPᵀ - delta). Downwards: in 16 bits dSᵀ can take the upper half of dPᵀ's registers, so that the next scores fit
 // below it.
-__device__ __forceinline__ void differentiate(ScoreFragments& dp, const PackedScores& p, u32 delta) {
+__device__ __forceinline__ void differentiate(ScoreFragments& dp, const PackedScores& p, const DeltaColumns& delta) {
 #pragma unroll
   for (i32 k = kQuerySteps - 1; k >= 0; --k) {
-    const Vec4F32 columns = load_columns(delta, k);
+    const Vec4F32 columns = delta.of(k);
 #pragma unroll
     for (i32 i = 0; i < 4; ++i) {
       const u32 pair = p[4 * k + i];
@@ -1185,7 +1204,7 @@ struct ValueGradients {
   __device__ __forceinline__ void exponentiate_scores(i32 block, bool masked) {
     score.modify(s);
     if (masked) mask_scores(s, args, tile.sequence, tile.first_key + warpgroup.first_key_of_thread(), block * kBlockQ);
-    exponentiate(s, args.softmax_scale_log2, warpgroup.lse());
+    exponentiate(s, args.softmax_scale_log2, LseColumns(warpgroup.lse()));
   }
   // Hands P over, and leaves Q, with which LSE came. To be called when no product reads P of the block before any more.
   __device__ __forceinline__ void hand_over() {
@@ -1225,7 +1244,7 @@ struct KeyGradients {
   __device__ __forceinline__ void differentiate_scores() {
     PackedScores p;
     pipe.take(p, warpgroup.p);
-    differentiate(dp, p, warpgroup.delta());
+    differentiate(dp, p, DeltaColumns(warpgroup.delta()));
     score.differentiate(dp);
   }
   // Hands dS over, and leaves dO, with which delta came. To be called when no product reads dS of the block before any more.
@@ -1362,4 +1381,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_e04ef09ce92e440d
+}  // namespace attune_ed27285e5e2b0eb7

@@ -31,6 +31,7 @@ constexpr Overlap kOverlaps[] = {Overlap::none, Overlap::within, Overlap::queued
 constexpr WarpgroupOrder kOrders[] = {WarpgroupOrder::free, WarpgroupOrder::ordered};
 constexpr Placement kPlacements[] = {Placement::packed, Placement::padded};
 constexpr int kQueryParts[] = {1, 2, 5};
+constexpr int kEarlyStatistics[] = {0, 3, 8};  // of 64 queries: none, some, all
 constexpr TileScheduler kSchedulers[] = {TileScheduler::single, TileScheduler::static_persistent,
                                          TileScheduler::dynamic_persistent};
 enum Factor {
@@ -65,6 +66,7 @@ enum Factor {
   kPInDs,
   kDqBy,
   kDqAdds,
+  kEarly,
   kFactors
 };
 
@@ -105,6 +107,7 @@ BackwardCase case_of(const FactorChoice& row) {
   if (row[kDqBy] == 1) config.dq_by = DqWarpgroups::softmax;
   if (row[kDqAdds] == 1) config.dq_adds = DqAdds::bulk;
   config.tile_scheduler = kSchedulers[row[kScheduler]];
+  config.early_statistics = kEarlyStatistics[row[kEarly]] * config.block_q / 64;
   test.problem.deterministic = config.dq != DqAccumulation::atomic && row[kLse] == 1;
   return test;
 }
@@ -123,6 +126,7 @@ void check_pairwise(Devices& devices, int part, int parts) {
   sizes[kStages] = 3;
   sizes[kScheduler] = std::size(kSchedulers);
   sizes[kQueryPartsFactor] = std::size(kQueryParts);
+  sizes[kEarly] = std::size(kEarlyStatistics);
   const auto allowed = [&](const FactorChoice& row) {
     const BackwardCase test = case_of(row);
     return infeasibility(test.problem, test.config, devices.spec()).empty();

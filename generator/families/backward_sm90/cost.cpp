@@ -64,6 +64,10 @@ constexpr double kHiddenTileShare = 0.5;     // of that, beside the tile before 
 constexpr double kLaunchMicroseconds = 3.6;  // as on mma.sync
 constexpr double kMemoryRate = 0.89, kMemoryRateAround = 0.71;  // of the main kernel; of the others, which are short
 
+// Of a step, where LSE and delta are read as early as measurements say; by head dims from kWideHeadDim on, and others.
+constexpr double kEarlyOfWide = 0.94, kEarlyOfOthers = 0.985;
+constexpr int kWideHeadDim = 104;
+
 double elements(const AttentionProblem& problem, std::int64_t heads, std::int64_t rows) {
   return static_cast<double>(problem.batch * heads) * static_cast<double>(rows) * problem.head_dim;
 }
@@ -73,7 +77,7 @@ struct Step {
 
   double busiest_unit() const { return std::max({matrix, shared + adds, l2_adds, issue}); }
 
-  double clocks(const KernelConfig& config, int do_stages) const {
+  double clocks(const AttentionProblem& problem, const KernelConfig& config, int do_stages) const {
     const bool serial = config.overlap == Overlap::none;
     double clocks = kOverheadOfStep * std::max(matrix, shared + adds) + kExponentialShare * exponential;
     if (serial && !config.split_dkdv) clocks += kSerialShare * matrix;
@@ -88,6 +92,8 @@ struct Step {
     }
     if (config.warpgroup_order != WarpgroupOrder::free) clocks *= kOrdered;
     if (config.overlap == Overlap::queued) clocks *= kQueued;
+    if (config.early_statistics > 0 && config.early_statistics == usual_early_statistics(problem, config))
+      clocks *= problem.head_dim >= kWideHeadDim ? kEarlyOfWide : kEarlyOfOthers;
     if (config.cluster > 1) clocks *= kPair;
     if (config.tile_scheduler != TileScheduler::single) clocks *= kPersistent;
     return clocks + ticket;
@@ -122,6 +128,22 @@ Step step_of(const AttentionProblem& problem, const KernelConfig& config, const 
 
 }  // namespace
 
+int usual_early_statistics(const AttentionProblem& problem, const KernelConfig& config) {
+  constexpr int kMostHeadDim = 128;
+  if (config.split_dkdv || problem.head_dim > kMostHeadDim) return 0;
+  if (config.dq_by == DqWarpgroups::softmax) return 2;
+  const bool tickets = config.dq == DqAccumulation::ordered;
+  if (config.block_q <= 64) {
+    constexpr int kLeastHeadDimOfAll = 72;
+    if (problem.head_dim < kLeastHeadDimOfAll) return 4;
+    return tickets ? 0 : config.block_q / 8;
+  }
+  constexpr int kMostHeadDimOfNone = 40;
+  if (problem.head_dim <= kMostHeadDimOfNone) return 0;
+  if (tickets) return 4;
+  return problem.dtype == DataType::bf16 ? 9 : 2;
+}
+
 CostEstimate backward_sm90_cost(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
   const BackwardSm90Shape shape = backward_sm90_shape(problem, config, device);
   const bool apart = adds_key_sums(config);
@@ -143,7 +165,7 @@ CostEstimate backward_sm90_cost(const AttentionProblem& problem, const KernelCon
   const double ctas = static_cast<double>(sequence.tiles * sequence.heads * config.cluster);
   const double together = std::max(1.0, std::min<double>(config.ctas_per_sm, ctas / device.sm_count));
   // Two CTAs of an SM share its units: what one leaves idle the other may take.
-  double alone = step.clocks(config, shape.do_stages);
+  double alone = step.clocks(problem, config, shape.do_stages);
   if (group > kMostHeadsTogether && lengthens_tiles(problem.mask)) alone *= kDriftOfGroup;
   const double shared = together > 1 ? std::max(alone, together * step.busiest_unit()) : alone;
   const double first_load = std::min(config.stages, shape.do_stages) > 1 ? 0 : kLoadLatency;

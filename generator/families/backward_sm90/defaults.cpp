@@ -46,6 +46,7 @@ std::optional<KernelConfig> backward_sm90_default(const AttentionProblem& proble
     // Tiles that wait for tickets give loads the time.
     if (problem.deterministic && config.polled_loads) continue;
     if (problem.deterministic) config.dq = DqAccumulation::ordered;
+    config.early_statistics = usual_early_statistics(problem, config);
     const bool sections =
         config.tile_order == TileOrder::l2_sections && lengthens_tiles(problem.mask) && !problem.deterministic;
     for (const bool apart : kv_grad_choices(problem)) {

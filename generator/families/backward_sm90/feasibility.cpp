@@ -134,6 +134,16 @@ void check_choices(const AttentionProblem& problem, const KernelConfig& config, 
   }
   if (config.tile_order == TileOrder::l2_sections && config.dq == DqAccumulation::ordered)
     reasons->push_back("order=l2-sections dq=ordered: tiles add to dQ head by head; leave the order out");
+  constexpr int kQueriesOfOne = 16;
+  if (const int most = 2 * config.block_q / kQueriesOfOne; config.early_statistics > most) {
+    reasons->push_back(fmt::format("early{}: of q{} LSE and delta are {} times 16 queries; take at most early{}",
+                                   config.early_statistics, config.block_q, most, most));
+  }
+  if (config.split_dkdv && config.early_statistics > 0)
+    reasons->push_back(fmt::format(
+        "split-dkdv early{}: each of the warpgroups reads one of LSE and delta, when its product has landed; leave one "
+        "of the words out",
+        config.early_statistics));
   if (config.do_stages != 0 && config.do_stages == config.stages) {
     reasons->push_back(
         fmt::format("dost{}: as many as st{} says of Q already; leave the word out", config.do_stages, config.stages));

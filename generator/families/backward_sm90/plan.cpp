@@ -77,6 +77,18 @@ std::string query_step(Overlap overlap) {
   return "serial";
 }
 
+void bind_early_statistics(const KernelConfig& config, TemplateBindings* bindings) {
+  const int lse = config.early_statistics / 2;
+  bindings->set("early_lse", lse);
+  bindings->set("early_delta", config.early_statistics - lse);
+  if (config.split_dkdv) return;
+  bindings->conditions["early"] = lse > 0;
+  // Where all of LSE is read early, in no more than 16 registers. With 128 queries this order spills.
+  constexpr int kMostQueries = 64;
+  bindings->conditions["waits_for_do"] =
+      16 * lse == config.block_q && config.block_q <= kMostQueries && config.dq_by == DqWarpgroups::own;
+}
+
 // Who computes dQ, and how it is added.
 void bind_dq_warpgroups(const KernelConfig& config, TemplateBindings* bindings) {
   const bool softmax = config.dq_by == DqWarpgroups::softmax;
@@ -169,6 +181,7 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   bindings.set("and_panels", pair ? ", and another one, from kScorePanel on" : "");
   bindings.set("dq_scores", pair ? "pair" : "own");
   bind_dq_warpgroups(config, &bindings);
+  bind_early_statistics(config, &bindings);
   shape.shared.bind(&bindings);
   bind_barriers(shape.barriers, &bindings);
 

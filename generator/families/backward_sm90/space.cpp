@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <set>
 #include <vector>
 
 #include "generator/families/backward_common/key_tiles.h"
 #include "generator/families/backward_common/query_parts.h"
 #include "generator/families/backward_common/workspace.h"
+#include "generator/families/backward_sm90/cost.h"
 #include "generator/families/backward_sm90/family.h"
 #include "generator/families/backward_sm90/shape.h"
 #include "generator/families/family_word.h"
@@ -143,6 +145,24 @@ void add_dq_by_softmax(const AttentionProblem& problem, KernelConfig config, con
   }
 }
 
+// How much of LSE and delta is read early: what is usual first, and where nothing else is out of the ordinary other
+// numbers too. ptxas schedules each of them differently.
+void add_early_statistics(const AttentionProblem& problem, KernelConfig config, std::vector<KernelConfig>* configs) {
+  const int usual = usual_early_statistics(problem, config);
+  configs->emplace_back(config).early_statistics = usual;
+  constexpr int kLeastStages = 3;        // with fewer, loads come late; with tickets, they have the time
+  constexpr int kMostHeadDimOfOne = 40;  // registers do not bind, and little is to be won
+  if (problem.head_dim <= kMostHeadDimOfOne || config.split_dkdv || takes_tickets(config) ||
+      config.stages < kLeastStages || config.overlap == Overlap::none || config.fused_convert || config.polled_loads ||
+      config.dq_adds == DqAdds::bulk || config.cluster > 1 || config.dq_columns > 64 ||
+      config.tile_scheduler == TileScheduler::static_persistent || config.block_kv == 64)
+    return;
+  const int most = config.block_q <= 64 ? config.block_q / 8 : 9;
+  for (const int early : std::set{most, 4, 0}) {
+    if (early != usual) configs->emplace_back(config).early_statistics = early;
+  }
+}
+
 std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const DeviceSpec& device) {
   std::vector<KernelConfig> configs;
   KernelConfig config = default_fields(FamilyWord::sm90);
@@ -176,7 +196,9 @@ std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const Dev
       }
     }
   }
-  return configs;
+  std::vector<KernelConfig> with_early;
+  for (const KernelConfig& each : configs) add_early_statistics(problem, each, &with_early);
+  return with_early;
 }
 
 bool is_of_reduced_space(const AttentionProblem& problem, const KernelConfig& config) {
@@ -187,6 +209,7 @@ bool is_of_reduced_space(const AttentionProblem& problem, const KernelConfig& co
   const bool dq_by_own = config.dq_by == DqWarpgroups::own;
   return overlap && rings && split && dq_by_own && config.dq_columns == 64 && config.ctas_per_sm == 1 &&
          config.cluster == 1 && !config.fused_convert && !config.polled_loads &&
+         config.early_statistics == usual_early_statistics(problem, config) &&
          config.tile_scheduler == TileScheduler::single && config.warpgroup_order == WarpgroupOrder::free &&
          config.tile_order == key_tile_orders(problem, config.dq).back();
 }

@@ -17,11 +17,12 @@ std::string default_of(const char* problem, const char* device = "h200") {
 }  // namespace
 
 TEST_CASE("backward's defaults on an H200 are kernels of wgmma from head dim 48 on", "[nogpu]") {
-  CHECK(default_of("backward b4 hq32 sq4096 d64") == "sm90 q128 kv128 st3 ordered overlap=within dq=atomic dsst1");
+  CHECK(default_of("backward b4 hq32 sq4096 d64") ==
+        "sm90 q128 kv128 st3 ordered overlap=within dq=atomic dsst1 early9");
   CHECK(default_of("backward b4 hq32 sq4096 d64 causal") ==
-        "sm90 q128 kv128 st3 ordered overlap=within dq=atomic dsst1");
+        "sm90 q128 kv128 st3 ordered overlap=within dq=atomic dsst1 early9");
   CHECK(default_of("backward b4 hq16 sq4096 d128 causal") ==
-        "sm90 q64 kv128 st3 order=l2-sections ordered overlap=within dq=atomic");
+        "sm90 q64 kv128 st3 order=l2-sections ordered overlap=within dq=atomic early8");
   CHECK(default_of("backward b4 hq8 sq4096 d256") == "sm90 q64 kv64 st2 dq=atomic polled-loads split-dkdv");
   CHECK(default_of("backward b4 hq8 sq4096 d256 causal deterministic") ==
         "sm90 q64 kv64 st2 dq=ordered dsst1 split-dkdv");
@@ -30,11 +31,12 @@ TEST_CASE("backward's defaults on an H200 are kernels of wgmma from head dim 48 
   CHECK(default_of("backward b4 hq8 sq4096 d192 deterministic") == "sm90 q64 kv64 st3 dq=ordered dsst1 split-dkdv");
   // Narrow heads: two CTAs on an SM where registers allow it.
   CHECK(default_of("backward b4 hq64 sq4096 d32") == "sm90 q128 kv128 st3 ordered overlap=within dq=atomic");
-  CHECK(default_of("backward fp16 b4 hq48 sq4096 d16") == "sm90 q64 kv128 st3 cta2 ordered dq=atomic dsst1");
+  CHECK(default_of("backward fp16 b4 hq48 sq4096 d16") == "sm90 q64 kv128 st3 cta2 ordered dq=atomic dsst1 early4");
   // A section of a single head is the order of rows.
-  CHECK(default_of("backward b1 hq16 sq16384 d128 causal") == "sm90 q64 kv128 st3 ordered overlap=within dq=atomic");
+  CHECK(default_of("backward b1 hq16 sq16384 d128 causal") ==
+        "sm90 q64 kv128 st3 ordered overlap=within dq=atomic early8");
   // 8 heads of 4 tiles leave most SMs idle; smaller tiles leave fewer.
-  CHECK(default_of("backward hq8 sq512 d128") == "sm90 q64 kv64 st3 overlap=within dq=atomic dsst1");
+  CHECK(default_of("backward hq8 sq512 d128") == "sm90 q64 kv64 st3 overlap=within dq=atomic dsst1 early8");
   // So do groups of heads that share few tiles.
   CHECK(parse_config(default_of("backward hq32 hkv1 sq4096 d128")).kv_grad_per_query_head);
   CHECK_FALSE(parse_config(default_of("backward b4 hq32 hkv8 sq4096 d128 causal")).kv_grad_per_query_head);
