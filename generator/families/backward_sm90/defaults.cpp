@@ -14,8 +14,8 @@ namespace {
 
 // By times on an H200 at head dims 16, 32, 64, 128 and 256 (docs/notebook/backward_sm90.md), and searches at 136 and
 // 144: of those that fit the cost model chooses. Three stages where shared memory holds them: with two, loads come
-// late; one of dS at 136 and 144, where two spill hundreds of bytes. The order is that of tiles which grow shorter: the
-// longest ones of several heads first, or head by head.
+// late; four and one of dS at 72 to 88; one of dS at 136 and 144, where two spill hundreds of bytes. The order is that
+// of tiles which grow shorter: the longest ones of several heads first, or head by head.
 struct Tile {
   int least_head_dim, most_head_dim;
   std::string_view config;
@@ -25,9 +25,10 @@ constexpr Tile kTiles[] = {
     {8, 40, "sm90 q128 kv64 st3 order=l2-sections overlap=within dq=atomic dsst1"},
     {8, 40, "sm90 q64 kv64 st3 order=l2-sections overlap=within dq=atomic dsst1"},
     {8, 16, "sm90 q64 kv128 st3 order=l2-sections cta2 ordered dq=atomic dsst1"},
-    {48, 64, "sm90 q128 kv128 st3 ordered overlap=within dq=atomic dsst1"},
+    {48, 64, "sm90 q128 kv128 st3 order=l2-sections ordered overlap=within dq=atomic"},
     {48, 64, "sm90 q64 kv128 st3 order=l2-sections overlap=within dq=atomic dsst1"},
-    {72, 128, "sm90 q64 kv128 st3 order=l2-sections ordered overlap=within dq=atomic"},
+    {72, 88, "sm90 q64 kv128 st4 order=l2-sections ordered overlap=within dq=atomic dsst1"},
+    {96, 128, "sm90 q64 kv128 st3 order=l2-sections ordered overlap=within dq=atomic"},
     {48, 128, "sm90 q64 kv64 st3 order=l2-sections overlap=within dq=atomic dsst1"},
     {136, 144, "sm90 q64 kv128 st2 order=l2-sections ordered dq=atomic dsst1 polled-loads"},
     {136, 192, "sm90 q64 kv64 st3 order=l2-sections dq=atomic dsst1 split-dkdv"},
