@@ -12,10 +12,11 @@
 namespace attune {
 namespace {
 
-// By times on an H200 at head dims 16, 32, 64, 128 and 256 (docs/notebook/backward_sm90.md), and searches at 136 and
-// 144: of those that fit the cost model chooses. Three stages where shared memory holds them: with two, loads come
-// late; four and one of dS at 72 to 88; one of dS at 136 and 144, where two spill hundreds of bytes. The order is that
-// of tiles which grow shorter: the longest ones of several heads first, or head by head.
+// By times on an H200 at head dims 16, 32, 64, 128 and 256 (docs/notebook/backward_sm90.md), and searches at 48 to 144:
+// of those that fit the cost model chooses. Three stages where shared memory holds them: with two, loads come late. One
+// stage of dS at 136 and 144, where two spill hundreds of bytes. The order is that of tiles which grow shorter: the
+// longest ones of several heads first, or head by head. How much of LSE and delta is read early is
+// usual_early_statistics()'s.
 struct Tile {
   int least_head_dim, most_head_dim;
   std::string_view config;
