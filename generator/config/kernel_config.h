@@ -141,10 +141,14 @@ struct KernelConfig {
   /// Of the two that share keys: P passes through the buffer that dS of the block takes afterwards, which leaves shared
   /// memory for another stage, but waits for that buffer.
   bool p_in_ds = false;
+  /// With split_dkdv: dK's product of a block is issued before dS is handed over to the warpgroup that computes dQ, and
+  /// runs beside that.
+  bool dk_first = false;
   DqWarpgroups dq_by = DqWarpgroups::own;
   DqAdds dq_adds = DqAdds::red;
   /// Sixteens of a block's queries whose LSE and delta are read while the products run whose results they meet: half of
-  /// them of LSE, rounded down, the others of delta. Otherwise each is read when it is used.
+  /// them of LSE, rounded down, the others of delta; with split_dkdv all of delta. Otherwise each is read when it is
+  /// used.
   int early_statistics = 0;
 
   friend bool operator==(const KernelConfig&, const KernelConfig&) = default;

@@ -130,7 +130,11 @@ struct KeyGradients {
   ProbabilityPipe pipe;
   ScoreFunction score;
   ScoreFragments dp;
+//% if dk_first
+  PackedScores ds, stored;  // the same: one is dK's operand, the other one is put into shared memory meanwhile
+//% else
   PackedScores ds;
+//% end
   GradientFragments dk;
 
   // Leaves dp unset: the first product overwrites it.
@@ -144,10 +148,10 @@ struct KeyGradients {
   __device__ __forceinline__ void leave_operand() const { warpgroup.leave_v(); }
 //% end
   // Turns dP into dS.
-  __device__ __forceinline__ void differentiate_scores() {
+  __device__ __forceinline__ void differentiate_scores(const DeltaColumns& delta) {
     PackedScores p;
     pipe.take(p, warpgroup.p);
-    differentiate(dp, p, DeltaColumns(warpgroup.delta()));
+    differentiate(dp, p, delta);
     score.differentiate(dp);
   }
 //% if p_in_ds
@@ -156,12 +160,26 @@ struct KeyGradients {
     warpgroup.p.advance();
   }
 //% end
+//% if dk_first
+  // To be called when no product reads dS of the block before any more. What a product reads may not be touched: so there are two.
+  __device__ __forceinline__ void pack() {
+    pack_scores(ds, dp);
+#pragma unroll
+    for (i32 i = 0; i < kBlockQ / 4; ++i) stored[i] = static_cast<u32>(opaque_i32(static_cast<i32>(ds[i])));
+  }
+  // Hands dS over, and leaves dO, with which delta came.
+  __device__ __forceinline__ void publish() {
+    warpgroup.publish(stored);
+    warpgroup.release_do();
+  }
+//% else
   // Hands dS over, and leaves dO, with which delta came. To be called when no product reads dS of the block before any more.
   __device__ __forceinline__ void publish() {
     pack_scores(ds, dp);
     warpgroup.publish(ds);
     warpgroup.release_do();
   }
+//% end
   __device__ __forceinline__ void issue_dk() {
     warpgroup.wait_q();
     warpgroup.issue_dk(dk, ds, warpgroup.q.stage);  // dK = dK + dSᵀ Q

@@ -23,9 +23,10 @@ __device__ __forceinline__ void query_step(KeyGradients& keys, i32 /*block*/, bo
   warpgroup.wait_do();
   warpgroup.issue_dp(keys.dp);        // dPᵀ = V dOᵀ
   if (!kFirst) keys.issue_dk();       // of the block before
+  const DeltaColumns delta(warpgroup.delta());
   wgmma_wait_group<kFirst ? 0 : 1>();
   wgmma_landed(keys.dp);
-  keys.differentiate_scores();
+  keys.differentiate_scores(delta);
   if (!kFirst) keys.finish_dk();
   keys.publish();
 }

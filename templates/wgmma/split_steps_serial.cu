@@ -18,11 +18,18 @@ __device__ __forceinline__ void query_step(KeyGradients& keys, i32 /*block*/, bo
   SoftmaxWarpgroup& warpgroup = keys.warpgroup;
   warpgroup.wait_do();
   warpgroup.issue_dp(keys.dp);        // dPᵀ = V dOᵀ
+  const DeltaColumns delta(warpgroup.delta());
   wgmma_wait_group<0>();
   wgmma_landed(keys.dp);
-  keys.differentiate_scores();
+  keys.differentiate_scores(delta);
+//% if dk_first
+  keys.pack();
+  keys.issue_dk();
+  keys.publish();
+//% else
   keys.publish();
   keys.issue_dk();
+//% end
   keys.finish_dk();
 }
 __device__ __forceinline__ void end_walk(KeyGradients&) {}

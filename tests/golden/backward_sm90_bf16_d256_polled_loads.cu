@@ -1,4 +1,4 @@
-// attune backward bf16 d256 sm90 q64 kv64 st2 overlap=within dq=atomic polled-loads split-dkdv · source 84531d8304898f2d
+// attune backward bf16 d256 sm90 q64 kv64 st2 overlap=within dq=atomic polled-loads split-dkdv · source d4514cb752c511e7
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   230400  barriers
 //   230544  end
 
-namespace attune_ed27285e5e2b0eb7 {
+namespace attune_818f900fc8f7a19b {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -1241,10 +1241,10 @@ struct KeyGradients {
   // V: for the tile's dP.
   __device__ __forceinline__ void wait_operand() const { warpgroup.wait_v(); }
   // Turns dP into dS.
-  __device__ __forceinline__ void differentiate_scores() {
+  __device__ __forceinline__ void differentiate_scores(const DeltaColumns& delta) {
     PackedScores p;
     pipe.take(p, warpgroup.p);
-    differentiate(dp, p, DeltaColumns(warpgroup.delta()));
+    differentiate(dp, p, delta);
     score.differentiate(dp);
   }
   // Hands dS over, and leaves dO, with which delta came. To be called when no product reads dS of the block before any more.
@@ -1290,9 +1290,10 @@ __device__ __forceinline__ void query_step(KeyGradients& keys, i32 /*block*/, bo
   warpgroup.wait_do();
   warpgroup.issue_dp(keys.dp);        // dPᵀ = V dOᵀ
   if (!kFirst) keys.issue_dk();       // of the block before
+  const DeltaColumns delta(warpgroup.delta());
   wgmma_wait_group<kFirst ? 0 : 1>();
   wgmma_landed(keys.dp);
-  keys.differentiate_scores();
+  keys.differentiate_scores(delta);
   if (!kFirst) keys.finish_dk();
   keys.publish();
 }
@@ -1381,4 +1382,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_ed27285e5e2b0eb7
+}  // namespace attune_818f900fc8f7a19b

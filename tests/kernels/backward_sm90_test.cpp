@@ -67,6 +67,7 @@ enum Factor {
   kDqBy,
   kDqAdds,
   kEarly,
+  kDkFirst,
   kFactors
 };
 
@@ -107,7 +108,8 @@ BackwardCase case_of(const FactorChoice& row) {
   if (row[kDqBy] == 1) config.dq_by = DqWarpgroups::softmax;
   if (row[kDqAdds] == 1) config.dq_adds = DqAdds::bulk;
   config.tile_scheduler = kSchedulers[row[kScheduler]];
-  config.early_statistics = kEarlyStatistics[row[kEarly]] * config.block_q / 64;
+  config.early_statistics = kEarlyStatistics[row[kEarly]] * config.block_q / (config.split_dkdv ? 128 : 64);
+  config.dk_first = row[kDkFirst] == 1;
   test.problem.deterministic = config.dq != DqAccumulation::atomic && row[kLse] == 1;
   return test;
 }

@@ -33,7 +33,10 @@ constexpr Tile kTiles[] = {
     {48, 128, "sm90 q64 kv64 st3 order=l2-sections overlap=within dq=atomic dsst1"},
     {136, 144, "sm90 q64 kv128 st2 order=l2-sections ordered dq=atomic dsst1 polled-loads"},
     {136, 192, "sm90 q64 kv64 st3 order=l2-sections dq=atomic dsst1 split-dkdv"},
-    {136, 256, "sm90 q64 kv64 st2 order=l2-sections dq=atomic polled-loads split-dkdv"},
+    {152, 256, "sm90 q64 kv64 st2 order=l2-sections dq=atomic polled-loads split-dkdv"},
+    {160, 160, "sm90 q64 kv64 st2 order=l2-sections dq=atomic polled-loads split-dkdv dk-first"},
+    {192, 192, "sm90 q64 kv64 st2 order=l2-sections dq=atomic polled-loads split-dkdv dk-first"},
+    {256, 256, "sm90 q64 kv64 st2 order=l2-sections dq=atomic polled-loads split-dkdv dk-first"},
     {136, 256, "sm90 q64 kv64 st2 order=l2-sections dq=atomic dsst1 split-dkdv"},
 };
 

@@ -93,6 +93,10 @@ void check_choices(const AttentionProblem& problem, const KernelConfig& config, 
                     to_string(config.warpgroup_order)));
   if (config.p_in_ds && !config.split_dkdv)
     reasons->push_back("p-in-ds: P stays in registers without split-dkdv; leave one of the words out, or take both");
+  if (config.dk_first && (!config.split_dkdv || config.overlap != Overlap::none))
+    reasons->push_back(
+        "dk-first: only with split-dkdv and overlap=none dK of a block would follow when its dS has been handed over; "
+        "leave the word out");
   if (config.block_kv % kWarpgroupRows != 0 || config.block_kv > kMostBlockKv) {
     reasons->push_back(
         fmt::format("kv{}: each softmax warpgroup owns 64 keys, and there are 1 to {}: kv must be a multiple of 64 up "
@@ -135,15 +139,11 @@ void check_choices(const AttentionProblem& problem, const KernelConfig& config, 
   if (config.tile_order == TileOrder::l2_sections && config.dq == DqAccumulation::ordered)
     reasons->push_back("order=l2-sections dq=ordered: tiles add to dQ head by head; leave the order out");
   constexpr int kQueriesOfOne = 16;
-  if (const int most = 2 * config.block_q / kQueriesOfOne; config.early_statistics > most) {
-    reasons->push_back(fmt::format("early{}: of q{} LSE and delta are {} times 16 queries; take at most early{}",
-                                   config.early_statistics, config.block_q, most, most));
+  if (const int most = (config.split_dkdv ? 1 : 2) * config.block_q / kQueriesOfOne; config.early_statistics > most) {
+    reasons->push_back(fmt::format("early{}: of q{} {} {} times 16 queries; take at most early{}",
+                                   config.early_statistics, config.block_q,
+                                   config.split_dkdv ? "delta is" : "LSE and delta are", most, most));
   }
-  if (config.split_dkdv && config.early_statistics > 0)
-    reasons->push_back(fmt::format(
-        "split-dkdv early{}: each of the warpgroups reads one of LSE and delta, when its product has landed; leave one "
-        "of the words out",
-        config.early_statistics));
   if (config.do_stages != 0 && config.do_stages == config.stages) {
     reasons->push_back(
         fmt::format("dost{}: as many as st{} says of Q already; leave the word out", config.do_stages, config.stages));

@@ -78,7 +78,7 @@ std::string query_step(Overlap overlap) {
 }
 
 void bind_early_statistics(const KernelConfig& config, TemplateBindings* bindings) {
-  const int lse = config.early_statistics / 2;
+  const int lse = config.split_dkdv ? 0 : config.early_statistics / 2;
   bindings->set("early_lse", lse);
   bindings->set("early_delta", config.early_statistics - lse);
   if (config.split_dkdv) return;
@@ -197,6 +197,7 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   bindings.conditions["ends_early"] = hides_first_keys(problem.mask) || config.query_parts > 1;
   bindings.conditions["polled_loads"] = config.polled_loads;
   bindings.conditions["p_in_ds"] = config.p_in_ds;
+  if (config.split_dkdv) bindings.conditions["dk_first"] = config.dk_first;
   bindings.conditions["fused_convert"] = config.fused_convert;
   bindings.set("dq_converter", config.fused_convert ? "the tile that adds last" : "another kernel");
   bindings.set("convert_units", "(rows + 15) / 16 * kParts");

@@ -145,6 +145,12 @@ void add_dq_by_softmax(const AttentionProblem& problem, KernelConfig config, con
   }
 }
 
+// Both orders of dK's product and of handing dS over, where two warpgroups share keys.
+void add_orders_of_dk(const KernelConfig& config, std::vector<KernelConfig>* configs) {
+  configs->push_back(config);
+  if (config.split_dkdv && config.overlap == Overlap::none) configs->emplace_back(config).dk_first = true;
+}
+
 // How much of LSE and delta is read early: what is usual first, and where nothing else is out of the ordinary other
 // numbers too. ptxas schedules each of them differently.
 void add_early_statistics(const AttentionProblem& problem, KernelConfig config, std::vector<KernelConfig>* configs) {
@@ -152,6 +158,10 @@ void add_early_statistics(const AttentionProblem& problem, KernelConfig config, 
   configs->emplace_back(config).early_statistics = usual;
   constexpr int kLeastStages = 3;        // with fewer, loads come late; with tickets, they have the time
   constexpr int kMostHeadDimOfOne = 40;  // registers do not bind, and little is to be won
+  if (config.split_dkdv && config.overlap == Overlap::none && config.cluster == 1 && !config.fused_convert) {
+    if (usual != 2) configs->emplace_back(config).early_statistics = 2;
+    return;
+  }
   if (problem.head_dim <= kMostHeadDimOfOne || config.split_dkdv || takes_tickets(config) ||
       config.stages < kLeastStages || config.overlap == Overlap::none || config.fused_convert || config.polled_loads ||
       config.dq_adds == DqAdds::bulk || config.cluster > 1 || config.dq_columns > 64 ||
@@ -196,9 +206,10 @@ std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const Dev
       }
     }
   }
-  std::vector<KernelConfig> with_early;
-  for (const KernelConfig& each : configs) add_early_statistics(problem, each, &with_early);
-  return with_early;
+  std::vector<KernelConfig> orders, all;
+  for (const KernelConfig& each : configs) add_orders_of_dk(each, &orders);
+  for (const KernelConfig& each : orders) add_early_statistics(problem, each, &all);
+  return all;
 }
 
 bool is_of_reduced_space(const AttentionProblem& problem, const KernelConfig& config) {
@@ -208,7 +219,7 @@ bool is_of_reduced_space(const AttentionProblem& problem, const KernelConfig& co
   const bool split = config.split_dkdv == (problem.head_dim > 128);
   const bool dq_by_own = config.dq_by == DqWarpgroups::own;
   return overlap && rings && split && dq_by_own && config.dq_columns == 64 && config.ctas_per_sm == 1 &&
-         config.cluster == 1 && !config.fused_convert && !config.polled_loads &&
+         config.cluster == 1 && !config.fused_convert && !config.polled_loads && !config.dk_first &&
          config.early_statistics == usual_early_statistics(problem, config) &&
          config.tile_scheduler == TileScheduler::single && config.warpgroup_order == WarpgroupOrder::free &&
          config.tile_order == key_tile_orders(problem, config.dq).back();

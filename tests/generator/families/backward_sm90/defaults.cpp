@@ -17,8 +17,7 @@ std::string default_of(const char* problem, const char* device = "h200") {
 }  // namespace
 
 TEST_CASE("backward's defaults on an H200 are kernels of wgmma from head dim 48 on", "[nogpu]") {
-  CHECK(default_of("backward b4 hq32 sq4096 d64") ==
-        "sm90 q128 kv128 st3 ordered overlap=within dq=atomic early9");
+  CHECK(default_of("backward b4 hq32 sq4096 d64") == "sm90 q128 kv128 st3 ordered overlap=within dq=atomic early9");
   CHECK(default_of("backward b4 hq32 sq4096 d64 causal") ==
         "sm90 q128 kv128 st3 order=l2-sections ordered overlap=within dq=atomic early9");
   // Heads of 72 to 88: a fourth stage of Q and dO is worth more than a second one of dS.
@@ -26,10 +25,12 @@ TEST_CASE("backward's defaults on an H200 are kernels of wgmma from head dim 48 
         "sm90 q64 kv128 st4 ordered overlap=within dq=atomic dsst1 early8");
   CHECK(default_of("backward b4 hq16 sq4096 d128 causal") ==
         "sm90 q64 kv128 st3 order=l2-sections ordered overlap=within dq=atomic early8");
-  CHECK(default_of("backward b4 hq8 sq4096 d256") == "sm90 q64 kv64 st2 dq=atomic polled-loads split-dkdv");
+  CHECK(default_of("backward b4 hq8 sq4096 d256") == "sm90 q64 kv64 st2 dq=atomic polled-loads split-dkdv dk-first");
   CHECK(default_of("backward b4 hq8 sq4096 d256 causal deterministic") ==
         "sm90 q64 kv64 st2 dq=ordered dsst1 split-dkdv");
-  CHECK(default_of("backward b4 hq8 sq4096 d192") == "sm90 q64 kv64 st2 dq=atomic polled-loads split-dkdv");
+  CHECK(default_of("backward b4 hq8 sq4096 d192") ==
+        "sm90 q64 kv64 st2 dq=atomic polled-loads split-dkdv dk-first early2");
+  CHECK(default_of("backward b4 hq8 sq4096 d224") == "sm90 q64 kv64 st2 dq=atomic polled-loads split-dkdv");
   // Shared memory holds three stages of narrower heads.
   CHECK(default_of("backward b4 hq8 sq4096 d192 deterministic") == "sm90 q64 kv64 st3 dq=ordered dsst1 split-dkdv");
   // Narrow heads: two CTAs on an SM where registers allow it.
