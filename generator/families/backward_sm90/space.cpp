@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <set>
 #include <vector>
 
 #include "generator/families/backward_common/key_tiles.h"
@@ -151,24 +150,25 @@ void add_orders_of_dk(const KernelConfig& config, std::vector<KernelConfig>* con
   if (config.split_dkdv && config.overlap == Overlap::none) configs->emplace_back(config).dk_first = true;
 }
 
-// How much of LSE and delta is read early: what is usual first, and where nothing else is out of the ordinary other
-// numbers too. ptxas schedules each of them differently.
+// How much of LSE and delta may be read early beside what is usual, where nothing else is out of the ordinary: what
+// ptxas makes of each cannot be foreseen.
+std::vector<int> unusual_early_statistics(const AttentionProblem& problem, const KernelConfig& config) {
+  if (config.cluster > 1 || config.fused_convert) return {};
+  if (config.split_dkdv) return config.overlap == Overlap::none ? std::vector{2} : std::vector<int>{};
+  constexpr int kLeastStages = 3;        // with fewer, loads come late; with tickets, they have the time
+  constexpr int kMostHeadDimOfOne = 40;  // registers do not bind, and little is to be won
+  if (problem.head_dim <= kMostHeadDimOfOne || config.block_kv == 64 || config.stages < kLeastStages ||
+      takes_tickets(config) || config.overlap == Overlap::none || config.polled_loads ||
+      config.dq_adds == DqAdds::bulk || config.dq_columns > 64 ||
+      config.tile_scheduler == TileScheduler::static_persistent)
+    return {};
+  return {config.block_q <= 64 ? config.block_q / 8 : 9, 4, 0};
+}
+
 void add_early_statistics(const AttentionProblem& problem, KernelConfig config, std::vector<KernelConfig>* configs) {
   const int usual = usual_early_statistics(problem, config);
   configs->emplace_back(config).early_statistics = usual;
-  constexpr int kLeastStages = 3;        // with fewer, loads come late; with tickets, they have the time
-  constexpr int kMostHeadDimOfOne = 40;  // registers do not bind, and little is to be won
-  if (config.split_dkdv && config.overlap == Overlap::none && config.cluster == 1 && !config.fused_convert) {
-    if (usual != 2) configs->emplace_back(config).early_statistics = 2;
-    return;
-  }
-  if (problem.head_dim <= kMostHeadDimOfOne || config.split_dkdv || takes_tickets(config) ||
-      config.stages < kLeastStages || config.overlap == Overlap::none || config.fused_convert || config.polled_loads ||
-      config.dq_adds == DqAdds::bulk || config.cluster > 1 || config.dq_columns > 64 ||
-      config.tile_scheduler == TileScheduler::static_persistent || config.block_kv == 64)
-    return;
-  const int most = config.block_q <= 64 ? config.block_q / 8 : 9;
-  for (const int early : std::set{most, 4, 0}) {
+  for (const int early : unusual_early_statistics(problem, config)) {
     if (early != usual) configs->emplace_back(config).early_statistics = early;
   }
 }
