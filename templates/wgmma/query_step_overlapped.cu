@@ -35,7 +35,7 @@ __device__ __forceinline__ void query_step(KeyGradients& keys, i32 block, bool m
   warpgroup.issue_dv(keys.dv, keys.p);                         // dV = dV + Pᵀ dO
   const DeltaColumns delta(warpgroup.delta());
 //% if waits_for_do
-  if (!kFirst) warpgroup.release_q(before);
+  if (!kFirst) warpgroup.release_q(before);                    // no earlier: persistent CTAs would spill
 //% end
   wgmma_wait_group<1>();
   wgmma_landed(keys.dp);

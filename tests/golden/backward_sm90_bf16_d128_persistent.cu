@@ -1,4 +1,4 @@
-// attune backward bf16 d128 causal sm90 q64 kv128 st3 order=l2-sections ordered overlap=within scheduler=dynamic-persistent dq=atomic · source 2bebc4fcd42d5b6b
+// attune backward bf16 d128 causal sm90 q64 kv128 st3 order=l2-sections ordered overlap=within scheduler=dynamic-persistent dq=atomic early8 · source 8cdf7291fd402f63
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   198152  barriers
 //   198344  end
 
-namespace attune_40b0537a158f1a13 {
+namespace attune_464f849bbf140adc {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -1007,8 +1007,8 @@ struct BlockColumns {
     return use < kEarly ? early[use] : load_columns(rows, sixteen);
   }
 };
-using LseColumns = BlockColumns<0, true>;
-using DeltaColumns = BlockColumns<0, false>;
+using LseColumns = BlockColumns<4, true>;
+using DeltaColumns = BlockColumns<4, false>;
 
 // Turns Sᵀ into Pᵀ.
 __device__ __forceinline__ void exponentiate(ScoreFragments& s, float scale_log2, const LseColumns& lse) {
@@ -1276,7 +1276,11 @@ struct KeyGradients {
     for (i32 i = 0; i < kHeadDim / 2; ++i) dk[i] = dv[i] = 0;
   }
 
+  // LSE of the block whose S has been issued. What is read early does not wait for S, but maybe for warpgroup 0's adds, which take the same way. A wait
+  // comes first since it ends a basic block: ptxas would put the loads among the products, and the next of these would wait with them.
+  // That for dO was to come anyway.
   __device__ __forceinline__ LseColumns read_lse() const {
+    warpgroup.wait_do();
     return LseColumns(warpgroup.lse());
   }
   // Pᵀ has 16 bits from its exponential on.
@@ -1315,14 +1319,13 @@ __device__ __forceinline__ void query_step(KeyGradients& keys, i32 block, bool m
   if (!kFirst) {
     wgmma_wait_group<0>();
     wgmma_landed(keys.dk);
-    warpgroup.release_q(before);
   }
-  warpgroup.wait_do();
   if (kFirst) warpgroup.wait_v();
   warpgroup.issue_dp(keys.dp);                                 // dPᵀ = V dOᵀ
   warpgroup.pass_order();
   warpgroup.issue_dv(keys.dv, keys.p);                         // dV = dV + Pᵀ dO
   const DeltaColumns delta(warpgroup.delta());
+  if (!kFirst) warpgroup.release_q(before);                    // no earlier: persistent CTAs would spill
   wgmma_wait_group<1>();
   wgmma_landed(keys.dp);
   keys.differentiate_scores(delta);
@@ -1406,4 +1409,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_40b0537a158f1a13
+}  // namespace attune_464f849bbf140adc
