@@ -24,26 +24,24 @@ struct KeyGradients {
 //% if waits_for_do
   // That for dO was to come anyway.
 //% end
-//% end
   __device__ __forceinline__ LseColumns read_lse() const {
-//% if early
 //% if waits_for_do
     warpgroup.wait_do();
 //% else
     warpgroup.wait_q();
 //% end
-//% end
     return LseColumns(warpgroup.lse());
   }
+//% end
   // Pᵀ has 16 bits from its exponential on.
-  __device__ __forceinline__ void exponentiate_scores(i32 block, bool masked, const LseColumns& lse) {
+  __device__ __forceinline__ void exponentiate_scores(i32 block, bool masked${lse_parameter}) {
     score.modify(s);
     if (masked) mask_scores(s, args, tile.sequence, tile.first_key + warpgroup.first_key_of_thread(), block * kBlockQ);
-    exponentiate(s, args.softmax_scale_log2, lse);
+    exponentiate(s, args.softmax_scale_log2, ${lse_columns});
     pack_scores(p, s);
   }
-  __device__ __forceinline__ void differentiate_scores(const DeltaColumns& delta) {
-    differentiate(dp, p, delta);
+  __device__ __forceinline__ void differentiate_scores(${delta_parameter}) {
+    differentiate(dp, p, ${delta_columns});
     score.differentiate(dp);
     pack_scores(ds, dp);
     warpgroup.publish(ds);

@@ -2,6 +2,7 @@
 __device__ __forceinline__ Vec4F32 load_columns(u32 rows, i32 sixteen) { return ld_shared_v4_f32(rows + 64 * sixteen + lane_index() % 4 * 16); }
 __device__ __forceinline__ float column_of(const Vec4F32& columns, i32 i) { return i & 4 ? (i & 1 ? columns.w : columns.z) : (i & 1 ? columns.y : columns.x); }
 
+//% if block_columns
 // LSE or delta of a lane's columns in a block, to be used upwards or downwards, sixteen queries after the other. What is used first, kEarly sixteens, is
 // read at once; the rest as it is used.
 template <i32 kEarly, bool kUpwards>
@@ -21,11 +22,12 @@ struct BlockColumns {
 using LseColumns = BlockColumns<${early_lse}, true>;
 using DeltaColumns = BlockColumns<${early_delta}, false>;
 
+//% end
 // Turns Sᵀ into Pᵀ.
-__device__ __forceinline__ void exponentiate(ScoreFragments& s, float scale_log2, const LseColumns& lse) {
+__device__ __forceinline__ void exponentiate(ScoreFragments& s, float scale_log2, ${lse_type} lse) {
 #pragma unroll
   for (i32 k = 0; k < kQuerySteps; ++k) {
-    const Vec4F32 columns = lse.of(k);
+    const Vec4F32 columns = ${lse_of_k};
 #pragma unroll
     for (i32 i = 0; i < 8; ++i) s[8 * k + i] = ex2_approx_ftz_f32(fma_rn_f32(s[8 * k + i], scale_log2, -column_of(columns, i)));
   }
@@ -39,10 +41,10 @@ __device__ __forceinline__ void pack_scores(PackedScores& packed, const ScoreFra
 
 // Turns dPᵀ into dSᵀ = Pᵀ ∘ (dPᵀ - delta). Downwards: in 16 bits dSᵀ can take the upper half of dPᵀ's registers, so that the next scores fit
 // below it.
-__device__ __forceinline__ void differentiate(ScoreFragments& dp, const PackedScores& p, const DeltaColumns& delta) {
+__device__ __forceinline__ void differentiate(ScoreFragments& dp, const PackedScores& p, ${delta_type} delta) {
 #pragma unroll
   for (i32 k = kQuerySteps - 1; k >= 0; --k) {
-    const Vec4F32 columns = delta.of(k);
+    const Vec4F32 columns = ${delta_of_k};
 #pragma unroll
     for (i32 i = 0; i < 4; ++i) {
       const u32 pair = p[4 * k + i];

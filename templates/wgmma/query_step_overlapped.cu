@@ -13,10 +13,12 @@ __device__ __forceinline__ void query_step(KeyGradients& keys, i32 block, bool m
   warpgroup.wait_q();
   warpgroup.issue_s(keys.s);                                   // Sᵀ = K Qᵀ
   if (!kFirst) warpgroup.issue_dk(keys.dk, keys.ds, before);   // dK = dK + dSᵀ Q, of the block before
+//% if early
   const LseColumns lse = keys.read_lse();
+//% end
   wgmma_wait_group<kFirst ? 0 : 1>();
   wgmma_landed(keys.s);
-  keys.exponentiate_scores(block, masked, lse);
+  keys.exponentiate_scores(block, masked${and_lse});
   if (!kFirst) {
     wgmma_wait_group<0>();
     wgmma_landed(keys.dk);
@@ -31,15 +33,22 @@ __device__ __forceinline__ void query_step(KeyGradients& keys, i32 block, bool m
   if (kFirst) warpgroup.wait_v();
 //% end
   warpgroup.issue_dp(keys.dp);                                 // dPᵀ = V dOᵀ
+//% if early
   warpgroup.pass_order();
+//% end
   warpgroup.issue_dv(keys.dv, keys.p);                         // dV = dV + Pᵀ dO
+//% if !early
+  warpgroup.pass_order();
+//% end
+//% if early
   const DeltaColumns delta(warpgroup.delta());
+//% end
 //% if waits_for_do
   if (!kFirst) warpgroup.release_q(before);                    // no earlier: persistent CTAs would spill
 //% end
   wgmma_wait_group<1>();
   wgmma_landed(keys.dp);
-  keys.differentiate_scores(delta);
+  keys.differentiate_scores(${delta});
 //% if dq_by_softmax
   const PipelineSlot<kDsStages> ds = slot_before<2>(warpgroup.ds);
   if (!kFirst) keys.dq.issue(ds);                              // dQᵀ = Kᵀ dSᵀ, of the block before

@@ -13,10 +13,12 @@ __device__ __forceinline__ void query_step(KeyGradients& keys, i32 block, bool m
   warpgroup.wait_q();
   warpgroup.wait_order();
   warpgroup.issue_s(keys.s);                                   // Sᵀ = K Qᵀ
+//% if early
   const LseColumns lse = keys.read_lse();
+//% end
   wgmma_wait_group<0>();
   wgmma_landed(keys.s);
-  keys.exponentiate_scores(block, masked, lse);
+  keys.exponentiate_scores(block, masked${and_lse});
 //% if !waits_for_do
   warpgroup.wait_do();
 //% end
@@ -25,10 +27,12 @@ __device__ __forceinline__ void query_step(KeyGradients& keys, i32 block, bool m
 //% end
   warpgroup.issue_dp(keys.dp);                                 // dPᵀ = V dOᵀ
   warpgroup.pass_order();
+//% if early
   const DeltaColumns delta(warpgroup.delta());
+//% end
   wgmma_wait_group<0>();
   wgmma_landed(keys.dp);
-  keys.differentiate_scores(delta);
+  keys.differentiate_scores(${delta});
   warpgroup.issue_dv(keys.dv, keys.p);                         // dV = dV + Pᵀ dO
   wgmma_wait_group<0>();
   wgmma_landed(keys.dv);

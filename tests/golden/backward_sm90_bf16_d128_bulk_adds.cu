@@ -1,4 +1,4 @@
-// attune backward bf16 d128 sm90 q64 kv128 st3 ordered overlap=within dq=atomic dq-adds=bulk · source 83d9f51737045d46
+// attune backward bf16 d128 sm90 q64 kv128 st3 ordered overlap=within dq=atomic dq-adds=bulk · source 12b63dcbca029cff
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   214528  barriers
 //   214672  end
 
-namespace attune_b5c5ffbc937aa9a8 {
+namespace attune_809516d245a5ce6c {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -864,30 +864,11 @@ __device__ __forceinline__ void add_query_gradients(const Arguments& args, const
 __device__ __forceinline__ Vec4F32 load_columns(u32 rows, i32 sixteen) { return ld_shared_v4_f32(rows + 64 * sixteen + lane_index() % 4 * 16); }
 __device__ __forceinline__ float column_of(const Vec4F32& columns, i32 i) { return i & 4 ? (i & 1 ? columns.w : columns.z) : (i & 1 ? columns.y : columns.x); }
 
-// LSE or delta of a lane's columns in a block, to be used upwards or downwards, sixteen queries after the other. What is used first, kEarly sixteens, is
-// read at once; the rest as it is used.
-template <i32 kEarly, bool kUpwards>
-struct BlockColumns {
-  u32 rows;
-  Vec4F32 early[kEarly == 0 ? 1 : kEarly];
-
-  __device__ __forceinline__ explicit BlockColumns(u32 rows) : rows(rows) {
-#pragma unroll
-    for (i32 use = 0; use < kEarly; ++use) early[use] = load_columns(rows, kUpwards ? use : kQuerySteps - 1 - use);
-  }
-  __device__ __forceinline__ Vec4F32 of(i32 sixteen) const {
-    const i32 use = kUpwards ? sixteen : kQuerySteps - 1 - sixteen;
-    return use < kEarly ? early[use] : load_columns(rows, sixteen);
-  }
-};
-using LseColumns = BlockColumns<0, true>;
-using DeltaColumns = BlockColumns<0, false>;
-
 // Turns Sᵀ into Pᵀ.
-__device__ __forceinline__ void exponentiate(ScoreFragments& s, float scale_log2, const LseColumns& lse) {
+__device__ __forceinline__ void exponentiate(ScoreFragments& s, float scale_log2, u32 lse) {
 #pragma unroll
   for (i32 k = 0; k < kQuerySteps; ++k) {
-    const Vec4F32 columns = lse.of(k);
+    const Vec4F32 columns = load_columns(lse, k);
 #pragma unroll
     for (i32 i = 0; i < 8; ++i) s[8 * k + i] = ex2_approx_ftz_f32(fma_rn_f32(s[8 * k + i], scale_log2, -column_of(columns, i)));
   }
@@ -901,10 +882,10 @@ __device__ __forceinline__ void pack_scores(PackedScores& packed, const ScoreFra
 
 // Turns dPᵀ into dSᵀ = Pᵀ ∘ (dPᵀ - delta). Downwards: in 16 bits dSᵀ can take the upper half of dPᵀ's registers, so that the next scores fit
 // below it.
-__device__ __forceinline__ void differentiate(ScoreFragments& dp, const PackedScores& p, const DeltaColumns& delta) {
+__device__ __forceinline__ void differentiate(ScoreFragments& dp, const PackedScores& p, u32 delta) {
 #pragma unroll
   for (i32 k = kQuerySteps - 1; k >= 0; --k) {
-    const Vec4F32 columns = delta.of(k);
+    const Vec4F32 columns = load_columns(delta, k);
 #pragma unroll
     for (i32 i = 0; i < 4; ++i) {
       const u32 pair = p[4 * k + i];
@@ -1117,18 +1098,15 @@ struct KeyGradients {
     for (i32 i = 0; i < kHeadDim / 2; ++i) dk[i] = dv[i] = 0;
   }
 
-  __device__ __forceinline__ LseColumns read_lse() const {
-    return LseColumns(warpgroup.lse());
-  }
   // Pᵀ has 16 bits from its exponential on.
-  __device__ __forceinline__ void exponentiate_scores(i32 block, bool masked, const LseColumns& lse) {
+  __device__ __forceinline__ void exponentiate_scores(i32 block, bool masked) {
     score.modify(s);
     if (masked) mask_scores(s, args, tile.sequence, tile.first_key + warpgroup.first_key_of_thread(), block * kBlockQ);
-    exponentiate(s, args.softmax_scale_log2, lse);
+    exponentiate(s, args.softmax_scale_log2, warpgroup.lse());
     pack_scores(p, s);
   }
-  __device__ __forceinline__ void differentiate_scores(const DeltaColumns& delta) {
-    differentiate(dp, p, delta);
+  __device__ __forceinline__ void differentiate_scores() {
+    differentiate(dp, p, warpgroup.delta());
     score.differentiate(dp);
     pack_scores(ds, dp);
     warpgroup.publish(ds);
@@ -1149,10 +1127,9 @@ __device__ __forceinline__ void query_step(KeyGradients& keys, i32 block, bool m
   warpgroup.wait_q();
   warpgroup.issue_s(keys.s);                                   // Sᵀ = K Qᵀ
   if (!kFirst) warpgroup.issue_dk(keys.dk, keys.ds, before);   // dK = dK + dSᵀ Q, of the block before
-  const LseColumns lse = keys.read_lse();
   wgmma_wait_group<kFirst ? 0 : 1>();
   wgmma_landed(keys.s);
-  keys.exponentiate_scores(block, masked, lse);
+  keys.exponentiate_scores(block, masked);
   if (!kFirst) {
     wgmma_wait_group<0>();
     wgmma_landed(keys.dk);
@@ -1160,12 +1137,11 @@ __device__ __forceinline__ void query_step(KeyGradients& keys, i32 block, bool m
   }
   warpgroup.wait_do();
   warpgroup.issue_dp(keys.dp);                                 // dPᵀ = V dOᵀ
-  warpgroup.pass_order();
   warpgroup.issue_dv(keys.dv, keys.p);                         // dV = dV + Pᵀ dO
-  const DeltaColumns delta(warpgroup.delta());
+  warpgroup.pass_order();
   wgmma_wait_group<1>();
   wgmma_landed(keys.dp);
-  keys.differentiate_scores(delta);
+  keys.differentiate_scores();
   wgmma_wait_group<0>();
   wgmma_landed(keys.dv);
   warpgroup.release_do();
@@ -1237,4 +1213,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_b5c5ffbc937aa9a8
+}  // namespace attune_809516d245a5ce6c

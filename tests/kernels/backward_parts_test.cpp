@@ -154,11 +154,18 @@ TEST_CASE("sm90 backward with parts of the queries is right on the GPU", "[gpu]"
 // Parts cost a few registers at a tile's beginning and end, none in the loop over blocks.
 TEST_CASE("NVRTC compiles sm90 backward kernels with parts of the queries: hardly more spills than without",
           "[nvrtc]") {
-  constexpr int kMoreSpilled = 16;
-  for (const auto& [head_dim, config] : {std::pair(64, "sm90 q128 kv128 st3 ordered overlap=within dsst1 dq=atomic"),
-                                         std::pair(128, "sm90 q64 kv128 st3 ordered overlap=within dq=atomic"),
-                                         std::pair(128, "sm90 q64 kv128 st3 ordered overlap=within dq=ordered"),
-                                         std::pair(256, "sm90 q64 kv64 st2 dsst1 split-dkdv dq=atomic")}) {
+  struct Case {
+    int head_dim;
+    const char* config;
+    int more_spilled = 16;
+  };
+  constexpr Case kCases[] = {{64, "sm90 q128 kv128 st3 ordered overlap=within dsst1 dq=atomic"},
+                             {64, "sm90 q128 kv128 st3 ordered overlap=within dq=atomic early9", 20},
+                             {128, "sm90 q64 kv128 st3 ordered overlap=within dq=atomic early8"},
+                             {128, "sm90 q64 kv128 st3 ordered overlap=within dq=atomic"},
+                             {128, "sm90 q64 kv128 st3 ordered overlap=within dq=ordered"},
+                             {256, "sm90 q64 kv64 st2 dsst1 split-dkdv dq=atomic"}};
+  for (const auto& [head_dim, config, more_spilled] : kCases) {
     for (const char* mask : {"", " causal"}) {
       const AttentionProblem problem = parse_problem("backward sq1000 d" + std::to_string(head_dim) + mask);
       INFO(canonical_text(problem) << " | " << config);
@@ -169,7 +176,7 @@ TEST_CASE("NVRTC compiles sm90 backward kernels with parts of the queries: hardl
       const KernelResources without = resources_of();
       parts.query_parts = 3;
       const KernelResources with = resources_of();
-      CHECK(with.spill_bytes <= without.spill_bytes + kMoreSpilled);
+      CHECK(with.spill_bytes <= without.spill_bytes + more_spilled);
       CHECK(with.advisories.empty());
     }
   }

@@ -138,15 +138,15 @@ int usual_early_statistics(const AttentionProblem& problem, const KernelConfig& 
   if (config.split_dkdv) return config.dk_first && problem.head_dim <= kMostHeadDimOfDelta ? 2 : 0;
   if (problem.head_dim > kMostHeadDim) return 0;
   if (config.dq_by == DqWarpgroups::softmax) return 2;
-  const bool tickets = config.dq == DqAccumulation::ordered;
+  // A step that waits for tickets is no faster.
+  if (config.dq == DqAccumulation::ordered) return 0;
   if (config.block_q <= 64) {
     constexpr int kLeastHeadDimOfAll = 72;
     if (problem.head_dim < kLeastHeadDimOfAll) return 4;
-    return tickets ? 0 : config.block_q / 8;
+    return config.block_q / 8;
   }
   constexpr int kMostHeadDimOfNone = 40;
   if (problem.head_dim <= kMostHeadDimOfNone) return 0;
-  if (tickets) return 4;
   return problem.dtype == DataType::bf16 ? 9 : 2;
 }
 

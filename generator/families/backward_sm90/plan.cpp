@@ -77,12 +77,26 @@ std::string query_step(Overlap overlap) {
   return "serial";
 }
 
+// Where nothing is read early the text has no trace of it: ptxas makes other kernels even of the same loads in a
+// struct.
 void bind_early_statistics(const KernelConfig& config, TemplateBindings* bindings) {
+  const bool early = config.early_statistics > 0, columns = early || config.split_dkdv;
   const int lse = config.split_dkdv ? 0 : config.early_statistics / 2;
+  bindings->conditions["block_columns"] = columns;
   bindings->set("early_lse", lse);
   bindings->set("early_delta", config.early_statistics - lse);
+  bindings->set("lse_type", columns ? "const LseColumns&" : "u32");
+  bindings->set("lse_of_k", columns ? "lse.of(k)" : "load_columns(lse, k)");
+  bindings->set("delta_type", columns ? "const DeltaColumns&" : "u32");
+  bindings->set("delta_of_k", columns ? "delta.of(k)" : "load_columns(delta, k)");
   if (config.split_dkdv) return;
-  bindings->conditions["early"] = lse > 0;
+  bindings->conditions["early"] = early;
+  bindings->set("lse_parameter", early ? ", const LseColumns& lse" : "");
+  bindings->set("lse_columns", early ? "lse" : "warpgroup.lse()");
+  bindings->set("and_lse", early ? ", lse" : "");
+  bindings->set("delta_parameter", early ? "const DeltaColumns& delta" : "");
+  bindings->set("delta_columns", early ? "delta" : "warpgroup.delta()");
+  bindings->set("delta", early ? "delta" : "");
   // Where all of LSE is read early, in no more than 16 registers. With 128 queries this order spills.
   constexpr int kMostQueries = 64;
   bindings->conditions["waits_for_do"] =
