@@ -20,8 +20,8 @@ const Configs kPartsSm90 = {"sm90 q64 kv64 st2 overlap=within query-parts2 dq=at
                             "sm90 q64 kv128 st2 ordered overlap=queued query-parts3 dq=ordered",
                             "sm90 q128 kv64 st1 dsst1 query-parts7 dq=ordered fused-convert",
                             "sm90 q64 kv192 st1 ordered dost2 order=l2-sections query-parts3 dq=atomic",
-                            "sm90 q64 kv64 st2 overlap=within scheduler=static-persistent query-parts3 dq=atomic "
-                            "polled-loads fused-convert"};
+                            ("sm90 q64 kv64 st2 overlap=within scheduler=static-persistent query-parts3 dq=atomic "
+                             "polled-loads fused-convert")};
 
 // Walks that parts divide evenly and unevenly, and of fewer blocks than parts. Heads that share keys or do not, and a
 // gradient of LSE, by turns.
