@@ -64,13 +64,11 @@ constexpr double kHiddenTileShare = 0.5;     // of that, beside the tile before 
 constexpr double kLaunchMicroseconds = 3.6;  // as on mma.sync
 constexpr double kMemoryRate = 0.89, kMemoryRateAround = 0.71;  // of the main kernel; of the others, which are short
 
-// Of a step, where LSE and delta are read as early as measurements say; by head dims from kWideHeadDim on, and others.
+// Of a step, where LSE and delta are read as early as is usual: from kWideHeadDim on without split-dkdv, and elsewhere.
 constexpr double kEarlyOfWide = 0.94, kEarlyOfOthers = 0.985;
 constexpr int kWideHeadDim = 104;
 
-// Of a step of the head dims where it was timed to be faster; elsewhere it takes up to 5 % longer.
-constexpr double kDkFirst = 0.98;
-bool is_fast_with_dk_first(int head_dim) { return head_dim == 160 || head_dim == 192 || head_dim == 256; }
+constexpr double kDkFirst = 0.98;  // of a step, where it is usual; elsewhere it takes up to 5 % longer
 
 double elements(const AttentionProblem& problem, std::int64_t heads, std::int64_t rows) {
   return static_cast<double>(problem.batch * heads) * static_cast<double>(rows) * problem.head_dim;
@@ -94,11 +92,11 @@ struct Step {
       if (config.ds_stages == 1) clocks *= kPolledOneStage;
       if (!serial) clocks *= kPolledWithin;
     }
-    if (config.dk_first && is_fast_with_dk_first(problem.head_dim)) clocks *= kDkFirst;
+    if (config.dk_first && usual_dk_first(problem, config)) clocks *= kDkFirst;
     if (config.warpgroup_order != WarpgroupOrder::free) clocks *= kOrdered;
     if (config.overlap == Overlap::queued) clocks *= kQueued;
     if (config.early_statistics > 0 && config.early_statistics == usual_early_statistics(problem, config))
-      clocks *= problem.head_dim >= kWideHeadDim ? kEarlyOfWide : kEarlyOfOthers;
+      clocks *= problem.head_dim >= kWideHeadDim && !config.split_dkdv ? kEarlyOfWide : kEarlyOfOthers;
     if (config.cluster > 1) clocks *= kPair;
     if (config.tile_scheduler != TileScheduler::single) clocks *= kPersistent;
     return clocks + ticket;
@@ -133,6 +131,16 @@ Step step_of(const AttentionProblem& problem, const KernelConfig& config, const 
 
 }  // namespace
 
+bool usual_dk_first(const AttentionProblem& problem, const KernelConfig& config) {
+  if (!config.split_dkdv || !config.polled_loads || config.overlap != Overlap::none) return false;
+  return problem.head_dim == 160 || problem.head_dim == 192 || problem.head_dim == 256;
+}
+
+int most_early_statistics(const KernelConfig& config) {
+  constexpr int kOfManyQueries = 9;
+  return config.block_q <= 64 ? config.block_q / 8 : kOfManyQueries;
+}
+
 int usual_early_statistics(const AttentionProblem& problem, const KernelConfig& config) {
   constexpr int kMostHeadDim = 128, kMostHeadDimOfDelta = 192;
   if (config.split_dkdv) return config.dk_first && problem.head_dim <= kMostHeadDimOfDelta ? 2 : 0;
@@ -142,12 +150,11 @@ int usual_early_statistics(const AttentionProblem& problem, const KernelConfig& 
   if (config.dq == DqAccumulation::ordered) return 0;
   if (config.block_q <= 64) {
     constexpr int kLeastHeadDimOfAll = 72;
-    if (problem.head_dim < kLeastHeadDimOfAll) return 4;
-    return config.block_q / 8;
+    return problem.head_dim < kLeastHeadDimOfAll ? 4 : most_early_statistics(config);
   }
   constexpr int kMostHeadDimOfNone = 40;
   if (problem.head_dim <= kMostHeadDimOfNone) return 0;
-  return problem.dtype == DataType::bf16 ? 9 : 2;
+  return problem.dtype == DataType::bf16 ? most_early_statistics(config) : 2;
 }
 
 CostEstimate backward_sm90_cost(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {

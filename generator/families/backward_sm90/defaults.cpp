@@ -15,8 +15,8 @@ namespace {
 // By times on an H200 at head dims 16, 32, 64, 128 and 256 (docs/notebook/backward_sm90.md), and searches at 48 to 144:
 // of those that fit the cost model chooses. Three stages where shared memory holds them: with two, loads come late. One
 // stage of dS at 136 and 144, where two spill hundreds of bytes. The order is that of tiles which grow shorter: the
-// longest ones of several heads first, or head by head. How much of LSE and delta is read early is
-// usual_early_statistics()'s.
+// longest ones of several heads first, or head by head. dk_first and
+// early_statistics are what is usual.
 struct Tile {
   int least_head_dim, most_head_dim;
   std::string_view config;
@@ -34,9 +34,6 @@ constexpr Tile kTiles[] = {
     {136, 144, "sm90 q64 kv128 st2 order=l2-sections ordered dq=atomic dsst1 polled-loads"},
     {136, 192, "sm90 q64 kv64 st3 order=l2-sections dq=atomic dsst1 split-dkdv"},
     {152, 256, "sm90 q64 kv64 st2 order=l2-sections dq=atomic polled-loads split-dkdv"},
-    {160, 160, "sm90 q64 kv64 st2 order=l2-sections dq=atomic polled-loads split-dkdv dk-first"},
-    {192, 192, "sm90 q64 kv64 st2 order=l2-sections dq=atomic polled-loads split-dkdv dk-first"},
-    {256, 256, "sm90 q64 kv64 st2 order=l2-sections dq=atomic polled-loads split-dkdv dk-first"},
     {136, 256, "sm90 q64 kv64 st2 order=l2-sections dq=atomic dsst1 split-dkdv"},
 };
 
@@ -51,6 +48,7 @@ std::optional<KernelConfig> backward_sm90_default(const AttentionProblem& proble
     // Tiles that wait for tickets give loads the time.
     if (problem.deterministic && config.polled_loads) continue;
     if (problem.deterministic) config.dq = DqAccumulation::ordered;
+    config.dk_first = usual_dk_first(problem, config);
     config.early_statistics = usual_early_statistics(problem, config);
     const bool sections =
         config.tile_order == TileOrder::l2_sections && lengthens_tiles(problem.mask) && !problem.deterministic;

@@ -95,9 +95,7 @@ void check_choices(const AttentionProblem& problem, const KernelConfig& config, 
     reasons->push_back("p-in-ds: P stays in registers without split-dkdv; leave one of the words out, or take both");
   if (config.dk_first && (!config.split_dkdv || config.overlap != Overlap::none))
     reasons->push_back(
-        "dk-first: with split-dkdv overlap=none alone dK's product would follow when dS has been handed over; leave "
-        "the "
-        "word out");
+        "dk-first: dK's product waits for the hand-over of dS with split-dkdv overlap=none alone; leave the word out");
   if (config.block_kv % kWarpgroupRows != 0 || config.block_kv > kMostBlockKv) {
     reasons->push_back(
         fmt::format("kv{}: each softmax warpgroup owns 64 keys, and there are 1 to {}: kv must be a multiple of 64 up "

@@ -162,7 +162,7 @@ std::vector<int> unusual_early_statistics(const AttentionProblem& problem, const
       config.dq_adds == DqAdds::bulk || config.dq_columns > 64 ||
       config.tile_scheduler == TileScheduler::static_persistent)
     return {};
-  return {config.block_q <= 64 ? config.block_q / 8 : 9, 4, 0};
+  return {most_early_statistics(config), 4, 0};
 }
 
 void add_early_statistics(const AttentionProblem& problem, KernelConfig config, std::vector<KernelConfig>* configs) {

@@ -42,6 +42,11 @@ TEST_CASE("configs that no backward kernel of wgmma serves are refused with reas
       {"sm90 q64 kv64 st2 dq=atomic dqreg72", "has all that a thread can have"},
       {"sm90 q64 kv128 st2 overlap=queued dq=atomic split-dkdv", "split-dkdv overlap=queued"},
       {"sm90 q64 kv128 st2 ordered dq=atomic split-dkdv", "take no order"},
+      {"sm90 q64 kv128 st2 dq=atomic early9",
+       "early9: of q64 LSE and delta are 8 times 16 queries; take at most early8"},
+      {"sm90 q64 kv64 st2 dq=atomic split-dkdv early5", "early5: of q64 delta is 4 times 16 queries"},
+      {"sm90 q64 kv128 st2 dq=atomic dk-first", "dk-first: dK's product waits"},
+      {"sm90 q64 kv64 st2 overlap=within dq=atomic split-dkdv dk-first", "dk-first: dK's product waits"},
       {"sm90 q64 kv128 st2 scheduler=static-persistent dq=ordered", "must have been started"},
       {"sm90 q64 kv128 st2 scheduler=dynamic-persistent dq=ordered", "scheduler=dynamic-persistent dq=ordered"},
       {"sm90 q64 kv128 st2 qst2 dq=atomic", "qst2: backward_sm90 has no such choice"},
@@ -136,7 +141,8 @@ TEST_CASE("the space of a backward problem on Hopper has both families, and ever
     std::set<WarpgroupOrder> warpgroups;
     std::set<DqAccumulation> dq;
     std::set<TileScheduler> schedulers;
-    std::set<bool> split;
+    std::set<bool> split, dk_first;
+    std::set<int> early;
     std::set<DqWarpgroups> dq_by;
     std::set<DqAdds> adds_of_own, adds_of_softmax;  // of dQ, by who computes it
     std::size_t wgmma = 0, mma_sync = 0;
@@ -160,6 +166,8 @@ TEST_CASE("the space of a backward problem on Hopper has both families, and ever
       dq.insert(config.dq);
       schedulers.insert(config.tile_scheduler);
       split.insert(config.split_dkdv);
+      dk_first.insert(config.dk_first);
+      early.insert(config.early_statistics);
       dq_by.insert(config.dq_by);
       (config.dq_by == DqWarpgroups::own ? adds_of_own : adds_of_softmax).insert(config.dq_adds);
     }
@@ -183,5 +191,8 @@ TEST_CASE("the space of a backward problem on Hopper has both families, and ever
     CHECK(schedulers == std::set<TileScheduler>{TileScheduler::single, TileScheduler::static_persistent,
                                                 TileScheduler::dynamic_persistent});
     CHECK(split.contains(head_dim > 128));
+    CHECK(dk_first.contains(true) == split.contains(true));
+    CHECK(early.contains(0));
+    CHECK(early.size() >= 2);
   }
 }
