@@ -15,8 +15,7 @@ namespace {
 // By times on an H200 at head dims 16, 32, 64, 128 and 256 (docs/notebook/backward_sm90.md), and searches at 48 to 144:
 // of those that fit the cost model chooses. Three stages where shared memory holds them: with two, loads come late. One
 // stage of dS at 136 and 144, where two spill hundreds of bytes. The order is that of tiles which grow shorter: the
-// longest ones of several heads first, or head by head. dk_first and
-// early_statistics are what is usual.
+// longest ones of several heads first, or head by head. dk_first and early_statistics are what is usual.
 struct Tile {
   int least_head_dim, most_head_dim;
   std::string_view config;
