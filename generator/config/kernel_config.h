@@ -15,10 +15,10 @@ enum class TileOrder {
   head_major_reversed,  ///< the same from the last tile to the first: under a causal mask the longest first
   tile_major,           ///< the same tile of every head, then the next tile
   tile_major_reversed,  ///< the same from the last tile to the first
-  /// Backward: tile_major within a section, section by section. The heads of a section have Q, dO and sums of dQ that
-  /// fit in L2 together.
+  /// Backward: tile_major within a section, section by section; with dq ordered tile_major_reversed. The heads of a
+  /// section have Q, dO and sums of dQ that fit in a part of L2 together (see l2_parts).
   l2_sections,
-  /// tile_major_reversed within a section, whose heads have K and V that fit in L2 together (see l2_parts).
+  /// tile_major_reversed within a section, whose heads have K and V that fit in a part of L2 together.
   l2_sections_reversed,
 };
 
@@ -82,8 +82,8 @@ struct KernelConfig {
   /// Q fragments stay in registers; otherwise they are read from shared memory at each step. sm90's default is false.
   bool q_in_registers = true;
   TileOrder tile_order = TileOrder::head_major;
-  /// l2_sections_reversed: K and V of a section fill one of so many parts of the L2; Q, O and keys of the next section
-  /// pass through the others.
+  /// Sections: what the heads of one keep in L2 fills one of so many parts of it; the rest, and the next section's,
+  /// passes through the others.
   int l2_parts = 2;
   /// O is rescaled when the row maximum grew by more than this many powers of two (0: always). At most 8: P of a key
   /// that outweighs all others by more would be rounded where PyTorch's is 1, and P of fp16 ends at 2^16.
@@ -146,6 +146,9 @@ struct KernelConfig {
   bool dk_first = false;
   DqWarpgroups dq_by = DqWarpgroups::own;
   DqAdds dq_adds = DqAdds::red;
+  /// With dq ordered: blocks of queries that share a ticket. A tile of keys waits before the first of them for the
+  /// tiles behind it, and lets the next tile add when it has done with the last.
+  int ticket_blocks = 1;
   /// Sixteens of a block's queries whose LSE and delta are read while the products run whose results they meet: half of
   /// them of LSE, rounded down, the others of delta; with split_dkdv all of delta. Otherwise each is read when it is
   /// used.

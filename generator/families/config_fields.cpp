@@ -127,7 +127,7 @@ constexpr ConfigField kFields[] = {
     flag_of<&C::q_in_registers>("qsmem", "q_in_registers", 1, kForwardSm80, "Q fragments in", "Q is read from shared memory", "query operand", flag<kQuery>),
     flag_of<&C::q_in_registers>("qreg", "q_in_registers", 0, kForwardSm90, "Q fragments in", "Q stays in registers", "query operand", flag<kQuery>),
     choice_of<&C::tile_order>("order", "tile_order", kChoice, kAll, "tile order", "which tiles follow each other", "order"),
-    number<&C::l2_parts>("l2parts", "l2_parts", 1, 16, 1, kForward, "parts of L2, of which a section fills one (l2parts)", "K and V of a section fill 1/N of L2", "order"),
+    number<&C::l2_parts>("l2parts", "l2_parts", 1, 16, 1, kAll, "parts of L2, of which a section fills one (l2parts)", "what a section of heads keeps in L2 fills 1/N of it", "order"),
     number<&C::rescale_threshold>("rescale", "rescale_threshold", 0, 10, 1, kForward, "rescale threshold, powers of two", "O is rescaled beyond this growth of the row maximum, in powers of two", "row maximum"),
     flag_of<&C::even_tiles>("even-tiles", "even_tiles", 0, kForward, "lengths", "lengths are multiples of the tiles", "bounds", flag<kLengths>),
     number<&C::ctas_per_sm>("cta", "ctas_per_sm", 1, 32, 1, kAll, "CTAs that must fit on an SM", "CTAs per SM", "occupancy"),
@@ -161,6 +161,7 @@ constexpr ConfigField kFields[] = {
     number<&C::dq_columns>("dqcols", "dq_columns", 64, 256, 64, kBackwardSm90, "columns of a product for dQ (dqcols)", "columns of a product for dQ", "dQ's product"),
     set_apart(choice_of<&C::dq_by>("dq-by", "dq_by", kChoice, kBackwardSm90, "warpgroups that compute dQ (dq-by)", "which warpgroups compute dQ: one of its own, or those of the softmax", "dQ's product")),
     choice_of<&C::dq_adds>("dq-adds", "dq_adds", kChoice, kBackwardSm90, "adds of dQ (dq-adds)", "how dQ is added: by threads from registers, or by bulk reductions from shared memory", "dQ's product"),
+    number<&C::ticket_blocks>("ticket", "ticket_blocks", 1, 4, 1, kBackwardSm90, "blocks of queries that share a ticket (ticket)", "blocks of queries that a tile of keys adds to before the next tile may", "dQ"),
     named(number<&C::early_statistics>("early", "early_statistics", 0, 16, 1, kBackwardSm90, "16 queries' LSE or delta that are read early (early)", "16 queries' LSE or delta that are read while the products run that they meet", "LSE and delta"), none),
 };
 // clang-format on

@@ -39,6 +39,9 @@ constexpr i32 k${first_warpgroup}Registers = ${dq_registers}, kSoftmaxRegisters 
 constexpr i32 kDqColumns = ${dq_columns}, kDqProducts = ${dq_products}, kDqLastColumns = ${dq_last_columns};  // of a product for dQ; that exist of the last
 //% end
 constexpr i32 kCtasPerSm = ${ctas_per_sm}, kCluster = ${cluster};  // CTAs
+//% if shared_tickets
+constexpr i32 kTicketBlocks = ${ticket_blocks};  // of queries, that share a ticket
+//% end
 //% if query_parts
 constexpr i32 kQueryParts = ${query_part_count};  // of the queries of a head
 //% end

@@ -181,7 +181,7 @@ __device__ __forceinline__ void add_query_gradients(const Arguments& args, const
         add_dq(dq, sums + (row_tile * (64 / 16) * kChunks + part * (kDqColumns / 8)) * kSumsOfFragment, part == kDqProducts - 1, shared);
       }
       sums += kBlockQ / 16 * kChunks * kSumsOfFragment;
-      tickets.pass();
+      tickets.pass(walk, block);
 //% if persistent
       ++worked;
       --left;

@@ -65,6 +65,8 @@ constexpr Golden kGoldens[] = {
     {"backward_sm90_bf16_d128", "backward sq4096 d128", "sm90 q64 kv128 st3 overlap=within dq=atomic", "h200", 1},
     {"backward_sm90_fp16_d72_window", "backward fp16 hq8 hkv2 sq1000 d72 window=500,100",
      "sm90 q64 kv128 st2 ordered kv-grad-per-query-head dq=ordered dost1", "h200", 1},
+    {"backward_sm90_bf16_d128_tickets", "backward b4 hq16 sq4096 d128 causal deterministic",
+     "sm90 q64 kv128 st3 order=l2-sections ordered overlap=within dq=ordered ticket2 early8", "h200", 1},
     {"backward_sm90_bf16_d64_query_parts", "backward sq65536 skv256 d64 causal deterministic",
      "sm90 q128 kv128 st2 ordered overlap=within query-parts8 dq=ordered", "h200", 1},
     {"backward_sm90_bf16_d128_bulk_adds", "backward sq4096 d128",

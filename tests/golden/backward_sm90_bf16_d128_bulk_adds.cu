@@ -1,4 +1,4 @@
-// attune backward bf16 d128 sm90 q64 kv128 st3 ordered overlap=within dq=atomic dq-adds=bulk · source 12b63dcbca029cff
+// attune backward bf16 d128 sm90 q64 kv128 st3 ordered overlap=within dq=atomic dq-adds=bulk · source 4b0c7fad68a9e776
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   214528  barriers
 //   214672  end
 
-namespace attune_809516d245a5ce6c {
+namespace attune_0410116b9899a75d {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -733,7 +733,7 @@ __device__ __forceinline__ void add_in_bulk(const float (&values)[4 * kCount], i
 struct DqTickets {
   __device__ __forceinline__ DqTickets(const Arguments&, const KeyTile&) {}
   __device__ __forceinline__ void await(const QueryWalk&, i32 /*head*/, i32 /*block*/) const {}
-  __device__ __forceinline__ void pass() const {}
+  __device__ __forceinline__ void pass(const QueryWalk&, i32 /*block*/) const {}
 };
 using DqFragments = float[kDqColumns / 2];  // of dQ: columns of a product, of 64 queries
 constexpr u32 kDqPartBytes = kDqColumns / kPanelColumns * kKvPanelStride;  // of K, between the columns of one product and those of the next
@@ -852,7 +852,7 @@ __device__ __forceinline__ void add_query_gradients(const Arguments& args, const
         add_dq(dq, sums + (row_tile * (64 / 16) * kChunks + part * (kDqColumns / 8)) * kSumsOfFragment, part == kDqProducts - 1, shared);
       }
       sums += kBlockQ / 16 * kChunks * kSumsOfFragment;
-      tickets.pass();
+      tickets.pass(walk, block);
       if (loads && single) queries.next(args, barriers, tile, walk, shared);
       bar_warp_sync();
       ds.advance();
@@ -1213,4 +1213,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_809516d245a5ce6c
+}  // namespace attune_0410116b9899a75d

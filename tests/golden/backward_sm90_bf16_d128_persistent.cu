@@ -1,4 +1,4 @@
-// attune backward bf16 d128 causal sm90 q64 kv128 st3 order=l2-sections ordered overlap=within scheduler=dynamic-persistent dq=atomic early8 · source 8cdf7291fd402f63
+// attune backward bf16 d128 causal sm90 q64 kv128 st3 order=l2-sections ordered overlap=within scheduler=dynamic-persistent dq=atomic early8 · source c95af00c560ca461
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   198152  barriers
 //   198344  end
 
-namespace attune_464f849bbf140adc {
+namespace attune_ab163d6e2e44cb2c {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -845,7 +845,7 @@ struct TileLoads {
 struct DqTickets {
   __device__ __forceinline__ DqTickets(const Arguments&, const KeyTile&) {}
   __device__ __forceinline__ void await(const QueryWalk&, i32 /*head*/, i32 /*block*/) const {}
-  __device__ __forceinline__ void pass() const {}
+  __device__ __forceinline__ void pass(const QueryWalk&, i32 /*block*/) const {}
 };
 using DqFragments = float[kDqColumns / 2];  // of dQ: columns of a product, of 64 queries
 constexpr u32 kDqPartBytes = kDqColumns / kPanelColumns * kKvPanelStride;  // of K, between the columns of one product and those of the next
@@ -976,7 +976,7 @@ __device__ __forceinline__ void add_query_gradients(const Arguments& args, const
         add_dq(dq, sums + (row_tile * (64 / 16) * kChunks + part * (kDqColumns / 8)) * kSumsOfFragment, part == kDqProducts - 1, shared);
       }
       sums += kBlockQ / 16 * kChunks * kSumsOfFragment;
-      tickets.pass();
+      tickets.pass(walk, block);
       ++worked;
       --left;
       first = false;
@@ -1409,4 +1409,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_464f849bbf140adc
+}  // namespace attune_ab163d6e2e44cb2c

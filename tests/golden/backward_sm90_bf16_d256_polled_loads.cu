@@ -1,4 +1,4 @@
-// attune backward bf16 d256 sm90 q64 kv64 st2 overlap=within dq=atomic polled-loads split-dkdv · source d4514cb752c511e7
+// attune backward bf16 d256 sm90 q64 kv64 st2 overlap=within dq=atomic polled-loads split-dkdv · source 44ea9e5bde4fcc8f
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   230400  barriers
 //   230544  end
 
-namespace attune_818f900fc8f7a19b {
+namespace attune_ad446bb654d5dd8f {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -751,7 +751,7 @@ struct QueryLoads {
 struct DqTickets {
   __device__ __forceinline__ DqTickets(const Arguments&, const KeyTile&) {}
   __device__ __forceinline__ void await(const QueryWalk&, i32 /*head*/, i32 /*block*/) const {}
-  __device__ __forceinline__ void pass() const {}
+  __device__ __forceinline__ void pass(const QueryWalk&, i32 /*block*/) const {}
 };
 using DqFragments = float[kDqColumns / 2];  // of dQ: columns of a product, of 64 queries
 constexpr u32 kDqPartBytes = kDqColumns / kPanelColumns * kKvPanelStride;  // of K, between the columns of one product and those of the next
@@ -877,7 +877,7 @@ __device__ __forceinline__ void add_query_gradients(const Arguments& args, const
         add_dq(dq, sums + (row_tile * (64 / 16) * kChunks + part * (kDqColumns / 8)) * kSumsOfFragment, part == kDqProducts - 1, shared);
       }
       sums += kBlockQ / 16 * kChunks * kSumsOfFragment;
-      tickets.pass();
+      tickets.pass(walk, block);
       bar_warp_sync();
       ds.advance();
     }
@@ -1382,4 +1382,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_818f900fc8f7a19b
+}  // namespace attune_ad446bb654d5dd8f

@@ -1,4 +1,4 @@
-// attune backward bf16 d64 causal sm90 q128 kv128 st2 ordered overlap=within query-parts8 dq=ordered · source 6c8a7a782946b71f
+// attune backward bf16 d64 causal sm90 q128 kv128 st2 ordered overlap=within query-parts8 dq=ordered · source f636d27646025107
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one query head and one part of its queries. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   165904  barriers
 //   166016  end
 
-namespace attune_83901ef0d13de8f6 {
+namespace attune_72cbec7066f42462 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -737,21 +737,22 @@ struct QueryLoads {
 struct DqTickets {
   const Arguments& args;
   const KeyTile& tile;
-  u32* held = nullptr;  // the ticket of the block that was added last
-  u32 number = 0;       // tiles that have added to that block before
+  u32* held = nullptr;  // the ticket of what was added last
+  u32 number = 0;       // tiles that have added there before
 
   __device__ __forceinline__ DqTickets(const Arguments& args, const KeyTile& tile) : args(args), tile(tile) {}
 
   // To be called before the adds to a block of a head, counted through all batch entries. Returns when all tiles behind this one have added.
   __device__ __forceinline__ void await(const QueryWalk& walk, i32 head, i32 block) {
-    const i32 behind = (block + 1) * kBlockQ, last = (behind < query_count(args, tile.sequence) ? behind : query_count(args, tile.sequence)) - 1;
+    const i32 ticket = block, behind = (block + 1) * kBlockQ, tickets = walk.blocks.all;
+    const i32 last = (behind < query_count(args, tile.sequence) ? behind : query_count(args, tile.sequence)) - 1;
     number = static_cast<u32>(last_key(args, tile.sequence, last) / kBlockKv - tile.tile);
-    held = args.dq_tickets + static_cast<i64>(head) * walk.blocks.all + block;
+    held = args.dq_tickets + static_cast<i64>(head) * tickets + ticket;
     if (thread_index() == 0) wait_acquire_gpu_global_u32(held, number);
     bar_sync_named(kTickets, kWarpgroup);
   }
-  // To be called when this thread has added.
-  __device__ __forceinline__ void pass() const {
+  // To be called when this thread has added to the block.
+  __device__ __forceinline__ void pass(const QueryWalk&, i32 /*block*/) const {
     bar_sync_named(kTickets, kWarpgroup);
     if (thread_index() == 0) st_release_gpu_global_u32(held, number + 1);
   }
@@ -875,7 +876,7 @@ __device__ __forceinline__ void add_query_gradients(const Arguments& args, const
         add_dq(dq, sums + (row_tile * (64 / 16) * kChunks + part * (kDqColumns / 8)) * kSumsOfFragment, part == kDqProducts - 1, shared);
       }
       sums += kBlockQ / 16 * kChunks * kSumsOfFragment;
-      tickets.pass();
+      tickets.pass(walk, block);
       if (loads && single) queries.next(args, barriers, tile, walk, shared);
       bar_warp_sync();
       ds.advance();
@@ -1233,4 +1234,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_83901ef0d13de8f6
+}  // namespace attune_72cbec7066f42462

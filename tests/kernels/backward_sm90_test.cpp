@@ -32,6 +32,7 @@ constexpr WarpgroupOrder kOrders[] = {WarpgroupOrder::free, WarpgroupOrder::orde
 constexpr Placement kPlacements[] = {Placement::packed, Placement::padded};
 constexpr int kQueryParts[] = {1, 2, 5};
 constexpr int kEarlyStatistics[] = {0, 3, 8};  // of 64 queries: none, some, all
+constexpr int kTicketBlocks[] = {1, 2, 3};     // of at most 200 queries
 constexpr TileScheduler kSchedulers[] = {TileScheduler::single, TileScheduler::static_persistent,
                                          TileScheduler::dynamic_persistent};
 enum Factor {
@@ -68,6 +69,7 @@ enum Factor {
   kDqAdds,
   kEarly,
   kDkFirst,
+  kTicketBlocksFactor,
   kFactors
 };
 
@@ -110,6 +112,7 @@ BackwardCase case_of(const FactorChoice& row) {
   config.tile_scheduler = kSchedulers[row[kScheduler]];
   config.early_statistics = kEarlyStatistics[row[kEarly]] * config.block_q / (config.split_dkdv ? 128 : 64);
   config.dk_first = row[kDkFirst] == 1;
+  config.ticket_blocks = kTicketBlocks[row[kTicketBlocksFactor]];
   test.problem.deterministic = config.dq != DqAccumulation::atomic && row[kLse] == 1;
   return test;
 }
@@ -129,6 +132,7 @@ void check_pairwise(Devices& devices, int part, int parts) {
   sizes[kScheduler] = std::size(kSchedulers);
   sizes[kQueryPartsFactor] = std::size(kQueryParts);
   sizes[kEarly] = std::size(kEarlyStatistics);
+  sizes[kTicketBlocksFactor] = std::size(kTicketBlocks);
   const auto allowed = [&](const FactorChoice& row) {
     const BackwardCase test = case_of(row);
     return infeasibility(test.problem, test.config, devices.spec()).empty();

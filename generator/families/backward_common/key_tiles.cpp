@@ -1,5 +1,7 @@
 #include "generator/families/backward_common/key_tiles.h"
 
+#include <fmt/format.h>
+
 #include "generator/families/backward_common/workspace.h"
 #include "generator/families/shared/bindings.h"
 #include "generator/plan/kernel_plan.h"
@@ -7,8 +9,20 @@
 
 namespace attune {
 
+void check_key_tile_order(const KernelConfig& config, std::vector<std::string>* reasons) {
+  if (config.tile_order != TileOrder::head_major && config.tile_order != TileOrder::l2_sections) {
+    reasons->push_back(
+        fmt::format("order={}: of tiles of keys the first are the longest; take order=head-major or l2-sections",
+                    to_string(config.tile_order)));
+  } else if (config.l2_parts != KernelConfig().l2_parts && config.tile_order != TileOrder::l2_sections) {
+    reasons->push_back(
+        fmt::format("l2parts{}: only order=l2-sections has sections; leave the word out", config.l2_parts));
+  }
+}
+
 std::vector<TileOrder> key_tile_orders(const AttentionProblem& problem, DqAccumulation dq) {
-  if (!lengthens_tiles(problem.mask) || dq == DqAccumulation::ordered) return {TileOrder::head_major};
+  const bool sections = dq == DqAccumulation::ordered ? problem.deterministic : lengthens_tiles(problem.mask);
+  if (!sections) return {TileOrder::head_major};
   return {TileOrder::head_major, TileOrder::l2_sections};
 }
 
@@ -41,9 +55,14 @@ void bind_key_tiles(const KernelConfig& config, TemplateBindings* bindings) {
                   parts ? "tile.head % args.group_size * kQueryParts + tile.part" : "tile.head % args.group_size");
   }
   bindings->set("tile_id", tickets ? "ticket" : "block");
-  bindings->set("key_tile_order", config.dq == DqAccumulation::ordered          ? "head_major_reversed"
-                                  : config.tile_order == TileOrder::l2_sections ? "l2_sections"
-                                                                                : "head_major");
+  // In a fixed order of adds to dQ a tile waits for those behind it, which must have begun.
+  const bool last_first = config.dq == DqAccumulation::ordered;
+  if (config.tile_order == TileOrder::l2_sections) {
+    bindings->set("key_tile_order", "l2_sections");
+    bindings->conditions["last_tile_first"] = last_first;
+  } else {
+    bindings->set("key_tile_order", last_first ? "head_major_reversed" : "head_major");
+  }
   bindings->set("tile_head", parts ? "query head and one part of its queries" : sums ? "query head" : "key/value head");
   bindings->set("loops", parts  ? "for each block of queries of the part"
                          : sums ? "for each block of queries"

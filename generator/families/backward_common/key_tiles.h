@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "generator/config/kernel_config.h"
@@ -10,8 +11,12 @@
 
 namespace attune {
 
+/// Adds why tiles of keys cannot have the config's order, or its sections.
+void check_key_tile_order(const KernelConfig& config, std::vector<std::string>* reasons);
+
 /// The orders of tiles of keys worth a search. Head after head the last head begins with its longest tile; without a
-/// mask all tiles take equally long. Tickets go head by head.
+/// mask all tiles take equally long. With tickets a head's tiles begin one after the other, whatever the mask, and it
+/// matters how many heads alternate; only deterministic problems need them.
 std::vector<TileOrder> key_tile_orders(const AttentionProblem& problem, DqAccumulation dq);
 
 /// The values of kv_grad_per_query_head worth a search. Where heads share keys, tiles of each query head are more CTAs,

@@ -36,7 +36,7 @@ void describe_backward_workspace(const AttentionProblem& problem, const KernelCo
       plan->buffers.push_back({buffer, bytes, config.block_kv, true, TileRows::keys});
   }
   if (config.dq == DqAccumulation::ordered)
-    plan->buffers.push_back({kDqTickets, sizeof(std::uint32_t), config.block_q, true});
+    plan->buffers.push_back({kDqTickets, sizeof(std::uint32_t), config.block_q * config.ticket_blocks, true});
   if (sums && !unordered)
     plan->buffers.push_back({kDkdvTickets, sizeof(std::uint32_t), config.block_kv, true, TileRows::keys});
   if (config.fused_convert) plan->buffers.push_back({kFinishedTiles, sizeof(std::uint32_t), kAllRows, true});

@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "generator/device/register_limit.h"
+#include "generator/families/backward_common/key_tiles.h"
 #include "generator/families/backward_common/query_parts.h"
 #include "generator/families/backward_sm80/shape.h"
 
@@ -14,13 +15,7 @@ namespace attune {
 namespace {
 
 void check_fields(const KernelConfig& config, std::vector<std::string>* reasons) {
-  if (config.tile_order != TileOrder::head_major && config.tile_order != TileOrder::l2_sections) {
-    reasons->push_back(
-        fmt::format("order={}: of tiles of keys the first are the longest; take order=head-major or l2-sections",
-                    to_string(config.tile_order)));
-  }
-  if (config.tile_order == TileOrder::l2_sections && config.dq == DqAccumulation::ordered)
-    reasons->push_back("order=l2-sections dq=ordered: tiles add to dQ head by head; leave the order out");
+  check_key_tile_order(config, reasons);
   if (config.block_q > kMaxBackwardBlock) {
     reasons->push_back(fmt::format("q{}: products come in 16 queries, so q must be a multiple of 16 from 16 to {}",
                                    config.block_q, kMaxBackwardBlock));

@@ -6,6 +6,7 @@
 #include "generator/families/backward_common/tile_sequence.h"
 #include "generator/families/backward_common/workspace.h"
 #include "generator/families/backward_sm90/shape.h"
+#include "generator/families/backward_sm90/tickets.h"
 #include "generator/families/shared/wgmma.h"
 #include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
@@ -57,7 +58,7 @@ constexpr double kAddsPerClock = 107;        // bytes of fp32 adds of an SM, whi
 constexpr double kL2AddsPerClock = 11.5;     // as on mma.sync: of an SM, while all SMs add
 constexpr double kLoadLatency = 1130;        // of TMA under load
 constexpr double kInstructionsOfMask = 4.8;  // of an element
-constexpr double kTicketClocks = 1060;       // of a step, an atomic of the tile before, seen through L2
+constexpr double kTicketClocks = 700;        // a fence behind adds, then a store of the tile before, seen through L2
 constexpr double kConvertClocks = 6500;      // of a tile: whether it is the last to add; then all warps waited for that
 constexpr double kTileClocks = 4200;         // of a tile: K and V come, the first S; dK and dV go
 constexpr double kHiddenTileShare = 0.5;     // of that, beside the tile before of a persistent CTA
@@ -67,6 +68,10 @@ constexpr double kMemoryRate = 0.89, kMemoryRateAround = 0.71;  // of the main k
 // Of a step, where LSE and delta are read as early as is usual: from kWideHeadDim on without split-dkdv, and elsewhere.
 constexpr double kEarlyOfWide = 0.94, kEarlyOfOthers = 0.985;
 constexpr int kWideHeadDim = 104;
+
+// Of a step, where a section fills all of L2 and what passes through drives parts of it out: under a causal mask 2 to
+// 10 % longer, without one no longer or up to 2 % shorter beyond what tickets wait less.
+constexpr double kLargestSection = 1.03;
 
 constexpr double kDkFirst = 0.98;  // of a step, where it is usual; elsewhere it takes up to 5 % longer
 
@@ -97,6 +102,7 @@ struct Step {
     if (config.overlap == Overlap::queued) clocks *= kQueued;
     if (config.early_statistics > 0 && config.early_statistics == usual_early_statistics(problem, config))
       clocks *= problem.head_dim >= kWideHeadDim && !config.split_dkdv ? kEarlyOfWide : kEarlyOfOthers;
+    if (config.l2_parts == 1) clocks *= kLargestSection;
     if (config.cluster > 1) clocks *= kPair;
     if (config.tile_scheduler != TileScheduler::single) clocks *= kPersistent;
     return clocks + ticket;
@@ -125,7 +131,7 @@ Step step_of(const AttentionProblem& problem, const KernelConfig& config, const 
   step.adds = bulk ? 0 : 4 * q * d / kAddsPerClock / config.cluster;
   step.l2_adds = 4 * q * d / kL2AddsPerClock / config.cluster;
   step.issue = q * kv * kInstructionsOfElement / device.alu_per_clock + kIssueClocksOfStep;
-  if (config.dq == DqAccumulation::ordered) step.ticket = kTicketClocks;
+  if (config.dq == DqAccumulation::ordered) step.ticket = kTicketClocks / config.ticket_blocks;
   return step;
 }
 
@@ -146,8 +152,8 @@ int usual_early_statistics(const AttentionProblem& problem, const KernelConfig& 
   if (config.split_dkdv) return config.dk_first && problem.head_dim <= kMostHeadDimOfDelta ? 2 : 0;
   if (problem.head_dim > kMostHeadDim) return 0;
   if (config.dq_by == DqWarpgroups::softmax) return 2;
-  // A step that waits for tickets is no faster.
-  if (config.dq == DqAccumulation::ordered) return 0;
+  // A step that waits for a ticket of its own is no faster.
+  if (config.dq == DqAccumulation::ordered && config.ticket_blocks == 1) return 0;
   if (config.block_q <= 64) {
     constexpr int kLeastHeadDimOfAll = 72;
     return problem.head_dim < kLeastHeadDimOfAll ? 4 : most_early_statistics(config);
@@ -190,8 +196,9 @@ CostEstimate backward_sm90_cost(const AttentionProblem& problem, const KernelCon
   const double uneven =
       uneven_steps(problem, {true, resident, config.block_q}, sequence,
                    static_cast<std::int64_t>(slots / config.cluster), around / (group * (shared + first_load)));
-  const double clocks =
-      ctas / slots * (group * tile_steps * (shared + first_load) + around) + group * uneven * (alone + first_load);
+  const double clocks = ctas / slots * (group * tile_steps * (shared + first_load) + around) +
+                        group * uneven * (alone + first_load) +
+                        ticket_wait_steps(problem, config, sequence, group * tile_steps, slots) * shared;
 
   const double q_elements = elements(problem, problem.heads_q, problem.seq_q),
                kv_elements = elements(problem, problem.heads_kv, problem.seq_kv);

@@ -6,6 +6,7 @@
 #include "generator/families/backward_common/query_parts.h"
 #include "generator/families/backward_common/workspace.h"
 #include "generator/families/backward_sm90/cost.h"
+#include "generator/families/backward_sm90/tickets.h"
 #include "generator/generate.h"
 #include "generator/problem/mask_geometry.h"
 
@@ -48,20 +49,23 @@ std::optional<KernelConfig> backward_sm90_default(const AttentionProblem& proble
     if (problem.deterministic && config.polled_loads) continue;
     if (problem.deterministic) config.dq = DqAccumulation::ordered;
     config.dk_first = usual_dk_first(problem, config);
-    config.early_statistics = usual_early_statistics(problem, config);
-    const bool sections =
-        config.tile_order == TileOrder::l2_sections && lengthens_tiles(problem.mask) && !problem.deterministic;
+    const bool sections = config.tile_order == TileOrder::l2_sections &&
+                          key_tile_orders(problem, config.dq).back() == TileOrder::l2_sections;
     for (const bool apart : kv_grad_choices(problem)) {
       config.kv_grad_per_query_head = apart;
       for (const int parts : query_part_choices(problem, config, device)) {
         config.query_parts = parts;
+        config.early_statistics = usual_early_statistics(problem, config);
         config.tile_order = TileOrder::head_major;
         if (!infeasibility(problem, config, device).empty()) continue;
         if (sections && key_tile_section_heads(problem, config, device) > 1) config.tile_order = TileOrder::l2_sections;
-        const double microseconds = backward_sm90_cost(problem, config, device).microseconds;
-        if (best && microseconds >= least) continue;
-        best = config;
-        least = microseconds;
+        for (KernelConfig choice : with_ticket_choices(problem, config, device)) {
+          choice.early_statistics = usual_early_statistics(problem, choice);
+          const double microseconds = backward_sm90_cost(problem, choice, device).microseconds;
+          if (best && microseconds >= least) continue;
+          best = choice;
+          least = microseconds;
+        }
       }
     }
   }

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "generator/device/register_limit.h"
+#include "generator/families/backward_common/key_tiles.h"
 #include "generator/families/backward_common/query_parts.h"
 #include "generator/families/backward_common/workspace.h"
 #include "generator/families/backward_sm90/family.h"
@@ -130,13 +131,17 @@ void check_choices(const AttentionProblem& problem, const KernelConfig& config, 
   if (config.warpgroup_order != WarpgroupOrder::free && config.block_kv == kWarpgroupRows)
     reasons->push_back(
         fmt::format("{}: needs at least two softmax warpgroups (kv128 or more)", to_string(config.warpgroup_order)));
-  if (config.tile_order != TileOrder::head_major && config.tile_order != TileOrder::l2_sections) {
+  check_key_tile_order(config, reasons);
+  if (config.ticket_blocks > 1 && config.dq != DqAccumulation::ordered)
     reasons->push_back(
-        fmt::format("order={}: of tiles of keys the first are the longest; take order=head-major or l2-sections",
-                    to_string(config.tile_order)));
+        fmt::format("ticket{} dq={}: only adds in a fixed order take tickets; take dq=ordered, or leave the word out",
+                    config.ticket_blocks, to_string(config.dq)));
+  if (config.ticket_blocks > 1 && config.query_parts > 1) {
+    reasons->push_back(
+        fmt::format("ticket{} query-parts{}: a part may begin or end between blocks that share a ticket; leave one of "
+                    "the words out",
+                    config.ticket_blocks, config.query_parts));
   }
-  if (config.tile_order == TileOrder::l2_sections && config.dq == DqAccumulation::ordered)
-    reasons->push_back("order=l2-sections dq=ordered: tiles add to dQ head by head; leave the order out");
   constexpr int kQueriesOfOne = 16;
   if (const int most = (config.split_dkdv ? 1 : 2) * config.block_q / kQueriesOfOne; config.early_statistics > most) {
     reasons->push_back(fmt::format("early{}: of q{} {} {} times 16 queries; take at most early{}",

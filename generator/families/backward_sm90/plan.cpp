@@ -219,6 +219,8 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   bindings.set("load_sums", "load_added_sums");
   bindings.set("finishing_tiles", config.query_parts > 1 ? "kQueryParts" : "kCluster");
   bindings.set("dq_tickets", config.dq == DqAccumulation::ordered ? "ordered" : "none");
+  bindings.conditions["shared_tickets"] = config.ticket_blocks > 1;
+  bindings.set("ticket_blocks", config.ticket_blocks);
   bind_key_tiles(config, &bindings);
   bindings.set("softmax_warpgroups",
                config.split_dkdv ? "Two of the others share 64 keys: one computes S, P and dV, one dP, dS and dK."

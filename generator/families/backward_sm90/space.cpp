@@ -7,6 +7,7 @@
 #include "generator/families/backward_sm90/cost.h"
 #include "generator/families/backward_sm90/family.h"
 #include "generator/families/backward_sm90/shape.h"
+#include "generator/families/backward_sm90/tickets.h"
 #include "generator/families/family_word.h"
 
 namespace attune {
@@ -155,10 +156,10 @@ void add_orders_of_dk(const KernelConfig& config, std::vector<KernelConfig>* con
 std::vector<int> unusual_early_statistics(const AttentionProblem& problem, const KernelConfig& config) {
   if (config.cluster > 1 || config.fused_convert) return {};
   if (config.split_dkdv) return config.overlap == Overlap::none ? std::vector{2} : std::vector<int>{};
-  constexpr int kLeastStages = 3;        // with fewer, loads come late; with tickets, they have the time
+  constexpr int kLeastStages = 3;        // with fewer, loads come late
   constexpr int kMostHeadDimOfOne = 40;  // registers do not bind, and little is to be won
   if (problem.head_dim <= kMostHeadDimOfOne || config.block_kv == 64 || config.stages < kLeastStages ||
-      takes_tickets(config) || config.overlap == Overlap::none || config.polled_loads ||
+      (takes_tickets(config) && config.ticket_blocks == 1) || config.overlap == Overlap::none || config.polled_loads ||
       config.dq_adds == DqAdds::bulk || config.dq_columns > 64 ||
       config.tile_scheduler == TileScheduler::static_persistent)
     return {};
@@ -206,8 +207,11 @@ std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const Dev
       }
     }
   }
-  std::vector<KernelConfig> orders, all;
-  for (const KernelConfig& each : configs) add_orders_of_dk(each, &orders);
+  std::vector<KernelConfig> tickets, orders, all;
+  for (const KernelConfig& each : configs) {
+    for (const KernelConfig& choice : with_ticket_choices(problem, each, device)) tickets.push_back(choice);
+  }
+  for (const KernelConfig& each : tickets) add_orders_of_dk(each, &orders);
   for (const KernelConfig& each : orders) add_early_statistics(problem, each, &all);
   return all;
 }
@@ -222,7 +226,8 @@ bool is_of_reduced_space(const AttentionProblem& problem, const KernelConfig& co
          config.cluster == 1 && !config.fused_convert && !config.polled_loads && !config.dk_first &&
          config.early_statistics == usual_early_statistics(problem, config) &&
          config.tile_scheduler == TileScheduler::single && config.warpgroup_order == WarpgroupOrder::free &&
-         config.tile_order == key_tile_orders(problem, config.dq).back();
+         (config.dq != DqAccumulation::ordered || config.ticket_blocks > 1 || config.query_parts > 1) &&
+         config.l2_parts == KernelConfig().l2_parts && config.tile_order == key_tile_orders(problem, config.dq).back();
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ TEST_CASE("configs that no backward kernel serves are refused with reasons", "[n
       {"sm80 q48 kv64 w4 query-warps2 st2", "q48 query-warps2: warps that share keys take 16 queries each"},
       {"sm80 q64 kv64 w8 query-warps8 st2", "kv must be 16, 32 or 48"},
       {"sm80 q64 kv64 w4 st2 order=tile-major", "take order=head-major or l2-sections"},
-      {"sm80 q64 kv64 w4 st2 order=l2-sections dq=ordered", "tiles add to dQ head by head"},
+      {"sm80 q64 kv64 w4 st2 l2parts3", "l2parts3: only order=l2-sections has sections"},
       {"sm80 q64 kv64 w4 st2 cta99", "cta99"},
       {"sm80 q64 kv64 w4 st2 query-warps2 dq-first",
        "dq-first: only where warps share keys (query-warpsN) and add to dQ"},

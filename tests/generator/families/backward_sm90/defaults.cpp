@@ -27,12 +27,18 @@ TEST_CASE("backward's defaults on an H200 are kernels of wgmma from head dim 48 
         "sm90 q64 kv128 st3 order=l2-sections ordered overlap=within dq=atomic early8");
   CHECK(default_of("backward b4 hq8 sq4096 d256") == "sm90 q64 kv64 st2 dq=atomic polled-loads split-dkdv dk-first");
   CHECK(default_of("backward b4 hq8 sq4096 d256 causal deterministic") ==
-        "sm90 q64 kv64 st2 dq=ordered dsst1 split-dkdv");
+        "sm90 q64 kv64 st2 order=l2-sections l2parts1 dq=ordered dsst1 split-dkdv ticket2");
+  // Blocks that share a ticket, as many as let tiles go on with the heads that alternate.
+  CHECK(default_of("backward b4 hq32 sq4096 d64 causal deterministic") ==
+        "sm90 q128 kv128 st3 order=l2-sections ordered overlap=within dq=ordered ticket2 early9");
+  CHECK(default_of("backward b4 hq16 sq4096 d128 deterministic") ==
+        "sm90 q64 kv128 st3 order=l2-sections l2parts1 ordered overlap=within dq=ordered ticket4 early8");
   CHECK(default_of("backward b4 hq8 sq4096 d192") ==
         "sm90 q64 kv64 st2 dq=atomic polled-loads split-dkdv dk-first early2");
   CHECK(default_of("backward b4 hq8 sq4096 d224") == "sm90 q64 kv64 st2 dq=atomic polled-loads split-dkdv");
   // Shared memory holds three stages of narrower heads.
-  CHECK(default_of("backward b4 hq8 sq4096 d192 deterministic") == "sm90 q64 kv64 st3 dq=ordered dsst1 split-dkdv");
+  CHECK(default_of("backward b4 hq8 sq4096 d192 deterministic") ==
+        "sm90 q64 kv64 st3 order=l2-sections l2parts1 dq=ordered dsst1 split-dkdv ticket3");
   // Narrow heads: two CTAs on an SM where registers allow it.
   CHECK(default_of("backward b4 hq64 sq4096 d32") == "sm90 q128 kv128 st3 ordered overlap=within dq=atomic");
   CHECK(default_of("backward fp16 b4 hq48 sq4096 d16") == "sm90 q64 kv128 st3 cta2 ordered dq=atomic dsst1 early4");

@@ -33,7 +33,9 @@ TEST_CASE("configs that no backward kernel of wgmma serves are refused with reas
       {"sm90 q64 kv128 st2 pingpong dq=atomic", "pingpong"},
       {"sm90 q64 kv64 st2 ordered dq=atomic", "needs at least two softmax warpgroups"},
       {"sm90 q64 kv128 st2 order=tile-major dq=atomic", "take order=head-major or l2-sections"},
-      {"sm90 q64 kv128 st2 order=l2-sections dq=ordered", "tiles add to dQ head by head"},
+      {"sm90 q64 kv128 st2 l2parts1 dq=atomic", "l2parts1: only order=l2-sections has sections"},
+      {"sm90 q64 kv128 st2 dq=atomic ticket2", "ticket2 dq=atomic: only adds in a fixed order take tickets"},
+      {"sm90 q64 kv128 st2 query-parts2 dq=ordered ticket2", "ticket2 query-parts2: a part may begin or end between"},
       {"sm90 q64 kv128 st2 dq=atomic dost2", "dost2: as many as st2 says of Q already"},
       {"sm90 q64 kv128 st2 dq=atomic cluster2",
        "each CTA computes as many columns of dQ, and head dim 64 takes 1 products of 64"},
@@ -58,7 +60,8 @@ TEST_CASE("configs that no backward kernel of wgmma serves are refused with reas
     CHECK_THAT(reasons_of("backward sq100 d64", config), ContainsSubstring(reason));
   CHECK_THAT(reasons_of("backward sq100 d64 deterministic", "sm90 q64 kv128 st2 dq=atomic"),
              ContainsSubstring("take dq=ordered"));
-  CHECK(reasons_of("backward sq100 d64 deterministic", "sm90 q64 kv128 st2 dq=ordered") == "");
+  for (const char* words : {"", " order=l2-sections", " order=l2-sections l2parts1 ticket4", " ticket3"})
+    CHECK(reasons_of("backward sq100 d64 deterministic", std::string("sm90 q64 kv128 st2 dq=ordered") + words) == "");
   CHECK_THAT(reasons_of("backward sq100 d256", "sm90 q64 kv64 st2 dq=atomic"), ContainsSubstring("registers: dK, dV"));
   CHECK(reasons_of("backward sq100 d256", "sm90 q64 kv64 st2 dsst1 dq=atomic split-dkdv") == "");
   CHECK_THAT(reasons_of("backward sq100 d256", "sm90 q64 kv64 st4 dq=atomic split-dkdv"),
@@ -75,6 +78,39 @@ TEST_CASE("configs that no backward kernel of wgmma serves are refused with reas
   CHECK_THAT(reasons_of("backward sq100 d64 align2", "sm90 q64 kv128 st2 dq=atomic"), ContainsSubstring("align2"));
   CHECK_THAT(reasons_of("backward sq100 d64", "sm90 q64 kv128 st2 dq=atomic", "a100"),
              ContainsSubstring("compute capability 8.0"));
+}
+
+TEST_CASE("the space of a deterministic problem has tickets of several blocks, and sections that let them pass",
+          "[nogpu]") {
+  const auto choices = [](const char* problem) {
+    std::set<std::pair<int, int>> found;  // blocks of a ticket, parts of L2
+    for (const Candidate& candidate : config_space(parse_problem(problem), find_device("h200"), SpaceExtent::whole)) {
+      if (!candidate.feasible()) break;
+      if (candidate.config.family == FamilyWord::sm90 && candidate.config.tile_order == TileOrder::l2_sections)
+        found.emplace(candidate.config.ticket_blocks, candidate.config.l2_parts);
+    }
+    return found;
+  };
+  std::set<std::pair<int, int>> all;
+  for (int blocks = 1; blocks <= 4; ++blocks) all.insert({{blocks, 1}, {blocks, 2}});
+  CHECK(choices("backward b4 hq16 sq4096 d128 deterministic") == all);
+  // Without adds in a fixed order nothing waits.
+  CHECK(choices("backward b4 hq16 sq4096 d128 causal") == std::set<std::pair<int, int>>{{1, 2}});
+}
+
+TEST_CASE("tickets of several blocks cost less, unless too few heads alternate", "[nogpu]") {
+  const auto microseconds = [](const std::string& words) {
+    return backward_sm90_cost(parse_problem("backward b4 hq16 sq4096 d128 deterministic"),
+                              parse_config("sm90 q64 kv128 st3 ordered overlap=within dq=ordered" + words),
+                              find_device("h200"))
+        .microseconds;
+  };
+  const std::string sections = " order=l2-sections l2parts1";
+  CHECK(microseconds(sections + " ticket2") < microseconds(sections));
+  CHECK(microseconds(sections + " ticket4") < microseconds(sections + " ticket2"));
+  // A head's tiles begin one after the other.
+  CHECK(microseconds(sections) < microseconds(""));
+  CHECK(microseconds(" ticket4") > microseconds(" ticket2"));
 }
 
 TEST_CASE("what the softmax warpgroups cannot compute of dQ is refused with reasons", "[nogpu]") {
