@@ -26,11 +26,11 @@ std::vector<KernelConfig> with_ticket_choices(const AttentionProblem& problem, K
 }
 
 // Each tile must have added to the blocks that share a ticket before the next one may, so that tiles of a head follow
-// each other `lag` steps apart. Under a causal mask a tile begins with blocks that the one behind does not see, which is
-// as good as to begin later.
+// each other `lag` steps apart. Under a causal mask a tile begins with blocks that the one behind does not see, which
+// is as good as to begin later.
 //
-// A section of n heads has n T tiles. They come at the rate X at which slots finish tiles, and at most n / lag go on in a
-// step: the mean wait is W = T lag / 2 - n T / (2 X), where X = slots / (steps + W). Where all tiles come at once the
+// A section of n heads has n T tiles. They come at the rate X at which slots finish tiles, and at most n / lag go on in
+// a step: the mean wait is W = T lag / 2 - n T / (2 X), where X = slots / (steps + W). Where all tiles come at once the
 // last one of a head ends T - 1 lags late.
 double ticket_wait_steps(const AttentionProblem& problem, const KernelConfig& config, const TileSequence& sequence,
                          double steps, double slots) {
