@@ -145,6 +145,18 @@ void add_dq_by_softmax(const AttentionProblem& problem, KernelConfig config, con
   }
 }
 
+// Sections of half the size, for wide heads: at head dim 256, S = 1024 causal, 2 % faster, at S = 4096
+// 3 % slower.
+void add_sections(const AttentionProblem& problem, KernelConfig config, const DeviceSpec& device,
+                  std::vector<KernelConfig>* configs) {
+  configs->push_back(config);
+  constexpr int kLeastHeadDim = 136;
+  if (config.tile_order != TileOrder::l2_sections || problem.head_dim < kLeastHeadDim || takes_tickets(config)) return;
+  const std::int32_t heads = key_tile_section_heads(problem, config, device);
+  config.l2_parts = 2 * KernelConfig().l2_parts;
+  if (key_tile_section_heads(problem, config, device) < heads) configs->push_back(config);
+}
+
 // Both orders of dK's product and of handing dS over, where two warpgroups share keys.
 void add_orders_of_dk(const KernelConfig& config, std::vector<KernelConfig>* configs) {
   configs->push_back(config);
@@ -207,8 +219,9 @@ std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const Dev
       }
     }
   }
-  std::vector<KernelConfig> tickets, orders, all;
-  for (const KernelConfig& each : configs) {
+  std::vector<KernelConfig> sections, tickets, orders, all;
+  for (const KernelConfig& each : configs) add_sections(problem, each, device, &sections);
+  for (const KernelConfig& each : sections) {
     for (const KernelConfig& choice : with_ticket_choices(problem, each, device)) tickets.push_back(choice);
   }
   for (const KernelConfig& each : tickets) add_orders_of_dk(each, &orders);

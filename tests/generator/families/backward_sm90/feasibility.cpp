@@ -94,6 +94,7 @@ TEST_CASE("the space of a deterministic problem has tickets of several blocks, a
   std::set<std::pair<int, int>> all;
   for (int blocks = 1; blocks <= 4; ++blocks) all.insert({{blocks, 1}, {blocks, 2}});
   CHECK(choices("backward b4 hq16 sq4096 d128 deterministic") == all);
+  CHECK(choices("backward b16 hq8 sq1024 d256 causal") == std::set<std::pair<int, int>>{{1, 2}, {1, 4}});
   // Without adds in a fixed order nothing waits.
   CHECK(choices("backward b4 hq16 sq4096 d128 causal") == std::set<std::pair<int, int>>{{1, 2}});
 }
