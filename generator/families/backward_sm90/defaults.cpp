@@ -9,33 +9,49 @@
 #include "generator/families/backward_sm90/tickets.h"
 #include "generator/generate.h"
 #include "generator/problem/mask_geometry.h"
+#include "generator/rounding.h"
 
 namespace attune {
 namespace {
 
-// By times on an H200 at head dims 16, 32, 64, 128 and 256 (docs/notebook/backward_sm90.md), and searches at 48 to 144:
+// By times on an H200 at head dims 16, 32, 64, 128 and 256 (docs/notebook/backward_sm90.md), and searches at 48 to 176:
 // of those that fit the cost model chooses. Three stages where shared memory holds them: with two, loads come late. One
-// stage of dS at 136 and 144, where two spill hundreds of bytes. The order is that of tiles which grow shorter: the
-// longest ones of several heads first, or head by head. dk_first and early_statistics are what is usual.
+// stage of dS from 136 to 176, where two spill hundreds of bytes. dk_first and early_statistics are what is usual.
 struct Tile {
   int least_head_dim, most_head_dim;
   std::string_view config;
 };
 constexpr Tile kTiles[] = {
-    {8, 40, "sm90 q128 kv128 st3 order=l2-sections ordered overlap=within dq=atomic"},
-    {8, 40, "sm90 q128 kv64 st3 order=l2-sections overlap=within dq=atomic dsst1"},
-    {8, 40, "sm90 q64 kv64 st3 order=l2-sections overlap=within dq=atomic dsst1"},
-    {8, 16, "sm90 q64 kv128 st3 order=l2-sections cta2 ordered dq=atomic dsst1"},
-    {48, 64, "sm90 q128 kv128 st3 order=l2-sections ordered overlap=within dq=atomic"},
-    {48, 64, "sm90 q64 kv128 st3 order=l2-sections overlap=within dq=atomic dsst1"},
-    {72, 88, "sm90 q64 kv128 st4 order=l2-sections ordered overlap=within dq=atomic dsst1"},
-    {96, 128, "sm90 q64 kv128 st3 order=l2-sections ordered overlap=within dq=atomic"},
-    {48, 128, "sm90 q64 kv64 st3 order=l2-sections overlap=within dq=atomic dsst1"},
-    {136, 144, "sm90 q64 kv128 st2 order=l2-sections ordered dq=atomic dsst1 polled-loads"},
-    {136, 192, "sm90 q64 kv64 st3 order=l2-sections dq=atomic dsst1 split-dkdv"},
-    {152, 256, "sm90 q64 kv64 st2 order=l2-sections dq=atomic polled-loads split-dkdv"},
-    {136, 256, "sm90 q64 kv64 st2 order=l2-sections dq=atomic dsst1 split-dkdv"},
+    {8, 40, "sm90 q128 kv128 st3 ordered overlap=within dq=atomic"},
+    {8, 40, "sm90 q128 kv64 st3 overlap=within dq=atomic dsst1"},
+    {8, 40, "sm90 q64 kv64 st3 overlap=within dq=atomic dsst1"},
+    {8, 16, "sm90 q64 kv128 st3 cta2 ordered dq=atomic dsst1"},
+    {48, 64, "sm90 q128 kv128 st3 ordered overlap=within dq=atomic"},
+    {48, 64, "sm90 q64 kv128 st3 overlap=within dq=atomic dsst1"},
+    {72, 88, "sm90 q64 kv128 st4 ordered overlap=within dq=atomic dsst1"},
+    {96, 128, "sm90 q64 kv128 st3 ordered overlap=within dq=atomic"},
+    {48, 128, "sm90 q64 kv64 st3 overlap=within dq=atomic dsst1"},
+    {136, 144, "sm90 q64 kv128 st2 ordered dq=atomic dsst1 polled-loads"},
+    {136, 192, "sm90 q64 kv64 st3 dq=atomic dsst1 split-dkdv"},
+    {152, 176, "sm90 q64 kv64 st3 dq=atomic dsst1"},
+    {152, 256, "sm90 q64 kv64 st2 dq=atomic polled-loads split-dkdv"},
+    {136, 256, "sm90 q64 kv64 st2 dq=atomic dsst1 split-dkdv"},
 };
+
+// Whether the tiles of several heads alternate. Under a causal mask head by head was faster, by times on an H200:
+// - with tickets, where heads of a group have tiles of their own, by 6 to 8 %: their tiles of the same keys end
+//   together, and add to the same dK and dV in turn;
+// - of wide heads with short sequences, by 1 to 10 %: as many heads are under way together anyway.
+bool tiles_alternate(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
+  if (key_tile_orders(problem, config.dq).back() != TileOrder::l2_sections) return false;
+  if (lengthens_tiles(problem.mask)) {
+    constexpr int kMostHeadDim = 128, kManyHeads = 8;
+    const std::int64_t heads_under_way = device.sm_count / ceil_div(problem.seq_kv, config.block_kv);
+    if (problem.head_dim > kMostHeadDim && heads_under_way >= kManyHeads) return false;
+    if (problem.deterministic && config.kv_grad_per_query_head) return false;
+  }
+  return key_tile_section_heads(problem, config, device) > 1;
+}
 
 }  // namespace
 
@@ -49,20 +65,14 @@ std::optional<KernelConfig> backward_sm90_default(const AttentionProblem& proble
     if (problem.deterministic && config.polled_loads) continue;
     if (problem.deterministic) config.dq = DqAccumulation::ordered;
     config.dk_first = usual_dk_first(problem, config);
-    const bool sections = config.tile_order == TileOrder::l2_sections &&
-                          key_tile_orders(problem, config.dq).back() == TileOrder::l2_sections;
     for (const bool apart : kv_grad_choices(problem)) {
       config.kv_grad_per_query_head = apart;
-      // Under a causal mask heads of a group that alternate were 6 to 8 % slower than head by head: their tiles of the
-      // same keys end together, and add to the same dK and dV in turn.
-      const bool alternate = sections && !(problem.deterministic && apart && lengthens_tiles(problem.mask));
       for (const int parts : query_part_choices(problem, config, device)) {
         config.query_parts = parts;
         config.early_statistics = usual_early_statistics(problem, config);
         config.tile_order = TileOrder::head_major;
         if (!infeasibility(problem, config, device).empty()) continue;
-        if (alternate && key_tile_section_heads(problem, config, device) > 1)
-          config.tile_order = TileOrder::l2_sections;
+        if (tiles_alternate(problem, config, device)) config.tile_order = TileOrder::l2_sections;
         for (KernelConfig choice : with_ticket_choices(problem, config, device)) {
           choice.early_statistics = usual_early_statistics(problem, choice);
           const double microseconds = backward_sm90_cost(problem, choice, device).microseconds;
