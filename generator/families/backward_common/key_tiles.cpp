@@ -31,13 +31,18 @@ std::vector<bool> kv_grad_choices(const AttentionProblem& problem) {
   return {false, true};
 }
 
+std::size_t key_tile_section_bytes(const KernelConfig& config, const DeviceSpec& device) {
+  const std::size_t bytes = section_bytes(config, device);
+  return config.dq == DqAccumulation::ordered ? bytes * 5 / 8 : bytes;
+}
+
 std::int32_t key_tile_section_heads(const AttentionProblem& problem, const KernelConfig& config,
                                     const DeviceSpec& device) {
   KernelLaunch launch;
   launch.tile_rows = TileRows::keys;
   launch.kv_grad_per_query_head = adds_key_sums(config);
   launch.split.parts = config.query_parts;
-  launch.section_bytes = section_bytes(config, device);
+  launch.section_bytes = key_tile_section_bytes(config, device);
   return launch.section_heads(problem);
 }
 

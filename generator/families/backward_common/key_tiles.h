@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -22,6 +23,10 @@ std::vector<TileOrder> key_tile_orders(const AttentionProblem& problem, DqAccumu
 /// The values of kv_grad_per_query_head worth a search. Where heads share keys, tiles of each query head are more CTAs,
 /// for small problems, but dK and dV go through sums.
 std::vector<bool> kv_grad_choices(const AttentionProblem& problem);
+
+/// KernelLaunch::section_bytes of the kernel of key tiles, were its order sections. With tickets 5/8 of what l2_parts
+/// says: a section of 33 of an H200's 60 MB was the fastest that fills more than half, one of 42 MB up to 25 % slower.
+std::size_t key_tile_section_bytes(const KernelConfig& config, const DeviceSpec& device);
 
 /// KernelLaunch::section_heads() of the kernel of key tiles, were its order sections.
 std::int32_t key_tile_section_heads(const AttentionProblem& problem, const KernelConfig& config,

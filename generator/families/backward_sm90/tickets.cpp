@@ -35,8 +35,9 @@ std::vector<KernelConfig> with_ticket_choices(const AttentionProblem& problem, K
 double ticket_wait_steps(const AttentionProblem& problem, const KernelConfig& config, const TileSequence& sequence,
                          double steps, double slots) {
   if (config.dq != DqAccumulation::ordered) return 0;
+  constexpr double kCaughtUp = 0.2;  // of a step, by what was scored while the tile waited
   const double ahead = lengthens_tiles(problem.mask) ? static_cast<double>(config.block_kv) / config.block_q : 0;
-  const double lag = std::max(0.0, config.ticket_blocks - ahead);
+  const double lag = std::max(0.0, config.ticket_blocks - kCaughtUp - ahead);
   const auto tiles = static_cast<double>(sequence.tiles), heads = static_cast<double>(sequence.heads);
   if (tiles * heads <= slots) return (tiles - 1) * lag;
   const double section_tiles = tiles * static_cast<double>(std::min(sequence.section_heads, sequence.heads));

@@ -38,7 +38,7 @@ TEST_CASE("backward's defaults on an H200 are kernels of wgmma from head dim 48 
   CHECK(default_of("backward b4 hq8 sq4096 d224") == "sm90 q64 kv64 st2 dq=atomic polled-loads split-dkdv");
   // Shared memory holds three stages of narrower heads.
   CHECK(default_of("backward b4 hq8 sq4096 d192 deterministic") ==
-        "sm90 q64 kv64 st3 order=l2-sections l2parts1 dq=ordered dsst1 split-dkdv ticket3");
+        "sm90 q64 kv64 st3 order=l2-sections l2parts1 dq=ordered dsst1 split-dkdv ticket2");
   // Narrow heads: two CTAs on an SM where registers allow it.
   CHECK(default_of("backward b4 hq64 sq4096 d32") == "sm90 q128 kv128 st3 ordered overlap=within dq=atomic");
   CHECK(default_of("backward fp16 b4 hq48 sq4096 d16") == "sm90 q64 kv128 st3 cta2 ordered dq=atomic dsst1 early4");
