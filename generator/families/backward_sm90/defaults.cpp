@@ -50,7 +50,9 @@ bool tiles_alternate(const AttentionProblem& problem, const KernelConfig& config
     if (problem.head_dim > kMostHeadDim && heads_under_way >= kManyHeads) return false;
     if (problem.deterministic && config.kv_grad_per_query_head) return false;
   }
-  return key_tile_section_heads(problem, config, device) > 1;
+  KernelConfig largest = config;
+  if (config.dq == DqAccumulation::ordered) largest.l2_parts = 1;  // as with_ticket_choices() may have it
+  return key_tile_section_heads(problem, largest, device) > 1;
 }
 
 }  // namespace
