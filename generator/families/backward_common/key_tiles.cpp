@@ -33,7 +33,7 @@ std::vector<bool> kv_grad_choices(const AttentionProblem& problem) {
 
 std::size_t key_tile_section_bytes(const KernelConfig& config, const DeviceSpec& device) {
   const std::size_t bytes = section_bytes(config, device);
-  return config.dq == DqAccumulation::ordered ? bytes * 5 / 8 : bytes;
+  return config.dq == DqAccumulation::ordered && config.block_kv <= 64 ? bytes * 5 / 8 : bytes;
 }
 
 std::int32_t key_tile_section_heads(const AttentionProblem& problem, const KernelConfig& config,

@@ -24,8 +24,9 @@ std::vector<TileOrder> key_tile_orders(const AttentionProblem& problem, DqAccumu
 /// for small problems, but dK and dV go through sums.
 std::vector<bool> kv_grad_choices(const AttentionProblem& problem);
 
-/// KernelLaunch::section_bytes of the kernel of key tiles, were its order sections. With tickets 5/8 of what l2_parts
-/// says: a section of 33 of an H200's 60 MB was the fastest that fills more than half, one of 42 MB up to 25 % slower.
+/// KernelLaunch::section_bytes of the kernel of key tiles, were its order sections: what l2_parts says, but with
+/// tickets and 64 keys a tile, which read and add twice as much as 128 keys do, 5/8 of that (of an H200's 60 MB of L2,
+/// sections of 42 MB were up to 20 % slower than such of 21 MB).
 std::size_t key_tile_section_bytes(const KernelConfig& config, const DeviceSpec& device);
 
 /// KernelLaunch::section_heads() of the kernel of key tiles, were its order sections.
