@@ -82,8 +82,8 @@ struct KernelConfig {
   /// Q fragments stay in registers; otherwise they are read from shared memory at each step. sm90's default is false.
   bool q_in_registers = true;
   TileOrder tile_order = TileOrder::head_major;
-  /// Sections: what the heads of one keep in L2 fills one of so many parts of it; the rest, and the next section's,
-  /// passes through the others.
+  /// Sections: what the heads of one keep in L2 fills at most one of so many parts of it; the rest, and the next
+  /// section's, passes through the others.
   int l2_parts = 2;
   /// O is rescaled when the row maximum grew by more than this many powers of two (0: always). At most 8: P of a key
   /// that outweighs all others by more would be rounded where PyTorch's is 1, and P of fp16 ends at 2^16.

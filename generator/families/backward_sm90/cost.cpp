@@ -28,7 +28,7 @@
 //   issue       = 14.5 q kv / 128 + 320: instructions, which bind where two CTAs of narrow heads share an SM
 //   step        = max(1.27 max(matrix, shared + adds) + 1.63 exponential, + 0.12 matrix where nothing overlaps but the
 //                     two warpgroups of split-dkdv; l2 adds) + late loads, of which a warpgroup that only loads has
-//                     none
+//                     none, + a ticket's clocks, shared by its blocks (how long tiles wait for it: tickets.h)
 //   A step of both CTAs of an SM takes at least twice the largest of matrix, shared + adds, l2 adds and issue.
 //
 // The units' rates are measured; what holds them together is fitted to 747 timed configs of 18 problems (D = 64, 128,
