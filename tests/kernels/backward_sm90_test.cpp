@@ -431,7 +431,9 @@ constexpr Compiled kCompiled[] = {
     {128, "sm90 q64 kv128 st3 overlap=within", 60},
     {128, "sm90 q64 kv128 st3 overlap=queued fused-convert", 64},
     {136, "sm90 q64 kv64 st2 overlap=within split-dkdv"},
+    {152, "sm90 q64 kv64 st3 dsst1"},
     {160, "sm90 q64 kv64 st2 overlap=within split-dkdv"},
+    {176, "sm90 q64 kv64 st3 dsst1", 200},
     {192, "sm90 q64 kv64 st2 overlap=within split-dkdv"},
     {224, "sm90 q64 kv64 st2 overlap=within dost1 split-dkdv", 56},
     {256, "sm90 q64 kv64 st2 overlap=within dost1 split-dkdv", 208},
@@ -447,6 +449,29 @@ TEST_CASE("NVRTC compiles sm90 backward kernels of all head dims: no wgmma seria
       problem.pass = Pass::backward;
       problem.heads_kv = 1;
       const std::string config = compiled.config + text.substr(causal ? 7 : 0);
+      const KernelPlan plan = generate(problem, parse_config(config), find_device("h200"));
+      INFO(canonical_text(problem) << " | " << config);
+      const KernelResources resources = compile_with_nvrtc(plan.launches[1]).resources;
+      CHECK(resources.spill_bytes <= compiled.most_spilled);
+      CHECK(resources.advisories.empty());
+    }
+  }
+}
+
+TEST_CASE("NVRTC compiles sm90 backward kernels whose blocks share tickets: no wgmma serialized, hardly a spill",
+          "[nvrtc]") {
+  constexpr Compiled kShared[] = {
+      {64, "sm90 q128 kv128 st3 order=l2-sections ordered overlap=within ticket2 early9", 72},
+      {96, "sm90 q64 kv128 st3 order=l2-sections ordered overlap=within ticket3 early8"},
+      {128, "sm90 q64 kv128 st3 order=l2-sections ordered overlap=within ticket4 early8"},
+      {160, "sm90 q64 kv64 st3 order=l2-sections dsst1 ticket2", 48},
+      {256, "sm90 q64 kv64 st2 order=l2-sections dsst1 split-dkdv ticket2"}};
+  for (const Compiled& compiled : kShared) {
+    for (const MaskKind mask : {MaskKind::none, MaskKind::causal}) {
+      AttentionProblem problem = make_problem(DataType::bf16, 4, 8, 4096, compiled.head_dim, mask);
+      problem.pass = Pass::backward;
+      problem.deterministic = true;
+      const std::string config = std::string(compiled.config) + " dq=ordered";
       const KernelPlan plan = generate(problem, parse_config(config), find_device("h200"));
       INFO(canonical_text(problem) << " | " << config);
       const KernelResources resources = compile_with_nvrtc(plan.launches[1]).resources;
