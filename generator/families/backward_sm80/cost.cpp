@@ -46,8 +46,10 @@
 namespace attune {
 namespace {
 constexpr double kElementwiseLoadsPerClock = 32;
-constexpr double kL2Latency = 590;    // fitted: clocks, beside what L2 takes to deliver a pair
-constexpr double kFillClocks = 1500;  // fitted: of a CTA's begin and end, and of a query head's, beside their bytes
+constexpr double kL2Latency = 590;  // fitted: clocks, beside what L2 takes to deliver a pair
+// Fitted: of a CTA's begin and end, and of a query head's, beside their bytes; and steps of a query head, for what of
+// its first and last one nothing runs beside.
+constexpr double kFillClocks = 850, kFillSteps = 0.85;
 // Fitted: by which times of the SM, L2 and device memory add up; with infinity the longest alone would count.
 constexpr double kNorm = 3.25;
 constexpr double kMatrixShare = 0.8;
@@ -251,7 +253,8 @@ void add_kernel(const AttentionProblem& problem, const KernelConfig& config, con
   const double lone_step = clocks_of_step(kernel, config, 1);
   // The resident tiles come and their gradients go; of each head the first pair is waited for.
   const double around_bytes = 4.0 * problem.head_dim * (2 * kernel.resident + group * kernel.streamed);
-  const double around = (1 + group) * kFillClocks + around_bytes / device.l2_bytes_per_clock + kernel.last_adds;
+  const double around = (1 + group) * kFillClocks + group * kFillSteps * lone_step +
+                        around_bytes / device.l2_bytes_per_clock + kernel.last_adds;
   const double slots = device.sm_count * together;
   const double uneven = uneven_steps(problem, {kernel.of_keys, kernel.resident, kernel.streamed}, sequence,
                                      static_cast<std::int64_t>(slots), around / (group * slot_step));

@@ -29,16 +29,19 @@
 //   step        = max(1.27 max(matrix, shared + adds) + 1.63 exponential, + 0.12 matrix where nothing overlaps but the
 //                     two warpgroups of split-dkdv; l2 adds) + late loads, of which a warpgroup that only loads has
 //                     none, + a ticket's clocks, shared by its blocks (how long tiles wait for it: tickets.h)
-//   A step of both CTAs of an SM takes at least twice the largest of matrix, shared + adds, l2 adds and issue.
+//   A step of both CTAs of an SM takes at least 2.8 times the largest of matrix, shared + adds and l2 adds, and twice
+//   issue.
 //
-// The units' rates are measured; what holds them together is fitted to 747 timed configs of 18 problems (D = 64, 128,
-// 256; docs/notebook/backward_sm90.md). It errs by 7 % in the root mean square; the model's first is 4 % slower than
-// the fastest in the mean, 14 % at worst. For dQ by the softmax warpgroups all of it is an assumption, fitted to none
-// of those configs.
+// The units' rates are measured; what holds a step together is fitted to 747 timed configs of 18 problems (D = 64, 128,
+// 256), what a tile takes besides, two CTAs of an SM and dQ by the softmax warpgroups to 9,000 configs of 71 problems,
+// most of them short or of odd head dims. On those 71 it errs by 8 % in the root mean square about a problem's mean,
+// and the first of what was timed is 4 % slower than the fastest in the mean (docs/notebook/backward_sm90.md).
 namespace attune {
 namespace {
 
 constexpr double kOverheadOfStep = 1.27, kExponentialShare = 1.63, kSerialShare = 0.12;
+constexpr double kLoneClocks = 215;  // of a step of one softmax warpgroup: no other computes while it waits
+constexpr double kDqBySoftmax = 1.04, kDqByLoneSoftmax = 1.3;                         // of a step
 constexpr double kOrdered = 0.98, kQueued = 1.015, kPair = 1.06, kPersistent = 1.03;  // of a step
 // Of a step, where two buffers are filled anew once a block: products in a row wait for them longer. One look at a free
 // buffer in half a block is not measured.
@@ -48,7 +51,7 @@ constexpr double kLateLoads = 1200, kLateLoadsOfSerial = 290, kPolledShare = 0.5
 constexpr double kPolledOfSplit = 0.87, kPolledOneStage = 1.05, kPolledWithin = 1.08;
 // Of a step of tiles that differ in length and walk through more than four query heads: they drift apart, and what they
 // read and add no longer stays in L2. From six problems with groups of eight.
-constexpr double kDriftOfGroup = 1.12;
+constexpr double kDriftOfGroup = 1.25;
 constexpr double kMostHeadsTogether = 4;
 // Issued for an element of P and dS, and besides for a step, by times of two CTAs on an SM at head dims 16 and 32: 19.5
 // an element in all where a step has 8192, 22.8 and 26 where it has 4096.
@@ -59,10 +62,14 @@ constexpr double kL2AddsPerClock = 11.5;     // as on mma.sync: of an SM, while 
 constexpr double kLoadLatency = 1130;        // of TMA under load
 constexpr double kInstructionsOfMask = 4.8;  // of an element
 constexpr double kTicketClocks = 700;        // a fence behind adds, then a store of the tile before, seen through L2
-constexpr double kConvertClocks = 6500;      // of a tile: whether it is the last to add; then all warps waited for that
-constexpr double kTileClocks = 4200;         // of a tile: K and V come, the first S; dK and dV go
-constexpr double kHiddenTileShare = 0.5;     // of that, beside the tile before of a persistent CTA
-constexpr double kLaunchMicroseconds = 3.6;  // as on mma.sync
+// Of a tile, in its steps: K and V come, dK and dV go, and nothing runs beside the first and the last one. Of that a
+// persistent CTA hides a share beside the tile before.
+constexpr double kStepsOfTile = 1.9, kHiddenTileShare = 0.3;
+// Of what a unit takes for both CTAs of an SM: they do not share it without loss, but the issue of instructions.
+constexpr double kCrowded = 1.4;
+// Of a block of queries that the last tile to add to it converts, and of an element of it: all its warps wait for that.
+constexpr double kConvertClocks = 840, kConvertClocksOfElement = 0.24;
+constexpr double kLaunchMicroseconds = 3.6;                     // as on mma.sync
 constexpr double kMemoryRate = 0.89, kMemoryRateAround = 0.71;  // of the main kernel; of the others, which are short
 
 // Of a step, where LSE and delta are read as early as is usual: from kWideHeadDim on without split-dkdv, and elsewhere.
@@ -82,14 +89,18 @@ double elements(const AttentionProblem& problem, std::int64_t heads, std::int64_
 struct Step {
   double matrix = 0, shared = 0, exponential = 0, adds = 0, l2_adds = 0, issue = 0, ticket = 0;
 
-  double busiest_unit() const { return std::max({matrix, shared + adds, l2_adds, issue}); }
+  /// Of `ctas` on an SM, each unit of which they share.
+  double busiest_unit(double ctas) const {
+    return ctas * std::max(kCrowded * std::max({matrix, shared + adds, l2_adds}), issue);
+  }
 
-  double clocks(const AttentionProblem& problem, const KernelConfig& config, int do_stages) const {
+  double clocks(const AttentionProblem& problem, const KernelConfig& config, const BackwardSm90Shape& shape) const {
     const bool serial = config.overlap == Overlap::none;
     double clocks = kOverheadOfStep * std::max(matrix, shared + adds) + kExponentialShare * exponential;
     if (serial && !config.split_dkdv) clocks += kSerialShare * matrix;
+    if (shape.softmax_warpgroups == 1) clocks += kLoneClocks;
     clocks = std::max(clocks, l2_adds);
-    if (std::min(config.stages, do_stages) == 2 && !config.split_dkdv && config.dq_by == DqWarpgroups::own) {
+    if (std::min(config.stages, shape.do_stages) == 2 && !config.split_dkdv && config.dq_by == DqWarpgroups::own) {
       clocks += (serial ? kLateLoadsOfSerial : kLateLoads) * (config.polled_loads ? kPolledShare : 1);
     }
     if (config.split_dkdv && config.polled_loads) {
@@ -103,6 +114,8 @@ struct Step {
     if (config.early_statistics > 0 && config.early_statistics == usual_early_statistics(problem, config))
       clocks *= problem.head_dim >= kWideHeadDim && !config.split_dkdv ? kEarlyOfWide : kEarlyOfOthers;
     if (config.l2_parts == 1) clocks *= kLargestSection;
+    if (config.dq_by == DqWarpgroups::softmax)
+      clocks *= shape.softmax_warpgroups == 1 ? kDqByLoneSoftmax : kDqBySoftmax;
     if (config.cluster > 1) clocks *= kPair;
     if (config.tile_scheduler != TileScheduler::single) clocks *= kPersistent;
     return clocks + ticket;
@@ -133,6 +146,17 @@ Step step_of(const AttentionProblem& problem, const KernelConfig& config, const 
   step.issue = q * kv * kInstructionsOfElement / device.alu_per_clock + kIssueClocksOfStep;
   if (config.dq == DqAccumulation::ordered) step.ticket = kTicketClocks / config.ticket_blocks;
   return step;
+}
+
+// Of a slot, for blocks of queries that the main kernel converts: its share of all, and all of the heads that one tile
+// walks through. Tiles of a head go through its blocks together, so that the slowest is the last to add to one after
+// the other, and each conversion keeps it the slowest.
+double convert_clocks(const AttentionProblem& problem, const KernelConfig& config, double group, double slots) {
+  if (!config.fused_convert) return 0;
+  const double blocks = static_cast<double>(ceil_div(problem.seq_q, config.block_q));
+  const double of_slot = blocks * static_cast<double>(problem.batch * problem.heads_q) / slots,
+               of_tile = blocks * group / config.query_parts;
+  return (of_slot + of_tile) * (kConvertClocks + kConvertClocksOfElement * config.block_q * problem.head_dim);
 }
 
 }  // namespace
@@ -184,21 +208,22 @@ CostEstimate backward_sm90_cost(const AttentionProblem& problem, const KernelCon
   const double ctas = static_cast<double>(sequence.tiles * sequence.heads * config.cluster);
   const double together = std::max(1.0, std::min<double>(config.ctas_per_sm, ctas / device.sm_count));
   // Two CTAs of an SM share its units: what one leaves idle the other may take.
-  double alone = step.clocks(problem, config, shape.do_stages);
+  double alone = step.clocks(problem, config, shape);
   if (group > kMostHeadsTogether && lengthens_tiles(problem.mask)) alone *= kDriftOfGroup;
-  const double shared = together > 1 ? std::max(alone, together * step.busiest_unit()) : alone;
+  const double shared = together > 1 ? std::max(alone, step.busiest_unit(together)) : alone;
   const double first_load = std::min(config.stages, shape.do_stages) > 1 ? 0 : kLoadLatency;
-  const double last_adds = apart ? 8.0 * config.block_kv * problem.head_dim / kAddsPerClock : 0;
-  double around = kTileClocks;
-  if (config.tile_scheduler != TileScheduler::single) around *= kHiddenTileShare;
-  around += last_adds + (config.fused_convert ? kConvertClocks : 0);
-  const double slots = device.sm_count * together;
+  const double last_adds = apart ? 8.0 * config.block_kv * problem.head_dim / kL2AddsPerClock : 0;
+  const double slots = device.sm_count * together, tiles_of_slot = std::max(1.0, ctas / slots);
+  double around = kStepsOfTile * alone;
+  if (config.tile_scheduler != TileScheduler::single) around *= 1 - kHiddenTileShare * (1 - 1 / tiles_of_slot);
+  around += last_adds;
   const double uneven =
       uneven_steps(problem, {true, resident, config.block_q}, sequence,
                    static_cast<std::int64_t>(slots / config.cluster), around / (group * (shared + first_load)));
   const double clocks = ctas / slots * (group * tile_steps * (shared + first_load) + around) +
                         group * uneven * (alone + first_load) +
-                        ticket_wait_steps(problem, config, sequence, group * tile_steps, slots) * shared;
+                        ticket_wait_steps(problem, config, sequence, group * tile_steps, slots) * shared +
+                        convert_clocks(problem, config, group, slots);
 
   const double q_elements = elements(problem, problem.heads_q, problem.seq_q),
                kv_elements = elements(problem, problem.heads_kv, problem.seq_kv);
