@@ -46,7 +46,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
   const char* o = static_cast<const char*>(args.o) + 2 * (sequence.query_offset(args.o_stride_batch, args.o_stride_row) + head * args.o_stride_head);
   const char* d_o = static_cast<const char*>(args.d_o) + 2 * (sequence.query_offset(args.d_o_stride_batch, args.d_o_stride_row) + head * args.d_o_stride_head);
   const i32 chunk = static_cast<i32>(thread_index()) % kRowLanes;
-#pragma unroll
+// Four rows of a thread are under way at once; of eight ptxas spills the pieces.
+#pragma unroll 4
   for (i32 i = 0; i < kRows / kRowsAtOnce; ++i) {
     const i32 query = tile * kRows + i * kRowsAtOnce + static_cast<i32>(thread_index()) / kRowLanes;
     const bool exists = query < query_count(args, sequence);

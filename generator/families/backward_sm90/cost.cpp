@@ -67,6 +67,7 @@ constexpr double kTicketClocks = 700;        // a fence behind adds, then a stor
 constexpr double kStepsOfTile = 1.9, kHiddenTileShare = 0.3;
 // Of what a unit takes for both CTAs of an SM: they do not share it without loss, but the issue of instructions.
 constexpr double kCrowded = 1.4;
+constexpr double kShortOfRegisters = 1.35;  // of a step of one of two CTAs of an SM with wider heads
 // Of a block of queries that the last tile to add to it converts, and of an element of it: all its warps wait for that.
 constexpr double kConvertClocks = 840, kConvertClocksOfElement = 0.24;
 constexpr double kLaunchMicroseconds = 3.6;                     // as on mma.sync
@@ -210,6 +211,7 @@ CostEstimate backward_sm90_cost(const AttentionProblem& problem, const KernelCon
   // Two CTAs of an SM share its units: what one leaves idle the other may take.
   double alone = step.clocks(problem, config, shape);
   if (group > kMostHeadsTogether && lengthens_tiles(problem.mask)) alone *= kDriftOfGroup;
+  if (config.ctas_per_sm > 1 && problem.head_dim > kMostHeadDimOfTwoCtas) alone *= kShortOfRegisters;
   const double shared = together > 1 ? std::max(alone, step.busiest_unit(together)) : alone;
   const double first_load = std::min(config.stages, shape.do_stages) > 1 ? 0 : kLoadLatency;
   const double last_adds = apart ? 8.0 * config.block_kv * problem.head_dim / kL2AddsPerClock : 0;

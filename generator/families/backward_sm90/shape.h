@@ -12,6 +12,8 @@ namespace attune {
 
 /// Rows of the largest blocks of queries and tiles of keys.
 constexpr int kMostBlockQ = 128, kMostBlockKv = 192;
+/// Of wider heads ptxas spills the accumulators of two CTAs on an SM, or has their products wait for each other.
+constexpr int kMostHeadDimOfTwoCtas = 32;
 
 /// Where barriers lie: bytes from the first one.
 struct BackwardBarriers {

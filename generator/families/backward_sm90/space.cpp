@@ -22,7 +22,6 @@ constexpr int kDqColumns[] = {64, 128};
 // Where the softmax warpgroups compute dQ: blocks of other sizes too, of which registers hold those that fit.
 constexpr int kBlockQOfDqBySoftmax[] = {64, 80, 96, 112, 128};
 constexpr int kMostStagesOfDqBySoftmax = 3;  // a warpgroup that only loads fills a buffer at once
-constexpr int kMaxHeadDimOfTwoCtas = 64;
 // Below, a warpgroup has registers for dK and dV of 64 keys.
 constexpr int kMinHeadDimOfSplit = 112;
 
@@ -83,7 +82,7 @@ void add_products(const AttentionProblem& problem, KernelConfig config, const De
         if (columns > 64 && problem.head_dim <= 64) continue;
         config.dq_columns = columns;
         for (const int ctas : {1, 2}) {
-          if (ctas > 1 && problem.head_dim > kMaxHeadDimOfTwoCtas) continue;
+          if (ctas > 1 && problem.head_dim > kMostHeadDimOfTwoCtas) continue;
           config.ctas_per_sm = ctas;
           if (ctas > 1 || columns > 64) {
             configs->push_back(config);
