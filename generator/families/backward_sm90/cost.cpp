@@ -72,6 +72,8 @@ constexpr double kShortOfRegisters = 1.35;  // of a step of one of two CTAs of a
 constexpr double kConvertClocks = 840, kConvertClocksOfElement = 0.24;
 constexpr double kLaunchMicroseconds = 3.6;                     // as on mma.sync
 constexpr double kMemoryRate = 0.89, kMemoryRateAround = 0.71;  // of the main kernel; of the others, which are short
+constexpr double kBytesOfQuery = 12;     // of an element of Q and dO, and of dQ's sum, read and written
+constexpr double kReadAgainShare = 0.7;  // of the time of bytes that come again, which products do not hide
 
 // Of a step, where LSE and delta are read as early as is usual: from kWideHeadDim on without split-dkdv, and elsewhere.
 constexpr double kEarlyOfWide = 0.94, kEarlyOfOthers = 0.985;
@@ -147,6 +149,24 @@ Step step_of(const AttentionProblem& problem, const KernelConfig& config, const 
   step.issue = q * kv * kInstructionsOfElement / device.alu_per_clock + kIssueClocksOfStep;
   if (config.dq == DqAccumulation::ordered) step.ticket = kTicketClocks / config.ticket_blocks;
   return step;
+}
+
+// Bytes that the kernel of key tiles takes from device memory again. Sections are of heads one of whose group L2 holds,
+// as tiles walk through the heads of a group in step; those of a head that run at once do, and where the whole groups
+// of a section are more than L2, the next ones find nothing of it.
+double bytes_read_again(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
+                        const TileSequence& sequence, double mean_steps, double slots) {
+  const bool walks = problem.heads_q > problem.heads_kv && !adds_key_sums(config);
+  if (config.tile_order != TileOrder::l2_sections || !walks) return 0;
+  const auto tiles = static_cast<double>(sequence.tiles),
+             heads = static_cast<double>(std::min(sequence.section_heads, sequence.heads));
+  const double q_bytes = kBytesOfQuery * static_cast<double>(problem.seq_q) * problem.head_dim,
+               group = static_cast<double>(problem.heads_q / problem.heads_kv);
+  if (heads * group * q_bytes <= static_cast<double>(device.l2_bytes)) return 0;
+  const double blocks = static_cast<double>(ceil_div(problem.seq_q, config.block_q));
+  const double readers = tiles * mean_steps / blocks;  // of a block, the tiles that see it
+  const double at_once = std::clamp(slots / heads, 1.0, tiles);
+  return std::max(0.0, readers / at_once - 1) * kBytesOfQuery * elements(problem, problem.heads_q, problem.seq_q);
 }
 
 // Of a slot, for blocks of queries that the main kernel converts: its share of all, and all of the heads that one tile
@@ -233,9 +253,10 @@ CostEstimate backward_sm90_cost(const AttentionProblem& problem, const KernelCon
   // Zeros, then read and rounded; what the last tile converts is in L2.
   constexpr double kBytesOfSum = 4 + 4 + 2, kBytesOfFusedSum = 4 + 2;
   const double around_bytes = 4 * q_elements + (config.fused_convert ? kBytesOfFusedSum : kBytesOfSum) * q_elements +
-                              (apart ? 2 * kBytesOfSum * kv_elements : 0);     // of the other kernels
-  const int launches = 3 + (config.fused_convert ? 0 : 1) + (apart ? 1 : 0);   // zeros, delta, key tiles; conversions
-  const double main_bytes = 12 * q_elements + (apart ? 20 : 8) * kv_elements;  // of the kernel of key tiles
+                              (apart ? 2 * kBytesOfSum * kv_elements : 0);    // of the other kernels
+  const int launches = 3 + (config.fused_convert ? 0 : 1) + (apart ? 1 : 0);  // zeros, delta, key tiles; conversions
+  const double main_bytes = kBytesOfQuery * q_elements + (apart ? 20 : 8) * kv_elements;  // of the kernel of key tiles
+  const double again = kReadAgainShare * bytes_read_again(problem, config, device, sequence, steps.mean, slots);
   const double per_sm = ctas * group * tile_steps / device.sm_count / device.clock_mhz;
 
   CostEstimate cost;
@@ -245,7 +266,8 @@ CostEstimate backward_sm90_cost(const AttentionProblem& problem, const KernelCon
   const double around_microseconds = around_bytes / (kMemoryRateAround * bytes_per_microsecond);
   cost.memory_microseconds = step.adds * per_sm + around_microseconds;
   cost.microseconds = std::max(clocks / device.clock_mhz, main_bytes / (kMemoryRate * bytes_per_microsecond)) +
-                      around_microseconds + launches * kLaunchMicroseconds;
+                      again / (kMemoryRate * bytes_per_microsecond) + around_microseconds +
+                      launches * kLaunchMicroseconds;
   cost.registers = shape.launch_registers;
   cost.ctas_per_sm = config.ctas_per_sm;
   cost.waves = ctas / (static_cast<double>(device.sm_count) * config.ctas_per_sm);
