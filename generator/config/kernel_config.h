@@ -16,7 +16,8 @@ enum class TileOrder {
   tile_major,           ///< the same tile of every head, then the next tile
   tile_major_reversed,  ///< the same from the last tile to the first
   /// Backward: tile_major within a section, section by section; with dq ordered tile_major_reversed. The heads of a
-  /// section have Q, dO and sums of dQ that fit in a part of L2 together (see l2_parts).
+  /// section have Q, dO and sums of dQ that fit in a part of L2 together (see l2_parts); of heads of a group, through
+  /// which a tile walks, one counts.
   l2_sections,
   /// tile_major_reversed within a section, whose heads have K and V that fit in a part of L2 together.
   l2_sections_reversed,

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <set>
 #include <vector>
 
 #include "generator/families/backward_common/key_tiles.h"
@@ -19,6 +20,7 @@ constexpr int kBlockKv[] = {64, 128, 192};
 constexpr int kMostStages = 4;
 constexpr int kDsStages[] = {1, 2};  // more changed nothing in a prototype
 constexpr int kDqColumns[] = {64, 128};
+constexpr int kMostL2Parts = 16;  // that the config's word takes
 // Where the softmax warpgroups compute dQ: blocks of other sizes too, of which registers hold those that fit.
 constexpr int kBlockQOfDqBySoftmax[] = {64, 80, 96, 112, 128};
 constexpr int kMostStagesOfDqBySoftmax = 3;  // a warpgroup that only loads fills a buffer at once
@@ -144,15 +146,25 @@ void add_dq_by_softmax(const AttentionProblem& problem, KernelConfig config, con
   }
 }
 
-// Sections of half the size, for wide heads: at head dim 256 causal, S = 1024, 2 % faster, at S = 4096 3 % slower.
+// Smaller sections: of half the size for wide heads (head dim 256 causal: 2 % faster at S = 1024, 3 % slower at 4096),
+// and of whole groups, where tiles walk through a group's heads and L2 holds one of them of each.
 void add_sections(const AttentionProblem& problem, KernelConfig config, const DeviceSpec& device,
                   std::vector<KernelConfig>* configs) {
   configs->push_back(config);
+  if (config.tile_order != TileOrder::l2_sections || takes_tickets(config)) return;
   constexpr int kLeastHeadDim = 136;
-  if (config.tile_order != TileOrder::l2_sections || problem.head_dim < kLeastHeadDim || takes_tickets(config)) return;
-  const std::int32_t heads = key_tile_section_heads(problem, config, device);
-  config.l2_parts = 2 * KernelConfig().l2_parts;
-  if (key_tile_section_heads(problem, config, device) < heads) configs->push_back(config);
+  const int usual = KernelConfig().l2_parts;
+  const auto group = static_cast<int>(problem.heads_q / problem.heads_kv);
+  std::set<int> parts;
+  if (problem.head_dim >= kLeastHeadDim) parts.insert(2 * usual);
+  if (!adds_key_sums(config)) parts.insert(std::min(group * usual, kMostL2Parts));
+  std::int32_t heads = key_tile_section_heads(problem, config, device);
+  for (const int more : parts) {
+    config.l2_parts = more;
+    const std::int32_t fewer = key_tile_section_heads(problem, config, device);
+    if (fewer < heads) configs->push_back(config);
+    heads = fewer;
+  }
 }
 
 // Both orders of dK's product and of handing dS over, where two warpgroups share keys.
