@@ -78,6 +78,7 @@ constexpr double kReadAgainShare = 0.7;  // of the time of bytes that come again
 // Of a step, where LSE and delta are read as early as is usual: from kWideHeadDim on without split-dkdv, and elsewhere.
 constexpr double kEarlyOfWide = 0.94, kEarlyOfOthers = 0.985;
 constexpr int kWideHeadDim = 104;
+constexpr double kOneDsStageOfEarly = 1.03;  // with early statistics, of wide heads and of 128 queries
 
 // Of a step, where a section fills as much of L2 as it may, and what passes through drives parts of it out: under a
 // causal mask 2 to 10 % longer, without one no longer or up to 2 % shorter beyond what tickets wait less.
@@ -114,8 +115,11 @@ struct Step {
     if (config.dk_first && usual_dk_first(problem, config)) clocks *= kDkFirst;
     if (config.warpgroup_order != WarpgroupOrder::free) clocks *= kOrdered;
     if (config.overlap == Overlap::queued) clocks *= kQueued;
-    if (config.early_statistics > 0 && config.early_statistics == usual_early_statistics(problem, config))
-      clocks *= problem.head_dim >= kWideHeadDim && !config.split_dkdv ? kEarlyOfWide : kEarlyOfOthers;
+    if (config.early_statistics > 0 && config.early_statistics == usual_early_statistics(problem, config)) {
+      const bool wide = problem.head_dim >= kWideHeadDim && !config.split_dkdv;
+      clocks *= wide ? kEarlyOfWide : kEarlyOfOthers;
+      if (config.ds_stages == 1 && (wide || config.block_q == kMostBlockQ)) clocks *= kOneDsStageOfEarly;
+    }
     if (config.l2_parts == 1) clocks *= kLargestSection;
     if (config.dq_by == DqWarpgroups::softmax)
       clocks *= shape.softmax_warpgroups == 1 ? kDqByLoneSoftmax : kDqBySoftmax;

@@ -1,6 +1,6 @@
 # Sets `embedded_recordings` to a C++ file, made anew at each change of tests/tuner/recorded/**/*.tsv, that holds them.
 set(text "#include \"tests/tuner/recorded/embedded.h\"\n\nnamespace attune::test {\n")
-foreach(list "Recordings:." "JointRecordings:joint")
+foreach(list "Recordings:." "JointRecordings:joint" "BackwardRecordings:backward")
   string(REPLACE ":" ";" list ${list})
   list(GET list 0 name)
   list(GET list 1 folder)
