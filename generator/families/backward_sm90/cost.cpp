@@ -26,20 +26,20 @@
 //                 more of shared memory
 //   l2 adds     = 4 q D / 12, half of that in a cluster: what L2 takes while all SMs add
 //   issue       = 14.5 q kv / 128 + 320: instructions, which bind where two CTAs of narrow heads share an SM
-//   step        = max(1.27 max(matrix, shared + adds) + 1.63 exponential, + 0.12 matrix where nothing overlaps but the
+//   step        = max(1.35 max(matrix, shared + adds) + 1.2 exponential, + 0.12 matrix where nothing overlaps but the
 //                     two warpgroups of split-dkdv; l2 adds) + late loads, of which a warpgroup that only loads has
 //                     none, + a ticket's clocks, shared by its blocks (how long tiles wait for it: tickets.h)
 //   A step of both CTAs of an SM takes at least 2.8 times the largest of matrix, shared + adds and l2 adds, and twice
 //   issue.
 //
-// The units' rates are measured; what holds a step together is fitted to 747 timed configs of 18 problems (D = 64, 128,
-// 256), what a tile takes besides, two CTAs of an SM and dQ by the softmax warpgroups to 9,000 configs of 71 problems,
-// most of them short or of odd head dims. On those 71 it errs by 8 % in the root mean square about a problem's mean,
-// and the first of what was timed is 4 % slower than the fastest in the mean (docs/notebook/backward_sm90.md).
+// The units' rates are measured; what holds them together is fitted to 10,000 timed configs of 99 problems, most of
+// them short or of odd head dims, on what a fit to the 18 headline shapes had begun. It errs by 7 % in the root mean
+// square about a problem's mean, and the first of what was timed is 3 % slower than the fastest in the mean
+// (docs/notebook/backward_sm90.md).
 namespace attune {
 namespace {
 
-constexpr double kOverheadOfStep = 1.27, kExponentialShare = 1.63, kSerialShare = 0.12;
+constexpr double kOverheadOfStep = 1.35, kExponentialShare = 1.2, kSerialShare = 0.12;
 constexpr double kLoneClocks = 215;  // of a step of one softmax warpgroup: no other computes while it waits
 constexpr double kDqBySoftmax = 1.04, kDqByLoneSoftmax = 1.3;                         // of a step
 constexpr double kOrdered = 0.98, kQueued = 1.015, kPair = 1.06, kPersistent = 1.03;  // of a step
