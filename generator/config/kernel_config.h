@@ -70,6 +70,9 @@ enum class DqAdds {
 /// KernelConfig::key_parts: as many as fill the device, which each problem's lengths and heads decide.
 inline constexpr int kFillParts = 0;
 
+/// Of KernelConfig::l2_parts.
+inline constexpr int kMostL2Parts = 16;
+
 /// Every choice that can be tuned and nothing that can be derived. A plain value with a canonical text form that
 /// round-trips: the key in the database, the name in logs, the argument of --config.
 struct KernelConfig {

@@ -127,7 +127,7 @@ constexpr ConfigField kFields[] = {
     flag_of<&C::q_in_registers>("qsmem", "q_in_registers", 1, kForwardSm80, "Q fragments in", "Q is read from shared memory", "query operand", flag<kQuery>),
     flag_of<&C::q_in_registers>("qreg", "q_in_registers", 0, kForwardSm90, "Q fragments in", "Q stays in registers", "query operand", flag<kQuery>),
     choice_of<&C::tile_order>("order", "tile_order", kChoice, kAll, "tile order", "which tiles follow each other", "order"),
-    number<&C::l2_parts>("l2parts", "l2_parts", 1, 16, 1, kAll, "parts of L2, of which a section fills one (l2parts)", "what a section of heads keeps in L2 fills 1/N of it", "order"),
+    number<&C::l2_parts>("l2parts", "l2_parts", 1, kMostL2Parts, 1, kAll, "parts of L2, of which a section fills one (l2parts)", "what a section of heads keeps in L2 fills 1/N of it", "order"),
     number<&C::rescale_threshold>("rescale", "rescale_threshold", 0, 10, 1, kForward, "rescale threshold, powers of two", "O is rescaled beyond this growth of the row maximum, in powers of two", "row maximum"),
     flag_of<&C::even_tiles>("even-tiles", "even_tiles", 0, kForward, "lengths", "lengths are multiples of the tiles", "bounds", flag<kLengths>),
     number<&C::ctas_per_sm>("cta", "ctas_per_sm", 1, 32, 1, kAll, "CTAs that must fit on an SM", "CTAs per SM", "occupancy"),

@@ -164,9 +164,10 @@ double bytes_read_again(const AttentionProblem& problem, const KernelConfig& con
   if (config.tile_order != TileOrder::l2_sections || !walks) return 0;
   const auto tiles = static_cast<double>(sequence.tiles),
              heads = static_cast<double>(std::min(sequence.section_heads, sequence.heads));
-  const double q_bytes = kBytesOfQuery * static_cast<double>(problem.seq_q) * problem.head_dim,
-               group = static_cast<double>(problem.heads_q / problem.heads_kv);
-  if (heads * group * q_bytes <= static_cast<double>(device.l2_bytes)) return 0;
+  constexpr double kBytesInL2 = 8;  // of an element: Q, dO and dQ's sum
+  const double group_bytes =
+      kBytesInL2 * static_cast<double>(problem.heads_q / problem.heads_kv * problem.seq_q) * problem.head_dim;
+  if (heads * group_bytes <= static_cast<double>(device.l2_bytes)) return 0;
   const double blocks = static_cast<double>(ceil_div(problem.seq_q, config.block_q));
   const double readers = tiles * mean_steps / blocks;  // of a block, the tiles that see it
   const double at_once = std::clamp(slots / heads, 1.0, tiles);

@@ -20,7 +20,6 @@ constexpr int kBlockKv[] = {64, 128, 192};
 constexpr int kMostStages = 4;
 constexpr int kDsStages[] = {1, 2};  // more changed nothing in a prototype
 constexpr int kDqColumns[] = {64, 128};
-constexpr int kMostL2Parts = 16;  // that the config's word takes
 // Where the softmax warpgroups compute dQ: blocks of other sizes too, of which registers hold those that fit.
 constexpr int kBlockQOfDqBySoftmax[] = {64, 80, 96, 112, 128};
 constexpr int kMostStagesOfDqBySoftmax = 3;  // a warpgroup that only loads fills a buffer at once
