@@ -417,10 +417,11 @@ class Exporter {
     lists["calls"].push_back({{"number", number}, {"values", fmt::format("{}", fmt::join(values, "\n"))}});
     lists["launches"].push_back(
         {{"entry", entry},
-         {"rules", fmt::format("{{Rows::{}, {}, {}, {}, {}, {}, {}, {}, {}, {}}}", kRows[static_cast<int>(rules.rows)],
-                               rules.rows_per_tile, rules.heads_per_tile, text_of(rules.kv_grad_per_query_head),
-                               rules.cluster, rules.max_ctas, rules.section_bytes, rules.head_dim, rules.element_bytes,
-                               split_text(rules.split))},
+         {"rules",
+          fmt::format("{{Rows::{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}}", kRows[static_cast<int>(rules.rows)],
+                      rules.rows_per_tile, rules.heads_per_tile, text_of(rules.kv_grad_per_query_head), rules.cluster,
+                      rules.max_ctas, rules.section_bytes, rules.section_tiles, rules.head_dim, rules.element_bytes,
+                      split_text(rules.split))},
          {"threads", std::to_string(launch.threads)},
          {"shared_bytes", std::to_string(launch.shared_bytes)},
          {"programmatic", text_of(launch.programmatic_launch)}});

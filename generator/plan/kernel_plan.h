@@ -69,7 +69,8 @@ struct KernelLaunch {
   /// tile; a launch over rows that follow each other takes all parts of its rows.
   KeySplit split;
   std::size_t section_bytes =
-      0;  ///< of a section, where TileOrder::l2_sections or l2_sections_reversed orders the tiles
+      0;                  ///< of a section, where TileOrder::l2_sections or l2_sections_reversed orders the tiles
+  int section_tiles = 0;  ///< of keys, of a section at most; 0: any number
   ArgumentLayout arguments;
   std::vector<TensorMapSpec> tensor_maps;  ///< of the arguments that are a TensorMap
 
@@ -81,7 +82,8 @@ struct KernelLaunch {
   std::int32_t query_tiles(const AttentionProblem& problem) const;
   std::int32_t key_tiles(const AttentionProblem& problem) const;
   /// Heads of a section, counted as tiles count them: sections of equal size whose K and V (for tiles of keys: Q, dO
-  /// and fp32 dQ of one query head of each group, or a part of it) take at most section_bytes, or one head's each.
+  /// and fp32 dQ of one query head of each group, or a part of it) take at most section_bytes and that have at most
+  /// section_tiles tiles of keys, or one head's each.
   std::int32_t section_heads(const AttentionProblem& problem) const;
   /// Of all heads and batch entries, times the parts of their keys or queries; throws as grid_x().
   std::uint32_t tiles(const AttentionProblem& problem) const;

@@ -55,6 +55,7 @@ inline Launch launch_of(const KernelLaunch& launch, const AttentionProblem& prob
           launch.cluster,
           launch.max_ctas,
           static_cast<std::int64_t>(launch.section_bytes),
+          launch.section_tiles,
           problem.head_dim,
           size_of(problem.dtype),
           split_of(launch.split)};

@@ -42,6 +42,7 @@ struct Launch {
   int cluster;                  // CTAs of a cluster
   int max_ctas;                 // of the grid; 0: a CTA for each tile
   std::int64_t section_bytes;   // of a section of heads, whose tiles follow each other
+  int section_tiles;            // of keys, of a section at most; 0: any number
   int head_dim, element_bytes;
   Split split;
 };
@@ -112,7 +113,7 @@ inline std::int64_t fullest_last_section(std::int64_t heads, std::int64_t fit) {
 }
 
 // Heads of a section, counted as tiles count them: sections of equal size whose K and V (for tiles of keys: Q, dO and fp32 dQ of one query head
-// of each group, or a part of it) take at most section_bytes, or one head's each.
+// of each group, or a part of it) take at most section_bytes and that have at most section_tiles tiles of keys, or one head's each.
 inline std::int64_t section_heads_of(const Launch& launch, const Call& call) {
   // Heads that no section divides: those that share K and V, or, apart, each of them.
   const bool of_keys = launch.rows == Rows::keys;
@@ -122,7 +123,9 @@ inline std::int64_t section_heads_of(const Launch& launch, const Call& call) {
   // Tiles of keys that begin together walk through the query heads of their group in step: one of these is in L2.
   const std::int64_t element_bytes = 2 * launch.element_bytes + (of_keys ? static_cast<int>(sizeof(float)) : 0);
   const std::int64_t head_bytes = (of_keys ? ceil_div(call.seq_q, parts) : call.seq_kv) * launch.head_dim * element_bytes;
-  const std::int64_t fit = std::max<std::int64_t>(1, launch.section_bytes / head_bytes);
+  std::int64_t fit = std::max<std::int64_t>(1, launch.section_bytes / head_bytes);
+  // Were more tiles of keys in a section than run at once, the last of a head would begin when its first have ended.
+  if (of_keys && launch.section_tiles > 0) fit = std::clamp<std::int64_t>(launch.section_tiles / key_tiles_of(launch, call), 1, fit);
   if (of_keys) return whole_heads <= fit ? whole_heads : fullest_last_section(whole_heads, fit);
   const std::int64_t sections = ceil_div(whole_heads, fit), group = call.heads_q / call.heads_kv;
   return ceil_div(whole_heads, sections) * (group / launch.heads_per_tile);

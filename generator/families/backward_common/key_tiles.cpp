@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "generator/families/backward_common/workspace.h"
+#include "generator/families/family_word.h"
 #include "generator/families/shared/bindings.h"
 #include "generator/plan/kernel_plan.h"
 #include "generator/problem/mask_geometry.h"
@@ -31,9 +32,13 @@ std::vector<bool> kv_grad_choices(const AttentionProblem& problem) {
   return {false, true};
 }
 
-std::size_t key_tile_section_bytes(const KernelConfig& config, const DeviceSpec& device) {
-  const std::size_t bytes = section_bytes(config, device);
-  return config.dq == DqAccumulation::ordered && config.block_kv <= 64 ? bytes * 5 / 8 : bytes;
+void set_key_tile_sections(const KernelConfig& config, const DeviceSpec& device, KernelLaunch* launch) {
+  constexpr int kFewKeys = 64;
+  launch->section_bytes = section_bytes(config, device);
+  if (config.dq == DqAccumulation::ordered && config.block_kv <= kFewKeys)
+    launch->section_bytes = launch->section_bytes * 5 / 8;
+  if (config.family == FamilyWord::sm90 && !takes_tickets(config))
+    launch->section_tiles = device.sm_count * config.ctas_per_sm / config.cluster;
 }
 
 std::int32_t key_tile_section_heads(const AttentionProblem& problem, const KernelConfig& config,
@@ -42,7 +47,8 @@ std::int32_t key_tile_section_heads(const AttentionProblem& problem, const Kerne
   launch.tile_rows = TileRows::keys;
   launch.kv_grad_per_query_head = adds_key_sums(config);
   launch.split.parts = config.query_parts;
-  launch.section_bytes = key_tile_section_bytes(config, device);
+  launch.rows_per_tile = config.block_kv * config.cluster;
+  set_key_tile_sections(config, device, &launch);
   return launch.section_heads(problem);
 }
 

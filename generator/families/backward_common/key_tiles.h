@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -11,6 +10,8 @@
 #include "generator/text/renderer.h"
 
 namespace attune {
+
+struct KernelLaunch;
 
 /// Adds why tiles of keys cannot have the config's order, or its sections.
 void check_key_tile_order(const KernelConfig& config, std::vector<std::string>* reasons);
@@ -24,10 +25,11 @@ std::vector<TileOrder> key_tile_orders(const AttentionProblem& problem, DqAccumu
 /// for small problems, but dK and dV go through sums.
 std::vector<bool> kv_grad_choices(const AttentionProblem& problem);
 
-/// KernelLaunch::section_bytes of the kernel of key tiles, were its order sections: what l2_parts says, but with
-/// tickets and 64 keys a tile, which read and add twice as much as 128 keys do, 5/8 of that (of an H200's 60 MB of L2,
-/// sections of 42 MB were up to 20 % slower than such of 21 MB).
-std::size_t key_tile_section_bytes(const KernelConfig& config, const DeviceSpec& device);
+/// The sections of the kernel of key tiles, were its order sections: what l2_parts says, but with tickets and 64 keys a
+/// tile, which read and add twice as much as 128 keys do, 5/8 of that (of an H200's 60 MB of L2, sections of 42 MB were
+/// up to 20 % slower than such of 21 MB). On Hopper and without tickets they have no more tiles than run at once: of
+/// short heads more were up to 25 % slower where tiles walk through a group of heads, and up to 3 % elsewhere.
+void set_key_tile_sections(const KernelConfig& config, const DeviceSpec& device, KernelLaunch* launch);
 
 /// KernelLaunch::section_heads() of the kernel of key tiles, were its order sections.
 std::int32_t key_tile_section_heads(const AttentionProblem& problem, const KernelConfig& config,

@@ -82,7 +82,7 @@ class Launches {
     Arguments fields = main_arguments(true, problem_, config_);
     if (config_.tile_order == TileOrder::l2_sections) {
       append(&fields, {Scalar::batch, Scalar::section_heads});
-      launch.section_bytes = key_tile_section_bytes(config_, device_);
+      set_key_tile_sections(config_, device_, &launch);
     }
     launch.arguments = ArgumentLayout::of(std::move(fields));
     TemplateBindings bindings = main_bindings(shape_.dkdv_shared, shape_.q_tile_bytes);

@@ -49,10 +49,9 @@ constexpr double kLateLoads = 1200, kLateLoadsOfSerial = 290, kPolledShare = 0.5
 // Of a step with split-dkdv, from races of six problems of head dim 256: loads that come when buffers are free, and
 // what they lose where one stage of dS, or products in a row, keep warpgroups waiting all the same.
 constexpr double kPolledOfSplit = 0.87, kPolledOneStage = 1.05, kPolledWithin = 1.08;
-// Of a step of tiles that differ in length and walk through more than four query heads: they drift apart, and what they
-// read and add no longer stays in L2. From six problems with groups of eight.
-constexpr double kDriftOfGroup = 1.25;
-constexpr double kMostHeadsTogether = 4;
+// Of a step of tiles that drift apart in more bytes of a group of heads than this share of L2. From ten problems with
+// groups of four and eight.
+constexpr double kDriftOfGroup = 1.25, kDriftShareOfL2 = 1.4;
 // Issued for an element of P and dS, and besides for a step, by times of two CTAs on an SM at head dims 16 and 32: 19.5
 // an element in all where a step has 8192, 22.8 and 26 where it has 4096.
 constexpr double kInstructionsOfElement = 14.5, kIssueClocksOfStep = 320;
@@ -72,8 +71,7 @@ constexpr double kShortOfRegisters = 1.35;  // of a step of one of two CTAs of a
 constexpr double kConvertClocks = 840, kConvertClocksOfElement = 0.24;
 constexpr double kLaunchMicroseconds = 3.6;                     // as on mma.sync
 constexpr double kMemoryRate = 0.89, kMemoryRateAround = 0.71;  // of the main kernel; of the others, which are short
-constexpr double kBytesOfQuery = 12;     // of an element of Q and dO, and of dQ's sum, read and written
-constexpr double kReadAgainShare = 0.7;  // of the time of bytes that come again, which products do not hide
+constexpr double kBytesOfQuery = 12;  // of an element of Q and dO, and of dQ's sum, read and written
 
 // Of a step, where LSE and delta are read as early as is usual: from kWideHeadDim on without split-dkdv, and elsewhere.
 constexpr double kEarlyOfWide = 0.94, kEarlyOfOthers = 0.985;
@@ -155,23 +153,18 @@ Step step_of(const AttentionProblem& problem, const KernelConfig& config, const 
   return step;
 }
 
-// Bytes that the kernel of key tiles takes from device memory again. Sections are of heads one of whose group L2 holds,
-// as tiles walk through the heads of a group in step; those of a head that run at once do, and where the whole groups
-// of a section are more than L2, the next ones find nothing of it.
-double bytes_read_again(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
-                        const TileSequence& sequence, double mean_steps, double slots) {
-  const bool walks = problem.heads_q > problem.heads_kv && !adds_key_sums(config);
-  if (config.tile_order != TileOrder::l2_sections || !walks) return 0;
-  const auto tiles = static_cast<double>(sequence.tiles),
-             heads = static_cast<double>(std::min(sequence.section_heads, sequence.heads));
+// Whether tiles that differ in length and walk through a group of heads are at once in more of its queries, dO and dQ
+// than stays in L2: they drift apart, from head to head.
+bool drifts_apart(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
+                  const TileSequence& sequence) {
+  const std::int64_t group = problem.heads_q / problem.heads_kv;
+  if (group == 1 || adds_key_sums(config) || !lengthens_tiles(problem.mask)) return false;
   constexpr double kBytesInL2 = 8;  // of an element: Q, dO and dQ's sum
-  const double group_bytes =
-      kBytesInL2 * static_cast<double>(problem.heads_q / problem.heads_kv * problem.seq_q) * problem.head_dim;
-  if (heads * group_bytes <= static_cast<double>(device.l2_bytes)) return 0;
-  const double blocks = static_cast<double>(ceil_div(problem.seq_q, config.block_q));
-  const double readers = tiles * mean_steps / blocks;  // of a block, the tiles that see it
-  const double at_once = std::clamp(slots / heads, 1.0, tiles);
-  return std::max(0.0, readers / at_once - 1) * kBytesOfQuery * elements(problem, problem.heads_q, problem.seq_q);
+  const auto tiles_at_once = static_cast<double>(
+      std::min(sequence.tiles * sequence.heads, std::int64_t{device.sm_count * config.ctas_per_sm / config.cluster}));
+  const double heads_at_once = std::max(1.0, tiles_at_once / static_cast<double>(sequence.tiles));
+  const double bytes = kBytesInL2 * heads_at_once * static_cast<double>(group * problem.seq_q) * problem.head_dim;
+  return bytes > config.query_parts * kDriftShareOfL2 * static_cast<double>(device.l2_bytes);
 }
 
 // Of a slot, for blocks of queries that the main kernel converts: its share of all, and all of the heads that one tile
@@ -235,7 +228,7 @@ CostEstimate backward_sm90_cost(const AttentionProblem& problem, const KernelCon
   const double together = std::max(1.0, std::min<double>(config.ctas_per_sm, ctas / device.sm_count));
   // Two CTAs of an SM share its units: what one leaves idle the other may take.
   double alone = step.clocks(problem, config, shape);
-  if (group > kMostHeadsTogether && lengthens_tiles(problem.mask)) alone *= kDriftOfGroup;
+  if (drifts_apart(problem, config, device, sequence)) alone *= kDriftOfGroup;
   if (config.ctas_per_sm > 1 && problem.head_dim > kMostHeadDimOfTwoCtas) alone *= kShortOfRegisters;
   const double shared = together > 1 ? std::max(alone, step.busiest_unit(together)) : alone;
   const double first_load = std::min(config.stages, shape.do_stages) > 1 ? 0 : kLoadLatency;
@@ -261,7 +254,6 @@ CostEstimate backward_sm90_cost(const AttentionProblem& problem, const KernelCon
                               (apart ? 2 * kBytesOfSum * kv_elements : 0);    // of the other kernels
   const int launches = 3 + (config.fused_convert ? 0 : 1) + (apart ? 1 : 0);  // zeros, delta, key tiles; conversions
   const double main_bytes = kBytesOfQuery * q_elements + (apart ? 20 : 8) * kv_elements;  // of the kernel of key tiles
-  const double again = kReadAgainShare * bytes_read_again(problem, config, device, sequence, steps.mean, slots);
   const double per_sm = ctas * group * tile_steps / device.sm_count / device.clock_mhz;
 
   CostEstimate cost;
@@ -271,8 +263,7 @@ CostEstimate backward_sm90_cost(const AttentionProblem& problem, const KernelCon
   const double around_microseconds = around_bytes / (kMemoryRateAround * bytes_per_microsecond);
   cost.memory_microseconds = step.adds * per_sm + around_microseconds;
   cost.microseconds = std::max(clocks / device.clock_mhz, main_bytes / (kMemoryRate * bytes_per_microsecond)) +
-                      again / (kMemoryRate * bytes_per_microsecond) + around_microseconds +
-                      launches * kLaunchMicroseconds;
+                      around_microseconds + launches * kLaunchMicroseconds;
   cost.registers = shape.launch_registers;
   cost.ctas_per_sm = config.ctas_per_sm;
   cost.waves = ctas / (static_cast<double>(device.sm_count) * config.ctas_per_sm);

@@ -148,7 +148,7 @@ KernelLaunch key_tile_launch(const AttentionProblem& problem, const KernelConfig
   launch.kv_grad_per_query_head = adds_key_sums(config);
   launch.split.parts = config.query_parts;
   launch.shared_bytes = shape.shared.bytes();
-  if (config.tile_order == TileOrder::l2_sections) launch.section_bytes = key_tile_section_bytes(config, device);
+  if (config.tile_order == TileOrder::l2_sections) set_key_tile_sections(config, device, &launch);
   launch.arguments = ArgumentLayout::of(key_tile_arguments(problem, config));
   const int swizzle_bytes = 2 * shape.panel_columns;
   for (const Operand operand : {Operand::q, Operand::k, Operand::v, Operand::d_o}) {

@@ -146,7 +146,8 @@ void add_dq_by_softmax(const AttentionProblem& problem, KernelConfig config, con
 }
 
 // Smaller sections: of half the size for wide heads (head dim 256 causal: 2 % faster at S = 1024, 3 % slower at 4096),
-// and of whole groups, where tiles walk through a group's heads and L2 holds one of them of each.
+// and of whole groups that L2 holds together, where tiles walk through a group's heads and a section counts one of
+// each.
 void add_sections(const AttentionProblem& problem, KernelConfig config, const DeviceSpec& device,
                   std::vector<KernelConfig>* configs) {
   configs->push_back(config);
@@ -156,7 +157,7 @@ void add_sections(const AttentionProblem& problem, KernelConfig config, const De
   const auto group = static_cast<int>(problem.heads_q / problem.heads_kv);
   std::set<int> parts;
   if (problem.head_dim >= kLeastHeadDim) parts.insert(2 * usual);
-  if (!adds_key_sums(config)) parts.insert(std::min(group * usual, kMostL2Parts));
+  if (!adds_key_sums(config) && group > usual) parts.insert(std::min(group, kMostL2Parts));
   std::int32_t heads = key_tile_section_heads(problem, config, device);
   for (const int more : parts) {
     config.l2_parts = more;

@@ -43,6 +43,13 @@ TEST_CASE("tiles of keys are of key/value heads, or of query heads that are apar
   launch.section_bytes = 40 << 20;  // Q, dO and fp32 dQ of a query head: 4 MiB
   CHECK(launch.tiles(problem) == 5 * 2 * 2);
   CHECK(launch.section_heads(problem) == 4);  // a query head of each of the four fits
+  launch.section_tiles = 14;
+  CHECK(launch.section_heads(problem) == 2);  // ten tiles; those of the third head are more than fourteen
+  launch.section_tiles = 4;
+  CHECK(launch.section_heads(problem) == 1);
+  launch.section_tiles = 20;
+  CHECK(launch.section_heads(problem) == 4);
+  launch.section_tiles = 0;
   launch.kv_grad_per_query_head = true;
   CHECK(launch.tiles(problem) == 5 * 6 * 2);
   CHECK(launch.grid_x(problem) == 5 * 6 * 2);
