@@ -41,6 +41,10 @@ namespace {
 
 constexpr double kOverheadOfStep = 1.35, kExponentialShare = 1.2, kSerialShare = 0.12;
 constexpr double kLoneClocks = 215;  // of a step of one softmax warpgroup: no other computes while it waits
+// Of a step of one warpgroup for dK and dV of the same keys that adds them to sums: ptxas spills 150 to 370 bytes from
+// this head dim on.
+constexpr double kSumsOfWide = 1.12;
+constexpr int kLeastHeadDimOfSpills = 168;
 constexpr double kDqBySoftmax = 1.04, kDqByLoneSoftmax = 1.3;                         // of a step
 constexpr double kOrdered = 0.98, kQueued = 1.015, kPair = 1.06, kPersistent = 1.03;  // of a step
 // Of a step, where two buffers are filled anew once a block: products in a row wait for them longer. One look at a free
@@ -119,6 +123,9 @@ struct Step {
       if (config.ds_stages == 1 && (wide || config.block_q == kMostBlockQ)) clocks *= kOneDsStageOfEarly;
     }
     if (config.l2_parts == 1) clocks *= kLargestSection;
+    if (adds_key_sums(config) && !takes_tickets(config) && !config.split_dkdv &&
+        problem.head_dim >= kLeastHeadDimOfSpills)
+      clocks *= kSumsOfWide;
     if (config.dq_by == DqWarpgroups::softmax)
       clocks *= shape.softmax_warpgroups == 1 ? kDqByLoneSoftmax : kDqBySoftmax;
     if (config.cluster > 1) clocks *= kPair;
