@@ -13,9 +13,6 @@
 namespace attune {
 namespace {
 
-// Of a part, where parts fill the device: beside fewer a tile's beginning and end, and its adds, weigh too much.
-constexpr int kLeastQueriesOfPart = 512;
-
 std::int64_t most_queries(const AttentionProblem& problem) { return MaskGeometry(problem).most_queries(); }
 
 // Queries that a tile of the config walks through, at most.
@@ -29,10 +26,16 @@ int parts_of_long_head(const AttentionProblem& problem) {
   return static_cast<int>(std::min<std::int64_t>(ceil_div(most_queries(problem), kRowsOfPromotion), kMostQueryParts));
 }
 
-// Less than 2: the device is full without.
+// Less than 2: the device is full without. Of parts with fewer queries a tile's beginning and end, and its adds, weigh
+// too much. Under a causal mask the last tiles of a head end early, and leave room for half as many parts again: with
+// 58 and 64 tiles on an H200 three were 9 to 20 % faster than two. Groups fill the device by tiles of each query head,
+// too.
 int filling_parts(const AttentionProblem& problem, int block_kv, const DeviceSpec& device) {
+  const bool grouped = problem.heads_q > problem.heads_kv;
+  const int least_queries = grouped ? 512 : 320;
   const std::int64_t tiles = problem.batch * problem.heads_q * ceil_div(problem.seq_kv, block_kv);
-  return static_cast<int>(std::min<std::int64_t>(device.sm_count / tiles, most_queries(problem) / kLeastQueriesOfPart));
+  const std::int64_t slots = lengthens_tiles(problem.mask) && !grouped ? device.sm_count * 3 / 2 : device.sm_count;
+  return static_cast<int>(std::min<std::int64_t>(slots / tiles, most_queries(problem) / least_queries));
 }
 
 }  // namespace

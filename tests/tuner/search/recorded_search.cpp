@@ -364,7 +364,7 @@ TEST_CASE("recorded with noise: none elected is slower than the default, and two
 TEST_CASE("recordings hold the reduced space of their problems, backward's the whole one", "[nogpu]") {
   CHECK(require_spaces(recordings(), 20) == 6568);
   CHECK(require_spaces(joint_recordings(), 20) == 14355);
-  CHECK(require_spaces(backward_recordings(), 5) == 7164);
+  CHECK(require_spaces(backward_recordings(), 5) == 6940);
 }
 
 TEST_CASE("recorded: every time is one that a device can take", "[nogpu]") {
