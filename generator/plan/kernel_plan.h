@@ -68,9 +68,10 @@ struct KernelLaunch {
   /// The parts of each tile's keys, or of the queries that a tile of keys walks through. A part of a tile counts as a
   /// tile; a launch over rows that follow each other takes all parts of its rows.
   KeySplit split;
-  std::size_t section_bytes =
-      0;                  ///< of a section, where TileOrder::l2_sections or l2_sections_reversed orders the tiles
-  int section_tiles = 0;  ///< of keys, of a section at most; 0: any number
+  /// Of a section, where TileOrder::l2_sections or l2_sections_reversed orders the tiles: bytes, and tiles of keys at
+  /// most (0: any number).
+  std::size_t section_bytes = 0;
+  int section_tiles = 0;
   ArgumentLayout arguments;
   std::vector<TensorMapSpec> tensor_maps;  ///< of the arguments that are a TensorMap
 

@@ -31,8 +31,9 @@ int parts_of_long_head(const AttentionProblem& problem) {
 // 58 and 64 tiles on an H200 three were 9 to 20 % faster than two. Groups fill the device by tiles of each query head,
 // too.
 int filling_parts(const AttentionProblem& problem, int block_kv, const DeviceSpec& device) {
+  constexpr int kLeastQueriesOfPart = 320, kLeastOfGroup = 512;
   const bool grouped = problem.heads_q > problem.heads_kv;
-  const int least_queries = grouped ? 512 : 320;
+  const int least_queries = grouped ? kLeastOfGroup : kLeastQueriesOfPart;
   const std::int64_t tiles = problem.batch * problem.heads_q * ceil_div(problem.seq_kv, block_kv);
   const std::int64_t slots = lengthens_tiles(problem.mask) && !grouped ? device.sm_count * 3 / 2 : device.sm_count;
   return static_cast<int>(std::min<std::int64_t>(slots / tiles, most_queries(problem) / least_queries));
