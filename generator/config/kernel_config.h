@@ -17,7 +17,7 @@ enum class TileOrder {
   tile_major_reversed,  ///< the same from the last tile to the first
   /// Backward: tile_major within a section, section by section; with dq ordered tile_major_reversed. The heads of a
   /// section have Q, dO and sums of dQ that fit in a part of L2 together (see l2_parts); of heads of a group, through
-  /// which a tile walks, one counts.
+  /// which a tile walks, one counts. On Hopper, without tickets, they have no more tiles than run at once.
   l2_sections,
   /// tile_major_reversed within a section, whose heads have K and V that fit in a part of L2 together.
   l2_sections_reversed,
