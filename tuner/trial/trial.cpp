@@ -268,6 +268,9 @@ struct TrialBench::State {
       m.compile_ms += resources.compile_ms;
       if (advisory.empty() && !resources.advisories.empty()) advisory = resources.advisories.front();
     }
+    // A call gets the default without a search: it is timed whatever ptxas makes of it, so that a search ends with it
+    // rather than with nothing.
+    if (!options.spill_allowance_bytes && m.config == default_config(problem, device->spec())) return;
     const int allowance = options.spill_allowance_bytes.value_or(family_of(m.problem, m.config).spill_allowance_bytes);
     if (m.spill_bytes > allowance) {
       m.status = MeasurementStatus::spilled;

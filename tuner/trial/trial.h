@@ -23,7 +23,8 @@ struct TrialOptions {
       0;              ///< a config whose first samples are all above it is timed no further; 0: all are timed whole
   bool check = true;  ///< against the oracle before timing
   bool time = true;   ///< where the device can
-  /// Spill stores and loads per thread; a kernel that spills more is not run. Nothing: as the family allows.
+  /// Spill stores and loads per thread; a kernel that spills more is not run. Nothing: as the family allows, and the
+  /// default may spill what it does, and serialize its products.
   std::optional<int> spill_allowance_bytes;
   int cuda_ordinal = 0;  ///< of the device, for its clock
 };

@@ -117,8 +117,9 @@ class FakeDevice : public Device {
   std::function<void()> on_synchronize = [] {};
   KernelResources resources;
   std::size_t available = std::size_t{8} << 30;
+  DeviceSpec model = find_device("h200");
 
-  const DeviceSpec& spec() const override { return spec_; }
+  const DeviceSpec& spec() const override { return model; }
   KernelTarget target() const override { return KernelTarget::cuda; }
   std::string description() const override { return "fake"; }
   Toolchain toolchain() const override { return {"no compiler", "no driver"}; }
@@ -146,9 +147,6 @@ class FakeDevice : public Device {
   }
   void synchronize(Stream) override { on_synchronize(); }
   bool can_time() const override { return false; }
-
- private:
-  DeviceSpec spec_ = find_device("h200");
 };
 
 const char* const kProblem = "forward bf16 b2 hq4 hkv2 sq33 skv70 d16";
@@ -244,6 +242,24 @@ TEST_CASE("a bench recovers from a kernel that changed its inputs", "[nogpu]") {
   REQUIRE(bench.run(f.config).status == MeasurementStatus::wrong_result);
   spoil = false;
   REQUIRE(bench.run(f.config).status == MeasurementStatus::ok);
+}
+
+TEST_CASE("the default is run whatever it spills, unless the caller says how much", "[nogpu]") {
+  Fixture f;
+  // Whose default is of the sm80 family, without heads of a group in one tile.
+  f.device->model = find_device("a100");
+  f.problem = parse_problem("forward bf16 b2 hq4 sq33 skv70 d16");
+  f.config = default_config(f.problem, f.device->model);
+  f.device->resources.spill_bytes = 5000;
+  f.device->resources.advisories = {"wgmma is serialized"};
+  const Measurement m = f.run();
+  INFO(m.reason);
+  REQUIRE(m.status == MeasurementStatus::ok);
+  REQUIRE(m.spill_bytes == 5000);
+
+  TrialOptions strict;
+  strict.spill_allowance_bytes = 4999;
+  REQUIRE(f.run({}, strict).status == MeasurementStatus::spilled);
 }
 
 TEST_CASE("expected failures are a status", "[nogpu]") {
