@@ -21,24 +21,46 @@ std::int64_t bucket_end(std::int64_t length) {
 
 // Keeps a class of ragged lengths apart from that of whole ones.
 std::int64_t ragged(std::int64_t length) { return length % kWholeLength == 0 ? length - 1 : length; }
-// The sides of a window are bucketed as lengths are, from the same diagonal.
+
+// The sides of a window are bucketed as lengths are, from the same diagonal. It stays a window: a bucket so wide that
+// it would hide nothing hides the first key from the last query, as the kernels of the class may.
 void set_window_class(const AttentionProblem& problem, AttentionProblem* representative) {
   const std::int64_t first = problem.first_offset, last = problem.mask_offset, diagonal = window_diagonal(problem);
   const std::int64_t moved = bottom_right_offset(*representative) - bottom_right_offset(problem);
   const std::int64_t of_class = std::clamp(diagonal + moved, 1 - representative->seq_q, representative->seq_kv - 1);
+  const std::int64_t least = 2 - representative->seq_q;
+  const std::int64_t first_of_class = std::max(of_class + 1 - bucket_end(diagonal - first + 1), least);
+  const bool is_open = last == kOpenDiagonal;
   representative->mask = MaskKind::none;
   representative->mask_offset = representative->first_offset = 0;
-  hide_outside(of_class + 1 - bucket_end(diagonal - first + 1),
-               last == kOpenDiagonal ? kOpenDiagonal : of_class + bucket_end(last - diagonal + 1) - 1, representative);
+  hide_outside(first_of_class,
+               is_open ? kOpenDiagonal : std::max(of_class + bucket_end(last - diagonal + 1) - 1, first_of_class),
+               representative);
 }
 }  // namespace
 
+KernelClass::KernelClass(const AttentionProblem& problem)
+    : pass(problem.pass),
+      dtype(problem.dtype),
+      head_dim(problem.head_dim),
+      mask(problem.mask),
+      alignment(problem.alignment),
+      group(problem.heads_q / problem.heads_kv) {}
+
 std::string kernel_class(const AttentionProblem& problem, const KernelConfig& config) {
-  std::string text = fmt::format("{} {} d{}{}", to_string(problem.pass), to_string(problem.dtype), problem.head_dim,
-                                 class_words(problem.mask));
-  if (problem.alignment != 16) text += fmt::format(" align{}", problem.alignment);
-  if (config.pack_gqa) text += fmt::format(" group{}", problem.heads_q / problem.heads_kv);
+  const KernelClass kernel(problem);
+  std::string text = fmt::format("{} {} d{}{}", to_string(kernel.pass), to_string(kernel.dtype), kernel.head_dim,
+                                 class_words(kernel.mask));
+  if (kernel.alignment != 16) text += fmt::format(" align{}", kernel.alignment);
+  if (config.pack_gqa) text += fmt::format(" group{}", kernel.group);
   return text + " " + canonical_text(config);
+}
+
+bool same_source(const AttentionProblem& a, const AttentionProblem& b, const KernelConfig& config) {
+  KernelClass of_a(a);
+  const KernelClass of_b(b);
+  if (!config.pack_gqa) of_a.group = of_b.group;
+  return of_a == of_b;
 }
 
 DispatchClass dispatch_class(const AttentionProblem& problem) {
@@ -65,11 +87,16 @@ DispatchClass dispatch_class(const AttentionProblem& problem) {
       set_window_class(problem, &representative);
       break;
   }
-  // What its class makes of a window, such as a causal mask, may have another class.
-  if (hides_first_keys(problem.mask) && !(representative == problem)) return dispatch_class(representative);
-  return {representative};
+  // The sides may be counted from another diagonal now, and so have other buckets.
+  if (hides_first_keys(problem.mask) && !(representative == problem))
+    representative = dispatch_class(representative).representative;
+  return {KernelClass(problem), representative};
 }
 
 std::string canonical_text(const DispatchClass& key) { return canonical_text(key.representative); }
+
+std::size_t DispatchClassHash::operator()(const DispatchClass& key) const noexcept {
+  return AttentionProblemHash()(key.representative);  // problems of one class have one kernel class
+}
 
 }  // namespace attune

@@ -4,20 +4,9 @@
 
 #include "generator/error.h"
 #include "generator/generate.h"
+#include "generator/problem/dispatch_class.h"
 
 namespace attune {
-namespace {
-
-// Whether the same source serves both: all that a kernel class depends on beside the config.
-// As kernel_class() of both says, without its texts.
-bool same_kernel_class(const AttentionProblem& a, const AttentionProblem& b, const KernelConfig& config) {
-  const bool same_group = a.heads_q / a.heads_kv == b.heads_q / b.heads_kv;
-  return a.pass == b.pass && a.dtype == b.dtype && a.head_dim == b.head_dim && a.mask == b.mask &&
-         a.alignment == b.alignment && (same_group || !config.pack_gqa);
-}
-
-}  // namespace
-
 void require_tensors(const Tensors& tensors, Pass pass) {
   const std::span<const Operand> inputs = inputs_of(pass), outputs = outputs_of(pass);
   const auto check = [&](Operand operand, bool read) {
@@ -68,7 +57,7 @@ AttentionProblem require_fit(const KernelPlan& plan, const AttentionProblem& ask
   problem.alignment = plan.problem.alignment;
   if (!(problem == plan.problem)) {
     validate(problem);
-    if (!same_kernel_class(problem, plan.problem, plan.config)) {
+    if (!same_source(problem, plan.problem, plan.config)) {
       throw Error(ErrorCode::invalid_argument,
                   "the kernel was prepared for " + plan.kernel_class + " and cannot run " + canonical_text(problem));
     }

@@ -7,7 +7,6 @@
 #include "attune/log.h"
 #include "generator/error.h"
 #include "generator/generate.h"
-#include "generator/problem/dispatch_class.h"
 #include "runtime/call/call_checks.h"
 #include "runtime/call/nvtx_range.h"
 #include "runtime/cuda/kernel_source.h"
@@ -46,10 +45,10 @@ bool PlanCache::fits(const KernelConfig& config, const AttentionProblem& problem
 
 // A plan that was prepared for the class and fits this very problem; nullptr if there is none. Frozen calls get what
 // the source picks, whatever was called before them.
-PlanCache::Prepared PlanCache::find(const AttentionProblem& problem, const AttentionProblem& representative) {
+PlanCache::Prepared PlanCache::find(const AttentionProblem& problem, const DispatchClass& key) {
   const auto prepared_as = [&](const auto& wanted) -> Prepared {
     const std::shared_lock lock(plans_mutex_);
-    const auto found = plans_.find(representative);
+    const auto found = plans_.find(key);
     if (found == plans_.end()) return nullptr;
     for (const Prepared& prepared : found->second) {
       if (wanted(*prepared)) return prepared;
@@ -177,17 +176,17 @@ PlanCache::Prepared PlanCache::compile_choice(const AttentionProblem& problem) {
 
 PlanCache::Prepared PlanCache::find_or_compile(const AttentionProblem& problem) {
   if (problem_log_ != nullptr) problem_log_->note(problem);
-  const AttentionProblem representative = dispatch_class(problem).representative;
-  if (Prepared prepared = find(problem, representative)) return prepared;
+  const DispatchClass key = dispatch_class(problem);
+  if (Prepared prepared = find(problem, key)) return prepared;
   const auto element = [&]() -> std::mutex& {
     const std::lock_guard lock(elements_mutex_);
-    return preparing_[representative];
+    return preparing_[key];
   };
   const std::lock_guard preparing(element());
-  if (Prepared prepared = find(problem, representative)) return prepared;  // another thread was first
+  if (Prepared prepared = find(problem, key)) return prepared;  // another thread was first
   Prepared prepared = compile_choice(problem);
   const std::unique_lock lock(plans_mutex_);
-  plans_[representative].push_back(prepared);
+  plans_[key].push_back(prepared);
   return prepared;
 }
 
@@ -195,7 +194,7 @@ const PreparedAttention& PlanCache::last_or_found(const AttentionProblem& proble
   require_pass(problem, pass);
   if (last_hit.cache != id_ || !(last_hit.problem == problem)) {
     validate(problem);
-    Prepared prepared = find(problem, dispatch_class(problem).representative);
+    Prepared prepared = find(problem, dispatch_class(problem));
     if (prepared == nullptr) {
       if (device_->is_capturing(stream)) {
         throw Error(ErrorCode::unsupported, "the stream is being captured, and no kernel is prepared for " +

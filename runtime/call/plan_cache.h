@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "attune/attention.h"
+#include "generator/problem/dispatch_class.h"
 #include "runtime/call/problem_log.h"
 
 namespace attune {
@@ -44,7 +45,7 @@ class PlanCache {
   bool frozen() const { return source_ != nullptr && source_->frozen(); }
   ConfigChoice frozen_choice(const AttentionProblem& problem) const;
   void require_packed(const KernelPlan& plan) const;
-  Prepared find(const AttentionProblem& problem, const AttentionProblem& representative);
+  Prepared find(const AttentionProblem& problem, const DispatchClass& key);
   bool is_refused(const KernelConfig& config, const AttentionProblem& problem) const;
   Pick choose(const AttentionProblem& problem, bool only_default, bool tell) const;
   void log_passed_over(const KernelConfig& config, const AttentionProblem& problem, const std::string& why) const;
@@ -60,7 +61,7 @@ class PlanCache {
   // Plans of each dispatch class, hardly ever more than one: a second where a config of the first does not fit a
   // problem of the same class. Plans are added, never removed.
   std::shared_mutex plans_mutex_;
-  std::unordered_map<AttentionProblem, std::vector<Prepared>, AttentionProblemHash> plans_;
+  std::unordered_map<DispatchClass, std::vector<Prepared>, DispatchClassHash> plans_;
 
   // Who prepares a dispatch class, and who compiles a kernel, holds its mutex meanwhile. Loaded code is shared by all
   // plans of a kernel class. Elements are added, never removed: their addresses stay.
@@ -69,7 +70,7 @@ class PlanCache {
     std::weak_ptr<const CompiledKernel> loaded;
   };
   std::mutex elements_mutex_;
-  std::unordered_map<AttentionProblem, std::mutex, AttentionProblemHash> preparing_;
+  std::unordered_map<DispatchClass, std::mutex, DispatchClassHash> preparing_;
   std::map<std::string, Kernel> kernels_;
 
   // Kernel classes of picks that the compiler refused: they are not tried again.

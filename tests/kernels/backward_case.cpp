@@ -145,7 +145,7 @@ BackwardCase backward_case(const std::string& problem, const std::string& config
 std::string to_string(const BackwardCase& test) {
   const char* placements[] = {"packed", "padded", "reversed"};
   std::ostringstream text;
-  text << canonical_text(test.problem) << " | " << canonical_text(test.config) << " | "
+  text << canonical_text(test.problem) << " | " << (test.looked_up ? "looked up" : canonical_text(test.config)) << " | "
        << placements[static_cast<int>(test.placement)] << (test.with_lse ? " gradient of LSE" : "");
   if (test.data) text << ' ' << to_string(*test.data);
   return text.str();
@@ -225,11 +225,16 @@ BackwardResult run_backward(AttentionRuntime& runtime, const BackwardCase& test,
   tensors[Operand::d_v] = d_v.view();
   if (test.with_lse) tensors[Operand::d_lse].data = reinterpret_cast<const void*>(d_lse.pointer());
 
-  const auto prepared = runtime.prepare(test.problem, test.config);
-  const DeviceBuffer workspace(device, prepared->plan.workspace_bytes_of(test.problem));
+  const auto prepared = test.looked_up ? nullptr : runtime.prepare(test.problem, test.config);
+  const DeviceBuffer workspace(device, prepared == nullptr ? runtime.workspace_bytes(test.problem)
+                                                           : prepared->plan.workspace_bytes_of(test.problem));
   device->fill(workspace.pointer(), 0xff, workspace.bytes());
-  runtime.launch(*prepared, test.problem, tensors, reinterpret_cast<void*>(workspace.pointer()), workspace.bytes(),
-                 stream);
+  auto* const used = reinterpret_cast<void*>(workspace.pointer());
+  if (prepared == nullptr) {
+    runtime.backward(test.problem, tensors, used, workspace.bytes(), stream);
+  } else {
+    runtime.launch(*prepared, test.problem, tensors, used, workspace.bytes(), stream);
+  }
   device->synchronize(stream);
 
   BackwardResult result;
@@ -261,7 +266,7 @@ void check_case(Devices& devices, const BackwardCase& test) {
       return;
     }
     // Adds as they come differ from device to device: each sum must be right, and its bits are nobody's business.
-    const bool unordered = test.config.dq == DqAccumulation::atomic;
+    const bool unordered = test.looked_up || test.config.dq == DqAccumulation::atomic;
     if (i == 0 || unordered) {
       CHECK(result.complaint == "");
       for (const OutputErrors& output :
@@ -269,7 +274,7 @@ void check_case(Devices& devices, const BackwardCase& test) {
         CHECK(output.complaint == "");
     }
     if (unordered) result.d_q.clear();
-    if (unordered && adds_key_sums(test.config)) {
+    if (test.looked_up || (unordered && adds_key_sums(test.config))) {
       result.d_k.clear();
       result.d_v.clear();
     }

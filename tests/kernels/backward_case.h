@@ -17,6 +17,7 @@ namespace attune::tests {
 struct BackwardCase {
   AttentionProblem problem;
   KernelConfig config;
+  bool looked_up = false;  ///< instead of the config: what a call of the problem finds
   Placement placement = Placement::packed;
   bool with_lse = false;         ///< the loss depends on LSE
   double loudness = 0;           ///< Q and K are random around it and around 1, or around 0 where it is 0

@@ -224,8 +224,10 @@ std::string to_string(const ForwardCase& test) {
   const char* placements[] = {"packed", "padded", "reversed"};
   std::ostringstream text;
   text << canonical_text(test.problem) << " | "
-       << (test.algorithm ? std::string(to_string(*test.algorithm)) : canonical_text(test.config)) << " | "
-       << placements[static_cast<int>(test.placement)] << (test.with_lse ? "" : " no-lse");
+       << (test.algorithm   ? std::string(to_string(*test.algorithm))
+           : test.looked_up ? "looked up"
+                            : canonical_text(test.config))
+       << " | " << placements[static_cast<int>(test.placement)] << (test.with_lse ? "" : " no-lse");
   if (test.data) {
     text << ' ' << to_string(*test.data);
   } else {
@@ -320,13 +322,22 @@ ForwardResult run_forward(AttentionRuntime& runtime, const ForwardCase& test, co
   tensors[Operand::v] = view_of(v, data.v);
   tensors[Operand::o] = view_of(o, data.o);
   if (test.with_lse) tensors[Operand::lse].data = reinterpret_cast<const float*>(lse.pointer()) + kLseGuard;
-  const auto prepared = test.algorithm ? runtime.prepare(generate(test.problem, *test.algorithm, device->spec(),
-                                                                  runtime_templates(), device->target()))
-                                       : runtime.prepare(test.problem, test.config);
-  const DeviceBuffer workspace(device, prepared->plan.workspace_bytes_of(test.problem));
+  std::shared_ptr<const PreparedAttention> prepared;
+  if (test.algorithm) {
+    prepared =
+        runtime.prepare(generate(test.problem, *test.algorithm, device->spec(), runtime_templates(), device->target()));
+  } else if (!test.looked_up) {
+    prepared = runtime.prepare(test.problem, test.config);
+  }
+  const DeviceBuffer workspace(device, prepared == nullptr ? runtime.workspace_bytes(test.problem)
+                                                           : prepared->plan.workspace_bytes_of(test.problem));
   if (workspace.bytes() > 0) device->fill(workspace.pointer(), 0xff, workspace.bytes());  // NaN
-  runtime.launch(*prepared, test.problem, tensors, reinterpret_cast<void*>(workspace.pointer()), workspace.bytes(),
-                 stream);
+  auto* const used = reinterpret_cast<void*>(workspace.pointer());
+  if (prepared == nullptr) {
+    runtime.forward(test.problem, tensors, used, workspace.bytes(), stream);
+  } else {
+    runtime.launch(*prepared, test.problem, tensors, used, workspace.bytes(), stream);
+  }
   device->synchronize(stream);
 
   ForwardResult result;

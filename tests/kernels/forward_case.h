@@ -24,6 +24,7 @@ struct ForwardCase {
   AttentionProblem problem;
   KernelConfig config;
   std::optional<AttentionAlgorithm> algorithm;  ///< instead of the config
+  bool looked_up = false;                       ///< instead of the config: what a call of the problem finds
   Placement placement = Placement::packed;
   bool with_lse = true;
   std::optional<DataKind> data;  ///< instead of the following fields as far as v_exponent

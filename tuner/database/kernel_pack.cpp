@@ -13,7 +13,6 @@
 
 #include "generator/error.h"
 #include "generator/plan/source_hash.h"
-#include "generator/problem/dispatch_class.h"
 #include "runtime/system/printable.h"
 #include "tuner/database/database_checks.h"
 #include "tuner/database/file_state.h"
@@ -278,7 +277,7 @@ void KernelPack::index() {
   for (std::size_t i = 0; i < contents_.picks.size(); ++i) {
     const AttentionProblem problem = by_scale_and_layout(contents_.picks[i].problem);
     by_problem_.emplace(problem, i);
-    by_class_[dispatch_class(problem).representative].push_back(i);
+    by_class_[dispatch_class(problem)].push_back(i);
   }
   for (std::size_t i = 0; i < contents_.kernels.size(); ++i) by_key_.emplace(contents_.kernels[i].key, i);
 }
@@ -310,7 +309,7 @@ const PackPick* KernelPack::find(const AttentionProblem& problem) const {
 
 std::vector<const PackPick*> KernelPack::same_class(const AttentionProblem& problem) const {
   std::vector<const PackPick*> rows;
-  const auto found = by_class_.find(dispatch_class(by_scale_and_layout(problem)).representative);
+  const auto found = by_class_.find(dispatch_class(by_scale_and_layout(problem)));
   if (found == by_class_.end()) return rows;
   for (const std::size_t i : found->second) rows.push_back(&contents_.picks[i]);
   return rows;

@@ -11,6 +11,7 @@
 #include "generator/config/kernel_config.h"
 #include "generator/device/device_spec.h"
 #include "generator/problem/attention_problem.h"
+#include "generator/problem/dispatch_class.h"
 #include "generator/text/template_set.h"
 
 namespace attune {
@@ -95,7 +96,7 @@ class KernelPack {
   PackContents contents_;
   std::string content_hash_;
   std::unordered_map<AttentionProblem, std::size_t, AttentionProblemHash> by_problem_;
-  std::unordered_map<AttentionProblem, std::vector<std::size_t>, AttentionProblemHash> by_class_;
+  std::unordered_map<DispatchClass, std::vector<std::size_t>, DispatchClassHash> by_class_;
   std::unordered_map<std::string, std::size_t> by_key_;
 };
 

@@ -74,6 +74,7 @@ TEST_CASE("a dispatch class is valid, its own class, and hardly shorter than its
     INFO(canonical_text(problem) << " -> " << canonical_text(key));
     REQUIRE_NOTHROW(validate(key.representative));
     REQUIRE(dispatch_class(key.representative) == key);
+    REQUIRE(KernelClass(key.representative) == KernelClass(problem));
     REQUIRE(key.representative.seq_q >= problem.seq_q - 1);
     REQUIRE(key.representative.seq_kv >= problem.seq_kv - 1);
     REQUIRE(key.representative.seq_q <= std::max<std::int64_t>(2, problem.seq_q * 3 / 2 + 1));
@@ -105,7 +106,26 @@ TEST_CASE("a dispatch class buckets the sides of a window", "[nogpu]") {
   CHECK(of("sq8192 d128 window=700,40") == "forward bf16 b1 hq1 sq8192 d128 window=767,47");
   CHECK(of("sq8000 d128 window=700,open") == "forward bf16 b1 hq1 sq8191 d128 window=767,open");
   CHECK(of("sq1000 skv3000 d128 window=63,0") == "forward bf16 b1 hq1 sq1023 skv3071 d128 window=63,0");
-  CHECK(of("sq1000 d128 window=990,0") == "forward bf16 b1 hq1 sq1023 d128 causal");
+  CHECK(of("sq1000 d128 window=990,0") == "forward bf16 b1 hq1 sq1023 d128 window=1021,0");
+  CHECK(of("sq1000 d128 window=990,999") == "forward bf16 b1 hq1 sq1023 d128 window=1021,open");
+}
+
+TEST_CASE("a window's dispatch class is that of no other mask, however little it hides", "[nogpu]") {
+  const auto of = [](const char* text) { return dispatch_class(parse_problem(text)); };
+  const DispatchClass causal = of("sq1024 d64 causal"), none = of("sq1024 d64");
+  CHECK(of("sq1024 d64 window=800,0") != causal);
+  CHECK(of("sq1024 d64 window=1022,0") != causal);
+  CHECK(of("sq1024 d64 window=800,open") != none);
+  CHECK(of("sq1024 d64 window=800,1000") != none);
+  CHECK(of("sq1024 d64 window=1023,0") == causal);  // hides what the causal mask does
+  CHECK(of("sq1024 d64 window=1023,1023") == none);
+  // One that was made by its fields, and hides nothing, has kernels of its own.
+  AttentionProblem hides_nothing = parse_problem("sq1024 d64");
+  hides_nothing.mask = MaskKind::window;
+  hides_nothing.first_offset = -2000;
+  hides_nothing.mask_offset = kOpenDiagonal;
+  CHECK(dispatch_class(hides_nothing) != none);
+  CHECK(!same_source(hides_nothing, parse_problem("sq1024 d64"), KernelConfig()));
 }
 
 TEST_CASE("a dispatch class keeps the alignment of the diagonal and forgets the scale", "[nogpu]") {
