@@ -51,6 +51,17 @@ void require_workspace(const KernelPlan& plan, const AttentionProblem& problem, 
   }
 }
 
+std::string lacking_workspace(const KernelPlan& plan, const AttentionProblem& problem, const DeviceSpec& device) {
+  const std::size_t needed = plan.workspace_bytes_of(problem);
+  if (needed == 0) return {};
+  const std::size_t brought = most_workspace_bytes(problem, device);
+  if (needed <= brought) return {};
+  return "it needs " + std::to_string(needed) + " bytes of workspace, and a call of this problem brings " +
+         std::to_string(brought) +
+         "; take a config whose sums are promoted, or whose queries are split, only where "
+         "rows are long enough to need it";
+}
+
 AttentionProblem require_fit(const KernelPlan& plan, const AttentionProblem& asked, int alignment,
                              const DeviceSpec& device) {
   AttentionProblem problem = asked;

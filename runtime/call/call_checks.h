@@ -17,6 +17,10 @@ void require_pass(const AttentionProblem& problem, Pass pass);
 void require_workspace(const KernelPlan& plan, const AttentionProblem& problem, const void* workspace,
                        std::size_t bytes);
 
+/// Why calls of the problem, who bring the workspace that most_workspace_bytes() says, cannot run the plan; empty if
+/// they can.
+std::string lacking_workspace(const KernelPlan& plan, const AttentionProblem& problem, const DeviceSpec& device);
+
 /// The problem as the plan runs it on tensors of that alignment. Throws where it cannot, Error(infeasible_config) where
 /// its config does not fit.
 AttentionProblem require_fit(const KernelPlan& plan, const AttentionProblem& asked, int alignment,

@@ -57,8 +57,10 @@ PlanCache::Prepared PlanCache::find(const AttentionProblem& problem, const Dispa
   };
   const auto is_its_own = [&](const PreparedAttention& prepared) { return prepared.plan.problem == problem; };
   if (!frozen()) {
-    return prepared_as(
-        [&](const PreparedAttention& prepared) { return is_its_own(prepared) || fits(prepared.plan.config, problem); });
+    return prepared_as([&](const PreparedAttention& prepared) {
+      return is_its_own(prepared) || (fits(prepared.plan.config, problem) &&
+                                      lacking_workspace(prepared.plan, problem, device_->spec()).empty());
+    });
   }
   if (Prepared prepared = prepared_as(is_its_own)) return prepared;
   const KernelConfig config = frozen_choice(problem).config;
@@ -107,14 +109,20 @@ PlanCache::Pick PlanCache::choose(const AttentionProblem& problem, bool only_def
     if (!choice || std::find(passed_over.begin(), passed_over.end(), choice->config) != passed_over.end()) break;
     const bool compiles = !is_refused(choice->config, problem);
     if (!compiles) not_compiled += (not_compiled.empty() ? "" : ", ") + canonical_text(choice->config);
-    const std::vector<std::string> reasons = infeasibility(problem, choice->config, device_->spec());
-    if (!only_default && compiles && reasons.empty()) return {told(std::move(*choice))};
+    std::vector<std::string> reasons = infeasibility(problem, choice->config, device_->spec());
+    if (!only_default && compiles && reasons.empty()) {
+      KernelPlan plan = plan_of(problem, choice->config);
+      const std::string lacking = lacking_workspace(plan, problem, device_->spec());
+      if (lacking.empty()) return {told(std::move(*choice)), std::move(plan)};
+      reasons.push_back(lacking);
+    }
     if (tell && !reasons.empty()) log_passed_over(choice->config, problem, "it does not fit: " + joined(reasons));
     passed_over.push_back(choice->config);
   }
   ConfigChoice standard{default_config(problem, device_->spec()), ConfigOrigin::default_config, "",
                         tune_command(problem)};
-  return {told(std::move(standard)), true};
+  KernelPlan plan = plan_of(problem, standard.config);
+  return {told(std::move(standard)), std::move(plan), true};
 }
 
 void PlanCache::log_passed_over(const KernelConfig& config, const AttentionProblem& problem,
@@ -137,6 +145,7 @@ std::shared_ptr<const CompiledKernel> PlanCache::find_or_compile(const std::stri
 }
 
 PlanCache::Prepared PlanCache::load(KernelPlan plan, ConfigChoice choice) {
+  const NvtxRange range("prepare", plan.problem, plan.config);
   if (frozen()) require_packed(plan);
   auto prepared = std::make_shared<PreparedAttention>();
   prepared->plan = std::move(plan);
@@ -146,9 +155,16 @@ PlanCache::Prepared PlanCache::load(KernelPlan plan, ConfigChoice choice) {
   return prepared;
 }
 
+KernelPlan PlanCache::plan_of(const AttentionProblem& problem, const KernelConfig& config) const {
+  return generate(problem, config, device_->spec(), templates_, device_->target());
+}
+
 PlanCache::Prepared PlanCache::compile(const AttentionProblem& problem, ConfigChoice choice) {
-  const NvtxRange range("prepare", problem, choice.config);
-  KernelPlan plan = generate(problem, choice.config, device_->spec(), templates_, device_->target());
+  KernelPlan plan = plan_of(problem, choice.config);
+  if (const std::string lacking = lacking_workspace(plan, problem, device_->spec()); !lacking.empty()) {
+    throw Error(ErrorCode::infeasible_config,
+                canonical_text(choice.config) + " does not fit " + canonical_text(problem) + ": " + lacking);
+  }
   return load(std::move(plan), std::move(choice));
 }
 
@@ -156,9 +172,9 @@ PlanCache::Prepared PlanCache::compile(const AttentionProblem& problem, ConfigCh
 PlanCache::Prepared PlanCache::compile_choice(const AttentionProblem& problem) {
   if (frozen()) return compile(problem, frozen_choice(problem));
   for (int failures = 0;; ++failures) {
-    const Pick pick = choose(problem, failures == kMostCompileFailures, failures == 0);
+    Pick pick = choose(problem, failures == kMostCompileFailures, failures == 0);
     try {
-      return compile(problem, pick.choice);
+      return load(std::move(pick.plan), pick.choice);
     } catch (const Error& error) {
       if (error.code() == ErrorCode::nvrtc_unavailable && kernel_source() != nullptr) {
         throw Error(error.code(), "no loaded pack has the kernels of \"" + canonical_text(problem) +

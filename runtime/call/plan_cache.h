@@ -33,11 +33,13 @@ class PlanCache {
   Prepared find_or_compile(const AttentionProblem& problem);
   /// A plan of its own, that no lookup finds; its kernels are shared with the plans that it has the kernel class of.
   Prepared load(KernelPlan plan, ConfigChoice choice);
+  /// Throws Error(infeasible_config) also where the plan needs more workspace than calls of the problem bring.
   Prepared compile(const AttentionProblem& problem, ConfigChoice choice);
 
  private:
   struct Pick {
     ConfigChoice choice;
+    KernelPlan plan;
     bool last_resort = false;  // the default config, after all that the source has
   };
 
@@ -46,6 +48,7 @@ class PlanCache {
   ConfigChoice frozen_choice(const AttentionProblem& problem) const;
   void require_packed(const KernelPlan& plan) const;
   Prepared find(const AttentionProblem& problem, const DispatchClass& key);
+  KernelPlan plan_of(const AttentionProblem& problem, const KernelConfig& config) const;
   bool is_refused(const KernelConfig& config, const AttentionProblem& problem) const;
   Pick choose(const AttentionProblem& problem, bool only_default, bool tell) const;
   void log_passed_over(const KernelConfig& config, const AttentionProblem& problem, const std::string& why) const;

@@ -10,6 +10,7 @@
 
 #include "generator/error.h"
 #include "generator/families/backward_common/workspace.h"
+#include "generator/generate.h"
 #include "tests/catch.h"
 
 namespace attune::tests {
@@ -225,7 +226,10 @@ BackwardResult run_backward(AttentionRuntime& runtime, const BackwardCase& test,
   tensors[Operand::d_v] = d_v.view();
   if (test.with_lse) tensors[Operand::d_lse].data = reinterpret_cast<const void*>(d_lse.pointer());
 
-  const auto prepared = test.looked_up ? nullptr : runtime.prepare(test.problem, test.config);
+  const auto prepared =
+      test.looked_up
+          ? nullptr
+          : runtime.prepare(generate(test.problem, test.config, device->spec(), runtime_templates(), device->target()));
   const DeviceBuffer workspace(device, prepared == nullptr ? runtime.workspace_bytes(test.problem)
                                                            : prepared->plan.workspace_bytes_of(test.problem));
   device->fill(workspace.pointer(), 0xff, workspace.bytes());

@@ -322,13 +322,11 @@ ForwardResult run_forward(AttentionRuntime& runtime, const ForwardCase& test, co
   tensors[Operand::v] = view_of(v, data.v);
   tensors[Operand::o] = view_of(o, data.o);
   if (test.with_lse) tensors[Operand::lse].data = reinterpret_cast<const float*>(lse.pointer()) + kLseGuard;
+  const auto plan_of = [&](const auto& kernels) {
+    return generate(test.problem, kernels, device->spec(), runtime_templates(), device->target());
+  };
   std::shared_ptr<const PreparedAttention> prepared;
-  if (test.algorithm) {
-    prepared =
-        runtime.prepare(generate(test.problem, *test.algorithm, device->spec(), runtime_templates(), device->target()));
-  } else if (!test.looked_up) {
-    prepared = runtime.prepare(test.problem, test.config);
-  }
+  if (!test.looked_up) prepared = runtime.prepare(test.algorithm ? plan_of(*test.algorithm) : plan_of(test.config));
   const DeviceBuffer workspace(device, prepared == nullptr ? runtime.workspace_bytes(test.problem)
                                                            : prepared->plan.workspace_bytes_of(test.problem));
   if (workspace.bytes() > 0) device->fill(workspace.pointer(), 0xff, workspace.bytes());  // NaN

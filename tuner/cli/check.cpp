@@ -5,6 +5,7 @@
 
 #include "attune/attention.h"
 #include "generator/error.h"
+#include "generator/generate.h"
 #include "tuner/cli/algorithm_options.h"
 #include "tuner/cli/algorithm_report.h"
 #include "tuner/cli/config_options.h"
@@ -34,7 +35,9 @@ struct CheckOutcome {
 
 CheckOutcome check(AttentionRuntime& runtime, const AttentionProblem& problem, const ConfigChoice& choice,
                    std::uint64_t seed, const OutputOptions& output) {
-  const auto prepared = runtime.prepare(problem, choice.config);
+  const Device& device = *runtime.device();
+  const auto prepared =
+      runtime.prepare(generate(problem, choice.config, device.spec(), runtime_templates(), device.target()));
   for (const auto& kernel : prepared->kernels) {
     const KernelResources& resources = kernel->resources();
     output.say(fmt::format(

@@ -281,10 +281,15 @@ struct TrialBench::State {
     }
   }
 
+  KernelPlan plan_of(const KernelConfig& config) const {
+    return generate(problem, config, device->spec(), runtime_templates(), device->target());
+  }
+
   void try_config(const KernelConfig& config, const TrialOptions& options, Measurement& m) {
     // Of one that does not compile, too.
-    m.source_hash = generate(problem, config, device->spec(), runtime_templates(), device->target()).source_hash();
-    const auto prepared = runtime.prepare(problem, config);
+    KernelPlan plan = plan_of(config);
+    m.source_hash = plan.source_hash();
+    const auto prepared = runtime.prepare(std::move(plan));
     record_resources(*prepared, options, m);
     if (m.status != MeasurementStatus::ok) return;
     if (options.check) {
@@ -360,7 +365,7 @@ void TrialBench::launch_once(const PreparedAttention& prepared) {
 }
 
 std::shared_ptr<const PreparedAttention> TrialBench::prepare(const KernelConfig& config) {
-  return state_->runtime.prepare(state_->problem, config);
+  return state_->runtime.prepare(state_->plan_of(config));
 }
 
 std::shared_ptr<const PreparedAttention> TrialBench::prepare(AttentionAlgorithm algorithm) {

@@ -86,13 +86,14 @@ class AttentionRuntime {
   /// prepared or given, and the same at each call. Forward: a few bytes and, where rows of queries are few, room for
   /// the fp32 results of parts of their keys (some megabytes; the length of the keys does not matter up to 2^17; longer
   /// rows take up to 36 MB more). Backward: an fp32 dQ, and a few bytes of each query; dK and dV too where heads
-  /// share keys, where more than 2^17 queries see a key, or where keys are few. A given config that promotes the sums
-  /// of shorter rows, or splits their queries, may need more: the error of a call says how much. A workspace starts at
-  /// a multiple of 256 bytes. Compiles nothing.
+  /// share keys, where more than 2^17 queries see a key, or where keys are few. A workspace starts at a multiple of 256
+  /// bytes. Compiles nothing.
   std::size_t workspace_bytes(const AttentionProblem& problem);
 
   /// What forward() would launch, compiled and loaded; with `config`, that one instead of the picked one. Threads that
-  /// prepare different kernels compile side by side; those that want the same one wait for the first.
+  /// prepare different kernels compile side by side; those that want the same one wait for the first. Throws
+  /// Error(infeasible_config) where the config does not fit, also where it needs more than workspace_bytes(): one that
+  /// promotes the sums of short rows, or splits their queries.
   std::shared_ptr<const PreparedAttention> prepare(const AttentionProblem& problem,
                                                    const std::optional<KernelConfig>& config = std::nullopt);
   /// A plan that was generated for this device elsewhere (a step of the ladder), compiled and loaded. Its launch()

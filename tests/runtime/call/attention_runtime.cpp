@@ -415,6 +415,39 @@ TEST_CASE("the size of a workspace does not depend on what is prepared or given 
   CHECK(AttentionRuntime(std::make_shared<FakeDevice>(find_device("a100"))).workspace_bytes(many) == 0);
 }
 
+TEST_CASE("a config that needs more workspace than calls bring is refused, and no pick", "[nogpu]") {
+  const AttentionProblem problem = parse_problem("forward bf16 b5 hq10 hkv2 sq571 d240 window=128,0");
+  const std::string config =
+      "sm90 q128 kv48 st2 order=tile-major rescale2 promote6905 qst2 overlap=within scheduler=static-persistent "
+      "cluster2";
+  auto device = std::make_shared<FakeDevice>(h200());
+  AttentionRuntime runtime(device);
+  REQUIRE(infeasibility(problem, parse_config(config), h200()).empty());
+  const std::size_t brought = runtime.workspace_bytes(problem);
+  const std::string refusal =
+      error_of(ErrorCode::infeasible_config, [&] { runtime.prepare(problem, parse_config(config)); });
+  CHECK_THAT(refusal, ContainsSubstring("16760832 bytes of workspace") &&
+                          ContainsSubstring("brings " + std::to_string(brought)));
+  // A plan that somebody generated runs with the workspace that it asks for.
+  const auto generated = runtime.prepare(generate(problem, parse_config(config), h200()));
+  CHECK(generated->plan.workspace_bytes_of(problem) == 16760832);
+
+  // A row that was tuned so gives way to the next.
+  const std::string next = "sm90 q128 kv48 st2";
+  AttentionRuntime picking(device, std::make_shared<ListSource>(std::vector<std::string>{config, next}));
+  CHECK(picking.prepare(problem)->choice.detail == "row of " + next);
+
+  // Sums of dK and dV, of queries that were split.
+  const AttentionProblem gradients = parse_problem("backward bf16 b1 hq8 sq4096 d64");
+  REQUIRE(infeasibility(gradients, parse_config("sm80 q64 kv64 w4 st2 query-parts4"), h200()).empty());
+  if (generate(gradients, parse_config("sm80 q64 kv64 w4 st2 query-parts4"), h200()).workspace_bytes_of(gradients) >
+      runtime.workspace_bytes(gradients)) {
+    CHECK_THROWS_AS(runtime.prepare(gradients, parse_config("sm80 q64 kv64 w4 st2 query-parts4")), Error);
+  } else {
+    FAIL("the parts fit the workspace: this case shows nothing");
+  }
+}
+
 TEST_CASE("a decoding step whose keys are split needs one plan and one workspace for all lengths of its class",
           "[nogpu]") {
   auto device = std::make_shared<FakeDevice>(h200());
