@@ -16,7 +16,7 @@ constexpr u32 kArgumentBytes = ${argument_bytes};
 
 constexpr i32 kHeadDim = ${head_dim}, kRows = ${rows_per_tile}, kThreads = ${threads}, kRowLanes = ${row_lanes};
 constexpr i32 kChunks = kHeadDim / 8, kRowsAtOnce = kThreads / kRowLanes;
-constexpr float kLog2E = 1.44269504088896340736f;
+constexpr float kLog2E = 1.44269504088896340736f, kLargestFloat = 0x1.fffffep127f;
 static_assert(kRows % kRowsAtOnce == 0 && kChunks <= kRowLanes);
 
 //% include mma_sync/read_chunk_${row_access}
@@ -63,6 +63,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
     const i64 row = packed_query_row(args, sequence, head, query);
     const float lse = exists ? ld_global_f32(args.lse + row) : negative_infinity();
     const bool sees = lse != negative_infinity();
+    // Finite below, lest a hidden score, which is -inf, met its negative.
+    const float lse_log2 = sees ? max_nan_f32(lse * kLog2E, -kLargestFloat) : -negative_infinity();
     const float d_lse = sees && args.d_lse != nullptr ? ld_global_f32(args.d_lse + row) : 0.0f;
     //% include tile/statistics_${statistics_order}
   }

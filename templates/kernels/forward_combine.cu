@@ -1,10 +1,10 @@
-// Combines what args.key_parts parts of the keys gave each row of queries, O_i and LSE_i:
+// Combines what args.key_parts parts of the keys gave each row of queries, O_i, the maximum m_i of the scores and the sum l_i of their exponentials:
 //
-//   m = max LSE_i    w_i = exp(LSE_i - m)    O = Σ (w_i / Σ w) O_i    LSE = m + ln Σ w
+//   m = max m_i    w_i = l_i exp2(c (m_i - m))    O = Σ (w_i / Σ w) O_i    LSE = scale·m + ln Σ w,   c = scale·log2(e)
 //
-// A part that holds no key of a row has LSE_i = -inf, and its O_i is not read; a row without any key gets O = 0 and LSE = -inf. The order of the
+// A part that holds no key of a row has l_i = 0, and its O_i is not read; a row without any key gets O = 0 and LSE = -inf. The order of the
 // sums is fixed. kWarpsOfRow warps have a row: kRowLanes lanes share its columns, a chunk of eight each, and the kSlices groups of lanes share the
-// parts. What counts for few rows is the number of trips to memory, one after the other: one for LSE, and one for so many parts of O as are under
+// parts. What counts for few rows is the number of trips to memory, one after the other: one for m_i and l_i, and one for so many parts of O as are under
 // way together.
 
 //% include primitives/mma_sync
@@ -19,7 +19,8 @@ constexpr u32 kArgumentBytes = ${argument_bytes};
 constexpr i32 kHeadDim = ${head_dim}, kRows = ${rows_per_tile}, kThreads = ${threads}, kRowLanes = ${row_lanes}, kWarpsOfRow = ${warps_of_row};
 constexpr i32 kChunks = kHeadDim / 8, kSlicesOfWarp = kWarpSize / kRowLanes, kSlices = kWarpsOfRow * kSlicesOfWarp;
 constexpr i32 kAtOnce = 4;  // parts of a slice whose loads are under way together
-constexpr float kLog2E = 1.44269504088896340736f, kLn2 = 0.693147180559945309f;
+constexpr float kLn2 = 0.693147180559945309f;
+constexpr float kHeadroom = ${headroom};  // powers of two by which sums are smaller than their maxima say
 static_assert(kThreads == kRows * kWarpsOfRow * kWarpSize && kChunks <= kRowLanes && kSlicesOfWarp * kRowLanes == kWarpSize);
 static_assert(kWarpsOfRow == 1 || kRows == 1);   // the warps of a CTA meet once
 
@@ -51,36 +52,50 @@ __device__ __forceinline__ float warp_sum(float x) {
   return x + shfl_sync_bfly_f32<1>(x);
 }
 
-// A number in place of the LSE of no keys, whose weight is then zero.
-__device__ __forceinline__ float finite(float lse) { return lse == negative_infinity() ? 0 : lse; }
-__device__ __forceinline__ float weight_of(float lse, float reference) { return ex2_approx_ftz_f32((lse - reference) * kLog2E); }
+// What a part of the keys, or several, know of a row's scores.
+struct RowStatistics {
+  float row_max, row_sum;  // -inf and 0 without a key
 
-// Parts of a row, of which a slice has every kSlices-th. They may still be written when this launch begins: no .nc here.
+  __device__ __forceinline__ RowStatistics() : row_max(negative_infinity()), row_sum(0) {}
+  // They may still be written when this launch begins: no .nc here.
+  __device__ __forceinline__ explicit RowStatistics(const float* from) {
+    const Vec2F32 both = ld_weak_global_v2_f32(from);
+    row_max = both.x;
+    row_sum = both.y;
+  }
+  // The sum as it is beside a maximum of `to`, which is no smaller, and a number.
+  __device__ __forceinline__ float sum_beside(float to, float scale_log2) const { return row_sum * ex2_approx_ftz_f32((row_max - to) * scale_log2); }
+};
+
+// A number in place of the maximum of no keys.
+__device__ __forceinline__ float finite(float row_max) { return row_max == negative_infinity() ? 0 : row_max; }
+
+// Parts of a row, of which a slice has every kSlices-th.
 struct Parts {
-  float lse[kAtOnce];
+  RowStatistics statistics[kAtOnce];
   Vec4F32 low[kAtOnce], high[kAtOnce];
 
-  __device__ __forceinline__ void load_lse(const float* lse_of_row, i64 rows, i32 first, i32 parts) {
+  __device__ __forceinline__ void load_statistics(const float* of_row, i64 rows, i32 first, i32 parts) {
 #pragma unroll
     for (i32 i = 0; i < kAtOnce; ++i) {
       const i32 part = first + i * kSlices;
-      lse[i] = part < parts ? ld_weak_global_f32(lse_of_row + part * rows) : negative_infinity();
+      statistics[i] = part < parts ? RowStatistics(of_row + 2 * part * rows) : RowStatistics();
     }
   }
   __device__ __forceinline__ void load_o(const float* o_of_row, i64 rows, i32 first, bool has_columns) {
 #pragma unroll
     for (i32 i = 0; i < kAtOnce; ++i) {
       low[i] = high[i] = Vec4F32{};
-      if (lse[i] == negative_infinity() || !has_columns) continue;
+      if (statistics[i].row_sum == 0 || !has_columns) continue;
       const float* const o = o_of_row + (first + i * kSlices) * rows * kHeadDim;
       low[i] = ld_weak_global_v4_f32(o);
       high[i] = ld_weak_global_v4_f32(o + 4);
     }
   }
-  __device__ __forceinline__ void add_to(float (&sums)[8], float reference, float inverse) const {
+  __device__ __forceinline__ void add_to(float (&sums)[8], float row_max, float scale_log2, float inverse) const {
 #pragma unroll
     for (i32 i = 0; i < kAtOnce; ++i) {
-      const float weight = weight_of(lse[i], reference) * inverse;
+      const float weight = statistics[i].sum_beside(row_max, scale_log2) * inverse;
       const float o[8] = {low[i].x, low[i].y, low[i].z, low[i].w, high[i].x, high[i].y, high[i].z, high[i].w};
 #pragma unroll
       for (i32 e = 0; e < 8; ++e) sums[e] = fma_rn_f32(weight, o[e], sums[e]);
@@ -97,35 +112,34 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
 //% if programmatic_launch
   griddepcontrol_wait();
 //% end
-  const float* const lse_of_row = args.lse_partial + row;
+  const float* const statistics_of_row = args.statistics_partial + 2 * row;
+  const float c = args.softmax_scale_log2;
   const float* const o_of_row = args.o_partial + row * kHeadDim + 8 * chunk;
 
   i32 first = slice;
   Parts some;
-  some.load_lse(lse_of_row, rows, first, parts);
-  // Of all parts, by every warp: the maximum, and the sum of the weights beside it.
-  float m = negative_infinity(), weights = 0;
+  some.load_statistics(statistics_of_row, rows, first, parts);
+  // Of all parts, by every warp: the maximum, and the sum beside it.
+  RowStatistics all;
   for (i32 part = lane; part < parts; part += 2 * kWarpSize) {
-    const float x = ld_weak_global_f32(lse_of_row + part * rows);
-    const float y = part + kWarpSize < parts ? ld_weak_global_f32(lse_of_row + (part + kWarpSize) * rows) : negative_infinity();
-    const float higher = max_f32(m, max_f32(x, y));  // of numbers: a NaN makes its weight one, whatever m is
-    weights = weights * weight_of(m, finite(higher)) + weight_of(x, finite(higher)) + weight_of(y, finite(higher));
-    m = higher;
+    const RowStatistics x(statistics_of_row + 2 * part * rows);
+    const RowStatistics y = part + kWarpSize < parts ? RowStatistics(statistics_of_row + 2 * (part + kWarpSize) * rows) : RowStatistics();
+    const float higher = max_f32(all.row_max, max_f32(x.row_max, y.row_max));  // of numbers: a NaN is in its sum, too
+    const float to = finite(higher);
+    all.row_sum = all.sum_beside(to, c) + x.sum_beside(to, c) + y.sum_beside(to, c);
+    all.row_max = higher;
   }
   some.load_o(o_of_row, rows, first, chunk < kChunks);
-  const float m_of_lane = m;
-  m = warp_max(m);
-  const float reference = finite(m);
-  weights = warp_sum(weights * weight_of(m_of_lane, reference));
+  const float m = finite(warp_max(all.row_max)), weights = warp_sum(all.sum_beside(m, c));
   const float inverse = weights != 0 ? rcp_approx_ftz_f32(weights) : 0;  // a NaN stays one
 
   // Weights that add up to 1: sums of the largest numbers do not overflow.
   float sums[8] = {};
   while (true) {
-    some.add_to(sums, reference, inverse);
+    some.add_to(sums, m, c, inverse);
     first += kAtOnce * kSlices;
     if (first >= parts) break;
-    some.load_lse(lse_of_row, rows, first, parts);
+    some.load_statistics(statistics_of_row, rows, first, parts);
     some.load_o(o_of_row, rows, first, chunk < kChunks);
   }
   add_slices<16>(sums);
@@ -157,7 +171,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
   }
 
   if (args.lse != nullptr && lane == 0)
-    st_global_f32(args.lse + row, weights != 0 ? fma_rn_f32(lg2_approx_ftz_f32(weights), kLn2, m) : negative_infinity());
+    st_global_f32(args.lse + row, weights != 0 ? fma_rn_f32(m, args.softmax_scale, (lg2_approx_ftz_f32(weights) + kHeadroom) * kLn2) : negative_infinity());
   if (!has_chunk) return;
   const i32 batch_head = static_cast<i32>(row / args.seq_q);
   const Sequence sequence(args, batch_head / args.heads_q);

@@ -3,7 +3,8 @@
 struct QueryStatistics {
   float lse_log2, delta;
 
+  // An exponent is positive only by what rounding left of LSE: it counts as negative, so that P does not exceed 1.
   __device__ __forceinline__ float probability(float score, float scale_log2) const {
-    return ex2_approx_ftz_f32(fma_rn_f32(score, scale_log2, -lse_log2));
+    return ex2_approx_ftz_f32(-abs_f32(fma_rn_f32(score, scale_log2, -lse_log2)));
   }
 };

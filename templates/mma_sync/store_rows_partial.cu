@@ -18,7 +18,7 @@ __device__ __forceinline__ void store_output(const Arguments& args, const QueryT
   }
 }
 
-// One lane of a quad writes each row.
+// The maximum and the sum of each row, which one lane of a quad writes. Not LSE, which large scores leave no room for the sum.
 __device__ __forceinline__ void store_lse(const Arguments& args, const QueryTile& tile, i32 warp_row, const OnlineSoftmax& softmax) {
   const u32 lane = lane_index();
   if (lane % 4 != 0) return;
@@ -26,6 +26,6 @@ __device__ __forceinline__ void store_lse(const Arguments& args, const QueryTile
   for (i32 i = 0; i < 2 * kRowTiles; ++i) {
     const i32 row = warp_row + 8 * i + static_cast<i32>(lane / 4);
     if (row < tile.rows)
-      st_global_f32(args.lse_partial + place_of_results(args, tile, row), softmax.lse(args.softmax_scale, i / 2, i % 2));
+      st_global_v2_f32(args.statistics_partial + 2 * place_of_results(args, tile, row), {softmax.row_max[i / 2][i % 2], softmax.row_sum[i / 2][i % 2]});
   }
 }

@@ -23,13 +23,13 @@ using LseColumns = BlockColumns<${early_lse}, true>;
 using DeltaColumns = BlockColumns<${early_delta}, false>;
 
 //% end
-// Turns Sᵀ into Pᵀ.
+// Turns Sᵀ into Pᵀ. An exponent is positive only by what rounding left of LSE: it counts as negative, so that P does not exceed 1.
 __device__ __forceinline__ void exponentiate(ScoreFragments& s, float scale_log2, ${lse_type} lse) {
 #pragma unroll
   for (i32 k = 0; k < kQuerySteps; ++k) {
     const Vec4F32 columns = ${lse_of_k};
 #pragma unroll
-    for (i32 i = 0; i < 8; ++i) s[8 * k + i] = ex2_approx_ftz_f32(fma_rn_f32(s[8 * k + i], scale_log2, -column_of(columns, i)));
+    for (i32 i = 0; i < 8; ++i) s[8 * k + i] = ex2_approx_ftz_f32(-abs_f32(fma_rn_f32(s[8 * k + i], scale_log2, -column_of(columns, i))));
   }
 }
 

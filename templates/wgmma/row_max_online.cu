@@ -67,5 +67,6 @@ struct Softmax : OnlineSoftmax {
       limit[half] = largest > 0 ? bits_of(largest) : kNone;
     }
     none = vote_sync_any((limit[0] == kNone) | (limit[1] == kNone));
+    look_for_large_exponents();
   }
 };

@@ -1,7 +1,6 @@
-// Stores what a part of the keys gives this thread's two rows, O / l and LSE, in fp32; `row` is the first of them in the sequence. The lanes of a
-// quad store 32 bytes of a row together.
+// Stores what a part of the keys gives this thread's two rows in fp32: O / l, and m and l, for which LSE of large scores has no room. `row` is the first
+// of them in the sequence. The lanes of a quad store 32 bytes of a row together.
 __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTile& tile, i32 row, OutputFragments& o, Softmax& softmax) {
-  constexpr float kLn2 = 0.693147180559945309f;
   const u32 quad = lane_index() % 4;
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
@@ -11,9 +10,9 @@ __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTil
     const i32 i = row + 8 * half;
     const bool exists = kEvenTiles || i < tile.first_row + tile.rows;
     const i64 place = partial_row(args, tile.sequence, tile.key_part, tile.head_of(i), QueryTile::position_of(i));
-    const float lse = sum != 0 ? fma_rn_f32(softmax.row_max[half], args.softmax_scale, softmax.log2_without_headroom(sum) * kLn2) : negative_infinity();
-    if (quad == 0 && exists) st_global_f32(args.lse_partial + place, lse);
-    const bool sees = exists && sum != 0;  // where LSE is -inf, nobody reads O
+    // Of a row that has seen no key the maximum may never have been set.
+    if (quad == 0 && exists) st_global_v2_f32(args.statistics_partial + 2 * place, {sum != 0 ? softmax.row_max[half] : negative_infinity(), sum});
+    const bool sees = exists && sum != 0;  // where the sum is 0, nobody reads O
     const float inverse = rcp_approx_ftz_f32(sum);
     float* const to = args.o_partial + place * kHeadDim + 2 * quad;
 #pragma unroll

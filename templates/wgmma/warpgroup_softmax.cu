@@ -1,11 +1,15 @@
 // Online softmax of a warpgroup's rows; a thread holds two, 8 apart, and shares each with the other lanes of its quad. P is
 // exp2(c s - c m - kHeadroom) with the row's m. What O must be multiplied by when m moves is kept until the product that is under way has landed.
 struct OnlineSoftmax {
+  // Rounding c m changes the exponents of a row by up to 2^-24 |c m|. From here on scores have m subtracted before they are multiplied.
+  static constexpr float kLargeExponent = 0x1p12f;
+
   float scale_log2;  // c
   float row_max[2];  // m; -inf only while a row has seen no key
   float row_sum[2];  // this thread's share
   float scale[2];    // of O, if must_scale
   bool must_scale;
+  bool has_large_exponents;  // whether a row of the warp has
 
   // Puts P in the place of S, and adds it to this thread's row sums.
   template <bool kMasked>
@@ -16,6 +20,7 @@ struct OnlineSoftmax {
       const float m = finite_row_max<kMasked>(row_max[half]);
       negative_max[half] = kHeadroom == 0 ? -m * scale_log2 : fma_rn_f32(-m, scale_log2, -kHeadroom);
     }
+    if (has_large_exponents) subtract_row_max(s, negative_max);
 #pragma unroll
     for (i32 i = 0; i < kBlockKv / 2; ++i) {
       const i32 half = i / 2 % 2;
@@ -24,6 +29,11 @@ struct OnlineSoftmax {
     }
     sum[0] = sums[0] + sums[2];
     sum[1] = sums[1] + sums[3];
+  }
+
+  // To be called whenever row_max has changed.
+  __device__ __forceinline__ void look_for_large_exponents() {
+    has_large_exponents = vote_sync_any(has_large_exponent(0) | has_large_exponent(1));
   }
 
   // The largest of this thread's scores of each row, and of the quad's.
@@ -70,5 +80,21 @@ struct OnlineSoftmax {
   template <bool kMasked>
   __device__ __forceinline__ static float finite_row_max(float m) {
     return kMasked && m == negative_infinity() ? 0 : m;
+  }
+
+ private:
+  __device__ __forceinline__ bool has_large_exponent(i32 half) const { return abs_f32(finite_row_max<true>(row_max[half]) * scale_log2) >= kLargeExponent; }
+
+  // Of rows with large exponents, which then have no offset but kHeadroom. Other rows of the warp stay as they are.
+  __device__ __forceinline__ void subtract_row_max(ScoreFragments& s, float (&negative_max)[2]) const {
+    float m[2];
+#pragma unroll
+    for (i32 half = 0; half < 2; ++half) {
+      const bool large = has_large_exponent(half);
+      m[half] = large ? row_max[half] : 0;
+      if (large) negative_max[half] = -kHeadroom;
+    }
+#pragma unroll
+    for (i32 i = 0; i < kBlockKv / 2; ++i) s[i] -= m[i / 2 % 2];
   }
 };

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 sm90 q64 kv128 st3 overlap=within dq=atomic · source 7872e986b596d257
+// attune backward bf16 d128 sm90 q64 kv128 st3 overlap=within dq=atomic · source a1443e504792bf44
 //
 // Computes for each query what all its keys need for their gradients:
 //
@@ -7,7 +7,7 @@
 // A query that sees no key, and a row that pads a block of queries, gets delta = 0 and LSE = +inf: its P and dS are 0. kRowLanes lanes share a
 // row; sums are in fp32.
 
-namespace attune_7f90ad9eddd894c3 {
+namespace attune_d39dba609fe2f1fd {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -49,6 +49,13 @@ __device__ __forceinline__ float shfl_sync_bfly_f32(float x) {
 
 __device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 
+// NaN where one of the two is.
+__device__ __forceinline__ float max_nan_f32(float a, float b) {
+  float r;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+}
+
 // Programmatic dependent launch, compute capability 9.0 and newer: the launch that follows in the stream may begin, if it was made so, when each
 // CTA has said the first or has ended; behind the second it sees all that this one wrote.
 __device__ __forceinline__ void griddepcontrol_launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
@@ -74,7 +81,7 @@ constexpr u32 kArgumentBytes = 104;
 
 constexpr i32 kHeadDim = 128, kRows = 64, kThreads = 128, kRowLanes = 16;
 constexpr i32 kChunks = kHeadDim / 8, kRowsAtOnce = kThreads / kRowLanes;
-constexpr float kLog2E = 1.44269504088896340736f;
+constexpr float kLog2E = 1.44269504088896340736f, kLargestFloat = 0x1.fffffep127f;
 static_assert(kRows % kRowsAtOnce == 0 && kChunks <= kRowLanes);
 
 // Eight elements of a row that starts at a multiple of 16 bytes.
@@ -136,14 +143,16 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_delta(con
     const i64 row = packed_query_row(args, sequence, head, query);
     const float lse = exists ? ld_global_f32(args.lse + row) : negative_infinity();
     const bool sees = lse != negative_infinity();
+    // Finite below, lest a hidden score, which is -inf, met its negative.
+    const float lse_log2 = sees ? max_nan_f32(lse * kLog2E, -kLargestFloat) : -negative_infinity();
     const float d_lse = sees && args.d_lse != nullptr ? ld_global_f32(args.d_lse + row) : 0.0f;
     // LSE of all queries of a block, then their deltas. Of sixteen queries those lie together that are a lane's columns in fragments.
     const i32 of_block = query - tile * kRows, of_sixteen = of_block % 8 / 2 * 4 + of_block % 16 / 8 * 2 + of_block % 2;
     float* statistics = args.statistics + 2 * (static_cast<i64>(batch_head) * tiles + tile) * kRows + of_block / 16 * 16 + of_sixteen;
-    st_global_f32(statistics, sees ? lse * kLog2E : -negative_infinity());
+    st_global_f32(statistics, lse_log2);
     st_global_f32(statistics + kRows, sees ? sum - d_lse : 0.0f);
   }
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_7f90ad9eddd894c3
+}  // namespace attune_d39dba609fe2f1fd

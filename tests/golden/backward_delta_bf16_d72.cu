@@ -1,4 +1,4 @@
-// attune backward bf16 d72 sm80 q64 kv64 w4 st2 · source 65ea350ef5821fc4
+// attune backward bf16 d72 sm80 q64 kv64 w4 st2 · source c85174468c4d8ade
 //
 // Computes for each query what all its keys need for their gradients:
 //
@@ -7,7 +7,7 @@
 // A query that sees no key, and a row that pads a block of queries, gets delta = 0 and LSE = +inf: its P and dS are 0. kRowLanes lanes share a
 // row; sums are in fp32.
 
-namespace attune_3c19803843a959c5 {
+namespace attune_2329fba185e50e23 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -48,6 +48,13 @@ __device__ __forceinline__ float shfl_sync_bfly_f32(float x) {
 }
 
 __device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+
+// NaN where one of the two is.
+__device__ __forceinline__ float max_nan_f32(float a, float b) {
+  float r;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+}
 // #endregion
 
 struct Arguments {
@@ -70,7 +77,7 @@ constexpr u32 kArgumentBytes = 104;
 
 constexpr i32 kHeadDim = 72, kRows = 64, kThreads = 128, kRowLanes = 16;
 constexpr i32 kChunks = kHeadDim / 8, kRowsAtOnce = kThreads / kRowLanes;
-constexpr float kLog2E = 1.44269504088896340736f;
+constexpr float kLog2E = 1.44269504088896340736f, kLargestFloat = 0x1.fffffep127f;
 static_assert(kRows % kRowsAtOnce == 0 && kChunks <= kRowLanes);
 
 // Eight elements of a row that starts at a multiple of 16 bytes.
@@ -131,12 +138,14 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_delta(con
     const i64 row = packed_query_row(args, sequence, head, query);
     const float lse = exists ? ld_global_f32(args.lse + row) : negative_infinity();
     const bool sees = lse != negative_infinity();
+    // Finite below, lest a hidden score, which is -inf, met its negative.
+    const float lse_log2 = sees ? max_nan_f32(lse * kLog2E, -kLargestFloat) : -negative_infinity();
     const float d_lse = sees && args.d_lse != nullptr ? ld_global_f32(args.d_lse + row) : 0.0f;
     float* statistics = args.statistics + 2 * ((static_cast<i64>(batch_head) * tiles + tile) * kRows + query - tile * kRows);
-    st_global_f32(statistics, sees ? lse * kLog2E : -negative_infinity());
+    st_global_f32(statistics, lse_log2);
     st_global_f32(statistics + 1, sees ? sum - d_lse : 0.0f);
   }
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_3c19803843a959c5
+}  // namespace attune_2329fba185e50e23

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 window sm80 q64 kv128 w8 st2 query-warps2 dq=atomic · source 399e5acd4095f635
+// attune backward bf16 d128 window sm80 q64 kv128 w8 st2 query-warps2 dq=atomic · source c2b08f2a179b7565
 //
 // dK and dV of one tile of keys of one key/value head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:
@@ -22,7 +22,7 @@
 //   148480  dS  [128][64], transposed
 //   164864  end
 
-namespace attune_3f4623c519284482 {
+namespace attune_2d8acdce5269389e {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -100,6 +100,7 @@ __device__ __forceinline__ void cp_async_wait_group() {
 }
 
 __device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+__device__ __forceinline__ float abs_f32(float x) { return fabsf(x); }
 
 __device__ __forceinline__ float ex2_approx_ftz_f32(float x) {
   float r;
@@ -420,8 +421,9 @@ using StreamedRows = TilePairStream<kBlockQ>;  // of Q and dO
 struct QueryStatistics {
   float lse_log2, delta;
 
+  // An exponent is positive only by what rounding left of LSE: it counts as negative, so that P does not exceed 1.
   __device__ __forceinline__ float probability(float score, float scale_log2) const {
-    return ex2_approx_ftz_f32(fma_rn_f32(score, scale_log2, -lse_log2));
+    return ex2_approx_ftz_f32(-abs_f32(fma_rn_f32(score, scale_log2, -lse_log2)));
   }
 };
 // Streams LSE·log2(e) and delta of a block's queries beside its Q and dO.
@@ -874,4 +876,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_3f4623c519284482
+}  // namespace attune_2d8acdce5269389e

@@ -1,4 +1,4 @@
-// attune backward bf16 d64 causal sm80 q64 kv64 w4 st2 order=l2-sections kv-grad-per-query-head · source ed17b8e1fd4a5c87
+// attune backward bf16 d64 causal sm80 q64 kv64 w4 st2 order=l2-sections kv-grad-per-query-head · source 6a423b2d106caac9
 //
 // dK and dV of one tile of keys of one query head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:
@@ -21,7 +21,7 @@
 //    50176  number of the tile
 //    50192  end
 
-namespace attune_cd061c659493541c {
+namespace attune_77fe1925536a531d {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -103,6 +103,7 @@ __device__ __forceinline__ void cp_async_wait_group() {
 }
 
 __device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+__device__ __forceinline__ float abs_f32(float x) { return fabsf(x); }
 
 __device__ __forceinline__ float ex2_approx_ftz_f32(float x) {
   float r;
@@ -417,8 +418,9 @@ using StreamedRows = TilePairStream<kBlockQ>;  // of Q and dO
 struct QueryStatistics {
   float lse_log2, delta;
 
+  // An exponent is positive only by what rounding left of LSE: it counts as negative, so that P does not exceed 1.
   __device__ __forceinline__ float probability(float score, float scale_log2) const {
-    return ex2_approx_ftz_f32(fma_rn_f32(score, scale_log2, -lse_log2));
+    return ex2_approx_ftz_f32(-abs_f32(fma_rn_f32(score, scale_log2, -lse_log2)));
   }
 };
 // Streams LSE·log2(e) and delta of a block's queries beside its Q and dO.
@@ -831,4 +833,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_cd061c659493541c
+}  // namespace attune_77fe1925536a531d

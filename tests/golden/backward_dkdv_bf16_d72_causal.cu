@@ -1,4 +1,4 @@
-// attune backward bf16 d72 causal sm80 q64 kv64 w4 st2 · source 271e65a0c9ac475f
+// attune backward bf16 d72 causal sm80 q64 kv64 w4 st2 · source 60ad4c1951977ccc
 //
 // dK and dV of one tile of keys of one key/value head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:
@@ -20,7 +20,7 @@
 //    55296  LSE and delta  [2][64][2], fp32
 //    56320  end
 
-namespace attune_4b83f90e8336c0fc {
+namespace attune_9a150cadbe769fa5 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -93,6 +93,7 @@ __device__ __forceinline__ void cp_async_wait_group() {
 }
 
 __device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+__device__ __forceinline__ float abs_f32(float x) { return fabsf(x); }
 
 __device__ __forceinline__ float ex2_approx_ftz_f32(float x) {
   float r;
@@ -384,8 +385,9 @@ using StreamedRows = TilePairStream<kBlockQ>;  // of Q and dO
 struct QueryStatistics {
   float lse_log2, delta;
 
+  // An exponent is positive only by what rounding left of LSE: it counts as negative, so that P does not exceed 1.
   __device__ __forceinline__ float probability(float score, float scale_log2) const {
-    return ex2_approx_ftz_f32(fma_rn_f32(score, scale_log2, -lse_log2));
+    return ex2_approx_ftz_f32(-abs_f32(fma_rn_f32(score, scale_log2, -lse_log2)));
   }
 };
 // Streams LSE·log2(e) and delta of a block's queries beside its Q and dO.
@@ -749,4 +751,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_4b83f90e8336c0fc
+}  // namespace attune_9a150cadbe769fa5

@@ -1,4 +1,4 @@
-// attune backward fp16 d64 causal sm80 q64 kv64 w4 st1 dq=ordered · source 73ff77ea9cdf2a8d
+// attune backward fp16 d64 causal sm80 q64 kv64 w4 st1 dq=ordered · source 6c5d56a8683475c9
 //
 // dK and dV of one tile of keys of one key/value head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:
@@ -21,7 +21,7 @@
 //    33280  dS  [64][64], transposed
 //    41472  end
 
-namespace attune_2c50cc3a61200287 {
+namespace attune_57f5b94c00ded759 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -103,6 +103,7 @@ __device__ __forceinline__ void cp_async_wait_group() {
 }
 
 __device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+__device__ __forceinline__ float abs_f32(float x) { return fabsf(x); }
 
 __device__ __forceinline__ float ex2_approx_ftz_f32(float x) {
   float r;
@@ -427,8 +428,9 @@ using StreamedRows = TilePairStream<kBlockQ>;  // of Q and dO
 struct QueryStatistics {
   float lse_log2, delta;
 
+  // An exponent is positive only by what rounding left of LSE: it counts as negative, so that P does not exceed 1.
   __device__ __forceinline__ float probability(float score, float scale_log2) const {
-    return ex2_approx_ftz_f32(fma_rn_f32(score, scale_log2, -lse_log2));
+    return ex2_approx_ftz_f32(-abs_f32(fma_rn_f32(score, scale_log2, -lse_log2)));
   }
 };
 // Streams LSE·log2(e) and delta of a block's queries beside its Q and dO.
@@ -915,4 +917,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_2c50cc3a61200287
+}  // namespace attune_57f5b94c00ded759

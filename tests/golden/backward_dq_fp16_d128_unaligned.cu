@@ -1,4 +1,4 @@
-// attune backward fp16 d128 align2 sm80 q64 kv64 w4 st1 · source 5f5ab0f24f4c4b88
+// attune backward fp16 d128 align2 sm80 q64 kv64 w4 st1 · source 82a10acdf9f00289
 //
 // dQ of one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -16,7 +16,7 @@
 //    49152  V  [1][64][128]
 //    65536  end
 
-namespace attune_9a91ee5104349824 {
+namespace attune_5f7701d18b06f67d {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -85,6 +85,7 @@ __device__ __forceinline__ void cp_async_wait_group() {
 }
 
 __device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+__device__ __forceinline__ float abs_f32(float x) { return fabsf(x); }
 
 __device__ __forceinline__ float ex2_approx_ftz_f32(float x) {
   float r;
@@ -530,8 +531,9 @@ __device__ __forceinline__ void put_gradient(u32 tile, i32 warp_row, i32 first_c
 struct QueryStatistics {
   float lse_log2, delta;
 
+  // An exponent is positive only by what rounding left of LSE: it counts as negative, so that P does not exceed 1.
   __device__ __forceinline__ float probability(float score, float scale_log2) const {
-    return ex2_approx_ftz_f32(fma_rn_f32(score, scale_log2, -lse_log2));
+    return ex2_approx_ftz_f32(-abs_f32(fma_rn_f32(score, scale_log2, -lse_log2)));
   }
 };
 
@@ -620,4 +622,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_9a91ee5104349824
+}  // namespace attune_5f7701d18b06f67d

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 sm90 q80 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax dq-adds=bulk · source f0241c1572b52480
+// attune backward bf16 d128 sm90 q80 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax dq-adds=bulk · source 68b308d6fd598ae6
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -24,7 +24,7 @@
 //   230656  barriers
 //   230768  end
 
-namespace attune_9176d35d6e551ecd {
+namespace attune_b9dc9984059767b8 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -101,6 +101,7 @@ __device__ __forceinline__ u32 shfl_sync_bfly_b32(u32 x) {
 }
 
 __device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+__device__ __forceinline__ float abs_f32(float x) { return fabsf(x); }
 
 __device__ __forceinline__ float ex2_approx_ftz_f32(float x) {
   float r;
@@ -867,13 +868,13 @@ __device__ __forceinline__ void load_operands(const Arguments& args, const Barri
 __device__ __forceinline__ Vec4F32 load_columns(u32 rows, i32 sixteen) { return ld_shared_v4_f32(rows + 64 * sixteen + lane_index() % 4 * 16); }
 __device__ __forceinline__ float column_of(const Vec4F32& columns, i32 i) { return i & 4 ? (i & 1 ? columns.w : columns.z) : (i & 1 ? columns.y : columns.x); }
 
-// Turns Sᵀ into Pᵀ.
+// Turns Sᵀ into Pᵀ. An exponent is positive only by what rounding left of LSE: it counts as negative, so that P does not exceed 1.
 __device__ __forceinline__ void exponentiate(ScoreFragments& s, float scale_log2, u32 lse) {
 #pragma unroll
   for (i32 k = 0; k < kQuerySteps; ++k) {
     const Vec4F32 columns = load_columns(lse, k);
 #pragma unroll
-    for (i32 i = 0; i < 8; ++i) s[8 * k + i] = ex2_approx_ftz_f32(fma_rn_f32(s[8 * k + i], scale_log2, -column_of(columns, i)));
+    for (i32 i = 0; i < 8; ++i) s[8 * k + i] = ex2_approx_ftz_f32(-abs_f32(fma_rn_f32(s[8 * k + i], scale_log2, -column_of(columns, i))));
   }
 }
 
@@ -1295,4 +1296,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_9176d35d6e551ecd
+}  // namespace attune_b9dc9984059767b8

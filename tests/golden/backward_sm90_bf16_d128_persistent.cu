@@ -1,4 +1,4 @@
-// attune backward bf16 d128 causal sm90 q64 kv128 st3 order=l2-sections ordered overlap=within scheduler=dynamic-persistent dq=atomic early8 · source c95af00c560ca461
+// attune backward bf16 d128 causal sm90 q64 kv128 st3 order=l2-sections ordered overlap=within scheduler=dynamic-persistent dq=atomic early8 · source 6607a5876e5eddd1
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   198152  barriers
 //   198344  end
 
-namespace attune_ab163d6e2e44cb2c {
+namespace attune_4f8a200136e92e04 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -114,6 +114,7 @@ __device__ __forceinline__ u32 redux_sync_or_b32(u32 x) {
 }
 
 __device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+__device__ __forceinline__ float abs_f32(float x) { return fabsf(x); }
 
 __device__ __forceinline__ float ex2_approx_ftz_f32(float x) {
   float r;
@@ -1010,13 +1011,13 @@ struct BlockColumns {
 using LseColumns = BlockColumns<4, true>;
 using DeltaColumns = BlockColumns<4, false>;
 
-// Turns Sᵀ into Pᵀ.
+// Turns Sᵀ into Pᵀ. An exponent is positive only by what rounding left of LSE: it counts as negative, so that P does not exceed 1.
 __device__ __forceinline__ void exponentiate(ScoreFragments& s, float scale_log2, const LseColumns& lse) {
 #pragma unroll
   for (i32 k = 0; k < kQuerySteps; ++k) {
     const Vec4F32 columns = lse.of(k);
 #pragma unroll
-    for (i32 i = 0; i < 8; ++i) s[8 * k + i] = ex2_approx_ftz_f32(fma_rn_f32(s[8 * k + i], scale_log2, -column_of(columns, i)));
+    for (i32 i = 0; i < 8; ++i) s[8 * k + i] = ex2_approx_ftz_f32(-abs_f32(fma_rn_f32(s[8 * k + i], scale_log2, -column_of(columns, i))));
   }
 }
 
@@ -1409,4 +1410,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_ab163d6e2e44cb2c
+}  // namespace attune_4f8a200136e92e04

@@ -1,4 +1,4 @@
-// attune backward bf16 d256 sm90 q64 kv64 st2 overlap=within dq=atomic polled-loads split-dkdv · source 44ea9e5bde4fcc8f
+// attune backward bf16 d256 sm90 q64 kv64 st2 overlap=within dq=atomic polled-loads split-dkdv · source c8defeda0130ec27
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   230400  barriers
 //   230544  end
 
-namespace attune_ad446bb654d5dd8f {
+namespace attune_4fe83d031f193af2 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -105,6 +105,7 @@ __device__ __forceinline__ u32 shfl_sync_bfly_b32(u32 x) {
 }
 
 __device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+__device__ __forceinline__ float abs_f32(float x) { return fabsf(x); }
 
 __device__ __forceinline__ float ex2_approx_ftz_f32(float x) {
   float r;
@@ -907,13 +908,13 @@ struct BlockColumns {
 using LseColumns = BlockColumns<0, true>;
 using DeltaColumns = BlockColumns<0, false>;
 
-// Turns Sᵀ into Pᵀ.
+// Turns Sᵀ into Pᵀ. An exponent is positive only by what rounding left of LSE: it counts as negative, so that P does not exceed 1.
 __device__ __forceinline__ void exponentiate(ScoreFragments& s, float scale_log2, const LseColumns& lse) {
 #pragma unroll
   for (i32 k = 0; k < kQuerySteps; ++k) {
     const Vec4F32 columns = lse.of(k);
 #pragma unroll
-    for (i32 i = 0; i < 8; ++i) s[8 * k + i] = ex2_approx_ftz_f32(fma_rn_f32(s[8 * k + i], scale_log2, -column_of(columns, i)));
+    for (i32 i = 0; i < 8; ++i) s[8 * k + i] = ex2_approx_ftz_f32(-abs_f32(fma_rn_f32(s[8 * k + i], scale_log2, -column_of(columns, i))));
   }
 }
 
@@ -1382,4 +1383,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_ad446bb654d5dd8f
+}  // namespace attune_4fe83d031f193af2

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 group4 sm80 q16 kv32 w1 st2 rescale10 pack-gqa · source c96aa42cb881ede2
+// attune forward bf16 d128 group4 sm80 q16 kv32 w1 st2 rescale10 pack-gqa · source 93527e4a35e8076b
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -17,7 +17,7 @@
 //    20480  V  [2][32][128]
 //    36864  end
 
-namespace attune_383e98ed0ec22aa9 {
+namespace attune_034e6c8652eb16eb {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -89,6 +89,7 @@ __device__ __forceinline__ float shfl_sync_bfly_f32(float x) {
 
 __device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 __device__ __forceinline__ float max_f32(float a, float b) { return fmaxf(a, b); }
+__device__ __forceinline__ float abs_f32(float x) { return fabsf(x); }
 
 __device__ __forceinline__ float ex2_approx_ftz_f32(float x) {
   float r;
@@ -543,6 +544,9 @@ __device__ __forceinline__ void gemm_pv(OutputFragments& acc_o, const ScoreFragm
 // a row. P = exp2(c s - c m) with the row's maximum m or, with kRescaleThreshold, one that is less than that
 // many powers of two below it. m is -inf only while a row has seen no key.
 struct OnlineSoftmax {
+  // Rounding c m changes the exponents of a row by up to 2^-24 |c m|. From here on scores have m subtracted before they are multiplied.
+  static constexpr float kLargeExponent = 0x1p12f;
+
   float softmax_scale_log2;  // c
   float row_max[kRowTiles][2];
   float row_sum[kRowTiles][2];  // this thread's share
@@ -565,8 +569,19 @@ struct OnlineSoftmax {
 #pragma unroll
       for (i32 i = 0; i < 2 * kRowTiles; ++i) raise_row_max<kMasked>(largest[i / 2][i % 2], acc_o, i / 2, i % 2);
     }
+    float offset[kRowTiles][2];  // -c m
+    bool large = false;
 #pragma unroll
-    for (i32 i = 0; i < 2 * kRowTiles; ++i) exponentiate<kMasked>(s, i / 2, i % 2);
+    for (i32 i = 0; i < 2 * kRowTiles; ++i) {
+      offset[i / 2][i % 2] = -finite_row_max<kMasked>(row_max[i / 2][i % 2]) * softmax_scale_log2;
+      large |= abs_f32(offset[i / 2][i % 2]) >= kLargeExponent;
+    }
+    if (vote_sync_any(large)) {
+#pragma unroll
+      for (i32 i = 0; i < 2 * kRowTiles; ++i) subtract_row_max(s, offset[i / 2][i % 2], i / 2, i % 2);
+    }
+#pragma unroll
+    for (i32 i = 0; i < 2 * kRowTiles; ++i) exponentiate(s, offset[i / 2][i % 2], i / 2, i % 2);
   }
 
   // Sums over the quads; O = O / l. A row that has seen no key keeps its zeros; a NaN stays one.
@@ -624,16 +639,26 @@ struct OnlineSoftmax {
     }
   }
 
-  template <bool kMasked>
-  __device__ __forceinline__ void exponentiate(ScoreFragments& s, i32 t, i32 half) {
-    const float negative_max = -finite_row_max<kMasked>(row_max[t][half]) * softmax_scale_log2;
+  // Of a row with large exponents, which then has no offset. Other rows of the warp stay as they are.
+  __device__ __forceinline__ void subtract_row_max(ScoreFragments& s, float& offset, i32 t, i32 half) const {
+    const bool large = abs_f32(offset) >= kLargeExponent;
+    const float m = large ? row_max[t][half] : 0;
+    if (large) offset = 0;
+#pragma unroll
+    for (i32 n = 0; n < kKeyTiles; ++n) {
+      s[t][n][2 * half] -= m;
+      s[t][n][2 * half + 1] -= m;
+    }
+  }
+
+  __device__ __forceinline__ void exponentiate(ScoreFragments& s, float offset, i32 t, i32 half) {
     float sum = 0;
 #pragma unroll
     for (i32 n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
       for (i32 e = 0; e < 2; ++e) {
         float& x = s[t][n][2 * half + e];
-        x = ex2_approx_ftz_f32(fma_rn_f32(x, softmax_scale_log2, negative_max));
+        x = ex2_approx_ftz_f32(fma_rn_f32(x, softmax_scale_log2, offset));
         sum += x;
       }
     }
@@ -745,4 +770,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_383e98ed0ec22aa9
+}  // namespace attune_034e6c8652eb16eb

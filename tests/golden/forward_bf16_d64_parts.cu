@@ -1,4 +1,4 @@
-// attune forward bf16 d64 causal sm80 q64 kv64 w4 st2 parts4 · source c7e46d9c567ecffc
+// attune forward bf16 d64 causal sm80 q64 kv64 w4 st2 parts4 · source 30ee46644fe5ecc1
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -17,7 +17,7 @@
 //    24576  V  [2][64][64]
 //    40960  end
 
-namespace attune_def6bd2cf78e4656 {
+namespace attune_f8bf307eb52ae808 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -43,9 +43,6 @@ __device__ __forceinline__ u32 shared_base() {
   return static_cast<u32>(__cvta_generic_to_shared(dynamic_shared));
 }
 
-__device__ __forceinline__ void st_global_f32(void* to, float x) {
-  asm volatile("st.global.f32 [%0], %1;" ::"l"(to), "f"(x) : "memory");
-}
 __device__ __forceinline__ void st_global_v4_b32(void* to, Vec4 x) {
   asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
 }
@@ -92,6 +89,7 @@ __device__ __forceinline__ float shfl_sync_bfly_f32(float x) {
 
 __device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 __device__ __forceinline__ float max_f32(float a, float b) { return fmaxf(a, b); }
+__device__ __forceinline__ float abs_f32(float x) { return fabsf(x); }
 
 __device__ __forceinline__ float ex2_approx_ftz_f32(float x) {
   float r;
@@ -149,7 +147,7 @@ struct Arguments {
   const void* k;
   const void* v;
   float* o_partial;
-  float* lse_partial;
+  float* statistics_partial;
   i64 q_stride_batch;
   i64 q_stride_head;
   i64 q_stride_row;
@@ -166,7 +164,6 @@ struct Arguments {
   i32 seq_kv;
   i32 query_tiles;
   i32 mask_offset;
-  float softmax_scale;
   float softmax_scale_log2;
   i32 key_parts;
 };
@@ -556,6 +553,9 @@ __device__ __forceinline__ void gemm_pv(OutputFragments& acc_o, const ScoreFragm
 // a row. P = exp2(c s - c m) with the row's maximum m or, with kRescaleThreshold, one that is less than that
 // many powers of two below it. m is -inf only while a row has seen no key.
 struct OnlineSoftmax {
+  // Rounding c m changes the exponents of a row by up to 2^-24 |c m|. From here on scores have m subtracted before they are multiplied.
+  static constexpr float kLargeExponent = 0x1p12f;
+
   float softmax_scale_log2;  // c
   float row_max[kRowTiles][2];
   float row_sum[kRowTiles][2];  // this thread's share
@@ -578,8 +578,19 @@ struct OnlineSoftmax {
 #pragma unroll
       for (i32 i = 0; i < 2 * kRowTiles; ++i) raise_row_max<kMasked>(largest[i / 2][i % 2], acc_o, i / 2, i % 2);
     }
+    float offset[kRowTiles][2];  // -c m
+    bool large = false;
 #pragma unroll
-    for (i32 i = 0; i < 2 * kRowTiles; ++i) exponentiate<kMasked>(s, i / 2, i % 2);
+    for (i32 i = 0; i < 2 * kRowTiles; ++i) {
+      offset[i / 2][i % 2] = -finite_row_max<kMasked>(row_max[i / 2][i % 2]) * softmax_scale_log2;
+      large |= abs_f32(offset[i / 2][i % 2]) >= kLargeExponent;
+    }
+    if (vote_sync_any(large)) {
+#pragma unroll
+      for (i32 i = 0; i < 2 * kRowTiles; ++i) subtract_row_max(s, offset[i / 2][i % 2], i / 2, i % 2);
+    }
+#pragma unroll
+    for (i32 i = 0; i < 2 * kRowTiles; ++i) exponentiate(s, offset[i / 2][i % 2], i / 2, i % 2);
   }
 
   // Sums over the quads; O = O / l. A row that has seen no key keeps its zeros; a NaN stays one.
@@ -637,16 +648,26 @@ struct OnlineSoftmax {
     }
   }
 
-  template <bool kMasked>
-  __device__ __forceinline__ void exponentiate(ScoreFragments& s, i32 t, i32 half) {
-    const float negative_max = -finite_row_max<kMasked>(row_max[t][half]) * softmax_scale_log2;
+  // Of a row with large exponents, which then has no offset. Other rows of the warp stay as they are.
+  __device__ __forceinline__ void subtract_row_max(ScoreFragments& s, float& offset, i32 t, i32 half) const {
+    const bool large = abs_f32(offset) >= kLargeExponent;
+    const float m = large ? row_max[t][half] : 0;
+    if (large) offset = 0;
+#pragma unroll
+    for (i32 n = 0; n < kKeyTiles; ++n) {
+      s[t][n][2 * half] -= m;
+      s[t][n][2 * half + 1] -= m;
+    }
+  }
+
+  __device__ __forceinline__ void exponentiate(ScoreFragments& s, float offset, i32 t, i32 half) {
     float sum = 0;
 #pragma unroll
     for (i32 n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
       for (i32 e = 0; e < 2; ++e) {
         float& x = s[t][n][2 * half + e];
-        x = ex2_approx_ftz_f32(fma_rn_f32(x, softmax_scale_log2, negative_max));
+        x = ex2_approx_ftz_f32(fma_rn_f32(x, softmax_scale_log2, offset));
         sum += x;
       }
     }
@@ -710,7 +731,7 @@ __device__ __forceinline__ void store_output(const Arguments& args, const QueryT
   }
 }
 
-// One lane of a quad writes each row.
+// The maximum and the sum of each row, which one lane of a quad writes. Not LSE, which large scores leave no room for the sum.
 __device__ __forceinline__ void store_lse(const Arguments& args, const QueryTile& tile, i32 warp_row, const OnlineSoftmax& softmax) {
   const u32 lane = lane_index();
   if (lane % 4 != 0) return;
@@ -718,7 +739,7 @@ __device__ __forceinline__ void store_lse(const Arguments& args, const QueryTile
   for (i32 i = 0; i < 2 * kRowTiles; ++i) {
     const i32 row = warp_row + 8 * i + static_cast<i32>(lane / 4);
     if (row < tile.rows)
-      st_global_f32(args.lse_partial + place_of_results(args, tile, row), softmax.lse(args.softmax_scale, i / 2, i % 2));
+      st_global_v2_f32(args.statistics_partial + 2 * place_of_results(args, tile, row), {softmax.row_max[i / 2][i % 2], softmax.row_sum[i / 2][i % 2]});
   }
 }
 
@@ -756,4 +777,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_def6bd2cf78e4656
+}  // namespace attune_f8bf307eb52ae808

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 causal sm90 q192 kv80 st3 order=tile-major-reversed rescale10 qst2 ordered overlap=within scheduler=dynamic-persistent ascending-keys · source be79332ce0ebb61e
+// attune forward bf16 d128 causal sm90 q192 kv80 st3 order=tile-major-reversed rescale10 qst2 ordered overlap=within scheduler=dynamic-persistent ascending-keys · source 82bb7e7112efceb3
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -17,7 +17,7 @@
 //   221184  barriers, numbers of tiles
 //   221320  end
 
-namespace attune_040af79a12a85325 {
+namespace attune_0ed48937c12c481a {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -101,6 +101,7 @@ __device__ __forceinline__ u32 redux_sync_or_b32(u32 x) {
 
 __device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 __device__ __forceinline__ float max_f32(float a, float b) { return fmaxf(a, b); }
+__device__ __forceinline__ float abs_f32(float x) { return fabsf(x); }
 
 __device__ __forceinline__ float ex2_approx_ftz_f32(float x) {
   float r;
@@ -645,11 +646,15 @@ __device__ __forceinline__ float checked_sum(float sum) { return sum; }
 // Online softmax of a warpgroup's rows; a thread holds two, 8 apart, and shares each with the other lanes of its quad. P is
 // exp2(c s - c m - kHeadroom) with the row's m. What O must be multiplied by when m moves is kept until the product that is under way has landed.
 struct OnlineSoftmax {
+  // Rounding c m changes the exponents of a row by up to 2^-24 |c m|. From here on scores have m subtracted before they are multiplied.
+  static constexpr float kLargeExponent = 0x1p12f;
+
   float scale_log2;  // c
   float row_max[2];  // m; -inf only while a row has seen no key
   float row_sum[2];  // this thread's share
   float scale[2];    // of O, if must_scale
   bool must_scale;
+  bool has_large_exponents;  // whether a row of the warp has
 
   // Puts P in the place of S, and adds it to this thread's row sums.
   template <bool kMasked>
@@ -660,6 +665,7 @@ struct OnlineSoftmax {
       const float m = finite_row_max<kMasked>(row_max[half]);
       negative_max[half] = kHeadroom == 0 ? -m * scale_log2 : fma_rn_f32(-m, scale_log2, -kHeadroom);
     }
+    if (has_large_exponents) subtract_row_max(s, negative_max);
 #pragma unroll
     for (i32 i = 0; i < kBlockKv / 2; ++i) {
       const i32 half = i / 2 % 2;
@@ -668,6 +674,11 @@ struct OnlineSoftmax {
     }
     sum[0] = sums[0] + sums[2];
     sum[1] = sums[1] + sums[3];
+  }
+
+  // To be called whenever row_max has changed.
+  __device__ __forceinline__ void look_for_large_exponents() {
+    has_large_exponents = vote_sync_any(has_large_exponent(0) | has_large_exponent(1));
   }
 
   // The largest of this thread's scores of each row, and of the quad's.
@@ -714,6 +725,22 @@ struct OnlineSoftmax {
   template <bool kMasked>
   __device__ __forceinline__ static float finite_row_max(float m) {
     return kMasked && m == negative_infinity() ? 0 : m;
+  }
+
+ private:
+  __device__ __forceinline__ bool has_large_exponent(i32 half) const { return abs_f32(finite_row_max<true>(row_max[half]) * scale_log2) >= kLargeExponent; }
+
+  // Of rows with large exponents, which then have no offset but kHeadroom. Other rows of the warp stay as they are.
+  __device__ __forceinline__ void subtract_row_max(ScoreFragments& s, float (&negative_max)[2]) const {
+    float m[2];
+#pragma unroll
+    for (i32 half = 0; half < 2; ++half) {
+      const bool large = has_large_exponent(half);
+      m[half] = large ? row_max[half] : 0;
+      if (large) negative_max[half] = -kHeadroom;
+    }
+#pragma unroll
+    for (i32 i = 0; i < kBlockKv / 2; ++i) s[i] -= m[i / 2 % 2];
   }
 };
 // row_max is the largest score so far or, with kRescaleThreshold, one less than that many powers of two below it. Whether a score exceeds it by so
@@ -785,6 +812,7 @@ struct Softmax : OnlineSoftmax {
       limit[half] = largest > 0 ? bits_of(largest) : kNone;
     }
     none = vote_sync_any((limit[0] == kNone) | (limit[1] == kNone));
+    look_for_large_exponents();
   }
 };
 // Q as the A operand of Q Kᵀ: read from shared memory at each step.
@@ -1110,4 +1138,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_040af79a12a85325
+}  // namespace attune_0ed48937c12c481a

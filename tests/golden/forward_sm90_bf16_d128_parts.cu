@@ -1,4 +1,4 @@
-// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale10 parts=fill overlap=within pack-gqa · source 283cac4f2f0820cd
+// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale10 parts=fill overlap=within pack-gqa · source e04a04ed8235488e
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -21,7 +21,7 @@
 //   147456  barriers, numbers of tiles
 //   147540  end
 
-namespace attune_be1b69df503c1780 {
+namespace attune_4c62541ac4956042 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -50,10 +50,6 @@ __device__ __forceinline__ i32 opaque_i32(i32 x) {
 __device__ __forceinline__ u32 shared_base() {
   extern __shared__ __align__(1024) unsigned char dynamic_shared[];
   return static_cast<u32>(__cvta_generic_to_shared(dynamic_shared));
-}
-
-__device__ __forceinline__ void st_global_f32(void* to, float x) {
-  asm volatile("st.global.f32 [%0], %1;" ::"l"(to), "f"(x) : "memory");
 }
 
 struct alignas(8) Vec2F32 { float x, y; };
@@ -85,6 +81,7 @@ __device__ __forceinline__ u32 shfl_sync_bfly_b32(u32 x) {
 
 __device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 __device__ __forceinline__ float max_f32(float a, float b) { return fmaxf(a, b); }
+__device__ __forceinline__ float abs_f32(float x) { return fabsf(x); }
 
 __device__ __forceinline__ float ex2_approx_ftz_f32(float x) {
   float r;
@@ -264,7 +261,7 @@ struct Arguments {
   TensorMap k_map;
   TensorMap v_map;
   float* o_partial;
-  float* lse_partial;
+  float* statistics_partial;
   i32 batch;
   i32 heads_q;
   i32 heads_kv;
@@ -273,7 +270,6 @@ struct Arguments {
   i32 query_tiles;
   i32 tiles;
   i32 mask_offset;
-  float softmax_scale;
   float softmax_scale_log2;
   i32 key_parts;
 };
@@ -602,11 +598,15 @@ __device__ __forceinline__ float checked_sum(float sum) { return sum; }
 // Online softmax of a warpgroup's rows; a thread holds two, 8 apart, and shares each with the other lanes of its quad. P is
 // exp2(c s - c m - kHeadroom) with the row's m. What O must be multiplied by when m moves is kept until the product that is under way has landed.
 struct OnlineSoftmax {
+  // Rounding c m changes the exponents of a row by up to 2^-24 |c m|. From here on scores have m subtracted before they are multiplied.
+  static constexpr float kLargeExponent = 0x1p12f;
+
   float scale_log2;  // c
   float row_max[2];  // m; -inf only while a row has seen no key
   float row_sum[2];  // this thread's share
   float scale[2];    // of O, if must_scale
   bool must_scale;
+  bool has_large_exponents;  // whether a row of the warp has
 
   // Puts P in the place of S, and adds it to this thread's row sums.
   template <bool kMasked>
@@ -617,6 +617,7 @@ struct OnlineSoftmax {
       const float m = finite_row_max<kMasked>(row_max[half]);
       negative_max[half] = kHeadroom == 0 ? -m * scale_log2 : fma_rn_f32(-m, scale_log2, -kHeadroom);
     }
+    if (has_large_exponents) subtract_row_max(s, negative_max);
 #pragma unroll
     for (i32 i = 0; i < kBlockKv / 2; ++i) {
       const i32 half = i / 2 % 2;
@@ -625,6 +626,11 @@ struct OnlineSoftmax {
     }
     sum[0] = sums[0] + sums[2];
     sum[1] = sums[1] + sums[3];
+  }
+
+  // To be called whenever row_max has changed.
+  __device__ __forceinline__ void look_for_large_exponents() {
+    has_large_exponents = vote_sync_any(has_large_exponent(0) | has_large_exponent(1));
   }
 
   // The largest of this thread's scores of each row, and of the quad's.
@@ -671,6 +677,22 @@ struct OnlineSoftmax {
   template <bool kMasked>
   __device__ __forceinline__ static float finite_row_max(float m) {
     return kMasked && m == negative_infinity() ? 0 : m;
+  }
+
+ private:
+  __device__ __forceinline__ bool has_large_exponent(i32 half) const { return abs_f32(finite_row_max<true>(row_max[half]) * scale_log2) >= kLargeExponent; }
+
+  // Of rows with large exponents, which then have no offset but kHeadroom. Other rows of the warp stay as they are.
+  __device__ __forceinline__ void subtract_row_max(ScoreFragments& s, float (&negative_max)[2]) const {
+    float m[2];
+#pragma unroll
+    for (i32 half = 0; half < 2; ++half) {
+      const bool large = has_large_exponent(half);
+      m[half] = large ? row_max[half] : 0;
+      if (large) negative_max[half] = -kHeadroom;
+    }
+#pragma unroll
+    for (i32 i = 0; i < kBlockKv / 2; ++i) s[i] -= m[i / 2 % 2];
   }
 };
 // row_max is the largest score so far or, with kRescaleThreshold, one less than that many powers of two below it. Whether a score exceeds it by so
@@ -742,6 +764,7 @@ struct Softmax : OnlineSoftmax {
       limit[half] = largest > 0 ? bits_of(largest) : kNone;
     }
     none = vote_sync_any((limit[0] == kNone) | (limit[1] == kNone));
+    look_for_large_exponents();
   }
 };
 // Q as the A operand of Q Kᵀ: read from shared memory at each step.
@@ -888,10 +911,9 @@ __device__ __forceinline__ void clear(OutputFragments& o) {
   for (i32 i = 0; i < kHeadDim / 2; ++i) o[i] = 0;
 }
 
-// Stores what a part of the keys gives this thread's two rows, O / l and LSE, in fp32; `row` is the first of them in the sequence. The lanes of a
-// quad store 32 bytes of a row together.
+// Stores what a part of the keys gives this thread's two rows in fp32: O / l, and m and l, for which LSE of large scores has no room. `row` is the first
+// of them in the sequence. The lanes of a quad store 32 bytes of a row together.
 __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTile& tile, i32 row, OutputFragments& o, Softmax& softmax) {
-  constexpr float kLn2 = 0.693147180559945309f;
   const u32 quad = lane_index() % 4;
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
@@ -901,9 +923,9 @@ __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTil
     const i32 i = row + 8 * half;
     const bool exists = kEvenTiles || i < tile.first_row + tile.rows;
     const i64 place = partial_row(args, tile.sequence, tile.key_part, tile.head_of(i), QueryTile::position_of(i));
-    const float lse = sum != 0 ? fma_rn_f32(softmax.row_max[half], args.softmax_scale, softmax.log2_without_headroom(sum) * kLn2) : negative_infinity();
-    if (quad == 0 && exists) st_global_f32(args.lse_partial + place, lse);
-    const bool sees = exists && sum != 0;  // where LSE is -inf, nobody reads O
+    // Of a row that has seen no key the maximum may never have been set.
+    if (quad == 0 && exists) st_global_v2_f32(args.statistics_partial + 2 * place, {sum != 0 ? softmax.row_max[half] : negative_infinity(), sum});
+    const bool sees = exists && sum != 0;  // where the sum is 0, nobody reads O
     const float inverse = rcp_approx_ftz_f32(sum);
     float* const to = args.o_partial + place * kHeadDim + 2 * quad;
 #pragma unroll
@@ -1054,4 +1076,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_be1b69df503c1780
+}  // namespace attune_4c62541ac4956042

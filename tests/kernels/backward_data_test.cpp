@@ -130,6 +130,56 @@ void check_saved_output(Devices& devices, const Configs& configs) {
   }
 }
 
+std::ptrdiff_t count_nan(const std::vector<double>& values) {
+  return std::count_if(values.begin(), values.end(), [](double value) { return std::isnan(value); });
+}
+
+// LSE in fp32 has an error of the size of the last bits of huge scores, and P's exponent has it too. But P is at most
+// 1, and a number: so are the gradients, and dV is no larger than the sum of dO.
+void check_huge_scores(Devices& devices, const Configs& configs) {
+  for (const char* shape : {"bf16 b1 hq2 hkv1 sq70 skv130 d64", "fp16 b1 hq2 hkv1 sq70 skv130 d64 causal"}) {
+    for (const float scale : {0x1p-8f, 11.5f}) {
+      for (const double size : {0x1p25, 0x1p30, -0x1p30, 0x1p124, -0x1p124}) {
+        BackwardCase test = backward_case(std::string("backward ") + shape, configs.front());
+        if (test.problem.dtype == DataType::fp16 && std::fabs(size) > 0x1p30) continue;
+        test.problem.softmax_scale = scale;
+        test.data = {ScorePattern::huge, size};
+        const BackwardData data(test);
+        const AttentionProblem& problem = test.problem;
+        const std::vector<double> d_o = unpacked(problem, Operand::d_o, data.d_o);
+        for (const char* config : configs) {
+          test.config = parse_config(config);
+          INFO(to_string(test));
+          const BackwardResult result = run_backward(*devices.runtimes.front(), test, data);
+          CHECK(result.complaint == "");
+          const std::vector<double> d_v = unpacked(problem, Operand::d_v, result.d_v);
+          const auto columns = static_cast<std::size_t>(problem.head_dim);
+          std::vector<double> most(columns);  // of all queries of both heads, which share the keys
+          for (std::size_t i = 0; i < d_o.size(); ++i) most[i % columns] += std::fabs(d_o[i]);
+          std::size_t beyond = 0;
+          for (std::size_t i = 0; i < d_v.size(); ++i) beyond += !(std::fabs(d_v[i]) <= most[i % columns] * 1.01);
+          CHECK(beyond == 0);
+          // Their size is not limited: an infinity of 16 bits stands for what is larger. NaN is none.
+          CHECK(count_nan(unpacked(problem, Operand::d_q, result.d_q)) == 0);
+          CHECK(count_nan(unpacked(problem, Operand::d_k, result.d_k)) == 0);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("backward keeps P within 1 on the emulator: scores of any size", "[emulator]") {
+  Devices devices = Devices::emulators();
+  check_huge_scores(devices, kConfigs);
+  check_huge_scores(devices, {"sm90 q64 kv64 st2 overlap=within split-dkdv dq=ordered"});
+}
+
+TEST_CASE("backward keeps P within 1 on the GPU: scores of any size", "[gpu]") {
+  Devices devices = Devices::gpu();
+  check_huge_scores(devices, kConfigs);
+  check_huge_scores(devices, kFurtherConfigs);
+}
+
 TEST_CASE("backward follows FlashAttention's rule on the emulator: what a rounded O costs", "[emulator]") {
   Devices devices = Devices::emulators();
   check_saved_output(devices, kConfigs);

@@ -1,5 +1,6 @@
 #include "tests/kernels/data_kinds.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <random>
@@ -13,7 +14,7 @@ namespace {
 constexpr double kOffsetQuery = 1;
 constexpr std::int64_t kRarePeriod = 500;
 
-constexpr const char* kNames[] = {"normal", "t3", "sink", "rare", "near", "leap", "equal", "dominant"};
+constexpr const char* kNames[] = {"normal", "t3", "sink", "rare", "near", "leap", "equal", "dominant", "huge"};
 
 bool has_same_keys(ScorePattern pattern) { return pattern == ScorePattern::equal || pattern == ScorePattern::dominant; }
 }  // namespace
@@ -36,7 +37,7 @@ const std::vector<DataKind>& data_suite() {
 
 bool has_offsets(const DataKind& kind) {
   return kind.pattern != ScorePattern::normal && kind.pattern != ScorePattern::t3 &&
-         kind.pattern != ScorePattern::equal;
+         kind.pattern != ScorePattern::equal && kind.pattern != ScorePattern::huge;
 }
 
 double key_offset(const DataKind& kind, std::int64_t key, std::int64_t seq_kv) {
@@ -45,6 +46,7 @@ double key_offset(const DataKind& kind, std::int64_t key, std::int64_t seq_kv) {
     case ScorePattern::normal:
     case ScorePattern::t3:
     case ScorePattern::equal:
+    case ScorePattern::huge:
       return 0;
     case ScorePattern::sink:
       return key == 0 ? kind.parameter : 0;
@@ -58,6 +60,19 @@ double key_offset(const DataKind& kind, std::int64_t key, std::int64_t seq_kv) {
       return key == seq_kv / 2 ? kind.parameter * ln2 : 0;
   }
   return 0;
+}
+
+// A row of Q or K whose products are `size` and some of its last bits.
+void set_huge(double size, bool is_q, std::int64_t row, std::vector<double>* values) {
+  const int power = std::ilogb(std::fabs(size)), power_of_q = power / 2;
+  std::fill(values->begin(), values->end(), 0.0);
+  if (is_q) {
+    (*values)[0] = row % 5 == 4 ? 0 : std::ldexp(1, power_of_q);
+    (*values)[1] = row % 2 == 0 ? 1 : -1;
+  } else {
+    (*values)[0] = std::copysign(std::ldexp(1, power - power_of_q), size);
+    (*values)[1] = std::ldexp(static_cast<double>(row * 7 % 13), power - 23);
+  }
 }
 
 std::vector<double> data_values(const DataKind& kind, const AttentionProblem& problem, Operand operand,
@@ -88,6 +103,7 @@ std::vector<double> data_values(const DataKind& kind, const AttentionProblem& pr
       if (s == 0 || !is_k || !has_same_keys(kind.pattern)) {
         for (double& value : row) value = draw() * (is_q ? of_q : 1);
       }
+      if (kind.pattern == ScorePattern::huge && (is_q || is_k)) set_huge(kind.parameter, is_q, s, &row);
       if (offset && is_q) row[0] = kOffsetQuery;
       if (offset && is_k) row[0] = key_offset(kind, s, rows) / (scale * kOffsetQuery);
       values.insert(values.end(), row.begin(), row.end());

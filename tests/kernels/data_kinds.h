@@ -19,6 +19,8 @@ enum class ScorePattern {
   leap,      ///< a key after the first eighth of the row, late in a kernel's walk, is so many powers of two above
   equal,     ///< all keys are the same; the parameter is not used
   dominant,  ///< all keys are the same but the middle one, which is so many powers of two above
+  huge,      ///< q k lies this far from zero, a power of two, and differs from key to key by few of its last bits in
+             ///< fp32, all of it exact; in each fifth row it is those bits alone. Not in data_suite()
 };
 
 struct DataKind {

@@ -1,4 +1,5 @@
 // What the numbers in Q, K and V may be: how large scores are, how they leap from key to key.
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -99,7 +100,50 @@ void check_large_values(Devices& devices, const Configs& configs) {
   }
 }
 
+// Scores of any size: where rounding c m would change exponents, where it would make P 0 or infinite, and where c m is
+// beyond fp32. A scale of 2^-8 keeps the last bits of scores near 2^30 apart by half a unit.
+struct HugeScores {
+  float scale;
+  double size;  // of q k
+};
+constexpr HugeScores kScoresOfAnySize[] = {{0x1p-8f, 0x1p25}, {0x1p-8f, 0x1p30}, {0x1p-8f, -0x1p30}, {0x1p-3f, 0x1p16},
+                                           {0x1p-3f, 0x1p30}, {0x1p-3f, 0x1p60}, {11.5f, 0x1p124},   {11.5f, -0x1p124}};
+const Configs kHugeScores = {"sm80 q64 kv64 w4 st2", "sm80 q64 kv32 w4 st2 rescale10 parts3",
+                             "sm80 q32 kv32 w2 st2 rescale10 pack-gqa"};
+const Configs kHugeScoresSm90 = {"sm90 q64 kv32 st2",
+                                 "sm90 q64 kv32 st2 rescale10 exp8",
+                                 "sm90 q128 kv32 st2 rescale10 overlap=within psmem",
+                                 "sm90 q128 kv32 st2 rescale10 overlap=across scheduler=dynamic-persistent exp4",
+                                 "sm90 q128 kv32 st2 rescale10 pingpong",
+                                 "sm90 q64 kv32 st2 rescale10 overlap=within pack-gqa parts3"};
+void check_huge_scores(Devices& devices, const Configs& configs) {
+  for (ForwardCase test : cases_of_both_types(configs, "b1 hq2 hkv1 sq70 skv150 d64", {" causal"})) {
+    for (const HugeScores& scores : kScoresOfAnySize) {
+      if (test.problem.dtype == DataType::fp16 && std::fabs(scores.size) > 0x1p30) continue;
+      test.problem.softmax_scale = scores.scale;
+      test.data = {ScorePattern::huge, scores.size};
+      check_case(devices, test);
+    }
+  }
+}
+
 }  // namespace
+
+TEST_CASE("forward is right in all modes of the emulator: scores of any size", "[emulator]") {
+  Devices devices = forward_emulators();
+  check_huge_scores(devices, kHugeScores);
+}
+
+TEST_CASE("sm90 forward is right in all modes of the emulator: scores of any size", "[emulator]") {
+  Devices devices = forward_emulators();
+  check_huge_scores(devices, kHugeScoresSm90);
+}
+
+TEST_CASE("forward is right on the GPU: scores of any size", "[gpu]") {
+  Devices devices = Devices::gpu();
+  check_huge_scores(devices, kHugeScores);
+  if (devices.spec().compute_major == 9) check_huge_scores(devices, kHugeScoresSm90);
+}
 
 TEST_CASE("forward is right in all modes of the emulator: large magnitudes", "[emulator]") {
   Devices devices = forward_emulators();

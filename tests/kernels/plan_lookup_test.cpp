@@ -11,13 +11,10 @@ namespace attune::tests {
 namespace {
 
 // Of lengths of one bucket and with masks that hide little: windows nearly as long as their rows, on one side and both.
-const std::vector<std::string> kShortRows = {
-    "sq120 d64", "sq117 d64 causal", "sq120 d64 window=100,0", "sq113 d64 window=100,open", "sq119 d64 window=101,97"};
-const std::vector<std::string> kLongRows = {"sq1000 d64",
-                                            "sq1001 d64 causal",
-                                            "sq1000 d64 window=800,0",
-                                            "sq999 d64 window=900,open",
-                                            "sq1010 d64 window=800,900"};
+const std::vector<std::string> kShortRows = {"sq120 d64", "sq117 d64 causal", "sq120 d64 window=100,0",
+                                             "sq113 d64 window=100,open", "sq119 d64 window=101,97"};
+const std::vector<std::string> kLongRows = {"sq1000 d64", "sq1001 d64 causal", "sq1000 d64 window=800,0",
+                                            "sq999 d64 window=900,open", "sq1010 d64 window=800,900"};
 
 AttentionRuntime& fresh(Devices& devices, const std::shared_ptr<Device>& device) {
   devices.runtimes.clear();
@@ -27,7 +24,8 @@ AttentionRuntime& fresh(Devices& devices, const std::shared_ptr<Device>& device)
 }
 
 // Each problem after each other one, in both orders.
-void check_pairs(const std::shared_ptr<Device>& device, const std::string& pass, const std::vector<std::string>& texts) {
+void check_pairs(const std::shared_ptr<Device>& device, const std::string& pass,
+                 const std::vector<std::string>& texts) {
   Devices devices;
   for (const std::string& before : texts) {
     for (const std::string& text : texts) {

@@ -226,6 +226,13 @@ void add_math(std::vector<PrimitiveCase>& cases) {
         in64, expected64.size(), exactly(expected64)));
   }
   {
+    const std::vector<float> in = {0.0f, -0.0f, kInfinity, -kInfinity, kNaN, 2.5f, -2.5f, 1e-40f, -1e-40f, -3e38f};
+    std::vector<float> expected;
+    for (const float x : in) expected.push_back(std::fabs(x));
+    cases.push_back(elementwise<float, float>("abs_f32", "out_f32(args, i, abs_f32(in_f32(args, i)));", in, in.size(),
+                                              exactly(expected)));
+  }
+  {
     std::vector<float> in = {0.0f,    -0.0f, kInfinity, -kInfinity, kNaN, 1,      -1,   127,  128,
                              127.99f, -126,  -126.5f,   -127,       -150, 1e-40f, 1000, -1e9f};
     for (int i = 0; i < 500; ++i) in.push_back(20 * normal(random));

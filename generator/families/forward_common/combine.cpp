@@ -19,6 +19,7 @@ namespace {
 constexpr int kFewRows = 64, kFewQueries = 32, kWarpsOfFewRows = 4, kRowsOfCombine = 2;
 constexpr std::int64_t kRowsPerSm = 256;  // of partial results: what CTAs that fill an SM hold at most, and some
 constexpr int kFewestParts = 2;
+constexpr std::size_t kStatisticsBytes = 2 * sizeof(float);  // of a row: its maximum and its sum
 
 // A launch that follows another one: on 16 shapes the best trial with parts took 5.7 us in the median beyond what is
 // predicted without this (docs/notebook/search.md). What SMs get from L2 together, of its rate, is predicted.
@@ -37,14 +38,15 @@ std::size_t row_bytes(const AttentionProblem& problem) {
 
 void add_buffers(const AttentionProblem& problem, const KeySplit& split, KernelPlan* plan) {
   plan->buffers.push_back({.buffer = kPartialO, .bytes = row_bytes(problem), .split = split});
-  plan->buffers.push_back({.buffer = kPartialLse, .bytes = sizeof(float), .split = split});
+  plan->buffers.push_back({.buffer = kPartialStatistics, .bytes = kStatisticsBytes, .split = split});
 }
 
 ArgumentLayout combine_arguments() {
-  Arguments fields = {Workspace{kPartialO}, Workspace{kPartialLse}};
+  Arguments fields = {Workspace{kPartialO}, Workspace{kPartialStatistics}};
   append_pointers(&fields, {Operand::o, Operand::lse});
   append_strides(&fields, {Operand::o});
-  append(&fields, {Scalar::batch, Scalar::heads_q, Scalar::seq_q, Scalar::key_parts});
+  append(&fields, {Scalar::batch, Scalar::heads_q, Scalar::seq_q, Scalar::softmax_scale, Scalar::softmax_scale_log2,
+                   Scalar::key_parts});
   return ArgumentLayout::of(std::move(fields));
 }
 
@@ -74,7 +76,8 @@ void check_key_parts(const AttentionProblem& problem, const KernelConfig& config
                                                : "so many rows fill it without parts: leave the word out"));
 }
 
-void add_combine(const DeviceSpec& device, const TemplateSet& templates, KernelTarget target, KernelPlan* plan) {
+void add_combine(const DeviceSpec& device, const TemplateSet& templates, KernelTarget target, int headroom,
+                 KernelPlan* plan) {
   const KeySplit split = plan->launches.front().split;
   if (!split.is_split()) return;
   const AttentionProblem& problem = plan->problem;
@@ -95,6 +98,7 @@ void add_combine(const DeviceSpec& device, const TemplateSet& templates, KernelT
   bindings.set("rows_per_tile", launch.rows_per_tile);
   bindings.set("row_lanes", row_lanes(problem));
   bindings.set("warps_of_row", warps_of_row);
+  bindings.set("headroom", headroom);
   bindings.set("chunk_access", chunk_access(problem));
   bind_sequence(problem, &bindings);
   render_launch("forward_combine", plan->kernel_class, device, templates, target, std::move(bindings), &launch);
@@ -110,7 +114,7 @@ void add_most_partial_results(const AttentionProblem& problem, const DeviceSpec&
 double combine_microseconds(const AttentionProblem& problem, const KeySplit& split, const DeviceSpec& device) {
   if (!split.is_split()) return 0;
   const double bytes = static_cast<double>(rows_of(problem) * split.parts_of(problem)) *
-                       static_cast<double>(row_bytes(problem) + sizeof(float));
+                       static_cast<double>(row_bytes(problem) + kStatisticsBytes);
   const double bytes_per_microsecond = kL2Share * device.l2_bytes_per_clock * device.sm_count * device.clock_mhz;
   return kCombineLaunchMicroseconds + 2 * bytes / bytes_per_microsecond;
 }

@@ -13,11 +13,11 @@
 
 namespace attune {
 
-// What forward families share of split keys: their kernels write O and LSE of each part of the keys to the workspace,
-// in fp32, and one more kernel combines them.
+// What forward families share of split keys: their kernels write O, the maxima and the sums of each part of the keys to
+// the workspace, in fp32, and one more kernel combines them.
 
-/// (part, batch, head, query) of rows of O, normalised, and of LSE.
-inline constexpr Buffer kPartialO{"o_partial", "float*"}, kPartialLse{"lse_partial", "float*"};
+/// (part, batch, head, query) of rows of O, normalised, and of each row's maximum and sum.
+inline constexpr Buffer kPartialO{"o_partial", "float*"}, kPartialStatistics{"statistics_partial", "float*"};
 
 /// How a config splits the keys of tiles of `tile_queries` queries of `tile_heads` heads where `slots` CTAs (or
 /// clusters) run at once.
@@ -28,8 +28,10 @@ void check_key_parts(const AttentionProblem& problem, const KernelConfig& config
                      std::vector<std::string>* reasons);
 
 /// Adds the launch of kernels/forward_combine behind the plan's first one, which splits its keys, and the buffers
-/// between them. Nothing where that one does not.
-void add_combine(const DeviceSpec& device, const TemplateSet& templates, KernelTarget target, KernelPlan* plan);
+/// between them. Nothing where that one does not. headroom: the powers of two by which sums are smaller than their
+/// maxima say.
+void add_combine(const DeviceSpec& device, const TemplateSet& templates, KernelTarget target, int headroom,
+                 KernelPlan* plan);
 
 /// Adds the buffers for results of as many parts as any config may have. Depends on no length of keys.
 void add_most_partial_results(const AttentionProblem& problem, const DeviceSpec& device, KernelPlan* plan);

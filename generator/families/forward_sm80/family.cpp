@@ -31,7 +31,7 @@ CostEstimate cost_of(const Question& question, const KernelConfig& config) {
 void describe(const Question& question, const KernelConfig& config, const TemplateSet& templates, KernelTarget target,
               KernelPlan* plan) {
   plan->launches.push_back(forward_sm80_launch(question.problem, config, question.device, templates, target));
-  add_combine(question.device, templates, target, plan);
+  add_combine(question.device, templates, target, 0, plan);
   plan->ordered_outputs = {Operand::o, Operand::lse};
 }
 

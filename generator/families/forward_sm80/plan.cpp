@@ -28,13 +28,14 @@ ArgumentLayout argument_layout(const AttentionProblem& problem, const KernelConf
     append_pointers(&fields, {Operand::o, Operand::lse});
     append_strides(&fields, {Operand::q, Operand::k, Operand::v, Operand::o});
   } else {
-    append(&fields, {Workspace{kPartialO}, Workspace{kPartialLse}});
+    append(&fields, {Workspace{kPartialO}, Workspace{kPartialStatistics}});
     append_strides(&fields, {Operand::q, Operand::k, Operand::v});
   }
   append(&fields, {Scalar::batch, Scalar::heads_q, config.pack_gqa ? Scalar::heads_kv : Scalar::group_size,
                    Scalar::seq_q, Scalar::seq_kv, Scalar::query_tiles});
   append_mask(&fields, problem);
-  append(&fields, {Scalar::softmax_scale, Scalar::softmax_scale_log2});
+  if (config.key_parts == 1) fields.push_back(Scalar::softmax_scale);  // of LSE
+  fields.push_back(Scalar::softmax_scale_log2);
   if (config.tile_order == TileOrder::l2_sections_reversed) fields.push_back(Scalar::section_heads);
   if (config.key_parts != 1) fields.push_back(Scalar::key_parts);
   return ArgumentLayout::of(std::move(fields));

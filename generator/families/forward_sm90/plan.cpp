@@ -25,14 +25,15 @@ ArgumentLayout argument_layout(const AttentionProblem& problem, const KernelConf
     append_pointers(&fields, {Operand::o, Operand::lse});
     append_strides(&fields, {Operand::o});
   } else {
-    append(&fields, {Workspace{kPartialO}, Workspace{kPartialLse}});
+    append(&fields, {Workspace{kPartialO}, Workspace{kPartialStatistics}});
   }
   if (config.tile_scheduler == TileScheduler::dynamic_persistent) fields.push_back(Workspace{kTileCounter});
   if (config.promotion_blocks != 0) fields.push_back(Workspace{kPromotedSums});
   append(&fields, {Scalar::batch, Scalar::heads_q, config.pack_gqa ? Scalar::heads_kv : Scalar::group_size,
                    Scalar::seq_q, Scalar::seq_kv, Scalar::query_tiles, Scalar::tiles});
   append_mask(&fields, problem);
-  append(&fields, {Scalar::softmax_scale, Scalar::softmax_scale_log2});
+  if (config.key_parts == 1) fields.push_back(Scalar::softmax_scale);  // of LSE
+  fields.push_back(Scalar::softmax_scale_log2);
   if (config.tile_order == TileOrder::l2_sections_reversed) fields.push_back(Scalar::section_heads);
   if (config.key_parts != 1) fields.push_back(Scalar::key_parts);
   return ArgumentLayout::of(std::move(fields));
@@ -108,8 +109,7 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   bindings.set("partial_blocks", text_of(!config.even_tiles || hides_pairs(problem.mask)));
   bindings.set("ordered_warpgroups", text_of(config.warpgroup_order != WarpgroupOrder::free));
   bindings.set("rescale_threshold", config.rescale_threshold);
-  // bf16 has the exponents of fp32, fp16 has none to spare below P.
-  bindings.set("headroom", problem.dtype == DataType::bf16 ? config.rescale_threshold : 0);
+  bindings.set("headroom", forward_sm90_headroom(problem, config));
   bindings.set("producer_registers", shape.producer_registers);
   bindings.set("consumer_registers", shape.consumer_registers);
   bindings.set("ctas_per_sm", config.ctas_per_sm);
@@ -134,6 +134,11 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   bindings.set("probability_operand", config.p_in_shared ? "probabilities_shared" : "probabilities_registers");
   bindings.lists["wgmma_shapes"] = wgmma_shapes({config.block_kv, problem.head_dim}, target);
   return bindings;
+}
+
+// bf16 has the exponents of fp32, fp16 has none to spare below P.
+int forward_sm90_headroom(const AttentionProblem& problem, const KernelConfig& config) {
+  return problem.dtype == DataType::bf16 ? config.rescale_threshold : 0;
 }
 
 KeySplit forward_sm90_split(const ForwardSm90Shape& shape, const KernelConfig& config, const DeviceSpec& device) {

@@ -18,6 +18,9 @@ namespace attune {
 TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const KernelConfig& config,
                                        const DeviceSpec& device, KernelTarget target);
 
+/// The powers of two by which P, and so its sums, are smaller than the row's maximum says, so that P never exceeds 1.
+int forward_sm90_headroom(const AttentionProblem& problem, const KernelConfig& config);
+
 /// How a config splits the keys of its tiles.
 KeySplit forward_sm90_split(const ForwardSm90Shape& shape, const KernelConfig& config, const DeviceSpec& device);
 

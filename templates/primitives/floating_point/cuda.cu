@@ -9,6 +9,7 @@ __device__ __forceinline__ double f64_of_bits(u64 x) { return __longlong_as_doub
 
 __device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 __device__ __forceinline__ float max_f32(float a, float b) { return fmaxf(a, b); }
+__device__ __forceinline__ float abs_f32(float x) { return fabsf(x); }
 
 __device__ __forceinline__ float ex2_approx_ftz_f32(float x) {
   float r;

@@ -17,6 +17,7 @@ inline float max_f32(float a, float b) {
   if (a == b) return float_of_bits(bits_of_float(a) & bits_of_float(b));
   return a > b || b != b ? a : b;
 }
+inline float abs_f32(float x) { return float_of_bits(bits_of_float(x) & 0x7fffffffu); }
 
 inline float ex2_approx_ftz_f32(float x) { return flush_subnormal(__builtin_exp2f(flush_subnormal(x))); }
 inline float lg2_approx_ftz_f32(float x) { return flush_subnormal(__builtin_log2f(flush_subnormal(x))); }

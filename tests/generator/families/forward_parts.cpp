@@ -16,7 +16,7 @@ KernelPlan plan_of(const char* problem, const char* config, const char* device =
 }
 std::size_t partial_bytes(std::int64_t rows, std::size_t parts, std::size_t head_dim) {
   const std::size_t o = static_cast<std::size_t>(rows) * parts * head_dim * sizeof(float);
-  return (o + 255) / 256 * 256 + static_cast<std::size_t>(rows) * parts * sizeof(float);
+  return (o + 255) / 256 * 256 + static_cast<std::size_t>(rows) * parts * 2 * sizeof(float);
 }
 }  // namespace
 
