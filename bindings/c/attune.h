@@ -178,8 +178,7 @@ ATTUNE_API attune_status attune_backward(const attune_problem* problem, const at
  * given: the same at each call. Forward: a few bytes and, where rows of queries are few, room for the fp32 results of
  * parts of their keys, whatever the length of the keys up to 2^17; longer rows take up to 36 MB more. Backward: dQ in
  * fp32 and a few bytes of each query; dK and dV in fp32, too, where heads share keys, where more than 2^17 queries see
- * a key, or where keys are few. A given config that promotes the sums of shorter rows, or splits their queries, may
- * need more: the error of a call says how much. */
+ * a key, or where keys are few. */
 ATTUNE_API attune_status attune_workspace_bytes(const attune_problem* problem, size_t* bytes);
 
 /* What attune_forward or, by problem->pass, attune_backward would launch, in four lines: config, where it came from
@@ -193,7 +192,8 @@ ATTUNE_API attune_status attune_describe(const attune_problem* problem, char* te
 typedef struct attune_prepared attune_prepared;
 
 /* Compiles ahead of the first call: with `config` (such as "sm80 q128 kv64 w4 st2") that one, with null the picked one.
- * Needed before a stream is captured into a graph. Threads that prepare different kernels compile side by side. */
+ * A config that does not fit, or needs more than attune_workspace_bytes(), is ATTUNE_ERROR_INFEASIBLE_CONFIG. Needed
+ * before a stream is captured into a graph. Threads that prepare different kernels compile side by side. */
 ATTUNE_API attune_status attune_prepare(const attune_problem* problem, const char* config, attune_prepared** prepared);
 
 /* Launches it, prepared for ATTUNE_FORWARD, on a problem that differs from the prepared one at most in batch, heads,

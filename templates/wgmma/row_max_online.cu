@@ -14,7 +14,10 @@ struct Softmax : OnlineSoftmax {
     largest_of_thread(s, row_max);
     largest_of_quad(row_max);
     set_limit();
-    exponentiate<kMasked>(s, row_sum);
+    float offset[2];
+    find_offsets<kMasked>(offset);
+    subtract_large_row_max(s, offset);
+    exponentiate(s, offset, row_sum);
     row_sum[0] = checked_sum(row_sum[0]);
     row_sum[1] = checked_sum(row_sum[1]);
   }
@@ -23,7 +26,9 @@ struct Softmax : OnlineSoftmax {
   __device__ __forceinline__ void update(ScoreFragments& s) {
     must_scale = false;
     float largest[2];  // of a row that does not reach its limit it may be anything below
-    bool reaches = false;
+    float offset[2];
+    find_offsets<kMasked>(offset);
+    bool reaches = is_large(offset);
     if (kMasked || none) {
       largest_of_thread(s, largest);  // -inf - -inf is NaN and compares false
 #pragma unroll
@@ -40,9 +45,11 @@ struct Softmax : OnlineSoftmax {
       largest_of_quad(largest);
       raise_row_max<kMasked>(largest);
       set_limit();
+      find_offsets<kMasked>(offset);
+      subtract_large_row_max(s, offset);
     }
     float sum[2];
-    exponentiate<kMasked>(s, sum);
+    exponentiate(s, offset, sum);
     row_sum[0] += checked_sum(sum[0]);
     row_sum[1] += checked_sum(sum[1]);
   }
@@ -67,6 +74,5 @@ struct Softmax : OnlineSoftmax {
       limit[half] = largest > 0 ? bits_of(largest) : kNone;
     }
     none = vote_sync_any((limit[0] == kNone) | (limit[1] == kNone));
-    look_for_large_exponents();
   }
 };

@@ -1,4 +1,4 @@
-// attune forward bf16 d8 causal sm80 q16 kv16 w1 st3 · source 5ac4f2a2b005549b
+// attune forward bf16 d8 causal sm80 q16 kv16 w1 st3 · source dcb455406148bec3
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -15,7 +15,7 @@
 //     1024  V  [3][16][8]
 //     1792  end
 
-namespace attune_2ae2e58c08fea0dd {
+namespace attune_4c17785b79e62446 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -530,7 +530,7 @@ __device__ __forceinline__ void gemm_pv(OutputFragments& acc_o, const ScoreFragm
 // a row. P = exp2(c s - c m) with the row's maximum m or, with kRescaleThreshold, one that is less than that
 // many powers of two below it. m is -inf only while a row has seen no key.
 struct OnlineSoftmax {
-  // Rounding c m changes the exponents of a row by up to 2^-24 |c m|. From here on scores have m subtracted before they are multiplied.
+  // Rounding c m changes the exponents of a row by up to 2^-24 |c m|. From here on m is subtracted from the scores before they are multiplied.
   static constexpr float kLargeExponent = 0x1p12f;
 
   float softmax_scale_log2;  // c
@@ -548,23 +548,15 @@ struct OnlineSoftmax {
   // Turns scores into P, and brings O and the sums to the new row_max.
   template <bool kMasked>
   __device__ __forceinline__ void update(ScoreFragments& s, OutputFragments& acc_o) {
-    float largest[kRowTiles][2];
+    float largest[kRowTiles][2], offset[kRowTiles][2];
+    find_offsets<kMasked>(offset);
 #pragma unroll
     for (i32 i = 0; i < 2 * kRowTiles; ++i) largest[i / 2][i % 2] = largest_score(s, i / 2, i % 2);
-    if (must_rescale(largest)) {
+    if (must_rescale(largest, offset)) {
 #pragma unroll
       for (i32 i = 0; i < 2 * kRowTiles; ++i) raise_row_max<kMasked>(largest[i / 2][i % 2], acc_o, i / 2, i % 2);
-    }
-    float offset[kRowTiles][2];  // -c m
-    bool large = false;
-#pragma unroll
-    for (i32 i = 0; i < 2 * kRowTiles; ++i) {
-      offset[i / 2][i % 2] = -finite_row_max<kMasked>(row_max[i / 2][i % 2]) * softmax_scale_log2;
-      large |= abs_f32(offset[i / 2][i % 2]) >= kLargeExponent;
-    }
-    if (vote_sync_any(large)) {
-#pragma unroll
-      for (i32 i = 0; i < 2 * kRowTiles; ++i) subtract_row_max(s, offset[i / 2][i % 2], i / 2, i % 2);
+      find_offsets<kMasked>(offset);
+      subtract_large_row_max(s, offset);
     }
 #pragma unroll
     for (i32 i = 0; i < 2 * kRowTiles; ++i) exponentiate(s, offset[i / 2][i % 2], i / 2, i % 2);
@@ -603,10 +595,10 @@ struct OnlineSoftmax {
     return max_f32(m, shfl_sync_bfly_f32<2>(m));
   }
 
-  // One answer for the warp. -inf - -inf is NaN and compares false.
-  __device__ __forceinline__ bool must_rescale(const float (&largest)[kRowTiles][2]) const {
+  // One answer for the warp: whether a row's maximum has grown by so much, or a row has large exponents. -inf - -inf is NaN and compares false.
+  __device__ __forceinline__ bool must_rescale(const float (&largest)[kRowTiles][2], const float (&offset)[kRowTiles][2]) const {
     if (kRescaleThreshold == 0) return true;
-    bool grown = false;
+    bool grown = is_large(offset);
 #pragma unroll
     for (i32 i = 0; i < 2 * kRowTiles; ++i)
       grown |= (largest[i / 2][i % 2] - row_max[i / 2][i % 2]) * softmax_scale_log2 > kRescaleThreshold;
@@ -625,15 +617,33 @@ struct OnlineSoftmax {
     }
   }
 
-  // Of a row with large exponents, which then has no offset. Other rows of the warp stay as they are.
-  __device__ __forceinline__ void subtract_row_max(ScoreFragments& s, float& offset, i32 t, i32 half) const {
-    const bool large = abs_f32(offset) >= kLargeExponent;
-    const float m = large ? row_max[t][half] : 0;
-    if (large) offset = 0;
+  // -c m of all rows.
+  template <bool kMasked>
+  __device__ __forceinline__ void find_offsets(float (&offset)[kRowTiles][2]) const {
 #pragma unroll
-    for (i32 n = 0; n < kKeyTiles; ++n) {
-      s[t][n][2 * half] -= m;
-      s[t][n][2 * half + 1] -= m;
+    for (i32 i = 0; i < 2 * kRowTiles; ++i) offset[i / 2][i % 2] = -finite_row_max<kMasked>(row_max[i / 2][i % 2]) * softmax_scale_log2;
+  }
+  __device__ __forceinline__ static bool is_large(float offset) { return abs_f32(offset) >= kLargeExponent; }
+  __device__ __forceinline__ static bool is_large(const float (&offset)[kRowTiles][2]) {
+    bool large = false;
+#pragma unroll
+    for (i32 i = 0; i < 2 * kRowTiles; ++i) large |= is_large(offset[i / 2][i % 2]);
+    return large;
+  }
+
+  // Takes m from the offsets of rows where it is large, and subtracts it from their scores instead. Those of other rows of the warp stay as they are.
+  __device__ __forceinline__ void subtract_large_row_max(ScoreFragments& s, float (&offset)[kRowTiles][2]) const {
+    if (!vote_sync_any(is_large(offset))) return;
+#pragma unroll
+    for (i32 i = 0; i < 2 * kRowTiles; ++i) {
+      const i32 t = i / 2, half = i % 2;
+      const float m = is_large(offset[t][half]) ? row_max[t][half] : 0;
+      if (is_large(offset[t][half])) offset[t][half] = 0;
+#pragma unroll
+      for (i32 n = 0; n < kKeyTiles; ++n) {
+        s[t][n][2 * half] -= m;
+        s[t][n][2 * half + 1] -= m;
+      }
     }
   }
 
@@ -756,4 +766,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_2ae2e58c08fea0dd
+}  // namespace attune_4c17785b79e62446

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale10 parts=fill overlap=within pack-gqa · source e04a04ed8235488e
+// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale10 parts=fill overlap=within pack-gqa · source 22e709f78aa49563
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -21,7 +21,7 @@
 //   147456  barriers, numbers of tiles
 //   147540  end
 
-namespace attune_4c62541ac4956042 {
+namespace attune_f98d50e883ce4e07 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -598,7 +598,7 @@ __device__ __forceinline__ float checked_sum(float sum) { return sum; }
 // Online softmax of a warpgroup's rows; a thread holds two, 8 apart, and shares each with the other lanes of its quad. P is
 // exp2(c s - c m - kHeadroom) with the row's m. What O must be multiplied by when m moves is kept until the product that is under way has landed.
 struct OnlineSoftmax {
-  // Rounding c m changes the exponents of a row by up to 2^-24 |c m|. From here on scores have m subtracted before they are multiplied.
+  // Rounding c m changes the exponents of a row by up to 2^-24 |c m|. From here on m is subtracted from the scores before they are multiplied.
   static constexpr float kLargeExponent = 0x1p12f;
 
   float scale_log2;  // c
@@ -606,31 +606,43 @@ struct OnlineSoftmax {
   float row_sum[2];  // this thread's share
   float scale[2];    // of O, if must_scale
   bool must_scale;
-  bool has_large_exponents;  // whether a row of the warp has
 
-  // Puts P in the place of S, and adds it to this thread's row sums.
+  // -c m - kHeadroom of both rows.
   template <bool kMasked>
-  __device__ __forceinline__ void exponentiate(ScoreFragments& s, float (&sum)[2]) const {
-    float negative_max[2], sums[4] = {};  // two sums of a row: shorter chains
+  __device__ __forceinline__ void find_offsets(float (&offset)[2]) const {
 #pragma unroll
     for (i32 half = 0; half < 2; ++half) {
       const float m = finite_row_max<kMasked>(row_max[half]);
-      negative_max[half] = kHeadroom == 0 ? -m * scale_log2 : fma_rn_f32(-m, scale_log2, -kHeadroom);
+      offset[half] = kHeadroom == 0 ? -m * scale_log2 : fma_rn_f32(-m, scale_log2, -kHeadroom);
     }
-    if (has_large_exponents) subtract_row_max(s, negative_max);
+  }
+  __device__ __forceinline__ static bool is_large(const float (&offset)[2]) { return (abs_f32(offset[0]) >= kLargeExponent) | (abs_f32(offset[1]) >= kLargeExponent); }
+
+  // Takes m from the offsets of rows where it is large, and subtracts it from their scores instead. Those of other rows of the warp stay as they are.
+  __device__ __forceinline__ void subtract_large_row_max(ScoreFragments& s, float (&offset)[2]) const {
+    if (!vote_sync_any(is_large(offset))) return;
+    float m[2];
+#pragma unroll
+    for (i32 half = 0; half < 2; ++half) {
+      const bool large = abs_f32(offset[half]) >= kLargeExponent;
+      m[half] = large ? row_max[half] : 0;
+      if (large) offset[half] = -kHeadroom;
+    }
+#pragma unroll
+    for (i32 i = 0; i < kBlockKv / 2; ++i) s[i] -= m[i / 2 % 2];
+  }
+
+  // Puts P in the place of S, and adds it to this thread's row sums.
+  __device__ __forceinline__ void exponentiate(ScoreFragments& s, const float (&offset)[2], float (&sum)[2]) const {
+    float sums[4] = {};  // two sums of a row: shorter chains
 #pragma unroll
     for (i32 i = 0; i < kBlockKv / 2; ++i) {
       const i32 half = i / 2 % 2;
-      s[i] = exponential(i, s[i], scale_log2, negative_max[half]);
+      s[i] = exponential(i, s[i], scale_log2, offset[half]);
       sums[half + 2 * (i % 2)] += s[i];
     }
     sum[0] = sums[0] + sums[2];
     sum[1] = sums[1] + sums[3];
-  }
-
-  // To be called whenever row_max has changed.
-  __device__ __forceinline__ void look_for_large_exponents() {
-    has_large_exponents = vote_sync_any(has_large_exponent(0) | has_large_exponent(1));
   }
 
   // The largest of this thread's scores of each row, and of the quad's.
@@ -678,22 +690,6 @@ struct OnlineSoftmax {
   __device__ __forceinline__ static float finite_row_max(float m) {
     return kMasked && m == negative_infinity() ? 0 : m;
   }
-
- private:
-  __device__ __forceinline__ bool has_large_exponent(i32 half) const { return abs_f32(finite_row_max<true>(row_max[half]) * scale_log2) >= kLargeExponent; }
-
-  // Of rows with large exponents, which then have no offset but kHeadroom. Other rows of the warp stay as they are.
-  __device__ __forceinline__ void subtract_row_max(ScoreFragments& s, float (&negative_max)[2]) const {
-    float m[2];
-#pragma unroll
-    for (i32 half = 0; half < 2; ++half) {
-      const bool large = has_large_exponent(half);
-      m[half] = large ? row_max[half] : 0;
-      if (large) negative_max[half] = -kHeadroom;
-    }
-#pragma unroll
-    for (i32 i = 0; i < kBlockKv / 2; ++i) s[i] -= m[i / 2 % 2];
-  }
 };
 // row_max is the largest score so far or, with kRescaleThreshold, one less than that many powers of two below it. Whether a score exceeds it by so
 // much a thread sees from its own scores: from their bits, where the limit is positive, for those of positive floats are ordered like integers, of
@@ -711,7 +707,10 @@ struct Softmax : OnlineSoftmax {
     largest_of_thread(s, row_max);
     largest_of_quad(row_max);
     set_limit();
-    exponentiate<kMasked>(s, row_sum);
+    float offset[2];
+    find_offsets<kMasked>(offset);
+    subtract_large_row_max(s, offset);
+    exponentiate(s, offset, row_sum);
     row_sum[0] = checked_sum(row_sum[0]);
     row_sum[1] = checked_sum(row_sum[1]);
   }
@@ -720,7 +719,9 @@ struct Softmax : OnlineSoftmax {
   __device__ __forceinline__ void update(ScoreFragments& s) {
     must_scale = false;
     float largest[2];  // of a row that does not reach its limit it may be anything below
-    bool reaches = false;
+    float offset[2];
+    find_offsets<kMasked>(offset);
+    bool reaches = is_large(offset);
     if (kMasked || none) {
       largest_of_thread(s, largest);  // -inf - -inf is NaN and compares false
 #pragma unroll
@@ -737,9 +738,11 @@ struct Softmax : OnlineSoftmax {
       largest_of_quad(largest);
       raise_row_max<kMasked>(largest);
       set_limit();
+      find_offsets<kMasked>(offset);
+      subtract_large_row_max(s, offset);
     }
     float sum[2];
-    exponentiate<kMasked>(s, sum);
+    exponentiate(s, offset, sum);
     row_sum[0] += checked_sum(sum[0]);
     row_sum[1] += checked_sum(sum[1]);
   }
@@ -764,7 +767,6 @@ struct Softmax : OnlineSoftmax {
       limit[half] = largest > 0 ? bits_of(largest) : kNone;
     }
     none = vote_sync_any((limit[0] == kNone) | (limit[1] == kNone));
-    look_for_large_exponents();
   }
 };
 // Q as the A operand of Q Kᵀ: read from shared memory at each step.
@@ -1076,4 +1078,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_4c62541ac4956042
+}  // namespace attune_f98d50e883ce4e07
