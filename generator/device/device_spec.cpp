@@ -7,6 +7,7 @@
 #include <cctype>
 
 #include "generator/error.h"
+#include "generator/lazy_value.h"
 
 namespace attune {
 namespace {
@@ -129,13 +130,13 @@ std::string arch_name(const DeviceSpec& device) {
 }
 
 const std::vector<DeviceSpec>& known_devices() {
-  static const std::vector<DeviceSpec> devices = [] {
+  static constinit LazyValue<const std::vector<DeviceSpec>> devices;
+  return devices.get([] {
     std::vector<DeviceSpec> list;
     for (const Model& model : kModels) list.push_back(spec_of(model));
     std::sort(list.begin(), list.end(), [](const DeviceSpec& a, const DeviceSpec& b) { return a.key < b.key; });
     return list;
-  }();
-  return devices;
+  });
 }
 
 const DeviceSpec& find_device(std::string_view key_or_name) {

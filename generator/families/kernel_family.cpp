@@ -11,13 +11,15 @@
 #include "generator/families/family_word.h"
 #include "generator/families/forward_sm80/family.h"
 #include "generator/families/forward_sm90/family.h"
+#include "generator/lazy_value.h"
 
 namespace attune {
 
 std::span<const KernelFamily> kernel_families() {
-  static const std::array families = {forward_sm80_family(), forward_sm90_family(), backward_sm80_family(),
-                                      backward_sm90_family()};
-  return families;
+  static constinit LazyValue<const std::array<KernelFamily, 4>> families;
+  return families.get([] {
+    return std::array{forward_sm80_family(), forward_sm90_family(), backward_sm80_family(), backward_sm90_family()};
+  });
 }
 
 const KernelFamily* find_family(Pass pass, FamilyWord word) {

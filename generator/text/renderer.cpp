@@ -329,11 +329,10 @@ class Renderer {
   }
 
   const std::string& item_value(const std::string& list, const std::string& key) {
-    static const std::string kEmpty;
     const auto loop =
         std::find_if(loops_.begin(), loops_.end(), [&](const LoopItem& item) { return *item.list == list; });
     if (loop == loops_.end()) fail(fmt::format("'${{{}.{}}}' outside of '//% for {}'", list, key, list));
-    if (loop->item == nullptr) return kEmpty;
+    if (loop->item == nullptr) return empty_;
     const auto found = loop->item->find(key);
     if (found == loop->item->end()) fail_undeclared("key", list + "." + key);
     used_.insert(list + "." + key);
@@ -356,6 +355,7 @@ class Renderer {
   std::set<std::string> included_;  // partials that left text
   std::vector<Place> places_;       // from the root to the template being rendered
   std::vector<LoopItem> loops_;
+  const std::string empty_;  // the value of an item that there is not
 };
 }  // namespace
 

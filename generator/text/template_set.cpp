@@ -2,19 +2,20 @@
 
 #include <cstddef>
 
+#include "generator/lazy_value.h"
 #include "templates/embedded_templates.h"
 
 namespace attune {
 
 const TemplateSet& TemplateSet::embedded() {
-  static const TemplateSet set = [] {
+  static constinit LazyValue<const TemplateSet> set;
+  return set.get([] {
     std::size_t count = 0;
     const EmbeddedTemplate* templates = embedded_templates(&count);
     std::map<std::string, std::string> texts;
     for (std::size_t i = 0; i < count; ++i) texts.emplace(templates[i].name, templates[i].text);
     return TemplateSet(std::move(texts));
-  }();
-  return set;
+  });
 }
 
 const std::string* TemplateSet::find(const std::string& name) const {
