@@ -11,10 +11,15 @@
 
 #include "attune/log.h"
 #include "generator/error.h"
+#include "generator/lazy_value.h"
+#include "runtime/cuda/context_scope.h"
 #include "runtime/cuda/cubin_cache.h"
+#include "runtime/cuda/cuda_device_info.h"
 #include "runtime/cuda/cuda_driver.h"
 #include "runtime/cuda/kernel_source.h"
 #include "runtime/cuda/nvrtc_compiler.h"
+#include "runtime/system/activity_mutex.h"
+#include "runtime/system/state_mutex.h"
 
 namespace attune {
 namespace {
@@ -22,67 +27,11 @@ namespace {
 // Above this many bytes a kernel must ask for its dynamic shared memory.
 constexpr std::size_t kSharedBytesWithoutOptIn = 48 * 1024;
 
-int attribute_of(const CudaDriver& driver, CUdevice device, CUdevice_attribute attribute) {
-  int value = 0;
-  driver.check(driver.cuDeviceGetAttribute(&value, attribute, device), "cuDeviceGetAttribute");
-  return value;
-}
-
-// Known facts of the model, or those of its architecture; what the driver tells about this very GPU goes before both.
-DeviceSpec spec_of(const CudaDriver& driver, CUdevice device) {
-  const auto attribute = [&](CUdevice_attribute which) { return attribute_of(driver, device, which); };
-  char name[256] = {};
-  driver.check(driver.cuDeviceGetName(name, sizeof(name), device), "cuDeviceGetName");
-  const int major = attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
-  const int minor = attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
-  const auto known = find_device_by_name(name);
-  DeviceSpec spec = known ? *known : generic_device(major, minor);
-  spec.name = name;
-  spec.compute_major = major;
-  spec.compute_minor = minor;
-  spec.sm_count = attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
-  spec.shared_bytes_per_block = attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
-  spec.shared_bytes_per_sm = attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR);
-  spec.shared_bytes_reserved = attribute(CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK);
-  spec.registers_per_sm = attribute(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR);
-  spec.threads_per_sm = attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
-  spec.ctas_per_sm = attribute(CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR);
-  spec.l2_bytes = attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
-  if (!known) {
-    spec.clock_mhz = attribute(CU_DEVICE_ATTRIBUTE_CLOCK_RATE) / 1000;
-    // Two transfers per clock of the memory bus: kHz * bits / 8 * 2, in 1e9 bytes per second.
-    spec.memory_gbps = attribute(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE) * 1e3 *
-                       attribute(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH) / 8 * 2 / 1e9;
-  }
-  return spec;
-}
-
-// Makes a context current for a scope. Nothing is pushed where it is current already, which is the common case.
-class ContextScope {
- public:
-  ContextScope(const CudaDriver& driver, CUcontext context) : driver_(driver) {
-    CUcontext current = nullptr;
-    driver.check(driver.cuCtxGetCurrent(&current), "cuCtxGetCurrent");
-    if (current == context) return;
-    driver.check(driver.cuCtxPushCurrent(context), "cuCtxPushCurrent");
-    pushed_ = true;
-  }
-  ~ContextScope() {
-    CUcontext popped = nullptr;
-    if (pushed_) driver_.cuCtxPopCurrent(&popped);
-  }
-  ContextScope(const ContextScope&) = delete;
-  ContextScope& operator=(const ContextScope&) = delete;
-
- private:
-  const CudaDriver& driver_;
-  bool pushed_ = false;
-};
-
 // A primary context, retained until the process ends: code and memory of other libraries live in it too.
 class CudaDevice final : public Device, public std::enable_shared_from_this<CudaDevice> {
  public:
   CudaDevice(const CudaDriver& driver, int ordinal) : driver_(driver), ordinal_(ordinal) {
+    const RelaxedCapture relaxed(driver_);
     driver_.check(driver_.cuDeviceGet(&device_, ordinal), "cuDeviceGet");
     driver_.check(driver_.cuDevicePrimaryCtxRetain(&context_, device_), "cuDevicePrimaryCtxRetain");
     spec_ = spec_of(driver_, device_);
@@ -96,7 +45,7 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   std::shared_ptr<const CompiledKernel> compile(const KernelLaunch& launch) override;
 
   DevicePointer allocate(std::size_t bytes) override {
-    const ContextScope scope = enter();
+    const RelaxedScope scope = enter_relaxed();
     CUdeviceptr pointer = 0;
     const CUresult result = driver_.cuMemAlloc(&pointer, bytes);
     if (result == CUDA_ERROR_OUT_OF_MEMORY) {
@@ -109,26 +58,26 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   }
   void free(DevicePointer pointer) noexcept override {
     try {
-      const ContextScope scope = enter();
+      const RelaxedScope scope = enter_relaxed();
       driver_.cuMemFree(pointer);
     } catch (const Error&) {
       // The context is gone, and the memory with it.
     }
   }
   std::size_t free_bytes() const override {
-    const ContextScope scope = enter();
+    const RelaxedScope scope = enter_relaxed();
     std::size_t free = 0, total = 0;
     driver_.check(driver_.cuMemGetInfo(&free, &total), "cuMemGetInfo");
     return free;
   }
   void copy_to_device(DevicePointer to, const void* from, std::size_t bytes) override {
-    const ContextScope scope = enter();
+    const RelaxedScope scope = enter_relaxed();
     driver_.check(driver_.cuMemcpyHtoD(to, from, bytes), "cuMemcpyHtoD");
     // A copy from pageable memory returns when the source was read, possibly before it arrived.
     driver_.check(driver_.cuStreamSynchronize(nullptr), "cuStreamSynchronize after cuMemcpyHtoD");
   }
   void copy_from_device(void* to, DevicePointer from, std::size_t bytes) override {
-    const ContextScope scope = enter();
+    const RelaxedScope scope = enter_relaxed();
     driver_.check(driver_.cuMemcpyDtoH(to, from, bytes), "cuMemcpyDtoH");
   }
   void fill(DevicePointer to, std::uint8_t value, std::size_t bytes, Stream stream) override {
@@ -142,7 +91,7 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   void encode_tensor_map(const TensorMapRequest& request, void* to) const override;
 
   void synchronize(Stream stream) override {
-    const ContextScope scope = enter();
+    const RelaxedScope scope = enter_relaxed();
     driver_.check(driver_.cuStreamSynchronize(static_cast<CUstream>(stream)), "cuStreamSynchronize");
   }
   bool is_capturing(Stream stream) const override {
@@ -157,6 +106,7 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   bool can_time() const override { return true; }
 
   ContextScope enter() const { return ContextScope(driver_, context_); }
+  RelaxedScope enter_relaxed() const { return RelaxedScope(driver_, context_); }
   const CudaDriver& driver() const { return driver_; }
 
  private:
@@ -185,7 +135,7 @@ class CudaKernel final : public CompiledKernel {
   }
   ~CudaKernel() override {
     try {
-      const ContextScope scope = device_->enter();
+      const RelaxedScope scope = device_->enter_relaxed();
       device_->driver().cuModuleUnload(module_);
     } catch (const Error&) {
       // The context is gone, and the module with it.
@@ -228,6 +178,7 @@ bool refuses_image(CUresult result) {
 
 std::shared_ptr<const CompiledKernel> CudaDevice::loaded(CUmodule module, const KernelLaunch& launch,
                                                          KernelResources resources) {
+  const RelaxedScope scope = enter_relaxed();
   auto kernel = std::make_shared<CudaKernel>(shared_from_this(), module, launch, std::move(resources));
   kernel->prepare(driver_, launch.entry);
   return kernel;
@@ -235,7 +186,7 @@ std::shared_ptr<const CompiledKernel> CudaDevice::loaded(CUmodule module, const 
 
 // What was named to be used is used or an error: nothing is compiled in its place.
 std::shared_ptr<const CompiledKernel> CudaDevice::load_packed(const KernelLaunch& launch, PackedKernel packed) {
-  const ContextScope scope = enter();
+  const RelaxedScope scope = enter_relaxed();
   CUmodule module = nullptr;
   const CUresult result = driver_.cuModuleLoadData(&module, packed.compiled.image.data());
   if (result != CUDA_SUCCESS) {
@@ -250,18 +201,22 @@ std::shared_ptr<const CompiledKernel> CudaDevice::load_packed(const KernelLaunch
 }
 
 std::shared_ptr<const CompiledKernel> CudaDevice::compile(const KernelLaunch& launch) {
+  require_unforked_cuda();  // before anything is compiled for nothing
   if (const std::shared_ptr<const KernelSource> source = kernel_source()) {
     if (std::optional<PackedKernel> packed = source->find(launch)) return load_packed(launch, std::move(*packed));
   }
   CompiledText compiled = cache_.get(launch);
-  const ContextScope scope = enter();
   CUmodule module = nullptr;
-  CUresult result = driver_.cuModuleLoadData(&module, compiled.image.data());
+  const auto load = [&] {
+    const RelaxedScope scope = enter_relaxed();
+    return driver_.cuModuleLoadData(&module, compiled.image.data());
+  };
+  CUresult result = load();
   if (refuses_image(result) && compiled.resources.from_cache) {
     log(LogLevel::info, "the cached cubin of kernel " + launch.entry + " does not load on " + description() +
                             " and is compiled again: " + driver_.describe(result, "cuModuleLoadData"));
     compiled = cache_.rebuild(launch);
-    result = driver_.cuModuleLoadData(&module, compiled.image.data());
+    result = load();
   }
   if (result != CUDA_SUCCESS) {
     throw Error(ErrorCode::driver, "kernel " + launch.entry + " for " + launch.arch + " does not load on " +
@@ -348,81 +303,43 @@ void CudaDevice::encode_tensor_map(const TensorMapRequest& request, void* to) co
   std::memcpy(to, &map, sizeof(map));
 }
 
-}  // namespace
+// One at a time makes a device. Never destroyed: a primary context outlives every static object that may still hold its
+// memory.
+struct OpenDevices {
+  StateMutex mutex;
+  std::map<int, std::shared_ptr<CudaDevice>> devices;
 
-std::vector<CudaDeviceInfo> list_cuda_devices(std::string* why_none) {
-  std::vector<CudaDeviceInfo> devices;
-  const CudaDriver* driver = CudaDriver::find(why_none);
-  if (driver == nullptr) return devices;
-  int count = 0;
-  driver->check(driver->cuDeviceGetCount(&count), "cuDeviceGetCount");
-  for (int ordinal = 0; ordinal < count; ++ordinal) {
-    CUdevice device = 0;
-    driver->check(driver->cuDeviceGet(&device, ordinal), "cuDeviceGet");
-    CudaDeviceInfo info;
-    info.ordinal = ordinal;
-    info.spec = spec_of(*driver, device);
-    driver->check(driver->cuDeviceTotalMem(&info.memory_bytes, device), "cuDeviceTotalMem");
-    devices.push_back(std::move(info));
+  std::shared_ptr<CudaDevice> find(int ordinal) {
+    const std::lock_guard lock(mutex);
+    const auto found = devices.find(ordinal);
+    return found == devices.end() ? nullptr : found->second;
   }
-  if (devices.empty() && why_none != nullptr) *why_none = "the NVIDIA driver sees no GPU; check CUDA_VISIBLE_DEVICES";
-  return devices;
-}
+};
+
+constinit ActivityMutex opening_device;
+constinit LazyValue<OpenDevices> open_devices;
+
+}  // namespace
 
 std::shared_ptr<Device> open_cuda_device(int ordinal) {
   const CudaDriver& driver = CudaDriver::get();
+  OpenDevices& open = open_devices.get();
+  if (std::shared_ptr<CudaDevice> device = open.find(ordinal)) return device;
   int count = 0;
-  driver.check(driver.cuDeviceGetCount(&count), "cuDeviceGetCount");
+  {
+    const RelaxedCapture relaxed(driver);
+    driver.check(driver.cuDeviceGetCount(&count), "cuDeviceGetCount");
+  }
   if (ordinal < 0 || ordinal >= count) {
     throw Error(ErrorCode::no_device, "there is no GPU cuda:" + std::to_string(ordinal) + "; the driver sees " +
                                           std::to_string(count) + " (cuda:0 to cuda:" + std::to_string(count - 1) +
                                           ")");
   }
-  // Never destroyed: a primary context outlives every static object that may still hold its memory.
-  static std::mutex& mutex = *new std::mutex;
-  static auto& devices = *new std::map<int, std::shared_ptr<CudaDevice>>;
-  const std::lock_guard lock(mutex);
-  std::shared_ptr<CudaDevice>& device = devices[ordinal];
-  if (device == nullptr) device = std::make_shared<CudaDevice>(driver, ordinal);
-  return device;
-}
-
-namespace {
-
-// Whether a context is its device's primary one. Does not make that, where it is not in use.
-bool is_primary(const CudaDriver& driver, CUdevice device, CUcontext context) {
-  unsigned flags = 0;
-  int active = 0;
-  driver.check(driver.cuDevicePrimaryCtxGetState(device, &flags, &active), "cuDevicePrimaryCtxGetState");
-  if (active == 0) return false;
-  CUcontext primary = nullptr;
-  driver.check(driver.cuDevicePrimaryCtxRetain(&primary, device), "cuDevicePrimaryCtxRetain");
-  driver.check(driver.cuDevicePrimaryCtxRelease(device), "cuDevicePrimaryCtxRelease");
-  return primary == context;
-}
-
-}  // namespace
-
-int current_cuda_ordinal() {
-  const CudaDriver& driver = CudaDriver::get();
-  CUcontext context = nullptr;
-  CUdevice device = 0;
-  driver.check(driver.cuCtxGetCurrent(&context), "cuCtxGetCurrent");
-  if (context == nullptr) return 0;
-  driver.check(driver.cuCtxGetDevice(&device), "cuCtxGetDevice");
-  thread_local CUcontext known_primary = nullptr;  // of this thread's last call
-  if (context != known_primary) {
-    if (!is_primary(driver, device, context)) {
-      throw Error(
-          ErrorCode::invalid_argument,
-          "the calling thread's current CUDA context is not the primary context of cuda:" + std::to_string(device) +
-              ", in which Attune runs, as the CUDA runtime and PyTorch do: make that one current "
-              "(cuDevicePrimaryCtxRetain, then cuCtxSetCurrent) and take tensors and stream from it; or, if "
-              "they are of that one already, name the device (attune_problem::device in C, "
-              "attune::runtime_of() in C++)");
-    }
-    known_primary = context;
-  }
+  const ActivityMutex::Lock making(opening_device);
+  if (std::shared_ptr<CudaDevice> device = open.find(ordinal)) return device;  // another thread was first
+  auto device = std::make_shared<CudaDevice>(driver, ordinal);
+  const std::lock_guard lock(open.mutex);
+  open.devices.emplace(ordinal, device);
   return device;
 }
 
@@ -440,14 +357,14 @@ CudaTimer::CudaTimer(const std::shared_ptr<Device>& device, Stream stream) : sta
     throw Error(ErrorCode::internal, "CudaTimer needs a CUDA device, not " + device->description());
   state_->stream = static_cast<CUstream>(stream);
   const CudaDriver& driver = state_->device->driver();
-  const ContextScope scope = state_->device->enter();
+  const RelaxedScope scope = state_->device->enter_relaxed();
   driver.check(driver.cuEventCreate(&state_->begin, CU_EVENT_DEFAULT), "cuEventCreate");
   driver.check(driver.cuEventCreate(&state_->end, CU_EVENT_DEFAULT), "cuEventCreate");
 }
 
 CudaTimer::~CudaTimer() {
   try {
-    const ContextScope scope = state_->device->enter();
+    const RelaxedScope scope = state_->device->enter_relaxed();
     state_->device->driver().cuEventDestroy(state_->begin);
     state_->device->driver().cuEventDestroy(state_->end);
   } catch (const Error&) {
@@ -468,7 +385,7 @@ void CudaTimer::stop() {
 
 double CudaTimer::microseconds() {
   const CudaDriver& driver = state_->device->driver();
-  const ContextScope scope = state_->device->enter();
+  const RelaxedScope scope = state_->device->enter_relaxed();
   driver.check(driver.cuEventSynchronize(state_->end), "cuEventSynchronize");
   float milliseconds = 0;
   driver.check(driver.cuEventElapsedTime(&milliseconds, state_->begin, state_->end), "cuEventElapsedTime");

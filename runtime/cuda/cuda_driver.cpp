@@ -2,9 +2,12 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
+#include <mutex>
 #include <string_view>
 
 #include "generator/error.h"
+#include "runtime/system/state_mutex.h"
 
 namespace attune {
 namespace {
@@ -71,6 +74,7 @@ void resolve_newer(void* library, CudaDriver& f) {
   std::string why_not;
   resolve(library, "cuLaunchKernelEx", f.cuLaunchKernelEx, why_not);
   resolve(library, "cuTensorMapEncodeTiled", f.cuTensorMapEncodeTiled, why_not);
+  resolve(library, "cuThreadExchangeStreamCaptureMode", f.cuThreadExchangeStreamCaptureMode, why_not);
 }
 
 void open_library(LoadedDriver& driver) {
@@ -90,39 +94,63 @@ void open_library(LoadedDriver& driver) {
   driver.opened = true;
 }
 
+constexpr const char* kForked =
+    "this process was forked from one that had started CUDA, which does not work in such a child: start the child by "
+    "exec (in Python by the methods \"spawn\" or \"forkserver\" of multiprocessing), or fork before the first call";
+
+// Never freed: CUDA calls may come from destructors of static objects. A fork waits until either is done.
+constinit StateMutex opening, starting;
+constinit std::atomic<LoadedDriver*> opened{nullptr}, started{nullptr};
+constinit std::atomic<int> started_in{0};  // the generation of the process that began to start it, plus 1
+
 // Opened without being started: asking the version must not wake a GPU.
 LoadedDriver& opened_driver() {
-  static LoadedDriver* const driver = [] {
-    auto* made = new LoadedDriver;  // never freed: CUDA calls may come from destructors of static objects
-    open_library(*made);
-    return made;
-  }();
+  if (LoadedDriver* const driver = opened.load(std::memory_order_acquire)) return *driver;
+  const std::lock_guard lock(opening);
+  LoadedDriver* driver = opened.load(std::memory_order_relaxed);
+  if (driver == nullptr) {
+    driver = new LoadedDriver;
+    open_library(*driver);
+    opened.store(driver, std::memory_order_release);
+  }
   return *driver;
 }
 
+bool is_forked() {
+  const int begun = started_in.load(std::memory_order_relaxed);
+  return begun != 0 && begun != fork_generation() + 1;
+}
+
 const LoadedDriver& started_driver() {
-  static const LoadedDriver* const driver = [] {
-    LoadedDriver& opened = opened_driver();
-    if (!opened.opened) return &opened;
-    const CUresult result = opened.functions.cuInit(0);
-    opened.started = result == CUDA_SUCCESS;
+  if (const LoadedDriver* const driver = started.load(std::memory_order_acquire)) return *driver;
+  LoadedDriver& driver = opened_driver();
+  const std::lock_guard lock(starting);
+  if (started.load(std::memory_order_relaxed) != nullptr) return driver;
+  if (driver.opened) {
+    const CUresult result = driver.functions.cuInit(0);
+    driver.started = result == CUDA_SUCCESS;
+    if (driver.started) started_in = fork_generation() + 1;
     if (result == CUDA_ERROR_NO_DEVICE) {
-      opened.why_none =
+      driver.why_none =
           "the NVIDIA driver is installed but sees no GPU (CUDA_ERROR_NO_DEVICE); check CUDA_VISIBLE_DEVICES";
-    } else if (!opened.started) {
-      opened.why_none = "the NVIDIA driver does not start: " + opened.functions.describe(result, "cuInit");
+    } else if (result == CUDA_ERROR_NOT_INITIALIZED) {
+      driver.why_none = "the NVIDIA driver does not start: " + driver.functions.describe(result, "cuInit") +
+                        "; perhaps " + kForked;  // by another library
+    } else if (!driver.started) {
+      driver.why_none = "the NVIDIA driver does not start: " + driver.functions.describe(result, "cuInit");
     }
-    return &opened;
-  }();
-  return *driver;
+  }
+  started.store(&driver, std::memory_order_release);
+  return driver;
 }
 
 }  // namespace
 
 const CudaDriver* CudaDriver::find(std::string* why_none) {
   const LoadedDriver& driver = started_driver();
-  if (!driver.started && why_none != nullptr) *why_none = driver.why_none;
-  return driver.started ? &driver.functions : nullptr;
+  const bool usable = driver.started && !is_forked();
+  if (!usable && why_none != nullptr) *why_none = driver.started ? kForked : driver.why_none;
+  return usable ? &driver.functions : nullptr;
 }
 
 const CudaDriver& CudaDriver::get() {
@@ -146,6 +174,19 @@ std::string CudaDriver::describe(CUresult result, const char* call, const Callin
 
 void CudaDriver::check(CUresult result, const char* call, const CallingLine& where) const {
   if (result != CUDA_SUCCESS) throw Error(ErrorCode::driver, describe(result, call, where));
+}
+
+RelaxedCapture::RelaxedCapture(const CudaDriver& driver) : driver_(driver) {
+  exchanged_ = driver.cuThreadExchangeStreamCaptureMode != nullptr &&
+               driver.cuThreadExchangeStreamCaptureMode(&before_) == CUDA_SUCCESS;
+}
+
+RelaxedCapture::~RelaxedCapture() {
+  if (exchanged_) driver_.cuThreadExchangeStreamCaptureMode(&before_);
+}
+
+void require_unforked_cuda() {
+  if (is_forked()) throw Error(ErrorCode::no_device, kForked);
 }
 
 std::string cuda_version_text(int version) {

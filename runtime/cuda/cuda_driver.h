@@ -49,6 +49,8 @@ struct CudaDriver {
   decltype(&::cuLaunchKernel) cuLaunchKernel;
   decltype(&::cuLaunchKernelEx) cuLaunchKernelEx;              ///< nullptr in a driver older than CUDA 11.8
   decltype(&::cuTensorMapEncodeTiled) cuTensorMapEncodeTiled;  ///< nullptr in a driver older than CUDA 12
+  /// nullptr in a driver older than CUDA 10.1; see RelaxedCapture
+  decltype(&::cuThreadExchangeStreamCaptureMode) cuThreadExchangeStreamCaptureMode;
   decltype(&::cuStreamSynchronize) cuStreamSynchronize;
   decltype(&::cuStreamIsCapturing) cuStreamIsCapturing;
   decltype(&::cuEventCreate) cuEventCreate;
@@ -59,8 +61,8 @@ struct CudaDriver {
 
   int version = 0;  ///< of CUDA that the driver supports: 1000 * major + 10 * minor
 
-  /// The driver, initialised; nullptr, with the reason in *why_none, where there is none or it refuses to start.
-  /// Thread-safe.
+  /// The driver, initialised; nullptr, with the reason in *why_none, where there is none, it refuses to start, or this
+  /// process was forked from one that had started it. Thread-safe.
   static const CudaDriver* find(std::string* why_none = nullptr);
   /// The same; throws Error(no_device) with the reason.
   static const CudaDriver& get();
@@ -70,6 +72,27 @@ struct CudaDriver {
   /// The text of check()'s exception.
   std::string describe(CUresult result, const char* call, const CallingLine& where = CallingLine::current()) const;
 };
+
+/// While it lives, the calling thread may make driver calls that could wait for work of other streams, such as loading
+/// a module, without ending a capture of another thread into a CUDA graph: a capture in the usual, global mode is
+/// invalidated by such a call of any thread that has not said that it knows. Every call but launches and what belongs
+/// to them is made so. A stream that is itself captured stays refused.
+class RelaxedCapture {
+ public:
+  explicit RelaxedCapture(const CudaDriver& driver);
+  ~RelaxedCapture();
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  const CudaDriver& driver_;
+  CUstreamCaptureMode before_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+  bool exchanged_ = false;
+};
+
+/// Throws Error(no_device), with what to do, if this process was forked from one that had started CUDA, which does not
+/// work in such a child. Quick.
+void require_unforked_cuda();
 
 /// "12.8" of 12080.
 std::string cuda_version_text(int version);

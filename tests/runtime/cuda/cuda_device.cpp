@@ -13,6 +13,7 @@
 #include "generator/error.h"
 #include "runtime/call/argument_packer.h"
 #include "runtime/cuda/cubin_cache.h"
+#include "runtime/cuda/cuda_driver.h"
 #include "tests/catch.h"
 #include "tests/error_of.h"
 #include "tests/runtime/forward_case.h"
@@ -69,6 +70,16 @@ std::vector<double> host_microseconds(const std::shared_ptr<Device>& device,
     medians.push_back(of_kind[kBatches / 2]);
   }
   return medians;
+}
+
+// A function of the driver that Attune itself does not call.
+template <typename Function>
+Function* driver_function(const char* name) {
+  static void* const library = ::dlopen("libcuda.so.1", RTLD_NOW);
+  REQUIRE(library != nullptr);
+  void* const found = ::dlsym(library, name);
+  REQUIRE(found != nullptr);
+  return reinterpret_cast<Function*>(found);
 }
 
 }  // namespace
@@ -282,4 +293,48 @@ TEST_CASE("a repeated call costs at most 1.5 us above the bare launch", "[gpu]")
       bare_us, same_us, same_us - bare_us, growing_us, growing_us - bare_us);
   CHECK(same_us - bare_us <= 1.5);
   CHECK(growing_us - bare_us <= 1.5);
+}
+
+TEST_CASE("a thread compiles, loads and allocates while another captures a graph", "[gpu]") {
+  const auto device = open_cuda_device(0);
+  const CudaDriver& driver = CudaDriver::get();
+  const std::string arch = arch_name(device->spec());
+  const auto captured = device->compile(counting_launch(1, arch));
+  const DeviceBuffer buffer(device, 3 * sizeof(int));
+
+  CUcontext context = nullptr;
+  driver.check(driver.cuDevicePrimaryCtxRetain(&context, 0), "cuDevicePrimaryCtxRetain");
+  driver.check(driver.cuCtxPushCurrent(context), "cuCtxPushCurrent");
+  CUstream stream = nullptr;
+  driver.check(driver_function<decltype(cuStreamCreate)>("cuStreamCreate")(&stream, CU_STREAM_NON_BLOCKING),
+               "cuStreamCreate");
+  const auto begin =
+      driver_function<CUresult(CUstream, CUstreamCaptureMode)>("cuStreamBeginCapture_v2");  // a macro in cuda.h
+  driver.check(begin(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), "cuStreamBeginCapture");
+  const DevicePointer pointer = buffer.pointer();
+  device->launch(*captured, 3, &pointer, sizeof(pointer), stream);
+
+  std::vector<int> values;
+  std::string failure;
+  std::thread([&] {
+    try {
+      const int number = static_cast<int>(std::chrono::steady_clock::now().time_since_epoch().count() & 0xfffff);
+      values = run_counting(device, *device->compile(counting_launch(number, arch)));  // never compiled before
+      for (int& value : values) value -= number;
+    } catch (const std::exception& error) {
+      failure = error.what();
+    }
+  }).join();
+  CHECK(failure.empty());
+  CHECK(values == std::vector<int>{0, 1, 2});
+
+  CUgraph graph = nullptr;
+  const CUresult ended = driver_function<decltype(cuStreamEndCapture)>("cuStreamEndCapture")(stream, &graph);
+  INFO(failure << driver.describe(ended, "cuStreamEndCapture"));
+  CHECK(ended == CUDA_SUCCESS);
+  CHECK(graph != nullptr);
+  if (graph != nullptr) driver_function<decltype(cuGraphDestroy)>("cuGraphDestroy")(graph);
+  driver_function<CUresult(CUstream)>("cuStreamDestroy_v2")(stream);
+  driver.cuCtxPopCurrent(&context);
+  driver.cuDevicePrimaryCtxRelease(0);
 }

@@ -13,6 +13,11 @@ void fake_cuda_set_current(CUcontext context); /* in the calling thread */
 int fake_cuda_retained(int device);            /* how often the primary context is held */
 unsigned fake_cuda_launches(void);             /* so far */
 
+/* A stream captures in the global mode until the end, which tells whether the capture still stands. */
+void fake_cuda_begin_capture(void);
+int fake_cuda_end_capture(void);
+CUstreamCaptureMode fake_cuda_thread_mode(void); /* of the calling thread */
+
 #ifdef __cplusplus
 }
 #endif
