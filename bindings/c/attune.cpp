@@ -8,7 +8,6 @@
 #include <exception>
 #include <initializer_list>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <optional>
 #include <string>
@@ -19,6 +18,8 @@
 #include "attune/attention.h"
 #include "attune/log.h"
 #include "generator/error.h"
+#include "generator/lazy_value.h"
+#include "runtime/system/activity_mutex.h"
 #include "tuner/database/measurement.h"
 #include "tuner/database/packed_configs.h"
 #include "tuner/database/tuned_configs.h"
@@ -218,10 +219,10 @@ struct Request {
 void use_databases_once() {
   // No call_once: what an exception leaves must be tried again by the next call, and libstdc++ cannot throw through
   // pthread_once() where it is linked statically.
-  static std::atomic<bool> used{false};
-  static std::mutex& using_them = *new std::mutex;
+  static constinit std::atomic<bool> used{false};
+  static constinit attune::ActivityMutex using_them;
   if (used.load(std::memory_order_acquire)) return;
-  const std::lock_guard lock(using_them);
+  const attune::ActivityMutex::Lock lock(using_them);
   if (used.load(std::memory_order_relaxed)) return;
   attune::use_tuned_configs();
   used.store(true, std::memory_order_release);
@@ -282,8 +283,8 @@ attune::Tensors tensors_of(const attune_tensors* forward, const attune_gradients
 }  // namespace
 
 const char* attune_version(void) {
-  static const std::string version(attune::attune_version());
-  return version.c_str();
+  static constinit attune::LazyValue<const std::string> version;
+  return version.get(attune::attune_version).c_str();
 }
 
 const char* attune_last_error(void) {

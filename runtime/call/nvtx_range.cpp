@@ -7,6 +7,10 @@
 
 #if ATTUNE_HAS_NVTX
 #include <nvtx3/nvToolsExt.h>
+
+#include <mutex>
+
+#include "runtime/system/state_mutex.h"
 #endif
 
 namespace attune {
@@ -14,8 +18,13 @@ namespace attune {
 #if ATTUNE_HAS_NVTX
 namespace {
 
+constinit StateMutex making;
+nvtxDomainHandle_t made = nullptr;
+
 nvtxDomainHandle_t domain() {
-  static const nvtxDomainHandle_t made = nvtxDomainCreateA("attune");
+  // A fork waits: NVTX loads the profiler's library meanwhile.
+  const std::lock_guard lock(making);
+  if (made == nullptr) made = nvtxDomainCreateA("attune");
   return made;
 }
 

@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "generator/config/kernel_config.h"
+#include "generator/lazy_value.h"
 #include "generator/problem/attention_problem.h"
 
 namespace attune {
@@ -23,8 +24,8 @@ class NvtxRange {
 
  private:
   static bool asked_for() {
-    static const bool asked = read_environment();
-    return asked;
+    static constinit LazyValue<const bool> asked;
+    return asked.get(read_environment);
   }
   static bool read_environment();
   static void push(std::string_view what, const AttentionProblem& problem, const KernelConfig& config);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <mutex>
 #include <utility>
 
 #include "attune/log.h"
@@ -47,6 +48,7 @@ bool PlanCache::fits(const KernelConfig& config, const AttentionProblem& problem
 // the source picks, whatever was called before them.
 PlanCache::Prepared PlanCache::find(const AttentionProblem& problem, const DispatchClass& key) {
   const auto prepared_as = [&](const auto& wanted) -> Prepared {
+    const ForkGate::Section section;
     const std::shared_lock lock(plans_mutex_);
     const auto found = plans_.find(key);
     if (found == plans_.end()) return nullptr;
@@ -138,9 +140,15 @@ std::shared_ptr<const CompiledKernel> PlanCache::find_or_compile(const std::stri
     return kernels_[name];
   };
   Kernel& kernel = element();
-  const std::lock_guard compiling(kernel.compiling);
-  std::shared_ptr<const CompiledKernel> loaded = kernel.loaded.lock();
-  if (loaded == nullptr) kernel.loaded = loaded = device_->compile(launch);
+  const ActivityMutex::Lock compiling(kernel.compiling);
+  const auto known = [&] {
+    const std::lock_guard lock(elements_mutex_);
+    return kernel.loaded.lock();
+  };
+  if (std::shared_ptr<const CompiledKernel> loaded = known()) return loaded;
+  std::shared_ptr<const CompiledKernel> loaded = device_->compile(launch);
+  const std::lock_guard lock(elements_mutex_);
+  kernel.loaded = loaded;
   return loaded;
 }
 
@@ -194,13 +202,14 @@ PlanCache::Prepared PlanCache::find_or_compile(const AttentionProblem& problem) 
   if (problem_log_ != nullptr) problem_log_->note(problem);
   const DispatchClass key = dispatch_class(problem);
   if (Prepared prepared = find(problem, key)) return prepared;
-  const auto element = [&]() -> std::mutex& {
+  const auto element = [&]() -> ActivityMutex& {
     const std::lock_guard lock(elements_mutex_);
     return preparing_[key];
   };
-  const std::lock_guard preparing(element());
+  const ActivityMutex::Lock preparing(element());
   if (Prepared prepared = find(problem, key)) return prepared;  // another thread was first
   Prepared prepared = compile_choice(problem);
+  const ForkGate::Section section;
   const std::unique_lock lock(plans_mutex_);
   plans_[key].push_back(prepared);
   return prepared;

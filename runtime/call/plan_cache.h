@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <shared_mutex>
 #include <string>
@@ -13,6 +12,8 @@
 #include "attune/attention.h"
 #include "generator/problem/dispatch_class.h"
 #include "runtime/call/problem_log.h"
+#include "runtime/system/activity_mutex.h"
+#include "runtime/system/state_mutex.h"
 
 namespace attune {
 
@@ -63,21 +64,21 @@ class PlanCache {
 
   // Plans of each dispatch class, hardly ever more than one: a second where a config of the first does not fit a
   // problem of the same class. Plans are added, never removed.
-  std::shared_mutex plans_mutex_;
+  std::shared_mutex plans_mutex_;  // in sections of the ForkGate
   std::unordered_map<DispatchClass, std::vector<Prepared>, DispatchClassHash> plans_;
 
   // Who prepares a dispatch class, and who compiles a kernel, holds its mutex meanwhile. Loaded code is shared by all
   // plans of a kernel class. Elements are added, never removed: their addresses stay.
   struct Kernel {
-    std::mutex compiling;
+    ActivityMutex compiling;
     std::weak_ptr<const CompiledKernel> loaded;
   };
-  std::mutex elements_mutex_;
-  std::unordered_map<DispatchClass, std::mutex, DispatchClassHash> preparing_;
+  StateMutex elements_mutex_;  // guards both maps, and what is loaded
+  std::unordered_map<DispatchClass, ActivityMutex, DispatchClassHash> preparing_;
   std::map<std::string, Kernel> kernels_;
 
   // Kernel classes of picks that the compiler refused: they are not tried again.
-  mutable std::mutex refused_mutex_;
+  mutable StateMutex refused_mutex_;
   std::set<std::string> refused_;
 };
 

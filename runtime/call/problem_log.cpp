@@ -10,10 +10,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <string_view>
 #include <thread>
 
 #include "attune/log.h"
+#include "generator/lazy_value.h"
 
 namespace attune {
 namespace {
@@ -24,7 +26,8 @@ constexpr std::chrono::milliseconds kLongestWait{1000}, kWait{2};
 
 std::string trouble_of_system() { return std::strerror(errno); }
 
-// An open file, which gives its lock back with its end.
+// A file that is open and locked, or cannot be used. No fork comes in between: a child would keep the lock as long as
+// it lives.
 class LockedFile {
  public:
   explicit LockedFile(const std::filesystem::path& path) {
@@ -39,18 +42,22 @@ class LockedFile {
       trouble_ = trouble_of_system();
     } else if (!S_ISREG(facts.st_mode)) {
       trouble_ = "it is no regular file";
-    } else {
-      lock();
+    } else if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
+      is_locked_by_another_ = errno == EWOULDBLOCK || errno == EINTR;
+      trouble_ = is_locked_by_another_ ? "another process has kept it locked for a second" : trouble_of_system();
     }
   }
   ~LockedFile() {
-    if (descriptor_ >= 0) ::close(descriptor_);
+    if (descriptor_ < 0) return;
+    ::flock(descriptor_, LOCK_UN);  // a child that was made without our handlers may have a copy
+    ::close(descriptor_);
   }
   LockedFile(const LockedFile&) = delete;
   LockedFile& operator=(const LockedFile&) = delete;
 
   // Empty, or why the file cannot be used.
   const std::string& trouble() const { return trouble_; }
+  bool is_locked_by_another() const { return is_locked_by_another_; }
 
   // The whole of it.
   std::string read() {
@@ -85,22 +92,9 @@ class LockedFile {
   }
 
  private:
-  void lock() {
-    const auto end = std::chrono::steady_clock::now() + kLongestWait;
-    while (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
-      if (errno != EWOULDBLOCK && errno != EINTR) {
-        trouble_ = trouble_of_system();
-        return;
-      }
-      if (std::chrono::steady_clock::now() > end) {
-        trouble_ = "another process has kept it locked for a second";
-        return;
-      }
-      std::this_thread::sleep_for(kWait);
-    }
-  }
-
+  const ForkGate::Section section_;
   int descriptor_ = -1;
+  bool is_locked_by_another_ = false;
   std::string trouble_;
 };
 
@@ -111,12 +105,8 @@ std::string_view cell_of(std::string_view line) {
   return line;
 }
 
-}  // namespace
-
-// Empty, or why not.
-std::string ProblemLog::append(const std::string& text) {
-  if (path_.extension() != ".csv") return "its name must end in .csv";
-  LockedFile file(path_);
+// Adds the problem unless the file has it. Empty, or why not; `*in_file` then holds all problems of the file.
+std::string add_to(LockedFile& file, const std::string& text, std::unordered_set<std::string>* in_file) {
   if (!file.trouble().empty()) return file.trouble();
   const std::string content = file.read();
   if (!file.trouble().empty()) return file.trouble();
@@ -126,28 +116,53 @@ std::string ProblemLog::append(const std::string& text) {
     const std::string_view cell = cell_of(left.substr(0, end));
     if (header && cell != kHeader)
       return "it holds something else; a list of problems begins with the line \"problem\"";
-    if (!header) known_.emplace(cell);
+    if (!header) in_file->emplace(cell);
     left.remove_prefix(end == std::string_view::npos ? left.size() : end + 1);
   }
-  if (known_.count(text) > 0) return {};
+  if (!in_file->insert(text).second) return {};
   std::string lines;
   if (content.empty()) lines.append(kHeader).append("\n");
   if (!content.empty() && content.back() != '\n') lines.append("\n");
   lines.append("\"").append(text).append("\"\n");  // windows have commas
   file.append(lines, content.size());
-  if (file.trouble().empty()) known_.insert(text);
   return file.trouble();
+}
+
+}  // namespace
+
+// Empty, or why not.
+std::string ProblemLog::append(const std::string& text) {
+  if (path_.extension() != ".csv") return "its name must end in .csv";
+  const auto end = std::chrono::steady_clock::now() + kLongestWait;
+  for (;; std::this_thread::sleep_for(kWait)) {
+    LockedFile file(path_);
+    if (file.is_locked_by_another() && std::chrono::steady_clock::now() < end) continue;
+    std::unordered_set<std::string> in_file;
+    std::string trouble = add_to(file, text, &in_file);
+    if (trouble.empty()) {
+      const std::lock_guard lock(mutex_);
+      known_.merge(in_file);
+    }
+    return trouble;
+  }
+}
+
+bool ProblemLog::needs(const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  return !stopped_ && known_.count(text) == 0;
 }
 
 void ProblemLog::note(const AttentionProblem& problem) noexcept {
   try {
     const std::string text = canonical_text(problem);
+    if (!needs(text)) return;
     std::string trouble;
     {
-      const std::lock_guard lock(mutex_);
-      if (stopped_ || known_.count(text) > 0) return;
+      const ActivityMutex::Lock appending(appending_);
+      if (!needs(text)) return;  // another thread was first
       trouble = append(text);
       if (trouble.empty()) return;
+      const std::lock_guard lock(mutex_);
       stopped_ = true;
     }
     // Without the lock: who hears of it may call, too.
@@ -160,10 +175,14 @@ void ProblemLog::note(const AttentionProblem& problem) noexcept {
 std::shared_ptr<ProblemLog> ProblemLog::of_environment() {
   const char* const named = std::getenv("ATTUNE_LOG_PROBLEMS");
   if (named == nullptr || *named == '\0') return nullptr;
-  static std::mutex& mutex = *new std::mutex;
-  static auto& logs = *new std::map<std::string, std::shared_ptr<ProblemLog>>;
-  const std::lock_guard lock(mutex);
-  std::shared_ptr<ProblemLog>& log = logs[named];
+  struct Logs {
+    StateMutex mutex;
+    std::map<std::string, std::shared_ptr<ProblemLog>> by_path;
+  };
+  static constinit LazyValue<Logs> all;
+  Logs& logs = all.get();
+  const std::lock_guard lock(logs.mutex);
+  std::shared_ptr<ProblemLog>& log = logs.by_path[named];
   if (log == nullptr) log = std::make_shared<ProblemLog>(named);
   return log;
 }

@@ -2,12 +2,13 @@
 
 #include <filesystem>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <unordered_set>
 #include <utility>
 
 #include "generator/problem/attention_problem.h"
+#include "runtime/system/activity_mutex.h"
+#include "runtime/system/state_mutex.h"
 
 namespace attune {
 
@@ -29,8 +30,11 @@ class ProblemLog {
  private:
   std::string append(const std::string& text);
 
+  bool needs(const std::string& text);
+
   const std::filesystem::path path_;
-  std::mutex mutex_;
+  ActivityMutex appending_;
+  StateMutex mutex_;  // guards what follows
   bool stopped_ = false;
   std::unordered_set<std::string> known_;  // problems that are in the file
 };

@@ -7,20 +7,22 @@
 #include <mutex>
 #include <utility>
 
+#include "generator/lazy_value.h"
 #include "generator/plan/source_hash.h"
+#include "runtime/system/state_mutex.h"
 
 namespace attune {
 namespace {
 
 struct ProcessSource {
-  std::mutex mutex;
+  StateMutex mutex;
   std::shared_ptr<const KernelSource> source;
 };
 
 // Never destroyed: other threads may still compile when the process ends.
 ProcessSource& process_source() {
-  static ProcessSource& made = *new ProcessSource;
-  return made;
+  static constinit LazyValue<ProcessSource> made;
+  return made.get();
 }
 
 }  // namespace

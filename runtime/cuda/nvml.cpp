@@ -1,6 +1,7 @@
 // NVML tells the clock and why it is throttled. It is opened at run time; without it, samples say 0 MHz.
 #include <dlfcn.h>
 
+#include "generator/lazy_value.h"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_driver.h"
 
@@ -43,7 +44,8 @@ std::string throttle_text(unsigned long long reasons) {
 }  // namespace
 
 ClockSample sample_clock(int ordinal) {
-  static const Nvml nvml;
+  static constinit LazyValue<const Nvml> opened;
+  const Nvml& nvml = opened.get();
   const CudaDriver* driver = CudaDriver::find();
   if (!nvml.usable || driver == nullptr) return {};
   // CUDA's ordinals follow CUDA_VISIBLE_DEVICES, NVML's do not: the bus id is common to both.

@@ -11,7 +11,9 @@
 
 #include "attune/log.h"
 #include "generator/error.h"
+#include "generator/lazy_value.h"
 #include "runtime/cuda/cuda_driver.h"
+#include "runtime/system/fork_gate.h"
 
 namespace attune {
 namespace {
@@ -91,6 +93,7 @@ std::string loaded_path(void* library, const std::string& asked) {
 
 // Opens one library; returns false, and says why in `tried`, if it is not a usable NVRTC.
 bool open_library(const std::string& path, NvrtcLibrary& nvrtc, std::string& tried) {
+  const ForkGate::Section section;  // a child cannot open a library where a thread was opening one at the fork
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   const auto refuse = [&](const std::string& why) {
     tried += "\n  " + path + ": " + why;
@@ -201,8 +204,8 @@ NvrtcLibrary open_nvrtc(const std::vector<std::string>& paths, int driver_versio
 
 const NvrtcLibrary& nvrtc_library() {
   // A failure is not kept: the next call looks again, and its message is whole.
-  static const NvrtcLibrary found = open_nvrtc(nvrtc_candidates(), cuda_driver_version());
-  return found;
+  static constinit LazyValue<const NvrtcLibrary> found;
+  return found.get([] { return open_nvrtc(nvrtc_candidates(), cuda_driver_version()); });
 }
 
 }  // namespace attune

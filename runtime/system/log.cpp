@@ -5,9 +5,12 @@
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <utility>
 
+#include "generator/lazy_value.h"
+#include "runtime/system/fork_gate.h"
 #include "runtime/system/printable.h"
 
 namespace attune {
@@ -42,7 +45,7 @@ int least_on_standard_error() {
 // Never destroyed: static objects may have something to say when the process ends. Standard error has its destination
 // from the first, so that going back to it takes no memory and cannot fail.
 struct Current {
-  std::mutex mutex;
+  std::mutex mutex;  // in sections of the ForkGate, but for waiting
   std::condition_variable delivered;
   const std::shared_ptr<Destination> standard_error =
       std::make_shared<Destination>(Destination{write_to_standard_error, least_on_standard_error()});
@@ -50,26 +53,26 @@ struct Current {
 };
 
 Current& current() {
-  static Current& made = *new Current;
-  return made;
+  static constinit LazyValue<Current> made;
+  return made.get();
 }
-
-// Sinks that the calling thread is inside of. Their deliveries cannot be waited for.
-thread_local int inside = 0;
 
 // One message on its way to the sink that was current when it was said; none, where that does not want it.
 class Delivery {
  public:
   explicit Delivery(LogLevel level) {
+    const ForkGate::Section section;
     const std::lock_guard lock(current().mutex);
     if (static_cast<int>(level) < current().destination->least) return;
     destination_ = current().destination;
     ++destination_->deliveries;
-    ++inside;
+    outer_ = innermost;
+    innermost = this;
   }
   ~Delivery() {
     if (!destination_) return;
-    --inside;
+    innermost = outer_;
+    const ForkGate::Section section;
     {
       const std::lock_guard lock(current().mutex);
       --destination_->deliveries;
@@ -81,9 +84,30 @@ class Delivery {
 
   const LogSink* sink() const { return destination_ ? &destination_->sink : nullptr; }
 
+  // Whether the calling thread is inside of a sink. Its deliveries cannot be waited for.
+  static bool is_inside() { return innermost != nullptr; }
+
+  // In a child, which has the deliveries of the thread that forked alone. Those who waited for others, outside of
+  // sections, are gone with what they held, too.
+  static void forked() {
+    new (&current().mutex) std::mutex;
+    new (&current().delivered) std::condition_variable;
+    current().destination->deliveries = current().standard_error->deliveries = 0;
+    for (const Delivery* delivery = innermost; delivery != nullptr; delivery = delivery->outer_)
+      delivery->destination_->deliveries = 0;
+    for (const Delivery* delivery = innermost; delivery != nullptr; delivery = delivery->outer_)
+      ++delivery->destination_->deliveries;
+  }
+
  private:
+  static thread_local Delivery* innermost;
+
   std::shared_ptr<Destination> destination_;
+  Delivery* outer_ = nullptr;
 };
+thread_local Delivery* Delivery::innermost = nullptr;
+
+const ForkHook hook(nullptr, nullptr, Delivery::forked);
 
 }  // namespace
 
@@ -102,17 +126,23 @@ std::string_view to_string(LogLevel level) {
 void set_log_sink(LogSink sink, LogLevel least) {
   std::shared_ptr<Destination> next;
   if (sink) next = std::make_shared<Destination>(Destination{std::move(sink), static_cast<int>(least)});
-  std::unique_lock lock(current().mutex);
-  if (!next) {
-    next = current().standard_error;
-    next->least = least_on_standard_error();
+  {
+    const ForkGate::Section section;
+    const std::lock_guard lock(current().mutex);
+    if (!next) {
+      next = current().standard_error;
+      next->least = least_on_standard_error();
+    }
+    if (next == current().destination) return;
+    current().destination.swap(next);
   }
-  if (next == current().destination) return;
-  current().destination.swap(next);
-  if (inside == 0) current().delivered.wait(lock, [&] { return next->deliveries == 0; });
+  if (Delivery::is_inside()) return;
+  std::unique_lock lock(current().mutex);
+  current().delivered.wait(lock, [&] { return next->deliveries == 0; });
 }
 
 bool logs(LogLevel level) {
+  const ForkGate::Section section;
   const std::lock_guard lock(current().mutex);
   return static_cast<int>(level) >= current().destination->least;
 }

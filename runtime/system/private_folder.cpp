@@ -16,6 +16,8 @@
 #include <utility>
 
 #include "attune/log.h"
+#include "generator/lazy_value.h"
+#include "runtime/system/state_mutex.h"
 
 namespace attune {
 namespace {
@@ -298,11 +300,15 @@ std::vector<CacheFolder> cache_folders(const std::string& name, const fs::path& 
 }
 
 void warn_once(const std::string& message) {
-  static std::mutex& mutex = *new std::mutex;
-  static auto& said = *new std::set<std::string>;
+  struct Said {
+    StateMutex mutex;
+    std::set<std::string> messages;
+  };
+  static constinit LazyValue<Said> all;
   {
-    const std::lock_guard lock(mutex);
-    if (!said.insert(message).second) return;
+    Said& said = all.get();
+    const std::lock_guard lock(said.mutex);
+    if (!said.messages.insert(message).second) return;
   }
   log(LogLevel::warning, message);
 }

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "generator/error.h"
+#include "generator/lazy_value.h"
 #include "runtime/system/regular_file.h"
 
 namespace attune {
@@ -57,12 +58,13 @@ TemplateSet load_template_folder(const std::filesystem::path& folder) {
 }
 
 const TemplateSet& runtime_templates() {
-  static const std::optional<TemplateSet> from_folder = []() -> std::optional<TemplateSet> {
+  static constinit LazyValue<std::optional<TemplateSet>> from_folder;
+  const std::optional<TemplateSet>& found = from_folder.get([]() -> std::optional<TemplateSet> {
     const char* folder = std::getenv("ATTUNE_TEMPLATE_DIR");
     if (folder == nullptr || *folder == 0) return std::nullopt;
     return load_named_folder(folder);
-  }();
-  return from_folder ? *from_folder : TemplateSet::embedded();
+  });
+  return found ? *found : TemplateSet::embedded();
 }
 
 }  // namespace attune

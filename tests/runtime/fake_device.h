@@ -10,6 +10,7 @@
 
 #include "generator/error.h"
 #include "runtime/device.h"
+#include "runtime/system/state_mutex.h"
 
 namespace attune::testing {
 
@@ -95,7 +96,7 @@ class FakeDevice final : public Device {
 
  private:
   DeviceSpec spec_;
-  std::mutex compiled_mutex_;
+  StateMutex compiled_mutex_;
   std::map<DevicePointer, std::unique_ptr<std::byte[]>> blocks_;
 };
 

@@ -36,7 +36,7 @@ void check_integrity(Connection& connection) {
   constexpr std::string_view kCode = "error code=";
   if (const std::size_t at = verdict.find(kCode); at != std::string::npos) {
     const int code = std::atoi(verdict.c_str() + at + kCode.size());
-    if ((code & 0xff) == SQLITE_IOERR) throw Failure{code, verdict};
+    if ((code & 0xff) == SQLITE_IOERR || sqlite::is_out_of_memory(code)) sqlite::fail(code, verdict);
   }
   constexpr std::string_view kHeading = "***\n";  // "*** in database main ***", a line of its own
   const std::size_t heading = verdict.find(kHeading);

@@ -4,6 +4,7 @@
 #include <sqlite3.h>
 
 #include <algorithm>
+#include <mutex>
 #include <string_view>
 #include <system_error>
 
@@ -27,7 +28,7 @@ std::unique_ptr<Connection> connect_to_image(std::string_view image) {
   auto* const bytes = reinterpret_cast<unsigned char*>(const_cast<char*>(image.data()));
   const auto size = static_cast<sqlite3_int64>(image.size());
   const int code = sqlite3_deserialize(connection->handle(), "main", bytes, size, size, SQLITE_DESERIALIZE_READONLY);
-  if (code != SQLITE_OK) throw Failure{code, sqlite3_errmsg(connection->handle())};
+  if (code != SQLITE_OK) sqlite::fail(code, sqlite3_errmsg(connection->handle()));
   return connection;
 }
 
@@ -54,22 +55,25 @@ void choose_journal(const fs::path& path, Connection& connection) {
 DatabaseFile::DatabaseFile(fs::path path, Use use, std::string_view image)
     : path_(std::move(path)), use_(use), image_(image) {
   LiveFiles::all().add(this);
-  const std::lock_guard lock(mutex_);
-  open();
+  try {
+    const std::lock_guard lock(mutex_);
+    open();
+  } catch (...) {  // no memory: without an object nobody may look at it
+    close_and_forget();
+    throw;
+  }
 }
 
-DatabaseFile::~DatabaseFile() {
-  // Closed before it is forgotten: a fork of another thread waits for either.
-  {
-    const std::lock_guard lock(mutex_);
-    writing_.reset();
-    reading_.reset();
-  }
+DatabaseFile::~DatabaseFile() { close_and_forget(); }
+
+// Closed before it is forgotten: no fork comes in between.
+void DatabaseFile::close_and_forget() {
+  const std::lock_guard lock(mutex_);
+  close();
   LiveFiles::all().remove(this);
 }
 
-void DatabaseFile::close_for_fork() {
-  mutex_.lock();
+void DatabaseFile::close() {
   writing_.reset();
   reading_.reset();
 }
@@ -111,6 +115,9 @@ void DatabaseFile::change(const Question& action) {
     if (code == SQLITE_IOERR || code == SQLITE_READONLY || code == SQLITE_CANTOPEN || is_corruption(failure))
       writing_.reset();
     throw;
+  } catch (const std::bad_alloc&) {
+    writing_.reset();  // a transaction may be open that no memory was there to roll back
+    throw;
   }
 }
 
@@ -135,8 +142,10 @@ Connection& DatabaseFile::current() {
     if (begun_) return reading_->connection();
   }
   if (!empty_) {
-    empty_ = std::make_unique<Connection>(":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX);
-    migrate(*empty_);
+    auto empty =
+        std::make_unique<Connection>(":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX);
+    migrate(*empty);
+    empty_ = std::move(empty);
   }
   return *empty_;
 }
@@ -291,12 +300,18 @@ void DatabaseFile::connect_to_shipped() {
 }
 
 void DatabaseFile::connect_for_reading() {
-  reading_ = std::make_unique<ReadingConnection>(path_, manner_);
-  Connection& connection = reading_->connection();
-  if (!checked_) check_integrity(connection);
-  const SchemaFacts facts = usable_schema(path_, connection);
-  begun_ = !facts.empty;
-  read_as_newest(connection, facts.version);
+  auto reading = std::make_unique<ReadingConnection>(path_, manner_);
+  Connection& connection = reading->connection();
+  reading_ = std::move(reading);  // ask_locked() asks it whether others wrote, where something is amiss
+  try {
+    if (!checked_) check_integrity(connection);
+    const SchemaFacts facts = usable_schema(path_, connection);
+    begun_ = !facts.empty;
+    read_as_newest(connection, facts.version);
+  } catch (const std::bad_alloc&) {
+    reading_.reset();  // half made
+    throw;
+  }
   checked_ = true;
 }
 
@@ -314,7 +329,7 @@ void DatabaseFile::connect_for_writing() {
     writing_->execute("PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON");
     migrate(*writing_);
     checked_ = true;
-  } catch (const Failure&) {
+  } catch (...) {
     writing_.reset();
     throw;
   }

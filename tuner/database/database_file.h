@@ -3,11 +3,11 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "runtime/system/state_mutex.h"
 #include "tuner/database/reading_connection.h"
 #include "tuner/database/sqlite.h"
 
@@ -15,7 +15,8 @@ namespace attune {
 
 /// The file of a tuning database, opened as TuningDatabase promises: always to something that answers, with a sentence
 /// in notes() for whatever was found amiss. Thread-safe. No connection crosses a fork: all are closed before it, and
-/// opened again by the next question, in the parent and in the child.
+/// opened again by the next question, in the parent and in the child. Throws std::bad_alloc where memory runs out; the
+/// next question finds everything as it was.
 class DatabaseFile {
  public:
   enum class Use {
@@ -30,7 +31,8 @@ class DatabaseFile {
   DatabaseFile& operator=(const DatabaseFile&) = delete;
 
   using Question = std::function<void(sqlite::Connection&)>;
-  /// Asks for something. The question may be put several times. Throws sqlite::Failure.
+  /// Asks for something. The question may be put several times, and is part of a section of the ForkGate: it calls no
+  /// code of the caller's and logs nothing. Throws sqlite::Failure.
   void ask(const Question& question);
   /// Changes something, once; only where read_only() is false. Throws sqlite::Failure.
   void change(const Question& action);
@@ -45,12 +47,12 @@ class DatabaseFile {
   /// What to tell a person about a failed query or write.
   std::string explain(const sqlite::Failure& failure) const;
 
-  /// For LiveFiles: closes the connections and keeps everybody out until forked(), which parent and child call.
-  void close_for_fork();
-  void forked() { mutex_.unlock(); }
+  /// For LiveFiles: closes the connections. Nobody may ask meanwhile.
+  void close();
 
  private:
   void open();
+  void close_and_forget();
   void begin_reading(const std::string& read_only_because);
   void begin_writing();
   bool may_be_written();
@@ -72,7 +74,7 @@ class DatabaseFile {
   std::string read_only_because_, unreadable_because_;
   bool writes_ = false;
 
-  std::mutex mutex_;      // guards what follows; held while a process forks
+  StateMutex mutex_;      // guards what follows
   bool checked_ = false;  // its pages were looked at once
   ReadingConnection::Manner manner_ = ReadingConnection::Manner::in_place;
   std::unique_ptr<sqlite::Connection> writing_;  // or to the shipped file

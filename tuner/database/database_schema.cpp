@@ -11,6 +11,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "generator/lazy_value.h"
 #include "runtime/system/printable.h"
 #include "tuner/database/database_rows.h"
 #include "tuner/database/measurement.h"
@@ -223,7 +224,8 @@ struct Expected {
 };
 
 const Expected& expected() {
-  static const Expected kExpected = [] {
+  static constinit LazyValue<const Expected> made_once;
+  return made_once.get([] {
     sqlite::Connection db(":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX);
     Expected made;
     for (int version = 0; version < schema_version(); ++version) {
@@ -234,8 +236,7 @@ const Expected& expected() {
       if (key.first == "table") made.columns.emplace(key.second, stored_columns(db, key.second));
     }
     return made;
-  }();
-  return kExpected;
+  });
 }
 
 bool has_tables_of(const SchemaObjects& expected, const SchemaObjects& present) {

@@ -13,6 +13,7 @@
 
 #include "generator/error.h"
 #include "generator/plan/source_hash.h"
+#include "runtime/system/fork_gate.h"
 #include "runtime/system/printable.h"
 #include "tuner/database/database_checks.h"
 #include "tuner/database/file_state.h"
@@ -211,6 +212,7 @@ void require_writable_pack(const fs::path& path, const std::vector<fs::path>& in
 }
 
 KernelPack::KernelPack(const fs::path& path) : path_(path) {
+  const ForkGate::Section section;  // a child could not use SQLite where another thread was using it
   constexpr const char* kMakeAnew = "copy it again from where it was made, or make it anew with `attune pack`";
   const auto no_pack = [&](const std::string& what) {
     return Error(ErrorCode::invalid_argument,
@@ -245,7 +247,6 @@ KernelPack::KernelPack(const fs::path& path) : path_(path) {
   } catch (const Failure& failure) {
     // What the file has as its size and as its pages differs from what it says.
     const int code = failure.primary();
-    if (code == SQLITE_NOMEM) throw std::bad_alloc();
     if (code == SQLITE_CORRUPT || code == SQLITE_NOTADB || code == SQLITE_ERROR || code == SQLITE_TOOBIG ||
         (code == SQLITE_IOERR && failure.code == SQLITE_IOERR_SHORT_READ)) {
       throw damaged(failure.message);

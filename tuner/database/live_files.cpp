@@ -1,15 +1,21 @@
 #include "tuner/database/live_files.h"
 
-#include <pthread.h>
+#include <mutex>
 
+#include "generator/lazy_value.h"
 #include "tuner/database/database_file.h"
 
 namespace attune {
+namespace {
+
+const ForkHook hook([] { LiveFiles::all().close_for_fork(); }, nullptr, nullptr);
+
+}  // namespace
 
 // Never destroyed: a process may fork while its static objects are.
 LiveFiles& LiveFiles::all() {
-  static LiveFiles& made = *new LiveFiles;
-  return made;
+  static constinit LazyValue<LiveFiles> made;
+  return made.get();
 }
 
 void LiveFiles::add(DatabaseFile* file) {
@@ -22,18 +28,8 @@ void LiveFiles::remove(DatabaseFile* file) {
   std::erase(files_, file);
 }
 
-LiveFiles::LiveFiles() { ::pthread_atfork(before_fork, after_fork, after_fork); }
-
-void LiveFiles::before_fork() {
-  LiveFiles& live = all();
-  live.mutex_.lock();
-  for (DatabaseFile* file : live.files_) file->close_for_fork();
-}
-
-void LiveFiles::after_fork() {
-  LiveFiles& live = all();
-  for (DatabaseFile* file : live.files_) file->forked();
-  live.mutex_.unlock();
+void LiveFiles::close_for_fork() {
+  for (DatabaseFile* file : files_) file->close();
 }
 
 }  // namespace attune

@@ -13,6 +13,7 @@
 #include "generator/device/device_spec.h"
 #include "generator/error.h"
 #include "generator/families/kernel_family.h"
+#include "generator/lazy_value.h"
 #include "generator/problem/mask_geometry.h"
 #include "tuner/database/database_rows.h"
 
@@ -39,7 +40,8 @@ Rates peak_rates(const DeviceSpec& device) {
 
 // The greatest of each, times what the next generations may bring.
 Rates fastest_known() {
-  static const Rates kRates = [] {
+  static constinit LazyValue<const Rates> rates_to_come;
+  return rates_to_come.get([] {
     constexpr double kToCome = 4;
     Rates fastest;
     for (const DeviceSpec& device : known_devices()) {
@@ -49,8 +51,7 @@ Rates fastest_known() {
       fastest.l2_bytes = std::max(fastest.l2_bytes, kToCome * rates.l2_bytes);
     }
     return fastest;
-  }();
-  return kRates;
+  });
 }
 
 template <typename Enum, std::size_t N>

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
+#include <mutex>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -13,6 +15,7 @@
 #include "attune/log.h"
 #include "generator/error.h"
 #include "generator/generate.h"
+#include "generator/lazy_value.h"
 #include "runtime/cuda/compile_log.h"
 #include "tuner/database/text_digest.h"
 
@@ -36,9 +39,9 @@ std::vector<fs::path> named_packs() {
 
 // Once, unless it throws: a call after that looks again.
 void load_named_packs() {
-  static std::mutex& mutex = *new std::mutex;
-  static bool loaded = false;
-  const std::lock_guard lock(mutex);
+  static constinit ActivityMutex loading;
+  static constinit std::atomic<bool> loaded{false};
+  const ActivityMutex::Lock lock(loading);
   if (loaded) return;
   for (const fs::path& path : named_packs()) {
     try {
@@ -70,8 +73,8 @@ double distance(const AttentionProblem& a, const AttentionProblem& b) {
 }  // namespace
 
 const std::shared_ptr<LoadedPacks>& LoadedPacks::of_process() {
-  static const auto& made = *new std::shared_ptr<LoadedPacks>(std::make_shared<LoadedPacks>());
-  return made;
+  static constinit LazyValue<const std::shared_ptr<LoadedPacks>> made;
+  return made.get([] { return std::make_shared<LoadedPacks>(); });
 }
 
 void LoadedPacks::load(const fs::path& path) {
@@ -163,8 +166,16 @@ PackedConfigs::PackedConfigs(std::shared_ptr<const LoadedPacks> packs, Open open
     : packs_(std::move(packs)), open_(std::move(open)), frozen_(frozen) {}
 
 TunedConfigs& PackedConfigs::tuned() const {
+  const auto opened = [&] {
+    const std::lock_guard lock(mutex_);
+    return tuned_.get();
+  };
+  if (TunedConfigs* const tuned = opened()) return *tuned;
+  const ActivityMutex::Lock opening(opening_);
+  if (TunedConfigs* const tuned = opened()) return *tuned;  // another thread was first
+  std::shared_ptr<TunedConfigs> made = open_();
   const std::lock_guard lock(mutex_);
-  if (tuned_ == nullptr) tuned_ = open_();
+  tuned_ = std::move(made);
   return *tuned_;
 }
 

@@ -3,13 +3,14 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "runtime/call/config_source.h"
 #include "runtime/cuda/kernel_source.h"
+#include "runtime/system/activity_mutex.h"
+#include "runtime/system/state_mutex.h"
 #include "tuner/database/kernel_pack.h"
 #include "tuner/database/tuned_configs.h"
 
@@ -39,7 +40,7 @@ class LoadedPacks final : public KernelSource {
                                    const std::vector<KernelConfig>& passed_over) const;
 
  private:
-  mutable std::mutex mutex_;
+  mutable StateMutex mutex_;
   std::vector<std::shared_ptr<const KernelPack>> packs_;
 };
 
@@ -48,7 +49,7 @@ class LoadedPacks final : public KernelSource {
 class PackedConfigs final : public ConfigSource {
  public:
   using Open = std::function<std::shared_ptr<TunedConfigs>()>;
-  /// `open` is called at most once, unless it throws.
+  /// `open` is called at most once in a process, unless it throws.
   PackedConfigs(std::shared_ptr<const LoadedPacks> packs, Open open, bool frozen);
 
   std::optional<ConfigChoice> find(const AttentionProblem& problem, const DeviceSpec& device,
@@ -75,7 +76,8 @@ class PackedConfigs final : public ConfigSource {
   const std::shared_ptr<const LoadedPacks> packs_;
   const Open open_;
   const bool frozen_;
-  mutable std::mutex mutex_;
+  mutable ActivityMutex opening_;
+  mutable StateMutex mutex_;
   mutable std::shared_ptr<TunedConfigs> tuned_;
 };
 

@@ -4,14 +4,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <new>
 
 namespace attune::sqlite {
 namespace {
 
 [[noreturn]] void fail(sqlite3* connection, int code) {
+  if (is_out_of_memory(code)) throw std::bad_alloc();
   const int extended = connection ? sqlite3_extended_errcode(connection) : code;
-  throw Failure{extended != SQLITE_OK ? extended : code,
-                connection ? sqlite3_errmsg(connection) : sqlite3_errstr(code)};
+  sqlite::fail(extended != SQLITE_OK ? extended : code, connection ? sqlite3_errmsg(connection) : sqlite3_errstr(code));
 }
 
 constexpr int kMostBytesOfValue = 64 << 20;  // samples of a row take a few thousand
@@ -22,20 +23,34 @@ void distrust(sqlite3* connection) {
   sqlite3_db_config(connection, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, nullptr);
   sqlite3_db_config(connection, SQLITE_DBCONFIG_ENABLE_VIEW, 0, nullptr);
   sqlite3_limit(connection, SQLITE_LIMIT_LENGTH, kMostBytesOfValue);
-  sqlite3_exec(connection, "PRAGMA cell_size_check = ON", nullptr, nullptr, nullptr);
+  const int code = sqlite3_exec(connection, "PRAGMA cell_size_check = ON", nullptr, nullptr, nullptr);
+  if (is_out_of_memory(code)) throw std::bad_alloc();
+}
+
+// SQLite starts at its first use, which takes memory; what it does not start for is asked for in vain.
+void start() {
+  const int code = sqlite3_initialize();
+  if (code != SQLITE_OK) fail(nullptr, code);
 }
 
 }  // namespace
 
+bool is_out_of_memory(int code) { return (code & 0xff) == SQLITE_NOMEM || code == SQLITE_IOERR_NOMEM; }
+
+void fail(int code, const std::string& message) {
+  if (is_out_of_memory(code)) throw std::bad_alloc();
+  throw Failure{code, message};
+}
+
 Connection::Connection(const std::string& path_or_uri, int flags) {
   const int code = sqlite3_open_v2(path_or_uri.c_str(), &handle_, flags | SQLITE_OPEN_EXRESCODE, nullptr);
-  if (code == SQLITE_OK) {
+  try {
+    if (code != SQLITE_OK) fail(handle_, code);
     distrust(handle_);
-    return;
+  } catch (...) {
+    sqlite3_close_v2(handle_);
+    throw;
   }
-  const Failure failure{code, handle_ ? sqlite3_errmsg(handle_) : sqlite3_errstr(code)};
-  sqlite3_close_v2(handle_);
-  throw failure;
 }
 
 Connection::~Connection() { sqlite3_close_v2(handle_); }
@@ -60,7 +75,9 @@ bool Connection::read_only() const { return sqlite3_db_readonly(handle_, "main")
 std::int64_t Connection::changes() const { return sqlite3_changes64(handle_); }
 
 RawFile::RawFile(const std::filesystem::path& path) {
+  start();
   sqlite3_vfs* const vfs = sqlite3_vfs_find(nullptr);
+  if (vfs == nullptr) throw Failure{SQLITE_ERROR, "SQLite has no way to files"};
   memory_.resize(static_cast<std::size_t>(vfs->szOsFile));
   name_ = sqlite3_create_filename(path.c_str(), "", "", 0, nullptr);
   auto* const file = reinterpret_cast<sqlite3_file*>(memory_.data());
@@ -72,7 +89,7 @@ RawFile::RawFile(const std::filesystem::path& path) {
   }
   if (file->pMethods) file->pMethods->xClose(file);
   sqlite3_free_filename(name_);
-  throw Failure{code, sqlite3_errstr(code)};
+  fail(nullptr, code);
 }
 
 RawFile::~RawFile() {
@@ -83,12 +100,12 @@ RawFile::~RawFile() {
 std::string RawFile::read(std::int64_t from, std::size_t bytes) {
   sqlite3_int64 size = 0;
   int code = file_->pMethods->xFileSize(file_, &size);
-  if (code != SQLITE_OK) throw Failure{code, sqlite3_errstr(code)};
+  if (code != SQLITE_OK) fail(nullptr, code);
   if (from >= size) return {};
   std::string read(static_cast<std::size_t>(std::min<sqlite3_int64>(size - from, static_cast<sqlite3_int64>(bytes))),
                    0);
   code = file_->pMethods->xRead(file_, read.data(), static_cast<int>(read.size()), from);
-  if (code != SQLITE_OK) throw Failure{code, sqlite3_errstr(code)};
+  if (code != SQLITE_OK) fail(nullptr, code);
   return read;
 }
 
@@ -150,13 +167,21 @@ double Statement::real(int column) const {
 
 std::string Statement::text(int column) const {
   const auto* text = reinterpret_cast<const char*>(sqlite3_column_text(statement_, column));
+  if (text == nullptr) require_null(column);
   return text ? std::string(text, static_cast<std::size_t>(sqlite3_column_bytes(statement_, column))) : std::string();
 }
 
 std::string_view Statement::blob(int column) const {
   const auto* bytes = static_cast<const char*>(sqlite3_column_blob(statement_, column));
+  if (bytes == nullptr) require_null(column);
   return bytes ? std::string_view(bytes, static_cast<std::size_t>(sqlite3_column_bytes(statement_, column)))
                : std::string_view();
+}
+
+// A value that is none may also be one for which there was no memory.
+void Statement::require_null(int column) const {
+  if (sqlite3_column_type(statement_, column) != SQLITE_NULL && is_out_of_memory(sqlite3_errcode(connection_)))
+    throw std::bad_alloc();
 }
 
 Transaction::Transaction(Connection& connection) : connection_(connection) { connection_.execute("BEGIN IMMEDIATE"); }

@@ -15,12 +15,18 @@ struct sqlite3_stmt;
 namespace attune::sqlite {
 
 /// What SQLite said, with its extended result code. Never leaves the database's code: it becomes an Error or a note
-/// there.
+/// there. That memory ran out is no Failure but std::bad_alloc: nothing is wrong with a file then, and nobody may
+/// conclude that there is.
 struct Failure {
   int code = 0;  ///< extended
   std::string message;
   int primary() const { return code & 0xff; }
 };
+
+/// Whether a result code says that memory ran out.
+bool is_out_of_memory(int code);
+/// Throws std::bad_alloc for such a code, else Failure.
+[[noreturn]] void fail(int code, const std::string& message);
 
 /// One connection. Not thread-safe. Throws Failure. What it opens may come from anybody: the schema is not trusted, its
 /// triggers and views never run (temporary ones of this connection do), and sizes are bounded.
@@ -92,6 +98,7 @@ class Statement {
 
  private:
   void check(int code) const;
+  void require_null(int column) const;
 
   sqlite3* connection_ = nullptr;
   sqlite3_stmt* statement_ = nullptr;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <mutex>
 #include <tuple>
 #include <utility>
 
@@ -248,15 +249,27 @@ std::optional<ConfigChoice> TunedConfigs::find(const AttentionProblem& problem, 
   try {
     // Asked for only after a pick has failed, which is rare and slow already: not kept.
     if (!passed_over.empty()) return look_up(problem, device, passed_over);
-    const std::lock_guard lock(mutex_);
-    if (const std::uint64_t now = generation(); now != seen_generation_) {
-      answers_.clear();
-      seen_generation_ = now;
-    }
     const Question question{problem, device};
-    const auto known = answers_.find(question);
-    if (known != answers_.end()) return known->second;
-    return answers_.emplace(question, look_up(problem, device, {})).first->second;
+    using Answer = std::optional<ConfigChoice>;
+    const auto known = [&]() -> std::optional<Answer> {
+      const std::lock_guard lock(mutex_);
+      if (const std::uint64_t now = generation(); now != seen_generation_) {
+        answers_.clear();
+        seen_generation_ = now;
+      }
+      const auto found = answers_.find(question);
+      if (found == answers_.end()) return std::nullopt;
+      return std::optional<Answer>(std::in_place, found->second);
+    };
+    if (std::optional<Answer> answer = known()) return *answer;
+    const ActivityMutex::Lock looking_up(looking_up_);
+    if (std::optional<Answer> answer = known()) return *answer;  // another thread was first
+    const std::uint64_t before = generation();
+    Answer answer = look_up(problem, device, {});
+    const std::lock_guard lock(mutex_);
+    // Rows that were stored meanwhile may not be in it: the next one looks again.
+    if (before == generation() && before == seen_generation_) answers_.emplace(question, answer);
+    return answer;
   } catch (const Error& error) {
     // Locked, or damaged meanwhile: the next call asks again. Told outside the lock: a sink may wait for what a caller
     // holds.

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -9,6 +8,8 @@
 #include <vector>
 
 #include "runtime/call/config_source.h"
+#include "runtime/system/activity_mutex.h"
+#include "runtime/system/state_mutex.h"
 #include "tuner/database/tuning_database.h"
 
 namespace attune {
@@ -55,7 +56,8 @@ class TunedConfigs final : public ConfigSource {
   std::uint64_t generation() const;
 
   const std::shared_ptr<TuningDatabase> user_, system_;
-  std::mutex mutex_;  // guards what follows
+  ActivityMutex looking_up_;
+  StateMutex mutex_;  // guards what follows
   std::uint64_t seen_generation_ = 0;
   std::set<std::string> told_;  // what was wrong with a database, once each
   struct Question {

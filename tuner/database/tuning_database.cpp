@@ -17,6 +17,8 @@
 
 #include "attune/log.h"
 #include "generator/error.h"
+#include "generator/lazy_value.h"
+#include "runtime/system/state_mutex.h"
 #include "tuner/database/database_file.h"
 #include "tuner/database/database_rows.h"
 #include "tuner/database/sqlite.h"
@@ -41,8 +43,19 @@ struct TuningDatabase::State {
   DatabaseFile file;
   const bool embedded;
   std::atomic<std::uint64_t> generation{0};
-  std::mutex told_mutex;       // guards what follows
+  StateMutex told_mutex;       // guards what follows
   std::set<std::string> told;  // hashes of rows that were passed over
+  std::vector<std::string> to_tell;
+
+  // Logs what a question left to be told: who hears of it may wait for what a caller holds, and for a fork.
+  void tell() {
+    std::vector<std::string> messages;
+    {
+      const std::lock_guard lock(told_mutex);
+      messages.swap(to_tell);
+    }
+    for (const std::string& message : messages) attune::log(LogLevel::warning, message);
+  }
 
   // Runs a query of rows, which may be put several times; a failure becomes an Error.
   template <typename Query>
@@ -50,6 +63,7 @@ struct TuningDatabase::State {
     try {
       std::optional<std::invoke_result_t<Query, Connection&>> answer;
       file.ask([&](Connection& db) { answer = query(db); });
+      tell();
       return std::move(*answer);
     } catch (const Failure& failure) {
       throw Error(ErrorCode::database,
@@ -84,9 +98,13 @@ struct TuningDatabase::State {
     return appended;
   }
 
-  bool is_new(const std::string& hash) {
+  // What is told of a row, once.
+  template <typename Message>
+  void note(const std::string& hash, const Message& message) {
     const std::lock_guard lock(told_mutex);
-    return told.insert(hash).second;
+    if (told.count(hash) > 0) return;
+    to_tell.push_back(message());
+    told.insert(hash);
   }
 
   // The row that a query of kRowColumns, m.content_hash and m.id stands at, if it can be believed; else `passed_over`
@@ -104,13 +122,12 @@ struct TuningDatabase::State {
       if (why.empty()) return row;
     }
     passed_over.push_back(query.integer(kRowColumnCount + 1));
-    if (is_new(hash)) {
-      attune::log(LogLevel::warning,
-                  fmt::format("{}: measurement {} (\"{}\" of \"{}\" on {}) is passed over: {}. `attune db doctor "
-                              "--database {}` says more",
-                              file.path().string(), query.integer(kRowColumnCount + 1), query.text(3), query.text(0),
-                              query.text(1), why, file.path().string()));
-    }
+    note(hash, [&] {
+      return fmt::format(
+          "{}: measurement {} (\"{}\" of \"{}\" on {}) is passed over: {}. `attune db doctor --database {}` says more",
+          file.path().string(), query.integer(kRowColumnCount + 1), query.text(3), query.text(0), query.text(1), why,
+          file.path().string());
+    });
     return std::nullopt;
   }
 
@@ -284,8 +301,10 @@ struct TuningDatabase::State {
     }
 
     static const std::string& text() {
-      static const std::string kQuery = fmt::format(
-          R"sql(
+      static constinit LazyValue<const std::string> query;
+      return query.get([] {
+        return fmt::format(
+            R"sql(
 WITH standing AS (   -- each config by the newest row of its highest rigor
   SELECT m.id, row_number() OVER (PARTITION BY m.config ORDER BY m.rigor DESC, {}) AS standing
   FROM measurement m JOIN problem p ON p.id = m.problem_id JOIN device d ON d.id = m.device_id
@@ -301,8 +320,8 @@ WHERE m.ranking_us > 0
 ORDER BY m.rigor DESC, m.race = '', CASE m.race WHEN '' THEN 0 ELSE m.sequence END DESC, m.race DESC, m.place,
   m.ranking_us, m.config
 )sql",
-          kNewestFirst, kRowColumns);
-      return kQuery;
+            kNewestFirst, kRowColumns);
+      });
     }
 
     State& state_;

@@ -423,6 +423,16 @@ PyModuleDef module = {PyModuleDef_HEAD_INIT,
                       nullptr,
                       nullptr};
 
+void before_fork() {
+  forward_calls.hold();
+  backward_calls.hold();
+}
+
+void after_fork() {
+  backward_calls.release();
+  forward_calls.release();
+}
+
 }  // namespace
 }  // namespace attune_python
 
@@ -431,6 +441,7 @@ PyMODINIT_FUNC PyInit__known_calls() {
   using namespace attune_python;
   new_empty_name = PyUnicode_InternFromString("new_empty");
   if (new_empty_name == nullptr) return nullptr;
+  if (pthread_atfork(before_fork, after_fork, after_fork) != 0) return PyErr_NoMemory();
   PyObject* const made = PyModule_Create(&module);
   if (made != nullptr && PyModule_AddIntConstant(made, "INTERFACE", kInterface) != 0) {
     Py_DECREF(made);

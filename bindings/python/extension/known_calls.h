@@ -200,6 +200,10 @@ class Table {
     return entry != nullptr;
   }
 
+  // For a fork: the child must not find the lock held by a thread that it does not have.
+  void hold() { pthread_mutex_lock(&lock_); }
+  void release() { pthread_mutex_unlock(&lock_); }
+
   int size() const { return count_; }
 
   // Takes the place of an entry with the same key. False if the table is full.

@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <fstream>
 #include <memory>
 #include <sstream>
@@ -110,6 +112,44 @@ TEST_CASE("a problem log is whole where threads and processes write to it", "[no
   CHECK(lines.front() == "problem");
   std::sort(lines.begin(), lines.end());
   CHECK(std::adjacent_find(lines.begin(), lines.end()) == lines.end());
+}
+
+TEST_CASE("children that are forked while threads log problems keep nobody from it", "[nogpu]") {
+  const TemporaryFolder folder;
+  const Said said;
+  ProblemLog log(folder / "called.csv");
+  std::atomic<bool> stop{false};
+  std::atomic<int> problems{0};
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 3; ++thread) {
+    threads.emplace_back([&] {
+      while (!stop) log.note(parse_problem("forward sq" + std::to_string(++problems) + " d64"));
+    });
+  }
+  std::vector<pid_t> children;
+  for (int i = 0; i < 60; ++i) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      log.note(parse_problem("forward sq" + std::to_string(1000000 + i) + " d64"));
+      ::sleep(3);  // longer than anybody waits for the lock
+      ::_exit(0);
+    }
+    children.push_back(child);
+  }
+  CHECK(children.size() == 60);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+  for (const pid_t child : children) {
+    int status = -1;
+    ::waitpid(child, &status, 0);
+    CHECK(status == 0);
+  }
+  CHECK(said.messages.empty());
+  std::istringstream text(text_of(folder / "called.csv"));
+  int lines = 0;
+  for (std::string line; std::getline(text, line);) ++lines;
+  CHECK(lines == 1 + problems + 60);
 }
 
 TEST_CASE("a problem log says once what is wrong with its file, and changes nothing there", "[nogpu]") {

@@ -15,6 +15,7 @@
 #include "runtime/cuda/kernel_source.h"
 #include "tests/catch.h"
 #include "tests/error_of.h"
+#include "tests/forked_child.h"
 #include "tests/tuner/database/database_files.h"
 #include "tests/tuner/database/kernel_packs.h"
 #include "tests/tuner/test_files.h"
@@ -303,4 +304,66 @@ TEST_CASE("ranked rows are those of best(), and what it would say next", "[nogpu
   CHECK(configs == std::vector<std::string>{kA, kB, kC});
   CHECK(canonical_text(source.database->best(parse_problem(kProblem), a100().name, a100().sm_count)->config) == kA);
   CHECK(source.database->ranked([](const std::string&, int) { return false; }).empty());
+}
+
+TEST_CASE("a child that is forked while another thread opens the databases opens them itself", "[nogpu]") {
+  const TemporaryFolder folder;
+  auto database = std::make_shared<TuningDatabase>(folder / "tuning.db");
+  Measurement row = example_measurement(kProblem, kA, 10);
+  row.device = a100().name;
+  row.sm_count = a100().sm_count;
+  database->append(row);
+  std::atomic<bool> opening{false}, go_on{false};
+  PackedConfigs configs(
+      std::make_shared<LoadedPacks>(),
+      [&] {
+        opening = true;
+        opening.notify_all();
+        go_on.wait(false);
+        return std::make_shared<TunedConfigs>(database, nullptr);
+      },
+      false);
+  const auto picks = [&] {
+    const auto choice = configs.find(parse_problem(kProblem), a100());
+    return choice && canonical_text(choice->config) == kA;
+  };
+  std::thread thread([&] { CHECK(picks()); });
+  opening.wait(false);
+  CHECK(attune::testing::succeeds_in_child([&] {
+    go_on = true;
+    return picks();
+  }));
+  go_on = true;
+  go_on.notify_all();
+  thread.join();
+  CHECK(attune::testing::succeeds_in_child(picks));
+}
+
+TEST_CASE("children pick while threads of their parent load packs, ask databases and log", "[nogpu]") {
+  Packs packs;
+  const fs::path path = packs.add({{kProblem, kA}});
+  const auto database = std::make_shared<TuningDatabase>(packs.folder / "tuning.db");
+  Measurement row = example_measurement("forward bf16 b1 hq2 sq256 d64", kB, 10);
+  row.device = a100().name;
+  row.sm_count = a100().sm_count;
+  database->append(row);
+  const auto tuned = std::make_shared<TunedConfigs>(database, nullptr);
+  PackedConfigs configs(
+      packs.loaded, [&] { return tuned; }, false);
+  const auto pick = [&](int length) {
+    configs.find(parse_problem(kProblem), a100());
+    configs.find(parse_problem("forward bf16 b1 hq2 sq" + std::to_string(length) + " d128"), a100());
+    packs.loaded->load(path);
+    return configs.digest(a100(), TemplateSet::embedded()).size() == 32;
+  };
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back([&, i] {
+      for (int length = 100 * i + 1; !stop; ++length) pick(length);
+    });
+  }
+  for (int i = 0; i < 30; ++i) CHECK(attune::testing::succeeds_in_child([&] { return pick(100000 + i); }));
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
 }
