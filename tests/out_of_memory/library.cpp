@@ -1,7 +1,6 @@
 // Every k-th allocation fails, in calls of the library: each call then ends with an error that says so, or does
 // without, and the next one works. Where a call allocates very often, the later k are further and further apart.
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -16,7 +15,9 @@
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/emulator/emulator_device.h"
 #include "tests/catch.h"
+#include "tests/out_of_memory/call_data.h"
 #include "tests/out_of_memory/failing_allocations.h"
+#include "tests/out_of_memory/outcome.h"
 #include "tests/tuner/database/kernel_packs.h"
 #include "tests/tuner/test_files.h"
 #include "tests/without_gpu/fake_toolchain.h"
@@ -25,47 +26,18 @@
 
 using namespace attune;
 using attune::test::example_measurement;
+using attune::testing::CallData;
 using attune::testing::FailingAllocation;
+using attune::testing::Outcome;
+using attune::testing::outcome;
+using attune::testing::outcome_of;
 using attune::testing::TemporaryFolder;
 
 namespace {
 
 const attune::testing::FakeToolchain toolchain;
 
-// What a call did, kept without memory.
-struct Outcome {
-  bool succeeded = false;
-  bool told_memory = false;
-  char text[400] = {};
-
-  static Outcome success() { return {true, false, {}}; }
-  static Outcome memory() { return {false, true, {}}; }
-  static Outcome other(const char* text) {
-    Outcome made;
-    std::snprintf(made.text, sizeof(made.text), "%s", text);
-    return made;
-  }
-};
 using Call = std::function<Outcome()>;
-
-Outcome outcome(attune_status status) {
-  if (status == ATTUNE_OK) return Outcome::success();
-  const char* const text = attune_last_error();
-  const bool told = std::strstr(text, "no memory is left on the host") != nullptr;
-  return status == ATTUNE_ERROR_INTERNAL && told ? Outcome::memory() : Outcome::other(text);
-}
-
-template <typename Body>
-Outcome outcome_of(const Body& body) {
-  try {
-    body();
-    return Outcome::success();
-  } catch (const std::bad_alloc&) {
-    return Outcome::memory();
-  } catch (const std::exception& error) {
-    return Outcome::other(error.what());
-  }
-}
 
 // Runs the call with one failing allocation after the other, until it needs fewer than that. Returns how many it needs.
 std::int64_t fail_each(const Call& call, std::int64_t all_up_to = 400) {
@@ -93,28 +65,6 @@ std::int64_t fail_each(const Call& call, std::int64_t all_up_to = 400) {
     REQUIRE(afterwards.succeeded);
   }
 }
-
-struct CallData {
-  alignas(256) unsigned char bytes[8][64 * 64 * 2] = {};
-  float lse[64] = {};
-  attune_problem problem = {};
-  attune_tensors tensors = {};
-  attune_gradients gradients = {};
-
-  CallData() {
-    problem.struct_size = sizeof(problem);
-    problem.dtype = ATTUNE_BF16;
-    problem.batch = problem.heads_q = 1;
-    problem.seq_q = 64;
-    problem.head_dim = 64;
-    tensors.struct_size = sizeof(tensors);
-    gradients.struct_size = sizeof(gradients);
-    attune_tensor* const all[] = {&tensors.q,     &tensors.k,     &tensors.v,     &tensors.o,
-                                  &gradients.d_o, &gradients.d_q, &gradients.d_k, &gradients.d_v};
-    for (int i = 0; i < 8; ++i) *all[i] = {bytes[i], 64 * 64, 64, 64};
-    tensors.lse = lse;
-  }
-};
 
 }  // namespace
 
