@@ -172,7 +172,7 @@ def _gradients_of(ctx, grad_out, grad_lse):
 
 
 def _differentiate(grad_out, q, k, v, out, lse, grad_lse, options):
-    if torch.compiler.is_compiling() or torch.is_grad_enabled() or _operators_are_watched():
+    if torch.compiler.is_compiling() or torch.is_grad_enabled() or _operators_are_watched() or _ops.is_of_batch(grad_out, grad_lse):
         return _ops.backward(grad_out, q, k, v, out, lse, grad_lse, options)
     return _calls.backward_of_graph(grad_out, q, k, v, out, lse, grad_lse, options)
 
@@ -311,7 +311,4 @@ def _refuse_forward_mode(*tensors):
     if forward_ad._current_level >= 0 and any(
         isinstance(tensor, torch.Tensor) and forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors
     ):
-        raise NotImplementedError(
-            "attune.attention has no forward-mode derivative: use backward() or torch.autograd.grad, or "
-            "torch.nn.functional.scaled_dot_product_attention under torch.nn.attention.sdpa_kernel(SDPBackend.MATH)"
-        )
+        _ops.refuse_forward_mode()

@@ -30,9 +30,31 @@ def forward(q, k, v, options):
 def backward(grad_out, q, k, v, out, lse, grad_lse, options):
     """(grad_q, grad_k, grad_v) by the operator."""
     options = _as_schema_has_them(options)
+    if is_of_batch(grad_out, grad_lse):
+        return _backward_of_batch(grad_out, q, k, v, out, lse, grad_lse, options)
     if torch._C._are_functorch_transforms_active():
         return _TransformedBackward.apply(grad_out, q, k, v, out, lse, grad_lse, *options)
     return torch.ops.attune_kernels.backward(grad_out, q, k, v, out, lse, grad_lse, *options)
+
+
+def is_of_batch(*gradients):
+    """Whether one of them is a batch of gradients in one, as torch.autograd.grad(is_grads_batched=True) makes it. It is no tensor of
+    torch.func's, and no transform is active."""
+    return any(gradient is not None and _is_of_batch(gradient) for gradient in gradients)
+
+
+_is_of_batch = getattr(getattr(torch._C, "_functorch", None), "is_legacy_batchedtensor", lambda _: False)
+
+
+def _backward_of_batch(grad_out, q, k, v, out, lse, grad_lse, options):
+    level = torch._C._vmapmode_increment_nesting() - 1
+    torch._C._vmapmode_decrement_nesting()
+    tensors = [grad_out, q, k, v, out, lse, grad_lse]
+    whole = [torch._remove_batch_dim(one, level, 1, 0) if one is not None and _is_of_batch(one) else one for one in tensors]
+    dims = [0 if one is not None and _is_of_batch(one) else None for one in tensors]
+    size = next(one.shape[0] for one, dim in zip(whole, dims) if dim == 0)
+    grads = torch.ops.attune_kernels.backward(*_fold(size, dims, whole), *options)
+    return tuple(torch._add_batch_dim(grad, 0, level) for grad in _unfold(size, grads))
 
 
 def _as_schema_has_them(options):
@@ -55,7 +77,8 @@ def _run_backward(grad_out, q, k, v, out, lse, grad_lse=None, *options):
         grad_out = grad_out.contiguous()
     if grad_lse is not None:
         grad_lse = grad_lse.contiguous()
-    return _calls.backward(grad_out, q, k, v, out, lse, grad_lse, _options(*options))
+    # lse is a view of one for all, where a transform has repeated it for each gradient of a batch.
+    return _calls.backward(grad_out, q, k, v, out, lse.contiguous(), grad_lse, _options(*options))
 
 
 def _trace_forward(q, k, v, *options):
@@ -92,6 +115,13 @@ def _refuse_second_derivative(ctx, *_):
     )
 
 
+def refuse_forward_mode(*_):
+    raise NotImplementedError(
+        "attune.attention has no forward-mode derivative: use backward() or torch.autograd.grad, or "
+        "torch.nn.functional.scaled_dot_product_attention under torch.nn.attention.sdpa_kernel(SDPBackend.MATH)"
+    )
+
+
 class _TransformedForward(torch.autograd.Function):
     """The operator with its derivative as torch.func wants it, which what register_autograd() makes is not."""
 
@@ -103,6 +133,7 @@ class _TransformedForward(torch.autograd.Function):
 
     setup_context = staticmethod(_keep_for_backward)
     backward = staticmethod(_differentiate_forward)
+    jvp = staticmethod(refuse_forward_mode)  # jacfwd, hessian
 
 
 class _TransformedBackward(torch.autograd.Function):
@@ -118,6 +149,7 @@ class _TransformedBackward(torch.autograd.Function):
         pass
 
     backward = staticmethod(_refuse_second_derivative)
+    jvp = staticmethod(refuse_forward_mode)
 
 
 def _cast_and_run_forward(q, k, v, *options):
@@ -149,16 +181,20 @@ def _fold(size, dims, tensors):
     ]
 
 
+def _unfold(size, results):
+    return tuple(result.unflatten(0, (size, result.shape[0] // size)) for result in results)
+
+
 def _map_forward(info, in_dims, q, k, v, *options):
     size = info.batch_size
     results = torch.ops.attune_kernels.forward(*_fold(size, in_dims, (q, k, v)), *options)
-    return tuple(result.unflatten(0, (size, result.shape[0] // size)) for result in results), (0, 0)
+    return _unfold(size, results), (0, 0)
 
 
 def _map_backward(info, in_dims, grad_out, q, k, v, out, lse, grad_lse=None, *options):
     size = info.batch_size
     results = torch.ops.attune_kernels.backward(*_fold(size, in_dims, (grad_out, q, k, v, out, lse, grad_lse)), *options)
-    return tuple(result.unflatten(0, (size, result.shape[0] // size)) for result in results), (0, 0, 0)
+    return _unfold(size, results), (0, 0, 0)
 
 
 def _define():

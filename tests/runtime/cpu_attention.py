@@ -1,0 +1,82 @@
+"""attention() on tensors of the CPU: the library's calls are made by PyTorch's operations. `calls` holds what was asked for."""
+
+import unittest.mock
+
+import torch
+
+import attune_kernels as attune
+from attune_kernels import _calls, _ops
+
+calls = []
+
+
+def install():
+    """From now on, until the process ends."""
+    for name, function in (("forward", _forward), ("backward", _backward), ("backward_of_graph", _backward), ("check_tensor", lambda *_: None),
+                           ("_known_calls", None)):
+        unittest.mock.patch.object(_calls, name, function).start()
+    unittest.mock.patch.object(attune, "_attend", None).start()
+    for name, function in (("forward", _ops._run_forward), ("backward", _ops._run_backward)):
+        _ops._defined.impl(name, function, "CPU")
+
+
+def hidden(rows, keys, causal=False, top_left=False, window=None):
+    """Which keys a row does not see."""
+    row = torch.arange(rows)[:, None] + (0 if top_left else keys - rows)
+    column = torch.arange(keys)
+    unseen = (column > row) if causal else torch.zeros(rows, keys, dtype=torch.bool)
+    if window is not None:
+        left, right = _calls.window_sides(window, causal, top_left)
+        if left >= 0:
+            unseen = unseen | (column < row - left)
+        if right >= 0:
+            unseen = unseen | (column > row + right)
+    return unseen
+
+
+def _as_bhsd(layout, *tensors):
+    return tensors if layout == "bhsd" else [tensor.transpose(1, 2) for tensor in tensors]
+
+
+def _scores(q, k, options):
+    causal, scale, _, top_left, window, _ = options
+    scores = q.float() @ k.float().transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    return scores.masked_fill(hidden(q.shape[2], k.shape[2], causal, top_left, window), -torch.inf)
+
+
+def _require_real(**tensors):
+    """As the library takes them: real memory, a contiguous last dimension, lse contiguous."""
+    for name, tensor in tensors.items():
+        if tensor is None:
+            continue
+        if torch._C._functorch.is_functorch_wrapped_tensor(tensor) or not tensor.data_ptr():
+            raise TypeError(f"{name} is a {type(tensor).__name__} without memory of its own")
+        if tensor.stride(-1) != 1 or ("lse" in name and not tensor.is_contiguous()):
+            raise ValueError(f"{name} is not contiguous")
+
+
+@torch.no_grad()
+def _forward(q, k, v, options, out=None, return_lse=False, prepared=None):
+    _require_real(q=q, k=k, v=v)
+    calls.append(("forward", tuple(q.shape), tuple(k.shape), options))
+    layout = options[2]
+    q, k, v = _as_bhsd(layout, q, k, v)
+    group = q.shape[1] // k.shape[1]
+    scores = _scores(q, k.repeat_interleave(group, 1), options)
+    result = (torch.softmax(scores, -1).nan_to_num(0) @ v.repeat_interleave(group, 1).float()).to(q.dtype)
+    return _as_bhsd(layout, result)[0].contiguous(), torch.logsumexp(scores, -1) if return_lse else None
+
+
+@torch.no_grad()
+def _backward(grad_out, q, k, v, out, lse, grad_lse, options, grads=None, prepared=None):
+    _require_real(grad_out=grad_out, q=q, k=k, v=v, out=out, lse=lse, grad_lse=grad_lse)
+    calls.append(("backward", tuple(q.shape), tuple(k.shape), options))
+    layout, scale, dtype = options[2], options[1], q.dtype
+    grad_out, q, k, v, out = _as_bhsd(layout, grad_out.float(), q.float(), k.float(), v.float(), out.float())
+    kv_heads, group = k.shape[1], q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+    p = torch.exp(_scores(q, k, options) - lse[..., None])
+    ds = p * (grad_out @ v.transpose(-1, -2) - (grad_out * out).sum(-1, keepdim=True) + (0 if grad_lse is None else grad_lse[..., None]))
+    ds = ds * (q.shape[-1] ** -0.5 if scale is None else scale)
+    sums = [one.unflatten(1, (kv_heads, group)).sum(2) for one in (ds.transpose(-1, -2) @ q, p.transpose(-1, -2) @ grad_out)]
+    return tuple(one.to(dtype).contiguous() for one in _as_bhsd(layout, ds @ k, *sums))

@@ -1,0 +1,120 @@
+"""attention() under PyTorch's transforms: batches of gradients, torch.func, Jacobians. Each result is compared with that of attention written in
+PyTorch's operations, on the CPU.
+
+usage: python_transforms.py REPOSITORY LIBATTUNE
+
+Ends as test_* programs do: a line "attune-tests: N passed, N failed, N skipped", exit status 77 where there is no PyTorch.
+"""
+
+import os
+import pathlib
+import sys
+import unittest
+
+REPOSITORY, LIBRARY = pathlib.Path(sys.argv.pop(1)), sys.argv.pop(1)
+os.environ.update(ATTUNE_LIBRARY=LIBRARY, CUDA_VISIBLE_DEVICES="")
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(REPOSITORY / "bindings" / "python"))
+
+try:
+    import torch
+except ImportError:
+    print("attune-tests: 0 passed, 0 failed, 1 skipped: PyTorch is not installed")
+    sys.exit(77)
+
+import attune_kernels as attune  # noqa: E402
+import cpu_attention  # noqa: E402
+
+cpu_attention.install()
+func = torch.func
+
+
+def attention(q, k, v, return_lse=False):
+    return attune.attention(q, k, v, causal=True, return_lse=return_lse)
+
+
+def expected_attention(q, k, v, return_lse=False):
+    group = q.shape[-3] // k.shape[-3]
+    k, v = k.repeat_interleave(group, -3), v.repeat_interleave(group, -3)
+    scores = (q.float() @ k.float().transpose(-1, -2) * q.shape[-1] ** -0.5)
+    scores = scores.masked_fill(cpu_attention.hidden(q.shape[-2], k.shape[-2], True), -torch.inf)
+    out = (torch.softmax(scores, -1) @ v.float()).to(q.dtype)
+    return (out, torch.logsumexp(scores, -1)) if return_lse else out
+
+
+def flat(results):
+    return [results] if isinstance(results, torch.Tensor) else [one for result in results for one in flat(result)]
+
+
+@unittest.skipUnless(hasattr(torch.library, "register_vmap"), "PyTorch 2.5 is the first with rules for torch.vmap")
+class Transforms(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(0)
+        self.leaves = [torch.randn(1, heads, length, 8, dtype=torch.float16, requires_grad=True) for heads, length in ((4, 3), (2, 5), (2, 5))]
+        self.values = [leaf.detach() for leaf in self.leaves]
+
+    def check(self, function):
+        """function(attention) computes the same with both."""
+        for one, other in zip(flat(function(attention)), flat(function(expected_attention)), strict=True):
+            self.assertEqual((one.shape, one.dtype), (other.shape, other.dtype))
+            torch.testing.assert_close(one.float(), other.float(), atol=1e-2, rtol=1e-2)
+
+    def test_batches_of_gradients(self):
+        for wanted in ("out",), ("out", "lse"), ("lse",), ("no lse",):
+            with self.subTest(wanted=wanted):
+                def gradients(of):
+                    results = dict(zip(("out", "lse"), of(*self.leaves, True))) if "no lse" not in wanted else {"no lse": of(*self.leaves)}
+                    outputs = [results[name] for name in wanted]
+                    generator = torch.Generator().manual_seed(1)
+                    batch = [torch.randn(3, *one.shape, generator=generator).to(one.dtype) for one in outputs]
+                    found = torch.autograd.grad(outputs, self.leaves, batch, is_grads_batched=True, allow_unused=True)
+                    return [torch.zeros(3, *leaf.shape, dtype=leaf.dtype) if one is None else one for one, leaf in zip(found, self.leaves)]
+
+                self.check(gradients)
+
+    def test_a_batch_of_gradients_is_one_launch(self):
+        out, lse = attention(*self.leaves, True)
+        cpu_attention.calls.clear()
+        batch = [torch.ones(3, *one.shape, dtype=one.dtype) for one in (out, lse)]
+        torch.autograd.grad((out, lse), self.leaves, batch, is_grads_batched=True)
+        self.assertEqual([(name, q) for name, q, *_ in cpu_attention.calls], [("backward", (3, 4, 3, 8))])
+
+    def test_jacobians(self):
+        for arguments in 0, 1, 2, (0, 1, 2):
+            for return_lse in False, True:
+                with self.subTest(arguments=arguments, return_lse=return_lse):
+                    self.check(lambda of: func.jacrev(lambda *each: of(*each, return_lse), argnums=arguments)(*self.values))
+        self.check(lambda of: func.jacrev(of, chunk_size=5)(*self.values))
+        self.check(lambda of: func.vmap(func.jacrev(of))(*(torch.stack([one, one / 2]) for one in self.values)))
+        for vectorize in False, True:
+            self.check(lambda of: torch.autograd.functional.jacobian(of, tuple(self.leaves), vectorize=vectorize))
+
+    def test_gradients_and_maps(self):
+        def loss(of):
+            return lambda *each: of(*each).float().square().sum()
+
+        self.check(lambda of: func.grad(loss(of), argnums=(0, 1, 2))(*self.values))
+        self.check(lambda of: func.vjp(of, *self.values)[1](torch.ones_like(self.values[0])))
+        stacked = [torch.stack([one, one / 2]) for one in self.values]
+        self.check(lambda of: func.vmap(func.grad(loss(of), argnums=(0, 1, 2)))(*stacked))
+        self.check(lambda of: func.vmap(func.vmap(lambda *each: of(*each, True)))(*(torch.stack([one, one, one]) for one in stacked)))
+        apart = [torch.stack([self.values[0]] * 3, 2), torch.stack([self.values[1]] * 3), self.values[2]]
+        self.check(lambda of: func.vmap(lambda *each: of(*each, True), in_dims=(2, 0, None))(*apart))
+
+    def test_what_is_refused(self):
+        q, k, v = self.values
+
+        def of_q(one):
+            return attention(one, k, v).float().sum()
+
+        for words, call in [("no forward-mode derivative", lambda: func.jacfwd(of_q)(q)), ("no forward-mode derivative", lambda: func.hessian(of_q)(q)),
+                            ("differentiable once", lambda: func.jacrev(func.jacrev(of_q))(q)),
+                            ("differentiable once", lambda: func.grad(lambda one: func.grad(of_q)(one).sum())(q))]:
+            with self.assertRaisesRegex(NotImplementedError, words):
+                call()
+
+
+result = unittest.main(exit=False).result
+failed, skipped = len({case.id().split(" ")[0] for case, _ in result.failures + result.errors}), len(result.skipped)
+print(f"attune-tests: {result.testsRun - failed - skipped} passed, {failed} failed, {skipped} skipped")
+sys.exit(0 if result.wasSuccessful() else 1)
