@@ -24,7 +24,8 @@
  *
  * Every function returns a status and leaves a sentence for attune_last_error(). Nothing throws or ends the process;
  * what the library says beside its answers goes to attune_set_log_callback()'s callback. All functions may be called
- * from any thread. A field that is 0 has its default.
+ * from any thread, also in a forked child; but where the parent had started CUDA, what needs a GPU is refused with
+ * ATTUNE_ERROR_NO_DEVICE and what to do, for CUDA does not work in such a child. A field that is 0 has its default.
  *
  * Structs begin with their size, which says how many fields the caller's header has. A program that was compiled with
  * an older header goes on working with a newer library: fields that it lacks have their defaults. The other way round

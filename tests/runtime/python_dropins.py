@@ -72,7 +72,7 @@ torch.nn = getattr(torch, "nn", None) or types.SimpleNamespace()
 torch.nn.functional = types.SimpleNamespace(pad=pad)
 
 import attune_kernels as attune  # noqa: E402
-from attune_kernels import _drop_in, flash_attn, flash_attn_interface, transformers  # noqa: E402
+from attune_kernels import _drop_in, _reasons, flash_attn, flash_attn_interface, transformers  # noqa: E402
 
 FA2, FA3 = flash_attn.flash_attn_func, flash_attn_interface.flash_attn_func
 NO_DEVICE = -4
@@ -360,7 +360,7 @@ class Transformers(unittest.TestCase):
                 return self.known[name]
 
         self.functions = type("AttentionInterface", (Interface,), {"known": {"sdpa": self.sdpa}})
-        self.masks = type("AttentionMaskInterface", (Interface,), {"known": {"sdpa": "the mask of sdpa"}})
+        self.masks = type("AttentionMaskInterface", (Interface,), {"known": {"sdpa": lambda **arguments: ("the mask of sdpa", arguments)}})
         self.library = types.SimpleNamespace(AttentionInterface=self.functions, AttentionMaskInterface=self.masks)
         self.ours, self.theirs = [], []
         for patch in (unittest.mock.patch.dict(sys.modules, {"transformers": self.library}),
@@ -370,7 +370,7 @@ class Transformers(unittest.TestCase):
         self.assertEqual(transformers.register(), "attune")
         self.query, self.key = Tensor((2, 8, 100, 64)), Tensor((2, 4, 100, 64))
         self.module = types.SimpleNamespace(is_causal=True)
-        transformers._tell_once.cache_clear()
+        _reasons.forget()
 
     def attention(self, q, k, v, **options):
         self.ours.append((q.shape, k.shape, v.shape, options))
@@ -385,7 +385,8 @@ class Transformers(unittest.TestCase):
         return self.functions.known["attune"](self.module, query or self.query, key, value or key, mask, **options)
 
     def test_names_are_registered(self):
-        self.assertEqual(self.masks.known["attune"], "the mask of sdpa")
+        older = {"cache_position": "of Transformers 4", "kv_length": 3}
+        self.assertEqual(self.masks.known["attune"](**older), ("the mask of sdpa", older))
         transformers.register("another")
         self.assertEqual(set(self.functions.known), {"sdpa", "attune", "another"})
         with unittest.mock.patch.dict(sys.modules, {"transformers": types.SimpleNamespace(AttentionInterface=self.functions)}):
@@ -413,13 +414,14 @@ class Transformers(unittest.TestCase):
 
     def test_sdpa_answers_the_rest_and_says_so_once(self):
         mask, other = Tensor((2, 1, 100, 100), "bool"), Tensor((2, 4, 100, 32))
-        for options, reason in [({"mask": mask}, "a mask other than"), ({"dropout": 0.1}, "dropout"), ({"cache": "pages"}, "cache"),
+        for options, reason in [({"mask": mask}, "a mask as a tensor"), ({"dropout": 0.1}, "dropout"), ({"cache": "pages"}, "cache"),
                                 ({"position_bias": mask}, "position_bias"), ({"output_attentions": True}, "output_attentions"),
                                 ({"query": Tensor((2, 8, 100, 64), device="cpu")}, "tensors on cpu"),
                                 ({"query": Tensor((2, 8, 100, 64), "fp32")}, "fp32"), ({"value": other}, "a head_dim of 64 for keys and 32"),
                                 ({"query": Tensor((2, 8, 100, 60)), "key": Tensor((2, 8, 100, 60))}, "a head_dim of 60"),
                                 ({"query": Tensor((1, 8, 100, 64))}, "broadcast"),
                                 ({"key": Tensor((2, 4, 100, 64), strides=(25600, 6400, 1, 100))}, "not contiguous")]:
+            _reasons.forget()
             with self.subTest(reason=reason), self.assertLogs("attune", "WARNING") as logged:
                 self.assertEqual(self.call(scaling=0.5, **options), ("sdpa's answer", None))
                 self.assertRegex(logged.output[0], f"Attune does not serve .*{reason}.*sdpa")

@@ -7,6 +7,7 @@ Tests of Transformers are skipped where it is not installed.
 import importlib.util
 import sys
 import unittest
+import unittest.mock
 
 # First: it finds the module, and ends a program that has no GPU.
 from on_gpu import BF16, FP16, GRADIENT_BOUND, LSE_BOUND, OUTPUT_BOUND, normal, run_tests, torch
@@ -230,6 +231,18 @@ class Transformers(OnGpu):
         for error, other in zip(ours, theirs):
             self.assertLess(error, 1.5 * other)  # most of both is rounded by the rest of the model
             self.assertLess(error, 5e-2)
+
+    def test_compiled_models_reach_attune(self):
+        from attune_kernels import _calls
+
+        self.model.to(BF16)
+        self.model.set_attn_implementation("attune")
+        for options in {"use_cache": False}, {"attention_mask": torch.ones_like(self.tokens)}:
+            torch._dynamo.reset()
+            with torch.no_grad(), unittest.mock.patch.object(_calls, "forward", wraps=_calls.forward) as ran:
+                compiled = torch.compile(self.model, backend="aot_eager")(self.tokens, **options).logits
+                self.assertEqual(ran.call_count, 3)
+                self.assert_close("logits", compiled, self.model(self.tokens, **options).logits.double(), 1e-2)
 
     def test_padding_is_left_to_sdpa(self):
         mask = torch.ones_like(self.tokens)

@@ -24,7 +24,7 @@ from fake_torch import Tensor  # noqa: E402
 
 fake_torch.install()
 import attune_kernels as attune  # noqa: E402
-from attune_kernels import _calls, _library, _ops, _sdpa  # noqa: E402
+from attune_kernels import _calls, _library, _ops, _reasons, _sdpa  # noqa: E402
 
 NO_DEVICE = -4
 
@@ -534,9 +534,12 @@ class Sdpa(unittest.TestCase):
             return unittest.mock.patch.object(_sdpa._calls, "forward", forward)
 
         for not_served in (-1, -2):
-            with answering(not_served), self.assertLogs("attune", "DEBUG") as logged:
+            _reasons.forget()
+            with answering(not_served), self.assertLogs("attune", "WARNING") as logged:
                 self.assertIsNone(_sdpa._flash_forward(self.q, self.q, self.q))
-            self.assertIn("PyTorch's own kernels run instead: why", logged.output[0])
+                self.assertIsNone(_sdpa._flash_forward(self.q, self.q, self.q))
+            self.assertEqual(len(logged.output), 1)
+            self.assertIn("Attune does not serve this call: why; PyTorch's own kernels of scaled_dot_product_attention run instead", logged.output[0])
         with answering(-5), self.assertRaisesRegex(attune.AttuneError, "why"):
             _sdpa._flash_forward(self.q, self.q, self.q)
 

@@ -31,7 +31,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import attune_kernels as attune  # noqa: E402
-from attune_kernels import _calls, _library, _operators, _ops, _sdpa  # noqa: E402
+from attune_kernels import _calls, _library, _operators, _ops, _reasons, _sdpa  # noqa: E402
 from recording_library import RecordingLibrary  # noqa: E402
 
 if not _operators.are_there():
@@ -431,12 +431,18 @@ def original(name, calls):
 
 class Sdpa(Case):
     FLASH, CUDNN = "_scaled_dot_product_flash_attention", "_scaled_dot_product_cudnn_attention"
+    EFFICIENT = "_scaled_dot_product_efficient_attention"
+
+    def efficient(self, q, k, v, *arguments, **options):
+        self.calls.append(self.EFFICIENT)
+        return torch.zeros_like(q), torch.zeros(q.shape[:3]), torch.zeros(()), torch.zeros(())
 
     def setUp(self):
         super().setUp()
         self.originals, self.calls = torch._C._dispatch_library("IMPL", "aten", "CPU"), []
         for name in (self.FLASH, f"{self.FLASH}_backward", self.CUDNN, f"{self.CUDNN}_backward"):
             self.originals.impl(name, "CPU", original(name, self.calls), False)
+        self.originals.impl(self.EFFICIENT, "CPU", self.efficient, False)
         self.addCleanup(setattr, self, "originals", None)
         self.addCleanup(_sdpa._remove)
         _sdpa._install("CPU")
@@ -490,6 +496,28 @@ class Sdpa(Case):
                     gradients(results[0], self.leaves)
                     self.assertEqual(len(self.library.launches), launches)
         self.assertEqual(len(self.calls), 8)
+
+    def test_what_goes_on_is_said_once(self):
+        bias, short, wide = torch.zeros(2, 1, 100, 100, dtype=BF16), tensors(shape=(2, 4, 50, 64)), [one.detach().float() for one in self.leaves]
+        q, k, v = (one.detach() for one in self.leaves)
+
+        def run_efficient(*leaves, bias=None, dropout=0.0, causal=False):
+            return torch.ops.aten._scaled_dot_product_efficient_attention(*leaves, bias, False, dropout, causal)
+
+        for words, call in (("a mask as a tensor", lambda: self.run_cudnn(q, k, v, bias=bias)), ("a mask as a tensor", lambda: run_efficient(q, k, v, bias=bias)),
+                            ("dropout", lambda: self.run_flash(q, k, v, dropout=0.1)), ("dropout", lambda: run_efficient(q, k, v, dropout=0.1)),
+                            ("torch.float32", lambda: run_efficient(*wide)), ("is_causal=True where", lambda: run_efficient(q, short[0], short[1], causal=True)),
+                            ("another head_dim", lambda: run_efficient(q, k, v[..., :32]))):
+            with self.subTest(words=words):
+                _reasons.forget()
+                with self.assertLogs("attune", "WARNING") as logged:
+                    call()
+                    call()
+                self.assertEqual(len(logged.output), 1)
+                self.assertRegex(logged.output[0], f"Attune does not serve .*{words}.*PyTorch's own kernels")
+        with self.assertNoLogs("attune", "WARNING"):
+            run_efficient(q, k, v)  # who asks for this backend gets it
+        self.assertEqual(self.calls.count(self.EFFICIENT), 11)
 
     def test_statuses(self):
         for run in (self.run_flash, self.run_cudnn):

@@ -129,6 +129,23 @@ class Operators(OnGpu):
             ones = [tensor.clone().requires_grad_() for tensor in each]
             self.assert_same([gradient[number] for gradient in gradients], torch.autograd.grad(loss(*ones), ones))
 
+    def test_batches_of_gradients_and_jacobians(self):
+        leaves = tensors(seed=1)
+        options = {"causal": True, "deterministic": True}
+        for return_lse in False, True:
+            results = attune.attention(*leaves, return_lse=return_lse, **options)
+            results = results if return_lse else (results,)
+            batch = [torch.stack([one.detach() * number for number in (1, -2, 3)]).nan_to_num(0, 0, 0) for one in results]
+            found = torch.autograd.grad(results, leaves, batch, is_grads_batched=True, retain_graph=True)
+            for number in range(3):
+                expected = torch.autograd.grad(results, leaves, [one[number] for one in batch], retain_graph=True)
+                for one, other in zip(found, expected):
+                    torch.testing.assert_close(one[number], other, atol=2e-2, rtol=2e-2)
+        q, k, v = (one.detach()[:1, :, :3] for one in leaves)
+        jacobian = torch.func.jacrev(lambda one: attune.attention(one, k, v, **options)[0, 0, 0])(q)
+        row = torch.autograd.functional.jacobian(lambda one: attune.attention(one, k, v, **options)[0, 0, 0], q)
+        torch.testing.assert_close(jacobian, row, atol=2e-2, rtol=2e-2)
+
 
 class Compiled(OnGpu):
     """torch.compile(fullgraph=True) against eager."""

@@ -6,19 +6,25 @@ that was replaced. torch.compile, autocast, checkpoints and nested tensors see t
 
 Where the extension can implement operators (see _operators.py), its implementations lie on top of those in Python, and serve calls of a kind
 that was made before.
+
+Whatever goes on to PyTorch's kernels is said once for each reason, also what PyTorch hands to its memory-efficient backend without asking: that
+one is listened to, and nothing of it is changed.
 """
 
 import functools
-import logging
 import warnings
 
 import torch
 
 from . import _calls, _operators
 from ._library import AttuneError
+from ._reasons import tell_once
 
 _NAME = "attune"
 _NOT_SERVED = (-1, -2)  # invalid argument and unsupported, of attune_status
+_INSTEAD = "PyTorch's own kernels of scaled_dot_product_attention run instead"
+_MASK = "a mask as a tensor (attn_mask)"
+_LISTENED_TO = "_scaled_dot_product_efficient_attention"
 
 
 def enable_sdpa():
@@ -30,7 +36,8 @@ def enable_sdpa():
 
     It applies to the whole process, to all threads, and to graphs that were compiled before. Masks as tensors, dropout, float32 and whatever
     else Attune does not serve go to PyTorch's own kernels, as do calls for which PyTorch takes another of its backends: causal ones whose
-    lengths differ, and those under torch.nn.attention.sdpa_kernel() that exclude both.
+    lengths differ, and those under torch.nn.attention.sdpa_kernel() that exclude both. The logger "attune" warns once of each reason, for which
+    calls of the memory-efficient backend run some Python code; those of the math backend are not seen.
     PyTorch 2.11's registry lists it as "attune": torch.nn.attention.activate_flash_attention_impl("attune") does the same.
     """
     return _Enabled()
@@ -86,7 +93,7 @@ def _install(key="CUDA"):
     implementations = {name: _with_fallback(*both) for name, both in _implementations(key).items()}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="(?s).*overriding a previously registered kernel", category=UserWarning)
-        for name, implementation in implementations.items():
+        for name, implementation in (implementations | _listener(key)).items():
             library.impl(name, implementation, key, with_keyset=True)
     _replaced = [library, *_implement_in_c(implementations, key)]
     return _Handle()
@@ -149,6 +156,39 @@ def _implementations(key):
     return found
 
 
+def _listener(key):
+    """By the operator's name: what says why its calls are not Attune's, and makes them."""
+    if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{_LISTENED_TO}", key) or not hasattr(torch.library, "get_kernel"):
+        return {}
+    original = torch.library.get_kernel(f"aten::{_LISTENED_TO}", key).call_boxed
+
+    def run(keyset, *arguments, **options):
+        _tell_of_efficient_call(*arguments, **options)
+        return original(keyset, *arguments, **options)
+
+    return {_LISTENED_TO: run}
+
+
+def _tell_of_efficient_call(q, k, v, attn_bias, compute_log_sumexp, dropout_p=0.0, is_causal=False, *, scale=None):
+    if attn_bias is not None:
+        _leave(_MASK)
+    elif dropout_p != 0.0:
+        _leave(_DROPOUT)
+    elif q.dtype not in _calls.DTYPES:
+        _leave(f"{q.dtype}")
+    elif is_causal and q.shape[2] != k.shape[2]:
+        _leave("is_causal=True where the numbers of queries and keys differ (attune.attention(..., top_left=True) does)")
+    elif q.shape[3] != v.shape[3]:
+        _leave("values of another head_dim than keys")
+
+
+_DROPOUT = "dropout (dropout_p > 0)"
+
+
+def _leave(what):
+    tell_once(what, _INSTEAD)
+
+
 def _with_fallback(implementation, original):
     def run(keyset, *arguments, **options):
         results = implementation(*arguments, **options)
@@ -159,7 +199,7 @@ def _with_fallback(implementation, original):
 
 def _flash_forward(q, k, v, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None):
     if dropout_p != 0.0 or return_debug_mask:
-        return None
+        return _leave(_DROPOUT if dropout_p != 0.0 else "return_debug_mask=True")
     served = _forward(q, k, v, (is_causal, scale, "bhsd", False, None, None))
     if served is None:
         return None
@@ -190,7 +230,7 @@ def _cudnn_forward(
     q, k, v, attn_bias, compute_log_sumexp, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None
 ):
     if attn_bias is not None or dropout_p != 0.0 or return_debug_mask:
-        return None
+        return _leave(_MASK if attn_bias is not None else _DROPOUT if dropout_p != 0.0 else "return_debug_mask=True")
     served = _forward(q, k, v, (is_causal, scale, "bhsd", is_causal, None, None))  # cuDNN's diagonal begins top left
     if served is None:
         return None
@@ -211,9 +251,7 @@ def _forward(q, k, v, options):
     """(out, lse), or None for what Attune does not serve."""
     try:
         return _calls.forward(q, k, v, options, return_lse=True)
-    except (TypeError, ValueError):
-        return None
-    except AttuneError as error:
+    except (AttuneError, TypeError, ValueError) as error:
         return _none_if_not_served(error)
 
 
@@ -222,17 +260,14 @@ def _backward(grad_out, q, k, v, out, lse, options):
         if grad_out.stride()[3] != 1:
             grad_out = grad_out.contiguous()
         return _calls.backward(grad_out, q, k, v, out, lse.contiguous(), None, options)
-    except (TypeError, ValueError):
-        return None
-    except AttuneError as error:
+    except (AttuneError, TypeError, ValueError) as error:
         return _none_if_not_served(error)
 
 
 def _none_if_not_served(error):
-    if error.status not in _NOT_SERVED:
+    if isinstance(error, AttuneError) and error.status not in _NOT_SERVED:
         raise error
-    logging.getLogger("attune").debug("PyTorch's own kernels run instead: %s", error)
-    return None
+    _leave(f"this call: {error}")
 
 
 def _pytorch_flash_forward(_, q, k, v, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None):

@@ -6,20 +6,23 @@
 
 A loaded model changes by model.set_attn_implementation("attune"), and back by "sdpa".
 
-Attune serves causal attention and attention without a mask. A call with anything else that "sdpa" serves (padding, sliding windows and other
-masks, dropout, float32, tensors on the CPU) is answered by "sdpa", with one message to the logger "attune" for each reason. What
-"sdpa" would leave out in silence (sinks, softcap, packed sequences that no mask separates) raises NotServed.
+Attune serves causal attention, causal sliding windows and attention without a mask, also under torch.compile. A call with anything else that
+"sdpa" serves (padding, other masks, dropout, float32, tensors on the CPU) is answered by "sdpa", with one warning to the logger "attune" for
+each reason. What "sdpa" would leave out in silence (sinks, softcap, packed sequences that no mask separates) raises NotServed. A model with
+attention classes of its own, which ask for no attention function, takes "sdpa", too, and says so.
 """
 
 import functools
-import logging
+import sys
 
 import torch
 
-from . import attention
+from . import _transformers_masks, attention
 from ._drop_in import NotServed
+from ._reasons import tell_once
 
 __all__ = ["NotServed", "register"]
+_DEVICE = "cuda"
 
 
 def register(name="attune"):
@@ -32,8 +35,48 @@ def register(name="attune"):
     except ImportError as error:
         raise ImportError("attune_kernels.transformers needs Transformers 4.53 or newer: pip install -U transformers") from error
     AttentionInterface.register(name, functools.partial(attention_forward, AttentionInterface()["sdpa"]))
-    AttentionMaskInterface.register(name, AttentionMaskInterface()["sdpa"])  # no mask where is_causal says it all
+    utilities = sys.modules.get("transformers.masking_utils")
+    AttentionMaskInterface.register(name, functools.partial(_transformers_masks.mask_of, utilities, AttentionMaskInterface()["sdpa"]))
+    _answer_models_with_classes(name)
     return name
+
+
+def _answer_models_with_classes(name):
+    """A model that picks a class of its own by the name of its attention (Falcon, BARK, SAM, ...) has none for another name, and ends with a
+    KeyError; one whose classes ask for no attention function would run its own in silence. Both take Transformers' sdpa."""
+    import transformers
+
+    PreTrainedModel = getattr(transformers, "PreTrainedModel", None)
+    choose = getattr(PreTrainedModel, "get_correct_attn_implementation", None)
+    if choose is None or getattr(choose, "attune_names", None) is not None and name in choose.attune_names:
+        return
+    names = {name} | getattr(choose, "attune_names", set())
+    original = getattr(choose, "attune_original", choose)
+
+    @functools.wraps(original)
+    def chosen(model, *arguments, **options):
+        implementation = original(model, *arguments, **options)
+        if implementation not in names or _asks_for_functions(type(model), implementation):
+            return implementation
+        instead = "sdpa" if getattr(model, "_supports_sdpa", False) else "eager"
+        advice = "; attune.enable_sdpa() puts Attune's kernels under it" if instead == "sdpa" else ""
+        tell_once(f"{type(model).__name__} by attn_implementation={implementation!r}, which has attention classes of its own",
+                  f"the model takes attn_implementation={instead!r}{advice}")
+        return instead
+
+    chosen.attune_names, chosen.attune_original = names, original
+    PreTrainedModel.get_correct_attn_implementation = chosen
+
+
+def _asks_for_functions(model_class, name):
+    """Whether the attention of a model's class is a function that is registered, as far as its module tells."""
+    module = sys.modules.get(model_class.__module__)
+    tables = [value for key, value in vars(module).items() if key.endswith("_CLASSES") and isinstance(value, dict) and "eager" in value] \
+        if module is not None else []
+    if any(name not in table for table in tables):
+        return False
+    can_be_set = getattr(model_class, "_can_set_attn_implementation", None)
+    return True if can_be_set is None else bool(can_be_set())
 
 
 def attention_forward(
@@ -41,26 +84,29 @@ def attention_forward(
 ):
     """An attention function of Transformers: query (batch, heads, seq, head_dim), key and value with their own heads; returns
     ((batch, seq, heads, head_dim), None). sdpa: the one that answers what Attune does not serve."""
-    _refuse_what_sdpa_leaves_out(attention_mask, options)
-    reason = _left_to_sdpa(query, key, value, attention_mask, dropout, options)
+    window = _transformers_masks.window_of(attention_mask)
+    _refuse_what_sdpa_leaves_out(None if window is not None else attention_mask, options)
+    reason = _left_to_sdpa(query, key, value, None if window is not None else attention_mask, dropout, options)
     if reason is not None:
-        if not torch.compiler.is_compiling():
-            _tell_once(reason)
+        tell_once(reason, "Transformers' sdpa attention answers instead")
+        if window is not None:
+            attention_mask = _transformers_masks.with_elements(window, query, key)
         return sdpa(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, is_causal=is_causal, **options)
+    if window is not None:
+        sides = (window - 1, None) if window < key.shape[2] else None
+        return _attend(query, key, value, causal=True, window=sides, scale=scaling), None
     if is_causal is None:
         is_causal = getattr(module, "is_causal", True)
     length = query.shape[2]
     causal = bool(is_causal) and length > 1  # a single query is the last one, which sees all keys
     if causal and key.shape[2] > length:  # the first part of a cache that was allocated ahead: the diagonal begins at its first key
         key, value = key[:, :, :length], value[:, :, :length]
-    out = attention(
-        *(tensor.transpose(1, 2) for tensor in (query, key, value)),
-        causal=causal,
-        top_left=causal and key.shape[2] < length,
-        scale=scaling,
-        layout="bshd",
-    )
-    return out.contiguous(), None
+    return _attend(query, key, value, causal=causal, top_left=causal and key.shape[2] < length, scale=scaling), None
+
+
+def _attend(query, key, value, **options):
+    out = attention(*(tensor.transpose(1, 2) for tensor in (query, key, value)), layout="bshd", **options)
+    return out.contiguous()
 
 
 def _refuse_what_sdpa_leaves_out(attention_mask, options):
@@ -78,7 +124,7 @@ def _refuse_what_sdpa_leaves_out(attention_mask, options):
 def _left_to_sdpa(query, key, value, attention_mask, dropout, options):
     """Why a call is not Attune's; None if it is."""
     if attention_mask is not None:
-        return "a mask other than the causal one (padding, a sliding window, ...)"
+        return "a mask as a tensor (padding, packed sequences, ...)"
     if dropout > 0:
         return "dropout"
     for name in ("cache", "position_bias"):  # a cache of pages, which sdpa reads and writes
@@ -86,7 +132,7 @@ def _left_to_sdpa(query, key, value, attention_mask, dropout, options):
             return name
     if options.get("output_attentions"):
         return "output_attentions"
-    if query.device.type != "cuda":
+    if query.device.type != _DEVICE:
         return f"tensors on {query.device.type}"
     if not torch.is_autocast_enabled("cuda") and (
         query.dtype not in (torch.float16, torch.bfloat16) or not query.dtype == key.dtype == value.dtype
@@ -101,7 +147,3 @@ def _left_to_sdpa(query, key, value, attention_mask, dropout, options):
         return "a last dimension that is not contiguous"
     return None
 
-
-@functools.lru_cache(maxsize=None)
-def _tell_once(reason):
-    logging.getLogger("attune").warning("Attune does not serve %s: Transformers' sdpa attention answers instead.", reason)

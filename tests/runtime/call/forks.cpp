@@ -41,7 +41,8 @@ TEST_CASE("children prepare and find while threads of their parent do", "[nogpu]
   AttentionRuntime runtime(device);
   std::atomic<bool> stop{false};
   const auto prepare = [&](int number) {
-    return runtime.prepare(make_problem(DataType::bf16, 1, 2, 64 + 16 * (number % 64), 8 + 8 * (number % 32))) != nullptr;
+    return runtime.prepare(make_problem(DataType::bf16, 1, 2, 64 + 16 * (number % 64), 8 + 8 * (number % 32))) !=
+           nullptr;
   };
   std::vector<std::thread> threads;
   for (int i = 0; i < 3; ++i) {
