@@ -94,7 +94,8 @@ class Device {
     throw Error(ErrorCode::unsupported, description() + " has no tensor memory accelerator");
   }
 
-  /// Whether the stream is being captured into a graph: then nothing may be compiled, loaded or allocated.
+  /// Whether the stream is being captured into a graph: then nothing may be compiled, loaded or allocated for it.
+  /// Beside captures of other threads everything may be.
   virtual bool is_capturing(Stream) const { return false; }
 
   /// Whether times of this device mean anything. The emulator's do not.

@@ -10,8 +10,8 @@
 
 namespace attune::testing {
 
-/// Whether `work` returned true in a forked child. A child that has not ended after so many seconds hangs, is killed and
-/// counts as failed.
+/// Whether `work` returned true in a forked child. A child that has not ended after so many seconds hangs, is killed
+/// and counts as failed.
 template <typename Work>
 bool succeeds_in_child(const Work& work, int seconds = 30) {
   const pid_t child = ::fork();

@@ -5,8 +5,8 @@
 
 namespace attune {
 
-/// The known facts of a GPU's model, or those of its architecture; what the driver tells about this very GPU goes before
-/// both. Throws Error(driver).
+/// The known facts of a GPU's model, or those of its architecture; what the driver tells about this very GPU goes
+/// before both. Throws Error(driver).
 DeviceSpec spec_of(const CudaDriver& driver, CUdevice device);
 
 }  // namespace attune

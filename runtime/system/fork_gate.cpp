@@ -12,8 +12,8 @@ namespace {
 constexpr std::chrono::microseconds kPause{20};
 
 // Constants before any code runs: a static variable of a function could itself be half made at a fork.
-constinit std::atomic<int> inside{0};          // threads in a section
-constinit std::atomic<bool> forking{false};    // who is not in a section stays out
+constinit std::atomic<int> inside{0};        // threads in a section
+constinit std::atomic<bool> forking{false};  // who is not in a section stays out
 constinit std::atomic<int> generation{0};
 constinit ForkHook* hooks = nullptr;
 pthread_mutex_t one_fork = PTHREAD_MUTEX_INITIALIZER;  // at a time

@@ -1,5 +1,6 @@
-// The first call of a process, with one failing allocation after the other, of the library's and of SQLite's. Each is made
-// by a process that has called nothing before: what a call leaves behind must not hide what the next one would meet.
+// The first call of a process, with one failing allocation after the other, of the library's and of SQLite's. Each is
+// made by a process that has called nothing before: what a call leaves behind must not hide what the next one would
+// meet.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -48,7 +49,8 @@ struct FirstCall {
 
 const std::vector<FirstCall>& first_calls() {
   static const std::vector<FirstCall> calls = {
-      {"forward", [](CallData& data) { return outcome(attune_forward(&data.problem, &data.tensors, nullptr, 0, nullptr)); }},
+      {"forward",
+       [](CallData& data) { return outcome(attune_forward(&data.problem, &data.tensors, nullptr, 0, nullptr)); }},
       {"prepare",
        [](CallData& data) {
          attune_prepared* prepared = nullptr;
@@ -91,7 +93,8 @@ Ending try_call(const FirstCall& call, std::int64_t number, bool from_then_on) {
     happened = failing.happened();
   }
   const auto complain = [&](const char* text) {
-    std::fprintf(stderr, "allocation %d%s: %s\n", static_cast<int>(number), from_then_on ? " and all after it" : "", text);
+    std::fprintf(stderr, "allocation %d%s: %s\n", static_cast<int>(number), from_then_on ? " and all after it" : "",
+                 text);
     return Ending::failed;
   };
   if (!said.succeeded && !said.told_memory) return complain(said.text);
@@ -111,7 +114,8 @@ bool sweep(const FirstCall& call) {
       if (child == 0) ::_exit(static_cast<int>(try_call(call, number, from_then_on)));
       int status = -1;
       ::waitpid(child, &status, 0);
-      if (WIFSIGNALED(status)) std::fprintf(stderr, "allocation %d: signal %d\n", static_cast<int>(number), WTERMSIG(status));
+      if (WIFSIGNALED(status))
+        std::fprintf(stderr, "allocation %d: signal %d\n", static_cast<int>(number), WTERMSIG(status));
       const bool as_asked = WIFEXITED(status) && (WEXITSTATUS(status) == static_cast<int>(Ending::one_failed) ||
                                                   WEXITSTATUS(status) == static_cast<int>(Ending::all_succeeded));
       if (!as_asked) return false;

@@ -1,6 +1,6 @@
 // What a thread does while another one captures a stream into a CUDA graph. The fake driver ends the capture at any
-// call, but those of a launch, of a thread that has not said that it knows. CTest runs these cases in a process of their
-// own, too, in which they open the devices.
+// call, but those of a launch, of a thread that has not said that it knows. CTest runs these cases in a process of
+// their own, too, in which they open the devices.
 #include <cstdint>
 #include <functional>
 #include <string>
