@@ -3,10 +3,12 @@
 #include <dlfcn.h>
 
 #include <atomic>
+#include <memory>
 #include <mutex>
 #include <string_view>
 
 #include "generator/error.h"
+#include "runtime/system/activity_mutex.h"
 #include "runtime/system/state_mutex.h"
 
 namespace attune {
@@ -98,10 +100,13 @@ constexpr const char* kForked =
     "this process was forked from one that had started CUDA, which does not work in such a child: start the child by "
     "exec (in Python by the methods \"spawn\" or \"forkserver\" of multiprocessing), or fork before the first call";
 
-// Never freed: CUDA calls may come from destructors of static objects. A fork waits until either is done.
-constinit StateMutex opening, starting;
+// Never freed: CUDA calls may come from destructors of static objects. A fork waits until the library is open, for a
+// child could open none where a thread was opening one. It does not wait for the start, which may itself start
+// programs: a child of a process in the middle of it is as one of a process that had started.
+constinit StateMutex opening;
+constinit ActivityMutex starting;
 constinit std::atomic<LoadedDriver*> opened{nullptr}, started{nullptr};
-constinit std::atomic<int> started_in{0};  // the generation of the process that began to start it, plus 1
+constinit std::atomic<int> started_in{0};  // the generation of the process that began to start it, plus 1; 0: none did
 
 // Opened without being started: asking the version must not wake a GPU.
 LoadedDriver& opened_driver() {
@@ -109,8 +114,9 @@ LoadedDriver& opened_driver() {
   const std::lock_guard lock(opening);
   LoadedDriver* driver = opened.load(std::memory_order_relaxed);
   if (driver == nullptr) {
-    driver = new LoadedDriver;
-    open_library(*driver);
+    auto made = std::make_unique<LoadedDriver>();
+    open_library(*made);
+    driver = made.release();
     opened.store(driver, std::memory_order_release);
   }
   return *driver;
@@ -124,12 +130,13 @@ bool is_forked() {
 const LoadedDriver& started_driver() {
   if (const LoadedDriver* const driver = started.load(std::memory_order_acquire)) return *driver;
   LoadedDriver& driver = opened_driver();
-  const std::lock_guard lock(starting);
-  if (started.load(std::memory_order_relaxed) != nullptr) return driver;
+  const ActivityMutex::Lock lock(starting);
+  if (started.load(std::memory_order_relaxed) != nullptr || is_forked()) return driver;
   if (driver.opened) {
+    started_in = fork_generation() + 1;
     const CUresult result = driver.functions.cuInit(0);
     driver.started = result == CUDA_SUCCESS;
-    if (driver.started) started_in = fork_generation() + 1;
+    if (!driver.started) started_in = 0;
     if (result == CUDA_ERROR_NO_DEVICE) {
       driver.why_none =
           "the NVIDIA driver is installed but sees no GPU (CUDA_ERROR_NO_DEVICE); check CUDA_VISIBLE_DEVICES";
@@ -148,8 +155,8 @@ const LoadedDriver& started_driver() {
 
 const CudaDriver* CudaDriver::find(std::string* why_none) {
   const LoadedDriver& driver = started_driver();
-  const bool usable = driver.started && !is_forked();
-  if (!usable && why_none != nullptr) *why_none = driver.started ? kForked : driver.why_none;
+  const bool forked = is_forked(), usable = driver.started && !forked;
+  if (!usable && why_none != nullptr) *why_none = forked ? kForked : driver.why_none;
   return usable ? &driver.functions : nullptr;
 }
 
