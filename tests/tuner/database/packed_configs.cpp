@@ -347,7 +347,7 @@ TEST_CASE("children pick while threads of their parent load packs, ask databases
   row.device = a100().name;
   row.sm_count = a100().sm_count;
   database->append(row);
-  const auto tuned = std::make_shared<TunedConfigs>(database, nullptr);
+  auto tuned = std::make_shared<TunedConfigs>(database, nullptr);
   PackedConfigs configs(
       packs.loaded, [&] { return tuned; }, false);
   const auto pick = [&](int length) {
