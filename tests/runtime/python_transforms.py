@@ -6,10 +6,12 @@ usage: python_transforms.py REPOSITORY LIBATTUNE
 Ends as test_* programs do: a line "attune-tests: N passed, N failed, N skipped", exit status 77 where there is no PyTorch.
 """
 
+import concurrent.futures
 import os
 import pathlib
 import sys
 import unittest
+import unittest.mock
 
 REPOSITORY, LIBRARY = pathlib.Path(sys.argv.pop(1)), sys.argv.pop(1)
 os.environ.update(ATTUNE_LIBRARY=LIBRARY, CUDA_VISIBLE_DEVICES="")
@@ -23,6 +25,7 @@ except ImportError:
     sys.exit(77)
 
 import attune_kernels as attune  # noqa: E402
+from attune_kernels import _ops  # noqa: E402
 import cpu_attention  # noqa: E402
 
 cpu_attention.install()
@@ -78,6 +81,27 @@ class Transforms(unittest.TestCase):
         batch = [torch.ones(3, *one.shape, dtype=one.dtype) for one in (out, lse)]
         torch.autograd.grad((out, lse), self.leaves, batch, is_grads_batched=True)
         self.assertEqual([(name, q) for name, q, *_ in cpu_attention.calls], [("backward", (3, 4, 3, 8))])
+
+    def test_a_batch_in_another_thread(self):
+        """As autograd computes gradients on a GPU: a thread knows nothing of the batches that another has made."""
+        results = attention(*self.leaves, True)
+        batch = [torch.stack([one.detach(), -one.detach(), 2 * one.detach()]) for one in results]
+        expected = torch.autograd.grad(results, self.leaves, batch, is_grads_batched=True, retain_graph=True)
+        own = _ops.backward
+        with concurrent.futures.ThreadPoolExecutor(1) as pool, \
+                unittest.mock.patch.object(_ops, "backward", lambda *arguments: pool.submit(own, *arguments).result()):
+            found = torch.autograd.grad(results, self.leaves, batch, is_grads_batched=True)
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, other, atol=0, rtol=0)
+
+    def test_gradients_in_a_graph(self):
+        """torch.compile traces backward(), which asks whether gradients are a batch."""
+        def gradients(q, k, v):
+            out, lse = attention(q, k, v, True)
+            return attune.backward(out, q, k, v, out, lse, causal=True)
+
+        for one, other in zip(torch.compile(gradients, fullgraph=True, backend="eager")(*self.values), gradients(*self.values), strict=True):
+            torch.testing.assert_close(one, other, atol=0, rtol=0)
 
     def test_jacobians(self):
         for arguments in 0, 1, 2, (0, 1, 2):

@@ -40,21 +40,33 @@ def backward(grad_out, q, k, v, out, lse, grad_lse, options):
 def is_of_batch(*gradients):
     """Whether one of them is a batch of gradients in one, as torch.autograd.grad(is_grads_batched=True) makes it. It is no tensor of
     torch.func's, and no transform is active."""
+    if torch.compiler.is_compiling():  # whose graphs hold no such tensor, and cannot ask
+        return False
     return any(gradient is not None and _is_of_batch(gradient) for gradient in gradients)
 
 
+_MOST_LEVELS = 64  # of PyTorch
 _is_of_batch = getattr(getattr(torch._C, "_functorch", None), "is_legacy_batchedtensor", lambda _: False)
 
 
 def _backward_of_batch(grad_out, q, k, v, out, lse, grad_lse, options):
-    level = torch._C._vmapmode_increment_nesting() - 1
-    torch._C._vmapmode_decrement_nesting()
     tensors = [grad_out, q, k, v, out, lse, grad_lse]
+    level = next(_level_of(one) for one in tensors if one is not None and _is_of_batch(one))
     whole = [torch._remove_batch_dim(one, level, 1, 0) if one is not None and _is_of_batch(one) else one for one in tensors]
     dims = [0 if one is not None and _is_of_batch(one) else None for one in tensors]
     size = next(one.shape[0] for one, dim in zip(whole, dims) if dim == 0)
     grads = torch.ops.attune_kernels.backward(*_fold(size, dims, whole), *options)
     return tuple(torch._add_batch_dim(grad, 0, level) for grad in _unfold(size, grads))
+
+
+def _level_of(gradient):
+    """The level of a batch that is in no other. A thread's own count does not tell it: gradients on a GPU are computed by another thread than
+    the one that has made the batch."""
+    for level in range(1, _MOST_LEVELS + 1):
+        if not _is_of_batch(torch._remove_batch_dim(gradient, level, 1, 0)):
+            return level
+    raise RuntimeError("gradients of attention() are served in one batch (is_grads_batched), not in a batch of batches: call "
+                       "torch.autograd.grad() once for each gradient of the outer one")
 
 
 def _as_schema_has_them(options):
