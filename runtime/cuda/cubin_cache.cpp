@@ -21,9 +21,9 @@ namespace fs = std::filesystem;
 // An entry is a folder named by the key:
 //   kernel.cubin      what the driver loads
 //   log.txt           what the compiler said, template lines named
-//   resources.txt     what is needed to judge the entry, a line "name value" each: hashes of both, compiler, arch,
-//                     entry, time of compilation. No JSON: the package's documents allocate when they are destroyed,
-//                     which ends a process that has no memory left.
+//   resources.txt     what is needed to judge the entry, a line "name value" each: the key, hashes of both files,
+//                     compiler, arch, entry, time of compilation. No JSON: the package's documents allocate when they
+//                     are destroyed, which ends a process that has no memory left.
 constexpr const char* kCubinFile = "kernel.cubin";
 constexpr const char* kLogFile = "log.txt";
 constexpr const char* kResourcesFile = "resources.txt";
@@ -59,11 +59,16 @@ std::string_view value_of(std::string_view text, std::string_view name) {
   return {};
 }
 
-// A stored entry, if it is whole: cubin and log have the hashes that were written beside them. Nothing, and the reason
-// in *why_not, otherwise.
-std::optional<CompiledText> read_entry(const PrivateFolder& entry, const KernelLaunch& launch, std::string& why_not) {
+// A stored entry, if it is whole and the key's: a folder's name can be changed, so that the key stands inside, too, and
+// cubin and log have the hashes that were written beside it. Nothing, and the reason in *why_not, otherwise.
+std::optional<CompiledText> read_entry(const PrivateFolder& entry, const std::string& key, const KernelLaunch& launch,
+                                       std::string& why_not) {
   const auto described = entry.read(kResourcesFile, kMostTextBytes, &why_not);
   if (!described) return std::nullopt;
+  if (value_of(*described, "key") != key) {
+    why_not = "it does not say that it is of this kernel";
+    return std::nullopt;
+  }
   auto image = entry.read(kCubinFile, kMostCubinBytes, &why_not);
   if (!image) return std::nullopt;
   const auto log = entry.read(kLogFile, kMostTextBytes, &why_not);
@@ -82,10 +87,11 @@ std::optional<CompiledText> read_entry(const PrivateFolder& entry, const KernelL
   return compiled;
 }
 
-std::string describe(const KernelLaunch& launch, const CompiledText& compiled) {
+std::string describe(const std::string& key, const KernelLaunch& launch, const CompiledText& compiled) {
   const KernelResources& resources = compiled.resources;
   std::string text;
   const auto say = [&](const char* name, const std::string& value) { text += std::string(name) + " " + value + "\n"; };
+  say("key", key);
   say("entry", launch.entry);
   say("arch", launch.arch);
   say("compiler", nvrtc_identity());
@@ -111,7 +117,7 @@ void store_entry(const PrivateFolder& cache, const std::string& key, const Kerne
   std::string why_not;
   const bool written = fresh.write(kCubinFile, compiled.image, &why_not) &&
                        fresh.write(kLogFile, compiled.resources.log, &why_not) &&
-                       fresh.write(kResourcesFile, describe(launch, compiled), &why_not) && fresh.sync();
+                       fresh.write(kResourcesFile, describe(key, launch, compiled), &why_not) && fresh.sync();
   if (written) {
     const std::string old = fresh.name() + "-old";
     if (replace) cache.move(key, incoming, old);  // out of the way; no failure if it was not there
@@ -155,7 +161,7 @@ CompiledText CubinCache::get(const KernelLaunch& launch) {
     const PrivateFolder entry = cache->existing(key);
     std::string why_not = entry.complaint();
     if (entry.usable()) {
-      if (auto stored = read_entry(entry, launch, why_not)) return std::move(*stored);
+      if (auto stored = read_entry(entry, key, launch, why_not)) return std::move(*stored);
     }
     damaged = true;
     log(LogLevel::info, "the cubin in " + (cache->path() / key).string() + " is compiled again: " + why_not);

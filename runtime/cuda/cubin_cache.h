@@ -11,9 +11,10 @@
 namespace attune {
 
 /// Cubins on disk, each with its compile log and resources beside it. Key: source_body(), flags, NVRTC's build, arch.
-/// An entry is a folder that is written under a temporary name, synced, and renamed, so that readers see a whole one or
-/// none; a damaged one is rebuilt. Safe under concurrent processes. Cubins are code that runs on the GPU: the cache's
-/// folder is a PrivateFolder. One that cannot be made or written is used without storing, which is logged.
+/// An entry says which key it is of, so that one under another's name is not served. It is a folder that is written
+/// under a temporary name, synced, and renamed, so that readers see a whole one or none; a damaged one, or another's,
+/// is rebuilt. Safe under concurrent processes. Cubins are code that runs on the GPU: the cache's folder is a
+/// PrivateFolder. One that cannot be made or written is used without storing, which is logged.
 class CubinCache {
  public:
   /// $ATTUNE_CACHE_DIR, else $XDG_CACHE_HOME/attune/cubins, else ~/.cache/attune/cubins, else a folder in the temporary

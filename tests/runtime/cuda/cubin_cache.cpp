@@ -118,6 +118,43 @@ TEST_CASE("a damaged entry is rebuilt", "[nvrtc]") {
   CHECK(nothing_left_over(folder.path()));
 }
 
+TEST_CASE("an entry under the key of another kernel is never served", "[nvrtc]") {
+  const TemporaryFolder folder;
+  CubinCache cache(folder.path());
+  const CompiledText one = cache.get(launch_of(1));
+  const fs::path of_one = entries(folder.path()).at(0);
+  const CompiledText two = cache.get(launch_of(2));
+  std::vector<fs::path> both = entries(folder.path());
+  REQUIRE(both.size() == 2);
+  const fs::path of_two = both[0] == of_one ? both[1] : both[0];
+  REQUIRE(one.image != two.image);
+  SECTION("two folders that were exchanged") {
+    fs::rename(of_one, folder.path() / ".between");
+    fs::rename(of_two, of_one);
+    fs::rename(folder.path() / ".between", of_two);
+  }
+  SECTION("files of one in the folder of the other") {
+    for (const char* file : {"kernel.cubin", "log.txt", "resources.txt"})
+      fs::copy_file(of_two / file, of_one / file, fs::copy_options::overwrite_existing);
+  }
+  SECTION("a description without a key, as older versions wrote it") {
+    std::ifstream file(of_one / "resources.txt");
+    std::string kept, line;
+    while (std::getline(file, line)) kept += line.starts_with("key ") ? "" : line + "\n";
+    std::ofstream(of_one / "resources.txt") << kept;
+  }
+  std::vector<std::string> heard;
+  set_log_sink([&](LogLevel, std::string_view text) { heard.emplace_back(text); }, LogLevel::info);
+  const CompiledText again = cache.get(launch_of(1));
+  set_log_sink({});
+  CHECK_FALSE(again.resources.from_cache);
+  CHECK(again.image == one.image);
+  REQUIRE(heard.size() == 1);
+  CHECK_THAT(heard[0], ContainsSubstring("is compiled again: it does not say that it is of this kernel"));
+  CHECK(cache.get(launch_of(2)).image == two.image);
+  CHECK(cache.get(launch_of(1)).resources.from_cache);
+}
+
 TEST_CASE("whatever stands in the place of an entry or its files is replaced, and nobody waits", "[nvrtc]") {
   const TemporaryFolder folder;
   CubinCache cache(folder.path());
