@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -226,7 +227,11 @@ PrivateFolder PrivateFolder::make_temporary(const std::string& prefix) const {
     name = random_name(prefix);
     if (::mkdirat(descriptor_, name.c_str(), kOursAlone) == 0 || errno != EEXIST) break;
   }
-  return existing(name);
+  PrivateFolder made = existing(name);
+  // Until it is closed; a process that is killed lets go of it, too. Shared, which a descriptor for reading allows on
+  // file systems that tell the two apart.
+  if (made.descriptor_ >= 0) ::flock(made.descriptor_, LOCK_SH | LOCK_NB);
+  return made;
 }
 
 bool PrivateFolder::has(const std::string& name) const {
@@ -247,6 +252,29 @@ void PrivateFolder::remove(const std::string& name) const noexcept {
   }
 }
 
+// What the time is by the clock that stamps the files of this folder, which on a network file system is its server's.
+std::optional<timespec> PrivateFolder::file_system_time(std::string_view prefix) const noexcept {
+  try {
+    const std::string name = random_name(std::string(prefix));
+    if (::mkdirat(descriptor_, name.c_str(), kOursAlone) != 0) return std::nullopt;
+    struct stat facts {};
+    const bool known = ::fstatat(descriptor_, name.c_str(), &facts, AT_SYMLINK_NOFOLLOW) == 0;
+    ::unlinkat(descriptor_, name.c_str(), AT_REMOVEDIR);
+    return known ? std::optional(facts.st_mtim) : std::nullopt;
+  } catch (const std::bad_alloc&) {
+    return std::nullopt;
+  }
+}
+
+// Whether somebody has it open as a temporary folder. False if that cannot be told.
+bool PrivateFolder::is_held(const char* name) const noexcept {
+  const int folder = ::openat(descriptor_, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (folder < 0) return false;
+  const bool held = ::flock(folder, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  ::close(folder);
+  return held;
+}
+
 void PrivateFolder::remove_older(std::string_view prefix, std::chrono::seconds age) const noexcept {
   const int copy = ::openat(descriptor_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR* const listing = copy >= 0 ? ::fdopendir(copy) : nullptr;
@@ -254,12 +282,15 @@ void PrivateFolder::remove_older(std::string_view prefix, std::chrono::seconds a
     if (copy >= 0) ::close(copy);
     return;
   }
-  const std::time_t limit = std::time(nullptr) - static_cast<std::time_t>(age.count());
+  std::optional<timespec> now;  // asked for at the first of those that it matters to
   while (const dirent* entry = ::readdir(listing)) {
     const std::string_view name = entry->d_name;
     struct stat facts {};
     if (!name.starts_with(prefix) || name == "." || name == "..") continue;
-    if (::fstatat(descriptor_, entry->d_name, &facts, AT_SYMLINK_NOFOLLOW) != 0 || facts.st_mtime >= limit) continue;
+    if (::fstatat(descriptor_, entry->d_name, &facts, AT_SYMLINK_NOFOLLOW) != 0) continue;
+    if (!now) now = file_system_time(prefix);
+    if (!now) break;
+    if (facts.st_mtim.tv_sec >= now->tv_sec - age.count() || is_held(entry->d_name)) continue;
     try {
       remove(std::string(name));
     } catch (const std::bad_alloc&) {

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <ctime>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -56,7 +57,7 @@ class PrivateFolder {
   /// A folder in this one, with the same demands; subfolder() makes it if it is missing.
   PrivateFolder existing(const std::string& name) const;
   PrivateFolder subfolder(const std::string& name) const;
-  /// A new one with an unpredictable name that begins with `prefix`.
+  /// A new one with an unpredictable name that begins with `prefix`. remove_older() leaves it alone while it is open.
   PrivateFolder make_temporary(const std::string& prefix) const;
   std::string name() const { return path_.filename().string(); }  ///< the last component of its path
 
@@ -67,7 +68,9 @@ class PrivateFolder {
   bool move(const std::string& name, const PrivateFolder& to, const std::string& new_name) const;
   /// Removes what has this name, with all that is in it.
   void remove(const std::string& name) const noexcept;
-  /// Removes whatever begins with `prefix` and has not changed for `age`: what killed processes left.
+  /// Removes what killed processes left: whatever begins with `prefix`, has not changed for `age`, and is not open as
+  /// somebody's make_temporary(). The age is told by the clock that the file system stamps files with, so that neither
+  /// this process's clock nor another's matters. Where folders cannot be locked, as on NFS, the age alone decides.
   void remove_older(std::string_view prefix, std::chrono::seconds age) const noexcept;
   /// Syncs the folder's list of names.
   bool sync() const;
@@ -80,6 +83,8 @@ class PrivateFolder {
   void refuse(State state, const std::string& complaint);
   bool trusted(uid_t owner) const { return owner == user_ || owner == 0; }
   std::filesystem::path by_descriptor(const std::string& name) const;
+  std::optional<timespec> file_system_time(std::string_view prefix) const noexcept;
+  bool is_held(const char* name) const noexcept;
 
   std::filesystem::path path_;
   uid_t user_;

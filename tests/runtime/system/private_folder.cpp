@@ -1,9 +1,11 @@
 #include "runtime/system/private_folder.h"
 
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -37,6 +39,10 @@ std::string contents(const fs::path& path) {
 
 std::size_t count_entries(const fs::path& folder) {
   return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
+}
+
+void make_old(const fs::path& path) {
+  fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours(2));
 }
 
 }  // namespace
@@ -172,21 +178,57 @@ TEST_CASE("a folder that is exchanged after it was opened changes nothing", "[no
 TEST_CASE("temporary folders have names that nobody can foretell; old ones are removed", "[nogpu]") {
   const TemporaryFolder folder;
   const PrivateFolder opened(folder.path());
-  const PrivateFolder first = opened.make_temporary(".building-"), second = opened.make_temporary(".building-");
-  REQUIRE(first.writable());
-  REQUIRE(second.writable());
-  CHECK(first.name() != second.name());
-  CHECK(first.name().size() == std::string(".building-").size() + 24);
-  CHECK(mode_of(first.path()) == 0700);
-  REQUIRE(first.write("kernel.cpp", "text"));
-  REQUIRE(opened.write("kept", "text"));
-  for (const fs::path& path : {first.path(), opened.path() / "kept"}) {
-    fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours(2));
+  fs::path left;
+  {
+    const PrivateFolder first = opened.make_temporary(".building-");
+    REQUIRE(first.writable());
+    CHECK(first.name().size() == std::string(".building-").size() + 24);
+    CHECK(mode_of(first.path()) == 0700);
+    REQUIRE(first.write("kernel.cpp", "text"));
+    left = first.path();
   }
+  const PrivateFolder second = opened.make_temporary(".building-");
+  REQUIRE(second.writable());
+  CHECK(left != second.path());
+  REQUIRE(opened.write("kept", "text"));
+  REQUIRE(opened.write(".building-file", "text"));
+  for (const fs::path& path : {left, opened.path() / "kept", opened.path() / ".building-file"}) make_old(path);
   opened.remove_older(".building-", std::chrono::hours(1));
-  CHECK_FALSE(fs::exists(first.path()));
+  CHECK_FALSE(fs::exists(left));
+  CHECK_FALSE(fs::exists(opened.path() / ".building-file"));
   CHECK(fs::exists(second.path()));
   CHECK(fs::exists(opened.path() / "kept"));
+  CHECK(count_entries(folder.path()) == 2);
+}
+
+TEST_CASE("a temporary folder stays as long as somebody has it open, however old it looks", "[nogpu]") {
+  const TemporaryFolder folder;
+  const PrivateFolder opened(folder.path());
+  int ready[2] = {-1, -1};
+  REQUIRE(::pipe(ready) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const PrivateFolder theirs = PrivateFolder(folder.path()).make_temporary(".building-");
+    static_cast<void>(!::write(ready[1], theirs.name().data(), theirs.name().size()));
+    ::alarm(60);  // should the test end before
+    for (;;) ::pause();
+  }
+  REQUIRE(child > 0);
+  char name[64] = {};
+  REQUIRE(::read(ready[0], name, sizeof(name) - 1) > 0);
+  for (const int end : ready) ::close(end);
+  const fs::path theirs = folder.path() / name;
+  PrivateFolder ours = opened.make_temporary(".building-");
+  const PrivateFolder moved = std::move(ours);
+  for (const fs::path& path : {theirs, moved.path()}) make_old(path);
+  opened.remove_older(".building-", std::chrono::hours(1));
+  CHECK(fs::exists(theirs));
+  CHECK(fs::exists(moved.path()));
+  REQUIRE(::kill(child, SIGKILL) == 0);
+  REQUIRE(::waitpid(child, nullptr, 0) == child);
+  opened.remove_older(".building-", std::chrono::hours(1));
+  CHECK_FALSE(fs::exists(theirs));
+  CHECK(fs::exists(moved.path()));
 }
 
 TEST_CASE("a home folder of somebody else keeps no cache, and that is said once", "[nogpu]") {
