@@ -1,7 +1,6 @@
 #include "attune/log.h"
 
 #include <condition_variable>
-#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
@@ -12,6 +11,7 @@
 #include "generator/lazy_value.h"
 #include "runtime/system/fork_gate.h"
 #include "runtime/system/printable.h"
+#include "runtime/system/standard_streams.h"
 
 namespace attune {
 namespace {
@@ -24,11 +24,10 @@ struct Destination {
 
 constexpr int kNothing = static_cast<int>(LogLevel::warning) + 1;
 
-void write_to_standard_error(LogLevel level, std::string_view message) {
-  // In one call, so that lines of several threads and processes stay whole.
+void say_to_standard_error(LogLevel level, std::string_view message) {
   std::string line = "attune: ";
   line.append(to_string(level)).append(": ").append(printable(message)).append("\n");
-  std::fwrite(line.data(), 1, line.size(), stderr);
+  write_to_standard_error(line);
 }
 
 // The level that $ATTUNE_LOG names.
@@ -48,7 +47,7 @@ struct Current {
   std::mutex mutex;  // in sections of the ForkGate, but for waiting
   std::condition_variable delivered;
   const std::shared_ptr<Destination> standard_error =
-      std::make_shared<Destination>(Destination{write_to_standard_error, least_on_standard_error()});
+      std::make_shared<Destination>(Destination{say_to_standard_error, least_on_standard_error()});
   std::shared_ptr<Destination> destination = standard_error;
 };
 

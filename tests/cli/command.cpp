@@ -11,6 +11,7 @@
 #include <iterator>
 #include <sstream>
 #include <stdexcept>
+#include <utility>
 
 #include "tests/catch.h"
 #include "tests/temporary_folder.h"
@@ -45,22 +46,10 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return result;
 }
 
-}  // namespace
-
-CommandResult run_attune(const std::vector<std::string>& arguments,
-                         const std::map<std::string, std::string>& environment) {
-  const TemporaryFolder folder;
-  CommandResult result = run_attune_to(folder.file("out"), arguments, environment);
-  result.out = read_file(folder.file("out"));
-  return result;
-}
-
-CommandResult run_attune_to(const std::string& stdout_path, const std::vector<std::string>& arguments,
-                            const std::map<std::string, std::string>& environment) {
+CommandResult run_program_to(const std::string& stdout_path, std::vector<std::string> command,
+                             const std::map<std::string, std::string>& environment) {
   const TemporaryFolder folder;
   const std::string err = folder.file("err");
-  std::vector<std::string> command = {command_path()};
-  command.insert(command.end(), arguments.begin(), arguments.end());
   std::map<std::string, std::string> changes = environment;
   changes.try_emplace("ATTUNE_DATABASE", folder.file("none.db"));
   changes.try_emplace("ATTUNE_SYSTEM_DATABASE", "");
@@ -81,6 +70,37 @@ CommandResult run_attune_to(const std::string& stdout_path, const std::vector<st
   CommandResult result;
   result.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   result.err = read_file(err);
+  return result;
+}
+
+std::vector<std::string> command_with(const std::vector<std::string>& arguments) {
+  std::vector<std::string> command = {command_path()};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  return command;
+}
+
+}  // namespace
+
+CommandResult run_attune(const std::vector<std::string>& arguments,
+                         const std::map<std::string, std::string>& environment) {
+  const TemporaryFolder folder;
+  CommandResult result = run_attune_to(folder.file("out"), arguments, environment);
+  result.out = read_file(folder.file("out"));
+  return result;
+}
+
+CommandResult run_attune_to(const std::string& stdout_path, const std::vector<std::string>& arguments,
+                            const std::map<std::string, std::string>& environment) {
+  return run_program_to(stdout_path, command_with(arguments), environment);
+}
+
+CommandResult run_attune_by_shell(const std::string& line, const std::vector<std::string>& arguments,
+                                  const std::map<std::string, std::string>& environment) {
+  const TemporaryFolder folder;
+  std::vector<std::string> command = {"/bin/sh", "-c", line, "sh"};
+  for (std::string& word : command_with(arguments)) command.push_back(std::move(word));
+  CommandResult result = run_program_to(folder.file("out"), std::move(command), environment);
+  result.out = read_file(folder.file("out"));
   return result;
 }
 

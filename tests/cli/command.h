@@ -25,6 +25,10 @@ CommandResult run_attune(const std::vector<std::string>& arguments,
 CommandResult run_attune_to(const std::string& stdout_path, const std::vector<std::string>& arguments,
                             const std::map<std::string, std::string>& environment = {});
 
+/// The same by a line of the shell, in which "$@" is the command with its arguments: `exec "$@" 2>&-`.
+CommandResult run_attune_by_shell(const std::string& line, const std::vector<std::string>& arguments,
+                                  const std::map<std::string, std::string>& environment = {});
+
 /// Hides every GPU of the machine from the command.
 inline const std::map<std::string, std::string> kNoGpu = {{"CUDA_VISIBLE_DEVICES", "-1"}};
 

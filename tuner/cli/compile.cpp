@@ -48,7 +48,7 @@ class ProgressLine {
  public:
   explicit ProgressLine(const std::vector<PrecompileJob>& jobs) : jobs_(jobs) {}
   ~ProgressLine() {
-    if (terminal_ && done_ > 0) fmt::print(stderr, "\n");
+    if (terminal_ && done_ > 0) end_status();
   }
   void operator()(std::size_t job, const PrecompileOutcome& outcome) {
     ++done_;
@@ -58,13 +58,12 @@ class ProgressLine {
     const std::string count =
         fmt::format("{}/{}  {:.0f} s, about {:.0f} s left, {} failed", done_, jobs_.size(), seconds, left, failed_);
     if (terminal_) {
-      fmt::print(stderr, "\r\x1b[K{}", count);
-      std::fflush(stderr);
+      print_status(count);
     } else {
-      fmt::print(stderr, "{}  {}{}\n", count, name_of(jobs_[job]),
-                 outcome.status != MeasurementStatus::ok ? fmt::format("  {}", to_string(outcome.status))
-                 : outcome.from_cache                    ? "  from the cache"
-                                                         : "");
+      print_message(fmt::format("{}  {}{}", count, name_of(jobs_[job]),
+                                outcome.status != MeasurementStatus::ok ? fmt::format("  {}", to_string(outcome.status))
+                                : outcome.from_cache                    ? "  from the cache"
+                                                                        : ""));
     }
   }
 

@@ -1,13 +1,10 @@
-#include <fmt/core.h>
-
-#include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <new>
 #include <vector>
 
 #include "generator/error.h"
+#include "runtime/system/standard_streams.h"
 #include "tuner/cli/exit_status.h"
 #include "tuner/cli/output.h"
 #include "tuner/cli/verb.h"
@@ -100,13 +97,9 @@ int run(int argc, char** argv) {
 }  // namespace attune::cli
 
 int main(int argc, char** argv) {
+  attune::keep_standard_descriptors();
+  attune::survive_failed_writes();
   const int status = attune::cli::run(argc, argv);
-  // A full disk or a closed pipe shows here; a document that was cut off is no success.
-  errno = 0;
-  if (std::fflush(stdout) != 0 || std::ferror(stdout)) {
-    const std::string reason = errno != 0 ? std::strerror(errno) : "a part of it was lost";
-    attune::cli::warn(fmt::format("standard output cannot be written: {}", reason));
-    return attune::cli::kBadInput;
-  }
-  return status;
+  // A full disk or a closed pipe: a document that was cut off is no success.
+  return attune::cli::report_lost_results() ? status : attune::cli::kBadInput;
 }

@@ -2,16 +2,24 @@
 
 #include <fmt/core.h>
 
-#include <cstdio>
-
 #include "generator/error.h"
 #include "runtime/system/printable.h"
+#include "runtime/system/standard_streams.h"
 #include "tuner/database/output_file.h"
 
 namespace attune::cli {
 namespace {
 
-std::FILE* results = stdout;
+void (*write_results)(std::string_view) noexcept = write_to_standard_output;
+
+/// What a message needs memory for may fail: then it is lost.
+template <typename Say>
+void quietly(const Say& say) noexcept {
+  try {
+    say();
+  } catch (...) {
+  }
+}
 
 }  // namespace
 
@@ -44,26 +52,43 @@ void OutputOptions::leave_stdout_to(const std::string& file) const {
                             "out",
                             file));
   }
-  results = stderr;
+  write_results = write_to_standard_error;
 }
 
 void OutputOptions::say(const std::string& message) const {
-  if (verbose) fmt::print(stderr, "{}\n", printable(message));
+  if (verbose) print_message(message);
 }
 
-void warn(const std::string& message) { fmt::print(stderr, "attune: {}\n", printable(message)); }
+void warn(const std::string& message) noexcept {
+  quietly([&] { print_message("attune: " + message); });
+}
 
-void print_json(const Json& document) { fmt::print("{}\n", json_text(document, 2)); }
+void print_message(std::string_view line) noexcept {
+  quietly([&] { write_to_standard_error(printable(line) + "\n"); });
+}
+
+void print_status(std::string_view line) noexcept {
+  constexpr const char* kReplaceLine = "\r\x1b[K";
+  quietly([&] { write_to_standard_error(kReplaceLine + printable(line)); });
+}
+
+void end_status() noexcept { write_to_standard_error("\n"); }
+
+void print_json(const Json& document) { print(json_text(document, 2) + "\n"); }
 
 std::string json_text(const Json& document, int indent) {
   return document.dump(indent, ' ', true, Json::error_handler_t::replace);
 }
 
-void print(std::string_view text) {
-  const std::string shown = printable(text);
-  std::fwrite(shown.data(), 1, shown.size(), results);
-}
+void print(std::string_view text) { write_results(printable(text)); }
 
 void print_field(std::string_view name, std::string_view value) { print(fmt::format("{:<14} {}\n", name, value)); }
+
+bool report_lost_results() noexcept {
+  const std::string why = flush_standard_output();
+  if (why.empty()) return true;
+  quietly([&] { warn(fmt::format("standard output cannot be written: {}; results were lost", why)); });
+  return false;
+}
 
 }  // namespace attune::cli

@@ -32,8 +32,16 @@ struct OutputOptions {
   void say(const std::string& message) const;
 };
 
+/// What follows is the only way to print. Nothing of it fails or ends the process because of what stdout and stderr
+/// are; report_lost_results() tells at the end whether results got lost.
+
 /// A message on stderr that is always shown.
-void warn(const std::string& message);
+void warn(const std::string& message) noexcept;
+/// A line on stderr.
+void print_message(std::string_view line) noexcept;
+/// One line on stderr that the next one replaces on a terminal, until end_status() leaves it.
+void print_status(std::string_view line) noexcept;
+void end_status() noexcept;
 
 void print_json(const Json& document);
 /// A document as text of ASCII alone, so that no terminal obeys it; bytes that are no UTF-8 become U+FFFD. On one line
@@ -43,5 +51,9 @@ std::string json_text(const Json& document, int indent = -1);
 void print(std::string_view text);
 /// "config      sm80 q128 kv64 w4 st2": one line of a human report.
 void print_field(std::string_view name, std::string_view value);
+
+/// For the end of the process: writes out what was printed on stdout. If any of it was lost it says so on stderr and
+/// returns false.
+bool report_lost_results() noexcept;
 
 }  // namespace attune::cli

@@ -101,11 +101,10 @@ std::string ProgressPrinter::place(std::size_t index) const {
 
 void ProgressPrinter::print(const std::string& line) {
   if (style_ == ProgressStyle::line) {
-    fmt::print(stderr, "\r\x1b[K{}", printable(line).substr(0, terminal_columns() - 1));
-    std::fflush(stderr);
+    print_status(printable(line).substr(0, terminal_columns() - 1));
     open_line_ = true;
   } else {
-    fmt::print(stderr, "{}\n", printable(line));
+    print_message(line);
   }
 }
 
@@ -169,15 +168,15 @@ void ProgressPrinter::fail(std::size_t index, const AttentionProblem& problem, c
   if (style_ == ProgressStyle::json) {
     print(json_text({{"event", "error"}, {"problem", canonical_text(problem)}, {"message", error}}));
   } else {
-    if (open_line_) fmt::print(stderr, "\n");
+    if (open_line_) end_status();
     open_line_ = false;
-    fmt::print(stderr, "attune: {}{}: {}\n", place(index), canonical_text(problem), printable(error));
+    warn(fmt::format("{}{}: {}", place(index), canonical_text(problem), error));
   }
 }
 
 void ProgressPrinter::finish() {
   const std::lock_guard lock(mutex_);
-  if (open_line_) fmt::print(stderr, "\n");
+  if (open_line_) end_status();
   open_line_ = false;
 }
 

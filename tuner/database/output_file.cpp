@@ -10,11 +10,11 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <cstdio>
 #include <system_error>
 #include <utility>
 
 #include "generator/error.h"
+#include "runtime/system/standard_streams.h"
 #include "tuner/database/file_system.h"
 #include "tuner/database/kernel_pack.h"
 #include "tuner/database/system_database.h"
@@ -129,7 +129,7 @@ void OutputFile::open() {
   if (is_standard_output(path_)) {
     if (rules_.binary && ::isatty(STDOUT_FILENO) == 1)
       refuse("these bytes are nothing for a terminal: redirect standard output, or name a file");
-    std::fflush(stdout);
+    flush_standard_output();
     descriptor_ = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
     if (descriptor_ < 0) fail(errno);
     return;

@@ -1,6 +1,5 @@
 // Runs at build time: make_presets OUTPUT FILE... writes the system database of the presets, which is then embedded.
 // What it stores and how is the library's; only JSON is read here, so that the library needs no JSON.
-#include <cstdio>
 #include <exception>
 #include <fstream>
 #include <iterator>
@@ -9,12 +8,13 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/system/standard_streams.h"
 #include "tuner/database/database_json.h"
 #include "tuner/database/system_database.h"
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    std::fprintf(stderr, "usage: make_presets OUTPUT FILE...\n");
+    attune::write_to_standard_error("usage: make_presets OUTPUT FILE...\n");
     return 2;
   }
   try {
@@ -28,7 +28,7 @@ int main(int argc, char** argv) {
     attune::write_system_database(argv[1], rows);
     return 0;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "make_presets: %s\n", error.what());
+    attune::write_to_standard_error(std::string("make_presets: ") + error.what() + "\n");
     return 1;
   }
 }
