@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "tuner/database/database_checks.h"
+#include "tuner/database/database_lock.h"
 #include "tuner/database/database_schema.h"
 #include "tuner/database/file_state.h"
 #include "tuner/database/file_system.h"
@@ -216,22 +217,44 @@ void DatabaseFile::begin_writing() {
     stand_empty(fmt::format("the folder {} cannot be created ({})", folder_of(path_).string(), error.message()));
     return;
   }
+  // What is whole is opened at once, and what is somebody else's is not touched, not even by a lock beside it.
+  if (try_to_write(false)) return;
   // Others may begin the same file at this moment, or put a corrupt one aside: what stands between is seen by none.
-  const FolderLock lock(folder_of(path_));
-  const bool exists = fs::exists(path_, error);
+  const DatabaseLock lock(path_);
+  if (lock.state() == DatabaseLock::State::busy) {
+    const std::string reason = fmt::format("{} cannot be opened for writing: {}", path_.string(), lock.complaint());
+    state_of(path_).bytes > 0 ? read_instead(reason) : stand_empty(reason);
+    return;
+  }
+  if (!lock.complaint().empty()) notes_.push_back(lock.complaint());
+  try_to_write(true);
+}
+
+// Opens what is there for writing, or settles what it stands for. False, with nothing changed, if that takes the lock:
+// to begin a file, to put a corrupt one aside, or because another process may be doing one of these.
+bool DatabaseFile::try_to_write(bool locked) {
+  std::error_code error;
+  const FileState before = state_of(path_);
+  const bool exists = before.inode != 0;
   if (!exists && fs::is_symlink(path_, error)) {
     stand_empty(
         fmt::format("{} is a link to a file that does not exist, and none is begun through a link: name the "
                     "file itself",
                     path_.string()));
-    return;
+    return true;
   }
   try {
-    if (exists && !may_be_written()) return;
+    begun_ = false;
+    if (const std::string reason = exists ? not_ours_because() : ""; !reason.empty()) {
+      if (!locked && !(state_of(path_) == before)) return false;
+      stand_empty(reason);
+      return true;
+    }
     if (const std::string reason = not_writable_because(path_); !reason.empty()) {
       exists ? read_instead(reason) : stand_empty(reason);
-      return;
+      return true;
     }
+    if (!locked && !begun_) return false;
     if (const FileSystem file_system = file_system_of(folder_of(path_)); file_system.network) {
       notes_.push_back(fmt::format(
           "{} is on {}, where write-ahead logging does not work: a rollback journal is used, and writers wait "
@@ -242,6 +265,8 @@ void DatabaseFile::begin_writing() {
     writes_ = true;
   } catch (const Failure& failure) {
     writing_.reset();
+    const bool refused = failure.code == kNewerSchema || failure.code == 0;
+    if (!locked && !refused && !(is_corruption(failure) && fs::is_symlink(path_, error))) return false;
     if (failure.code == kNewerSchema) {
       read_instead(failure.message);
     } else if (failure.code == 0) {
@@ -254,36 +279,37 @@ void DatabaseFile::begin_writing() {
       stand_empty(fmt::format("{} cannot be opened: {}", path_.string(), explain(failure)));
     }
   }
+  return true;
 }
 
-// Whether what is there is a sound tuning database, or empty; of anything else stands empty. Throws Failure for what is
-// damaged, but was a tuning database. Nothing of a file is changed before that is known.
-bool DatabaseFile::may_be_written() {
-  const auto leave_alone = [&](const std::string& what) {
-    stand_empty(fmt::format("{} {}; it is left alone. Name another file with --database or ATTUNE_DATABASE",
-                            path_.string(), what));
-    return false;
+// Why what is there is left alone: it never was a tuning database. Empty for a sound one, whose tables begun_ tells of,
+// and for an empty file. Throws Failure for what is damaged, but was a tuning database. Nothing of a file is changed
+// before that is known.
+std::string DatabaseFile::not_ours_because() {
+  const auto left_alone = [&](const std::string& what) {
+    return fmt::format("{} {}; it is left alone. Name another file with --database or ATTUNE_DATABASE", path_.string(),
+                       what);
   };
   if (const std::string reason = no_file_because(path_); !reason.empty())
-    return leave_alone("cannot be used: " + reason);
-  if (state_of(path_).bytes == 0) return true;
+    return left_alone("cannot be used: " + reason);
+  if (state_of(path_).bytes == 0) return {};
   const DatabaseHeader header(
       resolved(path_));  // empty for SQLite, and so not a database, where a single byte is there
-  if (!header.is_database()) return leave_alone("is not a tuning database (it is no SQLite file)");
+  if (!header.is_database()) return left_alone("is not a tuning database (it is no SQLite file)");
   try {
     ask_file(path_, [&](ReadingConnection& reading) {
       Connection& connection = reading.connection();
       if (!inspect_schema(connection).is_attunes()) usable_schema(path_, connection);
       check_integrity(connection);
-      usable_schema(path_, connection);
+      begun_ = !usable_schema(path_, connection).empty;
     });
   } catch (const Failure& failure) {
     if (!is_corruption(failure) || header.application() == kApplicationId) throw;
-    return leave_alone(
+    return left_alone(
         fmt::format("is corrupt ({}), and nothing in it says that it was a tuning database", failure.message));
   }
   checked_ = true;
-  return true;
+  return {};
 }
 
 void DatabaseFile::connect_to_shipped() {
@@ -359,7 +385,7 @@ void DatabaseFile::replace_corrupt_file(const std::string& cause) {
   try {
     // Damage is what is seen twice: a read may have failed once.
     try {
-      if (!may_be_written()) return;
+      if (const std::string reason = not_ours_because(); !reason.empty()) return stand_empty(reason);
     } catch (const Failure& failure) {
       if (!is_corruption(failure)) throw;
       const fs::path aside = keep_aside(path_, error);

@@ -55,7 +55,8 @@ class DatabaseFile {
   void close_and_forget();
   void begin_reading(const std::string& read_only_because);
   void begin_writing();
-  bool may_be_written();
+  bool try_to_write(bool locked);
+  std::string not_ours_because();
   void connect_to_shipped();
   void connect_for_reading();
   void connect_for_writing();
@@ -79,7 +80,7 @@ class DatabaseFile {
   ReadingConnection::Manner manner_ = ReadingConnection::Manner::in_place;
   std::unique_ptr<sqlite::Connection> writing_;  // or to the shipped file
   std::unique_ptr<ReadingConnection> reading_;
-  bool begun_ = false;                         // what is read has tables
+  bool begun_ = false;                         // what was looked at last has tables
   std::unique_ptr<sqlite::Connection> empty_;  // in memory
 };
 

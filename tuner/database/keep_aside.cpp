@@ -1,9 +1,6 @@
 #include "tuner/database/keep_aside.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include <array>
 #include <string>
@@ -13,15 +10,6 @@
 namespace attune {
 
 namespace fs = std::filesystem;
-
-FolderLock::FolderLock(const fs::path& folder)
-    : descriptor_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-  if (descriptor_ >= 0) ::flock(descriptor_, LOCK_EX);
-}
-
-FolderLock::~FolderLock() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
 
 // The log goes first: a fresh database must not find it.
 fs::path keep_aside(const fs::path& path, std::error_code& error) {
