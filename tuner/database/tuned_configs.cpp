@@ -284,7 +284,7 @@ std::optional<ConfigChoice> TunedConfigs::find(const AttentionProblem& problem, 
 }
 
 std::optional<ConfigChoice> TunedConfigs::look_up(const AttentionProblem& problem, const DeviceSpec& device,
-                                                  const std::vector<KernelConfig>& passed_over) const {
+                                                  const std::vector<KernelConfig>& passed_over, Extent extent) const {
   std::vector<Place> places;
   const auto look_at = [&](const TuningDatabase* database, int layer, const char* whose) {
     if (database == nullptr) return;
@@ -303,16 +303,31 @@ std::optional<ConfigChoice> TunedConfigs::look_up(const AttentionProblem& proble
 
   const Asked asked{problem, device, passed_over};
   const Place* const all = places.data();
-  const Place* const none = all + places.size();
+  const Place* const end_of_exact =
+      std::find_if(all, all + places.size(), [](const Place& place) { return place.origin != ConfigOrigin::exact; });
+  const Place* const none = extent == Extent::exact ? end_of_exact : all + places.size();
   for (const bool estimates : {false, true}) {
     for (const Place *begin = all, *end = all; begin != none; begin = end) {
       while (end != none && end->level() == begin->level()) ++end;
       std::optional<ConfigChoice> choice = begin->shape.same_problem ? same_problem(begin, end, asked, estimates)
                                                                      : from_neighbours(begin, end, asked, estimates);
-      if (choice) return choice;
+      if (!choice) continue;
+      if (!estimates && begin >= end_of_exact && end_of_exact != all) {
+        const auto estimate = look_up(problem, device, passed_over, Extent::exact);
+        if (estimate && !(estimate->config == choice->config))
+          choice->detail += fmt::format(
+              "; what the cost model ranked first for this very problem, {}, comes after all "
+              "that was measured",
+              canonical_text(estimate->config));
+      }
+      return choice;
     }
   }
   return std::nullopt;
+}
+
+std::optional<ConfigChoice> TunedConfigs::find_exact(const AttentionProblem& problem, const DeviceSpec& device) const {
+  return look_up(problem, device, {}, Extent::exact);
 }
 
 }  // namespace attune

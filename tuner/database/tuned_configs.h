@@ -32,7 +32,8 @@ namespace attune {
 ///
 /// All of this for measured rows before any estimate. Only configs that are feasible for the asked problem on the asked
 /// device count. The detail of an answer names the problem (and device) that it was tuned for, its time or "by the cost
-/// model", and whose database it came from; of a default config, the nearest of what it won against.
+/// model", and whose database it came from; of a default config, the nearest of what it won against; and an estimate
+/// for this very problem that it was preferred to.
 ///
 /// The first look at a problem reads the databases; the answer is kept until one of them stores rows through the object
 /// given here. Rows of other processes are seen by objects that are made later. A database that fails meanwhile is a
@@ -47,12 +48,17 @@ class TunedConfigs final : public ConfigSource {
   std::optional<ConfigChoice> find(const AttentionProblem& problem, const DeviceSpec& device,
                                    const std::vector<KernelConfig>& passed_over = {}) override;
 
+  /// The best that was tuned for this very problem on this GPU (1. above), measured before estimates, even where find()
+  /// prefers what was measured for other shapes to an estimate. Throws Error(database).
+  std::optional<ConfigChoice> find_exact(const AttentionProblem& problem, const DeviceSpec& device) const;
+
   const std::shared_ptr<TuningDatabase>& user() const { return user_; }
   const std::shared_ptr<TuningDatabase>& system() const { return system_; }
 
  private:
+  enum class Extent { exact, all };
   std::optional<ConfigChoice> look_up(const AttentionProblem& problem, const DeviceSpec& device,
-                                      const std::vector<KernelConfig>& passed_over) const;
+                                      const std::vector<KernelConfig>& passed_over, Extent extent = Extent::all) const;
   std::uint64_t generation() const;
 
   const std::shared_ptr<TuningDatabase> user_, system_;

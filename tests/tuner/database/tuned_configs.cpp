@@ -103,6 +103,27 @@ TEST_CASE("picks: exact, then what is tuned nearby or the default, measured befo
     REQUIRE(choice);
     REQUIRE(choice->origin == ConfigOrigin::exact);
   }
+  SECTION("what was tuned for this very problem, though by the cost model, can be asked for") {
+    const std::string asked = "forward bf16 b4 hq8 sq2048 d64 align2";
+    REQUIRE_FALSE(tuned.find_exact(parse_problem(asked), device));
+    add(asked, kA, 3, Rigor::estimate);
+    add(asked, kC, 2, Rigor::estimate);
+    const auto exact = tuned.find_exact(parse_problem(asked), device);
+    REQUIRE(exact);
+    REQUIRE(exact->origin == ConfigOrigin::exact);
+    REQUIRE_THAT(exact->detail, ContainsSubstring(asked + ", by the cost model, user database"));
+    REQUIRE_FALSE(exact->tune_command.empty());
+    choice = find(asked);
+    REQUIRE(choice->origin == ConfigOrigin::nearest_shape);
+    REQUIRE(choice->detail == std::string(kProblem) +
+                                  ", at distance 2.25, 50000.0 us, user database; what the cost model ranked first for "
+                                  "this very problem, " +
+                                  config_of(exact) + ", comes after all that was measured");
+    add(asked, kB, 40);
+    REQUIRE(config_of(tuned.find_exact(parse_problem(asked), device)) == kB);
+    REQUIRE(config_of(find(asked)) == kB);
+    REQUIRE(find(asked)->detail == asked + ", 40000.0 us, user database");
+  }
   SECTION("nearest, whole tiles where they fit") {
     choice = find("forward bf16 b4 hq8 sq2048 d64 align2");
     REQUIRE(config_of(choice) == kWhole);
