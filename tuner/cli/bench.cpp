@@ -78,7 +78,7 @@ int run_profile(const BenchOptions& options, const AttentionProblem& problem, co
   print_field("problem", canonical_text(problem));
   print_field("device", device->description());
   print_field("config", canonical_text(choice.config));
-  print_origin(choice);
+  print_origin(choice, chosen);
   for (const KernelLaunch& launch : prepared->plan.launches) print_field("launched", launch.entry);
   print_field("to profile", chosen.is_cuda() ? command : "take a GPU: ncu sees none of the emulator's kernels");
   return kOk;
@@ -138,7 +138,7 @@ int run(const BenchOptions& options) {
     print_field("problem", canonical_text(problem));
     print_field("device", device->description());
     print_field("config", canonical_text(choice.config));
-    print_origin(choice);
+    print_origin(choice, chosen);
     options.spread.print();
     if (measurement.status == MeasurementStatus::ok) {
       print_field("median", fmt::format("{:.2f} us ({} samples, p20 {:.2f}, p80 {:.2f})", measurement.median_us,

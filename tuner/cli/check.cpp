@@ -92,7 +92,7 @@ int run(const CheckOptions& options) {
     print_field("problem", canonical_text(problem));
     print_field("device", runtime.device()->description());
     print_field("config", canonical_text(choice.config));
-    print_origin(choice);
+    print_origin(choice, chosen);
     print_errors(outcome.outputs);
     print_field("status",
                 outcome.reason.empty() ? outcome.status : fmt::format("{}: {}", outcome.status, outcome.reason));

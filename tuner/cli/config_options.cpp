@@ -14,6 +14,8 @@
 namespace attune::cli {
 namespace {
 
+constexpr const char* kTuned = "tuned";  // for --config
+
 void say_notes(const TuningDatabase& database, const OutputOptions& output) {
   for (const std::string& note : database.notes()) warn(note);
   output.say(fmt::format("database {}", database.path().string()));
@@ -22,8 +24,10 @@ void say_notes(const TuningDatabase& database, const OutputOptions& output) {
 }  // namespace
 
 void ConfigOptions::add_config_to(CommandLine& verb) {
-  verb.add_option("--config", config_,
-                  "this config instead of the picked one: \"sm80 q128 kv64 w4 st2\"; see `attune show space`")
+  verb.add_option(
+          "--config", config_,
+          "this config instead of the picked one: \"sm80 q128 kv64 w4 st2\", see `attune show space`; or tuned: "
+          "the best that was tuned for this very problem, though the cost model alone may have ranked it")
       .group("Config");
 }
 
@@ -91,25 +95,25 @@ std::shared_ptr<TunedConfigs> ConfigOptions::open_tuned_configs(const OutputOpti
   return std::make_shared<TunedConfigs>(std::move(user), std::move(system));
 }
 
-std::optional<KernelConfig> ConfigOptions::given() const {
-  if (config_.empty()) return std::nullopt;
-  return parse_config(config_);
-}
-
-ConfigChoice ConfigOptions::pick(const AttentionProblem& problem, const DeviceSpec& device,
-                                 ConfigSource* source) const {
-  if (const std::optional<KernelConfig> config = given()) {
-    const std::vector<std::string> reasons = infeasibility(problem, *config, device);
+ConfigChoice ConfigOptions::pick(const AttentionProblem& problem, const DeviceSpec& device, TunedConfigs* tuned) const {
+  if (config_ == kTuned) {
+    if (std::optional<ConfigChoice> found = tuned ? tuned->find_exact(problem, device) : std::nullopt) return *found;
+    throw NothingFound(fmt::format("--config {}: nothing was tuned for \"{}\" on {}; `{}` does that", kTuned,
+                                   canonical_text(problem), device.name, tune_command(problem)));
+  }
+  if (given()) {
+    const KernelConfig config = parse_config(config_);
+    const std::vector<std::string> reasons = infeasibility(problem, config, device);
     if (!reasons.empty()) {
       throw Error(
           ErrorCode::infeasible_config,
           fmt::format("--config \"{}\" does not fit \"{}\" on {}: {}. `attune show space` lists configs that fit",
-                      canonical_text(*config), canonical_text(problem), device.key, fmt::join(reasons, "; ")));
+                      canonical_text(config), canonical_text(problem), device.key, fmt::join(reasons, "; ")));
     }
-    return {*config, ConfigOrigin::given, "", ""};
+    return {config, ConfigOrigin::given, "", ""};
   }
-  if (source) {
-    if (const std::optional<ConfigChoice> found = source->find(problem, device)) return *found;
+  if (tuned) {
+    if (const std::optional<ConfigChoice> found = tuned->find(problem, device)) return *found;
   }
   return {default_config(problem, device), ConfigOrigin::default_config, "", tune_command(problem)};
 }
@@ -119,9 +123,13 @@ std::string describe_origin(const ConfigChoice& choice) {
                                : fmt::format("{} ({})", to_string(choice.origin), choice.detail);
 }
 
-void print_origin(const ConfigChoice& choice) {
+std::string where_to_measure(const ChosenDevice& device) {
+  return device.is_cuda() ? "" : fmt::format("   (with an {})", device.spec.name);
+}
+
+void print_origin(const ConfigChoice& choice, const ChosenDevice& device) {
   print_field("origin", describe_origin(choice));
-  if (!choice.tune_command.empty()) print_field("to tune it", choice.tune_command);
+  if (!choice.tune_command.empty()) print_field("to tune it", choice.tune_command + where_to_measure(device));
 }
 
 }  // namespace attune::cli

@@ -9,6 +9,7 @@
 #include "generator/problem/attention_problem.h"
 #include "runtime/call/config_source.h"
 #include "tuner/cli/command_line.h"
+#include "tuner/cli/device_options.h"
 #include "tuner/cli/output.h"
 #include "tuner/database/tuned_configs.h"
 #include "tuner/database/tuning_database.h"
@@ -37,12 +38,13 @@ class ConfigOptions {
   /// one that --database names.
   std::shared_ptr<TunedConfigs> open_tuned_configs(const OutputOptions& output) const;
 
-  /// The config of --config, if there is one. Throws Error(invalid_argument).
-  std::optional<KernelConfig> given() const;
+  /// Whether --config says what to take, so that nothing is picked.
+  bool given() const { return !config_.empty(); }
 
-  /// What a call would use: the given config, else what the source picks, else the default. Throws
-  /// Error(infeasible_config) with the reasons for a given config that does not fit.
-  ConfigChoice pick(const AttentionProblem& problem, const DeviceSpec& device, ConfigSource* source) const;
+  /// The config of --config (with "tuned" the best that was tuned for this very problem, be it by the cost model), else
+  /// what a call would use: what is picked, else the default. Throws Error(invalid_argument), Error(infeasible_config)
+  /// with the reasons for a given config that does not fit, and NothingFound for "tuned" where nothing was.
+  ConfigChoice pick(const AttentionProblem& problem, const DeviceSpec& device, TunedConfigs* tuned) const;
 
  private:
   std::shared_ptr<TuningDatabase> open_for_reading() const;
@@ -53,7 +55,10 @@ class ConfigOptions {
 /// "default", or "nearest shape (forward bf16 ...)".
 std::string describe_origin(const ConfigChoice& choice);
 
-/// Two lines of a report: the origin and, if there is one, the command that would tune the problem.
-void print_origin(const ConfigChoice& choice);
+/// Two lines of a report: the origin and, if there is one, the command that would measure configs for the problem, and
+/// where.
+void print_origin(const ConfigChoice& choice, const ChosenDevice& device);
+/// "   (with an NVIDIA H200)" for what has to be done elsewhere; "" where the GPU is here.
+std::string where_to_measure(const ChosenDevice& device);
 
 }  // namespace attune::cli

@@ -88,8 +88,8 @@ std::vector<Explained> tried_configs(const AttentionProblem& problem, const Devi
 
 std::string percent(double ratio) { return fmt::format("{:.1f} %", (ratio - 1) * 100); }
 
-/// Why a config was not picked, beside the one that was.
-std::string why_not_picked(const Explained& other, const Explained& pick) {
+/// Why a config was not picked, beside the one that was and where that came from.
+std::string why_not_picked(const Explained& other, const Explained& pick, ConfigOrigin origin) {
   if (!other.row) {
     return fmt::format("not tried; by the cost model its time differs from the pick's by {:+.1f} %",
                        (other.cost.microseconds / pick.cost.microseconds - 1) * 100);
@@ -99,8 +99,12 @@ std::string why_not_picked(const Explained& other, const Explained& pick) {
     return fmt::format("failed: {}{}{}", to_string(row.status), row.reason.empty() ? "" : ": ", row.reason);
   }
   if (!other.feasible()) return fmt::format("does not fit: {}", fmt::join(other.infeasible, "; "));
-  if (!pick.row || pick.row->status != MeasurementStatus::ok)
-    return "stored, but the pick did not come from these rows";
+  if (origin != ConfigOrigin::exact || !pick.row || pick.row->status != MeasurementStatus::ok) {
+    return row.rigor == Rigor::estimate ? "ranked by the cost model, before which goes what was measured, even for "
+                                          "other shapes; `--config tuned` "
+                                          "takes the best of these"
+                                        : "stored, but the pick did not come from these rows";
+  }
   if (other.of_system && !pick.of_system) return "of the system database, over which a user's own rows win";
   if (row.rigor != pick.row->rigor) {
     return fmt::format("its rigor is {}, the pick's {}", to_string(row.rigor), to_string(pick.row->rigor));
@@ -180,7 +184,8 @@ Explanation explain(const AttentionProblem& problem, const ChosenDevice& chosen,
     if (candidate.feasible()) candidate.occupancy = occupancy_of(result.problem, candidate, device);
   }
   for (std::size_t i = 1; i < result.candidates.size(); ++i)
-    result.candidates[i].why_not = why_not_picked(result.candidates[i], result.candidates.front());
+    result.candidates[i].why_not =
+        why_not_picked(result.candidates[i], result.candidates.front(), result.choice.origin);
   if (result.choice.origin != ConfigOrigin::exact || !result.candidates.front().timed())
     result.tune = tune_command(result.problem, result.device);
   return result;

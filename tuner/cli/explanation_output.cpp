@@ -138,9 +138,7 @@ void print_explanation(const Explanation& explanation) {
   if (!explanation.measured)
     print_field("measured", "nothing was measured for this problem on this device: what follows is the cost model's");
   if (!explanation.tune.empty()) {
-    print_field("to tune it",
-                explanation.tune +
-                    (explanation.device.is_cuda() ? "" : fmt::format("   (with an {})", explanation.device.spec.name)));
+    print_field("to tune it", explanation.tune + where_to_measure(explanation.device));
   }
   print_field("work", fmt::format("{:.4g} FLOP, at least {:.4g} bytes of device memory",
                                   count_flops(explanation.problem), count_bytes(explanation.problem)));

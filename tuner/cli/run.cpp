@@ -89,14 +89,15 @@ int run(const RunOptions& options) {
   if (!chosen.why.empty()) warn(chosen.why);
   const std::shared_ptr<TunedConfigs> tuned = options.config.open_tuned_configs(options.output);
   // Before the work: a config that does not fit, a folder that cannot be written.
-  options.config.pick(problem, chosen.spec, tuned.get());
+  const ConfigChoice picked = options.config.pick(problem, chosen.spec, tuned.get());
   const std::vector<std::filesystem::path> inputs = {options.input_path, options.config.database_path(),
                                                      system_database_path()};
   require_writable_output(options.output_path, {.inputs = inputs, .binary = true});
 
   AttentionRuntime runtime(options.device.open(chosen), tuned);
-  const auto prepared = runtime.prepare(problem, options.config.given());
-  const ConfigChoice& choice = prepared->choice;
+  const bool given = options.config.given();
+  const auto prepared = runtime.prepare(problem, given ? std::optional(picked.config) : std::nullopt);
+  const ConfigChoice& choice = given ? picked : prepared->choice;  // another one, where a pick does not compile
   const Outputs outputs = forward(runtime, *prepared, problem, input);
   write_output(options.output_path, problem, outputs.o, outputs.lse, canonical_text(choice.config), inputs);
 
@@ -118,7 +119,7 @@ int run(const RunOptions& options) {
     print_field("problem", canonical_text(problem));
     print_field("device", runtime.device()->description());
     print_field("config", canonical_text(choice.config));
-    print_origin(choice);
+    print_origin(choice, chosen);
     print_field("written", fmt::format("{} (o, lse)", options.output_path));
     if (options.check) print_errors(errors.outputs);
   }

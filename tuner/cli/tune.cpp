@@ -15,6 +15,7 @@
 #include "tuner/cli/tune_list.h"
 #include "tuner/cli/tune_results.h"
 #include "tuner/cli/verb.h"
+#include "tuner/database/system_database.h"
 #include "tuner/sweep/sweep.h"
 
 namespace attune::cli {
@@ -96,14 +97,15 @@ int run(const TuneOptions& options) {
     for (const std::string& note : tuned.result->notes) warn(note);
   }
   keep_unsaved(all, *database);
+  TunedConfigs picks(database, open_system_database());
   if (!options.output.json) {
-    print_all(all, devices.front(), sweep.rigor, *database);
+    print_all(all, devices.front(), sweep.rigor, picks);
   } else if (!options.shapes.given()) {
-    print_json(to_json(all.front(), devices.front(), sweep.rigor, *database));
+    print_json(to_json(all.front(), devices.front(), sweep.rigor, picks));
   } else {
     Json document = {{"status", "ok"}, {"database", database->path().string()}, {"results", Json::array()}};
     for (const Tuned& tuned : all) {
-      Json entry = to_json(tuned, devices.front(), sweep.rigor, *database);
+      Json entry = to_json(tuned, devices.front(), sweep.rigor, picks);
       if (entry["status"] != "ok" && document["status"] == "ok") document["status"] = entry["status"];
       document["results"].push_back(std::move(entry));
     }

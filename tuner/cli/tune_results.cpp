@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "generator/error.h"
+#include "tuner/cli/config_options.h"
 #include "tuner/cli/report.h"
 #include "tuner/database/database_json.h"
 #include "tuner/database/file_system.h"
@@ -39,7 +40,12 @@ std::string race_ranks_by(const SweepResult& result) {
                      kWideSpread);
 }
 
-void print_tuned(const Tuned& tuned, const ChosenDevice& device, Rigor asked) {
+/// What calls of the problem run, now that the results are stored; none where there is no best.
+std::optional<ConfigChoice> pick_of(const Tuned& tuned, const ChosenDevice& device, TunedConfigs& picks) {
+  return tuned.result && tuned.result->best ? picks.find(tuned.problem, device.spec) : std::nullopt;
+}
+
+void print_tuned(const Tuned& tuned, const ChosenDevice& device, Rigor asked, TunedConfigs& picks) {
   print_field("problem", canonical_text(tuned.problem));
   if (!tuned.error.empty()) print_field("error", tuned.error);
   if (!tuned.result) return;
@@ -77,6 +83,10 @@ void print_tuned(const Tuned& tuned, const ChosenDevice& device, Rigor asked) {
   } else {
     print_field("best", "none: no candidate was correct");
   }
+  if (const auto pick = pick_of(tuned, device, picks); pick && !(pick->config == result.best->config)) {
+    print_field("calls take", fmt::format("{}: {}. To run the best of this search give `--config tuned`",
+                                          canonical_text(pick->config), describe_origin(*pick)));
+  }
 }
 
 }  // namespace
@@ -100,7 +110,7 @@ ExitStatus exit_status_of(const std::vector<Tuned>& all, bool interrupted) {
   return worst;
 }
 
-Json to_json(const Tuned& tuned, const ChosenDevice& device, Rigor asked, const TuningDatabase& database) {
+Json to_json(const Tuned& tuned, const ChosenDevice& device, Rigor asked, TunedConfigs& picks) {
   Json document = {{"status", status_of(tuned)},
                    {"problem", canonical_text(tuned.problem)},
                    {"device", device.name},
@@ -118,8 +128,9 @@ Json to_json(const Tuned& tuned, const ChosenDevice& device, Rigor asked, const 
   document["space"] = result.space_size;
   document["tried"] = result.rows.size() - static_cast<std::size_t>(result.reused);
   document["reused"] = result.reused;
-  document["database"] = database.path().string();
+  document["database"] = picks.user()->path().string();
   if (result.best) document["best"] = cli::to_json(*result.best);
+  if (const auto pick = pick_of(tuned, device, picks)) add_choice(document["pick"], *pick);
   if (result.default_measurement) document["default"] = cli::to_json(*result.default_measurement);
   if (result.timed && result.best && result.default_measurement && result.default_measurement->median_us > 0) {
     document["speed_over_default"] = ratio_of_medians(*result.default_measurement, *result.best);
@@ -145,12 +156,12 @@ Json to_json(const Tuned& tuned, const ChosenDevice& device, Rigor asked, const 
   return document;
 }
 
-void print_all(const std::vector<Tuned>& all, const ChosenDevice& device, Rigor asked, const TuningDatabase& database) {
+void print_all(const std::vector<Tuned>& all, const ChosenDevice& device, Rigor asked, TunedConfigs& picks) {
   for (const Tuned& tuned : all) {
-    print_tuned(tuned, device, asked);
+    print_tuned(tuned, device, asked, picks);
     if (all.size() > 1) print("\n");
   }
-  print_field("database", database.path().string());
+  print_field("database", picks.user()->path().string());
 }
 
 void keep_unsaved(const std::vector<Tuned>& all, const TuningDatabase& database) {

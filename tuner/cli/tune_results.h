@@ -7,6 +7,7 @@
 #include "tuner/cli/exit_status.h"
 #include "tuner/cli/output.h"
 #include "tuner/cli/tune_list.h"
+#include "tuner/database/tuned_configs.h"
 
 namespace attune::cli {
 
@@ -16,11 +17,11 @@ std::string status_of(const Tuned& tuned);
 /// Results that could not be stored (a full disk) make the run a failure, although they are shown.
 ExitStatus exit_status_of(const std::vector<Tuned>& all, bool interrupted);
 
-/// The document of one problem. `asked`: the rigor of the command line.
-Json to_json(const Tuned& tuned, const ChosenDevice& device, Rigor asked, const TuningDatabase& database);
+/// The document of one problem. `asked`: the rigor of the command line; `picks`: over the database of the results.
+Json to_json(const Tuned& tuned, const ChosenDevice& device, Rigor asked, TunedConfigs& picks);
 
 /// The same for people, of all problems.
-void print_all(const std::vector<Tuned>& all, const ChosenDevice& device, Rigor asked, const TuningDatabase& database);
+void print_all(const std::vector<Tuned>& all, const ChosenDevice& device, Rigor asked, TunedConfigs& picks);
 
 /// Keeps results that could not be stored in a file, and says where, so that an hour of a GPU is not lost to a full
 /// disk.
