@@ -9,12 +9,13 @@ trap 'rm -rf "$folder"' EXIT
 fail() { echo "wheel test: $*" >&2; exit 1; }
 skip() { echo "skipped: $*"; exit 77; }
 
-python3 -m venv "$folder/venv" || skip "python3 makes no virtual environment here"
+python=$([ -x /usr/bin/python3 ] && echo /usr/bin/python3 || echo python3)   # the system's, as in scripts/wheel: with the oldest pip that has to do
+"$python" -m venv "$folder/venv" || skip "python3 makes no virtual environment here"
 pip() { "$folder/venv/bin/python" -m pip --disable-pip-version-check --no-input --retries 1 --timeout 20 "$@"; }
 pip download --quiet --no-deps --dest "$folder/backend" "scikit-build-core>=0.10" 2>"$folder/log" || skip "PyPI cannot be reached: $(tail -n 1 "$folder/log")"
 
-settings=(-C "build-dir=$folder/build")
-[ -z "$build" ] || settings+=(-C "cmake.define.ATTUNE_PREBUILT=$build")
+settings=(--config-settings="build-dir=$folder/build")   # pip 23.0, which is Debian 12's, does not know it as -C
+[ -z "$build" ] || settings+=(--config-settings="cmake.define.ATTUNE_PREBUILT=$build")
 pip wheel --quiet --no-deps --wheel-dir "$folder" "${settings[@]}" "$source" >"$folder/log" 2>&1 || { cat "$folder/log"; fail "pip wheel failed"; }
 wheel=$(basename "$folder"/*.whl)
 [[ $wheel = attune_kernels-*-cp39-abi3-linux_* ]] || fail "$wheel: it should serve every Python from 3.9 on"
