@@ -9,7 +9,8 @@
 namespace attune::tests {
 
 /// How the scores of a row lie. Scores are scaled, in natural units: exp(score) is what softmax sums. A leap is in
-/// powers of two of exp(score), ln 2 natural units each. bindings/python/comparison/inputs.py makes the same kinds.
+/// powers of two of exp(score), ln 2 natural units each. bindings/python/comparison/inputs.py makes the same kinds but
+/// huge.
 enum class ScorePattern {
   normal,    ///< normal, of this standard deviation
   t3,        ///< Q and K are Student's t with 3 degrees of freedom, scaled to scores of this standard deviation

@@ -184,10 +184,10 @@ class KindsOfData(unittest.TestCase):
         self.assertEqual([(key, round(above, 4)) for key, above in enumerate(offsets("dominant:1", 800)) if above], [(400, 0.6931)])
         for text in ("normal:8", "t3:4", "equal"):
             self.assertEqual(set(offsets(text, 600)), {0})
-        # tests/kernels/data_kinds.cpp has the same constants.
+        # tests/kernels/data_kinds.cpp has the same constants, and kinds, then one of its own.
         kernels = (REPOSITORY / "tests/kernels/data_kinds.cpp").read_text()
         for line in (f"kOffsetQuery = {inputs.OFFSET_QUERY:g};", f"kRarePeriod = {inputs.RARE_PERIOD};", "(37 + 311 * (key / kRarePeriod))",
-                     "{" + ", ".join(f'"{kind}"' for kind in inputs.KINDS) + "}"):
+                     "{" + ", ".join(f'"{kind}"' for kind in (*inputs.KINDS, "huge")) + "}"):
             self.assertIn(line, kernels)
 
 
