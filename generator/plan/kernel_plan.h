@@ -50,7 +50,7 @@ enum class TileRows { queries, keys, all, following };
 /// heads knows how many share K and V.
 struct KernelLaunch {
   std::string source;               ///< complete; includes nothing
-  std::string source_hash;          ///< hash_of_text(source_body(source))
+  std::string source_hash;          ///< hash_of_source(source)
   std::vector<TemplateLine> lines;  ///< where each line of source comes from
   std::string entry;                ///< extern "C" name
   std::string arch;                 ///< "sm_90a"

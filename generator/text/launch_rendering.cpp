@@ -27,7 +27,7 @@ void enclose(RenderedText* rendered) {
     begin = rendered->text.find('\n', begin) + 1;
     ++comment_lines;
   }
-  const std::string name = "attune_" + hash_of_text(rendered->text);
+  const std::string name = "attune_" + hash_of_source(rendered->text);
   rendered->text = fmt::format("{}\nnamespace {} {{\n{}\n}}  // namespace {}\n", rendered->text.substr(0, begin), name,
                                rendered->text.substr(begin), name);
   std::vector<TemplateLine>& lines = rendered->lines;
@@ -51,7 +51,7 @@ void render_launch(const std::string& name, const std::string& kernel_class, con
   drop_unused_functions(&rendered);
   enclose(&rendered);
   const std::string body = "//\n" + rendered.text;
-  launch->source_hash = hash_of_text(body);
+  launch->source_hash = hash_of_source(body);
   launch->source = fmt::format("{}{} · source {}\n{}", kHeadMark, kernel_class, launch->source_hash, body);
   launch->lines.assign(2, {root, 1});
   launch->lines.insert(launch->lines.end(), rendered.lines.begin(), rendered.lines.end());

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 sm90 q80 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax dq-adds=bulk · source c3ddd73298a6fc4a
+// attune backward bf16 d128 sm90 q80 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax dq-adds=bulk · source 9627607177fedd32
 //
 // Converts the fp32 sums of one tile of queries of one head to gradients:
 //
@@ -6,7 +6,7 @@
 //
 // Sums lie transposed. A warp takes 8 rows and four chunks of columns at a time; a lane writes a whole chunk of a row.
 
-namespace attune_d884e07d35f7698c {
+namespace attune_4401a802a5d8f0b9 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -154,4 +154,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_convert(c
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_d884e07d35f7698c
+}  // namespace attune_4401a802a5d8f0b9

@@ -1,4 +1,4 @@
-// attune backward fp16 d72 sm80 q64 kv64 w4 st1 dq=atomic · source d98eaf7c82f7fd47
+// attune backward fp16 d72 sm80 q64 kv64 w4 st1 dq=atomic · source cc86ba0ea06cfa22
 //
 // Converts the fp32 sums of one tile of queries of one head to gradients:
 //
@@ -6,7 +6,7 @@
 //
 // A warp takes 16 rows and four chunks of columns at a time; a lane writes whole chunks of a row.
 
-namespace attune_87909c2773485a29 {
+namespace attune_5668f3d6e75ba23a {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -174,4 +174,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_convert(c
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_87909c2773485a29
+}  // namespace attune_5668f3d6e75ba23a

@@ -1,4 +1,4 @@
-// attune backward fp16 d72 sm80 q64 kv64 w4 st1 kv-grad-per-query-head · source 5505061fd38064db
+// attune backward fp16 d72 sm80 q64 kv64 w4 st1 kv-grad-per-query-head · source b56d63a12d2a3c37
 //
 // Converts the fp32 sums of one tile of keys of one head to gradients:
 //
@@ -7,7 +7,7 @@
 //
 // A warp takes 16 rows and four chunks of columns at a time; a lane writes whole chunks of a row.
 
-namespace attune_37aac296306a8916 {
+namespace attune_825ae6c3c70d17fd {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -184,4 +184,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_convert_k
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_37aac296306a8916
+}  // namespace attune_825ae6c3c70d17fd

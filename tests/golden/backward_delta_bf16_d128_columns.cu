@@ -1,4 +1,4 @@
-// attune backward bf16 d128 sm90 q64 kv128 st3 overlap=within dq=atomic · source a1443e504792bf44
+// attune backward bf16 d128 sm90 q64 kv128 st3 overlap=within dq=atomic · source dc468b7ffb3a96da
 //
 // Computes for each query what all its keys need for their gradients:
 //
@@ -7,7 +7,7 @@
 // A query that sees no key, and a row that pads a block of queries, gets delta = 0 and LSE = +inf: its P and dS are 0. kRowLanes lanes share a
 // row; sums are in fp32.
 
-namespace attune_d39dba609fe2f1fd {
+namespace attune_c79f2e4ab6222b55 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -155,4 +155,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_delta(con
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_d39dba609fe2f1fd
+}  // namespace attune_c79f2e4ab6222b55

@@ -1,4 +1,4 @@
-// attune backward bf16 d72 sm80 q64 kv64 w4 st2 · source c85174468c4d8ade
+// attune backward bf16 d72 sm80 q64 kv64 w4 st2 · source 68db402f088012c5
 //
 // Computes for each query what all its keys need for their gradients:
 //
@@ -7,7 +7,7 @@
 // A query that sees no key, and a row that pads a block of queries, gets delta = 0 and LSE = +inf: its P and dS are 0. kRowLanes lanes share a
 // row; sums are in fp32.
 
-namespace attune_2329fba185e50e23 {
+namespace attune_d555010f24615214 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -148,4 +148,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_delta(con
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_2329fba185e50e23
+}  // namespace attune_d555010f24615214

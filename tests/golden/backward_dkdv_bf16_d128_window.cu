@@ -1,4 +1,4 @@
-// attune backward bf16 d128 window sm80 q64 kv128 w8 st2 query-warps2 dq=atomic · source c2b08f2a179b7565
+// attune backward bf16 d128 window sm80 q64 kv128 w8 st2 query-warps2 dq=atomic · source 343a293ee12f1f53
 //
 // dK and dV of one tile of keys of one key/value head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:
@@ -22,7 +22,7 @@
 //   148480  dS  [128][64], transposed
 //   164864  end
 
-namespace attune_2d8acdce5269389e {
+namespace attune_6ce913ad8614ad4f {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -876,4 +876,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_2d8acdce5269389e
+}  // namespace attune_6ce913ad8614ad4f

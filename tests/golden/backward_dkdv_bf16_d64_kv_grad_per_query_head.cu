@@ -1,4 +1,4 @@
-// attune backward bf16 d64 causal sm80 q64 kv64 w4 st2 order=l2-sections kv-grad-per-query-head · source 6a423b2d106caac9
+// attune backward bf16 d64 causal sm80 q64 kv64 w4 st2 order=l2-sections kv-grad-per-query-head · source 050623d082808ebf
 //
 // dK and dV of one tile of keys of one query head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:
@@ -21,7 +21,7 @@
 //    50176  number of the tile
 //    50192  end
 
-namespace attune_77fe1925536a531d {
+namespace attune_f9b6a133c1672451 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -833,4 +833,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_77fe1925536a531d
+}  // namespace attune_f9b6a133c1672451

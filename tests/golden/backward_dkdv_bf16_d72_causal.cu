@@ -1,4 +1,4 @@
-// attune backward bf16 d72 causal sm80 q64 kv64 w4 st2 · source 60ad4c1951977ccc
+// attune backward bf16 d72 causal sm80 q64 kv64 w4 st2 · source fedb5d4fbf2d0e26
 //
 // dK and dV of one tile of keys of one key/value head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:
@@ -20,7 +20,7 @@
 //    55296  LSE and delta  [2][64][2], fp32
 //    56320  end
 
-namespace attune_9a150cadbe769fa5 {
+namespace attune_75767f9570588af1 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -751,4 +751,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_9a150cadbe769fa5
+}  // namespace attune_75767f9570588af1

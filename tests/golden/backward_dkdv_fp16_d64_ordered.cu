@@ -1,4 +1,4 @@
-// attune backward fp16 d64 causal sm80 q64 kv64 w4 st1 dq=ordered · source 6c5d56a8683475c9
+// attune backward fp16 d64 causal sm80 q64 kv64 w4 st1 dq=ordered · source 7c125e255715d93f
 //
 // dK and dV of one tile of keys of one key/value head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:
@@ -21,7 +21,7 @@
 //    33280  dS  [64][64], transposed
 //    41472  end
 
-namespace attune_57f5b94c00ded759 {
+namespace attune_0f003f3e21bb036e {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -917,4 +917,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_57f5b94c00ded759
+}  // namespace attune_0f003f3e21bb036e

@@ -1,4 +1,4 @@
-// attune backward fp16 d128 align2 sm80 q64 kv64 w4 st1 · source 82a10acdf9f00289
+// attune backward fp16 d128 align2 sm80 q64 kv64 w4 st1 · source a943a5a5559e9080
 //
 // dQ of one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -16,7 +16,7 @@
 //    49152  V  [1][64][128]
 //    65536  end
 
-namespace attune_5f7701d18b06f67d {
+namespace attune_584ae8cafef38ecf {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -622,4 +622,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_5f7701d18b06f67d
+}  // namespace attune_584ae8cafef38ecf

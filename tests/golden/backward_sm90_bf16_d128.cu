@@ -1,4 +1,4 @@
-// attune backward bf16 d128 sm90 q64 kv128 st3 overlap=within dq=atomic · source 9060983ceb38df15
+// attune backward bf16 d128 sm90 q64 kv128 st3 overlap=within dq=atomic · source fc823ff1193fbe51
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -22,7 +22,7 @@
 //   198144  barriers
 //   198288  end
 
-namespace attune_96fee2bcbb041fd5 {
+namespace attune_7e08496b528b4682 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -1172,4 +1172,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_96fee2bcbb041fd5
+}  // namespace attune_7e08496b528b4682

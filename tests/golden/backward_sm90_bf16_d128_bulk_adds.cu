@@ -1,4 +1,4 @@
-// attune backward bf16 d128 sm90 q64 kv128 st3 ordered overlap=within dq=atomic dq-adds=bulk · source 21263b14457d2df9
+// attune backward bf16 d128 sm90 q64 kv128 st3 ordered overlap=within dq=atomic dq-adds=bulk · source 65da71339a1d6292
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   214528  barriers
 //   214672  end
 
-namespace attune_f4831cb88317de25 {
+namespace attune_43d3b9fce5aef4ac {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -1214,4 +1214,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_f4831cb88317de25
+}  // namespace attune_43d3b9fce5aef4ac

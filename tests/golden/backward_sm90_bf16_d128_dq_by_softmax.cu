@@ -1,4 +1,4 @@
-// attune backward bf16 d128 sm90 q80 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax dq-adds=bulk · source 68b308d6fd598ae6
+// attune backward bf16 d128 sm90 q80 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax dq-adds=bulk · source fc6d24954e823bfc
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -24,7 +24,7 @@
 //   230656  barriers
 //   230768  end
 
-namespace attune_b9dc9984059767b8 {
+namespace attune_79c0cd4d408bb1f9 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -1296,4 +1296,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_b9dc9984059767b8
+}  // namespace attune_79c0cd4d408bb1f9

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 causal sm90 q64 kv128 st3 order=l2-sections ordered overlap=within scheduler=dynamic-persistent dq=atomic early8 · source 6607a5876e5eddd1
+// attune backward bf16 d128 causal sm90 q64 kv128 st3 order=l2-sections ordered overlap=within scheduler=dynamic-persistent dq=atomic early8 · source 8c341c0cfca5e491
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   198152  barriers
 //   198344  end
 
-namespace attune_4f8a200136e92e04 {
+namespace attune_4ea21a72c062d062 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -1410,4 +1410,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_4f8a200136e92e04
+}  // namespace attune_4ea21a72c062d062

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 causal sm90 q64 kv128 st3 order=l2-sections ordered overlap=within dq=ordered ticket2 early8 · source 085ff3e27e849a0d
+// attune backward bf16 d128 causal sm90 q64 kv128 st3 order=l2-sections ordered overlap=within dq=ordered ticket2 early8 · source 4a2724c8d674afa8
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   198160  barriers
 //   198304  end
 
-namespace attune_230158876a34c34a {
+namespace attune_2539879682235e06 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -1274,4 +1274,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_230158876a34c34a
+}  // namespace attune_2539879682235e06

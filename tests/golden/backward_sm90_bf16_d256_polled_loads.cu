@@ -1,4 +1,4 @@
-// attune backward bf16 d256 sm90 q64 kv64 st2 overlap=within dq=atomic polled-loads split-dkdv · source c8defeda0130ec27
+// attune backward bf16 d256 sm90 q64 kv64 st2 overlap=within dq=atomic polled-loads split-dkdv · source 34b7953c6d838ae9
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   230400  barriers
 //   230544  end
 
-namespace attune_4fe83d031f193af2 {
+namespace attune_3e5f71e204d2077c {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -1383,4 +1383,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_4fe83d031f193af2
+}  // namespace attune_3e5f71e204d2077c

@@ -1,4 +1,4 @@
-// attune backward bf16 d64 causal sm90 q128 kv128 st2 ordered overlap=within query-parts8 dq=ordered · source 1d0cf254af9b422c
+// attune backward bf16 d64 causal sm90 q128 kv128 st2 ordered overlap=within query-parts8 dq=ordered · source 4a27c18645fa20a8
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one query head and one part of its queries. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   165904  barriers
 //   166016  end
 
-namespace attune_5ce6a000288223d4 {
+namespace attune_d9c7589115139886 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -1235,4 +1235,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_5ce6a000288223d4
+}  // namespace attune_d9c7589115139886

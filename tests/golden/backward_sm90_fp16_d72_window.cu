@@ -1,4 +1,4 @@
-// attune backward fp16 d72 window sm90 q64 kv128 st2 ordered kv-grad-per-query-head dq=ordered dost1 · source 97f6a0fd23bbf927
+// attune backward fp16 d72 window sm90 q64 kv128 st2 ordered kv-grad-per-query-head dq=ordered dost1 · source 57255527cace2799
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one query head. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   148240  barriers
 //   148336  end
 
-namespace attune_19351de048f11cf7 {
+namespace attune_2d211aa38018595f {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -1234,4 +1234,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_19351de048f11cf7
+}  // namespace attune_2d211aa38018595f

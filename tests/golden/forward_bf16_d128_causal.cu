@@ -1,4 +1,4 @@
-// attune forward bf16 d128 causal sm80 q128 kv64 w4 st2 qsmem order=head-major-reversed rescale10 · source b08ad24fb3291dad
+// attune forward bf16 d128 causal sm80 q128 kv64 w4 st2 qsmem order=head-major-reversed rescale10 · source 8cb2ca71e2004f96
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -15,7 +15,7 @@
 //    65536  V  [2][64][128]
 //    98304  end
 
-namespace attune_8aafc128f97e70f4 {
+namespace attune_139236980e9064ce {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -753,4 +753,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_8aafc128f97e70f4
+}  // namespace attune_139236980e9064ce

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 sm80 q128 kv64 w8 st2 even-tiles · source 792735f752d7d110
+// attune forward bf16 d128 sm80 q128 kv64 w8 st2 even-tiles · source abd012633da01b3c
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -15,7 +15,7 @@
 //    65536  V  [2][64][128]
 //    98304  end
 
-namespace attune_8c19e99067e18bf1 {
+namespace attune_ea0c5649bc7587c2 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -761,4 +761,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_8c19e99067e18bf1
+}  // namespace attune_ea0c5649bc7587c2

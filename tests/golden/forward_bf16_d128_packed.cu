@@ -1,4 +1,4 @@
-// attune forward bf16 d128 group4 sm80 q16 kv32 w1 st2 rescale10 pack-gqa · source de3ade55c8ad54a3
+// attune forward bf16 d128 group4 sm80 q16 kv32 w1 st2 rescale10 pack-gqa · source f992a680129d5d33
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -17,7 +17,7 @@
 //    20480  V  [2][32][128]
 //    36864  end
 
-namespace attune_7811910eddb5593d {
+namespace attune_00d7c725b89534f4 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -780,4 +780,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_7811910eddb5593d
+}  // namespace attune_00d7c725b89534f4

@@ -1,4 +1,4 @@
-// attune forward bf16 d256 sm80 q128 kv32 w8 st1 qsmem order=tile-major · source f8e0f0b3a6301614
+// attune forward bf16 d256 sm80 q128 kv32 w8 st1 qsmem order=tile-major · source 54d9079db9f55091
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -15,7 +15,7 @@
 //    81920  V  [1][32][256]
 //    98304  end
 
-namespace attune_532c42551e20d005 {
+namespace attune_6da0e77c53b6e0b4 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -746,4 +746,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_532c42551e20d005
+}  // namespace attune_6da0e77c53b6e0b4

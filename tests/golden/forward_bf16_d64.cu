@@ -1,4 +1,4 @@
-// attune forward bf16 d64 sm80 q128 kv64 w4 st2 · source 608bb762b77a8b5f
+// attune forward bf16 d64 sm80 q128 kv64 w4 st2 · source 6726615607c2b620
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -15,7 +15,7 @@
 //    32768  V  [2][64][64]
 //    49152  end
 
-namespace attune_ef959c2a96718a13 {
+namespace attune_25204cf750cae358 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -761,4 +761,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_ef959c2a96718a13
+}  // namespace attune_25204cf750cae358

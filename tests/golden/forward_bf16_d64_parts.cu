@@ -1,4 +1,4 @@
-// attune forward bf16 d64 causal sm80 q64 kv64 w4 st2 parts4 · source 7ab04a49b528b08b
+// attune forward bf16 d64 causal sm80 q64 kv64 w4 st2 parts4 · source 747c0bdeeaa006f3
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -17,7 +17,7 @@
 //    24576  V  [2][64][64]
 //    40960  end
 
-namespace attune_70a31f5b0ca23e5e {
+namespace attune_cc2eb721bd16631a {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -787,4 +787,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_70a31f5b0ca23e5e
+}  // namespace attune_cc2eb721bd16631a

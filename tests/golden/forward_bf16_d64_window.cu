@@ -1,4 +1,4 @@
-// attune forward bf16 d64 window sm80 q128 kv64 w4 st2 · source fb578548480c2c1a
+// attune forward bf16 d64 window sm80 q128 kv64 w4 st2 · source 8f2ab8282d9483ad
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -15,7 +15,7 @@
 //    32768  V  [2][64][64]
 //    49152  end
 
-namespace attune_6f986da86e876293 {
+namespace attune_e8251fea7bb6d6ba {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -782,4 +782,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_6f986da86e876293
+}  // namespace attune_e8251fea7bb6d6ba

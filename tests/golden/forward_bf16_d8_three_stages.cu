@@ -1,4 +1,4 @@
-// attune forward bf16 d8 causal sm80 q16 kv16 w1 st3 · source dcb455406148bec3
+// attune forward bf16 d8 causal sm80 q16 kv16 w1 st3 · source 4703d5cf7d83bb5a
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -15,7 +15,7 @@
 //     1024  V  [3][16][8]
 //     1792  end
 
-namespace attune_4c17785b79e62446 {
+namespace attune_a853cd2e5f387476 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -766,4 +766,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_4c17785b79e62446
+}  // namespace attune_a853cd2e5f387476

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale10 parts=fill overlap=within pack-gqa · source d176d919635d054a
+// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale10 parts=fill overlap=within pack-gqa · source 270a8c4513cc81e9
 //
 // Combines what args.key_parts parts of the keys gave each row of queries, O_i, the maximum m_i of the scores and the sum l_i of their exponentials:
 //
@@ -9,7 +9,7 @@
 // parts. What counts for few rows is the number of trips to memory, one after the other: one for m_i and l_i, and one for so many parts of O as are under
 // way together.
 
-namespace attune_696b8b82190dfcbf {
+namespace attune_605f6aea51db3c35 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -316,4 +316,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_forward_combine(co
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_696b8b82190dfcbf
+}  // namespace attune_605f6aea51db3c35

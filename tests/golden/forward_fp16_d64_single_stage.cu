@@ -1,4 +1,4 @@
-// attune forward fp16 d64 causal sm80 q64 kv64 w4 st1 order=tile-major-reversed · source 488bf0e266d21ec9
+// attune forward fp16 d64 causal sm80 q64 kv64 w4 st1 order=tile-major-reversed · source 384b54637d6879dc
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -15,7 +15,7 @@
 //    16384  V  [1][64][64]
 //    24576  end
 
-namespace attune_d594fbfd3ad1e1d0 {
+namespace attune_8a795a8c54dfa539 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -764,4 +764,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_d594fbfd3ad1e1d0
+}  // namespace attune_8a795a8c54dfa539

@@ -1,4 +1,4 @@
-// attune forward fp16 d72 align2 sm80 q64 kv48 w4 st2 · source fcbab8a38b4fa515
+// attune forward fp16 d72 align2 sm80 q64 kv48 w4 st2 · source 89eb225bbc288fa5
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -15,7 +15,7 @@
 //    23040  V  [2][48][72]
 //    36864  end
 
-namespace attune_70a1a0668c089b55 {
+namespace attune_6aa4d70945b49205 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -782,4 +782,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_70a1a0668c089b55
+}  // namespace attune_6aa4d70945b49205

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 causal sm90 q192 kv80 st3 order=tile-major-reversed rescale10 qst2 ordered overlap=within scheduler=dynamic-persistent ascending-keys · source 210e651354ea69b4
+// attune forward bf16 d128 causal sm90 q192 kv80 st3 order=tile-major-reversed rescale10 qst2 ordered overlap=within scheduler=dynamic-persistent ascending-keys · source 758aec821a2bf6d5
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -17,7 +17,7 @@
 //   221184  barriers, numbers of tiles
 //   221320  end
 
-namespace attune_0ca8d69201f35caf {
+namespace attune_296708040ca29bdd {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -1140,4 +1140,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_0ca8d69201f35caf
+}  // namespace attune_296708040ca29bdd

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 window sm90 q128 kv64 st2 rescale10 qst2 overlap=across scheduler=static-persistent · source 4cb38e9dfc179690
+// attune forward bf16 d128 window sm90 q128 kv64 st2 rescale10 qst2 overlap=across scheduler=static-persistent · source 940f25d328a90d6f
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -17,7 +17,7 @@
 //   131072  barriers, numbers of tiles
 //   131176  end
 
-namespace attune_39911e5f5f6d30af {
+namespace attune_1accab874728380f {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -1156,4 +1156,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_39911e5f5f6d30af
+}  // namespace attune_1accab874728380f

@@ -1,4 +1,4 @@
-// attune forward bf16 d256 causal sm90 q128 kv80 st2 order=tile-major-reversed rescale10 overlap=within scheduler=dynamic-persistent vst1 cluster2 · source 3234e1e4ed39c22e
+// attune forward bf16 d256 causal sm90 q128 kv80 st2 order=tile-major-reversed rescale10 overlap=within scheduler=dynamic-persistent vst1 cluster2 · source 90e9b8c1e98cf5aa
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -19,7 +19,7 @@
 //   188416  barriers, numbers of tiles
 //   188512  end
 
-namespace attune_f681e9dab2a5bf49 {
+namespace attune_79471fb5155bbc4f {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -1247,4 +1247,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_f681e9dab2a5bf49
+}  // namespace attune_79471fb5155bbc4f

@@ -1,4 +1,4 @@
-// attune forward fp16 d72 sm90 q128 kv64 st2 qreg rescale10 · source 6c01d7c824caa999
+// attune forward fp16 d72 sm90 q128 kv64 st2 qreg rescale10 · source c022413ffb8e4707
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -17,7 +17,7 @@
 //    98304  barriers, numbers of tiles
 //    98388  end
 
-namespace attune_24c27b218d379efc {
+namespace attune_674ed23ba8938fe6 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -1024,4 +1024,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_24c27b218d379efc
+}  // namespace attune_674ed23ba8938fe6

@@ -1,4 +1,4 @@
-// attune fa1 forward bf16 d128 causal sm80 q128 kv64 w8 st1 · source 1dd8d39989237c16
+// attune fa1 forward bf16 d128 causal sm80 q128 kv64 w8 st1 · source d6c882693c243331
 //
 // FlashAttention, Algorithm 1 (Dao, Fu, Ermon, Rudra, Ré 2022), of one head, on mma.sync (compute capability 8.0 and newer): blocks of keys outside,
 // tiles of queries inside; O, l and m of all queries live in device memory and are read and written at each visit.
@@ -19,7 +19,7 @@
 //    49152  V  [64][128]
 //    65536  end
 
-namespace attune_ad1eb31f64a4db93 {
+namespace attune_131c93de79ff8cba {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -747,4 +747,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_fa1(const _
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_ad1eb31f64a4db93
+}  // namespace attune_131c93de79ff8cba

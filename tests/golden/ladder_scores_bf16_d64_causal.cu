@@ -1,4 +1,4 @@
-// attune standard forward bf16 d64 causal sm80 q64 kv64 w4 st1 · source 330464cb0d211c2c
+// attune standard forward bf16 d64 causal sm80 q64 kv64 w4 st1 · source d0eae74afa7d316f
 //
 // The scores of one tile of queries of one head, on mma.sync (compute capability 8.0 and newer), into device memory:
 //
@@ -9,7 +9,7 @@
 //     8192  K  [2][64][64]
 //    24576  end
 
-namespace attune_a62df371412817a8 {
+namespace attune_86102c2e2785f805 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -394,4 +394,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_scores(cons
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_a62df371412817a8
+}  // namespace attune_86102c2e2785f805

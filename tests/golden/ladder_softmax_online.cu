@@ -1,4 +1,4 @@
-// attune online forward bf16 d64 sm80 q64 kv64 w4 st1 · source 5e641a38c0748b68
+// attune online forward bf16 d64 sm80 q64 kv64 w4 st1 · source cbb8bedc6ccfc06e
 //
 // Softmax of the rows of S in device memory, in place, a warp for each row:
 //
@@ -7,7 +7,7 @@
 //
 // S and m are without the softmax scale: exponentials are taken as exp2(c (S - m)), c = scale·log2(e).
 
-namespace attune_7b6607d146035139 {
+namespace attune_a258a98069145936 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -180,4 +180,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_softmax(con
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_7b6607d146035139
+}  // namespace attune_a258a98069145936

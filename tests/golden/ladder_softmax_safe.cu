@@ -1,4 +1,4 @@
-// attune standard forward bf16 d64 sm80 q64 kv64 w4 st1 · source 8b496d075d40d954
+// attune standard forward bf16 d64 sm80 q64 kv64 w4 st1 · source 1f8587c246a394eb
 //
 // Softmax of the rows of S in device memory, in place, a warp for each row:
 //
@@ -7,7 +7,7 @@
 //
 // S and m are without the softmax scale: exponentials are taken as exp2(c (S - m)), c = scale·log2(e).
 
-namespace attune_55a62fc3671f1666 {
+namespace attune_7550e24003eb0562 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -177,4 +177,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_softmax(con
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_55a62fc3671f1666
+}  // namespace attune_7550e24003eb0562

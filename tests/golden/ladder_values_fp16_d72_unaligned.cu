@@ -1,4 +1,4 @@
-// attune standard forward fp16 d72 align2 sm80 q64 kv64 w4 st1 · source 6d3fce7701375a72
+// attune standard forward fp16 d72 align2 sm80 q64 kv64 w4 st1 · source 03c7b1fc9f2eaf4a
 //
 // The output of one tile of queries of one head, on mma.sync (compute capability 8.0 and newer), from the probabilities in device memory:
 //
@@ -9,7 +9,7 @@
 //     9216  V  [2][64][72]
 //    27648  end
 
-namespace attune_ccabd701c8de36d2 {
+namespace attune_71309194990697b3 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -409,4 +409,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_values(cons
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_ccabd701c8de36d2
+}  // namespace attune_71309194990697b3

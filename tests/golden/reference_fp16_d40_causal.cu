@@ -1,4 +1,4 @@
-// attune reference forward fp16 d40 causal · source ba4faf9dfd9b5e5b
+// attune reference forward fp16 d40 causal · source ab34e8175c82f239
 //
 // Attention forward in double precision for one query of one head, in the plainest way that is right:
 //
@@ -11,7 +11,7 @@
 //
 // shared memory:   q [kHeadDim]   p [kThreads]   reduction [kThreads]     doubles, 2368 bytes in all
 
-namespace attune_91f0de3389c56dba {
+namespace attune_4eb2240d608f36f4 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -230,4 +230,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_reference_forward(
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_91f0de3389c56dba
+}  // namespace attune_4eb2240d608f36f4

@@ -48,7 +48,16 @@ TEST_CASE("a source is what follows its first line", "[nogpu]") {
   CHECK(hash_of_text("a").size() == 16);
 }
 
-TEST_CASE("provenance is the text that a kernel was made of, and nothing beside it", "[nogpu]") {
+TEST_CASE("a source is known by its tokens, or as a whole where it has none", "[nogpu]") {
+  CHECK(hash_of_source("int x;  // one\n") == hash_of_source("// attune forward\nint\nx ;"));
+  CHECK(hash_of_source("int x;") == hash_of_text("int\nx\n;\n"));
+  CHECK(hash_of_source("int x;") != hash_of_source("int y;"));
+  CHECK(hash_of_source("a = \"b  c\";") != hash_of_source("a = \"b c\";"));
+  CHECK(hash_of_source("// attune forward\nint x = __LINE__;") == hash_of_text("int x = __LINE__;"));
+  CHECK(hash_of_source("int x = __LINE__;") != hash_of_source("\nint x = __LINE__;"));
+}
+
+TEST_CASE("provenance is the code that a kernel was made of, and nothing beside it", "[nogpu]") {
   const Texts texts = TemplateSet::embedded().texts();
   for (const Case& of : kCases) {
     INFO(of.problem << " " << of.config);
@@ -73,10 +82,13 @@ TEST_CASE("provenance is the text that a kernel was made of, and nothing beside 
     Texts more = texts;
     more["attention/mask_of_a_later_version"] = "what a kernel does not use";
     CHECK(plan_of(of, more).source_hash() == hash);
+    // A comment or a line break makes it no other kernel, a statement does.
     for (const std::string& name : parts) {
       INFO(name);
       Texts other = texts;
-      other[name] += "// another text\n";
+      other[name] += "// another text\n\n";
+      CHECK(plan_of(of, other).source_hash() == hash);
+      other[name] += "static_assert(true);\n";
       CHECK(plan_of(of, other).source_hash() != hash);
     }
     CHECK(plan_of(of, texts, KernelTarget::emulator).source_hash() != hash);
@@ -102,7 +114,7 @@ TEST_CASE("the first line of every kernel names its class and its hash", "[nogpu
   launches.push_back(generate_random_normal(DataType::fp16, device));
   for (const KernelLaunch& launch : launches) {
     INFO(launch.entry);
-    CHECK(launch.source_hash == hash_of_text(source_body(launch.source)));
+    CHECK(launch.source_hash == hash_of_source(launch.source));
     const std::string head = launch.source.substr(0, launch.source.find('\n'));
     CHECK(head.starts_with(kHeadMark));
     CHECK(head.ends_with(" · source " + launch.source_hash));
