@@ -198,7 +198,8 @@ typedef struct attune_prepared attune_prepared;
 ATTUNE_API attune_status attune_prepare(const attune_problem* problem, const char* config, attune_prepared** prepared);
 
 /* Launches it, prepared for ATTUNE_FORWARD, on a problem that differs from the prepared one at most in batch, heads,
- * lengths, scale, offset and layout. */
+ * lengths, scale, offset and layout. A mask that hides nothing is no mask: what was prepared for ATTUNE_MASK_CAUSAL at
+ * one query that is aligned bottom right runs no causal problem of several queries. */
 ATTUNE_API attune_status attune_launch(const attune_prepared* prepared, const attune_problem* problem,
                                        const attune_tensors* tensors, void* workspace, size_t workspace_bytes,
                                        void* stream);

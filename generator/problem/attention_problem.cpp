@@ -19,6 +19,13 @@ constexpr int kMaxHeadDim = 256;
 
 [[noreturn]] void invalid(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
 
+// Kernels compute query + offset in int32.
+bool is_valid_offset(std::int64_t offset, std::int64_t seq_q) {
+  return offset > -kLengthLimit && offset <= kLengthLimit - seq_q;
+}
+
+bool is_valid_length(std::int64_t length) { return length >= 1 && length < kLengthLimit; }
+
 }  // namespace
 
 float default_softmax_scale(int head_dim) { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim))); }
@@ -57,6 +64,18 @@ void hide_outside(std::int64_t first, std::int64_t last, AttentionProblem* probl
   problem->mask = !from_first_key ? MaskKind::window : last >= kOpenDiagonal ? MaskKind::none : MaskKind::causal;
   problem->first_offset = from_first_key ? 0 : first;
   problem->mask_offset = problem->mask == MaskKind::none ? 0 : last;
+}
+
+AttentionProblem simplest_mask(AttentionProblem problem) {
+  const bool first = hides_first_keys(problem.mask);
+  const bool is_open = first && problem.mask_offset == kOpenDiagonal;
+  const bool judged =
+      hides_pairs(problem.mask) && is_valid_length(problem.seq_q) && is_valid_length(problem.seq_kv) &&
+      (is_open || is_valid_offset(problem.mask_offset, problem.seq_q)) &&
+      (first ? is_valid_offset(problem.first_offset, problem.seq_q) && problem.first_offset <= problem.mask_offset
+             : problem.first_offset == 0);
+  if (judged) hide_outside(-kOpenDiagonal, kOpenDiagonal, &problem);
+  return problem;
 }
 
 void apply_window(std::int64_t left, std::int64_t right, std::int64_t diagonal, AttentionProblem* problem) {
@@ -127,14 +146,12 @@ void validate(const AttentionProblem& problem) {
     invalid(fmt::format("a window from offset {} to {}: no query attends to any key", problem.first_offset,
                         problem.mask_offset));
   }
-  if (hides_first_keys(problem.mask) &&
-      (problem.first_offset <= -kLengthLimit || problem.first_offset > kLengthLimit - problem.seq_q)) {
+  if (hides_first_keys(problem.mask) && !is_valid_offset(problem.first_offset, problem.seq_q)) {
     invalid(fmt::format("a window from offset {}: must be above {} and at most {} for query length {}",
                         problem.first_offset, -kLengthLimit, kLengthLimit - problem.seq_q, problem.seq_q));
   }
-  // Kernels compute query + offset in int32.
   const bool is_open = hides_first_keys(problem.mask) && problem.mask_offset == kOpenDiagonal;
-  if (!is_open && (problem.mask_offset <= -kLengthLimit || problem.mask_offset > kLengthLimit - problem.seq_q)) {
+  if (!is_open && !is_valid_offset(problem.mask_offset, problem.seq_q)) {
     invalid(fmt::format("mask offset {}: must be above {} and at most {} for query length {}", problem.mask_offset,
                         -kLengthLimit, kLengthLimit - problem.seq_q, problem.seq_q));
   }

@@ -60,16 +60,24 @@ AttentionProblem make_problem(DataType dtype, std::int64_t batch, std::int64_t h
 /// The forward that a backward problem differentiates.
 AttentionProblem forward_of(AttentionProblem problem);
 
-/// Canonical text, for example "forward bf16 b4 hq16 hkv4 sq4096 d128 causal". Order of the words is fixed; words that
-/// equal their default are left out: hkv (= hq), skv (= sq), mask (none), scale (1/sqrt(d)), layout (bshd), align (16),
-/// "deterministic". Masks: "causal" (bottom right), "causal-top-left" (where that differs), "causal@OFFSET";
-/// "window=LEFT,RIGHT", which FlashAttention calls its window: so many keys on both sides of the diagonal that is
-/// aligned bottom right, "open" for all of a side; "window=LEFT,RIGHT@OFFSET" of another diagonal. Scale: "scale0.1",
-/// shortest text that round-trips.
+/// The problem with the simplest mask that hides the same pairs: none, causal (which begins with the first key), or a
+/// window, in this order. Causal at one query that is aligned bottom right hides nothing, and so do windows as long as
+/// their rows. A side of a window that hides no key is open. What validate() refuses of a mask stays as it is. What is
+/// compiled, tuned, stored or looked up is of problems in this form, whichever way they were asked: the functions
+/// that take one from outside (of the runtime, the tuner, the tuning database, packs and the command) see to it.
+AttentionProblem simplest_mask(AttentionProblem problem);
+
+/// Canonical text, for example "forward bf16 b4 hq16 hkv4 sq4096 d128 causal", of the simplest_mask(): problems that
+/// ask the same have one text. Order of the words is fixed; words that equal their default are left out: hkv (= hq),
+/// skv (= sq), mask (none), scale (1/sqrt(d)), layout (bshd), align (16), "deterministic". Masks: "causal" (bottom
+/// right), "causal-top-left" (where that differs), "causal@OFFSET"; "window=LEFT,RIGHT", which FlashAttention calls its
+/// window: so many keys on both sides of the diagonal that is aligned bottom right, "open" for all of a side;
+/// "window=LEFT,RIGHT@OFFSET" of another diagonal. Scale: "scale0.1", shortest text that round-trips.
 std::string canonical_text(const AttentionProblem& problem);
 
-/// The inverse of canonical_text; words may come in any order, omitted ones have their default (bf16, b1, hq1, sq1,
-/// d64). Throws Error(invalid_argument) that names the word. Does not judge the values: that is validate().
+/// The inverse of canonical_text, in the form of simplest_mask(); words may come in any order, omitted ones have their
+/// default (bf16, b1, hq1, sq1, d64). Throws Error(invalid_argument) that names the word. Does not judge the values:
+/// that is validate().
 AttentionProblem parse_problem(std::string_view text);
 
 /// The words that name a mask, as an error lists them.
@@ -83,8 +91,8 @@ inline constexpr std::int64_t kOpenDiagonal = std::int64_t{1} << 40;
 void copy_mask(const AttentionProblem& from, AttentionProblem* to);
 
 /// Hides what a word of the canonical text names as a mask, by the lengths that the problem has, beside what its mask
-/// hides already: "causal" and "window=LEFT,RIGHT" make the window that ends at the diagonal. False, and nothing set,
-/// if the word names no mask, or a number of it is not one.
+/// hides already: "causal" and "window=LEFT,RIGHT" make the window that ends at the diagonal. The mask becomes the
+/// simplest one that says so. False, and nothing set, if the word names no mask, or a number of it is not one.
 bool apply_mask_word(std::string_view word, AttentionProblem* problem);
 
 /// Hides the pairs outside of first <= key - query <= last, beside what the mask hides already; -kOpenDiagonal and

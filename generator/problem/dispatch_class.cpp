@@ -80,7 +80,9 @@ DispatchClass dispatch_class(const AttentionProblem& problem) {
       // An offset of its own (it may grow with each token) counts as the nearer of bottom right and top left.
       const std::int64_t offset = problem.mask_offset;
       const bool top_left = std::abs(offset) < std::abs(offset - bottom_right_offset(problem));
-      representative.mask_offset = top_left ? 0 : bottom_right_offset(representative);
+      // It hides a pair, as its kernels may.
+      representative.mask_offset =
+          std::min(top_left ? 0 : bottom_right_offset(representative), representative.seq_kv - 2);
       break;
     }
     case MaskKind::window:

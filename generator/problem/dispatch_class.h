@@ -34,17 +34,17 @@ bool same_source(const AttentionProblem& a, const AttentionProblem& b, const Ker
 /// A dispatch class knows whether lengths are multiples of this, and so of every power-of-two tile up to it.
 inline constexpr std::int64_t kWholeLength = 256;
 
-/// What a call looks a plan up by: the kernel class, and everything else of the problem but exact lengths, which are
-/// bucketed (powers of two and their halves), and the scale. Whether both lengths are multiples of 256 is part of it,
-/// so that a config for whole tiles can be chosen; a causal mask counts as aligned bottom right or top left, whichever
-/// is nearer; the sides of a window are bucketed as lengths are.
+/// What a call, whose problem has its simplest_mask(), looks a plan up by: the kernel class, and everything else of the
+/// problem but exact lengths, which are bucketed (powers of two and their halves), and the scale. Whether both lengths
+/// are multiples of 256 is part of it, so that a config for whole tiles can be chosen; a causal mask counts as aligned
+/// bottom right or top left, whichever is nearer; the sides of a window are bucketed as lengths are.
 ///
 /// Problems of one dispatch class have the same source with any config: every map of plans or of configs whose kernels
 /// lie ready has this as its key.
 struct DispatchClass {
   KernelClass kernel;
-  /// A valid problem of the kernel class. Its lengths are their bucket's upper end, or one less: both are multiples of
-  /// 256, or neither is.
+  /// A valid problem of the kernel class, with the simplest mask. Its lengths are their bucket's upper end, or one
+  /// less: both are multiples of 256, or neither is.
   AttentionProblem representative;
 
   friend bool operator==(const DispatchClass&, const DispatchClass&) = default;

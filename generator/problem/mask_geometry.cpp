@@ -141,6 +141,7 @@ bool lengthens_tiles(MaskKind mask) {
 }
 
 AttentionProblem with_lengths(AttentionProblem problem, std::int64_t seq_q, std::int64_t seq_kv) {
+  problem = simplest_mask(problem);
   const AttentionProblem given = problem;
   const bool bottom_right = problem.mask_offset == bottom_right_offset(problem);
   problem.seq_q = seq_q;
@@ -150,13 +151,13 @@ AttentionProblem with_lengths(AttentionProblem problem, std::int64_t seq_q, std:
       break;
     case MaskKind::causal:
       problem.mask_offset =
-          bottom_right ? bottom_right_offset(problem) : std::clamp(problem.mask_offset, -seq_q, seq_kv);
+          std::min(bottom_right ? bottom_right_offset(problem) : std::max(problem.mask_offset, -seq_q), seq_kv - 2);
       break;
     case MaskKind::window: {
       // Both sides go with the diagonal that is aligned bottom right, if the window holds it.
       const std::int64_t moved = bottom_right_offset(problem) - bottom_right_offset(given);
       const std::int64_t shift = holds_aligned_diagonal(given) ? moved : 0;
-      const std::int64_t first = std::clamp(given.first_offset + shift, -seq_q, seq_kv);
+      const std::int64_t first = std::clamp(given.first_offset + shift, 2 - seq_q, seq_kv);
       const std::int64_t last =
           given.mask_offset == kOpenDiagonal ? kOpenDiagonal : std::clamp(given.mask_offset + shift, first, seq_kv);
       problem.mask = MaskKind::none;

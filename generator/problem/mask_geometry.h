@@ -78,7 +78,8 @@ bool hides_first_keys(MaskKind mask);
 bool lengthens_tiles(MaskKind mask);
 
 /// The problem with other lengths and the same mask: what is aligned bottom right stays so, another offset is kept as
-/// far as the lengths let it.
+/// far as the lengths let it. A mask that hides a pair hides one of these lengths, too, so that the kernels are the
+/// same.
 AttentionProblem with_lengths(AttentionProblem problem, std::int64_t seq_q, std::int64_t seq_kv);
 
 }  // namespace attune

@@ -78,7 +78,8 @@ bool apply_window_word(std::string_view word, AttentionProblem* problem) {
 }
 
 // A mask's words of the canonical text, with a space before them; nothing of a problem without one.
-std::string mask_words(const AttentionProblem& problem) {
+std::string mask_words(const AttentionProblem& asked) {
+  const AttentionProblem problem = simplest_mask(asked);
   switch (problem.mask) {
     case MaskKind::none:
       return {};
@@ -215,6 +216,7 @@ bool apply_mask_word(std::string_view word, AttentionProblem* problem) {
   if (problem->mask == MaskKind::none) {
     problem->mask = MaskKind::causal;
     problem->mask_offset = offset;
+    *problem = simplest_mask(*problem);
   } else {
     hide_outside(-kOpenDiagonal, offset, problem);
   }

@@ -31,9 +31,9 @@ void call(PlanCache& plans, Pass pass, const AttentionProblem& asked, const Tens
           std::size_t workspace_bytes, Stream stream) {
   require_pass(asked, pass);
   require_tensors(tensors, pass);
-  AttentionProblem problem = asked;
-  problem.alignment = alignment_of(tensors, problem);
-  const PreparedAttention& prepared = plans.last_or_found(problem, pass, stream);
+  AttentionProblem aligned = asked;
+  aligned.alignment = alignment_of(tensors, asked);
+  const auto [prepared, problem] = plans.last_or_found(aligned, pass, stream);
   require_workspace(prepared.plan, problem, workspace, workspace_bytes);
   launch_checked(*plans.device(), prepared, problem, tensors, workspace, stream);
 }
@@ -58,12 +58,13 @@ void AttentionRuntime::backward(const AttentionProblem& problem, const Tensors& 
 
 std::size_t AttentionRuntime::workspace_bytes(const AttentionProblem& problem) {
   validate(problem);
-  return most_workspace_bytes(problem, plans_->device()->spec());
+  return most_workspace_bytes(simplest_mask(problem), plans_->device()->spec());
 }
 
-std::shared_ptr<const PreparedAttention> AttentionRuntime::prepare(const AttentionProblem& problem,
+std::shared_ptr<const PreparedAttention> AttentionRuntime::prepare(const AttentionProblem& asked,
                                                                    const std::optional<KernelConfig>& config) {
-  validate(problem);
+  validate(asked);
+  const AttentionProblem problem = simplest_mask(asked);
   if (!config) return plans_->find_or_compile(problem);
   return plans_->compile(problem, {*config, ConfigOrigin::given, "", ""});
 }

@@ -26,7 +26,7 @@ std::uint64_t next_id() {
 // A thread's last call: the same problem again needs no lookup and no validation. Plans live as long as their cache.
 struct LastHit {
   std::uint64_t cache = 0;
-  AttentionProblem problem;
+  AttentionProblem asked, problem;
   const PreparedAttention* prepared = nullptr;
 };
 thread_local LastHit last_hit;
@@ -215,10 +215,11 @@ PlanCache::Prepared PlanCache::find_or_compile(const AttentionProblem& problem) 
   return prepared;
 }
 
-const PreparedAttention& PlanCache::last_or_found(const AttentionProblem& problem, Pass pass, Stream stream) {
-  require_pass(problem, pass);
-  if (last_hit.cache != id_ || !(last_hit.problem == problem)) {
-    validate(problem);
+PlanCache::Hit PlanCache::last_or_found(const AttentionProblem& asked, Pass pass, Stream stream) {
+  require_pass(asked, pass);
+  if (last_hit.cache != id_ || !(last_hit.asked == asked)) {
+    validate(asked);
+    const AttentionProblem problem = simplest_mask(asked);
     Prepared prepared = find(problem, dispatch_class(problem));
     if (prepared == nullptr) {
       if (device_->is_capturing(stream)) {
@@ -230,9 +231,9 @@ const PreparedAttention& PlanCache::last_or_found(const AttentionProblem& proble
     } else if (problem_log_ != nullptr) {
       problem_log_->note(problem);
     }
-    last_hit = {id_, problem, prepared.get()};
+    last_hit = {id_, asked, problem, prepared.get()};
   }
-  return *last_hit.prepared;
+  return {*last_hit.prepared, last_hit.problem};
 }
 
 }  // namespace attune

@@ -28,9 +28,15 @@ class PlanCache {
 
   const std::shared_ptr<Device>& device() const { return device_; }
 
+  /// What a call launches: a plan, on the problem with the simplest_mask(). Both stay until the thread's next call.
+  struct Hit {
+    const PreparedAttention& prepared;
+    const AttentionProblem& problem;
+  };
   /// What a call of the pass launches. Compiles it, where it is the first of its dispatch class. A thread's last call
-  /// again costs no lookup and no validation; the plan lives as long as the cache.
-  const PreparedAttention& last_or_found(const AttentionProblem& problem, Pass pass, Stream stream);
+  /// again, problem by problem as it was asked, costs no lookup and no validation; the plan lives as long as the cache.
+  Hit last_or_found(const AttentionProblem& asked, Pass pass, Stream stream);
+  /// Problems have the simplest_mask() from here on.
   Prepared find_or_compile(const AttentionProblem& problem);
   /// A plan of its own, that no lookup finds; its kernels are shared with the plans that it has the kernel class of.
   Prepared load(KernelPlan plan, ConfigChoice choice);

@@ -54,6 +54,20 @@ TEST_CASE("export writes a folder that explains itself", "[nogpu]") {
   CHECK_THAT(read_file(folder.file("json/launch.h")), ContainsSubstring("cudaError_t my_own(const my_own_call* call,"));
 }
 
+TEST_CASE("export says that a mask which hides nothing is in no kernel", "[nogpu]") {
+  const TemporaryFolder folder;
+  const std::string decode = "--target a100 --seq 1 --kv-seq 100 --head-dim 64 ";
+  const std::string said = "the mask hides nothing at these lengths";
+  CHECK_THAT(run_attune(export_to(folder.file("a"), decode + "--causal"), kNoGpu).err, ContainsSubstring(said));
+  CHECK_THAT(run_attune(export_to(folder.file("b"), decode + "--mask window=200,0"), kNoGpu).err,
+             ContainsSubstring(said));
+  CHECK_THAT(run_attune(export_to(folder.file("c"), decode), kNoGpu).err, !ContainsSubstring(said));
+  CHECK_THAT(run_attune(export_to(folder.file("d"), kSmall), kNoGpu).err, !ContainsSubstring(said));
+  std::vector<std::string> by_text = export_to(folder.file("e"), "--target a100");
+  by_text.insert(by_text.end(), {"--problem", "sq1 skv100 d64 causal"});
+  CHECK_THAT(run_attune(by_text, kNoGpu).err, ContainsSubstring(said));
+}
+
 TEST_CASE("export writes over nothing that it was not told to", "[nogpu]") {
   const TemporaryFolder folder;
   const std::string out = folder.file("mine");

@@ -1,6 +1,7 @@
 // A call finds plans that were prepared for other problems: whichever was called before, it gets what it asks for.
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "tests/catch.h"
@@ -48,7 +49,41 @@ void check_pairs(const std::shared_ptr<Device>& device, const std::string& pass,
   }
 }
 
+// Problems whose fields ask for a mask that hides nothing, and that run without one.
+void check_hiding_nothing(const std::shared_ptr<Device>& device) {
+  Devices devices;
+  AttentionRuntime& runtime = fresh(devices, device);
+  const AttentionProblem none = parse_problem("forward bf16 b2 hq4 hkv2 sq1 skv100 d64");
+  for (const auto& [mask, first, last] : {std::tuple(MaskKind::causal, 0, 99), std::tuple(MaskKind::causal, 0, 500),
+                                          std::tuple(MaskKind::window, -5, 99)}) {
+    ForwardCase test;
+    test.problem = none;
+    test.problem.mask = mask;
+    test.problem.first_offset = first;
+    test.problem.mask_offset = last;
+    test.looked_up = true;
+    INFO(to_string(mask) << " " << first << " " << last);
+    check_case(devices, test);
+    CHECK(runtime.prepare(test.problem)->plan.problem == none);
+  }
+  BackwardCase backward;
+  backward.problem = parse_problem("backward bf16 b1 hq2 sq1 skv100 d64");
+  backward.problem.mask = MaskKind::causal;
+  backward.problem.mask_offset = 99;
+  backward.looked_up = true;
+  check_case(devices, backward);
+  CHECK(runtime.prepare(backward.problem)->plan.problem.mask == MaskKind::none);
+}
+
 }  // namespace
+
+TEST_CASE("a mask that hides nothing is answered without one on the emulator", "[emulator]") {
+  check_hiding_nothing(make_emulator_device(find_device("h200")));
+}
+
+TEST_CASE("a mask that hides nothing is answered without one on the GPU", "[gpu]") {
+  check_hiding_nothing(open_cuda_device(0));
+}
 
 TEST_CASE("a call gets its own mask whatever was called before on the emulator: forward", "[emulator]") {
   check_pairs(make_emulator_device(find_device("h200")), "forward", kShortRows);

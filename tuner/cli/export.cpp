@@ -11,6 +11,7 @@
 #include "generator/error.h"
 #include "generator/export/exported_plan.h"
 #include "generator/generate.h"
+#include "generator/problem/mask_geometry.h"
 #include "runtime/cuda/nvrtc_compiler.h"
 #include "runtime/system/printable.h"
 #include "runtime/system/template_folder.h"
@@ -71,6 +72,11 @@ int run(const ExportVerbOptions& options) {
   const AttentionProblem problem = options.problem.problem();
   const ChosenDevice chosen = options.device.choose();
   if (!chosen.why.empty()) warn(fmt::format("no --target given: exporting for {}", chosen.spec.name));
+  if (options.problem.names_mask() && !hides_pairs(problem.mask)) {
+    warn(
+        "the mask hides nothing at these lengths, so the exported kernel has none, whatever lengths it is called with; "
+        "for a kernel with the mask export one of lengths at which it hides something");
+  }
   const std::filesystem::path folder(options.folder);
   require_folder(folder, options.force);
 

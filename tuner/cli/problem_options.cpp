@@ -164,6 +164,12 @@ AttentionProblem ProblemOptions::problem() const {
   return problem;
 }
 
+bool ProblemOptions::names_mask() const {
+  if (causal_ || (!mask_.empty() && mask_ != "none")) return true;
+  const std::string words = " " + text_;
+  return words.find(" causal") != std::string::npos || words.find(fmt::format(" {}", kWindowWord)) != std::string::npos;
+}
+
 Layout ProblemOptions::layout() const {
   if (!text_.empty()) return parse_problem(text_).layout;
   return layout_.empty() ? Layout::bshd : parse_layout(layout_);

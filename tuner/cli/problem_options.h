@@ -28,6 +28,9 @@ class ProblemOptions {
   /// Throws Error(invalid_argument) that names the flag.
   AttentionProblem problem() const;
 
+  /// Whether the flags name a mask, which may hide nothing of the problem: then problem() has a simpler one or none.
+  bool names_mask() const;
+
   /// The layout in which tensors of a file are read.
   Layout layout() const;
 

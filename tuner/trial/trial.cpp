@@ -26,9 +26,9 @@ constexpr std::uint8_t kNotANumber = 0xff;  // repeated: NaN in fp32, and a coun
 constexpr double kFirstWarmUpSeconds = 0.3, kWarmUpSeconds = 0.05;
 constexpr std::size_t kMemoryReserve = 256u << 20;  // left to the driver, local memory and other programs
 
-const AttentionProblem& validated(const AttentionProblem& problem) {
+AttentionProblem validated(const AttentionProblem& problem) {
   validate(problem);
-  return problem;
+  return simplest_mask(problem);
 }
 
 }  // namespace

@@ -65,7 +65,8 @@ class PlanCache;
 
 /// Answers attention calls on one device. Thread-safe. Keeps launchable plans in a map by dispatch class; a hit costs
 /// about a microsecond above the bare launches. The config comes from `source`, whose picks that do not fit or compile
-/// are passed over, or is the default config; PreparedAttention::choice tells.
+/// are passed over, or is the default config; PreparedAttention::choice tells. A problem with a mask that hides nothing
+/// is the problem without it (simplest_mask()), so that its kernels, its configs and its plans are those.
 class AttentionRuntime {
  public:
   /// `templates` are copied.
@@ -99,9 +100,10 @@ class AttentionRuntime {
   /// A plan that was generated for this device elsewhere (a step of the ladder), compiled and loaded. Its launch()
   /// needs plan.workspace_bytes_of(problem) bytes of workspace, which may be far more than workspace_bytes().
   std::shared_ptr<const PreparedAttention> prepare(KernelPlan plan);
-  /// Launches a prepared plan on any problem of its kernel class. Throws Error(infeasible_config) if the plan's config
-  /// does not fit this problem (lengths that are no multiples of a config for whole tiles), Error(invalid_argument) if
-  /// its tensors are not as aligned as the plan expects.
+  /// Launches a prepared plan on any problem of its kernel class, which is that of the simplest_mask() it was prepared
+  /// for: one for causal at a single query, which hides nothing, runs no causal problem of several. Throws
+  /// Error(infeasible_config) if the plan's config does not fit this problem (lengths that are no multiples of a config
+  /// for whole tiles), Error(invalid_argument) if its tensors are not as aligned as the plan expects.
   void launch(const PreparedAttention& prepared, const AttentionProblem& problem, const Tensors& tensors,
               void* workspace, std::size_t workspace_bytes, Stream stream);
 

@@ -1,10 +1,15 @@
 #include "generator/problem/attention_problem.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <limits>
+#include <map>
+#include <string>
 #include <unordered_set>
 
 #include "generator/error.h"
+#include "generator/problem/mask_geometry.h"
 #include "tests/catch.h"
 #include "tests/generator/random_values.h"
 
@@ -57,13 +62,94 @@ TEST_CASE("canonical text of a problem", "[nogpu]") {
 TEST_CASE("a problem's text round-trips, in any order of words", "[nogpu]") {
   RandomValues random(1);
   for (int i = 0; i < 2000; ++i) {
-    const AttentionProblem problem = random.problem();
+    const AttentionProblem asked = random.problem(), problem = simplest_mask(asked);
     const std::string text = canonical_text(problem);
     INFO(text);
     REQUIRE(parse_problem(text) == problem);
     REQUIRE(parse_problem(random.shuffled_words(text)) == problem);
+    REQUIRE(canonical_text(asked) == text);
     REQUIRE_NOTHROW(validate(problem));
   }
+}
+
+TEST_CASE("the simplest mask hides the same pairs, and problems that ask the same are one", "[nogpu]") {
+  RandomValues random(3);
+  std::map<std::string, AttentionProblem> by_pairs;
+  int simpler = 0;
+  for (int i = 0; i < 20000; ++i) {
+    AttentionProblem problem;
+    problem.seq_q = random.between(1, 4);
+    problem.seq_kv = random.between(1, 4);
+    problem.mask = static_cast<MaskKind>(random.between(0, 2));
+    if (problem.mask != MaskKind::none) problem.mask_offset = random.between(-5, 5);
+    if (problem.mask == MaskKind::window) {
+      problem.first_offset = random.between(-6, problem.mask_offset);
+      if (random.between(0, 3) == 0) problem.mask_offset = kOpenDiagonal;
+    }
+    const AttentionProblem simple = simplest_mask(problem);
+    simpler += simple.mask < problem.mask;
+    REQUIRE_NOTHROW(validate(simple));
+    REQUIRE(simplest_mask(simple) == simple);
+    // What it hides, as a picture.
+    std::string pairs = fmt::format("{} {} ", problem.seq_q, problem.seq_kv);
+    bool any = false;
+    for (std::int64_t query = 0; query < problem.seq_q; ++query) {
+      const RowRange keys = MaskGeometry(problem).keys_of_query(query);
+      const RowRange simple_keys = MaskGeometry(simple).keys_of_query(query);
+      for (std::int64_t key = 0; key < problem.seq_kv; ++key) {
+        INFO(canonical_text(simple) << ", query " << query << ", key " << key);
+        REQUIRE(keys.contains(key) == simple_keys.contains(key));
+        pairs += keys.contains(key) ? 'x' : '.';
+        any = any || keys.contains(key);
+      }
+    }
+    REQUIRE((simple.mask == MaskKind::none) == (pairs.find('.') == std::string::npos));
+    const auto [known, is_new] = by_pairs.emplace(pairs, simple);
+    if (any) REQUIRE(known->second == simple);
+  }
+  CHECK(simpler > 1000);
+
+  const auto text = [](auto change) {
+    AttentionProblem problem = make_problem(DataType::bf16, 1, 1, 1, 64, MaskKind::causal);
+    problem.seq_kv = 4096;
+    change(problem);
+    return canonical_text(problem);
+  };
+  CHECK(text([](AttentionProblem& p) { p.mask_offset = 4095; }) == "forward bf16 b1 hq1 sq1 skv4096 d64");
+  CHECK(text([](AttentionProblem& p) { p.mask_offset = 4094; }) == "forward bf16 b1 hq1 sq1 skv4096 d64 causal@4094");
+  CHECK(text([](AttentionProblem& p) {
+          p.seq_q = 4096;
+          p.mask = MaskKind::window;
+          p.first_offset = -5000;
+        }) == "forward bf16 b1 hq1 sq4096 d64 causal");
+}
+
+TEST_CASE("a mask that nobody can ask for stays what it is, so that it is refused", "[nogpu]") {
+  const auto refused = [](auto change) {
+    AttentionProblem problem = make_problem(DataType::bf16, 1, 1, 100, 64, MaskKind::causal);
+    change(problem);
+    CHECK(simplest_mask(problem) == problem);
+    CHECK_THROWS_AS(validate(simplest_mask(problem)), Error);
+  };
+  refused([](AttentionProblem& p) { p.mask_offset = std::int64_t{1} << 40; });
+  refused([](AttentionProblem& p) { p.mask_offset = std::int64_t{1} << 31; });
+  refused([](AttentionProblem& p) { p.first_offset = -200; });
+  refused([](AttentionProblem& p) {
+    p.mask = MaskKind::window;
+    p.first_offset = -(std::int64_t{1} << 40);
+    p.mask_offset = 100;
+  });
+  refused([](AttentionProblem& p) {
+    p.mask = MaskKind::window;
+    p.first_offset = 200;
+    p.mask_offset = 100;
+  });
+  refused([](AttentionProblem& p) { p.seq_q = 0; });
+  refused([](AttentionProblem& p) {
+    p.mask = MaskKind::none;
+    p.mask_offset = 5;
+  });
+  CHECK_THROWS_AS(validate(parse_problem("sq1 d64 causal@99999999999")), Error);
 }
 
 TEST_CASE("omitted words of a problem have their default", "[nogpu]") {
@@ -151,6 +237,13 @@ TEST_CASE("windows: the simplest mask that says the same", "[nogpu]") {
   CHECK(text("sq100 d64 window=98,0") == "sq100 d64 window=98,0");
   CHECK(text("sq100 d64 window=10,99") == "sq100 d64 window=10,open");
   CHECK(text("sq100 d64 window=99999999999999,99999999999999") == "sq100 d64");
+  // So is a causal mask that hides nothing.
+  CHECK(text("sq1 skv4096 d64 causal") == "sq1 skv4096 d64");
+  CHECK(text("sq1 d64 causal-top-left") == "sq1 d64");
+  CHECK(text("sq1 skv4096 d64 causal-top-left") == "sq1 skv4096 d64 causal-top-left");
+  CHECK(text("sq100 d64 causal@99") == "sq100 d64");
+  CHECK(text("sq100 d64 causal@98") == "sq100 d64 causal@98");
+  CHECK(text("sq1 skv4096 d64 causal window=10,5") == "sq1 skv4096 d64 window=10,open");
   // Beside a causal mask a window ends at the diagonal, in whichever order they come.
   CHECK(text("sq100 d64 causal window=10,5") == "sq100 d64 window=10,0");
   CHECK(text("sq100 d64 window=10,open causal") == "sq100 d64 window=10,0");
@@ -206,7 +299,7 @@ TEST_CASE("equal problems hash equally, different ones rarely", "[nogpu]") {
   std::unordered_set<std::size_t> hashes;
   std::unordered_set<std::string> texts;
   for (int i = 0; i < 2000; ++i) {
-    const AttentionProblem problem = random.problem();
+    const AttentionProblem problem = simplest_mask(random.problem());
     CHECK(AttentionProblemHash()(problem) == AttentionProblemHash()(parse_problem(canonical_text(problem))));
     hashes.insert(AttentionProblemHash()(problem));
     texts.insert(canonical_text(problem));
