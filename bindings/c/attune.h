@@ -184,7 +184,8 @@ ATTUNE_API attune_status attune_workspace_bytes(const attune_problem* problem, s
 
 /* What attune_forward or, by problem->pass, attune_backward would launch, in four lines: config, where it came from
  * ("pack", "exact", "nearest shape", "nearest device", "default"), what that was tuned for or, of a default, what it
- * was preferred to (may be empty), the command that would tune it for this problem (empty if that was done). Compiles.
+ * was preferred to (may be empty), and how it is stale if it is, the command that would tune it for this problem (empty
+ * if that was done and is not stale). Compiles.
  * Writes at most `capacity` bytes, terminating 0 included, and to *bytes (if not null) how many the whole text needs.
  */
 ATTUNE_API attune_status attune_describe(const attune_problem* problem, char* text, size_t capacity, size_t* bytes);

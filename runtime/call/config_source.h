@@ -20,8 +20,9 @@ struct ConfigChoice {
   KernelConfig config;
   ConfigOrigin origin = ConfigOrigin::default_config;
   std::string detail;        ///< for people: the problem or device that it was tuned for, for a default what it was
-                             ///< preferred to (if to anything), and what did not compile
-  std::string tune_command;  ///< what would measure configs for this very problem; empty if that was done, or if given
+                             ///< preferred to (if to anything), how a result is stale, and what did not compile
+  std::string tune_command;  ///< what would measure configs for this very problem; empty if that was done and is not
+                             ///< stale, or if given
 };
 
 /// The command that measures configs for a problem: attune tune --problem "forward bf16 ...".

@@ -2,16 +2,10 @@
 #include <string>
 #include <utility>
 
-#include "generator/problem/mask_geometry.h"
 #include "runtime/oracle/error_summary.h"
 #include "runtime/oracle/reference_attention.h"
 
 namespace attune {
-namespace {
-
-constexpr double kPairsOfAnAverage = 256;
-
-}  // namespace
 
 bool BackwardErrors::within() const {
   return !outputs.empty() &&
@@ -20,13 +14,8 @@ bool BackwardErrors::within() const {
 
 ComparedOutput compared_gradient(const AttentionProblem& problem, std::string name, Operand shape,
                                  double noise_squares) {
-  ComparedOutput output{std::move(name), shape, gradient_bounds_of(problem.dtype), 0};
-  double& relative = output.bounds.relative;
-  output.noise_squares = noise_squares / (relative * relative);
-  const double pairs =
-      static_cast<double>(problem.batch * problem.heads_q) * static_cast<double>(count_attended_pairs(problem));
-  if (pairs < kPairsOfAnAverage) relative = 0;  // not compared
-  return output;
+  const double relative = gradient_bounds_of(problem.dtype).relative;
+  return {std::move(name), shape, backward_bounds(problem), noise_squares / (relative * relative)};
 }
 
 BackwardErrors compare_backward(const AttentionProblem& problem, const ReferenceBackward& reference,

@@ -17,10 +17,7 @@ namespace attune {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kLseAbsolute = 1e-5, kLseRelative = 1e-6;
 constexpr std::int64_t kPartRows = 256;  // of a head, compared by one thread
-constexpr std::int64_t kRowsOfAnAverage = 256;
-constexpr double kFewRowsBound = 1.1;  // u, for fewer of them
 
 std::string locate_row(const OperandShape& shape, std::int64_t row) {
   const std::int64_t heads = shape.heads, rows = shape.rows;
@@ -64,15 +61,6 @@ void require_size(std::size_t size, std::size_t wanted, const char* name) {
 
 }  // namespace
 
-double OutputBounds::of_element(double reference, double weight) const {
-  return 2 * unit_roundoff * weight + unit_roundoff * std::abs(reference) + smallest_step;
-}
-
-OutputBounds bounds_of(DataType dtype) {
-  if (dtype == DataType::fp16) return {4e-4, 0x1p-11, 0x1p-25};
-  return {3e-3, 0x1p-8, 0x1p-134};
-}
-
 double smallest_normal(DataType dtype) { return bounds_of(dtype).smallest_step / bounds_of(dtype).unit_roundoff; }
 
 void ErrorSummary::add(std::int64_t index, double value, double reference, double bound) {
@@ -98,25 +86,13 @@ void ErrorSummary::merge(const ErrorSummary& other) {
   reference_squares += other.reference_squares;
 }
 
-OutputBounds gradient_bounds_of(DataType dtype) {
-  OutputBounds bounds = bounds_of(dtype);
-  bounds.relative = dtype == DataType::fp16 ? 6e-4 : 4e-3;
-  if (dtype == DataType::bf16) bounds.smallest_step = 0x1p-119;  // reference_attention.h says why
-  return bounds;
-}
-
 std::int64_t offset_of_element(const AttentionProblem& problem, const TensorView& tensor, std::int64_t index) {
   const std::int64_t row = index / problem.head_dim, head = row / problem.seq_q;
   return head / problem.heads_q * tensor.stride_batch + head % problem.heads_q * tensor.stride_head +
          row % problem.seq_q * tensor.stride_row + index % problem.head_dim;
 }
 
-ComparedOutput compared_o(const AttentionProblem& problem) {
-  ComparedOutput output{"o", Operand::o, bounds_of(problem.dtype), 0};
-  if (problem.batch * problem.heads_q * problem.seq_q < kRowsOfAnAverage)
-    output.bounds.relative = kFewRowsBound * output.bounds.unit_roundoff;
-  return output;
-}
+ComparedOutput compared_o(const AttentionProblem& problem) { return {"o", Operand::o, forward_bounds(problem), 0}; }
 
 OutputErrors errors_of(const AttentionProblem& problem, const ComparedOutput& output, ErrorSummary summary,
                        const std::function<ComparedElement(std::int64_t index)>& element) {
@@ -170,8 +146,7 @@ OutputErrors compare_lse(const AttentionProblem& problem, std::span<const double
   require_size(lse.size(), reference.size(), "lse");
   const auto compared = [&](std::int64_t row) {
     const double ref = reference[static_cast<std::size_t>(row)];
-    return ComparedElement{lse[static_cast<std::size_t>(row)], ref,
-                           std::isfinite(ref) ? kLseAbsolute + kLseRelative * std::abs(ref) : kLseAbsolute};
+    return ComparedElement{lse[static_cast<std::size_t>(row)], ref, lse_bound(ref)};
   };
   ErrorSummary summary;
   for (std::int64_t row = 0; row < static_cast<std::int64_t>(lse.size()); ++row) {

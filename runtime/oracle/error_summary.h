@@ -6,23 +6,13 @@
 #include <string>
 
 #include "generator/problem/attention_problem.h"
+#include "runtime/oracle/output_bounds.h"
 #include "runtime/oracle/reference_attention.h"
 
 namespace attune {
 
-/// The bounds of O, as compare_forward() documents them, or of a gradient, as compare_backward() does.
-struct OutputBounds {
-  double relative;  ///< of the norm of the error to the norm of the reference
-  double unit_roundoff;
-  double smallest_step;  ///< h: what rounding costs where numbers are tiny
-
-  /// The bound of the error of one element.
-  double of_element(double reference, double weight) const;
-};
-OutputBounds bounds_of(DataType dtype);
 /// The smallest normal number of the dtype, h / u: a smaller P is off by up to h, as if it were this.
 double smallest_normal(DataType dtype);
-OutputBounds gradient_bounds_of(DataType dtype);
 
 /// Errors of some elements of an output. The fields lie as templates/kernels/compare_forward.cu stores them.
 struct ErrorSummary {

@@ -58,8 +58,22 @@ def child():
         checked(library.attune_describe(problem, text, 4096, None))
         return text.value.decode()
 
+    def decode(mask):
+        """What a call would launch for one query and 256 keys under a mask: "causal", "offset 300", "window 300,0"."""
+        kind, _, numbers = mask.partition(" ")
+        kinds = {"none": 0, "causal": 1, "offset": 3, "window": 4}
+        problem = _library.Problem(struct_size=104, dtype=1, batch=1, heads_q=2, seq_q=1, seq_kv=256, head_dim=64, mask=kinds[kind])
+        if kind == "offset":
+            problem.mask_offset = int(numbers)
+        if kind == "window":
+            problem.window_left, problem.window_right = map(int, numbers.split(","))
+        text = ctypes.create_string_buffer(4096)
+        checked(library.attune_describe(problem, text, 4096, None))
+        return text.value.decode()
+
     verbs = {
         "load": attune.load_pack,
+        "decode": decode,
         "forward": lambda length: call(int(length), _library.FORWARD),
         "backward": lambda length: call(int(length), _library.BACKWARD),
         "digest": lambda device: attune.digest(None if device == "none" else int(device) if device.isdigit() else device),
@@ -74,6 +88,10 @@ def child():
         except ValueError as error:
             status, text = "ValueError", str(error)
         print(json.dumps({"status": status, "text": text, "ms": 1e3 * (time.process_time() - begin)}))
+
+
+def attune_version():
+    return subprocess.run([ATTUNE, "--version"], check=True, capture_output=True, text=True).stdout.split()[-1]
 
 
 class Packs(unittest.TestCase):
@@ -124,6 +142,37 @@ class Packs(unittest.TestCase):
                         self.assert_served(answer)
         self.assertFalse((self.path / "unused").exists())
         self.assertFalse((self.path / "home" / ".cache").exists())
+
+    def test_a_mask_that_hides_nothing_is_none(self):
+        hidden = "forward bf16 b1 hq2 sq1 skv256 d64"
+        masks = "none", "causal", "offset 255", "offset 999", "window 300,0", "window -1,-1"
+        words = [word for mask in (*masks, "offset 254") for word in ("decode", mask)]
+        # Rows of the database, as the command stores them of whatever mask it is asked for.
+        row = {
+            "problem": hidden + " causal", "config": "sm80 q16 kv32 w1 st2", "device": "NVIDIA A100-SXM4-80GB", "sm_count": 108, "status": "ok",
+            "rigor": "measure", "median_us": 9.0, "source_hash": "0" * 16, "compiler": "x", "driver": "x", "protocol": "x",
+            "attune_version": attune_version(), "created_at": "2026-01-01T00:00:00Z",
+        }
+        rows, database = self.path / "rows.json", str(self.path / "decode.db")
+        rows.write_text(json.dumps({"format": "attune measurements", "version": 1, "measurements": [row]}))
+        subprocess.run([ATTUNE, "db", "import", rows, "--database", database], check=True, capture_output=True, env=self.environment)
+        *served, other = self.run_child(*words, nvrtc=True, ATTUNE_DATABASE=database)
+        for mask, answer in zip(masks, served):
+            with self.subTest(mask=mask):
+                config, origin, detail, command = answer["text"].split("\n")
+                self.assertEqual((config, origin), ("sm80 q16 kv32 w1 st2", "exact"))
+                self.assertIn(f"{hidden}, 9.0 us", detail)
+                self.assertIn("stale: its kernel was another one", detail)
+                self.assertIn(f'"{hidden}"', command)
+        self.assertNotEqual(other["text"].split("\n")[1], "exact")
+        # And of packs.
+        shapes = self.path / "decode.csv"
+        shapes.write_text(f"problem\n{hidden} causal\n")
+        environment = self.environment | {"ATTUNE_NVRTC": str(FAKES / "libnvrtc.so.1"), "ATTUNE_CACHE_DIR": str(self.path / "cache")}
+        pack = str(self.path / "decode.attune")
+        subprocess.run([ATTUNE, "pack", "--target", "a100", "--shapes", shapes, "--output", pack], check=True, capture_output=True, env=environment)
+        for answer in self.run_child(*words[:-2], ATTUNE_PACK=pack, ATTUNE_FROZEN="1"):
+            self.assert_served(answer)
 
     def test_the_first_call_takes_little(self):
         least = min(self.run_child("forward", "256", ATTUNE_PACK=self.pack)[0]["ms"] for _ in range(3))

@@ -10,6 +10,7 @@
 #include "tuner/cli/report.h"
 #include "tuner/cli/table.h"
 #include "tuner/cli/verb.h"
+#include "tuner/database/current_build.h"
 #include "tuner/search/race.h"
 
 namespace attune::cli {
@@ -87,6 +88,12 @@ std::string standing_of(const Measurement& row) {
   return fmt::format(", place {} in the race of {}", row.place, row.race);
 }
 
+/// How a row differs from what runs now; nothing of a device that is not known.
+std::string why_stale(const Measurement& row, const CurrentBuild& build) {
+  const std::optional<DeviceSpec> device = find_device_by_name(row.device);
+  return device ? build.why_stale(row, *device) : "";
+}
+
 const Table kBestTable = {"/best",
                           {{"problem", "/problem"},
                            {"device", "/device"},
@@ -102,11 +109,16 @@ int best(const DatabaseOptions& options) {
   const Wanted asked = wanted(options);
   const std::shared_ptr<TuningDatabase> database = options.config.open_existing_database(options.output);
   const std::vector<Measurement> rows = database ? find_best(asked, *database) : std::vector<Measurement>{};
+  const CurrentBuild& build = CurrentBuild::of_process();
   if (const Format format = options.output.format(); format != Format::text) {
     Json document = {{"status", rows.empty() ? "nothing_found" : "ok"},
                      {"database", options.config.database_path().string()},
                      {"best", Json::array()}};
-    for (const Measurement& row : rows) document["best"].push_back(to_json(row));
+    for (const Measurement& row : rows) {
+      document["best"].push_back(to_json(row));
+      if (std::string stale = why_stale(row, build); !stale.empty())
+        document["best"].back()["stale"] = std::move(stale);
+    }
     print_document(document, kBestTable, format);
   } else {
     for (const Measurement& row : rows) {
@@ -114,6 +126,7 @@ int best(const DatabaseOptions& options) {
       print_field("device", fmt::format("{} ({} SMs)", row.device, row.sm_count));
       print_field("best",
                   fmt::format("{}  [{}, {}{}]", describe(row), to_string(row.rigor), row.created_at, standing_of(row)));
+      if (const std::string stale = why_stale(row, build); !stale.empty()) print_field("stale", stale);
     }
     if (rows.empty())
       print(fmt::format("nothing found in {}; `attune tune` with the same flags would find it\n",

@@ -11,6 +11,7 @@
 #include "tuner/database/database_doctor.h"
 #include "tuner/database/database_json.h"
 #include "tuner/database/database_maintenance.h"
+#include "tuner/database/database_pruning.h"
 #include "tuner/database/file_system.h"
 #include "tuner/database/input_file.h"
 #include "tuner/database/output_file.h"
@@ -106,11 +107,15 @@ DatabaseContents read(const fs::path& path, Damage damage) {
                     "names them",
                     contents.changed, path.string()));
   }
+  if (contents.untimed > 0) {
+    warn(fmt::format("{} rows have a time that is none and are left out; `attune db doctor --database {}` names them",
+                     contents.untimed, path.string()));
+  }
   return contents;
 }
 
 std::int64_t left_out(const DatabaseContents& contents) {
-  return contents.unreadable + contents.changed + contents.lost;
+  return contents.unreadable + contents.changed + contents.untimed + contents.lost;
 }
 
 int export_rows(const MaintenanceOptions& options) {

@@ -43,45 +43,66 @@ std::optional<Occupancy> occupancy_of(const AttentionProblem& problem, const Exp
   }
 }
 
-/// Each config by the newest row of its highest rigor.
-std::vector<Measurement> rows_of(const AttentionProblem& problem, const DeviceSpec& device,
-                                 const TuningDatabase& database) {
-  std::vector<Measurement> rows;
-  for (const TuningDatabase::Entry& entry : database.list()) {
-    if (entry.device != device.name || entry.sm_count != device.sm_count ||
-        !same_but_scale_and_layout(entry.problem, problem))
-      continue;
-    for (Measurement& row : database.find_all(entry.problem, entry.device, entry.sm_count)) {
-      const auto same =
-          std::find_if(rows.begin(), rows.end(), [&](const Measurement& other) { return other.config == row.config; });
-      if (same == rows.end()) {
-        rows.push_back(std::move(row));
-      } else if (row.rigor >= same->rigor) {
-        *same = std::move(row);
+/// A row of the problem, and how stale it is.
+struct TriedRow {
+  Measurement row;
+  Staleness staleness = Staleness::current;
+  bool of_system = false;
+
+  bool ok() const { return row.status == MeasurementStatus::ok; }
+  bool can_be_picked() const { return ok() && error_beyond_bounds(row).empty(); }
+  /// Before another row of its config, which is older or the system's: as picks prefer them.
+  bool stands_before(const TriedRow& other) const {
+    if (can_be_picked() != other.can_be_picked() && ok() && other.ok()) return can_be_picked();
+    if (staleness != other.staleness) return staleness < other.staleness;
+    return of_system == other.of_system && row.rigor >= other.row.rigor;
+  }
+};
+
+/// Each config by the row that picks take it by: of the least stale ones a user's own before the system's, then the
+/// newest of the highest rigor.
+std::vector<TriedRow> tried_rows(const AttentionProblem& problem, const DeviceSpec& device, const TunedConfigs& tuned) {
+  std::vector<TriedRow> rows;
+  for (const TuningDatabase* database : {tuned.user().get(), tuned.system().get()}) {
+    if (database == nullptr) continue;
+    for (const TuningDatabase::Entry& entry : database->list()) {
+      if (entry.device != device.name || entry.sm_count != device.sm_count ||
+          !same_but_scale_and_layout(entry.problem, problem))
+        continue;
+      for (Measurement& row : database->find_all(entry.problem, entry.device, entry.sm_count)) {
+        TriedRow tried{std::move(row), Staleness::current, database == tuned.system().get()};
+        tried.staleness = tuned.build().staleness(tried.row, device);
+        const auto same = std::find_if(rows.begin(), rows.end(),
+                                       [&](const TriedRow& other) { return other.row.config == tried.row.config; });
+        if (same == rows.end()) {
+          rows.push_back(std::move(tried));
+        } else if (tried.stands_before(*same)) {
+          *same = std::move(tried);
+        }
       }
     }
   }
   return rows;
 }
 
-/// The configs that have a row, a user's own before the system's; the best first, failures last.
+/// The configs that have a row; the best first, failures last.
 std::vector<Explained> tried_configs(const AttentionProblem& problem, const DeviceSpec& device,
                                      const TunedConfigs& tuned) {
   std::vector<Explained> tried;
-  for (const TuningDatabase* database : {tuned.user().get(), tuned.system().get()}) {
-    if (database == nullptr) continue;
-    for (Measurement& row : rows_of(problem, device, *database)) {
-      const KernelConfig config = row.config;
-      if (std::any_of(tried.begin(), tried.end(), [&](const Explained& other) { return other.config == config; }))
-        continue;
-      tried.push_back(explain_config(problem, config, device, std::move(row)));
-      tried.back().of_system = database == tuned.system().get();
-    }
+  for (TriedRow& row : tried_rows(problem, device, tuned)) {
+    const KernelConfig config = row.row.config;
+    std::string stale = row.ok() ? tuned.build().why_stale(row.row, device) : "";
+    Explained& added = tried.emplace_back(explain_config(problem, config, device, std::move(row.row)));
+    added.of_system = row.of_system;
+    added.staleness = row.staleness;
+    added.stale = std::move(stale);
   }
   std::sort(tried.begin(), tried.end(), [](const Explained& a, const Explained& b) {
     const bool a_ok = a.row->status == MeasurementStatus::ok, b_ok = b.row->status == MeasurementStatus::ok;
     if (a_ok != b_ok) return a_ok;
-    return a_ok ? ranks_before(*a.row, *b.row) : canonical_text(a.config) < canonical_text(b.config);
+    if (!a_ok) return canonical_text(a.config) < canonical_text(b.config);
+    if (a.staleness != b.staleness) return a.staleness < b.staleness;
+    return ranks_before(*a.row, *b.row);
   });
   return tried;
 }
@@ -99,12 +120,14 @@ std::string why_not_picked(const Explained& other, const Explained& pick, Config
     return fmt::format("failed: {}{}{}", to_string(row.status), row.reason.empty() ? "" : ": ", row.reason);
   }
   if (!other.feasible()) return fmt::format("does not fit: {}", fmt::join(other.infeasible, "; "));
+  if (const std::string why = error_beyond_bounds(row); !why.empty()) return "is never picked: " + why;
   if (origin != ConfigOrigin::exact || !pick.row || pick.row->status != MeasurementStatus::ok) {
     return row.rigor == Rigor::estimate ? "ranked by the cost model, before which goes what was measured, even for "
                                           "other shapes; `--config tuned` "
                                           "takes the best of these"
                                         : "stored, but the pick did not come from these rows";
   }
+  if (other.staleness > pick.staleness) return "stale: " + other.stale;
   if (other.of_system && !pick.of_system) return "of the system database, over which a user's own rows win";
   if (row.rigor != pick.row->rigor) {
     return fmt::format("its rigor is {}, the pick's {}", to_string(row.rigor), to_string(pick.row->rigor));
@@ -186,7 +209,8 @@ Explanation explain(const AttentionProblem& problem, const ChosenDevice& chosen,
   for (std::size_t i = 1; i < result.candidates.size(); ++i)
     result.candidates[i].why_not =
         why_not_picked(result.candidates[i], result.candidates.front(), result.choice.origin);
-  if (result.choice.origin != ConfigOrigin::exact || !result.candidates.front().timed())
+  const Explained& picked = result.candidates.front();
+  if (result.choice.origin != ConfigOrigin::exact || !picked.timed() || !picked.stale.empty())
     result.tune = tune_command(result.problem, result.device);
   return result;
 }

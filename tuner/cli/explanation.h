@@ -19,10 +19,12 @@ namespace attune::cli {
 struct Explained {
   KernelConfig config;
   std::optional<Measurement> row;
-  bool of_system = false;               // whether the row is the system database's
-  std::vector<std::string> infeasible;  // why it does not fit the problem; empty if it does
-  CostEstimate cost;                    // of a feasible one
-  int registers = 0;                    // as compiled, else as estimated
+  bool of_system = false;                    // whether the row is the system database's
+  std::vector<std::string> infeasible;       // why it does not fit the problem; empty if it does
+  Staleness staleness = Staleness::current;  // of the row
+  std::string stale;                         // why, if it is
+  CostEstimate cost;                         // of a feasible one
+  int registers = 0;                         // as compiled, else as estimated
   bool registers_compiled = false;
   Roofline roofline;                   // of a feasible one
   std::optional<Occupancy> occupancy;  // of a shown one, by the plan that would be launched
@@ -42,7 +44,7 @@ struct Explanation {
   bool measured = false;    // whether there is a timed row
   std::size_t rows = 0, not_shown = 0;
   std::vector<Explained> candidates;  // the pick first
-  std::string tune;                   // the command; empty if the pick is exact and timed
+  std::string tune;                   // the command; empty if the pick is exact, timed and not stale
 };
 
 /// Explains `choice`, which `tuned` picks, beside at most `limit` candidates (0: all). Throws Error.

@@ -25,6 +25,7 @@ Json to_json(const Explained& candidate) {
       entry["place"] = candidate.row->place;
     }
     entry["created_at"] = candidate.row->created_at;
+    if (!candidate.stale.empty()) entry["stale"] = candidate.stale;
     entry["database"] = candidate.of_system ? "system" : "user";
   }
   if (candidate.timed()) {
@@ -80,6 +81,7 @@ void print_candidate(const Explained& candidate, std::size_t width) {
     } else if (candidate.row->place > 0) {
       time += fmt::format(", place {} in its race", candidate.row->place);
     }
+    if (!candidate.stale.empty()) time += ", stale";
   } else if (candidate.row && candidate.row->status == MeasurementStatus::ok) {
     time = "correct, not timed";
   }

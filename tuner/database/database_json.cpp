@@ -53,19 +53,6 @@ std::string entry_text(const Measurement& row) {
   return text + "\n    }";
 }
 
-// "2025-01-31T12:00:00Z", with or without a fraction: rows of several machines are ordered by this text.
-bool is_utc(const std::string& text) {
-  constexpr std::string_view kShape = "dddd-dd-ddTdd:dd:dd";
-  if (text.size() <= kShape.size() || text.back() != 'Z') return false;
-  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
-  for (std::size_t i = 0; i < kShape.size(); ++i) {
-    if (kShape[i] == 'd' ? !is_digit(text[i]) : text[i] != kShape[i]) return false;
-  }
-  const std::string_view fraction = std::string_view(text).substr(kShape.size(), text.size() - kShape.size() - 1);
-  return fraction.empty() ||
-         (fraction.size() > 1 && fraction[0] == '.' && std::all_of(fraction.begin() + 1, fraction.end(), is_digit));
-}
-
 [[noreturn]] void malformed(const std::string& complaint) { throw Error(ErrorCode::invalid_argument, complaint); }
 
 // A whole number of the row must be written as one: 3.7 would be stored as 3. None can be negative.
@@ -100,15 +87,19 @@ void require_sound(const Measurement& m) {
   if (is_wide && m.wide_samples_us.size() != m.samples_us.size())
     malformed(fmt::format("field \"wide_samples_us\" has {} elements, \"samples_us\" {}", m.wide_samples_us.size(),
                           m.samples_us.size()));
-  if (!m.race.empty() && !is_utc(m.race))
-    malformed(fmt::format("field \"race\" is \"{}\", expected UTC as \"2025-01-31T12:00:00Z\"", m.race));
   if (m.race.empty() != (m.place == 0))
     malformed(fmt::format("field \"place\" is {} and \"race\" is \"{}\": a raced row has both, any other neither",
                           m.place, m.race));
   if (m.sequence > kGreatestForeignSequence)
     malformed(fmt::format("field \"sequence\" is {}, expected at most {}", m.sequence, kGreatestForeignSequence));
-  if (!is_utc(m.created_at))
-    malformed(fmt::format("field \"created_at\" is \"{}\", expected UTC as \"2025-01-31T12:00:00Z\"", m.created_at));
+}
+
+// A time in the one form that is stored: rows of several machines are ordered by it.
+void settle_time(const char* key, std::string& time) {
+  const std::optional<std::string> canonical = canonical_time(time);
+  if (!canonical)
+    malformed(fmt::format("field \"{}\" is \"{}\", expected a time in UTC as \"2025-01-31T12:00:00Z\"", key, time));
+  time = *canonical;
 }
 
 // An entry as this version writes it: version 0.1 wrote the hash of templates.
@@ -151,6 +142,8 @@ Measurement read_entry(const json& written) {
           fmt::format("field \"{}\" is {}, which would be stored as {}", key, shown(value), shown(stored.at(key))));
   }
   require_sound(row);
+  settle_time("created_at", row.created_at);
+  if (!row.race.empty()) settle_time("race", row.race);
   return row;
 }
 

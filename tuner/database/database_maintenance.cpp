@@ -19,6 +19,7 @@
 #include "tuner/database/file_system.h"
 #include "tuner/database/reading_connection.h"
 #include "tuner/database/sqlite.h"
+#include "tuner/database/writable_database.h"
 
 namespace attune {
 namespace {
@@ -28,46 +29,6 @@ using sqlite::Connection;
 using sqlite::Failure;
 using sqlite::Statement;
 using sqlite::Transaction;
-
-Error unusable(const fs::path& path, const std::string& cause) {
-  return Error(ErrorCode::database, fmt::format("{}: {}", path.string(), cause));
-}
-
-const fs::path& required(const fs::path& path) {
-  std::error_code ignored;
-  if (path.empty())
-    throw Error(ErrorCode::database, "no database is named, and HOME is not set: name one with --database");
-  if (!fs::exists(path, ignored)) throw unusable(path, "there is no such database");
-  return path;
-}
-
-const fs::path& readable(const fs::path& path) {
-  const DatabaseFile file(required(path), DatabaseFile::Use::read);
-  if (!file.unreadable_because().empty()) throw Error(ErrorCode::database, file.unreadable_because());
-  return path;
-}
-
-// An open file that can be written. A damaged one is refused: what care is there to take of a fresh one?
-class WritableDatabase {
- public:
-  explicit WritableDatabase(const fs::path& path) : file_(readable(path), DatabaseFile::Use::write) {
-    if (file_.read_only()) throw unusable(path, "it cannot be changed: " + file_.read_only_because());
-  }
-
-  template <typename Change>
-  auto change(Change change) {
-    try {
-      std::invoke_result_t<Change, Connection&> result;
-      file_.change([&](Connection& db) { result = change(db); });
-      return result;
-    } catch (const Failure& failure) {
-      throw unusable(file_.path(), file_.explain(failure));
-    }
-  }
-
- private:
-  DatabaseFile file_;
-};
 
 std::int64_t size_of(const fs::path& path) {
   std::error_code error;
@@ -82,36 +43,17 @@ std::map<std::string, std::int64_t> count_by(Connection& db, const char* sql) {
   return counts;
 }
 
-// Rows that a rule names and that do not stand for their config, as a table `doomed` of their ids.
-constexpr const char* kDoomed = R"sql(
-CREATE TEMP TABLE doomed AS
-WITH placed AS (
-  SELECT id, status, created_at,
-    row_number() OVER (PARTITION BY problem_id, device_id, config
-                       ORDER BY sequence DESC, created_at DESC, content_hash DESC) AS age,
-    row_number() OVER (PARTITION BY problem_id, device_id, config
-                       ORDER BY rigor DESC, sequence DESC, created_at DESC, content_hash DESC) AS standing,
-    count(*) FILTER (WHERE status = 'ok') OVER (PARTITION BY problem_id, device_id, config) AS ok
-  FROM main.measurement
-)
-SELECT id FROM placed
-WHERE (age > ?1 AND standing > 1)
-   OR (status <> 'ok' AND julianday(created_at) < julianday('now') - ?2 AND (standing > 1 OR ok = 0))
-)sql";
-
-constexpr const char* kRemoveDoomed = R"sql(
-DELETE FROM measurement WHERE id IN (SELECT id FROM temp.doomed);
-DELETE FROM problem    WHERE id NOT IN (SELECT problem_id    FROM measurement);
-DELETE FROM device     WHERE id NOT IN (SELECT device_id     FROM measurement);
-DELETE FROM provenance WHERE id NOT IN (SELECT provenance_id FROM measurement);
-)sql";
-
 // Takes the row that a query of kRowColumns and the content hash stands at.
 void take_row(const Statement& query, DatabaseContents& contents) {
   if (stored_content_hash(query) != query.text(kRowColumnCount)) {
     ++contents.changed;
   } else if (auto row = read_row(query)) {
-    contents.rows.push_back(std::move(*row));
+    const bool is_timed = canonical_time(row->created_at) && (row->race.empty() || canonical_time(row->race));
+    if (is_timed) {
+      contents.rows.push_back(std::move(*row));
+    } else {
+      ++contents.untimed;
+    }
   } else {
     ++contents.unreadable;
   }
@@ -268,7 +210,7 @@ DatabaseContents salvage(const fs::path& path, Connection& db) {
 }  // namespace
 
 DatabaseContents read_database(const fs::path& path, Damage damage) {
-  required(path);
+  existing_database(path);
   DatabaseContents contents;
   try {
     ask_file(path, [&](ReadingConnection& reading) {
@@ -277,15 +219,16 @@ DatabaseContents read_database(const fs::path& path, Damage damage) {
     });
     return contents;
   } catch (const Failure& failure) {
-    throw unusable(path, failure.code == 0 ? failure.message
-                                           : fmt::format("it cannot be read: {}; `attune db doctor --database {}` says "
-                                                         "what is wrong",
-                                                         failure.message, shell_word(path.string())));
+    throw database_error(path, failure.code == 0
+                                   ? failure.message
+                                   : fmt::format("it cannot be read: {}; `attune db doctor --database {}` says "
+                                                 "what is wrong",
+                                                 failure.message, shell_word(path.string())));
   }
 }
 
 DatabaseInfo describe_database(const fs::path& path) {
-  DatabaseFile file(readable(path), DatabaseFile::Use::read);
+  DatabaseFile file(readable_database(path), DatabaseFile::Use::read);
   try {
     DatabaseInfo info;
     file.ask([&](Connection& db) {
@@ -301,8 +244,8 @@ DatabaseInfo describe_database(const fs::path& path) {
         info.rows_by_rigor.emplace(known ? std::string(to_string(static_cast<Rigor>(rigor))) : "rigor " + number,
                                    count);
       }
-      info.oldest = db.text("SELECT min(created_at) FROM measurement");
-      info.newest = db.text("SELECT max(created_at) FROM measurement");
+      info.oldest = db.text("SELECT min(time_order(created_at)) FROM measurement");
+      info.newest = db.text("SELECT max(time_order(created_at)) FROM measurement");
       info.reclaimable_bytes = db.integer("PRAGMA freelist_count") * db.integer("PRAGMA page_size");
       info.journal_mode = db.text("PRAGMA journal_mode");
     });
@@ -320,41 +263,8 @@ DatabaseInfo describe_database(const fs::path& path) {
     info.network_file_system = file_system.network;
     return info;
   } catch (const Failure& failure) {
-    throw unusable(path, file.explain(failure));
+    throw database_error(path, file.explain(failure));
   }
-}
-
-PruneResult prune_database(const fs::path& path, const PruneRules& rules, bool dry_run) {
-  if (!rules.keep_latest && !rules.failed_older_than)
-    throw Error(ErrorCode::invalid_argument,
-                "nothing says what to remove: give --keep-latest N or --failed-older-than DAYS");
-  if (rules.keep_latest && *rules.keep_latest < 1)
-    throw Error(ErrorCode::invalid_argument, "--keep-latest must be at least 1");
-  if (rules.failed_older_than && *rules.failed_older_than < 0)
-    throw Error(ErrorCode::invalid_argument, "--failed-older-than must be at least 0 days");
-  return WritableDatabase(path).change([&](Connection& db) {
-    Transaction transaction(db);
-    // A rule that is not given is NULL, and a comparison with NULL holds for no row.
-    Statement doomed(db, kDoomed);
-    rules.keep_latest ? doomed.bind(*rules.keep_latest) : doomed.bind(std::nan(""));
-    rules.failed_older_than ? doomed.bind(*rules.failed_older_than) : doomed.bind(std::nan(""));
-    doomed.step();
-    PruneResult result;
-    {
-      Statement query(db, fmt::format("SELECT p.text, d.name, m.config, m.status, m.created_at, d.sm_count FROM {} "
-                                      "WHERE m.id IN (SELECT id FROM temp.doomed) {}",
-                                      kRowTables, kRowOrder));
-      while (query.step()) {
-        result.removed.push_back({query.text(0), query.text(1), query.text(2), query.text(3), query.text(4),
-                                  static_cast<int>(query.integer(5))});
-      }
-    }
-    if (!dry_run) db.execute(kRemoveDoomed);
-    result.kept = db.integer("SELECT count(*) FROM measurement") -
-                  (dry_run ? static_cast<std::int64_t>(result.removed.size()) : 0);
-    if (!dry_run) transaction.commit();
-    return result;
-  });
 }
 
 VacuumResult vacuum_database(const fs::path& path) {

@@ -16,6 +16,7 @@ struct DatabaseContents {
   std::vector<Measurement> rows;  ///< by problem, device, config, then from old to new: the same rows, the same order
   std::int64_t unreadable = 0;    ///< rows of a newer version, left out
   std::int64_t changed = 0;  ///< rows that were changed after they were stored, left out: examine_database() names them
+  std::int64_t untimed = 0;  ///< rows whose time is none, left out: examine_database() names them
   std::string damage;        ///< what is wrong with the file; empty if nothing is
   std::int64_t lost = 0;     ///< rows that the damage took, as far as can be told
 };
@@ -45,30 +46,11 @@ struct DatabaseInfo {
 /// Changes nothing and creates nothing. Throws Error(database) if it is not there or cannot be read.
 DatabaseInfo describe_database(const std::filesystem::path& path);
 
-/// Which rows may go; one that either rule names goes. Neither rule ever changes what TuningDatabase::best() answers:
-/// the row that stands for its config (newest of the highest rigor) stays, but for a failure of a config that has no
-/// other outcome.
-struct PruneRules {
-  std::optional<std::int64_t> keep_latest;        ///< rows per (problem, device, config), at least 1
-  std::optional<std::int64_t> failed_older_than;  ///< days; rows of any status but ok
-};
-struct PrunedRow {
-  std::string problem, device, config, status, created_at;
-  int sm_count = 0;
-};
-struct PruneResult {
-  std::vector<PrunedRow> removed;  ///< in the order of read_database()
-  std::int64_t kept = 0;
-};
-/// Removes rows and what only they referred to, in one transaction; a dry run only says what would go. Throws
-/// Error(invalid_argument) without a rule or for one that is out of range, Error(database) if the file is not there,
-/// damaged, or cannot be written.
-PruneResult prune_database(const std::filesystem::path& path, const PruneRules& rules, bool dry_run);
-
 struct VacuumResult {
   std::int64_t bytes_before = 0, bytes_after = 0;  ///< with the write-ahead log
 };
-/// Rewrites the file without free pages and merges its log. Throws as prune_database().
+/// Rewrites the file without free pages and merges its log. Throws Error(database) if the file is not there,
+/// damaged, or cannot be written.
 VacuumResult vacuum_database(const std::filesystem::path& path);
 
 }  // namespace attune

@@ -1,6 +1,7 @@
 #include "tuner/database/database_rows.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <xxhash.h>
 
 #include <cmath>
@@ -82,6 +83,28 @@ std::string hash_of(std::string_view problem, std::string_view config, std::stri
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
 
+void insert_problem(sqlite::Connection& db, const AttentionProblem& p) {
+  sqlite::Statement(db,
+                    "INSERT INTO problem (text, pass, dtype, batch, heads_q, heads_kv, seq_q, seq_kv, head_dim, mask, "
+                    "mask_offset, scale, "
+                    "layout, alignment) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING")
+      .bind(canonical_text(p))
+      .bind(to_string(p.pass))
+      .bind(to_string(p.dtype))
+      .bind(p.batch)
+      .bind(p.heads_q)
+      .bind(p.heads_kv)
+      .bind(p.seq_q)
+      .bind(p.seq_kv)
+      .bind(p.head_dim)
+      .bind(to_string(p.mask))
+      .bind(p.mask_offset)
+      .bind(static_cast<double>(p.softmax_scale))
+      .bind(to_string(p.layout))
+      .bind(p.alignment)
+      .step();
+}
+
 }  // namespace
 
 std::optional<Measurement> read_row(const sqlite::Statement& row) {
@@ -98,7 +121,22 @@ std::optional<Measurement> read_row(const sqlite::Statement& row) {
   } catch (const Error&) {
     return std::nullopt;
   }
+  for (std::string* time : {&m.created_at, &m.race}) *time = time_order(*time);
   return std::move(m);
+}
+
+Measurement in_stored_form(Measurement m) {
+  m.problem = simplest_mask(m.problem);
+  for (std::string* time : {&m.created_at, &m.race}) {
+    if (time == &m.race && time->empty()) continue;
+    const std::optional<std::string> canonical = canonical_time(*time);
+    if (!canonical) {
+      throw Error(ErrorCode::invalid_argument, fmt::format("its {} is \"{}\", expected UTC as \"2025-01-31T12:00:00Z\"",
+                                                           time == &m.race ? "race" : "created_at", *time));
+    }
+    *time = *canonical;
+  }
+  return m;
 }
 
 std::string content_hash(const Measurement& m) {
@@ -135,6 +173,61 @@ void respell_configs(sqlite::Connection& db) {
   }
 }
 
+void respell_problems_and_times(sqlite::Connection& db) {
+  struct Respelled {
+    std::int64_t id;
+    AttentionProblem problem;
+    std::string created_at, race, hash;
+  };
+  std::vector<std::int64_t> problems;
+  {
+    sqlite::Statement query(db, "SELECT id, text FROM problem");
+    while (query.step()) {
+      try {
+        if (canonical_text(parse_problem(query.text(1))) != query.text(1)) problems.push_back(query.integer(0));
+      } catch (const Error&) {
+        // Of a newer version.
+      }
+    }
+  }
+  std::vector<Respelled> respelled;
+  {
+    sqlite::Statement rows(
+        db, fmt::format("SELECT {}, m.id, m.content_hash FROM {} WHERE m.problem_id IN (SELECT value FROM "
+                        "json_each(?)) OR time_order(m.created_at) <> m.created_at OR time_order(m.race) <> m.race",
+                        kRowColumns, kRowTables));
+    rows.bind(fmt::format("[{}]", fmt::join(problems, ",")));
+    while (rows.step()) {
+      const auto row = read_row(rows);
+      if (!row || stored_content_hash(rows) != rows.text(kRowColumnCount + 1)) continue;
+      respelled.push_back(
+          {rows.integer(kRowColumnCount), row->problem, row->created_at, row->race, content_hash(*row)});
+    }
+  }
+  for (const Respelled& row : respelled) {
+    insert_problem(db, row.problem);
+    sqlite::Statement(db,
+                      "UPDATE OR IGNORE measurement SET problem_id = (SELECT id FROM problem WHERE text = ?), "
+                      "created_at = ?, race = ?, content_hash = ? WHERE id = ?")
+        .bind(canonical_text(row.problem))
+        .bind(row.created_at)
+        .bind(row.race)
+        .bind(row.hash)
+        .bind(row.id)
+        .step();
+    // The same row in the other spelling was here already.
+    sqlite::Statement(db, "DELETE FROM measurement WHERE id = ? AND content_hash <> ?")
+        .bind(row.id)
+        .bind(row.hash)
+        .step();
+  }
+  sqlite::Statement(db,
+                    "DELETE FROM problem WHERE id IN (SELECT value FROM json_each(?)) AND id NOT IN (SELECT problem_id "
+                    "FROM measurement)")
+      .bind(fmt::format("[{}]", fmt::join(problems, ",")))
+      .step();
+}
+
 std::int64_t next_sequence(sqlite::Connection& db, const Measurement& m) {
   if (!m.race.empty()) {
     sqlite::Statement race(db, fmt::format("SELECT max(m.sequence) FROM {} WHERE p.text = ? AND d.name = ? AND "
@@ -165,27 +258,8 @@ bool is_stored(sqlite::Connection& db, const Measurement& measurement) {
 }
 
 bool insert_row(sqlite::Connection& db, const Measurement& m) {
-  const AttentionProblem& p = m.problem;
-  const std::string text = canonical_text(p);
-  sqlite::Statement(db,
-                    "INSERT INTO problem (text, pass, dtype, batch, heads_q, heads_kv, seq_q, seq_kv, head_dim, mask, "
-                    "mask_offset, scale, "
-                    "layout, alignment) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING")
-      .bind(text)
-      .bind(to_string(p.pass))
-      .bind(to_string(p.dtype))
-      .bind(p.batch)
-      .bind(p.heads_q)
-      .bind(p.heads_kv)
-      .bind(p.seq_q)
-      .bind(p.seq_kv)
-      .bind(p.head_dim)
-      .bind(to_string(p.mask))
-      .bind(p.mask_offset)
-      .bind(static_cast<double>(p.softmax_scale))
-      .bind(to_string(p.layout))
-      .bind(p.alignment)
-      .step();
+  const std::string text = canonical_text(m.problem);
+  insert_problem(db, m.problem);
   sqlite::Statement(db, "INSERT INTO device (name, sm_count) VALUES (?, ?) ON CONFLICT DO NOTHING")
       .bind(m.device)
       .bind(m.sm_count)

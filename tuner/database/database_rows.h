@@ -31,12 +31,17 @@ inline constexpr const char* kRowOrder =
     " ORDER BY p.text, d.name, d.sm_count, m.config, m.created_at, m.content_hash ";
 
 /// The row that a query of kRowColumns stands at. None for a row whose problem or config this version cannot read, or
-/// that names an unknown status or rigor: a miss, never an error.
+/// that names an unknown status or rigor: a miss, never an error. Its problem and times are as in_stored_form() has
+/// them, but for a time that is none.
 std::optional<Measurement> read_row(const sqlite::Statement& row);
 
 /// What orders rows by age, the newest first: is_newer() as SQL, of a measurement called m.
-inline constexpr const char* kNewestFirst = " m.sequence DESC, m.created_at DESC, m.content_hash DESC ";
-inline constexpr const char* kOldestFirst = " m.sequence, m.created_at, m.content_hash ";
+inline constexpr const char* kNewestFirst = " m.sequence DESC, time_order(m.created_at) DESC, m.content_hash DESC ";
+inline constexpr const char* kOldestFirst = " m.sequence, time_order(m.created_at), m.content_hash ";
+
+/// The row as it is stored: with the simplest mask that says the same, and its times as canonical_time(). Throws
+/// Error(invalid_argument) that names a time that is none.
+Measurement in_stored_form(Measurement measurement);
 
 /// Over all fields of a row, so that equal rows (and only they) have equal hashes on any machine. A row that was not
 /// raced, has no sequence, no wide times, or a templates' hash, has the hash that the schema gave it that knew no
@@ -51,6 +56,11 @@ std::string stored_content_hash(const sqlite::Statement& row);
 /// A row that this version cannot read, or whose hash does not fit it, stays as it is.
 void respell_configs(sqlite::Connection& db);
 
+/// Writes the problems and times of all rows as in_stored_form() has them, and their hashes anew, in a file of the
+/// fifth schema. A row that this version cannot read, whose hash does not fit it, or whose time is none stays as it is;
+/// two that say the same become one.
+void respell_problems_and_times(sqlite::Connection& db);
+
 /// The sequence that a new row gets: that of its race if the race has rows here, else 1 + the greatest. Inside the
 /// transaction that stores it. Throws sqlite::Failure.
 std::int64_t next_sequence(sqlite::Connection& db, const Measurement& measurement);
@@ -58,8 +68,8 @@ std::int64_t next_sequence(sqlite::Connection& db, const Measurement& measuremen
 /// Whether a row is stored that equals this one in all but its sequence. Throws sqlite::Failure.
 bool is_stored(sqlite::Connection& db, const Measurement& measurement);
 
-/// Stores a row with its problem, device and provenance; false if it is there already. Inside a transaction of the
-/// caller's. Throws sqlite::Failure.
+/// Stores a row in_stored_form() with its problem, device and provenance; false if it is there already. Inside a
+/// transaction of the caller's. Throws sqlite::Failure.
 bool insert_row(sqlite::Connection& db, const Measurement& measurement);
 
 }  // namespace attune

@@ -20,7 +20,7 @@ namespace attune {
 namespace {
 
 // The schema of version i + 1 from that of version i. A migration that has shipped never changes.
-constexpr std::array<const char*, 5> kMigrations = {R"sql(
+constexpr std::array<const char*, 6> kMigrations = {R"sql(
 CREATE TABLE problem (
   id          INTEGER PRIMARY KEY,
   text        TEXT    NOT NULL UNIQUE,  -- canonical; the other columns repeat it for queries
@@ -158,17 +158,24 @@ CREATE INDEX measurement_by_sequence ON measurement (sequence);
                                                     R"sql(
 ALTER TABLE measurement ADD COLUMN wide_samples_us BLOB NOT NULL DEFAULT x'';  -- with wide scores, as samples_us; x'': none
 ALTER TABLE measurement ADD COLUMN wide_median_us REAL NOT NULL DEFAULT 0;     -- of them; 0: none
-)sql"};
+)sql",
+                                                    // Problems and times have one spelling each.
+                                                    ""};
 
 // The last version whose configs may have words of earlier programs. A connection that cannot migrate reads them as
 // they are: those of one file are all alike.
 constexpr std::int64_t kVersionOfOldWords = 4;
+// The last version whose problems may have a mask that hides nothing, and whose times may have any fraction of a
+// second. Whoever reads such a file reads both.
+constexpr std::int64_t kVersionOfOldSpellings = 5;
+// The first version with all columns.
+constexpr int kVersionOfAllColumns = 5;
 
 // What a connection that cannot migrate adds to the measurements of version i + 1 in a view that it lays over them, so
 // that they are read as those of the newest: a temporary view hides the table of its name. Wide times follow, which all
 // of them lack. A temporary table of provenance hides the file's here, too.
 #define SOURCE_HASH "'templates:' || (SELECT templates_hash FROM provenance WHERE id = provenance_id) AS source_hash"
-constexpr std::array<const char*, kMigrations.size() - 1> kReadings = {
+constexpr std::array<const char*, kVersionOfAllColumns - 1> kReadings = {
     "'' AS race, 0 AS place, 0 AS sequence, " SOURCE_HASH ",", "0 AS sequence, " SOURCE_HASH ",", SOURCE_HASH ",", ""};
 #undef SOURCE_HASH
 
@@ -203,6 +210,7 @@ SchemaObjects objects_of(sqlite::Connection& connection) {
 
 void take_step(sqlite::Connection& connection, std::int64_t version) {
   if (version == kVersionOfOldWords) respell_configs(connection);
+  if (version == kVersionOfOldSpellings) respell_problems_and_times(connection);
   connection.execute(kMigrations.at(static_cast<std::size_t>(version)));
   connection.execute(
       fmt::format("PRAGMA application_id = {}; PRAGMA user_version = {}", kApplicationId, version + 1).c_str());
@@ -306,6 +314,10 @@ SchemaFacts inspect_schema(sqlite::Connection& connection) {
     if (has_tables_of(made[static_cast<std::size_t>(version)], present)) fits = version;
   }
   const std::vector<SchemaDifference> missing = unreadable_tables(connection, present);
+  // Two versions may have the same tables.
+  const bool known = facts.version >= 1 && facts.version <= schema_version();
+  if (known && has_tables_of(made[static_cast<std::size_t>(facts.version)], present))
+    fits = static_cast<int>(facts.version);
   facts.readable_as = fits ? fits : missing.empty() ? std::optional(schema_version()) : std::nullopt;
   if (facts.version < 0 || facts.version > kMostVersions || (fits && *fits > facts.version)) {
     facts.differences.push_back({SchemaDifference::Kind::number, "", ""});
@@ -347,7 +359,7 @@ std::string describe(const SchemaDifference& difference, const SchemaFacts& fact
 }
 
 void read_as_newest(sqlite::Connection& connection, std::int64_t version) {
-  if (version < 1 || version >= schema_version()) return;
+  if (version < 1 || version >= kVersionOfAllColumns) return;
   connection.execute("PRAGMA temp_store = MEMORY");
   connection.execute(fmt::format("CREATE TEMP VIEW measurement AS SELECT *, {} {} FROM main.measurement",
                                  kReadings[static_cast<std::size_t>(version - 1)], kNoWideTimes)

@@ -80,12 +80,24 @@ void sort(PackContents& contents) {
             [](const PackKernel& a, const PackKernel& b) { return a.key < b.key; });
 }
 
-std::string content_hash_of(const PackContents& contents) {
+// Of a pick, as the file has them: another version may have spelled them otherwise.
+struct PickTexts {
+  std::string problem, config;
+};
+
+std::vector<PickTexts> canonical_texts(const std::vector<PackPick>& picks) {
+  std::vector<PickTexts> texts;
+  for (const PackPick& pick : picks) texts.push_back({canonical_text(pick.problem), canonical_text(pick.config)});
+  return texts;
+}
+
+std::string content_hash_of(const PackContents& contents, const std::vector<PickTexts>& texts) {
   TextDigest digest;
   for (const auto& [name, value] : fields_of(contents.manifest)) digest.add(name).add(value);
   digest.add(static_cast<long long>(contents.picks.size()));
-  for (const PackPick& pick : contents.picks) {
-    digest.add(canonical_text(pick.problem)).add(canonical_text(pick.config));
+  for (std::size_t i = 0; i < contents.picks.size(); ++i) {
+    const PackPick& pick = contents.picks[i];
+    digest.add(texts[i].problem).add(texts[i].config);
     digest.add(pick.origin).add(pick.detail).add(pick.source_hash);
   }
   digest.add(static_cast<long long>(contents.kernels.size()));
@@ -103,7 +115,7 @@ std::string image_of(const PackContents& contents) {
       fmt::format("PRAGMA application_id = {}; PRAGMA user_version = {}", kPackApplicationId, kPackFormat).c_str());
   sqlite::Transaction transaction(db);
   std::map<std::string, std::string> fields = fields_of(contents.manifest);
-  fields.emplace(kContentHash, content_hash_of(contents));
+  fields.emplace(kContentHash, content_hash_of(contents, canonical_texts(contents.picks)));
   for (const auto& [name, value] : fields)
     Statement(db, "INSERT INTO manifest VALUES (?, ?)").bind(name).bind(value).step();
   for (const PackPick& pick : contents.picks) {
@@ -149,13 +161,14 @@ struct Damage {
   std::string why;
 };
 
-AttentionProblem by_scale_and_layout(AttentionProblem problem) {
+AttentionProblem by_scale_and_layout(const AttentionProblem& asked) {
+  AttentionProblem problem = simplest_mask(asked);
   problem.softmax_scale = default_softmax_scale(problem.head_dim);
   problem.layout = Layout::bshd;
   return problem;
 }
 
-PackContents contents_of(Connection& db, std::string* content_hash) {
+PackContents contents_of(Connection& db, std::string* content_hash, std::vector<PickTexts>* texts) {
   PackContents contents;
   std::map<std::string, std::string> fields;
   Statement manifest(db, "SELECT name, value FROM manifest");
@@ -174,6 +187,7 @@ PackContents contents_of(Connection& db, std::string* content_hash) {
   said.arch = field("arch");
   said.compiler = field("compiler");
   said.created_at = field("created_at");
+  if (!canonical_time(said.created_at)) throw Damage{"its date is none"};
   *content_hash = field(kContentHash);
 
   Statement picks(db, "SELECT problem, config, origin, detail, source_hash FROM pick ORDER BY problem");
@@ -181,6 +195,7 @@ PackContents contents_of(Connection& db, std::string* content_hash) {
     contents.picks.push_back(
         {parse_problem(picks.text(0)), parse_config(picks.text(1)), picks.text(2), picks.text(3), picks.text(4)});
     validate(contents.picks.back().problem);
+    texts->push_back({picks.text(0), picks.text(1)});
   }
   Statement kernels(db, "SELECT key, entry, source_hash, cubin, log, compile_ms FROM kernel ORDER BY key");
   while (kernels.step()) {
@@ -265,12 +280,13 @@ void KernelPack::read() {
                             path_.string(), format, attune_version(), kPackFormat));
   }
   std::string stored;
+  std::vector<PickTexts> texts;
   try {
-    contents_ = contents_of(*db, &stored);
+    contents_ = contents_of(*db, &stored, &texts);
   } catch (const Error& error) {
     throw Damage{error.what()};
   }
-  content_hash_ = content_hash_of(contents_);
+  content_hash_ = content_hash_of(contents_, texts);
   if (content_hash_ != stored) throw Damage{"its content does not have the hash that was written with it"};
 }
 

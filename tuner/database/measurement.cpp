@@ -1,11 +1,9 @@
 #include "tuner/database/measurement.h"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <iterator>
 #include <numbers>
@@ -15,6 +13,7 @@
 #include "generator/families/kernel_family.h"
 #include "generator/lazy_value.h"
 #include "generator/problem/mask_geometry.h"
+#include "runtime/oracle/output_bounds.h"
 #include "tuner/database/database_rows.h"
 
 namespace attune {
@@ -52,6 +51,13 @@ Rates fastest_known() {
     }
     return fastest;
   });
+}
+
+// The greatest |LSE| of the random normal inputs of trials: keys as they sum, and a score beyond all that occur.
+double greatest_lse(const AttentionProblem& problem) {
+  constexpr double kDeviations = 20;
+  const double deviation = problem.softmax_scale * std::sqrt(static_cast<double>(problem.head_dim_qk()));
+  return std::log(static_cast<double>(problem.seq_kv)) + kDeviations * deviation;
 }
 
 template <typename Enum, std::size_t N>
@@ -116,7 +122,8 @@ bool ranks_before(const Measurement& a, const Measurement& b) {
   if (a.rigor != b.rigor) return a.rigor > b.rigor;
   if (a.race.empty() != b.race.empty()) return b.race.empty();
   if (!a.race.empty() && a.sequence != b.sequence) return a.sequence > b.sequence;
-  if (a.race != b.race) return a.race > b.race;
+  const std::string a_raced = time_order(a.race), b_raced = time_order(b.race);
+  if (a_raced != b_raced) return a_raced > b_raced;
   if (a.place != b.place) return a.place < b.place;
   if (a.ranking_us() != b.ranking_us()) return a.ranking_us() < b.ranking_us();
   return canonical_text(a.config) < canonical_text(b.config);
@@ -131,7 +138,8 @@ bool is_of_last_templates(const Measurement& row) {
 
 bool is_newer(const Measurement& a, const Measurement& b) {
   if (a.sequence != b.sequence) return a.sequence > b.sequence;
-  if (a.created_at != b.created_at) return a.created_at > b.created_at;
+  const std::string a_made = time_order(a.created_at), b_made = time_order(b.created_at);
+  if (a_made != b_made) return a_made > b_made;
   return content_hash(a) > content_hash(b);
 }
 
@@ -167,6 +175,9 @@ std::string impossibility(const Measurement& m) {
   if (m.sm_count < 1) return fmt::format("it names a device of {} SMs", m.sm_count);
   if (m.sequence < 0 || m.sequence > kGreatestSequence)
     return fmt::format("its sequence {} is not one that a database counts to", m.sequence);
+  for (const std::string& time : {m.created_at, m.race}) {
+    if (!time.empty() && !canonical_time(time)) return fmt::format("its time \"{}\" is none", time);
+  }
   if (m.place < 0 || m.race.empty() != (m.place == 0))
     return fmt::format("it has place {} in the race \"{}\"", m.place, m.race);
   if (m.status != MeasurementStatus::ok) return {};
@@ -184,11 +195,17 @@ std::string impossibility(const Measurement& m) {
   return {};
 }
 
-std::string utc_now() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  const auto microseconds = std::chrono::duration_cast<std::chrono::microseconds>(now).count();
-  const std::time_t seconds = microseconds / 1'000'000;
-  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:06}Z", fmt::gmtime(seconds), microseconds % 1'000'000);
+std::string error_beyond_bounds(const Measurement& m) {
+  if (m.status != MeasurementStatus::ok) return {};
+  const bool forward = m.problem.pass == Pass::forward;
+  double relative = forward ? forward_bounds(m.problem).relative : backward_bounds(m.problem).relative;
+  // An estimate may have been proven on a reduced problem, whose few rows average less.
+  if (forward && m.rigor == Rigor::estimate) relative = std::max(relative, relative_bound_of_few_rows(m.problem.dtype));
+  if (std::isnan(m.error_o) || (relative > 0 && m.error_o > relative))
+    return fmt::format("its error of {:.3g} is beyond the bound of {:.3g}", m.error_o, relative);
+  if (const double bound = lse_bound(greatest_lse(m.problem)); !(m.error_lse <= bound))
+    return fmt::format("its error of LSE of {:.3g} is beyond the bound of {:.3g}", m.error_lse, bound);
+  return {};
 }
 
 std::string_view attune_version() { return ATTUNE_VERSION; }

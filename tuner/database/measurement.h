@@ -8,6 +8,7 @@
 
 #include "generator/config/kernel_config.h"
 #include "generator/problem/attention_problem.h"
+#include "tuner/database/utc_time.h"
 
 namespace attune {
 
@@ -56,8 +57,8 @@ struct Measurement {
   MeasurementStatus status = MeasurementStatus::ok;
   std::string reason;  ///< a sentence, if the status is not ok
   Rigor rigor = Rigor::measure;
-  /// UTC time at which the final race began that it comes from; empty: a probe. A race of one row is no comparison but
-  /// an election: what stands until there is a race, or because it failed.
+  /// UTC time at which the final race began that it comes from, stored as canonical_time(); empty: a probe. A race of
+  /// one row is no comparison but an election: what stands until there is a race, or because it failed.
   std::string race;
   int place = 0;                   ///< in that race: 1 is its winner, then 2, 3 ...; 0 if there was none
   std::vector<double> samples_us;  ///< kernel times in microseconds, in order
@@ -77,7 +78,7 @@ struct Measurement {
   // provenance
   std::string source_hash;  ///< KernelPlan::source_hash() of what was measured; see also kTemplatesMark
   std::string compiler, driver, protocol, attune_version;
-  std::string created_at;  ///< UTC, ISO 8601
+  std::string created_at;  ///< UTC; stored as canonical_time()
   /// Lamport's number: 1 + the greatest of the database that it was appended to. Exports and merges keep it, so that
   /// what is newer does not depend on the clock of a machine. 0: of a version that numbered nothing. The rows of one
   /// race have the same.
@@ -104,11 +105,15 @@ inline constexpr std::int64_t kGreatestSequence = std::int64_t{1} << 53;
 inline constexpr std::int64_t kGreatestForeignSequence = kGreatestSequence / 2;
 
 /// Why these values cannot have been measured, as the rest of a sentence that begins with the row: "its median lies
-/// beyond its own quantiles". Empty if they can: every number is finite and not negative, quantiles are in order, a row
-/// that is ok has a time, that is not below what the device's units need for the work (least_us()), nor is one with
-/// wide scores, of which there are as many as of the others. Whether it was changed since it was stored is
-/// content_hash()'s to say.
+/// beyond its own quantiles". Empty if they can: every number is finite and not negative, quantiles are in order, times
+/// of day are ones, a row that is ok has a time, that is not below what the device's units need for the work
+/// (least_us()), nor is one with wide scores, of which there are as many as of the others. Whether it was changed since
+/// it was stored is content_hash()'s to say.
 std::string impossibility(const Measurement& measurement);
+
+/// Why a row that is ok is never picked, in the same way: "its error of 0.5 is beyond the bound of 0.003". Empty if the
+/// errors that were recorded are within the bounds that a trial holds outputs to (runtime/oracle/output_bounds.h).
+std::string error_beyond_bounds(const Measurement& measurement);
 
 /// A time that no kernel can undercut: counted FLOPs at the peak of the fastest matrix unit, or bytes beyond twice the
 /// L2 at the rate of device memory, at clocks 1.25 times the nominal. Of a device that is not known by name, four times
@@ -133,9 +138,6 @@ std::vector<double> both_spreads(const std::vector<double>& samples_us, const st
 
 /// The quantile of an unsorted sample, interpolated linearly between order statistics; 0 if it is empty.
 double quantile(std::vector<double> values, double probability);
-
-/// UTC now with microseconds: "2025-01-31T12:00:00.123456Z".
-std::string utc_now();
 
 /// The version of Attune that writes rows: "0.1.0".
 std::string_view attune_version();

@@ -119,10 +119,11 @@ bool LoadedPacks::has(const KernelLaunch& launch) const {
   return std::any_of(packs.begin(), packs.end(), [&](const auto& pack) { return pack->find_kernel(key) != nullptr; });
 }
 
-std::optional<ConfigChoice> LoadedPacks::pick(const AttentionProblem& problem, const DeviceSpec& device,
+std::optional<ConfigChoice> LoadedPacks::pick(const AttentionProblem& asked, const DeviceSpec& device,
                                               const std::vector<KernelConfig>& passed_over) const {
   const auto packs = all();
   if (packs.empty()) return std::nullopt;
+  const AttentionProblem problem = simplest_mask(asked);
   const auto can_be_taken = [&](const KernelConfig& config) {
     return std::find(passed_over.begin(), passed_over.end(), config) == passed_over.end() &&
            infeasibility(problem, config, device).empty();
@@ -204,6 +205,7 @@ std::string PackedConfigs::digest(const DeviceSpec& device, const TemplateSet& t
     return known && arch_name(*known) == arch;
   };
   const TunedConfigs& databases = tuned();
+  const CurrentBuild& build = databases.build();
   for (const TuningDatabase* const database : {databases.user().get(), databases.system().get()}) {
     digest.add("database");
     if (database == nullptr) continue;
@@ -213,7 +215,9 @@ std::string PackedConfigs::digest(const DeviceSpec& device, const TemplateSet& t
       const bool same_question = before != nullptr && before->problem == row.problem && before->device == row.device &&
                                  before->sm_count == row.sm_count;
       if (!same_question) digest.add("problem").add(row.problem).add(row.device).add(row.sm_count);
-      digest.add(row.estimate ? "estimate" : "row").add(row.config);
+      digest.add(row.estimate ? "estimate" : "row").add(row.config).add(row.estimate ? "" : row.source_hash);
+      digest.add(row.attune_version == build.version() ? "this version" : "");
+      digest.add(!row.estimate && row.compiler == build.compiler() ? "this compiler" : "");
       before = &row;
     }
   }

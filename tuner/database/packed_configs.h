@@ -62,12 +62,14 @@ class PackedConfigs final : public ConfigSource {
   ///   whether calls are frozen;
   ///   of each pack for the device, in the order of loading: its problems with their configs, its kernels' keys;
   ///   of the user's database and of the system's: of each problem on a device whose rows may be picked (the GPU's own
-  ///   and those of its compute capability) the configs in the order in which they would be picked, and which are
-  ///   estimates.
+  ///   and those of its compute capability) the configs in the order in which they would be picked, which are
+  ///   estimates, of which kernel each is (the hash of its source), and which are of this version of Attune and of this
+  ///   NVRTC.
   ///
   /// Times, samples, dates, failed trials, paths, and the order in which rows were stored do not: databases that rank
-  /// the same configs in the same order have one digest. Neither do NVRTC and the driver. Reads both databases, which
-  /// takes milliseconds. Throws Error(database) for one that cannot be read now.
+  /// the same configs in the same order have one digest. Neither does the driver, nor an NVRTC that no row or every row
+  /// was measured with. Reads both databases, which takes milliseconds. Throws Error(database) for one that cannot be
+  /// read now.
   std::string digest(const DeviceSpec& device, const TemplateSet& templates) const;
 
  private:

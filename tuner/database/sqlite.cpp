@@ -6,6 +6,8 @@
 #include <cmath>
 #include <new>
 
+#include "tuner/database/utc_time.h"
+
 namespace attune::sqlite {
 namespace {
 
@@ -33,6 +35,25 @@ void start() {
   if (code != SQLITE_OK) fail(nullptr, code);
 }
 
+// utc_time.h's time_order(text), for queries.
+void time_order(sqlite3_context* context, int, sqlite3_value** arguments) {
+  try {
+    if (sqlite3_value_type(arguments[0]) == SQLITE_NULL) return;
+    const auto* const text = reinterpret_cast<const char*>(sqlite3_value_text(arguments[0]));
+    if (text == nullptr) throw std::bad_alloc();
+    const std::string order = attune::time_order({text, static_cast<std::size_t>(sqlite3_value_bytes(arguments[0]))});
+    sqlite3_result_text(context, order.data(), static_cast<int>(order.size()), SQLITE_TRANSIENT);
+  } catch (const std::bad_alloc&) {
+    sqlite3_result_error_nomem(context);
+  }
+}
+
+void add_functions(sqlite3* connection) {
+  const int code = sqlite3_create_function(connection, "time_order", 1, SQLITE_UTF8 | SQLITE_DETERMINISTIC, nullptr,
+                                           &time_order, nullptr, nullptr);
+  if (code != SQLITE_OK) fail(connection, code);
+}
+
 }  // namespace
 
 bool is_out_of_memory(int code) { return (code & 0xff) == SQLITE_NOMEM || code == SQLITE_IOERR_NOMEM; }
@@ -47,6 +68,7 @@ Connection::Connection(const std::string& path_or_uri, int flags) {
   try {
     if (code != SQLITE_OK) fail(handle_, code);
     distrust(handle_);
+    add_functions(handle_);
   } catch (...) {
     sqlite3_close_v2(handle_);
     throw;

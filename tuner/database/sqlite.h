@@ -29,7 +29,8 @@ bool is_out_of_memory(int code);
 [[noreturn]] void fail(int code, const std::string& message);
 
 /// One connection. Not thread-safe. Throws Failure. What it opens may come from anybody: the schema is not trusted, its
-/// triggers and views never run (temporary ones of this connection do), and sizes are bounded.
+/// triggers and views never run (temporary ones of this connection do), and sizes are bounded. Queries have the
+/// function time_order(text) of utc_time.h.
 class Connection {
  public:
   Connection(const std::string& path_or_uri, int flags);

@@ -37,7 +37,9 @@ std::vector<Measurement> rows_to_ship(const std::vector<Measurement>& rows) {
   std::map<Question, std::map<std::string, const Measurement*>> standing;
   for (const Measurement& row : rows) {
     if (row.rigor == Rigor::estimate) continue;
-    if (const std::string why = impossibility(row); !why.empty()) {
+    std::string why = impossibility(row);
+    if (why.empty()) why = error_beyond_bounds(row);
+    if (!why.empty()) {
       attune::log(LogLevel::warning,
                   fmt::format("\"{}\" of \"{}\" on {}, measured {}, is not shipped: {}", canonical_text(row.config),
                               canonical_text(row.problem), row.device, row.created_at, why));

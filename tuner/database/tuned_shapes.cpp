@@ -1,10 +1,13 @@
 #include "tuner/database/tuned_shapes.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <string_view>
 #include <tuple>
+#include <utility>
 
 #include "generator/error.h"
 #include "generator/problem/mask_geometry.h"
@@ -53,6 +56,10 @@ double distance(const Shape& a, const Shape& b, int sm_count) {
          kPerGroupFactor * log2_distance(real(a.heads_q) / real(a.heads_kv), real(b.heads_q) / real(b.heads_kv));
 }
 
+// Whether a stored text may have a simpler mask: causal that hides nothing, or a window, of which the columns do not
+// say all.
+constexpr const char* kMayBeSimpler = "(p.mask = 'window' OR (p.mask = 'causal' AND p.mask_offset >= p.seq_kv - 1))";
+
 // Of a query, in the mean.
 double attended_keys(const AttentionProblem& problem) {
   if (!hides_first_keys(problem.mask)) return 0;
@@ -61,15 +68,30 @@ double attended_keys(const AttentionProblem& problem) {
 
 }  // namespace
 
+std::map<std::string, std::vector<std::int64_t>> other_spellings(sqlite::Connection& db) {
+  std::map<std::string, std::vector<std::int64_t>> found;
+  sqlite::Statement query(db, fmt::format("SELECT p.id, p.text FROM problem p WHERE {}", kMayBeSimpler));
+  while (query.step()) {
+    try {
+      const std::string text = canonical_text(parse_problem(query.text(1)));
+      if (text != query.text(1)) found[text].push_back(query.integer(0));
+    } catch (const Error&) {
+      // Of a later version.
+    }
+  }
+  return found;
+}
+
 // From the columns alone: parsing every text would cost more than the query. Of a mask that hides first keys they do
 // not say all.
 std::vector<TunedShape> tuned_shapes_near(sqlite::Connection& db, const AttentionProblem& problem, int sm_count) {
-  sqlite::Statement query(db,
-                          "SELECT p.text, d.name, d.sm_count, p.batch, p.heads_q, p.heads_kv, p.seq_q, p.seq_kv, "
-                          "p.head_dim, p.mask_offset, p.dtype = ?, (p.text LIKE '% deterministic%') = ? "
-                          "FROM problem p JOIN device d "
-                          "WHERE p.pass = ? AND p.mask = ? AND p.alignment = ? AND "
-                          "EXISTS (SELECT 1 FROM measurement m WHERE m.problem_id = p.id AND m.device_id = d.id)");
+  sqlite::Statement query(
+      db, fmt::format("SELECT p.text, d.name, d.sm_count, p.batch, p.heads_q, p.heads_kv, p.seq_q, p.seq_kv, "
+                      "p.head_dim, p.mask_offset, p.dtype = ?, (p.text LIKE '% deterministic%') = ?, {} "
+                      "FROM problem p JOIN device d "
+                      "WHERE p.pass = ? AND (p.mask = ? OR {}) AND p.alignment = ? AND "
+                      "EXISTS (SELECT 1 FROM measurement m WHERE m.problem_id = p.id AND m.device_id = d.id)",
+                      kMayBeSimpler, kMayBeSimpler));
   query.bind(to_string(problem.dtype))
       .bind(problem.deterministic ? 1 : 0)
       .bind(to_string(problem.pass))
@@ -82,11 +104,15 @@ std::vector<TunedShape> tuned_shapes_near(sqlite::Connection& db, const Attentio
     Shape shape{query.integer(3), query.integer(4), query.integer(5), query.integer(6),
                 query.integer(7), query.integer(8), query.integer(9), 0};
     bool same_mask = true;
-    if (hides_first_keys(problem.mask)) {
+    std::string text = query.text(0);
+    if (query.integer(12) != 0) {
       try {
-        const AttentionProblem stored = parse_problem(query.text(0));
+        const AttentionProblem stored = parse_problem(text);
+        if (stored.mask != problem.mask) continue;
+        shape.mask_offset = stored.mask_offset;
         shape.attended_keys = attended_keys(stored);
-        same_mask = same_but_scale_and_layout(stored, problem);
+        same_mask = same_but_scale_and_layout(stored, problem) || !hides_first_keys(problem.mask);
+        text = canonical_text(stored);
       } catch (const Error&) {
         continue;  // of a later version
       }
@@ -95,7 +121,7 @@ std::vector<TunedShape> tuned_shapes_near(sqlite::Connection& db, const Attentio
     const double apart =
         distance(shape, asked, sm_count) + (same_dtype ? 0 : kOtherDtype) + (same_determinism ? 0 : kOtherDeterminism);
     if (!std::isfinite(apart)) continue;  // sizes that no problem has
-    found.push_back({query.text(0), query.text(1), static_cast<int>(query.integer(2)),
+    found.push_back({std::move(text), query.text(1), static_cast<int>(query.integer(2)),
                      same_mask && same_dtype && same_determinism && shape == asked, apart});
   }
   const std::string asked_text = canonical_text(problem);
@@ -105,6 +131,12 @@ std::vector<TunedShape> tuned_shapes_near(sqlite::Connection& db, const Attentio
                       a.sm_count) < std::tuple(!b.same_problem, b.distance, b.problem != asked_text,
                                                std::string_view(b.problem), std::string_view(b.device), b.sm_count);
   });
+  // One that is stored in two spellings.
+  found.erase(std::unique(found.begin(), found.end(),
+                          [](const TunedShape& a, const TunedShape& b) {
+                            return a.problem == b.problem && a.device == b.device && a.sm_count == b.sm_count;
+                          }),
+              found.end());
   return found;
 }
 

@@ -69,9 +69,10 @@ class TuningDatabase {
   /// kGreatestForeignSequence is refused. Otherwise throws as append().
   Appended append_all(const std::vector<Measurement>& measurements);
 
-  /// What follows passes over rows that were changed after they were stored (their content hash says so) and those
-  /// whose values are impossible(); each is told to the log once. Newer is as is_newer() says: the order in which
-  /// databases were merged changes no answer.
+  /// What follows is of the problem with the simplest_mask(), in whatever spelling its rows are stored. It passes over
+  /// rows that were changed after they were stored (their content hash says so) and those of which impossibility() says
+  /// something, and where one is chosen also over those of error_beyond_bounds(); each is told to the log once. Newer
+  /// is as is_newer() says: the order in which databases were merged changes no answer.
   ///
   /// All rows of a problem and device, oldest first.
   std::vector<Measurement> find_all(const AttentionProblem& problem, const std::string& device, int sm_count) const;
@@ -103,10 +104,16 @@ class TuningDatabase {
   /// in turn, and 30 others, so that what won in the nearest ones is fast in the asked one (docs/notebook/search.md).
   /// The same problem comes first, then the nearest, ties by canonical text (the asked one's own first) and device.
   std::vector<TunedShape> near(const AttentionProblem& problem, int sm_count) const;
-  /// The first row of each shape, in the order of best(), that is `wanted`; none where there is none. `wanted` must not
-  /// use this database.
+  enum class RowUse {
+    take,
+    pass_over,  ///< the next one, if there is one
+    leave_out   ///< as if it was not stored: an older row of its config may stand in its place
+  };
+  /// The first row of each shape, in the order of best(), that is taken; none where there is none. `use` is also asked
+  /// about a failure that keeps an older row of its config from standing: it may be left out, but is never taken. `use`
+  /// must not use this database; it may be asked about a row several times.
   std::vector<std::optional<Measurement>> first_of(const std::vector<TunedShape>& shapes,
-                                                   const std::function<bool(const Measurement&)>& wanted) const;
+                                                   const std::function<RowUse(const Measurement&)>& use) const;
 
   /// What best() says of the nearest other shapes that were tuned on this device, as near() has them, nearest
   /// first: each config once, at most `count`. Whether they fit this problem is not looked into.
@@ -122,17 +129,19 @@ class TuningDatabase {
   };
   std::vector<Entry> list() const;  ///< every problem and device with a row, by canonical text
 
-  /// A config that could be picked for a problem on a device.
+  /// A config that could be picked for a problem on a device, with what tells whether it is of now.
   struct Ranked {
     std::string problem;  ///< its canonical text
     std::string device;
     int sm_count = 0;
     std::string config;  ///< its canonical text
     bool estimate = false;
+    std::string source_hash, compiler, attune_version;
     friend bool operator==(const Ranked&, const Ranked&) = default;
   };
   /// All of them on the devices that are `wanted`, by problem and device, those of one problem and device in the order
-  /// of best(). `wanted` must not use this database.
+  /// of best(): of each config, source, compiler and version the row that would stand if there were no others. `wanted`
+  /// must not use this database.
   std::vector<Ranked> ranked(const std::function<bool(const std::string& device, int sm_count)>& wanted) const;
 
   /// How often this object has stored rows: answers that were derived from an earlier count may be old.

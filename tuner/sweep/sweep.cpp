@@ -14,6 +14,7 @@
 #include "generator/error.h"
 #include "generator/generate.h"
 #include "runtime/system/template_folder.h"
+#include "tuner/database/current_build.h"
 #include "tuner/search/race.h"
 #include "tuner/search/searcher.h"
 #include "tuner/sweep/reduced_problem.h"
@@ -36,7 +37,7 @@ class Sweep {
  public:
   Sweep(const AttentionProblem& problem, const SweepOptions& options, TuningDatabase& database,
         const std::function<void(const SweepProgress&)>& on_progress)
-      : problem_(problem),
+      : problem_(simplest_mask(problem)),
         options_(options),
         database_(database),
         on_progress_(on_progress),
@@ -121,8 +122,8 @@ class Sweep {
   }
 
   bool has_current_source(const Measurement& row) const {
-    if (!row.source_hash.starts_with(kTemplatesMark)) return row.source_hash == source_hash_of(row.config);
-    return is_of_last_templates(row) && &runtime_templates() == &TemplateSet::embedded();
+    const bool knows_source = !row.source_hash.starts_with(kTemplatesMark);
+    return is_of_source(row, knows_source ? source_hash_of(row.config) : "", runtime_templates());
   }
 
   // A config that was tried with the same source, compiler, driver and at least this rigor would give the same
@@ -388,7 +389,7 @@ class Sweep {
     if (const Measurement* row = standing_->row_that_stands(result_.rows)) result_.best = *row;
   }
 
-  const AttentionProblem& problem_;
+  const AttentionProblem problem_;
   SweepOptions options_;
   TuningDatabase& database_;
   const std::function<void(const SweepProgress&)>& on_progress_;

@@ -13,6 +13,7 @@
 #include "tuner/database/database_doctor.h"
 #include "tuner/database/database_json.h"
 #include "tuner/database/database_maintenance.h"
+#include "tuner/database/database_pruning.h"
 #include "tuner/database/database_rows.h"
 #include "tuner/database/system_database.h"
 #include "tuner/database/tuning_database.h"

@@ -97,6 +97,19 @@ TEST_CASE("a file of version 0.1 says the hash of templates, which stays what it
   REQUIRE_THAT(complaint_about(document.dump()), ContainsSubstring("\"source_hash\" is missing"));
 }
 
+TEST_CASE("times come in any fraction of a second, and have one form from then on", "[nogpu]") {
+  nlohmann::json document = nlohmann::json::parse(export_measurements(two_rows()));
+  for (nlohmann::json& entry : document["measurements"]) {
+    entry["created_at"] = "2026-01-31T12:00:00.9Z";
+    entry["race"] = "2026-01-31T12:00:00Z";
+    entry["place"] = 1;
+  }
+  for (const Measurement& row : import_measurements(document.dump(), "rows.json")) {
+    REQUIRE(row.created_at == "2026-01-31T12:00:00.900000Z");
+    REQUIRE(row.race == "2026-01-31T12:00:00.000000Z");
+  }
+}
+
 TEST_CASE("what is malformed is named with its position, and nothing comes of the file", "[nogpu]") {
   const auto with = [](const std::string& key, const nlohmann::json& value) {
     nlohmann::json document = nlohmann::json::parse(export_measurements(two_rows()));
@@ -140,6 +153,9 @@ TEST_CASE("what is malformed is named with its position, and nothing comes of th
       {"shared_bytes", -1, "shared_bytes"},
       {"created_at", "yesterday", "yesterday"},
       {"created_at", "2025-01-31T12:00:00.Z", "created_at"},
+      {"created_at", "2026-99-99T99:99:99Z", "created_at"},
+      {"created_at", "2026-02-29T00:00:00Z", "created_at"},
+      {"race", "2026-99-99T99:99:99Z", "race"},
       {"medain_us", 3, "medain_us"},
       {"race", "2025-01-31T12:00:00Z", "\"place\" is 0"},
       {"place", 1, "\"race\" is \"\""},

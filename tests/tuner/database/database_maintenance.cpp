@@ -9,6 +9,7 @@
 #include "tests/tuner/test_files.h"
 #include "tuner/database/database_doctor.h"
 #include "tuner/database/database_json.h"
+#include "tuner/database/database_pruning.h"
 #include "tuner/database/tuning_database.h"
 
 using namespace attune;
@@ -160,75 +161,6 @@ TEST_CASE("info counts what is there", "[nogpu]") {
   REQUIRE(info.read_only);
   REQUIRE(info.schema == 99);
   REQUIRE(info.notes.size() == 1);
-}
-
-TEST_CASE("pruning removes by rule and never changes the best", "[nogpu]") {
-  const TemporaryFolder folder;
-  const fs::path file = folder / "tuning.db";
-  const auto best = [&] {
-    const auto found = TuningDatabase(file).best(parse_problem(kProblem), "NVIDIA H200", 132);
-    return found ? canonical_text(found->config) + " " + std::to_string(found->median_us) : "nothing";
-  };
-  const auto add = [&](const std::vector<Measurement>& rows) { TuningDatabase(file).append_all(rows); };
-  const auto count = [&] { return ask_sql(file, "SELECT count(*) FROM measurement"); };
-
-  SECTION("the latest of each config, and the one that stands for it") {
-    add({row(kA, 50, 1, MeasurementStatus::ok, Rigor::patient), row(kA, 91, 2), row(kA, 92, 3), row(kA, 93, 4),
-         row(kB, 80, 1), row(kB, 81, 2)});
-    const std::string chosen = best();
-    const PruneResult dry = prune_database(file, {1, std::nullopt}, true);
-    REQUIRE(count() == 6);
-    const PruneResult result = prune_database(file, {1, std::nullopt}, false);
-    REQUIRE(dry.removed.size() == result.removed.size());
-    REQUIRE(dry.kept == result.kept);
-    REQUIRE(result.kept == 3);  // A's patient row and its newest, B's newest
-    REQUIRE(count() == 3);
-    REQUIRE(result.removed.size() == 3);
-    REQUIRE(result.removed[0].config == kB);
-    REQUIRE(result.removed[0].created_at.starts_with("2025-03-01"));
-    REQUIRE(result.removed[1].config == kA);
-    REQUIRE(best() == chosen);
-    REQUIRE(prune_database(file, {1, std::nullopt}, false).removed.empty());
-  }
-  SECTION("old failures, but none that keeps a config from being chosen") {
-    Measurement recent = row(kB, 70, 1, MeasurementStatus::timed_out);
-    recent.created_at = utc_now();
-    add({row(kA, 40, 1), row(kA, 40, 2, MeasurementStatus::wrong_result),  // A is proven wrong: that must stay known
-         row(kB, 80, 1, MeasurementStatus::crashed), row(kB, 81, 2), recent});
-    add({example_measurement("forward fp16 b1 hq4 sq77 d128")});
-    Measurement only = example_measurement("forward fp16 b1 hq4 sq99 d128");
-    only.status = MeasurementStatus::compile_failed;
-    add({only});
-    const std::string chosen = best();
-    REQUIRE(prune_database(file, {std::nullopt, 36500}, false).removed.empty());
-    const PruneResult result = prune_database(file, {std::nullopt, 30}, false);
-    REQUIRE(result.removed.size() == 2);
-    REQUIRE(result.removed[0].status == "crashed");
-    REQUIRE(result.removed[1].status == "compile_failed");
-    REQUIRE(best() == chosen);
-    // Nothing is left that only the removed rows referred to.
-    REQUIRE(ask_sql(file, "SELECT count(*) FROM problem") == 2);
-    REQUIRE(examine_database(file).findings.empty());
-  }
-  SECTION("rules that say nothing or nonsense") {
-    add({row(kA, 50, 1)});
-    REQUIRE_THAT(complaint_of([&] { prune_database(file, {}, false); }), ContainsSubstring("--keep-latest"));
-    REQUIRE_THAT(complaint_of([&] {
-                   prune_database(file, {0, std::nullopt}, false);
-                 }),
-                 ContainsSubstring("at least 1"));
-    REQUIRE_THAT(complaint_of([&] {
-                   prune_database(file, {std::nullopt, -1}, false);
-                 }),
-                 ContainsSubstring("at least 0"));
-    REQUIRE_THAT(complaint_of([&] {
-                   prune_database(folder / "none.db", {1, 1}, false);
-                 }),
-                 ContainsSubstring("none.db"));
-    run_sql(file, "PRAGMA user_version = 99");
-    REQUIRE_THAT(complaint_of([&] { prune_database(file, {1, 1}, false); }), ContainsSubstring("newer"));
-    REQUIRE(count() == 1);
-  }
 }
 
 TEST_CASE("vacuum gives space back and loses nothing", "[nogpu]") {

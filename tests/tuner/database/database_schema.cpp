@@ -40,7 +40,7 @@ constexpr const char* kHashes = "SELECT group_concat(content_hash, ' ') FROM (SE
 constexpr const char* kAddedColumns =
     "SELECT count(*) FROM pragma_table_info('measurement') WHERE name IN ('race', 'place', 'sequence', 'source_hash', "
     "'wide_samples_us', 'wide_median_us')";
-constexpr std::int64_t kAddedByVersion[] = {0, 0, 2, 3, 4, 6};
+constexpr std::int64_t kAddedByVersion[] = {0, 0, 2, 3, 4, 6, 6};
 
 struct OldSchema {
   int version;

@@ -9,6 +9,7 @@
 #include "tests/tuner/test_files.h"
 #include "tuner/database/database_json.h"
 #include "tuner/database/database_maintenance.h"
+#include "tuner/database/database_pruning.h"
 #include "tuner/database/system_database.h"
 #include "tuner/database/tuning_database.h"
 

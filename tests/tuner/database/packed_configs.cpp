@@ -121,6 +121,22 @@ TEST_CASE("a pack's row answers for its problem, then for other lengths of its d
   CHECK(packs.pick("forward bf16 b1 hq2 sq1792 skv2000 d64") == "nothing");
 }
 
+TEST_CASE("a pack's row answers for masks that hide nothing, however they are asked for", "[nogpu]") {
+  Packs packs;
+  const std::string decoding = "forward bf16 b4 hq8 hkv2 sq1 skv4096 d128";
+  packs.add({{decoding, "sm80 q16 kv64 w1 st2"}});
+  AttentionProblem problem = parse_problem(decoding);
+  for (const std::int64_t offset : {4095, 5000, 4094}) {
+    problem.mask = MaskKind::causal;
+    problem.mask_offset = offset;
+    CHECK(packs.loaded->pick(problem, a100(), {}).has_value() == (offset >= 4095));
+    problem.mask = MaskKind::window;
+    problem.first_offset = -7;
+    CHECK(packs.loaded->pick(problem, a100(), {}).has_value() == (offset >= 4095));
+    problem.first_offset = 0;
+  }
+}
+
 TEST_CASE("on a GPU that no loaded pack is for, a call is an error that says so", "[nogpu]") {
   Packs packs;
   const fs::path path = packs.add({{kProblem, kA}}, "h200");

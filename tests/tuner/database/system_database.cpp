@@ -197,6 +197,7 @@ TEST_CASE("every preset can be read, is as exact as its dtype wants, and says wh
       REQUIRE(row.rigor >= Rigor::measure);
       REQUIRE(row.median_us > 0);
       REQUIRE(impossibility(row).empty());  // or it would be passed over
+      REQUIRE(error_beyond_bounds(row).empty());
       const auto device = find_device_by_name(row.device);
       REQUIRE(device);  // else the rows serve no other GPU of its family
       REQUIRE(infeasibility(row.problem, row.config, *device).empty());

@@ -18,8 +18,10 @@
 
 using namespace attune;
 using attune::test::example_measurement;
+using attune::test::measured_now;
 using attune::test::run_sql;
 using attune::test::TemporaryFolder;
+using attune::test::test_build;
 namespace fs = std::filesystem;
 
 namespace {
@@ -46,7 +48,7 @@ Measurement row_of(const std::string& problem, const std::string& config, double
   row.sm_count = device.sm_count;
   row.rigor = rigor;
   row.predicted_us = us;
-  return row;
+  return measured_now(std::move(row));
 }
 
 // A user's database and a system's, as they are on a disk.
@@ -56,7 +58,7 @@ struct Databases {
 
   std::shared_ptr<TunedConfigs> over(const std::vector<Measurement>& system) {
     write_system_database(folder / "system.db", system);
-    return std::make_shared<TunedConfigs>(user, TuningDatabase::open_shipped(folder / "system.db"));
+    return std::make_shared<TunedConfigs>(user, TuningDatabase::open_shipped(folder / "system.db"), test_build());
   }
 };
 
@@ -80,7 +82,7 @@ double predicted(const std::string& problem, const std::string& config) {
 TEST_CASE("picks: exact, then what is tuned nearby or the default, measured before estimated", "[nogpu]") {
   const TemporaryFolder folder;
   const auto database = std::make_shared<TuningDatabase>(folder / "tuning.db");
-  TunedConfigs tuned(database, nullptr);
+  TunedConfigs tuned(database, nullptr, test_build());
   DeviceSpec device = h200();
   const auto add = [&](const std::string& problem, const std::string& config, double us, Rigor rigor = Rigor::measure) {
     database->append(row_of(problem, config, us, h200(), rigor));
@@ -472,7 +474,7 @@ TEST_CASE("picks: what is missing, read-only or damaged never stops an answer", 
     const auto shipped = TuningDatabase::open_shipped(system);
     REQUIRE(shipped->notes().size() == 1);
     REQUIRE_THAT(shipped->notes()[0], ContainsSubstring(system.string()));
-    TunedConfigs tuned(databases.user, shipped);
+    TunedConfigs tuned(databases.user, shipped, test_build());
     REQUIRE(canonical_text(found(tuned, kProblem).config) == kB);
     std::ifstream input(system, std::ios::binary);
     REQUIRE(std::string(std::istreambuf_iterator<char>(input), {}) == bytes);

@@ -74,7 +74,7 @@ TEST_CASE("a row comes back as it was stored", "[nogpu]") {
   REQUIRE(entries[0].ok == 1);
 
   const fs::path file = folder / "sub/folder/tuning.db";
-  REQUIRE(ask_sql(file, "PRAGMA user_version") == 5);
+  REQUIRE(ask_sql(file, "PRAGMA user_version") == 6);
   REQUIRE(ask_sql(file, "PRAGMA application_id") == 0x4174746e);
   REQUIRE(ask_sql(file,
                   "SELECT count(*) FROM pragma_table_list WHERE schema = 'main' AND type = 'table' AND strict = 0 AND "
@@ -228,7 +228,7 @@ TEST_CASE("sequence: each new row is newer than all that is stored, whatever the
   REQUIRE(stored().size() == 2);
   REQUIRE(stored()[0].sequence == 1);
   REQUIRE(stored()[1].sequence == 2);
-  REQUIRE(stored()[1].created_at == "2026-01-01T00:00:00Z");
+  REQUIRE(stored()[1].created_at == "2026-01-01T00:00:00.000000Z");
   REQUIRE(database.best(row.problem, kDevice, kSms)->median_us == 81);
   REQUIRE(database.latest(row.problem, kDevice, kSms).front().median_us == 81);
 

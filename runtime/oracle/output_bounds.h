@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cmath>
+
+#include "generator/problem/attention_problem.h"
+#include "generator/problem/mask_geometry.h"
+
+namespace attune {
+
+// The bounds of outputs, which compare_forward() and compare_backward() document. Header-only: a library without the
+// oracle judges the errors that were recorded with results.
+
+/// The bounds of O or of a gradient.
+struct OutputBounds {
+  double relative;  ///< of the norm of the error to the norm of the reference; 0: none
+  double unit_roundoff;
+  double smallest_step;  ///< h: what rounding costs where numbers are tiny
+
+  /// The bound of the error of one element.
+  double of_element(double reference, double weight) const {
+    return 2 * unit_roundoff * weight + unit_roundoff * std::abs(reference) + smallest_step;
+  }
+};
+
+/// Of O, of so many rows that errors average out.
+inline OutputBounds bounds_of(DataType dtype) {
+  if (dtype == DataType::fp16) return {4e-4, 0x1p-11, 0x1p-25};
+  return {3e-3, 0x1p-8, 0x1p-134};
+}
+
+/// Of a gradient, of so many pairs that errors average out.
+inline OutputBounds gradient_bounds_of(DataType dtype) {
+  OutputBounds bounds = bounds_of(dtype);
+  bounds.relative = dtype == DataType::fp16 ? 6e-4 : 4e-3;
+  if (dtype == DataType::bf16) bounds.smallest_step = 0x1p-119;  // reference_attention.h says why
+  return bounds;
+}
+
+/// Of O, whatever the number of rows.
+inline double relative_bound_of_few_rows(DataType dtype) { return 1.1 * bounds_of(dtype).unit_roundoff; }
+
+/// Of O of a problem.
+inline OutputBounds forward_bounds(const AttentionProblem& problem) {
+  constexpr std::int64_t kRowsOfAnAverage = 256;
+  OutputBounds bounds = bounds_of(problem.dtype);
+  if (problem.batch * problem.heads_q * problem.seq_q < kRowsOfAnAverage)
+    bounds.relative = relative_bound_of_few_rows(problem.dtype);
+  return bounds;
+}
+
+/// Of each gradient of a problem.
+inline OutputBounds backward_bounds(const AttentionProblem& problem) {
+  constexpr double kPairsOfAnAverage = 256;
+  OutputBounds bounds = gradient_bounds_of(problem.dtype);
+  const double pairs =
+      static_cast<double>(problem.batch * problem.heads_q) * static_cast<double>(count_attended_pairs(problem));
+  if (pairs < kPairsOfAnAverage) bounds.relative = 0;
+  return bounds;
+}
+
+/// Of the error of an LSE.
+inline double lse_bound(double reference) {
+  constexpr double kAbsolute = 1e-5, kRelative = 1e-6;
+  return std::isfinite(reference) ? kAbsolute + kRelative * std::abs(reference) : kAbsolute;
+}
+
+}  // namespace attune

@@ -1,0 +1,163 @@
+#include "tuner/database/config_offer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "generator/families/backward_common/query_parts.h"
+#include "generator/families/long_rows.h"
+#include "generator/families/shared/forward_rules.h"
+#include "generator/generate.h"
+
+namespace attune {
+namespace {
+
+constexpr std::size_t kMostKernels = 64;
+
+// Those of a shape on the device that is asked for, or on one of its family; none on any other.
+std::optional<ShapeRows> rows_of(TuningDatabase::TunedShape shape, const DeviceSpec& asked) {
+  ShapeRows rows;
+  if (shape.device == asked.name && shape.sm_count == asked.sm_count) {
+    rows.origin = shape.same_problem ? ConfigOrigin::exact : ConfigOrigin::nearest_shape;
+  } else {
+    DeviceSpec other = asked;
+    if (shape.device != asked.name) {
+      const std::optional<DeviceSpec> known = find_device_by_name(shape.device);
+      if (!known || arch_name(*known) != arch_name(asked)) return std::nullopt;
+      other = *known;
+    }
+    rows.origin = ConfigOrigin::nearest_device;
+    rows.sm_difference = std::abs(shape.sm_count - asked.sm_count);
+    rows.clock_difference = std::abs(other.clock_mhz - asked.clock_mhz);
+  }
+  rows.shape = std::move(shape);
+  return rows;
+}
+
+// The config as exact as these rows and their dtype want it: sums leave the tensor cores' accumulators as often, and O
+// is rescaled as early, and no earlier than that.
+KernelConfig as_exact_as(const PickQuestion& asked, const KernelConfig& config) {
+  const AttentionProblem& problem = asked.problem;
+  if (problem.pass == Pass::backward) return with_exact_sums(problem, config, asked.device);
+  return promoted_for(problem, with_threshold_for(problem.dtype, config));
+}
+
+// A neighbour's config as near to it as fits: it is as exact as these rows want it, lengths that are no multiples
+// of the tiles take checks of bounds, and heads that share no keys are not apart. Of the same problem only as it was
+// measured.
+std::optional<KernelConfig> taken_from(const KernelConfig& config, bool same_problem, const PickQuestion& asked) {
+  if (asked.is_passed_over(config)) return std::nullopt;
+  if (same_problem) return asked.fits(config) ? std::optional(config) : std::nullopt;
+  const KernelConfig as_exact = as_exact_as(asked, config);
+  if (asked.fits(as_exact) && !asked.is_passed_over(as_exact)) return as_exact;
+  KernelConfig same_bounds = as_exact;
+  if (asked.problem.heads_q == asked.problem.heads_kv) same_bounds.kv_grad_per_query_head = false;
+  KernelConfig with_bounds = same_bounds;
+  with_bounds.even_tiles = false;
+  for (const KernelConfig& changed : {same_bounds, with_bounds}) {
+    if (asked.fits(changed) && !asked.is_passed_over(changed)) return changed;
+  }
+  return std::nullopt;
+}
+
+// What of the row's config does not fit here.
+std::string changes_of(const ConfigOffer& offer) {
+  std::string changes;
+  if (offer.config.promotion_blocks != offer.row.config.promotion_blocks)
+    changes += offer.config.promotion_blocks == 0 ? ", without promote, which only long rows need"
+                                                  : ", with promote, which long rows need";
+  if (offer.config.rescale_threshold != offer.row.config.rescale_threshold)
+    changes += fmt::format(", with rescale{}, as this dtype wants it", offer.config.rescale_threshold);
+  if (offer.config.query_parts != offer.row.config.query_parts)
+    changes += fmt::format(", with {} in place of {} parts of the queries", offer.config.query_parts,
+                           offer.row.config.query_parts);
+  if (offer.config.dq != offer.row.config.dq) changes += ", with dQ added by tiles of keys, which long rows need";
+  if (offer.config.even_tiles != offer.row.config.even_tiles) changes += ", without even-tiles, which do not fit";
+  if (offer.config.kv_grad_per_query_head && !offer.row.config.kv_grad_per_query_head)
+    changes += ", with kv-grad-per-query-head, which long rows need";
+  if (!offer.config.kv_grad_per_query_head && offer.row.config.kv_grad_per_query_head && offer.config.query_parts == 1)
+    changes += ", without kv-grad-per-query-head, which needs grouped heads";
+  return changes;
+}
+
+}  // namespace
+
+std::vector<ShapeRows> shape_rows_of(const TuningDatabase& database, int layer, const char* whose,
+                                     const AttentionProblem& problem, const DeviceSpec& device) {
+  std::vector<ShapeRows> all;
+  for (TuningDatabase::TunedShape& shape : database.near(problem, device.sm_count)) {
+    std::optional<ShapeRows> rows = rows_of(std::move(shape), device);
+    if (!rows) continue;
+    rows->database = &database;
+    rows->layer = layer;
+    rows->whose = whose;
+    all.push_back(std::move(*rows));
+  }
+  return all;
+}
+
+bool PickQuestion::is_passed_over(const KernelConfig& config) const {
+  return std::find(passed_over_.begin(), passed_over_.end(), config) != passed_over_.end();
+}
+
+bool PickQuestion::fits(const KernelConfig& config) const { return infeasibility(problem, config, device).empty(); }
+
+Staleness PickQuestion::staleness(const Measurement& row) const {
+  const std::string kernel = canonical_text(row.problem) + " " + canonical_text(row.config);
+  if (!kernels_.contains(kernel) && kernels_.size() >= kMostKernels) return Staleness::other_kernel;
+  kernels_.insert(kernel);
+  return build_.staleness(row, device);
+}
+
+// The cheap half first: most rows of another time are told by it.
+bool PickQuestion::is_at_most(Staleness most, const Measurement& row) const {
+  if (most == Staleness::other_kernel) return true;
+  return build_.staleness_of_build(row) <= most && staleness(row) <= most;
+}
+
+std::vector<ConfigOffer> offers_of(const ShapeRows* begin, const ShapeRows* end, const PickQuestion& asked,
+                                   bool estimates, Staleness most) {
+  std::vector<std::optional<Measurement>> rows(static_cast<std::size_t>(end - begin));
+  for (const ShapeRows* first = begin; first != end; ++first) {
+    const TuningDatabase* const database = first->database;
+    const auto is_its = [&](const ShapeRows& from) { return from.database == database; };
+    if (std::any_of(begin, first, is_its)) continue;  // asked already: a database is asked once
+    std::vector<TuningDatabase::TunedShape> shapes;
+    for (const ShapeRows* from = first; from != end; ++from)
+      if (is_its(*from)) shapes.push_back(from->shape);
+    auto found = database->first_of(shapes, [&](const Measurement& row) {
+      using RowUse = TuningDatabase::RowUse;
+      if (row.status != MeasurementStatus::ok)
+        return asked.is_at_most(most, row) ? RowUse::pass_over : RowUse::leave_out;
+      if ((row.rigor == Rigor::estimate) != estimates || !taken_from(row.config, first->shape.same_problem, asked))
+        return RowUse::pass_over;
+      return asked.is_at_most(most, row) ? RowUse::take : RowUse::leave_out;
+    });
+    auto row = found.begin();
+    for (const ShapeRows* from = first; from != end; ++from)
+      if (is_its(*from)) rows[static_cast<std::size_t>(from - begin)] = std::move(*row++);
+  }
+  std::vector<ConfigOffer> offers;
+  for (const ShapeRows* from = begin; from != end; ++from) {
+    std::optional<Measurement>& row = rows[static_cast<std::size_t>(from - begin)];
+    if (!row) continue;
+    const KernelConfig config = *taken_from(row->config, from->shape.same_problem, asked);
+    offers.push_back({from, std::move(*row), config});
+  }
+  return offers;
+}
+
+std::string describe(const ConfigOffer& offer, const std::string& stale) {
+  const ShapeRows& from = *offer.from;
+  const bool other_device = from.origin == ConfigOrigin::nearest_device;
+  return fmt::format(
+      "{}{}{}{}, {} database{}{}{}",
+      other_device ? fmt::format("{} with {} SMs: ", from.shape.device, from.shape.sm_count) : "", from.shape.problem,
+      from.shape.same_problem ? "" : fmt::format(", at distance {:.2f}", from.shape.distance),
+      offer.row.rigor == Rigor::estimate ? ", by the cost model" : fmt::format(", {:.1f} us", offer.row.median_us),
+      from.whose, changes_of(offer), stale.empty() ? "" : "; stale: ", stale);
+}
+
+}  // namespace attune
