@@ -319,3 +319,69 @@ TEST_CASE("what the doctor advises works: a damaged database, and one with a for
   CHECK(rows >= least);
   CHECK(rows <= kRows);
 }
+
+TEST_CASE("db carry: rows get the hashes that their kernels have now", "[nogpu]") {
+  const TemporaryFolder folder;
+  const std::string file = folder.file("tuning.db"), list = folder.file("hashes.json"),
+                    exported = folder.file("rows.json");
+  {
+    TuningDatabase database(file);
+    for (const int day : {1, 2, 3}) {
+      Measurement m = row("sm80 q64 kv64 w4 st2", day);
+      m.source_hash = day == 3 ? "0123456789abcdef" : "59512bcf7d27da8b";
+      database.append(m);
+    }
+  }
+  const auto carry = [&](const std::string& text) {
+    write_file(list, text);
+    return run_attune({"db", "carry", list, "--database", file, "--json"});
+  };
+  const CommandResult carried =
+      carry(R"({"format": "attune source hashes", "version": 1, "hashes": {"59512bcf7d27da8b": "858ebd34b3d0afa1", )"
+            R"("aaaaaaaaaaaaaaaa": "bbbbbbbbbbbbbbbb"}})");
+  INFO(carried.err);
+  CHECK(carried.status == 0);
+  CHECK(carried.json().at("hashes") == 2);
+  CHECK(carried.json().at("carried") == 2);
+  CHECK(carried.json().at("others") == 1);
+  CHECK(run_attune({"db", "doctor", "--database", file}).status == 0);
+  const std::string text = run_attune({"db", "export", "--database", file}).out;
+  CHECK_THAT(text, ContainsSubstring("\"source_hash\": \"858ebd34b3d0afa1\"") &&
+                       ContainsSubstring("\"source_hash\": \"0123456789abcdef\"") &&
+                       !ContainsSubstring("59512bcf7d27da8b"));
+  CHECK_THAT(run_attune({"db", "carry", list, "--database", file}).out, ContainsSubstring("0 carried over, 3 others"));
+  for (const auto& [bad, said] :
+       {std::pair("[]", "is no list of source hashes"), std::pair("{", "is not JSON"),
+        std::pair(R"({"format": "attune source hashes", "version": 2, "hashes": {}})", "version 2"),
+        std::pair(R"({"format": "attune source hashes", "version": 1, "hashes": {"5": "6"}})", "16 hexadecimal digits"),
+        std::pair(R"({"format": "attune source hashes", "version": 1, "hashes":
+                                            {"59512bcf7d27da8b": 6}})",
+                  "16 hexadecimal digits")}) {
+    const CommandResult refused = carry(bad);
+    CHECK(refused.status == 2);
+    CHECK_THAT(refused.err, ContainsSubstring("hashes.json") && ContainsSubstring(said));
+  }
+  CHECK(run_attune({"db", "carry", folder.file("none.json"), "--database", file}).status == 2);
+  write_file(list, R"({"format": "attune source hashes", "version": 1, "hashes": {}})");
+  CHECK_THAT(run_attune({"db", "carry", list, "--database", folder.file("none.db")}).err,
+             ContainsSubstring("there is no such database"));
+}
+
+TEST_CASE("db import, merge and export: times that are none stay out", "[nogpu]") {
+  const TemporaryFolder folder;
+  const std::string file = folder.file("tuning.db"), other = folder.file("other.db"),
+                    exported = folder.file("rows.json");
+  TuningDatabase(file).append(row("sm80 q64 kv64 w4 st2", 1));
+  std::string text = run_attune({"db", "export", "--database", file}).out;
+  const std::string time = "2025-03-01T00:00:00.000000Z";
+  text.replace(text.find(time), time.size(), "2026-99-99T99:99:99Z");
+  write_file(exported, text);
+  const CommandResult refused = run_attune({"db", "import", exported, "--database", other});
+  CHECK(refused.status == 2);
+  CHECK_THAT(refused.err, ContainsSubstring("created_at") && ContainsSubstring("2026-99-99T99:99:99Z"));
+  text.replace(text.find("2026-99-99T99:99:99Z"), 20, "2026-01-31T12:00:00.9Z");
+  write_file(exported, text);
+  CHECK(run_attune({"db", "import", exported, "--database", other}).status == 0);
+  CHECK_THAT(run_attune({"db", "export", "--database", other}).out,
+             ContainsSubstring("\"created_at\": \"2026-01-31T12:00:00.900000Z\""));
+}

@@ -8,6 +8,7 @@
 #include "tuner/cli/config_options.h"
 #include "tuner/cli/exit_status.h"
 #include "tuner/cli/output.h"
+#include "tuner/database/carried_rows.h"
 #include "tuner/database/database_doctor.h"
 #include "tuner/database/database_json.h"
 #include "tuner/database/database_maintenance.h"
@@ -191,6 +192,24 @@ int merge(const MaintenanceOptions& options) {
   return store(options, other.rows, left_out(other));
 }
 
+int carry(const MaintenanceOptions& options) {
+  const SourceHashes hashes = parse_source_hashes(read_input_file(options.file), options.file);
+  const CarriedRows result = carry_rows(options.config.database_path(), hashes);
+  if (options.output.json) {
+    print_json({{"status", "ok"},
+                {"database", options.config.database_path().string()},
+                {"from", options.file},
+                {"hashes", hashes.size()},
+                {"carried", result.carried},
+                {"others", result.others}});
+  } else {
+    print_field("database", options.config.database_path().string());
+    print_field("from", fmt::format("{} ({} hashes)", options.file, hashes.size()));
+    print_field("rows", fmt::format("{} carried over, {} others unchanged", result.carried, result.others));
+  }
+  return kOk;
+}
+
 int prune(const MaintenanceOptions& options) {
   const PruneResult result = prune_database(options.config.database_path(), options.rules, options.dry_run);
   if (options.output.json) {
@@ -300,6 +319,13 @@ std::vector<Verb> make_db_maintenance(CommandLine& db) {
       "merge", "stores the rows of another database; known rows are not stored twice, the other file is not changed",
       "attune db merge node17.db --database all.db", merge);
   merge_verb->add_option("other", merge_options->file, "another tuning database").required();
+
+  const auto [carry_verb, carry_options] = add(
+      "carry",
+      "gives rows of older kernels the source hashes of now, by a list of those with the same machine code, so that "
+      "they are not taken for stale; scripts/same-machine-code --list writes one",
+      "attune db carry hashes.json --database h200.db", carry);
+  carry_verb->add_option("file", carry_options->file, "the list; - is standard input").required();
 
   const auto [prune_verb, prune_options] =
       add("prune", "removes old rows; never one that the choice of a config rests on",

@@ -119,6 +119,7 @@ Json document_of(const KernelLaunch& launch, const KernelPlan& plan) {
 
 Json plan_document(const KernelPlan& plan) {
   Json document;
+  document["source_hash"] = plan.source_hash();
   document["flops"] = plan.flops;
   document["bytes"] = plan.bytes;
   document["workspace_bytes"] = plan.workspace_bytes_of(plan.problem);
