@@ -171,6 +171,15 @@ CompiledText CubinCache::get(const KernelLaunch& launch) {
   return compiled;
 }
 
+bool CubinCache::holds(const KernelLaunch& launch) const {
+  const std::string key = key_of(launch);
+  const std::optional<PrivateFolder> cache = open();
+  if (!cache || !cache->has(key)) return false;
+  const PrivateFolder entry = cache->existing(key);
+  std::string why_not;
+  return entry.usable() && read_entry(entry, key, launch, why_not).has_value();
+}
+
 CompiledText CubinCache::rebuild(const KernelLaunch& launch) {
   CompiledText compiled = compile_with_nvrtc(launch);
   if (const std::optional<PrivateFolder> cache = open()) store_entry(*cache, key_of(launch), launch, compiled, true);

@@ -29,6 +29,8 @@ class CubinCache {
 
   /// The cubin of a launch, compiled if it is not there.
   CompiledText get(const KernelLaunch& launch);
+  /// Whether get() would read the cubin of a launch: whether it was stored, and can be read back.
+  bool holds(const KernelLaunch& launch) const;
   /// Compiles anew and replaces the entry (after the driver refused to load it).
   CompiledText rebuild(const KernelLaunch& launch);
 

@@ -1,4 +1,7 @@
 // `compile`: the cubin cache is filled without a GPU, once, and shards share the work.
+#include <signal.h>
+#include <sys/resource.h>
+
 #include <filesystem>
 
 #include "tests/catch.h"
@@ -22,7 +25,62 @@ std::size_t cubins(const std::string& folder) {
   return count;
 }
 
+/// While one lives, what this process starts can write no file of more than so many bytes, as on a disk that is full.
+class ShortFiles {
+ public:
+  explicit ShortFiles(rlim_t bytes) {
+    REQUIRE(::getrlimit(RLIMIT_FSIZE, &before_) == 0);
+    rlimit limit = before_;
+    limit.rlim_cur = bytes;
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &limit) == 0);
+    handler_ = ::signal(SIGXFSZ, SIG_IGN);
+  }
+  ~ShortFiles() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    ::signal(SIGXFSZ, handler_);
+  }
+  ShortFiles(const ShortFiles&) = delete;
+  ShortFiles& operator=(const ShortFiles&) = delete;
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int) = SIG_DFL;
+};
+
 }  // namespace
+
+TEST_CASE("compile fails where a cubin cannot be stored, and says how many are", "[nvrtc]") {
+  const TemporaryFolder folder;
+  const std::string cache = folder.file("cache");
+  const std::string compile = "compile --target a100 --max-candidates 2 --heads 64 --seq 512 --head-dim 16";
+  CommandResult result;
+  for (const std::string& verb : {compile, "tune --compile-only" + compile.substr(compile.find(" --target"))}) {
+    INFO(verb);
+    {
+      const ShortFiles disk(4096);
+      result = run_attune(words(verb + " --json"), with_cache(cache));
+    }
+    INFO(result.err);
+    CHECK(result.status == 2);
+    CHECK(result.json().at("status") == "not_stored");
+    CHECK(result.json().at("compiled") == 2);
+    CHECK(result.json().at("stored") == 0);
+    CHECK_THAT(result.err, ContainsSubstring("2 of 2 compiled kernels are not stored in " + cache) &&
+                               ContainsSubstring("Run the same command again"));
+    CHECK(cubins(cache) == 0);
+  }
+  {
+    const ShortFiles disk(4096);
+    result = run_attune(words(compile), with_cache(cache));
+  }
+  CHECK(result.status == 2);
+  CHECK_THAT(result.out, ContainsSubstring("of which 0 are stored"));
+  // What fits is stored.
+  result = run_attune(words(compile + " --json"), with_cache(cache));
+  CHECK(result.status == 0);
+  CHECK(result.json().at("stored") == 2);
+  CHECK(cubins(cache) == 2);
+}
 
 TEST_CASE("compile fills the cache in shards; a second run compiles nothing", "[nvrtc]") {
   const TemporaryFolder folder;

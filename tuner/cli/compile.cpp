@@ -15,6 +15,7 @@
 #include "tuner/cli/problem_options.h"
 #include "tuner/cli/shapes_options.h"
 #include "tuner/cli/verb.h"
+#include "tuner/database/file_system.h"
 #include "tuner/trial/precompile.h"
 
 namespace attune::cli {
@@ -63,7 +64,8 @@ class ProgressLine {
       print_message(fmt::format("{}  {}{}", count, name_of(jobs_[job]),
                                 outcome.status != MeasurementStatus::ok ? fmt::format("  {}", to_string(outcome.status))
                                 : outcome.from_cache                    ? "  from the cache"
-                                                                        : ""));
+                                : outcome.stored                        ? ""
+                                                                        : "  not stored"));
     }
   }
 
@@ -121,7 +123,7 @@ ExitStatus compile_kernels(const CompileJobs& asked, const ChosenDevice& chosen,
   const std::vector<PrecompileOutcome> outcomes = precompile_and_say(jobs, how);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 
-  std::size_t compiled = 0, from_cache = 0;
+  std::size_t compiled = 0, from_cache = 0, stored = 0;
   Json failures = Json::array();
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     if (outcomes[i].status != MeasurementStatus::ok) {
@@ -131,11 +133,14 @@ ExitStatus compile_kernels(const CompileJobs& asked, const ChosenDevice& chosen,
                           {"reason", outcomes[i].reason}});
     } else {
       ++(outcomes[i].from_cache ? from_cache : compiled);
+      stored += !outcomes[i].from_cache && outcomes[i].stored;
     }
   }
-  const std::size_t failed = failures.size();
+  const std::size_t failed = failures.size(), not_stored = compiled - stored;
   if (output.json) {
-    print_json({{"status", failed == 0 ? "ok" : "some_failed"},
+    print_json({{"status", not_stored > 0 ? "not_stored"
+                           : failed == 0  ? "ok"
+                                          : "some_failed"},
                 {"target", chosen.spec.key},
                 {"problems", asked.problems.size()},
                 {"candidates", considered},
@@ -143,6 +148,7 @@ ExitStatus compile_kernels(const CompileJobs& asked, const ChosenDevice& chosen,
                 {"kernels_of_shard", jobs.size()},
                 {"shard", fmt::format("{}/{}", asked.shard.index, asked.shard.count)},
                 {"compiled", compiled},
+                {"stored", stored},
                 {"from_cache", from_cache},
                 {"failed", failed},
                 {"failures", failures},
@@ -155,13 +161,25 @@ ExitStatus compile_kernels(const CompileJobs& asked, const ChosenDevice& chosen,
                                         considered, all.size()));
     if (asked.shard.count > 1)
       print_field("shard", fmt::format("{}/{}: {} kernels", asked.shard.index, asked.shard.count, jobs.size()));
-    print_field("compiled", fmt::format("{} in {:.1f} s, {} more were in the cache", compiled, seconds, from_cache));
+    print_field("compiled",
+                fmt::format("{} in {:.1f} s{}, {} more were in the cache", compiled, seconds,
+                            not_stored > 0 ? fmt::format(", of which {} are stored", stored) : "", from_cache));
     for (const Json& failure : failures) {
       print_field("failed", fmt::format("{} for \"{}\": {}: {}", failure["config"].get<std::string>(),
                                         failure["problem"].get<std::string>(), failure["status"].get<std::string>(),
                                         failure["reason"].get<std::string>()));
     }
     print_field("cache", cache);
+  }
+  if (not_stored > 0) {
+    warn(
+        fmt::format("{} of {} compiled kernels are not stored in {}: {}. Run the same command again then: what is "
+                    "stored is not compiled a second time",
+                    not_stored, compiled, cache,
+                    is_full(cache) ? "the disk is full; free some space"
+                                   : "the message above says why; mend that, or name another folder by "
+                                     "ATTUNE_CACHE_DIR"));
+    return kBadInput;
   }
   return failed == 0 ? kOk : kCheckFailed;
 }
@@ -171,7 +189,7 @@ Verb make_compile(CommandLine& command) {
   CommandLine* verb = add_verb(
       command, "compile",
       "compile the candidates of a problem, or of a list, into the cubin cache on all cores; this needs no GPU. The "
-      "exit status is 1 if a kernel failed",
+      "exit status is 1 if a kernel failed, and 2 if one could not be stored",
       "attune compile --target h200 --heads 16 --seq 4096 --head-dim 128 --causal --max-candidates 20\n"
       "attune compile --target a100 --shapes shapes.csv --shard 1/4 --json");
   options->shapes.add_to(*verb, "kernel");

@@ -28,16 +28,19 @@ using nlohmann::json;
 
 PrecompileOutcome outcome_of(const WorkerAnswer& answer) {
   if (answer.kind == WorkerAnswer::Kind::timed_out)
-    return {MeasurementStatus::compile_timed_out, "while compiling: " + answer.text, false};
+    return {MeasurementStatus::compile_timed_out, "while compiling: " + answer.text};
   if (answer.kind == WorkerAnswer::Kind::crashed)
-    return {MeasurementStatus::crashed, "while compiling: " + answer.text, false};
+    return {MeasurementStatus::crashed, "while compiling: " + answer.text};
   const json said = parse_worker_answer(answer.text);
   throw_if_environment_failed(said);
   if (const auto status = parse_measurement_status(text_of(said, "status"))) {
-    const auto from_cache = said.find("from_cache");
-    return {*status, text_of(said, "reason"), from_cache != said.end() && *from_cache == true};
+    const auto is_true = [&](const char* field) {
+      const auto found = said.find(field);
+      return found != said.end() && *found == true;
+    };
+    return {*status, text_of(said, "reason"), is_true("from_cache"), is_true("stored")};
   }
-  return {MeasurementStatus::crashed, "while compiling the worker answered " + answer.text, false};
+  return {MeasurementStatus::crashed, "while compiling the worker answered " + answer.text};
 }
 
 /// The jobs of one call, taken one after the other by threads that own a worker each.

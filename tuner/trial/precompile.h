@@ -35,6 +35,7 @@ struct PrecompileOutcome {
   MeasurementStatus status = MeasurementStatus::ok;
   std::string reason;  ///< if the status is not ok
   bool from_cache = false;
+  bool stored = false;  ///< all its kernels are in the cache now
 };
 
 /// Fills the cubin cache on disk, without a GPU, in worker processes: a compiler that hangs or crashes costs its own
