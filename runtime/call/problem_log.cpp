@@ -111,18 +111,23 @@ std::string add_to(LockedFile& file, const std::string& text, std::unordered_set
   const std::string content = file.read();
   if (!file.trouble().empty()) return file.trouble();
   std::string_view left = content;
-  for (bool header = true; !left.empty(); header = false) {
+  bool has_header = false;
+  while (!left.empty()) {
     const std::size_t end = left.find('\n');
     const std::string_view cell = cell_of(left.substr(0, end));
-    if (header && cell != kHeader)
+    if (has_header) {
+      in_file->emplace(cell);
+    } else if (cell == kHeader) {
+      has_header = true;
+    } else if (!cell.starts_with('#')) {  // a comment, as --shapes takes them
       return "it holds something else; a list of problems begins with the line \"problem\"";
-    if (!header) in_file->emplace(cell);
+    }
     left.remove_prefix(end == std::string_view::npos ? left.size() : end + 1);
   }
   if (!in_file->insert(text).second) return {};
   std::string lines;
-  if (content.empty()) lines.append(kHeader).append("\n");
   if (!content.empty() && content.back() != '\n') lines.append("\n");
+  if (!has_header) lines.append(kHeader).append("\n");
   lines.append("\"").append(text).append("\"\n");  // windows have commas
   file.append(lines, content.size());
   return file.trouble();

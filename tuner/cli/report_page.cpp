@@ -17,7 +17,9 @@
 #include "tuner/database/input_file.h"
 #include "tuner/database/output_file.h"
 #include "tuner/database/system_database.h"
+#include "tuner/database/tuned_shapes.h"
 #include "tuner/report/report_data.h"
+#include "tuner/sweep/shapes_file.h"
 
 namespace attune::cli {
 namespace {
@@ -28,7 +30,7 @@ struct ReportOptions {
   OutputOptions output;
   ProblemOptions problem;
   ConfigOptions config;
-  std::string page, target;
+  std::string page, target, shapes;
   std::vector<std::string> peers;
   std::size_t max_rows = ReportRequest{}.max_rows;
 };
@@ -64,9 +66,22 @@ std::vector<PeerFile> read_peers(const std::vector<std::string>& paths) {
   return files;
 }
 
+/// How many named problems have no results.
+std::size_t without_results(const ReportRequest& request) {
+  return static_cast<std::size_t>(
+      std::count_if(request.names.begin(), request.names.end(), [&](const NamedProblem& named) {
+        return !named.name.empty() &&
+               std::none_of(request.entries.begin(), request.entries.end(), [&](const TuningDatabase::Entry& entry) {
+                 return same_but_scale_and_layout(entry.problem, named.problem);
+               });
+      }));
+}
+
 /// What a person should know of the page: rows that are not on it, times that are none.
-std::vector<std::string> remarks(const Json& data) {
+std::vector<std::string> remarks(const Json& data, const ReportRequest& request) {
   std::vector<std::string> said;
+  if (const std::size_t missing = without_results(request); missing > 0)
+    said.push_back(fmt::format("{} of the problems that --shapes names have no results, and are not shown", missing));
   std::int64_t unreadable = 0, left_out = 0;
   bool measured = false;
   for (const Json& problem : data.at("problems")) {
@@ -127,6 +142,7 @@ int run(const ReportOptions& options) {
         fmt::format("{} holds no results of \"{}\": `attune tune --problem \"{}\"` makes some", path, text, text));
   }
   request.peers = read_peers(options.peers);
+  if (!options.shapes.empty()) request.names = read_shapes(options.shapes);
   request.entries = std::move(entries);
   request.selected = *selected;
   request.max_rows = options.max_rows;
@@ -135,8 +151,9 @@ int run(const ReportOptions& options) {
   const std::string page = report_page(data);
   OutputRules rules{.inputs = {options.config.database_path()}};
   rules.inputs.insert(rules.inputs.end(), options.peers.begin(), options.peers.end());
+  if (!options.shapes.empty()) rules.inputs.push_back(options.shapes);
   write_output_file(options.page, page, rules);
-  const std::vector<std::string> said = remarks(data);
+  const std::vector<std::string> said = remarks(data, request);
   std::int64_t rows = 0;
   for (const TuningDatabase::Entry& entry : request.entries) rows += entry.rows;
   if (options.output.json) {
@@ -172,6 +189,8 @@ Verb make_report(CommandLine& command) {
       .required();
   verb->add_option("--peers", options->peers,
                    "times of other libraries, shown beside: what compare_with_torch.py --json wrote; may be repeated");
+  verb->add_option("--shapes", options->shapes,
+                   "what the page calls problems: a list with the field name, as `attune tune --shapes` takes it");
   verb->add_option("--target", options->target, "only results of this device: h200, a100, \"NVIDIA H200\", ...")
       .group("Device");
   verb->add_option("--rows", options->max_rows,

@@ -18,8 +18,10 @@ class ShapesOptions {
 
   bool given() const { return !file_.empty(); }
   const std::string& file() const { return file_; }
-  /// The problems of the file, else the one of the flags. Throws Error(io), Error(invalid_argument) that names the
-  /// flag.
+  /// The problems of the file, else the one of the flags, which has no name. Throws Error(io), Error(invalid_argument)
+  /// that names the flag.
+  std::vector<NamedProblem> named_problems(const ProblemOptions& one) const;
+  /// The same without names.
   std::vector<AttentionProblem> problems(const ProblemOptions& one) const;
   /// 1 of 1 if none was asked for. Throws Error(invalid_argument).
   Shard shard() const;

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <utility>
 
 #include "generator/error.h"
 #include "runtime/system/printable.h"
@@ -90,13 +91,25 @@ std::string progress_line(const std::string& place, const SweepProgress& progres
 }
 
 std::optional<double> ProgressPrinter::list_seconds_left() const {
-  if (problems_ < 2 || ended_ == 0) return std::nullopt;
+  if (problems_.size() < 2 || ended_ == 0) return std::nullopt;
   const std::chrono::duration<double> since = std::chrono::steady_clock::now() - begun_;
-  return since.count() / static_cast<double>(ended_) * static_cast<double>(problems_ - ended_);
+  return since.count() / static_cast<double>(ended_) * static_cast<double>(problems_.size() - ended_);
 }
 
 std::string ProgressPrinter::place(std::size_t index) const {
-  return problems_ > 1 ? fmt::format("[{}/{}] ", index + 1, problems_) : "";
+  return problems_.size() > 1 ? fmt::format("[{}/{}] ", index + 1, problems_.size()) : "";
+}
+
+std::string ProgressPrinter::text(std::size_t index) const {
+  const NamedProblem& named = problems_[index];
+  return named.name.empty() ? canonical_text(named.problem)
+                            : fmt::format("{}: {}", named.name, canonical_text(named.problem));
+}
+
+void ProgressPrinter::print_event(std::size_t index, Json event) {
+  event["problem"] = canonical_text(problems_[index].problem);
+  if (!problems_[index].name.empty()) event["name"] = problems_[index].name;
+  print(json_text(event));
 }
 
 void ProgressPrinter::print(const std::string& line) {
@@ -108,25 +121,22 @@ void ProgressPrinter::print(const std::string& line) {
   }
 }
 
-void ProgressPrinter::begin(std::size_t index, const AttentionProblem& problem) {
+void ProgressPrinter::begin(std::size_t index) {
   const std::lock_guard lock(mutex_);
   if (style_ == ProgressStyle::json) {
-    print(Json{{"event", "begin"}, {"problem", canonical_text(problem)}, {"index", index}, {"problems", problems_}}
-              .dump());
+    print_event(index, {{"event", "begin"}, {"index", index}, {"problems", problems_.size()}});
   } else if (style_ != ProgressStyle::none) {
-    print(fmt::format("{}{}", place(index), canonical_text(problem)));
+    print(place(index) + text(index));
   }
 }
 
-void ProgressPrinter::show(std::size_t index, const AttentionProblem& problem, const SweepProgress& progress) {
+void ProgressPrinter::show(std::size_t index, const SweepProgress& progress) {
   const std::lock_guard lock(mutex_);
   if (style_ == ProgressStyle::none) return;
   if (style_ == ProgressStyle::json) {
     Json event = trial_event(progress);
-    event["problem"] = canonical_text(problem);
     if (const std::optional<double> left = list_seconds_left()) event["list_seconds_left"] = *left;
-    print(json_text(event));
-    return;
+    return print_event(index, std::move(event));
   }
   std::string best = "none yet";
   if (progress.best) {
@@ -146,31 +156,28 @@ void ProgressPrinter::show(std::size_t index, const AttentionProblem& problem, c
   }
 }
 
-void ProgressPrinter::end(std::size_t index, const AttentionProblem& problem, const SweepResult& result) {
+void ProgressPrinter::end(std::size_t index, const SweepResult& result) {
   const std::lock_guard lock(mutex_);
   ++ended_;
   if (style_ == ProgressStyle::json) {
-    Json event = {{"event", "end"},
-                  {"problem", canonical_text(problem)},
-                  {"ended_by", result.ended_by},
-                  {"seconds", result.seconds},
-                  {"problems_done", ended_}};
+    Json event = {
+        {"event", "end"}, {"ended_by", result.ended_by}, {"seconds", result.seconds}, {"problems_done", ended_}};
     if (result.best) event["best"] = canonical_text(result.best->config);
-    print(event.dump());
+    print_event(index, std::move(event));
   } else if (style_ == ProgressStyle::plain && !result.finalists.empty()) {
     print(fmt::format("{}race of {}: {}", place(index), result.finalists.size(), describe(result.finalists.front())));
   }
 }
 
-void ProgressPrinter::fail(std::size_t index, const AttentionProblem& problem, const std::string& error) {
+void ProgressPrinter::fail(std::size_t index, const std::string& error) {
   const std::lock_guard lock(mutex_);
   ++ended_;
   if (style_ == ProgressStyle::json) {
-    print(json_text({{"event", "error"}, {"problem", canonical_text(problem)}, {"message", error}}));
+    print_event(index, {{"event", "error"}, {"message", error}});
   } else {
     if (open_line_) end_status();
     open_line_ = false;
-    warn(fmt::format("{}{}: {}", place(index), canonical_text(problem), error));
+    warn(fmt::format("{}{}: {}", place(index), text(index), error));
   }
 }
 

@@ -4,9 +4,11 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "generator/problem/attention_problem.h"
+#include "tuner/cli/output.h"
+#include "tuner/sweep/shapes_file.h"
 #include "tuner/sweep/sweep.h"
 
 namespace attune::cli {
@@ -30,23 +32,27 @@ std::string progress_line(const std::string& place, const SweepProgress& progres
 /// Shows the sweeps of a list of problems. Thread-safe: several sweeps may report at once.
 class ProgressPrinter {
  public:
-  ProgressPrinter(ProgressStyle style, std::size_t problems) : style_(style), problems_(problems) {}
+  ProgressPrinter(ProgressStyle style, std::vector<NamedProblem> problems)
+      : style_(style), problems_(std::move(problems)) {}
 
-  void begin(std::size_t index, const AttentionProblem& problem);
-  void show(std::size_t index, const AttentionProblem& problem, const SweepProgress& progress);
-  void end(std::size_t index, const AttentionProblem& problem, const SweepResult& result);
-  void fail(std::size_t index, const AttentionProblem& problem, const std::string& error);
+  /// `index`: of the list.
+  void begin(std::size_t index);
+  void show(std::size_t index, const SweepProgress& progress);
+  void end(std::size_t index, const SweepResult& result);
+  void fail(std::size_t index, const std::string& error);
   /// Leaves the line that is rewritten.
   void finish();
 
  private:
   std::string place(std::size_t index) const;
+  std::string text(std::size_t index) const;
   /// By the time that the problems which have ended took; none for a single problem, or before the first has ended.
   std::optional<double> list_seconds_left() const;
   void print(const std::string& line);
+  void print_event(std::size_t index, Json event);
 
   const ProgressStyle style_;
-  const std::size_t problems_;
+  const std::vector<NamedProblem> problems_;
   const std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
   std::mutex mutex_;  // guards the rest
   std::size_t ended_ = 0;

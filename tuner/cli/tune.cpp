@@ -12,6 +12,7 @@
 #include "tuner/cli/problem_options.h"
 #include "tuner/cli/shapes_options.h"
 #include "tuner/cli/sweep_progress.h"
+#include "tuner/cli/table.h"
 #include "tuner/cli/tune_list.h"
 #include "tuner/cli/tune_results.h"
 #include "tuner/cli/verb.h"
@@ -34,6 +35,19 @@ struct TuneOptions {
   int compile_workers = -1;
   bool compile_only = false;
 };
+
+const Table kTuneTable = {"/results",
+                          {{"name", "/name"},
+                           {"problem", "/problem"},
+                           {"status", "/status"},
+                           {"config", "/best/config"},
+                           {"median_us", "/best/median_us"},
+                           {"wide_median_us", "/best/wide_median_us"},
+                           {"tflops", "/best/tflops"},
+                           {"speed_over_default", "/speed_over_default"},
+                           {"rigor", "/rigor"},
+                           {"ended_by", "/ended_by"},
+                           {"message", "/message"}}};
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
 
@@ -64,29 +78,37 @@ SweepOptions sweep_options(const TuneOptions& options) {
   return sweep;
 }
 
-ExitStatus compile_only(const TuneOptions& options, const std::vector<AttentionProblem>& problems) {
+ExitStatus compile_only(const TuneOptions& options, const std::vector<NamedProblem>& problems) {
   CompileJobs jobs;
-  jobs.problems = problems;
+  for (const NamedProblem& named : problems) jobs.problems.push_back(named.problem);
   jobs.max_candidates = options.max_candidates.value_or(jobs.max_candidates);
   jobs.workers = std::max(0, options.compile_workers);
-  return compile_kernels(jobs, options.device.choose_several().front(), options.output);
+  OutputOptions output = options.output;
+  output.json = output.format() == Format::json;
+  return compile_kernels(jobs, options.device.choose_several().front(), output);
 }
 
 int run(const TuneOptions& options) {
   const SweepOptions sweep = sweep_options(options);
   const ProgressStyle style = parse_progress_style(options.progress);
-  const std::vector<AttentionProblem> problems =
-      select(options.shapes.problems(options.problem), options.shapes.shard());
-  for (const AttentionProblem& problem : problems) {
-    for (const Operand operand : {Operand::q, Operand::k}) element_count(problem, operand);
+  const Format format = options.output.format();
+  const std::vector<NamedProblem> problems =
+      select(options.shapes.named_problems(options.problem), options.shapes.shard());
+  for (const NamedProblem& named : problems) {
+    for (const Operand operand : {Operand::q, Operand::k}) element_count(named.problem, operand);
   }
-  if (options.compile_only) return compile_only(options, problems);
+  if (options.compile_only) {
+    if (format != Format::text && format != Format::json)
+      refuse(
+          fmt::format("--format {}: --compile-only makes no table; leave one of them out", options.output.format_word));
+    return compile_only(options, problems);
+  }
   const std::vector<ChosenDevice> devices = options.device.choose_several();
   if (!devices.front().why.empty()) warn(devices.front().why);
   const std::shared_ptr<TuningDatabase> database = options.config.open_writable_database(options.output);
   if (problems.empty()) {
     warn("this shard has no problem: there are fewer problems than shards");
-    if (options.output.json) print_json({{"status", "ok"}, {"results", Json::array()}});
+    if (format != Format::text) print_document({{"status", "ok"}, {"results", Json::array()}}, kTuneTable, format);
     return kOk;
   }
 
@@ -98,9 +120,9 @@ int run(const TuneOptions& options) {
   }
   keep_unsaved(all, *database);
   TunedConfigs picks(database, open_system_database());
-  if (!options.output.json) {
+  if (format == Format::text) {
     print_all(all, devices.front(), sweep.rigor, picks);
-  } else if (!options.shapes.given()) {
+  } else if (format == Format::json && !options.shapes.given()) {
     print_json(to_json(all.front(), devices.front(), sweep.rigor, picks));
   } else {
     Json document = {{"status", "ok"}, {"database", database->path().string()}, {"results", Json::array()}};
@@ -109,7 +131,7 @@ int run(const TuneOptions& options) {
       if (entry["status"] != "ok" && document["status"] == "ok") document["status"] = entry["status"];
       document["results"].push_back(std::move(entry));
     }
-    print_json(document);
+    print_document(document, kTuneTable, format);
   }
   if (work.interrupted()) {
     warn(fmt::format("interrupted; what was measured is kept in {}: the same command goes on from there",
@@ -157,7 +179,7 @@ Verb make_tune(CommandLine& command) {
   options->problem.add_to(*verb);
   options->device.add_several_to(*verb);
   options->config.add_database_to(*verb);
-  options->output.add_to(*verb);
+  options->output.add_with_table_to(*verb);
   return {verb, [options] { return run(*options); }};
 }
 

@@ -27,10 +27,10 @@ bool concerns_all_problems(const Error& error) {
 
 }  // namespace
 
-TuneList::TuneList(const std::vector<AttentionProblem>& problems, const std::vector<ChosenDevice>& devices,
+TuneList::TuneList(const std::vector<NamedProblem>& problems, const std::vector<ChosenDevice>& devices,
                    SweepOptions options, TuningDatabase& database, ProgressStyle style)
-    : options_(std::move(options)), database_(database), progress_(style, problems.size()) {
-  for (const AttentionProblem& problem : problems) tuned_.push_back({problem, std::nullopt, ""});
+    : options_(std::move(options)), database_(database), progress_(style, problems) {
+  for (const NamedProblem& named : problems) tuned_.push_back({named.problem, named.name, std::nullopt, ""});
   options_.spec = devices.front().spec;
   options_.stop = &interruption_.asked();
   options_.presets = open_system_database();
@@ -64,15 +64,15 @@ void TuneList::work(const std::string& device) {
   for (auto index = take(); index && !interrupted(); index = take()) {
     Tuned& tuned = tuned_[*index];
     try {
-      progress_.begin(*index, tuned.problem);
-      tuned.result = sweep(tuned.problem, options, database_,
-                           [&](const SweepProgress& state) { progress_.show(*index, tuned.problem, state); });
-      progress_.end(*index, tuned.problem, *tuned.result);
+      progress_.begin(*index);
+      tuned.result =
+          sweep(tuned.problem, options, database_, [&](const SweepProgress& state) { progress_.show(*index, state); });
+      progress_.end(*index, *tuned.result);
     } catch (const Error& error) {
       if (interrupted()) return;
       if (tuned_.size() == 1 || concerns_all_problems(error)) return give_up();
       tuned.error = error.what();
-      progress_.fail(*index, tuned.problem, tuned.error);
+      progress_.fail(*index, tuned.error);
     } catch (...) {
       return give_up();
     }

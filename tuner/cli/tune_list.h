@@ -10,6 +10,7 @@
 #include "tuner/cli/device_options.h"
 #include "tuner/cli/interruption.h"
 #include "tuner/cli/sweep_progress.h"
+#include "tuner/sweep/shapes_file.h"
 #include "tuner/sweep/sweep.h"
 
 namespace attune::cli {
@@ -17,6 +18,7 @@ namespace attune::cli {
 /// What became of one problem: a result, or the error that kept it from having one.
 struct Tuned {
   AttentionProblem problem;
+  std::string name;  // what its list calls it; may be empty
   std::optional<SweepResult> result;
   std::string error;
 };
@@ -25,8 +27,8 @@ struct Tuned {
 class TuneList {
  public:
   /// `options` lacks what lies in the devices, the interruption and the presets. `database` outlives this.
-  TuneList(const std::vector<AttentionProblem>& problems, const std::vector<ChosenDevice>& devices,
-           SweepOptions options, TuningDatabase& database, ProgressStyle style);
+  TuneList(const std::vector<NamedProblem>& problems, const std::vector<ChosenDevice>& devices, SweepOptions options,
+           TuningDatabase& database, ProgressStyle style);
 
   /// What became of each problem, in their order. Throws what lies in the machine and not in a problem: it ends the
   /// whole run, as any error of a single problem does.

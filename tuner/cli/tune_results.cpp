@@ -46,6 +46,7 @@ std::optional<ConfigChoice> pick_of(const Tuned& tuned, const ChosenDevice& devi
 }
 
 void print_tuned(const Tuned& tuned, const ChosenDevice& device, Rigor asked, TunedConfigs& picks) {
+  if (!tuned.name.empty()) print_field("name", tuned.name);
   print_field("problem", canonical_text(tuned.problem));
   if (!tuned.error.empty()) print_field("error", tuned.error);
   if (!tuned.result) return;
@@ -115,6 +116,7 @@ Json to_json(const Tuned& tuned, const ChosenDevice& device, Rigor asked, TunedC
                    {"problem", canonical_text(tuned.problem)},
                    {"device", device.name},
                    {"target", device.spec.key}};
+  if (!tuned.name.empty()) document["name"] = tuned.name;
   if (!tuned.error.empty()) document["message"] = tuned.error;
   if (!tuned.result) return document;
   const SweepResult& result = *tuned.result;

@@ -39,6 +39,14 @@ std::vector<bool> with_trials(const ReportRequest& request) {
   return included;
 }
 
+// What readers call a problem, before what it is: "prefill: forward bf16 B4 H16 ...".
+std::string called(const AttentionProblem& problem, const std::string& name, const std::vector<NamedProblem>& names) {
+  for (const NamedProblem& named : names) {
+    if (!named.name.empty() && same_but_scale_and_layout(named.problem, problem)) return named.name + ": " + name;
+  }
+  return name;
+}
+
 }  // namespace
 
 std::optional<std::size_t> most_rows(const std::vector<Entry>& entries, const std::optional<AttentionProblem>& problem,
@@ -93,6 +101,7 @@ Json report_data(const TuningDatabase& database, const ReportRequest& request) {
     if (added) devices.push_back(report_device(entry));
     if (i == request.selected) selected = problems.size();
     Json problem = report_problem(database, entry, included[i], lists);
+    problem["name"] = called(entry.problem, problem["name"].get<std::string>(), request.names);
     problem["device"] = device->second;
     problem["peers"] = report_peers_of(entry, request.peers, matched);
     problems.push_back(std::move(problem));

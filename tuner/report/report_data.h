@@ -10,14 +10,16 @@
 
 #include "tuner/database/tuning_database.h"
 #include "tuner/report/report_peers.h"
+#include "tuner/sweep/shapes_file.h"
 
 namespace attune {
 
 struct ReportRequest {
   std::vector<TuningDatabase::Entry> entries;  ///< what the page is about, of TuningDatabase::list()
   std::size_t selected = 0;                    ///< whose search is open first, always with all its rows
-  std::size_t max_rows = 10000;  ///< rows of further problems are added whole, most rows first, while they fit
-  std::vector<PeerFile> peers;   ///< where two name the same peer for the same problem, the later one counts
+  std::size_t max_rows = 10000;     ///< rows of further problems are added whole, most rows first, while they fit
+  std::vector<PeerFile> peers;      ///< where two name the same peer for the same problem, the later one counts
+  std::vector<NamedProblem> names;  ///< what readers call problems, scale and layout aside
 };
 
 /// The entry with most rows among those of this problem, or of all; the first of equals. A problem that differs only in

@@ -8,11 +8,13 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <unordered_set>
+#include <unordered_map>
+#include <utility>
 
 #include "generator/error.h"
 #include "generator/problem/window.h"
 #include "runtime/system/json_text.h"
+#include "runtime/system/printable.h"
 #include "tuner/database/input_file.h"
 
 namespace attune {
@@ -20,15 +22,17 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::array<std::string_view, 14> kFields = {"problem",  "pass",  "dtype",  "batch",        "heads",
-                                                      "kv-heads", "seq",   "kv-seq", "head-dim",     "mask",
-                                                      "causal",   "scale", "layout", "deterministic"};
+constexpr std::string_view kName = "name";
+constexpr std::array<std::string_view, 15> kFields = {"problem",  "pass",  "dtype",  "batch",         "heads",
+                                                      "kv-heads", "seq",   "kv-seq", "head-dim",      "mask",
+                                                      "causal",   "scale", "layout", "deterministic", kName};
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
 
-/// One row: texts by field name, without omitted ones, and where it stands.
+/// One row: texts by field name, without omitted ones, its name, and where it stands.
 struct Row {
   std::string place;  // "shapes.csv, row 3"
+  std::string name;
   std::map<std::string, std::string, std::less<>> fields;
 
   const std::string* find(std::string_view field) const {
@@ -37,6 +41,15 @@ struct Row {
   }
   [[noreturn]] void refuse_field(std::string_view field, const std::string& what) const {
     refuse(fmt::format("{}, field {}: {}", place, field, what));
+  }
+  // False if the field is there already.
+  bool put(const std::string& field, std::string value) {
+    if (field != kName) return fields.emplace(field, std::move(value)).second;
+    if (!name.empty()) return false;
+    if (printable(value) != value || value.find_first_of("\n\t") != std::string::npos)
+      refuse_field(field, "it has characters that cannot be shown on a line; leave them out");
+    name = std::move(value);
+    return true;
   }
 };
 
@@ -142,15 +155,35 @@ AttentionProblem problem_of(const Row& row) {
   }
 }
 
-std::vector<AttentionProblem> problems_of(const std::vector<Row>& rows, const std::string& name) {
-  std::vector<AttentionProblem> problems;
-  std::unordered_set<AttentionProblem, AttentionProblemHash> seen;
+// Adds a name to those of a problem that is there more than once.
+void add_name(const std::string& name, std::string* names) {
+  if (name.empty() || name == *names) return;
+  constexpr std::string_view kBetween = ", ";
+  const std::string known = fmt::format("{}{}{}", kBetween, *names, kBetween);
+  if (known.find(fmt::format("{}{}{}", kBetween, name, kBetween)) != std::string::npos) return;
+  *names += fmt::format("{}{}", names->empty() ? "" : kBetween, name);
+}
+
+std::vector<NamedProblem> problems_of(const std::vector<Row>& rows, const std::string& name) {
+  std::vector<NamedProblem> problems;
+  std::unordered_map<AttentionProblem, std::size_t, AttentionProblemHash> seen;
   for (const Row& row : rows) {
     const AttentionProblem problem = problem_of(row);
-    if (seen.insert(problem).second) problems.push_back(problem);
+    const auto [at, is_new] = seen.emplace(problem, problems.size());
+    if (is_new) problems.push_back({problem, ""});
+    add_name(row.name, &problems[at->second].name);
   }
   if (problems.empty()) refuse(fmt::format("{} holds no problem", name));
   return problems;
+}
+
+/// Whether a line begins at `at` that is a comment, which is left behind then.
+bool skip_comment(std::string_view text, std::size_t& at) {
+  const std::size_t first = text.find_first_not_of(" \t", at);
+  if (first == std::string_view::npos || text[first] != '#') return false;
+  const std::size_t end = text.find('\n', first);
+  at = end == std::string_view::npos ? text.size() : end + 1;
+  return true;
 }
 
 /// The cells of one record of a CSV text (RFC 4180), from `at` on, which is left behind it.
@@ -188,12 +221,13 @@ std::vector<std::string> read_record(std::string_view text, std::size_t& at, con
 
 }  // namespace
 
-std::vector<AttentionProblem> parse_shapes_csv(std::string_view text, const std::string& name) {
+std::vector<NamedProblem> parse_shapes_csv(std::string_view text, const std::string& name) {
   constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   std::vector<std::string> header;
   std::vector<Row> rows;
   for (std::size_t at = 0; at < text.size();) {
+    if (skip_comment(text, at)) continue;
     Row row;
     row.place = header.empty() ? fmt::format("{}, header", name) : fmt::format("{}, row {}", name, rows.size() + 1);
     const std::vector<std::string> cells = read_record(text, at, row.place);
@@ -209,14 +243,14 @@ std::vector<AttentionProblem> parse_shapes_csv(std::string_view text, const std:
     if (cells.size() != header.size())
       refuse(fmt::format("{}: {} cells under a header of {}", row.place, cells.size(), header.size()));
     for (std::size_t i = 0; i < cells.size(); ++i) {
-      if (!cells[i].empty()) row.fields[header[i]] = cells[i];
+      if (!cells[i].empty()) row.put(header[i], cells[i]);
     }
     rows.push_back(std::move(row));
   }
   return problems_of(rows, name);
 }
 
-std::vector<AttentionProblem> parse_shapes_json(std::string_view text, const std::string& name) {
+std::vector<NamedProblem> parse_shapes_json(std::string_view text, const std::string& name) {
   const json document = parse_json(text, name);
   if (!document.is_array())
     refuse(fmt::format("{}: must be an array of canonical texts or objects, not {}", name, document.type_name()));
@@ -231,7 +265,9 @@ std::vector<AttentionProblem> parse_shapes_json(std::string_view text, const std
         const std::string field = field_name(key, row.place);
         if (value.is_null()) continue;
         if (value.is_structured()) row.refuse_field(field, fmt::format("must not be an {}", value.type_name()));
-        if (!row.fields.emplace(field, value.is_string() ? value.get<std::string>() : value.dump()).second)
+        if (field == kName && !value.is_string())
+          row.refuse_field(field, fmt::format("{} is not a text", value.dump()));
+        if (!row.put(field, value.is_string() ? value.get<std::string>() : value.dump()))
           row.refuse_field(field, "is there twice");
       }
     } else {
@@ -242,7 +278,7 @@ std::vector<AttentionProblem> parse_shapes_json(std::string_view text, const std
   return problems_of(rows, name);
 }
 
-std::vector<AttentionProblem> read_shapes(const std::filesystem::path& path) {
+std::vector<NamedProblem> read_shapes(const std::filesystem::path& path) {
   const std::string name = path.filename().string(), ending = path.extension().string();
   if (ending != ".json" && ending != ".csv")
     refuse(fmt::format("{}: a list of problems ends in .json or .csv", path.string()));

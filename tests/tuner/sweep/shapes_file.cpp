@@ -14,9 +14,9 @@ using namespace attune;
 
 namespace {
 
-std::vector<std::string> texts(const std::vector<AttentionProblem>& problems) {
+std::vector<std::string> texts(const std::vector<NamedProblem>& problems) {
   std::vector<std::string> result;
-  for (const AttentionProblem& problem : problems) result.push_back(canonical_text(problem));
+  for (const NamedProblem& named : problems) result.push_back(canonical_text(named.problem));
   return result;
 }
 
@@ -56,7 +56,7 @@ TEST_CASE("problems from JSON: texts and objects, defaults as on the command lin
                                           "list.json");
   CHECK(texts(problems) ==
         std::vector<std::string>{"forward fp16 b2 hq8 sq512 d64 causal", "forward bf16 b1 hq1 sq128 d72",
-                                 "forward fp16 b4 hq16 hkv4 sq1 skv4096 d128 causal scale0.5 bhsd",
+                                 "forward fp16 b4 hq16 hkv4 sq1 skv4096 d128 scale0.5 bhsd",
                                  "forward bf16 b1 hq1 sq100 skv300 d64 causal-top-left",
                                  "forward bf16 b1 hq1 sq100 d64 causal@-3",
                                  "forward bf16 b1 hq1 sq100 d64 window=10,open",
@@ -81,12 +81,48 @@ TEST_CASE("problems from CSV: header, empty cells, quotes, line ends", "[nogpu]"
         std::vector<std::string>{"forward fp16 b1 hq1 sq16 d64"});
 }
 
+TEST_CASE("lists name problems, beside any way to write one", "[nogpu]") {
+  const std::vector<NamedProblem> expected = {{parse_problem("hq8 sq512 d64"), "prefill, small"},
+                                              {parse_problem("sq256 d128"), ""},
+                                              {parse_problem("sq1 skv4096 d64"), "decode #1, step"}};
+  CHECK(parse_shapes_csv("name,heads,seq,kv-seq,head-dim,causal\n"
+                         "\"prefill, small\",8,512,,64,\n"
+                         ",,256,,128,\n"
+                         "decode #1,1,1,4096,64,true\n"
+                         "step,1,1,4096,64,false\n"
+                         "decode #1,1,1,4096,64,\n",
+                         "list.csv") == expected);
+  CHECK(parse_shapes_json(R"([{"name": "prefill, small", "heads": 8, "seq": 512, "head-dim": 64},
+                              "forward bf16 sq256 d128",
+                              {"name": "decode #1", "problem": "forward bf16 sq1 skv4096 d64 causal"},
+                              {"name": "step", "seq": 1, "kv-seq": 4096, "head-dim": 64},
+                              {"name": null, "seq": 1, "kv-seq": 4096, "head-dim": 64}])",
+                          "list.json") == expected);
+  CHECK(parse_shapes_csv("problem,name\n\"forward bf16 sq256 d128\",\n", "list.csv") ==
+        std::vector<NamedProblem>{{parse_problem("sq256 d128"), ""}});
+}
+
+TEST_CASE("lines of a CSV that begin with # are comments", "[nogpu]") {
+  const auto problems = parse_shapes_csv(
+      "# of the model, \"all layers\r\n"
+      "\n"
+      "name,seq,head-dim\n"
+      "  # short ones\n"
+      "\"# 1\",128,64\n"
+      "#,512,64\n"
+      "three,512,64\n"
+      "# the end",
+      "list.csv");
+  CHECK(problems ==
+        std::vector<NamedProblem>{{parse_problem("sq128 d64"), "# 1"}, {parse_problem("sq512 d64"), "three"}});
+}
+
 TEST_CASE("problems from a log of what was called", "[nogpu]") {
   const testing::TemporaryFolder folder;
   ProblemLog log(folder / "called.csv");
   const std::vector<std::string> called = {
       "forward fp16 b2 hq8 hkv2 sq100 skv300 d72 window=30,open@5 scale0.3 bhsd align2",
-      "backward bf16 b1 hq8 sq512 d64 causal deterministic", "forward bf16 b1 hq1 sq1 d8 causal-top-left"};
+      "backward bf16 b1 hq8 sq512 d64 causal deterministic", "forward bf16 b1 hq1 sq2 d8 causal-top-left"};
   for (const std::string& text : called) log.note(parse_problem(text));
   std::vector<std::string> expected;
   for (const std::string& text : called) expected.push_back(canonical_text(parse_problem(text)));
@@ -117,6 +153,9 @@ TEST_CASE("a mistake in JSON is named by file, row and field", "[nogpu]") {
       {R"([{"pass": "backward", "seq": 16, "head-dim": 64, "deterministic": 1}])", {"field deterministic", "'1'"}},
       {R"([{"problem": "forward bf16 sq16 d64", "seq": 16}])", {"field seq", "whole problem"}},
       {R"([{"head_dim": 64, "head-dim": 64, "seq": 16}])", {"field head-dim", "twice"}},
+      {R"([{"name": 5, "seq": 16, "head-dim": 64}])", {"row 1, field name", "5 is not a text"}},
+      {R"([{"name": "a\u001bb", "seq": 16, "head-dim": 64}])", {"row 1, field name", "characters"}},
+      {R"([{"name": "a\nb", "seq": 16, "head-dim": 64}])", {"row 1, field name", "characters"}},
   }));
   require_refused(bad, [](const std::string& text) { return parse_shapes_json(text, "list.json"); });
 }
@@ -132,6 +171,10 @@ TEST_CASE("a mistake in CSV is named by file, row and field", "[nogpu]") {
       {"seq,head-dim\n16,\n", {"row 1, field head-dim", "missing"}},
       {"seq,head-dim\n-16,64\n", {"list.csv, row 1", "-16"}},
       {"seq,head-dim\n\"16,64\n", {"row 1", "quotation mark"}},
+      {"# nothing but a comment\n", {"list.csv holds no problem"}},
+      {"seq,head-dim\n16,64\n# row 2 is next\n12x,64\n", {"list.csv, row 2, field seq", "'12x'"}},
+      {"name,name,seq,head-dim\na,b,16,64\n", {"header", "name", "twice"}},
+      {"name,seq,head-dim\n\"a\tb\",16,64\n", {"row 1, field name", "characters"}},
   }));
   require_refused(bad, [](const std::string& text) { return parse_shapes_csv(text, "list.csv"); });
 }
