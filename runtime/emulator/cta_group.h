@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <boost/context/detail/fcontext.hpp>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
@@ -26,11 +27,14 @@ using boost::context::detail::transfer_t;
 constexpr std::uint32_t kAllLanes = 0xffffffffu;
 constexpr std::uint32_t kSharedBase = 0x400;  // not 0, so that 0 is never a valid shared address; aligned to 1024
 constexpr std::size_t kSharedAlignment = 1024;
-constexpr std::uint8_t kPoison = 0xff;    // all-ones bytes are NaN in fp16, bf16, fp32 and fp64
 constexpr int kCollectivesPerTurn = 16;   // round robin: a warp goes on for so many before the next warp has its turn
 constexpr std::uint64_t kRandomTurn = 4;  // random: one collective in so many ends the warp's turn
 // Random: for so many turns at most, a warpgroup of every CTA runs only while nothing else can, or none is held back.
 constexpr std::uint64_t kMostTurnsHeldBack = 8192;
+// Whoever waits for a value in global memory lets the processor go once its host thread has looked in vain so often.
+constexpr int kLooksBeforeSleep = 200;
+constexpr std::chrono::microseconds kSleepBetweenLooks{50};
+constexpr std::uint32_t kTurnsOfProgress = 1024;  // turns that a host thread takes before it says that it goes on
 
 struct Warp;
 
@@ -113,6 +117,7 @@ struct LaunchState {
   const MemoryMap& memory;
   std::atomic<bool> failed{false};
   std::atomic<std::uint64_t> read_bytes{0}, written_bytes{0};  // of global memory
+  std::atomic<std::uint64_t> progress{0};                      // changes while any host thread goes on
   std::mutex mutex;
   std::string error;  // of the first failure
   std::atomic<bool> out_of_memory{false};
@@ -193,6 +198,7 @@ class CtaGroup {
   void switch_to(Lane* next);
   void block();        // the running lane waits: another one runs
   void end_of_turn();  // the running lane could go on, but others may have their turn
+  void go_on();        // a lane did something other than wait
   std::uint32_t random() {
     random_ ^= random_ << 13;
     random_ ^= random_ >> 7;
@@ -266,6 +272,8 @@ class CtaGroup {
   Lane* current_ = &host_;
   std::size_t last_warp_ = 0;
   int turn_ = kCollectivesPerTurn;
+  std::uint32_t turns_ = 0;  // of progress
+  int looks_in_vain_ = 0;    // at global memory, since the last progress
   const MemoryMap::Range* last_range_ = nullptr;
   std::uint64_t read_bytes_ = 0, written_bytes_ = 0;  // of global memory
 

@@ -15,7 +15,6 @@
 namespace attune {
 namespace {
 
-constexpr std::uint8_t kPoison = 0xff;
 constexpr std::uint8_t kGuard = 0xa5;
 constexpr std::size_t kFreedRemembered = 64;
 constexpr std::size_t kPageBytes = 4096;

@@ -11,6 +11,9 @@
 
 namespace attune {
 
+/// What memory holds before anything is written: repeated, it is NaN in fp16, bf16, fp32 and fp64.
+constexpr std::uint8_t kPoison = 0xff;
+
 /// What was allocated when a launch began: the memory that its kernel may touch. Immutable.
 class MemoryMap {
  public:
@@ -31,7 +34,7 @@ class MemoryMap {
   std::vector<Range> freed_;
 };
 
-/// The memory of an emulated device: host memory, each allocation between two guard bands and poisoned with NaN (0xff).
+/// The memory of an emulated device: host memory, each allocation between two guard bands and poisoned with kPoison.
 /// Allocations of kSparseBytes or more are sparse zero pages instead, so that a test may use offsets beyond 2^31 on a
 /// small machine. Thread-safe.
 class DeviceMemory {

@@ -19,7 +19,8 @@ struct EmulatorOptions {
   std::uint64_t seed = 0;   ///< of the random schedule
   int concurrent_ctas = 4;  ///< CTAs alive at once, interleaved
   int threads = 0;          ///< host threads that run groups of CTAs; 0: one per core
-  /// A thread that waits for a value in global memory gives up when it has not changed for so long.
+  /// A thread that waits for a value in global memory gives up when for so long it has not changed and no host thread
+  /// has gone on.
   std::chrono::milliseconds patience{60'000};
 };
 

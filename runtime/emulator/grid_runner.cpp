@@ -118,6 +118,8 @@ void CtaGroup::start_cluster(Cluster& cluster) {
   const auto ctas = static_cast<std::uint32_t>(launch_.cluster);
   const std::uint64_t number = (order_scale_ * next_cluster_ + order_offset_) % clusters_;
   next_cluster_ += step_;
+  ++state_.progress;
+  looks_in_vain_ = 0;
   cluster.lanes_left = ctas * static_cast<std::uint32_t>(launch_.threads);
   cluster.lanes_at_barrier = 0;
   for (std::uint32_t rank = 0; rank < ctas; ++rank) {
@@ -300,7 +302,13 @@ void CtaGroup::block() {
   switch_to(take_next());
 }
 
+void CtaGroup::go_on() {
+  looks_in_vain_ = 0;
+  if (++turns_ % kTurnsOfProgress == 0) ++state_.progress;
+}
+
 void CtaGroup::end_of_turn() {
+  go_on();
   --turn_;
   if (random_schedule_) {
     if (random() % kRandomTurn == 0) turn_ = 0;
@@ -351,13 +359,16 @@ void* CtaGroup::global_memory(const char* name, const void* address, std::uint32
   return const_cast<void*>(address);
 }
 
-// Whoever writes the value may run on another host thread, so that no deadlock shows here: only that nothing changes.
+// Whoever writes the value may run on another host thread, so that no deadlock shows here: only that nothing changes
+// and that no host thread goes on. One that the system gives no processor for a while is no deadlock.
 void CtaGroup::wait_global(const char* name, const std::uint32_t* address, std::uint32_t value) {
   using Clock = std::chrono::steady_clock;
   const auto* memory = static_cast<const std::uint32_t*>(global_memory(name, address, sizeof(value), false));
   std::uint32_t seen = __atomic_load_n(memory, __ATOMIC_ACQUIRE);
+  std::uint64_t progress = state_.progress;
   for (Clock::time_point since = Clock::now(); seen != value;) {
     if (state_.failed) switch_to(&host_);  // which abandons this lane
+    if (++looks_in_vain_ > kLooksBeforeSleep) std::this_thread::sleep_for(kSleepBetweenLooks);
     turn_ = 0;
     make_ready(*current_->warp, 1u << current_->index);
     if (Lane* next = take_next(); next == current_) {
@@ -366,8 +377,10 @@ void CtaGroup::wait_global(const char* name, const std::uint32_t* address, std::
       switch_to(next);
     }
     const std::uint32_t now = __atomic_load_n(memory, __ATOMIC_ACQUIRE);
-    if (now != seen) since = Clock::now();
+    const std::uint64_t progress_now = state_.progress;
+    if (now != seen || progress_now != progress) since = Clock::now();
     seen = now;
+    progress = progress_now;
     if (Clock::now() - since > launch_.options.patience)
       fail(fmt::format("deadlock: {} waits for {} at {}, which stays {}", name, value, fmt::ptr(memory), seen));
   }

@@ -154,6 +154,28 @@ TEST_CASE("a value in memory that nobody writes is not waited for without end", 
   }
 }
 
+TEST_CASE("a value in memory is waited for as long as somebody may yet write it", "[emulator]") {
+  // The writer takes many times the patience, on the same host thread as who waits or on another one.
+  const TestKernel kernel{
+      "u32* flag = static_cast<u32*>(args.out);\n"
+      "if (block_index() == 0) {\n"
+      "  for (u32 i = 0; i < 100000; ++i) bar_warp_sync();\n"
+      "  if (thread == 0) st_release_gpu_global_u32(flag, 7);\n"
+      "} else if (thread == 0) {\n"
+      "  wait_acquire_gpu_global_u32(flag, 7);\n"
+      "  out_u32(args, 1, 1);\n"
+      "}\n",
+      32, 0, 2};
+  for (const int threads : {1, 2}) {
+    EmulatorOptions options;
+    options.threads = threads;
+    options.patience = std::chrono::milliseconds(20);
+    INFO(threads << " host threads");
+    const auto out = values_of<std::uint32_t>(run_kernel(emulator(options), kernel, {}, 8));
+    CHECK(out == std::vector<std::uint32_t>{7, 1});
+  }
+}
+
 // One thread fills a chunk of shared memory asynchronously and reads it without, or after, the right wait.
 namespace {
 std::uint32_t first_word_after_copy(const std::string& wait, AsyncMode async) {
