@@ -140,6 +140,19 @@ TEST_CASE("the words of the host compiler are part of the key", "[emulator]") {
   }
 }
 
+TEST_CASE("a word of the host compiler says how far it optimizes", "[emulator]") {
+  const TemporaryFolder folder;
+  const ScopedVariable cache("ATTUNE_CACHE_DIR", folder.path() / "cache");
+  const std::string source =
+      "#ifdef __OPTIMIZE__\n#define ANSWER 1\n#else\n#define ANSWER 0\n#endif\n"
+      "extern \"C\" __attribute__((visibility(\"default\"))) int answer() { return ANSWER; }\n";
+  for (const auto& [compiler, answer] : {std::pair("c++", 1), {"c++ -O0", 0}, {"c++ -Og", 1}}) {
+    INFO(compiler);
+    const ScopedVariable variable("ATTUNE_HOST_COMPILER", compiler);
+    CHECK(answer_of(compile_for_host(source)) == answer);
+  }
+}
+
 TEST_CASE("objects of the same name at different times are not taken for each other", "[emulator]") {
   const TemporaryFolder folder;
   const ScopedVariable cache("ATTUNE_CACHE_DIR", folder.path() / "cache");
