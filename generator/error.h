@@ -32,4 +32,7 @@ class Error : public std::runtime_error {
   ErrorCode code_;
 };
 
+/// Throws Error(invalid_argument).
+[[noreturn]] inline void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
+
 }  // namespace attune

@@ -16,8 +16,6 @@
 namespace attune {
 namespace {
 
-[[noreturn]] void invalid(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
-
 // Digits only: a sign or a blank is not part of any word.
 std::optional<int> parse_digits(std::string_view text) {
   int value = 0;
@@ -58,8 +56,8 @@ std::optional<int> value_of(const ConfigField& field, std::string_view word, std
       if (!word.starts_with(field.word) || word.substr(field.word.size()).substr(0, 1) != "=") return std::nullopt;
       const auto value = named(field, word.substr(field.word.size() + 1));
       if (!value) {
-        invalid(fmt::format("config '{}': '{}' is no {}; known: {}", text, word, field.title,
-                            fmt::join(names_of(field), ", ")));
+        refuse(fmt::format("config '{}': '{}' is no {}; known: {}", text, word, field.title,
+                           fmt::join(names_of(field), ", ")));
       }
       return value;
     }
@@ -124,11 +122,11 @@ KernelConfig parse_config(std::string_view text) {
     words.push_back(text.substr(begin, end - begin));
     begin = text.find_first_not_of(kSpace, end);
   }
-  if (words.empty()) invalid("an empty config text; write for example 'sm80 q128 kv64 w4 st2'");
+  if (words.empty()) refuse("an empty config text; write for example 'sm80 q128 kv64 w4 st2'");
   const std::optional<FamilyWord> family = parse_family_word(words.front());
   if (!family) {
-    invalid(fmt::format("config '{}': begins with '{}' instead of a kernel family; known families: {}", text,
-                        words.front(), fmt::join(family_words(), ", ")));
+    refuse(fmt::format("config '{}': begins with '{}' instead of a kernel family; known families: {}", text,
+                       words.front(), fmt::join(family_words(), ", ")));
   }
   KernelConfig config = default_fields(*family);
   const unsigned families = families_of(*family);
@@ -141,16 +139,16 @@ KernelConfig parse_config(std::string_view text) {
       const std::optional<int> value = value_of(field, word, text);
       if (!value) continue;
       if (!seen.insert(field.word).second) {
-        invalid(fmt::format("config '{}': '{}' sets '{}' a second time; leave one of the two words", text, written,
-                            field.word));
+        refuse(fmt::format("config '{}': '{}' sets '{}' a second time; leave one of the two words", text, written,
+                           field.word));
       }
       field.set(config, *value);
       understood = true;
       break;
     }
     if (!understood) {
-      invalid(fmt::format("config '{}': does not understand '{}'; known words of {}: {}", text, written,
-                          to_string(*family), known_words(families)));
+      refuse(fmt::format("config '{}': does not understand '{}'; known words of {}: {}", text, written,
+                         to_string(*family), known_words(families)));
     }
   }
   return config;

@@ -8,6 +8,9 @@
 
 namespace attune {
 
+/// Of an SM; each issues the instructions of every fourth warp.
+inline constexpr int kSchedulers = 4;
+
 /// Plain facts about one GPU model, enough to generate for it and to rank configs without having it.
 struct DeviceSpec {
   std::string key;   ///< short name for --target and file names: "h200", "rtx4090", "sm_80" for a generic one

@@ -17,8 +17,6 @@ namespace {
 using launch_rules::kElementsLimit, launch_rules::kHeadsLimit, launch_rules::kLengthLimit, launch_rules::kLog2E;
 constexpr int kMaxHeadDim = 256;
 
-[[noreturn]] void invalid(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
-
 // Kernels compute query + offset in int32.
 bool is_valid_offset(std::int64_t offset, std::int64_t seq_q) {
   return offset > -kLengthLimit && offset <= kLengthLimit - seq_q;
@@ -92,8 +90,8 @@ std::int64_t bottom_right_offset(const AttentionProblem& problem) {
 
 void validate(const AttentionProblem& problem) {
   if (problem.head_dim < 8 || problem.head_dim > kMaxHeadDim || problem.head_dim % 8 != 0) {
-    invalid(fmt::format("head dim {}: must be a multiple of 8 from 8 to {}; pad the last dimension with zeros",
-                        problem.head_dim, kMaxHeadDim));
+    refuse(fmt::format("head dim {}: must be a multiple of 8 from 8 to {}; pad the last dimension with zeros",
+                       problem.head_dim, kMaxHeadDim));
   }
   const struct {
     const char* name;
@@ -104,56 +102,56 @@ void validate(const AttentionProblem& problem) {
                {"query length", problem.seq_q},
                {"key length", problem.seq_kv}};
   for (const auto& [name, value] : sizes) {
-    if (value < 1) invalid(fmt::format("{} {}: must be at least 1", name, value));
+    if (value < 1) refuse(fmt::format("{} {}: must be at least 1", name, value));
   }
   for (const auto& [name, value] : {sizes[3], sizes[4]}) {
-    if (value >= kLengthLimit) invalid(fmt::format("{} {}: must be below {}", name, value, kLengthLimit));
+    if (value >= kLengthLimit) refuse(fmt::format("{} {}: must be below {}", name, value, kLengthLimit));
   }
   if (problem.heads_q % problem.heads_kv != 0) {
-    invalid(
+    refuse(
         fmt::format("{} query heads are not divisible by {} key/value heads; each key/value head serves the same "
                     "number of query heads",
                     problem.heads_q, problem.heads_kv));
   }
   if (problem.batch >= kHeadsLimit || problem.heads_q >= kHeadsLimit ||
       problem.batch * problem.heads_q >= kHeadsLimit) {
-    invalid(fmt::format("batch {} times query heads {}: must be below {}; split the batch", problem.batch,
-                        problem.heads_q, kHeadsLimit));
+    refuse(fmt::format("batch {} times query heads {}: must be below {}; split the batch", problem.batch,
+                       problem.heads_q, kHeadsLimit));
   }
   const std::int64_t longest = std::max(problem.seq_q, problem.seq_kv);
   if (problem.batch * problem.heads_q >= kElementsLimit / (longest * problem.head_dim)) {
-    invalid(fmt::format(
+    refuse(fmt::format(
         "batch {} times {} query heads times length {} times head dim {} is too large: tensors must have fewer than "
         "{} elements; split the batch",
         problem.batch, problem.heads_q, longest, problem.head_dim, kElementsLimit));
   }
   // Kernels multiply it by log2(e), in fp32.
   if (!std::isfinite(problem.softmax_scale * kLog2E) || problem.softmax_scale <= 0) {
-    invalid(fmt::format("scale {}: must be positive and finite as a float, also times log2(e)", problem.softmax_scale));
+    refuse(fmt::format("scale {}: must be positive and finite as a float, also times log2(e)", problem.softmax_scale));
   }
   if (problem.alignment != 2 && problem.alignment != 16) {
-    invalid(fmt::format("alignment {}: must be 16, or 2 for rows that start anywhere", problem.alignment));
+    refuse(fmt::format("alignment {}: must be 16, or 2 for rows that start anywhere", problem.alignment));
   }
   if (problem.deterministic && problem.pass == Pass::forward) {
-    invalid("deterministic: every forward kernel is, so only a backward problem takes the word; leave it out");
+    refuse("deterministic: every forward kernel is, so only a backward problem takes the word; leave it out");
   }
   if (!hides_pairs(problem.mask) && problem.mask_offset != 0) {
-    invalid(fmt::format("mask offset {} without a mask: must be 0, or ask for a causal mask", problem.mask_offset));
+    refuse(fmt::format("mask offset {} without a mask: must be 0, or ask for a causal mask", problem.mask_offset));
   }
   if (!hides_first_keys(problem.mask) && problem.first_offset != 0)
-    invalid(fmt::format("first offset {} without a window: must be 0, or ask for a window", problem.first_offset));
+    refuse(fmt::format("first offset {} without a window: must be 0, or ask for a window", problem.first_offset));
   if (hides_first_keys(problem.mask) && problem.first_offset > problem.mask_offset) {
-    invalid(fmt::format("a window from offset {} to {}: no query attends to any key", problem.first_offset,
-                        problem.mask_offset));
+    refuse(fmt::format("a window from offset {} to {}: no query attends to any key", problem.first_offset,
+                       problem.mask_offset));
   }
   if (hides_first_keys(problem.mask) && !is_valid_offset(problem.first_offset, problem.seq_q)) {
-    invalid(fmt::format("a window from offset {}: must be above {} and at most {} for query length {}",
-                        problem.first_offset, -kLengthLimit, kLengthLimit - problem.seq_q, problem.seq_q));
+    refuse(fmt::format("a window from offset {}: must be above {} and at most {} for query length {}",
+                       problem.first_offset, -kLengthLimit, kLengthLimit - problem.seq_q, problem.seq_q));
   }
   const bool is_open = hides_first_keys(problem.mask) && problem.mask_offset == kOpenDiagonal;
   if (!is_open && !is_valid_offset(problem.mask_offset, problem.seq_q)) {
-    invalid(fmt::format("mask offset {}: must be above {} and at most {} for query length {}", problem.mask_offset,
-                        -kLengthLimit, kLengthLimit - problem.seq_q, problem.seq_q));
+    refuse(fmt::format("mask offset {}: must be above {} and at most {} for query length {}", problem.mask_offset,
+                       -kLengthLimit, kLengthLimit - problem.seq_q, problem.seq_q));
   }
 }
 

@@ -18,8 +18,6 @@
 namespace attune {
 namespace {
 
-[[noreturn]] void invalid(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
-
 std::vector<std::string_view> split_words(std::string_view text) {
   std::vector<std::string_view> words;
   constexpr std::string_view kSpace = " \t\r\n";
@@ -125,7 +123,7 @@ AttentionProblem parse_problem(std::string_view text) {
   std::set<std::string> seen;  // fields that a word has set; some defaults depend on which
   const auto once = [&](const std::string& field, std::string_view word) {
     if (!seen.insert(field).second) {
-      invalid(
+      refuse(
           fmt::format("problem '{}': '{}' sets the {} a second time; leave one of the two words", text, word, field));
     }
   };
@@ -154,7 +152,7 @@ AttentionProblem parse_problem(std::string_view text) {
   };
 
   const std::vector<std::string_view> words = split_words(text);
-  if (words.empty()) invalid("an empty problem text; write for example 'forward bf16 b2 hq16 sq4096 d128 causal'");
+  if (words.empty()) refuse("an empty problem text; write for example 'forward bf16 b2 hq16 sq4096 d128 causal'");
   std::vector<std::string_view> mask_words;
   for (const std::string_view word : words) {
     if (word == "forward" || word == "backward") {
@@ -177,14 +175,14 @@ AttentionProblem parse_problem(std::string_view text) {
       const std::string_view number = word.substr(5);
       const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), problem.softmax_scale);
       if (error == std::errc::result_out_of_range && end == number.data() + number.size()) {
-        invalid(fmt::format("problem '{}': '{}' is 0 or infinite as a float; leave it out for 1/sqrt(head dim)", text,
-                            word));
+        refuse(fmt::format("problem '{}': '{}' is 0 or infinite as a float; leave it out for 1/sqrt(head dim)", text,
+                           word));
       }
       if (error != std::errc() || end != number.data() + number.size()) {
-        invalid(fmt::format("problem '{}': '{}' needs a number after 'scale'", text, word));
+        refuse(fmt::format("problem '{}': '{}' needs a number after 'scale'", text, word));
       }
     } else if (!parse_number_word(word)) {
-      invalid(fmt::format("problem '{}': does not understand '{}'; known words: {}", text, word, kKnownWords));
+      refuse(fmt::format("problem '{}': does not understand '{}'; known words: {}", text, word, kKnownWords));
     }
   }
   // Kept within int so that validate(), not this conversion, judges them.
@@ -195,11 +193,11 @@ AttentionProblem parse_problem(std::string_view text) {
   if (!seen.contains("scale")) problem.softmax_scale = default_softmax_scale(problem.head_dim);
   for (const std::string_view word : mask_words) {
     if (apply_mask_word(word, &problem)) continue;
-    invalid(fmt::format("problem '{}': '{}' needs {}", text, word,
-                        word.starts_with(kWindowWord)
-                            ? "the form window=LEFT,RIGHT or window=LEFT,RIGHT@OFFSET; a side is a "
-                              "number of keys, or 'open'"
-                            : "a whole number after the '@'"));
+    refuse(fmt::format("problem '{}': '{}' needs {}", text, word,
+                       word.starts_with(kWindowWord)
+                           ? "the form window=LEFT,RIGHT or window=LEFT,RIGHT@OFFSET; a side is a "
+                             "number of keys, or 'open'"
+                           : "a whole number after the '@'"));
   }
   return problem;
 }

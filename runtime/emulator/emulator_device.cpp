@@ -20,8 +20,8 @@ namespace attune {
 namespace {
 
 constexpr int kMaxThreads = 1024;
-constexpr int kMaxCluster = 8;          // what every GPU with clusters takes
-constexpr std::size_t kAlignment = 64;  // of tensor maps in arguments
+constexpr int kMaxCluster = 8;                  // what every GPU with clusters takes
+constexpr std::size_t kArgumentAlignment = 64;  // of tensor maps in arguments
 
 class EmulatedKernel final : public CompiledKernel {
  public:
@@ -152,10 +152,10 @@ class EmulatorDevice final : public Device, public std::enable_shared_from_this<
                               mine->cluster(), grid_x));
     }
     const std::shared_ptr<const MemoryMap> map = memory_.map();
-    std::vector<std::byte> aligned(bytes + kAlignment);
+    std::vector<std::byte> aligned(bytes + kArgumentAlignment);
     void* place = aligned.data();
     std::size_t space = aligned.size();
-    std::align(kAlignment, bytes, place, space);
+    std::align(kArgumentAlignment, bytes, place, space);
     if (bytes) std::memcpy(place, arguments, bytes);
     const EmulatorTraffic traffic = run_grid({.entry = mine->entry(),
                                               .arguments = place,

@@ -10,7 +10,7 @@ namespace {
 constexpr std::uint64_t kMaxDim = std::uint64_t{1} << 32;
 constexpr std::uint64_t kStrideLimit = std::uint64_t{1} << 40;
 constexpr std::uint32_t kMaxBox = 256;
-constexpr std::uint32_t kAlignment = 16;
+constexpr std::uint32_t kTensorAlignment = 16;
 
 void require(bool holds, const std::string& what) {
   if (!holds) throw Error(ErrorCode::invalid_argument, "tensor map: " + what);
@@ -19,8 +19,8 @@ void require(bool holds, const std::string& what) {
 }  // namespace
 
 EmulatedTensorMap encode_emulated_tensor_map(const TensorMapRequest& request) {
-  require(request.address % kAlignment == 0,
-          fmt::format("the address {:#x} is not a multiple of {}", request.address, kAlignment));
+  require(request.address % kTensorAlignment == 0,
+          fmt::format("the address {:#x} is not a multiple of {}", request.address, kTensorAlignment));
   for (std::size_t i = 0; i < request.dims.size(); ++i) {
     require(request.dims[i] >= 1 && request.dims[i] <= kMaxDim,
             fmt::format("dim {} is {}; it must be 1 to 2^32", i, request.dims[i]));
@@ -29,8 +29,9 @@ EmulatedTensorMap encode_emulated_tensor_map(const TensorMapRequest& request) {
   }
   for (std::size_t i = 0; i < request.strides_bytes.size(); ++i) {
     const std::uint64_t stride = request.strides_bytes[i];
-    require(stride % kAlignment == 0,
-            fmt::format("the stride of dim {} is {} bytes, which is not a multiple of {}", i + 1, stride, kAlignment));
+    require(stride % kTensorAlignment == 0,
+            fmt::format("the stride of dim {} is {} bytes, which is not a multiple of {}", i + 1, stride,
+                        kTensorAlignment));
     require(stride < kStrideLimit,
             fmt::format("the stride of dim {} is {} bytes; it must be below 2^40", i + 1, stride));
   }
@@ -38,8 +39,8 @@ EmulatedTensorMap encode_emulated_tensor_map(const TensorMapRequest& request) {
   require(swizzle == 0 || swizzle == 32 || swizzle == 64 || swizzle == 128,
           fmt::format("a swizzle of {} bytes; there are those of 0, 32, 64 and 128", swizzle));
   const std::uint32_t row_bytes = request.box[0] * EmulatedTensorMap::kElementBytes;
-  require(row_bytes % kAlignment == 0,
-          fmt::format("a row of the box has {} bytes, which is not a multiple of {}", row_bytes, kAlignment));
+  require(row_bytes % kTensorAlignment == 0,
+          fmt::format("a row of the box has {} bytes, which is not a multiple of {}", row_bytes, kTensorAlignment));
   require(swizzle == 0 || row_bytes <= static_cast<std::uint32_t>(swizzle),
           fmt::format("a row of the box has {} bytes; a swizzle of {} takes no more than that", row_bytes, swizzle));
 

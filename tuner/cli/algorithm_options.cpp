@@ -10,8 +10,6 @@
 namespace attune::cli {
 namespace {
 
-[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
-
 std::vector<std::string> split(const std::string& text) {
   std::vector<std::string> parts(1);
   for (const char letter : text) {

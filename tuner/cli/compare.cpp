@@ -37,8 +37,6 @@ struct CompareOptions {
   SpreadOption spread;
 };
 
-[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
-
 /// A config begins with its family; what else could a word without a space be but a file?
 bool names_file(const std::string& argument) { return argument.find(' ') == std::string::npos; }
 

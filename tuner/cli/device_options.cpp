@@ -18,8 +18,6 @@ namespace {
 
 constexpr const char* kDefaultTarget = "h200";
 
-[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
-
 int parse_ordinal(const std::string& device) {
   if (device == "cuda") return 0;
   if (device.starts_with("cuda:")) {

@@ -30,7 +30,7 @@ Finding find_out(Find find) {
   }
 }
 
-Json to_json(const Finding& finding) {
+Json finding_to_json(const Finding& finding) {
   if (finding.why_none.empty()) return finding.value;
   return {{"missing", finding.why_none}};
 }
@@ -39,7 +39,7 @@ std::string to_text(const Finding& finding) {
   return finding.why_none.empty() ? finding.value : "none: " + finding.why_none;
 }
 
-Json to_json(const DeviceSpec& spec) {
+Json spec_to_json(const DeviceSpec& spec) {
   return {{"target", spec.key},
           {"name", spec.name},
           {"arch", arch_name(spec)},
@@ -66,17 +66,17 @@ int run(const DevicesOptions& options) {
 
   if (options.output.json) {
     Json document = {{"gpus", Json::array()},
-                     {"driver", to_json(driver)},
-                     {"nvrtc", to_json(nvrtc)},
-                     {"nvdisasm", to_json(nvdisasm)}};
+                     {"driver", finding_to_json(driver)},
+                     {"nvrtc", finding_to_json(nvrtc)},
+                     {"nvdisasm", finding_to_json(nvdisasm)}};
     if (gpus.empty()) document["no_gpu"] = why_none;
     for (const CudaDeviceInfo& gpu : gpus) {
       Json entry = {{"device", fmt::format("cuda:{}", gpu.ordinal)}, {"memory_bytes", gpu.memory_bytes}};
-      entry.update(to_json(gpu.spec));
+      entry.update(spec_to_json(gpu.spec));
       document["gpus"].push_back(std::move(entry));
     }
     document["targets"] = Json::array();
-    for (const DeviceSpec& spec : known_devices()) document["targets"].push_back(to_json(spec));
+    for (const DeviceSpec& spec : known_devices()) document["targets"].push_back(spec_to_json(spec));
     print_json(document);
     return kOk;
   }

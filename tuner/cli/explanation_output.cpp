@@ -14,7 +14,7 @@ constexpr const char* kNoPresets =
     "none: no shipped results were found, so none are looked at; a whole build of Attune has them, and "
     "ATTUNE_SYSTEM_DATABASE names them elsewhere";
 
-Json to_json(const Explained& candidate) {
+Json candidate_to_json(const Explained& candidate) {
   Json entry = {{"config", canonical_text(candidate.config)}, {"picked", candidate.picked}};
   entry["status"] = candidate.row ? to_string(candidate.row->status) : "not_tried";
   if (candidate.row) {
@@ -56,7 +56,7 @@ Json to_json(const Explained& candidate) {
 }
 
 /// "3 CTAs/SM, 1.94 waves"; "1 CTA/SM, 132 persistent CTAs (66 clusters of 2) of 7.8 tiles each".
-std::string describe(const Occupancy& occupancy) {
+std::string describe_occupancy(const Occupancy& occupancy) {
   std::string text = fmt::format("{} CTA{}/SM, ", occupancy.ctas_per_sm, occupancy.ctas_per_sm == 1 ? "" : "s");
   const std::string clusters =
       occupancy.cluster > 1
@@ -92,7 +92,7 @@ void print_candidate(const Explained& candidate, std::size_t width) {
     if (candidate.timed())
       line += fmt::format(" ({:+.0f} %)", (candidate.cost.microseconds / candidate.row->median_us - 1) * 100);
     line += fmt::format("; {}{} registers", candidate.registers_compiled ? "" : "about ", candidate.registers);
-    if (candidate.occupancy) line += ", " + describe(*candidate.occupancy);
+    if (candidate.occupancy) line += ", " + describe_occupancy(*candidate.occupancy);
   }
   print(line + "\n");
   if (candidate.row && !candidate.why_not.empty()) print(fmt::format("      {}\n", candidate.why_not));
@@ -122,7 +122,8 @@ Json to_json(const Explanation& explanation) {
                           {"bound_by", roofline.bound_by}};
   if (pick.timed()) document["roofline"]["reached"] = roofline.bound_us / pick.row->median_us;
   document["candidates"] = Json::array();
-  for (const Explained& candidate : explanation.candidates) document["candidates"].push_back(to_json(candidate));
+  for (const Explained& candidate : explanation.candidates)
+    document["candidates"].push_back(candidate_to_json(candidate));
   document["not_shown"] = explanation.not_shown;
   return document;
 }

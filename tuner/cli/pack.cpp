@@ -40,8 +40,6 @@ struct PackOptions {
   double timeout_seconds = 60;
 };
 
-[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
-
 // A problem, and the config that its calls will have.
 struct Picked {
   AttentionProblem problem;

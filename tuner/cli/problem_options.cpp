@@ -12,8 +12,6 @@
 namespace attune::cli {
 namespace {
 
-[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
-
 const std::vector<std::string> kDtypes = {"bf16", "fp16"}, kLayouts = {"bshd", "bhsd"},
                                kPasses = {"forward", "backward"},
                                kMasks = {"none", "causal", "causal-top-left", "window="};

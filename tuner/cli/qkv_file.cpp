@@ -18,20 +18,16 @@ struct Shape {
   std::int64_t batch, heads, seq, dim;
 };
 
-[[noreturn]] void refuse(const std::filesystem::path& path, const std::string& what) {
-  throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}", path.string(), what));
-}
-
 Shape shape_of(const std::filesystem::path& path, const std::string& name, const TensorInfo& tensor, Layout layout) {
   const char* order = layout == Layout::bshd ? "(batch, seq, head, dim)" : "(batch, head, seq, dim)";
   if (tensor.shape.size() != 4) {
-    refuse(path, fmt::format("tensor '{}' has shape [{}]: expected 4 dimensions, {}", name,
-                             fmt::join(tensor.shape, ", "), order));
+    refuse_file(path, fmt::format("tensor '{}' has shape [{}]: expected 4 dimensions, {}", name,
+                                  fmt::join(tensor.shape, ", "), order));
   }
   for (const std::uint64_t size : tensor.shape) {
     if (size == 0 || size > std::numeric_limits<std::int32_t>::max()) {
-      refuse(path, fmt::format("tensor '{}' has shape [{}]: every dimension must be at least 1 and below 2^31", name,
-                               fmt::join(tensor.shape, ", ")));
+      refuse_file(path, fmt::format("tensor '{}' has shape [{}]: every dimension must be at least 1 and below 2^31",
+                                    name, fmt::join(tensor.shape, ", ")));
     }
   }
   const auto at = [&](int index) { return static_cast<std::int64_t>(tensor.shape[index]); };
@@ -41,7 +37,7 @@ Shape shape_of(const std::filesystem::path& path, const std::string& name, const
 DataType dtype_of(const std::filesystem::path& path, const std::string& name, const TensorInfo& tensor) {
   if (tensor.dtype == "BF16") return DataType::bf16;
   if (tensor.dtype == "F16") return DataType::fp16;
-  refuse(path, fmt::format("tensor '{}' is {}: expected F16 or BF16; convert it first", name, tensor.dtype));
+  refuse_file(path, fmt::format("tensor '{}' is {}: expected F16 or BF16; convert it first", name, tensor.dtype));
 }
 
 const char* safetensors_name(DataType dtype) { return dtype == DataType::bf16 ? "BF16" : "F16"; }
@@ -72,20 +68,21 @@ QkvFile read_qkv(const std::filesystem::path& path, Layout layout) {
   const DataType dtype = dtype_of(path, "q", q);
   for (const auto& [name, tensor] : {std::pair("k", &k), std::pair("v", &v)}) {
     if (dtype_of(path, name, *tensor) != dtype) {
-      refuse(path, fmt::format("tensor '{}' is {} but 'q' is {}: all three must have one dtype", name, tensor->dtype,
-                               q.dtype));
+      refuse_file(path, fmt::format("tensor '{}' is {} but 'q' is {}: all three must have one dtype", name,
+                                    tensor->dtype, q.dtype));
     }
   }
   if (v.shape != k.shape) {
-    refuse(path, fmt::format("tensor 'v' has shape [{}] but 'k' has [{}]: they must be equal", fmt::join(v.shape, ", "),
-                             fmt::join(k.shape, ", ")));
+    refuse_file(path, fmt::format("tensor 'v' has shape [{}] but 'k' has [{}]: they must be equal",
+                                  fmt::join(v.shape, ", "), fmt::join(k.shape, ", ")));
   }
   const auto must_match = [&](const char* what, std::int64_t of_q, std::int64_t of_k) {
     if (of_q != of_k) {
-      refuse(path,
-             fmt::format(
-                 "'q' has {} {} but 'k' has {}: they must be equal (dimensions are read as {}; --layout changes that)",
-                 what, of_q, of_k, to_string(layout)));
+      refuse_file(
+          path,
+          fmt::format(
+              "'q' has {} {} but 'k' has {}: they must be equal (dimensions are read as {}; --layout changes that)",
+              what, of_q, of_k, to_string(layout)));
     }
   };
   must_match("batch", shape_q.batch, shape_k.batch);
@@ -105,7 +102,8 @@ QkvFile read_qkv(const std::filesystem::path& path, Layout layout) {
   try {
     validate(problem);
   } catch (const Error& error) {
-    refuse(path, fmt::format("{} (dimensions are read as {}; --layout changes that)", error.what(), to_string(layout)));
+    refuse_file(path,
+                fmt::format("{} (dimensions are read as {}; --layout changes that)", error.what(), to_string(layout)));
   }
   result.q = file.read_u16("q");
   result.k = file.read_u16("k");

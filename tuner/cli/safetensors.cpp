@@ -31,10 +31,6 @@ std::optional<std::uint64_t> element_bytes(std::string_view dtype) {
   return found == sizes.end() ? std::nullopt : std::optional(found->second);
 }
 
-[[noreturn]] void refuse(const std::filesystem::path& path, const std::string& what) {
-  throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}", path.string(), what));
-}
-
 [[noreturn]] void fail(const std::filesystem::path& path, const std::string& what) {
   throw Error(ErrorCode::io, fmt::format("{}: {}", path.string(), what));
 }
@@ -46,7 +42,7 @@ nlohmann::json parse_header(const std::filesystem::path& path, const std::string
   constexpr std::size_t kMostValues = 2'000'000;  // a tensor has some eight
   try {
     nlohmann::json header = parse_json(text, fmt::format("{}, header", path.string()), {.values = kMostValues});
-    if (!header.is_object()) refuse(path, "not a safetensors file: its header is not a JSON object");
+    if (!header.is_object()) refuse_file(path, "not a safetensors file: its header is not a JSON object");
     return header;
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("not a safetensors file, or a damaged one: {}", error.what()));
@@ -56,8 +52,8 @@ nlohmann::json parse_header(const std::filesystem::path& path, const std::string
 std::uint64_t whole_number(const std::filesystem::path& path, const std::string& name, const nlohmann::json& value,
                            const char* what) {
   if (!value.is_number_unsigned()) {
-    refuse(path,
-           fmt::format("tensor '{}': {} must hold whole numbers of at least 0, not {}", name, what, shown(value)));
+    refuse_file(path,
+                fmt::format("tensor '{}': {} must hold whole numbers of at least 0, not {}", name, what, shown(value)));
   }
   return value.get<std::uint64_t>();
 }
@@ -65,30 +61,30 @@ std::uint64_t whole_number(const std::filesystem::path& path, const std::string&
 TensorInfo parse_tensor(const std::filesystem::path& path, const std::string& name, const nlohmann::json& entry,
                         std::uint64_t data_bytes) {
   if (!entry.is_object() || !entry.contains("dtype") || !entry.contains("shape") || !entry.contains("data_offsets")) {
-    refuse(path, fmt::format("tensor '{}': its header entry must have dtype, shape and data_offsets", name));
+    refuse_file(path, fmt::format("tensor '{}': its header entry must have dtype, shape and data_offsets", name));
   }
   TensorInfo tensor;
-  if (!entry["dtype"].is_string()) refuse(path, fmt::format("tensor '{}': dtype must be a string", name));
+  if (!entry["dtype"].is_string()) refuse_file(path, fmt::format("tensor '{}': dtype must be a string", name));
   tensor.dtype = entry["dtype"].get<std::string>();
   const std::optional<std::uint64_t> element = element_bytes(tensor.dtype);
-  if (!element) refuse(path, fmt::format("tensor '{}': unknown dtype '{}'", name, tensor.dtype));
+  if (!element) refuse_file(path, fmt::format("tensor '{}': unknown dtype '{}'", name, tensor.dtype));
 
-  if (!entry["shape"].is_array()) refuse(path, fmt::format("tensor '{}': shape must be an array", name));
+  if (!entry["shape"].is_array()) refuse_file(path, fmt::format("tensor '{}': shape must be an array", name));
   std::uint64_t bytes = *element;
   for (const nlohmann::json& size : entry["shape"]) {
     const std::uint64_t factor = whole_number(path, name, size, "shape");
     tensor.shape.push_back(factor);
     if (__builtin_mul_overflow(bytes, factor, &bytes))
-      refuse(path, fmt::format("tensor '{}': its shape overflows 64 bits", name));
+      refuse_file(path, fmt::format("tensor '{}': its shape overflows 64 bits", name));
   }
 
   const nlohmann::json& offsets = entry["data_offsets"];
   if (!offsets.is_array() || offsets.size() != 2)
-    refuse(path, fmt::format("tensor '{}': data_offsets must be [begin, end]", name));
+    refuse_file(path, fmt::format("tensor '{}': data_offsets must be [begin, end]", name));
   tensor.begin = whole_number(path, name, offsets[0], "data_offsets");
   tensor.end = whole_number(path, name, offsets[1], "data_offsets");
   if (tensor.begin > tensor.end || tensor.end > data_bytes) {
-    refuse(
+    refuse_file(
         path,
         fmt::format(
             "tensor '{}': data_offsets [{}, {}] lie outside the {} bytes of data in the file; the file is truncated or "
@@ -96,8 +92,8 @@ TensorInfo parse_tensor(const std::filesystem::path& path, const std::string& na
             name, tensor.begin, tensor.end, data_bytes));
   }
   if (tensor.end - tensor.begin != bytes) {
-    refuse(path, fmt::format("tensor '{}': shape [{}] of {} takes {} bytes, but data_offsets hold {}", name,
-                             fmt::join(tensor.shape, ", "), tensor.dtype, bytes, tensor.end - tensor.begin));
+    refuse_file(path, fmt::format("tensor '{}': shape [{}] of {} takes {} bytes, but data_offsets hold {}", name,
+                                  fmt::join(tensor.shape, ", "), tensor.dtype, bytes, tensor.end - tensor.begin));
   }
   return tensor;
 }
@@ -112,18 +108,22 @@ void require_contiguous(const std::filesystem::path& path, const std::map<std::s
   std::uint64_t at = 0;
   for (const auto* tensor : order) {
     if (tensor->second.begin != at) {
-      refuse(path, fmt::format("tensor '{}' begins at byte {} of the data, but the one before it ends at {}: {}",
-                               tensor->first, tensor->second.begin, at,
-                               tensor->second.begin < at ? "they overlap" : "there is a gap"));
+      refuse_file(path, fmt::format("tensor '{}' begins at byte {} of the data, but the one before it ends at {}: {}",
+                                    tensor->first, tensor->second.begin, at,
+                                    tensor->second.begin < at ? "they overlap" : "there is a gap"));
     }
     at = tensor->second.end;
   }
   if (at != data_bytes)
-    refuse(path,
-           fmt::format("{} bytes follow the last tensor: the header does not belong to this data", data_bytes - at));
+    refuse_file(
+        path, fmt::format("{} bytes follow the last tensor: the header does not belong to this data", data_bytes - at));
 }
 
 }  // namespace
+
+void refuse_file(const std::filesystem::path& path, const std::string& what) {
+  throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}", path.string(), what));
+}
 
 SafetensorsReader::SafetensorsReader(std::filesystem::path path) : path_(std::move(path)) {
   std::error_code error;
@@ -136,20 +136,22 @@ SafetensorsReader::SafetensorsReader(std::filesystem::path path) : path_(std::mo
 
   std::uint64_t header_bytes = 0;
   if (file_bytes < sizeof(header_bytes)) {
-    refuse(path_,
-           fmt::format(
-               "has {} bytes: too short for a safetensors file, which begins with the 8 bytes of its header's length",
-               file_bytes));
+    refuse_file(
+        path_,
+        fmt::format(
+            "has {} bytes: too short for a safetensors file, which begins with the 8 bytes of its header's length",
+            file_bytes));
   }
   errno = 0;
   file_.read(reinterpret_cast<char*>(&header_bytes), sizeof(header_bytes));
   if (!file_) fail(path_, fmt::format("the header's length cannot be read: {}", reason_of_short_read()));
   data_at_ = sizeof(header_bytes) + header_bytes;
   if (header_bytes > kMostHeaderBytes || header_bytes > file_bytes - sizeof(header_bytes)) {
-    refuse(path_,
-           fmt::format(
-               "its first 8 bytes say that the header has {} bytes, but the file has {}: truncated, or not safetensors",
-               header_bytes, file_bytes));
+    refuse_file(
+        path_,
+        fmt::format(
+            "its first 8 bytes say that the header has {} bytes, but the file has {}: truncated, or not safetensors",
+            header_bytes, file_bytes));
   }
   std::string text(header_bytes, '\0');
   file_.read(text.data(), static_cast<std::streamsize>(header_bytes));
@@ -168,14 +170,14 @@ const TensorInfo& SafetensorsReader::find(const std::string& name) const {
   if (found != tensors_.end()) return found->second;
   std::vector<std::string> names;
   for (const auto& [other, info] : tensors_) names.push_back(other);
-  refuse(path_, fmt::format("has no tensor '{}' (lower case); it holds: {}", name,
-                            names.empty() ? "nothing" : fmt::format("{}", fmt::join(names, ", "))));
+  refuse_file(path_, fmt::format("has no tensor '{}' (lower case); it holds: {}", name,
+                                 names.empty() ? "nothing" : fmt::format("{}", fmt::join(names, ", "))));
 }
 
 std::vector<std::uint16_t> SafetensorsReader::read_u16(const std::string& name) {
   const TensorInfo& tensor = find(name);
   if (element_bytes(tensor.dtype) != sizeof(std::uint16_t))
-    refuse(path_, fmt::format("tensor '{}': {} is no type of 16 bits", name, tensor.dtype));
+    refuse_file(path_, fmt::format("tensor '{}': {} is no type of 16 bits", name, tensor.dtype));
   const std::uint64_t bytes = tensor.end - tensor.begin;
   std::vector<std::uint16_t> values(bytes / sizeof(std::uint16_t));
   file_.clear();

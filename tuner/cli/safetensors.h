@@ -26,6 +26,9 @@ struct TensorInfo {
   std::uint64_t begin = 0, end = 0;  ///< bytes, from the end of the header
 };
 
+/// Throws Error(invalid_argument): what a file holds is refused.
+[[noreturn]] void refuse_file(const std::filesystem::path& path, const std::string& what);
+
 /// A tensor to be written; `data` must outlive the call.
 struct NamedTensor {
   std::string name;

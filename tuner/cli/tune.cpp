@@ -49,8 +49,6 @@ const Table kTuneTable = {"/results",
                            {"ended_by", "/ended_by"},
                            {"message", "/message"}}};
 
-[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
-
 SweepOptions sweep_options(const TuneOptions& options) {
   SweepOptions sweep;
   const auto rigor = parse_rigor(options.rigor);

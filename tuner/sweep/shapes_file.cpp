@@ -27,8 +27,6 @@ constexpr std::array<std::string_view, 15> kFields = {"problem",  "pass",  "dtyp
                                                       "kv-heads", "seq",   "kv-seq", "head-dim",      "mask",
                                                       "causal",   "scale", "layout", "deterministic", kName};
 
-[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
-
 /// One row: texts by field name, without omitted ones, its name, and where it stands.
 struct Row {
   std::string place;  // "shapes.csv, row 3"

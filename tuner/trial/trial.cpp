@@ -20,7 +20,6 @@
 namespace attune {
 namespace {
 
-constexpr std::uint8_t kNotANumber = 0xff;  // repeated: NaN in fp32, and a counter that is not zero
 // Launches before each timing, which would otherwise run at the clocks of a GPU that has rested since the last one;
 // more before the first. The power cap takes hold after some 20 ms.
 constexpr double kFirstWarmUpSeconds = 0.3, kWarmUpSeconds = 0.05;

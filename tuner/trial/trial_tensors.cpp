@@ -16,10 +16,9 @@ namespace attune {
 namespace {
 
 constexpr std::uint8_t kGuardPattern = 0xa5;
-constexpr std::uint8_t kNotANumber = 0xff;  // repeated: NaN in fp16, bf16 and fp32
-constexpr std::size_t kInputMargin = 256;   // NaN on each side of an input
-constexpr double kEvictingFactor = 2;       // copies of the inputs exceed the L2 by this
-constexpr double kSelfEvictingFactor = 4;   // inputs this much larger than the L2 need no copies
+constexpr std::size_t kInputMargin = 256;  // NaN on each side of an input
+constexpr double kEvictingFactor = 2;      // copies of the inputs exceed the L2 by this
+constexpr double kSelfEvictingFactor = 4;  // inputs this much larger than the L2 need no copies
 constexpr std::size_t kMaxCopies = 4096;
 constexpr std::size_t kPieceBytes = 1u << 20;
 

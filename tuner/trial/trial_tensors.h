@@ -15,6 +15,8 @@ namespace attune {
 
 /// On each side of every output.
 inline constexpr std::size_t kGuardBytes = 4096;
+/// Repeated: NaN in fp16, bf16 and fp32, and a counter that is not zero.
+inline constexpr std::uint8_t kNotANumber = 0xff;
 
 /// A tensor in device memory, one or more times, each between margins:   | margin | tensor | margin |   ...
 class TensorCopies {

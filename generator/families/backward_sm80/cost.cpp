@@ -67,7 +67,6 @@ constexpr double kVectorAddsPerClock = 12, kScalarAddsPerClock = 4.7;
 constexpr double kTicketClocks = 1650;  // fitted: of a step: an atomic of the tile before, seen through L2
 constexpr double kLaunchMicroseconds = 3.6;
 constexpr double kMemoryRate = 0.89;  // measured: copies, of the rate specified
-constexpr int kSchedulers = 4;        // of an SM
 // Registers beside the accumulators: what a kernel needs lest it spill, and what ptxas takes to load fragments ahead
 // where nothing limits it and a product is more than one fragment deep.
 constexpr int kBesideAccumulators = 65, kLoadedAhead = 55, kDepthOfFragment = 16;

@@ -71,7 +71,6 @@ constexpr double kStartClocks = 530;         // fitted: of a CTA, that the other
 constexpr double kBoundsCheckCost = 0.015;   // of a step, which lengths that are multiples of the tiles save
 constexpr double kLaunchMicroseconds = 3.3;  // fitted, as is kStartClocks, on 32 shapes of less than 60 us
 constexpr double kMemoryShare = 0.06;        // fitted: of device memory's time that is not hidden
-constexpr int kSchedulers = 4;               // of an SM
 
 struct StepClocks {
   double matrix = 0, exponential = 0, shared = 0, l2 = 0;

@@ -19,7 +19,6 @@ namespace attune {
 namespace {
 
 constexpr const char* kEntry = "attune_forward";
-constexpr int kSchedulers = 4;  // of an SM
 
 ArgumentLayout argument_layout(const AttentionProblem& problem, const KernelConfig& config) {
   Arguments fields;

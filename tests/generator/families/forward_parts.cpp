@@ -10,6 +10,7 @@
 
 using namespace attune;
 
+namespace forward_parts_test {
 namespace {
 KernelPlan plan_of(const char* problem, const char* config, const char* device = "h200") {
   return generate(parse_problem(problem), parse_config(config), find_device(device));
@@ -176,3 +177,5 @@ TEST_CASE("the cost model knows what parts save and what they cost", "[nogpu]") 
     CHECK(cost(brief, config + " parts2") > cost(brief, config));
   }
 }
+
+}  // namespace forward_parts_test

@@ -3,20 +3,16 @@
 #include "generator/families/long_rows.h"
 #include "generator/generate.h"
 #include "tests/catch.h"
+#include "tests/generator/reasons_of.h"
 
 using namespace attune;
+using attune::testing::reasons_of;
 
+namespace forward_promotion_test {
 namespace {
 
 KernelPlan plan_of(const std::string& problem, const std::string& config) {
   return generate(parse_problem(problem), parse_config(config), find_device("h200"));
-}
-
-std::string reasons_of(const std::string& problem, const std::string& config) {
-  std::string text;
-  for (const std::string& reason : infeasibility(parse_problem(problem), parse_config(config), find_device("h200")))
-    text += reason + "\n";
-  return text;
 }
 
 std::string promoted_text(const std::string& problem, const std::string& config) {
@@ -104,3 +100,5 @@ TEST_CASE("defaults and searches promote the sums of long rows", "[nogpu]") {
   }
   CHECK(default_config(parse_problem("hq64 sq16384 d128 causal"), find_device("h200")).promotion_blocks == 0);
 }
+
+}  // namespace forward_promotion_test

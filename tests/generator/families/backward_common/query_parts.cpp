@@ -9,8 +9,10 @@
 #include "generator/families/backward_sm80/defaults.h"
 #include "generator/generate.h"
 #include "tests/catch.h"
+#include "tests/generator/reasons_of.h"
 
 using namespace attune;
+using attune::testing::reasons_of;
 
 namespace {
 
@@ -18,13 +20,6 @@ const DeviceSpec& h200() { return find_device("h200"); }
 
 KernelPlan plan_of(const std::string& problem, const std::string& config) {
   return generate(parse_problem(problem), parse_config(config), h200());
-}
-
-std::string reasons_of(const std::string& problem, const std::string& config) {
-  std::string text;
-  for (const std::string& reason : infeasibility(parse_problem(problem), parse_config(config), h200()))
-    text += reason + "\n";
-  return text;
 }
 
 std::string exact_text(const std::string& problem, const std::string& config) {

@@ -3,19 +3,10 @@
 
 #include "generator/generate.h"
 #include "tests/catch.h"
+#include "tests/generator/reasons_of.h"
 
 using namespace attune;
-
-namespace {
-
-std::string reasons_of(const char* problem, const std::string& config, const char* device = "h200") {
-  std::string text;
-  for (const std::string& reason : infeasibility(parse_problem(problem), parse_config(config), find_device(device)))
-    text += reason + "\n";
-  return text;
-}
-
-}  // namespace
+using attune::testing::reasons_of;
 
 TEST_CASE("configs that no backward kernel serves are refused with reasons", "[nogpu]") {
   CHECK(reasons_of("backward sq100 d64", "sm80 q64 kv64 w4 st2").empty());

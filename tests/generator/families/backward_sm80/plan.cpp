@@ -12,19 +12,10 @@
 #include "generator/generate.h"
 #include "generator/problem/dispatch_class.h"
 #include "tests/catch.h"
+#include "tests/generator/reasons_of.h"
 
 using namespace attune;
-
-namespace {
-
-std::string reasons_of(const char* problem, const std::string& config, const char* device = "h200") {
-  std::string text;
-  for (const std::string& reason : infeasibility(parse_problem(problem), parse_config(config), find_device(device)))
-    text += reason + "\n";
-  return text;
-}
-
-}  // namespace
+using attune::testing::reasons_of;
 
 TEST_CASE("a backward problem's text round-trips, and its work is two and a half times forward's", "[nogpu]") {
   const AttentionProblem problem = parse_problem("backward fp16 b2 hq6 hkv2 sq100 skv300 d72 causal");

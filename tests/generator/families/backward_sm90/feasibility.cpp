@@ -8,19 +8,10 @@
 #include "generator/families/family_word.h"
 #include "generator/generate.h"
 #include "tests/catch.h"
+#include "tests/generator/reasons_of.h"
 
 using namespace attune;
-
-namespace {
-
-std::string reasons_of(const std::string& problem, const std::string& config, const char* device = "h200") {
-  std::string text;
-  for (const std::string& reason : infeasibility(parse_problem(problem), parse_config(config), find_device(device)))
-    text += reason + "\n";
-  return text;
-}
-
-}  // namespace
+using attune::testing::reasons_of;
 
 TEST_CASE("configs that no backward kernel of wgmma serves are refused with reasons", "[nogpu]") {
   const std::vector<std::pair<const char*, const char*>> refused = {
