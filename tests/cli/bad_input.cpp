@@ -16,6 +16,7 @@
 
 using namespace attune::testing;
 
+namespace bad_input_test {
 namespace {
 
 struct BadCase {
@@ -440,3 +441,5 @@ TEST_CASE("each verb, with flags that it does not know, that lack a value, and v
     }
   }
 }
+
+}  // namespace bad_input_test

@@ -32,6 +32,10 @@ CommandResult run_attune_by_shell(const std::string& line, const std::vector<std
 /// Hides every GPU of the machine from the command.
 inline const std::map<std::string, std::string> kNoGpu = {{"CUDA_VISIBLE_DEVICES", "-1"}};
 
+/// A small problem, and where it is tuned without a GPU.
+inline const std::string kShape = " --heads 2 --seq 48 --head-dim 64 --causal",
+                         kEmulator = " --device emulator --target a100";
+
 /// Words of a line, for arguments without spaces: {"check", "--seq", "4"}.
 std::vector<std::string> words(const std::string& line);
 

@@ -10,6 +10,7 @@ using namespace attune::testing;
 using attune::Measurement;
 using attune::TuningDatabase;
 
+namespace compare_test {
 namespace {
 
 const std::string kProblem = "forward bf16 b2 hq8 sq1024 d64 causal", kOther = "forward bf16 b2 hq8 sq2048 d64 causal";
@@ -360,3 +361,5 @@ TEST_CASE("compare --now times two configs, and the bests of two databases, alte
   REQUIRE(databases.at("comparisons").size() == 1);
   CHECK(databases.at("comparisons").at(0).at("time_ratio").get<double>() == Approx(1).margin(0.1));
 }
+
+}  // namespace compare_test

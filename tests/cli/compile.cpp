@@ -10,6 +10,7 @@
 
 using namespace attune::testing;
 
+namespace compile_test {
 namespace {
 
 std::map<std::string, std::string> with_cache(const std::string& folder) {
@@ -157,3 +158,5 @@ TEST_CASE("compile refuses bad lists, shards and numbers before it compiles", "[
   CHECK(result.status == 2);
   CHECK(result.json().at("code") == "nvrtc_unavailable");
 }
+
+}  // namespace compile_test

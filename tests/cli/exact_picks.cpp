@@ -8,11 +8,6 @@
 
 using namespace attune::testing;
 
-namespace {
-const std::string kShape = " --heads 2 --seq 48 --head-dim 64 --causal";
-const std::string kEmulator = " --device emulator --target a100";
-}  // namespace
-
 TEST_CASE("what a search without a GPU found runs by --config tuned, and else each line says why it does not",
           "[emulator]") {
   const TemporaryFolder folder;

@@ -10,6 +10,7 @@ using namespace attune::testing;
 using attune::Measurement;
 using attune::MeasurementStatus;
 
+namespace explain_test {
 namespace {
 
 Measurement failed_row(const std::string& config) {
@@ -293,3 +294,5 @@ TEST_CASE("explain says when it found no presets", "[nogpu]") {
   CHECK(ask());
   CHECK_THAT(run_attune(arguments, environment).out, !ContainsSubstring("presets"));
 }
+
+}  // namespace explain_test

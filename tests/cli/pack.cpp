@@ -8,6 +8,7 @@
 using namespace attune::testing;
 namespace fs = std::filesystem;
 
+namespace pack_test {
 namespace {
 
 std::map<std::string, std::string> with_cache(const TemporaryFolder& folder) {
@@ -112,3 +113,5 @@ TEST_CASE("pack refuses bad input before it compiles", "[nogpu]") {
   CHECK(result.status == 2);
   CHECK(result.json().at("code") == "nvrtc_unavailable");
 }
+
+}  // namespace pack_test

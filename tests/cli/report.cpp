@@ -17,6 +17,7 @@ using attune::MeasurementStatus;
 using attune::test::example_measurement;
 using attune::test::TemporaryFolder;
 
+namespace report_test {
 namespace {
 
 const std::string kProblem = "forward bf16 b2 hq8 sq1024 d64 causal";
@@ -231,3 +232,5 @@ TEST_CASE("report: a database of estimates says so", "[nogpu]") {
   REQUIRE(made.status == 0);
   CHECK_THAT(made.out, ContainsSubstring("nothing was measured") && ContainsSubstring("cost model"));
 }
+
+}  // namespace report_test

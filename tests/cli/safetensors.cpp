@@ -9,6 +9,7 @@
 
 using namespace attune::testing;
 
+namespace safetensors_test {
 namespace {
 
 const std::vector<TensorSpec> kGood = {
@@ -193,3 +194,5 @@ TEST_CASE("input writes random normal tensors: the same for a seed, others for a
   // The data begins at a multiple of 8 bytes.
   CHECK((first.size() - a.data.size()) % 8 == 0);
 }
+
+}  // namespace safetensors_test

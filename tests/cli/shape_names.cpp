@@ -8,10 +8,6 @@
 
 using namespace attune::testing;
 
-namespace {
-const std::string kEmulator = " --device emulator --target a100";
-}  // namespace
-
 TEST_CASE("tune of a list: problems keep the names that it gives them", "[emulator]") {
   const TemporaryFolder folder;
   const std::map<std::string, std::string> environment = {{"ATTUNE_DATABASE", folder.file("tuning.db")}};

@@ -14,11 +14,6 @@
 
 using namespace attune::testing;
 
-namespace {
-const std::string kShape = " --heads 2 --seq 48 --head-dim 64 --causal";
-const std::string kEmulator = " --device emulator --target a100";
-}  // namespace
-
 TEST_CASE("tune on the emulator: correct, ranked by the cost model, stored, picked", "[emulator]") {
   const TemporaryFolder folder;
   const std::map<std::string, std::string> environment = {{"ATTUNE_DATABASE", folder.file("new/tuning.db")}};

@@ -6,6 +6,7 @@
 
 using namespace attune;
 
+namespace key_split_test {
 namespace {
 // Tiles of 128 queries of a head on 132 SMs.
 KeySplit filling() {
@@ -52,3 +53,5 @@ TEST_CASE("a part has keys enough, and results of all parts fit the workspace", 
   little.most_rows = 4096 * 3;
   CHECK(parts_of("hq8 sq512 skv8192 d128", little) == 3);
 }
+
+}  // namespace key_split_test

@@ -12,6 +12,7 @@
 
 using namespace attune;
 
+namespace source_hash_test {
 namespace {
 
 using Texts = std::map<std::string, std::string>;
@@ -137,3 +138,5 @@ TEST_CASE("a plan's provenance is that of its launches in their order", "[nogpu]
   several.launches.pop_back();
   CHECK(several.source_hash() != hash);
 }
+
+}  // namespace source_hash_test

@@ -24,6 +24,7 @@ using namespace attune;
 using attune::testing::error_of;
 using attune::testing::FakeDevice;
 
+namespace attention_runtime_test {
 namespace {
 
 alignas(256) std::byte memory[256];
@@ -590,3 +591,5 @@ TEST_CASE("plans that share a kernel class share its code", "[nogpu]") {
   CHECK(device->compiled.size() == 1);
   CHECK(first->kernels[0] == second->kernels[0]);
 }
+
+}  // namespace attention_runtime_test

@@ -20,6 +20,7 @@ using attune::testing::error_of;
 using attune::testing::FakeDevice;
 using attune::testing::ScopedVariable;
 
+namespace frozen_calls_test {
 namespace {
 
 alignas(256) std::byte memory[256], workspace[1 << 20];
@@ -183,3 +184,5 @@ TEST_CASE("a kernel's key knows its source, its flags and its architecture, and 
   launch.arch = "sm_86";
   CHECK(kernel_key(launch) != key);
 }
+
+}  // namespace frozen_calls_test

@@ -28,6 +28,7 @@ using attune::testing::FakeDevice;
 using attune::testing::ScopedVariable;
 using attune::testing::TemporaryFolder;
 
+namespace problem_log_test {
 namespace {
 
 std::string text_of(const std::filesystem::path& path) {
@@ -216,3 +217,5 @@ TEST_CASE("calls write their problems where ATTUNE_LOG_PROBLEMS says", "[nogpu]"
         "problem\n\"forward bf16 b1 hq2 sq250 d64\"\n\"forward bf16 b1 hq2 sq251 d64\"\n\"forward bf16 b1 hq2 sq64 "
         "d128\"\n");
 }
+
+}  // namespace problem_log_test

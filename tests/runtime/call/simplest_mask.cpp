@@ -19,14 +19,14 @@ using attune::testing::FakeDevice;
 
 namespace {
 
-alignas(256) std::byte memory[1 << 20];
+alignas(256) std::byte kernel_memory[1 << 20];
 
 Tensors packed_tensors(const AttentionProblem& problem) {
   Tensors tensors;
   for (const Operand operand :
        {Operand::q, Operand::k, Operand::v, Operand::o, Operand::d_q, Operand::d_k, Operand::d_v, Operand::d_o})
-    tensors[operand] = packed_view(problem, operand, memory);
-  tensors[Operand::lse].data = memory;
+    tensors[operand] = packed_view(problem, operand, kernel_memory);
+  tensors[Operand::lse].data = kernel_memory;
   return tensors;
 }
 
@@ -95,14 +95,14 @@ TEST_CASE("a tuned row is found by every problem that asks the same, and one pla
     REQUIRE_NOTHROW(validate(problem));
     CHECK(runtime.workspace_bytes(problem) == bytes);
     for (int repeat = 0; repeat < 3; ++repeat) {
-      runtime.forward(problem, packed_tensors(problem), memory, sizeof(memory), nullptr);
+      runtime.forward(problem, packed_tensors(problem), kernel_memory, sizeof(kernel_memory), nullptr);
       if (arguments.empty()) arguments = last_arguments(*device);
       CHECK((last_arguments(*device) == arguments));
     }
     const auto prepared = runtime.prepare(problem);
     CHECK(prepared->choice.detail == "the row");
     CHECK(prepared->plan.problem == none);
-    runtime.launch(*prepared, problem, packed_tensors(problem), memory, sizeof(memory), nullptr);
+    runtime.launch(*prepared, problem, packed_tensors(problem), kernel_memory, sizeof(kernel_memory), nullptr);
     CHECK((last_arguments(*device) == arguments));
   }
   CHECK(device->compiled.size() == 1);
@@ -146,12 +146,14 @@ TEST_CASE("a kernel that was prepared for a mask runs a problem in which it hide
   AttentionProblem step = parse_problem("hq8 sq64 skv4096 d128 causal");
   step.seq_q = 1;
   step.mask_offset = 4095;
-  CHECK_NOTHROW(runtime.launch(*prepared, step, packed_tensors(step), memory, sizeof(memory), nullptr));
+  CHECK_NOTHROW(runtime.launch(*prepared, step, packed_tensors(step), kernel_memory, sizeof(kernel_memory), nullptr));
   // The other way round there is no such kernel, and the message says of what kind the kernel is.
   const auto of_step = runtime.prepare(step);
   const AttentionProblem several = parse_problem("hq8 sq64 skv4096 d128 causal");
-  CHECK_THAT(
-      error_of(ErrorCode::invalid_argument,
-               [&] { runtime.launch(*of_step, several, packed_tensors(several), memory, sizeof(memory), nullptr); }),
-      ContainsSubstring("cannot run") && ContainsSubstring("causal"));
+  CHECK_THAT(error_of(ErrorCode::invalid_argument,
+                      [&] {
+                        runtime.launch(*of_step, several, packed_tensors(several), kernel_memory, sizeof(kernel_memory),
+                                       nullptr);
+                      }),
+             ContainsSubstring("cannot run") && ContainsSubstring("causal"));
 }

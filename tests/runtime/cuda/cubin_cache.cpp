@@ -16,6 +16,7 @@ using namespace attune;
 using attune::testing::TemporaryFolder;
 namespace fs = std::filesystem;
 
+namespace cubin_cache_test {
 namespace {
 
 KernelLaunch launch_of(int number) {
@@ -302,3 +303,5 @@ TEST_CASE("the folder of the cache follows the environment", "[nogpu]") {
   ::setenv("ATTUNE_CACHE_DIR", "/mine", 1);
   CHECK(CubinCache::default_folder() == "/mine");
 }
+
+}  // namespace cubin_cache_test

@@ -18,6 +18,7 @@
 using namespace attune;
 using attune::testing::error_of;
 
+namespace nvrtc_compiler_test {
 namespace {
 
 KernelLaunch launch_of(const std::string& source) {
@@ -197,3 +198,5 @@ TEST_CASE("no operation of random numbers is contracted with another", "[nvrtc]"
     CHECK(ptx.find("fma") == std::string::npos);
   }
 }
+
+}  // namespace nvrtc_compiler_test

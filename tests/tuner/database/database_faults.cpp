@@ -25,6 +25,7 @@ using attune::test::FailingCall;
 using attune::test::TemporaryFolder;
 namespace fs = std::filesystem;
 
+namespace database_faults_test {
 namespace {
 
 constexpr int kRows = 6;
@@ -226,3 +227,5 @@ TEST_CASE("each file call fails once: ship leaves the old database or the new on
     REQUIRE(examine_database(file).findings.empty());
   }
 }
+
+}  // namespace database_faults_test

@@ -40,6 +40,7 @@ using attune::test::write_rows;
 using attune::testing::ScopedVariable;
 namespace fs = std::filesystem;
 
+namespace database_file_test {
 namespace {
 
 constexpr const char* kDevice = "NVIDIA H200";
@@ -313,3 +314,5 @@ TEST_CASE("the library tells what is wrong with a database once", "[nogpu]") {
   REQUIRE(of_file == 1);
   REQUIRE(of_other == 1);
 }
+
+}  // namespace database_file_test

@@ -19,6 +19,7 @@ using attune::test::run_sql;
 using attune::test::TemporaryFolder;
 namespace fs = std::filesystem;
 
+namespace database_maintenance_test {
 namespace {
 
 const std::string kProblem = "forward bf16 b2 hq8 sq1024 d64 causal";
@@ -182,3 +183,5 @@ TEST_CASE("vacuum gives space back and loses nothing", "[nogpu]") {
   REQUIRE(describe_database(file).rows == 1);
   REQUIRE(examine_database(file).findings.empty());
 }
+
+}  // namespace database_maintenance_test

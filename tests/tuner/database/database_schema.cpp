@@ -30,6 +30,7 @@ using attune::test::run_sql;
 using attune::test::TemporaryFolder;
 namespace fs = std::filesystem;
 
+namespace database_schema_test {
 namespace {
 
 // What schemas/v1.sql to v4.sql hold.
@@ -286,3 +287,5 @@ TEST_CASE("a migration that is killed leaves the old schema or the new one, neve
   REQUIRE(best_of(TuningDatabase(file)) == kFirst.best);
   REQUIRE(version_left() == schema_version());
 }
+
+}  // namespace database_schema_test

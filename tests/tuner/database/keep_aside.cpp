@@ -20,6 +20,7 @@ using attune::test::TemporaryFolder;
 using attune::test::write_damaged_database;
 namespace fs = std::filesystem;
 
+namespace keep_aside_test {
 namespace {
 
 constexpr const char* kDevice = "NVIDIA H200";
@@ -76,3 +77,5 @@ TEST_CASE("four processes meet one corrupt file: it is kept aside once", "[nogpu
   REQUIRE(kept_aside(folder).size() == 1);
   REQUIRE(TuningDatabase(file).find_all(example_measurement().problem, kDevice, kSms).size() == kProcesses);
 }
+
+}  // namespace keep_aside_test

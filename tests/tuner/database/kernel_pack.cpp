@@ -25,6 +25,7 @@ using attune::test::TemporaryFolder;
 using attune::testing::error_of;
 namespace fs = std::filesystem;
 
+namespace kernel_pack_test {
 namespace {
 
 const PackContents& two_problems() {
@@ -261,3 +262,5 @@ TEST_CASE("a pack of 200 kernels opens within 50 ms", "[nogpu]") {
   CHECK(least <= kMilliseconds);
   CHECK(least_lookup <= 1);
 }
+
+}  // namespace kernel_pack_test

@@ -21,6 +21,7 @@ using attune::test::example_measurement;
 using attune::test::TemporaryFolder;
 namespace fs = std::filesystem;
 
+namespace live_files_test {
 namespace {
 
 constexpr const char* kDevice = "NVIDIA H200";
@@ -134,3 +135,5 @@ TEST_CASE("threads store and ask while the process forks", "[nogpu]") {
   REQUIRE(failures == 0);
   REQUIRE(database.list().at(0).rows == stored + kForks * 3);
 }
+
+}  // namespace live_files_test

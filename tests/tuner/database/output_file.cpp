@@ -35,6 +35,7 @@ using attune::test::example_measurement;
 using attune::test::TemporaryFolder;
 namespace fs = std::filesystem;
 
+namespace output_file_test {
 namespace {
 
 std::string bytes_of(const fs::path& path) {
@@ -284,3 +285,5 @@ TEST_CASE("file systems without nameless files: the same, but that SIGINT and SI
   CHECK(mode_of(file) == 0604);
   CHECK(names_in(folder.path()) == std::set<std::string>{"out"});
 }
+
+}  // namespace output_file_test

@@ -25,6 +25,7 @@ using attune::testing::error_of;
 using attune::testing::ForwardCase;
 namespace fs = std::filesystem;
 
+namespace packed_calls_test {
 namespace {
 
 constexpr const char* kName = "a pack serves forward and backward on a GPU without NVRTC";
@@ -141,3 +142,5 @@ TEST_CASE("a pack serves forward and backward on a GPU without NVRTC", "[gpu]") 
   CHECK(status == 0);
   CHECK_FALSE(fs::exists(folder / "unused"));
 }
+
+}  // namespace packed_calls_test

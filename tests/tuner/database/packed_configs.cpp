@@ -29,6 +29,7 @@ using attune::test::TemporaryFolder;
 using attune::testing::error_of;
 namespace fs = std::filesystem;
 
+namespace packed_configs_test {
 namespace {
 
 constexpr const char* kA = "sm80 q64 kv64 w4 st2";
@@ -383,3 +384,5 @@ TEST_CASE("children pick while threads of their parent load packs, ask databases
   stop = true;
   for (std::thread& thread : threads) thread.join();
 }
+
+}  // namespace packed_configs_test

@@ -31,6 +31,7 @@ using attune::test::write_damaged_database;
 using attune::test::write_rows;
 namespace fs = std::filesystem;
 
+namespace reading_connection_test {
 namespace {
 
 constexpr const char* kDevice = "NVIDIA H200";
@@ -223,3 +224,5 @@ TEST_CASE("readers beside a writer that merges its log see whole rows, and never
   REQUIRE(status == 0);
   REQUIRE(reader->list().at(0).rows == 150);
 }
+
+}  // namespace reading_connection_test

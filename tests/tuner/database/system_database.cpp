@@ -25,6 +25,7 @@ using attune::test::TemporaryFolder;
 using attune::testing::ScopedVariable;
 namespace fs = std::filesystem;
 
+namespace system_database_test {
 namespace {
 
 std::string bytes_of(const fs::path& path) {
@@ -209,3 +210,5 @@ TEST_CASE("every preset can be read, is as exact as its dtype wants, and says wh
     }
   }
 }
+
+}  // namespace system_database_test

@@ -24,6 +24,7 @@ using attune::test::TemporaryFolder;
 using attune::test::test_build;
 namespace fs = std::filesystem;
 
+namespace tuned_configs_test {
 namespace {
 
 constexpr const char* kA = "sm80 q64 kv64 w4 st2";
@@ -599,3 +600,5 @@ TEST_CASE("backward picks: exact, what is tuned nearby, never another pass's", "
   const ConfigChoice other_device = found(*tuned, kBackward, h100);
   CHECK(other_device.origin == ConfigOrigin::nearest_device);
 }
+
+}  // namespace tuned_configs_test

@@ -17,6 +17,7 @@ using attune::test::run_sql;
 using attune::test::TemporaryFolder;
 namespace fs = std::filesystem;
 
+namespace tuned_shapes_test {
 namespace {
 
 constexpr const char* kDevice = "NVIDIA H200";
@@ -113,3 +114,5 @@ TEST_CASE("winners of neighbours: the best of each other shape, nearest first, e
   REQUIRE(winners("forward bf16 b1 hq8 sq1024 d64 causal", 9).empty());
   REQUIRE(winners("forward bf16 b1 hq8 sq1024 d64 align2", 9).empty());
 }
+
+}  // namespace tuned_shapes_test

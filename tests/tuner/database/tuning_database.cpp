@@ -28,6 +28,7 @@ using attune::test::TemporaryFolder;
 using attune::testing::ScopedVariable;
 namespace fs = std::filesystem;
 
+namespace tuning_database_test {
 namespace {
 
 constexpr const char* kDevice = "NVIDIA H200";
@@ -403,3 +404,5 @@ TEST_CASE("threads share one database object", "[nogpu]") {
   REQUIRE(failures == 0);
   REQUIRE(database.list().at(0).rows == 80);
 }
+
+}  // namespace tuning_database_test

@@ -10,6 +10,7 @@
 using namespace attune;
 using attune::test::example_measurement;
 
+namespace model_quality_test {
 namespace {
 
 const char* const kProblem = "forward bf16 b2 hq8 sq1024 d64 causal";
@@ -67,3 +68,5 @@ TEST_CASE("report: how well the model foretold", "[nogpu]") {
     CHECK(none.first_over_best == 0);
   }
 }
+
+}  // namespace model_quality_test

@@ -23,6 +23,7 @@ using attune::test::example_measurement;
 using attune::test::TemporaryFolder;
 using Json = nlohmann::ordered_json;
 
+namespace report_test {
 namespace {
 
 const char* const kProblem = "forward bf16 b2 hq8 sq1024 d64 causal";
@@ -371,3 +372,5 @@ TEST_CASE("report: which problem opens the page", "[nogpu]") {
   entries[0].ok = 0;
   CHECK(most_rows(entries, std::nullopt, has_ok) == 1U);
 }
+
+}  // namespace report_test

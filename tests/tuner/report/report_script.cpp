@@ -17,6 +17,7 @@
 using namespace attune;
 namespace fs = std::filesystem;
 
+namespace report_script_test {
 namespace {
 
 std::string bytes_of(const fs::path& path) {
@@ -104,3 +105,5 @@ TEST_CASE("report: the script's own arithmetic, by Node.js", "[nogpu]") {
   CHECK(output.status == 0);
   CHECK_THAT(output.text, ContainsSubstring("11 checks run") && !ContainsSubstring("FAILED"));
 }
+
+}  // namespace report_script_test

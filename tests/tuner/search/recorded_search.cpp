@@ -26,6 +26,7 @@ using attune::test::kBackwardRecordings;
 using attune::test::kJointRecordings;
 using attune::test::kRecordings;
 
+namespace recorded_search_test {
 namespace {
 
 struct Row {
@@ -455,3 +456,5 @@ TEST_CASE("recorded: kernels take the registers that the model counts on", "[nog
   INFO(foreseen << " of " << spilled);
   CHECK(foreseen * 20 >= spilled * 19);
 }
+
+}  // namespace recorded_search_test

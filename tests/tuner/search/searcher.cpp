@@ -12,6 +12,7 @@
 
 using namespace attune;
 
+namespace searcher_test {
 namespace {
 
 struct Recording {
@@ -207,3 +208,5 @@ TEST_CASE("published tiles stand for their cheapest member", "[nogpu]") {
   }
   CHECK(published_seeds(parse_problem("forward bf16 b1 hq8 sq1024 d64"), {}).empty());
 }
+
+}  // namespace searcher_test

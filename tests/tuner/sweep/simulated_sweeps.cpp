@@ -17,6 +17,7 @@ using attune::test::TemporaryFolder;
 using attune::test::write_script;
 namespace fs = std::filesystem;
 
+namespace simulated_sweeps_test {
 namespace {
 
 const char* const kProblem = "forward bf16 b1 hq8 sq1024 d256";
@@ -139,3 +140,5 @@ TEST_CASE("simulated sweeps elect nothing slower than the default, however they 
   INFO(faster << " of " << sweeps << " elected something faster");
   CHECK(faster >= 6);  // those that a race decided
 }
+
+}  // namespace simulated_sweeps_test
