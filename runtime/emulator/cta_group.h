@@ -34,6 +34,7 @@ constexpr std::uint64_t kMostTurnsHeldBack = 8192;
 // Whoever waits for a value in global memory lets the processor go once its host thread has looked in vain so often.
 constexpr int kLooksBeforeSleep = 200;
 constexpr std::chrono::microseconds kSleepBetweenLooks{50};
+constexpr std::chrono::milliseconds kMostBetweenLooks{1};  // counts as waiting: in more, who looks did not run
 constexpr std::uint32_t kTurnsOfProgress = 1024;  // turns that a host thread takes before it says that it goes on
 
 struct Warp;

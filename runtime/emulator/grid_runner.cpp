@@ -366,7 +366,8 @@ void CtaGroup::wait_global(const char* name, const std::uint32_t* address, std::
   const auto* memory = static_cast<const std::uint32_t*>(global_memory(name, address, sizeof(value), false));
   std::uint32_t seen = __atomic_load_n(memory, __ATOMIC_ACQUIRE);
   std::uint64_t progress = state_.progress;
-  for (Clock::time_point since = Clock::now(); seen != value;) {
+  Clock::duration waited{0};
+  for (Clock::time_point last_look = Clock::now(); seen != value;) {
     if (state_.failed) switch_to(&host_);  // which abandons this lane
     if (++looks_in_vain_ > kLooksBeforeSleep) std::this_thread::sleep_for(kSleepBetweenLooks);
     turn_ = 0;
@@ -378,10 +379,13 @@ void CtaGroup::wait_global(const char* name, const std::uint32_t* address, std::
     }
     const std::uint32_t now = __atomic_load_n(memory, __ATOMIC_ACQUIRE);
     const std::uint64_t progress_now = state_.progress;
-    if (now != seen || progress_now != progress) since = Clock::now();
+    const Clock::time_point look = Clock::now();
+    waited += std::min<Clock::duration>(look - last_look, kMostBetweenLooks);
+    if (now != seen || progress_now != progress) waited = Clock::duration{0};
+    last_look = look;
     seen = now;
     progress = progress_now;
-    if (Clock::now() - since > launch_.options.patience)
+    if (waited > launch_.options.patience)
       fail(fmt::format("deadlock: {} waits for {} at {}, which stays {}", name, value, fmt::ptr(memory), seen));
   }
 }

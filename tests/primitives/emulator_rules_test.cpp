@@ -155,11 +155,11 @@ TEST_CASE("a value in memory that nobody writes is not waited for without end", 
 }
 
 TEST_CASE("a value in memory is waited for as long as somebody may yet write it", "[emulator]") {
-  // The writer takes many times the patience, on the same host thread as who waits or on another one.
+  // The writer takes longer than the patience, on the same host thread as who waits or on another one.
   const TestKernel kernel{
       "u32* flag = static_cast<u32*>(args.out);\n"
       "if (block_index() == 0) {\n"
-      "  for (u32 i = 0; i < 100000; ++i) bar_warp_sync();\n"
+      "  for (u32 i = 0; i < 200000; ++i) bar_warp_sync();\n"
       "  if (thread == 0) st_release_gpu_global_u32(flag, 7);\n"
       "} else if (thread == 0) {\n"
       "  wait_acquire_gpu_global_u32(flag, 7);\n"
@@ -169,7 +169,7 @@ TEST_CASE("a value in memory is waited for as long as somebody may yet write it"
   for (const int threads : {1, 2}) {
     EmulatorOptions options;
     options.threads = threads;
-    options.patience = std::chrono::milliseconds(20);
+    options.patience = std::chrono::milliseconds(100);
     INFO(threads << " host threads");
     const auto out = values_of<std::uint32_t>(run_kernel(emulator(options), kernel, {}, 8));
     CHECK(out == std::vector<std::uint32_t>{7, 1});
