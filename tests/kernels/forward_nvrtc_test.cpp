@@ -2,23 +2,31 @@
 #include "generator/config/config_space.h"
 #include "generator/families/family_word.h"
 #include "generator/generate.h"
-#include "runtime/cuda/nvrtc_compiler.h"
 #include "tests/catch.h"
+#include "tests/kernels/compiled_resources.h"
 #include "tests/kernels/forward_checks.h"
 
 namespace attune::tests {
 
-TEST_CASE("NVRTC compiles default configs of all head dims with hardly a spill", "[nvrtc]") {
+namespace {
+
+constexpr MaskKind kMasks[] = {MaskKind::none, MaskKind::causal};
+
+void check_defaults(TableShare share) {
+  constexpr int kHeadDims[] = {8, 16, 40, 64, 72, 112, 128, 240, 256};
   for (const char* device : {"a100", "h200"}) {
-    for (const int head_dim : {8, 16, 40, 64, 72, 112, 128, 240, 256}) {
-      for (const MaskKind mask : {MaskKind::none, MaskKind::causal}) {
+    for (std::size_t row = 0; row < std::size(kHeadDims); ++row) {
+      for (std::size_t column = 0; column < std::size(kMasks); ++column) {
+        if (!is_in(share, row, column, std::size(kMasks))) continue;
+        const int head_dim = kHeadDims[row];
+        const MaskKind mask = kMasks[column];
         AttentionProblem problem =
             make_problem(mask == MaskKind::none ? DataType::fp16 : DataType::bf16, 1, 1, 1000, head_dim, mask);
         problem.alignment = head_dim == 72 ? 2 : 16;
         const KernelConfig config = default_config(problem, find_device(device));
         const KernelPlan plan = generate(problem, config, find_device(device));
         INFO(device << ": " << canonical_text(problem) << " | " << canonical_text(config));
-        const KernelResources resources = compile_with_nvrtc(plan.launches.front()).resources;
+        const KernelResources& resources = compiled_resources(plan.launches.front());
         // A few registers around the loop cost nothing. Rows of 14 or 30 chunks keep more addresses alive; even so a
         // trial must run them.
         const bool many_addresses = head_dim == 112 || head_dim == 240;
@@ -32,9 +40,13 @@ TEST_CASE("NVRTC compiles default configs of all head dims with hardly a spill",
   }
 }
 
-TEST_CASE("NVRTC compiles sm90 kernels of all head dims: no wgmma serialized, no spill", "[nvrtc]") {
-  for (const int head_dim : {8, 16, 40, 64, 72, 96, 128, 160, 192, 256}) {
-    for (const MaskKind mask : {MaskKind::none, MaskKind::causal}) {
+void check_sm90(TableShare share) {
+  constexpr int kHeadDims[] = {8, 16, 40, 64, 72, 96, 128, 160, 192, 256};
+  for (std::size_t row = 0; row < std::size(kHeadDims); ++row) {
+    for (std::size_t column = 0; column < std::size(kMasks); ++column) {
+      if (!is_in(share, row, column, std::size(kMasks))) continue;
+      const int head_dim = kHeadDims[row];
+      const MaskKind mask = kMasks[column];
       AttentionProblem problem = make_problem(DataType::bf16, 1, 8, 1000, head_dim, mask);
       problem.heads_kv = 1;
       // The most and the least that a kernel of this tile holds, and the other walks.
@@ -52,7 +64,7 @@ TEST_CASE("NVRTC compiles sm90 kernels of all head dims: no wgmma serialized, no
       for (const char* config : configs) {
         const KernelPlan plan = generate(problem, parse_config(config), find_device("h200"));
         INFO(canonical_text(problem) << " | " << config);
-        const KernelResources resources = compile_with_nvrtc(plan.launches.front()).resources;
+        const KernelResources& resources = compiled_resources(plan.launches.front());
         CHECK(resources.spill_bytes == 0);
         CHECK(resources.advisories.empty());
       }
@@ -60,21 +72,25 @@ TEST_CASE("NVRTC compiles sm90 kernels of all head dims: no wgmma serialized, no
   }
 }
 
-TEST_CASE("NVRTC compiles kernels that split their keys, and the one that combines: no wgmma serialized, no spill",
-          "[nvrtc]") {
+void check_split_keys(TableShare share) {
   const auto check = [](const char* device, const AttentionProblem& problem, const char* config) {
     INFO(device << ": " << canonical_text(problem) << " | " << config);
     const KernelPlan plan = generate(problem, parse_config(config), find_device(device));
     REQUIRE(plan.launches.size() == 2);
     for (const KernelLaunch& launch : plan.launches) {
       INFO(launch.entry);
-      const KernelResources resources = compile_with_nvrtc(launch).resources;
+      const KernelResources& resources = compiled_resources(launch);
       CHECK(resources.spill_bytes == 0);
       CHECK(resources.advisories.empty());
     }
   };
-  for (const int head_dim : {8, 40, 64, 128, 256}) {
-    for (const char* mask : {"", " causal", " window=100,20"}) {
+  constexpr int kHeadDims[] = {8, 40, 64, 128, 256};
+  constexpr const char* kMaskWords[] = {"", " causal", " window=100,20"};
+  for (std::size_t row = 0; row < std::size(kHeadDims); ++row) {
+    for (std::size_t column = 0; column < std::size(kMaskWords); ++column) {
+      if (!is_in(share, row, column, std::size(kMaskWords))) continue;
+      const int head_dim = kHeadDims[row];
+      const char* mask = kMaskWords[column];
       const std::string problem = " hq8 hkv1 sq100 skv1000 d" + std::to_string(head_dim) + mask;
       for (const char* device : {"a100", "rtx4090"}) {
         check(device, parse_problem("fp16" + problem + (head_dim == 40 ? " align2" : "")),
@@ -89,6 +105,34 @@ TEST_CASE("NVRTC compiles kernels that split their keys, and the one that combin
                            : "sm80 q16 kv32 w1 st2 rescale10 pack-gqa parts=fill");
     }
   }
+}
+
+}  // namespace
+
+TEST_CASE("NVRTC compiles default configs of all head dims with hardly a spill", "[nvrtc]") {
+  check_defaults(TableShare::one_column);
+}
+
+TEST_CASE("NVRTC compiles sm90 kernels of all head dims: no wgmma serialized, no spill", "[nvrtc]") {
+  check_sm90(TableShare::one_column);
+}
+
+TEST_CASE("NVRTC compiles kernels that split their keys, and the one that combines: no wgmma serialized, no spill",
+          "[nvrtc]") {
+  check_split_keys(TableShare::one_column);
+}
+
+TEST_CASE("NVRTC compiles default configs of all head dims with hardly a spill; other masks", "[nvrtc][slow]") {
+  check_defaults(TableShare::other_columns);
+}
+
+TEST_CASE("NVRTC compiles sm90 kernels of all head dims: no wgmma serialized, no spill; other masks", "[nvrtc][slow]") {
+  check_sm90(TableShare::other_columns);
+}
+
+TEST_CASE("NVRTC compiles kernels that split their keys, and the one that combines: no spill; other masks",
+          "[nvrtc][slow]") {
+  check_split_keys(TableShare::other_columns);
 }
 
 }  // namespace attune::tests

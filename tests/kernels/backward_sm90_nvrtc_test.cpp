@@ -1,0 +1,195 @@
+// What NVRTC says of the backward kernels of wgmma, without a GPU: spills, and wgmma that waits.
+#include <iterator>
+#include <string>
+
+#include "generator/generate.h"
+#include "tests/catch.h"
+#include "tests/kernels/compiled_resources.h"
+
+namespace attune::tests {
+namespace {
+
+struct Compiled {
+  int head_dim;
+  const char* config;  // without the way to dQ
+  int most_spilled = 0;
+};
+
+// Head dims and the configs that would serve them. What is spilled lies outside the loop over blocks, but for a few
+// numbers at each of them.
+constexpr Compiled kCompiled[] = {
+    {8, "sm90 q128 kv128 st2 overlap=within"},
+    {16, "sm90 q128 kv128 st2 ordered overlap=queued"},
+    {32, "sm90 q128 kv128 st2 overlap=within"},
+    {40, "sm90 q128 kv128 st2 overlap=within", 8},
+    {64, "sm90 q128 kv128 st2 ordered overlap=within", 60},
+    {64, "sm90 q64 kv192 st2", 68},
+    {64, "sm90 q64 kv128 st2 overlap=queued"},
+    {72, "sm90 q64 kv128 st2 overlap=within"},
+    {80, "sm90 q64 kv128 st2 overlap=queued"},
+    {96, "sm90 q64 kv128 st2 overlap=within"},
+    {104, "sm90 q64 kv128 st2 overlap=within"},
+    {112, "sm90 q64 kv128 st2 overlap=queued"},
+    {120, "sm90 q64 kv128 st2 overlap=queued"},
+    {128, "sm90 q64 kv128 st3 overlap=within", 60},
+    {128, "sm90 q64 kv128 st3 overlap=queued fused-convert", 64},
+    {136, "sm90 q64 kv64 st2 overlap=within split-dkdv"},
+    {152, "sm90 q64 kv64 st3 dsst1"},
+    {160, "sm90 q64 kv64 st2 overlap=within split-dkdv"},
+    {176, "sm90 q64 kv64 st3 dsst1", 200},
+    {192, "sm90 q64 kv64 st2 overlap=within split-dkdv"},
+    {224, "sm90 q64 kv64 st2 overlap=within dost1 split-dkdv", 56},
+    {256, "sm90 q64 kv64 st2 overlap=within dost1 split-dkdv", 208},
+};
+
+constexpr MaskKind kMasks[] = {MaskKind::none, MaskKind::causal};
+
+// No wgmma serialized, and no more spilled than is known.
+void check_compiled(const AttentionProblem& problem, const std::string& config, int most_spilled) {
+  const KernelPlan plan = generate(problem, parse_config(config), find_device("h200"));
+  INFO(canonical_text(problem) << " | " << config);
+  const KernelResources& resources = compiled_resources(plan.launches[1]);
+  CHECK(resources.spill_bytes <= most_spilled);
+  CHECK(resources.advisories.empty());
+}
+
+AttentionProblem compiled_problem(int head_dim, MaskKind mask) {
+  AttentionProblem problem = make_problem(DataType::bf16, 1, 8, 1000, head_dim, mask);
+  problem.pass = Pass::backward;
+  return problem;
+}
+
+// Rows are configs and columns are masks.
+template <std::size_t kRows>
+void check_masks(const Compiled (&rows)[kRows], TableShare share, const std::string& words) {
+  for (std::size_t row = 0; row < kRows; ++row) {
+    for (std::size_t column = 0; column < std::size(kMasks); ++column) {
+      if (!is_in(share, row, column, std::size(kMasks))) continue;
+      check_compiled(compiled_problem(rows[row].head_dim, kMasks[column]), rows[row].config + words,
+                     rows[row].most_spilled);
+    }
+  }
+}
+
+void check_head_dims(TableShare share) {
+  for (std::size_t row = 0; row < std::size(kCompiled); ++row) {
+    for (std::size_t column = 0; column < std::size(kMasks); ++column) {
+      if (!is_in(share, row, column, std::size(kMasks))) continue;
+      const auto& [head_dim, config, most_spilled] = kCompiled[row];
+      AttentionProblem problem = compiled_problem(head_dim, kMasks[column]);
+      problem.dtype = head_dim % 16 == 8 ? DataType::fp16 : DataType::bf16;
+      problem.heads_kv = 1;
+      check_compiled(problem,
+                     std::string(config) +
+                         (kMasks[column] == MaskKind::causal ? " dq=ordered kv-grad-per-query-head" : " dq=atomic"),
+                     most_spilled);
+    }
+  }
+}
+
+constexpr Compiled kShared[] = {{64, "sm90 q128 kv128 st3 order=l2-sections ordered overlap=within ticket2 early9", 72},
+                                {96, "sm90 q64 kv128 st3 order=l2-sections ordered overlap=within ticket3 early8"},
+                                {128, "sm90 q64 kv128 st3 order=l2-sections ordered overlap=within ticket4 early8"},
+                                {160, "sm90 q64 kv64 st3 order=l2-sections dsst1 ticket2", 48},
+                                {256, "sm90 q64 kv64 st2 order=l2-sections dsst1 split-dkdv ticket2"}};
+
+void check_shared_tickets(TableShare share) {
+  for (std::size_t row = 0; row < std::size(kShared); ++row) {
+    for (std::size_t column = 0; column < std::size(kMasks); ++column) {
+      if (!is_in(share, row, column, std::size(kMasks))) continue;
+      AttentionProblem problem = make_problem(DataType::bf16, 4, 8, 4096, kShared[row].head_dim, kMasks[column]);
+      problem.pass = Pass::backward;
+      problem.deterministic = true;
+      check_compiled(problem, std::string(kShared[row].config) + " dq=ordered", kShared[row].most_spilled);
+    }
+  }
+}
+
+constexpr Compiled kBySoftmax[] = {
+    {64, "sm90 q128 kv128 st2 ordered overlap=within", 16}, {64, "sm90 q112 kv128 st2 ordered overlap=queued", 24},
+    {96, "sm90 q80 kv128 st2 ordered overlap=queued", 16},  {128, "sm90 q80 kv128 st2 overlap=within", 16},
+    {128, "sm90 q64 kv128 st2 ordered overlap=within", 16}, {128, "sm90 q64 kv128 st2 ordered overlap=queued", 16}};
+
+// 128 queries at head dim 64 spill as much with adds from registers.
+constexpr Compiled kBulk[] = {
+    {64, "sm90 q64 kv128 st3 overlap=within"},          {64, "sm90 q128 kv128 st3 ordered overlap=within dsst1", 52},
+    {128, "sm90 q64 kv128 st3 ordered overlap=within"}, {128, "sm90 q64 kv128 st3 ordered overlap=queued"},
+    {256, "sm90 q64 kv64 st2 split-dkdv p-in-ds"},      {256, "sm90 q64 kv64 st2 polled-loads split-dkdv p-in-ds"}};
+
+constexpr Compiled kTogether[] = {
+    {104, "sm90 q64 kv128 st2 overlap=within cluster2", 40},
+    {128, "sm90 q64 kv128 st2 overlap=within cluster2", 40},
+    {128, "sm90 q64 kv128 st2 overlap=queued cluster2", 40},
+    {256, "sm90 q64 kv64 st2 dost1 overlap=within split-dkdv cluster2", 200},
+    {256, "sm90 q64 kv64 st1 split-dkdv cluster2", 150},
+    {256, "sm90 q64 kv64 st2 dsst1 split-dkdv cluster2 polled-loads p-in-ds", 150},
+    // Where they stand in the rings is kept from tile to tile.
+    {64, "sm90 q128 kv128 st2 ordered overlap=within scheduler=static-persistent", 80},
+    {64, "sm90 q64 kv128 st3 overlap=within dsst1 scheduler=dynamic-persistent", 16},
+    {64, "sm90 q128 kv128 st2 ordered overlap=within dq-by=softmax scheduler=dynamic-persistent", 80},
+    {128, "sm90 q64 kv128 st3 ordered overlap=within scheduler=dynamic-persistent", 16},
+    {256, "sm90 q64 kv64 st2 polled-loads split-dkdv scheduler=dynamic-persistent", 16},
+    {128, "sm90 q64 kv128 st3 overlap=queued scheduler=static-persistent", 232},
+    {256, "sm90 q64 kv64 st2 dost1 overlap=within split-dkdv scheduler=static-persistent", 420}};
+
+TEST_CASE("NVRTC compiles sm90 backward kernels of all head dims: no wgmma serialized, hardly a spill", "[nvrtc]") {
+  check_head_dims(TableShare::one_column);
+}
+
+TEST_CASE("NVRTC compiles sm90 backward kernels whose blocks share tickets: no wgmma serialized, hardly a spill",
+          "[nvrtc]") {
+  check_shared_tickets(TableShare::one_column);
+}
+
+TEST_CASE("NVRTC compiles sm90 backward kernels with dQ by the softmax warpgroups: no wgmma serialized, hardly a spill",
+          "[nvrtc]") {
+  check_masks(kBySoftmax, TableShare::one_column, " dq=atomic dq-by=softmax");
+  check_masks(kBySoftmax, TableShare::one_column, " dq=atomic dq-by=softmax dq-adds=bulk");
+}
+
+TEST_CASE("NVRTC compiles sm90 backward kernels with adds by bulk reductions: no wgmma serialized, hardly a spill",
+          "[nvrtc]") {
+  check_masks(kBulk, TableShare::one_column, " dq=atomic dq-adds=bulk");
+}
+
+TEST_CASE(
+    "NVRTC compiles sm90 backward kernels of pairs of CTAs and persistent ones: no wgmma serialized, hardly a spill",
+    "[nvrtc]") {
+  check_masks(kTogether, TableShare::one_column, " dq=atomic");
+}
+
+TEST_CASE("NVRTC compiles sm90 backward kernels of all head dims: no wgmma serialized, hardly a spill; other masks",
+          "[nvrtc][slow]") {
+  check_head_dims(TableShare::other_columns);
+}
+
+TEST_CASE(
+    "NVRTC compiles sm90 backward kernels whose blocks share tickets: no wgmma serialized, hardly a spill; other masks",
+    "[nvrtc][slow]") {
+  check_shared_tickets(TableShare::other_columns);
+}
+
+TEST_CASE(
+    "NVRTC compiles sm90 backward kernels with dQ by the softmax warpgroups: no wgmma serialized, hardly a spill; "
+    "other masks",
+    "[nvrtc][slow]") {
+  check_masks(kBySoftmax, TableShare::other_columns, " dq=atomic dq-by=softmax");
+  check_masks(kBySoftmax, TableShare::other_columns, " dq=atomic dq-by=softmax dq-adds=bulk");
+}
+
+TEST_CASE(
+    "NVRTC compiles sm90 backward kernels with adds by bulk reductions: no wgmma serialized, hardly a spill; other "
+    "masks",
+    "[nvrtc][slow]") {
+  check_masks(kBulk, TableShare::other_columns, " dq=atomic dq-adds=bulk");
+}
+
+TEST_CASE(
+    "NVRTC compiles sm90 backward kernels of pairs of CTAs and persistent ones: no wgmma serialized, hardly a spill; "
+    "other masks",
+    "[nvrtc][slow]") {
+  check_masks(kTogether, TableShare::other_columns, " dq=atomic");
+}
+
+}  // namespace
+}  // namespace attune::tests
