@@ -3,14 +3,20 @@
 #include <utility>
 
 #include "generator/error.h"
+#include "generator/rounding.h"
 #include "tests/catch.h"
 
 namespace attune::tests {
 
-Devices forward_emulators() {
+Devices forward_emulators(int sms) {
   DeviceSpec spec = find_device("h200");
+  spec.sm_count = sms;
   spec.l2_bytes = 64 << 10;
   return Devices::emulators(spec);
+}
+
+int heads_for(const Devices& devices, int of_h200) {
+  return ceil_div(of_h200 * devices.spec().sm_count, find_device("h200").sm_count) + 1;
 }
 
 void check_case(Devices& devices, const ForwardCase& test) {
@@ -41,6 +47,20 @@ ForwardCase case_from(const std::string& problem, const std::string& config) {
   test.problem = parse_problem(problem);
   test.config = parse_config(config);
   return test;
+}
+
+void check_rows(Devices& devices, const Configs& configs, const RowShapes& shapes) {
+  int number = 0;
+  for (const char* config : configs) {
+    for (const std::string& lengths : shapes.lengths) {
+      for (const std::string& mask : shapes.masks) {
+        const std::string dtype = ++number % 2 == 0 ? "bf16 " : "fp16 ";
+        ForwardCase test = case_from("forward " + dtype + shapes.heads + lengths + " d16" + mask, config);
+        test.with_lse = number % 3 != 0;
+        check_case(devices, test);
+      }
+    }
+  }
 }
 
 }  // namespace attune::tests

@@ -25,22 +25,15 @@ const Configs kPackedPartsSm90 = {
     "sm90 q128 kv32 st2 order=tile-major-reversed rescale10 qst2 overlap=across scheduler=static-persistent pack-gqa "
     "parts3"};
 
-// Both types by turns, and an LSE that nobody asks for.
-void check_lengths(Devices& devices, const Configs& configs, const std::string& heads) {
-  constexpr const char* kLengths[] = {"sq1 skv700", "sq7 skv5", "sq64 skv700", "sq200 skv700", "sq200 skv1"};
-  constexpr const char* kMasks[] = {"", " causal", " causal@-100", " window=150,20"};
-  int number = 0;
-  for (const char* config : configs) {
-    for (const char* lengths : kLengths) {
-      for (const char* mask : kMasks) {
-        const std::string dtype = ++number % 2 == 0 ? "bf16 " : "fp16 ";
-        ForwardCase test = case_from("forward " + dtype + heads + lengths + " d16" + mask, config);
-        test.with_lse = number % 3 != 0;
-        check_case(devices, test);
-      }
-    }
-  }
-}
+const std::vector<std::string> kMasks = {"", " causal", " causal@-100", " window=150,20"};
+const RowShapes kRows = {
+    "b2 hq4 hkv2 ", {"sq1 skv700", "sq7 skv5", "sq64 skv700", "sq200 skv300", "sq200 skv1"}, kMasks};
+const RowShapes kFurtherRows = {"b2 hq4 hkv2 ", {"sq200 skv700"}, kMasks};
+// Eight heads share the rows of a tile, so that an eighth of the queries fills as many tiles.
+const RowShapes kPackedRows = {"b2 hq16 hkv2 ",
+                               {"sq1 skv700", "sq7 skv5", "sq8 skv700", "sq25 skv300", "sq25 skv1"},
+                               {"", " causal", " causal@-12", " window=150,20"}};
+const RowShapes kFurtherPackedRows = {"b2 hq16 hkv2 ", {"sq64 skv700", "sq200 skv700", "sq200 skv1"}, kMasks};
 
 // Rows of one chunk and of 32, and numbers of chunks that are no power of two; tensors of other layouts and alignments.
 void check_head_dims(Devices& devices, const char* config, bool unaligned) {
@@ -74,21 +67,31 @@ void check_large_scores(Devices& devices, const Configs& configs) {
 }
 
 void check_sm80(Devices& devices) {
-  check_lengths(devices, kParts, "b2 hq4 hkv2 ");
+  check_rows(devices, kParts, kRows);
   check_head_dims(devices, "sm80 q16 kv32 w1 st2 rescale10 parts3", true);
   check_growing_keys(devices, "sm80 q16 kv32 w1 st2 rescale10 parts=fill");
   check_large_scores(devices, kParts);
 }
 
 void check_sm90(Devices& devices) {
-  check_lengths(devices, kPartsSm90, "b2 hq4 hkv2 ");
+  check_rows(devices, kPartsSm90, kRows);
   check_head_dims(devices, "sm90 q64 kv32 st2 rescale10 parts3", false);
   check_large_scores(devices, kPartsSm90);
 }
 
 void check_packed(Devices& devices, const Configs& configs) {
-  check_lengths(devices, configs, "b2 hq16 hkv2 ");
+  check_rows(devices, configs, kPackedRows);
   check_growing_keys(devices, configs.front());
+}
+
+void check_further_sm80(Devices& devices) {
+  check_rows(devices, kParts, kFurtherRows);
+  check_rows(devices, kPackedParts, kFurtherPackedRows);
+}
+
+void check_further_sm90(Devices& devices) {
+  check_rows(devices, kPartsSm90, kFurtherRows);
+  check_rows(devices, kPackedPartsSm90, kFurtherPackedRows);
 }
 
 }  // namespace
@@ -113,10 +116,23 @@ TEST_CASE("sm90 forward with parts of the keys is right in all modes of the emul
   check_packed(devices, kPackedPartsSm90);
 }
 
+TEST_CASE("forward with parts of the keys is right in all modes of the emulator: more queries and keys",
+          "[emulator][slow]") {
+  Devices devices = forward_emulators();
+  check_further_sm80(devices);
+}
+
+TEST_CASE("sm90 forward with parts of the keys is right in all modes of the emulator: more queries and keys",
+          "[emulator][slow]") {
+  Devices devices = forward_emulators();
+  check_further_sm90(devices);
+}
+
 TEST_CASE("forward with parts of the keys is right on the GPU", "[gpu]") {
   Devices devices = Devices::gpu();
   check_sm80(devices);
   check_packed(devices, kPackedParts);
+  check_further_sm80(devices);
   check_case(devices,
              case_from("forward bf16 b64 hq32 hkv8 sq1 skv4096 d128", "sm80 q16 kv32 w1 st2 rescale10 pack-gqa"));
   check_case(devices, case_from("forward bf16 b2 hq8 hkv2 sq130 skv9001 d128 causal",
@@ -131,6 +147,7 @@ TEST_CASE("sm90 forward with parts of the keys is right on the GPU", "[gpu]") {
   }
   check_sm90(devices);
   check_packed(devices, kPackedPartsSm90);
+  check_further_sm90(devices);
   for (const char* config : {"sm90 q128 kv128 st2 rescale10 overlap=within parts=fill",
                              "sm90 q64 kv128 st2 rescale10 overlap=within pack-gqa parts=fill"}) {
     check_case(devices, case_from("forward bf16 b1 hq8 hkv1 sq512 skv8192 d128", config));

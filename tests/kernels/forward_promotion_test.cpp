@@ -22,23 +22,15 @@ const Configs kPackedPromotedSm90 = {
     "sm90 q64 kv32 st2 rescale10 overlap=within scheduler=static-persistent pack-gqa promote2",
     "sm90 q128 kv32 st2 qst2 scheduler=dynamic-persistent pack-gqa parts3 promote1"};
 
-// Rows that end before their first promotion, at one, and behind several; both types by turns, and an LSE that nobody
-// asks for.
-void check_lengths(Devices& devices, const Configs& configs, const std::string& heads) {
-  constexpr const char* kLengths[] = {"sq7 skv5", "sq64 skv96", "sq200 skv700", "sq1 skv700"};
-  constexpr const char* kMasks[] = {"", " causal", " causal@-100", " window=150,20"};
-  int number = 0;
-  for (const char* config : configs) {
-    for (const char* lengths : kLengths) {
-      for (const char* mask : kMasks) {
-        const std::string dtype = ++number % 2 == 0 ? "bf16 " : "fp16 ";
-        ForwardCase test = case_from("forward " + dtype + heads + lengths + " d16" + mask, config);
-        test.with_lse = number % 3 != 0;
-        check_case(devices, test);
-      }
-    }
-  }
-}
+// Rows that end before their first promotion, at one, and behind several.
+const std::vector<std::string> kMasks = {"", " causal", " causal@-100", " window=150,20"};
+const RowShapes kRows = {"b2 hq4 hkv2 ", {"sq7 skv5", "sq64 skv96", "sq200 skv300", "sq1 skv700"}, kMasks};
+const RowShapes kFurtherRows = {"b2 hq4 hkv2 ", {"sq200 skv700"}, kMasks};
+// Eight heads share the rows of a tile, so that an eighth of the queries fills as many tiles.
+const RowShapes kPackedRows = {"b2 hq16 hkv2 ",
+                               {"sq7 skv5", "sq8 skv96", "sq25 skv300", "sq1 skv700"},
+                               {"", " causal", " causal@-12", " window=150,20"}};
+const RowShapes kFurtherPackedRows = {"b2 hq16 hkv2 ", {"sq64 skv96", "sq200 skv700"}, kMasks};
 
 // Rows of one chunk and of 32, and an odd number of chunks.
 void check_head_dims(Devices& devices, const char* config) {
@@ -62,17 +54,27 @@ void check_large_scores(Devices& devices, const Configs& configs) {
 }
 
 void check_sm80(Devices& devices) {
-  check_lengths(devices, kPromoted, "b2 hq4 hkv2 ");
+  check_rows(devices, kPromoted, kRows);
   check_head_dims(devices, "sm80 q16 kv32 w1 st2 rescale10 promoted");
   check_large_scores(devices, kPromoted);
-  check_lengths(devices, kPackedPromoted, "b2 hq16 hkv2 ");
+  check_rows(devices, kPackedPromoted, kPackedRows);
 }
 
 void check_sm90(Devices& devices) {
-  check_lengths(devices, kPromotedSm90, "b2 hq4 hkv2 ");
+  check_rows(devices, kPromotedSm90, kRows);
   check_head_dims(devices, "sm90 q64 kv32 st1 rescale10 scheduler=static-persistent promote2");
   check_large_scores(devices, kPromotedSm90);
-  check_lengths(devices, kPackedPromotedSm90, "b2 hq16 hkv2 ");
+  check_rows(devices, kPackedPromotedSm90, kPackedRows);
+}
+
+void check_further_sm80(Devices& devices) {
+  check_rows(devices, kPromoted, kFurtherRows);
+  check_rows(devices, kPackedPromoted, kFurtherPackedRows);
+}
+
+void check_further_sm90(Devices& devices) {
+  check_rows(devices, kPromotedSm90, kFurtherRows);
+  check_rows(devices, kPackedPromotedSm90, kFurtherPackedRows);
 }
 
 // Rows of a million keys: right with promoted sums, and wrong without, so that they are known to be what does it. Their
@@ -105,9 +107,22 @@ TEST_CASE("sm90 forward with promoted sums is right in all modes of the emulator
   check_sm90(devices);
 }
 
+TEST_CASE("forward with promoted sums is right in all modes of the emulator: more queries and keys",
+          "[emulator][slow]") {
+  Devices devices = forward_emulators();
+  check_further_sm80(devices);
+}
+
+TEST_CASE("sm90 forward with promoted sums is right in all modes of the emulator: more queries and keys",
+          "[emulator][slow]") {
+  Devices devices = forward_emulators();
+  check_further_sm90(devices);
+}
+
 TEST_CASE("forward with promoted sums is right on the GPU", "[gpu]") {
   Devices devices = Devices::gpu();
   check_sm80(devices);
+  check_further_sm80(devices);
   check_case(devices, case_from("forward bf16 b2 hq8 hkv2 sq130 skv9001 d128 causal",
                                 "sm80 q128 kv64 w8 st2 rescale10 promoted"));
   check_million_keys(devices, {"sm80 q16 kv64 w1 st3 promoted", "sm80 q64 kv128 w4 st2 rescale10 promoted"},
@@ -121,6 +136,7 @@ TEST_CASE("sm90 forward with promoted sums is right on the GPU", "[gpu]") {
     return;
   }
   check_sm90(devices);
+  check_further_sm90(devices);
   for (const char* config :
        {"sm90 q128 kv128 st2 rescale10 qst2 ordered overlap=within scheduler=static-persistent promote8",
         "sm90 q192 kv64 st2 rescale10 qst2 ordered overlap=within scheduler=dynamic-persistent promote16"})

@@ -6,7 +6,6 @@
 namespace attune::tests {
 namespace {
 
-constexpr int kTries = 600;      // random rows for one pair, before it counts as impossible
 constexpr int kCandidates = 12;  // allowed rows of which the best is taken
 
 // Standard generators are the same everywhere, standard distributions are not.
@@ -93,7 +92,7 @@ FactorChoice completed(FactorChoice row, const std::vector<int>& sizes, bool gre
 }  // namespace
 
 PairwiseTable pairwise(const std::vector<int>& sizes, const std::function<bool(const FactorChoice&)>& allowed,
-                       std::uint32_t seed) {
+                       std::uint32_t seed, int tries) {
   Random random(seed);
   Pairs pairs(sizes);
   PairwiseTable table;
@@ -106,8 +105,8 @@ PairwiseTable pairwise(const std::vector<int>& sizes, const std::function<bool(c
           partial[i] = a;
           partial[j] = b;
           int best_gain = -1, found = 0;
-          for (int attempt = 0; attempt < kTries && found < kCandidates; ++attempt) {
-            const FactorChoice row = completed(partial, sizes, attempt % 2 == 0 && attempt < kTries / 2, pairs, random);
+          for (int attempt = 0; attempt < tries && found < kCandidates; ++attempt) {
+            const FactorChoice row = completed(partial, sizes, attempt % 2 == 0 && attempt < tries / 2, pairs, random);
             if (!allowed(row)) continue;
             ++found;
             const int gain = pairs.gain(row);

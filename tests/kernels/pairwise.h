@@ -17,8 +17,8 @@ struct PairwiseTable {
 };
 
 /// Few rows in which each pair of values of two different factors occurs, as far as `allowed` lets it. Greedy and
-/// seeded: the same on every machine.
+/// seeded: the same on every machine. A pair for which none of so many random rows is allowed counts as impossible.
 PairwiseTable pairwise(const std::vector<int>& factor_sizes, const std::function<bool(const FactorChoice&)>& allowed,
-                       std::uint32_t seed);
+                       std::uint32_t seed, int tries = 600);
 
 }  // namespace attune::tests
