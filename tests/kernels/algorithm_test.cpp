@@ -35,7 +35,7 @@ void check_case(Devices& devices, const ForwardCase& test) {
   const ForwardData data = make_data(test);
   const Expected expected = expected_forward(test, data);
   ForwardResult first;
-  for (std::size_t i = 0; i < devices.runtimes.size(); ++i) {
+  for (const std::size_t i : devices.of_next_case()) {
     INFO(devices.names[i]);
     const Device& device = *devices.runtimes[i]->device();
     const bool emulated = device.target() == KernelTarget::emulator;

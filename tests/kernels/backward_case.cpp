@@ -260,7 +260,7 @@ void check_case(Devices& devices, const BackwardCase& test) {
   INFO(to_string(test));
   const BackwardData data(test);
   BackwardResult first;
-  for (std::size_t i = 0; i < devices.runtimes.size(); ++i) {
+  for (const std::size_t i : devices.of_next_case()) {
     INFO(devices.names[i]);
     BackwardResult result;
     try {

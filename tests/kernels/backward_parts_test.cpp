@@ -33,7 +33,7 @@ void check_lengths(Devices& devices, const Configs& configs) {
     for (const char* lengths : kLengths) {
       for (const char* mask : kMasks) {
         const std::string dtype = ++number % 2 == 0 ? "bf16 " : "fp16 ";
-        const std::string heads = number % 3 == 0 ? "b2 hq2 " : "b2 hq4 hkv2 ";
+        const std::string heads = number % 3 == 0 ? "b2 hq2 " : "b1 hq4 hkv2 ";
         BackwardCase test = backward_case("backward " + dtype + heads + lengths + " d16" + mask, config);
         test.with_lse = number % 4 == 0;
         test.problem.deterministic = test.config.dq != DqAccumulation::atomic;

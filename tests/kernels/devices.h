@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstdlib>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "attune/attention.h"
@@ -15,6 +17,19 @@ namespace attune::tests {
 struct Devices {
   std::vector<std::unique_ptr<AttentionRuntime>> runtimes;
   std::vector<std::string> names;
+  std::size_t cases = 0;  // that have run
+
+  // Those that the next case runs on: the first one and, by turns, one of the others. With ATTUNE_TEST_MODES=all, as
+  // the slow entries of CTest have it, all of them.
+  std::vector<std::size_t> of_next_case() {
+    const char* const modes = std::getenv("ATTUNE_TEST_MODES");
+    std::vector<std::size_t> chosen;
+    const std::size_t other = runtimes.size() > 1 ? 1 + cases++ % (runtimes.size() - 1) : 0;
+    for (std::size_t i = 0; i < runtimes.size(); ++i) {
+      if (i == 0 || i == other || (modes != nullptr && std::string_view(modes) == "all")) chosen.push_back(i);
+    }
+    return chosen;
+  }
 
   static Devices emulators(const DeviceSpec& spec = find_device("h200")) {
     Devices devices;
