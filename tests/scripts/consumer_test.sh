@@ -2,11 +2,12 @@
 # examples/project, as a project of C++17 that adds Attune's folder by add_subdirectory and by FetchContent: it gets C++20 for what links the C++
 # interface, none of Attune's settings, and the presets, so that it tells what is picked for an H200 that is not here. Its C program links
 # libattune.so, which is installed without the command. The compiler's cache makes a second build cheap.
-# usage: consumer_test.sh SOURCE_FOLDER BUILD_FOLDER [CMAKE_OPTION...]
+# usage: consumer_test.sh configured|built SOURCE_FOLDER BUILD_FOLDER [CMAKE_OPTION...]      `configured` builds nothing: what Attune does to
+# the project that adds it, and that its targets are there
 set -euo pipefail
-source=$1 build=$2
-shift 2
-folder=$build/project
+until=$1 source=$2 build=$3
+shift 3
+folder=$build/project-$until
 mkdir -p "$folder"
 cat >"$folder/checks.cmake" <<'CMAKE'
 function(check_what_attune_left)
@@ -31,11 +32,13 @@ cp "$build/deps.cmake" "$folder/" 2>/dev/null || true
 for way in FetchContent add_subdirectory; do
   cmake -S "$source/examples/project" -B "$folder" -G Ninja -DATTUNE_BY=$way -DATTUNE_INSTALL=ON -DCMAKE_CXX_STANDARD=17 \
     -DCMAKE_PROJECT_uses_attune_INCLUDE="$folder/checks.cmake" "$@" >"$folder/log" 2>&1 || { cat "$folder/log"; exit 1; }
+  [ "$until" = built ] || continue
   rm -f "$folder/picks" "$folder/caller"
   cmake --build "$folder" --parallel "$(nproc)" --target picks caller
   env -u ATTUNE_SYSTEM_DATABASE ATTUNE_DATABASE=/nonexistent/none.db "$folder/picks"
   "$folder/caller"
 done
+[ "$until" = built ] || exit 0
 
 rm -rf "$folder/prefix"
 cmake --install "$folder" --prefix "$folder/prefix" >"$folder/log" || { cat "$folder/log"; exit 1; }
