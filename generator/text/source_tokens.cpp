@@ -9,11 +9,10 @@
 namespace attune {
 namespace {
 
-// Longer ones first: a compiler takes the longest. Those of CUDA's launches are here too.
-constexpr std::array<std::string_view, 38> kPunctuators = {
-    "%:%:", "<<<", ">>>", "<=>", "<<=", ">>=", "...", "->*", "::", ".*", "->", "++", "--",
-    "+=",   "-=",  "*=",  "/=",  "%=",  "^=",  "&=",  "|=",  "==", "!=", "<=", ">=", "&&",
-    "||",   "<<",  ">>",  "##",  "<:",  ":>",  "<%",  "%>",  "%:", "/",  "<",  "#"};
+// Of more than one character, longer ones first: a compiler takes the longest. Those of CUDA's launches are here too.
+constexpr std::array<std::string_view, 35> kPunctuators = {
+    "%:%:", "<<<", ">>>", "<=>", "<<=", ">>=", "...", "->*", "::", ".*", "->", "++", "--", "+=", "-=", "*=", "/=", "%=",
+    "^=",   "&=",  "|=",  "==",  "!=",  "<=",  ">=",  "&&",  "||", "<<", ">>", "##", "<:", ":>", "<%", "%>", "%:"};
 
 // Directives that make tokens of other files or numbers, and names that stand for a line's number.
 constexpr std::string_view kRefusedDirectives[] = {"include", "include_next", "import", "embed", "line"};
@@ -27,6 +26,28 @@ bool is_name_start(char c) {
 }
 bool is_name(char c) { return is_name_start(c) || is_digit(c); }
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\v' || c == '\f'; }
+// Whether a punctuator may have it as its second character.
+bool is_second(char c) {
+  switch (c) {
+    case ':':
+    case '<':
+    case '>':
+    case '=':
+    case '.':
+    case '*':
+    case '-':
+    case '+':
+    case '&':
+    case '|':
+    case '#':
+    case '%':
+      return true;
+    default:
+      return false;
+  }
+}
+// Whether a literal may begin so: a quote, or a name that may be its prefix.
+bool may_begin_literal(char c) { return c == '"' || c == '\'' || c == 'u' || c == 'U' || c == 'L' || c == 'R'; }
 
 template <typename List>
 bool holds(const List& list, std::string_view word) {
@@ -50,11 +71,12 @@ class Tokenizer {
   // Lines that continue behind a backslash become one, whatever stands there.
   void join_lines(std::string_view source) {
     text_.reserve(source.size());
+    tokens_.reserve(source.size());
     for (std::size_t i = 0; i < source.size(); ++i) {
-      if (source[i] != '\\') {
-        text_ += source[i];
-        continue;
-      }
+      const std::size_t backslash = std::min(source.find('\\', i), source.size());
+      text_.append(source, i, backslash - i);
+      i = backslash;
+      if (i == source.size()) break;
       std::size_t next = i + 1;
       while (next < source.size() && is_blank(source[next])) ++next;
       const bool ends_line = next < source.size() && source[next] == '\n';
@@ -69,7 +91,7 @@ class Tokenizer {
   }
 
   char at(std::size_t ahead) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0'; }
-  bool stands(std::string_view text) const { return std::string_view(text_).substr(at_).starts_with(text); }
+  bool stands(std::string_view text) const { return text_.compare(at_, text.size(), text) == 0; }
 
   void put(std::size_t length) {
     tokens_.append(text_, at_, length).push_back('\n');
@@ -83,9 +105,9 @@ class Tokenizer {
       ++at_;
       if (directive_) end_directive();
       line_is_empty_ = true;
-    } else if (is_blank(c) || stands("//") || stands("/*")) {
+    } else if (is_blank(c) || (c == '/' && (at(1) == '/' || at(1) == '*'))) {
       take_blanks();
-    } else if (const std::size_t length = literal(); length > 0) {
+    } else if (const std::size_t length = may_begin_literal(c) ? literal() : 0; length > 0) {
       put(length);
     } else if (is_name_start(c)) {
       take_name();
@@ -122,8 +144,8 @@ class Tokenizer {
   void take_name() {
     std::size_t length = 1;
     while (is_name(at(length))) ++length;
-    const std::string_view name = std::string_view(text_).substr(at_, length);
-    if (holds(kRefusedNames, name)) throw Inexact();
+    const std::string_view name(text_.data() + at_, length);
+    if ((name[0] == '_' || name[0] == 's' || name[0] == 'a') && holds(kRefusedNames, name)) throw Inexact();
     if (names_directive_) {
       if (holds(kRefusedDirectives, name)) throw Inexact();
       defines_ = name == "define";
@@ -147,9 +169,13 @@ class Tokenizer {
 
   void take_punctuator() {
     if (text_[at_] == '\\' || text_[at_] == '\'' || text_[at_] == '"') throw Inexact();
-    const auto found = std::find_if(kPunctuators.begin(), kPunctuators.end(),
-                                    [&](std::string_view punctuator) { return stands(punctuator); });
-    std::size_t length = found == kPunctuators.end() ? 1 : found->size();
+    std::size_t length = 1;
+    if (is_second(at(1))) {
+      const auto found = std::find_if(kPunctuators.begin(), kPunctuators.end(), [&](std::string_view punctuator) {
+        return punctuator[0] == text_[at_] && stands(punctuator);
+      });
+      if (found != kPunctuators.end()) length = found->size();
+    }
     // f<::g> is f< ::g>.
     if (stands("<::") && at(3) != ':' && at(3) != '>') length = 1;
     const std::string_view punctuator = std::string_view(text_).substr(at_, length);
