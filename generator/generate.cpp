@@ -12,6 +12,7 @@
 #include "generator/families/kernel_family.h"
 #include "generator/oracle/oracle_kernels.h"
 #include "generator/problem/dispatch_class.h"
+#include "generator/problem/element_type.h"
 #include "generator/text/launch_rendering.h"
 
 namespace attune {
@@ -115,10 +116,10 @@ KernelPlan generate_reference(const AttentionProblem& problem, const DeviceSpec&
   const std::size_t shared_bytes = sizeof(double) * static_cast<std::size_t>(2 * kReferenceThreads + problem.head_dim);
 
   TemplateBindings bindings;
-  bindings.set("dtype", problem.dtype == DataType::bf16 ? "bf16" : "f16");
+  bindings.set("dtype", std::string(facts_of(problem.dtype).ptx));
   bindings.set("mask", std::string(to_string(problem.mask)));
   bindings.set("head_dim", problem.head_dim);
-  bindings.set("smallest_normal", problem.dtype == DataType::bf16 ? "0x1p-126" : "0x1p-14");
+  bindings.set("smallest_normal", fmt::format("0x1p{}", 1 - facts_of(problem.dtype).exponent_bias));
   bindings.set("threads", kReferenceThreads);
   bindings.set("shared_bytes", static_cast<std::int64_t>(shared_bytes));
 

@@ -11,6 +11,7 @@
 #include "generator/device/device_spec.h"
 #include "generator/error.h"
 #include "generator/plan/kernel_plan.h"
+#include "generator/problem/element_type.h"
 
 namespace attune {
 
@@ -48,10 +49,11 @@ struct Toolchain {
   std::string driver;    ///< driver's CUDA version, or "emulator"
 };
 
-/// A tensor of 16-bit elements (dim, head, row, batch), dim contiguous, for the tensor memory accelerator, and the box
+/// A tensor (dim, head, row, batch), dim contiguous, for the tensor memory accelerator, and the box
 /// of it that one copy moves.
 struct TensorMapRequest {
   DevicePointer address = 0;  ///< of element (0, 0, 0, 0); a multiple of 16
+  ElementType element = ElementType::bf16;
   std::array<std::uint64_t, 4> dims{};
   std::array<std::uint64_t, 3> strides_bytes{};  ///< of head, row, batch; multiples of 16
   std::array<std::uint32_t, 4> box{};            ///< in elements, at most 256 along each dim

@@ -13,6 +13,7 @@
 
 #include "generator/error.h"
 #include "generator/plan/launch_rules.h"
+#include "generator/problem/element_type.h"
 #include "generator/problem/mask_geometry.h"
 #include "generator/text/renderer.h"
 
@@ -28,10 +29,6 @@ struct Template {
 constexpr Template kTemplates[] = {{"kernel.cu", "export/kernel"},          {"launch.h", "export/launch_h"},
                                    {"launch.cpp", "export/launch_cpp"},     {"test.cu", "export/test"},
                                    {"CMakeLists.txt", "export/cmakelists"}, {"README.md", "export/readme"}};
-
-// Bounds of a correct result, of the norm of the error to that of the result.
-constexpr double kForwardBoundBf16 = 3e-3, kForwardBoundFp16 = 4e-4, kBackwardBoundBf16 = 4e-3,
-                 kBackwardBoundFp16 = 6e-4;
 
 std::string text_of(bool value) { return value ? "true" : "false"; }
 
@@ -150,23 +147,26 @@ class Exporter {
   }
 
   void bind_problem() {
-    const bool forward = problem_.pass == Pass::forward, fp16 = problem_.dtype == DataType::fp16;
+    const bool forward = problem_.pass == Pass::forward;
+    const ElementFacts& element = facts_of(problem_.dtype);
     const bool first = hides_first_keys(problem_.mask), hides = hides_pairs(problem_.mask);
     all_.conditions["forward"] = forward;
     all_.conditions["backward"] = !forward;
     all_.conditions["hides_first_keys"] = first;
     all_.conditions["hides_pairs"] = hides;
     all_.conditions["is_causal"] = hides && !first;
-    set("dtype", std::string(to_string(problem_.dtype)));
-    set("element", fp16 ? "__half" : "__nv_bfloat16");
+    set("dtype", std::string(element.name));
+    set("element", std::string(element.cuda));
     set("head_dim", problem_.head_dim);
-    set("element_bytes", size_of(problem_.dtype));
+    set("element_bytes", element.bytes);
+    set("tensor_map_type", std::string(element.tensor_map));
     set("alignment", problem_.alignment);
     set("alignment_note",
         problem_.alignment == launch_rules::kRowAlignment
-            ? fmt::format("Pointers are multiples of 16 bytes; strides are multiples of 8 elements, none negative.")
-            : fmt::format("Pointers are multiples of 2 bytes; strides may be any, negative ones too."));
-    set("gap", problem_.alignment == launch_rules::kRowAlignment ? 8 : 3);
+            ? fmt::format("Pointers are multiples of {} bytes; strides are multiples of {} elements, none negative.",
+                          launch_rules::kRowAlignment, launch_rules::kRowAlignment / element.bytes)
+            : fmt::format("Pointers are multiples of {} bytes; strides may be any, negative ones too.", element.bytes));
+    set("gap", problem_.alignment == launch_rules::kRowAlignment ? launch_rules::kRowAlignment / element.bytes : 3);
     set("is_bhsd", text_of(problem_.layout == Layout::bhsd));
     set("layout_words", problem_.layout == Layout::bhsd ? "batch, head, row, column" : "batch, row, head, column");
     set("mask_words", !hides ? "none" : first ? "a window" : "causal");
@@ -178,8 +178,7 @@ class Exporter {
     set("formula", forward
                        ? "O = softmax(softmax_scale Q K^T + mask) V,   LSE = ln(sum(exp(softmax_scale Q K^T + mask)))"
                        : "dQ, dK and dV of attention, from dO (and dLSE), Q, K, V and the forward's O and LSE");
-    set("relative_bound", fmt::format("{}", forward ? (fp16 ? kForwardBoundFp16 : kForwardBoundBf16)
-                                                    : (fp16 ? kBackwardBoundFp16 : kBackwardBoundBf16)));
+    set("relative_bound", fmt::format("{}", forward ? element.output_bound : element.gradient_bound));
   }
 
   // The sizes of the problem, and those that the kernels take: what infeasibility() says of sizes, as numbers.

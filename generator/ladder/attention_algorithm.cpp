@@ -12,6 +12,7 @@
 #include "generator/generate.h"
 #include "generator/plan/shared_layout.h"
 #include "generator/problem/dispatch_class.h"
+#include "generator/problem/element_type.h"
 #include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
 #include "generator/text/attention_bindings.h"
@@ -132,11 +133,11 @@ class Launches {
   TemplateBindings product_bindings() const {
     TemplateBindings bindings;
     bind_mask(problem_, &bindings);
-    bindings.set("dtype", problem_.dtype == DataType::bf16 ? "bf16" : "f16");
+    bind_elements(problem_, &bindings);
     bindings.set("head_dim", problem_.head_dim);
     bindings.set("block_kv", config_.block_kv);
     bindings.set("warps", config_.warps);
-    bindings.set("row_bytes", 2 * problem_.head_dim);
+    bindings.set("row_bytes", size_of(problem_.dtype) * problem_.head_dim);
     bindings.set("swizzle_mask", swizzle_.mask);
     bindings.set("swizzle_shift", swizzle_.shift);
     bindings.set("chunk_access", problem_.alignment >= 16 ? "chunk_async" : "chunk_elementwise");
@@ -144,9 +145,9 @@ class Launches {
   }
 
   SharedBuffer tiles(const char* name, const char* label, int count, int rows, const char* note = "") const {
-    constexpr std::size_t kElementBytes = 2;
-    if (count == 1) return {name, label, {rows, problem_.head_dim}, kElementBytes, note};
-    return {name, label, {count, rows, problem_.head_dim}, kElementBytes, note};
+    const auto element_bytes = static_cast<std::size_t>(size_of(problem_.dtype));
+    if (count == 1) return {name, label, {rows, problem_.head_dim}, element_bytes, note};
+    return {name, label, {count, rows, problem_.head_dim}, element_bytes, note};
   }
 
   void add(const std::string& name, KernelLaunch launch, TemplateBindings bindings) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "generator/problem/element_type.h"
 #include "generator/rounding.h"
 #include "generator/text/launch_rendering.h"
 
@@ -19,7 +20,7 @@ constexpr int kSummaryFields = 5;  // of 8 bytes
 constexpr std::size_t kFieldBytes = 8;
 constexpr int kGradientTiles[] = {16, 8};  // rows of a tile of the gradients' reference: the first that fits
 
-std::string dtype_name(DataType dtype) { return dtype == DataType::bf16 ? "bf16" : "f16"; }
+std::string dtype_name(DataType dtype) { return std::string(facts_of(dtype).ptx); }
 
 // `bindings` holds what only this kernel needs.
 KernelLaunch oracle_launch(const std::string& name, const std::string& kernel_class, Arguments arguments,
@@ -129,11 +130,10 @@ KernelLaunch generate_checksum(const DeviceSpec& device, const TemplateSet& temp
 
 KernelLaunch generate_random_normal(DataType dtype, const DeviceSpec& device, const TemplateSet& templates,
                                     KernelTarget target) {
-  const bool is_bf16 = dtype == DataType::bf16;
   TemplateBindings bindings;
   bindings.set("dtype", dtype_name(dtype));
-  bindings.set("mantissa_bits", is_bf16 ? 7 : 10);
-  bindings.set("exponent_bias", is_bf16 ? 127 : 15);
+  bindings.set("mantissa_bits", facts_of(dtype).mantissa_bits);
+  bindings.set("exponent_bias", facts_of(dtype).exponent_bias);
   bindings.set("elements_per_tile", kElementsPerTile);
   return check_launch("random_normal", "random normal numbers " + dtype_name(dtype),
                       {Workspace{kElements}, kElementCount, kCopies, kCopyStride, kSeed}, 0, std::move(bindings),

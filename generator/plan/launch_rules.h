@@ -6,6 +6,7 @@
 #include "generator/config/kernel_config.h"
 #include "generator/plan/kernel_plan.h"
 #include "generator/plan/key_split.h"
+#include "generator/problem/element_type.h"
 #include "generator/problem/mask_geometry.h"
 
 /// The arithmetic of a launch, of plain numbers. It is a template, since exported launchers hold the very same text.

@@ -166,14 +166,12 @@ double count_flops(const AttentionProblem& problem) {
 
 double count_bytes(const AttentionProblem& problem) {
   double bytes = 0;
-  const auto add = [&](Operand operand) {
+  for (const Operand operand : kOperands) {
+    const Access access = facts_of(operand).access(problem.pass);
+    if (access == Access::none || access == Access::may_read) continue;  // the latter a call may leave out
     const OperandShape shape = operand_shape(problem, operand);
     bytes += static_cast<double>(shape.all_rows()) * static_cast<double>(shape.columns) * size_of(shape.element);
-  };
-  for (const Operand operand : inputs_of(problem.pass)) {
-    if (operand != Operand::d_lse) add(operand);  // which a call may leave out
   }
-  for (const Operand operand : outputs_of(problem.pass)) add(operand);
   return bytes;
 }
 

@@ -1,6 +1,7 @@
 #include "generator/problem/operand_shape.h"
 
-#include <algorithm>
+#include <array>
+#include <iterator>
 #include <string>
 
 #include "generator/error.h"
@@ -8,91 +9,67 @@
 namespace attune {
 namespace {
 
-enum class Rows { queries, keys };
-enum class Columns { of_qk, of_v, one };
-
-struct OperandFacts {
-  std::string_view name, identifier;
-  Rows rows;
-  Columns columns;
-};
-
-OperandFacts facts(Operand operand) {
-  switch (operand) {
-    case Operand::q:
-      return {"q", "q", Rows::queries, Columns::of_qk};
-    case Operand::k:
-      return {"k", "k", Rows::keys, Columns::of_qk};
-    case Operand::v:
-      return {"v", "v", Rows::keys, Columns::of_v};
-    case Operand::o:
-      return {"o", "o", Rows::queries, Columns::of_v};
-    case Operand::lse:
-      return {"lse", "lse", Rows::queries, Columns::one};
-    case Operand::d_q:
-      return {"dq", "d_q", Rows::queries, Columns::of_qk};
-    case Operand::d_k:
-      return {"dk", "d_k", Rows::keys, Columns::of_qk};
-    case Operand::d_v:
-      return {"dv", "d_v", Rows::keys, Columns::of_v};
-    case Operand::d_o:
-      return {"do", "d_o", Rows::queries, Columns::of_v};
-    case Operand::d_lse:
-      return {"dlse", "d_lse", Rows::queries, Columns::one};
-  }
-  throw Error(ErrorCode::internal, "operand " + std::to_string(static_cast<int>(operand)) + " is unknown");
+OperandShape rows_of_queries(const AttentionProblem& problem, std::int64_t columns, ElementType element) {
+  return {problem.batch, problem.heads_q, problem.seq_q, columns, element};
+}
+OperandShape rows_of_keys(const AttentionProblem& problem, std::int64_t columns) {
+  return {problem.batch, problem.heads_kv, problem.seq_kv, columns, element_type(problem.dtype)};
 }
 
-constexpr Operand kForwardInputs[] = {Operand::q, Operand::k, Operand::v};
-constexpr Operand kForwardOutputs[] = {Operand::o, Operand::lse};
-constexpr Operand kBackwardInputs[] = {Operand::q,   Operand::k,   Operand::v,    Operand::o,
-                                       Operand::lse, Operand::d_o, Operand::d_lse};
-constexpr Operand kBackwardOutputs[] = {Operand::d_q, Operand::d_k, Operand::d_v};
+OperandShape shape_of_q(const AttentionProblem& problem) {
+  return rows_of_queries(problem, problem.head_dim_qk(), element_type(problem.dtype));
+}
+OperandShape shape_of_k(const AttentionProblem& problem) { return rows_of_keys(problem, problem.head_dim_qk()); }
+OperandShape shape_of_v(const AttentionProblem& problem) { return rows_of_keys(problem, problem.head_dim_v()); }
+OperandShape shape_of_o(const AttentionProblem& problem) {
+  return rows_of_queries(problem, problem.head_dim_v(), element_type(problem.dtype));
+}
+OperandShape shape_of_lse(const AttentionProblem& problem) { return rows_of_queries(problem, 1, ElementType::fp32); }
+
+using enum Access;
+constexpr OperandFacts kFacts[] = {
+    {"q", "q", shape_of_q, reads, reads, true},              // Operand::q
+    {"k", "k", shape_of_k, reads, reads, true},              // Operand::k
+    {"v", "v", shape_of_v, reads, reads, true},              // Operand::v
+    {"o", "o", shape_of_o, writes, reads, true},             // Operand::o
+    {"lse", "lse", shape_of_lse, may_write, reads, false},   // Operand::lse
+    {"dq", "d_q", shape_of_q, none, writes, true},           // Operand::d_q
+    {"dk", "d_k", shape_of_k, none, writes, true},           // Operand::d_k
+    {"dv", "d_v", shape_of_v, none, writes, true},           // Operand::d_v
+    {"do", "d_o", shape_of_o, none, reads, true},            // Operand::d_o
+    {"dlse", "d_lse", shape_of_lse, none, may_read, false},  // Operand::d_lse
+};
+static_assert(std::size(kFacts) == kOperandCount);
+
+constexpr bool is_read(Access access) { return access == reads || access == may_read; }
+constexpr bool is_written(Access access) { return access == writes || access == may_write; }
+
+struct OperandList {
+  std::array<Operand, kOperandCount> operands{};
+  std::size_t count = 0;
+
+  operator std::span<const Operand>() const { return {operands.data(), count}; }
+};
+constexpr OperandList operands_of(Pass pass, bool (*wanted)(Access)) {
+  OperandList list;
+  for (std::size_t i = 0; i < kOperandCount; ++i)
+    if (wanted(kFacts[i].access(pass))) list.operands[list.count++] = kOperands[i];
+  return list;
+}
+constexpr OperandList kForwardInputs = operands_of(Pass::forward, is_read),
+                      kForwardOutputs = operands_of(Pass::forward, is_written),
+                      kBackwardInputs = operands_of(Pass::backward, is_read),
+                      kBackwardOutputs = operands_of(Pass::backward, is_written);
 
 }  // namespace
 
-std::string_view to_string(Operand operand) { return facts(operand).name; }
-std::string_view identifier(Operand operand) { return facts(operand).identifier; }
+const OperandFacts& facts_of(Operand operand) { return kFacts[static_cast<std::size_t>(operand)]; }
 
-int size_of(ElementType type) {
-  switch (type) {
-    case ElementType::fp16:
-    case ElementType::bf16:
-      return 2;
-    case ElementType::fp32:
-      return 4;
-  }
-  return 0;
-}
+std::string_view to_string(Operand operand) { return facts_of(operand).name; }
+std::string_view identifier(Operand operand) { return facts_of(operand).identifier; }
 
 OperandShape operand_shape(const AttentionProblem& problem, Operand operand) {
-  const OperandFacts known = facts(operand);
-  OperandShape shape;
-  shape.batch = problem.batch;
-  switch (known.rows) {
-    case Rows::queries:
-      shape.heads = problem.heads_q;
-      shape.rows = problem.seq_q;
-      break;
-    case Rows::keys:
-      shape.heads = problem.heads_kv;
-      shape.rows = problem.seq_kv;
-      break;
-  }
-  shape.element = problem.dtype == DataType::fp16 ? ElementType::fp16 : ElementType::bf16;
-  switch (known.columns) {
-    case Columns::of_qk:
-      shape.columns = problem.head_dim_qk();
-      break;
-    case Columns::of_v:
-      shape.columns = problem.head_dim_v();
-      break;
-    case Columns::one:
-      shape.columns = 1;
-      shape.element = ElementType::fp32;
-      break;
-  }
-  return shape;
+  return facts_of(operand).shape(problem);
 }
 
 TensorStrides packed_strides(const AttentionProblem& problem, Operand operand) {
@@ -110,13 +87,10 @@ TensorStrides packed_strides(const AttentionProblem& problem, Operand operand) {
   return {};
 }
 
-bool has_strides(Operand operand) { return facts(operand).columns != Columns::one; }
+bool has_strides(Operand operand) { return facts_of(operand).strided; }
 
 bool is_written(Operand operand) {
-  const auto among = [&](std::span<const Operand> operands) {
-    return std::find(operands.begin(), operands.end(), operand) != operands.end();
-  };
-  return among(kForwardOutputs) || among(kBackwardOutputs);
+  return is_written(facts_of(operand).forward) || is_written(facts_of(operand).backward);
 }
 
 std::span<const Operand> inputs_of(Pass pass) {

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "generator/problem/attention_problem.h"
+#include "generator/problem/element_type.h"
 
 namespace attune {
 
@@ -18,9 +19,6 @@ inline constexpr std::size_t kOperandCount = std::size(kOperands);
 
 std::string_view to_string(Operand operand);   ///< for people: "q", "dq"
 std::string_view identifier(Operand operand);  ///< in source: "q", "d_q"
-
-enum class ElementType { fp16, bf16, fp32 };
-int size_of(ElementType type);  ///< in bytes
 
 /// The dimensions of an operand's tensor, and what it is made of. A tensor with a number for each row of Q (LSE and its
 /// gradient) has one column.
@@ -36,7 +34,22 @@ struct OperandShape {
   friend bool operator==(const OperandShape&, const OperandShape&) = default;
 };
 
-/// The one place that knows the shape of a tensor: strides, views, tensor maps, checks and files derive from it.
+/// What a pass does with an operand. What it may read or write can be left out of a call.
+enum class Access { none, reads, may_read, writes, may_write };
+
+/// What follows from an operand, and from it and a problem: strides, views, tensor maps, checks and files derive from
+/// it.
+struct OperandFacts {
+  std::string_view name;        ///< for people: "q", "dq"
+  std::string_view identifier;  ///< in source: "q", "d_q"
+  OperandShape (*shape)(const AttentionProblem& problem);
+  Access forward, backward;
+  bool strided;  ///< a call gives its strides; what has one number for each row is contiguous, (batch, head, row)
+
+  constexpr Access access(Pass pass) const { return pass == Pass::forward ? forward : backward; }
+};
+const OperandFacts& facts_of(Operand operand);
+
 OperandShape operand_shape(const AttentionProblem& problem, Operand operand);
 
 /// In elements; the columns of a row are contiguous.
@@ -46,13 +59,11 @@ struct TensorStrides {
 /// The strides of an operand that is packed in problem.layout. Throws Error(internal) for one without strides.
 TensorStrides packed_strides(const AttentionProblem& problem, Operand operand);
 
-/// Whether a call gives the tensor's strides: of all but those with a number for each row, which are contiguous.
 bool has_strides(Operand operand);
 /// Whether a kernel of some pass writes it.
 bool is_written(Operand operand);
 
-/// What a call of the pass reads and writes, in the order of the interface. LSE may be absent where it is written, dLSE
-/// where it is read.
+/// What a call of the pass reads, or may read, and what it writes, in the order of the interface.
 std::span<const Operand> inputs_of(Pass pass);
 std::span<const Operand> outputs_of(Pass pass);
 

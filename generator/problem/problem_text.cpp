@@ -11,6 +11,7 @@
 
 #include "generator/error.h"
 #include "generator/problem/attention_problem.h"
+#include "generator/problem/element_type.h"
 #include "generator/problem/window.h"
 
 // The canonical text of a problem: written, read, and its words.
@@ -222,7 +223,7 @@ bool apply_mask_word(std::string_view word, AttentionProblem* problem) {
 }
 
 std::string_view to_string(Pass pass) { return pass == Pass::forward ? "forward" : "backward"; }
-std::string_view to_string(DataType dtype) { return dtype == DataType::fp16 ? "fp16" : "bf16"; }
+std::string_view to_string(DataType dtype) { return facts_of(dtype).name; }
 std::string_view to_string(Layout layout) { return layout == Layout::bshd ? "bshd" : "bhsd"; }
 
 std::string_view to_string(MaskKind mask) {

@@ -2,9 +2,21 @@
 
 #include <string>
 
+#include "generator/problem/element_type.h"
 #include "generator/problem/mask_geometry.h"
 
 namespace attune {
+
+void bind_elements(const AttentionProblem& problem, TemplateBindings* bindings) {
+  const ElementFacts& element = facts_of(problem.dtype);
+  bindings->set("dtype", std::string(element.ptx));
+  bindings->set("element_bytes", element.bytes);
+}
+
+void bind_head_dims(const AttentionProblem& problem, TemplateBindings* bindings) {
+  bindings->set("head_dim_qk", problem.head_dim_qk());
+  bindings->set("head_dim_v", problem.head_dim_v());
+}
 
 void bind_sequence(const AttentionProblem& /*problem*/, TemplateBindings* bindings) {
   bindings->set("sequence", "dense");

@@ -5,6 +5,12 @@
 
 namespace attune {
 
+/// What the elements of the tensors are: `dtype`, as PTX spells it, and `element_bytes`.
+void bind_elements(const AttentionProblem& problem, TemplateBindings* bindings);
+
+/// Columns of a row of Q and K, and of V and O: `head_dim_qk` and `head_dim_v`.
+void bind_head_dims(const AttentionProblem& problem, TemplateBindings* bindings);
+
 /// Names the partial of templates/attention/ by which a kernel knows whose rows it works on.
 void bind_sequence(const AttentionProblem& problem, TemplateBindings* bindings);
 

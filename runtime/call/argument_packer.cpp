@@ -60,9 +60,11 @@ class Packer {
     if (spec == launch_.tensor_maps.end())
       throw Error(ErrorCode::internal, "no tensor map of " + std::string(to_string(map.operand)) + " is described");
     const TensorView& view = tensors_[map.operand];
-    const TensorMapExtents extents = tensor_map_extents(*spec, operand_shape(problem_, map.operand), strides_of(view));
+    const OperandShape shape = operand_shape(problem_, map.operand);
+    const TensorMapExtents extents = tensor_map_extents(*spec, shape, strides_of(view));
     TensorMapRequest request;
     request.address = reinterpret_cast<DevicePointer>(view.data);
+    request.element = shape.element;
     request.dims = extents.dims;
     request.strides_bytes = extents.strides_bytes;
     request.box = extents.box;

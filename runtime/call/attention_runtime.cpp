@@ -30,7 +30,7 @@ void launch_checked(Device& device, const PreparedAttention& prepared, const Att
 void call(PlanCache& plans, Pass pass, const AttentionProblem& asked, const Tensors& tensors, void* workspace,
           std::size_t workspace_bytes, Stream stream) {
   require_pass(asked, pass);
-  require_tensors(tensors, pass);
+  require_tensors(tensors, asked);
   AttentionProblem aligned = asked;
   aligned.alignment = alignment_of(tensors, asked);
   const auto [prepared, problem] = plans.last_or_found(aligned, pass, stream);
@@ -76,9 +76,8 @@ std::shared_ptr<const PreparedAttention> AttentionRuntime::prepare(KernelPlan pl
 
 void AttentionRuntime::launch(const PreparedAttention& prepared, const AttentionProblem& asked, const Tensors& tensors,
                               void* workspace, std::size_t workspace_bytes, Stream stream) {
-  const Pass pass = asked.pass;
-  require_pass(prepared.plan.problem, pass);
-  require_tensors(tensors, pass);
+  require_pass(prepared.plan.problem, asked.pass);
+  require_tensors(tensors, asked);
   const AttentionProblem problem =
       require_fit(prepared.plan, asked, alignment_of(tensors, asked), plans_->device()->spec());
   require_workspace(prepared.plan, problem, workspace, workspace_bytes);

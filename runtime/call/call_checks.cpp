@@ -7,26 +7,24 @@
 #include "generator/problem/dispatch_class.h"
 
 namespace attune {
-void require_tensors(const Tensors& tensors, Pass pass) {
-  const std::span<const Operand> inputs = inputs_of(pass), outputs = outputs_of(pass);
-  const auto check = [&](Operand operand, bool read) {
-    const void* data = tensors[operand].data;
-    const std::string name(to_string(operand));
-    const auto address = reinterpret_cast<std::uintptr_t>(data);
-    if (!has_strides(operand)) {
-      if (operand == Operand::lse && read && data == nullptr)
-        throw Error(ErrorCode::invalid_argument, "backward reads lse, which is a null pointer");
-      if (address % alignof(float) != 0)
-        throw Error(ErrorCode::invalid_argument, name + " starts at an address that is no multiple of 4");
-      return;
+void require_tensors(const Tensors& tensors, const AttentionProblem& problem) {
+  for (const Operand operand : kOperands) {
+    const OperandFacts& facts = facts_of(operand);
+    const Access access = facts.access(problem.pass);
+    if (access == Access::none) continue;
+    const void* const data = tensors[operand].data;
+    if (data == nullptr && (access == Access::reads || access == Access::writes)) {
+      throw Error(ErrorCode::invalid_argument, "tensor " + std::string(facts.name) + " is a null pointer, but " +
+                                                   std::string(to_string(problem.pass)) +
+                                                   (access == Access::reads ? " reads it" : " writes it"));
     }
-    if (data == nullptr) throw Error(ErrorCode::invalid_argument, "tensor " + name + " is a null pointer");
-    if (address % alignof(std::uint16_t) != 0)
-      throw Error(ErrorCode::invalid_argument,
-                  "tensor " + name + " starts at an odd address; its elements have 2 bytes");
-  };
-  for (const Operand operand : inputs) check(operand, true);
-  for (const Operand operand : outputs) check(operand, false);
+    const int bytes = size_of(facts.shape(problem).element);
+    if (reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(bytes) != 0) {
+      throw Error(ErrorCode::invalid_argument, "tensor " + std::string(facts.name) +
+                                                   " starts at an address that is no multiple of " +
+                                                   std::to_string(bytes) + ", the bytes of an element");
+    }
+  }
 }
 
 void require_pass(const AttentionProblem& problem, Pass pass) {

@@ -11,7 +11,7 @@ namespace attune {
 /// What a call is refused for before anything is looked up or launched: each throws Error(invalid_argument).
 
 /// Null pointers, and addresses that no element can have.
-void require_tensors(const Tensors& tensors, Pass pass);
+void require_tensors(const Tensors& tensors, const AttentionProblem& problem);
 void require_pass(const AttentionProblem& problem, Pass pass);
 /// A workspace that is too small for the plan, or starts where its buffers cannot.
 void require_workspace(const KernelPlan& plan, const AttentionProblem& problem, const void* workspace,

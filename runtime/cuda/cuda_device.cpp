@@ -268,6 +268,18 @@ void CudaDevice::launch(const CompiledKernel& compiled, std::uint32_t grid_x, co
                 "cuLaunchKernel");
 }
 
+CUtensorMapDataType data_type_of(ElementType element) {
+  switch (element) {
+    case ElementType::fp16:
+      return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+    case ElementType::bf16:
+      return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+    case ElementType::fp32:
+      return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+  }
+  throw Error(ErrorCode::internal, "tensor maps know no element type " + std::to_string(static_cast<int>(element)));
+}
+
 void CudaDevice::encode_tensor_map(const TensorMapRequest& request, void* to) const {
   if (driver_.cuTensorMapEncodeTiled == nullptr) {
     throw Error(ErrorCode::unsupported, "the NVIDIA driver supports CUDA " + cuda_version_text(driver_.version) +
@@ -284,11 +296,10 @@ void CudaDevice::encode_tensor_map(const TensorMapRequest& request, void* to) co
                                      : request.swizzle_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
                                      : request.swizzle_bytes == 32 ? CU_TENSOR_MAP_SWIZZLE_32B
                                                                    : CU_TENSOR_MAP_SWIZZLE_NONE;
-  // Both 16-bit types are copied bit for bit, and zero is zero in both.
-  const CUresult result = driver_.cuTensorMapEncodeTiled(
-      &map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, reinterpret_cast<void*>(request.address), dims, strides,
-      request.box.data(), kEveryElement, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result =
+      driver_.cuTensorMapEncodeTiled(&map, data_type_of(request.element), 4, reinterpret_cast<void*>(request.address),
+                                     dims, strides, request.box.data(), kEveryElement, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                                     swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
     const auto list = [](const auto& values) {
       std::string text;

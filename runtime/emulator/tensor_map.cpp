@@ -38,7 +38,8 @@ EmulatedTensorMap encode_emulated_tensor_map(const TensorMapRequest& request) {
   const int swizzle = request.swizzle_bytes;
   require(swizzle == 0 || swizzle == 32 || swizzle == 64 || swizzle == 128,
           fmt::format("a swizzle of {} bytes; there are those of 0, 32, 64 and 128", swizzle));
-  const std::uint32_t row_bytes = request.box[0] * EmulatedTensorMap::kElementBytes;
+  const auto element_bytes = static_cast<std::uint32_t>(size_of(request.element));
+  const std::uint32_t row_bytes = request.box[0] * element_bytes;
   require(row_bytes % kTensorAlignment == 0,
           fmt::format("a row of the box has {} bytes, which is not a multiple of {}", row_bytes, kTensorAlignment));
   require(swizzle == 0 || row_bytes <= static_cast<std::uint32_t>(swizzle),
@@ -50,6 +51,7 @@ EmulatedTensorMap encode_emulated_tensor_map(const TensorMapRequest& request) {
   map.dims = request.dims;
   map.strides_bytes = request.strides_bytes;
   map.box = request.box;
+  map.element_bytes = element_bytes;
   map.swizzle_bytes = static_cast<std::uint32_t>(swizzle);
   return map;
 }

@@ -10,7 +10,6 @@ namespace attune {
 /// What encode_tensor_map() of the emulator writes: as long as a CUtensorMap, but readable. Trivially copyable.
 struct EmulatedTensorMap {
   static constexpr std::uint64_t kMagic = 0x70616d2d65747461;  // tells it from anything else
-  static constexpr std::uint32_t kElementBytes = 2;
 
   std::uint64_t magic = 0;
   std::uint64_t address = 0;                     ///< of element (0, 0, 0, 0)
@@ -18,7 +17,7 @@ struct EmulatedTensorMap {
   std::array<std::uint64_t, 3> strides_bytes{};  ///< of dims 1 to 3
   std::array<std::uint32_t, 4> box{};            ///< in elements
   std::uint32_t swizzle_bytes = 0;               ///< 0, 32, 64, 128
-  std::uint32_t element_bytes = kElementBytes;
+  std::uint32_t element_bytes = 2;
   std::array<std::uint64_t, 4> unused{};
 
   std::uint32_t box_bytes() const { return box[0] * box[1] * box[2] * box[3] * element_bytes; }

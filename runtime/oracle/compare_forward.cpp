@@ -61,8 +61,6 @@ void require_size(std::size_t size, std::size_t wanted, const char* name) {
 
 }  // namespace
 
-double smallest_normal(DataType dtype) { return bounds_of(dtype).smallest_step / bounds_of(dtype).unit_roundoff; }
-
 void ErrorSummary::add(std::int64_t index, double value, double reference, double bound) {
   double error = std::abs(value - reference);
   if (value == reference) error = 0;  // infinities of the same sign

@@ -11,9 +11,6 @@
 
 namespace attune {
 
-/// The smallest normal number of the dtype, h / u: a smaller P is off by up to h, as if it were this.
-double smallest_normal(DataType dtype);
-
 /// Errors of some elements of an output. The fields lie as templates/kernels/compare_forward.cu stores them.
 struct ErrorSummary {
   double error_squares = 0, reference_squares = 0;

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 
 #include "generator/problem/attention_problem.h"
+#include "generator/problem/element_type.h"
 #include "generator/problem/mask_geometry.h"
 
 namespace attune {
@@ -24,16 +26,15 @@ struct OutputBounds {
 
 /// Of O, of so many rows that errors average out.
 inline OutputBounds bounds_of(DataType dtype) {
-  if (dtype == DataType::fp16) return {4e-4, 0x1p-11, 0x1p-25};
-  return {3e-3, 0x1p-8, 0x1p-134};
+  const ElementFacts& element = facts_of(dtype);
+  return {element.output_bound, element.unit_roundoff(), element.smallest_step()};
 }
 
 /// Of a gradient, of so many pairs that errors average out.
 inline OutputBounds gradient_bounds_of(DataType dtype) {
-  OutputBounds bounds = bounds_of(dtype);
-  bounds.relative = dtype == DataType::fp16 ? 6e-4 : 4e-3;
-  if (dtype == DataType::bf16) bounds.smallest_step = 0x1p-119;  // reference_attention.h says why
-  return bounds;
+  constexpr double kFlushedStep = 0x1p-119;  // reference_attention.h says why
+  const OutputBounds bounds = bounds_of(dtype);
+  return {facts_of(dtype).gradient_bound, bounds.unit_roundoff, std::max(bounds.smallest_step, kFlushedStep)};
 }
 
 /// Of O, whatever the number of rows.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "generator/problem/element_type.h"
 #include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
 #include "runtime/oracle/device_oracle.h"
@@ -33,7 +34,8 @@ double attend(const AttentionProblem& problem, const double* q, const float* k, 
   const double scale = problem.softmax_scale;
   double maximum = -kInfinity;
   for (std::int64_t j = keys.begin; j < keys.end; ++j) maximum = std::max(maximum, p[j] *= scale);
-  const double least_p = smallest_normal(problem.dtype);  // beside the largest, which is 1 or more in a kernel
+  const double least_p =
+      facts_of(problem.dtype).smallest_normal();  // beside the largest, which is 1 or more in a kernel
   double sum = 0;
   for (std::int64_t j = keys.begin; j < keys.end; ++j) sum += p[j] = std::exp(p[j] - maximum);
   for (std::int64_t j = keys.begin; j < keys.end; ++j) {

@@ -3,32 +3,25 @@
 #include <cstdint>
 #include <limits>
 
+#include "generator/problem/element_type.h"
 #include "runtime/oracle/reference_attention.h"
 
 namespace attune {
 namespace {
 
-// The bits of a 16-bit floating-point format.
-struct Format {
-  int mantissa_bits;
-  int exponent_bias;
-  int infinite_exponent;  // biased exponent of infinities and NaN
-};
-constexpr Format kHalf{10, 15, 31};
-constexpr Format kBrain{7, 127, 255};
-
-const Format& format_of(DataType dtype) { return dtype == DataType::fp16 ? kHalf : kBrain; }
+// The biased exponent of infinities and NaN.
+int infinite_exponent(const ElementFacts& format) { return 2 * format.exponent_bias + 1; }
 
 }  // namespace
 
 // Placed into the fields of a double the bits name the same number but for a power of two, subnormal ones too: the
 // product with that power is exact.
 double to_double(DataType dtype, std::uint16_t bits) {
-  const Format& format = format_of(dtype);
+  const ElementFacts& format = facts_of(dtype);
   constexpr int kMantissaBits = 52, kExponentBias = 1023;
   const double sign = (bits & 0x8000) != 0 ? -1.0 : 1.0;
   const int magnitude = bits & 0x7fff;
-  if (magnitude >> format.mantissa_bits == format.infinite_exponent) {
+  if (magnitude >> format.mantissa_bits == infinite_exponent(format)) {
     const bool is_nan = (magnitude & ((1 << format.mantissa_bits) - 1)) != 0;
     return is_nan ? std::numeric_limits<double>::quiet_NaN() : sign * std::numeric_limits<double>::infinity();
   }
@@ -39,9 +32,9 @@ double to_double(DataType dtype, std::uint16_t bits) {
 }
 
 std::uint16_t from_double(DataType dtype, double value) {
-  const Format& format = format_of(dtype);
+  const ElementFacts& format = facts_of(dtype);
   const std::uint16_t sign = std::signbit(value) ? 0x8000 : 0;
-  const auto infinity = static_cast<std::uint16_t>(format.infinite_exponent << format.mantissa_bits);
+  const auto infinity = static_cast<std::uint16_t>(infinite_exponent(format) << format.mantissa_bits);
   if (std::isnan(value)) return static_cast<std::uint16_t>(sign | infinity | (1 << (format.mantissa_bits - 1)));
   const double magnitude = std::abs(value);
   if (magnitude == 0) return sign;

@@ -259,8 +259,7 @@ cudaError_t encode(const Driver& driver, TensorMap* to, const char* name, const 
   const cuuint64_t strides[3] = {stride(stride_head, extents.heads), stride(stride_row, extents.rows), stride(stride_batch, extents.batch)};
   constexpr cuuint32_t kEveryElement[4] = {1, 1, 1, 1};
   CUtensorMap map;  // aligned as the driver wants it
-  // Both 16-bit types are copied bit for bit, and zero is zero in both.
-  const CUresult result = driver.encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, const_cast<void*>(data), dims, strides, box, kEveryElement,
+  const CUresult result = driver.encode(&map, CU_TENSOR_MAP_DATA_TYPE_${tensor_map_type}, 4, const_cast<void*>(data), dims, strides, box, kEveryElement,
                                         CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                                         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   static_assert(sizeof(map) == sizeof(*to));

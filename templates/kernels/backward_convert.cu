@@ -15,8 +15,8 @@ struct Arguments {
 };
 constexpr u32 kArgumentBytes = ${argument_bytes};
 
-constexpr i32 kTileRows = ${rows_per_tile}, kHeadDim = ${head_dim}, kThreads = ${threads};
-constexpr i32 kChunks = kHeadDim / 8, kChunksAtOnce = 4, kParts = (kChunks + kChunksAtOnce - 1) / kChunksAtOnce;
+constexpr i32 kTileRows = ${rows_per_tile}, kHeadDimQk = ${head_dim_qk}, kElementBytes = ${element_bytes}, kThreads = ${threads};
+constexpr i32 kChunks = kHeadDimQk / 8, kChunksAtOnce = 4, kParts = (kChunks + kChunksAtOnce - 1) / kChunksAtOnce;
 
 //% include tile/${chunk_access}
 //% include tile/pack_elements
@@ -41,9 +41,9 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
   const i32 head = batch_head - sequence.batch * args.${heads};
 //% for gradients
   char* ${gradients.name} = static_cast<char*>(args.${gradients.name}) +
-              2 * (sequence.${row}_offset(args.${gradients.name}_stride_batch, args.${gradients.name}_stride_row) +
+              kElementBytes * (sequence.${row}_offset(args.${gradients.name}_stride_batch, args.${gradients.name}_stride_row) +
                    head * args.${gradients.name}_stride_head);
-  convert(args.${gradients.name}_sums, ${gradients.scale}, ${gradients.name}, 2 * args.${gradients.name}_stride_row, batch_head, tile, ${row}_count(args, sequence));
+  convert(args.${gradients.name}_sums, ${gradients.scale}, ${gradients.name}, kElementBytes * args.${gradients.name}_stride_row, batch_head, tile, ${row}_count(args, sequence));
 //% end
 }
 //% include primitives/entry/${target}

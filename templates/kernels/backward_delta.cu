@@ -14,8 +14,8 @@ struct Arguments {
 };
 constexpr u32 kArgumentBytes = ${argument_bytes};
 
-constexpr i32 kHeadDim = ${head_dim}, kRows = ${rows_per_tile}, kThreads = ${threads}, kRowLanes = ${row_lanes};
-constexpr i32 kChunks = kHeadDim / 8, kRowsAtOnce = kThreads / kRowLanes;
+constexpr i32 kHeadDimV = ${head_dim_v}, kElementBytes = ${element_bytes}, kRows = ${rows_per_tile}, kThreads = ${threads}, kRowLanes = ${row_lanes};
+constexpr i32 kChunks = kHeadDimV / 8, kRowsAtOnce = kThreads / kRowLanes;
 constexpr float kLog2E = 1.44269504088896340736f, kLargestFloat = 0x1.fffffep127f;
 static_assert(kRows % kRowsAtOnce == 0 && kChunks <= kRowLanes);
 
@@ -43,8 +43,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
   const i32 tiles = args.query_tiles, tile = static_cast<i32>(block_index()) % tiles, batch_head = static_cast<i32>(block_index()) / tiles;
   const Sequence sequence(args, batch_head / args.heads_q);
   const i32 head = batch_head - sequence.batch * args.heads_q;
-  const char* o = static_cast<const char*>(args.o) + 2 * (sequence.query_offset(args.o_stride_batch, args.o_stride_row) + head * args.o_stride_head);
-  const char* d_o = static_cast<const char*>(args.d_o) + 2 * (sequence.query_offset(args.d_o_stride_batch, args.d_o_stride_row) + head * args.d_o_stride_head);
+  const char* o = static_cast<const char*>(args.o) + kElementBytes * (sequence.query_offset(args.o_stride_batch, args.o_stride_row) + head * args.o_stride_head);
+  const char* d_o = static_cast<const char*>(args.d_o) + kElementBytes * (sequence.query_offset(args.d_o_stride_batch, args.d_o_stride_row) + head * args.d_o_stride_head);
   const i32 chunk = static_cast<i32>(thread_index()) % kRowLanes;
 // Four rows of a thread are under way at once; of eight ptxas spills the pieces.
 #pragma unroll 4
@@ -53,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
     const bool exists = query < query_count(args, sequence);
     float sum = 0;
     if (exists && chunk < kChunks)
-      sum = dot_of_chunks(read_chunk(o + query * args.o_stride_row * 2 + 16 * chunk), read_chunk(d_o + query * args.d_o_stride_row * 2 + 16 * chunk));
+      sum = dot_of_chunks(read_chunk(o + query * args.o_stride_row * kElementBytes + 16 * chunk), read_chunk(d_o + query * args.d_o_stride_row * kElementBytes + 16 * chunk));
     if (kRowLanes > 16) sum += shfl_sync_bfly_f32<16>(sum);
     if (kRowLanes > 8) sum += shfl_sync_bfly_f32<8>(sum);
     if (kRowLanes > 4) sum += shfl_sync_bfly_f32<4>(sum);

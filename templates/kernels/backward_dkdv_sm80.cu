@@ -24,7 +24,9 @@ struct Arguments {
 };
 constexpr u32 kArgumentBytes = ${argument_bytes};
 
-constexpr i32 kBlockQ = ${block_q}, kBlockKv = ${block_kv}, kHeadDim = ${head_dim}, kWarps = ${warps}, kQueryWarps = ${query_warps}, kStages = ${stages};
+constexpr i32 kHeadDimQk = ${head_dim_qk}, kHeadDimV = ${head_dim_v};  // elements of a row of Q and K, and of V and O
+constexpr i32 kElementBytes = ${element_bytes};
+constexpr i32 kBlockQ = ${block_q}, kBlockKv = ${block_kv}, kWarps = ${warps}, kQueryWarps = ${query_warps}, kStages = ${stages};
 constexpr i32 kCtasPerSm = ${ctas_per_sm};
 //% if query_parts
 constexpr i32 kQueryParts = ${query_part_count};  // of the queries of a head
@@ -34,10 +36,10 @@ constexpr i32 kThreads = kWarps * kWarpSize;
 constexpr i32 kWarpRows = kBlockKv / (kWarps / kQueryWarps), kWarpQueries = kBlockQ / kQueryWarps;
 constexpr i32 kRowTiles = kWarpRows / 16;        // m16 tiles of a warp
 constexpr i32 kKeyTiles = kWarpQueries / 8;      // n8 tiles of Sᵀ
-constexpr i32 kChunks = kHeadDim / 8;            // 16-byte chunks of a row
+constexpr i32 kChunks = kHeadDimQk / 8;            // 16-byte chunks of a row
 constexpr i32 kRowLanes = ${row_lanes};          // threads that copy a row together
-constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of a product over the head dim
-constexpr bool kDimTail = kHeadDim % 16 != 0;    // and a k8 step
+constexpr i32 kDimSteps = kHeadDimQk / 16;         // k16 steps of a product over the head dim
+constexpr bool kDimTail = kHeadDimQk % 16 != 0;    // and a k8 step
 constexpr u32 kRowBytes = ${row_bytes}, kSwizzleMask = ${swizzle_mask}, kSwizzleShift = ${swizzle_shift};
 constexpr i32 kPartChunks = (kChunks + kQueryWarps - 1) / kQueryWarps;  // of dK and dV that a warp computes
 //% for shared_offsets
@@ -52,8 +54,9 @@ constexpr i32 kDqRows = ${dq_rows}, kDqColumnParts = ${dq_column_parts};  // of 
 constexpr i32 kDqChunks = (kChunks + kDqColumnParts - 1) / kDqColumnParts;
 static_assert(kBlockQ / kDqRows * kDqColumnParts == kWarps);
 //% end
-static_assert(kBlockKv % (16 * (kWarps / kQueryWarps)) == 0 && kBlockQ % (16 * kQueryWarps) == 0 && kHeadDim % 8 == 0);
-static_assert(kRowBytes == 2 * kHeadDim && kStreamedTileBytes == kBlockQ * kRowBytes);
+static_assert(kBlockKv % (16 * (kWarps / kQueryWarps)) == 0 && kBlockQ % (16 * kQueryWarps) == 0 && kHeadDimQk % 8 == 0);
+static_assert(kHeadDimQk == kHeadDimV);  // rows of all tiles lie alike
+static_assert(kRowBytes == kElementBytes * kHeadDimQk && kStreamedTileBytes == kBlockQ * kRowBytes);
 
 using ScoreFragments = float[kRowTiles][kKeyTiles][4];
 
@@ -115,7 +118,7 @@ struct WarpPart {
 
 // Offsets are in elements.
 __device__ __forceinline__ const char* row_pointer(const void* tensor, i64 sequence_offset, i64 head_offset, i64 row_offset) {
-  return static_cast<const char*>(tensor) + 2 * (sequence_offset + head_offset + row_offset);
+  return static_cast<const char*>(tensor) + kElementBytes * (sequence_offset + head_offset + row_offset);
 }
 
 // Turns Sᵀ into Pᵀ. query is the warp's first one in the block.
@@ -186,7 +189,7 @@ __device__ __forceinline__ void load_keys(const Arguments& args, const KeyTile& 
   const i32 head = TileHeads::of_keys(args, tile.head);
   const char* k = row_pointer(args.k, tile.sequence.key_offset(args.k_stride_batch, args.k_stride_row), head * args.k_stride_head, row * args.k_stride_row);
   const char* v = row_pointer(args.v, tile.sequence.key_offset(args.v_stride_batch, args.v_stride_row), head * args.v_stride_head, row * args.v_stride_row);
-  TilePairStream<kBlockKv>(k, 2 * args.k_stride_row, v, 2 * args.v_stride_row, tile.keys).load_next(shared + kKOffset, shared + kVOffset);
+  TilePairStream<kBlockKv>(k, kElementBytes * args.k_stride_row, v, kElementBytes * args.v_stride_row, tile.keys).load_next(shared + kKOffset, shared + kVOffset);
   cp_async_commit_group();
 }
 
@@ -217,7 +220,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
         row_pointer(args.q, tile.sequence.query_offset(args.q_stride_batch, args.q_stride_row), head * args.q_stride_head, first_row * args.q_stride_row);
     const char* d_o =
         row_pointer(args.d_o, tile.sequence.query_offset(args.d_o_stride_batch, args.d_o_stride_row), head * args.d_o_stride_head, first_row * args.d_o_stride_row);
-    TilePairRing ring{StreamedRows(q, 2 * args.q_stride_row, d_o, 2 * args.d_o_stride_row, query_count(args, tile.sequence) - static_cast<i32>(first_row)),
+    TilePairRing ring{StreamedRows(q, kElementBytes * args.q_stride_row, d_o, kElementBytes * args.d_o_stride_row, query_count(args, tile.sequence) - static_cast<i32>(first_row)),
                       LseDeltaStream(args, row_head * blocks.all * kBlockQ + first_row), blocks.end - blocks.begin, shared};
     if (member > 0) bar_sync();  // all have read the last block of the head before
     ring.prefetch();

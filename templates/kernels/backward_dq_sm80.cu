@@ -21,23 +21,26 @@ struct Arguments {
 };
 constexpr u32 kArgumentBytes = ${argument_bytes};
 
-constexpr i32 kBlockQ = ${block_q}, kBlockKv = ${block_kv}, kHeadDim = ${head_dim}, kThreads = ${threads}, kStages = ${stages};
+constexpr i32 kHeadDimQk = ${head_dim_qk}, kHeadDimV = ${head_dim_v};  // elements of a row of Q and K, and of V and O
+constexpr i32 kElementBytes = ${element_bytes};
+constexpr i32 kBlockQ = ${block_q}, kBlockKv = ${block_kv}, kThreads = ${threads}, kStages = ${stages};
 constexpr i32 kCtasPerSm = ${ctas_per_sm};
 
 constexpr i32 kWarpRows = 16, kRowTiles = 1;     // queries of a warp, in m16 tiles
 constexpr i32 kKeyTiles = kBlockKv / 8;          // n8 tiles of S
-constexpr i32 kChunks = kHeadDim / 8;            // 16-byte chunks of a row
+constexpr i32 kChunks = kHeadDimQk / 8;            // 16-byte chunks of a row
 constexpr i32 kRowLanes = ${row_lanes};          // threads that copy a row together
-constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of a product over the head dim
-constexpr bool kDimTail = kHeadDim % 16 != 0;    // and a k8 step
+constexpr i32 kDimSteps = kHeadDimQk / 16;         // k16 steps of a product over the head dim
+constexpr bool kDimTail = kHeadDimQk % 16 != 0;    // and a k8 step
 constexpr u32 kRowBytes = ${row_bytes}, kSwizzleMask = ${swizzle_mask}, kSwizzleShift = ${swizzle_shift};
 constexpr i32 kPartChunks = kChunks;             // of dQ that a warp computes: all
 //% for shared_offsets
 constexpr u32 ${shared_offsets.name} = ${shared_offsets.offset};
 //% end
 constexpr u32 kStreamedTileBytes = ${streamed_tile_bytes};
-static_assert(kThreads * kWarpRows == kBlockQ * kWarpSize && kBlockKv % 16 == 0 && kHeadDim % 8 == 0);
-static_assert(kRowBytes == 2 * kHeadDim && kStreamedTileBytes == kBlockKv * kRowBytes);
+static_assert(kThreads * kWarpRows == kBlockQ * kWarpSize && kBlockKv % 16 == 0 && kHeadDimQk % 8 == 0);
+static_assert(kHeadDimQk == kHeadDimV);  // rows of all tiles lie alike
+static_assert(kRowBytes == kElementBytes * kHeadDimQk && kStreamedTileBytes == kBlockKv * kRowBytes);
 
 using ScoreFragments = float[kRowTiles][kKeyTiles][4];
 
@@ -65,7 +68,7 @@ struct LseDeltaStream {
 
 // Offsets are in elements.
 __device__ __forceinline__ const char* row_pointer(const void* tensor, i64 sequence_offset, i64 head_offset, i64 row_offset) {
-  return static_cast<const char*>(tensor) + 2 * (sequence_offset + head_offset + row_offset);
+  return static_cast<const char*>(tensor) + kElementBytes * (sequence_offset + head_offset + row_offset);
 }
 
 // Turns dP in `ds` into dS = P ∘ (dP - delta). first_row is the warp's first query in the sequence.
@@ -115,15 +118,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
   const KeyBlocks blocks(args, sequence, tile_row, tile_row + rows - 1);
 
   TilePairStream<kBlockQ>(row_pointer(args.q, sequence.query_offset(args.q_stride_batch, args.q_stride_row), head * args.q_stride_head, tile_row * args.q_stride_row),
-                          2 * args.q_stride_row,
+                          kElementBytes * args.q_stride_row,
                           row_pointer(args.d_o, sequence.query_offset(args.d_o_stride_batch, args.d_o_stride_row), head * args.d_o_stride_head, tile_row * args.d_o_stride_row),
-                          2 * args.d_o_stride_row, rows)
+                          kElementBytes * args.d_o_stride_row, rows)
       .load_next(shared + kQOffset, shared + kDoOffset);
   cp_async_commit_group();
   const i64 first_key = static_cast<i64>(blocks.begin) * kBlockKv;
   const char* k = row_pointer(args.k, sequence.key_offset(args.k_stride_batch, args.k_stride_row), head_kv * args.k_stride_head, first_key * args.k_stride_row);
   const char* v = row_pointer(args.v, sequence.key_offset(args.v_stride_batch, args.v_stride_row), head_kv * args.v_stride_head, first_key * args.v_stride_row);
-  TilePairRing ring{StreamedRows(k, 2 * args.k_stride_row, v, 2 * args.v_stride_row, key_count(args, sequence) - static_cast<i32>(first_key)), LseDeltaStream{},
+  TilePairRing ring{StreamedRows(k, kElementBytes * args.k_stride_row, v, kElementBytes * args.v_stride_row, key_count(args, sequence) - static_cast<i32>(first_key)), LseDeltaStream{},
                     blocks.end - blocks.begin, shared};
   ring.prefetch();
 
@@ -144,7 +147,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
   bar_sync();
   put_gradient(shared + kQOffset, warp_row, 0, 0, args.softmax_scale, acc_dq);
   bar_warp_sync();
-  const i64 row_bytes = 2 * args.d_q_stride_row;
+  const i64 row_bytes = kElementBytes * args.d_q_stride_row;
   char* d_q = const_cast<char*>(row_pointer(args.d_q, sequence.query_offset(args.d_q_stride_batch, args.d_q_stride_row), head * args.d_q_stride_head, 0));
   store_tile<kWarpRows, false, kWarpSize>(d_q + first_row * row_bytes, shared + kQOffset + warp_row * kRowBytes, row_bytes, rows - warp_row,
                                           lane_index());

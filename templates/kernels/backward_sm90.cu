@@ -28,7 +28,9 @@ struct Arguments {
 };
 constexpr u32 kArgumentBytes = ${argument_bytes};
 
-constexpr i32 kBlockQ = ${block_q}, kBlockKv = ${block_kv}, kHeadDim = ${head_dim}, kSoftmaxWarpgroups = ${softmax_count};
+constexpr i32 kHeadDimQk = ${head_dim_qk}, kHeadDimV = ${head_dim_v};  // elements of a row of Q and K, and of V and O
+constexpr i32 kElementBytes = ${element_bytes};
+constexpr i32 kBlockQ = ${block_q}, kBlockKv = ${block_kv}, kSoftmaxWarpgroups = ${softmax_count};
 //% if persistent
 constexpr u32 kTileNumbers = ${tile_numbers};  // that are held at once
 //% end
@@ -50,22 +52,23 @@ constexpr i32 kWarpgroup = 128, kWarpgroupWarps = 4;  // threads, warps
 constexpr i32 kWarpgroupKeys = 64, kWarpgroupsOfKeys = ${warpgroups_of_keys};  // rows of a wgmma; softmax warpgroups that share them
 constexpr i32 kThreads = (kSoftmaxWarpgroups + 1) * kWarpgroup;
 constexpr i32 kPanelColumns = ${panel_columns}, kPanels = ${panels};
-constexpr u32 kPanelBytes = 2 * kPanelColumns;        // of a row
+constexpr u32 kPanelBytes = kElementBytes * kPanelColumns;  // of a row
 constexpr u32 kQPanelStride = kBlockQ * kPanelBytes, kKvPanelStride = kBlockKv * kPanelBytes;
 constexpr u32 kQTileBytes = kPanels * kQPanelStride, kKvTileBytes = kPanels * kKvPanelStride;
-constexpr u32 kDsTileBytes = 2 * kBlockQ * kBlockKv, kRowsBytes = 4 * kBlockQ;  // the latter: LSE of a block, or delta
+constexpr u32 kDsTileBytes = kElementBytes * kBlockQ * kBlockKv, kRowsBytes = 4 * kBlockQ;  // the latter: LSE of a block, or delta
 //% for shared_offsets
 constexpr u32 ${shared_offsets.name} = ${shared_offsets.offset};
 //% end
-constexpr i32 kChunks = kHeadDim / 8;                 // 16-byte chunks of a row
-constexpr i32 kDimSteps = (kHeadDim + 15) / 16;       // k16 steps over the head dim; columns beyond it are zeros
+constexpr i32 kChunks = kHeadDimQk / 8;                 // 16-byte chunks of a row
+constexpr i32 kDimSteps = (kHeadDimQk + 15) / 16;       // k16 steps over the head dim; columns beyond it are zeros
 constexpr i32 kQuerySteps = kBlockQ / 16, kKeySteps = kBlockKv / 16;  // the same over a block of queries, a tile of keys
-static_assert(kBlockQ % ${query_multiple} == 0 && kBlockKv % kWarpgroupKeys == 0 && kHeadDim % 8 == 0 && kPanels * kPanelColumns >= 16 * kDimSteps);
+static_assert(kHeadDimQk == kHeadDimV);  // rows of all tiles, and dK and dV, lie alike
+static_assert(kBlockQ % ${query_multiple} == 0 && kBlockKv % kWarpgroupKeys == 0 && kHeadDimQk % 8 == 0 && kPanels * kPanelColumns >= 16 * kDimSteps);
 
 // A thread's accumulators: element 4 n + i lies in row lane / 4 + 8 (i / 2) of its warp's 16 rows, in column 8 n + 2 (lane % 4) + i % 2.
 using ScoreFragments = float[kBlockQ / 2];        // of Sᵀ or dPᵀ
 using PackedScores = u32[kBlockQ / 4];            // of Pᵀ or dSᵀ in 16 bits: the A operand of a product over the queries
-using GradientFragments = float[kHeadDim / 2];    // of dK or dV
+using GradientFragments = float[kHeadDimV / 2];    // of dK or dV
 
 //% include wgmma/matrix_descriptor
 //% include wgmma/pipeline_slot

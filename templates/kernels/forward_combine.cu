@@ -16,8 +16,8 @@ struct Arguments {
 };
 constexpr u32 kArgumentBytes = ${argument_bytes};
 
-constexpr i32 kHeadDim = ${head_dim}, kRows = ${rows_per_tile}, kThreads = ${threads}, kRowLanes = ${row_lanes}, kWarpsOfRow = ${warps_of_row};
-constexpr i32 kChunks = kHeadDim / 8, kSlicesOfWarp = kWarpSize / kRowLanes, kSlices = kWarpsOfRow * kSlicesOfWarp;
+constexpr i32 kHeadDimV = ${head_dim_v}, kElementBytes = ${element_bytes}, kRows = ${rows_per_tile}, kThreads = ${threads}, kRowLanes = ${row_lanes}, kWarpsOfRow = ${warps_of_row};
+constexpr i32 kChunks = kHeadDimV / 8, kSlicesOfWarp = kWarpSize / kRowLanes, kSlices = kWarpsOfRow * kSlicesOfWarp;
 constexpr i32 kAtOnce = 4;  // parts of a slice whose loads are under way together
 constexpr float kLn2 = 0.693147180559945309f;
 constexpr float kHeadroom = ${headroom};  // powers of two by which sums are smaller than their maxima say
@@ -87,7 +87,7 @@ struct Parts {
     for (i32 i = 0; i < kAtOnce; ++i) {
       low[i] = high[i] = Vec4F32{};
       if (statistics[i].row_sum == 0 || !has_columns) continue;
-      const float* const o = o_of_row + (first + i * kSlices) * rows * kHeadDim;
+      const float* const o = o_of_row + (first + i * kSlices) * rows * kHeadDimV;
       low[i] = ld_weak_global_v4_f32(o);
       high[i] = ld_weak_global_v4_f32(o + 4);
     }
@@ -114,7 +114,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
 //% end
   const float* const statistics_of_row = args.statistics_partial + 2 * row;
   const float c = args.softmax_scale_log2;
-  const float* const o_of_row = args.o_partial + row * kHeadDim + 8 * chunk;
+  const float* const o_of_row = args.o_partial + row * kHeadDimV + 8 * chunk;
 
   i32 first = slice;
   Parts some;
@@ -178,7 +178,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
   const i32 head = batch_head - sequence.batch * args.heads_q;
   const i64 query = row - static_cast<i64>(batch_head) * args.seq_q;
   char* const to = static_cast<char*>(args.o) +
-                   2 * (sequence.query_offset(args.o_stride_batch, args.o_stride_row) + head * args.o_stride_head + query * args.o_stride_row);
+                   kElementBytes * (sequence.query_offset(args.o_stride_batch, args.o_stride_row) + head * args.o_stride_head + query * args.o_stride_row);
   u32 words[4];
 #pragma unroll
   for (i32 i = 0; i < 4; ++i) words[i] = pack_elements(sums[2 * i], sums[2 * i + 1]);

@@ -29,7 +29,9 @@ struct Arguments {
 };
 constexpr u32 kArgumentBytes = ${argument_bytes};
 
-constexpr i32 kBlockQ = ${block_q}, kBlockKv = ${block_kv}, kHeadDim = ${head_dim}, kWarps = ${warps}, kStages = ${stages};
+constexpr i32 kHeadDimQk = ${head_dim_qk}, kHeadDimV = ${head_dim_v};  // elements of a row of Q and K, and of V and O
+constexpr i32 kElementBytes = ${element_bytes};
+constexpr i32 kBlockQ = ${block_q}, kBlockKv = ${block_kv}, kWarps = ${warps}, kStages = ${stages};
 constexpr bool kEvenTiles = ${even_tiles};     // lengths are multiples of the tiles
 constexpr float kRescaleThreshold = ${rescale_threshold};  // in powers of two; 0: rescale at every block
 constexpr bool kPartialBlocks = ${partial_blocks};  // whether any block can need a mask
@@ -42,17 +44,18 @@ constexpr i32 kThreads = kWarps * kWarpSize;
 constexpr i32 kWarpRows = kBlockQ / kWarps;
 constexpr i32 kRowTiles = kWarpRows / 16;        // m16 tiles of a warp
 constexpr i32 kKeyTiles = kBlockKv / 8;          // n8 tiles of S
-constexpr i32 kChunks = kHeadDim / 8;            // n8 tiles of O; 16-byte chunks of a row
-constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of Q Kᵀ
-constexpr bool kDimTail = kHeadDim % 16 != 0;    // and a k8 step
+constexpr i32 kChunks = kHeadDimV / 8;            // n8 tiles of O; 16-byte chunks of a row
+constexpr i32 kDimSteps = kHeadDimQk / 16;         // k16 steps of Q Kᵀ
+constexpr bool kDimTail = kHeadDimQk % 16 != 0;    // and a k8 step
 constexpr u32 kRowBytes = ${row_bytes}, kSwizzleMask = ${swizzle_mask}, kSwizzleShift = ${swizzle_shift};
 constexpr i32 kPrefetchGroups = kStages > 1 ? kStages - 1 : 1;  // cp.async groups of the ring's prefetch
 //% for shared_offsets
 constexpr u32 ${shared_offsets.name} = ${shared_offsets.offset};
 //% end
 constexpr u32 kKvTileBytes = ${kv_tile_bytes};
-static_assert(kBlockQ % (16 * kWarps) == 0 && kBlockKv % 16 == 0 && kHeadDim % 8 == 0);
-static_assert(kRowBytes == 2 * kHeadDim && kKvTileBytes == kBlockKv * kRowBytes);
+static_assert(kBlockQ % (16 * kWarps) == 0 && kBlockKv % 16 == 0 && kHeadDimV % 8 == 0);
+static_assert(kHeadDimQk == kHeadDimV);  // rows of all tiles lie alike
+static_assert(kRowBytes == kElementBytes * kHeadDimQk && kKvTileBytes == kBlockKv * kRowBytes);
 static_assert(kKOffset >= kQOffset + kBlockQ * kRowBytes && kVOffset >= kKOffset + kStages * kKvTileBytes);
 
 using ScoreFragments = float[kRowTiles][kKeyTiles][4];
@@ -101,7 +104,7 @@ struct QueryTile {
 
 // Offsets are in elements.
 __device__ __forceinline__ const char* row_pointer(const void* tensor, i64 sequence_offset, i64 head_offset, i64 row_offset) {
-  return static_cast<const char*>(tensor) + 2 * (sequence_offset + head_offset + row_offset);
+  return static_cast<const char*>(tensor) + kElementBytes * (sequence_offset + head_offset + row_offset);
 }
 
 //% include mma_sync/${kv_ring}
@@ -161,7 +164,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
   cp_async_commit_group();
   const char* k = row_pointer(args.k, tile.sequence.key_offset(args.k_stride_batch, args.k_stride_row), tile.head_kv * args.k_stride_head, 0);
   const char* v = row_pointer(args.v, tile.sequence.key_offset(args.v_stride_batch, args.v_stride_row), tile.head_kv * args.v_stride_head, 0);
-  KvRing ring{KvStream(args, tile.sequence, k, 2 * args.k_stride_row, blocks.begin), KvStream(args, tile.sequence, v, 2 * args.v_stride_row, blocks.begin),
+  KvRing ring{KvStream(args, tile.sequence, k, kElementBytes * args.k_stride_row, blocks.begin), KvStream(args, tile.sequence, v, kElementBytes * args.v_stride_row, blocks.begin),
               blocks.end - blocks.begin, shared};
   ring.prefetch();
 

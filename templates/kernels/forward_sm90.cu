@@ -38,7 +38,9 @@ struct Arguments {
 };
 constexpr u32 kArgumentBytes = ${argument_bytes};
 
-constexpr i32 kBlockQ = ${block_q}, kBlockKv = ${block_kv}, kHeadDim = ${head_dim}, kConsumers = ${consumers};
+constexpr i32 kHeadDimQk = ${head_dim_qk}, kHeadDimV = ${head_dim_v};  // elements of a row of Q and K, and of V and O
+constexpr i32 kElementBytes = ${element_bytes};
+constexpr i32 kBlockQ = ${block_q}, kBlockKv = ${block_kv}, kConsumers = ${consumers};
 constexpr i32 kStages = ${stages}, kVStages = ${v_stages}, kQStages = ${q_stages};  // tiles of K, of V, of Q
 constexpr bool kEvenTiles = ${even_tiles};      // lengths are multiples of the tiles
 constexpr bool kPartialBlocks = ${partial_blocks};   // whether any block can need a mask
@@ -57,21 +59,22 @@ constexpr i32 kGroup = ${group};                  // query heads in a tile: a po
 constexpr i32 kWarpgroup = 128;                  // threads
 constexpr i32 kThreads = (kConsumers + 1) * kWarpgroup;
 constexpr i32 kPanelColumns = ${panel_columns}, kPanels = ${panels};
-constexpr u32 kPanelBytes = 2 * kPanelColumns;   // of a row
+constexpr u32 kPanelBytes = kElementBytes * kPanelColumns;  // of a row
 constexpr u32 kQPanelStride = kBlockQ * kPanelBytes, kKvPanelStride = kBlockKv * kPanelBytes;
 constexpr u32 kQTileBytes = kPanels * kQPanelStride, kKvTileBytes = kPanels * kKvPanelStride;
 //% for shared_offsets
 constexpr u32 ${shared_offsets.name} = ${shared_offsets.offset};
 //% end
-constexpr i32 kDimSteps = (kHeadDim + 15) / 16;  // k16 steps of Q Kᵀ; columns beyond the head dim are zeros
+constexpr i32 kDimSteps = (kHeadDimQk + 15) / 16;  // k16 steps of Q Kᵀ; columns beyond the head dim are zeros
 constexpr i32 kKeySteps = kBlockKv / 16;         // k16 steps of P V
-static_assert(kBlockQ == 64 * kConsumers && kBlockKv % 16 == 0 && kHeadDim % 8 == 0 && kPanels * kPanelColumns >= 16 * kDimSteps);
+static_assert(kBlockQ == 64 * kConsumers && kBlockKv % 16 == 0 && kHeadDimV % 8 == 0 && kPanels * kPanelColumns >= 16 * kDimSteps);
+static_assert(kHeadDimQk == kHeadDimV);  // rows of all tiles lie alike
 static_assert(kKOffset >= kQOffset + kQStages * kQTileBytes && kVOffset >= kKOffset + kStages * kKvTileBytes);
 static_assert(kBarrierOffset >= kVOffset + kVStages * kKvTileBytes);
 
 // A thread's accumulators: element 4 n + i lies in row lane / 4 + 8 (i / 2) of its warp's 16 rows, in column 8 n + 2 (lane % 4) + i % 2.
 using ScoreFragments = float[kBlockKv / 2];
-using OutputFragments = float[kHeadDim / 2];
+using OutputFragments = float[kHeadDimV / 2];
 
 //% include wgmma/matrix_descriptor
 //% include tile/pack_elements

@@ -25,7 +25,7 @@ struct Arguments {
 };
 constexpr u32 kArgumentBytes = ${argument_bytes};
 
-constexpr i32 kBlockKv = ${block_kv}, kHeadDim = ${head_dim}, kWarps = ${warps};
+constexpr i32 kBlockKv = ${block_kv}, kHeadDim = ${head_dim}, kElementBytes = ${element_bytes}, kWarps = ${warps};
 //% for shared_offsets
 constexpr u32 ${shared_offsets.name} = ${shared_offsets.offset};
 //% end
@@ -163,9 +163,9 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
   const u32 shared = shared_base(), q_tile = shared + kQOffset, k_tile = shared + kKOffset, v_tile = shared + kVOffset;
 
   using KvStream = TileStream<kBlockKv, false, kThreads>;
-  KvStream k(row_pointer(args.k, head.sequence.key_offset(args.k_stride_batch, args.k_stride_row), head.head_kv * args.k_stride_head, 0), 2 * args.k_stride_row, key_count(args, head.sequence),
+  KvStream k(row_pointer(args.k, head.sequence.key_offset(args.k_stride_batch, args.k_stride_row), head.head_kv * args.k_stride_head, 0), kElementBytes * args.k_stride_row, key_count(args, head.sequence),
              thread_index());
-  KvStream v(row_pointer(args.v, head.sequence.key_offset(args.v_stride_batch, args.v_stride_row), head.head_kv * args.v_stride_head, 0), 2 * args.v_stride_row, key_count(args, head.sequence),
+  KvStream v(row_pointer(args.v, head.sequence.key_offset(args.v_stride_batch, args.v_stride_row), head.head_kv * args.v_stride_head, 0), kElementBytes * args.v_stride_row, key_count(args, head.sequence),
              thread_index());
   for (i32 block = 0; block < blocks; ++block) {
     k.load_next(k_tile);
@@ -174,7 +174,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
       const QueryTile tile(args, head.sequence, i);
       if (block >= tile.blocks.end) continue;
       const char* q = row_pointer(args.q, head.sequence.query_offset(args.q_stride_batch, args.q_stride_row), head.head * args.q_stride_head, tile.first_row * args.q_stride_row);
-      TileStream<kRowsPerTile, false, kThreads>(q, 2 * args.q_stride_row, tile.rows, thread_index()).load_next(q_tile);
+      TileStream<kRowsPerTile, false, kThreads>(q, kElementBytes * args.q_stride_row, tile.rows, thread_index()).load_next(q_tile);
       cp_async_commit_group();
 
       const StoredRows stored(args, head, tile, warp_row);
@@ -197,7 +197,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
       } else {
         char* o = row_pointer(args.o, head.sequence.query_offset(args.o_stride_batch, args.o_stride_row), head.head * args.o_stride_head,
                               (tile.first_row + warp_row) * args.o_stride_row);
-        store_output(o, 2 * args.o_stride_row, tile.rows - warp_row, q_tile, warp_row, acc_o);
+        store_output(o, kElementBytes * args.o_stride_row, tile.rows - warp_row, q_tile, warp_row, acc_o);
         store_lse(args, head, tile, warp_row, softmax);
       }
       bar_sync();  // all have finished with Q, and after the last tile with K and V; l and m are there for all lanes

@@ -16,7 +16,7 @@ struct Arguments {
 };
 constexpr u32 kArgumentBytes = ${argument_bytes};
 
-constexpr i32 kBlockKv = ${block_kv}, kHeadDim = ${head_dim}, kWarps = ${warps};
+constexpr i32 kBlockKv = ${block_kv}, kHeadDim = ${head_dim}, kElementBytes = ${element_bytes}, kWarps = ${warps};
 //% for shared_offsets
 constexpr u32 ${shared_offsets.name} = ${shared_offsets.offset};
 //% end
@@ -63,8 +63,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
 
   const char* q = row_pointer(args.q, tile.sequence.query_offset(args.q_stride_batch, args.q_stride_row), tile.head * args.q_stride_head, tile.first_row * args.q_stride_row);
   const char* k = row_pointer(args.k, tile.sequence.key_offset(args.k_stride_batch, args.k_stride_row), tile.head_kv * args.k_stride_head, 0);
-  TileStream<kRowsPerTile, false, kThreads>(q, 2 * args.q_stride_row, tile.rows, thread_index()).load_next(shared + kQOffset);
-  TileRing ring{{k, 2 * args.k_stride_row, key_count(args, tile.sequence), static_cast<i32>(thread_index())}, blocks, shared + kKOffset};
+  TileStream<kRowsPerTile, false, kThreads>(q, kElementBytes * args.q_stride_row, tile.rows, thread_index()).load_next(shared + kQOffset);
+  TileRing ring{{k, kElementBytes * args.k_stride_row, key_count(args, tile.sequence), static_cast<i32>(thread_index())}, blocks, shared + kKOffset};
   ring.load(0);  // one cp.async group with Q
 
   const QueryFragments q_rows(shared + kQOffset, warp_row);

@@ -16,7 +16,7 @@ struct Arguments {
 };
 constexpr u32 kArgumentBytes = ${argument_bytes};
 
-constexpr i32 kBlockKv = ${block_kv}, kHeadDim = ${head_dim}, kWarps = ${warps};
+constexpr i32 kBlockKv = ${block_kv}, kHeadDim = ${head_dim}, kElementBytes = ${element_bytes}, kWarps = ${warps};
 //% for shared_offsets
 constexpr u32 ${shared_offsets.name} = ${shared_offsets.offset};
 //% end
@@ -62,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
   const u32 shared = shared_base();
 
   const char* v = row_pointer(args.v, tile.sequence.key_offset(args.v_stride_batch, args.v_stride_row), tile.head_kv * args.v_stride_head, 0);
-  TileRing ring{{v, 2 * args.v_stride_row, key_count(args, tile.sequence), static_cast<i32>(thread_index())}, blocks, shared + kVOffset};
+  TileRing ring{{v, kElementBytes * args.v_stride_row, key_count(args, tile.sequence), static_cast<i32>(thread_index())}, blocks, shared + kVOffset};
   ring.load(0);
 
   OutputFragments acc_o = {};
@@ -77,6 +77,6 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
 
   char* o = row_pointer(args.o, tile.sequence.query_offset(args.o_stride_batch, args.o_stride_row), tile.head * args.o_stride_head,
                         (tile.first_row + warp_row) * args.o_stride_row);
-  store_output(o, 2 * args.o_stride_row, tile.rows - warp_row, shared + kOOffset, warp_row, acc_o);
+  store_output(o, kElementBytes * args.o_stride_row, tile.rows - warp_row, shared + kOOffset, warp_row, acc_o);
 }
 //% include primitives/entry/${target}

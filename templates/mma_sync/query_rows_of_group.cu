@@ -1,7 +1,7 @@
 // Rows of a group's heads in turn: where a row of the tile lies in Q and O hangs on its position and its head.
 __device__ __forceinline__ i64 place_of_row(const QueryTile& tile, i32 row, i64 stride_batch, i64 stride_head, i64 stride_row) {
   const i32 i = tile.first_row + row;
-  return 2 * (tile.sequence.query_offset(stride_batch, stride_row) + tile.head_of(i) * stride_head + QueryTile::position_of(i) * stride_row);
+  return kElementBytes * (tile.sequence.query_offset(stride_batch, stride_row) + tile.head_of(i) * stride_head + QueryTile::position_of(i) * stride_row);
 }
 
 // Q's tile into shared memory, by all threads of the CTA.

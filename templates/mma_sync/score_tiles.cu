@@ -1,5 +1,5 @@
 // Pᵀ and dSᵀ of a block in shared memory, where warps need what others have computed: rows are keys, kBlockQ queries long.
-using ScoreRows = SwizzledRows<2 * kBlockQ, kScoreSwizzleMask, kScoreSwizzleShift>;
+using ScoreRows = SwizzledRows<kElementBytes * kBlockQ, kScoreSwizzleMask, kScoreSwizzleShift>;
 
 // first_key and first_query are the warp's first ones in the tile.
 __device__ __forceinline__ void put_scores(u32 tile, i32 first_key, i32 first_query, const ScoreFragments& scores) {

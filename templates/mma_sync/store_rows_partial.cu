@@ -12,7 +12,7 @@ __device__ __forceinline__ void store_output(const Arguments& args, const QueryT
   for (i32 i = 0; i < 2 * kRowTiles; ++i) {
     const i32 row = warp_row + 8 * i + static_cast<i32>(lane / 4);
     if (row >= tile.rows) continue;
-    float* const o = args.o_partial + place_of_results(args, tile, row) * kHeadDim + lane % 4 * 2;
+    float* const o = args.o_partial + place_of_results(args, tile, row) * kHeadDimV + lane % 4 * 2;
 #pragma unroll
     for (i32 n = 0; n < kChunks; ++n) st_global_v2_f32(o + 8 * n, {acc_o[i / 2][n][i % 2 * 2], acc_o[i / 2][n][i % 2 * 2 + 1]});
   }

@@ -2,7 +2,7 @@
 // has `blocks` blocks.
 template <i32 kTileRows>
 __device__ __forceinline__ i64 transposed_sums_place(i64 head, i32 blocks, i32 block) {
-  return (head * blocks + block) * (kHeadDim * kTileRows);
+  return (head * blocks + block) * (kHeadDimQk * kTileRows);
 }
 // The place of a fragment among those of its block: of each 16 of the head dim all rows follow each other.
 template <i32 kTileRows>

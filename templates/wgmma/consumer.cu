@@ -133,5 +133,5 @@ __device__ __forceinline__ void skip_blocks(Consumer& consumer, i32 count) {
 
 __device__ __forceinline__ void clear(OutputFragments& o) {
 #pragma unroll
-  for (i32 i = 0; i < kHeadDim / 2; ++i) o[i] = 0;
+  for (i32 i = 0; i < kHeadDimV / 2; ++i) o[i] = 0;
 }

@@ -19,7 +19,7 @@ __device__ __forceinline__ void convert_finished_heads(const Arguments& args, co
     const bool last = static_cast<i32>(ld_shared_b32(shared + kFinishedOffset)) == args.key_tiles * ${finishing_tiles} - 1;
     bar_sync_named(kTickets, kWarpgroup);
     if (!last) continue;
-    char* const d_q = static_cast<char*>(args.d_q) + 2 * (tile.sequence.query_offset(args.d_q_stride_batch, args.d_q_stride_row) + head * args.d_q_stride_head);
-    convert(args.d_q_sums, args.softmax_scale, d_q, 2 * args.d_q_stride_row, of_all, 0, query_count(args, tile.sequence));
+    char* const d_q = static_cast<char*>(args.d_q) + kElementBytes * (tile.sequence.query_offset(args.d_q_stride_batch, args.d_q_stride_row) + head * args.d_q_stride_head);
+    convert(args.d_q_sums, args.softmax_scale, d_q, kElementBytes * args.d_q_stride_row, of_all, 0, query_count(args, tile.sequence));
   }
 }

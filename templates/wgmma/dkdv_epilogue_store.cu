@@ -12,7 +12,7 @@ __device__ __forceinline__ void store_rows(char* gradient, i64 row_bytes, float 
     const bool exists = row < keys;
     char* const to = gradient + row * row_bytes;
 #pragma unroll
-    for (i32 group = 0; group < kHeadDim / 32; ++group) {
+    for (i32 group = 0; group < kHeadDimV / 32; ++group) {
       u32 words[4];
 #pragma unroll
       for (i32 n = 0; n < 4; ++n)
@@ -21,19 +21,19 @@ __device__ __forceinline__ void store_rows(char* gradient, i64 row_bytes, float 
       if (exists) st_global_v4_b32(to + 64 * group + 16 * quad, {words[0], words[1], words[2], words[3]});
     }
 #pragma unroll
-    for (i32 n = kHeadDim / 32 * 4; n < kHeadDim / 8; ++n)
+    for (i32 n = kHeadDimV / 32 * 4; n < kHeadDimV / 8; ++n)
       if (exists) st_global_b32(to + 16 * n + 4 * quad, pack_elements(scale * acc[4 * n + 2 * half], scale * acc[4 * n + 2 * half + 1]));
   }
 }
 
 // first_key: of the warp's 16, in the tile.
 __device__ __forceinline__ void store_dk(const Arguments& args, const KeyTile& tile, i32 first_key, const GradientFragments& dk) {
-  char* const d_k = static_cast<char*>(args.d_k) + 2 * (tile.sequence.key_offset(args.d_k_stride_batch, args.d_k_stride_row) +
+  char* const d_k = static_cast<char*>(args.d_k) + kElementBytes * (tile.sequence.key_offset(args.d_k_stride_batch, args.d_k_stride_row) +
                                                         tile.head * args.d_k_stride_head + tile.first_key * args.d_k_stride_row);
-  store_rows(d_k, 2 * args.d_k_stride_row, args.softmax_scale, first_key + static_cast<i32>(lane_index() / 4), tile.keys, dk);
+  store_rows(d_k, kElementBytes * args.d_k_stride_row, args.softmax_scale, first_key + static_cast<i32>(lane_index() / 4), tile.keys, dk);
 }
 __device__ __forceinline__ void store_dv(const Arguments& args, const KeyTile& tile, i32 first_key, const GradientFragments& dv) {
-  char* const d_v = static_cast<char*>(args.d_v) + 2 * (tile.sequence.key_offset(args.d_v_stride_batch, args.d_v_stride_row) +
+  char* const d_v = static_cast<char*>(args.d_v) + kElementBytes * (tile.sequence.key_offset(args.d_v_stride_batch, args.d_v_stride_row) +
                                                         tile.head * args.d_v_stride_head + tile.first_key * args.d_v_stride_row);
-  store_rows(d_v, 2 * args.d_v_stride_row, 1.0f, first_key + static_cast<i32>(lane_index() / 4), tile.keys, dv);
+  store_rows(d_v, kElementBytes * args.d_v_stride_row, 1.0f, first_key + static_cast<i32>(lane_index() / 4), tile.keys, dv);
 }

@@ -1,8 +1,8 @@
 // A softmax warpgroup's share of dQ of each block, transposed: dQᵀ = Kᵀ dSᵀ over all keys of the tile, for 64 of the head dim and kDqQueries queries.
-constexpr i32 kDqRows = 64, kDqRowTiles = (kHeadDim + kDqRows - 1) / kDqRows;
+constexpr i32 kDqRows = 64, kDqRowTiles = (kHeadDimQk + kDqRows - 1) / kDqRows;
 constexpr i32 kDqQueries = kBlockQ * kDqRowTiles / kSoftmaxWarpgroups;
 constexpr bool kDqOfAllQueries = kDqQueries == kBlockQ;  // a warpgroup has all queries of its row tile
-static_assert(kSoftmaxWarpgroups % kDqRowTiles == 0 && kDqQueries % 8 == 0 && kHeadDim % 16 == 0);
+static_assert(kSoftmaxWarpgroups % kDqRowTiles == 0 && kDqQueries % 8 == 0 && kHeadDimQk % 16 == 0);
 using DqFragments = float[kDqQueries / 2];
 
 // The place in a ring that lies kBack before another one.
@@ -48,8 +48,8 @@ struct DqShare {
     wgmma_landed(dq);
     bar_warp_sync();
     if (lane_index() == 0) mbarrier_arrive(barriers.ds_empty(ds.stage));
-    if (kHeadDim % kDqRows == 0 || sixteen_dims < kHeadDim / 16) add_fragments();
-    sums += kHeadDim * kBlockQ;
+    if (kHeadDimQk % kDqRows == 0 || sixteen_dims < kHeadDimQk / 16) add_fragments();
+    sums += kHeadDimQk * kBlockQ;
   }
 
 //% include wgmma/dq_adds_${dq_adds}

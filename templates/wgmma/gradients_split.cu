@@ -87,7 +87,7 @@ struct ValueGradients {
   __device__ __forceinline__ ValueGradients(const Arguments& args, const KeyTile& tile, const SoftmaxWarpgroup& warpgroup, const ProbabilityPipe& pipe)
       : args(args), tile(tile), warpgroup(warpgroup), pipe(pipe) {
 #pragma unroll
-    for (i32 i = 0; i < kHeadDim / 2; ++i) dv[i] = 0;
+    for (i32 i = 0; i < kHeadDimV / 2; ++i) dv[i] = 0;
   }
   // K: for the tile's S.
   __device__ __forceinline__ void wait_operand() const { warpgroup.wait_k(); }
@@ -140,7 +140,7 @@ struct KeyGradients {
   // Leaves dp unset: the first product overwrites it.
   __device__ __forceinline__ KeyGradients(const SoftmaxWarpgroup& warpgroup, const ProbabilityPipe& pipe) : warpgroup(warpgroup), pipe(pipe) {
 #pragma unroll
-    for (i32 i = 0; i < kHeadDim / 2; ++i) dk[i] = 0;
+    for (i32 i = 0; i < kHeadDimQk / 2; ++i) dk[i] = 0;
   }
   // V: for the tile's dP.
   __device__ __forceinline__ void wait_operand() const { warpgroup.wait_v(); }

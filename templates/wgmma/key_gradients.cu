@@ -15,7 +15,7 @@ struct KeyGradients {
   __device__ __forceinline__ KeyGradients(const Arguments& args, const KeyTile& tile, const SoftmaxWarpgroup& warpgroup)
       : args(args), tile(tile), warpgroup(warpgroup)${and_dq} {
 #pragma unroll
-    for (i32 i = 0; i < kHeadDim / 2; ++i) dk[i] = dv[i] = 0;
+    for (i32 i = 0; i < kHeadDimV / 2; ++i) dk[i] = dv[i] = 0;
   }
 
 //% if early

@@ -71,7 +71,7 @@ __device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& 
 
 // Puts a warp's part of dSᵀ, 16 keys from column `key` of the tile on, into a tile of dS, whose rows are queries: fragments are transposed.
 __device__ __forceinline__ void put_scores(u32 tile, i32 key, const PackedScores& ds) {
-  const u32 lane = lane_index(), byte = 2 * (key + lane / 8 % 2 * 8);
+  const u32 lane = lane_index(), byte = kElementBytes * (key + lane / 8 % 2 * 8);
   const u32 at = swizzled(tile + byte / kPanelBytes * kQPanelStride + (lane / 16 * 8 + lane % 8) * kPanelBytes + byte % kPanelBytes);
 #pragma unroll
   for (i32 k = 0; k < kQuerySteps; ++k) {

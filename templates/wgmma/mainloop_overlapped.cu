@@ -1,7 +1,7 @@
 // S of a block of keys is issued with P V of the block before it: the softmax of the one runs beside the product of the other.
 struct Mainloop {
   // O is rescaled beside the product for S; a wide one before it, which was seen to be faster.
-  static constexpr bool kRescaleLate = kHeadDim <= 128;
+  static constexpr bool kRescaleLate = kHeadDimV <= 128;
 
   const Arguments& args;
   Consumer consumer;

@@ -2,7 +2,7 @@
 // So O, its row maximum and its row sum leave the registers after so many blocks, and a warpgroup goes on as if its tile began: here they are added
 // to what left before, rounded to nearest. A thread reads what it wrote itself: its pairs of values lie kPairStride floats apart.
 struct PromotedSums {
-  static constexpr i32 kPairStride = 2 * kConsumers * kWarpgroup, kPairsOfO = kHeadDim / 4, kPairs = kPairsOfO + 2;
+  static constexpr i32 kPairStride = 2 * kConsumers * kWarpgroup, kPairsOfO = kHeadDimV / 4, kPairs = kPairsOfO + 2;
   float* place;
   bool any = false;  // of this tile
 

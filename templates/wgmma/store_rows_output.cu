@@ -17,9 +17,9 @@ __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTil
       st_global_f32(args.lse + packed_query_row(args, tile.sequence, head, position), lse);
     }
     char* const to =
-        static_cast<char*>(args.o) + 2 * (tile.sequence.query_offset(args.o_stride_batch, args.o_stride_row) + head * args.o_stride_head + position * args.o_stride_row);
+        static_cast<char*>(args.o) + kElementBytes * (tile.sequence.query_offset(args.o_stride_batch, args.o_stride_row) + head * args.o_stride_head + position * args.o_stride_row);
 #pragma unroll
-    for (i32 group = 0; group < kHeadDim / 32; ++group) {
+    for (i32 group = 0; group < kHeadDimV / 32; ++group) {
       u32 words[4];
 #pragma unroll
       for (i32 n = 0; n < 4; ++n)
@@ -28,7 +28,7 @@ __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTil
       if (exists) st_global_v4_b32(to + 64 * group + 16 * quad, {words[0], words[1], words[2], words[3]});
     }
 #pragma unroll
-    for (i32 n = kHeadDim / 32 * 4; n < kHeadDim / 8; ++n)
+    for (i32 n = kHeadDimV / 32 * 4; n < kHeadDimV / 8; ++n)
       if (exists) st_global_b32(to + 16 * n + 4 * quad, pack_elements(o[4 * n + 2 * half] * inverse, o[4 * n + 2 * half + 1] * inverse));
   }
 }

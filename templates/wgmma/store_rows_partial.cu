@@ -14,9 +14,9 @@ __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTil
     if (quad == 0 && exists) st_global_v2_f32(args.statistics_partial + 2 * place, {sum != 0 ? softmax.row_max[half] : negative_infinity(), sum});
     const bool sees = exists && sum != 0;  // where the sum is 0, nobody reads O
     const float inverse = rcp_approx_ftz_f32(sum);
-    float* const to = args.o_partial + place * kHeadDim + 2 * quad;
+    float* const to = args.o_partial + place * kHeadDimV + 2 * quad;
 #pragma unroll
-    for (i32 n = 0; n < kHeadDim / 8; ++n)
+    for (i32 n = 0; n < kHeadDimV / 8; ++n)
       if (sees) st_global_v2_f32(to + 8 * n, {o[4 * n + 2 * half] * inverse, o[4 * n + 2 * half + 1] * inverse});
   }
 }

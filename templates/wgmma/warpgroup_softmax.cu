@@ -80,7 +80,7 @@ struct OnlineSoftmax {
   __device__ __forceinline__ void rescale(OutputFragments& o) const {
     if (!must_scale) return;
 #pragma unroll
-    for (i32 i = 0; i < kHeadDim / 2; ++i) o[i] *= scale[i / 2 % 2];
+    for (i32 i = 0; i < kHeadDimV / 2; ++i) o[i] *= scale[i / 2 % 2];
   }
 
   // The logarithm that a sum of P would have with kHeadroom of 0.

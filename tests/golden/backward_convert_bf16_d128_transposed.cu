@@ -1,4 +1,4 @@
-// attune backward bf16 d128 sm90 q80 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax dq-adds=bulk · source 9627607177fedd32
+// attune backward bf16 d128 sm90 q80 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax dq-adds=bulk · source 0d335240762acfbd
 //
 // Converts the fp32 sums of one tile of queries of one head to gradients:
 //
@@ -6,7 +6,7 @@
 //
 // Sums lie transposed. A warp takes 8 rows and four chunks of columns at a time; a lane writes a whole chunk of a row.
 
-namespace attune_4401a802a5d8f0b9 {
+namespace attune_dadb4f090af3a221 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -76,8 +76,8 @@ struct Arguments {
 };
 constexpr u32 kArgumentBytes = 56;
 
-constexpr i32 kTileRows = 80, kHeadDim = 128, kThreads = 128;
-constexpr i32 kChunks = kHeadDim / 8, kChunksAtOnce = 4, kParts = (kChunks + kChunksAtOnce - 1) / kChunksAtOnce;
+constexpr i32 kTileRows = 80, kHeadDimQk = 128, kElementBytes = 2, kThreads = 128;
+constexpr i32 kChunks = kHeadDimQk / 8, kChunksAtOnce = 4, kParts = (kChunks + kChunksAtOnce - 1) / kChunksAtOnce;
 
 // Rows start at multiples of 16 bytes: a chunk is copied without registers and arrives with its cp.async group.
 __device__ __forceinline__ void load_chunk(u32 to, const char* from, bool exists) { cp_async_cg_16(to, from, exists ? 16 : 0); }
@@ -118,7 +118,7 @@ __device__ __forceinline__ i64 sums_place(i64 head, i32 padded, i32 row, i32 chu
 // has `blocks` blocks.
 template <i32 kTileRows>
 __device__ __forceinline__ i64 transposed_sums_place(i64 head, i32 blocks, i32 block) {
-  return (head * blocks + block) * (kHeadDim * kTileRows);
+  return (head * blocks + block) * (kHeadDimQk * kTileRows);
 }
 // The place of a fragment among those of its block: of each 16 of the head dim all rows follow each other.
 template <i32 kTileRows>
@@ -148,10 +148,10 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_convert(c
   const Sequence sequence(args, batch_head / args.heads_q);
   const i32 head = batch_head - sequence.batch * args.heads_q;
   char* d_q = static_cast<char*>(args.d_q) +
-              2 * (sequence.query_offset(args.d_q_stride_batch, args.d_q_stride_row) +
+              kElementBytes * (sequence.query_offset(args.d_q_stride_batch, args.d_q_stride_row) +
                    head * args.d_q_stride_head);
-  convert(args.d_q_sums, args.softmax_scale, d_q, 2 * args.d_q_stride_row, batch_head, tile, query_count(args, sequence));
+  convert(args.d_q_sums, args.softmax_scale, d_q, kElementBytes * args.d_q_stride_row, batch_head, tile, query_count(args, sequence));
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_4401a802a5d8f0b9
+}  // namespace attune_dadb4f090af3a221

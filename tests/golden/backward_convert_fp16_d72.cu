@@ -1,4 +1,4 @@
-// attune backward fp16 d72 sm80 q64 kv64 w4 st1 dq=atomic · source cc86ba0ea06cfa22
+// attune backward fp16 d72 sm80 q64 kv64 w4 st1 dq=atomic · source ba4a3376d50a7590
 //
 // Converts the fp32 sums of one tile of queries of one head to gradients:
 //
@@ -6,7 +6,7 @@
 //
 // A warp takes 16 rows and four chunks of columns at a time; a lane writes whole chunks of a row.
 
-namespace attune_5668f3d6e75ba23a {
+namespace attune_ef499d0f02d8b0f1 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -75,8 +75,8 @@ struct Arguments {
 };
 constexpr u32 kArgumentBytes = 56;
 
-constexpr i32 kTileRows = 64, kHeadDim = 72, kThreads = 128;
-constexpr i32 kChunks = kHeadDim / 8, kChunksAtOnce = 4, kParts = (kChunks + kChunksAtOnce - 1) / kChunksAtOnce;
+constexpr i32 kTileRows = 64, kHeadDimQk = 72, kElementBytes = 2, kThreads = 128;
+constexpr i32 kChunks = kHeadDimQk / 8, kChunksAtOnce = 4, kParts = (kChunks + kChunksAtOnce - 1) / kChunksAtOnce;
 
 // Rows start at multiples of 16 bytes: a chunk is copied without registers and arrives with its cp.async group.
 __device__ __forceinline__ void load_chunk(u32 to, const char* from, bool exists) { cp_async_cg_16(to, from, exists ? 16 : 0); }
@@ -168,10 +168,10 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_convert(c
   const Sequence sequence(args, batch_head / args.heads_q);
   const i32 head = batch_head - sequence.batch * args.heads_q;
   char* d_q = static_cast<char*>(args.d_q) +
-              2 * (sequence.query_offset(args.d_q_stride_batch, args.d_q_stride_row) +
+              kElementBytes * (sequence.query_offset(args.d_q_stride_batch, args.d_q_stride_row) +
                    head * args.d_q_stride_head);
-  convert(args.d_q_sums, args.softmax_scale, d_q, 2 * args.d_q_stride_row, batch_head, tile, query_count(args, sequence));
+  convert(args.d_q_sums, args.softmax_scale, d_q, kElementBytes * args.d_q_stride_row, batch_head, tile, query_count(args, sequence));
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_5668f3d6e75ba23a
+}  // namespace attune_ef499d0f02d8b0f1

@@ -1,4 +1,4 @@
-// attune backward fp16 d72 sm80 q64 kv64 w4 st1 kv-grad-per-query-head · source b56d63a12d2a3c37
+// attune backward fp16 d72 sm80 q64 kv64 w4 st1 kv-grad-per-query-head · source 39b1d8e3b175ae69
 //
 // Converts the fp32 sums of one tile of keys of one head to gradients:
 //
@@ -7,7 +7,7 @@
 //
 // A warp takes 16 rows and four chunks of columns at a time; a lane writes whole chunks of a row.
 
-namespace attune_825ae6c3c70d17fd {
+namespace attune_2ee3d662cacc554a {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -81,8 +81,8 @@ struct Arguments {
 };
 constexpr u32 kArgumentBytes = 96;
 
-constexpr i32 kTileRows = 64, kHeadDim = 72, kThreads = 128;
-constexpr i32 kChunks = kHeadDim / 8, kChunksAtOnce = 4, kParts = (kChunks + kChunksAtOnce - 1) / kChunksAtOnce;
+constexpr i32 kTileRows = 64, kHeadDimQk = 72, kElementBytes = 2, kThreads = 128;
+constexpr i32 kChunks = kHeadDimQk / 8, kChunksAtOnce = 4, kParts = (kChunks + kChunksAtOnce - 1) / kChunksAtOnce;
 
 // Rows start at multiples of 16 bytes: a chunk is copied without registers and arrives with its cp.async group.
 __device__ __forceinline__ void load_chunk(u32 to, const char* from, bool exists) { cp_async_cg_16(to, from, exists ? 16 : 0); }
@@ -174,14 +174,14 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_convert_k
   const Sequence sequence(args, batch_head / args.heads_kv);
   const i32 head = batch_head - sequence.batch * args.heads_kv;
   char* d_k = static_cast<char*>(args.d_k) +
-              2 * (sequence.key_offset(args.d_k_stride_batch, args.d_k_stride_row) +
+              kElementBytes * (sequence.key_offset(args.d_k_stride_batch, args.d_k_stride_row) +
                    head * args.d_k_stride_head);
-  convert(args.d_k_sums, args.softmax_scale, d_k, 2 * args.d_k_stride_row, batch_head, tile, key_count(args, sequence));
+  convert(args.d_k_sums, args.softmax_scale, d_k, kElementBytes * args.d_k_stride_row, batch_head, tile, key_count(args, sequence));
   char* d_v = static_cast<char*>(args.d_v) +
-              2 * (sequence.key_offset(args.d_v_stride_batch, args.d_v_stride_row) +
+              kElementBytes * (sequence.key_offset(args.d_v_stride_batch, args.d_v_stride_row) +
                    head * args.d_v_stride_head);
-  convert(args.d_v_sums, 1.0f, d_v, 2 * args.d_v_stride_row, batch_head, tile, key_count(args, sequence));
+  convert(args.d_v_sums, 1.0f, d_v, kElementBytes * args.d_v_stride_row, batch_head, tile, key_count(args, sequence));
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_825ae6c3c70d17fd
+}  // namespace attune_2ee3d662cacc554a

@@ -1,4 +1,4 @@
-// attune backward bf16 d72 sm80 q64 kv64 w4 st2 · source 68db402f088012c5
+// attune backward bf16 d72 sm80 q64 kv64 w4 st2 · source 8dc6068174c87c8f
 //
 // Computes for each query what all its keys need for their gradients:
 //
@@ -7,7 +7,7 @@
 // A query that sees no key, and a row that pads a block of queries, gets delta = 0 and LSE = +inf: its P and dS are 0. kRowLanes lanes share a
 // row; sums are in fp32.
 
-namespace attune_d555010f24615214 {
+namespace attune_b40c0960731d144e {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -75,8 +75,8 @@ struct Arguments {
 };
 constexpr u32 kArgumentBytes = 104;
 
-constexpr i32 kHeadDim = 72, kRows = 64, kThreads = 128, kRowLanes = 16;
-constexpr i32 kChunks = kHeadDim / 8, kRowsAtOnce = kThreads / kRowLanes;
+constexpr i32 kHeadDimV = 72, kElementBytes = 2, kRows = 64, kThreads = 128, kRowLanes = 16;
+constexpr i32 kChunks = kHeadDimV / 8, kRowsAtOnce = kThreads / kRowLanes;
 constexpr float kLog2E = 1.44269504088896340736f, kLargestFloat = 0x1.fffffep127f;
 static_assert(kRows % kRowsAtOnce == 0 && kChunks <= kRowLanes);
 
@@ -118,8 +118,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_delta(con
   const i32 tiles = args.query_tiles, tile = static_cast<i32>(block_index()) % tiles, batch_head = static_cast<i32>(block_index()) / tiles;
   const Sequence sequence(args, batch_head / args.heads_q);
   const i32 head = batch_head - sequence.batch * args.heads_q;
-  const char* o = static_cast<const char*>(args.o) + 2 * (sequence.query_offset(args.o_stride_batch, args.o_stride_row) + head * args.o_stride_head);
-  const char* d_o = static_cast<const char*>(args.d_o) + 2 * (sequence.query_offset(args.d_o_stride_batch, args.d_o_stride_row) + head * args.d_o_stride_head);
+  const char* o = static_cast<const char*>(args.o) + kElementBytes * (sequence.query_offset(args.o_stride_batch, args.o_stride_row) + head * args.o_stride_head);
+  const char* d_o = static_cast<const char*>(args.d_o) + kElementBytes * (sequence.query_offset(args.d_o_stride_batch, args.d_o_stride_row) + head * args.d_o_stride_head);
   const i32 chunk = static_cast<i32>(thread_index()) % kRowLanes;
 // Four rows of a thread are under way at once; of eight ptxas spills the pieces.
 #pragma unroll 4
@@ -128,7 +128,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_delta(con
     const bool exists = query < query_count(args, sequence);
     float sum = 0;
     if (exists && chunk < kChunks)
-      sum = dot_of_chunks(read_chunk(o + query * args.o_stride_row * 2 + 16 * chunk), read_chunk(d_o + query * args.d_o_stride_row * 2 + 16 * chunk));
+      sum = dot_of_chunks(read_chunk(o + query * args.o_stride_row * kElementBytes + 16 * chunk), read_chunk(d_o + query * args.d_o_stride_row * kElementBytes + 16 * chunk));
     if (kRowLanes > 16) sum += shfl_sync_bfly_f32<16>(sum);
     if (kRowLanes > 8) sum += shfl_sync_bfly_f32<8>(sum);
     if (kRowLanes > 4) sum += shfl_sync_bfly_f32<4>(sum);
@@ -148,4 +148,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_delta(con
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_d555010f24615214
+}  // namespace attune_b40c0960731d144e

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 window sm80 q64 kv128 w8 st2 query-warps2 dq=atomic · source 343a293ee12f1f53
+// attune backward bf16 d128 window sm80 q64 kv128 w8 st2 query-warps2 dq=atomic · source bf64715b80d72adb
 //
 // dK and dV of one tile of keys of one key/value head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:
@@ -22,7 +22,7 @@
 //   148480  dS  [128][64], transposed
 //   164864  end
 
-namespace attune_6ce913ad8614ad4f {
+namespace attune_21bf5ab3f6c1f960 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -184,17 +184,19 @@ struct Arguments {
 };
 constexpr u32 kArgumentBytes = 248;
 
-constexpr i32 kBlockQ = 64, kBlockKv = 128, kHeadDim = 128, kWarps = 8, kQueryWarps = 2, kStages = 2;
+constexpr i32 kHeadDimQk = 128, kHeadDimV = 128;  // elements of a row of Q and K, and of V and O
+constexpr i32 kElementBytes = 2;
+constexpr i32 kBlockQ = 64, kBlockKv = 128, kWarps = 8, kQueryWarps = 2, kStages = 2;
 constexpr i32 kCtasPerSm = 1;
 
 constexpr i32 kThreads = kWarps * kWarpSize;
 constexpr i32 kWarpRows = kBlockKv / (kWarps / kQueryWarps), kWarpQueries = kBlockQ / kQueryWarps;
 constexpr i32 kRowTiles = kWarpRows / 16;        // m16 tiles of a warp
 constexpr i32 kKeyTiles = kWarpQueries / 8;      // n8 tiles of Sᵀ
-constexpr i32 kChunks = kHeadDim / 8;            // 16-byte chunks of a row
+constexpr i32 kChunks = kHeadDimQk / 8;            // 16-byte chunks of a row
 constexpr i32 kRowLanes = 16;          // threads that copy a row together
-constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of a product over the head dim
-constexpr bool kDimTail = kHeadDim % 16 != 0;    // and a k8 step
+constexpr i32 kDimSteps = kHeadDimQk / 16;         // k16 steps of a product over the head dim
+constexpr bool kDimTail = kHeadDimQk % 16 != 0;    // and a k8 step
 constexpr u32 kRowBytes = 256, kSwizzleMask = 7, kSwizzleShift = 0;
 constexpr i32 kPartChunks = (kChunks + kQueryWarps - 1) / kQueryWarps;  // of dK and dV that a warp computes
 constexpr u32 kKOffset = 0;
@@ -209,8 +211,9 @@ constexpr u32 kScoreSwizzleMask = 7, kScoreSwizzleShift = 0;
 constexpr i32 kDqRows = 32, kDqColumnParts = 4;  // of dQ's block that a warp computes
 constexpr i32 kDqChunks = (kChunks + kDqColumnParts - 1) / kDqColumnParts;
 static_assert(kBlockQ / kDqRows * kDqColumnParts == kWarps);
-static_assert(kBlockKv % (16 * (kWarps / kQueryWarps)) == 0 && kBlockQ % (16 * kQueryWarps) == 0 && kHeadDim % 8 == 0);
-static_assert(kRowBytes == 2 * kHeadDim && kStreamedTileBytes == kBlockQ * kRowBytes);
+static_assert(kBlockKv % (16 * (kWarps / kQueryWarps)) == 0 && kBlockQ % (16 * kQueryWarps) == 0 && kHeadDimQk % 8 == 0);
+static_assert(kHeadDimQk == kHeadDimV);  // rows of all tiles lie alike
+static_assert(kRowBytes == kElementBytes * kHeadDimQk && kStreamedTileBytes == kBlockQ * kRowBytes);
 
 using ScoreFragments = float[kRowTiles][kKeyTiles][4];
 
@@ -615,7 +618,7 @@ struct WarpPart {
 };
 
 // Pᵀ and dSᵀ of a block in shared memory, where warps need what others have computed: rows are keys, kBlockQ queries long.
-using ScoreRows = SwizzledRows<2 * kBlockQ, kScoreSwizzleMask, kScoreSwizzleShift>;
+using ScoreRows = SwizzledRows<kElementBytes * kBlockQ, kScoreSwizzleMask, kScoreSwizzleShift>;
 
 // first_key and first_query are the warp's first ones in the tile.
 __device__ __forceinline__ void put_scores(u32 tile, i32 first_key, i32 first_query, const ScoreFragments& scores) {
@@ -749,7 +752,7 @@ struct KeyTile {
 
 // Offsets are in elements.
 __device__ __forceinline__ const char* row_pointer(const void* tensor, i64 sequence_offset, i64 head_offset, i64 row_offset) {
-  return static_cast<const char*>(tensor) + 2 * (sequence_offset + head_offset + row_offset);
+  return static_cast<const char*>(tensor) + kElementBytes * (sequence_offset + head_offset + row_offset);
 }
 
 // Turns Sᵀ into Pᵀ. query is the warp's first one in the block.
@@ -820,7 +823,7 @@ __device__ __forceinline__ void load_keys(const Arguments& args, const KeyTile& 
   const i32 head = TileHeads::of_keys(args, tile.head);
   const char* k = row_pointer(args.k, tile.sequence.key_offset(args.k_stride_batch, args.k_stride_row), head * args.k_stride_head, row * args.k_stride_row);
   const char* v = row_pointer(args.v, tile.sequence.key_offset(args.v_stride_batch, args.v_stride_row), head * args.v_stride_head, row * args.v_stride_row);
-  TilePairStream<kBlockKv>(k, 2 * args.k_stride_row, v, 2 * args.v_stride_row, tile.keys).load_next(shared + kKOffset, shared + kVOffset);
+  TilePairStream<kBlockKv>(k, kElementBytes * args.k_stride_row, v, kElementBytes * args.v_stride_row, tile.keys).load_next(shared + kKOffset, shared + kVOffset);
   cp_async_commit_group();
 }
 
@@ -831,7 +834,7 @@ __device__ __forceinline__ void finish_key_gradients(const Arguments& args, cons
   put_gradient(shared + kVOffset, part.row, part.first_chunk, part.first_stored, 1.0f, acc.dv);
   bar_sync();
   const i32 worker = opaque_i32(thread_index());
-  const i64 dk_row_bytes = 2 * args.d_k_stride_row, dv_row_bytes = 2 * args.d_v_stride_row;
+  const i64 dk_row_bytes = kElementBytes * args.d_k_stride_row, dv_row_bytes = kElementBytes * args.d_v_stride_row;
   char* d_k = const_cast<char*>(row_pointer(args.d_k, tile.sequence.key_offset(args.d_k_stride_batch, args.d_k_stride_row), tile.head * args.d_k_stride_head, 0));
   char* d_v = const_cast<char*>(row_pointer(args.d_v, tile.sequence.key_offset(args.d_v_stride_batch, args.d_v_stride_row), tile.head * args.d_v_stride_head, 0));
   store_tile<kBlockKv, false, kThreads>(d_k + tile.first_key * dk_row_bytes, shared + kKOffset, dk_row_bytes, tile.keys, worker);
@@ -858,7 +861,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
         row_pointer(args.q, tile.sequence.query_offset(args.q_stride_batch, args.q_stride_row), head * args.q_stride_head, first_row * args.q_stride_row);
     const char* d_o =
         row_pointer(args.d_o, tile.sequence.query_offset(args.d_o_stride_batch, args.d_o_stride_row), head * args.d_o_stride_head, first_row * args.d_o_stride_row);
-    TilePairRing ring{StreamedRows(q, 2 * args.q_stride_row, d_o, 2 * args.d_o_stride_row, query_count(args, tile.sequence) - static_cast<i32>(first_row)),
+    TilePairRing ring{StreamedRows(q, kElementBytes * args.q_stride_row, d_o, kElementBytes * args.d_o_stride_row, query_count(args, tile.sequence) - static_cast<i32>(first_row)),
                       LseDeltaStream(args, row_head * blocks.all * kBlockQ + first_row), blocks.end - blocks.begin, shared};
     if (member > 0) bar_sync();  // all have read the last block of the head before
     ring.prefetch();
@@ -876,4 +879,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_6ce913ad8614ad4f
+}  // namespace attune_21bf5ab3f6c1f960

@@ -1,4 +1,4 @@
-// attune backward bf16 d64 causal sm80 q64 kv64 w4 st2 order=l2-sections kv-grad-per-query-head · source 050623d082808ebf
+// attune backward bf16 d64 causal sm80 q64 kv64 w4 st2 order=l2-sections kv-grad-per-query-head · source 87d1048f798ae759
 //
 // dK and dV of one tile of keys of one query head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:
@@ -21,7 +21,7 @@
 //    50176  number of the tile
 //    50192  end
 
-namespace attune_f9b6a133c1672451 {
+namespace attune_6ae4aab411753cd1 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -202,17 +202,19 @@ struct Arguments {
 };
 constexpr u32 kArgumentBytes = 208;
 
-constexpr i32 kBlockQ = 64, kBlockKv = 64, kHeadDim = 64, kWarps = 4, kQueryWarps = 1, kStages = 2;
+constexpr i32 kHeadDimQk = 64, kHeadDimV = 64;  // elements of a row of Q and K, and of V and O
+constexpr i32 kElementBytes = 2;
+constexpr i32 kBlockQ = 64, kBlockKv = 64, kWarps = 4, kQueryWarps = 1, kStages = 2;
 constexpr i32 kCtasPerSm = 1;
 
 constexpr i32 kThreads = kWarps * kWarpSize;
 constexpr i32 kWarpRows = kBlockKv / (kWarps / kQueryWarps), kWarpQueries = kBlockQ / kQueryWarps;
 constexpr i32 kRowTiles = kWarpRows / 16;        // m16 tiles of a warp
 constexpr i32 kKeyTiles = kWarpQueries / 8;      // n8 tiles of Sᵀ
-constexpr i32 kChunks = kHeadDim / 8;            // 16-byte chunks of a row
+constexpr i32 kChunks = kHeadDimQk / 8;            // 16-byte chunks of a row
 constexpr i32 kRowLanes = 8;          // threads that copy a row together
-constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of a product over the head dim
-constexpr bool kDimTail = kHeadDim % 16 != 0;    // and a k8 step
+constexpr i32 kDimSteps = kHeadDimQk / 16;         // k16 steps of a product over the head dim
+constexpr bool kDimTail = kHeadDimQk % 16 != 0;    // and a k8 step
 constexpr u32 kRowBytes = 128, kSwizzleMask = 7, kSwizzleShift = 0;
 constexpr i32 kPartChunks = (kChunks + kQueryWarps - 1) / kQueryWarps;  // of dK and dV that a warp computes
 constexpr u32 kKOffset = 0;
@@ -222,8 +224,9 @@ constexpr u32 kSecondOffset = 32768;
 constexpr u32 kStatisticsOffset = 49152;
 constexpr u32 kTicketOffset = 50176;
 constexpr u32 kStreamedTileBytes = 8192;
-static_assert(kBlockKv % (16 * (kWarps / kQueryWarps)) == 0 && kBlockQ % (16 * kQueryWarps) == 0 && kHeadDim % 8 == 0);
-static_assert(kRowBytes == 2 * kHeadDim && kStreamedTileBytes == kBlockQ * kRowBytes);
+static_assert(kBlockKv % (16 * (kWarps / kQueryWarps)) == 0 && kBlockQ % (16 * kQueryWarps) == 0 && kHeadDimQk % 8 == 0);
+static_assert(kHeadDimQk == kHeadDimV);  // rows of all tiles lie alike
+static_assert(kRowBytes == kElementBytes * kHeadDimQk && kStreamedTileBytes == kBlockQ * kRowBytes);
 
 using ScoreFragments = float[kRowTiles][kKeyTiles][4];
 
@@ -687,7 +690,7 @@ struct KeyTile {
 
 // Offsets are in elements.
 __device__ __forceinline__ const char* row_pointer(const void* tensor, i64 sequence_offset, i64 head_offset, i64 row_offset) {
-  return static_cast<const char*>(tensor) + 2 * (sequence_offset + head_offset + row_offset);
+  return static_cast<const char*>(tensor) + kElementBytes * (sequence_offset + head_offset + row_offset);
 }
 
 // Turns Sᵀ into Pᵀ. query is the warp's first one in the block.
@@ -758,7 +761,7 @@ __device__ __forceinline__ void load_keys(const Arguments& args, const KeyTile& 
   const i32 head = TileHeads::of_keys(args, tile.head);
   const char* k = row_pointer(args.k, tile.sequence.key_offset(args.k_stride_batch, args.k_stride_row), head * args.k_stride_head, row * args.k_stride_row);
   const char* v = row_pointer(args.v, tile.sequence.key_offset(args.v_stride_batch, args.v_stride_row), head * args.v_stride_head, row * args.v_stride_row);
-  TilePairStream<kBlockKv>(k, 2 * args.k_stride_row, v, 2 * args.v_stride_row, tile.keys).load_next(shared + kKOffset, shared + kVOffset);
+  TilePairStream<kBlockKv>(k, kElementBytes * args.k_stride_row, v, kElementBytes * args.v_stride_row, tile.keys).load_next(shared + kKOffset, shared + kVOffset);
   cp_async_commit_group();
 }
 
@@ -815,7 +818,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
         row_pointer(args.q, tile.sequence.query_offset(args.q_stride_batch, args.q_stride_row), head * args.q_stride_head, first_row * args.q_stride_row);
     const char* d_o =
         row_pointer(args.d_o, tile.sequence.query_offset(args.d_o_stride_batch, args.d_o_stride_row), head * args.d_o_stride_head, first_row * args.d_o_stride_row);
-    TilePairRing ring{StreamedRows(q, 2 * args.q_stride_row, d_o, 2 * args.d_o_stride_row, query_count(args, tile.sequence) - static_cast<i32>(first_row)),
+    TilePairRing ring{StreamedRows(q, kElementBytes * args.q_stride_row, d_o, kElementBytes * args.d_o_stride_row, query_count(args, tile.sequence) - static_cast<i32>(first_row)),
                       LseDeltaStream(args, row_head * blocks.all * kBlockQ + first_row), blocks.end - blocks.begin, shared};
     if (member > 0) bar_sync();  // all have read the last block of the head before
     ring.prefetch();
@@ -833,4 +836,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_f9b6a133c1672451
+}  // namespace attune_6ae4aab411753cd1

@@ -1,4 +1,4 @@
-// attune backward fp16 d128 align2 sm80 q64 kv64 w4 st1 · source a943a5a5559e9080
+// attune backward fp16 d128 align2 sm80 q64 kv64 w4 st1 · source 3a84cad262178914
 //
 // dQ of one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -16,7 +16,7 @@
 //    49152  V  [1][64][128]
 //    65536  end
 
-namespace attune_584ae8cafef38ecf {
+namespace attune_d95416e31681c953 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -161,15 +161,17 @@ struct Arguments {
 };
 constexpr u32 kArgumentBytes = 200;
 
-constexpr i32 kBlockQ = 64, kBlockKv = 64, kHeadDim = 128, kThreads = 128, kStages = 1;
+constexpr i32 kHeadDimQk = 128, kHeadDimV = 128;  // elements of a row of Q and K, and of V and O
+constexpr i32 kElementBytes = 2;
+constexpr i32 kBlockQ = 64, kBlockKv = 64, kThreads = 128, kStages = 1;
 constexpr i32 kCtasPerSm = 1;
 
 constexpr i32 kWarpRows = 16, kRowTiles = 1;     // queries of a warp, in m16 tiles
 constexpr i32 kKeyTiles = kBlockKv / 8;          // n8 tiles of S
-constexpr i32 kChunks = kHeadDim / 8;            // 16-byte chunks of a row
+constexpr i32 kChunks = kHeadDimQk / 8;            // 16-byte chunks of a row
 constexpr i32 kRowLanes = 16;          // threads that copy a row together
-constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of a product over the head dim
-constexpr bool kDimTail = kHeadDim % 16 != 0;    // and a k8 step
+constexpr i32 kDimSteps = kHeadDimQk / 16;         // k16 steps of a product over the head dim
+constexpr bool kDimTail = kHeadDimQk % 16 != 0;    // and a k8 step
 constexpr u32 kRowBytes = 256, kSwizzleMask = 7, kSwizzleShift = 0;
 constexpr i32 kPartChunks = kChunks;             // of dQ that a warp computes: all
 constexpr u32 kQOffset = 0;
@@ -177,8 +179,9 @@ constexpr u32 kDoOffset = 16384;
 constexpr u32 kFirstOffset = 32768;
 constexpr u32 kSecondOffset = 49152;
 constexpr u32 kStreamedTileBytes = 16384;
-static_assert(kThreads * kWarpRows == kBlockQ * kWarpSize && kBlockKv % 16 == 0 && kHeadDim % 8 == 0);
-static_assert(kRowBytes == 2 * kHeadDim && kStreamedTileBytes == kBlockKv * kRowBytes);
+static_assert(kThreads * kWarpRows == kBlockQ * kWarpSize && kBlockKv % 16 == 0 && kHeadDimQk % 8 == 0);
+static_assert(kHeadDimQk == kHeadDimV);  // rows of all tiles lie alike
+static_assert(kRowBytes == kElementBytes * kHeadDimQk && kStreamedTileBytes == kBlockKv * kRowBytes);
 
 using ScoreFragments = float[kRowTiles][kKeyTiles][4];
 
@@ -539,7 +542,7 @@ struct QueryStatistics {
 
 // Offsets are in elements.
 __device__ __forceinline__ const char* row_pointer(const void* tensor, i64 sequence_offset, i64 head_offset, i64 row_offset) {
-  return static_cast<const char*>(tensor) + 2 * (sequence_offset + head_offset + row_offset);
+  return static_cast<const char*>(tensor) + kElementBytes * (sequence_offset + head_offset + row_offset);
 }
 
 // Turns dP in `ds` into dS = P ∘ (dP - delta). first_row is the warp's first query in the sequence.
@@ -589,15 +592,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
   const KeyBlocks blocks(args, sequence, tile_row, tile_row + rows - 1);
 
   TilePairStream<kBlockQ>(row_pointer(args.q, sequence.query_offset(args.q_stride_batch, args.q_stride_row), head * args.q_stride_head, tile_row * args.q_stride_row),
-                          2 * args.q_stride_row,
+                          kElementBytes * args.q_stride_row,
                           row_pointer(args.d_o, sequence.query_offset(args.d_o_stride_batch, args.d_o_stride_row), head * args.d_o_stride_head, tile_row * args.d_o_stride_row),
-                          2 * args.d_o_stride_row, rows)
+                          kElementBytes * args.d_o_stride_row, rows)
       .load_next(shared + kQOffset, shared + kDoOffset);
   cp_async_commit_group();
   const i64 first_key = static_cast<i64>(blocks.begin) * kBlockKv;
   const char* k = row_pointer(args.k, sequence.key_offset(args.k_stride_batch, args.k_stride_row), head_kv * args.k_stride_head, first_key * args.k_stride_row);
   const char* v = row_pointer(args.v, sequence.key_offset(args.v_stride_batch, args.v_stride_row), head_kv * args.v_stride_head, first_key * args.v_stride_row);
-  TilePairRing ring{StreamedRows(k, 2 * args.k_stride_row, v, 2 * args.v_stride_row, key_count(args, sequence) - static_cast<i32>(first_key)), LseDeltaStream{},
+  TilePairRing ring{StreamedRows(k, kElementBytes * args.k_stride_row, v, kElementBytes * args.v_stride_row, key_count(args, sequence) - static_cast<i32>(first_key)), LseDeltaStream{},
                     blocks.end - blocks.begin, shared};
   ring.prefetch();
 
@@ -615,11 +618,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
   bar_sync();
   put_gradient(shared + kQOffset, warp_row, 0, 0, args.softmax_scale, acc_dq);
   bar_warp_sync();
-  const i64 row_bytes = 2 * args.d_q_stride_row;
+  const i64 row_bytes = kElementBytes * args.d_q_stride_row;
   char* d_q = const_cast<char*>(row_pointer(args.d_q, sequence.query_offset(args.d_q_stride_batch, args.d_q_stride_row), head * args.d_q_stride_head, 0));
   store_tile<kWarpRows, false, kWarpSize>(d_q + first_row * row_bytes, shared + kQOffset + warp_row * kRowBytes, row_bytes, rows - warp_row,
                                           lane_index());
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_584ae8cafef38ecf
+}  // namespace attune_d95416e31681c953

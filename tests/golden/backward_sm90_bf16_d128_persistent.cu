@@ -1,4 +1,4 @@
-// attune backward bf16 d128 causal sm90 q64 kv128 st3 order=l2-sections ordered overlap=within scheduler=dynamic-persistent dq=atomic early8 · source 8c341c0cfca5e491
+// attune backward bf16 d128 causal sm90 q64 kv128 st3 order=l2-sections ordered overlap=within scheduler=dynamic-persistent dq=atomic early8 · source b37b2724219c4ebd
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   198152  barriers
 //   198344  end
 
-namespace attune_4ea21a72c062d062 {
+namespace attune_b4080c8547982e0e {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -405,7 +405,9 @@ struct Arguments {
 };
 constexpr u32 kArgumentBytes = 704;
 
-constexpr i32 kBlockQ = 64, kBlockKv = 128, kHeadDim = 128, kSoftmaxWarpgroups = 2;
+constexpr i32 kHeadDimQk = 128, kHeadDimV = 128;  // elements of a row of Q and K, and of V and O
+constexpr i32 kElementBytes = 2;
+constexpr i32 kBlockQ = 64, kBlockKv = 128, kSoftmaxWarpgroups = 2;
 constexpr u32 kTileNumbers = 2;  // that are held at once
 constexpr i32 kStages = 3, kDoStages = 3, kDsStages = 2;  // tiles of Q, of dO, of dS
 constexpr bool kOrderedWarpgroups = true;  // whether they issue S and dP in a fixed order
@@ -417,10 +419,10 @@ constexpr i32 kWarpgroup = 128, kWarpgroupWarps = 4;  // threads, warps
 constexpr i32 kWarpgroupKeys = 64, kWarpgroupsOfKeys = 1;  // rows of a wgmma; softmax warpgroups that share them
 constexpr i32 kThreads = (kSoftmaxWarpgroups + 1) * kWarpgroup;
 constexpr i32 kPanelColumns = 64, kPanels = 2;
-constexpr u32 kPanelBytes = 2 * kPanelColumns;        // of a row
+constexpr u32 kPanelBytes = kElementBytes * kPanelColumns;  // of a row
 constexpr u32 kQPanelStride = kBlockQ * kPanelBytes, kKvPanelStride = kBlockKv * kPanelBytes;
 constexpr u32 kQTileBytes = kPanels * kQPanelStride, kKvTileBytes = kPanels * kKvPanelStride;
-constexpr u32 kDsTileBytes = 2 * kBlockQ * kBlockKv, kRowsBytes = 4 * kBlockQ;  // the latter: LSE of a block, or delta
+constexpr u32 kDsTileBytes = kElementBytes * kBlockQ * kBlockKv, kRowsBytes = 4 * kBlockQ;  // the latter: LSE of a block, or delta
 constexpr u32 kKOffset = 0;
 constexpr u32 kVOffset = 32768;
 constexpr u32 kQOffset = 65536;
@@ -430,15 +432,16 @@ constexpr u32 kLseOffset = 196608;
 constexpr u32 kDeltaOffset = 197376;
 constexpr u32 kTileNumberOffset = 198144;
 constexpr u32 kBarrierOffset = 198152;
-constexpr i32 kChunks = kHeadDim / 8;                 // 16-byte chunks of a row
-constexpr i32 kDimSteps = (kHeadDim + 15) / 16;       // k16 steps over the head dim; columns beyond it are zeros
+constexpr i32 kChunks = kHeadDimQk / 8;                 // 16-byte chunks of a row
+constexpr i32 kDimSteps = (kHeadDimQk + 15) / 16;       // k16 steps over the head dim; columns beyond it are zeros
 constexpr i32 kQuerySteps = kBlockQ / 16, kKeySteps = kBlockKv / 16;  // the same over a block of queries, a tile of keys
-static_assert(kBlockQ % 64 == 0 && kBlockKv % kWarpgroupKeys == 0 && kHeadDim % 8 == 0 && kPanels * kPanelColumns >= 16 * kDimSteps);
+static_assert(kHeadDimQk == kHeadDimV);  // rows of all tiles, and dK and dV, lie alike
+static_assert(kBlockQ % 64 == 0 && kBlockKv % kWarpgroupKeys == 0 && kHeadDimQk % 8 == 0 && kPanels * kPanelColumns >= 16 * kDimSteps);
 
 // A thread's accumulators: element 4 n + i lies in row lane / 4 + 8 (i / 2) of its warp's 16 rows, in column 8 n + 2 (lane % 4) + i % 2.
 using ScoreFragments = float[kBlockQ / 2];        // of Sᵀ or dPᵀ
 using PackedScores = u32[kBlockQ / 4];            // of Pᵀ or dSᵀ in 16 bits: the A operand of a product over the queries
-using GradientFragments = float[kHeadDim / 2];    // of dK or dV
+using GradientFragments = float[kHeadDimV / 2];    // of dK or dV
 
 // Operands of wgmma in shared memory: tiles of kPanels panels, each of kPanelColumns columns (a row has kPanelBytes, the span of the swizzle)
 // and all rows of the tile. A place counts in units of 16 bytes and is the lower half of a descriptor; the upper half is the same for all.
@@ -1059,7 +1062,7 @@ __device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& 
 
 // Puts a warp's part of dSᵀ, 16 keys from column `key` of the tile on, into a tile of dS, whose rows are queries: fragments are transposed.
 __device__ __forceinline__ void put_scores(u32 tile, i32 key, const PackedScores& ds) {
-  const u32 lane = lane_index(), byte = 2 * (key + lane / 8 % 2 * 8);
+  const u32 lane = lane_index(), byte = kElementBytes * (key + lane / 8 % 2 * 8);
   const u32 at = swizzled(tile + byte / kPanelBytes * kQPanelStride + (lane / 16 * 8 + lane % 8) * kPanelBytes + byte % kPanelBytes);
 #pragma unroll
   for (i32 k = 0; k < kQuerySteps; ++k) {
@@ -1081,7 +1084,7 @@ __device__ __forceinline__ void store_rows(char* gradient, i64 row_bytes, float 
     const bool exists = row < keys;
     char* const to = gradient + row * row_bytes;
 #pragma unroll
-    for (i32 group = 0; group < kHeadDim / 32; ++group) {
+    for (i32 group = 0; group < kHeadDimV / 32; ++group) {
       u32 words[4];
 #pragma unroll
       for (i32 n = 0; n < 4; ++n)
@@ -1090,21 +1093,21 @@ __device__ __forceinline__ void store_rows(char* gradient, i64 row_bytes, float 
       if (exists) st_global_v4_b32(to + 64 * group + 16 * quad, {words[0], words[1], words[2], words[3]});
     }
 #pragma unroll
-    for (i32 n = kHeadDim / 32 * 4; n < kHeadDim / 8; ++n)
+    for (i32 n = kHeadDimV / 32 * 4; n < kHeadDimV / 8; ++n)
       if (exists) st_global_b32(to + 16 * n + 4 * quad, pack_elements(scale * acc[4 * n + 2 * half], scale * acc[4 * n + 2 * half + 1]));
   }
 }
 
 // first_key: of the warp's 16, in the tile.
 __device__ __forceinline__ void store_dk(const Arguments& args, const KeyTile& tile, i32 first_key, const GradientFragments& dk) {
-  char* const d_k = static_cast<char*>(args.d_k) + 2 * (tile.sequence.key_offset(args.d_k_stride_batch, args.d_k_stride_row) +
+  char* const d_k = static_cast<char*>(args.d_k) + kElementBytes * (tile.sequence.key_offset(args.d_k_stride_batch, args.d_k_stride_row) +
                                                         tile.head * args.d_k_stride_head + tile.first_key * args.d_k_stride_row);
-  store_rows(d_k, 2 * args.d_k_stride_row, args.softmax_scale, first_key + static_cast<i32>(lane_index() / 4), tile.keys, dk);
+  store_rows(d_k, kElementBytes * args.d_k_stride_row, args.softmax_scale, first_key + static_cast<i32>(lane_index() / 4), tile.keys, dk);
 }
 __device__ __forceinline__ void store_dv(const Arguments& args, const KeyTile& tile, i32 first_key, const GradientFragments& dv) {
-  char* const d_v = static_cast<char*>(args.d_v) + 2 * (tile.sequence.key_offset(args.d_v_stride_batch, args.d_v_stride_row) +
+  char* const d_v = static_cast<char*>(args.d_v) + kElementBytes * (tile.sequence.key_offset(args.d_v_stride_batch, args.d_v_stride_row) +
                                                         tile.head * args.d_v_stride_head + tile.first_key * args.d_v_stride_row);
-  store_rows(d_v, 2 * args.d_v_stride_row, 1.0f, first_key + static_cast<i32>(lane_index() / 4), tile.keys, dv);
+  store_rows(d_v, kElementBytes * args.d_v_stride_row, 1.0f, first_key + static_cast<i32>(lane_index() / 4), tile.keys, dv);
 }
 // The blocks of queries that attend to any of a warpgroup's 64 keys. Others of the tile's walk are dead for it: they attend to other keys.
 struct LiveBlocks {
@@ -1274,7 +1277,7 @@ struct KeyGradients {
   __device__ __forceinline__ KeyGradients(const Arguments& args, const KeyTile& tile, const SoftmaxWarpgroup& warpgroup)
       : args(args), tile(tile), warpgroup(warpgroup) {
 #pragma unroll
-    for (i32 i = 0; i < kHeadDim / 2; ++i) dk[i] = dv[i] = 0;
+    for (i32 i = 0; i < kHeadDimV / 2; ++i) dk[i] = dv[i] = 0;
   }
 
   // LSE of the block whose S has been issued. What is read early does not wait for S, but maybe for warpgroup 0's adds, which take the same way. A wait
@@ -1410,4 +1413,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_4ea21a72c062d062
+}  // namespace attune_b4080c8547982e0e

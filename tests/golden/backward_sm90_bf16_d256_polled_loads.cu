@@ -1,4 +1,4 @@
-// attune backward bf16 d256 sm90 q64 kv64 st2 overlap=within dq=atomic polled-loads split-dkdv · source 34b7953c6d838ae9
+// attune backward bf16 d256 sm90 q64 kv64 st2 overlap=within dq=atomic polled-loads split-dkdv · source fcfeb86c5970ded7
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   230400  barriers
 //   230544  end
 
-namespace attune_3e5f71e204d2077c {
+namespace attune_882b58387ea2b92f {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -434,7 +434,9 @@ struct Arguments {
 };
 constexpr u32 kArgumentBytes = 640;
 
-constexpr i32 kBlockQ = 64, kBlockKv = 64, kHeadDim = 256, kSoftmaxWarpgroups = 2;
+constexpr i32 kHeadDimQk = 256, kHeadDimV = 256;  // elements of a row of Q and K, and of V and O
+constexpr i32 kElementBytes = 2;
+constexpr i32 kBlockQ = 64, kBlockKv = 64, kSoftmaxWarpgroups = 2;
 constexpr i32 kStages = 2, kDoStages = 2, kDsStages = 2;  // tiles of Q, of dO, of dS
 constexpr bool kOrderedWarpgroups = false;  // whether they issue S and dP in a fixed order
 constexpr i32 kDqRegisters = 72, kSoftmaxRegisters = 216;  // 0: as they are at launch
@@ -445,10 +447,10 @@ constexpr i32 kWarpgroup = 128, kWarpgroupWarps = 4;  // threads, warps
 constexpr i32 kWarpgroupKeys = 64, kWarpgroupsOfKeys = 2;  // rows of a wgmma; softmax warpgroups that share them
 constexpr i32 kThreads = (kSoftmaxWarpgroups + 1) * kWarpgroup;
 constexpr i32 kPanelColumns = 64, kPanels = 4;
-constexpr u32 kPanelBytes = 2 * kPanelColumns;        // of a row
+constexpr u32 kPanelBytes = kElementBytes * kPanelColumns;  // of a row
 constexpr u32 kQPanelStride = kBlockQ * kPanelBytes, kKvPanelStride = kBlockKv * kPanelBytes;
 constexpr u32 kQTileBytes = kPanels * kQPanelStride, kKvTileBytes = kPanels * kKvPanelStride;
-constexpr u32 kDsTileBytes = 2 * kBlockQ * kBlockKv, kRowsBytes = 4 * kBlockQ;  // the latter: LSE of a block, or delta
+constexpr u32 kDsTileBytes = kElementBytes * kBlockQ * kBlockKv, kRowsBytes = 4 * kBlockQ;  // the latter: LSE of a block, or delta
 constexpr u32 kKOffset = 0;
 constexpr u32 kVOffset = 32768;
 constexpr u32 kQOffset = 65536;
@@ -458,15 +460,16 @@ constexpr u32 kPOffset = 212992;
 constexpr u32 kLseOffset = 229376;
 constexpr u32 kDeltaOffset = 229888;
 constexpr u32 kBarrierOffset = 230400;
-constexpr i32 kChunks = kHeadDim / 8;                 // 16-byte chunks of a row
-constexpr i32 kDimSteps = (kHeadDim + 15) / 16;       // k16 steps over the head dim; columns beyond it are zeros
+constexpr i32 kChunks = kHeadDimQk / 8;                 // 16-byte chunks of a row
+constexpr i32 kDimSteps = (kHeadDimQk + 15) / 16;       // k16 steps over the head dim; columns beyond it are zeros
 constexpr i32 kQuerySteps = kBlockQ / 16, kKeySteps = kBlockKv / 16;  // the same over a block of queries, a tile of keys
-static_assert(kBlockQ % 64 == 0 && kBlockKv % kWarpgroupKeys == 0 && kHeadDim % 8 == 0 && kPanels * kPanelColumns >= 16 * kDimSteps);
+static_assert(kHeadDimQk == kHeadDimV);  // rows of all tiles, and dK and dV, lie alike
+static_assert(kBlockQ % 64 == 0 && kBlockKv % kWarpgroupKeys == 0 && kHeadDimQk % 8 == 0 && kPanels * kPanelColumns >= 16 * kDimSteps);
 
 // A thread's accumulators: element 4 n + i lies in row lane / 4 + 8 (i / 2) of its warp's 16 rows, in column 8 n + 2 (lane % 4) + i % 2.
 using ScoreFragments = float[kBlockQ / 2];        // of Sᵀ or dPᵀ
 using PackedScores = u32[kBlockQ / 4];            // of Pᵀ or dSᵀ in 16 bits: the A operand of a product over the queries
-using GradientFragments = float[kHeadDim / 2];    // of dK or dV
+using GradientFragments = float[kHeadDimV / 2];    // of dK or dV
 
 // Operands of wgmma in shared memory: tiles of kPanels panels, each of kPanelColumns columns (a row has kPanelBytes, the span of the swizzle)
 // and all rows of the tile. A place counts in units of 16 bytes and is the lower half of a descriptor; the upper half is the same for all.
@@ -956,7 +959,7 @@ __device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& 
 
 // Puts a warp's part of dSᵀ, 16 keys from column `key` of the tile on, into a tile of dS, whose rows are queries: fragments are transposed.
 __device__ __forceinline__ void put_scores(u32 tile, i32 key, const PackedScores& ds) {
-  const u32 lane = lane_index(), byte = 2 * (key + lane / 8 % 2 * 8);
+  const u32 lane = lane_index(), byte = kElementBytes * (key + lane / 8 % 2 * 8);
   const u32 at = swizzled(tile + byte / kPanelBytes * kQPanelStride + (lane / 16 * 8 + lane % 8) * kPanelBytes + byte % kPanelBytes);
 #pragma unroll
   for (i32 k = 0; k < kQuerySteps; ++k) {
@@ -978,7 +981,7 @@ __device__ __forceinline__ void store_rows(char* gradient, i64 row_bytes, float 
     const bool exists = row < keys;
     char* const to = gradient + row * row_bytes;
 #pragma unroll
-    for (i32 group = 0; group < kHeadDim / 32; ++group) {
+    for (i32 group = 0; group < kHeadDimV / 32; ++group) {
       u32 words[4];
 #pragma unroll
       for (i32 n = 0; n < 4; ++n)
@@ -987,21 +990,21 @@ __device__ __forceinline__ void store_rows(char* gradient, i64 row_bytes, float 
       if (exists) st_global_v4_b32(to + 64 * group + 16 * quad, {words[0], words[1], words[2], words[3]});
     }
 #pragma unroll
-    for (i32 n = kHeadDim / 32 * 4; n < kHeadDim / 8; ++n)
+    for (i32 n = kHeadDimV / 32 * 4; n < kHeadDimV / 8; ++n)
       if (exists) st_global_b32(to + 16 * n + 4 * quad, pack_elements(scale * acc[4 * n + 2 * half], scale * acc[4 * n + 2 * half + 1]));
   }
 }
 
 // first_key: of the warp's 16, in the tile.
 __device__ __forceinline__ void store_dk(const Arguments& args, const KeyTile& tile, i32 first_key, const GradientFragments& dk) {
-  char* const d_k = static_cast<char*>(args.d_k) + 2 * (tile.sequence.key_offset(args.d_k_stride_batch, args.d_k_stride_row) +
+  char* const d_k = static_cast<char*>(args.d_k) + kElementBytes * (tile.sequence.key_offset(args.d_k_stride_batch, args.d_k_stride_row) +
                                                         tile.head * args.d_k_stride_head + tile.first_key * args.d_k_stride_row);
-  store_rows(d_k, 2 * args.d_k_stride_row, args.softmax_scale, first_key + static_cast<i32>(lane_index() / 4), tile.keys, dk);
+  store_rows(d_k, kElementBytes * args.d_k_stride_row, args.softmax_scale, first_key + static_cast<i32>(lane_index() / 4), tile.keys, dk);
 }
 __device__ __forceinline__ void store_dv(const Arguments& args, const KeyTile& tile, i32 first_key, const GradientFragments& dv) {
-  char* const d_v = static_cast<char*>(args.d_v) + 2 * (tile.sequence.key_offset(args.d_v_stride_batch, args.d_v_stride_row) +
+  char* const d_v = static_cast<char*>(args.d_v) + kElementBytes * (tile.sequence.key_offset(args.d_v_stride_batch, args.d_v_stride_row) +
                                                         tile.head * args.d_v_stride_head + tile.first_key * args.d_v_stride_row);
-  store_rows(d_v, 2 * args.d_v_stride_row, 1.0f, first_key + static_cast<i32>(lane_index() / 4), tile.keys, dv);
+  store_rows(d_v, kElementBytes * args.d_v_stride_row, 1.0f, first_key + static_cast<i32>(lane_index() / 4), tile.keys, dv);
 }
 // The blocks of queries that attend to any of a warpgroup's 64 keys. Others of the tile's walk are dead for it: they attend to other keys.
 struct LiveBlocks {
@@ -1197,7 +1200,7 @@ struct ValueGradients {
   __device__ __forceinline__ ValueGradients(const Arguments& args, const KeyTile& tile, const SoftmaxWarpgroup& warpgroup, const ProbabilityPipe& pipe)
       : args(args), tile(tile), warpgroup(warpgroup), pipe(pipe) {
 #pragma unroll
-    for (i32 i = 0; i < kHeadDim / 2; ++i) dv[i] = 0;
+    for (i32 i = 0; i < kHeadDimV / 2; ++i) dv[i] = 0;
   }
   // K: for the tile's S.
   __device__ __forceinline__ void wait_operand() const { warpgroup.wait_k(); }
@@ -1237,7 +1240,7 @@ struct KeyGradients {
   // Leaves dp unset: the first product overwrites it.
   __device__ __forceinline__ KeyGradients(const SoftmaxWarpgroup& warpgroup, const ProbabilityPipe& pipe) : warpgroup(warpgroup), pipe(pipe) {
 #pragma unroll
-    for (i32 i = 0; i < kHeadDim / 2; ++i) dk[i] = 0;
+    for (i32 i = 0; i < kHeadDimQk / 2; ++i) dk[i] = 0;
   }
   // V: for the tile's dP.
   __device__ __forceinline__ void wait_operand() const { warpgroup.wait_v(); }
@@ -1383,4 +1386,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_3e5f71e204d2077c
+}  // namespace attune_882b58387ea2b92f

@@ -1,4 +1,4 @@
-// attune backward fp16 d72 window sm90 q64 kv128 st2 ordered kv-grad-per-query-head dq=ordered dost1 · source 57255527cace2799
+// attune backward fp16 d72 window sm90 q64 kv128 st2 ordered kv-grad-per-query-head dq=ordered dost1 · source 65dc389c105b7451
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one query head. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   148240  barriers
 //   148336  end
 
-namespace attune_2d211aa38018595f {
+namespace attune_c84695a1d72dd9ad {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -389,7 +389,9 @@ struct Arguments {
 };
 constexpr u32 kArgumentBytes = 640;
 
-constexpr i32 kBlockQ = 64, kBlockKv = 128, kHeadDim = 72, kSoftmaxWarpgroups = 2;
+constexpr i32 kHeadDimQk = 72, kHeadDimV = 72;  // elements of a row of Q and K, and of V and O
+constexpr i32 kElementBytes = 2;
+constexpr i32 kBlockQ = 64, kBlockKv = 128, kSoftmaxWarpgroups = 2;
 constexpr i32 kStages = 2, kDoStages = 1, kDsStages = 2;  // tiles of Q, of dO, of dS
 constexpr bool kOrderedWarpgroups = true;  // whether they issue S and dP in a fixed order
 constexpr i32 kDqRegisters = 80, kSoftmaxRegisters = 208;  // 0: as they are at launch
@@ -400,10 +402,10 @@ constexpr i32 kWarpgroup = 128, kWarpgroupWarps = 4;  // threads, warps
 constexpr i32 kWarpgroupKeys = 64, kWarpgroupsOfKeys = 1;  // rows of a wgmma; softmax warpgroups that share them
 constexpr i32 kThreads = (kSoftmaxWarpgroups + 1) * kWarpgroup;
 constexpr i32 kPanelColumns = 64, kPanels = 2;
-constexpr u32 kPanelBytes = 2 * kPanelColumns;        // of a row
+constexpr u32 kPanelBytes = kElementBytes * kPanelColumns;  // of a row
 constexpr u32 kQPanelStride = kBlockQ * kPanelBytes, kKvPanelStride = kBlockKv * kPanelBytes;
 constexpr u32 kQTileBytes = kPanels * kQPanelStride, kKvTileBytes = kPanels * kKvPanelStride;
-constexpr u32 kDsTileBytes = 2 * kBlockQ * kBlockKv, kRowsBytes = 4 * kBlockQ;  // the latter: LSE of a block, or delta
+constexpr u32 kDsTileBytes = kElementBytes * kBlockQ * kBlockKv, kRowsBytes = 4 * kBlockQ;  // the latter: LSE of a block, or delta
 constexpr u32 kKOffset = 0;
 constexpr u32 kVOffset = 32768;
 constexpr u32 kQOffset = 65536;
@@ -413,15 +415,16 @@ constexpr u32 kLseOffset = 147456;
 constexpr u32 kDeltaOffset = 147968;
 constexpr u32 kTicketOffset = 148224;
 constexpr u32 kBarrierOffset = 148240;
-constexpr i32 kChunks = kHeadDim / 8;                 // 16-byte chunks of a row
-constexpr i32 kDimSteps = (kHeadDim + 15) / 16;       // k16 steps over the head dim; columns beyond it are zeros
+constexpr i32 kChunks = kHeadDimQk / 8;                 // 16-byte chunks of a row
+constexpr i32 kDimSteps = (kHeadDimQk + 15) / 16;       // k16 steps over the head dim; columns beyond it are zeros
 constexpr i32 kQuerySteps = kBlockQ / 16, kKeySteps = kBlockKv / 16;  // the same over a block of queries, a tile of keys
-static_assert(kBlockQ % 64 == 0 && kBlockKv % kWarpgroupKeys == 0 && kHeadDim % 8 == 0 && kPanels * kPanelColumns >= 16 * kDimSteps);
+static_assert(kHeadDimQk == kHeadDimV);  // rows of all tiles, and dK and dV, lie alike
+static_assert(kBlockQ % 64 == 0 && kBlockKv % kWarpgroupKeys == 0 && kHeadDimQk % 8 == 0 && kPanels * kPanelColumns >= 16 * kDimSteps);
 
 // A thread's accumulators: element 4 n + i lies in row lane / 4 + 8 (i / 2) of its warp's 16 rows, in column 8 n + 2 (lane % 4) + i % 2.
 using ScoreFragments = float[kBlockQ / 2];        // of Sᵀ or dPᵀ
 using PackedScores = u32[kBlockQ / 4];            // of Pᵀ or dSᵀ in 16 bits: the A operand of a product over the queries
-using GradientFragments = float[kHeadDim / 2];    // of dK or dV
+using GradientFragments = float[kHeadDimV / 2];    // of dK or dV
 
 // Operands of wgmma in shared memory: tiles of kPanels panels, each of kPanelColumns columns (a row has kPanelBytes, the span of the swizzle)
 // and all rows of the tile. A place counts in units of 16 bytes and is the lower half of a descriptor; the upper half is the same for all.
@@ -936,7 +939,7 @@ __device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& 
 
 // Puts a warp's part of dSᵀ, 16 keys from column `key` of the tile on, into a tile of dS, whose rows are queries: fragments are transposed.
 __device__ __forceinline__ void put_scores(u32 tile, i32 key, const PackedScores& ds) {
-  const u32 lane = lane_index(), byte = 2 * (key + lane / 8 % 2 * 8);
+  const u32 lane = lane_index(), byte = kElementBytes * (key + lane / 8 % 2 * 8);
   const u32 at = swizzled(tile + byte / kPanelBytes * kQPanelStride + (lane / 16 * 8 + lane % 8) * kPanelBytes + byte % kPanelBytes);
 #pragma unroll
   for (i32 k = 0; k < kQuerySteps; ++k) {
@@ -1115,7 +1118,7 @@ struct KeyGradients {
   __device__ __forceinline__ KeyGradients(const Arguments& args, const KeyTile& tile, const SoftmaxWarpgroup& warpgroup)
       : args(args), tile(tile), warpgroup(warpgroup) {
 #pragma unroll
-    for (i32 i = 0; i < kHeadDim / 2; ++i) dk[i] = dv[i] = 0;
+    for (i32 i = 0; i < kHeadDimV / 2; ++i) dk[i] = dv[i] = 0;
   }
 
   // Pᵀ has 16 bits from its exponential on.
@@ -1234,4 +1237,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_2d211aa38018595f
+}  // namespace attune_c84695a1d72dd9ad

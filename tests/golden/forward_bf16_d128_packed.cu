@@ -1,4 +1,4 @@
-// attune forward bf16 d128 group4 sm80 q16 kv32 w1 st2 rescale10 pack-gqa · source f992a680129d5d33
+// attune forward bf16 d128 group4 sm80 q16 kv32 w1 st2 rescale10 pack-gqa · source 74a4c122e5c3936e
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -17,7 +17,7 @@
 //    20480  V  [2][32][128]
 //    36864  end
 
-namespace attune_00d7c725b89534f4 {
+namespace attune_1a3d051ad823bfd6 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -175,7 +175,9 @@ struct Arguments {
 };
 constexpr u32 kArgumentBytes = 176;
 
-constexpr i32 kBlockQ = 16, kBlockKv = 32, kHeadDim = 128, kWarps = 1, kStages = 2;
+constexpr i32 kHeadDimQk = 128, kHeadDimV = 128;  // elements of a row of Q and K, and of V and O
+constexpr i32 kElementBytes = 2;
+constexpr i32 kBlockQ = 16, kBlockKv = 32, kWarps = 1, kStages = 2;
 constexpr bool kEvenTiles = false;     // lengths are multiples of the tiles
 constexpr float kRescaleThreshold = 10;  // in powers of two; 0: rescale at every block
 constexpr bool kPartialBlocks = true;  // whether any block can need a mask
@@ -186,17 +188,18 @@ constexpr i32 kThreads = kWarps * kWarpSize;
 constexpr i32 kWarpRows = kBlockQ / kWarps;
 constexpr i32 kRowTiles = kWarpRows / 16;        // m16 tiles of a warp
 constexpr i32 kKeyTiles = kBlockKv / 8;          // n8 tiles of S
-constexpr i32 kChunks = kHeadDim / 8;            // n8 tiles of O; 16-byte chunks of a row
-constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of Q Kᵀ
-constexpr bool kDimTail = kHeadDim % 16 != 0;    // and a k8 step
+constexpr i32 kChunks = kHeadDimV / 8;            // n8 tiles of O; 16-byte chunks of a row
+constexpr i32 kDimSteps = kHeadDimQk / 16;         // k16 steps of Q Kᵀ
+constexpr bool kDimTail = kHeadDimQk % 16 != 0;    // and a k8 step
 constexpr u32 kRowBytes = 256, kSwizzleMask = 7, kSwizzleShift = 0;
 constexpr i32 kPrefetchGroups = kStages > 1 ? kStages - 1 : 1;  // cp.async groups of the ring's prefetch
 constexpr u32 kQOffset = 0;
 constexpr u32 kKOffset = 4096;
 constexpr u32 kVOffset = 20480;
 constexpr u32 kKvTileBytes = 8192;
-static_assert(kBlockQ % (16 * kWarps) == 0 && kBlockKv % 16 == 0 && kHeadDim % 8 == 0);
-static_assert(kRowBytes == 2 * kHeadDim && kKvTileBytes == kBlockKv * kRowBytes);
+static_assert(kBlockQ % (16 * kWarps) == 0 && kBlockKv % 16 == 0 && kHeadDimV % 8 == 0);
+static_assert(kHeadDimQk == kHeadDimV);  // rows of all tiles lie alike
+static_assert(kRowBytes == kElementBytes * kHeadDimQk && kKvTileBytes == kBlockKv * kRowBytes);
 static_assert(kKOffset >= kQOffset + kBlockQ * kRowBytes && kVOffset >= kKOffset + kStages * kKvTileBytes);
 
 using ScoreFragments = float[kRowTiles][kKeyTiles][4];
@@ -376,7 +379,7 @@ struct QueryTile {
 
 // Offsets are in elements.
 __device__ __forceinline__ const char* row_pointer(const void* tensor, i64 sequence_offset, i64 head_offset, i64 row_offset) {
-  return static_cast<const char*>(tensor) + 2 * (sequence_offset + head_offset + row_offset);
+  return static_cast<const char*>(tensor) + kElementBytes * (sequence_offset + head_offset + row_offset);
 }
 
 // kStages tiles of K and of V; a block's two tiles are copied kStages - 1 steps before they are read. The one barrier of a step says
@@ -412,7 +415,7 @@ struct KvRing {
 // Rows of a group's heads in turn: where a row of the tile lies in Q and O hangs on its position and its head.
 __device__ __forceinline__ i64 place_of_row(const QueryTile& tile, i32 row, i64 stride_batch, i64 stride_head, i64 stride_row) {
   const i32 i = tile.first_row + row;
-  return 2 * (tile.sequence.query_offset(stride_batch, stride_row) + tile.head_of(i) * stride_head + QueryTile::position_of(i) * stride_row);
+  return kElementBytes * (tile.sequence.query_offset(stride_batch, stride_row) + tile.head_of(i) * stride_head + QueryTile::position_of(i) * stride_row);
 }
 
 // Q's tile into shared memory, by all threads of the CTA.
@@ -758,7 +761,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
   cp_async_commit_group();
   const char* k = row_pointer(args.k, tile.sequence.key_offset(args.k_stride_batch, args.k_stride_row), tile.head_kv * args.k_stride_head, 0);
   const char* v = row_pointer(args.v, tile.sequence.key_offset(args.v_stride_batch, args.v_stride_row), tile.head_kv * args.v_stride_head, 0);
-  KvRing ring{KvStream(args, tile.sequence, k, 2 * args.k_stride_row, blocks.begin), KvStream(args, tile.sequence, v, 2 * args.v_stride_row, blocks.begin),
+  KvRing ring{KvStream(args, tile.sequence, k, kElementBytes * args.k_stride_row, blocks.begin), KvStream(args, tile.sequence, v, kElementBytes * args.v_stride_row, blocks.begin),
               blocks.end - blocks.begin, shared};
   ring.prefetch();
 
@@ -780,4 +783,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_00d7c725b89534f4
+}  // namespace attune_1a3d051ad823bfd6

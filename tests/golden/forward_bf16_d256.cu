@@ -1,4 +1,4 @@
-// attune forward bf16 d256 sm80 q128 kv32 w8 st1 qsmem order=tile-major · source 54d9079db9f55091
+// attune forward bf16 d256 sm80 q128 kv32 w8 st1 qsmem order=tile-major · source 85a956b05331bbb2
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -15,7 +15,7 @@
 //    81920  V  [1][32][256]
 //    98304  end
 
-namespace attune_6da0e77c53b6e0b4 {
+namespace attune_10c9f357b561053e {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -173,7 +173,9 @@ struct Arguments {
 };
 constexpr u32 kArgumentBytes = 176;
 
-constexpr i32 kBlockQ = 128, kBlockKv = 32, kHeadDim = 256, kWarps = 8, kStages = 1;
+constexpr i32 kHeadDimQk = 256, kHeadDimV = 256;  // elements of a row of Q and K, and of V and O
+constexpr i32 kElementBytes = 2;
+constexpr i32 kBlockQ = 128, kBlockKv = 32, kWarps = 8, kStages = 1;
 constexpr bool kEvenTiles = false;     // lengths are multiples of the tiles
 constexpr float kRescaleThreshold = 0;  // in powers of two; 0: rescale at every block
 constexpr bool kPartialBlocks = true;  // whether any block can need a mask
@@ -183,17 +185,18 @@ constexpr i32 kThreads = kWarps * kWarpSize;
 constexpr i32 kWarpRows = kBlockQ / kWarps;
 constexpr i32 kRowTiles = kWarpRows / 16;        // m16 tiles of a warp
 constexpr i32 kKeyTiles = kBlockKv / 8;          // n8 tiles of S
-constexpr i32 kChunks = kHeadDim / 8;            // n8 tiles of O; 16-byte chunks of a row
-constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of Q Kᵀ
-constexpr bool kDimTail = kHeadDim % 16 != 0;    // and a k8 step
+constexpr i32 kChunks = kHeadDimV / 8;            // n8 tiles of O; 16-byte chunks of a row
+constexpr i32 kDimSteps = kHeadDimQk / 16;         // k16 steps of Q Kᵀ
+constexpr bool kDimTail = kHeadDimQk % 16 != 0;    // and a k8 step
 constexpr u32 kRowBytes = 512, kSwizzleMask = 7, kSwizzleShift = 0;
 constexpr i32 kPrefetchGroups = kStages > 1 ? kStages - 1 : 1;  // cp.async groups of the ring's prefetch
 constexpr u32 kQOffset = 0;
 constexpr u32 kKOffset = 65536;
 constexpr u32 kVOffset = 81920;
 constexpr u32 kKvTileBytes = 16384;
-static_assert(kBlockQ % (16 * kWarps) == 0 && kBlockKv % 16 == 0 && kHeadDim % 8 == 0);
-static_assert(kRowBytes == 2 * kHeadDim && kKvTileBytes == kBlockKv * kRowBytes);
+static_assert(kBlockQ % (16 * kWarps) == 0 && kBlockKv % 16 == 0 && kHeadDimV % 8 == 0);
+static_assert(kHeadDimQk == kHeadDimV);  // rows of all tiles lie alike
+static_assert(kRowBytes == kElementBytes * kHeadDimQk && kKvTileBytes == kBlockKv * kRowBytes);
 static_assert(kKOffset >= kQOffset + kBlockQ * kRowBytes && kVOffset >= kKOffset + kStages * kKvTileBytes);
 
 using ScoreFragments = float[kRowTiles][kKeyTiles][4];
@@ -373,7 +376,7 @@ struct QueryTile {
 
 // Offsets are in elements.
 __device__ __forceinline__ const char* row_pointer(const void* tensor, i64 sequence_offset, i64 head_offset, i64 row_offset) {
-  return static_cast<const char*>(tensor) + 2 * (sequence_offset + head_offset + row_offset);
+  return static_cast<const char*>(tensor) + kElementBytes * (sequence_offset + head_offset + row_offset);
 }
 
 // One tile of K and one of V. V of a block is copied while its S is computed, K of the next block during softmax and P V: each
@@ -408,7 +411,7 @@ struct KvRing {
 
 // Q's tile into shared memory, by all threads of the CTA.
 __device__ __forceinline__ void load_query_rows(const Arguments& args, const QueryTile& tile, u32 q_tile) {
-  const i64 row_bytes = 2 * args.q_stride_row;
+  const i64 row_bytes = kElementBytes * args.q_stride_row;
   const char* q =
       row_pointer(args.q, tile.sequence.query_offset(args.q_stride_batch, args.q_stride_row), tile.head * args.q_stride_head, 0) + tile.first_row * row_bytes;
   TileStream<kBlockQ, kEvenTiles, kThreads>(q, row_bytes, tile.rows, thread_index()).load_next(q_tile);
@@ -416,7 +419,7 @@ __device__ __forceinline__ void load_query_rows(const Arguments& args, const Que
 
 // A warp's rows of O out of shared memory.
 __device__ __forceinline__ void store_query_rows(const Arguments& args, const QueryTile& tile, u32 o_tile, i32 warp_row) {
-  const i64 row_bytes = 2 * args.o_stride_row;
+  const i64 row_bytes = kElementBytes * args.o_stride_row;
   char* o = const_cast<char*>(row_pointer(args.o, tile.sequence.query_offset(args.o_stride_batch, args.o_stride_row), tile.head * args.o_stride_head, 0));
   store_tile<kWarpRows, kEvenTiles, kWarpSize>(o + (tile.first_row + warp_row) * row_bytes, o_tile + warp_row * kRowBytes, row_bytes,
                                                 tile.rows - warp_row, lane_index());
@@ -724,7 +727,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
   cp_async_commit_group();
   const char* k = row_pointer(args.k, tile.sequence.key_offset(args.k_stride_batch, args.k_stride_row), tile.head_kv * args.k_stride_head, 0);
   const char* v = row_pointer(args.v, tile.sequence.key_offset(args.v_stride_batch, args.v_stride_row), tile.head_kv * args.v_stride_head, 0);
-  KvRing ring{KvStream(args, tile.sequence, k, 2 * args.k_stride_row, blocks.begin), KvStream(args, tile.sequence, v, 2 * args.v_stride_row, blocks.begin),
+  KvRing ring{KvStream(args, tile.sequence, k, kElementBytes * args.k_stride_row, blocks.begin), KvStream(args, tile.sequence, v, kElementBytes * args.v_stride_row, blocks.begin),
               blocks.end - blocks.begin, shared};
   ring.prefetch();
 
@@ -746,4 +749,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_6da0e77c53b6e0b4
+}  // namespace attune_10c9f357b561053e

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale10 parts=fill overlap=within pack-gqa · source 270a8c4513cc81e9
+// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale10 parts=fill overlap=within pack-gqa · source 71c0c8fbe6d95d5c
 //
 // Combines what args.key_parts parts of the keys gave each row of queries, O_i, the maximum m_i of the scores and the sum l_i of their exponentials:
 //
@@ -9,7 +9,7 @@
 // parts. What counts for few rows is the number of trips to memory, one after the other: one for m_i and l_i, and one for so many parts of O as are under
 // way together.
 
-namespace attune_605f6aea51db3c35 {
+namespace attune_f309ebaab4b40243 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -135,8 +135,8 @@ struct Arguments {
 };
 constexpr u32 kArgumentBytes = 80;
 
-constexpr i32 kHeadDim = 128, kRows = 1, kThreads = 128, kRowLanes = 16, kWarpsOfRow = 4;
-constexpr i32 kChunks = kHeadDim / 8, kSlicesOfWarp = kWarpSize / kRowLanes, kSlices = kWarpsOfRow * kSlicesOfWarp;
+constexpr i32 kHeadDimV = 128, kElementBytes = 2, kRows = 1, kThreads = 128, kRowLanes = 16, kWarpsOfRow = 4;
+constexpr i32 kChunks = kHeadDimV / 8, kSlicesOfWarp = kWarpSize / kRowLanes, kSlices = kWarpsOfRow * kSlicesOfWarp;
 constexpr i32 kAtOnce = 4;  // parts of a slice whose loads are under way together
 constexpr float kLn2 = 0.693147180559945309f;
 constexpr float kHeadroom = 10;  // powers of two by which sums are smaller than their maxima say
@@ -219,7 +219,7 @@ struct Parts {
     for (i32 i = 0; i < kAtOnce; ++i) {
       low[i] = high[i] = Vec4F32{};
       if (statistics[i].row_sum == 0 || !has_columns) continue;
-      const float* const o = o_of_row + (first + i * kSlices) * rows * kHeadDim;
+      const float* const o = o_of_row + (first + i * kSlices) * rows * kHeadDimV;
       low[i] = ld_weak_global_v4_f32(o);
       high[i] = ld_weak_global_v4_f32(o + 4);
     }
@@ -244,7 +244,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_forward_combine(co
   griddepcontrol_wait();
   const float* const statistics_of_row = args.statistics_partial + 2 * row;
   const float c = args.softmax_scale_log2;
-  const float* const o_of_row = args.o_partial + row * kHeadDim + 8 * chunk;
+  const float* const o_of_row = args.o_partial + row * kHeadDimV + 8 * chunk;
 
   i32 first = slice;
   Parts some;
@@ -308,7 +308,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_forward_combine(co
   const i32 head = batch_head - sequence.batch * args.heads_q;
   const i64 query = row - static_cast<i64>(batch_head) * args.seq_q;
   char* const to = static_cast<char*>(args.o) +
-                   2 * (sequence.query_offset(args.o_stride_batch, args.o_stride_row) + head * args.o_stride_head + query * args.o_stride_row);
+                   kElementBytes * (sequence.query_offset(args.o_stride_batch, args.o_stride_row) + head * args.o_stride_head + query * args.o_stride_row);
   u32 words[4];
 #pragma unroll
   for (i32 i = 0; i < 4; ++i) words[i] = pack_elements(sums[2 * i], sums[2 * i + 1]);
@@ -316,4 +316,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_forward_combine(co
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_605f6aea51db3c35
+}  // namespace attune_f309ebaab4b40243

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale10 parts=fill overlap=within pack-gqa · source 3a301ce3b7364f4f
+// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale10 parts=fill overlap=within pack-gqa · source 95c358e31ddbc4f0
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -21,7 +21,7 @@
 //   147456  barriers, numbers of tiles
 //   147540  end
 
-namespace attune_4e60a4714ee3bde5 {
+namespace attune_0ae6a2a5032858da {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -275,7 +275,9 @@ struct Arguments {
 };
 constexpr u32 kArgumentBytes = 448;
 
-constexpr i32 kBlockQ = 64, kBlockKv = 128, kHeadDim = 128, kConsumers = 1;
+constexpr i32 kHeadDimQk = 128, kHeadDimV = 128;  // elements of a row of Q and K, and of V and O
+constexpr i32 kElementBytes = 2;
+constexpr i32 kBlockQ = 64, kBlockKv = 128, kConsumers = 1;
 constexpr i32 kStages = 2, kVStages = 2, kQStages = 1;  // tiles of K, of V, of Q
 constexpr bool kEvenTiles = false;      // lengths are multiples of the tiles
 constexpr bool kPartialBlocks = true;   // whether any block can need a mask
@@ -289,22 +291,23 @@ constexpr i32 kGroup = 8;                  // query heads in a tile: a position 
 constexpr i32 kWarpgroup = 128;                  // threads
 constexpr i32 kThreads = (kConsumers + 1) * kWarpgroup;
 constexpr i32 kPanelColumns = 64, kPanels = 2;
-constexpr u32 kPanelBytes = 2 * kPanelColumns;   // of a row
+constexpr u32 kPanelBytes = kElementBytes * kPanelColumns;  // of a row
 constexpr u32 kQPanelStride = kBlockQ * kPanelBytes, kKvPanelStride = kBlockKv * kPanelBytes;
 constexpr u32 kQTileBytes = kPanels * kQPanelStride, kKvTileBytes = kPanels * kKvPanelStride;
 constexpr u32 kQOffset = 0;
 constexpr u32 kKOffset = 16384;
 constexpr u32 kVOffset = 81920;
 constexpr u32 kBarrierOffset = 147456;
-constexpr i32 kDimSteps = (kHeadDim + 15) / 16;  // k16 steps of Q Kᵀ; columns beyond the head dim are zeros
+constexpr i32 kDimSteps = (kHeadDimQk + 15) / 16;  // k16 steps of Q Kᵀ; columns beyond the head dim are zeros
 constexpr i32 kKeySteps = kBlockKv / 16;         // k16 steps of P V
-static_assert(kBlockQ == 64 * kConsumers && kBlockKv % 16 == 0 && kHeadDim % 8 == 0 && kPanels * kPanelColumns >= 16 * kDimSteps);
+static_assert(kBlockQ == 64 * kConsumers && kBlockKv % 16 == 0 && kHeadDimV % 8 == 0 && kPanels * kPanelColumns >= 16 * kDimSteps);
+static_assert(kHeadDimQk == kHeadDimV);  // rows of all tiles lie alike
 static_assert(kKOffset >= kQOffset + kQStages * kQTileBytes && kVOffset >= kKOffset + kStages * kKvTileBytes);
 static_assert(kBarrierOffset >= kVOffset + kVStages * kKvTileBytes);
 
 // A thread's accumulators: element 4 n + i lies in row lane / 4 + 8 (i / 2) of its warp's 16 rows, in column 8 n + 2 (lane % 4) + i % 2.
 using ScoreFragments = float[kBlockKv / 2];
-using OutputFragments = float[kHeadDim / 2];
+using OutputFragments = float[kHeadDimV / 2];
 
 // Operands of wgmma in shared memory: tiles of kPanels panels, each of kPanelColumns columns (a row has kPanelBytes, the span of the swizzle)
 // and all rows of the tile. A place counts in units of 16 bytes and is the lower half of a descriptor; the upper half is the same for all.
@@ -677,7 +680,7 @@ struct OnlineSoftmax {
   __device__ __forceinline__ void rescale(OutputFragments& o) const {
     if (!must_scale) return;
 #pragma unroll
-    for (i32 i = 0; i < kHeadDim / 2; ++i) o[i] *= scale[i / 2 % 2];
+    for (i32 i = 0; i < kHeadDimV / 2; ++i) o[i] *= scale[i / 2 % 2];
   }
 
   // The logarithm that a sum of P would have with kHeadroom of 0.
@@ -910,7 +913,7 @@ __device__ __forceinline__ void skip_blocks(Consumer& consumer, i32 count) {
 
 __device__ __forceinline__ void clear(OutputFragments& o) {
 #pragma unroll
-  for (i32 i = 0; i < kHeadDim / 2; ++i) o[i] = 0;
+  for (i32 i = 0; i < kHeadDimV / 2; ++i) o[i] = 0;
 }
 
 // Stores what a part of the keys gives this thread's two rows in fp32: O / l, and m and l, for which LSE of large scores has no room. `row` is the first
@@ -929,16 +932,16 @@ __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTil
     if (quad == 0 && exists) st_global_v2_f32(args.statistics_partial + 2 * place, {sum != 0 ? softmax.row_max[half] : negative_infinity(), sum});
     const bool sees = exists && sum != 0;  // where the sum is 0, nobody reads O
     const float inverse = rcp_approx_ftz_f32(sum);
-    float* const to = args.o_partial + place * kHeadDim + 2 * quad;
+    float* const to = args.o_partial + place * kHeadDimV + 2 * quad;
 #pragma unroll
-    for (i32 n = 0; n < kHeadDim / 8; ++n)
+    for (i32 n = 0; n < kHeadDimV / 8; ++n)
       if (sees) st_global_v2_f32(to + 8 * n, {o[4 * n + 2 * half] * inverse, o[4 * n + 2 * half + 1] * inverse});
   }
 }
 // S of a block of keys is issued with P V of the block before it: the softmax of the one runs beside the product of the other.
 struct Mainloop {
   // O is rescaled beside the product for S; a wide one before it, which was seen to be faster.
-  static constexpr bool kRescaleLate = kHeadDim <= 128;
+  static constexpr bool kRescaleLate = kHeadDimV <= 128;
 
   const Arguments& args;
   Consumer consumer;
@@ -1078,4 +1081,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_4e60a4714ee3bde5
+}  // namespace attune_0ae6a2a5032858da

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 window sm90 q128 kv64 st2 rescale10 qst2 overlap=across scheduler=static-persistent · source 940f25d328a90d6f
+// attune forward bf16 d128 window sm90 q128 kv64 st2 rescale10 qst2 overlap=across scheduler=static-persistent · source 8138148b50857208
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -17,7 +17,7 @@
 //   131072  barriers, numbers of tiles
 //   131176  end
 
-namespace attune_1accab874728380f {
+namespace attune_8fa2b9f043752ac1 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -320,7 +320,9 @@ struct Arguments {
 };
 constexpr u32 kArgumentBytes = 512;
 
-constexpr i32 kBlockQ = 128, kBlockKv = 64, kHeadDim = 128, kConsumers = 2;
+constexpr i32 kHeadDimQk = 128, kHeadDimV = 128;  // elements of a row of Q and K, and of V and O
+constexpr i32 kElementBytes = 2;
+constexpr i32 kBlockQ = 128, kBlockKv = 64, kConsumers = 2;
 constexpr i32 kStages = 2, kVStages = 2, kQStages = 2;  // tiles of K, of V, of Q
 constexpr bool kEvenTiles = false;      // lengths are multiples of the tiles
 constexpr bool kPartialBlocks = true;   // whether any block can need a mask
@@ -333,22 +335,23 @@ constexpr i32 kCtasPerSm = 1, kCluster = 1;  // CTAs
 constexpr i32 kWarpgroup = 128;                  // threads
 constexpr i32 kThreads = (kConsumers + 1) * kWarpgroup;
 constexpr i32 kPanelColumns = 64, kPanels = 2;
-constexpr u32 kPanelBytes = 2 * kPanelColumns;   // of a row
+constexpr u32 kPanelBytes = kElementBytes * kPanelColumns;  // of a row
 constexpr u32 kQPanelStride = kBlockQ * kPanelBytes, kKvPanelStride = kBlockKv * kPanelBytes;
 constexpr u32 kQTileBytes = kPanels * kQPanelStride, kKvTileBytes = kPanels * kKvPanelStride;
 constexpr u32 kQOffset = 0;
 constexpr u32 kKOffset = 65536;
 constexpr u32 kVOffset = 98304;
 constexpr u32 kBarrierOffset = 131072;
-constexpr i32 kDimSteps = (kHeadDim + 15) / 16;  // k16 steps of Q Kᵀ; columns beyond the head dim are zeros
+constexpr i32 kDimSteps = (kHeadDimQk + 15) / 16;  // k16 steps of Q Kᵀ; columns beyond the head dim are zeros
 constexpr i32 kKeySteps = kBlockKv / 16;         // k16 steps of P V
-static_assert(kBlockQ == 64 * kConsumers && kBlockKv % 16 == 0 && kHeadDim % 8 == 0 && kPanels * kPanelColumns >= 16 * kDimSteps);
+static_assert(kBlockQ == 64 * kConsumers && kBlockKv % 16 == 0 && kHeadDimV % 8 == 0 && kPanels * kPanelColumns >= 16 * kDimSteps);
+static_assert(kHeadDimQk == kHeadDimV);  // rows of all tiles lie alike
 static_assert(kKOffset >= kQOffset + kQStages * kQTileBytes && kVOffset >= kKOffset + kStages * kKvTileBytes);
 static_assert(kBarrierOffset >= kVOffset + kVStages * kKvTileBytes);
 
 // A thread's accumulators: element 4 n + i lies in row lane / 4 + 8 (i / 2) of its warp's 16 rows, in column 8 n + 2 (lane % 4) + i % 2.
 using ScoreFragments = float[kBlockKv / 2];
-using OutputFragments = float[kHeadDim / 2];
+using OutputFragments = float[kHeadDimV / 2];
 
 // Operands of wgmma in shared memory: tiles of kPanels panels, each of kPanelColumns columns (a row has kPanelBytes, the span of the swizzle)
 // and all rows of the tile. A place counts in units of 16 bytes and is the lower half of a descriptor; the upper half is the same for all.
@@ -706,7 +709,7 @@ struct OnlineSoftmax {
   __device__ __forceinline__ void rescale(OutputFragments& o) const {
     if (!must_scale) return;
 #pragma unroll
-    for (i32 i = 0; i < kHeadDim / 2; ++i) o[i] *= scale[i / 2 % 2];
+    for (i32 i = 0; i < kHeadDimV / 2; ++i) o[i] *= scale[i / 2 % 2];
   }
 
   // The logarithm that a sum of P would have with kHeadroom of 0.
@@ -943,7 +946,7 @@ __device__ __forceinline__ void skip_blocks(Consumer& consumer, i32 count) {
 
 __device__ __forceinline__ void clear(OutputFragments& o) {
 #pragma unroll
-  for (i32 i = 0; i < kHeadDim / 2; ++i) o[i] = 0;
+  for (i32 i = 0; i < kHeadDimV / 2; ++i) o[i] = 0;
 }
 
 // Stores O / l and LSE of this thread's two rows; `row` is the first of them in the sequence. The lanes of a quad exchange words of four fragments,
@@ -965,9 +968,9 @@ __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTil
       st_global_f32(args.lse + packed_query_row(args, tile.sequence, head, position), lse);
     }
     char* const to =
-        static_cast<char*>(args.o) + 2 * (tile.sequence.query_offset(args.o_stride_batch, args.o_stride_row) + head * args.o_stride_head + position * args.o_stride_row);
+        static_cast<char*>(args.o) + kElementBytes * (tile.sequence.query_offset(args.o_stride_batch, args.o_stride_row) + head * args.o_stride_head + position * args.o_stride_row);
 #pragma unroll
-    for (i32 group = 0; group < kHeadDim / 32; ++group) {
+    for (i32 group = 0; group < kHeadDimV / 32; ++group) {
       u32 words[4];
 #pragma unroll
       for (i32 n = 0; n < 4; ++n)
@@ -976,14 +979,14 @@ __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTil
       if (exists) st_global_v4_b32(to + 64 * group + 16 * quad, {words[0], words[1], words[2], words[3]});
     }
 #pragma unroll
-    for (i32 n = kHeadDim / 32 * 4; n < kHeadDim / 8; ++n)
+    for (i32 n = kHeadDimV / 32 * 4; n < kHeadDimV / 8; ++n)
       if (exists) st_global_b32(to + 16 * n + 4 * quad, pack_elements(o[4 * n + 2 * half] * inverse, o[4 * n + 2 * half + 1] * inverse));
   }
 }
 // S of a block of keys is issued with P V of the block before it: the softmax of the one runs beside the product of the other.
 struct Mainloop {
   // O is rescaled beside the product for S; a wide one before it, which was seen to be faster.
-  static constexpr bool kRescaleLate = kHeadDim <= 128;
+  static constexpr bool kRescaleLate = kHeadDimV <= 128;
 
   const Arguments& args;
   Consumer consumer;
@@ -1156,4 +1159,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_1accab874728380f
+}  // namespace attune_8fa2b9f043752ac1

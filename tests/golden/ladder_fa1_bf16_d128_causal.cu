@@ -1,4 +1,4 @@
-// attune fa1 forward bf16 d128 causal sm80 q128 kv64 w8 st1 · source d6c882693c243331
+// attune fa1 forward bf16 d128 causal sm80 q128 kv64 w8 st1 · source f1ff0fb417e641e8
 //
 // FlashAttention, Algorithm 1 (Dao, Fu, Ermon, Rudra, Ré 2022), of one head, on mma.sync (compute capability 8.0 and newer): blocks of keys outside,
 // tiles of queries inside; O, l and m of all queries live in device memory and are read and written at each visit.
@@ -19,7 +19,7 @@
 //    49152  V  [64][128]
 //    65536  end
 
-namespace attune_131c93de79ff8cba {
+namespace attune_fe7119c52d83b6ed {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -190,7 +190,7 @@ struct Arguments {
 };
 constexpr u32 kArgumentBytes = 184;
 
-constexpr i32 kBlockKv = 64, kHeadDim = 128, kWarps = 8;
+constexpr i32 kBlockKv = 64, kHeadDim = 128, kElementBytes = 2, kWarps = 8;
 constexpr u32 kQOffset = 0;
 constexpr u32 kKOffset = 32768;
 constexpr u32 kVOffset = 49152;
@@ -346,7 +346,7 @@ struct ScoreFunction {
   __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
 };
 __device__ __forceinline__ char* row_pointer(const void* tensor, i64 batch_offset, i64 head_offset, i64 row_offset) {
-  return const_cast<char*>(static_cast<const char*>(tensor)) + 2 * (batch_offset + head_offset + row_offset);
+  return const_cast<char*>(static_cast<const char*>(tensor)) + kElementBytes * (batch_offset + head_offset + row_offset);
 }
 // O leaves through the warp's own rows of a tile of shared memory, so that global stores are whole chunks of a row. `to`: the warp's first row;
 // `rows`: of the warp's, how many exist.
@@ -704,9 +704,9 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_fa1(const _
   const u32 shared = shared_base(), q_tile = shared + kQOffset, k_tile = shared + kKOffset, v_tile = shared + kVOffset;
 
   using KvStream = TileStream<kBlockKv, false, kThreads>;
-  KvStream k(row_pointer(args.k, head.sequence.key_offset(args.k_stride_batch, args.k_stride_row), head.head_kv * args.k_stride_head, 0), 2 * args.k_stride_row, key_count(args, head.sequence),
+  KvStream k(row_pointer(args.k, head.sequence.key_offset(args.k_stride_batch, args.k_stride_row), head.head_kv * args.k_stride_head, 0), kElementBytes * args.k_stride_row, key_count(args, head.sequence),
              thread_index());
-  KvStream v(row_pointer(args.v, head.sequence.key_offset(args.v_stride_batch, args.v_stride_row), head.head_kv * args.v_stride_head, 0), 2 * args.v_stride_row, key_count(args, head.sequence),
+  KvStream v(row_pointer(args.v, head.sequence.key_offset(args.v_stride_batch, args.v_stride_row), head.head_kv * args.v_stride_head, 0), kElementBytes * args.v_stride_row, key_count(args, head.sequence),
              thread_index());
   for (i32 block = 0; block < blocks; ++block) {
     k.load_next(k_tile);
@@ -715,7 +715,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_fa1(const _
       const QueryTile tile(args, head.sequence, i);
       if (block >= tile.blocks.end) continue;
       const char* q = row_pointer(args.q, head.sequence.query_offset(args.q_stride_batch, args.q_stride_row), head.head * args.q_stride_head, tile.first_row * args.q_stride_row);
-      TileStream<kRowsPerTile, false, kThreads>(q, 2 * args.q_stride_row, tile.rows, thread_index()).load_next(q_tile);
+      TileStream<kRowsPerTile, false, kThreads>(q, kElementBytes * args.q_stride_row, tile.rows, thread_index()).load_next(q_tile);
       cp_async_commit_group();
 
       const StoredRows stored(args, head, tile, warp_row);
@@ -738,7 +738,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_fa1(const _
       } else {
         char* o = row_pointer(args.o, head.sequence.query_offset(args.o_stride_batch, args.o_stride_row), head.head * args.o_stride_head,
                               (tile.first_row + warp_row) * args.o_stride_row);
-        store_output(o, 2 * args.o_stride_row, tile.rows - warp_row, q_tile, warp_row, acc_o);
+        store_output(o, kElementBytes * args.o_stride_row, tile.rows - warp_row, q_tile, warp_row, acc_o);
         store_lse(args, head, tile, warp_row, softmax);
       }
       bar_sync();  // all have finished with Q, and after the last tile with K and V; l and m are there for all lanes
@@ -747,4 +747,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_fa1(const _
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_131c93de79ff8cba
+}  // namespace attune_fe7119c52d83b6ed

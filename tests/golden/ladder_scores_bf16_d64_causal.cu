@@ -1,4 +1,4 @@
-// attune standard forward bf16 d64 causal sm80 q64 kv64 w4 st1 · source d0eae74afa7d316f
+// attune standard forward bf16 d64 causal sm80 q64 kv64 w4 st1 · source cc66251d3bb3e5d5
 //
 // The scores of one tile of queries of one head, on mma.sync (compute capability 8.0 and newer), into device memory:
 //
@@ -9,7 +9,7 @@
 //     8192  K  [2][64][64]
 //    24576  end
 
-namespace attune_86102c2e2785f805 {
+namespace attune_85e0617f23e4d59b {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -117,7 +117,7 @@ struct Arguments {
 };
 constexpr u32 kArgumentBytes = 96;
 
-constexpr i32 kBlockKv = 64, kHeadDim = 64, kWarps = 4;
+constexpr i32 kBlockKv = 64, kHeadDim = 64, kElementBytes = 2, kWarps = 4;
 constexpr u32 kQOffset = 0;
 constexpr u32 kKOffset = 8192;
 constexpr i32 kThreads = kWarps * kWarpSize;
@@ -268,7 +268,7 @@ __device__ __forceinline__ i32 attended_keys(const Arguments& args, const QueryT
   return row < tile.rows ? last_key(args, tile.sequence, tile.first_row + row) + 1 : 0;
 }
 __device__ __forceinline__ char* row_pointer(const void* tensor, i64 batch_offset, i64 head_offset, i64 row_offset) {
-  return const_cast<char*>(static_cast<const char*>(tensor)) + 2 * (batch_offset + head_offset + row_offset);
+  return const_cast<char*>(static_cast<const char*>(tensor)) + kElementBytes * (batch_offset + head_offset + row_offset);
 }
 // Blocks of keys that some query of the tile attends to.
 __device__ __forceinline__ i32 attended_blocks(const Arguments& args, const QueryTile& tile) {
@@ -377,8 +377,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_scores(cons
 
   const char* q = row_pointer(args.q, tile.sequence.query_offset(args.q_stride_batch, args.q_stride_row), tile.head * args.q_stride_head, tile.first_row * args.q_stride_row);
   const char* k = row_pointer(args.k, tile.sequence.key_offset(args.k_stride_batch, args.k_stride_row), tile.head_kv * args.k_stride_head, 0);
-  TileStream<kRowsPerTile, false, kThreads>(q, 2 * args.q_stride_row, tile.rows, thread_index()).load_next(shared + kQOffset);
-  TileRing ring{{k, 2 * args.k_stride_row, key_count(args, tile.sequence), static_cast<i32>(thread_index())}, blocks, shared + kKOffset};
+  TileStream<kRowsPerTile, false, kThreads>(q, kElementBytes * args.q_stride_row, tile.rows, thread_index()).load_next(shared + kQOffset);
+  TileRing ring{{k, kElementBytes * args.k_stride_row, key_count(args, tile.sequence), static_cast<i32>(thread_index())}, blocks, shared + kKOffset};
   ring.load(0);  // one cp.async group with Q
 
   const QueryFragments q_rows(shared + kQOffset, warp_row);
@@ -394,4 +394,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_scores(cons
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_86102c2e2785f805
+}  // namespace attune_85e0617f23e4d59b

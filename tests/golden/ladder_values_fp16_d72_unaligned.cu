@@ -1,4 +1,4 @@
-// attune standard forward fp16 d72 align2 sm80 q64 kv64 w4 st1 · source 03c7b1fc9f2eaf4a
+// attune standard forward fp16 d72 align2 sm80 q64 kv64 w4 st1 · source 8a01c82e03d4faec
 //
 // The output of one tile of queries of one head, on mma.sync (compute capability 8.0 and newer), from the probabilities in device memory:
 //
@@ -9,7 +9,7 @@
 //     9216  V  [2][64][72]
 //    27648  end
 
-namespace attune_71309194990697b3 {
+namespace attune_bdcb7db060fb43b8 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -132,7 +132,7 @@ struct Arguments {
 };
 constexpr u32 kArgumentBytes = 96;
 
-constexpr i32 kBlockKv = 64, kHeadDim = 72, kWarps = 4;
+constexpr i32 kBlockKv = 64, kHeadDim = 72, kElementBytes = 2, kWarps = 4;
 constexpr u32 kOOffset = 0;
 constexpr u32 kVOffset = 9216;
 constexpr i32 kThreads = kWarps * kWarpSize;
@@ -289,7 +289,7 @@ __device__ __forceinline__ i32 attended_keys(const Arguments& args, const QueryT
   return row < tile.rows ? last_key(args, tile.sequence, tile.first_row + row) + 1 : 0;
 }
 __device__ __forceinline__ char* row_pointer(const void* tensor, i64 batch_offset, i64 head_offset, i64 row_offset) {
-  return const_cast<char*>(static_cast<const char*>(tensor)) + 2 * (batch_offset + head_offset + row_offset);
+  return const_cast<char*>(static_cast<const char*>(tensor)) + kElementBytes * (batch_offset + head_offset + row_offset);
 }
 // Blocks of keys that some query of the tile attends to.
 __device__ __forceinline__ i32 attended_blocks(const Arguments& args, const QueryTile& tile) {
@@ -390,7 +390,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_values(cons
   const u32 shared = shared_base();
 
   const char* v = row_pointer(args.v, tile.sequence.key_offset(args.v_stride_batch, args.v_stride_row), tile.head_kv * args.v_stride_head, 0);
-  TileRing ring{{v, 2 * args.v_stride_row, key_count(args, tile.sequence), static_cast<i32>(thread_index())}, blocks, shared + kVOffset};
+  TileRing ring{{v, kElementBytes * args.v_stride_row, key_count(args, tile.sequence), static_cast<i32>(thread_index())}, blocks, shared + kVOffset};
   ring.load(0);
 
   OutputFragments acc_o = {};
@@ -405,8 +405,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_values(cons
 
   char* o = row_pointer(args.o, tile.sequence.query_offset(args.o_stride_batch, args.o_stride_row), tile.head * args.o_stride_head,
                         (tile.first_row + warp_row) * args.o_stride_row);
-  store_output(o, 2 * args.o_stride_row, tile.rows - warp_row, shared + kOOffset, warp_row, acc_o);
+  store_output(o, kElementBytes * args.o_stride_row, tile.rows - warp_row, shared + kOOffset, warp_row, acc_o);
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_71309194990697b3
+}  // namespace attune_bdcb7db060fb43b8

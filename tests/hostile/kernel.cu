@@ -2,7 +2,7 @@
 //% -- misbehaves as hostile/table, which a test writes, says of its name.
 
 constexpr const char kName[] =
-    "${dtype} d${head_dim} ${mask} q${block_q} kv${block_kv} w${warps} st${stages} cta${ctas_per_sm} ${query_operand} ${tile_order} ${rescale_threshold} ${even_tiles}";
+    "${dtype} d${head_dim_qk} ${mask} q${block_q} kv${block_kv} w${warps} st${stages} cta${ctas_per_sm} ${query_operand} ${tile_order} ${rescale_threshold} ${even_tiles}";
 
 __device__ constexpr bool same_text(const char* a, const char* b) {
   while (*a != 0 && *a == *b) ++a, ++b;

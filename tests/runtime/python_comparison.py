@@ -7,6 +7,7 @@ import ctypes
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -23,7 +24,7 @@ import fake_torch  # noqa: E402
 
 fake_torch.install()
 import compare_with_torch  # noqa: E402
-from comparison import BadInput, inputs, peer_library, problems, stored, tables, timing  # noqa: E402
+from comparison import BadInput, inputs, peer_library, problems, references, stored, tables, timing  # noqa: E402
 
 
 class Shapes(unittest.TestCase):
@@ -170,6 +171,17 @@ class KindsOfData(unittest.TestCase):
                             ("equal:1", "equal takes no number; write equal alone")]:
             with self.subTest(text=text), self.assertRaisesRegex(BadInput, words):
                 inputs.parse_data(text)
+
+    def test_bounds_are_those_of_the_library(self):
+        header = (REPOSITORY / "generator/problem/element_type.h").read_text()
+        for dtype in inputs.DTYPES:
+            facts = re.search(r'\{\.name = "' + dtype + r'".*?\}', header, re.DOTALL).group()
+            value = {field: float(number) for field, number in re.findall(r"\.(\w+) = ([0-9.e-]+)", facts)}
+            unit, normal = 2 ** -(value["mantissa_bits"] + 1), 2 ** (1 - value["exponent_bias"])
+            self.assertEqual(references.RELATIVE_BOUND[dtype], value["output_bound"])
+            self.assertEqual(references.GRADIENT_RELATIVE_BOUND[dtype], value["gradient_bound"])
+            self.assertEqual(references.UNIT_ROUNDOFF[dtype], unit)
+            self.assertEqual(references.SMALLEST_STEP[dtype], unit * normal)
 
     def test_offsets_are_those_of_the_kernel_tests(self):
         def offsets(text, keys):

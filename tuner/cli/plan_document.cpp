@@ -10,6 +10,7 @@
 
 #include "generator/error.h"
 #include "generator/plan/tensor_strides.h"
+#include "generator/problem/element_type.h"
 #include "generator/problem/operand_shape.h"
 
 namespace attune::cli {

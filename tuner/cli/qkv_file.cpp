@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "generator/error.h"
+#include "generator/problem/element_type.h"
 #include "runtime/oracle/reference_attention.h"
 #include "tuner/cli/problem_options.h"
 #include "tuner/cli/safetensors.h"
@@ -35,12 +36,14 @@ Shape shape_of(const std::filesystem::path& path, const std::string& name, const
 }
 
 DataType dtype_of(const std::filesystem::path& path, const std::string& name, const TensorInfo& tensor) {
-  if (tensor.dtype == "BF16") return DataType::bf16;
-  if (tensor.dtype == "F16") return DataType::fp16;
+  for (const DataType dtype : {DataType::bf16, DataType::fp16})
+    if (tensor.dtype == facts_of(dtype).safetensors) return dtype;
   refuse_file(path, fmt::format("tensor '{}' is {}: expected F16 or BF16; convert it first", name, tensor.dtype));
 }
 
-const char* safetensors_name(DataType dtype) { return dtype == DataType::bf16 ? "BF16" : "F16"; }
+std::string element_name(const AttentionProblem& problem, Operand operand) {
+  return std::string(facts_of(operand_shape(problem, operand).element).safetensors);
+}
 
 std::vector<std::uint64_t> shape_in(const AttentionProblem& problem, Operand operand) {
   const OperandShape shape = operand_shape(problem, operand);
@@ -117,7 +120,7 @@ void write_random_qkv(const std::filesystem::path& path, const AttentionProblem&
   std::vector<NamedTensor> tensors;
   for (const Operand operand : {Operand::q, Operand::k, Operand::v}) {
     values.push_back(random_normal(problem.dtype, element_count(problem, operand), seed * 3 + values.size()));
-    tensors.push_back({std::string(to_string(operand)), safetensors_name(problem.dtype), shape_in(problem, operand),
+    tensors.push_back({std::string(to_string(operand)), element_name(problem, operand), shape_in(problem, operand),
                        std::as_bytes(std::span(values.back()))});
   }
   std::map<std::string, std::string> metadata = metadata_of(problem);
@@ -129,8 +132,8 @@ void write_output(const std::filesystem::path& path, const AttentionProblem& pro
                   const std::vector<std::uint16_t>& o, const std::vector<float>& lse, const std::string& config,
                   const std::vector<std::filesystem::path>& inputs) {
   const NamedTensor tensors[] = {
-      {"o", safetensors_name(problem.dtype), shape_in(problem, Operand::o), std::as_bytes(std::span(o))},
-      {"lse", "F32", shape_in(problem, Operand::lse), std::as_bytes(std::span(lse))}};
+      {"o", element_name(problem, Operand::o), shape_in(problem, Operand::o), std::as_bytes(std::span(o))},
+      {"lse", element_name(problem, Operand::lse), shape_in(problem, Operand::lse), std::as_bytes(std::span(lse))}};
   std::map<std::string, std::string> metadata = metadata_of(problem);
   metadata["config"] = config;
   write_safetensors(path, tensors, metadata, inputs);

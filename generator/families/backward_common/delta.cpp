@@ -35,6 +35,7 @@ KernelLaunch delta_launch(const AttentionProblem& problem, int block_q, Statisti
   bindings->conditions["programmatic_launch"] = followed;
   bindings->set("statistics_order", order == StatisticsOrder::pairs ? "pairs" : "columns");
   bind_sequence(problem, bindings);
+  bindings->set("head_dim_v", problem.head_dim_v());
   return launch;
 }
 

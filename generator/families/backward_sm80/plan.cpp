@@ -137,11 +137,12 @@ class Launches {
     const ChunkSwizzle swizzle = chunk_swizzle(problem_.head_dim);
     TemplateBindings bindings;
     bind_attention(problem_, &bindings);
+    bind_head_dims(problem_, &bindings);
     bindings.set("block_q", config_.block_q);
     bindings.set("block_kv", config_.block_kv);
     bindings.set("stages", config_.stages);
     bindings.set("ctas_per_sm", config_.ctas_per_sm);
-    bindings.set("row_bytes", 2 * problem_.head_dim);
+    bindings.set("row_bytes", size_of(problem_.dtype) * problem_.head_dim);
     bindings.set("swizzle_mask", swizzle.mask);
     bindings.set("swizzle_shift", swizzle.shift);
     bindings.set("chunk_access", chunk_access(problem_));
@@ -153,8 +154,7 @@ class Launches {
   }
 
   void add(const std::string& name, KernelLaunch launch, TemplateBindings bindings) {
-    bindings.set("dtype", problem_.dtype == DataType::bf16 ? "bf16" : "f16");
-    bindings.set("head_dim", problem_.head_dim);
+    bind_elements(problem_, &bindings);
     render_launch(name, plan_.kernel_class, device_, templates_, target_, std::move(bindings), &launch);
     plan_.launches.push_back(std::move(launch));
   }

@@ -3,11 +3,12 @@
 #include <algorithm>
 
 #include "generator/families/backward_common/workspace.h"
+#include "generator/problem/element_type.h"
 #include "generator/rounding.h"
 
 namespace attune {
 namespace {
-constexpr std::size_t kTicketBytes = 16, kElementBytes = 2;
+constexpr std::size_t kTicketBytes = 16;
 }  // namespace
 
 BackwardSm80Shape backward_sm80_shape(const AttentionProblem& problem, const KernelConfig& config) {
@@ -20,24 +21,25 @@ BackwardSm80Shape backward_sm80_shape(const AttentionProblem& problem, const Ker
   shape.p_shared = config.query_warps > 1;
   shape.ds_shared = shape.p_shared || adds;
 
-  const std::size_t row_bytes = kElementBytes * static_cast<std::size_t>(head_dim);
+  const auto element_bytes = static_cast<std::size_t>(size_of(problem.dtype));
+  const std::size_t row_bytes = element_bytes * static_cast<std::size_t>(head_dim);
   shape.q_tile_bytes = static_cast<std::size_t>(config.block_q) * row_bytes;
   shape.kv_tile_bytes = static_cast<std::size_t>(config.block_kv) * row_bytes;
   const int q = config.block_q, kv = config.block_kv, stages = config.stages;
   SharedLayout& dq = shape.dq_shared;
-  dq.add({"kQOffset", "Q", {q, problem.head_dim_qk()}, kElementBytes, "   later dQ"});
-  dq.add({"kDoOffset", "dO", {q, problem.head_dim_v()}, kElementBytes});
-  dq.add({"kFirstOffset", "K", {stages, kv, problem.head_dim_qk()}, kElementBytes});
-  dq.add({"kSecondOffset", "V", {stages, kv, problem.head_dim_v()}, kElementBytes});
+  dq.add({"kQOffset", "Q", {q, problem.head_dim_qk()}, element_bytes, "   later dQ"});
+  dq.add({"kDoOffset", "dO", {q, problem.head_dim_v()}, element_bytes});
+  dq.add({"kFirstOffset", "K", {stages, kv, problem.head_dim_qk()}, element_bytes});
+  dq.add({"kSecondOffset", "V", {stages, kv, problem.head_dim_v()}, element_bytes});
   SharedLayout& dkdv = shape.dkdv_shared;
   const bool stored = !adds_key_sums(config);
-  dkdv.add({"kKOffset", "K", {kv, problem.head_dim_qk()}, kElementBytes, stored ? "   later dK" : ""});
-  dkdv.add({"kVOffset", "V", {kv, problem.head_dim_v()}, kElementBytes, stored ? "   later dV" : ""});
-  dkdv.add({"kFirstOffset", "Q", {stages, q, problem.head_dim_qk()}, kElementBytes});
-  dkdv.add({"kSecondOffset", "dO", {stages, q, problem.head_dim_v()}, kElementBytes});
+  dkdv.add({"kKOffset", "K", {kv, problem.head_dim_qk()}, element_bytes, stored ? "   later dK" : ""});
+  dkdv.add({"kVOffset", "V", {kv, problem.head_dim_v()}, element_bytes, stored ? "   later dV" : ""});
+  dkdv.add({"kFirstOffset", "Q", {stages, q, problem.head_dim_qk()}, element_bytes});
+  dkdv.add({"kSecondOffset", "dO", {stages, q, problem.head_dim_v()}, element_bytes});
   dkdv.add({"kStatisticsOffset", "LSE and delta", {stages, q, 2}, sizeof(float), ", fp32"});
-  if (shape.p_shared) dkdv.add({"kPOffset", "P ", {kv, q}, kElementBytes, ", transposed"});
-  if (shape.ds_shared) dkdv.add({"kDsOffset", "dS", {kv, q}, kElementBytes, ", transposed"});
+  if (shape.p_shared) dkdv.add({"kPOffset", "P ", {kv, q}, element_bytes, ", transposed"});
+  if (shape.ds_shared) dkdv.add({"kDsOffset", "dS", {kv, q}, element_bytes, ", transposed"});
   if (takes_tickets(config) && shape.ds_shared) dkdv.add_alias("kTicketOffset", "kDsOffset");
   if (takes_tickets(config) && !shape.ds_shared) dkdv.add({"kTicketOffset", "number of the tile", {}, kTicketBytes});
 

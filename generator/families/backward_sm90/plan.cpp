@@ -150,7 +150,7 @@ KernelLaunch key_tile_launch(const AttentionProblem& problem, const KernelConfig
   launch.shared_bytes = shape.shared.bytes();
   if (config.tile_order == TileOrder::l2_sections) set_key_tile_sections(config, device, &launch);
   launch.arguments = ArgumentLayout::of(key_tile_arguments(problem, config));
-  const int swizzle_bytes = 2 * shape.panel_columns;
+  const int swizzle_bytes = size_of(problem.dtype) * shape.panel_columns;
   for (const Operand operand : {Operand::q, Operand::k, Operand::v, Operand::d_o}) {
     const bool of_keys = operand == Operand::k || operand == Operand::v;
     launch.tensor_maps.push_back(
@@ -164,6 +164,7 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   const BackwardSm90Shape shape = backward_sm90_shape(problem, config, device);
   TemplateBindings bindings;
   bind_attention(problem, &bindings);
+  bind_head_dims(problem, &bindings);
   bindings.set("kv_source", "dense_tensor_map");
   bindings.set("block_q", config.block_q);
   bindings.set("block_kv", config.block_kv);
@@ -233,8 +234,7 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
 void describe_backward_sm90(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                             const TemplateSet& templates, KernelTarget target, KernelPlan* plan) {
   const auto add = [&](const std::string& name, KernelLaunch launch, TemplateBindings bindings) {
-    bindings.set("dtype", problem.dtype == DataType::bf16 ? "bf16" : "f16");
-    bindings.set("head_dim", problem.head_dim);
+    bind_elements(problem, &bindings);
     render_launch(name, plan->kernel_class, device, templates, target, std::move(bindings), &launch);
     plan->launches.push_back(std::move(launch));
   };

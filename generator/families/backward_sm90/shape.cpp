@@ -5,12 +5,13 @@
 #include "generator/device/register_limit.h"
 #include "generator/families/backward_common/workspace.h"
 #include "generator/families/shared/wgmma.h"
+#include "generator/problem/element_type.h"
 #include "generator/rounding.h"
 
 namespace attune {
 namespace {
 
-constexpr std::size_t kElementBytes = 2, kTicketBytes = 16, kNumberBytes = 4, kStatisticAlignment = 128;
+constexpr std::size_t kTicketBytes = 16, kNumberBytes = 4, kStatisticAlignment = 128;
 constexpr int kWarps = kWarpgroupThreads / 32;
 constexpr int kLeastColumns = 32;  // of a product for dQ: of fewer the A operand, dS, would be read for little
 
@@ -84,9 +85,10 @@ BackwardSm90Shape backward_sm90_shape(const AttentionProblem& problem, const Ker
   shape.panels = ceil_div(head_dim, shape.panel_columns);
   shape.do_stages = do_stages_of(config);
 
+  const auto element_bytes = static_cast<std::size_t>(size_of(problem.dtype));
   const auto add_tiles = [&](const char* name, const char* label, int stages, int rows, int columns) {
     const int panels = ceil_div(columns, shape.panel_columns);
-    shape.shared.add({name, label, {stages, panels, rows, shape.panel_columns}, kElementBytes}, kSwizzledTileAlignment);
+    shape.shared.add({name, label, {stages, panels, rows, shape.panel_columns}, element_bytes}, kSwizzledTileAlignment);
   };
   add_tiles("kKOffset", "K ", 1, kv, head_dim);
   add_tiles("kVOffset", "V ", 1, kv, head_dim);
@@ -99,7 +101,7 @@ BackwardSm90Shape backward_sm90_shape(const AttentionProblem& problem, const Ker
     add_tiles("kPeerDsOffset", "dS of the other CTA", config.ds_stages, q, kv);
   }
   if (config.split_dkdv && !config.p_in_ds)
-    shape.shared.add({"kPOffset", "P ", {config.ds_stages, kv / kWarpgroupRows, q, kWarpgroupRows}, kElementBytes},
+    shape.shared.add({"kPOffset", "P ", {config.ds_stages, kv / kWarpgroupRows, q, kWarpgroupRows}, element_bytes},
                      kTicketBytes);
   if (config.dq_adds == DqAdds::bulk) {
     const bool by_softmax = config.dq_by == DqWarpgroups::softmax;

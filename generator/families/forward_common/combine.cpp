@@ -92,8 +92,8 @@ void add_combine(const DeviceSpec& device, const TemplateSet& templates, KernelT
   launch.arguments = combine_arguments();
   TemplateBindings bindings;
   bindings.conditions["programmatic_launch"] = launch.programmatic_launch;
-  bindings.set("dtype", problem.dtype == DataType::bf16 ? "bf16" : "f16");
-  bindings.set("head_dim", problem.head_dim_v());
+  bind_elements(problem, &bindings);
+  bindings.set("head_dim_v", problem.head_dim_v());
   bindings.set("threads", launch.threads);
   bindings.set("rows_per_tile", launch.rows_per_tile);
   bindings.set("row_lanes", row_lanes(problem));

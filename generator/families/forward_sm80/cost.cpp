@@ -10,6 +10,7 @@
 #include "generator/families/forward_sm80/shape.h"
 #include "generator/families/shared/forward_rules.h"
 #include "generator/families/shared/queueing_model.h"
+#include "generator/problem/element_type.h"
 #include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
 
@@ -94,7 +95,7 @@ StepClocks step_clocks(const AttentionProblem& problem, const KernelConfig& conf
                        double spilled) {
   const double q = config.block_q, kv = config.block_kv, d = problem.head_dim_v();
   const double padded = round_up(problem.head_dim_qk(), 16);
-  const double kv_bytes = 2 * kv * (problem.head_dim_qk() + d);
+  const double element_bytes = size_of(problem.dtype), kv_bytes = element_bytes * kv * (problem.head_dim_qk() + d);
 
   StepClocks clocks;
   clocks.matrix = 2 * q * kv * (padded + d) / device.mma_flops_per_clock;
@@ -102,8 +103,8 @@ StepClocks step_clocks(const AttentionProblem& problem, const KernelConfig& conf
   clocks.exponential += masked_share * q * kv * kMaskPerElement / device.alu_per_clock;
   clocks.exponential += copy_clocks(shape, config);
   if (config.rescale_threshold == 0) clocks.exponential += rescaled_share * q * d / device.alu_per_clock;
-  if (problem.alignment < 16) clocks.exponential += kv_bytes / 2 / kElementwiseLoadsPerClock;
-  const double q_bytes = config.q_in_registers ? 0 : 2 * q * problem.head_dim_qk();
+  if (problem.alignment < 16) clocks.exponential += kv_bytes / element_bytes / kElementwiseLoadsPerClock;
+  const double q_bytes = config.q_in_registers ? 0 : element_bytes * q * problem.head_dim_qk();
   clocks.shared = (config.warps * kv_bytes + q_bytes + kv_bytes) / device.shared_bytes_per_clock;
   clocks.shared += spilled * config.warps * kClocksPerSpill;
   clocks.l2 = kv_bytes / device.l2_bytes_per_clock;
@@ -133,7 +134,7 @@ double device_memory_bytes(const AttentionProblem& problem, const KernelConfig& 
   const bool by_heads =
       config.tile_order == TileOrder::tile_major || config.tile_order == TileOrder::tile_major_reversed;
   const double heads = static_cast<double>(problem.batch * problem.heads_q / heads_of_tile(problem, config));
-  const double kv_bytes = 2.0 * static_cast<double>(problem.batch * problem.heads_kv) *
+  const double kv_bytes = size_of(problem.dtype) * static_cast<double>(problem.batch * problem.heads_kv) *
                           static_cast<double>(problem.seq_kv) * (problem.head_dim_qk() + problem.head_dim_v());
   if (!by_heads || kv_bytes <= 0.8 * static_cast<double>(device.l2_bytes)) return least;
   const double passes = std::max(1.0, tiles * heads / std::max(heads, slots));

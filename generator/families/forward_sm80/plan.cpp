@@ -52,7 +52,6 @@ TemplateBindings forward_sm80_bindings(const AttentionProblem& problem, const Ke
 
   bindings.set("block_q", config.block_q);
   bindings.set("block_kv", config.block_kv);
-  bindings.set("head_dim", problem.head_dim);
   bindings.set("warps", config.warps);
   bindings.set("stages", config.stages);
   bindings.set("even_tiles", whole ? "true" : "false");

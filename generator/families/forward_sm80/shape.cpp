@@ -5,13 +5,10 @@
 
 #include "generator/device/register_limit.h"
 #include "generator/families/shared/forward_rules.h"
+#include "generator/problem/element_type.h"
 #include "generator/rounding.h"
 
 namespace attune {
-namespace {
-constexpr std::size_t kElementBytes = 2;
-}  // namespace
-
 ForwardSm80Shape forward_sm80_shape(const AttentionProblem& problem, const KernelConfig& config) {
   ForwardSm80Shape shape;
   const int head_dim = problem.head_dim;
@@ -19,13 +16,14 @@ ForwardSm80Shape forward_sm80_shape(const AttentionProblem& problem, const Kerne
   shape.rows_per_warp = config.block_q / config.warps;
   shape.group = heads_of_tile(problem, config);
   shape.chunks = head_dim / 8;
-  shape.row_bytes = 2 * head_dim;
+  const auto element_bytes = static_cast<std::size_t>(size_of(problem.dtype));
+  shape.row_bytes = size_of(problem.dtype) * head_dim;
 
   shape.q_bytes = static_cast<std::size_t>(config.block_q) * shape.row_bytes;
   shape.kv_tile_bytes = static_cast<std::size_t>(config.block_kv) * shape.row_bytes;
-  shape.shared.add({"kQOffset", "Q", {config.block_q, problem.head_dim_qk()}, kElementBytes, "   later O"});
-  shape.shared.add({"kKOffset", "K", {config.stages, config.block_kv, problem.head_dim_qk()}, kElementBytes});
-  shape.shared.add({"kVOffset", "V", {config.stages, config.block_kv, problem.head_dim_v()}, kElementBytes});
+  shape.shared.add({"kQOffset", "Q", {config.block_q, problem.head_dim_qk()}, element_bytes, "   later O"});
+  shape.shared.add({"kKOffset", "K", {config.stages, config.block_kv, problem.head_dim_qk()}, element_bytes});
+  shape.shared.add({"kVOffset", "V", {config.stages, config.block_kv, problem.head_dim_v()}, element_bytes});
 
   // fp32 accumulators spread over 32 lanes; Q as packed pairs.
   const int output = shape.rows_per_warp * problem.head_dim_v() / 32;

@@ -6,6 +6,7 @@
 #include "generator/families/forward_common/combine.h"
 #include "generator/families/forward_sm90/plan.h"
 #include "generator/families/forward_sm90/shape.h"
+#include "generator/problem/element_type.h"
 #include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
 

@@ -99,7 +99,6 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
 
   bindings.set("block_q", config.block_q);
   bindings.set("block_kv", config.block_kv);
-  bindings.set("head_dim", problem.head_dim);
   bindings.set("consumers", shape.consumers);
   bindings.set("stages", config.stages);
   bindings.set("v_stages", shape.v_stages);
@@ -160,7 +159,7 @@ KernelLaunch forward_sm90_launch(const AttentionProblem& problem, const KernelCo
   launch.split = forward_sm90_split(shape, config, device);
   if (config.tile_scheduler != TileScheduler::single) launch.max_ctas = persistent_ctas(config, device);
   launch.arguments = argument_layout(problem, config);
-  const int swizzle_bytes = 2 * shape.panel_columns;
+  const int swizzle_bytes = size_of(problem.dtype) * shape.panel_columns;
   launch.tensor_maps = {{Operand::q, shape.panel_columns, config.block_q / shape.group, swizzle_bytes, shape.group},
                         {Operand::k, shape.panel_columns, shape.kv_box_rows, swizzle_bytes},
                         {Operand::v, shape.panel_columns, shape.kv_box_rows, swizzle_bytes}};

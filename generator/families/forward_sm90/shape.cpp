@@ -5,11 +5,11 @@
 #include "generator/device/register_limit.h"
 #include "generator/families/shared/forward_rules.h"
 #include "generator/families/shared/wgmma.h"
+#include "generator/problem/element_type.h"
 #include "generator/rounding.h"
 
 namespace attune {
 namespace {
-constexpr std::size_t kElementBytes = 2;
 constexpr int kNumberBytes = 4;
 
 BarrierLayout barrier_layout(const KernelConfig& config, int v_stages) {
@@ -41,13 +41,14 @@ ForwardSm90Shape forward_sm90_shape(const AttentionProblem& problem, const Kerne
   shape.panel_columns = panel_columns(d);
   shape.panels = ceil_div(d, shape.panel_columns);
 
-  const std::size_t row_bytes = 2 * static_cast<std::size_t>(shape.panels * shape.panel_columns);
+  const auto element_bytes = static_cast<std::size_t>(size_of(problem.dtype));
+  const std::size_t row_bytes = element_bytes * static_cast<std::size_t>(shape.panels * shape.panel_columns);
   shape.q_tile_bytes = row_bytes * static_cast<std::size_t>(config.block_q);
   shape.kv_tile_bytes = row_bytes * static_cast<std::size_t>(config.block_kv);
   shape.kv_box_rows = config.block_kv / config.cluster;
   shape.v_stages = config.v_stages > 0 ? config.v_stages : config.stages;
   const auto add_tiles = [&](const char* name, const char* label, int stages, int rows) {
-    shape.shared.add({name, label, {stages, shape.panels, rows, shape.panel_columns}, kElementBytes},
+    shape.shared.add({name, label, {stages, shape.panels, rows, shape.panel_columns}, element_bytes},
                      kSwizzledTileAlignment);
   };
   add_tiles("kQOffset", "Q", config.q_stages, config.block_q);
@@ -55,9 +56,9 @@ ForwardSm90Shape forward_sm90_shape(const AttentionProblem& problem, const Kerne
   add_tiles("kVOffset", "V", shape.v_stages, config.block_kv);
   if (config.p_in_shared) {
     shape.p_panels = ceil_div(config.block_kv, shape.panel_columns);
-    shape.p_bytes = kElementBytes * static_cast<std::size_t>(config.block_q * shape.p_panels * shape.panel_columns);
+    shape.p_bytes = element_bytes * static_cast<std::size_t>(config.block_q * shape.p_panels * shape.panel_columns);
     shape.shared.add(
-        {"kPOffset", "P", {shape.consumers, shape.p_panels, kWarpgroupRows, shape.panel_columns}, kElementBytes},
+        {"kPOffset", "P", {shape.consumers, shape.p_panels, kWarpgroupRows, shape.panel_columns}, element_bytes},
         kSwizzledTileAlignment);
   }
   shape.barriers = barrier_layout(config, shape.v_stages);

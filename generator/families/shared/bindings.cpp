@@ -13,7 +13,8 @@ std::string partial_name(std::string_view word) {
 }
 
 void bind_forward(const AttentionProblem& problem, const KernelConfig& config, TemplateBindings* bindings) {
-  bindings->set("dtype", problem.dtype == DataType::bf16 ? "bf16" : "f16");
+  bind_elements(problem, bindings);
+  bind_head_dims(problem, bindings);
   bind_attention(problem, bindings);
   bind_key_blocks(config.key_parts != 1, bindings);
   bindings->conditions["packed"] = config.pack_gqa;

@@ -8,6 +8,7 @@
 #include "generator/config/kernel_config.h"
 #include "generator/device/device_spec.h"
 #include "generator/problem/attention_problem.h"
+#include "generator/problem/element_type.h"
 
 namespace attune {
 
@@ -45,7 +46,7 @@ std::int64_t query_tile_count(const AttentionProblem& problem, int block_q, std:
 /// Powers of two by which the row maximum may grow before O is rescaled, in default configs and in what the space
 /// offers beside rescaling at every block: what is faster on scores that spread widely costs exactness where one key
 /// outweighs the others by more than 8 powers, and fp16 has little to give (docs/notebook/forward_sm90.md).
-constexpr int rescale_threshold_for(DataType dtype) { return dtype == DataType::fp16 ? 8 : 10; }
+inline int rescale_threshold_for(DataType dtype) { return facts_of(dtype).rescale_threshold; }
 
 /// The config with its dtype's threshold in place of another one: an earlier version, or the other dtype, may have it,
 /// and where one wins so does the other.

@@ -340,7 +340,7 @@ TEST_CASE("bad calls are refused and name what is wrong", "[nogpu]") {
   CHECK_THAT(complaint(), ContainsSubstring("tensor v is a null pointer"));
   tensors = packed_tensors(problem);
   tensors[Operand::o].data = memory + 1;
-  CHECK_THAT(complaint(), ContainsSubstring("tensor o starts at an odd address"));
+  CHECK_THAT(complaint(), ContainsSubstring("tensor o starts at an address that is no multiple of 2"));
   tensors = packed_tensors(problem);
   tensors[Operand::lse].data = reinterpret_cast<const void*>(memory + 2);
   CHECK_THAT(complaint(), ContainsSubstring("lse"));

@@ -27,7 +27,7 @@ std::string replaced(const std::string& text, const std::string& from, const std
 
 std::string hostile_name(const AttentionProblem& problem, const KernelConfig& config) {
   const std::map<std::string, std::string> said = forward_sm80_bindings(problem, config).values;
-  return fmt::format("{} d{} {} q{} kv{} w{} st{} cta{} {} {} {} {}", said.at("dtype"), said.at("head_dim"),
+  return fmt::format("{} d{} {} q{} kv{} w{} st{} cta{} {} {} {} {}", said.at("dtype"), said.at("head_dim_qk"),
                      said.at("mask"), said.at("block_q"), said.at("block_kv"), said.at("warps"), said.at("stages"),
                      said.at("ctas_per_sm"), said.at("query_operand"), said.at("tile_order"),
                      said.at("rescale_threshold"), said.at("even_tiles"));
