@@ -26,7 +26,7 @@ struct PruneResult {
   std::int64_t kept = 0;
 };
 /// Removes rows and what only they referred to, in one transaction; a dry run only says what would go. Generates the
-/// kernels of configs that lose a row and have rows of several builds, a millisecond or two each. Throws
+/// kernels of configs that lose a row and have rows of several builds, some milliseconds each. Throws
 /// Error(invalid_argument) without a rule or for one that is out of range, Error(database) if the file is not there,
 /// damaged, or cannot be written.
 PruneResult prune_database(const std::filesystem::path& path, const PruneRules& rules, bool dry_run,

@@ -40,8 +40,8 @@ namespace attune {
 /// a default config, the nearest of what it won against; and an estimate for this very problem that it was preferred
 /// to. Rows whose recorded error is beyond its bound never count (impossibility()).
 ///
-/// The first look at a problem reads the databases, and generates the kernels of the few rows that may be picked, a
-/// millisecond or two each, to tell which are stale; the answer is kept until one of them stores rows through the
+/// The first look at a problem reads the databases, and generates the kernels of the few rows that may be picked, some
+/// milliseconds each, to tell which are stale; the answer is kept until one of them stores rows through the
 /// object given here. Rows of other processes are seen by objects that are made later. A database that fails meanwhile
 /// is a miss, and is told to log() once. Thread-safe.
 class TunedConfigs final : public ConfigSource {
