@@ -21,6 +21,8 @@ double trial_time(const Measurement& row, Rigor rigor) {
   return rigor == Rigor::estimate ? row.predicted_us : row.median_us;
 }
 
+bool lacks_time(const Measurement& row) { return row.status == MeasurementStatus::ok && row.ranking_us() <= 0; }
+
 void StandingConfig::store_trial(const Measurement& row) {
   const bool is_default = row.config == known_.default_config;
   if (!default_is_stored_ && !is_default) {
@@ -29,7 +31,7 @@ void StandingConfig::store_trial(const Measurement& row) {
   }
   if (elects(row)) {
     writer_.store(elected(row));
-  } else {
+  } else if (!lacks_time(row)) {
     writer_.store({row});
   }
   default_is_stored();

@@ -27,7 +27,7 @@ class StandingConfig {
   StandingConfig(const Known& known, RowWriter& writer)
       : known_(known), writer_(writer), default_is_stored_(!known.default_is_first) {}
 
-  /// Stores a trial's row.
+  /// Stores a trial's row, unless it lacks its time: that says nothing of the config.
   void store_trial(const Measurement& row);
   /// Completes a stored row of an earlier run: an earlier version, or a sweep that was killed, may have left the
   /// default's row without its election.
@@ -49,5 +49,8 @@ class StandingConfig {
 
 /// What candidates are compared by before the race: the median, or for Rigor::estimate the prediction.
 double trial_time(const Measurement& row, Rigor rigor);
+
+/// Whether a trial was right and could not be timed, since the GPU was too hot all the while: no row of a database.
+bool lacks_time(const Measurement& row);
 
 }  // namespace attune

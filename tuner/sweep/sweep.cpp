@@ -136,8 +136,7 @@ class Sweep {
         continue;
       }
       const std::string config = canonical_text(row.config);
-      if (row.status == MeasurementStatus::out_of_memory ||
-          (row.status == MeasurementStatus::ok && row.ranking_us() <= 0)) {
+      if (row.status == MeasurementStatus::out_of_memory || lacks_time(row)) {
         earlier_rows_.erase(config);
       } else {
         earlier_rows_.insert_or_assign(config, std::move(row));
@@ -315,6 +314,13 @@ class Sweep {
   }
 
   void save_the_rest() {
+    const auto untimed = std::count_if(result_.rows.begin(), result_.rows.end(), lacks_time);
+    if (untimed > 0) {
+      const auto first = std::find_if(result_.rows.begin(), result_.rows.end(), lacks_time);
+      result_.notes.push_back(fmt::format("{} {} not timed and not stored ({}): the same command tries {} again",
+                                          untimed, untimed == 1 ? "trial was" : "trials were", first->reason,
+                                          untimed == 1 ? "it" : "them"));
+    }
     RowWriter::Unsaved unsaved = writer_.finish();
     if (unsaved.rows.empty()) return;
     result_.not_stored = true;

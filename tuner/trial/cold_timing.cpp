@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <thread>
 
 #include "generator/rounding.h"
 #include "runtime/cuda/cuda_device.h"
@@ -118,11 +119,21 @@ class SlowdownWatch {
     return clock.sm_mhz;
   }
   bool slowed_down() const { return slowed_down_; }
+  // A pause after discarded samples, for a GPU that nobody keeps busy cools within moments. Not for ever: one that
+  // others heat stays hot.
+  void let_cool() {
+    if (paused_ >= kMostPauses) return;
+    std::this_thread::sleep_for(kPause);
+    ++paused_;
+  }
   std::string complaint() const { return "no sample was taken without " + seen_ + "; let the GPU cool down"; }
 
  private:
   const int cuda_ordinal_;
+  static constexpr auto kPause = std::chrono::milliseconds(200);
+  static constexpr int kMostPauses = 15;
   bool slowed_down_ = false;
+  int paused_ = 0;
   std::string seen_;
 };
 
@@ -149,7 +160,10 @@ Timing take_samples(const std::shared_ptr<Device>& device, Runner& runner, int s
     for (const auto& timer : timers) runner.sample(*timer);
     const int clock_mhz = watch.look();
     device->synchronize(nullptr);
-    if (watch.slowed_down()) continue;
+    if (watch.slowed_down()) {
+      watch.let_cool();
+      continue;
+    }
     for (const auto& timer : timers) {
       timing.samples_us.push_back(timer->microseconds() / runner.per_sample());
       timing.clocks_mhz.push_back(clock_mhz);
@@ -200,7 +214,10 @@ std::vector<Timing> time_in_turns(const std::shared_ptr<Device>& device, const s
     }
     const int clock_mhz = watch.look();
     device->synchronize(nullptr);
-    if (watch.slowed_down()) continue;
+    if (watch.slowed_down()) {
+      watch.let_cool();
+      continue;
+    }
     ++taken;
     for (std::size_t i = 0; i < works.size(); ++i) {
       timings[i].samples_us.push_back(timers[i]->microseconds() / runners[i]->per_sample());

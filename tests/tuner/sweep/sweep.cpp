@@ -104,6 +104,34 @@ TEST_CASE("a sweep tries the default first, then what the searcher proposes, and
   }
 }
 
+TEST_CASE("a trial that the GPU's heat left without a time is not stored, and tried again later", "[nogpu]") {
+  const TemporaryFolder folder;
+  const auto order = expected_order(3);
+  const std::string untimed =
+      "echo \"{\\\"measurement\\\":{\\\"problem\\\":\\\"$problem\\\",\\\"config\\\":\\\"$config\\\","
+      "\\\"reason\\\":\\\"too hot\\\",\\\"rigor\\\":\\\"measure\\\"}}\"";
+  const AttentionProblem problem = parse_problem(kProblem);
+  for (const std::size_t hot : {std::size_t{0}, std::size_t{2}}) {  // the default, and another
+    TuningDatabase database(folder / fmt::format("tuning{}.db", hot));
+    const TemporaryFolder workers;
+    const std::string times = "measured 90";
+    const std::string some =
+        fmt::format("if [ \"$config\" = \"{}\" ]; then {}; else {}; fi", order[hot], untimed, times);
+    const SweepResult result = sweep(problem, options_for(fake_worker(workers, {some}), 3), database);
+    REQUIRE(result.rows.size() == 3);
+    REQUIRE(result.best);
+    REQUIRE(result.notes.front().find("1 trial was not timed and not stored (too hot)") != std::string::npos);
+    for (const Measurement& row : database.find_all(problem, "NVIDIA H200", 132)) {
+      REQUIRE(canonical_text(row.config) != order[hot]);
+      REQUIRE(row.median_us > 0);
+    }
+    const TemporaryFolder cool;
+    REQUIRE(sweep(problem, options_for(fake_worker(cool, {times}), 3), database).notes.empty());
+    REQUIRE(requests(cool, "trial") == std::multiset<std::string>{order[hot]});
+    REQUIRE(database.find_all(problem, "NVIDIA H200", 132).size() > 3);
+  }
+}
+
 TEST_CASE("a trial is told from which time on its config has no chance", "[nogpu]") {
   const TemporaryFolder folder;
   const std::string list = (folder / "limits").string();
@@ -141,7 +169,6 @@ TEST_CASE("how far a sweep goes: rigor, patience, extent", "[nogpu]") {
   const AttentionProblem problem = parse_problem(kProblem);
   TuningDatabase database(folder / "tuning.db");
   SweepOptions options = options_for(fake_worker(folder, {"measured 80"}), 0);
-  options.extent = SpaceExtent::reduced;
 
   SECTION("patience ends it") {
     options.patience = 4;
