@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
-#include <set>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -19,13 +19,17 @@ bool is_offered(std::string_view file) {
                      [&](std::string_view folder) { return file.starts_with(folder); });
 }
 
+using Words = std::unordered_set<std::string>;
+
 bool is_word(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; }
 
 // A line without its comment and without what its string literals say.
 std::string code_of(std::string_view line) {
-  std::string code;
+  // Most lines have neither.
+  const std::size_t plain = std::min({line.find('"'), line.find("//"), line.size()});
+  std::string code(line.substr(0, plain));
   bool quoted = false;
-  for (std::size_t i = 0; i < line.size(); ++i) {
+  for (std::size_t i = plain; i < line.size(); ++i) {
     if (quoted && line[i] == '\\') {
       ++i;
     } else if (line[i] == '"') {
@@ -41,7 +45,7 @@ std::string code_of(std::string_view line) {
   return code;
 }
 
-void add_words(const std::string& code, std::set<std::string>* words) {
+void add_words(const std::string& code, Words* words) {
   for (std::size_t i = 0; i < code.size();) {
     std::size_t end = i;
     while (end < code.size() && is_word(code[end])) ++end;
@@ -116,7 +120,7 @@ class OfferedLines {
   }
 
   // Keeps what these words need, and what that needs.
-  void keep(std::set<std::string> words) {
+  void keep(Words words) {
     for (bool grown = true; grown;) {
       grown = false;
       for (Group& group : groups_) {
@@ -166,7 +170,7 @@ void drop_unused_functions(RenderedText* rendered) {
   const std::vector<std::string> lines = lines_of(rendered->text);
   const auto is_offered_line = [&](std::size_t i) { return is_offered(rendered->lines[i].file); };
   OfferedLines offered(lines);
-  std::set<std::string> words;
+  Words words;
   for (std::size_t i = 0; i < lines.size();) {
     std::size_t end = i;
     while (end < lines.size() && is_offered_line(end)) ++end;

@@ -74,7 +74,7 @@ TEST_CASE("no config needs more workspace than is told for all", "[nogpu]") {
   };
   std::set<std::size_t> needed;
   const std::vector<Candidate> space = config_space(problem, h200);
-  for (std::size_t i = 0; i < space.size(); i += 29) {
+  for (std::size_t i = 0; i < space.size(); i += 97) {
     if (space[i].feasible()) needed.insert(bytes_of(space[i].config));
   }
   CHECK(needed == std::set<std::size_t>{0, most});

@@ -26,23 +26,20 @@ const Configs kPartsSm90 = {"sm90 q64 kv64 st2 overlap=within query-parts2 dq=at
 
 // Walks that parts divide evenly and unevenly, and of fewer blocks than parts. Heads that share keys or do not, and a
 // gradient of LSE, by turns.
-void check_lengths(Devices& devices, const Configs& configs, TableShare share) {
+void check_lengths(Devices& devices, const Configs& configs) {
   constexpr const char* kLengths[] = {"sq7 skv70", "sq300 skv5", "sq300 skv260"};
   constexpr const char* kMasks[] = {"", " causal", " causal@-100", " window=120,20"};
   int number = 0;
-  std::size_t row = 0;
   for (const char* config : configs) {
     for (const char* lengths : kLengths) {
-      for (std::size_t column = 0; column < std::size(kMasks); ++column) {
+      for (const char* mask : kMasks) {
         const std::string dtype = ++number % 2 == 0 ? "bf16 " : "fp16 ";
-        if (!is_in(share, row, column, std::size(kMasks))) continue;
         const std::string heads = number % 3 == 0 ? "b2 hq2 " : "b1 hq4 hkv2 ";
-        BackwardCase test = backward_case("backward " + dtype + heads + lengths + " d16" + kMasks[column], config);
+        BackwardCase test = backward_case("backward " + dtype + heads + lengths + " d16" + mask, config);
         test.with_lse = number % 4 == 0;
         test.problem.deterministic = test.config.dq != DqAccumulation::atomic;
         check_case(devices, test);
       }
-      ++row;
     }
   }
 }
@@ -59,13 +56,13 @@ void check_head_dims(Devices& devices, const std::string& config, const std::str
   }
 }
 
-void check_sm80(Devices& devices, TableShare share) {
-  check_lengths(devices, kParts, share);
+void check_sm80(Devices& devices) {
+  check_lengths(devices, kParts);
   check_head_dims(devices, "sm80 q32 kv32 w2 st2", "sm80 q64 kv64 w8 st1 query-warps4");
 }
 
-void check_sm90(Devices& devices, TableShare share) {
-  check_lengths(devices, kPartsSm90, share);
+void check_sm90(Devices& devices) {
+  check_lengths(devices, kPartsSm90);
   check_head_dims(devices, "sm90 q64 kv64 st2 overlap=within", "sm90 q64 kv64 st2 dost1 overlap=within split-dkdv");
 }
 
@@ -109,27 +106,16 @@ void check_million_queries(Devices& devices, const Configs& plain, const char* p
 
 TEST_CASE("backward with parts of the queries is right in all modes of the emulator", "[emulator]") {
   Devices devices = Devices::emulators();
-  check_sm80(devices, TableShare::one_column);
+  devices.draw = CaseDraw(9);
+  check_sm80(devices);
 }
 
 TEST_CASE("sm90 backward with parts of the queries is right in all modes of the emulator", "[emulator]") {
   DeviceSpec small = find_device("h200");  // so that persistent CTAs take several tiles
   small.sm_count = 4;
   Devices devices = Devices::emulators(small);
-  check_sm90(devices, TableShare::one_column);
-}
-
-TEST_CASE("backward with parts of the queries is right in all modes of the emulator: other masks", "[emulator][slow]") {
-  Devices devices = Devices::emulators();
-  check_lengths(devices, kParts, TableShare::other_columns);
-}
-
-TEST_CASE("sm90 backward with parts of the queries is right in all modes of the emulator: other masks",
-          "[emulator][slow]") {
-  DeviceSpec small = find_device("h200");
-  small.sm_count = 4;
-  Devices devices = Devices::emulators(small);
-  check_lengths(devices, kPartsSm90, TableShare::other_columns);
+  devices.draw = CaseDraw(9);
+  check_sm90(devices);
 }
 
 TEST_CASE("backward with parts of the queries waits for no tile that cannot run", "[emulator]") {
@@ -143,7 +129,7 @@ TEST_CASE("sm90 backward with parts of the queries waits for no tile that cannot
 
 TEST_CASE("backward with parts of the queries is right on the GPU", "[gpu]") {
   Devices devices = Devices::gpu();
-  check_sm80(devices, TableShare::all);
+  check_sm80(devices);
   for (const char* dq : {" dq=atomic", " dq=ordered", ""}) {
     check_case(devices, backward_case("backward bf16 b2 hq6 hkv2 sq3000 skv300 d128 causal",
                                       std::string("sm80 q64 kv128 w8 st2 query-warps2 query-parts5") + dq));
@@ -158,7 +144,7 @@ TEST_CASE("sm90 backward with parts of the queries is right on the GPU", "[gpu]"
     WARN("skipped: " << devices.spec().name << " is no Hopper GPU");
     return;
   }
-  check_sm90(devices, TableShare::all);
+  check_sm90(devices);
   for (const char* dq : {" dq=atomic", " dq=ordered"}) {
     check_case(devices, backward_case("backward bf16 b2 hq6 hkv2 sq3000 skv300 d128 causal",
                                       std::string("sm90 q64 kv128 st3 overlap=within query-parts5") + dq));
@@ -169,7 +155,7 @@ TEST_CASE("sm90 backward with parts of the queries is right on the GPU", "[gpu]"
 }
 
 // Parts cost a few registers at a tile's beginning and end, none in the loop over blocks.
-void check_spills(TableShare share) {
+void check_spills() {
   struct Case {
     int head_dim;
     const char* config;
@@ -181,12 +167,11 @@ void check_spills(TableShare share) {
                              {128, "sm90 q64 kv128 st3 ordered overlap=within dq=atomic"},
                              {128, "sm90 q64 kv128 st3 ordered overlap=within dq=ordered"},
                              {256, "sm90 q64 kv64 st2 dsst1 split-dkdv dq=atomic"}};
-  constexpr const char* kMasks[] = {"", " causal"};
-  for (std::size_t row = 0; row < std::size(kCases); ++row) {
-    for (std::size_t column = 0; column < std::size(kMasks); ++column) {
-      if (!is_in(share, row, column, std::size(kMasks))) continue;
-      const auto& [head_dim, config, more_spilled] = kCases[row];
-      const AttentionProblem problem = parse_problem("backward sq1000 d" + std::to_string(head_dim) + kMasks[column]);
+  CaseDraw draw = compiled_draw();
+  for (const auto& [head_dim, config, more_spilled] : kCases) {
+    for (const char* mask : {"", " causal"}) {
+      if (!draw.takes_next()) continue;
+      const AttentionProblem problem = parse_problem("backward sq1000 d" + std::to_string(head_dim) + mask);
       INFO(canonical_text(problem) << " | " << config);
       KernelConfig parts = parse_config(config);
       const auto resources = [&] {
@@ -203,12 +188,7 @@ void check_spills(TableShare share) {
 
 TEST_CASE("NVRTC compiles sm90 backward kernels with parts of the queries: hardly more spills than without",
           "[nvrtc]") {
-  check_spills(TableShare::one_column);
-}
-
-TEST_CASE("NVRTC compiles sm90 backward kernels with parts of the queries: hardly more spills; other masks",
-          "[nvrtc][slow]") {
-  check_spills(TableShare::other_columns);
+  check_spills();
 }
 
 }  // namespace attune::tests

@@ -59,30 +59,28 @@ AttentionProblem compiled_problem(int head_dim, MaskKind mask) {
   return problem;
 }
 
-// Rows are configs and columns are masks.
 template <std::size_t kRows>
-void check_masks(const Compiled (&rows)[kRows], TableShare share, const std::string& words) {
-  for (std::size_t row = 0; row < kRows; ++row) {
-    for (std::size_t column = 0; column < std::size(kMasks); ++column) {
-      if (!is_in(share, row, column, std::size(kMasks))) continue;
-      check_compiled(compiled_problem(rows[row].head_dim, kMasks[column]), rows[row].config + words,
-                     rows[row].most_spilled);
+void check_masks(const Compiled (&rows)[kRows], const std::string& words) {
+  CaseDraw draw = compiled_draw();
+  for (const Compiled& row : rows) {
+    for (const MaskKind mask : kMasks) {
+      if (draw.takes_next()) check_compiled(compiled_problem(row.head_dim, mask), row.config + words, row.most_spilled);
     }
   }
 }
 
-void check_head_dims(TableShare share) {
-  for (std::size_t row = 0; row < std::size(kCompiled); ++row) {
-    for (std::size_t column = 0; column < std::size(kMasks); ++column) {
-      if (!is_in(share, row, column, std::size(kMasks))) continue;
-      const auto& [head_dim, config, most_spilled] = kCompiled[row];
-      AttentionProblem problem = compiled_problem(head_dim, kMasks[column]);
+void check_head_dims() {
+  CaseDraw draw = compiled_draw();
+  for (const auto& [head_dim, config, most_spilled] : kCompiled) {
+    for (const MaskKind mask : kMasks) {
+      if (!draw.takes_next()) continue;
+      AttentionProblem problem = compiled_problem(head_dim, mask);
       problem.dtype = head_dim % 16 == 8 ? DataType::fp16 : DataType::bf16;
       problem.heads_kv = 1;
-      check_compiled(problem,
-                     std::string(config) +
-                         (kMasks[column] == MaskKind::causal ? " dq=ordered kv-grad-per-query-head" : " dq=atomic"),
-                     most_spilled);
+      check_compiled(
+          problem,
+          std::string(config) + (mask == MaskKind::causal ? " dq=ordered kv-grad-per-query-head" : " dq=atomic"),
+          most_spilled);
     }
   }
 }
@@ -93,14 +91,15 @@ constexpr Compiled kShared[] = {{64, "sm90 q128 kv128 st3 order=l2-sections orde
                                 {160, "sm90 q64 kv64 st3 order=l2-sections dsst1 ticket2", 48},
                                 {256, "sm90 q64 kv64 st2 order=l2-sections dsst1 split-dkdv ticket2"}};
 
-void check_shared_tickets(TableShare share) {
-  for (std::size_t row = 0; row < std::size(kShared); ++row) {
-    for (std::size_t column = 0; column < std::size(kMasks); ++column) {
-      if (!is_in(share, row, column, std::size(kMasks))) continue;
-      AttentionProblem problem = make_problem(DataType::bf16, 4, 8, 4096, kShared[row].head_dim, kMasks[column]);
+void check_shared_tickets() {
+  CaseDraw draw = compiled_draw();
+  for (const Compiled& row : kShared) {
+    for (const MaskKind mask : kMasks) {
+      if (!draw.takes_next()) continue;
+      AttentionProblem problem = make_problem(DataType::bf16, 4, 8, 4096, row.head_dim, mask);
       problem.pass = Pass::backward;
       problem.deterministic = true;
-      check_compiled(problem, std::string(kShared[row].config) + " dq=ordered", kShared[row].most_spilled);
+      check_compiled(problem, std::string(row.config) + " dq=ordered", row.most_spilled);
     }
   }
 }
@@ -133,62 +132,29 @@ constexpr Compiled kTogether[] = {
     {256, "sm90 q64 kv64 st2 dost1 overlap=within split-dkdv scheduler=static-persistent", 420}};
 
 TEST_CASE("NVRTC compiles sm90 backward kernels of all head dims: no wgmma serialized, hardly a spill", "[nvrtc]") {
-  check_head_dims(TableShare::one_column);
+  check_head_dims();
 }
 
 TEST_CASE("NVRTC compiles sm90 backward kernels whose blocks share tickets: no wgmma serialized, hardly a spill",
           "[nvrtc]") {
-  check_shared_tickets(TableShare::one_column);
+  check_shared_tickets();
 }
 
 TEST_CASE("NVRTC compiles sm90 backward kernels with dQ by the softmax warpgroups: no wgmma serialized, hardly a spill",
           "[nvrtc]") {
-  check_masks(kBySoftmax, TableShare::one_column, " dq=atomic dq-by=softmax");
-  check_masks(kBySoftmax, TableShare::one_column, " dq=atomic dq-by=softmax dq-adds=bulk");
+  check_masks(kBySoftmax, " dq=atomic dq-by=softmax");
+  check_masks(kBySoftmax, " dq=atomic dq-by=softmax dq-adds=bulk");
 }
 
 TEST_CASE("NVRTC compiles sm90 backward kernels with adds by bulk reductions: no wgmma serialized, hardly a spill",
           "[nvrtc]") {
-  check_masks(kBulk, TableShare::one_column, " dq=atomic dq-adds=bulk");
+  check_masks(kBulk, " dq=atomic dq-adds=bulk");
 }
 
 TEST_CASE(
     "NVRTC compiles sm90 backward kernels of pairs of CTAs and persistent ones: no wgmma serialized, hardly a spill",
     "[nvrtc]") {
-  check_masks(kTogether, TableShare::one_column, " dq=atomic");
-}
-
-TEST_CASE("NVRTC compiles sm90 backward kernels of all head dims: no wgmma serialized, hardly a spill; other masks",
-          "[nvrtc][slow]") {
-  check_head_dims(TableShare::other_columns);
-}
-
-TEST_CASE(
-    "NVRTC compiles sm90 backward kernels whose blocks share tickets: no wgmma serialized, hardly a spill; other masks",
-    "[nvrtc][slow]") {
-  check_shared_tickets(TableShare::other_columns);
-}
-
-TEST_CASE(
-    "NVRTC compiles sm90 backward kernels with dQ by the softmax warpgroups: no wgmma serialized, hardly a spill; "
-    "other masks",
-    "[nvrtc][slow]") {
-  check_masks(kBySoftmax, TableShare::other_columns, " dq=atomic dq-by=softmax");
-  check_masks(kBySoftmax, TableShare::other_columns, " dq=atomic dq-by=softmax dq-adds=bulk");
-}
-
-TEST_CASE(
-    "NVRTC compiles sm90 backward kernels with adds by bulk reductions: no wgmma serialized, hardly a spill; other "
-    "masks",
-    "[nvrtc][slow]") {
-  check_masks(kBulk, TableShare::other_columns, " dq=atomic dq-adds=bulk");
-}
-
-TEST_CASE(
-    "NVRTC compiles sm90 backward kernels of pairs of CTAs and persistent ones: no wgmma serialized, hardly a spill; "
-    "other masks",
-    "[nvrtc][slow]") {
-  check_masks(kTogether, TableShare::other_columns, " dq=atomic");
+  check_masks(kTogether, " dq=atomic");
 }
 
 }  // namespace

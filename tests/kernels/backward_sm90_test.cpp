@@ -116,8 +116,8 @@ BackwardCase case_of(const FactorChoice& row) {
   return test;
 }
 
-// One of `parts` shares of the cases. The first ones have most of the pairs.
-void check_pairwise(Devices& devices, int part, int parts) {
+void check_pairwise(Devices& devices, const TablePart& part) {
+  devices.draw = CaseDraw();
   std::vector<int> sizes(kFactors, 2);
   sizes[kHeadDim] = std::size(kHeadDims);
   sizes[kSeqQ] = sizes[kSeqKv] = std::size(kLengths);
@@ -137,10 +137,7 @@ void check_pairwise(Devices& devices, int part, int parts) {
     return infeasibility(test.problem, test.config, devices.spec()).empty();
   };
   const std::vector<FactorChoice> rows = pairwise(sizes, allowed, 1).rows;
-  const auto first = [&](int of_part) {
-    return rows.size() * static_cast<std::size_t>(of_part) / static_cast<std::size_t>(parts);
-  };
-  for (std::size_t row = first(part); row < first(part + 1); ++row) {
+  for (std::size_t row = part.begin(rows.size()); row < part.end(rows.size()); ++row) {
     BackwardCase test = case_of(rows[row]);
     test.seed = row + 1;
     check_case(devices, test);
@@ -282,16 +279,9 @@ void check_persistent_ctas(Devices& devices, int batch) {
   }
 }
 
-TEST_CASE("sm90 backward is right in all modes of the emulator: pairwise over problems and configs, 1 of 2",
-          "[emulator]") {
+TEST_CASE("sm90 backward is right in all modes of the emulator: pairwise over problems and configs", "[emulator]") {
   Devices devices = Devices::emulators();
-  check_pairwise(devices, 0, 2);
-}
-
-TEST_CASE("sm90 backward is right in all modes of the emulator: pairwise over problems and configs, 2 of 2",
-          "[emulator][slow]") {
-  Devices devices = Devices::emulators();
-  check_pairwise(devices, 1, 2);
+  check_pairwise(devices, emulated_part());
 }
 
 TEST_CASE("sm90 backward is right in all modes of the emulator: rows that see nothing, keys beyond the last",
@@ -344,12 +334,12 @@ TEST_CASE("sm90 backward is right in all modes of the emulator: persistent CTAs"
 
 TEST_CASE("sm90 backward is right on the GPU: pairwise over problems and configs, 1 of 2", "[gpu]") {
   Devices devices = Devices::gpu();
-  if (devices.spec().compute_major == 9) check_pairwise(devices, 0, 2);
+  if (devices.spec().compute_major == 9) check_pairwise(devices, {0, 2});
 }
 
 TEST_CASE("sm90 backward is right on the GPU: pairwise over problems and configs, 2 of 2", "[gpu]") {
   Devices devices = Devices::gpu();
-  if (devices.spec().compute_major == 9) check_pairwise(devices, 1, 2);
+  if (devices.spec().compute_major == 9) check_pairwise(devices, {1, 2});
 }
 
 TEST_CASE("sm90 backward is right on the GPU: odd cases", "[gpu]") {

@@ -104,8 +104,8 @@ double work_of(const BackwardCase& test) {
   return static_cast<double>(problem.batch * problem.heads_q * queries * keys * problem.head_dim);
 }
 
-// One of `parts` shares of the cases. The first ones have most of the pairs.
-void check_pairwise(Devices& devices, double max_work, int part, int parts) {
+void check_pairwise(Devices& devices, double max_work, const TablePart& part) {
+  devices.draw = CaseDraw();
   std::vector<int> sizes(kFactors, 2);
   sizes[kHeadDim] = std::size(kHeadDims);
   sizes[kSeqQ] = sizes[kSeqKv] = std::size(kLengths);
@@ -122,10 +122,7 @@ void check_pairwise(Devices& devices, double max_work, int part, int parts) {
     return work_of(test) <= max_work && infeasibility(test.problem, test.config, devices.spec()).empty();
   };
   const std::vector<FactorChoice> rows = pairwise(sizes, allowed, 1, kTries).rows;
-  const auto first = [&](int of_part) {
-    return rows.size() * static_cast<std::size_t>(of_part) / static_cast<std::size_t>(parts);
-  };
-  for (std::size_t row = first(part); row < first(part + 1); ++row) {
+  for (std::size_t row = part.begin(rows.size()); row < part.end(rows.size()); ++row) {
     BackwardCase test = case_of(rows[row]);
     test.seed = row + 1;
     check_case(devices, test);
@@ -171,15 +168,9 @@ void check_defaults(Devices& devices) {
   }
 }
 
-TEST_CASE("backward is right in all modes of the emulator: pairwise over problems and configs, 1 of 2", "[emulator]") {
+TEST_CASE("backward is right in all modes of the emulator: pairwise over problems and configs", "[emulator]") {
   Devices devices = Devices::emulators();
-  check_pairwise(devices, kEmulatorWork, 0, 2);
-}
-
-TEST_CASE("backward is right in all modes of the emulator: pairwise over problems and configs, 2 of 2",
-          "[emulator][slow]") {
-  Devices devices = Devices::emulators();
-  check_pairwise(devices, kEmulatorWork, 1, 2);
+  check_pairwise(devices, kEmulatorWork, emulated_part());
 }
 
 TEST_CASE("backward is right in all modes of the emulator: rows that see nothing, keys that nobody sees",
@@ -257,22 +248,22 @@ TEST_CASE("backward is right in all modes of the emulator: default configs", "[e
 // In shares, for most of the time goes into compiling, and test cases can be run in several processes.
 TEST_CASE("backward is right on the GPU: pairwise over problems and configs, 1 of 4", "[gpu]") {
   Devices devices = Devices::gpu();
-  check_pairwise(devices, kUnlimited, 0, 4);
+  check_pairwise(devices, kUnlimited, {0, 4});
 }
 
 TEST_CASE("backward is right on the GPU: pairwise over problems and configs, 2 of 4", "[gpu]") {
   Devices devices = Devices::gpu();
-  check_pairwise(devices, kUnlimited, 1, 4);
+  check_pairwise(devices, kUnlimited, {1, 4});
 }
 
 TEST_CASE("backward is right on the GPU: pairwise over problems and configs, 3 of 4", "[gpu]") {
   Devices devices = Devices::gpu();
-  check_pairwise(devices, kUnlimited, 2, 4);
+  check_pairwise(devices, kUnlimited, {2, 4});
 }
 
 TEST_CASE("backward is right on the GPU: pairwise over problems and configs, 4 of 4", "[gpu]") {
   Devices devices = Devices::gpu();
-  check_pairwise(devices, kUnlimited, 3, 4);
+  check_pairwise(devices, kUnlimited, {3, 4});
 }
 
 TEST_CASE("backward is right on the GPU: odd cases and defaults", "[gpu]") {
@@ -334,14 +325,11 @@ void check_spills(const AttentionProblem& problem, const char* device, std::size
   }
 }
 
-void check_spills_of_defaults(TableShare share) {
-  constexpr const char* kDevices[] = {"a100", "h200"};
-  constexpr int kHeadDimsCompiled[] = {8, 16, 48, 64, 72, 80, 96, 112, 128, 136, 160, 176, 192, 208, 224, 256};
-  for (std::size_t d = 0; d < std::size(kDevices); ++d) {
-    for (std::size_t row = 0; row < std::size(kHeadDimsCompiled); ++row) {
-      if (!is_in(share, row, d, std::size(kDevices))) continue;
-      const char* device = kDevices[d];
-      const int head_dim = kHeadDimsCompiled[row];
+TEST_CASE("NVRTC compiles default backward configs of all head dims with hardly a spill", "[nvrtc]") {
+  CaseDraw draw = compiled_draw();
+  for (const char* device : {"a100", "h200"}) {
+    for (const int head_dim : {8, 16, 48, 64, 72, 80, 96, 112, 128, 136, 160, 176, 192, 208, 224, 256}) {
+      if (!draw.takes_next()) continue;
       // Enough heads for the tiles of long launches.
       AttentionProblem problem = make_problem(head_dim == 64 ? DataType::fp16 : DataType::bf16, 4, 16, 4096, head_dim,
                                               head_dim == 64 ? MaskKind::none : MaskKind::causal);
@@ -358,15 +346,6 @@ void check_spills_of_defaults(TableShare share) {
       if (head_dim % 64 == 0) check_spills(problem, device, 4, most);  // few key heads: apart
     }
   }
-}
-
-TEST_CASE("NVRTC compiles default backward configs of all head dims with hardly a spill", "[nvrtc]") {
-  check_spills_of_defaults(TableShare::one_column);
-}
-
-TEST_CASE("NVRTC compiles default backward configs of all head dims with hardly a spill: other devices",
-          "[nvrtc][slow]") {
-  check_spills_of_defaults(TableShare::other_columns);
 }
 
 }  // namespace

@@ -2,11 +2,14 @@
 
 #include "generator/plan/kernel_plan.h"
 #include "runtime/device.h"
-#include "tests/kernels/table_share.h"
+#include "tests/kernels/case_draw.h"
 
 namespace attune::tests {
 
 /// What NVRTC says of a kernel; each text is compiled once. For one thread.
 const KernelResources& compiled_resources(const KernelLaunch& launch);
+
+/// Of a table of kernels that NVRTC compiles, which takes it about a second for each.
+inline CaseDraw compiled_draw() { return CaseDraw(5, 1); }
 
 }  // namespace attune::tests

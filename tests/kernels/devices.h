@@ -1,38 +1,37 @@
 #pragma once
 
-#include <cstdlib>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "attune/attention.h"
 #include "generator/device/device_spec.h"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/emulator/emulator_device.h"
+#include "tests/kernels/case_draw.h"
 
 namespace attune::tests {
 
-// The devices that must agree bit for bit: the emulator in all modes, or the same GPU twice.
+// The devices that must agree bit for bit: the emulator in all modes, of whose cases CI draws some, or the same GPU
+// twice.
 struct Devices {
   std::vector<std::unique_ptr<AttentionRuntime>> runtimes;
   std::vector<std::string> names;
-  std::size_t cases = 0;  // that have run
+  CaseDraw draw;  // which cases run
 
-  // Those that the next case runs on: the first one and, by turns, one of the others. With ATTUNE_TEST_MODES=all, as
-  // the slow entries of CTest have it, all of them.
+  // Those that the next case runs on: the first one and, by turns, one of the others; all with ATTUNE_TEST_EXTENT=all.
   std::vector<std::size_t> of_next_case() {
-    const char* const modes = std::getenv("ATTUNE_TEST_MODES");
     std::vector<std::size_t> chosen;
-    const std::size_t other = runtimes.size() > 1 ? 1 + cases++ % (runtimes.size() - 1) : 0;
+    const std::size_t other = runtimes.size() > 1 ? 1 + run_++ % (runtimes.size() - 1) : 0;
     for (std::size_t i = 0; i < runtimes.size(); ++i) {
-      if (i == 0 || i == other || (modes != nullptr && std::string_view(modes) == "all")) chosen.push_back(i);
+      if (i == 0 || i == other || CaseDraw::takes_all()) chosen.push_back(i);
     }
     return chosen;
   }
 
   static Devices emulators(const DeviceSpec& spec = find_device("h200")) {
     Devices devices;
+    devices.draw = CaseDraw(3);
     for (const AsyncMode async : {AsyncMode::eager, AsyncMode::lazy}) {
       for (const ScheduleMode schedule : {ScheduleMode::round_robin, ScheduleMode::random}) {
         const EmulatorOptions options{async, schedule, 40 + devices.names.size()};
@@ -51,6 +50,9 @@ struct Devices {
     return devices;
   }
   const DeviceSpec& spec() const { return runtimes.front()->device()->spec(); }
+
+ private:
+  std::size_t run_ = 0;  // cases
 };
 
 }  // namespace attune::tests

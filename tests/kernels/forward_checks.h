@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
+#include "tests/kernels/case_draw.h"
 #include "tests/kernels/devices.h"
 #include "tests/kernels/forward_case.h"
-#include "tests/kernels/table_share.h"
 
 namespace attune::tests {
 
@@ -32,7 +32,7 @@ struct RowShapes {
   std::vector<std::string> lengths, masks;
 };
 
-/// check_case() of a share of them, whose columns are the masks: both types by turns, and an LSE that nobody asks for.
-void check_rows(Devices& devices, const Configs& configs, const RowShapes& shapes, TableShare share);
+/// check_case() of them: both types by turns, and an LSE that nobody asks for.
+void check_rows(Devices& devices, const Configs& configs, const RowShapes& shapes);
 
 }  // namespace attune::tests

@@ -8,18 +8,12 @@
 
 namespace attune::tests {
 
-namespace {
-
-constexpr MaskKind kMasks[] = {MaskKind::none, MaskKind::causal};
-
-void check_defaults(TableShare share) {
-  constexpr int kHeadDims[] = {8, 16, 40, 64, 72, 112, 128, 240, 256};
+TEST_CASE("NVRTC compiles default configs of all head dims with hardly a spill", "[nvrtc]") {
+  CaseDraw draw = compiled_draw();
   for (const char* device : {"a100", "h200"}) {
-    for (std::size_t row = 0; row < std::size(kHeadDims); ++row) {
-      for (std::size_t column = 0; column < std::size(kMasks); ++column) {
-        if (!is_in(share, row, column, std::size(kMasks))) continue;
-        const int head_dim = kHeadDims[row];
-        const MaskKind mask = kMasks[column];
+    for (const int head_dim : {8, 16, 40, 64, 72, 112, 128, 240, 256}) {
+      for (const MaskKind mask : {MaskKind::none, MaskKind::causal}) {
+        if (!draw.takes_next()) continue;
         AttentionProblem problem =
             make_problem(mask == MaskKind::none ? DataType::fp16 : DataType::bf16, 1, 1, 1000, head_dim, mask);
         problem.alignment = head_dim == 72 ? 2 : 16;
@@ -40,13 +34,10 @@ void check_defaults(TableShare share) {
   }
 }
 
-void check_sm90(TableShare share) {
-  constexpr int kHeadDims[] = {8, 16, 40, 64, 72, 96, 128, 160, 192, 256};
-  for (std::size_t row = 0; row < std::size(kHeadDims); ++row) {
-    for (std::size_t column = 0; column < std::size(kMasks); ++column) {
-      if (!is_in(share, row, column, std::size(kMasks))) continue;
-      const int head_dim = kHeadDims[row];
-      const MaskKind mask = kMasks[column];
+TEST_CASE("NVRTC compiles sm90 kernels of all head dims: no wgmma serialized, no spill", "[nvrtc]") {
+  CaseDraw draw = compiled_draw();
+  for (const int head_dim : {8, 16, 40, 64, 72, 96, 128, 160, 192, 256}) {
+    for (const MaskKind mask : {MaskKind::none, MaskKind::causal}) {
       AttentionProblem problem = make_problem(DataType::bf16, 1, 8, 1000, head_dim, mask);
       problem.heads_kv = 1;
       // The most and the least that a kernel of this tile holds, and the other walks.
@@ -62,6 +53,7 @@ void check_sm90(TableShare share) {
       }
       if (mask == MaskKind::causal) configs.push_back("sm90 q128 kv64 st2 rescale10 overlap=within pack-gqa");
       for (const char* config : configs) {
+        if (!draw.takes_next()) continue;
         const KernelPlan plan = generate(problem, parse_config(config), find_device("h200"));
         INFO(canonical_text(problem) << " | " << config);
         const KernelResources& resources = compiled_resources(plan.launches.front());
@@ -72,8 +64,11 @@ void check_sm90(TableShare share) {
   }
 }
 
-void check_split_keys(TableShare share) {
-  const auto check = [](const char* device, const AttentionProblem& problem, const char* config) {
+TEST_CASE("NVRTC compiles kernels that split their keys, and the one that combines: no wgmma serialized, no spill",
+          "[nvrtc]") {
+  CaseDraw draw = compiled_draw();
+  const auto check = [&](const char* device, const AttentionProblem& problem, const char* config) {
+    if (!draw.takes_next()) return;
     INFO(device << ": " << canonical_text(problem) << " | " << config);
     const KernelPlan plan = generate(problem, parse_config(config), find_device(device));
     REQUIRE(plan.launches.size() == 2);
@@ -84,13 +79,8 @@ void check_split_keys(TableShare share) {
       CHECK(resources.advisories.empty());
     }
   };
-  constexpr int kHeadDims[] = {8, 40, 64, 128, 256};
-  constexpr const char* kMaskWords[] = {"", " causal", " window=100,20"};
-  for (std::size_t row = 0; row < std::size(kHeadDims); ++row) {
-    for (std::size_t column = 0; column < std::size(kMaskWords); ++column) {
-      if (!is_in(share, row, column, std::size(kMaskWords))) continue;
-      const int head_dim = kHeadDims[row];
-      const char* mask = kMaskWords[column];
+  for (const int head_dim : {8, 40, 64, 128, 256}) {
+    for (const char* mask : {"", " causal", " window=100,20"}) {
       const std::string problem = " hq8 hkv1 sq100 skv1000 d" + std::to_string(head_dim) + mask;
       for (const char* device : {"a100", "rtx4090"}) {
         check(device, parse_problem("fp16" + problem + (head_dim == 40 ? " align2" : "")),
@@ -105,34 +95,6 @@ void check_split_keys(TableShare share) {
                            : "sm80 q16 kv32 w1 st2 rescale10 pack-gqa parts=fill");
     }
   }
-}
-
-}  // namespace
-
-TEST_CASE("NVRTC compiles default configs of all head dims with hardly a spill", "[nvrtc]") {
-  check_defaults(TableShare::one_column);
-}
-
-TEST_CASE("NVRTC compiles sm90 kernels of all head dims: no wgmma serialized, no spill", "[nvrtc]") {
-  check_sm90(TableShare::one_column);
-}
-
-TEST_CASE("NVRTC compiles kernels that split their keys, and the one that combines: no wgmma serialized, no spill",
-          "[nvrtc]") {
-  check_split_keys(TableShare::one_column);
-}
-
-TEST_CASE("NVRTC compiles default configs of all head dims with hardly a spill; other masks", "[nvrtc][slow]") {
-  check_defaults(TableShare::other_columns);
-}
-
-TEST_CASE("NVRTC compiles sm90 kernels of all head dims: no wgmma serialized, no spill; other masks", "[nvrtc][slow]") {
-  check_sm90(TableShare::other_columns);
-}
-
-TEST_CASE("NVRTC compiles kernels that split their keys, and the one that combines: no spill; other masks",
-          "[nvrtc][slow]") {
-  check_split_keys(TableShare::other_columns);
 }
 
 }  // namespace attune::tests

@@ -66,85 +66,76 @@ void check_large_scores(Devices& devices, const Configs& configs) {
   }
 }
 
-void check_sm80(Devices& devices, TableShare share) {
-  check_rows(devices, kParts, kRows, share);
+void check_sm80(Devices& devices) {
+  check_rows(devices, kParts, kRows);
   check_head_dims(devices, "sm80 q16 kv32 w1 st2 rescale10 parts3", true);
   check_growing_keys(devices, "sm80 q16 kv32 w1 st2 rescale10 parts=fill");
   check_large_scores(devices, kParts);
 }
 
-void check_sm90(Devices& devices, TableShare share) {
-  check_rows(devices, kPartsSm90, kRows, share);
+void check_sm90(Devices& devices) {
+  check_rows(devices, kPartsSm90, kRows);
   check_head_dims(devices, "sm90 q64 kv32 st2 rescale10 parts3", false);
   check_large_scores(devices, kPartsSm90);
 }
 
-void check_packed(Devices& devices, const Configs& configs, TableShare share) {
-  check_rows(devices, configs, kPackedRows, share);
+void check_packed(Devices& devices, const Configs& configs) {
+  check_rows(devices, configs, kPackedRows);
   check_growing_keys(devices, configs.front());
 }
 
-void check_other_masks_sm80(Devices& devices) {
-  check_rows(devices, kParts, kRows, TableShare::other_columns);
-  check_rows(devices, kPackedParts, kPackedRows, TableShare::other_columns);
-}
-
 void check_further_sm80(Devices& devices) {
-  check_rows(devices, kParts, kFurtherRows, TableShare::all);
-  check_rows(devices, kPackedParts, kFurtherPackedRows, TableShare::all);
-}
-
-void check_other_masks_sm90(Devices& devices) {
-  check_rows(devices, kPartsSm90, kRows, TableShare::other_columns);
-  check_rows(devices, kPackedPartsSm90, kPackedRows, TableShare::other_columns);
+  check_rows(devices, kParts, kFurtherRows);
+  check_rows(devices, kPackedParts, kFurtherPackedRows);
 }
 
 void check_further_sm90(Devices& devices) {
-  check_rows(devices, kPartsSm90, kFurtherRows, TableShare::all);
-  check_rows(devices, kPackedPartsSm90, kFurtherPackedRows, TableShare::all);
+  check_rows(devices, kPartsSm90, kFurtherRows);
+  check_rows(devices, kPackedPartsSm90, kFurtherPackedRows);
 }
 
 }  // namespace
 
 TEST_CASE("forward with parts of the keys is right in all modes of the emulator", "[emulator]") {
   Devices devices = forward_emulators();
-  check_sm80(devices, TableShare::one_column);
+  devices.draw = CaseDraw(9);
+  check_sm80(devices);
 }
 
 TEST_CASE("sm90 forward with parts of the keys is right in all modes of the emulator", "[emulator]") {
   Devices devices = forward_emulators();
-  check_sm90(devices, TableShare::one_column);
+  devices.draw = CaseDraw(9);
+  check_sm90(devices);
 }
 
 TEST_CASE("forward with parts of the keys is right in all modes of the emulator: packed heads", "[emulator]") {
   Devices devices = forward_emulators();
-  check_packed(devices, kPackedParts, TableShare::one_column);
+  devices.draw = CaseDraw(9);
+  check_packed(devices, kPackedParts);
 }
 
 TEST_CASE("sm90 forward with parts of the keys is right in all modes of the emulator: packed heads", "[emulator]") {
   Devices devices = forward_emulators();
-  check_packed(devices, kPackedPartsSm90, TableShare::one_column);
+  devices.draw = CaseDraw(9);
+  check_packed(devices, kPackedPartsSm90);
 }
 
-TEST_CASE("forward with parts of the keys is right in all modes of the emulator: other masks, more queries and keys",
+TEST_CASE("forward with parts of the keys is right in all modes of the emulator: more queries and keys",
           "[emulator][slow]") {
   Devices devices = forward_emulators();
-  check_other_masks_sm80(devices);
   check_further_sm80(devices);
 }
 
-TEST_CASE(
-    "sm90 forward with parts of the keys is right in all modes of the emulator: other masks, more queries and keys",
-    "[emulator][slow]") {
+TEST_CASE("sm90 forward with parts of the keys is right in all modes of the emulator: more queries and keys",
+          "[emulator][slow]") {
   Devices devices = forward_emulators();
-  check_other_masks_sm90(devices);
   check_further_sm90(devices);
 }
 
 TEST_CASE("forward with parts of the keys is right on the GPU", "[gpu]") {
   Devices devices = Devices::gpu();
-  check_sm80(devices, TableShare::all);
-  check_packed(devices, kPackedParts, TableShare::all);
+  check_sm80(devices);
+  check_packed(devices, kPackedParts);
   check_further_sm80(devices);
   check_case(devices,
              case_from("forward bf16 b64 hq32 hkv8 sq1 skv4096 d128", "sm80 q16 kv32 w1 st2 rescale10 pack-gqa"));
@@ -158,8 +149,8 @@ TEST_CASE("sm90 forward with parts of the keys is right on the GPU", "[gpu]") {
     WARN("skipped: " << devices.spec().name << " is no Hopper GPU");
     return;
   }
-  check_sm90(devices, TableShare::all);
-  check_packed(devices, kPackedPartsSm90, TableShare::all);
+  check_sm90(devices);
+  check_packed(devices, kPackedPartsSm90);
   check_further_sm90(devices);
   for (const char* config : {"sm90 q128 kv128 st2 rescale10 overlap=within parts=fill",
                              "sm90 q64 kv128 st2 rescale10 overlap=within pack-gqa parts=fill"}) {

@@ -53,38 +53,28 @@ void check_large_scores(Devices& devices, const Configs& configs) {
   }
 }
 
-void check_sm80(Devices& devices, TableShare share) {
-  check_rows(devices, kPromoted, kRows, share);
+void check_sm80(Devices& devices) {
+  check_rows(devices, kPromoted, kRows);
   check_head_dims(devices, "sm80 q16 kv32 w1 st2 rescale10 promoted");
   check_large_scores(devices, kPromoted);
-  check_rows(devices, kPackedPromoted, kPackedRows, share);
+  check_rows(devices, kPackedPromoted, kPackedRows);
 }
 
-void check_sm90(Devices& devices, TableShare share) {
-  check_rows(devices, kPromotedSm90, kRows, share);
+void check_sm90(Devices& devices) {
+  check_rows(devices, kPromotedSm90, kRows);
   check_head_dims(devices, "sm90 q64 kv32 st1 rescale10 scheduler=static-persistent promote2");
   check_large_scores(devices, kPromotedSm90);
-  check_rows(devices, kPackedPromotedSm90, kPackedRows, share);
-}
-
-void check_other_masks_sm80(Devices& devices) {
-  check_rows(devices, kPromoted, kRows, TableShare::other_columns);
-  check_rows(devices, kPackedPromoted, kPackedRows, TableShare::other_columns);
+  check_rows(devices, kPackedPromotedSm90, kPackedRows);
 }
 
 void check_further_sm80(Devices& devices) {
-  check_rows(devices, kPromoted, kFurtherRows, TableShare::all);
-  check_rows(devices, kPackedPromoted, kFurtherPackedRows, TableShare::all);
-}
-
-void check_other_masks_sm90(Devices& devices) {
-  check_rows(devices, kPromotedSm90, kRows, TableShare::other_columns);
-  check_rows(devices, kPackedPromotedSm90, kPackedRows, TableShare::other_columns);
+  check_rows(devices, kPromoted, kFurtherRows);
+  check_rows(devices, kPackedPromoted, kFurtherPackedRows);
 }
 
 void check_further_sm90(Devices& devices) {
-  check_rows(devices, kPromotedSm90, kFurtherRows, TableShare::all);
-  check_rows(devices, kPackedPromotedSm90, kFurtherPackedRows, TableShare::all);
+  check_rows(devices, kPromotedSm90, kFurtherRows);
+  check_rows(devices, kPackedPromotedSm90, kFurtherPackedRows);
 }
 
 // Rows of a million keys: right with promoted sums, and wrong without, so that they are known to be what does it. Their
@@ -109,31 +99,31 @@ void check_million_keys(Devices& devices, const Configs& promoted, const char* p
 
 TEST_CASE("forward with promoted sums is right in all modes of the emulator", "[emulator]") {
   Devices devices = forward_emulators();
-  check_sm80(devices, TableShare::one_column);
+  devices.draw = CaseDraw(9);
+  check_sm80(devices);
 }
 
 TEST_CASE("sm90 forward with promoted sums is right in all modes of the emulator", "[emulator]") {
   Devices devices = forward_emulators();
-  check_sm90(devices, TableShare::one_column);
+  devices.draw = CaseDraw(9);
+  check_sm90(devices);
 }
 
-TEST_CASE("forward with promoted sums is right in all modes of the emulator: other masks, more queries and keys",
+TEST_CASE("forward with promoted sums is right in all modes of the emulator: more queries and keys",
           "[emulator][slow]") {
   Devices devices = forward_emulators();
-  check_other_masks_sm80(devices);
   check_further_sm80(devices);
 }
 
-TEST_CASE("sm90 forward with promoted sums is right in all modes of the emulator: other masks, more queries and keys",
+TEST_CASE("sm90 forward with promoted sums is right in all modes of the emulator: more queries and keys",
           "[emulator][slow]") {
   Devices devices = forward_emulators();
-  check_other_masks_sm90(devices);
   check_further_sm90(devices);
 }
 
 TEST_CASE("forward with promoted sums is right on the GPU", "[gpu]") {
   Devices devices = Devices::gpu();
-  check_sm80(devices, TableShare::all);
+  check_sm80(devices);
   check_further_sm80(devices);
   check_case(devices, case_from("forward bf16 b2 hq8 hkv2 sq130 skv9001 d128 causal",
                                 "sm80 q128 kv64 w8 st2 rescale10 promoted"));
@@ -147,7 +137,7 @@ TEST_CASE("sm90 forward with promoted sums is right on the GPU", "[gpu]") {
     WARN("skipped: " << devices.spec().name << " is no Hopper GPU");
     return;
   }
-  check_sm90(devices, TableShare::all);
+  check_sm90(devices);
   check_further_sm90(devices);
   for (const char* config :
        {"sm90 q128 kv128 st2 rescale10 qst2 ordered overlap=within scheduler=static-persistent promote8",

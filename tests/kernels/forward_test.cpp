@@ -20,19 +20,17 @@ namespace {
 constexpr double kEmulatorWork = 3e7;
 constexpr std::uint32_t kSeed = 2;
 
-// The first or the second half of the cases, or both. The first one has most of the pairs.
-enum class Half { first, second, both };
-
-void check_pairwise(Devices& devices, FamilyWord family, double max_work, Half half) {
-  CaseTable table = pairwise_cases(devices.spec(), family, max_work, kSeed);
-  const auto middle = table.cases.begin() + static_cast<std::ptrdiff_t>(table.cases.size() / 2);
-  if (half == Half::first) table.cases.erase(middle, table.cases.end());
-  if (half == Half::second) table.cases.erase(table.cases.begin(), middle);
+void check_pairwise(Devices& devices, FamilyWord family, double max_work, const TablePart& part) {
+  devices.draw = CaseDraw();
+  const CaseTable table = pairwise_cases(devices.spec(), family, max_work, kSeed);
+  const std::vector<ForwardCase> cases(
+      table.cases.begin() + static_cast<std::ptrdiff_t>(part.begin(table.cases.size())),
+      table.cases.begin() + static_cast<std::ptrdiff_t>(part.end(table.cases.size())));
   // On all cores, into the cubin cache. What fails here is reported below.
   if (devices.runtimes.front()->device()->target() == KernelTarget::cuda) {
     const std::shared_ptr<Device> device = devices.runtimes.front()->device();
-    parallel_for(table.cases.size(), [&](std::size_t i) {
-      const ForwardCase& test = table.cases[i];
+    parallel_for(cases.size(), [&](std::size_t i) {
+      const ForwardCase& test = cases[i];
       try {
         for (const KernelLaunch& launch : generate(test.problem, test.config, device->spec()).launches)
           device->compile(launch);
@@ -40,7 +38,7 @@ void check_pairwise(Devices& devices, FamilyWord family, double max_work, Half h
       }
     });
   }
-  for (const ForwardCase& test : table.cases) check_case(devices, test);
+  for (const ForwardCase& test : cases) check_case(devices, test);
 }
 
 // Lengths that are multiples of the tiles, and configs that rely on it.
@@ -179,10 +177,10 @@ TEST_CASE("the pairwise table holds every pair of problem factors", "[nogpu]") {
   // Shared memory and registers rule out large tiles with large head dims, or with many stages, and nothing else.
   CHECK(table.impossible.size() < 60);
   std::set<std::string> pairs;
-  std::size_t of_first_half = 0;
+  std::size_t of_first_third = 0;
   for (std::size_t i = 0; i < table.cases.size(); ++i) {
     const AttentionProblem& problem = table.cases[i].problem;
-    if (i == table.cases.size() / 2) of_first_half = pairs.size();
+    if (i == table.cases.size() / 3) of_first_third = pairs.size();
     pairs.insert(std::to_string(problem.seq_q) + " " + std::to_string(problem.seq_kv));
     pairs.insert("d" + std::to_string(problem.head_dim) + " q" + std::to_string(problem.seq_q));
     pairs.insert("d" + std::to_string(problem.head_dim) + " k" + std::to_string(problem.seq_kv));
@@ -190,18 +188,12 @@ TEST_CASE("the pairwise table holds every pair of problem factors", "[nogpu]") {
   }
   for (const std::string& pair : pairs) UNSCOPED_INFO(pair);
   CHECK(pairs.size() == 36 + 42 + 42 + 21);
-  CHECK(of_first_half > pairs.size() * 3 / 4);
+  CHECK(of_first_third > pairs.size() * 3 / 4);
 }
 
-TEST_CASE("forward is right in all modes of the emulator: pairwise over problems and configs, 1 of 2", "[emulator]") {
+TEST_CASE("forward is right in all modes of the emulator: pairwise over problems and configs", "[emulator]") {
   Devices devices = forward_emulators();
-  check_pairwise(devices, FamilyWord::sm80, kEmulatorWork, Half::first);
-}
-
-TEST_CASE("forward is right in all modes of the emulator: pairwise over problems and configs, 2 of 2",
-          "[emulator][slow]") {
-  Devices devices = forward_emulators();
-  check_pairwise(devices, FamilyWord::sm80, kEmulatorWork, Half::second);
+  check_pairwise(devices, FamilyWord::sm80, kEmulatorWork, emulated_part());
 }
 
 TEST_CASE("forward is right in all modes of the emulator: whole tiles", "[emulator]") {
@@ -224,16 +216,9 @@ TEST_CASE("forward is right in all modes of the emulator: default configs", "[em
   check_defaults(devices, 200, 1);
 }
 
-TEST_CASE("sm90 forward is right in all modes of the emulator: pairwise over problems and configs, 1 of 2",
-          "[emulator]") {
+TEST_CASE("sm90 forward is right in all modes of the emulator: pairwise over problems and configs", "[emulator]") {
   Devices devices = forward_emulators();
-  check_pairwise(devices, FamilyWord::sm90, kEmulatorWork, Half::first);
-}
-
-TEST_CASE("sm90 forward is right in all modes of the emulator: pairwise over problems and configs, 2 of 2",
-          "[emulator][slow]") {
-  Devices devices = forward_emulators();
-  check_pairwise(devices, FamilyWord::sm90, kEmulatorWork, Half::second);
+  check_pairwise(devices, FamilyWord::sm90, kEmulatorWork, emulated_part());
 }
 
 TEST_CASE("sm90 forward is right in all modes of the emulator: whole tiles, many lengths", "[emulator]") {
@@ -261,7 +246,7 @@ TEST_CASE("forward is right on the emulator at length 1000 and head dim 256", "[
 
 TEST_CASE("forward is right on the GPU: pairwise over problems and configs", "[gpu]") {
   Devices devices = Devices::gpu();
-  check_pairwise(devices, FamilyWord::sm80, kEmulatorWork, Half::both);
+  check_pairwise(devices, FamilyWord::sm80, kEmulatorWork, {});
 }
 
 TEST_CASE("forward is right on the GPU: whole tiles", "[gpu]") {
@@ -290,7 +275,7 @@ TEST_CASE("sm90 forward is right on the GPU", "[gpu]") {
     WARN("skipped: " << devices.spec().name << " is no Hopper GPU");
     return;
   }
-  check_pairwise(devices, FamilyWord::sm90, kEmulatorWork, Half::both);
+  check_pairwise(devices, FamilyWord::sm90, kEmulatorWork, {});
   check_even_tiles(devices, kWholeTilesSm90);
   check_one_kernel_for_many_lengths(devices, kManyLengthsSm90);
   check_rows_that_see_nothing(devices, kRowsThatSeeNothingSm90);

@@ -7,7 +7,9 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <thread>
 
 #include "generator/error.h"
@@ -189,7 +191,7 @@ TEST_CASE("a cubin that does not load is rebuilt", "[gpu]") {
   KernelLaunch foreign = launch;
   foreign.arch = device->spec().compute_major == 8 ? "sm_90" : "sm_80";
 
-  // The entry of the other architecture under the key of this one: whole and consistent, but for another GPU.
+  // The cubin of the other architecture in the entry of this one: whole and consistent, but for another GPU.
   CubinCache cache;
   const auto folders = [&] {
     std::vector<fs::path> found;
@@ -208,8 +210,14 @@ TEST_CASE("a cubin that does not load is rebuilt", "[gpu]") {
     return fs::path();
   };
   const fs::path foreign_entry = added_by(foreign), entry = added_by(launch);
-  fs::remove_all(entry);
-  fs::rename(foreign_entry, entry);
+  std::ifstream resources(foreign_entry / "resources.txt");
+  std::string described((std::istreambuf_iterator<char>(resources)), std::istreambuf_iterator<char>());
+  const std::string foreign_key = foreign_entry.filename().string();
+  REQUIRE(described.find("key " + foreign_key) != std::string::npos);
+  described.replace(described.find(foreign_key), foreign_key.size(), entry.filename().string());
+  for (const char* file : {"kernel.cubin", "log.txt"})
+    fs::copy_file(foreign_entry / file, entry / file, fs::copy_options::overwrite_existing);
+  std::ofstream(entry / "resources.txt") << described;
   REQUIRE(cache.get(launch).resources.from_cache);
 
   const auto kernel = device->compile(launch);

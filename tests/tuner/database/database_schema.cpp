@@ -250,9 +250,11 @@ TEST_CASE("what can be read of a damaged file of an older schema keeps its hash 
   for (std::size_t i = 0; i < sound.size(); ++i) require_equal(contents.rows[i], sound[i]);
 }
 
-TEST_CASE("a migration that is killed leaves the old schema or the new one, never something between", "[nogpu]") {
+namespace {
+
+// Kills a migration after 1, 1 + `stride`, 1 + 2 `stride` ... steps of SQLite.
+void kill_migrations(const std::string& journal, int stride) {
   const TemporaryFolder folder;
-  const std::string journal = GENERATE("WAL", "DELETE");
   const fs::path old = folder / "old.db", file = folder / "tuning.db";
   begin_old_file(old, 1);
   run_sql(old, "PRAGMA journal_mode = " + journal);
@@ -269,7 +271,7 @@ TEST_CASE("a migration that is killed leaves the old schema or the new one, neve
     return version;
   };
   int killed = 0;
-  for (int steps = 1;; steps += 5) {
+  for (int steps = 1;; steps += stride) {
     copy_of_old();
     const bool ended = !migrate_until(file, steps, false);
     const std::int64_t version = version_left();
@@ -286,6 +288,16 @@ TEST_CASE("a migration that is killed leaves the old schema or the new one, neve
   // What was left is migrated by the next that comes.
   REQUIRE(best_of(TuningDatabase(file)) == kFirst.best);
   REQUIRE(version_left() == schema_version());
+}
+
+}  // namespace
+
+TEST_CASE("a migration that is killed leaves the old schema or the new one, never something between", "[nogpu]") {
+  kill_migrations(GENERATE("WAL", "DELETE"), 23);
+}
+
+TEST_CASE("a migration that is killed at any time leaves the old schema or the new one", "[nogpu][slow]") {
+  kill_migrations(GENERATE("WAL", "DELETE"), 5);
 }
 
 }  // namespace database_schema_test
