@@ -170,7 +170,7 @@ void check_defaults(Devices& devices) {
 
 TEST_CASE("backward is right in all modes of the emulator: pairwise over problems and configs", "[emulator]") {
   Devices devices = Devices::emulators();
-  check_pairwise(devices, kEmulatorWork, emulated_part());
+  check_pairwise(devices, kEmulatorWork, emulated_part(5));
 }
 
 TEST_CASE("backward is right in all modes of the emulator: rows that see nothing, keys that nobody sees",

@@ -2,7 +2,7 @@
 
 #include "generator/plan/kernel_plan.h"
 #include "runtime/device.h"
-#include "tests/kernels/case_draw.h"
+#include "tests/case_draw.h"
 
 namespace attune::tests {
 
@@ -10,6 +10,6 @@ namespace attune::tests {
 const KernelResources& compiled_resources(const KernelLaunch& launch);
 
 /// Of a table of kernels that NVRTC compiles, which takes it about a second for each.
-inline CaseDraw compiled_draw() { return CaseDraw(5, 1); }
+inline CaseDraw compiled_draw() { return CaseDraw(7, 1); }
 
 }  // namespace attune::tests

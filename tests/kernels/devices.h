@@ -8,7 +8,7 @@
 #include "generator/device/device_spec.h"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/emulator/emulator_device.h"
-#include "tests/kernels/case_draw.h"
+#include "tests/case_draw.h"
 
 namespace attune::tests {
 
@@ -31,7 +31,7 @@ struct Devices {
 
   static Devices emulators(const DeviceSpec& spec = find_device("h200")) {
     Devices devices;
-    devices.draw = CaseDraw(3);
+    devices.draw = CaseDraw(4);
     for (const AsyncMode async : {AsyncMode::eager, AsyncMode::lazy}) {
       for (const ScheduleMode schedule : {ScheduleMode::round_robin, ScheduleMode::random}) {
         const EmulatorOptions options{async, schedule, 40 + devices.names.size()};

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/kernels/case_draw.h"
+#include "tests/case_draw.h"
 #include "tests/kernels/devices.h"
 #include "tests/kernels/forward_case.h"
 

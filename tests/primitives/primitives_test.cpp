@@ -7,6 +7,7 @@
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/nvrtc_compiler.h"
 #include "runtime/emulator/emulator_device.h"
+#include "tests/case_draw.h"
 #include "tests/catch.h"
 #include "tests/primitives/emulator_modes.h"
 #include "tests/primitives/primitive_cases.h"
@@ -71,7 +72,9 @@ TEST_CASE("each primitive of Hopper does on the GPU what its manual says", "[gpu
 }
 
 TEST_CASE("NVRTC takes each primitive of Hopper", "[nvrtc]") {
+  CaseDraw draw(3);
   for (const PrimitiveCase& test : sm90_cases()) {
+    if (!draw.takes_next()) continue;
     INFO(test.name);
     CHECK_NOTHROW(compile_with_nvrtc(launch_of(test.kernel, KernelTarget::cuda, "sm_90a")));
   }

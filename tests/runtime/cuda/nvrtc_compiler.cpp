@@ -10,6 +10,7 @@
 #include "generator/generate.h"
 #include "generator/oracle/oracle_kernels.h"
 #include "runtime/cuda/nvrtc_library.h"
+#include "tests/case_draw.h"
 #include "tests/catch.h"
 #include "tests/error_of.h"
 #include "tests/scoped_variable.h"
@@ -140,10 +141,12 @@ TEST_CASE("threads compile at the same time", "[nvrtc]") {
 }
 
 TEST_CASE("the reference kernel compiles for every dtype, mask and architecture", "[nvrtc]") {
+  attune::tests::CaseDraw draw(4, 2);
   for (const char* target : {"sm_80", "h200"}) {
     for (const DataType dtype : {DataType::fp16, DataType::bf16}) {
       for (const MaskKind mask : {MaskKind::none, MaskKind::causal}) {
         for (const int head_dim : {8, 136, 256}) {
+          if (!draw.takes_next()) continue;
           const AttentionProblem problem = make_problem(dtype, 1, 2, 33, head_dim, mask);
           const KernelPlan plan = generate_reference(problem, find_device(target));
           REQUIRE(plan.launches.size() == 1);
@@ -155,9 +158,11 @@ TEST_CASE("the reference kernel compiles for every dtype, mask and architecture"
 }
 
 TEST_CASE("the gradients' reference kernels compile for every dtype, mask and architecture", "[nvrtc]") {
+  attune::tests::CaseDraw draw(4, 2);
   for (const char* target : {"sm_80", "h200"}) {
     for (const DataType dtype : {DataType::fp16, DataType::bf16}) {
       for (const int head_dim : {8, 64, 136, 256}) {
+        if (!draw.takes_next()) continue;
         const MaskKind mask = dtype == DataType::fp16 ? MaskKind::none : MaskKind::causal;
         const AttentionProblem problem = make_problem(dtype, 1, 2, 33, head_dim, mask);
         for (const KernelLaunch& launch : generate_backward_reference(problem, find_device(target))) {

@@ -33,7 +33,9 @@ TEST_CASE("a search starts from what is known: this problem's best, the neighbou
   database.append(row(problem, "sm80 q64 kv48 w2 st2 rescale10", "T0"));
   database.append(row(neighbour, "sm80 q64 kv112 w4 st2 rescale8", "T0"));  // which the space no longer offers
   const std::string command = fake_worker(folder, {"measured 80"});
-  const SweepResult result = sweep(problem, options_for(command, 3), database);
+  SweepOptions options = options_for(command, 3);
+  options.extent = SpaceExtent::whole;
+  const SweepResult result = sweep(problem, options, database);
   REQUIRE(result.rows.size() == 3);
   REQUIRE(result.rows[0].config == default_config(problem, find_device("h200")));
   REQUIRE(canonical_text(result.rows[1].config) == "sm80 q64 kv48 w2 st2 rescale10");
@@ -42,7 +44,7 @@ TEST_CASE("a search starts from what is known: this problem's best, the neighbou
   SECTION("and from what the presets know") {
     const auto presets = std::make_shared<TuningDatabase>(folder / "presets.db");
     presets->append(row(problem, "sm80 q128 kv112 w8 st1 rescale10", "T0"));
-    SweepOptions options = options_for(command, 4);
+    options.max_candidates = 4;
     options.presets = presets;
     const SweepResult seeded = sweep(problem, options, database);
     REQUIRE(canonical_text(seeded.rows[1].config) == "sm80 q128 kv112 w8 st1 rescale10");
