@@ -161,9 +161,10 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
     bar_sync();
     if (warp > 0) return;
 #pragma unroll
-    for (u32 other = 0; other < kWarpsOfRow - 1; ++other) {
+    for (i32 other = 0; other < kWarpsOfRow - 1; ++other) {
       if (!has_chunk) break;
-      const Vec4F32 low = ld_shared_v4_f32(mine + other * of_warp), high = ld_shared_v4_f32(mine + other * of_warp + 16);
+      const u32 from = mine + static_cast<u32>(other) * of_warp;
+      const Vec4F32 low = ld_shared_v4_f32(from), high = ld_shared_v4_f32(from + 16);
       const float added[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
 #pragma unroll
       for (i32 e = 0; e < 8; ++e) sums[e] += added[e];

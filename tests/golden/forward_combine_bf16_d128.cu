@@ -1,4 +1,4 @@
-// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale10 parts=fill overlap=within pack-gqa · source 71c0c8fbe6d95d5c
+// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale10 parts=fill overlap=within pack-gqa · source cc75a22c89e2f107
 //
 // Combines what args.key_parts parts of the keys gave each row of queries, O_i, the maximum m_i of the scores and the sum l_i of their exponentials:
 //
@@ -9,7 +9,7 @@
 // parts. What counts for few rows is the number of trips to memory, one after the other: one for m_i and l_i, and one for so many parts of O as are under
 // way together.
 
-namespace attune_f309ebaab4b40243 {
+namespace attune_996df644e40820e4 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -291,9 +291,10 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_forward_combine(co
     bar_sync();
     if (warp > 0) return;
 #pragma unroll
-    for (u32 other = 0; other < kWarpsOfRow - 1; ++other) {
+    for (i32 other = 0; other < kWarpsOfRow - 1; ++other) {
       if (!has_chunk) break;
-      const Vec4F32 low = ld_shared_v4_f32(mine + other * of_warp), high = ld_shared_v4_f32(mine + other * of_warp + 16);
+      const u32 from = mine + static_cast<u32>(other) * of_warp;
+      const Vec4F32 low = ld_shared_v4_f32(from), high = ld_shared_v4_f32(from + 16);
       const float added[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
 #pragma unroll
       for (i32 e = 0; e < 8; ++e) sums[e] += added[e];
@@ -316,4 +317,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_forward_combine(co
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_f309ebaab4b40243
+}  // namespace attune_996df644e40820e4
