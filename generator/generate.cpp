@@ -13,6 +13,7 @@
 #include "generator/oracle/oracle_kernels.h"
 #include "generator/problem/dispatch_class.h"
 #include "generator/problem/element_type.h"
+#include "generator/problem/problem_fields.h"
 #include "generator/text/launch_rendering.h"
 
 namespace attune {
@@ -30,9 +31,9 @@ ArgumentLayout reference_arguments(const AttentionProblem& problem) {
   return ArgumentLayout::of(std::move(fields));
 }
 
-std::string reference_class(const AttentionProblem& problem) {
-  return fmt::format("reference {} {} d{}{}", to_string(problem.pass), to_string(problem.dtype), problem.head_dim,
-                     class_words(problem.mask));
+std::string reference_class(AttentionProblem problem) {
+  problem.alignment = 16;  // which it does not ask for
+  return "reference " + kernel_class_words(problem);
 }
 
 KernelPlan plan_of(const AttentionProblem& problem) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "generator/problem/element_type.h"
+#include "generator/problem/problem_fields.h"
 #include "generator/rounding.h"
 #include "generator/text/launch_rendering.h"
 
@@ -90,8 +91,9 @@ std::vector<KernelLaunch> generate_backward_reference(const AttentionProblem& pr
     const int tile = gradient_tile(problem, device, pair_values);
     const std::size_t shared_bytes = gradient_shared_bytes(problem, tile, pair_values);
     TemplateBindings bindings;
-    const std::string kernel_class = fmt::format("reference of {} {} d{}{}", gradients, to_string(problem.dtype),
-                                                 problem.head_dim, class_words(problem.mask));
+    AttentionProblem of_class = problem;
+    of_class.alignment = 16;  // which it does not ask for
+    const std::string kernel_class = fmt::format("{} of the reference of {}", gradients, kernel_class_words(of_class));
     bindings.set("dtype", dtype_name(problem.dtype));
     bindings.set("mask", std::string(to_string(problem.mask)));
     bindings.set("head_dim", problem.head_dim);

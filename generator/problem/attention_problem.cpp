@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 #include "generator/error.h"
 #include "generator/plan/launch_rules.h"
 #include "generator/problem/mask_geometry.h"
 #include "generator/problem/operand_shape.h"
+#include "generator/problem/problem_fields.h"
 #include "generator/problem/window.h"
 
 namespace attune {
@@ -43,7 +43,9 @@ AttentionProblem make_problem(DataType dtype, std::int64_t batch, std::int64_t h
 
 AttentionProblem forward_of(AttentionProblem problem) {
   problem.pass = Pass::forward;
-  problem.deterministic = false;  // every forward kernel is
+  for (const ProblemField& field : problem_fields()) {
+    if (field.backward_only) field.set(problem, field.standard(problem));
+  }
   return problem;
 }
 
@@ -173,28 +175,6 @@ double count_bytes(const AttentionProblem& problem) {
     bytes += static_cast<double>(shape.all_rows()) * static_cast<double>(shape.columns) * size_of(shape.element);
   }
   return bytes;
-}
-
-std::size_t AttentionProblemHash::operator()(const AttentionProblem& problem) const noexcept {
-  std::uint64_t hash = 0x9e3779b97f4a7c15u;
-  const auto mix = [&hash](std::uint64_t value) {
-    hash = (hash ^ value) * 0xbf58476d1ce4e5b9u;
-    hash ^= hash >> 31;
-  };
-  mix(static_cast<std::uint64_t>(problem.pass) | static_cast<std::uint64_t>(problem.dtype) << 8 |
-      static_cast<std::uint64_t>(problem.mask) << 16 | static_cast<std::uint64_t>(problem.layout) << 24 |
-      static_cast<std::uint64_t>(problem.alignment) << 32 | static_cast<std::uint64_t>(problem.deterministic) << 48);
-  mix(static_cast<std::uint64_t>(problem.head_dim));
-  mix(static_cast<std::uint64_t>(problem.batch));
-  mix(static_cast<std::uint64_t>(problem.heads_q));
-  mix(static_cast<std::uint64_t>(problem.heads_kv));
-  mix(static_cast<std::uint64_t>(problem.seq_q));
-  mix(static_cast<std::uint64_t>(problem.seq_kv));
-  mix(static_cast<std::uint64_t>(problem.mask_offset));
-  mix(static_cast<std::uint64_t>(problem.first_offset));
-  const float scale = problem.softmax_scale == 0 ? 0.0f : problem.softmax_scale;  // -0 equals 0
-  mix(std::bit_cast<std::uint32_t>(scale));
-  return static_cast<std::size_t>(hash);
 }
 
 }  // namespace attune

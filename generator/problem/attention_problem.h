@@ -126,8 +126,6 @@ std::string_view to_string(Pass pass);
 std::string_view to_string(DataType dtype);
 std::string_view to_string(Layout layout);
 std::string_view to_string(MaskKind mask);  ///< "none", "causal", "window": as templates and the database name masks
-/// What a kernel class says of a mask, with a space before it: " causal", or nothing. Offsets are no part of it.
-std::string_view class_words(MaskKind mask);
 
 /// Hash for unordered containers; equal problems have equal hashes.
 struct AttentionProblemHash {

@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "generator/problem/mask_geometry.h"
+#include "generator/problem/problem_fields.h"
 #include "generator/problem/window.h"
 
 namespace attune {
@@ -37,33 +38,8 @@ void set_window_class(const AttentionProblem& problem, AttentionProblem* represe
                is_open ? kOpenDiagonal : std::max(of_class + bucket_end(last - diagonal + 1) - 1, first_of_class),
                representative);
 }
-}  // namespace
 
-KernelClass::KernelClass(const AttentionProblem& problem)
-    : pass(problem.pass),
-      dtype(problem.dtype),
-      head_dim(problem.head_dim),
-      mask(problem.mask),
-      alignment(problem.alignment),
-      group(problem.heads_q / problem.heads_kv) {}
-
-std::string kernel_class(const AttentionProblem& problem, const KernelConfig& config) {
-  const KernelClass kernel(problem);
-  std::string text = fmt::format("{} {} d{}{}", to_string(kernel.pass), to_string(kernel.dtype), kernel.head_dim,
-                                 class_words(kernel.mask));
-  if (kernel.alignment != 16) text += fmt::format(" align{}", kernel.alignment);
-  if (config.pack_gqa) text += fmt::format(" group{}", kernel.group);
-  return text + " " + canonical_text(config);
-}
-
-bool same_source(const AttentionProblem& a, const AttentionProblem& b, const KernelConfig& config) {
-  KernelClass of_a(a);
-  const KernelClass of_b(b);
-  if (!config.pack_gqa) of_a.group = of_b.group;
-  return of_a == of_b;
-}
-
-DispatchClass dispatch_class(const AttentionProblem& problem) {
+AttentionProblem representative_of(const AttentionProblem& problem) {
   AttentionProblem representative = problem;
   const bool whole = problem.seq_q % kWholeLength == 0 && problem.seq_kv % kWholeLength == 0;
   representative.seq_q = bucket_end(problem.seq_q);
@@ -72,7 +48,7 @@ DispatchClass dispatch_class(const AttentionProblem& problem) {
     representative.seq_q = ragged(representative.seq_q);
     representative.seq_kv = ragged(representative.seq_kv);
   }
-  representative.softmax_scale = default_softmax_scale(problem.head_dim);
+  reset_arguments(&representative);
   switch (problem.mask) {
     case MaskKind::none:
       break;
@@ -91,8 +67,29 @@ DispatchClass dispatch_class(const AttentionProblem& problem) {
   }
   // The sides may be counted from another diagonal now, and so have other buckets.
   if (hides_first_keys(problem.mask) && !(representative == problem))
-    representative = dispatch_class(representative).representative;
-  return {KernelClass(problem), representative};
+    representative = representative_of(representative);
+  return representative;
+}
+}  // namespace
+
+KernelClass::KernelClass(const AttentionProblem& problem)
+    : fields(kernel_fields(problem)), group(problem.heads_q / problem.heads_kv) {}
+
+std::string kernel_class(const AttentionProblem& problem, const KernelConfig& config) {
+  std::string text = kernel_class_words(problem);
+  if (config.pack_gqa) text += fmt::format(" group{}", KernelClass(problem).group);
+  return text + " " + canonical_text(config);
+}
+
+bool same_source(const AttentionProblem& a, const AttentionProblem& b, const KernelConfig& config) {
+  KernelClass of_a(a);
+  const KernelClass of_b(b);
+  if (!config.pack_gqa) of_a.group = of_b.group;
+  return of_a == of_b;
+}
+
+DispatchClass dispatch_class(const AttentionProblem& problem) {
+  return {KernelClass(problem), representative_of(problem)};
 }
 
 std::string canonical_text(const DispatchClass& key) { return canonical_text(key.representative); }

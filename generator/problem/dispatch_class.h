@@ -13,12 +13,8 @@ namespace attune {
 /// offsets are arguments of the kernel, so that one cubin serves many shapes. The problem is one that validate()
 /// accepts.
 struct KernelClass {
-  Pass pass = Pass::forward;
-  DataType dtype = DataType::bf16;
-  int head_dim = 64;
-  MaskKind mask = MaskKind::none;
-  int alignment = 16;
-  std::int64_t group = 1;  ///< query heads that share K and V; only a config that packs them depends on it
+  AttentionProblem fields;  ///< kernel_fields()
+  std::int64_t group = 1;   ///< query heads that share K and V; only a config that packs them depends on it
 
   explicit KernelClass(const AttentionProblem& problem);
   friend bool operator==(const KernelClass&, const KernelClass&) = default;

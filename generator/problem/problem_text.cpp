@@ -1,7 +1,7 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <optional>
 #include <set>
@@ -11,10 +11,11 @@
 
 #include "generator/error.h"
 #include "generator/problem/attention_problem.h"
-#include "generator/problem/element_type.h"
+#include "generator/problem/mask_words.h"
+#include "generator/problem/problem_fields.h"
 #include "generator/problem/window.h"
 
-// The canonical text of a problem: written, read, and its words.
+// The canonical text of a problem, written and read by the table of its fields.
 
 namespace attune {
 namespace {
@@ -36,117 +37,95 @@ bool parse_number(std::string_view text, Number* number) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-std::string shortest_text(float value) {
-  std::array<char, 32> buffer;
-  const auto [end, error] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
-  return std::string(buffer.data(), end);
-}
-
-constexpr std::string_view kOpen = "open";
-
-std::string window_words(const AttentionProblem& problem) {
-  const std::int64_t diagonal = window_diagonal(problem), left = offset_difference(diagonal, problem.first_offset);
-  const std::string right = problem.mask_offset == kOpenDiagonal
-                                ? std::string(kOpen)
-                                : std::to_string(offset_difference(problem.mask_offset, diagonal));
-  const std::string from = holds_aligned_diagonal(problem) ? "" : fmt::format("@{}", diagonal);
-  return fmt::format(" {}{},{}{}", kWindowWord, left, right, from);
-}
-
-// A side of a window: digits, or -1 for all.
-std::optional<std::int64_t> parse_side(std::string_view text) {
-  std::int64_t keys = 0;
-  if (text == kOpen) return -1;
-  if (text.empty() || text.front() == '-' || !parse_number(text, &keys)) return std::nullopt;
-  return keys;
-}
-
-bool apply_window_word(std::string_view word, AttentionProblem* problem) {
-  word.remove_prefix(kWindowWord.size());
-  std::int64_t diagonal = bottom_right_offset(*problem);
-  if (const std::size_t at = word.find('@'); at != std::string_view::npos) {
-    if (!parse_number(word.substr(at + 1), &diagonal)) return false;
-    word = word.substr(0, at);
+std::string known_words() {
+  std::vector<std::string> words;
+  for (const ProblemField& field : problem_fields()) {
+    switch (field.form) {
+      case ProblemFieldForm::number:
+        words.push_back(fmt::format("{}N ({})", field.word, field.called));
+        break;
+      case ProblemFieldForm::real:
+        words.push_back(fmt::format("{}X", field.word));
+        break;
+      case ProblemFieldForm::name:
+        words.insert(words.end(), field.names.begin(), field.names.end());
+        break;
+      case ProblemFieldForm::flag:
+        words.emplace_back(field.word);
+        break;
+      case ProblemFieldForm::mask:
+        words.emplace_back(kMaskWords.substr(kMaskWords.find("causal")));
+        break;
+    }
   }
-  const std::size_t comma = word.find(',');
-  if (comma == std::string_view::npos) return false;
-  const auto left = parse_side(word.substr(0, comma)), right = parse_side(word.substr(comma + 1));
-  if (!left || !right) return false;
-  apply_window(*left, *right, diagonal, problem);
-  return true;
+  return fmt::format("{}", fmt::join(words, ", "));
 }
 
-// A mask's words of the canonical text, with a space before them; nothing of a problem without one.
-std::string mask_words(const AttentionProblem& asked) {
-  const AttentionProblem problem = simplest_mask(asked);
-  switch (problem.mask) {
-    case MaskKind::none:
-      return {};
-    case MaskKind::causal:
-      if (problem.mask_offset == bottom_right_offset(problem)) return " causal";
-      if (problem.mask_offset == 0) return " causal-top-left";
-      return fmt::format(" causal@{}", problem.mask_offset);
-    case MaskKind::window:
-      return window_words(problem);
+// What a word says of a field other than the mask: its value, if the word is the field's. Throws where only its number
+// is wrong.
+std::optional<std::int64_t> value_of(const ProblemField& field, std::string_view word, std::string_view text) {
+  switch (field.form) {
+    case ProblemFieldForm::number: {
+      std::int64_t value = 0;
+      if (word.starts_with(field.word) && parse_number(word.substr(field.word.size()), &value)) return value;
+      break;
+    }
+    case ProblemFieldForm::real: {
+      if (!word.starts_with(field.word)) break;
+      float value = 0;
+      const std::string_view number = word.substr(field.word.size());
+      const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
+      const bool whole = end == number.data() + number.size();
+      if (error == std::errc::result_out_of_range && whole) {
+        refuse(fmt::format("problem '{}': '{}' is 0 or infinite as a float; leave it out for its default", text, word));
+      }
+      if (error != std::errc() || !whole)
+        refuse(fmt::format("problem '{}': '{}' needs a number after '{}'", text, word, field.word));
+      return real_bits(value);
+    }
+    case ProblemFieldForm::name: {
+      const auto found = std::find(field.names.begin(), field.names.end(), word);
+      if (found != field.names.end()) return found - field.names.begin();
+      break;
+    }
+    case ProblemFieldForm::flag:
+      if (word == field.word) return 1;
+      break;
+    case ProblemFieldForm::mask:
+      break;
   }
-  return {};
+  return std::nullopt;
 }
 
-bool is_mask_word(std::string_view word) {
-  return word == "causal" || word == "causal-top-left" || word.starts_with("causal@") || word.starts_with(kWindowWord);
-}
-
-constexpr std::string_view kKnownWords =
-    "forward, backward, fp16, bf16, bN (batch), hqN and hkvN (heads), sqN and skvN (lengths), dN (head dim), causal, "
-    "causal-top-left, causal@OFFSET, window=LEFT,RIGHT, window=LEFT,RIGHT@OFFSET, scaleX, bshd, bhsd, alignN, "
-    "deterministic";
 }  // namespace
 
 std::string canonical_text(const AttentionProblem& problem) {
-  std::string text =
-      fmt::format("{} {} b{} hq{}", to_string(problem.pass), to_string(problem.dtype), problem.batch, problem.heads_q);
-  if (problem.heads_kv != problem.heads_q) text += fmt::format(" hkv{}", problem.heads_kv);
-  text += fmt::format(" sq{}", problem.seq_q);
-  if (problem.seq_kv != problem.seq_q) text += fmt::format(" skv{}", problem.seq_kv);
-  text += fmt::format(" d{}", problem.head_dim);
-  text += mask_words(problem);
-  if (problem.softmax_scale != default_softmax_scale(problem.head_dim)) {
-    text += " scale" + shortest_text(problem.softmax_scale);
+  std::string text;
+  for (const ProblemField& field : problem_fields()) {
+    if (!field.always && field.is_standard(problem)) continue;
+    const std::string words = field.text(problem);
+    if (words.empty()) continue;  // of a mask that hides nothing
+    if (!text.empty()) text += ' ';
+    text += words;
   }
-  if (problem.layout != Layout::bshd) text += fmt::format(" {}", to_string(problem.layout));
-  if (problem.alignment != 16) text += fmt::format(" align{}", problem.alignment);
-  if (problem.deterministic) text += " deterministic";
   return text;
 }
 
 AttentionProblem parse_problem(std::string_view text) {
   AttentionProblem problem;
-  std::set<std::string> seen;  // fields that a word has set; some defaults depend on which
-  const auto once = [&](const std::string& field, std::string_view word) {
-    if (!seen.insert(field).second) {
+  std::set<std::string_view> seen;  // what words have set
+  const auto once = [&](std::string_view called, std::string_view word) {
+    if (!seen.insert(called).second) {
       refuse(
-          fmt::format("problem '{}': '{}' sets the {} a second time; leave one of the two words", text, word, field));
+          fmt::format("problem '{}': '{}' sets the {} a second time; leave one of the two words", text, word, called));
     }
   };
-
-  struct NumberWord {
-    std::string_view prefix;
-    std::string_view field;
-    std::int64_t* value;
-  };
-  std::int64_t head_dim = problem.head_dim, alignment = problem.alignment;
-  const NumberWord number_words[] = {
-      {"b", "batch", &problem.batch},          {"hq", "query heads", &problem.heads_q},
-      {"hkv", "key heads", &problem.heads_kv}, {"sq", "query length", &problem.seq_q},
-      {"skv", "key length", &problem.seq_kv},  {"d", "head dim", &head_dim},
-      {"align", "alignment", &alignment},
-  };
-  const auto parse_number_word = [&](std::string_view word) {
-    for (const NumberWord& known : number_words) {
-      std::int64_t value = 0;
-      if (!word.starts_with(known.prefix) || !parse_number(word.substr(known.prefix.size()), &value)) continue;
-      once(std::string(known.field), word);
-      *known.value = value;
+  const auto parse_word = [&](std::string_view word) {
+    for (const ProblemField& field : problem_fields()) {
+      const auto value = value_of(field, word, text);
+      if (!value) continue;
+      once(field.called, word);
+      field.set(problem, *value);
       return true;
     }
     return false;
@@ -154,45 +133,20 @@ AttentionProblem parse_problem(std::string_view text) {
 
   const std::vector<std::string_view> words = split_words(text);
   if (words.empty()) refuse("an empty problem text; write for example 'forward bf16 b2 hq16 sq4096 d128 causal'");
-  std::vector<std::string_view> mask_words;
+  std::vector<std::string_view> words_of_mask;
   for (const std::string_view word : words) {
-    if (word == "forward" || word == "backward") {
-      once("pass", word);
-      problem.pass = word == "forward" ? Pass::forward : Pass::backward;
-    } else if (word == "fp16" || word == "bf16") {
-      once("dtype", word);
-      problem.dtype = word == "fp16" ? DataType::fp16 : DataType::bf16;
-    } else if (word == "bshd" || word == "bhsd") {
-      once("layout", word);
-      problem.layout = word == "bshd" ? Layout::bshd : Layout::bhsd;
-    } else if (word == "deterministic") {
-      once("determinism", word);
-      problem.deterministic = true;
-    } else if (is_mask_word(word)) {
+    if (is_mask_word(word)) {
       once(word.starts_with(kWindowWord) ? "window" : "mask", word);
-      mask_words.push_back(word);
-    } else if (word.starts_with("scale")) {
-      once("scale", word);
-      const std::string_view number = word.substr(5);
-      const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), problem.softmax_scale);
-      if (error == std::errc::result_out_of_range && end == number.data() + number.size()) {
-        refuse(fmt::format("problem '{}': '{}' is 0 or infinite as a float; leave it out for 1/sqrt(head dim)", text,
-                           word));
-      }
-      if (error != std::errc() || end != number.data() + number.size()) {
-        refuse(fmt::format("problem '{}': '{}' needs a number after 'scale'", text, word));
-      }
-    } else if (!parse_number_word(word)) {
-      refuse(fmt::format("problem '{}': does not understand '{}'; known words: {}", text, word, kKnownWords));
+      words_of_mask.push_back(word);
+    } else if (!parse_word(word)) {
+      refuse(fmt::format("problem '{}': does not understand '{}'; known words: {}", text, word, known_words()));
     }
   }
-  // Kept within int so that validate(), not this conversion, judges them.
-  problem.head_dim = static_cast<int>(std::clamp<std::int64_t>(head_dim, -1, 1 << 30));
-  problem.alignment = static_cast<int>(std::clamp<std::int64_t>(alignment, -1, 1 << 30));
-  if (!seen.contains("key heads")) problem.heads_kv = problem.heads_q;
-  if (!seen.contains("key length")) problem.seq_kv = problem.seq_q;
-  if (!seen.contains("scale")) problem.softmax_scale = default_softmax_scale(problem.head_dim);
-  for (const std::string_view word : mask_words) {
+  for (const ProblemField& field : problem_fields()) {
+    if (!seen.contains(field.called) && field.form != ProblemFieldForm::mask)
+      field.set(problem, field.standard(problem));
+  }
+  for (const std::string_view word : words_of_mask) {
     if (apply_mask_word(word, &problem)) continue;
     refuse(fmt::format("problem '{}': '{}' needs {}", text, word,
                        word.starts_with(kWindowWord)
@@ -201,53 +155,6 @@ AttentionProblem parse_problem(std::string_view text) {
                            : "a whole number after the '@'"));
   }
   return problem;
-}
-
-bool apply_mask_word(std::string_view word, AttentionProblem* problem) {
-  if (!is_mask_word(word)) return false;
-  if (word.starts_with(kWindowWord)) return apply_window_word(word, problem);
-  std::int64_t offset = 0;
-  if (word == "causal") {
-    offset = bottom_right_offset(*problem);
-  } else if (const std::size_t at = word.find('@'); at != std::string_view::npos) {
-    if (!parse_number(word.substr(at + 1), &offset)) return false;
-  }
-  if (problem->mask == MaskKind::none) {
-    problem->mask = MaskKind::causal;
-    problem->mask_offset = offset;
-    *problem = simplest_mask(*problem);
-  } else {
-    hide_outside(-kOpenDiagonal, offset, problem);
-  }
-  return true;
-}
-
-std::string_view to_string(Pass pass) { return pass == Pass::forward ? "forward" : "backward"; }
-std::string_view to_string(DataType dtype) { return facts_of(dtype).name; }
-std::string_view to_string(Layout layout) { return layout == Layout::bshd ? "bshd" : "bhsd"; }
-
-std::string_view to_string(MaskKind mask) {
-  switch (mask) {
-    case MaskKind::none:
-      return "none";
-    case MaskKind::causal:
-      return "causal";
-    case MaskKind::window:
-      return "window";
-  }
-  return {};
-}
-
-std::string_view class_words(MaskKind mask) {
-  switch (mask) {
-    case MaskKind::none:
-      return {};
-    case MaskKind::causal:
-      return " causal";
-    case MaskKind::window:
-      return " window";
-  }
-  return {};
 }
 
 }  // namespace attune

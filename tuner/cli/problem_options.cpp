@@ -1,7 +1,9 @@
 #include "tuner/cli/problem_options.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -12,122 +14,127 @@
 namespace attune::cli {
 namespace {
 
-const std::vector<std::string> kDtypes = {"bf16", "fp16"}, kLayouts = {"bshd", "bhsd"},
-                               kPasses = {"forward", "backward"},
-                               kMasks = {"none", "causal", "causal-top-left", "window="};
+const std::vector<std::string> kMasks = {"none", "causal", "causal-top-left", "window="};
 
-DataType parse_dtype(const std::string& text) {
-  if (text == "bf16") return DataType::bf16;
-  if (text == "fp16") return DataType::fp16;
-  refuse(fmt::format("--dtype {}: expected bf16 or fp16{}", text, did_you_mean(text, kDtypes)));
-}
-
-Layout parse_layout(const std::string& text) {
-  if (text == "bshd") return Layout::bshd;
-  if (text == "bhsd") return Layout::bhsd;
-  refuse(fmt::format("--layout {}: expected bshd (batch, seq, head, dim) or bhsd (batch, head, seq, dim){}", text,
-                     did_you_mean(text, kLayouts)));
+std::vector<std::string> suggestions(const ProblemField& field) {
+  if (field.form == ProblemFieldForm::mask) return kMasks;
+  // The default first.
+  std::vector<std::string> names(field.names.begin(), field.names.end());
+  const auto standard = static_cast<std::ptrdiff_t>(field.standard({}));
+  if (!names.empty()) std::rotate(names.begin(), names.begin() + standard, names.begin() + standard + 1);
+  return names;
 }
 
 constexpr const char* kOnlyForward =
     "this command's files hold the tensors of forward problems only; check, bench and tune make those of a backward "
     "problem themselves";
 
-void must_agree(const char* flag, const std::optional<std::int64_t>& given, std::int64_t found, const char* where) {
-  if (given && *given != found) {
-    refuse(fmt::format("{} {} does not agree with the input file: {} is {}; leave the flag out, or give the right file",
-                       flag, *given, where, found));
-  }
-}
-
 }  // namespace
+
+std::string with_dashes(const ProblemField& field) { return fmt::format("--{}", field.flag); }
+
+std::int64_t ProblemOptions::Flag::value() const {
+  if (field->form == ProblemFieldForm::real) {
+    const auto rounded = static_cast<float>(real.value());
+    if (!std::isfinite(rounded) || rounded <= 0) {
+      refuse(fmt::format("{} {}: must be positive and finite as a float; leave it out for its default",
+                         with_dashes(*field), *real));
+    }
+    return real_bits(rounded);
+  }
+  if (field->form == ProblemFieldForm::name) {
+    const auto found = std::find(field->names.begin(), field->names.end(), text);
+    if (found == field->names.end()) {
+      const std::vector<std::string> names = suggestions(*field);
+      refuse(fmt::format("{} {}: expected {}{}", with_dashes(*field), text, fmt::join(names, " or "),
+                         did_you_mean(text, names)));
+    }
+    return found - field->names.begin();
+  }
+  return field->form == ProblemFieldForm::flag ? is_set : number.value();
+}
 
 void ProblemOptions::add_to(CommandLine& verb, Passes passes, Sizes sizes) {
   passes_ = passes;
   const char* group = "Problem";
-  const auto needed = [&](const std::string& what) {
-    return sizes == Sizes::needed ? what + " (required, unless the whole problem is named otherwise)" : what;
-  };
   verb.add_option("--problem", text_, "the whole problem as text: \"forward bf16 b4 hq16 sq4096 d128 causal\"")
       .group(group);
-  verb.add_option("--pass", pass_, passes == Passes::all ? "forward (default) or backward" : "forward (default)")
-      .group(group)
-      .suggest(passes == Passes::all ? kPasses : std::vector<std::string>{"forward"});
-  verb.add_option("--dtype", dtype_, "bf16 (default) or fp16").group(group).suggest(kDtypes);
-  verb.add_option("--batch", batch_, "batch entries (default 1)").group(group);
-  verb.add_option("--heads", heads_, "query heads (default 1)").group(group);
-  verb.add_option("--kv-heads", kv_heads_, "key/value heads, a divisor of --heads (default: --heads)").group(group);
-  verb.add_option("--seq", seq_, needed("queries")).group(group);
-  verb.add_option("--kv-seq", kv_seq_, "keys (default: --seq)").group(group);
-  verb.add_option("--head-dim", head_dim_, needed("multiple of 8, at most 256")).group(group);
-  verb.add_option(
-          "--mask", mask_,
-          "none (default), causal (the last query sees all keys), causal-top-left (query i sees keys 0..i), "
-          "causal@OFFSET, or window=LEFT,RIGHT (so many keys on both sides of the diagonal that ends at the last "
-          "key, 'open' for all; with --causal none on the right), window=LEFT,RIGHT@OFFSET")
-      .group(group)
-      .suggest(kMasks);
-  verb.add_flag("--causal", causal_, "short for --mask causal").group(group);
-  if (passes == Passes::all) {
-    verb.add_flag("--deterministic", deterministic_, "backward: the same inputs give the same bits of every gradient")
-        .group(group);
+  flags_.reserve(problem_fields().size());  // the command line keeps references
+  for (const ProblemField& field : problem_fields()) {
+    if (field.flag.empty() || (field.backward_only && passes == Passes::forward)) continue;
+    Flag& flag = flags_.emplace_back();
+    flag.field = &field;
+    const bool only_forward = field.key == "pass" && passes == Passes::forward;
+    const bool needed = field.needed && sizes == Sizes::needed;
+    const std::string help = only_forward ? "forward (default)"
+                             : needed
+                                 ? fmt::format("{} (required, unless the whole problem is named otherwise)", field.help)
+                                 : std::string(field.help);
+    switch (field.form) {
+      case ProblemFieldForm::number:
+        verb.add_option(with_dashes(field), flag.number, help).group(group);
+        break;
+      case ProblemFieldForm::real:
+        verb.add_option(with_dashes(field), flag.real, help).group(group);
+        break;
+      case ProblemFieldForm::name:
+      case ProblemFieldForm::mask:
+        verb.add_option(with_dashes(field), flag.text, help)
+            .group(group)
+            .suggest(only_forward ? std::vector<std::string>{"forward"} : suggestions(field));
+        break;
+      case ProblemFieldForm::flag:
+        verb.add_flag(with_dashes(field), flag.is_set, help).group(group);
+        break;
+    }
+    if (field.form == ProblemFieldForm::mask)
+      verb.add_flag("--causal", causal_, "short for --mask causal").group(group);
   }
-  verb.add_option("--scale", scale_, "multiplies the scores (default 1/sqrt(head_dim))").group(group);
-  verb.add_option("--layout", layout_, "of packed tensors: bshd (default) or bhsd").group(group).suggest(kLayouts);
   verb.add_option("--seed", seed_, "of random inputs (default 1)").group(group);
 }
 
+// One that this verb does not have was not given.
+const ProblemOptions::Flag& ProblemOptions::flag(std::string_view key) const {
+  static const Flag none;
+  const auto found =
+      std::find_if(flags_.begin(), flags_.end(), [&](const Flag& each) { return each.field->key == key; });
+  return found == flags_.end() ? none : *found;
+}
+
 bool ProblemOptions::any_given() const {
-  return !text_.empty() || !pass_.empty() || !dtype_.empty() || !mask_.empty() || !layout_.empty() || batch_ ||
-         heads_ || kv_heads_ || seq_ || kv_seq_ || head_dim_ || scale_ || causal_ || deterministic_;
+  return !text_.empty() || causal_ ||
+         std::any_of(flags_.begin(), flags_.end(), [](const Flag& each) { return each.is_given(); });
 }
 
 void ProblemOptions::refuse_conflicts() const {
-  if (!text_.empty()) {
-    const std::pair<bool, const char*> others[] = {
-        {!pass_.empty(), "--pass"},
-        {!dtype_.empty(), "--dtype"},
-        {batch_.has_value(), "--batch"},
-        {heads_.has_value(), "--heads"},
-        {kv_heads_.has_value(), "--kv-heads"},
-        {seq_.has_value(), "--seq"},
-        {kv_seq_.has_value(), "--kv-seq"},
-        {head_dim_.has_value(), "--head-dim"},
-        {!mask_.empty(), "--mask"},
-        {causal_, "--causal"},
-        {deterministic_, "--deterministic"},
-        {scale_.has_value(), "--scale"},
-        {!layout_.empty(), "--layout"},
-    };
-    for (const auto& [given, flag] : others) {
-      if (given)
-        refuse(fmt::format("--problem already names the whole problem: leave out {}, or put it into the text", flag));
-    }
+  const auto refuse_beside_text = [&](bool given, const std::string& flag) {
+    if (given && !text_.empty())
+      refuse(fmt::format("--problem already names the whole problem: leave out {}, or put it into the text", flag));
+  };
+  for (const Flag& each : flags_) refuse_beside_text(each.is_given(), with_dashes(*each.field));
+  refuse_beside_text(causal_, "--causal");
+  const std::string& mask = flag("mask").text;
+  if (causal_ && !mask.empty() && mask != "causal" && !mask.starts_with(kWindowWord)) {
+    refuse(fmt::format("--causal is short for --mask causal and contradicts --mask {}: give one of them", mask));
   }
-  if (causal_ && !mask_.empty() && mask_ != "causal" && !mask_.starts_with(kWindowWord)) {
-    refuse(fmt::format("--causal is short for --mask causal and contradicts --mask {}: give one of them", mask_));
-  }
-  const bool is_backward = pass_ == "backward";
-  if (!pass_.empty() && pass_ != "forward" && !is_backward)
-    refuse(fmt::format("--pass {}: expected forward or backward{}", pass_, did_you_mean(pass_, kPasses)));
-  if (is_backward && passes_ == Passes::forward) refuse(fmt::format("--pass backward: {}", kOnlyForward));
+  const Flag& pass = flag("pass");
+  if (pass.is_given() && static_cast<Pass>(pass.value()) == Pass::backward && passes_ == Passes::forward)
+    refuse(fmt::format("--pass backward: {}", kOnlyForward));
 }
 
 void ProblemOptions::apply_mask_and_scale(AttentionProblem& problem) const {
   if (causal_) apply_mask_word("causal", &problem);
-  const std::string mask = causal_ && mask_ == "causal" ? "" : mask_;
+  const std::string& named = flag("mask").text;
+  const std::string mask = causal_ && named == "causal" ? "" : named;
   if (!mask.empty() && mask != "none") {
     const bool set = apply_mask_word(mask, &problem);
     if (!set && mask.find('@') != std::string::npos)
       refuse(fmt::format("--mask {}: the offset after '@' must be a whole number", mask));
     if (!set) refuse(fmt::format("--mask {}: expected one of: {}{}", mask, kMaskWords, did_you_mean(mask, kMasks)));
   }
-  if (scale_) {
-    problem.softmax_scale = static_cast<float>(*scale_);
-    if (!std::isfinite(problem.softmax_scale) || problem.softmax_scale <= 0) {
-      refuse(fmt::format("--scale {}: must be positive and finite as a float; leave it out for 1/sqrt(head_dim)",
-                         *scale_));
-    }
+  const Flag& scale = flag("scale");
+  if (scale.is_given()) {
+    scale.field->set(problem, scale.value());
   } else if (problem.head_dim > 0) {
     problem.softmax_scale = default_softmax_scale(problem.head_dim);
   }
@@ -141,18 +148,17 @@ AttentionProblem ProblemOptions::problem() const {
     if (problem.pass == Pass::backward && passes_ == Passes::forward)
       refuse(fmt::format("--problem \"{}\": {}", text_, kOnlyForward));
   } else {
-    if (!seq_) refuse("the problem needs --seq (queries), or the whole problem as --problem TEXT");
-    if (!head_dim_) refuse("the problem needs --head-dim, or the whole problem as --problem TEXT");
-    if (!dtype_.empty()) problem.dtype = parse_dtype(dtype_);
-    if (pass_ == "backward") problem.pass = Pass::backward;
-    problem.deterministic = deterministic_;
-    problem.layout = layout();
-    problem.batch = batch_.value_or(1);
-    problem.heads_q = heads_.value_or(1);
-    problem.heads_kv = kv_heads_.value_or(problem.heads_q);
-    problem.seq_q = *seq_;
-    problem.seq_kv = kv_seq_.value_or(*seq_);
-    problem.head_dim = *head_dim_;
+    for (const Flag& each : flags_) {
+      const ProblemField& field = *each.field;
+      if (field.form == ProblemFieldForm::mask || field.form == ProblemFieldForm::real) continue;
+      if (field.needed && !each.is_given()) {
+        refuse(fmt::format("the problem needs {} ({}), or the whole problem as --problem TEXT", with_dashes(field),
+                           field.help));
+      }
+      const std::int64_t value = each.is_given() ? each.value() : field.standard(problem);
+      field.set(problem, value);
+      if (field.get(problem) != value) refuse(fmt::format("{} {}: the number is too large", with_dashes(field), value));
+    }
     // The sizes first: the mask's offset is a difference of lengths, and the default scale a function of the head
     // dimension.
     validate(problem);
@@ -163,41 +169,42 @@ AttentionProblem ProblemOptions::problem() const {
 }
 
 bool ProblemOptions::names_mask() const {
-  if (causal_ || (!mask_.empty() && mask_ != "none")) return true;
+  const std::string& mask = flag("mask").text;
+  if (causal_ || (!mask.empty() && mask != "none")) return true;
   const std::string words = " " + text_;
   return words.find(" causal") != std::string::npos || words.find(fmt::format(" {}", kWindowWord)) != std::string::npos;
 }
 
 Layout ProblemOptions::layout() const {
   if (!text_.empty()) return parse_problem(text_).layout;
-  return layout_.empty() ? Layout::bshd : parse_layout(layout_);
+  const Flag& layout = flag("layout");
+  return layout.is_given() ? static_cast<Layout>(layout.value()) : Layout::bshd;
 }
 
 AttentionProblem ProblemOptions::problem_of(const AttentionProblem& tensors) const {
   refuse_conflicts();
   AttentionProblem found = tensors;
+  const auto disagrees = [&](const std::string& what) {
+    refuse(
+        fmt::format("{} does not agree with the input file, whose tensors are \"{}\"; leave it out, or give the right "
+                    "file",
+                    what, canonical_text(tensors)));
+  };
   if (!text_.empty()) {
     const AttentionProblem named = parse_problem(text_);
     copy_mask(named, &found);
     found.softmax_scale = named.softmax_scale;
     found.alignment = named.alignment;
-    if (!(found == named)) {
-      refuse(fmt::format("--problem \"{}\" does not agree with the input file, whose tensors are \"{}\"",
-                         canonical_text(named), canonical_text(found)));
-    }
+    if (!(found == named)) disagrees(fmt::format("--problem \"{}\"", canonical_text(named)));
     validate(found);
     return found;
   }
-  if (!dtype_.empty() && parse_dtype(dtype_) != found.dtype) {
-    refuse(fmt::format("--dtype {} does not agree with the input file, whose tensors are {}", dtype_,
-                       to_string(found.dtype)));
+  for (const Flag& each : flags_) {
+    const ProblemField& field = *each.field;
+    const bool of_call = field.form == ProblemFieldForm::mask || field.form == ProblemFieldForm::real;
+    if (each.is_given() && !of_call && each.value() != field.get(found))
+      disagrees(fmt::format("{} {}", with_dashes(field), each.number ? std::to_string(*each.number) : each.text));
   }
-  must_agree("--batch", batch_, found.batch, "the batch of q");
-  must_agree("--heads", heads_, found.heads_q, "the number of heads of q");
-  must_agree("--kv-heads", kv_heads_, found.heads_kv, "the number of heads of k");
-  must_agree("--seq", seq_, found.seq_q, "the length of q");
-  must_agree("--kv-seq", kv_seq_, found.seq_kv, "the length of k");
-  must_agree("--head-dim", head_dim_, found.head_dim, "the last dimension of q");
   validate(found);
   apply_mask_and_scale(found);
   validate(found);

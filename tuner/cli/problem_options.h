@@ -3,9 +3,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "generator/plan/kernel_plan.h"
 #include "generator/problem/attention_problem.h"
+#include "generator/problem/problem_fields.h"
 #include "tuner/cli/command_line.h"
 
 namespace attune::cli {
@@ -16,7 +19,7 @@ enum class Passes { forward, all };
 /// Whether a verb must be told the sizes of its problem, by --seq and --head-dim or otherwise.
 enum class Sizes { needed, optional };
 
-/// The problem flags, the same in every verb: one flag per field, or --problem TEXT.
+/// The problem flags, the same in every verb: one for each of problem_fields(), or --problem TEXT.
 class ProblemOptions {
  public:
   void add_to(CommandLine& verb, Passes passes = Passes::all, Sizes sizes = Sizes::needed);
@@ -39,17 +42,32 @@ class ProblemOptions {
   AttentionProblem problem_of(const AttentionProblem& tensors) const;
 
  private:
+  // A field of the problem that has a flag, and what stood behind it, in the form of the field.
+  struct Flag {
+    const ProblemField* field = nullptr;
+    std::optional<std::int64_t> number;
+    std::optional<double> real;
+    std::string text;  // of a name or a mask
+    bool is_set = false;
+
+    bool is_given() const { return number || real || !text.empty() || is_set; }
+    /// The field's value; a mask has no such.
+    std::int64_t value() const;
+  };
+
+  const Flag& flag(std::string_view key) const;
   void refuse_conflicts() const;
   void apply_mask_and_scale(AttentionProblem& problem) const;
 
-  std::string text_, pass_, dtype_, mask_, layout_;
-  std::optional<std::int64_t> batch_, heads_, kv_heads_, seq_, kv_seq_;
-  std::optional<int> head_dim_;
-  std::optional<double> scale_;
-  bool causal_ = false, deterministic_ = false;
+  std::string text_;
+  std::vector<Flag> flags_;
+  bool causal_ = false;
   Passes passes_ = Passes::all;
   std::uint64_t seed_ = 1;
 };
+
+/// The flag of a field, such as "--head-dim"; the field has one.
+std::string with_dashes(const ProblemField& field);
 
 /// Elements of a packed tensor (the LSE's for Operand::lse). Throws Error(invalid_argument) where they would not fit in
 /// memory of 2^46 bytes, so that later products cannot overflow.

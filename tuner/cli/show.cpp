@@ -285,7 +285,31 @@ ShownPlan plan_of_algorithm(const ShowOptions& options, const AttentionProblem& 
   return {std::move(plan), choice, device, algorithms.front(), options.launch};
 }
 
+// The word of a field as a problem's text has it, and what else is known of it.
+int show_fields(const ShowOptions& options) {
+  if (options.problem.any_given()) refuse("show fields lists what every problem has; a problem has no meaning there");
+  Json document = {{"fields", Json::array()}};
+  for (const ProblemField& field : problem_fields()) {
+    if (options.output.json) {
+      document["fields"].push_back({{"key", field.key},
+                                    {"flag", field.flag.empty() ? Json() : Json(with_dashes(field))},
+                                    {"word", field.word.empty() ? Json() : Json(field.word)},
+                                    {"names", field.names},
+                                    {"form", to_string(field.form)},
+                                    {"role", to_string(field.role)},
+                                    {"backward_only", field.backward_only},
+                                    {"help", field.help}});
+      continue;
+    }
+    print_field(field.key, fmt::format("{} ({}{})", field.help, to_string(field.role),
+                                       field.flag.empty() ? "" : ", " + with_dashes(field)));
+  }
+  if (options.output.json) print_json(document);
+  return kOk;
+}
+
 int run(const ShowOptions& options) {
+  if (options.what == "fields") return show_fields(options);
   const AttentionProblem problem = options.problem.problem();
   const ChosenDevice chosen = options.device.choose();
   if (!chosen.why.empty()) warn(fmt::format("no --target given: generating for {}", chosen.spec.name));
@@ -327,10 +351,10 @@ Verb make_show(CommandLine& command) {
                "attune show source --algorithm standard --launch 2 --target a100 --seq 4096 --head-dim 64");
   verb->add_option("what", options->what,
                    "source (CUDA, alone on stdout), ptx, resources (registers, spills), plan (launches, arguments), "
-                   "space (candidates, "
-                   "and why others are rejected), sass (where nvdisasm is found)")
+                   "space (candidates, and why others are rejected), sass (where nvdisasm is found), fields (what a "
+                   "problem says, and what depends on it; takes no problem)")
       .required()
-      .one_of({"source", "ptx", "resources", "plan", "space", "sass"});
+      .one_of({"source", "ptx", "resources", "plan", "space", "sass", "fields"});
   verb->add_option("--limit", options->limit,
                    "space: list at most so many candidates and rejections, 0 for all (default 20)");
   verb->add_option(

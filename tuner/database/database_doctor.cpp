@@ -8,6 +8,7 @@
 #include "tuner/database/database_rows.h"
 #include "tuner/database/database_schema.h"
 #include "tuner/database/file_system.h"
+#include "tuner/database/problem_columns.h"
 #include "tuner/database/reading_connection.h"
 #include "tuner/database/sqlite.h"
 
@@ -139,9 +140,7 @@ class Doctor {
   }
 
   void check_problems() {
-    Statement query(*connection_,
-                    "SELECT id, text, pass, dtype, batch, heads_q, heads_kv, seq_q, seq_kv, head_dim, mask, "
-                    "mask_offset, scale, layout, alignment FROM problem");
+    Statement query(*connection_, fmt::format("SELECT id, text, {} FROM problem", names_of(problem_columns({}))));
     while (query.step()) {
       AttentionProblem p;
       try {
@@ -149,12 +148,14 @@ class Doctor {
       } catch (const Error&) {
         continue;  // of a newer version
       }
-      const bool agrees =
-          query.text(2) == to_string(p.pass) && query.text(3) == to_string(p.dtype) && query.integer(4) == p.batch &&
-          query.integer(5) == p.heads_q && query.integer(6) == p.heads_kv && query.integer(7) == p.seq_q &&
-          query.integer(8) == p.seq_kv && query.integer(9) == p.head_dim && query.text(10) == to_string(p.mask) &&
-          query.integer(11) == p.mask_offset && query.real(12) == static_cast<double>(p.softmax_scale) &&
-          query.text(13) == to_string(p.layout) && query.integer(14) == p.alignment;
+      bool agrees = true;
+      int number = 2;
+      for (const ProblemColumn& column : problem_columns(p)) {
+        const int at = number++;
+        agrees &= column.text   ? query.text(at) == *column.text
+                  : column.real ? query.real(at) == *column.real
+                                : query.integer(at) == column.whole;
+      }
       if (!agrees) {
         find("problem",
              fmt::format("the columns of problem {} contradict its text \"{}\"", query.integer(0), query.text(1)),

@@ -128,7 +128,9 @@ class Salvage {
   bool knows_templates() const { return version_ < 4; }
 
   void gather(const std::string& table, const std::string& declarations, const char* columns) {
-    db_.execute(fmt::format("CREATE TEMP TABLE {} ({})", table, declarations).c_str());
+    // In place of the view by which an older schema is read.
+    db_.execute(
+        fmt::format("DROP VIEW IF EXISTS temp.{}; CREATE TEMP TABLE {} ({})", table, table, declarations).c_str());
     const int count = static_cast<int>(std::count(columns, columns + std::strlen(columns), ',')) + 1;
     std::string parameters = "?";
     for (int i = 1; i < count; ++i) parameters += ", ?";

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "generator/error.h"
+#include "tuner/database/problem_columns.h"
 
 namespace attune {
 
@@ -83,26 +84,25 @@ std::string hash_of(std::string_view problem, std::string_view config, std::stri
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
 
-void insert_problem(sqlite::Connection& db, const AttentionProblem& p) {
-  sqlite::Statement(db,
-                    "INSERT INTO problem (text, pass, dtype, batch, heads_q, heads_kv, seq_q, seq_kv, head_dim, mask, "
-                    "mask_offset, scale, "
-                    "layout, alignment) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING")
-      .bind(canonical_text(p))
-      .bind(to_string(p.pass))
-      .bind(to_string(p.dtype))
-      .bind(p.batch)
-      .bind(p.heads_q)
-      .bind(p.heads_kv)
-      .bind(p.seq_q)
-      .bind(p.seq_kv)
-      .bind(p.head_dim)
-      .bind(to_string(p.mask))
-      .bind(p.mask_offset)
-      .bind(static_cast<double>(p.softmax_scale))
-      .bind(to_string(p.layout))
-      .bind(p.alignment)
-      .step();
+// A migration from an older schema inserts before there is a column of features.
+void insert_problem(sqlite::Connection& db, const AttentionProblem& problem, bool has_features = true) {
+  std::vector<ProblemColumn> columns = problem_columns(problem);
+  if (!has_features) columns.pop_back();
+  std::string marks = "?";
+  for (std::size_t i = 0; i < columns.size(); ++i) marks += ", ?";
+  sqlite::Statement insert(
+      db, fmt::format("INSERT INTO problem (text, {}) VALUES ({}) ON CONFLICT DO NOTHING", names_of(columns), marks));
+  insert.bind(canonical_text(problem));
+  for (const ProblemColumn& column : columns) {
+    if (column.text) {
+      insert.bind(*column.text);
+    } else if (column.real) {
+      insert.bind(*column.real);
+    } else {
+      insert.bind(column.whole);
+    }
+  }
+  insert.step();
 }
 
 }  // namespace
@@ -205,7 +205,7 @@ void respell_problems_and_times(sqlite::Connection& db) {
     }
   }
   for (const Respelled& row : respelled) {
-    insert_problem(db, row.problem);
+    insert_problem(db, row.problem, false);
     sqlite::Statement(db,
                       "UPDATE OR IGNORE measurement SET problem_id = (SELECT id FROM problem WHERE text = ?), "
                       "created_at = ?, race = ?, content_hash = ? WHERE id = ?")

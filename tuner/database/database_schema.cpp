@@ -20,7 +20,7 @@ namespace attune {
 namespace {
 
 // The schema of version i + 1 from that of version i. A migration that has shipped never changes.
-constexpr std::array<const char*, 6> kMigrations = {R"sql(
+constexpr std::array<const char*, 7> kMigrations = {R"sql(
 CREATE TABLE problem (
   id          INTEGER PRIMARY KEY,
   text        TEXT    NOT NULL UNIQUE,  -- canonical; the other columns repeat it for queries
@@ -160,7 +160,11 @@ ALTER TABLE measurement ADD COLUMN wide_samples_us BLOB NOT NULL DEFAULT x'';  -
 ALTER TABLE measurement ADD COLUMN wide_median_us REAL NOT NULL DEFAULT 0;     -- of them; 0: none
 )sql",
                                                     // Problems and times have one spelling each.
-                                                    ""};
+                                                    "",
+                                                    R"sql(
+ALTER TABLE problem ADD COLUMN features TEXT NOT NULL DEFAULT '';  -- words of the fields that have no column
+UPDATE problem SET features = 'deterministic' WHERE text LIKE '% deterministic%';
+)sql"};
 
 // The last version whose configs may have words of earlier programs. A connection that cannot migrate reads them as
 // they are: those of one file are all alike.
@@ -168,8 +172,8 @@ constexpr std::int64_t kVersionOfOldWords = 4;
 // The last version whose problems may have a mask that hides nothing, and whose times may have any fraction of a
 // second. Whoever reads such a file reads both.
 constexpr std::int64_t kVersionOfOldSpellings = 5;
-// The first version with all columns.
-constexpr int kVersionOfAllColumns = 5;
+// The first version with all columns of measurements, and of problems.
+constexpr int kVersionOfAllColumns = 5, kVersionOfFeatures = 7;
 
 // What a connection that cannot migrate adds to the measurements of version i + 1 in a view that it lays over them, so
 // that they are read as those of the newest: a temporary view hides the table of its name. Wide times follow, which all
@@ -359,8 +363,12 @@ std::string describe(const SchemaDifference& difference, const SchemaFacts& fact
 }
 
 void read_as_newest(sqlite::Connection& connection, std::int64_t version) {
-  if (version < 1 || version >= kVersionOfAllColumns) return;
+  if (version < 1 || version >= kVersionOfFeatures) return;
   connection.execute("PRAGMA temp_store = MEMORY");
+  connection.execute(
+      "CREATE TEMP VIEW problem AS SELECT *, CASE WHEN text LIKE '% deterministic%' THEN 'deterministic' ELSE '' END "
+      "AS features FROM main.problem");
+  if (version >= kVersionOfAllColumns) return;
   connection.execute(fmt::format("CREATE TEMP VIEW measurement AS SELECT *, {} {} FROM main.measurement",
                                  kReadings[static_cast<std::size_t>(version - 1)], kNoWideTimes)
                          .c_str());

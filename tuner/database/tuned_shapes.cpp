@@ -11,6 +11,7 @@
 
 #include "generator/error.h"
 #include "generator/problem/mask_geometry.h"
+#include "generator/problem/problem_fields.h"
 #include "tuner/database/database_rows.h"
 
 namespace attune {
@@ -31,7 +32,6 @@ constexpr double kPerWorkFactor = 1.5, kLeastWork = 0.1, kMostWork = 64, kQuerie
 constexpr double kPerChunkOfHeadDim = 0.4, kElementsOfChunk = 8;
 constexpr double kPerGroupFactor = 0.3;
 constexpr double kOtherDtype = 0.2;
-constexpr double kOtherDeterminism = 0.5;  // the fastest way to dQ is another one
 
 double log2_distance(double a, double b) { return std::abs(std::log2(a / b)); }
 double log2_distance(double a, double b, double least, double most) {
@@ -87,18 +87,18 @@ std::map<std::string, std::vector<std::int64_t>> other_spellings(sqlite::Connect
 std::vector<TunedShape> tuned_shapes_near(sqlite::Connection& db, const AttentionProblem& problem, int sm_count) {
   sqlite::Statement query(
       db, fmt::format("SELECT p.text, d.name, d.sm_count, p.batch, p.heads_q, p.heads_kv, p.seq_q, p.seq_kv, "
-                      "p.head_dim, p.mask_offset, p.dtype = ?, (p.text LIKE '% deterministic%') = ?, {} "
+                      "p.head_dim, p.mask_offset, p.dtype = ?, p.features, {} "
                       "FROM problem p JOIN device d "
                       "WHERE p.pass = ? AND (p.mask = ? OR {}) AND p.alignment = ? AND "
                       "EXISTS (SELECT 1 FROM measurement m WHERE m.problem_id = p.id AND m.device_id = d.id)",
                       kMayBeSimpler, kMayBeSimpler));
   query.bind(to_string(problem.dtype))
-      .bind(problem.deterministic ? 1 : 0)
       .bind(to_string(problem.pass))
       .bind(to_string(problem.mask))
       .bind(problem.alignment);
   const Shape asked{problem.batch,  problem.heads_q,  problem.heads_kv,    problem.seq_q,
                     problem.seq_kv, problem.head_dim, problem.mask_offset, attended_keys(problem)};
+  const std::string asked_features = feature_words(problem);
   std::vector<TunedShape> found;
   while (query.step()) {
     Shape shape{query.integer(3), query.integer(4), query.integer(5), query.integer(6),
@@ -117,12 +117,19 @@ std::vector<TunedShape> tuned_shapes_near(sqlite::Connection& db, const Attentio
         continue;  // of a later version
       }
     }
-    const bool same_dtype = query.integer(10) != 0, same_determinism = query.integer(11) != 0;
-    const double apart =
-        distance(shape, asked, sm_count) + (same_dtype ? 0 : kOtherDtype) + (same_determinism ? 0 : kOtherDeterminism);
+    const bool same_dtype = query.integer(10) != 0;
+    double apart_by_features = 0;
+    if (const std::string features = query.text(11); features != asked_features) {
+      try {
+        apart_by_features = feature_distance(problem, features);
+      } catch (const Error&) {
+        continue;  // of a later version
+      }
+    }
+    const double apart = distance(shape, asked, sm_count) + (same_dtype ? 0 : kOtherDtype) + apart_by_features;
     if (!std::isfinite(apart)) continue;  // sizes that no problem has
     found.push_back({std::move(text), query.text(1), static_cast<int>(query.integer(2)),
-                     same_mask && same_dtype && same_determinism && shape == asked, apart});
+                     same_mask && same_dtype && apart_by_features == 0 && shape == asked, apart});
   }
   const std::string asked_text = canonical_text(problem);
   std::sort(found.begin(), found.end(), [&](const TunedShape& a, const TunedShape& b) {
@@ -141,8 +148,9 @@ std::vector<TunedShape> tuned_shapes_near(sqlite::Connection& db, const Attentio
 }
 
 bool same_but_scale_and_layout(AttentionProblem a, const AttentionProblem& b) {
-  a.softmax_scale = b.softmax_scale;
-  a.layout = b.layout;
+  for (const ProblemField& field : problem_fields()) {
+    if (field.role == FieldRole::argument || field.role == FieldRole::label) field.set(a, field.get(b));
+  }
   return a == b;
 }
 

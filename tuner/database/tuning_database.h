@@ -99,7 +99,7 @@ class TuningDatabase {
   ///   0.4   |D - D'| / 8
   ///   0.3   |log2(g / g')|                             g = Hq / Hkv
   ///   0.2   if the dtype is another: both have 16 bits and the same rate
-  ///   0.5   if one of them is deterministic (a guess)
+  ///   feature_distance(): what problem_fields() say of features
   /// for `sm_count` SMs of the device that is asked for. Fitted on 300 shapes that were tuned on an H200, each left out
   /// in turn, and 30 others, so that what won in the nearest ones is fast in the asked one (docs/notebook/search.md).
   /// The same problem comes first, then the nearest, ties by canonical text (the asked one's own first) and device.

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -12,6 +11,7 @@
 #include <utility>
 
 #include "generator/error.h"
+#include "generator/problem/problem_fields.h"
 #include "generator/problem/window.h"
 #include "runtime/system/json_text.h"
 #include "runtime/system/printable.h"
@@ -23,9 +23,17 @@ namespace {
 using nlohmann::json;
 
 constexpr std::string_view kName = "name";
-constexpr std::array<std::string_view, 15> kFields = {"problem",  "pass",  "dtype",  "batch",         "heads",
-                                                      "kv-heads", "seq",   "kv-seq", "head-dim",      "mask",
-                                                      "causal",   "scale", "layout", "deterministic", kName};
+
+// What a row may name: a whole problem, its fields by the names of their flags, and a name.
+std::vector<std::string_view> fields_of_rows() {
+  std::vector<std::string_view> fields = {"problem"};
+  for (const ProblemField& field : problem_fields()) {
+    if (!field.flag.empty()) fields.push_back(field.flag);
+    if (field.form == ProblemFieldForm::mask) fields.push_back("causal");
+  }
+  fields.push_back(kName);
+  return fields;
+}
 
 /// One row: texts by field name, without omitted ones, its name, and where it stands.
 struct Row {
@@ -53,8 +61,9 @@ struct Row {
 
 std::string field_name(std::string name, const std::string& place) {
   std::replace(name.begin(), name.end(), '_', '-');
-  if (std::find(kFields.begin(), kFields.end(), name) == kFields.end())
-    refuse(fmt::format("{}: there is no field '{}'; fields: {}", place, name, fmt::join(kFields, ", ")));
+  const std::vector<std::string_view> known = fields_of_rows();
+  if (std::find(known.begin(), known.end(), name) == known.end())
+    refuse(fmt::format("{}: there is no field '{}'; fields: {}", place, name, fmt::join(known, ", ")));
   return name;
 }
 
@@ -74,45 +83,41 @@ bool is_number(std::string_view text) {
 class CanonicalText {
  public:
   explicit CanonicalText(const Row& row) : row_(row) {
-    choice("pass", {"forward", "backward"});
-    choice("dtype", {"bf16", "fp16"});
-    number("batch", "b");
-    number("heads", "hq");
-    number("kv-heads", "hkv");
-    number("seq", "sq");
-    number("kv-seq", "skv");
-    number("head-dim", "d");
-    mask();
-    if (const std::string* scale = row_.find("scale")) {
-      if (!is_number(*scale)) row_.refuse_field("scale", fmt::format("'{}' is not a number", *scale));
-      text_ += " scale" + *scale;
+    for (const ProblemField& field : problem_fields()) {
+      if (field.form == ProblemFieldForm::mask) {
+        mask();
+      } else if (const std::string* value = row_.find(field.flag)) {
+        put(field, *value);
+      } else if (field.needed) {
+        row_.refuse_field(field.flag, "is missing");
+      }
     }
-    choice("layout", {"bshd", "bhsd"});
-    if (const std::string* deterministic = row_.find("deterministic")) {
-      if (*deterministic != "true" && *deterministic != "false")
-        row_.refuse_field("deterministic", fmt::format("'{}' is neither true nor false", *deterministic));
-      if (*deterministic == "true") text_ += " deterministic";
-    }
-    for (const char* needed : {"seq", "head-dim"}) {
-      if (!row_.find(needed)) row_.refuse_field(needed, "is missing");
-    }
-    if (!row_.find("pass")) text_ = "forward" + text_;
   }
-  std::string text() const { return text_.substr(text_.find_first_not_of(' ')); }
+  const std::string& text() const { return text_; }
 
  private:
-  void choice(std::string_view field, const std::vector<std::string_view>& known) {
-    const std::string* value = row_.find(field);
-    if (!value) return;
-    if (std::find(known.begin(), known.end(), *value) == known.end())
-      row_.refuse_field(field, fmt::format("'{}' is none of: {}", *value, fmt::join(known, ", ")));
-    text_ += " " + *value;
-  }
-  void number(std::string_view field, std::string_view prefix) {
-    const std::string* value = row_.find(field);
-    if (!value) return;
-    if (!is_whole_number(*value)) row_.refuse_field(field, fmt::format("'{}' is not a whole number", *value));
-    text_ += fmt::format(" {}{}", prefix, *value);
+  void add(const std::string& word) { text_.append(text_.empty() ? "" : " ").append(word); }
+
+  void put(const ProblemField& field, const std::string& value) {
+    switch (field.form) {
+      case ProblemFieldForm::number:
+        if (!is_whole_number(value)) row_.refuse_field(field.flag, fmt::format("'{}' is not a whole number", value));
+        return add(fmt::format("{}{}", field.word, value));
+      case ProblemFieldForm::real:
+        if (!is_number(value)) row_.refuse_field(field.flag, fmt::format("'{}' is not a number", value));
+        return add(fmt::format("{}{}", field.word, value));
+      case ProblemFieldForm::name:
+        if (std::find(field.names.begin(), field.names.end(), value) == field.names.end())
+          row_.refuse_field(field.flag, fmt::format("'{}' is none of: {}", value, fmt::join(field.names, ", ")));
+        return add(value);
+      case ProblemFieldForm::flag:
+        if (value != "true" && value != "false")
+          row_.refuse_field(field.flag, fmt::format("'{}' is neither true nor false", value));
+        if (value == "true") add(std::string(field.word));
+        return;
+      case ProblemFieldForm::mask:
+        return;
+    }
   }
   void mask() {
     const std::string *mask = row_.find("mask"), *causal = row_.find("causal");
@@ -122,12 +127,12 @@ class CanonicalText {
     const bool is_causal = causal && *causal == "true", window = mask && mask->starts_with(kWindowWord);
     if (causal && mask && !window && is_causal != (*mask == "causal"))
       row_.refuse_field("causal", fmt::format("'{}' contradicts the mask '{}'; give one of them", *causal, *mask));
-    if (is_causal) text_ += " causal";
+    if (is_causal) add("causal");
     if (mask && *mask != "none" && (window || !is_causal)) {
       AttentionProblem any;
       if (!apply_mask_word(*mask, &any))
         row_.refuse_field("mask", fmt::format("'{}' is none of: {}", *mask, kMaskWords));
-      text_ += " " + *mask;
+      add(*mask);
     }
   }
 

@@ -39,9 +39,10 @@ constexpr const char* kDevice = "NVIDIA H200";
 constexpr int kSms = 132;
 constexpr const char* kHashes = "SELECT group_concat(content_hash, ' ') FROM (SELECT * FROM measurement ORDER BY id)";
 constexpr const char* kAddedColumns =
-    "SELECT count(*) FROM pragma_table_info('measurement') WHERE name IN ('race', 'place', 'sequence', 'source_hash', "
-    "'wide_samples_us', 'wide_median_us')";
-constexpr std::int64_t kAddedByVersion[] = {0, 0, 2, 3, 4, 6, 6};
+    "SELECT count(*) FROM (SELECT name FROM pragma_table_info('measurement') UNION SELECT name FROM "
+    "pragma_table_info('problem')) WHERE name IN ('race', 'place', 'sequence', 'source_hash', 'wide_samples_us', "
+    "'wide_median_us', 'features')";
+constexpr std::int64_t kAddedByVersion[] = {0, 0, 2, 3, 4, 6, 6, 7};
 
 struct OldSchema {
   int version;

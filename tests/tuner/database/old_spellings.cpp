@@ -66,12 +66,12 @@ void begin_old_spellings(const fs::path& file) {
   run_sql(
       file,
       fmt::format("INSERT INTO problem SELECT 2, '{}', pass, dtype, batch, heads_q, heads_kv, seq_q, seq_kv, head_dim, "
-                  "'causal', 4095, scale, layout, alignment FROM problem WHERE id = 1;"
+                  "'causal', 4095, scale, layout, alignment, features FROM problem WHERE id = 1;"
                   "INSERT INTO problem SELECT 3, '{}', pass, dtype, batch, heads_q, heads_kv, seq_q, seq_kv, head_dim, "
-                  "'window', {}, scale, layout, alignment FROM problem WHERE id = 1;"
+                  "'window', {}, scale, layout, alignment, features FROM problem WHERE id = 1;"
                   "UPDATE measurement SET problem_id = 2 WHERE config = '{}';"
                   "UPDATE measurement SET problem_id = 3, created_at = '2025-02-01T12:00:00Z' WHERE config = '{}';"
-                  "PRAGMA user_version = 5",
+                  "ALTER TABLE problem DROP COLUMN features; PRAGMA user_version = 5",
                   kCausal, kWindow, kOpenDiagonal, kFast, kMiddle));
   hash_anew(file);
 }
@@ -200,7 +200,7 @@ TEST_CASE("rows are in the order of their times, however they are written", "[no
   // As earlier versions stored them, and only read.
   run_sql(file,
           "UPDATE measurement SET created_at = replace(replace(created_at, '.900000Z', '.9Z'), '.000000Z', 'Z');"
-          "PRAGMA user_version = 5");
+          "ALTER TABLE problem DROP COLUMN features; PRAGMA user_version = 5");
   hash_anew(file);
   const auto database = TuningDatabase::open_for_reading(file);
   CHECK(database->best(parse_problem(kDecoding), "NVIDIA H200", 132)->median_us == 100);

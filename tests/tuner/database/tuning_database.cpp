@@ -75,7 +75,7 @@ TEST_CASE("a row comes back as it was stored", "[nogpu]") {
   REQUIRE(entries[0].ok == 1);
 
   const fs::path file = folder / "sub/folder/tuning.db";
-  REQUIRE(ask_sql(file, "PRAGMA user_version") == 6);
+  REQUIRE(ask_sql(file, "PRAGMA user_version") == 7);
   REQUIRE(ask_sql(file, "PRAGMA application_id") == 0x4174746e);
   REQUIRE(ask_sql(file,
                   "SELECT count(*) FROM pragma_table_list WHERE schema = 'main' AND type = 'table' AND strict = 0 AND "

@@ -143,7 +143,7 @@ TEST_CASE("a mistake in JSON is named by file, row and field", "[nogpu]") {
       {R"([{"seq": 16}])", {"row 1, field head-dim", "missing"}},
       {R"([{"head-dim": 64}])", {"row 1, field seq", "missing"}},
       {R"([{"seq": 16, "head-dim": 64}, {"seq": 16, "head-dim": 20}])", {"list.json, row 2", "head dim 20"}},
-      {R"([{"seq": 16, "head-dim": 64, "dtype": "fp32"}])", {"field dtype", "'fp32'", "bf16, fp16"}},
+      {R"([{"seq": 16, "head-dim": 64, "dtype": "fp32"}])", {"field dtype", "'fp32'", "fp16, bf16"}},
       {R"([{"seq": 16, "head-dim": 64, "mask": "causal@x"}])", {"field mask", "'causal@x'"}},
       {R"([{"seq": 16, "head-dim": 64, "causal": 1}])", {"field causal", "'1'", "true"}},
       {R"([{"seq": 16, "head-dim": 64, "causal": true, "mask": "none"}])", {"field causal", "contradicts", "'none'"}},

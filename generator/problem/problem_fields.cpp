@@ -1,0 +1,328 @@
+#include "generator/problem/problem_fields.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <charconv>
+#include <cstddef>
+#include <utility>
+
+#include "generator/error.h"
+#include "generator/problem/element_type.h"
+#include "generator/problem/mask_words.h"
+
+namespace attune {
+namespace {
+
+using Problem = AttentionProblem;
+using Value = std::int64_t;
+
+constexpr std::string_view kPassNames[] = {"forward", "backward"};
+constexpr std::string_view kDtypeNames[] = {facts_of(DataType::fp16).name, facts_of(DataType::bf16).name};
+constexpr std::string_view kMaskNames[] = {"none", "causal", "window"};
+constexpr std::string_view kLayoutNames[] = {"bshd", "bhsd"};
+
+// Of the text's numbers, which may be any: validate(), not a conversion, judges them.
+int narrowed(Value value) { return static_cast<int>(std::clamp<Value>(value, -(1 << 30), 1 << 30)); }
+
+template <Value kValue>
+Value always_standard(const Problem&) {
+  return kValue;
+}
+
+constexpr std::array kFields = {
+    ProblemField{.word = "",
+                 .key = "pass",
+                 .flag = "pass",
+                 .called = "pass",
+                 .form = ProblemFieldForm::name,
+                 .role = FieldRole::kernel,
+                 .get = [](const Problem& p) { return static_cast<Value>(p.pass); },
+                 .set = [](Problem& p, Value value) { p.pass = static_cast<Pass>(value); },
+                 .standard = always_standard<static_cast<Value>(Pass::forward)>,
+                 .help = "forward (default) or backward",
+                 .names = kPassNames,
+                 .always = true},
+    ProblemField{.word = "",
+                 .key = "dtype",
+                 .flag = "dtype",
+                 .called = "dtype",
+                 .form = ProblemFieldForm::name,
+                 .role = FieldRole::kernel,
+                 .get = [](const Problem& p) { return static_cast<Value>(p.dtype); },
+                 .set = [](Problem& p, Value value) { p.dtype = static_cast<DataType>(value); },
+                 .standard = always_standard<static_cast<Value>(DataType::bf16)>,
+                 .help = "bf16 (default) or fp16",
+                 .names = kDtypeNames,
+                 .always = true},
+    ProblemField{.word = "b",
+                 .key = "batch",
+                 .flag = "batch",
+                 .called = "batch",
+                 .form = ProblemFieldForm::number,
+                 .role = FieldRole::size,
+                 .get = [](const Problem& p) { return p.batch; },
+                 .set = [](Problem& p, Value value) { p.batch = value; },
+                 .standard = always_standard<1>,
+                 .help = "batch entries (default 1)",
+                 .always = true},
+    ProblemField{.word = "hq",
+                 .key = "heads_q",
+                 .flag = "heads",
+                 .called = "query heads",
+                 .form = ProblemFieldForm::number,
+                 .role = FieldRole::size,
+                 .get = [](const Problem& p) { return p.heads_q; },
+                 .set = [](Problem& p, Value value) { p.heads_q = value; },
+                 .standard = always_standard<1>,
+                 .help = "query heads (default 1)",
+                 .always = true},
+    ProblemField{.word = "hkv",
+                 .key = "heads_kv",
+                 .flag = "kv-heads",
+                 .called = "key heads",
+                 .form = ProblemFieldForm::number,
+                 .role = FieldRole::size,
+                 .get = [](const Problem& p) { return p.heads_kv; },
+                 .set = [](Problem& p, Value value) { p.heads_kv = value; },
+                 .standard = [](const Problem& p) { return p.heads_q; },
+                 .help = "key/value heads, a divisor of --heads (default: --heads)"},
+    ProblemField{.word = "sq",
+                 .key = "seq_q",
+                 .flag = "seq",
+                 .called = "query length",
+                 .form = ProblemFieldForm::number,
+                 .role = FieldRole::size,
+                 .get = [](const Problem& p) { return p.seq_q; },
+                 .set = [](Problem& p, Value value) { p.seq_q = value; },
+                 .standard = always_standard<1>,
+                 .help = "queries",
+                 .always = true,
+                 .needed = true},
+    ProblemField{.word = "skv",
+                 .key = "seq_kv",
+                 .flag = "kv-seq",
+                 .called = "key length",
+                 .form = ProblemFieldForm::number,
+                 .role = FieldRole::size,
+                 .get = [](const Problem& p) { return p.seq_kv; },
+                 .set = [](Problem& p, Value value) { p.seq_kv = value; },
+                 .standard = [](const Problem& p) { return p.seq_q; },
+                 .help = "keys (default: --seq)"},
+    ProblemField{.word = "d",
+                 .key = "head_dim",
+                 .flag = "head-dim",
+                 .called = "head dim",
+                 .form = ProblemFieldForm::number,
+                 .role = FieldRole::kernel,
+                 .get = [](const Problem& p) { return Value{p.head_dim}; },
+                 .set = [](Problem& p, Value value) { p.head_dim = narrowed(value); },
+                 .standard = always_standard<64>,
+                 .help = "multiple of 8, at most 256",
+                 .always = true,
+                 .needed = true},
+    ProblemField{.word = "",
+                 .key = "mask",
+                 .flag = "mask",
+                 .called = "mask",
+                 .form = ProblemFieldForm::mask,
+                 .role = FieldRole::kernel,
+                 .get = [](const Problem& p) { return static_cast<Value>(p.mask); },
+                 .set = [](Problem& p, Value value) { p.mask = static_cast<MaskKind>(value); },
+                 .standard = always_standard<static_cast<Value>(MaskKind::none)>,
+                 .help = "none (default), causal (the last query sees all keys), causal-top-left (query i sees keys "
+                         "0..i), causal@OFFSET, or window=LEFT,RIGHT (so many keys on both sides of the diagonal that "
+                         "ends at the last key, 'open' for all; with --causal none on the right), "
+                         "window=LEFT,RIGHT@OFFSET",
+                 .names = kMaskNames},
+    ProblemField{.word = "scale",
+                 .key = "scale",
+                 .flag = "scale",
+                 .called = "scale",
+                 .form = ProblemFieldForm::real,
+                 .role = FieldRole::argument,
+                 .get = [](const Problem& p) { return real_bits(p.softmax_scale); },
+                 .set = [](Problem& p, Value value) { p.softmax_scale = real_value(value); },
+                 .standard = [](const Problem& p) { return real_bits(default_softmax_scale(p.head_dim)); },
+                 .help = "multiplies the scores (default 1/sqrt(head_dim))"},
+    ProblemField{.word = "",
+                 .key = "layout",
+                 .flag = "layout",
+                 .called = "layout",
+                 .form = ProblemFieldForm::name,
+                 .role = FieldRole::label,
+                 .get = [](const Problem& p) { return static_cast<Value>(p.layout); },
+                 .set = [](Problem& p, Value value) { p.layout = static_cast<Layout>(value); },
+                 .standard = always_standard<static_cast<Value>(Layout::bshd)>,
+                 .help = "of packed tensors: bshd (default) or bhsd",
+                 .names = kLayoutNames},
+    // Found from the tensors of a call: no flag.
+    ProblemField{.word = "align",
+                 .key = "alignment",
+                 .flag = "",
+                 .called = "alignment",
+                 .form = ProblemFieldForm::number,
+                 .role = FieldRole::kernel,
+                 .get = [](const Problem& p) { return Value{p.alignment}; },
+                 .set = [](Problem& p, Value value) { p.alignment = narrowed(value); },
+                 .standard = always_standard<16>,
+                 .help = "bytes that rows start at a multiple of: 16 (default), or 2"},
+    // The fastest way to dQ is another one.
+    ProblemField{.word = "deterministic",
+                 .key = "deterministic",
+                 .flag = "deterministic",
+                 .called = "determinism",
+                 .form = ProblemFieldForm::flag,
+                 .role = FieldRole::pick,
+                 .get = [](const Problem& p) { return Value{p.deterministic}; },
+                 .set = [](Problem& p, Value value) { p.deterministic = value != 0; },
+                 .standard = always_standard<0>,
+                 .help = "backward: the same inputs give the same bits of every gradient",
+                 .backward_only = true,
+                 .feature_weight = 0.5},
+};
+
+// What every call of a kernel needs of a field, as constants that the compiler sees through.
+struct FieldAccess {
+  FieldRole role;
+  decltype(ProblemField::get) get;
+  decltype(ProblemField::set) set;
+  decltype(ProblemField::standard) standard;
+};
+template <std::size_t kIndex>
+constexpr FieldAccess access_to(std::integral_constant<std::size_t, kIndex>) {
+  return {kFields[kIndex].role, kFields[kIndex].get, kFields[kIndex].set, kFields[kIndex].standard};
+}
+
+template <typename Visit>
+void for_each_field(const Visit& visit) {
+  [&]<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
+    (visit(std::integral_constant<std::size_t, kIndex>()), ...);
+  }
+  (std::make_index_sequence<kFields.size()>());
+}
+
+// Odd, and without relations that sizes of problems could have: SplitMix64 of the field's number.
+constexpr std::uint64_t hash_factor(std::uint64_t number) {
+  std::uint64_t z = (number + 1) * 0x9e3779b97f4a7c15u;
+  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+  return (z ^ z >> 31) | 1;
+}
+
+std::string shortest_text(float value) {
+  std::array<char, 32> buffer;
+  const auto [end, error] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
+  return std::string(buffer.data(), end);
+}
+
+void add_word(const std::string& word, std::string* text) {
+  if (!word.empty()) text->append(text->empty() ? "" : " ").append(word);
+}
+
+}  // namespace
+
+float real_value(std::int64_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits)); }
+// -0 equals 0.
+std::int64_t real_bits(float value) { return std::bit_cast<std::uint32_t>(value == 0 ? 0.0f : value); }
+
+std::string ProblemField::text(const AttentionProblem& problem) const {
+  switch (form) {
+    case ProblemFieldForm::number:
+      return fmt::format("{}{}", word, get(problem));
+    case ProblemFieldForm::real:
+      return fmt::format("{}{}", word, shortest_text(real_value(get(problem))));
+    case ProblemFieldForm::name:
+      return std::string(names[static_cast<std::size_t>(get(problem))]);
+    case ProblemFieldForm::flag:
+      return std::string(word);
+    case ProblemFieldForm::mask:
+      return mask_words(problem);
+  }
+  return {};
+}
+
+std::string_view to_string(ProblemFieldForm form) {
+  constexpr std::string_view kNames[] = {"number", "real", "name", "flag", "mask"};
+  return kNames[static_cast<std::size_t>(form)];
+}
+
+std::string_view to_string(FieldRole role) {
+  constexpr std::string_view kNames[] = {"kernel", "size", "pick", "argument", "label"};
+  return kNames[static_cast<std::size_t>(role)];
+}
+
+std::span<const ProblemField> problem_fields() { return kFields; }
+
+const ProblemField& problem_field(std::string_view key) {
+  for (const ProblemField& field : kFields) {
+    if (field.key == key) return field;
+  }
+  throw Error(ErrorCode::internal, fmt::format("a problem has no field {}", key));
+}
+
+std::string feature_words(const AttentionProblem& problem) {
+  std::string words;
+  for (const ProblemField& field : kFields) {
+    if (field.feature_weight && !field.is_standard(problem)) add_word(field.text(problem), &words);
+  }
+  return words;
+}
+
+double feature_distance(const AttentionProblem& problem, std::string_view words_of_other) {
+  const AttentionProblem other = words_of_other.empty() ? AttentionProblem() : parse_problem(words_of_other);
+  double apart = 0;
+  for (const ProblemField& field : kFields) {
+    if (field.feature_weight && field.get(problem) != field.get(other)) apart += *field.feature_weight;
+  }
+  return apart;
+}
+
+AttentionProblem kernel_fields(const AttentionProblem& problem) {
+  AttentionProblem fields;
+  for_each_field([&](auto index) {
+    constexpr FieldAccess kField = access_to(index);
+    if constexpr (kField.role == FieldRole::kernel) kField.set(fields, kField.get(problem));
+  });
+  return fields;
+}
+
+void reset_arguments(AttentionProblem* problem) {
+  for_each_field([&](auto index) {
+    constexpr FieldAccess kField = access_to(index);
+    if constexpr (kField.role == FieldRole::argument) kField.set(*problem, kField.standard(*problem));
+  });
+}
+
+std::string kernel_class_words(const AttentionProblem& problem) {
+  std::string words;
+  for (const ProblemField& field : kFields) {
+    if (field.role != FieldRole::kernel || (!field.always && field.is_standard(problem))) continue;
+    const bool is_mask = field.form == ProblemFieldForm::mask;
+    add_word(is_mask ? std::string(to_string(problem.mask)) : field.text(problem), &words);
+  }
+  return words;
+}
+
+std::string_view to_string(DataType dtype) { return facts_of(dtype).name; }
+std::string_view to_string(Pass pass) { return kPassNames[static_cast<std::size_t>(pass)]; }
+std::string_view to_string(Layout layout) { return kLayoutNames[static_cast<std::size_t>(layout)]; }
+std::string_view to_string(MaskKind mask) { return kMaskNames[static_cast<std::size_t>(mask)]; }
+
+// Multilinear, with a factor for each field: the products do not wait for each other.
+std::size_t AttentionProblemHash::operator()(const AttentionProblem& problem) const noexcept {
+  std::uint64_t hash = 0;
+  for_each_field([&](auto index) {
+    constexpr FieldAccess kField = access_to(index);
+    constexpr std::uint64_t kFactor = hash_factor(index);
+    hash += static_cast<std::uint64_t>(kField.get(problem)) * kFactor;
+  });
+  hash += static_cast<std::uint64_t>(problem.mask_offset) * hash_factor(kFields.size());
+  hash += static_cast<std::uint64_t>(problem.first_offset) * hash_factor(kFields.size() + 1);
+  hash = (hash ^ hash >> 32) * 0xbf58476d1ce4e5b9u;
+  return static_cast<std::size_t>(hash ^ hash >> 29);
+}
+
+}  // namespace attune
