@@ -281,7 +281,7 @@ void check_persistent_ctas(Devices& devices, int batch) {
 
 TEST_CASE("sm90 backward is right in all modes of the emulator: pairwise over problems and configs", "[emulator]") {
   Devices devices = Devices::emulators();
-  check_pairwise(devices, emulated_part());
+  check_pairwise(devices, emulated_part(4));
 }
 
 TEST_CASE("sm90 backward is right in all modes of the emulator: rows that see nothing, keys beyond the last",

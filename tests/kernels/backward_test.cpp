@@ -170,7 +170,7 @@ void check_defaults(Devices& devices) {
 
 TEST_CASE("backward is right in all modes of the emulator: pairwise over problems and configs", "[emulator]") {
   Devices devices = Devices::emulators();
-  check_pairwise(devices, kEmulatorWork, emulated_part(5));
+  check_pairwise(devices, kEmulatorWork, emulated_part(6));
 }
 
 TEST_CASE("backward is right in all modes of the emulator: rows that see nothing, keys that nobody sees",

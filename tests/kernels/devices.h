@@ -31,7 +31,7 @@ struct Devices {
 
   static Devices emulators(const DeviceSpec& spec = find_device("h200")) {
     Devices devices;
-    devices.draw = CaseDraw(4);
+    devices.draw = CaseDraw(6);
     for (const AsyncMode async : {AsyncMode::eager, AsyncMode::lazy}) {
       for (const ScheduleMode schedule : {ScheduleMode::round_robin, ScheduleMode::random}) {
         const EmulatorOptions options{async, schedule, 40 + devices.names.size()};
