@@ -115,18 +115,19 @@ bool chosen(Connection& db, SoundRows& sound, bool trusted, const std::vector<Ra
 
 }  // namespace
 
-ProblemSpellings::ProblemSpellings(Connection& db) : db_(db), others_(other_spellings(db)) {
+ProblemSpellings::ProblemSpellings(Connection& db)
+    : by_text_(db, "SELECT id FROM problem WHERE text = ?"), others_(other_spellings(db)) {
   for (const auto& [text, ids] : others_) {
     for (const std::int64_t id : ids) texts_.emplace(id, text);
   }
 }
 
-std::string ProblemSpellings::ids_of(const std::string& text) const {
+std::string ProblemSpellings::ids_of(const std::string& text) {
   std::vector<std::int64_t> ids;
   if (const auto found = others_.find(text); found != others_.end()) ids = found->second;
-  Statement query(db_, "SELECT id FROM problem WHERE text = ?");
-  query.bind(text);
-  if (query.step()) ids.push_back(query.integer(0));
+  by_text_.bind(text);
+  if (by_text_.step()) ids.push_back(by_text_.integer(0));
+  by_text_.reset();
   return fmt::format("[{}]", fmt::join(ids, ","));
 }
 

@@ -19,12 +19,12 @@ class ProblemSpellings {
   explicit ProblemSpellings(sqlite::Connection& db);
 
   /// Their ids, of a canonical text: a JSON array, for json_each().
-  std::string ids_of(const std::string& text) const;
+  std::string ids_of(const std::string& text);
   /// The canonical text of a row that is spelled otherwise; null for any other.
   const std::string* respelled(std::int64_t id) const;
 
  private:
-  sqlite::Connection& db_;
+  sqlite::Statement by_text_;  // prepared once: a pick asks for hundreds of shapes
   std::map<std::string, std::vector<std::int64_t>> others_;
   std::map<std::int64_t, std::string> texts_;
 };
@@ -47,7 +47,7 @@ class RowRanking {
 
   sqlite::Connection& db_;
   SoundRows& sound_;
-  const ProblemSpellings spellings_;
+  ProblemSpellings spellings_;
   sqlite::Statement query_;
 };
 

@@ -526,8 +526,8 @@ TEST_CASE("picks are quick: a miss among many shapes, and every answer after the
   INFO("a miss " << miss << " us, a neighbour among 512 shapes " << neighbour << " us, of another head dim "
                  << of_other_head_dim << " us, again " << again << " us");
   CHECK(miss < 500);
-  CHECK(neighbour < 20'000);
-  CHECK(of_other_head_dim < 20'000);
+  CHECK(neighbour < 10'000);
+  CHECK(of_other_head_dim < 10'000);
   CHECK(again < 20);
 }
 
