@@ -19,6 +19,8 @@
 #include "tests/catch.h"
 #include "tests/error_of.h"
 #include "tests/runtime/forward_case.h"
+#include "tests/scoped_variable.h"
+#include "tests/temporary_folder.h"
 
 using namespace attune;
 using attune::testing::error_of;
@@ -184,6 +186,9 @@ TEST_CASE("driver faults carry call, code, file and line", "[gpu]") {
 }
 
 TEST_CASE("a cubin that does not load is rebuilt", "[gpu]") {
+  // A cache of its own: other programs add entries to the user's.
+  const attune::testing::TemporaryFolder own_cache;
+  const attune::testing::ScopedVariable cache_variable("ATTUNE_CACHE_DIR", own_cache.path().string());
   const auto device = open_cuda_device(0);
   const std::string arch = arch_name(device->spec());
   const KernelLaunch launch =
